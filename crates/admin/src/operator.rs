@@ -7,10 +7,10 @@ use std::sync::atomic::Ordering;
 use stentor_control::problem::Problem;
 use stentor_control::protocol::SUSPENDED_SHOWN_MAX;
 use stentor_control::snapshot::{Snapshot, WatchOptions};
-use stentor_control::view::{ROWS_DEFAULT, SITES_DEFAULT};
+use stentor_control::view::Subject;
 use stentor_control::{
-    Control, EnvelopeView, ErrorCode, HostsOptions, MessageView, Observe, Part, Peer, PostReport, Posts, QueueSummary,
-    Reply, ReportOptions, Request, Selection, Sort, Status, Stuck, TrafficOptions, View,
+    By, Control, EnvelopeView, ErrorCode, HostsOptions, MessageView, Observe, Part, Peer, PostReport, Posts,
+    QueueSummary, Reply, ReportOptions, Request, Selection, Status, Stuck, TrafficOptions, View,
 };
 use stentor_engine::core::limits::Limit;
 use stentor_engine::core::{Core, log};
@@ -206,11 +206,16 @@ impl Operator {
     }
 
     async fn queue_of(&self, view: &View) -> Reply {
-        let wanted = match Wanted::of(&self.core, view, SITES_DEFAULT, Sort::Waiting) {
+        let wanted = match Wanted::of(&self.core, view, Subject::Queue) {
             Ok(wanted) => wanted,
             Err(problem) => return Reply::Error(problem),
         };
-        let queue = self.queue(&wanted).await;
+        let mut queue = self.queue(&wanted).await;
+        match view.by {
+            Some(By::List) => queue.sites.clear(),
+            Some(_) => queue.lists.clear(),
+            None => {}
+        }
         match lists::unknown(&self.core, view.list.as_deref()).filter(|_| queue.recipients == 0) {
             Some(problem) => Reply::Error(problem),
             None => Reply::Queue(queue),
@@ -218,7 +223,7 @@ impl Operator {
     }
 
     async fn stuck(&self, view: &View) -> Result<Stuck, Problem> {
-        let wanted = Wanted::of(&self.core, view, ROWS_DEFAULT, Sort::Messages)?;
+        let wanted = Wanted::of(&self.core, view, Subject::Stuck)?;
         depth::stuck(&self.core, &self.overviews.causes, &wanted, view.by).await
     }
 
@@ -279,11 +284,11 @@ impl Operator {
                 }
             }
             Observe::Ages(view) => {
-                let wanted = Wanted::of(core, &view, ROWS_DEFAULT, Sort::Waiting)?;
+                let wanted = Wanted::of(core, &view, Subject::Ages)?;
                 Ok(Reply::Ages(Box::new(ages::ages(core, censuses, &wanted).await?)))
             }
             Observe::Hosts(HostsOptions { view, page }) => {
-                let wanted = Wanted::of(core, &view, ROWS_DEFAULT, Sort::Waiting)?;
+                let wanted = Wanted::of(core, &view, Subject::Hosts)?;
                 Ok(Reply::Hosts(Box::new(waiting::hosts(core, censuses, &wanted, &page).await?)))
             }
             Observe::Report(options) => self.report(options).await,
@@ -318,14 +323,20 @@ impl Operator {
         };
         let found = self.core.with(|hub, now| {
             let (at, name) = find_at(hub, &name)?;
+            let waiting = |domain| u64::from(hub.store.waiting_at(domain));
+            let waiting = match at {
+                At::Site(site) => hub.sched.domains_at(site).map(waiting).sum::<u64>(),
+                At::Domain(domain) => waiting(domain),
+            };
             match at {
                 At::Site(site) => hub.sched.flush_site(site),
                 At::Domain(domain) => hub.sched.flush_domain(domain, now),
             }
-            Some(name)
+            Some((name, waiting))
         });
         match found {
-            Some(name) => Reply::Done { text: format!("trying mail for {name} now"), count: None },
+            Some((name, 0)) => Reply::Done { text: format!("no mail is waiting for {name}"), count: Some(0) },
+            Some((name, count)) => Reply::Done { text: format!("trying mail for {name} now"), count: Some(count) },
             None => Reply::Error(near::unknown_site(&self.core, &name)),
         }
     }

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use stentor_control::causes::summary;
-use stentor_control::{HostView, PathView, Reply, SiteView, Sort, View};
+use stentor_control::view::Subject;
+use stentor_control::{HostView, PathView, Reply, SiteView, View};
 use stentor_engine::core::hub::Hub;
 use stentor_engine::core::{Core, Settings};
 use stentor_queue::ids::{DomainId, Ms, SiteId};
@@ -19,7 +20,7 @@ use crate::{causes, near};
 /// The site with what waits there, or of a list's mail what does, and each source's way to it.
 pub async fn view(core: &Arc<Core>, censuses: &Arc<Censuses>, name: &str, list: Option<String>) -> Reply {
     let asked = View { site: Some(name.to_owned()), list, ..View::default() };
-    let wanted = match Wanted::of(core, &asked, 1, Sort::Waiting) {
+    let wanted = match Wanted::of(core, &asked, Subject::Site) {
         Ok(wanted) => wanted,
         Err(problem) => return Reply::Error(problem),
     };

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use stentor_control::problem::Problem;
+use stentor_control::view::Subject;
 use stentor_control::{Sort, View};
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
@@ -31,11 +32,11 @@ impl Wanted {
         Wanted { part: Part::default(), words: String::new(), sort: Sort::Waiting, rows_max }
     }
 
-    /// `rows` and `sort` are for a view that does not say. Not for callers that hold the hub's lock.
+    /// Of a command's view. Not for callers that hold the hub's lock.
     ///
     /// # Errors
     /// There is no such site.
-    pub fn of(core: &Arc<Core>, view: &View, rows: u32, sort: Sort) -> Result<Wanted, Problem> {
+    pub fn of(core: &Arc<Core>, view: &View, command: Subject) -> Result<Wanted, Problem> {
         let at = match &view.site {
             None => None,
             Some(name) => {
@@ -48,8 +49,8 @@ impl Wanted {
         Ok(Wanted {
             words: of.into_iter().chain(to).collect::<Vec<_>>().join(" "),
             part: Part { list: view.list.as_deref().map(Into::into), at: at.map(|(at, _)| at) },
-            sort: view.sort.unwrap_or(sort),
-            rows_max: view.rows_max.unwrap_or(rows) as usize,
+            sort: view.sort.or(command.default_sort(view.by)).unwrap_or(Sort::Waiting),
+            rows_max: view.rows_max.unwrap_or(command.default_rows()) as usize,
         })
     }
 

@@ -87,7 +87,7 @@ impl Observe {
                 let page: Page = arguments(page)?;
                 Ok(Observe::Hosts(HostsOptions { view: view(shared, Subject::Hosts)?, page }))
             }
-            "ages" => Ok(Observe::Ages(view(fields, Subject::Queue)?)),
+            "ages" => Ok(Observe::Ages(view(fields, Subject::Ages)?)),
             "traffic" => match arguments(fields)? {
                 TrafficArguments { site: Some(site), client: None } => Ok(Observe::Traffic(TrafficOptions::Site(site))),
                 TrafficArguments { site: None, client: Some(ip) } => Ok(Observe::Traffic(TrafficOptions::Client(ip))),
@@ -132,8 +132,8 @@ impl Observe {
 
 fn mailqq(fields: Value) -> Result<Observe, String> {
     let options: MailqqOptions = arguments(fields)?;
-    if options.rows_max > ROWS_MAX {
-        return Err(format!("at most {ROWS_MAX} rows"));
+    if !(1..=ROWS_MAX).contains(&options.rows_max) {
+        return Err(format!("from 1 to {ROWS_MAX} rows"));
     }
     if let Some(after) = &options.after {
         after.parse::<MessageId>().map_err(|error| format!("after: {error}"))?;
@@ -175,6 +175,14 @@ pub struct MailqqOptions {
     /// Messages behind this queue id alone: where the answer before said that it stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
+}
+
+impl MailqqOptions {
+    /// Something narrows the queue.
+    pub fn is_narrow(&self) -> bool {
+        let names = [&self.list, &self.sender, &self.site];
+        names.into_iter().any(Option::is_some) || self.age_s_min.is_some() || self.age_s_max.is_some()
+    }
 }
 
 impl Default for MailqqOptions {

@@ -16,7 +16,7 @@ pub use super::wire::{
     traffic_line, traffic_of,
 };
 use crate::VERSION;
-use crate::view::{self, View};
+use crate::view::{self, By, View};
 
 /// A request with its line end.
 pub const REQUEST_BYTES_MAX: usize = 64 * 1024;
@@ -329,7 +329,10 @@ impl Request {
     /// One that looks.
     fn look(verb: &str, fields: Value) -> Result<Request, Problem> {
         match verb {
-            "queue" => Ok(Request::Queue(view(verb, fields, view::Subject::Queue)?)),
+            "queue" => match view(verb, fields, view::Subject::Queue)? {
+                view if view.by == Some(By::Age) => Ok(Request::Observe(Observe::Ages(view))),
+                view => Ok(Request::Queue(view)),
+            },
             "queue_stuck" => Ok(Request::QueueStuck(view(verb, fields, view::Subject::Stuck)?)),
             "queue_show" => {
                 let ShowArguments { id, recipients_max } = arguments(verb, fields)?;

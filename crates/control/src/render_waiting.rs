@@ -18,8 +18,10 @@ pub fn mailqq(m: &Mailqq, zone: &Zone) -> String {
     if m.messages == 0 {
         return format!("{}: no recipients waiting\n", cut(&m.hostname, 60));
     }
-    let date = format!("date ({})", zone.label(m.now));
-    line(&mut out, format_args!("{:>10}  {:<14} {:>10}  {date:<19}  {}", "recipients", "id", "length", "sender"));
+    if !m.rows.is_empty() {
+        let date = format!("date ({})", zone.label(m.now));
+        line(&mut out, format_args!("{:>10}  {:<14} {:>10}  {date:<19}  {}", "recipients", "id", "length", "sender"));
+    }
     for row in &m.rows {
         let mark = if row.in_flight > 0 { '*' } else { ' ' };
         let (sender, held) = (cut(&row.sender, NAME_COLUMNS), if row.held { ", held" } else { "" });
@@ -31,7 +33,9 @@ pub fn mailqq(m: &Mailqq, zone: &Zone) -> String {
             line(&mut out, format_args!("{:>28}{}", "", cut(&summary(&row.causes), 70)));
         }
     }
-    if let (Some(messages), Some(recipients)) = (m.matching_messages, m.matching_recipients) {
+    if m.rows.is_empty() && m.stopped_after.is_none() {
+        line(&mut out, format_args!("no messages match"));
+    } else if let (Some(messages), Some(recipients)) = (m.matching_messages, m.matching_recipients) {
         line(&mut out, format_args!("{recipients:>10}  of {} match", plural(messages, "message")));
     }
     let (recipients, sum) = (m.recipients, plural(m.messages, "message"));

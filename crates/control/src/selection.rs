@@ -141,6 +141,10 @@ pub fn parse(verb: &str, fields: &Value, acts: bool) -> Result<Parsed, Problem> 
         let text = "a bounce with a time is about a site, a list, a sender, a recipient's domain (@domain), or several of these";
         return Err(bad(text.to_owned()));
     }
+    if matches!(standing, Some(Standing::For(_))) && selection.sender.as_deref() == Some("") {
+        let text = "a standing bounce of the null sender would discard every delivery status notification";
+        return Err(bad(text.to_owned()));
+    }
     Ok(Parsed { selection, dry_run: a.dry_run.unwrap_or(false), reason: a.reason, standing })
 }
 

@@ -309,6 +309,7 @@ fn verbs_round_trip_as_requests() {
         r#""for_s":60,"id":"00000000002D""#,
         r#""for_s":60,"recipient":"ann@home.example""#,
         r#""for_s":0,"list":"dev""#,
+        r#""for_s":60,"sender":"""#,
         r#""for_s":60,"end":true,"list":"dev""#,
         r#""end":true,"dry_run":true,"list":"dev""#,
     ] {
@@ -390,12 +391,17 @@ fn verbs_that_look_survive_the_wire() {
         r#""watch","interval_ms":1"#,
         r#""watch","lists":"a""#,
         r#""mailqq","rows_max":1001"#,
+        r#""mailqq","rows_max":0"#,
+        r#""hosts","rows_max":0"#,
+        r#""ages","by":"list""#,
         r#""mailqq","after":"what""#,
         r#""hosts","sort":"size""#,
         r#""report","id":"""#,
     ] {
         assert!(Request::parse(format!(r#"{{"v":1,"verb":{bad}}}"#).as_bytes()).is_err(), "{bad}");
     }
+    let ages = Request::parse(br#"{"v":1,"verb":"queue","by":"age"}"#).unwrap();
+    assert_eq!(ages, Request::Observe(Observe::Ages(View { by: Some(By::Age), ..View::default() })));
     let reply = Reply::Mailqq(Box::new(mailqq(450)));
     let lines = to_lines(reply.clone());
     assert_eq!(lines.len(), 4);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 /// Rows of `queue`, and of the other answers, unless the request says otherwise.
-pub const SITES_DEFAULT: u32 = 50;
+const SITES_DEFAULT: u32 = 50;
 pub const ROWS_DEFAULT: u32 = 20;
 /// The most rows of one answer, except of `queue`.
 pub const ROWS_MAX: u32 = 1_000;
@@ -67,7 +67,8 @@ pub struct View {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort: Option<Sort>,
     /// Number of rows.
-    #[arg(id = "limit", long = "limit", short = 'n', aliases = ["rows", "sites-max", "last"], value_name = "N")]
+    #[arg(id = "limit", long = "limit", short = 'n', aliases = ["rows", "sites-max", "last"], value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..))]
     #[serde(alias = "sites_max", alias = "last", skip_serializing_if = "Option::is_none")]
     pub rows_max: Option<u32>,
 }
@@ -76,6 +77,8 @@ pub struct View {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Subject {
     Queue,
+    /// `queue --by age`, which has an answer of its own.
+    Ages,
     Site,
     Hosts,
     Stuck,
@@ -84,13 +87,17 @@ pub enum Subject {
 
 /// The orders of sites and lists.
 const OF_SITES: &[Sort] = &[Sort::Waiting, Sort::Messages, Sort::Age, Sort::NextTry, Sort::Name];
+/// The same in `stuck`, beside recipients by messages.
+const OF_STUCK_SITES: &[Sort] = &[Sort::Messages, Sort::Waiting, Sort::Age, Sort::NextTry, Sort::Name];
 
 impl Subject {
-    pub const ALL: [Subject; 5] = [Subject::Queue, Subject::Site, Subject::Hosts, Subject::Stuck, Subject::Report];
+    pub const ALL: [Subject; 6] =
+        [Subject::Queue, Subject::Ages, Subject::Site, Subject::Hosts, Subject::Stuck, Subject::Report];
 
     pub fn name(self) -> &'static str {
         match self {
             Subject::Queue => "queue",
+            Subject::Ages => "ages",
             Subject::Site => "site",
             Subject::Hosts => "hosts",
             Subject::Stuck => "stuck",
@@ -98,20 +105,22 @@ impl Subject {
         }
     }
 
-    /// What a row may be about; the first by default.
+    /// What a row may be about; by default the first, of `stuck` each.
     pub fn rows(self) -> &'static [By] {
         match self {
             Subject::Queue => &[By::Site, By::List, By::Age],
+            Subject::Ages => &[By::Age],
             Subject::Hosts => &[By::Site],
             Subject::Stuck => &[By::Recipient, By::Site],
             Subject::Site | Subject::Report => &[],
         }
     }
 
-    /// The orders that rows may have; the first by default.
+    /// The orders that rows may have; see [`Subject::default_sort`].
     pub fn orders(self, by: Option<By>) -> &'static [Sort] {
         match (self, by) {
-            (Subject::Queue, _) | (Subject::Stuck, Some(By::Site)) => OF_SITES,
+            (Subject::Queue | Subject::Ages, _) => OF_SITES,
+            (Subject::Stuck, Some(By::Site)) => OF_STUCK_SITES,
             (Subject::Stuck, _) => &[Sort::Messages],
             (Subject::Hosts, _) => &[Sort::Waiting, Sort::Failures, Sort::Latency, Sort::NextTry, Sort::Name],
             (Subject::Report, _) => &[Sort::Age, Sort::Waiting, Sort::Failures, Sort::Name],
@@ -119,8 +128,30 @@ impl Subject {
         }
     }
 
-    fn rows_max(self) -> u32 {
-        if self == Subject::Queue { u32::MAX } else { ROWS_MAX }
+    /// The order of a view that names none; `None`: the newest first.
+    pub fn default_sort(self, by: Option<By>) -> Option<Sort> {
+        self.orders(by).first().copied().filter(|_| self != Subject::Report)
+    }
+
+    /// The number of rows of a view that names none.
+    pub fn default_rows(self) -> u32 {
+        if matches!(self, Subject::Queue | Subject::Ages) { SITES_DEFAULT } else { ROWS_DEFAULT }
+    }
+
+    /// Mail to one site can be asked for.
+    pub fn takes_site(self) -> bool {
+        self != Subject::Report
+    }
+
+    /// The orders of all kinds of rows.
+    pub fn all_orders(self) -> &'static [Sort] {
+        let kinds = self.rows().iter().map(|by| self.orders(Some(*by)));
+        kinds.max_by_key(|orders| orders.len()).unwrap_or(self.orders(None))
+    }
+
+    /// From so many rows to so many. None at all: the sums of the queue alone.
+    pub fn rows_range(self) -> (u32, u32) {
+        if matches!(self, Subject::Queue | Subject::Ages) { (0, u32::MAX) } else { (1, ROWS_MAX) }
     }
 }
 
@@ -152,7 +183,7 @@ impl View {
             return Err(format!("{name} has no --by {}: {}", word(&by), elsewhere(subject, by)));
         }
         match subject {
-            Subject::Report if self.site.is_some() => {
+            _ if self.site.is_some() && !subject.takes_site() => {
                 return Err(
                     "report has no --site: it counts whole posts; `stentor mailqq --site NAME` lists messages with \
                             recipients there"
@@ -168,9 +199,11 @@ impl View {
         if let Some(sort) = self.sort.filter(|sort| !orders.contains(sort)) {
             return Err(format!("{name} has no --sort {}: {}", word(&sort), sorted_elsewhere(subject, sort)));
         }
-        match self.rows_max.filter(|rows| *rows > subject.rows_max()) {
-            Some(_) => Err(format!("at most {} rows", subject.rows_max())),
-            None => Ok(()),
+        let (least, most) = subject.rows_range();
+        match self.rows_max {
+            Some(rows) if rows > most => Err(format!("at most {most} rows")),
+            Some(rows) if rows < least => Err("at least 1 row".to_owned()),
+            _ => Ok(()),
         }
     }
 }
@@ -227,6 +260,15 @@ mod tests {
     }
 
     #[test]
+    fn each_command_has_its_own_defaults() {
+        let defaults = |subject: Subject, by| (subject.default_sort(by), subject.default_rows());
+        assert_eq!(defaults(Subject::Queue, Some(By::Age)), (Some(Sort::Waiting), 50));
+        assert_eq!(defaults(Subject::Stuck, None), (Some(Sort::Messages), 20));
+        assert_eq!(defaults(Subject::Stuck, Some(By::Site)), (Some(Sort::Messages), 20));
+        assert_eq!(defaults(Subject::Report, None), (None, 20));
+    }
+
+    #[test]
     fn a_refusal_names_the_command_that_has_it() {
         let by = |by| View { by: Some(by), ..View::default() };
         let sort = |sort| View { sort: Some(sort), ..View::default() };
@@ -250,6 +292,7 @@ mod tests {
         assert!(refused(Subject::Site, &View::rows(3)).contains("`stentor hosts`"));
         assert_eq!(refused(Subject::Stuck, &View::rows(ROWS_MAX + 1)), "at most 1000 rows");
         assert_eq!(View::rows(ROWS_MAX + 1).check(Subject::Queue), Ok(()));
+        assert_eq!(refused(Subject::Report, &View::rows(0)), "at least 1 row");
     }
 
     #[test]

@@ -6,7 +6,10 @@ use std::process::ExitCode;
 
 use clap::Args;
 use stentor_config::{self as config, Config, Diagnostic, Places};
-use stentor_control::{Client, ClientError, ErrorCode, Problem, Reply, Request, Selection, protocol, render};
+use stentor_control::{
+    Client, ClientError, ErrorCode, HostsOptions, Observe, Problem, Reply, ReportOptions, Request, Selection, protocol,
+    render,
+};
 use stentor_stats::escape::printable;
 
 use crate::hints::Given;
@@ -181,18 +184,23 @@ pub(crate) fn query(args: &QueryArgs, request: &Request) -> ExitCode {
 
 /// The same, shown in a form of the caller's unless it is wanted as JSON.
 pub(crate) fn query_with(args: &QueryArgs, request: &Request, show: impl Fn(&Reply) -> String) -> ExitCode {
-    repeat(args.watch, !args.server.json, || asked(&args.server, request, &show))
+    repeat(args.watch, !args.server.json, || {
+        let is_found = asked(&args.server, request, &show)?;
+        // Whoever watches waits for something to come.
+        if is_found || args.watch.is_some() { Ok(()) } else { Err(ExitCode::from(NOTHING)) }
+    })
 }
 
 pub(crate) fn ask(server: &ServerArgs, request: &Request) -> ExitCode {
     match asked(server, request, &|reply| render::reply(reply, &zone::local())) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(NOTHING),
         Err(code) => code,
     }
 }
 
-/// Asks and shows; `Err` is the code to end with: success where the reader has gone.
-fn asked(server: &ServerArgs, request: &Request, show: &dyn Fn(&Reply) -> String) -> Result<(), ExitCode> {
+/// Asks and shows: whether something matches. `Err` is the code to end with: success where the reader has gone.
+fn asked(server: &ServerArgs, request: &Request, show: &dyn Fn(&Reply) -> String) -> Result<bool, ExitCode> {
     let mut client = Client::connect(&server.socket()?).map_err(|error| {
         let moved = match request {
             Request::Reload | Request::Stop if server.socket.is_none() => {
@@ -211,7 +219,8 @@ fn asked(server: &ServerArgs, request: &Request, show: &dyn Fn(&Reply) -> String
         export(&mut client, request)
     } else {
         client.ask(request).and_then(|reply| {
-            if !matches_nothing(request, &reply) {
+            // A view says itself what is not there.
+            if !matches!(&reply, Reply::Counted(_)) || !matches_nothing(request, &reply) {
                 print(&server.colour.paint(server.given().complete(&show(&reply)))).map_err(ClientError::Output)?;
             }
             Ok(reply)
@@ -219,9 +228,12 @@ fn asked(server: &ServerArgs, request: &Request, show: &dyn Fn(&Reply) -> String
     };
     match asked {
         Ok(reply) if matches_nothing(request, &reply) => {
-            Err(if server.json { ExitCode::from(NOTHING) } else { nothing("nothing matches") })
+            if matches!(reply, Reply::Counted(_)) && !server.json {
+                eprintln!("stentor: nothing matches");
+            }
+            Ok(false)
         }
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(true),
         Err(ClientError::Refused(problem)) => Err(refused(server, &problem)),
         // Whoever read it has seen enough.
         Err(ClientError::Output(error)) if is_closed(&error) => Err(ExitCode::SUCCESS),
@@ -229,14 +241,32 @@ fn asked(server: &ServerArgs, request: &Request, show: &dyn Fn(&Reply) -> String
     }
 }
 
-/// Whether mail was selected and none found.
+/// Whether mail was selected, or a part of it asked for, and there is none.
 fn matches_nothing(request: &Request, reply: &Reply) -> bool {
     let is_narrow = match request {
         Request::Act { .. } => true,
         Request::Export { selection } => *selection != Selection::default(),
+        Request::Flush { site } => site.is_some(),
+        Request::Queue(view)
+        | Request::QueueStuck(view)
+        | Request::Observe(Observe::Ages(view) | Observe::Report(ReportOptions { view, .. })) => view.is_narrow(),
+        Request::Observe(Observe::Hosts(HostsOptions { view, page })) => view.is_narrow() || page.name.is_some(),
+        Request::Observe(Observe::Mailqq(options)) => options.is_narrow(),
         _ => false,
     };
-    is_narrow && matches!(reply, Reply::Counted(counted) if counted.matches_nothing())
+    let is_empty = match reply {
+        Reply::Counted(counted) => counted.matches_nothing(),
+        Reply::Done { count, .. } => *count == Some(0),
+        Reply::Queue(queue) => queue.messages == 0,
+        Reply::Stuck(stuck) => stuck.recipients.is_empty() && stuck.sites.is_empty() && !stuck.is_counting,
+        Reply::Ages(ages) => ages.recipients == 0 && ages.counted.is_some(),
+        Reply::Hosts(hosts) => hosts.matching == 0,
+        // Else there are more to be looked at.
+        Reply::Mailqq(mailqq) => mailqq.rows.is_empty() && mailqq.stopped_after.is_none(),
+        Reply::Posts(posts) => posts.rows.is_empty(),
+        _ => false,
+    };
+    is_narrow && is_empty
 }
 
 /// What the server does not do, in its words.
@@ -247,6 +277,7 @@ fn refused(server: &ServerArgs, problem: &Problem) -> ExitCode {
     }
     ExitCode::from(match problem.code {
         ErrorCode::NotFound => NOTHING,
+        ErrorCode::BadRequest => USAGE,
         ErrorCode::NeedsRestart => NEEDS_RESTART,
         ErrorCode::BadConfiguration => CONFIGURATION,
         _ => FAILED,

@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use stentor_config::{Config, Diagnostic, Severity};
 use stentor_control::format::plural;
 use stentor_control::{Reply, Request, Selection, Standing, Verb, render};
 use stentor_queue::ids::MessageId;
 
-use crate::asking::{QueryArgs, ServerArgs, ask, fail, load, locate, query, query_with, wrong};
+use crate::asking::{QueryArgs, ServerArgs, ask, load, locate, query, query_with, usage, wrong};
 use crate::cli_verbs::{Acting, Suspended, age_s};
 use crate::observe::{batchstat, hosts, latedudes, mailqq, mailstat, queue, realstat, report, trace, watch};
 use crate::output::{done, print};
@@ -156,14 +156,14 @@ struct Act {
 
 #[derive(Args)]
 struct Bounce {
-    /// Bounce what waits and what arrives for this time, instead of trying it: 90m, 2h, 3d.
+    /// A standing bounce: for this time bounce what waits and what arrives, instead of trying it: 90m, 2h, 3d.
     #[arg(long = "for", value_name = "TIME", value_parser = age_s,
         conflicts_with_all = ["id", "older_than", "younger_than", "all"])]
     for_s: Option<u64>,
-    /// End such a bounce before its time.
+    /// End a standing bounce before its time.
     #[arg(long, conflicts_with_all = ["for_s", "dry_run", "id", "older_than", "younger_than", "all"])]
     end: bool,
-    /// Show such bounces, with the command that ends each.
+    /// Show the standing bounces, with the command that ends each.
     #[arg(long, conflicts_with_all = ["for_s", "end", "dry_run", "reason", "id", "sender", "recipient", "site", "list",
         "older_than", "younger_than", "all"])]
     show: bool,
@@ -209,6 +209,16 @@ struct Post {
     server: ServerArgs,
 }
 
+/// The command line, as parsed, in its help and in the pages.
+pub fn command() -> clap::Command {
+    help::with_views(Cli::command())
+}
+
+/// The process's arguments; where they are wrong, or help is wanted, the process ends.
+pub fn parse() -> Cli {
+    Cli::from_arg_matches(&command().get_matches()).unwrap_or_else(|error| error.exit())
+}
+
 pub fn run(cli: Cli) -> ExitCode {
     match cli.command {
         Command::Serve(with) => serve(with.config.as_deref()),
@@ -222,8 +232,8 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::HttpToken(new) => secrets::token_command(&new),
         Command::Table(options) => table_cmd::run(&options),
         Command::Journal(options) => journal_cmd::run(options),
-        Command::Completions { shell } => help::completions(Cli::command(), shell),
-        Command::Man(options) => help::man(Cli::command(), &options),
+        Command::Completions { shell } => help::completions(command(), shell),
+        Command::Man(options) => help::man(command(), &options),
     }
 }
 
@@ -324,7 +334,7 @@ fn print_warnings(warnings: &[Diagnostic]) {
 fn suspend(suspended: bool, Suspending { subject, server }: Suspending, for_s: Option<u64>) -> ExitCode {
     let (what, reason) = match subject.subject() {
         Ok(found) => found,
-        Err(why) => return fail(&why),
+        Err(why) => return usage(&why),
     };
     ask(&server, &Request::Suspend { suspended, what, reason, for_s })
 }
@@ -344,13 +354,13 @@ fn bounce(Bounce { for_s, end, show, act: Act { acting, server } }: Bounce) -> E
     };
     match acting.standing(standing) {
         Ok(request) => ask(&server, &request),
-        Err(why) => fail(&why),
+        Err(why) => usage(&why),
     }
 }
 
 fn act(verb: Verb, Act { acting, server }: Act) -> ExitCode {
     match acting.request(verb) {
         Ok(request) => ask(&server, &request),
-        Err(why) => fail(&why),
+        Err(why) => usage(&why),
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Command};
+use stentor_control::view::{Subject, word};
 
 use crate::output::{done, write};
 
@@ -49,6 +50,40 @@ Set up:
 Options:
 {options}
 ";
+
+/// The command line as its help shows it: commands with a view show the rows, orders and numbers that they take, with their
+/// defaults, and not what they refuse.
+pub(crate) fn with_views(command: Command) -> Command {
+    let views = [
+        ("queue", Subject::Queue),
+        ("site", Subject::Site),
+        ("hosts", Subject::Hosts),
+        ("latedudes", Subject::Stuck),
+        ("report", Subject::Report),
+    ];
+    views.into_iter().fold(command, |all, (name, view)| all.mut_subcommand(name, |command| fitted(command, view)))
+}
+
+fn fitted(command: Command, view: Subject) -> Command {
+    let words = |words: Vec<String>| words.join(", ");
+    let rows = words(view.rows().iter().map(word).collect());
+    let orders = words(view.all_orders().iter().map(word).collect());
+    let row = match view.rows().len() {
+        1 => format!("What a row is about: {rows}"),
+        _ if view == Subject::Stuck => format!("What a row is about: {rows} [default: both]"),
+        _ => format!("What a row is about: {rows} [default: {}]", view.rows().first().map(word).unwrap_or_default()),
+    };
+    let newest = || "newest first".to_owned();
+    let order =
+        format!("Order of rows: {orders} [default: {}]", view.default_sort(None).as_ref().map_or_else(newest, word));
+    command
+        .mut_arg("by", |arg| arg.help(row).hide(rows.is_empty()))
+        .mut_arg("site", |arg| arg.hide(!view.takes_site()))
+        .mut_arg("sort", |arg| arg.help(order).hide(orders.is_empty()).hide_possible_values(true))
+        .mut_arg("limit", |arg| {
+            arg.help(format!("Number of rows [default: {}]", view.default_rows())).hide(orders.is_empty())
+        })
+}
 
 /// Commands of `stentor-kit` that users may look for here.
 const MOVED: [&str; 4] = ["demo", "lab", "probe", "iotrace"];
@@ -115,6 +150,21 @@ mod tests {
         let help = Cli::command().term_width(80).render_help().to_string();
         assert!(help.lines().count() <= 40, "{}", help.lines().count());
         assert!(help.lines().all(|line| line.chars().count() <= 80), "{help}");
+    }
+
+    #[test]
+    fn help_shows_what_a_command_takes_and_its_defaults() {
+        let help = |name: &str| {
+            let mut command = crate::cli::command();
+            command.find_subcommand_mut(name).unwrap().render_long_help().to_string()
+        };
+        let (queue, site, hosts, stuck, report) =
+            (help("queue"), help("site"), help("hosts"), help("stuck"), help("report"));
+        assert!(queue.contains("site, list, age [default: site]") && queue.contains("[default: 50]"), "{queue}");
+        assert!(["--by", "--sort", "--limit"].iter().all(|option| !site.contains(option)), "{site}");
+        assert!(hosts.contains("failures, latency") && !hosts.contains("messages"), "{hosts}");
+        assert!(stuck.contains("recipient, site [default: both]") && stuck.contains("[default: messages]"), "{stuck}");
+        assert!(report.contains("[default: newest first]") && !report.contains("--site"), "{report}");
     }
 
     #[test]

@@ -3,7 +3,6 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
 use stentor::{cli, help};
 
 /// Threads that grew large arenas would keep them: one allocator that gives memory back, for all.
@@ -18,5 +17,5 @@ fn main() -> ExitCode {
         eprintln!("{hint}");
         return ExitCode::from(USAGE);
     }
-    cli::run(cli::Cli::parse())
+    cli::run(cli::parse())
 }

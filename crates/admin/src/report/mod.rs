@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hashbrown::{HashMap, HashSet};
-use stentor_control::view::ROWS_DEFAULT;
+use stentor_control::view::Subject;
 use stentor_control::{PostReport, Sort, Timeline, View, WaitingAt};
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
@@ -80,7 +80,7 @@ pub fn posts(core: &Core, asked: &View) -> Vec<PostReport> {
     let now = core.clock.now();
     let all = core.live.posts.newest();
     let chosen = all.iter().filter(|post| asked.list.as_ref().is_none_or(|list| post.list == *list));
-    let rows_max = asked.rows_max.unwrap_or(ROWS_DEFAULT) as usize;
+    let rows_max = asked.rows_max.unwrap_or(Subject::Report.default_rows()) as usize;
     let Some(sort) = asked.sort else { return chosen.take(rows_max).map(|post| view(post, now)).collect() };
     let mut rows: Vec<PostReport> = chosen.map(|post| view(post, now)).collect();
     let first = |rank: fn(&PostReport) -> u64| move |row: &PostReport| Reverse(rank(row));

@@ -44,6 +44,7 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Http>)> {
     let mut routes: Vec<(&'static str, &'static str, MethodRouter<Http>)> = vec![
         ("get", "/api/v1/status", get(|h, q| read(h, q, "status", None))),
         ("get", "/api/v1/queue", get(|h, q| read(h, q, "queue", None))),
+        ("get", "/api/v1/queue/ages", get(|h, q| read(h, q, "ages", None))),
         ("get", "/api/v1/queue/stuck", get(|h, q| read(h, q, "queue_stuck", None))),
         ("get", "/api/v1/queue/export", get(export::export)),
         ("get", "/api/v1/messages/{id}", get(|h, q, Path(id)| read(h, q, "queue_show", Some(("id", id))))),

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value, json};
 use stentor_control::selection::REASON_BYTES_MAX;
+use stentor_control::view::{ROWS_MAX, Subject};
 
 use super::samples::{Sample, all};
 
@@ -10,6 +11,8 @@ enum Takes {
     Nothing,
     /// Parameters of the query: name, type, meaning.
     Query(&'static [(&'static str, &'static str, &'static str)]),
+    /// A command's view as a query, and what else it takes.
+    View(Subject, &'static [(&'static str, &'static str, &'static str)]),
     /// Fields of a JSON body.
     Body(&'static [(&'static str, &'static str, &'static str)]),
     /// A message.
@@ -66,7 +69,7 @@ const BOUNCES: &[(&str, &str, &str)] = &[
         "integer",
         "Also what arrives within so many seconds, instead of trying it; by sender, recipient's domain, site, list.",
     ),
-    ("end", "boolean", "Ends such a bounce before its time."),
+    ("end", "boolean", "Ends such a standing bounce before its time."),
 ];
 const SUSPENDS: &[(&str, &str, &str)] = &[
     ("list", "string", "All posts of this list; with `subscriber`, those to one subscriber."),
@@ -92,24 +95,21 @@ const ROUTES: &[Route] = &[
         method: "get",
         path: "/api/v1/queue",
         summary: "Queue totals, and sites by number of recipients.",
-        takes: Takes::Query(&[
-            LIST,
-            SITE,
-            ("sort", "string", "waiting (default), messages, age, next_try or name."),
-            ("rows_max", "integer", "Number of sites (default 50)."),
-        ]),
+        takes: Takes::View(Subject::Queue, &[]),
         gives: "Queue",
     },
     Route {
         method: "get",
+        path: "/api/v1/queue/ages",
+        summary: "Pending recipients by site and age; the same as `by=age` of the queue.",
+        takes: Takes::View(Subject::Ages, &[]),
+        gives: "Ages",
+    },
+    Route {
+        method: "get",
         path: "/api/v1/queue/stuck",
-        summary: "The recipients with most messages waiting, and the sites with most recipients.",
-        takes: Takes::Query(&[
-            ("by", "string", "recipient or site (default: both)."),
-            LIST,
-            SITE,
-            ("rows_max", "integer", "Number of rows of each kind (default 20, at most 1000)."),
-        ]),
+        summary: "The recipients with most messages waiting, and the sites with most messages.",
+        takes: Takes::View(Subject::Stuck, &[]),
         gives: "Stuck",
     },
     Route {
@@ -168,27 +168,22 @@ const ROUTES: &[Route] = &[
         method: "get",
         path: "/api/v1/hosts",
         summary: "Sites and their hosts with history, clock, reason and last replies, as `stentor hosts` shows them.",
-        takes: Takes::Query(&[
-            LIST,
-            SITE,
-            ("sort", "string", "waiting (default), failures, latency, next_try or name."),
-            ("rows_max", "integer", "Number of rows (default 20, at most 1000)."),
-            ("offset", "integer", "Rows to skip."),
-            ("name", "string", "Sites with this in their name or a host's."),
-            ("waiting", "boolean", "Only sites with pending recipients."),
-            ("failing", "boolean", "Only sites with a host whose last attempt failed."),
-        ]),
+        takes: Takes::View(
+            Subject::Hosts,
+            &[
+                ("offset", "integer", "Rows to skip."),
+                ("name", "string", "Sites with this in their name or a host's."),
+                ("waiting", "boolean", "Only sites with pending recipients."),
+                ("failing", "boolean", "Only sites with a host whose last attempt failed."),
+            ],
+        ),
         gives: "Hosts",
     },
     Route {
         method: "get",
         path: "/api/v1/posts",
         summary: "Delivery reports of the newest posts.",
-        takes: Takes::Query(&[
-            LIST,
-            ("sort", "string", "age, waiting, failures or name (default: newest first)."),
-            ("rows_max", "integer", "Number of posts (default 20, at most 1000)."),
-        ]),
+        takes: Takes::View(Subject::Report, &[]),
         gives: "Posts",
     },
     Route {
@@ -352,9 +347,11 @@ fn operation(route: &Route) -> Value {
     let mut operation = json!({"summary": route.summary, "operationId": operation_id(route)});
     match &route.takes {
         Takes::Nothing => {}
-        Takes::Query(query) => parameters.extend(query.iter().map(|(name, kind, meaning)| {
-            json!({"name": name, "in": "query", "description": meaning, "schema": {"type": kind}})
-        })),
+        Takes::Query(query) => parameters.extend(query_parameters(query)),
+        Takes::View(command, others) => {
+            parameters.extend(view_parameters(*command));
+            parameters.extend(query_parameters(others));
+        }
         Takes::Body(fields) => {
             operation["requestBody"] = json!({"content": {"application/json": {"schema": body(fields)}}});
         }
@@ -386,6 +383,46 @@ fn operation(route: &Route) -> Value {
         operation["security"] = json!([{}, {"token": []}]);
     }
     operation
+}
+
+fn query_parameters(query: &'static [(&str, &str, &str)]) -> impl Iterator<Item = Value> {
+    query.iter().map(
+        |(name, kind, meaning)| json!({"name": name, "in": "query", "description": meaning, "schema": {"type": kind}}),
+    )
+}
+
+/// A command's rows, orders and limits, as its requests are checked against them.
+fn view_parameters(command: Subject) -> Vec<Value> {
+    let words = |value: Value, default: &str, meaning: &str| {
+        let description = format!("{meaning} (default: {default}).");
+        (description, json!({"type": "string", "enum": value}))
+    };
+    let mut parameters = Vec::new();
+    if !command.rows().is_empty() {
+        let rows = json!(command.rows());
+        let only = rows.as_array().filter(|rows| rows.len() == 1).and_then(|rows| rows[0].as_str());
+        let default = only.unwrap_or("each that the answer has");
+        parameters.push(("by", words(rows.clone(), default, "What a row is about")));
+    }
+    let text = || json!({"type": "string"});
+    parameters.push(("list", (LIST.2.to_owned(), text())));
+    if command.takes_site() {
+        parameters.push(("site", (SITE.2.to_owned(), text())));
+    }
+    let orders = command.all_orders();
+    if !orders.is_empty() {
+        let default = command.default_sort(None).map(|sort| json!(sort));
+        let default = default.as_ref().and_then(Value::as_str).unwrap_or("the newest first");
+        parameters.push(("sort", words(json!(orders), default, "The order of rows")));
+    }
+    let (least, most) = command.rows_range();
+    let mut number = json!({"type": "integer", "minimum": least, "default": command.default_rows()});
+    if most == ROWS_MAX {
+        number["maximum"] = most.into();
+    }
+    parameters.push(("rows_max", ("Number of rows of each kind.".to_owned(), number)));
+    let parameter = |(name, (description, schema)): (&str, (String, Value))| json!({"name": name, "in": "query", "description": description, "schema": schema});
+    parameters.into_iter().map(parameter).collect()
 }
 
 fn operation_id(route: &Route) -> String {

@@ -10,8 +10,8 @@ use stentor_control::problem::Problem;
 use stentor_control::reply::ExportedRecipient;
 use stentor_control::site_view::{HostView, PathView, SiteView};
 use stentor_control::{
-    Counted, EnvelopeView, ErrorCode, Fates, MessageView, QueueSummary, RecipientState, RecipientView, SiteRow,
-    StandingBounceView, Status, Stuck, StuckRow,
+    Ages, AgesRow, Counted, EnvelopeView, ErrorCode, Fates, MessageView, QueueSummary, RecipientState, RecipientView,
+    SiteRow, StandingBounceView, Status, Stuck, StuckRow,
 };
 
 use crate::webhooks::WebhookView;
@@ -47,6 +47,7 @@ pub(super) fn all() -> Vec<Sample> {
     vec![
         sample("Status", &status()),
         sample("Queue", &queue()),
+        sample("Ages", &ages()),
         sample("Stuck", &stuck()),
         sample("Message", &message()),
         sample("Address", &address()),
@@ -156,6 +157,21 @@ fn recipient() -> RecipientView {
         words: Cause::Refused.words().to_owned(),
         next_try: Some(NOW + 60_000),
         last_reply: "connection refused".to_owned(),
+    }
+}
+
+fn ages() -> Ages {
+    let row = AgesRow { site: "mx.example.org".to_owned(), recipients: 1, ..AgesRow::default() };
+    Ages {
+        hostname: "mx.example.org".to_owned(),
+        now: NOW,
+        part: "of list news".to_owned(),
+        recipients: 1,
+        counted: Some(NOW),
+        sites_total: 1,
+        minutes: vec![5],
+        rows: vec![row],
+        ..Ages::default()
     }
 }
 

@@ -1,6 +1,9 @@
 use std::collections::BTreeSet;
 
-use stentor_control::View;
+use clap::ValueEnum;
+use serde_json::json;
+use stentor_control::view::ROWS_MAX;
+use stentor_control::{By, Sort, View};
 
 use super::*;
 
@@ -49,6 +52,56 @@ fn every_documented_argument_is_taken() {
             }
         }
     }
+}
+
+#[test]
+fn each_field_of_a_view_is_documented_or_refused() {
+    let routes = [
+        ("/api/v1/queue", "queue"),
+        ("/api/v1/queue/ages", "ages"),
+        ("/api/v1/queue/stuck", "queue_stuck"),
+        ("/api/v1/hosts", "hosts"),
+        ("/api/v1/posts", "report"),
+    ];
+    let document = openapi::document();
+    let words = |values: &[Value]| values.iter().filter_map(Value::as_str).map(str::to_owned).collect::<BTreeSet<_>>();
+    let all = |name: &str| match name {
+        "by" => By::value_variants().iter().map(|by| json!(by)).collect(),
+        "sort" => Sort::value_variants().iter().map(|sort| json!(sort)).collect(),
+        "rows_max" => vec![json!(0), json!(1), json!(ROWS_MAX), json!(ROWS_MAX + 1)],
+        _ => vec![json!("x")],
+    };
+    for (path, verb) in routes {
+        let parameters = document["paths"][path]["get"]["parameters"].as_array().unwrap();
+        for name in ["by", "list", "site", "sort", "rows_max"] {
+            let documented =
+                parameters.iter().find(|parameter| parameter["name"] == name).map(|found| &found["schema"]);
+            for value in all(name) {
+                // An order may be of one kind of rows alone.
+                let fields = |by: Option<By>| {
+                    let by = by.map(|by| ("by".to_owned(), json!(by)));
+                    by.into_iter().chain([(name.to_owned(), value.clone())]).collect::<Map<_, _>>()
+                };
+                let bys = [None].into_iter().chain(By::value_variants().iter().copied().map(Some));
+                let is_taken =
+                    bys.filter(|by| by.is_none() || name == "sort").any(|by| request(verb, fields(by), None).is_ok());
+                let is_in = |schema: &Value| match (&schema["enum"], value.as_u64()) {
+                    (Value::Array(values), _) => words(values).contains(value.as_str().unwrap_or_default()),
+                    (_, Some(number)) => {
+                        schema["minimum"].as_u64().unwrap() <= number
+                            && schema["maximum"].as_u64().is_none_or(|most| number <= most)
+                    }
+                    _ => true,
+                };
+                assert_eq!(is_taken, documented.is_some_and(is_in), "{path}: {name} {value}");
+            }
+        }
+    }
+    let default = |path: &str| {
+        let parameters = document["paths"][path]["get"]["parameters"].as_array().unwrap();
+        parameters.iter().find(|parameter| parameter["name"] == "rows_max").unwrap()["schema"]["default"].clone()
+    };
+    assert_eq!([default("/api/v1/queue"), default("/api/v1/hosts")], [json!(50), json!(20)]);
 }
 
 #[test]

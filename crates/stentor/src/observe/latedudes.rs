@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use stentor_control::view::{ROWS_DEFAULT, Subject};
+use stentor_control::view::Subject;
 use stentor_control::{Request, View};
 
 use crate::asking::{QueryArgs, query, usage};
@@ -29,7 +29,7 @@ pub fn run(options: Options) -> ExitCode {
         if !is_plain {
             return usage("of logs stuck shows recipients and domains, without --by, --list, --site and --sort");
         }
-        let rows = options.view.rows_max.unwrap_or(ROWS_DEFAULT);
+        let rows = options.view.rows_max.unwrap_or(Subject::Stuck.default_rows());
         return commands::latedudes(&options.logs, rows as usize, options.query.server.json);
     }
     query(&options.query, &Request::QueueStuck(options.view))

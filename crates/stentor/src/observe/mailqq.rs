@@ -12,7 +12,8 @@ use crate::cli_verbs::age_s;
 #[derive(Args)]
 pub struct Options {
     /// Number of messages to list.
-    #[arg(long, short = 'n', alias = "rows", default_value_t = ROWS_DEFAULT, value_name = "N")]
+    #[arg(long, short = 'n', alias = "rows", default_value_t = ROWS_DEFAULT, value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
     #[arg(long, value_enum, default_value_t = MailqqSort::Count)]
     sort: MailqqSort,

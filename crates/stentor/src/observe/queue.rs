@@ -6,9 +6,10 @@ use clap::{Args, Subcommand};
 use stentor_control::protocol::RECIPIENTS_DEFAULT;
 use stentor_control::view::Subject;
 use stentor_control::{By, Observe, Reply, Request, View, render};
+use stentor_queue::ids::MessageId;
 
 use super::cat;
-use crate::asking::{QueryArgs, ServerArgs, ask, fail, query, query_with, usage};
+use crate::asking::{QueryArgs, ServerArgs, ask, query, query_with, usage};
 use crate::cli_verbs::Selectors;
 use crate::zone;
 
@@ -22,7 +23,8 @@ pub struct Options {
     #[command(flatten)]
     view: View,
     /// The older spelling of `stentor stuck`.
-    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = STUCK_ROWS, hide = true, conflicts_with_all = ["by", "limit"])]
+    #[arg(long, value_name = "N", num_args = 0..=1, default_missing_value = STUCK_ROWS, hide = true,
+        conflicts_with_all = ["by", "limit"], value_parser = clap::value_parser!(u32).range(1..))]
     stuck: Option<u32>,
     #[command(flatten)]
     query: QueryArgs,
@@ -33,10 +35,10 @@ enum Command {
     /// Show one message and its waiting recipients.
     Show {
         /// The queue id.
-        id: String,
+        id: MessageId,
         /// Number of recipients to list.
         #[arg(long, short = 'n', aliases = ["recipients-max", "rows"], default_value_t = RECIPIENTS_DEFAULT,
-            value_name = "N")]
+            value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         limit: u32,
         #[command(flatten)]
         query: QueryArgs,
@@ -55,10 +57,9 @@ enum Command {
 pub fn run(options: Options) -> ExitCode {
     match options.command {
         None => show(options.view, options.stuck, &options.query),
-        Some(Command::Show { id, limit, query: args }) => match id.parse() {
-            Ok(id) => query(&args, &Request::QueueShow { id, recipients_max: limit }),
-            Err(error) => fail(&format!("{id}: {error}")),
-        },
+        Some(Command::Show { id, limit, query: args }) => {
+            query(&args, &Request::QueueShow { id, recipients_max: limit })
+        }
         Some(Command::Cat(options)) => cat::run(&options),
         Some(Command::Export { selectors, server }) => {
             ask(&server, &Request::Export { selection: selectors.selection() })

@@ -37,13 +37,46 @@ fn what_matches_nothing_has_an_exit_code_of_its_own() {
     }
     assert_eq!(server.operator(&["flush", "mx.nowhere.example"]).status.code(), Some(3));
     assert_eq!(server.operator(&["queue", "export", "--recipient", "@two.example"]).status.code(), Some(3));
-    // What is as it should be is no failure; nor is an empty answer to a question.
+    // So it is for views of a part of the queue; of all of it, nothing is an answer.
+    for arguments in [
+        &["queue", "--site", "one.example", "--list", "news"][..],
+        &["queue", "--by", "age", "--list", "news"],
+        &["stuck", "--list", "news"],
+        &["hosts", "nowhere"],
+        &["mailqq", "--sender", "@home.test"],
+        &["report", "--list", "news"],
+        &["realstat", "--list", "nws", "--count", "1"],
+        &["flush", "nowhere.example"],
+    ] {
+        let output = server.operator(arguments);
+        assert_eq!(output.status.code(), Some(3), "{arguments:?}: {output:?}");
+    }
+    assert_eq!(
+        server.operator(&["mailqq", "--sender", "@home.test"]).stdout.split(|c| *c == b'\n').next(),
+        Some(&b"no messages match"[..])
+    );
+    for arguments in [&["hosts", "--failing"][..], &["report"]] {
+        assert!(server.operator(arguments).status.success(), "{arguments:?}");
+    }
+    // What is as it should be is no failure.
     let output = server.operator(&["hold", "--id", &id]);
     assert!(output.status.success(), "{output:?}");
     assert_eq!(output.stdout, b"hold: 0 recipients of 0 messages; 1 message held already\n");
-    assert!(server.operator(&["report", "--list", "news"]).status.success());
-    // A failure is another code.
-    assert_eq!(server.operator(&["hold"]).status.code(), Some(1));
+    // A command line that cannot be understood is another code.
+    for arguments in [
+        &["hold"][..],
+        &["bounce", "--end"],
+        &["suspend", "--for", "2h"],
+        &["suspend", "--sender", "joe@home.example"],
+        &["bounce", "--sender", "", "--for", "2h"],
+        &["queue", "show", "x"],
+        &["report", "x"],
+        &["report", "--limit", "0"],
+        &["stuck", "--limit", "0"],
+        &["mailqq", "--limit", "0"],
+    ] {
+        assert_eq!(server.operator(arguments).status.code(), Some(2), "{arguments:?}");
+    }
 }
 
 #[test]

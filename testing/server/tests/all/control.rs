@@ -94,7 +94,7 @@ fn what_is_not_there() {
     assert_eq!(output.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&output.stderr).contains("037P74WG0000"), "{output:?}");
     let output = server.operator(&["queue", "show", "not-an-id"]);
-    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0));
 }
 
 #[test]

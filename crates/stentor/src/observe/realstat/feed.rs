@@ -105,7 +105,7 @@ pub fn follow(
     mut options: WatchOptions,
     mut see: impl FnMut(Box<Snapshot>) -> bool,
     mut lost: impl FnMut(&str),
-) -> Result<(), String> {
+) -> Result<(), ClientError> {
     let (count, mut seen, mut was_there) = (options.count, 0, false);
     loop {
         options.count = if count == 0 { 0 } else { count - seen };
@@ -117,7 +117,7 @@ pub fn follow(
             Ok(false) => return Ok(()),
             Ok(true) if count > 0 && seen >= count => return Ok(()),
             Ok(true) => lost("the server is stopping"),
-            Err(error) if !was_there || is_final(&error) => return Err(error.to_string()),
+            Err(error) if !was_there || is_final(&error) => return Err(error),
             Err(error) => lost(&error.to_string()),
         }
         thread::sleep(AGAIN);

@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use clap::Args;
 use stentor_control::WatchOptions;
 
-use crate::asking::ServerArgs;
+use crate::asking::{ServerArgs, streamed};
 use crate::foreign::{From, commands};
 
 /// Time between rows.
@@ -78,8 +78,5 @@ pub fn run(options: Options) -> ExitCode {
             Err(why) => options.server.fail(&why),
         };
     }
-    match plain::run(&socket, watch, options.server.json) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => options.server.fail(&why),
-    }
+    streamed(&options.server, plain::run(&socket, watch, options.server.json))
 }

@@ -3,14 +3,14 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use stentor_control::{Snapshot, WatchOptions};
+use stentor_control::{ClientError, Snapshot, WatchOptions};
 use stentor_stats::civil::Zone;
 use stentor_stats::rates::{Interval, Scale, row};
 
 use super::feed;
 use crate::zone;
 
-pub fn run(socket: &Path, options: WatchOptions, is_json: bool) -> Result<(), String> {
+pub fn run(socket: &Path, options: WatchOptions, is_json: bool) -> Result<(), ClientError> {
     let zone = zone::local();
     let mut scale = Scale::default();
     let mut failed = None;
@@ -24,7 +24,7 @@ pub fn run(socket: &Path, options: WatchOptions, is_json: bool) -> Result<(), St
         goes_on
     };
     feed::follow(socket, options, see, |why| eprintln!("# {why}; trying again"))?;
-    failed.map_or(Ok(()), |error| Err(error.to_string()))
+    failed.map_or(Ok(()), |error| Err(ClientError::Output(error)))
 }
 
 fn json(snapshot: &Snapshot) -> io::Result<()> {
