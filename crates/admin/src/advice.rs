@@ -82,7 +82,7 @@ pub fn site(row: &SiteRow, is_suspended: bool, known: &Known<'_>, now: Ms) -> St
             format!("{}: read the reply; wait", lasting("defers recipients", "has deferred recipients", &since))
         }
         Cause::Message => {
-            let what = lasting("defers messages after their data", "has deferred messages after their data", &since);
+            let what = lasting("defers messages at DATA", "has deferred messages at DATA", &since);
             format!("{what}: read the reply; wait")
         }
         cause => site_advice(cause, &row.site, &since, known),

@@ -187,7 +187,8 @@ pub async fn stuck(
     wanted: &Wanted,
     by: Option<By>,
 ) -> Result<Stuck, Problem> {
-    let recipients = if by == Some(By::Site) { Vec::new() } else { recipients(core, wanted).await };
+    let (recipients, recipients_total) =
+        if by == Some(By::Site) { (Vec::new(), 0) } else { recipients(core, wanted).await };
     let depths = sites(core, censuses, wanted).await;
     if let Some(problem) = wanted.unknown_list(core, depths.counted.as_deref()) {
         return Err(problem);
@@ -199,6 +200,7 @@ pub async fn stuck(
         now,
         part: wanted.words.clone(),
         is_counting: hub.store.is_counting(),
+        recipients_total,
         sites_total: if is_of_sites { depths.sites_total } else { 0 },
         counted: depths.counted.map(|counted| counted.at),
         recipients,
@@ -206,8 +208,9 @@ pub async fn stuck(
     }))
 }
 
-async fn recipients(core: &Arc<Core>, wanted: &Wanted) -> Vec<StuckRow> {
-    let top = top_addresses(core, wanted).await;
+/// Rows, and how many recipients there are.
+async fn recipients(core: &Arc<Core>, wanted: &Wanted) -> (Vec<StuckRow>, u64) {
+    let (top, total) = top_addresses(core, wanted).await;
     let oldest = oldest_of(core, &top, &wanted.part).await;
     let mut recipients = Vec::with_capacity(top.len());
     let name_servers = name_servers(core);
@@ -240,7 +243,7 @@ async fn recipients(core: &Arc<Core>, wanted: &Wanted) -> Vec<StuckRow> {
     recipients.sort_by(|a, b| {
         b.messages.cmp(&a.messages).then(a.oldest.cmp(&b.oldest)).then_with(|| a.state.address.cmp(&b.state.address))
     });
-    recipients
+    (recipients, total)
 }
 
 /// What keeps a message from a site, by its name in the journal: that the site is suspended, or its list, or its sender.

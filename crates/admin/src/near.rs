@@ -78,20 +78,10 @@ fn without_common_end<'a>(mut a: &'a str, mut b: &'a str) -> (&'a str, &'a str) 
     (a, b)
 }
 
-/// Letters inserted, left out or replaced (Levenshtein).
+/// Letters inserted, left out or replaced.
 fn edits(a: &str, b: &str) -> usize {
-    let cut = |text: &str| text.bytes().take(BYTES_MAX).collect::<Vec<u8>>();
-    let (a, b) = (cut(a), cut(b));
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.iter().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
+    let cut = |text: &str| text.floor_char_boundary(BYTES_MAX);
+    strsim::levenshtein(&a[..cut(a)], &b[..cut(b)])
 }
 
 /// The refusal of a site that is not known. Not for callers that hold the hub's lock.

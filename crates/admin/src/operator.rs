@@ -302,7 +302,7 @@ impl Operator {
             Some(Ok(id)) => report::post(core, id, view.rows_max, &Zone::utc()).await.into_iter().collect(),
             // It was parsed before.
             Some(Err(_)) => Vec::new(),
-            None => report::posts(core, &view),
+            None => report::posts_with_causes(core, &self.overviews.causes, &view).await,
         };
         match id {
             Some(id) if rows.is_empty() => Err(Problem::new(

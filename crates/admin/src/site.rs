@@ -99,8 +99,8 @@ fn domain_view(hub: &Hub, sites: &SitesNow, domain: DomainId, now: Ms) -> SiteVi
 pub fn lookup(waiting: u64, has_failed: bool) -> &'static str {
     match (waiting, has_failed) {
         (0, _) => "",
-        (_, false) => "its lookup",
-        (_, true) => "its lookup, which failed",
+        (_, false) => Cause::LookUp.words(),
+        (_, true) => Cause::Dns.words(),
     }
 }
 

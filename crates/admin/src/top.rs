@@ -25,6 +25,8 @@ const STEPS: usize = 8_192;
 struct Best {
     rows_max: usize,
     chosen: BinaryHeap<Reverse<(u32, Reverse<u32>)>>,
+    /// All that it was shown.
+    seen: u64,
 }
 
 impl Best {
@@ -33,7 +35,11 @@ impl Best {
         if self.chosen.len() < self.rows_max { 0 } else { self.chosen.peek().map_or(0, |least| least.0.0) }
     }
 
-    fn push(&mut self, count: u32, id: u32) {
+    fn see(&mut self, count: u32, id: u32) {
+        self.seen += 1;
+        if count <= self.least() {
+            return;
+        }
         self.chosen.push(Reverse((count, Reverse(id))));
         if self.chosen.len() > self.rows_max {
             self.chosen.pop();
@@ -41,29 +47,22 @@ impl Best {
     }
 }
 
-/// Addresses with most messages, and how many those are; of equal ones, those known for longest.
-pub(crate) async fn top_addresses(core: &Arc<Core>, wanted: &Wanted) -> Vec<(u32, u32)> {
-    let mut best = Best { rows_max: wanted.rows_max, chosen: BinaryHeap::new() };
+/// Addresses with most messages, and how many those are; of equal ones, those known for longest. Then how many addresses
+/// have any.
+pub(crate) async fn top_addresses(core: &Arc<Core>, wanted: &Wanted) -> (Vec<(u32, u32)>, u64) {
+    let mut best = Best { rows_max: wanted.rows_max, chosen: BinaryHeap::new(), seen: 0 };
     if wanted.rows_max == 0 {
-        return Vec::new();
+        return (Vec::new(), 0);
     }
     if wanted.part.list.is_some() {
         let counts = counts_of(core, &wanted.part).await;
         let mut all: Vec<_> = counts.into_iter().map(|(id, count)| (Reverse(count), id)).collect();
         all.sort_unstable();
         for part in all.chunks(STEPS) {
-            let is_full = core.with(|hub, _| {
-                for (Reverse(count), id) in part.iter().filter(|(_, id)| is_at(hub, *id, &wanted.part)) {
-                    if *count <= best.least() {
-                        return true;
-                    }
-                    best.push(*count, *id);
-                }
-                false
+            core.with(|hub, _| {
+                let there = part.iter().filter(|(_, id)| is_at(hub, *id, &wanted.part));
+                there.for_each(|(Reverse(count), id)| best.see(*count, *id));
             });
-            if is_full {
-                break;
-            }
             tokio::task::yield_now().await;
         }
     } else {
@@ -71,7 +70,7 @@ pub(crate) async fn top_addresses(core: &Arc<Core>, wanted: &Wanted) -> Vec<(u32
     }
     let mut top: Vec<_> = best.chosen.into_iter().map(|Reverse((count, Reverse(id)))| (count, id)).collect();
     top.sort_unstable_by_key(|(count, id)| (Reverse(*count), *id));
-    top
+    (top, best.seen)
 }
 
 async fn of_all(core: &Arc<Core>, part: &Part, best: &mut Best) {
@@ -81,12 +80,10 @@ async fn of_all(core: &Arc<Core>, part: &Part, best: &mut Best) {
         is_last = core.with(|hub, _| {
             for _ in 0..step {
                 let Some(counts) = hub.store.waiting_chunk(chunk) else { return true };
-                let mut least = best.least();
                 for (at, count) in counts.iter().enumerate() {
                     let id = (chunk * CHUNK_ADDRESSES + at) as u32;
-                    if *count > least && is_at(hub, id, part) {
-                        best.push(*count, id);
-                        least = best.least();
+                    if *count > 0 && is_at(hub, id, part) {
+                        best.see(*count, id);
                     }
                 }
                 chunk += 1;

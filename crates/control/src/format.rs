@@ -25,6 +25,35 @@ pub fn counted(out: &mut String, at: Option<Ms>, now: Ms) {
     }
 }
 
+/// How wide a table may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Width(usize);
+
+impl Width {
+    /// What tables are made for.
+    pub const LEAST: Width = Width(100);
+    /// Into a file or a pipe: whole names and replies, as far as they are of a sensible length.
+    pub const UNCUT: Width = Width(2_000);
+
+    pub fn of_terminal(columns: usize) -> Width {
+        Width(columns.clamp(Width::LEAST.0, Width::UNCUT.0))
+    }
+
+    pub fn columns(self) -> usize {
+        self.0
+    }
+
+    /// What is left for the last column.
+    pub(crate) fn rest(self, used: usize) -> usize {
+        self.0.saturating_sub(used).max(1)
+    }
+
+    /// A column with others behind it.
+    pub(crate) fn column(self, columns: usize) -> usize {
+        if self == Width::UNCUT { self.0 } else { columns }
+    }
+}
+
 /// Escaped, and at most `columns` characters; an ellipsis marks what was cut.
 pub fn cut(text: &str, columns: usize) -> String {
     let text = printable(text, columns * 4);
@@ -52,13 +81,13 @@ pub fn span(ms: u64) -> String {
     }
 }
 
-/// How long ago something was that is kept to a slot of some hours: `within 4h`, `about 7h ago`, `about 3d ago`, `never`.
+/// How long ago something was that is kept to a slot of some hours: `less than 4h ago`, `about 7h ago`, `about 3d ago`, `never`.
 pub fn slot_ago(at: Option<Ms>, now: Ms) -> String {
     const HOUR_MS: Ms = 3_600_000;
     const DAYS_FROM_MS: Ms = 48 * HOUR_MS;
     let Some(at) = at else { return "never".to_owned() };
     match now.saturating_sub(at) {
-        ms if ms < SLOT_MS => format!("within {}h", SLOT_MS / HOUR_MS),
+        ms if ms < SLOT_MS => format!("less than {}h ago", SLOT_MS / HOUR_MS),
         // In the middle of the slot it is half a slot less than at its beginning.
         ms if ms < DAYS_FROM_MS => format!("about {}h ago", (ms - SLOT_MS / 2) / HOUR_MS),
         ms => format!("about {}d ago", ms / (24 * HOUR_MS)),
@@ -77,7 +106,7 @@ pub fn date_time(ms: Ms, zone: &Zone) -> String {
 }
 
 pub fn bytes(n: u64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if n < 1024 {
         return format!("{n} B");
     }
@@ -103,8 +132,17 @@ pub fn grouped(n: u64) -> String {
     out
 }
 
+/// `1 message`, `2 messages`, `3 queries`, `4 addresses`
 pub fn plural(n: u64, what: &str) -> String {
-    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+    if n == 1 { format!("1 {what}") } else { format!("{n} {}", plural_of(what)) }
+}
+
+pub fn plural_of(what: &str) -> String {
+    match what.strip_suffix('y') {
+        Some(stem) if !stem.ends_with(['a', 'e', 'o', 'u']) => format!("{stem}ies"),
+        None if what.ends_with("ch") || what.ends_with("ss") => format!("{what}es"),
+        _ => format!("{what}s"),
+    }
 }
 
 /// ` of list news at mx.example`; nothing for all of the queue.
@@ -142,7 +180,7 @@ mod tests {
     #[test]
     fn what_is_kept_in_slots_is_not_shown_to_the_second() {
         let hours = |hours: u64| slot_ago(Some(1_000), 1_000 + hours * 3_600_000 + 59_000);
-        assert_eq!([hours(0), hours(3)], ["within 4h", "within 4h"]);
+        assert_eq!([hours(0), hours(3)], ["less than 4h ago", "less than 4h ago"]);
         assert_eq!([hours(4), hours(9), hours(47)], ["about 2h ago", "about 7h ago", "about 45h ago"]);
         assert_eq!([hours(48), hours(100)], ["about 2d ago", "about 4d ago"]);
         assert_eq!(slot_ago(None, 5), "never");

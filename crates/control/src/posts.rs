@@ -24,6 +24,8 @@ pub struct PostReport {
     pub quarantined: u64,
     pub coalesced: u64,
     pub pending: u64,
+    /// Its pending recipients are held by an operator.
+    pub held: bool,
     /// When only stragglers were left, and when the last recipient had its fate.
     pub fast_done: Option<Ms>,
     pub finished: Option<Ms>,
@@ -36,7 +38,7 @@ pub struct PostReport {
     pub waiting: Vec<WaitingAt>,
     /// Sites behind the first of these rows, and behind those left out.
     pub sites_more: u64,
-    /// "99.2 % in 1.8 s, 14 waiting at example.net (connection refused, next try 10:42 UTC), 3 failed"
+    /// "99.2 % delivered in 1.8 s, 14 waiting at example.net (connection refused, next try 10:42 UTC), 3 failed"
     pub text: String,
 }
 

@@ -1,4 +1,4 @@
-//! Displays replies: tables of at most [`COLUMNS_MAX`] columns. Everything from the network is escaped and cut to its
+//! Displays replies: tables of at most a [`Width`]. Everything from the network is escaped and cut to its
 //! column, so that no mail server can write to the operator's terminal.
 
 use std::fmt::Write;
@@ -10,30 +10,35 @@ use stentor_stats::escape::printable;
 use super::address_view::AddressView;
 use super::causes::{CauseRow, line_of, most_first, next_try_of, summary};
 use super::doctor::Doctor;
-use super::format::{bytes, counted, cut, instant, line, next_try, part, plural, resume_command, slot_ago, span};
+use super::format::{
+    Width, bytes, counted, cut, instant, line, next_try, part, plural, resume_command, slot_ago, span,
+};
 use super::recipient_view::{RecipientState, RecipientView};
 use super::reply::{Fates, MessageView, QueueSummary, Reply, SiteRow, Status};
 use super::site_view::{PathView, SiteView};
 use super::standing_view::StandingBounceView;
 
-/// The width of everything here, single long names and ids in headings excepted.
-pub const COLUMNS_MAX: usize = 100;
 const SITE_COLUMNS: usize = 34;
 const ADDRESS_COLUMNS: usize = 42;
 
-/// Any reply, with a line end. Instants are in `zone` and have its offset.
+/// Any reply, with a line end, in the least width. Instants are in `zone` and have its offset.
 pub fn reply(reply: &Reply, zone: &Zone) -> String {
+    reply_in(reply, zone, Width::LEAST)
+}
+
+/// The same in any width.
+pub fn reply_in(reply: &Reply, zone: &Zone, width: Width) -> String {
     match reply {
         Reply::Status(s) => status(s),
-        Reply::Queue(q) => queue(q),
-        Reply::Stuck(s) => super::render_waiting::latedudes(s),
-        Reply::Message(m) => message(m, zone),
+        Reply::Queue(q) => queue(q, width),
+        Reply::Stuck(s) => super::render_waiting::latedudes(s, width),
+        Reply::Message(m) => message(m, zone, width),
         Reply::Address(a) => address(a),
-        Reply::Ages(a) => super::render_ages::ages(a),
-        Reply::Site(s) => site(s),
-        Reply::Mailqq(m) => super::render_waiting::mailqq(m, zone),
-        Reply::Hosts(h) => super::render_waiting::hosts(h),
-        Reply::Posts(p) => super::render_waiting::posts(p, zone),
+        Reply::Ages(a) => super::render_ages::ages(a, width),
+        Reply::Site(s) => site(s, width),
+        Reply::Mailqq(m) => super::render_waiting::mailqq(m, zone, width),
+        Reply::Hosts(h) => super::render_waiting::hosts(h, width),
+        Reply::Posts(p) => super::render_waiting::posts(p, zone, width),
         Reply::Doctor(d) => doctor(d),
         Reply::Done { text, .. } => format!("{}\n", printable(text, 1000)),
         Reply::Counted(counted) => format!("{}\n", printable(&counted.text, 1000)),
@@ -42,9 +47,9 @@ pub fn reply(reply: &Reply, zone: &Zone) -> String {
 }
 
 /// `stentor queue`: the sum, then a row for each site.
-pub fn queue(q: &QueueSummary) -> String {
+pub fn queue(q: &QueueSummary, width: Width) -> String {
     let mut out = head(q);
-    site_rows(&mut out, &q.sites, q.sites_total, q.now);
+    site_rows(&mut out, &q.sites, q.sites_total, (q.now, width));
     out
 }
 
@@ -79,7 +84,7 @@ fn cause_rows(out: &mut String, causes: &[CauseRow], now: Ms) {
 }
 
 /// `stentor queue --by list`: the sum, then a row for each list.
-pub fn queue_by_list(q: &QueueSummary) -> String {
+pub fn queue_by_list(q: &QueueSummary, width: Width) -> String {
     let mut out = head(q);
     if q.lists.is_empty() {
         return out;
@@ -90,20 +95,20 @@ pub fn queue_by_list(q: &QueueSummary) -> String {
         format_args!("{:>8} {:>7} {:>8} {:>8}  {:<24}  {}", "waiting", "msgs", "oldest", "next try", "list", "why"),
     );
     for row in &q.lists {
-        let list = if row.list.is_empty() { "(no list)".to_owned() } else { cut(&row.list, 24) };
+        let list = if row.list.is_empty() { "(no list)".to_owned() } else { cut(&row.list, width.column(24)) };
         let oldest = row.oldest.map_or_else(|| "-".to_owned(), |at| span(q.now.saturating_sub(at)));
         let (waiting, messages, next) = (row.waiting, row.messages, next_try_of(&row.causes, row.next_try, q.now));
-        let why = cut(&summary(&row.causes), 38);
+        let why = cut(&summary(&row.causes), width.rest(8 + 1 + 7 + 1 + 8 + 1 + 8 + 2 + 24 + 2));
         line(&mut out, format_args!("{waiting:>8} {messages:>7} {oldest:>8} {next:>8}  {list:<24}  {why}"));
     }
     out
 }
 
-fn site_rows(out: &mut String, sites: &[SiteRow], sites_total: u64, now: Ms) {
+fn site_rows(out: &mut String, sites: &[SiteRow], sites_total: u64, (now, width): (Ms, Width)) {
     if sites.is_empty() {
         return;
     }
-    let rest = COLUMNS_MAX - (8 + 1 + 7 + 1 + 5 + 1 + 8 + 2 + SITE_COLUMNS + 2);
+    let rest = width.rest(8 + 1 + 7 + 1 + 5 + 1 + 8 + 2 + SITE_COLUMNS + 2);
     out.push('\n');
     let heading = format_args!(
         "{:>8} {:>7} {:>5} {:>8}  {:<SITE_COLUMNS$}  {}",
@@ -112,7 +117,7 @@ fn site_rows(out: &mut String, sites: &[SiteRow], sites_total: u64, now: Ms) {
     line(out, heading);
     for row in sites {
         let next = next_try_of(&row.causes, row.next_try, now);
-        let (site, last) = (cut(&row.site, SITE_COLUMNS), cut(&why(row), rest));
+        let (site, last) = (cut(&row.site, width.column(SITE_COLUMNS)), cut(&why(row), rest));
         let (waiting, messages, connections) = (row.waiting, row.messages, row.connections);
         line(out, format_args!("{waiting:>8} {messages:>7} {connections:>5} {next:>8}  {site:<SITE_COLUMNS$}  {last}"));
     }
@@ -128,7 +133,7 @@ fn why(row: &SiteRow) -> String {
 }
 
 /// `stentor queue show ID`: the message, then a row for each pending recipient.
-pub fn message(m: &MessageView, zone: &Zone) -> String {
+pub fn message(m: &MessageView, zone: &Zone, width: Width) -> String {
     let mut out = String::new();
     let list = m.list.as_deref().map(|list| format!(", list {}", cut(list, 30))).unwrap_or_default();
     let age = span(m.now.saturating_sub(m.accepted));
@@ -136,21 +141,21 @@ pub fn message(m: &MessageView, zone: &Zone) -> String {
     let expires = m.expires.map(|at| format!(", expires in {}", span(at.saturating_sub(m.now)))).unwrap_or_default();
     line(&mut out, format_args!("{}  {}  {}{list}{held}", cut(&m.id, 20), bytes(m.size), cut(&m.class, 20)));
     line(&mut out, format_args!("  accepted    {} ({age} ago){expires}", instant(m.accepted, zone)));
-    line(&mut out, format_args!("  from        <{}> by {}", cut(&m.sender, 60), cut(&m.origin, 20)));
+    line(&mut out, format_args!("  from        <{}> by {}", cut(&m.sender, width.column(60)), cut(&m.origin, 20)));
     if !m.message_id.is_empty() {
-        line(&mut out, format_args!("  message-id  {}", cut(&m.message_id, 85)));
+        line(&mut out, format_args!("  message-id  {}", cut(&m.message_id, width.rest(15))));
     }
     line(&mut out, format_args!("  recipients  {}", fates(&m.fates)));
     if m.recipients.is_empty() {
         return out;
     }
-    let rest = COLUMNS_MAX - (9 + 1 + 8 + 2 + ADDRESS_COLUMNS + 2);
+    let rest = width.rest(9 + 1 + 8 + 2 + ADDRESS_COLUMNS + 2);
     out.push('\n');
     line(&mut out, format_args!("{:<9} {:>8}  {:<ADDRESS_COLUMNS$}  {}", "state", "next try", "recipient", "why"));
     for r in &m.recipients {
         let (state, next) = waiting_state(r, m.now);
         let last = if r.last_reply.is_empty() { &r.words } else { &r.last_reply };
-        let (address, last) = (cut(&r.address, ADDRESS_COLUMNS), cut(last, rest));
+        let (address, last) = (cut(&r.address, width.column(ADDRESS_COLUMNS)), cut(last, rest));
         line(&mut out, format_args!("{state:<9} {next:>8}  {address:<ADDRESS_COLUMNS$}  {last}"));
     }
     let more = m.fates.pending.saturating_sub(m.recipients.len() as u64);
@@ -178,7 +183,7 @@ pub fn address(a: &AddressView) -> String {
     let (m, h) = (&a.mailbox, &a.hosts);
     let ago = |at: Option<Ms>| slot_ago(at, a.now);
     let took = |ms: Option<Ms>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{}.{:03}s", ms / 1_000, ms % 1_000));
-    line(&mut out, format_args!("{}  (number {})", cut(&a.address, 80), a.id));
+    line(&mut out, format_args!("{}", cut(&a.address, 80)));
     let site = a.site.as_deref().map_or_else(|| "not looked up yet".to_owned(), |site| cut(site, 40));
     line(&mut out, format_args!("  domain    {}, at {site}", cut(&a.domain, 40)));
     let lists = if a.lists.is_empty() { "none".to_owned() } else { a.lists.join(", ") };
@@ -221,7 +226,7 @@ pub fn address(a: &AddressView) -> String {
 }
 
 /// `stentor site NAME`: what waits, why, and each source's hosts.
-pub fn site(s: &SiteView) -> String {
+pub fn site(s: &SiteView, width: Width) -> String {
     let mut out = String::new();
     let end = s.suspended_until.map_or_else(String::new, |at| format!(", resumes in {}", next_try(Some(at), s.now)));
     let suspended = if s.suspended { format!(", SUSPENDED{end}") } else { String::new() };
@@ -239,21 +244,21 @@ pub fn site(s: &SiteView) -> String {
     counted(&mut out, s.counted, s.now);
     cause_rows(&mut out, &s.causes, s.now);
     if !s.waits_for.is_empty() {
-        line(&mut out, format_args!("  waits for    {}", cut(&s.waits_for, 85)));
+        line(&mut out, format_args!("  waits for    {}", cut(&s.waits_for, width.rest(15))));
     }
     if s.next_try.is_some() {
         line(&mut out, format_args!("  next try     {}", next_try(s.next_try, s.now)));
     }
     if !s.last_reply.is_empty() {
-        line(&mut out, format_args!("  last reply   {}", cut(&s.last_reply, 85)));
+        line(&mut out, format_args!("  last reply   {}", cut(&s.last_reply, width.rest(15))));
     }
     for path in &s.paths {
-        site_path(path, s.now, &mut out);
+        site_path(path, (s.now, width), &mut out);
     }
     out
 }
 
-fn site_path(path: &PathView, now: Ms, out: &mut String) {
+fn site_path(path: &PathView, (now, width): (Ms, Width), out: &mut String) {
     let from = if path.source.is_empty() { String::new() } else { format!("from {}: ", cut(&path.source, 30)) };
     let used = format!("{} of {} connections ({} silent)", path.connections, path.connections_max, path.silent);
     line(out, format_args!("  {from}{used}, {} in flight", plural(path.transactions_under_way, "transaction")));
@@ -280,7 +285,7 @@ fn site_path(path: &PathView, now: Ms, out: &mut String) {
         let name = format!("{} [{}]", cut(&host.host, 34), cut(&host.address, 47));
         line(out, format_args!("    {name}: {state}"));
         if !host.last_reply.is_empty() {
-            line(out, format_args!("        {}", cut(&host.last_reply, 88)));
+            line(out, format_args!("        {}", cut(&host.last_reply, width.rest(12))));
         }
     }
 }
@@ -303,7 +308,10 @@ pub fn status(s: &Status) -> String {
     let stopping = if s.stopping { ", stopping" } else { "" };
     let version = cut(&s.version, 20);
     line(&mut out, format_args!("{}: stentor {version}, pid {}, up {up}{stopping}", cut(&s.hostname, 40), s.pid));
-    line(&mut out, format_args!("  queue        {}, {} known", plural(s.messages, "message"), addresses(s.addresses)));
+    line(
+        &mut out,
+        format_args!("  queue        {}, {} known", plural(s.messages, "message"), plural(s.addresses, "address")),
+    );
     line(&mut out, format_args!("  recipients   {}", fates(&s.recipients)));
     line(&mut out, format_args!("  connections  {} in, {} out", s.connections_in, s.connections_out));
     line(
@@ -320,8 +328,7 @@ pub fn status(s: &Status) -> String {
         let given_up = plural(s.journal_abandoned, "segment");
         line(&mut out, format_args!("  disk         FAILS: {given_up} given up, see `stentor doctor`"));
     }
-    let queries = if s.dns_queries == 1 { "query" } else { "queries" };
-    line(&mut out, format_args!("  dns          {} {queries}, {} failed", s.dns_queries, s.dns_failures));
+    line(&mut out, format_args!("  dns          {}, {} failed", plural(s.dns_queries, "query"), s.dns_failures));
     if s.history_lost > 0 {
         line(&mut out, format_args!("  history      {} lost", plural(s.history_lost, "record")));
     }
@@ -376,7 +383,7 @@ fn standing_bounce(bounce: &StandingBounceView, now: Ms) -> String {
 
 /// The sum and those parts of it that are not zero.
 fn fates(f: &Fates) -> String {
-    let mut out = format!("{} acknowledged", f.acknowledged);
+    let mut out = f.acknowledged.to_string();
     let parts = [
         (f.delivered, "delivered"),
         (f.bounced, "bounced"),
@@ -386,15 +393,11 @@ fn fates(f: &Fates) -> String {
         (f.coalesced, "coalesced"),
         (f.pending, "pending"),
     ];
-    let mut sign = " = ";
+    let mut sign = ": ";
     for (n, name) in parts.into_iter().filter(|(n, _)| *n > 0) {
         // Writing into a string cannot fail.
         let _ = write!(out, "{sign}{n} {name}");
-        sign = " + ";
+        sign = ", ";
     }
     out
-}
-
-fn addresses(n: u64) -> String {
-    if n == 1 { "1 address".to_owned() } else { format!("{n} addresses") }
 }

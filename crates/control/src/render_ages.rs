@@ -5,11 +5,11 @@ use std::fmt::Write;
 use stentor_queue::age::{BUCKETS, MINUTES};
 
 use super::ages::Ages;
-use super::format::{counted, cut, line, part, plural};
+use super::format::{Width, counted, cut, line, part, plural};
 
 const SITE_COLUMNS: usize = 30;
 
-pub fn ages(a: &Ages) -> String {
+pub fn ages(a: &Ages, width: Width) -> String {
     let mut out = String::new();
     if a.counted.is_none() {
         counted(&mut out, None, a.now);
@@ -24,7 +24,7 @@ pub fn ages(a: &Ages) -> String {
     line(&mut out, format_args!("{:<SITE_COLUMNS$} {:>8}{}", "site", "total", cells(heads.into_iter())));
     let mut row = |name: &str, total: u64, by_age: &[u64; BUCKETS]| {
         let counts = cells(by_age.iter().copied().map(short));
-        line(&mut out, format_args!("{:<SITE_COLUMNS$} {total:>8}{counts}", cut(name, SITE_COLUMNS)));
+        line(&mut out, format_args!("{:<SITE_COLUMNS$} {total:>8}{counts}", cut(name, width.column(SITE_COLUMNS))));
     };
     row("TOTAL", a.recipients, &a.total);
     for one in &a.rows {
@@ -63,7 +63,7 @@ mod tests {
     fn a_row_for_each_site_and_one_for_all() {
         let by_age = [1, 0, 0, 0, 0, 0, 0, 0, 0, 2_500_000];
         let row = AgesRow { site: "mx.one.example".to_owned(), recipients: 2_500_001, by_age };
-        let table = ages(&Ages {
+        let counts = Ages {
             hostname: "mx.test".to_owned(),
             recipients: 2_500_001,
             now: 9_000,
@@ -72,7 +72,8 @@ mod tests {
             total: by_age,
             rows: vec![row],
             ..Ages::default()
-        });
+        };
+        let table = ages(&counts, Width::LEAST);
         let expected = "\
 mx.test: 2500001 pending recipients at 2 sites, by minutes since acceptance
 counted 9s ago
@@ -82,6 +83,6 @@ mx.one.example                  2500001     1     0     0     0     0     0     
 ... and 1 more site
 ";
         assert_eq!(table, expected);
-        assert!(table.lines().skip(1).all(|line| line.len() <= crate::render::COLUMNS_MAX));
+        assert!(table.lines().skip(1).all(|line| line.len() <= Width::LEAST.columns()));
     }
 }

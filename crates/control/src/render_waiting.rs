@@ -6,14 +6,15 @@ use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
 
 use super::causes::{next_try_of, summary};
-use super::format::{bytes, counted, cut, date_time, instant, line, next_try, part, plural, slot_ago, span};
+use super::format::{Width, bytes, counted, cut, date_time, instant, line, next_try, part, plural, slot_ago, span};
 use super::observe::{HostRow, Hosts, Mailqq, Posts};
-use super::reply::{Stuck, StuckRow};
+use super::reply::Stuck;
+use super::site_view::site_state;
 
 const NAME_COLUMNS: usize = 40;
 
 /// `stentor mailqq`: pending recipients, queue id (`*`: being delivered), octets, date, sender, list; the sum.
-pub fn mailqq(m: &Mailqq, zone: &Zone) -> String {
+pub fn mailqq(m: &Mailqq, zone: &Zone, width: Width) -> String {
     let mut out = String::new();
     if m.messages == 0 {
         return format!("{}: no recipients waiting\n", cut(&m.hostname, 60));
@@ -24,13 +25,13 @@ pub fn mailqq(m: &Mailqq, zone: &Zone) -> String {
     }
     for row in &m.rows {
         let mark = if row.in_flight > 0 { '*' } else { ' ' };
-        let (sender, held) = (cut(&row.sender, NAME_COLUMNS), if row.held { ", held" } else { "" });
-        let list = row.list.as_deref().map(|list| format!(" list {}", cut(list, 24))).unwrap_or_default();
+        let (sender, held) = (cut(&row.sender, width.column(NAME_COLUMNS)), if row.held { ", held" } else { "" });
+        let list = row.list.as_deref().map(|list| format!(" list {}", cut(list, width.column(24)))).unwrap_or_default();
         let (pending, id, size) = (row.pending, format!("{}{mark}", cut(&row.id, 12)), row.size);
         let date = date_time(row.accepted, zone);
         line(&mut out, format_args!("{pending:>10}  {id:<14} {size:>10}  {date:<19}  <{sender}>{list}{held}"));
         if row.causes.iter().any(|cause| !cause.cause().is_moving()) {
-            line(&mut out, format_args!("{:>28}{}", "", cut(&summary(&row.causes), 70)));
+            line(&mut out, format_args!("{:>28}{}", "", cut(&summary(&row.causes), width.rest(28))));
         }
     }
     if m.rows.is_empty() && m.stopped_after.is_none() {
@@ -47,8 +48,8 @@ pub fn mailqq(m: &Mailqq, zone: &Zone) -> String {
     out
 }
 
-/// `stentor latedudes`: most messages last, as they stay on the screen; each with what may be done.
-pub fn latedudes(s: &Stuck) -> String {
+/// `stentor latedudes`: each row with why it waits and what may be done.
+pub fn latedudes(s: &Stuck, width: Width) -> String {
     let mut out = String::new();
     if s.is_counting {
         line(&mut out, format_args!("{}: still counting, there are more", cut(&s.hostname, 60)));
@@ -62,13 +63,13 @@ pub fn latedudes(s: &Stuck) -> String {
     }
     counted(&mut out, s.counted, s.now);
     if !s.sites.is_empty() {
-        stuck_sites(&mut out, s);
+        stuck_sites(&mut out, s, width);
     }
     if !s.sites.is_empty() && !s.recipients.is_empty() {
         out.push('\n');
     }
     if !s.recipients.is_empty() {
-        stuck_recipients(&mut out, s);
+        stuck_recipients(&mut out, s, width);
     }
     out
 }
@@ -77,46 +78,52 @@ fn age(oldest: Option<u64>, now: u64) -> String {
     oldest.map_or_else(|| "-".to_owned(), |at| span(now.saturating_sub(at)))
 }
 
-fn stuck_sites(out: &mut String, s: &Stuck) {
-    let hidden = s.sites_total.saturating_sub(s.sites.len() as u64);
+fn stuck_sites(out: &mut String, s: &Stuck, width: Width) {
     line(out, format_args!("{:>8} {:>8} {:>8}  {}", "messages", "oldest", "next try", "site"));
-    if hidden > 0 {
-        line(out, format_args!("... and {}", plural(hidden, "more site")));
-    }
-    for row in s.sites.iter().rev() {
+    for row in &s.sites {
         let next = next_try_of(&row.causes, row.next_try, s.now);
         let (messages, oldest) = (row.messages, age(row.oldest, s.now));
         let recipients = plural(row.waiting, "recipient");
-        line(out, format_args!("{messages:>8} {oldest:>8} {next:>8}  {}, {recipients}", cut(&row.site, 60)));
-        details(out, &row.last_reply, &row.action);
+        let site = cut(&row.site, width.column(60));
+        line(out, format_args!("{messages:>8} {oldest:>8} {next:>8}  {site}, {recipients}"));
+        let why = if row.last_reply.is_empty() { summary(&row.causes) } else { row.last_reply.clone() };
+        details(out, &why, &row.action, width);
     }
+    more(out, s.sites_total, s.sites.len(), "site");
 }
 
-fn stuck_recipients(out: &mut String, s: &Stuck) {
+fn stuck_recipients(out: &mut String, s: &Stuck, width: Width) {
     line(out, format_args!("{:>8} {:>8} {:>8}  {}", "messages", "oldest", "next try", "recipient"));
-    let rows: Vec<_> = s.recipients.iter().rev().collect();
-    for (at, row) in rows.iter().enumerate() {
+    let mut advised = "";
+    for row in &s.recipients {
         let next = match row.state.cause.as_str() {
             "held" | "suspended" => "-".to_owned(),
             _ => next_try(row.state.next_try, s.now),
         };
         let (messages, oldest) = (row.messages, age(row.oldest, s.now));
-        line(out, format_args!("{messages:>8} {oldest:>8} {next:>8}  {}", cut(&row.state.address, 70)));
-        // Once for all that wait for the same: a dead host may have thousands.
-        let is_same = |other: &&StuckRow| {
-            let is_of_dns = [&other.state, &row.state].iter().all(|state| state.cause == Cause::Dns.name());
-            other.action == row.action && (is_of_dns || other.state.last_reply == row.state.last_reply)
-        };
-        if !rows.get(at + 1).is_some_and(is_same) {
-            details(out, &row.state.last_reply, &row.action);
-        }
+        let address = cut(&row.state.address, width.column(70));
+        line(out, format_args!("{messages:>8} {oldest:>8} {next:>8}  {address}"));
+        let why = if row.state.last_reply.is_empty() { &row.state.words } else { &row.state.last_reply };
+        // The advice once for all that wait for the same: a dead host may have thousands.
+        let action = if row.action == advised { "" } else { &row.action };
+        details(out, why, action, width);
+        advised = &row.action;
+    }
+    more(out, s.recipients_total, s.recipients.len(), "recipient");
+}
+
+/// What the rows do not show of all there are.
+fn more(out: &mut String, total: u64, shown: usize, what: &str) {
+    let hidden = total.saturating_sub(shown as u64);
+    if hidden > 0 {
+        line(out, format_args!("... and {}", plural(hidden, &format!("more {what}"))));
     }
 }
 
-fn details(out: &mut String, last_reply: &str, action: &str) {
+fn details(out: &mut String, why: &str, action: &str, width: Width) {
     const INDENT: &str = "                            ";
-    if !last_reply.is_empty() {
-        line(out, format_args!("{INDENT}{}", cut(last_reply, 72)));
+    if !why.is_empty() {
+        line(out, format_args!("{INDENT}{}", cut(why, width.rest(INDENT.len()))));
     }
     if !action.is_empty() {
         // A command is of no use when it is cut.
@@ -125,14 +132,14 @@ fn details(out: &mut String, last_reply: &str, action: &str) {
 }
 
 /// `stentor hosts`
-pub fn hosts(h: &Hosts) -> String {
+pub fn hosts(h: &Hosts, width: Width) -> String {
     let mut out = String::new();
     let (hostname, matching) = (cut(&h.hostname, 60), plural(h.matching, "site"));
     let of = if h.part.is_empty() { String::new() } else { format!("; mail{}", part(&h.part)) };
     line(&mut out, format_args!("{hostname}: {matching} of {} known{of}", h.sites_total));
     counted(&mut out, h.counted, h.now);
     for row in &h.rows {
-        host_row(&mut out, row, h.now);
+        host_row(&mut out, row, (h.now, width));
     }
     let shown = h.offset + h.rows.len() as u64;
     if shown < h.matching {
@@ -144,19 +151,25 @@ pub fn hosts(h: &Hosts) -> String {
     out
 }
 
-fn host_row(out: &mut String, row: &HostRow, now: u64) {
+/// A site's state in the words of the console.
+fn state_of(lane: &str) -> String {
+    site_state(lane).map_or_else(|| cut(lane, 12), str::to_lowercase)
+}
+
+fn host_row(out: &mut String, row: &HostRow, (now, width): (u64, Width)) {
     let ago = |at: Option<u64>| slot_ago(at, now);
-    let (site, lane, waiting) = (cut(&row.site, 50), cut(&row.lane, 12), plural(row.waiting, "recipient"));
+    let (site, lane, waiting) =
+        (cut(&row.site, width.column(50)), state_of(&row.lane), plural(row.waiting, "recipient"));
     let connections = plural(row.connections, "connection");
     line(out, format_args!("{site}  {lane}, {waiting} waiting, {connections}"));
     if !row.waits_for.is_empty() {
-        line(out, format_args!("    waits for    {}", cut(&row.waits_for, 80)));
+        line(out, format_args!("    waits for    {}", cut(&row.waits_for, width.rest(17))));
     }
     if row.next_try.is_some() {
         line(out, format_args!("    next try     {}", next_try(row.next_try, now)));
     }
     if !row.last_reply.is_empty() {
-        line(out, format_args!("    last reply   {}", cut(&row.last_reply, 80)));
+        line(out, format_args!("    last reply   {}", cut(&row.last_reply, width.rest(17))));
     }
     let history = &row.history;
     let took = history.xdelay_ms.map_or_else(String::new, |ms| format!(", xdelay {}.{:03}s", ms / 1_000, ms % 1_000));
@@ -180,21 +193,28 @@ fn host_row(out: &mut String, row: &HostRow, now: u64) {
         };
         line(out, format_args!("    {} [{}]: {state}", cut(&host.host, 34), cut(&host.address, 47)));
         if !host.last_reply.is_empty() {
-            line(out, format_args!("        {}", cut(&host.last_reply, 88)));
+            line(out, format_args!("        {}", cut(&host.last_reply, width.rest(12))));
         }
     }
 }
 
-/// `stentor report`: the newest last.
-pub fn posts(p: &Posts, zone: &Zone) -> String {
+/// `stentor report`.
+pub fn posts(p: &Posts, zone: &Zone, width: Width) -> String {
     let mut out = String::new();
     if p.rows.is_empty() {
         line(&mut out, format_args!("{}: no posts since the start", cut(&p.hostname, 60)));
     }
-    for row in p.rows.iter().rev() {
-        let list =
-            if row.list.is_empty() { format!("from <{}>", cut(&row.sender, NAME_COLUMNS)) } else { cut(&row.list, 40) };
-        let state = if row.pending == 0 { "" } else { ", running" };
+    for row in &p.rows {
+        let list = if row.list.is_empty() {
+            format!("from <{}>", cut(&row.sender, width.column(NAME_COLUMNS)))
+        } else {
+            cut(&row.list, width.column(40))
+        };
+        let state = match (row.pending, row.held) {
+            (0, _) => "",
+            (_, true) => ", held",
+            (_, false) => ", running",
+        };
         let recipients = plural(row.total, "recipient");
         line(
             &mut out,
@@ -211,9 +231,12 @@ pub fn posts(p: &Posts, zone: &Zone) -> String {
         for place in row.waiting.iter().filter(|_| p.rows.len() == 1) {
             let is_kept = Cause::of_name(&place.cause).is_some_and(Cause::is_kept);
             let next = if is_kept { "-".to_owned() } else { next_try(place.next_try, p.now) };
-            let (recipients, site) = (place.recipients, cut(&place.site, 40));
+            let (recipients, site) = (place.recipients, cut(&place.site, width.column(40)));
             let why = if place.last_reply.is_empty() { &place.words } else { &place.last_reply };
-            line(&mut out, format_args!("    {recipients:>8} at {site}, next try {next}  {}", cut(why, 60)));
+            line(
+                &mut out,
+                format_args!("    {recipients:>8} at {site}, next try {next}  {}", cut(why, width.column(60))),
+            );
         }
         let hidden = row.pending.saturating_sub(row.waiting.iter().map(|place| place.recipients).sum());
         if hidden > 0 && !row.waiting.is_empty() {

@@ -188,6 +188,8 @@ pub struct Stuck {
     pub part: String,
     /// A start or a large post is still being counted: the counts are too low.
     pub is_counting: bool,
+    /// Recipients with pending messages; 0 if there are no rows of them.
+    pub recipients_total: u64,
     /// Sites with pending recipients.
     pub sites_total: u64,
     /// When sites were counted; `None`: a large queue is being counted for the first time.

@@ -5,6 +5,18 @@ use stentor_queue::ids::Ms;
 
 use super::causes::CauseRow;
 
+/// What a lane is called: the state of a site, for people.
+pub fn site_state(lane: &str) -> Option<&'static str> {
+    Some(match lane {
+        "fast" => "Responding",
+        "slow" => "Silent",
+        "clock" => "Backing off",
+        "suspended" => "Suspended",
+        "unknown" => "Awaiting DNS",
+        _ => return None,
+    })
+}
+
 /// `stentor site NAME`.
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]

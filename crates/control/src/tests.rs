@@ -22,6 +22,7 @@ use super::{
     By, Client, ClientError, Control, ControlServer, Counted, HostsOptions, Mailqq, MailqqOptions, MailqqRow,
     MailqqSort, Observe, Page, Peer, ReportOptions, Selection, Sort, Standing, Verb, View, render,
 };
+use crate::format::Width;
 use crate::snapshot::{Snapshot, WatchOptions};
 
 const NOW: Ms = 1_795_258_465_000;
@@ -180,6 +181,7 @@ fn stuck(rows: usize) -> Stuck {
         hostname,
         now: NOW,
         is_counting: true,
+        recipients_total: 30,
         sites_total: 9,
         counted: None,
         recipients: (0..rows).map(row).collect(),
@@ -572,14 +574,14 @@ counted 9s ago
 ... and 7 more sites
 ";
     assert_eq!(render::reply(&Reply::Queue(queue), &Zone::utc()), expected);
-    let by_list = render::queue_by_list(&summary(1));
+    let by_list = render::queue_by_list(&summary(1), Width::LEAST);
     assert!(by_list.contains(" waiting    msgs   oldest next try  list                      why\n"), "{by_list}");
     assert!(
         by_list.contains("      10       1        -      now  users                     greylisted\n"),
         "{by_list}"
     );
     let empty = QueueSummary { hostname: "mx".to_owned(), ..QueueSummary::default() };
-    assert_eq!(render::queue(&empty), "mx: the queue is empty\n");
+    assert_eq!(render::queue(&empty, Width::LEAST), "mx: the queue is empty\n");
 }
 
 #[test]
@@ -589,7 +591,7 @@ fn a_message_as_a_table() {
   accepted    2026-11-21 08:41:25 UTC (2h13m ago), expires in 4d20h
   from        <list-bounces@example.com> by 192.0.2.1
   message-id  <1@example.com>
-  recipients  2000 acknowledged = 1990 delivered + 3 bounced + 7 pending
+  recipients  2000: 1990 delivered, 3 bounced, 7 pending
 
 state     next try  recipient                                   why
 waiting        12m  user0@example.org                           451 later
@@ -598,6 +600,40 @@ deferred       12m  user2@example.org                           451 later
 ... and 4 more recipients
 ";
     assert_eq!(render::reply(&Reply::Message(Box::new(view(3))), &Zone::utc()), expected);
+}
+
+#[test]
+fn a_wide_terminal_shows_more_and_a_pipe_all() {
+    let (reason, site) = ("450 4.7.1 ".to_owned() + &"z".repeat(300), "mx.".repeat(20) + "example");
+    let mut queue = summary(1);
+    (queue.sites[0].last_reply, queue.sites[0].site) = (reason.clone(), site.clone());
+    let text = |width| render::reply_in(&Reply::Queue(queue.clone()), &Zone::utc(), width);
+    let longest = |text: String| text.lines().map(|line| line.chars().count()).max();
+    assert_eq!(longest(text(Width::of_terminal(80))), Some(100));
+    assert_eq!(longest(text(Width::of_terminal(180))), Some(180));
+    let whole = text(Width::UNCUT);
+    assert!(whole.contains(&reason) && whole.contains(&site), "{whole}");
+}
+
+#[test]
+fn stuck_mail_is_shown_in_the_order_of_the_answer() {
+    let mut late = stuck(2);
+    late.recipients[1].state.last_reply = "452 4.2.2 full".to_owned();
+    late.recipients[1].state.words = "mailbox full".to_owned();
+    late.recipients[0].state.words = "greylisted".to_owned();
+    let text = render::reply(&Reply::Stuck(Box::new(late)), &Zone::utc());
+    let at = |what: &str| text.find(what).unwrap_or_else(|| panic!("{what}: {text}"));
+    let order = [
+        "mx0.",
+        "mx1.",
+        "7 more sites",
+        "user0@",
+        "greylisted\n                            -> wait",
+        "user1@",
+        "452 4.2.2 full",
+        "28 more recipients",
+    ];
+    assert!(order.iter().map(|what| at(what)).is_sorted(), "{text}");
 }
 
 #[test]
@@ -621,7 +657,7 @@ fn tables_keep_their_width_and_no_terminal_is_written_to() {
         let text = render::reply(&reply, &Zone::utc());
         assert!(text.chars().all(|c| c == '\n' || !c.is_control()), "{text:?}");
         for line in text.lines() {
-            assert!(line.chars().count() <= render::COLUMNS_MAX, "{line}");
+            assert!(line.chars().count() <= Width::LEAST.columns(), "{line}");
         }
     }
     assert!(!render::reply(&Reply::error(ErrorCode::Failed, evil), &Zone::utc()).contains('\u{1b}'));

@@ -1,11 +1,12 @@
 //! How commands find the configuration, reach the running server, and report failure.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use stentor_config::{self as config, Config, Diagnostic, Places};
+use stentor_control::format::Width;
 use stentor_control::{
     Client, ClientError, ErrorCode, HostsOptions, Observe, Problem, Reply, ReportOptions, Request, Selection, protocol,
     render,
@@ -177,9 +178,23 @@ pub(crate) fn wrong(diagnostics: &[Diagnostic]) -> ExitCode {
     ExitCode::from(CONFIGURATION)
 }
 
+/// As wide as the terminal; whole where there is none.
+pub(crate) fn width() -> Width {
+    if !std::io::stdout().is_terminal() {
+        return Width::UNCUT;
+    }
+    let size = rustix::termios::tcgetwinsize(std::io::stdout());
+    size.map_or(Width::LEAST, |size| Width::of_terminal(size.ws_col.into()))
+}
+
+/// A reply for people.
+pub(crate) fn shown(reply: &Reply) -> String {
+    render::reply_in(reply, &zone::local(), width())
+}
+
 /// Asks once, or again and again.
 pub(crate) fn query(args: &QueryArgs, request: &Request) -> ExitCode {
-    query_with(args, request, |reply| render::reply(reply, &zone::local()))
+    query_with(args, request, shown)
 }
 
 /// The same, shown in a form of the caller's unless it is wanted as JSON.
@@ -192,7 +207,7 @@ pub(crate) fn query_with(args: &QueryArgs, request: &Request, show: impl Fn(&Rep
 }
 
 pub(crate) fn ask(server: &ServerArgs, request: &Request) -> ExitCode {
-    match asked(server, request, &|reply| render::reply(reply, &zone::local())) {
+    match asked(server, request, &shown) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(NOTHING),
         Err(code) => code,

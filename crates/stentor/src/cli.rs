@@ -4,16 +4,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use stentor_config::{Config, Diagnostic, Severity};
+use stentor_config::{Config, Diagnostic, Severity, duration_s};
 use stentor_control::format::plural;
 use stentor_control::{Reply, Request, Selection, Standing, Verb, render};
 use stentor_queue::ids::MessageId;
 
-use crate::asking::{QueryArgs, ServerArgs, ask, load, locate, query, query_with, usage, wrong};
-use crate::cli_verbs::{Acting, Suspended, age_s};
+use crate::asking::{QueryArgs, ServerArgs, ask, load, locate, query, query_with, shown, usage, wrong};
+use crate::cli_verbs::{Acting, Suspended};
 use crate::observe::{batchstat, hosts, latedudes, mailqq, mailstat, queue, realstat, report, trace, watch};
 use crate::output::{done, print};
-use crate::{config_cmd, help, journal_cmd, logging, process, secrets, table_cmd, trial, zone};
+use crate::{config_cmd, help, journal_cmd, logging, process, secrets, table_cmd, trial};
 
 /// Mail transfer agent for mailing lists and bulk mail.
 #[derive(Parser)]
@@ -157,7 +157,7 @@ struct Act {
 #[derive(Args)]
 struct Bounce {
     /// A standing bounce: for this time bounce what waits and what arrives, instead of trying it: 90m, 2h, 3d.
-    #[arg(long = "for", value_name = "TIME", value_parser = age_s,
+    #[arg(long = "for", value_name = "TIME", value_parser = duration_s,
         conflicts_with_all = ["id", "older_than", "younger_than", "all"])]
     for_s: Option<u64>,
     /// End a standing bounce before its time.
@@ -174,7 +174,7 @@ struct Bounce {
 #[derive(Args)]
 struct SuspendingFor {
     /// End it after this time: 90m, 2h, 3d.
-    #[arg(long = "for", value_name = "TIME", value_parser = age_s)]
+    #[arg(long = "for", value_name = "TIME", value_parser = duration_s)]
     for_s: Option<u64>,
     #[command(flatten)]
     suspending: Suspending,
@@ -343,7 +343,7 @@ fn bounce(Bounce { for_s, end, show, act: Act { acting, server } }: Bounce) -> E
     if show {
         let render = |reply: &Reply| match reply {
             Reply::Status(status) => render::standing_bounces(status),
-            other => render::reply(other, &zone::local()),
+            other => shown(other),
         };
         return query_with(&QueryArgs::once(server), &Request::Status, render);
     }

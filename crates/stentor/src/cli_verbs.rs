@@ -1,6 +1,7 @@
 //! The command line of actions on mail: `stentor hold|release|remove|bounce|requeue` and `stentor queue export`.
 
 use clap::Args;
+use stentor_config::duration_s;
 use stentor_control::{Request, Selection, Standing, Subject, Verb};
 use stentor_queue::ids::MessageId;
 
@@ -23,10 +24,10 @@ pub struct Selectors {
     #[arg(long, value_name = "NAME")]
     list: Option<String>,
     /// Accepted longer ago than this: 90s, 15m, 36h, 5d.
-    #[arg(long, value_name = "AGE", value_parser = age_s)]
+    #[arg(long, value_name = "AGE", value_parser = duration_s)]
     older_than: Option<u64>,
     /// Accepted more recently than this.
-    #[arg(long, value_name = "AGE", value_parser = age_s)]
+    #[arg(long, value_name = "AGE", value_parser = duration_s)]
     younger_than: Option<u64>,
     /// Everything in the queue; instead of selectors.
     #[arg(long, conflicts_with_all = ["id", "sender", "recipient", "site", "list", "older_than", "younger_than"])]
@@ -123,35 +124,9 @@ impl Acting {
     }
 }
 
-/// An age in seconds.
-pub(crate) fn age_s(text: &str) -> Result<u64, String> {
-    let unit = text.chars().last().unwrap_or(' ');
-    let factor = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 3_600,
-        'd' => 86_400,
-        _ => return Err("expected a number and a unit (s, m, h, d), as in 36h".to_owned()),
-    };
-    let number = &text[..text.len() - 1];
-    let number: u64 = number.parse().map_err(|_| format!("{number:?} is not a number"))?;
-    number.checked_mul(factor).ok_or_else(|| "too long".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ages_have_a_unit() {
-        assert_eq!(
-            [age_s("90s"), age_s("15m"), age_s("36h"), age_s("5d")].map(Result::unwrap),
-            [90, 900, 129_600, 432_000]
-        );
-        for bad in ["", "5", "h", "-1h", "1.5h", "5w", "99999999999999999999d", "9999999999999999999d", "3\u{e9}"] {
-            assert!(age_s(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn no_selector_is_not_everything() {

@@ -65,7 +65,7 @@ fn text(r: &PostReport) -> String {
         // Writing into a string cannot fail.
         let _ = write!(out, "{text}\r\n");
     };
-    line(format_args!("{}", words::of(r, &Zone::utc())));
+    line(format_args!("{}", words::of(r, "", &Zone::utc())));
     line(format_args!(""));
     line(format_args!("post        {} of the list {}, {} octets", r.id, r.list, r.size));
     line(format_args!("accepted    {}", format_date(r.accepted)));

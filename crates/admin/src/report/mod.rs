@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use hashbrown::{HashMap, HashSet};
+use stentor_control::causes::summary;
 use stentor_control::view::Subject;
 use stentor_control::{PostReport, Sort, Timeline, View, WaitingAt};
 use stentor_engine::core::Core;
@@ -21,9 +22,12 @@ use stentor_engine::live::posts::Post;
 use stentor_mail::heading::{Heading, LOOKED_BYTES_MAX};
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{ContentId, DomainId, MessageId, MessageNo, Ms, SiteId};
+use stentor_queue::message::Message;
 use stentor_sched::{Cause, CauseCount};
 use stentor_stats::civil::Zone;
 
+use crate::causes;
+use crate::causes::Censuses;
 use crate::views::{UNRESOLVED, reply};
 
 /// Recipients of one post whose place is looked up.
@@ -53,6 +57,7 @@ fn view(post: &Post, now: Ms) -> PostReport {
         quarantined: fate(Fate::Quarantined),
         coalesced: fate(Fate::Coalesced),
         pending: 0,
+        held: false,
         fast_done: post.fast_done(),
         finished: post.finished(),
         before_start: post.before_start,
@@ -71,7 +76,7 @@ fn view(post: &Post, now: Ms) -> PostReport {
     // Fates are read one after the other while they change: the rest is what is left of the sum.
     report.pending = report.total.saturating_sub(report.decided());
     // It names no time as long as the places are unknown.
-    report.text = words::of(&report, &Zone::utc());
+    report.text = words::of(&report, "", &Zone::utc());
     report
 }
 
@@ -94,6 +99,22 @@ pub fn posts(core: &Core, asked: &View) -> Vec<PostReport> {
     rows
 }
 
+/// The same, with what their rest waits for.
+pub async fn posts_with_causes(core: &Arc<Core>, censuses: &Arc<Censuses>, asked: &View) -> Vec<PostReport> {
+    let mut rows = posts(core, asked);
+    let counted = censuses.get(core).await;
+    for row in rows.iter_mut().filter(|row| row.pending > 0) {
+        core.with(|hub, now| {
+            let Some(no) = row.id.parse().ok().and_then(|id| hub.store.no_of(id)) else { return };
+            row.held = hub.store.message(no).is_some_and(Message::is_held);
+            let why = summary(&causes::of_message(hub, counted.as_deref(), no, now));
+            row.text = words::of(row, &why, &Zone::utc());
+        });
+        tokio::task::yield_now().await;
+    }
+    rows
+}
+
 /// One message, be it followed as a post or queued; with where its rest waits, in words with
 /// times of the zone, at most `places_max` of them.
 pub async fn post(core: &Arc<Core>, id: MessageId, places_max: Option<u32>, zone: &Zone) -> Option<PostReport> {
@@ -107,7 +128,8 @@ pub async fn post(core: &Arc<Core>, id: MessageId, places_max: Option<u32>, zone
     if report.pending > 0 {
         let places_max = places_max.unwrap_or(PLACES_DEFAULT) as usize;
         (report.waiting, report.sites_more) = waiting(core, post.no, id, places_max).await;
-        report.text = words::of(&report, zone);
+        report.held = core.with(|hub, _| hub.store.message(post.no).is_some_and(Message::is_held));
+        report.text = words::of(&report, "", zone);
     }
     Some(report)
 }

@@ -11,12 +11,13 @@ use stentor_stats::rates::clock;
 const TAIL_TIMES: u64 = 4;
 const REASON_CHARS_MAX: usize = 120;
 
-/// "99.2 % in 1.8 s, 14 waiting at example.net (connection refused, next try 10:42 UTC), 3 failed"
-pub(super) fn of(r: &PostReport, zone: &Zone) -> String {
+/// `why`: what the rest waits for, where that alone is known. "99.2 % delivered in 1.8 s, 14 waiting at example.net (connection refused, next try 10:42 UTC), 3 failed"
+pub(super) fn of(r: &PostReport, why: &str, zone: &Zone) -> String {
     let mut parts = vec![delivered(r)];
     if r.pending > 0 {
         parts.push(match r.waiting.as_slice() {
-            [] => format!("{} waiting", r.pending),
+            [] if why.is_empty() => format!("{} waiting", r.pending),
+            [] => format!("{} waiting ({})", r.pending, printable(why, REASON_CHARS_MAX)),
             [first, ..] => match r.pending.saturating_sub(first.recipients) {
                 0 => at(first, zone),
                 more => format!("{}, {more} more at {}", at(first, zone), plural(r.sites_more, "site")),
@@ -41,11 +42,11 @@ fn delivered(r: &PostReport) -> String {
         _ => "",
     };
     match t.count {
-        0 => share,
+        0 => format!("{share} delivered"),
         _ if t.p100_ms > t.p95_ms.max(100) * TAIL_TIMES => {
-            format!("{share} in {} (95 % of them in {}){known}", time(t.p100_ms), time(t.p95_ms))
+            format!("{share} delivered in {} (95 % of them in {}){known}", time(t.p100_ms), time(t.p95_ms))
         }
-        _ => format!("{share} in {}{known}", time(t.p100_ms)),
+        _ => format!("{share} delivered in {}{known}", time(t.p100_ms)),
     }
 }
 
@@ -122,18 +123,20 @@ mod tests {
     fn a_line_says_it_all() {
         let mut r = report();
         assert_eq!(
-            of(&r, &Zone::utc()),
-            "99.2 % in 1.8 s, 14 waiting at example.net (connection refused, next try 10:42 UTC), 3 failed"
+            of(&r, "", &Zone::utc()),
+            "99.2 % delivered in 1.8 s, 14 waiting at example.net (connection refused, next try 10:42 UTC), 3 failed"
         );
         r.waiting.push(WaitingAt { site: "other".to_owned(), recipients: 4, ..WaitingAt::default() });
         (r.waiting[0].recipients, r.sites_more) = (10, 3);
         (r.timeline.p100_ms, r.before_start) = (7_300_000, Some(5));
         assert_eq!(
-            of(&r, &Zone::utc()),
-            "99.2 % in 2 h 01 min (95 % of them in 1.2 s) (times since the start of the server), 10 waiting at example.net \
+            of(&r, "", &Zone::utc()),
+            "99.2 % delivered in 2 h 01 min (95 % of them in 1.2 s) (times since the start of the server), 10 waiting at example.net \
              (connection refused, next try 10:42 UTC), 4 more at 3 sites, 3 failed"
         );
-        assert_eq!(of(&PostReport::default(), &Zone::utc()), "no recipients");
+        assert_eq!(of(&PostReport::default(), "", &Zone::utc()), "no recipients");
+        let young = PostReport { total: 14, pending: 13, delivered: 1, ..PostReport::default() };
+        assert_eq!(of(&young, "mailbox full", &Zone::utc()), "7.1 % delivered, 13 waiting (mailbox full)");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Numbers, times and names as pages show them.
 
 use maud::{Markup, html};
-use stentor_control::format::date_time;
-pub use stentor_control::format::grouped as number;
+pub use stentor_control::format::{bytes, grouped as number};
+use stentor_control::format::{date_time, plural_of};
 use stentor_queue::ids::Ms;
 use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
@@ -15,26 +15,7 @@ const SHOWN_BYTES_MAX: usize = 600;
 
 /// `1 message`, `2 messages`, `1,204 replies`, `3 batches`
 pub fn plural(n: u64, what: &str) -> String {
-    let many = match what.strip_suffix('y') {
-        Some(stem) if !stem.ends_with(['a', 'e', 'o', 'u']) => format!("{stem}ies"),
-        None if what.ends_with("ch") => format!("{what}es"),
-        _ => format!("{what}s"),
-    };
-    if n == 1 { format!("1 {what}") } else { format!("{} {many}", number(n)) }
-}
-
-/// `4.2 KiB`
-pub fn bytes(n: u64) -> String {
-    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-    if n < 1024 {
-        return format!("{n} B");
-    }
-    let (mut value, mut unit) = (n as f64 / 1024.0, 0);
-    while value >= 1023.95 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    format!("{value:.1} {}", UNITS[unit])
+    if n == 1 { format!("1 {what}") } else { format!("{} {}", number(n), plural_of(what)) }
 }
 
 /// `12 s`, `3 min`, `2 h 05 min`, `4 d 3 h`

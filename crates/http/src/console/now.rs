@@ -12,6 +12,7 @@ use axum::response::Response;
 use maud::{Markup, PreEscaped, html};
 use serde_json::json;
 use stentor_admin::watch::{Overviews, Watch};
+use stentor_control::site_view::site_state;
 use stentor_control::snapshot::{Lane, SiteNow};
 use stentor_control::{Snapshot, WatchOptions};
 use stentor_engine::core::Core;
@@ -254,17 +255,12 @@ fn depth(snapshot: &Snapshot) -> Markup {
         column("Ordinary messages", "n"),
         column("Bulk messages", "n"),
     ];
-    let lanes = [
-        ("Responding", depth.fast),
-        ("Silent", depth.slow),
-        ("Backing off", depth.clock),
-        ("Suspended", depth.suspended),
-    ];
+    let lanes = [("fast", depth.fast), ("slow", depth.slow), ("clock", depth.clock), ("suspended", depth.suspended)];
     let most = lanes.iter().map(|(_, lane)| lane.recipients).fold(depth.unresolved, u64::max);
     let recipients = |count: u64| html! { (number(count)) (bar(&[("in", count)], most)) };
     let row = |(name, lane): &(&str, Lane)| {
         vec![
-            html! { (name) },
+            html! { (site_state(name).unwrap_or(name)) },
             recipients(lane.recipients),
             html! { (number(lane.sites)) },
             html! { (number(lane.ordinary)) },
@@ -273,7 +269,13 @@ fn depth(snapshot: &Snapshot) -> Markup {
     };
     let none = || html! { "–" };
     let mut rows: Vec<Vec<Markup>> = lanes.iter().map(row).collect();
-    rows.push(vec![html! { "Awaiting DNS" }, recipients(depth.unresolved), none(), none(), none()]);
+    rows.push(vec![
+        html! { (site_state("unknown").unwrap_or_default()) },
+        recipients(depth.unresolved),
+        none(),
+        none(),
+        none(),
+    ]);
     let (queue, wanting) = (&snapshot.queue, snapshot.connections.wanting);
     let beside = [
         (queue.in_flight_fast, format!("{} in flight", plural(queue.in_flight_fast, "recipient"))),

@@ -3,11 +3,11 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use stentor_config::duration_s;
 use stentor_control::view::ROWS_DEFAULT;
 use stentor_control::{MailqqOptions, MailqqSort, Observe, Request};
 
 use crate::asking::{QueryArgs, query};
-use crate::cli_verbs::age_s;
 
 #[derive(Args)]
 pub struct Options {
@@ -27,10 +27,10 @@ pub struct Options {
     #[arg(long)]
     site: Option<String>,
     /// Accepted longer ago than this: 90s, 15m, 36h, 5d.
-    #[arg(long, value_name = "AGE", value_parser = age_s)]
+    #[arg(long, value_name = "AGE", value_parser = duration_s)]
     older_than: Option<u64>,
     /// Accepted more recently than this.
-    #[arg(long, value_name = "AGE", value_parser = age_s)]
+    #[arg(long, value_name = "AGE", value_parser = duration_s)]
     younger_than: Option<u64>,
     /// Continue after this queue id, where the previous answer stopped.
     #[arg(long, value_name = "ID")]

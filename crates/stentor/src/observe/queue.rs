@@ -9,9 +9,8 @@ use stentor_control::{By, Observe, Reply, Request, View, render};
 use stentor_queue::ids::MessageId;
 
 use super::cat;
-use crate::asking::{QueryArgs, ServerArgs, ask, query, query_with, usage};
+use crate::asking::{QueryArgs, ServerArgs, ask, query, query_with, shown, usage, width};
 use crate::cli_verbs::Selectors;
-use crate::zone;
 
 /// What `--stuck` alone means.
 const STUCK_ROWS: &str = "20";
@@ -76,8 +75,8 @@ fn show(view: View, stuck: Option<u32>, args: &QueryArgs) -> ExitCode {
         (Some(rows), _) => query(args, &Request::QueueStuck(View { rows_max: Some(rows), ..view })),
         (None, Some(By::Age)) => query(args, &Request::Observe(Observe::Ages(view))),
         (None, Some(By::List)) => query_with(args, &Request::Queue(view), |reply| match reply {
-            Reply::Queue(queue) => render::queue_by_list(queue),
-            other => render::reply(other, &zone::local()),
+            Reply::Queue(queue) => render::queue_by_list(queue, width()),
+            other => shown(other),
         }),
         (None, _) => query(args, &Request::Queue(view)),
     }

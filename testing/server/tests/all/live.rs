@@ -155,7 +155,7 @@ fn a_report_tells_how_a_post_fares() {
     assert!(row["timeline"]["count"] == 1 && row["before_start"].is_null(), "{row}");
     let words = row["text"].as_str().expect("text");
     assert!(
-        words.starts_with("33.3 % in ") && words.contains("1 waiting at ") && words.contains("next try"),
+        words.starts_with("33.3 % delivered in ") && words.contains("1 waiting at ") && words.contains("next try"),
         "{words}"
     );
     let waiting: Vec<&str> =
@@ -203,7 +203,7 @@ fn reports_are_mailed_once_and_never_answered() {
         let report = reports(to).remove(0);
         assert!(report.contains(&format!("\r\nSubject: news: delivery report of {post}\r\n")), "{report}");
         assert!(report.contains("\r\nAuto-Submitted: auto-generated\r\n"), "{report}");
-        assert!(report.contains("\r\n\r\n100 % in "), "{report}");
+        assert!(report.contains("\r\n\r\n100 % delivered in "), "{report}");
         assert!(report.contains("<chief@owners.example>,\r\n <me@sender.example>"), "{report}");
     }
     // An owner who takes no mail: his report ends there.

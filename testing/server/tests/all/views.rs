@@ -124,7 +124,7 @@ fn a_domain_that_is_not_resolved_is_explained() {
     server.smtp().send("me@home.example", &["bob@one.example"], &wire).expect(250);
     wait_until("the lookup has failed", || {
         let site = server.ask(&["site", "one.example"]).expect("the domain is known");
-        site["waits_for"] == "its lookup, which failed" && site["next_try"].is_u64()
+        site["waits_for"] == "DNS lookup failed" && site["next_try"].is_u64()
     });
     let shown = server.operator(&["site", "one.example"]);
     let shown = String::from_utf8_lossy(&shown.stdout);

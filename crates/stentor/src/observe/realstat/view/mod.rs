@@ -31,8 +31,8 @@ z             seconds per column of the charts
 ?             this help; any key closes it
 q, Ctrl-C     quit
 
-Charts: recipients delivered, failed and accepted per second. State of a site: fast;
-slow (all its connections are silent); down (no host may be tried yet); suspended.
+Charts: recipients delivered, failed and accepted per second. State of a site:
+responding; silent (all its connections are); backing off (no host may be tried yet); suspended.
 Actions show how many recipients they affect and ask for confirmation.";
 
 fn bold() -> Style {

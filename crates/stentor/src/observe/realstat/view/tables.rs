@@ -7,6 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 use stentor_control::MailqqSort;
 use stentor_control::format::{bytes, cut, next_try, plural, span};
+use stentor_control::site_view::site_state;
 use stentor_control::snapshot::{EventNow, SiteNow};
 
 use super::{App, bold, dim, number};
@@ -25,6 +26,9 @@ fn chosen(is_chosen: bool) -> Style {
     if is_chosen { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() }
 }
 
+/// The longest is `backing off`.
+const STATE_COLUMNS: usize = 11;
+
 /// The colour of a state.
 fn lane_color(lane: &str) -> Color {
     match lane {
@@ -35,9 +39,8 @@ fn lane_color(lane: &str) -> Color {
     }
 }
 
-/// `down` in place of `clock`.
 fn lane_text(lane: &str) -> String {
-    if lane == "clock" { "down".to_owned() } else { cut(lane, 9) }
+    site_state(lane).map_or_else(|| cut(lane, STATE_COLUMNS), str::to_lowercase)
 }
 
 /// Why mail waits at a site, and what its hosts said last.
@@ -52,7 +55,10 @@ pub fn sites(frame: &mut Frame<'_>, area: Rect, app: &App, is_short: bool, now: 
     }
     let names = if area.width < WIDE { 24 } else { 40 };
     let used = if is_short { String::new() } else { format!("{:>5} {:>7} ", "conns", "latency") };
-    let heading = format!("{:>10} {used}{:>8} {:<9} {:<names$} {}", "waiting", "next try", "state", "site", "reason");
+    let heading = format!(
+        "{:>10} {used}{:>8} {:<STATE_COLUMNS$} {:<names$} {}",
+        "waiting", "next try", "state", "site", "reason"
+    );
     let mut lines = vec![Line::styled(heading, dim())];
     let height = usize::from(area.height).saturating_sub(1);
     let first = first_row(app.selected, height);
@@ -61,7 +67,8 @@ pub fn sites(frame: &mut Frame<'_>, area: Rect, app: &App, is_short: bool, now: 
         let next = row.next_try.map_or_else(|| "-".to_owned(), |_| next_try(row.next_try, now));
         let used = if is_short { String::new() } else { format!("{:>5} {latency:>7} ", row.connections) };
         let before = format!("{:>10} {used}{next:>8} ", number(row.waiting));
-        let state = Span::styled(format!("{:<9}", lane_text(&row.lane)), Style::new().fg(lane_color(&row.lane)));
+        let state =
+            Span::styled(format!("{:<STATE_COLUMNS$}", lane_text(&row.lane)), Style::new().fg(lane_color(&row.lane)));
         let after = format!(" {:<names$} {}", cut(&row.site, names), cut(why(row), REASON_CHARS));
         let line = Line::from(vec![Span::raw(before), state, Span::raw(after)]);
         lines.push(line.style(chosen(app.selected == at)));

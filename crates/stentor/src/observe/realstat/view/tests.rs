@@ -77,7 +77,7 @@ fn everything_fits_eighty_by_twenty_four() {
         "cpu",
         "disk",
         "idle: the queue is empty",
-        "    12m down      mx.one.example           451 evil",
+        "    12m backing off mx.one.example           451 evil",
         "10:00:00 connect failed mx1.dead.example: Connection refused (7 times)",
         "q quit",
     ] {
