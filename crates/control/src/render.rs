@@ -328,7 +328,10 @@ pub fn status(s: &Status) -> String {
         let given_up = plural(s.journal_abandoned, "segment");
         line(&mut out, format_args!("  disk         FAILS: {given_up} given up, see `stentor doctor`"));
     }
-    line(&mut out, format_args!("  dns          {}, {} failed", plural(s.dns_queries, "query"), s.dns_failures));
+    line(
+        &mut out,
+        format_args!("  dns          {}, {}", plural(s.dns_queries, "query"), plural(s.dns_failures, "failed lookup")),
+    );
     if s.history_lost > 0 {
         line(&mut out, format_args!("  history      {} lost", plural(s.history_lost, "record")));
     }

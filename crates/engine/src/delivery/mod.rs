@@ -66,7 +66,7 @@ impl Actor for Tasks {
             Act::Delayed { no } => drop(self.runtime.spawn(delays::warn(core, no))),
             Act::FastDone { id, list, total, pending } => {
                 core.live.posts.fast_done(id, core.clock.now());
-                tracing::info!(post = %id, list, recipients = total, stragglers = pending, "done but for stragglers");
+                tracing::info!(post = %id, list, recipients = total, stragglers = pending, "delivered except for stragglers");
             }
             Act::Suspend { list, address, posts, since, text } => {
                 drop(self.runtime.spawn(suspend::subscriber(core, list, address, posts, since, text)));

@@ -76,9 +76,9 @@ Q1  <1@x>
   2026-11-21 10:54:25.123  accepted: from <ann@home.example>, 4096 octets, 3 recipients, ESMTP from [192.0.2.1]
   policy      ordinary; relay: client network 192.0.2.0/24
   2026-11-21 10:54:26.123  deferred   a@x, b@x, 1.000 s after acceptance
-              esmtp mx.example.org [192.0.2.34]:25, no TLS, took 0.000 s: no (4.4.1)
+              esmtp mx.example.org [192.0.2.34]:25, no TLS, xdelay 0.000 s: no (4.4.1)
   2026-11-21 10:54:26.623  sent       c@y, 1.500 s after acceptance
-              esmtp mx.example.org [192.0.2.34]:25, no TLS, took 0.000 s: 250 2.0.0 ok
+              esmtp mx.example.org [192.0.2.34]:25, no TLS, xdelay 0.000 s: 250 2.0.0 ok
 ";
     let text = story.text(&Zone::utc());
     assert!(text.starts_with(expected), "{text}");
@@ -140,11 +140,11 @@ fn failed_sessions_stand_between_acceptance_and_fate() {
     let text = told.text(&Zone::utc());
     let expected = "\
   2026-11-21 10:54:25.623  sent       a@x, 0.500 s after acceptance
-              esmtp mx.example.org [192.0.2.34]:25, no TLS, took 0.000 s: 250 2.0.0 ok
+              esmtp mx.example.org [192.0.2.34]:25, no TLS, xdelay 0.000 s: 250 2.0.0 ok
   2026-11-21 10:54:26.123  connection for y failed 2 times, last 2026-11-21 10:55:26.123; 7 recipients waited
-              esmtp mx.y [192.0.2.35]:25, took 0.000 s: Connection refused (4.4.1)
+              esmtp mx.y [192.0.2.35]:25, xdelay 0.000 s: Connection refused (4.4.1)
   2026-11-21 10:54:27.023  connection for y failed; nobody was deferred by it
-              esmtp mx2.y [192.0.2.35]:25, took 0.000 s: Connection refused (4.4.1)
+              esmtp mx2.y [192.0.2.35]:25, xdelay 0.000 s: Connection refused (4.4.1)
   2026-11-21 10:56:25.123  sent       c@y, 120.000 s after acceptance
 ";
     let expected = expected.replace("120.000 s", "2 min 0 s");

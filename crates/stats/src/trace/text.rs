@@ -99,7 +99,9 @@ impl Acceptance {
         );
         let class = if self.is_bulk { "bulk" } else { "ordinary" };
         let list = if self.list.is_empty() { String::new() } else { format!(", list {}", printable(&self.list)) };
-        let policy = if self.policy.is_empty() { String::new() } else { format!("; {}", printable(&self.policy)) };
+        // A rule that is only the list's is named by it.
+        let is_said = self.policy.is_empty() || self.policy == format!("list {}", self.list);
+        let policy = if is_said { String::new() } else { format!("; {}", printable(&self.policy)) };
         push(out, format_args!("  policy      {class}{list}{policy}"));
     }
 }
@@ -107,7 +109,11 @@ impl Acceptance {
 impl Try {
     fn text(&self, zone: &Zone, out: &mut String) {
         let to: Vec<String> = self.to.iter().map(|to| printable(to)).collect();
-        let others = if self.others > 0 { format!(" and {} others", self.others) } else { String::new() };
+        let others = match self.others {
+            0 => String::new(),
+            1 => " and 1 other".to_owned(),
+            others => format!(" and {others} others"),
+        };
         let repeated = if self.is_repeated { " (recorded again after a start)" } else { "" };
         match &self.unreached {
             Some(unreached) => unreached.text(self, zone, out),
@@ -133,7 +139,7 @@ impl Try {
             }
             let tls = if self.tls.is_empty() { "no TLS".to_owned() } else { printable(&self.tls) };
             let tls = if self.unreached.is_some() { String::new() } else { format!(", {tls}") };
-            let _ = write!(by, "{tls}, took {}", span(self.xdelay_ms));
+            let _ = write!(by, "{tls}, xdelay {}", span(self.xdelay_ms));
         }
         if !self.source.is_empty() {
             let _ = write!(by, ", source {}", printable(&self.source));

@@ -259,7 +259,7 @@ fn text(present: &Present, zone: &Zone) -> String {
             "now         {} {} {} at {}{next}{why}",
             clean(&pending.id),
             clean(&pending.address),
-            clean(&pending.state),
+            clean(&pending.state.replace('_', " ")),
             clean(&pending.site)
         );
     }

@@ -115,7 +115,7 @@ fn latedudes_names_who_is_stuck_and_what_to_do() {
     let rows: Vec<&str> = shown.lines().skip_while(|line| !line.contains("recipient")).collect();
     let at =
         |name: &str| shown.lines().position(|line| line.ends_with(name)).unwrap_or_else(|| panic!("{name}\n{shown}"));
-    assert!(at("dan@down.example") < at("bob@full.example"), "most messages last: {rows:?}");
+    assert!(at("bob@full.example") < at("dan@down.example"), "most messages first: {rows:?}");
     // It can be done as it is said.
     server.ask(&["suspend", "--list", "news", "--subscriber", "bob@full.example"]).expect("it is suspended");
 }

@@ -141,6 +141,6 @@ fn the_log_says_when_only_stragglers_are_left() {
         .set("retry.bulk_recipient_min_s", "60")
         .start();
     send_post(&server, "post@test");
-    let line = server.wait_log(&["done but for stragglers"]);
+    let line = server.wait_log(&["delivered except for stragglers"]);
     assert!(line.contains("recipients=3") && line.contains("stragglers=1"), "{line}");
 }
