@@ -13,6 +13,7 @@ use stentor_engine::core::Core;
 use stentor_engine::core::limits::Limit;
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::Ms;
+use stentor_stats::escape::printable;
 
 use crate::causes::Censuses;
 use crate::depth::{self, Depths};
@@ -24,6 +25,8 @@ const SITES_NAMED: usize = 5;
 /// A site whose oldest message waits for so long, or where so much of the queue waits, is named.
 const STUCK_MS: Ms = 10 * 60_000;
 const STUCK_SHARE: f64 = 0.2;
+/// Octets of an operator's reason that are shown.
+const REASON_CHARS_MAX: usize = 200;
 /// A cause grows that has so many more recipients than before, and so many times as many.
 const GROWN_MIN: u64 = 100;
 const GROWN_TIMES: u64 = 2;
@@ -182,13 +185,14 @@ fn others(status: &Status, found: &mut Vec<Finding>) {
         warn(format!("{} suspended: {named}", status.suspended_total), &next);
     }
     if !status.restart_pending.is_empty() {
-        let what = format!("a restart is pending: changed were {}", status.restart_pending.join(", "));
+        let what = format!("a restart is pending for changed keys: {}", status.restart_pending.join(", "));
         warn(what, "restart the server; until then it keeps the old values");
     }
     for bounce in &status.standing_bounces {
         let end = span(bounce.until.saturating_sub(status.now));
         let command = format!("`{}`, or wait until it ends by itself", bounce.end_command());
-        warn(format!("{} is bounced for another {end}: {}", bounce.words(), bounce.reason), &command);
+        let reason = printable(&bounce.reason, REASON_CHARS_MAX);
+        warn(format!("{} is bounced for another {end}: {reason}", bounce.words()), &command);
     }
     for trouble in &status.webhooks_troubled {
         warn(format!("webhook {trouble}"), "check the endpoint; events are kept as long as the history");

@@ -1,13 +1,14 @@
 //! Standing bounces in force: what they are about is not handed out, but fails with the operator's reason.
 //!
 //! Promise: whether one covers a message's recipients at a domain is one judgement, which the choice of work, the way of new
-//! mail to its place, and the status of a recipient share. Cost: none while there is none, a comparison of texts for each
-//! otherwise; the caller bounds their number.
+//! mail to its place, the status of a recipient and the refusal of new mail share. One that is over covers nothing, whether its
+//! end is recorded or not. It goes before a hold. Cost: none while there is none; otherwise a
+//! comparison of texts with each for a message at a domain, which the steps of its caller pay. The caller bounds their number.
 
 use std::sync::Arc;
 
 use stentor_queue::cause::Cause;
-use stentor_queue::ids::DomainId;
+use stentor_queue::ids::{DomainId, Ms};
 use stentor_queue::message::Message;
 use stentor_queue::standing::StandingBounce;
 use stentor_queue::store::Store;
@@ -17,37 +18,68 @@ use crate::reasons::Reply;
 /// See the module's page.
 #[derive(Default)]
 pub struct Bounces {
-    list: Vec<(StandingBounce, Arc<str>)>,
+    list: Vec<Entry>,
     /// Recipients that were bounced when their turn came.
     pub recipients: u64,
 }
 
+struct Entry {
+    bounce: StandingBounce,
+    /// When it is over, by the system's clock.
+    until: Ms,
+    reason: Arc<str>,
+}
+
 impl Bounces {
-    /// Begins one, or gives it another reason.
-    pub fn set(&mut self, bounce: StandingBounce, reason: &str) {
+    /// Begins one, or gives it another end or reason.
+    pub fn set(&mut self, bounce: StandingBounce, until: Ms, reason: &str) {
         self.end(&bounce);
-        self.list.push((bounce, reason.into()));
+        self.list.push(Entry { bounce, until, reason: reason.into() });
     }
 
     pub fn end(&mut self, bounce: &StandingBounce) {
-        self.list.retain(|(known, _)| known != bounce);
+        self.list.retain(|known| known.bounce != *bounce);
     }
 
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Whether one is about mail like this message.
+    /// Whether one may be about mail like this message.
     pub fn are_of(&self, message: &Message) -> bool {
-        self.list.iter().any(|(bounce, _)| bounce.is_of(message.sender(), message.list()))
+        self.list.iter().any(|entry| entry.bounce.is_of(message.sender(), message.list()))
+    }
+
+    /// The reason of the first in force that is about mail of this sender and list, and of which the rest holds.
+    fn find(
+        &self,
+        (sender, list): (&str, Option<&str>),
+        now: Ms,
+        holds: impl Fn(&StandingBounce) -> bool,
+    ) -> Option<&Arc<str>> {
+        let is_it = |entry: &&Entry| entry.until > now && entry.bounce.is_of(sender, list) && holds(&entry.bounce);
+        self.list.iter().find(is_it).map(|entry| &entry.reason)
+    }
+
+    /// The reason of the first that covers mail of this sender and list to a domain, at this site if it is known.
+    pub fn reason(&self, of: (&str, Option<&str>), (domain, site): (&str, Option<&str>), now: Ms) -> Option<&Arc<str>> {
+        self.find(of, now, |bounce| bounce.is_to(domain, site))
+    }
+
+    /// The reason of the first that covers all posts of a list, wherever they go.
+    pub fn reason_of_list(&self, sender: &str, list: &str, now: Ms) -> Option<&Arc<str>> {
+        self.find((sender, Some(list)), now, |bounce| bounce.site.is_none() && bounce.domain.is_none())
     }
 
     /// What the first one says that is about a message's recipients at a domain.
-    pub fn reply(&self, store: &Store, message: &Message, domain: DomainId, site: Option<&str>) -> Option<Reply> {
-        let name = store.book.domain_name(domain);
-        let is_about =
-            |bounce: &StandingBounce| bounce.is_of(message.sender(), message.list()) && bounce.is_to(name, site);
-        let (_, reason) = self.list.iter().find(|(bounce, _)| is_about(bounce))?;
+    pub fn reply(
+        &self,
+        store: &Store,
+        message: &Message,
+        (domain, site): (DomainId, Option<&str>),
+        now: Ms,
+    ) -> Option<Reply> {
+        let reason = self.reason((message.sender(), message.list()), (store.book.domain_name(domain), site), now)?;
         Some(Reply { code: 0, dsn: None, text: reason.clone(), cause: Cause::Reporting, host: None })
     }
 }

@@ -152,7 +152,6 @@ impl Server {
         stentor_http::telemetry::start(&core);
         tokio::spawn(ticker::run(core.clone(), report::due));
         tokio::spawn(stentor_engine::delivery::resume_when_over(core.clone()));
-        tokio::spawn(stentor_admin::verbs::sweep(core.clone()));
         // Watched without a limit too: one may be set while the server runs.
         if let Some(group) = group {
             if let Some(bytes) = memory_limit {

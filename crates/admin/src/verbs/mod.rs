@@ -43,7 +43,7 @@ use crate::lists;
 pub use address::{address, hosts_history};
 pub use cat::cat;
 pub use export::export;
-pub use standing::{bounce, sweep, views as standing_bounces};
+pub use standing::{bounce, views as standing_bounces};
 pub use suspend::suspend;
 pub use walk::Walk;
 pub use who::who;

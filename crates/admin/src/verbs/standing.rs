@@ -4,12 +4,11 @@
 //! (`stentor_engine::delivery::resume_when_over`). What waits is bounced by the same action as without a time, in the same
 //! slices. What comes, and what returns from a retry clock, is failed by the scheduler instead of being tried
 //! (`stentor_sched`), and bounced as what a host refuses for good is. Either way each recipient has one fate, durable with its
-//! report, and no report is bounced. Whatever both miss (a batch that the journal refused, a domain that moved to the site
-//! behind its clock) is bounced by [`sweep`], which goes through the queue now and then.
+//! report, and no report is bounced. What could not be bounced at once (a batch that the journal refused) is when its clock is
+//! over.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use serde_json::Value;
 use stentor_control::format::instant;
@@ -25,6 +24,7 @@ use stentor_queue::standing::StandingBounce;
 use stentor_stats::civil::Zone;
 use tokio::sync::oneshot;
 
+use super::suspend::never_seen;
 use super::walk::pattern;
 use super::who::who;
 use super::{REASON_DEFAULT, carry_out};
@@ -32,11 +32,6 @@ use crate::{lists, near, site};
 
 /// Standing bounces at a time: each is compared with all mail that comes.
 pub const STANDING_MAX: usize = 100;
-/// The shortest pause between two sweeps, and the pause in times of a sweep's length.
-const SWEEP_PAUSE_MIN: Duration = Duration::from_secs(30);
-const SWEEP_PAUSE_TIMES: u32 = 10;
-/// Who sweeps, in the audit record.
-const SWEEPER: &str = "stentor";
 
 /// Begins a standing bounce, gives it another end or reason, counts what it would bounce now, or ends it.
 pub async fn bounce(
@@ -47,7 +42,7 @@ pub async fn bounce(
     peer: &Peer,
 ) -> Reply {
     let begins = standing != Standing::End;
-    let bounce = match named(core, selection, begins) {
+    let bounce = match named(core, selection, begins).await {
         Ok(bounce) => bounce,
         Err(problem) => return Reply::Error(problem),
     };
@@ -67,9 +62,15 @@ pub async fn bounce(
     }
     let (who, selection) = (who(peer), view.selection());
     if dry_run {
-        return carry_out(core, Verb::Bounce, &selection, true, reason, &who).await;
+        return match carry_out(core, Verb::Bounce, &selection, true, reason, &who).await {
+            Reply::Counted(mut counted) => {
+                counted.text = format!("{}: {}", view.words(), counted.text);
+                Reply::Counted(counted)
+            }
+            other => other,
+        };
     }
-    let told = reason.clone().unwrap_or_else(|| REASON_DEFAULT.to_owned());
+    let told = reason.clone().filter(|text| !text.is_empty()).unwrap_or_else(|| REASON_DEFAULT.to_owned());
     let change =
         Change::Suspend { suspended: begins, what: name, until, reason: if begins { told } else { String::new() } };
     let audit = audit(&selection, reason.as_deref(), until, (now, who.clone()));
@@ -102,34 +103,19 @@ pub fn views(hub: &Hub) -> Vec<StandingBounceView> {
         .collect()
 }
 
-/// Bounces what waits and is covered, now and then, as long as the process runs.
-pub async fn sweep(core: Arc<Core>) {
-    let mut pause = SWEEP_PAUSE_MIN;
-    loop {
-        tokio::time::sleep(pause).await;
-        let began = std::time::Instant::now();
-        for view in core.with(|hub, _| views(hub)) {
-            let (selection, reason) = (view.selection(), Some(view.reason));
-            if let Reply::Counted(counted) = carry_out(&core, Verb::Bounce, &selection, false, reason, SWEEPER).await {
-                core.counters.standing_bounced.fetch_add(counted.count.unwrap_or(0), Ordering::Relaxed);
-            }
-        }
-        pause = SWEEP_PAUSE_MIN.max(began.elapsed() * SWEEP_PAUSE_TIMES);
-    }
-}
-
 /// What is meant, in the forms that the queue has. An end may be about what is not there any more.
-fn named(core: &Arc<Core>, selection: &Selection, begins: bool) -> Result<StandingBounce, Problem> {
+async fn named(core: &Arc<Core>, selection: &Selection, begins: bool) -> Result<StandingBounce, Problem> {
     if let Some(problem) = lists::unknown(core, selection.list.as_deref()).filter(|_| begins) {
         return Err(problem);
     }
     let site = match &selection.site {
         None => None,
+        // One that stands is named as it was begun, whatever that name means by now.
+        Some(name) if stands_at(core, name) => Some(name.clone()),
         Some(name) => Some(match core.with(|hub, _| site::find(hub, name)) {
             Some((_, key)) => key.to_string(),
-            // One that stands may be about a site that nothing has gone to since the start.
-            None if !begins || stands_at(core, name) => name.clone(),
-            None => return Err(near::unknown_site(core, name)),
+            None if !begins => name.clone(),
+            None => never_seen(core, name, near::unknown_site(core, name)).await?,
         }),
     };
     let sender = match selection.sender.as_deref() {

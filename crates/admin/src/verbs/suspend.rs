@@ -36,7 +36,9 @@ pub async fn suspend(
 ) -> Reply {
     let named = match (named(core, suspended, &subject), &subject) {
         // A site that no mail went to is found as mail to it would find it.
-        (Err(problem), Subject::Site(name)) => never_seen(core, name, problem).await.map(|what| (what, true)),
+        (Err(problem), Subject::Site(name)) => {
+            never_seen(core, name, problem).await.map(|site| (format!("site:{site}"), true))
+        }
         (named, _) => named.map(|what| (what, false)),
     };
     let (what, is_new) = match named {
@@ -81,10 +83,10 @@ pub async fn suspend(
 }
 
 /// The site of a domain that no mail went to since the start: looked up now.
-async fn never_seen(core: &Arc<Core>, name: &str, unknown: Problem) -> Result<String, Problem> {
+pub(super) async fn never_seen(core: &Arc<Core>, name: &str, unknown: Problem) -> Result<String, Problem> {
     let Some(domain) = normalise_domain(name).ok().filter(|domain| domain.contains('.')) else { return Err(unknown) };
     match look_up(core, &core.settings(), &domain).await {
-        Resolution::Site(plan) => Ok(format!("site:{}", plan.key)),
+        Resolution::Site(plan) => Ok(plan.key.to_string()),
         Resolution::Permanent { text, .. } | Resolution::Temporary { text, .. } => {
             Err(Problem::new(unknown.code, format!("{}; as a domain: {text}", unknown.text)))
         }

@@ -234,8 +234,8 @@ pub struct Hub {
 impl Hub {
     /// Restores suspensions and standing bounces from the start.
     pub fn new(store: Store, mut sched: Scheduler, bodies_bytes_max: usize) -> Hub {
-        store.suspended().for_each(|what| sched.set_suspended(what, true, ""));
-        store.standing_bounces().for_each(|(what, _, reason)| sched.set_suspended(what, true, reason));
+        store.suspended().for_each(|what| sched.set_suspended(what, true, (0, "")));
+        store.standing_bounces().for_each(|(what, until, reason)| sched.set_suspended(what, true, (until, reason)));
         Hub {
             store,
             sched,

@@ -106,6 +106,8 @@ pub struct Core {
     journal: Mutex<JournalFigures>,
     /// Set by the committer while the disk has no room beyond the reserve.
     pub disk_full: AtomicBool,
+    /// A standing bounce is in force: new mail is compared with it.
+    pub standing: AtomicBool,
     /// Set while the process is near the memory limit of its control group.
     pub memory_full: AtomicBool,
     /// The one transaction that may begin anyway until memory is checked again.
@@ -163,6 +165,7 @@ impl Core {
         let commit_delay = Duration::from_micros(config.journal.commit_delay_us);
         let bodies_max = parts.memory_limit.map_or(u64::MAX, bodies_bytes);
         let body_bytes_max = config.listen.body_bytes_max.min(bodies_max);
+        let is_standing = parts.hub.store.standing_bounces().next().is_some();
         Arc::new(Core {
             senders: Mutex::new(SenderRates::new(parts.clock.now())),
             clock: parts.clock,
@@ -186,6 +189,7 @@ impl Core {
             counters: Counters::default(),
             journal: Mutex::default(),
             disk_full: AtomicBool::new(false),
+            standing: AtomicBool::new(is_standing),
             addresses_full: AtomicBool::new(false),
             last_message_id: AtomicU64::new(parts.hub.store.last_id().0),
             last_content_id: AtomicU64::new(parts.next_content_id),

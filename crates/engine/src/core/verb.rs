@@ -5,6 +5,8 @@
 //! accepts no other outcome for them ([`Hub::claim_for_batch`], which all fates written with a batch go through). A
 //! refused batch ends both, as if the action had never been requested.
 
+use std::sync::atomic::Ordering;
+
 use stentor_journal::{Batch, RECORD_OVERHEAD_BYTES};
 use stentor_queue::event::{
     Event, Fate, encode_hold, encode_outcome, encode_suspend, hold_bytes_max, outcome_bytes_max, suspend_bytes_max,
@@ -97,7 +99,8 @@ impl VerbJob {
             }
             Change::Suspend { suspended, what, until, reason } => {
                 hub.apply(Event::Suspend { suspended, what: &what, until, reason: &reason });
-                hub.sched.set_suspended(&what, suspended, &reason);
+                hub.sched.set_suspended(&what, suspended, (until, &reason));
+                core.standing.store(hub.store.standing_bounces().next().is_some(), Ordering::Relaxed);
             }
             Change::TryNow { recipients } => {
                 for (message, ids) in recipients {

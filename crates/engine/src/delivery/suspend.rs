@@ -52,7 +52,6 @@ pub async fn subscriber(core: Arc<Core>, list: Arc<str>, address: String, posts:
 /// recorded goes on, and is tried again.
 pub async fn resume_when_over(core: Arc<Core>) {
     loop {
-        tokio::time::sleep(LOOK).await;
         let now = core.clock.now();
         for what in core.with(|hub, _| hub.store.suspensions_over(now, RESUMED_AT_ONCE)) {
             // An operator may have given it more time meanwhile.
@@ -68,11 +67,12 @@ pub async fn resume_when_over(core: Arc<Core>) {
             match ticket.await.unwrap_or(Err(Refused::Stopping)) {
                 Ok(()) => tracing::info!(what, "its time is over"),
                 Err(refused) => {
-                    tracing::warn!(what, %refused, "its time is over, and it could not be ended");
+                    tracing::warn!(what, %refused, "its time is over, and its end could not be recorded yet");
                     break;
                 }
             }
         }
+        tokio::time::sleep(LOOK).await;
     }
 }
 

@@ -7,8 +7,10 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use stentor_lists::{check_delivered_to, check_received, check_sender, delivered_to_field};
+use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::heading::Heading;
 use stentor_mail::reply::Reply;
@@ -31,6 +33,8 @@ use crate::live::posts::{Noted, RECIPIENTS_MIN};
 
 /// NOTIFY and ORCPT of a recipient in its message's record, beside ORCPT's text.
 const RCPT_PARAMS_BYTES: usize = 20;
+/// Targets of an alias that are compared with standing bounces: a larger one is taken.
+const ALIAS_TARGETS_SEEN: usize = 100;
 /// Octets of addresses from which on they are interned ahead, however few they are.
 const INTERN_AHEAD_BYTES: usize = 128 * 1024;
 
@@ -117,6 +121,9 @@ impl Transaction {
             Verdict::Alias(expansion) => &expansion.lists,
             Verdict::Relay | Verdict::Bounces(_) => &[],
         };
+        if let Some(reply) = self.bounced(core, &rcpt.address, &verdict) {
+            return self.refuse(core, client, &rcpt.address, reply);
+        }
         for list in lists {
             if let Err(reply) = self.check_list(core, list).await {
                 return self.refuse(core, client, &rcpt.address, reply);
@@ -125,6 +132,37 @@ impl Transaction {
         let params = RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt };
         self.rcpts.add(rcpt.address, params, verdict, why);
         Reply::fixed(250, (2, 1, 5), "Ok")
+    }
+
+    /// What a standing bounce certainly covers is refused, rather than taken and returned to a sender who may be forged.
+    fn bounced(&self, core: &Arc<Core>, address: &Address, verdict: &Verdict) -> Option<Reply> {
+        if !core.standing.load(Ordering::Relaxed) {
+            return None;
+        }
+        let sender = self.mail.path.as_str();
+        let reason = core.with(|hub, now| {
+            let bounces = hub.sched.bounces();
+            let of = |to: &Address| -> Option<Arc<str>> {
+                let domain = hub.store.book.domain_lookup(to.domain());
+                let site =
+                    domain.and_then(|domain| hub.sched.site_of(domain)).and_then(|site| hub.sched.site_name(site));
+                bounces.reason((sender, None), (to.domain(), site), now).cloned()
+            };
+            match verdict {
+                Verdict::Relay => of(address),
+                // Its copies have the list's own sender.
+                Verdict::List(list) => bounces.reason_of_list(sender, list, now).cloned(),
+                Verdict::Alias(expansion) if expansion.lists.is_empty() => {
+                    let first = expansion.addresses.first().and_then(of);
+                    first.filter(|_| {
+                        expansion.addresses.len() <= ALIAS_TARGETS_SEEN
+                            && expansion.addresses.iter().all(|to| of(to).is_some())
+                    })
+                }
+                Verdict::Alias(_) | Verdict::Bounces(_) | Verdict::Refuse(_) => None,
+            }
+        })?;
+        Some(Reply::new(550, (5, 7, 1), reason.to_string()))
     }
 
     /// Whether [`Transaction::reserve`] will not wait.

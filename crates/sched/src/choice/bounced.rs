@@ -7,9 +7,10 @@ use super::Choice;
 use crate::failure::drains::{Drain, DrainWhat};
 
 impl Choice<'_> {
-    /// Whether nothing of a message may go at a site: it is taken out of the line.
+    /// Whether nothing of a message may go at a site, because it is held: it is taken out of the line, once. Of what is not
+    /// held, each domain is looked at when its recipients are taken, so that this costs the same however many there are.
     pub fn is_stopped(&mut self, site: SiteId, no: MessageNo) -> bool {
-        self.leaves_to_bounce(site, no) || self.core.keep_if_held(site, no)
+        self.core.messages.is_held(no) && (self.leaves_to_bounce(site, no) || self.core.keep_if_held(site, no))
     }
 
     /// Whether a standing bounce covers what waits of a message at a domain; if so it fails, in slices.
@@ -20,7 +21,8 @@ impl Choice<'_> {
         let Some(message) = self.store.message(no) else { return false };
         let site = self.domains.peek(domain).and_then(|entry| entry.site);
         let site = site.and_then(|site| self.core.sites.peek(site)).map(|site| &*site.key);
-        let Some(reply) = self.core.bounces.reply(self.store, message, domain, site) else { return false };
+        let now = self.core.time.wall(self.now);
+        let Some(reply) = self.core.bounces.reply(self.store, message, (domain, site), now) else { return false };
         let what = DrainWhat::Waiting(domain, no);
         if self.failure.drains.back().is_none_or(|last| last.what != what) {
             self.failure.drains.push_back(Drain::all(what, &reply));
@@ -30,7 +32,8 @@ impl Choice<'_> {
 
     /// The same for all that waits of it at a site; whether nothing of it is left in line there.
     fn leaves_to_bounce(&mut self, site: SiteId, no: MessageNo) -> bool {
-        if self.core.bounces.is_empty() {
+        let is_about = |message| self.core.bounces.are_of(message);
+        if !self.store.message(no).is_some_and(is_about) {
             return false;
         }
         let Some(flow) = self.core.messages.flow(no) else { return false };

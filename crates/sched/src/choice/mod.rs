@@ -110,7 +110,7 @@ impl Choice<'_> {
         let mixes = entry.mixes_domains;
         if let Some(domain) = only {
             let elsewhere = self.domains.get(domain).site != Some(site);
-            if elsewhere || self.take(domain, no, taken) {
+            if elsewhere || self.bounce_at(domain, no) || self.take(domain, no, taken) {
                 self.core.sites.get(site).lines.remove(flow, no);
             }
             return;
@@ -123,7 +123,7 @@ impl Choice<'_> {
         {
             *taken.steps -= 1;
             let elsewhere = self.domains.get(domain).site != Some(site);
-            if elsewhere || self.take(domain, no, taken) {
+            if elsewhere || self.bounce_at(domain, no) || self.take(domain, no, taken) {
                 domains.pop();
             }
         }

@@ -5,6 +5,7 @@
 use stentor_queue::ids::{Ms, SiteId};
 use stentor_queue::standing::StandingBounce;
 
+use crate::bounces::Bounces;
 use crate::flows::{FlowKey, FlowRules};
 use crate::{DIRTY_MAX, Scheduler};
 
@@ -51,14 +52,19 @@ impl Scheduler {
         }
     }
 
-    /// A standing bounce begins, or gets another reason.
-    pub fn begin_bounce(&mut self, bounce: StandingBounce, reason: &str) {
-        self.core.bounces.set(bounce, reason);
+    /// A standing bounce begins, or gets another end or reason.
+    pub fn begin_bounce(&mut self, bounce: StandingBounce, until: Ms, reason: &str) {
+        self.core.bounces.set(bounce, until, reason);
     }
 
     /// It is over. What it has taken out of its way is bounced all the same.
     pub fn end_bounce(&mut self, bounce: &StandingBounce) {
         self.core.bounces.end(bounce);
+    }
+
+    /// The standing bounces in force, for mail that has not been accepted yet.
+    pub fn bounces(&self) -> &Bounces {
+        &self.core.bounces
     }
 
     /// Recipients that standing bounces took out of their way into a transaction.
@@ -68,9 +74,9 @@ impl Scheduler {
 
     /// Suspensions, standing bounces and their ends, by the names of [`stentor_queue::event::Event::Suspend`]. What is not
     /// the scheduler's (a subscriber) changes nothing.
-    pub fn set_suspended(&mut self, what: &str, suspended: bool, reason: &str) {
+    pub fn set_suspended(&mut self, what: &str, suspended: bool, (until, reason): (Ms, &str)) {
         if let Some(bounce) = StandingBounce::of_name(what) {
-            return if suspended { self.begin_bounce(bounce, reason) } else { self.end_bounce(&bounce) };
+            return if suspended { self.begin_bounce(bounce, until, reason) } else { self.end_bounce(&bounce) };
         }
         let Some((kind, name)) = what.split_once(':') else { return };
         let key = match kind {

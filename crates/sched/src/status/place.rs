@@ -129,6 +129,12 @@ impl Scheduler {
         }
     }
 
+    /// Whether a standing bounce covers a message's recipients at a domain of a site.
+    fn is_bounced(&self, message: &Message, at: (&str, Option<&str>), now: Ms) -> bool {
+        let of = (message.sender(), message.list());
+        self.core.bounces.reason(of, at, self.core.time.wall(now)).is_some()
+    }
+
     pub(super) fn of_message<'a>(&'a self, store: &'a Store, no: MessageNo, message: &'a Message) -> OfMessage<'a> {
         let active = self.core.messages.get(no);
         let flow = self.core.messages.flow(no).map(|flow| self.core.flows.get(flow));
@@ -202,7 +208,7 @@ impl Scheduler {
         }
         if let Some((store, of)) = message.bounced_by
             && let Some(domain) = store.book.try_domain(id)
-            && self.core.bounces.reply(store, of, domain, at.and_then(|at| self.site_name(at.site))).is_some()
+            && self.is_bounced(of, (store.book.domain_name(domain), at.and_then(|at| self.site_name(at.site))), now)
         {
             return Place::new(RecipientState::Reporting, Cause::Reporting);
         }

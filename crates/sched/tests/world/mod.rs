@@ -450,7 +450,7 @@ impl World {
         self.sched = Scheduler::new(self.cfg.clone(), self.seed + 1);
         rules::set(&mut self.sched);
         for (name, _, reason) in self.store.standing_bounces() {
-            self.sched.set_suspended(name, true, reason);
+            self.sched.set_suspended(name, true, (Ms::MAX, reason));
         }
         let live: Vec<MessageNo> = self.store.messages().map(|(no, _)| no).collect();
         for no in live {

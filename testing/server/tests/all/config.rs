@@ -190,7 +190,7 @@ fn hangup_says_what_takes_a_restart() {
     assert!(pending.contains("RESTART      pending: [journal] segment_bytes has changed\n"), "{pending}");
     let findings = said(&["doctor"]);
     assert!(
-        findings.contains("a restart is pending: changed were [listen] smtp, [journal] segment_bytes\n"),
+        findings.contains("a restart is pending for changed keys: [listen] smtp, [journal] segment_bytes\n"),
         "{findings}"
     );
     let shown = said(&["config", "show"]);
