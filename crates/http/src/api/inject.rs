@@ -22,17 +22,16 @@ use futures_util::StreamExt;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use stentor_control::{ErrorCode, Peer};
-use stentor_engine::core::Settings;
 use stentor_engine::core::limits::Limit;
-use stentor_engine::core::memory::Reserved;
+use stentor_engine::core::memory::{PIECE_BYTES, Reserved};
 use stentor_engine::core::observer::TraceParent;
+use stentor_engine::core::{Core, Settings};
 use stentor_engine::smtp_in::Transaction;
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::reply::Reply;
-use stentor_mail::server::{self, MailFrom, RcptTo};
+use stentor_mail::server::{self, MailFrom, RcptTo, TextBody};
 
 use super::RETRY_AFTER_S;
-use super::feeder::Feeder;
 use super::idempotency::{KEY_BYTES_MAX, Known};
 use crate::auth::Caller;
 use crate::telemetry::trace_parent;
@@ -311,11 +310,12 @@ async fn run(
         return Err(reply.into());
     }
     let prefix = transaction.start_data_by(core, settings, (who.trim_start_matches("token="), "HTTP", *client));
-    let mut feeder = Feeder::new(prefix, settings.config.message_size_bytes_max);
+    let size_max = settings.config.message_size_bytes_max;
+    let mut body = TextBody::new(prefix, size_max, PIECE_BYTES as usize);
     loop {
         let pushed = match parts.next().await {
             Ok(None) => break,
-            Ok(Some(part)) => feeder.push(core, &mut transaction, &part).await.map_err(Failure::from),
+            Ok(Some(part)) => push(core, (&mut transaction, &mut body), &part, size_max).await.map_err(Failure::from),
             Err(failure) => Err(failure),
         };
         if let Err(failure) = pushed {
@@ -323,13 +323,35 @@ async fn run(
             return Err(failure);
         }
     }
-    let reply = feeder.end(core, settings, *client, transaction).await;
+    let reply = match body.finish() {
+        Ok(end) => transaction.end(core, settings, *client, end).await,
+        Err(reply) => {
+            transaction.abandon(core);
+            reply
+        }
+    };
     if reply.code != 250 {
         return Err(reply.into());
     }
     let messages: Vec<Value> = assigned.get().into_iter().flatten().map(message).collect();
     let refused: Vec<Value> = refused.iter().map(refusal).collect();
     Ok(json!({"text": reply.text, "messages": messages, "refused": refused}))
+}
+
+/// Takes the next octets; full pieces go to the transaction.
+async fn push(
+    core: &Arc<Core>,
+    (transaction, body): (&mut Transaction, &mut TextBody),
+    octets: &[u8],
+    size_max: u64,
+) -> Result<(), Reply> {
+    for part in octets.chunks(PIECE_BYTES as usize / 4) {
+        body.push(part)?;
+        if let Some(piece) = body.full_piece() {
+            transaction.piece(core, piece, size_max).await;
+        }
+    }
+    Ok(())
 }
 
 fn message((id, recipients): &(stentor_queue::ids::MessageId, u64)) -> Value {

@@ -7,7 +7,6 @@
 //! Failure answers: `{"error": {"code", "text"}}` with the code of the control socket, and the matching status.
 
 mod export;
-mod feeder;
 mod idempotency;
 mod inject;
 mod openapi;

@@ -20,7 +20,7 @@
 //! recipient. It offers neither CHUNKING nor DSN: whoever delivers sends no reports.
 //!
 //! Modules: `input` (received octets), `command` and `params` (parse one line), `dots` (where DATA ends), `body`
-//! (octets to pieces, sizes, facts), `timer` (deadlines), `session` (the states; its documentation lists them).
+//! (octets to pieces, sizes, facts), `timer` (deadlines), `text` (a body that comes otherwise), `session` (the states; its documentation lists them).
 
 mod body;
 mod command;
@@ -30,6 +30,7 @@ mod input;
 mod params;
 mod replies;
 mod session;
+mod text;
 mod timer;
 
 #[cfg(test)]
@@ -39,6 +40,7 @@ pub use command::{MailFrom, RcptTo, fuzz_command};
 pub use dots::ContentRule;
 pub use params::{Body, Notify, xtext_decode};
 pub use session::{OUTPUT_BYTES_MAX, ServerSession};
+pub use text::TextBody;
 
 pub use crate::client::Ret;
 

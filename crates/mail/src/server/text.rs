@@ -1,20 +1,15 @@
-//! Feeds a message from a request to a transaction: pieces, header facts, line ends.
+//! A message that does not come over SMTP (by a request, from a local program): pieces, header facts, line ends.
 //!
 //! A bare LF becomes CR LF, since files and JSON contain it; a bare CR is refused (RFC 5321 section 2.3.8), as is
-//! everything else that SMTP would refuse in a body. At most one piece is held.
+//! everything else that SMTP would refuse in a body. At most one piece and what is pushed at a time are held.
 
-use std::net::IpAddr;
-use std::sync::Arc;
+use super::{ContentRule, EndOfData};
+use crate::headers::HeaderScan;
+use crate::reply::Reply;
 
-use stentor_engine::core::memory::PIECE_BYTES;
-use stentor_engine::core::{Core, Settings};
-use stentor_engine::smtp_in::Transaction;
-use stentor_mail::headers::HeaderScan;
-use stentor_mail::reply::Reply;
-use stentor_mail::server::{ContentRule, EndOfData};
-
-pub(super) struct Feeder {
+pub struct TextBody {
     piece: Vec<u8>,
+    piece_bytes: usize,
     scan: HeaderScan,
     rule: ContentRule,
     size: u64,
@@ -23,11 +18,12 @@ pub(super) struct Feeder {
     ends_line: bool,
 }
 
-impl Feeder {
-    /// `prefix` begins the first piece and is not counted.
-    pub fn new(prefix: Vec<u8>, size_max: u64) -> Feeder {
-        Feeder {
+impl TextBody {
+    /// `prefix` begins the first piece and is not counted; pieces are of about `piece_bytes`.
+    pub fn new(prefix: Vec<u8>, size_max: u64, piece_bytes: usize) -> Self {
+        Self {
             piece: prefix,
+            piece_bytes,
             scan: HeaderScan::new(),
             rule: ContentRule::default(),
             size: 0,
@@ -37,19 +33,11 @@ impl Feeder {
         }
     }
 
-    /// Takes the next octets; full pieces go to the transaction.
-    pub async fn push(&mut self, core: &Arc<Core>, transaction: &mut Transaction, octets: &[u8]) -> Result<(), Reply> {
-        for part in octets.chunks(PIECE_BYTES as usize / 4) {
-            self.take(part)?;
-            if self.piece.len() as u64 >= PIECE_BYTES {
-                let piece = std::mem::take(&mut self.piece);
-                transaction.piece(core, piece, self.size_max).await;
-            }
-        }
-        Ok(())
-    }
-
-    fn take(&mut self, octets: &[u8]) -> Result<(), Reply> {
+    /// Takes the next octets; then [`TextBody::full_piece`] is to be asked.
+    ///
+    /// # Errors
+    /// The reply with which SMTP would refuse the message.
+    pub fn push(&mut self, octets: &[u8]) -> Result<(), Reply> {
         let before = self.piece.len();
         let mut rest = octets;
         while !rest.is_empty() {
@@ -96,27 +84,24 @@ impl Feeder {
         }
     }
 
+    /// A piece to be stored, once there is as much.
+    pub fn full_piece(&mut self) -> Option<Vec<u8>> {
+        (self.piece.len() >= self.piece_bytes).then(|| std::mem::take(&mut self.piece))
+    }
+
     /// The end of the message: its last line gets its end if it has none.
-    pub async fn end(
-        mut self,
-        core: &Arc<Core>,
-        settings: &Arc<Settings>,
-        client: IpAddr,
-        transaction: Transaction,
-    ) -> Reply {
-        let whole = if self.after_cr || self.size == 0 {
-            Err(Reply::fixed(554, (5, 6, 0), if self.size == 0 { "The message is empty" } else { "A CR without LF" }))
-        } else if self.ends_line {
-            Ok(())
-        } else {
-            self.take(b"\r\n")
-        };
-        if let Err(reply) = whole {
-            transaction.abandon(core);
-            return reply;
+    ///
+    /// # Errors
+    /// As [`TextBody::push`]; an empty message is one, too.
+    pub fn finish(mut self) -> Result<EndOfData, Reply> {
+        if self.after_cr || self.size == 0 {
+            let why = if self.size == 0 { "The message is empty" } else { "A CR without LF" };
+            return Err(Reply::fixed(554, (5, 6, 0), why));
         }
-        let end = EndOfData { last: self.piece, size: self.size, facts: self.scan.finish() };
-        transaction.end(core, settings, client, end).await
+        if !self.ends_line {
+            self.push(b"\r\n")?;
+        }
+        Ok(EndOfData { last: self.piece, size: self.size, facts: self.scan.finish() })
     }
 }
 
@@ -125,11 +110,11 @@ mod tests {
     use super::*;
 
     fn taken(parts: &[&[u8]]) -> Result<Vec<u8>, Reply> {
-        let mut feeder = Feeder::new(Vec::new(), 40);
+        let mut body = TextBody::new(Vec::new(), 40, 1_000);
         for part in parts {
-            feeder.take(part)?;
+            body.push(part)?;
         }
-        Ok(feeder.piece)
+        Ok(body.piece)
     }
 
     #[test]
