@@ -1,0 +1,94 @@
+//! sendmail, mailq, newaliases and hoststat for local users (docs/design/submission.md).
+//!
+//! Setgid to the group of the submission folder, and with that group only while it opens the folder, reads the settings
+//! there, makes a file and renames it. The environment is not read; no program is started; no descriptor is taken over
+//! beside the first three. It waits for nothing but its input, the disk and, for `mailq` and the like, the server.
+
+mod program;
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use nix::unistd::getuid;
+use stentor_sendmail::exit::{EX_CONFIG, EX_NOPERM, EX_OK, Failure};
+use stentor_sendmail::options::{self, Call, Mode};
+use stentor_sendmail::{CONFIGURATION, FOLDER};
+
+use program::folder::Folder;
+use program::privileges::Privileges;
+use program::{message, queue, smtp, user};
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().map(std::os::unix::ffi::OsStringExt::into_vec);
+    let own = arguments.next().unwrap_or_default();
+    let own = String::from_utf8_lossy(&own).into_owned();
+    let name = own.rsplit('/').next().filter(|name| !name.is_empty()).unwrap_or("sendmail").to_owned();
+    let arguments: Vec<Vec<u8>> = arguments.collect();
+    let done = Privileges::lowered().and_then(|privileges| {
+        let call = options::parse(&name, &arguments)?;
+        for warning in &call.warnings {
+            let _ = writeln!(io::stderr(), "{name}: {warning}");
+        }
+        run(&call, privileges)
+    });
+    match done {
+        Ok(()) => ExitCode::from(EX_OK),
+        Err(Failure { code, text }) => {
+            // Nobody may be listening, and there is nobody else to tell.
+            let _ = writeln!(io::stderr(), "{name}: {text}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn run(call: &Call, privileges: Privileges) -> Result<(), Failure> {
+    match call.mode {
+        Mode::Aliases => {
+            let _ = writeln!(io::stdout(), "Aliases are read by the server: `stentor reload` after a change");
+            return Ok(());
+        }
+        Mode::Nothing => return Ok(()),
+        _ => {}
+    }
+    let path = folder_path(call.configuration.as_deref(), &privileges)?;
+    let folder = Folder::open(&path, &privileges)?;
+    let user = user::of(getuid())?;
+    match call.mode {
+        Mode::Deliver => message::deliver(call, &folder, &privileges, &user),
+        Mode::Smtp => smtp::serve(call, &folder, &privileges, &user),
+        Mode::Verify | Mode::Queue | Mode::Count | Mode::Hosts | Mode::Flush => {
+            let published = folder.published(&privileges)?;
+            privileges.give_up()?;
+            queue::ask(call, &published)
+        }
+        Mode::Aliases | Mode::Nothing => Ok(()),
+    }
+}
+
+/// Where the folder is: as the system's configuration says. Another one is a matter of root, or of a program without
+/// privileges, which can write nowhere that its user cannot.
+fn folder_path(other: Option<&Path>, privileges: &Privileges) -> Result<PathBuf, Failure> {
+    if other.is_some() && privileges.is_elevated() && !getuid().is_root() {
+        return Err(Failure::new(EX_NOPERM, "-C is for root: this program has privileges"));
+    }
+    let path = other.unwrap_or(Path::new(CONFIGURATION));
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound && other.is_none() => return Ok(PathBuf::from(FOLDER)),
+        Err(error) => return Err(Failure::new(EX_CONFIG, format!("{}: {error}", path.display()))),
+    };
+    let wrong = |line: usize| {
+        Failure::new(EX_CONFIG, format!("{}:{line}: write folder = \"PATH\", and nothing else", path.display()))
+    };
+    let mut folder = None;
+    for (i, line) in text.lines().enumerate().map(|(i, line)| (i + 1, line.trim())) {
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let value = line.strip_prefix("folder").and_then(|rest| rest.trim_start().strip_prefix('='));
+        let value = value.and_then(|rest| rest.trim().strip_prefix('"')?.strip_suffix('"'));
+        folder = Some(value.filter(|value| value.starts_with('/') && folder.is_none()).ok_or_else(|| wrong(i))?);
+    }
+    folder.map(PathBuf::from).ok_or_else(|| wrong(1))
+}

@@ -1,0 +1,370 @@
+//! The command line, as sendmail and Postfix's sendmail(1) read it.
+//!
+//! Promise: every call that works with either works here, apart from what [`parse`] refuses with its reason. Options may
+//! stand together (`-oi`, `-ti`) and have their value with them or behind them (`-fann`, `-f ann`); those of `-q` and
+//! `-d` stand with them alone. The first word that is no option begins the recipients; `--` ends the options.
+//!
+//! Ignored, since they say how sendmail works inside: -A -B7BIT -c -D -d -e -h -L -M -m -O -o (but -oi) -p -Q -s -T -U
+//! -x -v. Only root and a program that is not setgid take another configuration (`-C`), which the program decides.
+
+use std::path::PathBuf;
+
+use crate::exit::{EX_DATAERR, Failure};
+
+/// NOTIFY of a recipient (RFC 3461 section 4.1), as bits.
+pub const NEVER: u8 = 1;
+pub const SUCCESS: u8 = 2;
+pub const FAILURE: u8 = 4;
+pub const DELAY: u8 = 8;
+/// RFC 3461 section 4.4.
+const ENVID_BYTES_MAX: usize = 100;
+
+/// What the program is asked to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Mode {
+    /// Take a message.
+    #[default]
+    Deliver,
+    /// `-bs`: SMTP on standard input and output.
+    Smtp,
+    /// `-bv`
+    Verify,
+    /// `-bp`, `mailq`
+    Queue,
+    /// `-bP`
+    Count,
+    /// `-bi`, `-I`, `newaliases`
+    Aliases,
+    /// `-bh`, `-bH`, `hoststat`, `purgestat`
+    Hosts,
+    /// `-q`
+    Flush,
+    /// `-q` with a time: the server does it by itself.
+    Nothing,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ret {
+    Full,
+    Headers,
+}
+
+/// A call, understood.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Call {
+    pub mode: Mode,
+    /// `-i`: a line of a dot is text.
+    pub keeps_dots: bool,
+    /// `-t`
+    pub takes_recipients: bool,
+    /// `-f` or `-r`; without it the user's own address.
+    pub sender: Option<String>,
+    pub full_name: Option<String>,
+    pub recipients: Vec<String>,
+    pub notify: Option<u8>,
+    pub ret: Option<Ret>,
+    pub envid: Option<String>,
+    /// `-G`: the header is left as it is.
+    pub gateway: bool,
+    pub configuration: Option<PathBuf>,
+    /// `-qR`: the site to flush.
+    pub site: Option<String>,
+    /// Said on standard error; the call goes on.
+    pub warnings: Vec<String>,
+}
+
+/// Options that have a value.
+const VALUED: &[u8] = b"ABCDFLMNOQRTVXbefhopr";
+/// Those whose value must stand with them, if there is one.
+const ATTACHED: &[u8] = b"dq";
+const FLAGS: &[u8] = b"GIUcimnstvx";
+
+/// Understands a call by its name (the last part of `argv[0]`) and its arguments.
+///
+/// # Errors
+/// What is not taken, with the reason.
+pub fn parse(name: &str, arguments: &[Vec<u8>]) -> Result<Call, Failure> {
+    let mut call = Call::default();
+    let (name, arguments) = match arguments.split_first() {
+        Some((first, rest)) if first.starts_with(b"--as=") => (text(&first[5..])?, rest),
+        _ => (name.to_owned(), arguments),
+    };
+    call.mode = match &*name {
+        "mailq" => Mode::Queue,
+        "newaliases" => Mode::Aliases,
+        "hoststat" | "purgestat" => Mode::Hosts,
+        _ => Mode::Deliver,
+    };
+    let mut at = 0;
+    while let Some(argument) = arguments.get(at) {
+        let Some(letters) = argument.strip_prefix(b"-").filter(|letters| !letters.is_empty()) else { break };
+        at += 1;
+        if letters == b"-" {
+            break;
+        }
+        let mut rest = letters;
+        while let Some((&letter, more)) = rest.split_first() {
+            if FLAGS.contains(&letter) {
+                call.flag(letter)?;
+                rest = more;
+                continue;
+            }
+            let is_attached = ATTACHED.contains(&letter);
+            if !is_attached && !VALUED.contains(&letter) {
+                return Err(Failure::usage(format!("unknown option -{}", letter.escape_ascii())));
+            }
+            let value = if !more.is_empty() || is_attached {
+                more
+            } else {
+                at += 1;
+                let behind = arguments.get(at - 1).map(Vec::as_slice);
+                behind.ok_or_else(|| Failure::usage(format!("option -{} needs a value", char::from(letter))))?
+            };
+            call.value(letter, value)?;
+            break;
+        }
+    }
+    for recipient in &arguments[at..] {
+        call.recipients.push(text(recipient)?);
+    }
+    call.agree()?;
+    Ok(call)
+}
+
+/// As it stands in SMTP (RFC 3461 section 4).
+fn xtext(value: &[u8]) -> String {
+    let plain = |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'+' | b'=');
+    value.iter().map(|byte| if plain(byte) { char::from(*byte).to_string() } else { format!("+{byte:02X}") }).collect()
+}
+
+fn text(value: &[u8]) -> Result<String, Failure> {
+    let wrong = || Failure::new(EX_DATAERR, format!("{}: not UTF-8", value.escape_ascii()));
+    std::str::from_utf8(value).map(str::to_owned).map_err(|_| wrong())
+}
+
+impl Call {
+    fn flag(&mut self, letter: u8) -> Result<(), Failure> {
+        match letter {
+            b'i' => self.keeps_dots = true,
+            b't' => self.takes_recipients = true,
+            b'G' => self.gateway = true,
+            b'I' => self.mode = Mode::Aliases,
+            b'n' => return Err(Failure::usage("-n is not supported: aliases are the server's")),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn value(&mut self, letter: u8, value: &[u8]) -> Result<(), Failure> {
+        match letter {
+            b'f' | b'r' => self.sender = Some(text(value)?),
+            b'F' => self.full_name = Some(String::from_utf8_lossy(value).into_owned()),
+            b'C' => self.configuration = Some(PathBuf::from(text(value)?)),
+            b'o' if value == b"i" => self.keeps_dots = true,
+            b'b' => self.mode = mode(value)?,
+            b'q' => self.queue(&text(value)?)?,
+            b'N' => self.notify = self.notify(&text(value)?),
+            b'R' => {
+                self.ret = match value.to_ascii_lowercase().as_slice() {
+                    b"full" => Some(Ret::Full),
+                    b"hdrs" => Some(Ret::Headers),
+                    _ => return Err(Failure::usage("-R needs full or hdrs")),
+                };
+            }
+            b'V' if value.len() > ENVID_BYTES_MAX || !value.iter().all(u8::is_ascii_graphic) => {
+                let warning = format!("-V ignored: an envelope id has at most {ENVID_BYTES_MAX} visible characters");
+                self.warnings.push(warning);
+            }
+            b'V' => self.envid = Some(xtext(value)),
+            b'B' if !matches!(value.to_ascii_uppercase().as_slice(), b"8BITMIME" | b"7BIT") => {
+                return Err(Failure::usage("-B needs 8BITMIME or 7BIT"));
+            }
+            b'X' => {
+                return Err(Failure::usage("-X is not supported: `stentor watch` follows sessions; lists make VERP"));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn notify(&mut self, value: &str) -> Option<u8> {
+        let bit = |word: &str| match word.trim().to_ascii_lowercase().as_str() {
+            "never" => Some(NEVER),
+            "success" => Some(SUCCESS),
+            "failure" => Some(FAILURE),
+            "delay" => Some(DELAY),
+            _ => None,
+        };
+        let bits = value.split(',').map(bit).try_fold(0, |bits, bit| Some(bits | bit?));
+        let bits = bits.filter(|bits| bits & NEVER == 0 || *bits == NEVER);
+        if bits.is_none() {
+            self.warnings.push(format!("-N {value:?} ignored: use never, or some of success, failure, delay"));
+        }
+        bits
+    }
+
+    fn queue(&mut self, value: &str) -> Result<(), Failure> {
+        match value.chars().next() {
+            None | Some('f') => self.mode = Mode::Flush,
+            Some(first) if first.is_ascii_digit() || first == 'p' => self.mode = Mode::Nothing,
+            Some('R') if value.len() > 1 => {
+                self.mode = Mode::Flush;
+                self.site = Some(value[1..].trim_start_matches('@').to_owned());
+            }
+            _ => {
+                let what = "`stentor queue` and `stentor flush` select by id, sender and recipient";
+                return Err(Failure::usage(format!("-q{value} is not supported: {what}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// What cannot go together.
+    fn agree(&self) -> Result<(), Failure> {
+        let is_mail = matches!(self.mode, Mode::Deliver | Mode::Verify);
+        if self.takes_recipients && self.mode != Mode::Deliver {
+            return Err(Failure::usage("-t goes with a message alone"));
+        }
+        if !is_mail && self.mode != Mode::Hosts && !self.recipients.is_empty() {
+            return Err(Failure::usage(format!("this takes no recipients: {}", self.recipients[0])));
+        }
+        if is_mail && self.recipients.is_empty() && !self.takes_recipients {
+            return Err(Failure::usage("no recipients: name them on the command line, or use -t"));
+        }
+        Ok(())
+    }
+}
+
+fn mode(value: &[u8]) -> Result<Mode, Failure> {
+    Ok(match value.first() {
+        Some(b'm') => Mode::Deliver,
+        Some(b's') => Mode::Smtp,
+        Some(b'v') => Mode::Verify,
+        Some(b'p') => Mode::Queue,
+        Some(b'P') => Mode::Count,
+        Some(b'i') => Mode::Aliases,
+        Some(b'h' | b'H') => Mode::Hosts,
+        Some(b'd' | b'D') => {
+            return Err(Failure::usage("-bd is not supported: start the server with `stentor serve` or its unit"));
+        }
+        Some(b't') => return Err(Failure::usage("-bt is not supported: `stentor check` looks at the configuration")),
+        _ => return Err(Failure::usage(format!("-b{} is not supported", value.escape_ascii()))),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit::EX_USAGE;
+
+    fn called(name: &str, arguments: &[&str]) -> Result<Call, Failure> {
+        let arguments: Vec<Vec<u8>> = arguments.iter().map(|argument| argument.as_bytes().to_vec()).collect();
+        parse(name, &arguments)
+    }
+
+    fn sendmail(arguments: &str) -> Call {
+        let arguments: Vec<&str> = arguments.split_whitespace().collect();
+        called("sendmail", &arguments).unwrap_or_else(|failure| panic!("{arguments:?}: {failure}"))
+    }
+
+    #[test]
+    fn calls_of_programs_are_understood() {
+        let mail = |recipients: &[&str]| Call {
+            recipients: recipients.iter().map(|to| (*to).to_owned()).collect(),
+            ..Call::default()
+        };
+        // cron of Debian, of cronie, bsd-mailx, s-nail, PHP, git send-email, Python, mlmmj, Sympa, logwatch, Nagios, majordomo.
+        for (line, expected) in [
+            (
+                "-i -FCronDaemon -B8BITMIME -oem root",
+                Call { keeps_dots: true, full_name: Some("CronDaemon".into()), ..mail(&["root"]) },
+            ),
+            (
+                "-FCronDaemon -i -odi -oem -oi -t -f root",
+                Call {
+                    keeps_dots: true,
+                    takes_recipients: true,
+                    full_name: Some("CronDaemon".into()),
+                    sender: Some("root".into()),
+                    ..mail(&[])
+                },
+            ),
+            ("-i ann@x bob@x", Call { keeps_dots: true, ..mail(&["ann@x", "bob@x"]) }),
+            ("-i -r ann@x -- -odd@x", Call { keeps_dots: true, sender: Some("ann@x".into()), ..mail(&["-odd@x"]) }),
+            ("-t -i", Call { keeps_dots: true, takes_recipients: true, ..mail(&[]) }),
+            (
+                "-ti -fwww@x",
+                Call { keeps_dots: true, takes_recipients: true, sender: Some("www@x".into()), ..mail(&[]) },
+            ),
+            ("-f ann@x -i bob@x", Call { keeps_dots: true, sender: Some("ann@x".into()), ..mail(&["bob@x"]) }),
+            (
+                "-oi -oem -odb -f list@x ann@x",
+                Call { keeps_dots: true, sender: Some("list@x".into()), ..mail(&["ann@x"]) },
+            ),
+            ("-bm -U -v -em -h3 -pSMTP -Ac -Ltag -m -d0.1 -ODeliveryMode=b a", mail(&["a"])),
+            (
+                "-N success,delay -R hdrs -V id1 a",
+                Call {
+                    notify: Some(SUCCESS | DELAY),
+                    ret: Some(Ret::Headers),
+                    envid: Some("id1".into()),
+                    ..mail(&["a"])
+                },
+            ),
+            ("-bs", Call { mode: Mode::Smtp, ..mail(&[]) }),
+            ("-qRsite.example", Call { mode: Mode::Flush, site: Some("site.example".into()), ..mail(&[]) }),
+            ("-q15m", Call { mode: Mode::Nothing, ..mail(&[]) }),
+            ("-q", Call { mode: Mode::Flush, ..mail(&[]) }),
+            ("u@x -f foo@x", mail(&["u@x", "-f", "foo@x"])),
+        ] {
+            assert_eq!(sendmail(line), expected, "{line}");
+        }
+        assert_eq!(sendmail("-V a+b=c a").envid.as_deref(), Some("a+2Bb+3Dc"));
+        let null = called("sendmail", &["-f", "", "a"]).unwrap();
+        assert_eq!(null.sender.as_deref(), Some(""));
+        assert_eq!(called("sendmail", &["-F", "A B", "a"]).unwrap().full_name.as_deref(), Some("A B"));
+    }
+
+    #[test]
+    fn the_name_says_what_is_asked() {
+        let mode = |name: &str, arguments: &[&str]| called(name, arguments).unwrap().mode;
+        assert_eq!(mode("mailq", &[]), Mode::Queue);
+        assert_eq!(mode("newaliases", &[]), Mode::Aliases);
+        assert_eq!(mode("hoststat", &[]), Mode::Hosts);
+        assert_eq!(mode("newaliases", &["-bp"]), Mode::Queue);
+        assert_eq!(mode("stentor-sendmail", &["--as=mailq"]), Mode::Queue);
+        assert_eq!(mode("sendmail", &["-bP"]), Mode::Count);
+    }
+
+    #[test]
+    fn what_is_refused_says_why() {
+        for (arguments, words) in [
+            (&[][..], "no recipients"),
+            (&["-Z", "a"], "unknown option -Z"),
+            (&["-f"], "option -f needs a value"),
+            (&["-bd"], "stentor serve"),
+            (&["-bd", "-q30m"], "stentor serve"),
+            (&["-bt"], "stentor check"),
+            (&["-X/tmp/log", "a"], "-X is not supported"),
+            (&["-n", "a"], "-n is not supported"),
+            (&["-B", "9BIT", "a"], "8BITMIME or 7BIT"),
+            (&["-R", "all", "a"], "full or hdrs"),
+            (&["-bp", "a"], "no recipients: a"),
+            (&["-bs", "-t"], "-t goes"),
+            (&["-qIabc"], "-qIabc is not supported"),
+        ] {
+            let failure = called("sendmail", arguments).unwrap_err();
+            assert!(failure.code == EX_USAGE && failure.text.contains(words), "{arguments:?}: {failure}");
+        }
+        assert_eq!(parse("sendmail", &[b"\xff@x".to_vec()]).unwrap_err().code, EX_DATAERR);
+    }
+
+    #[test]
+    fn doubtful_values_are_ignored_with_a_warning() {
+        for line in ["-N foo a", "-N never,delay a"] {
+            let call = sendmail(line);
+            assert!(call.notify.is_none() && call.warnings.len() == 1, "{call:?}");
+        }
+        assert_eq!(sendmail(&format!("-V {} a", "x".repeat(101))).warnings.len(), 1);
+    }
+}

@@ -1,0 +1,225 @@
+//! The submission folder: its settings, and a submission on its way into it.
+//!
+//! A [`Draft`] is written under a name that the server does not look at. [`Draft::finish`] writes the head, syncs, renames
+//! and syncs again: when it returns, file and name are on the disk. The folder cannot be opened for reading (0730), so it
+//! cannot be synced itself; on ext4 and XFS the sync of a file that was renamed commits its new name, elsewhere
+//! the whole file system is synced. Dropped before that, the draft is removed; killed, it stays until the server sweeps.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open, openat, renameat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat};
+use nix::sys::statfs::{EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC, fstatfs};
+use nix::sys::statvfs::fstatvfs;
+use nix::unistd::{UnlinkatFlags, syncfs, unlinkat};
+use stentor_sendmail::exit::{EX_CONFIG, EX_UNAVAILABLE, Failure};
+use stentor_sendmail::format::{Check, ENVELOPE_BYTES_MAX, Envelope, HEAD_BYTES};
+use stentor_sendmail::settings::Settings;
+use stentor_sendmail::{COMPLETE, SETTINGS, UNFINISHED, WAITING};
+
+use super::privileges::Privileges;
+
+/// A settings file is not larger.
+const SETTINGS_BYTES_MAX: u64 = 4 * 1024 * 1024;
+/// Below this much free space nothing is taken.
+const FREE_BYTES_MIN: u64 = 16 * 1024 * 1024;
+/// Names tried for a file: each is that of a moment.
+const NAMES_MAX: u32 = 100;
+/// Readable for the server, whoever it runs as; the folder lets nobody else near. Not writable: the owner of the file is
+/// the user.
+const MODE: u32 = 0o444;
+const BUFFER_BYTES: usize = 64 * 1024;
+
+/// What the folder said before the group was given up.
+pub struct Published {
+    pub hostname: String,
+    pub control: Option<String>,
+    /// Messages in the queue, and when that was.
+    pub waiting: Option<(u64, u64)>,
+}
+
+pub struct Folder {
+    dir: OwnedFd,
+    path: PathBuf,
+    pub settings: Settings,
+}
+
+impl Folder {
+    pub fn open(path: &Path, privileges: &Privileges) -> Result<Folder, Failure> {
+        let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+        let dir = privileges.raised(|| open(path, flags, Mode::empty()))?.map_err(|errno| unusable(path, errno))?;
+        let stat = fstat(&dir).map_err(|errno| unusable(path, errno))?;
+        if stat.st_mode & 0o002 != 0 {
+            let text = format!("{}: every user can write to it: chmod 1730", path.display());
+            return Err(Failure::new(EX_CONFIG, text));
+        }
+        let text = privileges.raised(|| servers_file(&dir, &stat, SETTINGS))?;
+        let settings = text.as_deref().and_then(Settings::parse).unwrap_or_else(|| {
+            let name = nix::sys::utsname::uname().ok().map(|uname| uname.nodename().to_string_lossy().into_owned());
+            Settings::unknown(name.filter(|name| !name.is_empty()).unwrap_or_else(|| "localhost".to_owned()))
+        });
+        Ok(Folder { dir, path: path.to_owned(), settings })
+    }
+
+    /// What `mailq` needs, before the group is given up.
+    pub fn published(&self, privileges: &Privileges) -> Result<Published, Failure> {
+        let stat = fstat(&self.dir).map_err(|errno| unusable(&self.path, errno))?;
+        let text = privileges.raised(|| servers_file(&self.dir, &stat, WAITING))?.unwrap_or_default();
+        let mut numbers = text.split_whitespace().map(str::parse::<u64>);
+        let waiting = match (numbers.next(), numbers.next()) {
+            (Some(Ok(messages)), Some(Ok(at))) => Some((messages, at)),
+            _ => None,
+        };
+        let Settings { hostname, control, .. } = self.settings.clone();
+        Ok(Published { hostname, control, waiting })
+    }
+
+    /// Begins a submission.
+    pub fn draft<'a>(&'a self, privileges: &'a Privileges) -> Result<Draft<'a>, Failure> {
+        let free = fstatvfs(&self.dir).map_err(|errno| unusable(&self.path, errno))?;
+        if free.blocks_available().saturating_mul(free.fragment_size()) < FREE_BYTES_MIN {
+            return Err(Failure::later(format!("{}: the disk is nearly full; try again later", self.path.display())));
+        }
+        let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let moment = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
+        for n in 0..NAMES_MAX {
+            let stem = format!("{moment:014x}-{:x}", u64::from(std::process::id()) << 8 | u64::from(n));
+            let name = format!("{UNFINISHED}{stem}");
+            match privileges.raised(|| openat(&self.dir, &*name, flags, Mode::from_bits_truncate(0o600)))? {
+                Ok(file) => {
+                    let mut draft = Draft {
+                        folder: self,
+                        privileges,
+                        file: File::from(file),
+                        name,
+                        moment,
+                        check: Check::default(),
+                        lines: 0,
+                        buffer: Vec::with_capacity(BUFFER_BYTES),
+                    };
+                    // The head comes last; until then its place is empty.
+                    draft.buffer.extend_from_slice(&[0; HEAD_BYTES]);
+                    return Ok(draft);
+                }
+                Err(Errno::EEXIST) => {}
+                Err(errno) => return Err(unusable(&self.path, errno)),
+            }
+        }
+        Err(Failure::later(format!("{}: no free name for a submission", self.path.display())))
+    }
+}
+
+/// A file that the owner of the folder wrote; another's does not count.
+fn servers_file(dir: &OwnedFd, folder: &FileStat, name: &str) -> Option<String> {
+    let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+    let file = openat(dir, name, flags, Mode::empty()).ok()?;
+    let stat = fstat(&file).ok()?;
+    if stat.st_uid != folder.st_uid || SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT != SFlag::S_IFREG {
+        return None;
+    }
+    let mut text = String::new();
+    File::from(file).take(SETTINGS_BYTES_MAX).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// What to do about a folder that does not take anything.
+fn unusable(path: &Path, errno: Errno) -> Failure {
+    let what = match errno {
+        Errno::ENOENT | Errno::ENOTDIR => {
+            "; make it, or name it in /etc/stentor/sendmail.conf: see docs/operate/sendmail.md"
+        }
+        Errno::EACCES | Errno::EPERM => {
+            "; this program must be setgid to the folder's group: chgrp stentor-drop, chmod 2755"
+        }
+        Errno::ENOSPC | Errno::EDQUOT => "; try again later",
+        _ => "",
+    };
+    Failure::later(format!("{}: {}{what}", path.display(), errno.desc()))
+}
+
+/// A submission that is not complete yet.
+pub struct Draft<'a> {
+    folder: &'a Folder,
+    privileges: &'a Privileges,
+    file: File,
+    /// Empty once it has its last name.
+    name: String,
+    moment: u128,
+    check: Check,
+    lines: u64,
+    buffer: Vec<u8>,
+}
+
+impl Draft<'_> {
+    /// Appends to the message, which has LF ends.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+        self.check.push(bytes);
+        self.lines += memchr::memchr_iter(b'\n', bytes).count() as u64;
+        let max = self.folder.settings.message_bytes_max;
+        // As SMTP counts it.
+        if self.check.bytes() + self.lines > max {
+            let text = format!("the message is larger than {max} octets (message_size_bytes_max)");
+            return Err(Failure::new(EX_UNAVAILABLE, text));
+        }
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), Failure> {
+        self.file.write_all(&self.buffer).map_err(|error| self.failed(&error))?;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Makes it durable.
+    pub fn finish(mut self, envelope: &Envelope) -> Result<(), Failure> {
+        let envelope = envelope.encode();
+        if envelope.len() > ENVELOPE_BYTES_MAX as usize {
+            return Err(Failure::new(EX_UNAVAILABLE, "too many recipients"));
+        }
+        self.buffer.extend_from_slice(&envelope);
+        self.flush()?;
+        let head = std::mem::take(&mut self.check).head(&envelope);
+        self.store(&head).map_err(|error| self.failed(&error))
+    }
+
+    fn store(&mut self, head: &[u8]) -> io::Result<()> {
+        self.file.seek(SeekFrom::Start(0))?;
+        self.file.write_all(head)?;
+        fchmod(&self.file, Mode::from_bits_truncate(MODE))?;
+        self.file.sync_all()?;
+        // No two files have an inode at a time, so that nothing is replaced.
+        let last = format!("{COMPLETE}{:014x}-{:x}", self.moment, fstat(&self.file)?.st_ino);
+        let dir = &self.folder.dir;
+        let renamed = self.privileges.raised(|| renameat(dir, &*self.name, dir, &*last));
+        renamed.map_err(|failure| io::Error::other(failure.text))??;
+        // It is the server's from here on: a failure below may have to be answered, but nothing is taken back.
+        self.name.clear();
+        self.file.sync_all()?;
+        let kind = fstatfs(&self.file)?.filesystem_type();
+        if ![EXT4_SUPER_MAGIC, XFS_SUPER_MAGIC].contains(&kind) {
+            syncfs(&self.file)?;
+        }
+        Ok(())
+    }
+
+    fn failed(&self, error: &io::Error) -> Failure {
+        let what = "nothing was submitted, try again later";
+        Failure::later(format!("{}: {error}; {what}", self.folder.path.display()))
+    }
+}
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        if !self.name.is_empty() {
+            let dir = &self.folder.dir;
+            // What stays is swept by the server.
+            let _ = self.privileges.raised(|| unlinkat(dir, &*self.name, UnlinkatFlags::NoRemoveDir));
+        }
+    }
+}

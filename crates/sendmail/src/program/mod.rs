@@ -1,0 +1,8 @@
+//! The program: privileges, the folder, messages and SMTP on standard input, and what is asked of a running server.
+
+pub mod folder;
+pub mod message;
+pub mod privileges;
+pub mod queue;
+pub mod smtp;
+pub mod user;

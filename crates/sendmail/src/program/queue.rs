@@ -1,0 +1,224 @@
+//! What is asked of a running server over its control socket: `mailq`, `hoststat`, `-q`, `-bv`. The group of the folder is
+//! given up before. Whoever may not use the socket gets the number of messages that the server leaves in the folder.
+//!
+//! The queue is listed in Postfix's form, which is what scripts and monitors read. Replies: docs/operate/control-protocol.md.
+
+use std::fmt::Write as _;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use stentor_mail::address::Address;
+use stentor_mail::dsn::format_date;
+use stentor_sendmail::addresses::{self, qualified};
+use stentor_sendmail::exit::{EX_NOPERM, EX_NOUSER, EX_UNAVAILABLE, Failure};
+use stentor_sendmail::options::{Call, Mode};
+
+use super::folder::Published;
+use super::message::shown;
+
+const WAIT: Duration = Duration::from_secs(30);
+const LINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+const ROWS_MAX: u32 = 1_000;
+const KIB: u64 = 1024;
+
+/// Asks, and prints the answer.
+pub fn ask(call: &Call, published: &Published) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    let asked = match call.mode {
+        Mode::Queue => list(published, &mut out),
+        Mode::Count => count(published, &mut out),
+        Mode::Hosts => hosts(published, &mut out),
+        Mode::Flush => flush(call.site.as_deref(), published),
+        _ => verify(call, published, &mut out),
+    };
+    match (asked, published.waiting) {
+        (Err(failure), Some((messages, at))) if failure.code == EX_NOPERM && is_list(call.mode) => {
+            let plural = if messages == 1 { "message" } else { "messages" };
+            print(&mut out, &format!("{messages} {plural} in the queue ({}); root may list them\n", date(at)))
+        }
+        (asked, _) => asked,
+    }
+}
+
+fn is_list(mode: Mode) -> bool {
+    matches!(mode, Mode::Queue | Mode::Count)
+}
+
+fn print(out: &mut impl Write, text: &str) -> Result<(), Failure> {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // Whoever read it has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.map_err(|error| Failure::later(format!("standard output: {error}"))),
+    }
+}
+
+/// Sends a request; `line` gets the data of each line of the reply, with its kind.
+fn request(
+    published: &Published,
+    request: &Value,
+    line: &mut dyn FnMut(&str, &Value) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let down = |why: &dyn std::fmt::Display| Failure::new(EX_UNAVAILABLE, format!("no server answers: {why}"));
+    let path = published.control.as_ref().ok_or_else(|| down(&"none has used this folder yet"))?;
+    let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => Failure::new(EX_NOPERM, format!("{path}: for root and the server's user")),
+        _ => down(&format!("{path}: {error}")),
+    })?;
+    let timed = stream.set_read_timeout(Some(WAIT)).and_then(|()| stream.set_write_timeout(Some(WAIT)));
+    timed.and_then(|()| (&stream).write_all(format!("{request}\n").as_bytes())).map_err(|error| down(&error))?;
+    let mut stream = BufReader::new(stream);
+    loop {
+        let mut text = String::new();
+        stream.by_ref().take(LINE_BYTES_MAX).read_line(&mut text).map_err(|error| down(&error))?;
+        let reply: Value = serde_json::from_str(&text).map_err(|_| down(&"its reply cannot be read"))?;
+        let (kind, data) = (reply["reply"].as_str().unwrap_or_default(), &reply["data"]);
+        if kind == "error" {
+            let is_forbidden = data["code"] == "forbidden";
+            let code = if is_forbidden { EX_NOPERM } else { EX_UNAVAILABLE };
+            return Err(Failure::new(code, shown(data["text"].as_str().unwrap_or("the request was refused"))));
+        }
+        line(kind, data)?;
+        if reply["more"] != true {
+            return Ok(());
+        }
+    }
+}
+
+/// `Mon Nov 23 06:35:02`, in UTC.
+fn date(ms: u64) -> String {
+    let text = format_date(ms);
+    let words: Vec<&str> = text.split([' ', ',']).filter(|word| !word.is_empty()).collect();
+    match words[..] {
+        [day, number, month, _, time, ..] => format!("{day} {month} {number:>2} {time}"),
+        _ => text,
+    }
+}
+
+fn list(published: &Published, out: &mut impl Write) -> Result<(), Failure> {
+    let (mut messages, mut octets, mut last) = (0_u64, 0_u64, String::new());
+    request(published, &json!({"v": 1, "verb": "export", "all": true}), &mut |kind, data| {
+        if kind != "envelope" {
+            return Ok(());
+        }
+        // Writing to a String cannot fail.
+        let mut text = String::new();
+        let id = data["id"].as_str().unwrap_or_default();
+        if id != last {
+            if messages == 0 {
+                text.push_str("-Queue ID-  --Size-- ----Arrival Time---- -Sender/Recipient-------\n");
+            }
+            id.clone_into(&mut last);
+            messages += 1;
+            let size = data["size"].as_u64().unwrap_or_default();
+            octets += size;
+            text.push_str(&entry(data, id, size));
+        }
+        for recipient in data["recipients"].as_array().into_iter().flatten() {
+            let reply = recipient["last_reply"].as_str().filter(|reply| !reply.is_empty());
+            if let Some(why) = reply.or_else(|| recipient["words"].as_str().filter(|words| !words.is_empty())) {
+                let _ = writeln!(text, "{:>76}", format!("({})", shown(why)));
+            }
+            let _ = writeln!(text, "{:41}{}", "", shown(recipient["address"].as_str().unwrap_or_default()));
+        }
+        if data["continued"] != true || id != last {
+            text.push('\n');
+        }
+        print(out, &text)
+    })?;
+    if messages == 0 {
+        return print(out, "Mail queue is empty\n");
+    }
+    let plural = if messages == 1 { "Request" } else { "Requests" };
+    print(out, &format!("-- {} Kbytes in {messages} {plural}.\n", octets.div_ceil(KIB)))
+}
+
+/// The first line of a message: its id with Postfix's sign, size, arrival and sender.
+fn entry(data: &Value, id: &str, size: u64) -> String {
+    let recipients = data["recipients"].as_array();
+    let is_active = recipients.into_iter().flatten().any(|recipient| recipient["state"] == "in_flight");
+    let sign = match (data["held"] == true, is_active) {
+        (true, _) => "!",
+        (false, true) => "*",
+        (false, false) => " ",
+    };
+    let sender = data["sender"].as_str().filter(|sender| !sender.is_empty()).unwrap_or("MAILER-DAEMON");
+    let at = date(data["accepted"].as_u64().unwrap_or_default());
+    format!("{id}{sign} {size:>7} {at:>19}  {}\n", shown(sender))
+}
+
+fn count(published: &Published, out: &mut impl Write) -> Result<(), Failure> {
+    let mut messages = 0;
+    request(published, &json!({"v": 1, "verb": "queue", "sites_max": 1}), &mut |kind, data| {
+        if kind == "queue" {
+            messages = data["messages"].as_u64().unwrap_or_default();
+        }
+        Ok(())
+    })?;
+    print(out, &format!("{messages}\n"))
+}
+
+fn hosts(published: &Published, out: &mut impl Write) -> Result<(), Failure> {
+    print(out, "-------------- Hostname --------------- Waiting ---------Results---------\n")?;
+    request(published, &json!({"v": 1, "verb": "hosts", "rows_max": ROWS_MAX}), &mut |kind, data| {
+        if kind != "host_rows" {
+            return Ok(());
+        }
+        let mut text = String::new();
+        for row in data.as_array().into_iter().flatten() {
+            let (site, reply) = (&row["site"], &row["last_reply"]);
+            let waiting = row["waiting"].as_u64().unwrap_or_default();
+            let shown = |value: &Value| shown(value.as_str().unwrap_or_default());
+            let _ = writeln!(text, "{:39} {waiting:>7} {}", shown(site), shown(reply));
+        }
+        print(out, &text)
+    })
+}
+
+fn flush(site: Option<&str>, published: &Published) -> Result<(), Failure> {
+    let asked = match site {
+        Some(site) => json!({"v": 1, "verb": "flush", "site": site}),
+        None => json!({"v": 1, "verb": "flush"}),
+    };
+    request(published, &asked, &mut |_, _| Ok(()))
+}
+
+/// Whether each is an address; and, if the server answers, how it is reached.
+fn verify(call: &Call, published: &Published, out: &mut impl Write) -> Result<(), Failure> {
+    let mut bad = 0;
+    for found in call.recipients.iter().flat_map(|list| addresses::parse(list.as_bytes())) {
+        let text = qualified(&found.text, &published.hostname);
+        let line = match Address::parse(text.as_bytes(), true) {
+            Err(why) => {
+                bad += 1;
+                format!("{}... {why}\n", shown(&text))
+            }
+            Ok(address) => {
+                let known = json!({"v": 1, "verb": "address", "address": address.as_str()});
+                let mut site = String::new();
+                let asked = request(published, &known, &mut |_, data| {
+                    data["site"].as_str().unwrap_or_default().clone_into(&mut site);
+                    Ok(())
+                });
+                match asked {
+                    Ok(()) if !site.is_empty() => format!("{address}... deliverable: by {}\n", shown(&site)),
+                    _ => format!("{address}... deliverable: not sent to yet\n"),
+                }
+            }
+        };
+        print(out, &line)?;
+    }
+    if bad > 0 { Err(Failure::new(EX_NOUSER, format!("{bad} of them cannot be an address"))) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_listed_as_postfix_lists_it() {
+        let data = json!({"sender": "", "accepted": 1_795_415_702_000_u64, "held": true, "recipients": []});
+        assert_eq!(entry(&data, "0ABC", 77), "0ABC!      77 Mon Nov 23 06:35:02  MAILER-DAEMON\n");
+    }
+}

@@ -1,0 +1,192 @@
+//! `-bs`: SMTP on standard input and output, as a local user (mail programs that speak no other way, such as pine).
+//!
+//! The session is the server's own (`stentor_mail::server`), without clocks: whoever calls may take their time. 250 after
+//! the data means durable in the folder. At most [`MESSAGE_HELD_BYTES`] of a message is in memory beside its header.
+
+use std::io::{self, BufRead, Write};
+use std::sync::Arc;
+
+use stentor_mail::address::ReversePath;
+use stentor_mail::reply::Reply;
+use stentor_mail::server::{MailFrom, ServerConfig, ServerSession, Step};
+use stentor_sendmail::exit::{EX_TEMPFAIL, Failure};
+use stentor_sendmail::format::{Envelope, Recipient};
+use stentor_sendmail::lines::Part;
+use stentor_sendmail::options::{Call, Ret};
+
+use super::folder::{Draft, Folder};
+use super::message::{Composer, now_ms, permitted};
+use super::privileges::Privileges;
+use super::user::Caller;
+
+const MESSAGE_HELD_BYTES: usize = 256 * 1024;
+/// Octets of a line that are held.
+const PART_BYTES: usize = 64 * 1024;
+
+/// Where a session is.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    call: &'a Call,
+    folder: &'a Folder,
+    privileges: &'a Privileges,
+    caller: &'a Caller,
+}
+
+/// A transaction: its envelope, and its body as far as it has come.
+struct Transaction<'a> {
+    envelope: Envelope,
+    composer: Composer,
+    draft: Option<Draft<'a>>,
+    /// The beginning of a line.
+    begun: Vec<u8>,
+    /// Why it will be refused at its end.
+    failed: Option<Failure>,
+}
+
+pub fn serve(call: &Call, folder: &Folder, privileges: &Privileges, caller: &Caller) -> Result<(), Failure> {
+    let (settings, at) = (&folder.settings, At { call, folder, privileges, caller });
+    let config = ServerConfig {
+        hostname: settings.hostname.clone(),
+        size_max: settings.message_bytes_max,
+        piece_bytes_max: MESSAGE_HELD_BYTES,
+        recipients_max: settings.recipients_max,
+        ..ServerConfig::default()
+    };
+    let mut session = ServerSession::new(Arc::new(config), true, 0);
+    let mut open: Option<Transaction<'_>> = None;
+    let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
+    let lost = |error: io::Error| Failure::later(format!("the session was lost: {error}"));
+    loop {
+        let step = session.step(0);
+        if matches!(step, Step::NeedInput | Step::Flush | Step::Close) {
+            output.write_all(session.output()).and_then(|()| output.flush()).map_err(lost)?;
+            session.sent();
+        }
+        match step {
+            Step::Flush => {}
+            Step::Close => return Ok(()),
+            // A line at a time: whoever pipes a whole session in sends data before the reply to DATA.
+            Step::NeedInput => {
+                let octets = input.fill_buf().map_err(lost)?;
+                if octets.is_empty() {
+                    return Ok(());
+                }
+                let n = memchr::memchr(b'\n', octets).map_or(octets.len(), |end| end + 1);
+                session.receive(&octets[..n]);
+                input.consume(n);
+            }
+            Step::Mail(mail) => {
+                let begun = begin(mail, at);
+                session.answer(begun.as_ref().err().cloned().unwrap_or(Reply::fixed(250, (2, 1, 0), "Ok")));
+                open = begun.ok();
+            }
+            Step::Rcpt(rcpt) => {
+                let notify = rcpt.notify.map(stentor_mail::server::Notify::bits);
+                let recipient = Recipient { address: rcpt.address.as_str().to_owned(), notify, orcpt: rcpt.orcpt };
+                if let Some(transaction) = &mut open {
+                    transaction.envelope.recipients.push(recipient);
+                }
+                session.answer(Reply::fixed(250, (2, 1, 5), "Ok"));
+            }
+            Step::Data => session.begin_data(Vec::new()),
+            Step::Piece(octets) => {
+                if let Some(transaction) = &mut open {
+                    transaction.take(&octets, at);
+                }
+            }
+            Step::EndOfData(end) => {
+                let done = match open.take() {
+                    Some(transaction) => transaction.finish(&end.last, at),
+                    None => Err(Failure::later("no transaction")),
+                };
+                session.answer(done.map_or_else(refusal, |()| Reply::fixed(250, (2, 0, 0), "Ok: submitted")));
+            }
+            Step::Reset | Step::Refused { .. } => open = None,
+        }
+    }
+}
+
+/// A transaction of a sender that the user may use.
+fn begin(mail: MailFrom, at: At<'_>) -> Result<Transaction<'_>, Reply> {
+    let sender = match &mail.path {
+        ReversePath::Null => String::new(),
+        ReversePath::Address(address) => address.as_str().to_owned(),
+    };
+    let allowed = permitted(Some(&sender), &at.folder.settings, at.caller);
+    allowed.map_err(|failure| Reply::new(550, (5, 7, 1), failure.text))?;
+    let ret = mail.ret.map(|ret| match ret {
+        stentor_mail::server::Ret::Full => Ret::Full,
+        stentor_mail::server::Ret::Headers => Ret::Headers,
+    });
+    let login = at.caller.user.login.clone();
+    let envelope = Envelope { login, sender: Some(sender), ret, envid: mail.envid, ..Envelope::default() };
+    Ok(Transaction::new(envelope))
+}
+
+fn refusal(failure: Failure) -> Reply {
+    if failure.code == EX_TEMPFAIL {
+        Reply::new(451, (4, 3, 0), failure.text)
+    } else {
+        Reply::new(554, (5, 6, 0), failure.text)
+    }
+}
+
+impl<'a> Transaction<'a> {
+    fn new(envelope: Envelope) -> Transaction<'a> {
+        Transaction { envelope, composer: Composer::default(), draft: None, begun: Vec::new(), failed: None }
+    }
+
+    /// Takes octets of the body.
+    fn take(&mut self, octets: &[u8], at: At<'a>) {
+        if self.failed.is_none() {
+            self.failed = self.lines(octets, at).err();
+        }
+        if self.failed.is_some() {
+            self.draft = None;
+        }
+    }
+
+    fn lines(&mut self, octets: &[u8], at: At<'a>) -> Result<(), Failure> {
+        for line in octets.split_inclusive(|byte| *byte == b'\n') {
+            self.begun.extend_from_slice(line);
+            let part = if self.begun.ends_with(b"\r\n") {
+                self.begun.truncate(self.begun.len() - 2);
+                Part::Line
+            } else if self.begun.len() < PART_BYTES || self.begun.ends_with(b"\r") {
+                // A CR and its LF may come apart.
+                continue;
+            } else {
+                Part::Begun
+            };
+            let line = std::mem::take(&mut self.begun);
+            self.composer.push(&line, part)?;
+            self.write(at)?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, at: At<'a>) -> Result<(), Failure> {
+        match &mut self.draft {
+            Some(draft) => self.composer.write(draft),
+            None if self.composer.has_header() => {
+                self.envelope.at = now_ms();
+                let draft = self.draft.insert(at.folder.draft(at.privileges)?);
+                self.composer.begin(draft, at.call, &self.envelope, at.caller, &at.folder.settings)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn finish(mut self, last: &[u8], at: At<'a>) -> Result<(), Failure> {
+        self.take(last, at);
+        if let Some(failure) = self.failed {
+            return Err(failure);
+        }
+        self.composer.push(b"", Part::End)?;
+        self.write(at)?;
+        match self.draft {
+            Some(draft) => draft.finish(&self.envelope),
+            None => Err(Failure::later("no message")),
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! Who called: the real user id, and what the system's directory says of it.
+
+use nix::unistd::{Uid, User as Entry};
+use stentor_sendmail::exit::{EX_OSERR, Failure};
+use stentor_sendmail::settings::User;
+
+/// Who called.
+pub struct Caller {
+    pub user: User,
+    pub full_name: String,
+}
+
+/// Looks the user up. One without an entry (a container's, as a rule) may send too; a directory that fails defers.
+pub fn of(uid: Uid) -> Result<Caller, Failure> {
+    let entry =
+        Entry::from_uid(uid).map_err(|error| Failure::later(format!("user {uid} cannot be looked up: {error}")))?;
+    let Some(entry) = entry else {
+        return Ok(Caller { user: User { uid: uid.as_raw(), login: String::new() }, full_name: String::new() });
+    };
+    if entry.name.is_empty() || entry.name.contains(|c: char| c.is_control() || c == '@') {
+        return Err(Failure::new(EX_OSERR, format!("user {uid} has no usable login name")));
+    }
+    let full_name = full_name(&entry.gecos.to_string_lossy(), &entry.name);
+    Ok(Caller { user: User { uid: uid.as_raw(), login: entry.name }, full_name })
+}
+
+/// The first part of GECOS, where `&` stands for the login name with a capital.
+fn full_name(gecos: &str, login: &str) -> String {
+    let mut letters = login.chars();
+    let capital: String = letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect();
+    gecos.split(',').next().unwrap_or_default().replace('&', &capital)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_names_come_from_gecos() {
+        assert_eq!(full_name("Ann Example,Room 1,,", "ann"), "Ann Example");
+        assert_eq!(full_name("& Example", "ann"), "Ann Example");
+        assert_eq!(full_name("", "ann"), "");
+    }
+}

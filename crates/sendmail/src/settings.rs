@@ -1,0 +1,213 @@
+//! What the server publishes in the submission folder: its name, limits, and who may send as whom.
+//!
+//! Promise: the program answers as the server will, whether or not one runs; no secret is in here. The server writes the
+//! file anew at each start and reload, and decides by its own configuration whatever the program let through. Text, a
+//! word and its value a line; a word that is not known is skipped, so that an older program reads a newer file.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+const FIRST_LINE: &str = "stentor-submission 1";
+
+/// Who may send as whom, and within which limits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    pub hostname: String,
+    pub message_bytes_max: u64,
+    pub recipients_max: u32,
+    /// Where the server's control socket is.
+    pub control: Option<String>,
+    pub rights: Rights,
+}
+
+/// Who may send as whom.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rights {
+    /// Others' senders are refused; else they are noted in the header.
+    pub strict: bool,
+    /// Login names or user ids.
+    pub trusted: Vec<String>,
+    /// By login name: addresses, or `@domain`.
+    pub senders: BTreeMap<String, Vec<String>>,
+}
+
+/// A local user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct User {
+    pub uid: u32,
+    /// Empty if it is not known.
+    pub login: String,
+}
+
+impl User {
+    /// `uid 1000 (ann)`
+    pub fn shown(&self) -> String {
+        let name: String = self.login.chars().filter(|c| c.is_ascii_graphic() && !"()\\".contains(*c)).collect();
+        if name.is_empty() { format!("uid {}", self.uid) } else { format!("uid {} ({name})", self.uid) }
+    }
+
+    /// The user's own address: by login name if it may stand in an address as it is, else by number.
+    pub fn address(&self, hostname: &str) -> String {
+        let is_atom = |part: &str| {
+            !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_+$".contains(&byte))
+        };
+        if self.login.len() <= 64 && self.login.split('.').all(is_atom) {
+            format!("{}@{hostname}", self.login)
+        } else {
+            format!("uid{}@{hostname}", self.uid)
+        }
+    }
+}
+
+impl Rights {
+    /// Whether the user may send as this address without a remark: the null path, the own address, one of the table; root
+    /// and trusted users as anyone.
+    pub fn allow(&self, user: &User, sender: &str, hostname: &str) -> bool {
+        let uid = user.uid.to_string();
+        if sender.is_empty() || user.uid == 0 || self.trusted.iter().any(|name| *name == user.login || *name == uid) {
+            return true;
+        }
+        if sender.eq_ignore_ascii_case(&user.address(hostname)) {
+            return true;
+        }
+        let domain = sender.rfind('@').map_or("", |at| &sender[at..]);
+        let own = self.senders.get(&user.login).or_else(|| self.senders.get(&uid));
+        own.into_iter().flatten().any(|own| {
+            let wanted = if own.starts_with('@') { domain } else { sender };
+            own.eq_ignore_ascii_case(wanted)
+        })
+    }
+}
+
+impl Settings {
+    /// Without a server's word.
+    pub fn unknown(hostname: String) -> Settings {
+        Settings {
+            hostname,
+            message_bytes_max: 50 * 1024 * 1024,
+            recipients_max: 10_000,
+            control: None,
+            rights: Rights::default(),
+        }
+    }
+
+    pub fn to_text(&self) -> String {
+        let mut text = format!("{FIRST_LINE}\n");
+        let Settings { hostname, message_bytes_max, recipients_max, control, rights } = self;
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "hostname {hostname}\nmessage-bytes {message_bytes_max}\nrecipients {recipients_max}");
+        if let Some(control) = control.as_ref().filter(|path| !path.contains(char::is_control)) {
+            let _ = writeln!(text, "control {control}");
+        }
+        if rights.strict {
+            text.push_str("strict yes\n");
+        }
+        for name in &rights.trusted {
+            let _ = writeln!(text, "trusted {name}");
+        }
+        for (login, addresses) in &rights.senders {
+            for address in addresses {
+                let _ = writeln!(text, "sender {login} {address}");
+            }
+        }
+        text
+    }
+
+    /// `None` if it is not such a file.
+    pub fn parse(text: &str) -> Option<Settings> {
+        if text.contains(|c: char| c.is_control() && c != '\n') {
+            return None;
+        }
+        let mut lines = text.lines();
+        lines.next().filter(|line| *line == FIRST_LINE)?;
+        let mut settings = Settings::unknown(String::new());
+        for line in lines {
+            let (word, value) = line.split_once(' ')?;
+            match word {
+                "hostname" => value.clone_into(&mut settings.hostname),
+                "message-bytes" => settings.message_bytes_max = value.parse().ok()?,
+                "recipients" => settings.recipients_max = value.parse().ok()?,
+                "control" => settings.control = Some(value.to_owned()),
+                "strict" => settings.rights.strict = value == "yes",
+                "trusted" => settings.rights.trusted.push(value.to_owned()),
+                "sender" => {
+                    let (login, address) = value.split_once(' ')?;
+                    settings.rights.senders.entry(login.to_owned()).or_default().push(address.to_owned());
+                }
+                _ => {}
+            }
+        }
+        (!settings.hostname.is_empty()).then_some(settings)
+    }
+}
+
+/// The login name of a user id, or the id of a name, in the text of passwd(5).
+pub fn login_of(passwd: &str, uid: u32) -> Option<&str> {
+    passwd.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next().filter(|name| !name.is_empty())?;
+        (fields.nth(1)?.parse() == Ok(uid)).then_some(name)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rights() -> Rights {
+        let senders = [("ann".to_owned(), vec!["Ann@shop.example".to_owned(), "@lists.example".to_owned()])];
+        Rights { strict: false, trusted: vec!["www-data".to_owned(), "1005".to_owned()], senders: senders.into() }
+    }
+
+    #[test]
+    fn users_send_as_themselves_and_as_the_table_says() {
+        let ann = User { uid: 1000, login: "ann".to_owned() };
+        let allow = |user: &User, sender: &str| rights().allow(user, sender, "mx.example");
+        for sender in ["", "ann@mx.example", "ANN@mx.example", "ann@shop.example", "any@lists.example"] {
+            assert!(allow(&ann, sender), "{sender}");
+        }
+        for sender in
+            ["ann", "bob@mx.example", "ann@other.example", "x@shop.example", "a@b@shop.example", "@lists.example.org"]
+        {
+            assert!(!allow(&ann, sender), "{sender}");
+        }
+        let bob = User { uid: 1001, login: "bob".to_owned() };
+        assert!(!allow(&bob, "ann@shop.example"));
+        for (uid, login) in [(0, "root"), (0, ""), (33, "www-data"), (1005, "")] {
+            assert!(allow(&User { uid, login: login.to_owned() }, "any@where.example"), "{uid} {login}");
+        }
+        let nameless = User { uid: 4711, login: String::new() };
+        assert!(allow(&nameless, "uid4711@mx.example") && !allow(&nameless, "@mx.example"));
+        let odd = User { uid: 5, login: "EXAMPLE\\ann".to_owned() };
+        assert_eq!((ann.address("x").as_str(), odd.address("x").as_str()), ("ann@x", "uid5@x"));
+        assert_eq!((ann.shown().as_str(), nameless.shown().as_str()), ("uid 1000 (ann)", "uid 4711"));
+    }
+
+    #[test]
+    fn settings_are_read_as_written() {
+        let settings = Settings {
+            hostname: "mx.example".to_owned(),
+            message_bytes_max: 1,
+            recipients_max: 2,
+            control: Some("/run/a b/control.sock".to_owned()),
+            rights: Rights { strict: true, ..rights() },
+        };
+        assert_eq!(Settings::parse(&settings.to_text()), Some(settings.clone()));
+        assert_eq!(Settings::parse(&(settings.to_text() + "later word\n")), Some(settings.clone()));
+        for bad in [
+            "",
+            "stentor-submission 2\nhostname x\n",
+            "stentor-submission 1\n",
+            "stentor-submission 1\nhostname x\nrecipients y\n",
+        ] {
+            assert_eq!(Settings::parse(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn login_names_come_from_the_table() {
+        let table = "root:x:0:0:root:/root:/bin/sh\nbroken\n:x:7:7::/:\nann:x:1000:1000::/home/ann:\n";
+        assert_eq!((login_of(table, 0), login_of(table, 1000)), (Some("root"), Some("ann")));
+        assert_eq!((login_of(table, 7), login_of(table, 8)), (None, None));
+    }
+}
