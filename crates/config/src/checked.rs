@@ -1,5 +1,6 @@
 //! The checked configuration. Every time is in milliseconds, every size in octets, whatever unit its key has.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -43,6 +44,7 @@ pub struct Config {
     pub log: LogConfig,
     pub history: HistoryConfig,
     pub control: ControlConfig,
+    pub submission: SubmissionConfig,
     pub http: HttpConfig,
     pub webhooks: Vec<WebhookConfig>,
     pub telemetry: TelemetryConfig,
@@ -73,6 +75,22 @@ pub struct ListenConfig {
     pub body_bytes_max: u64,
     /// Octets of large bodies that are in the journal before their message is accepted, all sessions together.
     pub streamed_bytes_max: u64,
+}
+
+/// `[submission]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubmissionConfig {
+    /// Where local programs leave their mail; `None`: nowhere.
+    pub folder: Option<PathBuf>,
+    /// The group of the folder and of `stentor-sendmail`.
+    pub group: String,
+    /// Others' senders are refused; else they are noted in the header.
+    pub strict: bool,
+    /// Login names or user ids of those who send as anyone.
+    pub trusted_users: Vec<String>,
+    /// Addresses, or `@domain`, by login name or user id.
+    pub senders: BTreeMap<String, Vec<String>>,
+    pub recipients_max: u32,
 }
 
 /// `[domains]`

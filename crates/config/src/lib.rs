@@ -25,6 +25,7 @@ mod reload;
 mod sections;
 mod sending;
 pub mod settings;
+mod submission;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -39,7 +40,7 @@ use toml::de::DeTable;
 
 pub use checked::{
     Config, DelayWarning, EightBit, HttpConfig, LogConfig, LogFormat, LogLevel, LogTarget, Reading, ReportConfig,
-    ReportTo, Rotation, SyslogTo,
+    ReportTo, Rotation, SubmissionConfig, SyslogTo,
 };
 pub use diagnose::{Diagnostic, Severity};
 pub use endpoints::{Kind, WebhookConfig};

@@ -8,7 +8,7 @@
 
 use std::path::Path;
 
-use super::checked::{Config, HttpConfig, JournalConfig};
+use super::checked::{Config, HttpConfig, JournalConfig, SubmissionConfig};
 use super::settings::{Origin, SECRET, Setting, Settings};
 use super::{Diagnostic, check_beside};
 
@@ -86,6 +86,8 @@ pub static RULES: &[Rule] = {
         rule("journal", &["completion_sync_ms_max"], AtOnce),
         rule("log", &[], restart!(log)),
         rule("history", &[], restart!(history)),
+        rule("submission", &[], AtOnce),
+        rule("submission", &["folder", "group"], Effect::Restart(keep_submission)),
         rule("http", &[], AtOnce),
         rule("http", &["listen", "connections_max"], Effect::Restart(keep_http)),
         rule("webhooks", &[], restart!(webhooks)),
@@ -182,6 +184,12 @@ fn keep_journal(new: &mut Config, old: &Config) -> bool {
     keep(&mut new.journal, &JournalConfig { completion_sync_ms_max, ..old.journal.clone() })
 }
 
+fn keep_submission(new: &mut Config, old: &Config) -> bool {
+    let (folder, group) = (old.submission.folder.clone(), old.submission.group.clone());
+    let kept = SubmissionConfig { folder, group, ..new.submission.clone() };
+    keep(&mut new.submission, &kept)
+}
+
 fn keep_http(new: &mut Config, old: &Config) -> bool {
     let (listen, connections_max) = (old.http.listen.clone(), old.http.connections_max);
     let kept = HttpConfig { listen, connections_max, ..new.http.clone() };
@@ -248,7 +256,7 @@ mod tests {
              [journal]\naddresses_max = 2000\ncompletion_sync_ms_max = 50\n[log]\nattempts = \"off\"\n\
              [history]\nkeep_days = 1\n[http]\nlisten = []\nconnections_max = 9\nhost_names = [\"mail.example\"]\n\
              [webhooks.a]\nurl = \"http://127.0.0.1/\"\nsecret = \"0123456789abcdef\"\n[telemetry]\nsample_one_in = 9\n\
-             [control]\nsocket = \"other.sock\"\n";
+             [control]\nsocket = \"other.sock\"\n[submission]\nfolder = \"spool\"\nstrict = true\n";
         fs::write(&path, after).unwrap();
         let (config, kept) = check_again(&path, &in_force).unwrap();
         let rules = RULES.iter().filter(|rule| matches!(rule.effect, Effect::Restart(_)));
@@ -275,6 +283,7 @@ mod tests {
         );
         assert_eq!((config.journal.completion_sync_ms_max, config.http.host_names.len()), (50, 1));
         assert_eq!((config.received_max, config.listen.errors_max, config.delivery.idle_ms), (7, 3, 1));
+        assert!(config.submission.folder.is_none() && config.submission.strict);
         // It is pending until the file is as it was, or the server has been started again.
         let (again, still) = check_again(&path, &config).unwrap();
         assert_eq!((&still, &again.restart_pending), (&kept, &kept));

@@ -18,7 +18,7 @@ use super::checked::{
 use super::diagnose::Spot;
 use super::raw::{Context, DAY_S, Section, addresses};
 use super::settings::{self, Origin, Settings};
-use super::{Places, cross, http, log, sending, tables, webhooks};
+use super::{Places, cross, http, log, sending, submission, tables, webhooks};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -56,6 +56,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let log = log::log(top.section("log"), &tables);
     let history = log::history(top.section("history"));
     let control = control(top.section("control"), &data_dir);
+    let submission = submission::read(top.section("submission"));
     let http = http::read(top.section("http"));
     let is_list = |name: &str| tables.lists.iter().any(|list| &**list.value.list.name() == name);
     let webhooks = webhooks::webhooks(&top.section("webhooks"), &is_list);
@@ -83,6 +84,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
         log,
         history,
         control,
+        submission,
         http,
         webhooks,
         telemetry,

@@ -499,6 +499,26 @@ pub(super) fn known_keys() -> Vec<String> {
 }
 
 #[test]
+fn who_may_submit_as_whom_is_read_and_checked() {
+    let text = "[submission]\nfolder = \"spool\"\nstrict = true\ntrusted_users = [\"www-data\", \"1005\"]\n\
+                senders = { ann = [\"Ann@Shop.Example\", \"@Lists.Example\"], 1000 = \"bob@x.example\" }\n";
+    let submission = config(text).submission;
+    assert!(submission.strict && submission.folder.is_some_and(|folder| folder.ends_with("spool")));
+    assert_eq!(submission.trusted_users, ["www-data", "1005"]);
+    assert_eq!(submission.senders["ann"], ["Ann@shop.example", "@lists.example"]);
+    assert_eq!(submission.senders["1000"], ["bob@x.example"]);
+    assert_eq!(config("").submission.folder, None);
+    let found = findings(
+        "[submission]\ntrusted_users = [\"a b\"]\nsenders = { ann = [\"no address\"], \"x@y\" = [] }\nfile = \"\"\n",
+    );
+    for expected in
+        ["\"a b\" is no login name", "\"no address\" is no address", "\"x@y\" is no login name", "unknown key `file`"]
+    {
+        assert!(found.contains(expected), "{expected}: {found}");
+    }
+}
+
+#[test]
 fn the_example_is_sound_and_names_every_key() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = fs::read_to_string(root.join("stentor.example.toml")).unwrap();

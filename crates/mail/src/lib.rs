@@ -9,6 +9,7 @@ pub mod dsn;
 mod fields;
 pub mod headers;
 pub mod heading;
+pub mod received;
 pub mod reply;
 pub mod server;
 pub mod seven_bit;

@@ -32,6 +32,7 @@ use stentor_http::webhooks::Registry;
 use stentor_journal::{Journal, JournalError, RealDisk};
 use stentor_queue::store::{Store, UnknownAddress};
 use stentor_sched::Scheduler;
+use stentor_submission as submission;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
@@ -96,6 +97,7 @@ pub struct Server {
     pub addresses: Vec<SocketAddr>,
     listeners: Listeners,
     stop: watch::Sender<bool>,
+    submissions: tokio::task::JoinHandle<()>,
     committer: JoinHandle<Journal>,
     preparing: Arc<std::sync::atomic::AtomicBool>,
     preparer: JoinHandle<()>,
@@ -145,6 +147,7 @@ impl Server {
             .name("committer".to_owned())
             .spawn(move || committer.run())
             .map_err(StartError::Thread)?;
+        submission::recover(&core);
         resume(&core);
         tokio::spawn(core.clone().tick());
         tokio::spawn(core.clone().watch_limits());
@@ -169,6 +172,7 @@ impl Server {
         let lists = core.clone();
         tokio::spawn(async move { lists.lists.remove_unconfigured(&lists).await });
         let (stop, stopping) = watch::channel(false);
+        let submissions = tokio::spawn(submission::run(core.clone(), stopping.clone()));
         let listeners = Listeners::new(core.clone(), StrangerThreads::start().map_err(StartError::Thread)?, stopping);
         core.live.count_sessions(listeners.sessions_counter());
         for socket in sockets {
@@ -179,6 +183,7 @@ impl Server {
             addresses,
             listeners,
             stop,
+            submissions,
             committer,
             preparing,
             preparer,
@@ -245,6 +250,7 @@ impl Server {
         while self.listeners.sessions() > 0 {
             tokio::time::sleep(STOP_POLL).await;
         }
+        let _ = self.submissions.await;
         self.core.with(|hub, _| hub.stop());
         let waiting = async {
             while self.core.with(|hub, _| hub.connections()) > 0 {

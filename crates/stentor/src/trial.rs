@@ -15,12 +15,13 @@ use std::time::Duration;
 use rustix::fs::{Access, access};
 use rustix::net::{self, AddressFamily, SocketType};
 use stentor_config::settings::{SECRET, Settings};
-use stentor_config::{Config, Diagnostic, LogTarget, Severity, SyslogTo};
+use stentor_config::{Config, Diagnostic, LogTarget, Severity, SubmissionConfig, SyslogTo};
 use stentor_control::format::plural;
 use stentor_control::{Client, Reply, Request};
 use stentor_lists::subscribers::{self, Seen};
 use stentor_policy::{DELIVER_SOCKETS, Host, RouteInput};
 
+const GROUPS: &str = "/etc/group";
 /// Bad lines of a subscribers file that are shown.
 const BAD_LINES_SHOWN_MAX: usize = 20;
 /// How long a name server may take.
@@ -33,6 +34,7 @@ pub(crate) fn run(config: &Config, settings: &Settings) -> Vec<Diagnostic> {
     let file = config.file.clone().unwrap_or_default();
     let mut trial = Trial { file, settings, found: Vec::new() };
     trial.folders(config);
+    trial.submission(&config.submission);
     trial.secrets();
     for list in &config.lists {
         trial.subscribers(&list.subscribers);
@@ -167,6 +169,36 @@ impl Trial<'_> {
             );
         } else if data.mode() & 0o002 != 0 && data.mode() & 0o1000 == 0 {
             self.warn(key, &format!("every user can write to {shown} (mode {:03o}): chmod o-w", data.mode() & 0o777));
+        }
+    }
+
+    /// The submission folder: only the server's user and the setgid program may go in.
+    fn submission(&mut self, config: &SubmissionConfig) {
+        let Some(path) = &config.folder else { return };
+        let (key, group) = (("submission", "folder"), &config.group);
+        let groups = fs::read_to_string(GROUPS).unwrap_or_default();
+        let entry = groups.lines().find(|line| line.split(':').next() == Some(group)).unwrap_or_default();
+        let mut fields = entry.split(':').skip(2);
+        let gid = fields.next().and_then(|gid| gid.parse::<u32>().ok());
+        if gid.is_none() {
+            let what = format!("there is no group {group}: groupadd --system {group}");
+            self.error(("submission", "group"), &what);
+        }
+        if let Some(members) = fields.next().filter(|members| !members.is_empty()) {
+            let what = format!("members of {group} can put anything into the submission folder: {members}");
+            self.warn(("submission", "group"), &what);
+        }
+        let Ok(data) = fs::metadata(path) else {
+            self.creatable(key, path);
+            return;
+        };
+        self.folder(key, path, &data);
+        let shown = path.display();
+        if gid.is_some_and(|gid| gid != data.gid()) {
+            self.error(key, &format!("{shown} is not of the group {group}: chgrp {group} {shown}"));
+        }
+        if data.mode() & 0o777 != 0o730 {
+            self.error(key, &format!("the mode of {shown} is {:03o}: chmod 1730 {shown}", data.mode() & 0o777));
         }
     }
 
@@ -374,6 +406,38 @@ mod tests {
         fs::set_permissions(folder.path().join("new/data"), fs::Permissions::from_mode(0o777)).unwrap();
         let found = findings(folder.path(), text);
         assert_eq!(found, ["stentor.toml:1:12: warning: every user can write to new/data (mode 777): chmod o-w"]);
+    }
+
+    #[test]
+    fn the_submission_folder_keeps_users_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("submission");
+        fs::create_dir(&path).unwrap();
+        let text = |group: &str| {
+            format!(
+                "[submission]\nfolder = \"submission\"\ngroup = \"{group}\"\n[listen]\nsmtp = \"127.0.0.1:0\"\n[http]\nlisten = []\n"
+            )
+        };
+        let groups = fs::read_to_string(GROUPS).unwrap();
+        let gid = fs::metadata(&path).unwrap().gid().to_string();
+        let own = groups.lines().find(|line| line.split(':').nth(2) == Some(&gid)).unwrap();
+        let own = own.split(':').next().unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o1730)).unwrap();
+        assert_eq!(findings(folder.path(), &text(own)), Vec::<String>::new());
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        let found = findings(folder.path(), &text(own));
+        assert_eq!(found, ["stentor.toml:2:10: the mode of submission is 755: chmod 1730 submission"]);
+        let found = findings(folder.path(), &text("no-such-group"));
+        assert_eq!(found[0], "stentor.toml:3:9: there is no group no-such-group: groupadd --system no-such-group");
+        let other = groups.lines().find(|line| line.split(':').nth(2) != Some(&gid) && line.ends_with(':')).unwrap();
+        let other = other.split(':').next().unwrap();
+        let found = findings(folder.path(), &text(other));
+        assert_eq!(
+            found[0],
+            format!("stentor.toml:2:10: submission is not of the group {other}: chgrp {other} submission")
+        );
+        fs::remove_dir(&path).unwrap();
+        assert_eq!(findings(folder.path(), &text(own)), Vec::<String>::new(), "the server makes it");
     }
 
     #[test]

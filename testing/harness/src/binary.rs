@@ -9,6 +9,8 @@ static STENTOR_KIT: LazyLock<PathBuf> =
     LazyLock::new(|| program("STENTOR_KIT_BIN", "stentor-kit", &["--features", "stentor-kit/engines"]));
 static STENTOR_DELIVER: LazyLock<PathBuf> = LazyLock::new(|| program("STENTOR_DELIVER_BIN", "stentor-deliver", &[]));
 
+static STENTOR_SENDMAIL: LazyLock<PathBuf> = LazyLock::new(|| program("STENTOR_SENDMAIL_BIN", "stentor-sendmail", &[]));
+
 /// The path of `stentor`. `STENTOR_BIN` names one that is there already.
 pub fn stentor() -> &'static Path {
     &STENTOR
@@ -23,6 +25,11 @@ pub fn stentor_kit() -> &'static Path {
 /// The path of `stentor-deliver`, found as that of `stentor-kit`.
 pub fn stentor_deliver() -> &'static Path {
     &STENTOR_DELIVER
+}
+
+/// The path of `stentor-sendmail`, found as that of the kit.
+pub fn stentor_sendmail() -> &'static Path {
+    &STENTOR_SENDMAIL
 }
 
 /// Where this profile's binaries are, from the test's own path (`PROFILE/deps/all-HASH`).

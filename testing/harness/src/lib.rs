@@ -35,7 +35,7 @@ mod tracefs;
 
 use std::time::Duration;
 
-pub use binary::{stentor, stentor_deliver, stentor_kit, target_dir};
+pub use binary::{stentor, stentor_deliver, stentor_kit, stentor_sendmail, target_dir};
 pub use cgroup::MemoryCap;
 pub use client::{Reply, Smtp};
 pub use http::{Answer, Ask, exchange};

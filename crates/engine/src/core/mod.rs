@@ -120,6 +120,8 @@ pub struct Core {
     last_content_id: AtomicU64,
     /// Wakes the ticker when the scheduler's next time moved nearer.
     pub ticker: Notify,
+    /// Wakes the drain of the submission folder, which publishes some settings.
+    pub reloaded: Notify,
     actor: Arc<dyn Actor>,
     /// The longest hold of the hub's lock.
     pub held: LongestHold,
@@ -196,6 +198,7 @@ impl Core {
             hub: Mutex::new(parts.hub),
             settings: RwLock::new(parts.settings),
             ticker: Notify::new(),
+            reloaded: Notify::new(),
             actor: parts.actor,
             held: LongestHold::default(),
             reports: tokio::sync::Semaphore::new(REPORTS_MAX),
@@ -210,6 +213,7 @@ impl Core {
 
     pub fn replace_settings(&self, settings: Arc<Settings>) {
         *self.settings.write() = settings;
+        self.reloaded.notify_one();
     }
 
     /// Never reused by this store: ids grow with time, across restarts too.

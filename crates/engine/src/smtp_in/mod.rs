@@ -6,7 +6,6 @@
 
 mod listener;
 mod open_sessions;
-mod received;
 mod session;
 mod strangers;
 mod transaction;

@@ -5,7 +5,7 @@
 //! valid recipient and the data begins, so that a client that only announces a message holds nothing
 //! (docs/design/decisions/0004-strangers.md).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -13,6 +13,7 @@ use stentor_lists::{check_delivered_to, check_received, check_sender, delivered_
 use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::heading::Heading;
+use stentor_mail::received::{Trace, received, received_local};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, MailFrom, Notify, RcptTo};
 use stentor_policy::{self as policy, Decision, Verdict, Why};
@@ -20,7 +21,6 @@ use stentor_queue::event::{Class, MessageIdAt, RcptParams, Ret};
 use stentor_queue::ids::{ContentId, MessageId};
 use tokio::sync::oneshot;
 
-use super::received::{Trace, received};
 use crate::core::committer::Merged;
 use crate::core::envelope::{NewEnvelope, Recipients, Taken};
 use crate::core::intake::{AssignedIds, Interned, Job, Refused, Submission};
@@ -57,8 +57,8 @@ pub struct Transaction {
     memory: Option<Reserved>,
     client: IpAddr,
     trusted: bool,
-    /// It came with a login that stands for a client network.
-    may_relay: bool,
+    /// It came with a login, or from a local user, which stands for a client network; who that is.
+    injector: Option<String>,
     assigned: Option<AssignedIds>,
     /// Its spans, if it is sampled.
     traced: Option<Box<dyn Receiving>>,
@@ -72,7 +72,20 @@ impl Transaction {
             return Err(reply);
         }
         let id = core.next_message_id();
-        Ok(Transaction {
+        Ok(Transaction::new(core, mail, id, (client, trusted)))
+    }
+
+    /// One of a local user, `origin`; its queue id is known before the first attempt to store it.
+    pub fn begin_local(core: &Arc<Core>, mail: MailFrom, id: MessageId, origin: String) -> Result<Transaction, Reply> {
+        let client = IpAddr::from(Ipv4Addr::LOCALHOST);
+        if let Some(reply) = core.push_back() {
+            return Err(reply);
+        }
+        Ok(Transaction { injector: Some(origin), ..Transaction::new(core, mail, id, (client, true)) })
+    }
+
+    fn new(core: &Core, mail: MailFrom, id: MessageId, (client, trusted): (IpAddr, bool)) -> Transaction {
+        Transaction {
             mail,
             rcpts: policy::Recipients::default(),
             params_bytes: 0,
@@ -85,15 +98,15 @@ impl Transaction {
             memory: None,
             client,
             trusted,
-            may_relay: false,
+            injector: None,
             assigned: None,
             traced: core.observer.get().and_then(|observer| observer.begin(id, "smtp", None, core.clock.now())),
-        })
+        }
     }
 
     /// Relays for any injector, and assigns queue ids before the answer.
     pub fn of_injector(&mut self) -> AssignedIds {
-        self.may_relay = true;
+        self.injector = Some(format!("{} login", self.client));
         self.assigned.get_or_insert_default().clone()
     }
 
@@ -114,7 +127,7 @@ impl Transaction {
             self.params_bytes += more;
         }
         let Decision { verdict, why } = settings.policy.decide(client, &rcpt.address);
-        let verdict = if why == Why::ClientOutside && self.may_relay { Verdict::Relay } else { verdict };
+        let verdict = if why == Why::ClientOutside && self.injector.is_some() { Verdict::Relay } else { verdict };
         let lists = match &verdict {
             Verdict::Refuse(reply) => return self.refuse(core, client, &rcpt.address, reply.clone()),
             Verdict::List(list) => std::slice::from_ref(list),
@@ -248,6 +261,24 @@ impl Transaction {
         settings: &Settings,
         (helo, protocol, client): (&str, &'static str, IpAddr),
     ) -> Vec<u8> {
+        self.begin_data(core, protocol);
+        // Of others than trusted clients nothing is held before it has come.
+        let expected = self.mail.size.filter(|_| self.trusted).unwrap_or(0).min(PIECE_BYTES) as usize;
+        let mut prefix = Vec::with_capacity(expected + 512);
+        let hostname = &settings.config.hostname;
+        received(&Trace { helo, client, hostname, protocol, id: &self.id, now: core.clock.now() }, &mut prefix);
+        prefix
+    }
+
+    /// The same for a message of a local user.
+    pub fn start_local_data(&mut self, core: &Core, settings: &Settings, uid: u32) -> Vec<u8> {
+        self.begin_data(core, "local");
+        let mut prefix = Vec::new();
+        received_local(&settings.config.hostname, uid, (&self.id, core.clock.now()), &mut prefix);
+        prefix
+    }
+
+    fn begin_data(&mut self, core: &Core, protocol: &'static str) {
         self.protocol = protocol;
         // Nobody's commit waits for who may send slowly on purpose.
         self.is_receiving = self.trusted;
@@ -257,12 +288,6 @@ impl Transaction {
         if let Some(traced) = &mut self.traced {
             traced.data();
         }
-        // Of others than trusted clients nothing is held before it has come.
-        let expected = self.mail.size.filter(|_| self.trusted).unwrap_or(0).min(PIECE_BYTES) as usize;
-        let mut prefix = Vec::with_capacity(expected + 512);
-        let hostname = &settings.config.hostname;
-        received(&Trace { helo, client, hostname, protocol, id: self.id, now: core.clock.now() }, &mut prefix);
-        prefix
     }
 
     /// Stores a piece of a body that is too large to be held; waits until it is written, so that one piece at a time is
@@ -426,7 +451,7 @@ impl Transaction {
             smtputf8: self.mail.smtputf8,
             ret: self.mail.ret,
             envid: self.mail.envid.take(),
-            origin: if self.may_relay { format!("{client} login") } else { client.to_string() },
+            origin: self.injector.clone().unwrap_or_else(|| client.to_string()),
             // A large body's header has been stored already; its text is nothing beside it.
             message_id_at: if self.stored == 0 { MessageIdAt::find(&end.last, &message_id) } else { None },
             message_id,

@@ -32,6 +32,11 @@ impl Notify {
     pub const FAILURE: Self = Self(4);
     pub const DELAY: Self = Self(8);
 
+    /// The same from bits; NEVER stands alone, and one is set.
+    pub const fn from_bits(bits: u8) -> Option<Self> {
+        if bits == 1 || (bits != 0 && bits & 1 == 0 && bits < 16) { Some(Self(bits)) } else { None }
+    }
+
     /// NEVER = 1, SUCCESS = 2, FAILURE = 4, DELAY = 8.
     pub const fn bits(self) -> u8 {
         self.0
@@ -269,6 +274,10 @@ mod tests {
         assert!(notify.contains(Notify::DELAY) && !notify.contains(Notify::FAILURE));
         assert_eq!(params.orcpt.as_deref(), Some("rfc822;a+2Bb@x.org"));
         assert_eq!(rcpt("NOTIFY=never").unwrap().notify, Some(Notify::NEVER));
+        assert_eq!(
+            (0..=255).filter_map(Notify::from_bits).map(Notify::bits).collect::<Vec<_>>(),
+            [1, 2, 4, 6, 8, 10, 12, 14]
+        );
         for bad in ["NOTIFY=NEVER,DELAY", "NOTIFY=", "NOTIFY=,", "NOTIFY=X", "NOTIFY"] {
             assert_eq!(rcpt(bad), Err(replies::NOTIFY_SYNTAX), "{bad}");
         }

@@ -50,6 +50,7 @@ mod smtp_in;
 mod standing_bounces;
 mod stragglers;
 mod strangers;
+mod submission;
 mod suspend;
 mod telemetry;
 mod truth;

@@ -1,9 +1,10 @@
 //! The Received header field that we add (RFC 5321 section 4.4).
 
+use std::fmt::Display;
 use std::net::IpAddr;
 
-use stentor_mail::dsn::format_date;
-use stentor_queue::ids::{MessageId, Ms};
+use crate::Ms;
+use crate::dsn::format_date;
 
 /// Octets of a HELO argument that are repeated in the header.
 const HELO_BYTES_MAX: usize = 255;
@@ -13,7 +14,7 @@ pub struct Trace<'a> {
     pub client: IpAddr,
     pub hostname: &'a str,
     pub protocol: &'static str,
-    pub id: MessageId,
+    pub id: &'a dyn Display,
     pub now: Ms,
 }
 
@@ -41,9 +42,27 @@ pub fn received(trace: &Trace<'_>, out: &mut Vec<u8>) {
     );
 }
 
+/// The same of a message that a local user submitted.
+pub fn received_local(hostname: &str, uid: u32, (id, now): (&dyn Display, Ms), out: &mut Vec<u8>) {
+    let date = format_date(now);
+    let field = format!("Received: by {hostname} (Stentor, from userid {uid})\r\n\tid {id};\r\n\t{date}\r\n");
+    out.extend_from_slice(field.as_bytes());
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_local_user_is_named_by_number() {
+        let mut out = Vec::new();
+        received_local("mx.example.org", 1000, (&"000000000001", 0), &mut out);
+        let text = String::from_utf8(out).unwrap();
+        assert_eq!(
+            text,
+            "Received: by mx.example.org (Stentor, from userid 1000)\r\n\tid 000000000001;\r\n\tThu, 1 Jan 1970 00:00:00 +0000\r\n"
+        );
+    }
 
     #[test]
     fn a_hostile_helo_cannot_inject() {
@@ -53,7 +72,7 @@ mod tests {
             client: "192.0.2.1".parse().unwrap(),
             hostname: "lists.example.org",
             protocol: "ESMTP",
-            id: MessageId(1),
+            id: &"000000000001",
             now: 0,
         };
         received(&trace, &mut out);

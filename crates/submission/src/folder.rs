@@ -1,0 +1,233 @@
+//! The folder on the disk: names, renames, syncs. Nothing here looks into a submission.
+
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use stentor_queue::ids::{MessageId, QUEUE_ID_CHARS};
+use stentor_sendmail::{COMPLETE, UNFINISHED};
+
+const TAKEN: &str = "taken-";
+const BAD: &str = "bad";
+/// Group may write and pass, nobody else; who does not own a file cannot remove it.
+const MODE: u32 = 0o1730;
+const BAD_MODE: u32 = 0o700;
+/// Names of one look: what is beyond them is seen by a later one.
+const LOOK_MAX: usize = 100_000;
+/// An unfinished file of a program that was killed.
+const UNFINISHED_MAX: Duration = Duration::from_hours(24);
+/// Longest name of a submission without what stands before it.
+const STEM_BYTES_MAX: usize = 64;
+
+pub struct Folder {
+    path: PathBuf,
+}
+
+/// A submission that nobody has taken yet: `mail-STEM`.
+pub struct Waiting {
+    pub stem: String,
+    pub uid: u32,
+}
+
+/// A submission with its queue id: `taken-ID-STEM`.
+pub struct Taken {
+    pub stem: String,
+    pub id: MessageId,
+}
+
+impl Taken {
+    fn name(&self) -> String {
+        format!("{TAKEN}{}-{}", self.id, self.stem)
+    }
+}
+
+/// What follows the beginning of a name, if the program made it.
+fn stem<'a>(name: &'a OsStr, begin: &str) -> Option<&'a str> {
+    let stem = name.to_str()?.strip_prefix(begin)?;
+    let is_plain =
+        (1..=STEM_BYTES_MAX).contains(&stem.len()) && stem.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
+    is_plain.then_some(stem)
+}
+
+impl Folder {
+    /// Makes what is missing: the folder, of the group if this user may give it, and `bad` in it.
+    ///
+    /// # Errors
+    /// It cannot be made or read, or others than owner and group have access: users could alter what they submitted.
+    pub fn prepare(path: &Path, group: &str) -> io::Result<Folder> {
+        if !path.is_dir() {
+            DirBuilder::new().mode(MODE).create(path)?;
+            if let Some(gid) = gid_of(&fs::read_to_string("/etc/group").unwrap_or_default(), group) {
+                std::os::unix::fs::chown(path, None, Some(gid))?;
+            }
+            // Whatever the umask was.
+            fs::set_permissions(path, Permissions::from_mode(MODE))?;
+        }
+        let mode = fs::metadata(path)?.mode() & 0o777;
+        if mode & 0o007 != 0 {
+            return Err(io::Error::other(format!("every user has access to it (mode {mode:03o}): chmod 1730")));
+        }
+        match DirBuilder::new().mode(BAD_MODE).create(path.join(BAD)) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        Ok(Folder { path: path.to_owned() })
+    }
+
+    /// What can be taken. Unfinished files that nobody will finish are removed.
+    pub fn waiting(&self) -> io::Result<Vec<Waiting>> {
+        let mut waiting = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if let Some(stem) = stem(&name, COMPLETE) {
+                // It was there a moment ago: an error is the folder's.
+                waiting.push(Waiting { stem: stem.to_owned(), uid: entry.metadata()?.uid() });
+                if waiting.len() == LOOK_MAX {
+                    break;
+                }
+            } else if stem(&name, UNFINISHED).is_some() {
+                let age = entry.metadata().and_then(|data| data.modified()).ok();
+                let age = age.and_then(|at| SystemTime::now().duration_since(at).ok());
+                if age.is_some_and(|age| age > UNFINISHED_MAX) {
+                    let _ = fs::remove_file(entry.path());
+                }
+            }
+        }
+        Ok(waiting)
+    }
+
+    /// What was taken, and neither removed nor put back.
+    pub fn taken(&self) -> io::Result<Vec<Taken>> {
+        let mut taken = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let name = entry?.file_name();
+            let parts = name.to_str().and_then(|name| name.strip_prefix(TAKEN)?.split_at_checked(QUEUE_ID_CHARS));
+            let Some((id, rest)) = parts else { continue };
+            let stem = rest.strip_prefix('-').and_then(|rest| stem(OsStr::new(rest), ""));
+            if let (Ok(id), Some(stem)) = (id.parse(), stem) {
+                taken.push(Taken { stem: stem.to_owned(), id });
+            }
+        }
+        Ok(taken)
+    }
+
+    pub fn take(&self, stem: String, id: MessageId) -> io::Result<Taken> {
+        let taken = Taken { stem, id };
+        fs::rename(self.path.join(format!("{COMPLETE}{}", taken.stem)), self.path_of(&taken))?;
+        Ok(taken)
+    }
+
+    pub fn path_of(&self, taken: &Taken) -> PathBuf {
+        self.path.join(taken.name())
+    }
+
+    pub fn put_back(&self, taken: &Taken) -> io::Result<()> {
+        fs::rename(self.path_of(taken), self.path.join(format!("{COMPLETE}{}", taken.stem)))
+    }
+
+    pub fn remove(&self, taken: &Taken) -> io::Result<()> {
+        fs::remove_file(self.path_of(taken))
+    }
+
+    /// Moves it out of the way, with the reason beside it.
+    pub fn set_aside(&self, taken: &Taken, why: &str) -> io::Result<()> {
+        let bad = self.path.join(BAD);
+        fs::write(bad.join(format!("{}.reason", taken.stem)), format!("{why}\n"))?;
+        fs::rename(self.path_of(taken), bad.join(&taken.stem))?;
+        File::open(bad)?.sync_all()
+    }
+
+    /// Makes renames and removals durable.
+    pub fn sync(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+
+    /// Replaces a file that the program reads.
+    pub fn publish(&self, name: &str, text: &str) -> io::Result<()> {
+        let new = self.path.join(format!("{name}.new"));
+        let mut file = File::create(&new)?;
+        file.write_all(text.as_bytes())?;
+        file.set_permissions(Permissions::from_mode(0o644))?;
+        file.sync_all()?;
+        fs::rename(new, self.path.join(name))
+    }
+}
+
+/// A group's id, from the text of group(5).
+fn gid_of(groups: &str, name: &str) -> Option<u32> {
+    let mut lines = groups.lines().map(|line| line.split(':'));
+    lines.find_map(|mut fields| if fields.next() == Some(name) { fields.nth(1)?.parse().ok() } else { None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> = entries.collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_file_goes_through_its_states() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("submission");
+        let folder = Folder::prepare(&path, "no such group").unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, MODE);
+        assert_eq!(fs::metadata(path.join(BAD)).unwrap().mode() & 0o7777, BAD_MODE);
+        fs::set_permissions(&path, Permissions::from_mode(0o731)).unwrap();
+        assert!(Folder::prepare(&path, "").is_err(), "a user could open a file of a known name");
+        fs::set_permissions(&path, Permissions::from_mode(MODE)).unwrap();
+        for name in
+            ["mail-0a-1", "mail-0b-2", "mail-../x", "mail-", "new-0c-3", "settings", "taken-x-0d", "mail-0e-5.new"]
+        {
+            let _ = fs::write(path.join(name.replace('/', "_")), "x");
+        }
+        let mut stems: Vec<String> = folder.waiting().unwrap().into_iter().map(|file| file.stem).collect();
+        stems.sort();
+        assert_eq!(stems, ["0a-1", "0b-2"]);
+        let first = folder.take("0a-1".to_owned(), MessageId(7)).unwrap();
+        let second = folder.take("0b-2".to_owned(), MessageId(8)).unwrap();
+        assert!(folder.take("0a-1".to_owned(), MessageId(9)).is_err());
+        assert_eq!(folder.waiting().unwrap().len(), 0);
+        let mut taken: Vec<(u64, String)> =
+            folder.taken().unwrap().into_iter().map(|file| (file.id.0, file.stem)).collect();
+        taken.sort();
+        assert_eq!(taken, [(7, "0a-1".to_owned()), (8, "0b-2".to_owned())]);
+        folder.put_back(&first).unwrap();
+        folder.set_aside(&second, "why").unwrap();
+        folder.sync().unwrap();
+        assert!(names(&path).contains(&"mail-0a-1".to_owned()));
+        assert_eq!(names(&path.join(BAD)), ["0b-2", "0b-2.reason"]);
+        assert_eq!(fs::read_to_string(path.join("bad/0b-2.reason")).unwrap(), "why\n");
+        folder.publish("settings", "text").unwrap();
+        folder.publish("settings", "other").unwrap();
+        assert_eq!(fs::read_to_string(path.join("settings")).unwrap(), "other");
+    }
+
+    #[test]
+    fn unfinished_files_are_swept_when_they_are_old() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("submission");
+        let folder = Folder::prepare(&path, "").unwrap();
+        let file = |name: &str| File::create(path.join(name)).unwrap();
+        let old = SystemTime::now() - UNFINISHED_MAX - Duration::from_mins(1);
+        file("new-0a-1").set_modified(old).unwrap();
+        file("mail-0a-2").set_modified(old).unwrap();
+        file("new-0a-3");
+        assert_eq!(folder.waiting().unwrap().len(), 1);
+        assert_eq!(names(&path), ["bad", "mail-0a-2", "new-0a-3"]);
+    }
+
+    #[test]
+    fn groups_are_looked_up_by_name() {
+        let groups = "root:x:0:\nstentor-drop:x:998:\n";
+        assert_eq!((gid_of(groups, "stentor-drop"), gid_of(groups, "x")), (Some(998), None));
+    }
+}

@@ -1,0 +1,274 @@
+//! One submission becomes a message: its file is checked as a whole, then read again into a transaction.
+//!
+//! Who submitted it is the owner of the file, as the kernel says; the login name is that of passwd(5), or for users of a
+//! directory service what the program found there. Nothing of a damaged file has any effect.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use stentor_engine::core::memory::PIECE_BYTES;
+use stentor_engine::core::{Core, Settings, intake};
+use stentor_engine::smtp_in::Transaction;
+use stentor_mail::address::{Address, ReversePath};
+use stentor_mail::reply::Reply;
+use stentor_mail::server::{Body, MailFrom, Notify, RcptTo, TextBody, xtext_decode};
+use stentor_queue::ids::MessageId;
+use stentor_sendmail::addresses::qualified;
+use stentor_sendmail::format::Envelope;
+use stentor_sendmail::options::Ret;
+use stentor_sendmail::settings::{User, login_of};
+
+use super::file::{Opened, READ_BYTES, open};
+use super::refusal::{Refused, Subject, report};
+use super::{blocking, rights};
+
+/// Where login names are looked up: no directory service is asked while mail waits.
+const PASSWD: &str = "/etc/passwd";
+const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+/// What became of a submission.
+pub(super) enum Outcome {
+    /// It is durable, or its return to the sender is.
+    Done,
+    /// The reply that says why not now; and whether some recipients have been reported meanwhile, which must not be
+    /// repeated.
+    Later(Reply, bool),
+    /// It cannot become a message, and nobody can be told.
+    Bad(String),
+}
+
+/// Hands a submission to the queue under its id. `is_reported`: an earlier try has reported the recipients that are refused.
+pub(super) async fn submit(core: &Arc<Core>, path: PathBuf, id: MessageId, is_reported: bool) -> Outcome {
+    let opened = match blocking(move || open(&path)).await {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(why)) => return Outcome::Bad(why),
+        Err(error) => {
+            tracing::warn!(message = %id, %error, "a submission cannot be read");
+            return Outcome::Later(Reply::fixed(451, (4, 3, 0), "The submission cannot be read"), is_reported);
+        }
+    };
+    let settings = core.settings();
+    let table = std::fs::read_to_string(PASSWD).unwrap_or_default();
+    let login = login_of(&table, opened.uid).unwrap_or(&opened.envelope.login).to_owned();
+    let user = User { uid: opened.uid, login };
+    match sender(&opened.envelope, &user, &settings) {
+        Ok(sender) => Submitting { core, settings: &settings, user, opened, id, is_reported }.run(sender).await,
+        Err(why) => Outcome::Bad(why),
+    }
+}
+
+/// The reverse path.
+fn sender(envelope: &Envelope, user: &User, settings: &Settings) -> Result<ReversePath, String> {
+    let hostname = &settings.config.hostname;
+    let text = match envelope.sender.as_deref() {
+        Some("") => return Ok(ReversePath::Null),
+        Some(text) => qualified(text, hostname),
+        None => user.address(hostname),
+    };
+    Address::parse(text.as_bytes(), true).map(ReversePath::Address).map_err(|why| format!("sender {text:?}: {why}"))
+}
+
+struct Submitting<'a> {
+    core: &'a Arc<Core>,
+    settings: &'a Arc<Settings>,
+    user: User,
+    opened: Opened,
+    id: MessageId,
+    is_reported: bool,
+}
+
+impl Submitting<'_> {
+    async fn run(self, sender: ReversePath) -> Outcome {
+        let settings = self.settings;
+        let hostname = &settings.config.hostname;
+        let is_own = rights(settings).allow(&self.user, sender.as_str(), hostname);
+        let (mut accepted, mut refused) = (Vec::new(), Vec::new());
+        let max = settings.config.submission.recipients_max as usize;
+        for recipient in &self.opened.envelope.recipients {
+            let orcpt = recipient.orcpt.clone().filter(|orcpt| is_orcpt(orcpt));
+            let notify = recipient.notify.and_then(Notify::from_bits);
+            let reply = if !is_own && settings.config.submission.strict {
+                Some(Reply::new(550, (5, 7, 1), format!("{} may not send as this address", self.user.shown())))
+            } else if accepted.len() == max {
+                Some(Reply::fixed(550, (5, 5, 3), "Too many recipients"))
+            } else {
+                match Address::parse(qualified(&recipient.address, hostname).as_bytes(), true) {
+                    Ok(address) => {
+                        accepted.push(RcptTo { address, notify, orcpt: orcpt.clone() });
+                        None
+                    }
+                    Err(why) => Some(Reply::new(553, (5, 1, 3), format!("Not an address: {why}"))),
+                }
+            };
+            refused.extend(reply.map(|reply| Refused { address: recipient.address.clone(), notify, orcpt, reply }));
+        }
+        // A stranger's path must not get the report about what the user may not send.
+        let back = if is_own || !settings.config.submission.strict {
+            sender.clone()
+        } else {
+            match Address::parse(self.user.address(hostname).as_bytes(), true) {
+                Ok(own) => ReversePath::Address(own),
+                Err(_) => ReversePath::Null,
+            }
+        };
+        let fields = if is_own { String::new() } else { warning(hostname, &self.user, &sender) };
+        match self.transact(sender, accepted, &mut refused, &fields).await {
+            Err(reply) => Outcome::Later(reply, self.is_reported),
+            Ok(prepared) => self.conclude(prepared, back, refused).await,
+        }
+    }
+
+    /// Offers the recipients; those refused for good are added to `refused`. `None`: none is left.
+    async fn transact(
+        &self,
+        sender: ReversePath,
+        recipients: Vec<RcptTo>,
+        refused: &mut Vec<Refused>,
+        fields: &str,
+    ) -> Result<Option<(Transaction, Vec<u8>, Vec<RcptTo>)>, Reply> {
+        let (core, settings) = (self.core, self.settings);
+        let smtputf8 = !sender.is_ascii() || recipients.iter().any(|rcpt| !rcpt.address.is_ascii());
+        let ret = self.opened.envelope.ret.map(|ret| match ret {
+            Ret::Full => stentor_mail::server::Ret::Full,
+            Ret::Headers => stentor_mail::server::Ret::Headers,
+        });
+        let envid =
+            self.opened.envelope.envid.clone().filter(|envid| xtext_decode(envid).is_some_and(|id| !id.is_empty()));
+        let size = Some(self.opened.head.message);
+        let mail = MailFrom { path: sender, size, body: Body::EightBitMime, smtputf8, ret, envid };
+        let mut transaction = Transaction::begin_local(core, mail, self.id, self.user.shown())?;
+        let mut accepted = Vec::with_capacity(recipients.len());
+        for rcpt in recipients {
+            let reply = transaction.rcpt(core, settings, CLIENT, rcpt.clone()).await;
+            match reply.code {
+                250 => accepted.push(rcpt),
+                ..500 => {
+                    transaction.abandon(core);
+                    return Err(reply);
+                }
+                _ => refused.push(Refused::of(&rcpt, reply)),
+            }
+        }
+        if accepted.is_empty() {
+            transaction.abandon(core);
+            return Ok(None);
+        }
+        if let Err(reply) = transaction.reserve(core).await {
+            transaction.abandon(core);
+            return Err(reply);
+        }
+        let mut prefix = transaction.start_local_data(core, settings, self.user.uid);
+        prefix.extend_from_slice(fields.as_bytes());
+        Ok(Some((transaction, prefix, accepted)))
+    }
+
+    /// Reports what was refused, then stores the rest: a crash in between repeats the report and loses nothing.
+    async fn conclude(
+        self,
+        prepared: Option<(Transaction, Vec<u8>, Vec<RcptTo>)>,
+        back: ReversePath,
+        refused: Vec<Refused>,
+    ) -> Outcome {
+        let Some((transaction, prefix, accepted)) = prepared else { return self.give_back(&back, refused, true).await };
+        if !refused.is_empty()
+            && !self.is_reported
+            && let Outcome::Later(reply, _) = self.give_back(&back, refused, false).await
+        {
+            transaction.abandon(self.core);
+            return Outcome::Later(reply, false);
+        }
+        let reply = self.feed(transaction, prefix).await;
+        match reply.code {
+            250 => Outcome::Done,
+            ..500 => Outcome::Later(reply, true),
+            _ => {
+                let refused = accepted.iter().map(|rcpt| Refused::of(rcpt, reply.clone())).collect();
+                match self.give_back(&back, refused, true).await {
+                    // The others have been reported.
+                    Outcome::Later(reply, _) => Outcome::Later(reply, true),
+                    done => done,
+                }
+            }
+        }
+    }
+
+    /// Reads the message into the transaction, a part at a time.
+    async fn feed(&self, mut transaction: Transaction, prefix: Vec<u8>) -> Reply {
+        let (core, settings) = (self.core, self.settings);
+        let size_max = settings.config.message_size_bytes_max;
+        let mut body = TextBody::new(prefix, size_max, PIECE_BYTES as usize);
+        let mut buffer = vec![0; READ_BYTES];
+        let mut at = 0;
+        let read = loop {
+            let n = (self.opened.head.message - at).min(READ_BYTES as u64) as usize;
+            if n == 0 {
+                break body.finish();
+            }
+            let read = self.opened.read(&mut buffer[..n], at);
+            let pushed = match read {
+                Ok(()) => body.push(&buffer[..n]),
+                Err(_) => Err(Reply::fixed(451, (4, 3, 0), "The submission cannot be read")),
+            };
+            if let Err(reply) = pushed {
+                break Err(reply);
+            }
+            if let Some(piece) = body.full_piece() {
+                transaction.piece(core, piece, size_max).await;
+            }
+            at += n as u64;
+        };
+        match read {
+            Ok(end) => transaction.end(core, settings, CLIENT, end).await,
+            Err(reply) => {
+                transaction.abandon(core);
+                reply
+            }
+        }
+    }
+
+    /// Reports the refused recipients to the sender. `is_all`: nothing else becomes of the submission, so that it is kept if
+    /// nobody can be told.
+    async fn give_back(&self, back: &ReversePath, refused: Vec<Refused>, is_all: bool) -> Outcome {
+        let why = || {
+            let all = refused.iter().map(|refused| format!("{:?}: {}", refused.address, refused.reply));
+            all.collect::<Vec<_>>().join("\n")
+        };
+        let ReversePath::Address(to) = back else {
+            let why = why();
+            tracing::warn!(message = %self.id, %why, "recipients of a local message without a sender were refused");
+            return if is_all { Outcome::Bad(why) } else { Outcome::Done };
+        };
+        let subject = Subject { id: self.id, to, opened: &self.opened };
+        match report(self.core, &subject, &refused).await {
+            Err(intake::Refused::TooLarge) if is_all => Outcome::Bad(why()),
+            Ok(()) | Err(intake::Refused::TooLarge) => Outcome::Done,
+            Err(later) => Outcome::Later(later.reply(), self.is_reported),
+        }
+    }
+}
+
+/// `rfc822;` and xtext, which goes on the wire unchanged.
+fn is_orcpt(text: &str) -> bool {
+    let Some((kind, address)) = text.split_once(';') else { return false };
+    let is_kind = !kind.is_empty() && kind.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    is_kind && xtext_decode(address).is_some_and(|address| !address.is_empty())
+}
+
+/// As sendmail notes it.
+fn warning(hostname: &str, user: &User, sender: &ReversePath) -> String {
+    format!("X-Authentication-Warning: {hostname}: {} set sender to {} using -f\r\n", user.shown(), sender.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_that_go_on_the_wire_are_checked() {
+        assert!(is_orcpt("rfc822;a+2Bb@x"));
+        for bad in ["", "rfc822", ";a", "rfc822;", "rfc822;a b", "rfc822;a\r\nRCPT", "r c;a"] {
+            assert!(!is_orcpt(bad), "{bad:?}");
+        }
+    }
+}

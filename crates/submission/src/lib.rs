@@ -1,0 +1,298 @@
+//! Mail of local users: the submission folder is drained into the queue (docs/design/submission.md).
+//!
+//! Promise: what a user left in the folder is accepted once, returned to the user, or kept beside the reason (`bad`); a
+//! file goes only when its message, or the report about it, is durable. Users take turns, however much one of them
+//! leaves. Memory: the names of one look, [`AT_ONCE`] envelopes, and bodies as those of other clients.
+//!
+//! States of a file: `mail-X` (complete) -> `taken-ID-X` (it has a queue id, and that is on the disk) -> gone. A start puts
+//! back what was taken and has not become a message; the rest of it is removed ([`recover`]). What cannot be taken now
+//! (4xx) goes back to `mail-X` and is tried again. `bad/` holds what is no submission, or has nobody to be returned to.
+//!
+//! A second copy comes of a crash in one case alone: all recipients had their fate, durably, before the file's removal
+//! was. That is after every round, so within [`ROUND_MAX`] submissions.
+
+mod file;
+mod folder;
+mod inject;
+mod refusal;
+mod watch;
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use stentor_engine::core::{Core, Settings};
+use stentor_sendmail::settings::{Rights, Settings as Published};
+use stentor_sendmail::{SETTINGS, WAITING};
+use tokio::sync::watch as signal;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use self::folder::{Folder, Taken, Waiting};
+use self::inject::Outcome;
+use self::watch::Watch;
+
+/// Submissions taken between two syncs of the folder.
+const ROUND_MAX: usize = 256;
+/// Submissions on their way into the queue at a time.
+const AT_ONCE: usize = 8;
+/// How long until a new file is noticed without inotify, and how often the figures for `mailq` are renewed.
+const POLL: Duration = Duration::from_secs(30);
+/// Between attempts at what is refused for now.
+const RETRY: Duration = Duration::from_secs(15);
+
+/// Before any client is served, hence before a queue id is given out: decides about what was taken when the server ended,
+/// and publishes the settings.
+pub fn recover(core: &Arc<Core>) {
+    let settings = core.settings();
+    let Some(path) = &settings.config.submission.folder else { return };
+    let folder = recovered(core, path, &settings.config.submission.group);
+    // What cannot be used now is said, and tried again, by the drain.
+    let _ = folder.and_then(|folder| folder.publish(SETTINGS, &published(&settings).to_text()));
+}
+
+/// The folder, with nothing taken in it. To be called while nothing is on its way into the queue.
+fn recovered(core: &Arc<Core>, path: &Path, group: &str) -> io::Result<Folder> {
+    let folder = Folder::prepare(path, group)?;
+    let taken = folder.taken()?;
+    for taken in &taken {
+        let is_known = core.with(|hub, _| hub.store.no_of(taken.id).is_some());
+        if is_known { folder.remove(taken)? } else { folder.put_back(taken)? }
+    }
+    if !taken.is_empty() {
+        folder.sync()?;
+    }
+    Ok(folder)
+}
+
+/// Drains the folder until the server stops; without a configured folder it ends at once.
+pub async fn run(core: Arc<Core>, mut stopping: signal::Receiver<bool>) {
+    let Some(path) = core.settings().config.submission.folder.clone() else { return };
+    let mut drain = Drain {
+        core,
+        folder: None,
+        path,
+        later: HashMap::new(),
+        settings: String::new(),
+        figures_at: None,
+        is_down: false,
+    };
+    let reloads = drain.core.clone();
+    let mut watch = None;
+    while !*stopping.borrow() {
+        let next = match drain.round(&stopping).await {
+            Ok(next) => next,
+            Err(error) => {
+                drain.failed(&error);
+                watch = None;
+                Some(Instant::now() + POLL)
+            }
+        };
+        // Anything that comes from here on wakes; what came before was seen by a look after the watch began.
+        let is_new = watch.is_none() && drain.folder.is_some();
+        if is_new {
+            watch = Watch::begin(&drain.path).ok();
+        }
+        let Some(until) = next.filter(|_| !(is_new && watch.is_some())) else { continue };
+        tokio::select! {
+            _ = stopping.wait_for(|stop| *stop) => {}
+            () = tokio::time::sleep_until(until) => {}
+            () = Watch::changed(watch.as_ref()) => {}
+            () = reloads.reloaded.notified() => {}
+        }
+    }
+}
+
+/// A submission that was refused for now.
+struct Later {
+    at: Instant,
+    /// Those of its recipients that are refused for good know.
+    is_reported: bool,
+}
+
+struct Drain {
+    core: Arc<Core>,
+    /// `None` while it cannot be used.
+    folder: Option<Arc<Folder>>,
+    path: PathBuf,
+    /// What is not to be tried before its time.
+    later: HashMap<String, Later>,
+    /// As published.
+    settings: String,
+    figures_at: Option<Instant>,
+    /// It has been said that the folder cannot be used.
+    is_down: bool,
+}
+
+impl Drain {
+    /// Takes what is there, as much as one round takes. Returns until when nothing is to be done; `None`: more waits.
+    async fn round(&mut self, stopping: &signal::Receiver<bool>) -> io::Result<Option<Instant>> {
+        let settings = self.core.settings();
+        let folder = if let Some(folder) = &self.folder {
+            folder.clone()
+        } else {
+            let folder = Arc::new(recovered(&self.core, &self.path, &settings.config.submission.group)?);
+            tracing::info!(folder = %self.path.display(), "taking mail of local users");
+            self.is_down = false;
+            self.folder.insert(folder).clone()
+        };
+        self.publish(&folder, &settings)?;
+        let idle = Some(Instant::now() + POLL);
+        // What would be refused stays where it is.
+        if !self.core.troubles().is_empty() || self.core.with(|hub, _| hub.is_stopping()) {
+            return Ok(idle);
+        }
+        let look = folder.clone();
+        let mut waiting = blocking(move || look.waiting()).await?;
+        let now = Instant::now();
+        let names: std::collections::HashSet<&str> = waiting.iter().map(|file| &*file.stem).collect();
+        self.later.retain(|stem, _| names.contains(&**stem));
+        waiting.retain(|file| self.later.get(&file.stem).is_none_or(|later| later.at <= now));
+        if waiting.is_empty() {
+            let next = self.later.values().map(|later| later.at).min();
+            return Ok(next.into_iter().chain(idle).min());
+        }
+        let mut chosen = in_turns(waiting);
+        let has_more = chosen.len() > ROUND_MAX;
+        chosen.truncate(ROUND_MAX);
+        let mut taken: Vec<Taken> = Vec::with_capacity(chosen.len());
+        for file in chosen {
+            match folder.take(file.stem, self.core.next_message_id()) {
+                Ok(file) => taken.push(file),
+                Err(error) => tracing::warn!(%error, "a submission cannot be taken"),
+            }
+        }
+        // The ids must outlive a power cut before anything is accepted under them.
+        let synced = folder.clone();
+        blocking(move || synced.sync()).await?;
+        self.store(&folder, taken, stopping).await?;
+        Ok(if has_more { None } else { Some(Instant::now()) })
+    }
+
+    /// Hands the taken to the queue, some at a time. Whatever fails, each that was begun comes to its end.
+    async fn store(
+        &mut self,
+        folder: &Arc<Folder>,
+        taken: Vec<Taken>,
+        stopping: &signal::Receiver<bool>,
+    ) -> io::Result<()> {
+        let mut under_way: JoinSet<(Taken, Outcome)> = JoinSet::new();
+        let mut done = Ok(());
+        for file in taken {
+            if *stopping.borrow() || done.is_err() {
+                done = done.and(folder.put_back(&file));
+                continue;
+            }
+            if under_way.len() == AT_ONCE
+                && let Some(Ok((file, outcome))) = under_way.join_next().await
+            {
+                done = done.and(self.settle(folder, &file, outcome));
+            }
+            let (core, path) = (self.core.clone(), folder.path_of(&file));
+            let is_reported = self.later.get(&file.stem).is_some_and(|later| later.is_reported);
+            under_way.spawn(async move {
+                let outcome = inject::submit(&core, path, file.id, is_reported).await;
+                (file, outcome)
+            });
+        }
+        while let Some(ended) = under_way.join_next().await {
+            if let Ok((file, outcome)) = ended {
+                done = done.and(self.settle(folder, &file, outcome));
+            }
+        }
+        done?;
+        let folder = folder.clone();
+        blocking(move || folder.sync()).await
+    }
+
+    fn settle(&mut self, folder: &Folder, file: &Taken, outcome: Outcome) -> io::Result<()> {
+        match outcome {
+            Outcome::Done => folder.remove(file),
+            Outcome::Later(why, is_reported) => {
+                tracing::debug!(submission = %file.stem, %why, "a submission is tried again later");
+                self.later.insert(file.stem.clone(), Later { at: Instant::now() + RETRY, is_reported });
+                folder.put_back(file)
+            }
+            Outcome::Bad(why) => {
+                tracing::error!(submission = %file.stem, %why, "a submission was moved to `bad`");
+                folder.set_aside(file, &why)
+            }
+        }
+    }
+
+    /// What the program reads in the folder.
+    fn publish(&mut self, folder: &Folder, settings: &Settings) -> io::Result<()> {
+        let text = published(settings).to_text();
+        if text != self.settings {
+            folder.publish(SETTINGS, &text)?;
+            self.settings = text;
+        }
+        if self.figures_at.is_none_or(|at| at.elapsed() >= POLL) {
+            self.figures_at = Some(Instant::now());
+            let messages = self.core.with(|hub, _| hub.store.len());
+            folder.publish(WAITING, &format!("{messages} {}\n", self.core.clock.now()))?;
+        }
+        Ok(())
+    }
+
+    fn failed(&mut self, error: &io::Error) {
+        self.folder = None;
+        self.settings.clear();
+        // Said again when it was usable in between.
+        if !std::mem::replace(&mut self.is_down, true) {
+            tracing::error!(folder = %self.path.display(), %error, "mail of local users waits: the submission folder cannot be used");
+        }
+    }
+}
+
+fn published(settings: &Settings) -> Published {
+    let config = &settings.config;
+    let submission = &config.submission;
+    Published {
+        hostname: config.hostname.clone(),
+        message_bytes_max: config.message_size_bytes_max,
+        recipients_max: submission.recipients_max,
+        control: config.control.socket.to_str().map(str::to_owned),
+        rights: rights(settings),
+    }
+}
+
+fn rights(settings: &Settings) -> Rights {
+    let submission = &settings.config.submission;
+    let (strict, trusted) = (submission.strict, submission.trusted_users.clone());
+    Rights { strict, trusted, senders: submission.senders.clone() }
+}
+
+/// The oldest of each user first, then the second of each.
+fn in_turns(mut waiting: Vec<Waiting>) -> Vec<Waiting> {
+    waiting.sort_by(|a, b| a.stem.cmp(&b.stem));
+    let mut seen: HashMap<u32, usize> = HashMap::new();
+    let mut ranked: Vec<(usize, Waiting)> = Vec::with_capacity(waiting.len());
+    for file in waiting {
+        let rank = seen.entry(file.uid).or_default();
+        ranked.push((*rank, file));
+        *rank += 1;
+    }
+    ranked.sort_by_key(|(rank, _)| *rank);
+    ranked.into_iter().map(|(_, file)| file).collect()
+}
+
+/// Runs what waits for the disk beside the sessions.
+async fn blocking<T: Send + 'static>(what: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(what).await.unwrap_or_else(|_| Err(io::Error::other("the server is stopping")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_take_turns() {
+        let file = |stem: &str, uid| Waiting { stem: stem.to_owned(), uid };
+        let all = vec![file("3", 1), file("1", 1), file("2", 1), file("5", 2), file("4", 2), file("6", 3)];
+        let order: Vec<String> = in_turns(all).into_iter().map(|file| file.stem).collect();
+        assert_eq!(order, ["1", "4", "6", "2", "5", "3"]);
+    }
+}

@@ -1,0 +1,130 @@
+//! Recipients of a submission that are refused for good: a delivery status notification to the sender.
+//!
+//! The program has answered 0, so that this is the only way to say it. Recipients with NOTIFY=NEVER or without FAILURE
+//! are not reported.
+
+use std::sync::Arc;
+
+use stentor_engine::core::envelope::NewEnvelope;
+use stentor_engine::core::own::hand_in;
+use stentor_engine::core::{Core, intake};
+use stentor_mail::address::Address;
+use stentor_mail::dsn::{self, Action, Report, ReportRcpt, format_date};
+use stentor_mail::reply::{Enhanced, Reply};
+use stentor_mail::server::{Notify, RcptTo};
+use stentor_queue::ids::MessageId;
+use stentor_sendmail::options::Ret;
+
+use super::file::Opened;
+
+/// A recipient, and the reply to it.
+pub(super) struct Refused {
+    pub address: String,
+    pub notify: Option<Notify>,
+    pub orcpt: Option<String>,
+    pub reply: Reply,
+}
+
+impl Refused {
+    pub fn of(rcpt: &RcptTo, reply: Reply) -> Refused {
+        let RcptTo { address, notify, orcpt } = rcpt.clone();
+        Refused { address: address.as_str().to_owned(), notify, orcpt, reply }
+    }
+
+    fn is_wanted(&self) -> bool {
+        self.notify.is_none_or(|notify| notify.contains(Notify::FAILURE))
+    }
+}
+
+/// What the report is about.
+pub(super) struct Subject<'a> {
+    pub id: MessageId,
+    pub to: &'a Address,
+    pub opened: &'a Opened,
+}
+
+/// Makes the reports durable, each about as many recipients as one may have.
+///
+/// # Errors
+/// One is not stored.
+pub(super) async fn report(
+    core: &Arc<Core>,
+    subject: &Subject<'_>,
+    refused: &[Refused],
+) -> Result<(), intake::Refused> {
+    let wanted: Vec<&Refused> = refused.iter().filter(|refused| refused.is_wanted()).collect();
+    for part in wanted.chunks(dsn::RECIPIENTS_MAX) {
+        // Never closed.
+        let _place = core.reports.acquire().await;
+        let (id, content, now) = (core.next_message_id(), core.next_content_id(), core.clock.now());
+        let settings = core.settings();
+        let hostname = &settings.config.hostname;
+        let envelope = &subject.opened.envelope;
+        let ret = match envelope.ret {
+            Some(Ret::Full) => dsn::Ret::Full,
+            _ => dsn::Ret::Headers,
+        };
+        let (original, is_whole) = original(subject.opened, ret);
+        let (date, arrival) = (format_date(now), format_date(envelope.at));
+        let bare_id = format!("{id}.report@{hostname}");
+        let texts: Vec<String> = part.iter().map(|refused| refused.reply.to_string()).collect();
+        let rcpts: Vec<ReportRcpt<'_>> =
+            part.iter().zip(&texts).map(|(refused, text)| recipient(refused, text, &date)).collect();
+        let report = dsn::build(&Report {
+            hostname,
+            to: subject.to.as_str(),
+            date: &date,
+            message_id: &bare_id,
+            queue_id: &subject.id.to_string(),
+            arrival: Some(&arrival),
+            envid: envelope.envid.as_deref(),
+            received_from: None,
+            rcpts: &rcpts,
+            original: &original,
+            original_whole: is_whole,
+            ret,
+            archive: None,
+            smtputf8: !original.is_ascii(),
+        });
+        let own = NewEnvelope::own(vec![subject.to.clone()], format!("<{bare_id}>"), "delivery report");
+        let own = NewEnvelope { eight_bit: !report.is_ascii(), ..own };
+        hand_in(core, (id, content), report, own, Vec::new()).await?;
+    }
+    Ok(())
+}
+
+fn recipient<'a>(refused: &'a Refused, text: &'a str, date: &'a str) -> ReportRcpt<'a> {
+    ReportRcpt {
+        address: &refused.address,
+        orcpt: refused.orcpt.as_deref(),
+        action: Action::Failed,
+        status: refused.reply.enhanced.unwrap_or(Enhanced::new(5, 0, 0)),
+        remote_mta: None,
+        diagnostic: Some(text),
+        reason: None,
+        last_attempt: Some(date),
+        will_retry_until: None,
+    }
+}
+
+/// The message or its beginning, with the line ends of mail; and whether it is all of it. What cannot be read is left out.
+fn original(opened: &Opened, ret: dsn::Ret) -> (Vec<u8>, bool) {
+    let max = match ret {
+        dsn::Ret::Full if opened.head.message <= dsn::ORIGINAL_BYTES_MAX as u64 => dsn::ORIGINAL_BYTES_MAX,
+        _ => dsn::ORIGINAL_HEADER_BYTES_MAX,
+    };
+    let wanted = opened.head.message.min(max as u64) as usize;
+    let mut bytes = vec![0; wanted];
+    if opened.read(&mut bytes, 0).is_err() {
+        return (Vec::new(), false);
+    }
+    let mut lines = Vec::with_capacity(bytes.len() + bytes.len() / 16);
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        let whole = line.strip_suffix(b"\n");
+        lines.extend_from_slice(whole.unwrap_or(line));
+        if whole.is_some() {
+            lines.extend_from_slice(b"\r\n");
+        }
+    }
+    (lines, wanted as u64 == opened.head.message)
+}
