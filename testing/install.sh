@@ -2,7 +2,7 @@
 # Installs what the integration tests run beside Stentor: curl, swaks, smtp-source and postmap (Postfix, with its table types), strace, tmux, Python, file systems of three
 # kinds (with xfs_io, which cuts their power) and eatmydata, which takes the syncs away; Chromium and node for the console,
 # and from npm what drives them (playwright-core, axe-core), as testing/server/browser/package-lock.json says; perf, fio and pflogsumm,
-# which the benchmarks need, so that their smoke run does too. Mounts tracefs, without which nothing can be traced.
+# and programs that call sendmail, which the benchmarks need, so that their smoke run does too. Mounts tracefs, without which nothing can be traced.
 # Does nothing when all is there. Needs root or sudo, on Debian.
 set -euo pipefail
 
@@ -33,6 +33,11 @@ wished=()
 command -v perf >/dev/null || wished+=(linux-perf)
 command -v pflogsumm >/dev/null || wished+=(pflogsumm)
 command -v fio >/dev/null || wished+=(fio)
+# Programs that call sendmail.
+command -v s-nail >/dev/null || wished+=(s-nail)
+command -v bsd-mailx >/dev/null || wished+=(bsd-mailx)
+command -v php >/dev/null || wished+=(php-cli)
+[ -e /usr/lib/git-core/git-send-email ] || wished+=(git-email libmailtools-perl)
 # Real MTAs that write logs: these conflict with each other, so that they are unpacked and not installed.
 foreign="${STENTOR_FOREIGN_ROOT:-/var/cache/stentor-tests/foreign}"
 [ -e "$foreign/complete" ] && [ -e "$foreign/usr/share/sendmail/cf/m4/cf.m4" ] && has_foreign=yes || has_foreign=no
@@ -68,6 +73,13 @@ fi
 if [ "$has_foreign" = no ] && [ "$(id -u)" -eq 0 ]; then
     bash "$(dirname "${BASH_SOURCE[0]}")/server/foreign/fetch.sh" "$foreign" ||
         echo "testing/install.sh: sendmail and Exim cannot be fetched" >&2
+fi
+# cron is to send mail, not to run on this machine: unpacked as well.
+cron=/var/cache/stentor-tests/cron
+if [ ! -e "$cron/usr/sbin/cron" ] && [ "$(id -u)" -eq 0 ]; then
+    mkdir -p "$cron"
+    (cd "$cron" && apt-get download -q cron && dpkg -x cron_*.deb .) ||
+        echo "testing/install.sh: cron cannot be fetched" >&2
 fi
 cd "$(dirname "${BASH_SOURCE[0]}")/server/browser"
 if ! cmp -s package-lock.json node_modules/.installed; then
