@@ -180,7 +180,9 @@ impl Call {
                 return Err(Failure::usage("-B needs 8BITMIME or 7BIT"));
             }
             b'X' => {
-                return Err(Failure::usage("-X is not supported: `stentor watch` follows sessions; lists make VERP"));
+                return Err(Failure::usage(
+                    "-X is not supported: `stentor watch --client 127.0.0.1` follows sessions; lists make VERP",
+                ));
             }
             _ => {}
         }
