@@ -94,6 +94,15 @@ fn site_advice(cause: Cause, site: &str, since: &str, known: &Known<'_>) -> Stri
     let name = quoted(site);
     let back = format!("wait, or `stentor suspend --site {name}`; `stentor flush {name}` once it is back");
     match cause {
+        Cause::Connecting => "a connection is being made: wait".to_owned(),
+        Cause::NoGreeting => {
+            let what = lasting(
+                "host accepts connections but does not greet",
+                "host has accepted connections without a greeting",
+                since,
+            );
+            format!("{what}: {back}")
+        }
         Cause::Refused => {
             format!("{}: {back}", lasting("host refuses connections", "host has refused connections", since))
         }

@@ -17,7 +17,7 @@ use stentor_queue::ids::{DomainId, MessageNo, Ms, SiteId};
 use stentor_sched::{Cause, CauseCount, CauseCounts, Census, Part};
 use tokio::sync::Notify;
 
-use crate::views::reply;
+use crate::views::{reply, words};
 
 /// Pending recipients that are counted anew for each answer.
 const SMALL_RECIPIENTS: u64 = 20_000;
@@ -254,14 +254,15 @@ pub async fn per_site(core: &Arc<Core>) -> (Vec<(u64, SiteId)>, u64) {
 }
 
 /// The rows of an answer.
-pub fn rows(hub: &Hub, counts: Option<&CauseCounts>) -> Vec<CauseRow> {
-    counts.into_iter().flat_map(|counts| &counts.causes).map(|count| row(hub, count)).collect()
+pub fn rows(hub: &Hub, counts: Option<&CauseCounts>, now: Ms) -> Vec<CauseRow> {
+    counts.into_iter().flat_map(|counts| &counts.causes).map(|count| row(hub, count, now)).collect()
 }
 
-fn row(hub: &Hub, count: &CauseCount) -> CauseRow {
+fn row(hub: &Hub, count: &CauseCount, now: Ms) -> CauseRow {
     CauseRow {
         cause: count.cause.name().to_owned(),
-        words: count.cause.words().to_owned(),
+        words: words(count.cause, count.attempt, count.failed_with(), now),
+        since: count.attempt.map(|attempt| attempt.since),
         recipients: count.recipients,
         next_try: count.next_try,
         last_reply: reply(hub.sched.reply_behind(count).cloned()),
@@ -278,10 +279,10 @@ pub fn last_reply(hub: &Hub, counts: Option<&CauseCounts>) -> String {
 pub fn of_message(hub: &Hub, counted: Option<&DatedCensus>, no: MessageNo, now: Ms) -> Vec<CauseRow> {
     let pending = hub.store.message(no).map_or(0, |message| message.pending().len());
     if pending >= stentor_sched::LARGE_RECIPIENTS_MIN {
-        return rows(hub, counted.and_then(|counted| counted.census.large.get(&no)));
+        return rows(hub, counted.and_then(|counted| counted.census.large.get(&no)), now);
     }
     let (mut counts, mut after) = (CauseCounts::default(), None);
     // They are few, so all of them.
     hub.sched.causes_of(&hub.store, no, (&mut after, usize::MAX), now, |_, _, count| counts.add(count));
-    rows(hub, Some(&counts))
+    rows(hub, Some(&counts), now)
 }

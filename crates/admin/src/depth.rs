@@ -71,7 +71,8 @@ pub async fn sites(core: &Arc<Core>, censuses: &Arc<Censuses>, wanted: &Wanted) 
         tokio::task::yield_now().await;
     }
     rows.sort_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.site.cmp(&other.site)));
-    let causes = core.with(|hub, _| causes::rows(hub, now.counted.as_ref().map(|counted| &counted.census.total)));
+    let total = now.counted.as_ref().map(|counted| &counted.census.total);
+    let causes = core.with(|hub, at| causes::rows(hub, total, at));
     let lists = lists(core, now.counted.as_deref(), wanted).await;
     let rows = rows.into_iter().map(|(_, row)| row).collect();
     Depths { rows, sites_total, causes, lists, counted: now.counted }
@@ -103,7 +104,7 @@ async fn first(core: &Arc<Core>, now: &SitesNow, all: Vec<(u64, Option<SiteId>)>
 
 fn unresolved_row(hub: &Hub, now: &SitesNow, name_servers: &str, at: Ms) -> SiteRow {
     let row = SiteRow { site: UNRESOLVED.to_owned(), waiting: now.unresolved, ..SiteRow::default() };
-    let mut row = with_counts(row, hub, now.unresolved());
+    let mut row = with_counts(row, hub, now.unresolved(), at);
     row.action = advice::site(&row, false, &Known { name_servers, ..Known::default() }, at);
     row
 }
@@ -124,14 +125,14 @@ async fn lists(core: &Arc<Core>, counted: Option<&DatedCensus>, wanted: &Wanted)
     keyed.truncate(wanted.rows_max.min(LISTS_MAX));
     let mut rows = Vec::with_capacity(keyed.len());
     for part in keyed.chunks(ROWS_STEP) {
-        core.with(|hub, _| {
+        core.with(|hub, now| {
             rows.extend(part.iter().map(|(_, list, counts)| ListRow {
                 list: list.to_string(),
                 waiting: counts.recipients(),
                 messages: counts.messages,
                 next_try: counts.next_try(),
                 oldest: counts.oldest.and_then(|no| hub.store.message(no)).map(Message::accepted),
-                causes: causes::rows(hub, Some(counts)),
+                causes: causes::rows(hub, Some(counts), now),
             }));
         });
         tokio::task::yield_now().await;
@@ -155,7 +156,7 @@ fn site_row(
         ..SiteRow::default()
     };
     let counts = sites.at(site);
-    let mut row = with_counts(row, hub, counts);
+    let mut row = with_counts(row, hub, counts, now);
     let is_suspended = hub.sched.glance(site, now).is_some_and(|g| g.standing == Standing::Suspended);
     let oldest = counts.and_then(|counts| counts.oldest).and_then(|no| hub.store.message(no));
     let suspended = oldest.and_then(|message| suspension(hub, &row.site, message));
@@ -165,14 +166,14 @@ fn site_row(
 }
 
 /// What the count says of a row.
-fn with_counts(row: SiteRow, hub: &Hub, counts: Option<&CauseCounts>) -> SiteRow {
+fn with_counts(row: SiteRow, hub: &Hub, counts: Option<&CauseCounts>, now: Ms) -> SiteRow {
     let Some(counts) = counts else { return row };
     SiteRow {
         messages: counts.messages,
         next_try: counts.next_try(),
         last_reply: causes::last_reply(hub, Some(counts)),
         oldest: counts.oldest.and_then(|no| hub.store.message(no)).map(Message::accepted),
-        causes: causes::rows(hub, Some(counts)),
+        causes: causes::rows(hub, Some(counts), now),
         ..row
     }
 }

@@ -13,7 +13,7 @@ use stentor_sched::{At, Cause, CauseCounts, HostStatus, Part, PathStatus, SiteEx
 pub use crate::find::find;
 
 use crate::causes::{Censuses, SitesNow};
-use crate::views::reply;
+use crate::views::{lane_name, progress, reply};
 use crate::wanted::Wanted;
 use crate::{causes, near};
 
@@ -56,11 +56,12 @@ fn site_view(hub: &Hub, sites: &SitesNow, site: SiteId, settings: &Settings, now
         counted: sites.counted.as_ref().map(|counted| counted.at),
         suspended: explained.waits_for == WaitsFor::Operator,
         suspended_until: ends.filter(|_| explained.waits_for == WaitsFor::Operator),
-        waits_for: if is_counted { waits_for(hub, counts, &explained) } else { live(&explained) },
+        waits_for: if is_counted { waits_for(hub, counts, &explained, now) } else { live(&explained, now) },
         next_try: if is_counted { counts.and_then(CauseCounts::next_try) } else { explained.status.until },
         last_reply: last_reply(hub, sites, site, &explained),
-        causes: causes::rows(hub, counts),
-        paths: path_views(&explained, settings),
+        causes: causes::rows(hub, counts, now),
+        lane: hub.sched.glance(site, now).map_or_else(String::new, |glance| lane_name(glance.standing).to_owned()),
+        paths: path_views(&explained, settings, now),
         ..SiteView::default()
     })
 }
@@ -89,8 +90,9 @@ fn domain_view(hub: &Hub, sites: &SitesNow, domain: DomainId, now: Ms) -> SiteVi
         waits_for: if is_looked_up { lookup(waiting, reason.is_some()).to_owned() } else { String::new() },
         next_try,
         last_reply: reply(reason),
-        causes: causes::rows(hub, counts),
+        causes: causes::rows(hub, counts, now),
         is_unresolved: true,
+        lane: "unknown".to_owned(),
         ..SiteView::default()
     }
 }
@@ -104,12 +106,12 @@ pub fn lookup(waiting: u64, has_failed: bool) -> &'static str {
     }
 }
 
-fn path_views(site: &SiteExplanation, settings: &Settings) -> Vec<PathView> {
+fn path_views(site: &SiteExplanation, settings: &Settings, now: Ms) -> Vec<PathView> {
     let mut hosts = site.hosts.iter().peekable();
     let paths = site.paths.iter().map(|path| {
         let mut view = path_view(path, settings);
         while let Some(host) = hosts.next_if(|host| host.source == path.source) {
-            view.hosts.push(host_view(host));
+            view.hosts.push(host_view(host, now));
         }
         view
     });
@@ -117,8 +119,8 @@ fn path_views(site: &SiteExplanation, settings: &Settings) -> Vec<PathView> {
 }
 
 /// Why mail waits at a site, in words; empty if nothing is in its way. Which of our limits it is, is known of the site now.
-pub fn waits_for(hub: &Hub, counts: Option<&CauseCounts>, site: &SiteExplanation) -> String {
-    let mut rows = causes::rows(hub, counts);
+pub fn waits_for(hub: &Hub, counts: Option<&CauseCounts>, site: &SiteExplanation, now: Ms) -> String {
+    let mut rows = causes::rows(hub, counts, now);
     if rows.iter().all(|row| row.cause().is_moving()) {
         return String::new();
     }
@@ -131,7 +133,11 @@ pub fn waits_for(hub: &Hub, counts: Option<&CauseCounts>, site: &SiteExplanation
 }
 
 /// What a site's mail waits for that could go, as the scheduler sees it now: while nobody has counted the recipients.
-fn live(site: &SiteExplanation) -> String {
+fn live(site: &SiteExplanation, now: Ms) -> String {
+    let is_tried = matches!(site.waits_for, WaitsFor::Silent | WaitsFor::Connecting | WaitsFor::Going);
+    if let Some(attempt) = site.attempt.filter(|_| is_tried) {
+        return progress(attempt, now);
+    }
     let cause = match site.waits_for {
         WaitsFor::Operator => Cause::Suspended,
         WaitsFor::HostClock(_) | WaitsFor::Probe => {
@@ -176,7 +182,7 @@ fn path_view(path: &PathStatus, settings: &Settings) -> PathView {
     }
 }
 
-pub fn host_view(host: &HostStatus) -> HostView {
+pub fn host_view(host: &HostStatus, now: Ms) -> HostView {
     HostView {
         host: host.host.to_string(),
         address: host.addr.to_string(),
@@ -185,5 +191,7 @@ pub fn host_view(host: &HostStatus) -> HostView {
         probing: host.is_probed,
         silent: host.is_silent,
         last_reply: reply(host.reason.clone().filter(|_| host.fails > 0)),
+        attempt: host.attempt.map_or_else(String::new, |attempt| progress(attempt, now)),
+        since: host.attempt.map(|attempt| attempt.since),
     }
 }

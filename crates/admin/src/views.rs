@@ -1,10 +1,12 @@
 //! Queue and scheduler in the terms of the control protocol: fates, a pending recipient, the last reply.
 
+use stentor_control::format::span;
 use stentor_control::{Fates, RecipientState, RecipientView};
 use stentor_engine::core::hub::Hub;
+use stentor_queue::cause::Cause;
 use stentor_queue::ids::{AddressId, MessageNo, Ms};
 use stentor_queue::message::Message;
-use stentor_sched::{RecipientState as Place, Reply as LastReply};
+use stentor_sched::{Attempt, RecipientState as Place, Reply as LastReply, Standing};
 
 /// What recipients at domains that have no site yet are shown at.
 pub const UNRESOLVED: &str = "(not resolved yet)";
@@ -56,7 +58,8 @@ pub fn recipient(hub: &Hub, no: MessageNo, id: AddressId, now: Ms) -> RecipientV
         site: site.to_owned(),
         state,
         cause: status.cause.name().to_owned(),
-        words: status.cause.words().to_owned(),
+        words: words(status.cause, status.attempt, status.reason.as_ref().map(|reply| reply.cause), now),
+        since: status.attempt.map(|attempt| attempt.since),
         next_try: status.next_try,
         last_reply: reply(status.reason),
     }
@@ -65,4 +68,27 @@ pub fn recipient(hub: &Hub, no: MessageNo, id: AddressId, now: Ms) -> RecipientV
 /// The last reply as operators see it.
 pub fn reply(reply: Option<LastReply>) -> String {
     reply.map_or_else(String::new, |reply| reply.to_string())
+}
+
+/// Why a recipient waits: the cause; of a connection that is being made, how far it is and what failed last.
+pub fn words(cause: Cause, attempt: Option<Attempt>, failed_with: Option<Cause>, now: Ms) -> String {
+    let Some(attempt) = attempt else { return cause.words().to_owned() };
+    let last = failed_with.map_or_else(String::new, |cause| format!("; last: {}", cause.words()));
+    progress(attempt, now) + &last
+}
+
+/// `connecting for 8s`
+pub fn progress(attempt: Attempt, now: Ms) -> String {
+    format!("{} for {}", attempt.reach.words(), span(now.saturating_sub(attempt.since)))
+}
+
+/// What a lane is called.
+pub fn lane_name(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Fast => "fast",
+        Standing::Connecting => "connecting",
+        Standing::Slow => "slow",
+        Standing::Clock => "clock",
+        Standing::Suspended => "suspended",
+    }
 }

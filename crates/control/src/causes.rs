@@ -12,8 +12,11 @@ use crate::format::{grouped, next_try};
 pub struct CauseRow {
     /// [`Cause::name`].
     pub cause: String,
-    /// [`Cause::words`].
+    /// [`Cause::words`]; of one connection that is being made, how far it is and what failed last.
     pub words: String,
+    /// Since when that connection has been where it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Ms>,
     pub recipients: u64,
     /// The earliest among them; `None`: some wait for no clock.
     pub next_try: Option<Ms>,
@@ -44,6 +47,20 @@ pub fn main(rows: &[CauseRow]) -> Option<&CauseRow> {
 pub fn next_try_of(rows: &[CauseRow], at: Option<Ms>, now: Ms) -> String {
     let is_kept = |row: &CauseRow| matches!(row.cause(), Cause::Held | Cause::Suspended);
     if at.is_none() && !rows.is_empty() && rows.iter().all(is_kept) { "-".to_owned() } else { next_try(at, now) }
+}
+
+/// Why something waits: the last reply, which says more than the cause; of a connection that is being made, how far it is.
+pub fn why<'a>(words: &'a str, last_reply: &'a str, since: Option<Ms>) -> &'a str {
+    if last_reply.is_empty() || since.is_some() { words } else { last_reply }
+}
+
+/// The causes of a row; of a single one [`why`].
+pub fn why_of(rows: &[CauseRow], last_reply: &str) -> String {
+    match rows {
+        [] => last_reply.to_owned(),
+        [only] => why(&only.words, last_reply, only.since).to_owned(),
+        rows => summary(rows),
+    }
 }
 
 /// Largest first, at most three: "700 mailbox full, 33 greylisted". A single cause has no number.

@@ -296,7 +296,7 @@ pub struct HostRow {
     /// Messages with recipients here.
     pub messages: u64,
     pub connections: u64,
-    /// `fast`, `slow`, `clock`, `suspended`.
+    /// `fast`, `connecting`, `slow`, `clock`, `suspended`; `unknown`: a domain without hosts.
     pub lane: String,
     /// Why mail waits, in words; empty if nothing is in its way.
     pub waits_for: String,

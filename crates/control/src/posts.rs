@@ -64,6 +64,9 @@ pub struct WaitingAt {
     pub recipients: u64,
     pub cause: String,
     pub words: String,
+    /// Since when the connection that is being made there has been where `words` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Ms>,
     /// In a transaction now.
     pub in_flight: bool,
     pub last_reply: String,

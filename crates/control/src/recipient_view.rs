@@ -30,6 +30,9 @@ pub struct RecipientView {
     /// [`stentor_queue::cause::Cause::name`], and its words.
     pub cause: String,
     pub words: String,
+    /// Since when the connection that is being made for it has been where `words` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Ms>,
     pub next_try: Option<Ms>,
     pub last_reply: String,
 }

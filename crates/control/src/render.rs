@@ -8,7 +8,7 @@ use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
 
 use super::address_view::AddressView;
-use super::causes::{CauseRow, line_of, most_first, next_try_of, summary};
+use super::causes::{CauseRow, line_of, most_first, next_try_of, summary, why, why_of};
 use super::doctor::Doctor;
 use super::format::{
     Width, bytes, counted, cut, instant, line, next_try, part, plural, resume_command, slot_ago, span,
@@ -117,7 +117,8 @@ fn site_rows(out: &mut String, sites: &[SiteRow], sites_total: u64, (now, width)
     line(out, heading);
     for row in sites {
         let next = next_try_of(&row.causes, row.next_try, now);
-        let (site, last) = (cut(&row.site, width.column(SITE_COLUMNS)), cut(&why(row), rest));
+        let (site, last) =
+            (cut(&row.site, width.column(SITE_COLUMNS)), cut(&why_of(&row.causes, &row.last_reply), rest));
         let (waiting, messages, connections) = (row.waiting, row.messages, row.connections);
         line(out, format_args!("{waiting:>8} {messages:>7} {connections:>5} {next:>8}  {site:<SITE_COLUMNS$}  {last}"));
     }
@@ -125,11 +126,6 @@ fn site_rows(out: &mut String, sites: &[SiteRow], sites_total: u64, (now, width)
     if more > 0 {
         line(out, format_args!("... and {}", plural(more, "more site")));
     }
-}
-
-/// The causes; of a single one the last reply, which says more.
-fn why(row: &SiteRow) -> String {
-    if row.causes.len() <= 1 && !row.last_reply.is_empty() { row.last_reply.clone() } else { summary(&row.causes) }
 }
 
 /// `stentor queue show ID`: the message, then a row for each pending recipient.
@@ -154,7 +150,7 @@ pub fn message(m: &MessageView, zone: &Zone, width: Width) -> String {
     line(&mut out, format_args!("{:<9} {:>8}  {:<ADDRESS_COLUMNS$}  {}", "state", "next try", "recipient", "why"));
     for r in &m.recipients {
         let (state, next) = waiting_state(r, m.now);
-        let last = if r.last_reply.is_empty() { &r.words } else { &r.last_reply };
+        let last = why(&r.words, &r.last_reply, r.since);
         let (address, last) = (cut(&r.address, width.column(ADDRESS_COLUMNS)), cut(last, rest));
         line(&mut out, format_args!("{state:<9} {next:>8}  {address:<ADDRESS_COLUMNS$}  {last}"));
     }
@@ -200,7 +196,7 @@ pub fn address(a: &AddressView) -> String {
     if let Some(pending) = &a.pending {
         let (state, next) = waiting_state(pending, a.now);
         let next = if next == "-" { String::new() } else { format!(", next try {next}") };
-        let why = if pending.last_reply.is_empty() { &pending.words } else { &pending.last_reply };
+        let why = why(&pending.words, &pending.last_reply, pending.since);
         let why = if why.is_empty() { String::new() } else { format!(": {}", cut(why, 60)) };
         line(&mut out, format_args!("            {state}{next}{why}"));
     }
@@ -274,16 +270,8 @@ fn site_path(path: &PathView, (now, width): (Ms, Width), out: &mut String) {
         line(out, format_args!("    limits: {}", limits.join(", ")));
     }
     for host in &path.hosts {
-        let state = match (host.failures, host.probing) {
-            (0, _) if host.silent => "responds slowly".to_owned(),
-            (0, _) => "ok".to_owned(),
-            (n, true) => format!("{}, being probed", plural(n.into(), "failure")),
-            // Its own clock has run out; mail there may have a later one.
-            (n, false) if host.next_try.is_none() => format!("{}, may be tried again", plural(n.into(), "failure")),
-            (n, false) => format!("{}, next try {}", plural(n.into(), "failure"), next_try(host.next_try, now)),
-        };
         let name = format!("{} [{}]", cut(&host.host, 34), cut(&host.address, 47));
-        line(out, format_args!("    {name}: {state}"));
+        line(out, format_args!("    {name}: {}", host.state(now)));
         if !host.last_reply.is_empty() {
             line(out, format_args!("        {}", cut(&host.last_reply, width.rest(12))));
         }

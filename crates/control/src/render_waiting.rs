@@ -5,7 +5,7 @@ use stentor_queue::cause::Cause;
 use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
 
-use super::causes::{next_try_of, summary};
+use super::causes::{next_try_of, summary, why, why_of};
 use super::format::{Width, bytes, counted, cut, date_time, instant, line, next_try, part, plural, slot_ago, span};
 use super::observe::{HostRow, Hosts, Mailqq, Posts};
 use super::reply::Stuck;
@@ -86,8 +86,7 @@ fn stuck_sites(out: &mut String, s: &Stuck, width: Width) {
         let recipients = plural(row.waiting, "recipient");
         let site = cut(&row.site, width.column(60));
         line(out, format_args!("{messages:>8} {oldest:>8} {next:>8}  {site}, {recipients}"));
-        let why = if row.last_reply.is_empty() { summary(&row.causes) } else { row.last_reply.clone() };
-        details(out, &why, &row.action, width);
+        details(out, &why_of(&row.causes, &row.last_reply), &row.action, width);
     }
     more(out, s.sites_total, s.sites.len(), "site");
 }
@@ -103,7 +102,7 @@ fn stuck_recipients(out: &mut String, s: &Stuck, width: Width) {
         let (messages, oldest) = (row.messages, age(row.oldest, s.now));
         let address = cut(&row.state.address, width.column(70));
         line(out, format_args!("{messages:>8} {oldest:>8} {next:>8}  {address}"));
-        let why = if row.state.last_reply.is_empty() { &row.state.words } else { &row.state.last_reply };
+        let why = why(&row.state.words, &row.state.last_reply, row.state.since);
         // The advice once for all that wait for the same: a dead host may have thousands.
         let action = if row.action == advised { "" } else { &row.action };
         details(out, why, action, width);
@@ -183,15 +182,7 @@ fn host_row(out: &mut String, row: &HostRow, (now, width): (u64, Width)) {
         ),
     );
     for host in &row.hosts {
-        let state = match (host.failures, host.probing) {
-            (0, _) if host.silent => "responds slowly".to_owned(),
-            (0, _) => "ok".to_owned(),
-            (n, true) => format!("{}, being probed", plural(n.into(), "failure")),
-            // Its own clock has run out; mail there may have a later one.
-            (n, false) if host.next_try.is_none() => format!("{}, may be tried again", plural(n.into(), "failure")),
-            (n, false) => format!("{}, next try {}", plural(n.into(), "failure"), next_try(host.next_try, now)),
-        };
-        line(out, format_args!("    {} [{}]: {state}", cut(&host.host, 34), cut(&host.address, 47)));
+        line(out, format_args!("    {} [{}]: {}", cut(&host.host, 34), cut(&host.address, 47), host.state(now)));
         if !host.last_reply.is_empty() {
             line(out, format_args!("        {}", cut(&host.last_reply, width.rest(12))));
         }
@@ -232,7 +223,7 @@ pub fn posts(p: &Posts, zone: &Zone, width: Width) -> String {
             let is_kept = Cause::of_name(&place.cause).is_some_and(Cause::is_kept);
             let next = if is_kept { "-".to_owned() } else { next_try(place.next_try, p.now) };
             let (recipients, site) = (place.recipients, cut(&place.site, width.column(40)));
-            let why = if place.last_reply.is_empty() { &place.words } else { &place.last_reply };
+            let why = why(&place.words, &place.last_reply, place.since);
             line(
                 &mut out,
                 format_args!("    {recipients:>8} at {site}, next try {next}  {}", cut(why, width.column(60))),

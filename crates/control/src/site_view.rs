@@ -4,11 +4,13 @@ use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
 
 use super::causes::CauseRow;
+use super::format::{next_try, plural};
 
 /// What a lane is called: the state of a site, for people.
 pub fn site_state(lane: &str) -> Option<&'static str> {
     Some(match lane {
         "fast" => "Responding",
+        "connecting" => "Connecting",
         "slow" => "Silent",
         "clock" => "Backing off",
         "suspended" => "Suspended",
@@ -38,6 +40,8 @@ pub struct SiteView {
     /// Why they wait; the rows add up to `waiting`. Empty while a large queue is counted for the first time.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<CauseRow>,
+    /// As of `hosts`: `fast`, `connecting`, `slow`, `clock`, `suspended`, `unknown`.
+    pub lane: String,
     pub suspended: bool,
     /// When that ends by itself.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -84,4 +88,26 @@ pub struct HostView {
     /// It keeps a connection waiting.
     pub silent: bool,
     pub last_reply: String,
+    /// How far the connection is that is being made, and since when it has been there.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub attempt: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Ms>,
+}
+
+impl HostView {
+    /// `ok`, `2 failures, next try 8s`.
+    pub fn state(&self, now: Ms) -> String {
+        let failures = (self.failures > 0).then(|| plural(self.failures.into(), "failure"));
+        let state = match (&failures, self.next_try) {
+            _ if !self.attempt.is_empty() => self.attempt.clone(),
+            (None, _) if self.silent => "responds slowly".to_owned(),
+            (None, _) => "ok".to_owned(),
+            (Some(_), _) if self.probing => "being probed".to_owned(),
+            // Its own clock has run out; mail there may have a later one.
+            (Some(_), None) => "may be tried again".to_owned(),
+            (Some(_), at) => format!("next try {}", next_try(at, now)),
+        };
+        failures.into_iter().chain([state]).collect::<Vec<_>>().join(", ")
+    }
 }

@@ -149,6 +149,8 @@ impl JournalNow {
 #[serde(default)]
 pub struct Depth {
     pub fast: Lane,
+    /// At sites where no connection has a session yet.
+    pub connecting: Lane,
     pub slow: Lane,
     /// At sites none of whose hosts may be tried before a clock runs out.
     pub clock: Lane,
@@ -182,7 +184,7 @@ pub struct SiteNow {
     pub messages: u64,
     pub connections: u64,
     pub silent: u64,
-    /// `fast`, `slow`, `clock`, `suspended`.
+    /// `fast`, `connecting`, `slow`, `clock`, `suspended`.
     pub lane: String,
     pub latency_ms: u64,
     pub next_try: Option<Ms>,

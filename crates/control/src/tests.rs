@@ -124,6 +124,7 @@ fn causes() -> Vec<CauseRow> {
     vec![CauseRow {
         cause: "greylisted".to_owned(),
         words: "greylisted".to_owned(),
+        since: None,
         recipients: 10,
         next_try: Some(NOW + 90_000),
         last_reply: "451 4.7.1 greylisted".to_owned(),
@@ -197,6 +198,7 @@ fn view(recipients: usize) -> MessageView {
         state: states[i % 3],
         cause: "greylisted".to_owned(),
         words: "greylisted".to_owned(),
+        since: None,
         next_try: Some(NOW + 720_000),
         last_reply: "451 later".to_owned(),
     };

@@ -22,13 +22,17 @@ pub enum Cause {
     LookUp,
     /// The look-up of its domain failed temporarily.
     Dns,
+    /// A connection to it is being made, and none has failed.
+    Connecting,
     /// ECONNREFUSED by all hosts that could be tried.
     Refused,
     /// No route to the host or its network.
     Unreachable,
     /// The connection was not made in time.
     TimedOut,
-    /// The host keeps connections waiting.
+    /// The host takes connections and does not greet.
+    NoGreeting,
+    /// The host has greeted, and keeps connections waiting.
     Silent,
     /// The connection was lost before the data were taken.
     Lost,
@@ -55,7 +59,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    pub const ALL: [Cause; 23] = [
+    pub const ALL: [Cause; 25] = [
         Cause::Ready,
         Cause::Sending,
         Cause::Reporting,
@@ -64,9 +68,11 @@ impl Cause {
         Cause::OwnLimit,
         Cause::LookUp,
         Cause::Dns,
+        Cause::Connecting,
         Cause::Refused,
         Cause::Unreachable,
         Cause::TimedOut,
+        Cause::NoGreeting,
         Cause::Silent,
         Cause::Lost,
         Cause::Busy,
@@ -105,9 +111,9 @@ impl Cause {
         matches!(self, Cause::Held | Cause::Suspended)
     }
 
-    /// Something other than its turn or a local limit keeps it back.
+    /// Something other than its turn, a local limit or a connection in the making keeps it back.
     pub fn is_blocked(self) -> bool {
-        !self.is_moving() && self != Cause::OwnLimit
+        !self.is_moving() && !matches!(self, Cause::OwnLimit | Cause::Connecting)
     }
 
     /// The same, and no operator did it.
@@ -125,9 +131,11 @@ impl Cause {
             Cause::OwnLimit => ("own_limit", "local limit"),
             Cause::LookUp => ("look_up", "DNS lookup in progress"),
             Cause::Dns => ("dns", "DNS lookup failed"),
+            Cause::Connecting => ("connecting", "connecting"),
             Cause::Refused => ("refused", "connection refused"),
             Cause::Unreachable => ("unreachable", "host unreachable"),
             Cause::TimedOut => ("timed_out", "connection timed out"),
+            Cause::NoGreeting => ("no_greeting", "no greeting"),
             Cause::Silent => ("silent", "host responds slowly"),
             Cause::Lost => ("lost", "connection lost"),
             Cause::Busy => ("busy", "host busy (421)"),

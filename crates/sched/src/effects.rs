@@ -105,6 +105,28 @@ pub enum NoSession {
     Reply { code: u16, dsn: Option<Enhanced> },
 }
 
+/// What a connection waits for before its session begins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Reach {
+    /// The host to take it.
+    #[default]
+    Connecting,
+    Greeting,
+    /// The reply to EHLO.
+    Hello,
+}
+
+impl Reach {
+    /// As people read it.
+    pub fn words(self) -> &'static str {
+        match self {
+            Reach::Connecting => "connecting",
+            Reach::Greeting => "connected, waiting for the greeting",
+            Reach::Hello => "connected, waiting for the reply to EHLO",
+        }
+    }
+}
+
 /// Why a connection ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CloseReason {

@@ -70,11 +70,12 @@ mod timers;
 use std::collections::VecDeque;
 
 pub use config::{Backoff, SchedConfig, SourceConfig, Strategies};
-pub use effects::{CloseReason, Effect, Failure, Ids, NoSession, RcptOutcome, SourceNo, Stage, Work};
+pub use effects::{CloseReason, Effect, Failure, Ids, NoSession, RcptOutcome, Reach, SourceNo, Stage, Work};
 pub use failure::verdict;
 pub use flows::{FlowKey, FlowRules, SourceSet};
 pub use reasons::Reply;
 pub use sites::history::SiteHistory;
+pub use status::attempt::Attempt;
 pub use status::census::{At, CauseCount, CauseCounts, Census, LARGE_RECIPIENTS_MIN, Part};
 pub use status::explain::{HostStatus, PathStatus, SiteExplanation, WaitsFor};
 pub use status::place::{RecipientState, RecipientStatus};

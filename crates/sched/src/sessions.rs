@@ -5,9 +5,15 @@ use stentor_queue::ids::{ConnId, Ms, SiteId};
 use stentor_queue::store::Store;
 
 use super::connections::pool::Tx;
-use super::{CloseReason, NoSession, Reply, Scheduler, Work};
+use super::{CloseReason, NoSession, Reach, Reply, Scheduler, Work};
 
 impl Scheduler {
+    /// A connection is on its way to a session and has waited for `waited_ms` for this. Operators see it; it decides nothing.
+    pub fn reached(&mut self, conn: ConnId, reach: Reach, waited_ms: Ms, now: Ms) {
+        let now = self.steady(now);
+        self.connections(now).reached(conn, reach, waited_ms);
+    }
+
     /// The session is ready for MAIL. The caller goes on with `take_work`.
     pub fn connected(&mut self, conn: ConnId, now: Ms) {
         let now = self.steady(now);

@@ -10,8 +10,8 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::site::{Resolution, SiteLimits, SitePlan, Target};
 use stentor_queue::store::{Applied, Store};
 use stentor_sched::{
-    Cause, CloseReason, Effect, Failure, NoSession, RcptOutcome, RecipientState, SchedConfig, Scheduler, Stage,
-    WaitsFor, Work,
+    Cause, CauseCounts, CloseReason, Effect, Failure, NoSession, RcptOutcome, Reach, RecipientState, SchedConfig,
+    Scheduler, Stage, Standing, WaitsFor, Work,
 };
 
 const NOW: Ms = 1_800_000_000_000;
@@ -33,6 +33,7 @@ struct Site {
     no_session: HashMap<u16, NoSession>,
     /// No answer comes to an attempt to connect.
     is_mute: bool,
+    asked_for: Vec<ConnId>,
     /// Connections that the first host takes.
     takes: usize,
     /// Transactions are answered by `answer_all` only.
@@ -62,6 +63,7 @@ impl Site {
             dead: HashSet::new(),
             no_session: HashMap::new(),
             is_mute: false,
+            asked_for: Vec::new(),
             takes: usize::MAX,
             is_slow: false,
             open: Vec::new(),
@@ -139,7 +141,7 @@ impl Site {
                 self.connects += 1;
                 let host = target.addr.port();
                 if self.is_mute {
-                    return;
+                    return self.asked_for.push(conn);
                 }
                 if self.dead.contains(&host) {
                     return self.sched.connect_failed(&self.store, conn, NoSession::Failed, "dead", self.now);
@@ -492,6 +494,37 @@ fn a_dead_host_that_is_tried_again_keeps_its_cause() {
     site.run(SchedConfig::default().fast_silence_ms * 3);
     let status = site.sched.recipient_status(&site.store, no, id, site.now);
     assert_eq!((status.cause, status.next_try), (Cause::Lost, None), "{status:?}");
+    assert!(status.attempt.is_some_and(|attempt| attempt.reach == Reach::Connecting), "{status:?}");
+}
+
+#[test]
+fn a_first_attempt_is_no_slow_host() {
+    let mut site = Site::new(SchedConfig::default());
+    site.is_mute = true;
+    let (no, id) = site.mail("good.example", Class::Ordinary);
+    site.run(0);
+    let asked = site.now;
+    // Long enough for the slow lane, where another connection is not made: the second host is mute too.
+    site.run(SchedConfig::default().fast_silence_ms * 3);
+    let at = site.sched.site_named("mx").unwrap();
+    let told = |site: &Site| {
+        let status = site.sched.recipient_status(&site.store, no, id, site.now);
+        let (mut counts, mut after) = (CauseCounts::default(), None);
+        site.sched.causes_of(&site.store, no, (&mut after, 9), site.now, |_, _, count| counts.add(count));
+        assert_eq!((counts.causes[0].cause, counts.causes[0].attempt), (status.cause, status.attempt));
+        let attempt = status.attempt.expect("a connection is being made");
+        let hosts = site.sched.explain_site(at, site.now).unwrap().hosts;
+        assert!(hosts.iter().any(|host| host.attempt == Some(attempt)), "{hosts:?}");
+        (status.cause, attempt.reach, attempt.since)
+    };
+    assert_eq!(told(&site), (Cause::Connecting, Reach::Connecting, asked));
+    assert_eq!(site.sched.glance(at, site.now).unwrap().standing, Standing::Connecting);
+    // Both are taken now, and nobody greets.
+    for conn in std::mem::take(&mut site.asked_for) {
+        site.sched.reached(conn, Reach::Greeting, 500, site.now);
+    }
+    assert_eq!(told(&site), (Cause::NoGreeting, Reach::Greeting, site.now - 500));
+    assert_eq!(site.sched.glance(at, site.now).unwrap().standing, Standing::Connecting);
 }
 
 #[test]

@@ -28,7 +28,7 @@ use stentor_stats::civil::Zone;
 
 use crate::causes;
 use crate::causes::Censuses;
-use crate::views::{UNRESOLVED, reply};
+use crate::views::{self, UNRESOLVED, reply};
 
 /// Recipients of one post whose place is looked up.
 const WAITING_LOOKED_MAX: usize = 200_000;
@@ -209,12 +209,13 @@ async fn waiting(core: &Arc<Core>, no: MessageNo, id: MessageId, places_max: usi
     places.sort_unstable_by_key(|((place, cause), count)| (Reverse(count.recipients), *place, *cause));
     let more: HashSet<Place> = places.iter().skip(1).map(|((place, _), _)| *place).collect();
     places.truncate(places_max);
-    core.with(|hub, _| {
+    core.with(|hub, now| {
         let row = |((place, cause), count): &((Place, Cause), CauseCount)| WaitingAt {
             site: place.name(hub).to_owned(),
             recipients: count.recipients,
             cause: cause.name().to_owned(),
-            words: cause.words().to_owned(),
+            words: views::words(*cause, count.attempt, count.failed_with(), now),
+            since: count.attempt.map(|attempt| attempt.since),
             in_flight: *cause == Cause::Sending,
             last_reply: reply(hub.sched.reply_behind(count).cloned()),
             next_try: count.next_try,

@@ -1,5 +1,6 @@
 //! A report in one line, and in a few for mail or the terminal.
 
+use stentor_control::causes;
 use stentor_control::format::plural;
 use stentor_control::{PostReport, WaitingAt};
 use stentor_queue::ids::Ms;
@@ -65,10 +66,10 @@ fn at(place: &WaitingAt, zone: &Zone) -> String {
     if place.in_flight {
         why.push("in progress".to_owned());
     }
-    if !place.last_reply.is_empty() {
-        why.push(printable(&place.last_reply, REASON_CHARS_MAX));
-    } else if !place.in_flight && !place.words.is_empty() {
-        why.push(place.words.clone());
+    let words = if place.in_flight { "" } else { &place.words };
+    let reason = causes::why(words, &place.last_reply, place.since);
+    if !reason.is_empty() {
+        why.push(printable(reason, REASON_CHARS_MAX));
     }
     if let Some(next) = place.next_try {
         why.push(format!("next try {}", minute(next, zone)));

@@ -14,9 +14,8 @@ use stentor_queue::ids::{DomainId, Ms, SiteId};
 use stentor_sched::{At, CauseCounts, Glance};
 
 use crate::causes::{Censuses, SitesNow};
-use crate::views::reply;
+use crate::views::{lane_name, reply};
 use crate::wanted::{Key, Wanted, key};
-use crate::watch::lane_name;
 use crate::{causes, site, verbs};
 
 /// Sites or domains looked at under one hold of the lock.
@@ -176,7 +175,7 @@ fn row(hub: &Hub, sites: &SitesNow, found: &Found, now: Ms) -> Option<HostRow> {
     Some(HostRow {
         site: explained.status.name.to_string(),
         waiting: found.waiting,
-        causes: causes::rows(hub, counts),
+        causes: causes::rows(hub, counts, now),
         messages: counts.map_or(explained.status.messages as u64, |counts| counts.messages),
         connections: glance.connections as u64,
         lane: lane_name(glance.standing).to_owned(),
@@ -186,8 +185,8 @@ fn row(hub: &Hub, sites: &SitesNow, found: &Found, now: Ms) -> Option<HostRow> {
         domains: domains().count() as u64,
         domain: domain.map_or("", |domain| hub.store.book.domain_name(domain)).to_owned(),
         history: domain.map(|domain| verbs::hosts_history(hub, domain, now)).unwrap_or_default(),
-        hosts: explained.hosts.iter().map(site::host_view).collect(),
-        waits_for: site::waits_for(hub, counts, &explained),
+        hosts: explained.hosts.iter().map(|host| site::host_view(host, now)).collect(),
+        waits_for: site::waits_for(hub, counts, &explained, now),
     })
 }
 

@@ -5,6 +5,6 @@ mod snapshot;
 mod traffic;
 mod verdict;
 
-pub use self::sites::{Overviews, lane_name};
+pub use self::sites::Overviews;
 pub use self::snapshot::Watch;
 pub use self::traffic::traffic;

@@ -17,6 +17,7 @@ use stentor_queue::message::Message;
 use stentor_sched::{CauseCounts, Glance, Standing};
 
 use crate::causes::{Censuses, SitesNow};
+use crate::views::lane_name;
 use crate::{causes, site};
 
 /// Sites looked at under one hold of the lock.
@@ -71,16 +72,6 @@ impl Overviews {
     }
 }
 
-/// What a lane is called.
-pub fn lane_name(standing: Standing) -> &'static str {
-    match standing {
-        Standing::Fast => "fast",
-        Standing::Slow => "slow",
-        Standing::Clock => "clock",
-        Standing::Suspended => "suspended",
-    }
-}
-
 async fn gather(core: &Arc<Core>, now: &SitesNow) -> Overview {
     let mut depth = Depth { unresolved: now.unresolved, ..Depth::default() };
     let mut glances: Vec<(u64, SiteId, Glance)> = Vec::with_capacity(now.waiting.len());
@@ -96,6 +87,7 @@ async fn gather(core: &Arc<Core>, now: &SitesNow) -> Overview {
     for (count, _, glance) in &glances {
         let lane = match glance.standing {
             Standing::Fast => &mut depth.fast,
+            Standing::Connecting => &mut depth.connecting,
             Standing::Slow => &mut depth.slow,
             Standing::Clock => &mut depth.clock,
             Standing::Suspended => &mut depth.suspended,
@@ -112,7 +104,8 @@ async fn gather(core: &Arc<Core>, now: &SitesNow) -> Overview {
     let slowest: Vec<_> =
         glances.iter().take(ROWS_MAX).filter(|(_, _, glance)| glance.latency_ms > 0).copied().collect();
     let by_latency = rows(core, now, &slowest).await;
-    let causes = core.with(|hub, _| causes::rows(hub, now.counted.as_ref().map(|counted| &counted.census.total)));
+    let total = now.counted.as_ref().map(|counted| &counted.census.total);
+    let causes = core.with(|hub, at| causes::rows(hub, total, at));
     let at = now.counted.as_ref().map_or_else(|| core.clock.now(), |counted| counted.at);
     Overview { at, sites_total, depth, causes, by_pending, by_latency, took_us: 0 }
 }
@@ -160,8 +153,8 @@ fn row(hub: &Hub, sites: &SitesNow, (waiting, id): (u64, SiteId), glance: &Glanc
         latency_ms: glance.latency_ms.into(),
         next_try: counts.and_then(CauseCounts::next_try),
         last_reply: causes::last_reply(hub, counts),
-        waits_for: site::waits_for(hub, counts, &explained),
+        waits_for: site::waits_for(hub, counts, &explained, now),
         oldest: counts.and_then(|counts| counts.oldest).and_then(|no| hub.store.message(no)).map(Message::accepted),
-        causes: causes::rows(hub, counts),
+        causes: causes::rows(hub, counts, now),
     })
 }

@@ -26,6 +26,7 @@ use stentor_sched::{CloseReason, Enhanced, NoSession, RcptOutcome, SourceNo, Sta
 use super::body::{self, ContentError, Form, Outgoing};
 use super::outcome;
 use super::stream::Stream;
+use super::way::Way;
 use crate::core::assignment::{Assignment, Tried};
 use crate::core::hub::Signal;
 use crate::core::log::Via;
@@ -73,6 +74,7 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
                 source,
                 begun,
                 progress_at: core.clock.steady(),
+                way: Way::begin(core.clock.steady()),
                 tap: None,
                 tap_generation: 0,
                 core: core.clone(),
@@ -179,7 +181,7 @@ async fn closed(signal: &Signal) -> &'static str {
             return "given up";
         }
         if signal.must_give_way() {
-            return "gave way after a long silence";
+            return "gave way while connecting";
         }
         signal.signalled().await;
     }
@@ -221,6 +223,8 @@ struct Connection {
     begun: Ms,
     /// When the scheduler last heard that the host is alive.
     progress_at: Ms,
+    /// How far it is as long as the scheduler knows of no session.
+    way: Way,
     /// Who watches this session, as of this generation of watchers.
     tap: Option<Box<Tapped>>,
     tap_generation: u64,
@@ -300,6 +304,19 @@ impl Connection {
             self.progress_at = now;
             let conn = self.conn;
             self.core.with(|hub, now| hub.sched.progress(conn, now));
+        }
+        self.report_way(now);
+    }
+
+    /// A host that takes its time before the session begins.
+    fn report_way(&mut self, now: Ms) {
+        if self.was_ready {
+            return;
+        }
+        self.way.see(self.smtp.replies(), now);
+        if let Some((reach, waited_ms)) = self.way.tell(now) {
+            let conn = self.conn;
+            self.core.with(|hub, now| hub.sched.reached(conn, reach, waited_ms, now));
         }
     }
 
@@ -606,7 +623,7 @@ impl Connection {
             if self.read()? {
                 return Ok(());
             }
-            let deadline = self.smtp.deadline();
+            let deadline = self.smtp.deadline().min(if self.was_ready { Ms::MAX } else { self.way.due() });
             let interest = if self.out_at < self.smtp.output().len() {
                 tokio::io::Interest::READABLE | tokio::io::Interest::WRITABLE
             } else {

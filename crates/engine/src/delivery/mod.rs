@@ -8,6 +8,7 @@ mod delays;
 pub mod outcome;
 mod stream;
 mod suspend;
+mod way;
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -125,6 +125,7 @@ fn causes() -> Vec<CauseRow> {
     vec![CauseRow {
         cause: Cause::Refused.name().to_owned(),
         words: Cause::Refused.words().to_owned(),
+        since: Some(NOW - 8_000),
         recipients: 7,
         next_try: Some(NOW + 60_000),
         last_reply: "connection refused".to_owned(),
@@ -155,6 +156,7 @@ fn recipient() -> RecipientView {
         state: RecipientState::Deferred,
         cause: Cause::Refused.name().to_owned(),
         words: Cause::Refused.words().to_owned(),
+        since: Some(NOW - 8_000),
         next_try: Some(NOW + 60_000),
         last_reply: "connection refused".to_owned(),
     }
@@ -243,6 +245,8 @@ fn site() -> SiteView {
         failures: 1,
         next_try: Some(NOW + 60_000),
         last_reply: "connection refused".to_owned(),
+        attempt: "connecting for 8s".to_owned(),
+        since: Some(NOW - 8_000),
         ..HostView::default()
     };
     let path = PathView {

@@ -255,7 +255,13 @@ fn depth(snapshot: &Snapshot) -> Markup {
         column("Ordinary messages", "n"),
         column("Bulk messages", "n"),
     ];
-    let lanes = [("fast", depth.fast), ("slow", depth.slow), ("clock", depth.clock), ("suspended", depth.suspended)];
+    let lanes = [
+        ("fast", depth.fast),
+        ("connecting", depth.connecting),
+        ("slow", depth.slow),
+        ("clock", depth.clock),
+        ("suspended", depth.suspended),
+    ];
     let most = lanes.iter().map(|(_, lane)| lane.recipients).fold(depth.unresolved, u64::max);
     let recipients = |count: u64| html! { (number(count)) (bar(&[("in", count)], most)) };
     let row = |(name, lane): &(&str, Lane)| {

@@ -7,6 +7,7 @@ use serde::Deserialize;
 use stentor_admin::verbs::standing_bounces;
 use stentor_admin::wanted::Wanted;
 use stentor_control::problem::Problem;
+use stentor_control::site_view::site_state;
 use stentor_control::{Control, ErrorCode, HostView, PathView, Reply, Request, SiteRow, SiteView, StandingBounceView};
 use stentor_queue::ids::Ms;
 use stentor_stats::civil::Zone;
@@ -173,11 +174,13 @@ pub async fn one(State(http): State<Http>, Query(asked): Query<Asked>, frame: Fr
 
 fn state(view: &SiteView) -> Markup {
     html! {
-        @if view.suspended { span.badge.warn { "suspended" } }
-        @else if view.waits_for.is_empty() && view.counted.is_none() && view.waiting > 0 { span.badge { "being counted" } }
-        @else if view.waits_for.is_empty() { span.badge.good { "healthy" } }
-        @else if view.next_try.is_some_and(|at| at > view.now) { span.badge.bad { "backing off" } }
-        @else { span.badge { "busy" } }
+        @let state = site_state(&view.lane).unwrap_or(&view.lane).to_lowercase();
+        @match view.lane.as_str() {
+            "fast" => span.badge.good { (state) },
+            "clock" => span.badge.bad { (state) },
+            "slow" | "suspended" => span.badge.warn { (state) },
+            _ => span.badge { (state) },
+        }
     }
 }
 
@@ -251,12 +254,13 @@ fn hosts(caption: &str, path: &PathView, now: u64) -> Markup {
             html! {
                 @if host.probing { span.badge.busy { "probing" } }
                 @else if host.failures > 0 { span.badge.bad { "failing" } }
+                @else if !host.attempt.is_empty() { span.badge { "connecting" } }
                 @else if host.silent { span.badge.warn { "silent" } }
                 @else { span.badge.good { "healthy" } }
             },
             html! { (host.failures) },
             next_try(host.next_try, now),
-            html! { (shown(&host.last_reply)) },
+            why::cell(&host.attempt, &host.last_reply),
         ]
     };
     table(caption, &columns, &path.hosts.iter().map(row).collect::<Vec<_>>(), None)

@@ -7,7 +7,7 @@ use stentor_queue::store::Store;
 
 use super::Connections;
 use super::pool::{Conn, State, Tx, slot_of};
-use crate::effects::{Effect, Ids, Work};
+use crate::effects::{Effect, Ids, Reach, Work};
 use crate::failure::deferrals::sender_key;
 use crate::failure::endings::{Ending, Gone};
 use crate::failure::results::Ended;
@@ -50,6 +50,14 @@ impl Connections<'_> {
             State::Connecting | State::Ready | State::Busy => return self.maybe_silent(slot),
         }
         false
+    }
+
+    /// A connection without a session has waited for this for so long; for operators.
+    pub fn reached(&mut self, conn: ConnId, reach: Reach, waited_ms: Ms) {
+        let now = self.now;
+        if let Some(entry) = self.pool.get(conn).filter(|c| c.state == State::Connecting) {
+            entry.reach = (reach, now.saturating_sub(waited_ms));
+        }
     }
 
     /// The session is ready for MAIL.

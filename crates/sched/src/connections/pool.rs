@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use stentor_queue::ids::{AddressId, ConnId, MessageNo, Ms, TxId};
 
-use crate::effects::Ids;
+use crate::effects::{Ids, Reach};
 use crate::failure::endings::Ending;
 use crate::sites::{Hop, Slot};
 use crate::timers::{Timer, Timers};
@@ -58,6 +58,8 @@ pub struct Conn {
     pub stays: bool,
     /// When the connection was asked for.
     pub opened: Ms,
+    /// How far it is on its way to a session, and since when.
+    pub reach: (Reach, Ms),
     /// Of the last progress, or of becoming idle.
     pub since: Ms,
     pub txs: SmallVec<[Tx; 1]>,
@@ -118,6 +120,7 @@ impl Conn {
             cut: false,
             stays: false,
             opened: now,
+            reach: (Reach::default(), now),
             since: now,
             txs: SmallVec::new(),
             begun: 0,
@@ -173,6 +176,11 @@ impl Pool {
             *transactions += conn.txs.len();
         }
         lanes
+    }
+
+    /// Connections without a session.
+    pub fn connecting(&self) -> impl Iterator<Item = &Conn> {
+        self.slots.iter().flatten().filter(|conn| conn.state == State::Connecting)
     }
 
     /// Whether the recipient is in a transaction on a connection that keeps us waiting.

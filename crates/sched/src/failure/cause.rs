@@ -31,9 +31,13 @@ pub fn of_421(text: &str) -> Cause {
 
 /// A connection that was lost, or that we gave up.
 pub fn of_loss(text: &str) -> Cause {
-    if has(text, &["connection timed out"]) {
+    let is_late = has(text, &["timed out", "given up", "time-out", "timeout"]);
+    // One that gave way had not been made yet.
+    if has(text, &["connection timed out", "gave way"]) {
         Cause::TimedOut
-    } else if has(text, &["timed out", "silence", "time-out", "timeout"]) {
+    } else if is_late && has(text, &["waiting for the greeting"]) {
+        Cause::NoGreeting
+    } else if is_late {
         Cause::Silent
     } else if has(text, &["unreachable", "no route"]) {
         Cause::Unreachable
@@ -120,7 +124,11 @@ mod tests {
             (NoSession::Unreachable, "No route to host", Cause::Unreachable),
             (NoSession::Unreachable, "Network is unreachable", Cause::Unreachable),
             (NoSession::Failed, "Connection timed out", Cause::TimedOut),
-            (NoSession::Failed, "gave way after a long silence", Cause::Silent),
+            (NoSession::Failed, "timed out while waiting for the greeting", Cause::NoGreeting),
+            (NoSession::Failed, "lost connection while waiting for the greeting", Cause::Lost),
+            (NoSession::Failed, "timed out while sending EHLO", Cause::Silent),
+            (NoSession::Failed, "given up while waiting for the greeting", Cause::NoGreeting),
+            (NoSession::Failed, "gave way while connecting", Cause::TimedOut),
             (NoSession::Failed, "Connection reset by peer", Cause::Lost),
             (reply(421), "busy", Cause::Busy),
             (reply(554), "no", Cause::Greeting),

@@ -13,6 +13,7 @@ use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
 use stentor_queue::message::Message;
 use stentor_queue::store::Store;
 
+use super::attempt::{Attempt, Attempts};
 use super::place::AtSite;
 use crate::Scheduler;
 use crate::reasons::{Reason, Reply};
@@ -31,14 +32,22 @@ pub struct CauseCount {
     pub recipients: u64,
     /// The earliest next try among them, wall time; `None`: some wait for no clock.
     pub next_try: Option<Ms>,
+    /// The connection in the making that all of them wait for.
+    pub attempt: Option<Attempt>,
     reason: Reason,
 }
 
 impl CauseCount {
+    /// The cause of the last failure behind it.
+    pub fn failed_with(&self) -> Option<Cause> {
+        Some(self.reason.cause).filter(|_| !self.reason.is_none())
+    }
+
     /// More with the same cause.
     pub fn add(&mut self, more: CauseCount) {
         self.recipients += more.recipients;
         self.next_try = self.next_try.zip(more.next_try).map(|(a, b)| a.min(b));
+        self.attempt = self.attempt.filter(|attempt| more.attempt == Some(*attempt));
         self.reason = more.reason;
     }
 }
@@ -145,8 +154,8 @@ pub struct Census {
     current: CauseCounts,
     /// Reused between slices, for its allocation.
     seen: Map<(SiteId, u64), AtSite>,
-    /// In transactions on connections that keep us waiting, as the count began.
-    silent: Option<Silent>,
+    /// What connections do, as the count began.
+    open: Option<Open>,
     /// The number given last; message numbers wrap around.
     newest: u32,
     /// The bucket of the message that is being counted.
@@ -183,8 +192,8 @@ impl Census {
 
     /// Looks at up to `ids_max` recipients. Returns whether all have been counted.
     pub fn step(&mut self, sched: &Scheduler, store: &Store, mut ids_max: usize, now: Ms) -> bool {
-        let silent = self.silent.take().unwrap_or_else(|| sched.silent());
-        let mut seen = Seen { now: sched.steady(now), sites: std::mem::take(&mut self.seen), silent };
+        let open = self.open.take().unwrap_or_else(|| Open { silent: sched.silent(), attempts: sched.attempts(None) });
+        let mut seen = Seen { now: sched.steady(now), sites: std::mem::take(&mut self.seen), open };
         seen.sites.clear();
         self.newest = sched.core.newest;
         let is_done = loop {
@@ -219,7 +228,7 @@ impl Census {
             self.id = None;
             self.end_of(no, message);
         };
-        (self.seen, self.silent) = (seen.sites, Some(seen.silent));
+        (self.seen, self.open) = (seen.sites, Some(seen.open));
         is_done
     }
 
@@ -265,13 +274,20 @@ impl Census {
     }
 }
 
+/// In transactions on connections that keep us waiting.
 type Silent = Set<(MessageNo, AddressId)>;
+
+/// What connections do.
+struct Open {
+    silent: Silent,
+    attempts: Attempts,
+}
 
 /// What a slice has seen of sites, by the sources that may send there: a message's recipients are often at the same few.
 struct Seen {
     now: Ms,
     sites: Map<(SiteId, u64), AtSite>,
-    silent: Silent,
+    open: Open,
 }
 
 impl Scheduler {
@@ -292,7 +308,8 @@ impl Scheduler {
     ) -> bool {
         let is_sending = self.core.messages.get(no).is_some_and(|active| !active.in_flight.is_empty());
         let silent = if is_sending { self.silent() } else { Silent::default() };
-        let mut seen = Seen { now: self.steady(now), sites: Map::default(), silent };
+        let open = Open { silent, attempts: self.attempts(None) };
+        let mut seen = Seen { now: self.steady(now), sites: Map::default(), open };
         self.walk(store, no, (after, &mut ids_max), &mut seen, each)
     }
 
@@ -323,13 +340,15 @@ impl Scheduler {
             let at = site.map(|site| {
                 *seen.sites.entry((site, sources.0)).or_insert_with(|| {
                     *ids_max = ids_max.saturating_sub(SITE_STEPS);
-                    self.at_site(site, sources, seen.now)
+                    self.at_site(site, sources, &seen.open.attempts, seen.now)
                 })
             });
-            let is_silent = |no, id| seen.silent.contains(&(no, id));
+            let is_silent = |no, id| seen.open.silent.contains(&(no, id));
             let place = self.place(&of_message, AddressId(id), (domain, at.as_ref()), is_silent, seen.now);
             let next_try = place.until.filter(|until| *until > seen.now).map(|until| self.core.time.wall(until));
-            each(AddressId(id), site, CauseCount { cause: place.cause, recipients: 1, next_try, reason: place.reason });
+            let attempt = place.attempt.map(|attempt| self.dated(attempt));
+            let (cause, reason) = (place.cause, place.reason);
+            each(AddressId(id), site, CauseCount { cause, recipients: 1, next_try, attempt, reason });
         }
         true
     }
@@ -344,7 +363,8 @@ mod tests {
         let counts = |all: &[(Cause, Option<Ms>)]| {
             let mut counts = CauseCounts::default();
             for (cause, next_try) in all {
-                counts.add(CauseCount { cause: *cause, recipients: 1, next_try: *next_try, reason: Reason::default() });
+                let (cause, next_try) = (*cause, *next_try);
+                counts.add(CauseCount { cause, recipients: 1, next_try, attempt: None, reason: Reason::default() });
             }
             counts.next_try()
         };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use stentor_queue::ids::{Ms, SiteId};
 use stentor_queue::site::{Endpoint, SiteLimits};
 
+use super::attempt::{Attempt, Attempts};
 use crate::flows::FlowKey;
 use crate::flows::ORDINARY;
 use crate::reasons::Reply;
@@ -79,6 +80,8 @@ pub struct HostStatus {
     pub is_silent: bool,
     /// The last failure.
     pub reason: Option<Reply>,
+    /// A connection to it is being made.
+    pub attempt: Option<Attempt>,
 }
 
 /// A site, explained.
@@ -86,6 +89,8 @@ pub struct HostStatus {
 pub struct SiteExplanation {
     pub status: SiteStatus,
     pub waits_for: WaitsFor,
+    /// The connection in the making that mail waits for, if none has a session.
+    pub attempt: Option<Attempt>,
     pub limits: SiteLimits,
     pub history: SiteHistory,
     pub paths: Vec<PathStatus>,
@@ -128,16 +133,18 @@ impl Scheduler {
             lines.map(|line| (flows.get(line.flow).key.clone(), line.class != ORDINARY, line.waiting.len())).collect();
         let (limits, mut history) = (entry.limits, entry.history);
         history.at = time.wall(history.at);
-        let hosts = self.hosts_of(site, now);
-        Some(SiteExplanation { status, waits_for, limits, history, paths, hosts, flows })
+        let attempts = self.attempts(Some(site));
+        let attempt = self.attempt_at(site, SourceSet::ALL, &attempts).map(|attempt| self.dated(attempt));
+        let hosts = self.hosts_of(site, &attempts, now);
+        Some(SiteExplanation { status, waits_for, attempt, limits, history, paths, hosts, flows })
     }
 
-    fn hosts_of(&self, site: SiteId, now: Ms) -> Vec<HostStatus> {
+    fn hosts_of(&self, site: SiteId, attempts: &Attempts, now: Ms) -> Vec<HostStatus> {
         let Some(entry) = self.core.sites.list.get(site.0 as usize) else { return Vec::new() };
         let mut all = Vec::new();
         for (source, path) in entry.paths.iter().enumerate() {
-            for (target, host) in entry.targets.iter().zip(&path.hosts) {
-                let host = &self.core.sites.hosts[*host as usize];
+            for (target, no) in entry.targets.iter().zip(&path.hosts) {
+                let host = &self.core.sites.hosts[*no as usize];
                 all.push(HostStatus {
                     host: target.host.clone(),
                     addr: target.addr.clone(),
@@ -147,6 +154,7 @@ impl Scheduler {
                     is_probed: host.probe.is_some(),
                     is_silent: host.silent > 0,
                     reason: self.core.reasons.get(host.reason).cloned(),
+                    attempt: attempts.get(no).map(|attempt| self.dated(*attempt)),
                 });
             }
         }

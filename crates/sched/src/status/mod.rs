@@ -1,5 +1,6 @@
 //! Status queries: what waits where, until when, and why.
 
+pub mod attempt;
 pub mod census;
 pub mod explain;
 pub mod place;
@@ -40,6 +41,8 @@ pub enum Standing {
     /// It is, or may be, served in the fast lane.
     #[default]
     Fast,
+    /// It has connections, and none of them has a session.
+    Connecting,
     /// All of its connections keep us waiting: it is in the slow lane.
     Slow,
     /// None of its hosts may be tried before a clock runs out.
@@ -170,6 +173,7 @@ impl Scheduler {
         let standing = match until {
             _ if entry.suspended => Standing::Suspended,
             Some(_) => Standing::Clock,
+            None if connections > 0 && entry.paths.iter().all(|path| path.greeted == 0) => Standing::Connecting,
             None if silent > 0 && silent >= connections => Standing::Slow,
             None => Standing::Fast,
         };

@@ -8,6 +8,7 @@ use stentor_queue::ids::{AddressId, MessageNo, Ms, SiteId};
 use stentor_queue::message::Message;
 use stentor_queue::store::Store;
 
+use super::attempt::{Attempt, Attempts};
 use super::explain::WaitsFor;
 use crate::domains::{Domain, LookUp};
 use crate::failure::deferrals::sender_key;
@@ -52,6 +53,8 @@ pub struct RecipientStatus {
     pub site: Option<SiteId>,
     pub next_try: Option<Ms>,
     pub reason: Option<Reply>,
+    /// The connection in the making that it waits for, in time on the wall.
+    pub attempt: Option<Attempt>,
 }
 
 /// The judgement. `until` is steady time; in the past or `None`: it waits for no clock.
@@ -61,6 +64,7 @@ pub(super) struct Place {
     pub cause: Cause,
     pub until: Option<Ms>,
     pub reason: Reason,
+    pub attempt: Option<Attempt>,
 }
 
 /// What all recipients of a message share.
@@ -90,7 +94,7 @@ pub(super) struct AtSite {
 
 impl Place {
     fn new(state: RecipientState, cause: Cause) -> Place {
-        Place { state, cause, until: None, reason: Reason::NONE }
+        Place { state, cause, until: None, reason: Reason::NONE, attempt: None }
     }
 
     /// The later of two.
@@ -98,7 +102,7 @@ impl Place {
         if until <= self.until.unwrap_or(0) {
             return self;
         }
-        Place { state, cause: reason.cause, until: Some(until), reason }
+        Place { state, cause: reason.cause, until: Some(until), reason, attempt: None }
     }
 }
 
@@ -110,13 +114,15 @@ impl Scheduler {
         let message = store.message(no).filter(|m| self.core.messages.is_live(no) && m.pending().contains(id.0));
         let place = message.map_or(Place::new(RecipientState::Unknown, Cause::Ready), |message| {
             let of_message = self.of_message(store, no, message);
-            let at = site.map(|site| self.at_site(site, of_message.sources, now));
+            let attempts = self.attempts(site);
+            let at = site.map(|site| self.at_site(site, of_message.sources, &attempts, now));
             self.place(&of_message, id, (domain, at.as_ref()), |no, id| self.pool.is_silent(no, id), now)
         });
         let mut reason = place.reason;
         if matches!(place.state, RecipientState::Sending | RecipientState::Ready) && reason.is_none() {
             reason = self.failure.last_reason(no, id);
-            if let Some(site) = site.filter(|_| reason.is_none() && place.state == RecipientState::Ready) {
+            let is_idle = place.state == RecipientState::Ready && place.attempt.is_none();
+            if let Some(site) = site.filter(|_| reason.is_none() && is_idle) {
                 reason = self.core.sites.list[site.0 as usize].reason;
             }
         }
@@ -126,6 +132,7 @@ impl Scheduler {
             site,
             next_try: place.until.filter(|until| *until > now).map(|until| self.core.time.wall(until)),
             reason: self.core.reasons.get(reason).cloned(),
+            attempt: place.attempt.map(|attempt| self.dated(attempt)),
         }
     }
 
@@ -149,42 +156,53 @@ impl Scheduler {
         }
     }
 
-    pub(super) fn at_site(&self, site: SiteId, sources: SourceSet, now: Ms) -> AtSite {
+    pub(super) fn at_site(&self, site: SiteId, sources: SourceSet, attempts: &Attempts, now: Ms) -> AtSite {
         let entry = &self.core.sites.list[site.0 as usize];
         AtSite {
             site,
             is_suspended: entry.suspended,
             has_deferrals: entry.deferrals > 0,
             clock: self.core.sites.clock_of(site, sources, now),
-            ready: self.ready_at(site, sources, now),
+            ready: self.ready_at(site, sources, self.attempt_at(site, sources, attempts), now),
         }
     }
 
     /// Why mail waits at a site that no clock keeps back.
-    fn ready_at(&self, site: SiteId, sources: SourceSet, now: Ms) -> Place {
+    fn ready_at(&self, site: SiteId, sources: SourceSet, attempt: Option<Attempt>, now: Ms) -> Place {
         let reason = self.core.sites.list[site.0 as usize].reason;
-        let failed = self.core.sites.failure_of(site, sources).unwrap_or(reason);
-        let (cause, until, reason) = match self.waits_for(site, sources, now) {
+        let of_host = self.core.sites.failure_of(site, sources);
+        let failed = of_host.unwrap_or(reason);
+        let waits_for = self.waits_for(site, sources, now);
+        let (cause, until, reason) = match (waits_for, attempt) {
             // All hosts have failed, and the clock of one has run out: it is tried now, and may be as slow as before.
-            WaitsFor::Nothing | WaitsFor::Connecting | WaitsFor::Going | WaitsFor::Silent
+            (WaitsFor::Nothing | WaitsFor::Connecting | WaitsFor::Going | WaitsFor::Silent, _)
                 if self.core.sites.all_failed(site, sources) =>
             {
                 (failed.cause, None, failed)
             }
+            (WaitsFor::Connecting | WaitsFor::Going | WaitsFor::Silent, Some(attempt)) => {
+                (attempt.cause(), None, of_host.unwrap_or(Reason::NONE))
+            }
             // An operator's stop and the hosts' clocks are looked at by themselves.
-            WaitsFor::Nothing
-            | WaitsFor::Operator
-            | WaitsFor::HostClock(_)
-            | WaitsFor::Connecting
-            | WaitsFor::Going => (Cause::Ready, None, Reason::NONE),
-            WaitsFor::Connections | WaitsFor::Transactions | WaitsFor::Budget => (Cause::OwnLimit, None, Reason::NONE),
-            WaitsFor::Rate(until) => (Cause::OwnLimit, Some(until), Reason::NONE),
-            WaitsFor::Pause(until) => (Cause::Rate, Some(until), reason),
-            WaitsFor::Full(until) => (Cause::Busy, Some(until), reason),
-            WaitsFor::Silent => (Cause::Silent, None, Reason::NONE),
-            WaitsFor::Probe => (failed.cause, None, failed),
+            (
+                WaitsFor::Nothing
+                | WaitsFor::Operator
+                | WaitsFor::HostClock(_)
+                | WaitsFor::Connecting
+                | WaitsFor::Going,
+                _,
+            ) => (Cause::Ready, None, Reason::NONE),
+            (WaitsFor::Connections | WaitsFor::Transactions | WaitsFor::Budget, _) => {
+                (Cause::OwnLimit, None, Reason::NONE)
+            }
+            (WaitsFor::Rate(until), _) => (Cause::OwnLimit, Some(until), Reason::NONE),
+            (WaitsFor::Pause(until), _) => (Cause::Rate, Some(until), reason),
+            (WaitsFor::Full(until), _) => (Cause::Busy, Some(until), reason),
+            (WaitsFor::Silent, None) => (Cause::Silent, None, Reason::NONE),
+            (WaitsFor::Probe, _) => (failed.cause, None, failed),
         };
-        Place { state: RecipientState::Ready, cause, until, reason }
+        let is_tried = matches!(waits_for, WaitsFor::Connecting | WaitsFor::Going | WaitsFor::Silent | WaitsFor::Probe);
+        Place { state: RecipientState::Ready, cause, until, reason, attempt: attempt.filter(|_| is_tried) }
     }
 
     /// `message` is live, and `id` pending.
@@ -249,5 +267,5 @@ fn of_look_up(domain: Option<&Domain>) -> Place {
         return Place::new(RecipientState::LookUp, Cause::LookUp);
     };
     let until = (domain.look_up == LookUp::Clock).then_some(domain.until);
-    Place { state: RecipientState::LookUp, cause: Cause::Dns, until, reason: domain.reason }
+    Place { state: RecipientState::LookUp, cause: Cause::Dns, until, reason: domain.reason, attempt: None }
 }

@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use serde::Serialize;
+use stentor_control::causes;
 use stentor_control::format::date_time;
 use stentor_control::reply::EnvelopeView;
 use stentor_control::{Client, Request, Selection, protocol};
@@ -68,6 +69,8 @@ struct Pending {
     state: String,
     /// Why it waits, in words.
     words: String,
+    /// Since when the connection that is being made for it has been where `words` says.
+    since: Option<Ms>,
     next_try: Option<Ms>,
     last_reply: String,
 }
@@ -234,6 +237,7 @@ fn ask(socket: &Path, selection: Selection) -> Present {
                     .and_then(|state| state.as_str().map(str::to_owned))
                     .unwrap_or_default(),
                 words: state.words,
+                since: state.since,
                 next_try: state.next_try,
                 last_reply: state.last_reply,
             });
@@ -251,7 +255,7 @@ fn text(present: &Present, zone: &Zone) -> String {
     let mut out = String::new();
     for pending in present.pending.iter().take(PENDING_SHOWN_MAX) {
         let next = pending.next_try.map_or_else(String::new, |at| format!(", next try {}", date_time(at, zone)));
-        let why = if pending.last_reply.is_empty() { &pending.words } else { &pending.last_reply };
+        let why = causes::why(&pending.words, &pending.last_reply, pending.since);
         let why = if why.is_empty() { String::new() } else { format!(": {}", clean(why)) };
         // Writing into a string cannot fail.
         let _ = writeln!(

@@ -140,3 +140,44 @@ fn a_domain_that_is_not_resolved_is_explained() {
     assert!(shown.contains("(127.0.0.1:9; `[dns] servers`)") && !shown.contains("bounce"), "{shown}");
     assert!(server.operator(&["flush", "one.example"]).status.success());
 }
+
+/// Every view of one site's mail, as text.
+fn said(server: &Server, domain: &str, id: &str) -> Vec<(&'static str, String)> {
+    let asked: [(&str, Vec<&str>); 8] = [
+        ("queue", vec!["queue", "--site", domain]),
+        ("site", vec!["site", domain]),
+        ("stuck", vec!["stuck", "--site", domain]),
+        ("hosts", vec!["hosts", "--site", domain]),
+        ("trace", vec!["trace", id]),
+        ("show", vec!["queue", "show", id]),
+        ("report", vec!["report", id]),
+        ("mailqq", vec!["mailqq", "--site", domain]),
+    ];
+    let text = |arguments: Vec<&str>| String::from_utf8_lossy(&server.operator(&arguments).stdout).into_owned();
+    asked.into_iter().map(|(view, arguments)| (view, text(arguments))).collect()
+}
+
+#[test]
+fn a_connection_in_the_making_is_no_slow_host() {
+    let lab = TestLab::start(
+        "[[site]]\nname = 'dead.example'\nbehaviour = { connect = 'never_accept' }\n\
+         [[site]]\nname = 'mute.example'\nbehaviour = { at_greeting = 'hang' }\n",
+    );
+    let server = patient(&lab).set("http.listen", "[\"127.0.0.1:0\"]").start();
+    for (domain, way) in
+        [("dead.example", "connecting for "), ("mute.example", "connected, waiting for the greeting for ")]
+    {
+        let to = format!("bob@{domain}");
+        let wire = stentor_harness::message("u@test", "x");
+        let id = server.smtp().send("me@home.example", &[&to], &wire).expect(250).queue_id();
+        wait_until("all views say how far the connection is", || {
+            let said = said(&server, domain, &id);
+            assert!(said.iter().all(|(_, text)| !text.contains("slow")), "{said:?}");
+            said.iter().all(|(_, text)| text.contains(way))
+        });
+        let hosts = server.ask(&["hosts", "--site", domain]).expect("an answer");
+        assert_eq!(hosts["host_rows"][0]["lane"], "connecting", "{hosts}");
+        let console = server.http_get(&format!("/site?name={domain}")).expect(200).text();
+        assert!(console.contains(way) && console.contains("connecting</span>"), "{console}");
+    }
+}

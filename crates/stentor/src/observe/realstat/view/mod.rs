@@ -32,7 +32,8 @@ z             seconds per column of the charts
 q, Ctrl-C     quit
 
 Charts: recipients delivered, failed and accepted per second. State of a site:
-responding; silent (all its connections are); backing off (no host may be tried yet); suspended.
+responding; connecting (no session yet); silent (all its connections are);
+backing off (no host may be tried yet); suspended.
 Actions show how many recipients they affect and ask for confirmation.";
 
 fn bold() -> Style {

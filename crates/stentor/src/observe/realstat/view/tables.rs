@@ -33,6 +33,7 @@ const STATE_COLUMNS: usize = 11;
 fn lane_color(lane: &str) -> Color {
     match lane {
         "fast" => Color::Green,
+        "connecting" => Color::Cyan,
         "slow" => Color::Yellow,
         "clock" => Color::Red,
         _ => Color::Magenta,
@@ -45,7 +46,9 @@ fn lane_text(lane: &str) -> String {
 
 /// Why mail waits at a site, and what its hosts said last.
 fn why(row: &SiteNow) -> &str {
-    if row.waits_for.is_empty() || !row.last_reply.is_empty() { &row.last_reply } else { &row.waits_for }
+    let is_tried = row.causes.iter().any(|cause| cause.since.is_some());
+    let has_said = row.waits_for.is_empty() || !row.last_reply.is_empty() && !is_tried;
+    if has_said { &row.last_reply } else { &row.waits_for }
 }
 
 /// Sites, with the chosen one in sight; `is_short`: without what says little of why mail waits.

@@ -1,0 +1,59 @@
+//! How far a connection is on its way to a session, for operators: whether the host has greeted.
+//!
+//! Promise: the scheduler hears of it only when a host takes longer than [`TOLD_AFTER_MS`]; others cost nothing.
+
+use stentor_queue::ids::Ms;
+use stentor_sched::Reach;
+
+/// Hosts that are well have greeted by then.
+const TOLD_AFTER_MS: Ms = 500;
+
+pub struct Way {
+    reach: Reach,
+    since: Ms,
+    is_told: bool,
+}
+
+impl Way {
+    /// The host has taken the connection.
+    pub fn begin(now: Ms) -> Way {
+        Way { reach: Reach::Greeting, since: now, is_told: false }
+    }
+
+    /// The host has sent so many replies.
+    pub fn see(&mut self, replies: u64, now: Ms) {
+        if replies > 0 && self.reach == Reach::Greeting {
+            *self = Way { reach: Reach::Hello, since: now, is_told: false };
+        }
+    }
+
+    /// When the scheduler is to hear of it.
+    pub fn due(&self) -> Ms {
+        if self.is_told { Ms::MAX } else { self.since + TOLD_AFTER_MS }
+    }
+
+    /// What it is to hear now, and for how long it has been so.
+    pub fn tell(&mut self, now: Ms) -> Option<(Reach, Ms)> {
+        let is_due = now >= self.due();
+        self.is_told |= is_due;
+        is_due.then(|| (self.reach, now.saturating_sub(self.since)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slow_hosts_are_reported_once_for_each_step() {
+        let mut way = Way::begin(1_000);
+        assert_eq!((way.tell(1_499), way.due()), (None, 1_500));
+        assert_eq!(way.tell(1_600), Some((Reach::Greeting, 600)));
+        assert_eq!((way.tell(9_000), way.due()), (None, Ms::MAX));
+        way.see(0, 9_000);
+        assert_eq!(way.due(), Ms::MAX);
+        way.see(1, 9_000);
+        way.see(1, 9_400);
+        assert_eq!(way.tell(9_500), Some((Reach::Hello, 500)));
+    }
+}

@@ -1,0 +1,73 @@
+//! Connections on their way to a session: how far they are, and since when.
+//!
+//! Promise: looked at when somebody asks; nothing is kept for it but what each connection knows of itself.
+
+use stentor_queue::cause::Cause;
+use stentor_queue::ids::{Ms, SiteId};
+
+use crate::connections::pool::Conn;
+use crate::effects::Reach;
+use crate::sites::HostNo;
+use crate::tables::Map;
+use crate::{Scheduler, SourceSet};
+
+/// A connection without a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attempt {
+    pub reach: Reach,
+    /// When that began.
+    pub since: Ms,
+    /// For longer than hosts take.
+    is_silent: bool,
+}
+
+impl Attempt {
+    fn of(conn: &Conn) -> Attempt {
+        Attempt { reach: conn.reach.0, since: conn.reach.1, is_silent: conn.silent }
+    }
+
+    /// The cause for which mail waits that has no other.
+    pub(super) fn cause(self) -> Cause {
+        match self.reach {
+            Reach::Greeting if self.is_silent => Cause::NoGreeting,
+            Reach::Hello if self.is_silent => Cause::Silent,
+            Reach::Connecting | Reach::Greeting | Reach::Hello => Cause::Connecting,
+        }
+    }
+}
+
+/// By host; of several the one that has waited longest. In steady time.
+pub(super) type Attempts = Map<HostNo, Attempt>;
+
+impl Scheduler {
+    /// All attempts, or those at hosts of a site: a look at each connection, unless the site has none in the making.
+    pub(super) fn attempts(&self, at: Option<SiteId>) -> Attempts {
+        let mut found = Attempts::default();
+        let site = at.and_then(|site| self.core.sites.peek(site));
+        if site.is_some_and(|site| site.paths.iter().all(|path| path.conns == path.greeted)) {
+            return found;
+        }
+        for (host, attempt) in self.pool.connecting().map(|conn| (conn.hop.host, Attempt::of(conn))) {
+            let first = found.entry(host).or_insert(attempt);
+            if attempt.since < first.since {
+                *first = attempt;
+            }
+        }
+        found
+    }
+
+    /// The attempt that mail from some sources waits for at a site: there is one, and no session.
+    pub(super) fn attempt_at(&self, site: SiteId, sources: SourceSet, attempts: &Attempts) -> Option<Attempt> {
+        let entry = self.core.sites.peek(site).filter(|_| !attempts.is_empty())?;
+        if entry.paths_of(sources).any(|(_, path)| path.greeted > 0) {
+            return None;
+        }
+        let hosts = entry.paths_of(sources).filter(|(_, path)| path.conns > 0).flat_map(|(_, path)| &path.hosts);
+        hosts.filter_map(|host| attempts.get(host)).min_by_key(|attempt| attempt.since).copied()
+    }
+
+    /// With its time on the wall.
+    pub(super) fn dated(&self, attempt: Attempt) -> Attempt {
+        Attempt { since: self.core.time.wall(attempt.since), ..attempt }
+    }
+}
