@@ -44,6 +44,9 @@ pub struct Site {
     pub weight: f64,
     #[serde(default)]
     pub behaviour: Table,
+    /// Its hosts take mail for every domain, as a smart host does.
+    #[serde(default)]
+    pub relay: bool,
     #[serde(default)]
     pub dns: Dns,
     #[serde(default)]

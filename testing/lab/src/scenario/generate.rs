@@ -57,6 +57,7 @@ pub(super) fn sites(generate: &Generate, seed: u64) -> Result<Vec<Site>, String>
                 weight: generate.weight * ((no + 1) as f64).powf(-generate.zipf) / total,
                 behaviour: kind.map_or_else(|| behaviour.clone(), |k| lay(&behaviour, &k.behaviour)),
                 dns: kind.map(|k| k.dns).unwrap_or_default(),
+                relay: false,
                 dns_delay_ms: 0,
                 window: Vec::new(),
                 name,

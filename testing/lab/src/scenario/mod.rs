@@ -36,6 +36,8 @@ pub struct Site {
     pub domains: Vec<String>,
     pub hosts: Vec<Host>,
     pub weight: f64,
+    /// Its hosts take mail for every domain.
+    pub relay: bool,
     pub dns: Dns,
     pub dns_delay_ms: u32,
     pub(crate) dns_windows: Vec<(u64, u64, Dns)>,
@@ -291,6 +293,7 @@ fn check_site(raw: file::Site, no: usize, file: &File, allocator: &mut Allocator
         name,
         hosts,
         weight: raw.weight,
+        relay: raw.relay,
         dns: raw.dns,
         dns_delay_ms: raw.dns_delay_ms,
         dns_windows,

@@ -31,7 +31,9 @@ impl SiteState {
     /// Whether mail for the domain belongs here.
     pub fn serves(&self, domain: &str) -> bool {
         let Some(scenario) = &self.scenario else { return true };
-        domain.starts_with('[') || scenario.site_of_domain(domain) == Some(self.no as usize)
+        domain.starts_with('[')
+            || scenario.sites()[self.no as usize].relay
+            || scenario.site_of_domain(domain) == Some(self.no as usize)
     }
 
     /// Whether greylisting lets the pair through; notes the first attempt.
