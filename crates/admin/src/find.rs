@@ -8,7 +8,8 @@ use stentor_sched::At;
 
 /// A site by its name, or by a domain that is at it, with its name.
 pub fn find(hub: &Hub, name: &str) -> Option<(SiteId, Arc<str>)> {
-    let of_domain = || hub.sched.site_of(hub.store.book.domain_lookup(&name.to_ascii_lowercase())?);
+    let of_domain =
+        || hub.store.book.domains_named(&name.to_ascii_lowercase()).find_map(|domain| hub.sched.site_of(domain));
     let site = hub.sched.site_named(name).or_else(of_domain)?;
     Some((site, hub.sched.site_name(site)?.into()))
 }
@@ -18,6 +19,6 @@ pub fn find_at(hub: &Hub, name: &str) -> Option<(At, Arc<str>)> {
     if let Some((site, name)) = find(hub, name) {
         return Some((At::Site(site), name));
     }
-    let domain = hub.store.book.domain_lookup(&name.to_ascii_lowercase())?;
+    let domain = hub.store.book.domains_named(&name.to_ascii_lowercase()).next()?;
     Some((At::Domain(domain), hub.store.book.domain_name(domain).into()))
 }

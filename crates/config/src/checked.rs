@@ -8,11 +8,13 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use stentor_lists::List;
 use stentor_mail::address::Address;
-use stentor_policy::{AliasInput, InjectorClasses, Policy, RateLimits, RouteInput};
+use stentor_policy::{AliasInput, InjectorClasses, Policy, RateLimits};
+use stentor_rules::Rulebook;
 
 use super::diagnose::Diagnostic;
 use super::endpoints::WebhookConfig;
 use super::keys::Token;
+use super::rules::TableConfig;
 use super::sending::{FlowConfig, SendingConfig};
 use super::settings::Settings;
 use super::url::Url;
@@ -33,7 +35,6 @@ pub struct Config {
     /// In the order of the file.
     pub lists: Vec<ListConfig>,
     pub aliases: Vec<AliasInput>,
-    pub routes: Vec<RouteInput>,
     pub classes: ClassesConfig,
     /// `[sources]`, `[sites]`, `[senders]`
     pub sending: SendingConfig,
@@ -48,8 +49,12 @@ pub struct Config {
     pub http: HttpConfig,
     pub webhooks: Vec<WebhookConfig>,
     pub telemetry: TelemetryConfig,
-    /// Built out of networks, domains, lists, aliases and routes.
+    /// Built out of networks, domains, lists and aliases.
     pub policy: Arc<Policy>,
+    /// Rules, routes and hops, beside the policy.
+    pub rules: Arc<Rulebook>,
+    /// What the rules' tables are, in the order of their numbers.
+    pub tables: Vec<TableConfig>,
     /// Doubtful settings that are not errors.
     pub warnings: Vec<Diagnostic>,
     /// Keys that take a restart, with their values in force; empty where the configuration was only checked.

@@ -24,7 +24,7 @@ pub(super) fn check(context: &Context<'_>, hostname: &str, networks: &[IpNet], t
         postmaster: tables.domains.value.postmaster.clone(),
         lists: tables.lists.iter().map(|spot| list_input(spot.value.list.settings())).collect(),
         aliases: tables.aliases.iter().map(|alias| alias.value.clone()).collect(),
-        routes: tables.routes.iter().map(|route| route.value.clone()).collect(),
+        routed: tables.rules.domains.iter().map(|route| route.value.clone()).collect(),
     };
     // A list or alias that could not be read is missing here; what follows from that is no second error.
     let is_whole = !context.has_errors();
@@ -82,22 +82,14 @@ fn place(tables: &Tables, subject: &Subject) -> Range<usize> {
         Subject::Alias(address) => {
             tables.aliases.iter().rfind(|alias| alias.value.address == *address).map(|alias| alias.span.clone())
         }
-        Subject::Route(pattern) => {
-            let same = |route: &&super::diagnose::Spot<_>| route_pattern(route) == *pattern;
-            tables.routes.iter().rfind(same).map(|route| route.span.clone())
-        }
     };
     found.unwrap_or(0..0)
 }
 
-fn route_pattern(route: &super::diagnose::Spot<stentor_policy::RouteInput>) -> String {
-    route.value.pattern.to_string()
-}
-
 fn warnings(context: &Context<'_>, tables: &Tables, policy: &Policy) {
-    for route in &tables.routes {
-        let pattern = route_pattern(route);
-        if policy.is_local_domain(&pattern) {
+    for route in &tables.rules.domains {
+        let pattern = &route.value;
+        if policy.is_local_domain(pattern) {
             let message =
                 format!("route `{pattern}` is never used: the domain is local, and its unknown addresses are refused");
             context.warn(route.span.clone(), message);

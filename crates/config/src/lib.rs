@@ -22,6 +22,7 @@ mod raw;
 #[cfg(test)]
 mod reference;
 mod reload;
+mod rules;
 mod sections;
 mod sending;
 pub mod settings;
@@ -46,6 +47,7 @@ pub use diagnose::{Diagnostic, Severity};
 pub use endpoints::{Kind, WebhookConfig};
 use raw::Context;
 pub use reload::check_again;
+pub use rules::{TableConfig, TableSource};
 pub use sending::{FlowConfig, SendingConfig, Source};
 use settings::Settings;
 pub use units::duration_s;

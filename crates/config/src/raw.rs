@@ -86,6 +86,12 @@ impl<'a> Context<'a> {
         self.positions.get_or_init(|| Positions::new(self.text)).of(self.text, span.start)
     }
 
+    /// `file:line` of a place, for explanations.
+    pub fn place(&self, span: &Range<usize>) -> String {
+        let name = self.file.file_name().unwrap_or(self.file.as_os_str());
+        format!("{}:{}", name.display(), self.position(span).0)
+    }
+
     fn origin(&self, span: &Range<usize>) -> Origin {
         let (line, column) = self.position(span);
         Origin::File { line, column }
@@ -179,7 +185,9 @@ fn unknown_key(known: &BTreeMap<String, Vec<&'static str>>, section: &str, key: 
     let here = known.get(section).map_or(&[][..], Vec::as_slice);
     // Tables whose names are the operator's have keys that others have too.
     let is_named = |name: &str| {
-        ["lists.", "sites.", "sources.", "senders.", "webhooks."].iter().any(|table| name.starts_with(table))
+        ["lists.", "sites.", "sources.", "senders.", "webhooks.", "tables.", "rules."]
+            .iter()
+            .any(|table| name.starts_with(table))
     };
     let elsewhere = |(name, keys): &(&String, &Vec<&str>)| !is_named(name) && keys.contains(&key);
     if let Some((name, _)) = known.iter().find(elsewhere) {
@@ -225,6 +233,31 @@ impl<'a> Section<'a> {
         }
         let span = entry.key_span.clone();
         Some(Self { context: self.context, name, table: Some(table?), span, asked: RefCell::default() })
+    }
+
+    /// The tables of an array of tables, `[[key]]`.
+    pub fn tables(&self, key: &'static str) -> Vec<Self> {
+        let Some(entry) = self.entry(key) else { return Vec::new() };
+        let Some(items) = entry.value.as_array() else {
+            self.wrong_type(&entry, "an array of tables, [[rules]]");
+            return Vec::new();
+        };
+        let section = |(n, item): (usize, &'a toml::Spanned<DeValue<'a>>)| {
+            let table = item.get_ref().as_table();
+            if table.is_none() {
+                let message = format!("`{key}` must hold tables, not {}", kind(item.get_ref()));
+                self.context.error(item.span(), message);
+            }
+            let name = format!("{key}.{}", n + 1);
+            Some(Self {
+                context: self.context,
+                name,
+                table: Some(table?),
+                span: item.span(),
+                asked: RefCell::default(),
+            })
+        };
+        items.iter().enumerate().filter_map(section).collect()
     }
 
     /// A section of a fixed name.
@@ -390,6 +423,17 @@ impl<'a> Section<'a> {
         }
         self.context.error(text.span, message);
         default
+    }
+
+    /// One of several words, if it is there.
+    pub fn maybe_choice<T: Copy + PartialEq>(&self, key: &'static str, words: &[(&'static str, T)]) -> Option<T> {
+        #[cfg(test)]
+        self.note(key, super::reference::words(words), None);
+        let (_, first) = words.first()?;
+        let found = self.choice(key, *first, words);
+        let shown = words.iter().find(|(_, value)| *value == found).map(|(word, _)| settings::quoted(word));
+        self.keep(key, Origin::Default, shown.filter(|_| self.has(key)), None);
+        self.has(key).then_some(found)
     }
 
     /// Several texts; a single one may stand without brackets.

@@ -60,7 +60,12 @@ pub static RULES: &[Rule] = {
         rule("sources", &[], NewConnections),
         rule("sites", &[], AtOnce),
         rule("senders", &[], AtOnce),
+        rule("tables", &[], NewConnections),
+        rule("hops", &[], AtOnce),
         rule("routes", &[], AtOnce),
+        rule("sender_routes", &[], NewConnections),
+        rule("routing", &[], NewConnections),
+        rule("rules", &[], NewConnections),
         rule("classes", &[], NewConnections),
         rule("dns", &[], restart!(dns)),
         rule("delivery", &[], AtOnce),
@@ -275,7 +280,8 @@ mod tests {
         assert_eq!((of("[http]").len(), of("[listen]").len(), config.restart_pending.len()), (2, 3, kept.len()));
         assert_eq!((&config.hostname, &config.data_dir), (&in_force.hostname, &in_force.data_dir));
         assert!(config.policy.is_local_domain("old.example") && !config.policy.is_local_domain("new.example"));
-        assert_eq!(config.routes[0].hosts[0].port, 25, "routes without a port follow the port in force");
+        let route = config.rules.of_domain("a.example").map(|route| route.hop.to_string());
+        assert_eq!(route.as_deref(), Some("mx.a.example:25"), "routes without a port follow the port in force");
         assert_eq!((config.journal.addresses_max, config.http.connections_max), (10_000_000, 256));
         assert_eq!(
             (config.listen.smtp.clone(), config.log.clone()),

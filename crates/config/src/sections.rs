@@ -3,6 +3,7 @@
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 
 use ipnet::IpNet;
 use stentor_mail::Class;
@@ -63,6 +64,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let telemetry = webhooks::telemetry(top.section("telemetry"));
     top.finish();
     let policy = cross::check(context, &hostname, &client_networks, &tables)?;
+    let (rules, rule_tables) = tables.rules.book(policy.clone());
     Some(Config {
         file: None,
         hostname,
@@ -74,7 +76,6 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
         domains: tables.domains.value,
         lists: tables.lists.into_iter().map(|list| list.value).collect(),
         aliases: tables.aliases.into_iter().map(|alias| alias.value).collect(),
-        routes: tables.routes.into_iter().map(|route| route.value).collect(),
         classes,
         sending,
         dns,
@@ -89,6 +90,8 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
         webhooks,
         telemetry,
         policy,
+        rules: Arc::new(rules),
+        tables: rule_tables,
         warnings: Vec::new(),
         settings: Settings::default(),
         restart_pending: Vec::new(),

@@ -1,17 +1,17 @@
 //! The tables whose keys are the operator's: domains, lists, aliases and routes.
 
-use std::collections::HashSet;
 use std::fs;
 use std::ops::Range;
 use std::sync::Arc;
 
 use stentor_lists::{List, ListSettings, Post};
 use stentor_mail::address::{Address, normalise_domain};
-use stentor_policy::{AliasInput, RouteHost, RouteInput, RoutePattern};
+use stentor_policy::AliasInput;
 
 use super::checked::{DomainsConfig, ListConfig, ReportConfig, ReportTo};
 use super::diagnose::Spot;
 use super::raw::{Context, Entry, Section};
+use super::rules::{self, RuleTables};
 use super::sending::{self, Source};
 use super::settings::{self, Origin};
 
@@ -27,7 +27,7 @@ pub(super) struct Tables {
     pub postmaster_span: Range<usize>,
     pub lists: Vec<ListSpot>,
     pub aliases: Vec<Spot<AliasInput>>,
-    pub routes: Vec<Spot<RouteInput>>,
+    pub rules: RuleTables,
 }
 
 /// One list and where its settings stand.
@@ -39,13 +39,13 @@ pub(super) struct ListSpot {
 }
 
 pub(super) fn read(top: &Section<'_>, smtp_port: u16, sources: &[Source]) -> Tables {
-    let (domains, postmaster_span) = domains(top.section("domains"));
+    let (domains, postmaster_span, relay) = domains(top.section("domains"));
     let lists_section = top.section("lists");
     let lists = lists_section.entries().iter().filter_map(|entry| list(&lists_section, entry, sources)).collect();
     let aliases_section = top.section("aliases");
     let aliases = aliases_section.entries().iter().filter_map(|entry| alias(&aliases_section, entry)).collect();
-    let routes = routes(&top.section("routes"), smtp_port);
-    Tables { domains, postmaster_span, lists, aliases, routes }
+    let rules = rules::read(top, &relay, smtp_port);
+    Tables { domains, postmaster_span, lists, aliases, rules }
 }
 
 /// An address of the configuration; an error says what is wrong with it.
@@ -59,7 +59,7 @@ fn address(context: &Context<'_>, text: &Spot<&str>) -> Option<Address> {
     }
 }
 
-fn domains(section: Section<'_>) -> (Spot<DomainsConfig>, Range<usize>) {
+fn domains(section: Section<'_>) -> (Spot<DomainsConfig>, Range<usize>, Vec<Spot<String>>) {
     let mut local = Vec::new();
     for text in section.texts("local").unwrap_or_default() {
         match normalise_domain(text.value) {
@@ -71,9 +71,11 @@ fn domains(section: Section<'_>) -> (Spot<DomainsConfig>, Range<usize>) {
         }
     }
     let postmaster = section.text("postmaster").and_then(|text| address(section.context, &text));
+    let relay = section.texts("relay").unwrap_or_default();
+    let relay = relay.into_iter().map(|text| Spot { value: text.value.to_owned(), span: text.span }).collect();
     let (span, postmaster_span) = (section.span.clone(), section.span_of("postmaster"));
     section.finish();
-    (Spot { value: DomainsConfig { local, postmaster }, span }, postmaster_span)
+    (Spot { value: DomainsConfig { local, postmaster }, span }, postmaster_span, relay)
 }
 
 pub(super) fn is_list_name(name: &str) -> bool {
@@ -217,51 +219,4 @@ fn alias<'a>(section: &Section<'a>, entry: &Entry<'a>) -> Option<Spot<AliasInput
     let targets: Vec<Option<Address>> = texts.iter().map(|text| address(section.context, text)).collect();
     let targets = targets.into_iter().collect::<Option<Vec<Address>>>()?;
     Some(Spot { value: AliasInput { address: own?, targets }, span: entry.key_span.clone() })
-}
-
-/// Routes may be written without quotes (`example.org = [...]`); TOML then nests tables, which are joined again here.
-fn routes(section: &Section<'_>, smtp_port: u16) -> Vec<Spot<RouteInput>> {
-    let mut routes: Vec<Spot<RouteInput>> = Vec::new();
-    let mut patterns: HashSet<RoutePattern> = HashSet::new();
-    let mut waiting: Vec<Entry<'_>> = section.entries();
-    waiting.reverse();
-    while let Some(entry) = waiting.pop() {
-        if let Some(inner) = entry.value.as_table() {
-            waiting.extend(inner.iter().map(|(key, value)| Entry {
-                key: format!("{}.{}", entry.key, key.get_ref()),
-                key_span: entry.key_span.clone(),
-                value: value.get_ref(),
-                span: value.span(),
-            }));
-            continue;
-        }
-        section.keep_entry(&entry, || settings::value(entry.value));
-        let Some(route) = route(section, &entry, smtp_port) else { continue };
-        if patterns.insert(route.pattern.clone()) {
-            routes.push(Spot { value: route, span: entry.key_span });
-        } else {
-            section.context.error(entry.key_span, format!("route `{}` is there twice", route.pattern));
-        }
-    }
-    routes
-}
-
-fn route<'a>(section: &Section<'a>, entry: &Entry<'a>, smtp_port: u16) -> Option<RouteInput> {
-    let pattern = RoutePattern::parse(&entry.key);
-    if pattern.is_none() {
-        let message = format!("{:?} is not a domain, \".domain\" (its subdomains) or \"*\" (all others)", entry.key);
-        section.context.error(entry.key_span.clone(), message);
-    }
-    let texts = section.texts_of(entry);
-    if texts.is_empty() && entry.value.as_array().is_some_and(|items| items.is_empty()) {
-        section.context.error(entry.span.clone(), format!("route `{}` has no hosts", entry.key));
-    }
-    let mut hosts = Vec::with_capacity(texts.len());
-    for text in texts {
-        match RouteHost::parse(text.value, smtp_port) {
-            Ok(host) => hosts.push(host),
-            Err(error) => section.context.error(text.span, format!("{:?} is not a route: {error}", text.value)),
-        }
-    }
-    (!hosts.is_empty()).then_some(RouteInput { pattern: pattern?, hosts })
 }

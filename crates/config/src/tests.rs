@@ -92,7 +92,7 @@ fn a_full_configuration_is_read() {
     assert_eq!(news.bounces.as_str(), "news-bounces@lists.example.org");
     assert_eq!(news.list_id, "news.lists.example.org");
     assert_eq!(config.lists[1].list.settings().precedence, None);
-    let route = |domain: &str| config.policy.route(domain).map(|route| route.site.to_string());
+    let route = |domain: &str| config.rules.of_domain(domain).map(|route| route.hop.to_string());
     assert_eq!(route("example.net").as_deref(), Some("10.0.0.5:2525 10.0.0.6:2526"));
     assert_eq!(route("a.example.net").as_deref(), Some("lmtp:127.0.0.1:8024"));
     assert_eq!(route("else.example").as_deref(), Some("smart.example:2526"));
@@ -129,7 +129,7 @@ stentor.toml:8:1: unknown key `zebra` in [listen]; known are `connections_max`, 
 `command_timeout_s`, `data_timeout_s`, `session_timeout_s`, `recipients_per_message_max`, `errors_max`, `body_bytes_max`, \
 `streamed_bytes_max`
 stentor.toml:9:2: unknown section [delivry]; did you mean `delivery`?
-stentor.toml:12:1: unknown key `foo` in [domains]; known are `local`, `postmaster`
+stentor.toml:12:1: unknown key `foo` in [domains]; known are `local`, `postmaster`, `relay`
 stentor.toml:13:2: unknown section [dsn]; did you mean `dns`?
 stentor.toml:15:2: unknown section [zebras]; see docs/operate/configuration.md";
     assert_eq!(findings(text), expected);
@@ -236,7 +236,7 @@ stentor.toml:12:1: \"team\" is not a mail address: address has no domain
 stentor.toml:13:23: \"a@\" is not a mail address: address has no domain
 stentor.toml:13:29: `good@example.org` in [aliases] must hold strings, not a whole number
 stentor.toml:14:22: `none@example.org` in [aliases] must be a string or an array of strings, not a whole number
-stentor.toml:16:1: \"exa mple\" is not a domain, \".domain\" (its subdomains) or \"*\" (all others)
+stentor.toml:16:1: \"exa mple\" is not an address, a domain, \".domain\" (its subdomains) or \"*\" (all others)
 stentor.toml:17:15: route `b.example` has no hosts
 stentor.toml:18:16: \"10.0.0.1:0\" is not a route: `0` is not a port (1 to 65535)
 stentor.toml:18:30: \"host name\" is not a route: `host name` is not a host name or an address
@@ -485,7 +485,8 @@ stentor.toml:25:19: `bulk_site_min_s` in [retry] must not be greater than `bulk_
 /// A file with one entry in each table of the operator's, so that all readers run.
 pub(super) const ONE_OF_EACH: &str = "[lists.NAME]\naddress = \"news@example.org\"\nsubscribers = \"/dev/null\"\n\
      [sources.NAME]\naddress = \"192.0.2.1\"\n[sites.\"mx.example\"]\n[senders.\"example.org\"]\n\
-     [webhooks.NAME]\nurl = \"http://x/\"\nsecret = \"0123456789abcdef\"\n";
+     [webhooks.NAME]\nurl = \"http://x/\"\nsecret = \"0123456789abcdef\"\n\
+     [tables.NAME]\ninline = {}\n[[rules]]\ndo = \"ok\"\nnot = {}\n";
 
 /// Every key that the readers ask for.
 pub(super) fn known_keys() -> Vec<String> {

@@ -10,7 +10,7 @@ pub mod core;
 pub mod delivery;
 pub mod live;
 pub mod replay;
-pub mod resolve;
+pub mod rule_tables;
 pub mod smtp_in;
 pub mod tables;
 pub mod ticker;

@@ -44,6 +44,7 @@ pub async fn run(core: Arc<Core>, each_second: impl Fn(&Arc<Core>, Ms)) {
             live.set_machine(sample);
             remember(&core, &sample.record());
         }
+        refresh_tables(&core);
         each_second(&core, now);
     }
 }
@@ -54,6 +55,14 @@ fn sample(sampler: &mut Sampler, core: &Arc<Core>, now: Ms) -> Option<MachineNow
         let (pending, out) = core.with(|hub, _| (hub.store.pending(), hub.connections()));
         Own { pending, connections_in: core.live.connections_in() as u32, connections_out: out as u32 }
     })
+}
+
+/// Looks whether files of the rules' tables were replaced.
+fn refresh_tables(core: &Arc<Core>) {
+    let settings = core.settings();
+    if settings.tables.has_files() {
+        drop(tokio::task::spawn_blocking(move || settings.tables.refresh()));
+    }
 }
 
 /// The minute's sample goes into the history.

@@ -1,8 +1,8 @@
 //! The SMTP replies that we send (RFC 5321 section 4.2, RFC 2034).
 //!
-//! A refusal is one value, [`Reply`]; whether it is temporary follows from its code. Output is one line, cannot hold a
-//! line end, and fits the reply line of RFC 5321 section 4.5.3.1.5: untrusted text is truncated and made printable, so
-//! writing cannot fail.
+//! A refusal is one value, [`Reply`]; whether it is temporary follows from its code. A line end in its text begins another
+//! line of the same reply (RFC 5321 section 4.2.1), which the operator's own words may have. Each line fits that of section
+//! 4.5.3.1.5: untrusted text is truncated and made printable, so writing cannot fail.
 //!
 //! Servers' replies are parsed by the client (`client::reply_parser`).
 
@@ -11,6 +11,8 @@ use std::fmt;
 
 /// Longest reply line that we write, in octets with its CRLF (RFC 5321 section 4.5.3.1.5).
 pub const REPLY_LINE_BYTES_MAX: usize = 512;
+/// Lines of one reply; what follows is left out.
+pub const REPLY_LINES_MAX: usize = 20;
 /// An enhanced status code (RFC 3463): `class.subject.detail`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Enhanced {
@@ -84,12 +86,20 @@ impl Reply {
         self.code >= 500 && self.code < 600
     }
 
-    /// Appends the reply as one line with its CRLF.
+    /// Appends the reply, mostly one line, each with its CRLF.
     pub fn write_to(&self, out: &mut Vec<u8>) {
         debug_assert!((200..600).contains(&self.code), "reply code {}", self.code);
+        let mut lines = self.text.split('\n').take(REPLY_LINES_MAX).peekable();
+        while let Some(line) = lines.next() {
+            let is_last = lines.peek().is_none();
+            self.write_line(line.trim_end_matches('\r'), is_last, out);
+        }
+    }
+
+    fn write_line(&self, line: &str, is_last: bool, out: &mut Vec<u8>) {
         let start = out.len();
         push_number(out, self.code);
-        out.push(b' ');
+        out.push(if is_last { b' ' } else { b'-' });
         if let Some(enhanced) = self.enhanced {
             push_number(out, u16::from(enhanced.class));
             out.push(b'.');
@@ -99,7 +109,7 @@ impl Reply {
             out.push(b' ');
         }
         let room = REPLY_LINE_BYTES_MAX - 2 - (out.len() - start);
-        let text = &self.text.as_bytes()[..self.text.len().min(room)];
+        let text = &line.as_bytes()[..line.len().min(room)];
         if text.iter().all(|&byte| is_printable(byte)) {
             out.extend_from_slice(text);
         } else {
@@ -113,7 +123,7 @@ impl Reply {
 impl fmt::Display for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut line = Vec::with_capacity(self.text.len() + 16);
-        self.write_to(&mut line);
+        self.write_line(&self.text.replace("\r\n", " ").replace('\n', " "), true, &mut line);
         line.truncate(line.len() - 2);
         f.write_str(&String::from_utf8_lossy(&line))
     }
@@ -142,10 +152,13 @@ mod tests {
     }
 
     #[test]
-    fn writes_one_line() {
+    fn writes_its_lines() {
         assert_eq!(line(&Reply::fixed(250, (2, 1, 5), "Ok")), "250 2.1.5 Ok\r\n");
         assert_eq!(line(&Reply::plain(354, "Go")), "354 Go\r\n");
-        assert_eq!(line(&Reply::new(550, (5, 7, 1), "a\r\n250 é")), "550 5.7.1 a??250 ??\r\n");
+        let two = Reply::new(550, (5, 7, 1), "a\r\n250 é");
+        assert_eq!(line(&two), "550-5.7.1 a\r\n550 5.7.1 250 ??\r\n");
+        assert_eq!(two.to_string(), "550 5.7.1 a 250 ??");
+        assert_eq!(line(&Reply::plain(500, "\n".repeat(99).leak())).lines().count(), REPLY_LINES_MAX);
         assert_eq!(line(&Reply::new(550, (5, 7, 999), "x".repeat(9999))).len(), REPLY_LINE_BYTES_MAX);
         assert_eq!(Reply::fixed(452, (4, 3, 1), "Full").to_string(), "452 4.3.1 Full");
     }
@@ -169,10 +182,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_text_is_one_printable_line(text in any::<String>(), code in 200u16..600) {
-            let line = line(&Reply::new(code, ((code / 100) as u8, 0, 0), text));
-            prop_assert!(line.len() <= REPLY_LINE_BYTES_MAX && line.ends_with("\r\n"));
-            prop_assert!(line[..line.len() - 2].bytes().all(is_printable));
+        fn any_text_is_one_reply_of_printable_lines(text in any::<String>(), code in 200u16..600) {
+            let reply = line(&Reply::new(code, ((code / 100) as u8, 0, 0), text));
+            let lines: Vec<&str> = reply.split_inclusive("\r\n").collect();
+            for (n, line) in lines.iter().enumerate() {
+                prop_assert!(line.len() <= REPLY_LINE_BYTES_MAX && line.ends_with("\r\n"));
+                prop_assert!(line[..line.len() - 2].bytes().all(is_printable));
+                let sign = if n + 1 == lines.len() { ' ' } else { '-' };
+                let start = format!("{code}{sign}");
+                prop_assert!(line.starts_with(&start));
+            }
         }
     }
 }

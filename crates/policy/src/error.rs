@@ -16,8 +16,6 @@ pub enum Subject {
     Owner(Arc<str>),
     /// An alias's address.
     Alias(Address),
-    /// A route's pattern.
-    Route(String),
 }
 
 /// One error in a [`crate::PolicyInput`].

@@ -1,8 +1,8 @@
-//! Who may send what where: local domains, lists, aliases, relaying and static routes.
+//! Who may send what where: local domains, lists, aliases and relaying.
 //!
 //! What it does: a [`Policy`] is built once from a [`PolicyInput`] and is immutable; a reload builds a new one. It
-//! answers two questions by look-ups alone, without I/O and without a clock: the verdict on a recipient that a client
-//! names ([`Policy::decide`]), and the hosts through which a domain is reached ([`Policy::route`]).
+//! answers by look-ups alone, without I/O and without a clock: the verdict on a recipient that a client names
+//! ([`Policy::decide`]). Rules and routes are `stentor-rules`, which asks it.
 //!
 //! What it promises: a client outside the client networks never gets [`Verdict::Relay`]; an address in a local domain
 //! is a list, an alias, a bounce address or refused in the session (no backscatter); aliases are expanded when the
@@ -13,7 +13,7 @@
 //! Besides, the class of mail: by its injector ([`InjectorClasses`]) and by its sender's rate ([`SenderRates`], the
 //! only state here).
 //!
-//! How it fails: [`Policy::new`] reports all errors at once, each naming the list, alias or route that caused it.
+//! How it fails: [`Policy::new`] reports all errors at once, each naming the list or alias that caused it.
 
 mod class;
 mod client;
@@ -33,6 +33,6 @@ pub use error::{PolicyError, Subject};
 pub use expand::{ALIAS_DEPTH_MAX, ALIAS_TARGETS_MAX, Expansion, TARGETS_TOTAL_MAX};
 pub use rate::{RateLimits, SENDERS_MAX, SenderRates, stem};
 pub use recipients::{Group, Of, Recipients};
-pub use route::{DELIVER_SOCKETS, Host, Route, RouteHost, RouteHostError, RouteInput, RoutePattern};
+pub use route::{DELIVER_SOCKETS, Host, RouteHost, RouteHostError};
 pub use rules::{AliasInput, Decision, ListInput, Policy, PolicyInput, Verdict, Why};
 pub use site::{PROFILES, SiteRule, SiteRules};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use stentor_mail::address::Address;
 
-use crate::{Expansion, Verdict, Why};
+use crate::{Expansion, Verdict};
 
 /// `P` is what the caller keeps beside a recipient.
 #[derive(Debug)]
@@ -20,8 +20,8 @@ pub struct Recipients<P> {
     aliases: Vec<Alias<P>>,
     /// Reports about posts of these lists.
     bounces: Vec<Arc<str>>,
-    /// Why recipients elsewhere are relayed for this client.
-    relays: Option<Why>,
+    /// Why recipients elsewhere are relayed, in words.
+    relays: Option<String>,
     /// How many were taken.
     named: u64,
 }
@@ -66,12 +66,12 @@ impl<P> Default for Recipients<P> {
 }
 
 impl<P: Clone + Default> Recipients<P> {
-    /// A recipient that is taken. One that is refused changes nothing.
-    pub fn add(&mut self, address: Address, params: P, verdict: Verdict, why: Why) {
+    /// A recipient that is taken, and why it is relayed if it is. One that is refused changes nothing.
+    pub fn add(&mut self, address: Address, params: P, verdict: Verdict, why: impl FnOnce() -> String) {
         match verdict {
             Verdict::Refuse(_) => return,
             Verdict::Relay => {
-                self.relays.get_or_insert(why);
+                self.relays.get_or_insert_with(why);
                 self.addresses.push((address, params));
             }
             Verdict::Bounces(list) => once(&mut self.bounces, &list),
@@ -118,10 +118,7 @@ impl<P: Clone + Default> Recipients<P> {
         }
         if let Some(relays) = self.relays {
             let more = if why.is_empty() { "" } else { "; " };
-            let _ = match relays {
-                Why::ClientNetwork(network) => write!(why, "{more}relay: client network {network}"),
-                _ => write!(why, "{more}relay: allowed to this injector"),
-            };
+            let _ = write!(why, "{more}relay: {relays}");
         }
         let relayed = others.len() + self.aliases.iter().map(|alias| alias.expansion.addresses.len()).sum::<usize>();
         let mut meant: HashSet<String> = HashSet::new();
@@ -175,13 +172,14 @@ mod tests {
     #[test]
     fn lists_then_aliases_then_the_others_and_nobody_twice() {
         let mut all: Recipients<u8> = Recipients::default();
-        let network = Why::ClientNetwork("10.0.0.0/8".parse().unwrap());
+        let network = || "client network 10.0.0.0/8".to_owned();
+        let none = String::new;
         all.add(address("a@example.org"), 1, Verdict::Relay, network);
-        all.add(address("all@x.test"), 2, alias(&["news"], &["a@example.org", "b@example.org"]), Why::AliasAddress);
-        all.add(address("all@x.test"), 3, alias(&["news"], &["a@example.org", "b@example.org"]), Why::AliasAddress);
-        all.add(address("few@x.test"), 4, alias(&[], &["b@example.org"]), Why::AliasAddress);
-        all.add(address("news@x.test"), 5, Verdict::List("news".into()), Why::ListAddress);
-        all.add(address("news-bounces@x.test"), 6, Verdict::Bounces("news".into()), Why::BouncesAddress);
+        all.add(address("all@x.test"), 2, alias(&["news"], &["a@example.org", "b@example.org"]), none);
+        all.add(address("all@x.test"), 3, alias(&["news"], &["a@example.org", "b@example.org"]), none);
+        all.add(address("few@x.test"), 4, alias(&[], &["b@example.org"]), none);
+        all.add(address("news@x.test"), 5, Verdict::List("news".into()), none);
+        all.add(address("news-bounces@x.test"), 6, Verdict::Bounces("news".into()), String::new);
         assert_eq!((all.named(), all.lists().len(), all.aliases().count()), (6, 1, 2));
         let (groups, relayed) = all.into_groups(|_| vec![address("owner@example.org")]);
         assert_eq!(
@@ -198,7 +196,7 @@ mod tests {
     #[test]
     fn a_report_that_nobody_reads_leaves_nothing() {
         let mut all: Recipients<u8> = Recipients::default();
-        all.add(address("news-bounces@x.test"), 0, Verdict::Bounces("news".into()), Why::BouncesAddress);
+        all.add(address("news-bounces@x.test"), 0, Verdict::Bounces("news".into()), String::new);
         let (groups, relayed) = all.into_groups(|_| Vec::new());
         assert!(groups.is_empty() && relayed == 0);
     }
@@ -206,7 +204,7 @@ mod tests {
     #[test]
     fn an_injector_relays_without_a_network() {
         let mut all: Recipients<u8> = Recipients::default();
-        all.add(address("a@example.org"), 0, Verdict::Relay, Why::ClientOutside);
+        all.add(address("a@example.org"), 0, Verdict::Relay, || "allowed to this injector".to_owned());
         let (groups, _) = all.into_groups(|_| Vec::new());
         assert_eq!(shown(&groups), ["relay: allowed to this injector: a@example.org/0"]);
     }

@@ -1,15 +1,8 @@
-//! Static routes: the hosts through which a domain is reached instead of its MX records.
-//!
-//! A pattern is an exact domain (`example.org`), the subdomains of one (`.example.org`, at any depth, without the domain
-//! itself) or everything else (`*`). The most specific one wins: exact, then the longest suffix, then `*`. The hosts of a
-//! route are tried in the order given; no MX look-up is made for a host that is named here.
+//! One host of a route: `10.0.0.5:25`, `relay.example.org`, `mx:example.org`, `lmtp:127.0.0.1:8024`.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::Arc;
 
-use foldhash::fast::FixedState;
-use hashbrown::HashMap;
 use stentor_mail::address::normalise_domain;
 
 /// Port of LMTP where a route names none (RFC 2033 leaves it open; 24 is the registered `lmtp`).
@@ -22,13 +15,15 @@ const LOCAL: &str = "local";
 /// Longest path of a Unix socket (`sun_path` without its NUL).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
 
-/// Where a connection goes: an address, a name that the resolver turns into addresses (A and AAAA only), or the path of a
-/// Unix socket.
+/// Where a connection goes: an address, a name that the resolver turns into addresses (A and AAAA only), a domain whose MX
+/// hosts are meant, or the path of a Unix socket.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Host {
     Addr(IpAddr),
     Name(Box<str>),
     Unix(Box<str>),
+    /// The MX hosts of this domain.
+    Mx(Box<str>),
 }
 
 /// One host of a route, with its port and protocol.
@@ -61,7 +56,7 @@ pub enum RouteHostError {
 
 impl RouteHost {
     /// Reads `host`, `host:port`, `10.0.0.5:25`, `[2001:db8::1]:25` or a bare IPv6 address, each optionally behind
-    /// `lmtp:`. `smtp_port` is used where the text names no port (24 behind `lmtp:`). Also `lmtp:unix:/path`, and short for
+    /// `lmtp:`, or `mx:domain`. `smtp_port` is used where the text names no port (24 behind `lmtp:`). Also `lmtp:unix:/path`, and short for
     /// sockets of `stentor-deliver`: `local:` and `pipe:NAME`.
     pub fn parse(text: &str, smtp_port: u16) -> Result<Self, RouteHostError> {
         if text.eq_ignore_ascii_case("local:") {
@@ -69,6 +64,14 @@ impl RouteHost {
         }
         if let Some(name) = behind(text, "pipe:") {
             return Self::service(name);
+        }
+        if let Some(domain) = behind(text, "mx:") {
+            return match Self::parse(domain, smtp_port)? {
+                Self { host: Host::Name(name), port, lmtp: false } => {
+                    Ok(Self { host: Host::Mx(name), port, lmtp: false })
+                }
+                _ => Err(RouteHostError::Host(domain.to_owned())),
+            };
         }
         let (lmtp, rest) = behind(text, "lmtp:").map_or((false, text), |rest| (true, rest));
         if let Some(path) = behind(rest, "unix:") {
@@ -154,107 +157,8 @@ impl fmt::Display for RouteHost {
             Host::Addr(address) => write!(out, "{prefix}{address}:{}", self.port),
             Host::Name(name) => write!(out, "{prefix}{name}:{}", self.port),
             Host::Unix(path) => write!(out, "{prefix}unix:{path}"),
+            Host::Mx(name) => write!(out, "mx:{name}:{}", self.port),
         }
-    }
-}
-
-/// The left side of a route.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum RoutePattern {
-    /// This domain alone, in A-label form, lower case.
-    Exact(Box<str>),
-    /// Every subdomain; the text keeps its leading dot.
-    Subdomains(Box<str>),
-    /// Whatever no other route matches.
-    Any,
-}
-
-impl RoutePattern {
-    /// Reads `example.org`, `.example.org` or `*`; `None` if it is none of them.
-    pub fn parse(text: &str) -> Option<Self> {
-        if text == "*" {
-            return Some(Self::Any);
-        }
-        if let Some(domain) = text.strip_prefix('.') {
-            if domain.starts_with('[') {
-                return None;
-            }
-            return normalise_domain(domain).ok().map(|domain| Self::Subdomains(format!(".{domain}").into()));
-        }
-        normalise_domain(text).ok().map(|domain| Self::Exact(domain.into()))
-    }
-}
-
-impl fmt::Display for RoutePattern {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str(match self {
-            Self::Exact(text) | Self::Subdomains(text) => text,
-            Self::Any => "*",
-        })
-    }
-}
-
-/// A route as it is configured.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RouteInput {
-    pub pattern: RoutePattern,
-    pub hosts: Vec<RouteHost>,
-}
-
-/// A route as it is looked up.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Route {
-    /// What matched.
-    pub pattern: RoutePattern,
-    /// The hosts as one text, in order: two domains with the same text are one site.
-    pub site: Box<str>,
-    /// Never empty; tried in this order.
-    pub hosts: Vec<RouteHost>,
-}
-
-/// All routes, by what they match.
-#[derive(Debug, Default)]
-pub(crate) struct RouteTable {
-    exact: HashMap<Box<str>, Arc<Route>, FixedState>,
-    subdomains: HashMap<Box<str>, Arc<Route>, FixedState>,
-    any: Option<Arc<Route>>,
-}
-
-impl RouteTable {
-    /// Adds a route; `false` when its pattern is there already or it has no hosts.
-    pub(crate) fn insert(&mut self, input: RouteInput) -> bool {
-        if input.hosts.is_empty() {
-            return false;
-        }
-        let mut site = String::new();
-        for host in &input.hosts {
-            if !site.is_empty() {
-                site.push(' ');
-            }
-            site.push_str(&host.to_string());
-        }
-        let RouteInput { pattern, hosts } = input;
-        let route = Arc::new(Route { pattern: pattern.clone(), site: site.into(), hosts });
-        match pattern {
-            RoutePattern::Exact(domain) => self.exact.insert(domain, route).is_none(),
-            RoutePattern::Subdomains(suffix) => self.subdomains.insert(suffix, route).is_none(),
-            RoutePattern::Any => self.any.replace(route).is_none(),
-        }
-    }
-
-    pub(crate) fn lookup(&self, domain: &str) -> Option<&Arc<Route>> {
-        if let Some(route) = self.exact.get(domain) {
-            return Some(route);
-        }
-        if !self.subdomains.is_empty() && !domain.starts_with('[') {
-            // The first dot gives the longest suffix, and so the most specific route.
-            for (dot, _) in domain.match_indices('.') {
-                if let Some(route) = self.subdomains.get(&domain[dot..]) {
-                    return Some(route);
-                }
-            }
-        }
-        self.any.as_ref()
     }
 }
 
@@ -265,15 +169,6 @@ mod tests {
 
     fn host(text: &str) -> String {
         RouteHost::parse(text, 25).map_or_else(|error| format!("! {error}"), |host| host.to_string())
-    }
-
-    fn table(routes: &[(&str, &str)]) -> RouteTable {
-        let mut table = RouteTable::default();
-        for (pattern, to) in routes {
-            let hosts = vec![RouteHost::parse(to, 25).unwrap()];
-            assert!(table.insert(RouteInput { pattern: RoutePattern::parse(pattern).unwrap(), hosts }));
-        }
-        table
     }
 
     #[test]
@@ -287,6 +182,8 @@ mod tests {
         assert_eq!(host("lmtp:127.0.0.1:8024"), "lmtp:127.0.0.1:8024");
         assert_eq!(host("LMTP:[::1]:8024"), "lmtp:[::1]:8024");
         assert_eq!(host("lmtp:mailman"), "lmtp:mailman:24");
+        assert_eq!(host("mx:Relay.test"), "mx:relay.test:25");
+        assert_eq!(host("mx:relay.test:26"), "mx:relay.test:26");
     }
 
     #[test]
@@ -316,40 +213,13 @@ mod tests {
         assert!(host("[::1]25").starts_with('!'));
         assert_eq!(host("10.0.0.256"), "! `10.0.0.256` is not a host name or an address");
         assert!(host("a b").starts_with('!'));
-    }
-
-    #[test]
-    fn the_most_specific_route_wins() {
-        let table = table(&[("example.org", "1.1.1.1"), (".example.org", "2.2.2.2"), (".deep.example.org", "3.3.3.3")]);
-        let site = |domain: &str| table.lookup(domain).map(|route| route.site.to_string());
-        assert_eq!(site("example.org").as_deref(), Some("1.1.1.1:25"));
-        assert_eq!(site("a.example.org").as_deref(), Some("2.2.2.2:25"));
-        assert_eq!(site("a.b.example.org").as_deref(), Some("2.2.2.2:25"));
-        assert_eq!(site("deep.example.org").as_deref(), Some("2.2.2.2:25"));
-        assert_eq!(site("x.deep.example.org").as_deref(), Some("3.3.3.3:25"));
-        assert_eq!(site("badexample.org"), None);
-        assert_eq!(site("org"), None);
-    }
-
-    #[test]
-    fn the_default_takes_the_rest_and_literals() {
-        let table = table(&[("*", "9.9.9.9"), (".0.0.1]", "8.8.8.8")][..1]);
-        assert!(table.lookup("other.example").is_some());
-        assert!(table.lookup("[127.0.0.1]").is_some());
-    }
-
-    #[test]
-    fn a_pattern_twice_is_noticed() {
-        let mut table = table(&[("*", "9.9.9.9")]);
-        let hosts = vec![RouteHost::parse("8.8.8.8", 25).unwrap()];
-        assert!(!table.insert(RouteInput { pattern: RoutePattern::Any, hosts }));
+        assert!(host("mx:10.0.0.1").starts_with('!') && host("mx:lmtp:a.test").starts_with('!'));
     }
 
     proptest! {
         #[test]
         fn never_panics(text in "\\PC{0,40}") {
             let _ = RouteHost::parse(&text, 25);
-            let _ = RoutePattern::parse(&text);
         }
 
         #[test]

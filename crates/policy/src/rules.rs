@@ -13,7 +13,6 @@ use stentor_mail::reply::Reply;
 
 use crate::error::{PolicyError, Subject};
 use crate::expand::{Expander, Expansion, Node, Nodes, key_of};
-use crate::route::{Route, RouteInput, RouteTable};
 
 const ROUTE_SYNTAX: Reply = Reply::fixed(550, (5, 7, 1), "Relay forms in the local part are not accepted");
 const UNKNOWN_LOCAL: Reply = Reply::fixed(550, (5, 1, 1), "No such list or address here");
@@ -52,7 +51,8 @@ pub struct PolicyInput {
     pub postmaster: Option<Address>,
     pub lists: Vec<ListInput>,
     pub aliases: Vec<AliasInput>,
-    pub routes: Vec<RouteInput>,
+    /// Domains that have a route of their own.
+    pub routed: Vec<String>,
 }
 
 /// The verdict on a recipient.
@@ -138,7 +138,6 @@ pub struct Policy {
     domains: HashSet<Box<str>, FixedState>,
     /// By [`key_of`] the address.
     local: HashMap<Box<str>, Local, FixedState>,
-    routes: RouteTable,
 }
 
 impl Policy {
@@ -152,14 +151,6 @@ impl Policy {
         let (expansions, alias_errors) = Expander::new(&nodes, &is_local).run();
         errors.extend(alias_errors);
 
-        let mut routes = RouteTable::default();
-        for route in input.routes {
-            let pattern = route.pattern.to_string();
-            if !routes.insert(route) {
-                let message = format!("route `{pattern}` has no hosts or is there twice");
-                errors.push(PolicyError { subject: Subject::Route(pattern), message, may_follow: false });
-            }
-        }
         if !errors.is_empty() {
             let mut seen = Vec::new(); // implied aliases of one owner fail alike; said once is enough
             errors.retain(|error| {
@@ -179,7 +170,7 @@ impl Policy {
             (key, local)
         };
         let local = nodes.into_iter().map(resolve).collect();
-        Ok(Self { networks: input.client_networks, domains, local, routes })
+        Ok(Self { networks: input.client_networks, domains, local })
     }
 
     /// Whether this client may relay. An IPv4 address in its IPv6 form (`::ffff:a.b.c.d`) counts as the IPv4 address.
@@ -222,11 +213,6 @@ impl Policy {
             None => Decision { verdict: Verdict::Refuse(RELAY_DENIED), why: Why::ClientOutside },
         }
     }
-
-    /// The static route for a domain (lower-case A-labels or an address literal), if there is one; else MX decides.
-    pub fn route(&self, domain: &str) -> Option<&Arc<Route>> {
-        self.routes.lookup(domain)
-    }
 }
 
 /// Gathers the tables and their errors before aliases are expanded.
@@ -252,7 +238,7 @@ impl Builder {
         self.domains.extend(input.lists.iter().map(|list| list.address.domain().into()));
         match normalise_domain(&input.hostname) {
             Ok(name) => {
-                if !input.routes.iter().any(|route| route.pattern.to_string() == name) {
+                if !input.routed.contains(&name) {
                     self.domains.insert(name.into());
                 }
             }

@@ -79,7 +79,8 @@ impl Bounces {
         (domain, site): (DomainId, Option<&str>),
         now: Ms,
     ) -> Option<Reply> {
-        let reason = self.reason((message.sender(), message.list()), (store.book.domain_name(domain), site), now)?;
+        let reason =
+            self.reason((message.sender(), message.list()), (store.book.domain_name_alone(domain), site), now)?;
         Some(Reply { code: 0, dsn: None, text: reason.clone(), cause: Cause::Reporting, host: None })
     }
 }

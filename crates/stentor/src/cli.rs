@@ -13,7 +13,7 @@ use crate::asking::{QueryArgs, ServerArgs, ask, load, locate, query, query_with,
 use crate::cli_verbs::{Acting, Suspended};
 use crate::observe::{batchstat, hosts, latedudes, mailqq, mailstat, queue, realstat, report, trace, watch};
 use crate::output::{done, print};
-use crate::{config_cmd, help, journal_cmd, logging, process, secrets, table_cmd, trial};
+use crate::{config_cmd, explain, help, journal_cmd, logging, process, secrets, table_cmd, trial};
 
 /// Mail transfer agent for mailing lists and bulk mail.
 #[derive(Parser)]
@@ -31,6 +31,8 @@ enum Command {
     Check(Check),
     /// Show the configuration as it is understood: every value and where it comes from.
     Config(config_cmd::Options),
+    /// Explain what the configuration does with a recipient: every rule, route and table that is asked, and the decision.
+    Explain(explain::Options),
     #[command(flatten)]
     Look(Look),
     #[command(flatten)]
@@ -223,6 +225,7 @@ pub fn run(cli: Cli) -> ExitCode {
     match cli.command {
         Command::Serve(with) => serve(with.config.as_deref()),
         Command::Config(options) => config_cmd::run(&options),
+        Command::Explain(options) => explain::run(&options),
         Command::Check(Check { file, file_only, with }) => check(file.or(with.config).as_deref(), file_only),
         Command::Look(command) => look(command),
         Command::Change(command) => change(command),
@@ -319,7 +322,7 @@ fn checked(config: &Config) -> String {
         config.file.as_deref().unwrap_or(Path::new("")).display(),
         plural(config.lists.len() as u64, "list"),
         if config.aliases.len() == 1 { "1 alias".to_owned() } else { format!("{} aliases", config.aliases.len()) },
-        plural(config.routes.len() as u64, "route"),
+        plural(config.rules.by_recipient.len() as u64, "route"),
         list(config.domains.local.clone()),
         list(config.client_networks.iter().map(ToString::to_string).collect()),
     )

@@ -40,7 +40,7 @@ Statistics (from the history, or from any MTA's log):
   mailstat          Table by hour, day, list, domain, host or source
   batchstat         Chart of a day
 Set up:
-  table             Look up a key in a table; check a table
+  explain, table    What rules and routes do with a recipient; look up a key
   http-password     Hash a password for the console
   http-token        Create a token for the HTTP API
   journal           Verify, dump or salvage the journal of a stopped server

@@ -5,6 +5,7 @@ mod asking;
 pub mod cli;
 mod cli_verbs;
 mod config_cmd;
+mod explain;
 pub mod foreign;
 pub mod help;
 mod hints;

@@ -116,9 +116,10 @@ fn reload(server: &Server) -> Reloaded {
             for key in &kept {
                 tracing::warn!("{key} changed: takes effect after a restart");
             }
-            let settings = Arc::new(Settings::new(config));
+            let settings = Arc::new(Settings::new(config, Some(&*old)));
             server.core.resolver.clear_cache();
-            let has_new_routes = settings.config.routes != old.config.routes
+            let has_new_routes = settings.rules.by_recipient != old.rules.by_recipient
+                || settings.rules.hops != old.rules.hops
                 || settings.config.sending.sites != old.config.sending.sites;
             server.core.replace_settings(settings.clone());
             server.core.with(|hub, now| {

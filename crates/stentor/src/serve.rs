@@ -23,7 +23,6 @@ use stentor_engine::core::memory_group::MemoryGroup;
 use stentor_engine::core::{Core, Parts, Settings};
 use stentor_engine::delivery::Tasks;
 use stentor_engine::replay::{ReplayError, replay, resume};
-use stentor_engine::resolve::{Resolver, ResolverError};
 use stentor_engine::smtp_in::{Listeners, StrangerThreads, bind};
 use stentor_engine::ticker;
 use stentor_history::History;
@@ -31,6 +30,7 @@ use stentor_http::Http;
 use stentor_http::webhooks::Registry;
 use stentor_journal::{Journal, JournalError, RealDisk};
 use stentor_queue::store::{Store, UnknownAddress};
+use stentor_resolve::{Resolver, ResolverError};
 use stentor_sched::Scheduler;
 use stentor_submission as submission;
 use tokio::runtime::Handle;
@@ -113,7 +113,7 @@ impl Server {
     #[allow(clippy::unused_async)]
     pub async fn start(config: Config) -> Result<Server, StartError> {
         let clock = Clock::start();
-        let settings = Arc::new(Settings::new(config));
+        let settings = Arc::new(Settings::new(config, None));
         let config = &settings.config;
         let (mut journal, store) = open(&settings, &clock)?;
         let mut sockets = Vec::with_capacity(config.listen.smtp.len());

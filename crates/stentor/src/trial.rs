@@ -19,7 +19,8 @@ use stentor_config::{Config, Diagnostic, LogTarget, Severity, SubmissionConfig, 
 use stentor_control::format::plural;
 use stentor_control::{Client, Reply, Request};
 use stentor_lists::subscribers::{self, Seen};
-use stentor_policy::{DELIVER_SOCKETS, Host, RouteInput};
+use stentor_policy::{DELIVER_SOCKETS, Host, RouteHost};
+use stentor_rules::{NextHop, Routes};
 
 const GROUPS: &str = "/etc/group";
 /// Bad lines of a subscribers file that are shown.
@@ -43,8 +44,13 @@ pub(crate) fn run(config: &Config, settings: &Settings) -> Vec<Diagnostic> {
     for server in &config.dns.servers {
         trial.name_server(*server);
     }
-    for route in &config.routes {
-        trial.sockets(route);
+    let rules = &config.rules;
+    trial.routes("routes", &rules.by_recipient);
+    trial.routes("sender_routes", &rules.by_sender);
+    let mut hops: Vec<_> = rules.hops.iter().collect();
+    hops.sort_unstable_by_key(|(name, _)| *name);
+    for (name, hosts) in hops {
+        trial.sockets(("hops", name), hosts);
     }
     trial.found
 }
@@ -72,17 +78,24 @@ impl Trial<'_> {
         self.report(Severity::Warning, key, what);
     }
 
-    /// The Unix sockets that a route leads to: each gets a connection, and no command.
-    fn sockets(&mut self, route: &RouteInput) {
-        for host in &route.hosts {
+    fn routes(&mut self, section: &str, routes: &Routes) {
+        let mut entries: Vec<_> = routes.entries().collect();
+        entries.sort_unstable_by_key(|entry| &entry.pattern);
+        for entry in entries {
+            if let NextHop::Hosts(hosts) = &entry.hop {
+                self.sockets((section, &entry.pattern), hosts);
+            }
+        }
+    }
+
+    /// The Unix sockets among hosts: each gets a connection, and no command.
+    fn sockets(&mut self, key: (&str, &str), hosts: &[RouteHost]) {
+        for host in hosts {
             let Host::Unix(path) = &host.host else { continue };
             if let Err(error) = UnixStream::connect(&**path) {
                 let whose =
                     if path.starts_with(DELIVER_SOCKETS) { "is stentor-deliver running?" } else { "its mail waits" };
-                self.warn(
-                    ("routes", &route.pattern.to_string()),
-                    &format!("{path} takes no connection: {error}; {whose}"),
-                );
+                self.warn(key, &format!("{path} takes no connection: {error}; {whose}"));
             }
         }
     }

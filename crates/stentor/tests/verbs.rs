@@ -202,7 +202,7 @@ type Audited = (Vec<(String, String)>, Vec<(Fate, String)>);
 fn audit(config: Config, folder: &Path) -> Audited {
     let disk = RealDisk::open(&folder.join("data/journal")).unwrap();
     let (mut verbs, mut fates) = (Vec::new(), Vec::new());
-    Journal::open(Arc::new(disk), Settings::new(config).journal(1), &mut |record| {
+    Journal::open(Arc::new(disk), Settings::new(config, None).journal(1), &mut |record| {
         match Event::decode(record.payload).map_err(|e| format!("{e}: {:02x?}", record.payload))? {
             Event::Verb { who, verb, detail, at } => {
                 assert!(who.starts_with("uid=") && who.contains(" pid=") && at > 0, "{who}");

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use stentor_engine::core::memory::PIECE_BYTES;
 use stentor_engine::core::{Core, Settings, intake};
-use stentor_engine::smtp_in::Transaction;
+use stentor_engine::smtp_in::{Speaker, Transaction};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{Body, MailFrom, Notify, RcptTo, TextBody, xtext_decode};
@@ -26,6 +26,7 @@ use super::{blocking, rights};
 /// Where login names are looked up: no directory service is asked while mail waits.
 const PASSWD: &str = "/etc/passwd";
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+const SPEAKER: Speaker<'_> = Speaker { client: CLIENT, name: Some("localhost"), helo: "localhost", may_relay: true };
 
 /// What became of a submission.
 pub(super) enum Outcome {
@@ -140,7 +141,7 @@ impl Submitting<'_> {
         let mut transaction = Transaction::begin_local(core, mail, self.id, self.user.shown())?;
         let mut accepted = Vec::with_capacity(recipients.len());
         for rcpt in recipients {
-            let reply = transaction.rcpt(core, settings, CLIENT, rcpt.clone()).await;
+            let reply = transaction.rcpt(core, settings, SPEAKER, rcpt.clone()).await;
             match reply.code {
                 250 => accepted.push(rcpt),
                 ..500 => {

@@ -23,17 +23,19 @@ pub async fn address(core: &Arc<Core>, text: &str) -> Reply {
     };
     let unknown = || Reply::error(ErrorCode::NotFound, format!("{address} is unknown: not in recent mail or any list"));
     let found = core.with(|hub, now| {
-        let id = hub.store.book.lookup(address.as_str())?;
-        Some((id, view(hub, id, now), hub.store.number_bounds()))
+        let ids = hub.store.book.entries_of(address.as_str());
+        let view = view(hub, *ids.first()?, now);
+        Some((ids, view, hub.store.number_bounds()))
     });
-    let Some((id, mut view, (mut next, until))) = found else { return unknown() };
+    let Some((ids, mut view, (mut next, until))) = found else { return unknown() };
     let mut oldest = None;
     while next != until {
         next = core.with(|hub, _| {
             let mut messages = hub.store.messages_between(next, until);
-            for (no, message) in messages.by_ref().take(MESSAGES_STEP).filter(|(_, m)| m.pending().contains(id.0)) {
+            for (no, message) in messages.by_ref().take(MESSAGES_STEP) {
+                let Some(id) = ids.iter().find(|id| message.pending().contains(id.0)) else { continue };
                 view.messages_total += 1;
-                oldest.get_or_insert(no);
+                oldest.get_or_insert((no, *id));
                 if view.messages.len() < MESSAGES_SHOWN_MAX {
                     view.messages.push(message.id().to_string());
                 }
@@ -42,7 +44,7 @@ pub async fn address(core: &Arc<Core>, text: &str) -> Reply {
         });
         tokio::task::yield_now().await;
     }
-    view.pending = oldest.map(|no| core.with(|hub, now| recipient(hub, no, id, now)));
+    view.pending = oldest.map(|(no, id)| core.with(|hub, now| recipient(hub, no, id, now)));
     Reply::Address(Box::new(view))
 }
 

@@ -24,10 +24,9 @@ enum Sender {
 }
 
 enum Recipient {
-    Address(AddressId),
-    Domain(DomainId),
-    /// Never heard of: nobody.
-    Nobody,
+    /// All entries of one address; none if it was never heard of.
+    Address(Vec<AddressId>),
+    Domain(Vec<DomainId>),
 }
 
 /// A selection in terms of the store.
@@ -149,9 +148,9 @@ impl Walk {
     fn recipients(&mut self, hub: &Hub, message: &Message, steps: &mut usize, room: usize) -> (IdSet, bool) {
         let pending = message.pending();
         let chosen = &self.chosen;
-        if let Some(Recipient::Address(id)) = chosen.recipient {
-            let is_there = pending.contains(id.0) && chosen.has(hub, id);
-            return (if is_there { IdSet::one(id.0) } else { IdSet::new() }, true);
+        if let Some(Recipient::Address(ids)) = &chosen.recipient {
+            let is_there = |id: &&AddressId| pending.contains(id.0) && chosen.has(hub, **id);
+            return (ids.iter().filter(is_there).map(|id| id.0).collect(), true);
         }
         if self.within.is_none() && !chosen.names_recipients() && pending.len() <= room {
             *steps = steps.saturating_sub(pending.len());
@@ -215,9 +214,8 @@ impl Chosen {
     fn has(&self, hub: &Hub, id: AddressId) -> bool {
         let is_recipient = match &self.recipient {
             None => true,
-            Some(Recipient::Address(wanted)) => *wanted == id,
-            Some(Recipient::Domain(domain)) => hub.store.book.domain(id) == *domain,
-            Some(Recipient::Nobody) => false,
+            Some(Recipient::Address(wanted)) => wanted.contains(&id),
+            Some(Recipient::Domain(domains)) => domains.contains(&hub.store.book.domain(id)),
         };
         is_recipient && self.site.is_none_or(|site| hub.sched.site_of(hub.store.book.domain(id)) == Some(site))
     }
@@ -248,7 +246,7 @@ fn sender(text: &str) -> Result<Sender, Problem> {
 fn recipient(hub: &Hub, text: &str) -> Result<Recipient, Problem> {
     let book = &hub.store.book;
     Ok(match pattern(text)? {
-        Ok(address) => book.lookup(&address).map_or(Recipient::Nobody, Recipient::Address),
-        Err(domain) => book.domain_lookup(&domain).map_or(Recipient::Nobody, Recipient::Domain),
+        Ok(address) => Recipient::Address(book.entries_of(&address)),
+        Err(domain) => Recipient::Domain(book.domains_named(&domain).collect()),
     })
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use stentor_journal::RECORD_OVERHEAD_BYTES;
 use stentor_mail::address::Address;
+use stentor_queue::book::at_hop;
 use stentor_queue::event::{
     AcceptParts, Class, MessageIdAt, RcptParams, Ret, accept_bytes_max, ids_bytes_max, intern_bytes_max,
 };
@@ -22,7 +23,30 @@ pub enum Recipients {
     List,
     /// So many that they were interned ahead, in batches of their own.
     Interned(IdSet, Vec<(AddressId, RcptParams)>, Pin),
-    Addresses(Vec<(Address, RcptParams)>),
+    Addresses(Vec<To>),
+}
+
+/// A recipient.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct To {
+    pub address: Address,
+    /// Where its copy goes, as a next hop is written; `None`: where its domain's mail goes when it is sent.
+    pub hop: Option<Arc<str>>,
+    pub params: RcptParams,
+}
+
+impl To {
+    pub fn plain(address: Address) -> To {
+        To { address, hop: None, params: RcptParams::default() }
+    }
+
+    /// What is interned.
+    pub fn entry(&self) -> Cow<'_, str> {
+        match &self.hop {
+            None => self.address.as_str().into(),
+            Some(hop) => at_hop(self.address.as_str(), hop).into(),
+        }
+    }
 }
 
 impl Recipients {
@@ -96,8 +120,8 @@ impl NewEnvelope {
                 accept_bytes_max(&parts, ids.part_bytes_max(), params.iter().map(|(_, params)| params))
             }
             Recipients::Addresses(addresses) => {
-                accept_bytes_max(&parts, ids_bytes_max(addresses.len()), addresses.iter().map(|(_, params)| params))
-                    + intern_bytes_max(addresses.iter().map(|(to, _)| to.as_str().len()))
+                accept_bytes_max(&parts, ids_bytes_max(addresses.len()), addresses.iter().map(|to| &to.params))
+                    + intern_bytes_max(addresses.iter().map(|to| to.entry().len()))
             }
         };
         records + 2 * RECORD_OVERHEAD_BYTES

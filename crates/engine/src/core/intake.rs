@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use stentor_journal::{PIECE_OVERHEAD_BYTES, Pace, RECORD_OVERHEAD_BYTES};
 use stentor_mail::reply::Reply;
-use stentor_queue::event::{intern_bytes_max, list_bytes_max, outcome_bytes_max, suspend_bytes_max};
+use stentor_queue::event::{hold_bytes_max, intern_bytes_max, list_bytes_max, outcome_bytes_max, suspend_bytes_max};
 use stentor_queue::ids::{AddressId, ContentId, MessageId};
 use stentor_queue::idset::IdSet;
 use tokio::sync::oneshot;
@@ -106,6 +106,8 @@ pub struct Submission {
     /// Octets of all pieces.
     pub size: u64,
     pub envelopes: Vec<NewEnvelope>,
+    /// They are held from their acceptance on.
+    pub held: bool,
     pub fate_records: Vec<FateRecord>,
     /// Where whoever waits for the ticket wants to read the ids.
     pub assigned: Option<AssignedIds>,
@@ -173,7 +175,9 @@ impl Job {
             Job::Accept { submission, .. } => {
                 let envelopes: usize = submission.envelopes.iter().map(|envelope| envelope.bytes_max(&list_ids)).sum();
                 let fate_records: usize = submission.fate_records.iter().map(FateRecord::bytes_max).sum();
-                PIECE_OVERHEAD_BYTES + submission.last.len() + envelopes + fate_records
+                let hold = RECORD_OVERHEAD_BYTES + hold_bytes_max(submission.envelopes.len());
+                let hold = if submission.held { hold } else { 0 };
+                PIECE_OVERHEAD_BYTES + submission.last.len() + envelopes + fate_records + hold
             }
             Job::Piece { bytes, .. } => PIECE_OVERHEAD_BYTES + bytes.len(),
             Job::Intern { addresses, .. } => {
@@ -591,8 +595,16 @@ mod tests {
         let job = |detail: String| {
             let (last, fate_records) = (std::sync::Arc::default(), vec![record(detail)]);
             let (first, content) = (MessageId(2), ContentId(2));
-            let submission =
-                Submission { first, content, last, size: 0, envelopes: Vec::new(), fate_records, assigned: None };
+            let submission = Submission {
+                first,
+                content,
+                last,
+                size: 0,
+                envelopes: Vec::new(),
+                held: false,
+                fate_records,
+                assigned: None,
+            };
             Job::Accept { submission, answer: oneshot::channel().0 }
         };
         assert_eq!(job("x".repeat(1000)).bytes(), job(String::new()).bytes() + 1000);

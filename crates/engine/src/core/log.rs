@@ -343,6 +343,19 @@ fn record_refused(core: &Core, mail: &MailFrom, reply: &Reply, refused: &Refused
     }
 }
 
+/// A message was taken and dropped, as a rule asks.
+pub fn discarded(
+    core: &Core,
+    mail: &MailFrom,
+    (id, client): (MessageId, IpAddr),
+    why: &str,
+    (size, recipients): (u64, u64),
+) {
+    let from = mail.path.as_str();
+    let text = format!("discarded: id={id}, from=<{from}>, relay=[{client}], size={size}, nrcpts={recipients}: {why}");
+    note(core, Topic::Policy, &text);
+}
+
 /// A report about a list's post came and nobody is named to read it.
 pub fn report_noted(core: &Core, list: &str, mail: &MailFrom, client: IpAddr) {
     core.counters.reports_noted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

@@ -56,7 +56,7 @@ use crate::attempt_log::Logs;
 use crate::clock::Clock;
 use crate::core::observer::Observer;
 use crate::live::Live;
-use crate::resolve::Resolver;
+use stentor_resolve::Resolver;
 
 /// Counters since the start, for `stentor status` and the demo's summary.
 #[derive(Default)]

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use stentor_mail::address::Address;
 use stentor_mail::dsn::format_date;
-use stentor_queue::event::{Class, RcptParams};
+use stentor_queue::event::Class;
 use stentor_queue::ids::{ContentId, MessageId};
 use tokio::sync::oneshot;
 
 use super::Core;
-use super::envelope::{NewEnvelope, Recipients, Taken};
+use super::envelope::{NewEnvelope, Recipients, Taken, To};
 use super::intake::{FateRecord, Job, Refused, Submission};
 use super::memory::PIECE_BYTES;
 
@@ -25,7 +25,7 @@ impl NewEnvelope {
             class: Class::Ordinary,
             list: None,
             smtputf8: to.iter().any(|to| !to.is_ascii()),
-            recipients: Recipients::Addresses(to.into_iter().map(|to| (to, RcptParams::default())).collect()),
+            recipients: Recipients::Addresses(to.into_iter().map(To::plain).collect()),
             prefix: Vec::new(),
             eight_bit: false,
             ret: None,
@@ -117,7 +117,8 @@ pub async fn hand_in_last(
     fate_records: Vec<FateRecord>,
 ) -> Result<(), Refused> {
     let envelopes = vec![envelope];
-    let submission = Submission { first, content, last: Arc::new(last), size, envelopes, fate_records, assigned: None };
+    let submission =
+        Submission { first, content, last: Arc::new(last), size, envelopes, held: false, fate_records, assigned: None };
     let (answer, ticket) = oneshot::channel();
     core.intake.push(Job::Accept { submission, answer });
     ticket.await.unwrap_or(Err(Refused::Stopping))

@@ -57,7 +57,7 @@ impl Hub {
         let named = counts.len().min(NAMED_MAX);
         counts[..named].sort_unstable_by_key(order);
         let count = |waiting: u32| if is_deferred { waiting.into() } else { 0 };
-        let name = |domain: DomainId| self.store.book.domain_name(domain).to_owned();
+        let name = |domain: DomainId| self.store.book.domain_name_alone(domain).to_owned();
         Unreached {
             site: self.sched.site_name(site).unwrap_or_default().to_owned(),
             waiting: if is_deferred { waiting } else { 0 },
@@ -76,7 +76,7 @@ impl Hub {
         self.sched.resolved(&self.store, domain, resolution, now);
         let (dsn, text) = failure.filter(|_| self.sched.site_of(domain).is_none())?;
         let waiting = self.store.waiting_at(domain).into();
-        let domains = vec![(self.store.book.domain_name(domain).to_owned(), waiting)];
+        let domains = vec![(self.store.book.domain_name_alone(domain).to_owned(), waiting)];
         Some(LookUpFailed { dsn, text, unreached: Unreached { site: String::new(), waiting, domains } })
     }
 }

@@ -15,11 +15,13 @@ use stentor_policy::{Policy, Verdict};
 use stentor_queue::event::Class;
 use stentor_queue::message::Message;
 use stentor_queue::site::{SiteLimits, Target};
+use stentor_rules::Rulebook;
 use stentor_sched::{Backoff, FlowKey, FlowRules, SchedConfig, Scheduler, SourceConfig, SourceNo, SourceSet};
 
 use super::memory::PIECE_BYTES;
 use crate::clock::Clock;
-use crate::resolve::ResolverConfig;
+use crate::rule_tables::RuleTables;
+use stentor_resolve::ResolverConfig;
 
 /// Silent connections kept beside the budget, as a share of it.
 const SLOW_CONNECTIONS_PART: usize = 2;
@@ -39,6 +41,8 @@ pub struct ListEntry {
 pub struct Settings {
     pub config: Config,
     pub policy: Arc<Policy>,
+    pub rules: Arc<Rulebook>,
+    pub tables: RuleTables,
     pub smtp: Arc<ServerConfig>,
     /// One per source (at least one): how it speaks SMTP and LMTP.
     clients: Vec<[Arc<ClientConfig>; 2]>,
@@ -48,7 +52,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    pub fn new(config: Config) -> Settings {
+    /// Opens the rules' tables, which blocks; those of `before` that are the same stay open.
+    pub fn new(config: Config, before: Option<&Settings>) -> Settings {
         let own = std::iter::once(config.hostname.as_str()).filter(|_| config.sending.sources.is_empty());
         let names = config.sending.sources.iter().map(|source| source.ehlo_name.as_str()).chain(own);
         let clients = names.map(|name| [false, true].map(|lmtp| Arc::new(client(&config, name, lmtp)))).collect();
@@ -59,6 +64,8 @@ impl Settings {
         });
         Settings {
             policy: config.policy.clone(),
+            rules: config.rules.clone(),
+            tables: RuleTables::open(&config.tables, before.map(|before| &before.tables)),
             smtp: Arc::new(server(&config)),
             clients,
             sched: sched(&config),

@@ -16,8 +16,11 @@ use std::sync::Arc;
 pub use bounce::{bounce, by_operator};
 pub use connection::connect;
 use parking_lot::Mutex;
+use stentor_mail::reply::Reply;
+use stentor_queue::book::split_hop;
 use stentor_queue::ids::DomainId;
 use stentor_queue::site::Resolution;
+use stentor_rules::NextHop;
 pub use suspend::resume_when_over;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
@@ -103,8 +106,32 @@ pub async fn look_up(core: &Core, settings: &Settings, name: &str) -> Resolution
 }
 
 async fn look_up_hosts(core: &Core, settings: &Settings, name: &str) -> Resolution {
-    match settings.policy.route(name) {
-        Some(route) => core.resolver.route(&route.hosts).await,
-        None => core.resolver.resolve(name).await,
+    let (domain, own) = split_hop(name);
+    let own = own.map(|hop| NextHop::parse(hop, settings.config.delivery.smtp_port));
+    let route = settings.rules.of_domain(domain);
+    let hop = match (&own, route) {
+        (Some(Ok(hop)), _) => hop,
+        (Some(Err(error)), _) => return Resolution::Temporary { dsn: "4.4.4", text: error.to_string() },
+        (None, Some(route)) => &route.hop,
+        (None, None) => &NextHop::Mx,
+    };
+    match hop {
+        NextHop::Mx => core.resolver.resolve(domain).await,
+        NextHop::Hosts(hosts) => core.resolver.route(hosts).await,
+        NextHop::Named(hop) => match settings.rules.hops.get(hop) {
+            Some(hosts) => core.resolver.route(hosts).await,
+            None => Resolution::Temporary { dsn: "4.4.4", text: format!("there is no hop {hop:?} in [hops]") },
+        },
+        NextHop::Refuse(reply) => refused(reply),
+    }
+}
+
+/// What the operator says of a domain in place of hosts.
+fn refused(reply: &Reply) -> Resolution {
+    let text = reply.text.clone().into_owned();
+    if reply.is_temporary() {
+        Resolution::Temporary { dsn: "4.7.1", text }
+    } else {
+        Resolution::Permanent { dsn: "5.7.1", text }
     }
 }

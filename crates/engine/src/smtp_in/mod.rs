@@ -4,12 +4,15 @@
 //! connection over the limits is accepted and gets 421, and running out of descriptors pauses accepting); memory per
 //! session is bounded by one piece of body. Push-back happens before RCPT: at connect or MAIL.
 
+mod ahead;
+mod judge;
 mod listener;
 mod open_sessions;
 mod session;
 mod strangers;
 mod transaction;
 
+pub use judge::{Speaker, facts};
 pub use listener::{Listeners, bind};
 pub use strangers::StrangerThreads;
 pub use transaction::Transaction;

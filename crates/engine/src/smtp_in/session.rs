@@ -16,6 +16,7 @@ use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::judge::Speaker;
 use super::open_sessions::Admitted;
 use super::transaction::Transaction;
 use crate::core::limits::Limit;
@@ -40,6 +41,8 @@ pub struct Session {
     stream: TcpStream,
     smtp: ServerSession,
     client: IpAddr,
+    /// As DNS has it both ways; asked for if a rule wants it.
+    name: Option<String>,
     trusted: bool,
     stop: watch::Receiver<bool>,
     /// When a client that is not trusted is cut, once a stop is known.
@@ -91,6 +94,7 @@ impl Session {
             stream,
             smtp,
             client,
+            name: None,
             trusted,
             stop,
             grace_until: None,
@@ -115,6 +119,9 @@ impl Session {
 
     async fn talk(&mut self) -> io::Result<()> {
         self.stream.set_nodelay(true)?;
+        if self.settings.rules.needs_name() {
+            self.name = self.core.resolver.client_name(self.client).await;
+        }
         if self.speaks_first() {
             // RFC 5321 section 4.3.1: the client waits for the greeting.
             self.smtp.output().clear();
@@ -166,7 +173,15 @@ impl Session {
             }
             Step::Rcpt(rcpt) => {
                 let reply = match &mut self.transaction {
-                    Some(transaction) => transaction.rcpt(&self.core, &self.settings, self.client, rcpt).await,
+                    Some(transaction) => {
+                        let speaker = Speaker {
+                            client: self.client,
+                            name: self.name.as_deref(),
+                            helo: self.smtp.helo(),
+                            may_relay: self.trusted,
+                        };
+                        transaction.rcpt(&self.core, &self.settings, speaker, rcpt).await
+                    }
                     None => Reply::fixed(503, (5, 5, 1), "MAIL first"),
                 };
                 self.smtp.answer(reply);

@@ -16,16 +16,17 @@ use stentor_mail::heading::Heading;
 use stentor_mail::received::{Trace, received, received_local};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, MailFrom, Notify, RcptTo};
-use stentor_policy::{self as policy, Decision, Verdict, Why};
+use stentor_policy::{self as policy, Verdict};
 use stentor_queue::event::{Class, MessageIdAt, RcptParams, Ret};
 use stentor_queue::ids::{ContentId, MessageId};
+use stentor_rules::{Key, NextHop};
 use tokio::sync::oneshot;
 
-use crate::core::committer::Merged;
-use crate::core::envelope::{NewEnvelope, Recipients, Taken};
-use crate::core::intake::{AssignedIds, Interned, Job, Refused, Submission};
+use super::ahead::{intern_ahead, subscribers_at};
+use super::judge::{Asked, Judged, Speaker, Wishes, judge, route_others};
+use crate::core::envelope::{NewEnvelope, Recipients, Taken, To};
+use crate::core::intake::{AssignedIds, Job, Refused, Submission};
 use crate::core::limits::Limit;
-use crate::core::lists::INTERN_ADDRESSES_MAX;
 use crate::core::memory::{PIECE_BYTES, Reserved};
 use crate::core::observer::{Receiving, TraceParent};
 use crate::core::{Core, Settings, log};
@@ -35,13 +36,16 @@ use crate::live::posts::{Noted, RECIPIENTS_MIN};
 const RCPT_PARAMS_BYTES: usize = 20;
 /// Targets of an alias that are compared with standing bounces: a larger one is taken.
 const ALIAS_TARGETS_SEEN: usize = 100;
-/// Octets of addresses from which on they are interned ahead, however few they are.
-const INTERN_AHEAD_BYTES: usize = 128 * 1024;
 
 pub struct Transaction {
     mail: MailFrom,
     /// What its recipients stand for.
-    rcpts: policy::Recipients<RcptParams>,
+    rcpts: policy::Recipients<Asked>,
+    /// What their rules ask of the message.
+    wishes: Wishes,
+    /// The next hops that rules name for the subscribers of lists.
+    list_hops: Vec<(Arc<str>, NextHop)>,
+    sender: Key,
     /// What NOTIFY and ORCPT of the recipients take in their message's record.
     params_bytes: usize,
     protocol: &'static str,
@@ -86,6 +90,9 @@ impl Transaction {
 
     fn new(core: &Core, mail: MailFrom, id: MessageId, (client, trusted): (IpAddr, bool)) -> Transaction {
         Transaction {
+            sender: Key::new(mail.path.as_str()),
+            wishes: Wishes::default(),
+            list_hops: Vec::new(),
             mail,
             rcpts: policy::Recipients::default(),
             params_bytes: 0,
@@ -116,7 +123,15 @@ impl Transaction {
         self.traced = observer.and_then(|observer| observer.begin(self.id, "http", parent, core.clock.now()));
     }
 
-    pub async fn rcpt(&mut self, core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, rcpt: RcptTo) -> Reply {
+    /// Answers RCPT.
+    pub async fn rcpt(
+        &mut self,
+        core: &Arc<Core>,
+        settings: &Arc<Settings>,
+        speaker: Speaker<'_>,
+        rcpt: RcptTo,
+    ) -> Reply {
+        let client = speaker.client;
         if rcpt.notify.is_some() || rcpt.orcpt.is_some() {
             let more = RCPT_PARAMS_BYTES + rcpt.orcpt.as_ref().map_or(0, String::len);
             if self.params_bytes + more > core.intake.batch_bytes_max() {
@@ -126,15 +141,16 @@ impl Transaction {
             }
             self.params_bytes += more;
         }
-        let Decision { verdict, why } = settings.policy.decide(client, &rcpt.address);
-        let verdict = if why == Why::ClientOutside && self.injector.is_some() { Verdict::Relay } else { verdict };
+        let speaker = Speaker { may_relay: self.injector.is_some(), ..speaker };
+        let asked = (&self.sender, &rcpt.address);
+        let Judged { verdict, hop, copies, route, why } = judge(settings, speaker, asked, &mut self.wishes).await;
         let lists = match &verdict {
             Verdict::Refuse(reply) => return self.refuse(core, client, &rcpt.address, reply.clone()),
             Verdict::List(list) => std::slice::from_ref(list),
             Verdict::Alias(expansion) => &expansion.lists,
             Verdict::Relay | Verdict::Bounces(_) => &[],
         };
-        if let Some(reply) = self.bounced(core, &rcpt.address, &verdict) {
+        if let Some(reply) = self.bounced(core, (&rcpt.address, hop.is_some()), &verdict) {
             return self.refuse(core, client, &rcpt.address, reply);
         }
         for list in lists {
@@ -142,13 +158,22 @@ impl Transaction {
                 return self.refuse(core, client, &rcpt.address, reply);
             }
         }
+        if let Some(route) = route {
+            let new = lists.iter().filter(|list| self.list_hops.iter().all(|(known, _)| known != *list));
+            let new: Vec<_> = new.map(|list| (list.clone(), route.clone())).collect();
+            self.list_hops.extend(new);
+        }
         let params = RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt };
-        self.rcpts.add(rcpt.address, params, verdict, why);
+        for hop in copies {
+            let asked = Asked { hop: Some(hop), ..unasked() };
+            self.rcpts.add(rcpt.address.clone(), asked, Verdict::Relay, || "copied by a rule".to_owned());
+        }
+        self.rcpts.add(rcpt.address, Asked { params, hop }, verdict, || why.words());
         Reply::fixed(250, (2, 1, 5), "Ok")
     }
 
     /// What a standing bounce certainly covers is refused, rather than taken and returned to a sender who may be forged.
-    fn bounced(&self, core: &Arc<Core>, address: &Address, verdict: &Verdict) -> Option<Reply> {
+    fn bounced(&self, core: &Arc<Core>, (address, has_own_hop): (&Address, bool), verdict: &Verdict) -> Option<Reply> {
         if !core.standing.load(Ordering::Relaxed) {
             return None;
         }
@@ -156,7 +181,7 @@ impl Transaction {
         let reason = core.with(|hub, now| {
             let bounces = hub.sched.bounces();
             let of = |to: &Address| -> Option<Arc<str>> {
-                let domain = hub.store.book.domain_lookup(to.domain());
+                let domain = hub.store.book.domain_lookup(to.domain()).filter(|_| !has_own_hop);
                 let site =
                     domain.and_then(|domain| hub.sched.site_of(domain)).and_then(|site| hub.sched.site_name(site));
                 bounces.reason((sender, None), (to.domain(), site), now).cloned()
@@ -265,6 +290,7 @@ impl Transaction {
         // Of others than trusted clients nothing is held before it has come.
         let expected = self.mail.size.filter(|_| self.trusted).unwrap_or(0).min(PIECE_BYTES) as usize;
         let mut prefix = Vec::with_capacity(expected + 512);
+        self.wishes.fields(&mut prefix);
         let hostname = &settings.config.hostname;
         received(&Trace { helo, client, hostname, protocol, id: &self.id, now: core.clock.now() }, &mut prefix);
         prefix
@@ -274,6 +300,7 @@ impl Transaction {
     pub fn start_local_data(&mut self, core: &Core, settings: &Settings, uid: u32) -> Vec<u8> {
         self.begin_data(core, "local");
         let mut prefix = Vec::new();
+        self.wishes.fields(&mut prefix);
         received_local(&settings.config.hostname, uid, (&self.id, core.clock.now()), &mut prefix);
         prefix
     }
@@ -334,7 +361,12 @@ impl Transaction {
         };
         let named = self.rcpts.named();
         let envelopes = match verdict {
-            Ok(()) => self.envelopes(core, settings, client, &end),
+            Ok(()) if self.wishes.discard.is_some() => return self.discarded(core, client, end.size),
+            Ok(()) => self.routed(core, settings, client, &end).await,
+            Err(reply) => Err(reply),
+        };
+        let envelopes = match envelopes {
+            Ok(envelopes) => envelopes,
             Err(reply) => {
                 self.refused_of(core, client, &reply, (end.size, named));
                 return reply;
@@ -357,8 +389,9 @@ impl Transaction {
         let told_size = end.size;
         let size = self.stored + end.last.len() as u64;
         let (last, assigned) = (Arc::new(end.last), self.assigned.take());
+        let held = self.wishes.marks.hold.is_some();
         let submission =
-            Submission { first: self.id, content, last, size, envelopes, fate_records: Vec::new(), assigned };
+            Submission { first: self.id, content, last, size, envelopes, held, fate_records: Vec::new(), assigned };
         let (answer, ticket) = oneshot::channel();
         let begun = std::time::Instant::now();
         core.intake.push(Job::Accept { submission, answer });
@@ -430,6 +463,60 @@ impl Transaction {
         Ok(())
     }
 
+    /// A rule asks for it: the client hears that the message was taken, and nobody gets it.
+    fn discarded(mut self, core: &Core, client: IpAddr, size: u64) -> Reply {
+        let why = self.wishes.discard.take().unwrap_or_default();
+        let reply = Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id));
+        log::discarded(core, &self.mail, (self.id, client), &why, (size, self.rcpts.named()));
+        self.abandon(core);
+        reply
+    }
+
+    /// The envelopes, with copies and next hops as rules and routes have them.
+    async fn routed(
+        &mut self,
+        core: &Arc<Core>,
+        settings: &Settings,
+        client: IpAddr,
+        end: &EndOfData,
+    ) -> Result<Vec<NewEnvelope>, Reply> {
+        let marks = &mut self.wishes.marks;
+        let copies = std::mem::take(&mut marks.bcc);
+        if let Some(to) = marks.redirect.take() {
+            self.rcpts = policy::Recipients::default();
+            self.add_people(settings, &to, &Asked::default(), "redirected by a rule");
+        }
+        for to in copies {
+            self.add_people(settings, &to, &unasked(), "copied by a rule");
+        }
+        let mut envelopes = self.envelopes(core, settings, client, end);
+        let speaker = Speaker { client, name: None, helo: "", may_relay: self.injector.is_some() };
+        for envelope in &mut envelopes {
+            match &mut envelope.recipients {
+                Recipients::Addresses(all) => route_others(settings, speaker, &self.sender, all).await?,
+                Recipients::List => {
+                    let list = envelope.list.as_deref().unwrap_or_default();
+                    let Some((_, hop)) = self.list_hops.iter().find(|(name, _)| **name == *list) else { continue };
+                    let all = subscribers_at(core, settings, list, hop).await;
+                    envelope.recipients = all.map_err(Refused::reply)?;
+                }
+                Recipients::Interned(..) => {}
+            }
+        }
+        Ok(envelopes)
+    }
+
+    /// Adds those who read mail to an address that a rule names.
+    fn add_people(&mut self, settings: &Settings, address: &Address, asked: &Asked, why: &str) {
+        let people = settings.people(address);
+        if people.is_empty() {
+            tracing::warn!(message = %self.id, %address, "nobody here reads mail to an address that a rule names");
+        }
+        for to in people {
+            self.rcpts.add(to, asked.clone(), Verdict::Relay, || why.to_owned());
+        }
+    }
+
     fn envelopes(&mut self, core: &Core, settings: &Settings, client: IpAddr, end: &EndOfData) -> Vec<NewEnvelope> {
         let facts = &end.facts;
         let (groups, relayed) = std::mem::take(&mut self.rcpts).into_groups(|list| {
@@ -458,7 +545,14 @@ impl Transaction {
             is_report: false,
             taken: Taken { policy: "".into(), proto: self.protocol },
         };
-        let taken = |why: String| Taken { policy: why.into(), proto: self.protocol };
+        let held = self.wishes.marks.hold.as_deref().map(|text| match text {
+            "" => "; held by a rule".to_owned(),
+            text => format!("; held by a rule: {text}"),
+        });
+        let held = held.unwrap_or_default();
+        let taken = |why: String| Taken { policy: (why + &held).into(), proto: self.protocol };
+        let to = |(address, Asked { params, hop })| To { address, hop, params };
+        let all = |named: Vec<(Address, Asked)>| named.into_iter().map(to).collect();
         let (last, mut relayed) = (groups.len().saturating_sub(1), Some(relayed));
         let envelope = |(n, policy::Group { of, to, why })| {
             // Nearly always there is one.
@@ -478,13 +572,13 @@ impl Transaction {
                     }
                 }
                 policy::Of::Alias(address) => NewEnvelope {
-                    recipients: Recipients::Addresses(to),
+                    recipients: Recipients::Addresses(all(to)),
                     prefix: delivered_to_field(&address),
                     taken: taken(why + class_why),
                     ..relayed
                 },
                 policy::Of::Others => {
-                    NewEnvelope { recipients: Recipients::Addresses(to), taken: taken(why + class_why), ..relayed }
+                    NewEnvelope { recipients: Recipients::Addresses(all(to)), taken: taken(why + class_why), ..relayed }
                 }
             })
         };
@@ -501,6 +595,9 @@ impl Transaction {
         facts: &HeaderFacts,
         recipients: u64,
     ) -> (Class, &'static str) {
+        if let Some(class) = self.wishes.class() {
+            return class;
+        }
         let classes = &settings.config.classes;
         match classes.injectors.of(client) {
             Some(Class::Ordinary) => return (Class::Ordinary, "; ordinary: its client's network"),
@@ -520,30 +617,7 @@ impl Transaction {
     }
 }
 
-/// Interns the recipients of large envelopes in batches of their own, so that neither the acceptance's batch nor the
-/// time under the hub's lock grows with them. Addresses that are interned and then not used do no harm.
-async fn intern_ahead(core: &Core, mut envelopes: Vec<NewEnvelope>) -> Result<Vec<NewEnvelope>, Refused> {
-    for envelope in &mut envelopes {
-        let Recipients::Addresses(addresses) = &mut envelope.recipients else { continue };
-        let bytes: usize = addresses.iter().map(|(address, _)| address.as_str().len()).sum();
-        if addresses.len() <= INTERN_ADDRESSES_MAX && bytes <= INTERN_AHEAD_BYTES {
-            continue;
-        }
-        let (mut merged, mut pinned) = (Merged::default(), None);
-        for chunk in addresses.chunks_mut(INTERN_ADDRESSES_MAX) {
-            let (answer, ticket) = oneshot::channel();
-            let texts = chunk.iter().map(|(address, _)| address.as_str().to_owned()).collect();
-            core.intake.push(Job::Intern { addresses: texts, answer });
-            let Interned { ids, pin } = ticket.await.unwrap_or(Err(Refused::Stopping))?;
-            for (id, (_, params)) in ids.into_iter().zip(chunk) {
-                merged.add(id, std::mem::take(params));
-            }
-            pinned = Some(pin);
-        }
-        let params = merged.params();
-        if let Some(pin) = pinned {
-            envelope.recipients = Recipients::Interned(merged.ids, params, pin);
-        }
-    }
-    Ok(envelopes)
+/// Of a copy that its sender knows nothing of: nobody is told what becomes of it, as Postfix does with its own.
+fn unasked() -> Asked {
+    Asked { params: RcptParams { notify: Some(Notify::NEVER.bits()), orcpt: None }, hop: None }
 }

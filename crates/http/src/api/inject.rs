@@ -26,7 +26,7 @@ use stentor_engine::core::limits::Limit;
 use stentor_engine::core::memory::{PIECE_BYTES, Reserved};
 use stentor_engine::core::observer::TraceParent;
 use stentor_engine::core::{Core, Settings};
-use stentor_engine::smtp_in::Transaction;
+use stentor_engine::smtp_in::{Speaker, Transaction};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{self, MailFrom, RcptTo, TextBody};
@@ -285,9 +285,10 @@ async fn run(
     transaction.traced_by(core, order.parent);
     let mut refused = Vec::new();
     let count = recipients.len();
+    let speaker = Speaker { client: *client, name: None, helo: "", may_relay: true };
     for address in recipients {
         let text = address.as_str().to_owned();
-        let reply = transaction.rcpt(core, settings, *client, RcptTo { address, notify: None, orcpt: None }).await;
+        let reply = transaction.rcpt(core, settings, speaker, RcptTo { address, notify: None, orcpt: None }).await;
         if reply.code != 250 {
             refused.push((text, reply));
         }

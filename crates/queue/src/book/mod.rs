@@ -26,6 +26,7 @@ mod arena;
 mod history;
 mod spelling;
 
+use std::collections::HashMap;
 use std::hash::BuildHasher;
 use std::ops::Range;
 
@@ -38,6 +39,33 @@ use crate::slices::{Pages, Paging, SliceRef};
 use arena::{Arena, Chunked};
 pub use history::{LastOutcome, MailboxHistory, SLOT_MS, SiteAttempt, SiteHistory, slot};
 use spelling::Spellings;
+
+/// Between an address and the next hop that its mail has instead of its domain's hosts: `ann@example.org>hop:gateway`. Such an
+/// entry has a domain of its own, `example.org>hop:gateway`, and so a lookup, clocks and a site. No domain has this character.
+pub const HOP: char = '>';
+
+/// The text of an entry for an address whose mail has a next hop of its own.
+pub fn at_hop(address: &str, hop: &str) -> String {
+    format!("{address}{HOP}{hop}")
+}
+
+/// Domain and next hop of a domain's name, as the book has it.
+pub fn split_hop(name: &str) -> (&str, Option<&str>) {
+    match name.split_once(HOP) {
+        Some((domain, hop)) => (domain, Some(hop)),
+        None => (name, None),
+    }
+}
+
+/// An entry's text without its next hop. A quoted local part may have [`HOP`] in it.
+#[inline]
+fn address_of(entry: &str) -> &str {
+    let bytes = entry.as_bytes();
+    match memchr::memrchr2(b'@', HOP as u8, bytes) {
+        Some(at) if bytes[at] == HOP as u8 => &entry[..at],
+        _ => entry,
+    }
+}
 
 /// Where an address lies, and its history. `domain == NOWHERE` marks an unused id.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +111,8 @@ pub struct AddressBook {
     reused_early: u64,
     /// How often a forgotten id was given out again.
     reused: u64,
+    /// Domains with a next hop, by the name of the domain alone.
+    at_hops: HashMap<Box<str>, Vec<u32>>,
     /// Domains that have lost their last address.
     emptied: IdSet,
     free_domains: Vec<u32>,
@@ -120,6 +150,7 @@ impl AddressBook {
             releasing: IdSet::new(),
             reused_early: 0,
             reused: 0,
+            at_hops: HashMap::new(),
             emptied: IdSet::new(),
             free_domains: Vec::new(),
             moving: None,
@@ -250,7 +281,7 @@ impl AddressBook {
     /// capitals. One look-up, however many addresses there are.
     pub fn spellings(&self, text: &str) -> impl Iterator<Item = AddressId> {
         self.spellings
-            .of(self.folded_hash(text), |id| self.text(AddressId(id)).eq_ignore_ascii_case(text))
+            .of(self.folded_hash(text), |id| self.entry(AddressId(id)).eq_ignore_ascii_case(text))
             .map(AddressId)
     }
 
@@ -261,6 +292,12 @@ impl AddressBook {
     /// The address; empty for an id that is not interned.
     #[inline]
     pub fn text(&self, id: AddressId) -> &str {
+        address_of(self.entry(id))
+    }
+
+    /// What is interned under an id: the address with its next hop, if it has one of its own.
+    #[inline]
+    pub fn entry(&self, id: AddressId) -> &str {
         match self.entries.get(id.0 as usize) {
             Some(entry) if entry.domain != NOWHERE => self.arena.text(entry.at),
             _ => "",
@@ -282,13 +319,32 @@ impl AddressBook {
         self.entries.get(id.0 as usize).filter(|e| e.domain != NOWHERE).map(|e| DomainId(e.domain))
     }
 
-    /// The part behind the last `@`; empty for an address without one.
+    /// The part behind the last `@`, with a next hop of its own; empty for an address without one.
     pub fn domain_name(&self, id: DomainId) -> &str {
         self.domains.get(id.0 as usize).map_or("", |d| &d.name)
     }
 
+    /// The domain alone.
+    pub fn domain_name_alone(&self, id: DomainId) -> &str {
+        split_hop(self.domain_name(id)).0
+    }
+
     pub fn domain_lookup(&self, name: &str) -> Option<DomainId> {
         self.by_name.find(self.hasher.hash_one(name), |i| self.domain_name(DomainId(i)) == name).map(DomainId)
+    }
+
+    /// A domain as it is written in addresses: itself, and with each next hop that some of its addresses have.
+    pub fn domains_named(&self, name: &str) -> impl Iterator<Item = DomainId> {
+        let at_hops = self.at_hops.get(name).map_or(&[][..], Vec::as_slice);
+        self.domain_lookup(name).into_iter().chain(at_hops.iter().copied().map(DomainId))
+    }
+
+    /// All entries of an address: itself, and with each next hop that it has.
+    pub fn entries_of(&self, address: &str) -> Vec<AddressId> {
+        let domain = address.rsplit_once('@').map_or("", |(_, domain)| domain);
+        let hops = self.at_hops.get(domain).map_or(&[][..], Vec::as_slice);
+        let hops = hops.iter().filter_map(|id| split_hop(self.domain_name(DomainId(*id))).1);
+        self.lookup(address).into_iter().chain(hops.filter_map(|hop| self.lookup(&at_hop(address, hop)))).collect()
     }
 
     /// All addresses of a domain.
@@ -461,7 +517,15 @@ impl AddressBook {
             return;
         }
         let hash = self.hasher.hash_one(&*domain.name);
-        *domain = Domain::default();
+        let Domain { name, .. } = std::mem::take(domain);
+        if let (alone, Some(_)) = split_hop(&name)
+            && let Some(ids) = self.at_hops.get_mut(alone)
+        {
+            ids.retain(|other| *other != id.0);
+            if ids.is_empty() {
+                self.at_hops.remove(alone);
+            }
+        }
         self.by_name.remove(hash, id.0);
         self.free_domains.push(id.0);
     }
@@ -531,10 +595,10 @@ impl AddressBook {
     fn vacate(&mut self, id: AddressId) -> bool {
         let Some(domain) = self.try_domain(id) else { return false };
         self.address_pages.changed((id.0 >> self.page_shift) as usize);
-        let hash = self.hasher.hash_one(self.text(id));
+        let hash = self.hasher.hash_one(self.entry(id));
         self.by_text.remove(hash, id.0);
-        if spelling::has_capitals(self.text(id)) {
-            self.spellings.remove(self.folded_hash(self.text(id)), id.0);
+        if spelling::has_capitals(self.entry(id)) {
+            self.spellings.remove(self.folded_hash(self.entry(id)), id.0);
         }
         if let Some(entry) = self.domains.get_mut(domain.0 as usize) {
             entry.ids.remove(id.0);
@@ -559,6 +623,9 @@ impl AddressBook {
         match self.domains.get_mut(id as usize) {
             Some(slot) => *slot = domain,
             None => self.domains.push(domain),
+        }
+        if let (alone, Some(_)) = split_hop(name) {
+            self.at_hops.entry(alone.into()).or_default().push(id);
         }
         let (domains, hasher) = (&self.domains, &self.hasher);
         let hash_of = |i: u32| domains.get(i as usize).map_or(0, |domain| hasher.hash_one(&*domain.name));

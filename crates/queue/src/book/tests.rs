@@ -223,3 +223,29 @@ proptest! {
         prop_assert!(book.iter_at(0).count() == model.len());
     }
 }
+
+#[test]
+fn an_address_is_found_with_every_next_hop_that_it_has() {
+    let mut book = AddressBook::new();
+    let plain = book.intern("ann@a.example").unwrap().0;
+    let at_gate = book.intern(&at_hop("ann@a.example", "hop:gate")).unwrap().0;
+    let bob = book.intern(&at_hop("bob@a.example", "10.0.0.1:25")).unwrap().0;
+    let quoted = book.intern("\"x>y\"@b.example").unwrap().0;
+    assert_eq!(book.entries_of("ann@a.example"), [plain, at_gate]);
+    assert_eq!(book.entries_of("bob@a.example"), [bob]);
+    assert_eq!(
+        (book.text(at_gate), book.text(bob), book.text(quoted)),
+        ("ann@a.example", "bob@a.example", "\"x>y\"@b.example")
+    );
+    let domains: Vec<_> = book.domains_named("a.example").collect();
+    assert_eq!(domains, [book.domain(plain), book.domain(at_gate), book.domain(bob)]);
+    assert!(domains.iter().all(|domain| book.domain_name_alone(*domain) == "a.example"));
+    let gate = book.domain(at_gate);
+    book.forget(at_gate);
+    book.forget_domain(gate);
+    assert_eq!(book.entries_of("ann@a.example"), [plain]);
+    assert_eq!(book.domains_named("a.example").count(), 2);
+    book.forget(bob);
+    book.forget_domain(domains[2]);
+    assert_eq!(book.domains_named("a.example").count(), 1);
+}

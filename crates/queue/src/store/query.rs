@@ -5,6 +5,7 @@ use std::ops::Bound::{Excluded, Included, Unbounded};
 use super::{Applied, Checkpoint, ListState, Standing, Store, Tally, Totals};
 use crate::event::Class;
 use crate::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
+use crate::idset::IdSet;
 use crate::message::Message;
 use crate::standing;
 
@@ -128,6 +129,17 @@ impl Store {
         let prefix = format!("subscriber:{list}:");
         let from = self.suspended.range(prefix.clone()..);
         from.map_while(move |(what, _)| what.strip_prefix(prefix.as_str()))
+    }
+
+    /// The subscribers of a list but for those who are suspended; `None`: there is no such list.
+    pub fn receiving_subscribers(&self, list: &str) -> Option<IdSet> {
+        let mut ids = self.list(list)?.ids.clone();
+        for address in self.suspended_subscribers(list) {
+            if let Some(id) = self.book.lookup(address) {
+                ids.remove(id.0);
+            }
+        }
+        Some(ids)
     }
 
     pub fn oldest(&self) -> Option<(MessageNo, &Message)> {

@@ -226,7 +226,11 @@ impl Scheduler {
         }
         if let Some((store, of)) = message.bounced_by
             && let Some(domain) = store.book.try_domain(id)
-            && self.is_bounced(of, (store.book.domain_name(domain), at.and_then(|at| self.site_name(at.site))), now)
+            && self.is_bounced(
+                of,
+                (store.book.domain_name_alone(domain), at.and_then(|at| self.site_name(at.site))),
+                now,
+            )
         {
             return Place::new(RecipientState::Reporting, Cause::Reporting);
         }

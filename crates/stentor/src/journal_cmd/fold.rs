@@ -118,7 +118,7 @@ impl Folded {
     pub fn rebuild(&self, slices: Vec<MessageSlice>) -> Store {
         let mut store = Store::new();
         let book = &self.store.book;
-        store.apply(Event::Intern { entries: book.iter_at(0).map(|(id, _)| (id, book.text(id))).collect() });
+        store.apply(Event::Intern { entries: book.iter_at(0).map(|(id, _)| (id, book.entry(id))).collect() });
         for (name, list) in self.store.lists() {
             let ids = self.known(&list.ids);
             store.apply(Event::ListVersion { name, version: list.version, stamp: &list.stamp, ids });

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fastrand::Rng;
 use stentor_engine::core::committer::Merged;
-use stentor_engine::core::envelope::{NewEnvelope, Recipients, Taken};
+use stentor_engine::core::envelope::{NewEnvelope, Recipients, Taken, To};
 use stentor_engine::core::intake::{Interned, Job, Refused, Submission, Ticket};
 use stentor_mail::address::Address;
 use stentor_queue::event::{Class, RcptParams};
@@ -126,7 +126,8 @@ impl Life<'_> {
         let mut all = Vec::new();
         for _ in 0..count {
             let notify = (self.rng.u8(0..8) == 0).then_some(NEVER);
-            all.push((address(&hosts::address(&mut self.rng)), RcptParams { notify, orcpt: None }));
+            let address = address(&hosts::address(&mut self.rng));
+            all.push(To { address, hop: None, params: RcptParams { notify, orcpt: None } });
         }
         if self.rng.u8(0..4) == 0 {
             all.push(all[0].clone());
@@ -189,7 +190,8 @@ impl Life<'_> {
     ) {
         let first = self.core.next_message_id();
         let (answer, ticket) = oneshot::channel();
-        let submission = Submission { first, content, last, size, envelopes, fate_records: Vec::new(), assigned: None };
+        let submission =
+            Submission { first, content, last, size, envelopes, held: false, fate_records: Vec::new(), assigned: None };
         self.core.intake.push(Job::Accept { submission, answer });
         self.clients.waiting.push(Waiting::Message { keys, refusals, ticket });
     }

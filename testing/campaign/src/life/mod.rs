@@ -27,13 +27,13 @@ use stentor_engine::core::hub::{Act, Hub, Signal};
 use stentor_engine::core::{Actor, Core, Parts, Settings};
 use stentor_engine::delivery::{bounce, outcome};
 use stentor_engine::replay::{ReplayError, replay_heard, resume};
-use stentor_engine::resolve::Resolver;
 use stentor_journal::{Preparer, SimDisk};
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{ConnId, MessageNo, Ms};
 use stentor_queue::site::Target;
 use stentor_queue::slices::Paging;
 use stentor_queue::store::Store;
+use stentor_resolve::Resolver;
 use stentor_sched::{CloseReason, Failure, NoSession, RcptOutcome, Scheduler, Stage};
 
 use crate::hosts;
@@ -147,7 +147,7 @@ impl Shared {
         // Whatever nothing refers to is forgotten at each checkpoint.
         config.journal.address_unseen_ms = 0;
         config.dns.servers = vec![std::net::SocketAddr::from(([127, 0, 0, 1], 53))];
-        let settings = Arc::new(Settings::new(config));
+        let settings = Arc::new(Settings::new(config, None));
         let resolver = Resolver::new(settings.resolver(&[])).map_err(|error| error.to_string())?;
         Ok(Shared { settings, resolver })
     }

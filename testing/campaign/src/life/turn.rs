@@ -100,7 +100,9 @@ impl Life<'_> {
                                     ledger.durable.lists.get("l").map(|list| list.1.clone()).unwrap_or_default()
                                 }
                                 Recipients::Interned(ids, ..) => texts(&hub.store, ids),
-                                Recipients::Addresses(all) => all.iter().map(|(a, _)| a.as_str().to_owned()).collect(),
+                                Recipients::Addresses(all) => {
+                                    all.iter().map(|to| to.address.as_str().to_owned()).collect()
+                                }
                             };
                             let key = &envelope.message_id;
                             if envelope.is_report {
@@ -162,15 +164,15 @@ impl Life<'_> {
         let accept = self.core.with(|hub: &mut Hub, _| {
             let mut recipients = IdSet::new();
             let mut new: Vec<AddressId> = Vec::new();
-            for (address, _) in addresses {
-                if let Some((id, is_new)) = hub.store.book.intern(address.as_str()) {
+            for to in addresses {
+                if let Some((id, is_new)) = hub.store.book.intern(&to.entry()) {
                     recipients.insert(id.0);
                     new.extend(is_new.then_some(id));
                 }
             }
             let mut record = Vec::new();
             if !new.is_empty() {
-                encode_intern(&mut record, new.iter().map(|id| (*id, hub.store.book.text(*id))));
+                encode_intern(&mut record, new.iter().map(|id| (*id, hub.store.book.entry(*id))));
                 batch.record(&record);
             }
             let accept = Accept {

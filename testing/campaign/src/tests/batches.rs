@@ -12,19 +12,19 @@ use fastrand::Rng;
 use stentor_engine::attempt_log::Logs;
 use stentor_engine::clock::Clock;
 use stentor_engine::core::committer::Committer;
-use stentor_engine::core::envelope::{NewEnvelope, Recipients, Taken};
+use stentor_engine::core::envelope::{NewEnvelope, Recipients, Taken, To};
 use stentor_engine::core::hub::{Act, Hub};
 use stentor_engine::core::intake::{Interned, Job, Refused, Submission, Ticket, Turn};
 use stentor_engine::core::{Actor, Core, Parts, Settings};
 use stentor_engine::delivery::bounce;
 use stentor_engine::replay::replay_heard;
-use stentor_engine::resolve::Resolver;
 use stentor_journal::{Options, SimDisk};
-use stentor_queue::event::{Class, Event, Fate, RcptParams, Ret};
+use stentor_queue::event::{Class, Event, Fate, Ret};
 use stentor_queue::ids::{MessageId, MessageNo};
 use stentor_queue::idset::IdSet;
 use stentor_queue::slices::Paging;
 use stentor_queue::store::Store;
+use stentor_resolve::Resolver;
 use stentor_sched::{Enhanced, Failure, SchedConfig, Scheduler};
 use tokio::sync::oneshot;
 
@@ -95,7 +95,8 @@ impl Bench {
         let (answer, ticket) = oneshot::channel();
         let (first, content, size) = (self.core.next_message_id(), self.core.next_content_id(), body.len() as u64);
         let (last, envelopes, fate_records) = (Arc::new(body), vec![envelope], Vec::new());
-        let submission = Submission { first, content, last, size, envelopes, fate_records, assigned: None };
+        let submission =
+            Submission { first, content, last, size, envelopes, held: false, fate_records, assigned: None };
         self.core.intake.push(Job::Accept { submission, answer });
         (first, ticket)
     }
@@ -112,7 +113,8 @@ impl Bench {
         }
         let (answer, ticket) = oneshot::channel();
         let (envelopes, fate_records) = (vec![envelope], Vec::new());
-        let submission = Submission { first, content, last, size, envelopes, fate_records, assigned: None };
+        let submission =
+            Submission { first, content, last, size, envelopes, held: false, fate_records, assigned: None };
         self.core.intake.push(Job::Accept { submission, answer });
         self.answer(ticket).unwrap();
         first
@@ -145,7 +147,7 @@ fn settings(segment_bytes: u64) -> Arc<Settings> {
     config.journal.segment_bytes = segment_bytes;
     config.journal.batch_bytes_max = (4 * MIB).min(segment_bytes / 2);
     config.dns.servers = vec![std::net::SocketAddr::from(([127, 0, 0, 1], 53))];
-    Arc::new(Settings::new(config))
+    Arc::new(Settings::new(config, None))
 }
 
 fn envelope(recipients: Recipients, list: Option<&str>) -> NewEnvelope {
@@ -168,7 +170,7 @@ fn envelope(recipients: Recipients, list: Option<&str>) -> NewEnvelope {
 }
 
 fn to(addresses: impl Iterator<Item = String>) -> Recipients {
-    Recipients::Addresses(addresses.map(|text| (text.parse().unwrap(), RcptParams::default())).collect())
+    Recipients::Addresses(addresses.map(|text| To::plain(text.parse().unwrap())).collect())
 }
 
 fn body(len: usize) -> Vec<u8> {

@@ -43,6 +43,7 @@ mod real_clients;
 mod realstat_screen;
 mod report;
 mod retry;
+mod rules;
 mod salvage;
 mod scribe;
 mod sending;

@@ -64,15 +64,19 @@ impl Committer {
     /// Applies one part of a durable batch. Returns whom to notify.
     fn apply(&mut self, core: &Arc<Core>, hub: &mut Hub, planned: Planned, now: Ms) -> Option<Answer<()>> {
         match planned {
-            Planned::Message { accepts, content, body, fate_records, answer, .. } => {
+            Planned::Message { accepts, content, body, held, fate_records, answer, .. } => {
                 if accepts.is_empty() {
                     self.journal.drop_content(content.0);
                 } else if let Some(body) = &body {
                     hub.bodies.keep(content, body, now);
                 }
                 for accept in accepts {
+                    let id = accept.id;
                     if let Applied::New(no) = hub.apply(Event::Accept(Box::new(accept))) {
                         hub.follow(no, true);
+                        if held {
+                            hub.apply(Event::Hold { held, messages: vec![id] });
+                        }
                         hub.sched.accepted(&hub.store, no, now);
                     }
                 }

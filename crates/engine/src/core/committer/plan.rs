@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use stentor_queue::event::{Accept, Event, RcptParams, encode_accept, encode_intern, encode_list, encode_outcome};
+use stentor_queue::event::{
+    Accept, Event, RcptParams, encode_accept, encode_hold, encode_intern, encode_list, encode_outcome,
+};
 use stentor_queue::ids::{AddressId, ContentId, MessageId};
 use stentor_queue::idset::IdSet;
 
@@ -24,6 +26,7 @@ pub(super) enum Planned {
         taken: Vec<Taken>,
         content: ContentId,
         body: Option<Body>,
+        held: bool,
         fate_records: Vec<FateRecord>,
         answer: Answer<()>,
     },
@@ -91,7 +94,7 @@ impl Committer {
     }
 
     fn plan_message(&mut self, hub: &mut Hub, submission: Submission, answer: Answer<()>, planned: &mut Vec<Planned>) {
-        let Submission { first, content, last, size, envelopes, fate_records, assigned } = submission;
+        let Submission { first, content, last, size, envelopes, held, fate_records, assigned } = submission;
         let (first_interned, mut id) = (self.interned.len(), Some(first));
         let mut accepts = Vec::with_capacity(envelopes.len());
         let mut taken = Vec::with_capacity(envelopes.len());
@@ -121,6 +124,11 @@ impl Committer {
         for accept in &accepts {
             self.batch.record_with(|buffer| encode_accept(buffer, accept));
         }
+        if held && !accepts.is_empty() {
+            // In the batch of the acceptance: nothing of the message goes out in between.
+            let ids = accepts.iter().map(|accept| accept.id);
+            self.batch.record_with(|buffer| encode_hold(buffer, true, ids));
+        }
         let now = self.core.clock.now();
         for FateRecord { message, fate, ids, audit } in &fate_records {
             if let Some(audit) = audit {
@@ -137,6 +145,7 @@ impl Committer {
             taken,
             content,
             body: is_whole.then_some(last),
+            held,
             fate_records,
             answer,
         });
@@ -156,13 +165,7 @@ impl Committer {
         let recipients = match envelope.recipients {
             Recipients::List => {
                 let name = envelope.list.as_deref().unwrap_or_default();
-                let mut ids = hub.store.list(name).map(|list| list.ids.clone()).ok_or(Refused::ListGone)?;
-                for address in hub.store.suspended_subscribers(name) {
-                    if let Some(id) = hub.store.book.lookup(address) {
-                        ids.remove(id.0);
-                    }
-                }
-                ids
+                hub.store.receiving_subscribers(name).ok_or(Refused::ListGone)?
             }
             Recipients::Interned(ids, known, _) => {
                 params = known;
@@ -172,9 +175,9 @@ impl Committer {
                 let mut merged = Merged::default();
                 // A report must find room, or what it is about would wait for ever.
                 let reserve = if envelope.is_report { REPORT_ADDRESSES } else { 0 };
-                for (address, param) in addresses {
-                    let id = self.intern(hub, address.as_str(), self.addresses_max + reserve);
-                    merged.add(id.ok_or(Refused::AddressesFull)?, param);
+                for to in addresses {
+                    let id = self.intern(hub, &to.entry(), self.addresses_max + reserve);
+                    merged.add(id.ok_or(Refused::AddressesFull)?, to.params);
                 }
                 params = merged.params();
                 merged.ids
@@ -227,7 +230,7 @@ impl Committer {
     /// Records the addresses interned since `first`, before what refers to them.
     fn record_interned(&mut self, hub: &Hub, first: usize) {
         if let Some(new) = self.interned.get(first..).filter(|new| !new.is_empty()) {
-            let entries = new.iter().map(|id| (*id, hub.store.book.text(*id)));
+            let entries = new.iter().map(|id| (*id, hub.store.book.entry(*id)));
             self.batch.record_with(|buffer| encode_intern(buffer, entries));
         }
     }

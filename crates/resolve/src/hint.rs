@@ -80,8 +80,8 @@ fn is_power_of_ten(count: u64) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::select::no_such_domain;
     use super::*;
+    use crate::select::no_such_domain;
 
     #[test]
     fn the_first_question_without_an_answer_is_told() {

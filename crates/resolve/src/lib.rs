@@ -33,7 +33,7 @@ use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolveHosts,
 use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
-use hickory_resolver::proto::rr::{Name, RecordType};
+use hickory_resolver::proto::rr::{Name, RData, RecordType};
 use hint::Hint;
 use select::{AddressAnswer, Host, Identity, MxAnswer, TTL_S_MAX};
 use stentor_policy::{Host as RouteTo, RouteHost};
@@ -46,6 +46,10 @@ pub const RESOLVE_MS_MAX: u64 = 60_000;
 pub const NEGATIVE_TTL_S_MAX: u64 = 900;
 /// CNAMEs followed when telling a loop from a name without addresses.
 const CNAME_STEPS_MAX: usize = 8;
+/// A client's name is not waited for longer; it has none then.
+pub const NAME_MS_MAX: u64 = 5_000;
+/// Names of one client that are looked at.
+const CLIENT_NAMES_MAX: usize = 4;
 /// Questions on their way to one name server over one connection.
 const QUERIES_PER_SERVER_MAX: usize = 1024;
 
@@ -180,18 +184,71 @@ impl Resolver {
     pub async fn route(&self, hosts: &[RouteHost]) -> Resolution {
         self.0.resolutions.fetch_add(1, Ordering::Relaxed);
         let limit = Duration::from_millis(RESOLVE_MS_MAX);
-        let names = hosts.iter().map(|host| match &host.host {
-            RouteTo::Name(name) => Arc::from(plain(name)),
-            RouteTo::Addr(addr) => addr.to_string().into(),
-            // No name: nothing is asked.
-            RouteTo::Unix(_) => Arc::from(""),
-        });
-        let names = names.collect();
-        let Ok(answers) = tokio::time::timeout(limit, self.host_addresses(names)).await else {
-            return select::temporary("4.4.3", "looking up the route's hosts took too long".to_owned());
+        let planned = async {
+            let (hosts, ttl_s) = match self.expanded(hosts).await {
+                Ok(found) => found,
+                Err(why) => return select::temporary("4.4.4", why),
+            };
+            let names = hosts.iter().map(|host| match &host.host {
+                RouteTo::Name(name) | RouteTo::Mx(name) => Arc::from(plain(name)),
+                RouteTo::Addr(addr) => addr.to_string().into(),
+                // No name: nothing is asked.
+                RouteTo::Unix(_) => Arc::from(""),
+            });
+            let answers = self.host_addresses(names.collect()).await;
+            let hosts: Vec<_> = hosts.iter().zip(answers.into_iter().map(|(_, answer)| answer)).collect();
+            select::route_plan(&hosts, ttl_s, &|addr| self.is_own(addr))
         };
-        let hosts: Vec<_> = hosts.iter().zip(answers.into_iter().map(|(_, answer)| answer)).collect();
-        select::route_plan(&hosts, &|addr| self.is_own(addr))
+        match tokio::time::timeout(limit, planned).await {
+            Ok(resolution) => resolution,
+            Err(_) => select::temporary("4.4.3", "looking up the route's hosts took too long".to_owned()),
+        }
+    }
+
+    /// The hosts of a route with the MX hosts of a domain in the place of its `mx:` entry, and for how long they are good; why
+    /// there is none.
+    async fn expanded(&self, hosts: &[RouteHost]) -> Result<(Vec<RouteHost>, u32), String> {
+        let (mut named, mut ttl_s, mut failure) = (Vec::with_capacity(hosts.len()), TTL_S_MAX, None);
+        for host in hosts {
+            let RouteTo::Mx(domain) = &host.host else {
+                named.push(host.clone());
+                continue;
+            };
+            match self.mx_hosts(&plain(domain)).await {
+                Ok((found, ttl, _)) => {
+                    ttl_s = ttl_s.min(ttl);
+                    let name = |found: Host| RouteHost { host: RouteTo::Name((&*found.name).into()), ..host.clone() };
+                    named.extend(found.into_iter().map(name));
+                }
+                Err(Resolution::Permanent { text, .. } | Resolution::Temporary { text, .. }) => failure = Some(text),
+                Err(Resolution::Site(_)) => {}
+            }
+        }
+        match failure {
+            Some(why) if named.is_empty() => Err(why),
+            _ => Ok((named, ttl_s)),
+        }
+    }
+
+    /// A client's name: its PTR record, if that name has the client's address too. Ends within [`NAME_MS_MAX`].
+    pub async fn client_name(&self, client: IpAddr) -> Option<String> {
+        let client = client.to_canonical();
+        let named = async {
+            let lookup = self.lookup(&Name::from(client), RecordType::PTR).await.ok()?;
+            let names = lookup.answers().iter().filter_map(|record| match &record.data {
+                RData::PTR(name) => Some(plain(&name.to_ascii())),
+                _ => None,
+            });
+            for name in names.take(CLIENT_NAMES_MAX).collect::<Vec<_>>() {
+                if let AddressAnswer::Found { v4, v6, .. } = self.addresses(&name).await
+                    && v4.iter().chain(&v6).any(|ip| *ip == client)
+                {
+                    return Some(name);
+                }
+            }
+            None
+        };
+        tokio::time::timeout(Duration::from_millis(NAME_MS_MAX), named).await.ok().flatten()
     }
 
     pub fn counters(&self) -> Counters {
@@ -219,22 +276,9 @@ impl Resolver {
                 Err(resolution) => resolution,
             };
         }
-        let Some(name) = dns_name(domain) else {
-            return select::permanent("5.1.2", format!("{domain} is not a domain name"));
-        };
-        let answer = answers::mx_answer(&name, self.lookup(&name, RecordType::MX).await);
-        // Many a small forwarder leaves the SOA out, so that the domain itself is tried; but that it has no address is not final.
-        let is_unproven = answer == MxAnswer::Unproven;
-        let (hosts, ttl_s) = match answer {
-            MxAnswer::Records { records, ttl_s } => {
-                match select::candidates(domain, records, &self.0.config.hostname) {
-                    Ok(hosts) => (hosts, ttl_s),
-                    Err(resolution) => return resolution,
-                }
-            }
-            MxAnswer::NoData | MxAnswer::Unproven => (vec![Host { preference: 0, name: domain.into() }], TTL_S_MAX),
-            MxAnswer::NoDomain => return select::no_such_domain(domain),
-            MxAnswer::Failed(why) => return select::temporary("4.4.3", format!("MX lookup of {domain}: {why}")),
+        let (hosts, ttl_s, is_unproven) = match self.mx_hosts(domain).await {
+            Ok(found) => found,
+            Err(resolution) => return resolution,
         };
         let answers = self.host_addresses(hosts.iter().map(|h| h.name.clone()).collect()).await;
         let hosts: Vec<_> = hosts.into_iter().zip(answers).map(|(host, (_, answer))| (host, answer)).collect();
@@ -244,6 +288,31 @@ impl Resolver {
                 format!("MX lookup of {domain}: the answer holds neither MX records of that name nor an SOA"),
             ),
             resolution => resolution,
+        }
+    }
+
+    /// The MX hosts of a domain, best first, how long that holds, and whether nothing proves that there are none. Without MX
+    /// records, the domain itself (RFC 5321 5.1).
+    ///
+    /// # Errors
+    /// The resolution that needs no addresses.
+    async fn mx_hosts(&self, domain: &str) -> Result<(Vec<Host>, u32, bool), Resolution> {
+        let Some(name) = dns_name(domain) else {
+            return Err(select::permanent("5.1.2", format!("{domain} is not a domain name")));
+        };
+        let answer = answers::mx_answer(&name, self.lookup(&name, RecordType::MX).await);
+        // Many a small forwarder leaves the SOA out, so that the domain itself is tried; but that it has no address is not final.
+        let is_unproven = answer == MxAnswer::Unproven;
+        match answer {
+            MxAnswer::Records { records, ttl_s } => {
+                let hosts = select::candidates(domain, records, &self.0.config.hostname)?;
+                Ok((hosts, ttl_s, is_unproven))
+            }
+            MxAnswer::NoData | MxAnswer::Unproven => {
+                Ok((vec![Host { preference: 0, name: domain.into() }], TTL_S_MAX, is_unproven))
+            }
+            MxAnswer::NoDomain => Err(select::no_such_domain(domain)),
+            MxAnswer::Failed(why) => Err(select::temporary("4.4.3", format!("MX lookup of {domain}: {why}"))),
         }
     }
 

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use stentor_policy::RouteHost;
 use stentor_queue::site::{Resolution, SitePlan};
 
-use crate::resolve::select::*;
+use crate::select::*;
 
 const US: &str = "mx.stentor.example";
 
@@ -183,18 +183,19 @@ fn routes_are_tried_in_order_and_never_bounce() {
         (&last, at(&["::1"])),
         (&socket, AddressAnswer::NoDomain),
     ];
-    let plan = site(route_plan(&hosts, &never));
+    let plan = site(route_plan(&hosts, 60, &never));
+    assert_eq!(plan.ttl_s, 60);
     assert_eq!(&*plan.key, "route:10.0.0.5:25,gone.x:25,[::1]:2525,unix:/run/lmtp");
     assert!(plan.mixes_domains);
     let order: Vec<_> = plan.targets.iter().map(|t| (t.preference, t.addr.to_string())).collect();
     assert_eq!(order, [(0, "10.0.0.5:25".to_owned()), (2, "[::1]:2525".to_owned()), (3, "unix:/run/lmtp".to_owned())]);
     for answer in [AddressAnswer::NoDomain, AddressAnswer::NoData, AddressAnswer::CnameLoop] {
-        let dead = route_plan(&[(&gone, answer)], &never);
+        let dead = route_plan(&[(&gone, answer)], 60, &never);
         assert!(matches!(dead, Resolution::Temporary { dsn: "4.4.4", .. }), "{dead:?}");
     }
-    let back = route_plan(&[(&to("127.0.0.1"), at(&["127.0.0.1"]))], &|_| true);
+    let back = route_plan(&[(&to("127.0.0.1"), at(&["127.0.0.1"]))], 60, &|_| true);
     assert!(matches!(back, Resolution::Temporary { dsn: "4.4.4", .. }), "{back:?}");
-    assert!(matches!(route_plan(&[], &never), Resolution::Temporary { .. }));
+    assert!(matches!(route_plan(&[], 60, &never), Resolution::Temporary { .. }));
 }
 
 #[test]

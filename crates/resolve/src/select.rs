@@ -167,10 +167,14 @@ pub fn plan(domain: &str, hosts: &[(Host, AddressAnswer)], ttl_s: u32, us: &Iden
 /// The plan of a static route: `hosts` in the order to be tried, each with its addresses (a Unix socket has none).
 ///
 /// An operator's route never bounces mail: whatever is wrong with it is temporary until the lifetime is over.
-pub fn route_plan(hosts: &[(&RouteHost, AddressAnswer)], is_own: &dyn Fn(SocketAddr) -> bool) -> Resolution {
+pub fn route_plan(
+    hosts: &[(&RouteHost, AddressAnswer)],
+    ttl_s: u32,
+    is_own: &dyn Fn(SocketAddr) -> bool,
+) -> Resolution {
     let mut key = String::from("route:");
     let mut targets = Vec::new();
-    let mut ttl_s = TTL_S_MAX;
+    let mut ttl_s = ttl_s;
     let mut why = String::from("the route names no host");
     for (position, (RouteHost { host, port, lmtp }, answer)) in hosts.iter().enumerate() {
         if position > 0 {
@@ -178,7 +182,7 @@ pub fn route_plan(hosts: &[(&RouteHost, AddressAnswer)], is_own: &dyn Fn(SocketA
         }
         let (preference, lmtp) = (u16::try_from(position).unwrap_or(u16::MAX), *lmtp);
         let name: Arc<str> = match host {
-            RouteTo::Name(name) => (&**name).into(),
+            RouteTo::Name(name) | RouteTo::Mx(name) => (&**name).into(),
             RouteTo::Addr(addr) => addr.to_string().into(),
             RouteTo::Unix(path) => {
                 let host: Arc<str> = format!("unix:{path}").into();

@@ -1,0 +1,410 @@
+//! `[tables]`, `[hops]`, `[routes]`, `[sender_routes]`, `[routing]` and `[[rules]]`: docs/design/rules.md.
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use stentor_mail::Class;
+use stentor_policy::{Policy, RouteHost};
+use stentor_rules::{
+    Action, AddressPattern, Book, ClientPattern, Conditions, Dialect, Does, Field, NamePattern, NextHop, Order,
+    PatternError, RelayDomains, RouteEntry, Routes, Rule, Rulebook, TableId, TableName, UNKNOWN, Unroutable, Who,
+    name_of,
+};
+
+use super::diagnose::{Spot, likely};
+use super::raw::{Context, Entry, Section};
+use super::settings;
+
+/// Rules of a configuration.
+const RULES_MAX: usize = 10_000;
+/// Patterns under one key of a rule.
+const PATTERNS_MAX: usize = 1_000;
+/// Before the name of a table among patterns.
+const TABLE: &str = "table:";
+
+const DIALECTS: [(&str, Dialect); 5] = [
+    ("own", Dialect::Own),
+    ("access", Dialect::Access),
+    ("sendmail-access", Dialect::SendmailAccess),
+    ("transport", Dialect::Transport),
+    ("mailertable", Dialect::Mailertable),
+];
+
+/// A table of `[tables]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableConfig {
+    pub name: String,
+    pub dialect: Dialect,
+    pub source: TableSource,
+}
+
+/// Where a table's entries are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TableSource {
+    /// In the configuration: key, value, `file:line`.
+    Inline(Vec<(String, String, String)>),
+    /// `TYPE:NAME`, as Postfix names tables.
+    Named(String),
+}
+
+/// All of it, before the policy is known.
+pub(super) struct RuleTables {
+    pub tables: Vec<TableConfig>,
+    hops: HashMap<Box<str>, Vec<RouteHost>>,
+    rules: Vec<Rule>,
+    order: Order,
+    by_recipient: Routes,
+    by_sender: Routes,
+    recipient_tables: Vec<TableId>,
+    sender_tables: Vec<TableId>,
+    relay_domains: RelayDomains,
+    smtp_port: u16,
+    /// Entries of `[routes]` whose pattern is a domain, for warnings.
+    pub domains: Vec<Spot<String>>,
+}
+
+impl RuleTables {
+    pub fn book(self, policy: Arc<Policy>) -> (Rulebook, Vec<TableConfig>) {
+        let names =
+            self.tables.iter().map(|table| TableName { name: table.name.as_str().into(), dialect: table.dialect });
+        let book = Rulebook::new(Book {
+            policy,
+            rules: self.rules,
+            tables: names.collect(),
+            hops: self.hops,
+            relay_domains: self.relay_domains,
+            order: self.order,
+            by_recipient: self.by_recipient,
+            by_sender: self.by_sender,
+            recipient_tables: self.recipient_tables,
+            sender_tables: self.sender_tables,
+            smtp_port: self.smtp_port,
+        });
+        (book, self.tables)
+    }
+}
+
+pub(super) fn read(top: &Section<'_>, relay: &[Spot<String>], smtp_port: u16) -> RuleTables {
+    let section = top.section("tables");
+    let tables: Vec<TableConfig> = section.entries().iter().filter_map(|entry| table(&section, entry)).collect();
+    let hops = hops(&top.section("hops"), smtp_port);
+    let reader = Reader { context: top.context, tables: &tables, hops: &hops, smtp_port };
+    let mut domains = Vec::new();
+    let by_recipient = reader.routes(&top.section("routes"), &mut domains);
+    let by_sender = reader.routes(&top.section("sender_routes"), &mut Vec::new());
+    let (order, recipient_tables, sender_tables) = reader.routing(top.section("routing"));
+    let rules = reader.rules(top);
+    let mut relay_domains = RelayDomains::default();
+    for text in relay {
+        match AddressPattern::parse(&text.value) {
+            Ok(pattern @ AddressPattern::Text(_)) if !text.value.contains('@') => relay_domains.add(pattern),
+            _ => top.context.error(text.span.clone(), format!("{:?} is not a domain or .domain", text.value)),
+        }
+    }
+    RuleTables {
+        tables,
+        hops,
+        rules,
+        order,
+        by_recipient,
+        by_sender,
+        recipient_tables,
+        sender_tables,
+        relay_domains,
+        smtp_port,
+        domains,
+    }
+}
+
+fn table<'a>(sections: &Section<'a>, entry: &Entry<'a>) -> Option<TableConfig> {
+    let section = sections.of_entry(entry)?;
+    let context = section.context;
+    let dialect = section.choice("as", Dialect::Own, &DIALECTS);
+    #[cfg(test)]
+    section.note("inline", "table", None);
+    let inline = section.entry("inline");
+    let named = section.text("source");
+    let source = match (inline, named) {
+        (Some(entry), None) => inline_source(&section, &entry),
+        (None, Some(text)) => Some(TableSource::Named(text.value.to_owned())),
+        _ => {
+            let message = format!("table `{}` needs either `source` or `inline`", entry.key);
+            context.error(section.span.clone(), message);
+            None
+        }
+    };
+    section.finish();
+    Some(TableConfig { name: entry.key.clone(), dialect, source: source? })
+}
+
+fn inline_source<'a>(section: &Section<'a>, entry: &Entry<'a>) -> Option<TableSource> {
+    let Some(table) = entry.value.as_table() else {
+        section.wrong_type(entry, "a table of strings");
+        return None;
+    };
+    section.keep_entry(entry, || settings::value(entry.value));
+    let mut entries = Vec::with_capacity(table.len());
+    for (key, value) in table {
+        match value.get_ref().as_str() {
+            Some(text) => {
+                entries.push((key.get_ref().to_string(), text.to_owned(), section.context.place(&key.span())));
+            }
+            None => section.context.error(value.span(), format!("the value of {:?} must be a string", key.get_ref())),
+        }
+    }
+    Some(TableSource::Inline(entries))
+}
+
+fn hops(section: &Section<'_>, smtp_port: u16) -> HashMap<Box<str>, Vec<RouteHost>> {
+    let mut hops = HashMap::new();
+    for entry in section.entries() {
+        section.keep_entry(&entry, || settings::value(entry.value));
+        let name = match name_of(&entry.key) {
+            Ok(name) => name,
+            Err(error) => {
+                section.context.error(entry.key_span.clone(), error.to_string());
+                continue;
+            }
+        };
+        let texts = section.texts_of(&entry);
+        match NextHop::hosts(texts.iter().map(|text| text.value), smtp_port) {
+            Ok(NextHop::Hosts(hosts)) => drop(hops.insert(name, hosts)),
+            Ok(_) => {}
+            Err(error) => section.context.error(entry.span, format!("hop `{}`: {error}", entry.key)),
+        }
+    }
+    hops
+}
+
+/// What names of tables and hops are looked up in.
+struct Reader<'r, 'c> {
+    context: &'r Context<'c>,
+    tables: &'r [TableConfig],
+    hops: &'r HashMap<Box<str>, Vec<RouteHost>>,
+    smtp_port: u16,
+}
+
+impl Reader<'_, '_> {
+    fn table(&self, name: &str, span: &Range<usize>) -> Option<TableId> {
+        let found = self.tables.iter().position(|table| table.name == name);
+        if found.is_none() {
+            let near = likely(name, self.tables.iter().map(|table| table.name.as_str()));
+            let near = near.map_or(String::new(), |near| format!("; did you mean {near:?}?"));
+            self.context.error(span.clone(), format!("there is no table {name:?}{near}; see [tables.NAME]"));
+        }
+        u16::try_from(found?).ok().map(TableId)
+    }
+
+    /// Reports a hop that is not there.
+    fn known_hop(&self, hop: &NextHop, span: &Range<usize>) {
+        if let NextHop::Named(name) = hop
+            && !self.hops.contains_key(name)
+        {
+            let near = likely(name, self.hops.keys().map(AsRef::as_ref));
+            let near = near.map_or(String::new(), |near| format!("; did you mean {near:?}?"));
+            self.context.error(span.clone(), format!("there is no hop {name:?}{near}; see [hops]"));
+        }
+    }
+
+    /// Routes may be written without quotes (`example.org = [...]`); TOML then nests tables, which are joined again here.
+    fn routes(&self, section: &Section<'_>, domains: &mut Vec<Spot<String>>) -> Routes {
+        let mut routes = Routes::default();
+        let mut waiting: Vec<Entry<'_>> = section.entries();
+        waiting.reverse();
+        while let Some(entry) = waiting.pop() {
+            if let Some(inner) = entry.value.as_table() {
+                waiting.extend(inner.iter().map(|(key, value)| Entry {
+                    key: format!("{}.{}", entry.key, key.get_ref()),
+                    key_span: entry.key_span.clone(),
+                    value: value.get_ref(),
+                    span: value.span(),
+                }));
+                continue;
+            }
+            section.keep_entry(&entry, || settings::value(entry.value));
+            let pattern = if let Ok(pattern) = AddressPattern::parse(&entry.key) {
+                Some(pattern)
+            } else {
+                let message = format!(
+                    "{:?} is not an address, a domain, \".domain\" (its subdomains) or \"*\" (all others)",
+                    entry.key
+                );
+                self.context.error(entry.key_span.clone(), message);
+                None
+            };
+            let (Some(hop), Some(pattern)) = (self.hop_of(section, &entry), pattern) else { continue };
+            let route = RouteEntry {
+                pattern: entry.key.as_str().into(),
+                place: self.context.place(&entry.key_span).into(),
+                hop,
+            };
+            match routes.insert(&pattern, route) {
+                Ok(()) if !entry.key.contains(['@', '*']) => {
+                    domains.push(Spot { value: pattern.to_string(), span: entry.key_span });
+                }
+                Ok(()) => {}
+                Err(Unroutable::Twice) => {
+                    self.context.error(entry.key_span, format!("route `{pattern}` is there twice"));
+                }
+                Err(Unroutable::Pattern) => {
+                    let message = format!("`{}` cannot be a route; use a rule with `do = \"route ...\"`", entry.key);
+                    self.context.error(entry.key_span, message);
+                }
+            }
+        }
+        routes
+    }
+
+    /// A next hop: one text, or an array of hosts.
+    fn hop_of<'a>(&self, section: &Section<'a>, entry: &Entry<'a>) -> Option<NextHop> {
+        let texts = section.texts_of(entry);
+        if texts.is_empty() && entry.value.as_array().is_some_and(|items| items.is_empty()) {
+            self.context.error(entry.span.clone(), format!("route `{}` has no hosts", entry.key));
+        }
+        if let [only] = texts.as_slice() {
+            return match NextHop::parse(only.value, self.smtp_port) {
+                Ok(hop) => {
+                    self.known_hop(&hop, &only.span);
+                    Some(hop)
+                }
+                Err(error) => {
+                    self.context.error(only.span.clone(), error.to_string());
+                    None
+                }
+            };
+        }
+        let mut hosts = Vec::with_capacity(texts.len());
+        for text in texts {
+            match RouteHost::parse(text.value, self.smtp_port) {
+                Ok(host) => hosts.push(host),
+                Err(error) => self.context.error(text.span, format!("{:?} is not a route: {error}", text.value)),
+            }
+        }
+        (!hosts.is_empty()).then_some(NextHop::Hosts(hosts))
+    }
+
+    fn routing(&self, section: Section<'_>) -> (Order, Vec<TableId>, Vec<TableId>) {
+        let mut named = Vec::new();
+        let texts = section.texts("order").unwrap_or_default();
+        for text in &texts {
+            if let Some((who, _)) = Who::ALL.iter().find(|(_, name)| *name == text.value) {
+                named.push(*who);
+            } else {
+                let message =
+                    format!("{:?} names no routes; known are rule, recipient, sender and default", text.value);
+                self.context.error(text.span.clone(), message);
+            }
+        }
+        let order = Order::new(&named).unwrap_or_else(|| {
+            self.context.error(section.span_of("order"), "`order` names one of them twice".to_owned());
+            Order::default()
+        });
+        let ids = |key| {
+            let texts = section.texts(key).unwrap_or_default();
+            texts.iter().filter_map(|text| self.table(text.value, &text.span)).collect()
+        };
+        let (recipient, sender) = (ids("tables"), ids("sender_tables"));
+        section.finish();
+        (order, recipient, sender)
+    }
+
+    fn rules(&self, top: &Section<'_>) -> Vec<Rule> {
+        let sections = top.tables("rules");
+        if let Some(section) = sections.get(RULES_MAX) {
+            self.context.error(section.span.clone(), format!("more than {RULES_MAX} rules"));
+        }
+        sections.into_iter().take(RULES_MAX).filter_map(|section| self.rule(section)).collect()
+    }
+
+    fn rule(&self, section: Section<'_>) -> Option<Rule> {
+        let name = section.text("name").map(|text| text.value.into());
+        let when = self.conditions(&section);
+        let unless = section.has("not").then(|| section.section("not"));
+        let unless = unless.map_or_else(Conditions::default, |section| {
+            let unless = self.conditions(&section);
+            section.finish();
+            unless
+        });
+        let does = self.does(&section, &when);
+        let place = self.context.place(&section.span).into();
+        section.finish();
+        Some(Rule { name, place, when, unless, does: does? })
+    }
+
+    fn does(&self, section: &Section<'_>, when: &Conditions) -> Option<Does> {
+        let Some(texts) = section.texts("do") else {
+            if when.tables().len() == 1 {
+                return Some(Does::Table);
+            }
+            let message = "`do` is missing: what is done with mail to which the rule applies; only a rule with exactly one \
+                           table has its action from there";
+            self.context.error(section.span.clone(), message.to_owned());
+            return None;
+        };
+        let mut actions = Vec::with_capacity(texts.len());
+        for text in texts {
+            match Action::parse(text.value, self.smtp_port) {
+                Ok(action) => {
+                    if let Action::Route(hop) = &action {
+                        self.known_hop(hop, &text.span);
+                    }
+                    actions.push(action);
+                }
+                Err(error) => self.context.error(text.span, error.to_string()),
+            }
+        }
+        if actions.is_empty() && !self.context.has_errors() {
+            self.context.error(section.span_of("do"), "`do` is empty".to_owned());
+        }
+        (!actions.is_empty()).then_some(Does::Actions(actions))
+    }
+
+    fn conditions(&self, section: &Section<'_>) -> Conditions {
+        let mut conditions = Conditions::default();
+        for (field, key) in Field::ALL {
+            let texts = section.texts(key).unwrap_or_default();
+            if let Some(text) = texts.get(PATTERNS_MAX) {
+                let message = format!("more than {PATTERNS_MAX} patterns; put them into a table");
+                self.context.error(text.span.clone(), message);
+            }
+            for text in texts {
+                match text.value.strip_prefix(TABLE) {
+                    Some(name) => {
+                        if let Some(table) = self.table(name, &text.span) {
+                            conditions.table(field, table);
+                        }
+                    }
+                    None => {
+                        if let Err(error) = add(&mut conditions, field, text.value) {
+                            self.context.error(text.span, error.to_string());
+                        }
+                    }
+                }
+            }
+        }
+        for text in section.texts("list").unwrap_or_default() {
+            conditions.list(text.value);
+        }
+        if let Some(class) = section.maybe_choice("class", &[("ordinary", Class::Ordinary), ("bulk", Class::Bulk)]) {
+            conditions.class(class);
+        }
+        if let Some(trusted) = section.maybe_flag("trusted") {
+            conditions.trusted(trusted);
+        }
+        conditions
+    }
+}
+
+/// Adds one pattern.
+fn add(conditions: &mut Conditions, field: Field, text: &str) -> Result<(), PatternError> {
+    match field {
+        Field::Client => conditions.client(ClientPattern::parse(text)?),
+        Field::ClientName if text == UNKNOWN => conditions.client_name(None),
+        Field::ClientName => conditions.client_name(Some(NamePattern::parse(text)?)),
+        Field::Helo => conditions.helo(NamePattern::parse(text)?),
+        Field::Sender => conditions.sender(AddressPattern::parse(text)?),
+        Field::Recipient => conditions.recipient(AddressPattern::parse(text)?),
+    }
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! Golden cases of precedence (golden/precedence.txt), through the configuration's reader and the engine.
+
+use std::fmt::Write as _;
+use std::net::IpAddr;
+use std::path::Path;
+
+use stentor_config::{Config, TableSource};
+use stentor_mail::Class;
+use stentor_mail::address::Address;
+use stentor_policy::Verdict;
+use stentor_rules::{
+    Answer, Asking, Decision, Facts, Field, Key, Marks, Outcome, Subject, TableId, Tables, Who, Why, find,
+};
+use stentor_tables::Table;
+
+const HEAD: &str = "hostname = \"mx.local.test\"\nclient_networks = [\"10.0.0.0/8\"]\n";
+
+/// The tables of a configuration; what is behind a socket does not answer.
+struct InMemory<'c>(&'c Config);
+
+impl Tables for InMemory<'_> {
+    fn ask(&self, table: TableId, field: Field, subject: Subject<'_>) -> Answer {
+        let table = &self.0.tables[usize::from(table.0)];
+        let TableSource::Inline(entries) = &table.source else {
+            return Answer::Unavailable("nobody listens".to_owned());
+        };
+        let made = Table::inline(entries.iter().map(|(key, value, _)| (key.as_bytes(), value.as_bytes())));
+        find(&made, (table.dialect, field, subject), &mut Asking::default(), |_| String::new())
+    }
+}
+
+fn outcome(decision: &Decision) -> String {
+    match &decision.outcome {
+        Outcome::Local(Verdict::List(name)) => format!("list {name}"),
+        Outcome::Local(Verdict::Alias(_)) => "alias".to_owned(),
+        Outcome::Local(_) => "bounces".to_owned(),
+        Outcome::Relay(hop) => format!("relay via {hop}"),
+        Outcome::Discard(_) => "discard".to_owned(),
+        Outcome::Refuse(reply) => {
+            let kind = if reply.is_temporary() { "defer" } else { "reject" };
+            let code = reply.enhanced.map(|code| code.to_string()).unwrap_or_default();
+            format!("{kind} {} {code}", reply.code)
+        }
+    }
+}
+
+/// Who decided: of what is relayed, who named the next hop, or else the rule that let it pass.
+fn by(config: &Config, decision: &Decision) -> String {
+    let shown = |why: &Why| match why {
+        Why::Rule(at) => Some(format!("rule {}", at + 1)),
+        Why::Route(Who::Sender, entry) => Some(format!("sender_routes {}", entry.pattern)),
+        Why::Route(_, entry) => Some(format!("routes {}", entry.pattern)),
+        Why::Table(table, _, key) => Some(format!("table {} {key}", config.rules.table_name(*table))),
+        Why::RelayDomain | Why::Base(_) | Why::Mx => None,
+    };
+    let by = decision.route.as_ref().and_then(shown).or_else(|| shown(&decision.why));
+    by.map_or(String::new(), |by| format!(" by {by}"))
+}
+
+fn marks(marks: &Marks) -> String {
+    let mut text = String::new();
+    if marks.hold.is_some() {
+        text.push_str(" +hold");
+    }
+    for to in &marks.bcc {
+        write!(text, " +bcc {to}").unwrap();
+    }
+    if let Some(to) = &marks.redirect {
+        write!(text, " +redirect {to}").unwrap();
+    }
+    for field in &marks.prepend {
+        write!(text, " +prepend {}", field.split(':').next().unwrap()).unwrap();
+    }
+    match marks.class {
+        Some(Class::Bulk) => text.push_str(" +class bulk"),
+        Some(Class::Ordinary) => text.push_str(" +class ordinary"),
+        None => {}
+    }
+    text
+}
+
+/// `CLIENT[,NAME][;HELO] SENDER > RECIPIENT`
+fn decide(config: &Config, case: &str) -> String {
+    let (from, to) = case.split_once(" > ").unwrap();
+    let (client, sender) = from.split_once(' ').unwrap();
+    let (client, helo) = client.split_once(';').unwrap_or((client, "client.test"));
+    let (client, name) = client.split_once(',').map_or((client, None), |(client, name)| (client, Some(name)));
+    let client = client.parse::<IpAddr>().unwrap().to_canonical();
+    let address: Address = to.parse().unwrap();
+    let key = |text| Key::new(text).told(|domain| config.policy.is_local_domain(domain));
+    let (sender, recipient) = (key(if sender == "~" { "" } else { sender }), key(address.as_str()));
+    let (name, helo) = (name.map(str::to_lowercase), helo.to_lowercase());
+    let facts = Facts {
+        client,
+        client_name: name.as_deref(),
+        helo: &helo,
+        sender: &sender,
+        recipient: &recipient,
+        address: &address,
+        list: None,
+        class: None,
+        is_trusted: config.policy.is_trusted(client),
+    };
+    let mut steps = Vec::new();
+    let tables = InMemory(config);
+    let decision = config.rules.decide(&facts, &tables, Some(&mut steps)).unwrap();
+    assert_eq!(
+        config.rules.decide(&facts, &tables, None).unwrap(),
+        decision,
+        "explained otherwise than decided: {case}"
+    );
+    assert!(!steps.is_empty(), "{case}");
+    // What a refused recipient's rules ask of the message is not done.
+    let marks = if matches!(decision.outcome, Outcome::Refuse(_)) { String::new() } else { marks(&decision.marks) };
+    format!("{}{}{marks}", outcome(&decision), by(config, &decision))
+}
+
+#[test]
+fn every_golden_case_is_decided_as_it_says() {
+    let golden = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/precedence.txt"));
+    let golden = golden.unwrap();
+    let (mut cases, mut wrong) = (0, String::new());
+    for world in golden.split("\n== ").skip(1) {
+        let (name, rest) = world.split_once('\n').unwrap();
+        let (config, lines) = rest.split_once("\n--\n").unwrap_or_else(|| ("", rest.trim_start_matches("--\n")));
+        let config = match stentor_config::check_text(Path::new("golden.toml"), &format!("{HEAD}{config}\n")) {
+            Ok(config) => config,
+            Err(errors) => panic!("{name}: {errors:?}"),
+        };
+        for line in lines.lines().filter(|line| !line.is_empty()) {
+            let (case, expected) = line.split_once(" => ").unwrap_or_else(|| panic!("{name}: {line}"));
+            let got = decide(&config, case);
+            cases += 1;
+            if got != expected {
+                writeln!(wrong, "{name}\n    {case}\n    expected {expected}\n    got      {got}").unwrap();
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+    assert!(cases >= 200, "{cases}");
+}

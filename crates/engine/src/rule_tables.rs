@@ -1,0 +1,195 @@
+//! The tables that rules and routes ask: in the configuration, in files, behind sockets.
+//!
+//! Promise: a table in memory answers at once. One behind a socket is asked once for each key of a decision, which is then made
+//! again with what it said. A file that is replaced is in force within a second or two; one that is broken leaves the version before in
+//! force, across a reload too, and the log says file and line.
+//!
+//! Failure: a table that could not be read from the start, and one that does not answer, is unavailable: whoever asks defers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use stentor_config::{TableConfig, TableSource};
+use stentor_rules::{Answer, Asking, Dialect, Field, Found, Subject, TableId, Tables, find, keys};
+use stentor_tables::socketmap::Reply;
+use stentor_tables::{Reference, Report, Severity, Table};
+
+use crate::tables::files::{FileTable, Refreshed};
+use crate::tables::remote::Remote;
+
+/// Findings of one table that a line of the log has.
+const FINDINGS_SHOWN_MAX: usize = 3;
+/// A table behind a socket must answer within this.
+const REMOTE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// All tables, in the order of their numbers.
+#[derive(Default)]
+pub struct RuleTables(Vec<RuleTable>);
+
+struct RuleTable {
+    name: String,
+    source: TableSource,
+    dialect: Dialect,
+    body: Body,
+}
+
+enum Body {
+    /// With the places of its keys.
+    Inline(Table, HashMap<String, String>),
+    File(Arc<FileTable>),
+    Remote(Arc<Remote>),
+    Broken(String),
+}
+
+impl RuleTables {
+    /// Opens all of a configuration. What `before` has stays open: connections, and the last good version of a file. Blocks.
+    pub fn open(configs: &[TableConfig], before: Option<&RuleTables>) -> RuleTables {
+        let open = |config: &TableConfig| {
+            let same = before.and_then(|all| all.0.iter().find(|table| table.source == config.source));
+            let body = match same.map(|table| &table.body) {
+                Some(Body::File(file)) => Body::File(file.clone()),
+                Some(Body::Remote(remote)) => Body::Remote(remote.clone()),
+                _ => body(&config.name, &config.source),
+            };
+            RuleTable { name: config.name.clone(), source: config.source.clone(), dialect: config.dialect, body }
+        };
+        RuleTables(configs.iter().map(open).collect())
+    }
+
+    /// The questions of one decision.
+    pub fn questions(&self) -> Questions<'_> {
+        Questions { tables: self, open: Mutex::default() }
+    }
+
+    /// Reads the files that were replaced. Blocks.
+    pub fn refresh(&self) {
+        for table in &self.0 {
+            let Body::File(file) = &table.body else { continue };
+            match file.refresh() {
+                Refreshed::Same => {}
+                Refreshed::Replaced(report) => {
+                    tracing::info!(table = table.name, "the table was replaced{}", in_words(": ", &report));
+                }
+                Refreshed::Kept(report) => {
+                    tracing::error!(table = table.name, "the table stays as it was{}", in_words(": ", &report));
+                }
+            }
+        }
+    }
+
+    /// Whether there are files to look at.
+    pub fn has_files(&self) -> bool {
+        self.0.iter().any(|table| matches!(table.body, Body::File(_)))
+    }
+
+    /// Those that could not be read, and why.
+    pub fn broken(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().filter_map(|table| match &table.body {
+            Body::Broken(why) => Some((table.name.as_str(), why.as_str())),
+            _ => None,
+        })
+    }
+}
+
+fn body(name: &str, source: &TableSource) -> Body {
+    let broken = |why: String| {
+        tracing::error!(table = name, "the table cannot be used: {why}");
+        Body::Broken(why)
+    };
+    let named = match source {
+        TableSource::Inline(entries) => {
+            let table = Table::inline(entries.iter().map(|(key, value, _)| (key.as_bytes(), value.as_bytes())));
+            let places = entries.iter().map(|(key, _, place)| (key.to_lowercase(), place.clone()));
+            return Body::Inline(table, places.collect());
+        }
+        TableSource::Named(named) => named,
+    };
+    match Reference::parse(named) {
+        Ok(Reference::Socketmap(endpoint)) => Body::Remote(Arc::new(Remote::new(endpoint, REMOTE_TIMEOUT))),
+        Ok(reference) => match FileTable::open(reference) {
+            Ok((file, report)) => {
+                if !report.diagnostics.is_empty() {
+                    tracing::warn!(table = name, "the table has doubtful lines{}", in_words(": ", &report));
+                }
+                Body::File(Arc::new(file))
+            }
+            Err(report) => broken(in_words("", &report)),
+        },
+        Err(error) => broken(error.to_string()),
+    }
+}
+
+/// The first findings of a load, errors before warnings.
+fn in_words(before: &str, report: &Report) -> String {
+    let warnings = report.diagnostics.iter().filter(|found| found.severity() != Severity::Error);
+    let mut words = String::new();
+    for (n, found) in report.errors().chain(warnings).take(FINDINGS_SHOWN_MAX).enumerate() {
+        words.push_str(if n == 0 { before } else { "; " });
+        words.push_str(&found.to_string());
+    }
+    words
+}
+
+/// What one decision asks, and what is known so far.
+pub struct Questions<'t> {
+    tables: &'t RuleTables,
+    open: Mutex<Open>,
+}
+
+#[derive(Default)]
+struct Open {
+    asking: Asking,
+    /// What sockets have answered, by table and key.
+    known: HashMap<(u16, String), Answer>,
+    wanted: Option<(u16, String)>,
+}
+
+impl Questions<'_> {
+    /// Asks what the last decision lacked.
+    pub async fn fetch(&self) {
+        let Some((table, key)) = self.open.lock().wanted.take() else { return };
+        let body = self.tables.0.get(usize::from(table)).map(|table| &table.body);
+        let Some(Body::Remote(remote)) = body else { return };
+        let answer = match remote.get(key.as_bytes()).await {
+            Reply::Found(value) => {
+                let value = String::from_utf8_lossy(&value).into_owned();
+                Answer::Found(Found { value, key: key.clone(), place: String::new() })
+            }
+            Reply::NotFound => Answer::NotFound,
+            Reply::Tempfail(why) => Answer::Unavailable(why),
+        };
+        self.open.lock().known.insert((table, key), answer);
+    }
+}
+
+impl Tables for Questions<'_> {
+    fn ask(&self, id: TableId, field: Field, subject: Subject<'_>) -> Answer {
+        let Some(table) = self.tables.0.get(usize::from(id.0)) else {
+            return Answer::Unavailable("there is no such table".to_owned());
+        };
+        let mut open = self.open.lock();
+        let asked = (table.dialect, field, subject);
+        match &table.body {
+            Body::Broken(why) => Answer::Unavailable(why.clone()),
+            Body::Inline(inline, places) => {
+                find(inline, asked, &mut open.asking, |key| places.get(key).cloned().unwrap_or_default())
+            }
+            Body::File(file) => find(&file.table(), asked, &mut open.asking, |_| String::new()),
+            Body::Remote(_) => {
+                for key in keys(table.dialect, field, subject, true) {
+                    match open.known.get(&(id.0, key.clone())) {
+                        Some(Answer::NotFound) => {}
+                        Some(answer) => return answer.clone(),
+                        None => {
+                            open.wanted = Some((id.0, key));
+                            return Answer::Pending;
+                        }
+                    }
+                }
+                Answer::NotFound
+            }
+        }
+    }
+}

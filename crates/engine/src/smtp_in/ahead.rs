@@ -1,0 +1,106 @@
+//! Recipients that are interned in batches of their own, before their message is accepted: neither the acceptance's batch nor the
+//! time under the hub's lock grows with them. Addresses that are interned and then not used do no harm.
+
+use std::sync::Arc;
+
+use stentor_queue::book::at_hop;
+use stentor_queue::event::RcptParams;
+use stentor_queue::ids::AddressId;
+use stentor_rules::NextHop;
+use tokio::sync::oneshot;
+
+use super::judge::pinned_by_rule;
+use crate::core::committer::Merged;
+use crate::core::envelope::{NewEnvelope, Recipients};
+use crate::core::intake::{Interned, Job, Refused};
+use crate::core::lists::INTERN_ADDRESSES_MAX;
+use crate::core::pins::Pin;
+use crate::core::{Core, Settings};
+
+/// Octets of addresses from which on they are interned ahead, however few they are.
+const INTERN_AHEAD_BYTES: usize = 128 * 1024;
+
+/// What has been interned of one envelope.
+#[derive(Default)]
+struct Ahead {
+    merged: Merged,
+    /// Of the last batch: it protects those before it too.
+    pinned: Option<Pin>,
+}
+
+impl Ahead {
+    /// Interns one batch of entries, each with its parameters.
+    async fn add(
+        &mut self,
+        core: &Core,
+        entries: Vec<String>,
+        params: impl Iterator<Item = RcptParams>,
+    ) -> Result<(), Refused> {
+        let (answer, ticket) = oneshot::channel();
+        core.intake.push(Job::Intern { addresses: entries, answer });
+        let Interned { ids, pin } = ticket.await.unwrap_or(Err(Refused::Stopping))?;
+        for (id, params) in ids.into_iter().zip(params) {
+            self.merged.add(id, params);
+        }
+        self.pinned = Some(pin);
+        Ok(())
+    }
+
+    fn recipients(mut self) -> Option<Recipients> {
+        let pin = self.pinned?;
+        let params = self.merged.params();
+        Some(Recipients::Interned(self.merged.ids, params, pin))
+    }
+}
+
+/// Interns the recipients of large envelopes.
+pub(super) async fn intern_ahead(core: &Core, mut envelopes: Vec<NewEnvelope>) -> Result<Vec<NewEnvelope>, Refused> {
+    for envelope in &mut envelopes {
+        let Recipients::Addresses(addresses) = &mut envelope.recipients else { continue };
+        let bytes: usize = addresses.iter().map(|to| to.address.as_str().len()).sum();
+        if addresses.len() <= INTERN_ADDRESSES_MAX && bytes <= INTERN_AHEAD_BYTES {
+            continue;
+        }
+        let mut ahead = Ahead::default();
+        for chunk in addresses.chunks_mut(INTERN_ADDRESSES_MAX) {
+            let entries = chunk.iter().map(|to| to.entry().into_owned()).collect();
+            ahead.add(core, entries, chunk.iter_mut().map(|to| std::mem::take(&mut to.params))).await?;
+        }
+        if let Some(recipients) = ahead.recipients() {
+            envelope.recipients = recipients;
+        }
+    }
+    Ok(envelopes)
+}
+
+/// The subscribers of a list as recipients whose copies go to a next hop that a rule names.
+pub(super) async fn subscribers_at(
+    core: &Arc<Core>,
+    settings: &Settings,
+    list: &str,
+    hop: &NextHop,
+) -> Result<Recipients, Refused> {
+    let all = core.with(|hub, _| hub.store.receiving_subscribers(list)).ok_or(Refused::ListGone)?;
+    let all: Vec<u32> = all.iter().collect();
+    let mut ahead = Ahead::default();
+    for chunk in all.chunks(INTERN_ADDRESSES_MAX) {
+        let entries: Vec<String> = core.with(|hub, _| {
+            let book = &hub.store.book;
+            // Only while the list has it is an id certain to be the same address's as before.
+            let current = hub.store.list(list).map(|list| &list.ids);
+            let there = chunk.iter().filter(|id| current.is_some_and(|ids| ids.contains(**id)));
+            let entry = |id: &u32| {
+                let id = AddressId(*id);
+                let domain = book.try_domain(id).map_or("", |domain| book.domain_name(domain));
+                match pinned_by_rule(settings, domain, hop) {
+                    Some(hop) => at_hop(book.text(id), &hop),
+                    None => book.text(id).to_owned(),
+                }
+            };
+            there.map(entry).collect()
+        });
+        let params = std::iter::repeat_with(RcptParams::default);
+        ahead.add(core, entries, params).await?;
+    }
+    Ok(ahead.recipients().unwrap_or(Recipients::List))
+}

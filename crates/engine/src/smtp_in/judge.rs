@@ -1,0 +1,256 @@
+//! What rules and routes say of a transaction's recipients, and what they ask to be done with its message.
+//!
+//! Promise: without rules, relay domains, routes by sender or by address, nothing is evaluated here: the policy alone answers, as
+//! before. A decision is made once for each recipient, when it is named; it is never made again for the same message.
+//!
+//! Failure: a table that cannot be asked is a 451 for that recipient.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use stentor_mail::address::Address;
+use stentor_mail::reply::Reply;
+use stentor_policy::{self as policy, Verdict};
+use stentor_queue::event::{Class, RcptParams};
+use stentor_rules::{BCC_MAX, Decision, Facts, Key, Marks, NextHop, Outcome, Pending, Why};
+
+use crate::core::Settings;
+use crate::core::envelope::To;
+
+/// Questions to remote tables for one recipient.
+const QUESTIONS_MAX: usize = 64;
+/// Targets of an alias that are routed before others get a turn.
+const ROUTED_AT_ONCE: usize = 1_000;
+const TOO_MANY_QUESTIONS: Reply = Reply::fixed(451, (4, 3, 0), "Too many tables would have to be asked");
+
+/// Who speaks.
+#[derive(Clone, Copy)]
+pub struct Speaker<'a> {
+    pub client: IpAddr,
+    /// Its name as DNS has it both ways, if a rule asks for it.
+    pub name: Option<&'a str>,
+    pub helo: &'a str,
+    /// In the client networks, or logged in.
+    pub may_relay: bool,
+}
+
+/// A recipient as it is kept until the message has come.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Asked {
+    pub params: RcptParams,
+    /// See [`To::hop`].
+    pub hop: Option<Arc<str>>,
+}
+
+/// What is asked of the message by all recipients' rules together.
+#[derive(Default)]
+pub(super) struct Wishes {
+    pub marks: Marks,
+    pub discard: Option<Box<str>>,
+}
+
+/// The verdict on one recipient.
+pub(super) struct Judged {
+    pub verdict: Verdict,
+    pub hop: Option<Arc<str>>,
+    /// Other next hops that take a copy.
+    pub copies: Vec<Arc<str>>,
+    /// The next hop that a rule names for the subscribers of the list that the recipient is.
+    pub route: Option<NextHop>,
+    pub why: Because,
+}
+
+impl Judged {
+    fn of(verdict: Verdict, why: Because) -> Judged {
+        Judged { verdict, hop: None, copies: Vec::new(), route: None, why }
+    }
+}
+
+/// Why a recipient is relayed. In words only where they are wanted: once for a message, not for each recipient.
+pub(super) enum Because {
+    Policy(policy::Why),
+    Rules(String),
+}
+
+impl Because {
+    pub fn words(self) -> String {
+        match self {
+            Because::Policy(policy::Why::ClientNetwork(network)) => format!("client network {network}"),
+            Because::Policy(policy::Why::ClientOutside) => "allowed to this injector".to_owned(),
+            Because::Policy(_) => String::new(),
+            Because::Rules(words) => words,
+        }
+    }
+}
+
+impl Wishes {
+    /// Takes what one recipient's rules ask. What the first recipient's say stays.
+    pub fn add(&mut self, marks: Marks) {
+        let own = &mut self.marks;
+        own.hold = own.hold.take().or(marks.hold);
+        own.redirect = own.redirect.take().or(marks.redirect);
+        own.class = own.class.or(marks.class);
+        for to in marks.bcc {
+            if own.bcc.len() < BCC_MAX && !own.bcc.contains(&to) {
+                own.bcc.push(to);
+            }
+        }
+        for field in marks.prepend {
+            if !own.prepend.contains(&field) {
+                own.prepend.push(field);
+            }
+        }
+    }
+
+    /// The fields that go before the header, as the wire has them.
+    pub fn fields(&self, out: &mut Vec<u8>) {
+        for field in &self.marks.prepend {
+            out.extend_from_slice(field.as_bytes());
+            out.extend_from_slice(b"\r\n");
+        }
+    }
+
+    pub fn class(&self) -> Option<(Class, &'static str)> {
+        match self.marks.class? {
+            Class::Bulk => Some((Class::Bulk, "; bulk: a rule")),
+            Class::Ordinary => Some((Class::Ordinary, "; ordinary: a rule")),
+        }
+    }
+}
+
+/// Decides about a recipient that a client names.
+pub(super) async fn judge(
+    settings: &Settings,
+    speaker: Speaker<'_>,
+    (sender, address): (&Key, &Address),
+    wishes: &mut Wishes,
+) -> Judged {
+    let rules = &settings.rules;
+    if rules.is_plain() {
+        let policy::Decision { verdict, why } = settings.policy.decide(speaker.client, address);
+        let is_ours = why == policy::Why::ClientOutside && speaker.may_relay;
+        let verdict = if is_ours { Verdict::Relay } else { verdict };
+        return Judged::of(verdict, Because::Policy(why));
+    }
+    let is_local = |domain: &str| settings.policy.is_local_domain(domain);
+    let (sender, recipient) = (sender.clone().told(is_local), Key::new(address.as_str()).told(is_local));
+    let facts = facts(settings, speaker, (&sender, &recipient, address));
+    let tables = settings.tables.questions();
+    for _ in 0..QUESTIONS_MAX {
+        match rules.decide(&facts, &tables, None) {
+            Ok(decision) => return taken(settings, &facts, decision, wishes),
+            Err(Pending) => tables.fetch().await,
+        }
+    }
+    Judged::of(Verdict::Refuse(TOO_MANY_QUESTIONS), Because::Rules(String::new()))
+}
+
+/// What is known when rules are asked.
+pub fn facts<'a>(
+    settings: &Settings,
+    speaker: Speaker<'a>,
+    (sender, recipient, address): (&'a Key, &'a Key, &'a Address),
+) -> Facts<'a> {
+    let list = match settings.policy.rcpt(speaker.client, address) {
+        Verdict::List(name) => settings.list(&name).map(|list| list.name().clone()),
+        _ => None,
+    };
+    Facts {
+        client: speaker.client.to_canonical(),
+        client_name: speaker.name,
+        helo: speaker.helo,
+        sender,
+        recipient,
+        address,
+        list,
+        class: settings.config.classes.injectors.of(speaker.client),
+        is_trusted: speaker.may_relay || settings.policy.is_trusted(speaker.client),
+    }
+}
+
+fn taken(settings: &Settings, facts: &Facts<'_>, decision: Decision, wishes: &mut Wishes) -> Judged {
+    let Decision { outcome, why, route, mut marks } = decision;
+    for text in std::mem::take(&mut marks.warn) {
+        let (from, to) = (facts.sender.as_str(), facts.recipient.as_str());
+        tracing::warn!(client = %facts.client, from, to, "a rule warns: {text}");
+    }
+    let words = settings.rules.shown(&why);
+    let copies: Vec<Arc<str>> = std::mem::take(&mut marks.copies).iter().map(|hop| hop.to_string().into()).collect();
+    let rule_route = marks.route.take();
+    match outcome {
+        Outcome::Refuse(reply) => Judged::of(Verdict::Refuse(reply), Because::Rules(words)),
+        Outcome::Discard(text) => {
+            let text = if text.is_empty() { words.as_str().into() } else { format!("{words}: {text}").into() };
+            wishes.discard.get_or_insert(text);
+            wishes.add(marks);
+            // It stands for a recipient, so that the message is taken; nobody gets it.
+            Judged::of(Verdict::Relay, Because::Rules(words))
+        }
+        Outcome::Local(verdict) => match rule_route {
+            // Nobody has named the subscribers: the post is refused whole.
+            Some(NextHop::Refuse(reply)) => Judged::of(Verdict::Refuse(reply), Because::Rules(words)),
+            route => {
+                wishes.add(marks);
+                Judged { copies, route, ..Judged::of(verdict, Because::Rules(words)) }
+            }
+        },
+        Outcome::Relay(hop) => {
+            let hop = pinned(settings, facts.recipient.domain(), &hop, route.as_ref());
+            wishes.add(marks);
+            Judged { hop, copies, ..Judged::of(Verdict::Relay, Because::Rules(words)) }
+        }
+    }
+}
+
+/// The next hop as it is kept with a recipient; `None`: what holds for its domain when it is sent.
+fn pinned(settings: &Settings, domain: &str, hop: &NextHop, by: Option<&Why>) -> Option<Arc<str>> {
+    let is_of_domain = match by {
+        None | Some(Why::Mx) => true,
+        Some(Why::Route(who, entry)) => *who != stentor_rules::Who::Sender && !entry.pattern.contains('@'),
+        Some(_) => false,
+    };
+    let is_mx_anyhow = *hop == NextHop::Mx && settings.rules.of_domain(domain).is_none();
+    if is_of_domain || is_mx_anyhow { None } else { Some(hop.to_string().into()) }
+}
+
+/// The same of a next hop that a rule names.
+pub(super) fn pinned_by_rule(settings: &Settings, domain: &str, hop: &NextHop) -> Option<Arc<str>> {
+    pinned(settings, domain, hop, Some(&Why::Rule(0)))
+}
+
+/// The next hops of recipients that nobody named: targets of aliases, copies, who takes a redirected message.
+pub(super) async fn route_others(
+    settings: &Settings,
+    speaker: Speaker<'_>,
+    sender: &Key,
+    all: &mut [To],
+) -> Result<(), Reply> {
+    if !settings.rules.has_own_hops() {
+        return Ok(());
+    }
+    let tables = settings.tables.questions();
+    for (n, to) in all.iter_mut().enumerate() {
+        if to.hop.is_some() {
+            continue;
+        }
+        if n % ROUTED_AT_ONCE == ROUTED_AT_ONCE - 1 {
+            tokio::task::yield_now().await;
+        }
+        let recipient = Key::new(to.address.as_str());
+        let facts = facts(settings, speaker, (sender, &recipient, &to.address));
+        let mut questions = 0;
+        let (hop, why) = loop {
+            match settings.rules.route(&facts, &tables) {
+                Ok(Ok(found)) => break found,
+                Ok(Err(reply)) => return Err(reply),
+                Err(Pending) if questions < QUESTIONS_MAX => {
+                    questions += 1;
+                    tables.fetch().await;
+                }
+                Err(Pending) => return Err(TOO_MANY_QUESTIONS),
+            }
+        };
+        to.hop = pinned(settings, to.address.domain(), &hop, Some(&why));
+    }
+    Ok(())
+}

@@ -1,0 +1,246 @@
+//! Actions: what a rule does, in our words and in those of Postfix's access(5).
+//!
+//! Both are one grammar: a word and what follows it. They differ in the codes that a refusal has where it names none, and in
+//! words that only one of them has ([`Dialect`](crate::Dialect)).
+
+use stentor_mail::Class;
+use stentor_mail::address::Address;
+use stentor_mail::reply::Reply;
+
+use crate::hop::{HopError, NextHop};
+use crate::refusal::{DENIED, Defaults, OURS, POSTFIX, refusal, reply_code, split};
+
+/// What ends the rules for a recipient.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// No later rule is asked.
+    Ok,
+    /// The same, and the client may relay to this recipient.
+    Relay,
+    /// 4xx or 5xx.
+    Refuse(Reply),
+    /// The message is accepted and dropped; the text is logged.
+    Discard(Box<str>),
+}
+
+/// One thing that a rule does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Action {
+    End(Verdict),
+    /// Nothing: the next rule is asked.
+    Dunno,
+    Hold(Box<str>),
+    Redirect(Address),
+    Bcc(Address),
+    /// A header field without its line end.
+    Prepend(Box<str>),
+    Warn(Box<str>),
+    Class(Class),
+    Route(NextHop),
+    /// One more copy for this recipient, to another next hop.
+    Copy(NextHop),
+}
+
+/// Why a text is no action.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ActionError {
+    #[error("the action is missing")]
+    Empty,
+    #[error("{word:?} is no action; {known}")]
+    Unknown { word: String, known: &'static str },
+    #[error("{word} needs {what}")]
+    Missing { word: String, what: &'static str },
+    #[error("{word} {text:?}: {why}")]
+    Address { word: String, text: String, why: String },
+    #[error("{0:?} is no header field: write Field-Name: text")]
+    Field(String),
+    #[error("{word} takes nothing, and {text:?} follows it")]
+    Surplus { word: String, text: String },
+    #[error("{word} is answered with a {class}xx code, and {text:?} has another")]
+    Code { word: String, class: u16, text: String },
+    #[error("{0}")]
+    Hop(#[from] HopError),
+}
+
+const KNOWN: &str =
+    "known are ok, relay, reject, defer, discard, hold, redirect, bcc, prepend, warn, class, route, copy and dunno";
+const KNOWN_OF_POSTFIX: &str = "known are OK, REJECT, DEFER, 4NN and 5NN with a text, DUNNO, DISCARD, HOLD, REDIRECT, BCC, PREPEND, WARN, INFO, FILTER";
+const TRY_LATER: &str = "Try again later";
+
+impl Action {
+    /// In our own words, as `do` has them.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn parse(text: &str, smtp_port: u16) -> Result<Action, ActionError> {
+        let (word, rest) = split(text);
+        match word.to_ascii_lowercase().as_str() {
+            "relay" => bare(word, rest, Action::End(Verdict::Relay)),
+            "class" => match rest {
+                "ordinary" => Ok(Action::Class(Class::Ordinary)),
+                "bulk" => Ok(Action::Class(Class::Bulk)),
+                _ => Err(ActionError::Missing { word: word.to_owned(), what: "`ordinary` or `bulk`" }),
+            },
+            "route" => Ok(Action::Route(NextHop::parse(rest, smtp_port)?)),
+            "copy" => match NextHop::parse(rest, smtp_port)? {
+                NextHop::Refuse(_) => {
+                    Err(ActionError::Missing { word: word.to_owned(), what: "hosts, `mx` or `hop:NAME`" })
+                }
+                hop => Ok(Action::Copy(hop)),
+            },
+            _ => common(word, rest, &OURS, KNOWN),
+        }
+    }
+
+    /// As access(5) has it.
+    ///
+    /// # Errors
+    /// It is none, or the name of a restriction (`reject_unauth_destination`), which is a rule of ours.
+    pub(crate) fn parse_postfix(text: &str, smtp_port: u16) -> Result<Action, ActionError> {
+        let (word, rest) = split(text);
+        match word.to_ascii_lowercase().as_str() {
+            "info" => Ok(Action::Warn(rest.into())),
+            // "defer if some later restriction would permit": what is neither refused nor deferred before is deferred.
+            "defer_if_permit" => Ok(Action::End(Verdict::Refuse(refusal(rest, POSTFIX.defer, TRY_LATER)))),
+            "filter" => Ok(Action::Route(crate::transport::next_hop(rest, smtp_port)?)),
+            // "An all-numerical result is treated as OK", for programs like pop-before-smtp; three digits with a text are a reply.
+            word if word.bytes().all(|byte| byte.is_ascii_digit()) && rest.is_empty() => Ok(Action::End(Verdict::Ok)),
+            _ => common(word, rest, &POSTFIX, KNOWN_OF_POSTFIX),
+        }
+    }
+}
+
+fn common(word: &str, rest: &str, defaults: &Defaults, known: &'static str) -> Result<Action, ActionError> {
+    let refuse = |default, text| Ok(Action::End(Verdict::Refuse(refusal(rest, default, text))));
+    match word.to_ascii_lowercase().as_str() {
+        "" => Err(ActionError::Empty),
+        "ok" | "permit" => Ok(Action::End(Verdict::Ok)),
+        "dunno" => Ok(Action::Dunno),
+        "reject" => expecting(word, rest, 5, refuse(defaults.reject, DENIED)),
+        "defer" => expecting(word, rest, 4, refuse(defaults.defer, TRY_LATER)),
+        "discard" => Ok(Action::End(Verdict::Discard(rest.into()))),
+        "hold" => Ok(Action::Hold(rest.into())),
+        "warn" => Ok(Action::Warn(rest.into())),
+        "redirect" => address(word, rest).map(Action::Redirect),
+        "bcc" => address(word, rest).map(Action::Bcc),
+        "prepend" => field(rest).map(Action::Prepend),
+        digits if reply_code(digits).is_some() => {
+            let default = if digits.starts_with('4') { defaults.defer.1 } else { defaults.reject.1 };
+            let code = reply_code(digits).unwrap_or_default();
+            Ok(Action::End(Verdict::Refuse(refusal(rest, (code, default), DENIED))))
+        }
+        _ => Err(ActionError::Unknown { word: word.to_owned(), known }),
+    }
+}
+
+fn bare(word: &str, rest: &str, action: Action) -> Result<Action, ActionError> {
+    if rest.is_empty() {
+        Ok(action)
+    } else {
+        Err(ActionError::Surplus { word: word.to_owned(), text: rest.to_owned() })
+    }
+}
+
+/// `reject 450 text` is a slip of the pen.
+fn expecting(word: &str, rest: &str, class: u16, action: Result<Action, ActionError>) -> Result<Action, ActionError> {
+    match &action {
+        Ok(Action::End(Verdict::Refuse(reply)))
+            if reply.code / 100 != class || reply.enhanced.is_some_and(|code| u16::from(code.class) != class) =>
+        {
+            Err(ActionError::Code { word: word.to_owned(), class, text: rest.to_owned() })
+        }
+        _ => action,
+    }
+}
+
+fn address(word: &str, text: &str) -> Result<Address, ActionError> {
+    if text.is_empty() {
+        return Err(ActionError::Missing { word: word.to_owned(), what: "an address" });
+    }
+    let wrong = |why: String| ActionError::Address { word: word.to_owned(), text: text.to_owned(), why };
+    text.parse().map_err(|error: stentor_mail::address::AddressError| wrong(error.to_string()))
+}
+
+/// A header field (RFC 5322 section 2.2): printable ASCII without a colon, then the text on one line.
+fn field(text: &str) -> Result<Box<str>, ActionError> {
+    let is_field = text.split_once(':').is_some_and(|(name, body)| {
+        !name.is_empty() && name.bytes().all(|byte| (33..=126).contains(&byte)) && !body.chars().any(char::is_control)
+    });
+    if is_field { Ok(text.into()) } else { Err(ActionError::Field(text.to_owned())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shown(action: Result<Action, ActionError>) -> String {
+        match action {
+            Ok(Action::End(Verdict::Refuse(reply))) => reply.to_string(),
+            Ok(action) => format!("{action:?}"),
+            Err(error) => format!("! {error}"),
+        }
+    }
+
+    fn ours(text: &str) -> String {
+        shown(Action::parse(text, 25))
+    }
+
+    fn postfix(text: &str) -> String {
+        shown(Action::parse_postfix(text, 25))
+    }
+
+    #[test]
+    fn refusals_have_the_words_and_codes_that_they_are_given() {
+        assert_eq!(ours("reject"), "550 5.7.1 Access denied");
+        assert_eq!(ours("reject 550 5.1.6 Moved: see \"here\" [1]."), "550 5.1.6 Moved: see \"here\" [1].");
+        assert_eq!(ours("reject 5.1.6 moved"), "550 5.1.6 moved");
+        assert_eq!(ours("reject 554 no"), "554 5.7.1 no");
+        assert_eq!(ours("defer"), "450 4.7.1 Try again later");
+        assert_eq!(ours("defer 451 4.3.2 busy"), "451 4.3.2 busy");
+        assert_eq!(ours("451 busy"), "451 4.7.1 busy");
+        assert_eq!(ours("550"), "550 5.7.1 Access denied");
+        assert_eq!(postfix("REJECT"), "554 5.7.1 Access denied");
+        assert_eq!(postfix("DEFER"), "450 4.7.1 Try again later");
+        assert_eq!(postfix("521 5.7.1 go"), "521 5.7.1 go");
+    }
+
+    #[test]
+    fn slips_are_errors() {
+        assert_eq!(ours("reject 450 later"), "! reject is answered with a 5xx code, and \"450 later\" has another");
+        assert_eq!(ours("defer 4.7.1"), "450 4.7.1 Try again later");
+        assert!(ours("reject 4.7.1 x").starts_with('!'));
+        assert!(ours("rejekt x").starts_with("! \"rejekt\" is no action; known are ok,"));
+        assert!(ours("").starts_with("! the action is missing"));
+        assert!(ours("copy error: 550 no").starts_with('!'));
+        assert!(ours("relay all").starts_with("! relay takes nothing"));
+        assert!(ours("redirect").starts_with("! redirect needs an address"));
+        assert!(
+            ours("bcc a b").starts_with('!')
+                && ours("prepend X y").starts_with('!')
+                && ours("class x").starts_with('!')
+        );
+        assert!(postfix("relay").starts_with('!') && postfix("reject_unknown_client").starts_with('!'));
+        assert!(ours("600 x").starts_with('!') && ours("250 ok").starts_with('!'));
+    }
+
+    #[test]
+    fn the_rest() {
+        assert_eq!(Action::parse("OK", 25), Ok(Action::End(Verdict::Ok)));
+        assert_eq!(Action::parse("hold ask  legal ", 25), Ok(Action::Hold("ask  legal".into())));
+        assert_eq!(Action::parse("bcc a@b.test", 25), Ok(Action::Bcc("a@b.test".parse().unwrap())));
+        assert_eq!(Action::parse("prepend X-A: b: c", 25), Ok(Action::Prepend("X-A: b: c".into())));
+        assert_eq!(Action::parse_postfix("1234", 25), Ok(Action::End(Verdict::Ok)));
+        assert_eq!(Action::parse_postfix("permit", 25), Ok(Action::End(Verdict::Ok)));
+        assert_eq!(Action::parse_postfix("INFO x", 25), Ok(Action::Warn("x".into())));
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "\\PC{0,60}") {
+            let _ = Action::parse(&text, 25);
+            let _ = Action::parse_postfix(&text, 25);
+        }
+    }
+}

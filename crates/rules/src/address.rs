@@ -1,0 +1,280 @@
+//! Envelope addresses as rules and routes compare them, and the patterns that they are compared with.
+//!
+//! An address is folded to lower case once ([`Key`]); what may stand for it is then a handful of its slices, the most specific
+//! first. A set of patterns is a hash set of such texts, so that a thousand addresses cost what one does.
+
+use std::fmt;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashSet;
+use regex::bytes::{Regex, RegexBuilder};
+use stentor_mail::address::normalise_domain;
+
+/// Memory that one compiled regular expression may take.
+const REGEX_BYTES_MAX: usize = 1024 * 1024;
+/// What patterns write for the null sender.
+pub const NULL: &str = "<>";
+/// What divides a user from the detail (RFC 5233 section 1).
+const DETAIL: char = '+';
+
+/// An envelope address in lower case, with the places where it can be cut.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    text: String,
+    /// Without its detail, if it has one.
+    plain: Option<String>,
+    /// Of the `@`; of `text` and of `plain`.
+    at: usize,
+    at_plain: usize,
+    /// Its domain is one of ours.
+    pub is_local: bool,
+}
+
+impl Key {
+    /// Of an address as [`stentor_mail::address::Address`] has it; the empty text is the null sender.
+    pub fn new(address: &str) -> Key {
+        if address.is_empty() {
+            return Key { text: NULL.to_owned(), plain: None, at: NULL.len(), at_plain: 0, is_local: false };
+        }
+        let text = if address.is_ascii() { address.to_ascii_lowercase() } else { address.to_lowercase() };
+        let at = text.rfind('@').unwrap_or(text.len());
+        // A detail behind an empty user is none; quoted local parts are taken as they are.
+        let plus = text[..at].find(DETAIL).filter(|plus| *plus > 0 && !text.starts_with('"'));
+        let plain = plus.map(|plus| format!("{}{}", &text[..plus], &text[at..]));
+        Key { plain, at_plain: plus.unwrap_or(0), at, text, is_local: false }
+    }
+
+    /// The same, where somebody says whether a domain is one of ours: some tables have keys for those alone.
+    #[must_use]
+    pub fn told(self, is_local: impl FnOnce(&str) -> bool) -> Key {
+        Key { is_local: is_local(self.domain()), ..self }
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    pub fn is_null(&self) -> bool {
+        self.text == NULL
+    }
+
+    /// Empty for the null sender.
+    pub fn domain(&self) -> &str {
+        self.text.get(self.at + 1..).unwrap_or("")
+    }
+
+    /// The address with its detail and without it.
+    pub fn addresses(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(self.text.as_str()).chain(self.plain.as_deref())
+    }
+
+    /// All that may stand for the address, most specific first.
+    pub fn all(&self) -> impl Iterator<Item = &str> {
+        self.addresses().chain(self.users()).chain(self.domains())
+    }
+
+    /// `user+detail@` and `user@`.
+    fn users(&self) -> impl Iterator<Item = &str> {
+        let whole = self.text.get(..=self.at).filter(|_| !self.is_null());
+        whole.into_iter().chain(self.plain.as_deref().and_then(|plain| plain.get(..=self.at_plain)))
+    }
+
+    /// The domain, then `.suffix` from the longest on. A domain in brackets has no suffixes.
+    pub fn domains(&self) -> impl Iterator<Item = &str> {
+        let domain = self.domain();
+        let suffixes = if domain.starts_with('[') { "" } else { domain };
+        let suffixes = suffixes.match_indices('.').map(|(dot, _)| &suffixes[dot..]);
+        Some(domain).filter(|domain| !domain.is_empty()).into_iter().chain(suffixes)
+    }
+}
+
+/// Why a text is no pattern.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PatternError {
+    #[error(
+        "{0:?} is no pattern of addresses: write user@example.org, user@, example.org, .example.org, <>, * or /expression/"
+    )]
+    Address(String),
+    #[error("the regular expression {expression:?} cannot be used: {why}")]
+    Regex { expression: String, why: String },
+    #[error("{0:?} is neither an address nor a network, such as 192.0.2.0/24")]
+    Client(String),
+    #[error("{network} has host bits: the network is {meant}")]
+    HostBits { network: String, meant: String },
+    #[error("{0:?} is no pattern of names: write mx.example.org, .example.org or *")]
+    Name(String),
+}
+
+/// One pattern of addresses.
+#[derive(Debug, Clone)]
+pub enum AddressPattern {
+    Any,
+    /// In the form that [`Key`] gives: an address, `user@`, a domain, `.suffix` or [`NULL`].
+    Text(Box<str>),
+    Regex(Regex),
+}
+
+impl AddressPattern {
+    /// # Errors
+    /// It is none, or a regular expression that has no linear-time form (look-around, back-references) or is too large.
+    pub fn parse(text: &str) -> Result<AddressPattern, PatternError> {
+        if text == "*" {
+            return Ok(AddressPattern::Any);
+        }
+        if text == NULL {
+            return Ok(AddressPattern::Text(NULL.into()));
+        }
+        if let Some(expression) = text.strip_prefix('/').and_then(|rest| rest.strip_suffix('/')) {
+            return regex(expression).map(AddressPattern::Regex);
+        }
+        let wrong = || PatternError::Address(text.to_owned());
+        let domain = |text: &str| normalise_domain(text).map_err(|_| wrong());
+        let folded = match text.rsplit_once('@') {
+            Some(("", name)) => dotted(name, &domain)?,
+            Some((user, "")) if is_user(user) => format!("{}@", user.to_lowercase()),
+            Some((user, name)) if is_user(user) => format!("{}@{}", user.to_lowercase(), domain(name)?),
+            Some(_) => return Err(wrong()),
+            None => dotted(text, &domain)?,
+        };
+        Ok(AddressPattern::Text(folded.into()))
+    }
+}
+
+/// `example.org` or `.example.org`.
+fn dotted(text: &str, domain: &dyn Fn(&str) -> Result<String, PatternError>) -> Result<String, PatternError> {
+    match text.strip_prefix('.') {
+        Some(rest) => domain(rest).map(|name| format!(".{name}")),
+        None => domain(text),
+    }
+}
+
+fn is_user(user: &str) -> bool {
+    let is_quoted = user.starts_with('"');
+    !user.is_empty() && !user.contains(|letter: char| letter.is_control() || !is_quoted && " \t@".contains(letter))
+}
+
+fn regex(expression: &str) -> Result<Regex, PatternError> {
+    let built = RegexBuilder::new(expression).unicode(false).case_insensitive(true).size_limit(REGEX_BYTES_MAX).build();
+    built.map_err(|error| {
+        // The library draws the place below the expression; the last line says what is wrong.
+        let text = error.to_string();
+        let why = text.lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
+        PatternError::Regex { expression: expression.to_owned(), why }
+    })
+}
+
+impl fmt::Display for AddressPattern {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AddressPattern::Any => out.write_str("*"),
+            AddressPattern::Text(text) => out.write_str(text),
+            AddressPattern::Regex(regex) => write!(out, "/{}/", regex.as_str()),
+        }
+    }
+}
+
+/// Patterns of which one must match.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct AddressSet {
+    any: bool,
+    texts: HashSet<Box<str>, FixedState>,
+    regexes: Vec<Regex>,
+}
+
+impl AddressSet {
+    pub fn add(&mut self, pattern: AddressPattern) {
+        match pattern {
+            AddressPattern::Any => self.any = true,
+            AddressPattern::Text(text) => drop(self.texts.insert(text)),
+            AddressPattern::Regex(regex) => self.regexes.push(regex),
+        }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        !self.any && self.texts.is_empty() && self.regexes.is_empty()
+    }
+
+    /// The pattern that matches, if one does.
+    pub fn find<'s>(&'s self, key: &Key) -> Option<&'s str> {
+        if self.any {
+            return Some("*");
+        }
+        if !self.texts.is_empty()
+            && let Some(found) = key.all().find_map(|text| self.texts.get(text))
+        {
+            return Some(found);
+        }
+        self.regexes.iter().find(|regex| regex.is_match(key.as_str().as_bytes())).map(Regex::as_str)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn set(patterns: &[&str]) -> AddressSet {
+        let mut set = AddressSet::default();
+        for text in patterns {
+            set.add(AddressPattern::parse(text).unwrap());
+        }
+        set
+    }
+
+    #[test]
+    fn the_most_specific_text_is_found_first() {
+        let key = Key::new("User+A@Sub.Example.ORG");
+        let all: Vec<&str> = key.all().collect();
+        assert_eq!(
+            all,
+            [
+                "user+a@sub.example.org",
+                "user@sub.example.org",
+                "user+a@",
+                "user@",
+                "sub.example.org",
+                ".example.org",
+                ".org"
+            ]
+        );
+        assert_eq!(Key::new("").addresses().chain(Key::new("").domains()).collect::<Vec<_>>(), [NULL]);
+        assert_eq!(Key::new("a@[127.0.0.1]").domains().collect::<Vec<_>>(), ["[127.0.0.1]"]);
+    }
+
+    #[test]
+    fn a_plus_is_a_detail_only_behind_a_user() {
+        assert_eq!(Key::new("+a@b.test").addresses().count(), 1);
+        assert_eq!(Key::new("\"x+y\"@b.test").addresses().count(), 1);
+        assert_eq!(Key::new("x+y+z@b.test").addresses().last(), Some("x@b.test"));
+    }
+
+    #[test]
+    fn what_matches() {
+        let set = set(&["a@b.test", "root@", "c.test", "@d.test", ".e.test", "/^x[0-9]+@/"]);
+        for yes in ["a@b.test", "A+z@B.test", "root@any.test", "q@c.test", "q@d.test", "q@f.e.test", "X7@g.test"] {
+            assert!(set.find(&Key::new(yes)).is_some(), "{yes}");
+        }
+        for no in ["b@b.test", "roots@any.test", "q@g.c.test", "q@e.test", "ax7@g.test", ""] {
+            assert!(set.find(&Key::new(no)).is_none(), "{no}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_pattern() {
+        for bad in ["", "@", "a b@c.test", "a@b@", "/(?=x)/", "/(a)\\1/", "/[/", "-.test", "a@-"] {
+            assert!(AddressPattern::parse(bad).is_err(), "{bad}");
+        }
+        let why = AddressPattern::parse("/(?=x)/").unwrap_err().to_string();
+        assert!(why.contains("look-around"), "{why}");
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "\\PC{0,40}") {
+            let _ = AddressPattern::parse(&text);
+            let key = Key::new(&text);
+            prop_assert!(key.all().count() > 0);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What a configuration has of rules and routes, and what follows from it for all recipients.
+
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use stentor_policy::{Policy, RouteHost};
+
+use crate::action::Action;
+use crate::address::{AddressPattern, AddressSet, Key};
+use crate::facts::TableId;
+use crate::routes::{Order, Routes};
+use crate::rule::{Dialect, Does, Rule, TableName};
+
+/// What a configuration has of rules and routes.
+#[derive(Debug)]
+pub struct Book {
+    pub policy: Arc<Policy>,
+    pub rules: Vec<Rule>,
+    pub tables: Vec<TableName>,
+    /// By the names that next hops give.
+    pub hops: HashMap<Box<str>, Vec<RouteHost>>,
+    pub relay_domains: RelayDomains,
+    pub order: Order,
+    pub by_recipient: Routes,
+    pub by_sender: Routes,
+    /// Tables of routes, in the order in which they are asked.
+    pub recipient_tables: Vec<TableId>,
+    pub sender_tables: Vec<TableId>,
+    /// Port of hosts that name none.
+    pub smtp_port: u16,
+}
+
+/// The rules of a configuration; immutable.
+#[derive(Debug)]
+pub struct Rulebook {
+    book: Book,
+    is_plain: bool,
+    has_own_hops: bool,
+    needs_name: bool,
+}
+
+impl Deref for Rulebook {
+    type Target = Book;
+
+    fn deref(&self) -> &Book {
+        &self.book
+    }
+}
+
+/// Domains whose mail is taken from anyone.
+#[derive(Debug, Default)]
+pub struct RelayDomains(AddressSet);
+
+impl RelayDomains {
+    pub fn add(&mut self, pattern: AddressPattern) {
+        self.0.add(pattern);
+    }
+
+    pub(crate) fn find(&self, key: &Key) -> Option<&str> {
+        self.0.find(key)
+    }
+}
+
+impl Rulebook {
+    pub fn new(book: Book) -> Rulebook {
+        let has_tables = !book.recipient_tables.is_empty() || !book.sender_tables.is_empty();
+        let routes = |rule: &Rule| match &rule.does {
+            Does::Table => true,
+            Does::Actions(actions) => actions.iter().any(|action| matches!(action, Action::Route(_))),
+        };
+        let by_address = has_tables || !book.by_sender.is_empty() || book.by_recipient.has_addresses();
+        Rulebook {
+            is_plain: book.rules.is_empty()
+                && book.relay_domains.0.is_empty()
+                && !by_address
+                && !book.by_recipient.has_refusals(),
+            has_own_hops: by_address || book.rules.iter().any(routes),
+            needs_name: book.rules.iter().any(|rule| rule.when.needs_name() || rule.unless.needs_name()),
+            book,
+        }
+    }
+
+    /// Nothing here changes what the policy alone says, and every next hop is that of the recipient's domain.
+    pub fn is_plain(&self) -> bool {
+        self.is_plain
+    }
+
+    /// Whether a recipient may have another next hop than its domain.
+    pub fn has_own_hops(&self) -> bool {
+        self.has_own_hops
+    }
+
+    /// Whether a client's name has to be looked up.
+    pub fn needs_name(&self) -> bool {
+        self.needs_name
+    }
+
+    /// `rule 3`, `rule 3 "sales"`
+    pub fn rule_name(&self, at: usize) -> String {
+        match self.rules.get(at).and_then(|rule| rule.name.as_deref()) {
+            Some(name) => format!("rule {} {name:?}", at + 1),
+            None => format!("rule {}", at + 1),
+        }
+    }
+
+    pub(crate) fn dialect(&self, table: TableId) -> Dialect {
+        self.tables.get(usize::from(table.0)).map_or(Dialect::Own, |table| table.dialect)
+    }
+
+    pub fn table_name(&self, table: TableId) -> &str {
+        self.tables.get(usize::from(table.0)).map_or("?", |table| &table.name)
+    }
+}

@@ -1,0 +1,205 @@
+//! The conditions of a rule: what must be so of a recipient's facts.
+
+use stentor_mail::Class;
+
+use crate::address::{AddressPattern, AddressSet};
+use crate::facts::{Answer, Facts, Field, Found, Subject, TableId, Tables};
+use crate::names::{ClientPattern, NamePattern, UNKNOWN};
+
+/// All that are given must match. An empty one is not given.
+#[derive(Debug, Clone, Default)]
+pub struct Conditions {
+    client: Vec<ClientPattern>,
+    client_name: Vec<NamePattern>,
+    is_unknown: bool,
+    helo: Vec<NamePattern>,
+    sender: AddressSet,
+    recipient: AddressSet,
+    lists: Vec<Box<str>>,
+    class: Option<Class>,
+    trusted: Option<bool>,
+    tables: Vec<(Field, TableId)>,
+}
+
+/// What came of asking.
+#[derive(Debug)]
+pub(crate) enum Match {
+    /// With the value of the table that answered last.
+    Yes(Option<(TableId, Found)>),
+    /// The condition that does not hold.
+    No(&'static str),
+    /// The table that cannot be asked, and why.
+    Unavailable(TableId, String),
+    Pending,
+}
+
+impl Conditions {
+    pub fn client(&mut self, pattern: ClientPattern) {
+        self.client.push(pattern);
+    }
+
+    /// `None`: clients without a name.
+    pub fn client_name(&mut self, pattern: Option<NamePattern>) {
+        match pattern {
+            Some(pattern) => self.client_name.push(pattern),
+            None => self.is_unknown = true,
+        }
+    }
+
+    pub fn helo(&mut self, pattern: NamePattern) {
+        self.helo.push(pattern);
+    }
+
+    pub fn sender(&mut self, pattern: AddressPattern) {
+        self.sender.add(pattern);
+    }
+
+    pub fn recipient(&mut self, pattern: AddressPattern) {
+        self.recipient.add(pattern);
+    }
+
+    pub fn list(&mut self, name: &str) {
+        self.lists.push(name.into());
+    }
+
+    pub fn class(&mut self, class: Class) {
+        self.class = Some(class);
+    }
+
+    pub fn trusted(&mut self, trusted: bool) {
+        self.trusted = Some(trusted);
+    }
+
+    pub fn table(&mut self, field: Field, table: TableId) {
+        self.tables.push((field, table));
+    }
+
+    /// The tables that are asked.
+    pub fn tables(&self) -> &[(Field, TableId)] {
+        &self.tables
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.given().next().is_none()
+    }
+
+    /// Whether the client's name has to be known.
+    pub fn needs_name(&self) -> bool {
+        self.is_given(Field::ClientName)
+    }
+
+    fn is_given(&self, field: Field) -> bool {
+        self.has_patterns(field) || self.tables.iter().any(|(of, _)| *of == field)
+    }
+
+    fn has_patterns(&self, field: Field) -> bool {
+        match field {
+            Field::Client => !self.client.is_empty(),
+            Field::ClientName => self.is_unknown || !self.client_name.is_empty(),
+            Field::Helo => !self.helo.is_empty(),
+            Field::Sender => !self.sender.is_empty(),
+            Field::Recipient => !self.recipient.is_empty(),
+        }
+    }
+
+    /// The names of the conditions that are given, in the order in which they are asked.
+    fn given(&self) -> impl Iterator<Item = &'static str> {
+        let plain =
+            [(self.trusted.is_some(), "trusted"), (self.class.is_some(), "class"), (!self.lists.is_empty(), "list")];
+        let plain = plain.into_iter().filter(|(is_given, _)| *is_given).map(|(_, name)| name);
+        plain.chain(Field::ALL.into_iter().filter(|(field, _)| self.is_given(*field)).map(|(_, name)| name))
+    }
+
+    /// Whether all that are given hold. Tables are asked last, and only of what no pattern of the same key matches.
+    pub(crate) fn all(&self, facts: &Facts<'_>, tables: &dyn Tables) -> Match {
+        if let Some(no) = self.plain_failing(facts) {
+            return Match::No(no);
+        }
+        let mut open = [false; 5];
+        for (n, (field, name)) in Field::ALL.into_iter().enumerate() {
+            if self.is_given(field) && !self.is_matched(field, facts) {
+                if !self.tables.iter().any(|(of, _)| *of == field) {
+                    return Match::No(name);
+                }
+                open[n] = true;
+            }
+        }
+        let mut value = None;
+        for (n, (field, name)) in Field::ALL.into_iter().enumerate() {
+            if !open[n] {
+                continue;
+            }
+            match self.asked(field, facts, tables) {
+                Match::Yes(found) => value = found,
+                Match::No(_) => return Match::No(name),
+                other => return other,
+            }
+        }
+        Match::Yes(value)
+    }
+
+    /// Whether any that is given holds.
+    pub(crate) fn any(&self, facts: &Facts<'_>, tables: &dyn Tables) -> Match {
+        let is_plain = self.trusted.is_some_and(|trusted| trusted == facts.is_trusted)
+            || self.class.is_some_and(|class| Some(class) == facts.class)
+            || self.is_list(facts);
+        if is_plain || Field::ALL.iter().any(|(field, _)| self.is_matched(*field, facts)) {
+            return Match::Yes(None);
+        }
+        for (field, _) in Field::ALL {
+            match self.asked(field, facts, tables) {
+                Match::No(_) => {}
+                other => return other,
+            }
+        }
+        Match::No("not")
+    }
+
+    fn is_list(&self, facts: &Facts<'_>) -> bool {
+        facts.list.as_ref().is_some_and(|list| self.lists.iter().any(|name| **name == **list))
+    }
+
+    fn plain_failing(&self, facts: &Facts<'_>) -> Option<&'static str> {
+        if self.trusted.is_some_and(|trusted| trusted != facts.is_trusted) {
+            return Some("trusted");
+        }
+        if self.class.is_some_and(|class| Some(class) != facts.class) {
+            return Some("class");
+        }
+        (!self.lists.is_empty() && !self.is_list(facts)).then_some("list")
+    }
+
+    /// Whether a pattern of this key matches.
+    fn is_matched(&self, field: Field, facts: &Facts<'_>) -> bool {
+        match field {
+            Field::Client => self.client.iter().any(|pattern| pattern.is_match(facts.client)),
+            Field::ClientName => match facts.client_name {
+                Some(name) => self.client_name.iter().any(|pattern| pattern.is_match(name)),
+                None => self.is_unknown,
+            },
+            Field::Helo => self.helo.iter().any(|pattern| pattern.is_match(facts.helo)),
+            Field::Sender => self.sender.find(facts.sender).is_some(),
+            Field::Recipient => self.recipient.find(facts.recipient).is_some(),
+        }
+    }
+
+    /// What this key's tables say, one after the other.
+    fn asked(&self, field: Field, facts: &Facts<'_>, tables: &dyn Tables) -> Match {
+        let subject = match field {
+            Field::Client => Subject::Client(facts.client),
+            Field::ClientName => Subject::Name(facts.client_name.unwrap_or(UNKNOWN)),
+            Field::Helo => Subject::Name(facts.helo),
+            Field::Sender => Subject::Address(facts.sender),
+            Field::Recipient => Subject::Address(facts.recipient),
+        };
+        for (_, table) in self.tables.iter().filter(|(of, _)| *of == field) {
+            match tables.ask(*table, field, subject) {
+                Answer::Found(found) => return Match::Yes(Some((*table, found))),
+                Answer::NotFound => {}
+                Answer::Unavailable(why) => return Match::Unavailable(*table, why),
+                Answer::Pending => return Match::Pending,
+            }
+        }
+        Match::No(field.name())
+    }
+}

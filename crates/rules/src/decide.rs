@@ -1,0 +1,246 @@
+//! The decision about one recipient: rules in their order, then what the address is here, then the next hop.
+//!
+//! States: relay forms are refused -> rules, until one ends them -> local addresses, relay domains, relaying -> next hop. A
+//! table that cannot be asked ends all of it with 451. What was asked is noted as it is asked, if somebody wants to know.
+
+use std::sync::Arc;
+
+use stentor_mail::reply::Reply;
+use stentor_policy as policy;
+
+use crate::action::{Action, Verdict};
+use crate::book::Rulebook;
+use crate::conditions::Match;
+use crate::decision::{Decision, End, MISCONFIGURED, Marks, Outcome, Pending, UNAVAILABLE, Why, ended};
+use crate::explain::{Step, in_words, note};
+use crate::facts::{Facts, Found, TableId, Tables};
+use crate::hop::NextHop;
+use crate::routes::RouteEntry;
+use crate::rule::{Does, Rule, action_of};
+
+/// Recipients that rules may add to a message.
+pub const BCC_MAX: usize = 100;
+/// Other next hops of one recipient.
+pub const COPIES_MAX: usize = 8;
+
+/// What the rules have said so far.
+#[derive(Default)]
+struct Said {
+    verdict: Option<(Verdict, usize)>,
+    route: Option<(NextHop, usize)>,
+    marks: Marks,
+}
+
+impl Rulebook {
+    /// The next hop of a recipient that nobody named, such as an alias's target: rules are asked for their routes alone. A
+    /// table that cannot be asked is a refusal.
+    ///
+    /// # Errors
+    /// A table's answer has to be fetched first.
+    pub fn route(&self, facts: &Facts<'_>, tables: &dyn Tables) -> Result<Result<(NextHop, Why), Reply>, Pending> {
+        let found = self.rules(facts, tables, &mut None);
+        let found = found.and_then(|said| self.next_hop(facts, tables, said.route, &mut None));
+        match found {
+            Ok(found) => Ok(Ok(found)),
+            Err(End::Pending) => Err(Pending),
+            Err(End::Decided(decision)) => match decision.outcome {
+                Outcome::Refuse(reply) => Ok(Err(reply)),
+                _ => Ok(Err(UNAVAILABLE)),
+            },
+        }
+    }
+
+    /// What `[routes]` has for a domain: for mail that waits, too.
+    pub fn of_domain(&self, domain: &str) -> Option<&Arc<RouteEntry>> {
+        self.by_recipient.of_domain(domain)
+    }
+
+    /// Decides about one recipient. `steps` gets everything that was asked, in order.
+    ///
+    /// # Errors
+    /// A table's answer has to be fetched first.
+    pub fn decide(
+        &self,
+        facts: &Facts<'_>,
+        tables: &dyn Tables,
+        mut steps: Option<&mut Vec<Step>>,
+    ) -> Result<Decision, Pending> {
+        let ended = self.outcome(facts, tables, &mut steps);
+        match ended {
+            Ok(decision) => Ok(decision),
+            Err(End::Decided(decision)) => Ok(*decision),
+            Err(End::Pending) => Err(Pending),
+        }
+    }
+
+    fn outcome(
+        &self,
+        facts: &Facts<'_>,
+        tables: &dyn Tables,
+        steps: &mut Option<&mut Vec<Step>>,
+    ) -> Result<Decision, End> {
+        let base = self.policy.decide(facts.client, facts.address);
+        if base.why == policy::Why::RouteSyntax {
+            note(steps, || ("relay forms".to_owned(), String::new(), base.to_string()));
+            return Ok(local(base, Marks::default()));
+        }
+        let Said { verdict, route, mut marks } = self.rules(facts, tables, steps)?;
+        marks.route = route.as_ref().map(|(hop, _)| hop.clone());
+        let may_relay = match &verdict {
+            Some((Verdict::Refuse(reply), at)) => {
+                let outcome = Outcome::Refuse(reply.clone());
+                return Ok(Decision { outcome, why: Why::Rule(*at), route: None, marks });
+            }
+            Some((Verdict::Discard(text), at)) => {
+                let outcome = Outcome::Discard(text.clone());
+                return Ok(Decision { outcome, why: Why::Rule(*at), route: None, marks });
+            }
+            Some((Verdict::Relay, _)) => true,
+            _ => false,
+        };
+        let is_relay_domain = !may_relay && self.relay_domains.find(facts.recipient).is_some();
+        let is_relayed = match base.why {
+            policy::Why::ClientOutside => may_relay || is_relay_domain || facts.is_trusted,
+            policy::Why::ClientNetwork(_) => true,
+            _ => false,
+        };
+        note(steps, || {
+            let answer = if is_relayed && is_relay_domain {
+                format!("relay: {} is a domain that is relayed for", facts.recipient.domain())
+            } else if is_relayed && may_relay {
+                "relay: a rule allows it".to_owned()
+            } else {
+                base.to_string()
+            };
+            ("what the address is here, who may relay".to_owned(), String::new(), answer)
+        });
+        if !is_relayed {
+            return Ok(local(base, marks));
+        }
+        let why = match (&verdict, base.why) {
+            (Some((_, at)), _) => Why::Rule(*at),
+            (None, _) if is_relay_domain => Why::RelayDomain,
+            (None, base) => Why::Base(base),
+        };
+        let (hop, by) = self.next_hop(facts, tables, route, steps)?;
+        let outcome = match hop {
+            NextHop::Refuse(reply) => Outcome::Refuse(reply),
+            hop => Outcome::Relay(hop),
+        };
+        Ok(Decision { outcome, why, route: Some(by), marks })
+    }
+
+    /// Asks the rules until one ends them.
+    fn rules(&self, facts: &Facts<'_>, tables: &dyn Tables, steps: &mut Option<&mut Vec<Step>>) -> Result<Said, End> {
+        let mut said = Said::default();
+        for (at, rule) in self.rules.iter().enumerate() {
+            let asked = match rule.when.all(facts, tables) {
+                Match::Yes(found) if rule.unless.is_empty() => Match::Yes(found),
+                Match::Yes(found) => match rule.unless.any(facts, tables) {
+                    Match::No(_) => Match::Yes(found),
+                    Match::Yes(_) => Match::No("not"),
+                    other => other,
+                },
+                other => other,
+            };
+            let found = match asked {
+                Match::Yes(found) => found,
+                Match::No(condition) => {
+                    note(steps, || (self.rule_name(at), rule.place.to_string(), format!("no: {condition}")));
+                    continue;
+                }
+                Match::Pending => return Err(End::Pending),
+                Match::Unavailable(table, why) => {
+                    let answer = || format!("table {} cannot be asked: {why}", self.table_name(table));
+                    note(steps, || (self.rule_name(at), rule.place.to_string(), answer()));
+                    return Err(ended(UNAVAILABLE, Why::Rule(at), said.marks));
+                }
+            };
+            self.apply(at, rule, found, &mut said, steps)?;
+            if said.verdict.is_some() {
+                break;
+            }
+        }
+        Ok(said)
+    }
+
+    /// What a rule that holds does.
+    fn apply(
+        &self,
+        at: usize,
+        rule: &Rule,
+        found: Option<(TableId, Found)>,
+        said: &mut Said,
+        steps: &mut Option<&mut Vec<Step>>,
+    ) -> Result<(), End> {
+        match (&rule.does, found) {
+            (Does::Actions(actions), _) => {
+                for action in actions {
+                    note(steps, || (self.rule_name(at), rule.place.to_string(), format!("yes: {}", in_words(action))));
+                    said.add(action.clone(), at);
+                }
+            }
+            (Does::Table, Some((table, found))) => {
+                let action = action_of(self.dialect(table), &found.value, self.smtp_port);
+                let asked = || format!("{}, table {} has {}", self.rule_name(at), self.table_name(table), found.key);
+                match action {
+                    Ok(action) => {
+                        note(steps, || (asked(), found.place.clone(), format!("yes: {}", in_words(&action))));
+                        said.add(action, at);
+                    }
+                    Err(error) => {
+                        note(steps, || (asked(), found.place.clone(), format!("{:?}: {error}", found.value)));
+                        return Err(ended(MISCONFIGURED, Why::Rule(at), std::mem::take(&mut said.marks)));
+                    }
+                }
+            }
+            // A pattern beside the table matched, which says nothing of what to do.
+            (Does::Table, None) => {}
+        }
+        Ok(())
+    }
+}
+
+impl Said {
+    fn add(&mut self, action: Action, at: usize) {
+        let marks = &mut self.marks;
+        match action {
+            Action::End(verdict) => {
+                self.verdict.get_or_insert((verdict, at));
+            }
+            Action::Dunno => {}
+            Action::Hold(text) => {
+                marks.hold.get_or_insert(text);
+            }
+            Action::Redirect(to) => {
+                marks.redirect.get_or_insert(to);
+            }
+            Action::Bcc(to) => {
+                if marks.bcc.len() < BCC_MAX && !marks.bcc.contains(&to) {
+                    marks.bcc.push(to);
+                }
+            }
+            Action::Prepend(field) => marks.prepend.push(field),
+            Action::Warn(text) => marks.warn.push(text),
+            Action::Class(class) => {
+                marks.class.get_or_insert(class);
+            }
+            Action::Route(hop) => {
+                self.route.get_or_insert((hop, at));
+            }
+            Action::Copy(hop) => {
+                if marks.copies.len() < COPIES_MAX && !marks.copies.contains(&hop) {
+                    marks.copies.push(hop);
+                }
+            }
+        }
+    }
+}
+
+fn local(base: policy::Decision, marks: Marks) -> Decision {
+    let outcome = match base.verdict {
+        policy::Verdict::Refuse(reply) => Outcome::Refuse(reply),
+        other => Outcome::Local(other),
+    };
+    Decision { outcome, why: Why::Base(base.why), route: None, marks }
+}

@@ -1,0 +1,85 @@
+//! A decision about one recipient, and what led to it.
+
+use std::sync::Arc;
+
+use stentor_mail::Class;
+use stentor_mail::address::Address;
+use stentor_mail::reply::Reply;
+use stentor_policy as policy;
+
+use crate::facts::TableId;
+use crate::hop::NextHop;
+use crate::routes::{RouteEntry, Who};
+
+pub(crate) const UNAVAILABLE: Reply =
+    Reply::fixed(451, (4, 3, 0), "A table that decides about this mail cannot be asked now");
+/// RFC 3463: "system incorrectly configured".
+pub(crate) const MISCONFIGURED: Reply = Reply::fixed(451, (4, 3, 5), "Server configuration error");
+
+/// What decided.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Why {
+    /// A rule's place among the rules, from 0 on.
+    Rule(usize),
+    /// An entry of a table of routes: whose, and its pattern.
+    Route(Who, Arc<RouteEntry>),
+    /// A table, and the key that matched.
+    Table(TableId, Who, Box<str>),
+    /// A domain that we relay for.
+    RelayDomain,
+    /// What an address is here, or who may relay.
+    Base(policy::Why),
+    /// Nothing names a next hop.
+    Mx,
+}
+
+/// What becomes of a recipient.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// A list, an alias or a bounce address.
+    Local(policy::Verdict),
+    Relay(NextHop),
+    Refuse(Reply),
+    /// The message is accepted and dropped.
+    Discard(Box<str>),
+}
+
+/// What else is to be done with the message.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Marks {
+    pub hold: Option<Box<str>>,
+    pub redirect: Option<Address>,
+    pub bcc: Vec<Address>,
+    pub prepend: Vec<Box<str>>,
+    pub warn: Vec<Box<str>>,
+    pub class: Option<Class>,
+    /// Other next hops that this recipient's mail goes to as well.
+    pub copies: Vec<NextHop>,
+    /// The next hop that a rule names: of a post, whose recipients nobody named.
+    pub route: Option<NextHop>,
+}
+
+/// The decision about one recipient.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    pub outcome: Outcome,
+    /// What led to the outcome.
+    pub why: Why,
+    /// What named the next hop, of a recipient that is relayed.
+    pub route: Option<Why>,
+    pub marks: Marks,
+}
+
+/// A table has to be asked over the network first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pending;
+
+/// Why a decision ends early.
+pub(crate) enum End {
+    Pending,
+    Decided(Box<Decision>),
+}
+
+pub(crate) fn ended(reply: Reply, why: Why, marks: Marks) -> End {
+    End::Decided(Box::new(Decision { outcome: Outcome::Refuse(reply), why, route: None, marks }))
+}

@@ -1,0 +1,94 @@
+//! What is known of a recipient, and what tables are asked.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use stentor_mail::Class;
+use stentor_mail::address::Address;
+
+use crate::address::Key;
+
+/// What is known of a message when one of its recipients is judged.
+#[derive(Debug, Clone)]
+pub struct Facts<'a> {
+    /// In its canonical form.
+    pub client: IpAddr,
+    /// In lower case; `None`: it has none that leads back to it.
+    pub client_name: Option<&'a str>,
+    /// In lower case.
+    pub helo: &'a str,
+    pub sender: &'a Key,
+    pub recipient: &'a Key,
+    /// The recipient as it was named.
+    pub address: &'a Address,
+    /// It is a post to this list.
+    pub list: Option<Arc<str>>,
+    pub class: Option<Class>,
+    /// In `client_networks`, or logged in.
+    pub is_trusted: bool,
+}
+
+/// What a pattern or a table is asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Field {
+    Client,
+    ClientName,
+    Helo,
+    Sender,
+    Recipient,
+}
+
+impl Field {
+    /// All of them, as keys of a rule name them.
+    pub const ALL: [(Field, &'static str); 5] = [
+        (Field::Client, "client"),
+        (Field::ClientName, "client_name"),
+        (Field::Helo, "helo"),
+        (Field::Sender, "sender"),
+        (Field::Recipient, "recipient"),
+    ];
+
+    pub fn name(self) -> &'static str {
+        Field::ALL.iter().find(|(field, _)| *field == self).map_or("", |(_, name)| name)
+    }
+}
+
+/// What of a rule's key is asked of a table.
+#[derive(Debug, Clone, Copy)]
+pub enum Subject<'a> {
+    Client(IpAddr),
+    /// In lower case.
+    Name(&'a str),
+    Address(&'a Key),
+}
+
+/// A table's place among those of the configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TableId(pub u16);
+
+/// What a table has for a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    pub value: String,
+    /// The key that matched, which may be a part of what was asked.
+    pub key: String,
+    /// `file:line`, or what there is of it.
+    pub place: String,
+}
+
+/// What a table says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Answer {
+    Found(Found),
+    NotFound,
+    /// It cannot be asked now: why.
+    Unavailable(String),
+    /// It has to be asked over the network first; then the decision is made again.
+    Pending,
+}
+
+/// Answers for tables. The same question gets the same answer during one decision.
+pub trait Tables {
+    /// Asks by the partial keys that the table's owner documents, most specific first.
+    fn ask(&self, table: TableId, field: Field, subject: Subject<'_>) -> Answer;
+}

@@ -1,0 +1,149 @@
+//! Next hops: where a recipient's copy goes.
+
+use std::fmt;
+
+use stentor_mail::reply::Reply;
+use stentor_policy::{RouteHost, RouteHostError};
+
+use crate::refusal::{OURS, refusal};
+
+/// Longest name of a hop.
+const NAME_BYTES_MAX: usize = 64;
+/// Hosts of one hop.
+const HOSTS_MAX: usize = 32;
+const NOT_SERVED: &str = "Mail for this address is not accepted here";
+
+/// Where a recipient's copy goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NextHop {
+    /// The MX hosts of the recipient's own domain.
+    Mx,
+    /// Tried in this order; never empty.
+    Hosts(Vec<RouteHost>),
+    /// A hop of `[hops]`; its hosts are those that it has when they are asked for.
+    Named(Box<str>),
+    /// Nowhere: refused with this reply.
+    Refuse(Reply),
+}
+
+/// Why a text is no next hop.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HopError {
+    #[error("the next hop is missing")]
+    Empty,
+    #[error("{text:?} is no next hop: {why}")]
+    Host { text: String, why: RouteHostError },
+    #[error("{0:?} cannot name a hop: use up to {NAME_BYTES_MAX} of a-z, A-Z, 0-9, - _ .")]
+    Name(String),
+    #[error("more than {HOSTS_MAX} hosts")]
+    Many,
+    #[error("the transport {0:?} is not known here; known are smtp, esmtp, relay, lmtp, error and retry")]
+    Transport(String),
+}
+
+impl NextHop {
+    /// As `[routes]` and the action `route` have it: `mx`, `hop:NAME`, `error: 550 5.1.1 text`, or hosts.
+    ///
+    /// # Errors
+    /// It is none of them.
+    pub fn parse(text: &str, smtp_port: u16) -> Result<NextHop, HopError> {
+        let text = text.trim();
+        if text.is_empty() {
+            return Err(HopError::Empty);
+        }
+        if text.eq_ignore_ascii_case("mx") {
+            return Ok(NextHop::Mx);
+        }
+        if let Some(name) = text.strip_prefix("hop:") {
+            return name_of(name).map(NextHop::Named);
+        }
+        if let Some(words) = text.strip_prefix("error:") {
+            return Ok(NextHop::Refuse(refusal(words.trim(), OURS.reject, NOT_SERVED)));
+        }
+        NextHop::hosts(text.split([' ', '\t', ',']).filter(|host| !host.is_empty()), smtp_port)
+    }
+
+    /// # Errors
+    /// One of them is none, or there are none or too many.
+    pub fn hosts<'t>(texts: impl Iterator<Item = &'t str>, smtp_port: u16) -> Result<NextHop, HopError> {
+        let host =
+            |text: &str| RouteHost::parse(text, smtp_port).map_err(|why| HopError::Host { text: text.to_owned(), why });
+        let hosts = texts.map(host).collect::<Result<Vec<_>, _>>()?;
+        match hosts.len() {
+            0 => Err(HopError::Empty),
+            1..=HOSTS_MAX => Ok(NextHop::Hosts(hosts)),
+            _ => Err(HopError::Many),
+        }
+    }
+}
+
+/// The name of a hop.
+///
+/// # Errors
+/// It is none.
+pub fn name_of(name: &str) -> Result<Box<str>, HopError> {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    let is_name = (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(plain);
+    if is_name { Ok(name.into()) } else { Err(HopError::Name(name.to_owned())) }
+}
+
+impl fmt::Display for NextHop {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NextHop::Mx => out.write_str("mx"),
+            NextHop::Named(name) => write!(out, "hop:{name}"),
+            NextHop::Refuse(reply) => write!(out, "error: {reply}"),
+            NextHop::Hosts(hosts) => {
+                for (n, host) in hosts.iter().enumerate() {
+                    write!(out, "{}{host}", if n == 0 { "" } else { " " })?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn hop(text: &str) -> String {
+        NextHop::parse(text, 25).map_or_else(|error| format!("! {error}"), |hop| hop.to_string())
+    }
+
+    #[test]
+    fn every_form() {
+        assert_eq!(hop("MX"), "mx");
+        assert_eq!(hop("hop:gateway"), "hop:gateway");
+        assert_eq!(hop("error: 551 5.1.6 moved"), "error: 551 5.1.6 moved");
+        assert_eq!(hop("error:"), "error: 550 5.7.1 Mail for this address is not accepted here");
+        assert_eq!(hop("10.0.0.1, [::1]:2525  relay.test"), "10.0.0.1:25 [::1]:2525 relay.test:25");
+        assert_eq!(hop("mx:relay.test"), "mx:relay.test:25");
+        assert_eq!(hop("mx:relay.test:2525"), "mx:relay.test:2525");
+        assert_eq!(hop("lmtp:127.0.0.1"), "lmtp:127.0.0.1:24");
+    }
+
+    #[test]
+    fn what_is_none() {
+        assert_eq!(hop(" "), "! the next hop is missing");
+        assert!(hop("hop:a b").starts_with("! \"a b\" cannot name a hop"));
+        assert!(hop("10.0.0.256").starts_with("! \"10.0.0.256\" is no next hop"));
+        assert!(hop("mx:10.0.0.1").starts_with('!') && hop("mx:").starts_with('!'));
+        assert_eq!(hop(&"a.test ".repeat(33)), "! more than 32 hosts");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_shown_is_read_again(text in "(mx|hop:[a-z]{1,5}|(mx:)?[a-z]{1,5}\\.test(:[1-9][0-9]{1,3})?( 10\\.0\\.0\\.[1-9])?)") {
+            let first = NextHop::parse(&text, 25).unwrap();
+            prop_assert_eq!(NextHop::parse(&first.to_string(), 99).unwrap(), first);
+        }
+
+        #[test]
+        fn never_panics(text in "\\PC{0,60}") {
+            let _ = NextHop::parse(&text, 25);
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Rules and routes: what a server does with mail beyond its own lists, and why (docs/design/rules.md).
+//!
+//! What it does: a [`Rulebook`] is built once from a configuration and is immutable; a reload builds a new one. It is given what is
+//! known of one recipient ([`Facts`]) and something that answers for tables ([`Tables`]), and gives a [`Decision`]: the verdict,
+//! what else is to be done with the message, and the next hop, each with what decided it.
+//!
+//! What it promises: no I/O and no clock; time linear in the rules and in the text that regular expressions see; the same
+//! facts and answers give the same decision. The explanation ([`Step`]s) is written by the evaluation itself, never by a second
+//! one, and costs nothing where nobody asks for it. Nobody may relay by a rule that does not say `relay`.
+//!
+//! How it fails: what cannot be parsed is an error with the text that is wrong, before it is used. A table that does not answer
+//! defers the recipient.
+
+mod action;
+mod address;
+mod book;
+mod conditions;
+mod decide;
+mod decision;
+mod explain;
+mod facts;
+mod hop;
+mod lookup;
+mod names;
+mod next_hop;
+mod refusal;
+mod routes;
+mod rule;
+mod sendmail;
+#[cfg(test)]
+mod tests;
+mod transport;
+
+pub use action::{Action, ActionError, Verdict};
+pub use address::{AddressPattern, Key, PatternError};
+pub use book::{Book, RelayDomains, Rulebook};
+pub use conditions::Conditions;
+pub use decide::BCC_MAX;
+pub use decision::{Decision, Marks, Outcome, Pending, Why};
+pub use explain::Step;
+pub use facts::{Answer, Facts, Field, Found, Subject, TableId, Tables};
+pub use hop::{HopError, NextHop, name_of};
+pub use lookup::{Asking, find, keys};
+pub use names::{ClientPattern, NamePattern, UNKNOWN};
+pub use routes::{Order, RouteEntry, Routes, Unroutable, Who};
+pub use rule::{Dialect, Does, Rule, TableName};

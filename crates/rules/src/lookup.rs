@@ -1,0 +1,120 @@
+//! One look-up of a rule or route in a table: by the partial keys that the owner of its words documents, most specific first.
+
+use std::net::IpAddr;
+
+use stentor_tables::candidates::{Candidates, Options, Owner};
+use stentor_tables::{Scratch, Table};
+
+use crate::facts::{Answer, Field, Found, Subject};
+use crate::rule::Dialect;
+
+/// Buffers of look-ups. To be reused.
+#[derive(Debug, Default)]
+pub struct Asking {
+    candidates: Candidates,
+    scratch: Scratch,
+}
+
+/// The keys of a look-up, in the order in which they are asked. `takes_parts`: the table may be asked for more than the first.
+pub fn keys(dialect: Dialect, field: Field, subject: Subject<'_>, takes_parts: bool) -> Vec<String> {
+    let mut asking = Asking::default();
+    let own = own_keys(dialect, subject);
+    if let Some(own) = own {
+        return own.into_iter().take(if takes_parts { usize::MAX } else { 1 }).collect();
+    }
+    set(&mut asking.candidates, dialect, field, subject);
+    let all = asking.candidates.iter().filter(|candidate| takes_parts || !candidate.is_partial);
+    all.map(|candidate| String::from_utf8_lossy(candidate.key).into_owned()).collect()
+}
+
+/// Asks a table that is in memory. `place_of` says where an entry without a file stands.
+pub fn find(
+    table: &Table,
+    (dialect, field, subject): (Dialect, Field, Subject<'_>),
+    asking: &mut Asking,
+    place_of: impl Fn(&str) -> String,
+) -> Answer {
+    let takes_parts = table.takes_partial_keys();
+    if let Some(own) = own_keys(dialect, subject) {
+        for key in own.iter().take(if takes_parts { usize::MAX } else { 1 }) {
+            match get(table, key.as_bytes(), &mut asking.scratch, &place_of) {
+                Answer::NotFound => {}
+                other => return other,
+            }
+        }
+        return Answer::NotFound;
+    }
+    let Asking { candidates, scratch } = asking;
+    set(candidates, dialect, field, subject);
+    for candidate in candidates.iter().filter(|candidate| takes_parts || !candidate.is_partial) {
+        match get(table, candidate.key, scratch, &place_of) {
+            Answer::NotFound => {}
+            other => return other,
+        }
+    }
+    Answer::NotFound
+}
+
+/// Of tables with our own words: what patterns of rules would match, and the catch-all.
+fn own_keys(dialect: Dialect, subject: Subject<'_>) -> Option<Vec<String>> {
+    if dialect != Dialect::Own {
+        return None;
+    }
+    let any = std::iter::once("*".to_owned());
+    Some(match subject {
+        Subject::Client(client) => std::iter::once(client.to_string()).chain(any).collect(),
+        Subject::Name(name) => {
+            let suffixes = name.match_indices('.').map(|(dot, _)| name[dot..].to_owned());
+            std::iter::once(name.to_owned()).chain(suffixes).chain(any).collect()
+        }
+        Subject::Address(key) => key.all().map(str::to_owned).chain(any).collect(),
+    })
+}
+
+fn set(candidates: &mut Candidates, dialect: Dialect, field: Field, subject: Subject<'_>) {
+    let text = match subject {
+        Subject::Client(client) => client_text(dialect, client),
+        Subject::Name(name) => name.to_owned(),
+        Subject::Address(key) if dialect == Dialect::Mailertable => key.domain().to_owned(),
+        Subject::Address(key) => key.as_str().to_owned(),
+    };
+    let (owner, text) = match dialect {
+        Dialect::Own | Dialect::Access => (Owner::Access, text),
+        Dialect::Transport => (Owner::Transport, text),
+        Dialect::Mailertable => (Owner::Mailertable, text),
+        Dialect::SendmailAccess => {
+            let tag = match field {
+                Field::Client | Field::ClientName | Field::Helo => "Connect",
+                Field::Sender => "From",
+                Field::Recipient => "To",
+            };
+            (Owner::AccessDb, format!("{tag}:{text}"))
+        }
+    };
+    let is_local = matches!(subject, Subject::Address(key) if key.is_local);
+    candidates.set(owner, text.as_bytes(), &Options { is_local, ..Options::default() });
+}
+
+/// sendmail writes `IPv6:` before such an address.
+fn client_text(dialect: Dialect, client: IpAddr) -> String {
+    match client {
+        IpAddr::V6(client) if dialect == Dialect::SendmailAccess => format!("IPv6:{client}"),
+        client => client.to_string(),
+    }
+}
+
+fn get(table: &Table, key: &[u8], scratch: &mut Scratch, place_of: &impl Fn(&str) -> String) -> Answer {
+    match table.get(key, scratch) {
+        stentor_tables::Answer::Found { value, place } => {
+            let key = String::from_utf8_lossy(key).into_owned();
+            let place = match place {
+                Some((file, 0)) => file.to_owned(),
+                Some((file, line)) => format!("{file}:{line}"),
+                None => place_of(&key),
+            };
+            Answer::Found(Found { value: String::from_utf8_lossy(value).into_owned(), key, place })
+        }
+        stentor_tables::Answer::NotFound => Answer::NotFound,
+        stentor_tables::Answer::Tempfail(why) => Answer::Unavailable(why.to_owned()),
+    }
+}

@@ -1,0 +1,92 @@
+//! Replies that refuse, as rules, routes and tables write them.
+
+use stentor_mail::reply::{Enhanced, Reply};
+
+pub(crate) const DENIED: &str = "Access denied";
+
+/// The codes of a refusal that names none.
+pub(crate) struct Defaults {
+    pub reject: (u16, (u8, u16, u16)),
+    pub defer: (u16, (u8, u16, u16)),
+}
+
+/// RFC 5321 section 3.6.3 and RFC 3463: "delivery not authorized".
+pub(crate) const OURS: Defaults = Defaults { reject: (550, (5, 7, 1)), defer: (450, (4, 7, 1)) };
+/// `access_map_reject_code` and `access_map_defer_code` of postconf(5).
+pub(crate) const POSTFIX: Defaults = Defaults { reject: (554, (5, 7, 1)), defer: (450, (4, 7, 1)) };
+
+/// The first word and what follows it.
+pub(crate) fn split(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    match text.split_once(char::is_whitespace) {
+        Some((word, rest)) => (word, rest.trim_start()),
+        None => (text, ""),
+    }
+}
+
+/// A code of three digits that refuses.
+pub(crate) fn reply_code(text: &str) -> Option<u16> {
+    let is_code = text.len() == 3 && text.starts_with(['4', '5']) && text.bytes().all(|byte| byte.is_ascii_digit());
+    if is_code { text.parse().ok() } else { None }
+}
+
+/// `[NNN] [D.S.N] text`, with defaults for what is not there. An enhanced code that is not named has the class of the code
+/// (RFC 2034 section 4).
+pub(crate) fn refusal(text: &str, (code, enhanced): (u16, (u8, u16, u16)), default: &'static str) -> Reply {
+    let (code, text) = match split(text) {
+        (word, rest) if reply_code(word).is_some() => (reply_code(word).unwrap_or(code), rest),
+        _ => (code, text),
+    };
+    let (word, rest) = split(text);
+    let (named, text) = match Enhanced::parse(word) {
+        Some(named) => (Some(named), rest),
+        None => (None, text),
+    };
+    let class = if code < 500 { 4 } else { 5 };
+    let enhanced = named.unwrap_or(Enhanced::new(class, enhanced.1, enhanced.2));
+    let text = if text.is_empty() { default.into() } else { text.to_owned().into() };
+    Reply { code, enhanced: Some(enhanced), text }
+}
+
+/// What follows `ERROR:`: `D.S.N:NNN text`, `"NNN text"`, `NNN text`, or a word of sysexits(3) and a text.
+pub(crate) fn sendmail_error(text: &str) -> Reply {
+    let text = text.trim();
+    let (first, rest) = text.split_once(':').unwrap_or(("", text));
+    let words = match Enhanced::parse(first) {
+        // The code comes first in our words, the enhanced code second.
+        Some(enhanced) => {
+            let rest = unquoted(rest);
+            let is_code = rest.len() >= 3 && rest.bytes().take(3).all(|byte| byte.is_ascii_digit());
+            let (code, words) = match rest.split_once(' ') {
+                Some((code, words)) if is_code => (code, words),
+                _ if is_code => (rest, ""),
+                _ => (if enhanced.class == 4 { "450" } else { "550" }, rest),
+            };
+            format!("{code} {enhanced} {words}")
+        }
+        None => worded(unquoted(text)),
+    };
+    refusal(&words, OURS.reject, DENIED)
+}
+
+/// `nouser text` and its like, which sendmail turns into codes.
+fn worded(text: &str) -> String {
+    let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
+    let code = match word.to_ascii_lowercase().as_str() {
+        "nouser" => "550 5.1.1",
+        "nohost" => "550 5.1.2",
+        "unavailable" => "550 5.7.0",
+        "usage" => "501 5.5.2",
+        "tempfail" => "451 4.3.0",
+        "protocol" => "501 5.5.0",
+        "config" => "550 5.3.5",
+        _ => return text.to_owned(),
+    };
+    format!("{code} {rest}")
+}
+
+/// Without the quotes around it.
+pub(crate) fn unquoted(text: &str) -> &str {
+    let text = text.trim();
+    text.strip_prefix('"').and_then(|inner| inner.strip_suffix('"')).unwrap_or(text)
+}

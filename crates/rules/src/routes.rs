@@ -1,0 +1,173 @@
+//! Routes: the next hop of a recipient by its address or by the sender's, the most specific entry first.
+
+use std::fmt;
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use crate::address::{AddressPattern, Key};
+use crate::hop::NextHop;
+
+/// Who may name a next hop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Who {
+    /// An action `route`.
+    Rule,
+    /// `[routes]` and tables, but for their catch-alls.
+    Recipient,
+    /// `[sender_routes]` and tables, with their catch-alls.
+    Sender,
+    /// The catch-alls of recipients.
+    Default,
+}
+
+impl Who {
+    pub const ALL: [(Who, &'static str); 4] =
+        [(Who::Rule, "rule"), (Who::Recipient, "recipient"), (Who::Sender, "sender"), (Who::Default, "default")];
+
+    pub fn name(self) -> &'static str {
+        Who::ALL.iter().find(|(who, _)| *who == self).map_or("", |(_, name)| name)
+    }
+}
+
+/// In which order they are asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Order([Who; 4]);
+
+impl Default for Order {
+    fn default() -> Order {
+        Order(Who::ALL.map(|(who, _)| who))
+    }
+}
+
+impl Order {
+    /// Those that are named, then the others: a rule that is not named first, the rest last. `None`: one is named twice.
+    pub fn new(named: &[Who]) -> Option<Order> {
+        let mut order: Vec<Who> = Vec::with_capacity(4);
+        if !named.contains(&Who::Rule) {
+            order.push(Who::Rule);
+        }
+        order.extend(named);
+        for (who, _) in Who::ALL {
+            if !order.contains(&who) {
+                order.push(who);
+            }
+        }
+        order.try_into().ok().map(Order)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Who> + '_ {
+        self.0.iter().copied()
+    }
+}
+
+/// One entry of a table of routes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteEntry {
+    /// As the configuration has it.
+    pub pattern: Box<str>,
+    /// `file:line`.
+    pub place: Box<str>,
+    pub hop: NextHop,
+}
+
+/// Entries by what they match.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Routes {
+    entries: HashMap<Box<str>, Arc<RouteEntry>, FixedState>,
+    any: Option<Arc<RouteEntry>>,
+    /// Whether any entry is a whole address.
+    has_addresses: bool,
+    has_refusals: bool,
+}
+
+/// What an entry may match.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unroutable {
+    /// A regular expression or `user@`, which routes do not have.
+    Pattern,
+    Twice,
+}
+
+impl Routes {
+    /// # Errors
+    /// Routes are not given by such patterns, or it is there already.
+    pub fn insert(&mut self, pattern: &AddressPattern, entry: RouteEntry) -> Result<(), Unroutable> {
+        let is_refusal = matches!(entry.hop, NextHop::Refuse(_));
+        let is_new = match pattern {
+            AddressPattern::Any => self.any.replace(Arc::new(entry)).is_none(),
+            AddressPattern::Text(text) if !text.ends_with('@') => {
+                self.has_addresses |= text.contains('@') || &**text == crate::address::NULL;
+                self.entries.insert(text.clone(), Arc::new(entry)).is_none()
+            }
+            AddressPattern::Text(_) | AddressPattern::Regex(_) => return Err(Unroutable::Pattern),
+        };
+        self.has_refusals |= is_refusal;
+        if is_new { Ok(()) } else { Err(Unroutable::Twice) }
+    }
+
+    /// All entries, in no order.
+    pub fn entries(&self) -> impl Iterator<Item = &RouteEntry> {
+        self.entries.values().chain(&self.any).map(|entry| &**entry)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty() && self.any.is_none()
+    }
+
+    pub fn has_addresses(&self) -> bool {
+        self.has_addresses
+    }
+
+    /// Whether mail for some recipients is refused.
+    pub fn has_refusals(&self) -> bool {
+        self.has_refusals
+    }
+
+    /// All entries.
+    pub fn len(&self) -> usize {
+        self.entries.len() + usize::from(self.any.is_some())
+    }
+
+    /// The entry for an address, but for the catch-all.
+    pub fn find(&self, key: &Key) -> Option<&Arc<RouteEntry>> {
+        if self.entries.is_empty() {
+            return None;
+        }
+        let addresses = if self.has_addresses { Some(key.addresses()) } else { None };
+        addresses.into_iter().flatten().chain(key.domains()).find_map(|text| self.entries.get(text))
+    }
+
+    /// The entry for a domain, catch-all included: what holds for mail that waits.
+    pub fn of_domain(&self, domain: &str) -> Option<&Arc<RouteEntry>> {
+        let suffixes = if domain.starts_with('[') { "" } else { domain };
+        let suffixes = suffixes.match_indices('.').map(|(dot, _)| &suffixes[dot..]);
+        std::iter::once(domain).chain(suffixes).find_map(|text| self.entries.get(text)).or(self.any.as_ref())
+    }
+
+    pub fn any(&self) -> Option<&Arc<RouteEntry>> {
+        self.any.as_ref()
+    }
+}
+
+impl fmt::Display for RouteEntry {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} = {}", self.pattern, self.hop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_is_completed() {
+        let order = |named: &[Who]| Order::new(named).map(|order| order.iter().map(Who::name).collect::<Vec<_>>());
+        assert_eq!(order(&[]).unwrap(), ["rule", "recipient", "sender", "default"]);
+        assert_eq!(order(&[Who::Sender]).unwrap(), ["rule", "sender", "recipient", "default"]);
+        assert_eq!(order(&[Who::Recipient, Who::Rule]).unwrap(), ["recipient", "rule", "sender", "default"]);
+        assert_eq!(order(&[Who::Default, Who::Sender]).unwrap(), ["rule", "default", "sender", "recipient"]);
+        assert_eq!(order(&[Who::Sender, Who::Sender]), None);
+    }
+}

@@ -1,0 +1,61 @@
+//! One rule, and the tables that rules ask.
+
+use crate::action::{Action, ActionError};
+use crate::conditions::Conditions;
+
+/// Whose words a table's values are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dialect {
+    /// Ours, as `do` has them.
+    Own,
+    /// Postfix's access(5).
+    Access,
+    /// sendmail's access file.
+    SendmailAccess,
+    /// Postfix's transport(5).
+    Transport,
+    /// sendmail's mailertable.
+    Mailertable,
+}
+
+/// A table of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableName {
+    pub name: Box<str>,
+    pub dialect: Dialect,
+}
+
+/// What a rule does where it holds.
+#[derive(Debug, Clone)]
+pub enum Does {
+    Actions(Vec<Action>),
+    /// What the table of its condition says.
+    Table,
+}
+
+/// One rule of the configuration.
+#[derive(Debug, Clone)]
+pub struct Rule {
+    /// For people.
+    pub name: Option<Box<str>>,
+    /// `file:line`.
+    pub place: Box<str>,
+    pub when: Conditions,
+    /// None of these may hold.
+    pub unless: Conditions,
+    pub does: Does,
+}
+
+/// A table's value as an action.
+///
+/// # Errors
+/// It is none in the words of the table's owner.
+pub(crate) fn action_of(dialect: Dialect, value: &str, smtp_port: u16) -> Result<Action, ActionError> {
+    match dialect {
+        Dialect::Own => Action::parse(value, smtp_port),
+        Dialect::Access => Action::parse_postfix(value, smtp_port),
+        Dialect::SendmailAccess => crate::sendmail::action(value),
+        Dialect::Transport => Ok(Action::Route(crate::transport::next_hop(value, smtp_port)?)),
+        Dialect::Mailertable => Ok(Action::Route(crate::transport::mailer(value, smtp_port)?)),
+    }
+}

@@ -1,0 +1,74 @@
+//! The right side of sendmail's access file, and its `error` mailer (cf/README, "Anti-spam configuration control").
+
+use crate::action::{Action, ActionError, Verdict};
+use crate::refusal::{DENIED, OURS, refusal, sendmail_error, unquoted};
+
+const KNOWN: &str = "known are OK, RELAY, REJECT, DISCARD, SKIP, QUARANTINE:reason, ERROR:D.S.N:NNN text, and NNN text";
+
+/// # Errors
+/// It is none.
+pub(crate) fn action(value: &str) -> Result<Action, ActionError> {
+    let value = value.trim();
+    let (word, rest) = value.split_once(':').unwrap_or((value, ""));
+    let is_reply = value.len() >= 3 && value.bytes().take(3).all(|byte| byte.is_ascii_digit());
+    Ok(match word.trim_end().to_ascii_uppercase().as_str() {
+        "" => return Err(ActionError::Empty),
+        "OK" => Action::End(Verdict::Ok),
+        "RELAY" => Action::End(Verdict::Relay),
+        "REJECT" => Action::End(Verdict::Refuse(refusal("", OURS.reject, DENIED))),
+        "DISCARD" => Action::End(Verdict::Discard("".into())),
+        "SKIP" => Action::Dunno,
+        // sendmail puts it into its quarantine queue, where it stays until an operator lets it go: a hold.
+        "QUARANTINE" => Action::Hold(unquoted(rest).into()),
+        "ERROR" => Action::End(Verdict::Refuse(sendmail_error(rest))),
+        _ if is_reply && value.starts_with(['4', '5']) => {
+            Action::End(Verdict::Refuse(refusal(value, OURS.reject, DENIED)))
+        }
+        // "Anything else: a number alone is as OK", which programs that write time stamps rely on.
+        _ if value.bytes().all(|byte| byte.is_ascii_digit()) => Action::End(Verdict::Ok),
+        _ => return Err(ActionError::Unknown { word: value.to_owned(), known: KNOWN }),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shown(value: &str) -> String {
+        match action(value) {
+            Ok(Action::End(Verdict::Refuse(reply))) => reply.to_string(),
+            Ok(action) => format!("{action:?}"),
+            Err(error) => format!("! {error}"),
+        }
+    }
+
+    #[test]
+    fn values_of_the_access_file() {
+        assert_eq!(shown("REJECT"), "550 5.7.1 Access denied");
+        assert_eq!(shown("ERROR:5.7.1:550 no mail from here"), "550 5.7.1 no mail from here");
+        assert_eq!(shown("ERROR:4.2.2:450 mailbox full"), "450 4.2.2 mailbox full");
+        assert_eq!(shown("ERROR:\"551 5.1.6 moved\""), "551 5.1.6 moved");
+        assert_eq!(shown("ERROR:550 go"), "550 5.7.1 go");
+        assert_eq!(shown("550 go"), "550 5.7.1 go");
+        assert_eq!(shown("ERROR:5.1.1:gone"), "550 5.1.1 gone");
+        assert_eq!(
+            shown("ERROR:5.7.1:\"550 You wrote to sales@; you meant support@example.com! (see: https://...)\""),
+            "550 5.7.1 You wrote to sales@; you meant support@example.com! (see: https://...)"
+        );
+        assert_eq!(action("RELAY"), Ok(Action::End(Verdict::Relay)));
+        assert_eq!(action("ok"), Ok(Action::End(Verdict::Ok)));
+        assert_eq!(action("SKIP"), Ok(Action::Dunno));
+        assert_eq!(action("QUARANTINE:a \"b\" c"), Ok(Action::Hold("a \"b\" c".into())));
+        assert_eq!(action("12345678"), Ok(Action::End(Verdict::Ok)));
+        assert!(shown("RELAY all").starts_with('!') && shown("").starts_with('!'));
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "\\PC{0,60}") {
+            let _ = action(&text);
+        }
+    }
+}

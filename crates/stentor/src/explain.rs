@@ -1,0 +1,162 @@
+//! `stentor explain`: what the configuration would do with one recipient of one message, and everything that was asked on the way.
+//!
+//! It evaluates the file, not the running server: with `--config` a configuration can be tried before it is loaded. Files of
+//! tables are read, tables behind sockets are asked.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::json;
+use stentor_config::Config;
+use stentor_control::format::line;
+use stentor_engine::core::Settings;
+use stentor_engine::smtp_in::{Speaker, facts};
+use stentor_mail::Class;
+use stentor_mail::address::Address;
+use stentor_policy::Verdict;
+use stentor_rules::{Decision, Key, NextHop, Outcome, Pending, Rulebook, Step};
+
+use crate::asking::{fail, load};
+use crate::output::{done, print};
+
+/// Questions to tables behind sockets.
+const QUESTIONS_MAX: usize = 64;
+
+#[derive(Args)]
+pub struct Options {
+    /// The envelope sender; "" or "<>" for the null sender.
+    #[arg(long, value_name = "ADDRESS")]
+    from: String,
+    /// The recipient.
+    #[arg(long, value_name = "ADDRESS")]
+    to: String,
+    /// The client's address.
+    #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
+    client: IpAddr,
+    /// The client's name, as DNS has it both ways.
+    #[arg(long, value_name = "NAME")]
+    client_name: Option<String>,
+    /// Its name in HELO or EHLO.
+    #[arg(long, value_name = "NAME", default_value = "")]
+    helo: String,
+    /// The client has logged in.
+    #[arg(long)]
+    login: bool,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+    /// The configuration [default: `$STENTOR_CONFIG`, else /etc/stentor/stentor.toml].
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+pub fn run(options: &Options) -> ExitCode {
+    let config = match load(options.config.as_deref()) {
+        Ok(config) => config,
+        Err(code) => return code,
+    };
+    let to: Address = match options.to.parse() {
+        Ok(to) => to,
+        Err(error) => return fail(&format!("{:?} is not a mail address: {error}", options.to)),
+    };
+    let from = match options.from.as_str() {
+        "" | "<>" => "",
+        text => match text.parse::<Address>() {
+            Ok(_) => text,
+            Err(error) => return fail(&format!("{text:?} is not a mail address: {error}")),
+        },
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    match runtime {
+        Ok(runtime) => runtime.block_on(explain(options, config, from, &to)),
+        Err(error) => fail(&format!("cannot start: {error}")),
+    }
+}
+
+async fn explain(options: &Options, config: Config, from: &str, to: &Address) -> ExitCode {
+    let settings = Settings::new(config, None);
+    let key = |text| Key::new(text).told(|domain| settings.policy.is_local_domain(domain));
+    let (sender, recipient) = (key(from), key(to.as_str()));
+    let (name, helo) = (options.client_name.as_ref().map(|name| name.to_lowercase()), options.helo.to_lowercase());
+    let speaker = Speaker { client: options.client, name: name.as_deref(), helo: &helo, may_relay: options.login };
+    let facts = facts(&settings, speaker, (&sender, &recipient, to));
+    let tables = settings.tables.questions();
+    for _ in 0..QUESTIONS_MAX {
+        let mut steps = Vec::new();
+        match settings.rules.decide(&facts, &tables, Some(&mut steps)) {
+            Ok(decision) if options.json => return done(print(&as_json(&settings.rules, &decision, &steps))),
+            Ok(decision) => return done(print(&as_text(&settings.rules, &decision, &steps))),
+            Err(Pending) => tables.fetch().await,
+        }
+    }
+    fail("too many tables would have to be asked")
+}
+
+fn as_text(rules: &Rulebook, decision: &Decision, steps: &[Step]) -> String {
+    let mut out = String::new();
+    for step in steps {
+        line(&mut out, format_args!("{step}"));
+    }
+    line(&mut out, format_args!("=> {}", outcome(rules, decision)));
+    line(&mut out, format_args!("   because of {}", rules.shown(&decision.why)));
+    for also in also(decision) {
+        line(&mut out, format_args!("   {also}"));
+    }
+    out
+}
+
+fn as_json(rules: &Rulebook, decision: &Decision, steps: &[Step]) -> String {
+    let steps: Vec<_> =
+        steps.iter().map(|step| json!({"asked": step.asked, "place": step.place, "answer": step.answer})).collect();
+    let route = decision.route.as_ref().map(|why| rules.shown(why));
+    let all = json!({
+        "decision": outcome(rules, decision),
+        "because": rules.shown(&decision.why),
+        "route_because": route,
+        "also": also(decision),
+        "steps": steps,
+    });
+    format!("{all}\n")
+}
+
+fn outcome(rules: &Rulebook, decision: &Decision) -> String {
+    match &decision.outcome {
+        Outcome::Local(Verdict::List(name)) => format!("a post to list {name}"),
+        Outcome::Local(Verdict::Bounces(name)) => format!("a report about posts of list {name}"),
+        Outcome::Local(Verdict::Alias(to)) => {
+            let all = to.addresses.iter().map(Address::as_str).chain(to.lists.iter().map(AsRef::as_ref));
+            format!("alias: {}", all.collect::<Vec<_>>().join(", "))
+        }
+        Outcome::Local(Verdict::Relay) => "relayed".to_owned(),
+        Outcome::Local(Verdict::Refuse(reply)) | Outcome::Refuse(reply) => format!("refused: {reply}"),
+        Outcome::Discard(text) if text.is_empty() => "accepted and discarded".to_owned(),
+        Outcome::Discard(text) => format!("accepted and discarded: {text}"),
+        Outcome::Relay(hop) => {
+            let hosts = match hop {
+                NextHop::Named(name) => rules.hops.get(name).map(|hosts| NextHop::Hosts(hosts.clone()).to_string()),
+                _ => None,
+            };
+            let hosts = hosts.map_or(String::new(), |hosts| format!(" ({hosts})"));
+            let by = decision.route.as_ref().map_or(String::new(), |why| format!(", by {}", rules.shown(why)));
+            format!("relayed to {hop}{hosts}{by}")
+        }
+    }
+}
+
+/// What else is done with the message.
+fn also(decision: &Decision) -> Vec<String> {
+    let marks = &decision.marks;
+    let mut all = Vec::new();
+    if let Some(text) = &marks.hold {
+        all.push(if text.is_empty() { "held".to_owned() } else { format!("held: {text}") });
+    }
+    all.extend(marks.redirect.iter().map(|to| format!("redirected to {to}")));
+    all.extend(marks.bcc.iter().map(|to| format!("copied to {to}")));
+    all.extend(marks.copies.iter().map(|hop| format!("copied to {hop}")));
+    all.extend(marks.prepend.iter().map(|field| format!("with {field}")));
+    all.extend(marks.warn.iter().map(|text| format!("logged: {text}")));
+    all.extend(marks.class.map(|class| if class == Class::Bulk { "class bulk" } else { "class ordinary" }.to_owned()));
+    all
+}

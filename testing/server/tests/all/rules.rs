@@ -1,0 +1,304 @@
+//! Rules and routes over real sockets: who is refused with which words, where mail goes instead, what is done with it.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+
+use stentor_harness::{Builder, Server, TestLab, message, wait_until};
+
+use crate::kit::{SENDER, builder, data, drained, fates, post};
+
+/// A server with these lines at the end of its configuration.
+fn with(builder: Builder, more: &str) -> Server {
+    let server = builder.prepare();
+    server.edit_config(|text| format!("{text}\n{more}"));
+    server.run()
+}
+
+/// The hosts that took mail for a recipient, from the log.
+fn hosts(server: &Server, recipient: &str) -> Vec<String> {
+    let lines = server.log().matching(&["stat=Sent", &format!("<{recipient}>")]);
+    let host =
+        |line: &String| line.split("relay=").nth(1).and_then(|rest| rest.split([' ', ',']).next()).map(str::to_owned);
+    lines.iter().filter_map(host).collect()
+}
+
+/// A lab of sites, each with one host that takes mail for every domain.
+fn sites(names: &[&str]) -> TestLab {
+    let site = |name: &&str| format!("[[site]]\nname = '{name}'\nrelay = true\n[[site.host]]\nname = 'mx.{name}'\n");
+    TestLab::start(&names.iter().map(site).collect::<String>())
+}
+
+/// What a client from outside hears about a recipient.
+fn rcpt(server: &Server, from: &str, to: &str) -> String {
+    let mut client = server.connect_from("127.0.0.2").greeted();
+    client.cmd(&format!("MAIL FROM:<{from}>")).expect(250);
+    let reply = client.cmd(&format!("RCPT TO:<{to}>"));
+    format!("{} {}", reply.code, reply.lines.join("\n"))
+}
+
+#[test]
+fn a_refusal_has_the_operators_own_words() {
+    let lab = TestLab::sites(&["one.example"]);
+    let server = with(
+        builder(&lab),
+        "[domains]\nrelay = [\"one.example\"]\n\
+         [[rules]]\nrecipient = \"sales@one.example\"\n\
+         do = 'reject 550 5.7.1 You wrote to sales@; you meant support@one.example! (see: \"https://one.example/[1]\")'\n\
+         [[rules]]\nrecipient = \"old@one.example\"\ndo = \"reject 551 5.1.6 This person has left.\\nWrite to new@one.example\"\n\
+         [[rules]]\nsender = \"<>\"\nrecipient = \"quiet@one.example\"\ndo = \"defer 451 4.7.1 later\"\n",
+    );
+    assert_eq!(
+        rcpt(&server, "a@b.example", "sales@one.example"),
+        "550 5.7.1 You wrote to sales@; you meant support@one.example! (see: \"https://one.example/[1]\")"
+    );
+    let two = rcpt(&server, "a@b.example", "old@one.example");
+    assert_eq!(two, "551 5.1.6 This person has left.\n5.1.6 Write to new@one.example");
+    assert_eq!(rcpt(&server, "", "quiet@one.example"), "451 4.7.1 later");
+    assert!(rcpt(&server, "a@b.example", "quiet@one.example").starts_with("250"));
+    assert!(rcpt(&server, "a@b.example", "x@elsewhere.example").starts_with("550 5.7.1 Relaying denied"));
+    server.log().wait_nth(&["ruleset=check_rcpt", "arg1=<sales@one.example>"], 1);
+}
+
+#[test]
+fn a_senders_gateway_in_both_orders_and_a_catch_all_beside_it() {
+    let lab = sites(&["one.example", "two.example", "gate.example", "rest.example"]);
+    let config = |order: &str| {
+        format!(
+            "[routing]\norder = [{order}]\n[hops]\ngateway = \"mx:gate.example\"\n\
+             [routes]\n\"one.example\" = \"mx\"\n\"*\" = \"mx:rest.example\"\n\
+             [sender_routes]\n\"secret@x.example\" = \"hop:gateway\"\n"
+        )
+    };
+    for (order, first) in
+        [("\"recipient\", \"sender\", \"default\"", "one"), ("\"sender\", \"recipient\", \"default\"", "gate")]
+    {
+        let server = with(builder(&lab), &config(order));
+        for (n, (from, to)) in [
+            ("secret@x.example", "a@one.example"),
+            ("secret@x.example", "b@two.example"),
+            ("plain@x.example", "c@one.example"),
+            ("plain@x.example", "d@two.example"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let wire = message(&format!("{n}.{first}@test"), "routed");
+            lab.recorder().expect_message(wire.clone().into());
+            server.smtp().send(from, &[to], &wire).expect(250);
+        }
+        drained(&server);
+        let host = |to: &str| hosts(&server, to).join(" ");
+        assert!(host("a@one.example").starts_with(&format!("mx.{first}.example")), "{}", host("a@one.example"));
+        assert!(host("b@two.example").starts_with("mx.gate.example"), "{}", host("b@two.example"));
+        assert!(host("c@one.example").starts_with("mx.one.example"), "{}", host("c@one.example"));
+        assert!(host("d@two.example").starts_with("mx.rest.example"), "{}", host("d@two.example"));
+        let explained = server.operator(&["explain", "--from", "secret@x.example", "--to", "a@one.example"]);
+        let explained = String::from_utf8(explained.stdout).unwrap();
+        let hop = if first == "gate" {
+            "=> relayed to hop:gateway (mx:gate.example:"
+        } else {
+            "=> relayed to mx, by [routes] one.example"
+        };
+        assert!(explained.contains(hop), "{explained}");
+        assert!(explained.contains("lost: others come first in the order"), "{explained}");
+    }
+}
+
+#[test]
+fn a_domain_without_any_mx_goes_to_two_addresses_of_which_one_is_dead() {
+    let lab = TestLab::start(
+        "[[site]]\nname = 'one.example'\nrelay = true\n[[site.host]]\nname = 'mx.one.example'\naddress = '127.16.7.1'\n",
+    );
+    let routes = "[domains]\nrelay = [\"customer.example\"]\n[routes]\n\"customer.example\" = [\"[127.16.7.9]\", \"[127.16.7.1]\"]\n";
+    let server = with(builder(&lab), routes);
+    let wire = message("two@test", "To whoever is there");
+    lab.recorder().expect_message(wire.clone().into());
+    // A stranger's: the domain is relayed for.
+    let mut stranger = server.connect_from("127.0.0.2").greeted();
+    stranger.send("joe@elsewhere.example", &["ann@customer.example"], &wire).expect(250);
+    lab.wait_clean("two@test", &["ann@customer.example"]);
+    drained(&server);
+    assert!(hosts(&server, "ann@customer.example")[0].contains("127.16.7.1"));
+    assert!(rcpt(&server, "joe@elsewhere.example", "ann@other.example").starts_with("550 5.7.1"));
+}
+
+#[test]
+fn a_domains_mx_is_another_ones_and_an_exception_has_its_own() {
+    let lab = sites(&["one.example", "two.example"]);
+    let server = with(builder(&lab), "[routes]\n\".example\" = \"mx:two.example\"\n\"one.example\" = \"mx\"\n");
+    post(&server, &lab, &["ann@one.example"], "own@test");
+    post(&server, &lab, &["bob@nowhere.example"], "others@test");
+    drained(&server);
+    assert!(hosts(&server, "ann@one.example")[0].starts_with("mx.one.example"));
+    assert!(hosts(&server, "bob@nowhere.example")[0].starts_with("mx.two.example"));
+}
+
+#[test]
+fn the_same_mail_goes_to_two_servers_and_each_is_retried_by_itself() {
+    let lab = sites(&["one.example", "two.example"]);
+    let mut server = with(
+        builder(&lab),
+        "[hops]\narchive = \"mx:nowhere.example\"\n[[rules]]\nrecipient = \"one.example\"\ndo = \"copy hop:archive\"\n",
+    );
+    post(&server, &lab, &["ann@one.example"], "copy@test");
+    server.log().wait_nth(&["stat=Sent", "to=<ann@one.example>"], 1);
+    server.log().wait_nth(&["lookup:", "domains=one.example:1"], 1);
+    assert_eq!(fates(&server).pending, 1);
+    server.kill();
+    server.edit_config(|text| text.replace("mx:nowhere.example", "mx:two.example"));
+    server.start_again();
+    server.operator(&["flush"]);
+    drained(&server);
+    assert!(hosts(&server, "ann@one.example")[0].starts_with("mx.two.example"));
+}
+
+#[test]
+fn a_lists_posts_go_by_the_hop_that_a_rule_names() {
+    let lab = sites(&["one.example", "two.example", "gate.example"]);
+    let config =
+        builder(&lab).list("news", &["ann@one.example", "bob@two.example"]).list("plain", &["ann@one.example"]);
+    let rules = "[hops]\ngateway = \"mx:gate.example\"\n[[rules]]\nlist = \"news\"\ndo = \"route hop:gateway\"\n\
+                 [[rules]]\nlist = \"plain\"\nclient = \"127.0.0.3\"\ndo = \"route error: 550 5.7.1 not over this\"\n";
+    let server = with(config, rules);
+    let wire = message("post@test", "A post");
+    lab.recorder().expect_message(wire.clone().into());
+    server.smtp().send("me@home.example", &["news@lists.test", "plain@lists.test"], &wire).expect(250);
+    drained(&server);
+    let mut of_ann = hosts(&server, "ann@one.example");
+    of_ann.sort();
+    assert!(of_ann[0].starts_with("mx.gate.example") && of_ann[1].starts_with("mx.one.example"), "{of_ann:?}");
+    assert!(hosts(&server, "bob@two.example")[0].starts_with("mx.gate.example"));
+    let copy = String::from_utf8(lab.body_for("bob@two.example")).unwrap();
+    assert!(copy.starts_with("List-Id: "), "{copy}");
+    let mut refused = server.connect_from("127.0.0.3").greeted();
+    refused.cmd("MAIL FROM:<me@home.example>").expect(250);
+    refused.cmd("RCPT TO:<plain@lists.test>").expect_text("550 5.7.1 not over this");
+}
+
+#[test]
+fn one_message_to_two_people_over_two_hops_and_a_restart() {
+    let lab = sites(&["one.example", "gate.example"]);
+    let mut server = with(
+        builder(&lab),
+        "[hops]\ngateway = \"mx:nowhere.example\"\n[[rules]]\nrecipient = \"ann@one.example\"\ndo = \"route hop:gateway\"\n",
+    );
+    post(&server, &lab, &["ann@one.example", "bob@one.example"], "two@test");
+    server.log().wait_nth(&["stat=Sent", "bob@one.example"], 1);
+    // Ann's copy waits for a hop that does not resolve; she is found by her address and her domain.
+    server.log().wait_nth(&["lookup:", "domains=one.example:1", "nowhere.example"], 1);
+    assert_eq!(fates(&server).pending, 1);
+    let address = data(server.operator_json(&["address", "ann@one.example"]).remove(0));
+    assert_eq!((&address["address"], &address["messages_total"]), (&"ann@one.example".into(), &1.into()), "{address}");
+    for selected in ["ann@one.example", "@one.example"] {
+        let held = server.operator(&["hold", "--recipient", selected, "--dry-run"]);
+        assert!(held.status.success(), "{selected}: {held:?}");
+    }
+    server.stop();
+    server.edit_config(|text| text.replace("mx:nowhere.example", "mx:gate.example"));
+    server.start_again();
+    server.operator(&["flush"]);
+    lab.wait_clean("two@test", &["ann@one.example", "bob@one.example"]);
+    drained(&server);
+    assert!(hosts(&server, "ann@one.example").iter().any(|host| host.starts_with("mx.gate.example")));
+}
+
+#[test]
+fn what_rules_ask_of_a_message_is_done() {
+    let lab = TestLab::sites(&["one.example", "two.example"]);
+    let server = with(
+        builder(&lab),
+        "[[rules]]\nrecipient = \"held@one.example\"\ndo = \"hold asked by legal\"\n\
+         [[rules]]\nrecipient = \"gone@one.example\"\ndo = \"discard nobody reads it\"\n\
+         [[rules]]\nrecipient = \"ann@one.example\"\ndo = [\"bcc archive@two.example\", \"prepend X-Seen: yes\"]\n\
+         [[rules]]\nrecipient = \"moved@one.example\"\ndo = \"redirect new@two.example\"\n",
+    );
+    let send = |to: &[&str], id: &str| {
+        let wire = message(id, "A test");
+        server.smtp().send(SENDER, to, &wire).expect(250).queue_id()
+    };
+    let held = send(&["held@one.example"], "held@test");
+    send(&["gone@one.example", "ann@one.example"], "gone@test");
+    send(&["moved@one.example"], "moved@test");
+    send(&["ann@one.example"], "copied@test");
+    server.log().wait_nth(&["stat=Sent", "archive@two.example"], 1);
+    server.log().wait_nth(&["stat=Sent", "new@two.example"], 1);
+    server.log().wait_nth(&["discarded:", "nobody reads it"], 1);
+    let copy = String::from_utf8(lab.body_for("archive@two.example")).unwrap();
+    assert!(copy.starts_with("X-Seen: yes\r\nReceived: "), "{copy}");
+    assert!(server.log().matching(&["stat=Sent", "gone@one.example"]).is_empty());
+    assert!(server.log().matching(&["stat=Sent", "moved@one.example"]).is_empty());
+    // Nothing of a held message goes out before it is released.
+    assert!(server.log().matching(&["stat=Sent", "held@one.example"]).is_empty());
+    let shown = String::from_utf8(server.operator(&["queue", "show", &held]).stdout).unwrap();
+    assert!(shown.contains("held"), "{shown}");
+    server.operator(&["release", "--id", &held]);
+    server.log().wait_nth(&["stat=Sent", "held@one.example"], 1);
+    drained(&server);
+}
+
+#[test]
+fn a_table_is_read_again_and_a_broken_one_changes_nothing() {
+    let lab = TestLab::sites(&["one.example"]);
+    let server = builder(&lab).file("access.pcre", br"/^127\.0\.0\.2$/ REJECT not you").prepare();
+    let path = server.path("access.pcre");
+    server.edit_config(|text| {
+        let path = path.display();
+        format!(
+            "{text}\n[domains]\nrelay = [\"one.example\"]\n[tables.clients]\nsource = \"pcre:{path}\"\nas = \"access\"\n\
+             [[rules]]\nclient = \"table:clients\"\n"
+        )
+    });
+    let server = server.run();
+    let says = |start: &str| rcpt(&server, "a@b.example", "x@one.example").starts_with(start);
+    assert!(says("554 5.7.1 not you"));
+    let replace = |text: &str| {
+        std::fs::write(path.with_extension("new"), text).unwrap();
+        std::fs::rename(path.with_extension("new"), &path).unwrap();
+    };
+    replace("/^127/ 450 4.3.2 not yet\n");
+    wait_until("the new table is in force", || says("450 4.3.2 not yet"));
+    replace("/^127/ OK\n/(?=127)/ OK\n");
+    server.log().wait_nth(&["the table stays as it was", "access.pcre:2"], 1);
+    assert!(says("450 4.3.2 not yet"));
+    replace("/^127.0.0.9$/ REJECT\n");
+    wait_until("the next one is in force", || says("250"));
+}
+
+/// A socketmap that knows one key, on this address.
+fn socketmap(listener: TcpListener) {
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(mut stream) = stream else { return };
+            std::thread::spawn(move || {
+                let mut buffer = [0; 4096];
+                loop {
+                    let Ok(octets @ 1..) = stream.read(&mut buffer) else { return };
+                    let asked = String::from_utf8_lossy(&buffer[..octets]).into_owned();
+                    let answer =
+                        if asked.contains("vips boss@b.example") { "OK REJECT 5.7.1 known" } else { "NOTFOUND " };
+                    let _ = write!(stream, "{}:{answer},", answer.len());
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn a_table_behind_a_socket_is_asked_and_defers_while_it_is_down() {
+    let lab = TestLab::sites(&["one.example"]);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let server = with(
+        builder(&lab),
+        &format!(
+            "[domains]\nrelay = [\"one.example\"]\n[tables.vips]\nsource = \"socketmap:inet:127.0.0.1:{}:vips\"\nas = \"access\"\n\
+             [[rules]]\nsender = \"table:vips\"\n",
+            address.port()
+        ),
+    );
+    assert!(rcpt(&server, "boss@b.example", "x@one.example").starts_with("451 4.3.0"));
+    socketmap(TcpListener::bind(address).unwrap());
+    assert_eq!(rcpt(&server, "boss@b.example", "x@one.example"), "554 5.7.1 known");
+    assert!(rcpt(&server, "other@b.example", "x@one.example").starts_with("250"));
+}
