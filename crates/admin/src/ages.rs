@@ -5,13 +5,11 @@ use std::sync::Arc;
 use stentor_control::problem::Problem;
 use stentor_control::{Ages, AgesRow};
 use stentor_engine::core::Core;
-use stentor_engine::core::hub::Hub;
 use stentor_queue::age::MINUTES;
-use stentor_queue::ids::SiteId;
-use stentor_sched::CauseCounts;
+use stentor_sched::{At, CauseCounts};
 
 use crate::causes::Censuses;
-use crate::views::UNRESOLVED;
+use crate::views::place_name;
 use crate::wanted::{Wanted, key};
 
 /// Rows made under one hold of the lock.
@@ -27,16 +25,15 @@ pub async fn ages(core: &Arc<Core>, censuses: &Arc<Censuses>, wanted: &Wanted) -
         return Err(problem);
     }
     let census = &counted.census;
-    let unresolved = Some((None, &census.unresolved)).filter(|(_, counts)| counts.recipients() > 0);
-    let all = census.sites().map(|(site, counts)| (Some(site), counts)).chain(unresolved);
-    let all: Vec<(Option<SiteId>, &CauseCounts)> = all.collect();
+    let sites = census.sites().map(|(site, counts)| (At::Site(site), counts));
+    let domains = census.unresolved().map(|(domain, counts)| (At::Domain(domain), counts));
+    let all: Vec<(At, &CauseCounts)> = sites.chain(domains).collect();
     answer.sites_total = all.len() as u64;
     let mut sites = Vec::with_capacity(all.len());
     for part in all.chunks(ROWS_STEP) {
         core.with(|hub, _| {
-            sites.extend(part.iter().map(|(site, counts)| {
-                let name = name(hub, *site);
-                (key(hub, wanted.sort, (counts.recipients(), Some(counts)), name), *site, *counts)
+            sites.extend(part.iter().map(|(at, counts)| {
+                (key(hub, wanted.sort, (counts.recipients(), Some(counts)), place_name(hub, *at)), *at, *counts)
             }));
         });
         tokio::task::yield_now().await;
@@ -48,8 +45,8 @@ pub async fn ages(core: &Arc<Core>, censuses: &Arc<Censuses>, wanted: &Wanted) -
     sites.truncate(wanted.rows_max);
     for part in sites.chunks(ROWS_STEP) {
         core.with(|hub, _| {
-            answer.rows.extend(part.iter().map(|(_, site, counts)| AgesRow {
-                site: name(hub, *site).to_owned(),
+            answer.rows.extend(part.iter().map(|(_, at, counts)| AgesRow {
+                site: place_name(hub, *at).to_owned(),
                 recipients: counts.recipients(),
                 by_age: counts.by_age,
             }));
@@ -60,8 +57,4 @@ pub async fn ages(core: &Arc<Core>, censuses: &Arc<Censuses>, wanted: &Wanted) -
     answer.counted = Some(counted.at);
     answer.part.clone_from(&wanted.words);
     Ok(answer)
-}
-
-fn name(hub: &Hub, site: Option<SiteId>) -> &str {
-    site.and_then(|site| hub.sched.site_name(site)).unwrap_or(UNRESOLVED)
 }

@@ -14,7 +14,7 @@ use stentor_control::CauseRow;
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::{DomainId, MessageNo, Ms, SiteId};
-use stentor_sched::{Cause, CauseCount, CauseCounts, Census, Part};
+use stentor_sched::{At, Cause, CauseCount, CauseCounts, Census, Part};
 use tokio::sync::Notify;
 
 use crate::views::{reply, words};
@@ -186,12 +186,12 @@ async fn count(core: &Arc<Core>, part: Part) -> DatedCensus {
     DatedCensus { at, census, begun, took: begun.elapsed() }
 }
 
-/// Sites with pending recipients, and why those wait.
+/// Sites, and domains without one, with pending recipients, and why those wait.
 pub struct SitesNow {
     /// In the order of their ids.
     pub waiting: Vec<(u64, SiteId)>,
-    /// Recipients at domains that have no site yet.
-    pub unresolved: u64,
+    /// Domains that are not looked up yet, or whose lookup failed.
+    pub unresolved: Vec<(u64, DomainId)>,
     /// `None`: nobody has counted yet.
     pub counted: Option<Arc<DatedCensus>>,
 }
@@ -208,7 +208,14 @@ impl SitesNow {
             return SitesNow { waiting, unresolved, counted: None };
         };
         let waiting = counted.census.sites().map(|(site, counts)| (counts.recipients(), site)).collect();
-        SitesNow { waiting, unresolved: counted.census.unresolved.recipients(), counted: Some(counted) }
+        let unresolved = counted.census.unresolved().map(|(domain, counts)| (counts.recipients(), domain)).collect();
+        SitesNow { waiting, unresolved, counted: Some(counted) }
+    }
+
+    /// All of both.
+    pub fn places(&self) -> Vec<(u64, At)> {
+        let sites = self.waiting.iter().map(|(count, site)| (*count, At::Site(*site)));
+        sites.chain(self.unresolved.iter().map(|(count, domain)| (*count, At::Domain(*domain)))).collect()
     }
 
     /// Pending recipients at a site.
@@ -216,18 +223,22 @@ impl SitesNow {
         self.waiting.binary_search_by_key(&site.0, |(_, at)| at.0).map_or(0, |at| self.waiting[at].0)
     }
 
-    pub fn at(&self, site: SiteId) -> Option<&CauseCounts> {
-        self.counted.as_ref()?.census.at(site)
+    /// The same for a domain without a site.
+    pub fn waiting_for(&self, hub: &Hub, domain: DomainId) -> u64 {
+        match &self.counted {
+            Some(counted) => counted.census.at(At::Domain(domain)).map_or(0, CauseCounts::recipients),
+            None => hub.store.waiting_at(domain).into(),
+        }
     }
 
-    pub fn unresolved(&self) -> Option<&CauseCounts> {
-        self.counted.as_ref().map(|counted| &counted.census.unresolved)
+    pub fn at(&self, at: At) -> Option<&CauseCounts> {
+        self.counted.as_ref()?.census.at(at)
     }
 }
 
-/// Pending recipients of each site that has some, and of domains without one, by the store's counts: a look at each domain.
-pub async fn per_site(core: &Arc<Core>) -> (Vec<(u64, SiteId)>, u64) {
-    let (mut counts, mut unresolved, mut next) = (Vec::<u64>::new(), 0, 0);
+/// Pending recipients of each site that has some, and of each domain without one, by the store's counts: a look at each domain.
+pub async fn per_site(core: &Arc<Core>) -> (Vec<(u64, SiteId)>, Vec<(u64, DomainId)>) {
+    let (mut counts, mut unresolved, mut next) = (Vec::<u64>::new(), Vec::new(), 0);
     loop {
         let is_last = core.with(|hub, _| {
             let until = hub.store.book.domains() as u32;
@@ -238,7 +249,7 @@ pub async fn per_site(core: &Arc<Core>) -> (Vec<(u64, SiteId)>, u64) {
                 match hub.sched.site_of(domain) {
                     _ if waiting == 0 => {}
                     Some(site) => counts[site.0 as usize] += waiting,
-                    None => unresolved += waiting,
+                    None => unresolved.push((waiting, domain)),
                 }
             }
             next = to;

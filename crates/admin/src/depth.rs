@@ -13,14 +13,14 @@ use stentor_control::problem::Problem;
 use stentor_control::{By, CauseRow, ListRow, SiteRow, Sort, Stuck, StuckRow};
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
-use stentor_queue::ids::{AddressId, MessageNo, Ms, SiteId};
+use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
 use stentor_queue::message::Message;
-use stentor_sched::{CauseCounts, Part, Standing};
+use stentor_sched::{At, CauseCounts, Part, Standing};
 
 use crate::advice::Known;
 use crate::causes::{Censuses, DatedCensus, SitesNow};
 use crate::top::top_addresses;
-use crate::views::{UNRESOLVED, recipient};
+use crate::views::{place_name, recipient};
 use crate::wanted::{Key, Wanted, key};
 use crate::{advice, causes};
 
@@ -39,30 +39,29 @@ const LOOK_STEPS: usize = 8;
 pub struct Depths {
     pub rows: Vec<SiteRow>,
     pub sites_total: u64,
+    /// Of these, domains without a site.
+    pub domains_total: u64,
     pub causes: Vec<CauseRow>,
     pub lists: Vec<ListRow>,
     pub counted: Option<Arc<DatedCensus>>,
 }
 
-/// A row in the making: its key, recipients, and the site; `None`: all domains that have none yet.
-type Chosen = (Key, u64, Option<SiteId>);
+/// A row in the making: its key, recipients, and the site, or a domain without one.
+type Chosen = (Key, u64, At);
 
 /// Sites and lists of a part of the queue.
 pub async fn sites(core: &Arc<Core>, censuses: &Arc<Censuses>, wanted: &Wanted) -> Depths {
     let now = SitesNow::of(core, censuses, &wanted.part).await;
-    let mut all: Vec<(u64, Option<SiteId>)> = now.waiting.iter().map(|(count, site)| (*count, Some(*site))).collect();
-    if now.unresolved > 0 {
-        all.push((now.unresolved, None));
-    }
-    let sites_total = all.len() as u64;
+    let all = now.places();
+    let (sites_total, domains_total) = (all.len() as u64, now.unresolved.len() as u64);
     let mut rows = Vec::with_capacity(wanted.rows_max.min(all.len()));
     let name_servers = name_servers(core);
     for part in first(core, &now, all, wanted).await.chunks(ROWS_STEP) {
         core.with(|hub, at| {
-            let made = part.iter().filter_map(|(key, count, site)| {
-                let row = match site {
-                    Some(site) => site_row(hub, &now, (*count, *site), &name_servers, at)?,
-                    None => unresolved_row(hub, &now, &name_servers, at),
+            let made = part.iter().filter_map(|(key, count, place)| {
+                let row = match place {
+                    At::Site(site) => site_row(hub, &now, (*count, *site), &name_servers, at)?,
+                    At::Domain(domain) => domain_row(hub, &now, (*count, *domain), &name_servers, at),
                 };
                 Some((key, row))
             });
@@ -75,21 +74,19 @@ pub async fn sites(core: &Arc<Core>, censuses: &Arc<Censuses>, wanted: &Wanted) 
     let causes = core.with(|hub, at| causes::rows(hub, total, at));
     let lists = lists(core, now.counted.as_deref(), wanted).await;
     let rows = rows.into_iter().map(|(_, row)| row).collect();
-    Depths { rows, sites_total, causes, lists, counted: now.counted }
+    Depths { rows, sites_total, domains_total, causes, lists, counted: now.counted }
 }
 
 /// Those that come first, in no order.
-async fn first(core: &Arc<Core>, now: &SitesNow, all: Vec<(u64, Option<SiteId>)>, wanted: &Wanted) -> Vec<Chosen> {
+async fn first(core: &Arc<Core>, now: &SitesNow, all: Vec<(u64, At)>, wanted: &Wanted) -> Vec<Chosen> {
     let mut keyed: Vec<Chosen> = Vec::with_capacity(all.len());
     if wanted.sort == Sort::Waiting {
-        keyed.extend(all.into_iter().map(|(count, site)| (Key::Number(Reverse(count)), count, site)));
+        keyed.extend(all.into_iter().map(|(count, at)| (Key::Number(Reverse(count)), count, at)));
     } else {
         for part in all.chunks(KEYS_STEP) {
             core.with(|hub, _| {
-                keyed.extend(part.iter().map(|(count, site)| {
-                    let counts = site.map_or_else(|| now.unresolved(), |site| now.at(site));
-                    let name = site.and_then(|site| hub.sched.site_name(site)).unwrap_or(UNRESOLVED);
-                    (key(hub, wanted.sort, (*count, counts), name), *count, *site)
+                keyed.extend(part.iter().map(|(count, at)| {
+                    (key(hub, wanted.sort, (*count, now.at(*at)), place_name(hub, *at)), *count, *at)
                 }));
             });
             tokio::task::yield_now().await;
@@ -102,9 +99,11 @@ async fn first(core: &Arc<Core>, now: &SitesNow, all: Vec<(u64, Option<SiteId>)>
     keyed
 }
 
-fn unresolved_row(hub: &Hub, now: &SitesNow, name_servers: &str, at: Ms) -> SiteRow {
-    let row = SiteRow { site: UNRESOLVED.to_owned(), waiting: now.unresolved, ..SiteRow::default() };
-    let mut row = with_counts(row, hub, now.unresolved(), at);
+/// A domain without a site.
+fn domain_row(hub: &Hub, now: &SitesNow, (waiting, domain): (u64, DomainId), name_servers: &str, at: Ms) -> SiteRow {
+    let site = hub.store.book.domain_name(domain).to_owned();
+    let row = SiteRow { site, waiting, is_unresolved: true, ..SiteRow::default() };
+    let mut row = with_counts(row, hub, now.at(At::Domain(domain)), at);
     row.action = advice::site(&row, false, &Known { name_servers, ..Known::default() }, at);
     row
 }
@@ -155,7 +154,7 @@ fn site_row(
         connections: status.connections as u64,
         ..SiteRow::default()
     };
-    let counts = sites.at(site);
+    let counts = sites.at(At::Site(site));
     let mut row = with_counts(row, hub, counts, now);
     let is_suspended = hub.sched.glance(site, now).is_some_and(|g| g.standing == Standing::Suspended);
     let oldest = counts.and_then(|counts| counts.oldest).and_then(|no| hub.store.message(no));
@@ -203,6 +202,7 @@ pub async fn stuck(
         is_counting: hub.store.is_counting(),
         recipients_total,
         sites_total: if is_of_sites { depths.sites_total } else { 0 },
+        domains_total: if is_of_sites { depths.domains_total } else { 0 },
         counted: depths.counted.map(|counted| counted.at),
         recipients,
         sites: if is_of_sites { depths.rows } else { Vec::new() },

@@ -49,8 +49,8 @@ pub async fn examine(core: &Arc<Core>, censuses: &Arc<Censuses>, status: &Status
     let mut found = Vec::new();
     clock(core, &mut found);
     disk(core, &mut found);
-    names(core, &depths, status.recipients.pending, &mut found);
-    sites(&depths, status, &mut found);
+    let is_named = names(core, &depths, status.recipients.pending, &mut found);
+    sites(&depths, status, is_named, &mut found);
     growing(censuses, &mut found);
     limits(core, status, &mut found);
     others(status, &mut found);
@@ -104,10 +104,12 @@ fn disk(core: &Arc<Core>, found: &mut Vec<Finding>) {
     }
 }
 
-fn names(core: &Arc<Core>, depths: &Depths, pending: u64, found: &mut Vec<Finding>) {
+/// Whether lookups fail for so many that each domain need not be named.
+fn names(core: &Arc<Core>, depths: &Depths, pending: u64, found: &mut Vec<Finding>) -> bool {
     let counters = core.resolver.counters();
     let failed = depths.causes.iter().find(|row| row.cause() == Cause::Dns).map_or(0, |row| row.recipients);
-    if failed >= LOOK_UPS_MIN && failed as f64 >= pending as f64 * LOOK_UPS_FAILED {
+    let are_many = failed >= LOOK_UPS_MIN && failed as f64 >= pending as f64 * LOOK_UPS_FAILED;
+    if are_many {
         let what = format!("{} of {} recipients wait because DNS lookups fail", grouped(failed), grouped(pending));
         let next = "check `[dns] servers` (without it /etc/resolv.conf), and that they can be reached from here";
         found.push(Finding::new(Severity::Problem, what, next));
@@ -121,9 +123,10 @@ fn names(core: &Arc<Core>, depths: &Depths, pending: u64, found: &mut Vec<Findin
                     `[dns] loopback_allowed` too";
         found.push(Finding::new(Severity::Warning, what, next));
     }
+    are_many
 }
 
-fn sites(depths: &Depths, status: &Status, found: &mut Vec<Finding>) {
+fn sites(depths: &Depths, status: &Status, is_named: bool, found: &mut Vec<Finding>) {
     let (now, pending) = (status.now, status.recipients.pending);
     let is_stuck = |row: &&SiteRow| {
         // Mailboxes and greylisting are nothing unusual of a site.
@@ -131,7 +134,9 @@ fn sites(depths: &Depths, status: &Status, found: &mut Vec<Finding>) {
         let main = causes::main(&row.causes).map(causes::CauseRow::cause);
         let is_kept = main.is_some_and(|cause| cause.has_failed() && !is_usual(cause));
         let is_old = row.oldest.is_some_and(|at| at + STUCK_MS < now);
-        is_kept && (is_old || row.waiting as f64 >= pending as f64 * STUCK_SHARE && row.waiting >= GROWN_MIN)
+        !(is_named && row.is_unresolved)
+            && is_kept
+            && (is_old || row.waiting as f64 >= pending as f64 * STUCK_SHARE && row.waiting >= GROWN_MIN)
     };
     let stuck: Vec<&SiteRow> = depths.rows.iter().filter(is_stuck).collect();
     for row in stuck.iter().take(SITES_NAMED) {

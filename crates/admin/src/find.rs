@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use stentor_engine::core::hub::Hub;
-use stentor_queue::ids::SiteId;
+use stentor_queue::ids::{DomainId, SiteId};
 use stentor_sched::At;
 
 /// A site by its name, or by a domain that is at it, with its name.
@@ -21,4 +21,12 @@ pub fn find_at(hub: &Hub, name: &str) -> Option<(At, Arc<str>)> {
     }
     let domain = hub.store.book.domains_named(&name.to_ascii_lowercase()).next()?;
     Some((At::Domain(domain), hub.store.book.domain_name(domain).into()))
+}
+
+/// Whether a domain's mail is at a place.
+pub fn is_at(hub: &Hub, domain: DomainId, at: At) -> bool {
+    match at {
+        At::Site(site) => hub.sched.site_of(domain) == Some(site),
+        At::Domain(wanted) => domain == wanted,
+    }
 }

@@ -174,7 +174,7 @@ impl Operator {
 
     /// The queue in sum, by site and by list; of a part of it, what is in that part.
     pub async fn queue(&self, wanted: &Wanted) -> QueueSummary {
-        let Depths { rows: sites, sites_total, causes, counted, lists } =
+        let Depths { rows: sites, sites_total, domains_total, causes, counted, lists } =
             depth::sites(&self.core, &self.overviews.causes, wanted).await;
         // Only of a part it is the count that has the sums.
         let part = counted.as_ref().filter(|_| !wanted.part.is_all()).map(|counted| &counted.census);
@@ -197,6 +197,7 @@ impl Operator {
                 oldest: oldest.map(Message::accepted),
                 oldest_id: oldest.map(|message| message.id().to_string()),
                 sites_total,
+                domains_total,
                 causes,
                 counted: counted.as_ref().map(|counted| counted.at),
                 lists,

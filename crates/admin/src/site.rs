@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use stentor_control::causes::summary;
 use stentor_control::view::Subject;
-use stentor_control::{HostView, PathView, Reply, SiteView, View};
+use stentor_control::{CauseRow, HostView, PathView, Reply, SiteView, View};
 use stentor_engine::core::hub::Hub;
 use stentor_engine::core::{Core, Settings};
 use stentor_queue::ids::{DomainId, Ms, SiteId};
@@ -25,8 +25,7 @@ pub async fn view(core: &Arc<Core>, censuses: &Arc<Censuses>, name: &str, list: 
         Err(problem) => return Reply::Error(problem),
     };
     // Of all mail there the count that all views count has it.
-    let is_narrow = wanted.part.list.is_some() || matches!(wanted.part.at, Some(At::Domain(_)));
-    let counted = if is_narrow { wanted.part.clone() } else { Part::default() };
+    let counted = if wanted.part.list.is_some() { wanted.part.clone() } else { Part::default() };
     let sites = SitesNow::of(core, censuses, &counted).await;
     if let Some(problem) = wanted.unknown_list(core, sites.counted.as_deref()) {
         return Reply::Error(problem);
@@ -42,7 +41,7 @@ pub async fn view(core: &Arc<Core>, censuses: &Arc<Censuses>, name: &str, list: 
 
 fn site_view(hub: &Hub, sites: &SitesNow, site: SiteId, settings: &Settings, now: Ms) -> Option<SiteView> {
     let explained = hub.sched.explain_site(site, now)?;
-    let (counts, is_counted) = (sites.at(site), sites.counted.is_some());
+    let (counts, is_counted) = (sites.at(At::Site(site)), sites.counted.is_some());
     let ends = hub.store.suspended_until(&format!("site:{}", explained.status.name));
     Some(SiteView {
         site: explained.status.name.to_string(),
@@ -72,37 +71,38 @@ pub fn last_reply(hub: &Hub, sites: &SitesNow, site: SiteId, explained: &SiteExp
         return reply(explained.status.reason.clone());
     }
     let is_blocked = |counts: &&CauseCounts| counts.main().is_some_and(|count| count.cause.is_blocked());
-    causes::last_reply(hub, sites.at(site).filter(is_blocked))
+    causes::last_reply(hub, sites.at(At::Site(site)).filter(is_blocked))
 }
 
 /// A domain that has no site: it is not looked up, or that failed.
 fn domain_view(hub: &Hub, sites: &SitesNow, domain: DomainId, now: Ms) -> SiteView {
-    let counts = sites.unresolved();
+    let counts = sites.at(At::Domain(domain));
     let (next_try, reason) = hub.sched.look_up_of(domain).unwrap_or_default();
-    let is_looked_up = counts.is_none_or(|counts| counts.of(Cause::LookUp) + counts.of(Cause::Dns) > 0);
-    let waiting = counts.map_or_else(|| hub.store.waiting_at(domain).into(), CauseCounts::recipients);
+    let waiting = sites.waiting_for(hub, domain);
+    let rows = causes::rows(hub, counts, now);
     SiteView {
         site: hub.store.book.domain_name(domain).to_owned(),
         now,
         messages: counts.map_or(0, |counts| counts.messages),
         waiting,
         counted: sites.counted.as_ref().map(|counted| counted.at),
-        waits_for: if is_looked_up { lookup(waiting, reason.is_some()).to_owned() } else { String::new() },
+        waits_for: lookup(&rows, (waiting, reason.is_some())),
         next_try,
         last_reply: reply(reason),
-        causes: causes::rows(hub, counts, now),
+        causes: rows,
         is_unresolved: true,
         lane: "unknown".to_owned(),
         ..SiteView::default()
     }
 }
 
-/// What mail to a domain without a site waits for.
-pub fn lookup(waiting: u64, has_failed: bool) -> &'static str {
-    match (waiting, has_failed) {
-        (0, _) => "",
-        (_, false) => Cause::LookUp.words(),
-        (_, true) => Cause::Dns.words(),
+/// What mail to a domain without a site waits for, as counted, or as the lookup stands.
+pub fn lookup(rows: &[CauseRow], (waiting, has_failed): (u64, bool)) -> String {
+    match (rows, waiting, has_failed) {
+        ([], 0, _) => String::new(),
+        ([], _, false) => Cause::LookUp.words().to_owned(),
+        ([], _, true) => Cause::Dns.words().to_owned(),
+        (rows, ..) => summary(rows),
     }
 }
 

@@ -10,8 +10,9 @@ use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::AddressId;
 use stentor_queue::store::CHUNK_ADDRESSES;
-use stentor_sched::{At, Part};
+use stentor_sched::Part;
 
+use crate::find;
 use crate::wanted::Wanted;
 
 /// Chunks of [`CHUNK_ADDRESSES`] counts looked at under one hold.
@@ -96,11 +97,7 @@ async fn of_all(core: &Arc<Core>, part: &Part, best: &mut Best) {
 
 fn is_at(hub: &Hub, id: u32, part: &Part) -> bool {
     let Some(at) = part.at else { return true };
-    let Some(domain) = hub.store.book.try_domain(AddressId(id)) else { return false };
-    match at {
-        At::Site(site) => hub.sched.site_of(domain) == Some(site),
-        At::Domain(wanted) => domain == wanted,
-    }
+    hub.store.book.try_domain(AddressId(id)).is_some_and(|domain| find::is_at(hub, domain, at))
 }
 
 /// Messages by recipient.

@@ -6,10 +6,15 @@ use stentor_engine::core::hub::Hub;
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::{AddressId, MessageNo, Ms};
 use stentor_queue::message::Message;
-use stentor_sched::{Attempt, RecipientState as Place, Reply as LastReply, Standing};
+use stentor_sched::{At, Attempt, RecipientState as Place, Reply as LastReply, Standing};
 
-/// What recipients at domains that have no site yet are shown at.
-pub const UNRESOLVED: &str = "(not resolved yet)";
+/// A site's name, or that of a domain without one.
+pub fn place_name(hub: &Hub, at: At) -> &str {
+    match at {
+        At::Site(site) => hub.sched.site_name(site).unwrap_or_default(),
+        At::Domain(domain) => hub.store.book.domain_name(domain),
+    }
+}
 
 /// What became of all recipients.
 pub fn fates(hub: &Hub) -> Fates {
@@ -52,10 +57,10 @@ pub fn recipient(hub: &Hub, no: MessageNo, id: AddressId, now: Ms) -> RecipientV
         Place::LookUp if status.next_try.is_none() => RecipientState::Waiting,
         _ => RecipientState::Deferred,
     };
-    let site = status.site.and_then(|site| hub.sched.site_name(site)).unwrap_or(UNRESOLVED);
+    let at = status.site.map_or_else(|| At::Domain(hub.store.book.domain(id)), At::Site);
     RecipientView {
         address: hub.store.book.text(id).to_owned(),
-        site: site.to_owned(),
+        site: place_name(hub, at).to_owned(),
         state,
         cause: status.cause.name().to_owned(),
         words: words(status.cause, status.attempt, status.reason.as_ref().map(|reply| reply.cause), now),

@@ -14,6 +14,7 @@ use super::format::{
     Width, bytes, counted, cut, instant, line, next_try, part, plural, resume_command, slot_ago, span,
 };
 use super::recipient_view::{RecipientState, RecipientView};
+use super::render_waiting::more_sites;
 use super::reply::{Fates, MessageView, QueueSummary, Reply, SiteRow, Status};
 use super::site_view::{PathView, SiteView};
 use super::standing_view::StandingBounceView;
@@ -49,7 +50,10 @@ pub fn reply_in(reply: &Reply, zone: &Zone, width: Width) -> String {
 /// `stentor queue`: the sum, then a row for each site.
 pub fn queue(q: &QueueSummary, width: Width) -> String {
     let mut out = head(q);
-    site_rows(&mut out, &q.sites, q.sites_total, (q.now, width));
+    site_rows(&mut out, &q.sites, (q.now, width));
+    if !q.sites.is_empty() {
+        more_sites(&mut out, (q.sites_total, q.domains_total), &q.sites);
+    }
     out
 }
 
@@ -104,7 +108,7 @@ pub fn queue_by_list(q: &QueueSummary, width: Width) -> String {
     out
 }
 
-fn site_rows(out: &mut String, sites: &[SiteRow], sites_total: u64, (now, width): (Ms, Width)) {
+fn site_rows(out: &mut String, sites: &[SiteRow], (now, width): (Ms, Width)) {
     if sites.is_empty() {
         return;
     }
@@ -121,10 +125,6 @@ fn site_rows(out: &mut String, sites: &[SiteRow], sites_total: u64, (now, width)
             (cut(&row.site, width.column(SITE_COLUMNS)), cut(&why_of(&row.causes, &row.last_reply), rest));
         let (waiting, messages, connections) = (row.waiting, row.messages, row.connections);
         line(out, format_args!("{waiting:>8} {messages:>7} {connections:>5} {next:>8}  {site:<SITE_COLUMNS$}  {last}"));
-    }
-    let more = sites_total.saturating_sub(sites.len() as u64);
-    if more > 0 {
-        line(out, format_args!("... and {}", plural(more, "more site")));
     }
 }
 

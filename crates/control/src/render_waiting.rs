@@ -8,7 +8,7 @@ use stentor_stats::escape::printable;
 use super::causes::{next_try_of, summary, why, why_of};
 use super::format::{Width, bytes, counted, cut, date_time, instant, line, next_try, part, plural, slot_ago, span};
 use super::observe::{HostRow, Hosts, Mailqq, Posts};
-use super::reply::Stuck;
+use super::reply::{SiteRow, Stuck};
 use super::site_view::site_state;
 
 const NAME_COLUMNS: usize = 40;
@@ -80,15 +80,18 @@ fn age(oldest: Option<u64>, now: u64) -> String {
 
 fn stuck_sites(out: &mut String, s: &Stuck, width: Width) {
     line(out, format_args!("{:>8} {:>8} {:>8}  {}", "messages", "oldest", "next try", "site"));
+    let mut advised = "";
     for row in &s.sites {
         let next = next_try_of(&row.causes, row.next_try, s.now);
         let (messages, oldest) = (row.messages, age(row.oldest, s.now));
         let recipients = plural(row.waiting, "recipient");
         let site = cut(&row.site, width.column(60));
         line(out, format_args!("{messages:>8} {oldest:>8} {next:>8}  {site}, {recipients}"));
-        details(out, &why_of(&row.causes, &row.last_reply), &row.action, width);
+        let action = if row.action == advised { "" } else { &row.action };
+        details(out, &why_of(&row.causes, &row.last_reply), action, width);
+        advised = &row.action;
     }
-    more(out, s.sites_total, s.sites.len(), "site");
+    more_sites(out, (s.sites_total, s.domains_total), &s.sites);
 }
 
 fn stuck_recipients(out: &mut String, s: &Stuck, width: Width) {
@@ -117,6 +120,13 @@ fn more(out: &mut String, total: u64, shown: usize, what: &str) {
     if hidden > 0 {
         line(out, format_args!("... and {}", plural(hidden, &format!("more {what}"))));
     }
+}
+
+/// Of sites, domains without one among them.
+pub(crate) fn more_sites(out: &mut String, (total, domains_total): (u64, u64), shown: &[SiteRow]) {
+    let domains = shown.iter().filter(|row| row.is_unresolved).count();
+    more(out, total.saturating_sub(domains_total), shown.len() - domains, "site");
+    more(out, domains_total, domains, "unresolved domain");
 }
 
 fn details(out: &mut String, why: &str, action: &str, width: Width) {

@@ -121,8 +121,10 @@ pub struct QueueSummary {
     /// When the oldest queued message was accepted, and its queue id.
     pub oldest: Option<Ms>,
     pub oldest_id: Option<String>,
-    /// All sites with pending recipients; `sites` may hold fewer.
+    /// All sites, and domains without one, with pending recipients; `sites` may hold fewer.
     pub sites_total: u64,
+    /// Of these, domains without a site.
+    pub domains_total: u64,
     /// Why recipients wait, of all; the rows add up to those that were pending at `counted`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<CauseRow>,
@@ -157,8 +159,11 @@ pub struct ListRow {
 #[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct SiteRow {
-    /// The MX host names or the route; a domain that is not resolved yet.
+    /// The MX host names or the route; a domain without a site.
     pub site: String,
+    /// A domain that is not looked up yet, or whose lookup failed: its hosts are not known.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_unresolved: bool,
     /// Pending recipients there.
     pub waiting: u64,
     pub messages: u64,
@@ -190,8 +195,10 @@ pub struct Stuck {
     pub is_counting: bool,
     /// Recipients with pending messages; 0 if there are no rows of them.
     pub recipients_total: u64,
-    /// Sites with pending recipients.
+    /// Sites, and domains without one, with pending recipients.
     pub sites_total: u64,
+    /// Of these, domains without a site.
+    pub domains_total: u64,
     /// When sites were counted; `None`: a large queue is being counted for the first time.
     pub counted: Option<Ms>,
     /// Most messages first.

@@ -133,6 +133,7 @@ fn causes() -> Vec<CauseRow> {
 
 fn summary(sites: usize) -> QueueSummary {
     let row = |i: usize| SiteRow {
+        is_unresolved: false,
         site: format!("mx{i}.example.org"),
         waiting: 10,
         messages: 2,
@@ -154,6 +155,7 @@ fn summary(sites: usize) -> QueueSummary {
         oldest: Some(NOW - 7_980_000),
         oldest_id: Some("00000000002D".to_owned()),
         sites_total: sites as u64,
+        domains_total: 0,
         causes: causes(),
         counted: Some(NOW - 9_000),
         lists: vec![ListRow {
@@ -184,6 +186,7 @@ fn stuck(rows: usize) -> Stuck {
         is_counting: true,
         recipients_total: 30,
         sites_total: 9,
+        domains_total: 0,
         counted: None,
         recipients: (0..rows).map(row).collect(),
         sites,
@@ -561,7 +564,7 @@ fn the_socket_of_the_living_is_left_alone_that_of_the_dead_is_replaced() {
 #[test]
 fn the_queue_as_a_table() {
     let mut queue = summary(2);
-    queue.sites_total = 9;
+    (queue.sites_total, queue.domains_total) = (9, 3);
     queue.sites[1].next_try = None;
     queue.sites[1].last_reply = String::new();
     let expected = "\
@@ -573,7 +576,8 @@ counted 9s ago
  waiting    msgs conns next try  site                                why
       10       2     1       1m  mx0.example.org                     451 4.7.1 greylisted
       10       2     1      now  mx1.example.org                     greylisted
-... and 7 more sites
+... and 4 more sites
+... and 3 more unresolved domains
 ";
     assert_eq!(render::reply(&Reply::Queue(queue), &Zone::utc()), expected);
     let by_list = render::queue_by_list(&summary(1), Width::LEAST);

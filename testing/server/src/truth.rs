@@ -57,7 +57,7 @@ pub const CASES: [Case; 12] = [
         ["rate", "rate limited by the host", "the rate"],
         true,
     ),
-    case("noname.example", "dns = 'servfail'", ["dns", "DNS lookup failed", "be looked up"], true),
+    case("noname.example", "dns = 'servfail'", ["dns", "DNS lookup failed", "DNS lookup fails"], true),
     case("silent.example", "behaviour = { at_mail = 'hang' }", ["silent", "host responds slowly", "slowly"], false),
     case("held.example", "", ["held", "held by an operator", "held by an operator"], false),
     case("stopped.example", "", ["suspended", "suspended by an operator", "`stentor resume --site"], false),
@@ -215,7 +215,8 @@ impl Seen {
     }
 
     fn judge(&self, server: &Server, case: &Case, verdict: &mut Verdict) {
-        let name = if case.cause == "dns" { "(not resolved yet)".to_owned() } else { site_of(server, case.site) };
+        // Of a domain that could not be looked up its own name.
+        let name = site_of(server, case.site);
         let row = |rows: &Value| {
             rows.as_array().into_iter().flatten().find(|row| row["site"] == name.as_str()).cloned().unwrap_or_default()
         };
@@ -227,16 +228,16 @@ impl Seen {
         };
         let queue = row(&self.queue["sites"]);
         verdict.note("queue", case, is_named(&queue), &queue);
-        // A domain that could not be looked up is at no site; `hosts` has it by its own name.
+        let site = server.ask(&["site", case.site]).expect("site answers");
+        let says = site["waits_for"].as_str().is_some_and(|text| text.contains(case.words));
+        verdict.note("site", case, is_named(&site) && says, &site);
+        let hosts = row(&self.hosts["host_rows"]);
+        verdict.note("hosts", case, is_named(&hosts), &hosts);
+        let late = row(&self.latedudes["sites"]);
+        let advises = late["action"].as_str().is_some_and(|text| text.contains(case.advice));
+        verdict.note("latedudes", case, is_named(&late) && advises, &late);
+        // Its rows are sites.
         if case.cause != "dns" {
-            let site = server.ask(&["site", case.site]).expect("site answers");
-            let says = site["waits_for"].as_str().is_some_and(|text| text.contains(case.words));
-            verdict.note("site", case, is_named(&site) && says, &site);
-            let hosts = row(&self.hosts["host_rows"]);
-            verdict.note("hosts", case, is_named(&hosts), &hosts);
-            let late = row(&self.latedudes["sites"]);
-            let advises = late["action"].as_str().is_some_and(|text| text.contains(case.advice));
-            verdict.note("latedudes", case, is_named(&late) && advises, &late);
             let now = row(&self.snapshot["by_pending"]);
             verdict.note("realstat", case, is_named(&now), &now);
         }
@@ -280,8 +281,6 @@ fn sums(seen: &Seen, verdict: &mut Verdict) {
         ("mailqq in sum", of_rows(&seen.mailqq["mailqq_rows"])),
         ("realstat in sum", total(&seen.snapshot["causes"])),
     ] {
-        // `hosts` has the domain without a site by its name, without causes.
-        let expected = if view == "hosts in sum" { expected - RECIPIENTS as u64 } else { expected };
         verdict.asked += 1;
         if sum != expected {
             verdict.wrong.push(Wrong { view, cause: "all", said: sum.to_string() });

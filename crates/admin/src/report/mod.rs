@@ -17,18 +17,17 @@ use stentor_control::causes::summary;
 use stentor_control::view::Subject;
 use stentor_control::{PostReport, Sort, Timeline, View, WaitingAt};
 use stentor_engine::core::Core;
-use stentor_engine::core::hub::Hub;
 use stentor_engine::live::posts::Post;
 use stentor_mail::heading::{Heading, LOOKED_BYTES_MAX};
 use stentor_queue::event::Fate;
-use stentor_queue::ids::{ContentId, DomainId, MessageId, MessageNo, Ms, SiteId};
+use stentor_queue::ids::{ContentId, MessageId, MessageNo, Ms};
 use stentor_queue::message::Message;
-use stentor_sched::{Cause, CauseCount};
+use stentor_sched::{At, Cause, CauseCount};
 use stentor_stats::civil::Zone;
 
 use crate::causes;
 use crate::causes::Censuses;
-use crate::views::{self, UNRESOLVED, reply};
+use crate::views::{self, reply};
 
 /// Recipients of one post whose place is looked up.
 const WAITING_LOOKED_MAX: usize = 200_000;
@@ -166,27 +165,10 @@ pub async fn headings(core: &Arc<Core>, ids: &[MessageId]) -> Vec<Option<Arc<Hea
     found
 }
 
-/// Where a post's recipients wait: a site, or a domain that is at none yet.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Place {
-    Site(SiteId),
-    Domain(Option<DomainId>),
-}
-
-impl Place {
-    fn name(self, hub: &Hub) -> &str {
-        match self {
-            Place::Site(site) => hub.sched.site_name(site),
-            Place::Domain(domain) => domain.map(|domain| hub.store.book.domain_name(domain)),
-        }
-        .unwrap_or(UNRESOLVED)
-    }
-}
-
 /// Where a post's recipients wait, and why: a row for each place and cause, most recipients first, and how many places there
 /// are behind the first row.
 async fn waiting(core: &Arc<Core>, no: MessageNo, id: MessageId, places_max: usize) -> (Vec<WaitingAt>, u64) {
-    let mut places: HashMap<(Place, Cause), CauseCount> = HashMap::new();
+    let mut places: HashMap<(At, Cause), CauseCount> = HashMap::new();
     let (mut after, mut looked) = (None, 0);
     while looked < WAITING_LOOKED_MAX {
         let is_last = core.with(|hub, now| {
@@ -196,7 +178,7 @@ async fn waiting(core: &Arc<Core>, no: MessageNo, id: MessageId, places_max: usi
             let book = &hub.store.book;
             hub.sched.causes_of(&hub.store, no, (&mut after, WAITING_STEP), now, |address, site, count| {
                 looked += 1;
-                let place = site.map_or_else(|| Place::Domain(book.try_domain(address)), Place::Site);
+                let place = site.map_or_else(|| At::Domain(book.domain(address)), At::Site);
                 places.entry((place, count.cause)).and_modify(|all| all.add(count)).or_insert(count);
             })
         });
@@ -207,11 +189,11 @@ async fn waiting(core: &Arc<Core>, no: MessageNo, id: MessageId, places_max: usi
     }
     let mut places: Vec<_> = places.into_iter().collect();
     places.sort_unstable_by_key(|((place, cause), count)| (Reverse(count.recipients), *place, *cause));
-    let more: HashSet<Place> = places.iter().skip(1).map(|((place, _), _)| *place).collect();
+    let more: HashSet<At> = places.iter().skip(1).map(|((place, _), _)| *place).collect();
     places.truncate(places_max);
     core.with(|hub, now| {
-        let row = |((place, cause), count): &((Place, Cause), CauseCount)| WaitingAt {
-            site: place.name(hub).to_owned(),
+        let row = |((place, cause), count): &((At, Cause), CauseCount)| WaitingAt {
+            site: views::place_name(hub, *place).to_owned(),
             recipients: count.recipients,
             cause: cause.name().to_owned(),
             words: views::words(*cause, count.attempt, count.failed_with(), now),

@@ -7,11 +7,12 @@ use stentor_control::problem::Problem;
 use stentor_control::{ErrorCode, Selection};
 use stentor_engine::core::hub::Hub;
 use stentor_mail::address::{Address, normalise_domain};
-use stentor_queue::ids::{AddressId, DomainId, MessageId, MessageNo, Ms, SiteId};
+use stentor_queue::ids::{AddressId, DomainId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
+use stentor_sched::At;
 
-use crate::site;
+use crate::find;
 
 /// Messages and recipients looked at under one hold of the lock.
 const STEPS_MAX: usize = 4_096;
@@ -33,7 +34,8 @@ enum Recipient {
 struct Chosen {
     sender: Option<Sender>,
     recipient: Option<Recipient>,
-    site: Option<SiteId>,
+    /// Recipients there.
+    at: Option<At>,
     list: Option<String>,
     accepted_min: Ms,
     accepted_max: Ms,
@@ -173,9 +175,9 @@ impl Walk {
 
 impl Chosen {
     fn new(hub: &Hub, selection: &Selection, now: Ms) -> Result<Chosen, Problem> {
-        let site = match &selection.site {
+        let at = match &selection.site {
             None => None,
-            Some(name) => Some(site::find(hub, name).map(|(site, _)| site).ok_or_else(|| {
+            Some(name) => Some(find::find_at(hub, name).map(|(at, _)| at).ok_or_else(|| {
                 Problem::new(ErrorCode::NotFound, format!("no site {name}; `stentor queue` names them"))
             })?),
         };
@@ -183,7 +185,7 @@ impl Chosen {
         Ok(Chosen {
             sender: selection.sender.as_deref().map(sender).transpose()?,
             recipient: selection.recipient.as_deref().map(|text| recipient(hub, text)).transpose()?,
-            site,
+            at,
             list: selection.list.clone(),
             accepted_min: selection.age_s_max.map_or(0, ms),
             accepted_max: selection.age_s_min.map_or(Ms::MAX, ms),
@@ -208,7 +210,7 @@ impl Chosen {
     }
 
     fn names_recipients(&self) -> bool {
-        self.recipient.is_some() || self.site.is_some()
+        self.recipient.is_some() || self.at.is_some()
     }
 
     fn has(&self, hub: &Hub, id: AddressId) -> bool {
@@ -217,7 +219,7 @@ impl Chosen {
             Some(Recipient::Address(wanted)) => wanted.contains(&id),
             Some(Recipient::Domain(domains)) => domains.contains(&hub.store.book.domain(id)),
         };
-        is_recipient && self.site.is_none_or(|site| hub.sched.site_of(hub.store.book.domain(id)) == Some(site))
+        is_recipient && self.at.is_none_or(|at| find::is_at(hub, hub.store.book.domain(id), at))
     }
 }
 

@@ -25,14 +25,8 @@ const ROWS_STEP: usize = 8;
 /// Domains of one site that are looked at for its history.
 const DOMAINS_LOOKED_MAX: usize = 1_000;
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Place {
-    Site(SiteId),
-    Domain(DomainId),
-}
-
 struct Found {
-    place: Place,
+    place: At,
     waiting: u64,
     key: Key,
 }
@@ -48,9 +42,8 @@ pub async fn hosts(core: &Arc<Core>, censuses: &Arc<Censuses>, wanted: &Wanted, 
     }
     let mut found = at_sites(core, wanted, page, &sites).await;
     let mut sites_total = core.with(|hub, _| u64::from(hub.sched.sites_known()));
-    // How much of one list waits for each domain is not counted.
-    if !page.failing && wanted.part.list.is_none() {
-        let domains = without_site(core, wanted, page).await;
+    if !page.failing {
+        let domains = without_site(core, wanted, page, &sites).await;
         sites_total += domains.len() as u64;
         found.extend(domains);
     }
@@ -106,8 +99,8 @@ async fn at_sites(core: &Arc<Core>, wanted: &Wanted, page: &Page, sites: &SitesN
                 if !is_there || !is_meant || !has(name, page) {
                     continue;
                 }
-                let key = host_key(hub, wanted.sort, (count, sites.at(id)), Some(&glance), name);
-                found.push(Found { place: Place::Site(id), waiting: count, key });
+                let key = host_key(hub, wanted.sort, (count, sites.at(At::Site(id))), Some(&glance), name);
+                found.push(Found { place: At::Site(id), waiting: count, key });
             }
             next = until;
             until == known
@@ -131,7 +124,7 @@ fn host_key(hub: &Hub, sort: Sort, counted: (u64, Option<&CauseCounts>), glance:
 }
 
 /// Domains that have no site.
-async fn without_site(core: &Arc<Core>, wanted: &Wanted, page: &Page) -> Vec<Found> {
+async fn without_site(core: &Arc<Core>, wanted: &Wanted, page: &Page, sites: &SitesNow) -> Vec<Found> {
     let (mut found, mut next) = (Vec::new(), 0);
     loop {
         let is_last = core.with(|hub, _| {
@@ -142,15 +135,16 @@ async fn without_site(core: &Arc<Core>, wanted: &Wanted, page: &Page) -> Vec<Fou
                 if !is_there || hub.sched.site_of(domain).is_some() {
                     continue;
                 }
-                let (waiting, history) = (u64::from(hub.store.waiting_at(domain)), hub.store.book.site_history(domain));
+                let (waiting, history) = (sites.waiting_for(hub, domain), hub.store.book.site_history(domain));
                 let is_known = history.last_success().is_some() || history.last_failure().is_some();
                 let name = hub.store.book.domain_name(domain);
-                let is_meant = waiting > 0 || !page.waiting && (is_known || wanted.part.at.is_some());
+                let is_open = !page.waiting && wanted.part.list.is_none();
+                let is_meant = waiting > 0 || is_open && (is_known || wanted.part.at.is_some());
                 if !is_meant || !has(name, page) {
                     continue;
                 }
-                let key = host_key(hub, wanted.sort, (waiting, None), None, name);
-                found.push(Found { place: Place::Domain(domain), waiting, key });
+                let key = host_key(hub, wanted.sort, (waiting, sites.at(At::Domain(domain))), None, name);
+                found.push(Found { place: At::Domain(domain), waiting, key });
             }
             next = until;
             until == all
@@ -164,12 +158,12 @@ async fn without_site(core: &Arc<Core>, wanted: &Wanted, page: &Page) -> Vec<Fou
 
 fn row(hub: &Hub, sites: &SitesNow, found: &Found, now: Ms) -> Option<HostRow> {
     let id = match found.place {
-        Place::Site(id) => id,
-        Place::Domain(domain) => return Some(row_of_domain(hub, domain, found.waiting, now)),
+        At::Site(id) => id,
+        At::Domain(domain) => return Some(row_of_domain(hub, sites, (found.waiting, domain), now)),
     };
     let glance = hub.sched.glance(id, now)?;
     let explained = hub.sched.explain_site(id, now)?;
-    let counts = sites.at(id);
+    let counts = sites.at(At::Site(id));
     let domains = || hub.sched.domains_at(id).take(DOMAINS_LOOKED_MAX);
     let domain = domains().max_by_key(|domain| (hub.store.waiting_at(*domain), Reverse(domain.0)));
     Some(HostRow {
@@ -190,15 +184,18 @@ fn row(hub: &Hub, sites: &SitesNow, found: &Found, now: Ms) -> Option<HostRow> {
     })
 }
 
-fn row_of_domain(hub: &Hub, domain: DomainId, waiting: u64, now: Ms) -> HostRow {
+fn row_of_domain(hub: &Hub, sites: &SitesNow, (waiting, domain): (u64, DomainId), now: Ms) -> HostRow {
     let (next_try, reason) = hub.sched.look_up_of(domain).unwrap_or_default();
     let name = hub.store.book.domain_name(domain).to_owned();
-    let waits_for = site::lookup(waiting, reason.is_some());
+    let counts = sites.at(At::Domain(domain));
+    let rows = causes::rows(hub, counts, now);
     HostRow {
         site: name.clone(),
         waiting,
         lane: "unknown".to_owned(),
-        waits_for: waits_for.to_owned(),
+        messages: counts.map_or(0, |counts| counts.messages),
+        waits_for: site::lookup(&rows, (waiting, reason.is_some())),
+        causes: rows,
         next_try,
         last_reply: reply(reason),
         domains: 1,

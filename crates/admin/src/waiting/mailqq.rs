@@ -12,12 +12,13 @@ use stentor_control::{Mailqq, MailqqOptions, MailqqRow, MailqqSort};
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::event::Class;
-use stentor_queue::ids::{AddressId, DomainId, MessageId, MessageNo, Ms, SiteId};
+use stentor_queue::ids::{AddressId, DomainId, MessageId, MessageNo, Ms};
 use stentor_queue::message::Message;
 use stentor_queue::store::{EXACT_MAX, Largest};
+use stentor_sched::At;
 
 use crate::causes::{Censuses, DatedCensus};
-use crate::{causes, near, site};
+use crate::{causes, find, near};
 
 /// How long messages are looked through for one answer.
 pub const WALK_MAX: Duration = Duration::from_millis(120);
@@ -69,7 +70,7 @@ impl Top {
 /// What narrows the queue.
 struct Filter<'a> {
     options: &'a MailqqOptions,
-    site: Option<(SiteId, Vec<DomainId>)>,
+    at: Option<(At, Vec<DomainId>)>,
 }
 
 impl Filter<'_> {
@@ -84,17 +85,18 @@ impl Filter<'_> {
         if !is_of_list || !is_of_sender {
             return (false, 1);
         }
-        self.site.as_ref().map_or((true, 1), |(site, domains)| at_site(hub, message, *site, domains))
+        self.at.as_ref().map_or((true, 1), |(at, domains)| has_any(hub, message, *at, domains))
     }
 }
 
-fn at_site(hub: &Hub, message: &Message, site: SiteId, domains: &[DomainId]) -> (bool, usize) {
+/// Whether a message has recipients at a place, all of whose domains these are.
+fn has_any(hub: &Hub, message: &Message, at: At, domains: &[DomainId]) -> (bool, usize) {
     let (pending, book) = (message.pending(), &hub.store.book);
     let mut looked = 0;
     let found = if pending.len() <= RECIPIENTS_LOOKED_MAX {
         pending.iter().any(|id| {
             looked += 1;
-            book.try_domain(AddressId(id)).and_then(|domain| hub.sched.site_of(domain)) == Some(site)
+            book.try_domain(AddressId(id)).is_some_and(|domain| find::is_at(hub, domain, at))
         })
     } else {
         domains.iter().any(|domain| {
@@ -113,17 +115,22 @@ fn at_site(hub: &Hub, message: &Message, site: SiteId, domains: &[DomainId]) -> 
 /// # Errors
 /// There is no such site.
 pub async fn mailqq(core: &Arc<Core>, censuses: &Arc<Censuses>, options: &MailqqOptions) -> Result<Mailqq, Problem> {
-    let site = match &options.site {
+    let at = match &options.site {
         Some(name) => {
             let found = core.with(|hub, _| {
-                site::find(hub, name).map(|(site, _)| (site, hub.sched.domains_at(site).collect::<Vec<_>>()))
+                let (at, _) = find::find_at(hub, name)?;
+                let domains = match at {
+                    At::Site(site) => hub.sched.domains_at(site).collect(),
+                    At::Domain(domain) => vec![domain],
+                };
+                Some((at, domains))
             });
             Some(found.ok_or_else(|| near::unknown_site(core, name))?)
         }
         None => None,
     };
-    let filter = Filter { options, site };
-    let is_narrow = options.list.is_some() || options.sender.is_some() || filter.site.is_some();
+    let filter = Filter { options, at };
+    let is_narrow = options.list.is_some() || options.sender.is_some() || filter.at.is_some();
     let is_part = options.age_s_min.is_some() || options.age_s_max.is_some() || options.after.is_some();
     let mut answer = Mailqq { hostname: core.settings().config.hostname.clone(), ..Mailqq::default() };
     let rows_max = options.rows_max as usize;

@@ -14,7 +14,7 @@ use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::{Ms, SiteId};
 use stentor_queue::message::Message;
-use stentor_sched::{CauseCounts, Glance, Standing};
+use stentor_sched::{At, CauseCounts, Glance, Standing};
 
 use crate::causes::{Censuses, SitesNow};
 use crate::views::lane_name;
@@ -73,7 +73,8 @@ impl Overviews {
 }
 
 async fn gather(core: &Arc<Core>, now: &SitesNow) -> Overview {
-    let mut depth = Depth { unresolved: now.unresolved, ..Depth::default() };
+    let unresolved = now.unresolved.iter().map(|(count, _)| count).sum();
+    let mut depth = Depth { unresolved, ..Depth::default() };
     let mut glances: Vec<(u64, SiteId, Glance)> = Vec::with_capacity(now.waiting.len());
     for part in now.waiting.chunks(SITES_STEP) {
         core.with(|hub, at| {
@@ -142,7 +143,7 @@ pub async fn one(core: &Arc<Core>, censuses: &Arc<Censuses>, name: &str) -> Opti
 
 fn row(hub: &Hub, sites: &SitesNow, (waiting, id): (u64, SiteId), glance: &Glance, now: Ms) -> Option<SiteNow> {
     let explained = hub.sched.explain_site(id, now)?;
-    let counts = sites.at(id);
+    let counts = sites.at(At::Site(id));
     Some(SiteNow {
         site: explained.status.name.to_string(),
         waiting,

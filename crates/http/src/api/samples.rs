@@ -109,6 +109,7 @@ fn status() -> Status {
 
 fn site_row() -> SiteRow {
     SiteRow {
+        is_unresolved: true,
         site: "mx.example.net".to_owned(),
         waiting: 7,
         messages: 1,

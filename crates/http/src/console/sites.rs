@@ -43,7 +43,7 @@ pub async fn all(State(http): State<Http>, Query(asked): Query<Asked>, frame: Fr
         (shown, hub.store.suspended_len() as u64, now, standing_bounces(hub))
     });
     let main = html! {
-        (heading("Sites", &html! { (plural(queue.sites_total, "site")) " with mail waiting" }))
+        (heading("Sites", &html! { (plural(queue.sites_total - queue.domains_total, "site")) @if queue.domains_total > 0 { " and " (plural(queue.domains_total, "unresolved domain")) } " with mail waiting" }))
         section.panel aria-label="Find" {
             form.fields method="get" action="/site" {
                 div { label for="f-name" { "Site or domain" } input #f-name name="name" required autocomplete="off" spellcheck="false" placeholder="example.net"; }

@@ -135,7 +135,11 @@ async fn queue(text: &mut Text, http: &Http) {
         "Age of the count behind causes and sites; -1 while a large queue is counted for the first time.",
         queue.counted.map_or(-1.0, |at| queue.now.saturating_sub(at) as f64 * MILLISECONDS),
     );
-    text.gauge("stentor_sites_waiting", "Sites with recipients pending.", queue.sites_total as f64);
+    text.gauge(
+        "stentor_sites_waiting",
+        "Sites with recipients pending.",
+        (queue.sites_total - queue.domains_total) as f64,
+    );
     text.family(
         "stentor_site_pending_recipients",
         "gauge",

@@ -1,8 +1,8 @@
-//! Counts the pending recipients by what they wait for: by site, by list, by large message and in sum.
+//! Counts the pending recipients by what they wait for: by site (or domain without one), by list, by large message and in sum.
 //!
 //! Promise: in slices, so that nothing stands still meanwhile; every pending recipient is counted once, under the cause that
 //! [`Scheduler::recipient_status`] names for it. Mail that comes or goes between two slices may or may not be counted. Memory:
-//! some 200 bytes for each site with mail.
+//! some 200 bytes for each site with mail, and for each domain with mail that has no site.
 
 use std::sync::Arc;
 
@@ -60,7 +60,7 @@ pub struct CauseCounts {
     pub messages: u64,
     /// The first of them.
     pub oldest: Option<MessageNo>,
-    /// By age of the message; counted for sites and `unresolved` only, zero elsewhere.
+    /// By age of the message; counted for sites and domains only, zero elsewhere.
     pub by_age: [u64; BUCKETS],
     /// The message counted last: messages come one after the other.
     last: Option<u32>,
@@ -119,7 +119,7 @@ pub struct Part {
 }
 
 /// Where recipients are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum At {
     Site(SiteId),
     /// A domain without a site.
@@ -144,6 +144,24 @@ impl Part {
     }
 }
 
+/// Counts by the number of a site or domain.
+#[derive(Default)]
+struct Places(Vec<Option<Box<CauseCounts>>>);
+
+impl Places {
+    fn get(&mut self, no: u32) -> &mut CauseCounts {
+        let at = no as usize;
+        if at >= self.0.len() {
+            self.0.resize_with(at + 1, || None);
+        }
+        self.0[at].get_or_insert_default()
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (u32, &CauseCounts)> {
+        self.0.iter().enumerate().filter_map(|(no, counts)| Some((no as u32, counts.as_deref()?)))
+    }
+}
+
 /// See the module's documentation.
 #[derive(Default)]
 pub struct Census {
@@ -160,10 +178,9 @@ pub struct Census {
     newest: u32,
     /// The bucket of the message that is being counted.
     age: usize,
-    /// By the site's number, those with mail.
-    sites: Vec<Option<Box<CauseCounts>>>,
-    /// At domains that have no site yet.
-    pub unresolved: CauseCounts,
+    sites: Places,
+    /// Domains without a site: not looked up yet, or that failed.
+    domains: Places,
     /// By list; under the empty name what is no list's.
     pub lists: Map<Arc<str>, CauseCounts>,
     /// Messages of at least [`LARGE_RECIPIENTS_MIN`] pending recipients.
@@ -180,14 +197,22 @@ impl Census {
         Census { part, ..Census::default() }
     }
 
-    pub fn at(&self, site: SiteId) -> Option<&CauseCounts> {
-        self.sites.get(site.0 as usize)?.as_deref()
+    pub fn at(&self, at: At) -> Option<&CauseCounts> {
+        let (places, no) = match at {
+            At::Site(site) => (&self.sites, site.0),
+            At::Domain(domain) => (&self.domains, domain.0),
+        };
+        places.0.get(no as usize)?.as_deref()
     }
 
     /// Sites with pending recipients.
     pub fn sites(&self) -> impl Iterator<Item = (SiteId, &CauseCounts)> {
-        let all = self.sites.iter().enumerate();
-        all.filter_map(|(site, counts)| Some((SiteId(site as u32), counts.as_deref()?)))
+        self.sites.iter().map(|(no, counts)| (SiteId(no), counts))
+    }
+
+    /// Domains without a site that have pending recipients.
+    pub fn unresolved(&self) -> impl Iterator<Item = (DomainId, &CauseCounts)> {
+        self.domains.iter().map(|(no, counts)| (DomainId(no), counts))
     }
 
     /// Looks at up to `ids_max` recipients. Returns whether all have been counted.
@@ -218,7 +243,8 @@ impl Census {
             let mut after = self.id;
             let all = sched.walk(store, no, (&mut after, &mut ids_max), &mut seen, |id, site, count| {
                 if self.part.has(store, id, site) {
-                    self.count(no, site, count);
+                    let at = site.map(At::Site).or_else(|| store.book.try_domain(id).map(At::Domain));
+                    self.count(no, at, count);
                 }
             });
             if !all {
@@ -232,17 +258,12 @@ impl Census {
         is_done
     }
 
-    fn count(&mut self, no: MessageNo, site: Option<SiteId>, count: CauseCount) {
+    fn count(&mut self, no: MessageNo, at: Option<At>, count: CauseCount) {
         self.current.add(count);
-        let counts = match site {
-            None => &mut self.unresolved,
-            Some(site) => {
-                let at = site.0 as usize;
-                if at >= self.sites.len() {
-                    self.sites.resize_with(at + 1, || None);
-                }
-                self.sites[at].get_or_insert_default()
-            }
+        let counts = match at {
+            None => return,
+            Some(At::Site(site)) => self.sites.get(site.0),
+            Some(At::Domain(domain)) => self.domains.get(domain.0),
         };
         counts.add(count);
         counts.by_age[self.age] += 1;

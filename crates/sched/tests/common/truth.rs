@@ -1,11 +1,11 @@
-//! What all views must add up to, at any instant: each pending recipient's own answer against the census, by site, list,
-//! message and cause, and both against the store's counts.
+//! What all views must add up to, at any instant: each pending recipient's own answer against the census, by site (or domain
+//! without one), list, message and cause, and both against the store's counts.
 
 use std::collections::BTreeMap;
 
-use stentor_queue::ids::{AddressId, DomainId, Ms, SiteId};
+use stentor_queue::ids::{AddressId, DomainId, Ms};
 use stentor_queue::store::Store;
-use stentor_sched::{Cause, CauseCounts, Census, RecipientState, Scheduler};
+use stentor_sched::{At, Cause, CauseCounts, Census, RecipientState, Scheduler};
 
 /// Events between two checks: a prime, so that they meet all kinds.
 const EVERY: u32 = 97;
@@ -37,7 +37,7 @@ impl Truth {
     }
 
     fn check(&mut self, sched: &Scheduler, store: &Store, now: Ms) {
-        let (mut sites, mut lists) = (BTreeMap::<Option<SiteId>, Causes>::new(), BTreeMap::<&str, Causes>::new());
+        let (mut sites, mut lists) = (BTreeMap::<At, Causes>::new(), BTreeMap::<&str, Causes>::new());
         let (mut total, mut unknown) = (Causes::new(), 0);
         for (no, message) in store.messages() {
             let mut own = Causes::new();
@@ -53,7 +53,8 @@ impl Truth {
                     self.seed
                 );
                 *own.entry(status.cause).or_default() += 1;
-                *sites.entry(status.site).or_default().entry(status.cause).or_default() += 1;
+                let at = status.site.map_or_else(|| At::Domain(store.book.domain(AddressId(id))), At::Site);
+                *sites.entry(at).or_default().entry(status.cause).or_default() += 1;
                 *self.by_cause.entry(status.cause.name()).or_default() += 1;
             }
             let (mut counts, mut after) = (CauseCounts::default(), None);
@@ -70,9 +71,9 @@ impl Truth {
         assert_eq!(causes(&census.total), total, "seed {}", self.seed);
         let counted = census.total.recipients() + unknown;
         assert_eq!(counted, store.pending(), "seed {}: each pending recipient has one cause", self.seed);
-        let counted = census.sites().map(|(site, counts)| (Some(site), causes(counts)));
-        let unresolved = Some((None, causes(&census.unresolved))).filter(|(_, causes)| !causes.is_empty());
-        assert_eq!(unresolved.into_iter().chain(counted).collect::<BTreeMap<_, _>>(), sites, "seed {}", self.seed);
+        let counted = census.sites().map(|(site, counts)| (At::Site(site), causes(counts)));
+        let unresolved = census.unresolved().map(|(domain, counts)| (At::Domain(domain), causes(counts)));
+        assert_eq!(unresolved.chain(counted).collect::<BTreeMap<_, _>>(), sites, "seed {}", self.seed);
         let counted = census.lists.iter().map(|(list, counts)| (&**list, causes(counts)));
         assert_eq!(counted.collect::<BTreeMap<_, _>>(), lists, "seed {}", self.seed);
         if unknown == 0 && !store.is_counting() {
@@ -84,10 +85,11 @@ impl Truth {
 }
 
 /// The store's own counts, which know nothing of causes.
-fn by_domain(sched: &Scheduler, store: &Store, sites: &BTreeMap<Option<SiteId>, Causes>) {
-    let mut waiting = BTreeMap::<Option<SiteId>, u64>::new();
+fn by_domain(sched: &Scheduler, store: &Store, sites: &BTreeMap<At, Causes>) {
+    let mut waiting = BTreeMap::<At, u64>::new();
     for domain in (0..store.book.domains() as u32).map(DomainId) {
-        *waiting.entry(sched.site_of(domain)).or_default() += u64::from(store.waiting_at(domain));
+        let at = sched.site_of(domain).map_or(At::Domain(domain), At::Site);
+        *waiting.entry(at).or_default() += u64::from(store.waiting_at(domain));
     }
     waiting.retain(|_, count| *count > 0);
     let sums = sites.iter().map(|(site, causes)| (*site, causes.values().sum::<u64>()));

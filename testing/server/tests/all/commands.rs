@@ -186,7 +186,7 @@ fn trace_of_what_waits_says_why() {
     for what in ["one.example", "bob@one.example", &id, "<why@test>", "why@test"] {
         let shown = String::from_utf8(server.operator(&["trace", what]).stdout).expect("text");
         let line = shown.lines().find(|line| line.starts_with("now ")).unwrap_or_default();
-        let is_told = line.contains("bob@one.example deferred at (not resolved yet), next try ") && line.contains(": ");
+        let is_told = line.contains("bob@one.example deferred at one.example, next try ") && line.contains(": ");
         assert!(is_told, "{what}: {shown}");
         assert!(
             !shown.contains("nothing pending") && !shown.contains("no records of its recipients"),

@@ -133,6 +133,19 @@ fn a_domain_that_is_not_resolved_is_explained() {
     assert_eq!(server.ask(&["queue", "--site", "one.example"]).expect("an answer")["recipients"], 1);
     let hosts = server.ask(&["hosts", "--site", "one.example"]).expect("an answer");
     assert_eq!((&hosts["matching"], &hosts["sites_total"]), (&1.into(), &1.into()));
+    // Each view has the domain, by the name that all commands take.
+    let queue = server.ask(&["queue"]).expect("an answer");
+    assert_eq!((sites(&queue), &queue["domains_total"]), (vec![("one.example", 1)], &1.into()));
+    assert_eq!(
+        (&queue["sites"][0]["is_unresolved"], &queue["sites"][0]["causes"][0]["cause"]),
+        (&true.into(), &"dns".into())
+    );
+    assert_eq!(server.ask(&["queue", "--by", "age"]).expect("an answer")["rows"][0]["site"], "one.example");
+    assert_eq!(hosts["host_rows"][0]["causes"][0]["recipients"], 1);
+    for command in [&["mailqq"][..], &["stuck"], &["hold", "--dry-run"], &["requeue", "--dry-run"]] {
+        let done = server.operator(&[command, &["--site", "one.example"]].concat());
+        assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+    }
     // It is the name server's fault, not the recipient's.
     wait_until("it is counted", || server.ask(&["stuck"]).is_ok_and(|stuck| stuck["stuck_recipients"].is_array()));
     let shown = server.operator(&["stuck"]);
