@@ -103,6 +103,8 @@ pub struct SubmissionConfig {
 pub struct DomainsConfig {
     /// As configured; the domains of lists and the own name are local too ([`Policy::is_local_domain`]).
     pub local: Vec<String>,
+    /// Local ones whose addresses are all in tables of virtual users.
+    pub virtuals: Vec<String>,
     pub postmaster: Option<Address>,
 }
 

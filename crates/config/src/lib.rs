@@ -10,6 +10,7 @@
 //! How it fails: with all errors at once, each a [`Diagnostic`] with file, line, column, what is wrong and what to do.
 //! Warnings do not stop a start; they are in [`Config::warnings`].
 
+mod addresses;
 mod checked;
 mod cross;
 mod diagnose;

@@ -61,6 +61,7 @@ pub static RULES: &[Rule] = {
         rule("sites", &[], AtOnce),
         rule("senders", &[], AtOnce),
         rule("tables", &[], NewConnections),
+        rule("addresses", &[], NewConnections),
         rule("hops", &[], AtOnce),
         rule("routes", &[], AtOnce),
         rule("sender_routes", &[], NewConnections),

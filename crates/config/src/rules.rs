@@ -7,9 +7,9 @@ use std::sync::Arc;
 use stentor_mail::Class;
 use stentor_policy::{Policy, RouteHost};
 use stentor_rules::{
-    Action, AddressPattern, Book, ClientPattern, Conditions, Dialect, Does, Field, NamePattern, NextHop, Order,
-    PatternError, RelayDomains, RouteEntry, Routes, Rule, Rulebook, TableId, TableName, UNKNOWN, Unroutable, Who,
-    name_of,
+    Action, AddressPattern, Addresses, Book, ClientPattern, Conditions, Dialect, Does, Field, NamePattern, NextHop,
+    Order, PatternError, RelayDomains, RouteEntry, Routes, Rule, Rulebook, TableId, TableName, UNKNOWN, Unroutable,
+    Who, name_of,
 };
 
 use super::diagnose::{Spot, likely};
@@ -23,12 +23,15 @@ const PATTERNS_MAX: usize = 1_000;
 /// Before the name of a table among patterns.
 const TABLE: &str = "table:";
 
-const DIALECTS: [(&str, Dialect); 5] = [
+const DIALECTS: [(&str, Dialect); 8] = [
     ("own", Dialect::Own),
     ("access", Dialect::Access),
     ("sendmail-access", Dialect::SendmailAccess),
     ("transport", Dialect::Transport),
     ("mailertable", Dialect::Mailertable),
+    ("virtual", Dialect::Virtual),
+    ("virtusertable", Dialect::Virtusertable),
+    ("aliases", Dialect::Aliases),
 ];
 
 /// A table of `[tables]`.
@@ -59,6 +62,8 @@ pub(super) struct RuleTables {
     recipient_tables: Vec<TableId>,
     sender_tables: Vec<TableId>,
     relay_domains: RelayDomains,
+    /// Read when the tables are known.
+    pub addresses: Addresses,
     smtp_port: u16,
     /// Entries of `[routes]` whose pattern is a domain, for warnings.
     pub domains: Vec<Spot<String>>,
@@ -74,6 +79,7 @@ impl RuleTables {
             tables: names.collect(),
             hops: self.hops,
             relay_domains: self.relay_domains,
+            addresses: self.addresses,
             order: self.order,
             by_recipient: self.by_recipient,
             by_sender: self.by_sender,
@@ -112,6 +118,7 @@ pub(super) fn read(top: &Section<'_>, relay: &[Spot<String>], smtp_port: u16) ->
         recipient_tables,
         sender_tables,
         relay_domains,
+        addresses: Addresses::default(),
         smtp_port,
         domains,
     }
@@ -177,6 +184,23 @@ fn hops(section: &Section<'_>, smtp_port: u16) -> HashMap<Box<str>, Vec<RouteHos
     hops
 }
 
+/// A table by its name; one that is not there is an error.
+pub(super) fn find_table(
+    context: &Context<'_>,
+    tables: &[TableConfig],
+    name: &str,
+    span: &Range<usize>,
+) -> Option<(TableId, Dialect)> {
+    let found = tables.iter().position(|table| table.name == name);
+    if found.is_none() {
+        let near = likely(name, tables.iter().map(|table| table.name.as_str()));
+        let near = near.map_or(String::new(), |near| format!("; did you mean {near:?}?"));
+        context.error(span.clone(), format!("there is no table {name:?}{near}; see [tables.NAME]"));
+    }
+    let found = found?;
+    u16::try_from(found).ok().map(|id| (TableId(id), tables[found].dialect))
+}
+
 /// What names of tables and hops are looked up in.
 struct Reader<'r, 'c> {
     context: &'r Context<'c>,
@@ -187,13 +211,13 @@ struct Reader<'r, 'c> {
 
 impl Reader<'_, '_> {
     fn table(&self, name: &str, span: &Range<usize>) -> Option<TableId> {
-        let found = self.tables.iter().position(|table| table.name == name);
-        if found.is_none() {
-            let near = likely(name, self.tables.iter().map(|table| table.name.as_str()));
-            let near = near.map_or(String::new(), |near| format!("; did you mean {near:?}?"));
-            self.context.error(span.clone(), format!("there is no table {name:?}{near}; see [tables.NAME]"));
+        let (id, dialect) = find_table(self.context, self.tables, name, span)?;
+        if dialect.is_of_addresses() {
+            let message = format!("table {name:?} says what addresses stand for; name it in [addresses]");
+            self.context.error(span.clone(), message);
+            return None;
         }
-        u16::try_from(found?).ok().map(TableId)
+        Some(id)
     }
 
     /// Reports a hop that is not there.

@@ -49,7 +49,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
         (hostname, delivery.smtp_port) = (name.clone(), *port);
     }
     let sending = sending::read(&top, &hostname, delivery.profiles);
-    let tables = tables::read(&top, delivery.smtp_port, &sending.sources);
+    let tables = tables::read(&top, &hostname, delivery.smtp_port, &sending.sources);
     let classes = classes(top.section("classes"));
     let dns = dns(top.section("dns"));
     let retry = retry(top.section("retry"));

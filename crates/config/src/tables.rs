@@ -8,6 +8,7 @@ use stentor_lists::{List, ListSettings, Post};
 use stentor_mail::address::{Address, normalise_domain};
 use stentor_policy::AliasInput;
 
+use super::addresses;
 use super::checked::{DomainsConfig, ListConfig, ReportConfig, ReportTo};
 use super::diagnose::Spot;
 use super::raw::{Context, Entry, Section};
@@ -38,13 +39,15 @@ pub(super) struct ListSpot {
     pub id_span: Range<usize>,
 }
 
-pub(super) fn read(top: &Section<'_>, smtp_port: u16, sources: &[Source]) -> Tables {
+pub(super) fn read(top: &Section<'_>, hostname: &str, smtp_port: u16, sources: &[Source]) -> Tables {
     let (domains, postmaster_span, relay) = domains(top.section("domains"));
     let lists_section = top.section("lists");
     let lists = lists_section.entries().iter().filter_map(|entry| list(&lists_section, entry, sources)).collect();
     let aliases_section = top.section("aliases");
     let aliases = aliases_section.entries().iter().filter_map(|entry| alias(&aliases_section, entry)).collect();
-    let rules = rules::read(top, &relay, smtp_port);
+    let mut rules = rules::read(top, &relay, smtp_port);
+    let own = (hostname, domains.value.virtuals.as_slice());
+    rules.addresses = addresses::read(top.section("addresses"), &rules.tables, own);
     Tables { domains, postmaster_span, lists, aliases, rules }
 }
 
@@ -61,21 +64,29 @@ fn address(context: &Context<'_>, text: &Spot<&str>) -> Option<Address> {
 
 fn domains(section: Section<'_>) -> (Spot<DomainsConfig>, Range<usize>, Vec<Spot<String>>) {
     let mut local = Vec::new();
-    for text in section.texts("local").unwrap_or_default() {
-        match normalise_domain(text.value) {
-            Ok(domain) if local.contains(&domain) => {
-                section.context.error(text.span, format!("{:?} is there twice", text.value));
-            }
-            Ok(domain) => local.push(domain),
-            Err(_) => section.context.error(text.span, format!("{:?} is not a domain", text.value)),
-        }
-    }
+    names(&section, "local", &mut local);
+    let of_local = local.len();
+    names(&section, "virtual", &mut local);
+    let virtuals = local.split_off(of_local);
     let postmaster = section.text("postmaster").and_then(|text| address(section.context, &text));
     let relay = section.texts("relay").unwrap_or_default();
     let relay = relay.into_iter().map(|text| Spot { value: text.value.to_owned(), span: text.span }).collect();
     let (span, postmaster_span) = (section.span.clone(), section.span_of("postmaster"));
     section.finish();
-    (Spot { value: DomainsConfig { local, postmaster }, span }, postmaster_span, relay)
+    (Spot { value: DomainsConfig { local, virtuals, postmaster }, span }, postmaster_span, relay)
+}
+
+/// Domains, each of them named once.
+fn names(section: &Section<'_>, key: &'static str, all: &mut Vec<String>) {
+    for text in section.texts(key).unwrap_or_default() {
+        match normalise_domain(text.value) {
+            Ok(domain) if all.contains(&domain) => {
+                section.context.error(text.span, format!("{:?} is there twice", text.value));
+            }
+            Ok(domain) => all.push(domain),
+            Err(_) => section.context.error(text.span, format!("{:?} is not a domain", text.value)),
+        }
+    }
 }
 
 pub(super) fn is_list_name(name: &str) -> bool {

@@ -129,7 +129,7 @@ stentor.toml:8:1: unknown key `zebra` in [listen]; known are `connections_max`, 
 `command_timeout_s`, `data_timeout_s`, `session_timeout_s`, `recipients_per_message_max`, `errors_max`, `body_bytes_max`, \
 `streamed_bytes_max`
 stentor.toml:9:2: unknown section [delivry]; did you mean `delivery`?
-stentor.toml:12:1: unknown key `foo` in [domains]; known are `local`, `postmaster`, `relay`
+stentor.toml:12:1: unknown key `foo` in [domains]; known are `local`, `virtual`, `postmaster`, `relay`
 stentor.toml:13:2: unknown section [dsn]; did you mean `dns`?
 stentor.toml:15:2: unknown section [zebras]; see docs/operate/configuration.md";
     assert_eq!(findings(text), expected);

@@ -19,6 +19,10 @@ const HEAD: &str = "hostname = \"mx.local.test\"\nclient_networks = [\"10.0.0.0/
 struct InMemory<'c>(&'c Config);
 
 impl Tables for InMemory<'_> {
+    fn include(&self, _: TableId, _: &str) -> Answer {
+        Answer::NotFound
+    }
+
     fn ask(&self, table: TableId, field: Field, subject: Subject<'_>) -> Answer {
         let table = &self.0.tables[usize::from(table.0)];
         let TableSource::Inline(entries) = &table.source else {
@@ -51,7 +55,7 @@ fn by(config: &Config, decision: &Decision) -> String {
         Why::Route(Who::Sender, entry) => Some(format!("sender_routes {}", entry.pattern)),
         Why::Route(_, entry) => Some(format!("routes {}", entry.pattern)),
         Why::Table(table, _, key) => Some(format!("table {} {key}", config.rules.table_name(*table))),
-        Why::RelayDomain | Why::Base(_) | Why::Mx => None,
+        Why::RelayDomain | Why::Base(_) | Why::Address(_) | Why::Mx => None,
     };
     let by = decision.route.as_ref().and_then(shown).or_else(|| shown(&decision.why));
     by.map_or(String::new(), |by| format!(" by {by}"))

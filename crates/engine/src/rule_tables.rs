@@ -165,6 +165,19 @@ impl Questions<'_> {
 }
 
 impl Tables for Questions<'_> {
+    fn include(&self, id: TableId, path: &str) -> Answer {
+        let Some(RuleTable { body: Body::File(file), .. }) = self.tables.0.get(usize::from(id.0)) else {
+            return Answer::NotFound;
+        };
+        match file.table().included(path) {
+            Some(Ok(content)) => {
+                Answer::Found(Found { value: content.to_owned(), key: path.to_owned(), place: path.to_owned() })
+            }
+            Some(Err(why)) => Answer::Unavailable(why.to_owned()),
+            None => Answer::NotFound,
+        }
+    }
+
     fn ask(&self, id: TableId, field: Field, subject: Subject<'_>) -> Answer {
         let Some(table) = self.tables.0.get(usize::from(id.0)) else {
             return Answer::Unavailable("there is no such table".to_owned());
@@ -179,11 +192,15 @@ impl Tables for Questions<'_> {
             Body::File(file) => find(&file.table(), asked, &mut open.asking, |_| String::new()),
             Body::Remote(_) => {
                 for key in keys(table.dialect, field, subject, true) {
-                    match open.known.get(&(id.0, key.clone())) {
+                    match open.known.get(&(id.0, key.text.clone())).cloned() {
                         Some(Answer::NotFound) => {}
-                        Some(answer) => return answer.clone(),
+                        Some(Answer::Found(Found { value, place, .. })) => {
+                            let value = key.filled(table.dialect, value);
+                            return Answer::Found(Found { value, key: key.text, place });
+                        }
+                        Some(answer) => return answer,
                         None => {
-                            open.wanted = Some((id.0, key));
+                            open.wanted = Some((id.0, key.text));
                             return Answer::Pending;
                         }
                     }

@@ -23,15 +23,28 @@ pub const TARGETS_TOTAL_MAX: usize = 1_000_000;
 /// An alias's targets, fully expanded, each once, in the order of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Expansion {
-    /// Addresses outside the local domains: they are relayed.
+    /// Addresses outside the local domains: they are relayed. Where tables say what addresses stand for, local ones that are in
+    /// no list or alias stay here too.
     pub addresses: Vec<Address>,
     /// Names of local lists: the message is a post to each of them.
     pub lists: Vec<Arc<str>>,
+    /// Addresses whose copies have this envelope sender, who reads what comes back (`owner-NAME` of an alias file).
+    pub owned: Vec<(Address, Vec<Address>)>,
 }
 
 impl Expansion {
-    fn len(&self) -> usize {
-        self.addresses.len() + self.lists.len()
+    /// All addresses, whoever their sender is.
+    pub fn everyone(&self) -> impl Iterator<Item = &Address> {
+        self.addresses.iter().chain(self.owned.iter().flat_map(|(_, addresses)| addresses))
+    }
+
+    /// How many addresses and lists there are.
+    pub fn len(&self) -> usize {
+        self.everyone().count() + self.lists.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 }
 
@@ -54,6 +67,8 @@ pub(crate) fn key_of(address: &Address) -> String {
 pub(crate) struct Expander<'a> {
     nodes: &'a Nodes,
     is_local: &'a dyn Fn(&str) -> bool,
+    /// Addresses that are not here may be in tables, which are asked later.
+    has_tables: bool,
     done: HashMap<&'a str, (Arc<Expansion>, usize), FixedState>,
     /// The aliases being expanded, outermost first.
     path: Vec<&'a str>,
@@ -62,8 +77,8 @@ pub(crate) struct Expander<'a> {
 }
 
 impl<'a> Expander<'a> {
-    pub(crate) fn new(nodes: &'a Nodes, is_local: &'a dyn Fn(&str) -> bool) -> Self {
-        Self { nodes, is_local, done: HashMap::default(), path: Vec::new(), total: 0, errors: Vec::new() }
+    pub(crate) fn new(nodes: &'a Nodes, is_local: &'a dyn Fn(&str) -> bool, has_tables: bool) -> Self {
+        Self { nodes, is_local, has_tables, done: HashMap::default(), path: Vec::new(), total: 0, errors: Vec::new() }
     }
 
     /// Expands every alias. The expansions are whole only if there are no errors.
@@ -123,6 +138,10 @@ impl<'a> Expander<'a> {
         collector: &mut Collector,
     ) -> Option<(Arc<Expansion>, usize)> {
         let Some((key, node)) = self.nodes.get_key_value(key_of(target).as_str()) else {
+            if self.has_tables {
+                collector.address(target);
+                return None;
+            }
             let message = format!("no list or alias has the address `{target}`, and its domain is local");
             self.errors.push(PolicyError { subject: subject.clone(), message, may_follow: true });
             return None;

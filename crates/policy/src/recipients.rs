@@ -38,6 +38,8 @@ struct Alias<P> {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Group<P> {
     pub of: Of,
+    /// The envelope's sender, where it is not the client's.
+    pub sender: Option<Address>,
     /// Empty for a list: its subscribers.
     pub to: Vec<(Address, P)>,
     /// The rules that led to it, in words.
@@ -96,6 +98,11 @@ impl<P: Clone + Default> Recipients<P> {
         &self.lists
     }
 
+    /// Lists about whose posts it is a report.
+    pub fn bounces(&self) -> &[Arc<str>] {
+        &self.bounces
+    }
+
     /// Aliases that were named.
     pub fn aliases(&self) -> impl Iterator<Item = &Address> {
         self.aliases.iter().map(|alias| &alias.address)
@@ -107,7 +114,7 @@ impl<P: Clone + Default> Recipients<P> {
         let mut groups = Vec::with_capacity(self.lists.len() + self.aliases.len() + 1);
         for name in self.lists {
             let why = format!("list {name}");
-            groups.push(Group { of: Of::List(name), to: Vec::new(), why });
+            groups.push(Group { of: Of::List(name), sender: None, to: Vec::new(), why });
         }
         let (mut others, mut why) = (self.addresses, String::new());
         for name in self.bounces {
@@ -120,21 +127,24 @@ impl<P: Clone + Default> Recipients<P> {
             let more = if why.is_empty() { "" } else { "; " };
             let _ = write!(why, "{more}relay: {relays}");
         }
-        let relayed = others.len() + self.aliases.iter().map(|alias| alias.expansion.addresses.len()).sum::<usize>();
+        let relayed = others.len() + self.aliases.iter().map(|alias| alias.expansion.everyone().count()).sum::<usize>();
         let mut meant: HashSet<String> = HashSet::new();
         if !self.aliases.is_empty() {
             meant.extend(others.iter().map(|(to, _)| to.as_str().to_owned()));
         }
         for Alias { address, expansion, params } in self.aliases {
-            let targets = expansion.addresses.iter().filter(|to| meant.insert(to.as_str().to_owned()));
-            let to: Vec<_> = targets.map(|to| (to.clone(), params.clone())).collect();
-            if !to.is_empty() {
-                let why = format!("alias {address}");
-                groups.push(Group { of: Of::Alias(address), to, why });
+            let parts = expansion.owned.iter().map(|(owner, all)| (Some(owner), all));
+            for (sender, all) in std::iter::once((None, &expansion.addresses)).chain(parts) {
+                let targets = all.iter().filter(|to| meant.insert(to.as_str().to_owned()));
+                let to: Vec<_> = targets.map(|to| (to.clone(), params.clone())).collect();
+                if !to.is_empty() {
+                    let (of, why) = (Of::Alias(address.clone()), format!("alias {address}"));
+                    groups.push(Group { of, sender: sender.cloned(), to, why });
+                }
             }
         }
         if !others.is_empty() {
-            groups.push(Group { of: Of::Others, to: others, why });
+            groups.push(Group { of: Of::Others, sender: None, to: others, why });
         }
         (groups, relayed)
     }
@@ -158,6 +168,7 @@ mod tests {
         Verdict::Alias(Arc::new(Expansion {
             addresses: addresses.iter().map(|text| address(text)).collect(),
             lists: lists.iter().map(|name| Arc::from(*name)).collect(),
+            owned: Vec::new(),
         }))
     }
 
@@ -191,6 +202,18 @@ mod tests {
             ]
         );
         assert_eq!(relayed, 5);
+    }
+
+    #[test]
+    fn an_owner_is_the_sender_of_what_its_alias_expands_to() {
+        let mut all: Recipients<u8> = Recipients::default();
+        let owned = vec![(address("owner-team@x.test"), vec![address("b@y.test"), address("a@y.test")])];
+        let expansion = Expansion { addresses: vec![address("a@y.test")], lists: Vec::new(), owned };
+        all.add(address("team@x.test"), 1, Verdict::Alias(Arc::new(expansion)), String::new);
+        let (groups, relayed) = all.into_groups(|_| Vec::new());
+        assert_eq!(shown(&groups), ["alias team@x.test: a@y.test/1", "alias team@x.test: b@y.test/1"]);
+        let senders: Vec<_> = groups.iter().map(|group| group.sender.as_ref().map(Address::as_str)).collect();
+        assert_eq!((senders, relayed), (vec![None, Some("owner-team@x.test")], 3));
     }
 
     #[test]

@@ -53,6 +53,8 @@ pub struct PolicyInput {
     pub aliases: Vec<AliasInput>,
     /// Domains that have a route of their own.
     pub routed: Vec<String>,
+    /// Tables say what addresses stand for: an alias's target need not be known here.
+    pub has_tables: bool,
 }
 
 /// The verdict on a recipient.
@@ -113,7 +115,7 @@ impl fmt::Display for Decision {
         match &self.verdict {
             Verdict::List(name) => write!(out, "post to list {name}")?,
             Verdict::Alias(to) => {
-                write!(out, "alias of {} addresses and {} lists", to.addresses.len(), to.lists.len())?;
+                write!(out, "alias of {} addresses and {} lists", to.everyone().count(), to.lists.len())?;
             }
             Verdict::Bounces(name) => write!(out, "report to list {name}")?,
             Verdict::Relay => out.write_str("relay")?,
@@ -148,7 +150,7 @@ impl Policy {
         builder.addresses(&input);
         let Builder { domains, nodes, mut errors } = builder;
         let is_local = |domain: &str| domains.contains(domain);
-        let (expansions, alias_errors) = Expander::new(&nodes, &is_local).run();
+        let (expansions, alias_errors) = Expander::new(&nodes, &is_local, input.has_tables).run();
         errors.extend(alias_errors);
 
         if !errors.is_empty() {

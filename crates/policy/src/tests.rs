@@ -39,6 +39,7 @@ fn input() -> PolicyInput {
             alias("team@example.org", &["ann@people.example", "inner@example.org", "news@lists.example.org"]),
             alias("inner@example.org", &["bob@people.example", "ann@people.example"]),
         ],
+        has_tables: false,
         routed: Vec::new(),
     }
 }

@@ -8,6 +8,7 @@ use stentor_policy::{Policy, RouteHost};
 
 use crate::action::Action;
 use crate::address::{AddressPattern, AddressSet, Key};
+use crate::addresses::Addresses;
 use crate::facts::TableId;
 use crate::routes::{Order, Routes};
 use crate::rule::{Dialect, Does, Rule, TableName};
@@ -21,6 +22,7 @@ pub struct Book {
     /// By the names that next hops give.
     pub hops: HashMap<Box<str>, Vec<RouteHost>>,
     pub relay_domains: RelayDomains,
+    pub addresses: Addresses,
     pub order: Order,
     pub by_recipient: Routes,
     pub by_sender: Routes,
@@ -73,6 +75,7 @@ impl Rulebook {
         Rulebook {
             is_plain: book.rules.is_empty()
                 && book.relay_domains.0.is_empty()
+                && book.addresses.is_empty()
                 && !by_address
                 && !book.by_recipient.has_refusals(),
             has_own_hops: by_address || book.rules.iter().any(routes),

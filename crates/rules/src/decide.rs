@@ -17,6 +17,7 @@ use crate::facts::{Facts, Found, TableId, Tables};
 use crate::hop::NextHop;
 use crate::routes::RouteEntry;
 use crate::rule::{Does, Rule, action_of};
+use crate::stands_for::{Here, Meant, Stop};
 
 /// Recipients that rules may add to a message.
 pub const BCC_MAX: usize = 100;
@@ -98,6 +99,11 @@ impl Rulebook {
             Some((Verdict::Relay, _)) => true,
             _ => false,
         };
+        let mapped = match self.addresses_of(facts, tables, steps)? {
+            Here::Ours(meant) => return Ok(standing_for(meant, marks)),
+            Here::Elsewhere(meant) => Some(meant),
+            Here::AsItIs => None,
+        };
         let is_relay_domain = !may_relay && self.relay_domains.find(facts.recipient).is_some();
         let is_relayed = match base.why {
             policy::Why::ClientOutside => may_relay || is_relay_domain || facts.is_trusted,
@@ -117,6 +123,9 @@ impl Rulebook {
         if !is_relayed {
             return Ok(local(base, marks));
         }
+        if let Some(meant) = mapped {
+            return Ok(standing_for(meant, marks));
+        }
         let why = match (&verdict, base.why) {
             (Some((_, at)), _) => Why::Rule(*at),
             (None, _) if is_relay_domain => Why::RelayDomain,
@@ -128,6 +137,22 @@ impl Rulebook {
             hop => Outcome::Relay(hop),
         };
         Ok(Decision { outcome, why, route: Some(by), marks })
+    }
+
+    /// What tables say that the recipient stands for.
+    fn addresses_of(
+        &self,
+        facts: &Facts<'_>,
+        tables: &dyn Tables,
+        steps: &mut Option<&mut Vec<Step>>,
+    ) -> Result<Here, End> {
+        if self.addresses.is_empty() {
+            return Ok(Here::AsItIs);
+        }
+        self.here(facts.address, tables, steps).map_err(|stop| match stop {
+            Stop::Pending => End::Pending,
+            Stop::Refuse(reply, why) => ended(reply, Why::Address(why.into()), Marks::default()),
+        })
     }
 
     /// Asks the rules until one ends them.
@@ -235,6 +260,15 @@ impl Said {
             }
         }
     }
+}
+
+fn standing_for(meant: Meant, marks: Marks) -> Decision {
+    let Meant { verdict, by, left_out } = meant;
+    let outcome = match verdict {
+        policy::Verdict::Refuse(reply) => Outcome::Refuse(reply),
+        other => Outcome::Local(other),
+    };
+    Decision { outcome, why: Why::Address(by.into()), route: None, marks: Marks { left_out, ..marks } }
 }
 
 fn local(base: policy::Decision, marks: Marks) -> Decision {

@@ -29,6 +29,8 @@ pub enum Why {
     RelayDomain,
     /// What an address is here, or who may relay.
     Base(policy::Why),
+    /// What a table says that the address stands for, in words.
+    Address(Box<str>),
     /// Nothing names a next hop.
     Mx,
 }
@@ -55,6 +57,8 @@ pub struct Marks {
     pub class: Option<Class>,
     /// Other next hops that this recipient's mail goes to as well.
     pub copies: Vec<NextHop>,
+    /// Targets of the address that nobody has.
+    pub left_out: Vec<Address>,
     /// The next hop that a rule names: of a post, whose recipients nobody named.
     pub route: Option<NextHop>,
 }

@@ -34,6 +34,7 @@ impl Rulebook {
             Why::Table(table, _, key) => format!("table {}, {key}", self.table_name(*table)),
             Why::RelayDomain => "a domain that is relayed for".to_owned(),
             Why::Base(base) => base.to_string(),
+            Why::Address(by) => by.to_string(),
             Why::Mx => "no route: its MX hosts".to_owned(),
         }
     }

@@ -60,6 +60,11 @@ pub enum Subject<'a> {
     /// In lower case.
     Name(&'a str),
     Address(&'a Key),
+    /// An address whose case is kept, or a domain. `is_local`: names of its domain have keys without it.
+    Mailbox {
+        address: &'a str,
+        is_local: bool,
+    },
 }
 
 /// A table's place among those of the configuration.
@@ -91,4 +96,7 @@ pub enum Answer {
 pub trait Tables {
     /// Asks by the partial keys that the table's owner documents, most specific first.
     fn ask(&self, table: TableId, field: Field, subject: Subject<'_>) -> Answer;
+
+    /// The content of a file that an alias file includes, as it was read with it.
+    fn include(&self, table: TableId, path: &str) -> Answer;
 }

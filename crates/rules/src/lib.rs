@@ -13,6 +13,7 @@
 
 mod action;
 mod address;
+mod addresses;
 mod book;
 mod conditions;
 mod decide;
@@ -27,12 +28,14 @@ mod refusal;
 mod routes;
 mod rule;
 mod sendmail;
+mod stands_for;
 #[cfg(test)]
 mod tests;
 mod transport;
 
 pub use action::{Action, ActionError, Verdict};
 pub use address::{AddressPattern, Key, PatternError};
+pub use addresses::Addresses;
 pub use book::{Book, RelayDomains, Rulebook};
 pub use conditions::Conditions;
 pub use decide::BCC_MAX;
@@ -40,7 +43,8 @@ pub use decision::{Decision, Marks, Outcome, Pending, Why};
 pub use explain::Step;
 pub use facts::{Answer, Facts, Field, Found, Subject, TableId, Tables};
 pub use hop::{HopError, NextHop, name_of};
-pub use lookup::{Asking, find, keys};
+pub use lookup::{Asking, TableKey, find, keys};
 pub use names::{ClientPattern, NamePattern, UNKNOWN};
 pub use routes::{Order, RouteEntry, Routes, Unroutable, Who};
 pub use rule::{Dialect, Does, Rule, TableName};
+pub use stands_for::ADDRESSES_MAX;

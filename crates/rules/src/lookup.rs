@@ -3,8 +3,10 @@
 use std::net::IpAddr;
 
 use stentor_tables::candidates::{Candidates, Options, Owner};
+use stentor_tables::expand::expand;
 use stentor_tables::{Scratch, Table};
 
+use crate::address::Key;
 use crate::facts::{Answer, Field, Found, Subject};
 use crate::rule::Dialect;
 
@@ -15,16 +17,40 @@ pub struct Asking {
     scratch: Scratch,
 }
 
+/// One key of a look-up, and what `%1` and its like stand for in what it finds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableKey {
+    pub text: String,
+    arguments: Vec<Vec<u8>>,
+}
+
+impl TableKey {
+    /// A value as it counts for this key.
+    pub fn filled(&self, dialect: Dialect, value: String) -> String {
+        if !dialect.has_arguments() || !value.contains('%') {
+            return value;
+        }
+        let arguments: Vec<&[u8]> = self.arguments.iter().map(Vec::as_slice).collect();
+        let mut out = Vec::new();
+        expand(value.as_bytes(), self.text.as_bytes(), &arguments, &mut out);
+        String::from_utf8_lossy(&out).into_owned()
+    }
+}
+
 /// The keys of a look-up, in the order in which they are asked. `takes_parts`: the table may be asked for more than the first.
-pub fn keys(dialect: Dialect, field: Field, subject: Subject<'_>, takes_parts: bool) -> Vec<String> {
+pub fn keys(dialect: Dialect, field: Field, subject: Subject<'_>, takes_parts: bool) -> Vec<TableKey> {
     let mut asking = Asking::default();
-    let own = own_keys(dialect, subject);
-    if let Some(own) = own {
-        return own.into_iter().take(if takes_parts { usize::MAX } else { 1 }).collect();
+    if let Some(own) = own_keys(dialect, subject) {
+        let own = own.into_iter().take(if takes_parts { usize::MAX } else { 1 });
+        return own.map(|text| TableKey { text, arguments: Vec::new() }).collect();
     }
     set(&mut asking.candidates, dialect, field, subject);
     let all = asking.candidates.iter().filter(|candidate| takes_parts || !candidate.is_partial);
-    all.map(|candidate| String::from_utf8_lossy(candidate.key).into_owned()).collect()
+    all.map(|candidate| TableKey {
+        text: String::from_utf8_lossy(candidate.key).to_lowercase(),
+        arguments: candidate.arguments.iter().map(|argument| argument.to_vec()).collect(),
+    })
+    .collect()
 }
 
 /// Asks a table that is in memory. `place_of` says where an entry without a file stands.
@@ -49,6 +75,12 @@ pub fn find(
     for candidate in candidates.iter().filter(|candidate| takes_parts || !candidate.is_partial) {
         match get(table, candidate.key, scratch, &place_of) {
             Answer::NotFound => {}
+            Answer::Found(mut found) if dialect.has_arguments() && found.value.contains('%') => {
+                let mut out = Vec::new();
+                expand(found.value.as_bytes(), candidate.key, &candidate.arguments, &mut out);
+                found.value = String::from_utf8_lossy(&out).into_owned();
+                return Answer::Found(found);
+            }
             other => return other,
         }
     }
@@ -68,6 +100,7 @@ fn own_keys(dialect: Dialect, subject: Subject<'_>) -> Option<Vec<String>> {
             std::iter::once(name.to_owned()).chain(suffixes).chain(any).collect()
         }
         Subject::Address(key) => key.all().map(str::to_owned).chain(any).collect(),
+        Subject::Mailbox { address, .. } => Key::new(address).all().map(str::to_owned).chain(any).collect(),
     })
 }
 
@@ -77,11 +110,15 @@ fn set(candidates: &mut Candidates, dialect: Dialect, field: Field, subject: Sub
         Subject::Name(name) => name.to_owned(),
         Subject::Address(key) if dialect == Dialect::Mailertable => key.domain().to_owned(),
         Subject::Address(key) => key.as_str().to_owned(),
+        Subject::Mailbox { address, .. } => address.to_owned(),
     };
     let (owner, text) = match dialect {
         Dialect::Own | Dialect::Access => (Owner::Access, text),
         Dialect::Transport => (Owner::Transport, text),
         Dialect::Mailertable => (Owner::Mailertable, text),
+        Dialect::Virtual => (Owner::Virtual, text),
+        Dialect::Virtusertable => (Owner::Virtusertable, text),
+        Dialect::Aliases => (Owner::Aliases, text),
         Dialect::SendmailAccess => {
             let tag = match field {
                 Field::Client | Field::ClientName | Field::Helo => "Connect",
@@ -91,7 +128,11 @@ fn set(candidates: &mut Candidates, dialect: Dialect, field: Field, subject: Sub
             (Owner::AccessDb, format!("{tag}:{text}"))
         }
     };
-    let is_local = matches!(subject, Subject::Address(key) if key.is_local);
+    let is_local = match subject {
+        Subject::Address(key) => key.is_local,
+        Subject::Mailbox { is_local, .. } => is_local,
+        Subject::Client(_) | Subject::Name(_) => false,
+    };
     candidates.set(owner, text.as_bytes(), &Options { is_local, ..Options::default() });
 }
 

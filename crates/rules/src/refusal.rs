@@ -82,7 +82,12 @@ fn worded(text: &str) -> String {
         "config" => "550 5.3.5",
         _ => return text.to_owned(),
     };
-    format!("{code} {rest}")
+    // A code of its own may follow, which counts.
+    let (given, words) = split(rest);
+    match (reply_code(given), code.split_once(' ')) {
+        (Some(given), Some((_, enhanced))) => format!("{given} {enhanced} {words}"),
+        _ => format!("{code} {rest}"),
+    }
 }
 
 /// Without the quotes around it.

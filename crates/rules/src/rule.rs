@@ -16,6 +16,24 @@ pub enum Dialect {
     Transport,
     /// sendmail's mailertable.
     Mailertable,
+    /// Postfix's virtual(5).
+    Virtual,
+    /// sendmail's virtusertable.
+    Virtusertable,
+    /// aliases(5).
+    Aliases,
+}
+
+impl Dialect {
+    /// Its values are addresses; no rule and no route can be made of them.
+    pub fn is_of_addresses(self) -> bool {
+        matches!(self, Dialect::Virtual | Dialect::Virtusertable | Dialect::Aliases)
+    }
+
+    /// `%1` in values stands for a part of what was looked up.
+    pub(crate) fn has_arguments(self) -> bool {
+        matches!(self, Dialect::Mailertable | Dialect::Virtusertable)
+    }
 }
 
 /// A table of the configuration.
@@ -57,5 +75,10 @@ pub(crate) fn action_of(dialect: Dialect, value: &str, smtp_port: u16) -> Result
         Dialect::SendmailAccess => crate::sendmail::action(value),
         Dialect::Transport => Ok(Action::Route(crate::transport::next_hop(value, smtp_port)?)),
         Dialect::Mailertable => Ok(Action::Route(crate::transport::mailer(value, smtp_port)?)),
+        // The configuration's reader admits no such table here.
+        Dialect::Virtual | Dialect::Virtusertable | Dialect::Aliases => {
+            let known = "the table has addresses, not actions";
+            Err(ActionError::Unknown { word: value.to_owned(), known })
+        }
     }
 }

@@ -124,6 +124,10 @@ impl Table<'_> {
 }
 
 impl Tables for Table<'_> {
+    fn include(&self, _: TableId, _: &str) -> Answer {
+        Answer::NotFound
+    }
+
     fn ask(&self, _: TableId, _: Field, subject: Subject<'_>) -> Answer {
         let Subject::Address(key) = subject else { return Answer::NotFound };
         match self.has(key.as_str()) {
@@ -196,6 +200,7 @@ fn book(world: &World) -> Rulebook {
         tables: vec![TableName { name: "t".into(), dialect: Dialect::Own }],
         hops: HashMap::new(),
         relay_domains,
+        addresses: Addresses::default(),
         order: Order::new(&order).unwrap(),
         by_recipient: routes(&world.routes),
         by_sender: routes(&world.sender_routes),

@@ -126,8 +126,12 @@ fn outcome(rules: &Rulebook, decision: &Decision) -> String {
         Outcome::Local(Verdict::List(name)) => format!("a post to list {name}"),
         Outcome::Local(Verdict::Bounces(name)) => format!("a report about posts of list {name}"),
         Outcome::Local(Verdict::Alias(to)) => {
-            let all = to.addresses.iter().map(Address::as_str).chain(to.lists.iter().map(AsRef::as_ref));
-            format!("alias: {}", all.collect::<Vec<_>>().join(", "))
+            let mut all: Vec<String> = to.addresses.iter().map(ToString::to_string).collect();
+            let owned =
+                to.owned.iter().flat_map(|(owner, all)| all.iter().map(move |to| format!("{to} (from {owner})")));
+            all.extend(owned);
+            all.extend(to.lists.iter().map(|name| format!("list {name}")));
+            format!("alias: {}", all.join(", "))
         }
         Outcome::Local(Verdict::Relay) => "relayed".to_owned(),
         Outcome::Local(Verdict::Refuse(reply)) | Outcome::Refuse(reply) => format!("refused: {reply}"),
@@ -156,6 +160,7 @@ fn also(decision: &Decision) -> Vec<String> {
     all.extend(marks.bcc.iter().map(|to| format!("copied to {to}")));
     all.extend(marks.copies.iter().map(|hop| format!("copied to {hop}")));
     all.extend(marks.prepend.iter().map(|field| format!("with {field}")));
+    all.extend(marks.left_out.iter().map(|to| format!("without {to}: nobody has this address")));
     all.extend(marks.warn.iter().map(|text| format!("logged: {text}")));
     all.extend(marks.class.map(|class| if class == Class::Bulk { "class bulk" } else { "class ordinary" }.to_owned()));
     all

@@ -43,6 +43,10 @@ pub enum Problem {
     NoColon,
     #[error("repeats the key {key:?} of line {first}, which stays; remove one of them")]
     Duplicate { key: String, first: u32 },
+    #[error("{0}; mail for it is deferred")]
+    BadAlias(String),
+    #[error("{path} cannot be read: {why}; mail for it is deferred")]
+    Include { path: String, why: String },
     #[error("{0}; skipped")]
     BadRule(String),
     #[error("{0}")]

@@ -98,6 +98,11 @@ impl Keyed {
         self
     }
 
+    /// All entries, in no order.
+    pub fn entries(&self) -> impl Iterator<Item = Hit<'_>> {
+        self.index.iter().map(|place| hit(&self.arena, *place))
+    }
+
     pub fn get(&self, key: &[u8], folded: &mut Vec<u8>) -> Option<Hit<'_>> {
         self.fold.fold(key, folded).ok()?;
         let is_it = |place: &u32| hit(&self.arena, *place).key == folded.as_slice();

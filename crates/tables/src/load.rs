@@ -9,6 +9,7 @@ use crate::lmdb::Lmdb;
 use crate::patterns::{Dialect, Patterns};
 use crate::reference::{Format, Reference};
 use crate::table::{Body, Table};
+use crate::text::alias_targets::{self, Includes};
 use crate::text::{aliases, makemap, postmap};
 
 /// A table and what was skipped of it.
@@ -36,7 +37,7 @@ fn build(
     let mut all = |tables: &[Reference], report: &mut Report| {
         tables.iter().map(|table| build(table, read, report)).collect::<Option<Vec<Table>>>()
     };
-    let without_file = |body| Some(Table { file: None, body });
+    let without_file = |body| Some(Table { file: None, body, includes: Includes::new() });
     match reference {
         Reference::Inline(pairs) => {
             let pairs = pairs.iter().map(|(key, value)| (key.as_bytes(), value.as_bytes()));
@@ -65,7 +66,11 @@ fn build(
                 }
             };
             let body = parse(*format, bytes, &mut report)?;
-            Some(Table { file: Some(file), body })
+            let includes = match (&body, format) {
+                (Body::Keyed(keyed), Format::Aliases) => alias_targets::check(keyed, read, &mut report),
+                _ => Includes::new(),
+            };
+            Some(Table { file: Some(file), body, includes })
         }
     }
 }

@@ -7,6 +7,7 @@ use crate::cidr::Cidr;
 use crate::keyed::Keyed;
 use crate::lmdb::Lmdb;
 use crate::patterns::{Match, Patterns};
+use crate::text::alias_targets::Includes;
 
 /// What a look-up says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub struct Scratch {
 pub struct Table {
     pub(crate) file: Option<String>,
     pub(crate) body: Body,
+    /// Of alias files: what they include, by path.
+    pub(crate) includes: Includes,
 }
 
 #[derive(Debug)]
@@ -64,7 +67,15 @@ impl Table {
             // What is not UTF-8 could not be found.
             let _ = keyed.add(key, value, 0, &mut folded);
         }
-        Self { file: None, body: Body::Keyed(keyed.finish()) }
+        Self { file: None, body: Body::Keyed(keyed.finish()), includes: Includes::new() }
+    }
+
+    /// The content of a file that is included here, or why it could not be read. `None`: it is not included.
+    pub fn included(&self, path: &str) -> Option<Result<&str, &str>> {
+        match &self.body {
+            Body::Union(tables) | Body::Pipe(tables) => tables.iter().find_map(|table| table.included(path)),
+            _ => self.includes.get(path).map(|content| content.as_deref().map_err(String::as_str)),
+        }
     }
 
     /// Looks up a key, as it is: [`crate::candidates`] has the partial ones.

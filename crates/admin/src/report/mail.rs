@@ -13,6 +13,7 @@ use std::sync::Arc;
 use stentor_config::ReportTo;
 use stentor_control::PostReport;
 use stentor_engine::core::Core;
+use stentor_engine::core::intake::Refused;
 use stentor_engine::core::own::Note;
 use stentor_engine::live::posts::Post;
 use stentor_mail::address::Address;
@@ -26,10 +27,11 @@ use super::words;
 const REPLY_CHARS_MAX: usize = 300;
 
 pub(super) async fn send(core: Arc<Core>, post: Arc<Post>, to: ReportTo) {
-    let people = people(&core, &post, to);
-    if people.is_empty() {
-        return;
-    }
+    let people = match people(&core, &post, to).await {
+        Ok(people) if people.is_empty() => return,
+        Ok(people) => people,
+        Err(refused) => return tracing::warn!(post = %post.id, %refused, "a delivery report could not be sent"),
+    };
     // One that has ended is still known here.
     let Some(report) = super::post(&core, post.id, None, &Zone::utc()).await else { return };
     let note = Note {
@@ -45,17 +47,17 @@ pub(super) async fn send(core: Arc<Core>, post: Arc<Post>, to: ReportTo) {
 }
 
 /// Whom it goes to, each once.
-fn people(core: &Core, post: &Post, to: ReportTo) -> Vec<Address> {
+async fn people(core: &Core, post: &Post, to: ReportTo) -> Result<Vec<Address>, Refused> {
     let settings = core.settings();
-    let mut people = if to.owner() { settings.owners(&post.list) } else { Vec::new() };
+    let mut people = if to.owner() { settings.owners(&post.list).await? } else { Vec::new() };
     if to.poster()
         && let Some(Ok(poster)) = post.poster.as_deref().map(str::parse::<Address>)
     {
-        people.extend(settings.people(&poster));
+        people.extend(settings.people(&poster).await?);
     }
     let mut seen = std::collections::HashSet::new();
     people.retain(|address| seen.insert(address.as_str().to_owned()));
-    people
+    Ok(people)
 }
 
 /// The report in some lines, with the line ends of mail.

@@ -50,6 +50,9 @@ pub enum Refused {
     /// 451 4.3.0
     #[error("the list was removed by a reload")]
     ListGone,
+    /// 451 4.3.0
+    #[error("a table that says what an address stands for cannot be asked")]
+    Table,
     /// 451 4.3.2
     #[error("the server is stopping")]
     Stopping,
@@ -68,6 +71,7 @@ impl Refused {
                 Reply::fixed(552, (5, 3, 4), "Too large to be stored, send it to fewer recipients at a time")
             }
             Refused::ListGone => Reply::fixed(451, (4, 3, 0), "The list is being changed, try again later"),
+            Refused::Table => Reply::fixed(451, (4, 3, 0), "A table that decides about this mail cannot be asked now"),
             Refused::Stopping => Reply::fixed(451, (4, 3, 2), "The server is stopping, try again later"),
         }
     }

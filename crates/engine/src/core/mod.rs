@@ -21,6 +21,7 @@ pub mod memory;
 pub mod memory_group;
 pub mod observer;
 pub mod own;
+mod people;
 pub mod pins;
 mod reach;
 pub mod settings;
@@ -277,7 +278,12 @@ impl Core {
             Refused::Full => Limit::DiskReserve,
             Refused::AddressesFull => Limit::AddressBook,
             // Counted where it bit; the others are no limits.
-            Refused::Crowded | Refused::Io | Refused::TooLarge | Refused::ListGone | Refused::Stopping => return,
+            Refused::Crowded
+            | Refused::Io
+            | Refused::TooLarge
+            | Refused::ListGone
+            | Refused::Table
+            | Refused::Stopping => return,
         };
         self.limits.hit(limit, self.clock.now());
     }

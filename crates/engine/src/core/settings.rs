@@ -1,6 +1,6 @@
 //! The checked configuration in the forms that its users need; replaced as a whole by a reload.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,10 +8,9 @@ use hashbrown::HashMap;
 use stentor_config::{Config, EightBit, FlowConfig, ReportConfig, Source};
 use stentor_journal::Options;
 use stentor_lists::List;
-use stentor_mail::address::Address;
 use stentor_mail::client::ClientConfig;
 use stentor_mail::server::ServerConfig;
-use stentor_policy::{Policy, Verdict};
+use stentor_policy::Policy;
 use stentor_queue::event::Class;
 use stentor_queue::message::Message;
 use stentor_queue::site::{SiteLimits, Target};
@@ -77,30 +76,6 @@ impl Settings {
 
     pub fn list(&self, name: &str) -> Option<&Arc<List>> {
         self.lists.get(name).map(|entry| &entry.list)
-    }
-
-    /// The recipients of mail to an address that we name ourselves (a list's owner, a sender): an alias is expanded; a
-    /// local address that does not exist has none.
-    pub fn people(&self, address: &Address) -> Vec<Address> {
-        match self.policy.rcpt(Ipv4Addr::LOCALHOST.into(), address) {
-            Verdict::Alias(expansion) => expansion.addresses.clone(),
-            Verdict::Bounces(list) => self.owners(&list),
-            Verdict::List(_) => Vec::new(),
-            Verdict::Relay | Verdict::Refuse(_) if self.policy.is_local_domain(address.domain()) => Vec::new(),
-            Verdict::Relay | Verdict::Refuse(_) => vec![address.clone()],
-        }
-    }
-
-    /// Who reads the reports about a list's posts.
-    pub fn owners(&self, list: &str) -> Vec<Address> {
-        let owner = self.list(list).and_then(|list| list.settings().owner.clone());
-        match owner {
-            // An owner that is a list's bounce address would lead back here.
-            Some(owner) if !matches!(self.policy.rcpt(Ipv4Addr::LOCALHOST.into(), &owner), Verdict::Bounces(_)) => {
-                self.people(&owner)
-            }
-            _ => Vec::new(),
-        }
     }
 
     /// Whether a message with this origin came from a client outside the networks, without a login.

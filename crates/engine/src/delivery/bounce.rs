@@ -72,7 +72,9 @@ pub async fn bounce(core: Arc<Core>, no: MessageNo, failures: Vec<Failure>) {
     };
     let fates = [(Fate::Bounced, sorted(false)), (Fate::Expired, sorted(true))];
     let given_up = GivenUp::gather(&core, no, &failures);
-    let to = if reported { report_to(&core, &subject) } else { Vec::new() };
+    let Ok(to) = report_to(&core, &subject, reported).await else {
+        return core.with(|hub, now| hub.sched.bounce_refused(no, failures, now));
+    };
     if !to.is_empty() && !lines.is_empty() {
         let fate_records = fates.iter().filter(|(_, ids)| !ids.is_empty());
         let record = |(fate, ids): &(Fate, IdSet)| FateRecord {
@@ -104,7 +106,13 @@ pub async fn by_operator(core: &Arc<Core>, no: MessageNo, failures: Vec<Failure>
     let Some((subject, lines, reported)) = gather(core, no, &failures) else { return Ok(()) };
     let ids: IdSet = failures.iter().map(|failure| failure.id.0).collect();
     let given_up = GivenUp::gather(core, no, &failures);
-    let to = if reported { report_to(core, &subject) } else { Vec::new() };
+    let to = match report_to(core, &subject, reported).await {
+        Ok(to) => to,
+        Err(refused) => {
+            core.with(|hub, now| hub.sched.unreserve(&hub.store, no, &ids, now));
+            return Err(refused);
+        }
+    };
     if to.is_empty() || lines.is_empty() {
         let change = Change::Settle { fate: Fate::Bounced, recipients: vec![(subject.id, ids)] };
         let (answer, ticket) = oneshot::channel();
@@ -160,8 +168,9 @@ pub fn relayed(core: &Arc<Core>, assignment: &Assignment, outcomes: &[RcptOutcom
         // Those are not offered reports of success.
         from_stranger: false,
     };
-    let (core, to) = (core.clone(), report_to(core, &subject));
+    let core = core.clone();
     tokio::spawn(async move {
+        let to = report_to(&core, &subject, true).await.unwrap_or_default();
         if !to.is_empty() {
             // Said in the log; a success without its report is a success.
             let _ = send(&core, &subject, &lines, to, Vec::new()).await;
@@ -241,11 +250,14 @@ fn diagnostic(failure: &Failure) -> String {
     }
 }
 
-/// The recipient of a DSN: the sender (a list's bounce address means the list's owner).
-pub(super) fn report_to(core: &Arc<Core>, subject: &Subject) -> Vec<Address> {
+/// The recipients of a DSN, if there is to be one: who reads the sender's mail (of a list's bounce address the list's owner).
+///
+/// # Errors
+/// A table that says so cannot be asked.
+pub(super) async fn report_to(core: &Arc<Core>, subject: &Subject, reported: bool) -> Result<Vec<Address>, Refused> {
     match Address::parse(subject.sender.as_bytes(), true) {
-        Ok(sender) => core.settings().people(&sender),
-        Err(_) => Vec::new(),
+        Ok(sender) if reported => core.settings().people(&sender).await,
+        _ => Ok(Vec::new()),
     }
 }
 

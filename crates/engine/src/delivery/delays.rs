@@ -28,7 +28,8 @@ const DELAY: u8 = 8;
 pub async fn warn(core: Arc<Core>, no: MessageNo) {
     let settings = core.settings();
     let Some((subject, lines)) = core.with(|hub, now| gather(hub, no, &settings, now)) else { return };
-    let people = report_to(&core, &subject);
+    // A notice that cannot be sent now is not sent.
+    let people = report_to(&core, &subject, true).await.unwrap_or_default();
     if people.is_empty() || lines.is_empty() {
         return;
     }

@@ -78,10 +78,11 @@ pub async fn resume_when_over(core: Arc<Core>) {
 
 async fn notify_owners(core: &Arc<Core>, list: &str, address: &str, posts: u32, since: &str, text: &str) {
     let settings = core.settings();
-    let owners = settings.owners(list);
-    if owners.is_empty() {
-        return;
-    }
+    let owners = match settings.owners(list).await {
+        Ok(owners) if owners.is_empty() => return,
+        Ok(owners) => owners,
+        Err(refused) => return tracing::warn!(list, %refused, "the owner could not be notified of a suspension"),
+    };
     let reply = printable(text, REPLY_CHARS_MAX);
     let times = if posts == 1 { "post" } else { "posts in a row" };
     let text = format!(

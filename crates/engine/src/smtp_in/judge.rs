@@ -174,6 +174,10 @@ fn taken(settings: &Settings, facts: &Facts<'_>, decision: Decision, wishes: &mu
         let (from, to) = (facts.sender.as_str(), facts.recipient.as_str());
         tracing::warn!(client = %facts.client, from, to, "a rule warns: {text}");
     }
+    for to in std::mem::take(&mut marks.left_out) {
+        let of = facts.recipient.as_str();
+        tracing::warn!(recipient = of, "{to} is left out of what it stands for: nobody has this address");
+    }
     let words = settings.rules.shown(&why);
     let copies: Vec<Arc<str>> = std::mem::take(&mut marks.copies).iter().map(|hop| hop.to_string().into()).collect();
     let rule_route = marks.route.take();

@@ -5,6 +5,7 @@
 //! valid recipient and the data begins, so that a client that only announces a message holds nothing
 //! (docs/design/decisions/0004-strangers.md).
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -191,10 +192,10 @@ impl Transaction {
                 // Its copies have the list's own sender.
                 Verdict::List(list) => bounces.reason_of_list(sender, list, now).cloned(),
                 Verdict::Alias(expansion) if expansion.lists.is_empty() => {
-                    let first = expansion.addresses.first().and_then(of);
+                    let first = expansion.everyone().next().and_then(of);
                     first.filter(|_| {
-                        expansion.addresses.len() <= ALIAS_TARGETS_SEEN
-                            && expansion.addresses.iter().all(|to| of(to).is_some())
+                        expansion.everyone().nth(ALIAS_TARGETS_SEEN).is_none()
+                            && expansion.everyone().all(|to| of(to).is_some())
                     })
                 }
                 Verdict::Alias(_) | Verdict::Bounces(_) | Verdict::Refuse(_) => None,
@@ -484,12 +485,16 @@ impl Transaction {
         let copies = std::mem::take(&mut marks.bcc);
         if let Some(to) = marks.redirect.take() {
             self.rcpts = policy::Recipients::default();
-            self.add_people(settings, &to, &Asked::default(), "redirected by a rule");
+            self.add_people(settings, &to, &Asked::default(), "redirected by a rule").await?;
         }
         for to in copies {
-            self.add_people(settings, &to, &unasked(), "copied by a rule");
+            self.add_people(settings, &to, &unasked(), "copied by a rule").await?;
         }
-        let mut envelopes = self.envelopes(core, settings, client, end);
+        let mut owners = HashMap::new();
+        for list in self.rcpts.bounces() {
+            owners.insert(list.clone(), settings.owners(list).await.map_err(Refused::reply)?);
+        }
+        let mut envelopes = self.envelopes(core, settings, (client, owners), end);
         let speaker = Speaker { client, name: None, helo: "", may_relay: self.injector.is_some() };
         for envelope in &mut envelopes {
             match &mut envelope.recipients {
@@ -507,20 +512,33 @@ impl Transaction {
     }
 
     /// Adds those who read mail to an address that a rule names.
-    fn add_people(&mut self, settings: &Settings, address: &Address, asked: &Asked, why: &str) {
-        let people = settings.people(address);
+    async fn add_people(
+        &mut self,
+        settings: &Settings,
+        address: &Address,
+        asked: &Asked,
+        why: &str,
+    ) -> Result<(), Reply> {
+        let people = settings.people(address).await.map_err(Refused::reply)?;
         if people.is_empty() {
             tracing::warn!(message = %self.id, %address, "nobody here reads mail to an address that a rule names");
         }
         for to in people {
             self.rcpts.add(to, asked.clone(), Verdict::Relay, || why.to_owned());
         }
+        Ok(())
     }
 
-    fn envelopes(&mut self, core: &Core, settings: &Settings, client: IpAddr, end: &EndOfData) -> Vec<NewEnvelope> {
+    fn envelopes(
+        &mut self,
+        core: &Core,
+        settings: &Settings,
+        (client, mut owners): (IpAddr, HashMap<Arc<str>, Vec<Address>>),
+        end: &EndOfData,
+    ) -> Vec<NewEnvelope> {
         let facts = &end.facts;
         let (groups, relayed) = std::mem::take(&mut self.rcpts).into_groups(|list| {
-            let owners = settings.owners(list);
+            let owners = owners.remove(list).unwrap_or_default();
             if owners.is_empty() {
                 log::report_noted(core, list, &self.mail, client);
             }
@@ -554,7 +572,7 @@ impl Transaction {
         let to = |(address, Asked { params, hop })| To { address, hop, params };
         let all = |named: Vec<(Address, Asked)>| named.into_iter().map(to).collect();
         let (last, mut relayed) = (groups.len().saturating_sub(1), Some(relayed));
-        let envelope = |(n, policy::Group { of, to, why })| {
+        let envelope = |(n, policy::Group { of, sender, to, why })| {
             // Nearly always there is one.
             let relayed = if n == last { relayed.take() } else { relayed.clone() }?;
             Some(match of {
@@ -572,6 +590,7 @@ impl Transaction {
                     }
                 }
                 policy::Of::Alias(address) => NewEnvelope {
+                    sender: owned_sender(sender, &relayed.sender),
                     recipients: Recipients::Addresses(all(to)),
                     prefix: delivered_to_field(&address),
                     taken: taken(why + class_why),
@@ -614,6 +633,14 @@ impl Transaction {
             return (Class::Bulk, "; bulk: its sender's rate");
         }
         (Class::Ordinary, "")
+    }
+}
+
+/// The envelope sender of what an alias expands to: who owns it reads what comes back, but of what is itself a report.
+fn owned_sender(owner: Option<Address>, sender: &str) -> String {
+    match owner {
+        Some(owner) if !sender.is_empty() => owner.as_str().to_owned(),
+        _ => sender.to_owned(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fs::{File, Metadata};
 use std::io::Read as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -19,13 +19,27 @@ fn stamp(metadata: &Metadata) -> (u64, u64, i64, i64) {
     (metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec())
 }
 
-fn stamps(reference: &Reference) -> Vec<Stamp> {
-    reference.files().into_iter().map(|path| std::fs::metadata(path).ok().as_ref().map(stamp)).collect()
+fn stamp_of(path: &Path) -> Stamp {
+    std::fs::metadata(path).ok().as_ref().map(stamp)
 }
+
+/// Files and their state before they were read.
+type Seen = Vec<(PathBuf, Stamp)>;
 
 /// Makes a table of the files as they are now. Blocks.
 pub fn load(reference: &Reference) -> Result<Loaded, Report> {
-    stentor_tables::load(reference, &mut |path| read(path).map_err(|error| error.to_string()))
+    load_seen(reference).0
+}
+
+/// The same, with all files that were read for it.
+fn load_seen(reference: &Reference) -> (Result<Loaded, Report>, Seen) {
+    let mut seen = Vec::new();
+    let loaded = stentor_tables::load(reference, &mut |path| {
+        // Before it is read: what changes meanwhile is seen the next time.
+        seen.push((path.to_owned(), stamp_of(path)));
+        read(path).map_err(|error| error.to_string())
+    });
+    (loaded, seen)
 }
 
 /// The content of a file that does not change meanwhile. LMDB is written in place: half of one version and half of the
@@ -64,14 +78,14 @@ pub struct FileTable {
     reference: Reference,
     slot: Slot,
     /// As of the last look, whether what was found could be used or not. Held while files are read: one reader at a time.
-    seen: Mutex<Vec<Stamp>>,
+    seen: Mutex<Seen>,
 }
 
 impl FileTable {
     /// Blocks. With errors there is no table.
     pub fn open(reference: Reference) -> Result<(Self, Report), Report> {
-        let seen = stamps(&reference);
-        let Loaded { table, report } = load(&reference)?;
+        let (loaded, seen) = load_seen(&reference);
+        let Loaded { table, report } = loaded?;
         Ok((Self { reference, slot: Slot::new(table), seen: Mutex::new(seen) }, report))
     }
 
@@ -83,18 +97,20 @@ impl FileTable {
     /// Looks whether the files have been replaced, and reads them if so. Blocks.
     pub fn refresh(&self) -> Refreshed {
         let mut seen = self.seen.lock();
-        // Before they are read: what changes meanwhile is seen the next time.
-        let now = stamps(&self.reference);
+        let now: Seen = seen.iter().map(|(path, _)| (path.clone(), stamp_of(path))).collect();
         if *seen == now {
             return Refreshed::Same;
         }
-        *seen = now;
-        match load(&self.reference) {
-            Ok(Loaded { table, report }) => {
+        match load_seen(&self.reference) {
+            (Ok(Loaded { table, report }), read) => {
+                *seen = read;
                 self.slot.replace(table);
                 Refreshed::Replaced(report)
             }
-            Err(report) => Refreshed::Kept(report),
+            (Err(report), _) => {
+                *seen = now;
+                Refreshed::Kept(report)
+            }
         }
     }
 }

@@ -56,5 +56,6 @@ mod suspend;
 mod telemetry;
 mod truth;
 mod views;
+mod virtual_users;
 mod walkthrough;
 mod webhooks;

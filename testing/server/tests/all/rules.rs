@@ -1,7 +1,7 @@
 //! Rules and routes over real sockets: who is refused with which words, where mail goes instead, what is done with it.
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 
 use stentor_harness::{Builder, Server, TestLab, message, wait_until};
 
@@ -264,8 +264,9 @@ fn a_table_is_read_again_and_a_broken_one_changes_nothing() {
     wait_until("the next one is in force", || says("250"));
 }
 
-/// A socketmap that knows one key, on this address.
-fn socketmap(listener: TcpListener) {
+/// A socketmap that says this of a request, on this address.
+pub fn socketmap_with(address: SocketAddr, answer: fn(&str) -> &'static str) {
+    let listener = TcpListener::bind(address).unwrap();
     std::thread::spawn(move || {
         for stream in listener.incoming() {
             let Ok(mut stream) = stream else { return };
@@ -274,8 +275,8 @@ fn socketmap(listener: TcpListener) {
                 loop {
                     let Ok(octets @ 1..) = stream.read(&mut buffer) else { return };
                     let asked = String::from_utf8_lossy(&buffer[..octets]).into_owned();
-                    let answer =
-                        if asked.contains("vips boss@b.example") { "OK REJECT 5.7.1 known" } else { "NOTFOUND " };
+                    let asked = asked.split_once(':').map_or("", |(_, rest)| rest.trim_end_matches(','));
+                    let answer = answer(asked);
                     let _ = write!(stream, "{}:{answer},", answer.len());
                 }
             });
@@ -298,7 +299,7 @@ fn a_table_behind_a_socket_is_asked_and_defers_while_it_is_down() {
         ),
     );
     assert!(rcpt(&server, "boss@b.example", "x@one.example").starts_with("451 4.3.0"));
-    socketmap(TcpListener::bind(address).unwrap());
+    socketmap_with(address, |asked| if asked == "vips boss@b.example" { "OK REJECT 5.7.1 known" } else { "NOTFOUND " });
     assert_eq!(rcpt(&server, "boss@b.example", "x@one.example"), "554 5.7.1 known");
     assert!(rcpt(&server, "other@b.example", "x@one.example").starts_with("250"));
 }

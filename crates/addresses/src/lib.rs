@@ -1,0 +1,9 @@
+//! What aliases and virtual users stand for, as the tables of Postfix and sendmail write it.
+//!
+//! Promise: pure. Text goes in, what it names comes out; nothing is looked up, opened or run here. Time is linear in the text.
+//!
+//! Failure: what cannot be parsed is an error with the text that is wrong, and nothing of the line is used.
+
+mod targets;
+
+pub use targets::{TARGETS_MAX, Target, TargetError, parse, parse_include};

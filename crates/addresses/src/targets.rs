@@ -1,0 +1,274 @@
+//! The right side of an alias or a virtual user: addresses, names, programs, files and included files, divided by commas.
+//!
+//! Promise: as aliases(5) of Postfix and of sendmail have it. Quotes around a whole target are taken off (`"|program a,b"`), those of
+//! an address stay; comments in parentheses and the name before `<address>` are left out.
+//!
+//! Failure: an empty `<>`, a quote, bracket or parenthesis that is not closed, or blanks within an address.
+
+/// Targets of one line or included file.
+pub const TARGETS_MAX: usize = 100_000;
+
+/// What one name stands for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// `user@domain`, or a name alone.
+    Address(String),
+    /// `\name`: not looked up again.
+    Final(String),
+    /// `@domain`: the same user there.
+    Domain(String),
+    /// `:include:/path`
+    Include(String),
+    /// `|command`
+    Program(String),
+    /// `/path`
+    File(String),
+}
+
+/// Why a text is no list of targets.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TargetError {
+    #[error("{0} is not closed in {1:?}")]
+    Open(&'static str, String),
+    #[error("{0:?} is no address, name, :include:/path, |program or /file")]
+    Malformed(String),
+    #[error("more than {TARGETS_MAX} targets")]
+    TooMany,
+}
+
+/// One line's targets, in order.
+///
+/// # Errors
+/// One of them cannot be parsed.
+pub fn parse(text: &str) -> Result<Vec<Target>, TargetError> {
+    let mut targets = Vec::new();
+    add(text, &mut targets)?;
+    Ok(targets)
+}
+
+/// The targets of an included file: a line each, or several with commas; lines that begin with `#` are comments.
+///
+/// # Errors
+/// A line cannot be parsed: its number, from 1 on.
+pub fn parse_include(text: &str) -> Result<Vec<Target>, (usize, TargetError)> {
+    let mut targets = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        if !line.trim_start().starts_with('#') {
+            add(line, &mut targets).map_err(|error| (at + 1, error))?;
+        }
+    }
+    Ok(targets)
+}
+
+fn add(text: &str, targets: &mut Vec<Target>) -> Result<(), TargetError> {
+    let mut rest = text;
+    while !rest.is_empty() {
+        let end = end_of_target(rest)?;
+        let item = rest[..end].trim();
+        if !item.is_empty() {
+            if targets.len() == TARGETS_MAX {
+                return Err(TargetError::TooMany);
+            }
+            targets.push(target(item)?);
+        }
+        rest = rest.get(end + 1..).unwrap_or("");
+    }
+    Ok(())
+}
+
+/// Where the comma is that ends the first target, or the text's end.
+fn end_of_target(text: &str) -> Result<usize, TargetError> {
+    let (mut is_quoted, mut comments, mut is_escaped) = (false, 0_u32, false);
+    for (at, octet) in text.bytes().enumerate() {
+        match octet {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = true,
+            b'"' if comments == 0 => is_quoted = !is_quoted,
+            b'(' if !is_quoted => comments += 1,
+            b')' if !is_quoted => comments = comments.saturating_sub(1),
+            b',' if !is_quoted && comments == 0 => return Ok(at),
+            _ => {}
+        }
+    }
+    let open = |what| TargetError::Open(what, text.trim().to_owned());
+    match (is_quoted, comments) {
+        (true, _) => Err(open("a quote")),
+        (false, 1..) => Err(open("a comment")),
+        (false, 0) => Ok(text.len()),
+    }
+}
+
+fn target(item: &str) -> Result<Target, TargetError> {
+    let plain = whole_quoted(item).unwrap_or_else(|| item.to_owned());
+    if let Some(command) = plain.strip_prefix('|') {
+        // sendmail's users quote the command behind the bar as well.
+        let command = command.trim();
+        let command = whole_quoted(command).unwrap_or_else(|| command.to_owned());
+        return if command.is_empty() { Err(malformed(item)) } else { Ok(Target::Program(command)) };
+    }
+    if let Some(path) = include(&plain) {
+        return if path.starts_with('/') { Ok(Target::Include(path.to_owned())) } else { Err(malformed(item)) };
+    }
+    if plain.starts_with('/') {
+        return Ok(Target::File(plain));
+    }
+    let address = without_comments(item)?;
+    let (name, is_final) = match address.strip_prefix('\\') {
+        Some(name) => (name, true),
+        None => (address.as_str(), false),
+    };
+    let is_broken = name.is_empty() || !name.contains('"') && name.contains(char::is_whitespace);
+    if is_broken || name.contains(char::is_control) {
+        return Err(malformed(item));
+    }
+    Ok(match name.strip_prefix('@') {
+        Some(domain) if !is_final && !domain.is_empty() => Target::Domain(domain.to_owned()),
+        Some(_) => return Err(malformed(item)),
+        None if is_final => Target::Final(name.to_owned()),
+        None => Target::Address(name.to_owned()),
+    })
+}
+
+fn malformed(item: &str) -> TargetError {
+    TargetError::Malformed(item.to_owned())
+}
+
+fn include(text: &str) -> Option<&str> {
+    const TAG: &str = ":include:";
+    text.get(..TAG.len()).filter(|tag| tag.eq_ignore_ascii_case(TAG)).map(|_| text[TAG.len()..].trim())
+}
+
+/// What is within the quotes around all of a text.
+fn whole_quoted(text: &str) -> Option<String> {
+    let inner = text.strip_prefix('"')?.strip_suffix('"')?;
+    let (mut plain, mut is_escaped) = (String::with_capacity(inner.len()), false);
+    for letter in inner.chars() {
+        match letter {
+            '\\' if !is_escaped => is_escaped = true,
+            '"' if !is_escaped => return None,
+            letter => {
+                plain.push(letter);
+                is_escaped = false;
+            }
+        }
+    }
+    (!is_escaped).then_some(plain)
+}
+
+/// The address: what is in angle brackets, if there are any, and no comments.
+fn without_comments(item: &str) -> Result<String, TargetError> {
+    let (mut kept, mut is_quoted, mut comments, mut is_escaped) = (String::with_capacity(item.len()), false, 0, false);
+    let mut begin = None;
+    for letter in item.chars() {
+        let was_escaped = std::mem::take(&mut is_escaped);
+        match letter {
+            _ if was_escaped => {}
+            '\\' => is_escaped = true,
+            '"' if comments == 0 => is_quoted = !is_quoted,
+            '(' if !is_quoted => {
+                comments += 1;
+                continue;
+            }
+            ')' if !is_quoted && comments > 0 => {
+                comments -= 1;
+                continue;
+            }
+            '<' if !is_quoted && comments == 0 => {
+                begin = Some(kept.len() + 1);
+            }
+            '>' if !is_quoted && comments == 0 => {
+                let begin = begin.ok_or_else(|| malformed(item))?;
+                return Ok(kept[begin..].trim().to_owned());
+            }
+            _ => {}
+        }
+        if comments == 0 {
+            kept.push(letter);
+        }
+    }
+    match begin {
+        Some(_) => Err(TargetError::Open("an angle bracket", item.to_owned())),
+        None => Ok(kept.trim().to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shown(text: &str) -> String {
+        let word = |target: &Target| match target {
+            Target::Address(text) => format!("a {text}"),
+            Target::Final(text) => format!("= {text}"),
+            Target::Domain(text) => format!("d {text}"),
+            Target::Include(text) => format!("i {text}"),
+            Target::Program(text) => format!("p {text}"),
+            Target::File(text) => format!("f {text}"),
+        };
+        match parse(text) {
+            Ok(targets) => targets.iter().map(word).collect::<Vec<_>>().join("; "),
+            Err(error) => format!("! {error}"),
+        }
+    }
+
+    #[test]
+    fn what_files_have() {
+        assert_eq!(shown("joe"), "a joe");
+        assert_eq!(shown(" joe , ann@a.test,, "), "a joe; a ann@a.test");
+        assert_eq!(shown("\\joe, bob@b.test"), "= joe; a bob@b.test");
+        assert_eq!(shown("\"|/usr/bin/vacation joe, ann\", \\joe"), "p /usr/bin/vacation joe, ann; = joe");
+        assert_eq!(shown("|\"/usr/bin/procmail -a x\""), "p /usr/bin/procmail -a x");
+        assert_eq!(shown("|/usr/bin/procmail"), "p /usr/bin/procmail");
+        assert_eq!(shown("\"|a \\\"b c\\\"\""), "p a \"b c\"");
+        assert_eq!(shown("/var/mail/archive, /dev/null"), "f /var/mail/archive; f /dev/null");
+        assert_eq!(shown(":include:/etc/mail/staff, \":include:/a b\""), "i /etc/mail/staff; i /a b");
+        assert_eq!(shown("@other.test"), "d other.test");
+        assert_eq!(shown("Joe (the, boss) <joe@a.test>, \"Ann, B.\" <ann@a.test>"), "a joe@a.test; a ann@a.test");
+        assert_eq!(shown("joe@a.test (at work)"), "a joe@a.test");
+        assert_eq!(shown("\"a, b\"@c.test"), "a \"a, b\"@c.test");
+        assert_eq!(shown(""), "");
+    }
+
+    #[test]
+    fn what_is_no_target() {
+        for bad in [
+            "\"joe",
+            "joe (x",
+            "a b",
+            "<joe",
+            "joe>",
+            "<>",
+            "@",
+            "\\",
+            "|",
+            "\"|\"",
+            ":include:x",
+            "\\@a.test",
+            "a\u{7}",
+        ] {
+            assert!(shown(bad).starts_with('!'), "{bad}: {}", shown(bad));
+        }
+    }
+
+    #[test]
+    fn an_included_file() {
+        let text = "# staff\njoe\n ann@a.test, bob\n\n  # and\n\"|/bin/x\"\n";
+        assert_eq!(parse_include(text).unwrap().len(), 4);
+        assert_eq!(parse_include("joe\na b\n").unwrap_err().0, 2);
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics(text in "[a-z,@\"\\\\()<>|/: é]{0,40}") {
+            let _ = parse(&text);
+        }
+
+        #[test]
+        fn addresses_come_back_as_they_were(names in proptest::collection::vec("[a-z]{1,8}@[a-z]{1,8}\\.test", 0..9)) {
+            let expected: Vec<Target> = names.iter().cloned().map(Target::Address).collect();
+            prop_assert_eq!(parse(&names.join(", ")).unwrap(), expected);
+        }
+    }
+}

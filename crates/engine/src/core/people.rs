@@ -1,0 +1,61 @@
+//! Who reads mail to an address that the server names itself: a list's owner, the sender of what is returned, who is told of a post.
+//!
+//! Promise: the same look-ups as for a recipient that a client names. A local address that nobody has leads to nobody.
+//!
+//! Failure: a table that cannot be asked, or has something wrong for this address, is [`Refused::Table`]: whoever asked tries again.
+
+use std::net::Ipv4Addr;
+
+use stentor_mail::address::Address;
+use stentor_policy::Verdict;
+use stentor_rules::Pending;
+
+use super::Settings;
+use super::intake::Refused;
+
+/// Questions to remote tables for one address.
+pub const QUESTIONS_MAX: usize = 64;
+
+impl Settings {
+    /// Who reads mail to an address; a list's bounce address means the list's owner.
+    pub async fn people(&self, address: &Address) -> Result<Vec<Address>, Refused> {
+        match self.policy.rcpt(Ipv4Addr::LOCALHOST.into(), address) {
+            Verdict::Bounces(list) => self.owners(&list).await,
+            verdict => self.readers(address, verdict).await,
+        }
+    }
+
+    /// Who reads the reports about a list's posts.
+    pub async fn owners(&self, list: &str) -> Result<Vec<Address>, Refused> {
+        let owner = self.list(list).and_then(|list| list.settings().owner.clone());
+        let Some(owner) = owner else { return Ok(Vec::new()) };
+        match self.policy.rcpt(Ipv4Addr::LOCALHOST.into(), &owner) {
+            // It would lead back here.
+            Verdict::Bounces(_) => Ok(Vec::new()),
+            verdict => self.readers(&owner, verdict).await,
+        }
+    }
+
+    async fn readers(&self, address: &Address, verdict: Verdict) -> Result<Vec<Address>, Refused> {
+        if self.rules.addresses.is_empty() {
+            return Ok(match verdict {
+                Verdict::Alias(expansion) => expansion.addresses.clone(),
+                Verdict::Bounces(_) | Verdict::List(_) => Vec::new(),
+                Verdict::Relay | Verdict::Refuse(_) if self.policy.is_local_domain(address.domain()) => Vec::new(),
+                Verdict::Relay | Verdict::Refuse(_) => vec![address.clone()],
+            });
+        }
+        let tables = self.tables.questions();
+        for _ in 0..QUESTIONS_MAX {
+            match self.rules.people(address, &tables) {
+                Ok(Ok(people)) => return Ok(people),
+                Ok(Err(reply)) => {
+                    tracing::warn!(%address, "who reads mail to this address cannot be found out now: {reply}");
+                    return Err(Refused::Table);
+                }
+                Err(Pending) => tables.fetch().await,
+            }
+        }
+        Err(Refused::Table)
+    }
+}

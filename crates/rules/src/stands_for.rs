@@ -1,0 +1,449 @@
+//! What an address stands for: virtual users, aliases of the configuration and of alias files, one inside the other.
+//!
+//! Order: for each address the virtual tables in their order; of a local domain then lists and aliases of the configuration, then the
+//! alias files. What is found is looked up again, until nothing is. An address that stands for itself among others is kept and not
+//! looked up again. Each address is followed once, so that two ways to it give one copy.
+//!
+//! Failure: a table that cannot be asked, a loop, nesting deeper than [`ALIAS_DEPTH_MAX`], more than [`ADDRESSES_MAX`] addresses and a
+//! value that cannot be parsed defer the recipient: no mail is bounced because a table is wrong. A target that nobody has is left
+//! out and noted; if none is left the recipient is refused as unknown.
+
+use std::sync::Arc;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashSet;
+use stentor_addresses::{Target, parse, parse_include};
+use stentor_mail::address::Address;
+use stentor_mail::reply::Reply;
+use stentor_policy::{ALIAS_DEPTH_MAX, Expansion, Verdict};
+
+use crate::book::Rulebook;
+use crate::decision::{MISCONFIGURED, Pending, UNAVAILABLE};
+use crate::explain::{Step, note};
+use crate::facts::{Answer, Field, Found, Subject, TableId, Tables};
+use crate::refusal::sendmail_error;
+use crate::rule::Dialect;
+
+/// Addresses that one recipient may lead to, those on the way included.
+pub const ADDRESSES_MAX: usize = 10_000;
+const UNKNOWN: Reply = Reply::fixed(550, (5, 1, 1), "No such list or address here");
+/// Before what sendmail's virtusertable refuses.
+const ERROR: &str = "error:";
+
+/// What tables make of a recipient.
+pub(crate) enum Here {
+    /// Nothing: the policy says what it is.
+    AsItIs,
+    /// Of a domain of ours, whoever asks.
+    Ours(Meant),
+    /// Of any other domain: for those who may send there.
+    Elsewhere(Meant),
+}
+
+/// What an address means, and what said so.
+pub(crate) struct Meant {
+    pub verdict: Verdict,
+    pub by: String,
+    /// Targets that nobody has.
+    pub left_out: Vec<Address>,
+}
+
+/// Why the walk ends early.
+pub(crate) enum Stop {
+    Pending,
+    Refuse(Reply, String),
+}
+
+impl From<Pending> for Stop {
+    fn from(Pending: Pending) -> Stop {
+        Stop::Pending
+    }
+}
+
+/// What one look-up of an address says.
+enum Meaning {
+    Itself,
+    Nobody,
+    List(Arc<str>),
+    Bounces,
+    /// An alias of the configuration.
+    Fixed(Arc<Expansion>),
+    Refused(Reply, String),
+    Targets(Targets),
+}
+
+struct Targets {
+    all: Vec<Target>,
+    /// The table, its key and place.
+    by: String,
+    /// The alias file that they are from.
+    file: Option<TableId>,
+    /// Of an alias with an owner.
+    owner: Option<Address>,
+    /// What a look-up without the extension has left: it goes to each target.
+    extension: String,
+}
+
+struct Walk<'w, 's> {
+    book: &'w Rulebook,
+    tables: &'w dyn Tables,
+    steps: &'w mut Option<&'s mut Vec<Step>>,
+    found: Expansion,
+    kept: HashSet<Address, FixedState>,
+    left_out: Vec<Address>,
+    /// Addresses that are being followed, outermost first, in lower case.
+    path: Vec<String>,
+    seen: HashSet<String, FixedState>,
+}
+
+impl Rulebook {
+    /// What tables make of a recipient.
+    pub(crate) fn here(
+        &self,
+        address: &Address,
+        tables: &dyn Tables,
+        steps: &mut Option<&mut Vec<Step>>,
+    ) -> Result<Here, Stop> {
+        let mut walk = Walk::new(self, tables, steps);
+        let meaning = walk.meaning(address)?;
+        let domain = address.domain();
+        let by = match &meaning {
+            Meaning::Itself | Meaning::List(_) | Meaning::Bounces => return Ok(Here::AsItIs),
+            Meaning::Nobody if self.policy.is_local_domain(domain) => return Ok(Here::AsItIs),
+            Meaning::Nobody => format!("nobody has {address}"),
+            Meaning::Fixed(all) if !walk.needs_tables(all) => return Ok(Here::AsItIs),
+            Meaning::Fixed(_) => format!("alias {address}"),
+            Meaning::Refused(_, by) => by.clone(),
+            Meaning::Targets(targets) => targets.by.clone(),
+        };
+        let is_ours = matches!(meaning, Meaning::Nobody) || walk.is_ours(domain)?;
+        let verdict = match meaning {
+            Meaning::Nobody => Verdict::Refuse(UNKNOWN),
+            Meaning::Refused(reply, _) => Verdict::Refuse(reply),
+            meaning => {
+                let key = address.as_str().to_lowercase();
+                walk.seen.insert(key.clone());
+                walk.path.push(key);
+                walk.follow(address, meaning, None)?;
+                if walk.found.is_empty() {
+                    Verdict::Refuse(UNKNOWN)
+                } else {
+                    Verdict::Alias(Arc::new(std::mem::take(&mut walk.found)))
+                }
+            }
+        };
+        let meant = Meant { verdict, by, left_out: walk.left_out };
+        Ok(if is_ours { Here::Ours(meant) } else { Here::Elsewhere(meant) })
+    }
+
+    /// Who reads mail to an address that is named here: a list's owner, the sender of what is returned. Empty: nobody.
+    ///
+    /// # Errors
+    /// A table's answer has to be fetched first; or, inside, it cannot be asked.
+    pub fn people(&self, address: &Address, tables: &dyn Tables) -> Result<Result<Vec<Address>, Reply>, Pending> {
+        let steps = &mut None;
+        let mut walk = Walk::new(self, tables, steps);
+        match walk.expand(address.clone(), None) {
+            Ok(()) => Ok(Ok(walk.found.everyone().cloned().collect())),
+            Err(Stop::Pending) => Err(Pending),
+            Err(Stop::Refuse(reply, _)) => Ok(Err(reply)),
+        }
+    }
+}
+
+impl<'w, 's> Walk<'w, 's> {
+    fn new(book: &'w Rulebook, tables: &'w dyn Tables, steps: &'w mut Option<&'s mut Vec<Step>>) -> Self {
+        Walk {
+            book,
+            tables,
+            steps,
+            found: Expansion::default(),
+            kept: HashSet::default(),
+            left_out: Vec::new(),
+            path: Vec::new(),
+            seen: HashSet::default(),
+        }
+    }
+
+    /// Follows an address to its end.
+    fn expand(&mut self, address: Address, owner: Option<&Address>) -> Result<(), Stop> {
+        let key = address.as_str().to_lowercase();
+        if self.path.last() == Some(&key) {
+            return self.keep(address, owner);
+        }
+        if let Some(begin) = self.path.iter().position(|step| *step == key) {
+            let way = self.path[begin..].join(" -> ");
+            return Err(self.wrong(format!("loop: {way} -> {key}")));
+        }
+        if !self.seen.insert(key.clone()) {
+            return Ok(());
+        }
+        if self.path.len() >= ALIAS_DEPTH_MAX {
+            return Err(self.wrong(format!("aliases nest deeper than {ALIAS_DEPTH_MAX} at {address}")));
+        }
+        if self.seen.len() > ADDRESSES_MAX {
+            return Err(self.wrong(format!("more than {ADDRESSES_MAX} addresses")));
+        }
+        let meaning = self.meaning(&address)?;
+        self.path.push(key);
+        self.follow(&address, meaning, owner)?;
+        self.path.pop();
+        Ok(())
+    }
+
+    fn follow(&mut self, address: &Address, meaning: Meaning, owner: Option<&Address>) -> Result<(), Stop> {
+        match meaning {
+            Meaning::Itself => self.add(address.clone(), owner),
+            Meaning::Nobody | Meaning::Bounces | Meaning::Refused(..) => self.leave_out(address.clone()),
+            Meaning::List(name) => self.list(name),
+            Meaning::Fixed(all) => {
+                all.lists.iter().for_each(|name| self.list(name.clone()));
+                for to in all.everyone() {
+                    self.expand(to.clone(), owner)?;
+                }
+            }
+            Meaning::Targets(targets) => {
+                let sender = targets.owner.as_ref().or(owner);
+                for target in &targets.all {
+                    self.target(address, target, &targets, sender, 0)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn target(
+        &mut self,
+        of: &Address,
+        target: &Target,
+        targets: &Targets,
+        owner: Option<&Address>,
+        depth: usize,
+    ) -> Result<(), Stop> {
+        match (target, targets.file) {
+            (Target::Address(text), _) => {
+                let to = self.address(text, &targets.extension).ok_or_else(|| self.no_address(text, &targets.by))?;
+                self.expand(to, owner)
+            }
+            (Target::Domain(domain), None) => {
+                let text = format!("{}@{domain}", of.local());
+                let to = self.address(&text, "").ok_or_else(|| self.no_address(&text, &targets.by))?;
+                self.expand(to, owner)
+            }
+            (Target::Final(text), _) => {
+                let to = self.address(text, "").ok_or_else(|| self.no_address(text, &targets.by))?;
+                self.keep(to, owner)
+            }
+            (Target::Include(path), Some(file)) if depth < ALIAS_DEPTH_MAX => {
+                for target in self.included(file, path)? {
+                    if matches!(target, Target::Program(_) | Target::File(_)) {
+                        return Err(self.wrong(format!("{path}: an included file cannot name programs and files")));
+                    }
+                    self.target(of, &target, targets, owner, depth + 1)?;
+                }
+                Ok(())
+            }
+            (Target::Include(path), Some(_)) => Err(self.wrong(format!("{path}: files include each other too deeply"))),
+            (Target::Program(_) | Target::File(_), Some(_)) => {
+                let what = "programs and files of aliases are not delivered to yet; route the address to a service";
+                Err(self.wrong(format!("{}: {what}", targets.by)))
+            }
+            (Target::Domain(_) | Target::Include(_) | Target::Program(_) | Target::File(_), _) => {
+                Err(self.wrong(format!("{}: only addresses can stand here", targets.by)))
+            }
+        }
+    }
+
+    fn included(&mut self, file: TableId, path: &str) -> Result<Vec<Target>, Stop> {
+        let text = match self.tables.include(file, path) {
+            Answer::Found(found) => found.value,
+            Answer::Pending => return Err(Stop::Pending),
+            Answer::NotFound => return Err(self.unavailable(format!("{path} was not read with the alias file"))),
+            Answer::Unavailable(why) => return Err(self.unavailable(format!("{path} cannot be read: {why}"))),
+        };
+        let targets = parse_include(&text).map_err(|(line, error)| self.wrong(format!("{path}:{line}: {error}")))?;
+        note(self.steps, || (":include:".to_owned(), path.to_owned(), format!("{} targets", targets.len())));
+        Ok(targets)
+    }
+
+    /// What one look-up says of an address.
+    fn meaning(&mut self, address: &Address) -> Result<Meaning, Stop> {
+        let (book, domain) = (self.book, address.domain());
+        let is_ours = book.policy.is_local_domain(domain);
+        let own = &book.addresses;
+        let has_names = !own.virtual_domains.contains(domain)
+            && (is_ours || own.alias_domains.contains(domain) || *domain == *own.origin);
+        for table in &own.virtual_tables {
+            let dialect = book.dialect(*table);
+            if dialect == Dialect::Virtusertable && !is_ours {
+                continue;
+            }
+            let subject = Subject::Mailbox { address: address.as_str(), is_local: has_names };
+            if let Some(found) = self.ask("virtual", *table, subject)? {
+                return self.virtual_user(*table, address, &found);
+            }
+        }
+        let local = if is_ours { Some(book.policy.rcpt(std::net::Ipv4Addr::LOCALHOST.into(), address)) } else { None };
+        match local {
+            Some(Verdict::List(name)) => return Ok(Meaning::List(name)),
+            Some(Verdict::Bounces(_)) => return Ok(Meaning::Bounces),
+            Some(Verdict::Alias(all)) => return Ok(Meaning::Fixed(all)),
+            Some(Verdict::Relay | Verdict::Refuse(_)) | None => {}
+        }
+        if has_names && let Some(targets) = self.alias(address)? {
+            return Ok(Meaning::Targets(targets));
+        }
+        Ok(if is_ours || self.is_ours(domain)? { Meaning::Nobody } else { Meaning::Itself })
+    }
+
+    fn virtual_user(&mut self, table: TableId, address: &Address, found: &Found) -> Result<Meaning, Stop> {
+        let by = self.by(table, found);
+        let value = found.value.trim();
+        let is_postfix = self.book.dialect(table) == Dialect::Virtual;
+        if !is_postfix && value.get(..ERROR.len()).is_some_and(|tag| tag.eq_ignore_ascii_case(ERROR)) {
+            return Ok(Meaning::Refused(sendmail_error(&value[ERROR.len()..]), by));
+        }
+        let all = parse(value).map_err(|error| self.wrong(format!("{by}: {error}")))?;
+        let extension = if is_postfix { extension(address.local(), &found.key).to_owned() } else { String::new() };
+        Ok(Meaning::Targets(Targets { all, by, file: None, owner: None, extension }))
+    }
+
+    /// What the alias files have for a name.
+    fn alias(&mut self, address: &Address) -> Result<Option<Targets>, Stop> {
+        let book = self.book;
+        for table in &book.addresses.alias_tables {
+            let subject = Subject::Mailbox { address: address.as_str(), is_local: true };
+            let Some(found) = self.ask("aliases", *table, subject)? else { continue };
+            let by = self.by(*table, &found);
+            let all = parse(&found.value).map_err(|error| self.wrong(format!("{by}: {error}")))?;
+            let owner = self.owner(*table, &found.key, address.domain())?;
+            return Ok(Some(Targets { all, by, file: Some(*table), owner, extension: String::new() }));
+        }
+        Ok(None)
+    }
+
+    /// The sender of what an alias expands to: `owner-NAME`, if there is such an alias.
+    fn owner(&mut self, table: TableId, name: &str, domain: &str) -> Result<Option<Address>, Stop> {
+        if name.get(..6).is_some_and(|begin| begin.eq_ignore_ascii_case("owner-")) {
+            return Ok(None);
+        }
+        let Some(owner) = self.address(&format!("owner-{name}@{domain}"), "") else { return Ok(None) };
+        let subject = Subject::Mailbox { address: owner.as_str(), is_local: true };
+        Ok(self.ask("aliases", table, subject)?.map(|_| owner))
+    }
+
+    fn ask(&mut self, what: &str, table: TableId, subject: Subject<'_>) -> Result<Option<Found>, Stop> {
+        let name = self.book.table_name(table);
+        let key = if let Subject::Mailbox { address, .. } = subject { address } else { "" };
+        let (place, answer, result) = match self.tables.ask(table, Field::Recipient, subject) {
+            Answer::Found(found) => (found.place.clone(), format!("{}: {}", found.key, found.value), Ok(Some(found))),
+            Answer::NotFound => (String::new(), format!("has nothing for {key}"), Ok(None)),
+            Answer::Pending => return Err(Stop::Pending),
+            Answer::Unavailable(why) => {
+                let why = format!("table {name} cannot be asked: {why}");
+                (String::new(), why.clone(), Err(Stop::Refuse(UNAVAILABLE, why)))
+            }
+        };
+        note(self.steps, || (format!("{what} {name}"), place, answer));
+        result
+    }
+
+    /// Whether a domain is one of ours, or of a table in Postfix's form that has the domain itself as a key.
+    fn is_ours(&mut self, domain: &str) -> Result<bool, Stop> {
+        let book = self.book;
+        if book.policy.is_local_domain(domain) {
+            return Ok(true);
+        }
+        if domain.starts_with('[') {
+            return Ok(false);
+        }
+        for table in &book.addresses.virtual_tables {
+            if book.dialect(*table) == Dialect::Virtual {
+                let subject = Subject::Mailbox { address: domain, is_local: false };
+                if self.ask("virtual domains of", *table, subject)?.is_some() {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether what an alias of the configuration stands for has to be looked up in tables.
+    fn needs_tables(&self, all: &Expansion) -> bool {
+        !self.book.addresses.virtual_tables.is_empty()
+            || all.everyone().any(|to| {
+                self.book.policy.is_local_domain(to.domain()) || self.book.addresses.alias_domains.contains(to.domain())
+            })
+    }
+
+    /// An address as it is written, or a name at the origin.
+    fn address(&self, text: &str, extension: &str) -> Option<Address> {
+        let (user, domain) = match text.rsplit_once('@') {
+            Some((user, domain)) if !domain.ends_with('"') => (user, domain),
+            _ => (text, &*self.book.addresses.origin),
+        };
+        format!("{user}{extension}@{domain}").parse().ok()
+    }
+
+    /// An address that is not looked up again.
+    fn keep(&mut self, address: Address, owner: Option<&Address>) -> Result<(), Stop> {
+        if self.is_ours(address.domain())? {
+            self.leave_out(address);
+        } else {
+            self.add(address, owner);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, address: Address, owner: Option<&Address>) {
+        if !self.kept.insert(address.clone()) {
+            return;
+        }
+        let Some(owner) = owner else { return self.found.addresses.push(address) };
+        match self.found.owned.iter_mut().find(|(there, _)| there == owner) {
+            Some((_, all)) => all.push(address),
+            None => self.found.owned.push((owner.clone(), vec![address])),
+        }
+    }
+
+    fn list(&mut self, name: Arc<str>) {
+        if !self.found.lists.contains(&name) {
+            self.found.lists.push(name);
+        }
+    }
+
+    fn leave_out(&mut self, address: Address) {
+        note(self.steps, || (address.to_string(), String::new(), "left out: nobody has it".to_owned()));
+        self.left_out.push(address);
+    }
+
+    fn by(&self, table: TableId, found: &Found) -> String {
+        let (name, key, place) = (self.book.table_name(table), &found.key, &found.place);
+        if place.is_empty() { format!("table {name}, {key}") } else { format!("table {name}, {key} ({place})") }
+    }
+
+    fn no_address(&mut self, text: &str, by: &str) -> Stop {
+        self.wrong(format!("{by}: {text:?} is not a mail address"))
+    }
+
+    fn wrong(&mut self, why: String) -> Stop {
+        note(self.steps, || ("addresses".to_owned(), String::new(), why.clone()));
+        Stop::Refuse(MISCONFIGURED, why)
+    }
+
+    fn unavailable(&mut self, why: String) -> Stop {
+        note(self.steps, || ("addresses".to_owned(), String::new(), why.clone()));
+        Stop::Refuse(UNAVAILABLE, why)
+    }
+}
+
+/// The extension of a local part that was found without it.
+fn extension<'a>(local: &'a str, key: &str) -> &'a str {
+    let user = key.rsplit_once('@').map_or(key, |(user, _)| user);
+    match (local.get(..user.len()), local.get(user.len()..)) {
+        (Some(same), Some(rest)) if !user.is_empty() && same.eq_ignore_ascii_case(user) && rest.starts_with('+') => {
+            rest
+        }
+        _ => "",
+    }
+}

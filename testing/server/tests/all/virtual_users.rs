@@ -1,0 +1,201 @@
+//! What addresses stand for, over real sockets: virtual users and alias files beside rules and routes, who gets what comes back.
+
+use stentor_harness::{Builder, Server, TestLab, message, wait_until};
+
+use crate::kit::{builder, drained, report_to};
+
+/// A server with these files, whose place is `{}` in the lines at the end of its configuration.
+fn with(builder: Builder, files: &[(&str, &str)], more: &str) -> Server {
+    let builder = files.iter().fold(builder, |builder, (name, text)| builder.file(name, text.as_bytes()));
+    let server = builder.prepare();
+    let folder = server.path("").display().to_string();
+    server.edit_config(|text| format!("{text}\n{}", more.replace("{}", folder.trim_end_matches('/'))));
+    server.run()
+}
+
+/// What a client from outside hears about a recipient.
+fn rcpt(server: &Server, to: &str) -> String {
+    let mut client = server.connect_from("127.0.0.2").greeted();
+    client.cmd("MAIL FROM:<me@elsewhere.example>").expect(250);
+    let reply = client.cmd(&format!("RCPT TO:<{to}>"));
+    format!("{} {}", reply.code, reply.lines.join("\n"))
+}
+
+/// Hands in a message from outside, and waits until these have a copy each.
+#[track_caller]
+fn send(server: &Server, lab: &TestLab, id: &str, to: &[&str], expected: &[&str]) {
+    let wire = message(id, "A test");
+    lab.recorder().expect_message(wire.clone().into());
+    server.connect_from("127.0.0.2").greeted().send("me@home.example", to, &wire).expect(250);
+    lab.wait_clean(id, expected);
+}
+
+/// Replaces a file of the server whole.
+fn replace(server: &Server, name: &str, text: &str) {
+    let path = server.path(name);
+    std::fs::write(path.with_extension("new"), text).unwrap();
+    std::fs::rename(path.with_extension("new"), path).unwrap();
+}
+
+fn explained(server: &Server, to: &str) -> String {
+    let output = server.operator(&["explain", "--from", "me@home.example", "--to", to, "--client", "192.0.2.1"]);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// docs/operate/gateway.md: virtual users beside rules and routes.
+#[test]
+fn virtual_users_beside_rules_and_routes() {
+    let lab = TestLab::start(
+        "[[site]]\nname = 'one.example'\n[[site]]\nname = 'two.example'\n\
+         [[site]]\nname = 'gate.example'\nrelay = true\n[[site.host]]\nname = 'mx1.gate.example'\n",
+    );
+    let server = with(
+        builder(&lab),
+        &[
+            (
+                "virtual",
+                "# users\nsales@shop.example ann@one.example, bob@two.example\nall@shop.example sales@shop.example, cid@one.example\n",
+            ),
+            (
+                "virtusertable",
+                "joe@old.example joe@one.example\ngone@old.example error:nouser 550 Nobody of this name\n@old.example %1@shop.example\n",
+            ),
+        ],
+        "[domains]\nvirtual = [\"shop.example\", \"old.example\"]\n\
+         [tables.users]\nsource = \"hash:{}/virtual\"\nas = \"virtual\"\n\
+         [tables.old]\nsource = \"makemap:{}/virtusertable\"\nas = \"virtusertable\"\n\
+         [addresses]\nvirtual = [\"users\", \"old\"]\n\
+         [routes]\n\"bob@two.example\" = \"mx:gate.example\"\n\
+         [[rules]]\nrecipient = \"closed@shop.example\"\ndo = \"reject 550 5.7.1 Closed for the holidays\"\n",
+    );
+    assert!(rcpt(&server, "nobody@shop.example").starts_with("550 5.1.1 "));
+    assert_eq!(rcpt(&server, "closed@shop.example"), "550 5.7.1 Closed for the holidays");
+    assert_eq!(rcpt(&server, "gone@old.example"), "550 5.1.1 Nobody of this name");
+    assert!(rcpt(&server, "nobody@old.example").starts_with("550 5.1.1 "), "the catch-all leads to nobody");
+    send(&server, &lab, "all@test", &["all@shop.example"], &["ann@one.example", "bob@two.example", "cid@one.example"]);
+    send(
+        &server,
+        &lab,
+        "old@test",
+        &["sales@old.example", "joe@old.example"],
+        &["ann@one.example", "bob@two.example", "joe@one.example"],
+    );
+    drained(&server);
+    // A route for one of the targets holds, as for a recipient that a client names.
+    let bob = server.log().matching(&["stat=Sent", "to=<bob@two.example>"]);
+    assert!(bob.iter().all(|line| line.contains("relay=mx1.gate.example")) && bob.len() == 2, "{bob:?}");
+    let copy = String::from_utf8(lab.body_for("cid@one.example")).unwrap();
+    assert!(copy.contains("Delivered-To: all@shop.example\r\n"), "{copy}");
+
+    let why = explained(&server, "all@shop.example");
+    for part in [
+        "virtual:3 virtual users: all@shop.example: sales@shop.example, cid@one.example",
+        "virtual:2 virtual users: sales@shop.example: ann@one.example, bob@two.example",
+        "=> alias: ann@one.example, bob@two.example, cid@one.example",
+    ] {
+        assert!(why.contains(part), "{part}\n{why}");
+    }
+    replace(&server, "virtual", "sales@shop.example dan@one.example\nnew@shop.example sales@shop.example\n");
+    wait_until("the next version is in force", || rcpt(&server, "new@shop.example").starts_with("250"));
+    send(&server, &lab, "new@test", &["new@shop.example"], &["dan@one.example"]);
+}
+
+#[test]
+fn an_alias_file_is_read_as_it_is() {
+    let lab = TestLab::sites(&["one.example", "two.example"]);
+    let server = with(
+        builder(&lab),
+        &[
+            (
+                "aliases",
+                "# our aliases\npostmaster: root\nroot: ann@one.example\nStaff: :include:{}/staff,\n  cid@two.example\n",
+            ),
+            ("staff", ""),
+            ("crew", "nobody\n"),
+        ],
+        "[domains]\nlocal = [\"home.test\"]\n[tables.aliases]\nsource = \"aliases:{}/aliases\"\nas = \"aliases\"\n\
+         [addresses]\naliases = \"aliases\"\norigin = \"home.test\"\n",
+    );
+    let folder = server.path("").display().to_string();
+    let text = format!(
+        "root: ann@one.example\nstaff: :include:{folder}/staff,\n  cid@two.example\nowner-team: boss@one.example\n\
+         team: bob@two.example, root\ncrew: :include:{folder}/crew\nlost: lost, nobody\nring: gnir\ngnir: ring\n"
+    );
+    replace(&server, "staff", "# who is here\nroot, bob@two.example\n");
+    replace(&server, "aliases", &text);
+    wait_until("the files are in force", || rcpt(&server, "team@home.test").starts_with("250"));
+    send(
+        &server,
+        &lab,
+        "staff@test",
+        &["STAFF+x@home.test"],
+        &["ann@one.example", "bob@two.example", "cid@two.example"],
+    );
+    assert!(rcpt(&server, "root@mx.test").starts_with("250"), "the server's own name");
+    assert!(rcpt(&server, "nobody@home.test").starts_with("550 5.1.1 "));
+    assert!(rcpt(&server, "lost@home.test").starts_with("550 5.1.1 "), "nobody is left");
+    assert!(rcpt(&server, "ring@home.test").starts_with("451 4.3.5 "));
+    server.log().wait_nth(&["the table was replaced", "loop: ring -> gnir -> ring"], 1);
+
+    // The owner gets what comes back.
+    send(&server, &lab, "team@test", &["team@home.test"], &["ann@one.example", "bob@two.example"]);
+    let copies = lab.recorder().copies();
+    let senders = copies.iter().filter(|copy| &*copy.message_id == "team@test").map(|copy| copy.sender.to_string());
+    assert!(senders.clone().all(|sender| sender == "owner-team@home.test"), "{:?}", senders.collect::<Vec<_>>());
+
+    // An included file counts by itself; a broken alias file changes nothing.
+    assert!(rcpt(&server, "crew@home.test").starts_with("550 5.1.1 "));
+    replace(&server, "crew", "dan@one.example\n");
+    wait_until("the included file is in force", || rcpt(&server, "crew@home.test").starts_with("250"));
+    send(&server, &lab, "again@test", &["crew@home.test"], &["dan@one.example"]);
+    std::fs::remove_file(server.path("aliases")).unwrap();
+    server.log().wait_nth(&["the table stays as it was", "aliases: error: cannot be read"], 1);
+    assert!(rcpt(&server, "team@home.test").starts_with("250"));
+}
+
+#[test]
+fn a_report_to_an_alias_goes_to_those_it_stands_for() {
+    let lab = TestLab::start(
+        "[[site]]\nname = 'no.example'\nbehaviour = { reject_share = 1.0 }\n[[site]]\nname = 'one.example'\n",
+    );
+    let server = with(
+        builder(&lab),
+        &[("aliases", "root: ann@one.example\n")],
+        "[tables.aliases]\nsource = \"aliases:{}/aliases\"\nas = \"aliases\"\n[addresses]\naliases = \"aliases\"\n",
+    );
+    server.smtp().send("root@mx.test", &["x@no.example"], &message("back@test", "x")).expect(250);
+    report_to(&lab, "ann@one.example").assert_failed("x@no.example", "5.1.1");
+    drained(&server);
+}
+
+#[test]
+fn a_table_that_is_down_defers_and_keeps_reports_until_it_is_back() {
+    let lab = TestLab::start(
+        "[[site]]\nname = 'no.example'\nbehaviour = { reject_share = 1.0 }\n[[site]]\nname = 'one.example'\n",
+    );
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let server = with(
+        builder(&lab),
+        &[],
+        &format!(
+            "[domains]\nvirtual = [\"shop.example\"]\n[tables.users]\nsource = \"socketmap:inet:{address}:users\"\nas = \"virtual\"\n\
+             [addresses]\nvirtual = \"users\"\n"
+        ),
+    );
+    assert!(rcpt(&server, "ann@shop.example").starts_with("451 4.3.0 "));
+    // A recipient of another domain might be in the table as well.
+    let mut client = server.smtp();
+    client.cmd("MAIL FROM:<ann@shop.example>").expect(250);
+    client.cmd("RCPT TO:<x@no.example>").expect(451);
+    crate::rules::socketmap_with(address, |asked| match asked {
+        "users ann@shop.example" => "OK ann@one.example",
+        _ => "NOTFOUND ",
+    });
+    wait_until("the table answers", || rcpt(&server, "ann@shop.example").starts_with("250"));
+    assert!(rcpt(&server, "nobody@shop.example").starts_with("550 5.1.1 "));
+    server.smtp().send("ann@shop.example", &["x@no.example"], &message("back@test", "x")).expect(250);
+    report_to(&lab, "ann@one.example").assert_failed("x@no.example", "5.1.1");
+    drained(&server);
+}
