@@ -1,7 +1,7 @@
 //! The story of a message or a subscriber, from records in chronological order: `stentor trace`.
 //!
-//! The key is a queue id, a Message-ID or a recipient; the records show which: a record's id or Message-ID equals it,
-//! or an attempt names it. For a recipient only its own attempts of a message are shown. A record that names a
+//! The key is a queue id, a Message-ID, a recipient or a domain; the records show which: a record's id or Message-ID equals it,
+//! or an attempt names it, or a recipient at it. Of a message that is found by its recipients only their attempts are shown. A record that names a
 //! recipient does not say how its message was accepted, so the last [`RECENT_MAX`] acceptances are kept. Sessions and
 //! look-ups that failed name domains: [`Story::finish`] puts them among the attempts of the messages that waited for them.
 //!
@@ -20,7 +20,7 @@ use serde::Serialize;
 
 pub use self::unreached::Unreached;
 use self::unreached::{AtDomain, Failures};
-use crate::record::{Accepted, Attempt, Ms, Note, Record, Refused, Stat};
+use crate::record::{Accepted, Attempt, Ms, Note, Record, Refused, Stat, domain};
 
 /// Messages of one story; further ones are counted.
 pub const MESSAGES_MAX: usize = 1_000;
@@ -70,7 +70,7 @@ pub struct Message {
     pub sums: Sums,
     /// The log says that nothing of it is pending.
     pub is_over: bool,
-    /// Found by a recipient: the others are not shown.
+    /// Found by a recipient, or by a domain: the others are not shown.
     #[serde(skip)]
     is_of_recipient: bool,
     #[serde(skip)]
@@ -221,7 +221,7 @@ impl Story {
         if r.unreached.is_some() {
             return self.failures.push(r);
         }
-        let is_recipients = r.to.iter().any(|to| is_same(to, bare(&self.what)));
+        let is_recipients = r.to.iter().any(|to| is_about(to, bare(&self.what)));
         let is_known = is_same(r.id, &self.what) || self.numbers.contains_key(r.id);
         if r.id.is_empty() || !(is_recipients || is_known) {
             return;
@@ -231,7 +231,7 @@ impl Story {
         if message.is_of_recipient && !is_recipients {
             return;
         }
-        let is_told = |to: &&&str| !message.is_of_recipient || is_same(to, &what);
+        let is_told = |to: &&&str| !message.is_of_recipient || is_about(to, &what);
         let told: Vec<&str> = r.to.iter().filter(is_told).copied().collect();
         for to in &told {
             let key = hasher.hash_one(to.to_ascii_lowercase());
@@ -329,6 +329,11 @@ impl Message {
 
 fn is_same(a: &str, b: &str) -> bool {
     !a.is_empty() && a.eq_ignore_ascii_case(b)
+}
+
+/// Whether a recipient is the one asked for, or at the domain asked for.
+fn is_about(to: &str, what: &str) -> bool {
+    is_same(to, what) || is_same(domain(to), what)
 }
 
 /// Without its angle brackets.

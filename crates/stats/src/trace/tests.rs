@@ -101,6 +101,19 @@ fn a_message_id_finds_its_messages_and_a_recipient_only_what_concerns_it() {
     assert_eq!(story("Q3", &[attempt("Q3", &["a@x"], "esmtp", Stat::Sent, 1)]).messages[0].state(), "1 delivered");
 }
 
+#[test]
+fn a_domain_is_told_by_its_own_recipients() {
+    let mut by_domain = Story::new("Y");
+    by_domain.mark_pending("Q1", "d@y");
+    for record in &run() {
+        by_domain.add(record);
+    }
+    by_domain.finish();
+    let [message] = &by_domain.messages[..] else { panic!("{by_domain:?}") };
+    let told: Vec<&str> = message.attempts.iter().flat_map(|attempt| attempt.to.iter().map(String::as_str)).collect();
+    assert_eq!((told, message.sums), (vec!["c@y"], Sums { delivered: 1, ..Sums::default() }));
+}
+
 /// A session that failed, or without a host a look-up, with who waited.
 fn unreached<'a>(host: &'a str, domains: &[(&'a str, u64)], after: Ms) -> Record<'a> {
     let waiting = domains.iter().map(|(_, waiting)| waiting).sum();
@@ -160,7 +173,7 @@ fn failed_sessions_stand_between_acceptance_and_fate() {
     let times: Vec<_> = waits.messages[0].attempts.iter().map(|entry| (entry.stat, entry.at - NOW)).collect();
     assert_eq!(times, [("connect_failed", 0), ("connect_failed", 1_900), ("lookup_failed", 140_000)], "{waits:?}");
     assert!(waits.text(&Zone::utc()).contains("lookup of y failed; 4 recipients waited"));
-    assert_eq!(waits.messages[0].state(), "not tried yet");
+    assert_eq!(waits.messages[0].state(), "no attempt has finished yet");
     // Nothing is known of it but its domain.
     let unknown = |what: &str| {
         let mut story = Story::new(what);

@@ -64,12 +64,12 @@ impl Message {
             (removed, "removed"),
             (coalesced, "sent in a digest"),
             (deferred, "deferred so far"),
-            (untried, "not tried yet"),
+            (untried, "without a finished attempt"),
         ];
         let parts: Vec<String> =
             all.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
         match parts.as_slice() {
-            [] if self.domains.values().any(|domain| domain.is_pending) => "not tried yet".to_owned(),
+            [] if self.domains.values().any(|domain| domain.is_pending) => "no attempt has finished yet".to_owned(),
             [] => "no records of its recipients".to_owned(),
             parts => parts.join(", "),
         }

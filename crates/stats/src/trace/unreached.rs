@@ -7,7 +7,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use serde::Serialize;
 
-use super::{Message, Story, Try, bare};
+use super::{Message, Story, Try, bare, is_about};
 use crate::record::{Attempt, Ms, Stat, domain};
 
 /// Failures kept, the newest.
@@ -117,7 +117,7 @@ impl Unreached {
 impl Story {
     /// The running server says that this recipient of a message is pending: asked before the records are fed.
     pub fn mark_pending(&mut self, id: &str, address: &str) {
-        let is_of_recipient = address.eq_ignore_ascii_case(bare(&self.what));
+        let is_of_recipient = is_about(address, bare(&self.what));
         let Some(message) = self.message(id, is_of_recipient) else { return };
         if let Some(at) = message.at_domain(domain(address)) {
             at.is_pending = true;
