@@ -53,7 +53,7 @@ pub async fn examine(core: &Arc<Core>, censuses: &Arc<Censuses>, status: &Status
     sites(&depths, status, is_named, &mut found);
     growing(censuses, &mut found);
     limits(core, status, &mut found);
-    others(status, &mut found);
+    others(core, status, &mut found);
     found.push(Finding::new(Severity::Fine, waiting(&depths, status), ""));
     found.sort_by_key(|finding| finding.severity);
     Doctor { hostname: status.hostname.clone(), now: status.now, findings: found }
@@ -180,7 +180,7 @@ fn limits(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
     }
 }
 
-fn others(status: &Status, found: &mut Vec<Finding>) {
+fn others(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
     let mut warn = |what: String, next: &str| found.push(Finding::new(Severity::Warning, what, next));
     if status.suspended_total > 0 {
         let named = status.suspended.iter().take(SITES_NAMED).cloned().collect::<Vec<_>>().join(", ");
@@ -198,6 +198,17 @@ fn others(status: &Status, found: &mut Vec<Finding>) {
         let command = format!("`{}`, or wait until it ends by itself", bounce.end_command());
         let reason = printable(&bounce.reason, REASON_CHARS_MAX);
         warn(format!("{} is bounced for another {end}: {reason}", bounce.words()), &command);
+        // A site's name is that of its MX hosts.
+        let is_empty = |site: &String| {
+            core.with(|hub, _| {
+                hub.sched.site_named(site).is_none_or(|site| hub.sched.domains_at(site).next().is_none())
+            })
+        };
+        if bounce.site.as_ref().is_some_and(is_empty) {
+            let what = format!("the bounce of {} matches nothing now: no domain is at this site", bounce.words());
+            let next = "if MX records have changed, bounce by domain: `stentor bounce --recipient @DOMAIN --for TIME`";
+            warn(what, next);
+        }
     }
     for trouble in &status.webhooks_troubled {
         warn(format!("webhook {trouble}"), "check the endpoint; events are kept as long as the history");

@@ -20,6 +20,7 @@ mod who;
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use serde_json::{Map, Value};
@@ -69,6 +70,8 @@ struct Order {
     reason: Arc<str>,
     /// Messages are held or released whole, and the selection names recipients.
     has_others: bool,
+    /// The standing bounce that it is part of, by its name in the journal.
+    standing: Option<String>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -100,7 +103,7 @@ pub async fn act(
     peer: &Peer,
 ) -> Reply {
     let who = who(peer);
-    let reply = carry_out(core, verb, selection, dry_run, reason, &who).await;
+    let reply = carry_out(core, (verb, None), selection, dry_run, reason, &who).await;
     if let (Reply::Counted(counted), false) = (&reply, dry_run) {
         let [messages, recipients, in_flight] =
             [counted.messages, counted.count, counted.in_flight].map(Option::unwrap_or_default);
@@ -115,10 +118,10 @@ pub async fn act(
     reply
 }
 
-/// The same in the name of `who`, whatever it matches.
+/// The same in the name of `who`, whatever it matches; a bounce perhaps as part of one that stands.
 async fn carry_out(
     core: &Arc<Core>,
-    verb: Verb,
+    (verb, standing): (Verb, Option<String>),
     selection: &Selection,
     dry_run: bool,
     reason: Option<String>,
@@ -131,7 +134,7 @@ async fn carry_out(
     let reason = reason.as_deref().unwrap_or(REASON_DEFAULT).into();
     let is_whole = matches!(verb, Verb::Hold | Verb::Release);
     let has_others = is_whole && (selection.recipient.is_some() || selection.site.is_some());
-    let order = Order { verb, who: who.to_owned(), asked, reason, has_others };
+    let order = Order { verb, who: who.to_owned(), asked, reason, has_others, standing };
     // Where there are others, those that are selected are counted: all of them.
     let mut walk = match core.with(|hub, now| Walk::new(hub, selection, is_whole && !has_others, now)) {
         Ok(walk) => walk,
@@ -240,8 +243,15 @@ impl Order {
         let mut reports = tokio::task::JoinSet::new();
         for (no, id, ids) in parts {
             let failures: Vec<Failure> = ids.iter().map(|id| self.failure(AddressId(id))).collect();
-            let (core, audit) = (core.clone(), self.audit_of(core, id, failures.len() as u64));
-            reports.spawn(async move { by_operator(&core, no, failures, audit).await });
+            let recipients = failures.len() as u64;
+            let (core, audit, stands) = (core.clone(), self.audit_of(core, id, recipients), self.standing.is_some());
+            reports.spawn(async move {
+                let done = by_operator(&core, no, failures, audit).await;
+                if stands && done.is_ok() {
+                    core.counters.standing_bounced.fetch_add(recipients, Ordering::Relaxed);
+                }
+                done
+            });
         }
         let mut result = Ok(());
         while let Some(report) = reports.join_next().await {
@@ -345,6 +355,10 @@ fn give_up(core: &Arc<Core>, parts: &[Part]) {
 async fn follow_up(core: Arc<Core>, order: Order, mut later: Vec<Part>) {
     while !later.is_empty() {
         tokio::time::sleep(FOLLOW_UP_PAUSE).await;
+        // The operator has ended the standing bounce: what is still in flight goes on.
+        if order.standing.as_ref().is_some_and(|name| core.with(|hub, _| !hub.store.is_suspended(name))) {
+            return give_up(&core, &later);
+        }
         let mut ended = Vec::new();
         for chunk in std::mem::take(&mut later).chunks(SLICE_RECIPIENTS_MAX) {
             core.with(|hub, _| {

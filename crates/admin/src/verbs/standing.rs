@@ -8,7 +8,6 @@
 //! over.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use serde_json::Value;
 use stentor_control::format::instant;
@@ -62,7 +61,7 @@ pub async fn bounce(
     }
     let (who, selection) = (who(peer), view.selection());
     if dry_run {
-        return match carry_out(core, Verb::Bounce, &selection, true, reason, &who).await {
+        return match carry_out(core, (Verb::Bounce, None), &selection, true, reason, &who).await {
             Reply::Counted(mut counted) => {
                 counted.text = format!("{}: {}", view.words(), counted.text);
                 Reply::Counted(counted)
@@ -71,8 +70,12 @@ pub async fn bounce(
         };
     }
     let told = reason.clone().filter(|text| !text.is_empty()).unwrap_or_else(|| REASON_DEFAULT.to_owned());
-    let change =
-        Change::Suspend { suspended: begins, what: name, until, reason: if begins { told } else { String::new() } };
+    let change = Change::Suspend {
+        suspended: begins,
+        what: name.clone(),
+        until,
+        reason: if begins { told } else { String::new() },
+    };
     let audit = audit(&selection, reason.as_deref(), until, (now, who.clone()));
     if let Err(refused) = commit(core, audit, change).await {
         return Reply::error(ErrorCode::Failed, format!("bounce: {refused}"));
@@ -81,9 +84,8 @@ pub async fn bounce(
         return Reply::Done { text: format!("{} is no longer bounced", view.words()), count: Some(1) };
     }
     let text = format!("{} is bounced until {}", view.words(), instant(until, &Zone::utc()));
-    match carry_out(core, Verb::Bounce, &selection, false, reason, &who).await {
+    match carry_out(core, (Verb::Bounce, Some(name)), &selection, false, reason, &who).await {
         Reply::Counted(mut counted) => {
-            core.counters.standing_bounced.fetch_add(counted.count.unwrap_or(0), Ordering::Relaxed);
             let done = counted.text.strip_prefix("bounce: ").unwrap_or(&counted.text);
             counted.text = format!("{text}; bounced now: {done}");
             Reply::Counted(counted)

@@ -52,6 +52,7 @@ fn what_waits_and_what_arrives_is_bounced_until_the_time_is_over() {
     assert_eq!(bounce(&server, &["--for", "2h"]).expect("it is set")["count"], 2);
     server.wait_log(&["audit: verb=bounce", "\"until\":", REASON]);
     let status = server.status();
+    assert_eq!(status["standing_bounced"], 2);
     let [standing] = &status["standing_bounces"].as_array().expect("an array")[..] else { panic!("{status}") };
     assert_eq!((&standing["site"], &standing["reason"]), (&"mx1.down.example".into(), &REASON.into()));
     assert!(standing["until"].as_u64() > status["now"].as_u64(), "{status}");
@@ -62,6 +63,7 @@ fn what_waits_and_what_arrives_is_bounced_until_the_time_is_over() {
     send(&server, FROM, "news@lists.test", "c@test");
     wait_until("bob's copy is bounced", || server.fates()["pending"] == 0);
     assert_eq!(failures(&server), before, "no host was tried");
+    assert_eq!(server.status()["standing_bounced"], 3);
     server.kill();
     server.start_again();
     send(&server, FROM, "bob@down.example", "d@test");
@@ -73,6 +75,8 @@ fn what_waits_and_what_arrives_is_bounced_until_the_time_is_over() {
     assert!(shown.contains("mail to site mx1.down.example, ends in 1h") && shown.contains(REASON), "{shown}");
     assert!(shown.contains("`stentor bounce --end --site mx1.down.example"), "{shown}");
     assert!(text(&server, &["doctor"]).contains("mail to site mx1.down.example is bounced for another"));
+    // No mail has gone to it since the start; so it would be if its MX records had changed.
+    assert!(text(&server, &["doctor"]).contains("matches nothing now: no domain is at this site"));
     // Its site has to be looked up again first: it waits no longer than that.
     send(&server, FROM, "bob@down.example", "e@test");
     wait_until("it is bounced", || server.fates()["pending"] == 0);
@@ -116,4 +120,19 @@ fn by_sender_domain_and_list_and_ended_early() {
     server.wait_empty();
     assert!(lab.recorder().copies_to(FROM).is_empty(), "nobody gets a bounce");
     lab.assert_no_violations();
+}
+
+#[test]
+fn what_is_in_flight_when_one_ends_goes_on() {
+    let lab =
+        TestLab::start("[[site]]\nname = 'slow.example'\nbehaviour = { at_rcpt = '451 4.3.0 later', rtt_ms = 1000 }\n");
+    let server = builder(&lab).start();
+    let id = server.smtp().send(FROM, &["ann@slow.example"], &message("a@test", "x")).expect(250).queue_id();
+    let recipient = || server.ask(&["queue", "show", &id]).expect("it is queued")["recipients"][0].clone();
+    wait_until("it is in flight", || recipient()["cause"] == "sending");
+    let begun = server.ask(&["bounce", "--recipient", "@slow.example", "--for", "1h"]).expect("it is set");
+    assert_eq!((&begun["count"], &begun["in_flight"]), (&0.into(), &1.into()), "{begun}");
+    server.ask(&["bounce", "--recipient", "@slow.example", "--end"]).expect("it is ended");
+    wait_until("it waits for its next try", || recipient()["state"] == "deferred" && recipient()["next_try"].is_u64());
+    assert_eq!((&server.fates()["bounced"], &server.status()["standing_bounced"]), (&0.into(), &0.into()));
 }
