@@ -367,9 +367,10 @@ impl Operator {
 
 impl Control for Operator {
     async fn handle(&self, request: Request, peer: Peer) -> Reply {
-        let is_told =
-            matches!(request, Request::Flush { .. } | Request::Suspend { .. } | Request::Reload | Request::Stop);
-        if is_told || matches!(request, Request::Bounce { dry_run: false, .. }) {
+        let is_told = matches!(request, Request::Flush { .. } | Request::Reload | Request::Stop);
+        if is_told
+            || matches!(request, Request::Bounce { dry_run: false, .. } | Request::Suspend { dry_run: false, .. })
+        {
             tracing::info!(who = verbs::who(&peer), ?request, "operator");
         }
         // What is journaled is told when it takes effect.
@@ -394,7 +395,8 @@ impl Control for Operator {
             Request::Address { address } => verbs::address(&self.core, &address).await,
             Request::Flush { site } => self.flush(site),
             Request::Site { name, list } => site::view(&self.core, &self.overviews.causes, &name, list).await,
-            Request::Suspend { suspended, what, reason, for_s } => {
+            Request::Suspend { what, dry_run: true, .. } => verbs::suspend_dry_run(&self.core, what, &peer).await,
+            Request::Suspend { suspended, what, reason, for_s, .. } => {
                 let _one = self.acting.lock().await;
                 verbs::suspend(&self.core, suspended, what, (reason, for_s), &peer).await
             }

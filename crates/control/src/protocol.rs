@@ -95,6 +95,8 @@ pub enum Request {
         reason: Option<String>,
         /// Seconds after which it ends by itself.
         for_s: Option<u64>,
+        /// Of a suspension: only count what waits.
+        dry_run: bool,
     },
     /// As `SIGHUP`.
     Reload,
@@ -203,6 +205,8 @@ struct SuspendArguments {
     subscriber: Option<String>,
     reason: Option<String>,
     for_s: Option<u64>,
+    #[serde(default)]
+    dry_run: bool,
 }
 
 impl SuspendArguments {
@@ -219,11 +223,13 @@ impl SuspendArguments {
         }
         match self.for_s {
             Some(_) if !suspended => return Err("for_s is for suspend".to_owned()),
+            _ if self.dry_run && !suspended => return Err("dry_run is for suspend".to_owned()),
             Some(0) => return Err("for_s is at least 1".to_owned()),
             Some(for_s) if for_s > STANDING_S_MAX => return Err(format!("for_s is at most {STANDING_S_MAX}")),
             _ => {}
         }
-        Ok(Request::Suspend { suspended, what, reason: self.reason, for_s: self.for_s })
+        let SuspendArguments { reason, for_s, dry_run, .. } = self;
+        Ok(Request::Suspend { suspended, what, reason, for_s, dry_run })
     }
 }
 
@@ -391,10 +397,11 @@ impl Request {
                 fields.extend(list.iter().map(|list| ("list".to_owned(), list.as_str().into())));
                 ("site", fields)
             }
-            Request::Suspend { suspended, what, reason, for_s } => {
+            Request::Suspend { suspended, what, reason, for_s, dry_run } => {
                 let mut fields = what.to_json();
                 fields.extend(reason.iter().map(|reason| ("reason".to_owned(), reason.as_str().into())));
                 fields.extend(for_s.iter().map(|for_s| ("for_s".to_owned(), (*for_s).into())));
+                fields.extend(dry_run.then(|| ("dry_run".to_owned(), true.into())));
                 (if *suspended { "suspend" } else { "resume" }, fields)
             }
             Request::Observe(observe) => observe.to_json(),

@@ -209,9 +209,9 @@ pub fn address(a: &AddressView) -> String {
     line(
         &mut out,
         format_args!(
-            "  hosts     {} answered, {} failed lately; xdelay {}, 99 % within {}",
-            h.answered,
-            h.failed,
+            "  hosts     {}, {}; xdelay {}, 99 % within {}",
+            plural(h.answered.into(), "answered attempt"),
+            plural(h.failed.into(), "failed attempt"),
             took(h.xdelay_ms),
             took(h.p99_ms)
         ),

@@ -182,12 +182,15 @@ fn host_row(out: &mut String, row: &HostRow, (now, width): (u64, Width)) {
     }
     let history = &row.history;
     let took = history.xdelay_ms.map_or_else(String::new, |ms| format!(", xdelay {}.{:03}s", ms / 1_000, ms % 1_000));
-    let (answered, failed) = (history.answered, history.failed);
+    // It is kept by domain.
+    let of = if row.domains > 1 { format!("{}: ", cut(&row.domain, 40)) } else { String::new() };
+    let answered = plural(history.answered.into(), "answered attempt");
+    let failed = plural(history.failed.into(), "failed attempt");
     let (success, failure) = (ago(history.last_success), ago(history.last_failure));
     line(
         out,
         format_args!(
-            "    history      {answered} answered (last {success}), {failed} failed (last {failure}){took}; latency {} ms",
+            "    history      {of}{answered} (last {success}), {failed} (last {failure}){took}; latency {} ms",
             row.latency_ms
         ),
     );

@@ -294,10 +294,12 @@ fn verbs_round_trip_as_requests() {
         Subject::Subscriber { list: text(), address: "ann@home.example".to_owned() },
     ] {
         for (suspended, reason) in [(true, None), (false, Some("because".to_owned()))] {
-            let request = Request::Suspend { suspended, what: what.clone(), reason, for_s: suspended.then_some(7_200) };
+            let (what, for_s) = (what.clone(), suspended.then_some(7_200));
+            let request = Request::Suspend { suspended, what, reason, for_s, dry_run: suspended };
             assert_eq!(Request::parse(request.to_line().as_bytes()), Ok(request));
         }
     }
+    assert!(Request::parse(br#"{"v":1,"verb":"resume","list":"dev","dry_run":true}"#).is_err());
     let site = Request::Site { name: "mx.example".to_owned(), list: Some("news".to_owned()) };
     assert_eq!(Request::parse(site.to_line().as_bytes()), Ok(site));
     for bad in

@@ -64,6 +64,10 @@ enum Look {
     /// Show why mail waits at a site: its hosts' retry clocks, limits and last replies.
     Site(queue::SiteOptions),
     /// Show hosts and sites: history, retry clocks, reasons and last replies.
+    ///
+    /// An answered attempt is a transaction in which the hosts delivered or decided about a mailbox (greylisted, full and
+    /// unknown ones too). A failed attempt is a session that did not begin or was lost, 421, or a temporary refusal of MAIL or
+    /// of the data. Both are of the domain with most mail there, and halve every seven days.
     Hosts(hosts::Options),
     /// Show recipients and sites by number of messages waiting, and what can be done.
     #[command(visible_alias = "stuck")]
@@ -178,6 +182,9 @@ struct SuspendingFor {
     /// End it after this time: 90m, 2h, 3d.
     #[arg(long = "for", value_name = "TIME", value_parser = duration_s)]
     for_s: Option<u64>,
+    /// Count what waits and would be stopped, without changing anything.
+    #[arg(long)]
+    dry_run: bool,
     #[command(flatten)]
     suspending: Suspending,
 }
@@ -269,8 +276,8 @@ fn change(command: Change) -> ExitCode {
             ask(&server, &Request::Act { verb: Verb::Requeue, selection, dry_run: false, reason: None })
         }
         Change::Flush { site, server, .. } => ask(&server, &Request::Flush { site }),
-        Change::Suspend(SuspendingFor { for_s, suspending }) => suspend(true, suspending, for_s),
-        Change::Resume(suspending) => suspend(false, suspending, None),
+        Change::Suspend(SuspendingFor { for_s, dry_run, suspending }) => suspend(true, suspending, (for_s, dry_run)),
+        Change::Resume(suspending) => suspend(false, suspending, (None, false)),
         Change::Post { command } => {
             let (verb, Post { id, reason, server }) = match command {
                 PostCommand::Pause(post) => (Verb::Hold, post),
@@ -334,12 +341,16 @@ fn print_warnings(warnings: &[Diagnostic]) {
     }
 }
 
-fn suspend(suspended: bool, Suspending { subject, server }: Suspending, for_s: Option<u64>) -> ExitCode {
+fn suspend(
+    suspended: bool,
+    Suspending { subject, server }: Suspending,
+    (for_s, dry_run): (Option<u64>, bool),
+) -> ExitCode {
     let (what, reason) = match subject.subject() {
         Ok(found) => found,
         Err(why) => return usage(&why),
     };
-    ask(&server, &Request::Suspend { suspended, what, reason, for_s })
+    ask(&server, &Request::Suspend { suspended, what, reason, for_s, dry_run })
 }
 
 fn bounce(Bounce { for_s, end, show, act: Act { acting, server } }: Bounce) -> ExitCode {

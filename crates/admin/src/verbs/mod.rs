@@ -45,7 +45,7 @@ pub use address::{address, hosts_history};
 pub use cat::cat;
 pub use export::export;
 pub use standing::{bounce, views as standing_bounces};
-pub use suspend::suspend;
+pub use suspend::{dry_run as suspend_dry_run, suspend};
 pub use walk::Walk;
 pub use who::who;
 

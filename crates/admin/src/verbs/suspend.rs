@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use stentor_control::format::instant;
+use stentor_control::format::{instant, plural};
 use stentor_control::problem::Problem;
-use stentor_control::{ErrorCode, Peer, Reply, Subject};
+use stentor_control::{ErrorCode, Peer, Reply, Selection, Subject, Verb};
 use stentor_engine::core::Core;
 use stentor_engine::core::audit::Audit;
 use stentor_engine::core::intake::{Job, Refused};
@@ -21,6 +21,7 @@ use stentor_queue::site::Resolution;
 use stentor_stats::civil::Zone;
 use tokio::sync::oneshot;
 
+use super::carry_out;
 use super::who::who;
 use crate::{lists, near, site};
 
@@ -34,14 +35,7 @@ pub async fn suspend(
     (reason, for_s): (Option<String>, Option<u64>),
     peer: &Peer,
 ) -> Reply {
-    let named = match (named(core, suspended, &subject), &subject) {
-        // A site that no mail went to is found as mail to it would find it.
-        (Err(problem), Subject::Site(name)) => {
-            never_seen(core, name, problem).await.map(|site| (format!("site:{site}"), true))
-        }
-        (named, _) => named.map(|what| (what, false)),
-    };
-    let (what, is_new) = match named {
+    let (what, is_new) = match found(core, suspended, &subject).await {
         Ok(named) => named,
         Err(problem) => return Reply::Error(problem),
     };
@@ -79,6 +73,45 @@ pub async fn suspend(
             Reply::Done { text: format!("{what} is {verb}{ending}{end}{remark}"), count: Some(1) }
         }
         Err(refused) => Reply::error(ErrorCode::Failed, format!("{verb}: {refused}")),
+    }
+}
+
+/// What a suspension would stop now, without changing anything.
+pub async fn dry_run(core: &Arc<Core>, subject: Subject, peer: &Peer) -> Reply {
+    let what = match found(core, true, &subject).await {
+        Ok((what, _)) => what,
+        Err(problem) => return Reply::Error(problem),
+    };
+    let selection = match subject {
+        Subject::List(list) => Selection { list: Some(list), ..Selection::default() },
+        Subject::Subscriber { list, address } => {
+            Selection { list: Some(list), recipient: Some(address), ..Selection::default() }
+        }
+        Subject::Sender(domain) => Selection { sender: Some(format!("@{domain}")), ..Selection::default() },
+        // One that no mail went to has none that waits.
+        Subject::Site(_) => Selection { site: what.strip_prefix("site:").map(str::to_owned), ..Selection::default() },
+    };
+    // Counted as what would be taken out: of a message the recipients that are meant.
+    let (messages, recipients) = match carry_out(core, (Verb::Remove, None), &selection, true, None, &who(peer)).await {
+        Reply::Counted(counted) => {
+            let [messages, free, in_flight] =
+                [counted.messages, counted.count, counted.in_flight].map(Option::unwrap_or_default);
+            (messages, free + in_flight)
+        }
+        Reply::Error(problem) if problem.code != ErrorCode::NotFound => return Reply::Error(problem),
+        _ => (0, 0),
+    };
+    let (of, who) = (plural(messages, "message"), plural(recipients, "recipient"));
+    Reply::Done { text: format!("would suspend {what}: {who} of {of} waiting"), count: Some(recipients) }
+}
+
+/// What is meant, and whether it is a site that no mail went to: that is found as mail to it would find it.
+async fn found(core: &Arc<Core>, suspended: bool, subject: &Subject) -> Result<(String, bool), Problem> {
+    match (named(core, suspended, subject), subject) {
+        (Err(problem), Subject::Site(name)) => {
+            never_seen(core, name, problem).await.map(|site| (format!("site:{site}"), true))
+        }
+        (named, _) => named.map(|what| (what, false)),
     }
 }
 

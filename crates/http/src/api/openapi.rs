@@ -72,6 +72,15 @@ const BOUNCES: &[(&str, &str, &str)] = &[
     ("end", "boolean", "Ends such a standing bounce before its time."),
 ];
 const SUSPENDS: &[(&str, &str, &str)] = &[
+    SUSPENDED[0],
+    SUSPENDED[1],
+    SUSPENDED[2],
+    SUSPENDED[3],
+    SUSPENDED[4],
+    ("for_s", "integer", "Ends it by itself after so many seconds."),
+    ("dry_run", "boolean", "Only count what waits and would be stopped."),
+];
+const SUSPENDED: &[(&str, &str, &str)] = &[
     ("list", "string", "All posts of this list; with `subscriber`, those to one subscriber."),
     ("sender", "string", "All mail from this domain."),
     ("site", "string", "All mail to this site."),
@@ -229,7 +238,7 @@ const ROUTES: &[Route] = &[
         method: "post",
         path: "/api/v1/resume",
         summary: "Ends a suspension.",
-        takes: Takes::Body(SUSPENDS),
+        takes: Takes::Body(SUSPENDED),
         gives: "Done",
     },
     Route {

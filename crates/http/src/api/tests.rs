@@ -42,7 +42,7 @@ fn every_documented_argument_is_taken() {
             let mut fields = Map::from_iter([(name.clone(), value)]);
             if name == "subscriber" || name == "reason" && fields.len() == 1 && matches!(verb, "suspend" | "resume") {
                 fields.insert("list".to_owned(), "news".into());
-            } else if matches!(name.as_str(), "for_s" | "end") {
+            } else if matches!(name.as_str(), "for_s" | "end") || name == "dry_run" && verb == "suspend" {
                 fields.insert("sender".to_owned(), "@example.net".into());
             } else if matches!(name.as_str(), "reason" | "dry_run") {
                 fields.insert("all".to_owned(), true.into());

@@ -104,7 +104,7 @@ impl Fields {
             let what = self.subject().ok_or("Nothing to suspend or resume was named.")?;
             let suspended = self.verb == "suspend";
             let for_s = if suspended { self.for_s()? } else { None };
-            return Ok(Request::Suspend { suspended, what, reason, for_s });
+            return Ok(Request::Suspend { suspended, what, reason, for_s, dry_run: false });
         }
         if self.verb == "flush" {
             return Ok(Request::Flush { site: Some(self.site.clone()).filter(|site| !site.is_empty()) });
@@ -202,13 +202,16 @@ mod tests {
         let subject = Subject::Site("a.example".into());
         assert_eq!(
             site("suspend").request(),
-            Ok(Request::Suspend { suspended: true, what: subject, reason: None, for_s: None })
+            Ok(Request::Suspend { suspended: true, what: subject, reason: None, for_s: None, dry_run: false })
         );
         for (lasts, other, for_s) in [("4h", "9d", Some(14_400)), ("other", " 1d12h ", Some(129_600)), ("", "9d", None)]
         {
             let fields = fields(&[("verb", "suspend"), ("list", "news"), ("lasts", lasts), ("lasts_other", other)]);
             let subject = Subject::List("news".into());
-            assert_eq!(fields.request(), Ok(Request::Suspend { suspended: true, what: subject, reason: None, for_s }));
+            assert_eq!(
+                fields.request(),
+                Ok(Request::Suspend { suspended: true, what: subject, reason: None, for_s, dry_run: false })
+            );
         }
         for wrong in ["", "90", "x", "0s", "500d"] {
             let fields = fields(&[("verb", "suspend"), ("list", "news"), ("lasts", "other"), ("lasts_other", wrong)]);

@@ -181,7 +181,7 @@ fn hosts(view: &AddressView) -> Markup {
             dt { "Site" } dd { @if let Some(site) = &view.site { (site_link(site)) } @else { "not looked up yet" } }
             dt { "Last success" } dd { @if let Some(at) = hosts.last_success { (ago(at, view.now)) } @else { "never" } }
             dt { "Last failure" } dd { @if let Some(at) = hosts.last_failure { (ago(at, view.now)) } @else { "never" } }
-            dt { "Attempts" } dd { (number(hosts.answered.into())) " answered, " (number(hosts.failed.into())) " failed (halved every seven days)" }
+            dt { "Attempts" } dd { (number(hosts.answered.into())) " answered (delivered, or a mailbox deferred or refused), " (number(hosts.failed.into())) " failed; halved every seven days" }
             @if let Some(ms) = hosts.xdelay_ms { dt { "Duration" } dd { (number(ms)) " ms" @if let Some(p99) = hosts.p99_ms { ", 99 % under " (number(p99)) " ms" } } }
         }
     }

@@ -32,10 +32,15 @@ fn what_is_suspended_waits_across_restarts() {
         ("--sender", "home.example", "bob@two.example"),
     ] {
         let id = format!("{}@test", &subject[2..]);
+        let counted = server.ask(&["suspend", subject, name, "--dry-run"]).expect("it is counted");
+        assert!(counted["text"].as_str().is_some_and(|text| text.ends_with(": 0 recipients of 0 messages waiting")));
+        assert_eq!((&counted["count"], &server.status()["suspended_total"]), (&0.into(), &0.into()));
         server.ask(&["suspend", subject, name, "--reason", "a test"]).expect("it is suspended");
         let sender = if subject == "--sender" { from } else { "me@other.example" };
         send(&server, sender, to, &id);
         assert_waits(&server, &lab, &id, "before");
+        let counted = server.ask(&["suspend", subject, name, "--dry-run"]).expect("it is counted");
+        assert_eq!(counted["count"], 1, "{counted}");
         server.stop();
         server.start_again();
         assert_waits(&server, &lab, &id, "after");

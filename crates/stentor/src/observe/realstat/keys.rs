@@ -162,6 +162,7 @@ fn on_site(row: &SiteNow, action: Action) -> (String, Selection, Request) {
             what: Subject::Site(site),
             reason: Some(REASON.to_owned()),
             for_s: None,
+            dry_run: false,
         },
     };
     (title, selection, act)
@@ -188,6 +189,7 @@ fn on_message(row: &MailqqRow, action: Action) -> Option<(String, Selection, Req
                     what: Subject::List(list),
                     reason: Some(REASON.to_owned()),
                     for_s: None,
+                    dry_run: false,
                 },
             )
         }
