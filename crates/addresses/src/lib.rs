@@ -1,9 +1,11 @@
-//! What aliases and virtual users stand for, as the tables of Postfix and sendmail write it.
+//! What aliases and virtual users stand for, as the tables of Postfix and sendmail write it, and senders of forwarded mail (SRS).
 //!
-//! Promise: pure. Text goes in, what it names comes out; nothing is looked up, opened or run here. Time is linear in the text.
+//! Promise: pure. Text goes in, what it names comes out; nothing is looked up, opened or run here, and the day is an argument. Time is linear in the text.
 //!
 //! Failure: what cannot be parsed is an error with the text that is wrong, and nothing of the line is used.
 
+mod srs;
 mod targets;
 
+pub use srs::{HASH_CHARS_MAX, Srs, SrsError};
 pub use targets::{TARGETS_MAX, Target, TargetError, parse, parse_include};

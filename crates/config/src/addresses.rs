@@ -1,12 +1,17 @@
 //! `[addresses]`: the tables that say what addresses stand for.
 
 use std::collections::BTreeSet;
+use std::fs;
 
+use stentor_addresses::{HASH_CHARS_MAX, Srs};
 use stentor_mail::address::normalise_domain;
 use stentor_rules::{Addresses, Dialect, TableId};
 
 use super::raw::Section;
 use super::rules::{TableConfig, find_table};
+
+/// A secret that is shorter could be guessed.
+const SECRET_BYTES_MIN: usize = 16;
 
 pub(super) fn read(section: Section<'_>, tables: &[TableConfig], (hostname, virtuals): (&str, &[String])) -> Addresses {
     let virtual_tables = named(&section, "virtual", tables, &[Dialect::Virtual, Dialect::Virtusertable]);
@@ -35,14 +40,43 @@ pub(super) fn read(section: Section<'_>, tables: &[TableConfig], (hostname, virt
             Err(_) => section.context.error(text.span, format!("{:?} is not a domain", text.value)),
         }
     }
+    let srs = srs(&section);
     section.finish();
     Addresses {
+        srs,
         virtual_tables,
         alias_tables,
         virtual_domains: virtuals.iter().map(|domain| domain.as_str().into()).collect(),
         alias_domains: alias_domains.into_iter().map(String::into_boxed_str).collect(),
         origin: origin.into(),
     }
+}
+
+/// `srs` and what it needs.
+fn srs(section: &Section<'_>) -> Option<Srs> {
+    let context = section.context;
+    let domain = section.text("srs");
+    let file = section.text("srs_secret_file");
+    let chars = section.number("srs_hash_chars", 4, 4..=HASH_CHARS_MAX as u64);
+    let days = section.number("srs_days_max", 21, 1..=365);
+    let domain = domain?;
+    let name = normalise_domain(domain.value)
+        .map_err(|_| context.error(domain.span.clone(), format!("{:?} is not a domain", domain.value)))
+        .ok()?;
+    let Some(file) = file else {
+        context.error(domain.span, "`srs` needs a secret: set `srs_secret_file`");
+        return None;
+    };
+    let path = context.path(file.value);
+    let wrong = |why: String| context.error(file.span.clone(), format!("secret file `{}`: {why}", path.display()));
+    let text = fs::read_to_string(&path).map_err(|error| wrong(format!("cannot be read: {error}"))).ok()?;
+    let secrets: Vec<Vec<u8>> =
+        text.lines().map(str::trim).filter(|line| !line.is_empty()).map(|line| line.as_bytes().to_vec()).collect();
+    if secrets.is_empty() || secrets.iter().any(|secret| secret.len() < SECRET_BYTES_MIN) {
+        wrong(format!("it needs a secret of {SECRET_BYTES_MIN} or more characters in each line"));
+        return None;
+    }
+    Srs::new(&name, secrets, chars as usize, days)
 }
 
 /// Tables by their names, in the order in which they are asked.

@@ -17,7 +17,8 @@ pub(super) fn check(context: &Context<'_>, hostname: &str, networks: &[IpNet], t
         return None; // half a file gives errors that are none
     }
     list_ids(context, tables);
-    let domains = [&tables.domains.value.local, &tables.domains.value.virtuals];
+    let srs: Vec<String> = tables.rules.addresses.srs.iter().map(|srs| srs.domain().to_owned()).collect();
+    let domains = [&tables.domains.value.local, &tables.domains.value.virtuals, &srs];
     let input = PolicyInput {
         hostname: hostname.to_owned(),
         client_networks: networks.to_vec(),
@@ -26,7 +27,7 @@ pub(super) fn check(context: &Context<'_>, hostname: &str, networks: &[IpNet], t
         lists: tables.lists.iter().map(|spot| list_input(spot.value.list.settings())).collect(),
         aliases: tables.aliases.iter().map(|alias| alias.value.clone()).collect(),
         routed: tables.rules.domains.iter().map(|route| route.value.clone()).collect(),
-        has_tables: !tables.rules.addresses.is_empty(),
+        has_tables: tables.rules.addresses.has_tables(),
     };
     // A list or alias that could not be read is missing here; what follows from that is no second error.
     let is_whole = !context.has_errors();

@@ -103,6 +103,7 @@ fn decide(config: &Config, case: &str) -> String {
         address: &address,
         list: None,
         class: None,
+        today: 20_000,
         is_trusted: config.policy.is_trusted(client),
     };
     let mut steps = Vec::new();

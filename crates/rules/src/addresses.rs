@@ -2,6 +2,7 @@
 
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
+use stentor_addresses::Srs;
 
 use crate::facts::TableId;
 
@@ -17,10 +18,16 @@ pub struct Addresses {
     pub alias_domains: HashSet<Box<str>, FixedState>,
     /// The domain of names without one.
     pub origin: Box<str>,
+    /// How senders of forwarded mail are rewritten; its domain is local for the policy.
+    pub srs: Option<Srs>,
 }
 
 impl Addresses {
+    pub fn has_tables(&self) -> bool {
+        !self.virtual_tables.is_empty() || !self.alias_tables.is_empty()
+    }
+
     pub fn is_empty(&self) -> bool {
-        self.virtual_tables.is_empty() && self.alias_tables.is_empty()
+        !self.has_tables() && self.srs.is_none()
     }
 }

@@ -149,7 +149,7 @@ impl Rulebook {
         if self.addresses.is_empty() {
             return Ok(Here::AsItIs);
         }
-        self.here(facts.address, tables, steps).map_err(|stop| match stop {
+        self.here((facts.address, facts.today), tables, steps).map_err(|stop| match stop {
             Stop::Pending => End::Pending,
             Stop::Refuse(reply, why) => ended(reply, Why::Address(why.into()), Marks::default()),
         })

@@ -26,6 +26,8 @@ pub struct Facts<'a> {
     pub class: Option<Class>,
     /// In `client_networks`, or logged in.
     pub is_trusted: bool,
+    /// Days since the Unix epoch.
+    pub today: u64,
 }
 
 /// What a pattern or a table is asked about.

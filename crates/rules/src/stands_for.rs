@@ -1,6 +1,6 @@
 //! What an address stands for: virtual users, aliases of the configuration and of alias files, one inside the other.
 //!
-//! Order: for each address the virtual tables in their order; of a local domain then lists and aliases of the configuration, then the
+//! Order: a sender that was rewritten here (SRS) stands for the one before; else for each address the virtual tables in their order; of a local domain then lists and aliases of the configuration, then the
 //! alias files. What is found is looked up again, until nothing is. An address that stands for itself among others is kept and not
 //! looked up again. Each address is followed once, so that two ways to it give one copy.
 //!
@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
-use stentor_addresses::{Target, parse, parse_include};
+use stentor_addresses::{Srs, Target, parse, parse_include};
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_policy::{ALIAS_DEPTH_MAX, Expansion, Verdict};
@@ -87,6 +87,7 @@ struct Targets {
 struct Walk<'w, 's> {
     book: &'w Rulebook,
     tables: &'w dyn Tables,
+    today: u64,
     steps: &'w mut Option<&'s mut Vec<Step>>,
     found: Expansion,
     kept: HashSet<Address, FixedState>,
@@ -100,11 +101,11 @@ impl Rulebook {
     /// What tables make of a recipient.
     pub(crate) fn here(
         &self,
-        address: &Address,
+        (address, today): (&Address, u64),
         tables: &dyn Tables,
         steps: &mut Option<&mut Vec<Step>>,
     ) -> Result<Here, Stop> {
-        let mut walk = Walk::new(self, tables, steps);
+        let mut walk = Walk::new(self, (tables, today), steps);
         let meaning = walk.meaning(address)?;
         let domain = address.domain();
         let by = match &meaning {
@@ -140,22 +141,50 @@ impl Rulebook {
     ///
     /// # Errors
     /// A table's answer has to be fetched first; or, inside, it cannot be asked.
-    pub fn people(&self, address: &Address, tables: &dyn Tables) -> Result<Result<Vec<Address>, Reply>, Pending> {
+    pub fn people(
+        &self,
+        (address, today): (&Address, u64),
+        tables: &dyn Tables,
+    ) -> Result<Result<Vec<Address>, Reply>, Pending> {
         let steps = &mut None;
-        let mut walk = Walk::new(self, tables, steps);
+        let mut walk = Walk::new(self, (tables, today), steps);
         match walk.expand(address.clone(), None) {
             Ok(()) => Ok(Ok(walk.found.everyone().cloned().collect())),
             Err(Stop::Pending) => Err(Pending),
             Err(Stop::Refuse(reply, _)) => Ok(Err(reply)),
         }
     }
+
+    /// The sender of what is forwarded to these, if it has to be another: one that reports come back to through this server,
+    /// since the hosts there would not take the sender's domain from it (SPF).
+    pub fn forwarder<'a>(
+        &self,
+        sender: &str,
+        mut to: impl Iterator<Item = &'a Address>,
+        today: u64,
+    ) -> Option<Address> {
+        let srs = self.addresses.srs.as_ref()?;
+        let sender: Address = sender.parse().ok()?;
+        let is_ours =
+            |domain: &str| self.policy.is_local_domain(domain) || self.addresses.alias_domains.contains(domain);
+        if is_ours(sender.domain()) || sender.has_route_syntax() || to.all(|to| is_ours(to.domain())) {
+            return None;
+        }
+        // One that would be too long stays as it is.
+        srs.forward(sender.local(), sender.domain(), today).parse().ok()
+    }
 }
 
 impl<'w, 's> Walk<'w, 's> {
-    fn new(book: &'w Rulebook, tables: &'w dyn Tables, steps: &'w mut Option<&'s mut Vec<Step>>) -> Self {
+    fn new(
+        book: &'w Rulebook,
+        (tables, today): (&'w dyn Tables, u64),
+        steps: &'w mut Option<&'s mut Vec<Step>>,
+    ) -> Self {
         Walk {
             book,
             tables,
+            today,
             steps,
             found: Expansion::default(),
             kept: HashSet::default(),
@@ -271,6 +300,9 @@ impl<'w, 's> Walk<'w, 's> {
         let (book, domain) = (self.book, address.domain());
         let is_ours = book.policy.is_local_domain(domain);
         let own = &book.addresses;
+        if let Some(srs) = own.srs.as_ref().filter(|srs| srs.is_ours(address.local(), domain)) {
+            return Ok(self.rewritten(srs, address));
+        }
         let has_names = !own.virtual_domains.contains(domain)
             && (is_ours || own.alias_domains.contains(domain) || *domain == *own.origin);
         for table in &own.virtual_tables {
@@ -294,6 +326,25 @@ impl<'w, 's> Walk<'w, 's> {
             return Ok(Meaning::Targets(targets));
         }
         Ok(if is_ours || self.is_ours(domain)? { Meaning::Nobody } else { Meaning::Itself })
+    }
+
+    /// The sender that one stands for that was rewritten here.
+    fn rewritten(&mut self, srs: &Srs, address: &Address) -> Meaning {
+        let by = format!("SRS address {address}");
+        let back = srs.reverse(address.local(), self.today);
+        note(self.steps, || {
+            let answer = back.as_ref().map_or_else(|error| format!("refused: {error}"), Clone::clone);
+            ("SRS".to_owned(), String::new(), answer)
+        });
+        match back {
+            Ok(sender) => {
+                let all = vec![Target::Address(sender)];
+                Meaning::Targets(Targets { all, by, file: None, owner: None, extension: String::new() })
+            }
+            Err(error) => {
+                Meaning::Refused(Reply::new(550, (5, 7, 1), format!("This SRS address leads nowhere: {error}")), by)
+            }
+        }
     }
 
     fn virtual_user(&mut self, table: TableId, address: &Address, found: &Found) -> Result<Meaning, Stop> {

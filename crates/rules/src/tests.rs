@@ -343,7 +343,8 @@ proptest! {
             address: &address,
             list: None,
             class: None,
-            is_trusted: CLIENTS[world.client].starts_with("10."),
+            today: 20_000,
+        is_trusted: CLIENTS[world.client].starts_with("10."),
         };
         let table = Table(&world);
         let decided = book.decide(&facts, &table, None).unwrap();

@@ -11,12 +11,13 @@ use clap::Args;
 use serde_json::json;
 use stentor_config::Config;
 use stentor_control::format::line;
+use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
 use stentor_engine::smtp_in::{Speaker, facts};
 use stentor_mail::Class;
 use stentor_mail::address::Address;
 use stentor_policy::Verdict;
-use stentor_rules::{Decision, Key, NextHop, Outcome, Pending, Rulebook, Step};
+use stentor_rules::{Decision, Facts, Key, NextHop, Outcome, Pending, Rulebook, Step};
 
 use crate::asking::{fail, load};
 use crate::output::{done, print};
@@ -81,33 +82,36 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
     let (sender, recipient) = (key(from), key(to.as_str()));
     let (name, helo) = (options.client_name.as_ref().map(|name| name.to_lowercase()), options.helo.to_lowercase());
     let speaker = Speaker { client: options.client, name: name.as_deref(), helo: &helo, may_relay: options.login };
-    let facts = facts(&settings, speaker, (&sender, &recipient, to));
+    let facts = facts(&settings, speaker, (&sender, &recipient, to), Clock::start().now());
     let tables = settings.tables.questions();
     for _ in 0..QUESTIONS_MAX {
         let mut steps = Vec::new();
         match settings.rules.decide(&facts, &tables, Some(&mut steps)) {
-            Ok(decision) if options.json => return done(print(&as_json(&settings.rules, &decision, &steps))),
-            Ok(decision) => return done(print(&as_text(&settings.rules, &decision, &steps))),
+            Ok(decision) => {
+                let also = also(&settings.rules, &decision, &facts);
+                let shown = if options.json { as_json } else { as_text };
+                return done(print(&shown(&settings.rules, &decision, &steps, &also)));
+            }
             Err(Pending) => tables.fetch().await,
         }
     }
     fail("too many tables would have to be asked")
 }
 
-fn as_text(rules: &Rulebook, decision: &Decision, steps: &[Step]) -> String {
+fn as_text(rules: &Rulebook, decision: &Decision, steps: &[Step], also: &[String]) -> String {
     let mut out = String::new();
     for step in steps {
         line(&mut out, format_args!("{step}"));
     }
     line(&mut out, format_args!("=> {}", outcome(rules, decision)));
     line(&mut out, format_args!("   because of {}", rules.shown(&decision.why)));
-    for also in also(decision) {
+    for also in also {
         line(&mut out, format_args!("   {also}"));
     }
     out
 }
 
-fn as_json(rules: &Rulebook, decision: &Decision, steps: &[Step]) -> String {
+fn as_json(rules: &Rulebook, decision: &Decision, steps: &[Step], also: &[String]) -> String {
     let steps: Vec<_> =
         steps.iter().map(|step| json!({"asked": step.asked, "place": step.place, "answer": step.answer})).collect();
     let route = decision.route.as_ref().map(|why| rules.shown(why));
@@ -115,7 +119,7 @@ fn as_json(rules: &Rulebook, decision: &Decision, steps: &[Step]) -> String {
         "decision": outcome(rules, decision),
         "because": rules.shown(&decision.why),
         "route_because": route,
-        "also": also(decision),
+        "also": also,
         "steps": steps,
     });
     format!("{all}\n")
@@ -150,9 +154,15 @@ fn outcome(rules: &Rulebook, decision: &Decision) -> String {
 }
 
 /// What else is done with the message.
-fn also(decision: &Decision) -> Vec<String> {
+fn also(rules: &Rulebook, decision: &Decision, facts: &Facts<'_>) -> Vec<String> {
     let marks = &decision.marks;
     let mut all = Vec::new();
+    if let Outcome::Local(Verdict::Alias(to)) = &decision.outcome
+        && !facts.sender.is_null()
+    {
+        let forwarder = rules.forwarder(facts.sender.as_str(), to.addresses.iter(), facts.today);
+        all.extend(forwarder.map(|sender| format!("from {sender}, by SRS")));
+    }
     if let Some(text) = &marks.hold {
         all.push(if text.is_empty() { "held".to_owned() } else { format!("held: {text}") });
     }

@@ -48,12 +48,12 @@ pub(super) async fn send(core: Arc<Core>, post: Arc<Post>, to: ReportTo) {
 
 /// Whom it goes to, each once.
 async fn people(core: &Core, post: &Post, to: ReportTo) -> Result<Vec<Address>, Refused> {
-    let settings = core.settings();
-    let mut people = if to.owner() { settings.owners(&post.list).await? } else { Vec::new() };
+    let (settings, now) = (core.settings(), core.clock.now());
+    let mut people = if to.owner() { settings.owners(&post.list, now).await? } else { Vec::new() };
     if to.poster()
         && let Some(Ok(poster)) = post.poster.as_deref().map(str::parse::<Address>)
     {
-        people.extend(settings.people(&poster).await?);
+        people.extend(settings.people(&poster, now).await?);
     }
     let mut seen = std::collections::HashSet::new();
     people.retain(|address| seen.insert(address.as_str().to_owned()));

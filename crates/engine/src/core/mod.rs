@@ -21,7 +21,7 @@ pub mod memory;
 pub mod memory_group;
 pub mod observer;
 pub mod own;
-mod people;
+pub mod people;
 pub mod pins;
 mod reach;
 pub mod settings;

@@ -8,6 +8,7 @@ use std::net::Ipv4Addr;
 
 use stentor_mail::address::Address;
 use stentor_policy::Verdict;
+use stentor_queue::ids::Ms;
 use stentor_rules::Pending;
 
 use super::Settings;
@@ -16,27 +17,32 @@ use super::intake::Refused;
 /// Questions to remote tables for one address.
 pub const QUESTIONS_MAX: usize = 64;
 
+/// Days since the Unix epoch.
+pub fn today(now: Ms) -> u64 {
+    now / (24 * 3_600_000)
+}
+
 impl Settings {
     /// Who reads mail to an address; a list's bounce address means the list's owner.
-    pub async fn people(&self, address: &Address) -> Result<Vec<Address>, Refused> {
+    pub async fn people(&self, address: &Address, now: Ms) -> Result<Vec<Address>, Refused> {
         match self.policy.rcpt(Ipv4Addr::LOCALHOST.into(), address) {
-            Verdict::Bounces(list) => self.owners(&list).await,
-            verdict => self.readers(address, verdict).await,
+            Verdict::Bounces(list) => self.owners(&list, now).await,
+            verdict => self.readers(address, verdict, now).await,
         }
     }
 
     /// Who reads the reports about a list's posts.
-    pub async fn owners(&self, list: &str) -> Result<Vec<Address>, Refused> {
+    pub async fn owners(&self, list: &str, now: Ms) -> Result<Vec<Address>, Refused> {
         let owner = self.list(list).and_then(|list| list.settings().owner.clone());
         let Some(owner) = owner else { return Ok(Vec::new()) };
         match self.policy.rcpt(Ipv4Addr::LOCALHOST.into(), &owner) {
             // It would lead back here.
             Verdict::Bounces(_) => Ok(Vec::new()),
-            verdict => self.readers(&owner, verdict).await,
+            verdict => self.readers(&owner, verdict, now).await,
         }
     }
 
-    async fn readers(&self, address: &Address, verdict: Verdict) -> Result<Vec<Address>, Refused> {
+    async fn readers(&self, address: &Address, verdict: Verdict, now: Ms) -> Result<Vec<Address>, Refused> {
         if self.rules.addresses.is_empty() {
             return Ok(match verdict {
                 Verdict::Alias(expansion) => expansion.addresses.clone(),
@@ -47,7 +53,7 @@ impl Settings {
         }
         let tables = self.tables.questions();
         for _ in 0..QUESTIONS_MAX {
-            match self.rules.people(address, &tables) {
+            match self.rules.people((address, today(now)), &tables) {
                 Ok(Ok(people)) => return Ok(people),
                 Ok(Err(reply)) => {
                     tracing::warn!(%address, "who reads mail to this address cannot be found out now: {reply}");

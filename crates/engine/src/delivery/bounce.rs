@@ -256,7 +256,7 @@ fn diagnostic(failure: &Failure) -> String {
 /// A table that says so cannot be asked.
 pub(super) async fn report_to(core: &Arc<Core>, subject: &Subject, reported: bool) -> Result<Vec<Address>, Refused> {
     match Address::parse(subject.sender.as_bytes(), true) {
-        Ok(sender) if reported => core.settings().people(&sender).await,
+        Ok(sender) if reported => core.settings().people(&sender, core.clock.now()).await,
         _ => Ok(Vec::new()),
     }
 }

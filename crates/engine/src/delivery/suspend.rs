@@ -78,7 +78,7 @@ pub async fn resume_when_over(core: Arc<Core>) {
 
 async fn notify_owners(core: &Arc<Core>, list: &str, address: &str, posts: u32, since: &str, text: &str) {
     let settings = core.settings();
-    let owners = match settings.owners(list).await {
+    let owners = match settings.owners(list, core.clock.now()).await {
         Ok(owners) if owners.is_empty() => return,
         Ok(owners) => owners,
         Err(refused) => return tracing::warn!(list, %refused, "the owner could not be notified of a suspension"),

@@ -12,10 +12,12 @@ use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_policy::{self as policy, Verdict};
 use stentor_queue::event::{Class, RcptParams};
+use stentor_queue::ids::Ms;
 use stentor_rules::{BCC_MAX, Decision, Facts, Key, Marks, NextHop, Outcome, Pending, Why};
 
 use crate::core::Settings;
 use crate::core::envelope::To;
+use crate::core::people::today;
 
 /// Questions to remote tables for one recipient.
 const QUESTIONS_MAX: usize = 64;
@@ -120,7 +122,7 @@ impl Wishes {
 
 /// Decides about a recipient that a client names.
 pub(super) async fn judge(
-    settings: &Settings,
+    (settings, now): (&Settings, Ms),
     speaker: Speaker<'_>,
     (sender, address): (&Key, &Address),
     wishes: &mut Wishes,
@@ -134,7 +136,7 @@ pub(super) async fn judge(
     }
     let is_local = |domain: &str| settings.policy.is_local_domain(domain);
     let (sender, recipient) = (sender.clone().told(is_local), Key::new(address.as_str()).told(is_local));
-    let facts = facts(settings, speaker, (&sender, &recipient, address));
+    let facts = facts(settings, speaker, (&sender, &recipient, address), now);
     let tables = settings.tables.questions();
     for _ in 0..QUESTIONS_MAX {
         match rules.decide(&facts, &tables, None) {
@@ -150,6 +152,7 @@ pub fn facts<'a>(
     settings: &Settings,
     speaker: Speaker<'a>,
     (sender, recipient, address): (&'a Key, &'a Key, &'a Address),
+    now: Ms,
 ) -> Facts<'a> {
     let list = match settings.policy.rcpt(speaker.client, address) {
         Verdict::List(name) => settings.list(&name).map(|list| list.name().clone()),
@@ -164,6 +167,7 @@ pub fn facts<'a>(
         address,
         list,
         class: settings.config.classes.injectors.of(speaker.client),
+        today: today(now),
         is_trusted: speaker.may_relay || settings.policy.is_trusted(speaker.client),
     }
 }
@@ -226,7 +230,7 @@ pub(super) fn pinned_by_rule(settings: &Settings, domain: &str, hop: &NextHop) -
 pub(super) async fn route_others(
     settings: &Settings,
     speaker: Speaker<'_>,
-    sender: &Key,
+    (sender, now): (&Key, Ms),
     all: &mut [To],
 ) -> Result<(), Reply> {
     if !settings.rules.has_own_hops() {
@@ -241,7 +245,7 @@ pub(super) async fn route_others(
             tokio::task::yield_now().await;
         }
         let recipient = Key::new(to.address.as_str());
-        let facts = facts(settings, speaker, (sender, &recipient, &to.address));
+        let facts = facts(settings, speaker, (sender, &recipient, &to.address), now);
         let mut questions = 0;
         let (hop, why) = loop {
             match settings.rules.route(&facts, &tables) {

@@ -19,7 +19,7 @@ use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, MailFrom, Notify, RcptTo};
 use stentor_policy::{self as policy, Verdict};
 use stentor_queue::event::{Class, MessageIdAt, RcptParams, Ret};
-use stentor_queue::ids::{ContentId, MessageId};
+use stentor_queue::ids::{ContentId, MessageId, Ms};
 use stentor_rules::{Key, NextHop};
 use tokio::sync::oneshot;
 
@@ -30,6 +30,7 @@ use crate::core::intake::{AssignedIds, Job, Refused, Submission};
 use crate::core::limits::Limit;
 use crate::core::memory::{PIECE_BYTES, Reserved};
 use crate::core::observer::{Receiving, TraceParent};
+use crate::core::people::today;
 use crate::core::{Core, Settings, log};
 use crate::live::posts::{Noted, RECIPIENTS_MIN};
 
@@ -144,7 +145,8 @@ impl Transaction {
         }
         let speaker = Speaker { may_relay: self.injector.is_some(), ..speaker };
         let asked = (&self.sender, &rcpt.address);
-        let Judged { verdict, hop, copies, route, why } = judge(settings, speaker, asked, &mut self.wishes).await;
+        let Judged { verdict, hop, copies, route, why } =
+            judge((settings, core.clock.now()), speaker, asked, &mut self.wishes).await;
         let lists = match &verdict {
             Verdict::Refuse(reply) => return self.refuse(core, client, &rcpt.address, reply.clone()),
             Verdict::List(list) => std::slice::from_ref(list),
@@ -481,24 +483,25 @@ impl Transaction {
         client: IpAddr,
         end: &EndOfData,
     ) -> Result<Vec<NewEnvelope>, Reply> {
+        let now = core.clock.now();
         let marks = &mut self.wishes.marks;
         let copies = std::mem::take(&mut marks.bcc);
         if let Some(to) = marks.redirect.take() {
             self.rcpts = policy::Recipients::default();
-            self.add_people(settings, &to, &Asked::default(), "redirected by a rule").await?;
+            self.add_people((settings, now), &to, &Asked::default(), "redirected by a rule").await?;
         }
         for to in copies {
-            self.add_people(settings, &to, &unasked(), "copied by a rule").await?;
+            self.add_people((settings, now), &to, &unasked(), "copied by a rule").await?;
         }
         let mut owners = HashMap::new();
         for list in self.rcpts.bounces() {
-            owners.insert(list.clone(), settings.owners(list).await.map_err(Refused::reply)?);
+            owners.insert(list.clone(), settings.owners(list, core.clock.now()).await.map_err(Refused::reply)?);
         }
         let mut envelopes = self.envelopes(core, settings, (client, owners), end);
         let speaker = Speaker { client, name: None, helo: "", may_relay: self.injector.is_some() };
         for envelope in &mut envelopes {
             match &mut envelope.recipients {
-                Recipients::Addresses(all) => route_others(settings, speaker, &self.sender, all).await?,
+                Recipients::Addresses(all) => route_others(settings, speaker, (&self.sender, now), all).await?,
                 Recipients::List => {
                     let list = envelope.list.as_deref().unwrap_or_default();
                     let Some((_, hop)) = self.list_hops.iter().find(|(name, _)| **name == *list) else { continue };
@@ -514,12 +517,12 @@ impl Transaction {
     /// Adds those who read mail to an address that a rule names.
     async fn add_people(
         &mut self,
-        settings: &Settings,
+        (settings, now): (&Settings, Ms),
         address: &Address,
         asked: &Asked,
         why: &str,
     ) -> Result<(), Reply> {
-        let people = settings.people(address).await.map_err(Refused::reply)?;
+        let people = settings.people(address, now).await.map_err(Refused::reply)?;
         if people.is_empty() {
             tracing::warn!(message = %self.id, %address, "nobody here reads mail to an address that a rule names");
         }
@@ -590,7 +593,7 @@ impl Transaction {
                     }
                 }
                 policy::Of::Alias(address) => NewEnvelope {
-                    sender: owned_sender(sender, &relayed.sender),
+                    sender: alias_sender(settings, sender, &relayed.sender, (&to, core.clock.now())),
                     recipients: Recipients::Addresses(all(to)),
                     prefix: delivered_to_field(&address),
                     taken: taken(why + class_why),
@@ -636,12 +639,19 @@ impl Transaction {
     }
 }
 
-/// The envelope sender of what an alias expands to: who owns it reads what comes back, but of what is itself a report.
-fn owned_sender(owner: Option<Address>, sender: &str) -> String {
-    match owner {
-        Some(owner) if !sender.is_empty() => owner.as_str().to_owned(),
-        _ => sender.to_owned(),
+/// The envelope sender of what an alias expands to, but of what is itself a report: who owns it reads what comes back, else it comes back
+/// through this server, if that is configured.
+fn alias_sender(
+    settings: &Settings,
+    owner: Option<Address>,
+    sender: &str,
+    (to, now): (&[(Address, Asked)], Ms),
+) -> String {
+    if sender.is_empty() {
+        return String::new();
     }
+    let forwarder = || settings.rules.forwarder(sender, to.iter().map(|(to, _)| to), today(now));
+    owner.or_else(forwarder).map_or_else(|| sender.to_owned(), |sender| sender.as_str().to_owned())
 }
 
 /// Of a copy that its sender knows nothing of: nobody is told what becomes of it, as Postfix does with its own.

@@ -199,3 +199,50 @@ fn a_table_that_is_down_defers_and_keeps_reports_until_it_is_back() {
     report_to(&lab, "ann@one.example").assert_failed("x@no.example", "5.1.1");
     drained(&server);
 }
+
+/// docs/operate/addresses.md: forwarded mail.
+#[test]
+fn a_forwarded_sender_leads_back_to_the_one_before() {
+    let lab = TestLab::start(
+        "[[site]]\nname = 'one.example'\nbehaviour = { reject_share = 1.0 }\n[[site]]\nname = 'two.example'\n[[site]]\nname = 'home.example'\n",
+    );
+    let server = with(
+        builder(&lab),
+        &[
+            ("virtual", "dead@shop.example x@one.example\nsales@shop.example ann@two.example\n"),
+            ("secret", "0123456789abcdef-first\nand an older one, which verifies\n"),
+        ],
+        "[domains]\nvirtual = [\"shop.example\"]\n[tables.users]\nsource = \"hash:{}/virtual\"\nas = \"virtual\"\n\
+         [addresses]\nvirtual = \"users\"\nsrs = \"srs.example\"\nsrs_secret_file = \"secret\"\n",
+    );
+    send(&server, &lab, "fwd@test", &["sales@shop.example"], &["ann@two.example"]);
+    let sender = lab.recorder().copies_to("ann@two.example")[0].sender.to_string();
+    assert!(sender.starts_with("SRS0=") && sender.ends_with("=home.example=me@srs.example"), "{sender}");
+    assert!(explained(&server, "sales@shop.example").contains(&format!("from {sender}, by SRS")));
+    // What a host returns comes back to whom it is from; anything else at the domain is refused.
+    let report = message("report@test", "returned");
+    lab.recorder().expect_message(report.clone().into());
+    server.connect_from("127.0.0.2").greeted().send("", &[&sender], &report).expect(250);
+    lab.wait_clean("report@test", &["me@home.example"]);
+    let forged = sender.replacen("=me@", "=you@", 1);
+    assert_eq!(rcpt(&server, &forged), "550 5.7.1 This SRS address leads nowhere: its hash is wrong");
+    assert!(rcpt(&server, "me@srs.example").starts_with("550 5.1.1 "));
+    // A report of ours takes the same way.
+    server
+        .connect_from("127.0.0.2")
+        .greeted()
+        .send("me@home.example", &["dead@shop.example"], &message("dead@test", "x"))
+        .expect(250);
+    lab.wait("a report of ours", |recorder| recorder.copies_to("me@home.example").len() == 2);
+    drained(&server);
+    // Mail that is not forwarded, and reports that are, keep their senders.
+    send(&server, &lab, "local@test", &["sales@shop.example"], &["ann@two.example"]);
+    server
+        .connect_from("127.0.0.2")
+        .greeted()
+        .send("", &["sales@shop.example"], &message("null@test", "x"))
+        .expect(250);
+    lab.wait("the report is forwarded", |recorder| {
+        recorder.copies_to("ann@two.example").iter().any(|copy| copy.sender.is_empty())
+    });
+}

@@ -1,0 +1,299 @@
+//! The Sender Rewriting Scheme, as libsrs2 and postsrsd have it: an envelope sender that forwarded mail may have, and the way back.
+//!
+//! `SRS0=HASH=DAY=domain=user@ours` stands for `user@domain`. Of a sender that another forwarder has rewritten becomes
+//! `SRS1=HASH=theirs=REST@ours`, which leads back to `SRS0REST@theirs`, however many forwarders follow each other.
+//!
+//! Promise: nobody without the secret makes an address that leads anywhere, and none leads back after its time. The hash (HMAC
+//! with SHA-1, of which 4 characters are shown by default) covers day, domain and user without regard to case, since some hosts change it.
+//!
+//! Failure: an address with a wrong hash, of a day that is over, or that is none.
+
+use base64ct::{Base64, Encoding as _};
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use sha1::Sha1;
+
+/// Days that are told from each other: two characters of five bits.
+const DAYS: u64 = 1024;
+const DIGITS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+/// Characters of a hash that may be shown.
+pub const HASH_CHARS_MAX: usize = 20;
+
+/// How senders are rewritten.
+#[derive(Clone)]
+pub struct Srs {
+    domain: String,
+    /// The first signs, all verify.
+    secrets: Vec<Vec<u8>>,
+    hash_chars: usize,
+    days_max: u64,
+}
+
+impl std::fmt::Debug for Srs {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Not the secrets.
+        write!(out, "Srs({}, {} characters, {} days)", self.domain, self.hash_chars, self.days_max)
+    }
+}
+
+/// Why an address does not lead back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SrsError {
+    #[error("it is malformed")]
+    Malformed,
+    #[error("its hash is wrong")]
+    Hash,
+    #[error("its time is over")]
+    Expired,
+}
+
+impl Srs {
+    /// `None`: there is no secret, or no character of a hash is shown.
+    pub fn new(domain: &str, secrets: Vec<Vec<u8>>, hash_chars: usize, days_max: u64) -> Option<Srs> {
+        let is_good = !secrets.is_empty() && secrets.iter().all(|secret| !secret.is_empty());
+        let is_shown = (1..=HASH_CHARS_MAX).contains(&hash_chars);
+        (is_good && is_shown).then(|| Srs {
+            domain: domain.to_ascii_lowercase(),
+            secrets,
+            hash_chars,
+            days_max: days_max.min(DAYS - 1),
+        })
+    }
+
+    pub fn domain(&self) -> &str {
+        &self.domain
+    }
+
+    /// The sender of forwarded mail instead of `user@domain`, on this day since the Unix epoch.
+    pub fn forward(&self, user: &str, domain: &str, today: u64) -> String {
+        let own = &self.domain;
+        match split(user) {
+            Some((Tag::Srs0, rest)) => {
+                let hash = self.hash(&self.secrets[0], &[domain, rest]);
+                format!("SRS1={hash}={domain}={rest}@{own}")
+            }
+            Some((Tag::Srs1, rest)) if first_host(rest).is_some() => {
+                let (host, rest) = first_host(rest).unwrap_or_default();
+                let hash = self.hash(&self.secrets[0], &[host, rest]);
+                format!("SRS1={hash}={host}={rest}@{own}")
+            }
+            _ => {
+                let day = day(today);
+                let hash = self.hash(&self.secrets[0], &[&day, domain, user]);
+                format!("SRS0={hash}={day}={domain}={user}@{own}")
+            }
+        }
+    }
+
+    /// Whether a local part is one that [`Srs::forward`] could have made.
+    pub fn is_ours(&self, user: &str, domain: &str) -> bool {
+        domain.eq_ignore_ascii_case(&self.domain) && split(user).is_some()
+    }
+
+    /// The address that a local part stands for, on this day since the Unix epoch.
+    ///
+    /// # Errors
+    /// It was not made here, or too long ago.
+    pub fn reverse(&self, user: &str, today: u64) -> Result<String, SrsError> {
+        match split(user).ok_or(SrsError::Malformed)? {
+            (Tag::Srs0, rest) => {
+                let mut parts = rest[1..].splitn(4, '=');
+                let mut next = || parts.next().filter(|part| !part.is_empty()).ok_or(SrsError::Malformed);
+                let (hash, day, domain, user) = (next()?, next()?, next()?, next()?);
+                self.verify(hash, &[day, domain, user])?;
+                if age(day, today).ok_or(SrsError::Malformed)? > self.days_max {
+                    return Err(SrsError::Expired);
+                }
+                Ok(format!("{user}@{domain}"))
+            }
+            (Tag::Srs1, rest) => {
+                let hash = rest[1..].split('=').next().unwrap_or_default();
+                let (host, rest) = first_host(rest).ok_or(SrsError::Malformed)?;
+                self.verify(hash, &[host, rest])?;
+                Ok(format!("SRS0{rest}@{host}"))
+            }
+        }
+    }
+
+    fn verify(&self, hash: &str, parts: &[&str]) -> Result<(), SrsError> {
+        // A hash that is cut or lengthened is none of ours.
+        let matches = |secret: &Vec<u8>| {
+            let right = self.hash(secret, parts);
+            let differing = right
+                .bytes()
+                .zip(hash.bytes())
+                .fold(0, |sum, (a, b)| sum | (a.to_ascii_lowercase() ^ b.to_ascii_lowercase()));
+            right.len() == hash.len() && differing == 0
+        };
+        if self.secrets.iter().any(matches) { Ok(()) } else { Err(SrsError::Hash) }
+    }
+
+    fn hash(&self, secret: &[u8], parts: &[&str]) -> String {
+        let mut mac = Hmac::<Sha1>::new_from_slice(secret).expect("HMAC takes keys of any length");
+        for part in parts {
+            mac.update(part.to_ascii_lowercase().as_bytes());
+        }
+        let mut text = Base64::encode_string(&mac.finalize().into_bytes());
+        text.truncate(self.hash_chars);
+        text
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tag {
+    Srs0,
+    Srs1,
+}
+
+/// The tag, and what follows it from the separator on.
+fn split(user: &str) -> Option<(Tag, &str)> {
+    let (tag, rest) = (user.get(..4)?, user.get(4..)?);
+    let tag = match tag.to_ascii_uppercase().as_str() {
+        "SRS0" => Tag::Srs0,
+        "SRS1" => Tag::Srs1,
+        _ => return None,
+    };
+    rest.starts_with(['=', '+', '-']).then_some((tag, rest))
+}
+
+/// Of what follows `SRS1`: the first forwarder, and what stood behind its `SRS0`.
+fn first_host(rest: &str) -> Option<(&str, &str)> {
+    let (_, rest) = rest.get(1..)?.split_once('=')?;
+    let (host, rest) = rest.split_once('=')?;
+    (!host.is_empty() && rest.starts_with(['=', '+', '-'])).then_some((host, rest))
+}
+
+/// Days since a day that is written in two characters; one that is to come was 1,024 days before.
+fn age(day: &str, today: u64) -> Option<u64> {
+    let digit = |octet: u8| DIGITS.iter().position(|digit| *digit == octet.to_ascii_uppercase());
+    let &[high, low] = day.as_bytes() else { return None };
+    let then = digit(high)? as u64 * 32 + digit(low)? as u64;
+    Some((today % DAYS + DAYS - then) % DAYS)
+}
+
+fn day(today: u64) -> String {
+    let digit = |value: u64| char::from(DIGITS[(value % 32) as usize]);
+    [digit(today >> 5), digit(today)].iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn srs(secret: &str) -> Srs {
+        Srs::new("ours.test", vec![secret.into()], 4, 21).unwrap()
+    }
+
+    fn local(address: &str) -> &str {
+        address.rsplit_once('@').unwrap().0
+    }
+
+    #[test]
+    fn there_and_back() {
+        let srs = srs("secret");
+        let sent = srs.forward("Joe=x", "a.test", 20_000);
+        assert!(sent.starts_with("SRS0=") && sent.ends_with("=a.test=Joe=x@ours.test"), "{sent}");
+        for day in [20_000, 20_021] {
+            assert_eq!(srs.reverse(local(&sent), day).unwrap(), "Joe=x@a.test");
+        }
+        assert_eq!(srs.reverse(&local(&sent).to_lowercase(), 20_000).unwrap(), "joe=x@a.test");
+        assert_eq!(srs.reverse(local(&sent), 20_022), Err(SrsError::Expired));
+        assert_eq!(srs.reverse(local(&sent), 19_999), Err(SrsError::Expired), "of tomorrow");
+        assert!(srs.is_ours(local(&sent), "OURS.test") && !srs.is_ours("joe", "ours.test"));
+    }
+
+    #[test]
+    fn a_chain_of_forwarders_leads_back_in_one_step() {
+        let (first, second, third) = (
+            Srs::new("one.test", vec![b"1".to_vec()], 4, 21).unwrap(),
+            Srs::new("two.test", vec![b"2".to_vec()], 4, 21).unwrap(),
+            Srs::new("three.test", vec![b"3".to_vec()], 4, 21).unwrap(),
+        );
+        let one = first.forward("joe", "a.test", 20_000);
+        let two = second.forward(local(&one), "one.test", 20_000);
+        let three = third.forward(local(&two), "two.test", 20_000);
+        assert!(
+            two.starts_with("SRS1=") && two.contains("=one.test==") && two.ends_with("=a.test=joe@two.test"),
+            "{two}"
+        );
+        assert!(three.starts_with("SRS1=") && three.contains("=one.test=="), "{three}");
+        assert_eq!(third.reverse(local(&three), 20_000).unwrap(), one);
+        assert_eq!(second.reverse(local(&two), 20_000).unwrap(), one);
+        assert_eq!(first.reverse(local(&one), 20_000).unwrap(), "joe@a.test");
+        assert_eq!(second.reverse(local(&three), 20_000), Err(SrsError::Hash));
+    }
+
+    /// What postsrsd 1.10 answers with this secret on this day.
+    #[test]
+    fn others_make_the_same_addresses() {
+        let srs = Srs::new("fwd.test", vec![b"a secret of ours 1".to_vec()], 4, 21).unwrap();
+        for (user, domain, expected) in [
+            ("joe", "a.test", "SRS0=wVHl=JM=a.test=joe@fwd.test"),
+            ("Joe=x", "A.test", "SRS0=3mZ5=JM=A.test=Joe=x@fwd.test"),
+            ("SRS0=abcd=TR=b.test=ann", "one.test", "SRS1=1/br=one.test==abcd=TR=b.test=ann@fwd.test"),
+            ("SRS1=wxyz=one.test==abcd=TR=b.test=ann", "two.test", "SRS1=1/br=one.test==abcd=TR=b.test=ann@fwd.test"),
+        ] {
+            assert_eq!(srs.forward(user, domain, 20_780), expected);
+        }
+    }
+
+    #[test]
+    fn an_older_secret_still_verifies() {
+        let old = srs("old").forward("joe", "a.test", 20_000);
+        let both = Srs::new("ours.test", vec![b"new".to_vec(), b"old".to_vec()], 4, 21).unwrap();
+        assert_eq!(both.reverse(local(&old), 20_001).unwrap(), "joe@a.test");
+        assert_eq!(srs("new").reverse(local(&old), 20_001), Err(SrsError::Hash));
+        assert!(Srs::new("ours.test", vec![], 4, 21).is_none() && Srs::new("ours.test", vec![vec![]], 4, 21).is_none());
+    }
+
+    #[test]
+    fn what_is_no_srs_address() {
+        let srs = srs("secret");
+        for bad in [
+            "",
+            "SRS0",
+            "SRS0=",
+            "SRS0=a=b",
+            "SRS0=a=TD=x",
+            "SRS0====",
+            "SRS1=a=b",
+            "SRS1=a==b",
+            "SRS1=a=b=c",
+            "srsx=a",
+            "é",
+        ] {
+            assert!(matches!(srs.reverse(bad, 0), Err(SrsError::Malformed)), "{bad}");
+        }
+        assert_eq!(srs.reverse("SRS0=abcd=TD=a.test=joe", 0), Err(SrsError::Hash));
+        assert_eq!(srs.reverse("SRS1=abcd=a.test==x=TD=b.test=joe", 0), Err(SrsError::Hash));
+    }
+
+    proptest! {
+        #[test]
+        fn every_sender_comes_back(user in "[a-zA-Z0-9=+._-]{1,30}", day in 0..100_000_u64, later in 0..=21_u64) {
+            let srs = srs("secret");
+            let sent = srs.forward(&user, "a.test", day);
+            let back = srs.reverse(local(&sent), day + later).unwrap();
+            prop_assert_eq!(back, format!("{}@a.test", user));
+        }
+
+        #[test]
+        fn no_change_of_a_letter_is_taken(at in 0..30_usize, letter in "[a-z0-9]") {
+            let srs = Srs::new("ours.test", vec![b"secret".to_vec()], 20, 21).unwrap();
+            let sent = srs.forward("somebody", "domain.test", 20_000);
+            let mut changed = local(&sent).to_owned();
+            let at = 5 + at;
+            if !changed[at..=at].eq_ignore_ascii_case(&letter) {
+                changed.replace_range(at..=at, &letter);
+                prop_assert!(srs.reverse(&changed, 20_000).is_err(), "{}", changed);
+            }
+        }
+
+        #[test]
+        fn never_panics(text in "(SRS[01])?[=+a-z2é-]{0,20}", day in any::<u64>()) {
+            let _ = srs("x").reverse(&text, day);
+            let _ = srs("x").forward(&text, "a.test", day);
+        }
+    }
+}
