@@ -142,6 +142,10 @@ fn site_advice(cause: Cause, site: &str, since: &str, known: &Known<'_>) -> Stri
             || "a list or sender is suspended: `stentor status` names it and the command that ends it".to_owned(),
             suspended,
         ),
+        Cause::QueueOnly => {
+            "queue-only: `stentor queue run` tries it once; `stentor queue-only --show` says why and how to end it"
+                .to_owned()
+        }
         Cause::OwnLimit => "at a local limit: raise the connection or rate limits if the hosts accept more".to_owned(),
         Cause::Unreadable => "our stored content cannot be read: `stentor journal verify` says more".to_owned(),
         _ => "wait for the next try".to_owned(),

@@ -210,6 +210,14 @@ fn others(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
             warn(what, next);
         }
     }
+    for view in &status.queue_only {
+        let end =
+            view.until.map_or_else(String::new, |at| format!(" for another {}", span(at.saturating_sub(status.now))));
+        let reason = printable(&view.reason, REASON_CHARS_MAX);
+        let reason = if reason.is_empty() { reason } else { format!(": {reason}") };
+        let next = format!("`stentor queue run` tries it once; {} ends it", view.end());
+        warn(format!("{} is queue-only{end}{reason}", view.words()), &next);
+    }
     for trouble in &status.webhooks_troubled {
         warn(format!("webhook {trouble}"), "check the endpoint; events are kept as long as the history");
     }

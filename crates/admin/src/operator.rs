@@ -128,6 +128,8 @@ impl Operator {
         let listening = settings.config.listen.smtp.iter().chain(&settings.config.http.listen).copied().collect();
         let (standing_bounces, in_passing) =
             core.with(|hub, _| (verbs::standing_bounces(hub), hub.sched.bounced_in_passing()));
+        let (queue_only, queue_run_since) =
+            core.with(|hub, now| (verbs::queue_only_views(hub, &settings, now), hub.sched.queue_run_since()));
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             hostname: settings.config.hostname.clone(),
@@ -166,6 +168,8 @@ impl Operator {
             suspended_until,
             standing_bounces,
             standing_bounced: in_passing + counters.standing_bounced.load(Ordering::Relaxed),
+            queue_only,
+            queue_run_since,
             webhooks_troubled: (self.webhooks_troubled)(),
             restart_pending: settings.config.restart_pending.clone(),
             listening,
@@ -368,9 +372,14 @@ impl Operator {
 impl Control for Operator {
     async fn handle(&self, request: Request, peer: Peer) -> Reply {
         let is_told = matches!(request, Request::Flush { .. } | Request::Reload | Request::Stop);
-        if is_told
-            || matches!(request, Request::Bounce { dry_run: false, .. } | Request::Suspend { dry_run: false, .. })
-        {
+        let acts = matches!(
+            request,
+            Request::Bounce { dry_run: false, .. }
+                | Request::Suspend { dry_run: false, .. }
+                | Request::QueueOnly { dry_run: false, .. }
+                | Request::QueueRun { dry_run: false, .. }
+        );
+        if is_told || acts {
             tracing::info!(who = verbs::who(&peer), ?request, "operator");
         }
         // What is journaled is told when it takes effect.
@@ -407,6 +416,14 @@ impl Control for Operator {
             Request::Bounce { selection, standing, dry_run, reason } => {
                 let _one = self.acting.lock().await;
                 verbs::bounce(&self.core, &selection, standing, (dry_run, reason), &peer).await
+            }
+            Request::QueueOnly { scope, is_on, for_s, dry_run, reason } => {
+                let _one = self.acting.lock().await;
+                verbs::queue_only(&self.core, (scope, is_on), for_s, (dry_run, reason), &peer).await
+            }
+            Request::QueueRun { dry_run, reason } => {
+                let _one = self.acting.lock().await;
+                verbs::run_queue(&self.core, dry_run, reason, &peer).await
             }
             Request::Observe(observe) => self.observe(observe).await.unwrap_or_else(Reply::Error),
             Request::Export { .. } => Reply::error(ErrorCode::Failed, "an export is a stream"),

@@ -53,6 +53,7 @@ pub fn recipient(hub: &Hub, no: MessageNo, id: AddressId, now: Ms) -> RecipientV
         Place::Sending | Place::Reporting => RecipientState::InFlight,
         Place::Held => RecipientState::Held,
         Place::Suspended => RecipientState::Suspended,
+        Place::QueueOnly => RecipientState::QueueOnly,
         Place::Ready | Place::Unknown => RecipientState::Waiting,
         Place::LookUp if status.next_try.is_none() => RecipientState::Waiting,
         _ => RecipientState::Deferred,

@@ -14,6 +14,7 @@ use stentor_rules::Rulebook;
 use super::diagnose::Diagnostic;
 use super::endpoints::WebhookConfig;
 use super::keys::Token;
+use super::queue_only::QueueOnlyConfig;
 use super::rules::TableConfig;
 use super::sending::{FlowConfig, SendingConfig};
 use super::settings::Settings;
@@ -38,6 +39,8 @@ pub struct Config {
     pub classes: ClassesConfig,
     /// `[sources]`, `[sites]`, `[senders]`
     pub sending: SendingConfig,
+    /// `[queue_only]`
+    pub queue_only: Vec<QueueOnlyConfig>,
     pub dns: DnsConfig,
     pub delivery: DeliveryConfig,
     pub retry: RetryConfig,

@@ -19,6 +19,7 @@ mod http;
 pub mod keys;
 mod log;
 mod numbers;
+mod queue_only;
 mod raw;
 #[cfg(test)]
 mod reference;
@@ -34,6 +35,7 @@ mod tests;
 mod units;
 mod url;
 mod webhooks;
+mod windows;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,6 +48,7 @@ pub use checked::{
 };
 pub use diagnose::{Diagnostic, Severity};
 pub use endpoints::{Kind, WebhookConfig};
+pub use queue_only::{InForce, QueueOnlyConfig};
 use raw::Context;
 pub use reload::check_again;
 pub use rules::{TableConfig, TableSource};

@@ -185,7 +185,7 @@ fn unknown_key(known: &BTreeMap<String, Vec<&'static str>>, section: &str, key: 
     let here = known.get(section).map_or(&[][..], Vec::as_slice);
     // Tables whose names are the operator's have keys that others have too.
     let is_named = |name: &str| {
-        ["lists.", "sites.", "sources.", "senders.", "webhooks.", "tables.", "rules."]
+        ["lists.", "sites.", "sources.", "senders.", "queue_only.", "webhooks.", "tables.", "rules."]
             .iter()
             .any(|table| name.starts_with(table))
     };

@@ -63,6 +63,7 @@ pub static RULES: &[Rule] = {
         rule("tables", &[], NewConnections),
         rule("addresses", &[], NewConnections),
         rule("hops", &[], AtOnce),
+        rule("queue_only", &[], AtOnce),
         rule("routes", &[], AtOnce),
         rule("sender_routes", &[], NewConnections),
         rule("routing", &[], NewConnections),

@@ -19,7 +19,7 @@ use super::checked::{
 use super::diagnose::Spot;
 use super::raw::{Context, DAY_S, Section, addresses};
 use super::settings::{self, Origin, Settings};
-use super::{Places, cross, http, log, sending, submission, tables, webhooks};
+use super::{Places, cross, http, log, queue_only, sending, submission, tables, webhooks};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -61,6 +61,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let http = http::read(top.section("http"));
     let is_list = |name: &str| tables.lists.iter().any(|list| &**list.value.list.name() == name);
     let webhooks = webhooks::webhooks(&top.section("webhooks"), &is_list);
+    let queue_only = queue_only::read(&top, &sending.sources, is_list);
     let telemetry = webhooks::telemetry(top.section("telemetry"));
     top.finish();
     let policy = cross::check(context, &hostname, &client_networks, &tables)?;
@@ -78,6 +79,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
         aliases: tables.aliases.into_iter().map(|alias| alias.value).collect(),
         classes,
         sending,
+        queue_only,
         dns,
         delivery,
         retry,

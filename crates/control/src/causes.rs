@@ -45,7 +45,7 @@ pub fn main(rows: &[CauseRow]) -> Option<&CauseRow> {
 
 /// When the first of them is tried: `-` where an operator keeps all of them.
 pub fn next_try_of(rows: &[CauseRow], at: Option<Ms>, now: Ms) -> String {
-    let is_kept = |row: &CauseRow| matches!(row.cause(), Cause::Held | Cause::Suspended);
+    let is_kept = |row: &CauseRow| row.cause().is_kept();
     if at.is_none() && !rows.is_empty() && rows.iter().all(is_kept) { "-".to_owned() } else { next_try(at, now) }
 }
 

@@ -16,6 +16,7 @@ pub mod observe;
 pub mod posts;
 pub mod problem;
 pub mod protocol;
+pub mod queue_only_view;
 pub mod recipient_view;
 pub mod render;
 pub mod render_ages;
@@ -45,6 +46,7 @@ pub use observe::{
 pub use posts::{PostReport, Timeline, WaitingAt};
 pub use problem::{ErrorCode, Problem};
 pub use protocol::{Part, Request, Subject};
+pub use queue_only_view::QueueOnlyView;
 pub use recipient_view::{RecipientState, RecipientView};
 pub use reply::{EnvelopeView, Fates, ListRow, MessageView, QueueSummary, Reply, SiteRow, Status, Stuck, StuckRow};
 pub use selection::{Counted, Selection, Standing, Verb};

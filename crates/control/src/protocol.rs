@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use stentor_queue::ids::MessageId;
+use stentor_queue::queue_only::Scope;
 
 use super::observe::Observe;
 use super::problem::{ErrorCode, Problem};
@@ -28,7 +29,7 @@ pub const RECIPIENTS_MAX: u32 = 10_000;
 pub const SUSPENDED_SHOWN_MAX: usize = 100;
 
 /// The verbs of this version.
-pub const VERBS: [&str; 25] = [
+pub const VERBS: [&str; 27] = [
     "status",
     "doctor",
     "queue",
@@ -54,6 +55,8 @@ pub const VERBS: [&str; 25] = [
     "cat",
     "traffic",
     "ages",
+    "queue_only",
+    "queue_run",
 ];
 /// Recipients in one `envelope` line.
 pub const EXPORTED_PER_LINE_MAX: usize = 500;
@@ -97,6 +100,20 @@ pub enum Request {
         for_s: Option<u64>,
         /// Of a suspension: only count what waits.
         dry_run: bool,
+    },
+    /// Has mail kept in the queue until that ends, or ends it; journaled.
+    QueueOnly {
+        scope: Scope,
+        is_on: bool,
+        /// Seconds after which it ends by itself.
+        for_s: Option<u64>,
+        dry_run: bool,
+        reason: Option<String>,
+    },
+    /// Tries once what is in the queue now, queue-only or not; the audit record is journaled.
+    QueueRun {
+        dry_run: bool,
+        reason: Option<String>,
     },
     /// As `SIGHUP`.
     Reload,
@@ -218,9 +235,7 @@ impl SuspendArguments {
             (Some(list), None, None, Some(address)) => Subject::Subscriber { list, address },
             _ => return Err("one of list, sender, site, or list with subscriber is expected".to_owned()),
         };
-        if self.reason.as_ref().is_some_and(|reason| reason.len() > selection::REASON_BYTES_MAX) {
-            return Err(format!("the reason is longer than {} octets", selection::REASON_BYTES_MAX));
-        }
+        selection::check_reason(self.reason.as_deref())?;
         match self.for_s {
             Some(_) if !suspended => return Err("for_s is for suspend".to_owned()),
             _ if self.dry_run && !suspended => return Err("dry_run is for suspend".to_owned()),
@@ -231,6 +246,65 @@ impl SuspendArguments {
         let SuspendArguments { reason, for_s, dry_run, .. } = self;
         Ok(Request::Suspend { suspended, what, reason, for_s, dry_run })
     }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QueueOnlyArguments {
+    #[serde(default)]
+    all: bool,
+    class: Option<String>,
+    list: Option<String>,
+    domain: Option<String>,
+    sender: Option<String>,
+    client: Option<String>,
+    source: Option<String>,
+    for_s: Option<u64>,
+    #[serde(default)]
+    end: bool,
+    #[serde(default)]
+    dry_run: bool,
+    reason: Option<String>,
+}
+
+impl QueueOnlyArguments {
+    fn request(self) -> Result<Request, String> {
+        selection::check_reason(self.reason.as_deref())?;
+        let named = [
+            ("all", self.all.then(String::new)),
+            ("class", self.class),
+            ("list", self.list),
+            ("domain", self.domain),
+            ("sender", self.sender),
+            ("client", self.client),
+            ("source", self.source),
+        ];
+        let mut given = named.into_iter().filter_map(|(kind, value)| Some((kind, value?)));
+        let (Some((kind, value)), None) = (given.next(), given.next()) else {
+            return Err("one of all, class, list, domain, sender, client or source is expected".to_owned());
+        };
+        let scope = Scope::of_parts(kind, &value).ok_or_else(|| format!("{kind} cannot be {value:?}"))?;
+        match self.for_s {
+            Some(_) if self.end => return Err("for_s and end contradict each other".to_owned()),
+            Some(for_s) if !(1..=STANDING_S_MAX).contains(&for_s) => {
+                return Err(format!("for_s is from 1 to {STANDING_S_MAX}"));
+            }
+            _ => {}
+        }
+        if self.end && self.dry_run {
+            return Err("end has no dry_run".to_owned());
+        }
+        let Self { for_s, dry_run, reason, .. } = self;
+        Ok(Request::QueueOnly { scope, is_on: !self.end, for_s, dry_run, reason })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct QueueRunArguments {
+    #[serde(default)]
+    dry_run: bool,
+    reason: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -313,6 +387,15 @@ impl Request {
             "flush" => {
                 let FlushArguments { site } = arguments(&verb, fields)?;
                 Ok(Request::Flush { site })
+            }
+            "queue_only" => {
+                let arguments: QueueOnlyArguments = arguments(&verb, fields)?;
+                arguments.request().map_err(|why| bad(format!("{verb}: {why}")))
+            }
+            "queue_run" => {
+                let QueueRunArguments { dry_run, reason } = arguments(&verb, fields)?;
+                selection::check_reason(reason.as_deref()).map_err(|why| bad(format!("{verb}: {why}")))?;
+                Ok(Request::QueueRun { dry_run, reason })
             }
             "suspend" | "resume" => {
                 let arguments: SuspendArguments = arguments(&verb, fields)?;
@@ -403,6 +486,22 @@ impl Request {
                 fields.extend(for_s.iter().map(|for_s| ("for_s".to_owned(), (*for_s).into())));
                 fields.extend(dry_run.then(|| ("dry_run".to_owned(), true.into())));
                 (if *suspended { "suspend" } else { "resume" }, fields)
+            }
+            Request::QueueOnly { scope, is_on, for_s, dry_run, reason } => {
+                let (kind, value) = scope.parts();
+                let value = if *scope == Scope::All { true.into() } else { value.into() };
+                let mut fields = Map::from_iter([(kind.to_owned(), value)]);
+                fields.extend((!is_on).then(|| ("end".to_owned(), true.into())));
+                fields.extend(for_s.iter().map(|for_s| ("for_s".to_owned(), (*for_s).into())));
+                fields.extend(dry_run.then(|| ("dry_run".to_owned(), true.into())));
+                fields.extend(reason.iter().map(|reason| ("reason".to_owned(), reason.as_str().into())));
+                ("queue_only", fields)
+            }
+            Request::QueueRun { dry_run, reason } => {
+                let mut fields = Map::new();
+                fields.extend(dry_run.then(|| ("dry_run".to_owned(), true.into())));
+                fields.extend(reason.iter().map(|reason| ("reason".to_owned(), reason.as_str().into())));
+                ("queue_run", fields)
             }
             Request::Observe(observe) => observe.to_json(),
             Request::Export { selection } => ("export", selection.to_json()),

@@ -16,6 +16,8 @@ pub enum RecipientState {
     Held,
     /// An operator suspended its site, list or sender.
     Suspended,
+    /// An operator or the configuration has it kept in the queue.
+    QueueOnly,
     #[serde(other)]
     Other,
 }

@@ -13,6 +13,7 @@ use super::doctor::Doctor;
 use super::format::{
     Width, bytes, counted, cut, instant, line, next_try, part, plural, resume_command, slot_ago, span,
 };
+use super::queue_only_view::QueueOnlyView;
 use super::recipient_view::{RecipientState, RecipientView};
 use super::render_waiting::more_sites;
 use super::reply::{Fates, MessageView, QueueSummary, Reply, SiteRow, Status};
@@ -169,6 +170,7 @@ fn waiting_state(r: &RecipientView, now: Ms) -> (&'static str, String) {
         RecipientState::Deferred => ("deferred", next_try(r.next_try, now)),
         RecipientState::Held => ("held", "-".to_owned()),
         RecipientState::Suspended => ("suspended", "-".to_owned()),
+        RecipientState::QueueOnly => ("queue-only", "-".to_owned()),
         RecipientState::Other => ("other", next_try(r.next_try, now)),
     }
 }
@@ -347,7 +349,32 @@ pub fn status(s: &Status) -> String {
     for bounce in &s.standing_bounces {
         line(&mut out, format_args!("  BOUNCED      {}", standing_bounce(bounce, s.now)));
     }
+    for view in &s.queue_only {
+        line(&mut out, format_args!("  QUEUE-ONLY   {}", queue_only_line(view, s.now)));
+    }
+    if let Some(since) = s.queue_run_since {
+        line(&mut out, format_args!("  queue run    in progress for {}", span(s.now.saturating_sub(since))));
+    }
     out
+}
+
+/// What is queue-only, and how it ends.
+pub fn queue_only(s: &Status) -> String {
+    let mut out = String::new();
+    for view in &s.queue_only {
+        line(&mut out, format_args!("{}", queue_only_line(view, s.now)));
+    }
+    if s.queue_only.is_empty() {
+        line(&mut out, format_args!("nothing is queue-only"));
+    }
+    out
+}
+
+fn queue_only_line(view: &QueueOnlyView, now: Ms) -> String {
+    let (words, reason) = (printable(&view.words(), 200), printable(&view.reason, 200));
+    let end = view.until.map_or_else(String::new, |at| format!(", ends in {}", next_try(Some(at), now)));
+    let reason = if reason.is_empty() { reason } else { format!(" ({reason})") };
+    format!("{words}{end}{reason}: {}; `stentor queue run` tries it once", printable(&view.end(), 1_000))
 }
 
 /// Standing bounces, and what they have done.

@@ -99,7 +99,7 @@ fn stuck_recipients(out: &mut String, s: &Stuck, width: Width) {
     let mut advised = "";
     for row in &s.recipients {
         let next = match row.state.cause.as_str() {
-            "held" | "suspended" => "-".to_owned(),
+            "held" | "suspended" | "queue_only" => "-".to_owned(),
             _ => next_try(row.state.next_try, s.now),
         };
         let (messages, oldest) = (row.messages, age(row.oldest, s.now));

@@ -12,6 +12,7 @@ use super::causes::CauseRow;
 use super::doctor::Doctor;
 use super::observe::{Hosts, Mailqq, Posts};
 use super::problem::{ErrorCode, Problem};
+use super::queue_only_view::QueueOnlyView;
 use super::recipient_view::RecipientView;
 use super::selection::Counted;
 use super::site_view::SiteView;
@@ -93,6 +94,12 @@ pub struct Status {
     /// Bounces that last, and the recipients that all of them have bounced since the start.
     pub standing_bounces: Vec<StandingBounceView>,
     pub standing_bounced: u64,
+    /// What is queue-only now, by operators and by the configuration.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub queue_only: Vec<QueueOnlyView>,
+    /// When the run of the queue began that is not over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queue_run_since: Option<Ms>,
     /// Webhooks that are sent nothing or take nothing, each with why.
     pub webhooks_troubled: Vec<String>,
     /// Changed keys that a reload left out: they take a restart.

@@ -10,6 +10,17 @@ use super::problem::{ErrorCode, Problem};
 /// Octets of a verb's reason: it goes into the journal once per batch and into reports.
 pub const REASON_BYTES_MAX: usize = 500;
 
+/// # Errors
+/// The reason is too long.
+pub fn check_reason(reason: Option<&str>) -> Result<(), String> {
+    match reason {
+        Some(reason) if reason.len() > REASON_BYTES_MAX => {
+            Err(format!("a reason has at most {REASON_BYTES_MAX} octets"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The longest suspension, and the longest bounce, that ends by itself: a year.
 pub const STANDING_S_MAX: u64 = 366 * 86_400;
 
@@ -125,9 +136,7 @@ pub fn parse(verb: &str, fields: &Value, acts: bool) -> Result<Parsed, Problem> 
     if !acts && (a.dry_run.is_some() || a.reason.is_some()) {
         return Err(bad("dry_run and reason are for verbs that change something".to_owned()));
     }
-    if a.reason.as_ref().is_some_and(|reason| reason.len() > REASON_BYTES_MAX) {
-        return Err(bad(format!("a reason has at most {REASON_BYTES_MAX} octets")));
-    }
+    check_reason(a.reason.as_deref()).map_err(bad)?;
     let standing = match (a.for_s, a.end) {
         (None, false) => None,
         _ if verb != Verb::Bounce.name() => return Err(bad("for_s and end are for bounce".to_owned())),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stentor_queue::ids::{MessageId, Ms};
+use stentor_queue::queue_only::Scope;
 use stentor_stats::civil::Zone;
 
 use super::address_view::AddressView;
@@ -300,6 +301,29 @@ fn verbs_round_trip_as_requests() {
         }
     }
     assert!(Request::parse(br#"{"v":1,"verb":"resume","list":"dev","dry_run":true}"#).is_err());
+    for name in ["all", "class:bulk", "list:dev", "domain:x.example", "sender:", "client:10.0.0.0/8", "source:a"] {
+        let scope = Scope::of_name(&format!("queue_only:{name}")).expect("a scope");
+        for (is_on, for_s, dry_run) in [(true, None, false), (true, Some(7_200), true), (false, None, false)] {
+            let reason = for_s.map(|_| "because".to_owned());
+            let request = Request::QueueOnly { scope: scope.clone(), is_on, for_s, dry_run, reason };
+            assert_eq!(Request::parse(request.to_line().as_bytes()), Ok(request));
+        }
+    }
+    for bad in [
+        "",
+        r#","list":"a","sender":"b""#,
+        r#","class":"urgent""#,
+        r#","all":true,"for_s":0"#,
+        r#","all":true,"for_s":5,"end":true"#,
+        r#","all":true,"end":true,"dry_run":true"#,
+        r#","lists":"a""#,
+    ] {
+        assert!(Request::parse(format!(r#"{{"v":1,"verb":"queue_only"{bad}}}"#).as_bytes()).is_err(), "{bad}");
+    }
+    for (dry_run, reason) in [(true, None), (false, Some("because".to_owned()))] {
+        let request = Request::QueueRun { dry_run, reason };
+        assert_eq!(Request::parse(request.to_line().as_bytes()), Ok(request));
+    }
     let site = Request::Site { name: "mx.example".to_owned(), list: Some("news".to_owned()) };
     assert_eq!(Request::parse(site.to_line().as_bytes()), Ok(site));
     for bad in
@@ -354,6 +378,8 @@ impl Control for Double {
             | Request::Observe(_)
             | Request::Site { .. }
             | Request::Bounce { .. }
+            | Request::QueueOnly { .. }
+            | Request::QueueRun { .. }
             | Request::Suspend { .. } => Reply::error(ErrorCode::Failed, "not by this double"),
             Request::Reload | Request::Stop => {
                 tokio::time::sleep(Duration::from_millis(50)).await;

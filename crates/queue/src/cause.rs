@@ -16,6 +16,8 @@ pub enum Cause {
     Held,
     /// An operator suspended its site, list or sender.
     Suspended,
+    /// An operator or the configuration has it kept in the queue until that ends or the queue is run.
+    QueueOnly,
     /// Our own limits: connections, transactions or messages per time.
     OwnLimit,
     /// The look-up of its domain has not been answered yet.
@@ -59,12 +61,13 @@ pub enum Cause {
 }
 
 impl Cause {
-    pub const ALL: [Cause; 25] = [
+    pub const ALL: [Cause; 26] = [
         Cause::Ready,
         Cause::Sending,
         Cause::Reporting,
         Cause::Held,
         Cause::Suspended,
+        Cause::QueueOnly,
         Cause::OwnLimit,
         Cause::LookUp,
         Cause::Dns,
@@ -106,9 +109,9 @@ impl Cause {
         matches!(self, Cause::Ready | Cause::Sending | Cause::Reporting | Cause::LookUp)
     }
 
-    /// An operator keeps it: no time brings its next try.
+    /// It is kept on purpose: no retry clock brings its next try.
     pub fn is_kept(self) -> bool {
-        matches!(self, Cause::Held | Cause::Suspended)
+        matches!(self, Cause::Held | Cause::Suspended | Cause::QueueOnly)
     }
 
     /// Something other than its turn, a local limit or a connection in the making keeps it back.
@@ -128,6 +131,7 @@ impl Cause {
             Cause::Reporting => ("reporting", "bounced, DSN pending"),
             Cause::Held => ("held", "held by an operator"),
             Cause::Suspended => ("suspended", "suspended by an operator"),
+            Cause::QueueOnly => ("queue_only", "queue-only"),
             Cause::OwnLimit => ("own_limit", "local limit"),
             Cause::LookUp => ("look_up", "DNS lookup in progress"),
             Cause::Dns => ("dns", "DNS lookup failed"),

@@ -11,6 +11,7 @@ pub mod ids;
 pub mod idset;
 mod index;
 pub mod message;
+pub mod queue_only;
 pub mod site;
 pub mod slices;
 pub mod standing;

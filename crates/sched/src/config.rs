@@ -56,6 +56,8 @@ impl Default for Strategies {
 /// One local address to send from.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SourceConfig {
+    /// As an operator names it.
+    pub name: String,
     /// Messages that a site may be sent from here per day, day by day since `since`; after the last day there is no such
     /// limit. Empty: the address is warm.
     pub warm_up_per_day: Vec<u32>,

@@ -4,15 +4,18 @@
 //! An owner's methods get a [`Core`] beside the owner's own state, and no other owner. What another owner must do is returned
 //! to [`super::Scheduler`], which does it.
 
-use stentor_queue::ids::{AddressId, MessageNo, Ms, SiteId};
+use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
+use stentor_queue::idset::IdSet;
 use stentor_queue::store::Store;
 
 use crate::bounces::Bounces;
 use crate::config::SchedConfig;
 use crate::effects::{Effect, SourceNo};
-use crate::flows::Flows;
+use crate::flows::{FlowNo, Flows};
 use crate::messages::Messages;
+use crate::queue_only::QueueOnly;
 use crate::reasons::{Reasons, Reply};
+use crate::run::Run;
 use crate::sites::Sites;
 use crate::sites::path::Path;
 use crate::time::Time;
@@ -32,6 +35,9 @@ pub struct Core {
     pub time: Time,
     pub reasons: Reasons,
     pub bounces: Bounces,
+    pub queue_only: QueueOnly,
+    /// A run of the queue that is not over.
+    pub run: Option<Run>,
     pub effects: Vec<Effect>,
     pub stopped: bool,
 }
@@ -50,6 +56,8 @@ impl Core {
             time: Time::default(),
             reasons: Reasons::default(),
             bounces: Bounces::default(),
+            queue_only: QueueOnly::default(),
+            run: None,
             effects: Vec::new(),
             stopped: false,
         }
@@ -106,6 +114,52 @@ impl Core {
             self.sites.get(site).lines.remove(flow, no);
         }
         true
+    }
+
+    /// A message comes to a site's line; aside, if its flow is queue-only.
+    pub fn enter_line(&mut self, site: SiteId, (flow, class): (FlowNo, usize), no: MessageNo) {
+        let lines = &mut self.sites.get(site).lines;
+        if self.flows.is_queue_only(flow) {
+            lines.insert_aside(flow, class, no);
+        } else {
+            lines.insert(flow, class, no);
+        }
+    }
+
+    /// The same for messages that a deferral has kept back.
+    pub fn enter_line_all(&mut self, site: SiteId, (flow, class): (FlowNo, usize), set: &IdSet) {
+        let lines = &mut self.sites.get(site).lines;
+        if self.flows.is_queue_only(flow) {
+            lines.insert_all_aside(flow, class, set);
+        } else {
+            lines.insert_all(flow, class, set);
+        }
+    }
+
+    /// Whether the message's sender or client is queue-only; if so, and unless it passes, it waits aside at the site.
+    pub fn keep_if_queue_only(&mut self, store: &Store, site: SiteId, no: MessageNo) -> bool {
+        if !store.message(no).is_some_and(|message| self.queue_only.has_message(message)) {
+            return false;
+        }
+        let Some((class, flow)) = self.messages.class_and_flow(no) else { return false };
+        let lines = &mut self.sites.get(site).lines;
+        if lines.passes(no) {
+            return false;
+        }
+        lines.insert_aside(flow, class, no);
+        true
+    }
+
+    /// Whether a domain is queue-only, and what waits there of the message does not pass at its site.
+    pub fn keeps_at_domain(&self, store: &Store, site: Option<SiteId>, domain: DomainId, no: MessageNo) -> bool {
+        self.queue_only.has_domains()
+            && self.queue_only.has_domain(store.book.domain_name_alone(domain))
+            && !site.and_then(|site| self.sites.peek(site)).is_some_and(|site| site.lines.passes(no))
+    }
+
+    /// Whether a run of the queue lets a message pass that comes to its site for the first time.
+    pub fn may_pass(&self, no: MessageNo) -> bool {
+        self.run.is_some_and(|run| run.has(no, self.newest))
     }
 
     /// The transaction is over for the recipient; whether it was in one.

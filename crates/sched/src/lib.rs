@@ -58,7 +58,9 @@ mod flows;
 mod messages;
 mod notices;
 mod operator;
+mod queue_only;
 mod reasons;
+mod run;
 mod sessions;
 mod sites;
 mod status;
@@ -73,6 +75,7 @@ pub use config::{Backoff, SchedConfig, SourceConfig, Strategies};
 pub use effects::{CloseReason, Effect, Failure, Ids, NoSession, RcptOutcome, Reach, SourceNo, Stage, Work};
 pub use failure::verdict;
 pub use flows::{FlowKey, FlowRules, SourceSet};
+pub use queue_only::By;
 pub use reasons::Reply;
 pub use sites::history::SiteHistory;
 pub use status::attempt::Attempt;
@@ -82,6 +85,8 @@ pub use status::place::{RecipientState, RecipientStatus};
 pub use status::{Glance, Load, SiteStatus, Standing};
 pub use stentor_mail::reply::Enhanced;
 pub use stentor_queue::cause::Cause;
+pub use stentor_queue::event::Class;
+pub use stentor_queue::queue_only::{Client, Scope};
 
 use choice::Choice;
 use choice::ready::Entered;
@@ -146,6 +151,7 @@ impl Scheduler {
     /// The limits changed (reload): they hold for what comes; nothing open is cut.
     pub fn configure(&mut self, cfg: SchedConfig) {
         self.core.cfg = cfg.checked();
+        self.keep_flows();
         self.notices.warn_anew(&mut self.core);
     }
 
@@ -205,7 +211,7 @@ impl Scheduler {
             for id in message.pending() {
                 let domain = store.book.domain(AddressId(id));
                 if self.domains.get(domain).bulk.insert(no.0) {
-                    self.link(store, domain, no, class, now);
+                    self.link(store, domain, (no, class), false, now);
                 }
             }
         } else if small {
@@ -222,7 +228,7 @@ impl Scheduler {
     fn make_ready(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
         match self.choice(store, now).enter(no, id) {
             Entered::Nowhere => {}
-            Entered::Domain(domain, class) => self.link(store, domain, no, class, now),
+            Entered::Domain(domain, class) => self.link(store, domain, (no, class), false, now),
             Entered::Site(site) => self.consider(site, now),
         }
     }
@@ -237,12 +243,13 @@ impl Scheduler {
     }
 
     /// Something new of `no` waits at `domain`: brings it to the domain's site, and sees to the lookup; or it is bounced.
-    fn link(&mut self, store: &Store, domain: DomainId, no: MessageNo, class: usize, now: Ms) {
+    /// `passes`: a run of the queue lets it go although it is queue-only.
+    fn link(&mut self, store: &Store, domain: DomainId, (no, class): (MessageNo, usize), passes: bool, now: Ms) {
         if self.choice(store, now).bounce_at(domain, no) {
             return;
         }
         if let Some(site) = self.domains.site_or_ask(&mut self.core, domain, now) {
-            self.choice(store, now).wait_at(site, domain, no, class);
+            self.choice(store, now).wait_at(site, domain, no, class, passes);
             self.consider(site, now);
         }
     }

@@ -34,6 +34,7 @@ impl Scheduler {
         }
         self.drain(store, STEPS_MAX / 4, now);
         self.flush_on(store);
+        self.queue_run_on(store, now);
         self.resume_on(now);
         self.coalesce_on(store, now);
         self.holds_on(store, STEPS_MAX / 2, now);
@@ -48,6 +49,7 @@ impl Scheduler {
             || !self.core.sites.dirty.is_empty()
             || self.has_jobs()
             || self.operator.is_resuming()
+            || self.is_queue_run_due()
             || !self.coalescing.jobs.is_empty();
         if at_once && !self.core.stopped {
             return Some(0);
@@ -110,6 +112,7 @@ impl Scheduler {
                 }
             }
             Timer::Bounce(no) => reports::due(core, no),
+            Timer::QueueRun => self.operator.look_at_run = true,
             Timer::Warnings => self.notices.warnings_due(core, store, now),
             Timer::Warn(no) => Notices::warn(core, no),
             Timer::Stragglers(no) => Notices::stragglers_due(core, store, no, now),
@@ -125,9 +128,10 @@ impl Scheduler {
             steps -= 1;
             last = Some(site);
             if let Some(class) = self.core.messages.class(no) {
+                let passes = self.core.may_pass(no);
                 let mut choice = self.choice(store, now);
                 if !choice.bounce_at(domain, no) {
-                    choice.wait_at(site, domain, no, class);
+                    choice.wait_at(site, domain, no, class, passes);
                 }
             } else {
                 // An operator took out what was here, and it ended before the answer came.
@@ -165,7 +169,8 @@ impl Scheduler {
             }
             last = Some(domain);
             if self.domains.get(domain).bulk.insert(no.0) {
-                self.link(store, domain, no, class, now);
+                let passes = self.core.may_pass(no);
+                self.link(store, domain, (no, class), passes, now);
                 steps = steps.saturating_sub(1);
             }
         }

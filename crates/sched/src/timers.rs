@@ -31,6 +31,8 @@ pub(crate) enum Timer {
     /// Messages may have become old enough for a warning.
     Warnings,
     Warn(MessageNo),
+    /// A run of the queue may be over.
+    QueueRun,
     Stragglers(MessageNo),
 }
 

@@ -225,7 +225,14 @@ fn asked(server: &ServerArgs, request: &Request, show: &dyn Fn(&Reply) -> String
         };
         server.fail(&format!("{error}{moved}"))
     })?;
-    if matches!(request, Request::Act { .. } | Request::Bounce { .. } | Request::Export { .. }) {
+    if matches!(
+        request,
+        Request::Act { .. }
+            | Request::Bounce { .. }
+            | Request::QueueOnly { .. }
+            | Request::QueueRun { .. }
+            | Request::Export { .. }
+    ) {
         client.be_patient().map_err(|error| fail(&error.to_string()))?;
     }
     let asked = if server.json {

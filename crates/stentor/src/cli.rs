@@ -10,7 +10,7 @@ use stentor_control::{Reply, Request, Selection, Standing, Verb, render};
 use stentor_queue::ids::MessageId;
 
 use crate::asking::{QueryArgs, ServerArgs, ask, load, locate, query, query_with, shown, usage, wrong};
-use crate::cli_verbs::{Acting, Suspended};
+use crate::cli_verbs::{Acting, QueueOnlyScope, Suspended};
 use crate::observe::{batchstat, hosts, latedudes, mailqq, mailstat, queue, realstat, report, trace, watch};
 use crate::output::{done, print};
 use crate::{config_cmd, explain, help, journal_cmd, logging, process, secrets, table_cmd, trial};
@@ -101,6 +101,8 @@ enum Change {
     Suspend(SuspendingFor),
     /// End a suspension.
     Resume(Suspending),
+    /// Keep mail in the queue: accept it and deliver none of it, until that ends; `queue run` tries it once.
+    QueueOnly(QueueOnly),
     /// Pause, resume or cancel a post in mid-delivery.
     Post {
         #[command(subcommand)]
@@ -190,6 +192,29 @@ struct SuspendingFor {
 }
 
 #[derive(Args)]
+struct QueueOnly {
+    /// End it by itself after this time: 90m, 2h, 3d.
+    #[arg(long = "for", value_name = "TIME", value_parser = duration_s)]
+    for_s: Option<u64>,
+    /// End it now.
+    #[arg(long, conflicts_with_all = ["for_s", "dry_run"])]
+    end: bool,
+    /// Show what is queue-only, with what ends it.
+    #[arg(long, conflicts_with_all = ["for_s", "end", "dry_run", "reason", "what"])]
+    show: bool,
+    /// Count what waits of it, without changing anything.
+    #[arg(long)]
+    dry_run: bool,
+    /// Recorded in the journal's audit record, and shown.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    #[command(flatten)]
+    what: QueueOnlyScope,
+    #[command(flatten)]
+    server: ServerArgs,
+}
+
+#[derive(Args)]
 struct Suspending {
     #[command(flatten)]
     subject: Suspended,
@@ -276,6 +301,7 @@ fn change(command: Change) -> ExitCode {
             ask(&server, &Request::Act { verb: Verb::Requeue, selection, dry_run: false, reason: None })
         }
         Change::Flush { site, server, .. } => ask(&server, &Request::Flush { site }),
+        Change::QueueOnly(options) => queue_only(options),
         Change::Suspend(SuspendingFor { for_s, dry_run, suspending }) => suspend(true, suspending, (for_s, dry_run)),
         Change::Resume(suspending) => suspend(false, suspending, (None, false)),
         Change::Post { command } => {
@@ -351,6 +377,20 @@ fn suspend(
         Err(why) => return usage(&why),
     };
     ask(&server, &Request::Suspend { suspended, what, reason, for_s, dry_run })
+}
+
+fn queue_only(QueueOnly { for_s, end, show, dry_run, reason, what, server }: QueueOnly) -> ExitCode {
+    if show {
+        let render = |reply: &Reply| match reply {
+            Reply::Status(status) => render::queue_only(status),
+            other => shown(other),
+        };
+        return query_with(&QueryArgs::once(server), &Request::Status, render);
+    }
+    match what.scope() {
+        Ok(scope) => ask(&server, &Request::QueueOnly { scope, is_on: !end, for_s, dry_run, reason }),
+        Err(why) => usage(&why),
+    }
 }
 
 fn bounce(Bounce { for_s, end, show, act: Act { acting, server } }: Bounce) -> ExitCode {

@@ -4,6 +4,7 @@ use clap::Args;
 use stentor_config::duration_s;
 use stentor_control::{Request, Selection, Standing, Subject, Verb};
 use stentor_queue::ids::MessageId;
+use stentor_queue::queue_only::Scope;
 
 /// Selected mail: all given selectors must match.
 #[derive(Args, Default)]
@@ -65,6 +66,55 @@ impl Suspended {
             _ => return Err("name one: --list, --sender, --site, or --list with --subscriber".to_owned()),
         };
         Ok((what, self.reason))
+    }
+}
+
+/// What is queue-only.
+#[derive(Args)]
+#[group(id = "what", multiple = false)]
+pub struct QueueOnlyScope {
+    /// All mail.
+    #[arg(long)]
+    all: bool,
+    /// Mail of a class: ordinary or bulk.
+    #[arg(long, value_parser = ["ordinary", "bulk"])]
+    class: Option<String>,
+    /// Posts of a list.
+    #[arg(long, value_name = "NAME")]
+    list: Option<String>,
+    /// Recipients at a domain.
+    #[arg(long)]
+    domain: Option<String>,
+    /// By envelope sender: an address, @domain, or "" for the null sender.
+    #[arg(long, value_name = "ADDRESS")]
+    sender: Option<String>,
+    /// By where it came from: an address, a network, or a local user.
+    #[arg(long, value_name = "CLIENT")]
+    client: Option<String>,
+    /// What goes out from a source of the configuration, unless it may go from others.
+    #[arg(long, value_name = "NAME")]
+    source: Option<String>,
+}
+
+impl QueueOnlyScope {
+    /// # Errors
+    /// Nothing is named, or what cannot be.
+    pub fn scope(self) -> Result<Scope, String> {
+        let named = [
+            ("all", self.all.then(String::new)),
+            ("class", self.class),
+            ("list", self.list),
+            ("domain", self.domain),
+            ("sender", self.sender),
+            ("client", self.client),
+            ("source", self.source),
+        ];
+        let Some((kind, value)) = named.into_iter().find_map(|(kind, value)| Some((kind, value?))) else {
+            return Err(
+                "queue-only: say what: --all, --class, --list, --domain, --sender, --client or --source".to_owned()
+            );
+        };
+        Scope::of_parts(kind, &value).ok_or_else(|| format!("queue-only: --{kind} cannot be {value:?}"))
     }
 }
 

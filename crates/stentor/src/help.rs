@@ -35,7 +35,7 @@ Act (most take --dry-run, to count first):
   flush, requeue    Try again now: a site or everything; selected mail
   hold, release     Keep selected messages back until released
   bounce, remove    Give up on recipients, with or without a bounce
-  post              Pause, resume or cancel a post in mid-delivery
+  queue-only, post  Accept mail and deliver none; pause or cancel a post
 Statistics (from the history, or from any MTA's log):
   mailstat          Table by hour, day, list, domain, host or source
   batchstat         Chart of a day

@@ -125,6 +125,7 @@ fn reload(server: &Server) -> Reloaded {
             server.core.with(|hub, now| {
                 hub.sched.configure(settings.sched.clone());
                 settings.give_rules(Some(&old), &mut hub.sched);
+                settings.give_queue_only(&mut hub.sched, now);
                 if has_new_routes {
                     hub.sched.routes_changed(now);
                 }

@@ -127,6 +127,7 @@ impl Server {
             memory_limit.map_or(BODIES_BYTES_MAX, |limit| BODIES_BYTES_MAX.min((limit / BODIES_PART) as usize));
         let mut sched = Scheduler::new(settings.sched.clone(), clock.now());
         settings.give_rules(None, &mut sched);
+        settings.give_queue_only(&mut sched, clock.now());
         let hub = Hub::new(store, sched, bodies);
         let core = Core::new(Parts {
             clock: clock.clone(),

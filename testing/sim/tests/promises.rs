@@ -115,7 +115,7 @@ fn another_mx_is_tried_when_the_first_is_silent() {
 fn a_warm_up_is_kept_to() {
     let mut net = Net::default();
     let domain = sites(&mut net, 1, Mood::Good)[0];
-    let source = SourceConfig { warm_up_per_day: vec![10, 20], since: START };
+    let source = SourceConfig { name: "warm".to_owned(), warm_up_per_day: vec![10, 20], since: START };
     let mut sim = Sim::new(net, SchedConfig { sources: vec![source], ..SchedConfig::default() }, 1);
     let recipients: IdSet = (0..100).filter_map(|n| sim.subscriber(n, domain)).map(|id| id.0).collect();
     sim.post(Post { at: START, recipients, class: Class::Bulk, list: None, copies: true, watched: IdSet::new() });

@@ -232,10 +232,11 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// Restores suspensions and standing bounces from the start.
+    /// Restores suspensions, standing bounces and what an operator made queue-only from the start.
     pub fn new(store: Store, mut sched: Scheduler, bodies_bytes_max: usize) -> Hub {
         store.suspended().for_each(|what| sched.set_suspended(what, true, (0, "")));
-        store.standing_bounces().for_each(|(what, until, reason)| sched.set_suspended(what, true, (until, reason)));
+        let others = store.standing_bounces().chain(store.queue_only());
+        others.for_each(|(what, until, reason)| sched.set_suspended(what, true, (until, reason)));
         Hub {
             store,
             sched,

@@ -5,17 +5,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
-use stentor_config::{Config, EightBit, FlowConfig, ReportConfig, Source};
+use stentor_config::{Config, EightBit, FlowConfig, InForce, QueueOnlyConfig, ReportConfig, Source};
 use stentor_journal::Options;
 use stentor_lists::List;
 use stentor_mail::client::ClientConfig;
 use stentor_mail::server::ServerConfig;
 use stentor_policy::Policy;
 use stentor_queue::event::Class;
+use stentor_queue::ids::Ms;
 use stentor_queue::message::Message;
 use stentor_queue::site::{SiteLimits, Target};
 use stentor_rules::Rulebook;
-use stentor_sched::{Backoff, FlowKey, FlowRules, SchedConfig, Scheduler, SourceConfig, SourceNo, SourceSet};
+use stentor_sched::{Backoff, FlowKey, FlowRules, SchedConfig, Scheduler, Scope, SourceConfig, SourceNo, SourceSet};
 
 use super::memory::PIECE_BYTES;
 use crate::clock::Clock;
@@ -129,6 +130,32 @@ impl Settings {
         for key in gone {
             sched.set_rules(key, None);
         }
+    }
+
+    /// What the configuration wants to be queue-only at this time.
+    pub fn queue_only(&self, now: Ms) -> impl Iterator<Item = (&QueueOnlyConfig, InForce)> {
+        self.config.queue_only.iter().filter_map(move |section| Some((section, section.in_force(now)?)))
+    }
+
+    /// Whether mail of a list, or else of this sender, goes out from no other source than this.
+    pub fn goes_only_from(&self, source: &str, list: Option<&str>, sender: &str) -> bool {
+        let sending = &self.config.sending;
+        let of_sender = || {
+            let (_, domain) = sender.rsplit_once('@')?;
+            sending.senders.iter().find(|(name, _)| name == domain).map(|(_, flow)| flow)
+        };
+        let own = list.map_or_else(of_sender, |list| self.list_flow(list)).map_or(&[][..], |flow| &flow.sources);
+        let name = |at: u8| sending.sources.get(usize::from(at)).map(|source| source.name.as_str());
+        match own {
+            [] => sending.sources.len() == 1 && name(0) == Some(source),
+            own => own.iter().all(|at| name(*at) == Some(source)),
+        }
+    }
+
+    /// Gives that to the scheduler.
+    pub fn give_queue_only(&self, sched: &mut Scheduler, now: Ms) {
+        let scopes: Vec<Scope> = self.queue_only(now).map(|(section, _)| section.scope.clone()).collect();
+        sched.set_configured_queue_only(&scopes);
     }
 
     /// Who gets delivery reports of a list's posts.
@@ -246,7 +273,11 @@ fn client(config: &Config, ehlo_name: &str, lmtp: bool) -> ClientConfig {
 }
 
 fn source(source: &Source) -> SourceConfig {
-    SourceConfig { warm_up_per_day: source.warm_up_per_day.clone(), since: source.warm_up_since_ms }
+    SourceConfig {
+        name: source.name.clone(),
+        warm_up_per_day: source.warm_up_per_day.clone(),
+        since: source.warm_up_since_ms,
+    }
 }
 
 fn sched(config: &Config) -> SchedConfig {

@@ -26,9 +26,11 @@ pub enum Change {
     Hold { held: bool, messages: Vec<MessageId> },
     /// Reserved recipients get their fate.
     Settle { fate: Fate, recipients: Recipients },
-    /// A list, a sender's domain or a site is suspended, perhaps until some time, or resumed; or mail is bounced for a time
+    /// A list, a sender's domain or a site is suspended, perhaps until some time, or resumed; mail is queue-only, or bounced for a time
     /// ([`Event::Suspend`]).
     Suspend { suspended: bool, what: String, until: Ms, reason: String },
+    /// What is in the queue is tried once; nothing durable changes.
+    RunQueue,
     /// Clocks are wound back; nothing durable changes.
     TryNow { recipients: Recipients },
 }
@@ -48,7 +50,7 @@ impl VerbJob {
                 recipients.iter().map(|(_, ids)| outcome(ids)).sum()
             }
             Change::Suspend { what, reason, .. } => RECORD_OVERHEAD_BYTES + suspend_bytes_max(what, reason),
-            Change::TryNow { .. } => 0,
+            Change::TryNow { .. } | Change::RunQueue => 0,
         };
         self.audit.bytes_max() + changed
     }
@@ -70,7 +72,7 @@ impl VerbJob {
             Change::Suspend { suspended, what, until, reason } => {
                 batch.record_with(|buffer| encode_suspend(buffer, *suspended, what, *until, reason));
             }
-            Change::TryNow { .. } => {}
+            Change::TryNow { .. } | Change::RunQueue => {}
         }
     }
 
@@ -102,6 +104,7 @@ impl VerbJob {
                 hub.sched.set_suspended(&what, suspended, (until, &reason));
                 core.standing.store(hub.store.standing_bounces().next().is_some(), Ordering::Relaxed);
             }
+            Change::RunQueue => hub.sched.run_queue(now),
             Change::TryNow { recipients } => {
                 for (message, ids) in recipients {
                     let Some(no) = hub.store.no_of(message) else { continue };

@@ -1,5 +1,5 @@
 //! Performs `Effect::Suspend`: a subscriber who bounces post after post gets no more of the list, and its owner is
-//! notified. And ends suspensions and standing bounces whose time is over.
+//! notified. And ends suspensions, standing bounces and what is queue-only when their time is over.
 //!
 //! Promise: the suspension is durable, with an audit record, before anyone is notified; it applies to posts accepted
 //! from then on and ends with `stentor resume --list NAME --subscriber ADDRESS`. The subscribers file is not changed:
@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde_json::json;
 use stentor_mail::dsn::format_date;
 use stentor_queue::ids::Ms;
+use stentor_queue::queue_only::Scope;
 use stentor_queue::standing::StandingBounce;
 use stentor_stats::escape::printable;
 use tokio::sync::oneshot;
@@ -48,18 +49,25 @@ pub async fn subscriber(core: Arc<Core>, list: Arc<str>, address: String, posts:
     notify_owners(&core, &list, &address, posts, &since, &text).await;
 }
 
-/// Ends suspensions and standing bounces whose time is over, each durably and with an audit record, until the process ends. One that cannot be
+/// Opens and closes the configuration's windows of what is queue-only. Ends suspensions, standing bounces and what an operator made queue-only when their time is over, each durably and with an audit record, until the process ends. One that cannot be
 /// recorded goes on, and is tried again.
 pub async fn resume_when_over(core: Arc<Core>) {
     loop {
-        let now = core.clock.now();
+        let (now, settings) = (core.clock.now(), core.settings());
+        if !settings.config.queue_only.is_empty() {
+            core.with(|hub, now| settings.give_queue_only(&mut hub.sched, now));
+        }
         for what in core.with(|hub, _| hub.store.suspensions_over(now, RESUMED_AT_ONCE)) {
             // An operator may have given it more time meanwhile.
             if core.with(|hub, _| hub.store.suspended_until(&what).is_none_or(|until| until > now)) {
                 continue;
             }
             let detail = json!({"what": what, "end": true, "reason": "its time is over"}).to_string();
-            let verb = if StandingBounce::of_name(&what).is_some() { "bounce" } else { "resume" };
+            let verb = match Scope::of_name(&what) {
+                Some(_) => "queue_only",
+                None if StandingBounce::of_name(&what).is_some() => "bounce",
+                None => "resume",
+            };
             let audit = Audit { at: now, who: "stentor".to_owned(), verb, detail };
             let change = Change::Suspend { suspended: false, what: what.clone(), until: 0, reason: String::new() };
             let (answer, ticket) = oneshot::channel();

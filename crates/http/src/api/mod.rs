@@ -69,7 +69,7 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Http>)> {
 }
 
 /// Verbs that change something, with the control socket's name of each.
-const VERBS: [(&str, &str); 9] = [
+const VERBS: [(&str, &str); 11] = [
     ("/api/v1/suspend", "suspend"),
     ("/api/v1/resume", "resume"),
     ("/api/v1/flush", "flush"),
@@ -78,6 +78,8 @@ const VERBS: [(&str, &str); 9] = [
     ("/api/v1/remove", "remove"),
     ("/api/v1/bounce", "bounce"),
     ("/api/v1/requeue", "requeue"),
+    ("/api/v1/queue-only", "queue_only"),
+    ("/api/v1/queue/run", "queue_run"),
     ("/api/v1/reload", "reload"),
 ];
 /// The same on one post.

@@ -87,6 +87,19 @@ const SUSPENDED: &[(&str, &str, &str)] = &[
     ("subscriber", "string", "An address; needs `list`."),
     ("reason", "string", "Kept in the journal's audit record."),
 ];
+const QUEUE_ONLY: &[(&str, &str, &str)] = &[
+    ("all", "boolean", "All mail."),
+    ("class", "string", "Mail of a class: `ordinary` or `bulk`."),
+    ("list", "string", "Posts of this list."),
+    ("domain", "string", "Recipients at this domain."),
+    ("sender", "string", "Mail of this envelope sender: an address, `@domain`, or empty for the null sender."),
+    ("client", "string", "Mail that came from this address, network or local user."),
+    ("source", "string", "Mail that goes out from this source of the configuration, unless it may go from others."),
+    ("for_s", "integer", "Seconds after which it ends by itself."),
+    ("end", "boolean", "Ends it."),
+    ("dry_run", "boolean", "Only count what waits of it."),
+    ("reason", "string", "Kept in the journal's audit record, and shown."),
+];
 const REASON: &[(&str, &str, &str)] = &[
     ("dry_run", "boolean", "Only count what would be changed."),
     ("reason", "string", "Kept in the journal's audit record."),
@@ -247,6 +260,23 @@ const ROUTES: &[Route] = &[
         summary: "Tries what waits now: everything, or one site.",
         takes: Takes::Body(&[("site", "string", "A site as the queue names it.")]),
         gives: "Done",
+    },
+    Route {
+        method: "post",
+        path: "/api/v1/queue-only",
+        summary: "Keeps mail in the queue until that ends, or ends it.",
+        takes: Takes::Body(QUEUE_ONLY),
+        gives: "Done",
+    },
+    Route {
+        method: "post",
+        path: "/api/v1/queue/run",
+        summary: "Tries once what is in the queue now, also what is queue-only.",
+        takes: Takes::Body(&[
+            ("dry_run", "boolean", "Count it, without trying anything."),
+            ("reason", "string", "Recorded in the journal's audit record."),
+        ]),
+        gives: "Counted",
     },
     Route {
         method: "post",

@@ -10,12 +10,13 @@ use stentor_control::problem::Problem;
 use stentor_control::reply::ExportedRecipient;
 use stentor_control::site_view::{HostView, PathView, SiteView};
 use stentor_control::{
-    Ages, AgesRow, Counted, EnvelopeView, ErrorCode, Fates, MessageView, QueueSummary, RecipientState, RecipientView,
-    SiteRow, StandingBounceView, Status, Stuck, StuckRow,
+    Ages, AgesRow, Counted, EnvelopeView, ErrorCode, Fates, MessageView, QueueOnlyView, QueueSummary, RecipientState,
+    RecipientView, SiteRow, StandingBounceView, Status, Stuck, StuckRow,
 };
 
 use crate::webhooks::WebhookView;
 use stentor_queue::cause::Cause;
+use stentor_queue::queue_only::Scope;
 
 /// An instant of the examples.
 const NOW: u64 = 1_790_000_000_000;
@@ -102,6 +103,13 @@ fn status() -> Status {
             ..StandingBounceView::default()
         }],
         standing_bounced: 12,
+        queue_only: vec![QueueOnlyView {
+            section: Some("weekend".to_owned()),
+            until: Some(NOW + 7_200_000),
+            reason: "maintenance".to_owned(),
+            ..QueueOnlyView::new(&Scope::Domain("example.net".to_owned()), None, "")
+        }],
+        queue_run_since: Some(NOW - 2_000),
         webhooks_troubled: vec!["archive: disabled".to_owned()],
         ..Status::default()
     }

@@ -40,7 +40,17 @@ fn every_documented_argument_is_taken() {
                 _ => "x".into(),
             };
             let mut fields = Map::from_iter([(name.clone(), value)]);
-            if name == "subscriber" || name == "reason" && fields.len() == 1 && matches!(verb, "suspend" | "resume") {
+            if verb == "queue_only"
+                && !matches!(name.as_str(), "all" | "class" | "list" | "domain" | "sender" | "client" | "source")
+            {
+                fields.insert("all".to_owned(), true.into());
+            } else if name == "class" {
+                fields.insert("class".to_owned(), "bulk".into());
+            } else if verb == "queue_run" {
+                // Its arguments stand alone.
+            } else if name == "subscriber"
+                || name == "reason" && fields.len() == 1 && matches!(verb, "suspend" | "resume")
+            {
                 fields.insert("list".to_owned(), "news".into());
             } else if matches!(name.as_str(), "for_s" | "end") || name == "dry_run" && verb == "suspend" {
                 fields.insert("sender".to_owned(), "@example.net".into());

@@ -209,6 +209,7 @@ pub fn state(state: RecipientState) -> Markup {
             RecipientState::Deferred => span.badge.warn { "deferred" },
             RecipientState::Held => span.badge.warn { "held" },
             RecipientState::Suspended => span.badge.warn { "suspended" },
+            RecipientState::QueueOnly => span.badge.warn { "queue-only" },
             RecipientState::Other => span.badge { "other" },
         }
     }

@@ -4,11 +4,13 @@ use axum::extract::{Query, State};
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
-use stentor_admin::verbs::standing_bounces;
+use stentor_admin::verbs::{queue_only_views, standing_bounces};
 use stentor_admin::wanted::Wanted;
 use stentor_control::problem::Problem;
 use stentor_control::site_view::site_state;
-use stentor_control::{Control, ErrorCode, HostView, PathView, Reply, Request, SiteRow, SiteView, StandingBounceView};
+use stentor_control::{
+    Control, ErrorCode, HostView, PathView, QueueOnlyView, Reply, Request, SiteRow, SiteView, StandingBounceView,
+};
 use stentor_queue::ids::Ms;
 use stentor_stats::civil::Zone;
 
@@ -42,6 +44,8 @@ pub async fn all(State(http): State<Http>, Query(asked): Query<Asked>, frame: Fr
         let shown: Vec<(String, Option<Ms>)> = hub.store.suspended().take(SUSPENDED_SHOWN).map(ends).collect();
         (shown, hub.store.suspended_len() as u64, now, standing_bounces(hub))
     });
+    let settings = http.core.settings();
+    let queue_only = http.core.with(|hub, now| queue_only_views(hub, &settings, now));
     let main = html! {
         (heading("Sites", &html! { (plural(queue.sites_total - queue.domains_total, "site")) @if queue.domains_total > 0 { " and " (plural(queue.domains_total, "unresolved domain")) } " with mail waiting" }))
         section.panel aria-label="Find" {
@@ -55,6 +59,9 @@ pub async fn all(State(http): State<Http>, Query(asked): Query<Asked>, frame: Fr
         }
         @if !bounces.is_empty() {
             section.panel aria-labelledby="bounced" { h2 #bounced { "Standing bounces" } (standing(&bounces, queue.now)) }
+        }
+        @if !queue_only.is_empty() {
+            section.panel aria-labelledby="queue-only" { h2 #queue-only { "Queue-only" } (kept(&queue_only, queue.now)) }
         }
         section.panel aria-labelledby="waiting" {
             div.head {
@@ -181,6 +188,24 @@ fn state(view: &SiteView) -> Markup {
             "slow" | "suspended" => span.badge.warn { (state) },
             _ => span.badge { (state) },
         }
+    }
+}
+
+/// What is queue-only, and what ends each.
+fn kept(all: &[QueueOnlyView], now: u64) -> Markup {
+    let columns =
+        [head("Queue-only", "long"), column("Ends", "t"), column("Reason", "reply"), column("Ended by", "reply")];
+    let row = |view: &QueueOnlyView| {
+        vec![
+            html! { (shown(&view.words())) },
+            html! { @if view.until.is_some() { (next_try(view.until, now)) } @else { "–" } },
+            html! { @if view.reason.is_empty() { "–" } @else { (shown(&view.reason)) } },
+            html! { (shown(view.end().trim_matches('`'))) },
+        ]
+    };
+    html! {
+        (table("Queue-only", &columns, &all.iter().map(row).collect::<Vec<_>>(), None))
+        p.small { "Its mail is accepted and waits in the queue. " code { "stentor queue run" } " tries it once." }
     }
 }
 

@@ -3,7 +3,6 @@
 use maud::{Markup, html};
 use stentor_control::CauseRow;
 use stentor_control::causes::{most_first, summary};
-use stentor_queue::cause::Cause;
 use stentor_queue::ids::Ms;
 
 use super::format::{bar, next_try, number, shown};
@@ -20,7 +19,7 @@ pub fn cell(words: &str, last_reply: &str) -> Markup {
 
 /// When the first of several recipients is tried: now if some wait for no clock, unless an operator keeps all of them.
 pub fn next_try_of(rows: &[CauseRow], at: Option<Ms>, now: Ms) -> Markup {
-    let is_kept = rows.iter().all(|row| matches!(row.cause(), Cause::Held | Cause::Suspended));
+    let is_kept = rows.iter().all(|row| row.cause().is_kept());
     next_try(at.or((!is_kept).then_some(now)), now)
 }
 

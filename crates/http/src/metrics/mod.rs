@@ -218,6 +218,11 @@ fn storage(text: &mut Text, core: &Core, status: &Status) {
         "Standing bounces: what is bounced for a time instead of being tried.",
         status.standing_bounces.len() as f64,
     );
+    text.gauge(
+        "stentor_queue_only",
+        "What is queue-only, by operators and by the configuration: scopes.",
+        status.queue_only.len() as f64,
+    );
     text.counter(
         "stentor_standing_bounced_recipients_total",
         "Recipients bounced by standing bounces.",

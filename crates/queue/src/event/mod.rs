@@ -184,7 +184,7 @@ pub enum Event<'a> {
     /// Nothing of a list, of a sender's domain or to a site is handed out any more, or it is again: `list:NAME`,
     /// `sender:DOMAIN`, `site:NAME`; `subscriber:LIST:ADDRESS` gets no further posts of a list. Also the checkpoint's slice of those that are suspended.
     /// `until`: when it is to end by itself, 0 for never. A standing bounce is one of these, by its name
-    /// ([`crate::standing`]), with the `reason` that its bounces give.
+    /// ([`crate::standing`]), with the `reason` that its bounces give; so is what is queue-only ([`crate::queue_only`]).
     Suspend { suspended: bool, what: &'a str, until: Ms, reason: &'a str },
     /// A checkpoint begins: the counters, exact at this point of the log, and the last queue id given out.
     Totals { totals: Totals, last_id: MessageId },

@@ -69,12 +69,12 @@ pub struct UnknownAddress {
     pub holder: String,
 }
 
-/// Of what is suspended, or bounced for a time.
+/// Of what is suspended, queue-only, or bounced for a time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Standing {
     /// When it ends by itself, 0 for never.
     until: Ms,
-    /// What its bounces say.
+    /// What its bounces say, or why it is queue-only.
     reason: Box<str>,
 }
 

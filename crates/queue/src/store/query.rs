@@ -1,13 +1,14 @@
 //! Read-only queries of the store; each documents its cost.
 
-use std::ops::Bound::{Excluded, Included, Unbounded};
+use std::ops::Bound::{Excluded, Included};
+use std::ops::Range;
 
 use super::{Applied, Checkpoint, ListState, Standing, Store, Tally, Totals};
 use crate::event::Class;
 use crate::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
 use crate::idset::IdSet;
 use crate::message::Message;
-use crate::standing;
+use crate::{queue_only, standing};
 
 /// A message for `stentor queue`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -73,18 +74,26 @@ impl Store {
 
     /// What is suspended, in order of name: `list:NAME`, `sender:DOMAIN`, `site:NAME`, `subscriber:LIST:ADDRESS`.
     pub fn suspended(&self) -> impl Iterator<Item = &str> + Clone {
-        let before = self.suspended.range::<str, _>((Unbounded, Excluded(standing::NAMES.start)));
-        let behind = self.suspended.range::<str, _>((Included(standing::NAMES.end), Unbounded));
-        before.chain(behind).map(|(what, _)| what.as_str())
+        let is_other = |what: &str| standing::NAMES.contains(&what) || queue_only::NAMES.contains(&what);
+        self.suspended.keys().map(String::as_str).filter(move |what| !is_other(what))
     }
 
     /// Standing bounces, in order of name: when each ends by itself, and the reason that it gives.
     pub fn standing_bounces(&self) -> impl Iterator<Item = (&str, Ms, &str)> {
-        let bounces = self.suspended.range::<str, _>((Included(standing::NAMES.start), Excluded(standing::NAMES.end)));
-        bounces.map(|(what, standing)| (what.as_str(), standing.until, &*standing.reason))
+        self.suspended_between(standing::NAMES)
     }
 
-    /// When a suspension or a standing bounce ends by itself, if it does.
+    /// What an operator has made queue-only, in order of name: when each ends by itself (0: never), and the reason.
+    pub fn queue_only(&self) -> impl Iterator<Item = (&str, Ms, &str)> {
+        self.suspended_between(queue_only::NAMES)
+    }
+
+    fn suspended_between(&self, names: Range<&'static str>) -> impl Iterator<Item = (&str, Ms, &str)> {
+        let all = self.suspended.range::<str, _>((Included(names.start), Excluded(names.end)));
+        all.map(|(what, standing)| (what.as_str(), standing.until, &*standing.reason))
+    }
+
+    /// When a suspension, a standing bounce or a queue-only ends by itself, if it does.
     pub fn suspended_until(&self, what: &str) -> Option<Ms> {
         self.suspended.get(what).map(|standing| standing.until).filter(|until| *until > 0)
     }
@@ -114,14 +123,14 @@ impl Store {
         Applied::Noted
     }
 
-    /// Whether [`Store::suspended`] names it.
+    /// Whether it is in force: a suspension, a standing bounce or a queue-only, by its name.
     pub fn is_suspended(&self, what: &str) -> bool {
         self.suspended.contains_key(what)
     }
 
     /// How many that are.
     pub fn suspended_len(&self) -> usize {
-        self.suspended.len() - self.standing_bounces().count()
+        self.suspended.len() - self.standing_bounces().count() - self.queue_only().count()
     }
 
     /// The suspended subscribers of a list.

@@ -7,10 +7,12 @@ use super::Choice;
 use crate::failure::drains::{Drain, DrainWhat};
 
 impl Choice<'_> {
-    /// Whether nothing of a message may go at a site, because it is held: it is taken out of the line, once. Of what is not
-    /// held, each domain is looked at when its recipients are taken, so that this costs the same however many there are.
+    /// Whether nothing of a message may go at a site, because it is held, or its sender or client is queue-only: it is taken
+    /// out of the line, once. Of what is not, each domain is looked at when its recipients are taken, so that this costs
+    /// the same however many there are.
     pub fn is_stopped(&mut self, site: SiteId, no: MessageNo) -> bool {
         self.core.messages.is_held(no) && (self.leaves_to_bounce(site, no) || self.core.keep_if_held(site, no))
+            || self.core.keep_if_queue_only(self.store, site, no)
     }
 
     /// Whether a standing bounce covers what waits of a message at a domain; if so it fails, in slices.

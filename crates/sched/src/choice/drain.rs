@@ -59,7 +59,7 @@ impl Choice<'_> {
         for at in (0..=last).rev() {
             *line = Some(at);
             while let Some(line) = self.core.sites.get(site).lines.list.get(at)
-                && self.core.flows.get(line.flow).rules.sources.has(source)
+                && self.core.flows.get(line.flow).sources.has(source)
                 && let Some(no) = oldest(&line.waiting, self.core.newest)
             {
                 if *steps == 0 {

@@ -109,8 +109,7 @@ impl Choice<'_> {
         let only = entry.domains.min().filter(|_| entry.domains.len() == 1).map(DomainId);
         let mixes = entry.mixes_domains;
         if let Some(domain) = only {
-            let elsewhere = self.domains.get(domain).site != Some(site);
-            if elsewhere || self.bounce_at(domain, no) || self.take(domain, no, taken) {
+            if !self.is_tried(site, domain, no) || self.take(domain, no, taken) {
                 self.core.sites.get(site).lines.remove(flow, no);
             }
             return;
@@ -122,8 +121,7 @@ impl Choice<'_> {
             && let Some(domain) = domains.last().copied()
         {
             *taken.steps -= 1;
-            let elsewhere = self.domains.get(domain).site != Some(site);
-            if elsewhere || self.bounce_at(domain, no) || self.take(domain, no, taken) {
+            if !self.is_tried(site, domain, no) || self.take(domain, no, taken) {
                 domains.pop();
             }
         }
@@ -132,6 +130,13 @@ impl Choice<'_> {
         } else {
             self.waits.at_sites.insert((site, no), domains);
         }
+    }
+
+    /// Whether a message's recipients at a domain may go at this site: it is still the domain's, no standing bounce covers
+    /// them, and the domain is not queue-only.
+    fn is_tried(&mut self, site: SiteId, domain: DomainId, no: MessageNo) -> bool {
+        let is_here = self.domains.get(domain).site == Some(site);
+        is_here && !self.bounce_at(domain, no) && !self.core.keeps_at_domain(self.store, Some(site), domain, no)
     }
 
     /// Takes recipients of a message at a domain. Returns whether none is left there.

@@ -28,19 +28,26 @@ impl Choice<'_> {
         }
         let site = entry.site;
         match site {
-            Some(site) if !self.bounce_at(domain, no) && !self.core.keep_if_held(site, no) => {
-                self.stand_in_line(site, no, (flow, class));
+            Some(site)
+                if !self.bounce_at(domain, no)
+                    && !self.core.keep_if_held(site, no)
+                    && !self.core.keeps_at_domain(self.store, Some(site), domain, no) =>
+            {
+                self.stand_in_line(site, no, (flow, class), false);
                 Entered::Site(site)
             }
             _ => Entered::Nowhere,
         }
     }
 
-    /// Enters (site, message): untouched recipients of a domain, or a list.
-    pub fn wait_at(&mut self, site: SiteId, domain: DomainId, no: MessageNo, class: usize) {
+    /// Enters (site, message): untouched recipients of a domain, or a list. `passes`: a run of the queue lets it.
+    pub fn wait_at(&mut self, site: SiteId, domain: DomainId, no: MessageNo, class: usize, passes: bool) {
+        if !passes && self.core.keeps_at_domain(self.store, Some(site), domain, no) {
+            return;
+        }
         let is_held = self.core.keep_if_held(site, no);
         if let Some(flow) = self.core.messages.flow(no).filter(|_| !is_held) {
-            self.stand_in_line(site, no, (flow, class));
+            self.stand_in_line(site, no, (flow, class), passes);
         }
         let entry = self.core.sites.get(site);
         if entry.domains.len() > 1 {
@@ -48,11 +55,16 @@ impl Choice<'_> {
         }
     }
 
-    /// In the site's line, or at the deferral that keeps it back: no connection is opened to see that.
-    fn stand_in_line(&mut self, site: SiteId, no: MessageNo, (flow, class): (FlowNo, usize)) {
+    /// In the site's line, or at the deferral that keeps it back, or aside: no connection is opened to see that.
+    fn stand_in_line(&mut self, site: SiteId, no: MessageNo, (flow, class): (FlowNo, usize), passes: bool) {
         let may_be_deferred = self.core.sites.get(site).deferrals > 0;
-        if !may_be_deferred || !self.failure.deferrals.keeps_back(self.core, self.store, site, no, self.now) {
-            self.core.sites.get(site).lines.insert(flow, class, no);
+        if may_be_deferred && self.failure.deferrals.keeps_back(self.core, self.store, site, no, self.now) {
+            return;
+        }
+        if passes {
+            self.core.sites.get(site).lines.insert_passing(flow, class, no);
+        } else if !self.core.keep_if_queue_only(self.store, site, no) {
+            self.core.enter_line(site, (flow, class), no);
         }
     }
 }

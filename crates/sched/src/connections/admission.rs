@@ -20,7 +20,7 @@ impl Admission<'_> {
     pub fn consider(&mut self, site: SiteId) {
         let sources = self.core.sources();
         let entry = self.core.sites.get(site);
-        if self.core.flows.any_suspended() {
+        if self.core.flows.any_kept() {
             entry.lines.set_aside(&self.core.flows);
         }
         if entry.suspended || entry.lines.is_empty() && entry.offers.is_empty() {
@@ -88,10 +88,25 @@ impl Admission<'_> {
     pub(super) fn target_or_wait(&mut self, site: SiteId, pick: Pick) -> Option<usize> {
         match pick {
             Pick::Target(target) => return Some(target),
-            Pick::Wait(Some(until)) | Pick::Full(until) => self.core.look_again_at(site, until, self.now),
+            Pick::Wait(Some(until)) => {
+                self.end_passing(site);
+                self.core.look_again_at(site, until, self.now);
+            }
+            Pick::Full(until) => self.core.look_again_at(site, until, self.now),
             Pick::Wait(None) => {}
         }
         None
+    }
+
+    /// What a run of the queue lets pass has had its try where no host is left that may be tried.
+    fn end_passing(&mut self, site: SiteId) {
+        if !self.core.sites.get(site).lines.has_passing() {
+            return;
+        }
+        let mut lines = std::mem::take(&mut self.core.sites.get(site).lines);
+        lines.end_passing(&self.core.flows, |sources| self.core.sites.clock_of(site, sources, self.now).is_some());
+        lines.set_aside(&self.core.flows);
+        self.core.sites.get(site).lines = lines;
     }
 
     /// Opens a connection if the budget has room; else the site stands in line for one.
@@ -154,7 +169,7 @@ impl Admission<'_> {
         let class = if entry.lines.ordinary_for(source, &self.core.flows) { ORDINARY } else { 1 };
         for line in &mut entry.lines.list {
             let is_of_class = line.class == class && !line.wants && !line.waiting.is_empty();
-            if is_of_class && self.core.flows.get(line.flow).rules.sources.has(source) {
+            if is_of_class && self.core.flows.get(line.flow).sources.has(source) {
                 line.wants = true;
                 self.core.flows.want(line.flow, site, at);
             }
@@ -198,7 +213,7 @@ impl Admission<'_> {
         if entry.suspended {
             return false;
         }
-        if self.core.flows.any_suspended() {
+        if self.core.flows.any_kept() {
             entry.lines.set_aside(&self.core.flows);
         }
         let path = &mut entry.paths[hop.source as usize];

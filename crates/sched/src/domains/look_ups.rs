@@ -52,6 +52,11 @@ impl LookUps {
         self.fresh.len() + self.suspects.len()
     }
 
+    /// Whether some have no answer yet.
+    pub fn are_out(&self) -> bool {
+        !self.asked.is_empty()
+    }
+
     fn wait(&mut self, domain: DomainId, is_suspect: bool) {
         if is_suspect { &mut self.suspects } else { &mut self.fresh }.push_back(domain);
     }

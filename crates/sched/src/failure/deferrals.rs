@@ -234,9 +234,8 @@ impl Deferrals {
         }
         let (site, key, forgotten_at) = (deferral.site, deferral.key, deferral.until + core.cfg.site_retry.max_ms);
         let waiters = std::mem::take(&mut deferral.waiters);
-        let entry = core.sites.get(site);
         for (flow, class, back) in &waiters {
-            entry.lines.insert_all(*flow, *class, back);
+            core.enter_line_all(site, (*flow, *class), back);
         }
         match key {
             DeferralKey::Sender(_) if waiters.is_empty() && forgotten_at <= now => self.drop(core, site, key),
@@ -253,10 +252,9 @@ impl Deferrals {
         let Some(slot) = self.by_key.remove(&(site, key)) else { return };
         let Some(deferral) = self.list[slot as usize].take() else { return };
         self.free.push(slot);
-        let entry = core.sites.get(site);
-        entry.deferrals -= 1;
+        core.sites.get(site).deferrals -= 1;
         for (flow, class, back) in &deferral.waiters {
-            entry.lines.insert_all(*flow, *class, back);
+            core.enter_line_all(site, (*flow, *class), back);
         }
         core.sites.mark_dirty(site);
     }

@@ -95,7 +95,7 @@ impl Deferrals {
         for (source, path) in site.paths.iter().enumerate() {
             let may = |flow| {
                 let flow = core.flows.get(flow);
-                flow.rules.sources.has(source as SourceNo) && !flow.suspended
+                flow.sources.has(source as SourceNo) && !flow.is_kept()
             };
             if !deferral.waiters.iter().any(|(flow, ..)| may(*flow)) {
                 continue;
@@ -123,17 +123,17 @@ impl Deferrals {
             };
             let deferral = self.get_mut(slot).filter(|d| d.site == site && !d.is_refused_by(host, now));
             if let Some(deferral) = deferral.filter(|deferral| matches!(deferral.key, DeferralKey::Sender(_))) {
-                if core.flows.any_suspended() {
+                if core.flows.any_kept() {
                     // Where a resumption finds them.
                     for (flow, class, set) in &deferral.waiters {
-                        if core.flows.is_suspended(*flow) {
-                            entry.lines.insert_all(*flow, *class, set);
+                        if core.flows.is_kept(*flow) {
+                            entry.lines.insert_all_aside(*flow, *class, set);
                         }
                     }
-                    deferral.waiters.retain(|(flow, ..)| !core.flows.is_suspended(*flow));
+                    deferral.waiters.retain(|(flow, ..)| !core.flows.is_kept(*flow));
                     entry.lines.set_aside(&core.flows);
                 }
-                let may = |flow| core.flows.get(flow).rules.sources.has(source);
+                let may = |flow| core.flows.get(flow).sources.has(source);
                 let fitting = deferral.waiters.iter().enumerate().filter(|(_, (flow, ..))| may(*flow));
                 if let Some((waiter, _)) = fitting.min_by_key(|(_, (_, class, _))| *class != ORDINARY) {
                     return Some((slot, waiter));

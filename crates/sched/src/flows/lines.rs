@@ -5,7 +5,8 @@ use smallvec::SmallVec;
 use stentor_queue::ids::MessageNo;
 use stentor_queue::idset::IdSet;
 
-use super::{CLASSES, FlowNo, Flows, ORDINARY};
+use super::{CLASSES, FlowNo, Flows, ORDINARY, SourceSet};
+use crate::run::Run;
 
 /// Recipients per turn and weight: one transaction of a usual size.
 const QUANTUM: i32 = 100;
@@ -26,8 +27,12 @@ pub struct Lines {
     counts: [usize; CLASSES],
     /// The line whose turn it is.
     cursor: usize,
-    /// Lines of suspended flows.
+    /// Mail that is suspended or queue-only.
     pub aside: Vec<Line>,
+    /// Messages in line that a run of the queue lets pass: until they leave it.
+    passing: IdSet,
+    /// The [`Flows::generation`] for which lines were looked through.
+    settled: u32,
 }
 
 pub fn oldest(set: &IdSet, newest: u32) -> Option<MessageNo> {
@@ -77,6 +82,81 @@ impl Lines {
         self.counts[class] += more;
     }
 
+    /// A message that is queue-only: it waits aside, unless it passes.
+    pub fn insert_aside(&mut self, flow: FlowNo, class: usize, no: MessageNo) {
+        if self.passing.contains(no.0) {
+            return self.insert(flow, class, no);
+        }
+        if let Some(at) = self.list.iter().position(|line| line.flow == flow) {
+            self.remove_at(at, no);
+        }
+        self.aside_at(flow, class).waiting.insert(no.0);
+    }
+
+    /// The same for many, none of which passes.
+    pub fn insert_all_aside(&mut self, flow: FlowNo, class: usize, set: &IdSet) {
+        self.aside_at(flow, class).waiting.union_with(set);
+    }
+
+    fn aside_at(&mut self, flow: FlowNo, class: usize) -> &mut Line {
+        let at = self.aside.iter().position(|line| line.flow == flow).unwrap_or_else(|| {
+            self.aside.push(Line { flow, class, waiting: IdSet::new(), deficit: 0, wants: false });
+            self.aside.len() - 1
+        });
+        &mut self.aside[at]
+    }
+
+    /// A message that passes comes to the line.
+    pub fn insert_passing(&mut self, flow: FlowNo, class: usize, no: MessageNo) {
+        self.insert(flow, class, no);
+        self.passing.insert(no.0);
+    }
+
+    pub fn passes(&self, no: MessageNo) -> bool {
+        self.passing.contains(no.0)
+    }
+
+    pub fn has_passing(&self) -> bool {
+        !self.passing.is_empty()
+    }
+
+    /// What waits here and was in the queue when a run of it began passes: all messages if `is_of_parts`, else those of
+    /// flows that are queue-only.
+    pub fn let_pass(&mut self, flows: &Flows, is_of_parts: bool, run: &Run, newest: u32) {
+        let is_kept = |flow: FlowNo| is_of_parts || flows.is_queue_only(flow);
+        let older = |set: &IdSet| {
+            let mut older = set.clone();
+            // Newer ones have numbers behind the run's last, in cyclic order.
+            let newer = |no: &u32| !run.has(MessageNo(*no), newest);
+            let all = set.iter_from(run.last).take_while(newer).chain(set.iter().take_while(newer));
+            all.for_each(|no| _ = older.remove(no));
+            older
+        };
+        for mut line in std::mem::take(&mut self.aside) {
+            if is_kept(line.flow) && !flows.get(line.flow).suspended {
+                let back = older(&line.waiting);
+                line.waiting.subtract(&back);
+                self.insert_all(line.flow, line.class, &back);
+            }
+            if !line.waiting.is_empty() {
+                self.aside.push(line);
+            }
+        }
+        for line in self.list.iter().filter(|line| is_kept(line.flow) && !flows.get(line.flow).suspended) {
+            self.passing.union_with(&older(&line.waiting));
+        }
+    }
+
+    /// What passes of some flows has had its try: their hosts have failed.
+    pub fn end_passing(&mut self, flows: &Flows, is_over: impl Fn(SourceSet) -> bool) {
+        for line in &self.list {
+            if is_over(flows.get(line.flow).sources) {
+                self.passing.subtract(&line.waiting);
+            }
+        }
+        self.settled = flows.generation.wrapping_sub(1);
+    }
+
     /// Empties a flow's line.
     pub fn take(&mut self, flow: FlowNo) -> IdSet {
         let Some(line) = self.list.iter_mut().find(|line| line.flow == flow) else { return IdSet::new() };
@@ -86,6 +166,7 @@ impl Lines {
 
     /// Takes a message out of its flow's line.
     pub fn remove(&mut self, flow: FlowNo, no: MessageNo) {
+        self.passing.remove(no.0);
         if let Some(at) = self.list.iter().position(|line| line.flow == flow) {
             self.remove_at(at, no);
         }
@@ -96,6 +177,7 @@ impl Lines {
 
     /// Takes a message out of whichever line it is in: its flow is not known any more.
     pub fn remove_gone(&mut self, no: MessageNo) {
+        self.passing.remove(no.0);
         for at in (0..self.list.len()).rev() {
             self.remove_at(at, no);
         }
@@ -114,25 +196,34 @@ impl Lines {
         }
     }
 
-    /// Puts lines of suspended flows aside.
+    /// Puts mail of suspended flows aside, and once for each change what is queue-only and does not pass.
     pub fn set_aside(&mut self, flows: &Flows) {
+        let is_settled = std::mem::replace(&mut self.settled, flows.generation) == flows.generation;
         for at in (0..self.list.len()).rev() {
-            if flows.is_suspended(self.list[at].flow) && !self.list[at].waiting.is_empty() {
-                let mut line = self.list.swap_remove(at);
-                self.counts[line.class] -= line.waiting.len();
-                line.wants = false;
-                match self.aside.iter_mut().find(|l| l.flow == line.flow) {
-                    Some(there) => there.waiting.union_with(&line.waiting),
-                    None => self.aside.push(line),
-                }
+            let flow = flows.get(self.list[at].flow);
+            if self.list[at].waiting.is_empty() || !(flow.suspended || flow.is_queue_only && !is_settled) {
+                continue;
+            }
+            let mut line = self.list.swap_remove(at);
+            self.counts[line.class] -= line.waiting.len();
+            let passing = if flow.suspended { IdSet::new() } else { line.waiting.intersection(&self.passing) };
+            line.waiting.subtract(&passing);
+            self.passing.subtract(&line.waiting);
+            let wants = std::mem::take(&mut line.wants);
+            if !passing.is_empty() {
+                self.insert_all(line.flow, line.class, &passing);
+                self.at(line.flow, line.class).wants = wants;
+            }
+            if !line.waiting.is_empty() {
+                self.insert_all_aside(line.flow, line.class, &line.waiting);
             }
         }
     }
 
-    /// Brings lines of flows that are not suspended any more back; whether there were some.
+    /// Brings lines of flows that are not kept any more back; whether there were some.
     pub fn bring_back(&mut self, flows: &Flows) -> bool {
         let aside = std::mem::take(&mut self.aside);
-        let (stay, back): (Vec<Line>, Vec<Line>) = aside.into_iter().partition(|line| flows.is_suspended(line.flow));
+        let (stay, back): (Vec<Line>, Vec<Line>) = aside.into_iter().partition(|line| flows.is_kept(line.flow));
         for line in &back {
             self.insert_all(line.flow, line.class, &line.waiting);
         }
@@ -145,7 +236,7 @@ impl Lines {
         if !flows.pools {
             return self.len();
         }
-        let own = self.list.iter().filter(|line| flows.get(line.flow).rules.sources.has(source));
+        let own = self.list.iter().filter(|line| flows.get(line.flow).sources.has(source));
         own.map(|line| line.waiting.len()).sum()
     }
 
@@ -153,7 +244,7 @@ impl Lines {
         if !flows.pools {
             return self.counts[ORDINARY] > 0;
         }
-        let may = |line: &Line| line.class == ORDINARY && flows.get(line.flow).rules.sources.has(source);
+        let may = |line: &Line| line.class == ORDINARY && flows.get(line.flow).sources.has(source);
         self.list.iter().any(|line| may(line) && !line.waiting.is_empty())
     }
 
@@ -167,7 +258,7 @@ impl Lines {
             self.cursor %= self.list.len();
             let line = &mut self.list[self.cursor];
             let flow = flows.get(line.flow);
-            if line.class == class && !line.waiting.is_empty() && flow.rules.sources.has(source) {
+            if line.class == class && !line.waiting.is_empty() && flow.sources.has(source) {
                 if line.deficit > 0 {
                     return Some(line.flow);
                 }
@@ -179,9 +270,8 @@ impl Lines {
             self.cursor += 1;
         }
         // A large transaction had left a deficit of several turns.
-        let may = |line: &&Line| {
-            line.class == class && !line.waiting.is_empty() && flows.get(line.flow).rules.sources.has(source)
-        };
+        let may =
+            |line: &&Line| line.class == class && !line.waiting.is_empty() && flows.get(line.flow).sources.has(source);
         self.list.iter().find(may).map(|line| line.flow)
     }
 

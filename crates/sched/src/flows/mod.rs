@@ -35,6 +35,42 @@ impl SourceSet {
     pub fn has(self, source: u8) -> bool {
         self.0 >> source & 1 == 1
     }
+
+    /// The first so many.
+    pub fn first(sources: usize) -> SourceSet {
+        if sources < 64 { SourceSet((1 << sources) - 1) } else { SourceSet::ALL }
+    }
+}
+
+/// What is queue-only of whole flows (`crate::queue_only`).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Kept {
+    pub classes: [bool; CLASSES],
+    pub lists: Vec<Arc<str>>,
+    /// Sources that nothing goes out from, of all that there are.
+    pub sources: SourceSet,
+    pub sources_all: SourceSet,
+}
+
+impl Default for Kept {
+    fn default() -> Kept {
+        Kept { classes: [false; CLASSES], lists: Vec::new(), sources: SourceSet(0), sources_all: SourceSet::ALL }
+    }
+}
+
+impl Kept {
+    fn is_empty(&self) -> bool {
+        !self.classes.contains(&true) && self.lists.is_empty() && self.sources.0 == 0
+    }
+
+    /// Whether a flow is queue-only, and where its mail may be sent from: from its other sources, if it has some.
+    fn of(&self, class: usize, key: Option<&FlowKey>, sources: SourceSet) -> (bool, SourceSet) {
+        let is_list = matches!(key, Some(FlowKey::List(name)) if self.lists.contains(name));
+        let open = sources.0 & self.sources_all.0 & !self.sources.0;
+        let is_shut = self.sources.0 != 0 && open == 0;
+        let sources = if self.sources.0 == 0 || is_shut { sources } else { SourceSet(open) };
+        (self.classes[class] || is_list || is_shut, sources)
+    }
 }
 
 /// The operator's rules for a list's posts, or for mail of a sender's domain. `None`: as the configuration has it
@@ -83,6 +119,9 @@ pub struct Flow {
     pub class: usize,
     pub rules: FlowRules,
     pub suspended: bool,
+    pub is_queue_only: bool,
+    /// Where it may be sent from now: the rules' sources that are not queue-only.
+    pub sources: SourceSet,
     /// Sites by when they stand in line.
     wanting: BinaryHeap<Reverse<(Ms, u32, u32)>>,
     in_rotation: bool,
@@ -96,6 +135,9 @@ pub struct Flows {
     by_key: Map<(usize, Option<FlowKey>), FlowNo>,
     rules: Map<FlowKey, FlowRules>,
     suspended_keys: Vec<FlowKey>,
+    kept: Kept,
+    /// Grows when flows become queue-only: lines are looked through once for each.
+    pub generation: u32,
     rotation: [VecDeque<FlowNo>; CLASSES],
     /// Sites in line, per class.
     pub wanting: [usize; CLASSES],
@@ -111,19 +153,28 @@ pub struct Flows {
 }
 
 impl Flow {
-    fn new(class: usize, key: Option<FlowKey>, rules: FlowRules, suspended: bool) -> Flow {
-        Flow { key, class, rules, suspended, wanting: BinaryHeap::new(), in_rotation: false, had: 0 }
+    fn new(class: usize, key: Option<FlowKey>, rules: FlowRules, suspended: bool, kept: &Kept) -> Flow {
+        let (is_queue_only, sources) = kept.of(class, key.as_ref(), rules.sources);
+        let wanting = BinaryHeap::new();
+        Flow { key, class, rules, suspended, is_queue_only, sources, wanting, in_rotation: false, had: 0 }
+    }
+
+    /// Nothing of it may go, but what a run of the queue lets pass.
+    pub fn is_kept(&self) -> bool {
+        self.suspended || self.is_queue_only
     }
 }
 
 impl Default for Flows {
     fn default() -> Flows {
-        let own = |class| Flow::new(class, None, FlowRules::default(), false);
+        let own = |class| Flow::new(class, None, FlowRules::default(), false, &Kept::default());
         Flows {
             list: (0..CLASSES).map(own).collect(),
             by_key: (0..CLASSES).map(|class| ((class, None), class as FlowNo)).collect(),
             rules: Map::default(),
             suspended_keys: Vec::new(),
+            kept: Kept::default(),
+            generation: 0,
             rotation: Default::default(),
             wanting: [0; CLASSES],
             turn: 0,
@@ -140,13 +191,27 @@ impl Flows {
         &self.list[flow as usize]
     }
 
-    /// Whether any flow is suspended.
-    pub fn any_suspended(&self) -> bool {
-        !self.suspended_keys.is_empty()
+    /// Whether any flow is suspended or queue-only.
+    pub fn any_kept(&self) -> bool {
+        !self.suspended_keys.is_empty() || !self.kept.is_empty()
     }
 
-    pub fn is_suspended(&self, flow: FlowNo) -> bool {
-        self.list[flow as usize].suspended
+    pub fn is_kept(&self, flow: FlowNo) -> bool {
+        self.list[flow as usize].is_kept()
+    }
+
+    pub fn is_queue_only(&self, flow: FlowNo) -> bool {
+        self.list[flow as usize].is_queue_only
+    }
+
+    /// Sets which flows are queue-only from now on.
+    pub fn keep(&mut self, kept: Kept) {
+        for flow in &mut self.list {
+            (flow.is_queue_only, flow.sources) = kept.of(flow.class, flow.key.as_ref(), flow.rules.sources);
+        }
+        self.pools |= kept.sources.0 != 0;
+        self.kept = kept;
+        self.generation = self.generation.wrapping_add(1);
     }
 
     /// The flow of a message: lists and other bulk mail by name, ordinary mail only where there are rules for it.
@@ -175,7 +240,7 @@ impl Flows {
         let rules = key.1.as_ref().and_then(|key| self.rules.get(key)).cloned().unwrap_or_default();
         let suspended = key.1.as_ref().is_some_and(|key| self.suspended_keys.contains(key));
         self.note(&rules);
-        self.list.push(Flow::new(class, key.1.clone(), rules, suspended));
+        self.list.push(Flow::new(class, key.1.clone(), rules, suspended, &self.kept));
         self.by_key.insert(key, flow);
         flow
     }
@@ -201,6 +266,7 @@ impl Flows {
             if flow.key.as_ref() == Some(&key) {
                 flow.rules = rules.clone().unwrap_or_default();
                 flow.rules.weight = flow.rules.weight.max(1);
+                (flow.is_queue_only, flow.sources) = self.kept.of(flow.class, flow.key.as_ref(), flow.rules.sources);
             }
         }
         match rules {

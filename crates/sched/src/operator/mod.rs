@@ -10,6 +10,7 @@
 //! batch is durable and applied) or [`Scheduler::unreserve`] (it was refused).
 
 mod flush;
+mod queue_only;
 mod suspend;
 
 use std::collections::VecDeque;
@@ -38,6 +39,10 @@ pub struct Operator {
     flushes: VecDeque<Flush>,
     /// A flow was resumed: sites from here on are looked at again.
     resuming: Option<u32>,
+    /// Domains that are queue-only no more, or that a run of the queue is to let pass.
+    relinks: Vec<Box<str>>,
+    /// It is time to look whether a run is over.
+    pub look_at_run: bool,
 }
 
 impl Operator {
@@ -233,7 +238,7 @@ impl Scheduler {
             {
                 steps -= 1;
                 held.sites.remove(site);
-                self.core.sites.get(SiteId(site)).lines.insert(flow, class, no);
+                self.core.enter_line(SiteId(site), (flow, class), no);
                 self.core.sites.mark_dirty(SiteId(site));
             }
             for is_bulk in [true, false] {
@@ -246,7 +251,7 @@ impl Scheduler {
                     let entry = self.domains.get(DomainId(domain));
                     let set = if is_bulk { &mut entry.bulk } else { &mut entry.explicit };
                     set.insert(no.0);
-                    self.link(store, DomainId(domain), no, class, now);
+                    self.link(store, DomainId(domain), (no, class), false, now);
                 }
             }
             if !(held.sites.is_empty() && held.bulk.is_empty() && held.explicit.is_empty()) {

@@ -3,10 +3,12 @@
 //! to where it would wait, held or not; what waits already is the caller's to bounce.
 
 use stentor_queue::ids::{Ms, SiteId};
+use stentor_queue::queue_only::Scope;
 use stentor_queue::standing::StandingBounce;
 
 use crate::bounces::Bounces;
 use crate::flows::{FlowKey, FlowRules};
+use crate::queue_only::By;
 use crate::{DIRTY_MAX, Scheduler};
 
 impl Scheduler {
@@ -72,11 +74,14 @@ impl Scheduler {
         self.core.bounces.recipients
     }
 
-    /// Suspensions, standing bounces and their ends, by the names of [`stentor_queue::event::Event::Suspend`]. What is not
+    /// Suspensions, standing bounces, what an operator makes queue-only, and their ends, by the names of [`stentor_queue::event::Event::Suspend`]. What is not
     /// the scheduler's (a subscriber) changes nothing.
     pub fn set_suspended(&mut self, what: &str, suspended: bool, (until, reason): (Ms, &str)) {
         if let Some(bounce) = StandingBounce::of_name(what) {
             return if suspended { self.begin_bounce(bounce, until, reason) } else { self.end_bounce(&bounce) };
+        }
+        if let Some(scope) = Scope::of_name(what) {
+            return self.set_queue_only(&scope, suspended, By::Operator);
         }
         let Some((kind, name)) = what.split_once(':') else { return };
         let key = match kind {

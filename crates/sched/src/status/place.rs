@@ -25,6 +25,8 @@ pub enum RecipientState {
     Held,
     /// An operator suspended its site, list or sender.
     Suspended,
+    /// It is queue-only, by an operator or the configuration.
+    QueueOnly,
     /// Failed, its report is being made; or a standing bounce covers it.
     Reporting,
     /// Its own clock (greylisting).
@@ -74,6 +76,10 @@ pub(super) struct OfMessage<'a> {
     active: Option<&'a Active>,
     is_held: bool,
     is_suspended: bool,
+    /// Its flow, sender or client is queue-only.
+    is_queue_only: bool,
+    /// Some domains are.
+    domains_of: Option<&'a Store>,
     /// A standing bounce may cover it.
     bounced_by: Option<(&'a Store, &'a Message)>,
     /// Where it may be sent from.
@@ -150,8 +156,10 @@ impl Scheduler {
             active,
             is_held: active.is_some_and(Active::is_held),
             is_suspended: flow.is_some_and(|flow| flow.suspended),
+            is_queue_only: flow.is_some_and(|flow| flow.is_queue_only) || self.core.queue_only.has_message(message),
+            domains_of: self.core.queue_only.has_domains().then_some(store),
             bounced_by: self.core.bounces.are_of(message).then_some((store, message)),
-            sources: flow.map_or(SourceSet::ALL, |flow| flow.rules.sources),
+            sources: flow.map_or(SourceSet::ALL, |flow| flow.sources),
             sender: sender_key(message.sender()),
         }
     }
@@ -205,6 +213,20 @@ impl Scheduler {
         Place { state: RecipientState::Ready, cause, until, reason, attempt: attempt.filter(|_| is_tried) }
     }
 
+    /// Whether the recipient is queue-only, and no run of the queue lets it pass.
+    fn is_queue_only(&self, message: &OfMessage<'_>, id: AddressId, at: Option<&AtSite>) -> bool {
+        let is_domain = || {
+            let named =
+                message.domains_of.and_then(|store| Some(store.book.domain_name_alone(store.book.try_domain(id)?)));
+            named.is_some_and(|name| self.core.queue_only.has_domain(name))
+        };
+        if !message.is_queue_only && !is_domain() {
+            return false;
+        }
+        let site = at.and_then(|at| self.core.sites.peek(at.site));
+        !site.map_or_else(|| self.core.may_pass(message.no), |site| site.lines.passes(message.no))
+    }
+
     /// `message` is live, and `id` pending.
     pub(super) fn place(
         &self,
@@ -239,6 +261,9 @@ impl Scheduler {
         }
         if message.is_suspended || at.is_some_and(|at| at.is_suspended) {
             return Place::new(RecipientState::Suspended, Cause::Suspended);
+        }
+        if self.is_queue_only(message, id, at) {
+            return Place::new(RecipientState::QueueOnly, Cause::QueueOnly);
         }
         let mut place = at.map_or_else(|| of_look_up(domain), |at| at.ready);
         if let Some((until, reason)) = self.failure.recipients.wait(no, id, now) {

@@ -4,6 +4,7 @@
 //! it, or a domain that does not exist), expired (nothing there ever answers), else delivered.
 
 mod hosts;
+mod queue_only;
 mod rules;
 #[path = "../common/truth.rs"]
 mod truth;
@@ -19,8 +20,8 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::standing::StandingBounce;
 use stentor_queue::store::{Applied, Store};
 use stentor_sched::{
-    Backoff, Census, CloseReason, Effect, Failure, NoSession, RcptOutcome, SchedConfig, Scheduler, SourceConfig, Stage,
-    Strategies, Work,
+    Backoff, Census, CloseReason, Effect, Failure, NoSession, RcptOutcome, SchedConfig, Scheduler, Stage, Strategies,
+    Work,
 };
 use truth::Truth;
 
@@ -79,6 +80,8 @@ pub struct World {
     /// Every standing bounce that there was, and whom one covered as they came in this run.
     bounces_begun: Vec<StandingBounce>,
     covered: HashSet<(u64, AddressId)>,
+    /// Who was in the queue when it was run last, and how often each was handed out since.
+    in_run: HashMap<(u64, AddressId), u32>,
     /// Messages whose delay was reported in this run.
     delayed: HashSet<u64>,
     posts_left: u32,
@@ -101,7 +104,7 @@ fn config(rng: &mut fastrand::Rng) -> SchedConfig {
         lifetime_ms: LIFETIME,
         warn_ms: Some(rules::WARN),
         ordinary_reserve: rng.usize(0..4),
-        sources: vec![SourceConfig::default(); rng.usize(0..4)],
+        sources: (0..rng.usize(0..4)).map(rules::source).collect(),
         strategies: Strategies {
             order: rng.u32(0..4) > 0,
             lanes: rng.u32(0..4) > 0,
@@ -134,6 +137,7 @@ impl World {
             reserved: HashSet::new(),
             bounces_begun: Vec::new(),
             covered: HashSet::new(),
+            in_run: HashMap::new(),
             delayed: HashSet::new(),
             posts_left: rng.u32(5..40),
             run: 0,
@@ -449,7 +453,8 @@ impl World {
         self.covered.clear();
         self.sched = Scheduler::new(self.cfg.clone(), self.seed + 1);
         rules::set(&mut self.sched);
-        for (name, _, reason) in self.store.standing_bounces() {
+        self.in_run.clear();
+        for (name, _, reason) in self.store.standing_bounces().chain(self.store.queue_only()) {
             self.sched.set_suspended(name, true, (Ms::MAX, reason));
         }
         let live: Vec<MessageNo> = self.store.messages().map(|(no, _)| no).collect();

@@ -2,7 +2,7 @@
 
 use stentor_queue::ids::{AddressId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
-use stentor_sched::{FlowKey, FlowRules, Scheduler, SourceSet};
+use stentor_sched::{FlowKey, FlowRules, Scheduler, SourceConfig, SourceSet};
 
 use super::verbs::Verb;
 use super::{Ev, HOUR, World};
@@ -17,6 +17,10 @@ const DIGEST_OVER: u32 = 2;
 
 pub fn list(rng: &mut fastrand::Rng) -> Option<String> {
     [None, None, Some(SHORT), Some(SUSPENDS), Some(DIGESTS)][rng.usize(0..5)].map(str::to_owned)
+}
+
+pub fn source(no: usize) -> SourceConfig {
+    SourceConfig { name: format!("source{no}"), ..SourceConfig::default() }
 }
 
 pub fn some_flow(rng: &mut fastrand::Rng) -> FlowKey {

@@ -26,11 +26,23 @@ pub enum Verb {
     /// A standing bounce, and its end.
     Bounce,
     BounceEnds(String),
+    QueueOnly,
+    QueueOnlyEnds(String),
+    RunQueue,
 }
 
 impl World {
     pub fn plan_verbs(&mut self) {
-        for verb in [|| Verb::Hold, || Verb::Remove, || Verb::TryNow, || Verb::Suspend, || Verb::Bounce] {
+        let verbs: [fn() -> Verb; 7] = [
+            || Verb::Hold,
+            || Verb::Remove,
+            || Verb::TryNow,
+            || Verb::Suspend,
+            || Verb::Bounce,
+            || Verb::QueueOnly,
+            || Verb::RunQueue,
+        ];
+        for verb in verbs {
             for _ in 0..self.rng.u32(0..4) {
                 let after = if self.rng.bool() { self.rng.u64(1..5_000) } else { self.rng.u64(1..3 * HOUR) };
                 self.at(after, Ev::Verb(verb()));
@@ -67,6 +79,9 @@ impl World {
                 self.store.apply(Event::Suspend { suspended: false, what: name, until: 0, reason: "" });
                 self.sched.set_suspended(name, false, (0, ""));
             }
+            Verb::QueueOnly => self.begin_queue_only(),
+            Verb::QueueOnlyEnds(name) => self.set_queue_only(name, false),
+            Verb::RunQueue => self.run_queue(),
             Verb::TryNow => {
                 for no in self.some_live() {
                     let pending: IdSet = self.store.pending_of(no).map(|id| id.0).collect();
@@ -77,8 +92,9 @@ impl World {
         }
     }
 
-    /// Nothing held is handed out, nor what is being taken out or bounced for a time.
-    pub fn check_verbs(&self, work: &Work) {
+    /// Nothing held is handed out, nor what is being taken out or bounced for a time; what is queue-only by a run alone.
+    pub fn check_verbs(&mut self, work: &Work) {
+        self.check_queue_only(work);
         let message = self.store.message(work.no).expect("work of a live message");
         assert!(!message.is_held(), "a held message is handed out");
         let site = self.sched.site_of(self.store.book.domain(work.ids[0])).and_then(|site| self.sched.site_name(site));

@@ -42,6 +42,17 @@ enum Command {
         #[command(flatten)]
         query: QueryArgs,
     },
+    /// Try once what is in the queue now, also what is queue-only; retry clocks end.
+    Run {
+        /// Count it, without trying anything.
+        #[arg(long)]
+        dry_run: bool,
+        /// Recorded in the journal's audit record.
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+        #[command(flatten)]
+        server: ServerArgs,
+    },
     /// Print a message's header, body or both as stored.
     Cat(cat::Options),
     /// Print messages with envelope, pending recipients and their state, one JSON object per line.
@@ -59,6 +70,7 @@ pub fn run(options: Options) -> ExitCode {
         Some(Command::Show { id, limit, query: args }) => {
             query(&args, &Request::QueueShow { id, recipients_max: limit })
         }
+        Some(Command::Run { dry_run, reason, server }) => ask(&server, &Request::QueueRun { dry_run, reason }),
         Some(Command::Cat(options)) => cat::run(&options),
         Some(Command::Export { selectors, server }) => {
             ask(&server, &Request::Export { selection: selectors.selection() })

@@ -144,7 +144,7 @@ impl Life<'_> {
                                 }
                             }
                             // Nobody here suspends anything.
-                            Change::TryNow { .. } | Change::Suspend { .. } => {}
+                            Change::TryNow { .. } | Change::RunQueue | Change::Suspend { .. } => {}
                         }
                     }
                     Job::Piece { .. } | Job::Intern { .. } | Job::Unlist { .. } | Job::Drop { .. } => {}

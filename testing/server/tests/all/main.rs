@@ -39,6 +39,7 @@ mod local_delivery;
 mod memory_cap;
 mod offers;
 mod policy;
+mod queue_only;
 mod real_clients;
 mod realstat_screen;
 mod report;

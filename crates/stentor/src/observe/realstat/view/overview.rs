@@ -146,7 +146,7 @@ fn causes(frame: &mut Frame<'_>, area: Rect, s: &Snapshot) {
 /// Green for mail on its way, magenta for what an operator keeps, red for what cannot be reached, yellow for all else.
 fn cause_color(cause: Cause) -> Color {
     match cause {
-        Cause::Held | Cause::Suspended => Color::Magenta,
+        cause if cause.is_kept() => Color::Magenta,
         Cause::Dns | Cause::Refused | Cause::Unreachable | Cause::TimedOut | Cause::Unreadable => Color::Red,
         cause if cause.is_moving() => Color::Green,
         _ => Color::Yellow,

@@ -1,0 +1,227 @@
+//! `queue-only`: mail is accepted and kept in the queue; and `queue run`, which tries once what is there.
+//!
+//! Promise: durable with its audit record before it applies; it survives a restart and ends by command or by itself
+//! (`stentor_engine::delivery::resume_when_over`). Transactions in progress end. Retry clocks and lifetimes go on, but nothing
+//! expires that is not tried. What the configuration wants goes on beside it (`[queue_only.NAME]`). A run is recorded, and is
+//! forgotten by a restart: what it has not tried by then stays queue-only.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use stentor_config::InForce;
+use stentor_control::format::{instant, plural};
+use stentor_control::problem::Problem;
+use stentor_control::queue_only_view::words;
+use stentor_control::{Counted, ErrorCode, Peer, QueueOnlyView, Reply};
+use stentor_engine::core::Core;
+use stentor_engine::core::audit::Audit;
+use stentor_engine::core::hub::Hub;
+use stentor_engine::core::intake::{Job, Refused};
+use stentor_engine::core::settings::Settings;
+use stentor_engine::core::verb::{Change, VerbJob};
+use stentor_mail::address::normalise_domain;
+use stentor_queue::ids::{DomainId, Ms};
+use stentor_queue::message::Message;
+use stentor_queue::queue_only::Scope;
+use stentor_stats::civil::Zone;
+use tokio::sync::oneshot;
+
+use super::walk::pattern;
+use super::who::who;
+use crate::lists;
+
+/// At a time: some are compared with each message.
+pub const QUEUE_ONLY_MAX: usize = 100;
+/// Messages counted under one hold of the lock.
+const COUNTED_AT_ONCE: usize = 4_096;
+
+/// Begins it, gives it another end or reason, counts what it would keep now, or ends it.
+pub async fn queue_only(
+    core: &Arc<Core>,
+    (scope, is_on): (Scope, bool),
+    for_s: Option<u64>,
+    (dry_run, reason): (bool, Option<String>),
+    peer: &Peer,
+) -> Reply {
+    let scope = match named(core, scope, is_on) {
+        Ok(scope) => scope,
+        Err(problem) => return Reply::Error(problem),
+    };
+    let (what, subject, now) = (scope.to_string(), words(&scope), core.clock.now());
+    let until = for_s.map_or(0, |s| now.saturating_add(s.saturating_mul(1_000)));
+    let (before, count) = core.with(|hub, _| {
+        let found = hub.store.queue_only().find(|(name, ..)| *name == what);
+        (found.map(|(_, until, reason)| (until, reason.to_owned())), hub.store.queue_only().count())
+    });
+    if !is_on && before.is_none() {
+        return Reply::error(ErrorCode::NotFound, not_by_command(core, &scope, &subject, now));
+    }
+    if is_on && before.is_none() && count >= QUEUE_ONLY_MAX {
+        return Reply::error(ErrorCode::TooLarge, format!("there are {QUEUE_ONLY_MAX} queue-only already"));
+    }
+    if dry_run {
+        let settings = core.settings();
+        let (messages, recipients) = count_where(core, |hub, message| covered(hub, &settings, &scope, message)).await;
+        let (of, who) = (plural(messages, "message"), plural(recipients, "recipient"));
+        let text = format!("would make {subject} queue-only: {who} of {of} now in the queue");
+        return counted(text, (messages, recipients), true);
+    }
+    let said = reason.clone().unwrap_or_default();
+    if is_on && before == Some((until, said.clone())) {
+        return Reply::Done { text: format!("{subject} is queue-only already"), count: Some(0) };
+    }
+    let mut detail = json!({"what": what, "reason": reason});
+    if until > 0 {
+        detail["until"] = instant(until, &Zone::utc()).into();
+    } else if !is_on {
+        detail["end"] = true.into();
+    }
+    let change = Change::Suspend { suspended: is_on, what, until, reason: if is_on { said } else { String::new() } };
+    if let Err(refused) =
+        commit(core, Audit { at: now, who: who(peer), verb: "queue_only", detail: detail.to_string() }, change).await
+    {
+        return Reply::error(ErrorCode::Failed, format!("queue-only: {refused}"));
+    }
+    let text = if is_on {
+        let end = if until > 0 { format!(" until {}", instant(until, &Zone::utc())) } else { String::new() };
+        format!("{subject} is queue-only{end}")
+    } else {
+        let settings = core.settings();
+        let still = section_of(&settings, &scope, now);
+        let still = still.map_or_else(String::new, |name| format!("; [queue_only.{name}] still wants it"));
+        format!("{subject} is no longer queue-only by command{still}")
+    };
+    Reply::Done { text, count: Some(1) }
+}
+
+/// Tries once what is in the queue now, or counts it.
+pub async fn run(core: &Arc<Core>, dry_run: bool, reason: Option<String>, peer: &Peer) -> Reply {
+    let sums = count_where(core, |_, message| message.pending().len() as u64).await;
+    let (of, all) = (plural(sums.0, "message"), plural(sums.1, "recipient"));
+    if dry_run {
+        return counted(format!("would try {all} of {of} once"), sums, true);
+    }
+    let detail = json!({"messages": sums.0, "recipients": sums.1, "reason": reason}).to_string();
+    let audit = Audit { at: core.clock.now(), who: who(peer), verb: "queue_run", detail };
+    match commit(core, audit, Change::RunQueue).await {
+        Ok(()) => counted(format!("trying {all} of {of} once"), sums, false),
+        Err(refused) => Reply::error(ErrorCode::Failed, format!("queue run: {refused}")),
+    }
+}
+
+/// What is queue-only now: by operators, then by the configuration.
+pub fn views(hub: &Hub, settings: &Settings, now: Ms) -> Vec<QueueOnlyView> {
+    let own = hub.store.queue_only().filter_map(|(name, until, reason)| {
+        Some(QueueOnlyView::new(&Scope::of_name(name)?, Some(until).filter(|until| *until > 0), reason))
+    });
+    let configured = settings.queue_only(now).map(|(section, in_force)| {
+        let until = if let InForce::Until(until) = in_force { Some(until) } else { None };
+        let name = Some(section.name.clone());
+        QueueOnlyView { section: name, ..QueueOnlyView::new(&section.scope, until, &section.reason) }
+    });
+    own.chain(configured).collect()
+}
+
+fn section_of<'a>(settings: &'a Settings, scope: &Scope, now: Ms) -> Option<&'a str> {
+    settings.queue_only(now).find(|(section, _)| section.scope == *scope).map(|(section, _)| section.name.as_str())
+}
+
+fn not_by_command(core: &Core, scope: &Scope, subject: &str, now: Ms) -> String {
+    match section_of(&core.settings(), scope, now) {
+        Some(name) => {
+            format!("{subject} is queue-only by [queue_only.{name}]: change the configuration, then `stentor reload`")
+        }
+        None => format!("{subject} is not queue-only; `stentor queue-only --show` names what is"),
+    }
+}
+
+/// In the forms that the queue has. An end may be about what is not there any more.
+fn named(core: &Arc<Core>, scope: Scope, is_on: bool) -> Result<Scope, Problem> {
+    let bad = |text: String| Problem::new(ErrorCode::BadRequest, text);
+    Ok(match scope {
+        Scope::List(list) => match lists::unknown(core, Some(&list)).filter(|_| is_on) {
+            Some(problem) => return Err(problem),
+            None => Scope::List(list),
+        },
+        Scope::Domain(domain) => {
+            let name = domain.strip_prefix('@').unwrap_or(&domain);
+            Scope::Domain(normalise_domain(name).map_err(|_| bad(format!("{domain:?} is not a domain")))?)
+        }
+        Scope::Sender(sender) if sender.is_empty() => Scope::Sender(sender),
+        Scope::Sender(sender) => {
+            let of_domain = |domain| format!("@{domain}");
+            let text = if sender.contains('@') { sender } else { of_domain(sender) };
+            Scope::Sender(pattern(&text)?.unwrap_or_else(of_domain))
+        }
+        Scope::Source(name) => {
+            let settings = core.settings();
+            let known: Vec<&str> = settings.config.sending.sources.iter().map(|source| source.name.as_str()).collect();
+            if is_on && !known.contains(&name.as_str()) {
+                let known = if known.is_empty() { "there are none".to_owned() } else { known.join(", ") };
+                return Err(Problem::new(
+                    ErrorCode::NotFound,
+                    format!("no source {name:?} in [sources.NAME]: {known}"),
+                ));
+            }
+            Scope::Source(name)
+        }
+        other => other,
+    })
+}
+
+/// Pending recipients of a message that a scope is about.
+fn covered(hub: &Hub, settings: &Settings, scope: &Scope, message: &Message) -> u64 {
+    let envelope = message.envelope();
+    let is_about = match scope {
+        Scope::All => true,
+        Scope::Class(class) => message.class() == *class,
+        Scope::List(list) => envelope.list == Some(list),
+        Scope::Domain(domain) => {
+            let book = &hub.store.book;
+            let at = |domain: DomainId| message.pending().intersection_len(book.addresses_of(domain));
+            return book.domains_named(domain).map(at).sum::<usize>() as u64;
+        }
+        Scope::Sender(_) | Scope::Client(_) => scope.has_message(envelope.sender, envelope.origin),
+        Scope::Source(name) => settings.goes_only_from(name, envelope.list, envelope.sender),
+    };
+    if is_about { message.pending().len() as u64 } else { 0 }
+}
+
+/// Messages and recipients in the queue, counted in slices.
+async fn count_where(core: &Arc<Core>, recipients: impl Fn(&Hub, &Message) -> u64) -> (u64, u64) {
+    let (mut first, until) = core.with(|hub, _| hub.store.number_bounds());
+    let mut sums = (0, 0);
+    while first != until {
+        first = core.with(|hub, _| {
+            let mut next = until;
+            for (seen, (no, message)) in hub.store.messages_between(first, until).enumerate() {
+                if seen == COUNTED_AT_ONCE {
+                    next = no.0;
+                    break;
+                }
+                let found = recipients(hub, message);
+                sums = (sums.0 + u64::from(found > 0), sums.1 + found);
+            }
+            next
+        });
+        tokio::task::yield_now().await;
+    }
+    sums
+}
+
+fn counted(text: String, (messages, recipients): (u64, u64), dry_run: bool) -> Reply {
+    Reply::Counted(Box::new(Counted {
+        text,
+        count: Some(recipients),
+        messages: Some(messages),
+        in_flight: Some(0),
+        unchanged: Some(0),
+        dry_run: Some(dry_run),
+    }))
+}
+
+async fn commit(core: &Arc<Core>, audit: Audit, change: Change) -> Result<(), Refused> {
+    let (answer, ticket) = oneshot::channel();
+    core.intake.push(Job::Verb { job: Box::new(VerbJob { audit, change }), answer });
+    ticket.await.unwrap_or(Err(Refused::Stopping))
+}

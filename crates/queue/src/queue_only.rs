@@ -1,0 +1,198 @@
+//! What is queue-only: accepted, and kept in the queue until that ends or the queue is run.
+//!
+//! Promise: a scope's name reads as it was written, and is never that of a suspension or a standing bounce. As a record of the
+//! journal it is an [`crate::event::Event::Suspend`] of that name, with the operator's reason.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::ops::Range;
+
+use ipnet::IpNet;
+use stentor_mail::Class;
+
+const PREFIX: &str = "queue_only:";
+/// Between these are the names of what is queue-only, and no others.
+pub const NAMES: Range<&str> = PREFIX.."queue_only;";
+
+/// What mail it is about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Scope {
+    All,
+    Class(Class),
+    List(String),
+    /// A recipient's domain.
+    Domain(String),
+    /// An envelope sender: an address, empty for the null sender, or `@domain`.
+    Sender(String),
+    Client(Client),
+    /// The name of a local address that mail is sent from.
+    Source(String),
+}
+
+/// Where mail came from.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Client {
+    Network(IpNet),
+    /// A local user: login name, or user id in digits.
+    User(String),
+}
+
+impl Client {
+    /// An address, a network, or else a user. `None`: it can be neither.
+    pub fn parse(text: &str) -> Option<Client> {
+        if let Ok(address) = text.parse::<IpAddr>() {
+            return Some(Client::Network(address.into()));
+        }
+        if let Ok(network) = text.parse::<IpNet>() {
+            return Some(Client::Network(network.trunc()));
+        }
+        let is_name = !text.is_empty() && !text.contains(['/', ':']) && !text.contains(char::is_whitespace);
+        is_name.then(|| Client::User(text.to_owned()))
+    }
+
+    /// Whether mail of this origin came from there: `192.0.2.7`, `192.0.2.7 login`, `uid 1000 (ann)`.
+    fn is_origin(&self, origin: &str) -> bool {
+        let (first, rest) = origin.split_once(' ').unwrap_or((origin, ""));
+        match self {
+            Client::Network(network) => first.parse().is_ok_and(|address: IpAddr| network.contains(&address)),
+            Client::User(name) if first == "uid" => {
+                let (uid, login) = rest.split_once(' ').unwrap_or((rest, ""));
+                uid == name || login.strip_prefix('(').and_then(|login| login.strip_suffix(')')) == Some(name)
+            }
+            Client::User(_) => false,
+        }
+    }
+}
+
+/// As [`Client::parse`] reads it.
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Client::Network(network) if network.prefix_len() == network.max_prefix_len() => network.addr().fmt(f),
+            Client::Network(network) => network.fmt(f),
+            Client::User(name) => f.write_str(name),
+        }
+    }
+}
+
+/// As a scope's name has it.
+pub fn class_name(class: Class) -> &'static str {
+    match class {
+        Class::Ordinary => "ordinary",
+        Class::Bulk => "bulk",
+    }
+}
+
+impl Scope {
+    /// `None`: it is no such name, or one of a newer version.
+    pub fn of_name(what: &str) -> Option<Scope> {
+        let rest = what.strip_prefix(PREFIX)?;
+        let (kind, value) = rest.split_once(':').unwrap_or((rest, ""));
+        Scope::of_parts(kind, value).filter(|scope| (*scope == Scope::All) == (kind == rest))
+    }
+
+    /// What [`Scope::parts`] says.
+    pub fn of_parts(kind: &str, value: &str) -> Option<Scope> {
+        let is_given = !value.is_empty();
+        match kind {
+            "all" if !is_given => Some(Scope::All),
+            "class" => {
+                [Class::Ordinary, Class::Bulk].into_iter().find(|class| class_name(*class) == value).map(Scope::Class)
+            }
+            "list" => is_given.then(|| Scope::List(value.to_owned())),
+            "domain" => is_given.then(|| Scope::Domain(value.to_owned())),
+            "sender" => Some(Scope::Sender(value.to_owned())),
+            "client" => Client::parse(value).map(Scope::Client),
+            "source" => is_given.then(|| Scope::Source(value.to_owned())),
+            _ => None,
+        }
+    }
+
+    /// The kind, and which of it.
+    pub fn parts(&self) -> (&'static str, String) {
+        match self {
+            Scope::All => ("all", String::new()),
+            Scope::Class(class) => ("class", class_name(*class).to_owned()),
+            Scope::List(name) => ("list", name.clone()),
+            Scope::Domain(domain) => ("domain", domain.clone()),
+            Scope::Sender(sender) => ("sender", sender.clone()),
+            Scope::Client(client) => ("client", client.to_string()),
+            Scope::Source(name) => ("source", name.clone()),
+        }
+    }
+
+    /// Whether each message has to be looked at to know.
+    pub fn is_of_messages(&self) -> bool {
+        matches!(self, Scope::Sender(_) | Scope::Client(_))
+    }
+
+    /// Of those, whether it is about mail of this sender and origin.
+    pub fn has_message(&self, sender: &str, origin: &str) -> bool {
+        match self {
+            Scope::Sender(wanted) => match wanted.strip_prefix('@') {
+                Some(domain) => sender.rsplit_once('@').is_some_and(|(_, of)| of == domain),
+                None => sender == wanted,
+            },
+            Scope::Client(client) => client.is_origin(origin),
+            _ => false,
+        }
+    }
+}
+
+/// The name.
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, value) = self.parts();
+        write!(f, "{PREFIX}{kind}")?;
+        if matches!(self, Scope::All) { Ok(()) } else { write!(f, ":{value}") }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_read_as_they_were_written() {
+        for name in [
+            "queue_only:all",
+            "queue_only:class:bulk",
+            "queue_only:list:news",
+            "queue_only:domain:one.example",
+            "queue_only:sender:",
+            "queue_only:sender:@shop.example",
+            "queue_only:sender:\"a b:c\"@d",
+            "queue_only:client:192.0.2.7",
+            "queue_only:client:2001:db8::/32",
+            "queue_only:client:www-data",
+            "queue_only:source:warm",
+        ] {
+            let scope = Scope::of_name(name).unwrap_or_else(|| panic!("{name}"));
+            assert_eq!(scope.to_string(), name);
+            assert!(NAMES.contains(&name), "{name}");
+        }
+        for bad in
+            ["list:news", "queue_only:", "queue_only:all:x", "queue_only:class:urgent", "queue_only:list:", "bounce:x"]
+        {
+            assert_eq!(Scope::of_name(bad), None, "{bad}");
+        }
+        assert_eq!(Client::parse("10.1.2.3/8").map(|client| client.to_string()).as_deref(), Some("10.0.0.0/8"));
+    }
+
+    #[test]
+    fn messages_are_known_by_sender_or_origin() {
+        let scope = |name: &str| Scope::of_name(&format!("queue_only:{name}")).unwrap();
+        let shop = scope("sender:@shop.example");
+        assert!(shop.has_message("a@shop.example", "") && !shop.has_message("a@sub.shop.example", ""));
+        assert!(scope("sender:").has_message("", "") && !scope("sender:a@b").has_message("xa@b", ""));
+        let net = scope("client:10.0.0.0/8");
+        assert!(net.has_message("", "10.9.9.9") && net.has_message("", "10.9.9.9 login"));
+        assert!(!net.has_message("", "11.0.0.1") && !net.has_message("", "local"));
+        let user = scope("client:www-data");
+        assert!(user.has_message("", "uid 33 (www-data)") && !user.has_message("", "uid 33 (www)"));
+        assert!(
+            scope("client:33").has_message("", "uid 33") && !scope("client:3").has_message("", "uid 33 (www-data)")
+        );
+        assert!(!user.has_message("", "local") && !scope("list:news").has_message("", ""));
+    }
+}

@@ -1,0 +1,141 @@
+//! What becomes queue-only, and runs of the queue; see [`crate::queue_only`].
+
+use stentor_queue::ids::{Ms, SiteId};
+use stentor_queue::queue_only::Scope;
+use stentor_queue::store::Store;
+
+use crate::domains::Relink;
+use crate::queue_only::By;
+use crate::run::{Run, Step};
+use crate::timers::Timer;
+use crate::{DIRTY_MAX, Scheduler};
+
+/// How often it is looked whether a run is over.
+const RUN_LOOK_MS: Ms = 1_000;
+/// How long a run waits for answers of the name service while nothing else of it is left.
+const RUN_LOOK_UPS_MS: Ms = 300_000;
+
+impl Scheduler {
+    /// Something becomes queue-only, or is no more; what waits then is brought back by the next ticks.
+    pub fn set_queue_only(&mut self, scope: &Scope, is_on: bool, by: By) {
+        if !self.core.queue_only.set(scope, is_on, by) {
+            return;
+        }
+        self.keep_flows();
+        if !is_on {
+            self.operator.resuming = Some(0);
+            if let Scope::Domain(domain) = scope {
+                self.operator.relinks.push(domain.as_str().into());
+            }
+        }
+    }
+
+    /// What the configuration wants to be queue-only from now on; the rest of what it wanted ends.
+    pub fn set_configured_queue_only(&mut self, wanted: &[Scope]) {
+        for scope in self.core.queue_only.configured_beside(wanted) {
+            self.set_queue_only(&scope, false, By::Configuration);
+        }
+        for scope in wanted {
+            self.set_queue_only(scope, true, By::Configuration);
+        }
+    }
+
+    /// The flows that are queue-only, now that this or the sources have changed.
+    pub(crate) fn keep_flows(&mut self) {
+        let kept = self.core.queue_only.of_flows(&self.core.cfg.sources);
+        self.core.flows.keep(kept);
+    }
+
+    /// What is queue-only now.
+    pub fn queue_only(&self) -> impl Iterator<Item = &Scope> {
+        self.core.queue_only.scopes()
+    }
+
+    /// Tries once what is in the queue now: retry clocks end, and what is queue-only goes. Done by the next ticks.
+    pub fn run_queue(&mut self, now: Ms) {
+        let now = self.core.time.begin(now);
+        self.flush_all();
+        if !self.core.queue_only.is_empty() {
+            self.core.run = Some(Run { last: self.core.newest, begun: now, step: Step::Clocks });
+        }
+    }
+
+    /// When the run began that is not over.
+    pub fn queue_run_since(&self) -> Option<Ms> {
+        self.core.run.map(|run| self.core.time.wall(run.begun))
+    }
+
+    pub(crate) fn is_queue_run_due(&self) -> bool {
+        let is_stepping = self.core.run.is_some_and(|run| run.step != Step::Sending);
+        is_stepping || self.operator.look_at_run || !self.operator.relinks.is_empty()
+    }
+
+    /// Goes on with a run of the queue, and with domains whose mail is to go to its site.
+    pub(crate) fn queue_run_on(&mut self, store: &Store, now: Ms) {
+        for name in std::mem::take(&mut self.operator.relinks) {
+            for domain in store.book.domains_named(&name) {
+                if self.domains.peek(domain).is_some() {
+                    self.domains.relinks.push_back(Relink { domain, cursor: None, in_explicit: false });
+                }
+            }
+        }
+        let Some(mut run) = self.core.run else {
+            self.operator.look_at_run = false;
+            return;
+        };
+        match run.step {
+            // What they kept back is in line before it is looked at who passes.
+            Step::Clocks if self.operator.has_flushes() || self.core.timers.next().is_some_and(|at| at <= now) => {}
+            Step::Clocks => {
+                let domains = self.core.queue_only.scopes().filter_map(|scope| match scope {
+                    Scope::Domain(domain) => Some(domain.as_str().into()),
+                    _ => None,
+                });
+                self.operator.relinks.extend(domains);
+                run.step = Step::Sites(0);
+            }
+            Step::Sites(first) => {
+                let (known, is_of_parts) = (self.core.sites.list.len() as u32, self.core.queue_only.is_of_parts());
+                let end = (first + DIRTY_MAX).min(known);
+                for site in (first..end).map(SiteId) {
+                    let lines = &mut self.core.sites.get(site).lines;
+                    lines.let_pass(&self.core.flows, is_of_parts, &run, self.core.newest);
+                    if lines.has_passing() {
+                        self.core.sites.mark_dirty(site);
+                    }
+                }
+                run.step = if end < known { Step::Sites(end) } else { Step::Sending };
+                if run.step == Step::Sending {
+                    self.core.timers.set(now + RUN_LOOK_MS, Timer::QueueRun);
+                }
+            }
+            Step::Sending if std::mem::take(&mut self.operator.look_at_run) => {
+                if self.is_queue_run_over(now.saturating_sub(run.begun)) {
+                    self.core.run = None;
+                    return;
+                }
+                self.core.timers.set(now + RUN_LOOK_MS, Timer::QueueRun);
+            }
+            Step::Sending => {}
+        }
+        self.core.run = Some(run);
+    }
+
+    /// Whether nothing passes any more, and nothing may still come to its site.
+    fn is_queue_run_over(&mut self, age_ms: Ms) -> bool {
+        let is_coming = self.domains.look_ups.waiting() > 0 || self.domains.look_ups.are_out();
+        let is_moving = !self.activating.is_empty() || !self.domains.relinks.is_empty();
+        if (is_coming || is_moving) && age_ms < RUN_LOOK_UPS_MS {
+            return false;
+        }
+        let (sites, flows) = (&mut self.core.sites, &self.core.flows);
+        (0..sites.list.len()).all(|site| {
+            let entry = &mut sites.list[site];
+            if entry.suspended && entry.lines.has_passing() {
+                // Suspended since the run came by.
+                entry.lines.end_passing(flows, |_| true);
+            }
+            !entry.lines.has_passing()
+        })
+    }
+}

@@ -1,0 +1,338 @@
+//! Queue-only by each scope, and runs of the queue: what waits then is tried once, what comes later and what failed is not.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use stentor_queue::event::{Accept, Class, Event, Fate};
+use stentor_queue::ids::{AddressId, ConnId, DomainId, MessageNo, Ms};
+use stentor_queue::idset::IdSet;
+use stentor_queue::queue_only::Scope;
+use stentor_queue::site::{Resolution, SiteLimits, SitePlan, Target};
+use stentor_queue::store::{Applied, Store};
+use stentor_sched::{
+    By, Cause, Census, CloseReason, Effect, FlowKey, FlowRules, NoSession, RcptOutcome, SchedConfig, Scheduler,
+    SourceConfig, SourceNo, SourceSet, Stage,
+};
+
+const NOW: Ms = 1_800_000_000_000;
+const HOUR: Ms = 3_600_000;
+
+/// Domains whose name begins with `dead` have a host that refuses connections, those with `grey` one that defers each
+/// recipient, all others one that takes mail; each domain is a site of its own but those under `shared.example`.
+struct World {
+    store: Store,
+    sched: Scheduler,
+    now: Ms,
+    conns: HashMap<ConnId, (String, SourceNo)>,
+    connects: usize,
+    /// Messages that were delivered, with the source; and attempts by domain.
+    delivered: Vec<(MessageNo, SourceNo)>,
+    attempts: HashMap<String, usize>,
+    /// The dead take mail.
+    is_up: bool,
+    /// Lookups are answered by `answer` only.
+    is_slow: bool,
+    asked: Vec<DomainId>,
+}
+
+impl World {
+    fn new() -> World {
+        let source = |name: &str| SourceConfig { name: name.to_owned(), ..SourceConfig::default() };
+        let cfg = SchedConfig { sources: vec![source("one"), source("two")], ..SchedConfig::default() };
+        let mut sched = Scheduler::new(cfg, 1);
+        let only = FlowRules { sources: SourceSet(1), ..FlowRules::default() };
+        sched.set_rules(FlowKey::List("from-one".into()), Some(only));
+        World {
+            store: Store::new(),
+            sched,
+            now: NOW,
+            conns: HashMap::new(),
+            connects: 0,
+            delivered: Vec::new(),
+            attempts: HashMap::new(),
+            is_up: false,
+            is_slow: false,
+            asked: Vec::new(),
+        }
+    }
+
+    fn mail_of(&mut self, to: &[&str], change: impl FnOnce(&mut Accept)) -> MessageNo {
+        let id = self.store.next_message_id(self.now);
+        let recipients: IdSet = to.iter().map(|to| self.store.book.intern(to).unwrap().0.0).collect();
+        let mut accept = Accept {
+            size: 1_000,
+            sender: "ann@home.example".into(),
+            origin: "192.0.2.7".into(),
+            recipients,
+            ..Accept::bare(id, self.now)
+        };
+        change(&mut accept);
+        let Applied::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not new") };
+        self.sched.accepted(&self.store, no, self.now);
+        no
+    }
+
+    fn mail(&mut self, to: &str) -> MessageNo {
+        self.mail_of(&[to], |_| {})
+    }
+
+    fn set(&mut self, scope: &str, is_on: bool) {
+        let scope = Scope::of_name(&format!("queue_only:{scope}")).expect("a scope");
+        self.sched.set_queue_only(&scope, is_on, By::Operator);
+    }
+
+    fn run(&mut self, ms: Ms) {
+        let until = self.now + ms;
+        for _ in 0..1_000_000 {
+            let effects: Vec<Effect> = self.sched.effects().collect();
+            if effects.is_empty() {
+                let Some(at) = self.sched.next_tick().filter(|at| *at <= until) else {
+                    self.now = until;
+                    return;
+                };
+                self.now = self.now.max(at);
+                self.sched.tick(&self.store, self.now);
+            }
+            for effect in effects {
+                self.obey(effect);
+            }
+        }
+        panic!("a loop without a clock");
+    }
+
+    fn obey(&mut self, effect: Effect) {
+        match effect {
+            Effect::Resolve { domain } if self.is_slow => self.asked.push(domain),
+            Effect::Resolve { domain } => self.answer(domain),
+            Effect::Connect { conn, target, source, .. } => {
+                self.connects += 1;
+                if target.host.starts_with("dead") && !self.is_up {
+                    *self.attempts.entry(target.host.to_string()).or_default() += 1;
+                    return self.sched.connect_failed(&self.store, conn, NoSession::Unreachable, "refused", self.now);
+                }
+                self.conns.insert(conn, (target.host.to_string(), source));
+                self.sched.connected(conn, self.now);
+                self.work(conn);
+            }
+            Effect::Work { conn } => self.work(conn),
+            Effect::Close { conn } => {
+                self.conns.remove(&conn);
+                self.sched.closed(&self.store, conn, &CloseReason::Normal, self.now);
+            }
+            _ => {}
+        }
+    }
+
+    fn answer(&mut self, domain: DomainId) {
+        let name = self.store.book.domain_name(domain).to_owned();
+        let host = if name.ends_with("shared.example") { "shared" } else { &*name };
+        let port = 1 + host.bytes().map(u16::from).sum::<u16>();
+        let addr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port).into();
+        let target = Target { preference: 0, host: host.into(), addr, lmtp: false };
+        let plan = SitePlan {
+            key: host.into(),
+            targets: vec![target],
+            mixes_domains: false,
+            limits: SiteLimits::default(),
+            ttl_s: 86_400,
+        };
+        self.sched.resolved(&self.store, domain, Resolution::Site(plan), self.now);
+    }
+
+    fn work(&mut self, conn: ConnId) {
+        while let Some(work) = self.sched.take_work(&self.store, conn, self.now) {
+            let (host, source) = self.conns[&conn].clone();
+            *self.attempts.entry(host.clone()).or_default() += work.ids.len();
+            let is_grey = host.starts_with("grey");
+            let (stage, code) = if is_grey { (Stage::Rcpt, 451) } else { (Stage::Final, 250) };
+            let outcome = |id: &AddressId| RcptOutcome { id: *id, stage, code, dsn: None, text: "so".into() };
+            let outcomes: Vec<_> = work.ids.iter().map(outcome).collect();
+            let ids: IdSet = work.ids.iter().filter(|_| !is_grey).map(|id| id.0).collect();
+            self.delivered.extend((!is_grey).then_some((work.no, source)));
+            let applied = self.store.record_fate(work.no, Fate::Delivered, &ids, None, self.now, &mut Vec::new());
+            self.sched.work_done(&self.store, conn, work.tx, &outcomes, self.now);
+            if matches!(applied, Applied::Finished { .. }) {
+                self.sched.finished(work.no);
+            }
+        }
+    }
+
+    fn has_delivered(&self, no: MessageNo) -> bool {
+        self.delivered.iter().any(|(of, _)| *of == no)
+    }
+
+    /// Recipients that are queue-only, of all that are pending.
+    fn counted(&self) -> (u64, u64) {
+        let mut census = Census::default();
+        while !census.step(&self.sched, &self.store, 1_000, self.now) {}
+        (census.total.of(Cause::QueueOnly), census.total.recipients())
+    }
+}
+
+type Change = Box<dyn Fn(&mut Accept)>;
+/// A scope; a recipient and how its mail is; and what other mail is not of it.
+type Case = (&'static str, &'static str, Change, Option<(&'static str, Change)>);
+
+#[test]
+fn each_scope_keeps_its_own_mail_and_no_other() {
+    let of_list = |name: &'static str| {
+        move |accept: &mut Accept| {
+            (accept.list, accept.class) = (Some(name.into()), Class::Bulk);
+        }
+    };
+    let none = |_: &mut Accept| {};
+    let scopes: Vec<Case> = vec![
+        ("all", "a@x.example", Box::new(none), None),
+        ("class:bulk", "a@x.example", Box::new(of_list("news")), Some(("a@x.example", Box::new(none)))),
+        ("class:ordinary", "a@x.example", Box::new(none), Some(("a@x.example", Box::new(of_list("news"))))),
+        ("list:news", "a@x.example", Box::new(of_list("news")), Some(("a@x.example", Box::new(of_list("other"))))),
+        ("domain:a.shared.example", "a@a.shared.example", Box::new(none), Some(("b@b.shared.example", Box::new(none)))),
+        (
+            "sender:@home.example",
+            "a@x.example",
+            Box::new(none),
+            Some(("a@x.example", Box::new(|a| a.sender = "b@c".into()))),
+        ),
+        (
+            "client:192.0.2.0/24",
+            "a@x.example",
+            Box::new(none),
+            Some(("a@x.example", Box::new(|a| a.origin = "uid 7 (ann)".into()))),
+        ),
+        (
+            "client:ann",
+            "a@x.example",
+            Box::new(|a| a.origin = "uid 7 (ann)".into()),
+            Some(("a@x.example", Box::new(none))),
+        ),
+        ("source:one", "a@x.example", Box::new(of_list("from-one")), Some(("a@x.example", Box::new(none)))),
+    ];
+    for (scope, to, change, other) in scopes {
+        // Some of it waits in line when it begins, behind the clock of its host.
+        let mut world = World::new();
+        let dead = if scope.starts_with("domain") { to } else { "a@dead.example" };
+        let early = world.mail_of(&[dead], &change);
+        if scope.starts_with("domain") {
+            world.sched.hold_message(early);
+        }
+        world.run(100);
+        let attempts = world.attempts.get("dead.example").copied();
+        world.set(scope, true);
+        world.sched.release_message(&world.store, early, world.now);
+        world.is_up = true;
+        let waiting = [early, world.mail_of(&[to], &change)];
+        let others: Vec<MessageNo> = other.iter().map(|(to, change)| world.mail_of(&[to], change)).collect();
+        world.run(2 * HOUR);
+        assert!(waiting.iter().all(|no| !world.has_delivered(*no)), "{scope}: it goes out");
+        assert_eq!(world.attempts.get("dead.example").copied(), attempts, "{scope}: a host is tried");
+        assert!(others.iter().all(|no| world.has_delivered(*no)), "{scope}: other mail waits");
+        assert_eq!(world.counted(), (2, 2), "{scope}");
+        if scope.starts_with("source") {
+            assert!(world.delivered.iter().all(|(_, source)| *source == 1), "{scope}: sent from there");
+        }
+        world.set(scope, false);
+        world.run(HOUR);
+        assert!(waiting.iter().all(|no| world.has_delivered(*no)), "{scope}: it does not go when that ends");
+        assert_eq!(world.counted(), (0, 0), "{scope}");
+    }
+}
+
+#[test]
+fn a_run_tries_what_waits_once_and_nothing_that_comes_later() {
+    for scope in ["all", "class:ordinary", "sender:ann@home.example", "client:192.0.2.7"] {
+        let mut world = World::new();
+        let before = world.mail("a@grey.example");
+        world.run(1_000);
+        assert_eq!(world.attempts["grey.example"], 1, "it waits for its clock");
+        world.set(scope, true);
+        let good: Vec<MessageNo> = (0..30).map(|n| world.mail(&format!("a@d{n}.example"))).collect();
+        let many: Vec<String> = (0..400).map(|n| format!("u{n}@many.example")).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        let many = world.mail_of(&many, |_| {});
+        (0..3).for_each(|_| _ = world.mail("a@dead.example"));
+        world.run(24 * HOUR);
+        assert!(world.delivered.is_empty() && world.connects == 1, "{scope}");
+        assert_eq!(world.counted(), (434, 434), "{scope}");
+        world.sched.run_queue(world.now);
+        let later = world.mail("b@d1.example");
+        world.run(2 * HOUR);
+        assert!(good.iter().chain([&many]).all(|no| world.has_delivered(*no)), "{scope}");
+        assert!(!world.has_delivered(later), "{scope}: it came later");
+        assert!(world.store.message(many).is_none() && world.store.message(before).is_some());
+        // A host is tried from each of two sources.
+        assert_eq!(
+            (world.attempts["grey.example"], world.attempts["dead.example"]),
+            (2, 2),
+            "{scope}: each is tried once"
+        );
+        assert_eq!(world.counted(), (5, 5), "{scope}: what failed is queue-only again");
+        assert_eq!(world.sched.queue_run_since(), None, "{scope}: it is over");
+        world.sched.run_queue(world.now);
+        world.run(HOUR);
+        assert!(world.has_delivered(later));
+        assert_eq!((world.attempts["grey.example"], world.attempts["dead.example"]), (3, 4), "{scope}");
+        world.set(scope, false);
+        world.run(HOUR);
+        assert!(world.attempts["dead.example"] > 4, "{scope}: it is retried as ever");
+    }
+}
+
+#[test]
+fn a_domain_waits_for_itself_alone() {
+    let mut world = World::new();
+    let ab = ["a@a.shared.example", "b@b.shared.example"];
+    let early = world.mail_of(&ab, |_| {});
+    world.run(1_000);
+    assert!(world.store.message(early).is_none());
+    world.set("domain:a.shared.example", true);
+    let both = world.mail_of(&ab, |_| {});
+    let alone = world.mail(ab[0]);
+    world.run(HOUR);
+    assert_eq!(world.store.pending_of(both).count(), 1);
+    assert_eq!(world.counted(), (2, 2));
+    world.sched.run_queue(world.now);
+    let later = world.mail(ab[0]);
+    world.run(HOUR);
+    assert!(world.store.message(both).is_none() && world.store.message(alone).is_none());
+    assert_eq!((world.counted(), world.sched.queue_run_since()), ((1, 1), None));
+    world.set("domain:a.shared.example", false);
+    world.run(1_000);
+    assert!(world.store.message(later).is_none());
+}
+
+#[test]
+fn a_run_has_mail_whose_domain_is_being_looked_up() {
+    let mut world = World::new();
+    world.set("all", true);
+    world.is_slow = true;
+    let no = world.mail("a@x.example");
+    world.sched.run_queue(world.now);
+    world.run(30_000);
+    assert!(world.sched.queue_run_since().is_some() && world.counted() == (0, 1), "it waits for the name service");
+    let later = world.mail("b@x.example");
+    let asked = world.asked[0];
+    world.answer(asked);
+    world.run(HOUR);
+    assert!(world.has_delivered(no) && !world.has_delivered(later));
+    assert_eq!((world.counted(), world.sched.queue_run_since()), ((1, 1), None));
+}
+
+#[test]
+fn a_run_leaves_what_is_held_or_suspended() {
+    let mut world = World::new();
+    world.set("all", true);
+    let held = world.mail("a@x.example");
+    world.sched.hold_message(held);
+    let list = world.mail_of(&["a@y.example"], |accept| accept.list = Some("news".into()));
+    world.sched.suspend_flow(&FlowKey::List("news".into()));
+    let free = world.mail("a@z.example");
+    world.run(1_000);
+    world.sched.run_queue(world.now);
+    world.run(HOUR);
+    assert!(world.has_delivered(free) && !world.has_delivered(held) && !world.has_delivered(list));
+    assert_eq!(world.sched.queue_run_since(), None, "nothing of it can go");
+    world.sched.resume_flow(&FlowKey::List("news".into()));
+    world.sched.release_message(&world.store, held, world.now);
+    world.run(HOUR);
+    assert_eq!(world.counted(), (2, 2), "queue-only goes on");
+}
