@@ -129,6 +129,13 @@ class Stentor(Contestant):
             raise BenchError(f"{' '.join(argv)}: {done.stderr.strip()}")
         return json.loads(done.stdout.splitlines()[0])["data"]
 
+    def operate(self, *words):
+        """A command of the operator."""
+        argv = [self.binary, *words, "--config", self.configuration]
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=60)
+        if done.returncode != 0:
+            raise BenchError(f"{' '.join(argv)}: {done.stderr.strip()}")
+
     def queue_is_empty(self):
         return self.status()["recipients"]["pending"] == 0
 

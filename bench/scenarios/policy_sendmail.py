@@ -5,14 +5,12 @@ program had answered 0, while server and programs were killed with -9 at random 
 """
 
 import collections
-import contextlib
 import email
 import os
 import random
 import re
 import shutil
 import signal
-import socketserver
 import subprocess
 import threading
 import time
@@ -20,8 +18,8 @@ import time
 from contestants.postfix import Postfix
 from contestants.stentor import Stentor
 from measure import BenchError, CannotHere, wait_until
+from recorder import Recorder
 from results import Goal
-from sinks import free_port
 
 # Kills of everything, and programs at a time meanwhile.
 KILLS = 40
@@ -133,73 +131,6 @@ def calls():
              "--suppress-cc=all 0001*", needs="/usr/lib/git-core/git-send-email"),
     ]
     return plain + programs
-
-
-class Recorder:
-    """A mail host that keeps what it is given: copies of (sender, recipient, octets)."""
-
-    def __init__(self):
-        self.port, self.copies, self.lock = free_port(), [], threading.Lock()
-
-    def start(self):
-        recorder = self
-
-        class Session(socketserver.StreamRequestHandler):
-            def handle(self):
-                # A server that is killed leaves in the middle.
-                with contextlib.suppress(OSError):
-                    recorder.serve(self.rfile, self.wfile)
-
-        socketserver.ThreadingTCPServer.allow_reuse_address = True
-        socketserver.ThreadingTCPServer.daemon_threads = True
-        self.server = socketserver.ThreadingTCPServer(("127.0.0.1", self.port), Session)
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        return self
-
-    def stop(self):
-        self.server.shutdown()
-        self.server.server_close()
-
-    def serve(self, lines, out):
-        def say(text):
-            out.write(text.encode() + b"\r\n")
-
-        say("220 recorder")
-        sender, recipients = None, []
-        for line in lines:
-            verb, _, rest = line.decode("utf-8", "replace").strip().partition(" ")
-            verb = verb.upper()
-            path = rest.partition("<")[2].partition(">")[0]
-            if verb == "EHLO":
-                say("250-recorder\r\n250 8BITMIME")
-            elif verb == "MAIL":
-                sender, recipients = path, []
-                say("250 ok")
-            elif verb == "RCPT":
-                recipients.append(path)
-                say("250 ok")
-            elif verb == "DATA":
-                say("354 go")
-                data = bytearray()
-                for text in lines:
-                    if text == b".\r\n":
-                        break
-                    data += text[1:] if text.startswith(b".") else text
-                else:
-                    return
-                with self.lock:
-                    self.copies += [(sender, to, bytes(data)) for to in recipients]
-                say("250 ok")
-            elif verb == "QUIT":
-                say("221 bye")
-                return
-            else:
-                say("250 ok")
-
-    def take(self):
-        with self.lock:
-            taken, self.copies = self.copies, []
-        return taken
 
 
 class WithSubmission(Stentor):

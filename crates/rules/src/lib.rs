@@ -29,8 +29,6 @@ mod routes;
 mod rule;
 mod sendmail;
 mod stands_for;
-#[cfg(test)]
-mod tests;
 mod transport;
 
 pub use action::{Action, ActionError, Verdict};

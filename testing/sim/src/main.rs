@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use stentor_sched::SchedConfig;
 use stentor_sim::scenario::day::{self, Day};
-use stentor_sim::scenario::{ablation, chart, clocks, cost, rate, robust, truth};
+use stentor_sim::scenario::{ablation, chart, clocks, cost, policy, rate, robust, truth};
 
 /// KEY=VALUE of the command line.
 struct Options(Vec<(String, String)>);
@@ -65,6 +65,7 @@ fn main() -> ExitCode {
             }
         },
         "truth" => truth::run(options.number("seed", 0), options.number("seeds", 2_000)),
+        "policy" => policy::run(options.number("seed", 0), options.number("worlds", 100_000)),
         "rate" => {
             let first = options.number("seed", 1);
             let seeds = first..first + options.number("seeds", 1);
@@ -72,7 +73,9 @@ fn main() -> ExitCode {
             Value::Array(seeds.map(one).collect())
         }
         _ => {
-            eprintln!("usage: stentor-sim day|chart|clocks|ablation|million|growth|rate|robust|truth [KEY=VALUE...]");
+            eprintln!(
+                "usage: stentor-sim day|chart|clocks|ablation|million|growth|policy|rate|robust|truth [KEY=VALUE...]"
+            );
             return ExitCode::from(2);
         }
     };

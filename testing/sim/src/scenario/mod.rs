@@ -7,6 +7,7 @@ pub mod chart;
 pub mod clocks;
 pub mod cost;
 pub mod day;
+pub mod policy;
 pub mod rate;
 pub mod robust;
 pub mod truth;
