@@ -33,6 +33,8 @@ enum Command {
     Config(config_cmd::Options),
     /// Explain what the configuration does with a recipient: every rule, route and table that is asked, and the decision.
     Explain(explain::Options),
+    /// Try another configuration on the mail of the last days: which decisions would change.
+    Policy(explain::replay::Options),
     #[command(flatten)]
     Look(Look),
     #[command(flatten)]
@@ -258,6 +260,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Serve(with) => serve(with.config.as_deref()),
         Command::Config(options) => config_cmd::run(&options),
         Command::Explain(options) => explain::run(&options),
+        Command::Policy(options) => explain::replay::run(&options),
         Command::Check(Check { file, file_only, with }) => check(file.or(with.config).as_deref(), file_only),
         Command::Look(command) => look(command),
         Command::Change(command) => change(command),

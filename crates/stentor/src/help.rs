@@ -40,10 +40,10 @@ Statistics (from the history, or from any MTA's log):
   mailstat          Table by hour, day, list, domain, host or source
   batchstat         Chart of a day
 Set up:
-  explain, table    What rules and routes do with a recipient; look up a key
+  explain, policy   What rules do with a recipient; with the last days' mail
   http-password     Hash a password for the console
   http-token        Create a token for the HTTP API
-  journal           Verify, dump or salvage the journal of a stopped server
+  table, journal    Look up a key; verify, dump or salvage a stopped journal
   completions, man  Shell completions; manual pages
   help              Help on a command
 

@@ -12,7 +12,8 @@ const START: &str = "`stentor ";
 /// Commands that take neither option.
 const TAKE_NEITHER: [&str; 6] = ["http-password", "http-token", "table", "completions", "man", "help"];
 /// Commands that read the configuration and ask no server.
-const TAKE_NO_SOCKET: [&str; 8] = ["serve", "check", "config", "explain", "doctor", "mailstat", "batchstat", "journal"];
+const TAKE_NO_SOCKET: [&str; 9] =
+    ["serve", "check", "config", "explain", "policy", "doctor", "mailstat", "batchstat", "journal"];
 
 /// How the user named the server, if by options.
 #[derive(Clone, Debug, Default)]

@@ -5,6 +5,7 @@
 //!
 //! Failure: a table that cannot be asked is a 451 for that recipient.
 
+use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -182,7 +183,10 @@ fn taken(settings: &Settings, facts: &Facts<'_>, decision: Decision, wishes: &mu
         let of = facts.recipient.as_str();
         tracing::warn!(recipient = of, "{to} is left out of what it stands for: nobody has this address");
     }
-    let words = settings.rules.shown(&why);
+    let mut words = settings.rules.shown(&why);
+    if let (Outcome::Relay(hop), Some(by)) = (&outcome, route.as_ref().filter(|by| **by != Why::Mx)) {
+        let _ = write!(words, "; to {hop} by {}", settings.rules.shown(by));
+    }
     let copies: Vec<Arc<str>> = std::mem::take(&mut marks.copies).iter().map(|hop| hop.to_string().into()).collect();
     let rule_route = marks.route.take();
     match outcome {

@@ -92,6 +92,14 @@ fn a_senders_gateway_in_both_orders_and_a_catch_all_beside_it() {
         assert!(host("b@two.example").starts_with("mx.gate.example"), "{}", host("b@two.example"));
         assert!(host("c@one.example").starts_with("mx.one.example"), "{}", host("c@one.example"));
         assert!(host("d@two.example").starts_with("mx.rest.example"), "{}", host("d@two.example"));
+        // What was decided for real mail is kept with it.
+        let by = if first == "gate" {
+            "to hop:gateway by [sender_routes] secret@x.example"
+        } else {
+            "by [routes] one.example"
+        };
+        let traced = || String::from_utf8(server.operator(&["trace", "a@one.example"]).stdout).unwrap();
+        wait_until("the history has it", || traced().contains(by));
         let explained = server.operator(&["explain", "--from", "secret@x.example", "--to", "a@one.example"]);
         let explained = String::from_utf8(explained.stdout).unwrap();
         let hop = if first == "gate" {
@@ -302,4 +310,39 @@ fn a_table_behind_a_socket_is_asked_and_defers_while_it_is_down() {
     socketmap_with(address, |asked| if asked == "vips boss@b.example" { "OK REJECT 5.7.1 known" } else { "NOTFOUND " });
     assert_eq!(rcpt(&server, "boss@b.example", "x@one.example"), "554 5.7.1 known");
     assert!(rcpt(&server, "other@b.example", "x@one.example").starts_with("250"));
+}
+
+#[test]
+fn the_last_days_are_decided_again_by_a_configuration_that_is_not_loaded() {
+    let lab = sites(&["one.example", "two.example"]);
+    let server = with(builder(&lab).list("news", &["ann@one.example"]), "[domains]\nrelay = [\"two.example\"]\n");
+    post(&server, &lab, &["ann@one.example", "bob@two.example"], "first@test");
+    post(&server, &lab, &["ann@one.example"], "second@test");
+    post(&server, &lab, &["news@lists.test"], "post@test");
+    assert!(rcpt(&server, "joe@x.example", "ann@one.example").starts_with("550"));
+    drained(&server);
+    let text = std::fs::read_to_string(server.config()).unwrap();
+    let more = "[[rules]]\nsender = \"joe@x.example\"\ndo = \"relay\"\n\
+                [[rules]]\nrecipient = [\"ann@one.example\", \"news@lists.test\"]\ndo = \"reject 550 5.7.1 not any more\"\n";
+    server.write("old.toml", text.as_bytes());
+    server.edit_config(|text| format!("{text}\n{more}"));
+    let old = server.path("old.toml");
+    let replay = |more: &[&str]| {
+        let output = server.operator(&[&["policy", "replay", "--against", old.to_str().unwrap()], more].concat());
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    // The history is written a moment behind.
+    wait_until("the history has it", || replay(&[]).starts_with("4 of 5 decisions would change\n"));
+    let text = replay(&[]);
+    assert!(text.contains("      2  client 127.0.0.1, from <ann@sender.example> to <ann@one.example>"), "{text}");
+    assert!(
+        text.contains("was: a post to list news\n         new: refused: 550 5.7.1 not any more, because of rule 2"),
+        "{text}"
+    );
+    assert!(text.contains("was: refused: 550 5.7.1 Relaying denied"), "{text}");
+    assert!(text.contains("new: relayed to mx, because of rule 1 ("), "{text}");
+    assert!(!text.contains("bob@two.example"), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&replay(&["--json", "--limit", "1"])).unwrap();
+    assert_eq!((&json["decisions"], &json["changed"]), (&5.into(), &4.into()), "{json}");
 }

@@ -47,6 +47,7 @@ fn check(seed: u64) -> Result<usize, String> {
         address: &address,
         list: None,
         class: None,
+        today: 20_000,
         is_trusted: CLIENTS[world.client].starts_with("10."),
     };
     let table = Table(&world);

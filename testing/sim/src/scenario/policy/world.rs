@@ -6,8 +6,8 @@ use std::sync::Arc;
 use fastrand::Rng;
 use stentor_policy::{Policy, PolicyInput};
 use stentor_rules::{
-    Action, AddressPattern, Answer, Book, ClientPattern, Conditions, Dialect, Does, Field, Found, NextHop, Order,
-    RelayDomains, RouteEntry, Routes, Rule, Rulebook, Subject, TableId, TableName, Tables, Who,
+    Action, AddressPattern, Addresses, Answer, Book, ClientPattern, Conditions, Dialect, Does, Field, Found, NextHop,
+    Order, RelayDomains, RouteEntry, Routes, Rule, Rulebook, Subject, TableId, TableName, Tables, Who,
 };
 
 pub(super) const ADDRESSES: [&str; 6] =
@@ -184,6 +184,7 @@ pub(super) fn book(world: &World) -> Rulebook {
         tables: vec![TableName { name: "t".into(), dialect: Dialect::Own }],
         hops: HashMap::new(),
         relay_domains,
+        addresses: Addresses::default(),
         order: Order::new(&order).unwrap(),
         by_recipient: routes(&world.routes),
         by_sender: routes(&world.sender_routes),

@@ -3,6 +3,9 @@
 //! It evaluates the file, not the running server: with `--config` a configuration can be tried before it is loaded. Files of
 //! tables are read, tables behind sockets are asked.
 
+pub(crate) mod replay;
+mod words;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,11 +17,10 @@ use stentor_control::format::line;
 use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
 use stentor_engine::smtp_in::{Speaker, facts};
-use stentor_mail::Class;
 use stentor_mail::address::Address;
-use stentor_policy::Verdict;
-use stentor_rules::{Decision, Facts, Key, NextHop, Outcome, Pending, Rulebook, Step};
+use stentor_rules::{Decision, Key, Pending, Rulebook, Step};
 
+use self::words::{also, because, outcome};
 use crate::asking::{fail, load};
 use crate::output::{done, print};
 
@@ -78,32 +80,47 @@ pub fn run(options: &Options) -> ExitCode {
 
 async fn explain(options: &Options, config: Config, from: &str, to: &Address) -> ExitCode {
     let settings = Settings::new(config, None);
-    let key = |text| Key::new(text).told(|domain| settings.policy.is_local_domain(domain));
-    let (sender, recipient) = (key(from), key(to.as_str()));
     let (name, helo) = (options.client_name.as_ref().map(|name| name.to_lowercase()), options.helo.to_lowercase());
     let speaker = Speaker { client: options.client, name: name.as_deref(), helo: &helo, may_relay: options.login };
-    let facts = facts(&settings, speaker, (&sender, &recipient, to), Clock::start().now());
+    let Some(decided) = decide(&settings, speaker, (from, to)).await else {
+        return fail("too many tables would have to be asked");
+    };
+    let shown = if options.json { as_json } else { as_text };
+    done(print(&shown(&settings.rules, &decided)))
+}
+
+/// A decision, the steps to it, and what else is done with the message, in words.
+struct Decided {
+    decision: Decision,
+    steps: Vec<Step>,
+    also: Vec<String>,
+}
+
+/// What a configuration decides about a recipient. `None`: it asks too much of tables behind sockets.
+async fn decide(settings: &Settings, speaker: Speaker<'_>, (from, to): (&str, &Address)) -> Option<Decided> {
+    let key = |text| Key::new(text).told(|domain| settings.policy.is_local_domain(domain));
+    let (sender, recipient) = (key(from), key(to.as_str()));
+    let facts = facts(settings, speaker, (&sender, &recipient, to), Clock::start().now());
     let tables = settings.tables.questions();
     for _ in 0..QUESTIONS_MAX {
         let mut steps = Vec::new();
         match settings.rules.decide(&facts, &tables, Some(&mut steps)) {
             Ok(decision) => {
                 let also = also(&settings.rules, &decision, &facts);
-                let shown = if options.json { as_json } else { as_text };
-                return done(print(&shown(&settings.rules, &decision, &steps, &also)));
+                return Some(Decided { decision, steps, also });
             }
             Err(Pending) => tables.fetch().await,
         }
     }
-    fail("too many tables would have to be asked")
+    None
 }
 
-fn as_text(rules: &Rulebook, decision: &Decision, steps: &[Step], also: &[String]) -> String {
+fn as_text(rules: &Rulebook, Decided { decision, steps, also }: &Decided) -> String {
     let mut out = String::new();
     for step in steps {
         line(&mut out, format_args!("{step}"));
     }
-    line(&mut out, format_args!("=> {}", outcome(rules, decision)));
+    line(&mut out, format_args!("=> {}", outcome(rules, decision) + &because(rules, decision)));
     line(&mut out, format_args!("   because of {}", rules.shown(&decision.why)));
     for also in also {
         line(&mut out, format_args!("   {also}"));
@@ -111,67 +128,16 @@ fn as_text(rules: &Rulebook, decision: &Decision, steps: &[Step], also: &[String
     out
 }
 
-fn as_json(rules: &Rulebook, decision: &Decision, steps: &[Step], also: &[String]) -> String {
+fn as_json(rules: &Rulebook, Decided { decision, steps, also }: &Decided) -> String {
     let steps: Vec<_> =
         steps.iter().map(|step| json!({"asked": step.asked, "place": step.place, "answer": step.answer})).collect();
     let route = decision.route.as_ref().map(|why| rules.shown(why));
     let all = json!({
-        "decision": outcome(rules, decision),
+        "decision": outcome(rules, decision) + &because(rules, decision),
         "because": rules.shown(&decision.why),
         "route_because": route,
         "also": also,
         "steps": steps,
     });
     format!("{all}\n")
-}
-
-fn outcome(rules: &Rulebook, decision: &Decision) -> String {
-    match &decision.outcome {
-        Outcome::Local(Verdict::List(name)) => format!("a post to list {name}"),
-        Outcome::Local(Verdict::Bounces(name)) => format!("a report about posts of list {name}"),
-        Outcome::Local(Verdict::Alias(to)) => {
-            let mut all: Vec<String> = to.addresses.iter().map(ToString::to_string).collect();
-            let owned =
-                to.owned.iter().flat_map(|(owner, all)| all.iter().map(move |to| format!("{to} (from {owner})")));
-            all.extend(owned);
-            all.extend(to.lists.iter().map(|name| format!("list {name}")));
-            format!("alias: {}", all.join(", "))
-        }
-        Outcome::Local(Verdict::Relay) => "relayed".to_owned(),
-        Outcome::Local(Verdict::Refuse(reply)) | Outcome::Refuse(reply) => format!("refused: {reply}"),
-        Outcome::Discard(text) if text.is_empty() => "accepted and discarded".to_owned(),
-        Outcome::Discard(text) => format!("accepted and discarded: {text}"),
-        Outcome::Relay(hop) => {
-            let hosts = match hop {
-                NextHop::Named(name) => rules.hops.get(name).map(|hosts| NextHop::Hosts(hosts.clone()).to_string()),
-                _ => None,
-            };
-            let hosts = hosts.map_or(String::new(), |hosts| format!(" ({hosts})"));
-            let by = decision.route.as_ref().map_or(String::new(), |why| format!(", by {}", rules.shown(why)));
-            format!("relayed to {hop}{hosts}{by}")
-        }
-    }
-}
-
-/// What else is done with the message.
-fn also(rules: &Rulebook, decision: &Decision, facts: &Facts<'_>) -> Vec<String> {
-    let marks = &decision.marks;
-    let mut all = Vec::new();
-    if let Outcome::Local(Verdict::Alias(to)) = &decision.outcome
-        && !facts.sender.is_null()
-    {
-        let forwarder = rules.forwarder(facts.sender.as_str(), to.addresses.iter(), facts.today);
-        all.extend(forwarder.map(|sender| format!("from {sender}, by SRS")));
-    }
-    if let Some(text) = &marks.hold {
-        all.push(if text.is_empty() { "held".to_owned() } else { format!("held: {text}") });
-    }
-    all.extend(marks.redirect.iter().map(|to| format!("redirected to {to}")));
-    all.extend(marks.bcc.iter().map(|to| format!("copied to {to}")));
-    all.extend(marks.copies.iter().map(|hop| format!("copied to {hop}")));
-    all.extend(marks.prepend.iter().map(|field| format!("with {field}")));
-    all.extend(marks.left_out.iter().map(|to| format!("without {to}: nobody has this address")));
-    all.extend(marks.warn.iter().map(|text| format!("logged: {text}")));
-    all.extend(marks.class.map(|class| if class == Class::Bulk { "class bulk" } else { "class ordinary" }.to_owned()));
-    all
 }

@@ -1,0 +1,227 @@
+//! `stentor policy replay`: the decisions of the last days again, as another configuration would make them.
+//!
+//! From the history come client, sender and recipient of what was accepted and of what was refused at RCPT. Each is decided by the
+//! configuration that is in force and by the new one; what differs is listed, the most frequent first. Both are read from
+//! their files as they are now: tables too. What the history does not keep, a client's name and its HELO, is unknown to both.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+use stentor_config::Config;
+use stentor_control::format::{line, plural};
+use stentor_engine::core::Settings;
+use stentor_engine::smtp_in::Speaker;
+use stentor_mail::address::Address;
+use stentor_stats::record::Record;
+
+use super::Decided;
+use super::words::{because, outcome};
+use crate::asking::{fail, load};
+use crate::observe::input;
+use crate::output::{done, print};
+
+/// Different decisions that are made again; more are counted.
+const DECISIONS_MAX: usize = 1_000_000;
+const DAY_MS: u64 = 86_400_000;
+
+#[derive(Args)]
+pub struct Options {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    /// Decide again what came in the last days, by a configuration that is not loaded yet; list what would change.
+    Replay(Replay),
+}
+
+#[derive(Args)]
+struct Replay {
+    /// The new configuration.
+    #[arg(long, short, value_name = "FILE")]
+    config: PathBuf,
+    /// The one in force, whose history is read [default: `$STENTOR_CONFIG`, else /etc/stentor/stentor.toml].
+    #[arg(long, value_name = "FILE")]
+    against: Option<PathBuf>,
+    /// How far back.
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u64).range(1..=36_500))]
+    days: u64,
+    /// Changed decisions that are listed.
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..))]
+    limit: u64,
+    /// As JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was asked of the server.
+#[derive(PartialEq, Eq, Hash)]
+struct Asked {
+    client: IpAddr,
+    has_login: bool,
+    from: Box<str>,
+    to: Box<str>,
+}
+
+/// What is in a history.
+#[derive(Default)]
+struct Past {
+    /// How often each was asked.
+    asked: HashMap<Asked, u64>,
+    /// Of the messages: who handed them in.
+    by_id: HashMap<Box<str>, (IpAddr, bool, Box<str>)>,
+    all: u64,
+    left_out: u64,
+}
+
+impl Past {
+    fn add(&mut self, client: IpAddr, has_login: bool, from: &str, to: &str) {
+        self.all += 1;
+        let asked = Asked { client, has_login, from: from.into(), to: to.into() };
+        if self.asked.len() >= DECISIONS_MAX && !self.asked.contains_key(&asked) {
+            self.left_out += 1;
+            return;
+        }
+        *self.asked.entry(asked).or_default() += 1;
+    }
+
+    fn record(&mut self, record: &Record<'_>, lists: &HashMap<&str, &Address>) {
+        match record {
+            Record::Accepted(accepted) => {
+                let Some(client) = accepted.client else { return };
+                let has_login = accepted.policy.contains("allowed to this injector");
+                match lists.get(accepted.list) {
+                    Some(address) => self.add(client, has_login, accepted.from, address.as_str()),
+                    None if accepted.list.is_empty() => {
+                        self.by_id.insert(accepted.id.into(), (client, has_login, accepted.from.into()));
+                    }
+                    None => {}
+                }
+            }
+            Record::Attempt(attempt) if !attempt.is_repeated && !attempt.is_fate_alone() => {
+                let Some((client, has_login, from)) = self.by_id.get(attempt.id).cloned() else { return };
+                // A retry is no decision: what was deferred is asked about when it ends.
+                if attempt.stat == stentor_stats::record::Stat::Deferred {
+                    return;
+                }
+                for to in &attempt.to {
+                    self.add(client, has_login, &from, to);
+                }
+            }
+            Record::Refused(refused) if refused.step == "RCPT" => {
+                if let Some(client) = refused.client {
+                    self.add(client, false, refused.from, refused.to);
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+/// A decision that would change.
+struct Change {
+    asked: Asked,
+    times: u64,
+    before: String,
+    after: String,
+    because: String,
+}
+
+pub fn run(options: &Options) -> ExitCode {
+    let What::Replay(options) = &options.what;
+    let (old, new) = match (load(options.against.as_deref()), load(Some(&options.config))) {
+        (Ok(old), Ok(new)) => (old, new),
+        (Err(code), _) | (_, Err(code)) => return code,
+    };
+    let mut past = Past::default();
+    let lists: HashMap<&str, &Address> =
+        old.lists.iter().map(|one| (&**one.list.name(), &one.list.settings().address)).collect();
+    let since = input::now().saturating_sub(options.days * DAY_MS);
+    let read = input::scan(&old.data_dir.join("history"), Some(since), None, &mut |record| past.record(record, &lists));
+    if let Err(why) = read {
+        return fail(&why);
+    }
+    match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime.block_on(replay(options, past, old, new)),
+        Err(error) => fail(&format!("cannot start: {error}")),
+    }
+}
+
+async fn replay(options: &Replay, past: Past, old: Config, new: Config) -> ExitCode {
+    let (old, new) = (Settings::new(old, None), Settings::new(new, None));
+    if old.rules.needs_name() || new.rules.needs_name() {
+        eprintln!("stentor: rules ask for the client's name, which the history does not keep: it is unknown here");
+    }
+    let (mut changes, mut changed) = (Vec::new(), 0);
+    for (asked, times) in past.asked {
+        let Ok(to) = asked.to.parse::<Address>() else { continue };
+        let (Some((before, _)), Some((after, because))) =
+            (decided(&old, &asked, &to).await, decided(&new, &asked, &to).await)
+        else {
+            return fail("too many tables would have to be asked");
+        };
+        if before != after {
+            changed += times;
+            changes.push(Change { asked, times, before, after, because });
+        }
+    }
+    changes.sort_by(|a, b| {
+        b.times.cmp(&a.times).then_with(|| (&a.asked.from, &a.asked.to).cmp(&(&b.asked.from, &b.asked.to)))
+    });
+    let left = changes.len().saturating_sub(usize::try_from(options.limit).unwrap_or(usize::MAX));
+    changes.truncate(changes.len() - left);
+    let text = if options.json {
+        as_json(&changes, (changed, past.all, past.left_out))
+    } else {
+        as_text(&changes, left, (changed, past.all, past.left_out))
+    };
+    done(print(&text))
+}
+
+/// A decision in words, and why.
+async fn decided(settings: &Settings, asked: &Asked, to: &Address) -> Option<(String, String)> {
+    let speaker = Speaker { client: asked.client, name: None, helo: "", may_relay: asked.has_login };
+    let Decided { decision, also, .. } = super::decide(settings, speaker, (&asked.from, to)).await?;
+    let rules = &settings.rules;
+    let words = std::iter::once(outcome(rules, &decision)).chain(also).collect::<Vec<_>>().join(", ");
+    Some((words, rules.shown(&decision.why) + &because(rules, &decision)))
+}
+
+fn as_text(changes: &[Change], left: usize, (changed, all, left_out): (u64, u64, u64)) -> String {
+    let mut out = String::new();
+    line(&mut out, format_args!("{changed} of {} would change", plural(all, "decision")));
+    for Change { asked: Asked { client, from, to, .. }, times, before, after, because } in changes {
+        line(&mut out, format_args!("{times:>7}  client {client}, from <{from}> to <{to}>"));
+        line(&mut out, format_args!("         was: {before}"));
+        line(&mut out, format_args!("         new: {after}, because of {because}"));
+    }
+    if left > 0 {
+        line(&mut out, format_args!("... and {left} more; --limit"));
+    }
+    if left_out > 0 {
+        line(
+            &mut out,
+            format_args!(
+                "{} of the history were not decided again: there are too many different ones",
+                plural(left_out, "decision")
+            ),
+        );
+    }
+    out
+}
+
+fn as_json(changes: &[Change], (changed, all, left_out): (u64, u64, u64)) -> String {
+    let changes: Vec<_> = changes
+        .iter()
+        .map(|change| {
+            let Asked { client, from, to, .. } = &change.asked;
+            json!({ "client": client, "from": from, "to": to, "times": change.times, "before": change.before, "after": change.after, "because": change.because })
+        })
+        .collect();
+    format!("{}\n", json!({ "decisions": all, "changed": changed, "left_out": left_out, "changes": changes }))
+}

@@ -1,0 +1,64 @@
+//! Decisions in words.
+
+use stentor_mail::Class;
+use stentor_policy::Verdict;
+use stentor_rules::{Decision, Facts, NextHop, Outcome, Rulebook};
+
+/// What becomes of the recipient; without places, so that two configurations can be compared.
+pub(super) fn outcome(rules: &Rulebook, decision: &Decision) -> String {
+    match &decision.outcome {
+        Outcome::Local(Verdict::List(name)) => format!("a post to list {name}"),
+        Outcome::Local(Verdict::Bounces(name)) => format!("a report about posts of list {name}"),
+        Outcome::Local(Verdict::Alias(to)) => {
+            let mut all: Vec<String> = to.addresses.iter().map(ToString::to_string).collect();
+            let owned =
+                to.owned.iter().flat_map(|(owner, all)| all.iter().map(move |to| format!("{to} (from {owner})")));
+            all.extend(owned);
+            all.extend(to.lists.iter().map(|name| format!("list {name}")));
+            format!("alias: {}", all.join(", "))
+        }
+        Outcome::Local(Verdict::Relay) => "relayed".to_owned(),
+        Outcome::Local(Verdict::Refuse(reply)) | Outcome::Refuse(reply) => format!("refused: {reply}"),
+        Outcome::Discard(text) if text.is_empty() => "accepted and discarded".to_owned(),
+        Outcome::Discard(text) => format!("accepted and discarded: {text}"),
+        Outcome::Relay(hop) => {
+            let hosts = match hop {
+                NextHop::Named(name) => rules.hops.get(name).map(|hosts| NextHop::Hosts(hosts.clone()).to_string()),
+                _ => None,
+            };
+            let hosts = hosts.map_or(String::new(), |hosts| format!(" ({hosts})"));
+            format!("relayed to {hop}{hosts}")
+        }
+    }
+}
+
+/// What named the next hop, behind the outcome.
+pub(super) fn because(rules: &Rulebook, decision: &Decision) -> String {
+    match (&decision.outcome, &decision.route) {
+        (Outcome::Relay(_), Some(why)) => format!(", by {}", rules.shown(why)),
+        _ => String::new(),
+    }
+}
+
+/// What else is done with the message.
+pub(super) fn also(rules: &Rulebook, decision: &Decision, facts: &Facts<'_>) -> Vec<String> {
+    let marks = &decision.marks;
+    let mut all = Vec::new();
+    if let Outcome::Local(Verdict::Alias(to)) = &decision.outcome
+        && !facts.sender.is_null()
+    {
+        let forwarder = rules.forwarder(facts.sender.as_str(), to.addresses.iter(), facts.today);
+        all.extend(forwarder.map(|sender| format!("from {sender}, by SRS")));
+    }
+    if let Some(text) = &marks.hold {
+        all.push(if text.is_empty() { "held".to_owned() } else { format!("held: {text}") });
+    }
+    all.extend(marks.redirect.iter().map(|to| format!("redirected to {to}")));
+    all.extend(marks.bcc.iter().map(|to| format!("copied to {to}")));
+    all.extend(marks.copies.iter().map(|hop| format!("copied to {hop}")));
+    all.extend(marks.prepend.iter().map(|field| format!("with {field}")));
+    all.extend(marks.left_out.iter().map(|to| format!("without {to}: nobody has this address")));
+    all.extend(marks.warn.iter().map(|text| format!("logged: {text}")));
+    all.extend(marks.class.map(|class| if class == Class::Bulk { "class bulk" } else { "class ordinary" }.to_owned()));
+    all
+}
