@@ -206,7 +206,7 @@ fn others(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
         };
         if bounce.site.as_ref().is_some_and(is_empty) {
             let what = format!("the bounce of {} matches nothing now: no domain is at this site", bounce.words());
-            let next = "if MX records have changed, bounce by domain: `stentor bounce --recipient @DOMAIN --for TIME`";
+            let next = "if MX records have changed, bounce by domain: `stentor bounce --recipient @DOMAIN --for 2h`";
             warn(what, next);
         }
     }
