@@ -72,7 +72,7 @@ class Copies:
     """Messages at one server that are not at the other, over kills at random moments."""
 
     name = "policy.copies"
-    entries = ("", ".doubled")
+    entries = ("",)
     smoke = {"KILLS": 4}
 
     def run(self, bench):
@@ -107,8 +107,9 @@ class Copies:
         command = f"{KILLS} x kill -9, {len(clients.acknowledged)} messages acknowledged"
         seen = {"acknowledged": len(clients.acknowledged), "sent": clients.number, "first": len(first), "second": len(second)}
         wrong = sorted(at_one | lost)
+        # A kill between a host's 250 and its record (RFC 1047): told, not judged.
+        seen["doubled"] = len(first) + len(second) - len(set(first)) - len(set(second))
         bench.results.record(
             self.name, "messages not at both", [[len(wrong), 0]], command, Goal(most=0), peer_name="the goal", named=wrong[:10], **seen
         )
-        doubled = len(first) + len(second) - len(set(first)) - len(set(second))
-        bench.results.record(f"{self.name}.doubled", "copies too many", [[doubled, 0]], command, None, peer_name="none", **seen)
+        print(f"    {seen}", flush=True)
