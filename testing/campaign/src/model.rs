@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use stentor_engine::core::audit::Audit;
 use stentor_queue::event::{Event, Fate};
-use stentor_queue::ids::AddressId;
+use stentor_queue::ids::{AddressId, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::store::Store;
 
@@ -32,6 +32,8 @@ pub struct Model {
     /// By the Message-ID that the envelope has.
     pub messages: BTreeMap<String, Entry>,
     pub lists: BTreeMap<String, (u64, BTreeSet<String>)>,
+    /// Standing bounces by name: when each ends.
+    pub bounces: BTreeMap<String, Ms>,
     pub accepted: u64,
     pub acknowledged: u64,
     pub fates: [u64; 6],
@@ -61,6 +63,7 @@ impl Model {
         for (name, list) in store.lists() {
             model.lists.insert(name.to_owned(), (list.version, list.ids.iter().map(text).collect()));
         }
+        model.bounces = store.standing_bounces().map(|(name, until, _)| (name.to_owned(), until)).collect();
         let totals = store.totals();
         model.accepted = totals.messages_accepted;
         model.acknowledged = totals.acknowledged;
@@ -94,6 +97,14 @@ impl Model {
         }
     }
 
+    /// A standing bounce begins, perhaps with another end, or is ended.
+    pub fn bounce(&mut self, name: &str, until: Option<Ms>) {
+        match until {
+            Some(until) => self.bounces.insert(name.to_owned(), until),
+            None => self.bounces.remove(name),
+        };
+    }
+
     /// Whether a start may find `found` where this is on the disk; `whole`: no checkpoint has cut its audit short.
     pub fn may_replay_as(&self, found: &Model, whole: bool) -> bool {
         let is_heard = if whole { self.audit == found.audit } else { self.audit.ends_with(&found.audit) };
@@ -102,7 +113,7 @@ impl Model {
 
     /// The same queue; what operators did is not compared.
     pub fn is_like(&self, other: &Model) -> bool {
-        (&self.messages, &self.lists) == (&other.messages, &other.lists)
+        (&self.messages, &self.lists, &self.bounces) == (&other.messages, &other.lists, &other.bounces)
             && (self.accepted, self.acknowledged, self.fates) == (other.accepted, other.acknowledged, other.fates)
     }
 
@@ -134,6 +145,9 @@ impl Model {
         found.extend(extra.map(|key| format!("{key} is there and should not be")));
         if self.lists != other.lists {
             found.push(format!("lists {:?} became {:?}", self.lists, other.lists));
+        }
+        if self.bounces != other.bounces {
+            found.push(format!("standing bounces {:?} became {:?}", self.bounces, other.bounces));
         }
         if (self.accepted, self.acknowledged, self.fates) != (other.accepted, other.acknowledged, other.fates) {
             found.push(format!(

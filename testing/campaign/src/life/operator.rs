@@ -47,7 +47,7 @@ impl Life<'_> {
         if all.is_empty() {
             return;
         }
-        match self.rng.u8(0..10) {
+        match self.rng.u8(0..12) {
             0..=3 => {
                 let held = self.rng.u8(0..3) > 0;
                 let messages: Vec<MessageId> = all.into_iter().map(|(_, id)| id).collect();
@@ -61,12 +61,25 @@ impl Life<'_> {
                 let recipients = self.choose(&all, false).into_iter().map(|(_, id, ids)| (id, ids)).collect();
                 self.push_verb("requeue", Change::TryNow { recipients });
             }
+            8..=9 => self.standing_bounce(),
             _ => {
                 for (no, _, ids) in self.choose(&all, true) {
                     self.bounce_by_operator(no, &ids);
                 }
             }
         }
+    }
+
+    /// One begins, with what waits left to the scheduler, or is ended; in a run of all there are some of each.
+    fn standing_bounce(&mut self) {
+        let suspended = self.rng.u8(0..3) > 0;
+        let what = match self.rng.u8(0..4) {
+            0 => "bounce:list:l".to_owned(),
+            1 => format!("bounce:to:d{}.example", self.rng.u8(0..4)),
+            _ => format!("bounce:sender:s{}@d1.example", self.rng.u8(0..5)),
+        };
+        let until = if suspended { self.now + self.rng.u64(1..20_000) } else { 0 };
+        self.push_verb("bounce", Change::Suspend { suspended, what, until, reason: "by the operator".to_owned() });
     }
 
     /// Recipients that can be taken out now, of each message all or every other one; reserved if asked.

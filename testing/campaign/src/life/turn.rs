@@ -143,8 +143,11 @@ impl Life<'_> {
                                     }
                                 }
                             }
-                            // Nobody here suspends anything.
-                            Change::TryNow { .. } | Change::RunQueue | Change::Suspend { .. } => {}
+                            // Nothing else is suspended here.
+                            Change::Suspend { suspended, what, until, .. } => {
+                                model.bounce(what, suspended.then_some(*until));
+                            }
+                            Change::TryNow { .. } | Change::RunQueue => {}
                         }
                     }
                     Job::Piece { .. } | Job::Intern { .. } | Job::Unlist { .. } | Job::Drop { .. } => {}
