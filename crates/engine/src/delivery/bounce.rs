@@ -5,7 +5,8 @@
 //! No DSN is sent for: the null sender, our own DSNs (never a bounce of a bounce), a recipient with NOTIFY=NEVER or
 //! without FAILURE. Their fate is still recorded. Of an untrusted client's message only a few fields are returned
 //! ([`dsn::essential_header`]): a victim whose address was forged gets no text of someone else's choice from us. A DSN
-//! to a list's bounce address goes to the list's owner. If the DSN cannot be stored, the recipients stay pending and
+//! to a list's bounce address goes to the list's owner; while an operator bounces all of a list's mail there is none, which
+//! would name each subscriber as one that fails. If the DSN cannot be stored, the recipients stay pending and
 //! the scheduler tries again. A large one is submitted in pieces, and its text per recipient is bounded
 //! (`stentor_mail::dsn`), so that none is permanently too large.
 
@@ -200,10 +201,13 @@ impl Subject {
 /// The content of the DSN, and whether anyone gets it. `None` if the message is gone.
 fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subject, Vec<Line>, bool)> {
     let settings = core.settings();
-    core.with(|hub, _| {
+    core.with(|hub, now| {
         let message = hub.store.message(no)?;
         let subject = Subject::of(message, &settings);
-        let reported = !subject.sender.is_empty() && !message.is_report();
+        let bounces = hub.sched.bounces();
+        let is_closed =
+            message.list().is_some_and(|list| bounces.reason_of_list(message.sender(), list, now).is_some());
+        let reported = !subject.sender.is_empty() && !message.is_report() && !is_closed;
         let wants = |notify: Option<u8>| notify.is_none_or(|notify| notify & FAILURE != 0);
         let lines = failures
             .iter()

@@ -136,3 +136,25 @@ fn what_is_in_flight_when_one_ends_goes_on() {
     wait_until("it waits for its next try", || recipient()["state"] == "deferred" && recipient()["next_try"].is_u64());
     assert_eq!((&server.fates()["bounced"], &server.status()["standing_bounced"]), (&0.into(), &0.into()));
 }
+
+#[test]
+fn the_copies_of_a_closed_list_are_not_reported_to_its_owner() {
+    let lab = TestLab::start(
+        "[[site]]\nname = 'home.example'\n[[site]]\nname = 'down.example'\nbehaviour = { connect = 'refuse' }\n",
+    );
+    let server = builder(&lab)
+        .list("news", &["ann@down.example", "bob@down.example"])
+        .set("lists.news.owner", "\"owner@home.example\"")
+        .start();
+    send(&server, FROM, "news@lists.test", "post@test");
+    send(&server, FROM, "ann@down.example", "own@test");
+    wait_until("all wait", || server.ask(&["site", "down.example"]).is_ok_and(|site| site["waiting"] == 3));
+    let done = server.ask(&["bounce", "--list", "news", "--for", "1h", "--reason", REASON]).expect("it is set");
+    assert_eq!(done["count"], 2, "{done}");
+    // Other mail's sender hears of the same recipient, later: by then the owner would have heard too.
+    server.ask(&["bounce", "--recipient", "ann@down.example", "--reason", REASON]).expect("it is bounced");
+    lab.wait("the sender has a report", |recorder| recorder.copies_to(FROM).len() == 1);
+    server.wait_empty();
+    assert_eq!(server.fates()["bounced"], 3);
+    assert!(lab.recorder().copies_to("owner@home.example").is_empty(), "nobody is told");
+}
