@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use serde_json::json;
 use stentor_control::format::{bytes, grouped};
 use stentor_engine::tables::{files, remote::Remote};
@@ -54,8 +54,8 @@ struct Get {
     /// The key; - for each line of standard input.
     key: String,
     /// Ask for the partial keys that this kind of table is asked for.
-    #[arg(long = "as", value_name = "KIND", value_enum)]
-    owner: Option<Kind>,
+    #[arg(long = "as", value_name = "KIND", value_parser = owner)]
+    owner: Option<Owner>,
     /// Characters that begin an address extension (`recipient_delimiter`).
     #[arg(long, value_name = "CHARS", default_value = "+", requires = "owner")]
     delimiter: String,
@@ -82,36 +82,13 @@ impl FromStr for Named {
     }
 }
 
-#[derive(Clone, Copy, ValueEnum)]
-enum Kind {
-    Access,
-    Transport,
-    Virtual,
-    Canonical,
-    Generic,
-    Aliases,
-    /// sendmail's access database; the key has its tag, as in From:user@example.com.
-    AccessDb,
-    Mailertable,
-    Virtusertable,
-    Genericstable,
-}
-
-impl Kind {
-    fn owner(self) -> Owner {
-        match self {
-            Self::Access => Owner::Access,
-            Self::Transport => Owner::Transport,
-            Self::Virtual => Owner::Virtual,
-            Self::Canonical => Owner::Canonical,
-            Self::Generic => Owner::Generic,
-            Self::Aliases => Owner::Aliases,
-            Self::AccessDb => Owner::AccessDb,
-            Self::Mailertable => Owner::Mailertable,
-            Self::Virtusertable => Owner::Virtusertable,
-            Self::Genericstable => Owner::Genericstable,
-        }
-    }
+/// Whose partial keys are asked.
+fn owner(text: &str) -> Result<Owner, String> {
+    let found = Owner::ALL.into_iter().find(|(_, name)| *name == text);
+    found.map(|(owner, _)| owner).ok_or_else(|| {
+        let names: Vec<&str> = Owner::ALL.iter().map(|(_, name)| *name).collect();
+        format!("known are {}; the key of access-db has its tag, as in From:user@example.com", names.join(", "))
+    })
 }
 
 pub(crate) fn run(options: &Options) -> ExitCode {
@@ -179,11 +156,11 @@ struct Lookup {
 
 fn look_up(source: &mut Source, get: &Get, candidates: &mut Candidates, key: &[u8]) -> Lookup {
     let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
-    let Some(kind) = get.owner else {
+    let Some(owner) = get.owner else {
         return Lookup { result: source.get(key), asked: vec![text(key)], expanded: None };
     };
     let options = Asked { delimiters: get.delimiter.as_bytes(), is_local: get.local, parents: None };
-    candidates.set(kind.owner(), key, &options);
+    candidates.set(owner, key, &options);
     let takes_partial = source.takes_partial_keys();
     let mut asked = Vec::new();
     for candidate in candidates.iter().filter(|candidate| takes_partial || !candidate.is_partial) {
@@ -192,7 +169,7 @@ fn look_up(source: &mut Source, get: &Get, candidates: &mut Candidates, key: &[u
         if let Outcome::Found { value, .. } = &result {
             let mut expanded = Vec::new();
             expand(value, candidate.key, &candidate.arguments, &mut expanded);
-            let is_of_sendmail = matches!(kind, Kind::Mailertable | Kind::Virtusertable | Kind::Genericstable);
+            let is_of_sendmail = matches!(owner, Owner::Mailertable | Owner::Virtusertable | Owner::Genericstable);
             let expanded = (is_of_sendmail && expanded != *value).then_some(expanded);
             return Lookup { result, asked, expanded };
         }

@@ -4,7 +4,7 @@
 //! numbers are 32 bits, little endian. Nothing that is read is trusted: whatever points out of the file is no match.
 
 use crate::diagnostic::Problem;
-use crate::fold::Fold;
+use crate::fold::with_or_without_nul;
 
 const HEADER_BYTES: usize = 256 * 8;
 
@@ -34,17 +34,8 @@ impl Cdb {
         self.bytes.len()
     }
 
-    /// The value of a key. Who wrote the file may have counted the NUL behind key and value as part of them.
     pub fn get(&self, key: &[u8], folded: &mut Vec<u8>) -> Option<&[u8]> {
-        Fold::Unicode.fold(key, folded).ok()?;
-        if folded.is_empty() {
-            return None;
-        }
-        if let Some(value) = self.find(folded) {
-            return Some(value);
-        }
-        folded.push(0);
-        self.find(folded).map(|value| value.strip_suffix(b"\0").unwrap_or(value))
+        with_or_without_nul(key, folded, |key| self.find(key))
     }
 
     fn find(&self, key: &[u8]) -> Option<&[u8]> {

@@ -28,6 +28,24 @@ impl Fold {
     }
 }
 
+/// The value of a key in a database of Postfix: who wrote the file may have counted the NUL behind key and value as part of
+/// them.
+pub(crate) fn with_or_without_nul<'a>(
+    key: &[u8],
+    folded: &mut Vec<u8>,
+    find: impl Fn(&[u8]) -> Option<&'a [u8]>,
+) -> Option<&'a [u8]> {
+    Fold::Unicode.fold(key, folded).ok()?;
+    if folded.is_empty() {
+        return None;
+    }
+    if let Some(value) = find(folded) {
+        return Some(value);
+    }
+    folded.push(0);
+    find(folded).map(|value| value.strip_suffix(b"\0").unwrap_or(value))
+}
+
 /// Full case folding is lower case of upper case but for these letters: so ICU does it, which Postfix has, for every
 /// character that is assigned.
 fn push(letter: char, out: &mut Vec<u8>) {

@@ -10,7 +10,7 @@
 use std::cmp::Ordering;
 
 use crate::diagnostic::Problem;
-use crate::fold::Fold;
+use crate::fold::with_or_without_nul;
 
 const PAGE_HEADER_BYTES: usize = 16;
 const MAGIC: u32 = 0xBEEF_C0DE;
@@ -72,17 +72,8 @@ impl Lmdb {
         self.bytes.len()
     }
 
-    /// The value of a key. Who wrote the file may have counted the NUL behind key and value as part of them.
     pub fn get(&self, key: &[u8], folded: &mut Vec<u8>) -> Option<&[u8]> {
-        Fold::Unicode.fold(key, folded).ok()?;
-        if folded.is_empty() {
-            return None;
-        }
-        if let Some(value) = self.find(folded) {
-            return Some(value);
-        }
-        folded.push(0);
-        self.find(folded).map(|value| value.strip_suffix(b"\0").unwrap_or(value))
+        with_or_without_nul(key, folded, |key| self.find(key))
     }
 
     fn find(&self, key: &[u8]) -> Option<&[u8]> {

@@ -5,23 +5,10 @@ use libfuzzer_sys::fuzz_target;
 use stentor_tables::Reference;
 use stentor_tables::candidates::{Candidates, Options, Owner};
 
-const OWNERS: [Owner; 10] = [
-    Owner::Access,
-    Owner::Transport,
-    Owner::Virtual,
-    Owner::Canonical,
-    Owner::Generic,
-    Owner::Aliases,
-    Owner::AccessDb,
-    Owner::Mailertable,
-    Owner::Virtusertable,
-    Owner::Genericstable,
-];
-
 fuzz_target!(|data: &[u8]| {
     let mut candidates = Candidates::default();
     let options = Options { delimiters: b"+-", is_local: data.len() % 2 == 0, parents: None };
-    for owner in OWNERS {
+    for (owner, _) in Owner::ALL {
         candidates.set(owner, data, &options);
         assert!(candidates.iter().count() <= 4 * data.len() + 9);
         assert!(candidates.iter().enumerate().all(|(at, candidate)| candidate.is_partial == (at > 0)));

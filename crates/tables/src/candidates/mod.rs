@@ -30,6 +30,22 @@ pub enum Owner {
     Genericstable,
 }
 
+impl Owner {
+    /// All of them, with their names on the command line.
+    pub const ALL: [(Owner, &'static str); 10] = [
+        (Owner::Access, "access"),
+        (Owner::Transport, "transport"),
+        (Owner::Virtual, "virtual"),
+        (Owner::Canonical, "canonical"),
+        (Owner::Generic, "generic"),
+        (Owner::Aliases, "aliases"),
+        (Owner::AccessDb, "access-db"),
+        (Owner::Mailertable, "mailertable"),
+        (Owner::Virtusertable, "virtusertable"),
+        (Owner::Genericstable, "genericstable"),
+    ];
+}
+
 /// How parent domains are asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Parents {

@@ -146,26 +146,13 @@ fn access_of_sendmail() {
     assert_eq!(plain(Owner::AccessDb, "From:[10.1]"), ["From:[10.1]", "[10.1]", "From:[10]", "[10]"]);
 }
 
-const OWNERS: [Owner; 10] = [
-    Owner::Access,
-    Owner::Transport,
-    Owner::Virtual,
-    Owner::Canonical,
-    Owner::Generic,
-    Owner::Aliases,
-    Owner::AccessDb,
-    Owner::Mailertable,
-    Owner::Virtusertable,
-    Owner::Genericstable,
-];
-
 proptest! {
     /// Each key once, the first whole, and buffers that were used before change nothing.
     #[test]
     fn keys_of_anything(key in "[a-c+.@:0-9\\[\\]-]{0,16}", other in "[a-c@.]{0,9}", local in any::<bool>()) {
         let options = Options { is_local: local, delimiters: b"+-", parents: None };
         let mut candidates = Candidates::default();
-        for owner in OWNERS {
+        for (owner, _) in Owner::ALL {
             candidates.set(owner, other.as_bytes(), &options);
             candidates.set(owner, key.as_bytes(), &options);
             let found: Vec<Vec<u8>> = candidates.iter().map(|candidate| candidate.key.to_vec()).collect();
