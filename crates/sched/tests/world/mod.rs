@@ -69,6 +69,7 @@ pub struct World {
     hosts: Hosts,
     agenda: Agenda<Ev>,
     conns: HashMap<ConnId, Conn>,
+    gave_way: HashSet<ConnId>,
     in_flight: HashSet<(MessageNo, AddressId)>,
     ends: HashMap<(u64, AddressId), End>,
     copies: HashMap<(u64, AddressId), u32>,
@@ -129,6 +130,7 @@ impl World {
             hosts,
             agenda: Agenda::new(),
             conns: HashMap::new(),
+            gave_way: HashSet::new(),
             in_flight: HashSet::new(),
             ends: HashMap::new(),
             copies: HashMap::new(),
@@ -281,6 +283,8 @@ impl World {
                 self.at(after, Ev::Session(conn, run));
             }
             Effect::Work { conn } => self.next_work(conn),
+            // It was asked for before this one had an answer to what came before it.
+            Effect::Close { conn } if self.gave_way.contains(&conn) => {}
             Effect::Close { conn } => {
                 assert!(self.conns[&conn].work.is_none(), "closed with an open transaction");
                 self.at(20, Ev::Closed(conn, run));
@@ -385,6 +389,7 @@ impl World {
         }
         let is_session = entry.work.is_some() || entry.done > 0;
         let gone = self.conns.remove(&conn).expect("an open connection gives way");
+        self.gave_way.insert(conn);
         self.give_up(&gone);
         self.hosts.left(gone.host);
         if is_session {
@@ -449,6 +454,7 @@ impl World {
             self.hosts.left(conn.host);
         }
         assert!(self.in_flight.is_empty());
+        self.gave_way.clear();
         self.reserved.clear();
         self.covered.clear();
         self.sched = Scheduler::new(self.cfg.clone(), self.seed + 1);
