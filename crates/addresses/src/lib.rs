@@ -1,11 +1,14 @@
-//! What aliases and virtual users stand for, as the tables of Postfix and sendmail write it, and senders of forwarded mail (SRS).
+//! What aliases and virtual users stand for, as the tables of Postfix and sendmail write it, senders of
+//! forwarded mail (SRS), and where addresses stand in header fields.
 //!
 //! Promise: pure. Text goes in, what it names comes out; nothing is looked up, opened or run here, and the day is an argument. Time is linear in the text.
 //!
 //! Failure: what cannot be parsed is an error with the text that is wrong, and nothing of the line is used.
 
+mod header;
 mod srs;
 mod targets;
 
+pub use header::{HEADER_ADDRESSES_MAX, HeaderAddress, Role, addresses, replaced};
 pub use srs::{HASH_CHARS_MAX, Srs, SrsError};
 pub use targets::{TARGETS_MAX, Target, TargetError, parse, parse_include};

@@ -1,9 +1,9 @@
 //! The right side of an alias or a virtual user: addresses, names, programs, files and included files, divided by commas.
 //!
 //! Promise: as aliases(5) of Postfix and of sendmail have it. Quotes around a whole target are taken off (`"|program a,b"`), those of
-//! an address stay; comments in parentheses and the name before `<address>` are left out.
+//! an address stay; comments in parentheses and the name before `<address>` are left out. Blanks divide addresses, too, as in Postfix.
 //!
-//! Failure: an empty `<>`, a quote, bracket or parenthesis that is not closed, or blanks within an address.
+//! Failure: an empty `<>`, or a quote, bracket or parenthesis that is not closed.
 
 /// Targets of one line or included file.
 pub const TARGETS_MAX: usize = 100_000;
@@ -69,7 +69,7 @@ fn add(text: &str, targets: &mut Vec<Target>) -> Result<(), TargetError> {
             if targets.len() == TARGETS_MAX {
                 return Err(TargetError::TooMany);
             }
-            targets.push(target(item)?);
+            target(item, targets)?;
         }
         rest = rest.get(end + 1..).unwrap_or("");
     }
@@ -98,35 +98,55 @@ fn end_of_target(text: &str) -> Result<usize, TargetError> {
     }
 }
 
-fn target(item: &str) -> Result<Target, TargetError> {
+fn target(item: &str, targets: &mut Vec<Target>) -> Result<(), TargetError> {
     let plain = whole_quoted(item).unwrap_or_else(|| item.to_owned());
     if let Some(command) = plain.strip_prefix('|') {
         // sendmail's users quote the command behind the bar as well.
         let command = command.trim();
         let command = whole_quoted(command).unwrap_or_else(|| command.to_owned());
-        return if command.is_empty() { Err(malformed(item)) } else { Ok(Target::Program(command)) };
+        if command.is_empty() {
+            return Err(malformed(item));
+        }
+        targets.push(Target::Program(command));
+        return Ok(());
     }
     if let Some(path) = include(&plain) {
-        return if path.starts_with('/') { Ok(Target::Include(path.to_owned())) } else { Err(malformed(item)) };
+        if !path.starts_with('/') {
+            return Err(malformed(item));
+        }
+        targets.push(Target::Include(path.to_owned()));
+        return Ok(());
     }
     if plain.starts_with('/') {
-        return Ok(Target::File(plain));
+        targets.push(Target::File(plain));
+        return Ok(());
     }
     let address = without_comments(item)?;
-    let (name, is_final) = match address.strip_prefix('\\') {
-        Some(name) => (name, true),
-        None => (address.as_str(), false),
-    };
-    let is_broken = name.is_empty() || !name.contains('"') && name.contains(char::is_whitespace);
-    if is_broken || name.contains(char::is_control) {
-        return Err(malformed(item));
+    if address.is_empty() || address.contains(['"', '<']) {
+        targets.push(name(&address).ok_or_else(|| malformed(item))?);
+        return Ok(());
     }
-    Ok(match name.strip_prefix('@') {
-        Some(domain) if !is_final && !domain.is_empty() => Target::Domain(domain.to_owned()),
-        Some(_) => return Err(malformed(item)),
-        None if is_final => Target::Final(name.to_owned()),
-        None => Target::Address(name.to_owned()),
-    })
+    for word in address.split_whitespace() {
+        targets.push(name(word).ok_or_else(|| malformed(item))?);
+    }
+    Ok(())
+}
+
+/// An address, a name or a domain.
+fn name(text: &str) -> Option<Target> {
+    let (name, is_final) = match text.strip_prefix('\\') {
+        Some(name) => (name, true),
+        None => (text, false),
+    };
+    if name.is_empty() || name.contains(['<', '>']) || name.contains(char::is_control) {
+        return None;
+    }
+    match name.strip_prefix('@') {
+        Some(domain) if !is_final && !domain.is_empty() => Some(Target::Domain(domain.to_owned())),
+        Some(_) => None,
+        None if is_final => Some(Target::Final(name.to_owned())),
+        None => Some(Target::Address(name.to_owned())),
+    }
 }
 
 fn malformed(item: &str) -> TargetError {
@@ -228,26 +248,15 @@ mod tests {
         assert_eq!(shown("Joe (the, boss) <joe@a.test>, \"Ann, B.\" <ann@a.test>"), "a joe@a.test; a ann@a.test");
         assert_eq!(shown("joe@a.test (at work)"), "a joe@a.test");
         assert_eq!(shown("\"a, b\"@c.test"), "a \"a, b\"@c.test");
+        assert_eq!(shown("joe  \\ann (x y)"), "a joe; = ann");
         assert_eq!(shown(""), "");
     }
 
     #[test]
     fn what_is_no_target() {
-        for bad in [
-            "\"joe",
-            "joe (x",
-            "a b",
-            "<joe",
-            "joe>",
-            "<>",
-            "@",
-            "\\",
-            "|",
-            "\"|\"",
-            ":include:x",
-            "\\@a.test",
-            "a\u{7}",
-        ] {
+        for bad in
+            ["\"joe", "joe (x", "<joe", "joe>", "<>", "@", "\\", "|", "\"|\"", ":include:x", "\\@a.test", "a\u{7}"]
+        {
             assert!(shown(bad).starts_with('!'), "{bad}: {}", shown(bad));
         }
     }
@@ -256,7 +265,7 @@ mod tests {
     fn an_included_file() {
         let text = "# staff\njoe\n ann@a.test, bob\n\n  # and\n\"|/bin/x\"\n";
         assert_eq!(parse_include(text).unwrap().len(), 4);
-        assert_eq!(parse_include("joe\na b\n").unwrap_err().0, 2);
+        assert_eq!(parse_include("joe\n<a\n").unwrap_err().0, 2);
     }
 
     proptest! {

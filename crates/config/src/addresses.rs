@@ -5,7 +5,7 @@ use std::fs;
 
 use stentor_addresses::{HASH_CHARS_MAX, Srs};
 use stentor_mail::address::normalise_domain;
-use stentor_rules::{Addresses, Dialect, TableId};
+use stentor_rules::{Addresses, Dialect, Masquerade, Rewriting, TableId};
 
 use super::raw::Section;
 use super::rules::{TableConfig, find_table};
@@ -41,15 +41,35 @@ pub(super) fn read(section: Section<'_>, tables: &[TableConfig], (hostname, virt
         }
     }
     let srs = srs(&section);
+    let rewriting = rewriting(&section, tables);
     section.finish();
     Addresses {
         srs,
+        rewriting,
         virtual_tables,
         alias_tables,
         virtual_domains: virtuals.iter().map(|domain| domain.as_str().into()).collect(),
         alias_domains: alias_domains.into_iter().map(String::into_boxed_str).collect(),
         origin: origin.into(),
     }
+}
+
+/// Canonical tables and masquerading.
+fn rewriting(section: &Section<'_>, tables: &[TableConfig]) -> Rewriting {
+    let ids = |key| named(section, key, tables, &[Dialect::Canonical]);
+    let (canonical, sender_canonical, recipient_canonical) =
+        (ids("canonical"), ids("sender_canonical"), ids("recipient_canonical"));
+    let mut domains: Vec<(bool, Box<str>)> = Vec::new();
+    for text in section.texts("masquerade_domains").unwrap_or_default() {
+        let (is_hidden, name) = text.value.strip_prefix('!').map_or((true, text.value), |name| (false, name));
+        match normalise_domain(name) {
+            Ok(domain) => domains.push((is_hidden, domain.into())),
+            Err(_) => section.context.error(text.span, format!("{:?} is not a domain or \"!domain\"", text.value)),
+        }
+    }
+    let exceptions = section.texts("masquerade_exceptions").unwrap_or_default();
+    let exceptions = exceptions.into_iter().map(|text| text.value.into()).collect();
+    Rewriting { canonical, sender_canonical, recipient_canonical, masquerade: Masquerade { domains, exceptions } }
 }
 
 /// `srs` and what it needs.
@@ -88,7 +108,11 @@ fn named(section: &Section<'_>, key: &'static str, tables: &[TableConfig], kinds
             ids.push(id);
             continue;
         }
-        let wanted = if kinds.contains(&Dialect::Aliases) { "\"aliases\"" } else { "\"virtual\" or \"virtusertable\"" };
+        let wanted = match kinds {
+            [Dialect::Aliases] => "\"aliases\"",
+            [Dialect::Canonical] => "\"canonical\"",
+            _ => "\"virtual\" or \"virtusertable\"",
+        };
         section.context.error(text.span, format!("table {:?} cannot stand here: it needs as = {wanted}", text.value));
     }
     ids

@@ -23,7 +23,7 @@ const PATTERNS_MAX: usize = 1_000;
 /// Before the name of a table among patterns.
 const TABLE: &str = "table:";
 
-const DIALECTS: [(&str, Dialect); 8] = [
+const DIALECTS: [(&str, Dialect); 9] = [
     ("own", Dialect::Own),
     ("access", Dialect::Access),
     ("sendmail-access", Dialect::SendmailAccess),
@@ -32,6 +32,7 @@ const DIALECTS: [(&str, Dialect); 8] = [
     ("virtual", Dialect::Virtual),
     ("virtusertable", Dialect::Virtusertable),
     ("aliases", Dialect::Aliases),
+    ("canonical", Dialect::Canonical),
 ];
 
 /// A table of `[tables]`.

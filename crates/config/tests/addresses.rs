@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::path::Path;
 
+use stentor_addresses::Role;
 use stentor_config::{Config, TableSource};
 use stentor_mail::address::Address;
 use stentor_policy::{Expansion, Verdict};
-use stentor_rules::{Answer, Asking, Facts, Field, Found, Key, Outcome, Subject, TableId, Tables, find};
+use stentor_rules::{Answer, Asking, Facts, Field, Found, Key, Outcome, Part, Subject, TableId, Tables, find};
 use stentor_tables::Table;
 
 const HEAD: &str = "hostname = \"mx.local.test\"\nclient_networks = [\"10.0.0.0/8\"]\n";
@@ -93,10 +94,43 @@ fn decide(config: &Config, case: &str) -> String {
     }
 }
 
+/// `PART ADDRESS`
+fn rewritten(config: &Config, case: &str) -> String {
+    let (part, address) = case.split_once(' ').unwrap();
+    let place = match part {
+        "sender" => (Role::Sender, Part::Envelope),
+        "recipient" => (Role::Recipient, Part::Envelope),
+        "from" => (Role::Sender, Part::Header),
+        _ => (Role::Recipient, Part::Header),
+    };
+    let (address, tables): (Address, _) = (address.parse().unwrap(), InMemory(config));
+    let mut steps = Vec::new();
+    let found = config.rules.canonical(&address, place, &tables, Some(&mut steps)).unwrap();
+    assert_eq!(config.rules.canonical(&address, place, &tables, None).unwrap(), found, "explained otherwise: {case}");
+    match found {
+        Ok(Some(to)) => {
+            assert!(to != address && !steps.is_empty(), "{case}");
+            to.to_string()
+        }
+        Ok(None) => address.to_string(),
+        Err(reply) if reply.is_temporary() => "defer".to_owned(),
+        Err(reply) => reply.to_string(),
+    }
+}
+
 #[test]
 fn every_golden_case_is_what_it_says() {
+    golden("addresses.txt", 60, decide);
+}
+
+#[test]
+fn every_address_is_rewritten_as_it_says() {
+    golden("canonical.txt", 30, rewritten);
+}
+
+fn golden(file: &str, cases_min: usize, run: fn(&Config, &str) -> String) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
-    let golden = std::fs::read_to_string(folder.join("addresses.txt")).unwrap();
+    let golden = std::fs::read_to_string(folder.join(file)).unwrap();
     let (mut cases, mut wrong) = (0, String::new());
     for world in golden.split("\n== ").skip(1) {
         let (name, rest) = world.split_once('\n').unwrap();
@@ -107,7 +141,7 @@ fn every_golden_case_is_what_it_says() {
         };
         for line in lines.lines().filter(|line| !line.is_empty()) {
             let (case, expected) = line.split_once(" => ").unwrap_or_else(|| panic!("{name}: {line}"));
-            let got = decide(&config, case);
+            let got = run(&config, case);
             cases += 1;
             if got != expected {
                 writeln!(wrong, "{name}\n    {case}\n    expected {expected}\n    got      {got}").unwrap();
@@ -115,5 +149,5 @@ fn every_golden_case_is_what_it_says() {
         }
     }
     assert!(wrong.is_empty(), "{wrong}");
-    assert!(cases >= 60, "{cases}");
+    assert!(cases >= cases_min, "{cases}");
 }

@@ -20,6 +20,44 @@ pub struct Addresses {
     pub origin: Box<str>,
     /// How senders of forwarded mail are rewritten; its domain is local for the policy.
     pub srs: Option<Srs>,
+    pub rewriting: Rewriting,
+}
+
+/// Tables that say which address stands for one of an envelope or a header.
+#[derive(Debug, Default)]
+pub struct Rewriting {
+    /// In the form of canonical(5): of senders and recipients, of one of them.
+    pub canonical: Vec<TableId>,
+    pub sender_canonical: Vec<TableId>,
+    pub recipient_canonical: Vec<TableId>,
+    pub masquerade: Masquerade,
+}
+
+impl Rewriting {
+    pub fn is_empty(&self) -> bool {
+        let tables = [&self.canonical, &self.sender_canonical, &self.recipient_canonical];
+        tables.iter().all(|tables| tables.is_empty()) && self.masquerade.domains.is_empty()
+    }
+}
+
+/// Domains whose subdomains are hidden.
+#[derive(Debug, Default)]
+pub struct Masquerade {
+    /// The first that an address is in counts; those with `false` stay as they are.
+    pub domains: Vec<(bool, Box<str>)>,
+    /// Local parts that keep their domain.
+    pub exceptions: Vec<Box<str>>,
+}
+
+/// The extension of a local part that was found without it.
+pub(crate) fn extension<'a>(local: &'a str, key: &str) -> &'a str {
+    let user = key.rsplit_once('@').map_or(key, |(user, _)| user);
+    match (local.get(..user.len()), local.get(user.len()..)) {
+        (Some(same), Some(rest)) if !user.is_empty() && same.eq_ignore_ascii_case(user) && rest.starts_with('+') => {
+            rest
+        }
+        _ => "",
+    }
 }
 
 impl Addresses {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use stentor_mail::address::Address;
 use stentor_policy::{Policy, RouteHost};
 
 use crate::action::Action;
@@ -105,6 +106,22 @@ impl Rulebook {
             Some(name) => format!("rule {} {name:?}", at + 1),
             None => format!("rule {}", at + 1),
         }
+    }
+
+    /// Whether names of a domain are looked up without it, too: users of this system.
+    pub(crate) fn has_names(&self, domain: &str) -> bool {
+        let own = &self.addresses;
+        !own.virtual_domains.contains(domain)
+            && (self.policy.is_local_domain(domain) || own.alias_domains.contains(domain) || *domain == *own.origin)
+    }
+
+    /// An address as it is written, or a name at the origin, with an extension.
+    pub(crate) fn named(&self, text: &str, extension: &str) -> Option<Address> {
+        let (user, domain) = match text.rsplit_once('@') {
+            Some((user, domain)) if !domain.ends_with('"') => (user, domain),
+            _ => (text, &*self.addresses.origin),
+        };
+        format!("{user}{extension}@{domain}").parse().ok()
     }
 
     pub(crate) fn dialect(&self, table: TableId) -> Dialect {

@@ -119,6 +119,7 @@ fn set(candidates: &mut Candidates, dialect: Dialect, field: Field, subject: Sub
         Dialect::Virtual => (Owner::Virtual, text),
         Dialect::Virtusertable => (Owner::Virtusertable, text),
         Dialect::Aliases => (Owner::Aliases, text),
+        Dialect::Canonical => (Owner::Canonical, text),
         Dialect::SendmailAccess => {
             let tag = match field {
                 Field::Client | Field::ClientName | Field::Helo => "Connect",

@@ -22,12 +22,14 @@ pub enum Dialect {
     Virtusertable,
     /// aliases(5).
     Aliases,
+    /// Postfix's canonical(5).
+    Canonical,
 }
 
 impl Dialect {
     /// Its values are addresses; no rule and no route can be made of them.
     pub fn is_of_addresses(self) -> bool {
-        matches!(self, Dialect::Virtual | Dialect::Virtusertable | Dialect::Aliases)
+        matches!(self, Dialect::Virtual | Dialect::Virtusertable | Dialect::Aliases | Dialect::Canonical)
     }
 
     /// `%1` in values stands for a part of what was looked up.
@@ -76,7 +78,7 @@ pub(crate) fn action_of(dialect: Dialect, value: &str, smtp_port: u16) -> Result
         Dialect::Transport => Ok(Action::Route(crate::transport::next_hop(value, smtp_port)?)),
         Dialect::Mailertable => Ok(Action::Route(crate::transport::mailer(value, smtp_port)?)),
         // The configuration's reader admits no such table here.
-        Dialect::Virtual | Dialect::Virtusertable | Dialect::Aliases => {
+        Dialect::Virtual | Dialect::Virtusertable | Dialect::Aliases | Dialect::Canonical => {
             let known = "the table has addresses, not actions";
             Err(ActionError::Unknown { word: value.to_owned(), known })
         }

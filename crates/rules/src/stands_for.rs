@@ -17,6 +17,7 @@ use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_policy::{ALIAS_DEPTH_MAX, Expansion, Verdict};
 
+use crate::addresses::extension;
 use crate::book::Rulebook;
 use crate::decision::{MISCONFIGURED, Pending, UNAVAILABLE};
 use crate::explain::{Step, note};
@@ -251,16 +252,16 @@ impl<'w, 's> Walk<'w, 's> {
     ) -> Result<(), Stop> {
         match (target, targets.file) {
             (Target::Address(text), _) => {
-                let to = self.address(text, &targets.extension).ok_or_else(|| self.no_address(text, &targets.by))?;
+                let to = self.book.named(text, &targets.extension).ok_or_else(|| self.no_address(text, &targets.by))?;
                 self.expand(to, owner)
             }
             (Target::Domain(domain), None) => {
                 let text = format!("{}@{domain}", of.local());
-                let to = self.address(&text, "").ok_or_else(|| self.no_address(&text, &targets.by))?;
+                let to = self.book.named(&text, "").ok_or_else(|| self.no_address(&text, &targets.by))?;
                 self.expand(to, owner)
             }
             (Target::Final(text), _) => {
-                let to = self.address(text, "").ok_or_else(|| self.no_address(text, &targets.by))?;
+                let to = self.book.named(text, "").ok_or_else(|| self.no_address(text, &targets.by))?;
                 self.keep(to, owner)
             }
             (Target::Include(path), Some(file)) if depth < ALIAS_DEPTH_MAX => {
@@ -303,8 +304,7 @@ impl<'w, 's> Walk<'w, 's> {
         if let Some(srs) = own.srs.as_ref().filter(|srs| srs.is_ours(address.local(), domain)) {
             return Ok(self.rewritten(srs, address));
         }
-        let has_names = !own.virtual_domains.contains(domain)
-            && (is_ours || own.alias_domains.contains(domain) || *domain == *own.origin);
+        let has_names = book.has_names(domain);
         for table in &own.virtual_tables {
             let dialect = book.dialect(*table);
             if dialect == Dialect::Virtusertable && !is_ours {
@@ -378,7 +378,7 @@ impl<'w, 's> Walk<'w, 's> {
         if name.get(..6).is_some_and(|begin| begin.eq_ignore_ascii_case("owner-")) {
             return Ok(None);
         }
-        let Some(owner) = self.address(&format!("owner-{name}@{domain}"), "") else { return Ok(None) };
+        let Some(owner) = self.book.named(&format!("owner-{name}@{domain}"), "") else { return Ok(None) };
         let subject = Subject::Mailbox { address: owner.as_str(), is_local: true };
         Ok(self.ask("aliases", table, subject)?.map(|_| owner))
     }
@@ -425,15 +425,6 @@ impl<'w, 's> Walk<'w, 's> {
             || all.everyone().any(|to| {
                 self.book.policy.is_local_domain(to.domain()) || self.book.addresses.alias_domains.contains(to.domain())
             })
-    }
-
-    /// An address as it is written, or a name at the origin.
-    fn address(&self, text: &str, extension: &str) -> Option<Address> {
-        let (user, domain) = match text.rsplit_once('@') {
-            Some((user, domain)) if !domain.ends_with('"') => (user, domain),
-            _ => (text, &*self.book.addresses.origin),
-        };
-        format!("{user}{extension}@{domain}").parse().ok()
     }
 
     /// An address that is not looked up again.
@@ -485,16 +476,5 @@ impl<'w, 's> Walk<'w, 's> {
     fn unavailable(&mut self, why: String) -> Stop {
         note(self.steps, || ("addresses".to_owned(), String::new(), why.clone()));
         Stop::Refuse(UNAVAILABLE, why)
-    }
-}
-
-/// The extension of a local part that was found without it.
-fn extension<'a>(local: &'a str, key: &str) -> &'a str {
-    let user = key.rsplit_once('@').map_or(key, |(user, _)| user);
-    match (local.get(..user.len()), local.get(user.len()..)) {
-        (Some(same), Some(rest)) if !user.is_empty() && same.eq_ignore_ascii_case(user) && rest.starts_with('+') => {
-            rest
-        }
-        _ => "",
     }
 }

@@ -8,11 +8,13 @@ mod ahead;
 mod judge;
 mod listener;
 mod open_sessions;
+mod rewrite;
 mod session;
 mod strangers;
 mod transaction;
 
 pub use judge::{Speaker, facts};
 pub use listener::{Listeners, bind};
+pub use rewrite::canonical;
 pub use strangers::StrangerThreads;
 pub use transaction::Transaction;

@@ -10,8 +10,9 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use stentor_addresses::Role;
 use stentor_lists::{check_delivered_to, check_received, check_sender, delivered_to_field};
-use stentor_mail::address::Address;
+use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::heading::Heading;
 use stentor_mail::received::{Trace, received, received_local};
@@ -25,6 +26,7 @@ use tokio::sync::oneshot;
 
 use super::ahead::{intern_ahead, subscribers_at};
 use super::judge::{Asked, Judged, Speaker, Wishes, judge, route_others};
+use super::rewrite::{canonical, header};
 use crate::core::envelope::{NewEnvelope, Recipients, Taken, To};
 use crate::core::intake::{AssignedIds, Job, Refused, Submission};
 use crate::core::limits::Limit;
@@ -48,6 +50,9 @@ pub struct Transaction {
     /// The next hops that rules name for the subscribers of lists.
     list_hops: Vec<(Arc<str>, NextHop)>,
     sender: Key,
+    /// The sender, and what there was of the header, have been rewritten.
+    has_canonical_sender: bool,
+    has_canonical_header: bool,
     /// What NOTIFY and ORCPT of the recipients take in their message's record.
     params_bytes: usize,
     protocol: &'static str,
@@ -94,6 +99,8 @@ impl Transaction {
         Transaction {
             sender: Key::new(mail.path.as_str()),
             wishes: Wishes::default(),
+            has_canonical_sender: false,
+            has_canonical_header: false,
             list_hops: Vec::new(),
             mail,
             rcpts: policy::Recipients::default(),
@@ -143,6 +150,10 @@ impl Transaction {
             }
             self.params_bytes += more;
         }
+        let rcpt = match self.canonical(settings, rcpt).await {
+            Ok(rcpt) => rcpt,
+            Err((rcpt, reply)) => return self.refuse(core, client, &rcpt.address, reply),
+        };
         let speaker = Speaker { may_relay: self.injector.is_some(), ..speaker };
         let asked = (&self.sender, &rcpt.address);
         let Judged { verdict, hop, copies, route, why } =
@@ -173,6 +184,43 @@ impl Transaction {
         }
         self.rcpts.add(rcpt.address, Asked { params, hop }, verdict, || why.words());
         Reply::fixed(250, (2, 1, 5), "Ok")
+    }
+
+    /// The recipient with its canonical address; the sender gets his own before the first.
+    async fn canonical(&mut self, settings: &Settings, rcpt: RcptTo) -> Result<RcptTo, (RcptTo, Reply)> {
+        if settings.rules.addresses.rewriting.is_empty() {
+            return Ok(rcpt);
+        }
+        if !std::mem::replace(&mut self.has_canonical_sender, true)
+            && let ReversePath::Address(sender) = &self.mail.path
+        {
+            match canonical(settings, sender, Role::Sender, None).await {
+                Ok(Some(sender)) => {
+                    self.sender = Key::new(sender.as_str());
+                    self.mail.path = ReversePath::Address(sender);
+                }
+                Ok(None) => {}
+                Err(reply) => {
+                    self.has_canonical_sender = false;
+                    return Err((rcpt, reply));
+                }
+            }
+        }
+        match canonical(settings, &rcpt.address, Role::Recipient, None).await {
+            Ok(Some(address)) => Ok(RcptTo { address, ..rcpt }),
+            Ok(None) => Ok(rcpt),
+            Err(reply) => Err((rcpt, reply)),
+        }
+    }
+
+    /// The beginning of the content, with canonical addresses in its header.
+    async fn canonical_header(&mut self, settings: &Settings, content: Vec<u8>) -> Result<Vec<u8>, Reply> {
+        let is_done = std::mem::replace(&mut self.has_canonical_header, true);
+        let is_trusted = self.trusted || self.injector.is_some();
+        if is_done || !is_trusted || settings.rules.addresses.rewriting.is_empty() {
+            return Ok(content);
+        }
+        header(settings, content).await
     }
 
     /// What a standing bounce certainly covers is refused, rather than taken and returned to a sender who may be forged.
@@ -326,6 +374,10 @@ impl Transaction {
         if self.failed.is_some() {
             return;
         }
+        let Ok(bytes) = self.canonical_header(&core.settings(), bytes).await else {
+            self.failed = Some(Refused::Table);
+            return;
+        };
         let Some(memory) = &mut self.memory else { return };
         if !core.memory.stream(memory, bytes.len() as u64, size_max).await {
             core.limits.hit(Limit::StreamedBytes, core.clock.now());
@@ -357,11 +409,17 @@ impl Transaction {
         reply
     }
 
-    async fn finish(mut self, core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, end: EndOfData) -> Reply {
-        let verdict = match self.failed {
+    async fn finish(mut self, core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, mut end: EndOfData) -> Reply {
+        let mut verdict = match self.failed {
             Some(refused) => Err(refused.reply()),
             None => self.check(core, settings, &end.facts),
         };
+        if verdict.is_ok() {
+            match self.canonical_header(settings, std::mem::take(&mut end.last)).await {
+                Ok(last) => end.last = last,
+                Err(reply) => verdict = Err(reply),
+            }
+        }
         let named = self.rcpts.named();
         let envelopes = match verdict {
             Ok(()) if self.wishes.discard.is_some() => return self.discarded(core, client, end.size),

@@ -12,13 +12,15 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::json;
+use stentor_addresses::Role;
 use stentor_config::Config;
 use stentor_control::format::line;
 use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
-use stentor_engine::smtp_in::{Speaker, facts};
+use stentor_engine::smtp_in::{Speaker, canonical, facts};
 use stentor_mail::address::Address;
-use stentor_rules::{Decision, Key, Pending, Rulebook, Step};
+use stentor_mail::reply::Reply;
+use stentor_rules::{Decision, Key, Marks, Outcome, Pending, Rulebook, Step, Why};
 
 use self::words::{also, because, outcome};
 use crate::asking::{fail, load};
@@ -98,12 +100,21 @@ struct Decided {
 
 /// What a configuration decides about a recipient. `None`: it asks too much of tables behind sockets.
 async fn decide(settings: &Settings, speaker: Speaker<'_>, (from, to): (&str, &Address)) -> Option<Decided> {
+    let mut rewritten = Vec::new();
+    let (from, to) = match canonical_pair(settings, from, to, &mut rewritten).await {
+        Ok(pair) => pair,
+        Err(reply) => {
+            let (outcome, why) = (Outcome::Refuse(reply), Why::Address("a canonical table".into()));
+            let decision = Decision { outcome, why, route: None, marks: Marks::default() };
+            return Some(Decided { decision, steps: rewritten, also: Vec::new() });
+        }
+    };
     let key = |text| Key::new(text).told(|domain| settings.policy.is_local_domain(domain));
-    let (sender, recipient) = (key(from), key(to.as_str()));
+    let (sender, recipient, to) = (key(&from), key(to.as_str()), &to);
     let facts = facts(settings, speaker, (&sender, &recipient, to), Clock::start().now());
     let tables = settings.tables.questions();
     for _ in 0..QUESTIONS_MAX {
-        let mut steps = Vec::new();
+        let mut steps = rewritten.clone();
         match settings.rules.decide(&facts, &tables, Some(&mut steps)) {
             Ok(decision) => {
                 let also = also(&settings.rules, &decision, &facts);
@@ -113,6 +124,25 @@ async fn decide(settings: &Settings, speaker: Speaker<'_>, (from, to): (&str, &A
         }
     }
     None
+}
+
+/// Sender and recipient as rules see them.
+async fn canonical_pair(
+    settings: &Settings,
+    from: &str,
+    to: &Address,
+    steps: &mut Vec<Step>,
+) -> Result<(String, Address), Reply> {
+    if settings.rules.addresses.rewriting.is_empty() {
+        return Ok((from.to_owned(), to.clone()));
+    }
+    let sender = match from.parse::<Address>() {
+        Ok(sender) => canonical(settings, &sender, Role::Sender, Some(steps)).await?,
+        Err(_) => None,
+    };
+    let recipient = canonical(settings, to, Role::Recipient, Some(steps)).await?;
+    let from = sender.map_or_else(|| from.to_owned(), |sender| sender.as_str().to_owned());
+    Ok((from, recipient.unwrap_or_else(|| to.clone())))
 }
 
 fn as_text(rules: &Rulebook, Decided { decision, steps, also }: &Decided) -> String {

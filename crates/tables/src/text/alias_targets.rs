@@ -142,7 +142,7 @@ mod tests {
         let mut read = |path: &std::path::Path| match path.to_str() {
             Some("/aliases") => Ok(text.as_bytes().to_vec()),
             Some("/staff") => Ok(b"# all\nann@a.test, :include:/more\n".to_vec()),
-            Some("/more") => Ok(b":include:/staff\na b\n".to_vec()),
+            Some("/more") => Ok(b":include:/staff\n<ab\n".to_vec()),
             _ => Err("no such file".to_owned()),
         };
         let reference = Reference::File { format: Format::Aliases, path: "/aliases".into() };
@@ -160,7 +160,7 @@ mod tests {
         assert_eq!(
             findings("all: :include:/staff\nsome: :include:/staff, :include:/none\n"),
             [
-                "/aliases:1: warning: /more:2: \"a b\" is no address, name, :include:/path, |program or /file; mail for it is deferred",
+                "/aliases:1: warning: /more:2: an angle bracket is not closed in \"<ab\"; mail for it is deferred",
                 "/aliases:2: warning: /none cannot be read: no such file; mail for it is deferred",
             ]
         );
@@ -169,9 +169,9 @@ mod tests {
     #[test]
     fn loops_and_bad_values_are_found_when_the_file_is_read() {
         assert_eq!(
-            findings("a: b\nb: c, x@y.test\nC: a\nself: self, x@y.test\nbad: a b\nfine: a\n"),
+            findings("a: b\nb: c, x@y.test\nC: a\nself: self, x@y.test\nbad: <ab\nfine: a\n"),
             [
-                "/aliases:5: warning: \"a b\" is no address, name, :include:/path, |program or /file; mail for it is deferred",
+                "/aliases:5: warning: an angle bracket is not closed in \"<ab\"; mail for it is deferred",
                 "/aliases:3: warning: loop: a -> b -> c -> a; mail for it is deferred",
             ]
         );

@@ -246,3 +246,60 @@ fn a_forwarded_sender_leads_back_to_the_one_before() {
         recorder.copies_to("ann@two.example").iter().any(|copy| copy.sender.is_empty())
     });
 }
+
+/// docs/operate/addresses.md: canonical addresses, masquerading.
+#[test]
+fn envelope_and_header_are_rewritten_and_nothing_else_is() {
+    let lab = TestLab::sites(&["one.example", "two.example"]);
+    let server = with(
+        builder(&lab),
+        &[
+            ("canonical", "joe@home.example joe.smith@home.example\nx@one.example y@one.example\n"),
+            ("senders", "@inner.example @two.example\n"),
+        ],
+        "[domains]\nrelay = [\"one.example\"]\n\
+         [tables.all]\nsource = \"hash:{}/canonical\"\nas = \"canonical\"\n\
+         [tables.senders]\nsource = \"hash:{}/senders\"\nas = \"canonical\"\n\
+         [addresses]\ncanonical = \"all\"\nsender_canonical = \"senders\"\n\
+         masquerade_domains = [\"home.example\"]\nmasquerade_exceptions = [\"root\"]\n\
+         [[rules]]\nsender = \"blocked@two.example\"\ndo = \"reject 550 5.7.1 rules see the canonical address\"\n",
+    );
+    let header = "From: \"Joe, the (first)\" <joe+x@home.example> (not joe@home.example)\r\nSubject: joe@home.example\r\n\
+                  To: staff: x@one.example, =?utf-8?q?x=40one.example?= <x @ one.example>;,\r\n\tann@deep.home.example,\r\n \
+                  root@deep.home.example\r\n";
+    let expected = "From: \"Joe, the (first)\" <joe.smith+x@home.example> (not joe@home.example)\r\nSubject: joe@home.example\r\n\
+                    To: staff: y@one.example, =?utf-8?q?x=40one.example?= <y @ one.example>;,\r\n\tann@home.example,\r\n \
+                    root@deep.home.example\r\n";
+    // One that is held in memory, and one that goes to the journal in pieces.
+    for (id, lines) in [("small", 1), ("large", 10_000)] {
+        let rest =
+            format!("Message-ID: <{id}@test>\r\n\r\n{}", "To: joe@home.example is in the body, too\r\n".repeat(lines));
+        lab.recorder().expect_message(format!("{expected}{rest}").into_bytes().into());
+        let wire = format!("{header}{rest}");
+        server.smtp().send("any@inner.example", &["x@one.example"], wire.as_bytes()).expect(250);
+        lab.wait_clean(&format!("{id}@test"), &["y@one.example"]);
+    }
+    let copies = lab.recorder().copies_to("y@one.example");
+    assert!(copies.iter().all(|copy| &*copy.sender == "any@two.example"), "{copies:?}");
+    // What others write stays as it is, since they may have signed it; their envelope is rewritten.
+    let wire = format!("{header}Message-ID: <theirs@test>\r\n\r\nbody\r\n");
+    lab.recorder().expect_message(wire.clone().into_bytes().into());
+    server.connect_from("127.0.0.2").greeted().send("a@inner.example", &["x@one.example"], wire.as_bytes()).expect(250);
+    lab.wait_clean("theirs@test", &["y@one.example"]);
+
+    let mut client = server.smtp();
+    client.cmd("MAIL FROM:<blocked@inner.example>").expect(250);
+    client.cmd("RCPT TO:<x@one.example>").expect_text("550 5.7.1 rules see the canonical address");
+    let output = server.operator(&["explain", "--from", "joe@home.example", "--to", "x@one.example"]);
+    let why = String::from_utf8(output.stdout).unwrap();
+    for part in [
+        "canonical:1 canonical all: joe@home.example: joe.smith@home.example",
+        "canonical:2 canonical all: x@one.example: y@one.example",
+    ] {
+        assert!(why.contains(part), "{part}\n{why}");
+    }
+    // A table that leads in a circle defers.
+    replace(&server, "canonical", "x@one.example y@one.example\ny@one.example x@one.example\n");
+    wait_until("the next version is in force", || rcpt(&server, "x@one.example").starts_with("451 4.3.5 "));
+    drained(&server);
+}

@@ -1,0 +1,354 @@
+//! Addresses in header fields: where they stand, octet for octet, so that they alone can be changed.
+//!
+//! Promise: of the fields that name senders and recipients each addr-spec of RFC 5322 section 3.4 is found, in groups, after display names,
+//! between comments, quoted strings, encoded words and folds, also with white space and comments within it and behind a source
+//! route (section 4.4). What is replaced is its local part or its domain; every other octet stays. Time is linear.
+//!
+//! Failure: what is no address is passed over up to the next comma; behind a quote or comment that is not closed nothing of the field
+//! is changed.
+
+use std::ops::Range;
+
+/// Addresses of one header that are looked at.
+pub const HEADER_ADDRESSES_MAX: usize = 10_000;
+
+/// Whose addresses a field has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    Sender,
+    Recipient,
+}
+
+const FIELDS: [(&str, Role); 17] = [
+    ("from", Role::Sender),
+    ("sender", Role::Sender),
+    ("reply-to", Role::Sender),
+    ("resent-from", Role::Sender),
+    ("resent-sender", Role::Sender),
+    ("resent-reply-to", Role::Sender),
+    ("errors-to", Role::Sender),
+    ("return-receipt-to", Role::Sender),
+    ("disposition-notification-to", Role::Sender),
+    ("mail-followup-to", Role::Sender),
+    ("to", Role::Recipient),
+    ("cc", Role::Recipient),
+    ("bcc", Role::Recipient),
+    ("apparently-to", Role::Recipient),
+    ("resent-to", Role::Recipient),
+    ("resent-cc", Role::Recipient),
+    ("resent-bcc", Role::Recipient),
+];
+
+/// One address of a header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeaderAddress {
+    pub role: Role,
+    /// Without white space and comments.
+    pub address: String,
+    local: Range<usize>,
+    domain: Range<usize>,
+}
+
+/// All addresses of a message's header section, in order. The message may end anywhere behind it.
+pub fn addresses(message: &[u8]) -> Vec<HeaderAddress> {
+    let mut found = Vec::new();
+    let mut at = 0;
+    while let Some((name, value)) = field(message, at) {
+        let role = FIELDS.iter().find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes())).map(|(_, role)| *role);
+        if let Some(role) = role {
+            let before = found.len();
+            if list(message, value.clone(), role, &mut found).is_none() {
+                found.truncate(before);
+            }
+        }
+        at = value.end;
+    }
+    found.truncate(HEADER_ADDRESSES_MAX);
+    found
+}
+
+/// The message with other addresses: each with the local part and domain that take the place of its own.
+pub fn replaced(message: &[u8], changes: &[(HeaderAddress, (String, String))]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(message.len() + 64);
+    let mut at = 0;
+    for (old, (local, domain)) in changes {
+        for (range, text) in [(&old.local, local), (&old.domain, domain)] {
+            let is_same = message.get(range.clone()).is_some_and(|own| own == text.as_bytes());
+            if range.start >= at && !is_same {
+                out.extend_from_slice(&message[at..range.start]);
+                out.extend_from_slice(text.as_bytes());
+                at = range.end;
+            }
+        }
+    }
+    out.extend_from_slice(&message[at..]);
+    out
+}
+
+/// The name of the field that begins here, and where its value is, with folds, to the line end's last octet.
+fn field(message: &[u8], begin: usize) -> Option<(&[u8], Range<usize>)> {
+    let rest = message.get(begin..)?;
+    let colon = rest.iter().position(|octet| !matches!(octet, b'!'..=b'9' | b';'..=b'~'))?;
+    // White space before the colon is obsolete (RFC 5322 section 4.5), and still seen.
+    let name = &rest[..colon];
+    let gap = rest[colon..].iter().take_while(|octet| matches!(octet, b' ' | b'\t')).count();
+    if name.is_empty() || rest.get(colon + gap) != Some(&b':') {
+        return None;
+    }
+    let value = colon + gap + 1;
+    let mut end = value;
+    loop {
+        end += rest[end..].iter().position(|octet| *octet == b'\n').map_or(rest.len() - end, |line| line + 1);
+        if !matches!(rest.get(end), Some(b' ' | b'\t')) {
+            return Some((name, begin + value..begin + end));
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Token {
+    /// An atom or a quoted string.
+    Word,
+    /// A domain in brackets.
+    Literal,
+    Special(u8),
+}
+
+/// The tokens of an address list and where they stand; comments, folds and white space are left out. `None`: something is not closed.
+fn tokens(message: &[u8], value: Range<usize>) -> Option<Vec<(Token, Range<usize>)>> {
+    let mut tokens = Vec::new();
+    let mut at = value.start;
+    while at < value.end {
+        let begin = at;
+        match message[at] {
+            b' ' | b'\t' | b'\r' | b'\n' => at += 1,
+            b'(' => at = behind_comment(message, at, value.end)?,
+            b'"' => {
+                at = behind(message, at, value.end, b'"')?;
+                tokens.push((Token::Word, begin..at));
+            }
+            b'[' => {
+                at = behind(message, at, value.end, b']')?;
+                tokens.push((Token::Literal, begin..at));
+            }
+            special @ (b'<' | b'>' | b'@' | b',' | b';' | b':' | b'.') => {
+                at += 1;
+                tokens.push((Token::Special(special), begin..at));
+            }
+            b')' | b'\\' | b']' => {
+                // Nothing that an address has.
+                at += 1;
+                tokens.push((Token::Special(b'\\'), begin..at));
+            }
+            _ => {
+                while at < value.end && !b" \t\r\n()\"[]<>@,;:.\\".contains(&message[at]) {
+                    at += 1;
+                }
+                tokens.push((Token::Word, begin..at));
+            }
+        }
+    }
+    Some(tokens)
+}
+
+/// Behind the octet that closes what begins here.
+fn behind(message: &[u8], begin: usize, end: usize, close: u8) -> Option<usize> {
+    let mut at = begin + 1;
+    while at < end {
+        match message[at] {
+            b'\\' => at += 2,
+            octet if octet == close => return Some(at + 1),
+            _ => at += 1,
+        }
+    }
+    None
+}
+
+fn behind_comment(message: &[u8], begin: usize, end: usize) -> Option<usize> {
+    let (mut at, mut depth) = (begin, 0_u32);
+    while at < end {
+        match message[at] {
+            b'\\' => at += 1,
+            b'(' => depth += 1,
+            b')' if depth == 1 => return Some(at + 1),
+            b')' => depth -= 1,
+            _ => {}
+        }
+        at += 1;
+    }
+    None
+}
+
+/// Adds the addresses of a field.
+fn list(message: &[u8], value: Range<usize>, role: Role, found: &mut Vec<HeaderAddress>) -> Option<()> {
+    let tokens = tokens(message, value)?;
+    let mut rest = tokens.as_slice();
+    while !rest.is_empty() {
+        // A mailbox, or the name of a group, ends at a comma, colon or semicolon outside of angle brackets.
+        let mut is_within = false;
+        let end = rest.iter().position(|(token, _)| {
+            match token {
+                Token::Special(b'<') => is_within = true,
+                Token::Special(b'>') => is_within = false,
+                _ => {}
+            }
+            !is_within && matches!(token, Token::Special(b',' | b':' | b';'))
+        });
+        let end = end.unwrap_or(rest.len());
+        let (mailbox, behind) = rest.split_at(end);
+        if !matches!(behind.first(), Some((Token::Special(b':'), _))) {
+            found.extend(address(message, inner(mailbox)?, role));
+        }
+        rest = behind.get(1..).unwrap_or(&[]);
+    }
+    Some(())
+}
+
+type Tokens<'t> = &'t [(Token, Range<usize>)];
+
+/// What is in angle brackets, without a source route; else all of it. `None`: a bracket is not closed.
+fn inner(mailbox: Tokens<'_>) -> Option<Tokens<'_>> {
+    let is = |special: u8| move |(token, _): &(Token, Range<usize>)| *token == Token::Special(special);
+    let Some(open) = mailbox.iter().position(is(b'<')) else { return Some(mailbox) };
+    let within = &mailbox[open + 1..];
+    let within = &within[..within.iter().position(is(b'>'))?];
+    let route = within.first().filter(|token| is(b'@')(token)).and_then(|_| within.iter().position(is(b':')));
+    Some(route.map_or(within, |colon| &within[colon + 1..]))
+}
+
+/// Words with dots between them, `@`, and atoms with dots between them or a literal.
+fn address(message: &[u8], tokens: Tokens<'_>, role: Role) -> Option<HeaderAddress> {
+    let at = tokens.iter().position(|(token, _)| *token == Token::Special(b'@'))?;
+    let (local, domain) = (&tokens[..at], &tokens[at + 1..]);
+    let is_quoted = |range: &Range<usize>| message[range.start] == b'"';
+    let is_dotted = |part: Tokens<'_>| {
+        part.len() % 2 == 1
+            && part
+                .iter()
+                .enumerate()
+                .all(|(n, (token, _))| *token == if n % 2 == 0 { Token::Word } else { Token::Special(b'.') })
+    };
+    let is_domain = match domain {
+        [(Token::Literal, _)] => true,
+        _ => is_dotted(domain) && !domain.iter().any(|(_, range)| is_quoted(range)),
+    };
+    if !is_dotted(local) || !is_domain {
+        return None;
+    }
+    let text = |part: Tokens<'_>| -> Option<String> {
+        let octets: Vec<u8> = part.iter().flat_map(|(_, range)| &message[range.clone()]).copied().collect();
+        String::from_utf8(octets).ok()
+    };
+    let whole = |part: Tokens<'_>| Some(part.first()?.1.start..part.last()?.1.end);
+    Some(HeaderAddress {
+        role,
+        address: format!("{}@{}", text(local)?, text(domain)?),
+        local: whole(local)?,
+        domain: whole(domain)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn shown(message: &str) -> Vec<String> {
+        addresses(message.as_bytes()).into_iter().map(|found| found.address).collect()
+    }
+
+    /// Every address becomes this one.
+    fn renamed(message: &str) -> String {
+        let changes: Vec<_> = addresses(message.as_bytes())
+            .into_iter()
+            .map(|old| (old, ("new".to_owned(), "n.test".to_owned())))
+            .collect();
+        String::from_utf8(replaced(message.as_bytes(), &changes)).unwrap()
+    }
+
+    #[test]
+    fn addresses_of_every_form() {
+        let list = "To: joe@a.test, Ann <ann@b.test>,\r\n\t\"Bob, the \\\"boss\\\"\" <bob@c.test> (x@y.test),\r\n \
+                    =?utf-8?q?J=C3=BCrgen=40z?= <j@d.test>, staff: d@e.test, <f@g.test>;, h@[192.0.2.1], \
+                    \"i k\"@l.test, m (o@p) @ (q) r . test, <@s.test,@t.test:u@v.test>, none:;, w@x.test\r\n\r\nTo: body@a.test\r\n";
+        assert_eq!(
+            shown(list),
+            [
+                "joe@a.test",
+                "ann@b.test",
+                "bob@c.test",
+                "j@d.test",
+                "d@e.test",
+                "f@g.test",
+                "h@[192.0.2.1]",
+                "\"i k\"@l.test",
+                "m@r.test",
+                "u@v.test",
+                "w@x.test"
+            ]
+        );
+        assert_eq!(
+            renamed(list),
+            "To: new@n.test, Ann <new@n.test>,\r\n\t\"Bob, the \\\"boss\\\"\" <new@n.test> (x@y.test),\r\n \
+             =?utf-8?q?J=C3=BCrgen=40z?= <new@n.test>, staff: new@n.test, <new@n.test>;, new@n.test, \
+             new@n.test, new (o@p) @ (q) n.test, <@s.test,@t.test:new@n.test>, none:;, new@n.test\r\n\r\nTo: body@a.test\r\n"
+        );
+    }
+
+    #[test]
+    fn which_fields_have_addresses() {
+        let header = "Received: from a@b.test\r\nFROM : x@s.test\r\nSubject: y@no.test\r\n z@no.test\r\nCC:\r\n c@r.test\r\nX: To: n@no.test\r\n";
+        let found = addresses(header.as_bytes());
+        let roles: Vec<_> = found.iter().map(|found| (found.address.as_str(), found.role)).collect();
+        assert_eq!(roles, [("x@s.test", Role::Sender), ("c@r.test", Role::Recipient)]);
+        // A line that is no field ends the header, as a message without one has it.
+        assert_eq!(shown("no field\r\nTo: a@b.test\r\n"), [""; 0]);
+        assert_eq!(shown("To: a@b.test"), ["a@b.test"]);
+    }
+
+    #[test]
+    fn what_is_no_address_is_passed_over() {
+        assert_eq!(shown("To: undisclosed-recipients:;\r\n"), [""; 0]);
+        assert_eq!(
+            shown("To: root, a b@c.test, a@b@c.test, @x.test, a@, a..b@c.test, fine@d.test\r\n"),
+            ["fine@d.test"]
+        );
+        for open in
+            ["To: a@b.test, \"x\r\n", "To: a@b.test (x\r\n", "To: a@b.test, <x@y.test\r\n", "To: a@b.test, x@[1\r\n"]
+        {
+            assert_eq!(renamed(open), open);
+        }
+        assert_eq!(renamed("From: \u{fc}@b.test\r\n"), "From: new@n.test\r\n");
+    }
+
+    #[test]
+    fn only_what_differs_is_written() {
+        let message = b"To: \"joe\" (x) @ a . test\r\n".to_vec();
+        let [one] = addresses(&message).try_into().unwrap();
+        let same_local = vec![(one, ("\"joe\"".to_owned(), "b.test".to_owned()))];
+        assert_eq!(replaced(&message, &same_local), b"To: \"joe\" (x) @ b.test\r\n");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_not_changed_stays_as_it_is(value in "[a-c@.,;:<>()\" \\\\\\[\\]\r\n\t=?é]{0,60}") {
+            let message = format!("To: {value}\r\n\r\nbody");
+            let found = addresses(message.as_bytes());
+            let own = |text: &Range<usize>| String::from_utf8_lossy(&message.as_bytes()[text.clone()]).into_owned();
+            let same: Vec<_> = found.iter().map(|old| (old.clone(), (own(&old.local), own(&old.domain)))).collect();
+            prop_assert_eq!(replaced(message.as_bytes(), &same), message.as_bytes());
+            // Places are in order and apart from each other.
+            let places: Vec<_> = found.iter().flat_map(|old| [old.local.clone(), old.domain.clone()]).collect();
+            prop_assert!(places.windows(2).all(|two| two[0].end <= two[1].start));
+        }
+
+        #[test]
+        fn each_of_a_list_is_found(users in proptest::collection::vec("[a-z]{1,6}", 1..8), folds in any::<u8>()) {
+            let separator = ["", " ", "\r\n ", " (c, d)", "\r\n\t(\"x)"][usize::from(folds) % 5];
+            let list: Vec<String> = users.iter().map(|user| format!("{separator}\"{user}, x\" <{user}@a.test>")).collect();
+            let expected: Vec<String> = users.iter().map(|user| format!("{user}@a.test")).collect();
+            prop_assert_eq!(shown(&format!("Cc: {}\r\n\r\n", list.join(","))), expected);
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Canonical addresses and masquerading of envelopes and headers.
+//!
+//! Promise: an envelope's addresses are rewritten when they are named, before rules see them. A header is rewritten once, with the message
+//! that is stored, and only of clients that are trusted: what others have signed stays as it is. Of a header addresses alone change.
+//!
+//! Failure: 451, and nothing of the message is kept.
+
+use stentor_addresses::{HeaderAddress, Role, addresses, replaced};
+use stentor_mail::address::Address;
+use stentor_mail::reply::Reply;
+use stentor_rules::{Part, Pending, Step};
+
+use crate::core::Settings;
+use crate::core::intake::Refused;
+use crate::rule_tables::Questions;
+
+/// Questions to remote tables for one address, and for a header.
+const QUESTIONS_MAX: usize = 64;
+const HEADER_QUESTIONS_MAX: usize = 1_000;
+/// Addresses of a header that are looked up before others get a turn.
+const AT_ONCE: usize = 1_000;
+
+/// The address that stands for one of an envelope, if another does. `steps` gets what was asked.
+pub async fn canonical(
+    settings: &Settings,
+    address: &Address,
+    role: Role,
+    mut steps: Option<&mut Vec<Step>>,
+) -> Result<Option<Address>, Reply> {
+    let mut questions = QUESTIONS_MAX;
+    let tables = settings.tables.questions();
+    looked_up(settings, (address, (role, Part::Envelope)), (&tables, &mut questions), &mut steps).await
+}
+
+async fn looked_up(
+    settings: &Settings,
+    (address, place): (&Address, (Role, Part)),
+    (tables, questions): (&Questions<'_>, &mut usize),
+    steps: &mut Option<&mut Vec<Step>>,
+) -> Result<Option<Address>, Reply> {
+    loop {
+        let mut asked = Vec::new();
+        let noted = steps.is_some().then_some(&mut asked);
+        match settings.rules.canonical(address, place, tables, noted) {
+            Ok(found) => {
+                if let Some(steps) = steps {
+                    steps.append(&mut asked);
+                }
+                return found;
+            }
+            Err(Pending) if *questions > 0 => {
+                *questions -= 1;
+                tables.fetch().await;
+            }
+            Err(Pending) => return Err(Refused::Table.reply()),
+        }
+    }
+}
+
+/// A message, or the beginning of one with all of its header, with other addresses in its header.
+pub(super) async fn header(settings: &Settings, message: Vec<u8>) -> Result<Vec<u8>, Reply> {
+    let (tables, mut questions) = (settings.tables.questions(), HEADER_QUESTIONS_MAX);
+    let mut changes: Vec<(HeaderAddress, (String, String))> = Vec::new();
+    for (n, found) in addresses(&message).into_iter().enumerate() {
+        if n % AT_ONCE == AT_ONCE - 1 {
+            tokio::task::yield_now().await;
+        }
+        let Ok(address) = found.address.parse::<Address>() else { continue };
+        let asked = (&address, (found.role, Part::Header));
+        if let Some(to) = looked_up(settings, asked, (&tables, &mut questions), &mut None).await? {
+            changes.push((found, (to.local().to_owned(), to.domain().to_owned())));
+        }
+    }
+    Ok(if changes.is_empty() { message } else { replaced(&message, &changes) })
+}

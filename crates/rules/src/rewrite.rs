@@ -1,0 +1,132 @@
+//! Canonical addresses and masquerading: which address stands for one of an envelope or a header, as Postfix's cleanup(8) has it.
+//!
+//! Promise: a sender goes through the tables of senders, then through those of all addresses, a recipient through its own and those of
+//! all; then both lose the subdomains that are masqueraded, but for the recipients of an envelope. What a table gives is looked up
+//! again in the same tables, until it gives nothing else. One address becomes one address.
+//!
+//! Failure: a table that cannot be asked, a loop and a value that is not one address defer the message.
+
+use stentor_addresses::{Role, Target, parse};
+use stentor_mail::address::Address;
+use stentor_mail::reply::Reply;
+
+use crate::addresses::{Masquerade, extension};
+use crate::book::Rulebook;
+use crate::decision::{MISCONFIGURED, Pending, UNAVAILABLE};
+use crate::explain::{Step, note};
+use crate::facts::{Answer, Field, Subject, TableId, Tables};
+
+/// How often one address is looked up again.
+const TURNS_MAX: usize = 50;
+
+/// Where an address is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    Envelope,
+    Header,
+}
+
+/// Why an address cannot be rewritten.
+enum Stop {
+    Pending,
+    Refuse(Reply),
+}
+
+impl Rulebook {
+    /// The address that stands for one, if another does. A reply: the message is deferred.
+    ///
+    /// # Errors
+    /// A table's answer has to be fetched first.
+    pub fn canonical(
+        &self,
+        address: &Address,
+        (role, part): (Role, Part),
+        tables: &dyn Tables,
+        mut steps: Option<&mut Vec<Step>>,
+    ) -> Result<Result<Option<Address>, Reply>, Pending> {
+        let rewriting = &self.addresses.rewriting;
+        let own = match role {
+            Role::Sender => &rewriting.sender_canonical,
+            Role::Recipient => &rewriting.recipient_canonical,
+        };
+        let mut now = address.clone();
+        for ids in [own, &rewriting.canonical] {
+            match self.mapped(now, ids, tables, &mut steps) {
+                Ok(next) => now = next,
+                Err(Stop::Pending) => return Err(Pending),
+                Err(Stop::Refuse(reply)) => return Ok(Err(reply)),
+            }
+        }
+        if (role, part) != (Role::Recipient, Part::Envelope)
+            && let Some(shorter) = rewriting.masquerade.address(&now)
+        {
+            note(&mut steps, || (format!("masquerade {now}"), String::new(), shorter.to_string()));
+            now = shorter;
+        }
+        Ok(Ok((now != *address).then_some(now)))
+    }
+
+    fn mapped(
+        &self,
+        address: Address,
+        ids: &[TableId],
+        tables: &dyn Tables,
+        steps: &mut Option<&mut Vec<Step>>,
+    ) -> Result<Address, Stop> {
+        let mut now = address;
+        for _ in 0..TURNS_MAX {
+            match self.turn(&now, ids, tables, steps)? {
+                Some(next) if next != now => now = next,
+                _ => return Ok(now),
+            }
+        }
+        note(steps, || (format!("canonical {now}"), String::new(), "leads back to itself".to_owned()));
+        Err(Stop::Refuse(MISCONFIGURED))
+    }
+
+    /// One look-up.
+    fn turn(
+        &self,
+        address: &Address,
+        ids: &[TableId],
+        tables: &dyn Tables,
+        steps: &mut Option<&mut Vec<Step>>,
+    ) -> Result<Option<Address>, Stop> {
+        let subject = Subject::Mailbox { address: address.as_str(), is_local: self.has_names(address.domain()) };
+        for id in ids {
+            let asked = || format!("canonical {}", self.table_name(*id));
+            let found = match tables.ask(*id, Field::Recipient, subject) {
+                Answer::Found(found) => found,
+                Answer::NotFound => continue,
+                Answer::Pending => return Err(Stop::Pending),
+                Answer::Unavailable(why) => {
+                    note(steps, || (asked(), String::new(), format!("cannot be asked: {why}")));
+                    return Err(Stop::Refuse(UNAVAILABLE));
+                }
+            };
+            let next = match parse(&found.value).as_deref() {
+                Ok([Target::Domain(domain)]) => format!("{}@{domain}", address.local()).parse().ok(),
+                Ok([Target::Address(text)]) => self.named(text, extension(address.local(), &found.key)),
+                _ => None,
+            };
+            note(steps, || (asked(), found.place.clone(), format!("{}: {}", found.key, found.value)));
+            return next.map(Some).ok_or(Stop::Refuse(MISCONFIGURED));
+        }
+        Ok(None)
+    }
+}
+
+impl Masquerade {
+    /// The address without the subdomains that are hidden, if it has any.
+    fn address(&self, address: &Address) -> Option<Address> {
+        let (local, domain) = (address.local(), address.domain());
+        let (is_hidden, parent) = self.domains.iter().find(|(_, parent)| {
+            domain.strip_suffix(&**parent).is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        })?;
+        let is_excepted = self.exceptions.iter().any(|name| name.eq_ignore_ascii_case(local));
+        if !is_hidden || is_excepted || domain == &**parent {
+            return None;
+        }
+        format!("{local}@{parent}").parse().ok()
+    }
+}
