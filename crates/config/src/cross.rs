@@ -98,6 +98,10 @@ fn warnings(context: &Context<'_>, tables: &Tables, policy: &Policy) {
             context.warn(route.span.clone(), message);
         }
     }
+    // Tables may have the postmaster.
+    if tables.rules.addresses.has_tables() {
+        return;
+    }
     let domains = tables.domains.value.local.iter().map(String::as_str);
     let domains = domains.chain(tables.lists.iter().map(|spot| spot.value.list.settings().address.domain()));
     let client = std::net::IpAddr::from([0, 0, 0, 0]);

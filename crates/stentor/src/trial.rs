@@ -15,12 +15,14 @@ use std::time::Duration;
 use rustix::fs::{Access, access};
 use rustix::net::{self, AddressFamily, SocketType};
 use stentor_config::settings::{SECRET, Settings};
-use stentor_config::{Config, Diagnostic, LogTarget, Severity, SubmissionConfig, SyslogTo};
+use stentor_config::{Config, Diagnostic, LogTarget, Severity, SubmissionConfig, SyslogTo, TableConfig, TableSource};
 use stentor_control::format::plural;
 use stentor_control::{Client, Reply, Request};
+use stentor_engine::tables::files;
 use stentor_lists::subscribers::{self, Seen};
 use stentor_policy::{DELIVER_SOCKETS, Host, RouteHost};
 use stentor_rules::{NextHop, Routes};
+use stentor_tables::{Problem, Reference};
 
 const GROUPS: &str = "/etc/group";
 /// Bad lines of a subscribers file that are shown.
@@ -43,6 +45,9 @@ pub(crate) fn run(config: &Config, settings: &Settings) -> Vec<Diagnostic> {
     trial.addresses(config);
     for server in &config.dns.servers {
         trial.name_server(*server);
+    }
+    for table in &config.tables {
+        trial.table(table);
     }
     let rules = &config.rules;
     trial.routes("routes", &rules.by_recipient);
@@ -128,6 +133,29 @@ impl Trial<'_> {
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// A table of files, with the lines that are doubtful. One behind a socket is not asked.
+    fn table(&mut self, config: &TableConfig) {
+        let TableSource::Named(named) = &config.source else { return };
+        let section = format!("tables.{}", config.name);
+        let report = match Reference::parse(named) {
+            Ok(Reference::Socketmap(_)) => return,
+            Ok(reference) => files::load(&reference).map_or_else(|report| report, |loaded| loaded.report),
+            Err(error) => return self.error((&section, "source"), &error.to_string()),
+        };
+        for found in report.diagnostics.iter().take(BAD_LINES_SHOWN_MAX) {
+            // The server's user may be able to read it.
+            let is_error = report.has_errors() && !matches!(found.problem, Problem::Unreadable(_));
+            let severity = if is_error { Severity::Error } else { Severity::Warning };
+            let (line, column) = (found.line as usize, found.column.max(1) as usize);
+            let (file, message) = (found.file.clone().into(), found.problem.to_string());
+            self.found.push(Diagnostic { file, line, column, severity, message });
+        }
+        let more = report.diagnostics.len().saturating_sub(BAD_LINES_SHOWN_MAX) as u64 + report.left_out;
+        if more > 0 {
+            self.warn((&section, "source"), &format!("and {} of the table", plural(more, "more doubtful line")));
         }
     }
 

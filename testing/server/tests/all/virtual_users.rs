@@ -136,6 +136,10 @@ fn an_alias_file_is_read_as_it_is() {
     assert!(rcpt(&server, "lost@home.test").starts_with("550 5.1.1 "), "nobody is left");
     assert!(rcpt(&server, "ring@home.test").starts_with("451 4.3.5 "));
     server.log().wait_nth(&["the table was replaced", "loop: ring -> gnir -> ring"], 1);
+    let checked = server.operator(&["check"]);
+    let checked = [checked.stdout, checked.stderr].concat();
+    let checked = String::from_utf8(checked).unwrap();
+    assert!(checked.contains("aliases:9:1: warning: loop: ring -> gnir -> ring"), "{checked}");
 
     // The owner gets what comes back.
     send(&server, &lab, "team@test", &["team@home.test"], &["ann@one.example", "bob@two.example"]);
