@@ -24,7 +24,7 @@ const fn case(site: &'static str, behaviour: &'static str, cause: [&'static str;
 }
 
 /// The advice is a part that is the same whether it has been so for a minute or not.
-pub const CASES: [Case; 12] = [
+pub const CASES: [Case; 13] = [
     case("refused.example", "behaviour = { connect = 'refuse' }", ["refused", "connection refused", "refuse"], true),
     case(
         "mute.example",
@@ -61,6 +61,7 @@ pub const CASES: [Case; 12] = [
     case("silent.example", "behaviour = { at_mail = 'hang' }", ["silent", "host responds slowly", "slowly"], false),
     case("held.example", "", ["held", "held by an operator", "held by an operator"], false),
     case("stopped.example", "", ["suspended", "suspended by an operator", "`stentor resume --site"], false),
+    case("kept.example", "", ["queue_only", "queue-only", "`stentor queue run"], false),
     case("own.example", "", ["own_limit", "our rate limit", "local limit"], false),
 ];
 
@@ -126,6 +127,7 @@ fn hand_in(server: &Server) -> BTreeMap<&'static str, String> {
         // Known once it has been looked up: one that nobody has mailed to has no site yet.
         suspend_domain(server, site);
     }
+    server.ask(&["queue-only", "--domain", "kept.example"]).expect("it is queue-only");
     for case in &CASES {
         let to: Vec<String> = (0..RECIPIENTS).map(|n| format!("reader{n}@{}", case.site)).collect();
         let mut smtp = server.smtp();
