@@ -78,6 +78,8 @@ pub struct Run {
     pub cuts: u64,
     pub faults: Faults,
     pub verbs: u64,
+    /// Recipients that were queue-only and that a run of the queue let go.
+    pub drained: u64,
     pub acknowledged: u64,
     pub repeats: u64,
     pub window: u64,
@@ -113,6 +115,8 @@ pub struct Figures {
     pub faults_by_kind: Faults,
     /// Operator's verbs that became durable.
     pub verbs: u64,
+    /// Recipients that were queue-only and that a run of the queue let go.
+    pub drained: u64,
     pub acknowledged_recipients: u64,
     pub repeated_copies: u64,
     pub repeat_window_max: u64,
@@ -186,6 +190,7 @@ fn run_scenario(
             run.bytes_moved += statistics.bytes_moved;
             run.ids_reused += life.core.with(|hub, _| hub.store.book.reused());
             run.verbs += life.verbs;
+            run.drained += life.drained;
             run.recovery_ms = run.recovery_ms.max(life.recovery_ms);
             if number == 0 {
                 run.acknowledged_at = std::mem::take(&mut life.acknowledged_at);
@@ -258,6 +263,7 @@ pub fn campaign(
         figures.faults += run.faults.total();
         figures.faults_by_kind.add(&run.faults);
         figures.verbs += run.verbs;
+        figures.drained += run.drained;
         figures.acknowledged_recipients += run.acknowledged;
         figures.repeated_copies += run.repeats;
         figures.repeat_window_max = figures.repeat_window_max.max(run.window);

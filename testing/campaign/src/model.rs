@@ -34,6 +34,8 @@ pub struct Model {
     pub lists: BTreeMap<String, (u64, BTreeSet<String>)>,
     /// Standing bounces by name: when each ends.
     pub bounces: BTreeMap<String, Ms>,
+    /// What the operator made queue-only, by its name.
+    pub queue_only: BTreeSet<String>,
     pub accepted: u64,
     pub acknowledged: u64,
     pub fates: [u64; 6],
@@ -64,6 +66,7 @@ impl Model {
             model.lists.insert(name.to_owned(), (list.version, list.ids.iter().map(text).collect()));
         }
         model.bounces = store.standing_bounces().map(|(name, until, _)| (name.to_owned(), until)).collect();
+        model.queue_only = store.queue_only().map(|(name, ..)| name.to_owned()).collect();
         let totals = store.totals();
         model.accepted = totals.messages_accepted;
         model.acknowledged = totals.acknowledged;
@@ -79,6 +82,15 @@ impl Model {
             ));
         }
         Ok(model)
+    }
+
+    /// All pending recipients, with their message.
+    pub fn pairs(&self) -> impl Iterator<Item = (String, String)> {
+        let pairs = |(key, entry): (&String, &Entry)| {
+            let key = key.clone();
+            entry.pending.clone().into_iter().map(move |address| (key.clone(), address))
+        };
+        self.messages.iter().flat_map(pairs)
     }
 
     pub fn accept(&mut self, key: &str, entry: Entry) {
@@ -105,6 +117,19 @@ impl Model {
         };
     }
 
+    /// Whether a message's recipient is queue-only.
+    pub fn is_queue_only(&self, key: &str, address: &str) -> bool {
+        let Some(entry) = self.messages.get(key) else { return false };
+        let is_about = |name: &String| match name.splitn(3, ':').collect::<Vec<_>>()[..] {
+            ["queue_only", "all"] => true,
+            ["queue_only", "list", list] => entry.list.as_deref() == Some(list),
+            ["queue_only", "sender", sender] => entry.sender == sender,
+            ["queue_only", "domain", domain] => address.rsplit_once('@').is_some_and(|(_, of)| of == domain),
+            _ => false,
+        };
+        self.queue_only.iter().any(is_about)
+    }
+
     /// Whether a start may find `found` where this is on the disk; `whole`: no checkpoint has cut its audit short.
     pub fn may_replay_as(&self, found: &Model, whole: bool) -> bool {
         let is_heard = if whole { self.audit == found.audit } else { self.audit.ends_with(&found.audit) };
@@ -113,7 +138,8 @@ impl Model {
 
     /// The same queue; what operators did is not compared.
     pub fn is_like(&self, other: &Model) -> bool {
-        (&self.messages, &self.lists, &self.bounces) == (&other.messages, &other.lists, &other.bounces)
+        (&self.messages, &self.lists) == (&other.messages, &other.lists)
+            && (&self.bounces, &self.queue_only) == (&other.bounces, &other.queue_only)
             && (self.accepted, self.acknowledged, self.fates) == (other.accepted, other.acknowledged, other.fates)
     }
 
@@ -148,6 +174,9 @@ impl Model {
         }
         if self.bounces != other.bounces {
             found.push(format!("standing bounces {:?} became {:?}", self.bounces, other.bounces));
+        }
+        if self.queue_only != other.queue_only {
+            found.push(format!("queue-only {:?} became {:?}", self.queue_only, other.queue_only));
         }
         if (self.accepted, self.acknowledged, self.fates) != (other.accepted, other.acknowledged, other.fates) {
             found.push(format!(

@@ -25,9 +25,11 @@ pub enum Mutation {
     VerbEarly,
     /// A slice that the durable checkpoint names is dropped before the next one is durable.
     SliceDropped,
+    /// A start does not know what is queue-only.
+    QueueOnlyForgotten,
 }
 
-pub const MUTATIONS: [Mutation; 8] = [
+pub const MUTATIONS: [Mutation; 9] = [
     Mutation::NoSync,
     Mutation::NoDirSync,
     Mutation::RecordFirst,
@@ -36,6 +38,7 @@ pub const MUTATIONS: [Mutation; 8] = [
     Mutation::ReusedEarly,
     Mutation::VerbEarly,
     Mutation::SliceDropped,
+    Mutation::QueueOnlyForgotten,
 ];
 
 /// Operations that are rare: errors are aimed at one of the first of a kind.

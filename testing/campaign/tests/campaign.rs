@@ -23,7 +23,7 @@ fn nothing_is_lost_by_a_cut_at_any_write_or_sync() {
     let kinds =
         ["eio_create", "eio_rename", "eio_remove", "eio_syncdir", "eio_preallocate", "eio_write", "eio_sync", "enospc"];
     let never: Vec<_> = kinds.iter().filter(|kind| !figures.faults_by_kind.0.contains_key(**kind)).collect();
-    assert!(never.is_empty() && figures.verbs > 0, "never happened: {never:?}; {figures:?}");
+    assert!(never.is_empty() && figures.verbs > 0 && figures.drained > 0, "never happened: {never:?}; {figures:?}");
     assert!(figures.checkpoints > 0 && figures.segments_recycled > 0 && figures.bytes_moved > 0, "{figures:?}");
     assert!(figures.verified_sound > CUTS_MIN && figures.verified_damaged > CUTS_MIN / 10, "{figures:?}");
     assert!(figures.ids_reused > 0 && figures.slices_kept > 0, "{figures:?}");
@@ -88,6 +88,11 @@ fn an_id_given_out_again_too_early_is_caught() {
 #[test]
 fn a_verb_that_is_told_before_it_is_durable_is_caught() {
     is_caught(Mutation::VerbEarly);
+}
+
+#[test]
+fn a_start_that_does_not_know_what_is_queue_only_is_caught() {
+    is_caught(Mutation::QueueOnlyForgotten);
 }
 
 #[test]

@@ -74,7 +74,7 @@ pub(crate) enum Ev {
     /// The disk refuses nothing any more.
     Freed,
     Verb(Option<MessageNo>),
-    /// Everything that is held, at the end.
+    /// Everything that is held or queue-only, at the end.
     Release,
 }
 
@@ -123,6 +123,10 @@ pub struct Life<'a> {
     conns: BTreeMap<ConnId, Conn>,
     pub(crate) bouncing: Vec<Bouncing>,
     pub(crate) releasing: bool,
+    /// Who was pending when the queue was run last.
+    pub(crate) in_run: BTreeSet<Pair>,
+    /// Recipients that were queue-only and went by a run.
+    pub drained: u64,
     /// How long the disk refuses once it has begun to.
     refuses_ms: Option<Ms>,
     /// When the disk last refused something, or had little room by the scenario; and how many errors it had given out then.
@@ -213,11 +217,20 @@ impl<'a> Life<'a> {
             conns: BTreeMap::new(),
             bouncing: Vec::new(),
             releasing: false,
+            in_run: BTreeSet::new(),
+            drained: 0,
             refuses_ms: None,
             trouble: (now, disk.errors()),
             is_short: false,
             recovery_ms: 0,
         };
+        if mutation == Mutation::QueueOnlyForgotten {
+            life.core.with(|hub, _| {
+                for (what, ..) in hub.store.queue_only() {
+                    hub.sched.set_suspended(what, false, (0, ""));
+                }
+            });
+        }
         life.check_contents()?;
         resume(&life.core);
         Ok(Some(life))
@@ -445,6 +458,7 @@ impl<'a> Life<'a> {
         let key = self.core.with(|hub, _| hub.store.message(assignment.no).map(|m| m.message_id().to_owned()));
         let key = key.ok_or("work for a message that is not queued")?;
         self.check_content(&key, assignment.content.0)?;
+        self.check_queue_only(&key, &assignment)?;
         let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
         let (outcomes, has_copy, lost) = hosts::answer(&conn.target, &assignment, &mut self.rng);
         conn.work = Some(Transaction { key, assignment, outcomes, past_dot: false, lost });
@@ -534,6 +548,21 @@ impl<'a> Life<'a> {
     pub(crate) fn poll_bounces(&mut self) {
         let mut context = Context::from_waker(Waker::noop());
         self.bouncing.retain_mut(|bouncing| bouncing.as_mut().poll(&mut context) == Poll::Pending);
+    }
+
+    /// Nothing leaves that is queue-only, but what a run of the queue in this life lets go.
+    fn check_queue_only(&mut self, key: &str, assignment: &Assignment) -> Result<(), String> {
+        for address in (0..assignment.len()).map(|at| assignment.address(at)) {
+            if !self.ledger.durable.is_queue_only(key, address) {
+                continue;
+            }
+            let runs = self.core.with(|hub, _| hub.sched.queue_run_since().is_some());
+            if !runs || !self.in_run.contains(&(key.to_owned(), address.to_owned())) {
+                return Err(format!("{key} to {address} is queue-only and leaves; a run: {runs}"));
+            }
+            self.drained += 1;
+        }
+        Ok(())
     }
 
     /// Every queued message can be read, octet by octet.

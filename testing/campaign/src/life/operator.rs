@@ -1,7 +1,8 @@
 //! The operator's actions: the verbs as they reach the committer (`Job::Verb`), reserved in the scheduler as
 //! `stentor_admin::verbs` does it, and the operator's bounce, which is the real one, polled by hand.
 //!
-//! Held mail would stay forever: when the clients are done, everything is released, again after each start.
+//! Held mail would stay forever, and so would what is queue-only: when the clients are done, everything is released, again
+//! after each start.
 
 use std::task::{Context, Poll, Waker};
 
@@ -47,7 +48,11 @@ impl Life<'_> {
         if all.is_empty() {
             return;
         }
-        match self.rng.u8(0..12) {
+        match self.rng.u8(0..16) {
+            12..=15 if !self.ledger.durable.queue_only.is_empty() && self.rng.bool() => {
+                self.push_verb("queue_run", Change::RunQueue);
+            }
+            12..=15 => self.queue_only(all[0].0),
             0..=3 => {
                 let held = self.rng.u8(0..3) > 0;
                 let messages: Vec<MessageId> = all.into_iter().map(|(_, id)| id).collect();
@@ -80,6 +85,25 @@ impl Life<'_> {
         };
         let until = if suspended { self.now + self.rng.u64(1..20_000) } else { 0 };
         self.push_verb("bounce", Change::Suspend { suspended, what, until, reason: "by the operator".to_owned() });
+    }
+
+    /// Something becomes queue-only, or is no more: all, or what this message is of.
+    fn queue_only(&mut self, no: MessageNo) {
+        let pick = self.rng.u8(0..4);
+        let what = self.core.with(|hub, _| {
+            let message = hub.store.message(no)?;
+            let address = message.pending().min().map(|id| hub.store.book.text(AddressId(id)).to_owned());
+            match pick {
+                0 => Some("queue_only:all".to_owned()),
+                1 => message.list().map(|list| format!("queue_only:list:{list}")),
+                2 => Some(format!("queue_only:sender:{}", message.sender())),
+                _ => address?.rsplit_once('@').map(|(_, domain)| format!("queue_only:domain:{domain}")),
+            }
+        });
+        if let Some(what) = what {
+            let suspended = self.rng.u8(0..3) > 0;
+            self.push_verb("queue_only", Change::Suspend { suspended, what, until: 0, reason: "works".to_owned() });
+        }
     }
 
     /// Recipients that can be taken out now, of each message all or every other one; reserved if asked.
@@ -124,10 +148,10 @@ impl Life<'_> {
         }
     }
 
-    /// When nothing else comes, held mail must go on.
+    /// When nothing else comes, held and queue-only mail must go on.
     pub(crate) fn want_release(&mut self) {
         let idle = self.clients.is_done() && !self.releasing && !self.clients.has_verb();
-        if idle && self.core.with(|hub, _| hub.store.held() > 0) {
+        if idle && self.core.with(|hub, _| hub.store.held() > 0 || hub.store.queue_only().next().is_some()) {
             self.releasing = true;
             let after = self.rng.u64(1..3_000);
             self.at(after, Ev::Release);
@@ -139,7 +163,14 @@ impl Life<'_> {
         let held = |hub: &mut stentor_engine::core::hub::Hub| -> Vec<MessageId> {
             hub.store.messages().filter(|(_, message)| message.is_held()).map(|(_, message)| message.id()).collect()
         };
-        let messages = self.core.with(|hub, _| held(hub));
+        let kept = |hub: &mut stentor_engine::core::hub::Hub| -> Vec<String> {
+            hub.store.queue_only().map(|(name, ..)| name.to_owned()).collect()
+        };
+        let (messages, kept) = self.core.with(|hub, _| (held(hub), kept(hub)));
+        for what in kept {
+            let change = Change::Suspend { suspended: false, what, until: 0, reason: String::new() };
+            self.push_verb("queue_only", change);
+        }
         if !messages.is_empty() {
             self.push_verb("release", Change::Hold { held: false, messages });
         }

@@ -28,6 +28,8 @@ impl Life<'_> {
         // As the committer's own loop: while the disk is low, what is new is refused before it is written.
         let is_low = self.core.disk_full.load(Ordering::Relaxed);
         jobs = self.committer.admit(jobs);
+        let runs = |job: &Job| matches!(job, Job::Verb { job, .. } if matches!(job.change, Change::RunQueue));
+        let runs_queue = jobs.iter().any(runs);
         let (candidate, expanded) = self.expect(&jobs);
         let (errors, batches) = (self.disk.errors(), self.committer.journal().statistics().batches);
         if self.mutation == Mutation::OutcomeLost && self.rng.u8(0..4) == 0 {
@@ -60,6 +62,9 @@ impl Life<'_> {
         if written {
             self.ledger.durable = candidate;
             self.ledger.unsynced.clear();
+            if runs_queue {
+                self.in_run = self.ledger.durable.pairs().collect();
+            }
             if self.committer.journal().statistics().batches > batches {
                 // Whoever had nothing to write changes nothing.
                 self.ledger.open.clear();
@@ -141,6 +146,13 @@ impl Life<'_> {
                                     if let Some(message) = hub.store.no_of(*id).and_then(|no| hub.store.message(no)) {
                                         model.hold(message.envelope().message_id, *held);
                                     }
+                                }
+                            }
+                            Change::Suspend { suspended, what, .. } if what.starts_with("queue_only:") => {
+                                if *suspended {
+                                    model.queue_only.insert(what.clone());
+                                } else {
+                                    model.queue_only.remove(what);
                                 }
                             }
                             // Nothing else is suspended here.
