@@ -371,7 +371,7 @@ impl Reader<'_, '_> {
         for text in texts {
             match Action::parse(text.value, self.smtp_port) {
                 Ok(action) => {
-                    if let Action::Route(hop) = &action {
+                    if let Action::Route(hop) | Action::Copy(hop) = &action {
                         self.known_hop(hop, &text.span);
                     }
                     actions.push(action);

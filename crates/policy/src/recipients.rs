@@ -16,6 +16,8 @@ use crate::{Expansion, Verdict};
 #[derive(Debug)]
 pub struct Recipients<P> {
     addresses: Vec<(Address, P)>,
+    /// More copies for recipients that are named.
+    copies: Vec<(Address, P)>,
     lists: Vec<Arc<str>>,
     aliases: Vec<Alias<P>>,
     /// Reports about posts of these lists.
@@ -58,6 +60,7 @@ impl<P> Default for Recipients<P> {
     fn default() -> Recipients<P> {
         Recipients {
             addresses: Vec::new(),
+            copies: Vec::new(),
             lists: Vec::new(),
             aliases: Vec::new(),
             bounces: Vec::new(),
@@ -86,6 +89,16 @@ impl<P: Clone + Default> Recipients<P> {
             }
         }
         self.named += 1;
+    }
+
+    /// One more copy for a recipient that is named, whoever else gets one.
+    pub fn add_copy(&mut self, address: Address, params: P) {
+        self.copies.push((address, params));
+    }
+
+    /// Whether mail is relayed to this address because it was named.
+    pub fn has(&self, address: &Address) -> bool {
+        self.addresses.iter().any(|(named, _)| named == address)
     }
 
     /// How many were taken, whatever they stand for.
@@ -143,6 +156,7 @@ impl<P: Clone + Default> Recipients<P> {
                 }
             }
         }
+        others.extend(self.copies);
         if !others.is_empty() {
             groups.push(Group { of: Of::Others, sender: None, to: others, why });
         }

@@ -118,7 +118,8 @@ impl RouteHost {
     }
 
     fn unix(path: &str) -> Result<Self, RouteHostError> {
-        let is_printable = path.chars().all(|c| !c.is_control() && !c.is_whitespace());
+        // A comma divides hosts, and `>` an address from its hop.
+        let is_printable = path.chars().all(|c| !c.is_control() && !c.is_whitespace() && c != ',' && c != '>');
         if path.starts_with('/') && path.len() <= SOCKET_PATH_BYTES_MAX && is_printable {
             return Ok(Self { host: Host::Unix(path.into()), port: 0, lmtp: true });
         }

@@ -68,6 +68,19 @@ pub fn addresses(name: &Name, kind: RecordType, result: Result<Lookup, NetError>
     if ips.is_empty() { Err(Empty::NoData) } else { Ok((ips, ttl_s(&lookup))) }
 }
 
+/// The names of an address; `Err` if they cannot be found out now.
+pub fn names(name: &Name, result: Result<Lookup, NetError>) -> Result<Vec<String>, String> {
+    match usable(name, RecordType::PTR, result) {
+        Ok((lookup, _)) => Ok(lookup
+            .answers()
+            .iter()
+            .filter_map(|r| if let RData::PTR(name) = &r.data { Some(text(name)) } else { None })
+            .collect()),
+        Err(Empty::Failed(why)) => Err(why),
+        Err(_) => Ok(Vec::new()),
+    }
+}
+
 /// Whether no name server has answered, or all have refused to: then they are likelier wrong than the name.
 pub fn is_unanswered(error: &NetError) -> bool {
     match error {

@@ -33,7 +33,7 @@ use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolveHosts,
 use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
-use hickory_resolver::proto::rr::{Name, RData, RecordType};
+use hickory_resolver::proto::rr::{Name, RecordType};
 use hint::Hint;
 use select::{AddressAnswer, Host, Identity, MxAnswer, TTL_S_MAX};
 use stentor_policy::{Host as RouteTo, RouteHost};
@@ -230,25 +230,29 @@ impl Resolver {
         }
     }
 
-    /// A client's name: its PTR record, if that name has the client's address too. Ends within [`NAME_MS_MAX`].
+    /// A client's name: its PTR record, if that name has the client's address too. `None`: it has none, as the DNS says for
+    /// certain. Empty: it cannot be found out now. Ends within [`NAME_MS_MAX`].
     pub async fn client_name(&self, client: IpAddr) -> Option<String> {
         let client = client.to_canonical();
         let named = async {
-            let lookup = self.lookup(&Name::from(client), RecordType::PTR).await.ok()?;
-            let names = lookup.answers().iter().filter_map(|record| match &record.data {
-                RData::PTR(name) => Some(plain(&name.to_ascii())),
-                _ => None,
-            });
-            for name in names.take(CLIENT_NAMES_MAX).collect::<Vec<_>>() {
-                if let AddressAnswer::Found { v4, v6, .. } = self.addresses(&name).await
-                    && v4.iter().chain(&v6).any(|ip| *ip == client)
-                {
-                    return Some(name);
+            let reverse = Name::from(client);
+            let Ok(names) = answers::names(&reverse, self.lookup(&reverse, RecordType::PTR).await) else {
+                return Some(String::new());
+            };
+            let mut is_certain = true;
+            for name in names.into_iter().take(CLIENT_NAMES_MAX).map(|name| plain(&name)) {
+                match self.addresses(&name).await {
+                    AddressAnswer::Found { v4, v6, .. } if v4.iter().chain(&v6).any(|ip| *ip == client) => {
+                        return Some(name);
+                    }
+                    AddressAnswer::Failed(_) => is_certain = false,
+                    _ => {}
                 }
             }
-            None
+            if is_certain { None } else { Some(String::new()) }
         };
-        tokio::time::timeout(Duration::from_millis(NAME_MS_MAX), named).await.ok().flatten()
+        let limit = Duration::from_millis(NAME_MS_MAX);
+        tokio::time::timeout(limit, named).await.unwrap_or_else(|_| Some(String::new()))
     }
 
     pub fn counters(&self) -> Counters {

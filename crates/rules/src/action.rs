@@ -27,6 +27,8 @@ pub enum Verdict {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     End(Verdict),
+    /// The client may relay to this recipient; the next rule is asked.
+    MayRelay,
     /// Nothing: the next rule is asked.
     Dunno,
     Hold(Box<str>),

@@ -25,7 +25,7 @@ pub struct Conditions {
 #[derive(Debug)]
 pub(crate) enum Match {
     /// With the value of the table that answered last.
-    Yes(Option<(TableId, Found)>),
+    Yes(Option<(TableId, Field, Found)>),
     /// The condition that does not hold.
     No(&'static str),
     /// The table that cannot be asked, and why.
@@ -194,7 +194,7 @@ impl Conditions {
         };
         for (_, table) in self.tables.iter().filter(|(of, _)| *of == field) {
             match tables.ask(*table, field, subject) {
-                Answer::Found(found) => return Match::Yes(Some((*table, found))),
+                Answer::Found(found) => return Match::Yes(Some((*table, field, found))),
                 Answer::NotFound => {}
                 Answer::Unavailable(why) => return Match::Unavailable(*table, why),
                 Answer::Pending => return Match::Pending,

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use stentor_mail::reply::Reply;
 use stentor_policy as policy;
 
-use crate::action::{Action, Verdict};
+use crate::action::{Action, ActionError, Verdict};
 use crate::book::Rulebook;
 use crate::conditions::Match;
 use crate::decision::{Decision, End, MISCONFIGURED, Marks, Outcome, Pending, UNAVAILABLE, Why, ended};
 use crate::explain::{Step, in_words, note};
-use crate::facts::{Facts, Found, TableId, Tables};
+use crate::facts::{Facts, Field, Found, TableId, Tables};
 use crate::hop::NextHop;
 use crate::routes::RouteEntry;
 use crate::rule::{Does, Rule, action_of};
@@ -28,6 +28,8 @@ pub const COPIES_MAX: usize = 8;
 #[derive(Default)]
 struct Said {
     verdict: Option<(Verdict, usize)>,
+    /// The first rule that lets the client relay and asks on.
+    may_relay: Option<usize>,
     route: Option<(NextHop, usize)>,
     marks: Marks,
 }
@@ -85,9 +87,9 @@ impl Rulebook {
             note(steps, || ("relay forms".to_owned(), String::new(), base.to_string()));
             return Ok(local(base, Marks::default()));
         }
-        let Said { verdict, route, mut marks } = self.rules(facts, tables, steps)?;
+        let Said { verdict, may_relay, route, mut marks } = self.rules(facts, tables, steps)?;
         marks.route = route.as_ref().map(|(hop, _)| hop.clone());
-        let may_relay = match &verdict {
+        let relayed_by = match &verdict {
             Some((Verdict::Refuse(reply), at)) => {
                 let outcome = Outcome::Refuse(reply.clone());
                 return Ok(Decision { outcome, why: Why::Rule(*at), route: None, marks });
@@ -96,9 +98,10 @@ impl Rulebook {
                 let outcome = Outcome::Discard(text.clone());
                 return Ok(Decision { outcome, why: Why::Rule(*at), route: None, marks });
             }
-            Some((Verdict::Relay, _)) => true,
-            _ => false,
+            Some((Verdict::Relay, at)) => Some(*at),
+            _ => may_relay,
         };
+        let may_relay = relayed_by.is_some();
         let mapped = match self.addresses_of(facts, tables, steps)? {
             Here::Ours(meant) => return Ok(standing_for(meant, marks)),
             Here::Elsewhere(meant) => Some(meant),
@@ -126,17 +129,16 @@ impl Rulebook {
         if let Some(meant) = mapped {
             return Ok(standing_for(meant, marks));
         }
-        let why = match (&verdict, base.why) {
-            (Some((_, at)), _) => Why::Rule(*at),
-            (None, _) if is_relay_domain => Why::RelayDomain,
-            (None, base) => Why::Base(base),
+        let why = match relayed_by {
+            Some(at) => Why::Rule(at),
+            None if is_relay_domain => Why::RelayDomain,
+            None => Why::Base(base.why),
         };
         let (hop, by) = self.next_hop(facts, tables, route, steps)?;
-        let outcome = match hop {
-            NextHop::Refuse(reply) => Outcome::Refuse(reply),
-            hop => Outcome::Relay(hop),
-        };
-        Ok(Decision { outcome, why, route: Some(by), marks })
+        Ok(match hop {
+            NextHop::Refuse(reply) => Decision { outcome: Outcome::Refuse(reply), why: by, route: None, marks },
+            hop => Decision { outcome: Outcome::Relay(hop), why, route: Some(by), marks },
+        })
     }
 
     /// What tables say that the recipient stands for.
@@ -189,12 +191,20 @@ impl Rulebook {
         Ok(said)
     }
 
+    /// What a table's value does. Anybody may write any sender, and any name in HELO: sendmail relays by the one only with
+    /// `FEATURE(relay_mail_from)`, and never by the other.
+    fn action_for(&self, (table, field): (TableId, Field), value: &str) -> Result<Action, ActionError> {
+        let action = action_of(self.dialect(table), value, self.smtp_port)?;
+        let is_claim = matches!(field, Field::Sender | Field::Helo);
+        Ok(if is_claim && action == Action::MayRelay { Action::Dunno } else { action })
+    }
+
     /// What a rule that holds does.
     fn apply(
         &self,
         at: usize,
         rule: &Rule,
-        found: Option<(TableId, Found)>,
+        found: Option<(TableId, Field, Found)>,
         said: &mut Said,
         steps: &mut Option<&mut Vec<Step>>,
     ) -> Result<(), End> {
@@ -205,8 +215,8 @@ impl Rulebook {
                     said.add(action.clone(), at);
                 }
             }
-            (Does::Table, Some((table, found))) => {
-                let action = action_of(self.dialect(table), &found.value, self.smtp_port);
+            (Does::Table, Some((table, field, found))) => {
+                let action = self.action_for((table, field), &found.value);
                 let asked = || format!("{}, table {} has {}", self.rule_name(at), self.table_name(table), found.key);
                 match action {
                     Ok(action) => {
@@ -234,6 +244,9 @@ impl Said {
                 self.verdict.get_or_insert((verdict, at));
             }
             Action::Dunno => {}
+            Action::MayRelay => {
+                self.may_relay.get_or_insert(at);
+            }
             Action::Hold(text) => {
                 marks.hold.get_or_insert(text);
             }

@@ -53,6 +53,7 @@ pub(crate) fn in_words(action: &Action) -> String {
     match action {
         Action::End(Verdict::Ok) => "ok".to_owned(),
         Action::End(Verdict::Relay) => "relay".to_owned(),
+        Action::MayRelay => "the client may relay".to_owned(),
         Action::End(Verdict::Refuse(reply)) => format!("refuse with {reply}"),
         Action::End(Verdict::Discard(text)) => with("discard", text),
         Action::Dunno => "nothing".to_owned(),

@@ -13,7 +13,7 @@ use crate::address::Key;
 pub struct Facts<'a> {
     /// In its canonical form.
     pub client: IpAddr,
-    /// In lower case; `None`: it has none that leads back to it.
+    /// In lower case; `None`: it has none that leads back to it; empty: it is not known, which matches nothing.
     pub client_name: Option<&'a str>,
     /// In lower case.
     pub helo: &'a str,

@@ -1,9 +1,11 @@
 //! The choice of a next hop: rules, routes and tables in the order of the configuration, the most specific entry of each.
 
+use stentor_mail::reply::Reply;
+
 use crate::action::Action;
 use crate::address::Key;
 use crate::book::Rulebook;
-use crate::decision::{End, MISCONFIGURED, Marks, UNAVAILABLE, Why, ended};
+use crate::decision::{End, MISCONFIGURED, Marks, Outcome, Pending, UNAVAILABLE, Why, ended};
 use crate::explain::{Step, note};
 use crate::facts::{Answer, Facts, Field, Subject, Tables};
 use crate::hop::NextHop;
@@ -48,6 +50,27 @@ impl Rulebook {
             }
         }
         Ok(chosen.unwrap_or((NextHop::Mx, Why::Mx)))
+    }
+
+    /// The next hop of mail whose recipient has none of its own: what routes and tables have for its domain. Asked when a domain is
+    /// looked up, for subscribers and reports too, and for mail that waits.
+    ///
+    /// # Errors
+    /// A table's answer has to be fetched first.
+    pub fn domain_hop(&self, domain: &str, tables: &dyn Tables) -> Result<Result<NextHop, Reply>, Pending> {
+        if self.recipient_tables.is_empty() {
+            return Ok(Ok(self.of_domain(domain).map_or(NextHop::Mx, |entry| entry.hop.clone())));
+        }
+        let mut catch_all = None;
+        match self.by(Who::Recipient, &Key::new(&format!("@{domain}")), tables, &mut catch_all, &mut None) {
+            Ok(Some((hop, _))) => Ok(Ok(hop)),
+            Ok(None) => Ok(Ok(self.default_hop(catch_all).map_or(NextHop::Mx, |(hop, _)| hop))),
+            Err(End::Pending) => Err(Pending),
+            Err(End::Decided(decision)) => match decision.outcome {
+                Outcome::Refuse(reply) => Ok(Err(reply)),
+                _ => Ok(Err(UNAVAILABLE)),
+            },
+        }
     }
 
     /// What routes and tables have for an address. A table's catch-all for recipients is kept for later.

@@ -13,8 +13,10 @@ pub(crate) fn action(value: &str) -> Result<Action, ActionError> {
     let is_reply = value.len() >= 3 && value.bytes().take(3).all(|byte| byte.is_ascii_digit());
     Ok(match word.trim_end().to_ascii_uppercase().as_str() {
         "" => return Err(ActionError::Empty),
-        "OK" => Action::End(Verdict::Ok),
-        "RELAY" => Action::End(Verdict::Relay),
+        // One entry does not keep the others of the same file from being asked: sendmail asks for client, sender and recipient
+        // apart.
+        "OK" => Action::Dunno,
+        "RELAY" => Action::MayRelay,
         "REJECT" => Action::End(Verdict::Refuse(refusal("", OURS.reject, DENIED))),
         "DISCARD" => Action::End(Verdict::Discard("".into())),
         "SKIP" => Action::Dunno,
@@ -25,7 +27,7 @@ pub(crate) fn action(value: &str) -> Result<Action, ActionError> {
             Action::End(Verdict::Refuse(refusal(value, OURS.reject, DENIED)))
         }
         // "Anything else: a number alone is as OK", which programs that write time stamps rely on.
-        _ if value.bytes().all(|byte| byte.is_ascii_digit()) => Action::End(Verdict::Ok),
+        _ if value.bytes().all(|byte| byte.is_ascii_digit()) => Action::Dunno,
         _ => return Err(ActionError::Unknown { word: value.to_owned(), known: KNOWN }),
     })
 }
@@ -57,11 +59,11 @@ mod tests {
             shown("ERROR:5.7.1:\"550 You wrote to sales@; you meant support@example.com! (see: https://...)\""),
             "550 5.7.1 You wrote to sales@; you meant support@example.com! (see: https://...)"
         );
-        assert_eq!(action("RELAY"), Ok(Action::End(Verdict::Relay)));
-        assert_eq!(action("ok"), Ok(Action::End(Verdict::Ok)));
+        assert_eq!(action("RELAY"), Ok(Action::MayRelay));
+        assert_eq!(action("ok"), Ok(Action::Dunno));
         assert_eq!(action("SKIP"), Ok(Action::Dunno));
         assert_eq!(action("QUARANTINE:a \"b\" c"), Ok(Action::Hold("a \"b\" c".into())));
-        assert_eq!(action("12345678"), Ok(Action::End(Verdict::Ok)));
+        assert_eq!(action("12345678"), Ok(Action::Dunno));
         assert!(shown("RELAY all").starts_with('!') && shown("").starts_with('!'));
     }
 

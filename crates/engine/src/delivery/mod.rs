@@ -20,12 +20,13 @@ use stentor_mail::reply::Reply;
 use stentor_queue::book::split_hop;
 use stentor_queue::ids::DomainId;
 use stentor_queue::site::Resolution;
-use stentor_rules::NextHop;
+use stentor_rules::{NextHop, Pending};
 pub use suspend::resume_when_over;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use crate::core::hub::Act;
+use crate::core::people::QUESTIONS_MAX;
 use crate::core::{Actor, Core, Settings, log};
 
 /// From this many on, finished lookups are forgotten.
@@ -108,14 +109,15 @@ pub async fn look_up(core: &Core, settings: &Settings, name: &str) -> Resolution
 async fn look_up_hosts(core: &Core, settings: &Settings, name: &str) -> Resolution {
     let (domain, own) = split_hop(name);
     let own = own.map(|hop| NextHop::parse(hop, settings.config.delivery.smtp_port));
-    let route = settings.rules.of_domain(domain);
-    let hop = match (&own, route) {
-        (Some(Ok(hop)), _) => hop,
-        (Some(Err(error)), _) => return Resolution::Temporary { dsn: "4.4.4", text: error.to_string() },
-        (None, Some(route)) => &route.hop,
-        (None, None) => &NextHop::Mx,
+    let hop = match own {
+        Some(Ok(hop)) => hop,
+        Some(Err(error)) => return Resolution::Temporary { dsn: "4.4.4", text: error.to_string() },
+        None => match domain_hop(settings, domain).await {
+            Ok(hop) => hop,
+            Err(reply) => return refused(&reply),
+        },
     };
-    match hop {
+    match &hop {
         NextHop::Mx => core.resolver.resolve(domain).await,
         NextHop::Hosts(hosts) => core.resolver.route(hosts).await,
         NextHop::Named(hop) => match settings.rules.hops.get(hop) {
@@ -124,6 +126,18 @@ async fn look_up_hosts(core: &Core, settings: &Settings, name: &str) -> Resoluti
         },
         NextHop::Refuse(reply) => refused(reply),
     }
+}
+
+/// What routes and tables have for a domain.
+async fn domain_hop(settings: &Settings, domain: &str) -> Result<NextHop, Reply> {
+    let tables = settings.tables.questions();
+    for _ in 0..QUESTIONS_MAX {
+        match settings.rules.domain_hop(domain, &tables) {
+            Ok(found) => return found,
+            Err(Pending) => tables.fetch().await,
+        }
+    }
+    Err(Reply::fixed(451, (4, 3, 0), "Too many tables would have to be asked"))
 }
 
 /// What the operator says of a domain in place of hosts.

@@ -20,6 +20,8 @@ use crate::core::Settings;
 use crate::core::envelope::To;
 use crate::core::people::today;
 
+/// Fields before a message's header.
+const FIELDS_MAX: usize = 100;
 /// Questions to remote tables for one recipient.
 const QUESTIONS_MAX: usize = 64;
 /// Targets of an alias that are routed before others get a turn.
@@ -30,7 +32,7 @@ const TOO_MANY_QUESTIONS: Reply = Reply::fixed(451, (4, 3, 0), "Too many tables 
 #[derive(Clone, Copy)]
 pub struct Speaker<'a> {
     pub client: IpAddr,
-    /// Its name as DNS has it both ways, if a rule asks for it.
+    /// Its name as DNS has it both ways; `None`: it has none; empty: it is not known.
     pub name: Option<&'a str>,
     pub helo: &'a str,
     /// In the client networks, or logged in.
@@ -87,8 +89,13 @@ impl Because {
 }
 
 impl Wishes {
-    /// Takes what one recipient's rules ask. What the first recipient's say stays.
-    pub fn add(&mut self, marks: Marks) {
+    /// Takes what the rules of a recipient ask that was taken. What the first recipient's say stays.
+    pub fn merge(&mut self, more: Wishes) {
+        self.discard = self.discard.take().or(more.discard);
+        self.add(more.marks);
+    }
+
+    fn add(&mut self, marks: Marks) {
         let own = &mut self.marks;
         own.hold = own.hold.take().or(marks.hold);
         own.redirect = own.redirect.take().or(marks.redirect);
@@ -99,7 +106,7 @@ impl Wishes {
             }
         }
         for field in marks.prepend {
-            if !own.prepend.contains(&field) {
+            if own.prepend.len() < FIELDS_MAX && !own.prepend.contains(&field) {
                 own.prepend.push(field);
             }
         }
@@ -135,6 +142,8 @@ pub(super) async fn judge(
         let verdict = if is_ours { Verdict::Relay } else { verdict };
         return Judged::of(verdict, Because::Policy(why));
     }
+    let helo = speaker.helo.trim_end_matches('.').to_ascii_lowercase();
+    let speaker = Speaker { helo: &helo, ..speaker };
     let is_local = |domain: &str| settings.policy.is_local_domain(domain);
     let (sender, recipient) = (sender.clone().told(is_local), Key::new(address.as_str()).told(is_local));
     let facts = facts(settings, speaker, (&sender, &recipient, address), now);
@@ -218,10 +227,12 @@ fn taken(settings: &Settings, facts: &Facts<'_>, decision: Decision, wishes: &mu
 fn pinned(settings: &Settings, domain: &str, hop: &NextHop, by: Option<&Why>) -> Option<Arc<str>> {
     let is_of_domain = match by {
         None | Some(Why::Mx) => true,
-        Some(Why::Route(who, entry)) => *who != stentor_rules::Who::Sender && !entry.pattern.contains('@'),
+        // Not if another entry holds for the domain when it is looked up: the order may have put this one first.
+        Some(Why::Route(_, entry)) => settings.rules.of_domain(domain).is_some_and(|own| Arc::ptr_eq(own, entry)),
         Some(_) => false,
     };
-    let is_mx_anyhow = *hop == NextHop::Mx && settings.rules.of_domain(domain).is_none();
+    let rules = &settings.rules;
+    let is_mx_anyhow = *hop == NextHop::Mx && rules.recipient_tables.is_empty() && rules.of_domain(domain).is_none();
     if is_of_domain || is_mx_anyhow { None } else { Some(hop.to_string().into()) }
 }
 

@@ -94,7 +94,7 @@ impl Session {
             stream,
             smtp,
             client,
-            name: None,
+            name: Some(String::new()),
             trusted,
             stop,
             grace_until: None,

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use stentor_addresses::Role;
 use stentor_lists::{check_delivered_to, check_received, check_sender, delivered_to_field};
@@ -38,6 +39,12 @@ use crate::live::posts::{Noted, RECIPIENTS_MIN};
 
 /// NOTIFY and ORCPT of a recipient in its message's record, beside ORCPT's text.
 const RCPT_PARAMS_BYTES: usize = 20;
+/// Targets of all aliases of a message, but for the first alias.
+const TARGETS_MAX: usize = 20_000;
+/// How long tables may take when a message has come.
+const ROUTING_S_MAX: u64 = 120;
+const SLOW_TABLES: Reply = Reply::fixed(451, (4, 3, 0), "The tables that decide about this mail take too long");
+const NOBODY: Reply = Reply::fixed(451, (4, 3, 5), "Server configuration error");
 /// Targets of an alias that are compared with standing bounces: a larger one is taken.
 const ALIAS_TARGETS_SEEN: usize = 100;
 
@@ -53,6 +60,10 @@ pub struct Transaction {
     /// The sender, and what there was of the header, have been rewritten.
     has_canonical_sender: bool,
     has_canonical_header: bool,
+    /// The client's name and its HELO, where next hops of others than the named recipients may depend on them.
+    spoke: Option<(Option<Box<str>>, Box<str>)>,
+    /// What the aliases among its recipients stand for.
+    targets: usize,
     /// What NOTIFY and ORCPT of the recipients take in their message's record.
     params_bytes: usize,
     protocol: &'static str,
@@ -102,6 +113,8 @@ impl Transaction {
             has_canonical_sender: false,
             has_canonical_header: false,
             list_hops: Vec::new(),
+            spoke: None,
+            targets: 0,
             mail,
             rcpts: policy::Recipients::default(),
             params_bytes: 0,
@@ -156,14 +169,21 @@ impl Transaction {
         };
         let speaker = Speaker { may_relay: self.injector.is_some(), ..speaker };
         let asked = (&self.sender, &rcpt.address);
+        // Of a recipient that is refused, nothing is asked of the message.
+        let mut wishes = Wishes::default();
         let Judged { verdict, hop, copies, route, why } =
-            judge((settings, core.clock.now()), speaker, asked, &mut self.wishes).await;
+            judge((settings, core.clock.now()), speaker, asked, &mut wishes).await;
         let lists = match &verdict {
             Verdict::Refuse(reply) => return self.refuse(core, client, &rcpt.address, reply.clone()),
             Verdict::List(list) => std::slice::from_ref(list),
             Verdict::Alias(expansion) => &expansion.lists,
             Verdict::Relay | Verdict::Bounces(_) => &[],
         };
+        if let Verdict::Alias(expansion) = &verdict
+            && let Err(reply) = self.add_targets(expansion.everyone().count())
+        {
+            return self.refuse(core, client, &rcpt.address, reply);
+        }
         if let Some(reply) = self.bounced(core, (&rcpt.address, hop.is_some()), &verdict) {
             return self.refuse(core, client, &rcpt.address, reply);
         }
@@ -171,6 +191,10 @@ impl Transaction {
             if let Err(reply) = self.check_list(core, list).await {
                 return self.refuse(core, client, &rcpt.address, reply);
             }
+        }
+        self.wishes.merge(wishes);
+        if self.spoke.is_none() && settings.rules.has_own_hops() {
+            self.spoke = Some((speaker.name.map(Into::into), speaker.helo.to_ascii_lowercase().into()));
         }
         if let Some(route) = route {
             let new = lists.iter().filter(|list| self.list_hops.iter().all(|(known, _)| known != *list));
@@ -180,7 +204,7 @@ impl Transaction {
         let params = RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt };
         for hop in copies {
             let asked = Asked { hop: Some(hop), ..unasked() };
-            self.rcpts.add(rcpt.address.clone(), asked, Verdict::Relay, || "copied by a rule".to_owned());
+            self.rcpts.add_copy(rcpt.address.clone(), asked);
         }
         self.rcpts.add(rcpt.address, Asked { params, hop }, verdict, || why.words());
         Reply::fixed(250, (2, 1, 5), "Ok")
@@ -221,6 +245,16 @@ impl Transaction {
             return Ok(content);
         }
         header(settings, content).await
+    }
+
+    /// Counts what aliases stand for: with their details, a client may name one alias a thousand times.
+    fn add_targets(&mut self, targets: usize) -> Result<(), Reply> {
+        if self.targets > 0 && self.targets + targets > TARGETS_MAX {
+            // RFC 5321 section 4.5.3.1.10: the client sends the rest in another transaction.
+            return Err(Reply::fixed(452, (4, 5, 3), "Too many recipients"));
+        }
+        self.targets += targets;
+        Ok(())
     }
 
     /// What a standing bounce certainly covers is refused, rather than taken and returned to a sender who may be forged.
@@ -423,7 +457,11 @@ impl Transaction {
         let named = self.rcpts.named();
         let envelopes = match verdict {
             Ok(()) if self.wishes.discard.is_some() => return self.discarded(core, client, end.size),
-            Ok(()) => self.routed(core, settings, client, &end).await,
+            Ok(()) => {
+                let routed = self.routed(core, settings, client, &end);
+                let limit = Duration::from_secs(ROUTING_S_MAX);
+                tokio::time::timeout(limit, routed).await.unwrap_or(Err(SLOW_TABLES))
+            }
             Err(reply) => Err(reply),
         };
         let envelopes = match envelopes {
@@ -547,6 +585,9 @@ impl Transaction {
         if let Some(to) = marks.redirect.take() {
             self.rcpts = policy::Recipients::default();
             self.add_people((settings, now), &to, &Asked::default(), "redirected by a rule").await?;
+            if self.rcpts.named() == 0 {
+                return Err(NOBODY);
+            }
         }
         for to in copies {
             self.add_people((settings, now), &to, &unasked(), "copied by a rule").await?;
@@ -556,7 +597,8 @@ impl Transaction {
             owners.insert(list.clone(), settings.owners(list, core.clock.now()).await.map_err(Refused::reply)?);
         }
         let mut envelopes = self.envelopes(core, settings, (client, owners), end);
-        let speaker = Speaker { client, name: None, helo: "", may_relay: self.injector.is_some() };
+        let (name, helo) = self.spoke.as_ref().map_or((None, ""), |(name, helo)| (name.as_deref(), helo));
+        let speaker = Speaker { client, name, helo, may_relay: self.injector.is_some() };
         for envelope in &mut envelopes {
             match &mut envelope.recipients {
                 Recipients::Addresses(all) => route_others(settings, speaker, (&self.sender, now), all).await?,
@@ -585,6 +627,10 @@ impl Transaction {
             tracing::warn!(message = %self.id, %address, "nobody here reads mail to an address that a rule names");
         }
         for to in people {
+            // Who is named gets it anyway, and hears of a failure.
+            if self.rcpts.has(&to) {
+                continue;
+            }
             self.rcpts.add(to, asked.clone(), Verdict::Relay, || why.to_owned());
         }
         Ok(())

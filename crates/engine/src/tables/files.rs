@@ -72,13 +72,31 @@ pub enum Refreshed {
     Kept(Report),
 }
 
+/// What looks at the files have found.
+#[derive(Debug)]
+struct Looks {
+    /// As of the last read, whether what was found could be used or not.
+    read: Seen,
+    /// As of the last look. A file that is written in place is read when nobody has written between two looks: half of it would
+    /// look whole, and those in the other half would be refused.
+    last: Seen,
+}
+
+/// Whether what has changed are files in the place of others, as a rename puts them there.
+fn are_others(before: &Seen, now: &Seen) -> bool {
+    before.iter().zip(now).all(|((_, before), (_, now))| match (before, now) {
+        (Some(before), Some(now)) => before == now || before.0 != now.0,
+        (before, now) => before == now,
+    })
+}
+
 /// A table and the files that it was made of.
 #[derive(Debug)]
 pub struct FileTable {
     reference: Reference,
     slot: Slot,
-    /// As of the last look, whether what was found could be used or not. Held while files are read: one reader at a time.
-    seen: Mutex<Seen>,
+    /// Held while files are read: one reader at a time.
+    looks: Mutex<Looks>,
 }
 
 impl FileTable {
@@ -86,7 +104,10 @@ impl FileTable {
     pub fn open(reference: Reference) -> Result<(Self, Report), Report> {
         let (loaded, seen) = load_seen(&reference);
         let Loaded { table, report } = loaded?;
-        Ok((Self { reference, slot: Slot::new(table), seen: Mutex::new(seen) }, report))
+        Ok((
+            Self { reference, slot: Slot::new(table), looks: Mutex::new(Looks { last: seen.clone(), read: seen }) },
+            report,
+        ))
     }
 
     /// The version in force.
@@ -96,19 +117,22 @@ impl FileTable {
 
     /// Looks whether the files have been replaced, and reads them if so. Blocks.
     pub fn refresh(&self) -> Refreshed {
-        let mut seen = self.seen.lock();
-        let now: Seen = seen.iter().map(|(path, _)| (path.clone(), stamp_of(path))).collect();
-        if *seen == now {
+        let mut looks = self.looks.lock();
+        let now: Seen = looks.read.iter().map(|(path, _)| (path.clone(), stamp_of(path))).collect();
+        let is_still = looks.last == now;
+        looks.last.clone_from(&now);
+        if looks.read == now || !is_still && !are_others(&looks.read, &now) {
             return Refreshed::Same;
         }
         match load_seen(&self.reference) {
             (Ok(Loaded { table, report }), read) => {
-                *seen = read;
+                looks.last.clone_from(&read);
+                looks.read = read;
                 self.slot.replace(table);
                 Refreshed::Replaced(report)
             }
             (Err(report), _) => {
-                *seen = now;
+                looks.read = now;
                 Refreshed::Kept(report)
             }
         }

@@ -57,14 +57,29 @@ pub fn split_hop(name: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// An entry's text without its next hop. A quoted local part may have [`HOP`] in it.
+/// Where the domain of an entry begins: behind the local part, which may have [`HOP`] and `@` in it if it is quoted (RFC 5321
+/// section 4.1.2). What follows a [`HOP`] may have any of them.
+fn domain_at(entry: &str) -> Option<usize> {
+    let bytes = entry.as_bytes();
+    let mut at = 0;
+    if bytes.first() == Some(&b'"') {
+        at = 1;
+        while *bytes.get(at)? != b'"' {
+            at += if bytes[at] == b'\\' { 2 } else { 1 };
+        }
+    }
+    memchr::memchr(b'@', bytes.get(at..)?).map(|found| at + found + 1)
+}
+
+/// An entry's text without its next hop.
 #[inline]
 fn address_of(entry: &str) -> &str {
-    let bytes = entry.as_bytes();
-    match memchr::memrchr2(b'@', HOP as u8, bytes) {
-        Some(at) if bytes[at] == HOP as u8 => &entry[..at],
-        _ => entry,
+    // Nearly no entry has one.
+    if memchr::memchr(HOP as u8, entry.as_bytes()).is_none() {
+        return entry;
     }
+    let domain = domain_at(entry).unwrap_or(0);
+    entry[domain..].find(HOP).map_or(entry, |hop| &entry[..domain + hop])
 }
 
 /// Where an address lies, and its history. `domain == NOWHERE` marks an unused id.
@@ -572,7 +587,7 @@ impl AddressBook {
 
     fn occupy(&mut self, id: u32, at: u32, hash: u64, text: &str) {
         self.address_pages.changed((id >> self.page_shift) as usize);
-        let domain = self.intern_domain(text.rsplit_once('@').map_or("", |(_, domain)| domain));
+        let domain = self.intern_domain(domain_at(text).map_or("", |at| &text[at..]));
         if let Some(domain) = self.domains.get_mut(domain as usize) {
             domain.ids.insert(id);
         }

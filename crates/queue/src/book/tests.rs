@@ -231,6 +231,11 @@ fn an_address_is_found_with_every_next_hop_that_it_has() {
     let at_gate = book.intern(&at_hop("ann@a.example", "hop:gate")).unwrap().0;
     let bob = book.intern(&at_hop("bob@a.example", "10.0.0.1:25")).unwrap().0;
     let quoted = book.intern("\"x>y\"@b.example").unwrap().0;
+    let at_sign = book.intern(&at_hop("\"a\\\"@b>\"@c.example", "error: 550 ask new@d.example, or a>b")).unwrap().0;
+    assert_eq!(book.text(at_sign), "\"a\\\"@b>\"@c.example");
+    assert_eq!(book.domain_name_alone(book.domain(at_sign)), "c.example");
+    assert_eq!(split_hop(book.domain_name(book.domain(at_sign))).1, Some("error: 550 ask new@d.example, or a>b"));
+    assert_eq!(book.entries_of("\"a\\\"@b>\"@c.example"), [at_sign]);
     assert_eq!(book.entries_of("ann@a.example"), [plain, at_gate]);
     assert_eq!(book.entries_of("bob@a.example"), [bob]);
     assert_eq!(

@@ -346,3 +346,107 @@ fn the_last_days_are_decided_again_by_a_configuration_that_is_not_loaded() {
     let json: serde_json::Value = serde_json::from_str(&replay(&["--json", "--limit", "1"])).unwrap();
     assert_eq!((&json["decisions"], &json["changed"]), (&5.into(), &4.into()), "{json}");
 }
+
+#[test]
+fn a_stranger_relays_neither_by_a_sender_nor_by_a_helo_of_the_access_file() {
+    let lab = TestLab::sites(&["one.example"]);
+    let access = b"From:friend.example RELAY\nfriend.example RELAY\nConnect:127.0.0.3 RELAY\nTo:one.example RELAY\nFrom:spam@friend.example REJECT\n";
+    let server = builder(&lab).file("access", access).prepare();
+    let path = server.path("access");
+    server.edit_config(|text| {
+        let rules = ["client", "helo", "sender", "recipient"];
+        let rules: String = rules.iter().map(|key| format!("[[rules]]\n{key} = \"table:access\"\n")).collect();
+        format!("{text}\n[tables.access]\nsource = \"makemap:{}\"\nas = \"sendmail-access\"\n{rules}", path.display())
+    });
+    let server = server.run();
+    assert!(rcpt(&server, "ann@friend.example", "victim@two.example").starts_with("550 5.7.1 Relaying denied"));
+    assert!(rcpt(&server, "ann@friend.example", "bob@one.example").starts_with("250"));
+    // What lets a client relay does not keep its sender from being asked about.
+    let mut relaying = server.connect_from("127.0.0.3").greeted();
+    relaying.cmd("MAIL FROM:<ann@friend.example>").expect(250);
+    relaying.cmd("RCPT TO:<victim@two.example>").expect(250);
+    relaying.cmd("RSET").expect(250);
+    relaying.cmd("MAIL FROM:<spam@friend.example>").expect(250);
+    relaying.cmd("RCPT TO:<victim@two.example>").expect_text("550 5.7.1");
+}
+
+#[test]
+fn what_is_asked_for_a_refused_recipient_touches_nobody_else() {
+    let lab = TestLab::sites(&["one.example", "two.example"]);
+    let rules = "[[rules]]\nrecipient = [\"drop@one.example\", \"sales@one.example\"]\ndo = \"discard\"\n\
+                 [[rules]]\nrecipient = \"lost@two.example\"\ndo = \"redirect nobody@lists.test\"\n\
+                 [[rules]]\nhelo = \"bad.example\"\ndo = \"reject 550 5.7.1 not by this name\"\n";
+    let server = with(builder(&lab).list("news", &["ann@one.example"]), rules);
+    let held = server.operator(&["bounce", "--recipient", "@one.example", "--for", "1h", "--reason", "closed"]);
+    assert!(held.status.success(), "{held:?}");
+    let wire = message("kept@test", "For Bob");
+    lab.recorder().expect_message(wire.clone().into());
+    let mut client = server.smtp();
+    client.cmd(&format!("MAIL FROM:<{SENDER}>")).expect(250);
+    let refused = client.cmd("RCPT TO:<sales@one.example>");
+    client.cmd("RCPT TO:<bob@two.example>").expect(250);
+    client.cmd("DATA").expect(354);
+    client.raw(&stentor_harness::dot_stuff(&wire));
+    client.reply().expect(250);
+    assert_eq!(refused.code, 550, "{refused:?}");
+    lab.wait_clean("kept@test", &["bob@two.example"]);
+    // Nobody reads what it is redirected to: it is not taken.
+    server.smtp().send(SENDER, &["lost@two.example"], &wire).expect(451);
+    let mut shouting = server.connect_from("127.0.0.2");
+    shouting.reply().expect(220);
+    shouting.cmd("EHLO BAD.Example.").expect(250);
+    shouting.cmd(&format!("MAIL FROM:<{SENDER}>")).expect(250);
+    shouting.cmd("RCPT TO:<bob@two.example>").expect_text("550 5.7.1 not by this name");
+    drained(&server);
+}
+
+#[test]
+fn copies_take_nothing_away_and_silence_no_report() {
+    let lab = sites(&["one.example", "two.example", "sender.example"]);
+    let rules = "[aliases]\n\"both@lists.test\" = [\"joe@one.example\", \"ann@one.example\"]\n\
+                 [[rules]]\nrecipient = \"joe@one.example\"\ndo = \"copy mx:two.example\"\n\
+                 [[rules]]\nrecipient = \"eve@one.example\"\ndo = [\"bcc eve@one.example\", \"bcc gone@nodomain.test\"]\n";
+    let server = with(builder(&lab).list("news", &["x@one.example"]), rules);
+    post(&server, &lab, &["joe@one.example", "both@lists.test"], "copy@test");
+    drained(&server);
+    let mut of_joe = hosts(&server, "joe@one.example");
+    of_joe.sort();
+    assert!(of_joe.len() == 2 && of_joe[0].starts_with("mx.one") && of_joe[1].starts_with("mx.two"), "{of_joe:?}");
+    assert_eq!(hosts(&server, "ann@one.example").len(), 1);
+    post(&server, &lab, &["eve@one.example", "gone@nodomain.test"], "bcc@test");
+    server.log().wait_nth(&["stat=Sent", "<eve@one.example>"], 1);
+    // Who named a recipient that is copied to as well hears that it failed.
+    server.log().wait_nth(&["stat=Sent", "to=<ann@sender.example>"], 1);
+    drained(&server);
+    assert_eq!(hosts(&server, "eve@one.example").len(), 1);
+}
+
+#[test]
+fn tables_of_routes_hold_for_subscribers_and_reports_and_the_order_for_delivery() {
+    let lab = sites(&["one.example", "gate.example"]);
+    let transport = b"gated.example smtp:mx.gate.example\nsender.example smtp:mx.gate.example\n";
+    let server = builder(&lab).list("news", &["ann@gated.example"]).file("transport", transport).prepare();
+    let path = server.path("transport");
+    server.edit_config(|text| {
+        format!(
+            "{text}\n[tables.transport]\nsource = \"hash:{}\"\nas = \"transport\"\n[routing]\ntables = [\"transport\"]\n\
+             order = [\"sender\", \"default\", \"recipient\"]\n[routes]\n\"one.example\" = \"mx\"\n\"*\" = \"mx:gate.example\"\n",
+            path.display()
+        )
+    });
+    let check = server.operator(&["check"]);
+    assert!(check.status.success(), "{check:?}");
+    let server = server.run();
+    post(&server, &lab, &["news@lists.test"], "post@test");
+    post(&server, &lab, &["bob@one.example"], "order@test");
+    drained(&server);
+    assert!(hosts(&server, "ann@gated.example")[0].starts_with("mx.gate.example"));
+    assert!(
+        hosts(&server, "bob@one.example")[0].starts_with("mx.gate.example"),
+        "the default comes first in the order"
+    );
+    std::fs::remove_file(server.path("transport")).unwrap();
+    let check = server.operator(&["check"]);
+    let said = String::from_utf8_lossy(&check.stderr).into_owned() + &String::from_utf8_lossy(&check.stdout);
+    assert!(!check.status.success() && said.contains("transport") && said.contains("No such file"), "{said}");
+}

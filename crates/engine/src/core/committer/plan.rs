@@ -246,8 +246,15 @@ pub struct Merged {
 
 impl Merged {
     pub fn add(&mut self, id: AddressId, more: RcptParams) {
-        self.ids.insert(id.0);
+        let is_there = !self.ids.insert(id.0);
         if more == RcptParams::default() {
+            // Who asked for nothing hears of a failure, which a copy's NEVER must not take away.
+            if let Some(known) = self.params.get_mut(&id).filter(|known| known.notify == Some(NEVER)) {
+                known.notify = None;
+            }
+            return;
+        }
+        if is_there && more.notify == Some(NEVER) && self.params.get(&id).is_none_or(|known| known.notify.is_none()) {
             return;
         }
         let known = self.params.entry(id).or_default();
