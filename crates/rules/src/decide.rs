@@ -87,9 +87,9 @@ impl Rulebook {
             note(steps, || ("relay forms".to_owned(), String::new(), base.to_string()));
             return Ok(local(base, Marks::default()));
         }
-        let Said { verdict, may_relay, route, mut marks } = self.rules(facts, tables, steps)?;
+        let Said { verdict, may_relay: may_relay_by, route, mut marks } = self.rules(facts, tables, steps)?;
         marks.route = route.as_ref().map(|(hop, _)| hop.clone());
-        let relayed_by = match &verdict {
+        let may_relay = match &verdict {
             Some((Verdict::Refuse(reply), at)) => {
                 let outcome = Outcome::Refuse(reply.clone());
                 return Ok(Decision { outcome, why: Why::Rule(*at), route: None, marks });
@@ -98,10 +98,9 @@ impl Rulebook {
                 let outcome = Outcome::Discard(text.clone());
                 return Ok(Decision { outcome, why: Why::Rule(*at), route: None, marks });
             }
-            Some((Verdict::Relay, at)) => Some(*at),
-            _ => may_relay,
+            Some((Verdict::Relay, _)) => true,
+            _ => may_relay_by.is_some(),
         };
-        let may_relay = relayed_by.is_some();
         let mapped = match self.addresses_of(facts, tables, steps)? {
             Here::Ours(meant) => return Ok(standing_for(meant, marks)),
             Here::Elsewhere(meant) => Some(meant),
@@ -129,7 +128,7 @@ impl Rulebook {
         if let Some(meant) = mapped {
             return Ok(standing_for(meant, marks));
         }
-        let why = match relayed_by {
+        let why = match verdict.map(|(_, at)| at).or(may_relay_by) {
             Some(at) => Why::Rule(at),
             None if is_relay_domain => Why::RelayDomain,
             None => Why::Base(base.why),

@@ -15,11 +15,10 @@ pub(crate) fn action(value: &str) -> Result<Action, ActionError> {
         "" => return Err(ActionError::Empty),
         // One entry does not keep the others of the same file from being asked: sendmail asks for client, sender and recipient
         // apart.
-        "OK" => Action::Dunno,
+        "OK" | "SKIP" => Action::Dunno,
         "RELAY" => Action::MayRelay,
         "REJECT" => Action::End(Verdict::Refuse(refusal("", OURS.reject, DENIED))),
         "DISCARD" => Action::End(Verdict::Discard("".into())),
-        "SKIP" => Action::Dunno,
         // sendmail puts it into its quarantine queue, where it stays until an operator lets it go: a hold.
         "QUARANTINE" => Action::Hold(unquoted(rest).into()),
         "ERROR" => Action::End(Verdict::Refuse(sendmail_error(rest))),

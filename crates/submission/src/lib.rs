@@ -193,7 +193,7 @@ impl Drain {
             let (core, path) = (self.core.clone(), folder.path_of(&file));
             let is_reported = self.later.get(&file.stem).is_some_and(|later| later.is_reported);
             under_way.spawn(async move {
-                let outcome = inject::submit(&core, path, file.id, is_reported).await;
+                let outcome = Box::pin(inject::submit(&core, path, file.id, is_reported)).await;
                 (file, outcome)
             });
         }

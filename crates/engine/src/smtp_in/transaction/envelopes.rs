@@ -1,0 +1,221 @@
+//! A message has come: the envelopes that follow from its recipients, with copies, next hops and the class.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stentor_lists::delivered_to_field;
+use stentor_mail::address::Address;
+use stentor_mail::headers::HeaderFacts;
+use stentor_mail::reply::Reply;
+use stentor_mail::server::EndOfData;
+use stentor_policy::{self as policy, Verdict};
+use stentor_queue::event::{Class, MessageIdAt, Ret};
+use stentor_queue::ids::Ms;
+
+use super::super::ahead::subscribers_at;
+use super::super::judge::{Asked, Speaker, route_others};
+use super::Transaction;
+use super::rcpt::unasked;
+use crate::core::envelope::{NewEnvelope, Recipients, Taken, To};
+use crate::core::intake::Refused;
+use crate::core::people::today;
+use crate::core::{Core, Settings, log};
+
+/// How long tables may take when a message has come.
+const ROUTING_S_MAX: u64 = 120;
+const SLOW_TABLES: Reply = Reply::fixed(451, (4, 3, 0), "The tables that decide about this mail take too long");
+const NOBODY: Reply = Reply::fixed(451, (4, 3, 5), "Server configuration error");
+
+impl Transaction {
+    /// The envelopes, with copies and next hops as rules and routes have them.
+    pub(super) async fn routed(
+        &mut self,
+        core: &Arc<Core>,
+        settings: &Settings,
+        client: IpAddr,
+        end: &EndOfData,
+    ) -> Result<Vec<NewEnvelope>, Reply> {
+        let now = core.clock.now();
+        let marks = &mut self.wishes.marks;
+        let copies = std::mem::take(&mut marks.bcc);
+        if let Some(to) = marks.redirect.take() {
+            self.rcpts = policy::Recipients::default();
+            self.add_people((settings, now), &to, &Asked::default(), "redirected by a rule").await?;
+            if self.rcpts.named() == 0 {
+                return Err(NOBODY);
+            }
+        }
+        for to in copies {
+            self.add_people((settings, now), &to, &unasked(), "copied by a rule").await?;
+        }
+        let mut owners = HashMap::new();
+        for list in self.rcpts.bounces() {
+            owners.insert(list.clone(), settings.owners(list, core.clock.now()).await.map_err(Refused::reply)?);
+        }
+        let mut envelopes = self.envelopes(core, settings, (client, owners), end);
+        let (name, helo) = self.spoke.as_ref().map_or((None, ""), |(name, helo)| (name.as_deref(), helo));
+        let speaker = Speaker { client, name, helo, may_relay: self.injector.is_some() };
+        for envelope in &mut envelopes {
+            match &mut envelope.recipients {
+                Recipients::Addresses(all) if settings.rules.has_own_hops() => {
+                    let routed = Box::pin(route_others(settings, speaker, (&self.sender, now), all));
+                    let limit = Duration::from_secs(ROUTING_S_MAX);
+                    tokio::time::timeout(limit, routed).await.unwrap_or(Err(SLOW_TABLES))?;
+                }
+                Recipients::List => {
+                    let list = envelope.list.as_deref().unwrap_or_default();
+                    let Some((_, hop)) = self.list_hops.iter().find(|(name, _)| **name == *list) else { continue };
+                    let all = subscribers_at(core, settings, list, hop).await;
+                    envelope.recipients = all.map_err(Refused::reply)?;
+                }
+                Recipients::Addresses(_) | Recipients::Interned(..) => {}
+            }
+        }
+        Ok(envelopes)
+    }
+
+    /// Adds those who read mail to an address that a rule names.
+    async fn add_people(
+        &mut self,
+        (settings, now): (&Settings, Ms),
+        address: &Address,
+        asked: &Asked,
+        why: &str,
+    ) -> Result<(), Reply> {
+        let people = settings.people(address, now).await.map_err(Refused::reply)?;
+        if people.is_empty() {
+            tracing::warn!(message = %self.id, %address, "nobody here reads mail to an address that a rule names");
+        }
+        for to in people {
+            // Who is named gets it anyway, and hears of a failure.
+            if self.rcpts.has(&to) {
+                continue;
+            }
+            self.rcpts.add(to, asked.clone(), Verdict::Relay, || why.to_owned());
+        }
+        Ok(())
+    }
+
+    fn envelopes(
+        &mut self,
+        core: &Core,
+        settings: &Settings,
+        (client, mut owners): (IpAddr, HashMap<Arc<str>, Vec<Address>>),
+        end: &EndOfData,
+    ) -> Vec<NewEnvelope> {
+        let facts = &end.facts;
+        let (groups, relayed) = std::mem::take(&mut self.rcpts).into_groups(|list| {
+            let owners = owners.remove(list).unwrap_or_default();
+            if owners.is_empty() {
+                log::report_noted(core, list, &self.mail, client);
+            }
+            owners
+        });
+        let (class, class_why) = self.class(core, settings, client, facts, relayed as u64);
+        let message_id = facts.message_id.clone().unwrap_or_default();
+        let relayed = NewEnvelope {
+            sender: self.mail.path.as_str().to_owned(),
+            class,
+            list: None,
+            recipients: Recipients::List,
+            prefix: Vec::new(),
+            eight_bit: facts.eight_bit,
+            smtputf8: self.mail.smtputf8,
+            ret: self.mail.ret,
+            envid: self.mail.envid.take(),
+            origin: self.injector.clone().unwrap_or_else(|| client.to_string()),
+            // A large body's header has been stored already; its text is nothing beside it.
+            message_id_at: if self.stored == 0 { MessageIdAt::find(&end.last, &message_id) } else { None },
+            message_id,
+            is_report: false,
+            taken: Taken { policy: "".into(), proto: self.protocol },
+        };
+        let held = self.wishes.marks.hold.as_deref().map(|text| match text {
+            "" => "; held by a rule".to_owned(),
+            text => format!("; held by a rule: {text}"),
+        });
+        let held = held.unwrap_or_default();
+        let taken = |why: String| Taken { policy: (why + &held).into(), proto: self.protocol };
+        let to = |(address, Asked { params, hop })| To { address, hop, params };
+        let all = |named: Vec<(Address, Asked)>| named.into_iter().map(to).collect();
+        let (last, mut relayed) = (groups.len().saturating_sub(1), Some(relayed));
+        let envelope = |(n, policy::Group { of, sender, to, why })| {
+            // Nearly always there is one.
+            let relayed = if n == last { relayed.take() } else { relayed.clone() }?;
+            Some(match of {
+                policy::Of::List(name) => {
+                    let list = settings.list(&name)?;
+                    NewEnvelope {
+                        sender: list.settings().bounces.as_str().to_owned(),
+                        class: Class::Bulk,
+                        list: Some(name.to_string()),
+                        prefix: list.header_fields().to_vec(),
+                        ret: Some(Ret::Headers),
+                        envid: None,
+                        taken: taken(why),
+                        ..relayed
+                    }
+                }
+                policy::Of::Alias(address) => NewEnvelope {
+                    sender: alias_sender(settings, sender, &relayed.sender, (&to, core.clock.now())),
+                    recipients: Recipients::Addresses(all(to)),
+                    prefix: delivered_to_field(&address),
+                    taken: taken(why + class_why),
+                    ..relayed
+                },
+                policy::Of::Others => {
+                    NewEnvelope { recipients: Recipients::Addresses(all(to)), taken: taken(why + class_why), ..relayed }
+                }
+            })
+        };
+        groups.into_iter().enumerate().filter_map(envelope).collect()
+    }
+
+    /// The class of what is relayed, and why in words: what the configuration says of the injector, else header fields and
+    /// sender's rate.
+    fn class(
+        &self,
+        core: &Core,
+        settings: &Settings,
+        client: IpAddr,
+        facts: &HeaderFacts,
+        recipients: u64,
+    ) -> (Class, &'static str) {
+        if let Some(class) = self.wishes.class() {
+            return class;
+        }
+        let classes = &settings.config.classes;
+        match classes.injectors.of(client) {
+            Some(Class::Ordinary) => return (Class::Ordinary, "; ordinary: its client's network"),
+            Some(Class::Bulk) => return (Class::Bulk, "; bulk: its client's network"),
+            None => {}
+        }
+        if facts.is_bulk() {
+            return (Class::Bulk, "; bulk: its header");
+        }
+        let (trusted, now) = (settings.policy.is_trusted(client), core.clock.now());
+        if recipients > 0
+            && core.senders.lock().is_bulk(&self.mail.path, client, trusted, recipients, &classes.sender_rate, now)
+        {
+            return (Class::Bulk, "; bulk: its sender's rate");
+        }
+        (Class::Ordinary, "")
+    }
+}
+
+/// The envelope sender of what an alias expands to, but of what is itself a report: who owns it reads what comes back, else it comes back
+/// through this server, if that is configured.
+fn alias_sender(
+    settings: &Settings,
+    owner: Option<Address>,
+    sender: &str,
+    (to, now): (&[(Address, Asked)], Ms),
+) -> String {
+    if sender.is_empty() {
+        return String::new();
+    }
+    let forwarder = || settings.rules.forwarder(sender, to.iter().map(|(to, _)| to), today(now));
+    owner.or_else(forwarder).map_or_else(|| sender.to_owned(), |sender| sender.as_str().to_owned())
+}

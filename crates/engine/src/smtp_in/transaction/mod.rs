@@ -1,0 +1,405 @@
+//! One mail transaction of a client: its recipients, its body, and its result.
+//!
+//! States: begun (MAIL) -> recipients -> reserved -> data (354) -> submitted -> answered. Until the ticket resolves
+//! nothing is promised; any failure is answered with a 4xx or 5xx and forgotten. Memory is reserved when there is a
+//! valid recipient and the data begins, so that a client that only announces a message holds nothing
+//! (docs/design/decisions/0004-strangers.md).
+
+mod envelopes;
+mod rcpt;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use stentor_lists::{check_delivered_to, check_received};
+use stentor_mail::headers::HeaderFacts;
+use stentor_mail::heading::Heading;
+use stentor_mail::received::{Trace, received, received_local};
+use stentor_mail::reply::Reply;
+use stentor_mail::server::{EndOfData, MailFrom};
+use stentor_policy::{self as policy};
+use stentor_queue::ids::{ContentId, MessageId};
+use stentor_rules::{Key, NextHop};
+use tokio::sync::oneshot;
+
+use super::ahead::intern_ahead;
+use super::judge::{Asked, Wishes};
+use super::rewrite::header;
+use crate::core::envelope::NewEnvelope;
+use crate::core::intake::{AssignedIds, Job, Refused, Submission};
+use crate::core::limits::Limit;
+use crate::core::memory::{PIECE_BYTES, Reserved};
+use crate::core::observer::{Receiving, TraceParent};
+use crate::core::{Core, Settings, log};
+use crate::live::posts::{Noted, RECIPIENTS_MIN};
+
+pub struct Transaction {
+    mail: MailFrom,
+    /// What its recipients stand for.
+    rcpts: policy::Recipients<Asked>,
+    /// What their rules ask of the message.
+    wishes: Wishes,
+    /// The next hops that rules name for the subscribers of lists.
+    list_hops: Vec<(Arc<str>, NextHop)>,
+    sender: Key,
+    /// The sender, and what there was of the header, have been rewritten.
+    has_canonical_sender: bool,
+    has_canonical_header: bool,
+    /// The client's name and its HELO, where next hops of others than the named recipients may depend on them.
+    spoke: Option<(Option<Box<str>>, Box<str>)>,
+    /// What the aliases among its recipients stand for.
+    targets: usize,
+    /// What NOTIFY and ORCPT of the recipients take in their message's record.
+    params_bytes: usize,
+    protocol: &'static str,
+    id: MessageId,
+    content: Option<ContentId>,
+    /// Octets of the pieces that were handed to the journal.
+    stored: u64,
+    /// Why a piece could not be stored; the rest of the body is dropped.
+    failed: Option<Refused>,
+    /// From 354 on this session is on its way to the committer.
+    is_receiving: bool,
+    /// From the begin of the data on.
+    memory: Option<Reserved>,
+    client: IpAddr,
+    trusted: bool,
+    /// It came with a login, or from a local user, which stands for a client network; who that is.
+    injector: Option<String>,
+    assigned: Option<AssignedIds>,
+    /// Its spans, if it is sampled.
+    traced: Option<Box<dyn Receiving>>,
+}
+
+impl Transaction {
+    /// Answers MAIL: the place to push back, before any recipient is named.
+    pub fn begin(core: &Arc<Core>, mail: MailFrom, client: IpAddr, trusted: bool) -> Result<Transaction, Reply> {
+        if let Some(reply) = core.push_back() {
+            log::refused(core, "MAIL", &mail, "", client, &reply);
+            return Err(reply);
+        }
+        let id = core.next_message_id();
+        Ok(Transaction::new(core, mail, id, (client, trusted)))
+    }
+
+    /// One of a local user, `origin`; its queue id is known before the first attempt to store it.
+    pub fn begin_local(core: &Arc<Core>, mail: MailFrom, id: MessageId, origin: String) -> Result<Transaction, Reply> {
+        let client = IpAddr::from(Ipv4Addr::LOCALHOST);
+        if let Some(reply) = core.push_back() {
+            return Err(reply);
+        }
+        Ok(Transaction { injector: Some(origin), ..Transaction::new(core, mail, id, (client, true)) })
+    }
+
+    fn new(core: &Core, mail: MailFrom, id: MessageId, (client, trusted): (IpAddr, bool)) -> Transaction {
+        Transaction {
+            sender: Key::new(mail.path.as_str()),
+            wishes: Wishes::default(),
+            has_canonical_sender: false,
+            has_canonical_header: false,
+            list_hops: Vec::new(),
+            spoke: None,
+            targets: 0,
+            mail,
+            rcpts: policy::Recipients::default(),
+            params_bytes: 0,
+            protocol: "SMTP",
+            id,
+            content: None,
+            stored: 0,
+            failed: None,
+            is_receiving: false,
+            memory: None,
+            client,
+            trusted,
+            injector: None,
+            assigned: None,
+            traced: core.observer.get().and_then(|observer| observer.begin(id, "smtp", None, core.clock.now())),
+        }
+    }
+
+    /// Relays for any injector, and assigns queue ids before the answer.
+    pub fn of_injector(&mut self) -> AssignedIds {
+        self.injector = Some(format!("{} login", self.client));
+        self.assigned.get_or_insert_default().clone()
+    }
+
+    /// Makes it part of the client's trace.
+    pub fn traced_by(&mut self, core: &Core, parent: Option<TraceParent>) {
+        let observer = core.observer.get();
+        self.traced = observer.and_then(|observer| observer.begin(self.id, "http", parent, core.clock.now()));
+    }
+
+    /// The beginning of the content, with canonical addresses in its header.
+    async fn canonical_header(&mut self, settings: &Settings, content: Vec<u8>) -> Result<Vec<u8>, Reply> {
+        let is_done = std::mem::replace(&mut self.has_canonical_header, true);
+        let is_trusted = self.trusted || self.injector.is_some();
+        if is_done || !is_trusted || settings.rules.addresses.rewriting.is_empty() {
+            return Ok(content);
+        }
+        header(settings, content).await
+    }
+
+    /// Whether [`Transaction::reserve`] will not wait.
+    pub fn is_room(&self, core: &Core) -> bool {
+        core.memory.is_plenty(self.mail.size)
+    }
+
+    /// Reserves memory for the body at DATA or the first BDAT; a trusted client waits for it.
+    pub async fn reserve(&mut self, core: &Core) -> Result<(), Reply> {
+        self.memory =
+            if self.trusted { core.memory.reserve(self.mail.size).await } else { core.memory.begin(self.client) };
+        if self.memory.is_some() {
+            return Ok(());
+        }
+        let reply = Self::no_room(core);
+        log::refused(core, "DATA", &self.mail, "", self.client, &reply);
+        Err(reply)
+    }
+
+    /// In place of [`Transaction::reserve`], where the body is in memory already: who holds some must not wait for more.
+    pub fn reserved(&mut self, memory: Reserved) {
+        self.memory = Some(memory);
+    }
+
+    /// Reserves memory for this many octets of the body.
+    pub fn hold(&mut self, core: &Core, bytes: u64) -> Result<(), Reply> {
+        let is_held = self.memory.as_mut().is_none_or(|memory| core.memory.hold(memory, bytes));
+        if is_held { Ok(()) } else { Err(Self::no_room(core)) }
+    }
+
+    fn no_room(core: &Core) -> Reply {
+        core.limits.hit(Limit::BodyMemory, core.clock.now());
+        Reply::fixed(452, (4, 3, 1), "Too many messages are being received, try again later")
+    }
+
+    /// The body was refused after `size` octets: logs that and abandons the transaction.
+    pub fn refused(self, core: &Core, client: IpAddr, reply: &Reply, size: u64) {
+        let named = self.rcpts.named();
+        self.refused_of(core, client, reply, (size, named));
+    }
+
+    /// The same of a message whose recipients have become envelopes.
+    fn refused_of(self, core: &Core, client: IpAddr, reply: &Reply, (size, named): (u64, u64)) {
+        log::refused_message(core, &self.mail, client, reply, (size, named));
+        self.abandon(core);
+    }
+
+    /// The fields to put before the body, and the gathering rule told that a message is on its way.
+    pub fn start_data(
+        &mut self,
+        core: &Core,
+        settings: &Settings,
+        (helo, is_esmtp, client): (&str, bool, IpAddr),
+    ) -> Vec<u8> {
+        let protocol = match (self.mail.smtputf8, is_esmtp) {
+            (true, _) => "UTF8SMTP",
+            (false, true) => "ESMTP",
+            (false, false) => "SMTP",
+        };
+        self.start_data_by(core, settings, (helo, protocol, client))
+    }
+
+    /// The same for whatever the message came by.
+    pub fn start_data_by(
+        &mut self,
+        core: &Core,
+        settings: &Settings,
+        (helo, protocol, client): (&str, &'static str, IpAddr),
+    ) -> Vec<u8> {
+        self.begin_data(core, protocol);
+        // Of others than trusted clients nothing is held before it has come.
+        let expected = self.mail.size.filter(|_| self.trusted).unwrap_or(0).min(PIECE_BYTES) as usize;
+        let mut prefix = Vec::with_capacity(expected + 512);
+        self.wishes.fields(&mut prefix);
+        let hostname = &settings.config.hostname;
+        received(&Trace { helo, client, hostname, protocol, id: &self.id, now: core.clock.now() }, &mut prefix);
+        prefix
+    }
+
+    /// The same for a message of a local user.
+    pub fn start_local_data(&mut self, core: &Core, settings: &Settings, uid: u32) -> Vec<u8> {
+        self.begin_data(core, "local");
+        let mut prefix = Vec::new();
+        self.wishes.fields(&mut prefix);
+        received_local(&settings.config.hostname, uid, (&self.id, core.clock.now()), &mut prefix);
+        prefix
+    }
+
+    fn begin_data(&mut self, core: &Core, protocol: &'static str) {
+        self.protocol = protocol;
+        // Nobody's commit waits for who may send slowly on purpose.
+        self.is_receiving = self.trusted;
+        if self.trusted {
+            core.intake.receiving();
+        }
+        if let Some(traced) = &mut self.traced {
+            traced.data();
+        }
+    }
+
+    /// Stores a piece of a body that is too large to be held; waits until it is written, so that one piece at a time is
+    /// in memory.
+    pub async fn piece(&mut self, core: &Arc<Core>, bytes: Vec<u8>, size_max: u64) {
+        if self.failed.is_some() {
+            return;
+        }
+        let Ok(bytes) = self.canonical_header(&core.settings(), bytes).await else {
+            self.failed = Some(Refused::Table);
+            return;
+        };
+        let Some(memory) = &mut self.memory else { return };
+        if !core.memory.stream(memory, bytes.len() as u64, size_max).await {
+            core.limits.hit(Limit::StreamedBytes, core.clock.now());
+            self.failed = Some(Refused::Crowded);
+            return;
+        }
+        let content = *self.content.get_or_insert_with(|| core.next_content_id());
+        self.stored += bytes.len() as u64;
+        // A large body is no company worth waiting for.
+        self.arrived(core);
+        let (answer, ticket) = oneshot::channel();
+        core.intake.push(Job::Piece { content, bytes, answer });
+        self.failed = match ticket.await {
+            Ok(Ok(())) => None,
+            Ok(Err(refused)) => Some(refused),
+            Err(_) => Some(Refused::Stopping),
+        };
+    }
+
+    /// Decides about the whole message, makes it durable and answers.
+    pub async fn end(mut self, core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, end: EndOfData) -> Reply {
+        let size = end.size;
+        let Some(mut traced) = self.traced.take() else {
+            return self.finish(core, settings, client, end).await;
+        };
+        traced.end_of_data();
+        let reply = self.finish(core, settings, client, end).await;
+        traced.answered(core, size, &reply);
+        reply
+    }
+
+    async fn finish(mut self, core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, mut end: EndOfData) -> Reply {
+        let mut verdict = match self.failed {
+            Some(refused) => Err(refused.reply()),
+            None => self.check(core, settings, &end.facts),
+        };
+        if verdict.is_ok() {
+            match self.canonical_header(settings, std::mem::take(&mut end.last)).await {
+                Ok(last) => end.last = last,
+                Err(reply) => verdict = Err(reply),
+            }
+        }
+        let named = self.rcpts.named();
+        let envelopes = match verdict {
+            Ok(()) if self.wishes.discard.is_some() => return self.discarded(core, client, end.size),
+            Ok(()) => self.routed(core, settings, client, &end).await,
+            Err(reply) => Err(reply),
+        };
+        let envelopes = match envelopes {
+            Ok(envelopes) => envelopes,
+            Err(reply) => {
+                self.refused_of(core, client, &reply, (end.size, named));
+                return reply;
+            }
+        };
+        if envelopes.is_empty() {
+            self.abandon(core);
+            return Reply::fixed(250, (2, 0, 0), "Ok: report noted");
+        }
+        let envelopes = match intern_ahead(core, envelopes).await {
+            Ok(envelopes) => envelopes,
+            Err(refused) => {
+                let reply = refused.reply();
+                self.refused_of(core, client, &reply, (end.size, named));
+                return reply;
+            }
+        };
+        let content = self.content.unwrap_or_else(|| core.next_content_id());
+        self.note_post(core, settings, (content, &envelopes), &end.last);
+        let told_size = end.size;
+        let size = self.stored + end.last.len() as u64;
+        let (last, assigned) = (Arc::new(end.last), self.assigned.take());
+        let held = self.wishes.marks.hold.is_some();
+        let submission =
+            Submission { first: self.id, content, last, size, envelopes, held, fate_records: Vec::new(), assigned };
+        let (answer, ticket) = oneshot::channel();
+        let begun = std::time::Instant::now();
+        core.intake.push(Job::Accept { submission, answer });
+        self.arrived(core);
+        let answered = ticket.await;
+        core.measures.commit_wait.observe(begun.elapsed());
+        match answered {
+            Ok(Ok(())) => Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id)),
+            refused => {
+                let refused = refused.ok().and_then(Result::err).unwrap_or(Refused::Stopping);
+                core.refused(refused);
+                let reply = refused.reply();
+                log::refused_message(core, &self.mail, client, &reply, (told_size, named));
+                reply
+            }
+        }
+    }
+
+    /// What is to be known of a post and the queue does not have.
+    fn note_post(&self, core: &Core, settings: &Settings, post: (ContentId, &[NewEnvelope]), last: &[u8]) {
+        let (content, envelopes) = post;
+        if !envelopes.iter().any(|envelope| envelope.list.is_some() || envelope.recipients.count() >= RECIPIENTS_MIN) {
+            return;
+        }
+        let mut lists = envelopes.iter().filter_map(|envelope| settings.list_report(envelope.list.as_deref()?));
+        let is_wanted = lists.any(|report| report.to.poster()) && !self.mail.path.is_null();
+        // The beginning of a large body is in the journal already: it is read there when somebody wants to see it.
+        let heading = (self.stored == 0).then(|| Arc::new(Heading::of(last)));
+        core.live.posts.note(content, Noted { poster: is_wanted.then(|| self.mail.path.as_str().to_owned()), heading });
+    }
+
+    /// Forgets the message: nothing of it was promised.
+    pub fn abandon(mut self, core: &Core) {
+        self.arrived(core);
+        if self.stored > 0
+            && let Some(content) = self.content
+        {
+            core.intake.push(Job::Drop { content });
+        }
+    }
+
+    fn arrived(&mut self, core: &Core) {
+        if std::mem::take(&mut self.is_receiving) {
+            core.intake.arrived();
+        }
+    }
+
+    /// Content rules: loops, caps, and who may post.
+    fn check(&self, core: &Arc<Core>, settings: &Settings, facts: &HeaderFacts) -> Result<(), Reply> {
+        if let Some(why) = facts.overflow {
+            return Err(Reply::new(552, (5, 3, 4), format!("Message header too large: {why}")));
+        }
+        let received_max = settings.config.received_max;
+        if let Err(reply) = check_received(facts, received_max) {
+            core.limits.hit(Limit::Received, core.clock.now());
+            return Err(reply);
+        }
+        for alias in self.rcpts.aliases() {
+            check_delivered_to(facts, alias)?;
+        }
+        for name in self.rcpts.lists() {
+            // A reload may have taken it away since its RCPT: nobody would get the post.
+            let list = settings.list(name).filter(|_| core.lists.is_read(core, name));
+            let Some(list) = list else {
+                return Err(Reply::fixed(451, (4, 3, 0), "The list is being changed, try again later"));
+            };
+            list.admit(&self.mail.path, facts, received_max, &mut |who| core.lists.is_member(core, name, who))?;
+        }
+        Ok(())
+    }
+
+    /// A rule asks for it: the client hears that the message was taken, and nobody gets it.
+    fn discarded(mut self, core: &Core, client: IpAddr, size: u64) -> Reply {
+        let why = self.wishes.discard.take().unwrap_or_default();
+        let reply = Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id));
+        log::discarded(core, &self.mail, (self.id, client), &why, (size, self.rcpts.named()));
+        self.abandon(core);
+        reply
+    }
+}

@@ -1,0 +1,182 @@
+//! A recipient is named: what it is, who may write to it, and what its rules ask.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use stentor_addresses::Role;
+use stentor_lists::check_sender;
+use stentor_mail::address::{Address, ReversePath};
+use stentor_mail::reply::Reply;
+use stentor_mail::server::{Notify, RcptTo};
+use stentor_policy::Verdict;
+use stentor_queue::event::RcptParams;
+use stentor_rules::Key;
+
+use super::super::judge::{Asked, Judged, Speaker, Wishes, judge};
+use super::super::rewrite::canonical;
+use super::Transaction;
+use crate::core::{Core, Settings, log};
+
+/// NOTIFY and ORCPT of a recipient in its message's record, beside ORCPT's text.
+const RCPT_PARAMS_BYTES: usize = 20;
+/// Targets of all aliases of a message, but for the first alias.
+const TARGETS_MAX: usize = 20_000;
+/// Targets of an alias that are compared with standing bounces: a larger one is taken.
+const ALIAS_TARGETS_SEEN: usize = 100;
+
+impl Transaction {
+    /// Answers RCPT.
+    pub async fn rcpt(
+        &mut self,
+        core: &Arc<Core>,
+        settings: &Arc<Settings>,
+        speaker: Speaker<'_>,
+        rcpt: RcptTo,
+    ) -> Reply {
+        let client = speaker.client;
+        if rcpt.notify.is_some() || rcpt.orcpt.is_some() {
+            let more = RCPT_PARAMS_BYTES + rcpt.orcpt.as_ref().map_or(0, String::len);
+            if self.params_bytes + more > core.intake.batch_bytes_max() {
+                // RFC 5321 section 4.5.3.1.10: the client sends the rest in another transaction.
+                let reply = Reply::fixed(452, (4, 5, 3), "Too many recipients with parameters");
+                return self.refuse(core, client, &rcpt.address, reply);
+            }
+            self.params_bytes += more;
+        }
+        let rcpt = match self.canonical(settings, rcpt).await {
+            Ok(rcpt) => rcpt,
+            Err((rcpt, reply)) => return self.refuse(core, client, &rcpt.address, reply),
+        };
+        let speaker = Speaker { may_relay: self.injector.is_some(), ..speaker };
+        let asked = (&self.sender, &rcpt.address);
+        // Of a recipient that is refused, nothing is asked of the message.
+        let mut wishes = Wishes::default();
+        let Judged { verdict, hop, copies, route, why } =
+            judge((settings, core.clock.now()), speaker, asked, &mut wishes).await;
+        let lists = match &verdict {
+            Verdict::Refuse(reply) => return self.refuse(core, client, &rcpt.address, reply.clone()),
+            Verdict::List(list) => std::slice::from_ref(list),
+            Verdict::Alias(expansion) => &expansion.lists,
+            Verdict::Relay | Verdict::Bounces(_) => &[],
+        };
+        if let Verdict::Alias(expansion) = &verdict
+            && let Err(reply) = self.add_targets(expansion.everyone().count())
+        {
+            return self.refuse(core, client, &rcpt.address, reply);
+        }
+        if let Some(reply) = self.bounced(core, (&rcpt.address, hop.is_some()), &verdict) {
+            return self.refuse(core, client, &rcpt.address, reply);
+        }
+        for list in lists {
+            if let Err(reply) = self.check_list(core, list).await {
+                return self.refuse(core, client, &rcpt.address, reply);
+            }
+        }
+        self.wishes.merge(wishes);
+        if self.spoke.is_none() && settings.rules.has_own_hops() {
+            self.spoke = Some((speaker.name.map(Into::into), speaker.helo.to_ascii_lowercase().into()));
+        }
+        if let Some(route) = route {
+            let new = lists.iter().filter(|list| self.list_hops.iter().all(|(known, _)| known != *list));
+            let new: Vec<_> = new.map(|list| (list.clone(), route.clone())).collect();
+            self.list_hops.extend(new);
+        }
+        let params = RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt };
+        for hop in copies {
+            let asked = Asked { hop: Some(hop), ..unasked() };
+            self.rcpts.add_copy(rcpt.address.clone(), asked);
+        }
+        self.rcpts.add(rcpt.address, Asked { params, hop }, verdict, || why.words());
+        Reply::fixed(250, (2, 1, 5), "Ok")
+    }
+
+    /// The recipient with its canonical address; the sender gets his own before the first.
+    async fn canonical(&mut self, settings: &Settings, rcpt: RcptTo) -> Result<RcptTo, (RcptTo, Reply)> {
+        if settings.rules.addresses.rewriting.is_empty() {
+            return Ok(rcpt);
+        }
+        if !std::mem::replace(&mut self.has_canonical_sender, true)
+            && let ReversePath::Address(sender) = &self.mail.path
+        {
+            match canonical(settings, sender, Role::Sender, None).await {
+                Ok(Some(sender)) => {
+                    self.sender = Key::new(sender.as_str());
+                    self.mail.path = ReversePath::Address(sender);
+                }
+                Ok(None) => {}
+                Err(reply) => {
+                    self.has_canonical_sender = false;
+                    return Err((rcpt, reply));
+                }
+            }
+        }
+        match canonical(settings, &rcpt.address, Role::Recipient, None).await {
+            Ok(Some(address)) => Ok(RcptTo { address, ..rcpt }),
+            Ok(None) => Ok(rcpt),
+            Err(reply) => Err((rcpt, reply)),
+        }
+    }
+
+    /// Counts what aliases stand for: with their details, a client may name one alias a thousand times.
+    fn add_targets(&mut self, targets: usize) -> Result<(), Reply> {
+        if self.targets > 0 && self.targets + targets > TARGETS_MAX {
+            // RFC 5321 section 4.5.3.1.10: the client sends the rest in another transaction.
+            return Err(Reply::fixed(452, (4, 5, 3), "Too many recipients"));
+        }
+        self.targets += targets;
+        Ok(())
+    }
+
+    /// What a standing bounce certainly covers is refused, rather than taken and returned to a sender who may be forged.
+    fn bounced(&self, core: &Arc<Core>, (address, has_own_hop): (&Address, bool), verdict: &Verdict) -> Option<Reply> {
+        if !core.standing.load(Ordering::Relaxed) {
+            return None;
+        }
+        let sender = self.mail.path.as_str();
+        let reason = core.with(|hub, now| {
+            let bounces = hub.sched.bounces();
+            let of = |to: &Address| -> Option<Arc<str>> {
+                let domain = hub.store.book.domain_lookup(to.domain()).filter(|_| !has_own_hop);
+                let site =
+                    domain.and_then(|domain| hub.sched.site_of(domain)).and_then(|site| hub.sched.site_name(site));
+                bounces.reason((sender, None), (to.domain(), site), now).cloned()
+            };
+            match verdict {
+                Verdict::Relay => of(address),
+                // Its copies have the list's own sender.
+                Verdict::List(list) => bounces.reason_of_list(sender, list, now).cloned(),
+                Verdict::Alias(expansion) if expansion.lists.is_empty() => {
+                    let first = expansion.everyone().next().and_then(of);
+                    first.filter(|_| {
+                        expansion.everyone().nth(ALIAS_TARGETS_SEEN).is_none()
+                            && expansion.everyone().all(|to| of(to).is_some())
+                    })
+                }
+                Verdict::Alias(_) | Verdict::Bounces(_) | Verdict::Refuse(_) => None,
+            }
+        })?;
+        Some(Reply::new(550, (5, 7, 1), reason.to_string()))
+    }
+
+    /// A recipient is refused; reports that.
+    fn refuse(&self, core: &Core, client: IpAddr, to: &stentor_mail::address::Address, reply: Reply) -> Reply {
+        log::refused(core, "RCPT", &self.mail, to.as_str(), client, &reply);
+        reply
+    }
+
+    async fn check_list(&self, core: &Arc<Core>, list: &Arc<str>) -> Result<(), Reply> {
+        // A client may name it a thousand times.
+        if self.rcpts.lists().contains(list) {
+            return Ok(());
+        }
+        check_sender(&self.mail.path)?;
+        // The subscribers as they are now: a replaced file is read before the post is taken.
+        core.lists.refresh(core, list).await
+    }
+}
+
+/// Of a copy that its sender knows nothing of: nobody is told what becomes of it, as Postfix does with its own.
+pub(super) fn unasked() -> Asked {
+    Asked { params: RcptParams { notify: Some(Notify::NEVER.bits()), orcpt: None }, hop: None }
+}
