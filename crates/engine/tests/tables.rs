@@ -57,8 +57,11 @@ fn a_broken_version_leaves_the_one_before() {
     assert_eq!(value(&table, "key").as_deref(), Some("one"));
     assert!(matches!(table.refresh(), Refreshed::Same), "it is not read again and again");
     std::fs::remove_file(&path).unwrap();
+    // Perhaps somebody is about to write it anew.
+    assert!(matches!(table.refresh(), Refreshed::Same));
     assert!(matches!(table.refresh(), Refreshed::Kept(_)));
     replace(&path, "/key/ three\n");
+    assert!(matches!(table.refresh(), Refreshed::Same));
     assert!(matches!(table.refresh(), Refreshed::Replaced(_)));
     assert_eq!(value(&table, "key").as_deref(), Some("three"));
 }
@@ -205,4 +208,19 @@ async fn who_does_not_answer_is_a_temporary_failure() {
     fails(Remote::new(endpoint, PATIENT).get(b"key").await, "cannot connect");
     let endpoint = Endpoint::Unix { path: "/does/not/exist".into(), name: "m".into() };
     fails(Remote::new(endpoint, PATIENT).get(b"key").await, "cannot connect");
+}
+
+#[test]
+fn a_file_that_is_written_in_place_is_read_when_it_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = open(folder.path(), "hash", "ann one\nbob one\n");
+    let path = folder.path().join("table");
+    std::fs::write(&path, "ann two\n").unwrap();
+    assert!(matches!(table.refresh(), Refreshed::Same));
+    // The other half has come meanwhile.
+    std::fs::write(&path, "ann two\nbob two\n").unwrap();
+    assert!(matches!(table.refresh(), Refreshed::Same));
+    assert_eq!(value(&table, "bob").as_deref(), Some("one"));
+    assert!(matches!(table.refresh(), Refreshed::Replaced(_)));
+    assert_eq!(value(&table, "bob").as_deref(), Some("two"));
 }

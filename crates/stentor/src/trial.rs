@@ -146,8 +146,10 @@ impl Trial<'_> {
             Err(error) => return self.error((&section, "source"), &error.to_string()),
         };
         for found in report.diagnostics.iter().take(BAD_LINES_SHOWN_MAX) {
-            // The server's user may be able to read it.
-            let is_error = report.has_errors() && !matches!(found.problem, Problem::Unreadable(_));
+            // The server's user may be able to read what is there.
+            let is_missing = fs::symlink_metadata(&found.file).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+            let is_forgiven = matches!(found.problem, Problem::Unreadable(_)) && !is_missing;
+            let is_error = report.has_errors() && !is_forgiven;
             let severity = if is_error { Severity::Error } else { Severity::Warning };
             let (line, column) = (found.line as usize, found.column.max(1) as usize);
             let (file, message) = (found.file.clone().into(), found.problem.to_string());

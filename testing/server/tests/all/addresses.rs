@@ -41,7 +41,7 @@ fn a_domain_in_all_its_spellings_is_one_and_local_parts_keep_their_case() {
     let text = server.operator(&["address", "ANN@one.example"]);
     let text = String::from_utf8(text.stdout).expect("text");
     assert!(text.starts_with("ANN@one.example\n") && text.contains("last delivered"), "{text}");
-    assert!(text.contains("1 answered, 0 failed lately"), "{text}");
+    assert!(text.contains("1 answered attempt, 0 failed attempts"), "{text}");
 }
 
 #[test]
