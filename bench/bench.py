@@ -22,6 +22,8 @@ class Bench:
         self.folder = os.path.join(root, "target", "bench")
         self.work = os.path.join(self.folder, "work")
         os.makedirs(self.work, exist_ok=True)
+        # Files that this run has made and a later scenario may use.
+        self.made = set()
         self.results = Results(os.path.join(self.folder, "smoke.json" if smoke else "latest.json"), is_judged=not smoke)
 
     @contextlib.contextmanager

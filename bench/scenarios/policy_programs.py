@@ -150,7 +150,7 @@ class Programs:
 
     name = "policy.programs"
     entries = (".rate", ".cpu", ".left", ".codes", ".ends")
-    smoke = {"TURNS": 1, "DELIVERIES": 200, "CODES": 100}
+    smoke = {"TURNS": 1, "DELIVERIES": 80, "CODES": 20}
 
     def run(self, bench):
         counter = Counter()
