@@ -1,37 +1,16 @@
 //! Golden cases of precedence (golden/precedence.txt), through the configuration's reader and the engine.
 
+mod golden;
+
 use std::fmt::Write as _;
 use std::net::IpAddr;
-use std::path::Path;
 
-use stentor_config::{Config, TableSource};
+use golden::{InMemory, golden};
+use stentor_config::Config;
 use stentor_mail::Class;
 use stentor_mail::address::Address;
 use stentor_policy::Verdict;
-use stentor_rules::{
-    Answer, Asking, Decision, Facts, Field, Key, Marks, Outcome, Subject, TableId, Tables, Who, Why, find,
-};
-use stentor_tables::Table;
-
-const HEAD: &str = "hostname = \"mx.local.test\"\nclient_networks = [\"10.0.0.0/8\"]\n";
-
-/// The tables of a configuration; what is behind a socket does not answer.
-struct InMemory<'c>(&'c Config);
-
-impl Tables for InMemory<'_> {
-    fn include(&self, _: TableId, _: &str) -> Answer {
-        Answer::NotFound
-    }
-
-    fn ask(&self, table: TableId, field: Field, subject: Subject<'_>) -> Answer {
-        let table = &self.0.tables[usize::from(table.0)];
-        let TableSource::Inline(entries) = &table.source else {
-            return Answer::Unavailable("nobody listens".to_owned());
-        };
-        let made = Table::inline(entries.iter().map(|(key, value, _)| (key.as_bytes(), value.as_bytes())));
-        find(&made, (table.dialect, field, subject), &mut Asking::default(), |_| String::new())
-    }
-}
+use stentor_rules::{Decision, Facts, Key, Marks, Outcome, Who, Why};
 
 fn outcome(decision: &Decision) -> String {
     match &decision.outcome {
@@ -122,25 +101,5 @@ fn decide(config: &Config, case: &str) -> String {
 
 #[test]
 fn every_golden_case_is_decided_as_it_says() {
-    let golden = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/precedence.txt"));
-    let golden = golden.unwrap();
-    let (mut cases, mut wrong) = (0, String::new());
-    for world in golden.split("\n== ").skip(1) {
-        let (name, rest) = world.split_once('\n').unwrap();
-        let (config, lines) = rest.split_once("\n--\n").unwrap_or_else(|| ("", rest.trim_start_matches("--\n")));
-        let config = match stentor_config::check_text(Path::new("golden.toml"), &format!("{HEAD}{config}\n")) {
-            Ok(config) => config,
-            Err(errors) => panic!("{name}: {errors:?}"),
-        };
-        for line in lines.lines().filter(|line| !line.is_empty()) {
-            let (case, expected) = line.split_once(" => ").unwrap_or_else(|| panic!("{name}: {line}"));
-            let got = decide(&config, case);
-            cases += 1;
-            if got != expected {
-                writeln!(wrong, "{name}\n    {case}\n    expected {expected}\n    got      {got}").unwrap();
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{wrong}");
-    assert!(cases >= 200, "{cases}");
+    golden("precedence.txt", 200, decide);
 }

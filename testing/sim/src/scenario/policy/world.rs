@@ -1,4 +1,5 @@
-//! Random worlds of rules, routes and one table, and the rulebook of each.
+//! Random worlds of rules, routes and one table, and the rulebook of each. Whatever is parsed here is one of the constants below, so
+//! that an `unwrap` is a mistake in them.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -1,0 +1,61 @@
+//! What the golden cases share: their form, and the tables of a configuration in memory.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use stentor_config::{Config, TableSource};
+use stentor_rules::{Answer, Asking, Field, Found, Subject, TableId, Tables, find};
+use stentor_tables::Table;
+
+const HEAD: &str = "hostname = \"mx.local.test\"\nclient_networks = [\"10.0.0.0/8\"]\n";
+/// The one file that can be included.
+const STAFF: &str = "# who works here\nann@a.test, bob@b.test\n\ncarl\n";
+
+/// The tables of a configuration; what is behind a socket does not answer.
+pub struct InMemory<'c>(pub &'c Config);
+
+impl Tables for InMemory<'_> {
+    fn ask(&self, table: TableId, field: Field, subject: Subject<'_>) -> Answer {
+        let table = &self.0.tables[usize::from(table.0)];
+        let TableSource::Inline(entries) = &table.source else {
+            return Answer::Unavailable("nobody listens".to_owned());
+        };
+        let made = Table::inline(entries.iter().map(|(key, value, _)| (key.as_bytes(), value.as_bytes())));
+        find(&made, (table.dialect, field, subject), &mut Asking::default(), |_| String::new())
+    }
+
+    fn include(&self, _: TableId, path: &str) -> Answer {
+        match path {
+            "/staff" => Answer::Found(Found { value: STAFF.to_owned(), key: path.to_owned(), place: path.to_owned() }),
+            "/programs" => {
+                Answer::Found(Found { value: "|/bin/x\n".to_owned(), key: path.to_owned(), place: path.to_owned() })
+            }
+            _ => Answer::Unavailable("no such file".to_owned()),
+        }
+    }
+}
+
+/// Runs the cases of a file: worlds of configuration, `--`, and lines `CASE => EXPECTED`.
+pub fn golden(file: &str, cases_min: usize, run: fn(&Config, &str) -> String) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let golden = std::fs::read_to_string(folder.join(file)).unwrap();
+    let (mut cases, mut wrong) = (0, String::new());
+    for world in golden.split("\n== ").skip(1) {
+        let (name, rest) = world.split_once('\n').unwrap();
+        let (config, lines) = rest.split_once("\n--\n").unwrap_or_else(|| ("", rest.trim_start_matches("--\n")));
+        let config = match stentor_config::check_text(&folder.join("golden.toml"), &format!("{HEAD}{config}\n")) {
+            Ok(config) => config,
+            Err(errors) => panic!("{name}: {errors:?}"),
+        };
+        for line in lines.lines().filter(|line| !line.is_empty()) {
+            let (case, expected) = line.split_once(" => ").unwrap_or_else(|| panic!("{name}: {line}"));
+            let got = run(&config, case);
+            cases += 1;
+            if got != expected {
+                writeln!(wrong, "{name}\n    {case}\n    expected {expected}\n    got      {got}").unwrap();
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+    assert!(cases >= cases_min, "{cases}");
+}
