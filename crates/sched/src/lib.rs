@@ -82,6 +82,7 @@ pub use status::attempt::Attempt;
 pub use status::census::{At, CauseCount, CauseCounts, Census, LARGE_RECIPIENTS_MIN, Part};
 pub use status::explain::{HostStatus, PathStatus, SiteExplanation, WaitsFor};
 pub use status::place::{RecipientState, RecipientStatus};
+pub use status::waiters::Waiters;
 pub use status::{Glance, Load, SiteStatus, Standing};
 pub use stentor_mail::reply::Enhanced;
 pub use stentor_queue::cause::Cause;

@@ -23,7 +23,7 @@ use super::assignment::Assignment;
 use super::audit::Audit;
 use super::envelope::Taken;
 use super::hub::Hub;
-use super::unreached::{LookUpFailed, Unreached};
+use super::unreached::Unreached;
 
 /// The target of a transaction or a failed connection.
 #[derive(Clone, Copy)]
@@ -300,10 +300,10 @@ pub fn connect_failed(core: &Core, via: &Via<'_>, begun: Ms, why: &str, unreache
 }
 
 /// A look-up failed temporarily, and no site of the domain is known from before.
-pub fn look_up_failed(core: &Core, begun: Ms, failed: &LookUpFailed) {
+pub fn look_up_failed(core: &Core, begun: Ms, (dsn, text): (&str, &str), unreached: &Unreached) {
     let now = core.clock.now();
-    let domain = || failed.unreached.domains.first().map_or("", |(domain, _)| domain);
-    core.live.event(now, "lookup_failed", || format!("{}: {}", domain(), failed.text));
+    let domain = || unreached.domains.first().map_or("", |(domain, _)| domain);
+    core.live.event(now, "lookup_failed", || format!("{}: {text}", domain()));
     if is_wanted(core) {
         record(
             core,
@@ -312,9 +312,9 @@ pub fn look_up_failed(core: &Core, begun: Ms, failed: &LookUpFailed) {
                 mailer: "dns",
                 xdelay_ms: now.saturating_sub(begun),
                 stat: Stat::Deferred,
-                dsn: failed.dsn,
-                reply: &failed.text,
-                unreached: Some(failed.unreached.as_record()),
+                dsn,
+                reply: text,
+                unreached: Some(unreached.as_record()),
                 ..Attempt::default()
             }),
         );

@@ -1,34 +1,78 @@
 //! What the hub does when a site or domain is not reached: history and scheduler hear of it, and who waited is counted.
 //!
-//! Promise: bounded work under the hub's lock, [`LOOKED_MAX`] domains looked at, [`NAMED_MAX`] named.
+//! Promise: bounded work under the hub's lock: [`LOOKED_MAX`] domains are noted, and counted in slices of [`SLICE`] messages
+//! after that; [`NAMED_MAX`] are named. Who was held, suspended or queue-only, or waited for a clock of its own, did not wait
+//! for the site.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 
 use stentor_queue::book::SiteAttempt;
 use stentor_queue::ids::{ConnId, DomainId, Ms, SiteId};
 use stentor_queue::site::Resolution;
-use stentor_sched::NoSession;
+use stentor_sched::{NoSession, Waiters};
 
+use super::Core;
 use super::hub::Hub;
-use super::unreached::{LookUpFailed, Unreached};
+use super::unreached::Unreached;
 
 /// Domains of a site that are looked at; the recipients at further ones are missing from the record.
 const LOOKED_MAX: usize = 16_384;
 /// Domains in a record, those with most recipients.
 const NAMED_MAX: usize = 16;
+/// Messages, or domains without one, that are counted at once.
+const SLICE: usize = 2_048;
+
+/// The count of who waited for a site, or for a domain that has none.
+#[must_use]
+pub struct Tally {
+    site: String,
+    left: Vec<Waiters>,
+    counts: Vec<(u64, DomainId)>,
+}
+
+/// A look-up that failed temporarily.
+pub struct LookUpFailed {
+    pub dsn: &'static str,
+    pub text: String,
+    pub tally: Tally,
+}
+
+impl Tally {
+    /// Counts on. Every caller is about to end, so that nobody waits for it.
+    pub async fn count(mut self, core: &Arc<Core>) -> Unreached {
+        while !core.with(|hub, now| hub.count_on(&mut self, now)) {
+            tokio::task::yield_now().await;
+        }
+        core.with(|hub, _| self.named(hub))
+    }
+
+    fn named(mut self, hub: &Hub) -> Unreached {
+        let waiting = self.counts.iter().map(|(waiting, _)| waiting).sum();
+        let order = |(waiting, domain): &(u64, DomainId)| (Reverse(*waiting), domain.0);
+        if self.counts.len() > NAMED_MAX {
+            self.counts.select_nth_unstable_by_key(NAMED_MAX - 1, order);
+            self.counts.truncate(NAMED_MAX);
+        }
+        self.counts.sort_unstable_by_key(order);
+        let name = |domain: DomainId| hub.store.book.domain_name_alone(domain).to_owned();
+        let domains = self.counts.iter().map(|(waiting, domain)| (name(*domain), *waiting)).collect();
+        Unreached { site: self.site, waiting, domains }
+    }
+}
 
 impl Hub {
-    /// A failed session. Returns who waited for it: they are deferred by the failure that leaves the site without a host
-    /// that may be tried.
-    pub fn connect_failed(&mut self, conn: ConnId, why: NoSession, text: &str, now: Ms) -> Unreached {
+    /// A failed session. Returns the count of who waited for it: they are deferred by the failure that leaves the site without
+    /// a host that may be tried.
+    pub fn connect_failed(&mut self, conn: ConnId, why: NoSession, text: &str, now: Ms) -> Tally {
         for domain in self.sched.domains_of(conn) {
             self.store.book.site_attempt(domain, now, SiteAttempt::Failed);
         }
         let site = self.site_of_connection(conn);
         let was_open = site.is_some_and(|site| !self.is_behind_clock(site, now));
         self.sched.connect_failed(&self.store, conn, why, text, now);
-        let Some(site) = site else { return Unreached::default() };
-        self.unreached(site, was_open && self.is_behind_clock(site, now))
+        let none = Tally { site: String::new(), left: Vec::new(), counts: Vec::new() };
+        site.map_or(none, |site| self.tally(site, was_open && self.is_behind_clock(site, now)))
     }
 
     /// The site that a connection was opened to; `None` if we are closing it.
@@ -42,27 +86,33 @@ impl Hub {
         self.sched.glance(site, now).is_some_and(|glance| glance.until.is_some())
     }
 
-    /// Who waits at a site. Unless `is_deferred`, another of its hosts may still be tried, and nobody is counted.
-    pub(super) fn unreached(&self, site: SiteId, is_deferred: bool) -> Unreached {
-        // Who is deferred already is not deferred anew: then a few names will do.
-        let looked = if is_deferred { LOOKED_MAX } else { NAMED_MAX };
-        let counts = self.sched.domains_at(site).take(looked);
-        let mut counts: Vec<(u32, DomainId)> =
-            counts.map(|domain| (self.store.waiting_at(domain), domain)).filter(|(waiting, _)| *waiting > 0).collect();
-        let waiting = counts.iter().map(|(waiting, _)| u64::from(*waiting)).sum();
-        let order = |(waiting, domain): &(u32, DomainId)| (Reverse(*waiting), domain.0);
-        if counts.len() > NAMED_MAX {
-            counts.select_nth_unstable_by_key(NAMED_MAX - 1, order);
+    /// Who waits at a site. Unless `is_deferred`, nobody is counted: another of its hosts may still be tried, or they are
+    /// deferred already. Then a few names will do.
+    pub(super) fn tally(&self, site: SiteId, is_deferred: bool) -> Tally {
+        let waits = |domain: &DomainId| self.store.waiting_at(*domain) > 0;
+        let domains = self.sched.domains_at(site).take(if is_deferred { LOOKED_MAX } else { NAMED_MAX }).filter(waits);
+        let (left, counts) = if is_deferred {
+            (domains.map(Waiters::at).collect(), Vec::new())
+        } else {
+            (Vec::new(), domains.map(|domain| (0, domain)).collect())
+        };
+        Tally { site: self.sched.site_name(site).unwrap_or_default().to_owned(), left, counts }
+    }
+
+    /// One slice; whether all have been counted.
+    fn count_on(&self, tally: &mut Tally, now: Ms) -> bool {
+        let mut steps = SLICE;
+        while let Some(waiters) = tally.left.last_mut() {
+            if steps == 0 || !self.sched.count_waiters(&self.store, waiters, &mut steps, now) {
+                return false;
+            }
+            if waiters.count > 0 {
+                tally.counts.push((waiters.count, waiters.domain));
+            }
+            tally.left.pop();
+            steps = steps.saturating_sub(1);
         }
-        let named = counts.len().min(NAMED_MAX);
-        counts[..named].sort_unstable_by_key(order);
-        let count = |waiting: u32| if is_deferred { waiting.into() } else { 0 };
-        let name = |domain: DomainId| self.store.book.domain_name_alone(domain).to_owned();
-        Unreached {
-            site: self.sched.site_name(site).unwrap_or_default().to_owned(),
-            waiting: if is_deferred { waiting } else { 0 },
-            domains: counts[..named].iter().map(|(waiting, domain)| (name(*domain), count(*waiting))).collect(),
-        }
+        true
     }
 
     /// The answer to [`super::hub::Act::Resolve`]. Returns the failure and who waits for the domain, if nothing is known of
@@ -75,18 +125,18 @@ impl Hub {
         };
         self.sched.resolved(&self.store, domain, resolution, now);
         let (dsn, text) = failure.filter(|_| self.sched.site_of(domain).is_none())?;
-        let waiting = self.store.waiting_at(domain).into();
-        let domains = vec![(self.store.book.domain_name_alone(domain).to_owned(), waiting)];
-        Some(LookUpFailed { dsn, text, unreached: Unreached { site: String::new(), waiting, domains } })
+        let tally = Tally { site: String::new(), left: vec![Waiters::at(domain)], counts: Vec::new() };
+        Some(LookUpFailed { dsn, text, tally })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use stentor_queue::event::Event;
+    use stentor_queue::ids::MessageNo;
     use stentor_queue::site::{SiteLimits, SitePlan, Target};
     use stentor_queue::store::{Applied, Store};
-    use stentor_sched::{Effect, NoSession, SchedConfig, Scheduler};
+    use stentor_sched::{By, Effect, NoSession, SchedConfig, Scheduler, Scope};
 
     use super::*;
     use crate::core::hub::tests::accept;
@@ -116,6 +166,11 @@ mod tests {
         hub
     }
 
+    fn counted(hub: &Hub, mut tally: Tally) -> Unreached {
+        assert!(hub.count_on(&mut tally, NOW), "they are few");
+        tally.named(hub)
+    }
+
     /// Every look-up finds these hosts and every connection fails: what is recorded.
     fn all_fail(hub: &mut Hub, hosts: &[u8]) -> Vec<Unreached> {
         let mut seen = Vec::new();
@@ -124,7 +179,8 @@ mod tests {
                 match effect {
                     Effect::Resolve { domain } => assert!(hub.resolved(domain, plan(hosts), NOW).is_none()),
                     Effect::Connect { conn, .. } => {
-                        seen.push(hub.connect_failed(conn, NoSession::Unreachable, "Connection refused", NOW));
+                        let tally = hub.connect_failed(conn, NoSession::Unreachable, "Connection refused", NOW);
+                        seen.push(counted(hub, tally));
                     }
                     _ => {}
                 }
@@ -153,7 +209,31 @@ mod tests {
         let Some(Effect::Resolve { domain }) = hub.sched.effects().next() else { panic!("a look-up") };
         let failed = Resolution::Temporary { dsn: "4.4.3", text: "SERVFAIL".to_owned() };
         let failed = hub.resolved(domain, failed, NOW).expect("a failure");
-        assert_eq!((failed.dsn, failed.text.as_str(), failed.unreached.waiting), ("4.4.3", "SERVFAIL", 2));
-        assert_eq!(failed.unreached.domains, [("one.example".to_owned(), 2)]);
+        assert_eq!((failed.dsn, failed.text.as_str()), ("4.4.3", "SERVFAIL"));
+        let unreached = counted(&hub, failed.tally);
+        assert_eq!((unreached.waiting, unreached.domains), (2, vec![("one.example".to_owned(), 2)]));
+    }
+
+    #[test]
+    fn who_is_held_or_queue_only_does_not_wait_for_the_site() {
+        let mut hub = hub(&["a@one.example", "b@one.example", "c@two.example", "d@three.example"]);
+        hub.sched.hold_message(MessageNo(0));
+        hub.sched.set_queue_only(&Scope::Domain("two.example".to_owned()), true, By::Operator);
+        let seen = all_fail(&mut hub, &[1]);
+        let counted: Vec<&Unreached> = seen.iter().filter(|unreached| unreached.waiting > 0).collect();
+        let [counted] = counted[..] else { panic!("once: {seen:?}") };
+        let expected = [("one.example".to_owned(), 1), ("three.example".to_owned(), 1)];
+        assert_eq!((counted.waiting, &counted.domains[..]), (2, &expected[..]));
+    }
+
+    #[test]
+    fn a_look_up_defers_nobody_whose_mail_is_queue_only() {
+        let mut hub = hub(&["a@one.example"]);
+        let Some(Effect::Resolve { domain }) = hub.sched.effects().next() else { panic!("a look-up") };
+        hub.sched.set_queue_only(&Scope::All, true, By::Configuration);
+        let failed = Resolution::Temporary { dsn: "4.4.3", text: "SERVFAIL".to_owned() };
+        let failed = hub.resolved(domain, failed, NOW).expect("a failure");
+        let unreached = counted(&hub, failed.tally);
+        assert_eq!((unreached.waiting, unreached.domains), (0, Vec::new()));
     }
 }

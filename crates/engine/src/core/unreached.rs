@@ -16,10 +16,3 @@ impl Unreached {
         Box::new(record::Unreached { site: &self.site, waiting: self.waiting, domains })
     }
 }
-
-/// A look-up that failed temporarily.
-pub struct LookUpFailed {
-    pub dsn: &'static str,
-    pub text: String,
-    pub unreached: Unreached,
-}

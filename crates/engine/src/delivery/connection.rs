@@ -86,10 +86,11 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
         Err(error) => (no_session(&error), unreached(&target, &error)),
     };
     let (why, failed) = failed;
-    let unreached = core.with(|hub, now| {
+    let tally = core.with(|hub, now| {
         hub.connection_gone(conn);
         hub.connect_failed(conn, why, &failed, now)
     });
+    let unreached = tally.count(&core).await;
     if let Some(tap) = core.live.traffic.of_host(&target.addr) {
         tap.event(core.clock.now(), &format!("connection to {} failed: {failed}", place(&target)));
     }
@@ -241,7 +242,7 @@ impl Connection {
         loop {
             if let Some(Ended { error }) = self.events() {
                 if self.is_over(error.as_ref()).await {
-                    self.finish(error);
+                    self.finish(error).await;
                     return;
                 }
                 continue;
@@ -696,7 +697,7 @@ impl Connection {
     }
 
     /// The connection is over. What was taken and not begun goes back.
-    fn finish(mut self, error: Option<ClientError>) {
+    async fn finish(mut self, error: Option<ClientError>) {
         let (refused, said) = (refused_with(error.as_ref()), said(error.as_ref()).cloned());
         let error = error.filter(|_| self.unreadable.is_none());
         let text = &*error.as_ref().map_or_else(|| "closed".to_owned(), ToString::to_string);
@@ -712,7 +713,7 @@ impl Connection {
             self.core.with(|hub, now| outcome::apply(hub, conn, &assignment, &outcomes, lmtp, now));
         }
         let (conn, was_ready) = (self.conn, self.was_ready);
-        let unreached = self.core.with(|hub, now| {
+        let tally = self.core.with(|hub, now| {
             if was_ready {
                 hub.sched.closed(&hub.store, conn, &reason, now);
                 return None;
@@ -724,7 +725,8 @@ impl Connection {
             };
             Some(hub.connect_failed(conn, refused, why, now))
         });
-        if let Some(unreached) = unreached {
+        if let Some(tally) = tally {
+            let unreached = tally.count(&self.core).await;
             let via = via(&self.settings, self.source, &self.target);
             log::connect_failed(&self.core, &via, self.begun, text, &unreached);
         }

@@ -90,7 +90,8 @@ pub async fn resolve(core: Arc<Core>, domain: DomainId, name: String) {
         // Routes that changed meanwhile are looked at again.
         if Arc::ptr_eq(&settings, &core.settings()) {
             if let Some(failed) = core.with(|hub, now| hub.resolved(domain, resolution, now)) {
-                log::look_up_failed(&core, begun, &failed);
+                let unreached = failed.tally.count(&core).await;
+                log::look_up_failed(&core, begun, (failed.dsn, &failed.text), &unreached);
             }
             return;
         }

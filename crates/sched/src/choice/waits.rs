@@ -50,6 +50,16 @@ impl List {
         next.map(AddressId)
     }
 
+    /// How many are left, and still among `pending`.
+    pub fn len_of(&self, pending: &IdSet) -> usize {
+        let listed = self.ids.iter().filter(|id| pending.contains(id.0)).count();
+        let rest = self.rest.as_ref().map_or(0, |rest| match rest.cursor {
+            None => rest.set.intersection_len(pending),
+            Some(after) => rest.set.intersection(pending).iter_from(after).count(),
+        });
+        listed + rest
+    }
+
     pub fn is_empty(&self) -> bool {
         self.ids.is_empty()
             && self

@@ -4,6 +4,7 @@ pub mod attempt;
 pub mod census;
 pub mod explain;
 pub mod place;
+pub mod waiters;
 
 use smallvec::SmallVec;
 use stentor_queue::ids::{ConnId, DomainId, MessageNo, Ms, SiteId};

@@ -227,6 +227,18 @@ impl Scheduler {
         !site.map_or_else(|| self.core.may_pass(message.no), |site| site.lines.passes(message.no))
     }
 
+    /// What an operator or the configuration keeps back.
+    pub(super) fn kept(&self, message: &OfMessage<'_>, id: AddressId, at: Option<&AtSite>) -> Option<Place> {
+        if message.is_held {
+            return Some(Place::new(RecipientState::Held, Cause::Held));
+        }
+        if message.is_suspended || at.is_some_and(|at| at.is_suspended) {
+            return Some(Place::new(RecipientState::Suspended, Cause::Suspended));
+        }
+        let is_queue_only = self.is_queue_only(message, id, at);
+        is_queue_only.then(|| Place::new(RecipientState::QueueOnly, Cause::QueueOnly))
+    }
+
     /// `message` is live, and `id` pending.
     pub(super) fn place(
         &self,
@@ -256,14 +268,8 @@ impl Scheduler {
         {
             return Place::new(RecipientState::Reporting, Cause::Reporting);
         }
-        if message.is_held {
-            return Place::new(RecipientState::Held, Cause::Held);
-        }
-        if message.is_suspended || at.is_some_and(|at| at.is_suspended) {
-            return Place::new(RecipientState::Suspended, Cause::Suspended);
-        }
-        if self.is_queue_only(message, id, at) {
-            return Place::new(RecipientState::QueueOnly, Cause::QueueOnly);
+        if let Some(kept) = self.kept(message, id, at) {
+            return kept;
         }
         let mut place = at.map_or_else(|| of_look_up(domain), |at| at.ready);
         if let Some((until, reason)) = self.failure.recipients.wait(no, id, now) {
