@@ -1,5 +1,5 @@
 //! What aliases and virtual users stand for, as the tables of Postfix and sendmail write it, senders of
-//! forwarded mail (SRS), and where addresses stand in header fields.
+//! forwarded mail (SRS), where addresses stand in header fields, and names for programs and files.
 //!
 //! Promise: pure. Text goes in, what it names comes out; nothing is looked up, opened or run here, and the day is an argument. Time is linear in the text.
 //!
@@ -7,8 +7,10 @@
 
 mod header;
 mod srs;
+mod tag;
 mod targets;
 
 pub use header::{HEADER_ADDRESSES_MAX, HeaderAddress, Role, addresses, replaced};
 pub use srs::{HASH_CHARS_MAX, Srs, SrsError};
+pub use tag::{tag, tagged, untagged};
 pub use targets::{TARGETS_MAX, Target, TargetError, parse, parse_include};

@@ -5,11 +5,14 @@ use std::fs;
 
 use stentor_addresses::{HASH_CHARS_MAX, Srs};
 use stentor_mail::address::normalise_domain;
-use stentor_rules::{Addresses, Dialect, Masquerade, Rewriting, TableId};
+use stentor_policy::Host;
+use stentor_rules::{Addresses, Dialect, Masquerade, NextHop, Rewriting, TableId};
 
 use super::raw::Section;
 use super::rules::{TableConfig, find_table};
 
+/// Who delivers to the programs and files of alias files.
+const PROGRAMS: &str = "pipe:aliases";
 /// A secret that is shorter could be guessed.
 const SECRET_BYTES_MIN: usize = 16;
 
@@ -40,10 +43,12 @@ pub(super) fn read(section: Section<'_>, tables: &[TableConfig], (hostname, virt
             Err(_) => section.context.error(text.span, format!("{:?} is not a domain", text.value)),
         }
     }
+    let programs = programs(&section);
     let srs = srs(&section);
     let rewriting = rewriting(&section, tables);
     section.finish();
     Addresses {
+        programs: programs.to_string().into(),
         srs,
         rewriting,
         virtual_tables,
@@ -51,6 +56,24 @@ pub(super) fn read(section: Section<'_>, tables: &[TableConfig], (hostname, virt
         virtual_domains: virtuals.iter().map(|domain| domain.as_str().into()).collect(),
         alias_domains: alias_domains.into_iter().map(String::into_boxed_str).collect(),
         origin: origin.into(),
+    }
+}
+
+/// Only a delivery agent of this machine has the alias file and the users as whom its programs run.
+fn programs(section: &Section<'_>) -> NextHop {
+    #[cfg(test)]
+    section.note("programs", "string", Some(format!("`{PROGRAMS:?}`")));
+    let ours = NextHop::hosts(std::iter::once(PROGRAMS), 0).unwrap_or(NextHop::Mx);
+    let Some(text) = section.text("programs") else { return ours };
+    match NextHop::hosts(std::iter::once(text.value), 0) {
+        Ok(NextHop::Hosts(hosts)) if hosts.iter().all(|host| matches!(host.host, Host::Unix(_))) => {
+            NextHop::Hosts(hosts)
+        }
+        _ => {
+            let message = format!("{:?} is not `pipe:NAME` or `lmtp:unix:/path`", text.value);
+            section.context.error(text.span, message);
+            ours
+        }
     }
 }
 

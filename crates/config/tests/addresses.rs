@@ -5,7 +5,7 @@ mod golden;
 use std::net::IpAddr;
 
 use golden::{InMemory, golden};
-use stentor_addresses::Role;
+use stentor_addresses::{Role, untagged};
 use stentor_config::Config;
 use stentor_mail::address::Address;
 use stentor_policy::{Expansion, Verdict};
@@ -20,6 +20,13 @@ fn shown(to: &Expansion) -> String {
         words.extend(all.iter().map(Address::to_string));
     }
     words.extend(to.lists.iter().map(|name| format!("list {name}")));
+    for program in &to.programs {
+        let (local, tag) = untagged(program.address.local()).expect("a tag");
+        assert!(tag.bytes().all(|byte| byte.is_ascii_hexdigit()), "{tag}");
+        let owner = program.owner.as_ref().map_or(String::new(), |owner| format!(" (from {owner})"));
+        words.push(format!("{} as {local}=TAG@{}{owner}", program.text, program.address.domain()));
+    }
+    words.extend(to.has_null.then(|| "/dev/null".to_owned()));
     words.join(" ")
 }
 
@@ -50,7 +57,7 @@ fn decide(config: &Config, case: &str) -> String {
     if let Outcome::Local(Verdict::Alias(to)) = &decision.outcome {
         // Who is named by the server itself is found by the same look-ups.
         let people = config.rules.people((&address, TODAY), &tables).unwrap().unwrap();
-        assert_eq!(people, to.everyone().cloned().collect::<Vec<_>>(), "{case}");
+        assert_eq!(people, **to, "{case}");
     }
     match decision.outcome {
         Outcome::Local(Verdict::List(name)) => format!("list {name}"),

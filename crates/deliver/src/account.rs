@@ -20,18 +20,31 @@ pub struct Account {
     pub uid: u32,
     pub gid: u32,
     pub home: PathBuf,
+    pub shell: PathBuf,
+}
+
+impl From<User> for Account {
+    fn from(user: User) -> Account {
+        let User { name, uid, gid, dir, shell, .. } = user;
+        Account { name, uid: uid.as_raw(), gid: gid.as_raw(), home: dir, shell }
+    }
 }
 
 impl Account {
     /// The user of this name; `None` if the system knows none.
     pub fn find(name: &str) -> io::Result<Option<Account>> {
-        let found = User::from_name(name).map_err(io::Error::from)?;
-        Ok(found.map(|user| Account {
-            name: user.name,
-            uid: user.uid.as_raw(),
-            gid: user.gid.as_raw(),
-            home: user.dir,
-        }))
+        Ok(User::from_name(name).map_err(io::Error::from)?.map(Account::from))
+    }
+
+    /// The user of this number.
+    pub fn of(uid: u32) -> io::Result<Option<Account>> {
+        Ok(User::from_uid(uid.into()).map_err(io::Error::from)?.map(Account::from))
+    }
+
+    /// Whether the user may start programs: their shell is one of these, of /etc/shells (shells(5)).
+    pub fn has_shell(&self, shells: &str) -> bool {
+        let own = self.shell.to_str().unwrap_or_default();
+        !own.is_empty() && shells.lines().map(str::trim).any(|shell| shell == own)
     }
 
     /// Does something as this user, with `gid` as the only group.
@@ -85,6 +98,9 @@ mod tests {
     fn users_are_found_or_not() {
         let root = Account::find("root").unwrap().unwrap();
         assert_eq!((root.uid, root.name.as_str()), (0, "root"));
+        assert_eq!(Account::of(0).unwrap().as_ref(), Some(&root));
+        assert!(root.has_shell(&format!("# shells\n/bin/x\n{} \n", root.shell.display())));
+        assert!(!root.has_shell("/bin/x\n"));
         assert_eq!(Account::find("no-such-user-here").unwrap(), None);
         assert_eq!(group("no-such-group-here").unwrap(), None);
     }
@@ -97,7 +113,13 @@ mod tests {
         }
         let folder = tempfile::tempdir().unwrap();
         std::os::unix::fs::chown(folder.path(), Some(12_345), Some(54_321)).unwrap();
-        let account = Account { name: "x".to_owned(), uid: 12_345, gid: 54_321, home: folder.path().into() };
+        let account = Account {
+            name: "x".to_owned(),
+            uid: 12_345,
+            gid: 54_321,
+            home: folder.path().into(),
+            shell: PathBuf::new(),
+        };
         let file = folder.path().join("file");
         let groups = account.act(54_321, || {
             fs::write(&file, "")?;

@@ -2,10 +2,10 @@
 //! errors to exit codes; lib.rs says what it does.
 
 use std::fmt::Display;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use stentor_deliver::{CONFIG, Config, ConfigError, log, supervisor, worker};
+use stentor_deliver::{CONFIG, Config, ConfigError, agent, log, supervisor, worker};
 
 const HELP: &str = "\
 Delivers mail to mailboxes and programs of this machine, for stentor.
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
 
 fn run(command: &Command, file: PathBuf) -> ExitCode {
     let done = match command {
-        Command::Check => Config::read(&file).map(|_| println!("{}: the configuration is good", file.display())),
+        Command::Check => Config::read(&file).and_then(|(config, _)| check(&config, &file)),
         Command::Worker(name) => match worker::config(&file) {
             Ok(config) => return ended(worker::run(&config, name)),
             Err(error) => Err(error),
@@ -73,6 +73,16 @@ fn run(command: &Command, file: PathBuf) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => refused(&error),
     }
+}
+
+/// Beyond the configuration itself, the files that services read when they deliver.
+fn check(config: &Config, file: &Path) -> Result<(), ConfigError> {
+    for (name, service) in &config.services {
+        let wrong = |what| ConfigError::Wrong { path: file.into(), what: format!("service {name}: {what}") };
+        agent::check(service).map_err(wrong)?;
+    }
+    println!("{}: the configuration is good", file.display());
+    Ok(())
 }
 
 fn refused(error: &ConfigError) -> ExitCode {

@@ -1,5 +1,6 @@
 //! A recipient as deliveries see it: the local part without quotes, divided into user and extension.
 
+use stentor_addresses::untagged;
 use stentor_mail::address::Address;
 use stentor_mail::server::xtext_decode;
 
@@ -14,6 +15,9 @@ pub struct Recipient {
     /// What follows the delimiter; empty without one.
     pub extension: String,
     pub domain: String,
+    pub delimiter: Option<char>,
+    /// Which program or file of an alias it is; empty for any other recipient.
+    pub tag: String,
 }
 
 impl Recipient {
@@ -33,7 +37,16 @@ impl Recipient {
             user,
             extension,
             domain: address.domain().to_owned(),
+            delimiter,
+            tag: String::new(),
         }
+    }
+
+    /// `NAME=TAG@domain`: the recipient is the alias. `None`: it has no tag.
+    pub fn of_alias(address: &Address, orcpt: Option<&str>, delimiter: Option<char>) -> Option<Recipient> {
+        let (local, tag) = untagged(address.local())?;
+        let alias = format!("{local}@{}", address.domain()).parse().ok()?;
+        Some(Recipient { tag: tag.to_owned(), ..Recipient::new(&alias, orcpt, delimiter) })
     }
 }
 
@@ -54,6 +67,8 @@ pub struct Envelope<'a> {
     /// Empty for the null reverse-path.
     pub sender: &'a str,
     pub recipient: &'a Recipient,
+    /// The content has the recipient in its first `Delivered-To` field already.
+    pub is_marked: bool,
 }
 
 impl<'a> Envelope<'a> {
@@ -105,6 +120,16 @@ mod tests {
         assert_eq!(parts("bob+@x.org", Some('+')), pair("bob", ""));
         assert_eq!(parts("+bob@x.org", Some('+')), pair("+bob", ""));
         assert_eq!(parts("+bob+a@x.org", Some('+')), pair("+bob", "a"));
+    }
+
+    #[test]
+    fn the_recipient_of_an_alias_is_the_alias() {
+        let of = |text: &str| Recipient::of_alias(&text.parse().unwrap(), None, Some('+'));
+        let news = of("news+x=0123456789abcdef@x.org").unwrap();
+        assert_eq!((&*news.address, &*news.user, &*news.extension), ("news+x@x.org", "news", "x"));
+        assert_eq!((&*news.original, &*news.tag), ("news+x@x.org", "0123456789abcdef"));
+        assert_eq!(of("\"a b=0123456789abcdef\"@x.org").unwrap().address, "\"a b\"@x.org");
+        assert_eq!((of("news@x.org"), of("news=x@x.org")), (None, None));
     }
 
     #[test]

@@ -138,11 +138,11 @@ mod tests {
     }
 
     fn argument(template: &str, recipient: &Recipient) -> Result<String, Unfit> {
-        Template::parse(template).unwrap().argument(&Envelope { sender: "s@x.org", recipient })
+        Template::parse(template).unwrap().argument(&Envelope { sender: "s@x.org", recipient, is_marked: false })
     }
 
     fn path(template: &str, recipient: &Recipient) -> Result<String, Unfit> {
-        Template::parse(template).unwrap().path(&Envelope { sender: "s@x.org", recipient })
+        Template::parse(template).unwrap().path(&Envelope { sender: "s@x.org", recipient, is_marked: false })
     }
 
     #[test]
@@ -196,7 +196,7 @@ mod tests {
             let quoted = local.replace(['\\', '"'], "");
             if let (Ok(template), Ok(address)) = (Template::parse(&text), format!("\"{quoted}\"@x.org").parse()) {
                 let recipient = Recipient::new(&address, None, Some('+'));
-                let envelope = Envelope { sender: "", recipient: &recipient };
+                let envelope = Envelope { sender: "", recipient: &recipient, is_marked: false };
                 let _ = template.argument(&envelope);
                 if let Ok(path) = template.path(&envelope) {
                     // A value adds no component.

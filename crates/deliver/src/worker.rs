@@ -1,7 +1,7 @@
 //! A worker: one connection, LMTP (RFC 2033), one delivery at a time.
 //!
 //! Promise: each recipient's reply is written as soon as its delivery has ended, and says what became of it. A recipient whose
-//! address stands in a `Delivered-To` field already is refused: 5.4.6. The worker ends with its connection; asked to end
+//! address stands in a `Delivered-To` field already is refused: 5.4.6; of a program or file of an alias, in any but the first. The worker ends with its connection; asked to end
 //! (SIGTERM) it finishes the transaction that has begun and closes with 421.
 
 use std::io::{self, Read, Write};
@@ -19,7 +19,7 @@ use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, RcptTo, ServerConfig, ServerSession, Step};
 
 use crate::agent::{self, Host};
-use crate::config::{Config, ConfigError, Service};
+use crate::config::{Agent, Config, ConfigError, Service};
 use crate::descendants;
 use crate::recipient::{Envelope, Recipient};
 use crate::spool::Spool;
@@ -38,6 +38,7 @@ const LOOK_MS: u64 = 500;
 const OK: Reply = Reply::fixed(250, (2, 1, 0), "Ok");
 const TAKEN: Reply = Reply::fixed(250, (2, 1, 5), "Ok");
 const LOOP: Reply = Reply::fixed(554, (5, 4, 6), "Mail loop: it was delivered to this address before (Delivered-To)");
+const NO_TAG: Reply = Reply::fixed(550, (5, 1, 1), "No program or file of an alias: it is NAME=TAG");
 const CLOSING: Reply = Reply::fixed(421, (4, 3, 2), "Shutting down");
 
 /// The configuration that the supervisor has in force: the file itself may be half written.
@@ -182,8 +183,13 @@ impl Worker<'_> {
     }
 
     fn recipient(&mut self, rcpt: &RcptTo) {
-        let recipient = Recipient::new(&rcpt.address, rcpt.orcpt.as_deref(), self.service.delimiter);
-        let envelope = Envelope { sender: &self.sender, recipient: &recipient };
+        let (orcpt, delimiter) = (rcpt.orcpt.as_deref(), self.service.delimiter);
+        let recipient = match self.service.agent {
+            Agent::Aliases(_) => Recipient::of_alias(&rcpt.address, orcpt, delimiter),
+            _ => Some(Recipient::new(&rcpt.address, orcpt, delimiter)),
+        };
+        let Some(recipient) = recipient else { return self.session.answer(NO_TAG) };
+        let envelope = Envelope { sender: &self.sender, recipient: &recipient, is_marked: false };
         match agent::admit(self.service, &envelope) {
             Ok(()) => {
                 self.recipients.push(recipient);
@@ -220,14 +226,18 @@ impl Worker<'_> {
     }
 
     fn reply(&mut self, recipient: &Recipient, end: &EndOfData) -> Reply {
-        if end.facts.delivered_to.iter().any(|address| address.eq_ignore_ascii_case(&recipient.address)) {
+        let is_own = |address: &String| address.eq_ignore_ascii_case(&recipient.address);
+        let marks = end.facts.delivered_to.iter();
+        // The server itself puts the alias before its copy.
+        let is_marked = !recipient.tag.is_empty() && marks.clone().next().is_some_and(is_own);
+        if marks.skip(usize::from(is_marked)).any(is_own) {
             return LOOP;
         }
         let (Some(spool), None) = (&mut self.spool, &self.spool_error) else {
             return Reply::fixed(452, (4, 3, 1), "No space for the message");
         };
         self.delivered += 1;
-        let envelope = Envelope { sender: &self.sender, recipient };
+        let envelope = Envelope { sender: &self.sender, recipient, is_marked };
         agent::deliver(self.service, &envelope, spool, Host { name: self.hostname, number: self.delivered })
     }
 }

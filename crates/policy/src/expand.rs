@@ -30,12 +30,32 @@ pub struct Expansion {
     pub lists: Vec<Arc<str>>,
     /// Addresses whose copies have this envelope sender, who reads what comes back (`owner-NAME` of an alias file).
     pub owned: Vec<(Address, Vec<Address>)>,
+    /// Programs and files of alias files.
+    pub programs: Vec<Program>,
+    /// It stands for `/dev/null`, whoever else gets it.
+    pub has_null: bool,
+}
+
+/// A program or file of an alias file, which a delivery agent of this machine delivers to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Program {
+    /// What the agent is given, by which it finds the target in the alias file again.
+    pub address: Address,
+    /// As the alias file has it: `|command` or `/file`.
+    pub text: String,
+    /// The envelope sender of its copy, as in [`Expansion::owned`].
+    pub owner: Option<Address>,
 }
 
 impl Expansion {
-    /// All addresses, whoever their sender is.
-    pub fn everyone(&self) -> impl Iterator<Item = &Address> {
+    /// All who get mail, whoever its sender is; without programs and files.
+    pub fn people(&self) -> impl Iterator<Item = &Address> {
         self.addresses.iter().chain(self.owned.iter().flat_map(|(_, addresses)| addresses))
+    }
+
+    /// The same with programs and files.
+    pub fn everyone(&self) -> impl Iterator<Item = &Address> {
+        self.people().chain(self.programs.iter().map(|program| &program.address))
     }
 
     /// How many addresses and lists there are.
@@ -43,8 +63,9 @@ impl Expansion {
         self.everyone().count() + self.lists.len()
     }
 
+    /// Whether it stands for nobody and nothing at all.
     pub fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.len() == 0 && !self.has_null
     }
 }
 

@@ -30,7 +30,7 @@ mod tests;
 pub use class::InjectorClasses;
 pub use client::counted_as;
 pub use error::{PolicyError, Subject};
-pub use expand::{ALIAS_DEPTH_MAX, ALIAS_TARGETS_MAX, Expansion, TARGETS_TOTAL_MAX};
+pub use expand::{ALIAS_DEPTH_MAX, ALIAS_TARGETS_MAX, Expansion, Program, TARGETS_TOTAL_MAX};
 pub use rate::{RateLimits, SENDERS_MAX, SenderRates, stem};
 pub use recipients::{Group, Of, Recipients};
 pub use route::{DELIVER_SOCKETS, Host, RouteHost, RouteHostError};

@@ -2,7 +2,7 @@
 //!
 //! Promise: each list gets one envelope, however often it was named, by itself or by aliases; each alias one, so that its copies
 //! can carry its address in Delivered-To; all other recipients share one. Whoever is meant twice, by name and by alias or by
-//! two aliases, is in one of them. Lists come first, then aliases, then the others.
+//! two aliases, is in one of them. An alias has one more for the addresses of each owner, and for programs. Lists come first, then aliases, then the others.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -70,7 +70,7 @@ impl<P> Default for Recipients<P> {
     }
 }
 
-impl<P: Clone + Default> Recipients<P> {
+impl<P: Clone> Recipients<P> {
     /// A recipient that is taken, and why it is relayed if it is. One that is refused changes nothing.
     pub fn add(&mut self, address: Address, params: P, verdict: Verdict, why: impl FnOnce() -> String) {
         match verdict {
@@ -116,14 +116,24 @@ impl<P: Clone + Default> Recipients<P> {
         &self.bounces
     }
 
+    /// Aliases among them that stand for `/dev/null`.
+    pub fn nulls(&self) -> impl Iterator<Item = &Address> {
+        self.aliases.iter().filter(|alias| alias.expansion.has_null).map(|alias| &alias.address)
+    }
+
     /// Aliases that were named.
     pub fn aliases(&self) -> impl Iterator<Item = &Address> {
         self.aliases.iter().map(|alias| &alias.address)
     }
 
     /// The envelopes, none of them empty, and the addresses that mail is relayed to, targets of aliases counted as often as
-    /// they are named. `owners` are those who read reports about a list's posts; there may be none.
-    pub fn into_groups(self, mut owners: impl FnMut(&str) -> Vec<Address>) -> (Vec<Group<P>>, usize) {
+    /// they are named. `owners` are those who read reports about a list's posts; there may be none. `program` makes of what
+    /// is kept beside an alias what is kept beside its programs and files.
+    pub fn into_groups(
+        self,
+        mut owners: impl FnMut(&str) -> Vec<(Address, P)>,
+        program: impl Fn(P) -> P,
+    ) -> (Vec<Group<P>>, usize) {
         let mut groups = Vec::with_capacity(self.lists.len() + self.aliases.len() + 1);
         for name in self.lists {
             let why = format!("list {name}");
@@ -131,7 +141,7 @@ impl<P: Clone + Default> Recipients<P> {
         }
         let (mut others, mut why) = (self.addresses, String::new());
         for name in self.bounces {
-            others.extend(owners(&name).into_iter().map(|owner| (owner, P::default())));
+            others.extend(owners(&name));
             let more = if why.is_empty() { "" } else { "; " };
             // Writing into a string cannot fail.
             let _ = write!(why, "{more}reports of list {name} to its owner");
@@ -146,14 +156,27 @@ impl<P: Clone + Default> Recipients<P> {
             meant.extend(others.iter().map(|(to, _)| to.as_str().to_owned()));
         }
         for Alias { address, expansion, params } in self.aliases {
-            let parts = expansion.owned.iter().map(|(owner, all)| (Some(owner), all));
-            for (sender, all) in std::iter::once((None, &expansion.addresses)).chain(parts) {
-                let targets = all.iter().filter(|to| meant.insert(to.as_str().to_owned()));
+            let mut group = |sender: Option<&Address>, all: &mut dyn Iterator<Item = &Address>, params: &P| {
+                let targets = all.filter(|to| meant.insert(to.as_str().to_owned()));
                 let to: Vec<_> = targets.map(|to| (to.clone(), params.clone())).collect();
                 if !to.is_empty() {
                     let (of, why) = (Of::Alias(address.clone()), format!("alias {address}"));
                     groups.push(Group { of, sender: sender.cloned(), to, why });
                 }
+            };
+            group(None, &mut expansion.addresses.iter(), &params);
+            for (owner, all) in &expansion.owned {
+                group(Some(owner), &mut all.iter(), &params);
+            }
+            // By themselves: they are no forwarding, whose sender may be rewritten.
+            let programs = &expansion.programs;
+            let mut owners: Vec<Option<&Address>> = programs.iter().map(|program| program.owner.as_ref()).collect();
+            owners.sort_unstable();
+            owners.dedup();
+            let params = program(params);
+            for owner in owners {
+                let own = programs.iter().filter(|program| program.owner.as_ref() == owner);
+                group(owner, &mut own.map(|program| &program.address), &params);
             }
         }
         others.extend(self.copies);
@@ -182,7 +205,7 @@ mod tests {
         Verdict::Alias(Arc::new(Expansion {
             addresses: addresses.iter().map(|text| address(text)).collect(),
             lists: lists.iter().map(|name| Arc::from(*name)).collect(),
-            owned: Vec::new(),
+            ..Expansion::default()
         }))
     }
 
@@ -206,7 +229,7 @@ mod tests {
         all.add(address("news@x.test"), 5, Verdict::List("news".into()), none);
         all.add(address("news-bounces@x.test"), 6, Verdict::Bounces("news".into()), String::new);
         assert_eq!((all.named(), all.lists().len(), all.aliases().count()), (6, 1, 2));
-        let (groups, relayed) = all.into_groups(|_| vec![address("owner@example.org")]);
+        let (groups, relayed) = all.into_groups(|_| vec![(address("owner@example.org"), 0)], |n| n);
         assert_eq!(
             shown(&groups),
             [
@@ -222,19 +245,44 @@ mod tests {
     fn an_owner_is_the_sender_of_what_its_alias_expands_to() {
         let mut all: Recipients<u8> = Recipients::default();
         let owned = vec![(address("owner-team@x.test"), vec![address("b@y.test"), address("a@y.test")])];
-        let expansion = Expansion { addresses: vec![address("a@y.test")], lists: Vec::new(), owned };
+        let expansion = Expansion { addresses: vec![address("a@y.test")], owned, ..Expansion::default() };
         all.add(address("team@x.test"), 1, Verdict::Alias(Arc::new(expansion)), String::new);
-        let (groups, relayed) = all.into_groups(|_| Vec::new());
+        let (groups, relayed) = all.into_groups(|_| Vec::new(), |n| n);
         assert_eq!(shown(&groups), ["alias team@x.test: a@y.test/1", "alias team@x.test: b@y.test/1"]);
         let senders: Vec<_> = groups.iter().map(|group| group.sender.as_ref().map(Address::as_str)).collect();
         assert_eq!((senders, relayed), (vec![None, Some("owner-team@x.test")], 3));
     }
 
     #[test]
+    fn programs_are_by_themselves_and_an_alias_may_stand_for_nobody() {
+        let mut all: Recipients<u8> = Recipients::default();
+        let program = |to: &str, owner: Option<&str>| crate::Program {
+            address: address(to),
+            text: "|x".to_owned(),
+            owner: owner.map(address),
+        };
+        let programs = vec![
+            program("a=1@x.test", None),
+            program("b=2@x.test", Some("owner-b@x.test")),
+            program("c=3@x.test", None),
+        ];
+        let expansion = Expansion { addresses: vec![address("a@y.test")], programs, ..Expansion::default() };
+        all.add(address("team@x.test"), 1, Verdict::Alias(Arc::new(expansion)), String::new);
+        let null = Expansion { has_null: true, ..Expansion::default() };
+        all.add(address("null@x.test"), 2, Verdict::Alias(Arc::new(null)), String::new);
+        assert_eq!((all.named(), all.nulls().map(Address::as_str).collect()), (2, vec!["null@x.test"]));
+        let (groups, relayed) = all.into_groups(|_| Vec::new(), |n| n + 10);
+        let expected = ["a@y.test/1", "a=1@x.test/11,c=3@x.test/11", "b=2@x.test/11"];
+        assert_eq!(shown(&groups), expected.map(|to| format!("alias team@x.test: {to}")));
+        let senders: Vec<_> = groups.iter().map(|group| group.sender.as_ref().map(Address::as_str)).collect();
+        assert_eq!((senders, relayed), (vec![None, None, Some("owner-b@x.test")], 4));
+    }
+
+    #[test]
     fn a_report_that_nobody_reads_leaves_nothing() {
         let mut all: Recipients<u8> = Recipients::default();
         all.add(address("news-bounces@x.test"), 0, Verdict::Bounces("news".into()), String::new);
-        let (groups, relayed) = all.into_groups(|_| Vec::new());
+        let (groups, relayed) = all.into_groups(|_| Vec::new(), |n| n);
         assert!(groups.is_empty() && relayed == 0);
     }
 
@@ -242,7 +290,7 @@ mod tests {
     fn an_injector_relays_without_a_network() {
         let mut all: Recipients<u8> = Recipients::default();
         all.add(address("a@example.org"), 0, Verdict::Relay, || "allowed to this injector".to_owned());
-        let (groups, _) = all.into_groups(|_| Vec::new());
+        let (groups, _) = all.into_groups(|_| Vec::new(), |n| n);
         assert_eq!(shown(&groups), ["relay: allowed to this injector: a@example.org/0"]);
     }
 }

@@ -1,5 +1,7 @@
 //! What a configuration has of tables that say what addresses stand for.
 
+use std::sync::Arc;
+
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 use stentor_addresses::Srs;
@@ -18,6 +20,8 @@ pub struct Addresses {
     pub alias_domains: HashSet<Box<str>, FixedState>,
     /// The domain of names without one.
     pub origin: Box<str>,
+    /// The next hop of programs and files of alias files, as a recipient's own is kept.
+    pub programs: Arc<str>,
     /// How senders of forwarded mail are rewritten; its domain is local for the policy.
     pub srs: Option<Srs>,
     pub rewriting: Rewriting,

@@ -4,6 +4,9 @@
 //! alias files. What is found is looked up again, until nothing is. An address that stands for itself among others is kept and not
 //! looked up again. Each address is followed once, so that two ways to it give one copy.
 //!
+//! A program or file of an alias file becomes a recipient of its own, `NAME=TAG@domain`, for the delivery agent that has the right to run
+//! it; `/dev/null` is nobody, and delivered to at once.
+//!
 //! Failure: a table that cannot be asked, a loop, nesting deeper than [`ALIAS_DEPTH_MAX`], more than [`ADDRESSES_MAX`] addresses and a
 //! value that cannot be parsed defer the recipient: no mail is bounced because a table is wrong. A target that nobody has is left
 //! out and noted; if none is left the recipient is refused as unknown.
@@ -12,10 +15,10 @@ use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
-use stentor_addresses::{Srs, Target, parse, parse_include};
+use stentor_addresses::{Srs, Target, parse, parse_include, tag, tagged};
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
-use stentor_policy::{ALIAS_DEPTH_MAX, Expansion, Verdict};
+use stentor_policy::{ALIAS_DEPTH_MAX, Expansion, Program, Verdict};
 
 use crate::addresses::extension;
 use crate::book::Rulebook;
@@ -28,6 +31,8 @@ use crate::rule::Dialect;
 /// Addresses that one recipient may lead to, those on the way included.
 pub const ADDRESSES_MAX: usize = 10_000;
 const UNKNOWN: Reply = Reply::fixed(550, (5, 1, 1), "No such list or address here");
+/// A file that stands for nobody.
+const NULL: &str = "/dev/null";
 /// Before what sendmail's virtusertable refuses.
 const ERROR: &str = "error:";
 
@@ -77,6 +82,7 @@ struct Targets {
     all: Vec<Target>,
     /// The table, its key and place.
     by: String,
+    key: String,
     /// The alias file that they are from.
     file: Option<TableId>,
     /// Of an alias with an owner.
@@ -84,6 +90,9 @@ struct Targets {
     /// What a look-up without the extension has left: it goes to each target.
     extension: String,
 }
+
+/// The included file that targets are read from, and in how many it is.
+type Within<'a> = Option<(&'a str, usize)>;
 
 struct Walk<'w, 's> {
     book: &'w Rulebook,
@@ -138,7 +147,8 @@ impl Rulebook {
         Ok(if is_ours { Here::Ours(meant) } else { Here::Elsewhere(meant) })
     }
 
-    /// Who reads mail to an address that is named here: a list's owner, the sender of what is returned. Empty: nobody.
+    /// Who reads mail to an address that is named here, and programs that do: a list's owner, the sender of what is returned.
+    /// Empty: nobody.
     ///
     /// # Errors
     /// A table's answer has to be fetched first; or, inside, it cannot be asked.
@@ -146,11 +156,11 @@ impl Rulebook {
         &self,
         (address, today): (&Address, u64),
         tables: &dyn Tables,
-    ) -> Result<Result<Vec<Address>, Reply>, Pending> {
+    ) -> Result<Result<Expansion, Reply>, Pending> {
         let steps = &mut None;
         let mut walk = Walk::new(self, (tables, today), steps);
         match walk.expand(address.clone(), None) {
-            Ok(()) => Ok(Ok(walk.found.everyone().cloned().collect())),
+            Ok(()) => Ok(Ok(walk.found)),
             Err(Stop::Pending) => Err(Pending),
             Err(Stop::Refuse(reply, _)) => Ok(Err(reply)),
         }
@@ -235,7 +245,7 @@ impl<'w, 's> Walk<'w, 's> {
             Meaning::Targets(targets) => {
                 let sender = targets.owner.as_ref().or(owner);
                 for target in &targets.all {
-                    self.target(address, target, &targets, sender, 0)?;
+                    self.target(address, target, &targets, sender, None)?;
                 }
             }
         }
@@ -248,8 +258,9 @@ impl<'w, 's> Walk<'w, 's> {
         target: &Target,
         targets: &Targets,
         owner: Option<&Address>,
-        depth: usize,
+        within: Within<'_>,
     ) -> Result<(), Stop> {
+        let depth = within.map_or(0, |(_, depth)| depth);
         match (target, targets.file) {
             (Target::Address(text), _) => {
                 let to = self.book.named(text, &targets.extension).ok_or_else(|| self.no_address(text, &targets.by))?;
@@ -266,22 +277,46 @@ impl<'w, 's> Walk<'w, 's> {
             }
             (Target::Include(path), Some(file)) if depth < ALIAS_DEPTH_MAX => {
                 for target in self.included(file, path)? {
-                    if matches!(target, Target::Program(_) | Target::File(_)) {
-                        return Err(self.wrong(format!("{path}: an included file cannot name programs and files")));
-                    }
-                    self.target(of, &target, targets, owner, depth + 1)?;
+                    self.target(of, &target, targets, owner, Some((path, depth + 1)))?;
                 }
                 Ok(())
             }
             (Target::Include(path), Some(_)) => Err(self.wrong(format!("{path}: files include each other too deeply"))),
-            (Target::Program(_) | Target::File(_), Some(_)) => {
-                let what = "programs and files of aliases are not delivered to yet; route the address to a service";
-                Err(self.wrong(format!("{}: {what}", targets.by)))
+            (Target::File(path), Some(_)) if path == NULL => {
+                self.found.has_null = true;
+                Ok(())
             }
+            (Target::Program(text), Some(_)) => self.program(of, (target, format!("|{text}")), targets, owner, within),
+            (Target::File(path), Some(_)) => self.program(of, (target, path.clone()), targets, owner, within),
             (Target::Domain(_) | Target::Include(_) | Target::Program(_) | Target::File(_), _) => {
                 Err(self.wrong(format!("{}: only addresses can stand here", targets.by)))
             }
         }
+    }
+
+    /// A program or file: what the delivery agent is given for it.
+    fn program(
+        &mut self,
+        of: &Address,
+        (target, text): (&Target, String),
+        targets: &Targets,
+        owner: Option<&Address>,
+        within: Within<'_>,
+    ) -> Result<(), Stop> {
+        let name = format!("{}{}", targets.key.to_lowercase(), extension(of.local(), &targets.key));
+        let local = tagged(&name, &tag(target, within.map(|(path, _)| path)).unwrap_or_default());
+        let Ok(address) = format!("{local}@{}", of.domain()).parse::<Address>() else {
+            return Err(self.wrong(format!("{}: no program or file can have this alias's name", targets.by)));
+        };
+        if self.kept.len() >= ADDRESSES_MAX {
+            return Err(self.wrong(format!("more than {ADDRESSES_MAX} addresses")));
+        }
+        let hop = &self.book.addresses.programs;
+        note(self.steps, || (text.clone(), String::new(), format!("delivered by {hop} as {address}")));
+        if self.kept.insert(address.clone()) {
+            self.found.programs.push(Program { address, text, owner: owner.cloned() });
+        }
+        Ok(())
     }
 
     fn included(&mut self, file: TableId, path: &str) -> Result<Vec<Target>, Stop> {
@@ -339,7 +374,14 @@ impl<'w, 's> Walk<'w, 's> {
         match back {
             Ok(sender) => {
                 let all = vec![Target::Address(sender)];
-                Meaning::Targets(Targets { all, by, file: None, owner: None, extension: String::new() })
+                Meaning::Targets(Targets {
+                    all,
+                    by,
+                    key: String::new(),
+                    file: None,
+                    owner: None,
+                    extension: String::new(),
+                })
             }
             Err(error) => {
                 Meaning::Refused(Reply::new(550, (5, 7, 1), format!("This SRS address leads nowhere: {error}")), by)
@@ -356,7 +398,7 @@ impl<'w, 's> Walk<'w, 's> {
         }
         let all = parse(value).map_err(|error| self.wrong(format!("{by}: {error}")))?;
         let extension = if is_postfix { extension(address.local(), &found.key).to_owned() } else { String::new() };
-        Ok(Meaning::Targets(Targets { all, by, file: None, owner: None, extension }))
+        Ok(Meaning::Targets(Targets { all, by, key: String::new(), file: None, owner: None, extension }))
     }
 
     /// What the alias files have for a name.
@@ -368,7 +410,7 @@ impl<'w, 's> Walk<'w, 's> {
             let by = self.by(*table, &found);
             let all = parse(&found.value).map_err(|error| self.wrong(format!("{by}: {error}")))?;
             let owner = self.owner(*table, &found.key, address.domain())?;
-            return Ok(Some(Targets { all, by, file: Some(*table), owner, extension: String::new() }));
+            return Ok(Some(Targets { all, by, key: found.key, file: Some(*table), owner, extension: String::new() }));
         }
         Ok(None)
     }

@@ -21,8 +21,8 @@ use stentor_control::{Client, Reply, Request};
 use stentor_engine::tables::files;
 use stentor_lists::subscribers::{self, Seen};
 use stentor_policy::{DELIVER_SOCKETS, Host, RouteHost};
-use stentor_rules::{NextHop, Routes};
-use stentor_tables::{Problem, Reference};
+use stentor_rules::{Dialect, NextHop, Routes};
+use stentor_tables::{Loaded, Problem, Reference, Table};
 
 const GROUPS: &str = "/etc/group";
 /// Bad lines of a subscribers file that are shown.
@@ -46,10 +46,15 @@ pub(crate) fn run(config: &Config, settings: &Settings) -> Vec<Diagnostic> {
     for server in &config.dns.servers {
         trial.name_server(*server);
     }
-    for table in &config.tables {
-        trial.table(table);
-    }
     let rules = &config.rules;
+    let mut has_programs = false;
+    for table in &config.tables {
+        let has_some = trial.table(table).is_some_and(|table| table.has_programs());
+        has_programs |= has_some && table.dialect == Dialect::Aliases;
+    }
+    if has_programs && let Ok(NextHop::Hosts(hosts)) = NextHop::parse(&rules.addresses.programs, 0) {
+        trial.sockets(("addresses", "programs"), &hosts);
+    }
     trial.routes("routes", &rules.by_recipient);
     trial.routes("sender_routes", &rules.by_sender);
     let mut hops: Vec<_> = rules.hops.iter().collect();
@@ -137,13 +142,17 @@ impl Trial<'_> {
     }
 
     /// A table of files, with the lines that are doubtful. One behind a socket is not asked.
-    fn table(&mut self, config: &TableConfig) {
-        let TableSource::Named(named) = &config.source else { return };
+    fn table(&mut self, config: &TableConfig) -> Option<Table> {
+        let TableSource::Named(named) = &config.source else { return None };
         let section = format!("tables.{}", config.name);
-        let report = match Reference::parse(named) {
-            Ok(Reference::Socketmap(_)) => return,
-            Ok(reference) => files::load(&reference).map_or_else(|report| report, |loaded| loaded.report),
-            Err(error) => return self.error((&section, "source"), &error.to_string()),
+        let (table, report) = match Reference::parse(named) {
+            Ok(Reference::Socketmap(_)) => return None,
+            Ok(reference) => files::load(&reference)
+                .map_or_else(|report| (None, report), |Loaded { table, report }| (Some(table), report)),
+            Err(error) => {
+                self.error((&section, "source"), &error.to_string());
+                return None;
+            }
         };
         for found in report.diagnostics.iter().take(BAD_LINES_SHOWN_MAX) {
             // The server's user may be able to read what is there.
@@ -159,6 +168,7 @@ impl Trial<'_> {
         if more > 0 {
             self.warn((&section, "source"), &format!("and {} of the table", plural(more, "more doubtful line")));
         }
+        table
     }
 
     /// A folder that the server makes if it is not there.

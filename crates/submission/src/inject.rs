@@ -54,7 +54,9 @@ pub(super) async fn submit(core: &Arc<Core>, path: PathBuf, id: MessageId, is_re
     let login = login_of(&table, opened.uid).unwrap_or(&opened.envelope.login).to_owned();
     let user = User { uid: opened.uid, login };
     match sender(&opened.envelope, &user, &settings) {
-        Ok(sender) => Submitting { core, settings: &settings, user, opened, id, is_reported }.run(sender).await,
+        Ok(sender) => {
+            Box::pin(Submitting { core, settings: &settings, user, opened, id, is_reported }.run(sender)).await
+        }
         Err(why) => Outcome::Bad(why),
     }
 }

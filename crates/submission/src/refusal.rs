@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use stentor_engine::core::envelope::NewEnvelope;
+use stentor_engine::core::envelope::{NewEnvelope, To};
 use stentor_engine::core::own::hand_in;
 use stentor_engine::core::{Core, intake};
 use stentor_mail::address::Address;
@@ -86,7 +86,7 @@ pub(super) async fn report(
             archive: None,
             smtputf8: !original.is_ascii(),
         });
-        let own = NewEnvelope::own(vec![subject.to.clone()], format!("<{bare_id}>"), "delivery report");
+        let own = NewEnvelope::own(vec![To::plain(subject.to.clone())], format!("<{bare_id}>"), "delivery report");
         let own = NewEnvelope { eight_bit: !report.is_ascii(), ..own };
         hand_in(core, (id, content), report, own, Vec::new()).await?;
     }

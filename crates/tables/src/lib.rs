@@ -41,6 +41,7 @@ pub use load::{Loaded, load};
 pub use reference::{Endpoint, Format, Reference, ReferenceError};
 pub use slot::Slot;
 pub use table::{Answer, Scratch, Table};
+pub use text::aliases::find as find_alias;
 
 /// A table's file is not read beyond this.
 pub const FILE_BYTES_MAX: usize = 2 << 30;

@@ -7,7 +7,7 @@ use crate::cidr::Cidr;
 use crate::keyed::Keyed;
 use crate::lmdb::Lmdb;
 use crate::patterns::{Match, Patterns};
-use crate::text::alias_targets::Includes;
+use crate::text::alias_targets::{Includes, has_programs};
 
 /// What a look-up says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +75,15 @@ impl Table {
         match &self.body {
             Body::Union(tables) | Body::Pipe(tables) => tables.iter().find_map(|table| table.included(path)),
             _ => self.includes.get(path).map(|content| content.as_deref().map_err(String::as_str)),
+        }
+    }
+
+    /// Whether an alias file names programs or files.
+    pub fn has_programs(&self) -> bool {
+        match &self.body {
+            Body::Union(tables) | Body::Pipe(tables) => tables.iter().any(Self::has_programs),
+            Body::Keyed(keyed) => has_programs(keyed, &self.includes),
+            _ => false,
         }
     }
 

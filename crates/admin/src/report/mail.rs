@@ -13,6 +13,7 @@ use std::sync::Arc;
 use stentor_config::ReportTo;
 use stentor_control::PostReport;
 use stentor_engine::core::Core;
+use stentor_engine::core::envelope::To;
 use stentor_engine::core::intake::Refused;
 use stentor_engine::core::own::Note;
 use stentor_engine::live::posts::Post;
@@ -47,7 +48,7 @@ pub(super) async fn send(core: Arc<Core>, post: Arc<Post>, to: ReportTo) {
 }
 
 /// Whom it goes to, each once.
-async fn people(core: &Core, post: &Post, to: ReportTo) -> Result<Vec<Address>, Refused> {
+async fn people(core: &Core, post: &Post, to: ReportTo) -> Result<Vec<To>, Refused> {
     let (settings, now) = (core.settings(), core.clock.now());
     let mut people = if to.owner() { settings.owners(&post.list, now).await? } else { Vec::new() };
     if to.poster()
@@ -56,7 +57,7 @@ async fn people(core: &Core, post: &Post, to: ReportTo) -> Result<Vec<Address>, 
         people.extend(settings.people(&poster, now).await?);
     }
     let mut seen = std::collections::HashSet::new();
-    people.retain(|address| seen.insert(address.as_str().to_owned()));
+    people.retain(|to| seen.insert(to.address.as_str().to_owned()));
     Ok(people)
 }
 

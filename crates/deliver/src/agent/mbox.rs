@@ -259,7 +259,7 @@ mod tests {
             return;
         }
         let folder = tempfile::tempdir().unwrap();
-        let account = Account { name: "x".to_owned(), uid: 12_345, gid: 7, home: "/".into() };
+        let account = Account { name: "x".to_owned(), uid: 12_345, gid: 7, home: "/".into(), shell: "/bin/sh".into() };
         let chosen = |mode: u32, uid: u32| {
             fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
             std::os::unix::fs::chown(folder.path(), Some(uid), Some(8)).unwrap();

@@ -1,8 +1,9 @@
-//! Deliveries: to a mailbox of one of two formats, or to a program.
+//! Deliveries: to a mailbox of one of two formats, or to a program; to those that alias files name.
 //!
 //! Each takes a complete message and one recipient, and ends with one reply. A delivery to a mailbox runs with the rights of the
 //! mailbox's user alone.
 
+mod aliases;
 mod dotlock;
 pub mod exit_code;
 mod maildir;
@@ -10,13 +11,15 @@ mod mbox;
 pub mod program;
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use stentor_mail::reply::Reply;
 
+use self::aliases::{Found, What};
 use crate::account::Account;
-use crate::config::{Agent, RunsAs, Service};
+use crate::config::{Agent, Aliases, Lock, Program, RunsAs, Service};
 use crate::recipient::Envelope;
 use crate::spool::Spool;
 use crate::template::Template;
@@ -68,6 +71,15 @@ pub fn admit(service: &Service, envelope: &Envelope<'_>) -> Result<(), Reply> {
         }
         Agent::Mbox { path, .. } => mailbox(path, &account, envelope).map(drop),
         Agent::Program(program) => program::arguments(program, envelope).map(drop),
+        Agent::Aliases(aliases) => aliases::find(aliases, envelope.recipient).map(drop),
+    }
+}
+
+/// What is wrong with files that a service reads when it delivers.
+pub fn check(service: &Service) -> Result<(), String> {
+    match &service.agent {
+        Agent::Aliases(aliases) => aliases::check(aliases),
+        Agent::Maildir { .. } | Agent::Mbox { .. } | Agent::Program(_) => Ok(()),
     }
 }
 
@@ -78,30 +90,14 @@ pub fn deliver(service: &Service, envelope: &Envelope<'_>, spool: &mut Spool, ho
         Err(reply) => return reply,
     };
     let done = match &service.agent {
-        Agent::Maildir { path, create } => mailbox(path, &account, envelope).and_then(|folder| {
-            let unique = maildir::Unique { host: host.name, number: host.number };
-            let work = || maildir::deliver(&folder, *create, &fields(envelope), spool, &unique);
-            match account.act(account.gid, work) {
-                Ok(()) => Ok("Delivered to Maildir".to_owned()),
-                Err(error) if error.kind() == io::ErrorKind::NotFound && !create => Err(BAD_NAME),
-                Err(error) => Err(refusal("Mailbox", &error)),
-            }
-        }),
-        Agent::Mbox { path, locks, lock_timeout } => mailbox(path, &account, envelope).and_then(|file| {
-            let mut content = mbox::Content { from_line: &from_line(envelope), fields: &fields(envelope), spool };
-            let work = || mbox::deliver(&file, account.uid, (locks, *lock_timeout), &mut content);
-            match account.act(mbox::group(&file, &account), work) {
-                Ok(()) => Ok("Delivered to mbox".to_owned()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    Err(Reply::new(451, (4, 2, 0), "Mailbox is locked".to_owned()))
-                }
-                Err(error) => Err(refusal("Mailbox", &error)),
-            }
-        }),
-        Agent::Program(program) => {
-            let start = if program.from_line { from_line(envelope) } else { String::new() } + &fields(envelope);
-            program::deliver(program, &account, envelope, start.as_bytes(), spool)
-        }
+        Agent::Maildir { path, create } => mailbox(path, &account, envelope)
+            .and_then(|folder| to_maildir((&folder, *create), &account, envelope, spool, host))
+            .map(|()| "Delivered to Maildir".to_owned()),
+        Agent::Mbox { path, locks, lock_timeout } => mailbox(path, &account, envelope)
+            .and_then(|file| to_mbox(&file, (locks, *lock_timeout), &account, envelope, spool))
+            .map(|()| "Delivered to mbox".to_owned()),
+        Agent::Program(program) => to_program(program, &account, envelope, spool),
+        Agent::Aliases(aliases) => to_alias(aliases, envelope, spool, host),
     };
     match done {
         Ok(text) => Reply::new(250, (2, 0, 0), text),
@@ -109,9 +105,63 @@ pub fn deliver(service: &Service, envelope: &Envelope<'_>, spool: &mut Spool, ho
     }
 }
 
+/// To the program or file of an alias that the recipient names.
+fn to_alias(aliases: &Aliases, envelope: &Envelope<'_>, spool: &mut Spool, host: Host<'_>) -> Result<String, Reply> {
+    let Found { account, what } = aliases::find(aliases, envelope.recipient)?;
+    let path = match &what {
+        What::Program(program) => return to_program(program, &account, envelope, spool),
+        What::Maildir(folder) => to_maildir((folder, true), &account, envelope, spool, host).map(|()| folder),
+        What::Mbox(file) => {
+            to_mbox(file, (&aliases.locks, aliases.lock_timeout), &account, envelope, spool).map(|()| file)
+        }
+    };
+    path.map(|path| format!("Delivered to {}", path.display()))
+}
+
+fn to_maildir(
+    (folder, create): (&Path, bool),
+    account: &Account,
+    envelope: &Envelope<'_>,
+    spool: &mut Spool,
+    host: Host<'_>,
+) -> Result<(), Reply> {
+    let unique = maildir::Unique { host: host.name, number: host.number };
+    let work = || maildir::deliver(folder, create, &fields(envelope), spool, &unique);
+    account.act(account.gid, work).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound if !create => BAD_NAME,
+        _ => refusal("Mailbox", &error),
+    })
+}
+
+fn to_mbox(
+    file: &Path,
+    how: (&[Lock], Duration),
+    account: &Account,
+    envelope: &Envelope<'_>,
+    spool: &mut Spool,
+) -> Result<(), Reply> {
+    let mut content = mbox::Content { from_line: &from_line(envelope), fields: &fields(envelope), spool };
+    let work = || mbox::deliver(file, account.uid, how, &mut content);
+    account.act(mbox::group(file, account), work).map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => Reply::fixed(451, (4, 2, 0), "Mailbox is locked"),
+        _ => refusal("Mailbox", &error),
+    })
+}
+
+fn to_program(
+    program: &Program,
+    account: &Account,
+    envelope: &Envelope<'_>,
+    spool: &mut Spool,
+) -> Result<String, Reply> {
+    let start = if program.from_line { from_line(envelope) } else { String::new() } + &fields(envelope);
+    program::deliver(program, account, envelope, start.as_bytes(), spool)
+}
+
 /// The fields that a final delivery adds (RFC 5321 section 4.4); [`crate::worker`] finds loops by the second.
 fn fields(envelope: &Envelope<'_>) -> String {
-    format!("Return-Path: <{}>\nDelivered-To: {}\n", envelope.sender, envelope.recipient.address)
+    let delivered = format!("Delivered-To: {}\n", envelope.recipient.address);
+    format!("Return-Path: <{}>\n{}", envelope.sender, if envelope.is_marked { "" } else { &delivered })
 }
 
 /// The line that begins a message in an mbox.
@@ -160,10 +210,12 @@ mod tests {
     #[test]
     fn the_envelope_is_kept_with_the_mail() {
         let recipient = Recipient::new(&"Bob+x@example.org".parse().unwrap(), None, Some('+'));
-        let envelope = Envelope { sender: "", recipient: &recipient };
+        let envelope = Envelope { sender: "", recipient: &recipient, is_marked: false };
         assert_eq!(fields(&envelope), "Return-Path: <>\nDelivered-To: Bob+x@example.org\n");
         assert!(from_line(&envelope).starts_with("From MAILER-DAEMON "));
-        let envelope = Envelope { sender: "\"a b\"@x.org", recipient: &recipient };
+        let marked = Envelope { is_marked: true, ..envelope };
+        assert_eq!(fields(&marked), "Return-Path: <>\n");
+        let envelope = Envelope { sender: "\"a b\"@x.org", recipient: &recipient, is_marked: false };
         assert!(from_line(&envelope).starts_with("From \"a-b\"@x.org "), "{}", from_line(&envelope));
     }
 }

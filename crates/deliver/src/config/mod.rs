@@ -5,6 +5,8 @@
 
 mod raw;
 
+pub use raw::allowed;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -57,6 +59,25 @@ pub enum Agent {
     Maildir { path: Template, create: bool },
     Mbox { path: Template, locks: Vec<Lock>, lock_timeout: Duration },
     Program(Program),
+    Aliases(Aliases),
+}
+
+/// Programs and files of alias files.
+#[derive(Debug)]
+pub struct Aliases {
+    /// In the order in which an alias is looked for.
+    pub files: Vec<PathBuf>,
+    /// As whom it is delivered what files of root's have.
+    pub account: Account,
+    /// The client's user, whose files are not used.
+    pub client: u32,
+    /// The folder of allowed programs.
+    pub programs: Option<PathBuf>,
+    pub shell: bool,
+    /// What all programs have in common; it has no arguments.
+    pub program: Program,
+    pub locks: Vec<Lock>,
+    pub lock_timeout: Duration,
 }
 
 /// How a mailbox is locked.
@@ -69,9 +90,9 @@ pub enum Lock {
 }
 
 /// A command and what it may do.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Program {
-    /// Never empty; the first is the program's path.
+    /// The first is the program's path.
     pub arguments: Vec<Template>,
     pub directory: Option<PathBuf>,
     pub environment: BTreeMap<String, String>,
@@ -116,7 +137,8 @@ impl Config {
         let programs = programs.map_err(|error| format!("programs: {error}"))?;
         let mut services = BTreeMap::new();
         for (name, service) in raw.services {
-            let service = service.check(programs.as_deref()).map_err(|what| format!("service {name}: {what}"))?;
+            let service =
+                service.check(programs.as_deref(), client.uid).map_err(|what| format!("service {name}: {what}"))?;
             if !raw::is_name(&name) {
                 return Err(format!("service {name:?}: a name has up to 32 of a-z, 0-9, - and _"));
             }
@@ -175,6 +197,22 @@ mod tests {
         assert_eq!(spool.delimiter, None);
         let Agent::Program(program) = &config.services["tickets"].agent else { panic!("a program") };
         assert_eq!((program.arguments.len(), program.timeout), (2, Duration::from_mins(5)));
+    }
+
+    #[test]
+    fn a_service_of_alias_files() {
+        let config = read("[services.aliases]\nkind = \"aliases\"\n").unwrap();
+        let Agent::Aliases(aliases) = &config.services["aliases"].agent else { panic!("aliases") };
+        assert_eq!(aliases.files, [Path::new("/etc/aliases")]);
+        assert_eq!((&*aliases.account.name, aliases.shell, aliases.program.from_line), ("nobody", false, true));
+        let wrong = |rest: &str| refused(&format!("[services.aliases]\nkind = \"aliases\"\n{rest}"));
+        assert!(wrong("user = \"root\"").contains("would run as root"));
+        assert!(
+            wrong("files = []").contains("`files`") && wrong("files = [\"aliases\"]").contains("not an absolute path")
+        );
+        assert!(wrong("command = [\"/bin/true\"]").contains("command"));
+        let limited = "programs = \"/usr/bin\"\n[services.aliases]\nkind = \"aliases\"\nshell = true\n";
+        assert!(refused(limited).contains("`shell`"));
     }
 
     #[test]

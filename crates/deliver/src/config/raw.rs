@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{Agent, Lock, Program, RunsAs, Service};
+use super::{Agent, Aliases, Lock, Program, RunsAs, Service};
 use crate::account::{self, Account};
 use crate::guarded;
 use crate::template::Template;
@@ -20,6 +20,7 @@ const LOCK_TIMEOUT_S: u64 = 20;
 const TIMEOUT_S_MAX: u64 = 540;
 const TIMEOUT_S: u64 = 300;
 const OUTPUT_BYTES_MAX: usize = 4096;
+const OUTPUT_BYTES_LIMIT: usize = 1 << 20;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -39,6 +40,7 @@ pub enum RawService {
     Maildir(RawMaildir),
     Mbox(RawMbox),
     Program(RawProgram),
+    Aliases(RawAliases),
 }
 
 #[derive(Deserialize)]
@@ -88,6 +90,27 @@ pub struct RawProgram {
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RawAliases {
+    files: Option<Vec<PathBuf>>,
+    user: Option<String>,
+    group: Option<String>,
+    delimiter: Option<String>,
+    connections_max: Option<u16>,
+    #[serde(default)]
+    shell: bool,
+    #[serde(default)]
+    environment: BTreeMap<String, String>,
+    timeout_s: Option<u64>,
+    output_bytes_max: Option<usize>,
+    #[serde(default)]
+    defer_exit_codes: Vec<i32>,
+    from_line: Option<bool>,
+    locks: Option<Vec<Lock>>,
+    lock_timeout_s: Option<u64>,
+}
+
+#[derive(Deserialize)]
 #[serde(untagged)]
 enum RawCommand {
     Line(String),
@@ -95,7 +118,8 @@ enum RawCommand {
 }
 
 impl RawService {
-    pub fn check(self, programs: Option<&Path>) -> Result<Service, String> {
+    /// `programs` is the folder of allowed programs, `client` the user of the server.
+    pub fn check(self, programs: Option<&Path>, client: u32) -> Result<Service, String> {
         match self {
             RawService::Maildir(raw) => {
                 let runs_as = runs_as(raw.user.as_deref(), raw.group.as_deref())?;
@@ -106,12 +130,7 @@ impl RawService {
             RawService::Mbox(raw) => {
                 let runs_as = runs_as(raw.user.as_deref(), raw.group.as_deref())?;
                 let path = path(&raw.path, &runs_as)?;
-                let locks = raw.locks.unwrap_or_else(|| vec![Lock::Fcntl, Lock::Dotlock]);
-                let lock_timeout = raw.lock_timeout_s.unwrap_or(LOCK_TIMEOUT_S);
-                if locks.is_empty() || !(1..=TIMEOUT_S_MAX).contains(&lock_timeout) {
-                    return Err(format!("`locks` needs one lock or more, `lock_timeout_s` 1 to {TIMEOUT_S_MAX}"));
-                }
-                let lock_timeout = Duration::from_secs(lock_timeout);
+                let (locks, lock_timeout) = locks(raw.locks, raw.lock_timeout_s)?;
                 service(raw.connections_max, raw.delimiter, runs_as, Agent::Mbox { path, locks, lock_timeout })
             }
             RawService::Program(raw) => {
@@ -120,8 +139,63 @@ impl RawService {
                 let program = raw.check(programs, &runs_as)?;
                 service(connections_max, delimiter, runs_as, Agent::Program(program))
             }
+            RawService::Aliases(raw) => {
+                let (connections_max, delimiter) = (raw.connections_max, raw.delimiter.clone());
+                let account = fixed_account(raw.user.as_deref().unwrap_or("nobody"), raw.group.as_deref())?;
+                let aliases = raw.check(account.clone(), programs, client)?;
+                service(connections_max, delimiter, RunsAs::Account(account), Agent::Aliases(aliases))
+            }
         }
     }
+}
+
+impl RawAliases {
+    fn check(self, account: Account, programs: Option<&Path>, client: u32) -> Result<Aliases, String> {
+        let files = self.files.unwrap_or_else(|| vec!["/etc/aliases".into()]);
+        if files.is_empty() {
+            return Err("`files` names no alias file".to_owned());
+        }
+        if let Some(file) = files.iter().find(|file| !file.is_absolute()) {
+            return Err(format!("`{}` is not an absolute path", file.display()));
+        }
+        if account.uid == 0 {
+            return Err("programs would run as root; name another `user`".to_owned());
+        }
+        if self.shell && programs.is_some() {
+            return Err("`shell` would run any program; it cannot be used with `programs`".to_owned());
+        }
+        let (locks, lock_timeout) = locks(self.locks, self.lock_timeout_s)?;
+        let program = Program {
+            arguments: Vec::new(),
+            directory: None,
+            environment: self.environment,
+            timeout: timeout(self.timeout_s)?,
+            output_bytes_max: self.output_bytes_max.unwrap_or(OUTPUT_BYTES_MAX).min(OUTPUT_BYTES_LIMIT),
+            defer_exit_codes: self.defer_exit_codes,
+            // As sendmail and Postfix do for such programs.
+            from_line: self.from_line.unwrap_or(true),
+            allow_root: false,
+        };
+        let programs = programs.map(Path::to_owned);
+        Ok(Aliases { files, account, client, programs, shell: self.shell, program, locks, lock_timeout })
+    }
+}
+
+fn locks(locks: Option<Vec<Lock>>, timeout_s: Option<u64>) -> Result<(Vec<Lock>, Duration), String> {
+    let locks = locks.unwrap_or_else(|| vec![Lock::Fcntl, Lock::Dotlock]);
+    let timeout_s = timeout_s.unwrap_or(LOCK_TIMEOUT_S);
+    if locks.is_empty() || !(1..=TIMEOUT_S_MAX).contains(&timeout_s) {
+        return Err(format!("`locks` needs one lock or more, `lock_timeout_s` 1 to {TIMEOUT_S_MAX}"));
+    }
+    Ok((locks, Duration::from_secs(timeout_s)))
+}
+
+fn timeout(timeout_s: Option<u64>) -> Result<Duration, String> {
+    let timeout_s = timeout_s.unwrap_or(TIMEOUT_S);
+    if !(1..=TIMEOUT_S_MAX).contains(&timeout_s) {
+        return Err(format!("`timeout_s` is {timeout_s}; it can be 1 to {TIMEOUT_S_MAX}"));
+    }
+    Ok(Duration::from_secs(timeout_s))
 }
 
 impl RawProgram {
@@ -142,16 +216,12 @@ impl RawProgram {
         if self.allow_root {
             guarded::check(program).map_err(|error| error.to_string())?;
         }
-        let timeout_s = self.timeout_s.unwrap_or(TIMEOUT_S);
-        if !(1..=TIMEOUT_S_MAX).contains(&timeout_s) {
-            return Err(format!("`timeout_s` is {timeout_s}; it can be 1 to {TIMEOUT_S_MAX}"));
-        }
         Ok(Program {
             arguments,
             directory: self.directory,
             environment: self.environment,
-            timeout: Duration::from_secs(timeout_s),
-            output_bytes_max: self.output_bytes_max.unwrap_or(OUTPUT_BYTES_MAX).min(1 << 20),
+            timeout: timeout(self.timeout_s)?,
+            output_bytes_max: self.output_bytes_max.unwrap_or(OUTPUT_BYTES_MAX).min(OUTPUT_BYTES_LIMIT),
             defer_exit_codes: self.defer_exit_codes,
             from_line: self.from_line,
             allow_root: self.allow_root,
@@ -184,7 +254,7 @@ impl RawProgram {
 
 /// The program of this name in the folder of allowed programs, as smrsh(8) finds it: whatever path was written, the last
 /// component is looked for there.
-fn allowed(folder: &Path, program: &str) -> Result<String, String> {
+pub fn allowed(folder: &Path, program: &str) -> Result<String, String> {
     let name = program.rsplit('/').next().unwrap_or_default();
     if name.is_empty() || name.starts_with('.') {
         return Err(format!("{program:?} names no program"));
@@ -221,12 +291,16 @@ fn runs_as(user: Option<&str>, group: Option<&str>) -> Result<RunsAs, String> {
             None => Ok(RunsAs::Recipient),
         };
     };
+    fixed_account(user, group).map(RunsAs::Account)
+}
+
+fn fixed_account(user: &str, group: Option<&str>) -> Result<Account, String> {
     let mut account = account("user", user)?;
     if let Some(name) = group {
         let found = account::group(name).map_err(|error| format!("group {name}: {error}"))?;
         account.gid = found.ok_or_else(|| format!("group {name} does not exist"))?;
     }
-    Ok(RunsAs::Account(account))
+    Ok(account)
 }
 
 pub fn account(key: &str, name: &str) -> Result<Account, String> {

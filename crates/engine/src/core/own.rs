@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use stentor_mail::address::Address;
 use stentor_mail::dsn::format_date;
 use stentor_queue::event::Class;
 use stentor_queue::ids::{ContentId, MessageId};
@@ -19,13 +18,13 @@ use super::memory::PIECE_BYTES;
 impl NewEnvelope {
     /// To people, from the null reverse-path, so that it is never bounced. `message_id` with its brackets; `what` names
     /// its kind in the log.
-    pub fn own(to: Vec<Address>, message_id: String, what: &'static str) -> NewEnvelope {
+    pub fn own(to: Vec<To>, message_id: String, what: &'static str) -> NewEnvelope {
         NewEnvelope {
             sender: String::new(),
             class: Class::Ordinary,
             list: None,
-            smtputf8: to.iter().any(|to| !to.is_ascii()),
-            recipients: Recipients::Addresses(to.into_iter().map(To::plain).collect()),
+            smtputf8: to.iter().any(|to| !to.address.is_ascii()),
+            recipients: Recipients::Addresses(to),
             prefix: Vec::new(),
             eight_bit: false,
             ret: None,
@@ -42,7 +41,7 @@ impl NewEnvelope {
 
 /// A text to people about their mail.
 pub struct Note<'a> {
-    pub to: Vec<Address>,
+    pub to: Vec<To>,
     pub subject: String,
     /// What the log calls it, and what its Message-ID has in it.
     pub what: &'static str,
@@ -61,7 +60,7 @@ impl Note<'_> {
         let settings = core.settings();
         let (hostname, date) = (&settings.config.hostname, format_date(core.clock.now()));
         let message_id = format!("<{id}.{}@{hostname}>", self.word);
-        let names: Vec<String> = self.to.iter().map(|to| format!("<{}>", to.as_str())).collect();
+        let names: Vec<String> = self.to.iter().map(|to| format!("<{}>", to.address.as_str())).collect();
         let body = format!(
             "Date: {date}\r\nFrom: Mail Delivery System <MAILER-DAEMON@{hostname}>\r\nTo: {}\r\nSubject: {}\r\n\
              Message-ID: {message_id}\r\nAuto-Submitted: auto-generated\r\nMIME-Version: 1.0\r\n\

@@ -1,10 +1,12 @@
-//! Who reads mail to an address that the server names itself: a list's owner, the sender of what is returned, who is told of a post.
+//! Who reads mail to an address that the server names itself, people or programs: a list's owner, the sender of what is returned, who is
+//! told of a post.
 //!
 //! Promise: the same look-ups as for a recipient that a client names. A local address that nobody has leads to nobody.
 //!
 //! Failure: a table that cannot be asked, or has something wrong for this address, is [`Refused::Table`]: whoever asked tries again.
 
 use std::net::Ipv4Addr;
+use std::sync::Arc;
 
 use stentor_mail::address::Address;
 use stentor_policy::Verdict;
@@ -12,6 +14,7 @@ use stentor_queue::ids::Ms;
 use stentor_rules::Pending;
 
 use super::Settings;
+use super::envelope::To;
 use super::intake::Refused;
 
 /// Questions to remote tables for one address.
@@ -24,7 +27,7 @@ pub fn today(now: Ms) -> u64 {
 
 impl Settings {
     /// Who reads mail to an address; a list's bounce address means the list's owner.
-    pub async fn people(&self, address: &Address, now: Ms) -> Result<Vec<Address>, Refused> {
+    pub async fn people(&self, address: &Address, now: Ms) -> Result<Vec<To>, Refused> {
         match self.policy.rcpt(Ipv4Addr::LOCALHOST.into(), address) {
             Verdict::Bounces(list) => self.owners(&list, now).await,
             verdict => self.readers(address, verdict, now).await,
@@ -32,7 +35,7 @@ impl Settings {
     }
 
     /// Who reads the reports about a list's posts.
-    pub async fn owners(&self, list: &str, now: Ms) -> Result<Vec<Address>, Refused> {
+    pub async fn owners(&self, list: &str, now: Ms) -> Result<Vec<To>, Refused> {
         let owner = self.list(list).and_then(|list| list.settings().owner.clone());
         let Some(owner) = owner else { return Ok(Vec::new()) };
         match self.policy.rcpt(Ipv4Addr::LOCALHOST.into(), &owner) {
@@ -42,19 +45,29 @@ impl Settings {
         }
     }
 
-    async fn readers(&self, address: &Address, verdict: Verdict, now: Ms) -> Result<Vec<Address>, Refused> {
+    /// The next hop of programs and files of alias files.
+    pub fn program(&self) -> Option<Arc<str>> {
+        Some(self.rules.addresses.programs.clone())
+    }
+
+    async fn readers(&self, address: &Address, verdict: Verdict, now: Ms) -> Result<Vec<To>, Refused> {
         if self.rules.addresses.is_empty() {
             return Ok(match verdict {
-                Verdict::Alias(expansion) => expansion.addresses.clone(),
+                Verdict::Alias(expansion) => expansion.addresses.iter().cloned().map(To::plain).collect(),
                 Verdict::Bounces(_) | Verdict::List(_) => Vec::new(),
                 Verdict::Relay | Verdict::Refuse(_) if self.policy.is_local_domain(address.domain()) => Vec::new(),
-                Verdict::Relay | Verdict::Refuse(_) => vec![address.clone()],
+                Verdict::Relay | Verdict::Refuse(_) => vec![To::plain(address.clone())],
             });
         }
         let tables = self.tables.questions();
         for _ in 0..QUESTIONS_MAX {
             match self.rules.people((address, today(now)), &tables) {
-                Ok(Ok(people)) => return Ok(people),
+                Ok(Ok(found)) => {
+                    let people = found.people().cloned().map(To::plain);
+                    let program = |address| To { hop: self.program(), ..To::plain(address) };
+                    let programs = found.programs.iter().map(|to| program(to.address.clone()));
+                    return Ok(people.chain(programs).collect());
+                }
                 Ok(Err(reply)) => {
                     tracing::warn!(%address, "who reads mail to this address cannot be found out now: {reply}");
                     return Err(Refused::Table);

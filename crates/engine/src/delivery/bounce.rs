@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 
 use crate::core::assignment::Assignment;
 use crate::core::audit::Audit;
-use crate::core::envelope::NewEnvelope;
+use crate::core::envelope::{NewEnvelope, To};
 use crate::core::intake::{FateRecord, Job, Refused};
 use crate::core::log::GivenUp;
 use crate::core::own::hand_in;
@@ -258,7 +258,7 @@ fn diagnostic(failure: &Failure) -> String {
 ///
 /// # Errors
 /// A table that says so cannot be asked.
-pub(super) async fn report_to(core: &Arc<Core>, subject: &Subject, reported: bool) -> Result<Vec<Address>, Refused> {
+pub(super) async fn report_to(core: &Arc<Core>, subject: &Subject, reported: bool) -> Result<Vec<To>, Refused> {
     match Address::parse(subject.sender.as_bytes(), true) {
         Ok(sender) if reported => core.settings().people(&sender, core.clock.now()).await,
         _ => Ok(Vec::new()),
@@ -273,7 +273,7 @@ pub(super) async fn send(
     core: &Arc<Core>,
     subject: &Subject,
     lines: &[Line],
-    to: Vec<Address>,
+    to: Vec<To>,
     fate_records: Vec<FateRecord>,
 ) -> Result<(), Refused> {
     // Never closed.
@@ -304,7 +304,7 @@ pub(super) async fn send(
         .collect();
     let report = dsn::build(&Report {
         hostname,
-        to: to[0].as_str(),
+        to: to[0].address.as_str(),
         date: &date,
         message_id: &bare_id,
         queue_id: &subject.id.to_string(),

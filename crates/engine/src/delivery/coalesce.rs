@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 use crate::core::Core;
 use crate::core::audit::Audit;
-use crate::core::envelope::NewEnvelope;
+use crate::core::envelope::{NewEnvelope, To};
 use crate::core::intake::{FateRecord, Job, Refused};
 use crate::core::memory::PIECE_BYTES;
 use crate::core::own::hand_in_last;
@@ -119,7 +119,7 @@ async fn digest(
     };
     let recipients = core.with(|hub, _| {
         // Text and not ids: what an id stands for is decided in the batch that uses it.
-        ids.iter().filter_map(|id| hub.store.book.text(*id).parse().ok()).collect()
+        ids.iter().filter_map(|id| hub.store.book.text(*id).parse().ok()).map(To::plain).collect()
     });
     let envelope = NewEnvelope {
         sender: list.settings().bounces.as_str().to_owned(),

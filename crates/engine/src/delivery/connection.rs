@@ -162,7 +162,8 @@ fn unreached(target: &Target, error: &io::Error) -> String {
     let is_missing = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
     match &target.addr {
         Endpoint::Unix(path) if is_missing && path.starts_with(DELIVER_SOCKETS) => {
-            format!("stentor-deliver is not running: {}", plain(error))
+            let service = path.rsplit('/').next().unwrap_or_default().trim_end_matches(".sock");
+            format!("stentor-deliver is not running, or has no service {service}: {}", plain(error))
         }
         _ => plain(error),
     }

@@ -1,7 +1,7 @@
 //! Decisions in words.
 
 use stentor_mail::Class;
-use stentor_policy::Verdict;
+use stentor_policy::{Program, Verdict};
 use stentor_rules::{Decision, Facts, NextHop, Outcome, Rulebook};
 
 /// What becomes of the recipient; without places, so that two configurations can be compared.
@@ -14,6 +14,12 @@ pub(super) fn outcome(rules: &Rulebook, decision: &Decision) -> String {
             let owned =
                 to.owned.iter().flat_map(|(owner, all)| all.iter().map(move |to| format!("{to} (from {owner})")));
             all.extend(owned);
+            let program = |to: &Program| match &to.owner {
+                Some(owner) => format!("{} as {} (from {owner})", to.text, to.address),
+                None => format!("{} as {}", to.text, to.address),
+            };
+            all.extend(to.programs.iter().map(program));
+            all.extend(to.has_null.then(|| "/dev/null".to_owned()));
             all.extend(to.lists.iter().map(|name| format!("list {name}")));
             format!("alias: {}", all.join(", "))
         }

@@ -52,6 +52,19 @@ pub(crate) fn check(keyed: &Keyed, read: Read<'_>, report: &mut FileReport<'_>) 
     includes
 }
 
+/// Whether an alias or an included file names a program, or a file that is not `/dev/null`.
+pub(crate) fn has_programs(keyed: &Keyed, includes: &Includes) -> bool {
+    let is_program = |target: &Target| match target {
+        Target::Program(_) => true,
+        Target::File(path) => path != "/dev/null",
+        _ => false,
+    };
+    let any = |targets: Vec<Target>| targets.iter().any(is_program);
+    let mut values = keyed.entries().map(|entry| parse(&String::from_utf8_lossy(entry.value)));
+    let mut texts = includes.values().filter_map(|content| content.as_deref().ok());
+    values.any(|targets| targets.is_ok_and(any)) || texts.any(|text| parse_include(text).is_ok_and(any))
+}
+
 /// A name that is looked up among the aliases.
 fn name(target: &Target) -> Option<String> {
     match target {
@@ -164,6 +177,21 @@ mod tests {
                 "/aliases:2: warning: /none cannot be read: no such file; mail for it is deferred",
             ]
         );
+    }
+
+    #[test]
+    fn programs_are_seen_wherever_they_are() {
+        let has = |text: &str| {
+            let mut read = |path: &std::path::Path| match path.to_str() {
+                Some("/aliases") => Ok(text.as_bytes().to_vec()),
+                Some("/staff") => Ok(b"ann@a.test, |/bin/x\n".to_vec()),
+                _ => Err("no such file".to_owned()),
+            };
+            let reference = Reference::File { format: Format::Aliases, path: "/aliases".into() };
+            load(&reference, &mut read).unwrap().table.has_programs()
+        };
+        assert!(has("a: b\nc: d, |/bin/x\n") && has("a: /var/mail/x\n") && has("a: :include:/staff\n"));
+        assert!(!has("a: b, /dev/null\nc: :include:/none\n"));
     }
 
     #[test]

@@ -2,13 +2,50 @@
 //! without its quotes; the value stays as it is written, `:include:`, `|program` and all.
 
 use super::lines::{Lines, trim_end, trim_start};
-use crate::diagnostic::{FileReport, Problem};
+use crate::diagnostic::{FileReport, Problem, Report};
 use crate::fold::Fold;
 use crate::keyed::Keyed;
 
 pub(crate) fn read(text: &[u8], report: &mut FileReport<'_>) -> Keyed {
-    let mut keyed = Keyed::new(Fold::Unicode, text.len());
-    let (mut lines, mut folded, mut name) = (Lines::new(text), Vec::new(), Vec::new());
+    let (mut keyed, mut folded) = (Keyed::new(Fold::Unicode, text.len()), Vec::new());
+    each(text, report, |name, value, number, report| match keyed.add(name, value, number, &mut folded) {
+        Ok(()) => true,
+        Err(why) => why.report(report, number, name),
+    });
+    keyed.finish()
+}
+
+/// What an alias file has for the first of these names that is there: the name's place, and the value. Of a name that is there
+/// twice the first counts.
+pub fn find(text: &[u8], names: &[&[u8]]) -> Option<(usize, Vec<u8>)> {
+    let fold = |name: &[u8]| {
+        let mut folded = Vec::new();
+        Fold::Unicode.fold(name, &mut folded).ok().map(|()| folded)
+    };
+    let wanted: Vec<Option<Vec<u8>>> = names.iter().map(|name| fold(name)).collect();
+    let (mut found, mut folded) = (None, Vec::new());
+    let mut skipped = Report::default();
+    each(text, &mut FileReport { file: "", report: &mut skipped }, |name, value, _, _| {
+        if Fold::Unicode.fold(name, &mut folded).is_err() {
+            return true;
+        }
+        let before = found.as_ref().map_or(wanted.len(), |(place, _)| *place);
+        if let Some(place) = wanted[..before].iter().position(|name| name.as_deref() == Some(&folded[..])) {
+            found = Some((place, value.to_vec()));
+        }
+        // Nothing comes before the first.
+        !matches!(found, Some((0, _)))
+    });
+    found
+}
+
+/// Each entry: name, value, and number of its line, until one is enough.
+fn each(
+    text: &[u8],
+    report: &mut FileReport<'_>,
+    mut take: impl FnMut(&[u8], &[u8], u32, &mut FileReport<'_>) -> bool,
+) {
+    let (mut lines, mut name) = (Lines::new(text), Vec::new());
     while let Some((number, line)) = lines.next(report) {
         let rest = match unquoted(line, &mut name) {
             Ok(rest) => trim_start(rest),
@@ -26,13 +63,10 @@ pub(crate) fn read(text: &[u8], report: &mut FileReport<'_>) -> Keyed {
             report.add(number, Problem::NoValue);
             continue;
         }
-        if let Err(why) = keyed.add(&name, value, number, &mut folded)
-            && !why.report(report, number, &name)
-        {
+        if !take(&name, value, number, report) {
             break;
         }
     }
-    keyed.finish()
 }
 
 /// Puts the name at the beginning of the line into `name`, without quotes; gives what follows it.

@@ -123,3 +123,15 @@ proptest! {
         }
     }
 }
+
+proptest! {
+    /// Without a table of all names: the first name that is there, as a table has it.
+    #[test]
+    fn one_alias_is_found_as_in_the_table(lines in proptest::collection::vec("(?i)[ab#\"]{0,2}[:\t ]{0,2}[ab]{0,2}", 0..12)) {
+        let text = lines.join("\n");
+        let (keyed, _) = read(aliases::read, &text);
+        let names: [&[u8]; 3] = [b"Ab", b"b", b"BB"];
+        let expected = names.iter().enumerate().find_map(|(at, name)| Some((at, keyed.get(name, &mut Vec::new())?.value.to_vec())));
+        prop_assert_eq!(aliases::find(text.as_bytes(), &names), expected);
+    }
+}

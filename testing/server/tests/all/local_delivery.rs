@@ -23,20 +23,20 @@ fn marker(name: &str) -> String {
 }
 
 /// A helper with services of its own; stopped when dropped.
-struct Helper {
+pub struct Helper {
     folder: TempDir,
     child: Option<Child>,
 }
 
 impl Helper {
     /// `None` without root. `$DIR` in the services is the helper's folder, in which every user may write.
-    fn start(services: &str) -> Option<Helper> {
+    pub fn start(services: &str) -> Option<Helper> {
         let mut helper = Helper::prepare(services)?;
         helper.run();
         Some(helper)
     }
 
-    fn prepare(services: &str) -> Option<Helper> {
+    pub fn prepare(services: &str) -> Option<Helper> {
         if !rustix::process::getuid().is_root() {
             skipped("needs root");
             return None;
@@ -49,13 +49,13 @@ impl Helper {
         Some(Helper { folder, child: None })
     }
 
-    fn command(&self) -> Command {
+    pub fn command(&self) -> Command {
         let mut command = Command::new(stentor_deliver());
         command.arg("--config").arg(self.path("deliver.toml"));
         command
     }
 
-    fn run(&mut self) {
+    pub fn run(&mut self) {
         let log = fs::File::options().create(true).append(true).open(self.path("log")).expect("ours");
         let mut command = self.command();
         command.stderr(log).stdin(Stdio::null());
@@ -66,19 +66,19 @@ impl Helper {
         });
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    fn socket(&self, service: &str) -> PathBuf {
+    pub fn socket(&self, service: &str) -> PathBuf {
         self.path(&format!("run/{service}.sock"))
     }
 
-    fn log(&self) -> String {
+    pub fn log(&self) -> String {
         fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
-    fn connect(&self, service: &str) -> Lmtp {
+    pub fn connect(&self, service: &str) -> Lmtp {
         let mut connected = None;
         wait_until("the socket takes connections", || {
             connected = UnixStream::connect(self.socket(service)).ok();
@@ -114,7 +114,7 @@ impl Drop for Helper {
 }
 
 /// A client.
-struct Lmtp {
+pub struct Lmtp {
     stream: BufReader<UnixStream>,
 }
 
@@ -130,7 +130,7 @@ impl Lmtp {
         }
     }
 
-    fn command(&mut self, command: &str) -> String {
+    pub fn command(&mut self, command: &str) -> String {
         self.stream.get_mut().write_all(format!("{command}\r\n").as_bytes()).expect("writable");
         self.reply()
     }
@@ -143,7 +143,7 @@ impl Lmtp {
     }
 
     /// Delivers a message; the reply for each recipient that was accepted, then those refused at RCPT.
-    fn send(&mut self, to: &[&str], body: &str) -> Vec<String> {
+    pub fn send(&mut self, to: &[&str], body: &str) -> Vec<String> {
         let refused = self.begin(to);
         let accepted = to.len() - refused.len();
         if accepted > 0 {
@@ -156,13 +156,13 @@ impl Lmtp {
         replies.into_iter().chain(refused).collect()
     }
 
-    fn send_one(&mut self, to: &str, body: &str) -> String {
+    pub fn send_one(&mut self, to: &str, body: &str) -> String {
         self.send(&[to], body).remove(0)
     }
 }
 
 /// Files of a Maildir's `new`.
-fn mails(folder: &Path) -> Vec<String> {
+pub fn mails(folder: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder.join("new")) else { return Vec::new() };
     entries.map(|entry| fs::read_to_string(entry.expect("an entry").path()).expect("a text")).collect()
 }
@@ -193,7 +193,7 @@ fn home(helper: &Helper, user: &str, uid: u32) -> PathBuf {
     folder
 }
 
-fn uid_of(user: &str) -> u32 {
+pub fn uid_of(user: &str) -> u32 {
     let id = Command::new("id").args(["-u", user]).output().expect("id runs");
     String::from_utf8_lossy(&id.stdout).trim().parse().expect("a number")
 }
@@ -250,7 +250,7 @@ fn the_short_forms_name_the_helper() {
     server.wait_log(&[
         "stat=Deferred",
         "relay=unix:/run/stentor-deliver/no-such.sock",
-        "stentor-deliver is not running",
+        "stentor-deliver is not running, or has no service no-such",
     ]);
     let site = server.operator(&["hosts"]);
     let site = String::from_utf8_lossy(&site.stdout).into_owned();

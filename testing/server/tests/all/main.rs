@@ -5,6 +5,7 @@
 
 mod account;
 mod addresses;
+mod alias_programs;
 mod aliases;
 mod bad_input;
 mod bounces;

@@ -90,10 +90,11 @@ impl Transaction {
         }
         for to in people {
             // Who is named gets it anyway, and hears of a failure.
-            if self.rcpts.has(&to) {
+            if self.rcpts.has(&to.address) {
                 continue;
             }
-            self.rcpts.add(to, asked.clone(), Verdict::Relay, || why.to_owned());
+            let asked = Asked { hop: to.hop, ..asked.clone() };
+            self.rcpts.add(to.address, asked, Verdict::Relay, || why.to_owned());
         }
         Ok(())
     }
@@ -102,17 +103,20 @@ impl Transaction {
         &mut self,
         core: &Core,
         settings: &Settings,
-        (client, mut owners): (IpAddr, HashMap<Arc<str>, Vec<Address>>),
+        (client, mut owners): (IpAddr, HashMap<Arc<str>, Vec<To>>),
         end: &EndOfData,
     ) -> Vec<NewEnvelope> {
         let facts = &end.facts;
-        let (groups, relayed) = std::mem::take(&mut self.rcpts).into_groups(|list| {
+        let owners = |list: &str| {
             let owners = owners.remove(list).unwrap_or_default();
             if owners.is_empty() {
                 log::report_noted(core, list, &self.mail, client);
             }
-            owners
-        });
+            owners.into_iter().map(|To { address, hop, params }| (address, Asked { params, hop })).collect()
+        };
+        let program = |asked| Asked { hop: settings.program(), ..asked };
+        self.nulls = self.rcpts.nulls().cloned().collect();
+        let (groups, relayed) = std::mem::take(&mut self.rcpts).into_groups(owners, program);
         let (class, class_why) = self.class(core, settings, client, facts, relayed as u64);
         let message_id = facts.message_id.clone().unwrap_or_default();
         let relayed = NewEnvelope {

@@ -12,6 +12,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use stentor_lists::{check_delivered_to, check_received};
+use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::heading::Heading;
 use stentor_mail::received::{Trace, received, received_local};
@@ -49,6 +50,8 @@ pub struct Transaction {
     spoke: Option<(Option<Box<str>>, Box<str>)>,
     /// What the aliases among its recipients stand for.
     targets: usize,
+    /// Aliases that stand for `/dev/null`, once the message has come.
+    nulls: Vec<Address>,
     /// What NOTIFY and ORCPT of the recipients take in their message's record.
     params_bytes: usize,
     protocol: &'static str,
@@ -100,6 +103,7 @@ impl Transaction {
             list_hops: Vec::new(),
             spoke: None,
             targets: 0,
+            nulls: Vec::new(),
             mail,
             rcpts: policy::Recipients::default(),
             params_bytes: 0,
@@ -304,6 +308,12 @@ impl Transaction {
             }
         };
         if envelopes.is_empty() {
+            if !self.nulls.is_empty() {
+                self.log_nulls(core, client, end.size);
+                let id = self.id;
+                self.abandon(core);
+                return Reply::new(250, (2, 0, 0), format!("Ok: queued as {id}"));
+            }
             self.abandon(core);
             return Reply::fixed(250, (2, 0, 0), "Ok: report noted");
         }
@@ -330,7 +340,10 @@ impl Transaction {
         let answered = ticket.await;
         core.measures.commit_wait.observe(begun.elapsed());
         match answered {
-            Ok(Ok(())) => Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id)),
+            Ok(Ok(())) => {
+                self.log_nulls(core, client, told_size);
+                Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id))
+            }
             refused => {
                 let refused = refused.ok().and_then(Result::err).unwrap_or(Refused::Stopping);
                 core.refused(refused);
@@ -392,6 +405,13 @@ impl Transaction {
             list.admit(&self.mail.path, facts, received_max, &mut |who| core.lists.is_member(core, name, who))?;
         }
         Ok(())
+    }
+
+    /// Copies that nobody gets are in the log alone.
+    fn log_nulls(&self, core: &Core, client: IpAddr, size: u64) {
+        for alias in &self.nulls {
+            log::discarded(core, &self.mail, (self.id, client), &format!("alias {alias}: /dev/null"), (size, 1));
+        }
     }
 
     /// A rule asks for it: the client hears that the message was taken, and nobody gets it.

@@ -1,0 +1,336 @@
+//! Programs and files of alias files: what a recipient `NAME=TAG@domain` stands for, and as whom it is delivered.
+//!
+//! Promise: only what an alias file has is run or written to, whoever asks: the client names an alias and a tag of one of its targets
+//! ([`stentor_addresses::tag`]), and the files are read here. A file that others than root and its owner can change is not used, nor is one
+//! of the client's own user. Targets of root's files are delivered to as the service's user, those of any other file as its owner. Owners
+//! of included files must have a login shell (/etc/shells): who may start no programs is not given a way to.
+//!
+//! A target whose text was changed since the mail came is not found by its tag. If it was the alias's only program or file, and the
+//! alias has one now, that one gets the mail; else it waits.
+//!
+//! Failure: everything defers. Somebody has to mend a file, and the mail is kept until then.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use stentor_addresses::{Target, parse, parse_include, tag};
+use stentor_mail::reply::Reply;
+use stentor_tables::candidates::{Candidates, Options, Owner};
+use stentor_tables::find_alias;
+
+use crate::account::Account;
+use crate::config::{Aliases, Program, allowed};
+use crate::guarded;
+use crate::log;
+use crate::recipient::Recipient;
+use crate::template::Template;
+
+const SHELLS: &str = "/etc/shells";
+/// How deep included files nest.
+const DEPTH_MAX: usize = 50;
+/// Programs and files of one alias.
+const FOUND_MAX: usize = 10_000;
+/// What takes a shell when it is not in quotes.
+const FOR_A_SHELL: &str = "$`;|&<>()*?[]{}~#\n";
+
+/// A target that was found.
+#[derive(Debug)]
+pub struct Found {
+    pub account: Account,
+    pub what: What,
+}
+
+#[derive(Debug)]
+pub enum What {
+    Program(Box<Program>),
+    Maildir(PathBuf),
+    Mbox(PathBuf),
+}
+
+/// A program or file, and whose rights its delivery has.
+struct Candidate {
+    tag: String,
+    text: Target,
+    account: Account,
+}
+
+/// The target that a recipient names.
+pub fn find(aliases: &Aliases, recipient: &Recipient) -> Result<Found, Reply> {
+    let mut search = Search { aliases, all: Vec::new() };
+    let mut is_known = false;
+    for file in &aliases.files {
+        is_known = search.file(file, recipient).map_err(|why| later(recipient, &why))?;
+        if is_known {
+            break;
+        }
+    }
+    if !is_known {
+        return Err(later(recipient, "it is in no alias file of this service"));
+    }
+    let mut all = search.all;
+    let place = all.iter().position(|target| target.tag == recipient.tag);
+    let Some(place) = place.or((all.len() == 1).then_some(0)) else {
+        return Err(later(recipient, "its program or file has been changed or taken away"));
+    };
+    let Candidate { text, account, .. } = all.swap_remove(place);
+    let what = match text {
+        Target::Program(command) => {
+            let arguments = arguments(&command, aliases.shell, aliases.programs.as_deref());
+            let arguments = arguments.map_err(|why| later(recipient, &why))?;
+            What::Program(Box::new(Program { arguments, ..aliases.program.clone() }))
+        }
+        Target::File(path) if path.ends_with('/') => What::Maildir(path.into()),
+        Target::File(path) => What::Mbox(path.into()),
+        Target::Address(_) | Target::Final(_) | Target::Domain(_) | Target::Include(_) => {
+            return Err(later(recipient, "it is no program or file"));
+        }
+    };
+    Ok(Found { account, what })
+}
+
+/// What is wrong with the alias files themselves.
+pub fn check(aliases: &Aliases) -> Result<(), String> {
+    let wrong = |file: &PathBuf| trusted(aliases, file).err();
+    aliases.files.iter().find_map(wrong).map_or(Ok(()), Err)
+}
+
+fn later(recipient: &Recipient, why: &str) -> Reply {
+    let text = format!("Alias {}: {why}", recipient.user);
+    log::error(&text);
+    Reply::new(451, (4, 3, 5), text)
+}
+
+/// A file's text and its owner.
+fn trusted(aliases: &Aliases, path: &Path) -> Result<(Vec<u8>, Account), String> {
+    let (content, owner) = guarded::read(path).map_err(|error| error.to_string())?;
+    if owner.uid == aliases.client && owner.uid != 0 {
+        // Who has broken into the server could write to it.
+        return Err(format!("{}: belongs to {}, the user of the server", path.display(), owner.name));
+    }
+    Ok((content, owner))
+}
+
+struct Search<'a> {
+    aliases: &'a Aliases,
+    all: Vec<Candidate>,
+}
+
+impl Search<'_> {
+    /// Gathers the programs and files of an alias. False if the file does not have it.
+    fn file(&mut self, file: &Path, recipient: &Recipient) -> Result<bool, String> {
+        let (content, owner) = trusted(self.aliases, file)?;
+        let mut names = Candidates::default();
+        let delimiter = recipient.delimiter.map(|delimiter| delimiter.to_string()).unwrap_or_default();
+        let options = Options { delimiters: delimiter.as_bytes(), ..Options::default() };
+        names.set(Owner::Aliases, recipient.address.as_bytes(), &options);
+        let keys: Vec<&[u8]> = names.iter().map(|name| name.key).collect();
+        let Some((_, value)) = find_alias(&content, &keys) else { return Ok(false) };
+        let wrong = |why: String| format!("{}: {why}", file.display());
+        let targets = String::from_utf8(value).map_err(|_| wrong("not UTF-8".to_owned()))?;
+        let targets = parse(&targets).map_err(|error| wrong(error.to_string()))?;
+        let account = if owner.uid == 0 { self.aliases.account.clone() } else { owner };
+        self.add(targets, &account, None, 0)?;
+        Ok(true)
+    }
+
+    fn add(
+        &mut self,
+        targets: Vec<Target>,
+        account: &Account,
+        included: Option<&str>,
+        depth: usize,
+    ) -> Result<(), String> {
+        for target in targets {
+            if let Target::Include(path) = &target {
+                self.include(path, account, depth)?;
+            } else if let Some(tag) = tag(&target, included)
+                && !self.all.iter().any(|known| known.tag == tag)
+                && target != Target::File("/dev/null".to_owned())
+            {
+                if self.all.len() == FOUND_MAX {
+                    return Err(format!("more than {FOUND_MAX} programs and files"));
+                }
+                self.all.push(Candidate { tag, text: target, account: account.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    fn include(&mut self, path: &str, account: &Account, depth: usize) -> Result<(), String> {
+        if depth >= DEPTH_MAX {
+            return Err(format!("{path}: files include each other too deeply"));
+        }
+        let (content, owner) = trusted(self.aliases, Path::new(path))?;
+        let text = String::from_utf8(content).map_err(|_| format!("{path}: not UTF-8"))?;
+        let targets = parse_include(&text).map_err(|(line, error)| format!("{path}:{line}: {error}"))?;
+        let is_plain = |target: &Target| !matches!(target, Target::Program(_) | Target::File(_) | Target::Include(_));
+        if owner.uid == 0 {
+            return self.add(targets, account, Some(path), depth + 1);
+        }
+        if !targets.iter().all(is_plain) && !owner.has_shell(&fs::read_to_string(SHELLS).unwrap_or_default()) {
+            return Err(format!("{path}: its owner, {}, has no login shell of {SHELLS}", owner.name));
+        }
+        self.add(targets, &owner, Some(path), depth + 1)
+    }
+}
+
+/// The command as it is started.
+fn arguments(command: &str, shell: bool, programs: Option<&Path>) -> Result<Vec<Template>, String> {
+    let words = if shell { Some(["/bin/sh", "-c", command].map(str::to_owned).to_vec()) } else { words(command) };
+    let mut words = words.ok_or_else(|| format!("{command:?} takes a shell; set `shell = true`"))?;
+    match (words.first_mut(), programs) {
+        (None, _) => return Err(format!("{command:?} names no program")),
+        (Some(program), Some(folder)) => *program = allowed(folder, program)?,
+        (Some(program), None) if !program.starts_with('/') => {
+            return Err(format!("`{program}` is not an absolute path"));
+        }
+        (Some(_), None) => {}
+    }
+    Ok(words.iter().map(|word| Template::plain(word)).collect())
+}
+
+/// The words of a command that takes no shell: divided by blanks, quotes as a shell has them.
+fn words(command: &str) -> Option<Vec<String>> {
+    let (mut quote, mut is_escaped) = (None, false);
+    for letter in command.chars() {
+        match letter {
+            _ if is_escaped => is_escaped = false,
+            '\\' if quote != Some('\'') => is_escaped = true,
+            '\'' | '"' if quote == Some(letter) => quote = None,
+            '\'' | '"' if quote.is_none() => quote = Some(letter),
+            '$' | '`' if quote == Some('"') => return None,
+            letter if quote.is_none() && FOR_A_SHELL.contains(letter) => return None,
+            _ => {}
+        }
+    }
+    shlex::split(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    use super::*;
+    use crate::config::{Agent, Config};
+
+    /// A service of these alias files.
+    fn aliases_of(files: &[&Path]) -> Aliases {
+        let files: Vec<String> = files.iter().map(|file| format!("{:?}", file.display().to_string())).collect();
+        let text = format!("client = \"root\"\n[services.x]\nkind = \"aliases\"\nfiles = [{}]\n", files.join(", "));
+        let mut config = Config::parse(Path::new("deliver.toml"), &text).unwrap();
+        let Agent::Aliases(aliases) = config.services.remove("x").unwrap().agent else {
+            panic!("a service of aliases")
+        };
+        aliases
+    }
+
+    fn split(command: &str) -> Option<Vec<String>> {
+        words(command)
+    }
+
+    #[test]
+    fn words_are_divided_without_a_shell() {
+        let all = |words: &[&str]| Some(words.iter().map(ToString::to_string).collect::<Vec<_>>());
+        assert_eq!(split("/bin/x -a b=c  d"), all(&["/bin/x", "-a", "b=c", "d"]));
+        assert_eq!(split("/bin/x 'a b;$c' \"d 'e'\" f\\ g"), all(&["/bin/x", "a b;$c", "d 'e'", "f g"]));
+        for shell in ["a; b", "a | b", "a > b", "a $b", "a \"$b\"", "a `b`", "a #b", "a *", "~/x", "a && b", "a 'b"] {
+            assert_eq!(split(shell), None, "{shell}");
+        }
+    }
+
+    #[test]
+    fn a_command_is_an_absolute_path_or_one_of_the_folder() {
+        let plain = |command: &str, shell, programs| {
+            let words = arguments(command, shell, programs)?;
+            Ok::<_, String>(words.iter().map(|word| word.fixed().unwrap()).collect::<Vec<_>>())
+        };
+        assert_eq!(
+            plain("/bin/x ${user}", false, None),
+            Err("\"/bin/x ${user}\" takes a shell; set `shell = true`".into())
+        );
+        assert_eq!(plain("/bin/x '${user}'", false, None).unwrap(), ["/bin/x", "${user}"]);
+        assert_eq!(plain("x; y", true, None).unwrap(), ["/bin/sh", "-c", "x; y"]);
+        assert!(plain("x", false, None).is_err() && plain("", false, None).is_err());
+        let folder = tempfile::tempdir().unwrap();
+        symlink("/bin/true", folder.path().join("true")).unwrap();
+        let path = folder.path().join("true").display().to_string();
+        assert_eq!(plain("/usr/bin/true a", false, Some(folder.path())).unwrap(), [path.as_str(), "a"]);
+        assert!(plain("/bin/sh -c x", false, Some(folder.path())).is_err());
+    }
+
+    fn recipient(name: &str, target: &str, included: Option<&str>) -> Recipient {
+        let tag = tag(&parse(target).unwrap()[0], included).unwrap();
+        let address = format!("{name}={tag}@x.test").parse().unwrap();
+        Recipient::of_alias(&address, None, Some('+')).unwrap()
+    }
+
+    fn found(aliases: &Aliases, name: &str, target: &str, included: Option<&str>) -> Result<String, String> {
+        let found = find(aliases, &recipient(name, target, included)).map_err(|reply| reply.to_string())?;
+        let what = match found.what {
+            What::Program(program) => {
+                program.arguments.iter().map(|word| word.fixed().unwrap()).collect::<Vec<_>>().join(" ")
+            }
+            What::Maildir(path) => format!("maildir {}", path.display()),
+            What::Mbox(path) => format!("mbox {}", path.display()),
+        };
+        Ok(format!("{} as {}", what, found.account.name))
+    }
+
+    #[test]
+    fn a_target_is_found_by_its_tag() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("aliases");
+        let write = |text: &str| {
+            fs::write(&file, text).unwrap();
+            fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
+        };
+        write("News: ann, \"|/bin/news -a\", /var/mail/news\nbox: /var/mail/box/, /dev/null\nboth: x\n");
+        let aliases = aliases_of(&[&file]);
+        let user = &aliases.account.name;
+        assert_eq!(found(&aliases, "news", "|/bin/news -a", None), Ok(format!("/bin/news -a as {user}")));
+        assert_eq!(found(&aliases, "NEWS+x", "/var/mail/news", None), Ok(format!("mbox /var/mail/news as {user}")));
+        assert_eq!(found(&aliases, "box", "/var/mail/box/", None), Ok(format!("maildir /var/mail/box/ as {user}")));
+        let changed = "451 4.3.5 Alias news: its program or file has been changed or taken away";
+        assert_eq!(found(&aliases, "news", "|/bin/sh -c id", None).unwrap_err(), changed);
+        assert_eq!(found(&aliases, "news", "|/bin/news -a", Some("/etc/list")).unwrap_err(), changed);
+        assert!(found(&aliases, "both", "|/bin/x", None).unwrap_err().contains("changed or taken away"));
+        assert!(found(&aliases, "none", "|/bin/x", None).unwrap_err().contains("in no alias file"));
+        // The only one has another text now.
+        assert_eq!(found(&aliases, "box", "/var/mail/bax/", None), Ok(format!("maildir /var/mail/box/ as {user}")));
+        fs::set_permissions(&file, PermissionsExt::from_mode(0o666)).unwrap();
+        assert!(found(&aliases, "news", "|/bin/news -a", None).unwrap_err().contains("others may write to it"));
+        assert!(check(&aliases).unwrap_err().contains("others may write to it"));
+    }
+
+    #[test]
+    fn an_included_file_is_its_owners() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("*** SKIPPED: needs root");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let (file, list) = (folder.path().join("aliases"), folder.path().join("list"));
+        fs::write(&file, format!("crew: :include:{}\n", list.display())).unwrap();
+        fs::write(&list, "# us\n|/bin/crew\n/var/mail/crew\n").unwrap();
+        for path in [&file, &list] {
+            fs::set_permissions(path, PermissionsExt::from_mode(0o644)).unwrap();
+        }
+        let mut aliases = aliases_of(&[&file]);
+        let of = |aliases: &Aliases| found(aliases, "crew", "|/bin/crew", list.to_str());
+        assert_eq!(of(&aliases), Ok(format!("/bin/crew as {}", aliases.account.name)), "root's: the service's user");
+        let user = |shell: &str| {
+            let all = fs::read_to_string("/etc/passwd").unwrap();
+            let line = all.lines().find(|line| line.ends_with(shell) && !line.starts_with("root:"));
+            line.map(|line| Account::find(line.split(':').next().unwrap()).unwrap().unwrap())
+        };
+        let games = user("/usr/sbin/nologin").expect("Debian's games has no shell");
+        chown(&list, Some(games.uid), None).unwrap();
+        assert!(of(&aliases).unwrap_err().contains(&format!("its owner, {}, has no login shell", games.name)));
+        fs::write(&list, "ann@a.test\n").unwrap();
+        assert!(of(&aliases).unwrap_err().contains("changed or taken away"), "addresses need none");
+        fs::write(&list, "|/bin/crew\n/var/mail/crew\n").unwrap();
+        aliases.client = games.uid;
+        assert!(of(&aliases).unwrap_err().contains("the user of the server"));
+    }
+}

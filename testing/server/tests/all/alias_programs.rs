@@ -1,0 +1,212 @@
+//! Programs and files of alias files: a server and `stentor-deliver` that read the same file, from an SMTP client to a program's
+//! standard input.
+//!
+//! As root alone, as all of local delivery.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use stentor_harness::{Server, TestLab, message, wait_until};
+
+use crate::kit::{SENDER, SENDER_SITE, bare, builder, drained, report_to};
+use crate::local_delivery::{Helper, mails, uid_of};
+
+const SERVICE: &str = "[services.aliases]\nkind = \"aliases\"\nfiles = [\"$DIR/aliases\"]\nuser = \"games\"\n";
+/// Writes its arguments, what it knows of the envelope, and the message to a file.
+const PROGRAM: &str = "#!/bin/sh\nto=$1; shift\n{ printf '%s;' \"$@\"; echo $SENDER:$RECIPIENT:$USER:$EXTENSION:`id -un`; cat; } \
+                       > \"$to.new\" && mv \"$to.new\" \"$to\"\n";
+
+/// Writes the alias file anew; `$DIR` is the helper's folder, in which every user may write.
+fn write(helper: &Helper, aliases: &str) {
+    let folder = helper.path("").display().to_string();
+    let file = helper.path("aliases");
+    fs::write(file.with_extension("new"), aliases.replace("$DIR", folder.trim_end_matches('/'))).unwrap();
+    fs::set_permissions(file.with_extension("new"), fs::Permissions::from_mode(0o644)).unwrap();
+    fs::rename(file.with_extension("new"), file).unwrap();
+}
+
+/// A helper that is not running yet, with an alias file and a program.
+fn helper(more: &str, aliases: &str) -> Option<Helper> {
+    let helper = Helper::prepare(&format!("{SERVICE}{more}"))?;
+    fs::write(helper.path("program"), PROGRAM).unwrap();
+    fs::set_permissions(helper.path("program"), fs::Permissions::from_mode(0o755)).unwrap();
+    write(&helper, aliases);
+    Some(helper)
+}
+
+fn server(helper: &Helper, lab: Option<&TestLab>) -> Server {
+    let server = lab.map_or_else(bare, builder).fast_retry().prepare();
+    let (file, socket) = (helper.path("aliases"), helper.socket("aliases"));
+    server.edit_config(|text| {
+        format!(
+            "{text}\n[domains]\nlocal = [\"home.test\"]\n[tables.aliases]\nsource = \"aliases:{}\"\nas = \"aliases\"\n\
+             [addresses]\naliases = \"aliases\"\norigin = \"home.test\"\nprograms = \"lmtp:unix:{}\"\n",
+            file.display(),
+            socket.display()
+        )
+    });
+    server.run()
+}
+
+fn told(server: &Server, arguments: &[&str]) -> String {
+    let output = server.operator(arguments);
+    String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+}
+
+/// What the program wrote.
+fn written(helper: &Helper, name: &str) -> String {
+    wait_until("the program has run", || helper.path(name).exists());
+    fs::read_to_string(helper.path(name)).unwrap()
+}
+
+#[test]
+fn programs_files_and_people_of_one_alias_get_their_copies() {
+    let aliases = "archive: $DIR/mbox, $DIR/Maildir/, joe\njoe: ann@one.example\n\
+                   tickets: \"|$DIR/program $DIR/tickets -q 'a b'\"\nall: tickets, /dev/null\n\
+                   null: /dev/null\ncrew: :include:$DIR/crew\n";
+    let Some(mut helper) = helper("", aliases) else { return };
+    fs::write(
+        helper.path("crew"),
+        format!("|{} {}\n", helper.path("program").display(), helper.path("crew.out").display()),
+    )
+    .unwrap();
+    fs::set_permissions(helper.path("crew"), fs::Permissions::from_mode(0o644)).unwrap();
+    helper.run();
+    let lab = TestLab::sites(&["one.example"]);
+    let server = server(&helper, Some(&lab));
+    let why = told(&server, &["explain", "--from", SENDER, "--to", "Tickets+42@home.test"]);
+    let line =
+        format!("|{0}/program {0}/tickets -q 'a b'", helper.path("").display().to_string().trim_end_matches('/'));
+    assert!(why.contains(&format!("=> alias: {line} as tickets+42=")), "{why}");
+
+    let wire = message("archive@test", "x");
+    lab.recorder().expect_message(wire.clone().into());
+    server.connect_from("127.0.0.2").greeted().send(SENDER, &["archive@home.test"], &wire).expect(250);
+    lab.wait_clean("archive@test", &["ann@one.example"]);
+    let to = ["Tickets+42@home.test", "null@home.test", "crew@home.test"];
+    let id =
+        server.connect_from("127.0.0.2").greeted().send(SENDER, &to, &message("2@test", "x")).expect(250).queue_id();
+    assert_eq!(drained(&server).delivered, 5, "/dev/null is nobody");
+
+    let ticket = written(&helper, "tickets");
+    let start = format!("-q;a b;{SENDER}:tickets+42@home.test:tickets:42:games\nFrom {SENDER} ");
+    assert!(ticket.starts_with(&start), "{ticket}");
+    assert!(ticket.contains(&format!("\nReturn-Path: <{SENDER}>\nDelivered-To: Tickets+42@home.test\n")), "{ticket}");
+    assert_eq!(ticket.matches("Delivered-To:").count(), 1, "{ticket}");
+    assert!(written(&helper, "crew.out").contains(":crew@home.test:crew::games\n"), "root's file: the service's user");
+    assert!(fs::read_to_string(helper.path("mbox")).unwrap().contains("\nDelivered-To: archive@home.test\n"));
+    assert_eq!(fs::metadata(helper.path("mbox")).unwrap().uid(), uid_of("games"));
+    assert_eq!(mails(&helper.path("Maildir")).len(), 1);
+
+    let log = server.wait_log(&["discarded: id=", "null@home.test: /dev/null"]);
+    assert!(log.contains(&id), "{log}");
+    let program = helper.path("program").display().to_string();
+    wait_until("the history says which program ran", || {
+        told(&server, &["trace", "2@test"]).contains(&format!("Delivered to command {program}"))
+    });
+    // One message to nobody but /dev/null.
+    server.connect_from("127.0.0.2").greeted().send(SENDER, &["null@home.test"], &message("3@test", "x")).expect(250);
+    server.log().wait_nth(&["discarded: id=", "null@home.test: /dev/null"], 2);
+    // What the client is told of a name that only the delivery agent may be given.
+    let tag = why.split("tickets+42=").nth(1).unwrap().split('@').next().unwrap();
+    let mut client = server.connect_from("127.0.0.2").greeted();
+    client.cmd("MAIL FROM:<>").expect(250);
+    client.cmd(&format!("RCPT TO:<tickets={tag}@home.test>")).expect(550);
+}
+
+#[test]
+fn mail_waits_for_the_helper_and_for_an_alias_that_is_mended() {
+    let Some(mut helper) = helper("", "tickets: |$DIR/porgram $DIR/out\nnull: /dev/null\n") else { return };
+    let server = server(&helper, None);
+    let check = told(&server, &["check"]);
+    assert!(check.contains("aliases.sock takes no connection"), "{check}");
+    let to = ["tickets@home.test", "null@home.test"];
+    server.smtp().send(SENDER, &to, &message("1@test", "x")).expect(250);
+    server.wait_log(&["discarded: id=", "null@home.test: /dev/null"]);
+    server.wait_log(&["stat=Deferred", "aliases.sock", "No such file or directory"]);
+    helper.run();
+    server.wait_log(&["stat=Deferred", "451 4.3.5 Command cannot be started"]);
+    write(&helper, "tickets: |$DIR/program $DIR/out\nnull: /dev/null\n");
+    assert_eq!(drained(&server).delivered, 1);
+    assert!(written(&helper, "out").contains(":tickets@home.test:"));
+}
+
+#[test]
+fn a_bounce_goes_to_the_owner_who_may_be_a_program() {
+    let aliases = "fails: |/bin/false\nowned: |/bin/false\nowner-owned: boss@sender.example\n\
+                   hooked: |/bin/false\nowner-hooked: |$DIR/program $DIR/hook\n";
+    let Some(mut helper) = helper("", aliases) else { return };
+    helper.run();
+    let lab = TestLab::start(SENDER_SITE);
+    let server = server(&helper, Some(&lab));
+    for (n, to) in ["fails@home.test", "owned@home.test", "hooked@home.test"].iter().enumerate() {
+        server.smtp().send(SENDER, &[to], &message(&format!("{n}@test"), "x")).expect(250);
+    }
+    drained(&server);
+    let to_sender = report_to(&lab, SENDER);
+    let about = &to_sender.recipients[0];
+    assert!(about["final-recipient"].starts_with("rfc822; fails=") && about["status"] == "5.3.0", "{}", to_sender.text);
+    assert!(report_to(&lab, "boss@sender.example").recipients[0]["final-recipient"].contains("; owned="));
+    let hook = written(&helper, "hook");
+    assert!(hook.contains("MAILER-DAEMON:owner-hooked@home.test:owner-hooked::games\nFrom MAILER-DAEMON "), "{hook}");
+    assert!(hook.contains("Action: failed") && hook.contains("Final-Recipient: rfc822; hooked="), "{hook}");
+    assert_eq!(lab.recorder().copies().len(), 2, "nobody else hears of it");
+}
+
+#[test]
+fn mail_that_comes_back_to_an_alias_is_a_loop() {
+    let Some(mut helper) = helper("", "tickets: |$DIR/program $DIR/out\n") else { return };
+    helper.run();
+    let server = server(&helper, None);
+    server.smtp().send(SENDER, &["tickets@home.test"], &message("1@test", "x")).expect(250);
+    drained(&server);
+    // As a program sends it on: without the From line.
+    let out = written(&helper, "out");
+    let again = out.lines().skip(2).map(|line| format!("{line}\r\n")).collect::<String>();
+    assert!(again.starts_with("Return-Path: "), "{again}");
+    server.smtp().send(SENDER, &["tickets@home.test"], again.as_bytes()).expect(554);
+    // The same at the helper, where another alias leads to this one.
+    let why = told(&server, &["explain", "--from", SENDER, "--to", "tickets@home.test"]);
+    let tagged = why.split(" as tickets=").nth(1).unwrap().split_whitespace().next().unwrap();
+    let to = format!("tickets={tagged}");
+    let mut lmtp = helper.connect("aliases");
+    let marked = "Delivered-To: tickets@home.test\r\n";
+    assert!(lmtp.send_one(&to, &format!("{marked}Subject: x\r\n")).starts_with("250 2.0.0 Delivered to command "));
+    let other = format!("Delivered-To: all@home.test\r\n{marked}Subject: x\r\n");
+    assert!(lmtp.send_one(&to, &other).starts_with("554 5.4.6 "));
+    assert!(lmtp.send_one(&to, &format!("{marked}{marked}")).starts_with("554 5.4.6 "));
+}
+
+#[test]
+fn only_what_the_alias_file_has_is_run() {
+    let Some(mut helper) = helper("", "two: |$DIR/program $DIR/out, /nowhere/box\nshell: |echo $USER > $DIR/out\n")
+    else {
+        return;
+    };
+    helper.run();
+    let mut lmtp = helper.connect("aliases");
+    assert!(lmtp.send_one("two@home.test", "").starts_with("550 5.1.1 "));
+    assert!(lmtp.send_one("two=0123456789abcdef@home.test", "").ends_with("has been changed or taken away"));
+    assert!(lmtp.send_one("none=0123456789abcdef@home.test", "").ends_with("in no alias file of this service"));
+    assert!(lmtp.send_one("shell=0123456789abcdef@home.test", "").ends_with("takes a shell; set `shell = true`"));
+    // Somebody else could write to it.
+    fs::set_permissions(helper.path("aliases"), fs::Permissions::from_mode(0o664)).unwrap();
+    let reply = lmtp.send_one("shell=0123456789abcdef@home.test", "");
+    assert!(reply.starts_with("451 4.3.5 ") && reply.contains("others may write to it (mode 0664)"), "{reply}");
+    let check = helper.command().arg("--check").output().unwrap();
+    let text = String::from_utf8_lossy(&check.stderr).into_owned();
+    assert!(check.status.code() == Some(78) && text.contains("service aliases: "), "{text}");
+    assert!(!helper.path("out").exists());
+}
+
+#[test]
+fn a_shell_is_there_if_it_is_asked_for() {
+    let Some(mut helper) = helper("shell = true\n", "shell: \"|echo $USER:$EXTENSION `id -un` > $DIR/out\"\n") else {
+        return;
+    };
+    helper.run();
+    let server = server(&helper, None);
+    server.smtp().send(SENDER, &["\"shell+`x`\"@home.test"], &message("1@test", "x")).expect(250);
+    assert_eq!(drained(&server).delivered, 1);
+    assert_eq!(written(&helper, "out"), "shell:_x_ games\n");
+}
