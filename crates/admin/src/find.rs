@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use stentor_control::ErrorCode;
+use stentor_control::problem::Problem;
 use stentor_engine::core::hub::Hub;
+use stentor_mail::address::{Address, normalise_domain};
 use stentor_queue::ids::{DomainId, SiteId};
 use stentor_sched::At;
 
@@ -28,5 +31,17 @@ pub fn is_at(hub: &Hub, domain: DomainId, at: At) -> bool {
     match at {
         At::Site(site) => hub.sched.site_of(domain) == Some(site),
         At::Domain(wanted) => domain == wanted,
+    }
+}
+
+/// An address or `@domain` in the form in which the queue has it; empty for the null sender.
+pub fn pattern(text: &str) -> Result<String, Problem> {
+    let bad = |why: &dyn std::fmt::Display| Problem::new(ErrorCode::BadRequest, format!("{text:?}: {why}"));
+    match text.strip_prefix('@') {
+        _ if text.is_empty() => Ok(String::new()),
+        Some(domain) => normalise_domain(domain).map(|domain| format!("@{domain}")).map_err(|error| bad(&error)),
+        None => Address::parse(text.as_bytes(), true)
+            .map(|address| address.as_str().to_owned())
+            .map_err(|error| bad(&error)),
     }
 }

@@ -138,20 +138,11 @@ fn live(site: &SiteExplanation, now: Ms) -> String {
     if let Some(attempt) = site.attempt.filter(|_| is_tried) {
         return progress(attempt, now);
     }
-    let cause = match site.waits_for {
-        WaitsFor::Operator => Cause::Suspended,
-        WaitsFor::HostClock(_) | WaitsFor::Probe => {
-            site.status.reason.as_ref().map_or(Cause::Lost, |reply| reply.cause)
-        }
-        WaitsFor::Silent => Cause::Silent,
-        WaitsFor::Full(_) => Cause::Busy,
-        WaitsFor::Pause(_) => Cause::Rate,
-        limit @ (WaitsFor::Rate(_) | WaitsFor::Connections | WaitsFor::Transactions | WaitsFor::Budget) => {
-            return own_limit(limit).to_owned();
-        }
-        WaitsFor::Nothing | WaitsFor::Connecting | WaitsFor::Going => return String::new(),
-    };
-    cause.words().to_owned()
+    match site.cause {
+        Cause::Ready => String::new(),
+        Cause::OwnLimit => own_limit(site.waits_for).to_owned(),
+        cause => cause.words().to_owned(),
+    }
 }
 
 fn own_limit(waits_for: WaitsFor) -> &'static str {

@@ -46,12 +46,8 @@ impl QueueOnlyView {
 
     /// [`words`]; as it was sent if this version knows no such scope.
     pub fn words(&self) -> String {
-        let name = if self.scope == "all" {
-            "queue_only:all".to_owned()
-        } else {
-            format!("queue_only:{}:{}", self.scope, self.value)
-        };
-        Scope::of_name(&name).map_or(name, |scope| words(&scope))
+        let known = Scope::of_parts(&self.scope, &self.value);
+        known.map_or_else(|| format!("{} {}", self.scope, self.value), |scope| words(&scope))
     }
 
     /// What ends it: a command, or the section of the configuration.

@@ -138,10 +138,6 @@ impl JournalNow {
     pub fn messages_per_batch(&self) -> f64 {
         self.messages as f64 / self.sync_us.count.max(1) as f64
     }
-
-    pub fn bytes_per_batch(&self) -> u64 {
-        self.bytes / self.sync_us.count.max(1)
-    }
 }
 
 /// Pending recipients by what they wait for, and messages in line at sites by class.

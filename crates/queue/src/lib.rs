@@ -12,6 +12,7 @@ pub mod idset;
 mod index;
 pub mod message;
 pub mod queue_only;
+pub mod sender;
 pub mod site;
 pub mod slices;
 pub mod standing;

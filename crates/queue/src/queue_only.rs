@@ -10,6 +10,8 @@ use std::ops::Range;
 use ipnet::IpNet;
 use stentor_mail::Class;
 
+use crate::sender::is_match;
+
 const PREFIX: &str = "queue_only:";
 /// Between these are the names of what is queue-only, and no others.
 pub const NAMES: Range<&str> = PREFIX.."queue_only;";
@@ -129,10 +131,7 @@ impl Scope {
     /// Of those, whether it is about mail of this sender and origin.
     pub fn has_message(&self, sender: &str, origin: &str) -> bool {
         match self {
-            Scope::Sender(wanted) => match wanted.strip_prefix('@') {
-                Some(domain) => sender.rsplit_once('@').is_some_and(|(_, of)| of == domain),
-                None => sender == wanted,
-            },
+            Scope::Sender(wanted) => is_match(wanted, sender),
             Scope::Client(client) => client.is_origin(origin),
             _ => false,
         }

@@ -6,6 +6,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::sender::is_match;
+
 const PREFIX: &str = "bounce:";
 /// Between these are the names of standing bounces, and no others.
 pub const NAMES: Range<&str> = PREFIX.."bounce;";
@@ -50,10 +52,7 @@ impl StandingBounce {
 
     /// Whether it is about mail of this sender, or of this list.
     pub fn is_of(&self, sender: &str, list: Option<&str>) -> bool {
-        let is_sender = self.sender.as_deref().is_none_or(|wanted| match wanted.strip_prefix('@') {
-            Some(domain) => sender.rsplit_once('@').is_some_and(|(_, of)| of == domain),
-            None => sender == wanted,
-        });
+        let is_sender = self.sender.as_deref().is_none_or(|wanted| is_match(wanted, sender));
         is_sender && self.list.as_deref().is_none_or(|wanted| list == Some(wanted))
     }
 

@@ -17,7 +17,7 @@ use crate::views::{message_fates, recipient};
 
 /// Sends what is selected to `lines`; ends early if nobody takes it.
 pub async fn export(core: &Arc<Core>, selection: &Selection, lines: mpsc::Sender<Vec<EnvelopeView>>) -> Reply {
-    let mut walk = match core.with(|hub, now| Walk::new(hub, selection, false, now)) {
+    let mut walk = match Walk::begin(core, selection, false) {
         Ok(walk) => walk,
         Err(problem) => return Reply::Error(problem),
     };

@@ -30,14 +30,13 @@ use stentor_control::{Counted, ErrorCode, Peer, Reply, Selection, Verb};
 use stentor_engine::core::Core;
 use stentor_engine::core::audit::Audit;
 use stentor_engine::core::hub::Hub;
-use stentor_engine::core::intake::{Job, Refused};
-use stentor_engine::core::verb::{Change, VerbJob};
+use stentor_engine::core::intake::Refused;
+use stentor_engine::core::verb::Change;
 use stentor_engine::delivery::by_operator;
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{AddressId, MessageId, MessageNo};
 use stentor_queue::idset::IdSet;
 use stentor_sched::{Enhanced, Failure};
-use tokio::sync::oneshot;
 
 use self::walk::Found;
 use crate::lists;
@@ -138,7 +137,7 @@ async fn carry_out(
     let has_others = is_whole && (selection.recipient.is_some() || selection.site.is_some());
     let order = Order { verb, who: who.to_owned(), asked, reason, has_others, standing };
     // Where there are others, those that are selected are counted: all of them.
-    let mut walk = match core.with(|hub, now| Walk::new(hub, selection, is_whole && !has_others, now)) {
+    let mut walk = match Walk::begin(core, selection, is_whole && !has_others) {
         Ok(walk) => walk,
         Err(problem) => return Reply::Error(problem),
     };
@@ -234,10 +233,7 @@ impl Order {
             Verb::Requeue => Change::TryNow { recipients: all(parts) },
             Verb::Bounce => return self.bounce(core, parts).await,
         };
-        let (answer, ticket) = oneshot::channel();
-        let job = VerbJob { audit: self.audit(core, sum.messages, sum.recipients), change };
-        core.intake.push(Job::Verb { job: Box::new(job), answer });
-        ticket.await.unwrap_or(Err(Refused::Stopping))
+        core.intake.verb(self.audit(core, sum.messages, sum.recipients), change).await
     }
 
     /// A report for each message; the batches are shared.

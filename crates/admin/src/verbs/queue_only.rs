@@ -16,18 +16,16 @@ use stentor_control::{Counted, ErrorCode, Peer, QueueOnlyView, Reply};
 use stentor_engine::core::Core;
 use stentor_engine::core::audit::Audit;
 use stentor_engine::core::hub::Hub;
-use stentor_engine::core::intake::{Job, Refused};
 use stentor_engine::core::settings::Settings;
-use stentor_engine::core::verb::{Change, VerbJob};
+use stentor_engine::core::verb::Change;
 use stentor_mail::address::normalise_domain;
 use stentor_queue::ids::{DomainId, Ms};
 use stentor_queue::message::Message;
 use stentor_queue::queue_only::Scope;
 use stentor_stats::civil::Zone;
-use tokio::sync::oneshot;
 
-use super::walk::pattern;
 use super::who::who;
+use crate::find::pattern;
 use crate::lists;
 
 /// At a time: some are compared with each message.
@@ -57,7 +55,7 @@ pub async fn queue_only(
         return Reply::error(ErrorCode::NotFound, not_by_command(core, &scope, &subject, now));
     }
     if is_on && before.is_none() && count >= QUEUE_ONLY_MAX {
-        return Reply::error(ErrorCode::TooLarge, format!("there are {QUEUE_ONLY_MAX} queue-only already"));
+        return Reply::error(ErrorCode::TooLarge, format!("at most {QUEUE_ONLY_MAX} may be queue-only at a time"));
     }
     if dry_run {
         let settings = core.settings();
@@ -77,8 +75,10 @@ pub async fn queue_only(
         detail["end"] = true.into();
     }
     let change = Change::Suspend { suspended: is_on, what, until, reason: if is_on { said } else { String::new() } };
-    if let Err(refused) =
-        commit(core, Audit { at: now, who: who(peer), verb: "queue_only", detail: detail.to_string() }, change).await
+    if let Err(refused) = core
+        .intake
+        .verb(Audit { at: now, who: who(peer), verb: "queue_only", detail: detail.to_string() }, change)
+        .await
     {
         return Reply::error(ErrorCode::Failed, format!("queue-only: {refused}"));
     }
@@ -103,7 +103,7 @@ pub async fn run(core: &Arc<Core>, dry_run: bool, reason: Option<String>, peer: 
     }
     let detail = json!({"messages": sums.0, "recipients": sums.1, "reason": reason}).to_string();
     let audit = Audit { at: core.clock.now(), who: who(peer), verb: "queue_run", detail };
-    match commit(core, audit, Change::RunQueue).await {
+    match core.intake.verb(audit, Change::RunQueue).await {
         Ok(()) => counted(format!("trying {all} of {of} once"), sums, false),
         Err(refused) => Reply::error(ErrorCode::Failed, format!("queue run: {refused}")),
     }
@@ -147,12 +147,8 @@ fn named(core: &Arc<Core>, scope: Scope, is_on: bool) -> Result<Scope, Problem> 
             let name = domain.strip_prefix('@').unwrap_or(&domain);
             Scope::Domain(normalise_domain(name).map_err(|_| bad(format!("{domain:?} is not a domain")))?)
         }
-        Scope::Sender(sender) if sender.is_empty() => Scope::Sender(sender),
-        Scope::Sender(sender) => {
-            let of_domain = |domain| format!("@{domain}");
-            let text = if sender.contains('@') { sender } else { of_domain(sender) };
-            Scope::Sender(pattern(&text)?.unwrap_or_else(of_domain))
-        }
+        Scope::Sender(sender) if sender.is_empty() || sender.contains('@') => Scope::Sender(pattern(&sender)?),
+        Scope::Sender(domain) => Scope::Sender(pattern(&format!("@{domain}"))?),
         Scope::Source(name) => {
             let settings = core.settings();
             let known: Vec<&str> = settings.config.sending.sources.iter().map(|source| source.name.as_str()).collect();
@@ -218,10 +214,4 @@ fn counted(text: String, (messages, recipients): (u64, u64), dry_run: bool) -> R
         unchanged: Some(0),
         dry_run: Some(dry_run),
     }))
-}
-
-async fn commit(core: &Arc<Core>, audit: Audit, change: Change) -> Result<(), Refused> {
-    let (answer, ticket) = oneshot::channel();
-    core.intake.push(Job::Verb { job: Box::new(VerbJob { audit, change }), answer });
-    ticket.await.unwrap_or(Err(Refused::Stopping))
 }

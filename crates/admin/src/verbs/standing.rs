@@ -16,17 +16,15 @@ use stentor_control::{ErrorCode, Peer, Reply, Selection, Standing, StandingBounc
 use stentor_engine::core::Core;
 use stentor_engine::core::audit::Audit;
 use stentor_engine::core::hub::Hub;
-use stentor_engine::core::intake::{Job, Refused};
-use stentor_engine::core::verb::{Change, VerbJob};
+use stentor_engine::core::verb::Change;
 use stentor_queue::ids::Ms;
 use stentor_queue::standing::StandingBounce;
 use stentor_stats::civil::Zone;
-use tokio::sync::oneshot;
 
 use super::suspend::never_seen;
-use super::walk::pattern;
 use super::who::who;
 use super::{REASON_DEFAULT, carry_out};
+use crate::find::pattern;
 use crate::{lists, near, site};
 
 /// Standing bounces at a time: each is compared with all mail that comes.
@@ -77,7 +75,7 @@ pub async fn bounce(
         reason: if begins { told } else { String::new() },
     };
     let audit = audit(&selection, reason.as_deref(), until, (now, who.clone()));
-    if let Err(refused) = commit(core, audit, change).await {
+    if let Err(refused) = core.intake.verb(audit, change).await {
         return Reply::error(ErrorCode::Failed, format!("bounce: {refused}"));
     }
     if !begins {
@@ -122,25 +120,23 @@ async fn named(core: &Arc<Core>, selection: &Selection, begins: bool) -> Result<
     };
     let sender = match selection.sender.as_deref() {
         None => None,
-        Some("") => Some(String::new()),
-        Some(domain) if !domain.contains('@') => Some(written(pattern(&format!("@{domain}"))?)),
-        Some(text) => Some(written(pattern(text)?)),
+        Some(domain) if !domain.is_empty() && !domain.contains('@') => Some(pattern(&format!("@{domain}"))?),
+        Some(text) => Some(pattern(text)?),
     };
     let domain = match selection.recipient.as_deref().map(pattern).transpose()? {
         None => None,
-        Some(Err(domain)) => Some(domain),
-        Some(Ok(_)) => return Err(Problem::new(ErrorCode::BadRequest, "a recipient's domain is expected: @domain")),
+        Some(wanted) => Some(
+            wanted
+                .strip_prefix('@')
+                .map(str::to_owned)
+                .ok_or_else(|| Problem::new(ErrorCode::BadRequest, "a recipient's domain is expected: @domain"))?,
+        ),
     };
     Ok(StandingBounce { site, list: selection.list.clone(), domain, sender })
 }
 
 fn stands_at(core: &Arc<Core>, site: &str) -> bool {
     core.with(|hub, _| views(hub).iter().any(|view| view.site.as_deref() == Some(site)))
-}
-
-/// An address, or `@domain`.
-fn written(pattern: Result<String, String>) -> String {
-    pattern.unwrap_or_else(|domain| format!("@{domain}"))
 }
 
 fn audit(selection: &Selection, reason: Option<&str>, until: Ms, (at, who): (Ms, String)) -> Audit {
@@ -154,10 +150,4 @@ fn audit(selection: &Selection, reason: Option<&str>, until: Ms, (at, who): (Ms,
         detail.insert("end".to_owned(), true.into());
     }
     Audit { at, who, verb: Verb::Bounce.name(), detail: Value::Object(detail).to_string() }
-}
-
-async fn commit(core: &Arc<Core>, audit: Audit, change: Change) -> Result<(), Refused> {
-    let (answer, ticket) = oneshot::channel();
-    core.intake.push(Job::Verb { job: Box::new(VerbJob { audit, change }), answer });
-    ticket.await.unwrap_or(Err(Refused::Stopping))
 }

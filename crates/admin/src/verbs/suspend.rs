@@ -12,14 +12,12 @@ use stentor_control::problem::Problem;
 use stentor_control::{ErrorCode, Peer, Reply, Selection, Subject, Verb};
 use stentor_engine::core::Core;
 use stentor_engine::core::audit::Audit;
-use stentor_engine::core::intake::{Job, Refused};
 use stentor_engine::core::limits::Limit;
-use stentor_engine::core::verb::{Change, VerbJob};
+use stentor_engine::core::verb::Change;
 use stentor_engine::delivery::look_up;
 use stentor_mail::address::normalise_domain;
 use stentor_queue::site::Resolution;
 use stentor_stats::civil::Zone;
-use tokio::sync::oneshot;
 
 use super::carry_out;
 use super::who::who;
@@ -39,21 +37,21 @@ pub async fn suspend(
         Ok(named) => named,
         Err(problem) => return Reply::Error(problem),
     };
-    let now = core.clock.now();
+    let (now, subject) = (core.clock.now(), words(&what));
     let until = for_s.map_or(0, |s| now.saturating_add(s.saturating_mul(1_000)));
     let (is_so, ends, count) = core
         .with(|hub, _| (hub.store.is_suspended(&what), hub.store.suspended_until(&what), hub.store.suspended_len()));
     // One that has an end gets another, or none.
     if is_so == suspended && (!suspended || ends.unwrap_or(0) == until) {
         if !suspended {
-            let text = format!("{what} is not suspended; `stentor status` lists what is");
+            let text = format!("{subject} is not suspended; `stentor status` lists what is");
             return Reply::error(ErrorCode::NotFound, text);
         }
-        return Reply::Done { text: format!("{what} is suspended already"), count: Some(0) };
+        return Reply::Done { text: format!("{subject} is suspended already"), count: Some(0) };
     }
     if suspended && !is_so && count >= SUSPENDED_MAX {
         core.limits.hit(Limit::Suspensions, now);
-        return Reply::error(ErrorCode::TooLarge, format!("{SUSPENDED_MAX} are suspended already"));
+        return Reply::error(ErrorCode::TooLarge, format!("at most {SUSPENDED_MAX} may be suspended at a time"));
     }
     let verb = if suspended { "suspend" } else { "resume" };
     let mut detail = json!({"what": what, "reason": reason});
@@ -62,17 +60,26 @@ pub async fn suspend(
     }
     let audit = Audit { at: now, who: who(peer), verb, detail: detail.to_string() };
     let change = Change::Suspend { suspended, what: what.clone(), until, reason: String::new() };
-    let job = VerbJob { audit, change };
-    let (answer, ticket) = oneshot::channel();
-    core.intake.push(Job::Verb { job: Box::new(job), answer });
-    match ticket.await.unwrap_or(Err(Refused::Stopping)) {
+    match core.intake.verb(audit, change).await {
         Ok(()) => {
             let end = if until > 0 { format!(" until {}", instant(until, &Zone::utc())) } else { String::new() };
             let ending = if suspended { "ed" } else { "d" };
             let remark = if is_new && suspended { "; no mail for it was seen since the start" } else { "" };
-            Reply::Done { text: format!("{what} is {verb}{ending}{end}{remark}"), count: Some(1) }
+            Reply::Done { text: format!("{subject} is {verb}{ending}{end}{remark}"), count: Some(1) }
         }
         Err(refused) => Reply::error(ErrorCode::Failed, format!("{verb}: {refused}")),
+    }
+}
+
+/// A suspension by its name in the journal, for people.
+fn words(what: &str) -> String {
+    match what.split_once(':') {
+        Some(("subscriber", name)) => match name.split_once(':') {
+            Some((list, address)) => format!("subscriber {address} of list {list}"),
+            None => name.to_owned(),
+        },
+        Some((kind, name)) => format!("{kind} {name}"),
+        None => what.to_owned(),
     }
 }
 
@@ -102,7 +109,7 @@ pub async fn dry_run(core: &Arc<Core>, subject: Subject, peer: &Peer) -> Reply {
         _ => (0, 0),
     };
     let (of, who) = (plural(messages, "message"), plural(recipients, "recipient"));
-    Reply::Done { text: format!("would suspend {what}: {who} of {of} waiting"), count: Some(recipients) }
+    Reply::Done { text: format!("would suspend {}: {who} of {of} waiting", words(&what)), count: Some(recipients) }
 }
 
 /// What is meant, and whether it is a site that no mail went to: that is found as mail to it would find it.

@@ -3,26 +3,24 @@
 //! Promise: a step examines no more than [`STEPS_MAX`] messages and recipients and returns no more than its caller has
 //! space for. The walk sees the messages that were queued when it began, oldest first, except those that end meanwhile.
 
+use std::sync::Arc;
+
+use stentor_control::Selection;
 use stentor_control::problem::Problem;
-use stentor_control::{ErrorCode, Selection};
+use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
-use stentor_mail::address::{Address, normalise_domain};
 use stentor_queue::ids::{AddressId, DomainId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
+use stentor_queue::sender;
 use stentor_sched::At;
 
-use crate::find;
+use crate::{find, near};
 
 /// Messages and recipients looked at under one hold of the lock.
 const STEPS_MAX: usize = 4_096;
 /// Messages given out under one hold of the lock.
 const MESSAGES_MAX: usize = 512;
-
-enum Sender {
-    Exact(String),
-    Domain(String),
-}
 
 enum Recipient {
     /// All entries of one address; none if it was never heard of.
@@ -32,7 +30,8 @@ enum Recipient {
 
 /// A selection in terms of the store.
 struct Chosen {
-    sender: Option<Sender>,
+    /// As [`sender::is_match`] takes it.
+    sender: Option<String>,
     recipient: Option<Recipient>,
     /// Recipients there.
     at: Option<At>,
@@ -68,7 +67,18 @@ pub struct Walk {
 impl Walk {
     /// # Errors
     /// What the operator is told: an unknown site, an unreadable address.
-    pub fn new(hub: &Hub, selection: &Selection, whole_messages: bool, now: Ms) -> Result<Walk, Problem> {
+    pub fn begin(core: &Arc<Core>, selection: &Selection, whole_messages: bool) -> Result<Walk, Problem> {
+        let at = match &selection.site {
+            None => None,
+            Some(name) => {
+                let found = core.with(|hub, _| find::find_at(hub, name));
+                Some(found.ok_or_else(|| near::unknown_site(core, name))?.0)
+            }
+        };
+        core.with(|hub, now| Walk::new(hub, selection, at, whole_messages, now))
+    }
+
+    fn new(hub: &Hub, selection: &Selection, at: Option<At>, whole_messages: bool, now: Ms) -> Result<Walk, Problem> {
         let (next, until) = hub.store.number_bounds();
         let ids = (!selection.ids.is_empty()).then(|| {
             let mut ids = selection.ids.clone();
@@ -77,7 +87,7 @@ impl Walk {
             ids
         });
         Ok(Walk {
-            chosen: Chosen::new(hub, selection, now)?,
+            chosen: Chosen::new(hub, selection, at, now)?,
             whole_messages,
             ids,
             at: 0,
@@ -174,16 +184,10 @@ impl Walk {
 }
 
 impl Chosen {
-    fn new(hub: &Hub, selection: &Selection, now: Ms) -> Result<Chosen, Problem> {
-        let at = match &selection.site {
-            None => None,
-            Some(name) => Some(find::find_at(hub, name).map(|(at, _)| at).ok_or_else(|| {
-                Problem::new(ErrorCode::NotFound, format!("no site {name}; `stentor queue` names them"))
-            })?),
-        };
+    fn new(hub: &Hub, selection: &Selection, at: Option<At>, now: Ms) -> Result<Chosen, Problem> {
         let ms = |age_s: u64| now.saturating_sub(age_s.saturating_mul(1_000));
         Ok(Chosen {
-            sender: selection.sender.as_deref().map(sender).transpose()?,
+            sender: selection.sender.as_deref().map(find::pattern).transpose()?,
             recipient: selection.recipient.as_deref().map(|text| recipient(hub, text)).transpose()?,
             at,
             list: selection.list.clone(),
@@ -200,12 +204,7 @@ impl Chosen {
             return true;
         }
         let envelope = message.envelope();
-        let domain_of = |sender: &str| sender.rsplit_once('@').map(|(_, domain)| domain.to_owned());
-        let is_sender = match &self.sender {
-            None => true,
-            Some(Sender::Exact(text)) => envelope.sender == text,
-            Some(Sender::Domain(domain)) => domain_of(envelope.sender).as_ref() == Some(domain),
-        };
+        let is_sender = self.sender.as_deref().is_none_or(|wanted| sender::is_match(wanted, envelope.sender));
         is_sender && self.list.as_deref().is_none_or(|list| envelope.list == Some(list))
     }
 
@@ -223,32 +222,10 @@ impl Chosen {
     }
 }
 
-/// An address in the form in which the queue has it, or the domain of `@domain`.
-pub fn pattern(text: &str) -> Result<Result<String, String>, Problem> {
-    let bad = |why: &dyn std::fmt::Display| Problem::new(ErrorCode::BadRequest, format!("{text:?}: {why}"));
-    match text.strip_prefix('@') {
-        Some(domain) => normalise_domain(domain).map(Err).map_err(|error| bad(&error)),
-        None => match Address::parse(text.as_bytes(), true) {
-            Ok(address) => Ok(Ok(address.as_str().to_owned())),
-            Err(error) => Err(bad(&error)),
-        },
-    }
-}
-
-fn sender(text: &str) -> Result<Sender, Problem> {
-    if text.is_empty() {
-        return Ok(Sender::Exact(String::new()));
-    }
-    Ok(match pattern(text)? {
-        Ok(address) => Sender::Exact(address),
-        Err(domain) => Sender::Domain(domain),
-    })
-}
-
 fn recipient(hub: &Hub, text: &str) -> Result<Recipient, Problem> {
-    let book = &hub.store.book;
-    Ok(match pattern(text)? {
-        Ok(address) => Recipient::Address(book.entries_of(&address)),
-        Err(domain) => Recipient::Domain(book.domains_named(&domain).collect()),
+    let (book, wanted) = (&hub.store.book, find::pattern(text)?);
+    Ok(match wanted.strip_prefix('@') {
+        None => Recipient::Address(book.entries_of(&wanted)),
+        Some(domain) => Recipient::Domain(book.domains_named(domain).collect()),
     })
 }

@@ -14,6 +14,7 @@ use stentor_engine::core::hub::Hub;
 use stentor_queue::event::Class;
 use stentor_queue::ids::{AddressId, DomainId, MessageId, MessageNo, Ms};
 use stentor_queue::message::Message;
+use stentor_queue::sender::is_match;
 use stentor_queue::store::{EXACT_MAX, Largest};
 use stentor_sched::At;
 
@@ -70,6 +71,7 @@ impl Top {
 /// What narrows the queue.
 struct Filter<'a> {
     options: &'a MailqqOptions,
+    sender: Option<String>,
     at: Option<(At, Vec<DomainId>)>,
 }
 
@@ -78,10 +80,7 @@ impl Filter<'_> {
     fn check(&self, hub: &Hub, message: &Message) -> (bool, usize) {
         let envelope = message.envelope();
         let is_of_list = self.options.list.as_deref().is_none_or(|list| envelope.list == Some(list));
-        let is_of_sender = self.options.sender.as_deref().is_none_or(|wanted| match wanted.strip_prefix('@') {
-            Some(domain) => envelope.sender.rsplit_once('@').is_some_and(|(_, of)| of.eq_ignore_ascii_case(domain)),
-            None => envelope.sender.eq_ignore_ascii_case(wanted),
-        });
+        let is_of_sender = self.sender.as_deref().is_none_or(|wanted| is_match(wanted, envelope.sender));
         if !is_of_list || !is_of_sender {
             return (false, 1);
         }
@@ -113,7 +112,7 @@ fn has_any(hub: &Hub, message: &Message, at: At, domains: &[DomainId]) -> (bool,
 /// The list; see the module's documentation.
 ///
 /// # Errors
-/// There is no such site.
+/// There is no such site, or the sender is no address.
 pub async fn mailqq(core: &Arc<Core>, censuses: &Arc<Censuses>, options: &MailqqOptions) -> Result<Mailqq, Problem> {
     let at = match &options.site {
         Some(name) => {
@@ -129,7 +128,8 @@ pub async fn mailqq(core: &Arc<Core>, censuses: &Arc<Censuses>, options: &Mailqq
         }
         None => None,
     };
-    let filter = Filter { options, at };
+    let sender = options.sender.as_deref().map(find::pattern).transpose()?;
+    let filter = Filter { options, sender, at };
     let is_narrow = options.list.is_some() || options.sender.is_some() || filter.at.is_some();
     let is_part = options.age_s_min.is_some() || options.age_s_max.is_some() || options.after.is_some();
     let mut answer = Mailqq { hostname: core.settings().config.hostname.clone(), ..Mailqq::default() };

@@ -16,7 +16,7 @@ use stentor_engine::live::filters::Filter;
 use stentor_engine::live::histogram::Distribution;
 use stentor_engine::live::posts::POSTS_MAX;
 use stentor_engine::live::rings;
-use stentor_queue::ids::{Ms, SiteId};
+use stentor_queue::ids::Ms;
 use stentor_queue::site::Endpoint;
 use stentor_stats::now::{Counts, Point};
 
@@ -30,8 +30,6 @@ pub struct Watch {
     overviews: Arc<Overviews>,
     options: WatchOptions,
     filter: Option<Arc<Filter>>,
-    /// The site asked for, by its id.
-    site: Option<SiteId>,
     before: Before,
     is_first: bool,
 }
@@ -83,12 +81,12 @@ impl Watch {
             return Err(problem);
         }
         let filter = (options.list.is_some() || found.is_some()).then(|| {
-            let hosts = found.as_ref().map(|(_, hosts)| hosts.clone());
+            let hosts = found.clone();
             core.live.filters.add(Filter { list: options.list.clone(), hosts, ..Filter::default() })
         });
         core.live.watchers.fetch_add(1, Ordering::Relaxed);
         let before = Before::now(&core, filter.as_deref());
-        Ok(Watch { site: found.map(|(site, _)| site), core, overviews, options, filter, before, is_first: true })
+        Ok(Watch { core, overviews, options, filter, before, is_first: true })
     }
 
     pub fn options(&self) -> &WatchOptions {
@@ -157,11 +155,6 @@ impl Watch {
         snapshot
     }
 
-    /// The site that is watched.
-    pub fn site(&self) -> Option<SiteId> {
-        self.site
-    }
-
     /// The past is that of everything.
     fn history(&self) -> Vec<Point> {
         if self.filter.is_some() {
@@ -175,12 +168,12 @@ impl Watch {
     }
 }
 
-/// A site and the addresses of its hosts.
-pub fn hosts_of(core: &Arc<Core>, name: &str) -> Option<(SiteId, Vec<Endpoint>)> {
+/// The addresses of a site's hosts.
+pub fn hosts_of(core: &Arc<Core>, name: &str) -> Option<Vec<Endpoint>> {
     core.with(|hub, now| {
         let (site, _) = site::find(hub, name)?;
         let hosts = hub.sched.explain_site(site, now)?.hosts;
-        Some((site, hosts.into_iter().map(|host| host.addr).collect()))
+        Some(hosts.into_iter().map(|host| host.addr).collect())
     })
 }
 

@@ -76,7 +76,7 @@ fn wanted(core: &Arc<Core>, options: &TrafficOptions) -> Result<Wanted, Problem>
     match options {
         TrafficOptions::Client(client) => Ok(Wanted::Client(client.to_canonical())),
         TrafficOptions::Site(name) => match hosts_of(core, name) {
-            Some((_, hosts)) => Ok(Wanted::Hosts(hosts)),
+            Some(hosts) => Ok(Wanted::Hosts(hosts)),
             None => Err(near::unknown_site(core, name)),
         },
     }

@@ -24,7 +24,7 @@ use tokio::sync::oneshot;
 use super::audit::Audit;
 use super::envelope::{Body, NewEnvelope, Recipients};
 use super::pins::Pin;
-use super::verb::VerbJob;
+use super::verb::{Change, VerbJob};
 
 /// Octets of pieces of large bodies in one batch, at most.
 pub const PIECES_BYTES_PER_BATCH_MAX: usize = 1024 * 1024;
@@ -318,6 +318,13 @@ impl Intake {
                 self.wake.notify_one();
             }
         }
+    }
+
+    /// An operator's action, durable when it is answered.
+    pub async fn verb(&self, audit: Audit, change: Change) -> Result<(), Refused> {
+        let (answer, ticket) = oneshot::channel();
+        self.push(Job::Verb { job: Box::new(VerbJob { audit, change }), answer });
+        ticket.await.unwrap_or(Err(Refused::Stopping))
     }
 
     pub fn push(&self, job: Job) {

@@ -20,15 +20,14 @@ use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
 use stentor_sched::{Failure, RcptOutcome};
-use tokio::sync::oneshot;
 
 use crate::core::assignment::Assignment;
 use crate::core::audit::Audit;
 use crate::core::envelope::{NewEnvelope, To};
-use crate::core::intake::{FateRecord, Job, Refused};
+use crate::core::intake::{FateRecord, Refused};
 use crate::core::log::GivenUp;
 use crate::core::own::hand_in;
-use crate::core::verb::{Change, VerbJob};
+use crate::core::verb::Change;
 use crate::core::{Core, Settings};
 
 /// NOTIFY bits (RFC 3461 section 4.1).
@@ -116,9 +115,7 @@ pub async fn by_operator(core: &Arc<Core>, no: MessageNo, failures: Vec<Failure>
     };
     if to.is_empty() || lines.is_empty() {
         let change = Change::Settle { fate: Fate::Bounced, recipients: vec![(subject.id, ids)] };
-        let (answer, ticket) = oneshot::channel();
-        core.intake.push(Job::Verb { job: Box::new(VerbJob { audit, change }), answer });
-        let done = ticket.await.unwrap_or(Err(Refused::Stopping));
+        let done = core.intake.verb(audit, change).await;
         if done.is_ok() {
             GivenUp::record(given_up.as_ref(), core, &failures);
         }

@@ -15,13 +15,11 @@ use stentor_queue::ids::Ms;
 use stentor_queue::queue_only::Scope;
 use stentor_queue::standing::StandingBounce;
 use stentor_stats::escape::printable;
-use tokio::sync::oneshot;
 
 use crate::core::Core;
 use crate::core::audit::Audit;
-use crate::core::intake::{Job, Refused};
 use crate::core::own::Note;
-use crate::core::verb::{Change, VerbJob};
+use crate::core::verb::Change;
 
 /// How often ends of suspensions are looked at, and how many are ended in one go.
 const LOOK: Duration = Duration::from_secs(1);
@@ -38,9 +36,7 @@ pub async fn subscriber(core: Arc<Core>, list: Arc<str>, address: String, posts:
     let audit = Audit { at: now, who: "stentor".to_owned(), verb: "suspend", detail: detail.to_string() };
     let what = format!("subscriber:{list}:{address}");
     let change = Change::Suspend { suspended: true, what, until: 0, reason: String::new() };
-    let (answer, ticket) = oneshot::channel();
-    core.intake.push(Job::Verb { job: Box::new(VerbJob { audit, change }), answer });
-    if let Err(refused) = ticket.await.unwrap_or(Err(Refused::Stopping)) {
+    if let Err(refused) = core.intake.verb(audit, change).await {
         // Its count begins anew.
         tracing::warn!(list = %list, subscriber = address, %refused, "a subscriber could not be suspended");
         return;
@@ -49,7 +45,8 @@ pub async fn subscriber(core: Arc<Core>, list: Arc<str>, address: String, posts:
     notify_owners(&core, &list, &address, posts, &since, &text).await;
 }
 
-/// Opens and closes the configuration's windows of what is queue-only. Ends suspensions, standing bounces and what an operator made queue-only when their time is over, each durably and with an audit record, until the process ends. One that cannot be
+/// Opens and closes the configuration's windows of what is queue-only. Ends suspensions, standing bounces and what an operator
+/// made queue-only when their time is over, each durably and with an audit record, until the process ends. One that cannot be
 /// recorded goes on, and is tried again.
 pub async fn resume_when_over(core: Arc<Core>) {
     loop {
@@ -70,9 +67,7 @@ pub async fn resume_when_over(core: Arc<Core>) {
             };
             let audit = Audit { at: now, who: "stentor".to_owned(), verb, detail };
             let change = Change::Suspend { suspended: false, what: what.clone(), until: 0, reason: String::new() };
-            let (answer, ticket) = oneshot::channel();
-            core.intake.push(Job::Verb { job: Box::new(VerbJob { audit, change }), answer });
-            match ticket.await.unwrap_or(Err(Refused::Stopping)) {
+            match core.intake.verb(audit, change).await {
                 Ok(()) => tracing::info!(what, "its time is over"),
                 Err(refused) => {
                     tracing::warn!(what, %refused, "its time is over, and its end could not be recorded yet");

@@ -37,7 +37,7 @@ fn sample<T: serde::Serialize + Default>(name: &'static str, full: &T) -> Sample
 
 pub(super) fn all() -> Vec<Sample> {
     let error = json!({"error": Problem::new(ErrorCode::NotFound, "no message 01A0D5C7B2F4 is in the queue")});
-    let done = json!({"text": "list:news is suspended", "count": 1});
+    let done = json!({"text": "list news is suspended", "count": 1});
     let injected = json!({
         "text": format!("Ok: queued as {ID}"),
         "messages": [{"id": ID, "recipients": 3}],

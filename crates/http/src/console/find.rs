@@ -107,7 +107,7 @@ pub async fn messages(
     rows_max: usize,
 ) -> Result<Found, Problem> {
     let begin = Instant::now();
-    let (mut walk, now) = core.with(|hub, now| Ok::<_, Problem>((Walk::new(hub, selection, true, now)?, now)))?;
+    let (mut walk, now) = (Walk::begin(core, selection, true)?, core.clock.now());
     if let Some(place) = from {
         walk.go_on_at(place.no, place.within);
     }

@@ -297,10 +297,6 @@ impl Flows {
         }
     }
 
-    pub fn suspended(&self) -> &[FlowKey] {
-        &self.suspended_keys
-    }
-
     /// A site stands in line for a connection, for mail of this flow.
     pub fn want(&mut self, flow: FlowNo, site: SiteId, at: Ms) {
         self.seq = self.seq.wrapping_add(1);

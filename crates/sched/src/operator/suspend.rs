@@ -29,10 +29,6 @@ impl Scheduler {
         self.operator.resuming = Some(0);
     }
 
-    pub fn suspended_flows(&self) -> &[FlowKey] {
-        self.core.flows.suspended()
-    }
-
     /// Nothing more goes to the site (by its name, known or not) until it is resumed; what is in flight ends.
     pub fn suspend_site(&mut self, name: &str) {
         let sites = &mut self.core.sites;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use stentor_queue::cause::Cause;
 use stentor_queue::ids::{Ms, SiteId};
 use stentor_queue::site::{Endpoint, SiteLimits};
 
@@ -89,6 +90,8 @@ pub struct HostStatus {
 pub struct SiteExplanation {
     pub status: SiteStatus,
     pub waits_for: WaitsFor,
+    /// Why its mail waits, as far as that is the same for all of it.
+    pub cause: Cause,
     /// The connection in the making that mail waits for, if none has a session.
     pub attempt: Option<Attempt>,
     pub limits: SiteLimits,
@@ -135,8 +138,9 @@ impl Scheduler {
         history.at = time.wall(history.at);
         let attempts = self.attempts(Some(site));
         let attempt = self.attempt_at(site, SourceSet::ALL, &attempts).map(|attempt| self.dated(attempt));
+        let cause = self.cause_at(site, &attempts, now);
         let hosts = self.hosts_of(site, &attempts, now);
-        Some(SiteExplanation { status, waits_for, attempt, limits, history, paths, hosts, flows })
+        Some(SiteExplanation { status, waits_for, cause, attempt, limits, history, paths, hosts, flows })
     }
 
     fn hosts_of(&self, site: SiteId, attempts: &Attempts, now: Ms) -> Vec<HostStatus> {

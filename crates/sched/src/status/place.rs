@@ -175,6 +175,16 @@ impl Scheduler {
         }
     }
 
+    /// Why the mail of a site waits that has no clock of its own.
+    pub(super) fn cause_at(&self, site: SiteId, attempts: &Attempts, now: Ms) -> Cause {
+        let at = self.at_site(site, SourceSet::ALL, attempts, now);
+        if at.is_suspended {
+            return Cause::Suspended;
+        }
+        let behind = |(until, reason)| at.ready.or_later(RecipientState::Site, until, reason);
+        at.clock.map_or(at.ready, behind).cause
+    }
+
     /// Why mail waits at a site that no clock keeps back.
     fn ready_at(&self, site: SiteId, sources: SourceSet, attempt: Option<Attempt>, now: Ms) -> Place {
         let reason = self.core.sites.list[site.0 as usize].reason;

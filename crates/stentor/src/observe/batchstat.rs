@@ -249,7 +249,6 @@ impl Days {
     }
 }
 
-/// Draws, and says in a few lines what is to be seen.
 /// Draws or prints; whether anybody reads on.
 fn finish(options: &Options, zone: &Zone, servers: Vec<Vec<Day>>, tell: bool) -> Result<ControlFlow<()>, String> {
     let count = servers.len();

@@ -161,7 +161,7 @@ fn a_wrong_filter_is_refused_and_actions_are_confirmed() {
     terminal.keys(&["S"]);
     terminal.wait(&["This affects 2 recipients"]);
     terminal.keys(&["y"]);
-    terminal.wait(&["site:mx1.down.example is suspended"]);
+    terminal.wait(&["site mx1.down.example is suspended"]);
     assert_eq!(server.status()["suspended_total"], 1);
     terminal.wait(&["suspended   mx1.down.example", "audit"]);
     terminal.keys(&["3"]);

@@ -62,7 +62,7 @@ fn a_site_is_suspended_before_its_first_mail() {
         let text = [output.stdout, output.stderr].concat();
         (output.status.code(), String::from_utf8_lossy(&text).into_owned())
     };
-    let expected = "site:mx1.one.example is suspended; no mail for it was seen since the start\n";
+    let expected = "site mx1.one.example is suspended; no mail for it was seen since the start\n";
     assert_eq!(run(&["suspend", "--site", "one.example"]), (Some(0), expected.to_owned()));
     send(&server, "me@home.example", "ann@one.example", "first@test");
     wait_until("it waits there", || {
@@ -73,7 +73,7 @@ fn a_site_is_suspended_before_its_first_mail() {
     lab.wait_clean("first@test", &["ann@one.example"]);
     // Nothing there to be ended.
     let (code, text) = run(&["resume", "--site", "one.example"]);
-    assert!(code == Some(3) && text.contains("site:mx1.one.example is not suspended; `stentor status"), "{text}");
+    assert!(code == Some(3) && text.contains("site mx1.one.example is not suspended; `stentor status"), "{text}");
     assert_eq!(run(&["resume", "--list", "gone"]).0, Some(3));
     // Neither a site nor a domain that gets mail.
     let (code, text) = run(&["suspend", "--site", "nowhere.example"]);

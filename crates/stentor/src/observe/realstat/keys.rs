@@ -132,7 +132,7 @@ fn ask(app: &mut App, action: Action) -> Option<Wish> {
         View::Rates | View::Sites => on_site(app.sites().get(app.selected)?, action),
         View::Messages => on_message(app.mailqq.as_ref()?.rows.get(app.selected)?, action)?,
     };
-    // The others have no dry run of their own: they concern what a `requeue` would.
+    // A suspension concerns what a `requeue` would: its own dry run answers in words, without a count of messages.
     let verb = if let Request::Act { verb, .. } = &act { *verb } else { Verb::Requeue };
     app.questions += 1;
     app.confirm = Some(Confirm { question: app.questions, title, act, count: None });
@@ -315,7 +315,7 @@ mod tests {
         let wishes = keys(&mut app, "y");
         let is_suspend = |request: &Request| matches!(request, Request::Suspend { suspended: true, what: Subject::Site(site), .. } if site == "two");
         assert!(matches!(&wishes[..], [Wish::Act(request)] if is_suspend(request)));
-        app.news(News::Acted(Ok("site:two is suspended".to_owned())));
+        app.news(News::Acted(Ok("site two is suspended".to_owned())));
         assert!(app.notice.as_ref().is_some_and(|notice| notice.text.contains("suspended")));
         assert_eq!(keys(&mut app, "3H").len(), 2, "messages, and the count of one");
         app.news(News::Counted(4, Err("gone".to_owned())));
