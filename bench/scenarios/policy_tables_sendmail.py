@@ -10,9 +10,12 @@ import subprocess
 
 from measure import BenchError, CannotHere
 from results import Goal
+from scenarios import alias_files
 
 KEYS = 10_000
 ALIASES_A_CALL = 200
+# Expanded one by one, each with a call of its own: this part of KEYS.
+EXPANDED = 10
 SEED = 8_17
 ROOT = os.environ.get("STENTOR_FOREIGN_ROOT", "/var/cache/stentor-tests/foreign")
 CF = os.path.join(ROOT, "usr/share/sendmail/cf")
@@ -26,8 +29,8 @@ OSTYPE(`linux')dnl
 define(`confDOMAIN_NAME', `mta.lab')dnl
 define(`confDONT_PROBE_INTERFACES', `True')dnl
 define(`confSERVICE_SWITCH_FILE', `FOLDER/switch')dnl
-define(`confDONT_BLAME_SENDMAIL', `GroupWritableDirPathSafe,MapInUnsafeDirPath')dnl
-define(`ALIAS_FILE', `FOLDER/aliases')dnl
+define(`confDONT_BLAME_SENDMAIL', `GroupWritableDirPathSafe,MapInUnsafeDirPath,IncludeFileInUnsafeDirPath,IncludeFileInUnsafeDirPathSafe')dnl
+define(`ALIAS_FILE', `FOLDER/aliases,FOLDER/whole')dnl
 define(`QUEUE_DIR', `FOLDER/queue')dnl
 FEATURE(`nocanonify')dnl
 FEATURE(`accept_unresolvable_domains')dnl
@@ -59,10 +62,11 @@ def environment():
 
 
 class SendmailTables:
-    """access, mailertable, virtusertable, genericstable beside `sendmail -bt`, aliases beside `sendmail -bv`."""
+    """access, mailertable, virtusertable, genericstable beside `sendmail -bt`, aliases beside `sendmail -bv`; one by one, and a whole
+    file expanded."""
 
     name = "policy.tables.sendmail"
-    entries = (".access", ".mailertable", ".virtusertable", ".genericstable", ".aliases")
+    entries = (".access", ".mailertable", ".virtusertable", ".genericstable", ".aliases", ".expansion")
     smoke = {"KEYS": 200}
 
     def run(self, bench):
@@ -79,6 +83,10 @@ class SendmailTables:
         }
         for name, (lines, _) in asked.items():
             write(folder, name, "".join(f"{line}\n" for line in lines))
+        whole, included, names = alias_files.written(chance, KEYS // EXPANDED, folder)
+        write(folder, "whole", "".join(f"{line}\n" for line in whole))
+        for path, text in included.items():
+            write(folder, os.path.basename(path), text)
         self.hosts = write(folder, "hosts", f"127.0.0.1 mta.lab {socket.gethostname()} localhost\n")
         self.configure(folder)
         for name in TABLES:
@@ -86,6 +94,27 @@ class SendmailTables:
             self.compare(bench, folder, name, keys, self.in_test_mode(folder, name, keys))
         lines, keys = asked["aliases"]
         self.compare(bench, folder, "aliases", keys, self.verified(folder, lines, keys))
+        self.compare_expansions(bench, folder, names)
+
+    def compare_expansions(self, bench, folder, names):
+        """Whom each name of an alias file stands for, to the last included program."""
+        config = write(folder, "whole.toml", alias_files.configuration(folder))
+        script = f'while read -r name; do echo "== $name"; "$0" -C{folder}/test.cf -bv "$name" || true; done'
+        out = self.checked(["sh", "-c", script, self.sendmail], input="".join(f"{name}\n" for name in names))
+        theirs = dict(part.split("\n", 1) for part in out.split("== ")[1:])
+        different, programs = [], 0
+        for name in names:
+            command = [bench.binary, "explain", "--config", config, "--json", "--from", "a@final.lab", "--to", f"{name}@{alias_files.DOMAIN}"]
+            done = subprocess.run(command, capture_output=True, text=True)
+            them, us = alias_files.by_sendmail(theirs[name]), alias_files.by_us(done.stdout)
+            programs += sum(1 for to in them or () if to.startswith(("|", "/")))
+            if them != us:
+                different.append(name)
+                print(f"    {name}: sendmail {them!r}, stentor {us!r}", flush=True) if len(different) <= 10 else None
+        bench.results.record(
+            f"{self.name}.expansion", "expansions that differ", [[len(different), 0]], "stentor explain --json --to NAME",
+            Goal(most=0), peer_name="sendmail", keys=len(names), programs=programs,
+        )
 
     def configure(self, folder):
         write(folder, "switch", "hosts files\naliases files\npasswd files\n")
