@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what the integration tests run beside Stentor: curl, swaks, smtp-source and postmap (Postfix, with its table types), strace, tmux, Python, file systems of three
+# Installs what the integration tests run beside Stentor: curl, swaks, smtp-source and postmap (Postfix, with its table types), strace, tmux, Python, systemd-analyze, file systems of three
 # kinds (with xfs_io, which cuts their power) and eatmydata, which takes the syncs away; Chromium and node for the console,
 # and from npm what drives them (playwright-core, axe-core), as testing/server/browser/package-lock.json says; perf, fio and pflogsumm,
 # and programs that call sendmail, which the benchmarks need, so that their smoke run does too. Mounts tracefs, without which nothing can be traced.
@@ -19,6 +19,7 @@ done
 command -v python3 >/dev/null || packages+=(python3)
 command -v tmux >/dev/null || packages+=(tmux)
 command -v strace >/dev/null || packages+=(strace)
+command -v systemd-analyze >/dev/null || packages+=(systemd)
 command -v mkfs.ext4 >/dev/null || packages+=(e2fsprogs)
 command -v mkfs.xfs >/dev/null && command -v xfs_io >/dev/null || packages+=(xfsprogs)
 command -v mkfs.btrfs >/dev/null || packages+=(btrfs-progs)

@@ -56,8 +56,12 @@ impl Helper {
     }
 
     pub fn run(&mut self) {
+        self.run_as(self.command());
+    }
+
+    /// The same by another command, which becomes the helper.
+    pub fn run_as(&mut self, mut command: Command) {
         let log = fs::File::options().create(true).append(true).open(self.path("log")).expect("ours");
-        let mut command = self.command();
         command.stderr(log).stdin(Stdio::null());
         let _ = fs::remove_dir_all(self.path("run"));
         self.child = Some(command.spawn().expect("stentor-deliver starts"));
@@ -186,7 +190,7 @@ fn maildirs() -> &'static str {
 }
 
 /// A folder of a user's own in the helper's.
-fn home(helper: &Helper, user: &str, uid: u32) -> PathBuf {
+pub fn home(helper: &Helper, user: &str, uid: u32) -> PathBuf {
     let folder = helper.path(user);
     fs::create_dir(&folder).expect("ours");
     chown(&folder, Some(uid), Some(uid)).expect("as root");

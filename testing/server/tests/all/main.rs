@@ -57,6 +57,7 @@ mod submission;
 mod suspend;
 mod telemetry;
 mod truth;
+mod units;
 mod views;
 mod virtual_users;
 mod walkthrough;
