@@ -33,7 +33,7 @@ fn by(config: &Config, decision: &Decision) -> String {
         Why::Rule(at) => Some(format!("rule {}", at + 1)),
         Why::Route(Who::Sender, entry) => Some(format!("sender_routes {}", entry.pattern)),
         Why::Route(_, entry) => Some(format!("routes {}", entry.pattern)),
-        Why::Table(table, _, key) => Some(format!("table {} {key}", config.rules.table_name(*table))),
+        Why::Table(table, _, key, _) => Some(format!("table {} {key}", config.rules.table_name(*table))),
         Why::RelayDomain | Why::Base(_) | Why::Address(_) | Why::Mx => None,
     };
     let by = decision.route.as_ref().and_then(shown).or_else(|| shown(&decision.why));

@@ -128,7 +128,9 @@ impl Rulebook {
         if let Some(meant) = mapped {
             return Ok(standing_for(meant, marks));
         }
-        let why = match verdict.map(|(_, at)| at).or(may_relay_by) {
+        // A rule that says `ok` has let nobody relay.
+        let by_rule = verdict.filter(|(verdict, _)| *verdict == Verdict::Relay).map(|(_, at)| at).or(may_relay_by);
+        let why = match by_rule {
             Some(at) => Why::Rule(at),
             None if is_relay_domain => Why::RelayDomain,
             None => Why::Base(base.why),

@@ -23,8 +23,8 @@ pub enum Why {
     Rule(usize),
     /// An entry of a table of routes: whose, and its pattern.
     Route(Who, Arc<RouteEntry>),
-    /// A table, and the key that matched.
-    Table(TableId, Who, Box<str>),
+    /// A table, the key that matched, and where that stands.
+    Table(TableId, Who, Box<str>, Box<str>),
     /// A domain that we relay for.
     RelayDomain,
     /// What an address is here, or who may relay.

@@ -31,7 +31,10 @@ impl Rulebook {
                 let section = if *who == Who::Sender { "[sender_routes]" } else { "[routes]" };
                 format!("{section} {} ({})", entry.pattern, entry.place)
             }
-            Why::Table(table, _, key) => format!("table {}, {key}", self.table_name(*table)),
+            Why::Table(table, _, key, place) => {
+                let name = self.table_name(*table);
+                if place.is_empty() { format!("table {name}, {key}") } else { format!("table {name}, {key} ({place})") }
+            }
             Why::RelayDomain => "a domain that is relayed for".to_owned(),
             Why::Base(base) => base.to_string(),
             Why::Address(by) => by.to_string(),

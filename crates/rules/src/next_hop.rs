@@ -99,10 +99,14 @@ impl Rulebook {
                     note(steps, || {
                         (format!("table {}", self.table_name(*id)), String::new(), format!("cannot be asked: {why}"))
                     });
-                    return Err(ended(UNAVAILABLE, Why::Table(*id, who, key.as_str().into()), Marks::default()));
+                    return Err(ended(
+                        UNAVAILABLE,
+                        Why::Table(*id, who, key.as_str().into(), "".into()),
+                        Marks::default(),
+                    ));
                 }
             };
-            let why = Why::Table(*id, who, found.key.clone().into());
+            let why = Why::Table(*id, who, found.key.clone().into(), found.place.clone().into());
             let hop = match action_of(self.dialect(*id), &found.value, self.smtp_port) {
                 Ok(Action::Route(hop)) => hop,
                 Ok(Action::Dunno) => continue,
