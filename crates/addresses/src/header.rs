@@ -67,6 +67,15 @@ pub fn addresses(message: &[u8]) -> Vec<HeaderAddress> {
     found
 }
 
+/// Octets of a message's header section, without the empty line that ends it, as far as the message goes.
+pub fn header_octets(message: &[u8]) -> usize {
+    let mut at = 0;
+    while let Some((_, value)) = field(message, at) {
+        at = value.end;
+    }
+    at
+}
+
 /// The message with other addresses: each with the local part and domain that take the place of its own.
 pub fn replaced(message: &[u8], changes: &[(HeaderAddress, (String, String))]) -> Vec<u8> {
     let mut out = Vec::with_capacity(message.len() + 64);
@@ -320,6 +329,14 @@ mod tests {
             assert_eq!(renamed(open), open);
         }
         assert_eq!(renamed("From: \u{fc}@b.test\r\n"), "From: new@n.test\r\n");
+    }
+
+    #[test]
+    fn where_the_header_ends() {
+        let octets = |message: &str| header_octets(message.as_bytes());
+        assert_eq!(octets("A: b\r\n c\r\nD: e\r\n\r\nF: g\r\n"), 16);
+        assert_eq!((octets("\r\nbody"), octets("no field\r\nA: b\r\n"), octets("A: b\r\nSubj")), (0, 0, 6));
+        assert_eq!((octets("A: b"), octets("")), (4, 0));
     }
 
     #[test]

@@ -147,6 +147,9 @@ fn site_advice(cause: Cause, site: &str, since: &str, known: &Known<'_>) -> Stri
                 .to_owned()
         }
         Cause::OwnLimit => "at a local limit: raise the connection or rate limits if the hosts accept more".to_owned(),
+        Cause::Table => {
+            "a table of `[addresses] generic` cannot be used: the log says why, `stentor check` where".to_owned()
+        }
         Cause::Unreadable => "our stored content cannot be read: `stentor journal verify` says more".to_owned(),
         _ => "wait for the next try".to_owned(),
     }

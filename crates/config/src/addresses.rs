@@ -6,7 +6,7 @@ use std::fs;
 use stentor_addresses::{HASH_CHARS_MAX, Srs};
 use stentor_mail::address::normalise_domain;
 use stentor_policy::Host;
-use stentor_rules::{Addresses, Dialect, Masquerade, NextHop, Rewriting, TableId};
+use stentor_rules::{Addresses, Dialect, Generic, Masquerade, NextHop, Rewriting, TableId};
 
 use super::raw::Section;
 use super::rules::{TableConfig, find_table};
@@ -46,11 +46,13 @@ pub(super) fn read(section: Section<'_>, tables: &[TableConfig], (hostname, virt
     let programs = programs(&section);
     let srs = srs(&section);
     let rewriting = rewriting(&section, tables);
+    let generic = generic(&section, tables);
     section.finish();
     Addresses {
         programs: programs.to_string().into(),
         srs,
         rewriting,
+        generic,
         virtual_tables,
         alias_tables,
         virtual_domains: virtuals.iter().map(|domain| domain.as_str().into()).collect(),
@@ -95,6 +97,20 @@ fn rewriting(section: &Section<'_>, tables: &[TableConfig]) -> Rewriting {
     Rewriting { canonical, sender_canonical, recipient_canonical, masquerade: Masquerade { domains, exceptions } }
 }
 
+/// Addresses on the way out to other hosts.
+fn generic(section: &Section<'_>, tables: &[TableConfig]) -> Generic {
+    let ids = named(section, "generic", tables, &[Dialect::Generic, Dialect::Genericstable]);
+    let mut domains: Vec<Box<str>> = Vec::new();
+    for text in section.texts("generic_domains").unwrap_or_default() {
+        let (dot, name) = text.value.strip_prefix('.').map_or(("", text.value), |name| (".", name));
+        match normalise_domain(name) {
+            Ok(domain) => domains.push(format!("{dot}{domain}").into()),
+            Err(_) => section.context.error(text.span, format!("{:?} is not a domain or .domain", text.value)),
+        }
+    }
+    Generic { tables: ids, domains }
+}
+
 /// `srs` and what it needs.
 fn srs(section: &Section<'_>) -> Option<Srs> {
     let context = section.context;
@@ -134,6 +150,7 @@ fn named(section: &Section<'_>, key: &'static str, tables: &[TableConfig], kinds
         let wanted = match kinds {
             [Dialect::Aliases] => "\"aliases\"",
             [Dialect::Canonical] => "\"canonical\"",
+            [Dialect::Generic, ..] => "\"generic\" or \"genericstable\"",
             _ => "\"virtual\" or \"virtusertable\"",
         };
         section.context.error(text.span, format!("table {:?} cannot stand here: it needs as = {wanted}", text.value));

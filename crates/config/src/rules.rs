@@ -23,7 +23,7 @@ const PATTERNS_MAX: usize = 1_000;
 /// Before the name of a table among patterns.
 const TABLE: &str = "table:";
 
-const DIALECTS: [(&str, Dialect); 9] = [
+const DIALECTS: [(&str, Dialect); 11] = [
     ("own", Dialect::Own),
     ("access", Dialect::Access),
     ("sendmail-access", Dialect::SendmailAccess),
@@ -33,6 +33,8 @@ const DIALECTS: [(&str, Dialect); 9] = [
     ("virtusertable", Dialect::Virtusertable),
     ("aliases", Dialect::Aliases),
     ("canonical", Dialect::Canonical),
+    ("generic", Dialect::Generic),
+    ("genericstable", Dialect::Genericstable),
 ];
 
 /// A table of `[tables]`.

@@ -102,7 +102,30 @@ fn every_golden_case_is_what_it_says() {
     golden("addresses.txt", 60, decide);
 }
 
+/// `ROLE ADDRESS`
+fn sent(config: &Config, case: &str) -> String {
+    let (role, address) = case.split_once(' ').unwrap();
+    let role = if role == "sender" { Role::Sender } else { Role::Recipient };
+    let (address, tables): (Address, _) = (address.parse().unwrap(), InMemory(config));
+    let mut steps = Vec::new();
+    let found = config.rules.generic(&address, role, &tables, Some(&mut steps)).unwrap();
+    assert_eq!(config.rules.generic(&address, role, &tables, None).unwrap(), found, "explained otherwise: {case}");
+    match found {
+        Ok(Some(to)) => {
+            assert!(to != address && !steps.is_empty(), "{case}");
+            to.to_string()
+        }
+        Ok(None) => address.to_string(),
+        Err(reply) => if reply.is_temporary() { "defer" } else { "reject" }.to_owned(),
+    }
+}
+
 #[test]
 fn every_address_is_rewritten_as_it_says() {
     golden("canonical.txt", 30, rewritten);
+}
+
+#[test]
+fn every_address_is_sent_as_it_says() {
+    golden("generic.txt", 40, sent);
 }

@@ -56,12 +56,14 @@ pub enum Cause {
     Recipient,
     /// 4xx to DATA or to the data.
     Message,
+    /// A table of ours for addresses on the way out cannot be asked, or has something unusable.
+    Table,
     /// Our own stored content cannot be read.
     Unreadable,
 }
 
 impl Cause {
-    pub const ALL: [Cause; 26] = [
+    pub const ALL: [Cause; 27] = [
         Cause::Ready,
         Cause::Sending,
         Cause::Reporting,
@@ -87,6 +89,7 @@ impl Cause {
         Cause::Sender,
         Cause::Recipient,
         Cause::Message,
+        Cause::Table,
         Cause::Unreadable,
     ];
 
@@ -151,6 +154,7 @@ impl Cause {
             Cause::Sender => ("sender", "sender deferred (4xx at MAIL)"),
             Cause::Recipient => ("recipient", "recipient deferred (4xx at RCPT)"),
             Cause::Message => ("message", "message deferred (4xx at DATA)"),
+            Cause::Table => ("table", "table for outgoing addresses unusable"),
             Cause::Unreadable => ("unreadable", "stored content unreadable"),
         }
     }

@@ -25,6 +25,7 @@ pub struct Addresses {
     /// How senders of forwarded mail are rewritten; its domain is local for the policy.
     pub srs: Option<Srs>,
     pub rewriting: Rewriting,
+    pub generic: Generic,
 }
 
 /// Tables that say which address stands for one of an envelope or a header.
@@ -41,6 +42,25 @@ impl Rewriting {
     pub fn is_empty(&self) -> bool {
         let tables = [&self.canonical, &self.sender_canonical, &self.recipient_canonical];
         tables.iter().all(|tables| tables.is_empty()) && self.masquerade.domains.is_empty()
+    }
+}
+
+/// Tables that say which address stands for one on the way out to other hosts.
+#[derive(Debug, Default)]
+pub struct Generic {
+    /// In the form of generic(5) or of the genericstable.
+    pub tables: Vec<TableId>,
+    /// What a genericstable applies to beside our own domains; with a leading dot what is below one.
+    pub domains: Vec<Box<str>>,
+}
+
+impl Generic {
+    pub fn is_empty(&self) -> bool {
+        self.tables.is_empty()
+    }
+
+    pub(crate) fn has_domain(&self, domain: &str) -> bool {
+        self.domains.iter().any(|own| if own.starts_with('.') { domain.ends_with(&**own) } else { **own == *domain })
     }
 }
 

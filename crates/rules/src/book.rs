@@ -111,8 +111,13 @@ impl Rulebook {
     /// Whether names of a domain are looked up without it, too: users of this system.
     pub(crate) fn has_names(&self, domain: &str) -> bool {
         let own = &self.addresses;
-        !own.virtual_domains.contains(domain)
-            && (self.policy.is_local_domain(domain) || own.alias_domains.contains(domain) || *domain == *own.origin)
+        !own.virtual_domains.contains(domain) && self.has_own(domain)
+    }
+
+    /// Whether a domain is one of this server's: local, virtual, of alias files or its own name.
+    pub(crate) fn has_own(&self, domain: &str) -> bool {
+        let own = &self.addresses;
+        self.policy.is_local_domain(domain) || own.alias_domains.contains(domain) || *domain == *own.origin
     }
 
     /// An address as it is written, or a name at the origin, with an extension.

@@ -34,7 +34,7 @@ mod transport;
 
 pub use action::{Action, ActionError, Verdict};
 pub use address::{AddressPattern, Key, PatternError};
-pub use addresses::{Addresses, Masquerade, Rewriting};
+pub use addresses::{Addresses, Generic, Masquerade, Rewriting};
 pub use book::{Book, RelayDomains, Rulebook};
 pub use conditions::Conditions;
 pub use decide::BCC_MAX;

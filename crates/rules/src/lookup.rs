@@ -120,6 +120,8 @@ fn set(candidates: &mut Candidates, dialect: Dialect, field: Field, subject: Sub
         Dialect::Virtusertable => (Owner::Virtusertable, text),
         Dialect::Aliases => (Owner::Aliases, text),
         Dialect::Canonical => (Owner::Canonical, text),
+        Dialect::Generic => (Owner::Generic, text),
+        Dialect::Genericstable => (Owner::Genericstable, text),
         Dialect::SendmailAccess => {
             let tag = match field {
                 Field::Client | Field::ClientName | Field::Helo => "Connect",

@@ -1,8 +1,10 @@
-//! Canonical addresses and masquerading: which address stands for one of an envelope or a header, as Postfix's cleanup(8) has it.
+//! Canonical addresses, masquerading and generic addresses: which address stands for one of an envelope or a header, as Postfix's
+//! cleanup(8) has it when mail comes, and its smtp(8) when it goes.
 //!
 //! Promise: a sender goes through the tables of senders, then through those of all addresses, a recipient through its own and those of
 //! all; then both lose the subdomains that are masqueraded, but for the recipients of an envelope. What a table gives is looked up
-//! again in the same tables, until it gives nothing else. One address becomes one address.
+//! again in the same tables, until it gives nothing else. A generic address is looked up once, and what it becomes not again. One
+//! address becomes one address.
 //!
 //! Failure: a table that cannot be asked, a loop and a value that is not one address defer the message.
 
@@ -15,6 +17,7 @@ use crate::book::Rulebook;
 use crate::decision::{MISCONFIGURED, Pending, UNAVAILABLE};
 use crate::explain::{Step, note};
 use crate::facts::{Answer, Field, Subject, TableId, Tables};
+use crate::rule::Dialect;
 
 /// How often one address is looked up again.
 const TURNS_MAX: usize = 50;
@@ -66,6 +69,40 @@ impl Rulebook {
         Ok(Ok((now != *address).then_some(now)))
     }
 
+    /// The address that stands for one on the way out to other hosts, if another does; as [`Rulebook::canonical`].
+    ///
+    /// # Errors
+    /// A table's answer has to be fetched first.
+    pub fn generic(
+        &self,
+        address: &Address,
+        role: Role,
+        tables: &dyn Tables,
+        mut steps: Option<&mut Vec<Step>>,
+    ) -> Result<Result<Option<Address>, Reply>, Pending> {
+        let own = &self.addresses;
+        if own.srs.as_ref().is_some_and(|srs| srs.is_ours(address.local(), address.domain())) {
+            // Another would not lead back through this server.
+            note(&mut steps, || (format!("generic {address}"), String::new(), "stays: an SRS address".to_owned()));
+            return Ok(Ok(None));
+        }
+        for id in &own.generic.tables {
+            // As with sendmail's class G, and its genericstable for senders.
+            let is_asked = self.dialect(*id) != Dialect::Genericstable
+                || role == Role::Sender && (self.has_own(address.domain()) || own.generic.has_domain(address.domain()));
+            if !is_asked {
+                continue;
+            }
+            match self.turn(address, ("generic", *id), tables, &mut steps) {
+                Ok(None) => {}
+                Ok(Some(found)) => return Ok(Ok(Some(found).filter(|found| found != address))),
+                Err(Stop::Pending) => return Err(Pending),
+                Err(Stop::Refuse(reply)) => return Ok(Err(reply)),
+            }
+        }
+        Ok(Ok(None))
+    }
+
     fn mapped(
         &self,
         address: Address,
@@ -75,7 +112,14 @@ impl Rulebook {
     ) -> Result<Address, Stop> {
         let mut now = address;
         for _ in 0..TURNS_MAX {
-            match self.turn(&now, ids, tables, steps)? {
+            let mut next = None;
+            for id in ids {
+                next = self.turn(&now, ("canonical", *id), tables, steps)?;
+                if next.is_some() {
+                    break;
+                }
+            }
+            match next {
                 Some(next) if next != now => now = next,
                 _ => return Ok(now),
             }
@@ -88,31 +132,39 @@ impl Rulebook {
     fn turn(
         &self,
         address: &Address,
-        ids: &[TableId],
+        (what, id): (&str, TableId),
         tables: &dyn Tables,
         steps: &mut Option<&mut Vec<Step>>,
     ) -> Result<Option<Address>, Stop> {
         let subject = Subject::Mailbox { address: address.as_str(), is_local: self.has_names(address.domain()) };
-        for id in ids {
-            let asked = || format!("canonical {}", self.table_name(*id));
-            let found = match tables.ask(*id, Field::Recipient, subject) {
-                Answer::Found(found) => found,
-                Answer::NotFound => continue,
-                Answer::Pending => return Err(Stop::Pending),
-                Answer::Unavailable(why) => {
-                    note(steps, || (asked(), String::new(), format!("cannot be asked: {why}")));
-                    return Err(Stop::Refuse(UNAVAILABLE));
-                }
-            };
-            let next = match parse(&found.value).as_deref() {
-                Ok([Target::Domain(domain)]) => format!("{}@{domain}", address.local()).parse().ok(),
-                Ok([Target::Address(text)]) => self.named(text, extension(address.local(), &found.key)),
-                _ => None,
-            };
-            note(steps, || (asked(), found.place.clone(), format!("{}: {}", found.key, found.value)));
-            return next.map(Some).ok_or(Stop::Refuse(MISCONFIGURED));
+        let asked = || format!("{what} {}", self.table_name(id));
+        let found = match tables.ask(id, Field::Recipient, subject) {
+            Answer::Found(found) => found,
+            Answer::NotFound => {
+                note(steps, || (asked(), String::new(), format!("has nothing for {address}")));
+                return Ok(None);
+            }
+            Answer::Pending => return Err(Stop::Pending),
+            Answer::Unavailable(why) => {
+                note(steps, || (asked(), String::new(), format!("cannot be asked: {why}")));
+                return Err(Stop::Refuse(UNAVAILABLE));
+            }
+        };
+        // As in Postfix: of these tables, `propagate_unmatched_extensions` names canonical alone.
+        let extension = match self.dialect(id) {
+            Dialect::Canonical => extension(address.local(), &found.key),
+            _ => "",
+        };
+        let next = match parse(&found.value).as_deref() {
+            Ok([Target::Domain(domain)]) => format!("{}@{domain}", address.local()).parse().ok(),
+            Ok([Target::Address(text)]) => self.named(text, extension),
+            _ => None,
+        };
+        note(steps, || (asked(), found.place.clone(), format!("{}: {}", found.key, found.value)));
+        if next.is_none() {
+            note(steps, || (asked(), found.place.clone(), format!("{:?} is not one address", found.value)));
         }
-        Ok(None)
+        next.map(Some).ok_or(Stop::Refuse(MISCONFIGURED))
     }
 }
 

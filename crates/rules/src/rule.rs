@@ -24,17 +24,29 @@ pub enum Dialect {
     Aliases,
     /// Postfix's canonical(5).
     Canonical,
+    /// Postfix's generic(5).
+    Generic,
+    /// sendmail's genericstable.
+    Genericstable,
 }
 
 impl Dialect {
     /// Its values are addresses; no rule and no route can be made of them.
     pub fn is_of_addresses(self) -> bool {
-        matches!(self, Dialect::Virtual | Dialect::Virtusertable | Dialect::Aliases | Dialect::Canonical)
+        matches!(
+            self,
+            Dialect::Virtual
+                | Dialect::Virtusertable
+                | Dialect::Aliases
+                | Dialect::Canonical
+                | Dialect::Generic
+                | Dialect::Genericstable
+        )
     }
 
     /// `%1` in values stands for a part of what was looked up.
     pub(crate) fn has_arguments(self) -> bool {
-        matches!(self, Dialect::Mailertable | Dialect::Virtusertable)
+        matches!(self, Dialect::Mailertable | Dialect::Virtusertable | Dialect::Genericstable)
     }
 }
 
@@ -78,7 +90,12 @@ pub(crate) fn action_of(dialect: Dialect, value: &str, smtp_port: u16) -> Result
         Dialect::Transport => Ok(Action::Route(crate::transport::next_hop(value, smtp_port)?)),
         Dialect::Mailertable => Ok(Action::Route(crate::transport::mailer(value, smtp_port)?)),
         // The configuration's reader admits no such table here.
-        Dialect::Virtual | Dialect::Virtusertable | Dialect::Aliases | Dialect::Canonical => {
+        Dialect::Virtual
+        | Dialect::Virtusertable
+        | Dialect::Aliases
+        | Dialect::Canonical
+        | Dialect::Generic
+        | Dialect::Genericstable => {
             let known = "the table has addresses, not actions";
             Err(ActionError::Unknown { word: value.to_owned(), known })
         }

@@ -71,6 +71,8 @@ pub enum Stage {
     LostAfterDot,
     /// Our own content cannot be read: nobody's failure out there, and perhaps readable later.
     Unreadable,
+    /// A table that rewrites addresses on the way out has no usable answer for this one now: nobody's failure out there.
+    Table,
     /// Not sendable there, by our own judgement (5.6.x: SMTPUTF8 or 8-bit not offered; SIZE exceeded).
     Content,
 }
@@ -80,7 +82,7 @@ pub enum Stage {
 pub struct RcptOutcome {
     pub id: AddressId,
     pub stage: Stage,
-    /// The deciding reply's code; 0 if there was none (`Connect`, `Lost`, `LostAfterDot`, `Unreadable`, `Content`).
+    /// The deciding reply's code; 0 if there was none (`Connect`, `Lost`, `LostAfterDot`, `Unreadable`, `Table`, `Content`).
     pub code: u16,
     pub dsn: Option<Enhanced>,
     /// The reply or the error, one line. Share one `Arc` among the recipients of one reply.

@@ -27,12 +27,22 @@ pub struct Tried {
     pub open: Vec<u32>,
 }
 
+/// Generic addresses of a transaction: what takes the place of stored ones at the wire.
+#[derive(Default)]
+pub struct Generic {
+    pub sender: Option<String>,
+    /// By position, in order.
+    pub recipients: Vec<(u32, String)>,
+    /// The header, in place of so many octets of the stored content.
+    pub header: Option<(Vec<u8>, u64)>,
+}
+
 pub struct Assignment {
     pub work: Work,
     pub no: MessageNo,
     pub id: MessageId,
     pub content: ContentId,
-    /// Octets at the wire: prefix and content.
+    /// Octets of prefix and content as they are stored.
     pub size: u64,
     pub accepted: Ms,
     pub begun: Ms,
@@ -53,6 +63,8 @@ pub struct Assignment {
     ends: Vec<u32>,
     /// Of those recipients that have any, sorted by position.
     params: Vec<(u32, Params)>,
+    /// What of it goes out otherwise than it is stored. `None`: nothing was looked up.
+    pub generic: Option<Box<Generic>>,
     pub tried: Option<Box<Tried>>,
 }
 
@@ -96,6 +108,7 @@ impl Assignment {
             addresses,
             ends,
             params,
+            generic: None,
             tried: None,
             work,
         })
@@ -127,7 +140,39 @@ impl Assignment {
     }
 
     pub fn has_ascii_addresses(&self) -> bool {
-        self.sender.is_ascii() && self.addresses.is_ascii()
+        let others = self.generic.iter().flat_map(|generic| &generic.recipients);
+        self.wire_sender().is_ascii() && self.addresses.is_ascii() && others.into_iter().all(|(_, to)| to.is_ascii())
+    }
+
+    /// Octets of the stored content.
+    pub fn content_len(&self) -> u64 {
+        self.size - self.prefix.len() as u64
+    }
+
+    /// The sender as a host sees it.
+    pub fn wire_sender(&self) -> &str {
+        self.generic.as_ref().and_then(|generic| generic.sender.as_deref()).unwrap_or(&self.sender)
+    }
+
+    /// The recipient at a position as a host sees it.
+    pub fn wire_address(&self, position: usize) -> &str {
+        let generic = self.generic.as_ref().and_then(|generic| {
+            let found = generic.recipients.binary_search_by_key(&(position as u32), |(at, _)| *at).ok()?;
+            Some(&*generic.recipients[found].1)
+        });
+        generic.unwrap_or_else(|| self.address(position))
+    }
+
+    /// The header that takes the place of so many octets of the content.
+    pub fn wire_header(&self) -> Option<(&[u8], u64)> {
+        let header = self.generic.as_ref()?.header.as_ref()?;
+        Some((&header.0, header.1))
+    }
+
+    /// Octets at the wire, before any conversion.
+    pub fn wire_size(&self) -> u64 {
+        let (header, instead_of) = self.wire_header().map_or((0, 0), |(header, len)| (header.len() as u64, len));
+        self.size + header - instead_of
     }
 
     /// Positions of the recipients of this try.

@@ -1,5 +1,5 @@
 //! The content of an outgoing transaction: the form in which a host can take it, then prefix and stored octets in that
-//! form.
+//! form, the header with generic addresses ([`super::generic`]).
 //!
 //! [`Form::choose`] is the only place that decides whether the transaction uses SMTPUTF8, whether the content is
 //! converted (RFC 6152, RFC 3030 section 3), or cannot go to this host at all. Our own DSNs always can, since nobody
@@ -12,6 +12,7 @@ use std::io;
 use std::sync::Arc;
 
 use stentor_mail::client::ClientSession;
+use stentor_mail::reply::Reply;
 use stentor_mail::seven_bit::Converter;
 use stentor_sched::Enhanced;
 
@@ -28,6 +29,8 @@ pub enum ContentError {
     Read(io::Error),
     /// This host can take it in no form.
     Unfit(Enhanced, String),
+    /// A table that has generic addresses has no usable answer now.
+    Table(Reply),
 }
 
 impl From<io::Error> for ContentError {
@@ -66,7 +69,7 @@ impl Form {
         let may_be_global = assignment.smtputf8 && assignment.eight_bit;
         let mut seven_bit = assignment.eight_bit && !caps.eight_bit_mime;
         if !caps.smtputf8 {
-            if !assignment.sender.is_ascii() {
+            if !assignment.wire_sender().is_ascii() {
                 return unfit(SMTPUTF8_NEEDED, "SMTPUTF8 is needed for the sender, and the host does not offer it");
             }
             if may_be_global && assignment.is_report {
@@ -95,7 +98,7 @@ impl Form {
 /// # Errors
 /// It cannot be read.
 pub fn load(core: &Core, assignment: &mut Assignment) -> io::Result<()> {
-    let len = assignment.size - assignment.prefix.len() as u64;
+    let len = assignment.content_len();
     if assignment.body.is_some() || len > CHUNK_BYTES as u64 {
         return Ok(());
     }
@@ -140,6 +143,7 @@ fn holds_nul(core: &Core, assignment: &Assignment) -> Result<bool, ContentError>
 /// Progress of sending a content.
 pub struct Outgoing {
     prefix_done: bool,
+    header_done: bool,
     at: u64,
     len: u64,
     converter: Option<Box<Converter>>,
@@ -153,12 +157,13 @@ impl Outgoing {
         Outgoing { converter: form.seven_bit.then(|| Box::new(converter())), ..Outgoing::plain(assignment) }
     }
 
-    /// As it is stored.
+    /// Without a conversion.
     fn plain(assignment: &Assignment) -> Outgoing {
         Outgoing {
             prefix_done: assignment.prefix.is_empty(),
+            header_done: assignment.wire_header().is_none(),
             at: 0,
-            len: assignment.size - assignment.prefix.len() as u64,
+            len: assignment.content_len(),
             converter: None,
             converted: Vec::new(),
             buffer: Vec::new(),
@@ -166,10 +171,10 @@ impl Outgoing {
     }
 
     /// Octets that will be sent. A conversion is run once for its size and its errors, so that neither turns up in the
-    /// middle of a transaction; what is not converted is as long as it is stored.
+    /// middle of a transaction.
     pub fn wire_size(core: &Core, assignment: &Assignment, form: Form) -> Result<u64, ContentError> {
         if !form.seven_bit {
-            return Ok(assignment.size);
+            return Ok(assignment.wire_size());
         }
         let mut size = 0;
         Outgoing::new(assignment, form).each(core, assignment, |bytes| size += bytes.len() as u64)?;
@@ -191,6 +196,11 @@ impl Outgoing {
         if !self.prefix_done {
             self.prefix_done = true;
             self.convert(&assignment.prefix, &mut send)?;
+            return Ok(true);
+        }
+        if let Some((header, instead_of)) = assignment.wire_header().filter(|_| !self.header_done) {
+            (self.header_done, self.at) = (true, instead_of);
+            self.convert(header, &mut send)?;
             return Ok(true);
         }
         if self.at < self.len {

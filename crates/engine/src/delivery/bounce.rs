@@ -161,7 +161,7 @@ pub fn relayed(core: &Arc<Core>, assignment: &Assignment, outcomes: &[RcptOutcom
         smtputf8: assignment.smtputf8,
         accepted: assignment.accepted,
         content: assignment.content,
-        size: assignment.size - assignment.prefix.len() as u64,
+        size: assignment.content_len(),
         archive: None,
         // Those are not offered reports of success.
         from_stranger: false,

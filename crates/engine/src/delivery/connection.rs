@@ -24,6 +24,7 @@ use stentor_queue::site::{Endpoint, Target};
 use stentor_sched::{CloseReason, Enhanced, NoSession, RcptOutcome, SourceNo, Stage};
 
 use super::body::{self, ContentError, Form, Outgoing};
+use super::generic;
 use super::outcome;
 use super::stream::Stream;
 use super::way::Way;
@@ -259,7 +260,7 @@ impl Connection {
             if self.tap_generation != self.core.live.traffic.generation() && self.is_between() {
                 self.look_for_watchers();
             }
-            self.begin();
+            self.begin().await;
             self.send_content();
             self.report_progress();
             if let Err(error) = self.exchange().await {
@@ -486,7 +487,7 @@ impl Connection {
     }
 
     /// Begins as many transactions as the session can take.
-    fn begin(&mut self) {
+    async fn begin(&mut self) {
         while self.is_ready && self.sending.is_none() && !self.smtp.is_closed() {
             if self.held.is_none() {
                 self.held = self.again.pop_front();
@@ -499,8 +500,18 @@ impl Connection {
                 self.held = self.core.with(|hub, now| Assignment::take(hub, conn, now));
                 self.is_starved = self.held.is_none();
             }
-            let Some(assignment) = self.held.take() else { return };
-            if !self.smtp.can_begin() && !self.smtp.can_pipeline(assignment.size) {
+            let Some(mut assignment) = self.held.take() else { return };
+            if assignment.tried.is_none()
+                && assignment.generic.is_none()
+                && generic::applies(&self.settings, &self.target)
+            {
+                let rewritten = Box::pin(generic::rewrite(&self.core, &self.settings, &mut assignment)).await;
+                if let Err(error) = rewritten {
+                    self.not_prepared(&assignment, error);
+                    continue;
+                }
+            }
+            if !self.smtp.can_begin() && !self.smtp.can_pipeline(assignment.wire_size()) {
                 self.held = Some(assignment);
                 return;
             }
@@ -516,20 +527,14 @@ impl Connection {
     fn begin_one(&mut self, mut assignment: Assignment) -> Option<Assignment> {
         let (form, size) = match self.prepare(&mut assignment) {
             Ok(prepared) => prepared,
-            Err(ContentError::Unfit(dsn, text)) => {
-                self.not_sendable(&assignment, dsn, &text);
-                return None;
-            }
-            Err(ContentError::Read(error)) => {
-                tracing::error!(message = %assignment.id, %error, "a stored content cannot be read; the message waits");
-                let outcomes = outcome::same(&assignment, Stage::Unreadable, 0, OWN_FAILURE, UNREADABLE);
-                self.apply_outcomes(&assignment, &outcomes);
+            Err(error) => {
+                self.not_prepared(&assignment, error);
                 return None;
             }
         };
         let spec = TxSpec {
             tx: assignment.work.tx.0,
-            sender: &assignment.sender,
+            sender: assignment.wire_sender(),
             size,
             size_exact: true,
             eight_bit: assignment.eight_bit && !form.seven_bit,
@@ -540,7 +545,7 @@ impl Connection {
         let rcpts = assignment.positions().map(|position| {
             let params = assignment.params(position);
             TxRcpt {
-                address: assignment.address(position),
+                address: assignment.wire_address(position),
                 notify: params.and_then(|p| p.notify),
                 orcpt: params.and_then(|p| p.orcpt.as_deref()),
             }
@@ -566,6 +571,22 @@ impl Connection {
         body::load(&self.core, assignment)?;
         let form = Form::choose(&self.core, assignment, &self.smtp, self.settings.converts_eight_bit)?;
         Ok((form, Outgoing::wire_size(&self.core, assignment, form)?))
+    }
+
+    /// Nothing of it went out.
+    fn not_prepared(&mut self, assignment: &Assignment, error: ContentError) {
+        match error {
+            ContentError::Unfit(dsn, text) => self.not_sendable(assignment, dsn, &text),
+            ContentError::Read(error) => {
+                tracing::error!(message = %assignment.id, %error, "a stored content cannot be read; the message waits");
+                let outcomes = outcome::same(assignment, Stage::Unreadable, 0, OWN_FAILURE, UNREADABLE);
+                self.apply_outcomes(assignment, &outcomes);
+            }
+            ContentError::Table(reply) => {
+                let outcomes = generic::deferred(assignment, &reply);
+                self.apply_outcomes(assignment, &outcomes);
+            }
+        }
     }
 
     fn not_sendable(&mut self, assignment: &Assignment, dsn: Enhanced, text: &str) {

@@ -5,6 +5,7 @@ mod bounce;
 mod coalesce;
 mod connection;
 mod delays;
+mod generic;
 pub mod outcome;
 mod stream;
 mod suspend;
@@ -15,6 +16,7 @@ use std::sync::Arc;
 
 pub use bounce::{bounce, by_operator};
 pub use connection::connect;
+pub use generic::address as generic_address;
 use parking_lot::Mutex;
 use stentor_mail::reply::Reply;
 use stentor_queue::book::split_hop;

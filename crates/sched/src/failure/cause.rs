@@ -52,6 +52,7 @@ pub fn of_outcome(outcome: &RcptOutcome) -> Cause {
     match stage {
         Stage::Connect | Stage::Lost | Stage::LostAfterDot => return of_loss(text),
         Stage::Unreadable | Stage::Content => return Cause::Unreadable,
+        Stage::Table => return Cause::Table,
         _ if code == REPLY_SERVICE_NOT_AVAILABLE => return of_421(text),
         Stage::Greeting => return Cause::Greeting,
         Stage::Mail | Stage::Rcpt | Stage::Data | Stage::Final => {}
@@ -112,6 +113,7 @@ mod tests {
             (Stage::Lost, 0, None, "Connection reset by peer", Cause::Lost),
             (Stage::LostAfterDot, 0, None, "no answer to the data: timed out", Cause::Silent),
             (Stage::Unreadable, 0, None, "stored content unreadable", Cause::Unreadable),
+            (Stage::Table, 0, None, "table unavailable", Cause::Table),
         ];
         for (stage, code, dsn, text, cause) in table {
             let outcome = RcptOutcome { id: AddressId(1), stage, code, dsn, text: text.into() };

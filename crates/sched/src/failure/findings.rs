@@ -64,6 +64,6 @@ impl<'a> Findings<'a> {
 }
 
 pub fn reply_to(outcome: &RcptOutcome, host: &Arc<str>) -> Reply {
-    let host = Some(host.clone()).filter(|_| outcome.stage != Stage::Unreadable);
+    let host = Some(host.clone()).filter(|_| !matches!(outcome.stage, Stage::Unreadable | Stage::Table));
     Reply { code: outcome.code, dsn: outcome.dsn, text: outcome.text.clone(), cause: of_outcome(outcome), host }
 }

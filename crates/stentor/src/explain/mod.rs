@@ -4,6 +4,7 @@
 //! tables are read, tables behind sockets are asked.
 
 pub(crate) mod replay;
+mod targets;
 mod words;
 
 use std::net::IpAddr;
@@ -22,6 +23,7 @@ use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_rules::{Decision, Key, Marks, Outcome, Pending, Rulebook, Step, Why};
 
+use self::targets::{Target, Targets, targets};
 use self::words::{also, because, outcome};
 use crate::asking::{fail, load};
 use crate::output::{done, print};
@@ -84,11 +86,14 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
     let settings = Settings::new(config, None);
     let (name, helo) = (options.client_name.as_ref().map(|name| name.to_lowercase()), options.helo.to_lowercase());
     let speaker = Speaker { client: options.client, name: name.as_deref(), helo: &helo, may_relay: options.login };
-    let Some(decided) = decide(&settings, speaker, (from, to)).await else {
+    let Some(mut decided) = decide(&settings, speaker, (from, to)).await else {
+        return fail("too many tables would have to be asked");
+    };
+    let Some(targets) = targets(&settings, speaker, &mut decided).await else {
         return fail("too many tables would have to be asked");
     };
     let shown = if options.json { as_json } else { as_text };
-    done(print(&shown(&settings.rules, &decided)))
+    done(print(&shown(&settings.rules, &decided, &targets)))
 }
 
 /// A decision, the steps to it, and what else is done with the message, in words.
@@ -96,6 +101,9 @@ struct Decided {
     decision: Decision,
     steps: Vec<Step>,
     also: Vec<String>,
+    /// Sender and recipient as rules have seen them.
+    from: String,
+    to: Address,
 }
 
 /// What a configuration decides about a recipient. `None`: it asks too much of tables behind sockets.
@@ -106,19 +114,21 @@ async fn decide(settings: &Settings, speaker: Speaker<'_>, (from, to): (&str, &A
         Err(reply) => {
             let (outcome, why) = (Outcome::Refuse(reply), Why::Address("a canonical table".into()));
             let decision = Decision { outcome, why, route: None, marks: Marks::default() };
-            return Some(Decided { decision, steps: rewritten, also: Vec::new() });
+            let (from, to) = (from.to_owned(), to.clone());
+            return Some(Decided { decision, steps: rewritten, also: Vec::new(), from, to });
         }
     };
     let key = |text| Key::new(text).told(|domain| settings.policy.is_local_domain(domain));
-    let (sender, recipient, to) = (key(&from), key(to.as_str()), &to);
-    let facts = facts(settings, speaker, (&sender, &recipient, to), Clock::start().now());
+    let (sender, recipient) = (key(&from), key(to.as_str()));
+    let facts = facts(settings, speaker, (&sender, &recipient, &to), Clock::start().now());
     let tables = settings.tables.questions();
     for _ in 0..QUESTIONS_MAX {
         let mut steps = rewritten.clone();
         match settings.rules.decide(&facts, &tables, Some(&mut steps)) {
             Ok(decision) => {
                 let also = also(&settings.rules, &decision, &facts);
-                return Some(Decided { decision, steps, also });
+                drop(facts);
+                return Some(Decided { decision, steps, also, from, to });
             }
             Err(Pending) => tables.fetch().await,
         }
@@ -145,7 +155,7 @@ async fn canonical_pair(
     Ok((from, recipient.unwrap_or_else(|| to.clone())))
 }
 
-fn as_text(rules: &Rulebook, Decided { decision, steps, also }: &Decided) -> String {
+fn as_text(rules: &Rulebook, Decided { decision, steps, also, .. }: &Decided, targets: &Targets) -> String {
     let mut out = String::new();
     for step in steps {
         line(&mut out, format_args!("{step}"));
@@ -155,10 +165,16 @@ fn as_text(rules: &Rulebook, Decided { decision, steps, also }: &Decided) -> Str
     for also in also {
         line(&mut out, format_args!("   {also}"));
     }
+    for text in targets.shown.iter().flat_map(|target| target.lines(decision)) {
+        line(&mut out, format_args!("   {text}"));
+    }
+    if targets.left > 0 {
+        line(&mut out, format_args!("   ... and {} more", targets.left));
+    }
     out
 }
 
-fn as_json(rules: &Rulebook, Decided { decision, steps, also }: &Decided) -> String {
+fn as_json(rules: &Rulebook, Decided { decision, steps, also, .. }: &Decided, targets: &Targets) -> String {
     let steps: Vec<_> =
         steps.iter().map(|step| json!({"asked": step.asked, "place": step.place, "answer": step.answer})).collect();
     let route = decision.route.as_ref().map(|why| rules.shown(why));
@@ -167,6 +183,7 @@ fn as_json(rules: &Rulebook, Decided { decision, steps, also }: &Decided) -> Str
         "because": rules.shown(&decision.why),
         "route_because": route,
         "also": also,
+        "targets": targets.shown.iter().map(Target::json).collect::<Vec<_>>(),
         "steps": steps,
     });
     format!("{all}\n")

@@ -27,15 +27,18 @@ pub(super) fn outcome(rules: &Rulebook, decision: &Decision) -> String {
         Outcome::Local(Verdict::Refuse(reply)) | Outcome::Refuse(reply) => format!("refused: {reply}"),
         Outcome::Discard(text) if text.is_empty() => "accepted and discarded".to_owned(),
         Outcome::Discard(text) => format!("accepted and discarded: {text}"),
-        Outcome::Relay(hop) => {
-            let hosts = match hop {
-                NextHop::Named(name) => rules.hops.get(name).map(|hosts| NextHop::Hosts(hosts.clone()).to_string()),
-                _ => None,
-            };
-            let hosts = hosts.map_or(String::new(), |hosts| format!(" ({hosts})"));
-            format!("relayed to {hop}{hosts}")
-        }
+        Outcome::Relay(hop) => relayed(rules, hop),
     }
+}
+
+/// The next hop, with its hosts.
+pub(super) fn relayed(rules: &Rulebook, hop: &NextHop) -> String {
+    let hosts = match hop {
+        NextHop::Named(name) => rules.hops.get(name).map(|hosts| NextHop::Hosts(hosts.clone()).to_string()),
+        _ => None,
+    };
+    let hosts = hosts.map_or(String::new(), |hosts| format!(" ({hosts})"));
+    format!("relayed to {hop}{hosts}")
 }
 
 /// What named the next hop, behind the outcome.

@@ -25,6 +25,7 @@ mod faults;
 mod file_systems;
 mod foreign;
 mod full_disk;
+mod generic;
 mod history;
 mod hostile;
 mod http_api;

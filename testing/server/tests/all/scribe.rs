@@ -18,6 +18,7 @@ pub struct Scribe {
     pub address: SocketAddr,
     lines: Arc<Mutex<Vec<String>>>,
     peers: Arc<Mutex<Vec<IpAddr>>>,
+    contents: Arc<Mutex<Vec<Vec<u8>>>>,
 }
 
 impl Scribe {
@@ -31,16 +32,18 @@ impl Scribe {
         let writer = lines.clone();
         let peers = Arc::new(Mutex::new(Vec::new()));
         let callers = peers.clone();
+        let contents = Arc::new(Mutex::new(Vec::new()));
+        let taken = contents.clone();
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
-                let (lines, script) = (writer.clone(), script.clone());
+                let (lines, script, taken) = (writer.clone(), script.clone(), taken.clone());
                 let peer = stream.peer_addr().map(|peer| peer.ip());
                 callers.lock().expect("nobody panics with it").extend(peer.ok());
                 // A client that hangs up is no matter.
-                std::thread::spawn(move || drop(serve(stream, &lines, &script)));
+                std::thread::spawn(move || drop(serve(stream, (&lines, &taken), &script)));
             }
         });
-        Scribe { address, lines, peers }
+        Scribe { address, lines, peers, contents }
     }
 
     /// The route to it, as a configuration names it.
@@ -57,6 +60,11 @@ impl Scribe {
         self.peers.lock().expect("nobody panics with it").clone()
     }
 
+    /// The content of each transaction, in order.
+    pub fn contents(&self) -> Vec<Vec<u8>> {
+        self.contents.lock().expect("nobody panics with it").clone()
+    }
+
     /// Lines that begin so.
     pub fn heard(&self, start: &str) -> Vec<String> {
         self.lines().into_iter().filter(|line| line.starts_with(start)).collect()
@@ -70,12 +78,17 @@ impl Scribe {
     }
 }
 
-fn serve(stream: TcpStream, lines: &Mutex<Vec<String>>, script: &Script) -> std::io::Result<()> {
+fn serve(
+    stream: TcpStream,
+    (lines, contents): (&Mutex<Vec<String>>, &Mutex<Vec<Vec<u8>>>),
+    script: &Script,
+) -> std::io::Result<()> {
     let mut stream = BufReader::new(stream);
     let say =
         |stream: &mut BufReader<TcpStream>, text: &str| stream.get_mut().write_all(format!("{text}\r\n").as_bytes());
     let note = |line: &str| lines.lock().expect("nobody panics with it").push(line.to_owned());
-    let (mut recipients, mut is_lmtp) = (0, false);
+    let keep = |content: Vec<u8>| contents.lock().expect("nobody panics with it").push(content);
+    let (mut recipients, mut is_lmtp, mut chunks) = (0, false, Vec::new());
     say(&mut stream, "220 scribe ESMTP")?;
     loop {
         let mut line = String::new();
@@ -87,7 +100,12 @@ fn serve(stream: TcpStream, lines: &Mutex<Vec<String>>, script: &Script) -> std:
         let verb = line.split_whitespace().next().unwrap_or_default();
         if verb == "BDAT" {
             let size = line.split(' ').nth(1).and_then(|size| size.parse().ok()).unwrap_or(0);
-            stream.read_exact(&mut vec![0; size])?;
+            let mut chunk = vec![0; size];
+            stream.read_exact(&mut chunk)?;
+            chunks.append(&mut chunk);
+            if line.ends_with(" LAST") {
+                keep(std::mem::take(&mut chunks));
+            }
         }
         is_lmtp |= verb == "LHLO";
         let told = script.answers.iter().find(|(command, _)| line.starts_with(command.as_str()));
@@ -108,13 +126,15 @@ fn serve(stream: TcpStream, lines: &Mutex<Vec<String>>, script: &Script) -> std:
             "MAIL" => recipients = 0,
             "RCPT" if reply.starts_with('2') => recipients += 1,
             "DATA" if reply.starts_with('3') => {
-                let mut line = String::new();
-                while line != ".\r\n" {
+                let (mut line, mut content) = (Vec::new(), Vec::new());
+                while line != b".\r\n" {
+                    content.extend_from_slice(line.strip_prefix(b".").unwrap_or(&line));
                     line.clear();
-                    if stream.read_line(&mut line)? == 0 {
+                    if stream.read_until(b'\n', &mut line)? == 0 {
                         return Ok(());
                     }
                 }
+                keep(content);
                 note(".");
                 for _ in 0..if is_lmtp { recipients } else { 1 } {
                     say(&mut stream, "250 2.0.0 taken")?;

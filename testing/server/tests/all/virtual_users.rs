@@ -5,7 +5,7 @@ use stentor_harness::{Builder, Server, TestLab, message, wait_until};
 use crate::kit::{builder, drained, report_to};
 
 /// A server with these files, whose place is `{}` in the lines at the end of its configuration.
-fn with(builder: Builder, files: &[(&str, &str)], more: &str) -> Server {
+pub fn with(builder: Builder, files: &[(&str, &str)], more: &str) -> Server {
     let builder = files.iter().fold(builder, |builder, (name, text)| builder.file(name, text.as_bytes()));
     let server = builder.prepare();
     let folder = server.path("").display().to_string();
@@ -31,7 +31,7 @@ fn send(server: &Server, lab: &TestLab, id: &str, to: &[&str], expected: &[&str]
 }
 
 /// Replaces a file of the server whole.
-fn replace(server: &Server, name: &str, text: &str) {
+pub fn replace(server: &Server, name: &str, text: &str) {
     let path = server.path(name);
     std::fs::write(path.with_extension("new"), text).unwrap();
     std::fs::rename(path.with_extension("new"), path).unwrap();
@@ -91,7 +91,9 @@ fn virtual_users_beside_rules_and_routes() {
     for part in [
         "virtual:3 virtual users: all@shop.example: sales@shop.example, cid@one.example",
         "virtual:2 virtual users: sales@shop.example: ann@one.example, bob@two.example",
-        "=> alias: ann@one.example, bob@two.example, cid@one.example",
+        "=> alias: ann@one.example, bob@two.example, cid@one.example\n",
+        "   ann@one.example: relayed to mx, by no route: its MX hosts\n",
+        "   bob@two.example: relayed to mx:gate.example:",
     ] {
         assert!(why.contains(part), "{part}\n{why}");
     }

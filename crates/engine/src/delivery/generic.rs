@@ -1,0 +1,190 @@
+//! Generic addresses: senders and recipients of envelope and header as other hosts are to see them.
+//!
+//! Promise: looked up once for each transaction by SMTP, before anything of it is sent; LMTP, and so local delivery, gets what is stored. What is
+//! stored, logged and reported stays as it is. Nothing is looked up, read or kept where no table is configured.
+//!
+//! Failure: a table that cannot be asked, does not answer in time or has something unusable for the sender or an address of the header
+//! defers the transaction; for a recipient, that recipient alone. No host is charged.
+
+use std::io;
+use std::time::Duration;
+
+use stentor_addresses::{HeaderAddress, Role, addresses, header_octets, replaced};
+use stentor_mail::address::Address;
+use stentor_mail::client::Extensions;
+use stentor_mail::headers::HEADER_BYTES_MAX;
+use stentor_mail::reply::{Enhanced, Reply};
+use stentor_queue::site::Target;
+use stentor_rules::{Pending, Step};
+use stentor_sched::{RcptOutcome, Stage};
+use tokio::time::timeout;
+
+use super::body::{self, ContentError};
+use super::outcome;
+use crate::core::assignment::{Assignment, Generic, Tried};
+use crate::core::{Core, Settings};
+
+/// How long tables may take for one transaction.
+const TABLES_S_MAX: u64 = 60;
+const SLOW: Reply = Reply::fixed(451, (4, 3, 0), "A table takes too long");
+const TABLE_FAILED: Enhanced = Enhanced::new(4, 3, 0);
+/// Octets of a header that are read at a time.
+const READ_BYTES: usize = 16 * 1024;
+/// Addresses that are looked up before others get a turn.
+const AT_ONCE: usize = 1_000;
+
+/// Whether anything of what goes to this host may be another than it is stored.
+pub fn applies(settings: &Settings, target: &Target) -> bool {
+    !target.lmtp && !settings.rules.addresses.generic.is_empty()
+}
+
+/// Looks up the addresses of a transaction. Recipients that cannot be looked up are deferred, with those of the others still open.
+///
+/// # Errors
+/// The whole transaction waits.
+pub async fn rewrite(core: &Core, settings: &Settings, assignment: &mut Assignment) -> Result<(), ContentError> {
+    body::load(core, assignment)?;
+    let limit = Duration::from_secs(TABLES_S_MAX);
+    let found = timeout(limit, looked_up(core, settings, assignment)).await;
+    let Found { generic, has_utf8, failed } = found.unwrap_or(Err(ContentError::Table(SLOW)))?;
+    if let Some((_, reply)) = failed.last().filter(|_| failed.len() == assignment.len()) {
+        return Err(ContentError::Table(reply.clone()));
+    }
+    if !failed.is_empty() {
+        let mut outcomes = deferred(assignment, &SLOW);
+        for (position, reply) in &failed {
+            outcomes[*position as usize] = one(assignment, *position as usize, reply);
+        }
+        let is_open = |position: &u32| failed.binary_search_by_key(position, |(at, _)| *at).is_err();
+        let open = (0..assignment.len() as u32).filter(is_open).collect();
+        assignment.tried = Some(Box::new(Tried { tries: 1, blamed: Extensions::NONE, outcomes, open }));
+    }
+    // An address with UTF-8 in the header asks for what such a message asks for.
+    if has_utf8 {
+        (assignment.eight_bit, assignment.smtputf8) = (true, true);
+    }
+    assignment.generic = Some(Box::new(generic));
+    Ok(())
+}
+
+/// The outcome of a transaction whose addresses cannot be looked up now.
+pub fn deferred(assignment: &Assignment, reply: &Reply) -> Vec<RcptOutcome> {
+    outcome::same(assignment, Stage::Table, 0, reply.enhanced.unwrap_or(TABLE_FAILED), &reply.text)
+}
+
+fn one(assignment: &Assignment, position: usize, reply: &Reply) -> RcptOutcome {
+    RcptOutcome {
+        id: assignment.id_at(position),
+        stage: Stage::Table,
+        code: 0,
+        dsn: Some(reply.enhanced.unwrap_or(TABLE_FAILED)),
+        text: (*reply.text).into(),
+    }
+}
+
+#[derive(Default)]
+struct Found {
+    generic: Generic,
+    /// An address of the header has become one that is not ASCII.
+    has_utf8: bool,
+    /// Recipients for which there is no answer, by position.
+    failed: Vec<(u32, Reply)>,
+}
+
+async fn looked_up(core: &Core, settings: &Settings, assignment: &Assignment) -> Result<Found, ContentError> {
+    let mut found = Found::default();
+    if !assignment.sender.is_empty() {
+        let sender = address(settings, &assignment.sender, Role::Sender, None).await.map_err(ContentError::Table)?;
+        found.generic.sender = sender.map(|sender| sender.as_str().to_owned());
+    }
+    for position in 0..assignment.len() {
+        if position % AT_ONCE == AT_ONCE - 1 {
+            tokio::task::yield_now().await;
+        }
+        match address(settings, assignment.address(position), Role::Recipient, None).await {
+            Ok(None) => {}
+            Ok(Some(to)) => found.generic.recipients.push((position as u32, to.as_str().to_owned())),
+            Err(reply) => found.failed.push((position as u32, reply)),
+        }
+    }
+    // The fields of ours before it name no sender or recipient.
+    let stored = stored_header(core, assignment)?;
+    let octets = stored.len() as u64;
+    if let Some((header, has_utf8)) = header(settings, &stored).await? {
+        found.has_utf8 = has_utf8;
+        found.generic.header = Some((header, octets));
+    }
+    Ok(found)
+}
+
+/// The address that other hosts see for one, if it is another. `steps` gets what was asked.
+pub async fn address(
+    settings: &Settings,
+    text: &str,
+    role: Role,
+    mut steps: Option<&mut Vec<Step>>,
+) -> Result<Option<Address>, Reply> {
+    let Ok(address) = text.parse::<Address>() else { return Ok(None) };
+    let (rules, tables) = (&settings.rules, settings.tables.questions());
+    loop {
+        let mut asked = Vec::new();
+        let noted = steps.is_some().then_some(&mut asked);
+        match rules.generic(&address, role, &tables, noted) {
+            Ok(found) => {
+                match &mut steps {
+                    Some(steps) => steps.append(&mut asked),
+                    None if found.is_err() => {
+                        let _ = rules.generic(&address, role, &tables, Some(&mut asked));
+                        let why = asked.last().map(ToString::to_string).unwrap_or_default();
+                        tracing::warn!(%address, "the address for other hosts cannot be found; the mail waits: {why}");
+                    }
+                    None => {}
+                }
+                return found;
+            }
+            Err(Pending) => tables.fetch().await,
+        }
+    }
+}
+
+/// Header fields with other addresses, and whether one of these is not ASCII; `None`: they stay as they are.
+async fn header(settings: &Settings, fields: &[u8]) -> Result<Option<(Vec<u8>, bool)>, ContentError> {
+    let mut changes: Vec<(HeaderAddress, (String, String))> = Vec::new();
+    for (n, found) in addresses(fields).into_iter().enumerate() {
+        if n % AT_ONCE == AT_ONCE - 1 {
+            tokio::task::yield_now().await;
+        }
+        if let Some(to) = address(settings, &found.address, found.role, None).await.map_err(ContentError::Table)? {
+            changes.push((found, (to.local().to_owned(), to.domain().to_owned())));
+        }
+    }
+    let has_utf8 = changes.iter().any(|(_, (local, domain))| !local.is_ascii() || !domain.is_ascii());
+    Ok((!changes.is_empty()).then(|| (replaced(fields, &changes), has_utf8)))
+}
+
+/// The header of the stored content.
+fn stored_header(core: &Core, assignment: &Assignment) -> io::Result<Vec<u8>> {
+    let len = assignment.content_len();
+    let mut read = Vec::new();
+    loop {
+        // What begins behind the last whole line may be another field.
+        let end = header_octets(&read);
+        let is_whole = read[end..].contains(&b'\n') || read.len() as u64 == len || read.len() as u64 > HEADER_BYTES_MAX;
+        if is_whole {
+            read.truncate(end);
+            return Ok(read);
+        }
+        let at = read.len();
+        let wanted = (len - at as u64).min(at.max(READ_BYTES) as u64) as usize;
+        if let Some(body) = &assignment.body {
+            read.extend_from_slice(&body[at..at + wanted]);
+            continue;
+        }
+        read.resize(at + wanted, 0);
+        let octets = core.reader.read_at(assignment.content.0, at as u64, &mut read[at..])?;
+        if octets == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        read.truncate(at + octets);
+    }
+}
