@@ -4,7 +4,6 @@
 //! It has no command line, no HTTP and no control socket: those call it, and an [`core::observer::Observer`] is
 //! notified of events. ARCHITECTURE.md says where everything is.
 
-pub mod attempt_log;
 pub mod clock;
 pub mod core;
 pub mod delivery;

@@ -9,7 +9,6 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fastrand::Rng;
-use stentor_engine::attempt_log::Logs;
 use stentor_engine::clock::Clock;
 use stentor_engine::core::committer::Committer;
 use stentor_engine::core::envelope::{NewEnvelope, Recipients, Taken, To};
@@ -19,6 +18,7 @@ use stentor_engine::core::{Actor, Core, Parts, Settings};
 use stentor_engine::delivery::bounce;
 use stentor_engine::replay::replay_heard;
 use stentor_journal::{Options, SimDisk};
+use stentor_logs::Logs;
 use stentor_queue::event::{Class, Event, Fate, Ret};
 use stentor_queue::ids::{MessageId, MessageNo};
 use stentor_queue::idset::IdSet;

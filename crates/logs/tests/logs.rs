@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 use stentor_config::{LogConfig, LogFormat, LogLevel, LogTarget, Rotation, SyslogTo};
-use stentor_engine::attempt_log::{AttemptLog, BUFFER_BYTES_MAX, Logs, Options};
+use stentor_logs::{AttemptLog, BUFFER_BYTES_MAX, Logs, Options};
 use stentor_stats::record::{Accepted, Attempt, Ms, Note, Record, Refused, Stat, Topic, Unreached};
 
 /// Where the list of recipients goes on in another line (docs/operate/attempt-log.md).
