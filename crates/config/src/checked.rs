@@ -11,6 +11,7 @@ use stentor_mail::address::Address;
 use stentor_policy::{AliasInput, InjectorClasses, Policy, RateLimits};
 use stentor_rules::Rulebook;
 
+use super::call_ahead::CallAheadConfig;
 use super::diagnose::Diagnostic;
 use super::endpoints::WebhookConfig;
 use super::keys::Token;
@@ -33,6 +34,8 @@ pub struct Config {
     pub received_max: u32,
     pub listen: ListenConfig,
     pub domains: DomainsConfig,
+    /// `[call_ahead]`
+    pub call_ahead: CallAheadConfig,
     /// In the order of the file.
     pub lists: Vec<ListConfig>,
     pub aliases: Vec<AliasInput>,

@@ -11,6 +11,7 @@
 //! Warnings do not stop a start; they are in [`Config::warnings`].
 
 mod addresses;
+mod call_ahead;
 mod checked;
 mod cross;
 mod diagnose;
@@ -42,6 +43,7 @@ use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 
+pub use call_ahead::{CallAheadConfig, OnFailure};
 pub use checked::{
     Config, DelayWarning, EightBit, HttpConfig, LogConfig, LogFormat, LogLevel, LogTarget, Reading, ReportConfig,
     ReportTo, Rotation, SubmissionConfig, SyslogTo,

@@ -161,6 +161,14 @@ impl Section<'_> {
     }
 }
 
+/// Two values of one section of which one must not exceed the other.
+pub(super) fn at_most(section: &Section<'_>, low_key: &str, low: u64, high_key: &str, high: u64) {
+    if low > high {
+        let span = if section.has(low_key) { section.span_of(low_key) } else { section.span_of(high_key) };
+        section.context.error(span, format!("`{low_key}`{} must not be greater than `{high_key}`", section.place()));
+    }
+}
+
 fn integer(number: &DeInteger<'_>) -> Option<i128> {
     i128::from_str_radix(number.as_str(), number.radix()).ok()
 }

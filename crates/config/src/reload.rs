@@ -54,6 +54,7 @@ pub static RULES: &[Rule] = {
         rule("listen", &["body_bytes_max"], restart!(listen.body_bytes_max)),
         rule("listen", &["streamed_bytes_max"], restart!(listen.streamed_bytes_max)),
         rule("domains", &[], NewConnections),
+        rule("call_ahead", &[], NewConnections),
         rule("lists", &[], AtOnce),
         rule("lists", &["address", "post", "bounces", "list_id", "precedence", "description"], NewConnections),
         rule("aliases", &[], NewConnections),

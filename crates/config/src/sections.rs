@@ -17,9 +17,10 @@ use super::checked::{
     ListenConfig, RetryConfig,
 };
 use super::diagnose::Spot;
+use super::numbers::at_most;
 use super::raw::{Context, DAY_S, Section, addresses};
 use super::settings::{self, Origin, Settings};
-use super::{Places, cross, http, log, queue_only, sending, submission, tables, webhooks};
+use super::{Places, call_ahead, cross, http, log, queue_only, sending, submission, tables, webhooks};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -50,6 +51,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     }
     let sending = sending::read(&top, &hostname, delivery.profiles);
     let tables = tables::read(&top, &hostname, delivery.smtp_port, &sending.sources);
+    let call_ahead = call_ahead::read(top.section("call_ahead"), &tables.relay);
     let classes = classes(top.section("classes"));
     let dns = dns(top.section("dns"));
     let retry = retry(top.section("retry"));
@@ -75,6 +77,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
         received_max,
         listen,
         domains: tables.domains.value,
+        call_ahead,
         lists: tables.lists.into_iter().map(|list| list.value).collect(),
         aliases: tables.aliases.into_iter().map(|alias| alias.value).collect(),
         classes,
@@ -445,12 +448,4 @@ fn control(section: Section<'_>, data_dir: &Path) -> ControlConfig {
     }
     section.finish();
     ControlConfig { socket }
-}
-
-/// Two values of one section of which one must not exceed the other.
-fn at_most(section: &Section<'_>, low_key: &str, low: u64, high_key: &str, high: u64) {
-    if low > high {
-        let span = if section.has(low_key) { section.span_of(low_key) } else { section.span_of(high_key) };
-        section.context.error(span, format!("`{low_key}`{} must not be greater than `{high_key}`", section.place()));
-    }
 }

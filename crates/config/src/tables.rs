@@ -28,6 +28,8 @@ pub(super) struct Tables {
     pub postmaster_span: Range<usize>,
     pub lists: Vec<ListSpot>,
     pub aliases: Vec<Spot<AliasInput>>,
+    /// `relay` of `[domains]`, as it is written.
+    pub relay: Vec<Spot<String>>,
     pub rules: RuleTables,
 }
 
@@ -48,7 +50,7 @@ pub(super) fn read(top: &Section<'_>, hostname: &str, smtp_port: u16, sources: &
     let mut rules = rules::read(top, &relay, smtp_port);
     let own = (hostname, domains.value.virtuals.as_slice());
     rules.addresses = addresses::read(top.section("addresses"), &rules.tables, own);
-    Tables { domains, postmaster_span, lists, aliases, rules }
+    Tables { domains, postmaster_span, lists, aliases, relay, rules }
 }
 
 /// An address of the configuration; an error says what is wrong with it.

@@ -60,7 +60,8 @@ impl RelayDomains {
         self.0.add(pattern);
     }
 
-    pub(crate) fn find(&self, key: &Key) -> Option<&str> {
+    /// The pattern that matches, if one does.
+    pub fn find(&self, key: &Key) -> Option<&str> {
         self.0.find(key)
     }
 }

@@ -125,7 +125,7 @@ async fn found(core: &Arc<Core>, suspended: bool, subject: &Subject) -> Result<(
 /// The site of a domain that no mail went to since the start: looked up now.
 pub(super) async fn never_seen(core: &Arc<Core>, name: &str, unknown: Problem) -> Result<String, Problem> {
     let Some(domain) = normalise_domain(name).ok().filter(|domain| domain.contains('.')) else { return Err(unknown) };
-    match look_up(core, &core.settings(), &domain).await {
+    match look_up(&core.resolver, &core.settings(), &domain).await {
         Resolution::Site(plan) => Ok(plan.key.to_string()),
         Resolution::Permanent { text, .. } | Resolution::Temporary { text, .. } => {
             Err(Problem::new(unknown.code, format!("{}; as a domain: {text}", unknown.text)))

@@ -56,6 +56,8 @@ limits! {
     DeliveryConnections: "delivery_connections", "[delivery] connections_max", "mail waits for a connection's place";
     SiteConnections: "site_connections", "[delivery] connections_per_site_max, or [sites]", "mail waits for a place at its site";
     Resolves: "resolves", "[delivery] resolves_max", "lookups of domains wait for others";
+    CallAheadQuestions: "call_ahead_questions", "[call_ahead] questions_per_second_max and connections_per_site_max",
+        "recipients of a relay domain were not asked for: too many questions";
     Reports: "reports", "nothing: built at most 32 at a time", "DSNs wait to be built";
     Suspensions: "suspensions", "nothing: resume some", "a suspension was refused";
     LogBuffer: "log_buffer", "[log] attempts: a faster target, or off", "lines of the log were lost";

@@ -6,6 +6,7 @@
 pub mod assignment;
 pub mod audit;
 pub mod bodies;
+pub mod call_ahead;
 pub mod committer;
 pub mod envelope;
 pub mod forget;
@@ -45,6 +46,7 @@ use stentor_queue::event::MessageIdAt;
 use stentor_queue::ids::{ContentId, MessageId, Ms};
 use tokio::sync::Notify;
 
+use self::call_ahead::CallAhead;
 pub use self::held::LongestHold;
 use self::hub::{Act, Hub};
 use self::intake::{Intake, Refused};
@@ -102,6 +104,8 @@ pub struct Core {
     pub observer: OnceLock<Box<dyn Observer>>,
     pub measures: Measures,
     pub resolver: Resolver,
+    /// What next hops say of recipients of relay domains.
+    pub call_ahead: Arc<CallAhead>,
     pub counters: Counters,
     /// Written by the committer after each batch; nothing else is locked while it is.
     journal: Mutex<JournalFigures>,
@@ -189,6 +193,7 @@ impl Core {
             observer: OnceLock::new(),
             measures: Measures::default(),
             resolver: parts.resolver,
+            call_ahead: Arc::default(),
             counters: Counters::default(),
             journal: Mutex::default(),
             disk_full: AtomicBool::new(false),

@@ -153,7 +153,7 @@ fn no_session(error: &io::Error) -> NoSession {
 }
 
 /// The system's error text, without its number.
-fn plain(error: &io::Error) -> String {
+pub(super) fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }

@@ -2,6 +2,7 @@
 
 mod body;
 mod bounce;
+pub mod call_ahead;
 mod coalesce;
 mod connection;
 mod delays;
@@ -22,6 +23,7 @@ use stentor_mail::reply::Reply;
 use stentor_queue::book::split_hop;
 use stentor_queue::ids::DomainId;
 use stentor_queue::site::Resolution;
+use stentor_resolve::Resolver;
 use stentor_rules::{NextHop, Pending};
 pub use suspend::resume_when_over;
 use tokio::runtime::Handle;
@@ -88,7 +90,7 @@ impl Actor for Tasks {
 pub async fn resolve(core: Arc<Core>, domain: DomainId, name: String) {
     loop {
         let (settings, begun) = (core.settings(), core.clock.now());
-        let resolution = look_up(&core, &settings, &name).await;
+        let resolution = look_up(&core.resolver, &settings, &name).await;
         // Routes that changed meanwhile are looked at again.
         if Arc::ptr_eq(&settings, &core.settings()) {
             if let Some(failed) = core.with(|hub, now| hub.resolved(domain, resolution, now)) {
@@ -101,15 +103,15 @@ pub async fn resolve(core: Arc<Core>, domain: DomainId, name: String) {
 }
 
 /// Where a domain's mail goes: by its route, or by DNS.
-pub async fn look_up(core: &Core, settings: &Settings, name: &str) -> Resolution {
-    let mut resolution = look_up_hosts(core, settings, name).await;
+pub async fn look_up(resolver: &Resolver, settings: &Settings, name: &str) -> Resolution {
+    let mut resolution = look_up_hosts(resolver, settings, name).await;
     if let Resolution::Site(plan) = &mut resolution {
         plan.limits = settings.site_limits(&plan.targets);
     }
     resolution
 }
 
-async fn look_up_hosts(core: &Core, settings: &Settings, name: &str) -> Resolution {
+async fn look_up_hosts(resolver: &Resolver, settings: &Settings, name: &str) -> Resolution {
     let (domain, own) = split_hop(name);
     let own = own.map(|hop| NextHop::parse(hop, settings.config.delivery.smtp_port));
     let hop = match own {
@@ -121,10 +123,10 @@ async fn look_up_hosts(core: &Core, settings: &Settings, name: &str) -> Resoluti
         },
     };
     match &hop {
-        NextHop::Mx => core.resolver.resolve(domain).await,
-        NextHop::Hosts(hosts) => core.resolver.route(hosts).await,
+        NextHop::Mx => resolver.resolve(domain).await,
+        NextHop::Hosts(hosts) => resolver.route(hosts).await,
         NextHop::Named(hop) => match settings.rules.hops.get(hop) {
-            Some(hosts) => core.resolver.route(hosts).await,
+            Some(hosts) => resolver.route(hosts).await,
             None => Resolution::Temporary { dsn: "4.4.4", text: format!("there is no hop {hop:?} in [hops]") },
         },
         NextHop::Refuse(reply) => refused(reply),

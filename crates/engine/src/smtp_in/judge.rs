@@ -62,12 +62,14 @@ pub(super) struct Judged {
     pub copies: Vec<Arc<str>>,
     /// The next hop that a rule names for the subscribers of the list that the recipient is.
     pub route: Option<NextHop>,
+    /// Its next hop, which is to be asked whether it takes the recipient.
+    pub ask: Option<NextHop>,
     pub why: Because,
 }
 
 impl Judged {
     fn of(verdict: Verdict, why: Because) -> Judged {
-        Judged { verdict, hop: None, copies: Vec::new(), route: None, why }
+        Judged { verdict, hop: None, copies: Vec::new(), route: None, ask: None, why }
     }
 }
 
@@ -216,15 +218,24 @@ fn taken(settings: &Settings, facts: &Facts<'_>, decision: Decision, wishes: &mu
             }
         },
         Outcome::Relay(hop) => {
-            let hop = pinned(settings, facts.recipient.domain(), &hop, route.as_ref());
+            let is_asked = calls_ahead(settings, facts, (&why, &marks));
+            let pinned = pinned(settings, facts.recipient.domain(), &hop, route.as_ref());
             wishes.add(marks);
-            Judged { hop, copies, ..Judged::of(Verdict::Relay, Because::Rules(words)) }
+            let ask = is_asked.then_some(hop);
+            Judged { hop: pinned, copies, ask, ..Judged::of(Verdict::Relay, Because::Rules(words)) }
         }
     }
 }
 
+/// Whether a recipient's next hop is asked for it: one of a relay domain, of a client that may not send anywhere else. Rules that say
+/// `ok` or `relay` know better, and who is redirected gets no mail.
+pub fn calls_ahead(settings: &Settings, facts: &Facts<'_>, (why, marks): (&Why, &Marks)) -> bool {
+    let is_of_relay_domain = *why == Why::RelayDomain && !facts.is_trusted && marks.redirect.is_none();
+    is_of_relay_domain && settings.config.call_ahead.asks(facts.recipient)
+}
+
 /// The next hop as it is kept with a recipient; `None`: what holds for its domain when it is sent.
-fn pinned(settings: &Settings, domain: &str, hop: &NextHop, by: Option<&Why>) -> Option<Arc<str>> {
+pub fn pinned(settings: &Settings, domain: &str, hop: &NextHop, by: Option<&Why>) -> Option<Arc<str>> {
     let is_of_domain = match by {
         None | Some(Why::Mx) => true,
         // Not if another entry holds for the domain when it is looked up: the order may have put this one first.

@@ -13,7 +13,7 @@ mod session;
 mod strangers;
 mod transaction;
 
-pub use judge::{Speaker, facts};
+pub use judge::{Speaker, calls_ahead, facts, pinned};
 pub use listener::{Listeners, bind};
 pub use rewrite::canonical;
 pub use strangers::StrangerThreads;

@@ -43,6 +43,7 @@ async fn metrics(State(http): State<Http>) -> Response {
     queue(&mut text, &http).await;
     storage(&mut text, &http.core, &status);
     connections(&mut text, &http.core, &status);
+    call_ahead(&mut text, &http.core);
     limits(&mut text, &http.core);
     webhooks(&mut text, &http.webhooks.views());
     process::write(&mut text, status.started);
@@ -243,6 +244,29 @@ fn connections(text: &mut Text, core: &Core, status: &Status) {
         "Connections to hosts that there may be in the fast lane.",
         f64::from(config.delivery.connections_max),
     );
+}
+
+fn call_ahead(text: &mut Text, core: &Core) {
+    let counters = &core.call_ahead.counters;
+    text.family(
+        "stentor_call_ahead_answers_total",
+        "counter",
+        "Answers of next hops about recipients of relay domains.",
+    );
+    for (answer, count) in
+        [("exists", &counters.exists), ("refused", &counters.refused), ("undecided", &counters.undecided)]
+    {
+        text.sample(&[("answer", answer)], read(count));
+    }
+    text.counter(
+        "stentor_call_ahead_known_total",
+        "Recipients of relay domains that were not asked for: the answer was known.",
+        read(&counters.known),
+    );
+    let (exists, others) = core.call_ahead.entries();
+    text.family("stentor_call_ahead_entries", "gauge", "Recipients of relay domains whose answer is kept.");
+    text.sample(&[("answer", "exists")], exists as f64);
+    text.sample(&[("answer", "other")], others as f64);
 }
 
 fn limits(text: &mut Text, core: &Core) {

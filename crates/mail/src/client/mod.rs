@@ -26,6 +26,8 @@
 //! - What this server cannot be given is left out (DSN parameters where DSN is not offered), converted (an ORCPT with
 //!   UTF-8), or fails that recipient alone (an address with UTF-8 where SMTPUTF8 is not offered).
 //!
+//! [`ClientSession::verify`] asks whether a recipient would be taken: a transaction of MAIL and RCPT without content.
+//!
 //! A server may refuse what it offers: a parameter (501, 504, 555; RFC 5321 4.1.1.11), or BDAT (500 to 504). Such
 //! results name the extension to blame, and the caller may retry without it: over the same connection, or over another
 //! if content may have been read as commands.

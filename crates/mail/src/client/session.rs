@@ -235,12 +235,34 @@ impl ClientSession {
         if !(self.can_begin() || (spec.size_exact && self.can_pipeline(spec.size))) {
             return Err(ClientError::NotReady);
         }
+        self.begin_by(self.flow(spec.size, spec.size_exact), spec, rcpts, now)
+    }
+
+    /// Asks whether the server would take mail for an address: MAIL and RCPT, and no content. The answer is
+    /// [`ClientEvent::Done`] with one result; [`Stage::Rcpt`] with 2xx: it would. RSET goes before the next transaction.
+    ///
+    /// On an error nothing was written and the session is unchanged.
+    pub fn verify(&mut self, tx: u64, sender: &str, address: &str, now: Ms) -> Result<(), ClientError> {
+        if !self.can_begin() {
+            return Err(ClientError::NotReady);
+        }
+        let smtputf8 = !address.is_ascii();
+        let spec = TxSpec { tx, sender, size: 0, size_exact: true, eight_bit: false, smtputf8, ret: None, envid: None };
+        self.begin_by(Flow::NoContent, &spec, std::iter::once(TxRcpt::new(address)), now)
+    }
+
+    fn begin_by<'a>(
+        &mut self,
+        flow: Flow,
+        spec: &TxSpec<'_>,
+        rcpts: impl IntoIterator<Item = TxRcpt<'a>>,
+        now: Ms,
+    ) -> Result<(), ClientError> {
         let pipelined = self.pipelines();
         // Behind a transaction whose end is not known RSET is no ceremony: had all its recipients or its BDAT been refused,
         // the next MAIL would be a 503 and the next recipients would get their copy under the sender before (RFC 3030
         // section 2 demands it). It shares the round trip with the commands around it.
         let reset = self.dirty || !self.transactions.is_empty();
-        let flow = self.flow(spec.size, spec.size_exact);
         let mut transaction = Transaction::new(spec, flow, pipelined, self.spare.pop().unwrap_or_default());
         if let Some(refusal) = self.refusal(spec) {
             let count = rcpts.into_iter().map(|_| transaction.add_decided(refusal.clone())).count();
@@ -260,7 +282,9 @@ impl ClientSession {
         if reset {
             out.extend_from_slice(b"RSET\r\n");
         }
-        let sent = write_envelope(spec, rcpts, &self.caps, &mut transaction, out);
+        // Where no content follows, there is no size to declare.
+        let sizeless = (flow == Flow::NoContent).then(|| self.caps.without(Extensions::SIZE));
+        let sent = write_envelope(spec, rcpts, sizeless.as_ref().unwrap_or(&self.caps), &mut transaction, out);
         let sent = match sent {
             Ok(0) => {
                 out.truncate(mark);
@@ -284,7 +308,7 @@ impl ClientSession {
         match flow {
             Flow::ChunkNow => self.write_bdat(&mut transaction),
             Flow::DataNow => self.write_data(),
-            Flow::ChunkLater | Flow::DataLater => {}
+            Flow::ChunkLater | Flow::DataLater | Flow::NoContent => {}
         }
         self.transactions.push_back(transaction);
         self.release();

@@ -1,6 +1,7 @@
 //! Dialogues, one after the other, and what must hold of every one of them.
 
 mod offers;
+mod verify;
 
 use std::sync::Arc;
 

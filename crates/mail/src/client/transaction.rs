@@ -18,6 +18,8 @@ pub(super) enum Flow {
     DataNow,
     /// DATA once a recipient is accepted.
     DataLater,
+    /// No content: the replies to RCPT are all that is wanted.
+    NoContent,
 }
 
 impl Flow {
@@ -172,7 +174,10 @@ impl Transaction {
 
     /// The results; all recipients have one.
     pub(super) fn into_results(self) -> Vec<RcptResult> {
-        debug_assert!(self.results.iter().all(|result| !undecided(result) && !is_accepted(result)));
+        let may_be_accepted = self.flow == Flow::NoContent;
+        debug_assert!(
+            self.results.iter().all(|result| !undecided(result) && (may_be_accepted || !is_accepted(result)))
+        );
         self.results
     }
 

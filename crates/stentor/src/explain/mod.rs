@@ -18,7 +18,9 @@ use stentor_config::Config;
 use stentor_control::format::line;
 use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
-use stentor_engine::smtp_in::{Speaker, canonical, facts};
+use stentor_engine::core::call_ahead::Answer;
+use stentor_engine::delivery::call_ahead::{self, Recipient};
+use stentor_engine::smtp_in::{Speaker, calls_ahead, canonical, facts, pinned};
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_rules::{Decision, Key, Marks, Outcome, Pending, Rulebook, Step, Why};
@@ -51,6 +53,9 @@ pub struct Options {
     /// The client has logged in.
     #[arg(long)]
     login: bool,
+    /// Ask the next hop of a relay domain whether it takes the recipient.
+    #[arg(long)]
+    call_ahead: bool,
     /// As JSON.
     #[arg(long)]
     json: bool,
@@ -89,6 +94,9 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
     let Some(mut decided) = decide(&settings, speaker, (from, to)).await else {
         return fail("too many tables would have to be asked");
     };
+    if let Some(recipient) = decided.ask.take() {
+        ask_ahead(&settings, &recipient, options.call_ahead, &mut decided).await;
+    }
     let Some(targets) = targets(&settings, speaker, &mut decided).await else {
         return fail("too many tables would have to be asked");
     };
@@ -104,6 +112,29 @@ struct Decided {
     /// Sender and recipient as rules have seen them.
     from: String,
     to: Address,
+    /// Its next hop would be asked whether it takes the recipient.
+    ask: Option<Recipient>,
+}
+
+/// Asks the next hop, or says that a server would.
+async fn ask_ahead(settings: &Settings, recipient: &Recipient, is_wanted: bool, decided: &mut Decided) {
+    if !is_wanted {
+        decided.also.push(
+            "if its next hop takes the recipient, which is asked at RCPT ([call_ahead]); see --call-ahead".to_owned(),
+        );
+        return;
+    }
+    let answer = call_ahead::once(settings, &Clock::start(), recipient).await;
+    let said = match &answer {
+        Answer::Exists => "the next hop takes the recipient".to_owned(),
+        Answer::Refused(words) => format!("refused: {}", words.log),
+        Answer::Undecided(words) => format!("undecided: {}", words.log),
+    };
+    decided.steps.push(Step { asked: "call-ahead".to_owned(), place: String::new(), answer: said });
+    if let Some((reply, _)) = call_ahead::refusal(answer, settings.config.call_ahead.on_failure) {
+        decided.decision.outcome = Outcome::Refuse(reply);
+        decided.decision.why = Why::Address("call-ahead".into());
+    }
 }
 
 /// What a configuration decides about a recipient. `None`: it asks too much of tables behind sockets.
@@ -115,7 +146,7 @@ async fn decide(settings: &Settings, speaker: Speaker<'_>, (from, to): (&str, &A
             let (outcome, why) = (Outcome::Refuse(reply), Why::Address("a canonical table".into()));
             let decision = Decision { outcome, why, route: None, marks: Marks::default() };
             let (from, to) = (from.to_owned(), to.clone());
-            return Some(Decided { decision, steps: rewritten, also: Vec::new(), from, to });
+            return Some(Decided { decision, steps: rewritten, also: Vec::new(), from, to, ask: None });
         }
     };
     let key = |text| Key::new(text).told(|domain| settings.policy.is_local_domain(domain));
@@ -127,8 +158,15 @@ async fn decide(settings: &Settings, speaker: Speaker<'_>, (from, to): (&str, &A
         match settings.rules.decide(&facts, &tables, Some(&mut steps)) {
             Ok(decision) => {
                 let also = also(&settings.rules, &decision, &facts);
+                let ask = match &decision.outcome {
+                    Outcome::Relay(hop) if calls_ahead(settings, &facts, (&decision.why, &decision.marks)) => {
+                        let own_hop = pinned(settings, to.domain(), hop, decision.route.as_ref());
+                        Some(Recipient { address: to.clone(), hop: hop.clone(), own_hop })
+                    }
+                    _ => None,
+                };
                 drop(facts);
-                return Some(Decided { decision, steps, also, from, to });
+                return Some(Decided { decision, steps, also, from, to, ask });
             }
             Err(Pending) => tables.fetch().await,
         }

@@ -9,6 +9,7 @@ mod alias_programs;
 mod aliases;
 mod bad_input;
 mod bounces;
+mod call_ahead;
 mod classes;
 mod clock;
 mod commands;

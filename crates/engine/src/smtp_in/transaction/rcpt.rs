@@ -17,6 +17,7 @@ use super::super::judge::{Asked, Judged, Speaker, Wishes, judge};
 use super::super::rewrite::canonical;
 use super::Transaction;
 use crate::core::{Core, Settings, log};
+use crate::delivery::call_ahead::{self, Recipient};
 
 /// NOTIFY and ORCPT of a recipient in its message's record, beside ORCPT's text.
 const RCPT_PARAMS_BYTES: usize = 20;
@@ -52,7 +53,7 @@ impl Transaction {
         let asked = (&self.sender, &rcpt.address);
         // Of a recipient that is refused, nothing is asked of the message.
         let mut wishes = Wishes::default();
-        let Judged { verdict, hop, copies, route, why } =
+        let Judged { verdict, hop, copies, route, ask, why } =
             judge((settings, core.clock.now()), speaker, asked, &mut wishes).await;
         let lists = match &verdict {
             Verdict::Refuse(reply) => return self.refuse(core, client, &rcpt.address, reply.clone()),
@@ -70,6 +71,13 @@ impl Transaction {
         }
         for list in lists {
             if let Err(reply) = self.check_list(core, list).await {
+                return self.refuse(core, client, &rcpt.address, reply);
+            }
+        }
+        if let Some(next) = ask {
+            let recipient = Recipient { address: rcpt.address.clone(), hop: next, own_hop: hop.clone() };
+            let answer = call_ahead::ask(core, settings, recipient).await;
+            if let Some((reply, _)) = call_ahead::refusal(answer, settings.config.call_ahead.on_failure) {
                 return self.refuse(core, client, &rcpt.address, reply);
             }
         }

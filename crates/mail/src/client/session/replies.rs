@@ -124,6 +124,7 @@ impl ClientSession {
             self.awaited.pop_front();
             match flow {
                 Flow::ChunkNow | Flow::DataNow => {}
+                Flow::NoContent => self.finish_front(),
                 _ if accepted == 0 => self.finish_front(),
                 Flow::DataLater => self.write_data(),
                 Flow::ChunkLater => {

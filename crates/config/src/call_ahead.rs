@@ -1,0 +1,124 @@
+//! `[call_ahead]`: relay domains whose recipients are asked for at their next hop before they are taken.
+
+use stentor_mail::address::Address;
+use stentor_rules::{AddressPattern, Key, RelayDomains};
+
+use super::diagnose::Spot;
+use super::numbers::at_most;
+use super::raw::{DAY_S, Section};
+
+/// In place of domains: all that are relayed for.
+const ALL: &str = "all";
+/// Clients wait for five minutes for the reply to RCPT (RFC 5321 section 4.5.3.2.3).
+const TIMEOUT_S_MAX: f64 = 240.0;
+const HOUR_S: u64 = 3_600;
+const MONTH_S: f64 = 31.0 * DAY_S;
+
+/// What becomes of a recipient that cannot be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnFailure {
+    /// Refused for now.
+    Defer,
+    /// Taken.
+    Accept,
+}
+
+/// `[call_ahead]`
+#[derive(Debug)]
+pub struct CallAheadConfig {
+    domains: Domains,
+    /// Of the question; empty: the null sender.
+    pub sender: String,
+    pub timeout_ms: u64,
+    pub on_failure: OnFailure,
+    /// How long an answer is good: the recipient exists; it does not; nobody knows.
+    pub positive_ttl_ms: u64,
+    pub negative_ttl_ms: u64,
+    pub failure_ttl_ms: u64,
+    /// Age at which an answer that a recipient exists is asked for again, while it is good.
+    pub positive_refresh_ms: u64,
+    /// Answers kept: of recipients that exist, and as many of others.
+    pub cache_entries_max: usize,
+    pub connections_per_site_max: usize,
+    /// To one site.
+    pub questions_per_second_max: u32,
+}
+
+#[derive(Debug)]
+enum Domains {
+    All,
+    These(RelayDomains),
+}
+
+impl CallAheadConfig {
+    /// Whether a recipient of a relay domain is asked for.
+    pub fn asks(&self, recipient: &Key) -> bool {
+        match &self.domains {
+            Domains::All => true,
+            Domains::These(domains) => domains.find(recipient).is_some(),
+        }
+    }
+}
+
+pub(super) fn read(section: Section<'_>, relay: &[Spot<String>]) -> CallAheadConfig {
+    let config = CallAheadConfig {
+        domains: domains(&section, relay),
+        sender: sender(&section),
+        timeout_ms: section.seconds("timeout_s", 30, 1.0..=TIMEOUT_S_MAX),
+        on_failure: section.choice(
+            "on_failure",
+            OnFailure::Defer,
+            &[("defer", OnFailure::Defer), ("accept", OnFailure::Accept)],
+        ),
+        positive_ttl_ms: section.seconds("positive_ttl_s", 7 * 24 * HOUR_S, 1.0..=MONTH_S),
+        positive_refresh_ms: section.seconds("positive_refresh_s", 24 * HOUR_S, 1.0..=MONTH_S),
+        negative_ttl_ms: section.seconds("negative_ttl_s", HOUR_S, 1.0..=MONTH_S),
+        failure_ttl_ms: section.seconds("failure_ttl_s", 60, 1.0..=DAY_S),
+        cache_entries_max: section.number("cache_entries_max", 50_000, 100..=1_000_000) as usize,
+        connections_per_site_max: section.number("connections_per_site_max", 4, 1..=32) as usize,
+        questions_per_second_max: section.number("questions_per_second_max", 20, 1..=10_000) as u32,
+    };
+    at_most(&section, "positive_refresh_s", config.positive_refresh_ms, "positive_ttl_s", config.positive_ttl_ms);
+    section.finish();
+    config
+}
+
+fn domains(section: &Section<'_>, relay: &[Spot<String>]) -> Domains {
+    let texts = section.texts("domains").unwrap_or_default();
+    if let [only] = texts.as_slice()
+        && only.value == ALL
+    {
+        return Domains::All;
+    }
+    let patterns = |texts: &mut dyn Iterator<Item = &str>| {
+        let mut domains = RelayDomains::default();
+        texts.filter_map(|text| AddressPattern::parse(text).ok()).for_each(|pattern| domains.add(pattern));
+        domains
+    };
+    let relayed = patterns(&mut relay.iter().map(|text| text.value.as_str()));
+    for text in &texts {
+        let any = if text.value.starts_with('.') { "@any" } else { "@" };
+        if text.value.contains('@') || relayed.find(&Key::new(&format!("{any}{}", text.value))).is_none() {
+            let message =
+                format!("{:?} is not among the `relay` domains of [domains]; \"{ALL}\" is all of these", text.value);
+            section.context.error(text.span.clone(), message);
+        }
+    }
+    Domains::These(patterns(&mut texts.iter().map(|text| text.value)))
+}
+
+fn sender(section: &Section<'_>) -> String {
+    let Some(text) = section.text("sender") else { return String::new() };
+    match text.value {
+        "" | "<>" => String::new(),
+        value => match value.parse::<Address>() {
+            Ok(address) if address.as_str().is_ascii() => address.as_str().to_owned(),
+            _ => {
+                section
+                    .context
+                    .error(text.span, format!("{value:?} is not a mail address, nor \"\" for the null sender"));
+                String::new()
+            }
+        },
+    }
+}

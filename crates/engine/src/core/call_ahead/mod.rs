@@ -1,0 +1,298 @@
+//! What call-ahead knows of recipients of relay domains: answers of their next hops, kept for a time, and who is being asked for.
+//!
+//! States of a recipient: unknown -> asked for -> exists, refused or undecided -> (after its time) unknown. An answer that it exists
+//! is asked for again while it is still good; a failure to do so changes nothing, a refusal does.
+//!
+//! Promise: one question about a recipient at a time, whoever else wants to know waits for its answer. Bounded: at most
+//! [`ASKED_MAX`] questions, `cache_entries_max` recipients that exist and as many others; the oldest answers go first, so that
+//! guessed addresses never push out those that exist. In memory alone: a start knows nothing.
+//!
+//! Failure: with [`ASKED_MAX`] questions open there is no further one: [`Look::Crowded`].
+
+mod shelf;
+mod sites;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use stentor_config::CallAheadConfig;
+use stentor_queue::ids::Ms;
+use tokio::sync::{Semaphore, watch};
+
+use self::shelf::{Entry, Shelf};
+pub use self::sites::{Entered, Question, Sites};
+
+/// Questions open at a time, those that wait for their turn included.
+pub const ASKED_MAX: usize = 1_024;
+/// Connections for questions, to all sites together.
+pub const CONNECTIONS_MAX: usize = 32;
+
+/// What a recipient's next hop says of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It takes mail for the recipient.
+    Exists,
+    /// It refuses the recipient for good.
+    Refused(Words),
+    /// It cannot be asked, or does not say.
+    Undecided(Words),
+}
+
+/// Why a recipient does not exist, or is not known to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Words {
+    /// For the client, who is not to learn of hosts behind this server.
+    pub client: Arc<str>,
+    /// For the operator.
+    pub log: Arc<str>,
+}
+
+impl Words {
+    pub fn new(client: impl Into<Arc<str>>, log: impl Into<Arc<str>>) -> Words {
+        Words { client: client.into(), log: log.into() }
+    }
+
+    /// The same for both.
+    pub fn plain(text: &str) -> Words {
+        Words::new(text, text)
+    }
+}
+
+/// Counted since the start.
+#[derive(Default)]
+pub struct Counters {
+    pub known: AtomicU64,
+    pub exists: AtomicU64,
+    pub refused: AtomicU64,
+    pub undecided: AtomicU64,
+}
+
+/// Who is waiting for the answer to an open question.
+pub type Awaited = watch::Receiver<Option<Answer>>;
+
+/// What is known of a recipient.
+pub enum Look {
+    Known(Answer),
+    /// Still good; to be asked for again.
+    Refresh(Answer, Ticket),
+    /// Somebody asks.
+    Wait(Awaited),
+    /// To be asked for.
+    Ask(Ticket, Awaited),
+    /// It would be one question too many.
+    Crowded,
+}
+
+/// What is known of all recipients, and whom to ask.
+pub struct CallAhead {
+    state: Mutex<State>,
+    pub sites: Sites,
+    pub connections: Semaphore,
+    pub counters: Counters,
+}
+
+#[derive(Default)]
+struct State {
+    exists: Shelf,
+    others: Shelf,
+    asked: HashMap<Arc<str>, Awaited, foldhash::fast::RandomState>,
+}
+
+impl Default for CallAhead {
+    fn default() -> CallAhead {
+        CallAhead {
+            state: Mutex::default(),
+            sites: Sites::default(),
+            connections: Semaphore::new(CONNECTIONS_MAX),
+            counters: Counters::default(),
+        }
+    }
+}
+
+impl CallAhead {
+    /// What is known of a recipient at its next hop, `key`.
+    pub fn look(self: &Arc<Self>, key: &str, now: Ms) -> Look {
+        let mut state = self.state.lock();
+        let known = state.exists.get(key, now).or_else(|| state.others.get(key, now));
+        let known = known.map(|entry| (entry.answer.clone(), entry.refresh_at <= now));
+        if let Some((answer, is_stale)) = known {
+            self.counters.known.fetch_add(1, Ordering::Relaxed);
+            if is_stale && !state.asked.contains_key(key) && state.asked.len() < ASKED_MAX {
+                return Look::Refresh(answer, self.ticket(&mut state, key).0);
+            }
+            return Look::Known(answer);
+        }
+        if let Some(awaited) = state.asked.get(key) {
+            return Look::Wait(awaited.clone());
+        }
+        if state.asked.len() >= ASKED_MAX {
+            return Look::Crowded;
+        }
+        let (ticket, awaited) = self.ticket(&mut state, key);
+        Look::Ask(ticket, awaited)
+    }
+
+    fn ticket(self: &Arc<Self>, state: &mut State, key: &str) -> (Ticket, Awaited) {
+        let (sender, awaited) = watch::channel(None);
+        let key: Arc<str> = key.into();
+        state.asked.insert(key.clone(), awaited.clone());
+        (Ticket { of: self.clone(), key, sender }, awaited)
+    }
+
+    /// Forgets who does not exist or is not known to: the operator may just have created a mailbox.
+    pub fn forget_refusals(&self) {
+        self.state.lock().others = Shelf::default();
+        self.sites.forget_failures();
+    }
+
+    /// Recipients known: those that exist, and others.
+    pub fn entries(&self) -> (usize, usize) {
+        let state = self.state.lock();
+        (state.exists.len(), state.others.len())
+    }
+}
+
+/// The right to answer a question that is open. Dropped without an answer it is open no more.
+pub struct Ticket {
+    of: Arc<CallAhead>,
+    key: Arc<str>,
+    sender: watch::Sender<Option<Answer>>,
+}
+
+impl Ticket {
+    pub fn answer(self, answer: Answer, config: &CallAheadConfig, now: Ms) {
+        let counters = &self.of.counters;
+        let (counter, ttl_ms) = match &answer {
+            Answer::Exists => (&counters.exists, config.positive_ttl_ms),
+            Answer::Refused(_) => (&counters.refused, config.negative_ttl_ms),
+            Answer::Undecided(_) => (&counters.undecided, config.failure_ttl_ms),
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+        let mut state = self.of.state.lock();
+        let (key, max) = (self.key.clone(), config.cache_entries_max);
+        let entry = |refresh_at| Entry { answer: answer.clone(), until: now + ttl_ms, refresh_at };
+        match &answer {
+            Answer::Exists => {
+                state.others.remove(&key);
+                state.exists.put(key, entry(now + config.positive_refresh_ms), max);
+            }
+            Answer::Undecided(_) if state.exists.get(&key, now).is_some() => {
+                state.exists.put_off(&key, now + config.failure_ttl_ms);
+            }
+            Answer::Undecided(_) | Answer::Refused(_) => {
+                state.exists.remove(&key);
+                state.others.put(key, entry(Ms::MAX), max);
+            }
+        }
+        drop(state);
+        self.sender.send_replace(Some(answer));
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.of.state.lock().asked.remove(&self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> stentor_config::Config {
+        stentor_config::without_file().unwrap()
+    }
+
+    fn refused() -> Answer {
+        Answer::Refused(Words::plain("550 no"))
+    }
+
+    fn undecided() -> Answer {
+        Answer::Undecided(Words::plain("451 later"))
+    }
+
+    /// Asks about a recipient that nothing is known of.
+    fn ask(all: &Arc<CallAhead>, key: &str, now: Ms) -> (Ticket, Awaited) {
+        match all.look(key, now) {
+            Look::Ask(ticket, awaited) => (ticket, awaited),
+            _ => panic!("{key} is known or asked for at {now}"),
+        }
+    }
+
+    fn known(all: &Arc<CallAhead>, key: &str, now: Ms) -> Option<Answer> {
+        match all.look(key, now) {
+            Look::Known(answer) | Look::Refresh(answer, _) => Some(answer),
+            Look::Wait(_) | Look::Ask(..) | Look::Crowded => None,
+        }
+    }
+
+    #[test]
+    fn an_address_is_asked_for_once_and_the_others_hear_the_same() {
+        let (all, config) = (Arc::new(CallAhead::default()), config());
+        let (ticket, first) = ask(&all, "a@x", 0);
+        let Look::Wait(second) = all.look("a@x", 0) else { panic!("asked twice") };
+        ticket.answer(refused(), &config.call_ahead, 0);
+        assert_eq!((first.borrow().clone(), second.borrow().clone()), (Some(refused()), Some(refused())));
+        // One that is given up is not open any more.
+        drop(ask(&all, "b@x", 0));
+        drop(ask(&all, "b@x", 0));
+    }
+
+    #[test]
+    fn each_answer_is_good_for_its_own_time() {
+        let (all, config) = (Arc::new(CallAhead::default()), config());
+        let times = &config.call_ahead;
+        for (key, answer, ttl) in [
+            ("a@x", Answer::Exists, times.positive_ttl_ms),
+            ("b@x", refused(), times.negative_ttl_ms),
+            ("c@x", undecided(), times.failure_ttl_ms),
+        ] {
+            ask(&all, key, 5).0.answer(answer.clone(), times, 5);
+            assert_eq!(known(&all, key, 4 + ttl), Some(answer));
+            drop(ask(&all, key, 5 + ttl));
+        }
+    }
+
+    #[test]
+    fn who_exists_is_asked_for_again_and_only_a_refusal_changes_that() {
+        let (all, config) = (Arc::new(CallAhead::default()), config());
+        let times = &config.call_ahead;
+        ask(&all, "a@x", 0).0.answer(Answer::Exists, times, 0);
+        let at = times.positive_refresh_ms;
+        assert!(matches!(all.look("a@x", at - 1), Look::Known(Answer::Exists)));
+        let Look::Refresh(Answer::Exists, ticket) = all.look("a@x", at) else { panic!("not asked for again") };
+        // Meanwhile nobody else asks, and nobody waits.
+        assert!(matches!(all.look("a@x", at), Look::Known(Answer::Exists)));
+        ticket.answer(undecided(), times, at);
+        assert!(matches!(all.look("a@x", at + times.failure_ttl_ms - 1), Look::Known(Answer::Exists)));
+        let Look::Refresh(Answer::Exists, ticket) = all.look("a@x", at + times.failure_ttl_ms) else { panic!("again") };
+        ticket.answer(refused(), times, at);
+        assert_eq!((known(&all, "a@x", at), all.entries()), (Some(refused()), (0, 1)));
+        all.forget_refusals();
+        drop(ask(&all, "a@x", at));
+    }
+
+    #[test]
+    fn guesses_do_not_push_out_who_exists() {
+        let (all, mut config) = (Arc::new(CallAhead::default()), config());
+        config.call_ahead.cache_entries_max = 10;
+        ask(&all, "a@x", 0).0.answer(Answer::Exists, &config.call_ahead, 0);
+        for n in 0..100 {
+            ask(&all, &format!("guess{n}@x"), 0).0.answer(refused(), &config.call_ahead, 0);
+        }
+        assert_eq!((known(&all, "a@x", 1), all.entries()), (Some(Answer::Exists), (1, 10)));
+        assert_eq!(known(&all, "guess99@x", 1), Some(refused()));
+        drop(ask(&all, "guess0@x", 1));
+    }
+
+    #[test]
+    fn no_more_questions_are_open_than_there_may_be() {
+        let all = Arc::new(CallAhead::default());
+        let open: Vec<_> = (0..ASKED_MAX).map(|n| ask(&all, &format!("{n}@x"), 0)).collect();
+        assert!(matches!(all.look("more@x", 0), Look::Crowded));
+        drop(open);
+        drop(ask(&all, "more@x", 0));
+    }
+}

@@ -1,0 +1,337 @@
+//! RCPT call-ahead over real sockets: what the next hop of a relay domain is asked, how often, and what clients hear.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use stentor_harness::{Server, message, wait_until};
+
+use crate::kit::bare;
+
+/// What it says to a command; `None`: what a host says that takes everything.
+type Says = dyn Fn(&str) -> Option<String> + Send + Sync;
+
+/// A mail host behind the server, that writes down what it is told.
+struct Host {
+    address: SocketAddr,
+    heard: Arc<Mutex<Vec<String>>>,
+    /// Connections whose client has not said QUIT.
+    open: Arc<AtomicUsize>,
+    open_max: Arc<AtomicUsize>,
+}
+
+impl Host {
+    fn start(says: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Host {
+        Host::on("127.0.0.1:0", says)
+    }
+
+    fn on(address: &str, says: impl Fn(&str) -> Option<String> + Send + Sync + 'static) -> Host {
+        let listener = TcpListener::bind(address).expect("the port is free");
+        let says: Arc<Says> = Arc::new(says);
+        let host = Host {
+            address: listener.local_addr().expect("it is bound"),
+            heard: Arc::default(),
+            open: Arc::default(),
+            open_max: Arc::default(),
+        };
+        let (heard, open, open_max) = (host.heard.clone(), host.open.clone(), host.open_max.clone());
+        // Ends with the process: nobody is left to connect.
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let (heard, open, says) = (heard.clone(), open.clone(), says.clone());
+                open_max.fetch_max(open.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                std::thread::spawn(move || {
+                    let _ = serve(&stream, &heard, (&*says, &open));
+                });
+            }
+        });
+        host
+    }
+
+    /// A server that relays for inner.example to this host.
+    fn relay(&self, more: &str) -> Server {
+        relay(&self.address.to_string(), more)
+    }
+
+    fn heard(&self) -> Vec<String> {
+        self.heard.lock().expect("no test panics there").clone()
+    }
+
+    /// How often each recipient was named.
+    fn asked(&self) -> BTreeMap<String, usize> {
+        let mut asked = BTreeMap::new();
+        for line in self.heard() {
+            if let Some(address) = line.strip_prefix("RCPT TO:") {
+                *asked.entry(address.trim_matches(['<', '>']).to_owned()).or_default() += 1;
+            }
+        }
+        asked
+    }
+}
+
+fn serve(stream: &TcpStream, heard: &Mutex<Vec<String>>, (says, open): (&Says, &AtomicUsize)) -> std::io::Result<()> {
+    let (mut reader, mut out, mut is_data) = (BufReader::new(stream), stream, false);
+    out.write_all(says("connect").unwrap_or_else(|| "220 inner ESMTP".to_owned()).as_bytes())?;
+    out.write_all(b"\r\n")?;
+    let mut line = String::new();
+    while {
+        line.clear();
+        reader.read_line(&mut line)?
+    } > 0
+    {
+        let command = line.trim_end().to_owned();
+        if is_data {
+            if command == "." {
+                is_data = false;
+                out.write_all(b"250 2.0.0 taken\r\n")?;
+            }
+            continue;
+        }
+        heard.lock().expect("no test panics there").push(command.clone());
+        is_data = command == "DATA";
+        if command == "QUIT" {
+            open.fetch_sub(1, Ordering::SeqCst);
+        }
+        let usual = match &command[..4] {
+            "EHLO" | "LHLO" => "250-inner\r\n250-PIPELINING\r\n250 ENHANCEDSTATUSCODES",
+            "DATA" => "354 go on",
+            "QUIT" => "221 2.0.0 bye",
+            _ => "250 2.0.0 fine",
+        };
+        let reply = says(&command).unwrap_or_else(|| usual.to_owned());
+        out.write_all(reply.as_bytes())?;
+        out.write_all(b"\r\n")?;
+    }
+    Ok(())
+}
+
+/// Users whose names begin with `no` do not exist.
+fn knows(command: &str) -> Option<String> {
+    command.starts_with("RCPT TO:<no").then(|| "550 5.1.1 User unknown in virtual mailbox table".to_owned())
+}
+
+fn relay(route: &str, more: &str) -> Server {
+    let server = bare().prepare();
+    server.edit_config(|text| {
+        format!(
+            "{text}\n[domains]\nrelay = [\"inner.example\"]\n[routes]\n\"inner.example\" = \"{route}\"\n\
+             [call_ahead]\ndomains = \"all\"\n{more}"
+        )
+    });
+    server.run()
+}
+
+/// What a client from outside hears about a recipient.
+fn rcpt(server: &Server, to: &str) -> String {
+    let mut client = server.connect_from("127.0.0.2").greeted();
+    client.cmd("MAIL FROM:<joe@elsewhere.example>").expect(250);
+    let reply = client.cmd(&format!("RCPT TO:<{to}>"));
+    client.cmd("QUIT").expect(221);
+    format!("{} {}", reply.code, reply.lines.join("\n"))
+}
+
+fn text(output: std::process::Output) -> String {
+    String::from_utf8(output.stdout).expect("text")
+}
+
+#[test]
+fn recipients_are_asked_for_once_and_mail_for_those_who_exist_is_delivered() {
+    let host = Host::start(knows);
+    let server = host.relay("");
+    for _ in 0..2 {
+        assert_eq!(
+            rcpt(&server, "nobody@inner.example"),
+            "550 5.1.1 The recipient's mail server refuses it: 550 5.1.1 User unknown in virtual mailbox table"
+        );
+        assert!(rcpt(&server, "Ann@inner.example").starts_with("250 2.1.5"));
+    }
+    // The case does not matter, and content is never announced.
+    assert!(rcpt(&server, "NOBODY@inner.example").starts_with("550 5.1.1"));
+    assert_eq!(host.asked(), BTreeMap::from([("Ann@inner.example".into(), 1), ("nobody@inner.example".into(), 1)]));
+    let heard = host.heard();
+    assert!(heard.contains(&"MAIL FROM:<>".to_owned()) && !heard.contains(&"DATA".to_owned()), "{heard:?}");
+    server.log().wait_nth(&["ruleset=check_rcpt", "arg1=<nobody@inner.example>", "User unknown in virtual"], 2);
+
+    let mut stranger = server.connect_from("127.0.0.2").greeted();
+    stranger.send("joe@elsewhere.example", &["Ann@inner.example"], &message("1@test", "For Ann")).expect(250);
+    server.wait_empty();
+    // Trusted clients are not asked about: they hear of it by a bounce.
+    server.smtp().send("ann@elsewhere.example", &["none@inner.example"], &message("2@test", "Whom?")).expect(250);
+    wait_until("the delivery asks itself", || host.asked().contains_key("none@inner.example"));
+}
+
+#[test]
+fn rules_that_accept_a_recipient_know_better() {
+    let host = Host::start(knows);
+    let server = host.relay("[[rules]]\nrecipient = \"nora@inner.example\"\ndo = \"ok\"\n");
+    assert!(rcpt(&server, "nora@inner.example").starts_with("250"));
+    assert!(rcpt(&server, "norbert@inner.example").starts_with("550 5.1.1"));
+    assert_eq!(host.asked().into_keys().collect::<Vec<_>>(), ["norbert@inner.example"]);
+}
+
+#[test]
+fn a_host_that_cannot_be_reached_defers_or_accepts_and_is_left_alone_for_a_time() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = closed.local_addr().unwrap().to_string();
+    drop(closed);
+    let server = relay(&address, "failure_ttl_s = 0.5e1\n");
+    let reply = "450 4.1.1 The recipient cannot be verified now: its mail server cannot be reached";
+    assert_eq!(rcpt(&server, "ann@inner.example"), reply);
+    // Nobody at this site is asked for, not even about others.
+    assert_eq!(rcpt(&server, "bob@inner.example"), reply);
+    server.wait_log(&["recipients cannot be asked for", &address, "Connection refused"]);
+    // A reload forgets it.
+    let host = Host::on(&address, knows);
+    assert!(server.operator(&["reload"]).status.success());
+    assert!(rcpt(&server, "ann@inner.example").starts_with("250"));
+    drop(server);
+    assert_eq!(host.asked().len(), 1);
+
+    let server = relay("127.0.0.1:1", "on_failure = \"accept\"\n");
+    assert!(rcpt(&server, "ann@inner.example").starts_with("250"));
+}
+
+#[test]
+fn what_is_no_answer_about_the_recipient_defers() {
+    let tries = AtomicUsize::new(0);
+    let host = Host::start(move |command| match command {
+        "RCPT TO:<grey@inner.example>" if tries.fetch_add(1, Ordering::SeqCst) == 0 => {
+            Some("451 4.7.1 Greylisted, come back".to_owned())
+        }
+        "RCPT TO:<policy@inner.example>" => Some("554 5.7.1 Relay access denied".to_owned()),
+        _ => None,
+    });
+    let server = host.relay("failure_ttl_s = 1\n");
+    assert_eq!(
+        rcpt(&server, "grey@inner.example"),
+        "450 4.1.1 The recipient cannot be verified now: 451 4.7.1 Greylisted, come back"
+    );
+    assert!(rcpt(&server, "policy@inner.example").starts_with("450 4.1.1"));
+    wait_until("it is asked for again", || rcpt(&server, "grey@inner.example").starts_with("250"));
+    assert_eq!(host.asked()["grey@inner.example"], 2);
+}
+
+#[test]
+fn a_host_that_refuses_the_null_sender_is_not_asked_again_and_another_sender_helps() {
+    let refuses = |command: &str| (command == "MAIL FROM:<>").then(|| "550 5.7.1 No bounces".to_owned());
+    let host = Host::start(refuses);
+    let server = host.relay("");
+    for to in ["ann@inner.example", "bob@inner.example"] {
+        let reply = rcpt(&server, to);
+        assert_eq!(
+            reply,
+            "450 4.1.1 The recipient cannot be verified now: its mail server does not answer the question"
+        );
+    }
+    assert_eq!(host.heard().iter().filter(|line| line.starts_with("MAIL")).count(), 1);
+    server.wait_log(&["recipients cannot be asked for", "550 5.7.1 No bounces to MAIL"]);
+    let server = host.relay("sender = \"verify@gate.example\"\n");
+    assert!(rcpt(&server, "ann@inner.example").starts_with("250"));
+}
+
+#[test]
+fn guessed_addresses_are_no_flood_at_the_host_and_nobody_else_waits() {
+    let host = Host::start(|command| {
+        if command.starts_with("RCPT") {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        knows(command)
+    });
+    let server = host.relay("connections_per_site_max = 2\nquestions_per_second_max = 1000\n");
+    std::thread::scope(|scope| {
+        for client in 0..8 {
+            let server = &server;
+            scope.spawn(move || {
+                for n in 0..15 {
+                    // Every other address is one that all guess.
+                    let who = if n % 2 == 0 { format!("no{n}") } else { format!("no{client}.{n}") };
+                    assert!(rcpt(server, &format!("{who}@inner.example")).starts_with("550 5.1.1"));
+                }
+            });
+        }
+    });
+    let asked = host.asked();
+    assert_eq!((asked.len(), asked.values().max()), (8 + 8 * 7, Some(&1)));
+    assert!(host.open_max.load(Ordering::SeqCst) <= 2, "connections at a time");
+    // No connection lasts until a host would slow it down for its errors.
+    let connections = host.heard().iter().filter(|line| line.starts_with("EHLO")).count();
+    assert!(connections >= asked.len() / 8, "{connections} connections");
+}
+
+#[test]
+fn a_silent_host_defers_in_time_and_keeps_nobody_else_waiting() {
+    let host = Host::start(|command| {
+        if command.starts_with("RCPT") {
+            std::thread::sleep(Duration::from_secs(20));
+        }
+        None
+    });
+    let server = host.relay("timeout_s = 2\n");
+    let mut waiting = server.connect_from("127.0.0.2").greeted();
+    waiting.cmd("MAIL FROM:<joe@elsewhere.example>").expect(250);
+    waiting.raw(b"RCPT TO:<ann@inner.example>\r\n");
+    wait_until("the host is asked", || !host.asked().is_empty());
+    // The same session threads serve others meanwhile.
+    assert!(rcpt(&server, "x@nowhere.example").starts_with("550 5.7.1 Relaying denied"));
+    assert_eq!(waiting.reply().code, 450);
+}
+
+#[test]
+fn hosts_of_a_route_are_asked_in_turn_and_by_lmtp() {
+    let host = Host::start(knows);
+    let server = bare().prepare();
+    server.edit_config(|text| {
+        format!(
+            "{text}\n[domains]\nrelay = [\"inner.example\", \"plain.example\"]\n\
+             [routes]\n\"inner.example\" = [\"lmtp:127.0.0.1:1\", \"lmtp:{0}\"]\n\"plain.example\" = \"{0}\"\n\
+             [call_ahead]\ndomains = [\"inner.example\"]\n",
+            host.address
+        )
+    });
+    let server = server.run();
+    assert!(rcpt(&server, "nobody@inner.example").starts_with("550 5.1.1"));
+    assert!(host.heard()[0].starts_with("LHLO "), "{:?}", host.heard());
+    // Not one of the domains that are asked for.
+    assert!(rcpt(&server, "nobody@plain.example").starts_with("250"));
+}
+
+#[test]
+fn explain_asks_if_it_is_told_to() {
+    let host = Host::start(knows);
+    let server = host.relay("");
+    let explain = |to: &str, more: &[&str]| {
+        let to = format!("{to}@inner.example");
+        let arguments = ["explain", "--from", "joe@x.example", "--to", &to, "--client", "192.0.2.7"];
+        text(server.operator(&[&arguments[..], more].concat()))
+    };
+    assert!(explain("nobody", &[]).contains("if its next hop takes the recipient"));
+    assert!(host.asked().is_empty());
+    let asked = explain("nobody", &["--call-ahead"]);
+    assert!(
+        asked.contains("call-ahead: refused: 127.0.0.1") && asked.contains("said 550 5.1.1 User unknown"),
+        "{asked}"
+    );
+    assert!(asked.contains("=> refused: 550 5.1.1 The recipient's mail server refuses it"), "{asked}");
+    assert!(explain("ann", &["--call-ahead"]).contains("call-ahead: the next hop takes the recipient"));
+}
+
+#[test]
+fn domains_that_are_not_relayed_for_are_an_error() {
+    let server = bare().prepare();
+    server.edit_config(|text| {
+        format!(
+            "{text}\n[domains]\nrelay = [\".a.example\"]\n[call_ahead]\ndomains = [\"x.a.example\", \"b.example\"]\n"
+        )
+    });
+    let output = server.operator(&["check"]);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(
+        said.contains("\"b.example\" is not among the `relay` domains of [domains]")
+            && !said.contains("x.a.example\" is"),
+        "{said}"
+    );
+}
