@@ -6,6 +6,7 @@ use std::sync::Arc;
 use fastrand::Rng;
 use stentor_engine::core::assignment::Assignment;
 use stentor_engine::delivery::outcome;
+use stentor_queue::book::split_hop;
 use stentor_queue::site::{Resolution, SiteLimits, SitePlan, Target};
 use stentor_sched::{Enhanced, RcptOutcome, Stage};
 
@@ -13,6 +14,8 @@ pub const DOMAINS: u8 = 8;
 const FLAKY: u8 = 5;
 const NOWHERE: u8 = 6;
 const DEAD: u8 = 7;
+/// Beside the domains: it has copies alone.
+const COPIES: u8 = DOMAINS;
 /// Few, so that most addresses come again.
 const MAILBOXES: u32 = 24;
 /// Every so many-th mailbox does not exist.
@@ -24,8 +27,20 @@ pub fn address(rng: &mut Rng) -> String {
     format!("u{}@d{domain}.example", rng.u32(0..MAILBOXES))
 }
 
+/// Other servers that take copies, the first one most of them: well, flaky, dead.
+pub fn copy_hop(rng: &mut Rng) -> Arc<str> {
+    let number = match rng.u8(0..10) {
+        0..=6 => COPIES,
+        7 | 8 => FLAKY,
+        _ => DEAD,
+    };
+    format!("d{number}.example").into()
+}
+
 pub fn resolve(name: &str) -> Resolution {
-    let number = name.trim_start_matches('d').split('.').next().and_then(|n| n.parse().ok()).unwrap_or(0);
+    let (domain, hop) = split_hop(name);
+    let number =
+        hop.unwrap_or(domain).trim_start_matches('d').split('.').next().and_then(|n| n.parse().ok()).unwrap_or(0);
     if number == NOWHERE {
         return Resolution::Permanent { dsn: "5.1.2", text: "no such domain".to_owned() };
     }

@@ -27,6 +27,7 @@ use scenario::Scenario;
 pub use scenario::{Lasts, MUTATIONS, Mutation, Refusal};
 use serde::Serialize;
 use stentor_journal::{EDQUOT, EIO, ENOSPC, OPS, SimDisk};
+use stentor_queue::book::split_hop;
 
 /// 2027-01-15, the campaign's beginning of time.
 const START_MS: u64 = 1_800_000_000_000;
@@ -80,6 +81,8 @@ pub struct Run {
     pub verbs: u64,
     /// Recipients that were queue-only and that a run of the queue let go.
     pub drained: u64,
+    /// Acknowledged copies of recipients to other servers.
+    pub copied: u64,
     pub acknowledged: u64,
     pub repeats: u64,
     pub window: u64,
@@ -117,6 +120,8 @@ pub struct Figures {
     pub verbs: u64,
     /// Recipients that were queue-only and that a run of the queue let go.
     pub drained: u64,
+    /// Acknowledged copies of recipients to other servers.
+    pub copied: u64,
     pub acknowledged_recipients: u64,
     pub repeated_copies: u64,
     pub repeat_window_max: u64,
@@ -223,6 +228,8 @@ fn run_scenario(
         }
     }
     run.acknowledged = ledger.acknowledged.values().map(|who| who.len() as u64).sum();
+    let is_copy = |entry: &&String| split_hop(entry).1.is_some();
+    run.copied = ledger.acknowledged.values().map(|who| who.iter().filter(is_copy).count() as u64).sum();
     run.repeats = ledger.repeats;
     run.window = ledger.window_max;
     Ok(run)
@@ -264,6 +271,7 @@ pub fn campaign(
         figures.faults_by_kind.add(&run.faults);
         figures.verbs += run.verbs;
         figures.drained += run.drained;
+        figures.copied += run.copied;
         figures.acknowledged_recipients += run.acknowledged;
         figures.repeated_copies += run.repeats;
         figures.repeat_window_max = figures.repeat_window_max.max(run.window);

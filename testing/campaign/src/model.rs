@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use stentor_engine::core::audit::Audit;
+use stentor_queue::book::split_hop;
 use stentor_queue::event::{Event, Fate};
 use stentor_queue::ids::{AddressId, Ms};
 use stentor_queue::idset::IdSet;
@@ -46,7 +47,7 @@ pub struct Model {
 impl Model {
     /// The same account of a store. An error if its sum is wrong.
     pub fn of(store: &Store) -> Result<Model, String> {
-        let text = |id: u32| store.book.text(AddressId(id)).to_owned();
+        let text = |id: u32| store.book.entry(AddressId(id)).to_owned();
         let mut model = Model::default();
         for (_, message) in store.messages() {
             let envelope = message.envelope();
@@ -124,7 +125,9 @@ impl Model {
             ["queue_only", "all"] => true,
             ["queue_only", "list", list] => entry.list.as_deref() == Some(list),
             ["queue_only", "sender", sender] => entry.sender == sender,
-            ["queue_only", "domain", domain] => address.rsplit_once('@').is_some_and(|(_, of)| of == domain),
+            ["queue_only", "domain", domain] => {
+                address.rsplit_once('@').is_some_and(|(_, of)| split_hop(of).0 == domain)
+            }
             _ => false,
         };
         self.queue_only.iter().any(is_about)
@@ -196,9 +199,9 @@ impl Model {
 /// Recipients by Message-ID of what a turn accepts.
 pub(crate) type Expanded = BTreeMap<String, BTreeSet<String>>;
 
-/// The addresses of a set, as texts.
+/// The recipients of a set, as texts: a copy to another server is one of its own, `address>hop`.
 pub(crate) fn texts(store: &Store, ids: &IdSet) -> BTreeSet<String> {
-    ids.iter().map(|id| store.book.text(AddressId(id)).to_owned()).collect()
+    ids.iter().map(|id| store.book.entry(AddressId(id)).to_owned()).collect()
 }
 
 /// One line of the account, from an audit.

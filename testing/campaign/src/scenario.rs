@@ -27,9 +27,11 @@ pub enum Mutation {
     SliceDropped,
     /// A start does not know what is queue-only.
     QueueOnlyForgotten,
+    /// A copy to another server is acknowledged and not kept.
+    CopyLost,
 }
 
-pub const MUTATIONS: [Mutation; 9] = [
+pub const MUTATIONS: [Mutation; 10] = [
     Mutation::NoSync,
     Mutation::NoDirSync,
     Mutation::RecordFirst,
@@ -39,6 +41,7 @@ pub const MUTATIONS: [Mutation; 9] = [
     Mutation::VerbEarly,
     Mutation::SliceDropped,
     Mutation::QueueOnlyForgotten,
+    Mutation::CopyLost,
 ];
 
 /// Operations that are rare: errors are aimed at one of the first of a kind.

@@ -23,7 +23,10 @@ fn nothing_is_lost_by_a_cut_at_any_write_or_sync() {
     let kinds =
         ["eio_create", "eio_rename", "eio_remove", "eio_syncdir", "eio_preallocate", "eio_write", "eio_sync", "enospc"];
     let never: Vec<_> = kinds.iter().filter(|kind| !figures.faults_by_kind.0.contains_key(**kind)).collect();
-    assert!(never.is_empty() && figures.verbs > 0 && figures.drained > 0, "never happened: {never:?}; {figures:?}");
+    assert!(
+        never.is_empty() && figures.verbs > 0 && figures.drained > 0 && figures.copied > 0,
+        "never happened: {never:?}; {figures:?}"
+    );
     assert!(figures.checkpoints > 0 && figures.segments_recycled > 0 && figures.bytes_moved > 0, "{figures:?}");
     assert!(figures.verified_sound > CUTS_MIN && figures.verified_damaged > CUTS_MIN / 10, "{figures:?}");
     assert!(figures.ids_reused > 0 && figures.slices_kept > 0, "{figures:?}");
@@ -73,6 +76,11 @@ fn a_record_before_its_content_is_caught() {
 #[test]
 fn an_outcome_that_is_not_journaled_is_caught() {
     is_caught(Mutation::OutcomeLost);
+}
+
+#[test]
+fn a_copy_to_another_server_that_is_not_kept_is_caught() {
+    is_caught(Mutation::CopyLost);
 }
 
 #[test]

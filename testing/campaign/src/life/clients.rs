@@ -9,6 +9,7 @@ use stentor_engine::core::committer::Merged;
 use stentor_engine::core::envelope::{NewEnvelope, Recipients, Taken, To};
 use stentor_engine::core::intake::{Interned, Job, Refused, Submission, Ticket};
 use stentor_mail::address::Address;
+use stentor_queue::book::at_hop;
 use stentor_queue::event::{Class, RcptParams};
 use stentor_queue::ids::ContentId;
 use stentor_queue::idset::IdSet;
@@ -132,6 +133,14 @@ impl Life<'_> {
         if self.rng.u8(0..4) == 0 {
             all.push(all[0].clone());
         }
+        // As a rule's `copy`: the same recipient at another server, whose failures nobody hears of.
+        if self.rng.u8(0..3) == 0 {
+            let hop = Some(hosts::copy_hop(&mut self.rng));
+            let params = RcptParams { notify: Some(NEVER), orcpt: None };
+            let copies: Vec<To> =
+                all.iter().map(|to| To { hop: hop.clone(), params: params.clone(), ..to.clone() }).collect();
+            all.extend(copies);
+        }
         Recipients::Addresses(all)
     }
 
@@ -198,7 +207,12 @@ impl Life<'_> {
 
     fn intern(&mut self, list: bool, refusals: u32) {
         let count = self.rng.u32(3..14);
-        let addresses = (0..count).map(|_| hosts::address(&mut self.rng)).collect();
+        let mut addresses: Vec<String> = (0..count).map(|_| hosts::address(&mut self.rng)).collect();
+        if !list && self.rng.bool() {
+            let hop = hosts::copy_hop(&mut self.rng);
+            addresses.extend_from_within(..);
+            addresses[count as usize..].iter_mut().for_each(|entry| *entry = at_hop(entry, &hop));
+        }
         let (answer, ticket) = oneshot::channel();
         self.core.intake.push(Job::Intern { addresses, answer });
         self.clients.waiting.push(Waiting::Interned { list, refusals, ticket });

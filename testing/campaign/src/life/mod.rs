@@ -88,6 +88,8 @@ struct Conn {
 struct Transaction {
     key: String,
     assignment: Assignment,
+    /// Its recipients, those that are copies to another server told apart.
+    entries: Vec<String>,
     outcomes: Vec<RcptOutcome>,
     /// The host has it.
     past_dot: bool,
@@ -458,10 +460,14 @@ impl<'a> Life<'a> {
         let key = self.core.with(|hub, _| hub.store.message(assignment.no).map(|m| m.message_id().to_owned()));
         let key = key.ok_or("work for a message that is not queued")?;
         self.check_content(&key, assignment.content.0)?;
-        self.check_queue_only(&key, &assignment)?;
+        let entry = |at| assignment.id_at(at);
+        let ids: Vec<_> = (0..assignment.len()).map(entry).collect();
+        let entries: Vec<String> =
+            self.core.with(|hub, _| ids.iter().map(|id| hub.store.book.entry(*id).to_owned()).collect());
+        self.check_queue_only(&key, &entries)?;
         let Some(conn) = self.conns.get_mut(&id) else { return Ok(()) };
         let (outcomes, has_copy, lost) = hosts::answer(&conn.target, &assignment, &mut self.rng);
-        conn.work = Some(Transaction { key, assignment, outcomes, past_dot: false, lost });
+        conn.work = Some(Transaction { key, assignment, entries, outcomes, past_dot: false, lost });
         let after = self.rng.u64(1..60);
         self.at(after, if has_copy { Ev::Dot(id) } else { Ev::Reply(id) });
         Ok(())
@@ -525,7 +531,7 @@ impl<'a> Life<'a> {
             let Some(message) = hub.store.message(no) else { return };
             for (fate, expired) in [(Fate::Bounced, false), (Fate::Expired, true)] {
                 let who = failures.iter().filter(|failure| failure.expired == expired);
-                let who: BTreeSet<String> = who.map(|failure| hub.store.book.text(failure.id).to_owned()).collect();
+                let who: BTreeSet<String> = who.map(|failure| hub.store.book.entry(failure.id).to_owned()).collect();
                 if !who.is_empty() {
                     fates.push((message.envelope().message_id.to_owned(), fate, who));
                 }
@@ -551,13 +557,13 @@ impl<'a> Life<'a> {
     }
 
     /// Nothing leaves that is queue-only, but what a run of the queue in this life lets go.
-    fn check_queue_only(&mut self, key: &str, assignment: &Assignment) -> Result<(), String> {
-        for address in (0..assignment.len()).map(|at| assignment.address(at)) {
+    fn check_queue_only(&mut self, key: &str, entries: &[String]) -> Result<(), String> {
+        for address in entries {
             if !self.ledger.durable.is_queue_only(key, address) {
                 continue;
             }
             let runs = self.core.with(|hub, _| hub.sched.queue_run_since().is_some());
-            if !runs || !self.in_run.contains(&(key.to_owned(), address.to_owned())) {
+            if !runs || !self.in_run.contains(&(key.to_owned(), address.clone())) {
                 return Err(format!("{key} to {address} is queue-only and leaves; a run: {runs}"));
             }
             self.drained += 1;
@@ -598,6 +604,6 @@ impl Transaction {
     fn taken(&self) -> Vec<String> {
         let took = |o: &RcptOutcome| o.stage == Stage::LostAfterDot || (o.stage == Stage::Final && o.code == 250);
         let all = 0..self.assignment.len();
-        all.filter(|at| took(&self.outcomes[*at])).map(|at| self.assignment.address(at).to_owned()).collect()
+        all.filter(|at| took(&self.outcomes[*at])).map(|at| self.entries[at].clone()).collect()
     }
 }

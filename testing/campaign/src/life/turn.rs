@@ -31,6 +31,9 @@ impl Life<'_> {
         let runs = |job: &Job| matches!(job, Job::Verb { job, .. } if matches!(job.change, Change::RunQueue));
         let runs_queue = jobs.iter().any(runs);
         let (candidate, expanded) = self.expect(&jobs);
+        if self.mutation == Mutation::CopyLost {
+            lose_copies(&mut jobs);
+        }
         let (errors, batches) = (self.disk.errors(), self.committer.journal().statistics().batches);
         if self.mutation == Mutation::OutcomeLost && self.rng.u8(0..4) == 0 {
             self.core.with(|hub, _| hub.outcomes.clear());
@@ -105,9 +108,7 @@ impl Life<'_> {
                                     ledger.durable.lists.get("l").map(|list| list.1.clone()).unwrap_or_default()
                                 }
                                 Recipients::Interned(ids, ..) => texts(&hub.store, ids),
-                                Recipients::Addresses(all) => {
-                                    all.iter().map(|to| to.address.as_str().to_owned()).collect()
-                                }
+                                Recipients::Addresses(all) => all.iter().map(|to| to.entry().into_owned()).collect(),
                             };
                             let key = &envelope.message_id;
                             if envelope.is_report {
@@ -230,6 +231,18 @@ impl Ledger {
         let (key, who) = (message.envelope().message_id, texts(&hub.store, ids));
         self.ended.extend(who.iter().map(|address| (key.to_owned(), address.clone())));
         model.outcome(key, fate, &who);
+    }
+}
+
+/// The mutation: a copy to another server is taken for the recipient that it is a copy of.
+fn lose_copies(jobs: &mut [Job]) {
+    for job in jobs {
+        let Job::Accept { submission, .. } = job else { continue };
+        for envelope in &mut submission.envelopes {
+            if let Recipients::Addresses(all) = &mut envelope.recipients {
+                all.retain(|to| to.hop.is_none());
+            }
+        }
     }
 }
 
