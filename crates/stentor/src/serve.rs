@@ -21,7 +21,7 @@ use stentor_engine::core::hub::Hub;
 use stentor_engine::core::memory_group::MemoryGroup;
 use stentor_engine::core::{Core, Parts, Settings};
 use stentor_engine::delivery::Tasks;
-use stentor_engine::replay::{ReplayError, replay, resume};
+use stentor_engine::replay::{ReplayError, replay_heard, resume};
 use stentor_engine::smtp_in::{Listeners, StrangerThreads, bind};
 use stentor_engine::ticker;
 use stentor_history::History;
@@ -115,7 +115,8 @@ impl Server {
         let clock = Clock::start();
         let settings = Arc::new(Settings::new(config, None));
         let config = &settings.config;
-        let (mut journal, store) = open(&settings, &clock)?;
+        let mut accepted = submission::Accepted::ask(config.submission.folder.as_deref());
+        let (mut journal, store) = open(&settings, &clock, &mut |record| accepted.hear(record))?;
         let mut sockets = Vec::with_capacity(config.listen.smtp.len());
         for addr in &config.listen.smtp {
             sockets.push(bind(*addr).map_err(|source| StartError::Listen { addr: *addr, source })?);
@@ -148,7 +149,7 @@ impl Server {
             .name("committer".to_owned())
             .spawn(move || committer.run())
             .map_err(StartError::Thread)?;
-        submission::recover(&core);
+        submission::recover(&core, &mut accepted);
         resume(&core);
         tokio::spawn(core.clone().tick());
         tokio::spawn(core.clone().watch_limits());
@@ -173,7 +174,7 @@ impl Server {
         let lists = core.clone();
         tokio::spawn(async move { lists.lists.remove_unconfigured(&lists).await });
         let (stop, stopping) = watch::channel(false);
-        let submissions = tokio::spawn(submission::run(core.clone(), stopping.clone()));
+        let submissions = tokio::spawn(submission::run(core.clone(), accepted, stopping.clone()));
         let listeners = Listeners::new(core.clone(), StrangerThreads::start().map_err(StartError::Thread)?, stopping);
         core.live.count_sessions(listeners.sessions_counter());
         for socket in sockets {
@@ -312,8 +313,8 @@ fn history(settings: &Settings, clock: &Clock) -> Result<History, StartError> {
     History::start(config).map_err(|source| StartError::History { path, source })
 }
 
-/// Opens the journal and folds it into the store.
-fn open(settings: &Settings, clock: &Clock) -> Result<(Journal, Store), StartError> {
+/// Opens the journal and folds it into the store. `hear` gets every record.
+fn open(settings: &Settings, clock: &Clock, hear: &mut dyn FnMut(&[u8])) -> Result<(Journal, Store), StartError> {
     let path = settings.config.data_dir.join("journal");
     let failed = |source| StartError::Journal { path: path.clone(), source };
     let disk = RealDisk::open(&path).map_err(|error| match error {
@@ -321,8 +322,9 @@ fn open(settings: &Settings, clock: &Clock) -> Result<(Journal, Store), StartErr
         other => failed(other),
     })?;
     let begun = clock.now();
+    let options = settings.journal(fastrand::u64(..));
     let (journal, store, report) =
-        replay(Arc::new(disk), settings.journal(fastrand::u64(..))).map_err(|error| match error {
+        replay_heard(Arc::new(disk), options, Store::new(), hear).map_err(|error| match error {
             ReplayError::Journal(source) => failed(source),
             ReplayError::Store(error) => StartError::Store { path: path.clone(), error },
         })?;

@@ -77,6 +77,11 @@ impl Folder {
         Ok(Folder { path: path.to_owned() })
     }
 
+    /// One that is looked at as it is.
+    pub fn at(path: &Path) -> Folder {
+        Folder { path: path.to_owned() }
+    }
+
     /// What can be taken. Unfinished files that nobody will finish are removed.
     pub fn waiting(&self) -> io::Result<Vec<Waiting>> {
         let mut waiting = Vec::new();

@@ -9,8 +9,10 @@
 //! (4xx) goes back to `mail-X` and is tried again. `bad/` holds what is no submission, or has nobody to be returned to.
 //!
 //! A second copy comes of a crash in one case alone: all recipients had their fate, durably, before the file's removal
-//! was. That is after every round, so within [`ROUND_MAX`] submissions.
+//! was, and the journal has dropped the message's records meanwhile ([`Accepted`]). The removal is durable after every round, so within
+//! [`ROUND_MAX`] submissions.
 
+mod accepted;
 mod file;
 mod folder;
 mod inject;
@@ -30,6 +32,7 @@ use tokio::sync::watch as signal;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+pub use self::accepted::Accepted;
 use self::folder::{Folder, Taken, Waiting};
 use self::inject::Outcome;
 use self::watch::Watch;
@@ -44,36 +47,38 @@ const POLL: Duration = Duration::from_secs(30);
 const RETRY: Duration = Duration::from_secs(15);
 
 /// Before any client is served, hence before a queue id is given out: decides about what was taken when the server ended,
-/// and publishes the settings.
-pub fn recover(core: &Arc<Core>) {
+/// and publishes the settings. `accepted` has heard the journal.
+pub fn recover(core: &Arc<Core>, accepted: &mut Accepted) {
     let settings = core.settings();
     let Some(path) = &settings.config.submission.folder else { return };
-    let folder = recovered(core, path, &settings.config.submission.group);
+    let folder = recovered(core, path, &settings.config.submission.group, accepted);
     // What cannot be used now is said, and tried again, by the drain.
     let _ = folder.and_then(|folder| folder.publish(SETTINGS, &published(&settings).to_text()));
 }
 
 /// The folder, with nothing taken in it. To be called while nothing is on its way into the queue.
-fn recovered(core: &Arc<Core>, path: &Path, group: &str) -> io::Result<Folder> {
+fn recovered(core: &Arc<Core>, path: &Path, group: &str, accepted: &mut Accepted) -> io::Result<Folder> {
     let folder = Folder::prepare(path, group)?;
     let taken = folder.taken()?;
     for taken in &taken {
-        let is_known = core.with(|hub, _| hub.store.no_of(taken.id).is_some());
+        let is_known = accepted.has(taken.id) || core.with(|hub, _| hub.store.no_of(taken.id).is_some());
         if is_known { folder.remove(taken)? } else { folder.put_back(taken)? }
     }
     if !taken.is_empty() {
         folder.sync()?;
     }
+    accepted.clear();
     Ok(folder)
 }
 
-/// Drains the folder until the server stops; without a configured folder it ends at once.
-pub async fn run(core: Arc<Core>, mut stopping: signal::Receiver<bool>) {
+/// Drains the folder until the server stops; without a configured folder it ends at once. `accepted` is what [`recover`] left of it.
+pub async fn run(core: Arc<Core>, accepted: Accepted, mut stopping: signal::Receiver<bool>) {
     let Some(path) = core.settings().config.submission.folder.clone() else { return };
     let mut drain = Drain {
         core,
         folder: None,
         path,
+        accepted,
         later: HashMap::new(),
         settings: String::new(),
         figures_at: None,
@@ -117,6 +122,8 @@ struct Drain {
     /// `None` while it cannot be used.
     folder: Option<Arc<Folder>>,
     path: PathBuf,
+    /// Messages whose files may still be there.
+    accepted: Accepted,
     /// What is not to be tried before its time.
     later: HashMap<String, Later>,
     /// As published.
@@ -133,7 +140,8 @@ impl Drain {
         let folder = if let Some(folder) = &self.folder {
             folder.clone()
         } else {
-            let folder = Arc::new(recovered(&self.core, &self.path, &settings.config.submission.group)?);
+            let group = &settings.config.submission.group;
+            let folder = Arc::new(recovered(&self.core, &self.path, group, &mut self.accepted)?);
             tracing::info!(folder = %self.path.display(), "taking mail of local users");
             self.is_down = false;
             self.folder.insert(folder).clone()
@@ -204,12 +212,17 @@ impl Drain {
         }
         done?;
         let folder = folder.clone();
-        blocking(move || folder.sync()).await
+        blocking(move || folder.sync()).await?;
+        self.accepted.clear();
+        Ok(())
     }
 
     fn settle(&mut self, folder: &Folder, file: &Taken, outcome: Outcome) -> io::Result<()> {
         match outcome {
-            Outcome::Done => folder.remove(file),
+            Outcome::Done => {
+                self.accepted.add(file.id);
+                folder.remove(file)
+            }
             Outcome::Later(why, is_reported) => {
                 tracing::debug!(submission = %file.stem, %why, "a submission is tried again later");
                 self.later.insert(file.stem.clone(), Later { at: Instant::now() + RETRY, is_reported });

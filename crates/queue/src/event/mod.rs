@@ -289,6 +289,14 @@ impl<'a> Event<'a> {
     }
 }
 
+/// The message that a record accepts, or whose recipients it gives a fate; without decoding the rest.
+pub fn message_of(record: &[u8]) -> Option<MessageId> {
+    let mut reader = Reader::new(record);
+    let code = reader.byte().ok()?;
+    let is_fate = FATES.get(usize::from(code.wrapping_sub(kind::OUTCOME))).is_some();
+    if code == kind::ACCEPT || is_fate { reader.varint().ok().map(MessageId) } else { None }
+}
+
 /// Appends an `Intern` record. Ids that follow each other cost one byte beside length and text.
 pub fn encode_intern<'s>(buf: &mut Vec<u8>, entries: impl Iterator<Item = (AddressId, &'s str)>) {
     begin_intern(buf);

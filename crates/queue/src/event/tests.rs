@@ -65,9 +65,15 @@ fn tally() -> impl Strategy<Value = Tally> {
 }
 
 fn round_trips(event: &Event<'_>) {
+    let named = match event {
+        Event::Accept(accept) => Some(accept.id),
+        Event::Outcome { message, .. } => Some(*message),
+        _ => None,
+    };
     let mut buf = Vec::new();
     event.encode(&mut buf);
     assert_eq!(Event::decode(&buf).as_ref(), Ok(event));
+    assert_eq!(message_of(&buf), named);
 }
 
 proptest! {

@@ -128,6 +128,40 @@ fn a_server_that_is_down_delivers_later() {
     assert_eq!(lab.stats().sinks.duplicates, 0);
 }
 
+/// docs/design/submission.md: a server that was killed after it had delivered a message, and before its file was removed.
+#[test]
+fn a_delivered_submission_whose_file_is_still_there_is_not_sent_again() {
+    let lab = TestLab::sites(&["one.example"]);
+    let mut server = taking(builder(&lab)).start();
+    assert!(server.stop().success());
+    submit(&server, &["-f", SENDER, "ann@one.example"], "hello\n");
+    let complete = |folder: &Path| {
+        let found = files(folder).into_iter().find(|path| path.to_string_lossy().contains("/mail-"));
+        found.expect("a submission")
+    };
+    let folder = server.path("submission");
+    let file = complete(&folder);
+    let kept = std::fs::read(&file).unwrap();
+    server.start_again();
+    let sent = server.wait_log(&["stat=Sent", "to=<ann@one.example>"]);
+    wait_until("the folder is drained", || waiting(&server) == 0);
+    drained(&server);
+    // The outcome is durable with the next acceptance.
+    server.smtp().send(SENDER, &["cid@one.example"], b"Subject: x\r\n\r\n").expect(250);
+    server.kill();
+    let id = sent.split("]: ").nth(1).and_then(|rest| rest.split(':').next()).unwrap();
+    let stem = file.file_name().unwrap().to_string_lossy().replace("mail-", "");
+    let again = folder.join(format!("taken-{id}-{stem}"));
+    std::fs::write(&again, kept).unwrap();
+    std::fs::set_permissions(&again, std::fs::Permissions::from_mode(0o444)).unwrap();
+    server.start_again();
+    submit(&server, &["-f", SENDER, "bob@one.example"], "hello\n");
+    server.wait_log(&["stat=Sent", "to=<bob@one.example>"]);
+    assert!(!again.exists());
+    drained(&server);
+    assert_eq!(lab.recorder().copies_to("ann@one.example").len(), 1);
+}
+
 #[test]
 fn kill_nine_at_any_moment_loses_no_submission() {
     let lab = TestLab::sites(&["one.example"]);
