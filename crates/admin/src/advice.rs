@@ -11,7 +11,7 @@ use stentor_sched::Cause;
 /// What is known of a recipient or a site besides its row.
 #[derive(Clone, Copy, Default)]
 pub struct Known<'a> {
-    /// The first list that has the recipient as a subscriber.
+    /// The list of the oldest message that waits there, if the recipient is one of its subscribers.
     pub subscribed: Option<&'a str>,
     /// The oldest message that waits there: queue id and acceptance.
     pub oldest: Option<(&'a str, Ms)>,
@@ -35,7 +35,10 @@ pub fn recipient(view: &RecipientView, known: &Known<'_>, now: Ms) -> String {
     };
     let stop = match known.subscribed {
         Some(list) => {
-            format!("suspend the subscriber: `stentor suspend --list {} --subscriber {address}`", quoted(list))
+            format!(
+                "no more of the list: `stentor suspend --list {} --subscriber {address}`; what waits: {give_up}",
+                quoted(list)
+            )
         }
         None => or(give_up.clone()),
     };
@@ -54,7 +57,7 @@ pub fn recipient(view: &RecipientView, known: &Known<'_>, now: Ms) -> String {
         Cause::Greylisted => "greylisted: wait for the next try".to_owned(),
         Cause::Recipient => format!("deferred at RCPT{since}: read the reply; {}", or(give_up)),
         Cause::Message => {
-            let what = lasting("the host defers this message", "the host has deferred this message", &since);
+            let what = format!("the host defers this message{since}");
             // Other mail to the recipient may pass.
             let id = known.oldest.map_or("ID", |(id, _)| id);
             let give_up = format!("give it up: `stentor bounce --id {id} --recipient {address} --dry-run`");
@@ -79,11 +82,10 @@ pub fn site(row: &SiteRow, is_suspended: bool, known: &Known<'_>, now: Ms) -> St
         }
         Cause::Greylisted => "greylists: wait for the next try".to_owned(),
         Cause::Recipient => {
-            format!("{}: read the reply; wait", lasting("defers recipients", "has deferred recipients", &since))
+            format!("defers recipients{since}: read the reply; wait")
         }
         Cause::Message => {
-            let what = lasting("defers messages at DATA", "has deferred messages at DATA", &since);
-            format!("{what}: read the reply; wait")
+            format!("defers messages at DATA{since}: read the reply; wait")
         }
         cause => site_advice(cause, &row.site, &since, known),
     }
@@ -96,38 +98,28 @@ fn site_advice(cause: Cause, site: &str, since: &str, known: &Known<'_>) -> Stri
     match cause {
         Cause::Connecting => "a connection is being made: wait".to_owned(),
         Cause::NoGreeting => {
-            let what = lasting(
-                "host accepts connections but does not greet",
-                "host has accepted connections without a greeting",
-                since,
-            );
-            format!("{what}: {back}")
+            format!("host accepts connections but does not greet{since}: {back}")
         }
         Cause::Refused => {
-            format!("{}: {back}", lasting("host refuses connections", "host has refused connections", since))
+            format!("host refuses connections{since}: {back}")
         }
         Cause::Unreachable => format!("host or network unreachable{since}: check our own route; {back}"),
-        Cause::TimedOut => format!("{}: {back}", lasting("host does not answer", "host has not answered", since)),
+        Cause::TimedOut => format!("host does not answer{since}: {back}"),
         Cause::Silent => {
-            let what = lasting("host responds slowly", "host has responded slowly", since);
-            format!("{what}: wait; other sites are not delayed")
+            format!(
+                "host keeps us waiting{since}: wait, or `stentor suspend --site {name}`; other sites are not delayed"
+            )
         }
-        Cause::Lost => format!("{}: {back}", lasting("connections are lost", "connections have been lost", since)),
+        Cause::Lost => format!("connections are lost{since}: {back}"),
         Cause::Busy => format!("host busy (421){since}: wait; connections are reduced automatically"),
         Cause::Greeting => {
-            let what = lasting("host refuses us at the greeting", "host has refused us at the greeting", since);
-            format!("{what}: read the reply; {back}")
+            format!("host refuses us at the greeting{since}: read the reply; {back}")
         }
         Cause::Rate => {
-            let what = lasting("host limits the rate", "host has limited the rate", since);
-            format!("{what}: wait, or set the site's rate in the configuration")
+            format!("host limits the rate{since}: wait, or set the site's rate in the configuration")
         }
         Cause::Sender => {
-            let what = lasting(
-                "host defers the sender or our address at MAIL",
-                "host has deferred the sender or our address at MAIL",
-                since,
-            );
+            let what = format!("host defers the sender or our address at MAIL{since}");
             format!(
                 "{what}: it is not about the recipients; read the reply, ask its postmaster, or \
                  `stentor suspend --site {name}`"
@@ -160,19 +152,15 @@ fn suspended(what: &str) -> String {
     resume_command(what).map_or_else(String::new, |command| format!("suspended by an operator: `{command}`"))
 }
 
-/// What is so now, or for how long it has been so.
-fn lasting(now: &str, so_far: &str, since: &str) -> String {
-    if since.is_empty() { now.to_owned() } else { format!("{so_far}{since}") }
-}
-
-/// ` for 3 days`; empty below a minute.
+/// `, oldest message 3 days old`; empty below a minute. For how long the cause has been so is not known: it may be another than
+/// before.
 fn since(oldest: Option<Ms>, now: Ms) -> String {
     let s = oldest.map_or(0, |oldest| now.saturating_sub(oldest) / 1_000);
     match s {
         0..60 => String::new(),
-        60..3_600 => format!(" for {} min", s / 60),
-        3_600..172_800 => format!(" for {} h", s / 3_600),
-        _ => format!(" for {} days", s / 86_400),
+        60..3_600 => format!(", oldest message {} min old", s / 60),
+        3_600..172_800 => format!(", oldest message {} h old", s / 3_600),
+        _ => format!(", oldest message {} days old", s / 86_400),
     }
 }
 
@@ -199,11 +187,14 @@ mod tests {
         let full = recipient(&view(Cause::MailboxFull), &of_list, 3 * DAY_MS);
         assert_eq!(
             full,
-            "mailbox full for 3 days: suspend the subscriber: `stentor suspend --list news --subscriber ann@one.example`"
+            "mailbox full, oldest message 3 days old: no more of the list: `stentor suspend --list news --subscriber \
+             ann@one.example`; what waits: give up: `stentor bounce --recipient ann@one.example --dry-run`"
         );
         let down = recipient(&view(Cause::Refused), &known, 7_200_000);
         assert!(
-            down.starts_with("host has refused connections for 2 h: wait, or `stentor suspend --site mx.one.example`"),
+            down.starts_with(
+                "host refuses connections, oldest message 2 h old: wait, or `stentor suspend --site mx.one.example`"
+            ),
             "{down}"
         );
         assert!(recipient(&view(Cause::Greylisted), &Known::default(), 0).starts_with("greylisted"));

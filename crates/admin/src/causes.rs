@@ -65,6 +65,8 @@ pub struct Censuses {
 struct State {
     last: Option<Arc<DatedCensus>>,
     is_counting: bool,
+    /// An operator has changed something: older counts of a small queue are not shown any more.
+    changed: Option<Instant>,
     /// Of the last hour, a minute apart.
     past: VecDeque<PastCounts>,
 }
@@ -94,7 +96,9 @@ impl Censuses {
     pub async fn get(self: &Arc<Self>, core: &Arc<Core>) -> Option<Arc<DatedCensus>> {
         let pending = core.with(|hub, _| hub.store.pending());
         if pending <= SMALL_RECIPIENTS {
-            if let Some(last) = self.last_within(|last| (last.took * PAUSE_TIMES).min(SHARED_MAX)) {
+            if let Some(last) =
+                self.last_within(|last| (last.took * PAUSE_TIMES).min(SHARED_MAX)).filter(|last| self.is_newer(last))
+            {
                 return Some(last);
             }
             let counted = Arc::new(count(core, Part::default()).await);
@@ -136,7 +140,8 @@ impl Censuses {
         let known = parts.iter().position(|(known, _)| known == part).and_then(|at| parts.remove(at));
         let is_fit = |counted: &DatedCensus| {
             let age_max = counted.took * PAUSE_TIMES;
-            counted.begun.elapsed() < if is_small { age_max.min(SHARED_MAX) } else { age_max.max(AGE_MIN) }
+            let age_max = if is_small { age_max.min(SHARED_MAX) } else { age_max.max(AGE_MIN) };
+            counted.begun.elapsed() < age_max && (!is_small || self.is_newer(counted))
         };
         let counted = match known.filter(|(_, counted)| is_fit(counted)) {
             Some((_, counted)) => counted,
@@ -147,6 +152,15 @@ impl Censuses {
             parts.pop_front();
         }
         Some(counted)
+    }
+
+    /// An operator's action has changed why mail waits: the next answer about a small queue is counted anew.
+    pub fn changed(&self) {
+        self.state().changed = Some(Instant::now());
+    }
+
+    fn is_newer(&self, counted: &DatedCensus) -> bool {
+        self.state().changed.is_none_or(|changed| counted.begun > changed)
     }
 
     fn last_within(&self, age_max: impl Fn(&DatedCensus) -> Duration) -> Option<Arc<DatedCensus>> {
@@ -175,6 +189,11 @@ impl Censuses {
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// All of it, counted now, however long that takes.
+pub async fn count_all(core: &Arc<Core>) -> Census {
+    count(core, Part::default()).await.census
 }
 
 async fn count(core: &Arc<Core>, part: Part) -> DatedCensus {

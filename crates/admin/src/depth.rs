@@ -224,7 +224,7 @@ async fn recipients(core: &Arc<Core>, wanted: &Wanted) -> (Vec<StuckRow>, u64) {
                 let oldest_id = message.map(|message| message.id().to_string());
                 let suspended = message.and_then(|message| suspension(hub, &state.site, message));
                 let known = Known {
-                    subscribed: hub.store.lists().find(|(_, list)| list.ids.contains(*id)).map(|(name, _)| name),
+                    subscribed: message.and_then(Message::list).filter(|name| is_subscribed(hub, name, *id)),
                     oldest: oldest_id.as_deref().zip(oldest),
                     asked: wanted.part.list.as_deref(),
                     suspended: suspended.as_deref(),
@@ -245,6 +245,10 @@ async fn recipients(core: &Arc<Core>, wanted: &Wanted) -> (Vec<StuckRow>, u64) {
         b.messages.cmp(&a.messages).then(a.oldest.cmp(&b.oldest)).then_with(|| a.state.address.cmp(&b.state.address))
     });
     (recipients, total)
+}
+
+fn is_subscribed(hub: &Hub, list: &str, id: u32) -> bool {
+    hub.store.list(list).is_some_and(|list| list.ids.contains(id))
 }
 
 /// What keeps a message from a site, by its name in the journal: that the site is suspended, or its list, or its sender.

@@ -13,19 +13,20 @@ use stentor_engine::core::Core;
 use stentor_engine::core::limits::Limit;
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::Ms;
-use stentor_stats::escape::printable;
 
 use crate::causes::Censuses;
 use crate::depth::{self, Depths};
 use crate::wanted::Wanted;
 
 /// Sites looked at, and those named.
-const SITES: usize = 200;
+const SITES: usize = 2_000;
 const SITES_NAMED: usize = 5;
 /// A site whose oldest message waits for so long, or where so much of the queue waits, is named.
 const STUCK_MS: Ms = 10 * 60_000;
 const STUCK_SHARE: f64 = 0.2;
-/// Octets of an operator's reason that are shown.
+/// Limits that were hit longer ago are not named.
+const LIMITS_MS: Ms = 3_600_000;
+/// Letters of an operator's reason that are shown.
 const REASON_CHARS_MAX: usize = 200;
 /// A cause grows that has so many more recipients than before, and so many times as many.
 const GROWN_MIN: u64 = 100;
@@ -131,11 +132,12 @@ fn sites(depths: &Depths, status: &Status, is_named: bool, found: &mut Vec<Findi
     let is_stuck = |row: &&SiteRow| {
         // Mailboxes and greylisting are nothing unusual of a site.
         let is_usual = |cause: Cause| matches!(cause, Cause::MailboxFull | Cause::Mailbox | Cause::Greylisted);
-        let main = causes::main(&row.causes).map(causes::CauseRow::cause);
-        let is_kept = main.is_some_and(|cause| cause.has_failed() && !is_usual(cause));
+        // Whatever else is held or goes there.
+        let failed = |cause: Cause| cause.has_failed() && !is_usual(cause);
+        let has_failed = row.causes.iter().any(|row| failed(row.cause()));
         let is_old = row.oldest.is_some_and(|at| at + STUCK_MS < now);
         !(is_named && row.is_unresolved)
-            && is_kept
+            && has_failed
             && (is_old || row.waiting as f64 >= pending as f64 * STUCK_SHARE && row.waiting >= GROWN_MIN)
     };
     let stuck: Vec<&SiteRow> = depths.rows.iter().filter(is_stuck).collect();
@@ -172,12 +174,21 @@ fn growing(censuses: &Censuses, found: &mut Vec<Finding>) {
 fn limits(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
     let up = span(status.now.saturating_sub(status.started));
     for limit in Limit::ALL {
-        let hits = core.limits.hits(*limit);
-        if hits > 0 {
-            let what = format!("limit {} hit {} in {up}", limit.name(), plural(hits, "time"));
-            found.push(Finding::new(Severity::Warning, what, format!("raise {}", limit.key())));
+        let (hits, ago) = (core.limits.hits(*limit), status.now.saturating_sub(core.limits.hit_at(*limit)));
+        if hits > 0 && ago <= LIMITS_MS {
+            let what = format!("limit {} hit {} in {up}, last {} ago", limit.name(), plural(hits, "time"), span(ago));
+            let next = match limit.key().strip_prefix("nothing: ") {
+                Some(what) => what.to_owned(),
+                None => format!("raise {}", limit.key()),
+            };
+            found.push(Finding::new(Severity::Warning, what, next));
         }
     }
+}
+
+/// What shows it makes it printable.
+fn shortened(reason: &str) -> String {
+    reason.chars().take(REASON_CHARS_MAX).collect()
 }
 
 fn others(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
@@ -196,12 +207,13 @@ fn others(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
     for bounce in &status.standing_bounces {
         let end = span(bounce.until.saturating_sub(status.now));
         let command = format!("`{}`, or wait until it ends by itself", bounce.end_command());
-        let reason = printable(&bounce.reason, REASON_CHARS_MAX);
+        let reason = shortened(&bounce.reason);
         warn(format!("{} is bounced for another {end}: {reason}", bounce.words()), &command);
         // A site's name is that of its MX hosts.
         let is_empty = |site: &String| {
             core.with(|hub, _| {
-                hub.sched.site_named(site).is_none_or(|site| hub.sched.domains_at(site).next().is_none())
+                // One that is not known was not looked up yet.
+                hub.sched.site_named(site).is_some_and(|site| hub.sched.domains_at(site).next().is_none())
             })
         };
         if bounce.site.as_ref().is_some_and(is_empty) {
@@ -213,7 +225,7 @@ fn others(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
     for view in &status.queue_only {
         let end =
             view.until.map_or_else(String::new, |at| format!(" for another {}", span(at.saturating_sub(status.now))));
-        let reason = printable(&view.reason, REASON_CHARS_MAX);
+        let reason = shortened(&view.reason);
         let reason = if reason.is_empty() { reason } else { format!(": {reason}") };
         let next = format!("`stentor queue run` tries it once; {} ends it", view.end());
         warn(format!("{} is queue-only{end}{reason}", view.words()), &next);

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use stentor_control::format::resume_command;
 use stentor_control::problem::Problem;
 use stentor_control::protocol::SUSPENDED_SHOWN_MAX;
 use stentor_control::snapshot::{Snapshot, WatchOptions};
@@ -12,6 +13,7 @@ use stentor_control::{
     By, Control, EnvelopeView, ErrorCode, HostsOptions, MessageView, Observe, Part, Peer, PostReport, Posts,
     QueueSummary, Reply, ReportOptions, Request, Selection, Status, Stuck, TrafficOptions, View,
 };
+use stentor_engine::core::hub::Hub;
 use stentor_engine::core::limits::Limit;
 use stentor_engine::core::{Core, log};
 use stentor_queue::event::Class;
@@ -20,7 +22,7 @@ use stentor_queue::message::Message;
 use stentor_sched::At;
 use stentor_stats::civil::Zone;
 use stentor_stats::now::TrafficLine;
-use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
+use tokio::sync::{Mutex, MutexGuard, Semaphore, mpsc, oneshot};
 
 use crate::depth::Depths;
 use crate::find::find_at;
@@ -85,7 +87,7 @@ pub struct Operator {
     webhooks_troubled: Box<dyn Fn() -> Vec<String> + Send + Sync>,
     /// What all watchers share.
     pub overviews: Arc<Overviews>,
-    /// One verb that changes mail at a time.
+    /// One verb that changes mail at a time. What only counts, or puts a whole flow aside, does not wait for it.
     acting: Mutex<()>,
     /// Places for watchers, so that others find the control socket free.
     watching: Semaphore,
@@ -326,8 +328,12 @@ impl Operator {
             self.core.with(|hub, _| hub.sched.flush_all());
             return Reply::Done { text: "trying all waiting mail now".to_owned(), count: None };
         };
+        let stopped = |hub: &Hub, name: &str| hub.store.is_suspended(&format!("site:{name}"));
         let found = self.core.with(|hub, now| {
             let (at, name) = find_at(hub, &name)?;
+            if stopped(hub, &name) {
+                return Some((name, None));
+            }
             let waiting = |domain| u64::from(hub.store.waiting_at(domain));
             let waiting = match at {
                 At::Site(site) => hub.sched.domains_at(site).map(waiting).sum::<u64>(),
@@ -337,13 +343,67 @@ impl Operator {
                 At::Site(site) => hub.sched.flush_site(site),
                 At::Domain(domain) => hub.sched.flush_domain(domain, now),
             }
-            Some((name, waiting))
+            Some((name, Some(waiting)))
         });
         match found {
-            Some((name, 0)) => Reply::Done { text: format!("no mail is waiting for {name}"), count: Some(0) },
-            Some((name, count)) => Reply::Done { text: format!("trying mail for {name} now"), count: Some(count) },
+            Some((name, None)) => {
+                let command = resume_command(&format!("site:{name}")).unwrap_or_default();
+                Reply::error(ErrorCode::Failed, format!("not tried: site {name} is suspended; `{command}`"))
+            }
+            Some((name, Some(0))) => Reply::Done { text: format!("no mail is waiting for {name}"), count: Some(0) },
+            Some((name, Some(count))) => {
+                Reply::Done { text: format!("trying mail for {name} now"), count: Some(count) }
+            }
             None => Reply::Error(near::unknown_site(&self.core, &name)),
         }
+    }
+
+    async fn answer(&self, request: Request, peer: Peer) -> Reply {
+        match request {
+            Request::Status => Reply::Status(Box::new(self.status().await)),
+            Request::Doctor => {
+                let status = self.status().await;
+                Reply::Doctor(Box::new(doctor::examine(&self.core, &self.overviews.causes, &status).await))
+            }
+            Request::Queue(view) => self.queue_of(&view).await,
+            Request::QueueStuck(view) => match self.stuck(&view).await {
+                Ok(stuck) => Reply::Stuck(Box::new(stuck)),
+                Err(problem) => Reply::Error(problem),
+            },
+            Request::QueueShow { id, recipients_max } => self.show(id, None, recipients_max as usize).await,
+            Request::Address { address } => verbs::address(&self.core, &address).await,
+            Request::Flush { site } => self.flush(site),
+            Request::Site { name, list } => site::view(&self.core, &self.overviews.causes, &name, list).await,
+            Request::Suspend { what, dry_run: true, .. } => verbs::suspend_dry_run(&self.core, what, &peer).await,
+            Request::Suspend { suspended, what, reason, for_s, .. } => {
+                verbs::suspend(&self.core, suspended, what, (reason, for_s), &peer).await
+            }
+            Request::Act { verb, selection, dry_run, reason } => {
+                let _one = self.turn(dry_run).await;
+                verbs::act(&self.core, verb, &selection, dry_run, reason, &peer).await
+            }
+            Request::Bounce { selection, standing, dry_run, reason } => {
+                let _one = self.turn(dry_run).await;
+                verbs::bounce(&self.core, &selection, standing, (dry_run, reason), &peer).await
+            }
+            Request::QueueOnly { scope, is_on, for_s, dry_run, reason } => {
+                verbs::queue_only(&self.core, (scope, is_on), for_s, (dry_run, reason), &peer).await
+            }
+            Request::QueueRun { dry_run, reason } => {
+                let _one = self.turn(dry_run).await;
+                verbs::run_queue(&self.core, dry_run, reason, &peer).await
+            }
+            Request::Observe(observe) => self.observe(observe).await.unwrap_or_else(Reply::Error),
+            Request::Export { .. } => Reply::error(ErrorCode::Failed, "an export is a stream"),
+            Request::Cat { .. } => Reply::error(ErrorCode::Failed, "a content is a stream"),
+            Request::Reload => self.reload().await,
+            Request::Stop => self.stop(),
+        }
+    }
+
+    /// The turn of a verb that changes mail; a dry run takes none.
+    async fn turn(&self, dry_run: bool) -> Option<MutexGuard<'_, ()>> {
+        if dry_run { None } else { Some(self.acting.lock().await) }
     }
 
     fn audit(&self, verb: &str, detail: &str, peer: &Peer) {
@@ -389,48 +449,12 @@ impl Control for Operator {
             Request::Stop => self.audit("stop", "", &peer),
             _ => {}
         }
-        match request {
-            Request::Status => Reply::Status(Box::new(self.status().await)),
-            Request::Doctor => {
-                let status = self.status().await;
-                Reply::Doctor(Box::new(doctor::examine(&self.core, &self.overviews.causes, &status).await))
-            }
-            Request::Queue(view) => self.queue_of(&view).await,
-            Request::QueueStuck(view) => match self.stuck(&view).await {
-                Ok(stuck) => Reply::Stuck(Box::new(stuck)),
-                Err(problem) => Reply::Error(problem),
-            },
-            Request::QueueShow { id, recipients_max } => self.show(id, None, recipients_max as usize).await,
-            Request::Address { address } => verbs::address(&self.core, &address).await,
-            Request::Flush { site } => self.flush(site),
-            Request::Site { name, list } => site::view(&self.core, &self.overviews.causes, &name, list).await,
-            Request::Suspend { what, dry_run: true, .. } => verbs::suspend_dry_run(&self.core, what, &peer).await,
-            Request::Suspend { suspended, what, reason, for_s, .. } => {
-                let _one = self.acting.lock().await;
-                verbs::suspend(&self.core, suspended, what, (reason, for_s), &peer).await
-            }
-            Request::Act { verb, selection, dry_run, reason } => {
-                let _one = self.acting.lock().await;
-                verbs::act(&self.core, verb, &selection, dry_run, reason, &peer).await
-            }
-            Request::Bounce { selection, standing, dry_run, reason } => {
-                let _one = self.acting.lock().await;
-                verbs::bounce(&self.core, &selection, standing, (dry_run, reason), &peer).await
-            }
-            Request::QueueOnly { scope, is_on, for_s, dry_run, reason } => {
-                let _one = self.acting.lock().await;
-                verbs::queue_only(&self.core, (scope, is_on), for_s, (dry_run, reason), &peer).await
-            }
-            Request::QueueRun { dry_run, reason } => {
-                let _one = self.acting.lock().await;
-                verbs::run_queue(&self.core, dry_run, reason, &peer).await
-            }
-            Request::Observe(observe) => self.observe(observe).await.unwrap_or_else(Reply::Error),
-            Request::Export { .. } => Reply::error(ErrorCode::Failed, "an export is a stream"),
-            Request::Cat { .. } => Reply::error(ErrorCode::Failed, "a content is a stream"),
-            Request::Reload => self.reload().await,
-            Request::Stop => self.stop(),
+        let changes = is_told || acts || matches!(request, Request::Act { dry_run: false, .. });
+        let reply = self.answer(request, peer).await;
+        if changes {
+            self.overviews.causes.changed();
         }
+        reply
     }
 
     fn turned_away(&self) {

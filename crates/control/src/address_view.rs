@@ -18,6 +18,9 @@ pub struct AddressView {
     pub site: Option<String>,
     /// Lists that have it as a subscriber.
     pub lists: Vec<String>,
+    /// Of those, the lists of which it gets nothing until it is resumed.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub suspended: Vec<String>,
     /// Messages that wait for it, and the queue ids of the oldest.
     pub messages_total: u64,
     pub messages: Vec<String>,

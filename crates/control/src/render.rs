@@ -186,6 +186,10 @@ pub fn address(a: &AddressView) -> String {
     line(&mut out, format_args!("  domain    {}, at {site}", cut(&a.domain, 40)));
     let lists = if a.lists.is_empty() { "none".to_owned() } else { a.lists.join(", ") };
     line(&mut out, format_args!("  lists     {}", cut(&lists, 85)));
+    for list in &a.suspended {
+        let command = resume_command(&format!("subscriber:{list}:{}", a.address)).unwrap_or_default();
+        line(&mut out, format_args!("  suspended from list {list}: `{command}`"));
+    }
     line(
         &mut out,
         format_args!("  waiting   {} {}", plural(a.messages_total, "message"), cut(&a.messages.join(" "), 70)),

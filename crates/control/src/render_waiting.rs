@@ -80,16 +80,13 @@ fn age(oldest: Option<u64>, now: u64) -> String {
 
 fn stuck_sites(out: &mut String, s: &Stuck, width: Width) {
     line(out, format_args!("{:>8} {:>8} {:>8}  {}", "messages", "oldest", "next try", "site"));
-    let mut advised = "";
     for row in &s.sites {
         let next = next_try_of(&row.causes, row.next_try, s.now);
         let (messages, oldest) = (row.messages, age(row.oldest, s.now));
         let recipients = plural(row.waiting, "recipient");
         let site = cut(&row.site, width.column(60));
         line(out, format_args!("{messages:>8} {oldest:>8} {next:>8}  {site}, {recipients}"));
-        let action = if row.action == advised { "" } else { &row.action };
-        details(out, &why_of(&row.causes, &row.last_reply), action, width);
-        advised = &row.action;
+        details(out, &why_of(&row.causes, &row.last_reply), &row.action, width);
     }
     more_sites(out, (s.sites_total, s.domains_total), &s.sites);
 }

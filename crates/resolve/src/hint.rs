@@ -44,7 +44,8 @@ impl Hint {
         })
     }
 
-    /// Takes an outcome; gives the line to log after 1, 10, 100 ... outcomes without a single success.
+    /// Takes an outcome; gives the line to log after 10, 100 ... outcomes without a single success: one name may
+    /// well not exist.
     pub fn take(&self, resolution: &Resolution, name_servers: &[SocketAddr]) -> Option<String> {
         let text = match resolution {
             Resolution::Site(_) => {
@@ -60,7 +61,7 @@ impl Hint {
         if self.unanswered() > 0 {
             return None; // reported already, and better
         }
-        is_power_of_ten(count).then(|| {
+        (count > 1 && is_power_of_ten(count)).then(|| {
             format!(
                 "no domain has resolved since the start ({count} tried; the last: {text}): if that is wrong, check [dns] servers \
                  ({}) and, in a lab, [dns] loopback_allowed",

@@ -107,7 +107,7 @@ pub enum NoSession {
     Reply { code: u16, dsn: Option<Enhanced> },
 }
 
-/// What a connection waits for before its session begins.
+/// What a connection waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Reach {
     /// The host to take it.
@@ -116,6 +116,8 @@ pub enum Reach {
     Greeting,
     /// The reply to EHLO.
     Hello,
+    /// A reply in a session.
+    Reply,
 }
 
 impl Reach {
@@ -125,6 +127,7 @@ impl Reach {
             Reach::Connecting => "connecting",
             Reach::Greeting => "connected, waiting for the greeting",
             Reach::Hello => "connected, waiting for the reply to EHLO",
+            Reach::Reply => "no reply from the host",
         }
     }
 }

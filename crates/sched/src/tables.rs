@@ -4,11 +4,10 @@ use std::hash::{BuildHasher, Hash};
 use std::ops::{Index, IndexMut};
 
 use foldhash::fast::RandomState;
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 
 /// For what stays small.
 pub type Map<K, V> = HashMap<K, V, RandomState>;
-pub type Set<K> = HashSet<K, RandomState>;
 
 /// Parts of a map: at a million entries one part is moved at a time, 8,000 entries.
 const PARTS: usize = 128;

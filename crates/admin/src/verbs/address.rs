@@ -54,13 +54,16 @@ fn view(hub: &Hub, id: AddressId, now: Ms) -> AddressView {
     let domain = book.try_domain(id);
     let site = domain.and_then(|domain| hub.sched.site_of(domain)).and_then(|site| hub.sched.site_name(site));
     let lists = hub.store.lists().filter(|(_, list)| list.ids.contains(id.0));
+    let lists: Vec<String> = lists.map(|(name, _)| name.to_owned()).collect();
+    let is_suspended = |list: &&String| hub.store.is_suspended(&format!("subscriber:{list}:{}", book.text(id)));
     AddressView {
         address: book.text(id).to_owned(),
         now,
         id: id.0,
         domain: domain.map_or("", |domain| book.domain_name(domain)).to_owned(),
         site: site.map(str::to_owned),
-        lists: lists.map(|(name, _)| name.to_owned()).collect(),
+        suspended: lists.iter().filter(is_suspended).cloned().collect(),
+        lists,
         messages_total: 0,
         messages: Vec::new(),
         pending: None,

@@ -34,7 +34,7 @@ use stentor_engine::core::intake::Refused;
 use stentor_engine::core::verb::Change;
 use stentor_engine::delivery::by_operator;
 use stentor_queue::event::Fate;
-use stentor_queue::ids::{AddressId, MessageId, MessageNo};
+use stentor_queue::ids::{AddressId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_sched::{Enhanced, Failure};
 
@@ -84,6 +84,8 @@ struct Sum {
     unchanged: u64,
     /// Of `recipients`, those that were selected themselves: a message is held or released whole.
     selected: u64,
+    /// Held, suspended or queue-only: they are not tried.
+    kept: u64,
 }
 
 /// What a slice of the walk comes to.
@@ -143,9 +145,9 @@ async fn carry_out(
     };
     let (mut sum, mut later, mut changing) = (Sum::default(), Vec::new(), None);
     loop {
-        let (slice, is_last) = core.with(|hub, _| {
+        let (slice, is_last) = core.with(|hub, now| {
             let (found, is_last) = walk.step(hub, SLICE_RECIPIENTS_MAX);
-            (order.slice(hub, found, &mut changing, dry_run), is_last)
+            (order.slice(hub, found, &mut changing, (dry_run, now)), is_last)
         });
         if !dry_run
             && !slice.parts.is_empty()
@@ -162,6 +164,7 @@ async fn carry_out(
         sum.in_flight += slice.sum.in_flight;
         sum.unchanged += slice.sum.unchanged;
         sum.selected += slice.sum.selected;
+        sum.kept += slice.sum.kept;
         if !dry_run {
             later.extend(slice.in_flight);
         }
@@ -178,7 +181,13 @@ async fn carry_out(
 impl Order {
     /// Under the lock: what of the found ones the verb can be done to now; that is reserved. `changing` is the last message
     /// that is held or released.
-    fn slice(&self, hub: &mut Hub, found: Vec<Found>, changing: &mut Option<MessageNo>, dry_run: bool) -> Slice {
+    fn slice(
+        &self,
+        hub: &mut Hub,
+        found: Vec<Found>,
+        changing: &mut Option<MessageNo>,
+        (dry_run, now): (bool, Ms),
+    ) -> Slice {
         let mut slice = Slice::default();
         for Found { no, id, ids, continued } in found {
             if let Verb::Hold | Verb::Release = self.verb {
@@ -197,6 +206,15 @@ impl Order {
                     slice.sum.selected += ids.len() as u64;
                 }
                 continue;
+            }
+            let mut ids = ids;
+            if self.verb == Verb::Requeue {
+                let kept: IdSet = ids.iter().filter(|id| is_kept(hub, no, *id, now)).collect();
+                slice.sum.kept += kept.len() as u64;
+                ids.subtract(&kept);
+                if ids.is_empty() {
+                    continue;
+                }
             }
             let (free, in_flight) = hub.sched.removable(no, &ids);
             let found = free.len() + in_flight.len();
@@ -289,7 +307,7 @@ impl Order {
     }
 
     fn reply(&self, sum: Sum, dry_run: bool) -> Reply {
-        let Sum { messages, recipients, in_flight, unchanged, selected } = sum;
+        let Sum { messages, recipients, in_flight, unchanged, selected, kept } = sum;
         let name = self.verb.name();
         let would = if dry_run { "would " } else { "" };
         let (of, who) = (plural(messages, "message"), plural(recipients, "recipient"));
@@ -307,6 +325,9 @@ impl Order {
             };
             // Writing into a string cannot fail.
             let _ = write!(text, "; {} {what}", plural(unchanged, "message"));
+        }
+        if kept > 0 {
+            let _ = write!(text, "; not tried: {kept} held, suspended or queue-only");
         }
         if in_flight > 0 {
             let what = match self.verb {
@@ -332,6 +353,10 @@ impl Order {
             tokio::spawn(follow_up(core.clone(), self, later));
         }
     }
+}
+
+fn is_kept(hub: &Hub, no: MessageNo, id: u32, now: Ms) -> bool {
+    hub.sched.kept_cause(&hub.store, no, AddressId(id), now).is_some()
 }
 
 fn whole(verb: Verb) -> &'static str {

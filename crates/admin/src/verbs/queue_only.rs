@@ -19,12 +19,14 @@ use stentor_engine::core::hub::Hub;
 use stentor_engine::core::settings::Settings;
 use stentor_engine::core::verb::Change;
 use stentor_mail::address::normalise_domain;
-use stentor_queue::ids::{DomainId, Ms};
+use stentor_queue::cause::Cause;
+use stentor_queue::ids::{DomainId, MessageNo, Ms};
 use stentor_queue::message::Message;
 use stentor_queue::queue_only::Scope;
 use stentor_stats::civil::Zone;
 
 use super::who::who;
+use crate::causes::count_all;
 use crate::find::pattern;
 use crate::lists;
 
@@ -59,7 +61,8 @@ pub async fn queue_only(
     }
     if dry_run {
         let settings = core.settings();
-        let (messages, recipients) = count_where(core, |hub, message| covered(hub, &settings, &scope, message)).await;
+        let (messages, recipients) =
+            count_where(core, |hub, _, message| covered(hub, &settings, &scope, message)).await;
         let (of, who) = (plural(messages, "message"), plural(recipients, "recipient"));
         let text = format!("would make {subject} queue-only: {who} of {of} now in the queue");
         return counted(text, (messages, recipients), true);
@@ -96,15 +99,19 @@ pub async fn queue_only(
 
 /// Tries once what is in the queue now, or counts it.
 pub async fn run(core: &Arc<Core>, dry_run: bool, reason: Option<String>, peer: &Peer) -> Reply {
-    let sums = count_where(core, |_, message| message.pending().len() as u64).await;
-    let (of, all) = (plural(sums.0, "message"), plural(sums.1, "recipient"));
+    let census = count_all(core).await;
+    let kept = [Cause::Held, Cause::Suspended].map(|cause| (census.total.of(cause), cause.name()));
+    let sums = (census.total.messages - census.held, census.total.recipients() - kept[0].0 - kept[1].0);
+    let all = plural(sums.1, "recipient");
+    let kept: Vec<_> = kept.iter().filter(|(count, _)| *count > 0).map(|(n, name)| format!("{n} {name}")).collect();
+    let not = if kept.is_empty() { String::new() } else { format!("; not tried: {}", kept.join(", ")) };
     if dry_run {
-        return counted(format!("would try {all} of {of} once"), sums, true);
+        return counted(format!("would try {all} once{not}"), sums, true);
     }
     let detail = json!({"messages": sums.0, "recipients": sums.1, "reason": reason}).to_string();
     let audit = Audit { at: core.clock.now(), who: who(peer), verb: "queue_run", detail };
     match core.intake.verb(audit, Change::RunQueue).await {
-        Ok(()) => counted(format!("trying {all} of {of} once"), sums, false),
+        Ok(()) => counted(format!("trying {all} once{not}"), sums, false),
         Err(refused) => Reply::error(ErrorCode::Failed, format!("queue run: {refused}")),
     }
 }
@@ -184,7 +191,7 @@ fn covered(hub: &Hub, settings: &Settings, scope: &Scope, message: &Message) -> 
 }
 
 /// Messages and recipients in the queue, counted in slices.
-async fn count_where(core: &Arc<Core>, recipients: impl Fn(&Hub, &Message) -> u64) -> (u64, u64) {
+pub(super) async fn count_where(core: &Arc<Core>, recipients: impl Fn(&Hub, MessageNo, &Message) -> u64) -> (u64, u64) {
     let (mut first, until) = core.with(|hub, _| hub.store.number_bounds());
     let mut sums = (0, 0);
     while first != until {
@@ -195,7 +202,7 @@ async fn count_where(core: &Arc<Core>, recipients: impl Fn(&Hub, &Message) -> u6
                     next = no.0;
                     break;
                 }
-                let found = recipients(hub, message);
+                let found = recipients(hub, no, message);
                 sums = (sums.0 + u64::from(found > 0), sums.1 + found);
             }
             next

@@ -12,14 +12,18 @@ use stentor_control::problem::Problem;
 use stentor_control::{ErrorCode, Peer, Reply, Selection, Subject, Verb};
 use stentor_engine::core::Core;
 use stentor_engine::core::audit::Audit;
+use stentor_engine::core::hub::Hub;
 use stentor_engine::core::limits::Limit;
 use stentor_engine::core::verb::Change;
 use stentor_engine::delivery::look_up;
 use stentor_mail::address::normalise_domain;
+use stentor_queue::message::Message;
 use stentor_queue::site::Resolution;
+use stentor_sched::FlowKey;
 use stentor_stats::civil::Zone;
 
 use super::carry_out;
+use super::queue_only::count_where;
 use super::who::who;
 use crate::{lists, near, site};
 
@@ -89,12 +93,23 @@ pub async fn dry_run(core: &Arc<Core>, subject: Subject, peer: &Peer) -> Reply {
         Ok((what, _)) => what,
         Err(problem) => return Reply::Error(problem),
     };
+    let of_sender = |domain: &str| {
+        let key = FlowKey::Sender(domain.into());
+        move |hub: &Hub, no, message: &Message| {
+            if hub.sched.flow_key(no) == Some(&key) { message.pending().len() as u64 } else { 0 }
+        }
+    };
     let selection = match subject {
         Subject::List(list) => Selection { list: Some(list), ..Selection::default() },
-        Subject::Subscriber { list, address } => {
-            Selection { list: Some(list), recipient: Some(address), ..Selection::default() }
+        Subject::Subscriber { .. } => {
+            let text = format!("would suspend {}: further posts; what waits already is still sent", words(&what));
+            return Reply::Done { text, count: Some(0) };
         }
-        Subject::Sender(domain) => Selection { sender: Some(format!("@{domain}")), ..Selection::default() },
+        Subject::Sender(_) => {
+            let domain = what.strip_prefix("sender:").unwrap_or_default();
+            let (messages, recipients) = count_where(core, of_sender(domain)).await;
+            return would(&what, messages, recipients);
+        }
         // One that no mail went to has none that waits.
         Subject::Site(_) => Selection { site: what.strip_prefix("site:").map(str::to_owned), ..Selection::default() },
     };
@@ -108,8 +123,12 @@ pub async fn dry_run(core: &Arc<Core>, subject: Subject, peer: &Peer) -> Reply {
         Reply::Error(problem) if problem.code != ErrorCode::NotFound => return Reply::Error(problem),
         _ => (0, 0),
     };
+    would(&what, messages, recipients)
+}
+
+fn would(what: &str, messages: u64, recipients: u64) -> Reply {
     let (of, who) = (plural(messages, "message"), plural(recipients, "recipient"));
-    Reply::Done { text: format!("would suspend {}: {who} of {of} waiting", words(&what)), count: Some(recipients) }
+    Reply::Done { text: format!("would suspend {}: {who} of {of} waiting", words(what)), count: Some(recipients) }
 }
 
 /// What is meant, and whether it is a site that no mail went to: that is found as mail to it would find it.

@@ -51,7 +51,7 @@ limits! {
     DiskReserve: "disk_reserve", "[journal] reserve_bytes, or more disk", "mail was answered with 452: the disk is full";
     AddressBook: "address_book", "[journal] addresses_max", "mail was answered with 452: the address book is full";
     MemoryGroup: "memory_group", "the control group's memory limit", "mail was answered with 452: memory is nearly used up";
-    Completions: "completions", "a faster disk: outcomes wait to be synced",
+    Completions: "completions", "nothing: outcomes wait to be synced, a faster disk helps",
         "deliveries paused: as many outcomes as a crash may repeat are not durable yet";
     DeliveryConnections: "delivery_connections", "[delivery] connections_max", "mail waits for a connection's place";
     SiteConnections: "site_connections", "[delivery] connections_per_site_max, or [sites]", "mail waits for a place at its site";
@@ -59,20 +59,22 @@ limits! {
     CallAheadQuestions: "call_ahead_questions", "[call_ahead] questions_per_second_max and connections_per_site_max",
         "recipients of a relay domain were not asked for: too many questions";
     Reports: "reports", "nothing: built at most 32 at a time", "DSNs wait to be built";
-    Suspensions: "suspensions", "nothing: resume some", "a suspension was refused";
-    LogBuffer: "log_buffer", "[log] attempts: a faster target, or off", "lines of the log were lost";
-    History: "history", "[history]: a faster disk", "entries of the history were lost";
+    Suspensions: "suspensions", "nothing: `stentor resume` some", "a suspension was refused";
+    LogBuffer: "log_buffer", "nothing: give [log] attempts a faster target, or turn it off", "lines of the log were lost";
+    History: "history", "nothing: the log has the error of the history's folder or disk", "entries of the history were lost";
     ControlConnections: "control_connections", "nothing: 16 at a time", "an operator's connection was turned away";
     HttpConnections: "http_connections", "[http] connections_max", "HTTP clients wait for others";
     HttpBody: "http_body", "message_size_bytes_max", "a request's body was too large (413)";
     IdempotencyKeys: "idempotency_keys", "nothing: the oldest goes", "an idempotency key was forgotten before its time";
-    WebhookBacklog: "webhook_backlog", "[history] keeps for longer", "a webhook was so late that the history had forgotten what was next";
+    WebhookBacklog: "webhook_backlog", "how long [history] is kept", "a webhook was so late that the history had forgotten what was next";
     TraceQueue: "trace_queue", "[telemetry] sample_one_in", "spans were dropped: the collector does not keep up";
 }
 
 #[derive(Default)]
 struct Row {
     hits: AtomicU64,
+    /// Time of the last one.
+    hit_at: AtomicU64,
     /// Hits at the last log line, and its time plus one; 0: never.
     logged: AtomicU64,
     logged_at: AtomicU64,
@@ -95,9 +97,16 @@ impl Limits {
 
     pub fn hit_times(&self, limit: Limit, times: u64, now: Ms) {
         if times > 0 {
-            self.rows[limit as usize].hits.fetch_add(times, Ordering::Relaxed);
+            let row = &self.rows[limit as usize];
+            row.hits.fetch_add(times, Ordering::Relaxed);
+            row.hit_at.store(now, Ordering::Relaxed);
             self.log(limit, now);
         }
+    }
+
+    /// When it was hit last; 0: never.
+    pub fn hit_at(&self, limit: Limit) -> Ms {
+        self.rows[limit as usize].hit_at.load(Ordering::Relaxed)
     }
 
     pub fn hits(&self, limit: Limit) -> u64 {

@@ -224,6 +224,7 @@ fn address() -> AddressView {
         domain: "example.net".to_owned(),
         site: Some("mx.example.net".to_owned()),
         lists: vec!["news".to_owned()],
+        suspended: Vec::new(),
         messages_total: 1,
         messages: vec![ID.to_owned()],
         pending: Some(recipient()),

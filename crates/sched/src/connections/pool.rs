@@ -184,15 +184,15 @@ impl Pool {
     }
 
     /// Whether the recipient is in a transaction on a connection that keeps us waiting.
-    pub fn is_silent(&self, no: MessageNo, id: AddressId) -> bool {
-        self.silent_txs().any(|tx| tx.no == no && tx.ids.contains(&id))
+    pub fn silent_since(&self, no: MessageNo, id: AddressId) -> Option<Ms> {
+        self.silent_txs().find(|(tx, _)| tx.no == no && tx.ids.contains(&id)).map(|(_, since)| since)
     }
 
     /// Transactions on connections that keep us waiting.
-    pub fn silent_txs(&self) -> impl Iterator<Item = &Tx> {
+    pub fn silent_txs(&self) -> impl Iterator<Item = (&Tx, Ms)> {
         let lines = self.slow_line.iter().chain(&self.overdue);
         let conns = lines.filter_map(|(slot, id)| self.slots.get(*slot as usize)?.as_ref().filter(|c| c.id == *id));
-        conns.filter(|conn| conn.silent).flat_map(|conn| &conn.txs)
+        conns.filter(|conn| conn.silent).flat_map(|conn| conn.txs.iter().map(|tx| (tx, conn.since)))
     }
 
     pub fn open(&self) -> usize {

@@ -81,7 +81,8 @@ impl Domains {
     pub fn hasten(&mut self, domain: DomainId) {
         let entry = self.get(domain);
         if entry.look_up == LookUp::Clock {
-            entry.until = 0;
+            // An extra try does not make the clock longer.
+            (entry.until, entry.fails) = (0, entry.fails.saturating_sub(1));
         }
     }
 
@@ -136,6 +137,9 @@ impl Domains {
             let domain = DomainId(index as u32);
             let entry = self.get(domain);
             entry.until = 0;
+            if entry.look_up == LookUp::Clock {
+                entry.fails = entry.fails.saturating_sub(1);
+            }
             if matches!(entry.look_up, LookUp::Known | LookUp::Clock) {
                 self.look_up(core, domain, now);
             }

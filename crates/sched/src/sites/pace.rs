@@ -147,6 +147,12 @@ impl Pace {
         rates.min_by(f64::total_cmp)
     }
 
+    /// When the next message may go by what the host's replies have taught, if not now.
+    pub fn taught_wait(&self, now: Ms) -> Option<Ms> {
+        let learned = self.learned.as_ref().and_then(|bucket| bucket.filled(now).wait(now));
+        self.paused_until(now).max(learned)
+    }
+
     pub fn paused_until(&self, now: Ms) -> Option<Ms> {
         Some(self.pause_until).filter(|until| *until > now)
     }

@@ -11,7 +11,7 @@ use crate::sites::HostNo;
 use crate::tables::Map;
 use crate::{Scheduler, SourceSet};
 
-/// A connection without a session.
+/// A connection without a session, or one whose host keeps us waiting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attempt {
     pub reach: Reach,
@@ -26,11 +26,17 @@ impl Attempt {
         Attempt { reach: conn.reach.0, since: conn.reach.1, is_silent: conn.silent }
     }
 
+    /// In a session, since the host's last reply.
+    pub(super) fn without_reply(since: Ms) -> Attempt {
+        Attempt { reach: Reach::Reply, since, is_silent: true }
+    }
+
     /// The cause for which mail waits that has no other.
     pub(super) fn cause(self) -> Cause {
         match self.reach {
             Reach::Greeting if self.is_silent => Cause::NoGreeting,
             Reach::Hello if self.is_silent => Cause::Silent,
+            Reach::Reply => Cause::Silent,
             Reach::Connecting | Reach::Greeting | Reach::Hello => Cause::Connecting,
         }
     }

@@ -16,8 +16,9 @@ use stentor_queue::store::Store;
 use super::attempt::{Attempt, Attempts};
 use super::place::AtSite;
 use crate::Scheduler;
+use crate::effects::Reach;
 use crate::reasons::{Reason, Reply};
-use crate::tables::{Map, Set};
+use crate::tables::Map;
 
 /// Messages with fewer pending recipients have no row of their own: they are counted when they are asked for.
 pub const LARGE_RECIPIENTS_MIN: usize = 256;
@@ -32,7 +33,7 @@ pub struct CauseCount {
     pub recipients: u64,
     /// The earliest next try among them, wall time; `None`: some wait for no clock.
     pub next_try: Option<Ms>,
-    /// The connection in the making that all of them wait for.
+    /// The connection in the making that all of them wait for, or the one that has kept us waiting for longest.
     pub attempt: Option<Attempt>,
     reason: Reason,
 }
@@ -47,7 +48,13 @@ impl CauseCount {
     pub fn add(&mut self, more: CauseCount) {
         self.recipients += more.recipients;
         self.next_try = self.next_try.zip(more.next_try).map(|(a, b)| a.min(b));
-        self.attempt = self.attempt.filter(|attempt| more.attempt == Some(*attempt));
+        self.attempt = match (self.attempt, more.attempt) {
+            // Of hosts that keep us waiting, the one that has done so for longest.
+            (Some(one), Some(other)) if [one.reach, other.reach] == [Reach::Reply; 2] => {
+                Some(if other.since < one.since { other } else { one })
+            }
+            (one, other) => one.filter(|one| other == Some(*one)),
+        };
         self.reason = more.reason;
     }
 }
@@ -295,8 +302,8 @@ impl Census {
     }
 }
 
-/// In transactions on connections that keep us waiting.
-type Silent = Set<(MessageNo, AddressId)>;
+/// In transactions on connections that keep us waiting: since when.
+type Silent = Map<(MessageNo, AddressId), Ms>;
 
 /// What connections do.
 struct Open {
@@ -335,7 +342,7 @@ impl Scheduler {
     }
 
     fn silent(&self) -> Silent {
-        self.pool.silent_txs().flat_map(|tx| tx.ids.iter().map(|id| (tx.no, *id))).collect()
+        self.pool.silent_txs().flat_map(|(tx, since)| tx.ids.iter().map(move |id| ((tx.no, *id), since))).collect()
     }
 
     fn walk(
@@ -364,8 +371,8 @@ impl Scheduler {
                     self.at_site(site, sources, &seen.open.attempts, seen.now)
                 })
             });
-            let is_silent = |no, id| seen.open.silent.contains(&(no, id));
-            let place = self.place(&of_message, AddressId(id), (domain, at.as_ref()), is_silent, seen.now);
+            let silent_since = |no, id| seen.open.silent.get(&(no, id)).copied();
+            let place = self.place(&of_message, AddressId(id), (domain, at.as_ref()), silent_since, seen.now);
             let next_try = place.until.filter(|until| *until > seen.now).map(|until| self.core.time.wall(until));
             let attempt = place.attempt.map(|attempt| self.dated(attempt));
             let (cause, reason) = (place.cause, place.reason);

@@ -34,7 +34,7 @@ pub enum WaitsFor {
     Full(Ms),
     /// The rate, or a source's warm-up: the next message may go then.
     Rate(Ms),
-    /// The same after a rate reply.
+    /// The same as a rate reply has taught: a pause, or the rate since then.
     Pause(Ms),
     /// As many connections as the site bears are busy.
     Connections,
@@ -183,8 +183,8 @@ impl Scheduler {
         let paths = || entry.paths_of(sources);
         let waits = paths().map(|(source, path)| path.wait(given.get(usize::from(source)), time, now));
         if let Some(until) = waits.min().flatten() {
-            let is_paused = |path: &crate::sites::path::Path| path.pace.as_ref()?.paused_until(now);
-            let is_reply = paths().any(|(_, path)| is_paused(path).is_some_and(|at| at >= until));
+            let taught = |path: &crate::sites::path::Path| path.pace.as_ref()?.taught_wait(now);
+            let is_reply = paths().any(|(_, path)| taught(path).is_some_and(|at| at >= until));
             return if is_reply { WaitsFor::Pause(until) } else { WaitsFor::Rate(until) };
         }
         let sum = |of: fn(&crate::sites::path::Path) -> usize| paths().map(|(_, path)| of(path)).sum::<usize>();

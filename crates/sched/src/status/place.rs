@@ -12,6 +12,7 @@ use super::attempt::{Attempt, Attempts};
 use super::explain::WaitsFor;
 use crate::domains::{Domain, LookUp};
 use crate::failure::deferrals::sender_key;
+use crate::flows::FlowKey;
 use crate::messages::Active;
 use crate::reasons::{Reason, Reply};
 use crate::{Scheduler, SourceSet};
@@ -122,7 +123,7 @@ impl Scheduler {
             let of_message = self.of_message(store, no, message);
             let attempts = self.attempts(site);
             let at = site.map(|site| self.at_site(site, of_message.sources, &attempts, now));
-            self.place(&of_message, id, (domain, at.as_ref()), |no, id| self.pool.is_silent(no, id), now)
+            self.place(&of_message, id, (domain, at.as_ref()), |no, id| self.pool.silent_since(no, id), now)
         });
         let mut reason = place.reason;
         if matches!(place.state, RecipientState::Sending | RecipientState::Ready) && reason.is_none() {
@@ -173,6 +174,20 @@ impl Scheduler {
             clock: self.core.sites.clock_of(site, sources, now),
             ready: self.ready_at(site, sources, self.attempt_at(site, sources, attempts), now),
         }
+    }
+
+    /// What an operator or the configuration keeps of a message that is pending for `id`.
+    pub fn kept_cause(&self, store: &Store, no: MessageNo, id: AddressId, now: Ms) -> Option<Cause> {
+        let message = store.message(no).filter(|_| self.core.messages.is_live(no))?;
+        let (of_message, now) = (self.of_message(store, no, message), self.steady(now));
+        let site = store.book.try_domain(id).and_then(|domain| self.domains.peek(domain)).and_then(|d| d.site);
+        let at = site.map(|site| self.at_site(site, of_message.sources, &Attempts::default(), now));
+        self.kept(&of_message, id, at.as_ref()).map(|place| place.cause)
+    }
+
+    /// The list or sender's domain that a message's flow is of.
+    pub fn flow_key(&self, no: MessageNo) -> Option<&FlowKey> {
+        self.core.messages.flow(no).and_then(|flow| self.core.flows.get(flow).key.as_ref())
     }
 
     /// Why the mail of a site waits that has no clock of its own.
@@ -255,14 +270,15 @@ impl Scheduler {
         message: &OfMessage<'_>,
         id: AddressId,
         (domain, at): (Option<&Domain>, Option<&AtSite>),
-        is_silent: impl Fn(MessageNo, AddressId) -> bool,
+        silent_since: impl Fn(MessageNo, AddressId) -> Option<Ms>,
         now: Ms,
     ) -> Place {
         let no = message.no;
         if let Some(active) = message.active {
             if active.in_flight.contains(id.0) {
-                let cause = if is_silent(no, id) { Cause::Silent } else { Cause::Sending };
-                return Place::new(RecipientState::Sending, cause);
+                let attempt = silent_since(no, id).map(Attempt::without_reply);
+                let cause = attempt.map_or(Cause::Sending, Attempt::cause);
+                return Place { attempt, ..Place::new(RecipientState::Sending, cause) };
             }
             if active.is_failing(id) {
                 return Place::new(RecipientState::Reporting, Cause::Reporting);

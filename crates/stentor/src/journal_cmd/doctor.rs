@@ -198,7 +198,12 @@ fn stopped(disk: &dyn Disk, config: &Config, dir: &Path, notes: &mut Vec<Note>) 
         folded.store.pending(),
         folded.found.last_seq
     );
-    notes.push(note(Severity::Fine, what, ""));
+    let (severity, next) = if folded.store.pending() > 0 {
+        (Severity::Warning, "start it: `systemctl start stentor`, or `stentor serve`; its log says why it ended")
+    } else {
+        (Severity::Fine, "")
+    };
+    notes.push(note(severity, what, next));
     let segments = folded.found.segments.iter().filter(|segment| segment.state == SegmentState::Abandoned);
     abandoned(segments.map(|segment| segment.file.as_str()), notes);
     if let Some((file, offset)) = &folded.found.torn {

@@ -105,7 +105,7 @@ fn latedudes_names_who_is_stuck_and_what_to_do() {
     });
     let shown = text(&server, &["latedudes"]);
     let advice =
-        "-> mailbox full: suspend the subscriber: `stentor suspend --list news --subscriber bob@full.example --config ";
+        "-> mailbox full: no more of the list: `stentor suspend --list news --subscriber bob@full.example --config ";
     assert!(shown.contains(advice), "{shown}");
     assert!(
         shown.contains("-> host refuses connections: wait, or `stentor suspend --site mx1.down.example --config "),
