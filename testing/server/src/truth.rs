@@ -58,7 +58,12 @@ pub const CASES: [Case; 13] = [
         true,
     ),
     case("noname.example", "dns = 'servfail'", ["dns", "DNS lookup failed", "DNS lookup fails"], true),
-    case("silent.example", "behaviour = { at_mail = 'hang' }", ["silent", "no reply from the host for", "keeps us waiting"], false),
+    case(
+        "silent.example",
+        "behaviour = { at_mail = 'hang' }",
+        ["silent", "no reply from the host for", "keeps us waiting"],
+        false,
+    ),
     case("held.example", "", ["held", "held by an operator", "held by an operator"], false),
     case("stopped.example", "", ["suspended", "suspended by an operator", "`stentor resume --site"], false),
     case("kept.example", "", ["queue_only", "queue-only", "`stentor queue run"], false),
