@@ -69,6 +69,16 @@ pub struct Config {
     pub restart_pending: Vec<String>,
 }
 
+impl Config {
+    /// `file:line` of a key, for explanations; empty if the file does not have it, or places were not noted ([`super::check_noting`]).
+    pub fn place(&self, section: &str, key: &str) -> String {
+        let (Some(file), Some((line, _))) = (&self.file, self.settings.place(section, key)) else {
+            return String::new();
+        };
+        format!("{}:{line}", file.file_name().unwrap_or(file.as_os_str()).display())
+    }
+}
+
 /// `[listen]`
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenConfig {

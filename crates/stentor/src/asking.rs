@@ -156,6 +156,12 @@ pub fn load(path: Option<&Path>) -> Result<Config, ExitCode> {
     config::check(&locate(path)?).map_err(|diagnostics| wrong(&diagnostics))
 }
 
+/// The same, with the place of every key.
+pub(crate) fn load_noting(path: Option<&Path>) -> Result<Config, ExitCode> {
+    let noted = config::check_noting(&locate(path)?).map_err(|diagnostics| wrong(&diagnostics))?;
+    Ok(Config { settings: noted.1, ..noted.0 })
+}
+
 /// Where the server's data and control socket are. Errors elsewhere in the file are said on standard error and keep nobody
 /// from a running server.
 pub(crate) fn places(path: Option<&Path>) -> Result<Places, ExitCode> {

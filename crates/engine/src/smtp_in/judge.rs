@@ -12,7 +12,7 @@ use std::sync::Arc;
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_policy::{self as policy, Verdict};
-use stentor_queue::event::{Class, RcptParams};
+use stentor_queue::event::RcptParams;
 use stentor_queue::ids::Ms;
 use stentor_rules::{BCC_MAX, Decision, Facts, Key, Marks, NextHop, Outcome, Pending, Why};
 
@@ -119,13 +119,6 @@ impl Wishes {
         for field in &self.marks.prepend {
             out.extend_from_slice(field.as_bytes());
             out.extend_from_slice(b"\r\n");
-        }
-    }
-
-    pub fn class(&self) -> Option<(Class, &'static str)> {
-        match self.marks.class? {
-            Class::Bulk => Some((Class::Bulk, "; bulk: a rule")),
-            Class::Ordinary => Some((Class::Ordinary, "; ordinary: a rule")),
         }
     }
 }

@@ -5,6 +5,7 @@
 //! session is bounded by one piece of body. Push-back happens before RCPT: at connect or MAIL.
 
 mod ahead;
+mod content;
 mod judge;
 mod listener;
 mod open_sessions;
@@ -13,8 +14,9 @@ mod session;
 mod strangers;
 mod transaction;
 
+pub use content::{Members, Named, check as check_content, class};
 pub use judge::{Speaker, calls_ahead, facts, pinned};
 pub use listener::{Listeners, bind};
-pub use rewrite::canonical;
+pub use rewrite::{canonical, header};
 pub use strangers::StrangerThreads;
 pub use transaction::Transaction;

@@ -57,8 +57,12 @@ async fn looked_up(
     }
 }
 
-/// A message, or the beginning of one with all of its header, with other addresses in its header.
-pub(super) async fn header(settings: &Settings, message: Vec<u8>) -> Result<Vec<u8>, Reply> {
+/// A message, or the beginning of one with all of its header, with other addresses in its header. `steps` gets what was asked.
+pub async fn header(
+    settings: &Settings,
+    message: Vec<u8>,
+    mut steps: Option<&mut Vec<Step>>,
+) -> Result<Vec<u8>, Reply> {
     let (tables, mut questions) = (settings.tables.questions(), HEADER_QUESTIONS_MAX);
     let mut changes: Vec<(HeaderAddress, (String, String))> = Vec::new();
     for (n, found) in addresses(&message).into_iter().enumerate() {
@@ -67,7 +71,7 @@ pub(super) async fn header(settings: &Settings, message: Vec<u8>) -> Result<Vec<
         }
         let Ok(address) = found.address.parse::<Address>() else { continue };
         let asked = (&address, (found.role, Part::Header));
-        if let Some(to) = looked_up(settings, asked, (&tables, &mut questions), &mut None).await? {
+        if let Some(to) = looked_up(settings, asked, (&tables, &mut questions), &mut steps).await? {
             changes.push((found, (to.local().to_owned(), to.domain().to_owned())));
         }
     }

@@ -3,6 +3,7 @@
 //! A bare LF becomes CR LF, since files and JSON contain it; a bare CR is refused (RFC 5321 section 2.3.8), as is
 //! everything else that SMTP would refuse in a body. At most one piece and what is pushed at a time are held.
 
+use super::replies::TOO_BIG;
 use super::{ContentRule, EndOfData};
 use crate::headers::HeaderScan;
 use crate::reply::Reply;
@@ -76,7 +77,7 @@ impl TextBody {
             return Err(Reply::fixed(554, (5, 6, 0), "NUL beside a dot at the start of a line"));
         }
         if self.size > self.size_max {
-            return Err(Reply::fixed(552, (5, 3, 4), "Message too big"));
+            return Err(TOO_BIG);
         }
         match self.scan.overflow() {
             Some(why) => Err(Reply::new(552, (5, 3, 4), format!("Message header too large: {why}"))),

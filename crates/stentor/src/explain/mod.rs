@@ -3,6 +3,7 @@
 //! It evaluates the file, not the running server: with `--config` a configuration can be tried before it is loaded. Files of
 //! tables are read, tables behind sockets are asked.
 
+mod message;
 pub(crate) mod replay;
 mod targets;
 mod words;
@@ -23,13 +24,17 @@ use stentor_engine::delivery::call_ahead::{self, Recipient};
 use stentor_engine::smtp_in::{Speaker, calls_ahead, canonical, facts, pinned};
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
+use stentor_policy::Verdict;
 use stentor_rules::{Decision, Key, Marks, Outcome, Pending, Rulebook, Step, Why};
 
 use self::targets::{Target, Targets, targets};
 use self::words::{also, because, outcome};
-use crate::asking::{fail, load};
+use crate::asking::{fail, load_noting};
 use crate::output::{done, print};
 
+/// Exit codes of sysexits(3).
+const REFUSED: u8 = 69;
+const DEFERRED: u8 = 75;
 /// Questions to tables behind sockets.
 const QUESTIONS_MAX: usize = 64;
 
@@ -50,6 +55,10 @@ pub struct Options {
     /// Its name in HELO or EHLO.
     #[arg(long, value_name = "NAME", default_value = "")]
     helo: String,
+    /// A message, with the line ends of mail or of this system: what its header and size lead to. The exit code is 0 if it would be
+    /// taken, 69 if it would be refused, 75 if it would be deferred.
+    #[arg(long, value_name = "FILE")]
+    message: Option<PathBuf>,
     /// The client has logged in.
     #[arg(long)]
     login: bool,
@@ -65,7 +74,7 @@ pub struct Options {
 }
 
 pub fn run(options: &Options) -> ExitCode {
-    let config = match load(options.config.as_deref()) {
+    let config = match load_noting(options.config.as_deref()) {
         Ok(config) => config,
         Err(code) => return code,
     };
@@ -97,11 +106,33 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
     if let Some(recipient) = decided.ask.take() {
         ask_ahead(&settings, &recipient, options.call_ahead, &mut decided).await;
     }
+    let judged = match &options.message {
+        Some(file) => match message::judge(&settings, options, &decided, file).await {
+            Ok(judged) => Some(judged),
+            Err(why) => return fail(&format!("{}: {why}", file.display())),
+        },
+        None => None,
+    };
+    if let Some(judged) = &judged {
+        message::add(&mut decided, judged);
+    }
     let Some(targets) = targets(&settings, speaker, &mut decided).await else {
         return fail("too many tables would have to be asked");
     };
+    let refusal = match &decided.decision.outcome {
+        Outcome::Refuse(reply) | Outcome::Local(Verdict::Refuse(reply)) if judged.is_some() => {
+            Some(reply.is_temporary())
+        }
+        _ => None,
+    };
     let shown = if options.json { as_json } else { as_text };
-    done(print(&shown(&settings.rules, &decided, &targets)))
+    let printed = done(print(&shown(&settings.rules, &decided, &targets)));
+    match refusal {
+        Some(is_temporary) if printed == ExitCode::SUCCESS => {
+            ExitCode::from(if is_temporary { DEFERRED } else { REFUSED })
+        }
+        _ => printed,
+    }
 }
 
 /// A decision, the steps to it, and what else is done with the message, in words.

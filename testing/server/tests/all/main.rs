@@ -21,6 +21,7 @@ mod crash;
 mod delays;
 mod delivery;
 mod dns;
+mod explain;
 mod failing_disk;
 mod faults;
 mod file_systems;

@@ -15,6 +15,7 @@ use stentor_queue::event::{Class, MessageIdAt, Ret};
 use stentor_queue::ids::Ms;
 
 use super::super::ahead::subscribers_at;
+use super::super::content::class;
 use super::super::judge::{Asked, Speaker, route_others};
 use super::Transaction;
 use super::rcpt::unasked;
@@ -187,18 +188,10 @@ impl Transaction {
         facts: &HeaderFacts,
         recipients: u64,
     ) -> (Class, &'static str) {
-        if let Some(class) = self.wishes.class() {
+        if let Some(class) = class(settings, self.wishes.marks.class, client, facts) {
             return class;
         }
         let classes = &settings.config.classes;
-        match classes.injectors.of(client) {
-            Some(Class::Ordinary) => return (Class::Ordinary, "; ordinary: its client's network"),
-            Some(Class::Bulk) => return (Class::Bulk, "; bulk: its client's network"),
-            None => {}
-        }
-        if facts.is_bulk() {
-            return (Class::Bulk, "; bulk: its header");
-        }
         let (trusted, now) = (settings.policy.is_trusted(client), core.clock.now());
         if recipients > 0
             && core.senders.lock().is_bulk(&self.mail.path, client, trusted, recipients, &classes.sender_rate, now)

@@ -11,7 +11,6 @@ mod rcpt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use stentor_lists::{check_delivered_to, check_received};
 use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::heading::Heading;
@@ -24,6 +23,7 @@ use stentor_rules::{Key, NextHop};
 use tokio::sync::oneshot;
 
 use super::ahead::intern_ahead;
+use super::content::{Members, Named, check as check_content};
 use super::judge::{Asked, Wishes};
 use super::rewrite::header;
 use crate::core::envelope::NewEnvelope;
@@ -33,6 +33,19 @@ use crate::core::memory::{PIECE_BYTES, Reserved};
 use crate::core::observer::{Receiving, TraceParent};
 use crate::core::{Core, Settings, log};
 use crate::live::posts::{Noted, RECIPIENTS_MIN};
+
+/// The subscribers as they are now.
+struct InForce<'c>(&'c Arc<Core>);
+
+impl Members for InForce<'_> {
+    fn is_read(&self, list: &Arc<str>) -> bool {
+        self.0.lists.is_read(self.0, list)
+    }
+
+    fn is_member(&self, list: &Arc<str>, address: &str) -> bool {
+        self.0.lists.is_member(self.0, list, address)
+    }
+}
 
 pub struct Transaction {
     mail: MailFrom,
@@ -141,7 +154,7 @@ impl Transaction {
         if is_done || !is_trusted || settings.rules.addresses.rewriting.is_empty() {
             return Ok(content);
         }
-        header(settings, content).await
+        header(settings, content, None).await
     }
 
     /// Whether [`Transaction::reserve`] will not wait.
@@ -385,26 +398,14 @@ impl Transaction {
 
     /// Content rules: loops, caps, and who may post.
     fn check(&self, core: &Arc<Core>, settings: &Settings, facts: &HeaderFacts) -> Result<(), Reply> {
-        if let Some(why) = facts.overflow {
-            return Err(Reply::new(552, (5, 3, 4), format!("Message header too large: {why}")));
-        }
-        let received_max = settings.config.received_max;
-        if let Err(reply) = check_received(facts, received_max) {
+        let members = InForce(core);
+        let named =
+            Named { sender: &self.mail.path, aliases: self.rcpts.aliases().collect(), lists: self.rcpts.lists() };
+        let checked = check_content(settings, &named, facts, &members, None);
+        if checked.is_err() && facts.overflow.is_none() && facts.received_count > settings.config.received_max {
             core.limits.hit(Limit::Received, core.clock.now());
-            return Err(reply);
         }
-        for alias in self.rcpts.aliases() {
-            check_delivered_to(facts, alias)?;
-        }
-        for name in self.rcpts.lists() {
-            // A reload may have taken it away since its RCPT: nobody would get the post.
-            let list = settings.list(name).filter(|_| core.lists.is_read(core, name));
-            let Some(list) = list else {
-                return Err(Reply::fixed(451, (4, 3, 0), "The list is being changed, try again later"));
-            };
-            list.admit(&self.mail.path, facts, received_max, &mut |who| core.lists.is_member(core, name, who))?;
-        }
-        Ok(())
+        checked
     }
 
     /// Copies that nobody gets are in the log alone.

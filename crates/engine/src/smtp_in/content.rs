@@ -1,0 +1,113 @@
+//! What is decided about a message by its content: loops, who may post, its class.
+//!
+//! Promise: one decision for sessions, requests, local users and `stentor explain`; it does no I/O but for what [`Members`] does.
+//!
+//! Failure: a reply; nothing of the message is kept.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use stentor_lists::{check_delivered_to, check_received};
+use stentor_mail::address::{Address, ReversePath};
+use stentor_mail::headers::HeaderFacts;
+use stentor_mail::reply::Reply;
+use stentor_queue::event::Class;
+use stentor_rules::Step;
+
+use crate::core::Settings;
+
+/// Who is subscribed.
+pub trait Members {
+    /// Whether a list's subscribers are known.
+    fn is_read(&self, list: &Arc<str>) -> bool;
+    fn is_member(&self, list: &Arc<str>, address: &str) -> bool;
+}
+
+/// What of a message's recipients its content is checked for.
+pub struct Named<'n> {
+    pub sender: &'n ReversePath,
+    pub aliases: Vec<&'n Address>,
+    pub lists: &'n [Arc<str>],
+}
+
+/// Loops, caps, and who may post. `steps` gets what was looked at.
+///
+/// # Errors
+/// The refusal.
+pub fn check(
+    settings: &Settings,
+    named: &Named<'_>,
+    facts: &HeaderFacts,
+    members: &dyn Members,
+    mut steps: Option<&mut Vec<Step>>,
+) -> Result<(), Reply> {
+    let config = &settings.config;
+    let result = match facts.overflow {
+        Some(why) => Err(Reply::new(552, (5, 3, 4), format!("Message header too large: {why}"))),
+        None => Ok(()),
+    };
+    noted(&mut steps, result, || {
+        ("header".to_owned(), String::new(), format!("{} octets, {} fields", facts.header_bytes, facts.fields))
+    })?;
+    let received_max = config.received_max;
+    noted(&mut steps, check_received(facts, received_max), || {
+        let asked = format!("received_max {received_max}");
+        (asked, config.place("", "received_max"), format!("{} Received fields", facts.received_count))
+    })?;
+    for alias in &named.aliases {
+        noted(&mut steps, check_delivered_to(facts, alias), || {
+            (format!("Delivered-To of {alias}"), String::new(), "not delivered to it before".to_owned())
+        })?;
+    }
+    for name in named.lists {
+        // A reload may have taken it away since its RCPT: nobody would get the post.
+        let list = settings.list(name).filter(|_| members.is_read(name));
+        let result = match list {
+            None => Err(Reply::fixed(451, (4, 3, 0), "The list is being changed, try again later")),
+            Some(list) => list.admit(named.sender, facts, received_max, &mut |who| members.is_member(name, who)),
+        };
+        noted(&mut steps, result, || {
+            let section = format!("lists.{name}");
+            let place = [config.place(&section, "post"), config.place(&section, "address")];
+            let place = place.into_iter().find(|place| !place.is_empty()).unwrap_or_default();
+            (format!("list {name}"), place, "takes this post".to_owned())
+        })?;
+    }
+    Ok(())
+}
+
+/// Notes what was looked at: what is said of it where nothing is wrong, else the refusal.
+fn noted(
+    steps: &mut Option<&mut Vec<Step>>,
+    result: Result<(), Reply>,
+    step: impl FnOnce() -> (String, String, String),
+) -> Result<(), Reply> {
+    if let Some(steps) = steps {
+        let (asked, place, mut answer) = step();
+        if let Err(reply) = &result {
+            answer = format!("refused with {reply}");
+        }
+        steps.push(Step { asked, place, answer });
+    }
+    result
+}
+
+/// The class that rules, the client's network or the header give a message, and why in words. `None`: it depends on its sender's rate.
+pub fn class(
+    settings: &Settings,
+    by_rule: Option<Class>,
+    client: IpAddr,
+    facts: &HeaderFacts,
+) -> Option<(Class, &'static str)> {
+    match by_rule {
+        Some(Class::Bulk) => return Some((Class::Bulk, "; bulk: a rule")),
+        Some(Class::Ordinary) => return Some((Class::Ordinary, "; ordinary: a rule")),
+        None => {}
+    }
+    match settings.config.classes.injectors.of(client) {
+        Some(Class::Ordinary) => Some((Class::Ordinary, "; ordinary: its client's network")),
+        Some(Class::Bulk) => Some((Class::Bulk, "; bulk: its client's network")),
+        None if facts.is_bulk() => Some((Class::Bulk, "; bulk: its header")),
+        None => None,
+    }
+}

@@ -1,0 +1,149 @@
+//! `stentor explain --message`: what the content of a message leads to, by the decisions of the server ([`check_content`], [`class`]).
+//!
+//! Promise: the file is read once, in pieces; of it, the beginning with the header is held. Subscribers are read from their files as they
+//! are now, where membership decides. Not known here: how much its sender has sent lately.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use stentor_control::format::plural;
+use stentor_engine::core::Settings;
+use stentor_engine::smtp_in::{Members, Named, check_content, class, header};
+use stentor_lists::subscribers::{Seen, read};
+use stentor_mail::Class;
+use stentor_mail::address::{Address, ReversePath};
+use stentor_mail::reply::Reply;
+use stentor_mail::server::{EndOfData, TextBody};
+use stentor_policy::Verdict;
+use stentor_rules::{Decision, Outcome, Step, Why};
+
+use super::{Decided, Options};
+
+/// What is held of a message: the server's own piece.
+const PIECE_BYTES: usize = 256 * 1024;
+
+/// What the content of a message leads to.
+pub(super) struct Judged {
+    steps: Vec<Step>,
+    refusal: Option<Reply>,
+    class: Option<String>,
+}
+
+/// Of a recipient that is taken. The error is that of the file.
+pub(super) async fn judge(
+    settings: &Settings,
+    options: &Options,
+    decided: &Decided,
+    file: &Path,
+) -> Result<Judged, std::io::Error> {
+    let mut judged = Judged { steps: Vec::new(), refusal: None, class: None };
+    let size_max = settings.config.message_size_bytes_max;
+    let (mut first, mut body) = (None, TextBody::new(Vec::new(), size_max, PIECE_BYTES));
+    let (mut input, mut buffer) = (File::open(file)?, vec![0; 64 * 1024]);
+    let ended = loop {
+        let octets = input.read(&mut buffer)?;
+        if octets == 0 {
+            break body.finish();
+        }
+        if let Err(reply) = body.push(&buffer[..octets]) {
+            break Err(reply);
+        }
+        if let Some(piece) = body.full_piece() {
+            first.get_or_insert(piece);
+        }
+    };
+    if matches!(decided.decision.outcome, Outcome::Refuse(_) | Outcome::Local(Verdict::Refuse(_))) {
+        let answer = "not looked at: the recipient is refused before it".to_owned();
+        judged.steps.push(Step { asked: "message".to_owned(), place: String::new(), answer });
+        return Ok(judged);
+    }
+    let place = settings.config.place("", "message_size_bytes_max");
+    let (end, answer) = match ended {
+        Ok(end) => {
+            let answer = plural(end.size, "octet");
+            (Some(end), answer)
+        }
+        Err(reply) => {
+            let answer = format!("refused with {reply}");
+            judged.refusal = Some(reply);
+            (None, answer)
+        }
+    };
+    judged.steps.push(Step { asked: format!("message_size_bytes_max {size_max}"), place, answer });
+    if let Some(EndOfData { last, facts, .. }) = end {
+        let (aliases, lists) = named(decided);
+        let sender = decided.from.parse().map_or(ReversePath::Null, ReversePath::Address);
+        let named = Named { sender: &sender, aliases, lists: &lists };
+        judged.refusal = check_content(settings, &named, &facts, &Files(settings), Some(&mut judged.steps)).err();
+        let is_trusted = options.login || settings.policy.is_trusted(options.client);
+        if judged.refusal.is_none() && is_trusted && !settings.rules.addresses.rewriting.is_empty() {
+            judged.refusal = header(settings, first.unwrap_or(last), Some(&mut judged.steps)).await.err();
+        }
+        let class = class(settings, decided.decision.marks.class, options.client, &facts);
+        judged.class = Some(match class {
+            _ if !lists.is_empty() => "class bulk: a post".to_owned(),
+            Some((Class::Bulk, why)) => format!("class bulk: {}", cause(why)),
+            Some((Class::Ordinary, why)) => format!("class ordinary: {}", cause(why)),
+            None => "class ordinary, unless its sender has sent much lately".to_owned(),
+        });
+    }
+    Ok(judged)
+}
+
+/// Behind the colon of what the log says.
+fn cause(why: &'static str) -> &'static str {
+    why.rsplit_once(": ").map_or(why, |(_, cause)| cause)
+}
+
+/// The aliases and lists that a decision has of its recipient.
+fn named(decided: &Decided) -> (Vec<&Address>, Vec<Arc<str>>) {
+    match &decided.decision.outcome {
+        Outcome::Local(Verdict::List(name)) => (Vec::new(), vec![name.clone()]),
+        Outcome::Local(Verdict::Alias(expansion)) => (vec![&decided.to], expansion.lists.clone()),
+        _ => (Vec::new(), Vec::new()),
+    }
+}
+
+/// What the message changes about a decision.
+pub(super) fn add(decided: &mut Decided, judged: &Judged) {
+    decided.steps.extend(judged.steps.iter().cloned());
+    let Some(reply) = &judged.refusal else {
+        decided.also.retain(|also| !also.starts_with("class "));
+        decided.also.extend(judged.class.clone());
+        return;
+    };
+    let why = judged.steps.last().map(|step| {
+        if step.place.is_empty() { step.asked.clone() } else { format!("{} ({})", step.asked, step.place) }
+    });
+    let (outcome, why) = (Outcome::Refuse(reply.clone()), Why::Address(why.unwrap_or_default().into()));
+    decided.decision = Decision { outcome, why, route: None, marks: std::mem::take(&mut decided.decision.marks) };
+    decided.also.clear();
+}
+
+/// The subscribers files as they are now.
+struct Files<'s>(&'s Settings);
+
+impl Files<'_> {
+    fn open(&self, list: &str) -> Option<File> {
+        let path = self.0.subscribers(list).filter(|path| path.is_file())?;
+        File::open(path).ok()
+    }
+}
+
+impl Members for Files<'_> {
+    fn is_read(&self, list: &Arc<str>) -> bool {
+        self.open(list).is_some()
+    }
+
+    fn is_member(&self, list: &Arc<str>, address: &str) -> bool {
+        let Some(mut file) = self.open(list) else { return false };
+        let (wanted, mut is_there) = (address.to_lowercase(), false);
+        let read = read(&mut file, &mut |subscriber| {
+            is_there |= subscriber.address.to_lowercase() == wanted;
+            Seen::First
+        });
+        read.is_ok() && is_there
+    }
+}

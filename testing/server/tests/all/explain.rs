@@ -1,0 +1,94 @@
+//! `stentor explain --message` beside what the server says of the same message.
+
+use stentor_harness::{Server, TestLab};
+
+use crate::kit::builder;
+use crate::virtual_users::with;
+
+/// What `explain` says of a message, and its exit code.
+fn explained(server: &Server, (from, to): (&str, &str), message: &str) -> (String, i32) {
+    server.write("message", message.as_bytes());
+    let file = server.path("message");
+    let arguments =
+        ["explain", "--from", from, "--to", to, "--client", "127.0.0.2", "--message", file.to_str().unwrap()];
+    let output = server.operator(&arguments);
+    (String::from_utf8(output.stdout).unwrap(), output.status.code().unwrap())
+}
+
+/// What the server answers to the same message.
+fn answered(server: &Server, (from, to): (&str, &str), message: &str) -> String {
+    let mut client = server.connect_from("127.0.0.2").greeted();
+    client.cmd(&format!("MAIL FROM:<{from}>")).expect(250);
+    client.cmd(&format!("RCPT TO:<{to}>")).expect(250);
+    client.cmd("DATA").expect(354);
+    client.raw(&stentor_harness::dot_stuff(message.as_bytes()));
+    let reply = client.reply();
+    format!("{} {}", reply.code, reply.lines.join(" "))
+}
+
+#[test]
+fn a_message_is_judged_as_the_server_judges_it() {
+    let lab = TestLab::sites(&["one.example"]);
+    let server = with(
+        builder(&lab)
+            .list("news", &["Ann@one.example", "bob@one.example"])
+            .set("lists.news.post", "\"members\"")
+            .alias("all@lists.test", &["ann@one.example"])
+            .set("received_max", "3")
+            .set("message_size_bytes_max", "100000"),
+        &[],
+        "[domains]\nrelay = [\"one.example\"]\n",
+    );
+    let plain = "From: Me <me@home.example>\r\nSubject: x\r\n\r\nbody\r\n";
+    let (post, alias, relayed) = ("news@lists.test", "all@lists.test", "cid@one.example");
+    let many = format!("{}{plain}", "Received: from a by b\r\n".repeat(4));
+    let looped = format!("Delivered-To: ALL@lists.test\r\n{plain}");
+    let again = format!("List-Id: <news.lists.test>\r\n{plain}");
+    let automatic = format!("Auto-Submitted: auto-replied\r\n{plain}");
+    let large = format!("{plain}{}", "0123456789abcdef\r\n".repeat(6_000));
+    let refused = [
+        ("me@home.example", post, plain),
+        ("ann@one.example", post, &again),
+        ("ann@one.example", post, &automatic),
+        ("me@home.example", alias, &looped),
+        ("me@home.example", relayed, &many),
+        ("me@home.example", relayed, &large),
+    ];
+    for (from, to, message) in refused {
+        let (why, code) = explained(&server, (from, to), message);
+        let answer = answered(&server, (from, to), message);
+        assert!(answer.starts_with('5') && why.contains(&format!("=> refused: {answer}\n")), "{answer}\n{why}");
+        assert_eq!(code, 69, "{why}");
+    }
+    let line = |key: &str| {
+        let text = std::fs::read_to_string(server.config()).unwrap();
+        1 + text.lines().position(|line| line.starts_with(key)).unwrap()
+    };
+    let (why, _) = explained(&server, ("me@home.example", relayed), &many);
+    let because = format!("   because of received_max 3 (stentor.toml:{})\n", line("received_max"));
+    assert!(why.contains(&because), "{because}\n{why}");
+    assert!(why.contains(" octets, 6 fields\n") && !why.contains("relayed to"), "{why}");
+
+    // With the line ends of this system, too.
+    let bulk = format!("Precedence: bulk\r\n{plain}");
+    let taken = [
+        ("ANN@one.example", post, plain, "class bulk: a post"),
+        ("me@home.example", alias, &bulk, "class bulk: its header"),
+        (
+            "me@home.example",
+            relayed,
+            &plain.replace('\r', ""),
+            "class ordinary, unless its sender has sent much lately",
+        ),
+    ];
+    for (from, to, message, class) in taken {
+        let (why, code) = explained(&server, (from, to), message);
+        assert!(why.contains(&format!("   {class}\n")), "{class}\n{why}");
+        assert_eq!(code, 0, "{why}");
+        let answer = answered(&server, (from, to), &message.replace('\r', "").replace('\n', "\r\n"));
+        assert!(answer.starts_with("250 "), "{answer}");
+    }
+    // Who is refused at RCPT is so whatever the message has.
+    let (why, code) = explained(&server, ("me@home.example", "x@elsewhere.example"), plain);
+    assert!(why.contains("message: not looked at: the recipient is refused before it\n") && code == 69, "{why}");
+}
