@@ -19,6 +19,17 @@ pub fn adopt() -> io::Result<()> {
     set_child_subreaper(Some(getpid())).map_err(io::Error::from)
 }
 
+/// Whether there are any; those that have ended are taken away.
+pub fn are_there() -> bool {
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Err(_) => return false,
+            Ok(Some(_)) => {}
+            Ok(None) => return true,
+        }
+    }
+}
+
 /// Kills all descendants and waits for their end. Whether none is left.
 pub fn end() -> bool {
     let begun = Instant::now();

@@ -2,8 +2,8 @@
 //!
 //! Promise: the program is started without a shell, with exactly the arguments, environment and descriptors (0, 1 and 2) that are
 //! listed here, in a session without a terminal, as a user that is not root unless the configuration allows it. When
-//! [`deliver`] returns, neither it nor anything that it started is there any more: what is left when it ends, or when its time is
-//! over, is killed. Of its output at most `output_bytes_max` octets are kept; the rest is read and dropped, so that it never
+//! [`deliver`] returns, neither it nor anything that it started is there any more: what is left when it ends (or, with
+//! [`Background::Wait`], has not ended by itself) when its time is over, is killed. Of its output at most `output_bytes_max` octets are kept; the rest is read and dropped, so that it never
 //! waits for us.
 
 use std::fs;
@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -21,7 +22,7 @@ use stentor_mail::reply::Reply;
 
 use super::exit_code;
 use crate::account::Account;
-use crate::config::Program;
+use crate::config::{Background, Program};
 use crate::descendants;
 use crate::log;
 use crate::recipient::{Envelope, Field};
@@ -31,6 +32,8 @@ const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 const SHELL: &str = "/bin/sh";
 /// Octets handed over at a time, as much as a pipe holds.
 const PIECE_BYTES: usize = 64 * 1024;
+/// How often it is looked whether what a program has left running is over.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// The command with the envelope's values; the refusal if one does not fit.
 pub fn arguments(program: &Program, envelope: &Envelope<'_>) -> Result<Vec<String>, Reply> {
@@ -60,7 +63,12 @@ pub fn deliver(
         log::error(&format!("{}: cannot be started as {}: {error}", arguments[0], account.name));
         Reply::new(451, (4, 3, 5), "Command cannot be started")
     })?;
-    let ended = run.wait(program.timeout, start, spool);
+    let deadline = Instant::now() + program.timeout;
+    let mut ended = run.wait(program.timeout, start, spool);
+    let is_good = matches!(&ended, Ok(Some(status)) if status.success());
+    if is_good && program.background == Background::Wait && !run.rest_ends(deadline) {
+        ended = Ok(None);
+    }
     if !descendants::end() {
         log::error(&format!("{}: a process that it left cannot be killed", arguments[0]));
     }
@@ -181,6 +189,18 @@ impl Run {
         }
         let is_ready = |at: Option<usize>| at.is_some_and(|at| !fds[at].revents().is_empty());
         Ok([is_ready(Some(0)), is_ready(printed), is_ready(stdin)])
+    }
+
+    /// Lets what the program has left running come to its end, and drops what it prints. False if its time ran out.
+    fn rest_ends(&mut self, deadline: Instant) -> bool {
+        while descendants::are_there() {
+            if Instant::now() >= deadline {
+                return false;
+            }
+            while matches!(self.read(), Ok(Some(1..))) {}
+            thread::sleep(LOOK);
+        }
+        true
     }
 
     /// Reads what is there, up to one piece, and says how much that was; `None` at the end.

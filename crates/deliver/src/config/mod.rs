@@ -101,6 +101,16 @@ pub struct Program {
     pub defer_exit_codes: Vec<i32>,
     pub from_line: bool,
     pub allow_root: bool,
+    pub background: Background,
+}
+
+/// What becomes of processes that a program leaves running.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Background {
+    Kill,
+    /// They are part of the delivery.
+    Wait,
 }
 
 /// Why a configuration is refused.

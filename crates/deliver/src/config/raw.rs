@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{Agent, Aliases, Lock, Program, RunsAs, Service};
+use super::{Agent, Aliases, Background, Lock, Program, RunsAs, Service};
 use crate::account::{self, Account};
 use crate::guarded;
 use crate::template::Template;
@@ -87,6 +87,7 @@ pub struct RawProgram {
     from_line: bool,
     #[serde(default)]
     allow_root: bool,
+    background: Option<Background>,
 }
 
 #[derive(Deserialize)]
@@ -106,6 +107,7 @@ pub struct RawAliases {
     #[serde(default)]
     defer_exit_codes: Vec<i32>,
     from_line: Option<bool>,
+    background: Option<Background>,
     locks: Option<Vec<Lock>>,
     lock_timeout_s: Option<u64>,
 }
@@ -175,6 +177,8 @@ impl RawAliases {
             // As sendmail and Postfix do for such programs.
             from_line: self.from_line.unwrap_or(true),
             allow_root: false,
+            // mlmmj-receive, for one, hands on and ends.
+            background: self.background.unwrap_or(Background::Wait),
         };
         let programs = programs.map(Path::to_owned);
         Ok(Aliases { files, account, client, programs, shell: self.shell, program, locks, lock_timeout })
@@ -225,6 +229,7 @@ impl RawProgram {
             defer_exit_codes: self.defer_exit_codes,
             from_line: self.from_line,
             allow_root: self.allow_root,
+            background: self.background.unwrap_or(Background::Kill),
         })
     }
 
