@@ -27,14 +27,14 @@ fn outcome(decision: &Decision) -> String {
     }
 }
 
-/// Who decided: of what is relayed, who named the next hop, or else the rule that let it pass.
+/// Who decided: of what is relayed, who named the next hop, or else the rule that let it relay.
 fn by(config: &Config, decision: &Decision) -> String {
     let shown = |why: &Why| match why {
         Why::Rule(at) => Some(format!("rule {}", at + 1)),
         Why::Route(Who::Sender, entry) => Some(format!("sender_routes {}", entry.pattern)),
         Why::Route(_, entry) => Some(format!("routes {}", entry.pattern)),
         Why::Table(table, _, key, _) => Some(format!("table {} {key}", config.rules.table_name(*table))),
-        Why::RelayDomain | Why::Base(_) | Why::Address(_) | Why::Mx => None,
+        Why::RelayDomain | Why::Authenticated | Why::Base(_) | Why::Address(_) | Why::Mx => None,
     };
     let by = decision.route.as_ref().and_then(shown).or_else(|| shown(&decision.why));
     by.map_or(String::new(), |by| format!(" by {by}"))

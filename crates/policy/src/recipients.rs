@@ -289,8 +289,8 @@ mod tests {
     #[test]
     fn an_injector_relays_without_a_network() {
         let mut all: Recipients<u8> = Recipients::default();
-        all.add(address("a@example.org"), 0, Verdict::Relay, || "allowed to this injector".to_owned());
+        all.add(address("a@example.org"), 0, Verdict::Relay, || "authenticated client".to_owned());
         let (groups, _) = all.into_groups(|_| Vec::new(), |n| n);
-        assert_eq!(shown(&groups), ["relay: allowed to this injector: a@example.org/0"]);
+        assert_eq!(shown(&groups), ["relay: authenticated client: a@example.org/0"]);
     }
 }

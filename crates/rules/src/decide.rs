@@ -120,7 +120,7 @@ impl Rulebook {
             } else {
                 base.to_string()
             };
-            ("what the address is here, who may relay".to_owned(), String::new(), answer)
+            ("local address or relay".to_owned(), String::new(), answer)
         });
         if !is_relayed {
             return Ok(local(base, marks));
@@ -133,6 +133,7 @@ impl Rulebook {
         let why = match by_rule {
             Some(at) => Why::Rule(at),
             None if is_relay_domain => Why::RelayDomain,
+            None if base.why == policy::Why::ClientOutside => Why::Authenticated,
             None => Why::Base(base.why),
         };
         let (hop, by) = self.next_hop(facts, tables, route, steps)?;

@@ -16,6 +16,9 @@ pub(crate) const UNAVAILABLE: Reply =
 /// RFC 3463: "system incorrectly configured".
 pub(crate) const MISCONFIGURED: Reply = Reply::fixed(451, (4, 3, 5), "Server configuration error");
 
+/// What lets a client that has logged in relay, in the words of the log: a replay finds it there.
+pub const AUTHENTICATED: &str = "authenticated client";
+
 /// What decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
@@ -27,6 +30,8 @@ pub enum Why {
     Table(TableId, Who, Box<str>, Box<str>),
     /// A domain that we relay for.
     RelayDomain,
+    /// The client has logged in.
+    Authenticated,
     /// What an address is here, or who may relay.
     Base(policy::Why),
     /// What a table says that the address stands for, in words.

@@ -6,7 +6,7 @@ use stentor_mail::Class;
 
 use crate::action::{Action, Verdict};
 use crate::book::Rulebook;
-use crate::decision::Why;
+use crate::decision::{AUTHENTICATED, Why};
 use crate::routes::Who;
 
 /// One thing that was asked, with its answer.
@@ -36,6 +36,7 @@ impl Rulebook {
                 if place.is_empty() { format!("table {name}, {key}") } else { format!("table {name}, {key} ({place})") }
             }
             Why::RelayDomain => "a domain that is relayed for".to_owned(),
+            Why::Authenticated => AUTHENTICATED.to_owned(),
             Why::Base(base) => base.to_string(),
             Why::Address(by) => by.to_string(),
             Why::Mx => "no route: its MX hosts".to_owned(),

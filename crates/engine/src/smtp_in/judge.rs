@@ -14,7 +14,7 @@ use stentor_mail::reply::Reply;
 use stentor_policy::{self as policy, Verdict};
 use stentor_queue::event::RcptParams;
 use stentor_queue::ids::Ms;
-use stentor_rules::{BCC_MAX, Decision, Facts, Key, Marks, NextHop, Outcome, Pending, Why};
+use stentor_rules::{AUTHENTICATED, BCC_MAX, Decision, Facts, Key, Marks, NextHop, Outcome, Pending, Why};
 
 use crate::core::Settings;
 use crate::core::envelope::To;
@@ -83,7 +83,7 @@ impl Because {
     pub fn words(self) -> String {
         match self {
             Because::Policy(policy::Why::ClientNetwork(network)) => format!("client network {network}"),
-            Because::Policy(policy::Why::ClientOutside) => "allowed to this injector".to_owned(),
+            Because::Policy(policy::Why::ClientOutside) => AUTHENTICATED.to_owned(),
             Because::Policy(_) => String::new(),
             Because::Rules(words) => words,
         }
@@ -255,6 +255,8 @@ pub(super) async fn route_others(
     if !settings.rules.has_own_hops() {
         return Ok(());
     }
+    let is_local = |domain: &str| settings.policy.is_local_domain(domain);
+    let sender = &sender.clone().told(is_local);
     let tables = settings.tables.questions();
     for (n, to) in all.iter_mut().enumerate() {
         if to.hop.is_some() {
@@ -263,7 +265,7 @@ pub(super) async fn route_others(
         if n % ROUTED_AT_ONCE == ROUTED_AT_ONCE - 1 {
             tokio::task::yield_now().await;
         }
-        let recipient = Key::new(to.address.as_str());
+        let recipient = Key::new(to.address.as_str()).told(is_local);
         let facts = facts(settings, speaker, (sender, &recipient, &to.address), now);
         let mut questions = 0;
         let (hop, why) = loop {

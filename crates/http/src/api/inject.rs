@@ -285,7 +285,7 @@ async fn run(
     transaction.traced_by(core, order.parent);
     let mut refused = Vec::new();
     let count = recipients.len();
-    let speaker = Speaker { client: *client, name: None, helo: "", may_relay: true };
+    let speaker = Speaker { client: *client, name: Some(""), helo: "", may_relay: true };
     for address in recipients {
         let text = address.as_str().to_owned();
         let reply = transaction.rcpt(core, settings, speaker, RcptTo { address, notify: None, orcpt: None }).await;

@@ -16,6 +16,7 @@ use stentor_control::format::{line, plural};
 use stentor_engine::core::Settings;
 use stentor_engine::smtp_in::Speaker;
 use stentor_mail::address::Address;
+use stentor_rules::AUTHENTICATED;
 use stentor_stats::record::Record;
 
 use super::Decided;
@@ -94,7 +95,7 @@ impl Past {
         match record {
             Record::Accepted(accepted) => {
                 let Some(client) = accepted.client else { return };
-                let has_login = accepted.policy.contains("allowed to this injector");
+                let has_login = accepted.policy.contains(AUTHENTICATED);
                 match lists.get(accepted.list) {
                     Some(address) => self.add(client, has_login, accepted.from, address.as_str()),
                     None if accepted.list.is_empty() => {
@@ -185,7 +186,7 @@ async fn replay(options: &Replay, past: Past, old: Config, new: Config) -> ExitC
 
 /// A decision in words, and why.
 async fn decided(settings: &Settings, asked: &Asked, to: &Address) -> Option<(String, String)> {
-    let speaker = Speaker { client: asked.client, name: None, helo: "", may_relay: asked.has_login };
+    let speaker = Speaker { client: asked.client, name: Some(""), helo: "", may_relay: asked.has_login };
     let Decided { decision, also, .. } = super::decide(settings, speaker, (&asked.from, to)).await?;
     let rules = &settings.rules;
     let words = std::iter::once(outcome(rules, &decision)).chain(also).collect::<Vec<_>>().join(", ");
