@@ -109,7 +109,9 @@ def calls():
         # As these programs call it; those below are the programs.
         Call("cron's way", "$S -i -FCronDaemon -B8BITMIME -oem root", "From: root (Cron Daemon)\nTo: root\nSubject: Cron <root@x> date\n\nx\n", root=True),
         Call("cronie's way", "$S -FCronDaemon -i -odi -oem -oi -t -f root", "From: \"(Cron Daemon)\" <root>\nTo: root\nSubject: Cron <root@x> date\n\nx\n", root=True),
-        Call("Sympa's way", "$S -oi -odi -oem -N success,delay,failure -V 123 -f list-owner@one.example bob@one.example carl@two.example", FROM + TO + TEXT),
+        # Sympa::Mailer::store() of 6.2.
+        Call("Sympa's way", "$S -oi -odi -oem -N success,delay,failure -V00000123 -f list-owner@one.example -- bob@one.example carl@two.example", FROM + TO + TEXT),
+        Call("Sympa's way without a sender", "$S -oi -odi -oem -f '' -- bob@one.example", FROM + TO + TEXT),
         Call("majordomo's way", "$S -oi -oee -fowner@one.example -odb bob@one.example", FROM + TO + TEXT),
         Call("mlmmj's way", "$S -f list+bounces-1@one.example bob@one.example", FROM + TO + TEXT),
         Call("logwatch's way", "$S -t", "To: bob@one.example\nFrom: Logwatch <logwatch@one.example>\nSubject: Logwatch\nMIME-Version: 1.0\n\nx\n", root=True),
