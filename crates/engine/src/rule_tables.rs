@@ -44,6 +44,11 @@ enum Body {
 }
 
 impl RuleTables {
+    /// Whether a look-up may have to wait for another server.
+    pub fn has_remote(&self) -> bool {
+        self.0.iter().any(|table| matches!(table.body, Body::Remote(_)))
+    }
+
     /// Opens all of a configuration. What `before` has stays open: connections, and the last good version of a file. Blocks.
     pub fn open(configs: &[TableConfig], before: Option<&RuleTables>) -> RuleTables {
         let open = |config: &TableConfig| {

@@ -505,6 +505,11 @@ impl Connection {
                 && assignment.generic.is_none()
                 && generic::applies(&self.settings, &self.target)
             {
+                // Nobody reads or writes for the open ones while a table behind a socket is waited for.
+                if !self.open.is_empty() && self.settings.tables.has_remote() {
+                    self.held = Some(assignment);
+                    return;
+                }
                 let rewritten = Box::pin(generic::rewrite(&self.core, &self.settings, &mut assignment)).await;
                 if let Err(error) = rewritten {
                     self.not_prepared(&assignment, error);

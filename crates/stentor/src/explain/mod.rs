@@ -98,7 +98,10 @@ pub fn run(options: &Options) -> ExitCode {
 
 async fn explain(options: &Options, config: Config, from: &str, to: &Address) -> ExitCode {
     let settings = Settings::new(config, None);
-    let (name, helo) = (options.client_name.as_ref().map(|name| name.to_lowercase()), options.helo.trim_end_matches('.').to_lowercase());
+    let (name, helo) = (
+        options.client_name.as_ref().map(|name| name.to_lowercase()),
+        options.helo.trim_end_matches('.').to_lowercase(),
+    );
     let speaker = Speaker { client: options.client, name: name.as_deref(), helo: &helo, may_relay: options.login };
     let Some(mut decided) = decide(&settings, speaker, (from, to)).await else {
         return fail("too many tables would have to be asked");
