@@ -266,13 +266,17 @@ impl Reader<'_, '_> {
                 place: self.context.place(&entry.key_span).into(),
                 hop,
             };
+            let other = routes.same(&pattern).map(|other| other.place.clone());
             match routes.insert(&pattern, route) {
                 Ok(()) if !entry.key.contains(['@', '*']) => {
                     domains.push(Spot { value: pattern.to_string(), span: entry.key_span });
                 }
                 Ok(()) => {}
                 Err(Unroutable::Twice) => {
-                    self.context.error(entry.key_span, format!("route `{pattern}` is there twice"));
+                    self.context.error(
+                        entry.key_span,
+                        format!("route `{pattern}` is there twice: {}", other.unwrap_or_default()),
+                    );
                 }
                 Err(Unroutable::Pattern) => {
                     let message = format!("`{}` cannot be a route; use a rule with `do = \"route ...\"`", entry.key);
@@ -324,7 +328,10 @@ impl Reader<'_, '_> {
             }
         }
         let order = Order::new(&named).unwrap_or_else(|| {
-            self.context.error(section.span_of("order"), "`order` names one of them twice".to_owned());
+            self.context.error(
+                section.span_of("order"),
+                "`order` names one of rule, recipient, sender and default twice".to_owned(),
+            );
             Order::default()
         });
         let ids = |key| {

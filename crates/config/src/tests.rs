@@ -240,7 +240,7 @@ stentor.toml:16:1: \"exa mple\" is not an address, a domain, \".domain\" (its su
 stentor.toml:17:15: route `b.example` has no hosts
 stentor.toml:18:16: \"10.0.0.1:0\" is not a route: `0` is not a port (1 to 65535)
 stentor.toml:18:30: \"host name\" is not a route: `host name` is not a host name or an address
-stentor.toml:20:1: route `d.example` is there twice";
+stentor.toml:20:1: route `d.example` is there twice: stentor.toml:19";
     assert_eq!(findings(text), expected);
 }
 

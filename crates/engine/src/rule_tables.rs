@@ -196,7 +196,7 @@ impl Tables for Questions<'_> {
             }
             Body::File(file) => find(&file.table(), asked, &mut open.asking, |_| String::new()),
             Body::Remote(_) => {
-                for key in keys(table.dialect, field, subject, true) {
+                for key in keys(table.dialect, field, subject, table.dialect.asks_remote_parts()) {
                     match open.known.get(&(id.0, key.text.clone())).cloned() {
                         Some(Answer::NotFound) => {}
                         Some(Answer::Found(Found { value, place, .. })) => {

@@ -60,6 +60,8 @@ pub enum ActionError {
     Surplus { word: String, text: String },
     #[error("{word} is answered with a {class}xx code, and {text:?} has another")]
     Code { word: String, class: u16, text: String },
+    #[error("a reply is sent to clients without SMTPUTF8, too, and must be ASCII: {0:?}")]
+    NotAscii(String),
     #[error("{0}")]
     Hop(#[from] HopError),
 }
@@ -75,6 +77,16 @@ impl Action {
     /// # Errors
     /// It is none.
     pub fn parse(text: &str, smtp_port: u16) -> Result<Action, ActionError> {
+        let action = Action::parse_own(text, smtp_port)?;
+        match &action {
+            Action::End(Verdict::Refuse(reply)) | Action::Route(NextHop::Refuse(reply)) if !reply.text.is_ascii() => {
+                Err(ActionError::NotAscii(reply.text.to_string()))
+            }
+            _ => Ok(action),
+        }
+    }
+
+    fn parse_own(text: &str, smtp_port: u16) -> Result<Action, ActionError> {
         let (word, rest) = split(text);
         match word.to_ascii_lowercase().as_str() {
             "relay" => bare(word, rest, Action::End(Verdict::Relay)),

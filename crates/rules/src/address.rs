@@ -182,6 +182,10 @@ pub(crate) struct AddressSet {
 }
 
 impl AddressSet {
+    pub fn len(&self) -> usize {
+        usize::from(self.any) + self.texts.len() + self.regexes.len()
+    }
+
     pub fn add(&mut self, pattern: AddressPattern) {
         match pattern {
             AddressPattern::Any => self.any = true,

@@ -61,6 +61,15 @@ impl RelayDomains {
     }
 
     /// The pattern that matches, if one does.
+    /// How many.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     pub fn find(&self, key: &Key) -> Option<&str> {
         self.0.find(key)
     }

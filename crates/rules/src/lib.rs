@@ -31,6 +31,7 @@ mod rule;
 mod sendmail;
 mod stands_for;
 mod transport;
+mod usable;
 
 pub use action::{Action, ActionError, Verdict};
 pub use address::{AddressPattern, Key, PatternError};

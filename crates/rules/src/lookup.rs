@@ -109,6 +109,10 @@ fn set(candidates: &mut Candidates, dialect: Dialect, field: Field, subject: Sub
         Subject::Client(client) => client_text(dialect, client),
         Subject::Name(name) => name.to_owned(),
         Subject::Address(key) if dialect == Dialect::Mailertable => key.domain().to_owned(),
+        // Of a domain alone: Postfix has no key with nobody before the `@`.
+        Subject::Address(key) if dialect == Dialect::Transport && key.as_str().starts_with('@') => {
+            key.domain().to_owned()
+        }
         Subject::Address(key) => key.as_str().to_owned(),
         Subject::Mailbox { address, .. } => address.to_owned(),
     };

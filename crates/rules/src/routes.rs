@@ -107,6 +107,15 @@ impl Routes {
         if is_new { Ok(()) } else { Err(Unroutable::Twice) }
     }
 
+    /// The entry for the same pattern, if it is there.
+    pub fn same(&self, pattern: &AddressPattern) -> Option<&Arc<RouteEntry>> {
+        match pattern {
+            AddressPattern::Any => self.any.as_ref(),
+            AddressPattern::Text(text) => self.entries.get(text),
+            AddressPattern::Regex(_) => None,
+        }
+    }
+
     /// All entries, in no order.
     pub fn entries(&self) -> impl Iterator<Item = &RouteEntry> {
         self.entries.values().chain(&self.any).map(|entry| &**entry)

@@ -44,6 +44,19 @@ impl Dialect {
         )
     }
 
+    /// Tables behind sockets are asked for partial keys, too. Postfix does not (its socketmap has `DICT_FLAG_PATTERN`: "don't look
+    /// up parent domains or network superblocks"); sendmail's rules do.
+    pub fn asks_remote_parts(self) -> bool {
+        matches!(
+            self,
+            Dialect::Own
+                | Dialect::SendmailAccess
+                | Dialect::Mailertable
+                | Dialect::Virtusertable
+                | Dialect::Genericstable
+        )
+    }
+
     /// `%1` in values stands for a part of what was looked up.
     pub(crate) fn has_arguments(self) -> bool {
         matches!(self, Dialect::Mailertable | Dialect::Virtusertable | Dialect::Genericstable)

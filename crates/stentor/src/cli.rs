@@ -354,12 +354,16 @@ fn check(file: Option<&Path>, file_only: bool) -> ExitCode {
 fn checked(config: &Config) -> String {
     let list = |texts: Vec<String>| if texts.is_empty() { "none".to_owned() } else { texts.join(", ") };
     format!(
-        "{}: ok; {}, {}, {}; local domains: {}; relays for: {}\n",
+        "{}: ok; {}, {}, {}, {}, {}, {}; local domains: {}; virtual domains: {}; relays for: {}\n",
         config.file.as_deref().unwrap_or(Path::new("")).display(),
         plural(config.lists.len() as u64, "list"),
         if config.aliases.len() == 1 { "1 alias".to_owned() } else { format!("{} aliases", config.aliases.len()) },
         plural(config.rules.by_recipient.len() as u64, "route"),
+        plural(config.rules.rules.len() as u64, "rule"),
+        plural(config.tables.len() as u64, "table"),
+        plural(config.rules.relay_domains.len() as u64, "relay domain"),
         list(config.domains.local.clone()),
+        list(config.domains.virtuals.clone()),
         list(config.client_networks.iter().map(ToString::to_string).collect()),
     )
 }

@@ -124,8 +124,14 @@ impl Source {
         Ok(Self::Local { table, scratch: Scratch::default() })
     }
 
-    fn takes_partial_keys(&self) -> bool {
-        matches!(self, Self::Local { table, .. } if table.takes_partial_keys())
+    /// As the server asks ([`stentor_rules::Dialect::asks_remote_parts`]).
+    fn takes_partial_keys(&self, owner: Owner) -> bool {
+        match self {
+            Self::Local { table, .. } => table.takes_partial_keys(),
+            Self::Remote { .. } => {
+                matches!(owner, Owner::AccessDb | Owner::Mailertable | Owner::Virtusertable | Owner::Genericstable)
+            }
+        }
     }
 
     fn get(&mut self, key: &[u8]) -> Outcome {
@@ -161,7 +167,7 @@ fn look_up(source: &mut Source, get: &Get, candidates: &mut Candidates, key: &[u
     };
     let options = Asked { delimiters: get.delimiter.as_bytes(), is_local: get.local, parents: None };
     candidates.set(owner, key, &options);
-    let takes_partial = source.takes_partial_keys();
+    let takes_partial = source.takes_partial_keys(owner);
     let mut asked = Vec::new();
     for candidate in candidates.iter().filter(|candidate| takes_partial || !candidate.is_partial) {
         asked.push(text(candidate.key));

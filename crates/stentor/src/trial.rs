@@ -21,7 +21,7 @@ use stentor_control::{Client, Reply, Request};
 use stentor_engine::tables::files;
 use stentor_lists::subscribers::{self, Seen};
 use stentor_policy::{DELIVER_SOCKETS, Host, RouteHost};
-use stentor_rules::{Dialect, NextHop, Routes};
+use stentor_rules::{Dialect, NextHop, Routes, Rulebook};
 use stentor_tables::{Loaded, Problem, Reference, Table};
 
 const GROUPS: &str = "/etc/group";
@@ -49,8 +49,9 @@ pub(crate) fn run(config: &Config, settings: &Settings) -> Vec<Diagnostic> {
     let rules = &config.rules;
     let mut has_programs = false;
     for table in &config.tables {
-        let has_some = trial.table(table).is_some_and(|table| table.has_programs());
-        has_programs |= has_some && table.dialect == Dialect::Aliases;
+        let Some(read) = trial.table(table) else { continue };
+        has_programs |= read.has_programs() && table.dialect == Dialect::Aliases;
+        trial.values(rules, table, &read);
     }
     if has_programs && let Ok(NextHop::Hosts(hosts)) = NextHop::parse(&rules.addresses.programs, 0) {
         trial.sockets(("addresses", "programs"), &hosts);
@@ -169,6 +170,27 @@ impl Trial<'_> {
             self.warn((&section, "source"), &format!("and {} of the table", plural(more, "more doubtful line")));
         }
         table
+    }
+
+    /// Values that are not in the words of `as`: mail for such a key is deferred.
+    fn values(&mut self, rules: &Rulebook, config: &TableConfig, table: &Table) {
+        let text = |octets| String::from_utf8_lossy(octets);
+        let unusable = table
+            .lines()
+            .filter_map(|(key, value, line)| Some((line, rules.unusable(config.dialect, &text(key), &text(value))?)));
+        let mut unusable: Vec<(u32, String)> = unusable.collect();
+        unusable.sort_unstable();
+        let file: PathBuf = table.file().map_or_else(|| self.file.clone(), Into::into);
+        for (line, why) in unusable.iter().take(BAD_LINES_SHOWN_MAX) {
+            let message = format!("mail for this key of table {} is deferred: {why}", config.name);
+            let (line, severity) = (*line as usize, Severity::Warning);
+            self.found.push(Diagnostic { file: file.clone(), line, column: 1, severity, message });
+        }
+        let more = unusable.len().saturating_sub(BAD_LINES_SHOWN_MAX) as u64;
+        if more > 0 {
+            let section = format!("tables.{}", config.name);
+            self.warn((&section, "source"), &format!("and {} of the table", plural(more, "more unusable value")));
+        }
     }
 
     /// A folder that the server makes if it is not there.

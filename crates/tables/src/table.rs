@@ -87,6 +87,20 @@ impl Table {
         }
     }
 
+    /// The entries of a text table, with their lines, in no order; nothing of others.
+    pub fn lines(&self) -> impl Iterator<Item = (&[u8], &[u8], u32)> {
+        let keyed = match &self.body {
+            Body::Keyed(keyed) | Body::Makemap(keyed) => Some(keyed),
+            _ => None,
+        };
+        keyed.into_iter().flat_map(|keyed| keyed.entries().map(|hit| (hit.key, hit.value, hit.line)))
+    }
+
+    /// The file that it was read from, if it is one.
+    pub fn file(&self) -> Option<&str> {
+        self.file.as_deref()
+    }
+
     /// Looks up a key, as it is: [`crate::candidates`] has the partial ones.
     pub fn get<'a>(&'a self, key: &[u8], scratch: &'a mut Scratch) -> Answer<'a> {
         match self.find(key, scratch) {

@@ -98,6 +98,11 @@ impl Past {
                 let has_login = accepted.policy.contains(AUTHENTICATED);
                 match lists.get(accepted.list) {
                     Some(address) => self.add(client, has_login, accepted.from, address.as_str()),
+                    // Of an alias or a virtual user the record has the address that was named.
+                    None if accepted.list.is_empty() && alias_of(accepted.policy).is_some() => {
+                        let to = alias_of(accepted.policy).unwrap_or_default();
+                        self.add(client, has_login, accepted.from, to);
+                    }
                     None if accepted.list.is_empty() => {
                         self.by_id.insert(accepted.id.into(), (client, has_login, accepted.from.into()));
                     }
@@ -124,11 +129,18 @@ impl Past {
     }
 }
 
+/// The address that was named, of an envelope for what it stands for: the reason begins with it.
+fn alias_of(policy: &str) -> Option<&str> {
+    let address = policy.strip_prefix("alias ")?.split(';').next()?;
+    address.contains('@').then_some(address)
+}
+
 /// A decision that would change.
 struct Change {
     asked: Asked,
     times: u64,
     before: String,
+    was_because: String,
     after: String,
     because: String,
 }
@@ -161,14 +173,14 @@ async fn replay(options: &Replay, past: Past, old: Config, new: Config) -> ExitC
     let (mut changes, mut changed) = (Vec::new(), 0);
     for (asked, times) in past.asked {
         let Ok(to) = asked.to.parse::<Address>() else { continue };
-        let (Some((before, _)), Some((after, because))) =
+        let (Some((before, was_because)), Some((after, because))) =
             (decided(&old, &asked, &to).await, decided(&new, &asked, &to).await)
         else {
             return fail("too many tables would have to be asked");
         };
         if before != after {
             changed += times;
-            changes.push(Change { asked, times, before, after, because });
+            changes.push(Change { asked, times, before, was_because, after, because });
         }
     }
     changes.sort_by(|a, b| {
@@ -196,9 +208,9 @@ async fn decided(settings: &Settings, asked: &Asked, to: &Address) -> Option<(St
 fn as_text(changes: &[Change], left: usize, (changed, all, left_out): (u64, u64, u64)) -> String {
     let mut out = String::new();
     line(&mut out, format_args!("{changed} of {} would change", plural(all, "decision")));
-    for Change { asked: Asked { client, from, to, .. }, times, before, after, because } in changes {
+    for Change { asked: Asked { client, from, to, .. }, times, before, was_because, after, because } in changes {
         line(&mut out, format_args!("{times:>7}  client {client}, from <{from}> to <{to}>"));
-        line(&mut out, format_args!("         was: {before}"));
+        line(&mut out, format_args!("         was: {before} ({was_because})"));
         line(&mut out, format_args!("         new: {after}, because of {because}"));
     }
     if left > 0 {
@@ -221,7 +233,7 @@ fn as_json(changes: &[Change], (changed, all, left_out): (u64, u64, u64)) -> Str
         .iter()
         .map(|change| {
             let Asked { client, from, to, .. } = &change.asked;
-            json!({ "client": client, "from": from, "to": to, "times": change.times, "before": change.before, "after": change.after, "because": change.because })
+            json!({ "client": client, "from": from, "to": to, "times": change.times, "before": change.before, "was_because": change.was_because, "after": change.after, "because": change.because })
         })
         .collect();
     format!("{}\n", json!({ "decisions": all, "changed": changed, "left_out": left_out, "changes": changes }))

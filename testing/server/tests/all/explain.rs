@@ -92,3 +92,52 @@ fn a_message_is_judged_as_the_server_judges_it() {
     let (why, code) = explained(&server, ("me@home.example", "x@elsewhere.example"), plain);
     assert!(why.contains("message: not looked at: the recipient is refused before it\n") && code == 69, "{why}");
 }
+
+/// What `check` says, and whether it found the configuration sound.
+fn checked(server: &Server) -> (String, bool) {
+    let output = server.operator(&["check"]);
+    let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    (text, output.status.success())
+}
+
+#[test]
+fn check_finds_values_that_are_not_in_the_words_of_their_table() {
+    let lab = TestLab::sites(&["one.example"]);
+    let server = with(
+        builder(&lab),
+        &[
+            (
+                "users",
+                "# sendmail's\nsales@shop.example\terror:nouser No\n@old.example\t%1@one.example\nann@shop.example ann@one.example\n",
+            ),
+            ("access", "10.0.0 RELAY\nspam.example ERROR:5.7.1:\"550 no\"\n192.0.2.7 REJECT go away\n"),
+        ],
+        "[domains]\nvirtual = [\"shop.example\"]\nrelay = [\"one.example\", \".two.example\"]\n\
+         [tables.users]\nsource = \"hash:{}/users\"\nas = \"virtual\"\n\
+         [tables.access]\nsource = \"hash:{}/access\"\nas = \"access\"\n\
+         [addresses]\nvirtual = \"users\"\n[[rules]]\nclient = \"table:access\"\n",
+    );
+    let (text, is_sound) = checked(&server);
+    assert!(is_sound, "{text}");
+    for part in [
+        "/users:2:1: warning: mail for this key of table users is deferred: \"error:nouser\" is not a mail address\n",
+        "/users:3:1: warning: mail for this key of table users is deferred: \"%1@one.example\": `%` and a digit belong to sendmail's tables; is `as` right?\n",
+        "/access:2:1: warning: mail for this key of table access is deferred: ",
+        "1 rule, 2 tables, 2 relay domains; local domains: ",
+        "; virtual domains: shop.example; ",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    assert!(!text.contains("/users:4:") && !text.contains("/access:3:"), "{text}");
+    server.edit_config(|text| {
+        format!("{text}[[rules]]\ndo = \"reject 550 5.7.1 Gr\u{fc}\u{df}e\"\n[routing]\norder = [\"rule\", \"rule\"]\n")
+    });
+    let (text, is_sound) = checked(&server);
+    assert!(
+        !is_sound
+            && text
+                .contains("a reply is sent to clients without SMTPUTF8, too, and must be ASCII: \"Gr\u{fc}\u{df}e\"\n"),
+        "{text}"
+    );
+    assert!(text.contains("`order` names one of rule, recipient, sender and default twice\n"), "{text}");
+}

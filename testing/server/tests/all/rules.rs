@@ -315,15 +315,19 @@ fn a_table_behind_a_socket_is_asked_and_defers_while_it_is_down() {
 #[test]
 fn the_last_days_are_decided_again_by_a_configuration_that_is_not_loaded() {
     let lab = sites(&["one.example", "two.example"]);
-    let server = with(builder(&lab).list("news", &["ann@one.example"]), "[domains]\nrelay = [\"two.example\"]\n");
+    let server = with(
+        builder(&lab).list("news", &["ann@one.example"]).alias("team@lists.test", &["bob@two.example"]),
+        "[domains]\nrelay = [\"two.example\"]\n",
+    );
     post(&server, &lab, &["ann@one.example", "bob@two.example"], "first@test");
     post(&server, &lab, &["ann@one.example"], "second@test");
     post(&server, &lab, &["news@lists.test"], "post@test");
+    post(&server, &lab, &["team@lists.test"], "team@test");
     assert!(rcpt(&server, "joe@x.example", "ann@one.example").starts_with("550"));
     drained(&server);
     let text = std::fs::read_to_string(server.config()).unwrap();
     let more = "[[rules]]\nsender = \"joe@x.example\"\ndo = \"relay\"\n\
-                [[rules]]\nrecipient = [\"ann@one.example\", \"news@lists.test\"]\ndo = \"reject 550 5.7.1 not any more\"\n";
+                [[rules]]\nrecipient = [\"ann@one.example\", \"news@lists.test\", \"team@lists.test\"]\ndo = \"reject 550 5.7.1 not any more\"\n";
     server.write("old.toml", text.as_bytes());
     server.edit_config(|text| format!("{text}\n{more}"));
     let old = server.path("old.toml");
@@ -333,18 +337,21 @@ fn the_last_days_are_decided_again_by_a_configuration_that_is_not_loaded() {
         String::from_utf8(output.stdout).unwrap()
     };
     // The history is written a moment behind.
-    wait_until("the history has it", || replay(&[]).starts_with("4 of 5 decisions would change\n"));
+    wait_until("the history has it", || replay(&[]).starts_with("5 of 6 decisions would change\n"));
     let text = replay(&[]);
     assert!(text.contains("      2  client 127.0.0.1, from <ann@sender.example> to <ann@one.example>"), "{text}");
     assert!(
-        text.contains("was: a post to list news\n         new: refused: 550 5.7.1 not any more, because of rule 2"),
+        text.contains("was: a post to list news (")
+            && text.contains("\n         new: refused: 550 5.7.1 not any more, because of rule 2"),
         "{text}"
     );
+    // An alias is decided about by its address, not by those that it stands for.
+    assert!(text.contains("to <team@lists.test>\n         was: alias: bob@two.example (it is an alias)\n"), "{text}");
     assert!(text.contains("was: refused: 550 5.7.1 Relaying denied"), "{text}");
     assert!(text.contains("new: relayed to mx, because of rule 1 ("), "{text}");
-    assert!(!text.contains("bob@two.example"), "{text}");
+    assert!(!text.contains("to <bob@two.example>"), "{text}");
     let json: serde_json::Value = serde_json::from_str(&replay(&["--json", "--limit", "1"])).unwrap();
-    assert_eq!((&json["decisions"], &json["changed"]), (&5.into(), &4.into()), "{json}");
+    assert_eq!((&json["decisions"], &json["changed"]), (&6.into(), &5.into()), "{json}");
 }
 
 #[test]
