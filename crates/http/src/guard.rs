@@ -87,7 +87,7 @@ async fn admit(http: &Http, config: &HttpConfig, hostname: &str, request: Reques
         return refuse(StatusCode::MISDIRECTED_REQUEST, text);
     }
     let (mut parts, body) = request.into_parts();
-    let caller = http.auth.caller(config, &parts.headers, auth::address(&parts), http.core.clock.now());
+    let caller = http.auth.caller(config, &parts.headers, auth::address(&parts), &http.core.clock);
     if caller.is_wrong {
         caller.slow_down().await;
         return refuse(StatusCode::UNAUTHORIZED, "the token is not known here");

@@ -8,7 +8,8 @@
 //!
 //! A token is 256 random bits, so that its SHA-256 in the configuration reveals nothing; a password is stored as
 //! argon2id. Guessing is slowed: one password is checked at a time, each wrong one delays the next, and an address with
-//! several wrong ones has to wait ([`slow`]).
+//! several wrong ones has to wait ([`slow`]). Waits and sessions last by the steady clock: when the machine's time is set, none
+//! gets longer or shorter.
 //!
 //! Failure answers: 401 for an unknown caller, 403 for a known one without permission, 429 with Retry-After after wrong
 //! guesses.
@@ -31,7 +32,7 @@ use axum::response::Response;
 use parking_lot::Mutex;
 use stentor_config::{HttpConfig, keys};
 use stentor_control::{ErrorCode, Peer};
-use stentor_queue::ids::Ms;
+use stentor_engine::clock::Clock;
 use tokio::sync::Semaphore;
 
 use self::sessions::Sessions;
@@ -105,7 +106,7 @@ impl Default for Auth {
 
 impl Auth {
     /// Who a request is from.
-    pub fn caller(&self, config: &HttpConfig, headers: &HeaderMap, address: SocketAddr, now: Ms) -> Caller {
+    pub fn caller(&self, config: &HttpConfig, headers: &HeaderMap, address: SocketAddr, clock: &Clock) -> Caller {
         let csrf = headers.get(CSRF_HEADER).and_then(|value| value.to_str().ok()).map(str::to_owned);
         let mut caller = Caller { address, login: None, is_wrong: false, csrf };
         if let Some(value) = headers.get(header::AUTHORIZATION) {
@@ -114,23 +115,23 @@ impl Auth {
             caller.login = bearer.and_then(|(_, text)| token(config, text.trim()));
             caller.is_wrong = caller.login.is_none();
         } else if let Some(id) = cookie(headers) {
-            caller.login = self.sessions.lock().get(config, id, now).map(Login::Session);
+            caller.login = self.sessions.lock().get(config, id, clock.steady()).map(Login::Session);
         }
         caller
     }
 
-    /// Checks a password and opens a session; `now` is asked again when the password has been looked at.
+    /// Checks a password and opens a session; the clock is read again when the password has been looked at.
     pub async fn login(
         &self,
         config: &HttpConfig,
         address: IpAddr,
         user: &str,
         password: String,
-        now: &(dyn Fn() -> Ms + Sync),
+        clock: &Clock,
     ) -> Result<Opened, LoginError> {
         // Who is not known takes as long as who is.
         let Some(first) = config.users.first() else { return Err(LoginError::NoUsers) };
-        let check_wait = || match self.slow.lock().wait_ms(address, now()) {
+        let check_wait = || match self.slow.lock().wait_ms(address, clock.steady()) {
             Some(wait_ms) => Err(LoginError::Slow(wait_ms.div_ceil(1000))),
             None => Ok(()),
         };
@@ -148,9 +149,9 @@ impl Auth {
         if is_known && is_right {
             self.slow.lock().right(address);
             tracing::info!(user, %address, "logged in");
-            return Ok(self.sessions.lock().open(config, name, hash, now()));
+            return Ok(self.sessions.lock().open(config, name, hash, clock.steady()));
         }
-        self.slow.lock().wrong(address, now());
+        self.slow.lock().wrong(address, clock.steady());
         tracing::warn!(user = %user.chars().take(64).collect::<String>(), %address, "login refused");
         tokio::time::sleep(WRONG_PAUSE).await;
         Err(LoginError::Wrong)

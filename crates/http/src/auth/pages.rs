@@ -44,8 +44,8 @@ async fn login(
     let user = if user.is_empty() { "operator".to_owned() } else { user };
     // Carried out to the end whatever becomes of the client: the next password waits for this one, and a wrong one counts.
     let tried = tokio::spawn(async move {
-        let (settings, now) = (http.core.settings(), || http.core.clock.now());
-        http.auth.login(&settings.config.http, caller.address.ip(), &user, password, &now).await
+        let settings = http.core.settings();
+        http.auth.login(&settings.config.http, caller.address.ip(), &user, password, &http.core.clock).await
     });
     let Ok(opened) = tried.await else {
         return problem(StatusCode::SERVICE_UNAVAILABLE, ErrorCode::Failed, "the server is stopping");

@@ -16,6 +16,7 @@ pub struct Session {
     pub user: Arc<str>,
     /// What forms must hold.
     pub csrf: Arc<str>,
+    /// By the steady clock.
     opened: Ms,
     /// What the password's hash was: with another, or without the user, the session has ended.
     password: Arc<str>,

@@ -1,4 +1,4 @@
-//! How long a caller has to wait after wrong guesses.
+//! How long a caller has to wait after wrong guesses. Times are those of the steady clock.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,7 @@
+use std::sync::atomic::AtomicU64;
+
 use stentor_config::keys::Token;
+use stentor_queue::ids::Ms;
 
 use super::*;
 
@@ -18,8 +21,12 @@ fn headers(pairs: &[(&'static str, String)]) -> HeaderMap {
     pairs.iter().map(|(name, value)| (name.parse::<header::HeaderName>().unwrap(), value.parse().unwrap())).collect()
 }
 
+fn at(ms: Ms) -> Clock {
+    Clock::manual(Arc::new(AtomicU64::new(ms)))
+}
+
 fn caller(auth: &(Auth, HttpConfig), pairs: &[(&'static str, String)], now: Ms) -> Caller {
-    auth.0.caller(&auth.1, &headers(pairs), (ADDRESS, 1).into(), now)
+    auth.0.caller(&auth.1, &headers(pairs), (ADDRESS, 1).into(), &at(now))
 }
 
 #[test]
@@ -41,7 +48,7 @@ fn tokens_are_known_by_their_hash() {
 #[tokio::test]
 async fn a_session_changes_things_with_its_own_form_until_it_ends() {
     let auth = (Auth::default(), config());
-    let opened = auth.0.login(&auth.1, ADDRESS, "ann", "a long password".to_owned(), &|| 0).await.unwrap();
+    let opened = auth.0.login(&auth.1, ADDRESS, "ann", "a long password".to_owned(), &at(0)).await.unwrap();
     let cookie = || ("cookie", format!("other=1; {COOKIE}={}", opened.id));
     let ann = caller(&auth, &[cookie()], 999);
     assert_eq!((ann.name(), ann.csrf()), (Some("ann"), Some(&*opened.session.csrf)));
@@ -63,17 +70,35 @@ async fn guessing_is_slowed() {
         [("ann", "wrong"), ("bob", "a long password"), ("ann", ""), ("", ""), ("ann", "A long password")]
     {
         assert_eq!(
-            auth.0.login(&auth.1, ADDRESS, user, password.to_owned(), &|| 0).await.unwrap_err(),
+            auth.0.login(&auth.1, ADDRESS, user, password.to_owned(), &at(0)).await.unwrap_err(),
             LoginError::Wrong
         );
     }
     let right = || "a long password".to_owned();
-    assert_eq!(auth.0.login(&auth.1, ADDRESS, "ann", right(), &|| 0).await.unwrap_err(), LoginError::Slow(1));
+    assert_eq!(auth.0.login(&auth.1, ADDRESS, "ann", right(), &at(0)).await.unwrap_err(), LoginError::Slow(1));
     assert!(
-        auth.0.login(&auth.1, "192.0.2.1".parse().unwrap(), "ann", right(), &|| 0).await.is_ok(),
+        auth.0.login(&auth.1, "192.0.2.1".parse().unwrap(), "ann", right(), &at(0)).await.is_ok(),
         "others do not wait"
     );
-    assert!(auth.0.login(&auth.1, ADDRESS, "ann", right(), &|| 1_000).await.is_ok());
+    assert!(auth.0.login(&auth.1, ADDRESS, "ann", right(), &at(1_000)).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_changes_neither_waits_nor_sessions() {
+    let (auth, clock) = (Auth::default(), Clock::start());
+    let config = HttpConfig { session_ms: 60_000, ..config() };
+    let opened = auth.login(&config, ADDRESS, "ann", "a long password".to_owned(), &clock).await.unwrap();
+    for _ in 0..100 {
+        auth.slow.lock().wrong(ADDRESS, clock.steady());
+    }
+    clock.follow(-10 * 3_600_000);
+    let slow = auth.login(&config, ADDRESS, "ann", "a long password".to_owned(), &clock).await.unwrap_err();
+    assert!(matches!(slow, LoginError::Slow(..=60)), "{slow}");
+    clock.follow(20 * 3_600_000);
+    let slow = auth.login(&config, ADDRESS, "ann", "a long password".to_owned(), &clock).await.unwrap_err();
+    assert!(matches!(slow, LoginError::Slow(1..)), "{slow}");
+    let cookie = [("cookie", format!("{COOKIE}={}", opened.id))];
+    assert!(auth.caller(&config, &headers(&cookie), (ADDRESS, 1).into(), &clock).login.is_some());
 }
 
 #[test]
@@ -89,8 +114,8 @@ fn sessions_are_bounded() {
 
 #[tokio::test]
 async fn what_a_reload_takes_away_ends_with_it() {
-    let (mut auth, now) = ((Auth::default(), config()), || 0);
-    let opened = auth.0.login(&auth.1, ADDRESS, "ann", "a long password".to_owned(), &now).await.unwrap();
+    let mut auth = (Auth::default(), config());
+    let opened = auth.0.login(&auth.1, ADDRESS, "ann", "a long password".to_owned(), &at(0)).await.unwrap();
     let cookie = || ("cookie", format!("{COOKIE}={}", opened.id));
     let robot = || ("authorization", "Bearer robot".to_owned());
     assert!(caller(&auth, &[cookie()], 0).login.is_some() && caller(&auth, &[robot()], 0).login.is_some());
