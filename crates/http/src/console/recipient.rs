@@ -7,15 +7,16 @@ use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
 use stentor_admin::report;
-use stentor_control::{AddressView, Control, Reply, Request};
+use stentor_control::{AddressView, Control, RecipientState, RecipientView, Reply, Request};
 use stentor_mail::heading::Heading;
+use stentor_queue::cause::Cause;
 use stentor_queue::ids::{MessageId, Ms};
 
 use super::act::{self, Button};
-use super::format::{self, ago, instant, message_link, number, plural, sender, shown, site_link, span};
+use super::format::{self, ago, instant, message_link, next_try, number, plural, sender, shown, site_link};
 use super::page::{Frame, heading};
 use super::table::{column, head, table};
-use super::{posts, story};
+use super::{posts, story, why};
 use crate::Http;
 
 #[derive(Deserialize, Default)]
@@ -102,6 +103,18 @@ fn waiting_table(rows: &[Waiting], now: Ms) -> Markup {
     table("Messages that wait for this address", &columns, &rows.iter().map(row).collect::<Vec<_>>(), None)
 }
 
+/// Why the oldest message waits, and its next try unless an operator or a transaction keeps it.
+fn why_it_waits(pending: &RecipientView, messages: u64, now: Ms) -> Markup {
+    let is_kept = Cause::of_name(&pending.cause).is_some_and(Cause::is_kept);
+    let is_tried = !is_kept && pending.state != RecipientState::InFlight;
+    html! {
+        dl.facts {
+            dt { "Reason" @if messages > 1 { " (oldest)" } } dd { (why::cell(&pending.words, &pending.last_reply)) }
+            @if is_tried { dt { "Next try" } dd { (next_try(pending.next_try.or(Some(now)), now)) } }
+        }
+    }
+}
+
 fn known(frame: &Frame, view: &AddressView, waiting: &[Waiting]) -> Markup {
     html! {
         div.head { h1 { (format::address(&view.address)) } }
@@ -114,12 +127,7 @@ fn known(frame: &Frame, view: &AddressView, waiting: &[Waiting]) -> Markup {
             @if view.messages.is_empty() { p.empty { "No messages are waiting for this address." } } @else {
                 p { (plural(view.messages_total, "message")) @if view.messages_total > view.messages.len() as u64 { ", the oldest:" } @else { ":" } }
                 (waiting_table(waiting, view.now))
-                @if let Some(pending) = &view.pending {
-                    p {
-                        @match pending.next_try { Some(at) if at > view.now => { "Next try in " (span(at - view.now)) }, _ => "Next try now" }
-                        @if !pending.last_reply.is_empty() { ": " (shown(&pending.last_reply)) }
-                    }
-                }
+                @if let Some(pending) = &view.pending { (why_it_waits(pending, view.messages_total, view.now)) }
             }
         }
         @for list in &view.lists {

@@ -88,6 +88,24 @@ fn what_cannot_be_undone_is_counted_first() {
 }
 
 #[test]
+#[test]
+fn a_recipients_page_says_why_its_mail_waits() {
+    let (server, post) = waiting();
+    let browser = Browser::log_in(&server);
+    let waits = || {
+        let page = browser.get("/recipient?address=bob@two.example");
+        page.split("id=\"waits\"").nth(1).and_then(|rest| rest.split("</section>").next()).expect("a panel").to_owned()
+    };
+    browser.act(&format!("verb=hold&id={post}")).expect(303);
+    let held = waits();
+    assert!(held.contains("held by an operator") && !held.contains("Next try"), "{held}");
+    browser.act(&format!("verb=release&id={post}")).expect(303);
+    browser.act("verb=suspend&list=news").expect(303);
+    let suspended = waits();
+    assert!(suspended.contains("suspended by an operator") && !suspended.contains("Next try"), "{suspended}");
+}
+
+#[test]
 fn pages_say_what_they_have_and_what_they_have_not() {
     let (server, post) = waiting();
     let browser = Browser::log_in(&server);
