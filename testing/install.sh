@@ -82,6 +82,13 @@ if [ ! -e "$cron/usr/sbin/cron" ] && [ "$(id -u)" -eq 0 ]; then
     (cd "$cron" && apt-get download -q cron && dpkg -x cron_*.deb .) ||
         echo "testing/install.sh: cron cannot be fetched" >&2
 fi
+# promtool runs the tests of the alert rules; Prometheus itself is not to run.
+prometheus=/var/cache/stentor-tests/prometheus
+if [ ! -e "$prometheus/usr/bin/promtool" ] && [ "$(id -u)" -eq 0 ]; then
+    mkdir -p "$prometheus"
+    (cd "$prometheus" && apt-get download -q prometheus && dpkg -x prometheus_*.deb . && rm prometheus_*.deb) ||
+        echo "testing/install.sh: promtool cannot be fetched" >&2
+fi
 cd "$(dirname "${BASH_SOURCE[0]}")/server/browser"
 if ! cmp -s package-lock.json node_modules/.installed; then
     if npm ci --ignore-scripts --no-audit --no-fund; then

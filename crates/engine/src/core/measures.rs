@@ -13,9 +13,11 @@ use stentor_stats::record::Stat;
 /// Kinds of refusals told apart; further ones are summed under code 0.
 pub const REFUSALS_MAX: usize = 100;
 
-/// Upper bounds of buckets in microseconds: from a fast disk's sync to a slow one's.
-pub const SYNC_US: [u64; 12] =
-    [100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000];
+/// Upper bounds of buckets in microseconds: from a fast disk's sync to one that clients hardly wait for.
+pub const SYNC_US: [u64; 16] = [
+    100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 250_000, 1_000_000, 2_500_000, 5_000_000,
+    10_000_000, 30_000_000,
+];
 /// The same of attempts: from a host next door to one that is about to time out.
 pub const ATTEMPT_US: [u64; 12] = [
     10_000,
@@ -80,9 +82,9 @@ pub struct Measures {
     pub bounced: AtomicU64,
     pub connect_failures: AtomicU64,
     /// How long a client waits for its 250: from the end of its data until the commit, microseconds.
-    pub commit_wait: Histogram<12>,
+    pub commit_wait: Histogram<16>,
     /// A commit with its sync, microseconds.
-    pub sync: Histogram<12>,
+    pub sync: Histogram<16>,
     /// Messages of commits that had any.
     pub batch_messages: Histogram<10>,
     refusals: Mutex<HashMap<(u16, Option<Enhanced>), u64>>,

@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::process::Command;
 
-use stentor_harness::{Server, TestLab, message, wait_until};
+use stentor_harness::{Server, TestLab, message, skipped, wait_until};
 
 use crate::kit::{bare, builder};
 
@@ -73,15 +74,19 @@ fn documentation_and_dashboard_name_exactly_what_is_there() {
     assert!(limits.len() > 20 && missing.is_empty(), "{missing:?}");
 }
 
-/// Each rule is about metrics, and values of labels, that the server has.
-#[test]
-fn alert_rules_name_what_is_there() {
-    // Metrics of webhooks are there once there is one.
-    let server = bare()
+/// A server with a webhook: its metrics are there once there is one.
+fn with_webhook() -> Server {
+    bare()
         .set("http.listen", "[\"127.0.0.1:0\"]")
         .set("webhooks.crm.url", "\"http://127.0.0.1:9/\"")
         .set("webhooks.crm.secret", "\"0123456789abcdef0123456789abcdef\"")
-        .start();
+        .start()
+}
+
+/// Each rule is about metrics, and values of labels, that the server has.
+#[test]
+fn alert_rules_name_what_is_there() {
+    let server = with_webhook();
     let text = server.http_get("/metrics").expect(200).text();
     let served = names(&text);
     let rules = repository("contrib/prometheus/stentor.rules.yml");
@@ -107,6 +112,44 @@ fn alert_rules_name_what_is_there() {
     assert_eq!(foreign.len(), 1);
 }
 
+/// A series as a rule sees it: its name, the names of its labels, and the bound of a bucket.
+fn shape(series: &str) -> (String, BTreeSet<String>, String) {
+    let (name, labels) = series.trim_end_matches('}').split_once('{').unwrap_or((series, ""));
+    let labels = labels.split("\",").filter_map(|label| label.trim_end_matches('"').split_once("=\""));
+    // Prometheus adds these.
+    let labels: BTreeMap<&str, &str> = labels.filter(|(label, _)| !["job", "instance"].contains(label)).collect();
+    let bound = labels.get("le").copied().unwrap_or_default().to_owned();
+    (name.to_owned(), labels.into_keys().map(str::to_owned).collect(), bound)
+}
+
+/// Every rule is in the test beside the rules, the series there are the server's, and Prometheus' own tool runs it.
+#[test]
+fn alert_rules_fire_when_they_should_and_only_then() {
+    let server = with_webhook();
+    server.smtp().cmd("MAIL FROM:<a b>").expect(501);
+    let served: BTreeSet<_> = samples(&server).keys().map(|series| shape(series)).collect();
+    let (rules, tests) =
+        (repository("contrib/prometheus/stentor.rules.yml"), repository("contrib/prometheus/stentor.rules.test.yml"));
+    let between = |text: &str, begin: &str, end: &str| -> Vec<String> {
+        text.split(begin).skip(1).filter_map(|rest| rest.split(end).next()).map(str::to_owned).collect()
+    };
+    let series = between(&tests, "series: '", "'");
+    assert!(series.len() > 50);
+    for series in series.iter().filter(|series| !series.starts_with("up{")) {
+        assert!(served.contains(&shape(series)), "no server has {series}");
+    }
+    let alerts: BTreeSet<String> = between(&rules, "- alert: ", "\n").into_iter().collect();
+    let tested: BTreeSet<String> = between(&tests, "alertname=\"", "\"").into_iter().collect();
+    assert_eq!(tested, alerts);
+    let promtool = "/var/cache/stentor-tests/prometheus/usr/bin/promtool";
+    if !Path::new(promtool).exists() {
+        return skipped("promtool is missing (testing/install.sh)");
+    }
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../contrib/prometheus/stentor.rules.test.yml");
+    let out = Command::new(promtool).args(["test", "rules"]).arg(file).output().expect("promtool runs");
+    assert!(out.status.success(), "{}{}", String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+}
+
 #[test]
 fn mail_is_counted() {
     let lab = TestLab::start(
@@ -116,6 +159,7 @@ fn mail_is_counted() {
     let wire = message("1@test", "x");
     server.smtp().send("me@home.example", &["ann@one.example", "bob@down.example"], &wire).expect(250);
     server.smtp().cmd("MAIL FROM:<a b>").expect(501);
+    // Its host is not reached: who waits for it counts, each time.
     wait_until("one is delivered, the other waits", || {
         let now = samples(&server);
         now["stentor_recipients_total{outcome=\"delivered\"}"] >= 1 && now["stentor_connect_failures_total"] >= 1
