@@ -6,9 +6,12 @@ use serde_json::{Value, json};
 
 use super::{By, Counts, Key, Row, Table, label};
 use crate::civil::{Civil, WEEKDAYS};
+use crate::escape::printable;
 use crate::histogram::Histogram;
 use crate::record::Ms;
 
+/// Octets of a name, about; names come from logs, whoever wrote them.
+const NAME_BYTES_MAX: usize = 512;
 /// Names longer than this push the columns to the right.
 const NAME_COLUMNS_MAX: usize = 40;
 
@@ -24,12 +27,9 @@ pub fn text(table: &Table, now: Ms, zone_name: &str) -> String {
     let head = match by {
         By::Hour => "MMM DD HH",
         By::Day => "YYYY-MM-DD",
-        By::List => "list",
-        By::Site => "domain",
-        By::Host => "host",
-        By::Source => "source",
+        _ => column(by),
     };
-    let labels: Vec<String> = rows.iter().map(|row| label(&row.key, by)).collect();
+    let labels: Vec<String> = rows.iter().map(|row| printable(&label(&row.key, by), NAME_BYTES_MAX)).collect();
     let width = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
     let width = width.min(NAME_COLUMNS_MAX).max(head.len()).max("Totals".len());
     let mut out = String::new();
@@ -147,15 +147,21 @@ pub fn json(table: &Table) -> Value {
     })
 }
 
-pub(super) fn by_name(by: By) -> &'static str {
+/// The name of the first column, which is that of the option.
+fn column(by: By) -> &'static str {
     match by {
         By::Hour => "hour",
         By::Day => "day",
         By::List => "list",
-        By::Site => "site",
+        By::Site => "domain",
         By::Host => "host",
         By::Source => "source",
     }
+}
+
+/// The same in JSON, where programs know it as `site`.
+fn by_name(by: By) -> &'static str {
+    if by == By::Site { "site" } else { column(by) }
 }
 
 fn row_json(row: &Row, table: &Table) -> Value {
@@ -192,14 +198,14 @@ pub fn csv(table: &Table) -> String {
     let mut out = format!(
         "{},failed_hosts,failed_recipients,delivered_hosts,delivered_recipients,deferred,bounced,posts,posted_to,bytes,\
          xdelay_p50_s,xdelay_p90_s,xdelay_p99_s,delay_p50_s,delay_p90_s,delay_p99_s\n",
-        by_name(by)
+        column(by)
     );
     let total = table.total();
     for row in table.rows().into_iter().chain([&total]) {
         let name = match &row.key {
             Key::Time(local_s) => local_text(*local_s),
             Key::Total => "total".to_owned(),
-            key => quoted(&label(key, by)),
+            key => quoted(&printable(&label(key, by), NAME_BYTES_MAX)),
         };
         let counts = &row.counts;
         let _ = write!(

@@ -165,3 +165,15 @@ fn sizes_and_durations_are_short() {
         [0, 120, 12_000, 200_000, 7_500_000, 400_000_000].into_iter().map(render::duration).collect();
     assert_eq!(durations, ["0.00s", "0.12s", "12s", "3m20", "2h05", "4d15"]);
 }
+
+#[test]
+fn names_from_logs_are_escaped_and_columns_named_as_the_option() {
+    let mut table = table(By::Site);
+    table.add(&attempt(START, "A", "mx", &["a@\u{1b}[31mred\u{7}.example"], Stat::Sent));
+    let (text, csv) = (text(&table, START, "UTC"), csv(&table));
+    for shown in [&text, &csv] {
+        assert!(!shown.contains(['\u{1b}', '\u{7}']) && shown.contains(r"\x1b[31mred\x07.example"), "{shown}");
+    }
+    assert!(csv.starts_with("domain,") && text.contains("\ndomain "), "{csv}{text}");
+    assert_eq!(json(&table)["by"], "site");
+}
