@@ -53,7 +53,7 @@ counts! {
     delivered,
     /// Octets of content sent in transactions that delivered.
     delivered_bytes,
-    /// Recipients of attempts that did not deliver them, and sessions that did not come about.
+    /// Recipients of attempts that did not deliver them, and those deferred by a session or look-up that failed.
     failed,
     /// Of the former those that are tried again.
     deferred,

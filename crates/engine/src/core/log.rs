@@ -275,7 +275,8 @@ fn without_host(core: &Core, message: &Message, to: &[&str], how: (&str, Stat, &
 /// A failed session: no copy was tried, so there is neither queue id nor recipient, but who waited for it counts as deferred.
 pub fn connect_failed(core: &Core, via: &Via<'_>, begun: Ms, why: &str, unreached: &Unreached) {
     let now = core.clock.now();
-    core.live.connect_failed(via.target);
+    core.live.unreached(Some(via.target), unreached.waiting);
+    core.measures.unreached(unreached.waiting);
     core.measures.connect_failures.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     core.live.event(now, "connect_failed", || format!("{}: {why}", via.target));
     if is_wanted(core) {
@@ -302,6 +303,8 @@ pub fn connect_failed(core: &Core, via: &Via<'_>, begun: Ms, why: &str, unreache
 /// A look-up failed temporarily, and no site of the domain is known from before.
 pub fn look_up_failed(core: &Core, begun: Ms, (dsn, text): (&str, &str), unreached: &Unreached) {
     let now = core.clock.now();
+    core.live.unreached(None, unreached.waiting);
+    core.measures.unreached(unreached.waiting);
     let domain = || unreached.domains.first().map_or("", |(domain, _)| domain);
     core.live.event(now, "lookup_failed", || format!("{}: {text}", domain()));
     if is_wanted(core) {

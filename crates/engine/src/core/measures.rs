@@ -76,7 +76,7 @@ impl<const N: usize> Histogram<N> {
 pub struct Measures {
     /// From the work taken to its last reply, microseconds.
     pub attempt: Histogram<12>,
-    /// Recipients of attempts, by what became of them.
+    /// Recipients of attempts, and of failed sessions and look-ups, by what became of them.
     pub sent: AtomicU64,
     pub deferred: AtomicU64,
     pub bounced: AtomicU64,
@@ -123,6 +123,11 @@ impl Measures {
                 counter.fetch_add(count, Ordering::Relaxed);
             }
         }
+    }
+
+    /// A session or look-up failed, and deferred so many recipients.
+    pub fn unreached(&self, waiting: u64) {
+        self.deferred.fetch_add(waiting, Ordering::Relaxed);
     }
 
     /// A client got a 4xx or 5xx.

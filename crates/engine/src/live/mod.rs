@@ -146,12 +146,17 @@ impl Live {
         }
     }
 
-    /// No session came about.
-    pub fn connect_failed(&self, target: &Target) {
-        self.totals.failed.fetch_add(1, Ordering::Relaxed);
+    /// A session failed, or without a target a look-up: it deferred so many recipients. Their lists are not known, so that no
+    /// list's watcher counts them.
+    pub fn unreached(&self, target: Option<&Target>, waiting: u64) {
+        let add = |totals: &Totals| {
+            totals.failed.fetch_add(waiting, Ordering::Relaxed);
+            totals.deferred.fetch_add(waiting, Ordering::Relaxed);
+        };
+        add(&self.totals);
         if self.filters.are_there() {
-            let add = |totals: &Totals| totals.failed.fetch_add(1, Ordering::Relaxed);
-            self.filters.each(|filter| filter.is_of(None, Some(&target.addr)).then(|| add(&filter.totals)));
+            let host = target.map(|target| &target.addr);
+            self.filters.each(|filter| filter.is_of(None, host).then(|| add(&filter.totals)));
         }
     }
 

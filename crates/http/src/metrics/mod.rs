@@ -80,7 +80,11 @@ fn mail(text: &mut Text, core: &Core, status: &Status) {
     ] {
         text.sample(&[("outcome", outcome)], count as f64);
     }
-    text.family("stentor_attempt_recipients_total", "counter", "Recipients of attempts since the start, by result.");
+    text.family(
+        "stentor_attempt_recipients_total",
+        "counter",
+        "Recipients of attempts, failed sessions and failed lookups since the start, by result.",
+    );
     for (result, count) in [("sent", &measures.sent), ("deferred", &measures.deferred), ("bounced", &measures.bounced)]
     {
         text.sample(&[("result", result)], read(count));

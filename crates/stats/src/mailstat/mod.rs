@@ -76,6 +76,8 @@ pub enum Key {
     /// Seconds that a clock in the table's zone showed when the hour or day began, as if it stood at Greenwich.
     Time(i64),
     Name(Box<str>),
+    /// Sessions and look-ups that failed, in rows by list: those who waited are of several.
+    Unreached,
     /// Everything beyond `ROWS_MAX` rows.
     Others,
     Total,
@@ -125,6 +127,7 @@ pub struct Table {
     rows: Vec<Row>,
     by_time: HashMap<i64, usize, FixedState>,
     by_name: HashMap<Box<str>, usize, FixedState>,
+    unreached: Option<usize>,
     others: Option<usize>,
     pairs: HashSet<u64, FixedState>,
     pairs_max: usize,
@@ -149,6 +152,7 @@ impl Table {
             rows: Vec::new(),
             by_time: HashMap::default(),
             by_name: HashMap::default(),
+            unreached: None,
             others: None,
             pairs: HashSet::default(),
             pairs_max,
@@ -194,6 +198,7 @@ impl Table {
     fn attempt(&mut self, attempt: &Attempt<'_>) {
         let row = match self.options.by {
             By::Hour | By::Day => self.row_of_time(attempt.at),
+            By::List if attempt.unreached.is_some() => self.row_of_unreached(),
             By::List => self.row_of_name(attempt.list),
             By::Source => self.row_of_name(attempt.source),
             By::Host => match attempt.ip {
@@ -348,6 +353,15 @@ impl Table {
         self.new_row(Key::Name(self.name.as_str().into()))
     }
 
+    fn row_of_unreached(&mut self) -> usize {
+        if let Some(row) = self.unreached {
+            return row;
+        }
+        let row = self.new_row(Key::Unreached);
+        self.unreached = Some(row);
+        row
+    }
+
     fn row_of_others(&mut self) -> usize {
         if let Some(row) = self.others {
             return row;
@@ -365,13 +379,14 @@ impl Table {
     /// By time, or those with most recipients first.
     pub fn rows(&self) -> Vec<&Row> {
         let mut rows: Vec<&Row> = self.rows.iter().collect();
+        let last = |key: &Key| (*key == Key::Others, *key == Key::Unreached);
         rows.sort_by(|a, b| match (&a.key, &b.key) {
             (Key::Time(a), Key::Time(b)) => a.cmp(b),
             (Key::Name(a_name), Key::Name(b_name)) => {
                 let traffic = |row: &Row| row.counts.delivered.recipients + row.counts.failed.recipients;
                 traffic(b).cmp(&traffic(a)).then_with(|| a_name.cmp(b_name))
             }
-            (a, b) => (*a == Key::Others).cmp(&(*b == Key::Others)),
+            (a, b) => last(a).cmp(&last(b)),
         });
         rows
     }
@@ -398,6 +413,7 @@ pub fn label(key: &Key, by: By) -> String {
         }
         Key::Name(name) if name.is_empty() => "-".to_owned(),
         Key::Name(name) => name.to_string(),
+        Key::Unreached => "(not connected)".to_owned(),
         Key::Others => "(others)".to_owned(),
         Key::Total => "Totals".to_owned(),
     }
