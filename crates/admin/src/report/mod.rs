@@ -2,8 +2,8 @@
 //! mail to the list's owner or the poster.
 //!
 //! Promise: fates are the store's ([`stentor_engine::live::posts`]); times are counted since the server's start, and a report says
-//! so if a part came before. Where the rest waits is looked up when it is asked for, in slices, for at most
-//! [`WAITING_LOOKED_MAX`] recipients.
+//! so if a part came before. Where the rest waits is looked up when it is asked for, in slices, for all
+//! pending recipients.
 
 mod mail;
 mod words;
@@ -29,8 +29,6 @@ use crate::causes;
 use crate::causes::Censuses;
 use crate::views::{self, reply};
 
-/// Recipients of one post whose place is looked up.
-const WAITING_LOOKED_MAX: usize = 200_000;
 /// Recipients looked up under one hold of the lock.
 const WAITING_STEP: usize = 4_096;
 /// Places shown of one post, unless more are asked for.
@@ -169,15 +167,14 @@ pub async fn headings(core: &Arc<Core>, ids: &[MessageId]) -> Vec<Option<Arc<Hea
 /// are behind the first row.
 async fn waiting(core: &Arc<Core>, no: MessageNo, id: MessageId, places_max: usize) -> (Vec<WaitingAt>, u64) {
     let mut places: HashMap<(At, Cause), CauseCount> = HashMap::new();
-    let (mut after, mut looked) = (None, 0);
-    while looked < WAITING_LOOKED_MAX {
+    let mut after = None;
+    loop {
         let is_last = core.with(|hub, now| {
             if hub.store.message(no).is_none_or(|message| message.id() != id) {
                 return true;
             }
             let book = &hub.store.book;
             hub.sched.causes_of(&hub.store, no, (&mut after, WAITING_STEP), now, |address, site, count| {
-                looked += 1;
                 let place = site.map_or_else(|| At::Domain(book.domain(address)), At::Site);
                 places.entry((place, count.cause)).and_modify(|all| all.add(count)).or_insert(count);
             })

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 use stentor_harness::{Log, Server, TestLab, message, stentor, wait_until};
 
-use crate::kit::{SENDER_SITE, builder};
+use crate::kit::{SENDER_SITE, bare, builder};
 
 const LIST: &[&str] = &["ann@one.example", "bob@full.example", "cid@down.example"];
 
@@ -392,4 +392,25 @@ fn sessions_are_watched_without_their_data() {
         assert!(text.contains("(message data, ") && !text.contains("confidential"), "{text}");
         watching.kill().and_then(|()| watching.wait()).expect("it ends");
     }
+}
+
+/// A report looks at every recipient that waits, however many there are.
+#[test]
+fn a_report_of_a_large_post_leaves_nobody_out() {
+    const AT_ONE: usize = 200_001;
+    let at_one = (0..AT_ONE).map(|n| format!("user{n}@one.example"));
+    let all: Vec<String> = at_one.chain((0..5).map(|n| format!("user{n}@two.example"))).collect();
+    let server = bare().list("news", &all.iter().map(String::as_str).collect::<Vec<_>>()).start();
+    let id =
+        server.smtp().send("me@home.example", &["news@lists.test"], &message("1@test", "x")).expect(250).queue_id();
+    let report = server.ask(&["report", &id]).expect("an answer")["post_rows"][0].clone();
+    let mut places: Vec<(&str, u64)> = Vec::new();
+    for row in report["waiting"].as_array().expect("rows") {
+        let (site, recipients) = (row["site"].as_str().expect("a name"), row["recipients"].as_u64().expect("a number"));
+        match places.iter_mut().find(|(known, _)| *known == site) {
+            Some((_, sum)) => *sum += recipients,
+            None => places.push((site, recipients)),
+        }
+    }
+    assert_eq!(places, [("one.example", AT_ONE as u64), ("two.example", 5)]);
 }
