@@ -1,9 +1,12 @@
 //! Which mail an operator's action applies to: selectors that narrow each other, see
 //! `docs/operate/control-protocol.md`.
 
+use std::fmt;
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use stentor_queue::ids::MessageId;
+use stentor_queue::ids::{MessageId, Ms};
 
 use super::problem::{ErrorCode, Problem};
 
@@ -48,6 +51,45 @@ impl Verb {
     }
 }
 
+/// The queue when a dry run counted it: an action with it covers no mail that came later. `NUMBER.MS` in the protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
+#[serde(into = "String", try_from = "String")]
+pub struct AsOf {
+    /// Messages had numbers before this one.
+    pub next: u32,
+    /// When it was; ages are counted from here. Numbers begin anew with a start of the server, times do not.
+    pub at: Ms,
+}
+
+impl fmt::Display for AsOf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.next, self.at)
+    }
+}
+
+impl FromStr for AsOf {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<AsOf, &'static str> {
+        let parts = text.split_once('.').and_then(|(next, at)| Some((next.parse().ok()?, at.parse().ok()?)));
+        parts.map(|(next, at)| AsOf { next, at }).ok_or("as_of is what a dry run returned")
+    }
+}
+
+impl From<AsOf> for String {
+    fn from(as_of: AsOf) -> String {
+        as_of.to_string()
+    }
+}
+
+impl TryFrom<String> for AsOf {
+    type Error = &'static str;
+
+    fn try_from(text: String) -> Result<AsOf, &'static str> {
+        text.parse()
+    }
+}
+
 /// All that are given must match; none at all means everything.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Selection {
@@ -60,6 +102,8 @@ pub struct Selection {
     /// Seconds since acceptance.
     pub age_s_min: Option<u64>,
     pub age_s_max: Option<u64>,
+    /// Only mail that was there then. It narrows the others and is no selector by itself.
+    pub as_of: Option<AsOf>,
 }
 
 #[derive(Deserialize)]
@@ -80,6 +124,7 @@ struct Arguments {
     list: Option<String>,
     age_s_min: Option<u64>,
     age_s_max: Option<u64>,
+    as_of: Option<AsOf>,
     #[serde(default)]
     all: bool,
     dry_run: Option<bool>,
@@ -125,8 +170,9 @@ pub fn parse(verb: &str, fields: &Value, acts: bool) -> Result<Parsed, Problem> 
         list: a.list,
         age_s_min: a.age_s_min,
         age_s_max: a.age_s_max,
+        as_of: a.as_of,
     };
-    let is_narrow = selection != Selection::default();
+    let is_narrow = selection.is_narrow();
     if a.all && is_narrow {
         return Err(bad("\"all\" and selectors contradict each other".to_owned()));
     }
@@ -160,9 +206,14 @@ pub fn parse(verb: &str, fields: &Value, acts: bool) -> Result<Parsed, Problem> 
 impl Selection {
     /// Whether it may be about mail that is yet to come: not by id or age, not everything, and no single recipient.
     fn is_of_the_future(&self) -> bool {
-        let by_message = !self.ids.is_empty() || self.age_s_min.is_some() || self.age_s_max.is_some();
+        let by_age = self.age_s_min.is_some() || self.age_s_max.is_some() || self.as_of.is_some();
         let is_domain = self.recipient.as_ref().is_none_or(|recipient| recipient.starts_with('@'));
-        !by_message && is_domain && *self != Selection::default()
+        self.ids.is_empty() && !by_age && is_domain && self.is_narrow()
+    }
+
+    /// Whether it has a selector: without one it means all mail.
+    pub fn is_narrow(&self) -> bool {
+        *self != Selection { as_of: self.as_of, ..Selection::default() }
     }
 
     /// The selectors as JSON, those that are given alone; `{"all":true}` if none is.
@@ -187,6 +238,9 @@ impl Selection {
         if fields.is_empty() {
             fields.insert("all".to_owned(), true.into());
         }
+        if let Some(as_of) = self.as_of {
+            fields.insert("as_of".to_owned(), as_of.to_string().into());
+        }
         fields
     }
 }
@@ -204,6 +258,9 @@ pub struct Counted {
     /// Messages that were selected and need no change, such as those held already.
     pub unchanged: Option<u64>,
     pub dry_run: Option<bool>,
+    /// Of a dry run: for the action that is to cover what was counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub as_of: Option<AsOf>,
 }
 
 impl Counted {

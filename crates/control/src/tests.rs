@@ -19,6 +19,7 @@ use super::problem::*;
 use super::protocol::*;
 use super::recipient_view::{RecipientState, RecipientView};
 use super::reply::*;
+use super::selection::AsOf;
 use super::{
     By, Client, ClientError, Control, ControlServer, Counted, HostsOptions, Mailqq, MailqqOptions, MailqqRow,
     MailqqSort, Observe, Page, Peer, ReportOptions, Selection, Sort, Standing, Verb, View, render,
@@ -276,8 +277,13 @@ fn verbs_round_trip_as_requests() {
         list: Some("news".to_owned()),
         age_s_min: Some(3600),
         age_s_max: Some(7200),
+        as_of: Some(AsOf { next: 7, at: NOW }),
     };
-    for selection in [Selection::default(), full] {
+    let all_then = Selection { as_of: full.as_of, ..Selection::default() };
+    assert!(Request::parse(br#"{"v":1,"verb":"hold","as_of":"7.1"}"#).is_err(), "it is no selector");
+    assert!(Request::parse(br#"{"v":1,"verb":"hold","list":"a","as_of":"7"}"#).is_err());
+    assert!(Request::parse(br#"{"v":1,"verb":"bounce","list":"a","for_s":60,"as_of":"7.1"}"#).is_err());
+    for selection in [Selection::default(), all_then, full] {
         for verb in Verb::ALL {
             for (dry_run, reason) in [(true, None), (false, Some("because".to_owned()))] {
                 let request = Request::Act { verb, selection: selection.clone(), dry_run, reason };

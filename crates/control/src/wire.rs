@@ -11,7 +11,7 @@ use super::observe::{HostRow, Hosts, Mailqq, MailqqRow, Posts};
 use super::problem::Problem;
 use super::recipient_view::RecipientView;
 use super::reply::{EnvelopeView, MessageView, QueueSummary, Reply, SiteRow, Status, Stuck, StuckRow};
-use super::selection::Counted;
+use super::selection::{AsOf, Counted};
 use super::site_view::SiteView;
 use crate::VERSION;
 use crate::posts::PostReport;
@@ -73,6 +73,8 @@ struct Done {
     unchanged: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dry_run: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    as_of: Option<AsOf>,
 }
 
 /// The lines of a reply, each with its end.
@@ -119,8 +121,8 @@ pub fn to_lines(reply: Reply) -> Vec<String> {
             bodies.push(Body::Done(Box::new(Done { text, count, ..Done::default() })));
         }
         Reply::Counted(counted) => {
-            let Counted { text, count, messages, in_flight, unchanged, dry_run } = *counted;
-            bodies.push(Body::Done(Box::new(Done { text, count, messages, in_flight, unchanged, dry_run })));
+            let Counted { text, count, messages, in_flight, unchanged, dry_run, as_of } = *counted;
+            bodies.push(Body::Done(Box::new(Done { text, count, messages, in_flight, unchanged, dry_run, as_of })));
         }
         Reply::Error(problem) => bodies.push(Body::Error(problem)),
     }
@@ -210,8 +212,8 @@ impl Assembler {
             (None, Body::Site(site)) => Reply::Site(site),
             (None, Body::Doctor(doctor)) => Reply::Doctor(doctor),
             (None, Body::Done(done)) if done.messages.is_some() => {
-                let Done { text, count, messages, in_flight, unchanged, dry_run } = *done;
-                Reply::Counted(Box::new(Counted { text, count, messages, in_flight, unchanged, dry_run }))
+                let Done { text, count, messages, in_flight, unchanged, dry_run, as_of } = *done;
+                Reply::Counted(Box::new(Counted { text, count, messages, in_flight, unchanged, dry_run, as_of }))
             }
             (None, Body::Done(done)) => Reply::Done { text: done.text, count: done.count },
             // Shown as they come; nothing of them is kept.

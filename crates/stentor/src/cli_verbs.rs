@@ -146,6 +146,7 @@ impl Selectors {
             list: self.list.clone(),
             age_s_min: self.older_than,
             age_s_max: self.younger_than,
+            as_of: None,
         }
     }
 }

@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value};
 use stentor_control::format::plural;
+use stentor_control::selection::AsOf;
 use stentor_control::{Counted, ErrorCode, Peer, Reply, Selection, Verb};
 use stentor_engine::core::Core;
 use stentor_engine::core::audit::Audit;
@@ -131,6 +132,8 @@ async fn carry_out(
     who: &str,
 ) -> Reply {
     let mut asked = selection.to_json();
+    // A detail of how it was asked.
+    asked.remove("as_of");
     if let Some(reason) = &reason {
         asked.insert("reason".to_owned(), reason.as_str().into());
     }
@@ -173,7 +176,7 @@ async fn carry_out(
         }
         tokio::task::yield_now().await;
     }
-    let reply = order.reply(sum, dry_run);
+    let reply = order.reply(sum, dry_run.then(|| walk.as_of()));
     order.follow_up_spawned(core, later);
     reply
 }
@@ -306,10 +309,11 @@ impl Order {
         }
     }
 
-    fn reply(&self, sum: Sum, dry_run: bool) -> Reply {
+    /// `counted`: it was a dry run, of the queue as it was then.
+    fn reply(&self, sum: Sum, counted: Option<AsOf>) -> Reply {
         let Sum { messages, recipients, in_flight, unchanged, selected, kept } = sum;
         let name = self.verb.name();
-        let would = if dry_run { "would " } else { "" };
+        let would = if counted.is_some() { "would " } else { "" };
         let (of, who) = (plural(messages, "message"), plural(recipients, "recipient"));
         let mut text = format!("{would}{name}: {who} of {of}");
         let others = recipients.saturating_sub(selected);
@@ -344,7 +348,8 @@ impl Order {
             messages: Some(messages),
             in_flight: Some(in_flight),
             unchanged: Some(unchanged),
-            dry_run: Some(dry_run),
+            dry_run: Some(counted.is_some()),
+            as_of: counted,
         }))
     }
 

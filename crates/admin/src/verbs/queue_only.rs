@@ -220,5 +220,6 @@ fn counted(text: String, (messages, recipients): (u64, u64), dry_run: bool) -> R
         in_flight: Some(0),
         unchanged: Some(0),
         dry_run: Some(dry_run),
+        as_of: None,
     }))
 }

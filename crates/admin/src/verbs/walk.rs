@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use stentor_control::Selection;
 use stentor_control::problem::Problem;
+use stentor_control::selection::AsOf;
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::{AddressId, DomainId, MessageId, MessageNo, Ms};
@@ -62,6 +63,8 @@ pub struct Walk {
     within: Option<u32>,
     /// Whether recipients of the current message were given out.
     is_begun: bool,
+    /// What it is to see: the queue as it is, or as it was.
+    as_of: AsOf,
 }
 
 impl Walk {
@@ -79,7 +82,10 @@ impl Walk {
     }
 
     fn new(hub: &Hub, selection: &Selection, at: Option<At>, whole_messages: bool, now: Ms) -> Result<Walk, Problem> {
-        let (next, until) = hub.store.number_bounds();
+        let (next, end) = hub.store.number_bounds();
+        let as_of = selection.as_of.unwrap_or(AsOf { next: end, at: now });
+        // A bound before the oldest message: all that was there has left the queue.
+        let until = if as_of.next.wrapping_sub(next) <= end.wrapping_sub(next) { as_of.next } else { next };
         let ids = (!selection.ids.is_empty()).then(|| {
             let mut ids = selection.ids.clone();
             ids.sort_unstable();
@@ -87,7 +93,7 @@ impl Walk {
             ids
         });
         Ok(Walk {
-            chosen: Chosen::new(hub, selection, at, now)?,
+            chosen: Chosen::new(hub, selection, at, as_of.at)?,
             whole_messages,
             ids,
             at: 0,
@@ -95,7 +101,13 @@ impl Walk {
             until,
             within: None,
             is_begun: false,
+            as_of,
         })
+    }
+
+    /// For a later walk that is to see no more.
+    pub fn as_of(&self) -> AsOf {
+        self.as_of
     }
 
     /// The next slice, of at most `room` recipients; `true` with the last.
@@ -192,7 +204,8 @@ impl Chosen {
             at,
             list: selection.list.clone(),
             accepted_min: selection.age_s_max.map_or(0, ms),
-            accepted_max: selection.age_s_min.map_or(Ms::MAX, ms),
+            // The numbers of `as_of` begin anew with a start of the server, its time does not.
+            accepted_max: selection.age_s_min.map_or(selection.as_of.map_or(Ms::MAX, |as_of| as_of.at), ms),
         })
     }
 

@@ -38,6 +38,7 @@ const SELECTORS: &[(&str, &str, &str)] = &[
     ("age_s_min", "integer", "Minimum age in seconds."),
     ("age_s_max", "integer", "Maximum age in seconds."),
     ("all", "boolean", "Everything; no other selector may be given."),
+    ("as_of", "string", "Only mail that was there when a dry run returned this."),
 ];
 const ACTS: &[(&str, &str, &str)] = &[
     ("id", "ids", "A queue id, or several."),
@@ -48,6 +49,7 @@ const ACTS: &[(&str, &str, &str)] = &[
     SELECTORS[5],
     SELECTORS[6],
     SELECTORS[7],
+    SELECTORS[8],
     ("dry_run", "boolean", "Only count what would be changed."),
     ("reason", "string", "Kept in the journal's audit record, and in reports of `bounce`."),
 ];
@@ -64,6 +66,7 @@ const BOUNCES: &[(&str, &str, &str)] = &[
     ACTS[7],
     ACTS[8],
     ACTS[9],
+    ACTS[10],
     (
         "for_s",
         "integer",

@@ -330,6 +330,7 @@ fn counted() -> Counted {
         in_flight: Some(0),
         unchanged: Some(0),
         dry_run: Some(true),
+        as_of: None,
     }
 }
 

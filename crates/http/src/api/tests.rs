@@ -37,6 +37,7 @@ fn every_documented_argument_is_taken() {
                 Some("integer") => 1.into(),
                 Some("boolean") => true.into(),
                 _ if name == "id" => "00000000002D".into(),
+                _ if name == "as_of" => "7.1".into(),
                 _ => "x".into(),
             };
             let mut fields = Map::from_iter([(name.clone(), value)]);
@@ -54,7 +55,7 @@ fn every_documented_argument_is_taken() {
                 fields.insert("list".to_owned(), "news".into());
             } else if matches!(name.as_str(), "for_s" | "end") || name == "dry_run" && verb == "suspend" {
                 fields.insert("sender".to_owned(), "@example.net".into());
-            } else if matches!(name.as_str(), "reason" | "dry_run") {
+            } else if matches!(name.as_str(), "reason" | "dry_run" | "as_of") {
                 fields.insert("all".to_owned(), true.into());
             }
             if let Err(error) = request(verb, fields, None) {

@@ -1,8 +1,9 @@
 //! The step between a form and an action that cannot be undone, or that concerns more than one message.
 //!
 //! Promise: the page says what the action would do, counted by a dry run, and one more deliberate click does it. What the
-//! click sends is what was counted: the same messages or filters, with the reason. If they have become more recipients
-//! since, it asks again. Nothing is changed or reserved before.
+//! click sends is what was counted: the same messages or filters, of the queue as it was then, with the reason. Mail that
+//! came since is left alone. If they have become more recipients all the same, it asks again. Nothing is changed or
+//! reserved before.
 
 use std::sync::Arc;
 
@@ -47,7 +48,7 @@ pub fn is_needed(request: &Request) -> bool {
     }
 }
 
-/// Whether the click covers what the request would do now: mail that came since the count is asked about anew.
+/// Whether the click covers what the request would do now.
 pub async fn is_given(http: &Http, fields: &Fields, request: &Request, peer: &Peer) -> bool {
     let Request::Act { verb, selection, .. } = request else { return fields.sure == "1" };
     if fields.sure != "1" {
@@ -68,13 +69,16 @@ fn touched(counted: &Counted) -> u64 {
 
 /// Counts what the request would do, and asks.
 pub async fn page(http: &Http, frame: &Frame, fields: &Fields, request: Request, peer: Peer) -> Response {
-    let mut recipients = 0;
+    let (mut recipients, mut as_of) = (0, None);
     let (question, selection) = match request {
-        Request::Act { verb, selection, .. } => {
+        Request::Act { verb, mut selection, .. } => {
+            // Counted anew: all that is there now.
+            selection.as_of = None;
             let dry = Request::Act { verb, selection: selection.clone(), dry_run: true, reason: None };
             match http.ask(dry, peer).await {
                 Reply::Counted(counted) => {
                     recipients = touched(&counted);
+                    as_of = counted.as_of;
                     (of_verb(verb, &counted), Some(selection))
                 }
                 Reply::Error(problem) => return frame.problem(section(&fields.next), &problem),
@@ -95,6 +99,7 @@ pub async fn page(http: &Http, frame: &Frame, fields: &Fields, request: Request,
                     input type="hidden" name="csrf" value=(csrf);
                     input type="hidden" name="sure" value="1";
                     input type="hidden" name="counted" value=(recipients);
+                    @if let Some(as_of) = as_of { input type="hidden" name="as_of" value=(as_of); }
                     @for (name, value) in fields.repeated() { input type="hidden" name=(name) value=(value); }
                     @if selection.is_some() {
                         div.field {

@@ -5,8 +5,7 @@
 
 use maud::{Markup, html};
 use stentor_config::duration_s;
-use stentor_control::selection::REASON_BYTES_MAX;
-use stentor_control::selection::STANDING_S_MAX;
+use stentor_control::selection::{AsOf, REASON_BYTES_MAX, STANDING_S_MAX};
 use stentor_control::{Request, Selection, Subject, Verb};
 use stentor_queue::ids::MessageId;
 
@@ -39,6 +38,8 @@ pub struct Fields {
     pub sure: String,
     /// How many recipients the confirmation named.
     counted: String,
+    /// The queue that they were counted in ([`AsOf`]).
+    as_of: String,
 }
 
 impl Fields {
@@ -62,6 +63,7 @@ impl Fields {
                 "reason" => &mut fields.reason,
                 "sure" => &mut fields.sure,
                 "counted" => &mut fields.counted,
+                "as_of" => &mut fields.as_of,
                 "id" => {
                     fields.ids.push(value);
                     continue;
@@ -139,10 +141,11 @@ impl Fields {
                 site: given(&self.site),
                 recipient: given(&self.recipient),
                 age_s_min: age_s_min.map_err(|_| "The age is not a number of seconds.".to_owned())?,
+                as_of: self.as_of()?,
                 ..Selection::default()
             };
-            let is_all = selection == Selection::default();
-            return if is_all { Err("No filter is set: filter the queue first.".to_owned()) } else { Ok(selection) };
+            let is_narrow = selection.is_narrow();
+            return if is_narrow { Ok(selection) } else { Err("No filter is set: filter the queue first.".to_owned()) };
         }
         if self.ids.is_empty() {
             let to = if verb == Verb::Requeue { "retry" } else { verb.name() };
@@ -153,6 +156,12 @@ impl Fields {
         }
         let ids: Result<Vec<MessageId>, _> = self.ids.iter().map(|id| id.parse()).collect();
         Ok(Selection { ids: ids.map_err(|_| "Invalid queue ID.".to_owned())?, ..Selection::default() })
+    }
+
+    /// The queue that was counted; `None` before a count.
+    fn as_of(&self) -> Result<Option<AsOf>, String> {
+        let as_of = (!self.as_of.is_empty()).then(|| self.as_of.parse()).transpose();
+        as_of.map_err(|_| "The form is damaged: filter the queue again.".to_owned())
     }
 
     fn subject(&self) -> Option<Subject> {

@@ -88,6 +88,29 @@ fn what_cannot_be_undone_is_counted_first() {
 }
 
 #[test]
+fn a_click_removes_what_was_counted_and_no_mail_that_came_later() {
+    let (server, _) = waiting();
+    let send = |to: &str| server.smtp().send("me@home.example", &[to], POST.as_bytes()).expect(250).queue_id();
+    let (counted, at_site) = (send("dan@one.example"), "verb=remove&scope=matching&recipient=@one.example");
+    let browser = Browser::log_in(&server);
+    let asked = browser.act(at_site).expect(200).text();
+    assert!(asked.contains("Remove 3 recipients of 3 messages?"), "{asked}");
+    let as_of = asked.split("name=\"as_of\" value=\"").nth(1).and_then(|rest| rest.split('"').next());
+    let as_of = as_of.expect("the form has the queue that was counted");
+    // As many go as come, so that the count alone tells nothing.
+    browser.act(&format!("verb=remove&id={counted}&sure=1&counted=1")).expect(303);
+    let later = send("eve@one.example");
+    let done = browser.act(&format!("{at_site}&sure=1&counted=3&as_of={as_of}")).expect(303);
+    assert!(Browser::said(&done).contains("2%20recipients%20of%202%20messages"), "{}", Browser::said(&done));
+    assert!(browser.get(&format!("/messages/{later}")).contains("eve<wbr>@one"), "it came after the count");
+    // All that was counted has gone: nothing is left to do.
+    let nothing = browser.act(&format!("{at_site}&sure=1&counted=3&as_of={as_of}")).expect(303);
+    assert!(Browser::said(&nothing).contains("0%20recipients"), "{}", Browser::said(&nothing));
+    assert!(browser.get(&format!("/messages/{later}")).contains("eve<wbr>@one"));
+    let damaged = browser.act(&format!("{at_site}&sure=1&counted=3&as_of=x")).expect(303);
+    assert!(Browser::said(&damaged).contains("The%20form%20is%20damaged"), "{}", Browser::said(&damaged));
+}
+
 #[test]
 fn a_recipients_page_says_why_its_mail_waits() {
     let (server, post) = waiting();
