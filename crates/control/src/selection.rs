@@ -204,6 +204,19 @@ pub fn parse(verb: &str, fields: &Value, acts: bool) -> Result<Parsed, Problem> 
 }
 
 impl Selection {
+    /// The pending recipients that a story is about: of a queue id, an address or a domain. `None`: a Message-ID, which the
+    /// server does not know mail by.
+    pub fn about(what: &str) -> Option<Selection> {
+        match what.parse() {
+            Ok(id) => Some(Selection { ids: vec![id], ..Selection::default() }),
+            Err(_) if what.starts_with('<') => None,
+            Err(_) if what.contains('@') => {
+                Some(Selection { recipient: Some(what.to_owned()), ..Selection::default() })
+            }
+            Err(_) => Some(Selection { recipient: Some(format!("@{what}")), ..Selection::default() }),
+        }
+    }
+
     /// Whether it may be about mail that is yet to come: not by id or age, not everything, and no single recipient.
     fn is_of_the_future(&self) -> bool {
         let by_age = self.age_s_min.is_some() || self.age_s_max.is_some() || self.as_of.is_some();

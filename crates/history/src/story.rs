@@ -26,27 +26,29 @@ pub struct Asked<'a> {
 /// # Errors
 /// The files cannot be read.
 pub fn story(reader: &Reader, asked: &Asked<'_>) -> io::Result<(Story, u64)> {
-    let (mut ids, mut left_out) = (Vec::new(), 0);
-    let mut note = |id: &str| {
+    let (mut ids, mut story): (Vec<String>, Story) = (Vec::new(), Story::new(asked.what));
+    let mut note = |story: &mut Story, id: &str| {
         if !id.is_empty() && !ids.iter().any(|known| known == id) {
             ids.push(id.to_owned());
         }
         if ids.len() > asked.messages_max {
-            ids.remove(0);
-            left_out += 1;
+            // It may come back.
+            story.leave_out(&ids.remove(0));
         }
     };
     let seen = reader.find(asked.what, asked.from, Ms::MAX, &mut |record| {
         match record {
-            Record::Accepted(accepted) => note(accepted.id),
-            Record::Attempt(attempt) => note(attempt.id),
+            Record::Accepted(accepted) => note(&mut story, accepted.id),
+            Record::Attempt(attempt) => note(&mut story, attempt.id),
             _ => {}
         }
         ControlFlow::Continue(())
     })?;
-    let mut story = Story::new(asked.what);
-    for (id, address) in asked.pending {
-        note(id);
+    for (id, _) in asked.pending {
+        note(&mut story, id);
+    }
+    let is_kept = |id: &str| ids.iter().any(|kept| kept == id);
+    for (id, address) in asked.pending.iter().filter(|(id, _)| is_kept(id)) {
         story.mark_pending(id, address);
     }
     let keys: Vec<&str> = ids.iter().map(String::as_str).chain([asked.what]).collect();
@@ -67,7 +69,6 @@ pub fn story(reader: &Reader, asked: &Asked<'_>) -> io::Result<(Story, u64)> {
         ControlFlow::Continue(())
     })?;
     story.finish();
-    story.messages_left_out += left_out;
     Ok((story, seen.damaged))
 }
 

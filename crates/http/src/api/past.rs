@@ -12,11 +12,11 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::Value;
-use stentor_control::{Control, ErrorCode, Reply, Request};
+use stentor_control::{Control, EnvelopeView, ErrorCode, Selection};
 use stentor_history::{Asked as Wanted, Reader};
 use stentor_stats::mailstat::{By, Options, Table, json};
+use tokio::sync::mpsc;
 
-use crate::console::reader;
 use crate::{Http, problem};
 
 /// What is summed if nobody says since when, milliseconds.
@@ -25,8 +25,8 @@ const SINCE_DEFAULT_MS: u64 = 24 * 3_600_000;
 const SPAN_MS_MAX: u64 = 7 * 24 * 3_600_000;
 /// Messages whose whole story is told; of more, the last ones.
 const MESSAGES_MAX: usize = 100;
-/// Pending recipients of a message whose domains' failures are told.
-const PENDING_MAX: u32 = 1_000;
+/// Pending recipients whose messages, and domains' failures, are told.
+const PENDING_MAX: usize = 10_000;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -83,28 +83,35 @@ pub(super) async fn mailstat(State(http): State<Http>, asked: Result<Query<Asked
 
 /// `GET /api/v1/trace/{what}`
 pub(super) async fn trace(State(http): State<Http>, Path(what): Path<String>) -> Response {
-    let pending = pending(&http, &what).await;
+    let (pending, pending_left_out) = pending(&http, &what).await;
     read(&http, move |reader| {
         let wanted = Wanted { what: &what, from: 0, pending: &pending, messages_max: MESSAGES_MAX };
         let (story, _) = stentor_history::story(reader, &wanted)?;
-        Ok(serde_json::to_value(&story).unwrap_or(Value::Null))
+        let mut story = serde_json::to_value(&story).unwrap_or(Value::Null);
+        story["pending_left_out"] = pending_left_out.into();
+        Ok(story)
     })
     .await
 }
 
-/// Messages that wait for it now, with their recipients: the history does not name those before their first attempt.
-async fn pending(http: &Http, what: &str) -> Vec<(String, String)> {
-    let request = match what.parse() {
-        Ok(id) => Request::QueueShow { id, recipients_max: PENDING_MAX },
-        Err(_) if what.contains('@') => Request::Address { address: what.to_owned() },
-        Err(_) => return Vec::new(),
+/// Messages that wait for it now, with their recipients, and how many recipients there are besides: the history does not name
+/// those before their first attempt.
+async fn pending(http: &Http, what: &str) -> (Vec<(String, String)>, u64) {
+    let (mut pending, mut left_out) = (Vec::new(), 0);
+    let Some(selection) = Selection::about(what) else { return (pending, left_out) };
+    let (sender, mut groups) = mpsc::channel(1);
+    let taking = async {
+        while let Some(group) = groups.recv().await {
+            for EnvelopeView { id, recipients, .. } in group {
+                let room = PENDING_MAX - pending.len();
+                left_out += recipients.len().saturating_sub(room) as u64;
+                pending.extend(recipients.into_iter().take(room).map(|of| (id.clone(), of.state.address)));
+            }
+        }
     };
-    match http.operator.handle(request, reader()).await {
-        Reply::Message(message) => message.recipients.into_iter().map(|r| (message.id.clone(), r.address)).collect(),
-        Reply::Address(view) => view.messages.into_iter().map(|id| (id, view.address.clone())).collect(),
-        // Unknown here, or no address: nothing waits for it.
-        _ => Vec::new(),
-    }
+    // A refusal says that it is no address: nothing waits for it.
+    let (_, ()) = tokio::join!(http.operator.export(selection, sender), taking);
+    (pending, left_out)
 }
 
 async fn read(http: &Http, work: impl FnOnce(&Reader) -> std::io::Result<Value> + Send + 'static) -> Response {

@@ -42,7 +42,6 @@ use axum::routing::{get, post};
 
 use super::Http;
 
-pub use act::reader;
 pub use now::Now;
 pub use page::missing;
 pub use past::Past;

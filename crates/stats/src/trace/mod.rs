@@ -12,7 +12,7 @@ mod tests;
 mod text;
 mod unreached;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 
@@ -24,6 +24,8 @@ use crate::record::{Accepted, Attempt, Ms, Note, Record, Refused, Stat, domain};
 
 /// Messages of one story; further ones are counted.
 pub const MESSAGES_MAX: usize = 1_000;
+/// Messages that are counted beside those.
+pub const LEFT_OUT_MAX: usize = 1_000_000;
 /// Attempts shown per message; the others are in the sums.
 pub const ATTEMPTS_MAX: usize = 200;
 /// Addresses named of one attempt.
@@ -42,12 +44,16 @@ pub struct Story {
     pub what: String,
     /// Messages in the order found.
     pub messages: Vec<Message>,
+    /// Further ones, each once; known when the records have ended, and at most [`LEFT_OUT_MAX`].
     pub messages_left_out: u64,
     pub refusals: Vec<Refusal>,
     pub refusals_left_out: u64,
     /// Failed sessions and look-ups of the domain asked for, or of the recipient's if none of its messages is known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreached: Vec<Try>,
+    /// Their ids, hashed.
+    #[serde(skip)]
+    left_out: HashSet<u64>,
     #[serde(skip)]
     failures: Failures,
     #[serde(skip)]
@@ -298,13 +304,20 @@ impl Story {
         }
     }
 
+    /// Counts a message that is not shown, unless it comes to be.
+    pub fn leave_out(&mut self, id: &str) {
+        if self.left_out.len() < LEFT_OUT_MAX {
+            self.left_out.insert(self.hasher.hash_one(id));
+        }
+    }
+
     /// The message with an id, added if new; `None` if there are too many.
     fn message(&mut self, id: &str, is_of_recipient: bool) -> Option<&mut Message> {
         if let Some(number) = self.numbers.get(id) {
             return self.messages.get_mut(*number);
         }
         if self.messages.len() == MESSAGES_MAX {
-            self.messages_left_out += 1;
+            self.leave_out(id);
             return None;
         }
         let recent = self.recent.iter().rposition(|(known, _)| known == id).and_then(|at| self.recent.remove(at));

@@ -217,3 +217,18 @@ fn nothing_from_the_network_reaches_the_terminal_unescaped() {
     assert_eq!(text.lines().count(), 8);
     assert!(text.chars().all(|c| c == '\n' || !(c.is_control() || c == '\u{202e}')), "{text:?}");
 }
+
+#[test]
+fn messages_that_are_left_out_count_once() {
+    let ids: Vec<String> = (0..MESSAGES_MAX + 3).map(|n| format!("Q{n}")).collect();
+    let mut story = Story::new("ann@x");
+    for _ in 0..3 {
+        for id in &ids {
+            story.add(&attempt(id, &["ann@x"], "esmtp", Stat::Deferred, 1));
+        }
+    }
+    // One that is shown after all.
+    story.leave_out("Q7");
+    story.finish();
+    assert_eq!((story.messages.len(), story.messages_left_out), (MESSAGES_MAX, 3));
+}

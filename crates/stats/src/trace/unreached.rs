@@ -4,6 +4,7 @@
 //! equal ones in a row become one. Bounded by the limits below; what is left out is counted.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::hash::BuildHasher;
 
 use serde::Serialize;
 
@@ -134,6 +135,10 @@ impl Story {
         }
         // The server named some whose records are not written yet.
         self.messages.retain(|m| m.accepted.is_some() || !m.attempts.is_empty() || !m.notes.is_empty());
+        for message in &self.messages {
+            self.left_out.remove(&self.hasher.hash_one(message.id.as_str()));
+        }
+        self.messages_left_out = self.left_out.len() as u64;
         if self.messages.is_empty() {
             let asked = self.own_domain();
             self.unreached = failures.select(|_, domain| domain == asked).0;

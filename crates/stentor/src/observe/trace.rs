@@ -144,7 +144,7 @@ fn of_logs(options: &Options, from: Ms) -> Result<Story, String> {
 fn of_history(options: &Options, from: Ms) -> Result<(Story, Present, u64), String> {
     let (dir, socket) = places(options)?;
     let ask = |selection| socket.as_deref().map(|socket| ask(socket, selection)).unwrap_or_default();
-    let present = selection(&options.what).map(ask).unwrap_or_default();
+    let present = Selection::about(&options.what).map(ask).unwrap_or_default();
     let (mut story, mut damaged) = read(&dir, &options.what, from, &present)?;
     // Of a Message-ID the history has the queue ids, by which the server is asked. Without its brackets it looks like an
     // address.
@@ -194,16 +194,6 @@ fn read(dir: &Path, what: &str, from: Ms, present: &Present) -> Result<(Story, u
     let pending: Vec<_> = present.pending.iter().map(|one| (one.id.clone(), one.address.clone())).collect();
     let asked = Asked { what, from, pending: &pending, messages_max: MESSAGES_MAX };
     stentor_history::story(&reader, &asked).map_err(failed)
-}
-
-/// The recipients meant, in the server's terms; `None`: a Message-ID, which it does not know mail by.
-fn selection(what: &str) -> Option<Selection> {
-    match what.parse() {
-        Ok(id) => Some(Selection { ids: vec![id], ..Selection::default() }),
-        Err(_) if what.starts_with('<') => None,
-        Err(_) if what.contains('@') => Some(Selection { recipient: Some(what.to_owned()), ..Selection::default() }),
-        Err(_) => Some(Selection { recipient: Some(format!("@{what}")), ..Selection::default() }),
-    }
 }
 
 /// The messages that have this Message-ID, with or without its brackets.
@@ -296,11 +286,11 @@ mod tests {
 
     #[test]
     fn a_server_is_asked_by_id_recipient_or_domain() {
-        let recipient = |what: &str| selection(what).and_then(|selection| selection.recipient);
+        let recipient = |what: &str| Selection::about(what).and_then(|selection| selection.recipient);
         assert_eq!(recipient("Ann@one.example").as_deref(), Some("Ann@one.example"));
         assert_eq!(recipient("one.example").as_deref(), Some("@one.example"));
-        assert_eq!(selection("037P70R00000").map(|selection| selection.ids.len()), Some(1));
-        assert_eq!(selection("<a@b>"), None);
+        assert_eq!(Selection::about("037P70R00000").map(|selection| selection.ids.len()), Some(1));
+        assert_eq!(Selection::about("<a@b>"), None);
     }
 
     #[test]

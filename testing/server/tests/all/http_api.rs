@@ -1,10 +1,12 @@
 //! The API agrees with the command line.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 use stentor_harness::{TestLab, message, wait_until};
 
 use crate::http_auth::with_token;
-use crate::kit::builder;
+use crate::kit::{bare, builder};
 
 #[test]
 fn verbs_do_what_the_command_line_does() {
@@ -92,4 +94,23 @@ fn the_past_is_told() {
     }
     let nothing = server.http_get("/api/v1/trace/nobody@one.example").expect(200).json();
     assert_eq!(nothing["messages"], json!([]));
+}
+
+/// Messages that nobody has tried are in no record of their recipient: the queue has them.
+#[test]
+fn a_story_has_what_waits_and_says_what_it_leaves_out() {
+    let (server, _) = with_token(bare());
+    for n in 0..120 {
+        let to = if n < 110 { "ann@one.example" } else { "bob@one.example" };
+        server.smtp().send("me@home.example", &[to], &message(&format!("{n}@test"), "x")).expect(250);
+    }
+    let told = |what: &str| {
+        let story = server.http_get(&format!("/api/v1/trace/{what}")).expect(200).json();
+        let ids: BTreeSet<String> =
+            story["messages"].as_array().expect("messages").iter().map(|one| one["id"].to_string()).collect();
+        (ids.len() as u64, story["messages_left_out"].as_u64().expect("a number"))
+    };
+    wait_until("the acceptances are in the history's file", || told("ann@one.example").0 == 100);
+    assert_eq!(told("ann@one.example"), (100, 10));
+    assert_eq!(told("one.example"), (100, 20));
 }
