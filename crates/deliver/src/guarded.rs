@@ -1,16 +1,18 @@
 //! Whether others can change a file whose contents we act on as root.
 //!
 //! Promise: [`check`] accepts a path only if the file and every folder above it belong to root (or to the user that this process
-//! runs as) and no one else may write to them. A folder in which others may create files is accepted if its sticky bit keeps
-//! them from replacing this one. [`read`] accepts a file of any one user, whom it names, if nobody else but root can change it; it is read with
+//! runs as) and no one else may write to them; of symbolic links the same holds for each link and the folders above it. A folder in
+//! which others may create files is accepted if its sticky bit keeps them from replacing this one. [`read`] accepts a file of any one user, whom it names, if nobody else but root can change it; it is read with
 //! this user's rights.
 
+use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use crate::account::Account;
 
@@ -36,20 +38,23 @@ pub enum Unguarded {
 
 /// Octets of a file that is read.
 const FILE_BYTES_MAX: u64 = 256 << 20;
+/// Symbolic links of a path, as many as Linux follows.
+const LINKS_MAX: usize = 40;
 
 /// The path without symbolic links, if nobody but root can change what is there.
 pub fn check(path: &Path) -> Result<PathBuf, Unguarded> {
-    let real = fs::canonicalize(path).map_err(|error| Unguarded::Io { path: path.into(), error })?;
-    only(&real, rustix::process::geteuid().as_raw())?;
+    let own = rustix::process::geteuid().as_raw();
+    let real = resolve(path, own)?;
+    judge(&real, own)?;
     Ok(real)
 }
 
 /// The content of a file that nobody but root and its owner can change, and the owner.
 pub fn read(path: &Path) -> Result<(Vec<u8>, Account), Unguarded> {
     let wrong = |error| Unguarded::Io { path: path.into(), error };
-    let real = fs::canonicalize(path).map_err(wrong)?;
-    let uid = fs::metadata(&real).map_err(wrong)?.uid();
-    only(&real, uid)?;
+    let uid = fs::metadata(path).map_err(wrong)?.uid();
+    let real = resolve(path, uid)?;
+    judge(&real, uid)?;
     let owner = Account::of(uid).map_err(wrong)?.ok_or_else(|| Unguarded::NoUser { path: path.into(), uid })?;
     // Its folders may be the owner's, who may put something else there meanwhile: a link, a file of others, a pipe that never ends.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
@@ -70,17 +75,52 @@ pub fn read(path: &Path) -> Result<(Vec<u8>, Account), Unguarded> {
     Ok((content, owner))
 }
 
-/// A path without symbolic links: only root and this user can change what is there.
-fn only(real: &Path, user: u32) -> Result<(), Unguarded> {
-    for part in real.ancestors() {
-        let data = fs::metadata(part).map_err(|error| Unguarded::Io { path: part.into(), error })?;
-        if data.uid() != 0 && data.uid() != user {
-            return Err(Unguarded::Owner { path: part.into(), uid: data.uid() });
+/// The path without symbolic links, if only root and this user can change where it leads: every folder on the way and every link is
+/// theirs. What is at the end is not looked at.
+pub fn resolve(path: &Path, user: u32) -> Result<PathBuf, Unguarded> {
+    let wrong = |error| Unguarded::Io { path: path.into(), error };
+    let parts =
+        |path: &Path| path.components().rev().map(|part| part.as_os_str().to_owned()).collect::<Vec<OsString>>();
+    let mut ahead = parts(&std::path::absolute(path).map_err(wrong)?);
+    let (mut here, mut links) = (PathBuf::from("/"), 0);
+    while let Some(part) = ahead.pop() {
+        judge(&here, user)?;
+        match part.to_str() {
+            Some("/") => here = PathBuf::from("/"),
+            Some("..") => {
+                here.pop();
+            }
+            Some(".") => {}
+            _ => {
+                let next = here.join(part);
+                let data = fs::symlink_metadata(&next).map_err(wrong)?;
+                if !data.is_symlink() {
+                    here = next;
+                    continue;
+                }
+                if data.uid() != 0 && data.uid() != user {
+                    return Err(Unguarded::Owner { path: next, uid: data.uid() });
+                }
+                links += 1;
+                if links > LINKS_MAX {
+                    return Err(wrong(Errno::LOOP.into()));
+                }
+                ahead.extend(parts(&fs::read_link(&next).map_err(wrong)?));
+            }
         }
-        let is_sticky = data.is_dir() && data.mode() & STICKY != 0;
-        if data.mode() & OTHERS_WRITE != 0 && !is_sticky {
-            return Err(Unguarded::Writable { path: part.into(), mode: data.mode() & 0o7777 });
-        }
+    }
+    Ok(here)
+}
+
+/// Whether only root and this user can change a file, or what is in a folder.
+fn judge(path: &Path, user: u32) -> Result<(), Unguarded> {
+    let data = fs::metadata(path).map_err(|error| Unguarded::Io { path: path.into(), error })?;
+    if data.uid() != 0 && data.uid() != user {
+        return Err(Unguarded::Owner { path: path.into(), uid: data.uid() });
+    }
+    let is_sticky = data.is_dir() && data.mode() & STICKY != 0;
+    if data.mode() & OTHERS_WRITE != 0 && !is_sticky {
+        return Err(Unguarded::Writable { path: path.into(), mode: data.mode() & 0o7777 });
     }
     Ok(())
 }
@@ -159,5 +199,34 @@ mod tests {
         mode(&file, 0o666);
         std::os::unix::fs::symlink(&file, &link).unwrap();
         assert!(matches!(check(&link), Err(Unguarded::Writable { .. })));
+    }
+
+    #[test]
+    fn a_link_counts_if_nobody_else_can_replace_it() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("*** SKIPPED: needs root");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let (file, inner) = (folder.path().join("real"), folder.path().join("inner"));
+        fs::write(&file, "").unwrap();
+        mode(&file, 0o644);
+        mode(folder.path(), 0o755);
+        fs::create_dir(&inner).unwrap();
+        mode(&inner, 0o755);
+        let link = inner.join("link");
+        std::os::unix::fs::symlink("../inner/../real", &link).unwrap();
+        assert_eq!(check(&link).unwrap(), file.canonicalize().unwrap());
+        std::os::unix::fs::chown(&inner, Some(12_345), None).unwrap();
+        assert!(matches!(check(&link), Err(Unguarded::Owner { uid: 12_345, path }) if path == inner));
+        // A folder in which everybody may make links: whose this one is counts.
+        std::os::unix::fs::chown(&inner, Some(0), None).unwrap();
+        mode(&inner, 0o1777);
+        assert!(check(&link).is_ok());
+        std::os::unix::fs::lchown(&link, Some(12_345), None).unwrap();
+        assert!(matches!(check(&link), Err(Unguarded::Owner { uid: 12_345, path }) if path == link));
+        let round = inner.join("round");
+        std::os::unix::fs::symlink("round", &round).unwrap();
+        assert!(matches!(check(&round), Err(Unguarded::Io { .. })));
     }
 }

@@ -37,6 +37,8 @@ const FOR_A_SHELL: &str = "$`;|&<>()*?[]{}~#\n";
 #[derive(Debug)]
 pub struct Found {
     pub account: Account,
+    /// Only files of root's lead to it.
+    pub is_named_by_root: bool,
     pub what: What,
 }
 
@@ -47,11 +49,19 @@ pub enum What {
     Mbox(PathBuf),
 }
 
-/// A program or file, and whose rights its delivery has.
+/// A program or file, and who has named it.
 struct Candidate {
     tag: String,
     text: Target,
+    by: By,
+}
+
+/// Who has named targets: whose files lead to them.
+#[derive(Clone)]
+struct By {
+    /// Whose rights their deliveries have.
     account: Account,
+    is_root: bool,
 }
 
 /// The target that a recipient names.
@@ -72,7 +82,7 @@ pub fn find(aliases: &Aliases, recipient: &Recipient) -> Result<Found, Reply> {
     let Some(place) = place.or((all.len() == 1).then_some(0)) else {
         return Err(later(recipient, "its program or file has been changed or taken away"));
     };
-    let Candidate { text, account, .. } = all.swap_remove(place);
+    let Candidate { text, by, .. } = all.swap_remove(place);
     let what = match text {
         Target::Program(command) => {
             let arguments = arguments(&command, aliases.shell, aliases.programs.as_deref());
@@ -85,7 +95,7 @@ pub fn find(aliases: &Aliases, recipient: &Recipient) -> Result<Found, Reply> {
             return Err(later(recipient, "it is no program or file"));
         }
     };
-    Ok(Found { account, what })
+    Ok(Found { account: by.account, is_named_by_root: by.is_root, what })
 }
 
 /// What is wrong with the alias files themselves.
@@ -128,21 +138,16 @@ impl Search<'_> {
         let wrong = |why: String| format!("{}: {why}", file.display());
         let targets = String::from_utf8(value).map_err(|_| wrong("not UTF-8".to_owned()))?;
         let targets = parse(&targets).map_err(|error| wrong(error.to_string()))?;
-        let account = if owner.uid == 0 { self.aliases.account.clone() } else { owner };
-        self.add(targets, &account, None, 0)?;
+        let is_root = owner.uid == 0;
+        let by = By { account: if is_root { self.aliases.account.clone() } else { owner }, is_root };
+        self.add(targets, &by, None, 0)?;
         Ok(true)
     }
 
-    fn add(
-        &mut self,
-        targets: Vec<Target>,
-        account: &Account,
-        included: Option<&str>,
-        depth: usize,
-    ) -> Result<(), String> {
+    fn add(&mut self, targets: Vec<Target>, by: &By, included: Option<&str>, depth: usize) -> Result<(), String> {
         for target in targets {
             if let Target::Include(path) = &target {
-                self.include(path, account, depth)?;
+                self.include(path, by, depth)?;
             } else if let Some(tag) = tag(&target, included)
                 && !self.all.iter().any(|known| known.tag == tag)
                 && target != Target::File("/dev/null".to_owned())
@@ -150,13 +155,13 @@ impl Search<'_> {
                 if self.all.len() == FOUND_MAX {
                     return Err(format!("more than {FOUND_MAX} programs and files"));
                 }
-                self.all.push(Candidate { tag, text: target, account: account.clone() });
+                self.all.push(Candidate { tag, text: target, by: by.clone() });
             }
         }
         Ok(())
     }
 
-    fn include(&mut self, path: &str, account: &Account, depth: usize) -> Result<(), String> {
+    fn include(&mut self, path: &str, by: &By, depth: usize) -> Result<(), String> {
         if depth >= DEPTH_MAX {
             return Err(format!("{path}: files include each other too deeply"));
         }
@@ -165,12 +170,12 @@ impl Search<'_> {
         let targets = parse_include(&text).map_err(|(line, error)| format!("{path}:{line}: {error}"))?;
         let is_plain = |target: &Target| !matches!(target, Target::Program(_) | Target::File(_) | Target::Include(_));
         if owner.uid == 0 {
-            return self.add(targets, account, Some(path), depth + 1);
+            return self.add(targets, by, Some(path), depth + 1);
         }
         if !targets.iter().all(is_plain) && !owner.has_shell(&fs::read_to_string(SHELLS).unwrap_or_default()) {
             return Err(format!("{path}: its owner, {}, has no login shell of {SHELLS}", owner.name));
         }
-        self.add(targets, &owner, Some(path), depth + 1)
+        self.add(targets, &By { account: owner, is_root: false }, Some(path), depth + 1)
     }
 }
 
@@ -300,6 +305,24 @@ mod tests {
         fs::set_permissions(&file, PermissionsExt::from_mode(0o666)).unwrap();
         assert!(found(&aliases, "news", "|/bin/news -a", None).unwrap_err().contains("others may write to it"));
         assert!(check(&aliases).unwrap_err().contains("others may write to it"));
+    }
+
+    #[test]
+    fn what_a_user_names_is_not_roots() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("*** SKIPPED: needs root");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let file = folder.path().join("aliases");
+        fs::write(&file, "box: /var/mail/box\n").unwrap();
+        fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
+        let aliases = aliases_of(&[&file]);
+        let is_named_by_root = || find(&aliases, &recipient("box", "/var/mail/box", None)).unwrap().is_named_by_root;
+        assert!(is_named_by_root());
+        chown(&file, Some(Account::find("games").unwrap().expect("of every Debian").uid), None).unwrap();
+        assert!(!is_named_by_root());
     }
 
     #[test]

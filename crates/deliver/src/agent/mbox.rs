@@ -5,7 +5,7 @@
 //! a file, or belongs to somebody else is not touched. After a loss of power the mailbox may end in a part of a message that was
 //! not acknowledged.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -17,6 +17,7 @@ use rustix::fs::{FlockOperation, OFlags, fcntl_lock, flock};
 use super::dotlock::Dotlock;
 use crate::account::Account;
 use crate::config::Lock;
+use crate::guarded;
 use crate::spool::Spool;
 
 /// Between two attempts to lock.
@@ -32,10 +33,16 @@ pub struct Content<'a> {
 }
 
 /// The group that a delivery to this mailbox has: that of a spool folder of root's which its group may write to, as /var/mail
-/// of group `mail`, since locks are made there; else the user's.
-pub fn group(mailbox: &Path, account: &Account) -> u32 {
-    let folder = mailbox.parent().and_then(|folder| fs::metadata(folder).ok());
-    match folder {
+/// of group `mail`, since locks are made there; else the user's. The way there is to be root's as well, since who can put a link on it
+/// chooses the folder. Unless root has named the mailbox, it must be there already, and the user's: who names one is not to
+/// write where they could not otherwise.
+pub fn group(mailbox: &Path, is_named_by_root: bool, account: &Account) -> u32 {
+    let folder = mailbox.parent().and_then(|folder| guarded::resolve(folder, 0).ok());
+    let is_own = |data: Metadata| data.is_file() && data.nlink() == 1 && data.uid() == account.uid;
+    if !is_named_by_root && !fs::symlink_metadata(mailbox).is_ok_and(is_own) {
+        return account.gid;
+    }
+    match folder.and_then(|folder| fs::metadata(folder).ok()) {
         Some(data) if data.uid() == 0 && data.mode() & (GROUP_WRITES | OTHERS_WRITE) == GROUP_WRITES => data.gid(),
         _ => account.gid,
     }
@@ -260,14 +267,27 @@ mod tests {
         }
         let folder = tempfile::tempdir().unwrap();
         let account = Account { name: "x".to_owned(), uid: 12_345, gid: 7, home: "/".into(), shell: "/bin/sh".into() };
+        let mailbox = folder.path().join("bob");
         let chosen = |mode: u32, uid: u32| {
-            fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
             std::os::unix::fs::chown(folder.path(), Some(uid), Some(8)).unwrap();
-            group(&folder.path().join("bob"), &account)
+            fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+            group(&mailbox, true, &account)
         };
         assert_eq!(chosen(0o2775, 0), 8);
         assert_eq!(chosen(0o1777, 0), 7);
         assert_eq!(chosen(0o2755, 0), 7);
         assert_eq!(chosen(0o2775, 12_345), 7, "users choose the groups of their own folders");
+        assert_eq!(chosen(0o2775, 0), 8);
+        let users = tempfile::tempdir().unwrap();
+        let link = users.path().join("link");
+        std::os::unix::fs::symlink(folder.path(), &link).unwrap();
+        std::os::unix::fs::chown(users.path(), Some(12_345), None).unwrap();
+        assert_eq!(group(&link.join("bob"), true, &account), 7, "and where their links lead");
+        assert_eq!(group(&mailbox, false, &account), 7, "a user has named it");
+        fs::write(&mailbox, "").unwrap();
+        assert_eq!(group(&mailbox, false, &account), 7, "root's");
+        std::os::unix::fs::chown(&mailbox, Some(12_345), None).unwrap();
+        assert_eq!(group(&mailbox, false, &account), 8, "their mailbox");
+        assert_eq!(group(&link.join("bob"), false, &account), 7);
     }
 }

@@ -94,7 +94,7 @@ pub fn deliver(service: &Service, envelope: &Envelope<'_>, spool: &mut Spool, ho
             .and_then(|folder| to_maildir((&folder, *create), &account, envelope, spool, host))
             .map(|()| "Delivered to Maildir".to_owned()),
         Agent::Mbox { path, locks, lock_timeout } => mailbox(path, &account, envelope)
-            .and_then(|file| to_mbox(&file, (locks, *lock_timeout), &account, envelope, spool))
+            .and_then(|file| to_mbox((&file, true), (locks, *lock_timeout), &account, envelope, spool))
             .map(|()| "Delivered to mbox".to_owned()),
         Agent::Program(program) => to_program(program, &account, envelope, spool),
         Agent::Aliases(aliases) => to_alias(aliases, envelope, spool, host),
@@ -107,12 +107,13 @@ pub fn deliver(service: &Service, envelope: &Envelope<'_>, spool: &mut Spool, ho
 
 /// To the program or file of an alias that the recipient names.
 fn to_alias(aliases: &Aliases, envelope: &Envelope<'_>, spool: &mut Spool, host: Host<'_>) -> Result<String, Reply> {
-    let Found { account, what } = aliases::find(aliases, envelope.recipient)?;
+    let Found { account, is_named_by_root, what } = aliases::find(aliases, envelope.recipient)?;
     let path = match &what {
         What::Program(program) => return to_program(program, &account, envelope, spool),
         What::Maildir(folder) => to_maildir((folder, true), &account, envelope, spool, host).map(|()| folder),
         What::Mbox(file) => {
-            to_mbox(file, (&aliases.locks, aliases.lock_timeout), &account, envelope, spool).map(|()| file)
+            let how = (&*aliases.locks, aliases.lock_timeout);
+            to_mbox((file, is_named_by_root), how, &account, envelope, spool).map(|()| file)
         }
     };
     path.map(|path| format!("Delivered to {}", path.display()))
@@ -134,7 +135,7 @@ fn to_maildir(
 }
 
 fn to_mbox(
-    file: &Path,
+    (file, is_named_by_root): (&Path, bool),
     how: (&[Lock], Duration),
     account: &Account,
     envelope: &Envelope<'_>,
@@ -142,7 +143,7 @@ fn to_mbox(
 ) -> Result<(), Reply> {
     let mut content = mbox::Content { from_line: &from_line(envelope), fields: &fields(envelope), spool };
     let work = || mbox::deliver(file, account.uid, how, &mut content);
-    account.act(mbox::group(file, account), work).map_err(|error| match error.kind() {
+    account.act(mbox::group(file, is_named_by_root, account), work).map_err(|error| match error.kind() {
         io::ErrorKind::WouldBlock => Reply::fixed(451, (4, 2, 0), "Mailbox is locked"),
         _ => refusal("Mailbox", &error),
     })
