@@ -3,7 +3,7 @@
 //! Promise: [`check`] accepts a path only if the file and every folder above it belong to root (or to the user that this process
 //! runs as) and no one else may write to them; of symbolic links the same holds for each link and the folders above it. A folder in
 //! which others may create files is accepted if its sticky bit keeps them from replacing this one. [`read`] accepts a file of any one user, whom it names, if nobody else but root can change it; it is read with
-//! this user's rights.
+//! the rights of this user, or of who has named it.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions};
@@ -50,20 +50,39 @@ pub fn check(path: &Path) -> Result<PathBuf, Unguarded> {
 }
 
 /// The content of a file that nobody but root and its owner can change, and the owner.
-pub fn read(path: &Path) -> Result<(Vec<u8>, Account), Unguarded> {
+///
+/// Where `reader` is given, who has named the file, it is looked for and read with their rights, and nobody but root and they may be
+/// able to change it; else it is read with its owner's.
+pub fn read(path: &Path, reader: Option<&Account>) -> Result<(Vec<u8>, Account), Unguarded> {
     let wrong = |error| Unguarded::Io { path: path.into(), error };
-    let uid = fs::metadata(path).map_err(wrong)?.uid();
-    let real = resolve(path, uid)?;
-    judge(&real, uid)?;
-    let owner = Account::of(uid).map_err(wrong)?.ok_or_else(|| Unguarded::NoUser { path: path.into(), uid })?;
-    // Its folders may be the owner's, who may put something else there meanwhile: a link, a file of others, a pipe that never ends.
+    let Some(reader) = reader else {
+        let uid = fs::metadata(path).map_err(wrong)?.uid();
+        let real = place(path, uid)?.0;
+        return open(path, &real, &account(path, uid)?, uid);
+    };
+    let (real, uid) = reader.act(reader.gid, || Ok(place(path, reader.uid))).map_err(wrong)??;
+    open(path, &real, reader, uid)
+}
+
+/// Where a path leads and whose file is there, if nobody but root and this user can change that.
+fn place(path: &Path, user: u32) -> Result<(PathBuf, u32), Unguarded> {
+    let real = resolve(path, user)?;
+    judge(&real, user)?;
+    let uid = fs::metadata(&real).map_err(|error| Unguarded::Io { path: path.into(), error })?.uid();
+    Ok((real, uid))
+}
+
+/// Reads the file of user `uid` with the rights of `reader`.
+fn open(path: &Path, real: &Path, reader: &Account, uid: u32) -> Result<(Vec<u8>, Account), Unguarded> {
+    let wrong = |error| Unguarded::Io { path: path.into(), error };
+    // Its folders may be the user's, who may put something else there meanwhile: a link, a file of others, a pipe that never ends.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
     let open = || {
-        let file = OpenOptions::new().read(true).custom_flags(flags).open(&real)?;
+        let file = OpenOptions::new().read(true).custom_flags(flags).open(real)?;
         let data = file.metadata()?;
         Ok((file, data))
     };
-    let (file, data): (File, Metadata) = owner.act(owner.gid, open).map_err(wrong)?;
+    let (file, data): (File, Metadata) = reader.act(reader.gid, open).map_err(wrong)?;
     if !data.is_file() || data.uid() != uid || data.mode() & OTHERS_WRITE != 0 {
         return Err(Unguarded::NotAFile { path: path.into() });
     }
@@ -72,7 +91,13 @@ pub fn read(path: &Path) -> Result<(Vec<u8>, Account), Unguarded> {
     if count as u64 > FILE_BYTES_MAX {
         return Err(Unguarded::TooLarge { path: path.into() });
     }
-    Ok((content, owner))
+    Ok((content, account(path, uid)?))
+}
+
+/// The owner of a file.
+fn account(path: &Path, uid: u32) -> Result<Account, Unguarded> {
+    let found = Account::of(uid).map_err(|error| Unguarded::Io { path: path.into(), error })?;
+    found.ok_or_else(|| Unguarded::NoUser { path: path.into(), uid })
 }
 
 /// The path without symbolic links, if only root and this user can change where it leads: every folder on the way and every link is
@@ -139,12 +164,15 @@ mod tests {
         fs::write(&file, "a: b\n").unwrap();
         mode(&file, 0o644);
         let own = rustix::process::geteuid().as_raw();
-        let (content, owner) = read(&file).unwrap();
+        let (content, owner) = read(&file, None).unwrap();
         assert_eq!((&content[..], owner.uid), (&b"a: b\n"[..], own));
         mode(&file, 0o664);
-        assert!(matches!(read(&file), Err(Unguarded::Writable { .. })));
-        assert!(matches!(read(folder.path()), Err(Unguarded::NotAFile { .. })));
-        assert!(matches!(read(Path::new("/dev/null")), Err(Unguarded::Writable { .. } | Unguarded::NotAFile { .. })));
+        assert!(matches!(read(&file, None), Err(Unguarded::Writable { .. })));
+        assert!(matches!(read(folder.path(), None), Err(Unguarded::NotAFile { .. })));
+        assert!(matches!(
+            read(Path::new("/dev/null"), None),
+            Err(Unguarded::Writable { .. } | Unguarded::NotAFile { .. })
+        ));
         if own != 0 {
             eprintln!("*** SKIPPED: the rest needs root");
             return;
@@ -153,17 +181,59 @@ mod tests {
         mode(&file, 0o600);
         std::os::unix::fs::chown(&file, Some(games.uid), None).unwrap();
         mode(folder.path(), 0o755);
-        assert_eq!(read(&file).unwrap().1, games);
+        assert_eq!(read(&file, None).unwrap().1, games);
         // A folder of somebody else, who could replace the file.
         std::os::unix::fs::chown(folder.path(), Some(games.uid + 1), None).unwrap();
-        assert!(matches!(read(&file), Err(Unguarded::Owner { uid, .. }) if uid == games.uid + 1));
+        assert!(matches!(read(&file, None), Err(Unguarded::Owner { uid, .. }) if uid == games.uid + 1));
         std::os::unix::fs::chown(folder.path(), Some(games.uid), None).unwrap();
-        assert_eq!(read(&file).unwrap().1, games);
+        assert_eq!(read(&file, None).unwrap().1, games);
         std::os::unix::fs::chown(&file, Some(0), None).unwrap();
-        assert!(read(&file).is_err(), "root's file in a folder of a user");
+        assert!(read(&file, None).is_err(), "root's file in a folder of a user");
         std::os::unix::fs::chown(&file, Some(54_321), None).unwrap();
         std::os::unix::fs::chown(folder.path(), Some(0), None).unwrap();
-        assert!(matches!(read(&file), Err(Unguarded::NoUser { uid: 54_321, .. })));
+        assert!(matches!(read(&file, None), Err(Unguarded::NoUser { uid: 54_321, .. })));
+    }
+
+    #[test]
+    fn who_names_a_file_reads_it() {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("*** SKIPPED: needs root");
+            return;
+        }
+        let [games, other] = ["games", "news"].map(|name| Account::find(name).unwrap().expect("of every Debian"));
+        let root = tempfile::tempdir().unwrap();
+        mode(root.path(), 0o755);
+        let home = |account: &Account, folder_mode: u32, file_mode: u32| {
+            let folder = root.path().join(&account.name);
+            fs::create_dir(&folder).unwrap();
+            let file = folder.join("list");
+            fs::write(&file, "a\n").unwrap();
+            mode(&file, file_mode);
+            mode(&folder, folder_mode);
+            for path in [&folder, &file] {
+                std::os::unix::fs::chown(path, Some(account.uid), Some(account.gid)).unwrap();
+            }
+            file
+        };
+        let (own, private) = (home(&games, 0o700, 0o600), home(&other, 0o755, 0o600));
+        assert_eq!(read(&own, Some(&games)).unwrap().1, games);
+        assert_eq!(read(&private, None).unwrap().1, other, "root's file names it");
+        assert!(matches!(read(&private, Some(&games)), Err(Unguarded::Owner { uid, .. }) if uid == other.uid));
+        assert!(matches!(read(&own, Some(&other)), Err(Unguarded::Owner { uid, .. }) if uid == games.uid));
+        // A link in a folder of one user to the file of another, whoever names it.
+        let link = own.with_file_name("link");
+        std::os::unix::fs::symlink(&private, &link).unwrap();
+        std::os::unix::fs::lchown(&link, Some(games.uid), None).unwrap();
+        for reader in [None, Some(&games), Some(&other)] {
+            assert!(matches!(read(&link, reader), Err(Unguarded::Owner { .. })), "{reader:?}");
+        }
+        // Root's files, if they may read them.
+        let roots = root.path().join("list");
+        fs::write(&roots, "").unwrap();
+        mode(&roots, 0o644);
+        assert_eq!(read(&roots, Some(&games)).unwrap().1.uid, 0);
+        mode(&roots, 0o600);
+        assert!(matches!(read(&roots, Some(&games)), Err(Unguarded::Io { .. })));
     }
 
     fn mode(path: &Path, mode: u32) {

@@ -3,10 +3,11 @@
 //! Promise: only what an alias file has is run or written to, whoever asks: the client names an alias and a tag of one of its targets
 //! ([`stentor_addresses::tag`]), and the files are read here. A file that others than root and its owner can change is not used, nor is one
 //! of the client's own user. Targets of root's files are delivered to as the service's user, those of any other file as its owner. Owners
-//! of included files must have a login shell (/etc/shells): who may start no programs is not given a way to.
+//! of included files must have a login shell (/etc/shells): who may start no programs is not given a way to. What a user's file includes is
+//! root's or this user's own, and read with this user's rights.
 //!
 //! A target whose text was changed since the mail came is not found by its tag. If it was the alias's only program or file, and the
-//! alias has one now, that one gets the mail; else it waits.
+//! alias has one now, that one gets the mail, if a file of root's has it itself; else it waits.
 //!
 //! Failure: everything defers. Somebody has to mend a file, and the mail is kept until then.
 
@@ -53,6 +54,7 @@ pub enum What {
 struct Candidate {
     tag: String,
     text: Target,
+    is_included: bool,
     by: By,
 }
 
@@ -79,7 +81,9 @@ pub fn find(aliases: &Aliases, recipient: &Recipient) -> Result<Found, Reply> {
     }
     let mut all = search.all;
     let place = all.iter().position(|target| target.tag == recipient.tag);
-    let Some(place) = place.or((all.len() == 1).then_some(0)) else {
+    // Who writes an included file chooses what is in it, but not which mail it is for.
+    let is_only = matches!(&all[..], [only] if only.by.is_root && !only.is_included);
+    let Some(place) = place.or(is_only.then_some(0)) else {
         return Err(later(recipient, "its program or file has been changed or taken away"));
     };
     let Candidate { text, by, .. } = all.swap_remove(place);
@@ -100,7 +104,7 @@ pub fn find(aliases: &Aliases, recipient: &Recipient) -> Result<Found, Reply> {
 
 /// What is wrong with the alias files themselves.
 pub fn check(aliases: &Aliases) -> Result<(), String> {
-    let wrong = |file: &PathBuf| trusted(aliases, file).err();
+    let wrong = |file: &PathBuf| trusted(aliases, file, None).err();
     aliases.files.iter().find_map(wrong).map_or(Ok(()), Err)
 }
 
@@ -110,9 +114,9 @@ fn later(recipient: &Recipient, why: &str) -> Reply {
     Reply::new(451, (4, 3, 5), text)
 }
 
-/// A file's text and its owner.
-fn trusted(aliases: &Aliases, path: &Path) -> Result<(Vec<u8>, Account), String> {
-    let (content, owner) = guarded::read(path).map_err(|error| error.to_string())?;
+/// A file's text and its owner; `reader` is the user who has named it, `None` root.
+fn trusted(aliases: &Aliases, path: &Path, reader: Option<&Account>) -> Result<(Vec<u8>, Account), String> {
+    let (content, owner) = guarded::read(path, reader).map_err(|error| error.to_string())?;
     if owner.uid == aliases.client && owner.uid != 0 {
         // Who has broken into the server could write to it.
         return Err(format!("{}: belongs to {}, the user of the server", path.display(), owner.name));
@@ -128,7 +132,7 @@ struct Search<'a> {
 impl Search<'_> {
     /// Gathers the programs and files of an alias. False if the file does not have it.
     fn file(&mut self, file: &Path, recipient: &Recipient) -> Result<bool, String> {
-        let (content, owner) = trusted(self.aliases, file)?;
+        let (content, owner) = trusted(self.aliases, file, None)?;
         let mut names = Candidates::default();
         let delimiter = recipient.delimiter.map(|delimiter| delimiter.to_string()).unwrap_or_default();
         let options = Options { delimiters: delimiter.as_bytes(), ..Options::default() };
@@ -155,7 +159,8 @@ impl Search<'_> {
                 if self.all.len() == FOUND_MAX {
                     return Err(format!("more than {FOUND_MAX} programs and files"));
                 }
-                self.all.push(Candidate { tag, text: target, by: by.clone() });
+                let is_included = included.is_some();
+                self.all.push(Candidate { tag, text: target, is_included, by: by.clone() });
             }
         }
         Ok(())
@@ -165,7 +170,7 @@ impl Search<'_> {
         if depth >= DEPTH_MAX {
             return Err(format!("{path}: files include each other too deeply"));
         }
-        let (content, owner) = trusted(self.aliases, Path::new(path))?;
+        let (content, owner) = trusted(self.aliases, Path::new(path), (!by.is_root).then_some(&by.account))?;
         let text = String::from_utf8(content).map_err(|_| format!("{path}: not UTF-8"))?;
         let targets = parse_include(&text).map_err(|(line, error)| format!("{path}:{line}: {error}"))?;
         let is_plain = |target: &Target| !matches!(target, Target::Program(_) | Target::File(_) | Target::Include(_));
@@ -301,7 +306,9 @@ mod tests {
         assert!(found(&aliases, "both", "|/bin/x", None).unwrap_err().contains("changed or taken away"));
         assert!(found(&aliases, "none", "|/bin/x", None).unwrap_err().contains("in no alias file"));
         // The only one has another text now.
-        assert_eq!(found(&aliases, "box", "/var/mail/bax/", None), Ok(format!("maildir /var/mail/box/ as {user}")));
+        if rustix::process::geteuid().is_root() {
+            assert_eq!(found(&aliases, "box", "/var/mail/bax/", None), Ok(format!("maildir /var/mail/box/ as {user}")));
+        }
         fs::set_permissions(&file, PermissionsExt::from_mode(0o666)).unwrap();
         assert!(found(&aliases, "news", "|/bin/news -a", None).unwrap_err().contains("others may write to it"));
         assert!(check(&aliases).unwrap_err().contains("others may write to it"));
@@ -321,8 +328,19 @@ mod tests {
         let aliases = aliases_of(&[&file]);
         let is_named_by_root = || find(&aliases, &recipient("box", "/var/mail/box", None)).unwrap().is_named_by_root;
         assert!(is_named_by_root());
-        chown(&file, Some(Account::find("games").unwrap().expect("of every Debian").uid), None).unwrap();
+        let [games, news] = ["games", "news"].map(|name| Account::find(name).unwrap().expect("of every Debian"));
+        chown(&file, Some(games.uid), None).unwrap();
         assert!(!is_named_by_root());
+        assert!(found(&aliases, "box", "/var/mail/bax", None).unwrap_err().contains("changed or taken away"));
+        // What such a file includes.
+        let list = folder.path().join("list");
+        fs::write(&file, format!("crew: :include:{}\n", list.display())).unwrap();
+        fs::write(&list, "|/bin/crew\n").unwrap();
+        fs::set_permissions(&list, PermissionsExt::from_mode(0o644)).unwrap();
+        let of = || found(&aliases, "crew", "|/bin/crew", list.to_str());
+        assert_eq!(of(), Ok("/bin/crew as games".to_owned()), "root's: the rights of who names it");
+        chown(&list, Some(news.uid), None).unwrap();
+        assert!(of().unwrap_err().contains(&format!("belongs to user {}", news.uid)));
     }
 
     #[test]
@@ -347,6 +365,10 @@ mod tests {
             let line = all.lines().find(|line| line.ends_with(shell) && !line.starts_with("root:"));
             line.map(|line| Account::find(line.split(':').next().unwrap()).unwrap().unwrap())
         };
+        assert!(found(&aliases, "crew", "|/bin/other", list.to_str()).unwrap_err().contains("changed or taken away"));
+        fs::write(&list, "|/bin/crew\n").unwrap();
+        assert!(found(&aliases, "crew", "|/bin/other", list.to_str()).unwrap_err().contains("changed or taken away"));
+        fs::write(&list, "|/bin/crew\n/var/mail/crew\n").unwrap();
         let games = user("/usr/sbin/nologin").expect("Debian's games has no shell");
         chown(&list, Some(games.uid), None).unwrap();
         assert!(of(&aliases).unwrap_err().contains(&format!("its owner, {}, has no login shell", games.name)));
