@@ -280,6 +280,51 @@ fn a_silent_host_defers_in_time_and_keeps_nobody_else_waiting() {
 }
 
 #[test]
+fn a_recipient_that_the_host_is_slow_about_concerns_nobody_else() {
+    let host = Host::start(|command| {
+        if command.starts_with("RCPT TO:<slow") {
+            std::thread::sleep(Duration::from_secs(20));
+        }
+        knows(command)
+    });
+    let server = host.relay("timeout_s = 2\n");
+    let reply = "450 4.1.1 The recipient cannot be verified now: no answer within 2 s";
+    assert_eq!(rcpt(&server, "slow@inner.example"), reply);
+    assert!(rcpt(&server, "ann@inner.example").starts_with("250"));
+    assert!(rcpt(&server, "nobody@inner.example").starts_with("550 5.1.1"));
+}
+
+#[test]
+fn a_host_that_closes_at_a_recipient_is_asked_for_others() {
+    let host = Host::start(|command| match command {
+        "RCPT TO:<odd@inner.example>" => Some("421 4.3.0 I do not like this one".to_owned()),
+        _ => knows(command),
+    });
+    let server = host.relay("");
+    assert!(rcpt(&server, "odd@inner.example").starts_with("450 4.1.1"));
+    assert!(rcpt(&server, "ann@inner.example").starts_with("250"));
+}
+
+#[test]
+fn a_session_has_time_to_open_whatever_time_a_question_has() {
+    let host = Host::start(|command| {
+        if command == "connect" {
+            std::thread::sleep(Duration::from_secs(4));
+        }
+        knows(command)
+    });
+    let server = host.relay("timeout_s = 1\n");
+    let mut n = 0;
+    wait_until("the session is open", || {
+        n += 1;
+        let reply = rcpt(&server, &format!("ann{n}@inner.example"));
+        assert!(!reply.contains("reached"), "{reply}");
+        reply.starts_with("250")
+    });
+    assert!(n > 1, "the first question had no time to wait");
+}
+
+#[test]
 fn hosts_of_a_route_are_asked_in_turn_and_by_lmtp() {
     let host = Host::start(knows);
     let server = bare().prepare();

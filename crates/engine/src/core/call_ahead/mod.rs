@@ -22,7 +22,7 @@ use stentor_queue::ids::Ms;
 use tokio::sync::{Semaphore, watch};
 
 use self::shelf::{Entry, Shelf};
-pub use self::sites::{Entered, Question, Sites};
+pub use self::sites::{ANSWERING_MS, Entered, Failed, LINE_MAX, LINE_OF_CLIENT_MAX, Question, SITES_MAX, Sites};
 
 /// Questions open at a time, those that wait for their turn included.
 pub const ASKED_MAX: usize = 1_024;
@@ -194,105 +194,5 @@ impl Ticket {
 impl Drop for Ticket {
     fn drop(&mut self) {
         self.of.state.lock().asked.remove(&self.key);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn config() -> stentor_config::Config {
-        stentor_config::without_file().unwrap()
-    }
-
-    fn refused() -> Answer {
-        Answer::Refused(Words::plain("550 no"))
-    }
-
-    fn undecided() -> Answer {
-        Answer::Undecided(Words::plain("451 later"))
-    }
-
-    /// Asks about a recipient that nothing is known of.
-    fn ask(all: &Arc<CallAhead>, key: &str, now: Ms) -> (Ticket, Awaited) {
-        match all.look(key, now) {
-            Look::Ask(ticket, awaited) => (ticket, awaited),
-            _ => panic!("{key} is known or asked for at {now}"),
-        }
-    }
-
-    fn known(all: &Arc<CallAhead>, key: &str, now: Ms) -> Option<Answer> {
-        match all.look(key, now) {
-            Look::Known(answer) | Look::Refresh(answer, _) => Some(answer),
-            Look::Wait(_) | Look::Ask(..) | Look::Crowded => None,
-        }
-    }
-
-    #[test]
-    fn an_address_is_asked_for_once_and_the_others_hear_the_same() {
-        let (all, config) = (Arc::new(CallAhead::default()), config());
-        let (ticket, first) = ask(&all, "a@x", 0);
-        let Look::Wait(second) = all.look("a@x", 0) else { panic!("asked twice") };
-        ticket.answer(refused(), &config.call_ahead, 0);
-        assert_eq!((first.borrow().clone(), second.borrow().clone()), (Some(refused()), Some(refused())));
-        // One that is given up is not open any more.
-        drop(ask(&all, "b@x", 0));
-        drop(ask(&all, "b@x", 0));
-    }
-
-    #[test]
-    fn each_answer_is_good_for_its_own_time() {
-        let (all, config) = (Arc::new(CallAhead::default()), config());
-        let times = &config.call_ahead;
-        for (key, answer, ttl) in [
-            ("a@x", Answer::Exists, times.positive_ttl_ms),
-            ("b@x", refused(), times.negative_ttl_ms),
-            ("c@x", undecided(), times.failure_ttl_ms),
-        ] {
-            ask(&all, key, 5).0.answer(answer.clone(), times, 5);
-            assert_eq!(known(&all, key, 4 + ttl), Some(answer));
-            drop(ask(&all, key, 5 + ttl));
-        }
-    }
-
-    #[test]
-    fn who_exists_is_asked_for_again_and_only_a_refusal_changes_that() {
-        let (all, config) = (Arc::new(CallAhead::default()), config());
-        let times = &config.call_ahead;
-        ask(&all, "a@x", 0).0.answer(Answer::Exists, times, 0);
-        let at = times.positive_refresh_ms;
-        assert!(matches!(all.look("a@x", at - 1), Look::Known(Answer::Exists)));
-        let Look::Refresh(Answer::Exists, ticket) = all.look("a@x", at) else { panic!("not asked for again") };
-        // Meanwhile nobody else asks, and nobody waits.
-        assert!(matches!(all.look("a@x", at), Look::Known(Answer::Exists)));
-        ticket.answer(undecided(), times, at);
-        assert!(matches!(all.look("a@x", at + times.failure_ttl_ms - 1), Look::Known(Answer::Exists)));
-        let Look::Refresh(Answer::Exists, ticket) = all.look("a@x", at + times.failure_ttl_ms) else { panic!("again") };
-        ticket.answer(refused(), times, at);
-        assert_eq!((known(&all, "a@x", at), all.entries()), (Some(refused()), (0, 1)));
-        all.forget_refusals();
-        drop(ask(&all, "a@x", at));
-    }
-
-    #[test]
-    fn guesses_do_not_push_out_who_exists() {
-        let (all, mut config) = (Arc::new(CallAhead::default()), config());
-        config.call_ahead.cache_entries_max = 10;
-        ask(&all, "a@x", 0).0.answer(Answer::Exists, &config.call_ahead, 0);
-        for n in 0..100 {
-            ask(&all, &format!("guess{n}@x"), 0).0.answer(refused(), &config.call_ahead, 0);
-        }
-        assert_eq!((known(&all, "a@x", 1), all.entries()), (Some(Answer::Exists), (1, 10)));
-        assert_eq!(known(&all, "guess99@x", 1), Some(refused()));
-        drop(ask(&all, "guess0@x", 1));
-    }
-
-    #[test]
-    fn no_more_questions_are_open_than_there_may_be() {
-        let all = Arc::new(CallAhead::default());
-        let open: Vec<_> = (0..ASKED_MAX).map(|n| ask(&all, &format!("{n}@x"), 0)).collect();
-        assert!(matches!(all.look("more@x", 0), Look::Crowded));
-        drop(open);
-        drop(ask(&all, "more@x", 0));
     }
 }

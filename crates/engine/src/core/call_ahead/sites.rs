@@ -3,9 +3,12 @@
 //! States of a site: unknown -> asked (by one or more workers, each with a connection) -> forgotten, or failing for a time, in which
 //! nothing is asked. A question that comes while the line is full or the site fails is given back.
 //!
-//! Promise: at most [`SITES_MAX`] sites, [`LINE_MAX`] questions in each line; the engine starts the workers that it is told to.
+//! Promise: at most [`SITES_MAX`] sites, [`LINE_MAX`] questions in each line; the engine starts the workers that it is told to. Clients
+//! take turns: one that asks a lot waits for its own questions, not the others. A site that has replied within [`ANSWERING_MS`]
+//! does not fail: it only takes no more connections.
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -20,9 +23,15 @@ use super::{Ticket, Words};
 pub const SITES_MAX: usize = 1_024;
 /// Questions that wait at one site.
 pub const LINE_MAX: usize = 256;
+/// Those of one client.
+pub const LINE_OF_CLIENT_MAX: usize = 64;
+/// How long after a reply a site counts as one that answers.
+pub const ANSWERING_MS: Ms = 10_000;
 
 /// A question about one recipient.
 pub struct Question {
+    /// For whom it is asked: see [`stentor_policy::counted_as`].
+    pub client: IpAddr,
     pub address: Arc<str>,
     pub plan: Arc<SitePlan>,
     pub settings: Arc<Settings>,
@@ -44,10 +53,27 @@ pub enum Entered {
 #[derive(Default)]
 pub struct Sites(Mutex<HashMap<Arc<str>, Site, foldhash::fast::RandomState>>);
 
+/// What a worker that could not open a session is to do.
+pub enum Failed {
+    /// The site does not answer: so is to be told whoever waited in its line.
+    Site(Vec<Question>),
+    /// The site answers others, one of which takes the question; the worker ends.
+    Worker,
+    /// The site answered a moment ago, and there is no other worker: the question alone fails.
+    Question,
+}
+
 #[derive(Default)]
 struct Site {
-    line: VecDeque<Question>,
+    /// By their rounds: each has one question of each client.
+    line: VecDeque<(u64, Question)>,
+    /// That of the last question taken.
+    round: u64,
     workers: usize,
+    /// Until when no more workers are started beside those that there are.
+    enough_until: Ms,
+    /// When it replied last to a question.
+    replied_at: Option<Ms>,
     /// Workers without a question.
     idle: usize,
     wake: Arc<Notify>,
@@ -72,14 +98,16 @@ impl Sites {
         {
             return Entered::Failing(question, why.clone());
         }
-        if site.line.len() >= LINE_MAX {
+        let of_client = site.line.iter().filter(|(_, other)| other.client == question.client).count();
+        if site.line.len() >= LINE_MAX || of_client >= LINE_OF_CLIENT_MAX {
             return Entered::Full(question);
         }
         let is_awaited = site.line.len() < site.idle;
-        site.line.push_back(question);
+        site.queue(question);
+        let is_enough = site.workers > 0 && now < site.enough_until;
         if is_awaited {
             site.wake.notify_one();
-        } else if site.workers < workers_max {
+        } else if site.workers < workers_max && !is_enough {
             site.workers += 1;
             return Entered::Waits(Some(site.wake.clone()));
         }
@@ -90,9 +118,12 @@ impl Sites {
     pub fn next(&self, site: &str) -> Option<Question> {
         let mut sites = self.0.lock();
         let site = sites.get_mut(site)?;
-        let next = site.line.pop_front();
-        site.idle += usize::from(next.is_none());
-        next
+        let Some((round, next)) = site.line.pop_front() else {
+            site.idle += 1;
+            return None;
+        };
+        site.round = site.round.max(round);
+        Some(next)
     }
 
     /// An idle worker goes on.
@@ -127,18 +158,33 @@ impl Sites {
         })
     }
 
-    /// The site does not answer: whoever waits in its line.
-    pub fn fail(&self, site: &str, until: Ms, why: &Words) -> Vec<Question> {
+    /// A worker could not open a session for a question, or was refused as the sender. `until`: how long nothing is asked then.
+    pub fn fail(&self, name: &str, question: &mut Option<Question>, (now, until): (Ms, Ms), why: &Words) -> Failed {
         let mut sites = self.0.lock();
-        let Some(site) = sites.get_mut(site) else { return Vec::new() };
-        site.failing = Some((until, why.clone()));
-        site.line.drain(..).collect()
+        let Some(site) = sites.get_mut(name) else { return Failed::Question };
+        if site.replied_at.is_none_or(|at| now >= at + ANSWERING_MS) {
+            site.failing = Some((until, why.clone()));
+            return Failed::Site(site.line.drain(..).map(|(_, question)| question).collect());
+        }
+        if site.workers <= 1 {
+            return Failed::Question;
+        }
+        site.workers -= 1;
+        site.enough_until = now + ANSWERING_MS;
+        if let Some(question) = question.take() {
+            site.line.push_front((site.round, question));
+        }
+        if site.idle > 0 {
+            site.wake.notify_one();
+        }
+        Failed::Worker
     }
 
-    /// It does again.
-    pub fn recover(&self, site: &str) {
+    /// It replied to a question.
+    pub fn replied(&self, site: &str, now: Ms) {
         if let Some(site) = self.0.lock().get_mut(site) {
             site.failing = None;
+            site.replied_at = Some(now);
         }
     }
 
@@ -150,99 +196,15 @@ impl Sites {
 }
 
 impl Site {
+    /// Puts a question into the first round that has none of its client.
+    fn queue(&mut self, question: Question) {
+        let last = self.line.iter().rfind(|(_, other)| other.client == question.client);
+        let round = last.map_or(self.round, |(round, _)| round + 1);
+        let at = self.line.partition_point(|(other, _)| *other <= round);
+        self.line.insert(at, (round, question));
+    }
+
     fn is_failing(&self, now: Ms) -> bool {
         self.failing.as_ref().is_some_and(|(until, _)| now < *until)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use stentor_queue::site::SiteLimits;
-
-    use super::super::{CallAhead, Look};
-    use super::*;
-
-    struct World {
-        all: Arc<CallAhead>,
-        settings: Arc<Settings>,
-    }
-
-    impl World {
-        fn new() -> World {
-            let settings = Arc::new(Settings::new(stentor_config::without_file().unwrap(), None));
-            World { all: Arc::default(), settings }
-        }
-
-        fn enter(&self, site: &str, address: &str, now: Ms) -> Entered {
-            let Look::Ask(ticket, _) = self.all.look(&format!("{address}>{site}"), now) else { panic!("known") };
-            let limits = SiteLimits::default();
-            let plan = SitePlan { key: site.into(), targets: Vec::new(), mixes_domains: false, limits, ttl_s: 60 };
-            let settings = self.settings.clone();
-            let question =
-                Question { address: address.into(), plan: Arc::new(plan), settings, ticket, deadline: now + 1_000 };
-            self.all.sites.enter(question, 2, now)
-        }
-
-        /// Whether a worker is to be started.
-        fn starts(&self, address: &str) -> bool {
-            matches!(self.enter("mx", address, 0), Entered::Waits(Some(_)))
-        }
-    }
-
-    #[test]
-    fn workers_are_started_as_questions_come_and_no_more_than_there_may_be() {
-        let world = World::new();
-        let sites = &world.all.sites;
-        assert!(world.starts("a") && world.starts("b") && !world.starts("c"));
-        assert!(!sites.leave("mx"));
-        let first = |question: Option<Question>| question.map(|question| question.address.to_string());
-        assert_eq!(first(sites.next("mx")).as_deref(), Some("a"));
-        while sites.next("mx").is_some() {}
-        // One is idle: it takes the next question.
-        assert!(!world.starts("d"));
-        sites.awake("mx");
-        assert_eq!(first(sites.next("mx")).as_deref(), Some("d"));
-        assert!(sites.leave("mx") && sites.leave("mx"));
-        assert!(world.starts("e"), "the site was forgotten with its last worker");
-    }
-
-    #[test]
-    fn a_site_that_fails_is_not_asked_for_a_time() {
-        let world = World::new();
-        let sites = &world.all.sites;
-        assert!(world.starts("a"));
-        let why = Words::plain("connection refused");
-        let given_up = sites.fail("mx", 100, &why);
-        assert_eq!(given_up.len(), 1);
-        assert!(sites.leave("mx"));
-        assert!(matches!(world.enter("mx", "b", 99), Entered::Failing(_, words) if words == why));
-        assert!(matches!(world.enter("mx", "b", 100), Entered::Waits(Some(_))));
-    }
-
-    #[test]
-    fn questions_are_put_one_after_the_other_or_not_in_time() {
-        let world = World::new();
-        assert!(world.starts("a"));
-        let turn = |deadline, now| world.all.sites.turn("mx", 10, deadline, now);
-        assert_eq!((turn(1_000, 0), turn(1_000, 0), turn(1_000, 0)), (Some(0), Some(100), Some(200)));
-        assert_eq!((turn(300, 0), turn(301, 0), turn(5_000, 2_000)), (None, Some(300), Some(2_000)));
-    }
-
-    #[test]
-    fn lines_and_sites_are_bounded() {
-        let world = World::new();
-        for n in 0..LINE_MAX {
-            assert!(matches!(world.enter("mx", &n.to_string(), 0), Entered::Waits(_)));
-        }
-        assert!(matches!(world.enter("mx", "more", 0), Entered::Full(_)));
-        // Sites that fail are kept for their time, and no longer.
-        for n in 1..SITES_MAX {
-            let site = format!("mx{n}");
-            assert!(matches!(world.enter(&site, "a", 0), Entered::Waits(_)));
-            drop(world.all.sites.fail(&site, 100, &Words::plain("down")));
-            assert!(world.all.sites.leave(&site));
-        }
-        assert!(matches!(world.enter("another", "a", 99), Entered::Full(_)));
-        assert!(matches!(world.enter("another", "a", 100), Entered::Waits(_)));
     }
 }

@@ -9,13 +9,14 @@
 //! | 5xx to RCPT that is about the recipient | refused |
 //! | any other 5xx: of the sender, of policy, of the command; 4xx; no connection in time; DNS has no host | undecided |
 //!
-//! Promise: nobody waits longer than `timeout_s`. A site has at most `connections_per_site_max` connections and gets
+//! Promise: nobody waits longer than `timeout_s`, and what one client names makes no site fail for the others. A site has at most `connections_per_site_max` connections and gets
 //! `questions_per_second_max` questions, however many clients guess addresses, and none while it fails; a connection ends before a
 //! host would slow it down for refused recipients.
 
 mod session;
 mod worker;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,12 +24,14 @@ use stentor_config::OnFailure;
 use stentor_mail::address::Address;
 use stentor_mail::client::{ParsedReply, RcptResult, Stage};
 use stentor_mail::reply::Reply;
+use stentor_policy::counted_as;
 use stentor_queue::book::at_hop;
 use stentor_queue::site::{Resolution, Target};
 use stentor_resolve::Resolver;
 use stentor_rules::NextHop;
 
 use self::session::Engine;
+use self::worker::Outcome;
 use crate::clock::Clock;
 use crate::core::call_ahead::{Answer, Awaited, Entered, Look, Question, Ticket, Words};
 use crate::core::limits::Limit;
@@ -83,17 +86,17 @@ pub fn refusal(answer: Answer, on_failure: OnFailure) -> Option<(Reply, Arc<str>
 }
 
 /// Whether a recipient's next hop takes mail for it, as far as that can be found out in time.
-pub async fn ask(core: &Arc<Core>, settings: &Arc<Settings>, recipient: Recipient) -> Answer {
+pub async fn ask(core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, recipient: Recipient) -> Answer {
     let awaited = match core.call_ahead.look(&recipient.key(settings), core.clock.steady()) {
         Look::Known(answer) => return answer,
         Look::Refresh(answer, ticket) => {
-            drop(tokio::spawn(put(core.clone(), settings.clone(), recipient, ticket)));
+            drop(tokio::spawn(put(core.clone(), settings.clone(), counted_as(client), recipient, ticket)));
             return answer;
         }
         Look::Wait(awaited) => awaited,
         Look::Ask(ticket, awaited) => {
             // A client that goes away does not end the question: others may wait for the answer.
-            drop(tokio::spawn(put(core.clone(), settings.clone(), recipient, ticket)));
+            drop(tokio::spawn(put(core.clone(), settings.clone(), counted_as(client), recipient, ticket)));
             awaited
         }
         Look::Crowded => {
@@ -115,7 +118,7 @@ fn late(settings: &Settings) -> Words {
 }
 
 /// Finds the site of a question and brings it there.
-async fn put(core: Arc<Core>, settings: Arc<Settings>, recipient: Recipient, ticket: Ticket) {
+async fn put(core: Arc<Core>, settings: Arc<Settings>, client: IpAddr, recipient: Recipient, ticket: Ticket) {
     let config = &settings.config.call_ahead;
     let answer = |ticket: Ticket, words| ticket.answer(Answer::Undecided(words), config, core.clock.steady());
     let deadline = core.clock.steady() + config.timeout_ms;
@@ -129,7 +132,7 @@ async fn put(core: Arc<Core>, settings: Arc<Settings>, recipient: Recipient, tic
     let of_site = plan.limits.connections_max.map_or(usize::MAX, |max| max.max(1) as usize);
     let workers_max = config.connections_per_site_max.min(of_site);
     let (address, site) = (recipient.address.as_str().into(), plan.key.clone());
-    let question = Question { address, plan, settings: settings.clone(), ticket, deadline };
+    let question = Question { client, address, plan, settings: settings.clone(), ticket, deadline };
     match core.call_ahead.sites.enter(question, workers_max, core.clock.steady()) {
         Entered::Waits(Some(wake)) => drop(tokio::spawn(worker::work(core.clone(), site, wake))),
         Entered::Waits(None) => {}
@@ -166,11 +169,14 @@ pub async fn once(settings: &Settings, clock: &Clock, recipient: &Recipient) -> 
         let engine = Engine { settings, clock, live: None };
         let deadline = clock.steady() + config.timeout_ms;
         let mut session = None;
-        let asked = worker::answer(engine, &mut session, &plan.targets, recipient.address.as_str(), deadline).await;
+        let asked = worker::ask(engine, &mut session, &plan.targets, recipient.address.as_str(), deadline).await;
         if let Some(session) = session {
             session.quit(None).await;
         }
-        asked.unwrap_or_else(Answer::Undecided)
+        match asked {
+            Outcome::Said(answer) => answer,
+            Outcome::Unsaid(words) | Outcome::Down(words) => Answer::Undecided(words),
+        }
     };
     let limit = Duration::from_millis(config.timeout_ms + GRACE_MS);
     tokio::time::timeout(limit, asked).await.unwrap_or_else(|_| Answer::Undecided(late(settings)))

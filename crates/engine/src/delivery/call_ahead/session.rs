@@ -41,6 +41,8 @@ pub(super) struct Session {
     /// Recipients asked for, and those that were refused: hosts slow down and close where many are.
     pub asked: u32,
     pub refused: u32,
+    /// Replies before the last question.
+    replies: u64,
 }
 
 impl Session {
@@ -64,6 +66,7 @@ impl Session {
             tap: engine.live.and_then(|live| live.traffic.of_host(&target.addr)),
             asked: 0,
             refused: 0,
+            replies: 0,
         };
         session.event(&format!("connected to {target} to ask for recipients"));
         match session.next(engine.live).await {
@@ -76,6 +79,7 @@ impl Session {
     /// What the host says of a recipient; the session's end if that came first.
     pub async fn ask(&mut self, live: Option<&Live>, sender: &str, address: &str) -> Result<RcptResult, ClientError> {
         self.asked += 1;
+        self.replies = self.smtp.replies();
         self.smtp.verify(self.asked.into(), sender, address, self.clock.steady())?;
         let mut result = None;
         loop {
@@ -95,6 +99,24 @@ impl Session {
         let result = result.ok_or(ClientError::Disconnected("sending RCPT TO"))?;
         self.refused += u32::from(!result.reply.is_success());
         Ok(result)
+    }
+
+    /// Whether nothing of the first question has a reply, not even its MAIL.
+    pub fn is_silent(&self) -> bool {
+        self.smtp.replies() == self.replies
+    }
+
+    /// Whether it was MAIL of the first question that ended the session in this way.
+    pub fn failed_at_mail(&self, error: &ClientError) -> bool {
+        match error {
+            // This recipient cannot even be asked for.
+            ClientError::BadAddress | ClientError::NoRecipients | ClientError::NotReady => false,
+            // The reply in the error is counted.
+            ClientError::ServerClosing { .. } | ClientError::Unexpected { .. } => {
+                self.smtp.replies() <= self.replies + 1
+            }
+            _ => self.is_silent(),
+        }
     }
 
     /// Ends the session as it should be.

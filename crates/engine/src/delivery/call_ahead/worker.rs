@@ -2,9 +2,13 @@
 //!
 //! States: waiting for a place among all connections -> asking -> idle (the connection is kept for [`IDLE_MS`]) -> ended.
 //!
-//! Failure: a connection that is lost is replaced once for the question at hand; if no host of the site opens a session, or the sender is
-//! refused, the site is left alone for `failure_ttl_s`, and all in its line hear why.
+//! Failure: a connection that is lost is replaced once for the question at hand. If no host of the site opens a session within
+//! [`HOST_MS`], whatever time the question has left, or the sender is refused, the site is left alone for `failure_ttl_s`, and all in
+//! its line hear why; not so if it has replied to other questions lately. A question that runs out of time, or that a
+//! host does not answer or ends the session at, is undecided, and nobody else hears of it: whoever names a recipient might have
+//! chosen one that is slow.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +20,7 @@ use tokio::sync::Notify;
 use super::session::{Engine, Session};
 use super::{answer_of, late, short};
 use crate::core::Core;
-use crate::core::call_ahead::{Answer, Question, Words};
+use crate::core::call_ahead::{Answer, Failed, Question, Words};
 use crate::core::limits::Limit;
 
 /// How long a connection without questions is kept.
@@ -24,8 +28,8 @@ const IDLE_MS: u64 = 2_000;
 /// Questions over one connection, and refusals: Postfix slows a client down after ten errors, and closes after twenty.
 const ASKED_MAX: u32 = 100;
 const REFUSED_MAX: u32 = 8;
-/// Time for one host while others are left.
-const HOST_MS_MAX: Ms = 10_000;
+/// Time for a host to open a session, and then to reply to MAIL.
+const HOST_MS: Ms = 15_000;
 const NOT_REACHED: &str = "its mail server cannot be reached";
 const REPLY_CLOSING: u16 = 421;
 
@@ -40,7 +44,9 @@ pub(super) async fn work(core: Arc<Core>, site: Arc<str>, wake: Arc<Notify>) {
             if let Some(spent) = session.take_if(|session| is_spent(session)) {
                 end(&core, spent).await;
             }
-            serve(&core, &site, &mut session, question).await;
+            if serve(&core, &site, &mut session, question).await.is_break() {
+                return;
+            }
             continue;
         }
         let is_woken = tokio::time::timeout(Duration::from_millis(IDLE_MS), wake.notified()).await.is_ok();
@@ -67,74 +73,133 @@ async fn end(core: &Arc<Core>, session: Session) {
     let _ = tokio::time::timeout(Duration::from_millis(IDLE_MS), quit).await;
 }
 
-/// Puts one question when its turn comes.
-async fn serve(core: &Arc<Core>, site: &str, session: &mut Option<Session>, question: Question) {
-    let Question { address, plan, settings, ticket, deadline } = question;
-    let (sites, config, clock) = (&core.call_ahead.sites, &settings.config.call_ahead, &core.clock);
-    let Some(at) = sites.turn(site, config.questions_per_second_max, deadline, clock.steady()) else {
+/// Puts one question when its turn comes. Break: the worker has left the site.
+async fn serve(core: &Arc<Core>, site: &str, session: &mut Option<Session>, question: Question) -> ControlFlow<()> {
+    let (plan, settings, deadline) = (question.plan.clone(), question.settings.clone(), question.deadline);
+    let (config, clock) = (&settings.config.call_ahead, &core.clock);
+    let Some(at) = core.call_ahead.sites.turn(site, config.questions_per_second_max, deadline, clock.steady()) else {
         core.limits.hit(Limit::CallAheadQuestions, clock.now());
-        return ticket.answer(Answer::Undecided(late(&settings)), config, clock.steady());
+        undecided(core, question, late(&settings));
+        return ControlFlow::Continue(());
     };
     tokio::time::sleep_until(clock.steady_instant(at)).await;
     let engine = Engine { settings: &settings, clock, live: Some(&core.live) };
-    let asked = answer(engine, session, &plan.targets, &address, deadline).await;
-    let now = clock.steady();
-    match asked {
-        Ok(found) => {
-            sites.recover(site);
-            ticket.answer(found, config, now);
-        }
-        Err(words) => {
-            tracing::info!(site, "recipients cannot be asked for: {}", words.log);
-            for other in sites.fail(site, now + config.failure_ttl_ms, &words) {
-                other.ticket.answer(Answer::Undecided(words.clone()), config, now);
-            }
-            ticket.answer(Answer::Undecided(words), config, now);
-        }
-    }
+    let address = question.address.clone();
+    let mut asked = Box::pin(ask(engine, session, &plan.targets, &address, deadline));
+    let (question, outcome) = if let Some(outcome) = in_time(engine, deadline, &mut asked).await {
+        (Some(question), outcome)
+    } else {
+        // A session is being opened: the next question needs it.
+        undecided(core, question, late(&settings));
+        (None, asked.await)
+    };
+    settle(core, site, question, outcome, config.failure_ttl_ms)
 }
 
-/// Asks about a recipient, over the session that there is, else over a new one with the first host that opens one. `Err`: nobody at this
-/// site can be asked for, for this reason.
-pub(super) async fn answer(
+fn undecided(core: &Core, question: Question, words: Words) {
+    let Question { settings, ticket, .. } = question;
+    ticket.answer(Answer::Undecided(words), &settings.config.call_ahead, core.clock.steady());
+}
+
+/// Tells what came of a question, if it is still open, and what follows for its site.
+fn settle(
+    core: &Core,
+    site: &str,
+    mut question: Option<Question>,
+    outcome: Outcome,
+    failure_ms: Ms,
+) -> ControlFlow<()> {
+    let (sites, now) = (&core.call_ahead.sites, core.clock.steady());
+    let words = match outcome {
+        Outcome::Said(answer) => {
+            sites.replied(site, now);
+            if let Some(Question { settings, ticket, .. }) = question {
+                ticket.answer(answer, &settings.config.call_ahead, now);
+            }
+            return ControlFlow::Continue(());
+        }
+        Outcome::Unsaid(words) => words,
+        Outcome::Down(words) => match sites.fail(site, &mut question, (now, now + failure_ms), &words) {
+            Failed::Site(others) => {
+                tracing::info!(site, "recipients cannot be asked for: {}", words.log);
+                for other in others {
+                    undecided(core, other, words.clone());
+                }
+                words
+            }
+            Failed::Worker => {
+                tracing::info!(site, "recipients are asked for over fewer connections: {}", words.log);
+                return ControlFlow::Break(());
+            }
+            Failed::Question => words,
+        },
+    };
+    if let Some(question) = question {
+        undecided(core, question, words);
+    }
+    ControlFlow::Continue(())
+}
+
+/// What came of a question.
+pub(super) enum Outcome {
+    /// A host replied to it.
+    Said(Answer),
+    /// None did, for this reason, which says nothing of other questions.
+    Unsaid(Words),
+    /// Nobody at this site can be asked for, for this reason.
+    Down(Words),
+}
+
+/// Asks about a recipient until the deadline, over the session that there is, else over a new one with the first host that opens one:
+/// for this each has its own time.
+pub(super) async fn ask(
     engine: Engine<'_>,
     session: &mut Option<Session>,
     targets: &[Target],
     address: &str,
     deadline: Ms,
-) -> Result<Answer, Words> {
+) -> Outcome {
     if let Some(mut kept) = session.take() {
-        let asked = in_time(engine, deadline, put(engine, &mut kept, address)).await;
-        match asked {
-            // It may have been closed for being idle.
-            Some(Err(_)) => {}
-            Some(Ok(answer)) => {
+        match in_time(engine, deadline, put(engine, &mut kept, address)).await {
+            Some(Ok(Ok(answer))) => {
                 *session = Some(kept);
-                return answer;
+                return Outcome::Said(answer);
             }
-            None => return Ok(Answer::Undecided(late(engine.settings))),
+            // It may have been closed for being idle, or take no more senders.
+            Some(_) => {}
+            None => return Outcome::Unsaid(late(engine.settings)),
         }
     }
-    let mut words = Words::plain(NOT_REACHED);
-    for (n, target) in targets.iter().enumerate() {
-        let left = deadline.saturating_sub(engine.clock.steady());
-        let is_last = n + 1 == targets.len();
-        let until = engine.clock.steady() + if is_last { left } else { HOST_MS_MAX.min(left / 2) };
-        let fresh = async {
-            let mut opened = Session::open(engine, target).await?;
-            let answer = put(engine, &mut opened, address).await.map_err(|error| error.to_string())?;
-            Ok::<_, String>((opened, answer))
+    let failed = |target: &Target, why: &str| Words::new(NOT_REACHED, format!("{target}: {}", short(why)));
+    let (mut down, mut unsaid) = (Words::plain(NOT_REACHED), None);
+    for target in targets {
+        let opened = in_time(engine, engine.clock.steady() + HOST_MS, Session::open(engine, target)).await;
+        let mut opened = match opened.unwrap_or_else(|| Err("no answer in time".to_owned())) {
+            Ok(opened) => opened,
+            Err(why) => {
+                down = failed(target, &why);
+                continue;
+            }
         };
-        match in_time(engine, until, fresh).await {
-            Some(Ok((opened, answer))) => {
+        let begun = engine.clock.steady();
+        if begun >= deadline {
+            *session = Some(opened);
+            return Outcome::Unsaid(late(engine.settings));
+        }
+        match in_time(engine, deadline, put(engine, &mut opened, address)).await {
+            Some(Ok(said)) => {
                 *session = Some(opened);
-                return answer;
+                return said.map_or_else(Outcome::Down, Outcome::Said);
             }
-            Some(Err(why)) => words = Words::new(NOT_REACHED, format!("{target}: {}", short(&why))),
-            None => words = Words::new(NOT_REACHED, format!("{target}: no answer in time")),
+            Some(Err(error)) if opened.failed_at_mail(&error) => down = failed(target, &error.to_string()),
+            Some(Err(error)) => unsaid = Some(failed(target, &error.to_string())),
+            None if opened.is_silent() && deadline - begun >= HOST_MS => {
+                return Outcome::Down(failed(target, "no reply to MAIL"));
+            }
+            None => return Outcome::Unsaid(late(engine.settings)),
         }
     }
-    Err(words)
+    unsaid.map_or(Outcome::Down(down), Outcome::Unsaid)
 }
 
 async fn in_time<T>(engine: Engine<'_>, until: Ms, what: impl Future<Output = T>) -> Option<T> {

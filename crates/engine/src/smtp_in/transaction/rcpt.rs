@@ -76,7 +76,7 @@ impl Transaction {
         }
         if let Some(next) = ask {
             let recipient = Recipient { address: rcpt.address.clone(), hop: next, own_hop: hop.clone() };
-            let answer = call_ahead::ask(core, settings, recipient).await;
+            let answer = call_ahead::ask(core, settings, client, recipient).await;
             if let Some((reply, _)) = call_ahead::refusal(answer, settings.config.call_ahead.on_failure) {
                 return self.refuse(core, client, &rcpt.address, reply);
             }

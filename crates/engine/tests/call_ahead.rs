@@ -1,0 +1,240 @@
+//! What call-ahead keeps: answers, questions and their lines, without a host (`core::call_ahead`).
+
+use std::sync::Arc;
+
+use stentor_config::Config;
+use stentor_engine::core::Settings;
+use stentor_engine::core::call_ahead::{
+    ANSWERING_MS, ASKED_MAX, Answer, Awaited, CallAhead, Entered, Failed, LINE_MAX, LINE_OF_CLIENT_MAX, Look, Question,
+    SITES_MAX, Ticket, Words,
+};
+use stentor_queue::ids::Ms;
+use stentor_queue::site::{SiteLimits, SitePlan};
+
+fn config() -> Config {
+    stentor_config::without_file().unwrap()
+}
+
+fn refused() -> Answer {
+    Answer::Refused(Words::plain("550 no"))
+}
+
+fn undecided() -> Answer {
+    Answer::Undecided(Words::plain("451 later"))
+}
+
+/// Asks about a recipient that nothing is known of.
+fn ask(all: &Arc<CallAhead>, key: &str, now: Ms) -> (Ticket, Awaited) {
+    match all.look(key, now) {
+        Look::Ask(ticket, awaited) => (ticket, awaited),
+        _ => panic!("{key} is known or asked for at {now}"),
+    }
+}
+
+fn known(all: &Arc<CallAhead>, key: &str, now: Ms) -> Option<Answer> {
+    match all.look(key, now) {
+        Look::Known(answer) | Look::Refresh(answer, _) => Some(answer),
+        Look::Wait(_) | Look::Ask(..) | Look::Crowded => None,
+    }
+}
+
+#[test]
+fn an_address_is_asked_for_once_and_the_others_hear_the_same() {
+    let (all, config) = (Arc::new(CallAhead::default()), config());
+    let (ticket, first) = ask(&all, "a@x", 0);
+    let Look::Wait(second) = all.look("a@x", 0) else { panic!("asked twice") };
+    ticket.answer(refused(), &config.call_ahead, 0);
+    assert_eq!((first.borrow().clone(), second.borrow().clone()), (Some(refused()), Some(refused())));
+    // One that is given up is not open any more.
+    drop(ask(&all, "b@x", 0));
+    drop(ask(&all, "b@x", 0));
+}
+
+#[test]
+fn each_answer_is_good_for_its_own_time() {
+    let (all, config) = (Arc::new(CallAhead::default()), config());
+    let times = &config.call_ahead;
+    for (key, answer, ttl) in [
+        ("a@x", Answer::Exists, times.positive_ttl_ms),
+        ("b@x", refused(), times.negative_ttl_ms),
+        ("c@x", undecided(), times.failure_ttl_ms),
+    ] {
+        ask(&all, key, 5).0.answer(answer.clone(), times, 5);
+        assert_eq!(known(&all, key, 4 + ttl), Some(answer));
+        drop(ask(&all, key, 5 + ttl));
+    }
+}
+
+#[test]
+fn who_exists_is_asked_for_again_and_only_a_refusal_changes_that() {
+    let (all, config) = (Arc::new(CallAhead::default()), config());
+    let times = &config.call_ahead;
+    ask(&all, "a@x", 0).0.answer(Answer::Exists, times, 0);
+    let at = times.positive_refresh_ms;
+    assert!(matches!(all.look("a@x", at - 1), Look::Known(Answer::Exists)));
+    let Look::Refresh(Answer::Exists, ticket) = all.look("a@x", at) else { panic!("not asked for again") };
+    // Meanwhile nobody else asks, and nobody waits.
+    assert!(matches!(all.look("a@x", at), Look::Known(Answer::Exists)));
+    ticket.answer(undecided(), times, at);
+    assert!(matches!(all.look("a@x", at + times.failure_ttl_ms - 1), Look::Known(Answer::Exists)));
+    let Look::Refresh(Answer::Exists, ticket) = all.look("a@x", at + times.failure_ttl_ms) else { panic!("again") };
+    ticket.answer(refused(), times, at);
+    assert_eq!((known(&all, "a@x", at), all.entries()), (Some(refused()), (0, 1)));
+    all.forget_refusals();
+    drop(ask(&all, "a@x", at));
+}
+
+#[test]
+fn guesses_do_not_push_out_who_exists() {
+    let (all, mut config) = (Arc::new(CallAhead::default()), config());
+    config.call_ahead.cache_entries_max = 10;
+    ask(&all, "a@x", 0).0.answer(Answer::Exists, &config.call_ahead, 0);
+    for n in 0..100 {
+        ask(&all, &format!("guess{n}@x"), 0).0.answer(refused(), &config.call_ahead, 0);
+    }
+    assert_eq!((known(&all, "a@x", 1), all.entries()), (Some(Answer::Exists), (1, 10)));
+    assert_eq!(known(&all, "guess99@x", 1), Some(refused()));
+    drop(ask(&all, "guess0@x", 1));
+}
+
+#[test]
+fn no_more_questions_are_open_than_there_may_be() {
+    let all = Arc::new(CallAhead::default());
+    let open: Vec<_> = (0..ASKED_MAX).map(|n| ask(&all, &format!("{n}@x"), 0)).collect();
+    assert!(matches!(all.look("more@x", 0), Look::Crowded));
+    drop(open);
+    drop(ask(&all, "more@x", 0));
+}
+
+struct World {
+    all: Arc<CallAhead>,
+    settings: Arc<Settings>,
+}
+
+impl World {
+    fn new() -> World {
+        let settings = Arc::new(Settings::new(stentor_config::without_file().unwrap(), None));
+        World { all: Arc::default(), settings }
+    }
+
+    fn enter(&self, site: &str, address: &str, now: Ms) -> Entered {
+        self.enter_for([192, 0, 2, 1], site, address, now)
+    }
+
+    fn enter_for(&self, client: [u8; 4], site: &str, address: &str, now: Ms) -> Entered {
+        let Look::Ask(ticket, _) = self.all.look(&format!("{address}>{site}"), now) else { panic!("known") };
+        let limits = SiteLimits::default();
+        let plan = SitePlan { key: site.into(), targets: Vec::new(), mixes_domains: false, limits, ttl_s: 60 };
+        let settings = self.settings.clone();
+        let (client, address, plan) = (client.into(), address.into(), Arc::new(plan));
+        let question = Question { client, address, plan, settings, ticket, deadline: now + 1_000 };
+        self.all.sites.enter(question, 2, now)
+    }
+
+    /// Whether a worker is to be started.
+    fn starts(&self, address: &str) -> bool {
+        matches!(self.enter("mx", address, 0), Entered::Waits(Some(_)))
+    }
+}
+
+#[test]
+fn workers_are_started_as_questions_come_and_no_more_than_there_may_be() {
+    let world = World::new();
+    let sites = &world.all.sites;
+    assert!(world.starts("a") && world.starts("b") && !world.starts("c"));
+    assert!(!sites.leave("mx"));
+    let first = |question: Option<Question>| question.map(|question| question.address.to_string());
+    assert_eq!(first(sites.next("mx")).as_deref(), Some("a"));
+    while sites.next("mx").is_some() {}
+    // One is idle: it takes the next question.
+    assert!(!world.starts("d"));
+    sites.awake("mx");
+    assert_eq!(first(sites.next("mx")).as_deref(), Some("d"));
+    assert!(sites.leave("mx") && sites.leave("mx"));
+    assert!(world.starts("e"), "the site was forgotten with its last worker");
+}
+
+#[test]
+fn a_site_that_fails_is_not_asked_for_a_time() {
+    let world = World::new();
+    let sites = &world.all.sites;
+    assert!(world.starts("a"));
+    assert!(world.starts("b") && !world.starts("c"));
+    let why = Words::plain("connection refused");
+    let mut first = sites.next("mx");
+    let Failed::Site(others) = sites.fail("mx", &mut first, (0, 100), &why) else { panic!("it answers nobody") };
+    assert!(first.is_some());
+    assert_eq!(others.len(), 2);
+    drop(others);
+    assert!(sites.leave("mx"));
+    assert!(sites.leave("mx"));
+    assert!(matches!(world.enter("mx", "b", 99), Entered::Failing(_, words) if words == why));
+    assert!(matches!(world.enter("mx", "b", 100), Entered::Waits(Some(_))));
+}
+
+#[test]
+fn a_site_that_answers_one_worker_does_not_fail_for_another() {
+    let world = World::new();
+    let sites = &world.all.sites;
+    assert!(world.starts("a") && world.starts("b"));
+    let (first, mut second) = (sites.next("mx"), sites.next("mx"));
+    sites.replied("mx", 0);
+    drop(first);
+    let why = Words::plain("421 too many connections");
+    let at = (ANSWERING_MS - 1, ANSWERING_MS + 100);
+    assert!(matches!(sites.fail("mx", &mut second, at, &why), Failed::Worker));
+    // No further one is tried; the worker that is left has the question.
+    assert!(!world.starts("c"));
+    let mut given_back = sites.next("mx");
+    assert_eq!(given_back.as_ref().map(|question| &*question.address), Some("b"));
+    assert!(matches!(sites.fail("mx", &mut given_back, at, &why), Failed::Question));
+    let mut last = sites.next("mx");
+    let at = (ANSWERING_MS, ANSWERING_MS + 100);
+    assert!(matches!(sites.fail("mx", &mut last, at, &why), Failed::Site(_)), "its last reply is too old");
+}
+
+#[test]
+fn clients_take_turns() {
+    let world = World::new();
+    let sites = &world.all.sites;
+    for n in 0..LINE_OF_CLIENT_MAX {
+        assert!(matches!(world.enter("mx", &format!("guess{n}"), 0), Entered::Waits(_)));
+    }
+    assert!(matches!(world.enter("mx", "guess", 0), Entered::Full(_)));
+    let others = [([192, 0, 2, 2], "ann"), ([192, 0, 2, 2], "bob"), ([192, 0, 2, 3], "eve")];
+    for (client, address) in others {
+        assert!(matches!(world.enter_for(client, "mx", address, 0), Entered::Waits(_)));
+    }
+    let order: Vec<_> = std::iter::from_fn(|| sites.next("mx")).map(|next| next.address.to_string()).collect();
+    assert_eq!(order[..6], ["guess0", "ann", "eve", "guess1", "bob", "guess2"]);
+    assert_eq!(order.len(), LINE_OF_CLIENT_MAX + others.len());
+}
+
+#[test]
+fn questions_are_put_one_after_the_other_or_not_in_time() {
+    let world = World::new();
+    assert!(world.starts("a"));
+    let turn = |deadline, now| world.all.sites.turn("mx", 10, deadline, now);
+    assert_eq!((turn(1_000, 0), turn(1_000, 0), turn(1_000, 0)), (Some(0), Some(100), Some(200)));
+    assert_eq!((turn(300, 0), turn(301, 0), turn(5_000, 2_000)), (None, Some(300), Some(2_000)));
+}
+
+#[test]
+fn lines_and_sites_are_bounded() {
+    let world = World::new();
+    for n in 0..LINE_MAX {
+        let client = [192, 0, 2, (n % 8) as u8];
+        assert!(matches!(world.enter_for(client, "mx", &n.to_string(), 0), Entered::Waits(_)));
+    }
+    assert!(matches!(world.enter_for([192, 0, 2, 9], "mx", "more", 0), Entered::Full(_)));
+    // Sites that fail are kept for their time, and no longer.
+    for n in 1..SITES_MAX {
+        let site = format!("mx{n}");
+        assert!(matches!(world.enter(&site, "a", 0), Entered::Waits(_)));
+        let mut question = world.all.sites.next(&site);
+        drop(world.all.sites.fail(&site, &mut question, (0, 100), &Words::plain("down")));
+        assert!(world.all.sites.leave(&site));
+    }
+    assert!(matches!(world.enter("another", "a", 99), Entered::Full(_)));
+    assert!(matches!(world.enter("another", "a", 100), Entered::Waits(_)));
+}
