@@ -3,8 +3,8 @@
 //! Promise: the program is started without a shell, with exactly the arguments, environment and descriptors (0, 1 and 2) that are
 //! listed here, in a session without a terminal, as a user that is not root unless the configuration allows it. When
 //! [`deliver`] returns, neither it nor anything that it started is there any more: what is left when it ends (or, with
-//! [`Background::Wait`], has not ended by itself) when its time is over, is killed. Of its output at most `output_bytes_max` octets are kept; the rest is read and dropped, so that it never
-//! waits for us.
+//! [`Background::Wait`], has not ended by itself when its time is over) is killed. An exit code of 0 is the answer whatever becomes of
+//! the rest. Of its output at most `output_bytes_max` octets are kept; the rest is read and dropped, so that it never waits for us.
 
 use std::fs;
 use std::io::{self, PipeReader, Read, Write};
@@ -64,10 +64,12 @@ pub fn deliver(
         Reply::new(451, (4, 3, 5), "Command cannot be started")
     })?;
     let deadline = Instant::now() + program.timeout;
-    let mut ended = run.wait(program.timeout, start, spool);
+    let ended = run.wait(program.timeout, start, spool);
     let is_good = matches!(&ended, Ok(Some(status)) if status.success());
     if is_good && program.background == Background::Wait && !run.rest_ends(deadline) {
-        ended = Ok(None);
+        // The program has taken the message: tried again, it would take it twice.
+        let seconds = program.timeout.as_secs();
+        log::error(&format!("{}: what it left running is killed: not done within {seconds} s", arguments[0]));
     }
     if !descendants::end() {
         log::error(&format!("{}: a process that it left cannot be killed", arguments[0]));

@@ -211,15 +211,28 @@ fn a_shell_is_there_if_it_is_asked_for() {
     assert_eq!(written(&helper, "out"), "shell:_x_ games\n");
 }
 
+/// A program of one line.
+fn script(helper: &Helper, name: &str, text: &str) {
+    fs::write(helper.path(name), format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(helper.path(name), fs::Permissions::from_mode(0o755)).unwrap();
+}
+
 #[test]
 fn what_a_program_leaves_running_is_part_of_the_delivery() {
     let Some(mut helper) = helper("timeout_s = 20\n", "list: |$DIR/forks $DIR/out\n") else { return };
-    let script = |name: &str, text: &str| {
-        fs::write(helper.path(name), format!("#!/bin/sh\n{text}\n")).unwrap();
-        fs::set_permissions(helper.path(name), fs::Permissions::from_mode(0o755)).unwrap();
-    };
     // It prints more than a pipe holds as well.
-    script("forks", "cat > $1.new; (setsid sh -c \"sleep 0.3; head -c 200000 /dev/zero; mv $1.new $1\" &)");
+    let text = "cat > $1.new; (setsid sh -c \"sleep 0.3; head -c 200000 /dev/zero; mv $1.new $1\" &)";
+    script(&helper, "forks", text);
+    helper.run();
+    let mut lmtp = helper.connect("aliases");
+    let reply = lmtp.send_one("list=0123456789abcdef@home.test", "Subject: x\r\n");
+    assert!(reply.starts_with("250 ") && helper.path("out").exists(), "{reply}");
+}
+
+#[test]
+fn a_program_that_has_taken_the_message_does_not_get_it_again() {
+    let Some(mut helper) = helper("timeout_s = 1\n", "list: |$DIR/stays $DIR/out\n") else { return };
+    script(&helper, "stays", "cat > $1; (setsid sleep 600 &)");
     helper.run();
     let mut lmtp = helper.connect("aliases");
     let reply = lmtp.send_one("list=0123456789abcdef@home.test", "Subject: x\r\n");
