@@ -6,7 +6,7 @@
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
-use stentor_harness::{Server, TestLab, message, wait_until};
+use stentor_harness::{Builder, Server, TestLab, message, wait_until};
 
 use crate::kit::{SENDER, SENDER_SITE, bare, builder, drained, report_to};
 use crate::local_delivery::{Helper, mails, uid_of};
@@ -35,12 +35,16 @@ fn helper(more: &str, aliases: &str) -> Option<Helper> {
 }
 
 fn server(helper: &Helper, lab: Option<&TestLab>) -> Server {
-    let server = lab.map_or_else(bare, builder).fast_retry().prepare();
+    server_with(helper, lab.map_or_else(bare, builder), "")
+}
+
+fn server_with(helper: &Helper, builder: Builder, more: &str) -> Server {
+    let server = builder.fast_retry().prepare();
     let (file, socket) = (helper.path("aliases"), helper.socket("aliases"));
     server.edit_config(|text| {
         format!(
             "{text}\n[domains]\nlocal = [\"home.test\"]\n[tables.aliases]\nsource = \"aliases:{}\"\nas = \"aliases\"\n\
-             [addresses]\naliases = \"aliases\"\norigin = \"home.test\"\nprograms = \"lmtp:unix:{}\"\n",
+             [addresses]\naliases = \"aliases\"\norigin = \"home.test\"\nprograms = \"lmtp:unix:{}\"\n{more}",
             file.display(),
             socket.display()
         )
@@ -175,6 +179,31 @@ fn mail_that_comes_back_to_an_alias_is_a_loop() {
     let other = format!("Delivered-To: all@home.test\r\n{marked}Subject: x\r\n");
     assert!(lmtp.send_one(&to, &other).starts_with("554 5.4.6 "));
     assert!(lmtp.send_one(&to, &format!("{marked}{marked}")).starts_with("554 5.4.6 "));
+}
+
+#[test]
+fn mail_that_a_rule_leads_back_to_a_program_is_a_loop() {
+    let aliases = "hook: |$DIR/program $DIR/out\nfoo: /dev/null\nbox: $DIR/mbox\n";
+    let Some(mut helper) = helper("", aliases) else { return };
+    helper.run();
+    let rules = "[[rules]]\nrecipient = \"foo@home.test\"\ndo = \"redirect hook@home.test\"\n\
+                 [[rules]]\nrecipient = \"box@home.test\"\ndo = \"bcc hook@home.test\"\n";
+    let news = bare().list("news", &["ann@one.example"]).set("lists.news.owner", "\"hook@home.test\"");
+    let server = server_with(&helper, news, rules);
+    let marked = |id: &str| [b"Delivered-To: hook@home.test\r\n".as_slice(), message(id, "x").as_ref()].concat();
+    server.smtp().send(SENDER, &["foo@home.test"], &marked("1@test")).expect(554);
+    server.smtp().send(SENDER, &["box@home.test"], &marked("2@test")).expect(250);
+    // A report to the list's owner.
+    server.smtp().send("", &["news-bounces@lists.test"], &marked("2b@test")).expect(250);
+    server.wait_log(&["554 5.4.6"]);
+    assert_eq!(drained(&server).delivered, 1, "to the file; the copy is left out");
+    assert!(!helper.path("out").exists());
+    server.smtp().send(SENDER, &["foo@home.test"], &message("3@test", "x")).expect(250);
+    let out = written(&helper, "out");
+    assert_eq!(out.matches("\nDelivered-To: hook@home.test\n").count(), 1, "{out}");
+    // The mark is the server's: one of another alias before it, as an alias of an alias has it, changes nothing.
+    let other = [b"Delivered-To: other@home.test\r\n".as_slice(), &marked("4@test")].concat();
+    server.smtp().send(SENDER, &["foo@home.test"], &other).expect(554);
 }
 
 #[test]

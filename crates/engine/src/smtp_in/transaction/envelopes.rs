@@ -1,11 +1,12 @@
 //! A message has come: the envelopes that follow from its recipients, with copies, next hops and the class.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stentor_lists::delivered_to_field;
+use stentor_addresses::untagged;
+use stentor_lists::{check_delivered_to, delivered_to_field};
 use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
@@ -43,13 +44,13 @@ impl Transaction {
         let copies = std::mem::take(&mut marks.bcc);
         if let Some(to) = marks.redirect.take() {
             self.rcpts = policy::Recipients::default();
-            self.add_people((settings, now), &to, &Asked::default(), "redirected by a rule").await?;
+            self.add_people((settings, now), &to, &end.facts, false).await?;
             if self.rcpts.named() == 0 {
                 return Err(NOBODY);
             }
         }
         for to in copies {
-            self.add_people((settings, now), &to, &unasked(), "copied by a rule").await?;
+            self.add_people((settings, now), &to, &end.facts, true).await?;
         }
         let mut owners = HashMap::new();
         for list in self.rcpts.bounces() {
@@ -77,14 +78,17 @@ impl Transaction {
         Ok(envelopes)
     }
 
-    /// Adds those who read mail to an address that a rule names.
+    /// Adds those who read mail to an address that a rule names. A message that loops through a program of theirs is refused; a copy
+    /// that would is left out.
     async fn add_people(
         &mut self,
         (settings, now): (&Settings, Ms),
         address: &Address,
-        asked: &Asked,
-        why: &str,
+        facts: &HeaderFacts,
+        is_copy: bool,
     ) -> Result<(), Reply> {
+        let (asked, why) =
+            if is_copy { (unasked(), "copied by a rule") } else { (Asked::default(), "redirected by a rule") };
         let people = settings.people(address, now).await.map_err(Refused::reply)?;
         if people.is_empty() {
             tracing::warn!(message = %self.id, %address, "nobody here reads mail to an address that a rule names");
@@ -92,6 +96,15 @@ impl Transaction {
         for to in people {
             // Who is named gets it anyway, and hears of a failure.
             if self.rcpts.has(&to.address) {
+                continue;
+            }
+            if let Some(alias) = alias_of(settings, &to.address, to.hop.as_ref())
+                && let Err(reply) = check_delivered_to(facts, &alias)
+            {
+                if !is_copy {
+                    return Err(reply);
+                }
+                tracing::warn!(message = %self.id, %alias, "a rule's copy would be a mail loop (Delivered-To); it is not made");
                 continue;
             }
             let asked = Asked { hop: to.hop, ..asked.clone() };
@@ -118,6 +131,7 @@ impl Transaction {
         let program = |asked| Asked { hop: settings.program(), ..asked };
         self.nulls = self.rcpts.nulls().cloned().collect();
         let (groups, relayed) = std::mem::take(&mut self.rcpts).into_groups(owners, program);
+        let groups = programs_apart(settings, groups);
         let (class, class_why) = self.class(core, settings, client, facts, relayed as u64);
         let message_id = facts.message_id.clone().unwrap_or_default();
         let relayed = NewEnvelope {
@@ -200,6 +214,40 @@ impl Transaction {
         }
         (Class::Ordinary, "")
     }
+}
+
+/// The alias whose program or file this is, if it goes to the service of these.
+fn alias_of(settings: &Settings, to: &Address, hop: Option<&Arc<str>>) -> Option<Address> {
+    if hop.is_none() || hop != settings.program().as_ref() {
+        return None;
+    }
+    let (local, _) = untagged(to.local())?;
+    format!("{local}@{}", to.domain()).parse().ok()
+}
+
+/// Programs and files that a rule or a list's owner led to get envelopes of their aliases: their service takes a first Delivered-To
+/// of the alias for the server's, so it must not be the client's.
+fn programs_apart(settings: &Settings, groups: Vec<policy::Group<Asked>>) -> Vec<policy::Group<Asked>> {
+    let mut all = Vec::with_capacity(groups.len());
+    for mut group in groups {
+        if group.of == policy::Of::Others {
+            let mut programs: BTreeMap<Address, Vec<(Address, Asked)>> = BTreeMap::new();
+            for (to, asked) in std::mem::take(&mut group.to) {
+                match alias_of(settings, &to, asked.hop.as_ref()) {
+                    Some(alias) => programs.entry(alias).or_default().push((to, asked)),
+                    None => group.to.push((to, asked)),
+                }
+            }
+            let of_alias =
+                |(alias, to)| policy::Group { of: policy::Of::Alias(alias), sender: None, to, why: group.why.clone() };
+            all.extend(programs.into_iter().map(of_alias));
+            if group.to.is_empty() {
+                continue;
+            }
+        }
+        all.push(group);
+    }
+    all
 }
 
 /// The envelope sender of what an alias expands to, but of what is itself a report: who owns it reads what comes back, else it comes back
