@@ -8,6 +8,7 @@ use stentor_engine::core::call_ahead::{
     ANSWERING_MS, ASKED_MAX, Answer, Awaited, CallAhead, Entered, Failed, LINE_MAX, LINE_OF_CLIENT_MAX, Look, Question,
     SITES_MAX, Ticket, Words,
 };
+use stentor_mail::reply::Reply;
 use stentor_queue::ids::Ms;
 use stentor_queue::site::{SiteLimits, SitePlan};
 
@@ -16,7 +17,7 @@ fn config() -> Config {
 }
 
 fn refused() -> Answer {
-    Answer::Refused(Words::plain("550 no"))
+    Answer::Refused(Reply::fixed(550, (5, 1, 1), "no"), "550 no".into())
 }
 
 fn undecided() -> Answer {

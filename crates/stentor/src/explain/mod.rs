@@ -161,7 +161,7 @@ async fn ask_ahead(settings: &Settings, recipient: &Recipient, is_wanted: bool, 
     let answer = call_ahead::once(settings, &Clock::start(), recipient).await;
     let said = match &answer {
         Answer::Exists => "the next hop takes the recipient".to_owned(),
-        Answer::Refused(words) => format!("refused: {}", words.log),
+        Answer::Refused(_, log) => format!("refused: {log}"),
         Answer::Undecided(words) => format!("undecided: {}", words.log),
     };
     decided.steps.push(Step { asked: "call-ahead".to_owned(), place: String::new(), answer: said });

@@ -202,6 +202,8 @@ fn what_is_no_answer_about_the_recipient_defers() {
             Some("451 4.7.1 Greylisted, come back".to_owned())
         }
         "RCPT TO:<policy@inner.example>" => Some("554 5.7.1 Relay access denied".to_owned()),
+        "RCPT TO:<full@inner.example>" => Some("552 5.2.2 Mailbox full".to_owned()),
+        "RCPT TO:<moved@inner.example>" => Some("551 5.1.6 He has moved".to_owned()),
         _ => None,
     });
     let server = host.relay("failure_ttl_s = 1\n");
@@ -210,6 +212,8 @@ fn what_is_no_answer_about_the_recipient_defers() {
         "450 4.1.1 The recipient cannot be verified now: 451 4.7.1 Greylisted, come back"
     );
     assert!(rcpt(&server, "policy@inner.example").starts_with("450 4.1.1"));
+    assert!(rcpt(&server, "full@inner.example").starts_with("450 4.1.1"));
+    assert!(rcpt(&server, "moved@inner.example").starts_with("551 5.1.6"));
     wait_until("it is asked for again", || rcpt(&server, "grey@inner.example").starts_with("250"));
     assert_eq!(host.asked()["grey@inner.example"], 2);
 }

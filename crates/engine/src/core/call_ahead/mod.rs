@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use stentor_config::CallAheadConfig;
+use stentor_mail::reply::Reply;
 use stentor_queue::ids::Ms;
 use tokio::sync::{Semaphore, watch};
 
@@ -34,13 +35,13 @@ pub const CONNECTIONS_MAX: usize = 32;
 pub enum Answer {
     /// It takes mail for the recipient.
     Exists,
-    /// It refuses the recipient for good.
-    Refused(Words),
+    /// It refuses the recipient for good, or there is none: what the client hears, and why, for the operator.
+    Refused(Reply, Arc<str>),
     /// It cannot be asked, or does not say.
     Undecided(Words),
 }
 
-/// Why a recipient does not exist, or is not known to.
+/// Why a recipient is not known to exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Words {
     /// For the client, who is not to learn of hosts behind this server.
@@ -166,7 +167,7 @@ impl Ticket {
         let counters = &self.of.counters;
         let (counter, ttl_ms) = match &answer {
             Answer::Exists => (&counters.exists, config.positive_ttl_ms),
-            Answer::Refused(_) => (&counters.refused, config.negative_ttl_ms),
+            Answer::Refused(..) => (&counters.refused, config.negative_ttl_ms),
             Answer::Undecided(_) => (&counters.undecided, config.failure_ttl_ms),
         };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -181,7 +182,7 @@ impl Ticket {
             Answer::Undecided(_) if state.exists.get(&key, now).is_some() => {
                 state.exists.put_off(&key, now + config.failure_ttl_ms);
             }
-            Answer::Undecided(_) | Answer::Refused(_) => {
+            Answer::Undecided(_) | Answer::Refused(..) => {
                 state.exists.remove(&key);
                 state.others.put(key, entry(Ms::MAX), max);
             }

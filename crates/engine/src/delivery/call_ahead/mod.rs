@@ -6,12 +6,13 @@
 //! | the next hop says | answer |
 //! |---|---|
 //! | 2xx to RCPT | it exists |
-//! | 5xx to RCPT that is about the recipient | refused |
-//! | any other 5xx: of the sender, of policy, of the command; 4xx; no connection in time; DNS has no host | undecided |
+//! | 5xx to RCPT that is about the recipient's address | refused, with its code |
+//! | nothing: the domain gets no mail, as DNS has it | refused |
+//! | any other 5xx: of the mailbox (it is full), the sender, policy, the command; 4xx; no connection in time | undecided |
 //!
-//! Promise: nobody waits longer than `timeout_s`, and what one client names makes no site fail for the others. A site has at most `connections_per_site_max` connections and gets
-//! `questions_per_second_max` questions, however many clients guess addresses, and none while it fails; a connection ends before a
-//! host would slow it down for refused recipients.
+//! Promise: nobody waits longer than `timeout_s`, and what one client names makes no site fail for the others. A site has at most
+//! `connections_per_site_max` connections and gets `questions_per_second_max` questions, however many clients guess addresses, and
+//! none while it fails; a connection ends before a host would slow it down for refused recipients.
 
 mod session;
 mod worker;
@@ -23,10 +24,10 @@ use std::time::Duration;
 use stentor_config::OnFailure;
 use stentor_mail::address::Address;
 use stentor_mail::client::{ParsedReply, RcptResult, Stage};
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_policy::counted_as;
 use stentor_queue::book::at_hop;
-use stentor_queue::site::{Resolution, Target};
+use stentor_queue::site::{Resolution, SitePlan, Target};
 use stentor_resolve::Resolver;
 use stentor_rules::NextHop;
 
@@ -42,6 +43,9 @@ use crate::delivery::look_up;
 const WORDS_BYTES_MAX: usize = 300;
 /// What a client hears beyond the answer's own time: the answer comes first.
 const GRACE_MS: u64 = 500;
+/// Where a host's refusal says no more than its code.
+const UNKNOWN_USER: Enhanced = Enhanced::new(5, 1, 1);
+pub const NO_HOST: &str = "No mail server takes mail for the recipient's domain";
 const CROWDED: &str = "too many recipients are being asked for";
 
 /// A recipient, and where its mail goes.
@@ -75,9 +79,7 @@ impl Recipient {
 pub fn refusal(answer: Answer, on_failure: OnFailure) -> Option<(Reply, Arc<str>)> {
     match answer {
         Answer::Exists => None,
-        Answer::Refused(Words { client, log }) => {
-            Some((Reply::new(550, (5, 1, 1), format!("The recipient's mail server refuses it: {client}")), log))
-        }
+        Answer::Refused(reply, log) => Some((reply, log)),
         Answer::Undecided(_) if on_failure == OnFailure::Accept => None,
         Answer::Undecided(Words { client, log }) => {
             Some((Reply::new(450, (4, 1, 1), format!("The recipient cannot be verified now: {client}")), log))
@@ -120,14 +122,15 @@ fn late(settings: &Settings) -> Words {
 /// Finds the site of a question and brings it there.
 async fn put(core: Arc<Core>, settings: Arc<Settings>, client: IpAddr, recipient: Recipient, ticket: Ticket) {
     let config = &settings.config.call_ahead;
-    let answer = |ticket: Ticket, words| ticket.answer(Answer::Undecided(words), config, core.clock.steady());
+    let tell = |ticket: Ticket, answer| ticket.answer(answer, config, core.clock.steady());
+    let undecided = |ticket, words| tell(ticket, Answer::Undecided(words));
     let deadline = core.clock.steady() + config.timeout_ms;
     let limit = Duration::from_millis(config.timeout_ms);
     let looked_up = tokio::time::timeout(limit, look_up(&core.resolver, &settings, &recipient.entry())).await;
     let plan = match looked_up.map(planned) {
         Ok(Ok(plan)) => Arc::new(plan),
-        Ok(Err(words)) => return answer(ticket, words),
-        Err(_) => return answer(ticket, late(&settings)),
+        Ok(Err(answer)) => return tell(ticket, answer),
+        Err(_) => return undecided(ticket, late(&settings)),
     };
     let of_site = plan.limits.connections_max.map_or(usize::MAX, |max| max.max(1) as usize);
     let workers_max = config.connections_per_site_max.min(of_site);
@@ -136,21 +139,26 @@ async fn put(core: Arc<Core>, settings: Arc<Settings>, client: IpAddr, recipient
     match core.call_ahead.sites.enter(question, workers_max, core.clock.steady()) {
         Entered::Waits(Some(wake)) => drop(tokio::spawn(worker::work(core.clone(), site, wake))),
         Entered::Waits(None) => {}
-        Entered::Failing(question, words) => answer(question.ticket, words),
+        Entered::Failing(question, words) => undecided(question.ticket, words),
         Entered::Full(question) => {
             core.limits.hit(Limit::CallAheadQuestions, core.clock.now());
-            answer(question.ticket, Words::plain(CROWDED));
+            undecided(question.ticket, Words::plain(CROWDED));
         }
     }
 }
 
-/// The hosts to be asked; why there are none.
-fn planned(resolution: Resolution) -> Result<stentor_queue::site::SitePlan, Words> {
-    let none = |text: &str| Words::new("its mail server cannot be found", text);
+/// The hosts to be asked; what follows where there are none.
+pub fn planned(resolution: Resolution) -> Result<SitePlan, Answer> {
+    let none = |text: &str| Answer::Undecided(Words::new("its mail server cannot be found", text));
     match resolution {
         Resolution::Site(plan) if plan.targets.is_empty() => Err(none("no address of any host")),
         Resolution::Site(plan) => Ok(plan),
-        Resolution::Temporary { text, .. } | Resolution::Permanent { text, .. } => Err(none(&text)),
+        Resolution::Temporary { text, .. } => Err(none(&text)),
+        // A delivery would return the mail.
+        Resolution::Permanent { dsn, text } => {
+            let enhanced = Some(Enhanced::parse(dsn).unwrap_or(UNKNOWN_USER));
+            Err(Answer::Refused(Reply { code: 550, enhanced, text: NO_HOST.into() }, text.into()))
+        }
     }
 }
 
@@ -164,7 +172,7 @@ pub async fn once(settings: &Settings, clock: &Clock, recipient: &Recipient) -> 
         };
         let plan = match planned(look_up(&resolver, settings, &recipient.entry()).await) {
             Ok(plan) => plan,
-            Err(words) => return Answer::Undecided(words),
+            Err(answer) => return answer,
         };
         let engine = Engine { settings, clock, live: None };
         let deadline = clock.steady() + config.timeout_ms;
@@ -183,12 +191,16 @@ pub async fn once(settings: &Settings, clock: &Clock, recipient: &Recipient) -> 
 }
 
 /// What a host's reply says of the recipient. `Err`: it says something of the sender, thus of everyone.
-fn answer_of(target: &Target, result: &RcptResult) -> Result<Answer, Words> {
+pub fn answer_of(target: &Target, result: &RcptResult) -> Result<Answer, Words> {
     let said = short(&result.reply.to_string());
     let words = || Words::new(said.as_str(), format!("{target} said {said}"));
     match result.stage {
         Stage::Rcpt if result.reply.is_success() => Ok(Answer::Exists),
-        Stage::Rcpt | Stage::Local if is_about_recipient(&result.reply) => Ok(Answer::Refused(words())),
+        Stage::Rcpt | Stage::Local if is_about_recipient(&result.reply) => {
+            let enhanced = Some(result.reply.enhanced.unwrap_or(UNKNOWN_USER));
+            let text = format!("The recipient's mail server refuses it: {said}").into();
+            Ok(Answer::Refused(Reply { code: result.reply.code, enhanced, text }, words().log))
+        }
         Stage::Mail => {
             Err(Words::new("its mail server does not answer the question", format!("{} to MAIL", words().log)))
         }
@@ -196,76 +208,22 @@ fn answer_of(target: &Target, result: &RcptResult) -> Result<Answer, Words> {
     }
 }
 
-/// Whether a refusal is about the recipient (RFC 3463: address, mailbox, routing, or nothing in particular), and not about the
-/// command, the protocol, the host's state, or policy, which may hold for the question alone.
+/// Whether a refusal is about the recipient's address (RFC 3463: address, routing, or nothing in particular), and not about the state of
+/// a mailbox that exists, the command, the protocol, the host's state, or policy, which may hold for the question alone.
 fn is_about_recipient(reply: &ParsedReply) -> bool {
+    // RFC 5321 section 4.2.3: 552 is about space, and 554 about anything.
     let is_of_command = matches!(reply.code, 500 | 502..=504 | 555);
-    reply.is_permanent() && !is_of_command && reply.enhanced.is_none_or(|code| matches!(code.subject, 0 | 1 | 2 | 4))
-        || reply.code == 553 && reply.enhanced.is_some_and(|code| code.subject == 6)
+    match reply.enhanced.map(|code| (code.subject, code.detail)) {
+        None | Some((0, _)) => matches!(reply.code, 501 | 550 | 551 | 553 | 556),
+        // These are about the sender's address.
+        Some((1, 7 | 8)) => false,
+        Some((1 | 4, _)) => reply.is_permanent() && !is_of_command && reply.code != 552,
+        Some((6, _)) => reply.code == 553,
+        Some(_) => false,
+    }
 }
 
 fn short(text: &str) -> String {
     let end = text.floor_char_boundary(WORDS_BYTES_MAX.min(text.len()));
     text[..end].to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use stentor_mail::client::Extensions;
-    use stentor_mail::reply::Enhanced;
-
-    use super::*;
-
-    fn said(stage: Stage, code: u16, enhanced: Option<(u8, u16, u16)>) -> String {
-        let target = Target { preference: 0, host: "mx.inner".into(), addr: ([192, 0, 2, 1], 25).into(), lmtp: false };
-        let enhanced = enhanced.map(|(class, subject, detail)| Enhanced::new(class, subject, detail));
-        let reply = ParsedReply { code, enhanced, text: "words".into() };
-        match answer_of(&target, &RcptResult { reply, stage, blames: Extensions::NONE }) {
-            Ok(Answer::Exists) => "exists".to_owned(),
-            Ok(Answer::Refused(words)) => format!("refused: {}", words.log),
-            Ok(Answer::Undecided(words)) => format!("undecided: {}", words.log),
-            Err(words) => format!("site: {}", words.log),
-        }
-    }
-
-    #[test]
-    fn only_a_refusal_of_the_recipient_refuses_it() {
-        assert_eq!(said(Stage::Rcpt, 250, None), "exists");
-        assert_eq!(said(Stage::Rcpt, 550, None), "refused: mx.inner [192.0.2.1] said 550 words");
-        for (code, enhanced) in
-            [(550, (5, 1, 1)), (550, (5, 2, 1)), (550, (5, 4, 1)), (501, (5, 1, 3)), (550, (5, 0, 0))]
-        {
-            assert!(said(Stage::Rcpt, code, Some(enhanced)).starts_with("refused"), "{code} {enhanced:?}");
-        }
-        for (code, enhanced) in [
-            (450, Some((4, 1, 1))),
-            (451, None),
-            (554, Some((5, 7, 1))),
-            (503, None),
-            (501, Some((5, 5, 4))),
-            (554, Some((5, 3, 0))),
-        ] {
-            assert!(said(Stage::Rcpt, code, enhanced).starts_with("undecided"), "{code} {enhanced:?}");
-        }
-        assert!(
-            said(Stage::Mail, 550, Some((5, 7, 1)))
-                .starts_with("site: mx.inner [192.0.2.1] said 550 5.7.1 words to MAIL")
-        );
-        assert!(said(Stage::Lost, 421, Some((4, 4, 2))).starts_with("undecided"));
-    }
-
-    #[test]
-    fn a_failure_defers_or_accepts_and_the_client_learns_of_no_host() {
-        let answer = Answer::Undecided(Words::new("its mail server cannot be reached", "mx.inner [10.0.0.1]: refused"));
-        let (reply, log) = refusal(answer.clone(), OnFailure::Defer).unwrap();
-        assert_eq!(
-            reply.to_string(),
-            "450 4.1.1 The recipient cannot be verified now: its mail server cannot be reached"
-        );
-        assert_eq!(&*log, "mx.inner [10.0.0.1]: refused");
-        assert_eq!(refusal(answer, OnFailure::Accept), None);
-        assert_eq!(refusal(Answer::Exists, OnFailure::Defer), None);
-        let refused = refusal(Answer::Refused(Words::plain("550 5.1.1 No such user")), OnFailure::Accept).unwrap();
-        assert_eq!(refused.0.to_string(), "550 5.1.1 The recipient's mail server refuses it: 550 5.1.1 No such user");
-    }
 }
