@@ -5,8 +5,8 @@ use std::sync::Arc;
 use stentor_config::Config;
 use stentor_engine::core::Settings;
 use stentor_engine::core::call_ahead::{
-    ANSWERING_MS, ASKED_MAX, Answer, Awaited, CallAhead, Entered, Failed, LINE_MAX, LINE_OF_CLIENT_MAX, Look, Question,
-    SITES_MAX, Ticket, Words,
+    ANSWERING_MS, ASKED_MAX, Answer, Awaited, CallAhead, Entered, Failed, LINE_MAX, LINE_OF_CLIENT_MAX, Look, Names,
+    Question, SITES_MAX, Ticket, Words,
 };
 use stentor_mail::reply::Reply;
 use stentor_queue::ids::Ms;
@@ -99,6 +99,36 @@ fn guesses_do_not_push_out_who_exists() {
 }
 
 #[test]
+fn who_is_named_stays_though_a_host_takes_any_address() {
+    let (all, mut config) = (Arc::new(CallAhead::default()), config());
+    config.call_ahead.cache_entries_max = 10;
+    let exists = |key: &str| ask(&all, key, 0).0.answer(Answer::Exists, &config.call_ahead, 0);
+    exists("a@x");
+    for n in 0..100 {
+        exists(&format!("joe+{n}@x"));
+        assert_eq!((known(&all, "a@x", 1), n), (Some(Answer::Exists), n));
+    }
+    assert_eq!(all.entries(), (10, 0));
+    drop(ask(&all, "joe+90@x", 1));
+    drop(ask(&all, "joe+0@x", 1));
+}
+
+#[test]
+fn an_answer_that_comes_again_takes_one_place() {
+    let (all, mut config) = (Arc::new(CallAhead::default()), config());
+    let times = &mut config.call_ahead;
+    (times.cache_entries_max, times.positive_refresh_ms) = (3, 1);
+    for key in ["a@x", "b@x"] {
+        ask(&all, key, 0).0.answer(Answer::Exists, times, 0);
+    }
+    for now in 1..10 {
+        let Look::Refresh(_, ticket) = all.look("b@x", now) else { panic!("not asked for again") };
+        ticket.answer(Answer::Exists, times, now);
+    }
+    assert_eq!((known(&all, "a@x", 9), all.entries()), (Some(Answer::Exists), (2, 0)));
+}
+
+#[test]
 fn no_more_questions_are_open_than_there_may_be() {
     let all = Arc::new(CallAhead::default());
     let open: Vec<_> = (0..ASKED_MAX).map(|n| ask(&all, &format!("{n}@x"), 0)).collect();
@@ -127,8 +157,9 @@ impl World {
         let limits = SiteLimits::default();
         let plan = SitePlan { key: site.into(), targets: Vec::new(), mixes_domains: false, limits, ttl_s: 60 };
         let settings = self.settings.clone();
-        let (client, address, plan) = (client.into(), address.into(), Arc::new(plan));
-        let question = Question { client, address, plan, settings, ticket, deadline: now + 1_000 };
+        let (client, plan) = (client.into(), Arc::new(plan));
+        let names = Names { stored: address.into(), generic: None };
+        let question = Question { client, names, plan, settings, ticket, deadline: now + 1_000 };
         self.all.sites.enter(question, 2, now)
     }
 
@@ -144,7 +175,7 @@ fn workers_are_started_as_questions_come_and_no_more_than_there_may_be() {
     let sites = &world.all.sites;
     assert!(world.starts("a") && world.starts("b") && !world.starts("c"));
     assert!(!sites.leave("mx"));
-    let first = |question: Option<Question>| question.map(|question| question.address.to_string());
+    let first = |question: Option<Question>| question.map(|question| question.names.stored.to_string());
     assert_eq!(first(sites.next("mx")).as_deref(), Some("a"));
     while sites.next("mx").is_some() {}
     // One is idle: it takes the next question.
@@ -187,7 +218,7 @@ fn a_site_that_answers_one_worker_does_not_fail_for_another() {
     // No further one is tried; the worker that is left has the question.
     assert!(!world.starts("c"));
     let mut given_back = sites.next("mx");
-    assert_eq!(given_back.as_ref().map(|question| &*question.address), Some("b"));
+    assert_eq!(given_back.as_ref().map(|question| &*question.names.stored), Some("b"));
     assert!(matches!(sites.fail("mx", &mut given_back, at, &why), Failed::Question));
     let mut last = sites.next("mx");
     let at = (ANSWERING_MS, ANSWERING_MS + 100);
@@ -206,7 +237,7 @@ fn clients_take_turns() {
     for (client, address) in others {
         assert!(matches!(world.enter_for(client, "mx", address, 0), Entered::Waits(_)));
     }
-    let order: Vec<_> = std::iter::from_fn(|| sites.next("mx")).map(|next| next.address.to_string()).collect();
+    let order: Vec<_> = std::iter::from_fn(|| sites.next("mx")).map(|next| next.names.stored.to_string()).collect();
     assert_eq!(order[..6], ["guess0", "ann", "eve", "guess1", "bob", "guess2"]);
     assert_eq!(order.len(), LINE_OF_CLIENT_MAX + others.len());
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use stentor_harness::{Server, message, wait_until};
 
 use crate::kit::bare;
+use crate::virtual_users::with;
 
 /// What it says to a command; `None`: what a host says that takes everything.
 type Says = dyn Fn(&str) -> Option<String> + Send + Sync;
@@ -345,6 +346,43 @@ fn hosts_of_a_route_are_asked_in_turn_and_by_lmtp() {
     assert!(host.heard()[0].starts_with("LHLO "), "{:?}", host.heard());
     // Not one of the domains that are asked for.
     assert!(rcpt(&server, "nobody@plain.example").starts_with("250"));
+}
+
+#[test]
+fn a_host_is_asked_about_the_address_that_it_will_get() {
+    let host = Host::start(|command| match command {
+        "RCPT TO:<ann.lee@inner.example>" => None,
+        _ => command.starts_with("RCPT").then(|| "550 5.1.1 User unknown".to_owned()),
+    });
+    let route = format!("[routes]\n\"inner.example\" = \"{0}\"\n\"store.example\" = \"lmtp:{0}\"\n", host.address);
+    let server = with(
+        bare(),
+        &[("generic", "ann@inner.example ann.lee@inner.example\nann@store.example ann.lee@inner.example\n")],
+        &format!(
+            "[tables.outside]\nsource = \"hash:{{}}/generic\"\nas = \"generic\"\n[addresses]\ngeneric = \"outside\"\n\
+             [domains]\nrelay = [\"inner.example\", \"store.example\"]\n{route}[call_ahead]\ndomains = \"all\"\n"
+        ),
+    );
+    assert!(rcpt(&server, "ann@inner.example").starts_with("250"));
+    assert!(rcpt(&server, "ann.lee@inner.example").starts_with("250"));
+    // What goes by LMTP is as it is stored.
+    assert!(rcpt(&server, "ann@store.example").starts_with("550 5.1.1"));
+    let asked = [("ann.lee@inner.example".into(), 1), ("ann@store.example".into(), 1)];
+    assert_eq!(host.asked(), BTreeMap::from(asked));
+    let arguments = ["explain", "--from", "joe@x.example", "--to", "ann@inner.example", "--client", "192.0.2.7"];
+    let explained = text(server.operator(&[&arguments[..], &["--call-ahead"]].concat()));
+    assert!(explained.contains("the next hop takes the recipient"), "{explained}");
+}
+
+#[test]
+fn a_generic_table_that_fails_defers() {
+    let host = Host::start(knows);
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let server = host.relay(&format!(
+        "[tables.remote]\nsource = \"socketmap:inet:{closed}:out\"\nas = \"generic\"\n[addresses]\ngeneric = \"remote\"\n"
+    ));
+    assert!(rcpt(&server, "ann@inner.example").starts_with("450 4.1.1"));
+    assert!(host.asked().is_empty());
 }
 
 #[test]

@@ -4,8 +4,9 @@
 //! is asked for again while it is still good; a failure to do so changes nothing, a refusal does.
 //!
 //! Promise: one question about a recipient at a time, whoever else wants to know waits for its answer. Bounded: at most
-//! [`ASKED_MAX`] questions, `cache_entries_max` recipients that exist and as many others; the oldest answers go first, so that
-//! guessed addresses never push out those that exist. In memory alone: a start knows nothing.
+//! [`ASKED_MAX`] questions, `cache_entries_max` recipients that exist and as many others; who was not named for longest goes first.
+//! So addresses that are refused never push out those that exist; a host that takes any address lets one client push out
+//! those that nobody names meanwhile, which costs a question each. In memory alone: a start knows nothing.
 //!
 //! Failure: with [`ASKED_MAX`] questions open there is no further one: [`Look::Crowded`].
 
@@ -23,7 +24,7 @@ use stentor_queue::ids::Ms;
 use tokio::sync::{Semaphore, watch};
 
 use self::shelf::{Entry, Shelf};
-pub use self::sites::{ANSWERING_MS, Entered, Failed, LINE_MAX, LINE_OF_CLIENT_MAX, Question, SITES_MAX, Sites};
+pub use self::sites::{ANSWERING_MS, Entered, Failed, LINE_MAX, LINE_OF_CLIENT_MAX, Names, Question, SITES_MAX, Sites};
 
 /// Questions open at a time, those that wait for their turn included.
 pub const ASKED_MAX: usize = 1_024;
@@ -116,7 +117,8 @@ impl CallAhead {
     /// What is known of a recipient at its next hop, `key`.
     pub fn look(self: &Arc<Self>, key: &str, now: Ms) -> Look {
         let mut state = self.state.lock();
-        let known = state.exists.get(key, now).or_else(|| state.others.get(key, now));
+        let State { exists, others, .. } = &mut *state;
+        let known = exists.get(key, now).or_else(|| others.get(key, now));
         let known = known.map(|entry| (entry.answer.clone(), entry.refresh_at <= now));
         if let Some((answer, is_stale)) = known {
             self.counters.known.fetch_add(1, Ordering::Relaxed);

@@ -1,6 +1,6 @@
-//! Answers of one kind, bounded: the oldest goes first.
+//! Answers of one kind, bounded: what was not used for longest goes first.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hashbrown::HashMap;
@@ -18,8 +18,8 @@ pub(super) struct Entry {
 #[derive(Default)]
 pub(super) struct Shelf {
     entries: HashMap<Arc<str>, (u64, Entry), foldhash::fast::RandomState>,
-    /// Keys in the order in which they came, with the number of their entry; those of entries that were replaced too.
-    order: VecDeque<(u64, Arc<str>)>,
+    /// The key of each entry, by its number: that of its last use.
+    order: BTreeMap<u64, Arc<str>>,
     last: u64,
 }
 
@@ -28,13 +28,24 @@ impl Shelf {
         self.entries.len()
     }
 
-    /// One that is still good.
-    pub fn get(&self, key: &str, now: Ms) -> Option<&Entry> {
-        self.entries.get(key).map(|(_, entry)| entry).filter(|entry| now < entry.until)
+    /// One that is still good, which is a use of it.
+    pub fn get(&mut self, key: &str, now: Ms) -> Option<&Entry> {
+        let (no, entry) = self.entries.get_mut(key)?;
+        if now >= entry.until {
+            return None;
+        }
+        if let Some(key) = self.order.remove(no) {
+            self.last += 1;
+            *no = self.last;
+            self.order.insert(self.last, key);
+        }
+        Some(entry)
     }
 
     pub fn remove(&mut self, key: &str) {
-        self.entries.remove(key);
+        if let Some((no, _)) = self.entries.remove(key) {
+            self.order.remove(&no);
+        }
     }
 
     /// It is asked for again later.
@@ -45,14 +56,13 @@ impl Shelf {
     }
 
     pub fn put(&mut self, key: Arc<str>, entry: Entry, max: usize) {
+        self.remove(&key);
         self.last += 1;
-        self.order.push_back((self.last, key.clone()));
+        self.order.insert(self.last, key.clone());
         self.entries.insert(key, (self.last, entry));
-        while self.order.len() > max {
-            let Some((no, oldest)) = self.order.pop_front() else { return };
-            if self.entries.get(&oldest).is_some_and(|(current, _)| *current == no) {
-                self.entries.remove(&oldest);
-            }
+        while self.entries.len() > max {
+            let Some((_, oldest)) = self.order.pop_first() else { return };
+            self.entries.remove(&oldest);
         }
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use stentor_queue::ids::Ms;
-use stentor_queue::site::SitePlan;
+use stentor_queue::site::{SitePlan, Target};
 use tokio::sync::Notify;
 
 use super::super::Settings;
@@ -28,11 +28,27 @@ pub const LINE_OF_CLIENT_MAX: usize = 64;
 /// How long after a reply a site counts as one that answers.
 pub const ANSWERING_MS: Ms = 10_000;
 
+/// What hosts are asked about: a recipient as each of them gets it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names {
+    /// As it is stored, which is what goes by LMTP.
+    pub stored: Arc<str>,
+    /// Its generic address, which goes by SMTP; `None`: it has none.
+    pub generic: Option<Arc<str>>,
+}
+
+impl Names {
+    /// What this host is asked about.
+    pub fn at(&self, target: &Target) -> &str {
+        self.generic.as_deref().filter(|_| !target.lmtp).unwrap_or(&self.stored)
+    }
+}
+
 /// A question about one recipient.
 pub struct Question {
     /// For whom it is asked: see [`stentor_policy::counted_as`].
     pub client: IpAddr,
-    pub address: Arc<str>,
+    pub names: Names,
     pub plan: Arc<SitePlan>,
     pub settings: Arc<Settings>,
     pub ticket: Ticket,

@@ -1,5 +1,6 @@
 //! RCPT call-ahead: a relay domain's next hop is asked whether it takes a recipient, before the recipient is taken here.
 //!
+//! A host is asked about what a delivery would name: by SMTP the recipient's generic address, if it has one.
 //! What is asked: MAIL from the null sender (or the one that is configured), one RCPT, then RSET or QUIT; never content. Answers are
 //! kept ([`crate::core::call_ahead`]).
 //!
@@ -21,6 +22,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use stentor_addresses::Role;
 use stentor_config::OnFailure;
 use stentor_mail::address::Address;
 use stentor_mail::client::{ParsedReply, RcptResult, Stage};
@@ -34,10 +36,10 @@ use stentor_rules::NextHop;
 use self::session::Engine;
 use self::worker::Outcome;
 use crate::clock::Clock;
-use crate::core::call_ahead::{Answer, Awaited, Entered, Look, Question, Ticket, Words};
+use crate::core::call_ahead::{Answer, Awaited, Entered, Look, Names, Question, Ticket, Words};
 use crate::core::limits::Limit;
 use crate::core::{Core, Settings};
-use crate::delivery::look_up;
+use crate::delivery::{generic_address, look_up};
 
 /// Of a host's words that are kept and passed on.
 const WORDS_BYTES_MAX: usize = 300;
@@ -58,14 +60,32 @@ pub struct Recipient {
 }
 
 impl Recipient {
-    /// What an answer is kept under: another next hop may say something else.
-    fn key(&self, settings: &Settings) -> String {
-        let address = self.address.as_str().to_lowercase();
-        let named = if let NextHop::Named(name) = &self.hop { settings.rules.hops.get(name) } else { None };
-        match named {
-            Some(hosts) => at_hop(&address, &NextHop::Hosts(hosts.clone()).to_string()),
-            None => at_hop(&address, &self.hop.to_string()),
+    /// What its hosts are asked about, and what their answer is kept under: another next hop may say something else.
+    async fn names(&self, settings: &Settings) -> Result<(Names, String), Words> {
+        let hosts = match &self.hop {
+            NextHop::Hosts(hosts) => Some(hosts),
+            NextHop::Named(name) => settings.rules.hops.get(name),
+            NextHop::Mx | NextHop::Refuse(_) => None,
+        };
+        let by_smtp = hosts.is_none_or(|hosts| hosts.iter().any(|host| !host.lmtp));
+        let by_lmtp = hosts.is_some_and(|hosts| hosts.iter().any(|host| host.lmtp));
+        let stored = self.address.as_str();
+        let mut generic: Option<Arc<str>> = None;
+        if by_smtp && !settings.rules.addresses.generic.is_empty() {
+            let found = generic_address(settings, stored, Role::Recipient, None).await;
+            generic = found.map_err(|reply| Words::plain(&reply.text))?.map(|address| Arc::from(address.as_str()));
         }
+        let asked = match &generic {
+            Some(generic) if by_lmtp => format!("{stored} {generic}").to_lowercase(),
+            Some(generic) => generic.to_lowercase(),
+            None => stored.to_lowercase(),
+        };
+        // The hosts of an MX are those of the stored address, whatever is asked.
+        let hop = match hosts {
+            Some(hosts) => NextHop::Hosts(hosts.clone()).to_string(),
+            None => format!("{} {}", self.hop, self.address.domain().to_lowercase()),
+        };
+        Ok((Names { stored: stored.into(), generic }, at_hop(&asked, &hop)))
     }
 
     /// What is looked up.
@@ -89,16 +109,28 @@ pub fn refusal(answer: Answer, on_failure: OnFailure) -> Option<(Reply, Arc<str>
 
 /// Whether a recipient's next hop takes mail for it, as far as that can be found out in time.
 pub async fn ask(core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, recipient: Recipient) -> Answer {
-    let awaited = match core.call_ahead.look(&recipient.key(settings), core.clock.steady()) {
+    let begun = core.clock.steady();
+    let timeout_ms = settings.config.call_ahead.timeout_ms;
+    let names = tokio::time::timeout(Duration::from_millis(timeout_ms), recipient.names(settings)).await;
+    let (names, key) = match names {
+        Ok(Ok(found)) => found,
+        Ok(Err(words)) => return Answer::Undecided(words),
+        Err(_) => return Answer::Undecided(late(settings)),
+    };
+    let start = |ticket| {
+        let (core, settings, client) = (core.clone(), settings.clone(), counted_as(client));
+        // A client that goes away does not end the question: others may wait for the answer.
+        drop(tokio::spawn(put(core, settings, client, (recipient.entry(), names), ticket)));
+    };
+    let awaited = match core.call_ahead.look(&key, core.clock.steady()) {
         Look::Known(answer) => return answer,
         Look::Refresh(answer, ticket) => {
-            drop(tokio::spawn(put(core.clone(), settings.clone(), counted_as(client), recipient, ticket)));
+            start(ticket);
             return answer;
         }
         Look::Wait(awaited) => awaited,
         Look::Ask(ticket, awaited) => {
-            // A client that goes away does not end the question: others may wait for the answer.
-            drop(tokio::spawn(put(core.clone(), settings.clone(), counted_as(client), recipient, ticket)));
+            start(ticket);
             awaited
         }
         Look::Crowded => {
@@ -106,7 +138,7 @@ pub async fn ask(core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, rec
             return Answer::Undecided(Words::plain(CROWDED));
         }
     };
-    let limit = Duration::from_millis(settings.config.call_ahead.timeout_ms + GRACE_MS);
+    let limit = Duration::from_millis((begun + timeout_ms + GRACE_MS).saturating_sub(core.clock.steady()));
     answered(awaited, limit).await.unwrap_or_else(|| Answer::Undecided(late(settings)))
 }
 
@@ -120,13 +152,19 @@ fn late(settings: &Settings) -> Words {
 }
 
 /// Finds the site of a question and brings it there.
-async fn put(core: Arc<Core>, settings: Arc<Settings>, client: IpAddr, recipient: Recipient, ticket: Ticket) {
+async fn put(
+    core: Arc<Core>,
+    settings: Arc<Settings>,
+    client: IpAddr,
+    (entry, names): (String, Names),
+    ticket: Ticket,
+) {
     let config = &settings.config.call_ahead;
     let tell = |ticket: Ticket, answer| ticket.answer(answer, config, core.clock.steady());
     let undecided = |ticket, words| tell(ticket, Answer::Undecided(words));
     let deadline = core.clock.steady() + config.timeout_ms;
     let limit = Duration::from_millis(config.timeout_ms);
-    let looked_up = tokio::time::timeout(limit, look_up(&core.resolver, &settings, &recipient.entry())).await;
+    let looked_up = tokio::time::timeout(limit, look_up(&core.resolver, &settings, &entry)).await;
     let plan = match looked_up.map(planned) {
         Ok(Ok(plan)) => Arc::new(plan),
         Ok(Err(answer)) => return tell(ticket, answer),
@@ -134,8 +172,8 @@ async fn put(core: Arc<Core>, settings: Arc<Settings>, client: IpAddr, recipient
     };
     let of_site = plan.limits.connections_max.map_or(usize::MAX, |max| max.max(1) as usize);
     let workers_max = config.connections_per_site_max.min(of_site);
-    let (address, site) = (recipient.address.as_str().into(), plan.key.clone());
-    let question = Question { client, address, plan, settings: settings.clone(), ticket, deadline };
+    let site = plan.key.clone();
+    let question = Question { client, names, plan, settings: settings.clone(), ticket, deadline };
     match core.call_ahead.sites.enter(question, workers_max, core.clock.steady()) {
         Entered::Waits(Some(wake)) => drop(tokio::spawn(worker::work(core.clone(), site, wake))),
         Entered::Waits(None) => {}
@@ -174,10 +212,14 @@ pub async fn once(settings: &Settings, clock: &Clock, recipient: &Recipient) -> 
             Ok(plan) => plan,
             Err(answer) => return answer,
         };
+        let names = match recipient.names(settings).await {
+            Ok((names, _)) => names,
+            Err(words) => return Answer::Undecided(words),
+        };
         let engine = Engine { settings, clock, live: None };
         let deadline = clock.steady() + config.timeout_ms;
         let mut session = None;
-        let asked = worker::ask(engine, &mut session, &plan.targets, recipient.address.as_str(), deadline).await;
+        let asked = worker::ask(engine, &mut session, &plan.targets, &names, deadline).await;
         if let Some(session) = session {
             session.quit(None).await;
         }

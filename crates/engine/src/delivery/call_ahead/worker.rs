@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use super::session::{Engine, Session};
 use super::{answer_of, late, short};
 use crate::core::Core;
-use crate::core::call_ahead::{Answer, Failed, Question, Words};
+use crate::core::call_ahead::{Answer, Failed, Names, Question, Words};
 use crate::core::limits::Limit;
 
 /// How long a connection without questions is kept.
@@ -84,8 +84,8 @@ async fn serve(core: &Arc<Core>, site: &str, session: &mut Option<Session>, ques
     };
     tokio::time::sleep_until(clock.steady_instant(at)).await;
     let engine = Engine { settings: &settings, clock, live: Some(&core.live) };
-    let address = question.address.clone();
-    let mut asked = Box::pin(ask(engine, session, &plan.targets, &address, deadline));
+    let names = question.names.clone();
+    let mut asked = Box::pin(ask(engine, session, &plan.targets, &names, deadline));
     let (question, outcome) = if let Some(outcome) = in_time(engine, deadline, &mut asked).await {
         (Some(question), outcome)
     } else {
@@ -156,11 +156,11 @@ pub(super) async fn ask(
     engine: Engine<'_>,
     session: &mut Option<Session>,
     targets: &[Target],
-    address: &str,
+    names: &Names,
     deadline: Ms,
 ) -> Outcome {
     if let Some(mut kept) = session.take() {
-        match in_time(engine, deadline, put(engine, &mut kept, address)).await {
+        match in_time(engine, deadline, put(engine, &mut kept, names)).await {
             Some(Ok(Ok(answer))) => {
                 *session = Some(kept);
                 return Outcome::Said(answer);
@@ -186,7 +186,7 @@ pub(super) async fn ask(
             *session = Some(opened);
             return Outcome::Unsaid(late(engine.settings));
         }
-        match in_time(engine, deadline, put(engine, &mut opened, address)).await {
+        match in_time(engine, deadline, put(engine, &mut opened, names)).await {
             Some(Ok(said)) => {
                 *session = Some(opened);
                 return said.map_or_else(Outcome::Down, Outcome::Said);
@@ -207,8 +207,9 @@ async fn in_time<T>(engine: Engine<'_>, until: Ms, what: impl Future<Output = T>
 }
 
 /// Puts the question over a session; its end if that came first.
-async fn put(engine: Engine<'_>, session: &mut Session, address: &str) -> Result<Result<Answer, Words>, ClientError> {
-    let result = session.ask(engine.live, &engine.settings.config.call_ahead.sender, address).await?;
+async fn put(engine: Engine<'_>, session: &mut Session, names: &Names) -> Result<Result<Answer, Words>, ClientError> {
+    let address = names.at(&session.target).to_owned();
+    let result = session.ask(engine.live, &engine.settings.config.call_ahead.sender, &address).await?;
     // The host closes: of the recipient it says nothing.
     if result.reply.code == REPLY_CLOSING {
         return Err(ClientError::ServerClosing { at: "RCPT", reply: result.reply });
