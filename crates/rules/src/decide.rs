@@ -89,6 +89,7 @@ impl Rulebook {
         }
         let Said { verdict, may_relay: may_relay_by, route, mut marks } = self.rules(facts, tables, steps)?;
         marks.route = route.as_ref().map(|(hop, _)| hop.clone());
+        marks.accepted = matches!(verdict, Some((Verdict::Ok, _)));
         let may_relay = match &verdict {
             Some((Verdict::Refuse(reply), at)) => {
                 let outcome = Outcome::Refuse(reply.clone());

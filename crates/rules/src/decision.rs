@@ -66,6 +66,8 @@ pub struct Marks {
     pub left_out: Vec<Address>,
     /// The next hop that a rule names: of a post, whose recipients nobody named.
     pub route: Option<NextHop>,
+    /// A rule says `ok`: nobody else is asked whether the recipient exists.
+    pub accepted: bool,
 }
 
 /// The decision about one recipient.

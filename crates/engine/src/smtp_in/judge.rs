@@ -223,8 +223,9 @@ fn taken(settings: &Settings, facts: &Facts<'_>, decision: Decision, wishes: &mu
 /// Whether a recipient's next hop is asked for it: one of a relay domain, of a client that may not send anywhere else. Rules that say
 /// `ok` or `relay` know better, and who is redirected gets no mail.
 pub fn calls_ahead(settings: &Settings, facts: &Facts<'_>, (why, marks): (&Why, &Marks)) -> bool {
-    let is_of_relay_domain = *why == Why::RelayDomain && !facts.is_trusted && marks.redirect.is_none();
-    is_of_relay_domain && settings.config.call_ahead.asks(facts.recipient)
+    let is_of_relay_domain = *why == Why::RelayDomain && !facts.is_trusted;
+    let is_known = marks.accepted || marks.redirect.is_some();
+    is_of_relay_domain && !is_known && settings.config.call_ahead.asks(facts.recipient)
 }
 
 /// The next hop as it is kept with a recipient; `None`: what holds for its domain when it is sent.
