@@ -283,9 +283,13 @@ fn depth(snapshot: &Snapshot) -> Markup {
         none(),
     ]);
     let (queue, wanting) = (&snapshot.queue, snapshot.connections.wanting);
+    let in_flight = queue.in_flight_fast + queue.in_flight_slow;
+    let silent = match queue.in_flight_slow {
+        0 => String::new(),
+        slow => format!(", {} of them to silent hosts", number(slow)),
+    };
     let beside = [
-        (queue.in_flight_fast, format!("{} in flight", plural(queue.in_flight_fast, "recipient"))),
-        (queue.in_flight_slow, format!("{} of them to silent hosts", number(queue.in_flight_slow))),
+        (in_flight, format!("{} in flight{silent}", plural(in_flight, "recipient"))),
         (wanting, format!("{} waiting for a connection", plural(wanting, "site"))),
         (queue.held, format!("{} held", plural(queue.held, "message"))),
     ];
@@ -338,6 +342,16 @@ fn machine(machine: &MachineNow) -> Markup {
 mod tests {
     use super::*;
     use stentor_stats::now::Counts;
+
+    #[test]
+    fn those_in_flight_to_silent_hosts_are_among_those_in_flight() {
+        let mut snapshot = Snapshot::default();
+        (snapshot.queue.in_flight_fast, snapshot.queue.in_flight_slow) = (42, 89);
+        let text = depth(&snapshot).into_string();
+        assert!(text.contains("131 recipients in flight, 89 of them to silent hosts"), "{text}");
+        snapshot.queue.in_flight_slow = 0;
+        assert!(depth(&snapshot).into_string().contains("42 recipients in flight<"));
+    }
 
     #[test]
     fn seconds_become_rows_without_gaps() {
