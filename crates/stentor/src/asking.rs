@@ -89,6 +89,15 @@ impl ServerArgs {
         }
     }
 
+    /// The same, without a word about errors elsewhere in the file: the server is asked to read it, and says them.
+    fn socket_unchecked(&self) -> Result<PathBuf, ExitCode> {
+        let places = match self.socket {
+            Some(_) => None,
+            None => config::places(&locate(self.config.as_deref())?),
+        };
+        places.map_or_else(|| self.socket(), |places| Ok(places.socket))
+    }
+
     /// What commands in hints must be given too.
     pub(crate) fn given(&self) -> Given {
         Given { config: self.config.clone(), socket: self.socket.clone() }
@@ -222,7 +231,8 @@ pub(crate) fn ask(server: &ServerArgs, request: &Request) -> ExitCode {
 
 /// Asks and shows: whether something matches. `Err` is the code to end with: success where the reader has gone.
 fn asked(server: &ServerArgs, request: &Request, show: &dyn Fn(&Reply) -> String) -> Result<bool, ExitCode> {
-    let mut client = Client::connect(&server.socket()?).map_err(|error| {
+    let socket = if let Request::Reload = request { server.socket_unchecked()? } else { server.socket()? };
+    let mut client = Client::connect(&socket).map_err(|error| {
         let moved = match request {
             Request::Reload | Request::Stop if server.socket.is_none() => {
                 "; if data_dir or [control] socket has just changed, name the old socket with --socket"

@@ -101,6 +101,7 @@ fn a_running_server_is_reached_whatever_else_is_wrong() {
     }
     let output = server.operator(&["reload"]);
     assert_eq!(output.status.code(), Some(78), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stderr).matches("unknown key `hostnam`").count(), 1, "{output:?}");
 }
 
 #[test]
