@@ -3,6 +3,8 @@
 //! Postcondition of every function here: what was appended is UTF-8 without C0 and C1 control characters, DEL, line
 //! and paragraph separators and bidirectional overrides, and longer than the cap by at most one escape and `...`.
 
+use std::borrow::Cow;
+
 /// Where the text stands, which decides what else could be taken for the line's own punctuation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Place {
@@ -37,6 +39,27 @@ pub fn printable(text: &str, bytes_max: usize) -> String {
     push(&mut out, text, Place::Rest, bytes_max);
     // The postcondition above: always UTF-8.
     String::from_utf8(out).unwrap_or_default()
+}
+
+/// A name out of a log line: what [`Place::Field`] escaped of ASCII is as it was.
+pub fn unescaped(text: &str) -> Cow<'_, str> {
+    if !text.contains('\\') {
+        return text.into();
+    }
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(at) = rest.find('\\') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at + 1..];
+        let code = rest.strip_prefix('x').and_then(|code| u8::from_str_radix(code.get(..2)?, 16).ok());
+        if let Some(byte) = code.filter(u8::is_ascii) {
+            out.push(char::from(byte));
+            rest = &rest[3..];
+        } else {
+            out.push('\\');
+            rest = rest.strip_prefix('\\').unwrap_or(rest);
+        }
+    }
+    (out + rest).into()
 }
 
 /// Printable ASCII that means nothing in `place`.
@@ -92,6 +115,16 @@ mod tests {
         let mut out = Vec::new();
         push(&mut out, text, place, max);
         String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn a_name_out_of_a_line_is_as_it_was() {
+        for name in ["mx.example", "route:10.0.0.5:25,10.0.0.6:25", "a b<>", r"a\b", r"a\x2c"] {
+            assert_eq!(unescaped(&escaped(name, Place::Field, 1000)), name);
+        }
+        for odd in [r"\", r"\x", r"\x2", r"\xé", r"\xff"] {
+            assert_eq!(unescaped(odd), odd);
+        }
     }
 
     #[test]

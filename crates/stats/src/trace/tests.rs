@@ -154,7 +154,7 @@ fn failed_sessions_stand_between_acceptance_and_fate() {
     let expected = "\
   2026-11-21 10:54:25.623  sent       a@x, 0.500 s after acceptance
               esmtp mx.example.org [192.0.2.34]:25, no TLS, xdelay 0.000 s: 250 2.0.0 ok
-  2026-11-21 10:54:26.123  connection for y failed 2 times, last 2026-11-21 10:55:26.123; 7 recipients waited
+  2026-11-21 10:54:26.123  connection for y failed 2 times, last 2026-11-21 10:55:26.123; 7 recipients of all messages waited
               esmtp mx.y [192.0.2.35]:25, xdelay 0.000 s: Connection refused (4.4.1)
   2026-11-21 10:54:27.023  connection for y failed; nobody was deferred by it
               esmtp mx2.y [192.0.2.35]:25, xdelay 0.000 s: Connection refused (4.4.1)
@@ -172,8 +172,8 @@ fn failed_sessions_stand_between_acceptance_and_fate() {
     waits.finish();
     let times: Vec<_> = waits.messages[0].attempts.iter().map(|entry| (entry.stat, entry.at - NOW)).collect();
     assert_eq!(times, [("connect_failed", 0), ("connect_failed", 1_900), ("lookup_failed", 140_000)], "{waits:?}");
-    assert!(waits.text(&Zone::utc()).contains("lookup of y failed; 4 recipients waited"));
-    assert_eq!(waits.messages[0].state(), "no attempt has finished yet");
+    assert!(waits.text(&Zone::utc()).contains("lookup of y failed; 4 recipients of all messages waited"));
+    assert_eq!(waits.messages[0].state(), "no host has answered for it yet");
     // Nothing is known of it but its domain.
     let unknown = |what: &str| {
         let mut story = Story::new(what);

@@ -69,7 +69,7 @@ impl Message {
         let parts: Vec<String> =
             all.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
         match parts.as_slice() {
-            [] if self.domains.values().any(|domain| domain.is_pending) => "no attempt has finished yet".to_owned(),
+            [] if self.domains.values().any(|domain| domain.is_pending) => "no host has answered for it yet".to_owned(),
             [] => "no records of its recipients".to_owned(),
             parts => parts.join(", "),
         }
@@ -164,8 +164,8 @@ impl Unreached {
         };
         let waiting = match self.waiting {
             0 => "nobody was deferred by it".to_owned(),
-            1 => "1 recipient waited".to_owned(),
-            waiting => format!("{waiting} recipients waited"),
+            1 => "1 recipient of all messages waited".to_owned(),
+            waiting => format!("{waiting} recipients of all messages waited"),
         };
         push(out, format_args!("  {}  {what} {} {times}; {waiting}", time(entry.at, zone), domains.join(", ")));
     }
