@@ -305,14 +305,24 @@ pub fn last_reply(hub: &Hub, counts: Option<&CauseCounts>) -> String {
     reply(main.and_then(|count| hub.sched.reply_behind(count).cloned()))
 }
 
-/// One message's pending recipients by cause: counted now if they are few.
-pub fn of_message(hub: &Hub, counted: Option<&DatedCensus>, no: MessageNo, now: Ms) -> Vec<CauseRow> {
+/// One message's pending recipients, or those of them at a place that the count is of, by cause: counted now if they are few.
+pub fn of_message(
+    hub: &Hub,
+    counted: Option<&DatedCensus>,
+    (no, place): (MessageNo, Option<At>),
+    now: Ms,
+) -> Vec<CauseRow> {
     let pending = hub.store.message(no).map_or(0, |message| message.pending().len());
     if pending >= stentor_sched::LARGE_RECIPIENTS_MIN {
         return rows(hub, counted.and_then(|counted| counted.census.large.get(&no)), now);
     }
     let (mut counts, mut after) = (CauseCounts::default(), None);
     // They are few, so all of them.
-    hub.sched.causes_of(&hub.store, no, (&mut after, usize::MAX), now, |_, _, count| counts.add(count));
+    hub.sched.causes_of(&hub.store, no, (&mut after, usize::MAX), now, |id, site, count| {
+        let at = || site.map_or_else(|| At::Domain(hub.store.book.domain(id)), At::Site);
+        if place.is_none_or(|place| place == at()) {
+            counts.add(count);
+        }
+    });
     rows(hub, Some(&counts), now)
 }

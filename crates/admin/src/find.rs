@@ -6,11 +6,17 @@ use stentor_control::ErrorCode;
 use stentor_control::problem::Problem;
 use stentor_engine::core::hub::Hub;
 use stentor_mail::address::{Address, normalise_domain};
-use stentor_queue::ids::{DomainId, SiteId};
+use stentor_queue::ids::{AddressId, DomainId, SiteId};
+use stentor_queue::message::Message;
 use stentor_sched::At;
+use stentor_stats::escape::unescaped;
 
-/// A site by its name, or by a domain that is at it, with its name.
+/// Recipients or addresses that are looked at to count those of one message.
+pub const LOOKS_MAX: usize = 2_048;
+
+/// A site by its name, as shown or as in a log line, or by a domain that is at it, with its name.
 pub fn find(hub: &Hub, name: &str) -> Option<(SiteId, Arc<str>)> {
+    let name = &*unescaped(name);
     let of_domain =
         || hub.store.book.domains_named(&name.to_ascii_lowercase()).find_map(|domain| hub.sched.site_of(domain));
     let site = hub.sched.site_named(name).or_else(of_domain)?;
@@ -32,6 +38,30 @@ pub fn is_at(hub: &Hub, domain: DomainId, at: At) -> bool {
         At::Site(site) => hub.sched.site_of(domain) == Some(site),
         At::Domain(wanted) => domain == wanted,
     }
+}
+
+/// A message's pending recipients at a place; `None`: to count them takes too many looks.
+pub fn pending_at(hub: &Hub, message: &Message, at: At) -> Option<u64> {
+    let (pending, book) = (message.pending(), &hub.store.book);
+    let is_there = |id: u32| book.try_domain(AddressId(id)).is_some_and(|domain| is_at(hub, domain, at));
+    if pending.len() <= LOOKS_MAX {
+        return Some(pending.iter().filter(|id| is_there(*id)).count() as u64);
+    }
+    // From the other end: a site of few addresses.
+    let (mut looks, mut count) = (0, 0);
+    let domains: Box<dyn Iterator<Item = DomainId>> = match at {
+        At::Site(site) => Box::new(hub.sched.domains_at(site)),
+        At::Domain(domain) => Box::new(std::iter::once(domain)),
+    };
+    for domain in domains {
+        let addresses = book.addresses_of(domain);
+        looks += 1 + addresses.len();
+        if looks > LOOKS_MAX {
+            return None;
+        }
+        count += addresses.iter().filter(|id| pending.contains(*id)).count() as u64;
+    }
+    Some(count)
 }
 
 /// An address or `@domain` in the form in which the queue has it; empty for the null sender.

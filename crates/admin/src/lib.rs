@@ -8,7 +8,7 @@ mod ages;
 pub mod causes;
 pub mod depth;
 pub mod doctor;
-mod find;
+pub mod find;
 mod lists;
 mod near;
 pub mod operator;

@@ -7,10 +7,13 @@ use stentor_control::view::Subject;
 use stentor_control::{CauseRow, HostView, PathView, Reply, SiteView, View};
 use stentor_engine::core::hub::Hub;
 use stentor_engine::core::{Core, Settings};
-use stentor_queue::ids::{DomainId, Ms, SiteId};
+use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
 use stentor_sched::{At, Cause, CauseCounts, HostStatus, Part, PathStatus, SiteExplanation, WaitsFor};
 
 pub use crate::find::find;
+
+/// Recipients of a message that are looked at for one reply.
+const RECIPIENTS_LOOKED_MAX: usize = 1_024;
 
 use crate::causes::{Censuses, SitesNow};
 use crate::views::{lane_name, progress, reply};
@@ -71,7 +74,23 @@ pub fn last_reply(hub: &Hub, sites: &SitesNow, site: SiteId, explained: &SiteExp
         return reply(explained.status.reason.clone());
     }
     let is_blocked = |counts: &&CauseCounts| counts.main().is_some_and(|count| count.cause.is_blocked());
-    causes::last_reply(hub, sites.at(At::Site(site)).filter(is_blocked))
+    let counts = sites.at(At::Site(site)).filter(is_blocked);
+    let behind = causes::last_reply(hub, counts);
+    // What an operator keeps was perhaps deferred before.
+    let is_kept = behind.is_empty() && counts.is_some_and(CauseCounts::are_kept);
+    if !is_kept {
+        return behind;
+    }
+    let of_oldest = counts.and_then(|counts| last_of(hub, site, counts.oldest?));
+    of_oldest.unwrap_or_else(|| reply(explained.status.reason.clone()))
+}
+
+/// What the first of a message's recipients at a site was deferred with.
+fn last_of(hub: &Hub, site: SiteId, no: MessageNo) -> Option<String> {
+    let pending = hub.store.message(no)?.pending().iter().take(RECIPIENTS_LOOKED_MAX).map(AddressId);
+    let is_there =
+        |id: &AddressId| hub.store.book.try_domain(*id).is_some_and(|domain| hub.sched.site_of(domain) == Some(site));
+    pending.filter(is_there).find_map(|id| hub.sched.last_reply(no, id)).map(ToString::to_string)
 }
 
 /// A domain that has no site: it is not looked up, or that failed.

@@ -63,6 +63,58 @@ pub fn why_of(rows: &[CauseRow], last_reply: &str) -> String {
     }
 }
 
+/// A cause in a column or a headline: at most 16 characters.
+pub fn short(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Sending => "in delivery",
+        Cause::Reporting => "DSN pending",
+        Cause::Held => "held",
+        Cause::Suspended => "suspended",
+        Cause::LookUp => "DNS in progress",
+        Cause::Dns => "DNS failed",
+        Cause::Refused => "refused",
+        Cause::Unreachable => "unreachable",
+        Cause::TimedOut => "timed out",
+        Cause::Silent => "slow host",
+        Cause::Lost => "connection lost",
+        Cause::Busy => "busy (421)",
+        Cause::Greeting => "4xx at greeting",
+        Cause::Rate => "rate limited",
+        Cause::Mailbox => "mailbox 4.2.x",
+        Cause::Sender => "4xx at MAIL",
+        Cause::Recipient => "4xx at RCPT",
+        Cause::Message => "4xx at DATA",
+        Cause::Unreadable => "unreadable",
+        Cause::Table => "table unusable",
+        Cause::Ready
+        | Cause::QueueOnly
+        | Cause::OwnLimit
+        | Cause::Connecting
+        | Cause::NoGreeting
+        | Cause::Greylisted
+        | Cause::MailboxFull => cause.words(),
+    }
+}
+
+/// Largest first, as many as fit into so many columns: "700 mailbox full, 33 other". A single cause has no number.
+pub fn headline(rows: &[CauseRow], columns: usize) -> String {
+    if let [only] = rows
+        && only.words.len() <= columns
+    {
+        return only.words.clone();
+    }
+    let rows = most_first(rows);
+    let text = |shown: usize| {
+        let (first, rest) = rows.split_at(shown);
+        let rest: u64 = rest.iter().map(|row| row.recipients).sum();
+        let first = first.iter().map(|row| format!("{} {}", grouped(row.recipients), short(row.cause())));
+        first.chain((rest > 0).then(|| format!("{} other", grouped(rest)))).collect::<Vec<_>>().join(", ")
+    };
+    // The first of them whatever its length.
+    let fitting = (1..=rows.len()).rev().map(text).find(|text| text.len() <= columns);
+    fitting.unwrap_or_else(|| text(rows.len().min(1)))
+}
+
 /// Largest first, at most three: "700 mailbox full, 33 greylisted". A single cause has no number.
 pub fn summary(rows: &[CauseRow]) -> String {
     const SHOWN: usize = 3;
@@ -100,5 +152,17 @@ mod tests {
         assert_eq!(main(&rows).unwrap().cause(), Cause::Greylisted);
         assert_eq!(summary(&rows[1..2]), "connection refused");
         assert_eq!(summary(&[]), "");
+    }
+
+    #[test]
+    fn a_headline_has_the_largest_causes_and_fits() {
+        let rows = [row(Cause::Dns, 363), row(Cause::Silent, 459), row(Cause::MailboxFull, 3_525), row(Cause::Held, 1)];
+        assert_eq!(headline(&rows, 80), "3,525 mailbox full, 459 slow host, 363 DNS failed, 1 held");
+        assert_eq!(headline(&rows, 50), "3,525 mailbox full, 459 slow host, 364 other");
+        assert_eq!(headline(&rows, 3), "3,525 mailbox full, 823 other");
+        assert_eq!((headline(&rows[..1], 80), headline(&[], 80)), ("DNS lookup failed".to_owned(), String::new()));
+        for cause in Cause::ALL {
+            assert!(short(cause).len() <= 16, "{}", short(cause));
+        }
     }
 }

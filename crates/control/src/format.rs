@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use stentor_queue::book::SLOT_MS;
 use stentor_queue::ids::Ms;
-use stentor_stats::civil::{Civil, Zone};
+use stentor_stats::civil::{Civil, DAY_S, Zone, days};
 use stentor_stats::escape::printable;
 
 /// A count that is older is said to be so.
@@ -65,8 +65,31 @@ pub fn cut(text: &str, columns: usize) -> String {
 
 pub fn next_try(at: Option<Ms>, now: Ms) -> String {
     match at {
-        Some(at) if at > now => span(at - now),
+        Some(at) if at > now => span(ahead_ms(at - now)),
         _ => "now".to_owned(),
+    }
+}
+
+/// What is to come, as [`span`] shows it: rounded up, so that it is never shorter than what was asked for.
+pub fn ahead_ms(ms: u64) -> u64 {
+    let s = ms.div_ceil(1_000);
+    let unit = match s {
+        0..60 => 1,
+        60..86_400 => 60,
+        _ => 3_600,
+    };
+    s.next_multiple_of(unit) * 1_000
+}
+
+/// A time that something took: `850 ms`, `1.8 s`, `4 min 10 s`, `3 h 05 min`, `2 d 4 h`
+pub fn duration(ms: u64) -> String {
+    let s = ms / 1_000;
+    match s {
+        0 => format!("{ms} ms"),
+        1..60 => format!("{}.{} s", s, ms % 1_000 / 100),
+        60..3_600 => format!("{} min {:02} s", s / 60, s % 60),
+        3_600..86_400 => format!("{} h {:02} min", s / 3_600, s / 60 % 60),
+        _ => format!("{} d {} h", s / 86_400, s / 3_600 % 24),
     }
 }
 
@@ -81,13 +104,13 @@ pub fn span(ms: u64) -> String {
     }
 }
 
-/// How long ago something was that is kept to a slot of some hours: `less than 4h ago`, `about 7h ago`, `about 3d ago`, `never`.
+/// How long ago something was that is kept to a slot of some hours: `within 4h`, `about 7h ago`, `about 3d ago`, `never`.
 pub fn slot_ago(at: Option<Ms>, now: Ms) -> String {
     const HOUR_MS: Ms = 3_600_000;
     const DAYS_FROM_MS: Ms = 48 * HOUR_MS;
     let Some(at) = at else { return "never".to_owned() };
     match now.saturating_sub(at) {
-        ms if ms < SLOT_MS => format!("less than {}h ago", SLOT_MS / HOUR_MS),
+        ms if ms < SLOT_MS => format!("within {}h", SLOT_MS / HOUR_MS),
         // In the middle of the slot it is half a slot less than at its beginning.
         ms if ms < DAYS_FROM_MS => format!("about {}h ago", (ms - SLOT_MS / 2) / HOUR_MS),
         ms => format!("about {}d ago", ms / (24 * HOUR_MS)),
@@ -97,6 +120,63 @@ pub fn slot_ago(at: Option<Ms>, now: Ms) -> String {
 /// `2026-11-21 10:54:25 UTC`, elsewhere `2026-11-21 11:54:25 +0100`.
 pub fn instant(ms: Ms, zone: &Zone) -> String {
     format!("{} {}", date_time(ms, zone), zone.label(ms))
+}
+
+/// A server's text with the instants in it, which are in UTC, in a zone: `2026-11-21 10:54:25 UTC`, and of today, which is at
+/// `now`, `10:54 UTC`.
+pub fn localised(text: &str, zone: &Zone, now: Option<Ms>) -> String {
+    const MARK: &str = " UTC";
+    let (mut out, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(at) = rest.find(MARK) {
+        let (before, after) = rest.split_at(at);
+        let found = full_instant(before).map(|(start, ms)| (start, instant(ms, zone)));
+        let found = found.or_else(|| {
+            let (start, ms) = time_of_day(before, now?)?;
+            Some((start, format!("{} {}", &date_time(ms, zone)[11..16], zone.label(ms))))
+        });
+        match found {
+            Some((start, words)) => out.extend([&before[..start], &words]),
+            None => out.extend([before, MARK]),
+        }
+        rest = &after[MARK.len()..];
+    }
+    out + rest
+}
+
+/// Where a full instant at the end of a text begins, and the instant.
+fn full_instant(text: &str) -> Option<(usize, Ms)> {
+    let start = text.len().checked_sub("2026-11-21 10:54:25".len())?;
+    let (date, time) = text.get(start..)?.split_once(' ')?;
+    let [year, month, day] = numbers::<3>(date, '-')?;
+    let [hour, minute, second] = numbers::<3>(time, ':')?;
+    let at_midnight = days(i64::from(year), month, day).checked_mul(DAY_S)?;
+    let s = at_midnight + i64::from(hour * 3_600 + minute * 60 + second);
+    Some((start, u64::try_from(s).ok()?.checked_mul(1_000)?))
+}
+
+/// The same of a time of day: the next such after `now`, or a moment ago.
+fn time_of_day(text: &str, now: Ms) -> Option<(usize, Ms)> {
+    const DAY_MS: Ms = DAY_S.unsigned_abs() * 1_000;
+    const AGO_MS: Ms = DAY_MS / 2;
+    let start = text.len().checked_sub("10:54".len())?;
+    // The minutes and seconds of a longer one are none.
+    if text.get(..start)?.ends_with(|c: char| c == ':' || c.is_ascii_digit()) {
+        return None;
+    }
+    let [hour, minute] = numbers::<2>(text.get(start..)?, ':')?;
+    let at = now - now % DAY_MS + Ms::from(hour * 3_600 + minute * 60) * 1_000;
+    Some((start, if at + AGO_MS < now { at + DAY_MS } else { at }))
+}
+
+/// Numbers of at most four digits, with a sign between them.
+fn numbers<const N: usize>(text: &str, between: char) -> Option<[u32; N]> {
+    let parts: Vec<u32> = text
+        .split(between)
+        .map(|part| {
+            (part.len() <= 4 && part.bytes().all(|byte| byte.is_ascii_digit())).then(|| part.parse().ok()).flatten()
+        })
+        .collect::<Option<_>>()?;
+    parts.try_into().ok()
 }
 
 /// The same without the zone.
@@ -180,10 +260,35 @@ mod tests {
     #[test]
     fn what_is_kept_in_slots_is_not_shown_to_the_second() {
         let hours = |hours: u64| slot_ago(Some(1_000), 1_000 + hours * 3_600_000 + 59_000);
-        assert_eq!([hours(0), hours(3)], ["less than 4h ago", "less than 4h ago"]);
+        assert_eq!([hours(0), hours(3)], ["within 4h", "within 4h"]);
         assert_eq!([hours(4), hours(9), hours(47)], ["about 2h ago", "about 7h ago", "about 45h ago"]);
         assert_eq!([hours(48), hours(100)], ["about 2d ago", "about 4d ago"]);
         assert_eq!(slot_ago(None, 5), "never");
+    }
+
+    #[test]
+    fn what_is_to_come_is_rounded_up() {
+        let next = |ms: u64| next_try(Some(1_000 + ms), 1_000);
+        assert_eq!([next(0), next(1), next(59_000), next(59_001)], ["now", "1s", "59s", "1m"]);
+        assert_eq!([next(119_900), next(3_599_000), next(3_600_001)], ["2m", "1h00m", "1h01m"]);
+        assert_eq!([next(86_399_999), next(90_000_001)], ["1d00h", "1d02h"]);
+    }
+
+    #[test]
+    fn instants_of_a_text_are_shown_in_the_zone() {
+        let (vienna, now) = (Zone::fixed(3_600), Some(1_795_438_800_000));
+        let shown = |text: &str| localised(text, &vienna, now);
+        assert_eq!(
+            shown("list news is suspended until 2026-11-23 23:16:40 UTC; 3 UTC"),
+            "list news is suspended until 2026-11-24 00:16:40 +0100; 3 UTC"
+        );
+        assert_eq!(shown("14 waiting (next try 13:30 UTC), 3 failed"), "14 waiting (next try 14:30 +0100), 3 failed");
+        for text in ["", " UTC", "x UTC", "2026-1x-23 23:16:40 UTC", "é UTC", "123:16 UTC", "99999999999-1 UTC"] {
+            assert_eq!(shown(text), text);
+        }
+        assert_eq!(localised("at 13:30 UTC", &vienna, None), "at 13:30 UTC");
+        let utc = "until 2026-11-23 23:16:40 UTC";
+        assert_eq!(localised(utc, &Zone::utc(), now), utc);
     }
 
     #[test]

@@ -226,6 +226,9 @@ pub struct MailqqRow {
     pub id: String,
     /// Recipients to be served, and how many there were.
     pub pending: u64,
+    /// Those of them at the site that is asked for; `None`: none is, or they are too many to be counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub here: Option<u64>,
     pub total: u64,
     /// Recipients in transactions now.
     pub in_flight: u64,

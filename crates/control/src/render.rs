@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 
+use stentor_queue::cause::Cause;
 use stentor_queue::ids::Ms;
 use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
@@ -11,7 +12,7 @@ use super::address_view::AddressView;
 use super::causes::{CauseRow, line_of, most_first, next_try_of, summary, why, why_of};
 use super::doctor::Doctor;
 use super::format::{
-    Width, bytes, counted, cut, instant, line, next_try, part, plural, resume_command, slot_ago, span,
+    Width, bytes, counted, cut, instant, line, localised, next_try, part, plural, resume_command, slot_ago, span,
 };
 use super::queue_only_view::QueueOnlyView;
 use super::recipient_view::{RecipientState, RecipientView};
@@ -35,15 +36,15 @@ pub fn reply_in(reply: &Reply, zone: &Zone, width: Width) -> String {
         Reply::Queue(q) => queue(q, width),
         Reply::Stuck(s) => super::render_waiting::latedudes(s, width),
         Reply::Message(m) => message(m, zone, width),
-        Reply::Address(a) => address(a),
+        Reply::Address(a) => address(a, width),
         Reply::Ages(a) => super::render_ages::ages(a, width),
         Reply::Site(s) => site(s, width),
         Reply::Mailqq(m) => super::render_waiting::mailqq(m, zone, width),
         Reply::Hosts(h) => super::render_waiting::hosts(h, width),
         Reply::Posts(p) => super::render_waiting::posts(p, zone, width),
         Reply::Doctor(d) => doctor(d),
-        Reply::Done { text, .. } => format!("{}\n", printable(text, 1000)),
-        Reply::Counted(counted) => format!("{}\n", printable(&counted.text, 1000)),
+        Reply::Done { text, .. } => format!("{}\n", printable(&localised(text, zone, None), 1000)),
+        Reply::Counted(counted) => format!("{}\n", printable(&localised(&counted.text, zone, None), 1000)),
         Reply::Error(problem) => format!("error: {}\n", printable(&problem.text, 1000)),
     }
 }
@@ -176,14 +177,22 @@ fn waiting_state(r: &RecipientView, now: Ms) -> (&'static str, String) {
 }
 
 /// `stentor address ADDR`.
-pub fn address(a: &AddressView) -> String {
+pub fn address(a: &AddressView, width: Width) -> String {
     let mut out = String::new();
     let (m, h) = (&a.mailbox, &a.hosts);
     let ago = |at: Option<Ms>| slot_ago(at, a.now);
-    let took = |ms: Option<Ms>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{}.{:03}s", ms / 1_000, ms % 1_000));
+    // What was never measured is left out.
+    let took = |what: &str, ms: Option<Ms>| {
+        ms.map_or_else(String::new, |ms| format!("{what} {}.{:03}s", ms / 1_000, ms % 1_000))
+    };
     line(&mut out, format_args!("{}", cut(&a.address, 80)));
-    let site = a.site.as_deref().map_or_else(|| "not looked up yet".to_owned(), |site| cut(site, 40));
-    line(&mut out, format_args!("  domain    {}, at {site}", cut(&a.domain, 40)));
+    let has_failed = a.pending.as_ref().is_some_and(|pending| Cause::of_name(&pending.cause) == Some(Cause::Dns));
+    let place = match &a.site {
+        Some(site) => format!("at {}", cut(site, width.column(40))),
+        None if has_failed => Cause::Dns.words().to_owned(),
+        None => "not looked up yet".to_owned(),
+    };
+    line(&mut out, format_args!("  domain    {}, {place}", cut(&a.domain, width.column(40))));
     let lists = if a.lists.is_empty() { "none".to_owned() } else { a.lists.join(", ") };
     line(&mut out, format_args!("  lists     {}", cut(&lists, 85)));
     for list in &a.suspended {
@@ -203,23 +212,24 @@ pub fn address(a: &AddressView) -> String {
         let (state, next) = waiting_state(pending, a.now);
         let next = if next == "-" { String::new() } else { format!(", next try {next}") };
         let why = why(&pending.words, &pending.last_reply, pending.since);
-        let why = if why.is_empty() { String::new() } else { format!(": {}", cut(why, 60)) };
+        let rest = width.rest(12 + state.len() + next.len() + 2);
+        let why = if why.is_empty() { String::new() } else { format!(": {}", cut(why, rest)) };
         line(&mut out, format_args!("            {state}{next}{why}"));
     }
     let seen = ago(m.last_seen);
     let last = match m.last.as_str() {
         "untried" => "never tried".to_owned(),
-        last => format!("last {} {seen}, xdelay {}", cut(last, 20), took(m.xdelay_ms)),
+        last => format!("last {} {seen}{}", cut(last, 20), took(", xdelay", m.xdelay_ms)),
     };
     line(&mut out, format_args!("  mailbox   {last}{refused}"));
     line(
         &mut out,
         format_args!(
-            "  hosts     {}, {}; xdelay {}, 99 % within {}",
+            "  hosts     {}, {}{}{}",
             plural(h.answered.into(), "answered attempt"),
             plural(h.failed.into(), "failed attempt"),
-            took(h.xdelay_ms),
-            took(h.p99_ms)
+            took("; xdelay", h.xdelay_ms),
+            took(", 99 % within", h.p99_ms.filter(|_| h.xdelay_ms.is_some()))
         ),
     );
     let (success, failure) = (ago(h.last_success), ago(h.last_failure));
@@ -262,16 +272,17 @@ pub fn site(s: &SiteView, width: Width) -> String {
 
 fn site_path(path: &PathView, (now, width): (Ms, Width), out: &mut String) {
     let from = if path.source.is_empty() { String::new() } else { format!("from {}: ", cut(&path.source, 30)) };
-    let used = format!("{} of {} connections ({} silent)", path.connections, path.connections_max, path.silent);
+    // More than the limit for a while, where it has just sunk.
+    let open = plural(path.connections, "connection");
+    let used = format!("{open} open (limit {}, {} silent)", path.connections_max, path.silent);
     line(out, format_args!("  {from}{used}, {} in flight", plural(path.transactions_under_way, "transaction")));
     let limits = [
-        (path.transactions_per_connection_max.map(|n| n.to_string()), "messages per connection"),
-        (path.recipients_per_transaction_max.map(|n| n.to_string()), "recipients per transaction"),
-        (path.messages_per_minute_max.map(|n| n.to_string()), "messages per minute"),
-        (path.paused_until.map(|at| next_try(Some(at), now)), "pause after a rate-limit reply"),
+        path.transactions_per_connection_max.map(|n| plural(n, "message") + " per connection"),
+        path.recipients_per_transaction_max.map(|n| plural(n, "recipient") + " per transaction"),
+        path.messages_per_minute_max.map(|n| plural(n, "message") + " per minute"),
+        path.paused_until.map(|at| next_try(Some(at), now) + " pause after a rate-limit reply"),
     ];
-    let limits: Vec<String> =
-        limits.into_iter().filter_map(|(value, what)| Some(format!("{} {what}", value?))).collect();
+    let limits: Vec<String> = limits.into_iter().flatten().collect();
     if !limits.is_empty() {
         line(out, format_args!("    limits: {}", limits.join(", ")));
     }

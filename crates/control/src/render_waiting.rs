@@ -6,7 +6,9 @@ use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
 
 use super::causes::{next_try_of, summary, why, why_of};
-use super::format::{Width, bytes, counted, cut, date_time, instant, line, next_try, part, plural, slot_ago, span};
+use super::format::{
+    Width, bytes, counted, cut, date_time, duration, instant, line, localised, next_try, part, plural, slot_ago, span,
+};
 use super::observe::{HostRow, Hosts, Mailqq, Posts};
 use super::reply::{SiteRow, Stuck};
 use super::site_view::site_state;
@@ -27,7 +29,7 @@ pub fn mailqq(m: &Mailqq, zone: &Zone, width: Width) -> String {
         let mark = if row.in_flight > 0 { '*' } else { ' ' };
         let (sender, held) = (cut(&row.sender, width.column(NAME_COLUMNS)), if row.held { ", held" } else { "" });
         let list = row.list.as_deref().map(|list| format!(" list {}", cut(list, width.column(24)))).unwrap_or_default();
-        let (pending, id, size) = (row.pending, format!("{}{mark}", cut(&row.id, 12)), row.size);
+        let (pending, id, size) = (row.here.unwrap_or(row.pending), format!("{}{mark}", cut(&row.id, 12)), row.size);
         let date = date_time(row.accepted, zone);
         line(&mut out, format_args!("{pending:>10}  {id:<14} {size:>10}  {date:<19}  <{sender}>{list}{held}"));
         if row.causes.iter().any(|cause| !cause.cause().is_moving()) {
@@ -36,7 +38,9 @@ pub fn mailqq(m: &Mailqq, zone: &Zone, width: Width) -> String {
     }
     if m.rows.is_empty() && m.stopped_after.is_none() {
         line(&mut out, format_args!("no messages match"));
-    } else if let (Some(messages), Some(recipients)) = (m.matching_messages, m.matching_recipients) {
+        return out;
+    }
+    if let (Some(messages), Some(recipients)) = (m.matching_messages, m.matching_recipients) {
         line(&mut out, format_args!("{recipients:>10}  of {} match", plural(messages, "message")));
     }
     let (recipients, sum) = (m.recipients, plural(m.messages, "message"));
@@ -179,6 +183,7 @@ fn host_row(out: &mut String, row: &HostRow, (now, width): (u64, Width)) {
     }
     let history = &row.history;
     let took = history.xdelay_ms.map_or_else(String::new, |ms| format!(", xdelay {}.{:03}s", ms / 1_000, ms % 1_000));
+    let latency = if row.latency_ms > 0 { format!("; latency {} ms", row.latency_ms) } else { String::new() };
     // It is kept by domain.
     let of = if row.domains > 1 { format!("{}: ", cut(&row.domain, 40)) } else { String::new() };
     let answered = plural(history.answered.into(), "answered attempt");
@@ -186,10 +191,7 @@ fn host_row(out: &mut String, row: &HostRow, (now, width): (u64, Width)) {
     let (success, failure) = (ago(history.last_success), ago(history.last_failure));
     line(
         out,
-        format_args!(
-            "    history      {of}{answered} (last {success}), {failed} (last {failure}){took}; latency {} ms",
-            row.latency_ms
-        ),
+        format_args!("    history      {of}{answered} (last {success}), {failed} (last {failure}){took}{latency}"),
     );
     for host in &row.hosts {
         line(out, format_args!("    {} [{}]: {}", cut(&host.host, 34), cut(&host.address, 47), host.state(now)));
@@ -221,12 +223,11 @@ pub fn posts(p: &Posts, zone: &Zone, width: Width) -> String {
             &mut out,
             format_args!("{} {}  {list}, {recipients}{state}", cut(&row.id, 12), instant(row.accepted, zone)),
         );
-        line(&mut out, format_args!("    {}", printable(&row.text, 1_000)));
+        line(&mut out, format_args!("    {}", printable(&localised(&row.text, zone, Some(p.now)), 1_000)));
         let t = &row.timeline;
         if p.rows.len() == 1 && t.count > 0 {
             let parts = [(50, t.p50_ms), (90, t.p90_ms), (95, t.p95_ms), (99, t.p99_ms), (100, t.p100_ms)];
-            let parts: Vec<String> =
-                parts.iter().map(|(part, ms)| format!("{part} % {}.{:03} s", ms / 1_000, ms % 1_000)).collect();
+            let parts: Vec<String> = parts.iter().map(|(part, ms)| format!("{part} % {}", duration(*ms))).collect();
             line(&mut out, format_args!("    of {} delivered: {}", t.count, parts.join(", ")));
         }
         for place in row.waiting.iter().filter(|_| p.rows.len() == 1) {

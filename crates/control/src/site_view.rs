@@ -14,7 +14,7 @@ pub fn site_state(lane: &str) -> Option<&'static str> {
         "slow" => "Silent",
         "clock" => "Backing off",
         "suspended" => "Suspended",
-        "unknown" => "Awaiting DNS",
+        "unknown" => "Unresolved",
         _ => return None,
     })
 }

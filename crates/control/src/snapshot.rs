@@ -61,11 +61,13 @@ pub struct Snapshot {
     pub machine: MachineNow,
     /// The bottleneck, in words.
     pub verdict: String,
-    /// Why recipients wait, of all; as old as `sites_at`.
+    /// Why recipients wait, of what is asked for; as old as `sites_at`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<CauseRow>,
-    /// All sites with pending recipients.
+    /// All sites, and domains without one, with pending recipients.
     pub sites_total: u64,
+    /// Of these, domains that are not looked up yet, or whose look-up failed.
+    pub domains_total: u64,
     /// The sites with most pending recipients; the one that is asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub by_pending: Vec<SiteNow>,
@@ -96,8 +98,19 @@ pub struct QueueNow {
     pub oldest: Option<Ms>,
     /// By lane; as old as `sites_at`.
     pub depth: Depth,
-    /// Pending recipients of the list that is asked for, as far as its posts are known.
-    pub of_list: Option<u64>,
+    /// What of it is of the list and at the site that are asked for; as old as `sites_at`.
+    pub part: Option<PartNow>,
+}
+
+/// A part of the queue.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct PartNow {
+    /// Pending.
+    pub recipients: u64,
+    pub messages: u64,
+    /// Acceptance of the oldest.
+    pub oldest: Option<Ms>,
 }
 
 impl QueueNow {
@@ -180,7 +193,7 @@ pub struct SiteNow {
     pub messages: u64,
     pub connections: u64,
     pub silent: u64,
-    /// `fast`, `connecting`, `slow`, `clock`, `suspended`.
+    /// `fast`, `connecting`, `slow`, `clock`, `suspended`; of a domain without a site `unknown`.
     pub lane: String,
     pub latency_ms: u64,
     pub next_try: Option<Ms>,

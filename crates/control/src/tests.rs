@@ -20,6 +20,7 @@ use super::protocol::*;
 use super::recipient_view::{RecipientState, RecipientView};
 use super::reply::*;
 use super::selection::AsOf;
+use super::site_view::{PathView, SiteView};
 use super::{
     By, Client, ClientError, Control, ControlServer, Counted, HostsOptions, Mailqq, MailqqOptions, MailqqRow,
     MailqqSort, Observe, Page, Peer, ReportOptions, Selection, Sort, Standing, Verb, View, render,
@@ -605,10 +606,10 @@ fn the_queue_as_a_table() {
 mx.example.com: 12 messages (1.2 MiB), 3456 recipients waiting
 oldest: 00000000002D, accepted 2h13m ago
 counted 9s ago
-       10  greylisted, next try 1m
+       10  greylisted, next try 2m
 
  waiting    msgs conns next try  site                                why
-      10       2     1       1m  mx0.example.org                     451 4.7.1 greylisted
+      10       2     1       2m  mx0.example.org                     451 4.7.1 greylisted
       10       2     1      now  mx1.example.org                     greylisted
 ... and 4 more sites
 ... and 3 more unresolved domains
@@ -701,4 +702,37 @@ fn tables_keep_their_width_and_no_terminal_is_written_to() {
         }
     }
     assert!(!render::reply(&Reply::error(ErrorCode::Failed, evil), &Zone::utc()).contains('\u{1b}'));
+}
+
+#[test]
+fn a_site_and_an_address_are_told_in_whole_words() {
+    let text = |reply: &Reply, width| render::reply_in(reply, &Zone::utc(), width);
+    let path = PathView {
+        connections: 2,
+        connections_max: 1,
+        messages_per_minute_max: Some(1),
+        transactions_per_connection_max: Some(20),
+        ..PathView::default()
+    };
+    let site = SiteView { site: "mx.example".to_owned(), paths: vec![path], ..SiteView::default() };
+    let shown = text(&Reply::Site(Box::new(site)), Width::LEAST);
+    assert!(shown.contains("2 connections open (limit 1, 0 silent), 0 transactions in flight"), "{shown}");
+    assert!(shown.contains("limits: 20 messages per connection, 1 message per minute\n"), "{shown}");
+    let failed = format!("the name server answered ServFail for {}", "x".repeat(100));
+    let pending = RecipientView {
+        state: RecipientState::Deferred,
+        cause: "dns".to_owned(),
+        words: "DNS lookup failed".to_owned(),
+        last_reply: failed.clone(),
+        ..RecipientView::default()
+    };
+    let address = AddressView {
+        address: "bob@dnsfail.example".to_owned(),
+        domain: "dnsfail.example".to_owned(),
+        pending: Some(pending),
+        ..AddressView::default()
+    };
+    let shown = text(&Reply::Address(Box::new(address)), Width::UNCUT);
+    assert!(shown.contains("  domain    dnsfail.example, DNS lookup failed\n") && shown.contains(&failed), "{shown}");
+    assert!(!shown.contains("xdelay") && !shown.contains("within"), "what was never measured is left out: {shown}");
 }

@@ -57,6 +57,11 @@ enum Command {
     Man(help::Man),
 }
 
+/// How long something lasts, in seconds.
+fn for_s(text: &str) -> Result<u64, String> {
+    duration_s(text).and_then(|s| if s == 0 { Err("at least 1s".to_owned()) } else { Ok(s) })
+}
+
 /// Commands that look at a server.
 #[derive(Subcommand)]
 enum Look {
@@ -167,7 +172,7 @@ struct Act {
 #[derive(Args)]
 struct Bounce {
     /// A standing bounce: for this time bounce what waits and what arrives, instead of trying it: 90m, 2h, 3d.
-    #[arg(long = "for", value_name = "TIME", value_parser = duration_s,
+    #[arg(long = "for", value_name = "TIME", value_parser = for_s,
         conflicts_with_all = ["id", "older_than", "younger_than", "all"])]
     for_s: Option<u64>,
     /// End a standing bounce before its time.
@@ -184,7 +189,7 @@ struct Bounce {
 #[derive(Args)]
 struct SuspendingFor {
     /// End it after this time: 90m, 2h, 3d.
-    #[arg(long = "for", value_name = "TIME", value_parser = duration_s)]
+    #[arg(long = "for", value_name = "TIME", value_parser = for_s)]
     for_s: Option<u64>,
     /// Count what waits and would be stopped, without changing anything.
     #[arg(long)]
@@ -196,7 +201,7 @@ struct SuspendingFor {
 #[derive(Args)]
 struct QueueOnly {
     /// End it by itself after this time: 90m, 2h, 3d.
-    #[arg(long = "for", value_name = "TIME", value_parser = duration_s)]
+    #[arg(long = "for", value_name = "TIME", value_parser = for_s)]
     for_s: Option<u64>,
     /// End it now.
     #[arg(long, conflicts_with_all = ["for_s", "dry_run"])]

@@ -104,7 +104,7 @@ pub async fn posts_with_causes(core: &Arc<Core>, censuses: &Arc<Censuses>, asked
         core.with(|hub, now| {
             let Some(no) = row.id.parse().ok().and_then(|id| hub.store.no_of(id)) else { return };
             row.held = hub.store.message(no).is_some_and(Message::is_held);
-            let why = summary(&causes::of_message(hub, counted.as_deref(), no, now));
+            let why = summary(&causes::of_message(hub, counted.as_deref(), (no, None), now));
             row.text = words::of(row, &why, &Zone::utc());
         });
         tokio::task::yield_now().await;

@@ -1,6 +1,7 @@
 //! A report in one line, and in a few for mail or the terminal.
 
 use stentor_control::causes;
+pub use stentor_control::format::duration as time;
 use stentor_control::format::plural;
 use stentor_control::{PostReport, WaitingAt};
 use stentor_queue::ids::Ms;
@@ -82,18 +83,6 @@ fn at(place: &WaitingAt, zone: &Zone) -> String {
 pub(super) fn minute(at: Ms, zone: &Zone) -> String {
     let offset_s = i64::from(zone.offset_s((at / 1000).cast_signed()));
     format!("{} {}", &clock(at, offset_s)[..5], zone.label(at))
-}
-
-/// `850 ms`, `1.8 s`, `4 min 10 s`, `3 h 05 min`, `2 d 4 h`
-pub fn time(ms: u64) -> String {
-    let s = ms / 1_000;
-    match s {
-        0 => format!("{ms} ms"),
-        1..60 => format!("{}.{} s", s, ms % 1_000 / 100),
-        60..3_600 => format!("{} min {:02} s", s / 60, s % 60),
-        3_600..86_400 => format!("{} h {:02} min", s / 3_600, s / 60 % 60),
-        _ => format!("{} d {} h", s / 86_400, s / 3_600 % 24),
-    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use stentor_control::format::instant;
+use stentor_control::format::{instant, quoted};
 use stentor_control::problem::Problem;
 use stentor_control::{ErrorCode, Peer, Reply, Selection, Standing, StandingBounceView, Verb};
 use stentor_engine::core::Core;
@@ -115,7 +115,13 @@ async fn named(core: &Arc<Core>, selection: &Selection, begins: bool) -> Result<
         Some(name) => Some(match core.with(|hub, _| site::find(hub, name)) {
             Some((_, key)) => key.to_string(),
             None if !begins => name.clone(),
-            None => never_seen(core, name, near::unknown_site(core, name)).await?,
+            None => {
+                let instead = format!(
+                    "to bounce its mail: `stentor bounce --recipient {} --for 1d`",
+                    quoted(&format!("@{name}"))
+                );
+                never_seen(core, name, near::unknown_site(core, name), &instead).await?
+            }
         }),
     };
     let sender = match selection.sender.as_deref() {

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use serde_json::json;
-use stentor_control::format::{instant, plural};
+use stentor_control::format::{instant, plural, quoted};
 use stentor_control::problem::Problem;
 use stentor_control::{ErrorCode, Peer, Reply, Selection, Subject, Verb};
 use stentor_engine::core::Core;
@@ -135,19 +135,28 @@ fn would(what: &str, messages: u64, recipients: u64) -> Reply {
 async fn found(core: &Arc<Core>, suspended: bool, subject: &Subject) -> Result<(String, bool), Problem> {
     match (named(core, suspended, subject), subject) {
         (Err(problem), Subject::Site(name)) => {
-            never_seen(core, name, problem).await.map(|site| (format!("site:{site}"), true))
+            let instead = format!("to keep its mail in the queue: `stentor queue-only --domain {}`", quoted(name));
+            never_seen(core, name, problem, &instead).await.map(|site| (format!("site:{site}"), true))
         }
         (named, _) => named.map(|what| (what, false)),
     }
 }
 
-/// The site of a domain that no mail went to since the start: looked up now.
-pub(super) async fn never_seen(core: &Arc<Core>, name: &str, unknown: Problem) -> Result<String, Problem> {
+/// The site of a domain that no mail went to since the start: looked up now. `instead`: what helps while that fails.
+pub(super) async fn never_seen(
+    core: &Arc<Core>,
+    name: &str,
+    unknown: Problem,
+    instead: &str,
+) -> Result<String, Problem> {
     let Some(domain) = normalise_domain(name).ok().filter(|domain| domain.contains('.')) else { return Err(unknown) };
     match look_up(&core.resolver, &core.settings(), &domain).await {
         Resolution::Site(plan) => Ok(plan.key.to_string()),
-        Resolution::Permanent { text, .. } | Resolution::Temporary { text, .. } => {
+        Resolution::Permanent { text, .. } => {
             Err(Problem::new(unknown.code, format!("{}; as a domain: {text}", unknown.text)))
+        }
+        Resolution::Temporary { text, .. } => {
+            Err(Problem::new(unknown.code, format!("{domain} has no site, its DNS lookup fails ({text}); {instead}")))
         }
     }
 }

@@ -16,9 +16,10 @@ use stentor_queue::ids::{AddressId, DomainId, MessageId, MessageNo, Ms};
 use stentor_queue::message::Message;
 use stentor_queue::sender::is_match;
 use stentor_queue::store::{EXACT_MAX, Largest};
-use stentor_sched::At;
+use stentor_sched::{At, Part};
 
 use crate::causes::{Censuses, DatedCensus};
+use crate::find::LOOKS_MAX;
 use crate::{causes, find, near};
 
 /// How long messages are looked through for one answer.
@@ -86,6 +87,18 @@ impl Filter<'_> {
         }
         self.at.as_ref().map_or((true, 1), |(at, domains)| has_any(hub, message, *at, domains))
     }
+
+    /// The recipients of a message that are meant, all of it where those cannot be counted, and how many steps it took.
+    fn recipients(&self, hub: &Hub, message: &Message) -> (u64, usize) {
+        let pending = message.pending().len();
+        match &self.at {
+            None => (pending as u64, 0),
+            Some((at, _)) => {
+                let count = find::pending_at(hub, message, *at).unwrap_or(pending as u64);
+                (count, pending.min(LOOKS_MAX) / RECIPIENTS_PER_STEP)
+            }
+        }
+    }
 }
 
 /// Whether a message has recipients at a place, all of whose domains these are.
@@ -141,9 +154,12 @@ pub async fn mailqq(core: &Arc<Core>, censuses: &Arc<Censuses>, options: &Mailqq
     } else {
         walk(core, &filter, &mut answer).await
     };
-    let counted = censuses.get(core).await;
+    let at = filter.at.as_ref().map(|(at, _)| *at);
+    let counted = censuses.of(core, &Part { list: None, at }).await;
     for part in numbers.chunks(ROWS_STEP) {
-        core.with(|hub, now| answer.rows.extend(part.iter().filter_map(|no| row(hub, counted.as_deref(), *no, now))));
+        core.with(|hub, now| {
+            answer.rows.extend(part.iter().filter_map(|no| row(hub, counted.as_deref(), (*no, at), now)));
+        });
         tokio::task::yield_now().await;
     }
     core.with(|hub, now| {
@@ -155,12 +171,13 @@ pub async fn mailqq(core: &Arc<Core>, censuses: &Arc<Censuses>, options: &Mailqq
     Ok(answer)
 }
 
-fn row(hub: &Hub, counted: Option<&DatedCensus>, no: MessageNo, now: Ms) -> Option<MailqqRow> {
+fn row(hub: &Hub, counted: Option<&DatedCensus>, (no, at): (MessageNo, Option<At>), now: Ms) -> Option<MailqqRow> {
     let message = hub.store.message(no)?;
     let envelope = message.envelope();
     Some(MailqqRow {
         id: message.id().to_string(),
         pending: message.pending().len() as u64,
+        here: at.and_then(|at| find::pending_at(hub, message, at)),
         total: message.total(),
         in_flight: hub.sched.in_flight(no) as u64,
         held: message.is_held(),
@@ -169,7 +186,7 @@ fn row(hub: &Hub, counted: Option<&DatedCensus>, no: MessageNo, now: Ms) -> Opti
         sender: envelope.sender.to_owned(),
         list: envelope.list.map(str::to_owned),
         class: if message.class() == Class::Bulk { "bulk" } else { "ordinary" }.to_owned(),
-        causes: causes::of_message(hub, counted, no, now),
+        causes: causes::of_message(hub, counted, (no, at), now),
     })
 }
 
@@ -234,8 +251,10 @@ async fn walk(core: &Arc<Core>, filter: &Filter<'_>, answer: &mut Mailqq) -> Vec
                 looked_at += 1;
                 if is_meant {
                     messages += 1;
-                    recipients += message.pending().len() as u64;
-                    top.push(key(message, options.sort), no);
+                    let (count, looks) = filter.recipients(hub, message);
+                    recipients += count;
+                    steps = steps.saturating_sub(looks);
+                    top.push(key(message, count, options.sort), no);
                 }
                 steps = steps.saturating_sub(cost);
                 if steps == 0 {
@@ -255,9 +274,9 @@ async fn walk(core: &Arc<Core>, filter: &Filter<'_>, answer: &mut Mailqq) -> Vec
     top.numbers()
 }
 
-fn key(message: &Message, sort: MailqqSort) -> u64 {
+fn key(message: &Message, recipients: u64, sort: MailqqSort) -> u64 {
     match sort {
-        MailqqSort::Count => message.pending().len() as u64,
+        MailqqSort::Count => recipients,
         // They come oldest first.
         MailqqSort::Age => 0,
         MailqqSort::Size => message.size(),

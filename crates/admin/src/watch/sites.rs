@@ -2,22 +2,23 @@
 //!
 //! Promise: slices of well under a millisecond under the hub's lock. All watchers share one overview, renewed when it
 //! is older than a second and than [`PAUSE_TIMES`] its own cost, so that watching costs at most 1 % of a processor
-//! whatever the queue.
+//! whatever the queue. Watchers of a list or a site have one of that part, by the same rule: [`PARTS_MAX`] are kept.
 
 use std::cmp::Reverse;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use stentor_control::CauseRow;
-use stentor_control::snapshot::{Depth, SiteNow};
+use stentor_control::snapshot::{Depth, PartNow, SiteNow};
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
-use stentor_queue::ids::{Ms, SiteId};
+use stentor_queue::ids::{DomainId, Ms, SiteId};
 use stentor_queue::message::Message;
-use stentor_sched::{At, CauseCounts, Glance, Standing};
+use stentor_sched::{At, CauseCounts, Glance, Part, Standing};
 
 use crate::causes::{Censuses, SitesNow};
-use crate::views::lane_name;
+use crate::views::{lane_name, reply};
 use crate::{causes, site};
 
 /// Sites looked at under one hold of the lock.
@@ -29,14 +30,20 @@ pub const ROWS_MAX: usize = 50;
 const AGE_MIN: Duration = Duration::from_secs(1);
 /// An overview is good for as many times as making it took.
 const PAUSE_TIMES: u32 = 100;
+/// Overviews of parts of the queue that are kept.
+const PARTS_MAX: usize = 16;
 
 /// The overview; see the module's documentation.
 #[derive(Clone, Default)]
 pub struct Overview {
     pub at: Ms,
-    /// Sites with pending recipients.
+    /// Sites, and domains without one, with pending recipients.
     pub sites_total: u64,
+    /// Of these, domains without a site.
+    pub domains_total: u64,
     pub depth: Depth,
+    /// All that it is of; `None`: nobody has counted yet.
+    pub part: Option<PartNow>,
     pub causes: Vec<CauseRow>,
     pub by_pending: Vec<SiteNow>,
     pub by_latency: Vec<SiteNow>,
@@ -48,44 +55,83 @@ pub struct Overview {
 pub struct Overviews {
     /// Why mail waits: the count that all views share.
     pub causes: Arc<Censuses>,
-    last: tokio::sync::Mutex<Option<(Instant, Duration, Arc<Overview>)>>,
+    last: tokio::sync::Mutex<Option<Made>>,
+    /// Of parts of the queue, the last one made at the end.
+    parts: tokio::sync::Mutex<VecDeque<(Part, Made)>>,
+}
+
+/// An overview, when it was made, and how long that took.
+#[derive(Clone)]
+struct Made {
+    at: Instant,
+    took: Duration,
+    overview: Arc<Overview>,
+}
+
+impl Made {
+    async fn now(core: &Arc<Core>, censuses: &Arc<Censuses>, part: &Part) -> Made {
+        // The wait for a count that others use too is no work of this one.
+        let sites = SitesNow::of(core, censuses, part).await;
+        let begun = Instant::now();
+        let mut overview = gather(core, &sites).await;
+        let took = begun.elapsed();
+        overview.took_us = took.as_micros() as u64;
+        Made { at: Instant::now(), took, overview: Arc::new(overview) }
+    }
+
+    fn is_fresh(&self) -> bool {
+        self.at.elapsed() < AGE_MIN.max(self.took * PAUSE_TIMES)
+    }
 }
 
 impl Overviews {
     /// The newest, or a new one.
     pub async fn get(&self, core: &Arc<Core>) -> Arc<Overview> {
         let mut last = self.last.lock().await;
-        if let Some((made, took, overview)) = &*last
-            && made.elapsed() < AGE_MIN.max(*took * PAUSE_TIMES)
-        {
-            return overview.clone();
+        if let Some(made) = last.as_ref().filter(|made| made.is_fresh()) {
+            return made.overview.clone();
         }
-        // The wait for a count that others use too is no work of this one.
-        let sites = SitesNow::get(core, &self.causes).await;
-        let begun = Instant::now();
-        let mut overview = gather(core, &sites).await;
-        let took = begun.elapsed();
-        overview.took_us = took.as_micros() as u64;
-        let overview = Arc::new(overview);
-        *last = Some((Instant::now(), took, overview.clone()));
-        overview
+        last.insert(Made::now(core, &self.causes, &Part::default()).await).overview.clone()
+    }
+
+    /// The same of a part of the queue.
+    pub async fn of(&self, core: &Arc<Core>, part: &Part) -> Arc<Overview> {
+        if part.is_all() {
+            return self.get(core).await;
+        }
+        let mut parts = self.parts.lock().await;
+        let known = parts.iter().position(|(known, _)| known == part).and_then(|at| parts.remove(at));
+        let made = match known.filter(|(_, made)| made.is_fresh()) {
+            Some((_, made)) => made,
+            None => Made::now(core, &self.causes, part).await,
+        };
+        parts.push_back((part.clone(), made.clone()));
+        if parts.len() > PARTS_MAX {
+            parts.pop_front();
+        }
+        made.overview
     }
 }
 
+/// What waits at a place: recipients, where, and how a site is doing.
+type Found = (u64, At, Option<Glance>);
+
 async fn gather(core: &Arc<Core>, now: &SitesNow) -> Overview {
+    let domains_total = now.unresolved.len() as u64;
     let unresolved = now.unresolved.iter().map(|(count, _)| count).sum();
     let mut depth = Depth { unresolved, ..Depth::default() };
-    let mut glances: Vec<(u64, SiteId, Glance)> = Vec::with_capacity(now.waiting.len());
+    let mut found: Vec<Found> = Vec::with_capacity(now.waiting.len() + now.unresolved.len());
     for part in now.waiting.chunks(SITES_STEP) {
         core.with(|hub, at| {
             for (count, site) in part {
                 let Some(glance) = hub.sched.glance(*site, at) else { continue };
-                glances.push((*count, *site, glance));
+                found.push((*count, At::Site(*site), Some(glance)));
             }
         });
         tokio::task::yield_now().await;
     }
-    for (count, _, glance) in &glances {
+    for (count, _, glance) in &found {
+        let Some(glance) = glance else { continue };
         let lane = match glance.standing {
             Standing::Fast => &mut depth.fast,
             Standing::Connecting => &mut depth.connecting,
@@ -98,51 +144,73 @@ async fn gather(core: &Arc<Core>, now: &SitesNow) -> Overview {
         lane.ordinary += glance.in_line[0] as u64;
         lane.bulk += glance.in_line[1] as u64;
     }
-    let sites_total = glances.len() as u64;
-    first(&mut glances, |(count, site, _)| (Reverse(*count), site.0));
-    let by_pending = rows(core, now, &glances[..glances.len().min(ROWS_MAX)]).await;
-    first(&mut glances, |(_, site, glance)| (Reverse(glance.latency_ms), site.0));
+    found.extend(now.unresolved.iter().map(|(count, domain)| (*count, At::Domain(*domain), None)));
+    let sites_total = found.len() as u64;
+    first(&mut found, |(count, at, _)| (Reverse(*count), *at));
+    let by_pending = rows(core, now, &found[..found.len().min(ROWS_MAX)]).await;
+    first(&mut found, |(_, at, glance)| (Reverse(latency(glance.as_ref())), *at));
     let slowest: Vec<_> =
-        glances.iter().take(ROWS_MAX).filter(|(_, _, glance)| glance.latency_ms > 0).copied().collect();
+        found.iter().take(ROWS_MAX).filter(|(_, _, glance)| latency(glance.as_ref()) > 0).copied().collect();
     let by_latency = rows(core, now, &slowest).await;
     let total = now.counted.as_ref().map(|counted| &counted.census.total);
-    let causes = core.with(|hub, at| causes::rows(hub, total, at));
+    let (causes, part) = core.with(|hub, at| (causes::rows(hub, total, at), total.map(|total| part(hub, total))));
     let at = now.counted.as_ref().map_or_else(|| core.clock.now(), |counted| counted.at);
-    Overview { at, sites_total, depth, causes, by_pending, by_latency, took_us: 0 }
+    Overview { at, sites_total, domains_total, depth, part, causes, by_pending, by_latency, took_us: 0 }
+}
+
+fn latency(glance: Option<&Glance>) -> u32 {
+    glance.map_or(0, |glance| glance.latency_ms)
+}
+
+fn part(hub: &Hub, total: &CauseCounts) -> PartNow {
+    PartNow { recipients: total.recipients(), messages: total.messages, oldest: oldest(hub, Some(total)) }
+}
+
+/// When the oldest message came.
+fn oldest(hub: &Hub, counts: Option<&CauseCounts>) -> Option<Ms> {
+    counts.and_then(|counts| counts.oldest).and_then(|no| hub.store.message(no)).map(Message::accepted)
 }
 
 /// Brings those with the least keys to the front, in order.
-fn first<K: Ord>(glances: &mut [(u64, SiteId, Glance)], key: impl Fn(&(u64, SiteId, Glance)) -> K + Copy) {
-    if glances.len() > ROWS_MAX {
-        glances.select_nth_unstable_by_key(ROWS_MAX - 1, key);
+fn first<K: Ord>(found: &mut [Found], key: impl Fn(&Found) -> K + Copy) {
+    if found.len() > ROWS_MAX {
+        found.select_nth_unstable_by_key(ROWS_MAX - 1, key);
     }
-    let rows = glances.len().min(ROWS_MAX);
-    glances[..rows].sort_unstable_by_key(key);
+    let rows = found.len().min(ROWS_MAX);
+    found[..rows].sort_unstable_by_key(key);
 }
 
-async fn rows(core: &Arc<Core>, sites: &SitesNow, chosen: &[(u64, SiteId, Glance)]) -> Vec<SiteNow> {
+async fn rows(core: &Arc<Core>, sites: &SitesNow, chosen: &[Found]) -> Vec<SiteNow> {
     let mut rows = Vec::with_capacity(chosen.len());
     for part in chosen.chunks(ROWS_STEP) {
-        core.with(|hub, now| {
-            rows.extend(part.iter().filter_map(|(count, id, glance)| row(hub, sites, (*count, *id), glance, now)));
-        });
+        core.with(|hub, now| rows.extend(part.iter().filter_map(|(count, at, _)| row(hub, sites, (*count, *at), now))));
         tokio::task::yield_now().await;
     }
     rows
 }
 
-/// One site, for a watcher of it.
-pub async fn one(core: &Arc<Core>, censuses: &Arc<Censuses>, name: &str) -> Option<SiteNow> {
-    let sites = SitesNow::get(core, censuses).await;
+/// One site or domain, for a watcher of it.
+pub async fn one(core: &Arc<Core>, censuses: &Arc<Censuses>, part: &Part) -> Option<SiteNow> {
+    let at = part.at?;
+    let sites = SitesNow::of(core, censuses, part).await;
     core.with(|hub, now| {
-        let (id, _) = site::find(hub, name)?;
-        let glance = hub.sched.glance(id, now)?;
-        row(hub, &sites, (sites.waiting_at(id), id), &glance, now)
+        let waiting = match at {
+            At::Site(site) => sites.waiting_at(site),
+            At::Domain(domain) => sites.waiting_for(hub, domain),
+        };
+        row(hub, &sites, (waiting, at), now)
     })
 }
 
-fn row(hub: &Hub, sites: &SitesNow, (waiting, id): (u64, SiteId), glance: &Glance, now: Ms) -> Option<SiteNow> {
-    let explained = hub.sched.explain_site(id, now)?;
+fn row(hub: &Hub, sites: &SitesNow, (waiting, at): (u64, At), now: Ms) -> Option<SiteNow> {
+    match at {
+        At::Site(site) => row_of_site(hub, sites, (waiting, site), now),
+        At::Domain(domain) => Some(row_of_domain(hub, sites, (waiting, domain), now)),
+    }
+}
+
+fn row_of_site(hub: &Hub, sites: &SitesNow, (waiting, id): (u64, SiteId), now: Ms) -> Option<SiteNow> {
+    let (explained, glance) = (hub.sched.explain_site(id, now)?, hub.sched.glance(id, now)?);
     let counts = sites.at(At::Site(id));
     Some(SiteNow {
         site: explained.status.name.to_string(),
@@ -155,7 +223,26 @@ fn row(hub: &Hub, sites: &SitesNow, (waiting, id): (u64, SiteId), glance: &Glanc
         next_try: counts.and_then(CauseCounts::next_try),
         last_reply: causes::last_reply(hub, counts),
         waits_for: site::waits_for(hub, counts, &explained, now),
-        oldest: counts.and_then(|counts| counts.oldest).and_then(|no| hub.store.message(no)).map(Message::accepted),
+        oldest: oldest(hub, counts),
         causes: causes::rows(hub, counts, now),
     })
+}
+
+/// A domain that has no site: it is not looked up, or that failed.
+fn row_of_domain(hub: &Hub, sites: &SitesNow, (waiting, domain): (u64, DomainId), now: Ms) -> SiteNow {
+    let counts = sites.at(At::Domain(domain));
+    let (next_try, reason) = hub.sched.look_up_of(domain).unwrap_or_default();
+    let causes = causes::rows(hub, counts, now);
+    SiteNow {
+        site: hub.store.book.domain_name(domain).to_owned(),
+        waiting,
+        messages: counts.map_or(0, |counts| counts.messages),
+        lane: "unknown".to_owned(),
+        next_try,
+        waits_for: site::lookup(&causes, (waiting, reason.is_some())),
+        last_reply: reply(reason),
+        oldest: oldest(hub, counts),
+        causes,
+        ..SiteNow::default()
+    }
 }

@@ -14,15 +14,15 @@ use stentor_control::snapshot::{
 use stentor_engine::core::Core;
 use stentor_engine::live::filters::Filter;
 use stentor_engine::live::histogram::Distribution;
-use stentor_engine::live::posts::POSTS_MAX;
 use stentor_engine::live::rings;
 use stentor_queue::ids::Ms;
 use stentor_queue::site::Endpoint;
+use stentor_sched::{At, Part};
 use stentor_stats::now::{Counts, Point};
 
 use super::sites::{self, Overviews, ROWS_MAX};
 use super::verdict;
-use crate::{lists, near, site};
+use crate::{find, lists, near};
 
 /// A watcher. The machine is sampled more often while there is one.
 pub struct Watch {
@@ -30,6 +30,8 @@ pub struct Watch {
     overviews: Arc<Overviews>,
     options: WatchOptions,
     filter: Option<Arc<Filter>>,
+    /// The site or domain that is asked for.
+    place: Option<Place>,
     before: Before,
     is_first: bool,
 }
@@ -71,7 +73,7 @@ impl Watch {
         options.sites_max = options.sites_max.min(ROWS_MAX);
         options.history_s = options.history_s.min(rings::SECONDS);
         let found = match &options.site {
-            Some(name) => Some(hosts_of(&core, name).ok_or_else(|| near::unknown_site(&core, name))?),
+            Some(name) => Some(place(&core, name).ok_or_else(|| near::unknown_site(&core, name))?),
             None => None,
         };
         // One that was taken out of the configuration may still have mail.
@@ -80,13 +82,22 @@ impl Watch {
         if let Some(problem) = lists::unknown(&core, options.list.as_deref()).filter(|_| !has_mail()) {
             return Err(problem);
         }
-        let filter = (options.list.is_some() || found.is_some()).then(|| {
-            let hosts = found.clone();
-            core.live.filters.add(Filter { list: options.list.clone(), hosts, ..Filter::default() })
-        });
+        let filter = (options.list.is_some() || found.is_some())
+            .then(|| core.live.filters.add(filter(options.list.clone(), found.as_ref())));
         core.live.watchers.fetch_add(1, Ordering::Relaxed);
         let before = Before::now(&core, filter.as_deref());
-        Ok(Watch { core, overviews, options, filter, before, is_first: true })
+        Ok(Watch { place: found, core, overviews, options, filter, before, is_first: true })
+    }
+
+    /// A domain that was not looked up yet has a site now: from here on its hosts are counted.
+    fn look_again(&mut self) {
+        let Some(Place { at: At::Domain(_), .. }) = self.place else { return };
+        let Some(now) = self.options.site.as_deref().and_then(|name| place(&self.core, name)) else { return };
+        if let At::Site(_) = now.at {
+            let filter = self.core.live.filters.add(filter(self.options.list.clone(), Some(&now)));
+            self.before.counts = filter.totals.read();
+            (self.filter, self.place) = (Some(filter), Some(now));
+        }
     }
 
     pub fn options(&self) -> &WatchOptions {
@@ -105,28 +116,29 @@ impl Watch {
     /// Takes a snapshot now.
     pub async fn now(&mut self) -> Snapshot {
         let core = self.core.clone();
-        let overview = self.overviews.get(&core).await;
+        self.look_again();
+        let part =
+            Part { list: self.options.list.as_deref().map(Into::into), at: self.place.as_ref().map(|place| place.at) };
+        let all = self.overviews.get(&core).await;
+        let overview = self.overviews.of(&core, &part).await;
         let next = Before::now(&core, self.filter.as_deref());
         let history =
             if std::mem::take(&mut self.is_first) && self.options.history_s > 0 { self.history() } else { Vec::new() };
         let before = std::mem::replace(&mut self.before, next);
         let after = &self.before;
-        let of_list = self.options.list.as_ref().map(|list| {
-            let posts = core.live.posts.newest();
-            debug_assert!(posts.len() <= POSTS_MAX);
-            posts.iter().filter(|post| post.list == *list).map(|post| post.pending()).sum()
-        });
         let (mut queue, connections, stopping) = state(&core);
-        (queue.depth, queue.of_list) = (overview.depth, of_list);
+        queue.depth = all.depth;
+        queue.part = overview.part.filter(|_| !part.is_all());
         let journal = JournalNow {
             sync_us: after.sync_us.since(&before.sync_us).percentiles(),
             messages: after.messages - before.messages,
             bytes: after.bytes - before.bytes,
         };
         let rows = |rows: &[SiteNow]| rows.iter().take(self.options.sites_max).cloned().collect::<Vec<_>>();
-        let (by_pending, by_latency) = match &self.options.site {
-            Some(name) => (sites::one(&core, &self.overviews.causes, name).await.into_iter().collect(), Vec::new()),
-            None => (rows(&overview.by_pending), rows(&overview.by_latency)),
+        let (by_pending, by_latency) = if part.at.is_some() {
+            (sites::one(&core, &self.overviews.causes, &part).await.into_iter().collect(), Vec::new())
+        } else {
+            (rows(&overview.by_pending), rows(&overview.by_latency))
         };
         let mut snapshot = Snapshot {
             hostname: core.settings().config.hostname.clone(),
@@ -145,6 +157,7 @@ impl Watch {
             verdict: String::new(),
             causes: overview.causes.clone(),
             sites_total: overview.sites_total,
+            domains_total: overview.domains_total,
             by_pending,
             by_latency,
             sites_at: overview.at,
@@ -168,13 +181,26 @@ impl Watch {
     }
 }
 
-/// The addresses of a site's hosts.
-pub fn hosts_of(core: &Arc<Core>, name: &str) -> Option<Vec<Endpoint>> {
+/// What a name means: a site, or a domain without one, and the addresses of its hosts.
+pub struct Place {
+    pub at: At,
+    pub hosts: Vec<Endpoint>,
+}
+
+/// The place of that name.
+pub fn place(core: &Arc<Core>, name: &str) -> Option<Place> {
     core.with(|hub, now| {
-        let (site, _) = site::find(hub, name)?;
-        let hosts = hub.sched.explain_site(site, now)?.hosts;
-        Some(hosts.into_iter().map(|host| host.addr).collect())
+        let (at, _) = find::find_at(hub, name)?;
+        let hosts = match at {
+            At::Site(site) => hub.sched.explain_site(site, now)?.hosts,
+            At::Domain(_) => Vec::new(),
+        };
+        Some(Place { at, hosts: hosts.into_iter().map(|host| host.addr).collect() })
     })
+}
+
+fn filter(list: Option<String>, place: Option<&Place>) -> Filter {
+    Filter { list, hosts: place.map(|place| place.hosts.clone()), ..Filter::default() }
 }
 
 /// What one look under the lock says.

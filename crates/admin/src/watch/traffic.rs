@@ -10,7 +10,7 @@ use stentor_engine::live::traffic::{TAPS_MAX, Wanted};
 use stentor_stats::now::TrafficLine;
 use tokio::sync::mpsc;
 
-use super::snapshot::hosts_of;
+use super::snapshot::place;
 use crate::near;
 
 /// A watcher hears of us at least so often; a site's hosts are looked at again.
@@ -75,8 +75,9 @@ pub async fn traffic(
 fn wanted(core: &Arc<Core>, options: &TrafficOptions) -> Result<Wanted, Problem> {
     match options {
         TrafficOptions::Client(client) => Ok(Wanted::Client(client.to_canonical())),
-        TrafficOptions::Site(name) => match hosts_of(core, name) {
-            Some(hosts) => Ok(Wanted::Hosts(hosts)),
+        // A domain without a site has no hosts yet.
+        TrafficOptions::Site(name) => match place(core, name) {
+            Some(place) => Ok(Wanted::Hosts(place.hosts)),
             None => Err(near::unknown_site(core, name)),
         },
     }

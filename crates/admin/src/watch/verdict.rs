@@ -4,9 +4,10 @@
 //! The first condition that holds wins. A processor or disk that others keep busy is named last: it slows us, but mail that
 //! waits for a host would wait without it too. Thresholds are shares, not rates, so that they mean the same on any machine.
 
-use stentor_control::causes::summary;
-use stentor_control::snapshot::{Snapshot, time_us};
-use stentor_control::{CauseRow, format::grouped};
+use stentor_control::CauseRow;
+use stentor_control::causes::headline;
+use stentor_control::format::{grouped, plural};
+use stentor_control::snapshot::{PartNow, Snapshot, time_us};
 
 /// A disk or the processors that are busy for more of the time are at their limit.
 const BUSY: f32 = 0.85;
@@ -22,8 +23,14 @@ const USED: f64 = 0.95;
 /// Of pending recipients, that something keeps back.
 const MOST: f64 = 0.5;
 
-/// In one line; empty never.
+/// A line of this length is whole on any terminal.
+const COLUMNS: usize = 80;
+
+/// In one line; empty never. Of a part of the queue: what that waits for.
 pub fn of(s: &Snapshot) -> String {
+    if let Some(part) = &s.queue.part {
+        return of_part(part, &s.causes);
+    }
     let m = &s.machine;
     let is_working = s.since.accepted + s.since.delivered + s.since.failed > 0;
     let memory = m.memory_used_bytes as f64 / m.memory_bytes.max(1) as f64;
@@ -62,6 +69,21 @@ pub fn of(s: &Snapshot) -> String {
     format!("network-bound: as fast as the hosts accept; processors {} idle, disk busy {disk}", percent(1.0 - m.cpu))
 }
 
+fn of_part(part: &PartNow, causes: &[CauseRow]) -> String {
+    if part.recipients == 0 {
+        return "no mail is waiting here".to_owned();
+    }
+    waits(causes).unwrap_or_else(|| {
+        let start = format!("{} waiting: ", plural_grouped(part.recipients));
+        let causes = headline(causes, COLUMNS - start.len());
+        start + &causes
+    })
+}
+
+fn plural_grouped(recipients: u64) -> String {
+    if recipients == 1 { plural(1, "recipient") } else { format!("{} recipients", grouped(recipients)) }
+}
+
 /// The disk or the processors, if it is our own work that keeps them busy.
 fn own_work(s: &Snapshot) -> Option<String> {
     let (m, sync) = (&s.machine, s.journal.sync_us);
@@ -86,14 +108,18 @@ fn own_share(s: &Snapshot) -> String {
 /// What most recipients wait for, if it is not their turn.
 fn waits(causes: &[CauseRow]) -> Option<String> {
     let total: u64 = causes.iter().map(|row| row.recipients).sum();
-    let is_kept = |row: &&CauseRow| row.cause().is_blocked();
-    let kept: Vec<CauseRow> = causes.iter().filter(is_kept).cloned().collect();
-    let count: u64 = kept.iter().map(|row| row.recipients).sum();
-    if total == 0 || (count as f64) < total as f64 * MOST {
+    let sum = |is_meant: fn(&CauseRow) -> bool| -> u64 {
+        causes.iter().filter(|row| is_meant(row)).map(|row| row.recipients).sum()
+    };
+    let blocked = sum(|row| row.cause().is_blocked());
+    if total == 0 || (blocked as f64) < total as f64 * MOST {
         return None;
     }
-    let noun = if total == 1 { "recipient" } else { "recipients" };
-    Some(format!("waiting: {} of {} {noun}: {}", grouped(count), grouped(total), summary(&kept)))
+    // With what waits for our limits and for connections: the largest cause is among these.
+    let waiting: Vec<CauseRow> = causes.iter().filter(|row| !row.cause().is_moving()).cloned().collect();
+    let start = format!("waiting: {} of {}: ", grouped(sum(|row| !row.cause().is_moving())), plural_grouped(total));
+    let causes = headline(&waiting, COLUMNS - start.len());
+    Some(start + &causes)
 }
 
 fn percent(share: f32) -> String {
@@ -143,8 +169,22 @@ mod tests {
             ..CauseRow::default()
         };
         s.causes = vec![row(Cause::Sending, 10), row(Cause::Refused, 4_000), row(Cause::MailboxFull, 700)];
-        assert_eq!(of(&s), "waiting: 4,700 of 4,710 recipients: 4,000 connection refused, 700 mailbox full");
+        assert_eq!(of(&s), "waiting: 4,700 of 4,710 recipients: 4,000 refused, 700 mailbox full");
         s.causes[0].recipients = 9_000;
         assert!(of(&s).starts_with("processors 100 % busy"), "{}", of(&s));
+        // The largest cause is named whatever it is, and the line fits.
+        s.causes = vec![row(Cause::Dns, 1_363), row(Cause::Silent, 1_459), row(Cause::OwnLimit, 1_560)];
+        s.causes.extend([row(Cause::TimedOut, 1), row(Cause::Greylisted, 4)]);
+        assert_eq!(of(&s), "waiting: 4,387 of 4,387 recipients: 1,560 local limit, 2,827 other");
+    }
+
+    #[test]
+    fn a_part_of_the_queue_has_its_own_words() {
+        let mut s = busy();
+        "ready to send".clone_into(&mut s.causes[0].words);
+        s.queue.part = Some(PartNow { recipients: 100, ..PartNow::default() });
+        assert_eq!(of(&s), "100 recipients waiting: ready to send");
+        s.queue.part = Some(PartNow::default());
+        assert_eq!(of(&s), "no mail is waiting here");
     }
 }

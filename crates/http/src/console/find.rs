@@ -10,6 +10,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use stentor_admin::find::{find_at, pending_at};
 use stentor_admin::verbs::Walk;
 use stentor_admin::views::recipient;
 use stentor_control::problem::Problem;
@@ -81,6 +82,8 @@ pub struct Row {
     pub size: u64,
     pub accepted: Ms,
     pub pending: u64,
+    /// Those of them at the site that the selection names; `None`: it names none, or they are too many to be counted.
+    pub here: Option<u64>,
     pub total: u64,
     pub failed: u64,
     pub held: bool,
@@ -108,6 +111,8 @@ pub async fn messages(
 ) -> Result<Found, Problem> {
     let begin = Instant::now();
     let (mut walk, now) = (Walk::begin(core, selection, true)?, core.clock.now());
+    let site = selection.site.as_deref();
+    let at = site.and_then(|name| core.with(|hub, _| find_at(hub, name))).map(|(at, _)| at);
     if let Some(place) = from {
         walk.go_on_at(place.no, place.within);
     }
@@ -120,7 +125,8 @@ pub async fn messages(
                 && let Some(message) = hub.store.message(one.no).filter(|message| takes(message))
             {
                 let first = one.ids.iter().next().map(|id| recipient(hub, one.no, AddressId(id), now));
-                found.rows.push(row(message, first));
+                let here = at.and_then(|at| pending_at(hub, message, at));
+                found.rows.push(row(message, first, here));
             }
             is_last
         });
@@ -142,7 +148,7 @@ pub fn of_state(state: State) -> impl Fn(&Message) -> bool + Sync {
     move |message| state.takes(message)
 }
 
-fn row(message: &Message, first: Option<RecipientView>) -> Row {
+fn row(message: &Message, first: Option<RecipientView>, here: Option<u64>) -> Row {
     let (envelope, tally) = (message.envelope(), message.tally());
     Row {
         id: message.id().to_string(),
@@ -151,6 +157,7 @@ fn row(message: &Message, first: Option<RecipientView>) -> Row {
         size: envelope.size,
         accepted: message.accepted(),
         pending: message.pending().len() as u64,
+        here,
         total: message.total(),
         failed: tally.bounced + tally.expired,
         held: message.is_held(),

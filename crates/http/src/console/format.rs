@@ -1,8 +1,8 @@
 //! Numbers, times and names as pages show them.
 
 use maud::{Markup, html};
+use stentor_control::format::{ahead_ms, date_time, plural_of};
 pub use stentor_control::format::{bytes, grouped as number};
-use stentor_control::format::{date_time, plural_of};
 use stentor_queue::ids::Ms;
 use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
@@ -68,7 +68,7 @@ fn time_element(at: Ms, text: &str) -> Markup {
 /// When something is tried next.
 pub fn next_try(at: Option<Ms>, now: Ms) -> Markup {
     match at {
-        Some(at) if at > now => time_element(at, &format!("in {}", span((at - now).max(1000)))),
+        Some(at) if at > now => time_element(at, &format!("in {}", span(ahead_ms(at - now)))),
         Some(_) => html! { "now" },
         None => html! { "–" },
     }

@@ -4,8 +4,10 @@ use axum::extract::{Query, State as Shared};
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
+use stentor_admin::wanted::Wanted;
 use stentor_control::problem::Problem;
-use stentor_control::{ErrorCode, RecipientState, RecipientView, Selection};
+use stentor_control::view::Subject;
+use stentor_control::{ErrorCode, RecipientState, RecipientView, Selection, View};
 
 use super::act;
 use super::find::{self, Place, Row, State};
@@ -123,7 +125,7 @@ pub async fn page(Shared(http): Shared<Http>, Query(filters): Query<Filters>, fr
         http.core.settings().config.lists.iter().map(|list| list.list.name().to_string()).collect();
     let main = html! {
         (heading("Queue", &html! { "Waiting messages, oldest first" }))
-        (tiles(&http))
+        (tiles(&http, of_part(&http, &selection, filters.state()).await, filters.is_narrow()))
         section.panel aria-labelledby="filters" {
             h2 #filters { "Filters" }
             (form(&filters, &lists))
@@ -154,7 +156,20 @@ pub async fn page(Shared(http): Shared<Http>, Query(filters): Query<Filters>, fr
     frame.page("/queue", "Queue", &main)
 }
 
-fn tiles(http: &Http) -> Markup {
+/// Recipients and messages of a list or at a site, by the count that all views share; `None`: something else is asked for.
+async fn of_part(http: &Http, selection: &Selection, state: State) -> Option<(u64, u64)> {
+    let (list, site) = (selection.list.clone(), selection.site.clone());
+    let rest = Selection { list: None, site: None, ..selection.clone() };
+    if state != State::Any || rest != Selection::default() || list.is_none() && site.is_none() {
+        return None;
+    }
+    let view = View { list, site, ..View::default() };
+    let wanted = Wanted::of(&http.core, &view, Subject::Queue).ok()?;
+    let counted = http.operator.overviews.causes.of(&http.core, &wanted.part).await?;
+    Some((counted.census.total.recipients(), counted.census.total.messages))
+}
+
+fn tiles(http: &Http, part: Option<(u64, u64)>, is_narrow: bool) -> Markup {
     let (messages, recipients, held, octets, oldest, now) = http.core.with(|hub, now| {
         let store = &hub.store;
         let oldest = store.oldest().map(|(_, message)| message.accepted());
@@ -162,7 +177,11 @@ fn tiles(http: &Http) -> Markup {
     });
     html! {
         dl.tiles {
-            (tile("Recipients waiting", &number(recipients), &html! { "of " (plural(messages, "message")) }))
+            @if let Some((matching, of)) = part {
+                (tile("Recipients matching", &number(matching), &html! { "of " (plural(of, "message")) "; " (number(recipients)) " in the whole queue" }))
+            } @else {
+                (tile("Recipients waiting", &number(recipients), &html! { "of " (plural(messages, "message")) @if is_narrow { " in the whole queue" } }))
+            }
             (tile("Size", &bytes(octets), &html! { "of all waiting messages" }))
             (tile("Held", &number(held), &html! { "by an operator" }))
             div.tile {
@@ -260,7 +279,13 @@ fn waiting(row: &Row) -> Markup {
     html! {
         @if let Some(first) = &row.first {
             (recipient_link(&first.address))
-            @if row.pending > 1 { " " span.whole { "and " (number(row.pending - 1)) " more" } }
+            @match row.here {
+                Some(here) => {
+                    @if here > 1 { " " span.whole { "and " (number(here - 1)) " more" } }
+                    @if here < row.pending { div.beside { (number(row.pending - here)) " elsewhere" } }
+                },
+                None => { @if row.pending > 1 { " " span.whole { "and " (number(row.pending - 1)) " more" } } },
+            }
         }
         @if row.pending < row.total {
             div.beside { (percent(row.total - row.pending, row.total)) " of " (number(row.total)) " done" }

@@ -228,13 +228,24 @@ fn standing(bounces: &[StandingBounceView], now: u64) -> Markup {
 fn reasons(view: &SiteView, zone: &Zone) -> Markup {
     html! {
         dl.facts {
-            dt { "Waits for" } dd { @if view.waits_for.is_empty() { "nothing: mail can be sent" } @else { (shown(&view.waits_for)) } }
+            dt { "Waits for" } dd { (waits_for(view)) }
             dt { "Next try" } dd { (why::next_try_of(&view.causes, view.next_try, view.now)) }
             @if view.suspended { dt { "Suspension ends" } dd { (ends(view.suspended_until, view.now, zone)) } }
-            dt { "Last reply" } dd { @if view.last_reply.is_empty() { "none that deferred mail" } @else { (shown(&view.last_reply)) } }
+            dt { "Last reply" } dd { @if view.last_reply.is_empty() { "none since the start" } @else { (shown(&view.last_reply)) } }
             dt { "Waiting" } dd { (plural(view.waiting, "recipient")) " of " (plural(view.messages, "message")) " (" a href={ "/queue?site=" (encode(&view.site)) } { "show in the queue" } ")" }
         }
         @if view.causes.len() > 1 { (why::causes_table("What recipients wait for", &view.causes, view.now)) }
+    }
+}
+
+/// What mail waits for; what could go waits for its turn.
+fn waits_for(view: &SiteView) -> String {
+    let (open, max) =
+        view.paths.iter().fold((0, 0), |(open, max), path| (open + path.connections, max + path.connections_max));
+    match (view.waits_for.as_str(), view.waiting) {
+        ("", 0) => "nothing is waiting".to_owned(),
+        ("", _) => format!("its turn: {} of {} open", number(open), plural(max, "connection")),
+        (words, _) => shown(words),
     }
 }
 

@@ -143,6 +143,12 @@ impl Scheduler {
         }
     }
 
+    /// What a pending recipient was deferred with last, whatever it waits for now.
+    pub fn last_reply(&self, no: MessageNo, id: AddressId) -> Option<&Reply> {
+        let of_mailbox = self.failure.mailboxes.wait(id, no).map(|(_, reason)| reason);
+        self.core.reasons.get(of_mailbox.unwrap_or_else(|| self.failure.last_reason(no, id)))
+    }
+
     /// Whether a standing bounce covers a message's recipients at a domain of a site.
     fn is_bounced(&self, message: &Message, at: (&str, Option<&str>), now: Ms) -> bool {
         let of = (message.sender(), message.list());

@@ -138,6 +138,10 @@ fn pages_say_what_they_have_and_what_they_have_not() {
     }
     let queue = browser.get("/queue");
     assert!(queue.contains("ann<wbr>@one.<wbr>example") && queue.contains("and 1 more"), "{queue}");
+    // A site's recipients alone, of a message that has others.
+    let part = browser.get("/queue?site=two.example");
+    assert!(part.contains("Recipients matching") && part.contains("1 elsewhere"), "{part}");
+    assert!(part.contains("of 1 message; 3 in the whole queue") && !part.contains("and 1 more"), "{part}");
     let unknown = server.http_get("/no-such-page").expect(404);
     assert!(unknown.text().contains("Page not found") && unknown.text().contains("href=\"/queue\""));
     assert_eq!(server.http_get("/api/v1/none").expect(404).json()["error"]["code"], "not_found");

@@ -240,14 +240,14 @@ fn a_report_may_wait_for_its_time() {
 }
 
 /// A command that goes on, with its rows.
-struct Running {
+pub struct Running {
     child: Child,
     rows: Log,
     said: Log,
 }
 
 impl Running {
-    fn start(server: &Server, arguments: &[&str]) -> Running {
+    pub fn start(server: &Server, arguments: &[&str]) -> Running {
         let mut command = Command::new(stentor());
         command.args(arguments).arg("--config").arg(server.config()).env("NO_COLOR", "1").stdin(Stdio::null());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the binary can be run");
@@ -330,6 +330,20 @@ fn realstat_ends_after_its_count_and_says_what_it_knows_as_json() {
     assert!(snapshot["sites_total"] == 2 && snapshot["by_pending"][0]["site"] == "mx1.down.example", "{snapshot}");
     assert!(snapshot["connections"]["fast_max"].as_u64().is_some_and(|max| max > 0), "{snapshot}");
     assert!(snapshot["verdict"].as_str().is_some_and(|words| !words.is_empty()), "{snapshot}");
+    // Of a list or a site: what of the queue it is, why that waits, and where.
+    let snapshot = |options: &[&str]| -> Value {
+        let output = server.operator(&[&["realstat", "--interval", "0.2", "--count", "1", "--json"], options].concat());
+        serde_json::from_slice(&output.stdout).expect("a snapshot")
+    };
+    let list = snapshot(&["--list", "news"]);
+    let waiting = |of: &Value| of["by_pending"].as_array().cloned().unwrap_or_default();
+    let at = waiting(&list).iter().filter_map(|site| site["waiting"].as_u64()).sum::<u64>();
+    let why =
+        list["causes"].as_array().into_iter().flatten().filter_map(|cause| cause["recipients"].as_u64()).sum::<u64>();
+    assert_eq!((&list["queue"]["part"]["recipients"], at, why), (&2.into(), 2, 2), "{list}");
+    assert!(list["verdict"].as_str().is_some_and(|words| words.contains("2 recipients")), "{list}");
+    let site = snapshot(&["--site", "down.example"]);
+    assert_eq!((&site["queue"]["part"]["recipients"], waiting(&site).len()), (&2.into(), 1), "{site}");
     let refused = server.operator(&["realstat", "--site", "nowhere.example"]);
     assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("no site "));
 }

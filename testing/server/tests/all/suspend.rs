@@ -127,6 +127,20 @@ fn a_suspended_site_says_so() {
 }
 
 #[test]
+fn a_suspended_site_keeps_the_last_reply() {
+    let lab = crate::live::lab();
+    let server = crate::live::patient(&lab).start();
+    send(&server, "me@home.example", "bob@full.example", "full@test");
+    wait_until("it was tried", || server.ask(&["site", "full.example"]).is_ok_and(|site| site["next_try"].is_u64()));
+    server.ask(&["suspend", "--site", "full.example"]).expect("it is suspended");
+    wait_until("it is counted", || {
+        let site = server.ask(&["site", "full.example"]).expect("it is known");
+        site["causes"][0]["cause"] == "suspended"
+            && site["last_reply"].as_str().is_some_and(|reply| reply.contains("Mailbox full"))
+    });
+}
+
+#[test]
 fn why_mail_waits_at_a_dead_site() {
     let lab = TestLab::start("[[site]]\nname = 'dead.example'\nbehaviour = { connect = 'refuse' }\n");
     let server = builder(&lab).set("retry.host_min_s", "60").set("retry.host_max_s", "600").start();
@@ -198,7 +212,7 @@ fn a_suspension_ends_by_itself_also_across_a_restart() {
     let suspend = |server: &Server, time: &str| server.ask(&["suspend", "--site", "one.example", "--for", time]);
     suspend(&server, "2h").expect("it is suspended");
     let text = String::from_utf8(server.operator(&["status"]).stdout).expect("text");
-    assert!(text.contains("SUSPENDED    site:mx1.one.example, resumes in 1h59m"), "{text}");
+    assert!(text.contains("SUSPENDED    site:mx1.one.example, resumes in 2h00m"), "{text}");
     let site = server.ask(&["site", "one.example"]).expect("it is known");
     assert!(site["suspended_until"].as_u64() > site["now"].as_u64(), "{site}");
     // Another end; then it has none, and one again.

@@ -50,6 +50,18 @@ fn a_list_or_site_narrows_each_view_to_the_same_recipients() {
     let hosts = ask(&["hosts", "--list", "news"]);
     assert_eq!((&hosts["matching"], &hosts["host_rows"][0]["waiting"]), (&2.into(), &1.into()));
     assert_eq!(ask(&["hosts", "--site", "full.example"])["matching"], 1);
+    // Of a message with recipients elsewhere, those at the site alone.
+    let mailqq = ask(&["mailqq", "--site", "down.example"]);
+    assert_eq!(mailqq["matching_recipients"], 2, "{mailqq}");
+    for row in mailqq["mailqq_rows"].as_array().expect("rows") {
+        assert_eq!(
+            (&row["here"], &row["causes"][0]["recipients"], row["causes"].as_array().map_or(0, Vec::len)),
+            (&1.into(), &1.into(), 1),
+            "{row}"
+        );
+    }
+    // A name as it is in a line of the log.
+    assert_eq!(ask(&["site", r"mx1\x2edown.example"])["site"], "mx1.down.example");
     wait_until("recipients are counted", || {
         ask(&["stuck"])["stuck_recipients"].as_array().is_some_and(|r| r.len() == 3)
     });
@@ -152,6 +164,40 @@ fn a_domain_that_is_not_resolved_is_explained() {
     let shown = String::from_utf8_lossy(&shown.stdout);
     assert!(shown.contains("(127.0.0.1:9; `[dns] servers`)") && !shown.contains("bounce"), "{shown}");
     assert!(server.operator(&["flush", "one.example"]).status.success());
+}
+
+#[test]
+fn an_unresolved_domain_is_a_site_for_who_watches_and_a_remedy_for_who_acts() {
+    // No name server answers.
+    let server = crate::kit::bare().start();
+    let wire = stentor_harness::message("u@test", "x");
+    server.smtp().send("me@home.example", &["bob@one.example"], &wire).expect(250);
+    wait_until("the lookup has failed", || {
+        server.ask(&["site", "one.example"]).is_ok_and(|site| site["waits_for"] == "DNS lookup failed")
+    });
+    for filter in [&[][..], &["--site", "one.example"]] {
+        let output = server.operator(&[&["realstat", "--interval", "0.2", "--count", "1", "--json"], filter].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let seen: Value = serde_json::from_slice(&output.stdout).expect("a snapshot");
+        assert_eq!((&seen["sites_total"], &seen["domains_total"]), (&1.into(), &1.into()), "{seen}");
+        let row = &seen["by_pending"][0];
+        assert_eq!((&row["site"], &row["waiting"]), (&"one.example".into(), &1.into()), "{seen}");
+        assert_eq!((&row["lane"], &row["waits_for"]), (&"unknown".into(), &"DNS lookup failed".into()), "{seen}");
+        assert!(row["next_try"].is_u64() && row["causes"][0]["cause"] == "dns", "{seen}");
+    }
+    let watch = crate::live::Running::start(&server, &["watch", "--site", "one.example"]);
+    server.wait_log(&["audit: verb=watch"]);
+    drop(watch);
+    // There is no site to act on yet: the refusals name what can be done, and that works.
+    let said = |arguments: &[&str]| refused(&server, arguments);
+    let (code, why) = said(&["suspend", "--site", "one.example"]);
+    assert!(code == Some(3) && why.contains("`stentor queue-only --domain one.example --config"), "{why}");
+    assert_eq!(said(&["queue-only", "--domain", "one.example"]), (Some(0), String::new()));
+    let (code, why) = said(&["bounce", "--site", "one.example", "--for", "1h"]);
+    assert!(code == Some(3) && why.contains("`stentor bounce --recipient @one.example --for 1d --config"), "{why}");
+    assert_eq!(said(&["bounce", "--recipient", "@one.example", "--for", "1d"]), (Some(0), String::new()));
+    // The report of it waits for the name server too.
+    wait_until("it is bounced", || sites(&server.queue()).iter().all(|(site, _)| *site != "one.example"));
 }
 
 /// Every view of one site's mail, as text.

@@ -1,6 +1,7 @@
 //! Key bindings.
 
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use stentor_control::format::quoted;
 use stentor_control::snapshot::SiteNow;
 use stentor_control::{MailqqRow, MailqqSort, Request, Selection, Subject, Verb, WatchOptions};
 
@@ -129,7 +130,13 @@ fn confirmed(app: &mut App, code: KeyCode) -> Option<Wish> {
 /// An action on the chosen site or message: asks what it is about.
 fn ask(app: &mut App, action: Action) -> Option<Wish> {
     let (title, selection, act) = match app.view {
-        View::Rates | View::Sites => on_site(app.sites().get(app.selected)?, action),
+        View::Rates | View::Sites => match on_site(app.sites().get(app.selected)?, action) {
+            Ok(asked) => asked,
+            Err(why) => {
+                app.notice = Some(Notice { text: why, is_error: true });
+                return None;
+            }
+        },
         View::Messages => on_message(app.mailqq.as_ref()?.rows.get(app.selected)?, action)?,
     };
     // A suspension concerns what a `requeue` would: its own dry run answers in words, without a count of messages.
@@ -139,8 +146,14 @@ fn ask(app: &mut App, action: Action) -> Option<Wish> {
     Some(Wish::Count(app.questions, Request::Act { verb, selection, dry_run: true, reason: None }))
 }
 
-fn on_site(row: &SiteNow, action: Action) -> (String, Selection, Request) {
+/// # Errors
+/// There is nothing to suspend.
+fn on_site(row: &SiteNow, action: Action) -> Result<(String, Selection, Request), String> {
     let site = row.site.clone();
+    if action == Action::Suspend && row.lane == "unknown" {
+        let keep = format!("stentor queue-only --domain {}", quoted(&site));
+        return Err(format!("no site to suspend, DNS gives none; keep its mail: {keep}"));
+    }
     let selection = Selection { site: Some(site.clone()), ..Selection::default() };
     let is_suspended = row.lane == "suspended";
     let title = match action {
@@ -165,7 +178,7 @@ fn on_site(row: &SiteNow, action: Action) -> (String, Selection, Request) {
             dry_run: false,
         },
     };
-    (title, selection, act)
+    Ok((title, selection, act))
 }
 
 /// `None`: the message is of no list that could be suspended.

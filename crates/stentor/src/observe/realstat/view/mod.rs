@@ -12,7 +12,8 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Paragraph};
-use stentor_control::format::{cut, grouped as number, span};
+use stentor_control::Snapshot;
+use stentor_control::format::{cut, grouped as number, plural, span};
 
 use super::app::{App, Confirm, Prompt, View};
 
@@ -33,7 +34,7 @@ q, Ctrl-C     quit
 
 Charts: recipients delivered, failed and accepted per second. State of a site:
 responding; connecting (no session yet); silent (all its connections are);
-backing off (no host may be tried yet); suspended.
+backing off (no host may be tried yet); suspended; unresolved (no DNS answer).
 Actions show how many recipients they affect and ask for confirmation.";
 
 fn bold() -> Style {
@@ -64,7 +65,7 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
             View::Sites => {
                 let rows = app.sites();
                 let order = if app.by_latency { "slowest first" } else { "most waiting first" };
-                let heading = format!("{} of {} sites, {order}", rows.len(), snapshot.sites_total);
+                let heading = format!("{}, {order}", sites_words(snapshot, rows.len()));
                 let [name, table] = Layout::vertical([Constraint::Length(1), Constraint::Min(1)]).areas(body);
                 frame.render_widget(Line::styled(heading, bold()), name);
                 tables::sites(frame, table, app, false, snapshot.now);
@@ -82,6 +83,17 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
     if app.shows_help {
         overlay(frame, "Keys", HELP);
     }
+}
+
+/// `15 sites and 2 unresolved domains`; where not all are shown, how many are.
+fn sites_words(snapshot: &Snapshot, shown: usize) -> String {
+    let sites = plural(snapshot.sites_total.saturating_sub(snapshot.domains_total), "site");
+    let domains = match snapshot.domains_total {
+        0 => String::new(),
+        domains => format!(" and {}", plural(domains, "unresolved domain")),
+    };
+    let of = if (shown as u64) < snapshot.sites_total { format!("{shown} of ") } else { String::new() };
+    format!("{of}{sites}{domains}")
 }
 
 fn title(frame: &mut Frame<'_>, area: Rect, app: &App) {

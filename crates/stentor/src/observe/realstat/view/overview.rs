@@ -6,7 +6,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 use stentor_control::Snapshot;
-use stentor_control::causes::{most_first, next_try_of};
+use stentor_control::causes::{most_first, next_try_of, short};
 use stentor_control::format::{bytes, cut, plural, span};
 use stentor_control::snapshot::time_us;
 use stentor_queue::cause::Cause;
@@ -18,6 +18,10 @@ use super::{bold, chart, dim, number};
 /// Columns of the texts beside the charts, and of a bar.
 const NAMES: u16 = 24;
 const BAR: usize = 8;
+/// Between two panels.
+const GAP: u16 = 3;
+/// From this width on causes are in full words.
+const WIDE: u16 = 110;
 /// From these shares on a bar is yellow, and red.
 const HIGH: f64 = 0.6;
 const FULL: f64 = 0.85;
@@ -36,10 +40,13 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, s: &Snapshot) {
     let color = verdict_color(&s.verdict);
     frame.render_widget(Line::styled(cut(&s.verdict, 200), Style::new().fg(color).add_modifier(Modifier::BOLD)), words);
     charts(frame, (chart, lower), app, s);
-    let (words_width, count_width, next_width) = CAUSE;
-    let width = words_width + count_width + next_width + 3;
-    let [why, used] = Layout::horizontal([Constraint::Length(width as u16), Constraint::Min(20)]).areas(middle);
-    causes(frame, why, s);
+    let is_wide = area.width >= WIDE;
+    let columns = CauseColumns { words: if is_wide { 31 } else { 16 }, recipients: 10, next_try: 8 };
+    let width = columns.words + columns.recipients + columns.next_try + 2;
+    let [why, _, used] =
+        Layout::horizontal([Constraint::Length(width as u16), Constraint::Length(GAP), Constraint::Min(20)])
+            .areas(middle);
+    causes(frame, why, (s, &columns, is_wide));
     usage(frame, used, s);
     sites(frame, table, app, true, s.now);
     events(frame, last, app, &s.events);
@@ -101,18 +108,26 @@ fn colored(lines: Vec<String>, color: Color) -> Vec<Line<'static>> {
     lines.into_iter().map(|line| Line::styled(line, Style::new().fg(color))).collect()
 }
 
-/// Columns of a cause's words, of its recipients and of its next try.
-const CAUSE: (usize, usize, usize) = (25, 10, 8);
+struct CauseColumns {
+    words: usize,
+    recipients: usize,
+    next_try: usize,
+}
 
 /// Why recipients wait and when the first of them is tried, most first; those that do not fit are one row.
-fn causes(frame: &mut Frame<'_>, area: Rect, s: &Snapshot) {
-    let (words_width, count_width, next_width) = CAUSE;
+fn causes(frame: &mut Frame<'_>, area: Rect, (s, columns, is_wide): (&Snapshot, &CauseColumns, bool)) {
+    let &CauseColumns { words: words_width, recipients: count_width, next_try: next_width } = columns;
     let q = &s.queue;
-    let oldest = q.oldest.map_or_else(String::new, |at| format!(", oldest {}", span(s.now.saturating_sub(at))));
-    let of_list = q.of_list.map_or_else(String::new, |pending| format!(", {} of the list", number(pending)));
+    let (waiting, messages, oldest) = match &q.part {
+        Some(part) => {
+            (format!("{} of {} in all", number(part.recipients), number(q.pending())), part.messages, part.oldest)
+        }
+        None => (format!("{} ({} bulk)", number(q.pending()), number(q.bulk)), q.messages, q.oldest),
+    };
+    let oldest = oldest.map_or_else(String::new, |at| format!(", oldest {}", span(s.now.saturating_sub(at))));
     let mut lines = vec![
-        Line::styled(format!("waiting {} ({} bulk){of_list}", number(q.pending()), number(q.bulk)), bold()),
-        Line::raw(format!("in {}{oldest}", plural(q.messages, "message"))),
+        Line::styled(format!("waiting {waiting}"), bold()),
+        Line::raw(format!("in {}{oldest}", plural(messages, "message"))),
         Line::styled(
             format!("{:<words_width$} {:>count_width$} {:>next_width$}", "waiting for", "recipients", "next try"),
             dim(),
@@ -127,8 +142,7 @@ fn causes(frame: &mut Frame<'_>, area: Rect, s: &Snapshot) {
         Line::from(vec![Span::styled(words, Style::new().fg(color)), Span::raw(numbers)])
     };
     for row in shown {
-        // Without what the reply code adds: it is in the views of sites and messages.
-        let words = row.words.split(" (").next().unwrap_or_default();
+        let words = if is_wide { &row.words } else { short(row.cause()) };
         let next = next_try_of(std::slice::from_ref(*row), row.next_try, s.now);
         lines.push(line(words, cause_color(row.cause()), row.recipients, &next));
     }
@@ -137,7 +151,8 @@ fn causes(frame: &mut Frame<'_>, area: Rect, s: &Snapshot) {
         lines.push(line(&plural(rest.len() as u64, "other cause"), Color::Reset, recipients, ""));
     }
     if rows.is_empty() {
-        let text = if q.pending() == 0 { "no mail is waiting" } else { "causes are being counted" };
+        let pending = q.part.map_or_else(|| q.pending(), |part| part.recipients);
+        let text = if pending == 0 { "no mail is waiting" } else { "causes are being counted" };
         lines.push(Line::styled(text, dim()));
     }
     frame.render_widget(Paragraph::new(lines), area);

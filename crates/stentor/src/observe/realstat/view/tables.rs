@@ -6,6 +6,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 use stentor_control::MailqqSort;
+use stentor_control::causes::headline;
 use stentor_control::format::{bytes, cut, next_try, plural, span};
 use stentor_control::site_view::site_state;
 use stentor_control::snapshot::{EventNow, SiteNow};
@@ -44,11 +45,15 @@ fn lane_text(lane: &str) -> String {
     site_state(lane).map_or_else(|| cut(lane, STATE_COLUMNS), str::to_lowercase)
 }
 
-/// Why mail waits at a site, and what its hosts said last.
-fn why(row: &SiteNow) -> &str {
+/// Why mail waits at a site, and what its hosts said last; of several causes the largest that fit.
+fn why(row: &SiteNow, columns: usize) -> String {
     let is_tried = row.causes.iter().any(|cause| cause.since.is_some());
     let has_said = row.waits_for.is_empty() || !row.last_reply.is_empty() && !is_tried;
-    if has_said { &row.last_reply } else { &row.waits_for }
+    let text = if has_said { &row.last_reply } else { &row.waits_for };
+    if !has_said && row.causes.len() > 1 && text.len() > columns {
+        return headline(&row.causes, columns);
+    }
+    cut(text, columns.max(1))
 }
 
 /// Sites, with the chosen one in sight; `is_short`: without what says little of why mail waits.
@@ -56,11 +61,16 @@ pub fn sites(frame: &mut Frame<'_>, area: Rect, app: &App, is_short: bool, now: 
     if area.height == 0 {
         return;
     }
-    let names = if area.width < WIDE { 24 } else { 40 };
-    let used = if is_short { String::new() } else { format!("{:>5} {:>7} ", "conns", "latency") };
+    // What is left is the reason's: no column is wider than its longest text.
+    let is_wide = area.width >= WIDE;
+    let longest = |text: fn(&SiteNow) -> usize| app.sites().iter().map(text).max().unwrap_or(0);
+    let names = longest(|row| row.site.chars().count()).clamp(4, if is_wide { 40 } else { 22 });
+    let counts = longest(|row| number(row.waiting).len()).max("waiting".len());
+    let conns = if is_wide { format!("{:>5} ", "conns") } else { String::new() };
+    let used = if is_short { String::new() } else { format!("{conns}{:>7} ", "latency") };
     let heading = format!(
-        "{:>10} {used}{:>8} {:<STATE_COLUMNS$} {:<names$} {}",
-        "waiting", "next try", "state", "site", "reason"
+        "{:>counts$} {used}{:>6} {:<STATE_COLUMNS$} {:<names$} {}",
+        "waiting", "next", "state", "site", "reason"
     );
     let mut lines = vec![Line::styled(heading, dim())];
     let height = usize::from(area.height).saturating_sub(1);
@@ -68,11 +78,13 @@ pub fn sites(frame: &mut Frame<'_>, area: Rect, app: &App, is_short: bool, now: 
     for (at, row) in app.sites().iter().enumerate().skip(first).take(height) {
         let latency = if row.latency_ms > 0 { format!("{}ms", row.latency_ms) } else { "-".to_owned() };
         let next = row.next_try.map_or_else(|| "-".to_owned(), |_| next_try(row.next_try, now));
-        let used = if is_short { String::new() } else { format!("{:>5} {latency:>7} ", row.connections) };
-        let before = format!("{:>10} {used}{next:>8} ", number(row.waiting));
+        let conns = if is_wide { format!("{:>5} ", row.connections) } else { String::new() };
+        let used = if is_short { String::new() } else { format!("{conns}{latency:>7} ") };
+        let before = format!("{:>counts$} {used}{next:>6} ", number(row.waiting));
         let state =
             Span::styled(format!("{:<STATE_COLUMNS$}", lane_text(&row.lane)), Style::new().fg(lane_color(&row.lane)));
-        let after = format!(" {:<names$} {}", cut(&row.site, names), cut(why(row), REASON_CHARS));
+        let left = usize::from(area.width).saturating_sub(before.len() + STATE_COLUMNS + names + 2);
+        let after = format!(" {:<names$} {}", cut(&row.site, names), why(row, left.min(REASON_CHARS)));
         let line = Line::from(vec![Span::raw(before), state, Span::raw(after)]);
         lines.push(line.style(chosen(app.selected == at)));
     }
@@ -80,6 +92,38 @@ pub fn sites(frame: &mut Frame<'_>, area: Rect, app: &App, is_short: bool, now: 
         lines.push(Line::styled("  no mail is waiting at any site", dim()));
     }
     frame.render_widget(Paragraph::new(lines), area);
+}
+
+/// An action in words: `suspend by root: site mx.example`; what else failed as it is.
+pub(super) fn event_text(event: &EventNow) -> String {
+    let text = event.text.as_str();
+    let Some((start, fields)) = text.split_once(": ").filter(|_| event.kind == "audit") else { return text.to_owned() };
+    let Ok(serde_json::Value::Object(fields)) = serde_json::from_str(fields) else { return text.to_owned() };
+    let (verb, who) = start.split_once(" by ").unwrap_or((start, ""));
+    // `uid=0(root) pid=7`, `user=ann address=192.0.2.1`
+    let name = who.split(' ').next().unwrap_or_default();
+    let login = name.split_once('(').and_then(|(_, login)| login.strip_suffix(')'));
+    let name = login.or_else(|| name.split_once('=').map(|(_, name)| name)).unwrap_or(name);
+    let value = |value: &serde_json::Value| match value {
+        serde_json::Value::String(text) => text.clone(),
+        serde_json::Value::Array(all) => all
+            .iter()
+            .map(|one| one.as_str().map_or_else(|| one.to_string(), str::to_owned))
+            .collect::<Vec<_>>()
+            .join(" "),
+        other => other.to_string(),
+    };
+    let fields = fields.iter().filter(|(_, of)| !of.is_null());
+    let fields: Vec<_> = fields
+        .map(|(name, of)| {
+            if name == "what" {
+                value(of).replacen(':', " ", 1)
+            } else {
+                format!("{} {}", name.replace('_', " "), value(of))
+            }
+        })
+        .collect();
+    format!("{verb} by {name}: {}", fields.join(", "))
 }
 
 /// The newest events that fit, the last one at the bottom.
@@ -96,7 +140,7 @@ pub fn events(frame: &mut Frame<'_>, area: Rect, app: &App, events: &[EventNow])
         Line::from(vec![
             Span::styled(app.clock(event.at), dim()),
             Span::styled(format!(" {:<14} ", cut(&kind, 14)), Style::new().fg(color)),
-            Span::raw(format!("{}{times}", cut(&event.text, REASON_CHARS))),
+            Span::raw(format!("{}{times}", cut(&event_text(event), REASON_CHARS))),
         ])
     });
     let mut lines: Vec<Line<'_>> = lines.collect();
@@ -137,7 +181,7 @@ pub fn messages(frame: &mut Frame<'_>, area: Rect, app: &App) {
         };
         let text = format!(
             "{:>12}  {:<12}{mark} {:>10} {:>7}  {:<16} <{}>",
-            number(row.pending),
+            number(row.here.unwrap_or(row.pending)),
             cut(&row.id, 12),
             bytes(row.size),
             span(m.now.saturating_sub(row.accepted)),

@@ -68,16 +68,16 @@ fn everything_fits_eighty_by_twenty_four() {
         "44,442,000/h",
         "failed    7.0/s",
         "waiting 10,000,000 (10,000,000 bulk)",
-        "waiting for               recipients next try",
-        "connection refused         9,000,000      12m",
-        "stored content unreadable    999,270      30s",
-        "ready to send                    700      now",
-        "2 other causes                    30",
+        "waiting for      recipients next try",
+        "refused           9,000,000      12m   sync   no batch",
+        "unreadable          999,270      30s   cpu ",
+        "ready to send           700      now   memory ",
+        "2 other causes           30            disk ",
         "0 of 800",
         "cpu",
         "disk",
         "idle: the queue is empty",
-        "    12m backing off mx.one.example           451 evil",
+        "   12m backing off mx.one.example 451 evil",
         "10:00:00 connect failed mx1.dead.example: Connection refused (7 times)",
         "q quit",
     ] {
@@ -86,7 +86,7 @@ fn everything_fits_eighty_by_twenty_four() {
     assert!(rows[0].starts_with("stentor realstat") && rows[23].starts_with("q quit"), "{all}");
     // Where there is space all of them are shown.
     let all = screen(&app, 80, 50).join("\n");
-    for wanted in ["held by an operator               20        -", "recipient deferred                10    1h06m"] {
+    for wanted in ["held                     20        -", "4xx at RCPT              10    1h07m"] {
         assert!(all.contains(wanted), "{wanted}\n{all}");
     }
     app.view = View::Sites;
@@ -138,4 +138,43 @@ fn charts_are_braille_or_ascii() {
     app.is_utf8 = false;
     let rows = screen(&app, 80, 24);
     assert!(braille(&rows) == 0 && rows.iter().all(|row| row.is_ascii()), "{rows:?}");
+}
+
+#[test]
+fn actions_are_in_words() {
+    let said = |kind: &str, text: &str| {
+        let event = EventNow { kind: kind.to_owned(), text: text.to_owned(), ..EventNow::default() };
+        tables::event_text(&event)
+    };
+    let suspend = r#"suspend by uid=0(root) pid=7: {"reason":null,"what":"site:mx.example"}"#;
+    assert_eq!(said("audit", suspend), "suspend by root: site mx.example");
+    let hold = r#"hold by user=ann address=192.0.2.1: {"ids":["A","B"],"recipients":3}"#;
+    assert_eq!(said("audit", hold), "hold by ann: ids A B, recipients 3");
+    for (kind, text) in [("audit", "flush by uid=0: "), ("audit", "x"), ("deferred", "a: {}")] {
+        assert_eq!(said(kind, text), text);
+    }
+}
+
+#[test]
+fn sites_have_room_for_their_reasons() {
+    let mut app = app();
+    let Some(s) = app.snapshot.as_mut() else { panic!("it is shown") };
+    (s.sites_total, s.domains_total) = (3, 2);
+    s.by_pending[0].last_reply = "452 4.2.2 mailbox full, try again".to_owned();
+    s.by_pending.push(SiteNow {
+        site: "dnsfail.example".to_owned(),
+        waiting: 363,
+        lane: "unknown".to_owned(),
+        waits_for: "DNS lookup failed".to_owned(),
+        ..SiteNow::default()
+    });
+    app.view = View::Sites;
+    let all = screen(&app, 80, 24).join("\n");
+    for wanted in [
+        "2 of 1 site and 2 unresolved domains",
+        "452 4.2.2 mailbox full, try",
+        "unresolved  dnsfail.example DNS lookup failed",
+    ] {
+        assert!(all.contains(wanted), "{wanted}\n{all}");
+    }
 }
