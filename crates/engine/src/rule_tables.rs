@@ -1,7 +1,7 @@
 //! The tables that rules and routes ask: in the configuration, in files, behind sockets.
 //!
 //! Promise: a table in memory answers at once. One behind a socket is asked once for each key of a decision, which is then made
-//! again with what it said. A file that is replaced is in force within a second or two; one that is broken leaves the version before in
+//! again with what it said; an alias's targets are asked about side by side. A file that is replaced is in force within a second or two; one that is broken leaves the version before in
 //! force, across a reload too, and the log says file and line.
 //!
 //! Failure: a table that could not be read from the start, and one that does not answer, is unavailable: whoever asks defers.
@@ -12,15 +12,20 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use stentor_config::{TableConfig, TableSource};
-use stentor_rules::{Answer, Asking, Dialect, Field, Found, Subject, TableId, Tables, find, keys};
+use stentor_rules::{Answer, Asking, Dialect, Field, Found, Pending, Subject, TableId, Tables, find, keys};
 use stentor_tables::socketmap::Reply;
 use stentor_tables::{Reference, Report, Severity, Table};
+use tokio::task::JoinSet;
 
 use crate::tables::files::{FileTable, Refreshed};
 use crate::tables::remote::Remote;
 
 /// Findings of one table that a line of the log has.
 const FINDINGS_SHOWN_MAX: usize = 3;
+/// Questions to tables behind sockets at a time, of one decision: each of a table's connections has some behind it.
+const WANTED_MAX: usize = 256;
+/// Tables behind sockets may take this for one decision, however many questions that are.
+const REMOTE_DECISION_MAX: Duration = Duration::from_secs(30);
 /// A table behind a socket must answer within this.
 const REMOTE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -148,24 +153,48 @@ struct Open {
     asking: Asking,
     /// What sockets have answered, by table and key.
     known: HashMap<(u16, String), Answer>,
-    wanted: Option<(u16, String)>,
+    /// What the last decision lacked.
+    wanted: Vec<(u16, String)>,
 }
 
 impl Questions<'_> {
-    /// Asks what the last decision lacked.
-    pub async fn fetch(&self) {
-        let Some((table, key)) = self.open.lock().wanted.take() else { return };
-        let body = self.tables.0.get(usize::from(table)).map(|table| &table.body);
-        let Some(Body::Remote(remote)) = body else { return };
-        let answer = match remote.get(key.as_bytes()).await {
-            Reply::Found(value) => {
-                let value = String::from_utf8_lossy(&value).into_owned();
-                Answer::Found(Found { value, key: key.clone(), place: String::new() })
+    /// Decides again and again, each time with the answers that it lacked before. `None`: the tables take too long.
+    pub async fn settle<T>(&self, mut decide: impl FnMut(&Self) -> Result<T, Pending>) -> Option<T> {
+        let limit = tokio::time::Instant::now() + REMOTE_DECISION_MAX;
+        loop {
+            match decide(self) {
+                Ok(decided) => return Some(decided),
+                Err(Pending) => tokio::time::timeout_at(limit, self.fetch()).await.ok()?,
             }
-            Reply::NotFound => Answer::NotFound,
-            Reply::Tempfail(why) => Answer::Unavailable(why),
-        };
-        self.open.lock().known.insert((table, key), answer);
+        }
+    }
+
+    /// Asks what the last decision lacked, all of it at once.
+    pub async fn fetch(&self) {
+        let wanted = std::mem::take(&mut self.open.lock().wanted);
+        let mut asked = JoinSet::new();
+        for (table, key) in wanted {
+            let body = self.tables.0.get(usize::from(table)).map(|table| &table.body);
+            let Some(Body::Remote(remote)) = body else { continue };
+            let remote = remote.clone();
+            asked.spawn(async move {
+                let reply = remote.get(key.as_bytes()).await;
+                (table, key, reply)
+            });
+        }
+        while let Some(answered) = asked.join_next().await {
+            // A look-up does not panic, and nobody aborts it.
+            let Ok((table, key, reply)) = answered else { continue };
+            let answer = match reply {
+                Reply::Found(value) => {
+                    let value = String::from_utf8_lossy(&value).into_owned();
+                    Answer::Found(Found { value, key: key.clone(), place: String::new() })
+                }
+                Reply::NotFound => Answer::NotFound,
+                Reply::Tempfail(why) => Answer::Unavailable(why),
+            };
+            self.open.lock().known.insert((table, key), answer);
+        }
     }
 }
 
@@ -205,7 +234,10 @@ impl Tables for Questions<'_> {
                         }
                         Some(answer) => return answer,
                         None => {
-                            open.wanted = Some((id.0, key.text));
+                            let wanted = (id.0, key.text);
+                            if open.wanted.len() < WANTED_MAX && !open.wanted.contains(&wanted) {
+                                open.wanted.push(wanted);
+                            }
                             return Answer::Pending;
                         }
                     }

@@ -176,6 +176,7 @@ impl<'e> Encoder<'e> {
         self.text(r.step);
         self.number(r.size);
         self.number(r.recipients);
+        self.literal(r.policy);
     }
 
     fn note(&mut self, r: &Note<'_>) {
@@ -446,6 +447,7 @@ impl<'a> Fields<'_, 'a> {
             step: self.text()?,
             size: self.number()?,
             recipients: self.number()?,
+            policy: self.literal()?,
         })
     }
 

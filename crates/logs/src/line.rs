@@ -209,6 +209,7 @@ impl Ident {
             if r.recipients > 0 {
                 let _ = write!(out, ",\"size\":{},\"nrcpts\":{}", r.size, r.recipients);
             }
+            json_text(out, "policy", r.policy, REPLY_BYTES_MAX);
             json_text(out, "reply", r.reply, REPLY_BYTES_MAX);
             out.extend_from_slice(b"}\n");
             return 1;
@@ -228,6 +229,10 @@ impl Ident {
         push_relay(out, "", r.client, false);
         if r.recipients > 0 {
             let _ = write!(out, ", size={}, nrcpts={}", r.size, r.recipients);
+        }
+        if !r.policy.is_empty() {
+            out.extend_from_slice(b", policy=");
+            push(out, r.policy, Place::Words, REPLY_BYTES_MAX);
         }
         out.extend_from_slice(b", reject=");
         push(out, r.reply, Place::Rest, REPLY_BYTES_MAX);

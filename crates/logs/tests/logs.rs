@@ -287,6 +287,7 @@ fn refusals_and_sessions_that_did_not_come_about_have_lines_of_their_own() {
         let reply = "550 5.7.1 Relaying denied";
         let refused = Refused { at: NOW, client, from: "a@b", to: "c@d", reply, step: "RCPT", ..Refused::default() };
         log.record(&Record::Refused(refused.clone()));
+        log.record(&Record::Refused(Refused { policy: "rule 1 (a.toml:3), reject=250", ..refused.clone() }));
         log.record(&Record::Refused(Refused { step: ".", to: "", size: 70, recipients: 3, ..refused }));
         let failed = Attempt { id: "", dsn: "4.4.1", ..attempt(Stat::Deferred, "Connection refused") };
         log.attempt(&failed, []);
@@ -298,6 +299,7 @@ fn refusals_and_sessions_that_did_not_come_about_have_lines_of_their_own() {
     let text = logged(LogFormat::Sendmail, write);
     let expected = "\
 Nov 21 10:54:25 host stentor[1]: ruleset=check_rcpt, arg1=<c@d>, from=<a@b>, relay=[192.0.2.9], reject=550 5.7.1 Relaying denied
+Nov 21 10:54:25 host stentor[1]: ruleset=check_rcpt, arg1=<c@d>, from=<a@b>, relay=[192.0.2.9], policy=rule 1 (a.toml:3)\\x2c reject=250, reject=550 5.7.1 Relaying denied
 Nov 21 10:54:25 host stentor[1]: ruleset=check_eom, arg1=<a@b>, from=<a@b>, relay=[192.0.2.9], size=70, nrcpts=3, reject=550 5.7.1 Relaying denied
 Nov 21 10:54:25 host stentor[1]: connect: relay=mx.example.org. [192.0.2.34], port=25, xdelay=6.001, dsn=4.4.1, stat=Deferred: Connection refused
 Nov 21 10:54:25 host stentor[1]: connect: relay=mx.example.org. [192.0.2.34], port=25, xdelay=6.001, site=mx, waiting=3, domains=a\\x20b:2,c:1, dsn=4.4.1, stat=Deferred: Connection refused
@@ -306,10 +308,11 @@ Nov 21 10:54:25 host stentor[1]: lookup: xdelay=6.001, waiting=3, domains=a\\x20
     assert_eq!(text, expected);
     let text = logged(LogFormat::Json, write);
     let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
-    assert_eq!((&lines[3]["waiting"], &lines[3]["domains"]), (&3.into(), &serde_json::json!([["a b", 2], ["c", 1]])));
-    assert!(lines[2]["waiting"].is_null() && lines[4]["relay"].is_null());
+    assert_eq!((&lines[4]["waiting"], &lines[4]["domains"]), (&3.into(), &serde_json::json!([["a b", 2], ["c", 1]])));
+    assert!(lines[3]["waiting"].is_null() && lines[5]["relay"].is_null());
     assert_eq!((&lines[0]["event"], &lines[0]["step"]), (&"refused".into(), &"RCPT".into()));
-    assert_eq!(lines[2]["to"], serde_json::json!([]));
+    assert_eq!(lines[1]["policy"], "rule 1 (a.toml:3), reject=250");
+    assert_eq!(lines[3]["to"], serde_json::json!([]));
 }
 
 /// All records of one kind each, to logs by purpose, list and class, which share a directory.

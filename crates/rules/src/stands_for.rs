@@ -226,9 +226,25 @@ impl<'w, 's> Walk<'w, 's> {
         }
         let meaning = self.meaning(&address)?;
         self.path.push(key);
-        self.follow(&address, meaning, owner)?;
+        let followed = self.follow(&address, meaning, owner);
         self.path.pop();
-        Ok(())
+        followed
+    }
+
+    /// One after the other. Those behind one whose answer has to be fetched are followed too, so that all is fetched that they lack.
+    fn each<T>(
+        &mut self,
+        all: impl Iterator<Item = T>,
+        mut follow: impl FnMut(&mut Self, T) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
+        let mut is_pending = false;
+        for one in all {
+            match follow(self, one) {
+                Err(Stop::Pending) => is_pending = true,
+                other => other?,
+            }
+        }
+        if is_pending { Err(Stop::Pending) } else { Ok(()) }
     }
 
     fn follow(&mut self, address: &Address, meaning: Meaning, owner: Option<&Address>) -> Result<(), Stop> {
@@ -238,15 +254,11 @@ impl<'w, 's> Walk<'w, 's> {
             Meaning::List(name) => self.list(name),
             Meaning::Fixed(all) => {
                 all.lists.iter().for_each(|name| self.list(name.clone()));
-                for to in all.everyone() {
-                    self.expand(to.clone(), owner)?;
-                }
+                self.each(all.everyone(), |walk, to| walk.expand(to.clone(), owner))?;
             }
             Meaning::Targets(targets) => {
                 let sender = targets.owner.as_ref().or(owner);
-                for target in &targets.all {
-                    self.target(address, target, &targets, sender, None)?;
-                }
+                self.each(targets.all.iter(), |walk, target| walk.target(address, target, &targets, sender, None))?;
             }
         }
         Ok(())

@@ -10,6 +10,8 @@ use std::borrow::Cow;
 pub enum Place {
     /// An address between `<` and `>`, a name, an id: the separators of fields are escaped as well.
     Field,
+    /// Words with other fields behind them: commas are escaped as well.
+    Words,
     /// The rest of the line (the reply): commas and spaces stand as they are.
     Rest,
     /// Between double quotes in JSON.
@@ -68,6 +70,7 @@ fn plain(byte: u8, place: Place) -> bool {
     printable
         && match place {
             Place::Field => !matches!(byte, b' ' | b',' | b'<' | b'>'),
+            Place::Words => byte != b',',
             Place::Rest => true,
             Place::Json => byte != b'"',
         }
@@ -132,6 +135,7 @@ mod tests {
         let table = [
             ("a@b.example", Place::Field, "a@b.example"),
             ("\"a>, stat=Sent\"@b", Place::Field, "\"a\\x3e\\x2c\\x20stat=Sent\"@b"),
+            ("rule 1 (a.toml:3), reject=250", Place::Words, "rule 1 (a.toml:3)\\x2c reject=250"),
             ("250 ok, <x> \"y\"", Place::Rest, "250 ok, <x> \"y\""),
             ("a\r\nb\0\x7f\x1b[2J", Place::Rest, "a\\x0d\\x0ab\\x00\\x7f\\x1b[2J"),
             ("back\\slash", Place::Rest, "back\\\\slash"),

@@ -122,6 +122,8 @@ pub struct Refused<'a> {
     /// Of a whole message: octets as far as they were looked at, and recipients.
     pub size: u64,
     pub recipients: u64,
+    /// What decided, in words: a rule with its place, a table, what a next hop said; empty where the reply says it.
+    pub policy: &'a str,
 }
 
 /// The subject of a note.

@@ -324,9 +324,15 @@ pub fn look_up_failed(core: &Core, begun: Ms, (dsn, text): (&str, &str), unreach
     }
 }
 
-/// A client was refused at the command `step`; `to` is the recipient if it was about one.
-pub fn refused(core: &Core, step: &str, mail: &MailFrom, to: &str, client: IpAddr, reply: &Reply) {
-    record_refused(core, mail, reply, &Refused { client: Some(client), to, step, ..Refused::default() });
+/// A client was refused at the command `step`.
+pub fn refused(core: &Core, step: &str, mail: &MailFrom, client: IpAddr, reply: &Reply) {
+    record_refused(core, mail, reply, &Refused { client: Some(client), step, ..Refused::default() });
+}
+
+/// A recipient was refused; `policy` is what decided, in words.
+pub fn refused_recipient(core: &Core, mail: &MailFrom, (to, policy): (&str, &str), client: IpAddr, reply: &Reply) {
+    let refused = Refused { client: Some(client), to, step: "RCPT", policy, ..Refused::default() };
+    record_refused(core, mail, reply, &refused);
 }
 
 /// A whole message was refused: its size as far as it was read, and its number of recipients.

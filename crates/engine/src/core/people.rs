@@ -11,14 +11,10 @@ use std::sync::Arc;
 use stentor_mail::address::Address;
 use stentor_policy::Verdict;
 use stentor_queue::ids::Ms;
-use stentor_rules::Pending;
 
 use super::Settings;
 use super::envelope::To;
 use super::intake::Refused;
-
-/// Questions to remote tables for one address.
-pub const QUESTIONS_MAX: usize = 64;
 
 /// Days since the Unix epoch.
 pub fn today(now: Ms) -> u64 {
@@ -60,21 +56,18 @@ impl Settings {
             });
         }
         let tables = self.tables.questions();
-        for _ in 0..QUESTIONS_MAX {
-            match self.rules.people((address, today(now)), &tables) {
-                Ok(Ok(found)) => {
-                    let people = found.people().cloned().map(To::plain);
-                    let program = |address| To { hop: self.program(), ..To::plain(address) };
-                    let programs = found.programs.iter().map(|to| program(to.address.clone()));
-                    return Ok(people.chain(programs).collect());
-                }
-                Ok(Err(reply)) => {
-                    tracing::warn!(%address, "who reads mail to this address cannot be found out now: {reply}");
-                    return Err(Refused::Table);
-                }
-                Err(Pending) => tables.fetch().await,
+        match tables.settle(|tables| self.rules.people((address, today(now)), tables)).await {
+            Some(Ok(found)) => {
+                let people = found.people().cloned().map(To::plain);
+                let program = |address| To { hop: self.program(), ..To::plain(address) };
+                let programs = found.programs.iter().map(|to| program(to.address.clone()));
+                Ok(people.chain(programs).collect())
             }
+            Some(Err(reply)) => {
+                tracing::warn!(%address, "who reads mail to this address cannot be found out now: {reply}");
+                Err(Refused::Table)
+            }
+            None => Err(Refused::Table),
         }
-        Err(Refused::Table)
     }
 }

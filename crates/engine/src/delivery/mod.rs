@@ -24,13 +24,12 @@ use stentor_queue::book::split_hop;
 use stentor_queue::ids::DomainId;
 use stentor_queue::site::Resolution;
 use stentor_resolve::Resolver;
-use stentor_rules::{NextHop, Pending};
+use stentor_rules::NextHop;
 pub use suspend::resume_when_over;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use crate::core::hub::Act;
-use crate::core::people::QUESTIONS_MAX;
 use crate::core::{Actor, Core, Settings, log};
 
 /// From this many on, finished lookups are forgotten.
@@ -136,13 +135,8 @@ async fn look_up_hosts(resolver: &Resolver, settings: &Settings, name: &str) -> 
 /// What routes and tables have for a domain.
 async fn domain_hop(settings: &Settings, domain: &str) -> Result<NextHop, Reply> {
     let tables = settings.tables.questions();
-    for _ in 0..QUESTIONS_MAX {
-        match settings.rules.domain_hop(domain, &tables) {
-            Ok(found) => return found,
-            Err(Pending) => tables.fetch().await,
-        }
-    }
-    Err(Reply::fixed(451, (4, 3, 0), "Too many tables would have to be asked"))
+    let found = tables.settle(|tables| settings.rules.domain_hop(domain, tables)).await;
+    found.unwrap_or(Err(Reply::fixed(451, (4, 3, 0), "The tables of routes take too long")))
 }
 
 /// What the operator says of a domain in place of hosts.

@@ -14,7 +14,7 @@ use stentor_mail::reply::Reply;
 use stentor_policy::{self as policy, Verdict};
 use stentor_queue::event::RcptParams;
 use stentor_queue::ids::Ms;
-use stentor_rules::{AUTHENTICATED, BCC_MAX, Decision, Facts, Key, Marks, NextHop, Outcome, Pending, Why};
+use stentor_rules::{AUTHENTICATED, BCC_MAX, Decision, Facts, Key, Marks, NextHop, Outcome, Why};
 
 use crate::core::Settings;
 use crate::core::envelope::To;
@@ -22,11 +22,10 @@ use crate::core::people::today;
 
 /// Fields before a message's header.
 const FIELDS_MAX: usize = 100;
-/// Questions to remote tables for one recipient.
-const QUESTIONS_MAX: usize = 64;
 /// Targets of an alias that are routed before others get a turn.
 const ROUTED_AT_ONCE: usize = 1_000;
-const TOO_MANY_QUESTIONS: Reply = Reply::fixed(451, (4, 3, 0), "Too many tables would have to be asked");
+pub(super) const SLOW_TABLES: Reply =
+    Reply::fixed(451, (4, 3, 0), "The tables that decide about this mail take too long");
 
 /// Who speaks.
 #[derive(Clone, Copy)]
@@ -143,13 +142,10 @@ pub(super) async fn judge(
     let (sender, recipient) = (sender.clone().told(is_local), Key::new(address.as_str()).told(is_local));
     let facts = facts(settings, speaker, (&sender, &recipient, address), now);
     let tables = settings.tables.questions();
-    for _ in 0..QUESTIONS_MAX {
-        match rules.decide(&facts, &tables, None) {
-            Ok(decision) => return taken(settings, &facts, decision, wishes),
-            Err(Pending) => tables.fetch().await,
-        }
+    match tables.settle(|tables| rules.decide(&facts, tables, None)).await {
+        Some(decision) => taken(settings, &facts, decision, wishes),
+        None => Judged::of(Verdict::Refuse(SLOW_TABLES), Because::Rules(String::new())),
     }
-    Judged::of(Verdict::Refuse(TOO_MANY_QUESTIONS), Because::Rules(String::new()))
 }
 
 /// What is known when rules are asked.
@@ -268,17 +264,9 @@ pub(super) async fn route_others(
         }
         let recipient = Key::new(to.address.as_str()).told(is_local);
         let facts = facts(settings, speaker, (sender, &recipient, &to.address), now);
-        let mut questions = 0;
-        let (hop, why) = loop {
-            match settings.rules.route(&facts, &tables) {
-                Ok(Ok(found)) => break found,
-                Ok(Err(reply)) => return Err(reply),
-                Err(Pending) if questions < QUESTIONS_MAX => {
-                    questions += 1;
-                    tables.fetch().await;
-                }
-                Err(Pending) => return Err(TOO_MANY_QUESTIONS),
-            }
+        let (hop, why) = match tables.settle(|tables| settings.rules.route(&facts, tables)).await {
+            Some(found) => found?,
+            None => return Err(SLOW_TABLES),
         };
         to.hop = pinned(settings, to.address.domain(), &hop, Some(&why));
     }

@@ -100,6 +100,7 @@ fn record(raw: &Raw) -> Record<'_> {
             step: t(3),
             size: n[0],
             recipients: n[1],
+            policy: t(4),
         }),
         3 => Record::Note(Note {
             at: raw.at,

@@ -159,6 +159,7 @@ pub fn json(line: &str, out: &mut Out<'_, '_>) -> Line {
                 Recipients::One(one) => one,
             },
             reply: &entry.reply,
+            policy: &entry.policy,
             ..Refused::default()
         })),
         "note" => out.put(&Record::Note(Note { at, id, text: &entry.text, ..Note::default() })),

@@ -115,6 +115,7 @@ fn refusal(at: Ms, rest: &str) -> Option<Record<'_>> {
             match key {
                 "arg1" => refused.to = bare(value),
                 "relay" => refused.client = relay(value).1,
+                "policy" => refused.policy = value,
                 "reject" => refused.reply = value,
                 _ => {}
             }

@@ -140,6 +140,8 @@ pub struct Refusal {
     pub to: String,
     pub step: String,
     pub reply: String,
+    /// What decided; empty where the reply says it.
+    pub policy: String,
 }
 
 /// Recipients by their latest fate.
@@ -290,6 +292,7 @@ impl Story {
             to: r.to.to_owned(),
             step: r.step.to_owned(),
             reply: r.reply.to_owned(),
+            policy: r.policy.to_owned(),
         });
     }
 

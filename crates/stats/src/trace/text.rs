@@ -185,6 +185,9 @@ impl Refusal {
                 printable(&self.reply),
             ),
         );
+        if !self.policy.is_empty() {
+            push(out, format_args!("              because of {}", printable(&self.policy)));
+        }
     }
 }
 

@@ -25,7 +25,7 @@ use stentor_engine::smtp_in::{Speaker, calls_ahead, canonical, facts, pinned};
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_policy::Verdict;
-use stentor_rules::{Decision, Key, Marks, Outcome, Pending, Rulebook, Step, Why};
+use stentor_rules::{Decision, Key, Marks, Outcome, Rulebook, Step, Why};
 
 use self::targets::{Target, Targets, targets};
 use self::words::{also, because, outcome};
@@ -35,8 +35,6 @@ use crate::output::{done, print};
 /// Exit codes of sysexits(3).
 const REFUSED: u8 = 69;
 const DEFERRED: u8 = 75;
-/// Questions to tables behind sockets.
-const QUESTIONS_MAX: usize = 64;
 
 #[derive(Args)]
 pub struct Options {
@@ -104,7 +102,7 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
     );
     let speaker = Speaker { client: options.client, name: name.as_deref(), helo: &helo, may_relay: options.login };
     let Some(mut decided) = decide(&settings, speaker, (from, to)).await else {
-        return fail("too many tables would have to be asked");
+        return fail("the tables take too long");
     };
     if let Some(recipient) = decided.ask.take() {
         ask_ahead(&settings, &recipient, options.call_ahead, &mut decided).await;
@@ -120,7 +118,7 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
         message::add(&mut decided, judged);
     }
     let Some(targets) = targets(&settings, speaker, &mut decided).await else {
-        return fail("too many tables would have to be asked");
+        return fail("the tables take too long");
     };
     let refusal = match &decided.decision.outcome {
         Outcome::Refuse(reply) | Outcome::Local(Verdict::Refuse(reply)) if judged.is_some() => {
@@ -187,25 +185,22 @@ async fn decide(settings: &Settings, speaker: Speaker<'_>, (from, to): (&str, &A
     let (sender, recipient) = (key(&from), key(to.as_str()));
     let facts = facts(settings, speaker, (&sender, &recipient, &to), Clock::start().now());
     let tables = settings.tables.questions();
-    for _ in 0..QUESTIONS_MAX {
-        let mut steps = rewritten.clone();
-        match settings.rules.decide(&facts, &tables, Some(&mut steps)) {
-            Ok(decision) => {
-                let also = also(&settings.rules, &decision, &facts);
-                let ask = match &decision.outcome {
-                    Outcome::Relay(hop) if calls_ahead(settings, &facts, (&decision.why, &decision.marks)) => {
-                        let own_hop = pinned(settings, to.domain(), hop, decision.route.as_ref());
-                        Some(Recipient { address: to.clone(), hop: hop.clone(), own_hop })
-                    }
-                    _ => None,
-                };
-                drop(facts);
-                return Some(Decided { decision, steps, also, from, to, ask });
-            }
-            Err(Pending) => tables.fetch().await,
+    let mut steps = Vec::new();
+    let decided = tables.settle(|tables| {
+        steps.clone_from(&rewritten);
+        settings.rules.decide(&facts, tables, Some(&mut steps))
+    });
+    let decision = decided.await?;
+    let also = also(&settings.rules, &decision, &facts);
+    let ask = match &decision.outcome {
+        Outcome::Relay(hop) if calls_ahead(settings, &facts, (&decision.why, &decision.marks)) => {
+            let own_hop = pinned(settings, to.domain(), hop, decision.route.as_ref());
+            Some(Recipient { address: to.clone(), hop: hop.clone(), own_hop })
         }
-    }
-    None
+        _ => None,
+    };
+    drop(facts);
+    Some(Decided { decision, steps, also, from, to, ask })
 }
 
 /// Sender and recipient as rules see them.

@@ -9,10 +9,10 @@ use stentor_engine::smtp_in::{Speaker, facts};
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_policy::Verdict;
-use stentor_rules::{Decision, Key, NextHop, Outcome, Pending, Why};
+use stentor_rules::{Decision, Key, NextHop, Outcome, Why};
 
+use super::Decided;
 use super::words::relayed;
-use super::{Decided, QUESTIONS_MAX};
 
 /// Targets whose routes are looked up.
 const TARGETS_SHOWN_MAX: usize = 100;
@@ -85,13 +85,7 @@ async fn route(
     let (sender, recipient) = (Key::new(from), Key::new(to.as_str()));
     let facts = facts(settings, speaker, (&sender, &recipient, to), Clock::start().now());
     let tables = settings.tables.questions();
-    for _ in 0..QUESTIONS_MAX {
-        match settings.rules.route(&facts, &tables) {
-            Ok(found) => return Some(found),
-            Err(Pending) => tables.fetch().await,
-        }
-    }
-    None
+    tables.settle(|tables| settings.rules.route(&facts, tables)).await
 }
 
 fn is_lmtp(settings: &Settings, hop: &NextHop) -> bool {

@@ -154,7 +154,15 @@ fn recipients_are_asked_for_once_and_mail_for_those_who_exist_is_delivered() {
     assert_eq!(host.asked(), BTreeMap::from([("Ann@inner.example".into(), 1), ("nobody@inner.example".into(), 1)]));
     let heard = host.heard();
     assert!(heard.contains(&"MAIL FROM:<>".to_owned()) && !heard.contains(&"DATA".to_owned()), "{heard:?}");
-    server.log().wait_nth(&["ruleset=check_rcpt", "arg1=<nobody@inner.example>", "User unknown in virtual"], 2);
+    server.log().wait_nth(
+        &[
+            "ruleset=check_rcpt",
+            "arg1=<nobody@inner.example>",
+            "policy=call-ahead: 127.0.0.1",
+            "User unknown in virtual",
+        ],
+        2,
+    );
 
     let mut stranger = server.connect_from("127.0.0.2").greeted();
     stranger.send("joe@elsewhere.example", &["Ann@inner.example"], &message("1@test", "For Ann")).expect(250);

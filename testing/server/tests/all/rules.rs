@@ -56,7 +56,10 @@ fn a_refusal_has_the_operators_own_words() {
     assert_eq!(rcpt(&server, "", "quiet@one.example"), "451 4.7.1 later");
     assert!(rcpt(&server, "a@b.example", "quiet@one.example").starts_with("250"));
     assert!(rcpt(&server, "a@b.example", "x@elsewhere.example").starts_with("550 5.7.1 Relaying denied"));
-    server.log().wait_nth(&["ruleset=check_rcpt", "arg1=<sales@one.example>"], 1);
+    let by = "rule 1 (stentor.toml:";
+    server.log().wait_nth(&["ruleset=check_rcpt", "arg1=<sales@one.example>", &format!("policy={by}")], 1);
+    let traced = || String::from_utf8(server.operator(&["trace", "sales@one.example"]).stdout).unwrap();
+    wait_until("the history has it", || traced().contains(&format!("because of {by}")));
 }
 
 #[test]
@@ -456,4 +459,31 @@ fn tables_of_routes_hold_for_subscribers_and_reports_and_the_order_for_delivery(
     let check = server.operator(&["check"]);
     let said = String::from_utf8_lossy(&check.stderr).into_owned() + &String::from_utf8_lossy(&check.stdout);
     assert!(!check.status.success() && said.contains("transport") && said.contains("No such file"), "{said}");
+}
+
+/// Each of its targets is asked about, and what the alias stands for is found in time.
+#[test]
+fn an_alias_of_many_addresses_behind_a_socket() {
+    const TARGETS: usize = 300;
+    fn answer(key: &str) -> &'static str {
+        static ALL: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+        let all = || (0..TARGETS).map(|n| format!("u{n}@one.example")).collect::<Vec<_>>().join(", ");
+        if key.ends_with("all@one.example") { ALL.get_or_init(|| format!("OK {}", all())) } else { "NOTFOUND " }
+    }
+    let lab = TestLab::sites(&["one.example"]);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    socketmap_with(address, answer);
+    let server = with(
+        builder(&lab),
+        &format!(
+            "[tables.users]\nsource = \"socketmap:inet:127.0.0.1:{}:users\"\nas = \"virtual\"\n[addresses]\nvirtual = [\"users\"]\n",
+            address.port()
+        ),
+    );
+    server.smtp().send(SENDER, &["all@one.example"], &message("many@test", "To all")).expect(250);
+    wait_until("all of them are delivered to", || fates(&server).delivered == TARGETS as u64);
+    let output = server.operator(&["explain", "--from", SENDER, "--to", "all@one.example"]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("u299@one.example"));
 }

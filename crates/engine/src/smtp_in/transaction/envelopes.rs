@@ -17,7 +17,7 @@ use stentor_queue::ids::Ms;
 
 use super::super::ahead::subscribers_at;
 use super::super::content::class;
-use super::super::judge::{Asked, Speaker, route_others};
+use super::super::judge::{Asked, SLOW_TABLES, Speaker, route_others};
 use super::Transaction;
 use super::rcpt::unasked;
 use crate::core::envelope::{NewEnvelope, Recipients, Taken, To};
@@ -27,7 +27,6 @@ use crate::core::{Core, Settings, log};
 
 /// How long tables may take when a message has come.
 const ROUTING_S_MAX: u64 = 120;
-const SLOW_TABLES: Reply = Reply::fixed(451, (4, 3, 0), "The tables that decide about this mail take too long");
 const NOBODY: Reply = Reply::fixed(451, (4, 3, 5), "Server configuration error");
 
 impl Transaction {

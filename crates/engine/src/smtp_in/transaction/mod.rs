@@ -91,7 +91,7 @@ impl Transaction {
     /// Answers MAIL: the place to push back, before any recipient is named.
     pub fn begin(core: &Arc<Core>, mail: MailFrom, client: IpAddr, trusted: bool) -> Result<Transaction, Reply> {
         if let Some(reply) = core.push_back() {
-            log::refused(core, "MAIL", &mail, "", client, &reply);
+            log::refused(core, "MAIL", &mail, client, &reply);
             return Err(reply);
         }
         let id = core.next_message_id();
@@ -170,7 +170,7 @@ impl Transaction {
             return Ok(());
         }
         let reply = Self::no_room(core);
-        log::refused(core, "DATA", &self.mail, "", self.client, &reply);
+        log::refused(core, "DATA", &self.mail, self.client, &reply);
         Err(reply)
     }
 

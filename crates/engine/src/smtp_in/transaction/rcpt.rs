@@ -56,7 +56,10 @@ impl Transaction {
         let Judged { verdict, hop, copies, route, ask, why } =
             judge((settings, core.clock.now()), speaker, asked, &mut wishes).await;
         let lists = match &verdict {
-            Verdict::Refuse(reply) => return self.refuse(core, client, &rcpt.address, reply.clone()),
+            Verdict::Refuse(reply) => {
+                let policy = why.words();
+                return self.refuse_by(core, client, (&rcpt.address, &policy), reply.clone());
+            }
             Verdict::List(list) => std::slice::from_ref(list),
             Verdict::Alias(expansion) => &expansion.lists,
             Verdict::Relay | Verdict::Bounces(_) => &[],
@@ -77,8 +80,9 @@ impl Transaction {
         if let Some(next) = ask {
             let recipient = Recipient { address: rcpt.address.clone(), hop: next, own_hop: hop.clone() };
             let answer = call_ahead::ask(core, settings, client, recipient).await;
-            if let Some((reply, _)) = call_ahead::refusal(answer, settings.config.call_ahead.on_failure) {
-                return self.refuse(core, client, &rcpt.address, reply);
+            if let Some((reply, said)) = call_ahead::refusal(answer, settings.config.call_ahead.on_failure) {
+                let policy = format!("call-ahead: {said}");
+                return self.refuse_by(core, client, (&rcpt.address, &policy), reply);
             }
         }
         self.wishes.merge(wishes);
@@ -168,8 +172,13 @@ impl Transaction {
     }
 
     /// A recipient is refused; reports that.
-    fn refuse(&self, core: &Core, client: IpAddr, to: &stentor_mail::address::Address, reply: Reply) -> Reply {
-        log::refused(core, "RCPT", &self.mail, to.as_str(), client, &reply);
+    fn refuse(&self, core: &Core, client: IpAddr, to: &Address, reply: Reply) -> Reply {
+        self.refuse_by(core, client, (to, ""), reply)
+    }
+
+    /// The same with what decided, in words.
+    fn refuse_by(&self, core: &Core, client: IpAddr, (to, policy): (&Address, &str), reply: Reply) -> Reply {
+        log::refused_recipient(core, &self.mail, (to.as_str(), policy), client, &reply);
         reply
     }
 
