@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
-use stentor_control::format::resume_command;
+use stentor_control::format::{resume_command, span};
 use stentor_control::problem::Problem;
 use stentor_control::protocol::SUSPENDED_SHOWN_MAX;
 use stentor_control::snapshot::{Snapshot, WatchOptions};
@@ -459,6 +460,11 @@ impl Control for Operator {
 
     fn turned_away(&self) {
         self.core.limits.hit(Limit::ControlConnections, self.core.clock.now());
+    }
+
+    fn reader_stalled(&self, waited: Duration) {
+        let waited = span(waited.as_millis() as u64);
+        tracing::warn!("control socket: closed a connection whose reader did not take the answer for {waited}");
     }
 
     async fn export(&self, selection: Selection, lines: mpsc::Sender<Vec<EnvelopeView>>) -> Reply {

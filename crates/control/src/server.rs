@@ -2,7 +2,8 @@
 //!
 //! Each connection: read a line (at most [`REQUEST_BYTES_MAX`], within [`IDLE_MS_MAX`]), ask the [`Control`], write the
 //! reply, repeat. A malformed request is answered with an error and the connection continues; a line that is too long,
-//! or a peer that neither reads nor writes, ends it. At a stop no connection is accepted any more, and a request in
+//! or a peer that neither writes nor reads, ends it; who reads a stream (an export, content, snapshots, sessions) may pause for
+//! [`STREAM_WAIT`]. At a stop no connection is accepted any more, and a request in
 //! progress still gets its answer.
 
 use std::fs;
@@ -36,7 +37,9 @@ pub const CONNECTIONS_MAX: usize = 16;
 /// A connection without a complete request.
 const IDLE_MS_MAX: u64 = 30_000;
 /// A peer that does not read its reply.
-const WRITE_MS_MAX: u64 = 10_000;
+const REPLY_WAIT: Duration = Duration::from_secs(10);
+/// The same of a stream: somebody looks at it in a pager, or a program takes its time.
+const STREAM_WAIT: Duration = Duration::from_mins(10);
 /// Answers under way at a stop.
 const DRAIN_MS_MAX: u64 = 2_000;
 /// `accept` failed, most likely for want of descriptors.
@@ -60,6 +63,9 @@ pub trait Control: Send + Sync + 'static {
 
     /// A connection was one too many.
     fn turned_away(&self) {}
+
+    /// A connection was closed since its peer did not read.
+    fn reader_stalled(&self, _waited: Duration) {}
 
     /// Answers an export: the envelopes go to `lines` as the peer takes them, then the reply. A closed channel says that
     /// the peer has gone.
@@ -165,8 +171,9 @@ impl ControlServer {
             };
             let (control, stopped) = (control.clone(), stopped.clone());
             connections.spawn(async move {
-                // An error here is the peer's departure; there is nobody to tell.
-                let _ = converse(&mut stream, &*control, stopped).await;
+                if let Err(Ended::Stalled(waited)) = converse(&mut stream, &*control, stopped).await {
+                    control.reader_stalled(waited);
+                }
                 drop(permit);
             });
         }
@@ -178,16 +185,30 @@ impl ControlServer {
     }
 }
 
+/// Why a connection ended early.
+enum Ended {
+    /// The peer has gone; there is nobody to tell.
+    Gone,
+    /// It did not read for so long.
+    Stalled(Duration),
+}
+
+impl From<io::Error> for Ended {
+    fn from(_: io::Error) -> Ended {
+        Ended::Gone
+    }
+}
+
 async fn converse<C: Control>(
     stream: &mut UnixStream,
     control: &C,
     mut stopped: watch::Receiver<bool>,
-) -> io::Result<()> {
+) -> Result<(), Ended> {
     let credentials = stream.peer_cred()?;
     let uid = credentials.uid();
     let peer = Peer::Process { uid, pid: credentials.pid() };
     if uid != 0 && uid != rustix::process::geteuid().as_raw() {
-        return send(stream, refusal(ErrorCode::Forbidden, "not the server's user").as_bytes()).await;
+        return send(stream, &refusal(ErrorCode::Forbidden, "not the server's user"), REPLY_WAIT).await;
     }
     let mut input = Vec::new();
     loop {
@@ -197,10 +218,10 @@ async fn converse<C: Control>(
         };
         let reply = match line {
             Err(_) | Ok(Ok(Line::End)) => return Ok(()),
-            Ok(Err(error)) => return Err(error),
+            Ok(Err(error)) => return Err(error.into()),
             Ok(Ok(Line::TooLong)) => {
                 let text = format!("a request has at most {REQUEST_BYTES_MAX} bytes");
-                return send(stream, refusal(ErrorCode::TooLarge, &text).as_bytes()).await;
+                return send(stream, &refusal(ErrorCode::TooLarge, &text), REPLY_WAIT).await;
             }
             Ok(Ok(Line::Complete(line))) => match Request::parse(&line) {
                 Ok(Request::Export { selection }) => export(stream, control, selection).await?,
@@ -224,23 +245,23 @@ async fn converse<C: Control>(
             },
         };
         for line in to_lines(reply) {
-            send(stream, line.as_bytes()).await?;
+            send(stream, &line, REPLY_WAIT).await?;
         }
     }
 }
 
 /// Writes envelopes as they come, so that none waits in memory for a peer that does not read.
-async fn export<C: Control>(stream: &mut UnixStream, control: &C, selection: Selection) -> io::Result<Reply> {
+async fn export<C: Control>(stream: &mut UnixStream, control: &C, selection: Selection) -> Result<Reply, Ended> {
     let (lines, mut groups) = mpsc::channel(EXPORT_GROUPS_MAX);
     let reply = control.export(selection, lines);
     // The receiver goes with a failed write, so that the walk does not wait for it.
     let writing = async move {
         while let Some(group) = groups.recv().await {
             for envelope in group {
-                send(stream, envelope_line(envelope).as_bytes()).await?;
+                send(stream, &envelope_line(envelope), STREAM_WAIT).await?;
             }
         }
-        io::Result::Ok(())
+        Ok::<(), Ended>(())
     };
     let (reply, written) = tokio::join!(reply, writing);
     written.map(|()| reply)
@@ -253,7 +274,7 @@ async fn write_stream<T>(
     mut items: mpsc::Receiver<T>,
     line: impl Fn(T) -> String,
     stopped: &mut watch::Receiver<bool>,
-) -> io::Result<Reply> {
+) -> Result<Reply, Ended> {
     // The receiver goes with a failed write or a stop, so that the sender ends.
     let writing = async move {
         loop {
@@ -261,8 +282,8 @@ async fn write_stream<T>(
                 _ = stopped.wait_for(|stop| *stop) => return Ok(()),
                 item = items.recv() => item,
             };
-            let Some(item) = item else { return io::Result::Ok(()) };
-            send(stream, line(item).as_bytes()).await?;
+            let Some(item) = item else { return Ok::<(), Ended>(()) };
+            send(stream, &line(item), STREAM_WAIT).await?;
         }
     };
     let (reply, written) = tokio::join!(reply, writing);
@@ -295,11 +316,17 @@ async fn read_line(stream: &mut UnixStream, input: &mut Vec<u8>) -> io::Result<L
     }
 }
 
-async fn send(stream: &mut UnixStream, bytes: &[u8]) -> io::Result<()> {
-    match timeout(Duration::from_millis(WRITE_MS_MAX), stream.write_all(bytes)).await {
-        Ok(result) => result,
-        Err(_) => Err(io::ErrorKind::TimedOut.into()),
+/// Writes for as long as the peer takes something within `wait`.
+async fn send(stream: &mut UnixStream, text: &str, wait: Duration) -> Result<(), Ended> {
+    let mut rest = text.as_bytes();
+    while !rest.is_empty() {
+        match timeout(wait, stream.write(rest)).await {
+            Ok(Ok(0)) => return Err(Ended::Gone),
+            Ok(written) => rest = &rest[written?..],
+            Err(_) => return Err(Ended::Stalled(wait)),
+        }
     }
+    Ok(())
 }
 
 fn refusal(code: ErrorCode, text: &str) -> String {

@@ -364,7 +364,20 @@ fn verbs_round_trip_as_requests() {
 /// Answers from memory; knows one message.
 struct Double;
 
+/// Envelopes in an export of the double: more than a socket's buffers take.
+const EXPORTED: usize = 10_000;
+
 impl Control for Double {
+    async fn export(&self, _: Selection, lines: tokio::sync::mpsc::Sender<Vec<EnvelopeView>>) -> Reply {
+        for n in 0..EXPORTED {
+            let id = format!("{n:012}");
+            if lines.send(vec![EnvelopeView { id, ..EnvelopeView::default() }]).await.is_err() {
+                break;
+            }
+        }
+        Reply::Done { text: "all".to_owned(), count: None }
+    }
+
     async fn handle(&self, request: Request, peer: Peer) -> Reply {
         match request {
             Request::Status => match peer {
