@@ -96,14 +96,15 @@ mod tests {
     }
 
     #[test]
-    fn until_a_domain_resolves_each_power_of_ten_is_told() {
+    fn until_a_domain_resolves_each_power_of_ten_from_ten_on_is_told() {
         let (hint, servers) = (Hint::default(), ["127.0.0.1:53".parse().unwrap()]);
         let reported: Vec<usize> =
             (1..=100).filter(|n| hint.take(&no_such_domain(&format!("d{n}.example")), &servers).is_some()).collect();
-        assert_eq!((reported, hint.unresolved()), (vec![1, 10, 100], 100));
+        assert_eq!((reported, hint.unresolved()), (vec![10, 100], 100));
         let hint = Hint::default();
-        let line = hint.take(&no_such_domain("d.example"), &servers).unwrap();
-        assert!(line.contains("1 tried") && line.contains("d.example") && line.contains("127.0.0.1:53"), "{line}");
+        let lines: Vec<String> = (0..10).filter_map(|_| hint.take(&no_such_domain("d.example"), &servers)).collect();
+        let line = lines.last().expect("the tenth");
+        assert!(line.contains("10 tried") && line.contains("d.example") && line.contains("127.0.0.1:53"), "{line}");
         hint.has_resolved.store(true, Ordering::Relaxed);
         assert_eq!(hint.unresolved(), 0);
         assert!((0..100).all(|_| hint.take(&no_such_domain("d.example"), &servers).is_none()));
