@@ -9,6 +9,7 @@
 //! [`Logs`] sends each record to the log of its purpose, list or class; an [`AttemptLog`] is one destination with its
 //! thread. The format is in `docs/operate/attempt-log.md`; states and failures of the writer thread in [`writer`].
 
+pub mod limits;
 mod line;
 mod logs;
 mod lost;

@@ -14,7 +14,6 @@ mod held;
 pub mod hub;
 pub mod intake;
 pub mod known;
-pub mod limits;
 pub mod lists;
 pub mod log;
 pub mod measures;
@@ -29,6 +28,8 @@ pub mod settings;
 pub mod unreached;
 pub mod verb;
 mod watch;
+
+pub use stentor_logs::limits;
 
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

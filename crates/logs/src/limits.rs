@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use stentor_queue::ids::Ms;
+use stentor_stats::record::Ms;
 
 /// Between two lines about one limit.
 pub const LOG_INTERVAL_MS: u64 = 10_000;
