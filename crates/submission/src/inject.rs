@@ -237,12 +237,18 @@ impl Submitting<'_> {
             let all = refused.iter().map(|refused| format!("{:?}: {}", refused.address, refused.reply));
             all.collect::<Vec<_>>().join("\n")
         };
-        let ReversePath::Address(to) = back else {
+        let nobody = |told: &str| {
             let why = why();
-            tracing::warn!(message = %self.id, %why, "recipients of a local message without a sender were refused");
-            return if is_all { Outcome::Bad(why) } else { Outcome::Done };
+            tracing::warn!(message = %self.id, %why, "recipients of a local message {told} were refused");
+            if is_all { Outcome::Bad(why) } else { Outcome::Done }
         };
-        let subject = Subject { id: self.id, to, opened: &self.opened };
+        let ReversePath::Address(sender) = back else { return nobody("without a sender") };
+        let readers = match self.core.settings().people(sender, self.core.clock.now()).await {
+            Ok(readers) if readers.is_empty() => return nobody("whose sender is nobody here"),
+            Ok(readers) => readers,
+            Err(later) => return Outcome::Later(later.reply(), self.is_reported),
+        };
+        let subject = Subject { id: self.id, sender, readers, opened: &self.opened };
         match report(self.core, &subject, &refused).await {
             Err(intake::Refused::TooLarge) if is_all => Outcome::Bad(why()),
             Ok(()) | Err(intake::Refused::TooLarge) => Outcome::Done,

@@ -39,7 +39,9 @@ impl Refused {
 /// What the report is about.
 pub(super) struct Subject<'a> {
     pub id: MessageId,
-    pub to: &'a Address,
+    pub sender: &'a Address,
+    /// Who reads the sender's mail; never empty.
+    pub readers: Vec<To>,
     pub opened: &'a Opened,
 }
 
@@ -72,7 +74,7 @@ pub(super) async fn report(
             part.iter().zip(&texts).map(|(refused, text)| recipient(refused, text, &date)).collect();
         let report = dsn::build(&Report {
             hostname,
-            to: subject.to.as_str(),
+            to: subject.sender.as_str(),
             date: &date,
             message_id: &bare_id,
             queue_id: &subject.id.to_string(),
@@ -86,7 +88,7 @@ pub(super) async fn report(
             archive: None,
             smtputf8: !original.is_ascii(),
         });
-        let own = NewEnvelope::own(vec![To::plain(subject.to.clone())], format!("<{bare_id}>"), "delivery report");
+        let own = NewEnvelope::own(subject.readers.clone(), format!("<{bare_id}>"), "delivery report");
         let own = NewEnvelope { eight_bit: !report.is_ascii(), ..own };
         hand_in(core, (id, content), report, own, Vec::new()).await?;
     }

@@ -42,9 +42,10 @@ pub(super) struct Posted {
     pub to: Vec<String>,
 }
 
-/// Between two looks at cases that have not come to their end, and how many looks in a row may show no progress.
+/// Between two looks at cases that have not come to their end, and how many looks in a row may show no progress: together the
+/// longest of a host's short pauses.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
-const LOOKS_MAX: u32 = 3;
+const LOOKS_MAX: u32 = 15;
 
 /// Runs the cases at one server and judges each. On a busy machine some take longer than what is watched: they are waited
 /// for as long as further ones come to their end.

@@ -282,6 +282,25 @@ fn what_is_refused_goes_back_and_what_is_damaged_aside() {
 }
 
 #[test]
+fn a_refusal_is_told_to_who_reads_the_senders_mail() {
+    let lab = TestLab::start(&format!("[[site]]\nname = 'one.example'\n{SENDER_SITE}"));
+    let server = taking(builder(&lab))
+        .set("domains.local", "[\"lists.test\"]")
+        .set_in("aliases", "\"root@lists.test\"", &format!("[\"{SENDER}\"]"))
+        .start();
+    submit(&server, &["-f", "root@lists.test", "gone@lists.test"], "Subject: of cron\n\nx\n");
+    let report = report_to(&lab, SENDER);
+    assert_eq!(report.about("gone@lists.test")["status"], "5.1.1", "{}", report.text);
+    // A sender that nobody reads: kept for the operator.
+    submit(&server, &["-f", "nobody@lists.test", "gone@lists.test"], "Subject: of nobody\n\nx\n");
+    let bad = server.path("submission").join("bad");
+    let is_reason = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "reason");
+    wait_until("it is put aside", || bad.exists() && files(&bad).iter().any(is_reason));
+    wait_until("the folder is drained", || waiting(&server) == 0);
+    lab.assert_no_violations();
+}
+
+#[test]
 fn the_program_keeps_to_the_servers_limits() {
     let server = taking(bare()).set("message_size_bytes_max", "100000").set("submission.recipients_max", "2").start();
     let large = "x\n".repeat(40_000);
