@@ -1,6 +1,6 @@
 //! sendmail's orders, as the rules of cf/m4/proto.m4 (8.17) ask.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use super::{Candidates, Options, split_address};
 
@@ -57,7 +57,7 @@ pub(super) fn genericstable(out: &mut Candidates, address: &[u8]) {
 }
 
 /// Each key with the tag and without it. Of a sender: the address, `user@`, the domain and its parents; of a recipient
-/// `user@` only if its domain is local; of a client its name or address and the parents.
+/// `user@` only if its domain is local; of a client its name or address and the parents. `IPv6:` is before an address of IPv6.
 pub(super) fn access_db(out: &mut Candidates, key: &[u8], options: &Options<'_>) {
     let colon = key.iter().position(|&octet| octet == b':').map_or(0, |colon| colon + 1);
     let (tag, subject) = match key.split_at(colon) {
@@ -80,6 +80,8 @@ pub(super) fn access_db(out: &mut Candidates, key: &[u8], options: &Options<'_>)
         if !domain.is_empty() {
             lookup.domains(out, domain);
         }
+    } else if let Some(address) = ipv6(subject) {
+        lookup.ipv6(out, address);
     } else if std::str::from_utf8(subject).is_ok_and(|text| text.parse::<IpAddr>().is_ok()) {
         lookup.address(out, subject);
     } else {
@@ -91,6 +93,14 @@ pub(super) fn access_db(out: &mut Candidates, key: &[u8], options: &Options<'_>)
 fn is_of_a_tag(octet: u8) -> bool {
     octet.is_ascii_alphabetic() || octet == b'_'
 }
+
+/// Of `IPv6:2001:db8::5`.
+fn ipv6(subject: &[u8]) -> Option<Ipv6Addr> {
+    let (tag, address) = std::str::from_utf8(subject).ok()?.split_at_checked(IPV6.len())?;
+    tag.eq_ignore_ascii_case(IPV6).then(|| address.parse().ok())?
+}
+
+const IPV6: &str = "IPv6:";
 
 struct Lookup<'a> {
     tag: &'a [u8],
@@ -130,6 +140,22 @@ impl Lookup<'_> {
                 Some(dot) if dot + 1 < rest.len() => rest = &rest[dot + 1..],
                 _ => return,
             }
+        }
+    }
+
+    /// With all its numbers, as sendmail writes it by default, and the short form of `UseCompressedIPv6Addresses`; networks are
+    /// the same in both unless zeros are left out within them.
+    fn ipv6(&self, out: &mut Candidates, address: Ipv6Addr) {
+        let groups = address.segments().map(|group| format!("{group:x}"));
+        let (long, short) = (format!("{IPV6}{}", groups.join(":")), format!("{IPV6}{address}"));
+        self.push(out, [long.as_bytes(), b"", b"", b""]);
+        let mut rest = Some(short.as_bytes());
+        while let Some(key) = rest.filter(|key| key.windows(2).any(|pair| pair == b"::")) {
+            self.push(out, [key, b"", b"", b""]);
+            rest = shorter(key);
+        }
+        if let Some(network) = shorter(long.as_bytes()) {
+            self.address(out, network);
         }
     }
 

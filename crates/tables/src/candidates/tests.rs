@@ -143,6 +143,21 @@ fn access_of_sendmail() {
         plain(Owner::AccessDb, "ClientRate:2001:db8::1"),
         ["ClientRate:2001:db8::1", "ClientRate:2001:db8", "ClientRate:2001"]
     );
+    assert_eq!(
+        plain(Owner::AccessDb, "ClientRate:IPv6:2001:db8:2::5"),
+        [
+            "ClientRate:IPv6:2001:db8:2:0:0:0:0:5",
+            "ClientRate:IPv6:2001:db8:2::5",
+            "ClientRate:IPv6:2001:db8:2:0:0:0:0",
+            "ClientRate:IPv6:2001:db8:2:0:0:0",
+            "ClientRate:IPv6:2001:db8:2:0:0",
+            "ClientRate:IPv6:2001:db8:2:0",
+            "ClientRate:IPv6:2001:db8:2",
+            "ClientRate:IPv6:2001:db8",
+            "ClientRate:IPv6:2001",
+            "ClientRate:IPv6"
+        ]
+    );
     assert_eq!(plain(Owner::AccessDb, "From:[10.1]"), ["From:[10.1]", "[10.1]", "From:[10]", "[10]"]);
 }
 
