@@ -238,7 +238,7 @@ def access(chance):
             lambda: f"{some_user(chance)}@{some_domain(chance)}", lambda: f"{some_user(chance)}@", lambda: some_domain(chance),
             lambda: f"{chance.choice(['ann', 'Bob'])}{chance.randint(0, 60)}+*@{chance.choice([some_domain(chance), ''])}",
             lambda: ".".join(str(chance.randint(1, 9)) for _ in range(chance.randint(1, 4))),
-            lambda: f"2001:db8:{chance.randint(1, 9)}",
+            lambda: f"{chance.choice(['', 'IPv6:'])}2001:db8:{chance.randint(1, 9)}{chance.choice(['', ':0', ':0:0:0:0:' + str(chance.randint(1, 3))])}",
         ])()
 
     lines = ["# comment", "", " leading:space OK", "novalue"]
@@ -254,6 +254,7 @@ def access(chance):
             lambda: f"Connect:{host()}",
             lambda: f"Connect:{chance.randint(1, 14)}.{'.'.join(str(chance.randint(1, 9)) for _ in range(3))}",
             lambda: f"Connect:2001:db{chance.randint(7, 8)}:{chance.randint(1, 9)}:{chance.randint(1, 9)}::{chance.randint(1, 9)}",
+            lambda: f"Connect:IPv6:2001:db8:{chance.randint(1, 9)}:0:0:0:0:{chance.randint(1, 9)}",
         ])())
     return lines, keys
 
