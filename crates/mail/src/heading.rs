@@ -4,6 +4,9 @@
 //! characters, of at most [`SHOWN_CHARS_MAX`] characters. Encoded words (RFC 2047) are decoded where their charset is
 //! known, and stay as they are where it is not.
 
+use stentor_mime::charset::Charset;
+use stentor_mime::words;
+
 use crate::fields::{Piece, Splitter};
 
 /// Octets of a message in which they are looked for.
@@ -87,75 +90,10 @@ fn name_of(from: &str) -> &str {
 
 /// A field's value on one line, its encoded words decoded.
 fn readable(value: &[u8]) -> String {
-    let text = String::from_utf8_lossy(value);
-    let mut out = String::new();
-    let mut after_word = false;
-    for token in text.split(|c: char| c.is_whitespace() || c.is_control()).filter(|token| !token.is_empty()) {
-        let decoded = decode_word(token);
-        // Section 6.2: white space between encoded words is none of the text.
-        if !(out.is_empty() || (after_word && decoded.is_some())) {
-            out.push(' ');
-        }
-        after_word = decoded.is_some();
-        out.push_str(decoded.as_deref().unwrap_or(token));
-    }
-    out.chars().map(|c| if c.is_control() { ' ' } else { c }).take(SHOWN_CHARS_MAX).collect()
-}
-
-/// `=?charset?Q?text?=` or with `B`, in UTF-8, US-ASCII or ISO 8859-1; others stay as they are.
-fn decode_word(token: &str) -> Option<String> {
-    let mut parts = token.strip_prefix("=?")?.strip_suffix("?=")?.split('?');
-    let (charset, encoding, text) = (parts.next()?, parts.next()?, parts.next()?);
-    if parts.next().is_some() {
-        return None;
-    }
-    let octets = match encoding {
-        "Q" | "q" => decode_q(text)?,
-        "B" | "b" => decode_b(text)?,
-        _ => return None,
-    };
-    // RFC 2231 section 5: a language may follow.
-    match charset.split('*').next()?.to_ascii_lowercase().as_str() {
-        "utf-8" | "us-ascii" => Some(String::from_utf8_lossy(&octets).into_owned()),
-        "iso-8859-1" => Some(octets.iter().map(|b| char::from(*b)).collect()),
-        _ => None,
-    }
-}
-
-fn decode_q(text: &str) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    let digit = |b: Option<u8>| b.and_then(|b| char::from(b).to_digit(16));
-    while let Some(b) = bytes.next() {
-        out.push(match b {
-            b'_' => b' ',
-            b'=' => (digit(bytes.next())? * 16 + digit(bytes.next())?) as u8,
-            b => b,
-        });
-    }
-    Some(out)
-}
-
-fn decode_b(text: &str) -> Option<Vec<u8>> {
-    let mut out = Vec::with_capacity(text.len() * 3 / 4);
-    let (mut bits, mut count) = (0u32, 0);
-    for b in text.trim_end_matches('=').bytes() {
-        let value = match b {
-            b'A'..=b'Z' => b - b'A',
-            b'a'..=b'z' => b - b'a' + 26,
-            b'0'..=b'9' => b - b'0' + 52,
-            b'+' => 62,
-            b'/' => 63,
-            _ => return None,
-        };
-        bits = bits << 6 | u32::from(value);
-        count += 6;
-        if count >= 8 {
-            count -= 8;
-            out.push((bits >> count) as u8);
-        }
-    }
-    Some(out)
+    let is_space = |b: &u8| b.is_ascii_whitespace() || b.is_ascii_control();
+    let tokens: Vec<&[u8]> = value.split(is_space).filter(|token| !token.is_empty()).collect();
+    let text = words::decode(&tokens.join(&b' '), Charset::UNDECLARED).text;
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(SHOWN_CHARS_MAX).collect()
 }
 
 #[cfg(test)]
@@ -168,7 +106,8 @@ mod tests {
             ("Re: a\r\n  b", "Re: a b"),
             ("=?utf-8?Q?Gr=C3=BC=C3=9Fe_an?= =?UTF-8?b?YWxsZQ==?= hier", "Grüße analle hier"),
             ("=?iso-8859-1*de?q?Stra=DFe?=", "Straße"),
-            ("=?koi8-r?q?=C0?=", "=?koi8-r?q?=C0?="),
+            ("=?koi8-r?q?=C0?=", "ю"),
+            ("=?no-such?q?=C0?=", "=?no-such?q?=C0?="),
             ("=?utf-8?q?=ZZ?= =?utf-8?x?a?= =?a?=", "=?utf-8?q?=ZZ?= =?utf-8?x?a?= =?a?="),
             ("=?utf-8?b?/+8=?=", "\u{fffd}\u{fffd}"),
             ("=?utf-8?q?a=0D=0AX:_y?=", "a  X: y"),

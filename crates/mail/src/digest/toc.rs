@@ -1,8 +1,9 @@
 //! The table of contents: subject and author of each post, as people read them.
 
+use stentor_mime::quoted::QuotedPrintable;
+
 use crate::fields::Piece;
 use crate::heading::Gathered;
-use crate::seven_bit::quoted::QuotedPrintable;
 
 /// One line of it, and whether the header section is UTF-8.
 #[derive(Debug, Default)]

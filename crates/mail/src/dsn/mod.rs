@@ -31,10 +31,10 @@ use std::io::Write as _;
 pub use date::format_date;
 pub use essential::{ESSENTIAL_BYTES_MAX, essential_header};
 use field::{VALUE_BYTES_MAX, push_clean, write_bounded, write_field};
+use stentor_mime::quoted::QuotedPrintable;
 
 pub use crate::client::Ret;
 use crate::reply::Enhanced;
-use crate::seven_bit::quoted::QuotedPrintable;
 
 /// Most recipients listed in one report.
 pub const RECIPIENTS_MAX: usize = 1000;

@@ -2,7 +2,8 @@
 //!
 //! Addresses are never changed: mail to a changed address would go elsewhere.
 
-use super::quoted::escaped;
+use stentor_mime::quoted::escaped;
+
 use super::{ConvertError, is_plain};
 
 /// Longest encoded word (RFC 2047 section 2).

@@ -1,5 +1,9 @@
 //! A header section: what it says about the part, and how it is rewritten.
 
+use stentor_mime::field::lines as fields;
+use stentor_mime::params::MimeField;
+use stentor_mime::transfer::Encoding;
+
 use super::ConvertError;
 use super::field::{self, split};
 
@@ -17,16 +21,6 @@ pub(super) enum Kind {
     /// Opaque: a signed or encrypted multipart (RFC 1847), one without a usable boundary, or a fragment (RFC 2046
     /// 5.2.2).
     Sealed,
-}
-
-/// Content-Transfer-Encoding.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Encoding {
-    /// 7bit, 8bit, binary or none.
-    Identity,
-    QuotedPrintable,
-    Base64,
-    Unknown,
 }
 
 #[derive(Debug)]
@@ -140,151 +134,33 @@ fn write(header: &[u8], encoding: Option<&str>, lossy: bool, out: &mut Vec<u8>) 
     Ok(has_encoding)
 }
 
-/// The fields of a section, each with its folded lines and line ends.
-fn fields(header: &[u8]) -> impl Iterator<Item = &[u8]> {
-    let mut rest = header;
-    std::iter::from_fn(move || {
-        if rest.is_empty() {
-            return None;
-        }
-        let mut end = 0;
-        while let Some(at) = memchr::memchr(b'\n', &rest[end..]) {
-            end += at + 1;
-            if !matches!(rest.get(end), Some(b' ' | b'\t')) {
-                let (field, after) = rest.split_at(end);
-                rest = after;
-                return Some(field);
-            }
-        }
-        Some(std::mem::take(&mut rest))
-    })
-}
-
 fn encoding(value: &[u8]) -> Encoding {
-    let word = Tokens(value).word().to_ascii_lowercase();
-    match word.as_slice() {
-        // "7bit", "8bit", and those who write "7-bit" or "8 bit".
-        b"" | b"binary" | [b'7' | b'8', ..] => Encoding::Identity,
-        b"quoted-printable" => Encoding::QuotedPrintable,
-        b"base64" => Encoding::Base64,
-        _ => Encoding::Unknown,
-    }
+    Encoding::named(MimeField::parse(value).value.as_bytes())
 }
 
 fn kind(value: &[u8]) -> Kind {
-    let mut tokens = Tokens(value);
-    let main = tokens.word().to_ascii_lowercase();
-    if tokens.next_is(b'/') {
-        let sub = tokens.word().to_ascii_lowercase();
-        match (main.as_slice(), sub.as_slice()) {
-            (b"multipart", b"signed" | b"encrypted") | (b"message", b"partial") => return Kind::Sealed,
-            (b"multipart", sub) => {
-                let boundary = tokens.parameter(b"boundary").map(|b| b.trim_ascii_end().to_vec());
-                return match boundary {
-                    Some(boundary) if (1..=BOUNDARY_BYTES_MAX).contains(&boundary.len()) && boundary.is_ascii() => {
-                        Kind::Multipart { boundary, digest: sub == b"digest" }
-                    }
-                    _ => Kind::Sealed,
-                };
+    let field = MimeField::parse(value);
+    match (field.main(), field.sub()) {
+        // No type at all.
+        (_, "") => Kind::Leaf,
+        ("multipart", "signed" | "encrypted") | ("message", "partial") => Kind::Sealed,
+        ("multipart", sub) => {
+            let boundary = field.param("boundary").map(|param| param.octets.trim_ascii_end());
+            match boundary {
+                Some(boundary) if (1..=BOUNDARY_BYTES_MAX).contains(&boundary.len()) && boundary.is_ascii() => {
+                    Kind::Multipart { boundary: boundary.to_vec(), digest: sub == "digest" }
+                }
+                _ => Kind::Sealed,
             }
-            (b"message", b"rfc822" | b"news") => return Kind::Message,
-            _ => {}
         }
+        ("message", "rfc822" | "news") => Kind::Message,
+        _ => Kind::Leaf,
     }
-    Kind::Leaf
 }
 
 fn is_global(value: &[u8]) -> bool {
-    let mut tokens = Tokens(value);
-    tokens.word().eq_ignore_ascii_case(b"message")
-        && tokens.next_is(b'/')
-        && tokens.word().get(..6).is_some_and(|word| word.eq_ignore_ascii_case(b"global"))
-}
-
-/// The tokens of a MIME field (RFC 2045 5.1); white space and comments between them are skipped.
-struct Tokens<'a>(&'a [u8]);
-
-impl<'a> Tokens<'a> {
-    fn skip(&mut self) {
-        loop {
-            self.0 = self.0.trim_ascii_start();
-            if self.0.first() != Some(&b'(') {
-                return;
-            }
-            let (mut depth, mut at) = (0_usize, 0);
-            while let Some(&b) = self.0.get(at) {
-                at += 1;
-                match b {
-                    b'\\' => at += 1,
-                    b'(' => depth += 1,
-                    b')' => depth -= 1,
-                    _ => {}
-                }
-                if depth == 0 {
-                    break;
-                }
-            }
-            self.0 = self.0.get(at..).unwrap_or_default();
-        }
-    }
-
-    fn next_is(&mut self, wanted: u8) -> bool {
-        self.skip();
-        let found = self.0.first() == Some(&wanted);
-        if found {
-            self.0 = &self.0[1..];
-        }
-        found
-    }
-
-    fn word(&mut self) -> &'a [u8] {
-        self.skip();
-        let special = |b: &u8| b.is_ascii_whitespace() || b"()<>@,;:\\\"/[]?=".contains(b);
-        let end = self.0.iter().position(special).unwrap_or(self.0.len());
-        let (word, rest) = self.0.split_at(end);
-        self.0 = rest;
-        word
-    }
-
-    /// The value of a parameter: a quoted string or what goes up to the next separator.
-    fn value(&mut self) -> Vec<u8> {
-        if !self.next_is(b'"') {
-            let end = self.0.iter().position(|b| b.is_ascii_whitespace() || *b == b';').unwrap_or(self.0.len());
-            let (value, rest) = self.0.split_at(end);
-            self.0 = rest;
-            return value.to_vec();
-        }
-        let mut value = Vec::new();
-        let mut at = 0;
-        while let Some(&b) = self.0.get(at) {
-            at += 1;
-            match b {
-                b'"' => break,
-                b'\\' => {
-                    value.extend(self.0.get(at));
-                    at += 1;
-                }
-                b'\r' | b'\n' => {}
-                b => value.push(b),
-            }
-        }
-        self.0 = self.0.get(at..).unwrap_or_default();
-        value
-    }
-
-    fn parameter(mut self, wanted: &[u8]) -> Option<Vec<u8>> {
-        loop {
-            let at = memchr::memchr(b';', self.0)?;
-            self.0 = &self.0[at + 1..];
-            let name = self.word();
-            if self.next_is(b'=') {
-                let value = self.value();
-                if name.eq_ignore_ascii_case(wanted) {
-                    return Some(value);
-                }
-            }
-        }
-    }
+    let field = MimeField::parse(value);
+    field.main() == "message" && field.sub().starts_with("global")
 }
 
 #[cfg(test)]

@@ -30,13 +30,13 @@
 
 mod field;
 mod header;
-pub(crate) mod quoted;
 #[cfg(test)]
 mod tests;
 
-use header::{Encoding, Facts, Kind};
+use header::{Facts, Kind};
 use memchr::memchr;
-use quoted::QuotedPrintable;
+use stentor_mime::quoted::{self, QuotedPrintable};
+use stentor_mime::transfer::Encoding;
 
 /// Most octets of one header section, the outermost or a part's.
 pub const HEADER_BYTES_MAX: usize = 2 * 1024 * 1024;

@@ -5,7 +5,7 @@ const COLUMN_MAX: usize = 75;
 
 /// Encodes lines given in pieces.
 #[derive(Debug, Default)]
-pub(crate) struct QuotedPrintable {
+pub struct QuotedPrintable {
     column: usize,
     /// White space that is escaped if the line ends behind it.
     pending: Option<u8>,
@@ -13,7 +13,7 @@ pub(crate) struct QuotedPrintable {
 
 impl QuotedPrintable {
     /// A piece of a line, without line end.
-    pub(crate) fn push(&mut self, text: &[u8], out: &mut Vec<u8>) {
+    pub fn push(&mut self, text: &[u8], out: &mut Vec<u8>) {
         out.reserve(text.len() + text.len() / 8);
         for &b in text {
             if let Some(space) = self.pending.take() {
@@ -28,14 +28,14 @@ impl QuotedPrintable {
     }
 
     /// The line ends with CRLF.
-    pub(crate) fn end_line(&mut self, out: &mut Vec<u8>) {
+    pub fn end_line(&mut self, out: &mut Vec<u8>) {
         self.finish(out);
         out.extend_from_slice(b"\r\n");
         self.column = 0;
     }
 
     /// The line ends with the content.
-    pub(super) fn finish(&mut self, out: &mut Vec<u8>) {
+    pub fn finish(&mut self, out: &mut Vec<u8>) {
         if let Some(space) = self.pending.take() {
             self.put(&escaped(space), out);
         }
@@ -52,14 +52,14 @@ impl QuotedPrintable {
 }
 
 /// `=` and two capital hexadecimal digits.
-pub(super) fn escaped(b: u8) -> [u8; 3] {
+pub fn escaped(b: u8) -> [u8; 3] {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     [b'=', HEX[usize::from(b >> 4)], HEX[usize::from(b & 15)]]
 }
 
 /// Appends text that is quoted-printable already, with its octets over 127 and NULs, which should not be there,
 /// escaped.
-pub(super) fn escape_high(text: &[u8], out: &mut Vec<u8>) {
+pub fn escape_high(text: &[u8], out: &mut Vec<u8>) {
     let mut line_start = out.len();
     for &b in text {
         if b.is_ascii() && b != 0 {

@@ -1,0 +1,337 @@
+//! Charsets by name, and their decoding as octets stream by.
+//!
+//! All charsets of `encoding_rs`, that is of the WHATWG Encoding Standard, with its labels: what mail programs show. By it
+//! `iso-8859-1` and `us-ascii` are windows-1252, `gb2312` is GBK, `shift_jis` is Microsoft's. It leaves out what a browser
+//! must not decode, because markup could hide there; mail in these charsets exists, here nothing runs, and a filter that does not read
+//! them is a way around it: UTF-7 (RFC 2152), HZ (RFC 1843) and ISO-2022-KR (RFC 1557).
+//!
+//! Promise: linear time, constant memory, any octets; what is no character becomes U+FFFD. The text does not depend on where
+//! the octets are cut.
+
+use encoding_rs::{EUC_KR, Encoding, GBK, REPLACEMENT, UTF_8, UTF_16LE, WINDOWS_1252, X_USER_DEFINED};
+
+use crate::shifted::{Hz, Iso2022Kr, Utf7};
+
+/// Longest label that is looked up.
+const LABEL_BYTES_MAX: usize = 64;
+
+/// A charset that can be decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Charset(Kind);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Web(&'static Encoding),
+    /// UTF-16 whose order of octets its mark says; little-endian without one.
+    Utf16,
+    Utf7,
+    Hz,
+    Iso2022Kr,
+    /// Nobody said: UTF-8, and what is none octet by octet as windows-1252.
+    Undeclared,
+}
+
+/// Names that occur in mail and not in the Encoding Standard.
+const MORE_LABELS: [(&str, &Encoding); 22] = [
+    ("ansi_x3.4-1986", WINDOWS_1252),
+    ("cp936", encoding_rs::GBK),
+    ("ms936", encoding_rs::GBK),
+    ("euc-cn", encoding_rs::GBK),
+    ("euccn", encoding_rs::GBK),
+    ("gb18030-2000", encoding_rs::GB18030),
+    ("gb18030-2005", encoding_rs::GB18030),
+    ("gb-18030", encoding_rs::GB18030),
+    ("cp932", encoding_rs::SHIFT_JIS),
+    ("eucjp", encoding_rs::EUC_JP),
+    ("cp51932", encoding_rs::EUC_JP),
+    ("iso-2022-jp-1", encoding_rs::ISO_2022_JP),
+    ("iso-2022-jp-ms", encoding_rs::ISO_2022_JP),
+    ("cp50220", encoding_rs::ISO_2022_JP),
+    ("cp50221", encoding_rs::ISO_2022_JP),
+    ("cp949", EUC_KR),
+    ("ms949", EUC_KR),
+    ("euckr", EUC_KR),
+    ("cp950", encoding_rs::BIG5),
+    ("cp874", encoding_rs::WINDOWS_874),
+    ("utf-8-sig", UTF_8),
+    ("cp65001", UTF_8),
+];
+
+impl Charset {
+    pub const UTF_8: Charset = Charset(Kind::Web(UTF_8));
+    pub const WINDOWS_1252: Charset = Charset(Kind::Web(WINDOWS_1252));
+    pub const UNDECLARED: Charset = Charset(Kind::Undeclared);
+
+    /// By one of its names, without regard to case; white space and quotes around it, and a language behind an asterisk
+    /// (RFC 2231 section 5) are none of it.
+    pub fn named(label: &[u8]) -> Option<Charset> {
+        let label = label.split(|b| *b == b'*').next()?;
+        let is_padding = |b: &u8| b.is_ascii_whitespace() || matches!(b, b'"' | b'\'');
+        let from = label.iter().position(|b| !is_padding(b))?;
+        let to = label.iter().rposition(|b| !is_padding(b))? + 1;
+        let label = label[from..to].to_ascii_lowercase();
+        if label.len() > LABEL_BYTES_MAX {
+            return None;
+        }
+        let dashed: Vec<u8> = label.iter().map(|b| if *b == b'_' { b'-' } else { *b }).collect();
+        let kind = match dashed.as_slice() {
+            b"utf-7" | b"unicode-1-1-utf-7" | b"csutf7" | b"utf7" => Kind::Utf7,
+            b"hz" | b"hz-gb-2312" => Kind::Hz,
+            b"iso-2022-kr" | b"csiso2022kr" => Kind::Iso2022Kr,
+            b"utf-16" | b"utf16" | b"unicode" | b"ucs-2" | b"iso-10646-ucs-2" | b"csunicode" => Kind::Utf16,
+            // RFC 1428: nobody knows.
+            b"unknown-8bit" | b"x-unknown" | b"unknown" | b"binary" | b"8bit" => Kind::Undeclared,
+            _ => {
+                let more =
+                    MORE_LABELS.iter().find(|(name, _)| name.as_bytes() == dashed).map(|(_, encoding)| *encoding);
+                let found = Encoding::for_label(&label).or_else(|| Encoding::for_label(&dashed)).or(more)?;
+                if found == REPLACEMENT || found == X_USER_DEFINED {
+                    return None;
+                }
+                Kind::Web(found)
+            }
+        };
+        Some(Charset(kind))
+    }
+
+    /// The name that it goes by.
+    pub fn name(self) -> &'static str {
+        match self.0 {
+            Kind::Web(encoding) => encoding.name(),
+            Kind::Utf16 => "UTF-16",
+            Kind::Utf7 => "UTF-7",
+            Kind::Hz => "HZ-GB-2312",
+            Kind::Iso2022Kr => "ISO-2022-KR",
+            Kind::Undeclared => "unknown-8bit",
+        }
+    }
+
+    pub fn decoder(self) -> Decoder {
+        Decoder(match self.0 {
+            Kind::Web(encoding) => Stage::Web(encoding.new_decoder_with_bom_removal()),
+            Kind::Utf16 => Stage::Web(UTF_16LE.new_decoder()),
+            Kind::Utf7 => Stage::Utf7(Utf7::default()),
+            Kind::Hz => Stage::Hz(Hz::default(), GBK.new_decoder_without_bom_handling()),
+            Kind::Iso2022Kr => Stage::Iso2022Kr(Iso2022Kr::default(), EUC_KR.new_decoder_without_bom_handling()),
+            Kind::Undeclared => Stage::Undeclared(Undeclared::default()),
+        })
+    }
+
+    /// All of some octets.
+    pub fn decode(self, octets: &[u8]) -> String {
+        let (mut decoder, mut text) = (self.decoder(), String::new());
+        decoder.push(octets, &mut text);
+        decoder.finish(&mut text);
+        text
+    }
+
+    /// The octets of a text; `None` if it has characters that the charset lacks, or nobody writes this charset any more.
+    pub fn encode(self, text: &str) -> Option<Vec<u8>> {
+        match self.0 {
+            Kind::Web(encoding) if encoding.output_encoding() == encoding => {
+                let (octets, _, is_lossy) = encoding.encode(text);
+                (!is_lossy).then(|| octets.into_owned())
+            }
+            _ => None,
+        }
+    }
+
+    /// What octets of which nobody said it are most likely in.
+    pub fn guess(octets: &[u8]) -> Charset {
+        if std::str::from_utf8(octets).is_ok() {
+            return Charset::UTF_8;
+        }
+        let mut detector = chardetng::EncodingDetector::new(chardetng::Iso2022JpDetection::Allow);
+        detector.feed(octets, true);
+        Charset(Kind::Web(detector.guess(None, chardetng::Utf8Detection::Allow)))
+    }
+}
+
+/// The state of a decoding.
+pub struct Decoder(Stage);
+
+enum Stage {
+    Web(encoding_rs::Decoder),
+    Utf7(Utf7),
+    Hz(Hz, encoding_rs::Decoder),
+    Iso2022Kr(Iso2022Kr, encoding_rs::Decoder),
+    Undeclared(Undeclared),
+}
+
+impl Decoder {
+    /// Appends what the next octets say.
+    pub fn push(&mut self, octets: &[u8], text: &mut String) {
+        match &mut self.0 {
+            Stage::Web(decoder) => decode(decoder, octets, false, text),
+            Stage::Utf7(utf7) => utf7.push(octets, text),
+            Stage::Hz(hz, decoder) => decode(decoder, &hz.push(octets), false, text),
+            Stage::Iso2022Kr(shifts, decoder) => decode(decoder, &shifts.push(octets), false, text),
+            Stage::Undeclared(undeclared) => undeclared.push(octets, text),
+        }
+    }
+
+    /// The octets are over.
+    pub fn finish(&mut self, text: &mut String) {
+        match &mut self.0 {
+            Stage::Web(decoder) | Stage::Hz(_, decoder) | Stage::Iso2022Kr(_, decoder) => {
+                decode(decoder, b"", true, text);
+            }
+            Stage::Utf7(utf7) => utf7.finish(text),
+            Stage::Undeclared(undeclared) => undeclared.finish(text),
+        }
+    }
+}
+
+fn decode(decoder: &mut encoding_rs::Decoder, octets: &[u8], is_last: bool, text: &mut String) {
+    let mut rest = octets;
+    loop {
+        // One that is too small for a character would be tried for ever; beyond `usize` nobody decodes.
+        text.reserve(decoder.max_utf8_buffer_length(rest.len()).unwrap_or(16).max(16));
+        let (result, read, _) = decoder.decode_to_string(rest, text, is_last);
+        rest = &rest[read..];
+        if result == encoding_rs::CoderResult::InputEmpty {
+            return;
+        }
+    }
+}
+
+/// See [`Kind::Undeclared`].
+#[derive(Debug, Default)]
+struct Undeclared {
+    /// A character that the cut between two pieces divided.
+    part: Vec<u8>,
+}
+
+impl Undeclared {
+    fn push(&mut self, octets: &[u8], text: &mut String) {
+        let joined;
+        let mut rest = octets;
+        if !self.part.is_empty() {
+            joined = [&std::mem::take(&mut self.part), octets].concat();
+            rest = &joined;
+        }
+        while !rest.is_empty() {
+            match std::str::from_utf8(rest) {
+                Ok(valid) => {
+                    text.push_str(valid);
+                    return;
+                }
+                Err(error) => {
+                    let (valid, behind) = rest.split_at(error.valid_up_to());
+                    text.push_str(&String::from_utf8_lossy(valid));
+                    if error.error_len().is_none() {
+                        self.part = behind.to_vec();
+                        return;
+                    }
+                    text.push_str(&WINDOWS_1252.decode_without_bom_handling(&behind[..1]).0);
+                    rest = &behind[1..];
+                }
+            }
+        }
+    }
+
+    fn finish(&mut self, text: &mut String) {
+        text.push_str(&WINDOWS_1252.decode_without_bom_handling(&std::mem::take(&mut self.part)).0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn decoded(label: &str, octets: &[u8]) -> String {
+        Charset::named(label.as_bytes()).unwrap().decode(octets)
+    }
+
+    #[test]
+    fn names_of_charsets() {
+        for (label, name) in [
+            ("UTF-8", "UTF-8"),
+            (" \"utf8\" ", "UTF-8"),
+            ("us-ascii", "windows-1252"),
+            ("ISO-8859-1*en", "windows-1252"),
+            ("iso8859_15", "ISO-8859-15"),
+            ("gb2312", "GBK"),
+            ("CP936", "GBK"),
+            ("koi8-r", "KOI8-R"),
+            ("ks_c_5601-1987", "EUC-KR"),
+            ("cp949", "EUC-KR"),
+            ("utf-16", "UTF-16"),
+            ("utf-16be", "UTF-16BE"),
+            ("unicode-1-1-utf-7", "UTF-7"),
+            ("hz-gb-2312", "HZ-GB-2312"),
+            ("x-unknown", "unknown-8bit"),
+        ] {
+            assert_eq!(Charset::named(label.as_bytes()).map(Charset::name), Some(name), "{label}");
+        }
+        for none in ["", "''", "x", "iso-2022-cn", "x-user-defined", &"x".repeat(100)] {
+            assert_eq!(Charset::named(none.as_bytes()), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn known_texts() {
+        assert_eq!(decoded("gb2312", b"\xc7\xeb\xb2\xe9\xca\xd5"), "请查收");
+        assert_eq!(decoded("koi8-r", b"\xf0\xd2\xc9\xd7\xc5\xd4"), "Привет");
+        assert_eq!(decoded("iso-2022-jp", b"\x1b$B%O%m!<\x1b(B"), "ハロー");
+        assert_eq!(decoded("iso-2022-kr", b"\x1b$)C\x0eGQ1[\x0f ok"), "한글 ok");
+        assert_eq!(decoded("hz-gb-2312", b"a ~{<:Ky2;S{~} ~~ b~\nc"), "a 己所不欲 ~ bc");
+        assert_eq!(decoded("utf-7", b"Hi Mom -+Jjo--! 1 +- 2 +2D3cEQ-"), "Hi Mom -\u{263a}-! 1 + 2 \u{1f411}");
+        assert_eq!(decoded("utf-16", b"\xfe\xff\x00a"), "a");
+        assert_eq!(decoded("utf-8", b"\xef\xbb\xbfa\xff"), "a\u{fffd}");
+        assert_eq!(Charset::UNDECLARED.decode(b"\xc3\xa9 \xe9\xc3"), "é éÃ");
+    }
+
+    #[test]
+    fn guesses() {
+        assert_eq!(Charset::guess("请查收".as_bytes()), Charset::UTF_8);
+        let russian = Charset::named(b"koi8-r").unwrap().encode("Здравствуйте, это обычное письмо").unwrap();
+        assert_eq!(Charset::guess(&russian).name(), "KOI8-U");
+    }
+
+    const LABELS: [&str; 14] = [
+        "utf-8",
+        "utf-7",
+        "utf-16",
+        "utf-16be",
+        "hz",
+        "iso-2022-kr",
+        "iso-2022-jp",
+        "gb18030",
+        "big5",
+        "euc-kr",
+        "shift_jis",
+        "euc-jp",
+        "koi8-r",
+        "x-unknown",
+    ];
+
+    proptest! {
+        #[test]
+        fn cuts_do_not_matter(
+            label in proptest::sample::select(LABELS.to_vec()),
+            octets in proptest::collection::vec(
+                prop_oneof![any::<u8>(), Just(b'+'), Just(b'-'), Just(b'~'), Just(b'{'), Just(14), Just(15), Just(27)], 0..60),
+            cut in 1usize..7,
+        ) {
+            let charset = Charset::named(label.as_bytes()).unwrap();
+            let (mut decoder, mut text) = (charset.decoder(), String::new());
+            for piece in octets.chunks(cut) {
+                decoder.push(piece, &mut text);
+            }
+            decoder.finish(&mut text);
+            prop_assert_eq!(text, charset.decode(&octets));
+        }
+
+        #[test]
+        fn what_is_encoded_is_decoded(label in proptest::sample::select(vec!["utf-8", "gb18030"]), text in "\\PC{0,30}") {
+            let charset = Charset::named(label.as_bytes()).unwrap();
+            // Some characters of GB 18030 have moved between its editions.
+            if let Some(octets) = charset.encode(&text) && label == "utf-8" && !text.starts_with('\u{feff}') {
+                prop_assert_eq!(charset.decode(&octets), text);
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! Whole messages.
+
+use proptest::prelude::*;
+
+use crate::charset::Charset;
+use crate::walk::{HEADER_BYTES_MAX, LEVELS_MAX, Part, Visitor, Walker};
+use crate::words;
+
+/// Everything that is told, a line each; pieces of one text are put together.
+#[derive(Default)]
+struct Told {
+    lines: Vec<String>,
+    text: String,
+}
+
+impl Told {
+    fn of(pieces: &[&[u8]]) -> (Vec<String>, Option<&'static str>) {
+        let (mut walker, mut told) = (Walker::new(), Told::default());
+        for piece in pieces {
+            walker.push(piece, &mut told);
+        }
+        walker.finish(&mut told);
+        (told.lines, walker.limit())
+    }
+}
+
+fn number(part: &Part) -> String {
+    let path: Vec<String> = part.path.iter().map(|n| (n + 1).to_string()).collect();
+    if path.is_empty() { "-".to_owned() } else { path.join(".") }
+}
+
+impl Visitor for Told {
+    fn field(&mut self, part: &Part, name: &[u8], value: &[u8], fallback: Charset) {
+        if name.eq_ignore_ascii_case(b"subject") {
+            self.lines.push(format!("{} subject {}", number(part), words::decode(value, fallback).text.trim()));
+        }
+    }
+
+    fn part(&mut self, part: &Part) {
+        let names = part.file_names();
+        let named = if names.is_empty() { String::new() } else { format!(" {names:?}") };
+        self.lines.push(format!("{} {}{named}", number(part), part.content_type.value));
+    }
+
+    fn text(&mut self, _: &Part, text: &str) {
+        self.text.push_str(text);
+    }
+
+    fn end(&mut self, part: &Part, size: u64) {
+        let text = std::mem::take(&mut self.text);
+        let shown = if text.is_empty() { String::new() } else { format!(" {text:?}") };
+        self.lines.push(format!("{} end {size}{shown}", number(part)));
+    }
+}
+
+fn told(message: &str) -> Vec<String> {
+    Told::of(&[message.as_bytes()]).0
+}
+
+#[test]
+fn a_plain_message() {
+    let message = "Subject: =?gbk?B?x+s=?=\r\nContent-Type: text/plain; charset=gb2312\r\nContent-Transfer-Encoding: base64\r\n\r\nx+uy\r\n6crV\r\n";
+    assert_eq!(told(message), ["- subject 请", "- text/plain", "- end 6 \"请查收\""]);
+    assert_eq!(told(&message.replace("\r\n", "\n")), told(message));
+    assert_eq!(told("a: b\n\nx\r\ny\n"), ["- text/plain", "- end 5 \"x\\r\\ny\\n\""]);
+    assert_eq!(told("From a@b Mon\nSubject: x\n\nbody"), ["- subject x", "- text/plain", "- end 4 \"body\""]);
+    assert_eq!(
+        told("Subject: x\nno field\n\nSubject: y"),
+        ["- subject x", "- text/plain", "- end 20 \"no field\\n\\nSubject: y\""]
+    );
+    assert_eq!(told(""), ["- text/plain", "- end 0"]);
+    assert_eq!(told("Subject: x"), ["- subject x", "- text/plain", "- end 0"]);
+}
+
+#[test]
+fn octets_over_127_in_a_header_are_of_the_messages_charset() {
+    let gbk = b"Subject: \xc7\xeb\r\nContent-Type: text/plain; charset=gb2312\r\n\r\n";
+    assert_eq!(Told::of(&[gbk]).0[0], "- subject 请");
+    assert_eq!(Told::of(&[b"Subject: \xe9\r\n\r\n"]).0[0], "- subject é");
+    assert_eq!(
+        Told::of(&[b"Content-Type: text/plain; charset=koi8-r\r\nSubject: \xc3\xa9\r\n\r\n"]).0[0],
+        "- subject é"
+    );
+}
+
+const NESTED: &str = "Content-Type: multipart/mixed; boundary=\"a b\"\n\npreamble\n--a b\nContent-Type: text/html; charset=koi8-r\n\
+    Content-Transfer-Encoding: quoted-printable\n\n=F0=D2=C9\n\n--a b  \n\
+    Content-Type: message/rfc822\n\nSubject: inner\nContent-Type: multipart/alternative; boundary=c\n\n--c\n\none\n--c\n\ntwo\n--c--\nepilogue\n--a b\n\
+    Content-Type: application/pdf; name=x.pdf\nContent-Disposition: attachment; filename*=utf-8''%E8%AF%B7.pdf\n\
+    Content-Transfer-Encoding: base64\n\nAAEC\nAwQ=\n--a b--\nepilogue\n";
+
+#[test]
+fn parts_within_parts() {
+    assert_eq!(
+        told(NESTED),
+        [
+            "- multipart/mixed",
+            "1 text/html",
+            "1 end 4 \"При\\n\"",
+            "2 message/rfc822",
+            "2.1 subject inner",
+            "2.1 multipart/alternative",
+            "2.1.1 text/plain",
+            "2.1.1 end 3 \"one\"",
+            "2.1.2 text/plain",
+            "2.1.2 end 3 \"two\"",
+            "2.1 end 0",
+            "2 end 0",
+            "3 application/pdf [\"请.pdf\", \"x.pdf\"]",
+            "3 end 5",
+            "- end 0",
+        ]
+    );
+}
+
+#[test]
+fn what_is_broken_is_told_all_the_same() {
+    // No boundary, one that never comes, no closing delimiter.
+    assert_eq!(told("Content-Type: multipart/mixed\n\n--x\nA: b"), ["- multipart/mixed", "- end 8 \"--x\\nA: b\""]);
+    assert_eq!(told("Content-Type: multipart/mixed; boundary=x\n\ntext"), ["- multipart/mixed", "- end 0"]);
+    assert_eq!(
+        told("Content-Type: multipart/mixed; boundary=x\n\n--x\n\nopen\n"),
+        ["- multipart/mixed", "1 text/plain", "1 end 5 \"open\\n\"", "- end 0"]
+    );
+    // A message that is encoded itself.
+    let inner = crate::transfer::base64(b"Subject: within\r\n\r\ntext");
+    let outer = format!("Content-Type: message/rfc822\nContent-Transfer-Encoding: base64\n\n{inner}\n");
+    assert_eq!(told(&outer), ["- message/rfc822", "1 subject within", "1 text/plain", "1 end 4 \"text\"", "- end 23"]);
+    // A digest's parts are messages.
+    let digest = "Content-Type: multipart/digest; boundary=x\n\n--x\n\nSubject: s\n\nb\n--x--\n";
+    assert!(told(digest).contains(&"1.1 subject s".to_owned()));
+}
+
+#[test]
+fn limits_are_named_and_hide_nothing() {
+    let mut deep = String::new();
+    for n in 0..LEVELS_MAX + 5 {
+        deep.push_str(&format!("Content-Type: multipart/mixed; boundary=b{n}\n\n--b{n}\n"));
+    }
+    deep.push_str("\nhidden\n");
+    let (lines, limit) = Told::of(&[deep.as_bytes()]);
+    assert_eq!(limit, Some("parts nested too deep"));
+    assert!(lines.iter().any(|line| line.contains("hidden")));
+    let mut message = b"Content-Type: message/rfc822\nContent-Transfer-Encoding: 8bit\n\n".repeat(LEVELS_MAX + 1);
+    message.extend_from_slice(b"hidden");
+    let (lines, limit) = Told::of(&[&message]);
+    assert!(limit.is_some() && lines.iter().any(|line| line.contains("hidden")));
+    let large = [b"A: ".to_vec(), vec![b'x'; 2 * HEADER_BYTES_MAX], b"\n\nbody".to_vec()].concat();
+    let (lines, limit) = Told::of(&[&large]);
+    assert_eq!(limit, Some("header section too large"));
+    assert_eq!(lines.last().unwrap(), "- end 4 \"body\"");
+}
+
+/// A part with its header: a leaf of some kind, or a multipart of such.
+fn entity() -> impl Strategy<Value = String> {
+    let kind = proptest::sample::select(vec![
+        "",
+        "Content-Type: text/plain; charset=koi8-r\r\n",
+        "Content-Type: text/plain; charset=utf-8\r\nContent-Transfer-Encoding: quoted-printable\r\n",
+        "Content-Transfer-Encoding: base64\r\n",
+        "Content-Type: application/x; name=\"a\"\r\n",
+    ]);
+    let leaf = (kind, "([a-zé=. \t\u{4e00}-]{0,90}\r\n){1,5}").prop_map(|(kind, body)| format!("{kind}\r\n{body}"));
+    leaf.prop_recursive(4, 24, 4, |inner| {
+        (proptest::collection::vec(inner, 1..4), "[a-z]{6,8}", 0usize..3).prop_map(|(parts, boundary, message)| {
+            let kind = [
+                "",
+                "Content-Type: message/rfc822\r\n\r\n",
+                "Content-Type: message/rfc822\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n",
+            ];
+            let mut out = format!("{}Content-Type: multipart/mixed; boundary=\"{boundary}\"\r\n\r\n", kind[message]);
+            for part in parts {
+                out.push_str(&format!("\r\n--{boundary}\r\n{part}"));
+            }
+            out + &format!("\r\n--{boundary}--\r\n")
+        })
+    })
+}
+
+proptest! {
+    #[test]
+    fn cuts_do_not_matter(entity in entity(), cut in 1usize..50) {
+        let message = format!("Subject: =?gbk?q?=C7=EB?=\r\n{entity}");
+        let pieces: Vec<&[u8]> = message.as_bytes().chunks(cut).collect();
+        prop_assert_eq!(Told::of(&pieces), Told::of(&[message.as_bytes()]));
+    }
+
+    #[test]
+    fn anything_is_taken(text in "(\r\n|\r|\n|--a|Content-Type: multipart/(x|digest); boundary=a\r\n|message/rfc822|Content-Transfer-Encoding: base64|To: |[ -~é\\x00]){0,40}", cut in 1usize..9) {
+        let pieces: Vec<&[u8]> = text.as_bytes().chunks(cut).collect();
+        let lines = Told::of(&pieces);
+        prop_assert_eq!(&lines, &Told::of(&[text.as_bytes()]));
+        // Every part that begins ends.
+        let ends = lines.0.iter().filter(|line| line.contains(" end ")).count();
+        let begun = lines.0.iter().filter(|line| !line.contains(" end ") && !line.contains(" subject ")).count();
+        prop_assert_eq!(ends, begun);
+    }
+}

@@ -1,0 +1,295 @@
+//! Encoded words in header fields (RFC 2047), as mail programs show them.
+//!
+//! Promise: linear time, memory of the order of the field. Words are found anywhere in a field, also within quotes and without white
+//! space around them, as readers find them and the standard does not. White space between two of them is none of the text
+//! (section 6.2), and neighbours of one charset are decoded together, for those who cut a character in two (against section 5).
+//! A word of an unknown charset or encoding, or one that cannot be decoded, is shown as it is. Octets over 127 outside of words
+//! are UTF-8 (RFC 6532), or else in the charset that the caller names.
+
+use crate::charset::{Charset, Decoder};
+use crate::transfer::{self, hex, is_base64};
+
+/// Names of charsets that are kept of a field.
+pub const CHARSETS_MAX: usize = 16;
+
+/// A field's value as text.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Decoded {
+    pub text: String,
+    /// The charsets of its words as they are named there, in lower case, each once.
+    pub charsets: Vec<String>,
+}
+
+/// How a word is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    B,
+    Q,
+}
+
+/// A word that can be decoded.
+struct Word<'a> {
+    label: &'a [u8],
+    charset: Charset,
+    octets: Vec<u8>,
+}
+
+/// What stands at an equals sign with a question mark.
+enum Found<'a> {
+    /// With the octets that it takes.
+    Word(Word<'a>, usize),
+    /// As it is, with the octets that it takes.
+    Broken(usize),
+    No,
+    /// No word ends any more.
+    NoEnd,
+}
+
+/// A field's value; line ends are folds (RFC 5322 section 2.2.3).
+pub fn decode(value: &[u8], fallback: Charset) -> Decoded {
+    let unfolded;
+    let value = if memchr::memchr2(b'\r', b'\n', value).is_some() {
+        unfolded = value.iter().copied().filter(|b| !matches!(b, b'\r' | b'\n')).collect::<Vec<u8>>();
+        &unfolded
+    } else {
+        value
+    };
+    let mut out = Decoded::default();
+    // The words before, while only white space follows them.
+    let mut open: Option<(Charset, Decoder)> = None;
+    let (mut plain_from, mut at) = (0, 0);
+    while let Some(next) = memchr::memchr(b'=', &value[at..]) {
+        at += next;
+        match word(&value[at..]) {
+            Found::Word(word, bytes) => {
+                let between = &value[plain_from..at];
+                let is_neighbour = open.is_some() && between.iter().all(|b| matches!(b, b' ' | b'\t'));
+                if !is_neighbour {
+                    close(&mut open, &mut out.text);
+                    plain(between, fallback, &mut out.text);
+                } else if open.as_ref().is_some_and(|(charset, _)| *charset != word.charset) {
+                    close(&mut open, &mut out.text);
+                }
+                let (_, decoder) = open.get_or_insert_with(|| (word.charset, word.charset.decoder()));
+                decoder.push(&word.octets, &mut out.text);
+                out.note(word.label);
+                at += bytes;
+                plain_from = at;
+            }
+            Found::Broken(bytes) => at += bytes,
+            Found::No => at += 1,
+            Found::NoEnd => break,
+        }
+    }
+    close(&mut open, &mut out.text);
+    plain(&value[plain_from..], fallback, &mut out.text);
+    out
+}
+
+impl Decoded {
+    fn note(&mut self, label: &[u8]) {
+        let label = label.split(|b| *b == b'*').next().unwrap_or_default();
+        let label = String::from_utf8_lossy(label).to_ascii_lowercase();
+        if self.charsets.len() < CHARSETS_MAX && !self.charsets.contains(&label) {
+            self.charsets.push(label);
+        }
+    }
+}
+
+fn close(open: &mut Option<(Charset, Decoder)>, text: &mut String) {
+    if let Some((_, mut decoder)) = open.take() {
+        decoder.finish(text);
+    }
+}
+
+/// What is in no word.
+pub(crate) fn plain(octets: &[u8], fallback: Charset, text: &mut String) {
+    match std::str::from_utf8(octets) {
+        Ok(valid) => text.push_str(valid),
+        Err(_) => text.push_str(&fallback.decode(octets)),
+    }
+}
+
+/// Longest name of a charset, its language included.
+const LABEL_BYTES_MAX: usize = 80;
+
+/// The word at the beginning of `rest`.
+fn word(rest: &[u8]) -> Found<'_> {
+    let Some(behind) = rest.strip_prefix(b"=?") else { return Found::No };
+    let is_of_label = |b: &u8| b.is_ascii_graphic() && !b"?=()<>@,;:\"/[].".contains(b) || *b == b'.' || *b == b':';
+    let label_bytes = behind.iter().take(LABEL_BYTES_MAX + 1).take_while(|b| is_of_label(b)).count();
+    let (label, behind) = behind.split_at(label_bytes);
+    let [b'?', form, b'?', text @ ..] = behind else { return Found::No };
+    if label.is_empty() || label.len() > LABEL_BYTES_MAX || !form.is_ascii_alphabetic() {
+        return Found::No;
+    }
+    let Some(end) = memchr::memmem::find(text, b"?=") else { return Found::NoEnd };
+    let bytes = 2 + label.len() + 3 + end + 2;
+    let octets = match form {
+        b'B' | b'b' => from_b(&text[..end]),
+        b'Q' | b'q' => from_q(&text[..end]),
+        _ => None,
+    };
+    match (Charset::named(label), octets) {
+        (Some(charset), Some(octets)) => Found::Word(Word { label, charset, octets }, bytes),
+        _ => Found::Broken(bytes),
+    }
+}
+
+fn from_b(text: &[u8]) -> Option<Vec<u8>> {
+    let is_sound = text.iter().all(|b| is_base64(*b) || matches!(b, b'=' | b' ' | b'\t'));
+    is_sound.then(|| transfer::Encoding::Base64.decode(text))
+}
+
+/// The Q encoding (section 4.2): underscores are spaces.
+fn from_q(text: &[u8]) -> Option<Vec<u8>> {
+    let mut out = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&b, behind)) = rest.split_first() {
+        rest = behind;
+        out.push(match b {
+            b'_' => b' ',
+            b'=' => {
+                let octet = hex(rest)?;
+                rest = &rest[2..];
+                octet
+            }
+            b => b,
+        });
+    }
+    Some(out)
+}
+
+/// Longest encoded word (section 2).
+const WORD_BYTES_MAX: usize = 75;
+
+/// A text as encoded words, each of whole characters, with spaces between them; `None` if the charset lacks a character.
+pub fn encode(text: &str, charset: Charset, form: Form) -> Option<String> {
+    let (mut out, mut rest) = (String::new(), text);
+    while !rest.is_empty() {
+        let mut fits: Option<(usize, String)> = None;
+        for (at, c) in rest.char_indices() {
+            let end = at + c.len_utf8();
+            let word = one_word(&charset.encode(&rest[..end])?, charset, form);
+            if word.len() > WORD_BYTES_MAX && fits.is_some() {
+                break;
+            }
+            fits = Some((end, word));
+        }
+        let (end, word) = fits?;
+        if !out.is_empty() {
+            out.push(' ');
+        }
+        out.push_str(&word);
+        rest = &rest[end..];
+    }
+    Some(out)
+}
+
+fn one_word(octets: &[u8], charset: Charset, form: Form) -> String {
+    use std::fmt::Write as _;
+
+    let name = charset.name();
+    match form {
+        Form::B => format!("=?{name}?B?{}?=", transfer::base64(octets)),
+        Form::Q => {
+            let mut word = format!("=?{name}?Q?");
+            for &b in octets {
+                match b {
+                    b' ' => word.push('_'),
+                    // What stands for itself in every place (section 5 (3)).
+                    b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'!' | b'*' | b'+' | b'-' | b'/' => {
+                        word.push(char::from(b));
+                    }
+                    _ => {
+                        let _ = write!(word, "={b:02X}");
+                    }
+                }
+            }
+            word + "?="
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn text(value: &str) -> String {
+        decode(value.as_bytes(), Charset::UNDECLARED).text
+    }
+
+    #[test]
+    fn words_become_text() {
+        for (value, wanted) in [
+            ("=?utf-8?Q?Gr=C3=BC=C3=9Fe_an?= =?UTF-8?b?YWxsZQ==?= hier", "Grüße analle hier"),
+            ("=?iso-8859-1*de?q?Stra=DFe?=", "Straße"),
+            ("=?koi8-r?q?=C0?=", "ю"),
+            ("=?GBK?B?x+uy6crV?= (=?gb2312?q?=C7=EB?=)", "请查收 (请)"),
+            // A character in two words.
+            ("=?utf-8?b?6K8=?=\r\n =?utf-8?b?tw==?=", "请"),
+            ("=?gb2312?q?=C7?= =?GB2312?b?6w==?=", "请"),
+            ("=?utf-8?q?=C3?= =?iso-8859-1?q?=E9?=", "\u{fffd}é"),
+            ("=?utf-8?b?/+8=?=", "\u{fffd}\u{fffd}"),
+            // In quotes, without white space, with some inside.
+            ("\"=?utf-8?q?=C3=A9 x?=\" <a@b>", "\"é x\" <a@b>"),
+            ("a=?utf-8?q?b?=c=?utf-8?q?d?=e", "abcde"),
+            ("=?utf-8?q?what??=", "what?"),
+            ("=?utf-8?q??=x", "x"),
+            ("", ""),
+        ] {
+            assert_eq!(text(value), wanted, "{value}");
+        }
+    }
+
+    #[test]
+    fn broken_ones_are_shown_as_they_are() {
+        for value in [
+            "=?utf-8?q?=ZZ?= =?utf-8?x?a?= =?a?=",
+            "=?no-such?q?a?=",
+            "=?utf-8?b?a*b?=",
+            "=?utf-8?q?no end",
+            "=?utf-8?q",
+            "=?=?=?=?",
+            "a = b =? c ?=",
+        ] {
+            assert_eq!(text(value), value);
+        }
+        // And what follows them is decoded.
+        assert_eq!(text("=?x?= =?utf-8?x?a?= =?utf-8?q?b?="), "=?x?= =?utf-8?x?a?= b");
+    }
+
+    #[test]
+    fn charsets_are_named_as_the_sender_does() {
+        let decoded = decode(b"=?GB2312?q?a?= x =?gb2312?q?a?= =?UTF-8*en?q?b?=", Charset::UNDECLARED);
+        assert_eq!(decoded.charsets, ["gb2312", "utf-8"]);
+        let raw = decode(b"\xc7\xeb", Charset::named(b"gb2312").unwrap());
+        assert_eq!((raw.text.as_str(), raw.charsets.len()), ("请", 0));
+    }
+
+    #[test]
+    fn words_are_written() {
+        assert_eq!(encode("Grüße", Charset::UTF_8, Form::Q).as_deref(), Some("=?UTF-8?Q?Gr=C3=BC=C3=9Fe?="));
+        assert_eq!(encode("请查收！", Charset::UTF_8, Form::B).as_deref(), Some("=?UTF-8?B?6K+35p+l5pS277yB?="));
+        assert_eq!(encode("请", Charset::named(b"koi8-r").unwrap(), Form::B), None);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(text in "\\PC{1,80}", is_q in any::<bool>()) {
+            let form = if is_q { Form::Q } else { Form::B };
+            let written = encode(&text, Charset::UTF_8, form).unwrap();
+            prop_assert!(written.split(' ').all(|word| word.len() <= WORD_BYTES_MAX));
+            let mark = text.strip_prefix('\u{feff}');
+            prop_assert_eq!(decode(written.as_bytes(), Charset::UNDECLARED).text, mark.unwrap_or(&text));
+        }
+
+        #[test]
+        fn anything_is_taken(value in "(=\\?|\\?=|\\?|utf-8|[bqBQ]|=[0-9A-F]{2}|[a-z]|\r\n |é){0,40}") {
+            let text = decode(value.as_bytes(), Charset::UNDECLARED).text;
+            prop_assert!(text.len() <= value.len() * 3);
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Any message: no panic, the same parts and texts however it is cut, and every part that begins ends.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use stentor_mime::charset::Charset;
+use stentor_mime::guess::Reading;
+use stentor_mime::walk::{Part, Visitor, Walker};
+use stentor_mime::words;
+
+#[derive(Default, PartialEq, Debug)]
+struct Told {
+    open: Vec<Vec<u32>>,
+    parts: usize,
+    text: String,
+}
+
+impl Visitor for Told {
+    fn field(&mut self, _: &Part, _: &[u8], value: &[u8], fallback: Charset) {
+        self.text.push_str(&words::decode(value, fallback).text);
+    }
+
+    fn part(&mut self, part: &Part) {
+        self.parts += 1;
+        self.open.push(part.path.clone());
+        self.text.extend(part.file_names());
+    }
+
+    fn text(&mut self, part: &Part, text: &str) {
+        assert_eq!(self.open.last(), Some(&part.path));
+        self.text.push_str(text);
+    }
+
+    fn end(&mut self, part: &Part, _: u64) {
+        assert_eq!(self.open.pop().as_ref(), Some(&part.path));
+    }
+}
+
+fn told<'a>(pieces: impl Iterator<Item = &'a [u8]>) -> Told {
+    let (mut walker, mut told) = (Walker::new(), Told::default());
+    pieces.for_each(|piece| walker.push(piece, &mut told));
+    walker.finish(&mut told);
+    assert!(told.open.is_empty());
+    told
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&cut, message)) = data.split_first() else { return };
+    assert_eq!(told(message.chunks(usize::from(cut) + 1)), told(std::iter::once(message)));
+    Reading::of(message, None, None);
+});
