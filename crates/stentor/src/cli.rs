@@ -13,7 +13,7 @@ use crate::asking::{QueryArgs, ServerArgs, ask, load, locate, query, query_with,
 use crate::cli_verbs::{Acting, QueueOnlyScope, Suspended};
 use crate::observe::{batchstat, hosts, latedudes, mailqq, mailstat, queue, realstat, report, trace, watch};
 use crate::output::{done, print};
-use crate::{config_cmd, explain, help, journal_cmd, logging, process, secrets, table_cmd, trial};
+use crate::{config_cmd, explain, help, journal_cmd, logging, mime_cmd, process, secrets, table_cmd, trial};
 
 /// Mail transfer agent for mailing lists and bulk mail.
 #[derive(Parser)]
@@ -49,6 +49,8 @@ enum Command {
     HttpToken(secrets::NewToken),
     /// Look up a key in a table of Postfix or sendmail, or check tables.
     Table(table_cmd::Options),
+    /// Decode or encode text as mail has it, or show what a message says.
+    Mime(mime_cmd::Options),
     /// Inspect a stopped or damaged journal, or save its contents; never changes it.
     Journal(journal_cmd::Options),
     /// Print a completion script for a shell.
@@ -274,6 +276,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::HttpPassword => secrets::password_command(),
         Command::HttpToken(new) => secrets::token_command(&new),
         Command::Table(options) => table_cmd::run(&options),
+        Command::Mime(options) => mime_cmd::run(&options),
         Command::Journal(options) => journal_cmd::run(options),
         Command::Completions { shell } => help::completions(command(), shell),
         Command::Man(options) => help::man(command(), &options),

@@ -41,9 +41,9 @@ Statistics (from the history, or from any MTA's log):
   batchstat         Chart of a day
 Set up:
   explain, policy   What rules do with a recipient; with the last days' mail
-  http-password     Hash a password for the console
-  http-token        Create a token for the HTTP API
-  table, journal    Look up a key; verify, dump or salvage a stopped journal
+  http-password, http-token  Hash a console password, create an API token
+  table, mime       Look up a key; decode, encode or show what mail has
+  journal           Verify, dump or salvage a stopped journal
   completions, man  Shell completions; manual pages
   help              Help on a command
 

@@ -11,6 +11,7 @@ pub mod help;
 mod hints;
 pub mod journal_cmd;
 mod logging;
+mod mime_cmd;
 pub mod observe;
 mod output;
 mod paint;

@@ -41,6 +41,7 @@ mod lists;
 mod live;
 mod local_delivery;
 mod memory_cap;
+mod mime_command;
 mod offers;
 mod policy;
 mod queue_only;
