@@ -260,7 +260,7 @@ fn connections_and_look_ups_that_fail_count_for_those_who_waited() {
     let each = [("dead.example", 2), ("busy.example", 1), ("nodns.example", 1)];
     wait_until("each counts where it waits", || {
         let sites = by_site();
-        let counts = |name, each| move |row: &(String, u64)| row.0 == name && row.1 > 0 && row.1 % each == 0;
+        let counts = |name, each| move |row: &(String, u64)| row.0 == name && row.1 > 0 && row.1.is_multiple_of(each);
         each.iter().all(|(name, each)| sites.iter().any(counts(*name, *each)))
     });
     for (who, stat, why) in [
