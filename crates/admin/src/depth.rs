@@ -54,27 +54,60 @@ pub async fn sites(core: &Arc<Core>, censuses: &Arc<Censuses>, wanted: &Wanted) 
     let now = SitesNow::of(core, censuses, &wanted.part).await;
     let all = now.places();
     let (sites_total, domains_total) = (all.len() as u64, now.unresolved.len() as u64);
-    let mut rows = Vec::with_capacity(wanted.rows_max.min(all.len()));
+    let rows = rows(core, &now, &first(core, &now, all, wanted).await).await;
+    let total = now.counted.as_ref().map(|counted| &counted.census.total);
+    let causes = core.with(|hub, at| causes::rows(hub, total, at));
+    let lists = lists(core, now.counted.as_deref(), wanted).await;
+    Depths { rows, sites_total, domains_total, causes, lists, counted: now.counted }
+}
+
+/// The places that a judgement of their counts takes: rows of those with most recipients, and how many there are in all. The
+/// judgement is given the acceptance of the oldest message that waits there.
+pub async fn judged(
+    core: &Arc<Core>,
+    now: &SitesNow,
+    rows_max: usize,
+    is_meant: impl Fn(At, &CauseCounts, Option<Ms>) -> bool,
+) -> (Vec<SiteRow>, u64) {
+    let mut found: Vec<Chosen> = Vec::new();
+    for part in now.places().chunks(KEYS_STEP) {
+        core.with(|hub, _| {
+            found.extend(part.iter().filter_map(|(count, at)| {
+                let counts = now.at(*at)?;
+                is_meant(*at, counts, oldest(hub, counts)).then_some((Key::Number(Reverse(*count)), *count, *at))
+            }));
+        });
+        tokio::task::yield_now().await;
+    }
+    let total = found.len() as u64;
+    found.sort_unstable_by(|a, b| (&a.0, a.2).cmp(&(&b.0, b.2)));
+    found.truncate(rows_max);
+    (rows(core, now, &found).await, total)
+}
+
+/// The chosen ones, in the order of their keys.
+async fn rows(core: &Arc<Core>, now: &SitesNow, chosen: &[Chosen]) -> Vec<SiteRow> {
+    let mut rows = Vec::with_capacity(chosen.len());
     let name_servers = name_servers(core);
-    for part in first(core, &now, all, wanted).await.chunks(ROWS_STEP) {
+    for part in chosen.chunks(ROWS_STEP) {
         core.with(|hub, at| {
-            let made = part.iter().filter_map(|(key, count, place)| {
+            rows.extend(part.iter().filter_map(|(key, count, place)| {
                 let row = match place {
-                    At::Site(site) => site_row(hub, &now, (*count, *site), &name_servers, at)?,
-                    At::Domain(domain) => domain_row(hub, &now, (*count, *domain), &name_servers, at),
+                    At::Site(site) => site_row(hub, now, (*count, *site), &name_servers, at)?,
+                    At::Domain(domain) => domain_row(hub, now, (*count, *domain), &name_servers, at),
                 };
                 Some((key, row))
-            });
-            rows.extend(made.map(|(key, row)| (key.clone(), row)));
+            }));
         });
         tokio::task::yield_now().await;
     }
     rows.sort_by(|(a, one), (b, other)| a.cmp(b).then_with(|| one.site.cmp(&other.site)));
-    let total = now.counted.as_ref().map(|counted| &counted.census.total);
-    let causes = core.with(|hub, at| causes::rows(hub, total, at));
-    let lists = lists(core, now.counted.as_deref(), wanted).await;
-    let rows = rows.into_iter().map(|(_, row)| row).collect();
-    Depths { rows, sites_total, domains_total, causes, lists, counted: now.counted }
+    rows.into_iter().map(|(_, row)| row).collect()
+}
+
+/// When the oldest message that waits there was accepted.
+fn oldest(hub: &Hub, counts: &CauseCounts) -> Option<Ms> {
+    counts.oldest.and_then(|no| hub.store.message(no)).map(Message::accepted)
 }
 
 /// Those that come first, in no order.
@@ -130,7 +163,7 @@ async fn lists(core: &Arc<Core>, counted: Option<&DatedCensus>, wanted: &Wanted)
                 waiting: counts.recipients(),
                 messages: counts.messages,
                 next_try: counts.next_try(),
-                oldest: counts.oldest.and_then(|no| hub.store.message(no)).map(Message::accepted),
+                oldest: oldest(hub, counts),
                 causes: causes::rows(hub, Some(counts), now),
             }));
         });
@@ -171,7 +204,7 @@ fn with_counts(row: SiteRow, hub: &Hub, counts: Option<&CauseCounts>, now: Ms) -
         messages: counts.messages,
         next_try: counts.next_try(),
         last_reply: causes::last_reply(hub, Some(counts)),
-        oldest: counts.oldest.and_then(|no| hub.store.message(no)).map(Message::accepted),
+        oldest: oldest(hub, counts),
         causes: causes::rows(hub, Some(counts), now),
         ..row
     }

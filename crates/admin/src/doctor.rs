@@ -8,18 +8,17 @@ use std::sync::Arc;
 use stentor_control::doctor::{Doctor, Finding, Severity};
 use stentor_control::format::{grouped, plural, resume_command, span};
 use stentor_control::snapshot::time_us;
-use stentor_control::{SiteRow, Status, causes};
+use stentor_control::{CauseRow, SiteRow, Status, causes as rows};
 use stentor_engine::core::Core;
 use stentor_engine::core::limits::Limit;
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::Ms;
+use stentor_sched::{At, CauseCounts};
 
-use crate::causes::Censuses;
-use crate::depth::{self, Depths};
-use crate::wanted::Wanted;
+use crate::causes::{self, Censuses, SitesNow};
+use crate::depth;
 
-/// Sites looked at, and those named.
-const SITES: usize = 2_000;
+/// Sites that are named.
 const SITES_NAMED: usize = 5;
 /// A site whose oldest message waits for so long, or where so much of the queue waits, is named.
 const STUCK_MS: Ms = 10 * 60_000;
@@ -46,16 +45,18 @@ const CLOCK_MIN: Ms = 1_790_000_000_000;
 
 /// See the module's page.
 pub async fn examine(core: &Arc<Core>, censuses: &Arc<Censuses>, status: &Status) -> Doctor {
-    let depths = depth::sites(core, censuses, &Wanted::all(SITES)).await;
+    let now = SitesNow::get(core, censuses).await;
+    let total = now.counted.as_ref().map(|counted| &counted.census.total);
+    let causes = core.with(|hub, at| causes::rows(hub, total, at));
     let mut found = Vec::new();
     clock(core, &mut found);
     disk(core, &mut found);
-    let is_named = names(core, &depths, status.recipients.pending, &mut found);
-    sites(&depths, status, is_named, &mut found);
+    let is_named = names(core, &causes, status.recipients.pending, &mut found);
+    sites(core, &now, status, is_named, &mut found).await;
     growing(censuses, &mut found);
     limits(core, status, &mut found);
     others(core, status, &mut found);
-    found.push(Finding::new(Severity::Fine, waiting(&depths, status), ""));
+    found.push(Finding::new(Severity::Fine, waiting(&causes, status), ""));
     found.sort_by_key(|finding| finding.severity);
     Doctor { hostname: status.hostname.clone(), now: status.now, findings: found }
 }
@@ -78,8 +79,8 @@ fn clock(core: &Arc<Core>, found: &mut Vec<Finding>) {
 }
 
 /// All causes, most first.
-fn waiting(depths: &Depths, status: &Status) -> String {
-    let rows = causes::most_first(&depths.causes);
+fn waiting(causes: &[CauseRow], status: &Status) -> String {
+    let rows = rows::most_first(causes);
     let causes: Vec<_> = rows.iter().map(|row| format!("{} {}", grouped(row.recipients), row.words)).collect();
     match causes.as_slice() {
         [] => format!("{} waiting", plural(status.recipients.pending, "recipient")),
@@ -106,9 +107,9 @@ fn disk(core: &Arc<Core>, found: &mut Vec<Finding>) {
 }
 
 /// Whether lookups fail for so many that each domain need not be named.
-fn names(core: &Arc<Core>, depths: &Depths, pending: u64, found: &mut Vec<Finding>) -> bool {
+fn names(core: &Arc<Core>, causes: &[CauseRow], pending: u64, found: &mut Vec<Finding>) -> bool {
     let counters = core.resolver.counters();
-    let failed = depths.causes.iter().find(|row| row.cause() == Cause::Dns).map_or(0, |row| row.recipients);
+    let failed = causes.iter().find(|row| row.cause() == Cause::Dns).map_or(0, |row| row.recipients);
     let are_many = failed >= LOOK_UPS_MIN && failed as f64 >= pending as f64 * LOOK_UPS_FAILED;
     if are_many {
         let what = format!("{} of {} recipients wait because DNS lookups fail", grouped(failed), grouped(pending));
@@ -127,30 +128,30 @@ fn names(core: &Arc<Core>, depths: &Depths, pending: u64, found: &mut Vec<Findin
     are_many
 }
 
-fn sites(depths: &Depths, status: &Status, is_named: bool, found: &mut Vec<Finding>) {
+/// Each of them is looked at, however small it is among the others.
+async fn sites(core: &Arc<Core>, places: &SitesNow, status: &Status, is_named: bool, found: &mut Vec<Finding>) {
     let (now, pending) = (status.now, status.recipients.pending);
-    let is_stuck = |row: &&SiteRow| {
+    let is_stuck = |at: At, counts: &CauseCounts, oldest: Option<Ms>| {
         // Mailboxes and greylisting are nothing unusual of a site.
         let is_usual = |cause: Cause| matches!(cause, Cause::MailboxFull | Cause::Mailbox | Cause::Greylisted);
         // Whatever else is held or goes there.
-        let failed = |cause: Cause| cause.has_failed() && !is_usual(cause);
-        let has_failed = row.causes.iter().any(|row| failed(row.cause()));
-        let is_old = row.oldest.is_some_and(|at| at + STUCK_MS < now);
-        !(is_named && row.is_unresolved)
+        let has_failed = counts.causes.iter().any(|count| count.cause.has_failed() && !is_usual(count.cause));
+        let is_old = oldest.is_some_and(|at| at + STUCK_MS < now);
+        let waiting = counts.recipients();
+        !(is_named && matches!(at, At::Domain(_)))
             && has_failed
-            && (is_old || row.waiting as f64 >= pending as f64 * STUCK_SHARE && row.waiting >= GROWN_MIN)
+            && (is_old || waiting as f64 >= pending as f64 * STUCK_SHARE && waiting >= GROWN_MIN)
     };
-    let stuck: Vec<&SiteRow> = depths.rows.iter().filter(is_stuck).collect();
-    for row in stuck.iter().take(SITES_NAMED) {
-        let age = row
-            .oldest
-            .map_or_else(String::new, |at| format!(", the oldest message {} old", span(now.saturating_sub(at))));
-        let Some(main) = causes::main(&row.causes) else { continue };
-        let what = format!("{}: {} stuck, {}{age}", row.site, plural(main.recipients, "recipient"), main.words);
-        found.push(Finding::new(Severity::Warning, what, row.action.clone()));
+    let (stuck, total) = depth::judged(core, places, SITES_NAMED, is_stuck).await;
+    for SiteRow { site, causes, oldest, action, .. } in stuck {
+        let age =
+            oldest.map_or_else(String::new, |at| format!(", the oldest message {} old", span(now.saturating_sub(at))));
+        let Some(main) = rows::main(&causes) else { continue };
+        let what = format!("{site}: {} stuck, {}{age}", plural(main.recipients, "recipient"), main.words);
+        found.push(Finding::new(Severity::Warning, what, action));
     }
-    if let Some(more) = stuck.len().checked_sub(SITES_NAMED).filter(|more| *more > 0) {
-        let what = format!("{} also stuck", plural(more as u64, "more site"));
+    if let Some(more) = total.checked_sub(SITES_NAMED as u64).filter(|more| *more > 0) {
+        let what = format!("{} also stuck", plural(more, "more site"));
         found.push(Finding::new(Severity::Warning, what, "`stentor stuck` names them"));
     }
 }

@@ -1,58 +1,12 @@
 //! The system's clock is set while the server runs: a machine that starts in 2020 and whose NTP comes later.
-//!
-//! The server's view of the clock is moved by a library that is loaded before libc (`LD_PRELOAD`) and adds what a file
-//! says to `CLOCK_REALTIME`; the monotonic clock is the machine's.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use stentor_harness::{Server, TestLab};
 
 use crate::kit::{SENDER_SITE, builder, fates, post};
-
-const LIBRARY: &str = r#"
-#define _GNU_SOURCE
-#include <fcntl.h>
-#include <stdlib.h>
-#include <sys/syscall.h>
-#include <time.h>
-#include <unistd.h>
-
-int clock_gettime(clockid_t id, struct timespec *now) {
-    int done = syscall(SYS_clock_gettime, id, now);
-    const char *path = getenv("CLOCK_OFFSET_S");
-    if (done == 0 && id == CLOCK_REALTIME && path) {
-        char text[32] = {0};
-        int file = open(path, O_RDONLY | O_CLOEXEC);
-        if (file >= 0) {
-            if (read(file, text, sizeof text - 1) > 0) now->tv_sec += atoll(text);
-            close(file);
-        }
-    }
-    return done;
-}
-"#;
-
-/// Makes the library in the server's folder.
-fn moving_clock(server: &Server) {
-    let source = server.path("clock.c");
-    std::fs::write(&source, LIBRARY).expect("the folder can be written");
-    let library = server.path("clock.so");
-    let made = Command::new("cc").args(["-shared", "-fPIC", "-O1", "-o"]).arg(&library).arg(&source).output();
-    let made = made.expect("a C compiler is there, as the build needs one");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-}
-
-fn set_back(server: &Server, by_s: i64) {
-    server.write("offset", by_s.to_string().as_bytes());
-}
-
-fn start(server: &mut Server) {
-    let mut command = server.command();
-    command.env("LD_PRELOAD", server.path("clock.so")).env("CLOCK_OFFSET_S", server.path("offset"));
-    server.start_as(command);
-}
+use crate::preload::{preload, set_clock, start};
 
 /// The year in the first `Received` field of the copy.
 fn received(lab: &TestLab, recipient: &str) -> String {
@@ -84,8 +38,8 @@ fn mail_that_came_before_the_clock_was_set_is_neither_returned_nor_dated_wrongly
         "{SENDER_SITE}[[site]]\nname = 'good.example'\n[[site]]\nname = 'dead.example'\nbehaviour = {{ connect = 'refuse' }}\n"
     ));
     let mut server = builder(&lab).set("retry.lifetime_s", "432000").prepare();
-    moving_clock(&server);
-    set_back(&server, -SIX_YEARS_S);
+    preload(&server);
+    set_clock(&server, -SIX_YEARS_S);
     start(&mut server);
     post(&server, &lab, &["ann@dead.example", "ann@good.example"], "before@test");
     lab.wait_clean("before@test", &["ann@good.example"]);
@@ -93,7 +47,7 @@ fn mail_that_came_before_the_clock_was_set_is_neither_returned_nor_dated_wrongly
     let before = received(&lab, "ann@good.example");
     assert!(!before.contains(&now.to_string()), "{before}");
 
-    set_back(&server, 0);
+    set_clock(&server, 0);
     let line = server.wait_log(&["clock was set from"]);
     assert!(line.contains(&format!("to {now}")), "{line}");
     post(&server, &lab, &["bob@good.example"], "after@test");
@@ -115,7 +69,7 @@ fn mail_that_came_before_the_clock_was_set_is_neither_returned_nor_dated_wrongly
     assert!(server.log().matching(&["stat=Expired"]).is_empty());
 
     // And back: a clock that was in another zone.
-    set_back(&server, -7_200);
+    set_clock(&server, -7_200);
     server.wait_log(&["clock was set from"]);
     let tries = server.log().matching(&["dead.example", "stat=Deferred"]).len();
     server.log().wait_nth(&["dead.example", "stat=Deferred"], tries + 3);
