@@ -29,6 +29,8 @@ struct Site {
     /// Who is refused where: the host, the sender's domain.
     refused: HashSet<(u16, &'static str)>,
     dead: HashSet<u16>,
+    /// MAIL is answered with a rate reply.
+    is_limited: bool,
     /// Why there is no session with a host.
     no_session: HashMap<u16, NoSession>,
     /// No answer comes to an attempt to connect.
@@ -61,6 +63,7 @@ impl Site {
             connects: 0,
             refused: HashSet::new(),
             dead: HashSet::new(),
+            is_limited: false,
             no_session: HashMap::new(),
             is_mute: false,
             asked_for: Vec::new(),
@@ -198,10 +201,14 @@ impl Site {
         let host = self.conns[&conn];
         let message = self.store.message(work.no).unwrap();
         let domain = message.sender().rsplit_once('@').unwrap().1.to_owned();
-        let is_refused = self.refused.iter().any(|(at, from)| *at == host && *from == domain);
+        let is_refused = self.is_limited || self.refused.iter().any(|(at, from)| *at == host && *from == domain);
         self.asked.push((self.now, host, domain));
-        let (stage, code) = if is_refused { (Stage::Mail, 451) } else { (Stage::Final, 250) };
-        let one = |id: &AddressId| RcptOutcome { id: *id, stage, code, dsn: None, text: "said".into() };
+        let (stage, code, text) = match is_refused {
+            true if self.is_limited => (Stage::Mail, 450, "rate limit exceeded"),
+            true => (Stage::Mail, 451, "said"),
+            false => (Stage::Final, 250, "said"),
+        };
+        let one = |id: &AddressId| RcptOutcome { id: *id, stage, code, dsn: None, text: text.into() };
         let outcomes: Vec<_> = work.ids.iter().map(one).collect();
         let ids: IdSet = work.ids.iter().map(|id| id.0).filter(|_| !is_refused).collect();
         let ended = self.store.record_fate(work.no, Fate::Delivered, &ids, None, self.now, &mut Vec::new());
@@ -541,4 +548,46 @@ fn a_clock_that_another_site_has_set_has_its_cause() {
     assert_eq!(status.state, RecipientState::Site, "{status:?}");
     assert!(matches!(status.cause, Cause::Unreachable | Cause::Lost), "{status:?}");
     assert!(status.next_try.is_some() && status.reason.is_some(), "{status:?}");
+}
+
+/// What a rate reply has taught is the host's rate for as long as it paces mail, not only while it pauses all of it.
+#[test]
+fn a_learned_rate_is_the_hosts_and_a_given_one_is_ours() {
+    let causes = |site: &Site, mail: &[(MessageNo, AddressId)]| -> Vec<Cause> {
+        let status = |(no, id): &(MessageNo, AddressId)| site.sched.recipient_status(&site.store, *no, *id, site.now);
+        mail.iter().map(|one| status(one).cause).collect()
+    };
+    let mail = |site: &mut Site, count: usize| -> Vec<(MessageNo, AddressId)> {
+        (0..count).map(|_| site.mail_to("one.example", "good.example", Class::Ordinary)).collect()
+    };
+    let waits = |site: &Site| {
+        let one = site.sched.site_named("one").expect("a site");
+        site.sched.explain_site(one, site.now).expect("known").waits_for
+    };
+    let mut site = Site::new(SchedConfig::default());
+    mail(&mut site, 3);
+    site.run(0);
+    site.is_limited = true;
+    let refused = mail(&mut site, 1);
+    site.run(0);
+    assert_eq!(causes(&site, &refused), [Cause::Rate]);
+    assert!(matches!(waits(&site), WaitsFor::Pause(_)), "{:?}", waits(&site));
+    site.is_limited = false;
+    site.run(2 * MINUTE);
+    assert_eq!(site.delivered.len(), 4, "it goes after the pause");
+    // No pause now: the pace that was learned.
+    let paced = mail(&mut site, 3);
+    site.run(0);
+    let waiting: Vec<_> = paced.into_iter().filter(|(no, _)| site.store.message(*no).is_some()).collect();
+    assert!(waiting.len() >= 2, "{} went at once", 3 - waiting.len());
+    assert_eq!(causes(&site, &waiting), vec![Cause::Rate; waiting.len()]);
+    assert!(matches!(waits(&site), WaitsFor::Pause(at) if at > site.now), "{:?}", waits(&site));
+
+    let mut site = Site::new(SchedConfig::default());
+    site.limits.per_minute = Some(3);
+    let given = mail(&mut site, 3);
+    site.run(0);
+    let waiting: Vec<_> = given.into_iter().filter(|(no, _)| site.store.message(*no).is_some()).collect();
+    assert_eq!(causes(&site, &waiting), [Cause::OwnLimit; 2]);
+    assert!(matches!(waits(&site), WaitsFor::Rate(at) if at > site.now), "{:?}", waits(&site));
 }

@@ -193,9 +193,10 @@ pub struct Census {
     /// Messages of at least [`LARGE_RECIPIENTS_MIN`] pending recipients.
     pub large: Map<MessageNo, CauseCounts>,
     pub total: CauseCounts,
-    /// Octets of the messages counted, and how many of them are held.
+    /// Octets of the messages counted, how many of them are held, and of how many all is held or suspended.
     pub octets: u64,
     pub held: u64,
+    pub stopped: u64,
 }
 
 impl Census {
@@ -287,6 +288,8 @@ impl Census {
         self.total.messages += 1;
         self.octets += message.size();
         self.held += u64::from(message.is_held());
+        let is_stopped = |count: &CauseCount| matches!(count.cause, Cause::Held | Cause::Suspended);
+        self.stopped += u64::from(counts.causes.iter().all(is_stopped));
         let list = message.list().unwrap_or_default();
         if !self.lists.contains_key(list) {
             self.lists.insert(list.into(), CauseCounts::default());

@@ -181,10 +181,10 @@ impl Scheduler {
         let max = entry.connections_max(default);
         let (given, time) = (&self.core.cfg.sources, self.core.time);
         let paths = || entry.paths_of(sources);
-        let waits = paths().map(|(source, path)| path.wait(given.get(usize::from(source)), time, now));
-        if let Some(until) = waits.min().flatten() {
-            let taught = |path: &crate::sites::path::Path| path.pace.as_ref()?.taught_wait(now);
-            let is_reply = paths().any(|(_, path)| taught(path).is_some_and(|at| at >= until));
+        let waits = paths().map(|(source, path)| (path.wait(given.get(usize::from(source)), time, now), path));
+        if let Some((Some(until), path)) = waits.min_by_key(|(until, _)| *until) {
+            let taught = path.pace.as_ref().and_then(|pace| pace.taught_wait(now));
+            let is_reply = taught.is_some_and(|at| at >= until);
             return if is_reply { WaitsFor::Pause(until) } else { WaitsFor::Rate(until) };
         }
         let sum = |of: fn(&crate::sites::path::Path) -> usize| paths().map(|(_, path)| of(path)).sum::<usize>();
