@@ -11,7 +11,7 @@ use stentor_control::protocol::SUSPENDED_SHOWN_MAX;
 use stentor_control::snapshot::{Snapshot, WatchOptions};
 use stentor_control::view::Subject;
 use stentor_control::{
-    By, Control, EnvelopeView, ErrorCode, HostsOptions, MessageView, Observe, Part, Peer, PostReport, Posts,
+    By, Changes, Control, EnvelopeView, ErrorCode, HostsOptions, MessageView, Observe, Part, Peer, PostReport, Posts,
     QueueSummary, Reply, ReportOptions, Request, Selection, Status, Stuck, TrafficOptions, View,
 };
 use stentor_engine::core::hub::Hub;
@@ -23,7 +23,7 @@ use stentor_queue::message::Message;
 use stentor_sched::At;
 use stentor_stats::civil::Zone;
 use stentor_stats::now::TrafficLine;
-use tokio::sync::{Mutex, MutexGuard, Semaphore, mpsc, oneshot};
+use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
 use crate::depth::Depths;
 use crate::find::find_at;
@@ -88,7 +88,7 @@ pub struct Operator {
     webhooks_troubled: Box<dyn Fn() -> Vec<String> + Send + Sync>,
     /// What all watchers share.
     pub overviews: Arc<Overviews>,
-    /// One verb that changes mail at a time. What only counts, or puts a whole flow aside, does not wait for it.
+    /// The turn of a request that changes mail ([`Changes::Mail`]).
     acting: Mutex<()>,
     /// Places for watchers, so that others find the control socket free.
     watching: Semaphore,
@@ -380,31 +380,21 @@ impl Operator {
                 verbs::suspend(&self.core, suspended, what, (reason, for_s), &peer).await
             }
             Request::Act { verb, selection, dry_run, reason } => {
-                let _one = self.turn(dry_run).await;
                 verbs::act(&self.core, verb, &selection, dry_run, reason, &peer).await
             }
             Request::Bounce { selection, standing, dry_run, reason } => {
-                let _one = self.turn(dry_run).await;
                 verbs::bounce(&self.core, &selection, standing, (dry_run, reason), &peer).await
             }
             Request::QueueOnly { scope, is_on, for_s, dry_run, reason } => {
                 verbs::queue_only(&self.core, (scope, is_on), for_s, (dry_run, reason), &peer).await
             }
-            Request::QueueRun { dry_run, reason } => {
-                let _one = self.turn(dry_run).await;
-                verbs::run_queue(&self.core, dry_run, reason, &peer).await
-            }
+            Request::QueueRun { dry_run, reason } => verbs::run_queue(&self.core, dry_run, reason, &peer).await,
             Request::Observe(observe) => self.observe(observe).await.unwrap_or_else(Reply::Error),
             Request::Export { .. } => Reply::error(ErrorCode::Failed, "an export is a stream"),
             Request::Cat { .. } => Reply::error(ErrorCode::Failed, "a content is a stream"),
             Request::Reload => self.reload().await,
             Request::Stop => self.stop(),
         }
-    }
-
-    /// The turn of a verb that changes mail; a dry run takes none.
-    async fn turn(&self, dry_run: bool) -> Option<MutexGuard<'_, ()>> {
-        if dry_run { None } else { Some(self.acting.lock().await) }
     }
 
     fn audit(&self, verb: &str, detail: &str, peer: &Peer) {
@@ -432,15 +422,9 @@ impl Operator {
 
 impl Control for Operator {
     async fn handle(&self, request: Request, peer: Peer) -> Reply {
-        let is_told = matches!(request, Request::Flush { .. } | Request::Reload | Request::Stop);
-        let acts = matches!(
-            request,
-            Request::Bounce { dry_run: false, .. }
-                | Request::Suspend { dry_run: false, .. }
-                | Request::QueueOnly { dry_run: false, .. }
-                | Request::QueueRun { dry_run: false, .. }
-        );
-        if is_told || acts {
+        let changes = request.changes();
+        // A verb on mail says so with what it has done.
+        if changes != Changes::Nothing && !matches!(request, Request::Act { .. }) {
             tracing::info!(who = verbs::who(&peer), ?request, "operator");
         }
         // What is journaled is told when it takes effect.
@@ -450,9 +434,10 @@ impl Control for Operator {
             Request::Stop => self.audit("stop", "", &peer),
             _ => {}
         }
-        let changes = is_told || acts || matches!(request, Request::Act { dry_run: false, .. });
+        let turn = if changes == Changes::Mail { Some(self.acting.lock().await) } else { None };
         let reply = self.answer(request, peer).await;
-        if changes {
+        drop(turn);
+        if changes != Changes::Nothing {
             self.overviews.causes.changed();
         }
         reply

@@ -9,6 +9,7 @@
 pub mod address_view;
 pub mod ages;
 pub mod causes;
+mod changes;
 pub mod client;
 pub mod doctor;
 pub mod format;
@@ -38,6 +39,7 @@ pub const VERSION: u64 = 1;
 pub use address_view::{AddressView, HostsHistoryView, MailboxHistoryView};
 pub use ages::{Ages, AgesRow};
 pub use causes::CauseRow;
+pub use changes::Changes;
 pub use client::{Client, ClientError};
 pub use observe::{
     HostRow, Hosts, HostsOptions, Mailqq, MailqqOptions, MailqqRow, MailqqSort, Observe, Page, Posts, ReportOptions,

@@ -270,6 +270,9 @@ pub struct Counted {
     pub in_flight: Option<u64>,
     /// Messages that were selected and need no change, such as those held already.
     pub unchanged: Option<u64>,
+    /// Recipients that were selected and are not tried: held, suspended or queue-only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kept: Option<u64>,
     pub dry_run: Option<bool>,
     /// Of a dry run: for the action that is to cover what was counted.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -279,6 +282,6 @@ pub struct Counted {
 impl Counted {
     /// Nothing in the queue is what was selected.
     pub fn matches_nothing(&self) -> bool {
-        [self.count, self.messages, self.in_flight, self.unchanged].iter().all(|n| n.unwrap_or(0) == 0)
+        [self.count, self.messages, self.in_flight, self.unchanged, self.kept].iter().all(|n| n.unwrap_or(0) == 0)
     }
 }

@@ -71,6 +71,8 @@ struct Done {
     in_flight: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     unchanged: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    kept: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     dry_run: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -121,8 +123,17 @@ pub fn to_lines(reply: Reply) -> Vec<String> {
             bodies.push(Body::Done(Box::new(Done { text, count, ..Done::default() })));
         }
         Reply::Counted(counted) => {
-            let Counted { text, count, messages, in_flight, unchanged, dry_run, as_of } = *counted;
-            bodies.push(Body::Done(Box::new(Done { text, count, messages, in_flight, unchanged, dry_run, as_of })));
+            let Counted { text, count, messages, in_flight, unchanged, kept, dry_run, as_of } = *counted;
+            bodies.push(Body::Done(Box::new(Done {
+                text,
+                count,
+                messages,
+                in_flight,
+                unchanged,
+                kept,
+                dry_run,
+                as_of,
+            })));
         }
         Reply::Error(problem) => bodies.push(Body::Error(problem)),
     }
@@ -212,8 +223,8 @@ impl Assembler {
             (None, Body::Site(site)) => Reply::Site(site),
             (None, Body::Doctor(doctor)) => Reply::Doctor(doctor),
             (None, Body::Done(done)) if done.messages.is_some() => {
-                let Done { text, count, messages, in_flight, unchanged, dry_run, as_of } = *done;
-                Reply::Counted(Box::new(Counted { text, count, messages, in_flight, unchanged, dry_run, as_of }))
+                let Done { text, count, messages, in_flight, unchanged, kept, dry_run, as_of } = *done;
+                Reply::Counted(Box::new(Counted { text, count, messages, in_flight, unchanged, kept, dry_run, as_of }))
             }
             (None, Body::Done(done)) => Reply::Done { text: done.text, count: done.count },
             // Shown as they come; nothing of them is kept.

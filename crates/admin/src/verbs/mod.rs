@@ -348,6 +348,7 @@ impl Order {
             messages: Some(messages),
             in_flight: Some(in_flight),
             unchanged: Some(unchanged),
+            kept: Some(kept).filter(|kept| *kept > 0),
             dry_run: Some(counted.is_some()),
             as_of: counted,
         }))

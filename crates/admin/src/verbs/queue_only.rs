@@ -65,7 +65,7 @@ pub async fn queue_only(
             count_where(core, |hub, _, message| covered(hub, &settings, &scope, message)).await;
         let (of, who) = (plural(messages, "message"), plural(recipients, "recipient"));
         let text = format!("would make {subject} queue-only: {who} of {of} now in the queue");
-        return counted(text, (messages, recipients), true);
+        return counted(text, (messages, recipients), 0, true);
     }
     let said = reason.clone().unwrap_or_default();
     if is_on && before == Some((until, said.clone())) {
@@ -100,18 +100,19 @@ pub async fn queue_only(
 /// Tries once what is in the queue now, or counts it.
 pub async fn run(core: &Arc<Core>, dry_run: bool, reason: Option<String>, peer: &Peer) -> Reply {
     let census = count_all(core).await;
-    let kept = [Cause::Held, Cause::Suspended].map(|cause| (census.total.of(cause), cause.name()));
-    let sums = (census.total.messages - census.held, census.total.recipients() - kept[0].0 - kept[1].0);
+    let stopped = [Cause::Held, Cause::Suspended].map(|cause| (census.total.of(cause), cause.name()));
+    let sums = (census.total.messages - census.stopped, census.total.recipients() - stopped[0].0 - stopped[1].0);
     let all = plural(sums.1, "recipient");
-    let kept: Vec<_> = kept.iter().filter(|(count, _)| *count > 0).map(|(n, name)| format!("{n} {name}")).collect();
+    let kept: Vec<_> = stopped.iter().filter(|(count, _)| *count > 0).map(|(n, name)| format!("{n} {name}")).collect();
     let not = if kept.is_empty() { String::new() } else { format!("; not tried: {}", kept.join(", ")) };
+    let kept = stopped[0].0 + stopped[1].0;
     if dry_run {
-        return counted(format!("would try {all} once{not}"), sums, true);
+        return counted(format!("would try {all} once{not}"), sums, kept, true);
     }
     let detail = json!({"messages": sums.0, "recipients": sums.1, "reason": reason}).to_string();
     let audit = Audit { at: core.clock.now(), who: who(peer), verb: "queue_run", detail };
     match core.intake.verb(audit, Change::RunQueue).await {
-        Ok(()) => counted(format!("trying {all} once{not}"), sums, false),
+        Ok(()) => counted(format!("trying {all} once{not}"), sums, kept, false),
         Err(refused) => Reply::error(ErrorCode::Failed, format!("queue run: {refused}")),
     }
 }
@@ -212,13 +213,14 @@ pub(super) async fn count_where(core: &Arc<Core>, recipients: impl Fn(&Hub, Mess
     sums
 }
 
-fn counted(text: String, (messages, recipients): (u64, u64), dry_run: bool) -> Reply {
+fn counted(text: String, (messages, recipients): (u64, u64), kept: u64, dry_run: bool) -> Reply {
     Reply::Counted(Box::new(Counted {
         text,
         count: Some(recipients),
         messages: Some(messages),
         in_flight: Some(0),
         unchanged: Some(0),
+        kept: Some(kept).filter(|kept| *kept > 0),
         dry_run: Some(dry_run),
         as_of: None,
     }))

@@ -329,6 +329,7 @@ fn counted() -> Counted {
         messages: Some(1),
         in_flight: Some(0),
         unchanged: Some(0),
+        kept: Some(2),
         dry_run: Some(true),
         as_of: None,
     }

@@ -64,6 +64,7 @@ mod suspend;
 mod telemetry;
 mod truth;
 mod units;
+mod verbs;
 mod views;
 mod virtual_users;
 mod walkthrough;

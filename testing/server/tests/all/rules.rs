@@ -357,6 +357,35 @@ fn the_last_days_are_decided_again_by_a_configuration_that_is_not_loaded() {
     assert_eq!((&json["decisions"], &json["changed"]), (&6.into(), &5.into()), "{json}");
 }
 
+/// The client of the API is in no client network: it relays because it has logged in, and so the log says.
+#[test]
+fn a_login_is_one_in_a_replay() {
+    let lab = sites(&["one.example"]);
+    for rules in ["", "[[rules]]\nsender = \"joe@x.example\"\ndo = \"relay\"\n"] {
+        let networks = builder(&lab).set("client_networks", "[\"127.0.0.9\"]");
+        let (mut server, token) = crate::http_auth::with_token(networks);
+        server.edit_config(|text| format!("{text}\n{rules}"));
+        server.stop();
+        server.start_again();
+        let path = "/api/v1/messages?sender=me@home.example&recipient=ann@one.example";
+        let wire = stentor_harness::message("login@test", "x");
+        server.http("POST", path).token(&token).body("message/rfc822", &wire).send().expect(201);
+        drained(&server);
+        let old = server.path("old.toml");
+        std::fs::copy(server.config(), &old).unwrap();
+        let more = "[[rules]]\nrecipient = \"ann@one.example\"\ndo = \"reject 550 5.7.1 not any more\"\n";
+        server.edit_config(|text| format!("{text}\n{more}"));
+        let replay = || {
+            let output = server.operator(&["policy", "replay", "--against", old.to_str().unwrap()]);
+            String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+        };
+        wait_until("the history has it", || replay().starts_with("1 of 1 decision would change\n"));
+        let text = replay();
+        assert!(text.contains("was: relayed to mx (authenticated client, "), "{text}");
+        assert!(text.contains("new: refused: 550 5.7.1 not any more"), "{text}");
+    }
+}
+
 #[test]
 fn a_stranger_relays_neither_by_a_sender_nor_by_a_helo_of_the_access_file() {
     let lab = TestLab::sites(&["one.example"]);

@@ -1,0 +1,81 @@
+//! What a request changes, and so whom it waits for.
+
+use crate::protocol::Request;
+
+/// The most that a request changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Changes {
+    /// It looks, or counts what it would do.
+    Nothing,
+    /// The server, or whether and when whole flows and sites are tried: at once, whatever else is being done.
+    Server,
+    /// Mail, in slices that may take long: one such request at a time.
+    Mail,
+}
+
+impl Request {
+    pub fn changes(&self) -> Changes {
+        match self {
+            Request::Act { dry_run: true, .. }
+            | Request::Bounce { dry_run: true, .. }
+            | Request::QueueRun { dry_run: true, .. }
+            | Request::QueueOnly { dry_run: true, .. }
+            | Request::Suspend { dry_run: true, .. }
+            | Request::Status
+            | Request::Doctor
+            | Request::Queue(_)
+            | Request::QueueStuck(_)
+            | Request::QueueShow { .. }
+            | Request::Address { .. }
+            | Request::Observe(_)
+            | Request::Site { .. }
+            | Request::Export { .. }
+            | Request::Cat { .. } => Changes::Nothing,
+            Request::Flush { .. }
+            | Request::Suspend { .. }
+            | Request::QueueOnly { .. }
+            | Request::Reload
+            | Request::Stop => Changes::Server,
+            Request::Act { .. } | Request::Bounce { .. } | Request::QueueRun { .. } => Changes::Mail,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn changes(fields: &str) -> Changes {
+        let line = format!("{{\"v\": 1, {fields}}}");
+        Request::parse(line.as_bytes()).unwrap_or_else(|problem| panic!("{line}: {problem:?}")).changes()
+    }
+
+    #[test]
+    fn only_what_changes_mail_waits_for_its_turn() {
+        let acts = ["hold", "release", "remove", "bounce", "requeue"]
+            .map(|verb| format!("\"verb\": \"{verb}\", \"list\": \"news\""));
+        let others = [
+            "\"verb\": \"bounce\", \"list\": \"news\", \"for_s\": 60".to_owned(),
+            "\"verb\": \"queue_run\"".to_owned(),
+        ];
+        for fields in acts.iter().chain(&others) {
+            assert_eq!(changes(fields), Changes::Mail, "{fields}");
+            assert_eq!(changes(&format!("{fields}, \"dry_run\": true")), Changes::Nothing, "{fields}");
+        }
+        for fields in ["\"verb\": \"suspend\", \"list\": \"news\"", "\"verb\": \"queue_only\", \"list\": \"news\""] {
+            assert_eq!(changes(fields), Changes::Server, "{fields}");
+            assert_eq!(changes(&format!("{fields}, \"dry_run\": true")), Changes::Nothing, "{fields}");
+        }
+        for fields in [
+            "\"verb\": \"resume\", \"list\": \"news\"",
+            "\"verb\": \"flush\"",
+            "\"verb\": \"reload\"",
+            "\"verb\": \"stop\"",
+        ] {
+            assert_eq!(changes(fields), Changes::Server, "{fields}");
+        }
+        for fields in ["\"verb\": \"status\"", "\"verb\": \"queue\"", "\"verb\": \"export\"", "\"verb\": \"doctor\""] {
+            assert_eq!(changes(fields), Changes::Nothing, "{fields}");
+        }
+    }
+}
