@@ -23,12 +23,14 @@ const PATTERNS_MAX: usize = 1_000;
 /// Before the name of a table among patterns.
 const TABLE: &str = "table:";
 
-const DIALECTS: [(&str, Dialect); 11] = [
+const DIALECTS: [(&str, Dialect); 13] = [
     ("own", Dialect::Own),
     ("access", Dialect::Access),
     ("sendmail-access", Dialect::SendmailAccess),
     ("transport", Dialect::Transport),
     ("mailertable", Dialect::Mailertable),
+    ("relayhost", Dialect::Relayhost),
+    ("bcc", Dialect::Bcc),
     ("virtual", Dialect::Virtual),
     ("virtusertable", Dialect::Virtusertable),
     ("aliases", Dialect::Aliases),

@@ -70,7 +70,12 @@ impl Key {
 
     /// All that may stand for the address, most specific first.
     pub fn all(&self) -> impl Iterator<Item = &str> {
-        self.addresses().chain(self.users()).chain(self.domains())
+        self.mailboxes().chain(self.domains())
+    }
+
+    /// Of these, those with an `@`.
+    pub fn mailboxes(&self) -> impl Iterator<Item = &str> {
+        self.addresses().chain(self.users())
     }
 
     /// `user+detail@` and `user@`.

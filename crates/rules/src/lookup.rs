@@ -99,9 +99,16 @@ fn own_keys(dialect: Dialect, subject: Subject<'_>) -> Option<Vec<String>> {
             let suffixes = name.match_indices('.').map(|(dot, _)| name[dot..].to_owned());
             std::iter::once(name.to_owned()).chain(suffixes).chain(any).collect()
         }
-        Subject::Address(key) => key.all().map(str::to_owned).chain(any).collect(),
-        Subject::Mailbox { address, .. } => Key::new(address).all().map(str::to_owned).chain(any).collect(),
+        Subject::Address(key) => of_address(key).chain(any).collect(),
+        Subject::Mailbox { address, .. } => of_address(&Key::new(address)).chain(any).collect(),
     })
+}
+
+/// A domain may have its `@`, as in Postfix's tables of senders.
+fn of_address(key: &Key) -> impl Iterator<Item = String> {
+    let domain = Some(key.domain()).filter(|domain| !domain.is_empty());
+    let with_at = domain.map(|domain| format!("@{domain}"));
+    key.mailboxes().map(str::to_owned).chain(with_at).chain(key.domains().map(str::to_owned))
 }
 
 fn set(candidates: &mut Candidates, dialect: Dialect, field: Field, subject: Subject<'_>) {
@@ -123,7 +130,7 @@ fn set(candidates: &mut Candidates, dialect: Dialect, field: Field, subject: Sub
         Dialect::Virtual => (Owner::Virtual, text),
         Dialect::Virtusertable => (Owner::Virtusertable, text),
         Dialect::Aliases => (Owner::Aliases, text),
-        Dialect::Canonical => (Owner::Canonical, text),
+        Dialect::Canonical | Dialect::Relayhost | Dialect::Bcc => (Owner::Canonical, text),
         Dialect::Generic => (Owner::Generic, text),
         Dialect::Genericstable => (Owner::Genericstable, text),
         Dialect::SendmailAccess => {

@@ -16,6 +16,10 @@ pub enum Dialect {
     Transport,
     /// sendmail's mailertable.
     Mailertable,
+    /// Postfix's `sender_dependent_relayhost_maps`.
+    Relayhost,
+    /// Postfix's `sender_bcc_maps` and `recipient_bcc_maps`.
+    Bcc,
     /// Postfix's virtual(5).
     Virtual,
     /// sendmail's virtusertable.
@@ -102,6 +106,9 @@ pub(crate) fn action_of(dialect: Dialect, value: &str, smtp_port: u16) -> Result
         Dialect::SendmailAccess => crate::sendmail::action(value),
         Dialect::Transport => Ok(Action::Route(crate::transport::next_hop(value, smtp_port)?)),
         Dialect::Mailertable => Ok(Action::Route(crate::transport::mailer(value, smtp_port)?)),
+        Dialect::Relayhost if value.trim().eq_ignore_ascii_case("DUNNO") => Ok(Action::Dunno),
+        Dialect::Relayhost => Ok(Action::Route(crate::transport::relayhost(value, smtp_port)?)),
+        Dialect::Bcc => Action::parse(&format!("bcc {}", value.trim()), smtp_port),
         // The configuration's reader admits no such table here.
         Dialect::Virtual
         | Dialect::Virtusertable

@@ -20,11 +20,7 @@ pub(crate) fn next_hop(value: &str, smtp_port: u16) -> Result<NextHop, HopError>
         "error" => Ok(NextHop::Refuse(refusal(next, (550, (5, 0, 0)), NOT_WANTED))),
         "retry" => Ok(NextHop::Refuse(refusal(next, (450, (4, 0, 0)), DEFERRED))),
         "" | "smtp" | "relay" | "esmtp" if next.is_empty() => Ok(NextHop::Mx),
-        "" | "smtp" | "relay" | "esmtp" => {
-            let texts: Vec<String> =
-                next.split([',', ' ', '\t']).filter(|text| !text.is_empty()).map(smtp_host).collect();
-            NextHop::hosts(texts.iter().map(String::as_str), smtp_port)
-        }
+        "" | "smtp" | "relay" | "esmtp" => relayhost(next, smtp_port),
         "lmtp" => {
             let next = next.strip_prefix("inet:").unwrap_or(next);
             let host = if next.starts_with("unix:") { next.to_owned() } else { unbracketed(next) };
@@ -32,6 +28,15 @@ pub(crate) fn next_hop(value: &str, smtp_port: u16) -> Result<NextHop, HopError>
         }
         _ => Err(HopError::Transport(transport.to_owned())),
     }
+}
+
+/// Hosts without a transport, as `relayhost` and `sender_dependent_relayhost_maps` have them.
+///
+/// # Errors
+/// One is malformed.
+pub(crate) fn relayhost(value: &str, smtp_port: u16) -> Result<NextHop, HopError> {
+    let texts: Vec<String> = value.split([',', ' ', '\t']).filter(|text| !text.is_empty()).map(smtp_host).collect();
+    NextHop::hosts(texts.iter().map(String::as_str), smtp_port)
 }
 
 /// The mailertable's `mailer:host`, with `error:` as sendmail has it. Several hosts are divided by colons.

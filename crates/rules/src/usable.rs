@@ -1,4 +1,5 @@
-//! Whether a table's values are in the words of its dialect: for `check`, before mail is deferred for one.
+//! Whether a table's keys and values are in the words of its dialect: for `check`, before mail is deferred for a value, or a key
+//! never has the effect that it was written for.
 
 use stentor_addresses::{Target, parse};
 
@@ -12,7 +13,12 @@ const ERROR: &str = "error:";
 impl Rulebook {
     /// Why mail for a key of a table with these words would be deferred. `None`: it can be used.
     pub fn unusable(&self, dialect: Dialect, key: &str, value: &str) -> Option<String> {
+        if dialect == Dialect::SendmailAccess && of_other_use(key) {
+            return None;
+        }
         if !dialect.is_of_addresses() {
+            // What stands for them is a part of the address.
+            let value = if dialect.has_arguments() { &*with_arguments(value) } else { value };
             let error = action_of(dialect, value, self.smtp_port).err()?;
             let is_hop = dialect == Dialect::Own && NextHop::parse(value, self.smtp_port).is_ok();
             return (!is_hop).then(|| error.to_string());
@@ -33,6 +39,26 @@ impl Rulebook {
         targets.iter().find_map(|target| self.unusable_target(dialect, target, value))
     }
 
+    /// Why no mail leads to a key of a table with these words.
+    pub fn never_asked(dialect: Dialect, key: &str) -> Option<&'static str> {
+        const NO_AT: &str = "a domain is written without `@` here";
+        let subject = if dialect == Dialect::SendmailAccess { tag(key).1 } else { key };
+        let is_of_clients = matches!(dialect, Dialect::Access | Dialect::SendmailAccess);
+        match dialect {
+            Dialect::Transport | Dialect::Access | Dialect::SendmailAccess if subject.starts_with('@') => Some(NO_AT),
+            _ if is_of_clients && is_network(subject) => {
+                Some("a network is written as the beginning of its addresses here, and with a length in a cidr: table")
+            }
+            Dialect::SendmailAccess if of_other_use(key) => None,
+            Dialect::SendmailAccess if subject.contains(':') && !has_prefix(subject, "IPv6:") => {
+                Some("`IPv6:` stands before an address of IPv6 here")
+            }
+            Dialect::Mailertable if key.contains('@') => Some("keys are domains here"),
+            Dialect::Virtusertable if !key.contains('@') => Some("keys are addresses or @domain here"),
+            _ => None,
+        }
+    }
+
     fn unusable_target(&self, dialect: Dialect, target: &Target, value: &str) -> Option<String> {
         match target {
             Target::Address(text) | Target::Final(text) if has_argument(text) => (!dialect.has_arguments())
@@ -48,6 +74,98 @@ impl Rulebook {
     }
 }
 
+/// The tag of a key of sendmail's access file, and what is behind it.
+fn tag(key: &str) -> (&str, &str) {
+    match key.split_once(':') {
+        Some((tag, rest))
+            if tag.bytes().all(|octet| octet.is_ascii_alphabetic() || octet == b'_') && !has_prefix(key, "IPv6:") =>
+        {
+            (tag, rest)
+        }
+        _ => ("", key),
+    }
+}
+
+/// sendmail looks it up elsewhere: `Spam:`, `TLS_Clt:`, `ClientRate:` and their like.
+fn of_other_use(key: &str) -> bool {
+    let (tag, _) = tag(key);
+    !["", "Connect", "From", "To"].iter().any(|known| tag.eq_ignore_ascii_case(known)) && !is_hexadecimal(tag)
+}
+
+/// `fe80:1` has no tag.
+fn is_hexadecimal(text: &str) -> bool {
+    text.len() <= 4 && text.bytes().all(|octet| octet.is_ascii_hexdigit())
+}
+
+fn is_network(text: &str) -> bool {
+    text.split_once('/').is_some_and(|(address, _)| address.parse::<std::net::IpAddr>().is_ok())
+}
+
+fn has_prefix(text: &str, prefix: &str) -> bool {
+    text.get(..prefix.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(prefix))
+}
+
+/// With a letter in place of each `%1`.
+fn with_arguments(value: &str) -> String {
+    let mut out = String::with_capacity(value.len());
+    let mut letters = value.chars().peekable();
+    while let Some(letter) = letters.next() {
+        let is_argument = letter == '%' && letters.next_if(char::is_ascii_digit).is_some();
+        out.push(if is_argument { 'x' } else { letter });
+    }
+    out
+}
+
 fn has_argument(text: &str) -> bool {
     text.as_bytes().windows(2).any(|two| two[0] == b'%' && two[1].is_ascii_digit())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_no_mail_leads_to() {
+        let never = |dialect, key| Rulebook::never_asked(dialect, key).is_some();
+        for (dialect, key) in [
+            (Dialect::Transport, "@a.test"),
+            (Dialect::Access, "@a.test"),
+            (Dialect::Access, "10.0.0.0/8"),
+            (Dialect::SendmailAccess, "From:@a.test"),
+            (Dialect::SendmailAccess, "connect:10.9.0.0/16"),
+            (Dialect::SendmailAccess, "Connect:2001:db8::/32"),
+            (Dialect::SendmailAccess, "Connect:2001:db8"),
+            (Dialect::SendmailAccess, "2001:db8::1"),
+            (Dialect::Mailertable, "ann@a.test"),
+            (Dialect::Virtusertable, "a.test"),
+        ] {
+            assert!(never(dialect, key), "{dialect:?} {key}");
+        }
+        for (dialect, key) in [
+            (Dialect::Transport, "ann@a.test"),
+            (Dialect::Access, "ann@"),
+            (Dialect::Access, "2001:db8"),
+            (Dialect::SendmailAccess, "Connect:IPv6:2001:db8"),
+            (Dialect::SendmailAccess, "ipv6:2001:db8"),
+            (Dialect::SendmailAccess, "TLS_Clt:a:b"),
+            (Dialect::SendmailAccess, "To:ann@"),
+            (Dialect::Bcc, "@a.test"),
+            (Dialect::Relayhost, "@a.test"),
+            (Dialect::Own, "@a.test"),
+            (Dialect::Virtusertable, "@a.test"),
+        ] {
+            assert!(!never(dialect, key), "{dialect:?} {key}");
+        }
+    }
+
+    #[test]
+    fn what_sendmail_looks_up_elsewhere_defers_nothing() {
+        for key in ["Spam:ann@a.test", "SPAMFRIEND:a", "TLS_Clt:a", "GreetPause:10"] {
+            assert!(of_other_use(key), "{key}");
+        }
+        for key in ["Connect:10", "to:a", "a.test", "IPv6:2001:db8", "fe:80"] {
+            assert!(!of_other_use(key), "{key}");
+        }
+        assert_eq!(with_arguments("smtp:%1.in.test 5% %%2"), "smtp:x.in.test 5% %x");
+    }
 }

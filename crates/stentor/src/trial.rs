@@ -172,24 +172,29 @@ impl Trial<'_> {
         table
     }
 
-    /// Values that are not in the words of `as`: mail for such a key is deferred.
+    /// Values that are not in the words of `as`, for which mail is deferred, and keys that no mail leads to.
     fn values(&mut self, rules: &Rulebook, config: &TableConfig, table: &Table) {
-        let text = |octets| String::from_utf8_lossy(octets);
-        let unusable = table
-            .lines()
-            .filter_map(|(key, value, line)| Some((line, rules.unusable(config.dialect, &text(key), &text(value))?)));
-        let mut unusable: Vec<(u32, String)> = unusable.collect();
-        unusable.sort_unstable();
+        let name = &config.name;
+        let doubt = |key: &[u8], value: &[u8]| {
+            let (key, value) = (String::from_utf8_lossy(key), String::from_utf8_lossy(value));
+            if let Some(why) = Rulebook::never_asked(config.dialect, &key) {
+                return Some(format!("{key:?} in table {name} is never looked up: {why}"));
+            }
+            let why = rules.unusable(config.dialect, &key, &value)?;
+            Some(format!("mail for this key of table {name} is deferred: {why}"))
+        };
+        let mut doubts: Vec<(u32, String)> =
+            table.lines().filter_map(|(key, value, line)| Some((line, doubt(key, value)?))).collect();
+        doubts.sort_unstable();
         let file: PathBuf = table.file().map_or_else(|| self.file.clone(), Into::into);
-        for (line, why) in unusable.iter().take(BAD_LINES_SHOWN_MAX) {
-            let message = format!("mail for this key of table {} is deferred: {why}", config.name);
-            let (line, severity) = (*line as usize, Severity::Warning);
+        let more = doubts.len().saturating_sub(BAD_LINES_SHOWN_MAX) as u64;
+        for (line, message) in doubts.into_iter().take(BAD_LINES_SHOWN_MAX) {
+            let (line, severity) = (line as usize, Severity::Warning);
             self.found.push(Diagnostic { file: file.clone(), line, column: 1, severity, message });
         }
-        let more = unusable.len().saturating_sub(BAD_LINES_SHOWN_MAX) as u64;
         if more > 0 {
-            let section = format!("tables.{}", config.name);
-            self.warn((&section, "source"), &format!("and {} of the table", plural(more, "more unusable value")));
+            let section = format!("tables.{name}");
+            self.warn((&section, "source"), &format!("and {} of the table", plural(more, "more doubtful entry")));
         }
     }
 

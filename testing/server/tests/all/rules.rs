@@ -164,6 +164,45 @@ fn the_same_mail_goes_to_two_servers_and_each_is_retried_by_itself() {
 }
 
 #[test]
+fn postfixs_tables_of_senders_are_read_as_they_are() {
+    let lab = sites(&["one.example", "gate.example", "archive.example"]);
+    let files = tempfile::tempdir().expect("a folder");
+    let write = |name: &str, text: &str| std::fs::write(files.path().join(name), text).expect("it is writable");
+    write("relayhost", "@legal.example gate.example\nfree@legal.example DUNNO\n");
+    write("bcc", "@legal.example post@archive.example\n");
+    write("own", "@own.example route mx:gate.example\n");
+    let table = |name: &str, kind: &str| {
+        format!("[tables.{name}]\nsource = \"hash:{}/{name}\"\nas = \"{kind}\"\n", files.path().display())
+    };
+    let config = format!(
+        "{}{}{}[routing]\norder = [\"sender\", \"recipient\", \"default\"]\nsender_tables = [\"relayhost\", \"own\"]\n\
+         [[rules]]\nsender = \"table:bcc\"\n",
+        table("relayhost", "relayhost"),
+        table("bcc", "bcc"),
+        table("own", "own"),
+    );
+    let server = with(builder(&lab), &config);
+    for (n, from) in ["ann@legal.example", "free@legal.example", "bob@own.example"].into_iter().enumerate() {
+        let wire = message(&format!("{n}.senders@test"), "By its sender");
+        lab.recorder().expect_message(wire.clone().into());
+        server.smtp().send(from, &[&format!("to{n}@one.example")], &wire).expect(250);
+    }
+    drained(&server);
+    for (to, host) in [("to0@one.example", "gate"), ("to1@one.example", "one"), ("to2@one.example", "gate")] {
+        let by = hosts(&server, to);
+        assert!(by[0].starts_with(&format!("mx.{host}.example")), "{to}: {by:?}");
+    }
+    assert_eq!(lab.recorder().copies_to("post@archive.example").len(), 2);
+    // What no mail leads to is named before it is missed.
+    server.edit_config(|text| text.replace("as = \"relayhost\"", "as = \"transport\""));
+    write("relayhost", "@legal.example smtp:gate.example\n");
+    let checked = server.operator(&["check"]);
+    let said = format!("{}{}", String::from_utf8_lossy(&checked.stdout), String::from_utf8_lossy(&checked.stderr));
+    assert!(said.contains("\"@legal.example\" in table relayhost is never looked up"), "{said}");
+    assert!(!said.contains("\"@own.example\""), "{said}");
+}
+
+#[test]
 fn a_lists_posts_go_by_the_hop_that_a_rule_names() {
     let lab = sites(&["one.example", "two.example", "gate.example"]);
     let config =
@@ -344,13 +383,13 @@ fn the_last_days_are_decided_again_by_a_configuration_that_is_not_loaded() {
     let text = replay(&[]);
     assert!(text.contains("      2  client 127.0.0.1, from <ann@sender.example> to <ann@one.example>"), "{text}");
     assert!(
-        text.contains("was: a post to list news (")
+        text.contains("now: a post to list news (")
             && text.contains("\n         new: refused: 550 5.7.1 not any more, because of rule 2"),
         "{text}"
     );
     // An alias is decided about by its address, not by those that it stands for.
-    assert!(text.contains("to <team@lists.test>\n         was: alias: bob@two.example (it is an alias)\n"), "{text}");
-    assert!(text.contains("was: refused: 550 5.7.1 Relaying denied"), "{text}");
+    assert!(text.contains("to <team@lists.test>\n         now: alias: bob@two.example (it is an alias)\n"), "{text}");
+    assert!(text.contains("now: refused: 550 5.7.1 Relaying denied"), "{text}");
     assert!(text.contains("new: relayed to mx, because of rule 1 ("), "{text}");
     assert!(!text.contains("to <bob@two.example>"), "{text}");
     let json: serde_json::Value = serde_json::from_str(&replay(&["--json", "--limit", "1"])).unwrap();
@@ -381,7 +420,7 @@ fn a_login_is_one_in_a_replay() {
         };
         wait_until("the history has it", || replay().starts_with("1 of 1 decision would change\n"));
         let text = replay();
-        assert!(text.contains("was: relayed to mx (authenticated client, "), "{text}");
+        assert!(text.contains("now: relayed to mx (authenticated client, "), "{text}");
         assert!(text.contains("new: refused: 550 5.7.1 not any more"), "{text}");
     }
 }
