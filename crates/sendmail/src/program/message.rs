@@ -108,9 +108,16 @@ fn recipients(all: impl Iterator<Item = String>, settings: &Settings) -> Result<
     }
 }
 
-/// For a terminal.
+/// For a terminal: quotes stay as they are, what a terminal would act on does not.
 pub fn shown(text: &str) -> String {
-    text.chars().take(200).flat_map(char::escape_debug).collect()
+    let mut out = String::new();
+    for letter in text.chars().take(200) {
+        match letter {
+            '"' | '\'' | '\\' => out.push(letter),
+            _ => out.extend(letter.escape_debug()),
+        }
+    }
+    out
 }
 
 /// Lines become a header and a body.

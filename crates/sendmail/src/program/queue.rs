@@ -203,7 +203,7 @@ fn verify(call: &Call, published: &Published, out: &mut impl Write) -> Result<()
                 });
                 match asked {
                     Ok(()) if !site.is_empty() => format!("{address}... deliverable: by {}\n", shown(&site)),
-                    _ => format!("{address}... deliverable: not sent to yet\n"),
+                    _ => format!("{address}... not sent to yet (ask stentor explain what becomes of it)\n"),
                 }
             }
         };
@@ -215,6 +215,12 @@ fn verify(call: &Call, published: &Published, out: &mut impl Write) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn quotes_of_commands_stay_and_controls_are_escaped() {
+        assert_eq!(shown("|\"IFS=' '\\x"), "|\"IFS=' '\\x");
+        assert_eq!(shown("a\u{1b}[0m\u{202e}b"), "a\\u{1b}[0m\\u{202e}b");
+    }
 
     #[test]
     fn a_message_is_listed_as_postfix_lists_it() {
