@@ -44,12 +44,17 @@ impl Hint {
         })
     }
 
+    /// A name was found, of a domain or of a route's host.
+    pub fn resolved(&self) {
+        self.has_resolved.store(true, Ordering::Relaxed);
+    }
+
     /// Takes an outcome; gives the line to log after 10, 100 ... outcomes without a single success: one name may
     /// well not exist.
     pub fn take(&self, resolution: &Resolution, name_servers: &[SocketAddr]) -> Option<String> {
         let text = match resolution {
             Resolution::Site(_) => {
-                self.has_resolved.store(true, Ordering::Relaxed);
+                self.resolved();
                 return None;
             }
             Resolution::Permanent { text, .. } | Resolution::Temporary { text, .. } => text,

@@ -199,10 +199,15 @@ impl Resolver {
             let hosts: Vec<_> = hosts.iter().zip(answers.into_iter().map(|(_, answer)| answer)).collect();
             select::route_plan(&hosts, ttl_s, &|addr| self.is_own(addr))
         };
-        match tokio::time::timeout(limit, planned).await {
+        let resolution = match tokio::time::timeout(limit, planned).await {
             Ok(resolution) => resolution,
             Err(_) => select::temporary("4.4.3", "looking up the route's hosts took too long".to_owned()),
+        };
+        let is_named = hosts.iter().any(|host| matches!(host.host, RouteTo::Name(_) | RouteTo::Mx(_)));
+        if is_named && matches!(resolution, Resolution::Site(_)) {
+            self.0.hint.resolved();
         }
+        resolution
     }
 
     /// The hosts of a route with the MX hosts of a domain in the place of its `mx:` entry, and for how long they are good; why
