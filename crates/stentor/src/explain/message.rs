@@ -60,18 +60,13 @@ pub(super) async fn judge(
         return Ok(judged);
     }
     let place = settings.config.place("", "message_size_bytes_max");
-    let (end, answer) = match ended {
-        Ok(end) => {
-            let answer = plural(end.size, "octet");
-            (Some(end), answer)
-        }
-        Err(reply) => {
-            let answer = format!("refused with {reply}");
-            judged.refusal = Some(reply);
-            (None, answer)
-        }
+    let (asked, place, answer) = match &ended {
+        Err(reply) if reply.code != 552 => ("the content".to_owned(), String::new(), format!("refused with {reply}")),
+        Err(reply) => (format!("message_size_bytes_max {size_max}"), place, format!("refused with {reply}")),
+        Ok(end) => (format!("message_size_bytes_max {size_max}"), place, plural(end.size, "octet")),
     };
-    judged.steps.push(Step { asked: format!("message_size_bytes_max {size_max}"), place, answer });
+    judged.steps.push(Step { asked, place, answer });
+    let end = ended.map_err(|reply| judged.refusal = Some(reply)).ok();
     if let Some(EndOfData { last, facts, .. }) = end {
         let (aliases, lists) = named(decided);
         let sender = decided.from.parse().map_or(ReversePath::Null, ReversePath::Address);

@@ -210,7 +210,7 @@ fn as_text(changes: &[Change], left: usize, (changed, all, left_out): (u64, u64,
     line(&mut out, format_args!("{changed} of {} would change", plural(all, "decision")));
     for Change { asked: Asked { client, from, to, .. }, times, before, was_because, after, because } in changes {
         line(&mut out, format_args!("{times:>7}  client {client}, from <{from}> to <{to}>"));
-        line(&mut out, format_args!("         was: {before} ({was_because})"));
+        line(&mut out, format_args!("         now: {before} ({was_because})"));
         line(&mut out, format_args!("         new: {after}, because of {because}"));
     }
     if left > 0 {

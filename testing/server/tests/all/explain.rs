@@ -88,6 +88,9 @@ fn a_message_is_judged_as_the_server_judges_it() {
         let answer = answered(&server, (from, to), &message.replace('\r', "").replace('\n', "\r\n"));
         assert!(answer.starts_with("250 "), "{answer}");
     }
+    // What is wrong with the content is no limit of size.
+    let (why, _) = explained(&server, ("me@home.example", relayed), "");
+    assert!(why.contains("refused: 554 ") && why.contains("   because of the content\n"), "{why}");
     // Who is refused at RCPT is so whatever the message has.
     let (why, code) = explained(&server, ("me@home.example", "x@elsewhere.example"), plain);
     assert!(why.contains("message: not looked at: the recipient is refused before it\n") && code == 69, "{why}");
