@@ -31,7 +31,7 @@ class Syncs:
     name = "path.syncs"
     entries = (".20", ".200", ".bytes", ".bytes.alone", ".latency.20", ".latency.200")
     smoke = {
-        "LOADS": ((20, 200), (200, 400)), "LONE_MESSAGES": 20, "SEGMENT_MESSAGES": 400, "LATENCY_MESSAGES": 400,
+        "LOADS": ((20, 200),), "entries": (".20", ".bytes", ".bytes.alone", ".latency.20"), "LONE_MESSAGES": 20, "SEGMENT_MESSAGES": 400, "LATENCY_MESSAGES": 400,
         "LATENCY_TURNS": 1,
     }
 
