@@ -1,6 +1,7 @@
 //! Messages per second, minute and hour at a site from one source: configured limits, and limits learned from replies.
 //!
-//! Configured limits are token buckets of a fiftieth of the limit, so that no window of that length exceeds it. A rate reply
+//! No window of its length has more messages than a configured limit. Up to [`SPACED_MAX`] they are evenly spaced, and go as
+//! fast as the limit says; above, they are token buckets of a fiftieth of the limit, which is left out of the rate. A rate reply
 //! ("450 ... rate limited") teaches a rate: the number of messages that the host took within the last minute. From then on
 //! mail is paced; the rate rises by `GROW` after `GROW_AFTER_MS` without a refusal and falls by `SHRINK` after one. A refusal
 //! pauses until all messages of the last minute are a minute old. If the host refuses again without having taken any, the
@@ -16,6 +17,8 @@ const GROW: f64 = 1.01;
 const SHRINK: f64 = 0.97;
 const PAUSE_MS_MIN: Ms = 2 * SECOND_MS;
 const SLOTS: usize = 12;
+/// Limits up to this one have no bursts.
+const SPACED_MAX: u32 = 50;
 const SLOT_MS: Ms = MINUTE_MS / SLOTS as Ms;
 
 #[derive(Clone, Copy)]
@@ -28,8 +31,11 @@ struct Bucket {
 
 impl Bucket {
     fn new(limit: u32, window_ms: Ms, now: Ms) -> Bucket {
-        let capacity = (f64::from(limit) / 50.0).max(1.0);
-        let per_ms = (f64::from(limit) - capacity).max(0.5) / window_ms as f64;
+        let limit = f64::from(limit);
+        let capacity = (limit / f64::from(SPACED_MAX)).max(1.0);
+        // Of messages that are so far apart, a window that begins with one ends before the one that is too many.
+        let per_window = if capacity > 1.0 { limit - capacity } else { limit };
+        let per_ms = per_window / window_ms as f64;
         Bucket { per_ms, capacity, tokens: capacity, at: now }
     }
 
@@ -180,6 +186,30 @@ mod tests {
         };
         assert!(most(MINUTE_MS) <= Some(100) && most(HOUR_MS) <= Some(1_000), "{:?}", most(HOUR_MS));
         assert!(most(HOUR_MS) >= Some(950));
+    }
+
+    #[test]
+    fn a_small_limit_is_reached_and_never_passed() {
+        for limit in [1, 2, 3, 7, 49, 50, 51, 100] {
+            let mut pace = Pace::default();
+            pace.give([None, Some(limit), None], 0);
+            let (mut now, mut sent) = (0, Vec::new());
+            while now < 2 * HOUR_MS {
+                if let Some(until) = pace.wait(now) {
+                    now = until;
+                } else {
+                    pace.go(now);
+                    sent.push(now);
+                }
+            }
+            let most =
+                (0..sent.len()).map(|i| sent[i..].iter().take_while(|at| **at < sent[i] + MINUTE_MS).count()).max();
+            let (all, wanted) = (sent.len(), limit as usize * 120);
+            assert!(most <= Some(limit as usize), "{most:?} in a minute by {limit} a minute");
+            // Those that are spaced lose less than a millisecond each, bursts are left out of the rate.
+            let least = if limit <= SPACED_MAX { wanted * 999 / 1_000 } else { wanted * 97 / 100 };
+            assert!(all >= least, "{all} in two hours by {limit} a minute");
+        }
     }
 
     #[test]
