@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use stentor_control::format::{resume_command, span};
+use stentor_control::format::span;
 use stentor_control::problem::Problem;
 use stentor_control::protocol::SUSPENDED_SHOWN_MAX;
 use stentor_control::snapshot::{Snapshot, WatchOptions};
@@ -14,23 +14,20 @@ use stentor_control::{
     By, Changes, Control, EnvelopeView, ErrorCode, HostsOptions, MessageView, Observe, Part, Peer, PostReport, Posts,
     QueueSummary, Reply, ReportOptions, Request, Selection, Status, Stuck, TrafficOptions, View,
 };
-use stentor_engine::core::hub::Hub;
 use stentor_engine::core::limits::Limit;
 use stentor_engine::core::{Core, log};
 use stentor_queue::event::Class;
 use stentor_queue::ids::{AddressId, MessageId, Ms};
 use stentor_queue::message::Message;
-use stentor_sched::At;
 use stentor_stats::civil::Zone;
 use stentor_stats::now::TrafficLine;
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
 use crate::depth::Depths;
-use crate::find::find_at;
 use crate::views::{fates, message_fates, recipient};
 use crate::wanted::Wanted;
 use crate::watch::{Overviews, Watch, traffic};
-use crate::{ages, depth, doctor, lists, near, report, site, verbs, waiting};
+use crate::{ages, depth, doctor, lists, report, site, verbs, waiting};
 
 /// Watchers at the control socket.
 const WATCHERS_MAX: usize = 8;
@@ -324,41 +321,6 @@ impl Operator {
         }
     }
 
-    fn flush(&self, site: Option<String>) -> Reply {
-        let Some(name) = site else {
-            self.core.with(|hub, _| hub.sched.flush_all());
-            return Reply::Done { text: "trying all waiting mail now".to_owned(), count: None };
-        };
-        let stopped = |hub: &Hub, name: &str| hub.store.is_suspended(&format!("site:{name}"));
-        let found = self.core.with(|hub, now| {
-            let (at, name) = find_at(hub, &name)?;
-            if stopped(hub, &name) {
-                return Some((name, None));
-            }
-            let waiting = |domain| u64::from(hub.store.waiting_at(domain));
-            let waiting = match at {
-                At::Site(site) => hub.sched.domains_at(site).map(waiting).sum::<u64>(),
-                At::Domain(domain) => waiting(domain),
-            };
-            match at {
-                At::Site(site) => hub.sched.flush_site(site),
-                At::Domain(domain) => hub.sched.flush_domain(domain, now),
-            }
-            Some((name, Some(waiting)))
-        });
-        match found {
-            Some((name, None)) => {
-                let command = resume_command(&format!("site:{name}")).unwrap_or_default();
-                Reply::error(ErrorCode::Failed, format!("not tried: site {name} is suspended; `{command}`"))
-            }
-            Some((name, Some(0))) => Reply::Done { text: format!("no mail is waiting for {name}"), count: Some(0) },
-            Some((name, Some(count))) => {
-                Reply::Done { text: format!("trying mail for {name} now"), count: Some(count) }
-            }
-            None => Reply::Error(near::unknown_site(&self.core, &name)),
-        }
-    }
-
     async fn answer(&self, request: Request, peer: Peer) -> Reply {
         match request {
             Request::Status => Reply::Status(Box::new(self.status().await)),
@@ -373,7 +335,7 @@ impl Operator {
             },
             Request::QueueShow { id, recipients_max } => self.show(id, None, recipients_max as usize).await,
             Request::Address { address } => verbs::address(&self.core, &address).await,
-            Request::Flush { site } => self.flush(site),
+            Request::Flush { site, dry_run } => verbs::flush(&self.core, &self.overviews.causes, site, dry_run).await,
             Request::Site { name, list } => site::view(&self.core, &self.overviews.causes, &name, list).await,
             Request::Suspend { what, dry_run: true, .. } => verbs::suspend_dry_run(&self.core, what, &peer).await,
             Request::Suspend { suspended, what, reason, for_s, .. } => {
@@ -429,7 +391,7 @@ impl Control for Operator {
         }
         // What is journaled is told when it takes effect.
         match &request {
-            Request::Flush { site } => self.audit("flush", site.as_deref().unwrap_or_default(), &peer),
+            Request::Flush { site, dry_run: false } => self.audit("flush", site.as_deref().unwrap_or_default(), &peer),
             Request::Reload => self.audit("reload", "", &peer),
             Request::Stop => self.audit("stop", "", &peer),
             _ => {}

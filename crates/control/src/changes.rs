@@ -21,6 +21,7 @@ impl Request {
             | Request::QueueRun { dry_run: true, .. }
             | Request::QueueOnly { dry_run: true, .. }
             | Request::Suspend { dry_run: true, .. }
+            | Request::Flush { dry_run: true, .. }
             | Request::Status
             | Request::Doctor
             | Request::Queue(_)
@@ -62,7 +63,11 @@ mod tests {
             assert_eq!(changes(fields), Changes::Mail, "{fields}");
             assert_eq!(changes(&format!("{fields}, \"dry_run\": true")), Changes::Nothing, "{fields}");
         }
-        for fields in ["\"verb\": \"suspend\", \"list\": \"news\"", "\"verb\": \"queue_only\", \"list\": \"news\""] {
+        for fields in [
+            "\"verb\": \"suspend\", \"list\": \"news\"",
+            "\"verb\": \"queue_only\", \"list\": \"news\"",
+            "\"verb\": \"flush\"",
+        ] {
             assert_eq!(changes(fields), Changes::Server, "{fields}");
             assert_eq!(changes(&format!("{fields}, \"dry_run\": true")), Changes::Nothing, "{fields}");
         }

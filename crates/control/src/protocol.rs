@@ -85,6 +85,7 @@ pub enum Request {
     /// Tries everything, or one site, at once: clocks are wound back.
     Flush {
         site: Option<String>,
+        dry_run: bool,
     },
     /// One site: what waits there and why; of one list's mail, if it is named.
     Site {
@@ -325,6 +326,8 @@ struct CatArguments {
 #[serde(deny_unknown_fields)]
 struct FlushArguments {
     site: Option<String>,
+    #[serde(default)]
+    dry_run: bool,
 }
 
 fn acting(selection: &Selection, dry_run: bool, reason: Option<&str>) -> Map<String, Value> {
@@ -385,8 +388,8 @@ impl Request {
             "reload" => plain(Request::Reload),
             "stop" => plain(Request::Stop),
             "flush" => {
-                let FlushArguments { site } = arguments(&verb, fields)?;
-                Ok(Request::Flush { site })
+                let FlushArguments { site, dry_run } = arguments(&verb, fields)?;
+                Ok(Request::Flush { site, dry_run })
             }
             "queue_only" => {
                 let arguments: QueueOnlyArguments = arguments(&verb, fields)?;
@@ -474,7 +477,11 @@ impl Request {
                 fields.insert("part".to_owned(), part.name().into());
                 ("cat", fields)
             }
-            Request::Flush { site } => ("flush", site.as_deref().map_or_else(Map::new, |site| text("site", site))),
+            Request::Flush { site, dry_run } => {
+                let mut fields = site.as_deref().map_or_else(Map::new, |site| text("site", site));
+                fields.extend(dry_run.then(|| ("dry_run".to_owned(), true.into())));
+                ("flush", fields)
+            }
             Request::Site { name, list } => {
                 let mut fields = text("name", name);
                 fields.extend(list.iter().map(|list| ("list".to_owned(), list.as_str().into())));

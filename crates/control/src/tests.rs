@@ -43,8 +43,8 @@ fn requests_round_trip() {
         Request::QueueStuck(View { by: Some(By::Site), list: Some("news".to_owned()), ..View::rows(9) }),
         Request::QueueShow { id, recipients_max: 3 },
         Request::Address { address: "a@example.org".to_owned() },
-        Request::Flush { site: None },
-        Request::Flush { site: Some("mx.\"example\"".to_owned()) },
+        Request::Flush { site: None, dry_run: false },
+        Request::Flush { site: Some("mx.\"example\"".to_owned()), dry_run: true },
         Request::Reload,
         Request::Stop,
     ] {
@@ -389,7 +389,7 @@ impl Control for Double {
             Request::QueueShow { id: MessageId(77), .. } => Reply::Message(Box::new(view(500))),
             Request::QueueShow { .. } => Reply::error(ErrorCode::NotFound, "no such message"),
             Request::Address { address } => Reply::Address(Box::new(AddressView { address, ..AddressView::default() })),
-            Request::Flush { site } => Reply::Done { text: site.unwrap_or_default(), count: None },
+            Request::Flush { site, .. } => Reply::Done { text: site.unwrap_or_default(), count: None },
             Request::Observe(Observe::Mailqq(options)) => Reply::Mailqq(Box::new(mailqq(options.rows_max as usize))),
             Request::Act { .. }
             | Request::Export { .. }

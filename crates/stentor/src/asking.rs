@@ -284,7 +284,7 @@ fn matches_nothing(request: &Request, reply: &Reply) -> bool {
     let is_narrow = match request {
         Request::Act { .. } => true,
         Request::Export { selection } => *selection != Selection::default(),
-        Request::Flush { site } => site.is_some(),
+        Request::Flush { site, .. } => site.is_some(),
         Request::Queue(view)
         | Request::QueueStuck(view)
         | Request::Observe(Observe::Ages(view) | Observe::Report(ReportOptions { view, .. })) => view.is_narrow(),

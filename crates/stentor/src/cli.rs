@@ -125,6 +125,9 @@ enum Change {
         /// The posts of this list.
         #[arg(long, value_name = "NAME")]
         list: Option<String>,
+        /// Count what would be tried, without changing anything.
+        #[arg(long)]
+        dry_run: bool,
         #[command(flatten)]
         server: ServerArgs,
     },
@@ -245,6 +248,9 @@ enum PostCommand {
 struct Post {
     /// The queue id.
     id: MessageId,
+    /// Count the copies that it is about, without changing anything.
+    #[arg(long)]
+    dry_run: bool,
     /// Recorded in the journal's audit record.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
@@ -307,22 +313,22 @@ fn change(command: Change) -> ExitCode {
         Change::Remove(command) => act(Verb::Remove, command),
         Change::Bounce(options) => bounce(options),
         Change::Requeue(command) => act(Verb::Requeue, command),
-        Change::Flush { list: Some(list), server, .. } => {
+        Change::Flush { list: Some(list), dry_run, server, .. } => {
             let selection = Selection { list: Some(list), ..Selection::default() };
-            ask(&server, &Request::Act { verb: Verb::Requeue, selection, dry_run: false, reason: None })
+            ask(&server, &Request::Act { verb: Verb::Requeue, selection, dry_run, reason: None })
         }
-        Change::Flush { site, server, .. } => ask(&server, &Request::Flush { site }),
+        Change::Flush { site, dry_run, server, .. } => ask(&server, &Request::Flush { site, dry_run }),
         Change::QueueOnly(options) => queue_only(options),
         Change::Suspend(SuspendingFor { for_s, dry_run, suspending }) => suspend(true, suspending, (for_s, dry_run)),
         Change::Resume(suspending) => suspend(false, suspending, (None, false)),
         Change::Post { command } => {
-            let (verb, Post { id, reason, server }) = match command {
+            let (verb, Post { id, dry_run, reason, server }) = match command {
                 PostCommand::Pause(post) => (Verb::Hold, post),
                 PostCommand::Resume(post) => (Verb::Release, post),
                 PostCommand::Cancel(post) => (Verb::Remove, post),
             };
             let selection = Selection { ids: vec![id], ..Selection::default() };
-            ask(&server, &Request::Act { verb, selection, dry_run: false, reason })
+            ask(&server, &Request::Act { verb, selection, dry_run, reason })
         }
         Change::Reload(server) => ask(&server, &Request::Reload),
         Change::Stop(server) => ask(&server, &Request::Stop),

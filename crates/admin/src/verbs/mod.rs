@@ -1,4 +1,4 @@
-//! Operators' actions on mail: hold, release, remove, bounce, requeue; suspensions, queue-only; and the export.
+//! Operators' actions on mail: hold, release, remove, bounce, requeue, flush; suspensions, queue-only; and the export.
 //!
 //! Promise: each slice of an action is one batch of the journal: the audit record (who, when, the request, its result)
 //! and the effect; it takes effect once the batch is durable, and not at all if it is refused. Slices are small (about
@@ -13,6 +13,7 @@
 mod address;
 mod cat;
 mod export;
+mod flush;
 mod queue_only;
 mod standing;
 mod suspend;
@@ -45,6 +46,7 @@ use crate::lists;
 pub use address::{address, hosts_history};
 pub use cat::cat;
 pub use export::export;
+pub use flush::flush;
 pub use queue_only::{queue_only, run as run_queue, views as queue_only_views};
 pub use standing::{bounce, views as standing_bounces};
 pub use suspend::{dry_run as suspend_dry_run, suspend};

@@ -261,7 +261,10 @@ const ROUTES: &[Route] = &[
         method: "post",
         path: "/api/v1/flush",
         summary: "Tries what waits now: everything, or one site.",
-        takes: Takes::Body(&[("site", "string", "A site as the queue names it.")]),
+        takes: Takes::Body(&[
+            ("site", "string", "A site as the queue names it."),
+            ("dry_run", "boolean", "Count what would be tried, and change nothing."),
+        ]),
         gives: "Done",
     },
     Route {

@@ -47,7 +47,7 @@ fn every_documented_argument_is_taken() {
                 fields.insert("all".to_owned(), true.into());
             } else if name == "class" {
                 fields.insert("class".to_owned(), "bulk".into());
-            } else if verb == "queue_run" {
+            } else if matches!(verb, "queue_run" | "flush") {
                 // Its arguments stand alone.
             } else if name == "subscriber"
                 || name == "reason" && fields.len() == 1 && matches!(verb, "suspend" | "resume")

@@ -42,7 +42,7 @@ struct Question {
 /// Whether this is done only after a second click.
 pub fn is_needed(request: &Request) -> bool {
     match request {
-        Request::Act { verb: Verb::Remove | Verb::Bounce, .. } | Request::Flush { site: None } => true,
+        Request::Act { verb: Verb::Remove | Verb::Bounce, .. } | Request::Flush { site: None, .. } => true,
         Request::Act { selection, .. } => selection.ids.len() != 1,
         _ => false,
     }
@@ -299,7 +299,10 @@ mod tests {
         };
         assert!(is_needed(&act(Verb::Remove, 1)) && is_needed(&act(Verb::Hold, 2)) && is_needed(&act(Verb::Hold, 0)));
         assert!(!is_needed(&act(Verb::Hold, 1)));
-        assert!(is_needed(&Request::Flush { site: None }) && !is_needed(&Request::Flush { site: Some("a".into()) }));
+        assert!(
+            is_needed(&Request::Flush { site: None, dry_run: false })
+                && !is_needed(&Request::Flush { site: Some("a".into()), dry_run: false })
+        );
         assert_eq!(
             (section("/site?name=a"), section("/posts?x"), section("/messages/1")),
             ("/sites", "/posts", "/queue")

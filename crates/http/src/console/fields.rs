@@ -109,7 +109,8 @@ impl Fields {
             return Ok(Request::Suspend { suspended, what, reason, for_s, dry_run: false });
         }
         if self.verb == "flush" {
-            return Ok(Request::Flush { site: Some(self.site.clone()).filter(|site| !site.is_empty()) });
+            let site = Some(self.site.clone()).filter(|site| !site.is_empty());
+            return Ok(Request::Flush { site, dry_run: false });
         }
         let known = Verb::ALL.into_iter().find(|verb| verb.name() == self.verb);
         let verb = known.ok_or("No action was chosen: press one of the buttons.")?;
@@ -226,7 +227,7 @@ mod tests {
             let fields = fields(&[("verb", "suspend"), ("list", "news"), ("lasts", "other"), ("lasts_other", wrong)]);
             assert!(fields.request().is_err(), "{wrong}");
         }
-        assert_eq!(site("flush").request(), Ok(Request::Flush { site: Some("a.example".into()) }));
+        assert_eq!(site("flush").request(), Ok(Request::Flush { site: Some("a.example".into()), dry_run: false }));
         for verb in ["", "stop", "remove", "hold"] {
             assert!(site(verb).request().is_err(), "{verb}: no message is named");
         }

@@ -86,6 +86,27 @@ fn what_is_kept_is_neither_counted_nor_tried() {
     let counted = run(&["requeue", "--all", "--dry-run"]);
     assert_eq!(counted["text"], format!("would requeue: 1 recipient of 1 message; {not}"));
     assert_eq!(tries(), 1, "a dry run tries nothing");
+    for (arguments, expected) in [
+        (&["flush", "--dry-run"][..], format!("would try 1 recipient; {not}")),
+        (&["flush", "full.example", "--dry-run"], "would try 1 recipient at mx1.full.example".to_owned()),
+        (
+            &["flush", "--list", "news", "--dry-run"],
+            "would requeue: 0 recipients of 0 messages; not tried: 1 held, \
+          suspended or queue-only"
+                .to_owned(),
+        ),
+        (&["post", "cancel", &held, "--dry-run"], "would remove: 1 recipient of 1 message".to_owned()),
+        // Its mail stays where it is.
+        (
+            &["flush", "two.example"],
+            "trying 0 recipients at mx1.two.example now; not tried: 1 held, suspended or \
+          queue-only"
+                .to_owned(),
+        ),
+    ] {
+        assert_eq!(run(arguments)["text"], expected);
+    }
+    assert_eq!((tries(), &server.fates()["pending"]), (1, &4.into()), "a dry run changes nothing");
     // Nothing is done, and that is not for want of mail.
     let only_kept = server.operator(&["requeue", "--site", "one.example"]);
     let said = String::from_utf8_lossy(&only_kept.stdout).into_owned();

@@ -169,7 +169,7 @@ fn on_site(row: &SiteNow, action: Action) -> Result<(String, Selection, Request)
             dry_run: false,
             reason: Some(REASON.to_owned()),
         },
-        Action::Flush => Request::Flush { site: Some(site) },
+        Action::Flush => Request::Flush { site: Some(site), dry_run: false },
         Action::Suspend => Request::Suspend {
             suspended: !is_suspended,
             what: Subject::Site(site),

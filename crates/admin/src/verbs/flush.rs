@@ -1,0 +1,79 @@
+//! `flush`: tries waiting mail now, all of it or a site's.
+//!
+//! Promise: retry clocks end once, at once; nothing is journaled. What is held, suspended, queue-only or about to bounce is
+//! left alone and not counted as tried. The counts are those of the shared census: of a large queue some seconds old, and
+//! missing while it is counted for the first time.
+
+use std::sync::Arc;
+
+use stentor_control::format::{plural, resume_command};
+use stentor_control::{Counted, ErrorCode, Reply};
+use stentor_engine::core::Core;
+use stentor_queue::cause::Cause;
+use stentor_sched::{At, CauseCounts};
+
+use crate::causes::Censuses;
+use crate::find::find_at;
+use crate::near;
+
+pub async fn flush(core: &Arc<Core>, censuses: &Arc<Censuses>, site: Option<String>, dry_run: bool) -> Reply {
+    let found = site.as_deref().map(|name| core.with(|hub, _| find_at(hub, name)));
+    let place = match (found, &site) {
+        (Some(None), Some(name)) => return Reply::Error(near::unknown_site(core, name)),
+        (found, _) => found.flatten(),
+    };
+    let name = place.as_ref().map(|(_, name)| name.clone());
+    if let Some(name) = &name {
+        let what = format!("site:{name}");
+        if core.with(|hub, _| hub.store.is_suspended(&what)) {
+            let command = resume_command(&what).unwrap_or_default();
+            return Reply::error(ErrorCode::Failed, format!("not tried: site {name} is suspended; `{command}`"));
+        }
+    }
+    // Before it changes.
+    let counts = censuses.get(core).await.map(|counted| match &place {
+        None => counted.census.total.clone(),
+        Some((at, _)) => counted.census.at(*at).cloned().unwrap_or_default(),
+    });
+    if !dry_run {
+        core.with(|hub, now| match &name {
+            None => hub.sched.flush_all(),
+            // Looked for again: its number may be another's by now.
+            Some(name) => match find_at(hub, name) {
+                Some((At::Site(site), _)) => hub.sched.flush_site(site),
+                Some((At::Domain(domain), _)) => hub.sched.flush_domain(domain, now),
+                None => {}
+            },
+        });
+    }
+    answer(name.as_deref(), counts.as_ref(), dry_run)
+}
+
+/// `name`: of the one site.
+fn answer(name: Option<&str>, counts: Option<&CauseCounts>, dry_run: bool) -> Reply {
+    let (try_, now) = if dry_run { ("would try", "") } else { ("trying", " now") };
+    let at = name.map_or_else(String::new, |name| format!(" at {name}"));
+    let Some(counts) = counts else {
+        let text = format!("{try_} all waiting mail{at}{now}; it is still being counted");
+        return Reply::Done { text, count: None };
+    };
+    let sum = |is_meant: fn(Cause) -> bool| -> u64 {
+        counts.causes.iter().filter(|count| is_meant(count.cause)).map(|count| count.recipients).sum()
+    };
+    let kept = sum(Cause::is_kept);
+    let tried = sum(|cause| !cause.is_kept() && cause != Cause::Reporting);
+    if let Some(name) = name.filter(|_| counts.recipients() == 0) {
+        return Reply::Done { text: format!("no mail is waiting for {name}"), count: Some(0) };
+    }
+    let not = if kept > 0 { format!("; not tried: {kept} held, suspended or queue-only") } else { String::new() };
+    Reply::Counted(Box::new(Counted {
+        text: format!("{try_} {}{at}{now}{not}", plural(tried, "recipient")),
+        count: Some(tried),
+        messages: Some(counts.messages),
+        in_flight: Some(0),
+        unchanged: Some(0),
+        kept: Some(kept).filter(|kept| *kept > 0),
+        dry_run: Some(dry_run),
+        as_of: None,
+    }))
+}
