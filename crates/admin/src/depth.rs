@@ -62,19 +62,19 @@ pub async fn sites(core: &Arc<Core>, censuses: &Arc<Censuses>, wanted: &Wanted) 
 }
 
 /// The places that a judgement of their counts takes: rows of those with most recipients, and how many there are in all. The
-/// judgement is given the acceptance of the oldest message that waits there.
+/// judgement is asked under the hub's lock.
 pub async fn judged(
     core: &Arc<Core>,
     now: &SitesNow,
     rows_max: usize,
-    is_meant: impl Fn(At, &CauseCounts, Option<Ms>) -> bool,
+    is_meant: impl Fn(&Hub, At, &CauseCounts) -> bool,
 ) -> (Vec<SiteRow>, u64) {
     let mut found: Vec<Chosen> = Vec::new();
     for part in now.places().chunks(KEYS_STEP) {
         core.with(|hub, _| {
             found.extend(part.iter().filter_map(|(count, at)| {
                 let counts = now.at(*at)?;
-                is_meant(*at, counts, oldest(hub, counts)).then_some((Key::Number(Reverse(*count)), *count, *at))
+                is_meant(hub, *at, counts).then_some((Key::Number(Reverse(*count)), *count, *at))
             }));
         });
         tokio::task::yield_now().await;
@@ -106,7 +106,7 @@ async fn rows(core: &Arc<Core>, now: &SitesNow, chosen: &[Chosen]) -> Vec<SiteRo
 }
 
 /// When the oldest message that waits there was accepted.
-fn oldest(hub: &Hub, counts: &CauseCounts) -> Option<Ms> {
+pub fn oldest(hub: &Hub, counts: &CauseCounts) -> Option<Ms> {
     counts.oldest.and_then(|no| hub.store.message(no)).map(Message::accepted)
 }
 

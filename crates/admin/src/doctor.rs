@@ -10,6 +10,7 @@ use stentor_control::format::{grouped, plural, resume_command, span};
 use stentor_control::snapshot::time_us;
 use stentor_control::{CauseRow, SiteRow, Status, causes as rows};
 use stentor_engine::core::Core;
+use stentor_engine::core::hub::Hub;
 use stentor_engine::core::limits::Limit;
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::Ms;
@@ -23,6 +24,8 @@ const SITES_NAMED: usize = 5;
 /// A site whose oldest message waits for so long, or where so much of the queue waits, is named.
 const STUCK_MS: Ms = 10 * 60_000;
 const STUCK_SHARE: f64 = 0.2;
+/// One that has failed so often in a row is named however young its mail is.
+const FAILURES: u8 = 3;
 /// Limits that were hit longer ago are not named.
 const LIMITS_MS: Ms = 3_600_000;
 /// Letters of an operator's reason that are shown.
@@ -35,7 +38,7 @@ const LOOK_UPS_MIN: u64 = 10;
 const LOOK_UPS_FAILED: f64 = 0.3;
 /// Media that keep what they were told to hardly sync faster than this, us.
 const SYNC_US_MIN: u64 = 10;
-const SYNCS_MIN: u64 = 50;
+const SYNCS_MIN: u64 = 5;
 /// Newer messages than the clock, by so much, mean that it was set back.
 const CLOCK_BEHIND_MS: Ms = 60_000;
 /// The newest messages that are looked at.
@@ -82,7 +85,11 @@ fn clock(core: &Arc<Core>, found: &mut Vec<Finding>) {
 fn waiting(causes: &[CauseRow], status: &Status) -> String {
     let rows = rows::most_first(causes);
     let causes: Vec<_> = rows.iter().map(|row| format!("{} {}", grouped(row.recipients), row.words)).collect();
+    let is_counting = causes.is_empty() && status.recipients.pending > 0;
     match causes.as_slice() {
+        [] if is_counting => {
+            format!("{} waiting; causes are still being counted", plural(status.recipients.pending, "recipient"))
+        }
         [] => format!("{} waiting", plural(status.recipients.pending, "recipient")),
         causes => format!("{} waiting: {}", plural(status.recipients.pending, "recipient"), causes.join(", ")),
     }
@@ -131,16 +138,18 @@ fn names(core: &Arc<Core>, causes: &[CauseRow], pending: u64, found: &mut Vec<Fi
 /// Each of them is looked at, however small it is among the others.
 async fn sites(core: &Arc<Core>, places: &SitesNow, status: &Status, is_named: bool, found: &mut Vec<Finding>) {
     let (now, pending) = (status.now, status.recipients.pending);
-    let is_stuck = |at: At, counts: &CauseCounts, oldest: Option<Ms>| {
+    let is_stuck = |hub: &Hub, at: At, counts: &CauseCounts| {
         // Mailboxes and greylisting are nothing unusual of a site.
         let is_usual = |cause: Cause| matches!(cause, Cause::MailboxFull | Cause::Mailbox | Cause::Greylisted);
         // Whatever else is held or goes there.
         let has_failed = counts.causes.iter().any(|count| count.cause.has_failed() && !is_usual(count.cause));
-        let is_old = oldest.is_some_and(|at| at + STUCK_MS < now);
+        if !has_failed || is_named && matches!(at, At::Domain(_)) {
+            return false;
+        }
         let waiting = counts.recipients();
-        !(is_named && matches!(at, At::Domain(_)))
-            && has_failed
-            && (is_old || waiting as f64 >= pending as f64 * STUCK_SHARE && waiting >= GROWN_MIN)
+        depth::oldest(hub, counts).is_some_and(|at| at + STUCK_MS < now)
+            || waiting as f64 >= pending as f64 * STUCK_SHARE && waiting >= GROWN_MIN
+            || hub.sched.failures_at(at) >= FAILURES
     };
     let (stuck, total) = depth::judged(core, places, SITES_NAMED, is_stuck).await;
     for SiteRow { site, causes, oldest, action, .. } in stuck {

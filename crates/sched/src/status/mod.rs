@@ -9,6 +9,7 @@ pub mod waiters;
 use smallvec::SmallVec;
 use stentor_queue::ids::{ConnId, DomainId, MessageNo, Ms, SiteId};
 
+use self::census::At;
 use crate::Scheduler;
 use crate::connections::pool::State;
 use crate::domains::LookUp;
@@ -139,6 +140,14 @@ impl Scheduler {
         let entry = self.domains.peek(domain)?;
         let until = (entry.look_up == LookUp::Clock).then(|| self.core.time.wall(entry.until));
         Some((until, self.core.reasons.get(entry.reason).cloned()))
+    }
+
+    /// Failures in a row: of a site's hosts, or of the lookups of a domain without a site.
+    pub fn failures_at(&self, at: At) -> u8 {
+        match at {
+            At::Site(site) => self.core.sites.peek(site).map_or(0, |entry| entry.history.failures),
+            At::Domain(domain) => self.domains.peek(domain).map_or(0, |entry| entry.fails),
+        }
     }
 
     /// All sites.

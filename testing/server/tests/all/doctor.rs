@@ -1,8 +1,9 @@
 //! `stentor doctor` of a running server, by a clock that is set.
 
-use stentor_harness::{Server, TestLab, message, message_with, wait_until};
+use stentor_harness::{Server, TestLab, message, message_with, skipped, wait_until};
 
 use crate::http_auth::token;
+use crate::kit::builder;
 use crate::live::patient;
 use crate::preload::{preload, set_clock, start};
 
@@ -50,6 +51,31 @@ fn a_dead_site_is_named_however_many_others_have_more_waiting() {
     assert!(said.contains("warning: mx1.dead.example: 1 recipient stuck, connection refused, the oldest "), "{said}");
     // A full mailbox is nothing unusual of a site.
     assert!(!said.contains("mx1.s0.example"), "{said}");
+}
+
+#[test]
+fn what_is_dead_is_named_as_soon_as_it_has_failed_some_times() {
+    let lab = TestLab::start("[[site]]\nname = 'dead.example'\nbehaviour = { connect = 'refuse' }\n");
+    let server = builder(&lab).start();
+    server.smtp().send("me@home.example", &["ann@dead.example"], &message("mail@test", "x")).expect(250);
+    let named = "warning: mx1.dead.example: 1 recipient stuck, connection refused, ";
+    wait_until("it is named", || doctor(&server).contains(named));
+}
+
+#[test]
+fn a_store_in_memory_is_named() {
+    let mounts = std::fs::read_to_string("/proc/mounts").expect("Linux has it");
+    if !mounts.lines().any(|line| line.starts_with("tmpfs /dev/shm ")) {
+        return skipped("no tmpfs at /dev/shm");
+    }
+    let folder = tempfile::tempdir_in("/dev/shm").expect("it can be written");
+    let server = Server::builder().folder(folder.path()).start();
+    let said = doctor(&server);
+    assert!(
+        said.contains("/data/journal is on tmpfs, in memory: acknowledged mail is lost when the machine stops\n"),
+        "{said}"
+    );
+    assert!(said.contains("next: put data_dir on a disk\n"), "{said}");
 }
 
 #[test]
