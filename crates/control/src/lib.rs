@@ -12,6 +12,7 @@ pub mod causes;
 mod changes;
 pub mod client;
 pub mod doctor;
+pub mod foreign;
 pub mod format;
 pub mod observe;
 pub mod posts;

@@ -11,8 +11,9 @@ use stentor_stats::escape::printable;
 use super::address_view::AddressView;
 use super::causes::{CauseRow, line_of, most_first, next_try_of, summary, why, why_of};
 use super::doctor::Doctor;
+use super::foreign::{cut, marked, restored};
 use super::format::{
-    Width, bytes, counted, cut, instant, line, localised, next_try, part, plural, resume_command, slot_ago, span,
+    Width, bytes, counted, instant, line, localised, next_try, part, plural, resume_command, slot_ago, span,
 };
 use super::queue_only_view::QueueOnlyView;
 use super::recipient_view::{RecipientState, RecipientView};
@@ -26,10 +27,10 @@ const ADDRESS_COLUMNS: usize = 42;
 
 /// Any reply, with a line end, in the least width. Instants are in `zone` and have its offset.
 pub fn reply(reply: &Reply, zone: &Zone) -> String {
-    reply_in(reply, zone, Width::LEAST)
+    restored(&reply_in(reply, zone, Width::LEAST))
 }
 
-/// The same in any width.
+/// The same in any width, with the backticks of others marked: for who completes the hints.
 pub fn reply_in(reply: &Reply, zone: &Zone, width: Width) -> String {
     match reply {
         Reply::Status(s) => status(s),
@@ -386,7 +387,7 @@ pub fn queue_only(s: &Status) -> String {
 }
 
 fn queue_only_line(view: &QueueOnlyView, now: Ms) -> String {
-    let (words, reason) = (printable(&view.words(), 200), printable(&view.reason, 200));
+    let (words, reason) = (marked(&printable(&view.words(), 200)), marked(&printable(&view.reason, 200)));
     let end = view.until.map_or_else(String::new, |at| format!(", ends in {}", next_try(Some(at), now)));
     let reason = if reason.is_empty() { reason } else { format!(" ({reason})") };
     format!("{words}{end}{reason}: {}; `stentor queue run` tries it once", printable(&view.end(), 1_000))
@@ -409,7 +410,7 @@ pub fn standing_bounces(s: &Status) -> String {
 }
 
 fn standing_bounce(bounce: &StandingBounceView, now: Ms) -> String {
-    let (words, reason) = (printable(&bounce.words(), 200), printable(&bounce.reason, 200));
+    let (words, reason) = (marked(&printable(&bounce.words(), 200)), marked(&printable(&bounce.reason, 200)));
     let (end, command) = (next_try(Some(bounce.until), now), printable(&bounce.end_command(), 1_000));
     format!("{words}, ends in {end} ({reason}): `{command}`")
 }

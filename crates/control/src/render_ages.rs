@@ -5,7 +5,8 @@ use std::fmt::Write;
 use stentor_queue::age::{BUCKETS, MINUTES};
 
 use super::ages::Ages;
-use super::format::{Width, counted, cut, line, part, plural};
+use super::foreign::cut;
+use super::format::{Width, counted, line, part, plural};
 
 const SITE_COLUMNS: usize = 30;
 

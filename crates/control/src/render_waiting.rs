@@ -6,8 +6,9 @@ use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
 
 use super::causes::{next_try_of, summary, why, why_of};
+use super::foreign::cut;
 use super::format::{
-    Width, bytes, counted, cut, date_time, duration, instant, line, localised, next_try, part, plural, slot_ago, span,
+    Width, bytes, counted, date_time, duration, instant, line, localised, next_try, part, plural, slot_ago, span,
 };
 use super::observe::{HostRow, Hosts, Mailqq, Posts};
 use super::reply::{SiteRow, Stuck};

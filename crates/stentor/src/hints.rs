@@ -1,10 +1,12 @@
 //! Commands in what is printed (`` `stentor ...` ``), completed so that they can be pasted: with the `--config` or
 //! `--socket` that the user gave.
 //!
-//! A command gets what it takes, and nothing that it has already. Text outside of backticks is left alone.
+//! A command gets what it takes, and nothing that it has already. Text outside of backticks is left alone, and so are the
+//! backticks of others ([`stentor_control::foreign`]).
 
 use std::path::{Path, PathBuf};
 
+use stentor_control::foreign::restored;
 use stentor_control::format::quoted;
 
 /// What begins a command in a text.
@@ -28,8 +30,12 @@ impl Given {
         Given { config: path.map(Path::to_owned), socket: None }
     }
 
-    /// The text with its commands completed.
+    /// The text with its commands completed, and what others wrote as they wrote it.
     pub fn complete(&self, text: &str) -> String {
+        restored(&self.completed(text))
+    }
+
+    fn completed(&self, text: &str) -> String {
         let (name, value) = match (&self.socket, &self.config) {
             (Some(socket), _) => ("socket", socket),
             (None, Some(config)) => ("config", config),
@@ -116,6 +122,16 @@ mod tests {
             [r#"`stentor bounce --recipient '"a`b"@x.example'`"#, r"`stentor bounce --recipient 'a'\''`b@x.example'`"]
         {
             assert!(complete(odd).ends_with("x.example' --config 'my conf.toml'`"), "{}", complete(odd));
+        }
+    }
+
+    #[test]
+    fn what_a_host_says_is_no_hint() {
+        let given = Given::config(Some(Path::new("c")));
+        for reply in ["450 `stentor remove --all` first", "450 see `stentor ", "`", "``stentor stop`"] {
+            let text = format!("{}; `stentor queue`", stentor_control::foreign::cut(reply, 80));
+            assert_eq!(given.complete(&text), format!("{reply}; `stentor queue --config c`"));
+            assert_eq!(Given::default().complete(&text), format!("{reply}; `stentor queue`"));
         }
     }
 

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use clap::Args;
 use stentor_config::{Config, Diagnostic};
 use stentor_control::doctor::{Finding as Note, Severity};
+use stentor_control::foreign::marked;
 use stentor_control::{Client, Reply, Request};
 use stentor_journal::{Disk, Finding, RealDisk, SegmentState};
 
@@ -102,6 +103,7 @@ pub fn examine(config: &Config) -> Vec<Note> {
         }
     };
     space(&disk, config, &dir, &mut notes);
+    medium(&dir, &mut notes);
     match RealDisk::holder(&dir) {
         Ok(Some(pid)) => {
             let by = pid.map_or_else(|| "an unknown process".to_owned(), |pid| format!("process {pid}"));
@@ -142,6 +144,17 @@ fn space(disk: &dyn Disk, config: &Config, dir: &Path, notes: &mut Vec<Note>) {
     }
 }
 
+/// File systems that are memory: what they are told to keep is lost with the machine's power.
+fn medium(dir: &Path, notes: &mut Vec<Note>) {
+    const IN_MEMORY: [(u64, &str); 2] = [(0x0102_1994, "tmpfs"), (0x8584_58f6, "ramfs")];
+    let Ok(found) = rustix::fs::statfs(dir) else { return };
+    if let Some((_, name)) = IN_MEMORY.iter().find(|(kind, _)| found.f_type as u64 & 0xffff_ffff == *kind) {
+        let what =
+            format!("{} is on {name}, in memory: acknowledged mail is lost when the machine stops", dir.display());
+        notes.push(note(Severity::Warning, what, "put data_dir on a disk"));
+    }
+}
+
 /// Of a running server's store only what headers say for good.
 fn running(disk: &dyn Disk, notes: &mut Vec<Note>) {
     match stentor_journal::abandoned(disk) {
@@ -157,7 +170,10 @@ fn running(disk: &dyn Disk, notes: &mut Vec<Note>) {
 /// What the server finds wrong with itself.
 fn ask(socket: &Path, notes: &mut Vec<Note>) {
     match Client::connect(socket).and_then(|mut client| client.ask(&Request::Doctor)) {
-        Ok(Reply::Doctor(doctor)) => notes.extend(doctor.findings),
+        Ok(Reply::Doctor(doctor)) => {
+            // What it found has others' words in it; what to do is ours.
+            notes.extend(doctor.findings.into_iter().map(|finding| Note { what: marked(&finding.what), ..finding }));
+        }
         Ok(_) => {
             notes.push(note(Severity::Warning, "the server answered something else".to_owned(), "is it this version?"));
         }
