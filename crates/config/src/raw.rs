@@ -546,5 +546,8 @@ pub(super) fn addresses(
             ),
         }
     }
+    let of_default = settings::array([default]);
+    let value = if addresses == [default] { of_default.clone() } else { settings::array(&addresses) };
+    section.effective(key, Origin::Default, value, of_default);
     addresses
 }

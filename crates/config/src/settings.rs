@@ -202,6 +202,17 @@ mod tests {
     }
 
     #[test]
+    fn a_default_in_another_form_is_no_change() {
+        for (text, is_changed) in
+            [("\"127.0.0.1:2525\"", false), ("[\"127.0.0.1:2525\"]", false), ("\"127.0.0.1:25\"", true)]
+        {
+            let (_, settings) = settings(&format!("[listen]\nsmtp = {text}\n"));
+            let smtp = of(&settings, "listen", "smtp");
+            assert_eq!((smtp.is_changed(), smtp.origin), (is_changed, Origin::File { line: 2, column: 8 }), "{smtp:?}");
+        }
+    }
+
+    #[test]
     fn secrets_are_blank() {
         let hash = crate::keys::hash("correct horse battery").unwrap();
         let text = format!(
