@@ -44,11 +44,17 @@ pub struct From {
     #[arg(long, requires = "files")]
     pub follow: bool,
     /// The zone of times that have none, and of what is printed: local, utc, +01:00, Europe/Vienna.
-    #[arg(long, value_name = "ZONE", default_value = "local", conflicts_with = "utc", allow_hyphen_values = true)]
+    #[arg(long, value_name = "ZONE", default_value = "local", conflicts_with = "utc", allow_hyphen_values = true,
+        value_parser = zone_name)]
     pub zone: String,
     /// The same as --zone utc.
     #[arg(long)]
     pub utc: bool,
+}
+
+/// The value of `--zone`.
+fn zone_name(text: &str) -> Result<String, String> {
+    zone::named(text).map(|_| text.to_owned())
 }
 
 impl From {

@@ -29,7 +29,7 @@ use stentor_rules::{Decision, Key, Marks, Outcome, Rulebook, Step, Why};
 
 use self::targets::{Target, Targets, targets};
 use self::words::{also, because, outcome};
-use crate::asking::{fail, load_noting};
+use crate::asking::{fail, load_noting, usage};
 use crate::output::{done, print};
 
 /// Exit codes of sysexits(3).
@@ -78,13 +78,13 @@ pub fn run(options: &Options) -> ExitCode {
     };
     let to: Address = match options.to.parse() {
         Ok(to) => to,
-        Err(error) => return fail(&format!("{:?} is not a mail address: {error}", options.to)),
+        Err(error) => return usage(&format!("{:?} is not a mail address: {error}", options.to)),
     };
     let from = match options.from.as_str() {
         "" | "<>" => "",
         text => match text.parse::<Address>() {
             Ok(_) => text,
-            Err(error) => return fail(&format!("{text:?} is not a mail address: {error}")),
+            Err(error) => return usage(&format!("{text:?} is not a mail address: {error}")),
         },
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -51,7 +51,7 @@ pub struct Options {
     #[arg(long, value_name = "NAME", num_args = 1.., value_delimiter = ',')]
     names: Vec<String>,
     /// The day: 2026-11-22, today, yesterday. Default: today for a history, the last days for logs.
-    #[arg(long, value_name = "DATE")]
+    #[arg(long, value_name = "DATE", value_parser = when::written)]
     day: Option<String>,
     /// Number of days, ending with --day.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=31))]
@@ -60,7 +60,7 @@ pub struct Options {
     #[arg(long, value_name = "HOUR", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..24))]
     day_starts: u32,
     /// Write the chart to this file, SVG or PNG by its extension. Default: batchstat-DATE.svg.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = chart_file)]
     out: Option<PathBuf>,
     #[arg(long, value_enum, default_value = "light")]
     theme: ThemeArg,
@@ -82,6 +82,15 @@ pub struct Options {
     /// Print the bins as JSON instead of drawing.
     #[arg(long, conflicts_with = "out")]
     json: bool,
+}
+
+/// The value of `--out`.
+fn chart_file(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    match path.extension().and_then(|end| end.to_str()) {
+        Some("svg" | "png") => Ok(path),
+        _ => Err("the name of a chart must end in .svg or .png".to_owned()),
+    }
 }
 
 pub fn run(options: &Options) -> ExitCode {
@@ -280,11 +289,8 @@ fn finish(options: &Options, zone: &Zone, servers: Vec<Vec<Day>>, tell: bool) ->
         Some(path) => path.clone(),
         None => PathBuf::from(format!("batchstat-{}.svg", Civil::of(days[0].start, zone).date_text())),
     };
-    let format = match path.extension().and_then(|end| end.to_str()) {
-        Some("svg") => Format::Svg,
-        Some("png") => Format::Png { scale: options.scale },
-        _ => return Err(format!("{}: the name of a chart must end in .svg or .png", path.display())),
-    };
+    let is_png = path.extension().is_some_and(|end| end == "png");
+    let format = if is_png { Format::Png { scale: options.scale } } else { Format::Svg };
     let picture = stentor_plot::draw(chart::size(&days, &drawing), format, theme, |canvas| {
         chart::draw(canvas, &days, &drawing);
     })

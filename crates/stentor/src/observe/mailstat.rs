@@ -39,10 +39,10 @@ pub struct Options {
     #[arg(long, value_name = "HOUR", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..24))]
     day_starts: u32,
     /// Leave out records before: 2026-11-22, "2026-11-22 10:00", 10:00, today, yesterday, 90m.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = when::written)]
     since: Option<String>,
     /// Leave out records from this time on.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", value_parser = when::written)]
     until: Option<String>,
     /// In place of the table: the N first senders, and the N first reasons of refusals, deferrals and bounces.
     #[arg(long, value_name = "N", conflicts_with_all = ["by", "csv", "follow"], num_args = 0..=1,

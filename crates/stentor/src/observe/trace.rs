@@ -38,7 +38,7 @@ pub struct Options {
     /// A queue id, a Message-ID (with or without angle brackets), a recipient's address, or a domain.
     what: String,
     /// Only the last N days (default 7), or since a time: 2026-11-22, "2026-11-22 10:00", yesterday, 90m.
-    #[arg(long, value_name = "DAYS|TIME")]
+    #[arg(long, value_name = "DAYS|TIME", value_parser = days_or_time)]
     since: Option<String>,
     /// Read logs instead of the history; asks no server.
     #[command(flatten)]
@@ -269,6 +269,11 @@ fn text(present: &Present, zone: &Zone) -> String {
 }
 
 /// `7` (days), or a time as the other commands take it.
+/// The value of `--since`.
+fn days_or_time(text: &str) -> Result<String, String> {
+    if text.parse::<u32>().is_ok() { Ok(text.to_owned()) } else { when::written(text) }
+}
+
 fn since(text: &str, now: Ms, zone: &Zone) -> Result<Ms, String> {
     match text.parse::<u32>() {
         Ok(days) => Ok(now.saturating_sub(Ms::from(days) * DAY_MS)),

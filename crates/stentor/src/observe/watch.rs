@@ -11,7 +11,7 @@ use stentor_stats::escape::printable;
 use stentor_stats::now::TrafficLine;
 use stentor_stats::rates::clock;
 
-use crate::asking::{ServerArgs, fail, streamed};
+use crate::asking::{ServerArgs, streamed, usage};
 use crate::zone;
 
 /// One line of a session, escaped.
@@ -39,7 +39,7 @@ pub fn run(options: Options) -> ExitCode {
     let wanted = match (options.site, options.client) {
         (Some(site), _) => TrafficOptions::Site(site),
         (None, Some(client)) => TrafficOptions::Client(client),
-        (None, None) => return fail("name one: --site or --client"),
+        (None, None) => return usage("name one: --site or --client"),
     };
     let asked = Client::connect(&socket).and_then(|mut client| {
         client.ask_lines(&Request::Observe(Observe::Traffic(wanted)), &mut |line| {

@@ -28,6 +28,11 @@ pub fn parse(text: &str, now: Ms, zone: &Zone) -> Result<Ms, String> {
     })
 }
 
+/// A time on the command line: as it was written, if it is one in some zone.
+pub fn written(text: &str) -> Result<String, String> {
+    parse(text, DAY_S.cast_unsigned() * 1000, &Zone::utc()).map(|_| text.to_owned())
+}
+
 /// The seconds from 1970 to this date, as if it were at Greenwich.
 pub fn day(text: &str) -> Option<i64> {
     let mut parts = text.splitn(3, '-');

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output, Stdio};
 
-use stentor_harness::{Server, message, stentor};
+use stentor_harness::{Server, TestLab, message, stentor, wait_until};
 
 /// A server with a list and a held message.
 fn with_a_message() -> (Server, String) {
@@ -209,4 +209,42 @@ fn while_no_name_server_answers_the_log_and_doctor_say_so() {
     let output = server.operator(&["doctor"]);
     let shown = String::from_utf8_lossy(&output.stdout);
     assert!(shown.contains("warning: no name server has answered since the start (1 question)\n    next: "), "{shown}");
+}
+
+#[test]
+fn a_value_that_cannot_be_is_a_mistake_of_the_command_line() {
+    let server = crate::kit::bare().start();
+    for arguments in [
+        &["mailstat", "--since", "tomorrow"][..],
+        &["mailstat", "--until", "2026-02-30"],
+        &["mailstat", "--zone", "Nowhere/City"],
+        &["batchstat", "--day", "never"],
+        &["batchstat", "--out", "chart.gif"],
+        &["trace", "ann@one.example", "--since", "1y"],
+        &["explain", "--from", "", "--to", "nobody"],
+        &["explain", "--from", "nobody", "--to", "ann@one.example"],
+    ] {
+        let output = server.operator(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", err(&output));
+    }
+}
+
+#[test]
+fn what_a_host_says_is_no_hint() {
+    let lab = TestLab::start(
+        "[[site]]\nname = 'odd.example'\nbehaviour = { at_rcpt = '450 4.2.0 try `stentor remove --all` or `stentor ' }\n",
+    );
+    let server = crate::live::patient(&lab).start();
+    server.smtp().send("me@home.example", &["ann@odd.example"], &message("odd@test", "x")).expect(250);
+    let shown = |arguments: &[&str]| String::from_utf8(server.operator(arguments).stdout).expect("text");
+    let said = "450 4.2.0 try `stentor remove --all` or `stentor";
+    wait_until("it has been tried", || shown(&["queue"]).contains(said));
+    wait_until("recipients are counted", || shown(&["stuck"]).contains("ann@odd.example"));
+    for arguments in [&["queue"][..], &["stuck"], &["site", "odd.example"], &["hosts"], &["mailqq"], &["doctor"]] {
+        let text = shown(arguments);
+        assert!(!text.contains("remove --all --config") && !text.contains('\u{f860}'), "{arguments:?}: {text}");
+    }
+    server.ask(&["suspend", "--site", "odd.example"]).expect("it is suspended");
+    let text = shown(&["stuck"]);
+    assert!(text.contains("`stentor resume --site mx1.odd.example --config "), "{text}");
 }
