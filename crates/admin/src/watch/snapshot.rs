@@ -89,15 +89,14 @@ impl Watch {
         Ok(Watch { place: found, core, overviews, options, filter, before, is_first: true })
     }
 
-    /// A domain that was not looked up yet has a site now: from here on its hosts are counted.
+    /// Where the site is now: a domain that was not looked up yet may have one, and a site other hosts. From here on these are
+    /// counted.
     fn look_again(&mut self) {
-        let Some(Place { at: At::Domain(_), .. }) = self.place else { return };
         let Some(now) = self.options.site.as_deref().and_then(|name| place(&self.core, name)) else { return };
-        if let At::Site(_) = now.at {
-            let filter = self.core.live.filters.add(filter(self.options.list.clone(), Some(&now)));
-            self.before.counts = filter.totals.read();
-            (self.filter, self.place) = (Some(filter), Some(now));
+        if let Some(filter) = &self.filter {
+            filter.set_hosts(&now.hosts);
         }
+        self.place = Some(now);
     }
 
     pub fn options(&self) -> &WatchOptions {
@@ -200,7 +199,7 @@ pub fn place(core: &Arc<Core>, name: &str) -> Option<Place> {
 }
 
 fn filter(list: Option<String>, place: Option<&Place>) -> Filter {
-    Filter { list, hosts: place.map(|place| place.hosts.clone()), ..Filter::default() }
+    Filter::new(list, place.map(|place| place.hosts.clone()))
 }
 
 /// What one look under the lock says.

@@ -10,17 +10,28 @@ use stentor_stats::now::Totals;
 /// What is counted for one watcher: what matches all that is given.
 #[derive(Default)]
 pub struct Filter {
-    pub list: Option<String>,
-    /// The hosts of the site.
-    pub hosts: Option<Vec<Endpoint>>,
+    list: Option<String>,
+    /// The hosts of the site, which may change.
+    hosts: Option<Mutex<Vec<Endpoint>>>,
     pub totals: Totals,
 }
 
 impl Filter {
+    pub fn new(list: Option<String>, hosts: Option<Vec<Endpoint>>) -> Filter {
+        Filter { list, hosts: hosts.map(Mutex::new), totals: Totals::default() }
+    }
+
+    /// The site's hosts from now on.
+    pub fn set_hosts(&self, now: &[Endpoint]) {
+        if let Some(hosts) = &self.hosts {
+            now.clone_into(&mut hosts.lock());
+        }
+    }
+
     /// An acceptance is at no host yet: a site's filter has none.
     pub fn is_of(&self, list: Option<&str>, host: Option<&Endpoint>) -> bool {
         let list_fits = self.list.as_deref().is_none_or(|wanted| list == Some(wanted));
-        list_fits && self.hosts.as_ref().is_none_or(|hosts| host.is_some_and(|host| hosts.contains(host)))
+        list_fits && self.hosts.as_ref().is_none_or(|hosts| host.is_some_and(|host| hosts.lock().contains(host)))
     }
 }
 
@@ -59,5 +70,20 @@ impl Filters {
         for filter in self.all.lock().iter().filter_map(Weak::upgrade) {
             see(&filter);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_site_has_the_hosts_that_it_was_given_last() {
+        let host = |last: u8| Endpoint::from(std::net::SocketAddr::from(([127, 0, 0, last], 25)));
+        let filter = Filter::new(None, Some(vec![host(1)]));
+        filter.set_hosts(&[host(2), host(3)]);
+        let counted = [1, 2, 3].map(|last| filter.is_of(Some("news"), Some(&host(last))));
+        assert_eq!(counted, [false, true, true]);
+        assert!(!filter.is_of(None, None), "an acceptance is at no host yet");
     }
 }
