@@ -13,4 +13,4 @@ mod targets;
 pub use header::{HEADER_ADDRESSES_MAX, HeaderAddress, Role, addresses, header_octets, replaced};
 pub use srs::{HASH_CHARS_MAX, Srs, SrsError};
 pub use tag::{tag, tagged, untagged};
-pub use targets::{TARGETS_MAX, Target, TargetError, parse, parse_include};
+pub use targets::{FOLLOWED_MAX, TARGETS_MAX, Target, TargetError, parse, parse_include};

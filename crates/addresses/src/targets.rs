@@ -5,8 +5,12 @@
 //!
 //! Failure: an empty `<>`, or a quote, bracket or parenthesis that is not closed.
 
-/// Targets of one line or included file.
-pub const TARGETS_MAX: usize = 100_000;
+/// Targets of one line or included file: nobody stands for more addresses.
+pub const TARGETS_MAX: usize = 10_000;
+/// Targets that are followed for one recipient, those of included files and those that were met before among them.
+pub const FOLLOWED_MAX: usize = 2 * TARGETS_MAX;
+/// Letters of a target that cannot be parsed which an error shows.
+const SHOWN_CHARS_MAX: usize = 200;
 
 /// What one name stands for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,7 +94,7 @@ fn end_of_target(text: &str) -> Result<usize, TargetError> {
             _ => {}
         }
     }
-    let open = |what| TargetError::Open(what, text.trim().to_owned());
+    let open = |what| TargetError::Open(what, shown(text.trim()));
     match (is_quoted, comments) {
         (true, _) => Err(open("a quote")),
         (false, 1..) => Err(open("a comment")),
@@ -150,7 +154,11 @@ fn name(text: &str) -> Option<Target> {
 }
 
 fn malformed(item: &str) -> TargetError {
-    TargetError::Malformed(item.to_owned())
+    TargetError::Malformed(shown(item))
+}
+
+fn shown(text: &str) -> String {
+    text.chars().take(SHOWN_CHARS_MAX).collect()
 }
 
 fn include(text: &str) -> Option<&str> {
@@ -207,7 +215,7 @@ fn without_comments(item: &str) -> Result<String, TargetError> {
         }
     }
     match begin {
-        Some(_) => Err(TargetError::Open("an angle bracket", item.to_owned())),
+        Some(_) => Err(TargetError::Open("an angle bracket", shown(item))),
         None => Ok(kept.trim().to_owned()),
     }
 }
@@ -218,7 +226,7 @@ mod tests {
 
     use super::*;
 
-    fn shown(text: &str) -> String {
+    fn words(text: &str) -> String {
         let word = |target: &Target| match target {
             Target::Address(text) => format!("a {text}"),
             Target::Final(text) => format!("= {text}"),
@@ -235,21 +243,21 @@ mod tests {
 
     #[test]
     fn what_files_have() {
-        assert_eq!(shown("joe"), "a joe");
-        assert_eq!(shown(" joe , ann@a.test,, "), "a joe; a ann@a.test");
-        assert_eq!(shown("\\joe, bob@b.test"), "= joe; a bob@b.test");
-        assert_eq!(shown("\"|/usr/bin/vacation joe, ann\", \\joe"), "p /usr/bin/vacation joe, ann; = joe");
-        assert_eq!(shown("|\"/usr/bin/procmail -a x\""), "p /usr/bin/procmail -a x");
-        assert_eq!(shown("|/usr/bin/procmail"), "p /usr/bin/procmail");
-        assert_eq!(shown("\"|a \\\"b c\\\"\""), "p a \"b c\"");
-        assert_eq!(shown("/var/mail/archive, /dev/null"), "f /var/mail/archive; f /dev/null");
-        assert_eq!(shown(":include:/etc/mail/staff, \":include:/a b\""), "i /etc/mail/staff; i /a b");
-        assert_eq!(shown("@other.test"), "d other.test");
-        assert_eq!(shown("Joe (the, boss) <joe@a.test>, \"Ann, B.\" <ann@a.test>"), "a joe@a.test; a ann@a.test");
-        assert_eq!(shown("joe@a.test (at work)"), "a joe@a.test");
-        assert_eq!(shown("\"a, b\"@c.test"), "a \"a, b\"@c.test");
-        assert_eq!(shown("joe  \\ann (x y)"), "a joe; = ann");
-        assert_eq!(shown(""), "");
+        assert_eq!(words("joe"), "a joe");
+        assert_eq!(words(" joe , ann@a.test,, "), "a joe; a ann@a.test");
+        assert_eq!(words("\\joe, bob@b.test"), "= joe; a bob@b.test");
+        assert_eq!(words("\"|/usr/bin/vacation joe, ann\", \\joe"), "p /usr/bin/vacation joe, ann; = joe");
+        assert_eq!(words("|\"/usr/bin/procmail -a x\""), "p /usr/bin/procmail -a x");
+        assert_eq!(words("|/usr/bin/procmail"), "p /usr/bin/procmail");
+        assert_eq!(words("\"|a \\\"b c\\\"\""), "p a \"b c\"");
+        assert_eq!(words("/var/mail/archive, /dev/null"), "f /var/mail/archive; f /dev/null");
+        assert_eq!(words(":include:/etc/mail/staff, \":include:/a b\""), "i /etc/mail/staff; i /a b");
+        assert_eq!(words("@other.test"), "d other.test");
+        assert_eq!(words("Joe (the, boss) <joe@a.test>, \"Ann, B.\" <ann@a.test>"), "a joe@a.test; a ann@a.test");
+        assert_eq!(words("joe@a.test (at work)"), "a joe@a.test");
+        assert_eq!(words("\"a, b\"@c.test"), "a \"a, b\"@c.test");
+        assert_eq!(words("joe  \\ann (x y)"), "a joe; = ann");
+        assert_eq!(words(""), "");
     }
 
     #[test]
@@ -257,7 +265,7 @@ mod tests {
         for bad in
             ["\"joe", "joe (x", "<joe", "joe>", "<>", "@", "\\", "|", "\"|\"", ":include:x", "\\@a.test", "a\u{7}"]
         {
-            assert!(shown(bad).starts_with('!'), "{bad}: {}", shown(bad));
+            assert!(words(bad).starts_with('!'), "{bad}: {}", words(bad));
         }
     }
 
@@ -266,6 +274,16 @@ mod tests {
         let text = "# staff\njoe\n ann@a.test, bob\n\n  # and\n\"|/bin/x\"\n";
         assert_eq!(parse_include(text).unwrap().len(), 4);
         assert_eq!(parse_include("joe\n<a\n").unwrap_err().0, 2);
+    }
+
+    #[test]
+    fn what_is_too_much_is_an_error_of_some_words() {
+        let many = "a\n".repeat(TARGETS_MAX);
+        assert_eq!(parse_include(&many).unwrap().len(), TARGETS_MAX);
+        assert_eq!(parse_include(&(many + "a\n")).unwrap_err(), (TARGETS_MAX + 1, TargetError::TooMany));
+        for long in ["\"", "<", "<>"].map(|begin| begin.to_owned() + &"x".repeat(10_000)) {
+            assert!(parse(&long).unwrap_err().to_string().len() < 300, "{}", &long[..2]);
+        }
     }
 
     proptest! {

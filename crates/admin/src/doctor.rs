@@ -15,6 +15,7 @@ use stentor_engine::core::limits::Limit;
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::Ms;
 use stentor_sched::{At, CauseCounts};
+use stentor_tablefiles::SLOW_MS;
 
 use crate::causes::{self, Censuses, SitesNow};
 use crate::depth;
@@ -239,6 +240,10 @@ fn others(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
         let reason = if reason.is_empty() { reason } else { format!(": {reason}") };
         let next = format!("`stentor queue run` tries it once; {} ends it", view.end());
         warn(format!("{} is queue-only{end}{reason}", view.words()), &next);
+    }
+    for table in core.settings().tables.slow() {
+        let next = "look at the file system that its files are on; what was read before stays in force";
+        warn(format!("table {table}: its files cannot be read in {} s", SLOW_MS / 1_000), next);
     }
     for trouble in &status.webhooks_troubled {
         warn(format!("webhook {trouble}"), "check the endpoint; events are kept as long as the history");

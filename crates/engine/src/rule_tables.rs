@@ -2,7 +2,7 @@
 //!
 //! Promise: a table in memory answers at once. One behind a socket is asked once for each key of a decision, which is then made
 //! again with what it said; an alias's targets are asked about side by side. A file that is replaced is in force within a second or two; one that is broken leaves the version before in
-//! force, across a reload too, and the log says file and line.
+//! force, across a reload too, and the log says file and line. One that cannot be read for a long time stops no other.
 //!
 //! Failure: a table that could not be read from the start, and one that does not answer, is unavailable: whoever asks defers.
 
@@ -12,12 +12,15 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use stentor_config::{TableConfig, TableSource};
-use stentor_rules::{Answer, Asking, Dialect, Field, Found, Pending, Subject, TableId, Tables, find, keys};
+use stentor_queue::ids::Ms;
+use stentor_rules::{
+    Answer, Asking, Dialect, Field, Found, Included, NotIncluded, Pending, Subject, TableId, Tables, find, keys,
+};
+use stentor_tablefiles::{FileTable, Refreshed, SLOW_MS};
 use stentor_tables::socketmap::Reply;
 use stentor_tables::{Reference, Report, Severity, Table};
 use tokio::task::JoinSet;
 
-use crate::tables::files::{FileTable, Refreshed};
 use crate::tables::remote::Remote;
 
 /// Findings of one table that a line of the log has.
@@ -73,12 +76,19 @@ impl RuleTables {
         Questions { tables: self, open: Mutex::default() }
     }
 
-    /// Reads the files that were replaced. Blocks.
-    pub fn refresh(&self) {
+    /// Reads the files that were replaced, but for those that are being read. Blocks. `now`: of the steady clock.
+    pub fn refresh(&self, now: Ms) {
         for table in &self.0 {
             let Body::File(file) = &table.body else { continue };
-            match file.refresh() {
-                Refreshed::Same => {}
+            match file.refresh(now) {
+                Refreshed::Same | Refreshed::Busy => {}
+                Refreshed::Slow => {
+                    let seconds = SLOW_MS / 1_000;
+                    tracing::warn!(
+                        table = table.name,
+                        "its files cannot be read in {seconds} s; it stays as it was until they are"
+                    );
+                }
                 Refreshed::Replaced(report) => {
                     tracing::info!(table = table.name, "the table was replaced{}", in_words(": ", &report));
                 }
@@ -87,6 +97,14 @@ impl RuleTables {
                 }
             }
         }
+    }
+
+    /// Those whose files take long to read.
+    pub fn slow(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().filter_map(|table| match &table.body {
+            Body::File(file) if file.is_slow() => Some(table.name.as_str()),
+            _ => None,
+        })
     }
 
     /// Whether there are files to look at.
@@ -199,16 +217,10 @@ impl Questions<'_> {
 }
 
 impl Tables for Questions<'_> {
-    fn include(&self, id: TableId, path: &str) -> Answer {
-        let Some(RuleTable { body: Body::File(file), .. }) = self.tables.0.get(usize::from(id.0)) else {
-            return Answer::NotFound;
-        };
-        match file.table().included(path) {
-            Some(Ok(content)) => {
-                Answer::Found(Found { value: content.to_owned(), key: path.to_owned(), place: path.to_owned() })
-            }
-            Some(Err(why)) => Answer::Unavailable(why.to_owned()),
-            None => Answer::NotFound,
+    fn include(&self, id: TableId, path: &str, user: Option<u32>) -> Option<Result<Arc<Included>, NotIncluded>> {
+        match &self.tables.0.get(usize::from(id.0))?.body {
+            Body::File(file) => file.table().included(path, user),
+            _ => None,
         }
     }
 

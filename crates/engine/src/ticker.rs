@@ -57,11 +57,12 @@ fn sample(sampler: &mut Sampler, core: &Arc<Core>, now: Ms) -> Option<MachineNow
     })
 }
 
-/// Looks whether files of the rules' tables were replaced.
+/// Looks whether files of the rules' tables were replaced. A file system that hangs keeps one thread for each table.
 fn refresh_tables(core: &Arc<Core>) {
     let settings = core.settings();
     if settings.tables.has_files() {
-        drop(tokio::task::spawn_blocking(move || settings.tables.refresh()));
+        let now = core.clock.steady();
+        drop(tokio::task::spawn_blocking(move || settings.tables.refresh(now)));
     }
 }
 

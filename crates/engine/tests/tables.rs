@@ -1,79 +1,13 @@
-//! Tables of files that are replaced, and tables behind a daemon in another language.
+//! Tables behind a daemon in another language.
 
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use stentor_tables::Endpoint;
 use stentor_tables::socketmap::Reply;
-use stentor_tables::{Answer, Endpoint, Reference, Scratch};
 
-use stentor_engine::tables::files::{FileTable, Refreshed};
 use stentor_engine::tables::remote::{CONNECTIONS_MAX, Remote};
-
-fn value(table: &FileTable, key: &str) -> Option<String> {
-    match table.table().get(key.as_bytes(), &mut Scratch::default()) {
-        Answer::Found { value, .. } => Some(String::from_utf8(value.to_vec()).unwrap()),
-        Answer::NotFound | Answer::Tempfail(_) => None,
-    }
-}
-
-/// As an editor does, so that the inode is another one however fast it goes.
-fn replace(path: &Path, text: &str) {
-    let next = path.with_extension("next");
-    std::fs::write(&next, text).unwrap();
-    std::fs::rename(&next, path).unwrap();
-}
-
-fn open(folder: &Path, kind: &str, text: &str) -> FileTable {
-    let path = folder.join("table");
-    std::fs::write(&path, text).unwrap();
-    FileTable::open(Reference::parse(&format!("{kind}:{}", path.display())).unwrap()).unwrap().0
-}
-
-#[test]
-fn a_replaced_file_is_read_once() {
-    let folder = tempfile::tempdir().unwrap();
-    let table = open(folder.path(), "hash", "key one\n");
-    assert!(matches!(table.refresh(), Refreshed::Same));
-    let before = table.table();
-    replace(&folder.path().join("table"), "key two\nbad\n");
-    let Refreshed::Replaced(report) = table.refresh() else { panic!("not replaced") };
-    assert_eq!(report.diagnostics[0].line, 2);
-    assert_eq!(value(&table, "key").as_deref(), Some("two"));
-    assert!(matches!(before.get(b"key", &mut Scratch::default()), Answer::Found { value: b"one", .. }));
-    assert!(matches!(table.refresh(), Refreshed::Same));
-}
-
-#[test]
-fn a_broken_version_leaves_the_one_before() {
-    let folder = tempfile::tempdir().unwrap();
-    let table = open(folder.path(), "pcre", "/key/ one\n");
-    let path = folder.path().join("table");
-    replace(&path, "/key/ two\n/a(?=b)/ x\n");
-    let Refreshed::Kept(report) = table.refresh() else { panic!("not kept") };
-    let error = report.errors().next().unwrap();
-    assert_eq!((error.file.as_str(), error.line, error.column), (path.to_str().unwrap(), 2, 3));
-    assert_eq!(value(&table, "key").as_deref(), Some("one"));
-    assert!(matches!(table.refresh(), Refreshed::Same), "it is not read again and again");
-    std::fs::remove_file(&path).unwrap();
-    // Perhaps somebody is about to write it anew.
-    assert!(matches!(table.refresh(), Refreshed::Same));
-    assert!(matches!(table.refresh(), Refreshed::Kept(_)));
-    replace(&path, "/key/ three\n");
-    assert!(matches!(table.refresh(), Refreshed::Same));
-    assert!(matches!(table.refresh(), Refreshed::Replaced(_)));
-    assert_eq!(value(&table, "key").as_deref(), Some("three"));
-}
-
-#[test]
-fn no_table_without_a_file() {
-    let error = FileTable::open(Reference::parse("cidr:/does/not/exist").unwrap()).unwrap_err();
-    assert!(error.diagnostics[0].to_string().starts_with("/does/not/exist: error: cannot be read"), "{error:?}");
-    let folder = tempfile::tempdir().unwrap();
-    let name = format!("hash:{}", folder.path().display());
-    assert!(FileTable::open(Reference::parse(&name).unwrap()).is_err());
-}
 
 /// A daemon in another language. It answers `KEY` with `MAP/KEY`, and has keys that make it misbehave.
 const DAEMON: &str = r#"
@@ -208,19 +142,4 @@ async fn who_does_not_answer_is_a_temporary_failure() {
     fails(Remote::new(endpoint, PATIENT).get(b"key").await, "cannot connect");
     let endpoint = Endpoint::Unix { path: "/does/not/exist".into(), name: "m".into() };
     fails(Remote::new(endpoint, PATIENT).get(b"key").await, "cannot connect");
-}
-
-#[test]
-fn a_file_that_is_written_in_place_is_read_when_it_is_left_alone() {
-    let folder = tempfile::tempdir().unwrap();
-    let table = open(folder.path(), "hash", "ann one\nbob one\n");
-    let path = folder.path().join("table");
-    std::fs::write(&path, "ann two\n").unwrap();
-    assert!(matches!(table.refresh(), Refreshed::Same));
-    // The other half has come meanwhile.
-    std::fs::write(&path, "ann two\nbob two\n").unwrap();
-    assert!(matches!(table.refresh(), Refreshed::Same));
-    assert_eq!(value(&table, "bob").as_deref(), Some("one"));
-    assert!(matches!(table.refresh(), Refreshed::Replaced(_)));
-    assert_eq!(value(&table, "bob").as_deref(), Some("two"));
 }

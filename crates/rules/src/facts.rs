@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use stentor_mail::Class;
 use stentor_mail::address::Address;
+use stentor_tables::{Included, NotIncluded};
 
 use crate::address::Key;
 
@@ -99,6 +100,6 @@ pub trait Tables {
     /// Asks by the partial keys that the table's owner documents, most specific first.
     fn ask(&self, table: TableId, field: Field, subject: Subject<'_>) -> Answer;
 
-    /// The content of a file that an alias file includes, as it was read with it.
-    fn include(&self, table: TableId, path: &str) -> Answer;
+    /// A file that an alias file includes, as it was read with it; `None`: it was not. `user`: see [`Included::user`].
+    fn include(&self, table: TableId, path: &str, user: Option<u32>) -> Option<Result<Arc<Included>, NotIncluded>>;
 }

@@ -49,3 +49,4 @@ pub use rewrite::Part;
 pub use routes::{Order, RouteEntry, Routes, Unroutable, Who};
 pub use rule::{Dialect, Does, Rule, TableName};
 pub use stands_for::ADDRESSES_MAX;
+pub use stentor_tables::{Included, NotIncluded};

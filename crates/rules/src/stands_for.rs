@@ -2,23 +2,27 @@
 //!
 //! Order: a sender that was rewritten here (SRS) stands for the one before; else for each address the virtual tables in their order; of a local domain then lists and aliases of the configuration, then the
 //! alias files. What is found is looked up again, until nothing is. An address that stands for itself among others is kept and not
-//! looked up again. Each address is followed once, so that two ways to it give one copy.
+//! looked up again. Each address and each included file is followed once, so that two ways to it give one copy: the first way says whose
+//! alias a program is, and which `owner-NAME` hears of what comes back.
 //!
 //! A program or file of an alias file becomes a recipient of its own, `NAME=TAG@domain`, for the delivery agent that has the right to run
 //! it; `/dev/null` is nobody, and delivered to at once.
 //!
-//! Failure: a table that cannot be asked, a loop, nesting deeper than [`ALIAS_DEPTH_MAX`], more than [`ADDRESSES_MAX`] addresses and a
-//! value that cannot be parsed defer the recipient: no mail is bounced because a table is wrong. A target that nobody has is left
+//! Failure: a table or file that cannot be read, a loop, nesting deeper than [`ALIAS_DEPTH_MAX`], more than [`ADDRESSES_MAX`] addresses
+//! or [`FOLLOWED_MAX`] targets on the way to them, and a value that cannot be parsed defer the recipient: no mail is bounced because a
+//! table is wrong. All of it, since there is one reply: if the targets that are known got the message, those behind a broken
+//! file would never get it, or the others twice. A target that nobody has is left
 //! out and noted; if none is left the recipient is refused as unknown.
 
 use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
-use stentor_addresses::{Srs, Target, parse, parse_include, tag, tagged};
+use stentor_addresses::{FOLLOWED_MAX, Srs, TARGETS_MAX, Target, parse, tag, tagged};
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_policy::{ALIAS_DEPTH_MAX, Expansion, Program, Verdict};
+use stentor_tables::{Included, NotIncluded};
 
 use crate::addresses::extension;
 use crate::book::Rulebook;
@@ -29,7 +33,7 @@ use crate::refusal::sendmail_error;
 use crate::rule::Dialect;
 
 /// Addresses that one recipient may lead to, those on the way included.
-pub const ADDRESSES_MAX: usize = 10_000;
+pub const ADDRESSES_MAX: usize = TARGETS_MAX;
 const UNKNOWN: Reply = Reply::fixed(550, (5, 1, 1), "No such list or address here");
 /// A file that stands for nobody.
 const NULL: &str = "/dev/null";
@@ -91,8 +95,15 @@ struct Targets {
     extension: String,
 }
 
-/// The included file that targets are read from, and in how many it is.
-type Within<'a> = Option<(&'a str, usize)>;
+/// The included file that targets are read from.
+#[derive(Clone, Copy)]
+struct File<'a> {
+    path: &'a str,
+    /// See [`Included::user`].
+    user: Option<u32>,
+}
+
+type Within<'a> = Option<File<'a>>;
 
 struct Walk<'w, 's> {
     book: &'w Rulebook,
@@ -105,6 +116,12 @@ struct Walk<'w, 's> {
     /// Addresses that are being followed, outermost first, in lower case.
     path: Vec<String>,
     seen: HashSet<String, FixedState>,
+    /// Included files that have been followed, and who had named them.
+    files: HashSet<(TableId, Option<u32>, String), FixedState>,
+    /// Of those, how many are being followed, one in the other.
+    files_deep: usize,
+    /// Targets on the way, those that were met before among them.
+    followed: usize,
 }
 
 impl Rulebook {
@@ -202,6 +219,9 @@ impl<'w, 's> Walk<'w, 's> {
             left_out: Vec::new(),
             path: Vec::new(),
             seen: HashSet::default(),
+            files: HashSet::default(),
+            files_deep: 0,
+            followed: 0,
         }
     }
 
@@ -254,10 +274,12 @@ impl<'w, 's> Walk<'w, 's> {
             Meaning::List(name) => self.list(name),
             Meaning::Fixed(all) => {
                 all.lists.iter().for_each(|name| self.list(name.clone()));
+                self.count(all.everyone().count())?;
                 self.each(all.everyone(), |walk, to| walk.expand(to.clone(), owner))?;
             }
             Meaning::Targets(targets) => {
                 let sender = targets.owner.as_ref().or(owner);
+                self.count(targets.all.len())?;
                 self.each(targets.all.iter(), |walk, target| walk.target(address, target, &targets, sender, None))?;
             }
         }
@@ -272,7 +294,6 @@ impl<'w, 's> Walk<'w, 's> {
         owner: Option<&Address>,
         within: Within<'_>,
     ) -> Result<(), Stop> {
-        let depth = within.map_or(0, |(_, depth)| depth);
         match (target, targets.file) {
             (Target::Address(text), _) => {
                 let to = self.book.named(text, &targets.extension).ok_or_else(|| self.no_address(text, &targets.by))?;
@@ -287,13 +308,7 @@ impl<'w, 's> Walk<'w, 's> {
                 let to = self.book.named(text, "").ok_or_else(|| self.no_address(text, &targets.by))?;
                 self.keep(to, owner)
             }
-            (Target::Include(path), Some(file)) if depth < ALIAS_DEPTH_MAX => {
-                for target in self.included(file, path)? {
-                    self.target(of, &target, targets, owner, Some((path, depth + 1)))?;
-                }
-                Ok(())
-            }
-            (Target::Include(path), Some(_)) => Err(self.wrong(format!("{path}: files include each other too deeply"))),
+            (Target::Include(path), Some(file)) => self.include(of, (file, path), targets, owner, within),
             (Target::File(path), Some(_)) if path == NULL => {
                 self.found.has_null = true;
                 Ok(())
@@ -316,7 +331,7 @@ impl<'w, 's> Walk<'w, 's> {
         within: Within<'_>,
     ) -> Result<(), Stop> {
         let name = format!("{}{}", targets.key.to_lowercase(), extension(of.local(), &targets.key));
-        let local = tagged(&name, &tag(target, within.map(|(path, _)| path)).unwrap_or_default());
+        let local = tagged(&name, &tag(target, within.map(|file| file.path)).unwrap_or_default());
         let Ok(address) = format!("{local}@{}", of.domain()).parse::<Address>() else {
             return Err(self.wrong(format!("{}: no program or file can have this alias's name", targets.by)));
         };
@@ -331,16 +346,51 @@ impl<'w, 's> Walk<'w, 's> {
         Ok(())
     }
 
-    fn included(&mut self, file: TableId, path: &str) -> Result<Vec<Target>, Stop> {
-        let text = match self.tables.include(file, path) {
-            Answer::Found(found) => found.value,
-            Answer::Pending => return Err(Stop::Pending),
-            Answer::NotFound => return Err(self.unavailable(format!("{path} was not read with the alias file"))),
-            Answer::Unavailable(why) => return Err(self.unavailable(format!("{path} cannot be read: {why}"))),
-        };
-        let targets = parse_include(&text).map_err(|(line, error)| self.wrong(format!("{path}:{line}: {error}")))?;
-        note(self.steps, || (":include:".to_owned(), path.to_owned(), format!("{} targets", targets.len())));
-        Ok(targets)
+    /// The targets of an included file, if they have not been followed.
+    fn include(
+        &mut self,
+        of: &Address,
+        (table, path): (TableId, &str),
+        targets: &Targets,
+        owner: Option<&Address>,
+        within: Within<'_>,
+    ) -> Result<(), Stop> {
+        let user = within.and_then(|file| file.user);
+        if !self.files.insert((table, user, path.to_owned())) {
+            return Ok(());
+        }
+        if self.files_deep >= ALIAS_DEPTH_MAX {
+            return Err(self.wrong(format!("{path}: included files nest deeper than {ALIAS_DEPTH_MAX}")));
+        }
+        let file = self.included(table, path, user)?;
+        self.count(file.targets.len())?;
+        self.files_deep += 1;
+        let within = Some(File { path, user: file.user });
+        let followed = self.each(file.targets.iter(), |walk, target| walk.target(of, target, targets, owner, within));
+        self.files_deep -= 1;
+        followed
+    }
+
+    fn included(&mut self, table: TableId, path: &str, user: Option<u32>) -> Result<Arc<Included>, Stop> {
+        match self.tables.include(table, path, user) {
+            Some(Ok(file)) => {
+                let count = file.targets.len();
+                note(self.steps, || (":include:".to_owned(), path.to_owned(), format!("{count} targets")));
+                Ok(file)
+            }
+            Some(Err(why @ NotIncluded::Unreadable { .. })) => Err(self.unavailable(why.to_string())),
+            Some(Err(NotIncluded::Malformed(why))) => Err(self.wrong(why)),
+            None => Err(self.unavailable(format!("{path} was not read with the alias file"))),
+        }
+    }
+
+    /// Counts targets that are to be followed: what was met before costs time, too.
+    fn count(&mut self, targets: usize) -> Result<(), Stop> {
+        self.followed += targets;
+        if self.followed > FOLLOWED_MAX {
+            return Err(self.wrong(format!("more than {FOLLOWED_MAX} targets, with those of included files")));
+        }
+        Ok(())
     }
 
     /// What one look-up says of an address.

@@ -18,10 +18,10 @@ use stentor_config::settings::{SECRET, Settings};
 use stentor_config::{Config, Diagnostic, LogTarget, Severity, SubmissionConfig, SyslogTo, TableConfig, TableSource};
 use stentor_control::format::plural;
 use stentor_control::{Client, Reply, Request};
-use stentor_engine::tables::files;
 use stentor_lists::subscribers::{self, Seen};
 use stentor_policy::{DELIVER_SOCKETS, Host, RouteHost};
 use stentor_rules::{Dialect, NextHop, Routes, Rulebook};
+use stentor_tablefiles as files;
 use stentor_tables::{Loaded, Problem, Reference, Table};
 
 const GROUPS: &str = "/etc/group";

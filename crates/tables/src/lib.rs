@@ -12,7 +12,7 @@
 //! | file | is |
 //! |---|---|
 //! | `reference.rs` | `type:name` to what it stands for |
-//! | `load.rs`, `table.rs`, `slot.rs` | bytes to a table; look-ups; a table that is replaced whole |
+//! | `load.rs`, `read.rs`, `table.rs`, `slot.rs` | bytes to a table; look-ups; a table that is replaced whole |
 //! | `keyed.rs`, `text/` | key and value in one arena; the readers of text |
 //! | `cdb.rs`, `lmdb.rs` | databases, read as files |
 //! | `patterns/` | regexp and pcre |
@@ -29,6 +29,7 @@ mod keyed;
 mod lmdb;
 mod load;
 mod patterns;
+mod read;
 mod reference;
 mod rule_lines;
 mod slot;
@@ -38,13 +39,21 @@ mod text;
 
 pub use diagnostic::{Diagnostic, Problem, Report, Severity};
 pub use load::{Loaded, load};
+pub use read::{Content, ReadError, Wanted};
 pub use reference::{Endpoint, Format, Reference, ReferenceError};
 pub use slot::Slot;
 pub use table::{Answer, Scratch, Table};
+pub use text::alias_targets::{Included, NotIncluded};
 pub use text::aliases::find as find_alias;
 
 /// A table's file is not read beyond this.
 pub const FILE_BYTES_MAX: usize = 2 << 30;
+/// A file that an alias file includes.
+pub const INCLUDE_BYTES_MAX: usize = 16 << 20;
+/// All files that an alias file includes, each counted once for each user who names it.
+pub const INCLUDES_BYTES_MAX: usize = 64 << 20;
+/// Their targets.
+pub const INCLUDED_TARGETS_MAX: usize = 1_000_000;
 /// A logical line, with all its continuations.
 pub const LINE_BYTES_MAX: usize = 1 << 20;
 /// Entries or rules of one table.

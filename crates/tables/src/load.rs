@@ -1,12 +1,11 @@
 //! Bytes to a table.
 
-use std::path::Path;
-
 use crate::cdb::Cdb;
 use crate::cidr::Cidr;
 use crate::diagnostic::{FileReport, Problem, Report};
 use crate::lmdb::Lmdb;
 use crate::patterns::{Dialect, Patterns};
+use crate::read::{Content, Read, ReadError, Wanted};
 use crate::reference::{Format, Reference};
 use crate::table::{Body, Table};
 use crate::text::alias_targets::{self, Includes};
@@ -19,9 +18,11 @@ pub struct Loaded {
     pub report: Report,
 }
 
-/// Makes the table that a reference names. `read` gives the content of a file, or says why there is none; it should not read
-/// more than [`crate::FILE_BYTES_MAX`] and one octet. With an error in the report there is no table.
-pub fn load(reference: &Reference, read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, String>) -> Result<Loaded, Report> {
+/// Makes the table that a reference names, of files that `read` gives. With an error in the report there is no table.
+pub fn load(
+    reference: &Reference,
+    read: &mut dyn FnMut(Wanted<'_>) -> Result<Content, ReadError>,
+) -> Result<Loaded, Report> {
     let mut report = Report::default();
     match build(reference, read, &mut report) {
         Some(table) if !report.has_errors() => Ok(Loaded { table, report }),
@@ -29,11 +30,7 @@ pub fn load(reference: &Reference, read: &mut dyn FnMut(&Path) -> Result<Vec<u8>
     }
 }
 
-fn build(
-    reference: &Reference,
-    read: &mut dyn FnMut(&Path) -> Result<Vec<u8>, String>,
-    report: &mut Report,
-) -> Option<Table> {
+fn build(reference: &Reference, read: Read<'_>, report: &mut Report) -> Option<Table> {
     let mut all = |tables: &[Reference], report: &mut Report| {
         tables.iter().map(|table| build(table, read, report)).collect::<Option<Vec<Table>>>()
     };
@@ -54,20 +51,21 @@ fn build(
         Reference::File { format, path } => {
             let file = path.display().to_string();
             let mut report = FileReport { file: &file, report };
-            let bytes = match read(path) {
-                Ok(bytes) if bytes.len() > crate::FILE_BYTES_MAX => {
-                    report.add(0, Problem::FileTooLarge { max: crate::FILE_BYTES_MAX });
+            let bytes_max = crate::FILE_BYTES_MAX;
+            let Content { bytes, owner } = match read(Wanted { path, bytes_max, reader: None }) {
+                Ok(content) => content,
+                Err(ReadError::TooLarge) => {
+                    report.add(0, Problem::FileTooLarge { max: bytes_max });
                     return None;
                 }
-                Ok(bytes) => bytes,
-                Err(why) => {
+                Err(ReadError::Failed(why)) => {
                     report.add(0, Problem::Unreadable(why));
                     return None;
                 }
             };
             let body = parse(*format, bytes, &mut report)?;
             let includes = match (&body, format) {
-                (Body::Keyed(keyed), Format::Aliases) => alias_targets::check(keyed, read, &mut report),
+                (Body::Keyed(keyed), Format::Aliases) => alias_targets::check(keyed, owner, read, &mut report),
                 _ => Includes::new(),
             };
             Some(Table { file: Some(file), body, includes })

@@ -1,13 +1,14 @@
 //! A table, whatever it was made of, and its look-up.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use crate::cdb::Cdb;
 use crate::cidr::Cidr;
 use crate::keyed::Keyed;
 use crate::lmdb::Lmdb;
 use crate::patterns::{Match, Patterns};
-use crate::text::alias_targets::{Includes, has_programs};
+use crate::text::alias_targets::{Included, Includes, NotIncluded, has_programs};
 
 /// What a look-up says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +34,7 @@ pub struct Scratch {
 pub struct Table {
     pub(crate) file: Option<String>,
     pub(crate) body: Body,
-    /// Of alias files: what they include, by path.
+    /// Of alias files: what they include.
     pub(crate) includes: Includes,
 }
 
@@ -70,11 +71,11 @@ impl Table {
         Self { file: None, body: Body::Keyed(keyed.finish()), includes: Includes::new() }
     }
 
-    /// The content of a file that is included here, or why it could not be read. `None`: it is not included.
-    pub fn included(&self, path: &str) -> Option<Result<&str, &str>> {
+    /// A file that is included here, or why it could not be. `None`: it is not included. `user`: see [`Included::user`].
+    pub fn included(&self, path: &str, user: Option<u32>) -> Option<Result<Arc<Included>, NotIncluded>> {
         match &self.body {
-            Body::Union(tables) | Body::Pipe(tables) => tables.iter().find_map(|table| table.included(path)),
-            _ => self.includes.get(path).map(|content| content.as_deref().map_err(String::as_str)),
+            Body::Union(tables) | Body::Pipe(tables) => tables.iter().find_map(|table| table.included(path, user)),
+            _ => self.includes.get(&user)?.get(path).cloned(),
         }
     }
 

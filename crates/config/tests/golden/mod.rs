@@ -2,13 +2,14 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 
 use stentor_config::{Config, TableSource};
-use stentor_rules::{Answer, Asking, Field, Found, Subject, TableId, Tables, find};
+use stentor_rules::{Answer, Asking, Field, Included, NotIncluded, Subject, TableId, Tables, find};
 use stentor_tables::Table;
 
 const HEAD: &str = "hostname = \"mx.local.test\"\nclient_networks = [\"10.0.0.0/8\"]\n";
-/// The one file that can be included.
+/// A file that can be included.
 const STAFF: &str = "# who works here\nann@a.test, bob@b.test\n\ncarl\n";
 
 /// The tables of a configuration; what is behind a socket does not answer.
@@ -24,14 +25,25 @@ impl Tables for InMemory<'_> {
         find(&made, (table.dialect, field, subject), &mut Asking::default(), |_| String::new())
     }
 
-    fn include(&self, _: TableId, path: &str) -> Answer {
-        match path {
-            "/staff" => Answer::Found(Found { value: STAFF.to_owned(), key: path.to_owned(), place: path.to_owned() }),
-            "/programs" => {
-                Answer::Found(Found { value: "|/bin/x\n".to_owned(), key: path.to_owned(), place: path.to_owned() })
-            }
-            _ => Answer::Unavailable("no such file".to_owned()),
-        }
+    fn include(&self, _: TableId, path: &str, user: Option<u32>) -> Option<Result<Arc<Included>, NotIncluded>> {
+        let text = match path {
+            "/staff" => STAFF.to_owned(),
+            "/programs" => "|/bin/x\n".to_owned(),
+            "/chain/45" => "zoe@a.test\n".to_owned(),
+            "/twice/1" | "/twice/2" | "/twice/3" => "zoe@a.test\n".repeat(7_000),
+            _ => match path.rsplit_once('/').map(|(folder, name)| (folder, name.parse::<u32>())) {
+                // Each has the next one twice, and itself.
+                Some((folder, Ok(n))) => {
+                    let next = format!(":include:{folder}/{}\n", n + 1);
+                    format!("{next}{next}:include:{path}\n")
+                }
+                _ => {
+                    let why = "no such file".to_owned();
+                    return Some(Err(NotIncluded::Unreadable { path: path.to_owned(), why }));
+                }
+            },
+        };
+        Some(Included::of(path, &text, user).map(Arc::new))
     }
 }
 

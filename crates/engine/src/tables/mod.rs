@@ -1,8 +1,5 @@
-//! Tables on this machine and behind sockets: what `stentor-tables` leaves to its caller.
+//! Tables behind sockets: what `stentor-tables` and `stentor-tablefiles` leave to their caller.
 //!
-//! Promise: a file that is replaced (another size, time or inode) is read whole at the next [`FileTable::refresh`], and put in
-//! force at once; one that is broken leaves the version before in force, and its report says file and line. A table
-//! behind a socket ([`remote::Remote`]) that does not answer in time is a temporary failure, never "not found".
+//! Promise: a table behind a socket ([`remote::Remote`]) that does not answer in time is a temporary failure, never "not found".
 
-pub mod files;
 pub mod remote;

@@ -1,35 +1,79 @@
 //! What an alias file's values say, as far as it can be seen when the file is read: files that they include, values that cannot be
-//! parsed, names that lead back to themselves.
+//! parsed, names that lead back to themselves, aliases that lead to too much.
 //!
-//! Promise: included files are read with the file, those that they include too, each once. Everything wrong is a warning: the
-//! other aliases are of use.
+//! Promise: included files are read with the file, those that they include too, each once for each user who names it, nearest first.
+//! Their number, depth, octets and targets are bounded. Whoever owns an alias file or an included file has the server read nothing
+//! that they could not read themselves. Everything wrong is a warning: the other aliases are of use.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::Path;
+use std::sync::Arc;
 
-use stentor_addresses::{Target, parse, parse_include};
+use stentor_addresses::{FOLLOWED_MAX, Target, parse, parse_include};
 
 use crate::diagnostic::{FileReport, Problem};
 use crate::keyed::Keyed;
+use crate::read::{Read, ReadError, Wanted};
+use crate::{INCLUDE_BYTES_MAX, INCLUDED_TARGETS_MAX, INCLUDES_BYTES_MAX};
 
-/// Files that an alias file includes: their content, or why there is none.
-pub(crate) type Includes = HashMap<String, Result<String, String>>;
+/// A file that an alias file includes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Included {
+    pub targets: Vec<Target>,
+    /// Who has named what it includes itself: the user whose file it is, of root's who has named it. `None`: the alias file.
+    pub user: Option<u32>,
+}
+
+/// Why there are no targets of an included file.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotIncluded {
+    #[error("{path} cannot be read: {why}")]
+    Unreadable { path: String, why: String },
+    #[error("{0}")]
+    Malformed(String),
+}
+
+impl Included {
+    /// The targets in this text.
+    ///
+    /// # Errors
+    /// A line cannot be parsed.
+    pub fn of(path: &str, text: &str, user: Option<u32>) -> Result<Included, NotIncluded> {
+        match parse_include(text) {
+            Ok(targets) => Ok(Included { targets, user }),
+            Err((line, error)) => Err(NotIncluded::Malformed(format!("{path}:{line}: {error}"))),
+        }
+    }
+
+    fn includes(&self) -> impl Iterator<Item = &str> {
+        self.targets.iter().filter_map(included)
+    }
+}
+
+/// Files that an alias file includes, by who has named them and by path.
+pub(crate) type Includes = HashMap<Option<u32>, HashMap<String, Result<Arc<Included>, NotIncluded>>>;
 
 /// How deep aliases and included files may nest.
 const DEPTH_MAX: usize = 50;
 /// Included files of one alias file.
 const INCLUDES_MAX: usize = 10_000;
 
-type Read<'r> = &'r mut dyn FnMut(&Path) -> Result<Vec<u8>, String>;
-
 /// Names that an alias stands for, and its line.
 type Names = HashMap<String, (u32, Vec<String>)>;
 
-/// Reports what is wrong, and gives the included files.
-pub(crate) fn check(keyed: &Keyed, read: Read<'_>, report: &mut FileReport<'_>) -> Includes {
+/// An alias that includes files.
+struct Alias {
+    line: u32,
+    /// How many targets it has itself.
+    targets: usize,
+    includes: Vec<String>,
+}
+
+/// Reports what is wrong, and gives the included files. `owner`: the user whose alias file it is.
+pub(crate) fn check(keyed: &Keyed, owner: u32, read: Read<'_>, report: &mut FileReport<'_>) -> Includes {
     let mut entries: Vec<_> = keyed.entries().collect();
     entries.sort_unstable_by_key(|entry| entry.line);
-    let (mut includes, mut names) = (Includes::new(), Names::new());
+    let (mut aliases, mut names) = (Vec::new(), Names::new());
     for entry in entries {
         let targets = match parse(&String::from_utf8_lossy(entry.value)) {
             Ok(targets) => targets,
@@ -42,14 +86,21 @@ pub(crate) fn check(keyed: &Keyed, read: Read<'_>, report: &mut FileReport<'_>) 
         if !own.is_empty() {
             names.insert(String::from_utf8_lossy(entry.key).into_owned(), (entry.line, own));
         }
-        for target in &targets {
-            if let Target::Include(path) = target {
-                include(path, 0, &mut includes, read, (entry.line, report));
-            }
+        let includes: Vec<String> = targets.iter().filter_map(included).map(str::to_owned).collect();
+        if !includes.is_empty() {
+            aliases.push(Alias { line: entry.line, targets: targets.len(), includes });
         }
     }
+    let mut reading = Reading { read, owner, all: Includes::new(), count: 0, bytes: 0, targets: 0, wrong: Vec::new() };
+    reading.run(&aliases);
+    let Reading { all, mut wrong, .. } = reading;
+    too_many(&aliases, &all, &mut wrong);
+    wrong.sort_by_key(|(line, _)| *line);
+    for (line, problem) in wrong {
+        report.add(line, problem);
+    }
     loops(&names, report);
-    includes
+    all
 }
 
 /// Whether an alias or an included file names a program, or a file that is not `/dev/null`.
@@ -59,10 +110,10 @@ pub(crate) fn has_programs(keyed: &Keyed, includes: &Includes) -> bool {
         Target::File(path) => path != "/dev/null",
         _ => false,
     };
-    let any = |targets: Vec<Target>| targets.iter().any(is_program);
     let mut values = keyed.entries().map(|entry| parse(&String::from_utf8_lossy(entry.value)));
-    let mut texts = includes.values().filter_map(|content| content.as_deref().ok());
-    values.any(|targets| targets.is_ok_and(any)) || texts.any(|text| parse_include(text).is_ok_and(any))
+    let mut files = includes.values().flat_map(HashMap::values).flatten();
+    values.any(|targets| targets.is_ok_and(|targets| targets.iter().any(is_program)))
+        || files.any(|file| file.targets.iter().any(is_program))
 }
 
 /// A name that is looked up among the aliases.
@@ -73,32 +124,118 @@ fn name(target: &Target) -> Option<String> {
     }
 }
 
-fn include(path: &str, depth: usize, all: &mut Includes, read: Read<'_>, (line, report): (u32, &mut FileReport<'_>)) {
-    if all.contains_key(path) {
-        return;
+fn included(target: &Target) -> Option<&str> {
+    if let Target::Include(path) = target { Some(path) } else { None }
+}
+
+/// An included file that is to be read.
+struct Named {
+    path: String,
+    user: Option<u32>,
+    /// How many files it is in.
+    depth: usize,
+    /// Of the alias that leads to it.
+    line: u32,
+}
+
+struct Reading<'r> {
+    read: Read<'r>,
+    owner: u32,
+    all: Includes,
+    count: usize,
+    bytes: usize,
+    targets: usize,
+    wrong: Vec<(u32, Problem)>,
+}
+
+impl Reading<'_> {
+    fn run(&mut self, aliases: &[Alias]) {
+        let named = |alias: &Alias, path: &String| Named { path: path.clone(), user: None, depth: 0, line: alias.line };
+        let all = aliases.iter().flat_map(|alias| alias.includes.iter().map(move |path| named(alias, path)));
+        let mut ahead: VecDeque<Named> = all.collect();
+        while let Some(next) = ahead.pop_front() {
+            if self.all.get(&next.user).is_some_and(|files| files.contains_key(&next.path)) {
+                continue;
+            }
+            if self.count == INCLUDES_MAX {
+                let why = format!("more than {INCLUDES_MAX} included files");
+                self.wrong.push((next.line, Problem::Include { path: next.path, why }));
+                return;
+            }
+            self.count += 1;
+            let file = self.file(&next);
+            match &file {
+                Ok(file) => ahead.extend(file.includes().map(|path| Named {
+                    path: path.to_owned(),
+                    user: file.user,
+                    depth: next.depth + 1,
+                    line: next.line,
+                })),
+                Err(NotIncluded::Unreadable { path, why }) => {
+                    self.wrong.push((next.line, Problem::Include { path: path.clone(), why: why.clone() }));
+                }
+                Err(NotIncluded::Malformed(why)) => self.wrong.push((next.line, Problem::BadAlias(why.clone()))),
+            }
+            self.all.entry(next.user).or_default().insert(next.path, file.map(Arc::new));
+        }
     }
-    let content = if depth >= DEPTH_MAX || all.len() >= INCLUDES_MAX {
-        Err("too many files include each other".to_owned())
-    } else {
-        read(Path::new(path)).and_then(|bytes| String::from_utf8(bytes).map_err(|_| "not UTF-8".to_owned()))
-    };
-    let inner = match content.as_deref().map(parse_include) {
-        Ok(Ok(targets)) => targets,
-        Ok(Err((at, error))) => {
-            report.add(line, Problem::BadAlias(format!("{path}:{at}: {error}")));
-            Vec::new()
+
+    fn file(&mut self, named: &Named) -> Result<Included, NotIncluded> {
+        let unreadable = |why: String| NotIncluded::Unreadable { path: named.path.clone(), why };
+        if named.depth >= DEPTH_MAX {
+            return Err(unreadable(format!("included files nest deeper than {DEPTH_MAX}")));
         }
-        Err(why) => {
-            report.add(line, Problem::Include { path: path.to_owned(), why: why.to_owned() });
-            Vec::new()
+        let left = INCLUDES_BYTES_MAX - self.bytes;
+        let reader = named.user.or((self.owner != 0).then_some(self.owner));
+        let wanted = Wanted { path: Path::new(&named.path), bytes_max: left.min(INCLUDE_BYTES_MAX), reader };
+        let content = (self.read)(wanted).map_err(|error| {
+            unreadable(match error {
+                ReadError::Failed(why) => why,
+                ReadError::TooLarge if left < INCLUDE_BYTES_MAX => {
+                    format!("the included files have more than {INCLUDES_BYTES_MAX} bytes together")
+                }
+                ReadError::TooLarge => format!("larger than {INCLUDE_BYTES_MAX} bytes"),
+            })
+        })?;
+        self.bytes += content.bytes.len();
+        let text = str::from_utf8(&content.bytes).map_err(|_| unreadable("not UTF-8".to_owned()))?;
+        let user = if content.owner == 0 { named.user } else { Some(content.owner) };
+        let file = Included::of(&named.path, text, user)?;
+        if self.targets + file.targets.len() > INCLUDED_TARGETS_MAX {
+            return Err(unreadable(format!(
+                "the included files have more than {INCLUDED_TARGETS_MAX} targets together"
+            )));
         }
-    };
-    all.insert(path.to_owned(), content);
-    for target in inner {
-        if let Target::Include(path) = target {
-            include(&path, depth + 1, all, read, (line, report));
+        self.targets += file.targets.len();
+        Ok(file)
+    }
+}
+
+/// Reports aliases that lead to more targets than are followed, by what they include.
+fn too_many(aliases: &[Alias], files: &Includes, wrong: &mut Vec<(u32, Problem)>) {
+    let mut known: HashMap<&[String], usize> = HashMap::new();
+    for alias in aliases {
+        let count = *known.entry(&alias.includes).or_insert_with(|| targets_of(&alias.includes, files));
+        if alias.targets + count > FOLLOWED_MAX {
+            let why = format!("more than {FOLLOWED_MAX} targets, with those of included files");
+            wrong.push((alias.line, Problem::BadAlias(why)));
         }
     }
+}
+
+/// Targets of these files and those that they include, until there are too many.
+fn targets_of(paths: &[String], files: &Includes) -> usize {
+    let mut ahead: Vec<(Option<u32>, &str)> = paths.iter().map(|path| (None, path.as_str())).collect();
+    let (mut seen, mut count) = (HashSet::new(), 0);
+    while let Some((user, path)) = ahead.pop() {
+        let Some(Ok(file)) = files.get(&user).and_then(|files| files.get(path)) else { continue };
+        if count > FOLLOWED_MAX || !seen.insert((user, path)) {
+            continue;
+        }
+        count += file.targets.len();
+        ahead.extend(file.includes().map(|path| (file.user, path)));
+    }
+    count
 }
 
 /// Reports names that lead back to themselves through others. One that stands for itself is meant so.
@@ -149,23 +286,34 @@ impl<'n> Loops<'n> {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Format, Reference, load};
+    use super::*;
+    use crate::{Content, Format, Loaded, Reference, load};
+
+    fn roots(text: &str) -> Result<Content, ReadError> {
+        Ok(Content { bytes: text.as_bytes().to_vec(), owner: 0 })
+    }
+
+    fn aliases() -> Reference {
+        Reference::File { format: Format::Aliases, path: "/aliases".into() }
+    }
+
+    fn findings_of(loaded: &Loaded) -> Vec<String> {
+        loaded.report.diagnostics.iter().map(ToString::to_string).collect()
+    }
 
     fn findings(text: &str) -> Vec<String> {
-        let mut read = |path: &std::path::Path| match path.to_str() {
-            Some("/aliases") => Ok(text.as_bytes().to_vec()),
-            Some("/staff") => Ok(b"# all\nann@a.test, :include:/more\n".to_vec()),
-            Some("/more") => Ok(b":include:/staff\n<ab\n".to_vec()),
-            _ => Err("no such file".to_owned()),
+        let mut read = |wanted: Wanted<'_>| match wanted.path.to_str() {
+            Some("/aliases") => roots(text),
+            Some("/staff") => roots("# all\nann@a.test, :include:/more\n"),
+            Some("/more") => roots(":include:/staff\n<ab\n"),
+            _ => Err(ReadError::Failed("no such file".to_owned())),
         };
-        let reference = Reference::File { format: Format::Aliases, path: "/aliases".into() };
-        let loaded = load(&reference, &mut read).unwrap();
-        for path in ["/staff", "/more"] {
-            let is_read = matches!(loaded.table.included(path), Some(Ok(_)));
-            assert_eq!(is_read, text.contains("/staff"), "{path}");
-        }
-        assert_eq!(loaded.table.included("/other"), None);
-        loaded.report.diagnostics.iter().map(ToString::to_string).collect()
+        let loaded = load(&aliases(), &mut read).unwrap();
+        let is_included = text.contains("/staff");
+        assert_eq!(matches!(loaded.table.included("/staff", None), Some(Ok(_))), is_included);
+        assert_eq!(matches!(loaded.table.included("/more", None), Some(Err(NotIncluded::Malformed(_)))), is_included);
+        assert_eq!(loaded.table.included("/other", None), None);
+        findings_of(&loaded)
     }
 
     #[test]
@@ -182,13 +330,12 @@ mod tests {
     #[test]
     fn programs_are_seen_wherever_they_are() {
         let has = |text: &str| {
-            let mut read = |path: &std::path::Path| match path.to_str() {
-                Some("/aliases") => Ok(text.as_bytes().to_vec()),
-                Some("/staff") => Ok(b"ann@a.test, |/bin/x\n".to_vec()),
-                _ => Err("no such file".to_owned()),
+            let mut read = |wanted: Wanted<'_>| match wanted.path.to_str() {
+                Some("/aliases") => roots(text),
+                Some("/staff") => roots("ann@a.test, |/bin/x\n"),
+                _ => Err(ReadError::Failed("no such file".to_owned())),
             };
-            let reference = Reference::File { format: Format::Aliases, path: "/aliases".into() };
-            load(&reference, &mut read).unwrap().table.has_programs()
+            load(&aliases(), &mut read).unwrap().table.has_programs()
         };
         assert!(has("a: b\nc: d, |/bin/x\n") && has("a: /var/mail/x\n") && has("a: :include:/staff\n"));
         assert!(!has("a: b, /dev/null\nc: :include:/none\n"));
@@ -205,5 +352,88 @@ mod tests {
         );
         let deep: Vec<String> = (0..60).map(|n| format!("n{n}: n{}\n", n + 1)).collect();
         assert_eq!(findings(&deep.concat()).len(), 1);
+    }
+
+    /// `/N` includes the next number twice and itself.
+    #[test]
+    fn each_file_is_read_once() {
+        let mut reads = 0;
+        let mut read = |wanted: Wanted<'_>| {
+            reads += 1;
+            let path = wanted.path.to_str().unwrap();
+            match path.trim_start_matches('/').parse() {
+                Ok(45) => roots("zoe@a.test\n"),
+                Ok(n) => roots(&format!(":include:/{}\n:include:/{0}\n:include:{path}\n", n + 1)),
+                Err(_) => roots("all: :include:/0\n"),
+            }
+        };
+        let loaded = load(&aliases(), &mut read).unwrap();
+        assert_eq!((reads, findings_of(&loaded)), (47, Vec::new()));
+        assert_eq!(loaded.table.included("/45", None).unwrap().unwrap().targets.len(), 1);
+    }
+
+    #[test]
+    fn who_names_a_file_is_kept_with_it() {
+        let mut readers = Vec::new();
+        let owner = std::cell::Cell::new(0);
+        let mut read = |wanted: Wanted<'_>| {
+            let path = wanted.path.to_str().unwrap();
+            readers.push(format!("{path} {:?}", wanted.reader));
+            let (text, owner) = match path {
+                "/aliases" => ("all: :include:/joes, :include:/roots\n", owner.get()),
+                "/joes" => (":include:/roots\n:include:/anns\n", 7),
+                "/roots" => (":include:/anns\n", 0),
+                _ => ("x@a.test\n", 8),
+            };
+            Ok(Content { bytes: text.as_bytes().to_vec(), owner })
+        };
+        let loaded = load(&aliases(), &mut read).unwrap();
+        let user = |path, user| loaded.table.included(path, user).map(|file| file.unwrap().user);
+        assert_eq!(
+            (user("/joes", None), user("/roots", None), user("/roots", Some(7))),
+            (Some(Some(7)), Some(None), Some(Some(7)))
+        );
+        assert_eq!((user("/anns", None), user("/anns", Some(8))), (Some(Some(8)), None));
+        owner.set(9);
+        load(&aliases(), &mut read).unwrap();
+        let expected = ["None", "None", "None", "Some(7)", "Some(7)", "None"];
+        let paths = ["/aliases", "/joes", "/roots", "/roots", "/anns", "/anns"];
+        let shown: Vec<String> = paths.iter().zip(expected).map(|(path, reader)| format!("{path} {reader}")).collect();
+        assert_eq!(readers[..6], shown);
+        assert_eq!(readers[6..9], ["/aliases None", "/joes Some(9)", "/roots Some(9)"]);
+    }
+
+    #[test]
+    fn limits_are_told() {
+        let large = "#".repeat(INCLUDE_BYTES_MAX);
+        let many = "a@a.test\n".repeat(stentor_addresses::TARGETS_MAX);
+        let mut read = |wanted: Wanted<'_>| {
+            let text = match wanted.path.to_str().unwrap() {
+                "/aliases" => {
+                    "a: :include:/many1, :include:/many2, b\nb: :include:/deep0\nc: :include:/large0, :include:/large1, \
+                               :include:/large2, :include:/large3\nd: :include:/huge\n"
+                }
+                "/huge" => return Err(ReadError::TooLarge),
+                path if path.starts_with("/many") => many.as_str(),
+                path if path.starts_with("/large") => large.as_str(),
+                path => {
+                    let n: usize = path.trim_start_matches("/deep").parse().unwrap();
+                    return roots(&format!(":include:/deep{}\n", n + 1));
+                }
+            };
+            if text.len() > wanted.bytes_max { Err(ReadError::TooLarge) } else { roots(text) }
+        };
+        let loaded = load(&aliases(), &mut read).unwrap();
+        assert_eq!(
+            findings_of(&loaded),
+            [
+                "/aliases:1: warning: more than 20000 targets, with those of included files; mail for it is deferred",
+                "/aliases:2: warning: /deep50 cannot be read: included files nest deeper than 50; mail for it is deferred",
+                "/aliases:3: warning: /large3 cannot be read: the included files have more than 67108864 bytes together; \
+                 mail for it is deferred",
+                "/aliases:4: warning: /huge cannot be read: the included files have more than 67108864 bytes together; \
+                 mail for it is deferred",
+            ]
+        );
     }
 }

@@ -1,6 +1,9 @@
 //! What addresses stand for, over real sockets: virtual users and alias files beside rules and routes, who gets what comes back.
 
-use stentor_harness::{Builder, Server, TestLab, message, wait_until};
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
+
+use stentor_harness::{Builder, Server, TestLab, message, skipped, wait_until};
 
 use crate::kit::{builder, drained, report_to};
 
@@ -33,8 +36,8 @@ fn send(server: &Server, lab: &TestLab, id: &str, to: &[&str], expected: &[&str]
 /// Replaces a file of the server whole.
 pub fn replace(server: &Server, name: &str, text: &str) {
     let path = server.path(name);
-    std::fs::write(path.with_extension("new"), text).unwrap();
-    std::fs::rename(path.with_extension("new"), path).unwrap();
+    fs::write(path.with_extension("new"), text).unwrap();
+    fs::rename(path.with_extension("new"), path).unwrap();
 }
 
 fn explained(server: &Server, to: &str) -> String {
@@ -102,6 +105,72 @@ fn virtual_users_beside_rules_and_routes() {
     send(&server, &lab, "new@test", &["new@shop.example"], &["dan@one.example"]);
 }
 
+/// A server with the alias file `aliases`, `$DIR` its folder.
+fn with_aliases(builder: Builder, files: &[(&str, &str)]) -> Server {
+    let server = builder.prepare();
+    let folder = server.path("").display().to_string();
+    let folder = folder.trim_end_matches('/');
+    for (name, text) in files {
+        fs::write(server.path(name), text.replace("$DIR", folder)).unwrap();
+    }
+    server.edit_config(|text| {
+        format!(
+            "{text}\n[domains]\nlocal = [\"home.test\"]\n[tables.aliases]\nsource = \"aliases:{folder}/aliases\"\n\
+             as = \"aliases\"\n[addresses]\naliases = \"aliases\"\norigin = \"home.test\"\n"
+        )
+    });
+    server.run()
+}
+
+#[test]
+fn each_included_file_is_followed_once() {
+    let lab = TestLab::sites(&["one.example"]);
+    // Two ways to each of them: 2^45 to the last.
+    let chain = (0..45).map(|n| (format!("f{n}"), format!(":include:$DIR/f{}\n:include:$DIR/f{0}\n", n + 1)));
+    let mut files: Vec<(String, String)> = chain.collect();
+    files.push(("f45".to_owned(), "ann@one.example\n".to_owned()));
+    files.push(("many".to_owned(), "ann@one.example\n".repeat(9_000)));
+    let also = ["also", "too"].map(|name| (name.to_owned(), files[46].1.clone()));
+    files.extend(also);
+    let aliases = "all: :include:$DIR/f0\nmany: :include:$DIR/many, :include:$DIR/also, :include:$DIR/too\n";
+    files.push(("aliases".to_owned(), aliases.to_owned()));
+    let files: Vec<(&str, &str)> = files.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+    let server = with_aliases(builder(&lab), &files);
+    send(&server, &lab, "all@test", &["all@home.test"], &["ann@one.example"]);
+    assert!(rcpt(&server, "many@home.test").starts_with("451 4.3.5 "));
+    let why = explained(&server, "many@home.test");
+    assert!(why.contains("more than 20000 targets, with those of included files"), "{why}");
+    let check = server.operator(&["check"]);
+    let check = String::from_utf8([check.stdout, check.stderr].concat()).unwrap();
+    assert!(check.contains("aliases:2:1: warning: more than 20000 targets, with those of included files"), "{check}");
+}
+
+#[test]
+fn a_users_file_includes_what_the_user_may_read() {
+    if !rustix::process::geteuid().is_root() {
+        skipped("needs root");
+        return;
+    }
+    let lab = TestLab::sites(&["one.example"]);
+    let aliases = "own: :include:$DIR/list\nsecret: :include:$DIR/secret\n";
+    let files = [("aliases", aliases), ("list", "ann@one.example\n"), ("secret", "bob@one.example\n")];
+    let server = with_aliases(builder(&lab), &files);
+    let set = |name: &str, mode: u32| fs::set_permissions(server.path(name), Permissions::from_mode(mode)).unwrap();
+    set("", 0o711);
+    set("list", 0o644);
+    set("secret", 0o600);
+    assert!(rcpt(&server, "secret@home.test").starts_with("250 "), "root's file names it");
+    // The same file, now of a user.
+    let next = server.path("aliases.next");
+    fs::copy(server.path("aliases"), &next).unwrap();
+    chown(&next, Some(12_345), None).unwrap();
+    fs::rename(next, server.path("aliases")).unwrap();
+    wait_until("the next version is in force", || rcpt(&server, "secret@home.test").starts_with("451 4.3.0 "));
+    let why = explained(&server, "secret@home.test");
+    assert!(why.contains("user 12345, whose file includes it, may not read it (mode 0600)"), "{why}");
+    assert!(rcpt(&server, "own@home.test").starts_with("250 "));
+}
+
 #[test]
 fn an_alias_file_is_read_as_it_is() {
     let lab = TestLab::sites(&["one.example", "two.example"]);
@@ -154,7 +223,7 @@ fn an_alias_file_is_read_as_it_is() {
     replace(&server, "crew", "dan@one.example\n");
     wait_until("the included file is in force", || rcpt(&server, "crew@home.test").starts_with("250"));
     send(&server, &lab, "again@test", &["crew@home.test"], &["dan@one.example"]);
-    std::fs::remove_file(server.path("aliases")).unwrap();
+    fs::remove_file(server.path("aliases")).unwrap();
     server.log().wait_nth(&["the table stays as it was", "aliases: error: cannot be read"], 1);
     assert!(rcpt(&server, "team@home.test").starts_with("250"));
 }

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use fastrand::Rng;
 use stentor_policy::{Policy, PolicyInput};
 use stentor_rules::{
-    Action, AddressPattern, Addresses, Answer, Book, ClientPattern, Conditions, Dialect, Does, Field, Found, NextHop,
-    Order, RelayDomains, RouteEntry, Routes, Rule, Rulebook, Subject, TableId, TableName, Tables, Who,
+    Action, AddressPattern, Addresses, Answer, Book, ClientPattern, Conditions, Dialect, Does, Field, Found, Included,
+    NextHop, NotIncluded, Order, RelayDomains, RouteEntry, Routes, Rule, Rulebook, Subject, TableId, TableName, Tables,
+    Who,
 };
 
 pub(super) const ADDRESSES: [&str; 6] =
@@ -109,8 +110,8 @@ impl Table<'_> {
 }
 
 impl Tables for Table<'_> {
-    fn include(&self, _: TableId, _: &str) -> Answer {
-        Answer::NotFound
+    fn include(&self, _: TableId, _: &str, _: Option<u32>) -> Option<Result<Arc<Included>, NotIncluded>> {
+        None
     }
 
     fn ask(&self, _: TableId, _: Field, subject: Subject<'_>) -> Answer {

@@ -1,0 +1,178 @@
+//! Tables made of files: read, watched by their stamps, replaced whole.
+//!
+//! Promise: a file that is replaced (another size, time or inode) is read whole at the next [`FileTable::refresh`], and put in
+//! force at once; one that is broken leaves the version before in force, and its report says file and line. What a user's file includes is
+//! read as they could read it (`read.rs`).
+//!
+//! States of a table: idle -> being looked at -> (after [`SLOW_MS`]) slow -> idle. One look at a time: whoever comes meanwhile is told so at
+//! once. A file system that hangs keeps one thread, and the version in force.
+
+mod read;
+
+use std::fmt;
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use stentor_tables::{Content, Loaded, ReadError, Reference, Report, Slot, Table, Wanted};
+
+/// A look that takes longer is told.
+pub const SLOW_MS: u64 = 5_000;
+
+/// What tells one state of a file from another. None where there is no file.
+type Stamp = Option<(u64, u64, i64, i64)>;
+
+fn stamp(metadata: &Metadata) -> (u64, u64, i64, i64) {
+    (metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec())
+}
+
+fn stamp_of(path: &Path) -> Stamp {
+    std::fs::metadata(path).ok().as_ref().map(stamp)
+}
+
+/// Files and their state before they were read.
+type Seen = Vec<(PathBuf, Stamp)>;
+
+/// Gives the content of files.
+type Read = Box<dyn Fn(Wanted<'_>) -> Result<Content, ReadError> + Send + Sync>;
+
+/// Makes a table of the files as they are now. Blocks.
+pub fn load(reference: &Reference) -> Result<Loaded, Report> {
+    load_seen(reference, &read::read).0
+}
+
+/// The same, with all files that were read for it.
+fn load_seen(
+    reference: &Reference,
+    read: &dyn Fn(Wanted<'_>) -> Result<Content, ReadError>,
+) -> (Result<Loaded, Report>, Seen) {
+    let mut seen = Vec::new();
+    let loaded = stentor_tables::load(reference, &mut |wanted| {
+        // Before it is read: what changes meanwhile is seen the next time.
+        seen.push((wanted.path.to_owned(), stamp_of(wanted.path)));
+        read(wanted)
+    });
+    (loaded, seen)
+}
+
+/// What a look at the files led to.
+#[derive(Debug)]
+pub enum Refreshed {
+    /// Nothing has changed since they were looked at.
+    Same,
+    /// The next version is in force; lines were skipped if the report has warnings.
+    Replaced(Report),
+    /// The next version is broken; the one before stays in force.
+    Kept(Report),
+    /// They are being looked at.
+    Busy,
+    /// The same, for more than [`SLOW_MS`] now; said once.
+    Slow,
+}
+
+/// What looks at the files have found.
+#[derive(Debug)]
+struct Looks {
+    /// As of the last read, whether what was found could be used or not.
+    read: Seen,
+    /// As of the last look. A file that is written in place is read when nobody has written between two looks: half of it would
+    /// look whole, and those in the other half would be refused.
+    last: Seen,
+}
+
+/// Whether what has changed are files in the place of others, as a rename puts them there.
+fn are_others(before: &Seen, now: &Seen) -> bool {
+    before.iter().zip(now).all(|((_, before), (_, now))| match (before, now) {
+        (Some(before), Some(now)) => before == now || before.0 != now.0,
+        (before, now) => before == now,
+    })
+}
+
+/// A table and the files that it was made of.
+pub struct FileTable {
+    reference: Reference,
+    read: Read,
+    slot: Slot,
+    /// Held while files are looked at.
+    looks: Mutex<Looks>,
+    /// When the look under way began; [`u64::MAX`] where none is.
+    begun: AtomicU64,
+    is_slow: AtomicBool,
+}
+
+impl fmt::Debug for FileTable {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("FileTable").field("reference", &self.reference).finish_non_exhaustive()
+    }
+}
+
+impl FileTable {
+    /// Blocks. With errors there is no table.
+    pub fn open(reference: Reference) -> Result<(Self, Report), Report> {
+        Self::open_by(reference, Box::new(read::read))
+    }
+
+    /// The same with files that `read` gives.
+    pub fn open_by(reference: Reference, read: Read) -> Result<(Self, Report), Report> {
+        let (loaded, seen) = load_seen(&reference, &read);
+        let Loaded { table, report } = loaded?;
+        let table = Self {
+            reference,
+            read,
+            slot: Slot::new(table),
+            looks: Mutex::new(Looks { last: seen.clone(), read: seen }),
+            begun: AtomicU64::new(u64::MAX),
+            is_slow: AtomicBool::new(false),
+        };
+        Ok((table, report))
+    }
+
+    /// The version in force.
+    pub fn table(&self) -> Arc<Table> {
+        self.slot.get()
+    }
+
+    /// Whether its files have been looked at for more than [`SLOW_MS`], as was seen at the last [`FileTable::refresh`].
+    pub fn is_slow(&self) -> bool {
+        self.is_slow.load(Ordering::Relaxed)
+    }
+
+    /// Looks whether the files have been replaced, and reads them if so. Blocks, unless somebody else does it. `now`: in milliseconds, of a
+    /// clock that does not jump.
+    pub fn refresh(&self, now: u64) -> Refreshed {
+        let Some(mut looks) = self.looks.try_lock() else {
+            let is_slow = now.saturating_sub(self.begun.load(Ordering::Relaxed)) > SLOW_MS;
+            let is_told = is_slow && self.is_slow.swap(true, Ordering::Relaxed);
+            return if is_slow && !is_told { Refreshed::Slow } else { Refreshed::Busy };
+        };
+        self.begun.store(now, Ordering::Relaxed);
+        let refreshed = self.look(&mut looks);
+        self.begun.store(u64::MAX, Ordering::Relaxed);
+        self.is_slow.store(false, Ordering::Relaxed);
+        refreshed
+    }
+
+    fn look(&self, looks: &mut Looks) -> Refreshed {
+        let now: Seen = looks.read.iter().map(|(path, _)| (path.clone(), stamp_of(path))).collect();
+        let is_still = looks.last == now;
+        looks.last.clone_from(&now);
+        if looks.read == now || !is_still && !are_others(&looks.read, &now) {
+            return Refreshed::Same;
+        }
+        match load_seen(&self.reference, &self.read) {
+            (Ok(Loaded { table, report }), read) => {
+                looks.last.clone_from(&read);
+                looks.read = read;
+                self.slot.replace(table);
+                Refreshed::Replaced(report)
+            }
+            (Err(report), _) => {
+                looks.read = now;
+                Refreshed::Kept(report)
+            }
+        }
+    }
+}

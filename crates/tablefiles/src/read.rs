@@ -1,0 +1,188 @@
+//! The content of one file, which may be anything by the time that it is opened.
+//!
+//! Promise: only a regular file is read, and never waited for: what is opened is looked at again. A file of a user's choice
+//! ([`Wanted::reader`]) counts if it is theirs or root's and they could read it themselves, by the modes of it and of its folders: this
+//! process may be able to read more. Groups are left out of account: nobody says which ones the user is in.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+use rustix::process::geteuid;
+use stentor_tables::{Content, ReadError, Wanted};
+
+use crate::stamp;
+
+/// How often a file that changes while it is read is read again.
+const READS_MAX: usize = 3;
+/// Modes: the owner, and everybody, may read a file; may look for what is in a folder.
+const READ: [u32; 2] = [0o400, 0o004];
+const SEARCH: [u32; 2] = [0o100, 0o001];
+
+/// The content of a file that does not change meanwhile. LMDB is written in place: half of one version and half of the
+/// next would look whole.
+pub(crate) fn read(wanted: Wanted<'_>) -> Result<Content, ReadError> {
+    let failed = |error: io::Error| ReadError::Failed(error.to_string());
+    for _ in 0..READS_MAX {
+        let file = open(wanted.path).map_err(failed)?;
+        let before = file.metadata().map_err(failed)?;
+        if !before.is_file() {
+            return Err(failed(not_regular()));
+        }
+        if let Some(user) = wanted.reader {
+            may_read(&file, &before, user).map_err(ReadError::Failed)?;
+        }
+        if before.len() > wanted.bytes_max as u64 {
+            return Err(ReadError::TooLarge);
+        }
+        let mut bytes = Vec::with_capacity(before.len() as usize + 1);
+        (&file).take(wanted.bytes_max as u64 + 1).read_to_end(&mut bytes).map_err(failed)?;
+        if bytes.len() > wanted.bytes_max {
+            return Err(ReadError::TooLarge);
+        }
+        if stamp(&before) == stamp(&file.metadata().map_err(failed)?) {
+            return Ok(Content { bytes, owner: before.uid() });
+        }
+    }
+    Err(ReadError::Failed(io::Error::new(io::ErrorKind::ResourceBusy, "changes while it is read").to_string()))
+}
+
+/// Opens a file, and whatever takes its place, without waiting (a pipe would wait for a writer). A device is not opened at all, unless it
+/// has just been put there.
+fn open(path: &Path) -> io::Result<File> {
+    if !fs::metadata(path)?.is_file() {
+        return Err(not_regular());
+    }
+    open_at_once(path)
+}
+
+fn open_at_once(path: &Path) -> io::Result<File> {
+    // The standard library adds CLOEXEC.
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
+}
+
+fn not_regular() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")
+}
+
+/// Whether this user could have read the file that has been opened.
+fn may_read(file: &File, data: &Metadata, user: u32) -> Result<(), String> {
+    if data.uid() != 0 && data.uid() != user {
+        return Err(format!(
+            "belongs to user {}; what a file of user {user} includes must be theirs or root's",
+            data.uid()
+        ));
+    }
+    // It has been opened with their rights.
+    if geteuid().as_raw() == user {
+        return Ok(());
+    }
+    if !allows(data, user, READ) {
+        return Err(format!(
+            "user {user}, whose file includes it, may not read it (mode {:04o})",
+            data.mode() & 0o7777
+        ));
+    }
+    let place = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(|error| error.to_string())?;
+    let mut folders = place.ancestors().skip(1);
+    let is_open = |folder: &Path| fs::metadata(folder).is_ok_and(|data| allows(&data, user, SEARCH));
+    match folders.find(|folder| !is_open(folder)) {
+        Some(folder) => Err(format!("user {user}, whose file includes it, may not look into {}", folder.display())),
+        None => Ok(()),
+    }
+}
+
+/// Whether a mode has the bit for the owner or, where this user is another, for everybody.
+fn allows(data: &Metadata, user: u32, [owner, others]: [u32; 2]) -> bool {
+    data.mode() & if data.uid() == user { owner } else { others } != 0
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
+    use std::path::PathBuf;
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    use super::*;
+
+    const USER: u32 = 12_345;
+
+    fn read_for(path: &Path, reader: Option<u32>) -> Result<Vec<u8>, String> {
+        match read(Wanted { path, bytes_max: 8, reader }) {
+            Ok(content) => Ok(content.bytes),
+            Err(ReadError::TooLarge) => Err("too large".to_owned()),
+            Err(ReadError::Failed(why)) => Err(why),
+        }
+    }
+
+    #[test]
+    fn only_a_regular_file_of_its_size_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "12345678").unwrap();
+        assert_eq!(read_for(&file, None).unwrap(), b"12345678");
+        fs::write(&file, "123456789").unwrap();
+        assert_eq!(read_for(&file, None).unwrap_err(), "too large");
+        assert_eq!(read_for(folder.path(), None).unwrap_err(), "not a regular file");
+    }
+
+    /// A pipe in the place of a file that has just been looked at.
+    #[test]
+    fn a_pipe_is_opened_without_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        assert_eq!(read_for(&pipe, None).unwrap_err(), "not a regular file");
+        assert!(!open_at_once(&pipe).unwrap().metadata().unwrap().is_file());
+    }
+
+    #[test]
+    fn what_a_user_names_is_what_the_user_could_read() {
+        if !geteuid().is_root() {
+            eprintln!("*** SKIPPED: needs root");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let set = |path: &Path, mode: u32, owner: u32| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+            chown(path, Some(owner), Some(owner)).unwrap();
+        };
+        set(folder.path(), 0o755, 0);
+        let file = |name: &str, mode: u32, owner: u32| -> PathBuf {
+            let path = folder.path().join(name);
+            fs::write(&path, "x").unwrap();
+            set(&path, mode, owner);
+            path
+        };
+        let own = file("own", 0o600, USER);
+        assert!(read_for(&own, Some(USER)).is_ok() && read_for(&own, None).is_ok());
+        assert!(read_for(&file("roots", 0o644, 0), Some(USER)).is_ok());
+        for (name, mode, owner, why) in [
+            ("secret", 0o600, 0, "user 12345, whose file includes it, may not read it (mode 0600)"),
+            ("group", 0o640, 0, "user 12345, whose file includes it, may not read it (mode 0640)"),
+            ("write", 0o200, USER, "user 12345, whose file includes it, may not read it (mode 0200)"),
+            ("other", 0o644, 7, "belongs to user 7; what a file of user 12345 includes must be theirs or root's"),
+        ] {
+            let path = file(name, mode, owner);
+            assert_eq!(read_for(&path, Some(USER)).unwrap_err(), why);
+            assert!(read_for(&path, None).is_ok(), "{name}");
+            let link = folder.path().join(format!("{name}.link"));
+            symlink(&path, &link).unwrap();
+            assert_eq!(read_for(&link, Some(USER)).unwrap_err(), why, "by a link");
+        }
+        let closed = folder.path().join("closed");
+        fs::create_dir(&closed).unwrap();
+        let inner = closed.join("inner");
+        fs::write(&inner, "x").unwrap();
+        set(&inner, 0o644, 0);
+        set(&closed, 0o700, 0);
+        assert!(read_for(&inner, Some(USER)).unwrap_err().contains("may not look into "));
+        set(&closed, 0o711, 0);
+        assert!(read_for(&inner, Some(USER)).is_ok());
+    }
+}
