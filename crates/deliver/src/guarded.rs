@@ -32,12 +32,10 @@ pub enum Unguarded {
     NoUser { path: PathBuf, uid: u32 },
     #[error("{}: not a plain file, or replaced while it was read", path.display())]
     NotAFile { path: PathBuf },
-    #[error("{}: larger than {FILE_BYTES_MAX} octets", path.display())]
-    TooLarge { path: PathBuf },
+    #[error("{}: larger than {bytes_max} octets", path.display())]
+    TooLarge { path: PathBuf, bytes_max: usize },
 }
 
-/// Octets of a file that is read.
-const FILE_BYTES_MAX: u64 = 256 << 20;
 /// Symbolic links of a path, as many as Linux follows.
 const LINKS_MAX: usize = 40;
 
@@ -52,16 +50,16 @@ pub fn check(path: &Path) -> Result<PathBuf, Unguarded> {
 /// The content of a file that nobody but root and its owner can change, and the owner.
 ///
 /// Where `reader` is given, who has named the file, it is looked for and read with their rights, and nobody but root and they may be
-/// able to change it; else it is read with its owner's.
-pub fn read(path: &Path, reader: Option<&Account>) -> Result<(Vec<u8>, Account), Unguarded> {
+/// able to change it; else it is read with its owner's. One of more than `bytes_max` octets is not read.
+pub fn read(path: &Path, reader: Option<&Account>, bytes_max: usize) -> Result<(Vec<u8>, Account), Unguarded> {
     let wrong = |error| Unguarded::Io { path: path.into(), error };
     let Some(reader) = reader else {
         let uid = fs::metadata(path).map_err(wrong)?.uid();
         let real = place(path, uid)?.0;
-        return open(path, &real, &account(path, uid)?, uid);
+        return open(path, &real, (&account(path, uid)?, uid), bytes_max);
     };
     let (real, uid) = reader.act(reader.gid, || Ok(place(path, reader.uid))).map_err(wrong)??;
-    open(path, &real, reader, uid)
+    open(path, &real, (reader, uid), bytes_max)
 }
 
 /// Where a path leads and whose file is there, if nobody but root and this user can change that.
@@ -73,7 +71,12 @@ fn place(path: &Path, user: u32) -> Result<(PathBuf, u32), Unguarded> {
 }
 
 /// Reads the file of user `uid` with the rights of `reader`.
-fn open(path: &Path, real: &Path, reader: &Account, uid: u32) -> Result<(Vec<u8>, Account), Unguarded> {
+fn open(
+    path: &Path,
+    real: &Path,
+    (reader, uid): (&Account, u32),
+    bytes_max: usize,
+) -> Result<(Vec<u8>, Account), Unguarded> {
     let wrong = |error| Unguarded::Io { path: path.into(), error };
     // Its folders may be the user's, who may put something else there meanwhile: a link, a file of others, a pipe that never ends.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
@@ -86,10 +89,14 @@ fn open(path: &Path, real: &Path, reader: &Account, uid: u32) -> Result<(Vec<u8>
     if !data.is_file() || data.uid() != uid || data.mode() & OTHERS_WRITE != 0 {
         return Err(Unguarded::NotAFile { path: path.into() });
     }
+    let too_large = || Unguarded::TooLarge { path: path.into(), bytes_max };
+    if data.len() > bytes_max as u64 {
+        return Err(too_large());
+    }
     let mut content = Vec::new();
-    let count = file.take(FILE_BYTES_MAX + 1).read_to_end(&mut content).map_err(wrong)?;
-    if count as u64 > FILE_BYTES_MAX {
-        return Err(Unguarded::TooLarge { path: path.into() });
+    let count = file.take(bytes_max as u64 + 1).read_to_end(&mut content).map_err(wrong)?;
+    if count > bytes_max {
+        return Err(too_large());
     }
     Ok((content, account(path, uid)?))
 }
@@ -157,6 +164,8 @@ mod tests {
 
     use super::*;
 
+    const MAX: usize = 1 << 10;
+
     #[test]
     fn what_is_read_is_of_one_user() {
         let folder = tempfile::tempdir().unwrap();
@@ -164,13 +173,13 @@ mod tests {
         fs::write(&file, "a: b\n").unwrap();
         mode(&file, 0o644);
         let own = rustix::process::geteuid().as_raw();
-        let (content, owner) = read(&file, None).unwrap();
+        let (content, owner) = read(&file, None, MAX).unwrap();
         assert_eq!((&content[..], owner.uid), (&b"a: b\n"[..], own));
         mode(&file, 0o664);
-        assert!(matches!(read(&file, None), Err(Unguarded::Writable { .. })));
-        assert!(matches!(read(folder.path(), None), Err(Unguarded::NotAFile { .. })));
+        assert!(matches!(read(&file, None, MAX), Err(Unguarded::Writable { .. })));
+        assert!(matches!(read(folder.path(), None, MAX), Err(Unguarded::NotAFile { .. })));
         assert!(matches!(
-            read(Path::new("/dev/null"), None),
+            read(Path::new("/dev/null"), None, MAX),
             Err(Unguarded::Writable { .. } | Unguarded::NotAFile { .. })
         ));
         if own != 0 {
@@ -181,17 +190,17 @@ mod tests {
         mode(&file, 0o600);
         std::os::unix::fs::chown(&file, Some(games.uid), None).unwrap();
         mode(folder.path(), 0o755);
-        assert_eq!(read(&file, None).unwrap().1, games);
+        assert_eq!(read(&file, None, MAX).unwrap().1, games);
         // A folder of somebody else, who could replace the file.
         std::os::unix::fs::chown(folder.path(), Some(games.uid + 1), None).unwrap();
-        assert!(matches!(read(&file, None), Err(Unguarded::Owner { uid, .. }) if uid == games.uid + 1));
+        assert!(matches!(read(&file, None, MAX), Err(Unguarded::Owner { uid, .. }) if uid == games.uid + 1));
         std::os::unix::fs::chown(folder.path(), Some(games.uid), None).unwrap();
-        assert_eq!(read(&file, None).unwrap().1, games);
+        assert_eq!(read(&file, None, MAX).unwrap().1, games);
         std::os::unix::fs::chown(&file, Some(0), None).unwrap();
-        assert!(read(&file, None).is_err(), "root's file in a folder of a user");
+        assert!(read(&file, None, MAX).is_err(), "root's file in a folder of a user");
         std::os::unix::fs::chown(&file, Some(54_321), None).unwrap();
         std::os::unix::fs::chown(folder.path(), Some(0), None).unwrap();
-        assert!(matches!(read(&file, None), Err(Unguarded::NoUser { uid: 54_321, .. })));
+        assert!(matches!(read(&file, None, MAX), Err(Unguarded::NoUser { uid: 54_321, .. })));
     }
 
     #[test]
@@ -216,24 +225,24 @@ mod tests {
             file
         };
         let (own, private) = (home(&games, 0o700, 0o600), home(&other, 0o755, 0o600));
-        assert_eq!(read(&own, Some(&games)).unwrap().1, games);
-        assert_eq!(read(&private, None).unwrap().1, other, "root's file names it");
-        assert!(matches!(read(&private, Some(&games)), Err(Unguarded::Owner { uid, .. }) if uid == other.uid));
-        assert!(matches!(read(&own, Some(&other)), Err(Unguarded::Owner { uid, .. }) if uid == games.uid));
+        assert_eq!(read(&own, Some(&games), MAX).unwrap().1, games);
+        assert_eq!(read(&private, None, MAX).unwrap().1, other, "root's file names it");
+        assert!(matches!(read(&private, Some(&games), MAX), Err(Unguarded::Owner { uid, .. }) if uid == other.uid));
+        assert!(matches!(read(&own, Some(&other), MAX), Err(Unguarded::Owner { uid, .. }) if uid == games.uid));
         // A link in a folder of one user to the file of another, whoever names it.
         let link = own.with_file_name("link");
         std::os::unix::fs::symlink(&private, &link).unwrap();
         std::os::unix::fs::lchown(&link, Some(games.uid), None).unwrap();
         for reader in [None, Some(&games), Some(&other)] {
-            assert!(matches!(read(&link, reader), Err(Unguarded::Owner { .. })), "{reader:?}");
+            assert!(matches!(read(&link, reader, MAX), Err(Unguarded::Owner { .. })), "{reader:?}");
         }
         // Root's files, if they may read them.
         let roots = root.path().join("list");
         fs::write(&roots, "").unwrap();
         mode(&roots, 0o644);
-        assert_eq!(read(&roots, Some(&games)).unwrap().1.uid, 0);
+        assert_eq!(read(&roots, Some(&games), MAX).unwrap().1.uid, 0);
         mode(&roots, 0o600);
-        assert!(matches!(read(&roots, Some(&games)), Err(Unguarded::Io { .. })));
+        assert!(matches!(read(&roots, Some(&games), MAX), Err(Unguarded::Io { .. })));
     }
 
     fn mode(path: &Path, mode: u32) {

@@ -2,7 +2,8 @@
 //!
 //! Promise: each recipient's reply is written as soon as its delivery has ended, and says what became of it. A recipient whose
 //! address stands in a `Delivered-To` field already is refused: 5.4.6; of a program or file of an alias, in any but the first. The worker ends with its connection; asked to end
-//! (SIGTERM) it finishes the transaction that has begun and closes with 421.
+//! (SIGTERM), or left alone by its supervisor, it finishes the transaction that has begun and closes with 421. What alias files include is
+//! searched for at most [`SEARCH_MAX`], for [`HURRIED_SEARCH_MAX`] when the worker is to end, and not at all for a client that is gone.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,10 +11,11 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::Mode;
+use rustix::process::{Pid, getppid};
 use stentor_mail::Ms;
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, RcptTo, ServerConfig, ServerSession, Step};
@@ -34,6 +36,9 @@ const IDLE_MS: u64 = 60_000;
 const DATA_MS: u64 = 300_000;
 /// How often a worker that waits looks whether it is to end: a signal may come just before it waits.
 const LOOK_MS: u64 = 500;
+/// How long files that an alias includes are searched for a recipient.
+const SEARCH_MAX: Duration = Duration::from_secs(20);
+const HURRIED_SEARCH_MAX: Duration = Duration::from_secs(2);
 
 const OK: Reply = Reply::fixed(250, (2, 1, 0), "Ok");
 const TAKEN: Reply = Reply::fixed(250, (2, 1, 5), "Ok");
@@ -81,6 +86,7 @@ pub fn run(config: &Config, name: &str) -> io::Result<()> {
         spool_error: None,
         delivered: 0,
         must_end,
+        supervisor: getppid(),
     }
     .serve()
 }
@@ -106,6 +112,8 @@ struct Worker<'a> {
     /// Deliveries so far, for unique names.
     delivered: u64,
     must_end: Arc<AtomicBool>,
+    /// Another is the parent of a worker whose supervisor was killed.
+    supervisor: Option<Pid>,
 }
 
 impl Worker<'_> {
@@ -129,7 +137,7 @@ impl Worker<'_> {
                     }
                 }
                 Step::Flush => self.flush()?,
-                Step::Mail(_) if self.must_end.load(Ordering::Relaxed) => self.session.answer(CLOSING),
+                Step::Mail(_) if must_end(&self.must_end, self.supervisor) => self.session.answer(CLOSING),
                 Step::Mail(mail) => {
                     self.forget();
                     mail.path.as_str().clone_into(&mut self.sender);
@@ -150,7 +158,7 @@ impl Worker<'_> {
 
     /// Waits for octets, for at most [`LOOK_MS`].
     fn await_input(&mut self) -> io::Result<Awaited> {
-        if self.must_end.load(Ordering::Relaxed) && !self.session.in_transaction() {
+        if must_end(&self.must_end, self.supervisor) && !self.session.in_transaction() {
             CLOSING.write_to(self.session.output());
             self.flush()?;
             return Ok(Awaited::End);
@@ -190,7 +198,9 @@ impl Worker<'_> {
         };
         let Some(recipient) = recipient else { return self.session.answer(NO_TAG) };
         let envelope = Envelope { sender: &self.sender, recipient: &recipient, is_marked: false };
-        match agent::admit(self.service, &envelope) {
+        let begun = Instant::now();
+        let is_over = || is_over(begun, must_end(&self.must_end, self.supervisor), &self.stream);
+        match agent::admit(self.service, &envelope, &is_over) {
             Ok(()) => {
                 self.recipients.push(recipient);
                 self.session.answer(TAKEN);
@@ -238,10 +248,42 @@ impl Worker<'_> {
         };
         self.delivered += 1;
         let envelope = Envelope { sender: &self.sender, recipient, is_marked };
-        agent::deliver(self.service, &envelope, spool, Host { name: self.hostname, number: self.delivered })
+        let (host, begun) = (Host { name: self.hostname, number: self.delivered }, Instant::now());
+        let is_over = || is_over(begun, must_end(&self.must_end, self.supervisor), &self.stream);
+        agent::deliver(self.service, &envelope, spool, host, &is_over)
     }
+}
+
+fn must_end(is_asked_to: &AtomicBool, supervisor: Option<Pid>) -> bool {
+    is_asked_to.load(Ordering::Relaxed) || getppid() != supervisor
+}
+
+/// Whether a search that began then has had its time, or its client has closed the connection.
+fn is_over(begun: Instant, must_end: bool, client: &UnixStream) -> bool {
+    let nothing = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut fds = [PollFd::new(client, PollFlags::empty())];
+    let is_gone = matches!(poll(&mut fds, Some(&nothing)), Ok(1..));
+    is_gone || begun.elapsed() > if must_end { HURRIED_SEARCH_MAX } else { SEARCH_MAX }
 }
 
 fn now() -> Ms {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as Ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_search_is_over_when_its_time_is_or_its_client_is_gone() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let (now, before) = (Instant::now(), Instant::now().checked_sub(HURRIED_SEARCH_MAX));
+        assert!(!is_over(now, false, &ours));
+        assert!(before.is_none_or(|begun| is_over(begun, true, &ours)));
+        assert!(Instant::now().checked_sub(SEARCH_MAX).is_none_or(|begun| is_over(begun, false, &ours)));
+        drop(theirs);
+        assert!(is_over(now, false, &ours));
+        let own = AtomicBool::new(false);
+        assert!(!must_end(&own, getppid()) && must_end(&own, None));
+    }
 }

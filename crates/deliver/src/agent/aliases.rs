@@ -9,15 +9,20 @@
 //! A target whose text was changed since the mail came is not found by its tag. If it was the alias's only program or file, and the
 //! alias has one now, that one gets the mail, if a file of root's has it itself; else it waits.
 //!
+//! Included files are opened only for a target that the alias file itself does not have, the nearest first, each once for each user who
+//! has named it. One that is wrong is passed over: who writes it stops what is in it, and no other target of the alias. So that nobody can
+//! keep a worker busy with files, their number, nesting and size are bounded, and the search ends when the caller says so.
+//!
 //! Failure: everything defers. Somebody has to mend a file, and the mail is kept until then.
 
+use std::collections::{HashSet, VecDeque};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use stentor_addresses::{Target, parse, parse_include, tag};
 use stentor_mail::reply::Reply;
 use stentor_tables::candidates::{Candidates, Options, Owner};
-use stentor_tables::find_alias;
+use stentor_tables::{INCLUDE_BYTES_MAX, INCLUDES_BYTES_MAX, find_alias};
 
 use crate::account::Account;
 use crate::config::{Aliases, Program, allowed};
@@ -27,10 +32,13 @@ use crate::recipient::Recipient;
 use crate::template::Template;
 
 const SHELLS: &str = "/etc/shells";
+/// Octets of an alias file.
+const FILE_BYTES_MAX: usize = 256 << 20;
 /// How deep included files nest.
 const DEPTH_MAX: usize = 50;
-/// Programs and files of one alias.
-const FOUND_MAX: usize = 10_000;
+/// Included files of one alias.
+const INCLUDES_MAX: usize = 10_000;
+const NULL: &str = "/dev/null";
 /// What takes a shell when it is not in quotes.
 const FOR_A_SHELL: &str = "$`;|&<>()*?[]{}~#\n";
 
@@ -52,7 +60,6 @@ pub enum What {
 
 /// A program or file, and who has named it.
 struct Candidate {
-    tag: String,
     text: Target,
     is_included: bool,
     by: By,
@@ -66,27 +73,12 @@ struct By {
     is_root: bool,
 }
 
-/// The target that a recipient names.
-pub fn find(aliases: &Aliases, recipient: &Recipient) -> Result<Found, Reply> {
-    let mut search = Search { aliases, all: Vec::new() };
-    let mut is_known = false;
-    for file in &aliases.files {
-        is_known = search.file(file, recipient).map_err(|why| later(recipient, &why))?;
-        if is_known {
-            break;
-        }
-    }
-    if !is_known {
-        return Err(later(recipient, "it is in no alias file of this service"));
-    }
-    let mut all = search.all;
-    let place = all.iter().position(|target| target.tag == recipient.tag);
-    // Who writes an included file chooses what is in it, but not which mail it is for.
-    let is_only = matches!(&all[..], [only] if only.by.is_root && !only.is_included);
-    let Some(place) = place.or(is_only.then_some(0)) else {
-        return Err(later(recipient, "its program or file has been changed or taken away"));
-    };
-    let Candidate { text, by, .. } = all.swap_remove(place);
+/// The target that a recipient names. `is_over`: nobody waits for it any longer.
+pub fn find(aliases: &Aliases, recipient: &Recipient, is_over: &dyn Fn() -> bool) -> Result<Found, Reply> {
+    let named = aliases.files.iter().find_map(|file| named(aliases, file, recipient).transpose());
+    let named = named.unwrap_or_else(|| Err("it is in no alias file of this service".to_owned()));
+    let found = named.and_then(|(targets, by)| Search::new(aliases, &recipient.tag, is_over).run(targets, &by));
+    let Candidate { text, by, .. } = found.map_err(|why| later(recipient, &why))?;
     let what = match text {
         Target::Program(command) => {
             let arguments = arguments(&command, aliases.shell, aliases.programs.as_deref());
@@ -104,7 +96,7 @@ pub fn find(aliases: &Aliases, recipient: &Recipient) -> Result<Found, Reply> {
 
 /// What is wrong with the alias files themselves.
 pub fn check(aliases: &Aliases) -> Result<(), String> {
-    let wrong = |file: &PathBuf| trusted(aliases, file, None).err();
+    let wrong = |file: &PathBuf| trusted(aliases, file, None, FILE_BYTES_MAX).err();
     aliases.files.iter().find_map(wrong).map_or(Ok(()), Err)
 }
 
@@ -115,8 +107,13 @@ fn later(recipient: &Recipient, why: &str) -> Reply {
 }
 
 /// A file's text and its owner; `reader` is the user who has named it, `None` root.
-fn trusted(aliases: &Aliases, path: &Path, reader: Option<&Account>) -> Result<(Vec<u8>, Account), String> {
-    let (content, owner) = guarded::read(path, reader).map_err(|error| error.to_string())?;
+fn trusted(
+    aliases: &Aliases,
+    path: &Path,
+    reader: Option<&Account>,
+    bytes_max: usize,
+) -> Result<(Vec<u8>, Account), String> {
+    let (content, owner) = guarded::read(path, reader, bytes_max).map_err(|error| error.to_string())?;
     if owner.uid == aliases.client && owner.uid != 0 {
         // Who has broken into the server could write to it.
         return Err(format!("{}: belongs to {}, the user of the server", path.display(), owner.name));
@@ -124,63 +121,138 @@ fn trusted(aliases: &Aliases, path: &Path, reader: Option<&Account>) -> Result<(
     Ok((content, owner))
 }
 
-struct Search<'a> {
-    aliases: &'a Aliases,
-    all: Vec<Candidate>,
+/// What an alias file has for the recipient, and who has named it.
+fn named(aliases: &Aliases, file: &Path, recipient: &Recipient) -> Result<Option<(Vec<Target>, By)>, String> {
+    let (content, owner) = trusted(aliases, file, None, FILE_BYTES_MAX)?;
+    let mut names = Candidates::default();
+    let delimiter = recipient.delimiter.map(|delimiter| delimiter.to_string()).unwrap_or_default();
+    let options = Options { delimiters: delimiter.as_bytes(), ..Options::default() };
+    names.set(Owner::Aliases, recipient.address.as_bytes(), &options);
+    let keys: Vec<&[u8]> = names.iter().map(|name| name.key).collect();
+    let Some((_, value)) = find_alias(&content, &keys) else { return Ok(None) };
+    let wrong = |why: String| format!("{}: {why}", file.display());
+    let targets = String::from_utf8(value).map_err(|_| wrong("not UTF-8".to_owned()))?;
+    let targets = parse(&targets).map_err(|error| wrong(error.to_string()))?;
+    let is_root = owner.uid == 0;
+    Ok(Some((targets, By { account: if is_root { aliases.account.clone() } else { owner }, is_root })))
 }
 
-impl Search<'_> {
-    /// Gathers the programs and files of an alias. False if the file does not have it.
-    fn file(&mut self, file: &Path, recipient: &Recipient) -> Result<bool, String> {
-        let (content, owner) = trusted(self.aliases, file, None)?;
-        let mut names = Candidates::default();
-        let delimiter = recipient.delimiter.map(|delimiter| delimiter.to_string()).unwrap_or_default();
-        let options = Options { delimiters: delimiter.as_bytes(), ..Options::default() };
-        names.set(Owner::Aliases, recipient.address.as_bytes(), &options);
-        let keys: Vec<&[u8]> = names.iter().map(|name| name.key).collect();
-        let Some((_, value)) = find_alias(&content, &keys) else { return Ok(false) };
-        let wrong = |why: String| format!("{}: {why}", file.display());
-        let targets = String::from_utf8(value).map_err(|_| wrong("not UTF-8".to_owned()))?;
-        let targets = parse(&targets).map_err(|error| wrong(error.to_string()))?;
-        let is_root = owner.uid == 0;
-        let by = By { account: if is_root { self.aliases.account.clone() } else { owner }, is_root };
-        self.add(targets, &by, None, 0)?;
-        Ok(true)
+/// A file that is to be opened.
+struct Include {
+    path: String,
+    by: By,
+    /// How many files it is in.
+    depth: usize,
+}
+
+/// The search for the target with a tag.
+struct Search<'a> {
+    aliases: &'a Aliases,
+    tag: &'a str,
+    is_over: &'a dyn Fn() -> bool,
+    /// The first program or file, with its tag, and whether there are others.
+    first: Option<(String, Candidate)>,
+    has_others: bool,
+    ahead: VecDeque<Include>,
+    /// All that were ever in `ahead`, and who named them.
+    named: HashSet<(String, u32, bool)>,
+    /// Octets that have been read.
+    read: usize,
+    /// What is wrong with the first included file that is.
+    wrong: Option<String>,
+}
+
+impl<'a> Search<'a> {
+    fn new(aliases: &'a Aliases, tag: &'a str, is_over: &'a dyn Fn() -> bool) -> Search<'a> {
+        Search {
+            aliases,
+            tag,
+            is_over,
+            first: None,
+            has_others: false,
+            ahead: VecDeque::new(),
+            named: HashSet::new(),
+            read: 0,
+            wrong: None,
+        }
     }
 
-    fn add(&mut self, targets: Vec<Target>, by: &By, included: Option<&str>, depth: usize) -> Result<(), String> {
-        for target in targets {
-            if let Target::Include(path) = &target {
-                self.include(path, by, depth)?;
-            } else if let Some(tag) = tag(&target, included)
-                && !self.all.iter().any(|known| known.tag == tag)
-                && target != Target::File("/dev/null".to_owned())
-            {
-                if self.all.len() == FOUND_MAX {
-                    return Err(format!("more than {FOUND_MAX} programs and files"));
-                }
-                let is_included = included.is_some();
-                self.all.push(Candidate { tag, text: target, is_included, by: by.clone() });
+    /// The target with the tag, else the only one that there is.
+    fn run(mut self, targets: Vec<Target>, by: &By) -> Result<Candidate, String> {
+        if let Some(found) = self.among(targets, by, None) {
+            return Ok(found);
+        }
+        while let Some(file) = self.ahead.pop_front() {
+            if (self.is_over)() {
+                return Err("the files that it includes take too long".to_owned());
+            }
+            match self.include(&file) {
+                Ok(Some(found)) => return Ok(found),
+                Ok(None) => {}
+                Err(why) => self.is_wrong(why),
             }
         }
-        Ok(())
+        match (self.wrong, self.first) {
+            (Some(why), _) => Err(why),
+            // Who writes an included file chooses what is in it, but not which mail it is for.
+            (None, Some((_, only))) if !self.has_others && only.by.is_root && !only.is_included => Ok(only),
+            _ => Err("its program or file has been changed or taken away".to_owned()),
+        }
     }
 
-    fn include(&mut self, path: &str, by: &By, depth: usize) -> Result<(), String> {
+    /// Looks for the tag among the targets of one file.
+    fn among(&mut self, targets: Vec<Target>, by: &By, file: Option<&Include>) -> Option<Candidate> {
+        let (path, depth) = (file.map(|file| file.path.as_str()), file.map_or(0, |file| file.depth + 1));
+        for target in targets {
+            if let Target::Include(path) = target {
+                self.name(path, by, depth);
+                continue;
+            }
+            let Some(tag) = tag(&target, path).filter(|_| target != Target::File(NULL.to_owned())) else { continue };
+            let candidate = || Candidate { text: target, is_included: path.is_some(), by: by.clone() };
+            match &self.first {
+                _ if tag == self.tag => return Some(candidate()),
+                Some((first, _)) => self.has_others |= *first != tag,
+                None => self.first = Some((tag, candidate())),
+            }
+        }
+        None
+    }
+
+    fn name(&mut self, path: String, by: &By, depth: usize) {
+        if self.named.contains(&(path.clone(), by.account.uid, by.is_root)) {
+            return;
+        }
         if depth >= DEPTH_MAX {
-            return Err(format!("{path}: files include each other too deeply"));
+            return self.is_wrong(format!("{path}: included files nest deeper than {DEPTH_MAX}"));
         }
-        let (content, owner) = trusted(self.aliases, Path::new(path), (!by.is_root).then_some(&by.account))?;
-        let text = String::from_utf8(content).map_err(|_| format!("{path}: not UTF-8"))?;
-        let targets = parse_include(&text).map_err(|(line, error)| format!("{path}:{line}: {error}"))?;
-        let is_plain = |target: &Target| !matches!(target, Target::Program(_) | Target::File(_) | Target::Include(_));
+        if self.named.len() == INCLUDES_MAX {
+            return self.is_wrong(format!("more than {INCLUDES_MAX} included files"));
+        }
+        self.named.insert((path.clone(), by.account.uid, by.is_root));
+        self.ahead.push_back(Include { path, by: by.clone(), depth });
+    }
+
+    fn include(&mut self, file: &Include) -> Result<Option<Candidate>, String> {
+        let (path, by) = (&file.path, &file.by);
+        let bytes_max = INCLUDE_BYTES_MAX.min(INCLUDES_BYTES_MAX - self.read);
+        let reader = (!by.is_root).then_some(&by.account);
+        let (content, owner) = trusted(self.aliases, Path::new(path), reader, bytes_max)?;
+        self.read += content.len();
+        let text = str::from_utf8(&content).map_err(|_| format!("{path}: not UTF-8"))?;
+        let targets = parse_include(text).map_err(|(line, error)| format!("{path}:{line}: {error}"))?;
         if owner.uid == 0 {
-            return self.add(targets, by, Some(path), depth + 1);
+            return Ok(self.among(targets, by, Some(file)));
         }
+        let is_plain = |target: &Target| !matches!(target, Target::Program(_) | Target::File(_) | Target::Include(_));
         if !targets.iter().all(is_plain) && !owner.has_shell(&fs::read_to_string(SHELLS).unwrap_or_default()) {
             return Err(format!("{path}: its owner, {}, has no login shell of {SHELLS}", owner.name));
         }
-        self.add(targets, &By { account: owner, is_root: false }, Some(path), depth + 1)
+        Ok(self.among(targets, &By { account: owner, is_root: false }, Some(file)))
+    }
+
+    fn is_wrong(&mut self, why: String) {
+        self.wrong.get_or_insert(why);
     }
 }
 
@@ -275,7 +347,7 @@ mod tests {
     }
 
     fn found(aliases: &Aliases, name: &str, target: &str, included: Option<&str>) -> Result<String, String> {
-        let found = find(aliases, &recipient(name, target, included)).map_err(|reply| reply.to_string())?;
+        let found = find(aliases, &recipient(name, target, included), &|| false).map_err(|reply| reply.to_string())?;
         let what = match found.what {
             What::Program(program) => {
                 program.arguments.iter().map(|word| word.fixed().unwrap()).collect::<Vec<_>>().join(" ")
@@ -314,6 +386,69 @@ mod tests {
         assert!(check(&aliases).unwrap_err().contains("others may write to it"));
     }
 
+    /// An alias file and files that it includes, `$DIR` their folder.
+    fn files(all: &[(&str, &str)]) -> (tempfile::TempDir, Aliases) {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in all {
+            let path = folder.path().join(name);
+            fs::write(&path, text.replace("$DIR", folder.path().to_str().unwrap())).unwrap();
+            fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
+        }
+        let aliases = aliases_of(&[&folder.path().join("aliases")]);
+        (folder, aliases)
+    }
+
+    #[test]
+    fn each_included_file_is_read_once() {
+        let chain = |n: usize| format!(":include:$DIR/f{}\n:include:$DIR/f{0}\n:include:$DIR/f0\n", n + 1);
+        let mut all: Vec<(String, String)> = (0..45).map(|n| (format!("f{n}"), chain(n))).collect();
+        all.push(("f45".to_owned(), "|/bin/x\n".to_owned()));
+        all.push(("aliases".to_owned(), "all: :include:$DIR/f0\n".to_owned()));
+        let all: Vec<(&str, &str)> = all.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
+        let (folder, aliases) = files(&all);
+        let last = folder.path().join("f45");
+        assert!(found(&aliases, "all", "|/bin/x", last.to_str()).unwrap().starts_with("/bin/x as "));
+        assert!(found(&aliases, "all", "|/bin/y", last.to_str()).unwrap_err().contains("changed or taken away"));
+    }
+
+    #[test]
+    fn a_search_ends_when_nobody_waits_for_it() {
+        let (folder, aliases) = files(&[("aliases", "all: |/bin/own, :include:$DIR/f\n"), ("f", "|/bin/x\n")]);
+        let file = folder.path().join("f");
+        let over = |target, included| find(&aliases, &recipient("all", target, included), &|| true);
+        assert!(over("|/bin/own", None).is_ok());
+        let reply = over("|/bin/x", file.to_str()).unwrap_err().to_string();
+        assert_eq!(reply, "451 4.3.5 Alias all: the files that it includes take too long");
+    }
+
+    #[test]
+    fn a_bad_file_stops_only_what_is_in_it() {
+        let (folder, aliases) = files(&[
+            ("aliases", "all: :include:$DIR/none, :include:$DIR/bad, :include:$DIR/good, |/bin/own\n"),
+            ("bad", "<x\n|/bin/bad\n"),
+            ("good", "|/bin/good\n"),
+        ]);
+        let of = |target, name: &str| found(&aliases, "all", target, folder.path().join(name).to_str());
+        assert!(found(&aliases, "all", "|/bin/own", None).is_ok());
+        assert!(of("|/bin/good", "good").is_ok());
+        assert!(of("|/bin/bad", "bad").unwrap_err().contains("none: No such file"), "the first that is wrong");
+    }
+
+    #[test]
+    fn files_nest_and_are_as_large_as_the_limits_allow() {
+        let chain: Vec<(String, String)> =
+            (0..DEPTH_MAX).map(|n| (format!("f{n}"), format!(":include:$DIR/f{}\n", n + 1))).collect();
+        let mut all = vec![("aliases", "deep: :include:$DIR/f0\nlarge: :include:$DIR/large\n"), ("large", "")];
+        all.extend(chain.iter().map(|(name, text)| (name.as_str(), text.as_str())));
+        let (folder, aliases) = files(&all);
+        let error = found(&aliases, "deep", "|/bin/x", None).unwrap_err();
+        assert!(error.ends_with("f50: included files nest deeper than 50"), "{error}");
+        let large = fs::File::options().write(true).open(folder.path().join("large")).unwrap();
+        large.set_len(INCLUDE_BYTES_MAX as u64 + 1).unwrap();
+        let error = found(&aliases, "large", "|/bin/x", None).unwrap_err();
+        assert!(error.ends_with("large: larger than 16777216 octets"), "{error}");
+    }
+
     #[test]
     fn what_a_user_names_is_not_roots() {
         if !rustix::process::geteuid().is_root() {
@@ -326,7 +461,8 @@ mod tests {
         fs::write(&file, "box: /var/mail/box\n").unwrap();
         fs::set_permissions(&file, PermissionsExt::from_mode(0o644)).unwrap();
         let aliases = aliases_of(&[&file]);
-        let is_named_by_root = || find(&aliases, &recipient("box", "/var/mail/box", None)).unwrap().is_named_by_root;
+        let is_named_by_root =
+            || find(&aliases, &recipient("box", "/var/mail/box", None), &|| false).unwrap().is_named_by_root;
         assert!(is_named_by_root());
         let [games, news] = ["games", "news"].map(|name| Account::find(name).unwrap().expect("of every Debian"));
         chown(&file, Some(games.uid), None).unwrap();

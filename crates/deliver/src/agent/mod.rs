@@ -54,8 +54,8 @@ pub fn account(service: &Service, envelope: &Envelope<'_>) -> Result<Account, Re
     }
 }
 
-/// Whether mail for this recipient would be taken: the reply to RCPT.
-pub fn admit(service: &Service, envelope: &Envelope<'_>) -> Result<(), Reply> {
+/// Whether mail for this recipient would be taken: the reply to RCPT. `is_over`: nobody waits for it any longer.
+pub fn admit(service: &Service, envelope: &Envelope<'_>, is_over: &dyn Fn() -> bool) -> Result<(), Reply> {
     let account = account(service, envelope)?;
     match &service.agent {
         Agent::Maildir { path, create } => {
@@ -71,7 +71,7 @@ pub fn admit(service: &Service, envelope: &Envelope<'_>) -> Result<(), Reply> {
         }
         Agent::Mbox { path, .. } => mailbox(path, &account, envelope).map(drop),
         Agent::Program(program) => program::arguments(program, envelope).map(drop),
-        Agent::Aliases(aliases) => aliases::find(aliases, envelope.recipient).map(drop),
+        Agent::Aliases(aliases) => aliases::find(aliases, envelope.recipient, is_over).map(drop),
     }
 }
 
@@ -83,8 +83,14 @@ pub fn check(service: &Service) -> Result<(), String> {
     }
 }
 
-/// Delivers to one recipient.
-pub fn deliver(service: &Service, envelope: &Envelope<'_>, spool: &mut Spool, host: Host<'_>) -> Reply {
+/// Delivers to one recipient. `is_over`: nobody waits any longer for what is to be looked up.
+pub fn deliver(
+    service: &Service,
+    envelope: &Envelope<'_>,
+    spool: &mut Spool,
+    host: Host<'_>,
+    is_over: &dyn Fn() -> bool,
+) -> Reply {
     let account = match account(service, envelope) {
         Ok(account) => account,
         Err(reply) => return reply,
@@ -97,7 +103,8 @@ pub fn deliver(service: &Service, envelope: &Envelope<'_>, spool: &mut Spool, ho
             .and_then(|file| to_mbox((&file, true), (locks, *lock_timeout), &account, envelope, spool))
             .map(|()| "Delivered to mbox".to_owned()),
         Agent::Program(program) => to_program(program, &account, envelope, spool),
-        Agent::Aliases(aliases) => to_alias(aliases, envelope, spool, host),
+        Agent::Aliases(aliases) => aliases::find(aliases, envelope.recipient, is_over)
+            .and_then(|found| to_alias(aliases, found, envelope, spool, host)),
     };
     match done {
         Ok(text) => Reply::new(250, (2, 0, 0), text),
@@ -106,8 +113,13 @@ pub fn deliver(service: &Service, envelope: &Envelope<'_>, spool: &mut Spool, ho
 }
 
 /// To the program or file of an alias that the recipient names.
-fn to_alias(aliases: &Aliases, envelope: &Envelope<'_>, spool: &mut Spool, host: Host<'_>) -> Result<String, Reply> {
-    let Found { account, is_named_by_root, what } = aliases::find(aliases, envelope.recipient)?;
+fn to_alias(
+    aliases: &Aliases,
+    Found { account, is_named_by_root, what }: Found,
+    envelope: &Envelope<'_>,
+    spool: &mut Spool,
+    host: Host<'_>,
+) -> Result<String, Reply> {
     let path = match &what {
         What::Program(program) => return to_program(program, &account, envelope, spool),
         What::Maildir(folder) => to_maildir((folder, true), &account, envelope, spool, host).map(|()| folder),

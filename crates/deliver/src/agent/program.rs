@@ -130,7 +130,7 @@ impl Run {
         Ok(run)
     }
 
-    /// Feeds the program and reads what it prints until it ends. `None` if its time ran out; it is killed then.
+    /// Feeds the program and reads what it prints until it ends. `None` if its time ran out and it was killed.
     fn wait(&mut self, timeout: Duration, start: &[u8], spool: &mut Spool) -> io::Result<Option<ExitStatus>> {
         let ended = self.exchange(timeout, start, spool);
         self.stdin = None;
@@ -142,7 +142,8 @@ impl Run {
         let status = self.child.wait()?;
         // What it printed last. A process that it left behind may still print.
         while self.output.len() < self.output_bytes_max && matches!(self.read(), Ok(Some(1..))) {}
-        ended.map(|in_time| in_time.then_some(status))
+        // Who has exited was not killed, but was faster: what it says of the message counts.
+        ended.map(|in_time| (in_time || status.code().is_some()).then_some(status))
     }
 
     /// Whether the program ended within its time.
@@ -287,4 +288,35 @@ fn environment(program: &Program, account: &Account, envelope: &Envelope<'_>) ->
 fn harmless(value: &str) -> String {
     let is_harmless = |c: char| c.is_ascii_alphanumeric() || "!@%-_=+:,./".contains(c);
     value.chars().map(|c| if is_harmless(c) { c } else { '_' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{WaitId, WaitIdOptions, waitid};
+
+    use super::*;
+    use crate::config::{Agent, Config};
+    use crate::recipient::Recipient;
+
+    #[test]
+    fn what_a_program_says_in_its_last_moment_counts() {
+        let account = Account::of(geteuid().as_raw()).unwrap().expect("the user of this test");
+        let recipient = Recipient::new(&"ann@x.test".parse().unwrap(), None, None);
+        let envelope = Envelope { sender: "", recipient: &recipient, is_marked: false };
+        for (name, code) in [("true", 0), ("false", 1)] {
+            let text = format!(
+                "client = \"root\"\n[services.x]\nkind = \"program\"\nuser = \"nobody\"\ncommand = [\"/bin/{name}\"]\n"
+            );
+            let mut config = Config::parse(Path::new("deliver.toml"), &text).unwrap();
+            let Agent::Program(program) = config.services.remove("x").unwrap().agent else { panic!("a program") };
+            let mut spool = Spool::default();
+            spool.finish().unwrap();
+            let mut run = Run::start(&program, &account, &envelope, &[format!("/bin/{name}")]).unwrap();
+            // It has exited, and is seen after its time.
+            let pid = Pid::from_child(&run.child);
+            waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+            let status = run.wait(Duration::ZERO, b"", &mut spool).unwrap();
+            assert_eq!(status.and_then(|status| status.code()), Some(code), "{name}");
+        }
+    }
 }

@@ -229,6 +229,24 @@ fn only_what_the_alias_file_has_is_run() {
 }
 
 #[test]
+fn included_files_stop_nobody_else() {
+    let Some(mut helper) = helper("", "cat: |/bin/cat, :include:$DIR/none\nall: :include:$DIR/f0\n") else { return };
+    // Two ways to each of them: 2^45 to the last.
+    for n in 0..45 {
+        let next = helper.path(&format!("f{}", n + 1)).display().to_string();
+        fs::write(helper.path(&format!("f{n}")), format!(":include:{next}\n:include:{next}\n")).unwrap();
+    }
+    fs::write(helper.path("f45"), "|/bin/cat\n").unwrap();
+    helper.run();
+    let mut lmtp = helper.connect("aliases");
+    // The tag of `|/bin/cat`, in the alias file itself.
+    assert!(lmtp.send_one("cat=8d029dd4d61a35c0@home.test", "").starts_with("250 "));
+    let other = lmtp.send_one("cat=0123456789abcdef@home.test", "");
+    assert!(other.starts_with("451 4.3.5 ") && other.contains("none: No such file"), "{other}");
+    assert!(lmtp.send_one("all=0123456789abcdef@home.test", "").ends_with("has been changed or taken away"));
+}
+
+#[test]
 fn a_shell_is_there_if_it_is_asked_for() {
     let Some(mut helper) = helper("shell = true\n", "shell: \"|echo $USER:$EXTENSION `id -un` > $DIR/out\"\n") else {
         return;

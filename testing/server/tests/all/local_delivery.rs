@@ -229,6 +229,16 @@ fn mail_reaches_the_users_of_the_system() {
 }
 
 #[test]
+fn workers_end_with_the_helper() {
+    let Some(mut helper) = Helper::start(maildirs()) else { return };
+    let mut lmtp = helper.connect("local");
+    helper.signal(Signal::KILL);
+    helper.wait();
+    // Long before the connection would have been idle for too long.
+    assert_eq!(lmtp.reply(), "421 4.3.2 Shutting down");
+}
+
+#[test]
 fn without_the_helper_mail_waits() {
     let Some(mut helper) = Helper::prepare(maildirs()) else { return };
     let games = home(&helper, "games", uid_of("games"));
