@@ -45,10 +45,10 @@ fn marks(marks: &Marks) -> String {
     if marks.hold.is_some() {
         text.push_str(" +hold");
     }
-    for to in &marks.bcc {
+    for (to, _) in &marks.bcc {
         write!(text, " +bcc {to}").unwrap();
     }
-    if let Some(to) = &marks.redirect {
+    if let Some((to, _)) = &marks.redirect {
         write!(text, " +redirect {to}").unwrap();
     }
     for field in &marks.prepend {

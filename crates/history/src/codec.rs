@@ -126,16 +126,24 @@ impl<'e> Encoder<'e> {
         self.text(r.list);
         self.text(r.policy);
         self.text(r.tls);
+        if !r.named.is_empty() || !r.marks.is_empty() {
+            self.addresses(&r.named);
+            self.literal(r.marks);
+        }
+    }
+
+    fn addresses(&mut self, all: &[&str]) {
+        let all = &all[..all.len().min(TO_MAX)];
+        self.number(all.len() as u64);
+        for address in all {
+            self.literal(address);
+        }
     }
 
     fn attempt(&mut self, r: &Attempt<'_>) {
         self.head(ATTEMPT, r.at);
         self.text(r.id);
-        let to = &r.to[..r.to.len().min(TO_MAX)];
-        self.number(to.len() as u64);
-        for address in to {
-            self.literal(address);
-        }
+        self.addresses(&r.to);
         self.text(r.from);
         self.text(r.list);
         self.text(r.source);
@@ -190,6 +198,9 @@ impl<'e> Encoder<'e> {
             Topic::Audit => 3,
         };
         self.number(topic | u64::from(r.is_end) << 4);
+        if !r.to.is_empty() {
+            self.addresses(&r.to);
+        }
     }
 
     fn machine(&mut self, r: &Machine) {
@@ -385,18 +396,24 @@ impl<'a> Fields<'_, 'a> {
             list: self.text()?,
             policy: self.text()?,
             tls: self.text()?,
+            named: self.addresses()?,
+            marks: self.literal()?,
         })
     }
 
-    fn attempt(&mut self, at: Ms) -> Option<Attempt<'a>> {
-        let id = self.text()?;
-        let mut to: To<'a> = SmallVec::new();
+    fn addresses(&mut self) -> Option<To<'a>> {
+        let mut all: To<'a> = SmallVec::new();
         for _ in 0..self.number()? {
-            if to.len() == TO_MAX {
+            if all.len() == TO_MAX {
                 return None;
             }
-            to.push(self.literal()?);
+            all.push(self.literal()?);
         }
+        Some(all)
+    }
+
+    fn attempt(&mut self, at: Ms) -> Option<Attempt<'a>> {
+        let (id, to) = (self.text()?, self.addresses()?);
         let mut attempt = Attempt {
             at,
             id,
@@ -460,7 +477,7 @@ impl<'a> Fields<'_, 'a> {
             3 => Topic::Audit,
             _ => Topic::Server,
         };
-        Some(Note { at, id, text, topic, is_end: number & 16 != 0 })
+        Some(Note { at, id, text, topic, is_end: number & 16 != 0, to: self.addresses()? })
     }
 
     fn machine(&mut self, at: Ms) -> Option<Machine> {

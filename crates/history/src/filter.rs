@@ -43,6 +43,7 @@ pub fn keys<'a>(record: &'a Record<'_>, f: &mut dyn FnMut(&'a str)) {
         Record::Accepted(r) => {
             give(r.id);
             give(r.message_id);
+            r.named.iter().take(TO_MAX).for_each(|named| give(named));
         }
         Record::Attempt(r) => {
             give(r.id);
@@ -51,7 +52,10 @@ pub fn keys<'a>(record: &'a Record<'_>, f: &mut dyn FnMut(&'a str)) {
             domains.take(DOMAINS_MAX).for_each(|(domain, _)| give(domain));
         }
         Record::Refused(r) => give(r.to),
-        Record::Note(r) => give(r.id),
+        Record::Note(r) => {
+            give(r.id);
+            r.to.iter().take(TO_MAX).for_each(|to| give(to));
+        }
         Record::Machine(_) => {}
     }
 }

@@ -40,6 +40,7 @@ pub fn story(reader: &Reader, asked: &Asked<'_>) -> io::Result<(Story, u64)> {
         match record {
             Record::Accepted(accepted) => note(&mut story, accepted.id),
             Record::Attempt(attempt) => note(&mut story, attempt.id),
+            Record::Note(taken) => note(&mut story, taken.id),
             _ => {}
         }
         ControlFlow::Continue(())

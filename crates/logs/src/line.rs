@@ -16,6 +16,8 @@ pub const FIELD_BYTES_MAX: usize = 512;
 pub const REPLY_BYTES_MAX: usize = 1024;
 /// Facility mail, severity info (RFC 5424 section 6.2.1).
 const PRIORITY: &str = "<22>";
+/// How the text about dropped mail begins.
+const DISCARDED: &str = "discarded: ";
 /// How the host of a route to a Unix socket begins.
 const SOCKET: &str = "unix:";
 
@@ -163,6 +165,10 @@ impl Ident {
             json_maybe(out, "list", m.list);
             json_maybe(out, "policy", m.policy);
             json_maybe(out, "tls", m.tls);
+            json_addresses(out, "orig_to", &m.named);
+            if !m.marks.is_empty() {
+                json_text(out, "marks", m.marks, REPLY_BYTES_MAX);
+            }
             out.extend_from_slice(b"}\n");
             return 1;
         }
@@ -180,6 +186,11 @@ impl Ident {
         push(out, m.proto, Place::Field, FIELD_BYTES_MAX);
         out.extend_from_slice(b", relay=");
         push_relay(out, m.client_host, m.client, false);
+        push_addresses(out, b", orig_to=", &m.named);
+        if !m.marks.is_empty() {
+            out.extend_from_slice(b", marks=");
+            push(out, m.marks, Place::Rest, REPLY_BYTES_MAX);
+        }
         out.push(b'\n');
         1
     }
@@ -189,10 +200,17 @@ impl Ident {
         self.head(out, m.at, "policy", m.id);
         if self.format == LogFormat::Json {
             json_text(out, "text", m.policy, REPLY_BYTES_MAX);
+            if !m.marks.is_empty() {
+                json_text(out, "marks", m.marks, REPLY_BYTES_MAX);
+            }
             out.extend_from_slice(b"}\n");
         } else {
             out.extend_from_slice(b"policy: ");
             push(out, m.policy, Place::Rest, REPLY_BYTES_MAX);
+            if !m.marks.is_empty() {
+                out.extend_from_slice(b"; ");
+                push(out, m.marks, Place::Rest, REPLY_BYTES_MAX);
+            }
             out.push(b'\n');
         }
         1
@@ -252,9 +270,20 @@ impl Ident {
             };
             json_text(out, "topic", topic, FIELD_BYTES_MAX);
             json_text(out, "text", note.text, REPLY_BYTES_MAX);
+            json_addresses(out, "to", &note.to);
             out.extend_from_slice(b"}\n");
         } else {
-            push(out, note.text, Place::Rest, REPLY_BYTES_MAX);
+            // Of mail that was dropped: in front, as on the lines of attempts.
+            let text = match note.text.strip_prefix(DISCARDED) {
+                Some(rest) if !note.to.is_empty() => {
+                    out.extend_from_slice(DISCARDED.as_bytes());
+                    push_addresses(out, b"to=", &note.to);
+                    out.extend_from_slice(b", ");
+                    rest
+                }
+                _ => note.text,
+            };
+            push(out, text, Place::Rest, REPLY_BYTES_MAX);
             out.push(b'\n');
         }
         1
@@ -293,6 +322,39 @@ impl Ident {
             out.extend_from_slice(b": ");
         }
     }
+}
+
+/// Behind a field's name, in angle brackets, as many as one line has; nothing if there are none.
+fn push_addresses(out: &mut Vec<u8>, name: &[u8], all: &[&str]) {
+    let (mut before, start) = (name, out.len());
+    for address in all {
+        if out.len() - start >= TO_BYTES_MAX {
+            break;
+        }
+        out.extend_from_slice(before);
+        out.push(b'<');
+        push(out, address, Place::Field, FIELD_BYTES_MAX);
+        out.push(b'>');
+        before = b",";
+    }
+}
+
+fn json_addresses(out: &mut Vec<u8>, name: &str, all: &[&str]) {
+    if all.is_empty() {
+        return;
+    }
+    json_name(out, name);
+    let (mut before, start) = (b'[', out.len());
+    for address in all {
+        if out.len() - start >= TO_BYTES_MAX {
+            break;
+        }
+        out.extend_from_slice(&[before, b'"']);
+        push(out, address, Place::Json, FIELD_BYTES_MAX);
+        out.push(b'"');
+        before = b',';
+    }
+    out.push(b']');
 }
 
 fn attempt_tail(out: &mut Vec<u8>, a: &Attempt<'_>) {

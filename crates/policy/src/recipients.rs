@@ -101,6 +101,11 @@ impl<P: Clone> Recipients<P> {
         self.addresses.iter().any(|(named, _)| named == address)
     }
 
+    /// Those that mail is relayed to because they were named.
+    pub fn relayed(&self) -> impl Iterator<Item = &Address> {
+        self.addresses.iter().map(|(address, _)| address)
+    }
+
     /// How many were taken, whatever they stand for.
     pub fn named(&self) -> u64 {
         self.named

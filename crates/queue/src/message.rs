@@ -113,6 +113,10 @@ impl Message {
         if changes {
             self.accepted_flags ^= u64::from(Flags::HELD);
         }
+        if !held {
+            // Who holds it again is an operator.
+            self.accepted_flags &= !u64::from(Flags::BY_RULE);
+        }
         changes
     }
 
@@ -180,9 +184,15 @@ impl Message {
         self.flags().is_report()
     }
 
-    /// Whether an operator holds it: nothing of it may be handed out.
+    /// Whether an operator or a rule holds it: nothing of it may be handed out.
     pub fn is_held(&self) -> bool {
         self.flags().is_held()
+    }
+
+    /// The rule that holds it, in words; `None`: an operator does, or nobody.
+    pub fn held_by(&self) -> Option<&str> {
+        let flags = self.flags();
+        self.envelope().held_by.filter(|_| flags.is_held() && flags.is_by_rule())
     }
 
     pub fn ret(&self) -> Option<Ret> {

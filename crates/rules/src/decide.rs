@@ -251,14 +251,14 @@ impl Said {
                 self.may_relay.get_or_insert(at);
             }
             Action::Hold(text) => {
-                marks.hold.get_or_insert(text);
+                marks.hold.get_or_insert((text, at));
             }
             Action::Redirect(to) => {
-                marks.redirect.get_or_insert(to);
+                marks.redirect.get_or_insert((to, at));
             }
             Action::Bcc(to) => {
-                if marks.bcc.len() < BCC_MAX && !marks.bcc.contains(&to) {
-                    marks.bcc.push(to);
+                if marks.bcc.len() < BCC_MAX && !marks.bcc.iter().any(|(known, _)| *known == to) {
+                    marks.bcc.push((to, at));
                 }
             }
             Action::Prepend(field) => marks.prepend.push(field),
@@ -270,8 +270,8 @@ impl Said {
                 self.route.get_or_insert((hop, at));
             }
             Action::Copy(hop) => {
-                if marks.copies.len() < COPIES_MAX && !marks.copies.contains(&hop) {
-                    marks.copies.push(hop);
+                if marks.copies.len() < COPIES_MAX && !marks.copies.iter().any(|(known, _)| *known == hop) {
+                    marks.copies.push((hop, at));
                 }
             }
         }

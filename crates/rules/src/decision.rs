@@ -51,17 +51,17 @@ pub enum Outcome {
     Discard(Box<str>),
 }
 
-/// What else is to be done with the message.
+/// What else is to be done with the message; what moves or stops mail has the place of its rule among the rules.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Marks {
-    pub hold: Option<Box<str>>,
-    pub redirect: Option<Address>,
-    pub bcc: Vec<Address>,
+    pub hold: Option<(Box<str>, usize)>,
+    pub redirect: Option<(Address, usize)>,
+    pub bcc: Vec<(Address, usize)>,
     pub prepend: Vec<Box<str>>,
     pub warn: Vec<Box<str>>,
     pub class: Option<Class>,
     /// Other next hops that this recipient's mail goes to as well.
-    pub copies: Vec<NextHop>,
+    pub copies: Vec<(NextHop, usize)>,
     /// Targets of the address that nobody has.
     pub left_out: Vec<Address>,
     /// The next hop that a rule names: of a post, whose recipients nobody named.

@@ -45,6 +45,11 @@ pub struct Accepted<'a> {
     pub policy: &'a str,
     /// Protocol and cipher of the client's session, empty without TLS.
     pub tls: &'a str,
+    /// Recipients as the client named them that get their mail under other addresses, or not at all: aliases, virtual users, those
+    /// that a rule redirected, those whose address was rewritten.
+    pub named: To<'a>,
+    /// What rules did with the message and for which recipients, in words.
+    pub marks: &'a str,
 }
 
 /// The fate of recipients at one attempt, or without one.
@@ -149,6 +154,8 @@ pub struct Note<'a> {
     pub topic: Topic,
     /// The message is finished: nothing of it is pending.
     pub is_end: bool,
+    /// Recipients whose mail was taken and dropped, as the client named them.
+    pub to: To<'a>,
 }
 
 /// Load of machine and server since the previous sample.

@@ -65,6 +65,10 @@ impl Recipients {
 pub struct Taken {
     /// The matching policy rule, in words.
     pub policy: Cow<'static, str>,
+    /// Recipients that the client named, and that are others here.
+    pub named: Vec<Box<str>>,
+    /// What rules did with the message, in words.
+    pub marks: Cow<'static, str>,
     /// `ESMTP`, `SMTP`, `UTF8SMTP`, `HTTP`, or `local` for what we wrote ourselves.
     pub proto: &'static str,
 }
@@ -72,7 +76,7 @@ pub struct Taken {
 impl Taken {
     /// A message of our own, and its kind.
     pub const fn local(what: &'static str) -> Taken {
-        Taken { policy: Cow::Borrowed(what), proto: "local" }
+        Taken { policy: Cow::Borrowed(what), named: Vec::new(), marks: Cow::Borrowed(""), proto: "local" }
     }
 }
 
@@ -98,6 +102,10 @@ pub struct NewEnvelope {
     pub message_id_at: Option<MessageIdAt>,
     /// A DSN of ours: never bounced.
     pub is_report: bool,
+    /// The sender that the client gave, where `sender` is another.
+    pub given_sender: Option<String>,
+    /// The rule that holds it, in words.
+    pub held_by: Option<Box<str>>,
     pub taken: Taken,
 }
 
@@ -112,6 +120,8 @@ impl NewEnvelope {
             envid: self.envid.as_deref(),
             message_id: &self.message_id,
             origin: &self.origin,
+            given_sender: self.given_sender.as_deref().unwrap_or_default(),
+            held_by: self.held_by.as_deref().unwrap_or_default(),
         };
         let none = std::iter::empty();
         let records = match &self.recipients {

@@ -515,8 +515,7 @@ impl Hub {
 
 #[cfg(test)]
 pub(super) mod tests {
-    use stentor_queue::event::{Accept, Class};
-    use stentor_queue::ids::ContentId;
+    use stentor_queue::event::Accept;
     use stentor_sched::{Enhanced, SchedConfig, Stage};
 
     use super::*;
@@ -524,24 +523,9 @@ pub(super) mod tests {
     /// An ordinary message.
     pub fn accept(number: u64, recipients: &[u32], accepted: Ms) -> Accept {
         Accept {
-            id: MessageId(number),
-            content: ContentId(number),
             size: 1,
-            accepted,
-            sender: String::new(),
-            class: Class::Ordinary,
-            list: None,
             recipients: recipients.iter().copied().collect(),
-            prefix: Vec::new(),
-            eight_bit: false,
-            smtputf8: false,
-            ret: None,
-            envid: None,
-            params: Vec::new(),
-            origin: String::new(),
-            message_id: String::new(),
-            message_id_at: None,
-            is_report: false,
+            ..Accept::bare(MessageId(number), accepted)
         }
     }
 

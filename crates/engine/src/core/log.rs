@@ -91,6 +91,8 @@ pub fn accepted(core: &Core, accept: &Accept, taken: &Taken) {
                 list: accept.list.as_deref().unwrap_or_default(),
                 policy: &taken.policy,
                 tls: "",
+                named: taken.named.iter().map(|named| &**named).collect(),
+                marks: &taken.marks,
             }),
         );
     });
@@ -352,17 +354,29 @@ fn record_refused(core: &Core, mail: &MailFrom, reply: &Reply, refused: &Refused
     }
 }
 
-/// A message was taken and dropped, as a rule asks.
-pub fn discarded(
-    core: &Core,
-    mail: &MailFrom,
-    (id, client): (MessageId, IpAddr),
-    why: &str,
-    (size, recipients): (u64, u64),
-) {
+/// Mail that was taken and dropped.
+pub struct Discarded<'a> {
+    /// What asks for it, in words.
+    pub why: &'a str,
+    /// As the client named them, and how many they were.
+    pub to: &'a [Box<str>],
+    pub recipients: u64,
+    pub size: u64,
+    /// Nobody else gets the message.
+    pub is_all: bool,
+}
+
+/// A rule, or an alias for `/dev/null`, has it dropped.
+pub fn discarded(core: &Core, mail: &MailFrom, (id, client): (MessageId, IpAddr), discarded: &Discarded<'_>) {
+    if !is_wanted(core) {
+        return;
+    }
+    let Discarded { why, to, recipients, size, is_all } = discarded;
     let from = mail.path.as_str();
-    let text = format!("discarded: id={id}, from=<{from}>, relay=[{client}], size={size}, nrcpts={recipients}: {why}");
-    note(core, Topic::Policy, &text);
+    let text = format!("discarded: from=<{from}>, relay=[{client}], size={size}, nrcpts={recipients}: {why}");
+    let (id, to) = (id.to_string(), to.iter().map(|to| &**to).collect());
+    let at = core.clock.now();
+    record(core, &Record::Note(Note { at, id: &id, text: &text, topic: Topic::Policy, is_end: *is_all, to }));
 }
 
 /// A report about a list's post came and nobody is named to read it.

@@ -34,6 +34,8 @@ impl NewEnvelope {
             // It seldom waits for long, and its text is short.
             message_id_at: None,
             is_report: true,
+            given_sender: None,
+            held_by: None,
             taken: Taken::local(what),
         }
     }

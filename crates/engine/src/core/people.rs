@@ -24,8 +24,13 @@ pub fn today(now: Ms) -> u64 {
 impl Settings {
     /// Who reads mail to an address; a list's bounce address means the list's owner.
     pub async fn people(&self, address: &Address, now: Ms) -> Result<Vec<To>, Refused> {
+        Ok(self.people_or_null(address, now).await?.0)
+    }
+
+    /// The same, and whether it stands for `/dev/null`, by itself or beside them.
+    pub async fn people_or_null(&self, address: &Address, now: Ms) -> Result<(Vec<To>, bool), Refused> {
         match self.policy.rcpt(Ipv4Addr::LOCALHOST.into(), address) {
-            Verdict::Bounces(list) => self.owners(&list, now).await,
+            Verdict::Bounces(list) => Ok((self.owners(&list, now).await?, false)),
             verdict => self.readers(address, verdict, now).await,
         }
     }
@@ -37,7 +42,7 @@ impl Settings {
         match self.policy.rcpt(Ipv4Addr::LOCALHOST.into(), &owner) {
             // It would lead back here.
             Verdict::Bounces(_) => Ok(Vec::new()),
-            verdict => self.readers(&owner, verdict, now).await,
+            verdict => Ok(self.readers(&owner, verdict, now).await?.0),
         }
     }
 
@@ -46,14 +51,15 @@ impl Settings {
         Some(self.rules.addresses.programs.clone())
     }
 
-    async fn readers(&self, address: &Address, verdict: Verdict, now: Ms) -> Result<Vec<To>, Refused> {
+    async fn readers(&self, address: &Address, verdict: Verdict, now: Ms) -> Result<(Vec<To>, bool), Refused> {
         if self.rules.addresses.is_empty() {
-            return Ok(match verdict {
+            let people = match verdict {
                 Verdict::Alias(expansion) => expansion.addresses.iter().cloned().map(To::plain).collect(),
                 Verdict::Bounces(_) | Verdict::List(_) => Vec::new(),
                 Verdict::Relay | Verdict::Refuse(_) if self.policy.is_local_domain(address.domain()) => Vec::new(),
                 Verdict::Relay | Verdict::Refuse(_) => vec![To::plain(address.clone())],
-            });
+            };
+            return Ok((people, false));
         }
         let tables = self.tables.questions();
         match tables.settle(|tables| self.rules.people((address, today(now)), tables)).await {
@@ -61,7 +67,7 @@ impl Settings {
                 let people = found.people().cloned().map(To::plain);
                 let program = |address| To { hop: self.program(), ..To::plain(address) };
                 let programs = found.programs.iter().map(|to| program(to.address.clone()));
-                Ok(people.chain(programs).collect())
+                Ok((people.chain(programs).collect(), found.has_null))
             }
             Some(Err(reply)) => {
                 tracing::warn!(%address, "who reads mail to this address cannot be found out now: {reply}");

@@ -257,24 +257,11 @@ mod tests {
 
     fn accept(id: u64, list: Option<&str>, recipients: u32) -> Accept {
         Accept {
-            id: MessageId(id),
-            content: ContentId(id),
             size: 10,
-            accepted: 1_000,
-            sender: String::new(),
             class: Class::Bulk,
             list: list.map(str::to_owned),
             recipients: (0..recipients).collect(),
-            prefix: Vec::new(),
-            eight_bit: false,
-            smtputf8: false,
-            ret: None,
-            envid: None,
-            params: Vec::new(),
-            origin: String::new(),
-            message_id: String::new(),
-            message_id_at: None,
-            is_report: false,
+            ..Accept::bare(MessageId(id), 1_000)
         }
     }
 

@@ -14,14 +14,12 @@ use stentor_mail::reply::Reply;
 use stentor_policy::{self as policy, Verdict};
 use stentor_queue::event::RcptParams;
 use stentor_queue::ids::Ms;
-use stentor_rules::{AUTHENTICATED, BCC_MAX, Decision, Facts, Key, Marks, NextHop, Outcome, Why};
+use stentor_rules::{AUTHENTICATED, Decision, Facts, Key, Marks, NextHop, Outcome, Why, Wishes};
 
 use crate::core::Settings;
 use crate::core::envelope::To;
 use crate::core::people::today;
 
-/// Fields before a message's header.
-const FIELDS_MAX: usize = 100;
 /// Targets of an alias that are routed before others get a turn.
 const ROUTED_AT_ONCE: usize = 1_000;
 pub(super) const SLOW_TABLES: Reply =
@@ -44,13 +42,6 @@ pub(super) struct Asked {
     pub params: RcptParams,
     /// See [`To::hop`].
     pub hop: Option<Arc<str>>,
-}
-
-/// What is asked of the message by all recipients' rules together.
-#[derive(Default)]
-pub(super) struct Wishes {
-    pub marks: Marks,
-    pub discard: Option<Box<str>>,
 }
 
 /// The verdict on one recipient.
@@ -85,39 +76,6 @@ impl Because {
             Because::Policy(policy::Why::ClientOutside) => AUTHENTICATED.to_owned(),
             Because::Policy(_) => String::new(),
             Because::Rules(words) => words,
-        }
-    }
-}
-
-impl Wishes {
-    /// Takes what the rules of a recipient ask that was taken. What the first recipient's say stays.
-    pub fn merge(&mut self, more: Wishes) {
-        self.discard = self.discard.take().or(more.discard);
-        self.add(more.marks);
-    }
-
-    fn add(&mut self, marks: Marks) {
-        let own = &mut self.marks;
-        own.hold = own.hold.take().or(marks.hold);
-        own.redirect = own.redirect.take().or(marks.redirect);
-        own.class = own.class.or(marks.class);
-        for to in marks.bcc {
-            if own.bcc.len() < BCC_MAX && !own.bcc.contains(&to) {
-                own.bcc.push(to);
-            }
-        }
-        for field in marks.prepend {
-            if own.prepend.len() < FIELDS_MAX && !own.prepend.contains(&field) {
-                own.prepend.push(field);
-            }
-        }
-    }
-
-    /// The fields that go before the header, as the wire has them.
-    pub fn fields(&self, out: &mut Vec<u8>) {
-        for field in &self.marks.prepend {
-            out.extend_from_slice(field.as_bytes());
-            out.extend_from_slice(b"\r\n");
         }
     }
 }
@@ -187,14 +145,16 @@ fn taken(settings: &Settings, facts: &Facts<'_>, decision: Decision, wishes: &mu
     if let (Outcome::Relay(hop), Some(by)) = (&outcome, route.as_ref().filter(|by| **by != Why::Mx)) {
         let _ = write!(words, "; to {hop} by {}", settings.rules.shown(by));
     }
-    let copies: Vec<Arc<str>> = std::mem::take(&mut marks.copies).iter().map(|hop| hop.to_string().into()).collect();
+    let copies: Vec<Arc<str>> = marks.copies.iter().map(|(hop, _)| hop.to_string().into()).collect();
+    let add = |wishes: &mut Wishes, marks| wishes.add(&settings.rules, marks, facts.recipient.as_str());
     let rule_route = marks.route.take();
     match outcome {
         Outcome::Refuse(reply) => Judged::of(Verdict::Refuse(reply), Because::Rules(words)),
         Outcome::Discard(text) => {
             let text = if text.is_empty() { words.as_str().into() } else { format!("{words}: {text}").into() };
+            wishes.told(format!("discarded by {text}"), facts.recipient.as_str());
             wishes.discard.get_or_insert(text);
-            wishes.add(marks);
+            add(wishes, marks);
             // It stands for a recipient, so that the message is taken; nobody gets it.
             Judged::of(Verdict::Relay, Because::Rules(words))
         }
@@ -202,14 +162,14 @@ fn taken(settings: &Settings, facts: &Facts<'_>, decision: Decision, wishes: &mu
             // Nobody has named the subscribers: the post is refused whole.
             Some(NextHop::Refuse(reply)) => Judged::of(Verdict::Refuse(reply), Because::Rules(words)),
             route => {
-                wishes.add(marks);
+                add(wishes, marks);
                 Judged { copies, route, ..Judged::of(verdict, Because::Rules(words)) }
             }
         },
         Outcome::Relay(hop) => {
             let is_asked = calls_ahead(settings, facts, (&why, &marks));
             let pinned = pinned(settings, facts.recipient.domain(), &hop, route.as_ref());
-            wishes.add(marks);
+            add(wishes, marks);
             let ask = is_asked.then_some(hop);
             Judged { hop: pinned, copies, ask, ..Judged::of(Verdict::Relay, Because::Rules(words)) }
         }

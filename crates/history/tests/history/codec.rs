@@ -65,6 +65,8 @@ fn record(raw: &Raw) -> Record<'_> {
             list: t(5),
             policy: t(6),
             tls: t(7),
+            named: raw.to.iter().map(String::as_str).collect(),
+            marks: t(8),
         }),
         1 => Record::Attempt(Attempt {
             at: raw.at,
@@ -107,7 +109,8 @@ fn record(raw: &Raw) -> Record<'_> {
             id: t(0),
             text: t(1),
             topic: topics[(n[0] % 4) as usize],
-            ..Note::default()
+            is_end: n[1] % 2 == 0,
+            to: raw.to.iter().map(String::as_str).collect(),
         }),
         _ => Record::Machine(machine(raw)),
     }

@@ -60,7 +60,11 @@ impl Entry {
                     Some(client) => format!("from <{}>, by {client} ({})", a.from, a.proto),
                     None => format!("from <{}> ({})", a.from, a.proto),
                 },
-                reply: [a.list, a.policy].into_iter().filter(|text| !text.is_empty()).collect::<Vec<_>>().join("; "),
+                reply: [a.list, a.policy, a.marks]
+                    .into_iter()
+                    .filter(|text| !text.is_empty())
+                    .collect::<Vec<_>>()
+                    .join("; "),
                 more: a.recipients,
                 tls: a.tls.to_owned(),
                 ..entry(a.at, "", "accepted", a.id)
@@ -91,7 +95,11 @@ impl Entry {
                 to: Some(r.to).filter(|to| !to.is_empty()).map(str::to_owned).into_iter().collect(),
                 ..entry(r.at, "bad", "refused", "")
             },
-            Record::Note(n) => Entry { reply: n.text.to_owned(), ..entry(n.at, "", "note", n.id) },
+            Record::Note(n) => {
+                let to = n.to.iter().take(NAMED_MAX).map(|to| (*to).to_owned()).collect();
+                let what = if n.to.is_empty() { "note" } else { "discarded" };
+                Entry { reply: n.text.to_owned(), to, ..entry(n.at, "", what, n.id) }
+            }
             Record::Machine(_) => return None,
         })
     }

@@ -46,6 +46,10 @@ pub struct Accept {
     pub message_id_at: Option<MessageIdAt>,
     /// A report (DSN) of ours: never reported about.
     pub is_report: bool,
+    /// The sender that the client gave, where `sender` is another.
+    pub given_sender: Option<String>,
+    /// The rule that has it held, in words; a hold follows in the same batch.
+    pub held_by: Option<String>,
 }
 
 impl Accept {
@@ -60,6 +64,8 @@ impl Accept {
             message_id: if self.message_id_at.is_none() { &self.message_id } else { "" },
             message_id_at: self.message_id_at,
             origin: &self.origin,
+            given_sender: self.given_sender.as_deref(),
+            held_by: self.held_by.as_deref(),
         }
     }
 
@@ -84,6 +90,8 @@ impl Accept {
             message_id: String::new(),
             message_id_at: None,
             is_report: false,
+            given_sender: None,
+            held_by: None,
         }
     }
 }
@@ -101,6 +109,8 @@ impl Flags {
     const RET_HEADERS: u8 = 32;
     /// In a checkpoint's slice only: an acceptance is never held.
     pub const HELD: u8 = 64;
+    /// The hold is the rule's that the envelope names, and no operator's.
+    pub const BY_RULE: u8 = 128;
 
     pub fn of(a: &Accept) -> Flags {
         let bit = |yes: bool, bit: u8| if yes { bit } else { 0 };
@@ -110,7 +120,8 @@ impl Flags {
                 | bit(a.smtputf8, Self::SMTPUTF8)
                 | bit(a.is_report, Self::REPORT)
                 | bit(a.ret == Some(Ret::Full), Self::RET_FULL)
-                | bit(a.ret == Some(Ret::Headers), Self::RET_HEADERS),
+                | bit(a.ret == Some(Ret::Headers), Self::RET_HEADERS)
+                | bit(a.held_by.is_some(), Self::BY_RULE),
         )
     }
 
@@ -132,6 +143,11 @@ impl Flags {
 
     pub fn is_held(self) -> bool {
         self.0 & Self::HELD != 0
+    }
+
+    /// Its rule holds it, or will with the next record.
+    pub fn is_by_rule(self) -> bool {
+        self.0 & Self::BY_RULE != 0
     }
 
     pub fn ret(self) -> Option<Ret> {
@@ -229,6 +245,9 @@ pub(super) fn decode_body(r: &mut Reader<'_>) -> Result<(Accept, bool), EventErr
         message_id: envelope.message_id.to_owned(),
         message_id_at: envelope.message_id_at,
         is_report: head.flags.is_report(),
+        given_sender: envelope.given_sender.map(str::to_owned),
+        // Of a hold that has been ended nobody wants to know.
+        held_by: envelope.held_by.filter(|_| head.flags.is_by_rule()).map(str::to_owned),
     };
     Ok((accept, head.flags.is_held()))
 }

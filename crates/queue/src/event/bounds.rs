@@ -21,6 +21,8 @@ pub struct AcceptParts<'a> {
     pub envid: Option<&'a str>,
     pub message_id: &'a str,
     pub origin: &'a str,
+    pub given_sender: &'a str,
+    pub held_by: &'a str,
 }
 
 /// An `Accept` record, and the message's slice in a checkpoint with the tally of its fates; `ids_bytes` is for the set of
@@ -31,8 +33,9 @@ pub fn accept_bytes_max<'p>(
     params: impl Iterator<Item = &'p RcptParams>,
 ) -> usize {
     /// Numbers of the head, the envelope and the tally.
-    const NUMBERS: usize = 24;
-    let envelope = [parts.sender, parts.list.unwrap_or(""), parts.envid.unwrap_or(""), parts.message_id, parts.origin];
+    const NUMBERS: usize = 26;
+    let (list, envid) = (parts.list.unwrap_or(""), parts.envid.unwrap_or(""));
+    let envelope = [parts.sender, list, envid, parts.message_id, parts.origin, parts.given_sender, parts.held_by];
     let texts: usize = envelope.iter().map(|text| text.len()).sum();
     let params: usize = params.map(param_bytes_max).sum();
     FIXED + NUMBERS * VARINT_BYTES_MAX + texts + parts.prefix.len() + ids_bytes + params
@@ -120,14 +123,16 @@ mod tests {
         }
 
         #[test]
-        fn no_record_takes_more(ids in sets(), texts in prop::collection::vec(".{0,40}", 6), numbers: [u64; 4],
+        fn no_record_takes_more(ids in sets(), texts in prop::collection::vec(".{0,40}", 8), numbers: [u64; 4],
                                 params in prop::collection::vec((any::<u32>(), any::<Option<u8>>(), prop::option::of(".{0,60}")), 0..8),
                                 addresses in prop::collection::vec((any::<u32>(), ".{0,90}"), 0..30), at: bool) {
             let params: Vec<_> =
                 params.into_iter().map(|(id, notify, orcpt)| (AddressId(id), RcptParams { notify, orcpt })).collect();
-            let [sender, list, envid, message_id, origin, prefix] = [0, 1, 2, 3, 4, 5].map(|at| texts[at].clone());
+            let [sender, list, envid, message_id, origin, prefix, given, held] =
+                [0, 1, 2, 3, 4, 5, 6, 7].map(|at| texts[at].clone());
             let parts = AcceptParts {
                 sender: &sender, list: Some(&list), prefix: prefix.as_bytes(), envid: Some(&envid), message_id: &message_id, origin: &origin,
+                given_sender: &given, held_by: &held,
             };
             let most = accept_bytes_max(&parts, ids.part_bytes_max(), params.iter().map(|(_, params)| params));
             let accept = Accept {
@@ -135,6 +140,7 @@ mod tests {
                 sender: sender.clone(), class: Class::Bulk, list: Some(list.clone()), recipients: ids.clone(), prefix: prefix.clone().into_bytes(),
                 eight_bit: true, smtputf8: true, ret: Some(Ret::Full), envid: Some(envid.clone()), params: params.clone(), origin: origin.clone(),
                 message_id: message_id.clone(), message_id_at: at.then_some(MessageIdAt { offset: u32::MAX, len: u32::MAX }), is_report: true,
+                given_sender: Some(given.clone()), held_by: Some(held.clone()),
             };
             prop_assert!(bytes(|buffer| encode_accept(buffer, &accept)) <= most);
             let by = Some(sender.as_str());

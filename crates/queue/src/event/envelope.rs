@@ -38,6 +38,10 @@ pub struct Envelope<'a> {
     pub message_id: &'a str,
     pub message_id_at: Option<MessageIdAt>,
     pub origin: &'a str,
+    /// The sender that the client gave, where this server has put another in its place.
+    pub given_sender: Option<&'a str>,
+    /// The rule that has it held from its acceptance on, in words.
+    pub held_by: Option<&'a str>,
 }
 
 impl<'a> Envelope<'a> {
@@ -50,16 +54,22 @@ impl<'a> Envelope<'a> {
         put_option(buf, self.envid);
         put_bytes(buf, self.message_id.as_bytes());
         put_bytes(buf, self.origin.as_bytes());
-        if let Some(at) = self.message_id_at {
+        let has_more = self.given_sender.is_some() || self.held_by.is_some();
+        // One of no octets: what follows is there, and it is not.
+        if let Some(at) = self.message_id_at.or(has_more.then_some(MessageIdAt { offset: 0, len: 0 })) {
             put_varint(buf, u64::from(at.offset));
             put_varint(buf, u64::from(at.len));
+        }
+        if has_more {
+            put_option(buf, self.given_sender);
+            put_option(buf, self.held_by);
         }
     }
 
     /// Reads the packed form; later versions may have more behind it.
     pub(crate) fn read(packed: &'a [u8]) -> Result<Envelope<'a>, EventError> {
         let mut r = Reader::new(packed);
-        Ok(Envelope {
+        let mut envelope = Envelope {
             size: r.varint()?,
             sender: r.text()?,
             list: r.option()?,
@@ -67,11 +77,15 @@ impl<'a> Envelope<'a> {
             envid: r.option()?,
             message_id: r.text()?,
             origin: r.text()?,
-            message_id_at: if r.is_empty() {
-                None
-            } else {
-                Some(MessageIdAt { offset: r.varint32()?, len: r.varint32()? })
-            },
-        })
+            ..Envelope::default()
+        };
+        if !r.is_empty() {
+            let at = MessageIdAt { offset: r.varint32()?, len: r.varint32()? };
+            envelope.message_id_at = Some(at).filter(|at| at.len > 0);
+        }
+        if !r.is_empty() {
+            (envelope.given_sender, envelope.held_by) = (r.option()?, r.option()?);
+        }
+        Ok(envelope)
     }
 }

@@ -18,7 +18,8 @@ fn accept() -> impl Strategy<Value = Accept> {
     let texts = (".{0,40}", option::of(".{0,20}"), option::of(".{0,20}"), "(.{0,60}|)", ".{0,20}");
     let flags = (any::<[bool; 4]>(), option::of(any::<bool>()));
     let param = (any::<u32>(), option::of(0u8..16), option::of(".{0,30}"));
-    (numbers, texts, flags, id_set(), vec(any::<u8>(), 0..50), vec(param, 0..4)).prop_map(
+    let more = (option::of(".{0,20}"), option::of(".{0,40}"));
+    (numbers, texts, flags, id_set(), vec(any::<u8>(), 0..50), vec(param, 0..4), more).prop_map(
         |(
             (id, content, size, accepted),
             (sender, list, envid, message_id, origin),
@@ -26,6 +27,7 @@ fn accept() -> impl Strategy<Value = Accept> {
             ids,
             prefix,
             params,
+            more,
         )| {
             Accept {
                 id: MessageId(id),
@@ -46,9 +48,13 @@ fn accept() -> impl Strategy<Value = Accept> {
                     .map(|(id, notify, orcpt)| (AddressId(id), RcptParams { notify, orcpt }))
                     .collect(),
                 origin,
-                message_id_at: message_id.is_empty().then_some(MessageIdAt { offset: id as u32, len: content as u32 }),
+                message_id_at: message_id
+                    .is_empty()
+                    .then_some(MessageIdAt { offset: id as u32, len: content as u32 | 1 }),
                 message_id,
                 is_report: bits[3],
+                given_sender: more.0,
+                held_by: more.1,
             }
         },
     )
@@ -249,11 +255,20 @@ fn bytes_are_as_documented() {
         message_id: "m".into(),
         message_id_at: None,
         is_report: false,
+        given_sender: None,
+        held_by: None,
     };
     let envelope = b"\xe8\x07\x03s@x\x02l\x01P\x00\x01m\x01o";
-    let mut expected = b"\x02\xac\x02\x02\x04\x23".to_vec();
-    expected.extend_from_slice(&(envelope.len() as u32).to_le_bytes());
-    expected.extend_from_slice(envelope);
-    expected.extend_from_slice(b"\x02\x09\x01\x09\x02\x00");
-    assert_eq!(bytes(Event::Accept(Box::new(accept))), expected);
+    let expected = |flags: u8, envelope: &[u8]| {
+        let mut expected = b"\x02\xac\x02\x02\x04".to_vec();
+        expected.push(flags);
+        expected.extend_from_slice(&(envelope.len() as u32).to_le_bytes());
+        expected.extend_from_slice(envelope);
+        expected.extend_from_slice(b"\x02\x09\x01\x09\x02\x00");
+        expected
+    };
+    assert_eq!(bytes(Event::Accept(Box::new(accept.clone()))), expected(0x23, envelope));
+    let marked = Accept { given_sender: Some("g@x".into()), held_by: Some("r".into()), ..accept };
+    let more = [envelope, b"\x00\x00\x04g@x\x02r".as_slice()].concat();
+    assert_eq!(bytes(Event::Accept(Box::new(marked))), expected(0xa3, &more));
 }

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::{Line, Out};
 use crate::civil::Zone;
-use crate::record::{Accepted, Attempt, Note, Record, Refused, Stat, Unreached};
+use crate::record::{Accepted, Attempt, Note, Record, Refused, Stat, To, Topic, Unreached};
 
 #[derive(Deserialize)]
 #[serde(default)]
@@ -34,6 +34,10 @@ struct Entry<'a> {
     source: Cow<'a, str>,
     #[serde(borrow)]
     policy: Cow<'a, str>,
+    #[serde(borrow)]
+    orig_to: Vec<Cow<'a, str>>,
+    #[serde(borrow)]
+    marks: Cow<'a, str>,
     #[serde(borrow)]
     tls: Cow<'a, str>,
     #[serde(borrow)]
@@ -64,6 +68,15 @@ struct Entry<'a> {
 enum Recipients<'a> {
     Many(#[serde(borrow)] Vec<Cow<'a, str>>),
     One(#[serde(borrow)] Cow<'a, str>),
+}
+
+impl Recipients<'_> {
+    fn all(&self) -> To<'_> {
+        match self {
+            Recipients::Many(many) => many.iter().map(|to| &**to).collect(),
+            Recipients::One(one) => [&**one].into_iter().collect(),
+        }
+    }
 }
 
 impl Default for Recipients<'_> {
@@ -119,16 +132,15 @@ pub fn json(line: &str, out: &mut Out<'_, '_>) -> Line {
             list: &entry.list,
             policy: &entry.policy,
             tls: &entry.tls,
+            named: entry.orig_to.iter().map(|to| &**to).collect(),
+            marks: &entry.marks,
         })),
         "attempt" => {
             let Some(stat) = stat(&entry.stat) else { return Line::Broken };
             out.put(&Record::Attempt(Attempt {
                 at,
                 id,
-                to: match &entry.to {
-                    Recipients::Many(many) => many.iter().map(|to| &**to).collect(),
-                    Recipients::One(one) => [&**one].into_iter().collect(),
-                },
+                to: entry.to.all(),
                 from: &entry.from,
                 list: &entry.list,
                 source: &entry.source,
@@ -162,7 +174,12 @@ pub fn json(line: &str, out: &mut Out<'_, '_>) -> Line {
             policy: &entry.policy,
             ..Refused::default()
         })),
-        "note" => out.put(&Record::Note(Note { at, id, text: &entry.text, ..Note::default() })),
+        "note" => {
+            let to = entry.to.all();
+            // Whose mail was dropped, by a rule or an alias.
+            let topic = if to.is_empty() { Topic::Server } else { Topic::Policy };
+            out.put(&Record::Note(Note { at, id, text: &entry.text, topic, to, ..Note::default() }));
+        }
         _ => return Line::Other,
     }
     Line::Read

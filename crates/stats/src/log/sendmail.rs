@@ -25,6 +25,12 @@ pub fn line(at: Ms, pid: &str, message: &str, is_own: bool, state: &mut State, o
         out.put(&refused);
         return Line::Read;
     }
+    if let Some(fields) = rest.strip_prefix("discarded: to=") {
+        let mut to = To::new();
+        addresses(fields, &mut to);
+        out.put(&Record::Note(Note { at, id, text: rest, topic: Topic::Policy, to, ..Note::default() }));
+        return Line::Read;
+    }
     let done = rest.starts_with("done; ");
     if rest.contains(": Cannot send message for ") || rest.contains(": Cannot send message within ") {
         expired(at, id, state, out);
@@ -146,8 +152,10 @@ fn refusal(at: Ms, rest: &str) -> Option<Record<'_>> {
 fn accepted(at: Ms, id: &str, rest: &str, state: &mut State, out: &mut Out<'_, '_>) -> Line {
     let mut record = Accepted { at, id, ..Accepted::default() };
     let mut complete = false;
-    for (key, value) in Fields::new(rest, &[]) {
+    for (key, value) in Fields::new(rest, &["marks"]) {
         match key {
+            "orig_to" => _ = addresses(value, &mut record.named),
+            "marks" => record.marks = value,
             "from" => record.from = bare(value),
             "size" => record.size = value.parse().unwrap_or(0),
             "class" => record.is_bulk = value.starts_with('-'),

@@ -1,7 +1,8 @@
 //! The story of a message or a subscriber, from records in chronological order: `stentor trace`.
 //!
 //! The key is a queue id, a Message-ID, a recipient or a domain; the records show which: a record's id or Message-ID equals it,
-//! or an attempt names it, or a recipient at it. Of a message that is found by its recipients only their attempts are shown. A record that names a
+//! or an attempt names it, or a recipient at it, or the client named it and others get the mail (an alias, a virtual user, a recipient that
+//! was redirected, rewritten or dropped): then all of the message is shown. Of a message that is found by its recipients only their attempts are shown. A record that names a
 //! recipient does not say how its message was accepted, so the last [`RECENT_MAX`] acceptances are kept. Sessions and
 //! look-ups that failed name domains: [`Story::finish`] puts them among the attempts of the messages that waited for them.
 //!
@@ -76,9 +77,15 @@ pub struct Message {
     pub sums: Sums,
     /// The log says that nothing of it is pending.
     pub is_over: bool,
+    /// Recipients that the client named, whose mail was taken and dropped.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub discarded: Vec<String>,
     /// Found by a recipient, or by a domain: the others are not shown.
     #[serde(skip)]
     is_of_recipient: bool,
+    /// Found by a recipient that the client named.
+    #[serde(skip)]
+    is_named: bool,
     #[serde(skip)]
     fates: HashMap<u64, Stat>,
     /// Where its recipients are.
@@ -100,6 +107,12 @@ pub struct Acceptance {
     pub list: String,
     pub policy: String,
     pub tls: String,
+    /// Recipients that the client named, and that are others here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub orig_to: Vec<String>,
+    /// What rules did with it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub marks: String,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -181,6 +194,11 @@ impl Story {
         self.messages.iter().map(|message| message.id.as_str())
     }
 
+    /// Those of them in which the client named the recipient that was asked for, and others get the mail.
+    pub fn ids_named(&self) -> impl Iterator<Item = &str> {
+        self.messages.iter().filter(|message| message.is_named).map(|message| message.id.as_str())
+    }
+
     /// Nothing is known of the key.
     pub fn is_empty(&self) -> bool {
         self.messages.is_empty() && self.refusals.is_empty() && self.unreached.is_empty()
@@ -210,10 +228,14 @@ impl Story {
             list: r.list.to_owned(),
             policy: r.policy.to_owned(),
             tls: r.tls.to_owned(),
+            orig_to: r.named.iter().take(TO_SHOWN_MAX).map(|to| (*to).to_owned()).collect(),
+            marks: r.marks.to_owned(),
         };
-        let is_asked = is_same(r.id, &self.what) || is_same(bare(r.message_id), bare(&self.what));
+        let is_named = r.named.iter().any(|to| is_about(to, bare(&self.what)));
+        let is_asked = is_named || is_same(r.id, &self.what) || is_same(bare(r.message_id), bare(&self.what));
         if is_asked || self.numbers.contains_key(r.id) {
             if let Some(message) = self.message(r.id, false) {
+                message.is_named |= is_named;
                 message.accepted = Some(acceptance());
                 message.count_untried();
             }
@@ -297,11 +319,15 @@ impl Story {
     }
 
     fn note(&mut self, r: &Note<'_>) {
-        if r.id.is_empty() || !(is_same(r.id, &self.what) || self.numbers.contains_key(r.id)) {
+        let is_named = r.to.iter().any(|to| is_about(to, bare(&self.what)));
+        if r.id.is_empty() || !(is_named || is_same(r.id, &self.what) || self.numbers.contains_key(r.id)) {
             return;
         }
         let Some(message) = self.message(r.id, false) else { return };
         message.is_over |= r.is_end;
+        message.is_named |= is_named;
+        let room = TO_SHOWN_MAX.saturating_sub(message.discarded.len());
+        message.discarded.extend(r.to.iter().take(room).map(|to| (*to).to_owned()));
         if message.notes.len() < REMARKS_MAX && !r.text.is_empty() {
             message.notes.push(Remark { at: r.at, text: r.text.to_owned() });
         }

@@ -38,6 +38,10 @@ impl Message {
         push(out, format_args!("{}  {}", printable(&self.id), printable(message_id)));
         match &self.accepted {
             Some(accepted) => accepted.text(zone, out),
+            None if !self.discarded.is_empty() => {
+                let to: Vec<String> = self.discarded.iter().map(|to| printable(to)).collect();
+                push(out, format_args!("  discarded   {}", to.join(", ")));
+            }
             None => push(out, format_args!("  accepted    before the records kept")),
         }
         for attempt in &self.attempts {
@@ -70,6 +74,7 @@ impl Message {
             all.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
         match parts.as_slice() {
             [] if self.domains.values().any(|domain| domain.is_pending) => "no host has answered for it yet".to_owned(),
+            [] if !self.discarded.is_empty() && self.accepted.is_none() => "accepted and discarded".to_owned(),
             [] => "no records of its recipients".to_owned(),
             parts => parts.join(", "),
         }
@@ -103,6 +108,13 @@ impl Acceptance {
         let is_said = self.policy.is_empty() || self.policy == format!("list {}", self.list);
         let policy = if is_said { String::new() } else { format!("; {}", printable(&self.policy)) };
         push(out, format_args!("  policy      {class}{list}{policy}"));
+        if !self.orig_to.is_empty() {
+            let named: Vec<String> = self.orig_to.iter().map(|to| printable(to)).collect();
+            push(out, format_args!("  orig_to     {}", named.join(", ")));
+        }
+        if !self.marks.is_empty() {
+            push(out, format_args!("  rules       {}", printable(&self.marks)));
+        }
     }
 }
 

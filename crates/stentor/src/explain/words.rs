@@ -59,12 +59,12 @@ pub(super) fn also(rules: &Rulebook, decision: &Decision, facts: &Facts<'_>) -> 
         let forwarder = rules.forwarder(facts.sender.as_str(), to.addresses.iter(), facts.today);
         all.extend(forwarder.map(|sender| format!("from {sender}, by SRS")));
     }
-    if let Some(text) = &marks.hold {
+    if let Some((text, _)) = &marks.hold {
         all.push(if text.is_empty() { "held".to_owned() } else { format!("held: {text}") });
     }
-    all.extend(marks.redirect.iter().map(|to| format!("redirected to {to}")));
-    all.extend(marks.bcc.iter().map(|to| format!("copied to {to}")));
-    all.extend(marks.copies.iter().map(|hop| format!("copied to {hop}")));
+    all.extend(marks.redirect.iter().map(|(to, _)| format!("redirected to {to}")));
+    all.extend(marks.bcc.iter().map(|(to, _)| format!("copied to {to}")));
+    all.extend(marks.copies.iter().map(|(hop, _)| format!("copied to {hop}")));
     all.extend(marks.prepend.iter().map(|field| format!("with {field}")));
     all.extend(marks.left_out.iter().map(|to| format!("without {to}: nobody has this address")));
     all.extend(marks.warn.iter().map(|text| format!("logged: {text}")));

@@ -104,6 +104,8 @@ pub fn accept(accept: &Accept) -> Value {
         "message_id": accept.message_id,
         "message_id_at": accept.message_id_at.map(|at| [at.offset, at.len]),
         "is_report": accept.is_report,
+        "given_sender": accept.given_sender,
+        "held_by": accept.held_by,
     })
 }
 

@@ -159,6 +159,8 @@ fn accept(message: &Message, recipients: IdSet) -> Accept {
         message_id: envelope.message_id.to_owned(),
         message_id_at: envelope.message_id_at,
         is_report: message.is_report(),
+        given_sender: envelope.given_sender.map(str::to_owned),
+        held_by: message.held_by().map(str::to_owned),
         recipients,
     }
 }

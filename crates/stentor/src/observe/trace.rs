@@ -146,12 +146,20 @@ fn of_history(options: &Options, from: Ms) -> Result<(Story, Present, u64), Stri
     let ask = |selection| socket.as_deref().map(|socket| ask(socket, selection)).unwrap_or_default();
     let present = Selection::about(&options.what).map(ask).unwrap_or_default();
     let (mut story, mut damaged) = read(&dir, &options.what, from, &present)?;
-    // Of a Message-ID the history has the queue ids, by which the server is asked. Without its brackets it looks like an
-    // address.
-    let ids = ids_by_message_id(&story, &options.what);
+    // Of a Message-ID (which looks like an address without its brackets), and of a recipient that is another here, the history has the
+    // queue ids, by which the server is asked.
+    let named = story.ids_named().filter_map(|id| id.parse().ok());
+    let mut ids: Vec<MessageId> = ids_by_message_id(&story, &options.what).into_iter().chain(named).collect();
+    ids.sort_unstable();
+    ids.dedup();
     let mut present = present;
-    if !ids.is_empty() && present.pending.is_empty() {
-        present = ask(Selection { ids, ..Selection::default() });
+    if !ids.is_empty() {
+        let known: Vec<String> = present.pending.iter().map(|pending| pending.id.clone()).collect();
+        let more = ask(Selection { ids, ..Selection::default() });
+        let is_new = |pending: &Pending| !known.contains(&pending.id);
+        present.pending.extend(more.pending.into_iter().filter(is_new));
+        present.pending_left_out += more.pending_left_out;
+        present.is_running |= more.is_running;
         (story, damaged) = read(&dir, &options.what, from, &present)?;
     }
     if damaged > 0 {

@@ -119,6 +119,8 @@ impl Life<'_> {
             message_id: key.to_owned(),
             message_id_at: None,
             is_report: false,
+            given_sender: None,
+            held_by: None,
             taken: Taken::local("campaign"),
         }
     }

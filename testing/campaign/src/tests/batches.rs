@@ -165,6 +165,8 @@ fn envelope(recipients: Recipients, list: Option<&str>) -> NewEnvelope {
         message_id: String::new(),
         message_id_at: None,
         is_report: false,
+        given_sender: None,
+        held_by: None,
         taken: Taken::local(""),
     }
 }

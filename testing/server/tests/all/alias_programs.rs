@@ -102,7 +102,7 @@ fn programs_files_and_people_of_one_alias_get_their_copies() {
     assert_eq!(fs::metadata(helper.path("mbox")).unwrap().uid(), uid_of("games"));
     assert_eq!(mails(&helper.path("Maildir")).len(), 1);
 
-    let log = server.wait_log(&["discarded: id=", "null@home.test: /dev/null"]);
+    let log = server.wait_log(&["discarded: to=<", "null@home.test: /dev/null"]);
     assert!(log.contains(&id), "{log}");
     let program = helper.path("program").display().to_string();
     wait_until("the history says which program ran", || {
@@ -110,7 +110,7 @@ fn programs_files_and_people_of_one_alias_get_their_copies() {
     });
     // One message to nobody but /dev/null.
     server.connect_from("127.0.0.2").greeted().send(SENDER, &["null@home.test"], &message("3@test", "x")).expect(250);
-    server.log().wait_nth(&["discarded: id=", "null@home.test: /dev/null"], 2);
+    server.log().wait_nth(&["discarded: to=<", "null@home.test: /dev/null"], 2);
     // What the client is told of a name that only the delivery agent may be given.
     let tag = why.split("tickets+42=").nth(1).unwrap().split('@').next().unwrap();
     let mut client = server.connect_from("127.0.0.2").greeted();
@@ -126,7 +126,7 @@ fn mail_waits_for_the_helper_and_for_an_alias_that_is_mended() {
     assert!(check.contains("aliases.sock takes no connection"), "{check}");
     let to = ["tickets@home.test", "null@home.test"];
     server.smtp().send(SENDER, &to, &message("1@test", "x")).expect(250);
-    server.wait_log(&["discarded: id=", "null@home.test: /dev/null"]);
+    server.wait_log(&["discarded: to=<", "null@home.test: /dev/null"]);
     server.wait_log(&["stat=Deferred", "aliases.sock", "No such file or directory"]);
     helper.run();
     server.wait_log(&["stat=Deferred", "451 4.3.5 Command cannot be started"]);

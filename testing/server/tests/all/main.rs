@@ -41,6 +41,7 @@ mod limits;
 mod lists;
 mod live;
 mod local_delivery;
+mod marks;
 mod memory_cap;
 mod mime_command;
 mod offers;

@@ -204,6 +204,8 @@ impl Committer {
             message_id: envelope.message_id,
             message_id_at: envelope.message_id_at,
             is_report: envelope.is_report,
+            given_sender: envelope.given_sender,
+            held_by: envelope.held_by.map(String::from),
         })
     }
 

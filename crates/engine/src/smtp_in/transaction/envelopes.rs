@@ -18,8 +18,8 @@ use stentor_queue::ids::Ms;
 use super::super::ahead::subscribers_at;
 use super::super::content::class;
 use super::super::judge::{Asked, SLOW_TABLES, Speaker, route_others};
-use super::Transaction;
 use super::rcpt::unasked;
+use super::{Transaction, address_of};
 use crate::core::envelope::{NewEnvelope, Recipients, Taken, To};
 use crate::core::intake::Refused;
 use crate::core::people::today;
@@ -39,12 +39,19 @@ impl Transaction {
         end: &EndOfData,
     ) -> Result<Vec<NewEnvelope>, Reply> {
         let now = core.clock.now();
-        let marks = &mut self.wishes.marks;
-        let copies = std::mem::take(&mut marks.bcc);
-        if let Some(to) = marks.redirect.take() {
-            self.rcpts = policy::Recipients::default();
-            self.add_people((settings, now), &to, &end.facts, false).await?;
-            if self.rcpts.named() == 0 {
+        let copies = std::mem::take(&mut self.wishes.bcc);
+        let redirect = self.wishes.redirect.take();
+        if redirect.is_some() || !copies.is_empty() {
+            let all = self.names.all(&self.rcpts, |list| address_of(settings, list));
+            self.names.replaced(all, redirect.is_some());
+        }
+        if let Some(to) = redirect {
+            let all = std::mem::take(&mut self.rcpts);
+            let has_null = self.add_people((settings, now), &to, &end.facts, false).await?;
+            if has_null {
+                let all = self.names.all(&all, |list| address_of(settings, list));
+                self.nulls.push((to, self.wishes.words() + "; ", all));
+            } else if self.rcpts.named() == 0 {
                 return Err(NOBODY);
             }
         }
@@ -77,7 +84,7 @@ impl Transaction {
         Ok(envelopes)
     }
 
-    /// Adds those who read mail to an address that a rule names. A message that loops through a program of theirs is refused; a copy
+    /// Adds those who read mail to an address that a rule names, and answers whether it stands for `/dev/null` too. A message that loops through a program of theirs is refused; a copy
     /// that would is left out.
     async fn add_people(
         &mut self,
@@ -85,11 +92,11 @@ impl Transaction {
         address: &Address,
         facts: &HeaderFacts,
         is_copy: bool,
-    ) -> Result<(), Reply> {
+    ) -> Result<bool, Reply> {
         let (asked, why) =
             if is_copy { (unasked(), "copied by a rule") } else { (Asked::default(), "redirected by a rule") };
-        let people = settings.people(address, now).await.map_err(Refused::reply)?;
-        if people.is_empty() {
+        let (people, has_null) = settings.people_or_null(address, now).await.map_err(Refused::reply)?;
+        if people.is_empty() && !has_null {
             tracing::warn!(message = %self.id, %address, "nobody here reads mail to an address that a rule names");
         }
         for to in people {
@@ -109,7 +116,7 @@ impl Transaction {
             let asked = Asked { hop: to.hop, ..asked.clone() };
             self.rcpts.add(to.address, asked, Verdict::Relay, || why.to_owned());
         }
-        Ok(())
+        Ok(has_null)
     }
 
     fn envelopes(
@@ -128,7 +135,9 @@ impl Transaction {
             owners.into_iter().map(|To { address, hop, params }| (address, Asked { params, hop })).collect()
         };
         let program = |asked| Asked { hop: settings.program(), ..asked };
-        self.nulls = self.rcpts.nulls().cloned().collect();
+        let nulls = self.rcpts.nulls();
+        self.nulls
+            .extend(nulls.map(|alias| (alias.clone(), String::new(), vec![self.names.given(alias).as_str().into()])));
         let (groups, relayed) = std::mem::take(&mut self.rcpts).into_groups(owners, program);
         let groups = programs_apart(settings, groups);
         let (class, class_why) = self.class(core, settings, client, facts, relayed as u64);
@@ -148,21 +157,23 @@ impl Transaction {
             message_id_at: if self.stored == 0 { MessageIdAt::find(&end.last, &message_id) } else { None },
             message_id,
             is_report: false,
-            taken: Taken { policy: "".into(), proto: self.protocol },
+            given_sender: None,
+            held_by: self.wishes.hold.clone(),
+            taken: Taken::local(""),
         };
-        let held = self.wishes.marks.hold.as_deref().map(|text| match text {
-            "" => "; held by a rule".to_owned(),
-            text => format!("; held by a rule: {text}"),
-        });
-        let held = held.unwrap_or_default();
-        let taken = |why: String| Taken { policy: (why + &held).into(), proto: self.protocol };
+        let given = self.given_sender.take().unwrap_or_else(|| self.mail.path.as_str().to_owned());
+        let (marks, protocol) = (self.wishes.words(), self.protocol);
         let to = |(address, Asked { params, hop })| To { address, hop, params };
         let all = |named: Vec<(Address, Asked)>| named.into_iter().map(to).collect();
         let (last, mut relayed) = (groups.len().saturating_sub(1), Some(relayed));
-        let envelope = |(n, policy::Group { of, sender, to, why })| {
+        let envelope = |(n, group)| {
+            let named = self.names.of(&group, |list| address_of(settings, list));
+            let policy::Group { of, sender, to, why } = group;
+            let why = if matches!(of, policy::Of::List(_)) { why } else { why + class_why };
             // Nearly always there is one.
             let relayed = if n == last { relayed.take() } else { relayed.clone() }?;
-            Some(match of {
+            let taken = Taken { policy: why.into(), named, marks: marks.clone().into(), proto: protocol };
+            let envelope = match of {
                 policy::Of::List(name) => {
                     let list = settings.list(&name)?;
                     NewEnvelope {
@@ -172,7 +183,7 @@ impl Transaction {
                         prefix: list.header_fields().to_vec(),
                         ret: Some(Ret::Headers),
                         envid: None,
-                        taken: taken(why),
+                        taken,
                         ..relayed
                     }
                 }
@@ -180,13 +191,13 @@ impl Transaction {
                     sender: alias_sender(settings, sender, &relayed.sender, (&to, core.clock.now())),
                     recipients: Recipients::Addresses(all(to)),
                     prefix: delivered_to_field(&address),
-                    taken: taken(why + class_why),
+                    taken,
                     ..relayed
                 },
-                policy::Of::Others => {
-                    NewEnvelope { recipients: Recipients::Addresses(all(to)), taken: taken(why + class_why), ..relayed }
-                }
-            })
+                policy::Of::Others => NewEnvelope { recipients: Recipients::Addresses(all(to)), taken, ..relayed },
+            };
+            let given_sender = (given != envelope.sender).then(|| given.clone());
+            Some(NewEnvelope { given_sender, ..envelope })
         };
         groups.into_iter().enumerate().filter_map(envelope).collect()
     }
@@ -201,7 +212,7 @@ impl Transaction {
         facts: &HeaderFacts,
         recipients: u64,
     ) -> (Class, &'static str) {
-        if let Some(class) = class(settings, self.wishes.marks.class, client, facts) {
+        if let Some(class) = class(settings, self.wishes.class, client, facts) {
             return class;
         }
         let classes = &settings.config.classes;

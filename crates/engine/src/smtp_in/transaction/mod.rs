@@ -17,18 +17,19 @@ use stentor_mail::heading::Heading;
 use stentor_mail::received::{Trace, received, received_local};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, MailFrom};
-use stentor_policy::{self as policy};
+use stentor_policy::{self as policy, Names};
 use stentor_queue::ids::{ContentId, MessageId};
-use stentor_rules::{Key, NextHop};
+use stentor_rules::{Key, NextHop, Wishes};
 use tokio::sync::oneshot;
 
 use super::ahead::intern_ahead;
 use super::content::{Members, Named, check as check_content};
-use super::judge::{Asked, Wishes};
+use super::judge::Asked;
 use super::rewrite::header;
 use crate::core::envelope::NewEnvelope;
 use crate::core::intake::{AssignedIds, Job, Refused, Submission};
 use crate::core::limits::Limit;
+use crate::core::log::Discarded;
 use crate::core::memory::{PIECE_BYTES, Reserved};
 use crate::core::observer::{Receiving, TraceParent};
 use crate::core::{Core, Settings, log};
@@ -56,6 +57,9 @@ pub struct Transaction {
     /// The next hops that rules name for the subscribers of lists.
     list_hops: Vec<(Arc<str>, NextHop)>,
     sender: Key,
+    /// Sender and recipients as the client gave them, where they are others here.
+    given_sender: Option<String>,
+    names: Names,
     /// The sender, and what there was of the header, have been rewritten.
     has_canonical_sender: bool,
     has_canonical_header: bool,
@@ -63,8 +67,8 @@ pub struct Transaction {
     spoke: Option<(Option<Box<str>>, Box<str>)>,
     /// What the aliases among its recipients stand for.
     targets: usize,
-    /// Aliases that stand for `/dev/null`, once the message has come.
-    nulls: Vec<Address>,
+    /// Aliases that stand for `/dev/null`, once the message has come: what rules had to do with it, and as the client named them.
+    nulls: Vec<(Address, String, Vec<Box<str>>)>,
     /// What NOTIFY and ORCPT of the recipients take in their message's record.
     params_bytes: usize,
     protocol: &'static str,
@@ -111,6 +115,8 @@ impl Transaction {
         Transaction {
             sender: Key::new(mail.path.as_str()),
             wishes: Wishes::default(),
+            given_sender: None,
+            names: Names::default(),
             has_canonical_sender: false,
             has_canonical_header: false,
             list_hops: Vec::new(),
@@ -309,7 +315,7 @@ impl Transaction {
         }
         let named = self.rcpts.named();
         let envelopes = match verdict {
-            Ok(()) if self.wishes.discard.is_some() => return self.discarded(core, client, end.size),
+            Ok(()) if self.wishes.discard.is_some() => return self.discarded(core, settings, client, end.size),
             Ok(()) => self.routed(core, settings, client, &end).await,
             Err(reply) => Err(reply),
         };
@@ -322,7 +328,7 @@ impl Transaction {
         };
         if envelopes.is_empty() {
             if !self.nulls.is_empty() {
-                self.log_nulls(core, client, end.size);
+                self.log_nulls(core, client, (end.size, true));
                 let id = self.id;
                 self.abandon(core);
                 return Reply::new(250, (2, 0, 0), format!("Ok: queued as {id}"));
@@ -343,7 +349,7 @@ impl Transaction {
         let told_size = end.size;
         let size = self.stored + end.last.len() as u64;
         let (last, assigned) = (Arc::new(end.last), self.assigned.take());
-        let held = self.wishes.marks.hold.is_some();
+        let held = self.wishes.hold.is_some();
         let submission =
             Submission { first: self.id, content, last, size, envelopes, held, fate_records: Vec::new(), assigned };
         let (answer, ticket) = oneshot::channel();
@@ -354,7 +360,7 @@ impl Transaction {
         core.measures.commit_wait.observe(begun.elapsed());
         match answered {
             Ok(Ok(())) => {
-                self.log_nulls(core, client, told_size);
+                self.log_nulls(core, client, (told_size, false));
                 Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id))
             }
             refused => {
@@ -409,18 +415,27 @@ impl Transaction {
     }
 
     /// Copies that nobody gets are in the log alone.
-    fn log_nulls(&self, core: &Core, client: IpAddr, size: u64) {
-        for alias in &self.nulls {
-            log::discarded(core, &self.mail, (self.id, client), &format!("alias {alias}: /dev/null"), (size, 1));
+    fn log_nulls(&self, core: &Core, client: IpAddr, (size, is_all): (u64, bool)) {
+        for (alias, why, to) in &self.nulls {
+            let why = format!("{why}alias {alias}: /dev/null");
+            let recipients = to.len() as u64;
+            let discarded = Discarded { why: &why, to, recipients, size, is_all };
+            log::discarded(core, &self.mail, (self.id, client), &discarded);
         }
     }
 
     /// A rule asks for it: the client hears that the message was taken, and nobody gets it.
-    fn discarded(mut self, core: &Core, client: IpAddr, size: u64) -> Reply {
-        let why = self.wishes.discard.take().unwrap_or_default();
+    fn discarded(self, core: &Core, settings: &Settings, client: IpAddr, size: u64) -> Reply {
         let reply = Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id));
-        log::discarded(core, &self.mail, (self.id, client), &why, (size, self.rcpts.named()));
+        let (why, to) = (self.wishes.words(), self.names.all(&self.rcpts, |list| address_of(settings, list)));
+        let discarded = Discarded { why: &why, to: &to, recipients: self.rcpts.named(), size, is_all: true };
+        log::discarded(core, &self.mail, (self.id, client), &discarded);
         self.abandon(core);
         reply
     }
+}
+
+/// The address of a list.
+fn address_of(settings: &Settings, list: &str) -> Option<Address> {
+    Some(settings.list(list)?.settings().address.clone())
 }

@@ -11,9 +11,9 @@ use stentor_mail::reply::Reply;
 use stentor_mail::server::{Notify, RcptTo};
 use stentor_policy::Verdict;
 use stentor_queue::event::RcptParams;
-use stentor_rules::Key;
+use stentor_rules::{Key, Wishes};
 
-use super::super::judge::{Asked, Judged, Speaker, Wishes, judge};
+use super::super::judge::{Asked, Judged, Speaker, judge};
 use super::super::rewrite::canonical;
 use super::Transaction;
 use crate::core::{Core, Settings, log};
@@ -45,8 +45,8 @@ impl Transaction {
             }
             self.params_bytes += more;
         }
-        let rcpt = match self.canonical(settings, rcpt).await {
-            Ok(rcpt) => rcpt,
+        let (rcpt, given) = match self.canonical(settings, rcpt).await {
+            Ok(found) => found,
             Err((rcpt, reply)) => return self.refuse(core, client, &rcpt.address, reply),
         };
         let speaker = Speaker { may_relay: self.injector.is_some(), ..speaker };
@@ -85,6 +85,10 @@ impl Transaction {
                 return self.refuse_by(core, client, (&rcpt.address, &policy), reply);
             }
         }
+        if let Some(given) = given {
+            wishes.told(format!("rewritten to {}", rcpt.address), given.as_str());
+            self.names.rewrite(given, rcpt.address.clone());
+        }
         self.wishes.merge(wishes);
         if self.spoke.is_none() && settings.rules.has_own_hops() {
             self.spoke = Some((speaker.name.map(Into::into), speaker.helo.to_ascii_lowercase().into()));
@@ -103,18 +107,25 @@ impl Transaction {
         Reply::fixed(250, (2, 1, 5), "Ok")
     }
 
-    /// The recipient with its canonical address; the sender gets his own before the first.
-    async fn canonical(&mut self, settings: &Settings, rcpt: RcptTo) -> Result<RcptTo, (RcptTo, Reply)> {
+    /// The recipient with its canonical address, and the one that the client gave if it is another; the sender gets his own before
+    /// the first.
+    async fn canonical(
+        &mut self,
+        settings: &Settings,
+        rcpt: RcptTo,
+    ) -> Result<(RcptTo, Option<Address>), (RcptTo, Reply)> {
         if settings.rules.addresses.rewriting.is_empty() {
-            return Ok(rcpt);
+            return Ok((rcpt, None));
         }
         if !std::mem::replace(&mut self.has_canonical_sender, true)
             && let ReversePath::Address(sender) = &self.mail.path
         {
             match canonical(settings, sender, Role::Sender, None).await {
-                Ok(Some(sender)) => {
-                    self.sender = Key::new(sender.as_str());
-                    self.mail.path = ReversePath::Address(sender);
+                Ok(Some(canonical)) => {
+                    self.wishes.told(format!("rewritten to {canonical}, as the sender"), sender.as_str());
+                    self.given_sender = Some(sender.as_str().to_owned());
+                    self.sender = Key::new(canonical.as_str());
+                    self.mail.path = ReversePath::Address(canonical);
                 }
                 Ok(None) => {}
                 Err(reply) => {
@@ -124,8 +135,11 @@ impl Transaction {
             }
         }
         match canonical(settings, &rcpt.address, Role::Recipient, None).await {
-            Ok(Some(address)) => Ok(RcptTo { address, ..rcpt }),
-            Ok(None) => Ok(rcpt),
+            Ok(Some(address)) => {
+                let given = rcpt.address;
+                Ok((RcptTo { address, ..rcpt }, Some(given)))
+            }
+            Ok(None) => Ok((rcpt, None)),
             Err(reply) => Err((rcpt, reply)),
         }
     }

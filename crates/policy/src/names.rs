@@ -1,0 +1,103 @@
+//! The recipients as the client named them, where others get their mail: kept in log and history, so that mail is found by them.
+//!
+//! Promise: nobody is in it who gets the mail under the named address; at most [`NAMED_MAX`] for an envelope.
+
+use std::collections::HashSet;
+
+use stentor_mail::address::Address;
+
+use crate::recipients::{Group, Of, Recipients};
+
+/// Of one envelope; a record of the history has room for as many.
+pub const NAMED_MAX: usize = 500;
+
+/// See the module's page.
+#[derive(Debug, Default)]
+pub struct Names {
+    /// As named, and the canonical address that took its place.
+    rewritten: Vec<(Address, Address)>,
+    /// All that were named, of a message that rules redirect or copy.
+    all: Vec<Box<str>>,
+    is_redirected: bool,
+}
+
+impl Names {
+    /// A canonical address takes the place of a recipient.
+    pub fn rewrite(&mut self, named: Address, to: Address) {
+        self.rewritten.push((named, to));
+    }
+
+    /// As the client named it.
+    pub fn given<'a>(&'a self, address: &'a Address) -> &'a Address {
+        self.rewritten.iter().find(|(_, to)| to == address).map_or(address, |(named, _)| named)
+    }
+
+    /// All that were named. `list` has the address of a list.
+    pub fn all<P: Clone>(&self, rcpts: &Recipients<P>, list: impl Fn(&str) -> Option<Address>) -> Vec<Box<str>> {
+        let lists: Vec<Address> = rcpts.lists().iter().filter_map(|name| list(name)).collect();
+        let all = rcpts.relayed().chain(rcpts.aliases()).chain(&lists);
+        all.take(NAMED_MAX).map(|to| self.given(to).as_str().into()).collect()
+    }
+
+    /// Others take the place of all who were named, or get a copy beside them.
+    pub fn replaced(&mut self, all: Vec<Box<str>>, is_redirected: bool) {
+        (self.all, self.is_redirected) = (all, is_redirected);
+    }
+
+    /// Those whose mail an envelope has.
+    pub fn of<P>(&self, group: &Group<P>, list: impl Fn(&str) -> Option<Address>) -> Vec<Box<str>> {
+        match &group.of {
+            _ if self.is_redirected => self.all.clone(),
+            Of::List(name) => list(name).iter().map(|to| self.given(to).as_str().into()).collect(),
+            Of::Alias(address) => vec![self.given(address).as_str().into()],
+            Of::Others if self.all.is_empty() && self.rewritten.is_empty() => Vec::new(),
+            Of::Others => {
+                let to: HashSet<&str> = group.to.iter().map(|(to, _)| to.as_str()).collect();
+                let rewritten = self.rewritten.iter().filter(|(_, own)| to.contains(own.as_str()));
+                let mut seen = HashSet::new();
+                let named = rewritten.map(|(named, _)| named.as_str()).chain(self.all.iter().map(|named| &**named));
+                let named = named.filter(|named| !to.contains(named) && seen.insert(*named));
+                named.take(NAMED_MAX).map(Into::into).collect()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Verdict;
+
+    fn address(text: &str) -> Address {
+        text.parse().unwrap()
+    }
+
+    fn group(of: Of, to: &[&str]) -> Group<()> {
+        let to = to.iter().map(|to| (address(to), ())).collect();
+        Group { of, sender: None, to, why: String::new() }
+    }
+
+    #[test]
+    fn an_envelope_has_those_whose_mail_it_is_under_another_address() {
+        let list = |name: &str| Some(address(&format!("{name}@lists.test")));
+        let mut names = Names::default();
+        assert!(names.of(&group(Of::Others, &["a@x.test"]), list).is_empty());
+        names.rewrite(address("old@x.test"), address("a@x.test"));
+        names.rewrite(address("sales@x.test"), address("team@x.test"));
+        assert_eq!(names.of(&group(Of::Others, &["a@x.test", "b@x.test"]), list), ["old@x.test".into()]);
+        assert_eq!(names.of(&group(Of::Alias(address("team@x.test")), &["c@y.test"]), list), ["sales@x.test".into()]);
+        assert_eq!(names.of(&group(Of::List("news".into()), &[]), list), ["news@lists.test".into()]);
+
+        let mut rcpts: Recipients<()> = Recipients::default();
+        rcpts.add(address("a@x.test"), (), Verdict::Relay, String::new);
+        rcpts.add(address("b@x.test"), (), Verdict::Relay, String::new);
+        rcpts.add(address("news@lists.test"), (), Verdict::List("news".into()), String::new);
+        let all = names.all(&rcpts, list);
+        assert_eq!(all, ["old@x.test".into(), "b@x.test".into(), "news@lists.test".into()]);
+        names.replaced(all.clone(), false);
+        let copied = names.of(&group(Of::Others, &["a@x.test", "b@x.test", "archive@x.test"]), list);
+        assert_eq!(copied, ["old@x.test".into(), "news@lists.test".into()]);
+        names.replaced(all.clone(), true);
+        assert_eq!(names.of(&group(Of::Others, &["new@z.test"]), list), all);
+    }
+}

@@ -1,0 +1,107 @@
+//! What rules do with mail is told wherever mail is looked at: for whom, and by which rule; and mail is found by the address that the
+//! client named.
+
+use stentor_harness::{Server, TestLab, message, wait_until};
+
+use crate::kit::{SENDER, builder, drained};
+use crate::virtual_users::with;
+
+fn send(server: &Server, to: &[&str], id: &str) -> String {
+    server.smtp().send(SENDER, to, &message(id, "A test")).expect(250).queue_id()
+}
+
+fn text(server: &Server, command: &[&str]) -> String {
+    let output = server.operator(command);
+    String::from_utf8([output.stdout, output.stderr].concat()).unwrap()
+}
+
+/// What `trace` says, once the history has it.
+#[track_caller]
+fn traced(server: &Server, what: &str, parts: &[&str]) -> String {
+    let mut shown = String::new();
+    wait_until(&format!("trace {what} has {parts:?}"), || {
+        shown = text(server, &["trace", what]);
+        parts.iter().all(|part| shown.contains(part))
+    });
+    shown
+}
+
+const TABLES: [(&str, &str); 2] = [
+    ("virtual", "sales@shop.example ann@one.example, bob@two.example\n"),
+    ("canonical", "old@one.example cid@one.example\nme@old.example me@home.example\n"),
+];
+
+const RULES: &str = "[domains]\nvirtual = [\"shop.example\"]\n\
+    [tables.users]\nsource = \"hash:{}/virtual\"\nas = \"virtual\"\n\
+    [tables.canonical]\nsource = \"hash:{}/canonical\"\nas = \"canonical\"\n\
+    [addresses]\nvirtual = \"users\"\ncanonical = \"canonical\"\n\
+    [[rules]]\nname = \"legal\"\nrecipient = \"held@two.example\"\ndo = \"hold asked by legal\"\n\
+    [[rules]]\nrecipient = \"gone@two.example\"\ndo = \"discard nobody reads it\"\n\
+    [[rules]]\nname = \"moved\"\nrecipient = \"moved@two.example\"\ndo = \"redirect new@two.example\"\n\
+    [[rules]]\nrecipient = \"seen@two.example\"\ndo = \"bcc archive@two.example\"\n\
+    [[rules]]\nrecipient = \"twice@two.example\"\ndo = \"copy mx:one.example\"\n";
+
+fn sites() -> TestLab {
+    let site = |name: &str| format!("[[site]]\nname = '{name}'\nrelay = true\n[[site.host]]\nname = 'mx.{name}'\n");
+    TestLab::start(&["one.example", "two.example"].map(site).concat())
+}
+
+#[test]
+fn log_and_trace_say_what_rules_did_and_know_the_address_that_was_named() {
+    let lab = sites();
+    let server = with(builder(&lab), &TABLES, RULES);
+    let moved = send(&server, &["moved@two.example", "eve@two.example"], "moved@test");
+    let gone = send(&server, &["gone@two.example"], "gone@test");
+    for (n, to) in ["seen", "twice"].into_iter().enumerate() {
+        send(&server, &[&format!("{to}@two.example")], &format!("{n}@test"));
+    }
+    let sales = send(&server, &["sales@shop.example"], "sales@test");
+    let rewritten = server.smtp().send("me@old.example", &["old@one.example"], &message("old@test", "x")).expect(250);
+    let rewritten = rewritten.queue_id();
+    drained(&server);
+
+    let log = server.log();
+    log.wait_nth(
+        &[
+            &format!("{moved}: from=<"),
+            "orig_to=<moved@two.example>,<eve@two.example>, marks=moved@two.example: redirected to new@two.example by \
+             rule 3 \"moved\" (stentor.toml:",
+        ],
+        1,
+    );
+    let dropped = "nrcpts=1: gone@two.example: discarded by rule 2 (stentor.toml:";
+    log.wait_nth(&[&format!("{gone}: discarded: to=<gone@two.example>, from=<"), dropped, "nobody reads it"], 1);
+    log.wait_nth(&["marks=seen@two.example: copied to archive@two.example by rule 4 (stentor.toml:"], 1);
+    log.wait_nth(&["marks=twice@two.example: copied to mx:one.example:", " by rule 5 (stentor.toml:"], 1);
+    log.wait_nth(&[&format!("{sales}: from=<"), "orig_to=<sales@shop.example>"], 1);
+    let marks = "marks=me@old.example: rewritten to me@home.example, as the sender; old@one.example: rewritten to cid@one.example";
+    log.wait_nth(&[&format!("{rewritten}: from=<me@home.example>"), "orig_to=<old@one.example>", marks], 1);
+
+    let by_rule = "redirected to new@two.example by rule 3 \"moved\" (stentor.toml:";
+    traced(
+        &server,
+        "moved@two.example",
+        &[&moved, "orig_to     moved@two.example", by_rule, "sent       new@two.example"],
+    );
+    traced(&server, "eve@two.example", &[&moved, by_rule]);
+    let told = traced(&server, "gone@two.example", &[&gone, "discarded by rule 2 (", "accepted and discarded"]);
+    assert!(!told.contains("before the records kept"), "{told}");
+    traced(&server, &gone, &["discarded   gone@two.example"]);
+    traced(&server, "sales@shop.example", &[&sales, "ann@one.example", "bob@two.example"]);
+    traced(&server, "old@one.example", &[&rewritten, "cid@one.example", "rewritten to me@home.example, as the sender"]);
+
+    // The same of the log alone.
+    let file = server.path("copy.log");
+    std::fs::write(&file, server.log().lines().join("\n") + "\n").unwrap();
+    let from_log = |what: &str| text(&server, &["trace", what, "--from", file.to_str().unwrap()]);
+    assert!(from_log("moved@two.example").contains(by_rule));
+    assert!(from_log("gone@two.example").contains("accepted and discarded"));
+}
+
+#[test]
+fn mail_that_waits_is_found_by_the_address_that_was_named() {
+    let lab = TestLab::start("[[site]]\nname = 'two.example'\nbehaviour = { greylist_ms = 3600000 }\n");
+    let server = with(builder(&lab), &TABLES, RULES);
+    send(&server, &["moved@two.example"], "moved@test");
+    traced(&server, "moved@two.example", &["now  ", "new@two.example"]);
+}
