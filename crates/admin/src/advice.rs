@@ -46,11 +46,14 @@ pub fn recipient(view: &RecipientView, known: &Known<'_>, now: Ms) -> String {
         Cause::Sending => "is being delivered".to_owned(),
         Cause::Reporting => "has failed: its bounce is being written".to_owned(),
         Cause::Ready | Cause::LookUp => "goes next: nothing to do".to_owned(),
-        Cause::Held => match known.oldest {
-            Some((id, _)) => format!("held by an operator: `stentor release --id {id}`"),
-            None => "held by an operator: `stentor mailqq` lists the messages, `stentor release --id ID` ends the hold"
-                .to_owned(),
-        },
+        Cause::Held => {
+            let held = held(&view.words);
+            match known.oldest {
+                Some((id, _)) => format!("{held}: `stentor release --id {id}`"),
+                None => format!("{held}: `stentor mailqq` lists the messages, `stentor release --id ID` ends the hold"),
+            }
+        }
+        Cause::QueueOnly => queue_only(&view.words),
         Cause::MailboxFull => format!("mailbox full{since}: {stop}"),
         Cause::Mailbox if known.subscribed.is_some() => format!("mailbox unavailable{since}: wait, or {stop}"),
         Cause::Mailbox => format!("mailbox unavailable{since}: {stop}"),
@@ -70,13 +73,18 @@ pub fn recipient(view: &RecipientView, known: &Known<'_>, now: Ms) -> String {
 /// About a site, by what most of its mail waits for.
 pub fn site(row: &SiteRow, is_suspended: bool, known: &Known<'_>, now: Ms) -> String {
     let since = since(row.oldest, now);
-    let cause = causes::main(&row.causes).map_or(Cause::Ready, causes::CauseRow::cause);
+    let main = causes::main(&row.causes);
+    let cause = main.map_or(Cause::Ready, causes::CauseRow::cause);
     match cause {
         _ if is_suspended => suspended(&format!("site:{}", row.site)),
         Cause::Reporting => "has failed: bounces are being written".to_owned(),
         Cause::Ready | Cause::LookUp | Cause::Sending if row.connections > 0 => "is being served".to_owned(),
         Cause::Ready | Cause::LookUp | Cause::Sending => "goes next: nothing to do".to_owned(),
-        Cause::Held => "messages are held by an operator: `stentor mailqq`, then `stentor release --id ID`".to_owned(),
+        Cause::Held => {
+            let held = held(main.map_or("", |row| &row.words));
+            format!("messages are {held}: `stentor mailqq`, then `stentor release --id ID`")
+        }
+        Cause::QueueOnly => queue_only(main.map_or("", |row| &row.words)),
         Cause::MailboxFull | Cause::Mailbox => {
             format!("full or unavailable mailboxes{since}: see the recipients; the site is healthy")
         }
@@ -134,10 +142,6 @@ fn site_advice(cause: Cause, site: &str, since: &str, known: &Known<'_>) -> Stri
             || "a list or sender is suspended: `stentor status` names it and the command that ends it".to_owned(),
             suspended,
         ),
-        Cause::QueueOnly => {
-            "queue-only: `stentor queue run` tries it once; `stentor queue-only --show` says why and how to end it"
-                .to_owned()
-        }
         Cause::OwnLimit => "at a local limit: raise the connection or rate limits if the hosts accept more".to_owned(),
         Cause::Table => {
             "a table of `[addresses] generic` cannot be used: the log says why, `stentor check` where".to_owned()
@@ -145,6 +149,17 @@ fn site_advice(cause: Cause, site: &str, since: &str, known: &Known<'_>) -> Stri
         Cause::Unreadable => "our stored content cannot be read: `stentor journal verify` says more".to_owned(),
         _ => "wait for the next try".to_owned(),
     }
+}
+
+/// What is kept in the queue, with the reason in the cause's words.
+fn queue_only(words: &str) -> String {
+    let words = if words.is_empty() { Cause::QueueOnly.words() } else { words };
+    format!("{words}: `stentor queue run` tries it once; `stentor queue-only --show` says how to end it")
+}
+
+/// Who holds it, as the cause's words say it.
+fn held(words: &str) -> &str {
+    if words.is_empty() { Cause::Held.words() } else { words }
 }
 
 /// With the command that ends it; `what` is its name in the journal.
@@ -203,7 +218,8 @@ mod tests {
         let at_rcpt = recipient(&view(Cause::Recipient), &known, DAY_MS);
         assert!(at_rcpt.contains("`stentor bounce --recipient ann@one.example --dry-run`"), "{at_rcpt}");
         let held = Known { oldest: Some(("7f", 0)), ..known };
-        assert_eq!(recipient(&view(Cause::Held), &held, 5), "held by an operator: `stentor release --id 7f`");
+        let by_rule = RecipientView { words: "held by rule 1 (s.toml:5)".to_owned(), ..view(Cause::Held) };
+        assert_eq!(recipient(&by_rule, &held, 5), "held by rule 1 (s.toml:5): `stentor release --id 7f`");
         let dns = recipient(&view(Cause::Dns), &known, DAY_MS);
         assert!(dns.contains("(192.0.2.53:53; `[dns] servers`)") && !dns.contains("bounce"), "{dns}");
     }

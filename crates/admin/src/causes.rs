@@ -14,10 +14,11 @@ use stentor_control::CauseRow;
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::{DomainId, MessageNo, Ms, SiteId};
+use stentor_queue::message::Message;
 use stentor_sched::{At, Cause, CauseCount, CauseCounts, Census, Part};
 use tokio::sync::Notify;
 
-use crate::views::{reply, words};
+use crate::views::{kept, reply, words};
 
 /// Pending recipients that are counted anew for each answer.
 const SMALL_RECIPIENTS: u64 = 20_000;
@@ -285,13 +286,19 @@ pub async fn per_site(core: &Arc<Core>) -> (Vec<(u64, SiteId)>, Vec<(u64, Domain
 
 /// The rows of an answer.
 pub fn rows(hub: &Hub, counts: Option<&CauseCounts>, now: Ms) -> Vec<CauseRow> {
-    counts.into_iter().flat_map(|counts| &counts.causes).map(|count| row(hub, count, now)).collect()
+    rows_of(hub, counts, None, now)
 }
 
-fn row(hub: &Hub, count: &CauseCount, now: Ms) -> CauseRow {
+/// The same; all of one message, if it is given.
+fn rows_of(hub: &Hub, counts: Option<&CauseCounts>, message: Option<&Message>, now: Ms) -> Vec<CauseRow> {
+    counts.into_iter().flat_map(|counts| &counts.causes).map(|count| row(hub, count, message, now)).collect()
+}
+
+fn row(hub: &Hub, count: &CauseCount, message: Option<&Message>, now: Ms) -> CauseRow {
     CauseRow {
         cause: count.cause.name().to_owned(),
-        words: words(count.cause, count.attempt, count.failed_with(), now),
+        words: kept(hub, (count.cause, count.keeper), message)
+            .unwrap_or_else(|| words(count.cause, count.attempt, count.failed_with(), now)),
         since: count.attempt.map(|attempt| attempt.since),
         recipients: count.recipients,
         next_try: count.next_try,
@@ -312,9 +319,9 @@ pub fn of_message(
     (no, place): (MessageNo, Option<At>),
     now: Ms,
 ) -> Vec<CauseRow> {
-    let pending = hub.store.message(no).map_or(0, |message| message.pending().len());
-    if pending >= stentor_sched::LARGE_RECIPIENTS_MIN {
-        return rows(hub, counted.and_then(|counted| counted.census.large.get(&no)), now);
+    let message = hub.store.message(no);
+    if message.is_some_and(|message| message.pending().len() >= stentor_sched::LARGE_RECIPIENTS_MIN) {
+        return rows_of(hub, counted.and_then(|counted| counted.census.large.get(&no)), message, now);
     }
     let (mut counts, mut after) = (CauseCounts::default(), None);
     // They are few, so all of them.
@@ -324,5 +331,5 @@ pub fn of_message(
             counts.add(count);
         }
     });
-    rows(hub, Some(&counts), now)
+    rows_of(hub, Some(&counts), message, now)
 }

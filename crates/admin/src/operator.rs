@@ -24,7 +24,7 @@ use stentor_stats::now::TrafficLine;
 use tokio::sync::{Mutex, Semaphore, mpsc, oneshot};
 
 use crate::depth::Depths;
-use crate::views::{fates, message_fates, recipient};
+use crate::views::{fates, holder, message_fates, recipient};
 use crate::wanted::Wanted;
 use crate::watch::{Overviews, Watch, traffic};
 use crate::{ages, depth, doctor, lists, report, site, verbs, waiting};
@@ -251,6 +251,7 @@ impl Operator {
                 accepted: message.accepted(),
                 expires: (!message.is_held()).then(|| message.accepted() + settings.lifetime_ms(message)),
                 held: message.is_held(),
+                held_by: if message.is_held() { holder(message).to_owned() } else { String::new() },
                 origin: envelope.origin.to_owned(),
                 message_id: envelope.message_id.to_owned(),
                 fates: message_fates(message),

@@ -6,7 +6,7 @@ use stentor_engine::core::hub::Hub;
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::{AddressId, MessageNo, Ms};
 use stentor_queue::message::Message;
-use stentor_sched::{At, Attempt, RecipientState as Place, Reply as LastReply, Standing};
+use stentor_sched::{At, Attempt, Keeper, RecipientState as Place, Reply as LastReply, Standing};
 
 /// A site's name, or that of a domain without one.
 pub fn place_name(hub: &Hub, at: At) -> &str {
@@ -64,7 +64,9 @@ pub fn recipient(hub: &Hub, no: MessageNo, id: AddressId, now: Ms) -> RecipientV
         site: place_name(hub, at).to_owned(),
         state,
         cause: status.cause.name().to_owned(),
-        words: words(status.cause, status.attempt, status.reason.as_ref().map(|reply| reply.cause), now),
+        words: kept(hub, (status.cause, status.keeper), hub.store.message(no)).unwrap_or_else(|| {
+            words(status.cause, status.attempt, status.reason.as_ref().map(|reply| reply.cause), now)
+        }),
         since: status.attempt.map(|attempt| attempt.since),
         next_try: status.next_try,
         last_reply: reply(status.reason),
@@ -81,6 +83,24 @@ pub fn words(cause: Cause, attempt: Option<Attempt>, failed_with: Option<Cause>,
     let Some(attempt) = attempt else { return cause.words().to_owned() };
     let last = failed_with.map_or_else(String::new, |cause| format!("; last: {}", cause.words()));
     progress(attempt, now) + &last
+}
+
+/// Who holds what is held, by name where it is one message; why mail is queue-only. `None`: the cause says it all.
+pub fn kept(hub: &Hub, (cause, keeper): (Cause, Keeper), message: Option<&Message>) -> Option<String> {
+    match (cause, keeper) {
+        (Cause::Held, _) if message.is_some() => message.map(holder).map(|by| format!("held by {by}")),
+        (Cause::Held, Keeper::Operator) => Some("held by an operator".to_owned()),
+        (Cause::Held, Keeper::Rule) => Some("held by a rule".to_owned()),
+        (Cause::QueueOnly, Keeper::QueueOnly(no)) => {
+            hub.sched.queue_only_reason(no).map(|reason| format!("{}: {reason}", cause.words()))
+        }
+        _ => None,
+    }
+}
+
+/// Who holds a held message.
+pub fn holder(message: &Message) -> &str {
+    message.held_by().unwrap_or("an operator")
 }
 
 /// `connecting for 8s`

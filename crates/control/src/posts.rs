@@ -24,7 +24,7 @@ pub struct PostReport {
     pub quarantined: u64,
     pub coalesced: u64,
     pub pending: u64,
-    /// Its pending recipients are held by an operator.
+    /// Its pending recipients are held.
     pub held: bool,
     /// When only stragglers were left, and when the last recipient had its fate.
     pub fast_done: Option<Ms>,

@@ -12,7 +12,7 @@ pub enum RecipientState {
     InFlight,
     /// A clock holds it until `next_try`.
     Deferred,
-    /// An operator holds the message.
+    /// An operator or a rule holds the message.
     Held,
     /// An operator suspended its site, list or sender.
     Suspended,

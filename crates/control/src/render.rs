@@ -144,6 +144,9 @@ pub fn message(m: &MessageView, zone: &Zone, width: Width) -> String {
     if !m.message_id.is_empty() {
         line(&mut out, format_args!("  message-id  {}", cut(&m.message_id, width.rest(15))));
     }
+    if !m.held_by.is_empty() {
+        line(&mut out, format_args!("  held by     {}", cut(&m.held_by, width.rest(15))));
+    }
     line(&mut out, format_args!("  recipients  {}", fates(&m.fates)));
     if m.recipients.is_empty() {
         return out;

@@ -122,7 +122,7 @@ pub struct QueueSummary {
     pub messages: u64,
     /// Pending recipients.
     pub recipients: u64,
-    /// Messages that an operator holds.
+    /// Messages that operators and rules hold.
     pub held: u64,
     pub content_bytes: u64,
     /// When the oldest queued message was accepted, and its queue id.
@@ -247,8 +247,11 @@ pub struct MessageView {
     pub size: u64,
     pub accepted: Ms,
     pub expires: Option<Ms>,
-    /// An operator holds it: it is not tried and does not expire.
+    /// An operator or a rule holds it: it is not tried and does not expire.
     pub held: bool,
+    /// `an operator`, or the rule with its place and text.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub held_by: String,
     /// The client's address, or `local`.
     pub origin: String,
     pub message_id: String,

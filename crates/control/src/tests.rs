@@ -218,6 +218,7 @@ fn view(recipients: usize) -> MessageView {
         accepted: NOW - 7_980_000,
         expires: Some(NOW + 420_000_000),
         held: false,
+        held_by: String::new(),
         origin: "192.0.2.1".to_owned(),
         message_id: "<1@example.com>".to_owned(),
         fates: Fates { acknowledged: 2000, delivered: 1990, bounced: 3, pending: 7, ..Fates::default() },

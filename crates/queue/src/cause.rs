@@ -12,7 +12,7 @@ pub enum Cause {
     Sending,
     /// Failed for good, or covered by an operator's standing bounce; its report is being written.
     Reporting,
-    /// An operator holds the message.
+    /// An operator or a rule holds the message.
     Held,
     /// An operator suspended its site, list or sender.
     Suspended,
@@ -132,7 +132,7 @@ impl Cause {
             Cause::Ready => ("ready", "ready to send"),
             Cause::Sending => ("sending", "being delivered"),
             Cause::Reporting => ("reporting", "bounced, DSN pending"),
-            Cause::Held => ("held", "held by an operator"),
+            Cause::Held => ("held", "held"),
             Cause::Suspended => ("suspended", "suspended by an operator"),
             Cause::QueueOnly => ("queue_only", "queue-only"),
             Cause::OwnLimit => ("own_limit", "local limit"),

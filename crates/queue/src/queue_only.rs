@@ -10,6 +10,7 @@ use std::ops::Range;
 use ipnet::IpNet;
 use stentor_mail::Class;
 
+use crate::event::Envelope;
 use crate::sender::is_match;
 
 const PREFIX: &str = "queue_only:";
@@ -128,11 +129,13 @@ impl Scope {
         matches!(self, Scope::Sender(_) | Scope::Client(_))
     }
 
-    /// Of those, whether it is about mail of this sender and origin.
-    pub fn has_message(&self, sender: &str, origin: &str) -> bool {
+    /// Of those, whether it is about mail of this envelope: of its sender, as the client gave it or as it is sent on.
+    pub fn has_message(&self, envelope: &Envelope<'_>) -> bool {
         match self {
-            Scope::Sender(wanted) => is_match(wanted, sender),
-            Scope::Client(client) => client.is_origin(origin),
+            Scope::Sender(wanted) => {
+                is_match(wanted, envelope.sender) || envelope.given_sender.is_some_and(|given| is_match(wanted, given))
+            }
+            Scope::Client(client) => client.is_origin(envelope.origin),
             _ => false,
         }
     }
@@ -181,17 +184,20 @@ mod tests {
     #[test]
     fn messages_are_known_by_sender_or_origin() {
         let scope = |name: &str| Scope::of_name(&format!("queue_only:{name}")).unwrap();
+        let of = |scope: &Scope, sender, origin| scope.has_message(&Envelope { sender, origin, ..Envelope::default() });
         let shop = scope("sender:@shop.example");
-        assert!(shop.has_message("a@shop.example", "") && !shop.has_message("a@sub.shop.example", ""));
-        assert!(scope("sender:").has_message("", "") && !scope("sender:a@b").has_message("xa@b", ""));
+        assert!(of(&shop, "a@shop.example", "") && !of(&shop, "a@sub.shop.example", ""));
+        assert!(of(&scope("sender:"), "", "") && !of(&scope("sender:a@b"), "xa@b", ""));
+        let rewritten =
+            Envelope { sender: "srs@own.example", given_sender: Some("a@shop.example"), ..Envelope::default() };
+        assert!(shop.has_message(&rewritten) && scope("sender:@own.example").has_message(&rewritten));
+        assert!(!scope("sender:b@shop.example").has_message(&rewritten));
         let net = scope("client:10.0.0.0/8");
-        assert!(net.has_message("", "10.9.9.9") && net.has_message("", "10.9.9.9 login"));
-        assert!(!net.has_message("", "11.0.0.1") && !net.has_message("", "local"));
+        assert!(of(&net, "", "10.9.9.9") && of(&net, "", "10.9.9.9 login"));
+        assert!(!of(&net, "", "11.0.0.1") && !of(&net, "", "local"));
         let user = scope("client:www-data");
-        assert!(user.has_message("", "uid 33 (www-data)") && !user.has_message("", "uid 33 (www)"));
-        assert!(
-            scope("client:33").has_message("", "uid 33") && !scope("client:3").has_message("", "uid 33 (www-data)")
-        );
-        assert!(!user.has_message("", "local") && !scope("list:news").has_message("", ""));
+        assert!(of(&user, "", "uid 33 (www-data)") && !of(&user, "", "uid 33 (www)"));
+        assert!(of(&scope("client:33"), "", "uid 33") && !of(&scope("client:3"), "", "uid 33 (www-data)"));
+        assert!(!of(&user, "", "local") && !of(&scope("list:news"), "", ""));
     }
 }

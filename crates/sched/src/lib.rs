@@ -55,6 +55,7 @@ mod failure;
 #[cfg(test)]
 mod fixture;
 mod flows;
+mod keeper;
 mod messages;
 mod notices;
 mod operator;
@@ -75,6 +76,7 @@ pub use config::{Backoff, SchedConfig, SourceConfig, Strategies};
 pub use effects::{CloseReason, Effect, Failure, Ids, NoSession, RcptOutcome, Reach, SourceNo, Stage, Work};
 pub use failure::verdict;
 pub use flows::{FlowKey, FlowRules, SourceSet};
+pub use keeper::Keeper;
 pub use queue_only::By;
 pub use reasons::Reply;
 pub use sites::history::SiteHistory;

@@ -17,53 +17,57 @@ use stentor_queue::queue_only::Scope;
 
 use crate::config::SourceConfig;
 use crate::flows::{Kept, SourceSet};
+use crate::keeper::Keeper;
 
 /// Who wants something to be queue-only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
 pub enum By {
-    Operator = 1,
-    Configuration = 2,
+    Operator,
+    Configuration,
 }
 
 struct Entry {
+    /// Of no other, before or after.
+    no: u32,
     scope: Scope,
-    /// A bit for each [`By`].
-    by: u8,
+    /// The reason of each [`By`] who wants it.
+    reasons: [Option<Box<str>>; 2],
+}
+
+impl Entry {
+    fn is_over(&self) -> bool {
+        self.reasons.iter().all(Option::is_none)
+    }
 }
 
 /// What is queue-only now.
 #[derive(Default)]
 pub struct QueueOnly {
     list: Vec<Entry>,
+    /// The number given last.
+    last: u32,
     /// Whether some of it is about senders or clients, or about domains.
     has_messages: bool,
     has_domains: bool,
 }
 
 impl QueueOnly {
-    /// Begins or ends it; whether that changed anything.
-    pub fn set(&mut self, scope: &Scope, is_on: bool, by: By) -> bool {
+    /// Begins, with a reason that may be empty, or ends it; whether mail is kept or let go by that.
+    pub fn set(&mut self, scope: &Scope, reason: Option<&str>, by: By) -> bool {
         let at = self.list.iter().position(|entry| entry.scope == *scope);
-        let changes = match (at, is_on) {
-            (None, false) => false,
-            (None, true) => {
-                self.list.push(Entry { scope: scope.clone(), by: by as u8 });
+        let changes = match (at, reason) {
+            (None, Some(_)) => {
+                self.last = self.last.wrapping_add(1);
+                self.list.push(Entry { no: self.last, scope: scope.clone(), reasons: [None, None] });
                 true
             }
-            (Some(at), true) => {
-                self.list[at].by |= by as u8;
-                false
-            }
-            (Some(at), false) => {
-                self.list[at].by &= !(by as u8);
-                let is_over = self.list[at].by == 0;
-                if is_over {
-                    self.list.swap_remove(at);
-                }
-                is_over
-            }
+            (Some(at), None) => self.list[at].reasons[1 - by as usize].is_none(),
+            (None, None) | (Some(_), Some(_)) => false,
         };
+        if let Some(entry) = self.list.iter_mut().find(|entry| entry.scope == *scope) {
+            entry.reasons[by as usize] = reason.map(Into::into);
+        }
+        self.list.retain(|entry| !entry.is_over());
         self.has_messages = self.list.iter().any(|entry| entry.scope.is_of_messages());
         self.has_domains = self.list.iter().any(|entry| matches!(entry.scope, Scope::Domain(_)));
         changes
@@ -78,8 +82,9 @@ impl QueueOnly {
     }
 
     /// What the configuration wants, and is not among these.
-    pub fn configured_beside(&self, wanted: &[Scope]) -> Vec<Scope> {
-        let is_configured = |entry: &&Entry| entry.by & By::Configuration as u8 != 0 && !wanted.contains(&entry.scope);
+    pub fn configured_beside(&self, wanted: &[(Scope, &str)]) -> Vec<Scope> {
+        let is_wanted = |entry: &&Entry| wanted.iter().any(|(scope, _)| *scope == entry.scope);
+        let is_configured = |entry: &&Entry| entry.reasons[By::Configuration as usize].is_some() && !is_wanted(entry);
         self.list.iter().filter(is_configured).map(|entry| entry.scope.clone()).collect()
     }
 
@@ -92,7 +97,7 @@ impl QueueOnly {
     pub fn has_message(&self, message: &Message) -> bool {
         self.has_messages && {
             let envelope = message.envelope();
-            self.scopes().any(|scope| scope.has_message(envelope.sender, envelope.origin))
+            self.scopes().any(|scope| scope.has_message(&envelope))
         }
     }
 
@@ -101,7 +106,36 @@ impl QueueOnly {
     }
 
     pub fn has_domain(&self, name: &str) -> bool {
-        self.has_domains && self.scopes().any(|scope| matches!(scope, Scope::Domain(domain) if domain == name))
+        self.domain(name).is_some()
+    }
+
+    /// What keeps mail to a domain.
+    pub fn domain(&self, name: &str) -> Option<Keeper> {
+        let is_of = |entry: &&Entry| matches!(&entry.scope, Scope::Domain(domain) if domain == name);
+        self.list.iter().find(is_of).filter(|_| self.has_domains).map(|entry| Keeper::QueueOnly(entry.no))
+    }
+
+    /// What keeps a message whose flow, sender or client is queue-only.
+    pub fn keeper(&self, message: &Message) -> Keeper {
+        let envelope = message.envelope();
+        let is_of = |entry: &&Entry| match &entry.scope {
+            Scope::All => true,
+            Scope::Class(class) => message.class() == *class,
+            Scope::List(list) => envelope.list == Some(list),
+            scope => scope.has_message(&envelope),
+        };
+        // Its flow is of some source, then.
+        let of_source = |entry: &&Entry| matches!(entry.scope, Scope::Source(_));
+        let entry = self.list.iter().find(is_of).or_else(|| self.list.iter().find(of_source));
+        entry.map_or(Keeper::None, |entry| Keeper::QueueOnly(entry.no))
+    }
+
+    /// Why the entry of this number is there: an operator's reason, then that of the configuration. `None`: it has ended, or has none.
+    pub fn reason(&self, no: u32) -> Option<String> {
+        let entry = self.list.iter().find(|entry| entry.no == no)?;
+        let given: Vec<&str> =
+            entry.reasons.iter().flatten().map(|reason| &**reason).filter(|r| !r.is_empty()).collect();
+        (!given.is_empty()).then(|| given.join("; "))
     }
 
     /// What of it is about whole flows.
@@ -131,9 +165,17 @@ mod tests {
     fn what_two_want_ends_when_both_have_ended_it() {
         let mut all = QueueOnly::default();
         let scope = Scope::Domain("one.example".to_owned());
-        assert!(all.set(&scope, true, By::Operator) && !all.set(&scope, true, By::Configuration));
-        assert!(!all.set(&scope, false, By::Operator) && all.has_domain("one.example") && !all.has_domain("x.example"));
-        assert!(!all.set(&scope, false, By::Operator), "it was ended before");
-        assert!(all.set(&scope, false, By::Configuration) && all.is_empty() && !all.has_domain("one.example"));
+        assert!(all.set(&scope, Some("disks"), By::Operator) && !all.set(&scope, Some(""), By::Configuration));
+        let Some(Keeper::QueueOnly(no)) = all.domain("one.example") else { panic!("nobody keeps it") };
+        assert_eq!(all.reason(no).as_deref(), Some("disks"));
+        assert!(
+            !all.set(&scope, Some("more disks"), By::Operator) && !all.set(&scope, Some("weekly"), By::Configuration)
+        );
+        assert_eq!(all.reason(no).as_deref(), Some("more disks; weekly"));
+        assert!(!all.set(&scope, None, By::Operator) && all.has_domain("one.example") && !all.has_domain("x.example"));
+        assert!(!all.set(&scope, None, By::Operator), "it was ended before");
+        assert_eq!(all.reason(no).as_deref(), Some("weekly"));
+        assert!(all.set(&scope, None, By::Configuration) && all.is_empty() && !all.has_domain("one.example"));
+        assert_eq!(all.reason(no), None);
     }
 }

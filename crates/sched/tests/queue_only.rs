@@ -78,7 +78,7 @@ impl World {
 
     fn set(&mut self, scope: &str, is_on: bool) {
         let scope = Scope::of_name(&format!("queue_only:{scope}")).expect("a scope");
-        self.sched.set_queue_only(&scope, is_on, By::Operator);
+        self.sched.set_queue_only(&scope, is_on.then_some(""), By::Operator);
     }
 
     fn run(&mut self, ms: Ms) {

@@ -193,7 +193,8 @@ async fn waiting(core: &Arc<Core>, no: MessageNo, id: MessageId, places_max: usi
             site: views::place_name(hub, *place).to_owned(),
             recipients: count.recipients,
             cause: cause.name().to_owned(),
-            words: views::words(*cause, count.attempt, count.failed_with(), now),
+            words: views::kept(hub, (*cause, count.keeper), hub.store.message(no))
+                .unwrap_or_else(|| views::words(*cause, count.attempt, count.failed_with(), now)),
             since: count.attempt.map(|attempt| attempt.since),
             in_flight: *cause == Cause::Sending,
             last_reply: reply(hub.sched.reply_behind(count).cloned()),

@@ -29,6 +29,7 @@ use super::who::who;
 use crate::causes::count_all;
 use crate::find::pattern;
 use crate::lists;
+use crate::near::unseen_domain;
 
 /// At a time: some are compared with each message.
 pub const QUEUE_ONLY_MAX: usize = 100;
@@ -64,7 +65,7 @@ pub async fn queue_only(
         let (messages, recipients) =
             count_where(core, |hub, _, message| covered(hub, &settings, &scope, message)).await;
         let (of, who) = (plural(messages, "message"), plural(recipients, "recipient"));
-        let text = format!("would make {subject} queue-only: {who} of {of} now in the queue");
+        let text = format!("would make {subject} queue-only: {who} of {of} now in the queue{}", hint(core, &scope));
         return counted(text, (messages, recipients), 0, true);
     }
     let said = reason.clone().unwrap_or_default();
@@ -87,7 +88,7 @@ pub async fn queue_only(
     }
     let text = if is_on {
         let end = if until > 0 { format!(" until {}", instant(until, &Zone::utc())) } else { String::new() };
-        format!("{subject} is queue-only{end}")
+        format!("{subject} is queue-only{end}{}", hint(core, &scope))
     } else {
         let settings = core.settings();
         let still = section_of(&settings, &scope, now);
@@ -128,6 +129,14 @@ pub fn views(hub: &Hub, settings: &Settings, now: Ms) -> Vec<QueueOnlyView> {
         QueueOnlyView { section: name, ..QueueOnlyView::new(&section.scope, until, &section.reason) }
     });
     own.chain(configured).collect()
+}
+
+/// Of a domain that may be misspelt.
+fn hint(core: &Arc<Core>, scope: &Scope) -> String {
+    match scope {
+        Scope::Domain(domain) => unseen_domain(core, domain),
+        _ => String::new(),
+    }
 }
 
 fn section_of<'a>(settings: &'a Settings, scope: &Scope, now: Ms) -> Option<&'a str> {
@@ -185,7 +194,7 @@ fn covered(hub: &Hub, settings: &Settings, scope: &Scope, message: &Message) -> 
             let at = |domain: DomainId| message.pending().intersection_len(book.addresses_of(domain));
             return book.domains_named(domain).map(at).sum::<usize>() as u64;
         }
-        Scope::Sender(_) | Scope::Client(_) => scope.has_message(envelope.sender, envelope.origin),
+        Scope::Sender(_) | Scope::Client(_) => scope.has_message(&envelope),
         Scope::Source(name) => settings.goes_only_from(name, envelope.list, envelope.sender),
     };
     if is_about { message.pending().len() as u64 } else { 0 }

@@ -16,7 +16,7 @@ use stentor_queue::ids::Ms;
 use stentor_queue::message::Message;
 use stentor_queue::site::{SiteLimits, Target};
 use stentor_rules::Rulebook;
-use stentor_sched::{Backoff, FlowKey, FlowRules, SchedConfig, Scheduler, Scope, SourceConfig, SourceNo, SourceSet};
+use stentor_sched::{Backoff, FlowKey, FlowRules, SchedConfig, Scheduler, SourceConfig, SourceNo, SourceSet};
 
 use super::memory::PIECE_BYTES;
 use crate::clock::Clock;
@@ -154,8 +154,8 @@ impl Settings {
 
     /// Gives that to the scheduler.
     pub fn give_queue_only(&self, sched: &mut Scheduler, now: Ms) {
-        let scopes: Vec<Scope> = self.queue_only(now).map(|(section, _)| section.scope.clone()).collect();
-        sched.set_configured_queue_only(&scopes);
+        let sections = self.queue_only(now).map(|(section, _)| (section.scope.clone(), section.reason.as_str()));
+        sched.set_configured_queue_only(&sections.collect::<Vec<_>>());
     }
 
     /// Who gets delivery reports of a list's posts.

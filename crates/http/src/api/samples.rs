@@ -209,6 +209,7 @@ fn message() -> MessageView {
         accepted: NOW - 60_000,
         expires: Some(NOW + 431_940_000),
         held: false,
+        held_by: String::new(),
         origin: "192.0.2.1".to_owned(),
         message_id: "<1@example.org>".to_owned(),
         fates: fates(),

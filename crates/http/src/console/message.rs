@@ -114,6 +114,7 @@ fn envelope(view: &MessageView, heading: Option<&Heading>, zone: &Zone) -> Marku
             dt { "Accepted" } dd { (instant(view.accepted, zone)) " (" (ago(view.accepted, view.now)) ")" }
             dt { "Client" } dd { (shown(&view.origin)) }
             dt { "Size" } dd { (bytes(view.size)) }
+            @if view.held { dt { "Held by" } dd { (shown(&view.held_by)) } }
             @if let Some(expires) = view.expires { dt { "Expires" } dd { (next_try(Some(expires), view.now)) } }
         }
     }

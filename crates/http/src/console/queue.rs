@@ -183,7 +183,7 @@ fn tiles(http: &Http, part: Option<(u64, u64)>, is_narrow: bool) -> Markup {
                 (tile("Recipients waiting", &number(recipients), &html! { "of " (plural(messages, "message")) @if is_narrow { " in the whole queue" } }))
             }
             (tile("Size", &bytes(octets), &html! { "of all waiting messages" }))
-            (tile("Held", &number(held), &html! { "by an operator" }))
+            (tile("Held", &number(held), &html! { (if held == 1 { "message" } else { "messages" }) }))
             div.tile {
                 dt { "Oldest" }
                 dd.figure { @if let Some(at) = oldest { (ago(at, now)) } @else { "–" } }

@@ -16,13 +16,14 @@ const RUN_LOOK_MS: Ms = 1_000;
 const RUN_LOOK_UPS_MS: Ms = 300_000;
 
 impl Scheduler {
-    /// Something becomes queue-only, or is no more; what waits then is brought back by the next ticks.
-    pub fn set_queue_only(&mut self, scope: &Scope, is_on: bool, by: By) {
-        if !self.core.queue_only.set(scope, is_on, by) {
+    /// Something becomes queue-only for this reason, which may be empty, or (`None`) is no more; what waits then is brought back by the
+    /// next ticks.
+    pub fn set_queue_only(&mut self, scope: &Scope, reason: Option<&str>, by: By) {
+        if !self.core.queue_only.set(scope, reason, by) {
             return;
         }
         self.keep_flows();
-        if !is_on {
+        if reason.is_none() {
             self.operator.resuming = Some(0);
             if let Scope::Domain(domain) = scope {
                 self.operator.relinks.push(domain.as_str().into());
@@ -30,14 +31,19 @@ impl Scheduler {
         }
     }
 
-    /// What the configuration wants to be queue-only from now on; the rest of what it wanted ends.
-    pub fn set_configured_queue_only(&mut self, wanted: &[Scope]) {
+    /// What the configuration wants to be queue-only from now on, with its reasons; the rest of what it wanted ends.
+    pub fn set_configured_queue_only(&mut self, wanted: &[(Scope, &str)]) {
         for scope in self.core.queue_only.configured_beside(wanted) {
-            self.set_queue_only(&scope, false, By::Configuration);
+            self.set_queue_only(&scope, None, By::Configuration);
         }
-        for scope in wanted {
-            self.set_queue_only(scope, true, By::Configuration);
+        for (scope, reason) in wanted {
+            self.set_queue_only(scope, Some(reason), By::Configuration);
         }
+    }
+
+    /// Why the entry is there that keeps mail ([`crate::Keeper::QueueOnly`]).
+    pub fn queue_only_reason(&self, no: u32) -> Option<String> {
+        self.core.queue_only.reason(no)
     }
 
     /// The flows that are queue-only, now that this or the sources have changed.

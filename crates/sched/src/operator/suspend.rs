@@ -77,7 +77,7 @@ impl Scheduler {
             return if suspended { self.begin_bounce(bounce, until, reason) } else { self.end_bounce(&bounce) };
         }
         if let Some(scope) = Scope::of_name(what) {
-            return self.set_queue_only(&scope, suspended, By::Operator);
+            return self.set_queue_only(&scope, suspended.then_some(reason), By::Operator);
         }
         let Some((kind, name)) = what.split_once(':') else { return };
         let key = match kind {

@@ -17,6 +17,7 @@ use super::attempt::{Attempt, Attempts};
 use super::place::AtSite;
 use crate::Scheduler;
 use crate::effects::Reach;
+use crate::keeper::Keeper;
 use crate::reasons::{Reason, Reply};
 use crate::tables::Map;
 
@@ -35,6 +36,8 @@ pub struct CauseCount {
     pub next_try: Option<Ms>,
     /// The connection in the making that all of them wait for, or the one that has kept us waiting for longest.
     pub attempt: Option<Attempt>,
+    /// Who keeps them, if they are held or queue-only.
+    pub keeper: Keeper,
     reason: Reason,
 }
 
@@ -47,6 +50,7 @@ impl CauseCount {
     /// More with the same cause.
     pub fn add(&mut self, more: CauseCount) {
         self.recipients += more.recipients;
+        self.keeper = self.keeper.and(more.keeper);
         self.next_try = self.next_try.zip(more.next_try).map(|(a, b)| a.min(b));
         self.attempt = match (self.attempt, more.attempt) {
             // Of hosts that keep us waiting, the one that has done so for longest.
@@ -378,8 +382,8 @@ impl Scheduler {
             let place = self.place(&of_message, AddressId(id), (domain, at.as_ref()), silent_since, seen.now);
             let next_try = place.until.filter(|until| *until > seen.now).map(|until| self.core.time.wall(until));
             let attempt = place.attempt.map(|attempt| self.dated(attempt));
-            let (cause, reason) = (place.cause, place.reason);
-            each(AddressId(id), site, CauseCount { cause, recipients: 1, next_try, attempt, reason });
+            let (cause, reason, keeper) = (place.cause, place.reason, place.keeper);
+            each(AddressId(id), site, CauseCount { cause, recipients: 1, next_try, attempt, keeper, reason });
         }
         true
     }
@@ -395,7 +399,8 @@ mod tests {
             let mut counts = CauseCounts::default();
             for (cause, next_try) in all {
                 let (cause, next_try) = (*cause, *next_try);
-                counts.add(CauseCount { cause, recipients: 1, next_try, attempt: None, reason: Reason::default() });
+                let (attempt, keeper, reason) = (None, Keeper::None, Reason::NONE);
+                counts.add(CauseCount { cause, recipients: 1, next_try, attempt, keeper, reason });
             }
             counts.next_try()
         };

@@ -13,6 +13,7 @@ use super::explain::WaitsFor;
 use crate::domains::{Domain, LookUp};
 use crate::failure::deferrals::sender_key;
 use crate::flows::FlowKey;
+use crate::keeper::Keeper;
 use crate::messages::Active;
 use crate::reasons::{Reason, Reply};
 use crate::{Scheduler, SourceSet};
@@ -22,7 +23,7 @@ use crate::{Scheduler, SourceSet};
 pub enum RecipientState {
     /// In a transaction.
     Sending,
-    /// An operator holds the message.
+    /// An operator or a rule holds the message.
     Held,
     /// An operator suspended its site, list or sender.
     Suspended,
@@ -58,6 +59,8 @@ pub struct RecipientStatus {
     pub reason: Option<Reply>,
     /// The connection in the making that it waits for, in time on the wall.
     pub attempt: Option<Attempt>,
+    /// Who keeps it, if it is held or queue-only.
+    pub keeper: Keeper,
 }
 
 /// The judgement. `until` is steady time; in the past or `None`: it waits for no clock.
@@ -68,6 +71,7 @@ pub(super) struct Place {
     pub until: Option<Ms>,
     pub reason: Reason,
     pub attempt: Option<Attempt>,
+    pub keeper: Keeper,
 }
 
 /// What all recipients of a message share.
@@ -75,10 +79,10 @@ pub(super) struct Place {
 pub(super) struct OfMessage<'a> {
     no: MessageNo,
     active: Option<&'a Active>,
-    is_held: bool,
+    held_by: Option<Keeper>,
     is_suspended: bool,
     /// Its flow, sender or client is queue-only.
-    is_queue_only: bool,
+    queue_only: Option<Keeper>,
     /// Some domains are.
     domains_of: Option<&'a Store>,
     /// A standing bounce may cover it.
@@ -101,7 +105,7 @@ pub(super) struct AtSite {
 
 impl Place {
     fn new(state: RecipientState, cause: Cause) -> Place {
-        Place { state, cause, until: None, reason: Reason::NONE, attempt: None }
+        Place { state, cause, until: None, reason: Reason::NONE, attempt: None, keeper: Keeper::None }
     }
 
     /// The later of two.
@@ -109,7 +113,7 @@ impl Place {
         if until <= self.until.unwrap_or(0) {
             return self;
         }
-        Place { state, cause: reason.cause, until: Some(until), reason, attempt: None }
+        Place { until: Some(until), reason, ..Place::new(state, reason.cause) }
     }
 }
 
@@ -140,6 +144,7 @@ impl Scheduler {
             next_try: place.until.filter(|until| *until > now).map(|until| self.core.time.wall(until)),
             reason: self.core.reasons.get(reason).cloned(),
             attempt: place.attempt.map(|attempt| self.dated(attempt)),
+            keeper: place.keeper,
         }
     }
 
@@ -158,12 +163,14 @@ impl Scheduler {
     pub(super) fn of_message<'a>(&'a self, store: &'a Store, no: MessageNo, message: &'a Message) -> OfMessage<'a> {
         let active = self.core.messages.get(no);
         let flow = self.core.messages.flow(no).map(|flow| self.core.flows.get(flow));
+        let is_queue_only = flow.is_some_and(|flow| flow.is_queue_only) || self.core.queue_only.has_message(message);
+        let holder = || if message.held_by().is_some() { Keeper::Rule } else { Keeper::Operator };
         OfMessage {
             no,
             active,
-            is_held: active.is_some_and(Active::is_held),
+            held_by: active.is_some_and(Active::is_held).then(holder),
             is_suspended: flow.is_some_and(|flow| flow.suspended),
-            is_queue_only: flow.is_some_and(|flow| flow.is_queue_only) || self.core.queue_only.has_message(message),
+            queue_only: is_queue_only.then(|| self.core.queue_only.keeper(message)),
             domains_of: self.core.queue_only.has_domains().then_some(store),
             bounced_by: self.core.bounces.are_of(message).then_some((store, message)),
             sources: flow.map_or(SourceSet::ALL, |flow| flow.sources),
@@ -241,33 +248,32 @@ impl Scheduler {
             (WaitsFor::Probe, _) => (failed.cause, None, failed),
         };
         let is_tried = matches!(waits_for, WaitsFor::Connecting | WaitsFor::Going | WaitsFor::Silent | WaitsFor::Probe);
-        Place { state: RecipientState::Ready, cause, until, reason, attempt: attempt.filter(|_| is_tried) }
+        let attempt = attempt.filter(|_| is_tried);
+        Place { until, reason, attempt, ..Place::new(RecipientState::Ready, cause) }
     }
 
-    /// Whether the recipient is queue-only, and no run of the queue lets it pass.
-    fn is_queue_only(&self, message: &OfMessage<'_>, id: AddressId, at: Option<&AtSite>) -> bool {
-        let is_domain = || {
-            let named =
-                message.domains_of.and_then(|store| Some(store.book.domain_name_alone(store.book.try_domain(id)?)));
-            named.is_some_and(|name| self.core.queue_only.has_domain(name))
+    /// What makes the recipient queue-only, if no run of the queue lets it pass.
+    fn made_queue_only(&self, message: &OfMessage<'_>, id: AddressId, at: Option<&AtSite>) -> Option<Keeper> {
+        let of_domain = || {
+            let store = message.domains_of?;
+            self.core.queue_only.domain(store.book.domain_name_alone(store.book.try_domain(id)?))
         };
-        if !message.is_queue_only && !is_domain() {
-            return false;
-        }
+        let keeper = message.queue_only.or_else(of_domain)?;
         let site = at.and_then(|at| self.core.sites.peek(at.site));
-        !site.map_or_else(|| self.core.may_pass(message.no), |site| site.lines.passes(message.no))
+        let passes = site.map_or_else(|| self.core.may_pass(message.no), |site| site.lines.passes(message.no));
+        (!passes).then_some(keeper)
     }
 
-    /// What an operator or the configuration keeps back.
+    /// What an operator, a rule or the configuration keeps back.
     pub(super) fn kept(&self, message: &OfMessage<'_>, id: AddressId, at: Option<&AtSite>) -> Option<Place> {
-        if message.is_held {
-            return Some(Place::new(RecipientState::Held, Cause::Held));
+        if let Some(keeper) = message.held_by {
+            return Some(Place { keeper, ..Place::new(RecipientState::Held, Cause::Held) });
         }
         if message.is_suspended || at.is_some_and(|at| at.is_suspended) {
             return Some(Place::new(RecipientState::Suspended, Cause::Suspended));
         }
-        let is_queue_only = self.is_queue_only(message, id, at);
-        is_queue_only.then(|| Place::new(RecipientState::QueueOnly, Cause::QueueOnly))
+        let keeper = self.made_queue_only(message, id, at)?;
+        Some(Place { keeper, ..Place::new(RecipientState::QueueOnly, Cause::QueueOnly) })
     }
 
     /// `message` is live, and `id` pending.
@@ -334,5 +340,5 @@ fn of_look_up(domain: Option<&Domain>) -> Place {
         return Place::new(RecipientState::LookUp, Cause::LookUp);
     };
     let until = (domain.look_up == LookUp::Clock).then_some(domain.until);
-    Place { state: RecipientState::LookUp, cause: Cause::Dns, until, reason: domain.reason, attempt: None }
+    Place { until, reason: domain.reason, ..Place::new(RecipientState::LookUp, Cause::Dns) }
 }

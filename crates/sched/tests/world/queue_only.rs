@@ -70,7 +70,7 @@ impl World {
                 1 => true,
                 _ => message.list() == Some(rules::SUSPENDS),
             },
-            scope => scope.has_message(message.sender(), ""),
+            scope => scope.has_message(&message.envelope()),
         })
     }
 }

@@ -105,3 +105,68 @@ fn mail_that_waits_is_found_by_the_address_that_was_named() {
     send(&server, &["moved@two.example"], "moved@test");
     traced(&server, "moved@two.example", &["now  ", "new@two.example"]);
 }
+
+#[test]
+fn what_is_queue_only_by_sender_is_known_by_both_of_his_addresses() {
+    let lab = sites();
+    let mut server = with(builder(&lab), &TABLES, RULES);
+    for (n, sender) in ["me@old.example", "@old.example", "me@home.example"].into_iter().enumerate() {
+        server.ask(&["queue-only", "--sender", sender, "--reason", "by sender"]).expect("it is queue-only");
+        let wire = message(&format!("{n}@test"), "A test");
+        let id = server.smtp().send("me@old.example", &["eve@two.example"], &wire).expect(250).queue_id();
+        send(&server, &["eve@two.example"], &format!("other{n}@test"));
+        server.log().wait_nth(&["stat=Sent", &format!("from=<{SENDER}>")], n + 1);
+        if n == 0 {
+            server.kill();
+            server.start_again();
+        }
+        wait_until("it is kept", || text(&server, &["queue", "show", &id]).contains("queue-only: by sender"));
+        server.ask(&["queue-only", "--end", "--sender", sender]).expect("it ends");
+        drained(&server);
+    }
+}
+
+#[test]
+fn who_holds_a_message_is_said_in_every_view_and_after_a_restart() {
+    let lab = sites();
+    let mut server = with(builder(&lab), &TABLES, RULES);
+    let id = send(&server, &["held@two.example"], "held@test");
+    let by = "held by rule 1 \"legal\" (stentor.toml:";
+    for is_second in [false, true] {
+        if is_second {
+            server.kill();
+            server.start_again();
+        }
+        let shown = text(&server, &["queue", "show", &id]);
+        assert!(shown.contains(by) && shown.contains("): asked by legal"), "{shown}");
+        assert_eq!(
+            server.ask(&["queue", "show", &id]).expect("shown")["held_by"]
+                .as_str()
+                .map(|by| by.starts_with("rule 1 \"legal\"")),
+            Some(true)
+        );
+        for command in [&["mailqq"][..], &["latedudes"], &["report", &id], &["trace", "held@two.example"]] {
+            let shown = text(&server, command);
+            assert!(!shown.contains("by an operator"), "{command:?}: {shown}");
+        }
+        for command in [&["latedudes"][..], &["trace", "held@two.example"]] {
+            let shown = text(&server, command);
+            assert!(shown.contains(by), "{command:?}: {shown}");
+        }
+        let queue = text(&server, &["queue"]);
+        assert!(queue.contains("held by a rule") && !queue.contains("by an operator"), "{queue}");
+    }
+    // Released, and held by somebody else.
+    server.operator(&["queue-only", "--all", "--reason", "so that it stays"]);
+    server.operator(&["release", "--id", &id]);
+    server.operator(&["hold", "--id", &id]);
+    let shown = text(&server, &["queue", "show", &id]);
+    assert!(shown.contains("held by an operator") && !shown.contains("legal"), "{shown}");
+    server.kill();
+    server.start_again();
+    let shown = text(&server, &["queue", "show", &id]);
+    assert!(shown.contains("held by an operator") && !shown.contains("legal"), "{shown}");
+    server.operator(&["queue-only", "--end", "--all"]);
+    server.operator(&["release", "--id", &id]);
+    drained(&server);
+}

@@ -58,11 +58,11 @@ fn a_maintenance_window_is_drained_by_a_run_of_the_queue() {
         assert!(shown.contains("all mail") && shown.contains(why) && shown.contains("stentor queue run"), "{shown}");
         assert!(shown.contains("`stentor queue-only --end --all"), "{shown}");
     }
-    let shown = text(&server, &["site", "one.example"]);
-    assert!(shown.contains("queue-only") && !shown.contains("SUSPENDED"), "{shown}");
-    for command in [&["queue"][..], &["stuck"], &["mailqq"]] {
+    let id = server.ask(&["mailqq"]).expect("listed")["mailqq_rows"][0]["id"].as_str().unwrap_or_default().to_owned();
+    let reason = format!("queue-only: {why}");
+    for command in [&["site", "one.example"][..], &["queue"], &["stuck"], &["mailqq"], &["queue", "show", &id]] {
         let shown = text(&server, command);
-        assert!(shown.contains("queue-only"), "{command:?}: {shown}");
+        assert!(shown.contains(&reason) && !shown.contains("SUSPENDED"), "{command:?}: {shown}");
     }
     assert!(text(&server, &["stuck"]).contains(&remedy[..remedy.len() - 1]));
     assert_eq!(lab.stats().sinks.connections, 0, "no host is asked");
@@ -176,6 +176,26 @@ fn the_configuration_keeps_mail_and_a_reload_changes_that() {
     assert_eq!(server.status()["queue_only"][0]["value"], "other.example");
     server.wait_empty();
     lab.assert_no_violations();
+}
+
+#[test]
+fn a_domain_that_nobody_knows_gets_a_hint() {
+    let lab = TestLab::sites(&["customer.example"]);
+    let server = builder(&lab).start();
+    server.ask(&["queue-only", "--domain", "customer.example", "--reason", "first"]).expect("it is queue-only");
+    send(&server, FROM, "ann@customer.example", "a@test");
+    wait_kept(&server, 1);
+    for command in [
+        &["queue-only", "--domain", "custmer.example", "--dry-run"][..],
+        &["queue-only", "--domain", "custmer.example"],
+    ] {
+        let shown = text(&server, command);
+        assert!(shown.contains("no mail to it has been seen; did you mean customer.example?"), "{shown}");
+    }
+    let known = text(&server, &["queue-only", "--domain", "customer.example", "--reason", "second"]);
+    assert!(!known.contains("did you mean"), "{known}");
+    // Another reason takes the place of the first.
+    wait_until("the queue has the new reason", || text(&server, &["queue"]).contains("queue-only: second"));
 }
 
 #[test]
