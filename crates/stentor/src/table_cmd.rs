@@ -1,24 +1,30 @@
-//! `stentor table`: look up a key as the server does, and check a table.
+//! `stentor table`: look up a key as the server does, and check a table. A table is named as in main.cf, or by its name in
+//! `[tables]` of the configuration, whose kind of partial keys it then has.
 //!
 //! `get` prints what `postmap -q` prints on standard output, and on standard error which keys were asked and which line
 //! answered. Exit codes: 0 found, 1 not found (as postmap), 75 (`EX_TEMPFAIL`) if nobody knows now: the table cannot be loaded,
 //! or whoever has it does not answer.
 
+use std::collections::HashMap;
 use std::io::{self, BufRead as _, Write as _};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use stentor_control::format::{bytes, grouped};
+use stentor_config::TableSource;
+use stentor_control::format::{bytes, grouped, plural};
 use stentor_engine::tables::remote::Remote;
+use stentor_rules::Dialect;
 use stentor_tablefiles as files;
 use stentor_tables::candidates::{Candidates, Options as Asked, Owner};
 use stentor_tables::expand::expand;
 use stentor_tables::socketmap::Reply;
 use stentor_tables::{Answer, Loaded, Reference, ReferenceError, Report, Scratch, Table};
 
+use crate::asking::{fail, load};
 use crate::output::{done, is_closed, print};
 
 const NOT_FOUND: u8 = 1;
@@ -41,46 +47,114 @@ enum Command {
     Get(Get),
     /// Read tables and report every error in them.
     Check {
-        /// The tables: TYPE:NAME, as in main.cf.
+        /// The tables: TYPE:NAME, as in main.cf, or names of [tables.NAME].
         #[arg(required = true, value_name = "TABLE")]
         tables: Vec<Named>,
+        #[command(flatten)]
+        config: ConfigArg,
     },
 }
 
 #[derive(Args)]
+struct ConfigArg {
+    /// The configuration that has the names [default: `$STENTOR_CONFIG`, else /etc/stentor/stentor.toml].
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+#[derive(Args)]
 struct Get {
-    /// TYPE:NAME, as in main.cf: `hash:/etc/postfix/access`. Text is read, not the database made from it.
+    /// TYPE:NAME, as in main.cf: `hash:/etc/postfix/access`; or the name of a table in the configuration. Text is read, not the
+    /// database made from it.
     #[arg(value_name = "TABLE")]
     table: Named,
     /// The key; - for each line of standard input.
     key: String,
-    /// Ask for the partial keys that this kind of table is asked for.
+    /// Ask for the partial keys that this kind of table is asked for. A table of the configuration has its own kind.
     #[arg(long = "as", value_name = "KIND", value_parser = owner)]
     owner: Option<Owner>,
     /// Characters that begin an address extension (`recipient_delimiter`).
-    #[arg(long, value_name = "CHARS", default_value = "+", requires = "owner")]
+    #[arg(long, value_name = "CHARS", default_value = "+")]
     delimiter: String,
     /// The domain of the key is local: ask for the local part too.
-    #[arg(long, requires = "owner")]
+    #[arg(long)]
     local: bool,
     /// Print JSON lines.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    config: ConfigArg,
 }
 
 /// A table in its user's words.
 #[derive(Clone)]
 struct Named {
     text: String,
-    reference: Reference,
+    /// `None`: it is the name of a table of the configuration.
+    reference: Option<Reference>,
 }
 
 impl FromStr for Named {
     type Err = ReferenceError;
 
     fn from_str(text: &str) -> Result<Self, ReferenceError> {
-        Ok(Self { text: text.to_owned(), reference: Reference::parse(text)? })
+        let reference = if text.contains(':') { Some(Reference::parse(text)?) } else { None };
+        Ok(Self { text: text.to_owned(), reference })
     }
+}
+
+/// Where a table's entries are, and the kind that the configuration gives it.
+struct Found {
+    entries: Entries,
+    owner: Option<Owner>,
+}
+
+enum Entries {
+    At(Reference),
+    /// In the configuration: key, value, `file:line`.
+    Inline(Vec<(String, String, String)>),
+}
+
+/// Finds a table by its name; else the code to exit with, and why has been said.
+fn find(table: &Named, config: &ConfigArg) -> Result<Found, ExitCode> {
+    if let Some(reference) = &table.reference {
+        return Ok(Found { entries: Entries::At(reference.clone()), owner: None });
+    }
+    let config = load(config.config.as_deref())?;
+    let Some(own) = config.tables.iter().find(|own| own.name == table.text) else {
+        let known: Vec<&str> = config.tables.iter().map(|own| own.name.as_str()).collect();
+        let known =
+            if known.is_empty() { "there are none".to_owned() } else { format!("known are {}", known.join(", ")) };
+        let why =
+            format!("no table {:?} in [tables.NAME] ({known}); any other is TYPE:NAME, as in main.cf", table.text);
+        fail(&why);
+        return Err(ExitCode::from(CONFIGURATION));
+    };
+    let entries = match &own.source {
+        TableSource::Inline(entries) => Entries::Inline(entries.clone()),
+        TableSource::Named(text) => Entries::At(Reference::parse(text).map_err(|error| {
+            fail(&format!("[tables.{}]: {error}", own.name));
+            ExitCode::from(CONFIGURATION)
+        })?),
+    };
+    Ok(Found { entries, owner: owner_of(own.dialect) })
+}
+
+/// Whose partial keys a table of these words is asked for. `None`: its keys are those that rules name, and are asked as they are.
+fn owner_of(dialect: Dialect) -> Option<Owner> {
+    Some(match dialect {
+        Dialect::Own => return None,
+        Dialect::Access => Owner::Access,
+        Dialect::SendmailAccess => Owner::AccessDb,
+        Dialect::Transport => Owner::Transport,
+        Dialect::Mailertable => Owner::Mailertable,
+        Dialect::Virtual => Owner::Virtual,
+        Dialect::Virtusertable => Owner::Virtusertable,
+        Dialect::Aliases => Owner::Aliases,
+        Dialect::Canonical | Dialect::Relayhost | Dialect::Bcc => Owner::Canonical,
+        Dialect::Generic => Owner::Generic,
+        Dialect::Genericstable => Owner::Genericstable,
+    })
 }
 
 /// Whose partial keys are asked.
@@ -95,14 +169,22 @@ fn owner(text: &str) -> Result<Owner, String> {
 pub(crate) fn run(options: &Options) -> ExitCode {
     match &options.command {
         Command::Get(get) => run_get(get),
-        Command::Check { tables } => check(tables),
+        Command::Check { tables, config } => check(tables, config),
     }
 }
 
 /// Where keys are looked up.
 enum Source {
-    Local { table: Table, scratch: Scratch },
-    Remote { remote: Remote, runtime: tokio::runtime::Runtime },
+    /// With the places of keys that are in the configuration.
+    Local {
+        table: Table,
+        scratch: Scratch,
+        places: HashMap<Vec<u8>, String>,
+    },
+    Remote {
+        remote: Remote,
+        runtime: tokio::runtime::Runtime,
+    },
 }
 
 /// What one key gave.
@@ -113,7 +195,15 @@ enum Outcome {
 }
 
 impl Source {
-    fn open(reference: &Reference) -> Result<Self, Report> {
+    fn open(entries: &Entries) -> Result<Self, Report> {
+        let reference = match entries {
+            Entries::At(reference) => reference,
+            Entries::Inline(entries) => {
+                let table = Table::inline(entries.iter().map(|(key, value, _)| (key.as_bytes(), value.as_bytes())));
+                let places = entries.iter().map(|(key, _, place)| (key.to_lowercase().into_bytes(), place.clone()));
+                return Ok(Self::Local { table, scratch: Scratch::default(), places: places.collect() });
+            }
+        };
         if let Reference::Socketmap(endpoint) = reference {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             if let Ok(runtime) = runtime {
@@ -122,7 +212,7 @@ impl Source {
         }
         // Lines that are skipped are the business of `check`.
         let Loaded { table, .. } = files::load(reference)?;
-        Ok(Self::Local { table, scratch: Scratch::default() })
+        Ok(Self::Local { table, scratch: Scratch::default(), places: HashMap::new() })
     }
 
     /// As the server asks ([`stentor_rules::Dialect::asks_remote_parts`]).
@@ -137,9 +227,11 @@ impl Source {
 
     fn get(&mut self, key: &[u8]) -> Outcome {
         match self {
-            Self::Local { table, scratch } => match table.get(key, scratch) {
+            Self::Local { table, scratch, places } => match table.get(key, scratch) {
                 Answer::Found { value, place } => {
-                    Outcome::Found { value: value.to_vec(), place: place.map(|(file, line)| (file.to_owned(), line)) }
+                    let own = || Some((places.get(&key.to_ascii_lowercase())?.clone(), 0));
+                    let place = place.map(|(file, line)| (file.to_owned(), line)).or_else(own);
+                    Outcome::Found { value: value.to_vec(), place }
                 }
                 Answer::NotFound => Outcome::NotFound,
                 Answer::Tempfail(why) => Outcome::Tempfail(why.to_owned()),
@@ -161,9 +253,14 @@ struct Lookup {
     expanded: Option<Vec<u8>>,
 }
 
-fn look_up(source: &mut Source, get: &Get, candidates: &mut Candidates, key: &[u8]) -> Lookup {
+fn look_up(
+    source: &mut Source,
+    (get, owner): (&Get, Option<Owner>),
+    candidates: &mut Candidates,
+    key: &[u8],
+) -> Lookup {
     let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
-    let Some(owner) = get.owner else {
+    let Some(owner) = owner else {
         return Lookup { result: source.get(key), asked: vec![text(key)], expanded: None };
     };
     let options = Asked { delimiters: get.delimiter.as_bytes(), is_local: get.local, parents: None };
@@ -188,7 +285,12 @@ fn look_up(source: &mut Source, get: &Get, candidates: &mut Candidates, key: &[u
 }
 
 fn run_get(get: &Get) -> ExitCode {
-    let mut source = match Source::open(&get.table.reference) {
+    let Found { entries, owner } = match find(&get.table, &get.config) {
+        Ok(found) => found,
+        Err(code) => return code,
+    };
+    let asked = (get, get.owner.or(owner));
+    let mut source = match Source::open(&entries) {
         Ok(source) => source,
         Err(report) => {
             show(&report);
@@ -197,12 +299,12 @@ fn run_get(get: &Get) -> ExitCode {
     };
     let mut candidates = Candidates::default();
     if get.key != "-" {
-        let lookup = look_up(&mut source, get, &mut candidates, get.key.as_bytes());
+        let lookup = look_up(&mut source, asked, &mut candidates, get.key.as_bytes());
         let code = ExitCode::from(lookup.result.code());
         let written = if get.json { print(&lookup.json(&get.key)) } else { lookup.print(get) };
         return if written.is_ok() { code } else { done(written) };
     }
-    match each_line(&mut source, get, &mut candidates) {
+    match each_line(&mut source, asked, &mut candidates) {
         Ok(code) => ExitCode::from(code),
         Err(error) if is_closed(&error) => ExitCode::SUCCESS,
         Err(error) => {
@@ -213,13 +315,13 @@ fn run_get(get: &Get) -> ExitCode {
 }
 
 /// Each line of standard input is a key. The code is that of the worst: a temporary failure, then nothing found at all.
-fn each_line(source: &mut Source, get: &Get, candidates: &mut Candidates) -> io::Result<u8> {
+fn each_line(source: &mut Source, asked: (&Get, Option<Owner>), candidates: &mut Candidates) -> io::Result<u8> {
     let mut output = io::BufWriter::new(io::stdout().lock());
     let mut code = NOT_FOUND;
     for line in io::stdin().lock().split(b'\n') {
         let key = line?;
-        let lookup = look_up(source, get, candidates, &key);
-        if get.json {
+        let lookup = look_up(source, asked, candidates, &key);
+        if asked.0.json {
             output.write_all(lookup.json(&String::from_utf8_lossy(&key)).as_bytes())?;
         } else {
             match &lookup.result {
@@ -296,17 +398,29 @@ fn located(file: &str, line: u32) -> String {
     if line > 0 { format!("{file}:{line}") } else { file.to_owned() }
 }
 
-fn check(tables: &[Named]) -> ExitCode {
+fn check(tables: &[Named], config: &ConfigArg) -> ExitCode {
     let mut is_wrong = false;
-    for Named { text, reference } in tables {
+    for named in tables {
+        let text = &named.text;
+        let reference = match find(named, config) {
+            Ok(Found { entries: Entries::At(reference), .. }) => reference,
+            Ok(Found { entries: Entries::Inline(entries), .. }) => {
+                let line = format!("{text}: ok; {}, in the configuration\n", plural(entries.len() as u64, "entry"));
+                if let Err(error) = print(&line) {
+                    return done(Err(error));
+                }
+                continue;
+            }
+            Err(code) => return code,
+        };
         if let Reference::Socketmap(_) = reference {
             eprintln!("{text}: asked at each look-up, nothing to check");
             continue;
         }
-        match files::load(reference) {
+        match files::load(&reference) {
             Ok(Loaded { table, report }) => {
                 show(&report);
-                let entries = table.entries().map(|entries| format!("{} entries, ", grouped(entries as u64)));
+                let entries = table.entries().map(|entries| format!("{}, ", plural(entries as u64, "entry")));
                 let line = format!("{text}: ok; {}{}\n", entries.unwrap_or_default(), bytes(table.bytes() as u64));
                 if let Err(error) = print(&line) {
                     return done(Err(error));
