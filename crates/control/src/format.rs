@@ -48,6 +48,12 @@ impl Width {
         self.0.saturating_sub(used).max(1)
     }
 
+    /// A column of names with others behind it: as wide as the longest where nothing is cut.
+    pub(crate) fn fit<'a>(self, least: usize, names: impl Iterator<Item = &'a str>) -> usize {
+        let longest = |columns: usize, name: &str| columns.max(cut(name, self.0).chars().count());
+        if self == Width::UNCUT { names.fold(least, longest) } else { least }
+    }
+
     /// A column with others behind it.
     pub(crate) fn column(self, columns: usize) -> usize {
         if self == Width::UNCUT { self.0 } else { columns }

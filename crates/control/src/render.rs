@@ -96,17 +96,18 @@ pub fn queue_by_list(q: &QueueSummary, width: Width) -> String {
     if q.lists.is_empty() {
         return out;
     }
+    let name = width.fit(24, q.lists.iter().map(|row| row.list.as_str()));
     out.push('\n');
     line(
         &mut out,
-        format_args!("{:>8} {:>7} {:>8} {:>8}  {:<24}  {}", "waiting", "msgs", "oldest", "next try", "list", "why"),
+        format_args!("{:>8} {:>7} {:>8} {:>8}  {:<name$}  {}", "waiting", "msgs", "oldest", "next try", "list", "why"),
     );
     for row in &q.lists {
-        let list = if row.list.is_empty() { "(no list)".to_owned() } else { cut(&row.list, width.column(24)) };
+        let list = if row.list.is_empty() { "(no list)".to_owned() } else { cut(&row.list, name) };
         let oldest = row.oldest.map_or_else(|| "-".to_owned(), |at| span(q.now.saturating_sub(at)));
         let (waiting, messages, next) = (row.waiting, row.messages, next_try_of(&row.causes, row.next_try, q.now));
         let why = cut(&summary(&row.causes), width.rest(8 + 1 + 7 + 1 + 8 + 1 + 8 + 2 + 24 + 2));
-        line(&mut out, format_args!("{waiting:>8} {messages:>7} {oldest:>8} {next:>8}  {list:<24}  {why}"));
+        line(&mut out, format_args!("{waiting:>8} {messages:>7} {oldest:>8} {next:>8}  {list:<name$}  {why}"));
     }
     out
 }
@@ -115,19 +116,17 @@ fn site_rows(out: &mut String, sites: &[SiteRow], (now, width): (Ms, Width)) {
     if sites.is_empty() {
         return;
     }
-    let rest = width.rest(8 + 1 + 7 + 1 + 5 + 1 + 8 + 2 + SITE_COLUMNS + 2);
+    let name = width.fit(SITE_COLUMNS, sites.iter().map(|row| row.site.as_str()));
+    let rest = width.rest(8 + 1 + 7 + 1 + 5 + 1 + 8 + 2 + name + 2);
     out.push('\n');
-    let heading = format_args!(
-        "{:>8} {:>7} {:>5} {:>8}  {:<SITE_COLUMNS$}  {}",
-        "waiting", "msgs", "conns", "next try", "site", "why"
-    );
+    let heading =
+        format_args!("{:>8} {:>7} {:>5} {:>8}  {:<name$}  {}", "waiting", "msgs", "conns", "next try", "site", "why");
     line(out, heading);
     for row in sites {
         let next = next_try_of(&row.causes, row.next_try, now);
-        let (site, last) =
-            (cut(&row.site, width.column(SITE_COLUMNS)), cut(&why_of(&row.causes, &row.last_reply), rest));
+        let (site, last) = (cut(&row.site, name), cut(&why_of(&row.causes, &row.last_reply), rest));
         let (waiting, messages, connections) = (row.waiting, row.messages, row.connections);
-        line(out, format_args!("{waiting:>8} {messages:>7} {connections:>5} {next:>8}  {site:<SITE_COLUMNS$}  {last}"));
+        line(out, format_args!("{waiting:>8} {messages:>7} {connections:>5} {next:>8}  {site:<name$}  {last}"));
     }
 }
 
@@ -151,14 +150,15 @@ pub fn message(m: &MessageView, zone: &Zone, width: Width) -> String {
     if m.recipients.is_empty() {
         return out;
     }
-    let rest = width.rest(9 + 1 + 8 + 2 + ADDRESS_COLUMNS + 2);
+    let name = width.fit(ADDRESS_COLUMNS, m.recipients.iter().map(|row| row.address.as_str()));
+    let rest = width.rest(9 + 1 + 8 + 2 + name + 2);
     out.push('\n');
-    line(&mut out, format_args!("{:<9} {:>8}  {:<ADDRESS_COLUMNS$}  {}", "state", "next try", "recipient", "why"));
+    line(&mut out, format_args!("{:<9} {:>8}  {:<name$}  {}", "state", "next try", "recipient", "why"));
     for r in &m.recipients {
         let (state, next) = waiting_state(r, m.now);
         let last = why(&r.words, &r.last_reply, r.since);
-        let (address, last) = (cut(&r.address, width.column(ADDRESS_COLUMNS)), cut(last, rest));
-        line(&mut out, format_args!("{state:<9} {next:>8}  {address:<ADDRESS_COLUMNS$}  {last}"));
+        let (address, last) = (cut(&r.address, name), cut(last, rest));
+        line(&mut out, format_args!("{state:<9} {next:>8}  {address:<name$}  {last}"));
     }
     let more = m.fates.pending.saturating_sub(m.recipients.len() as u64);
     if more > 0 {
