@@ -2,14 +2,18 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 use std::sync::Arc;
 
 use ipnet::IpNet;
-use stentor_policy::{ListInput, Policy, PolicyInput, Subject};
+use stentor_policy::{ListInput, Policy, PolicyInput, Subject, Verdict};
 
 use super::raw::Context;
 use super::tables::Tables;
+
+/// A client in no network.
+const ANYBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// Builds the policy, or reports why it cannot be.
 pub(super) fn check(context: &Context<'_>, hostname: &str, networks: &[IpNet], tables: &Tables) -> Option<Arc<Policy>> {
@@ -33,6 +37,7 @@ pub(super) fn check(context: &Context<'_>, hostname: &str, networks: &[IpNet], t
     let is_whole = !context.has_errors();
     match Policy::new(input) {
         Ok(policy) => {
+            no_posts(context, tables, &policy);
             warnings(context, tables, &policy);
             Some(Arc::new(policy))
         }
@@ -89,6 +94,16 @@ fn place(tables: &Tables, subject: &Subject) -> Range<usize> {
     found.unwrap_or(0..0)
 }
 
+/// A post is handed in at its list's address: a rule leads to people.
+fn no_posts(context: &Context<'_>, tables: &Tables, policy: &Policy) {
+    for to in &tables.rules.led {
+        if let Verdict::List(name) = policy.rcpt(ANYBODY, &to.value) {
+            let message = format!("{} is list `{name}`, and a rule does not post to lists: name an alias", to.value);
+            context.error(to.span.clone(), message);
+        }
+    }
+}
+
 fn warnings(context: &Context<'_>, tables: &Tables, policy: &Policy) {
     for route in &tables.rules.domains {
         let pattern = &route.value;
@@ -104,10 +119,9 @@ fn warnings(context: &Context<'_>, tables: &Tables, policy: &Policy) {
     }
     let domains = tables.domains.value.local.iter().map(String::as_str);
     let domains = domains.chain(tables.lists.iter().map(|spot| spot.value.list.settings().address.domain()));
-    let client = std::net::IpAddr::from([0, 0, 0, 0]);
     for domain in domains {
         let Ok(postmaster) = format!("postmaster@{domain}").parse() else { continue };
-        if matches!(policy.rcpt(client, &postmaster), stentor_policy::Verdict::Refuse(_)) {
+        if matches!(policy.rcpt(ANYBODY, &postmaster), Verdict::Refuse(_)) {
             let message = format!(
                 "mail to postmaster@{domain} is refused, although RFC 5321 section 4.5.1 asks to take it; set `postmaster` in [domains]"
             );

@@ -1,10 +1,12 @@
 //! `[tables]`, `[hops]`, `[routes]`, `[sender_routes]`, `[routing]` and `[[rules]]`: docs/design/rules.md.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
 use stentor_mail::Class;
+use stentor_mail::address::Address;
 use stentor_policy::{Policy, RouteHost};
 use stentor_rules::{
     Action, AddressPattern, Addresses, Book, ClientPattern, Conditions, Dialect, Does, Field, NamePattern, NextHop,
@@ -72,6 +74,8 @@ pub(super) struct RuleTables {
     smtp_port: u16,
     /// Entries of `[routes]` whose pattern is a domain, for warnings.
     pub domains: Vec<Spot<String>>,
+    /// Whom rules redirect or copy to.
+    pub led: Vec<Spot<Address>>,
 }
 
 impl RuleTables {
@@ -100,12 +104,13 @@ pub(super) fn read(top: &Section<'_>, relay: &[Spot<String>], smtp_port: u16) ->
     let section = top.section("tables");
     let tables: Vec<TableConfig> = section.entries().iter().filter_map(|entry| table(&section, entry)).collect();
     let hops = hops(&top.section("hops"), smtp_port);
-    let reader = Reader { context: top.context, tables: &tables, hops: &hops, smtp_port };
+    let reader = Reader { context: top.context, tables: &tables, hops: &hops, smtp_port, led: RefCell::default() };
     let mut domains = Vec::new();
     let by_recipient = reader.routes(&top.section("routes"), &mut domains);
     let by_sender = reader.routes(&top.section("sender_routes"), &mut Vec::new());
     let (order, recipient_tables, sender_tables) = reader.routing(top.section("routing"));
     let rules = reader.rules(top);
+    let led = reader.led.into_inner();
     let mut relay_domains = RelayDomains::default();
     for text in relay {
         match AddressPattern::parse(&text.value) {
@@ -126,6 +131,7 @@ pub(super) fn read(top: &Section<'_>, relay: &[Spot<String>], smtp_port: u16) ->
         addresses: Addresses::default(),
         smtp_port,
         domains,
+        led,
     }
 }
 
@@ -212,6 +218,7 @@ struct Reader<'r, 'c> {
     tables: &'r [TableConfig],
     hops: &'r HashMap<Box<str>, Vec<RouteHost>>,
     smtp_port: u16,
+    led: RefCell<Vec<Spot<Address>>>,
 }
 
 impl Reader<'_, '_> {
@@ -382,8 +389,12 @@ impl Reader<'_, '_> {
         for text in texts {
             match Action::parse(text.value, self.smtp_port) {
                 Ok(action) => {
-                    if let Action::Route(hop) | Action::Copy(hop) = &action {
-                        self.known_hop(hop, &text.span);
+                    match &action {
+                        Action::Route(hop) | Action::Copy(hop) => self.known_hop(hop, &text.span),
+                        Action::Redirect(to) | Action::Bcc(to) => {
+                            self.led.borrow_mut().push(Spot { value: to.clone(), span: text.span.clone() });
+                        }
+                        _ => {}
                     }
                     actions.push(action);
                 }

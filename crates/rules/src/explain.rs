@@ -39,7 +39,7 @@ impl Rulebook {
             Why::Authenticated => AUTHENTICATED.to_owned(),
             Why::Base(base) => base.to_string(),
             Why::Address(by) => by.to_string(),
-            Why::Mx => "no route: its MX hosts".to_owned(),
+            Why::Mx => "no route".to_owned(),
         }
     }
 }

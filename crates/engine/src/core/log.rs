@@ -337,9 +337,15 @@ pub fn refused_recipient(core: &Core, mail: &MailFrom, (to, policy): (&str, &str
     record_refused(core, mail, reply, &refused);
 }
 
-/// A whole message was refused: its size as far as it was read, and its number of recipients.
-pub fn refused_message(core: &Core, mail: &MailFrom, client: IpAddr, reply: &Reply, (size, recipients): (u64, u64)) {
-    let refused = Refused { client: Some(client), step: ".", size, recipients, ..Refused::default() };
+/// A whole message was refused: what rules had to do with that, its size as far as it was read, and its number of recipients.
+pub fn refused_message(
+    core: &Core,
+    mail: &MailFrom,
+    (client, policy): (IpAddr, &str),
+    reply: &Reply,
+    (size, recipients): (u64, u64),
+) {
+    let refused = Refused { client: Some(client), step: ".", size, recipients, policy, ..Refused::default() };
     record_refused(core, mail, reply, &refused);
 }
 

@@ -198,7 +198,7 @@ impl Refusal {
             ),
         );
         if !self.policy.is_empty() {
-            push(out, format_args!("              because of {}", printable(&self.policy)));
+            push(out, format_args!("              policy: {}", printable(&self.policy)));
         }
     }
 }

@@ -9,8 +9,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use stentor_control::format::plural;
+use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
-use stentor_engine::smtp_in::{Members, Named, check_content, class, header};
+use stentor_engine::smtp_in::{Members, Named, check_content, class, header, redirected};
 use stentor_lists::subscribers::{Seen, read};
 use stentor_mail::Class;
 use stentor_mail::address::{Address, ReversePath};
@@ -75,6 +76,17 @@ pub(super) async fn judge(
         let is_trusted = options.login || settings.policy.is_trusted(options.client);
         if judged.refusal.is_none() && is_trusted && !settings.rules.addresses.rewriting.is_empty() {
             judged.refusal = header(settings, first.unwrap_or(last), Some(&mut judged.steps)).await.err();
+        }
+        if let (None, Some((to, at))) = (&judged.refusal, &decided.decision.marks.redirect) {
+            let found = redirected(settings, (to, Clock::start().now()), &facts).await;
+            let answer = match &found {
+                Ok((_, true)) => "taken and dropped: it stands for /dev/null".to_owned(),
+                Ok((people, false)) => format!("goes to {}", plural(people.len() as u64, "recipient")),
+                Err(reply) => format!("refused with {reply}"),
+            };
+            let asked = format!("redirect to {to}, {}", settings.rules.shown(&Why::Rule(*at)));
+            judged.steps.push(Step { asked, place: String::new(), answer });
+            judged.refusal = found.err();
         }
         let class = class(settings, decided.decision.marks.class, options.client, &facts);
         judged.class = Some(match class {

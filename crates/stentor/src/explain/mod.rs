@@ -28,7 +28,7 @@ use stentor_policy::Verdict;
 use stentor_rules::{Decision, Key, Marks, Outcome, Rulebook, Step, Why};
 
 use self::targets::{Target, Targets, targets};
-use self::words::{also, because, outcome};
+use self::words::{also, because, because_of, outcome};
 use crate::asking::{fail, load_noting, usage};
 use crate::output::{done, print};
 
@@ -228,7 +228,7 @@ fn as_text(rules: &Rulebook, Decided { decision, steps, also, .. }: &Decided, ta
         line(&mut out, format_args!("{step}"));
     }
     line(&mut out, format_args!("=> {}", outcome(rules, decision) + &because(rules, decision)));
-    line(&mut out, format_args!("   because of {}", rules.shown(&decision.why)));
+    line(&mut out, format_args!("   {}", because_of(rules, &decision.why)));
     for also in also {
         line(&mut out, format_args!("   {also}"));
     }

@@ -20,7 +20,7 @@ use stentor_rules::AUTHENTICATED;
 use stentor_stats::record::Record;
 
 use super::Decided;
-use super::words::{because, outcome};
+use super::words::{because, because_of, outcome};
 use crate::asking::{fail, load};
 use crate::observe::input;
 use crate::output::{done, print};
@@ -143,6 +143,8 @@ struct Change {
     was_because: String,
     after: String,
     because: String,
+    /// The same as the end of a sentence.
+    because_of: String,
 }
 
 pub fn run(options: &Options) -> ExitCode {
@@ -173,14 +175,14 @@ async fn replay(options: &Replay, past: Past, old: Config, new: Config) -> ExitC
     let (mut changes, mut changed) = (Vec::new(), 0);
     for (asked, times) in past.asked {
         let Ok(to) = asked.to.parse::<Address>() else { continue };
-        let (Some((before, was_because)), Some((after, because))) =
+        let (Some((before, was_because, _)), Some((after, because, because_of))) =
             (decided(&old, &asked, &to).await, decided(&new, &asked, &to).await)
         else {
             return fail("too many tables would have to be asked");
         };
         if before != after {
             changed += times;
-            changes.push(Change { asked, times, before, was_because, after, because });
+            changes.push(Change { asked, times, before, was_because, after, because, because_of });
         }
     }
     changes.sort_by(|a, b| {
@@ -197,21 +199,22 @@ async fn replay(options: &Replay, past: Past, old: Config, new: Config) -> ExitC
 }
 
 /// A decision in words, and why.
-async fn decided(settings: &Settings, asked: &Asked, to: &Address) -> Option<(String, String)> {
+async fn decided(settings: &Settings, asked: &Asked, to: &Address) -> Option<(String, String, String)> {
     let speaker = Speaker { client: asked.client, name: Some(""), helo: "", may_relay: asked.has_login };
     let Decided { decision, also, .. } = super::decide(settings, speaker, (&asked.from, to)).await?;
     let rules = &settings.rules;
     let words = std::iter::once(outcome(rules, &decision)).chain(also).collect::<Vec<_>>().join(", ");
-    Some((words, rules.shown(&decision.why) + &because(rules, &decision)))
+    let route = because(rules, &decision);
+    Some((words, rules.shown(&decision.why) + &route, because_of(rules, &decision.why) + &route))
 }
 
 fn as_text(changes: &[Change], left: usize, (changed, all, left_out): (u64, u64, u64)) -> String {
     let mut out = String::new();
     line(&mut out, format_args!("{changed} of {} would change", plural(all, "decision")));
-    for Change { asked: Asked { client, from, to, .. }, times, before, was_because, after, because } in changes {
+    for Change { asked: Asked { client, from, to, .. }, times, before, was_because, after, because_of, .. } in changes {
         line(&mut out, format_args!("{times:>7}  client {client}, from <{from}> to <{to}>"));
         line(&mut out, format_args!("         now: {before} ({was_because})"));
-        line(&mut out, format_args!("         new: {after}, because of {because}"));
+        line(&mut out, format_args!("         new: {after}, {because_of}"));
     }
     if left > 0 {
         line(&mut out, format_args!("... and {left} more; --limit"));

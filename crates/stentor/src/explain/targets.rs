@@ -12,7 +12,7 @@ use stentor_policy::Verdict;
 use stentor_rules::{Decision, Key, NextHop, Outcome, Why};
 
 use super::Decided;
-use super::words::relayed;
+use super::words::{named_by, relayed};
 
 /// Targets whose routes are looked up.
 const TARGETS_SHOWN_MAX: usize = 100;
@@ -37,9 +37,28 @@ pub(super) struct Targets {
 
 /// The first of them, in order; the look-ups of generic addresses join the steps. `None`: too many tables would have to be asked.
 pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, decided: &mut Decided) -> Option<Targets> {
-    let Decided { decision, steps, from, to, .. } = decided;
+    let Decided { decision, steps, also, from, to, .. } = decided;
     let (mut all, mut left) = (Vec::new(), 0);
     match &decision.outcome {
+        Outcome::Relay(_) | Outcome::Local(Verdict::Alias(_) | Verdict::List(_))
+            if decision.marks.redirect.is_some() =>
+        {
+            let Some((to, _)) = &decision.marks.redirect else { return Some(Targets::default()) };
+            match settings.people_or_null(to, Clock::start().now()).await {
+                Ok((people, has_null)) => {
+                    if people.is_empty() && !has_null {
+                        also.push(format!("the message is refused: nobody here has {to}"));
+                    }
+                    also.extend(has_null.then(|| format!("taken and dropped: {to} stands for /dev/null")));
+                    left = people.len().saturating_sub(TARGETS_SHOWN_MAX);
+                    for one in people.into_iter().take(TARGETS_SHOWN_MAX) {
+                        let found = route(settings, speaker, (from, &one.address)).await?;
+                        all.push((from.clone(), one.address, found));
+                    }
+                }
+                Err(refused) => also.push(format!("the message is refused: {}", refused.reply())),
+            }
+        }
         Outcome::Relay(hop) => {
             let by = decision.route.as_ref().unwrap_or(&Why::Mx).clone();
             all.push((from.clone(), to.clone(), Ok((hop.clone(), by))));
@@ -70,7 +89,7 @@ pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, decided: 
             }
             _ => None,
         };
-        let route = found.map(|(hop, why)| (relayed(&settings.rules, &hop), settings.rules.shown(&why)));
+        let route = found.map(|(hop, why)| (relayed(&settings.rules, &hop), named_by(&settings.rules, &why)));
         targets.shown.push(Target { from, to, route, seen });
     }
     Some(targets)
@@ -112,9 +131,9 @@ impl Target {
     /// For people: the route of a target that was not named, and what is seen there.
     pub fn lines(&self, decision: &Decision) -> Vec<String> {
         let mut lines = Vec::new();
-        if !matches!(decision.outcome, Outcome::Relay(_)) {
+        if !matches!(decision.outcome, Outcome::Relay(_)) || decision.marks.redirect.is_some() {
             lines.push(match &self.route {
-                Ok((words, why)) => format!("{}: {words}, by {why}", self.to),
+                Ok((words, why)) => format!("{}: {words}, {why}", self.to),
                 Err(reply) => format!("{}: refused: {reply}", self.to),
             });
         }

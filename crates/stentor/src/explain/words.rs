@@ -2,7 +2,7 @@
 
 use stentor_mail::Class;
 use stentor_policy::{Program, Verdict};
-use stentor_rules::{Decision, Facts, NextHop, Outcome, Rulebook};
+use stentor_rules::{Decision, Facts, NextHop, Outcome, Rulebook, Why};
 
 /// What becomes of the recipient; without places, so that two configurations can be compared.
 pub(super) fn outcome(rules: &Rulebook, decision: &Decision) -> String {
@@ -44,12 +44,31 @@ pub(super) fn relayed(rules: &Rulebook, hop: &NextHop) -> String {
 /// What named the next hop, behind the outcome.
 pub(super) fn because(rules: &Rulebook, decision: &Decision) -> String {
     match (&decision.outcome, &decision.route) {
-        (Outcome::Relay(_), Some(why)) => format!(", by {}", rules.shown(why)),
+        (Outcome::Relay(_), Some(why)) => format!(", {}", named_by(rules, why)),
         _ => String::new(),
     }
 }
 
-/// What else is done with the message.
+/// What named a next hop.
+pub(super) fn named_by(rules: &Rulebook, why: &Why) -> String {
+    match why {
+        Why::Mx => "since no route names a next hop".to_owned(),
+        why => format!("by {}", rules.shown(why)),
+    }
+}
+
+/// What decided.
+pub(super) fn because_of(rules: &Rulebook, why: &Why) -> String {
+    match why {
+        Why::Base(_) => format!("because {}", rules.shown(why)),
+        Why::RelayDomain => "because its domain is relayed for".to_owned(),
+        Why::Authenticated => "because the client has logged in".to_owned(),
+        Why::Address(by) if by.starts_with("nobody has ") => format!("because {by}"),
+        why => format!("because of {}", rules.shown(why)),
+    }
+}
+
+/// What else is done with the message; without places, too.
 pub(super) fn also(rules: &Rulebook, decision: &Decision, facts: &Facts<'_>) -> Vec<String> {
     let marks = &decision.marks;
     let mut all = Vec::new();

@@ -170,3 +170,88 @@ fn who_holds_a_message_is_said_in_every_view_and_after_a_restart() {
     server.operator(&["release", "--id", &id]);
     drained(&server);
 }
+
+const NULLS: &str = "null: /dev/null\nboth: /dev/null, ann@one.example\n";
+const LEADS: &str = "[domains]\nlocal = [\"home.test\"]\n\
+    [tables.aliases]\nsource = \"aliases:{}/aliases\"\nas = \"aliases\"\n[addresses]\naliases = [\"aliases\"]\n\
+    [[rules]]\nrecipient = \"gone@two.example\"\ndo = \"redirect null@home.test\"\n\
+    [[rules]]\nrecipient = \"half@two.example\"\ndo = \"redirect both@home.test\"\n\
+    [[rules]]\nrecipient = \"self@two.example\"\ndo = \"redirect self@two.example\"\n\
+    [[rules]]\nrecipient = \"lost@two.example\"\ndo = \"redirect nobody@home.test\"\n";
+
+#[test]
+fn a_redirect_to_nobody_ends_and_one_to_an_unknown_address_loses_nothing() {
+    let lab = sites();
+    let server = with(builder(&lab).list("news", &["ann@one.example"]), &[("aliases", NULLS)], LEADS);
+    let gone = send(&server, &["gone@two.example"], "gone@test");
+    let log = server.log();
+    let why = "gone@two.example: redirected to null@home.test by rule 1 (stentor.toml:";
+    log.wait_nth(&[&format!("{gone}: discarded: to=<gone@two.example>"), why, "alias null@home.test: /dev/null"], 1);
+    traced(&server, "gone@two.example", &[&gone, "redirected to null@home.test", "accepted and discarded"]);
+
+    // Others beside it, and itself.
+    send(&server, &["half@two.example"], "half@test");
+    log.wait_nth(&["stat=Sent", "to=<ann@one.example>"], 1);
+    log.wait_nth(&["discarded: to=<half@two.example>", "alias both@home.test: /dev/null"], 1);
+    send(&server, &["self@two.example"], "self@test");
+    log.wait_nth(&["stat=Sent", "to=<self@two.example>"], 1);
+    drained(&server);
+
+    let refused = server.smtp().send(SENDER, &["lost@two.example"], &message("lost@test", "x"));
+    assert_eq!(refused.code, 451, "{refused:?}");
+    let policy = "policy=lost@two.example: redirected to nobody@home.test by rule 4 (stentor.toml:";
+    log.wait_nth(&["ruleset=check_eom", policy, "reject=451 4.3.5"], 1);
+
+    // Said beforehand.
+    server.write("wire.eml", &message("e@test", "x"));
+    let wire = server.path("wire.eml");
+    let explained = |to: &str| {
+        let output = server.operator(&["explain", "--from", SENDER, "--to", to, "--message", wire.to_str().unwrap()]);
+        (String::from_utf8(output.stdout).unwrap(), output.status.code())
+    };
+    let (why, code) = explained("gone@two.example");
+    let dropped = "redirect to null@home.test, rule 1 (stentor.toml:";
+    assert!(why.contains(dropped) && why.contains("): taken and dropped: it stands for /dev/null\n"), "{why}");
+    assert_eq!(code, Some(0), "{why}");
+    let (why, code) = explained("lost@two.example");
+    assert!(why.contains("rule 4 (stentor.toml:") && why.contains("): refused with 451 4.3.5 "), "{why}");
+    assert_eq!(code, Some(75), "{why}");
+    let half = text(&server, &["explain", "--from", SENDER, "--to", "half@two.example"]);
+    assert!(
+        half.contains("   redirected to both@home.test\n") && half.contains("   ann@one.example: relayed to mx, "),
+        "{half}"
+    );
+
+    // A post is no copy.
+    server.edit_config(|text| text.replace("redirect self@two.example", "redirect news@lists.test"));
+    let checked = text(&server, &["check"]);
+    assert!(checked.contains("news@lists.test is list `news`, and a rule does not post to lists"), "{checked}");
+}
+
+#[test]
+fn a_table_of_the_configuration_is_asked_by_its_name() {
+    let lab = sites();
+    let tables = "[domains]\nvirtual = [\"shop.example\"]\n\
+        [tables.users]\nsource = \"hash:{}/virtual\"\nas = \"virtual\"\n[addresses]\nvirtual = \"users\"\n\
+        [tables.vip]\nas = \"access\"\n[tables.vip.inline]\n\"example.org\" = \"OK\"\n";
+    let server = with(builder(&lab), &TABLES[..1], tables);
+    let got = |name: &str, key: &str| {
+        let output = server.operator(&["table", "get", name, key]);
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (text(output.stdout), text(output.stderr), output.status.code())
+    };
+    let (value, how, code) = got("users", "sales+x@shop.example");
+    assert_eq!((value.as_str(), code), ("ann@one.example, bob@two.example\n", Some(0)), "{how}");
+    assert!(
+        how.contains("found sales@shop.example in ") && how.contains("virtual:1; not found: sales+x@shop.example"),
+        "{how}"
+    );
+    let (value, how, _) = got("vip", "joe@example.org");
+    assert!(value == "OK\n" && how.contains("found example.org in stentor.toml:"), "{value}{how}");
+    assert_eq!(got("users", "nobody@shop.example").2, Some(1));
+    let (_, why, code) = got("user", "x");
+    assert!(code == Some(78) && why.contains("no table \"user\" in [tables.NAME] (known are users, vip)"), "{why}");
+    let checked = text(&server, &["table", "check", "users", "vip"]);
+    assert!(checked.contains("users: ok; 1 entry, "), "{checked}");
+    assert!(checked.contains("vip: ok; 1 entry, in the configuration\n"), "{checked}");
+}

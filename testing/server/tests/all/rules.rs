@@ -59,7 +59,7 @@ fn a_refusal_has_the_operators_own_words() {
     let by = "rule 1 (stentor.toml:";
     server.log().wait_nth(&["ruleset=check_rcpt", "arg1=<sales@one.example>", &format!("policy={by}")], 1);
     let traced = || String::from_utf8(server.operator(&["trace", "sales@one.example"]).stdout).unwrap();
-    wait_until("the history has it", || traced().contains(&format!("because of {by}")));
+    wait_until("the history has it", || traced().contains(&format!("policy: {by}")));
 }
 
 #[test]

@@ -95,7 +95,7 @@ fn virtual_users_beside_rules_and_routes() {
         "virtual:3 virtual users: all@shop.example: sales@shop.example, cid@one.example",
         "virtual:2 virtual users: sales@shop.example: ann@one.example, bob@two.example",
         "=> alias: ann@one.example, bob@two.example, cid@one.example\n",
-        "   ann@one.example: relayed to mx, by no route: its MX hosts\n",
+        "   ann@one.example: relayed to mx, since no route names a next hop\n",
         "   bob@two.example: relayed to mx:gate.example:",
     ] {
         assert!(why.contains(part), "{part}\n{why}");

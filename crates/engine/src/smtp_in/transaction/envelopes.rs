@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stentor_addresses::untagged;
 use stentor_lists::{check_delivered_to, delivered_to_field};
 use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
@@ -18,6 +17,7 @@ use stentor_queue::ids::Ms;
 use super::super::ahead::subscribers_at;
 use super::super::content::class;
 use super::super::judge::{Asked, SLOW_TABLES, Speaker, route_others};
+use super::super::redirect::{alias_of, redirected};
 use super::rcpt::unasked;
 use super::{Transaction, address_of};
 use crate::core::envelope::{NewEnvelope, Recipients, Taken, To};
@@ -27,7 +27,6 @@ use crate::core::{Core, Settings, log};
 
 /// How long tables may take when a message has come.
 const ROUTING_S_MAX: u64 = 120;
-const NOBODY: Reply = Reply::fixed(451, (4, 3, 5), "Server configuration error");
 
 impl Transaction {
     /// The envelopes, with copies and next hops as rules and routes have them.
@@ -46,17 +45,20 @@ impl Transaction {
             self.names.replaced(all, redirect.is_some());
         }
         if let Some(to) = redirect {
-            let all = std::mem::take(&mut self.rcpts);
-            let has_null = self.add_people((settings, now), &to, &end.facts, false).await?;
+            let rcpts = std::mem::take(&mut self.rcpts);
+            let found = redirected(settings, (&to, now), &end.facts).await;
+            let (people, has_null) = found.inspect_err(|_| self.why_refused = self.wishes.words())?;
+            for To { address, hop, .. } in people {
+                let asked = Asked { hop, ..Asked::default() };
+                self.rcpts.add(address, asked, Verdict::Relay, || "redirected by a rule".to_owned());
+            }
             if has_null {
-                let all = self.names.all(&all, |list| address_of(settings, list));
+                let all = self.names.all(&rcpts, |list| address_of(settings, list));
                 self.nulls.push((to, self.wishes.words() + "; ", all));
-            } else if self.rcpts.named() == 0 {
-                return Err(NOBODY);
             }
         }
         for to in copies {
-            self.add_people((settings, now), &to, &end.facts, true).await?;
+            self.add_copies((settings, now), &to, &end.facts).await?;
         }
         let mut owners = HashMap::new();
         for list in self.rcpts.bounces() {
@@ -84,20 +86,16 @@ impl Transaction {
         Ok(envelopes)
     }
 
-    /// Adds those who read mail to an address that a rule names, and answers whether it stands for `/dev/null` too. A message that loops through a program of theirs is refused; a copy
-    /// that would is left out.
-    async fn add_people(
+    /// Adds copies for those who read mail to an address that a rule names; one that would loop through a program of theirs is left out.
+    async fn add_copies(
         &mut self,
         (settings, now): (&Settings, Ms),
         address: &Address,
         facts: &HeaderFacts,
-        is_copy: bool,
-    ) -> Result<bool, Reply> {
-        let (asked, why) =
-            if is_copy { (unasked(), "copied by a rule") } else { (Asked::default(), "redirected by a rule") };
-        let (people, has_null) = settings.people_or_null(address, now).await.map_err(Refused::reply)?;
-        if people.is_empty() && !has_null {
-            tracing::warn!(message = %self.id, %address, "nobody here reads mail to an address that a rule names");
+    ) -> Result<(), Reply> {
+        let people = settings.people(address, now).await.map_err(Refused::reply)?;
+        if people.is_empty() {
+            tracing::warn!(message = %self.id, %address, "a rule's copy goes to nobody: no one here has this address");
         }
         for to in people {
             // Who is named gets it anyway, and hears of a failure.
@@ -105,18 +103,15 @@ impl Transaction {
                 continue;
             }
             if let Some(alias) = alias_of(settings, &to.address, to.hop.as_ref())
-                && let Err(reply) = check_delivered_to(facts, &alias)
+                && check_delivered_to(facts, &alias).is_err()
             {
-                if !is_copy {
-                    return Err(reply);
-                }
                 tracing::warn!(message = %self.id, %alias, "a rule's copy would be a mail loop (Delivered-To); it is not made");
                 continue;
             }
-            let asked = Asked { hop: to.hop, ..asked.clone() };
-            self.rcpts.add(to.address, asked, Verdict::Relay, || why.to_owned());
+            let asked = Asked { hop: to.hop, ..unasked() };
+            self.rcpts.add(to.address, asked, Verdict::Relay, || "copied by a rule".to_owned());
         }
-        Ok(has_null)
+        Ok(())
     }
 
     fn envelopes(
@@ -224,15 +219,6 @@ impl Transaction {
         }
         (Class::Ordinary, "")
     }
-}
-
-/// The alias whose program or file this is, if it goes to the service of these.
-fn alias_of(settings: &Settings, to: &Address, hop: Option<&Arc<str>>) -> Option<Address> {
-    if hop.is_none() || hop != settings.program().as_ref() {
-        return None;
-    }
-    let (local, _) = untagged(to.local())?;
-    format!("{local}@{}", to.domain()).parse().ok()
 }
 
 /// Programs and files that a rule or a list's owner led to get envelopes of their aliases: their service takes a first Delivered-To

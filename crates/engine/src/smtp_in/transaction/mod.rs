@@ -69,6 +69,8 @@ pub struct Transaction {
     targets: usize,
     /// Aliases that stand for `/dev/null`, once the message has come: what rules had to do with it, and as the client named them.
     nulls: Vec<(Address, String, Vec<Box<str>>)>,
+    /// What rules had to do with it that was refused, in words.
+    why_refused: String,
     /// What NOTIFY and ORCPT of the recipients take in their message's record.
     params_bytes: usize,
     protocol: &'static str,
@@ -123,6 +125,7 @@ impl Transaction {
             spoke: None,
             targets: 0,
             nulls: Vec::new(),
+            why_refused: String::new(),
             mail,
             rcpts: policy::Recipients::default(),
             params_bytes: 0,
@@ -204,7 +207,7 @@ impl Transaction {
 
     /// The same of a message whose recipients have become envelopes.
     fn refused_of(self, core: &Core, client: IpAddr, reply: &Reply, (size, named): (u64, u64)) {
-        log::refused_message(core, &self.mail, client, reply, (size, named));
+        log::refused_message(core, &self.mail, (client, &self.why_refused), reply, (size, named));
         self.abandon(core);
     }
 
@@ -367,7 +370,7 @@ impl Transaction {
                 let refused = refused.ok().and_then(Result::err).unwrap_or(Refused::Stopping);
                 core.refused(refused);
                 let reply = refused.reply();
-                log::refused_message(core, &self.mail, client, &reply, (told_size, named));
+                log::refused_message(core, &self.mail, (client, ""), &reply, (told_size, named));
                 reply
             }
         }
