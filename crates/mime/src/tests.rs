@@ -1,5 +1,7 @@
 //! Whole messages.
 
+use std::fmt::Write as _;
+
 use proptest::prelude::*;
 
 use crate::charset::Charset;
@@ -135,7 +137,7 @@ fn what_is_broken_is_told_all_the_same() {
 fn limits_are_named_and_hide_nothing() {
     let mut deep = String::new();
     for n in 0..LEVELS_MAX + 5 {
-        deep.push_str(&format!("Content-Type: multipart/mixed; boundary=b{n}\n\n--b{n}\n"));
+        let _ = write!(deep, "Content-Type: multipart/mixed; boundary=b{n}\n\n--b{n}\n");
     }
     deep.push_str("\nhidden\n");
     let (lines, limit) = Told::of(&[deep.as_bytes()]);
@@ -170,7 +172,7 @@ fn entity() -> impl Strategy<Value = String> {
             ];
             let mut out = format!("{}Content-Type: multipart/mixed; boundary=\"{boundary}\"\r\n\r\n", kind[message]);
             for part in parts {
-                out.push_str(&format!("\r\n--{boundary}\r\n{part}"));
+                let _ = write!(out, "\r\n--{boundary}\r\n{part}");
             }
             out + &format!("\r\n--{boundary}--\r\n")
         })
