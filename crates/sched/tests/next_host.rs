@@ -1,6 +1,9 @@
 //! A host that says 4xx at MAIL: the next one is asked (RFC 5321 section 5.1), and the first not before its clock. Sites that
 //! share a host which takes no further connection. Hosts that refuse connections for a moment, or mail for good (RFC 7504).
 
+#[path = "common/at_once.rs"]
+mod at_once;
+
 use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -13,6 +16,8 @@ use stentor_sched::{
     Cause, CauseCounts, CloseReason, Effect, Failure, NoSession, RcptOutcome, Reach, RecipientState, SchedConfig,
     Scheduler, Stage, Standing, WaitsFor, Work,
 };
+
+use self::at_once::AtOnce;
 
 const NOW: Ms = 1_800_000_000_000;
 const MINUTE: Ms = 60_000;
@@ -114,24 +119,54 @@ impl Site {
         })
     }
 
-    /// All that happens within `ms`.
-    fn run(&mut self, ms: Ms) {
-        let until = self.now + ms;
-        for _ in 0..1_000_000 {
-            let effects: Vec<Effect> = self.sched.effects().collect();
-            if effects.is_empty() {
-                let Some(at) = self.sched.next_tick().filter(|at| *at <= until) else {
-                    self.now = until;
-                    return;
-                };
-                self.now = self.now.max(at);
-                self.sched.tick(&self.store, self.now);
+    fn work(&mut self, conn: ConnId) {
+        while let Some(work) = self.sched.take_work(&self.store, conn, self.now) {
+            if self.is_slow {
+                return self.open.push((conn, work));
             }
-            for effect in effects {
-                self.obey(effect);
-            }
+            self.answer(conn, &work);
         }
-        panic!("a loop without a clock");
+    }
+
+    fn answer_all(&mut self) {
+        for (conn, work) in std::mem::take(&mut self.open) {
+            self.answer(conn, &work);
+            self.work(conn);
+        }
+    }
+
+    fn answer(&mut self, conn: ConnId, work: &Work) {
+        let host = self.conns[&conn];
+        let message = self.store.message(work.no).unwrap();
+        let domain = message.sender().rsplit_once('@').unwrap().1.to_owned();
+        let is_refused = self.is_limited || self.refused.iter().any(|(at, from)| *at == host && *from == domain);
+        self.asked.push((self.now, host, domain));
+        let (stage, code, text) = match is_refused {
+            true if self.is_limited => (Stage::Mail, 450, "rate limit exceeded"),
+            true => (Stage::Mail, 451, "said"),
+            false => (Stage::Final, 250, "said"),
+        };
+        let one = |id: &AddressId| RcptOutcome { id: *id, stage, code, dsn: None, text: text.into() };
+        let outcomes: Vec<_> = work.ids.iter().map(one).collect();
+        let ids: IdSet = work.ids.iter().map(|id| id.0).filter(|_| !is_refused).collect();
+        let ended = self.store.record_fate(work.no, Fate::Delivered, &ids, None, self.now, &mut Vec::new());
+        self.sched.work_done(&self.store, conn, work.tx, &outcomes, self.now);
+        if !is_refused {
+            self.delivered.push(host);
+        }
+        if matches!(ended, Applied::Finished { .. }) {
+            self.sched.finished(work.no);
+        }
+    }
+
+    fn asked_at(&self, host: u16, from: &str) -> usize {
+        self.asked.iter().filter(|(_, at, sender)| *at == host && sender == from).count()
+    }
+}
+
+impl AtOnce for Site {
+    fn parts(&mut self) -> (&mut Scheduler, &Store, &mut Ms) {
+        (&mut self.sched, &self.store, &mut self.now)
     }
 
     fn obey(&mut self, effect: Effect) {
@@ -179,50 +214,6 @@ impl Site {
             }
             other => panic!("{other:?}"),
         }
-    }
-
-    fn work(&mut self, conn: ConnId) {
-        while let Some(work) = self.sched.take_work(&self.store, conn, self.now) {
-            if self.is_slow {
-                return self.open.push((conn, work));
-            }
-            self.answer(conn, &work);
-        }
-    }
-
-    fn answer_all(&mut self) {
-        for (conn, work) in std::mem::take(&mut self.open) {
-            self.answer(conn, &work);
-            self.work(conn);
-        }
-    }
-
-    fn answer(&mut self, conn: ConnId, work: &Work) {
-        let host = self.conns[&conn];
-        let message = self.store.message(work.no).unwrap();
-        let domain = message.sender().rsplit_once('@').unwrap().1.to_owned();
-        let is_refused = self.is_limited || self.refused.iter().any(|(at, from)| *at == host && *from == domain);
-        self.asked.push((self.now, host, domain));
-        let (stage, code, text) = match is_refused {
-            true if self.is_limited => (Stage::Mail, 450, "rate limit exceeded"),
-            true => (Stage::Mail, 451, "said"),
-            false => (Stage::Final, 250, "said"),
-        };
-        let one = |id: &AddressId| RcptOutcome { id: *id, stage, code, dsn: None, text: text.into() };
-        let outcomes: Vec<_> = work.ids.iter().map(one).collect();
-        let ids: IdSet = work.ids.iter().map(|id| id.0).filter(|_| !is_refused).collect();
-        let ended = self.store.record_fate(work.no, Fate::Delivered, &ids, None, self.now, &mut Vec::new());
-        self.sched.work_done(&self.store, conn, work.tx, &outcomes, self.now);
-        if !is_refused {
-            self.delivered.push(host);
-        }
-        if matches!(ended, Applied::Finished { .. }) {
-            self.sched.finished(work.no);
-        }
-    }
-
-    fn asked_at(&self, host: u16, from: &str) -> usize {
-        self.asked.iter().filter(|(_, at, sender)| *at == host && sender == from).count()
     }
 }
 

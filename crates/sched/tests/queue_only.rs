@@ -1,5 +1,8 @@
 //! Queue-only by each scope, and runs of the queue: what waits then is tried once, what comes later and what failed is not.
 
+#[path = "common/at_once.rs"]
+mod at_once;
+
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -13,6 +16,8 @@ use stentor_sched::{
     By, Cause, Census, CloseReason, Effect, FlowKey, FlowRules, NoSession, RcptOutcome, SchedConfig, Scheduler,
     SourceConfig, SourceNo, SourceSet, Stage,
 };
+
+use self::at_once::AtOnce;
 
 const NOW: Ms = 1_800_000_000_000;
 const HOUR: Ms = 3_600_000;
@@ -81,48 +86,6 @@ impl World {
         self.sched.set_queue_only(&scope, is_on.then_some(""), By::Operator);
     }
 
-    fn run(&mut self, ms: Ms) {
-        let until = self.now + ms;
-        for _ in 0..1_000_000 {
-            let effects: Vec<Effect> = self.sched.effects().collect();
-            if effects.is_empty() {
-                let Some(at) = self.sched.next_tick().filter(|at| *at <= until) else {
-                    self.now = until;
-                    return;
-                };
-                self.now = self.now.max(at);
-                self.sched.tick(&self.store, self.now);
-            }
-            for effect in effects {
-                self.obey(effect);
-            }
-        }
-        panic!("a loop without a clock");
-    }
-
-    fn obey(&mut self, effect: Effect) {
-        match effect {
-            Effect::Resolve { domain } if self.is_slow => self.asked.push(domain),
-            Effect::Resolve { domain } => self.answer(domain),
-            Effect::Connect { conn, target, source, .. } => {
-                self.connects += 1;
-                if target.host.starts_with("dead") && !self.is_up {
-                    *self.attempts.entry(target.host.to_string()).or_default() += 1;
-                    return self.sched.connect_failed(&self.store, conn, NoSession::Unreachable, "refused", self.now);
-                }
-                self.conns.insert(conn, (target.host.to_string(), source));
-                self.sched.connected(conn, self.now);
-                self.work(conn);
-            }
-            Effect::Work { conn } => self.work(conn),
-            Effect::Close { conn } => {
-                self.conns.remove(&conn);
-                self.sched.closed(&self.store, conn, &CloseReason::Normal, self.now);
-            }
-            _ => {}
-        }
-    }
-
     fn answer(&mut self, domain: DomainId) {
         let name = self.store.book.domain_name(domain).to_owned();
         let host = if name.ends_with("shared.example") { "shared" } else { &*name };
@@ -166,6 +129,35 @@ impl World {
         let mut census = Census::default();
         while !census.step(&self.sched, &self.store, 1_000, self.now) {}
         (census.total.of(Cause::QueueOnly), census.total.recipients())
+    }
+}
+
+impl AtOnce for World {
+    fn parts(&mut self) -> (&mut Scheduler, &Store, &mut Ms) {
+        (&mut self.sched, &self.store, &mut self.now)
+    }
+
+    fn obey(&mut self, effect: Effect) {
+        match effect {
+            Effect::Resolve { domain } if self.is_slow => self.asked.push(domain),
+            Effect::Resolve { domain } => self.answer(domain),
+            Effect::Connect { conn, target, source, .. } => {
+                self.connects += 1;
+                if target.host.starts_with("dead") && !self.is_up {
+                    *self.attempts.entry(target.host.to_string()).or_default() += 1;
+                    return self.sched.connect_failed(&self.store, conn, NoSession::Unreachable, "refused", self.now);
+                }
+                self.conns.insert(conn, (target.host.to_string(), source));
+                self.sched.connected(conn, self.now);
+                self.work(conn);
+            }
+            Effect::Work { conn } => self.work(conn),
+            Effect::Close { conn } => {
+                self.conns.remove(&conn);
+                self.sched.closed(&self.store, conn, &CloseReason::Normal, self.now);
+            }
+            _ => {}
+        }
     }
 }
 
