@@ -31,17 +31,16 @@ impl Tables for InMemory<'_> {
             "/programs" => "|/bin/x\n".to_owned(),
             "/chain/45" => "zoe@a.test\n".to_owned(),
             "/twice/1" | "/twice/2" | "/twice/3" => "zoe@a.test\n".repeat(7_000),
-            _ => match path.rsplit_once('/').map(|(folder, name)| (folder, name.parse::<u32>())) {
-                // Each has the next one twice, and itself.
-                Some((folder, Ok(n))) => {
-                    let next = format!(":include:{folder}/{}\n", n + 1);
-                    format!("{next}{next}:include:{path}\n")
-                }
-                _ => {
+            _ => {
+                let Some((folder, Ok(n))) = path.rsplit_once('/').map(|(folder, name)| (folder, name.parse::<u32>()))
+                else {
                     let why = "no such file".to_owned();
                     return Some(Err(NotIncluded::Unreadable { path: path.to_owned(), why }));
-                }
-            },
+                };
+                // Each has the next one twice, and itself.
+                let next = format!(":include:{folder}/{}\n", n + 1);
+                format!("{next}{next}:include:{path}\n")
+            }
         };
         Some(Included::of(path, &text, user).map(Arc::new))
     }

@@ -289,8 +289,8 @@ mod tests {
     use super::*;
     use crate::{Content, Format, Loaded, Reference, load};
 
-    fn roots(text: &str) -> Result<Content, ReadError> {
-        Ok(Content { bytes: text.as_bytes().to_vec(), owner: 0 })
+    fn roots(text: &str) -> Content {
+        Content { bytes: text.as_bytes().to_vec(), owner: 0 }
     }
 
     fn aliases() -> Reference {
@@ -303,9 +303,9 @@ mod tests {
 
     fn findings(text: &str) -> Vec<String> {
         let mut read = |wanted: Wanted<'_>| match wanted.path.to_str() {
-            Some("/aliases") => roots(text),
-            Some("/staff") => roots("# all\nann@a.test, :include:/more\n"),
-            Some("/more") => roots(":include:/staff\n<ab\n"),
+            Some("/aliases") => Ok(roots(text)),
+            Some("/staff") => Ok(roots("# all\nann@a.test, :include:/more\n")),
+            Some("/more") => Ok(roots(":include:/staff\n<ab\n")),
             _ => Err(ReadError::Failed("no such file".to_owned())),
         };
         let loaded = load(&aliases(), &mut read).unwrap();
@@ -331,8 +331,8 @@ mod tests {
     fn programs_are_seen_wherever_they_are() {
         let has = |text: &str| {
             let mut read = |wanted: Wanted<'_>| match wanted.path.to_str() {
-                Some("/aliases") => roots(text),
-                Some("/staff") => roots("ann@a.test, |/bin/x\n"),
+                Some("/aliases") => Ok(roots(text)),
+                Some("/staff") => Ok(roots("ann@a.test, |/bin/x\n")),
                 _ => Err(ReadError::Failed("no such file".to_owned())),
             };
             load(&aliases(), &mut read).unwrap().table.has_programs()
@@ -362,9 +362,9 @@ mod tests {
             reads += 1;
             let path = wanted.path.to_str().unwrap();
             match path.trim_start_matches('/').parse() {
-                Ok(45) => roots("zoe@a.test\n"),
-                Ok(n) => roots(&format!(":include:/{}\n:include:/{0}\n:include:{path}\n", n + 1)),
-                Err(_) => roots("all: :include:/0\n"),
+                Ok(45) => Ok(roots("zoe@a.test\n")),
+                Ok(n) => Ok(roots(&format!(":include:/{}\n:include:/{0}\n:include:{path}\n", n + 1))),
+                Err(_) => Ok(roots("all: :include:/0\n")),
             }
         };
         let loaded = load(&aliases(), &mut read).unwrap();
@@ -418,10 +418,10 @@ mod tests {
                 path if path.starts_with("/large") => large.as_str(),
                 path => {
                     let n: usize = path.trim_start_matches("/deep").parse().unwrap();
-                    return roots(&format!(":include:/deep{}\n", n + 1));
+                    return Ok(roots(&format!(":include:/deep{}\n", n + 1)));
                 }
             };
-            if text.len() > wanted.bytes_max { Err(ReadError::TooLarge) } else { roots(text) }
+            if text.len() > wanted.bytes_max { Err(ReadError::TooLarge) } else { Ok(roots(text)) }
         };
         let loaded = load(&aliases(), &mut read).unwrap();
         assert_eq!(
