@@ -13,6 +13,7 @@
 mod addresses;
 mod call_ahead;
 mod checked;
+mod content;
 mod cross;
 mod diagnose;
 mod endpoints;

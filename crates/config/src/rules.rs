@@ -9,19 +9,18 @@ use stentor_mail::Class;
 use stentor_mail::address::Address;
 use stentor_policy::{Policy, RouteHost};
 use stentor_rules::{
-    Action, AddressPattern, Addresses, Book, ClientPattern, Conditions, Dialect, Does, Field, NamePattern, NextHop,
-    Order, PatternError, RelayDomains, RouteEntry, Routes, Rule, Rulebook, TableId, TableName, UNKNOWN, Unroutable,
-    Who, name_of,
+    Action, AddressPattern, Addresses, Book, ClientPattern, Conditions, Dialect, Does, Field, Matcher, NamePattern,
+    NextHop, Order, PatternError, RelayDomains, RouteEntry, Routes, Rule, Rulebook, TableId, TableName, UNKNOWN,
+    Unroutable, Verdict, Who, name_of,
 };
 
+use super::content::{self, PATTERNS_MAX};
 use super::diagnose::{Spot, likely};
 use super::raw::{Context, Entry, Section};
 use super::settings;
 
 /// Rules of a configuration.
 const RULES_MAX: usize = 10_000;
-/// Patterns under one key of a rule.
-const PATTERNS_MAX: usize = 1_000;
 /// Before the name of a table among patterns.
 const TABLE: &str = "table:";
 
@@ -63,6 +62,7 @@ pub(super) struct RuleTables {
     pub tables: Vec<TableConfig>,
     hops: HashMap<Box<str>, Vec<RouteHost>>,
     rules: Vec<Rule>,
+    content: Arc<Matcher>,
     order: Order,
     by_recipient: Routes,
     by_sender: Routes,
@@ -85,6 +85,7 @@ impl RuleTables {
         let book = Rulebook::new(Book {
             policy,
             rules: self.rules,
+            content: self.content,
             tables: names.collect(),
             hops: self.hops,
             relay_domains: self.relay_domains,
@@ -109,7 +110,12 @@ pub(super) fn read(top: &Section<'_>, relay: &[Spot<String>], smtp_port: u16) ->
     let by_recipient = reader.routes(&top.section("routes"), &mut domains);
     let by_sender = reader.routes(&top.section("sender_routes"), &mut Vec::new());
     let (order, recipient_tables, sender_tables) = reader.routing(top.section("routing"));
-    let rules = reader.rules(top);
+    let mut rules = reader.rules(top);
+    let conditions = rules.iter_mut().flat_map(|rule| [&mut rule.when.content, &mut rule.unless.content]);
+    let content = Matcher::new(conditions).unwrap_or_else(|error| {
+        top.context.error(top.span_of("rules"), error.to_string());
+        Matcher::default()
+    });
     let led = reader.led.into_inner();
     let mut relay_domains = RelayDomains::default();
     for text in relay {
@@ -122,6 +128,7 @@ pub(super) fn read(top: &Section<'_>, relay: &[Spot<String>], smtp_port: u16) ->
         tables,
         hops,
         rules,
+        content: Arc::new(content),
         order,
         by_recipient,
         by_sender,
@@ -370,9 +377,30 @@ impl Reader<'_, '_> {
             unless
         });
         let does = self.does(&section, &when);
+        let waits = !when.content.is_empty() || !unless.content.is_empty();
+        if waits {
+            self.may_wait(&section, does.as_ref());
+        }
         let place = self.context.place(&section.span).into();
         section.finish();
         Some(Rule { name, place, when, unless, does: does? })
+    }
+
+    /// What is known at the end of the data is too late for some actions.
+    fn may_wait(&self, section: &Section<'_>, does: Option<&Does>) {
+        let wrong = match does {
+            Some(Does::Table) => "a rule on content needs `do`: its table's value is no action at the end of the data",
+            Some(Does::Actions(actions)) if actions.contains(&Action::End(Verdict::Relay)) => {
+                "who may relay is decided at RCPT: a rule on content cannot say `relay`"
+            }
+            Some(Does::Actions(actions))
+                if actions.iter().any(|action| matches!(action, Action::Route(NextHop::Refuse(_)))) =>
+            {
+                "a rule on content refuses with `reject` or `defer`, not with `route error:`"
+            }
+            _ => return,
+        };
+        self.context.error(section.span_of("do"), wrong.to_owned());
     }
 
     fn does(&self, section: &Section<'_>, when: &Conditions) -> Option<Does> {
@@ -439,6 +467,7 @@ impl Reader<'_, '_> {
         if let Some(trusted) = section.maybe_flag("trusted") {
             conditions.trusted(trusted);
         }
+        content::read(section, &mut conditions.content);
         conditions
     }
 }

@@ -3,29 +3,28 @@
 /// A longer line without a colon is not a field (RFC 5322 section 2.1.1: the longest line).
 const NAME_BYTES_MAX: usize = 998;
 
-/// Whether a line, or the beginning of a long one, may be the next of a header section: a field, what continues one, or the
+/// Whether a line, or the beginning of a long one, may be the next of a header section, or its first: a field, what continues one, or the
 /// line with which mbox files begin a message. Any other is the body's first: such mail exists.
-pub(crate) fn may_follow(section: &[u8], line: &[u8]) -> bool {
+pub(crate) fn may_follow(is_begun: bool, line: &[u8]) -> bool {
     if matches!(line.first(), Some(b' ' | b'\t')) {
-        return !section.is_empty();
+        return is_begun;
     }
-    split(line).is_some() || section.is_empty() && (line.starts_with(b"From ") || line.starts_with(b">From "))
+    split(line).is_some() || !is_begun && (line.starts_with(b"From ") || line.starts_with(b">From "))
 }
 
-/// Name and value; the name is printable ASCII, perhaps with white space behind it.
-fn split(line: &[u8]) -> Option<(&[u8], &[u8])> {
+/// Name and value, this without the last line end; the name is printable ASCII, perhaps with white space behind it.
+pub(crate) fn split(field: &[u8]) -> Option<(&[u8], &[u8])> {
+    let line = field.strip_suffix(b"\n").unwrap_or(field);
+    let line = line.strip_suffix(b"\r").unwrap_or(line);
     let at = memchr::memchr(b':', &line[..line.len().min(NAME_BYTES_MAX)])?;
     let name = line[..at].trim_ascii_end();
     let is_name = !name.is_empty() && name.iter().all(|b| matches!(b, b'!'..=b'~'));
     is_name.then(|| (name, &line[at + 1..]))
 }
 
-/// Names and values, these with their folds and without the last line end.
+/// Names and values, these with their folds.
 pub(crate) fn all(section: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
-    lines(section).filter_map(|field| {
-        let field = field.strip_suffix(b"\n").unwrap_or(field);
-        split(field.strip_suffix(b"\r").unwrap_or(field))
-    })
+    lines(section).filter_map(split)
 }
 
 /// The fields of a section, each with its folded lines and line ends.

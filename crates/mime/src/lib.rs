@@ -7,6 +7,7 @@
 pub mod charset;
 pub mod field;
 pub mod guess;
+pub mod html;
 pub mod params;
 pub mod quoted;
 pub mod scripts;

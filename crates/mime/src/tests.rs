@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use proptest::prelude::*;
 
 use crate::charset::Charset;
-use crate::walk::{HEADER_BYTES_MAX, LEVELS_MAX, Part, Visitor, Walker};
+use crate::walk::{FIELD_BYTES_MAX, LEVELS_MAX, Part, Visitor, Walker};
 use crate::words;
 
 /// Everything that is told, a line each; pieces of one text are put together.
@@ -26,22 +26,21 @@ impl Told {
     }
 }
 
-fn number(part: &Part) -> String {
-    let path: Vec<String> = part.path.iter().map(|n| (n + 1).to_string()).collect();
+fn number(path: &[u32]) -> String {
+    let path: Vec<String> = path.iter().map(|n| (n + 1).to_string()).collect();
     if path.is_empty() { "-".to_owned() } else { path.join(".") }
 }
 
 impl Visitor for Told {
-    fn field(&mut self, part: &Part, name: &[u8], value: &[u8], fallback: Charset) {
+    fn field(&mut self, path: &[u32], name: &[u8], value: &[u8], fallback: Charset) {
         if name.eq_ignore_ascii_case(b"subject") {
-            self.lines.push(format!("{} subject {}", number(part), words::decode(value, fallback).text.trim()));
+            self.lines.push(format!("{} subject {}", number(path), words::decode(value, fallback).text.trim()));
         }
     }
 
     fn part(&mut self, part: &Part) {
-        let names = part.file_names();
-        let named = if names.is_empty() { String::new() } else { format!(" {names:?}") };
-        self.lines.push(format!("{} {}{named}", number(part), part.content_type.value));
+        let named = if part.names.is_empty() { String::new() } else { format!(" {:?}", part.names) };
+        self.lines.push(format!("{} {}{named}", number(&part.path), part.content_type.value));
     }
 
     fn text(&mut self, _: &Part, text: &str) {
@@ -51,7 +50,7 @@ impl Visitor for Told {
     fn end(&mut self, part: &Part, size: u64) {
         let text = std::mem::take(&mut self.text);
         let shown = if text.is_empty() { String::new() } else { format!(" {text:?}") };
-        self.lines.push(format!("{} end {size}{shown}", number(part)));
+        self.lines.push(format!("{} end {size}{shown}", number(&part.path)));
     }
 }
 
@@ -147,9 +146,9 @@ fn limits_are_named_and_hide_nothing() {
     message.extend_from_slice(b"hidden");
     let (lines, limit) = Told::of(&[&message]);
     assert!(limit.is_some() && lines.iter().any(|line| line.contains("hidden")));
-    let large = [b"A: ".to_vec(), vec![b'x'; 2 * HEADER_BYTES_MAX], b"\n\nbody".to_vec()].concat();
+    let large = [b"A: ".to_vec(), vec![b'x'; 2 * FIELD_BYTES_MAX], b"\n\nbody".to_vec()].concat();
     let (lines, limit) = Told::of(&[&large]);
-    assert_eq!(limit, Some("header section too large"));
+    assert_eq!(limit, Some("header field too long"));
     assert_eq!(lines.last().unwrap(), "- end 4 \"body\"");
 }
 

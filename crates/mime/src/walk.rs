@@ -1,7 +1,7 @@
 //! The parts of a message, decoded while its octets stream by.
 //!
 //! A [`Walker`] is given a message in pieces of any size and tells a [`Visitor`] of every header section, every text, decoded, and
-//! every part's end, in their order. Promise: linear time; memory bounded by [`HEADER_BYTES_MAX`], [`LEVELS_MAX`] and
+//! every part's end, in their order. Promise: linear time; memory bounded by [`FIELD_BYTES_MAX`], [`LEVELS_MAX`] and
 //! [`CHUNK_BYTES`], whatever the message; what is told does not depend on where the pieces are cut, except the cuts between pieces
 //! of one text. Lines may end with LF alone.
 //!
@@ -13,17 +13,26 @@
 //! ```
 //!
 //! Failure answers: none; any octets are some message. What is nested too deep is a leaf whose text is told as it is, and
-//! [`Walker::limit`] names the limit; a header section that is too large is told as far as it is kept.
+//! [`Walker::limit`] names the limit; a header field that is too long is told as far as it is kept.
 
 use crate::charset::{self, Charset};
 use crate::field;
 use crate::params::MimeField;
 use crate::transfer::{self, Encoding};
 
-/// Octets of a header section that are kept; the server takes no larger one of a message.
-pub const HEADER_BYTES_MAX: usize = 1024 * 1024;
+/// Octets of a header field that are looked at.
+pub const FIELD_BYTES_MAX: usize = 32 * 1024;
+/// Octets of fields that wait until the charset of those among them that are not UTF-8 is known.
+const HELD_BYTES_MAX: usize = 16 * 1024;
+/// Octets of a MIME field that are looked at.
+const MIME_BYTES_MAX: usize = 8 * 1024;
+/// Longest boundary; RFC 2046 5.1.1 says 70.
+const BOUNDARY_BYTES_MAX: usize = 250;
 /// Most levels of `multipart/*` and `message/rfc822` within each other.
-pub const LEVELS_MAX: usize = 100;
+pub const LEVELS_MAX: usize = 30;
+/// Names of a part as a file, and characters of each.
+const NAMES_MAX: usize = 4;
+const NAME_CHARS_MAX: usize = 255;
 /// Messages within each other that are encoded themselves, which no standard allows.
 pub const NESTED_MAX: usize = 3;
 /// Longest line that is looked at as a whole; longer ones cannot be delimiters (RFC 2046 5.1.1) and pass in pieces.
@@ -54,6 +63,8 @@ pub struct Part {
     pub encoding: Encoding,
     /// As it is named, in lower case.
     pub charset: Option<String>,
+    /// Names that it has as a file, each once: programs differ in which they show.
+    pub names: Vec<String>,
     /// The header of a message, not of a part of a multipart.
     pub of_message: bool,
 }
@@ -65,35 +76,18 @@ impl Part {
         named.unwrap_or(Charset::UNDECLARED)
     }
 
-    /// Names that it has as a file, each once: programs differ in which they show.
-    pub fn file_names(&self) -> Vec<String> {
-        let of = |field: Option<&MimeField>, name: &str| -> Vec<String> {
-            let all = field.into_iter().flat_map(|field| &field.params);
-            all.filter(|param| param.name == name).map(|param| param.text(Charset::UNDECLARED)).collect()
-        };
-        let mut names = of(self.disposition.as_ref(), "filename");
-        names.extend(of(Some(&self.content_type), "name"));
-        let mut seen = Vec::new();
-        names.retain(|name| {
-            !name.is_empty() && !seen.contains(name) && {
-                seen.push(name.clone());
-                true
-            }
-        });
-        names
-    }
-
     /// Shown as a file: it says so or has a name, and holds no other parts.
     pub fn is_attachment(&self) -> bool {
         let is_said = self.disposition.as_ref().is_some_and(|field| field.value == "attachment");
-        self.kind != Kind::Multipart && (is_said || !self.file_names().is_empty() || self.kind == Kind::Other)
+        self.kind != Kind::Multipart && (is_said || !self.names.is_empty() || self.kind == Kind::Other)
     }
 }
 
 /// Who is told.
 pub trait Visitor {
-    /// A header field of a part: its name, its value with its folds, and the charset of octets over 127 that are not UTF-8.
-    fn field(&mut self, _part: &Part, _name: &[u8], _value: &[u8], _fallback: Charset) {}
+    /// A header field of the part at this path, which comes after its fields: its name, its value with its folds, and the charset of
+    /// octets over 127 that are not UTF-8.
+    fn field(&mut self, _path: &[u32], _name: &[u8], _value: &[u8], _fallback: Charset) {}
 
     /// A header section has been told.
     fn part(&mut self, _part: &Part) {}
@@ -115,10 +109,27 @@ struct Level {
 }
 
 enum State {
-    Header(Vec<u8>),
+    Header(Box<Header>),
     /// Preamble or epilogue.
     Filler,
     Leaf(Box<Leaf>),
+}
+
+/// A header section while it comes; the first MIME field of each kind counts.
+#[derive(Default)]
+struct Header {
+    path: Vec<u32>,
+    of_message: bool,
+    /// Of a part of `multipart/digest`.
+    is_of_digest: bool,
+    is_begun: bool,
+    /// The field so far, with its folds.
+    field: Vec<u8>,
+    /// Fields that wait for a charset.
+    held: Vec<u8>,
+    content_type: Option<MimeField>,
+    disposition: Option<MimeField>,
+    encoding: Option<Encoding>,
 }
 
 /// A part without parts, while its body comes.
@@ -169,8 +180,6 @@ pub struct Walker {
     in_long_line: bool,
     state: State,
     levels: Vec<Level>,
-    /// Where it is in the message that it is within.
-    base: Vec<u32>,
     /// Messages around it that were encoded.
     nested: usize,
     limit: Option<&'static str>,
@@ -188,8 +197,8 @@ impl Walker {
     }
 
     fn within(base: Vec<u32>, nested: usize) -> Walker {
-        let state = State::Header(Vec::new());
-        Walker { line: Vec::new(), in_long_line: false, state, levels: Vec::new(), base, nested, limit: None }
+        let state = State::Header(Box::new(Header { path: base, of_message: true, ..Header::default() }));
+        Walker { line: Vec::new(), in_long_line: false, state, levels: Vec::new(), nested, limit: None }
     }
 
     /// The limit that was hit, if one was.
@@ -274,21 +283,25 @@ impl Walker {
             return self.begin_at(level, closes, visitor);
         }
         match &mut self.state {
-            State::Header(section) => {
+            State::Header(header) => {
                 if is_start && text.is_empty() && end != End::Open {
                     return self.header_done(visitor);
                 }
-                if is_start && !field::may_follow(section, text) {
+                if is_start && !field::may_follow(header.is_begun, text) {
                     // The body begins without an empty line.
                     self.header_done(visitor);
-                    self.in_long_line = !is_start;
+                    self.in_long_line = false;
                     return self.piece(text, end, visitor);
                 }
-                if section.len() + text.len() <= HEADER_BYTES_MAX {
-                    section.extend_from_slice(text);
-                    section.extend_from_slice(end.octets());
+                if is_start && !matches!(text.first(), Some(b' ' | b'\t')) {
+                    header.field_done(visitor);
+                }
+                header.is_begun = true;
+                if header.field.len() + text.len() <= FIELD_BYTES_MAX {
+                    header.field.extend_from_slice(text);
+                    header.field.extend_from_slice(end.octets());
                 } else {
-                    self.limit = self.limit.or(Some("header section too large"));
+                    self.limit = self.limit.or(Some("header field too long"));
                 }
             }
             State::Filler => {}
@@ -319,7 +332,7 @@ impl Walker {
             self.state = State::Filler;
         } else {
             self.close_to(level + 1, visitor);
-            self.state = State::Header(Vec::new());
+            self.state = self.next_header();
         }
     }
 
@@ -346,44 +359,138 @@ impl Walker {
         }
     }
 
-    /// The path of the part that begins, and whether it is a message's header.
-    fn next_place(&mut self) -> (Vec<u32>, bool, bool) {
-        let Some(level) = self.levels.last_mut() else { return (self.base.clone(), true, false) };
+    /// The header of the next part of the innermost level.
+    fn next_header(&mut self) -> State {
+        let Some(level) = self.levels.last_mut() else { return State::Filler };
         let mut path = level.part.path.clone();
         path.push(level.count);
         level.count += 1;
-        (path, level.boundary.is_none(), level.part.content_type.value == "multipart/digest")
+        let is_of_digest = level.part.content_type.value == "multipart/digest";
+        let of_message = level.boundary.is_none();
+        State::Header(Box::new(Header { path, of_message, is_of_digest, ..Header::default() }))
     }
 
     fn header_done(&mut self, visitor: &mut dyn Visitor) {
-        let State::Header(section) = std::mem::replace(&mut self.state, State::Filler) else { return };
-        let (path, of_message, is_of_digest) = self.next_place();
-        let mut part = read(&section, path, of_message, is_of_digest);
+        let State::Header(mut header) = std::mem::replace(&mut self.state, State::Filler) else { return };
+        header.field_done(visitor);
+        header.tell_held(visitor);
+        let mut part = header.part();
         let boundary = part.content_type.param("boundary").map(|param| param.octets.trim_ascii_end().to_vec());
-        let is_multipart = part.content_type.main() == "multipart";
-        let boundary = boundary.filter(|boundary| is_multipart && (1..LINE_BYTES_MAX).contains(&boundary.len()));
-        let is_encoded = matches!(part.encoding, Encoding::Base64 | Encoding::QuotedPrintable);
-        if self.levels.len() >= LEVELS_MAX && (boundary.is_some() || part.kind == Kind::Message) {
+        if self.levels.len() >= LEVELS_MAX && matches!(part.kind, Kind::Multipart | Kind::Message) {
             self.limit = self.limit.or(Some("parts nested too deep"));
             part.kind = Kind::Text;
         }
-        let fallback = match part.charset() {
-            Charset::UNDECLARED => Charset::WINDOWS_1252,
-            charset => charset,
-        };
-        for (name, value) in field::all(&section) {
-            visitor.field(&part, name, value, fallback);
-        }
         visitor.part(&part);
+        let is_encoded = matches!(part.encoding, Encoding::Base64 | Encoding::QuotedPrintable);
         match part.kind {
-            Kind::Multipart => self.levels.push(Level { part, boundary, count: 0 }),
+            Kind::Multipart => self.levels.push(Level { part: slim(part), boundary, count: 0 }),
             Kind::Message if !is_encoded => {
-                self.levels.push(Level { part, boundary: None, count: 0 });
-                self.state = State::Header(Vec::new());
+                self.levels.push(Level { part: slim(part), boundary: None, count: 0 });
+                self.state = self.next_header();
             }
             _ => self.state = State::Leaf(Box::new(Leaf::new(part, self.nested))),
         }
     }
+}
+
+impl Header {
+    /// A field is complete.
+    fn field_done(&mut self, visitor: &mut dyn Visitor) {
+        let field = std::mem::take(&mut self.field);
+        let Some((name, value)) = field::split(&field) else { return };
+        let mime = &value[..value.len().min(MIME_BYTES_MAX)];
+        if name.eq_ignore_ascii_case(b"Content-Type") {
+            self.content_type.get_or_insert_with(|| MimeField::parse(mime));
+        } else if name.eq_ignore_ascii_case(b"Content-Disposition") {
+            self.disposition.get_or_insert_with(|| MimeField::parse(mime));
+        } else if name.eq_ignore_ascii_case(b"Content-Transfer-Encoding") {
+            self.encoding.get_or_insert_with(|| Encoding::named(MimeField::parse(mime).value.as_bytes()));
+        }
+        let waits = self.content_type.is_none() && std::str::from_utf8(value).is_err();
+        if self.held.is_empty() && !waits {
+            return visitor.field(&self.path, name, value, self.fallback());
+        }
+        self.held.extend_from_slice(&field);
+        if !field.ends_with(b"\n") {
+            self.held.push(b'\n');
+        }
+        if self.content_type.is_some() || self.held.len() > HELD_BYTES_MAX {
+            self.tell_held(visitor);
+        }
+    }
+
+    fn tell_held(&mut self, visitor: &mut dyn Visitor) {
+        let (held, fallback) = (std::mem::take(&mut self.held), self.fallback());
+        for (name, value) in field::all(&held) {
+            visitor.field(&self.path, name, value, fallback);
+        }
+    }
+
+    /// The charset of octets that are not UTF-8.
+    fn fallback(&self) -> Charset {
+        let param = self.content_type.as_ref().and_then(|field| field.param("charset"));
+        match param.and_then(|param| Charset::named(&param.octets)) {
+            None | Some(Charset::UNDECLARED) => Charset::WINDOWS_1252,
+            Some(charset) => charset,
+        }
+    }
+
+    /// What it says of its part.
+    fn part(self) -> Part {
+        // RFC 2046 5.1.5: the parts of a digest are messages unless they say otherwise.
+        let default = if self.is_of_digest { "message/rfc822" } else { "text/plain" };
+        let content_type =
+            self.content_type.unwrap_or_else(|| MimeField { value: default.to_owned(), params: Vec::new() });
+        let is_boundary = |octets: &[u8]| (1..=BOUNDARY_BYTES_MAX).contains(&octets.trim_ascii().len());
+        let has_boundary = content_type.param("boundary").is_some_and(|param| is_boundary(&param.octets));
+        let kind = match (content_type.main(), content_type.sub()) {
+            ("multipart", _) if has_boundary => Kind::Multipart,
+            ("message", "rfc822" | "global" | "news") => Kind::Message,
+            // A multipart without a boundary is shown as it is.
+            ("text" | "message" | "multipart" | "", _) => Kind::Text,
+            _ => Kind::Other,
+        };
+        let label = |octets: &[u8]| String::from_utf8_lossy(octets).to_ascii_lowercase();
+        let charset = content_type.param("charset").map(|param| label(&param.octets));
+        let names = names(&content_type, self.disposition.as_ref());
+        let (encoding, of_message) = (self.encoding.unwrap_or_default(), self.of_message);
+        Part {
+            path: self.path,
+            kind,
+            content_type,
+            disposition: self.disposition,
+            encoding,
+            charset,
+            names,
+            of_message,
+        }
+    }
+}
+
+fn names(content_type: &MimeField, disposition: Option<&MimeField>) -> Vec<String> {
+    let params = |field: Option<&'_ MimeField>, name: &str| -> Vec<String> {
+        let all = field.into_iter().flat_map(|field| &field.params).filter(|param| param.name == name);
+        all.take(NAMES_MAX)
+            .map(|param| param.text(Charset::UNDECLARED).chars().take(NAME_CHARS_MAX).collect())
+            .collect()
+    };
+    let mut names = Vec::new();
+    for name in params(disposition, "filename").into_iter().chain(params(Some(content_type), "name")) {
+        if !name.is_empty() && names.len() < NAMES_MAX && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
+
+/// What is kept of a part while those within it come.
+fn slim(mut part: Part) -> Part {
+    part.content_type.params = Vec::new();
+    if let Some(disposition) = &mut part.disposition {
+        disposition.params = Vec::new();
+    }
+    part.charset = None;
+    part
 }
 
 impl Leaf {
@@ -440,35 +547,4 @@ fn told(part: &Part, text: &mut String, visitor: &mut dyn Visitor) {
         visitor.text(part, text);
         text.clear();
     }
-}
-
-/// A part as its header section has it; the first field of each kind counts.
-fn read(section: &[u8], path: Vec<u32>, of_message: bool, is_of_digest: bool) -> Part {
-    let (mut content_type, mut disposition, mut encoding) = (None, None, None);
-    for (name, value) in field::all(section) {
-        if name.eq_ignore_ascii_case(b"Content-Type") {
-            content_type.get_or_insert_with(|| MimeField::parse(value));
-        } else if name.eq_ignore_ascii_case(b"Content-Disposition") {
-            disposition.get_or_insert_with(|| MimeField::parse(value));
-        } else if name.eq_ignore_ascii_case(b"Content-Transfer-Encoding") {
-            encoding.get_or_insert_with(|| Encoding::named(MimeField::parse(value).value.as_bytes()));
-        }
-    }
-    // RFC 2046 5.1.5: the parts of a digest are messages unless they say otherwise.
-    let default = if is_of_digest { "message/rfc822" } else { "text/plain" };
-    let content_type = content_type.unwrap_or_else(|| MimeField { value: default.to_owned(), params: Vec::new() });
-    let kind = match (content_type.main(), content_type.sub()) {
-        // One without a boundary is shown as it is.
-        ("multipart", _) if content_type.param("boundary").is_none_or(|param| param.octets.trim_ascii().is_empty()) => {
-            Kind::Text
-        }
-        ("multipart", _) => Kind::Multipart,
-        ("message", "rfc822" | "global" | "news") => Kind::Message,
-        ("text" | "message" | "", _) => Kind::Text,
-        _ => Kind::Other,
-    };
-    let charset =
-        content_type.param("charset").map(|param| String::from_utf8_lossy(&param.octets).to_ascii_lowercase());
-    let encoding = encoding.unwrap_or_default();
-    Part { path, kind, content_type, disposition, encoding, charset, of_message }
 }

@@ -106,6 +106,11 @@ impl<P: Clone> Recipients<P> {
         self.addresses.iter().map(|(address, _)| address)
     }
 
+    /// Those that mail is relayed to because they were named, with what is kept beside them.
+    pub fn relayed_mut(&mut self) -> impl Iterator<Item = (&Address, &mut P)> {
+        self.addresses.iter_mut().map(|(address, kept)| (&*address, kept))
+    }
+
     /// How many were taken, whatever they stand for.
     pub fn named(&self) -> u64 {
         self.named

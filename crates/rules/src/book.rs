@@ -10,6 +10,7 @@ use stentor_policy::{Policy, RouteHost};
 use crate::action::Action;
 use crate::address::{AddressPattern, AddressSet, Key};
 use crate::addresses::Addresses;
+use crate::content::Matcher;
 use crate::facts::TableId;
 use crate::routes::{Order, Routes};
 use crate::rule::{Dialect, Does, Rule, TableName};
@@ -19,6 +20,8 @@ use crate::rule::{Dialect, Does, Rule, TableName};
 pub struct Book {
     pub policy: Arc<Policy>,
     pub rules: Vec<Rule>,
+    /// What they ask of contents, compiled.
+    pub content: Arc<Matcher>,
     pub tables: Vec<TableName>,
     /// By the names that next hops give.
     pub hops: HashMap<Box<str>, Vec<RouteHost>>,

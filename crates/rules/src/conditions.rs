@@ -3,6 +3,7 @@
 use stentor_mail::Class;
 
 use crate::address::{AddressPattern, AddressSet};
+use crate::content::ContentConditions;
 use crate::facts::{Answer, Facts, Field, Found, Subject, TableId, Tables};
 use crate::names::{ClientPattern, NamePattern, UNKNOWN};
 
@@ -19,6 +20,8 @@ pub struct Conditions {
     class: Option<Class>,
     trusted: Option<bool>,
     tables: Vec<(Field, TableId)>,
+    /// Asked at the end of the data.
+    pub content: ContentConditions,
 }
 
 /// What came of asking.
@@ -80,6 +83,11 @@ impl Conditions {
     }
 
     pub fn is_empty(&self) -> bool {
+        self.is_empty_at_rcpt() && self.content.is_empty()
+    }
+
+    /// Nothing is asked at RCPT.
+    pub(crate) fn is_empty_at_rcpt(&self) -> bool {
         self.given().next().is_none()
     }
 

@@ -19,11 +19,6 @@ use crate::routes::RouteEntry;
 use crate::rule::{Does, Rule, action_of};
 use crate::stands_for::{Here, Meant, Stop};
 
-/// Recipients that rules may add to a message.
-pub const BCC_MAX: usize = 100;
-/// Other next hops of one recipient.
-pub const COPIES_MAX: usize = 8;
-
 /// What the rules have said so far.
 #[derive(Default)]
 struct Said {
@@ -165,7 +160,7 @@ impl Rulebook {
         let mut said = Said::default();
         for (at, rule) in self.rules.iter().enumerate() {
             let asked = match rule.when.all(facts, tables) {
-                Match::Yes(found) if rule.unless.is_empty() => Match::Yes(found),
+                Match::Yes(found) if rule.unless.is_empty_at_rcpt() => Match::Yes(found),
                 Match::Yes(found) => match rule.unless.any(facts, tables) {
                     Match::No(_) => Match::Yes(found),
                     Match::Yes(_) => Match::No("not"),
@@ -186,6 +181,11 @@ impl Rulebook {
                     return Err(ended(UNAVAILABLE, Why::Rule(at), said.marks));
                 }
             };
+            if rule.waits() {
+                note(steps, || (self.rule_name(at), rule.place.to_string(), "asked at the end of the data".to_owned()));
+                said.marks.open.push(at as u16);
+                continue;
+            }
             self.apply(at, rule, found, &mut said, steps)?;
             if said.verdict.is_some() {
                 break;
@@ -241,39 +241,17 @@ impl Rulebook {
 
 impl Said {
     fn add(&mut self, action: Action, at: usize) {
-        let marks = &mut self.marks;
         match action {
             Action::End(verdict) => {
                 self.verdict.get_or_insert((verdict, at));
             }
-            Action::Dunno => {}
             Action::MayRelay => {
                 self.may_relay.get_or_insert(at);
-            }
-            Action::Hold(text) => {
-                marks.hold.get_or_insert((text, at));
-            }
-            Action::Redirect(to) => {
-                marks.redirect.get_or_insert((to, at));
-            }
-            Action::Bcc(to) => {
-                if marks.bcc.len() < BCC_MAX && !marks.bcc.iter().any(|(known, _)| *known == to) {
-                    marks.bcc.push((to, at));
-                }
-            }
-            Action::Prepend(field) => marks.prepend.push(field),
-            Action::Warn(text) => marks.warn.push(text),
-            Action::Class(class) => {
-                marks.class.get_or_insert(class);
             }
             Action::Route(hop) => {
                 self.route.get_or_insert((hop, at));
             }
-            Action::Copy(hop) => {
-                if marks.copies.len() < COPIES_MAX && !marks.copies.iter().any(|(known, _)| *known == hop) {
-                    marks.copies.push((hop, at));
-                }
-            }
+            other => self.marks.add(other, at),
         }
     }
 }

@@ -7,9 +7,15 @@ use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_policy as policy;
 
+use crate::action::Action;
 use crate::facts::TableId;
 use crate::hop::NextHop;
 use crate::routes::{RouteEntry, Who};
+
+/// Recipients that rules may add to a message.
+pub(crate) const BCC_MAX: usize = 100;
+/// Other next hops of one recipient.
+const COPIES_MAX: usize = 8;
 
 pub(crate) const UNAVAILABLE: Reply =
     Reply::fixed(451, (4, 3, 0), "A table that decides about this mail cannot be asked now");
@@ -68,6 +74,37 @@ pub struct Marks {
     pub route: Option<NextHop>,
     /// A rule says `ok`: nobody else is asked whether the recipient exists.
     pub accepted: bool,
+    /// Rules that wait for the content, in their order.
+    pub open: Vec<u16>,
+}
+
+impl Marks {
+    /// Takes what an action of the rule at this place asks of the message; what an earlier one asked stays.
+    pub(crate) fn add(&mut self, action: Action, at: usize) {
+        match action {
+            Action::Hold(text) => {
+                self.hold.get_or_insert((text, at));
+            }
+            Action::Redirect(to) => {
+                self.redirect.get_or_insert((to, at));
+            }
+            Action::Bcc(to) if self.bcc.len() < BCC_MAX && !self.bcc.iter().any(|(known, _)| *known == to) => {
+                self.bcc.push((to, at));
+            }
+            Action::Prepend(field) => self.prepend.push(field),
+            Action::Warn(text) => self.warn.push(text),
+            Action::Class(class) => {
+                self.class.get_or_insert(class);
+            }
+            Action::Copy(hop)
+                if self.copies.len() < COPIES_MAX && !self.copies.iter().any(|(known, _)| *known == hop) =>
+            {
+                self.copies.push((hop, at));
+            }
+            Action::Bcc(_) | Action::Copy(_) | Action::Dunno | Action::End(_) | Action::MayRelay | Action::Route(_) => {
+            }
+        }
+    }
 }
 
 /// The decision about one recipient.

@@ -95,6 +95,13 @@ pub struct Rule {
     pub does: Does,
 }
 
+impl Rule {
+    /// Whether it is asked at the end of the data.
+    pub fn waits(&self) -> bool {
+        !self.when.content.is_empty() || !self.unless.content.is_empty()
+    }
+}
+
 /// A table's value as an action.
 ///
 /// # Errors

@@ -9,8 +9,7 @@ use stentor_mail::Class;
 use stentor_mail::address::Address;
 
 use crate::book::Rulebook;
-use crate::decide::BCC_MAX;
-use crate::decision::{Marks, Why};
+use crate::decision::{BCC_MAX, Marks, Why};
 
 /// Fields before a message's header.
 const FIELDS_MAX: usize = 100;

@@ -15,14 +15,14 @@ struct Told {
 }
 
 impl Visitor for Told {
-    fn field(&mut self, _: &Part, _: &[u8], value: &[u8], fallback: Charset) {
+    fn field(&mut self, _: &[u32], _: &[u8], value: &[u8], fallback: Charset) {
         self.text.push_str(&words::decode(value, fallback).text);
     }
 
     fn part(&mut self, part: &Part) {
         self.parts += 1;
         self.open.push(part.path.clone());
-        self.text.extend(part.file_names());
+        self.text.extend(part.names.iter().map(String::as_str));
     }
 
     fn text(&mut self, part: &Part, text: &str) {

@@ -54,12 +54,14 @@ pub(super) struct Judged {
     pub route: Option<NextHop>,
     /// Its next hop, which is to be asked whether it takes the recipient.
     pub ask: Option<NextHop>,
+    /// Its rules that wait for the content.
+    pub open: Vec<u16>,
     pub why: Because,
 }
 
 impl Judged {
     fn of(verdict: Verdict, why: Because) -> Judged {
-        Judged { verdict, hop: None, copies: Vec::new(), route: None, ask: None, why }
+        Judged { verdict, hop: None, copies: Vec::new(), route: None, ask: None, open: Vec::new(), why }
     }
 }
 
@@ -147,7 +149,7 @@ fn taken(settings: &Settings, facts: &Facts<'_>, decision: Decision, wishes: &mu
     }
     let copies: Vec<Arc<str>> = marks.copies.iter().map(|(hop, _)| hop.to_string().into()).collect();
     let add = |wishes: &mut Wishes, marks| wishes.add(&settings.rules, marks, facts.recipient.as_str());
-    let rule_route = marks.route.take();
+    let (rule_route, open) = (marks.route.take(), std::mem::take(&mut marks.open));
     match outcome {
         Outcome::Refuse(reply) => Judged::of(Verdict::Refuse(reply), Because::Rules(words)),
         Outcome::Discard(text) => {
@@ -156,14 +158,14 @@ fn taken(settings: &Settings, facts: &Facts<'_>, decision: Decision, wishes: &mu
             wishes.discard.get_or_insert(text);
             add(wishes, marks);
             // It stands for a recipient, so that the message is taken; nobody gets it.
-            Judged::of(Verdict::Relay, Because::Rules(words))
+            Judged { open, ..Judged::of(Verdict::Relay, Because::Rules(words)) }
         }
         Outcome::Local(verdict) => match rule_route {
             // Nobody has named the subscribers: the post is refused whole.
             Some(NextHop::Refuse(reply)) => Judged::of(Verdict::Refuse(reply), Because::Rules(words)),
             route => {
                 add(wishes, marks);
-                Judged { copies, route, ..Judged::of(verdict, Because::Rules(words)) }
+                Judged { copies, route, open, ..Judged::of(verdict, Because::Rules(words)) }
             }
         },
         Outcome::Relay(hop) => {
@@ -171,7 +173,7 @@ fn taken(settings: &Settings, facts: &Facts<'_>, decision: Decision, wishes: &mu
             let pinned = pinned(settings, facts.recipient.domain(), &hop, route.as_ref());
             add(wishes, marks);
             let ask = is_asked.then_some(hop);
-            Judged { hop: pinned, copies, ask, ..Judged::of(Verdict::Relay, Because::Rules(words)) }
+            Judged { hop: pinned, copies, ask, open, ..Judged::of(Verdict::Relay, Because::Rules(words)) }
         }
     }
 }

@@ -18,7 +18,7 @@ use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, TextBody};
 use stentor_policy::Verdict;
-use stentor_rules::{Decision, Outcome, Step, Why};
+use stentor_rules::{Decision, FoundInContent, Hits, Outcome, Scan, Step, Why};
 
 use super::{Decided, Options};
 
@@ -30,6 +30,9 @@ pub(super) struct Judged {
     steps: Vec<Step>,
     refusal: Option<Reply>,
     class: Option<String>,
+    /// What rules that waited for the content do, in words, and what they drop it for.
+    content: Vec<String>,
+    discard: Option<(Box<str>, usize)>,
 }
 
 /// Of a recipient that is taken. The error is that of the file.
@@ -39,7 +42,9 @@ pub(super) async fn judge(
     decided: &Decided,
     file: &Path,
 ) -> Result<Judged, std::io::Error> {
-    let mut judged = Judged { steps: Vec::new(), refusal: None, class: None };
+    let mut judged = Judged { steps: Vec::new(), refusal: None, class: None, content: Vec::new(), discard: None };
+    let open = &decided.decision.marks.open;
+    let mut scan = (!open.is_empty()).then(|| Scan::new(settings.rules.content.clone(), 0, true));
     let size_max = settings.config.message_size_bytes_max;
     let (mut first, mut body) = (None, TextBody::new(Vec::new(), size_max, PIECE_BYTES));
     let (mut input, mut buffer) = (File::open(file)?, vec![0; 64 * 1024]);
@@ -47,6 +52,9 @@ pub(super) async fn judge(
         let octets = input.read(&mut buffer)?;
         if octets == 0 {
             break body.finish();
+        }
+        if let Some(scan) = &mut scan {
+            scan.push(&buffer[..octets]);
         }
         if let Err(reply) = body.push(&buffer[..octets]) {
             break Err(reply);
@@ -73,6 +81,12 @@ pub(super) async fn judge(
         let sender = decided.from.parse().map_or(ReversePath::Null, ReversePath::Address);
         let named = Named { sender: &sender, aliases, lists: &lists };
         judged.refusal = check_content(settings, &named, &facts, &Files(settings), Some(&mut judged.steps)).err();
+        let mut by_rule = decided.decision.marks.class;
+        if judged.refusal.is_none()
+            && let Some(scan) = scan
+        {
+            by_rule = judged.by_content(settings, open, &scan.finish()).marks.class.or(by_rule);
+        }
         let is_trusted = options.login || settings.policy.is_trusted(options.client);
         if judged.refusal.is_none() && is_trusted && !settings.rules.addresses.rewriting.is_empty() {
             judged.refusal = header(settings, first.unwrap_or(last), Some(&mut judged.steps)).await.err();
@@ -88,7 +102,7 @@ pub(super) async fn judge(
             judged.steps.push(Step { asked, place: String::new(), answer });
             judged.refusal = found.err();
         }
-        let class = class(settings, decided.decision.marks.class, options.client, &facts);
+        let class = class(settings, by_rule, options.client, &facts);
         judged.class = Some(match class {
             _ if !lists.is_empty() => "class bulk: a post".to_owned(),
             Some((Class::Bulk, why)) => format!("class bulk: {}", cause(why)),
@@ -97,6 +111,19 @@ pub(super) async fn judge(
         });
     }
     Ok(judged)
+}
+
+impl Judged {
+    /// Asks the rules that waited for the content.
+    fn by_content(&mut self, settings: &Settings, open: &[u16], hits: &Hits) -> FoundInContent {
+        let before = self.steps.len();
+        let mut said = settings.rules.by_content(open, hits, &mut Some(&mut self.steps));
+        self.refusal = said.refusal.take().map(|(reply, _)| reply);
+        self.discard = said.discard.take();
+        let yes = self.steps[before..].iter().filter(|step| step.answer.starts_with("yes: "));
+        self.content = yes.map(|step| format!("by its content, {}: {}", step.asked, &step.answer[5..])).collect();
+        said
+    }
 }
 
 /// Behind the colon of what the log says.
@@ -119,6 +146,11 @@ pub(super) fn add(decided: &mut Decided, judged: &Judged) {
     let Some(reply) = &judged.refusal else {
         decided.also.retain(|also| !also.starts_with("class "));
         decided.also.extend(judged.class.clone());
+        decided.also.extend(judged.content.iter().cloned());
+        if let Some((text, by)) = &judged.discard {
+            decided.decision.outcome = Outcome::Discard(text.clone());
+            decided.decision.why = Why::Rule(*by);
+        }
         return;
     };
     let why = judged.steps.last().map(|step| {

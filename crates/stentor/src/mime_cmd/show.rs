@@ -77,7 +77,9 @@ struct Seen {
     rows: Vec<Row>,
     /// Those of rows that have not ended, innermost last.
     open: Vec<usize>,
-    fields: usize,
+    /// Fields of the part that is to come.
+    fields: Vec<(String, words::Decoded)>,
+    fields_told: usize,
     text_bytes: usize,
     keeps_text: bool,
     limit: Option<&'static str>,
@@ -93,27 +95,24 @@ struct Row {
 }
 
 impl Visitor for Seen {
-    fn field(&mut self, part: &Part, name: &[u8], value: &[u8], fallback: Charset) {
-        // Fields come before their part.
-        if self.rows.last().is_none_or(|row| row.part.path != part.path) && !self.begin(part) {
-            return;
-        }
-        if self.fields == FIELDS_MAX {
+    fn field(&mut self, _: &[u32], name: &[u8], value: &[u8], fallback: Charset) {
+        if self.fields_told == FIELDS_MAX {
             self.limit = Some("too many header fields");
             return;
         }
-        self.fields += 1;
+        self.fields_told += 1;
         let name = String::from_utf8_lossy(name).into_owned();
-        if let Some(row) = self.rows.last_mut() {
-            row.fields.push((name, words::decode(value.trim_ascii(), fallback)));
-        }
+        self.fields.push((name, words::decode(value.trim_ascii(), fallback)));
     }
 
     fn part(&mut self, part: &Part) {
-        if self.rows.last().is_none_or(|row| row.part.path != part.path) && !self.begin(part) {
+        let fields = std::mem::take(&mut self.fields);
+        if self.rows.len() == PARTS_MAX {
+            self.limit = Some("too many parts");
             return;
         }
-        self.open.push(self.rows.len() - 1);
+        self.open.push(self.rows.len());
+        self.rows.push(Row { part: part.clone(), fields, size: 0, scripts: Scripts::default(), text: String::new() });
     }
 
     fn text(&mut self, part: &Part, text: &str) {
@@ -138,16 +137,6 @@ impl Visitor for Seen {
 }
 
 impl Seen {
-    fn begin(&mut self, part: &Part) -> bool {
-        if self.rows.len() == PARTS_MAX {
-            self.limit = Some("too many parts");
-            return false;
-        }
-        let (fields, scripts) = (Vec::new(), Scripts::default());
-        self.rows.push(Row { part: part.clone(), fields, size: 0, scripts, text: String::new() });
-        true
-    }
-
     fn in_words(&self, with_text: bool) -> String {
         let mut out = format!("{}, {}\n", bytes(self.bytes), plural(self.rows.len() as u64, "part"));
         for row in &self.rows {
@@ -207,7 +196,7 @@ impl Row {
         if self.scripts.total() > 0 {
             words.push(listed(&self.scripts).replace(", ", " "));
         }
-        words.extend(part.file_names().iter().map(|name| format!("{name:?}")));
+        words.extend(part.names.iter().map(|name| format!("{name:?}")));
         if part.is_attachment() {
             words.push("attachment".to_owned());
         }
@@ -229,7 +218,7 @@ impl Row {
             "type": part.content_type.value,
             "encoding": part.encoding.name(),
             "charset": part.charset,
-            "names": part.file_names(),
+            "names": part.names,
             "attachment": part.is_attachment(),
             "size": self.size,
             "scripts": scripts,

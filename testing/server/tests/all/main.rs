@@ -16,6 +16,7 @@ mod commands;
 mod config;
 mod console;
 mod console_pages;
+mod content_rules;
 mod control;
 mod crash;
 mod delays;

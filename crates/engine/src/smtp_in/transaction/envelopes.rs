@@ -142,8 +142,8 @@ impl Transaction {
             class,
             list: None,
             recipients: Recipients::List,
-            prefix: Vec::new(),
-            eight_bit: facts.eight_bit,
+            eight_bit: facts.eight_bit || !self.added.is_ascii(),
+            prefix: std::mem::take(&mut self.added),
             smtputf8: self.mail.smtputf8,
             ret: self.mail.ret,
             envid: self.mail.envid.take(),
@@ -175,7 +175,7 @@ impl Transaction {
                         sender: list.settings().bounces.as_str().to_owned(),
                         class: Class::Bulk,
                         list: Some(name.to_string()),
-                        prefix: list.header_fields().to_vec(),
+                        prefix: [&relayed.prefix, list.header_fields()].concat(),
                         ret: Some(Ret::Headers),
                         envid: None,
                         taken,
@@ -185,7 +185,7 @@ impl Transaction {
                 policy::Of::Alias(address) => NewEnvelope {
                     sender: alias_sender(settings, sender, &relayed.sender, (&to, core.clock.now())),
                     recipients: Recipients::Addresses(all(to)),
-                    prefix: delivered_to_field(&address),
+                    prefix: [relayed.prefix.clone(), delivered_to_field(&address)].concat(),
                     taken,
                     ..relayed
                 },

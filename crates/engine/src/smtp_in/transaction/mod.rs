@@ -5,6 +5,7 @@
 //! valid recipient and the data begins, so that a client that only announces a message holds nothing
 //! (docs/design/decisions/0004-strangers.md).
 
+mod by_content;
 mod envelopes;
 mod rcpt;
 
@@ -19,7 +20,7 @@ use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, MailFrom};
 use stentor_policy::{self as policy, Names};
 use stentor_queue::ids::{ContentId, MessageId};
-use stentor_rules::{Key, NextHop, Wishes};
+use stentor_rules::{Key, NextHop, Waiting, Wishes};
 use tokio::sync::oneshot;
 
 use super::ahead::intern_ahead;
@@ -54,6 +55,10 @@ pub struct Transaction {
     rcpts: policy::Recipients<Asked>,
     /// What their rules ask of the message.
     wishes: Wishes,
+    /// Its recipients' rules that wait for the content.
+    waiting: Waiting,
+    /// Fields that those put before the header.
+    added: Vec<u8>,
     /// The next hops that rules name for the subscribers of lists.
     list_hops: Vec<(Arc<str>, NextHop)>,
     sender: Key,
@@ -117,6 +122,8 @@ impl Transaction {
         Transaction {
             sender: Key::new(mail.path.as_str()),
             wishes: Wishes::default(),
+            waiting: Waiting::default(),
+            added: Vec::new(),
             given_sender: None,
             names: Names::default(),
             has_canonical_sender: false,
@@ -190,7 +197,7 @@ impl Transaction {
 
     /// Reserves memory for this many octets of the body.
     pub fn hold(&mut self, core: &Core, bytes: u64) -> Result<(), Reply> {
-        let is_held = self.memory.as_mut().is_none_or(|memory| core.memory.hold(memory, bytes));
+        let is_held = self.memory.as_mut().is_none_or(|memory| core.memory.hold(memory, bytes + self.waiting.bytes()));
         if is_held { Ok(()) } else { Err(Self::no_room(core)) }
     }
 
@@ -240,6 +247,7 @@ impl Transaction {
         self.wishes.fields(&mut prefix);
         let hostname = &settings.config.hostname;
         received(&Trace { helo, client, hostname, protocol, id: &self.id, now: core.clock.now() }, &mut prefix);
+        self.waiting.begin(&settings.rules, prefix.len());
         prefix
     }
 
@@ -249,6 +257,7 @@ impl Transaction {
         let mut prefix = Vec::new();
         self.wishes.fields(&mut prefix);
         received_local(&settings.config.hostname, uid, (&self.id, core.clock.now()), &mut prefix);
+        self.waiting.begin(&settings.rules, prefix.len());
         prefix
     }
 
@@ -270,6 +279,7 @@ impl Transaction {
         if self.failed.is_some() {
             return;
         }
+        self.waiting.push(&bytes);
         let Ok(bytes) = self.canonical_header(&core.settings(), bytes).await else {
             self.failed = Some(Refused::Table);
             return;
@@ -308,7 +318,7 @@ impl Transaction {
     async fn finish(mut self, core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, mut end: EndOfData) -> Reply {
         let mut verdict = match self.failed {
             Some(refused) => Err(refused.reply()),
-            None => self.check(core, settings, &end.facts),
+            None => self.check(core, settings, &end.facts).and_then(|()| self.by_content(settings, client, &end.last)),
         };
         if verdict.is_ok() {
             match self.canonical_header(settings, std::mem::take(&mut end.last)).await {

@@ -53,7 +53,7 @@ impl Transaction {
         let asked = (&self.sender, &rcpt.address);
         // Of a recipient that is refused, nothing is asked of the message.
         let mut wishes = Wishes::default();
-        let Judged { verdict, hop, copies, route, ask, why } =
+        let Judged { verdict, hop, copies, route, ask, open, why } =
             judge((settings, core.clock.now()), speaker, asked, &mut wishes).await;
         let lists = match &verdict {
             Verdict::Refuse(reply) => {
@@ -84,6 +84,10 @@ impl Transaction {
                 let policy = format!("call-ahead: {said}");
                 return self.refuse_by(core, client, (&rcpt.address, &policy), reply);
             }
+        }
+        let who = (&rcpt.address, self.trusted || self.injector.is_some());
+        if let Err(reply) = self.waiting.add(&settings.rules, who, open) {
+            return self.refuse(core, client, &rcpt.address, reply);
         }
         if let Some(given) = given {
             wishes.told(format!("rewritten to {}", rcpt.address), given.as_str());

@@ -1,0 +1,52 @@
+//! The conditions of a rule on a message's content: header fields, texts, charsets, scripts, attachments.
+
+use stentor_rules::{ContentConditions, ContentError, Pattern, Test};
+
+use super::raw::Section;
+
+/// Patterns under one key of a rule.
+pub(super) const PATTERNS_MAX: usize = 1_000;
+
+/// No attachment has more octets.
+const BYTES_MAX: u64 = 1 << 40;
+
+/// Reads one pattern.
+type Read = fn(&str) -> Result<Test, ContentError>;
+
+const KEYS: [(&str, Read); 6] = [
+    ("header", |text| Test::header(text, false)),
+    ("raw_header", |text| Test::header(text, true)),
+    ("subject", Test::subject),
+    ("body", |text| Pattern::contained(text).map(Test::Body)),
+    ("charset", |text| Pattern::name(text).map(Test::Charset)),
+    ("script", Test::script),
+];
+
+pub(super) fn read(section: &Section<'_>, content: &mut ContentConditions) {
+    for (key, parse) in KEYS {
+        content.add(key, patterns(section, key, parse));
+    }
+    let names = patterns(section, "attachment", Pattern::name);
+    let types = patterns(section, "attachment_type", Pattern::name);
+    let least = section.number("attachment_min_bytes", 0, 0..=BYTES_MAX);
+    let over = least.checked_sub(1);
+    if over.is_some() || !names.is_empty() || !types.is_empty() {
+        content.add("attachment", vec![Test::Attachment { names, types, over }]);
+    }
+}
+
+fn patterns<T>(section: &Section<'_>, key: &'static str, parse: impl Fn(&str) -> Result<T, ContentError>) -> Vec<T> {
+    let context = section.context;
+    let texts = section.texts(key).unwrap_or_default();
+    if let Some(text) = texts.get(PATTERNS_MAX) {
+        context.error(text.span.clone(), format!("more than {PATTERNS_MAX} patterns"));
+    }
+    let read = texts.into_iter().filter_map(|text| match parse(text.value) {
+        Ok(read) => Some(read),
+        Err(error) => {
+            context.error(text.span, error.to_string());
+            None
+        }
+    });
+    read.collect()
+}

@@ -1,0 +1,151 @@
+//! All tests of all rules, compiled: one automaton for each thing that patterns are held against.
+
+use std::collections::HashMap;
+
+use regex::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
+use stentor_mime::scripts::ScriptName;
+
+use super::conditions::{ContentConditions, Test};
+use super::hits::Hits;
+use super::pattern::{ContentError, Pattern};
+
+/// Octets of the compiled patterns of one automaton, and of its states while it runs.
+const COMPILED_BYTES_MAX: usize = 32 * 1024 * 1024;
+const STATES_BYTES_MAX: usize = 8 * 1024 * 1024;
+/// Characters of a match that are shown.
+const SHOWN_CHARS_MAX: usize = 60;
+
+/// The tests of all rules, each once.
+#[derive(Default)]
+pub(super) struct Tests {
+    all: Vec<Test>,
+    places: HashMap<Test, usize>,
+}
+
+impl Tests {
+    pub(super) fn place(&mut self, test: &Test) -> usize {
+        if let Some(at) = self.places.get(test) {
+            return *at;
+        }
+        self.places.insert(test.clone(), self.all.len());
+        self.all.push(test.clone());
+        self.all.len() - 1
+    }
+}
+
+/// Immutable once it is built.
+#[derive(Debug, Default)]
+pub struct Matcher {
+    pub(super) tests: usize,
+    /// Decoded fields by name; empty: all of them.
+    pub(super) headers: HashMap<Box<str>, Set>,
+    pub(super) raw_headers: HashMap<Box<str>, Set>,
+    pub(super) body: Set,
+    pub(super) charsets: Set,
+    /// Test, script, least share in percent.
+    pub(super) scripts: Vec<(usize, ScriptName, u8)>,
+    pub(super) files: Vec<Files>,
+}
+
+/// Patterns that are held against the same text.
+#[derive(Debug, Default)]
+pub(super) struct Set {
+    regexes: Option<RegexSet>,
+    patterns: Vec<(usize, Pattern)>,
+}
+
+/// A test of attachments.
+#[derive(Debug)]
+pub(super) struct Files {
+    pub(super) test: usize,
+    names: Option<RegexSet>,
+    types: Option<RegexSet>,
+    over: Option<u64>,
+}
+
+impl Matcher {
+    /// Of all rules' conditions, which learn the places of their tests.
+    ///
+    /// # Errors
+    /// The patterns are too large together.
+    pub fn new<'c>(all: impl Iterator<Item = &'c mut ContentConditions>) -> Result<Matcher, ContentError> {
+        let mut tests = Tests::default();
+        all.for_each(|conditions| conditions.bind(|test| tests.place(test)));
+        let mut matcher = Matcher { tests: tests.all.len(), ..Matcher::default() };
+        for (at, test) in tests.all.into_iter().enumerate() {
+            match test {
+                Test::Header { field, pattern, is_raw } => {
+                    let sets = if is_raw { &mut matcher.raw_headers } else { &mut matcher.headers };
+                    sets.entry(field).or_default().patterns.push((at, pattern));
+                }
+                Test::Body(pattern) => matcher.body.patterns.push((at, pattern)),
+                Test::Charset(pattern) => matcher.charsets.patterns.push((at, pattern)),
+                Test::Script { name, percent } => {
+                    matcher.scripts.extend(ScriptName::parse(name).map(|script| (at, script, percent)));
+                }
+                Test::Attachment { names, types, over } => {
+                    matcher.files.push(Files { test: at, names: compiled(&names)?, types: compiled(&types)?, over });
+                }
+            }
+        }
+        let headers = matcher.headers.values_mut().chain(matcher.raw_headers.values_mut());
+        for set in headers.chain([&mut matcher.body, &mut matcher.charsets]) {
+            let patterns: Vec<Pattern> = set.patterns.iter().map(|(_, pattern)| pattern.clone()).collect();
+            set.regexes = compiled(&patterns)?;
+        }
+        Ok(matcher)
+    }
+
+    /// No rule asks anything of a content.
+    pub fn is_empty(&self) -> bool {
+        self.tests == 0
+    }
+}
+
+/// Lines begin and end at line ends of either kind.
+fn compiled(patterns: &[Pattern]) -> Result<Option<RegexSet>, ContentError> {
+    if patterns.is_empty() {
+        return Ok(None);
+    }
+    let mut builder = RegexSetBuilder::new(patterns.iter().map(|pattern| &*pattern.expression));
+    builder.case_insensitive(true).multi_line(true).crlf(true);
+    builder.size_limit(COMPILED_BYTES_MAX).dfa_size_limit(STATES_BYTES_MAX);
+    builder.build().map(Some).map_err(|error| ContentError::TooLarge(error.to_string()))
+}
+
+impl Set {
+    pub(super) fn is_empty(&self) -> bool {
+        self.patterns.is_empty()
+    }
+
+    pub(super) fn search(&self, text: &str, hits: &mut Hits) {
+        let Some(regexes) = &self.regexes else { return };
+        for n in regexes.matches(text) {
+            let Some((test, pattern)) = self.patterns.get(n) else { continue };
+            hits.add(*test, || shown(pattern, text));
+        }
+    }
+
+    /// Whether a later text could tell anything new.
+    pub(super) fn is_done(&self, hits: &Hits) -> bool {
+        self.patterns.iter().all(|(test, _)| hits.has(*test))
+    }
+}
+
+/// What a pattern matches in a text, for people.
+fn shown(pattern: &Pattern, text: &str) -> String {
+    let regex: Option<Regex> =
+        RegexBuilder::new(&pattern.expression).case_insensitive(true).multi_line(true).crlf(true).build().ok();
+    let found = regex.as_ref().and_then(|regex| regex.find(text)).map_or("", |found| found.as_str());
+    let short: String = found.chars().take(SHOWN_CHARS_MAX).collect();
+    format!("{short:?}")
+}
+
+impl Files {
+    /// Whether an attachment is meant.
+    pub(super) fn is_met(&self, names: &[String], content_type: &str, size: u64) -> bool {
+        self.names.as_ref().is_none_or(|set| names.iter().any(|name| set.is_match(name)))
+            && self.types.as_ref().is_none_or(|set| set.is_match(content_type))
+            && self.over.is_none_or(|over| size > over)
+    }
+}

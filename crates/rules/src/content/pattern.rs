@@ -1,0 +1,79 @@
+//! Patterns for texts: what is contained, a name with asterisks, or `/a regular expression/`. All are regular expressions in the end,
+//! without regard to case, matched in linear time.
+
+use regex_syntax::ParserBuilder;
+
+/// Octets of a pattern.
+const PATTERN_BYTES_MAX: usize = 4_096;
+
+/// A pattern that can be compiled.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Pattern {
+    /// As it is written.
+    pub shown: Box<str>,
+    pub(crate) expression: Box<str>,
+}
+
+/// Why a text is no condition on content.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ContentError {
+    #[error("the pattern is empty")]
+    Empty,
+    #[error("the pattern is longer than {PATTERN_BYTES_MAX} octets")]
+    TooLong,
+    #[error("{0}")]
+    Expression(String),
+    #[error(
+        "\\b takes more than linear time in text that is not ASCII; write (^|\\W) and (\\W|$), or (?-u:\\b) for ASCII"
+    )]
+    WordBoundary,
+    #[error("{0:?} is no header field and text: write Field-Name: pattern, or *: pattern for all fields")]
+    Field(String),
+    #[error("{0:?} is not a script of Unicode: write Han, Cyrillic, Latin ..., or with a part of the letters, Han 20%")]
+    Script(String),
+    #[error("all patterns of rules on content together are too large: {0}")]
+    TooLarge(String),
+}
+
+impl Pattern {
+    /// A text that is contained, or `/an expression/` that matches somewhere.
+    pub fn contained(text: &str) -> Result<Pattern, ContentError> {
+        match expression(text) {
+            Some(expression) => Pattern::checked(text, expression.to_owned()),
+            None => Pattern::checked(text, regex::escape(text)),
+        }
+    }
+
+    /// A whole name, in which asterisks stand for anything, or `/an expression/`.
+    pub fn name(text: &str) -> Result<Pattern, ContentError> {
+        if let Some(expression) = expression(text) {
+            return Pattern::checked(text, expression.to_owned());
+        }
+        let parts: Vec<String> = text.split('*').map(regex::escape).collect();
+        Pattern::checked(text, format!("\\A(?s:{})\\z", parts.join(".*")))
+    }
+
+    fn checked(shown: &str, expression: String) -> Result<Pattern, ContentError> {
+        if shown.is_empty() || shown == "//" {
+            return Err(ContentError::Empty);
+        }
+        if expression.len() > PATTERN_BYTES_MAX {
+            return Err(ContentError::TooLong);
+        }
+        let parsed = ParserBuilder::new().case_insensitive(true).multi_line(true).crlf(true).build().parse(&expression);
+        let parsed = parsed.map_err(|error| ContentError::Expression(in_one_line(&error.to_string())))?;
+        if parsed.properties().look_set().contains_word_unicode() {
+            return Err(ContentError::WordBoundary);
+        }
+        Ok(Pattern { shown: shown.into(), expression: expression.into() })
+    }
+}
+
+fn expression(text: &str) -> Option<&str> {
+    text.strip_prefix('/')?.strip_suffix('/')
+}
+
+/// The last line of the parser's picture says what is wrong.
+fn in_one_line(error: &str) -> String {
+    error.lines().last().unwrap_or(error).trim_start_matches("error: ").to_owned()
+}

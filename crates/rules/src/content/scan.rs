@@ -1,0 +1,185 @@
+//! One message held against all tests while it streams by.
+//!
+//! Text is searched in windows of [`WINDOW_BYTES`] that overlap by [`OVERLAP_BYTES`]: a match may span that much. Beside them, memory
+//! is that of a [`Walker`]. A message with more levels or longer fields than a walker takes is searched as far as it goes, and what
+//! is left of it as plain text.
+
+use std::sync::Arc;
+
+use stentor_mime::charset::Charset;
+use stentor_mime::html::Html;
+use stentor_mime::scripts::Scripts;
+use stentor_mime::walk::{Part, Visitor, Walker};
+use stentor_mime::words;
+
+use super::hits::Hits;
+use super::matcher::Matcher;
+
+/// Octets of decoded text that are searched at once.
+const WINDOW_BYTES: usize = 64 * 1024;
+/// What a scan may take, roughly: a window, a header field and the parts around the one at hand.
+pub const SCAN_BYTES_MAX: u64 = 256 * 1024;
+/// The end of a window that the next begins with.
+const OVERLAP_BYTES: usize = 4 * 1024;
+
+/// The state of a search.
+pub struct Scan {
+    walker: Walker,
+    seen: Seen,
+    /// Octets before the message, which are ours.
+    skip: usize,
+}
+
+impl Scan {
+    /// `skip`: so many octets before the message are no part of it. `is_shown`: it is to be known what met each test.
+    pub fn new(matcher: Arc<Matcher>, skip: usize, is_shown: bool) -> Scan {
+        let hits = Hits::new(matcher.tests, is_shown);
+        let seen = Seen {
+            matcher,
+            hits,
+            source: String::new(),
+            shown: String::new(),
+            html: Html::default(),
+            scripts: Scripts::default(),
+        };
+        Scan { walker: Walker::new(), seen, skip }
+    }
+
+    /// Takes the next octets.
+    pub fn push(&mut self, octets: &[u8]) {
+        let ours = self.skip.min(octets.len());
+        self.skip -= ours;
+        self.walker.push(&octets[ours..], &mut self.seen);
+    }
+
+    /// The tests that the message meets.
+    pub fn finish(mut self) -> Hits {
+        self.walker.finish(&mut self.seen);
+        self.seen.weigh_scripts();
+        self.seen.hits
+    }
+}
+
+struct Seen {
+    matcher: Arc<Matcher>,
+    hits: Hits,
+    /// The windows of a part's text: as it is, and of HTML also what people see.
+    source: String,
+    shown: String,
+    html: Html,
+    scripts: Scripts,
+}
+
+impl Visitor for Seen {
+    fn field(&mut self, path: &[u32], name: &[u8], value: &[u8], fallback: Charset) {
+        let matcher = self.matcher.clone();
+        let is_own = path.is_empty();
+        let name = String::from_utf8_lossy(name).to_ascii_lowercase();
+        if is_own && !matcher.raw_headers.is_empty() {
+            let value = String::from_utf8_lossy(value.trim_ascii());
+            for set in [name.as_str(), ""].iter().filter_map(|name| matcher.raw_headers.get(*name)) {
+                set.search(&value, &mut self.hits);
+            }
+        }
+        let is_read = !matcher.scripts.is_empty() && matches!(name.as_str(), "subject" | "from");
+        let is_searched = matcher.headers.contains_key(name.as_str()) || matcher.headers.contains_key("");
+        if matcher.charsets.is_empty() && !(is_own && (is_read || is_searched)) {
+            return;
+        }
+        let words::Decoded { text, charsets } = words::decode(value.trim_ascii(), fallback);
+        for charset in &charsets {
+            self.charset(charset);
+        }
+        if !is_own {
+            return;
+        }
+        for set in [name.as_str(), ""].iter().filter_map(|name| matcher.headers.get(*name)) {
+            set.search(&text, &mut self.hits);
+        }
+        if is_read {
+            self.scripts.add(&text);
+        }
+    }
+
+    fn part(&mut self, part: &Part) {
+        if self.matcher.charsets.is_empty() {
+            return;
+        }
+        let fields = [Some(&part.content_type), part.disposition.as_ref()];
+        let params = fields.into_iter().flatten().flat_map(|field| &field.params);
+        for charset in params.filter_map(|param| param.charset.as_deref()).chain(part.charset.as_deref()) {
+            self.charset(charset);
+        }
+    }
+
+    fn text(&mut self, part: &Part, text: &str) {
+        let wants_text = !self.matcher.body.is_empty() && !self.matcher.body.is_done(&self.hits);
+        if !wants_text && self.matcher.scripts.is_empty() {
+            return;
+        }
+        if part.content_type.value == "text/html" {
+            let from = self.shown.len();
+            self.html.push(text, &mut self.shown);
+            self.scripts.add(&self.shown[from..]);
+        } else {
+            self.scripts.add(text);
+        }
+        if wants_text {
+            self.source.push_str(text);
+        }
+        self.search(wants_text, WINDOW_BYTES);
+    }
+
+    fn end(&mut self, part: &Part, size: u64) {
+        self.html.finish(&mut self.shown);
+        self.search(true, 1);
+        self.source.clear();
+        self.shown.clear();
+        if self.matcher.files.is_empty() || !part.is_attachment() {
+            return;
+        }
+        for files in &self.matcher.files {
+            if files.is_met(&part.names, &part.content_type.value, size) {
+                self.hits.add(files.test, || format!("{:?}, {}, {size} octets", part.names, part.content_type.value));
+            }
+        }
+    }
+}
+
+impl Seen {
+    /// Searches the windows that have so many octets, and keeps what the next begin with.
+    fn search(&mut self, wants_text: bool, least: usize) {
+        for window in [&mut self.source, &mut self.shown] {
+            if window.len() < least {
+                continue;
+            }
+            if wants_text {
+                self.matcher.body.search(window, &mut self.hits);
+            }
+            let cut = cut(window);
+            window.drain(..cut);
+        }
+    }
+
+    fn charset(&mut self, label: &str) {
+        self.matcher.charsets.search(label.trim(), &mut self.hits);
+    }
+
+    fn weigh_scripts(&mut self) {
+        let total = self.scripts.total();
+        for (test, script, percent) in &self.matcher.scripts {
+            let count = self.scripts.has(*script);
+            if count > 0 && count * 100 >= total * u64::from(*percent) {
+                self.hits.add(*test, || format!("{count} of {total} letters"));
+            }
+        }
+    }
+}
+
+/// Where the next window begins: at a line's begin, or behind white space, so that no word is seen from its middle.
+fn cut(window: &str) -> usize {
+    let from = window.floor_char_boundary(window.len() - OVERLAP_BYTES.min(window.len()));
+    let rest = &window[from..];
+    let at = rest.find('\n').or_else(|| rest.find(char::is_whitespace)).filter(|at| *at < OVERLAP_BYTES / 2);
+    at.map_or(from, |at| from + at + rest[at..].chars().next().map_or(0, char::len_utf8))
+}

@@ -1,0 +1,165 @@
+//! Messages against conditions.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::{ContentConditions, ContentError, Hits, Matcher, Pattern, Scan, Test};
+
+fn rule(key: &'static str, tests: Vec<Test>) -> ContentConditions {
+    let mut conditions = ContentConditions::default();
+    conditions.add(key, tests);
+    conditions
+}
+
+fn hits(rules: &mut [ContentConditions], message: &[u8], cut: usize) -> Hits {
+    let matcher = Arc::new(Matcher::new(rules.iter_mut()).unwrap());
+    let mut scan = Scan::new(matcher, 0, true);
+    message.chunks(cut).for_each(|piece| scan.push(piece));
+    scan.finish()
+}
+
+/// Whether a message meets one of the tests.
+fn is_met(test: Test, message: &str) -> bool {
+    let mut rules = [rule("test", vec![test])];
+    let hits = hits(&mut rules, message.as_bytes(), 1_000);
+    rules[0].failing(&hits).is_none()
+}
+
+fn charset(name: &str) -> Test {
+    Test::Charset(Pattern::name(name).unwrap())
+}
+
+#[test]
+fn header_fields_as_they_came_and_decoded() {
+    let message = "Subject: =?gb2312?B?x+uy6crV?= Invoice\r\n now\r\nX-Mailer: The Bat!\r\n\r\nSubject: body\r\n";
+    for (text, is_raw, wanted) in [
+        ("Subject: 请查", false, true),
+        ("subject: INVOICE NOW", false, true),
+        ("Subject: /^请.*now$/", false, true),
+        ("Subject: =?gb2312?", false, false),
+        ("Subject: =?GB2312?", true, true),
+        ("*: bat!", false, true),
+        ("X-Mailer: invoice", false, false),
+        ("Subject: body", false, false),
+        ("To: a", false, false),
+    ] {
+        assert_eq!(is_met(Test::header(text, is_raw).unwrap(), message), wanted, "{text}");
+    }
+}
+
+#[test]
+fn charsets_wherever_they_are_named() {
+    let plain = "Subject: x\r\nContent-Type: text/plain; charset=\"GB2312\"\r\n\r\nx\r\n";
+    assert!(is_met(charset("gb2312"), plain) && !is_met(charset("gbk"), plain) && is_met(charset("gb*"), plain));
+    assert!(is_met(charset("gbk"), "From: =?GBK?Q?a?= <a@b.test>\r\n\r\n"));
+    assert!(is_met(charset("koi8-r"), "Content-Disposition: attachment; filename*=koi8-r''%C0\r\n\r\n"));
+    assert!(!is_met(charset("koi8-r"), "Subject: koi8-r\r\n\r\ncharset=koi8-r\r\n"));
+}
+
+#[test]
+fn scripts_of_subject_author_and_texts() {
+    let han = |text| Test::script(text).unwrap();
+    assert!(is_met(han("Han"), "Subject: =?utf-8?B?6K+35p+l5pS277yB?=\r\n\r\nhello\r\n"));
+    assert!(is_met(han("han"), "Content-Transfer-Encoding: base64\r\n\r\n6K+35p+l5pS277yB\r\n"));
+    assert!(!is_met(han("Han"), "Subject: hello\r\nTo: =?utf-8?B?6K+3?= <a@b>\r\n\r\nhello 6K+3\r\n"));
+    let mixed = "Subject: =?utf-8?B?6K+3?=\r\n\r\nabcdefghi\r\n";
+    assert!(is_met(han("Han 10%"), mixed) && !is_met(han("Han 11%"), mixed));
+    for wrong in ["Chinese", "Han 0%", "Han 101%", "Han%", ""] {
+        assert!(Test::script(wrong).is_err(), "{wrong}");
+    }
+}
+
+#[test]
+fn attachments_by_name_type_and_size() {
+    let message = "Content-Type: multipart/mixed; boundary=x\r\n\r\n--x\r\n\r\nsetup.exe\r\n--x\r\n\
+        Content-Type: application/zip; name=\"=?utf-8?Q?Setup.EXE?=\"\r\n\r\n12345\r\n--x\r\n\
+        Content-Type: image/png\r\nContent-Disposition: attachment; filename=a.png\r\n\r\n1234567890\r\n--x--\r\n";
+    let files = |name: &str, kind: &str, over| {
+        let patterns = |text: &str| if text.is_empty() { Vec::new() } else { vec![Pattern::name(text).unwrap()] };
+        Test::Attachment { names: patterns(name), types: patterns(kind), over }
+    };
+    for (name, kind, over, wanted) in [
+        ("*.exe", "", None, true),
+        ("setup", "", None, false),
+        ("/set.p/", "application/*", Some(4), true),
+        ("*.exe", "", Some(5), false),
+        ("", "", Some(9), true),
+        ("", "image/png", Some(10), false),
+        ("*.exe", "image/*", None, false),
+    ] {
+        assert_eq!(is_met(files(name, kind, over), message), wanted, "{name} {kind} {over:?}");
+    }
+}
+
+#[test]
+fn texts_are_searched_decoded_and_to_their_end() {
+    let body = |text: &str| Test::Body(Pattern::contained(text).unwrap());
+    let mut message =
+        "Content-Type: text/plain; charset=koi8-r\r\nContent-Transfer-Encoding: 8bit\r\n\r\n".as_bytes().to_vec();
+    message.extend_from_slice(&b"filler line\r\n".repeat(40_000));
+    message.extend_from_slice(b"\xf0\xd2\xc9\xd7\xc5\xd4, you won\r\nlast");
+    for (pattern, wanted) in
+        [("привет, YOU", true), ("/^last$/", true), ("/^you/", false), ("you lost", false), ("filler", true)]
+    {
+        let mut rules = [rule("body", vec![body(pattern)])];
+        let found = hits(&mut rules, &message, 4_000);
+        assert_eq!(rules[0].failing(&found).is_none(), wanted, "{pattern}");
+    }
+}
+
+#[test]
+fn html_is_searched_as_its_source_and_as_people_see_it() {
+    let message = "Content-Type: text/html\r\n\r\n<style>x</style><p>you w<b>on</b> &#35831;<a href=\"https://bad.example/\">x</a></p>\r\n";
+    for (pattern, wanted) in [("you won 请", true), ("//bad.example/", true), ("w<b>on", true), ("style you", false)] {
+        assert_eq!(is_met(Test::Body(Pattern::contained(pattern).unwrap()), message), wanted, "{pattern}");
+    }
+    // Tags are no letters.
+    assert!(is_met(Test::script("Han 12%").unwrap(), message));
+}
+
+#[test]
+fn all_keys_must_hold_and_one_pattern_of_each() {
+    let mut both = rule("charset", vec![charset("gbk"), charset("big5")]);
+    both.add("subject", vec![Test::subject("offer").unwrap()]);
+    let mut rules = [both];
+    let met = hits(&mut rules, b"Subject: =?big5?q?offer?=\r\n\r\n", 100);
+    assert_eq!(rules[0].failing(&met), None);
+    assert_eq!(rules[0].met_by(&met), "charset big5 by \"big5\"; subject offer by \"offer\"");
+    let missed = hits(&mut rules, b"Subject: =?big5?q?other?=\r\n\r\n", 100);
+    assert_eq!(rules[0].failing(&missed), Some("subject"));
+}
+
+#[test]
+fn what_is_no_pattern_is_an_error() {
+    assert_eq!(Pattern::contained(""), Err(ContentError::Empty));
+    assert_eq!(Pattern::contained("/a\\b/"), Err(ContentError::WordBoundary));
+    assert!(Pattern::contained("/(?-u:\\b)a/").is_ok() && Pattern::name("*").is_ok());
+    assert!(matches!(Pattern::contained("/(/"), Err(ContentError::Expression(_))));
+    assert!(Test::header("no colon", false).is_err() && Test::header(": x", false).is_err());
+    let mut rules: Vec<ContentConditions> = (0..40)
+        .map(|n| rule("body", vec![Test::Body(Pattern::contained(&format!("/x{n}(a{{1,1000}}){{100}}/")).unwrap())]))
+        .collect();
+    assert!(matches!(Matcher::new(rules.iter_mut()), Err(ContentError::TooLarge(_))));
+    assert!(ContentConditions::default().is_empty());
+}
+
+proptest! {
+    #[test]
+    fn cuts_do_not_matter(
+        lines in proptest::collection::vec("(Subject: =\\?gbk\\?q\\?=C7=EB\\?=|Content-Type: text/html; charset=koi8-r|a b|win now|)\r\n", 0..8),
+        cut in 1usize..40,
+    ) {
+        let message = lines.concat().into_bytes();
+        let mut rules = [
+            rule("charset", vec![charset("gbk"), charset("koi8-r")]),
+            rule("script", vec![Test::script("Han 1%").unwrap()]),
+            rule("body", vec![Test::Body(Pattern::contained("/win\\s+now/").unwrap())]),
+            rule("subject", vec![Test::subject("请").unwrap()]),
+        ];
+        let (whole, parts) = (hits(&mut rules, &message, 10_000), hits(&mut rules, &message, cut));
+        for rule in &rules {
+            prop_assert_eq!(rule.failing(&whole), rule.failing(&parts));
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! The rules of one message's recipients that wait for its content, from RCPT to the end of the data.
+//!
+//! The data has one reply for all recipients, so a client that is not trusted names one kind of recipients at a time: those whose
+//! waiting rules could end otherwise are put off to another transaction (RFC 5321 section 4.5.3.1.10). A trusted client, which may be
+//! a mail program that shows its user an error, is not: there the first refusal is that of the message.
+
+use std::collections::HashMap;
+
+use stentor_mail::address::Address;
+use stentor_mail::reply::Reply;
+
+use crate::action::{Action, Verdict};
+use crate::book::Rulebook;
+use crate::content::{Hits, SCAN_BYTES_MAX, Scan};
+use crate::decision::Marks;
+use crate::explain::{Step, in_words, note};
+use crate::rule::Does;
+
+/// Recipients whose waiting rules differ, of one message.
+const KINDS_MAX: usize = 100;
+/// Octets of fields that are put before a header.
+const FIELDS_BYTES_MAX: usize = 8 * 1024;
+const OTHER_RULES: Reply =
+    Reply::fixed(452, (4, 5, 3), "Other rules hold for this recipient; send it in another transaction");
+
+/// See the module's documentation.
+#[derive(Default)]
+pub struct Waiting {
+    /// The rules of each kind of recipient, in their order, and the first of it.
+    kinds: Vec<(Box<[u16]>, Box<str>)>,
+    /// Recipients of kinds, if there are several.
+    of: HashMap<Box<str>, usize>,
+    /// Those that end the rules, of the first recipient.
+    ends: Option<Vec<u16>>,
+    scan: Option<Scan>,
+}
+
+/// What the waiting rules of one recipient say of a content, with the rule that says so.
+#[derive(Debug, Default)]
+pub struct Found {
+    pub refusal: Option<(Reply, usize)>,
+    pub discard: Option<(Box<str>, usize)>,
+    pub marks: Marks,
+}
+
+/// What waiting rules say of a content.
+#[derive(Debug, Default)]
+pub struct ContentSaid {
+    /// With the rule that says so.
+    pub refusal: Option<(Reply, usize)>,
+    pub discard: Option<(Box<str>, usize)>,
+    /// What is asked of the message for each kind of recipients, and the first of it.
+    pub kinds: Vec<(Marks, Box<str>)>,
+    of: HashMap<Box<str>, usize>,
+}
+
+impl Waiting {
+    /// A recipient is taken whose rules wait.
+    ///
+    /// # Errors
+    /// It is to be sent in another transaction.
+    pub fn add(&mut self, rules: &Rulebook, (to, is_trusted): (&Address, bool), open: Vec<u16>) -> Result<(), Reply> {
+        if rules.content.is_empty() {
+            return Ok(());
+        }
+        let is_end = |at: &u16| rules.ends_by_content(usize::from(*at));
+        let ends: Vec<u16> = open.iter().copied().filter(is_end).collect();
+        if !is_trusted && self.ends.as_ref().is_some_and(|first| *first != ends) {
+            return Err(OTHER_RULES);
+        }
+        let kind = match self.kinds.iter().position(|(kind, _)| **kind == *open) {
+            Some(kind) => kind,
+            None if self.kinds.len() == KINDS_MAX => return Err(OTHER_RULES),
+            None => {
+                self.kinds.push((open.into(), to.as_str().into()));
+                self.kinds.len() - 1
+            }
+        };
+        self.ends.get_or_insert(ends);
+        self.of.insert(to.as_str().into(), kind);
+        Ok(())
+    }
+
+    /// Some rule of some recipient waits.
+    fn is_any(&self) -> bool {
+        self.kinds.iter().any(|(kind, _)| !kind.is_empty())
+    }
+
+    /// The data begins, behind so many octets of ours.
+    pub fn begin(&mut self, rules: &Rulebook, ours: usize) {
+        if self.is_any() {
+            self.scan = Some(Scan::new(rules.content.clone(), ours, false));
+        }
+    }
+
+    /// Memory that the search of the content may take.
+    pub fn bytes(&self) -> u64 {
+        if self.scan.is_some() { SCAN_BYTES_MAX } else { 0 }
+    }
+
+    /// The next octets of the data.
+    pub fn push(&mut self, octets: &[u8]) {
+        if let Some(scan) = &mut self.scan {
+            scan.push(octets);
+        }
+    }
+
+    /// The data is over. `None`: no rule waited.
+    pub fn finish(&mut self, rules: &Rulebook) -> Option<ContentSaid> {
+        let hits = self.scan.take()?.finish();
+        let mut all = ContentSaid { of: std::mem::take(&mut self.of), ..ContentSaid::default() };
+        for (kind, first) in std::mem::take(&mut self.kinds) {
+            let Found { refusal, discard, marks } = rules.by_content(&kind, &hits, &mut None);
+            all.refusal = all.refusal.or(refusal);
+            all.discard = all.discard.or(discard);
+            all.kinds.push((marks, first));
+        }
+        Some(all)
+    }
+}
+
+impl ContentSaid {
+    /// What is asked for a recipient: the next hop that a rule names, others that get a copy.
+    pub fn of(&self, to: &Address) -> Option<&Marks> {
+        self.kinds.get(*self.of.get(to.as_str())?).map(|(marks, _)| marks)
+    }
+
+    /// The fields that are put before the header, as the wire has them.
+    pub fn fields(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        let mut all: Vec<&str> = Vec::new();
+        for field in self.kinds.iter().flat_map(|(marks, _)| &marks.prepend) {
+            if !all.contains(&&**field) && out.len() + field.len() < FIELDS_BYTES_MAX {
+                all.push(field);
+                out.extend_from_slice(field.as_bytes());
+                out.extend_from_slice(b"\r\n");
+            }
+        }
+        out
+    }
+}
+
+impl Rulebook {
+    /// What the waiting rules of a recipient say, in their order; `steps` gets what was asked.
+    pub fn by_content(&self, open: &[u16], hits: &Hits, steps: &mut Option<&mut Vec<Step>>) -> Found {
+        let mut said = Found::default();
+        for at in open.iter().map(|at| usize::from(*at)) {
+            let Some(rule) = self.rules.get(at) else { continue };
+            let failing = rule.when.content.failing(hits);
+            let failing = failing.or_else(|| rule.unless.content.holding(hits).map(|_| "not"));
+            if let Some(key) = failing {
+                note(steps, || (self.rule_name(at), rule.place.to_string(), format!("no: {key}")));
+                continue;
+            }
+            let Does::Actions(actions) = &rule.does else { continue };
+            for action in actions {
+                note(steps, || {
+                    let met = rule.when.content.met_by(hits);
+                    let met = if met.is_empty() { String::new() } else { format!(" ({met})") };
+                    (self.rule_name(at), rule.place.to_string(), format!("yes: {}{met}", in_words(action)))
+                });
+            }
+            let mut is_end = false;
+            for action in actions {
+                match action {
+                    Action::End(Verdict::Refuse(reply)) => said.refusal = Some((reply.clone(), at)),
+                    Action::End(Verdict::Discard(text)) => said.discard = Some((text.clone(), at)),
+                    Action::Route(hop) => drop(said.marks.route.get_or_insert_with(|| hop.clone())),
+                    other => said.marks.add(other.clone(), at),
+                }
+                is_end |= matches!(action, Action::End(_));
+            }
+            if is_end {
+                break;
+            }
+        }
+        said
+    }
+
+    /// Whether a rule that waits ends the rules of its recipient.
+    fn ends_by_content(&self, at: usize) -> bool {
+        self.rules.get(at).is_some_and(|rule| match &rule.does {
+            Does::Actions(actions) => actions.iter().any(|action| matches!(action, Action::End(_))),
+            Does::Table => false,
+        })
+    }
+}

@@ -1,0 +1,152 @@
+//! Rules on what a message says, asked at the end of the data.
+
+use stentor_harness::{Server, TestLab, dot_stuff, wait_until};
+
+use crate::kit::builder;
+use crate::virtual_users::with;
+
+/// What the server answers to a message for these recipients, from a client that may relay only to its relay domains.
+fn answered(server: &Server, to: &[&str], message: &str) -> String {
+    let mut client = server.connect_from("127.0.0.2").greeted();
+    client.cmd("MAIL FROM:<me@home.example>").expect(250);
+    for to in to {
+        client.cmd(&format!("RCPT TO:<{to}>")).expect(250);
+    }
+    client.cmd("DATA").expect(354);
+    client.raw(&dot_stuff(message.as_bytes()));
+    let reply = client.reply();
+    format!("{} {}", reply.code, reply.lines.join(" "))
+}
+
+const DOMAINS: &str = "[domains]\nrelay = [\"one.example\", \"two.example\"]\n";
+
+#[test]
+fn charsets_scripts_and_words_refuse_with_their_own_text() {
+    let lab = TestLab::sites(&["one.example"]);
+    let rules = "[[rules]]\nname = \"charsets\"\ncharset = [\"gb2312\", \"koi8-r\"]\ndo = \"reject 550 5.7.1 No mail in this charset\"\n\
+        [[rules]]\nscript = \"Han\"\nnot = { subject = \"invoice\" }\ndo = \"reject 550 5.7.1 No Chinese\"\n\
+        [[rules]]\nbody = \"/you\\\\s+won/\"\ndo = \"defer 451 4.7.1 Later\"\n\
+        [[rules]]\nattachment = \"*.exe\"\ndo = \"reject 550 5.7.1 No programs\"\n";
+    let server = with(builder(&lab), &[], &format!("{DOMAINS}{rules}"));
+    let of = |message: &str| answered(&server, &["ann@one.example"], message);
+    for (message, wanted) in [
+        ("Subject: =?GB2312?B?x+uy6crV?=\r\n\r\nx\r\n", "550 5.7.1 No mail in this charset"),
+        (
+            "Subject: a\r\nContent-Type: text/plain; charset=\"KOI8-R\"\r\n\r\nx\r\n",
+            "550 5.7.1 No mail in this charset",
+        ),
+        ("Subject: =?utf-8?B?6K+35p+l?=\r\n\r\nx\r\n", "550 5.7.1 No Chinese"),
+        ("Subject: =?utf-8?B?6K+35p+l?= Invoice\r\n\r\nx\r\n", "250"),
+        ("Subject: a\r\nContent-Transfer-Encoding: base64\r\n\r\neW91ICB3b24=\r\n", "451 4.7.1 Later"),
+        ("Content-Disposition: attachment; filename=\"=?utf-8?Q?Setup=2EEXE?=\"\r\n\r\nx\r\n", "550 5.7.1 No programs"),
+        ("Subject: charset=gb2312\r\n\r\nyou will win gb2312\r\n", "250"),
+    ] {
+        let answer = of(message);
+        assert!(answer.starts_with(wanted), "{message}: {answer}");
+        let (why, code) = explained(&server, message);
+        assert_eq!(
+            code,
+            if wanted.starts_with("250") {
+                0
+            } else if wanted.starts_with('4') {
+                75
+            } else {
+                69
+            },
+            "{why}"
+        );
+    }
+    let (why, _) = explained(&server, "Subject: =?utf-8?B?6K+35p+l?=\r\n\r\nx\r\n");
+    assert!(why.contains("no: charset") && why.contains("(script Han by 2 of 3 letters)"), "{why}");
+    // A refusal names its rule in the log.
+    server.log().wait(&["ruleset=check_eom", "policy=rule 1 \"charsets\"", "550 5.7.1 No mail in this charset"]);
+    lab.wait_copies(2);
+}
+
+fn explained(server: &Server, message: &str) -> (String, i32) {
+    server.write("message", message.as_bytes());
+    let file = server.path("message");
+    let to = ["--to", "ann@one.example", "--client", "127.0.0.2", "--message", file.to_str().expect("a path")];
+    let output = server.operator(&[&["explain", "--from", "me@home.example"][..], &to].concat());
+    (String::from_utf8(output.stdout).expect("text"), output.status.code().expect("a code"))
+}
+
+#[test]
+fn content_holds_tags_and_routes_and_is_searched_to_the_end_of_large_bodies() {
+    let site = |name: &str| format!("[[site]]\nname = '{name}'\nrelay = true\n[[site.host]]\nname = 'mx.{name}'\n");
+    let lab = TestLab::start(&(site("one.example") + &site("two.example")));
+    let rules = "[[rules]]\nbody = \"needle\"\ndo = [\"prepend X-Found: needle\", \"route mx:two.example\"]\n\
+        [[rules]]\nheader = \"X-Hold: yes\"\ndo = \"hold\"\n[[rules]]\nsubject = \"drop me\"\ndo = \"discard\"\n";
+    let server = with(builder(&lab), &[], &format!("{DOMAINS}{rules}"));
+    let large = format!("Subject: large\r\n\r\n{}the needle\r\n", "0123456789abcdef\r\n".repeat(40_000));
+    assert!(answered(&server, &["ann@one.example"], &large).starts_with("250"));
+    assert!(answered(&server, &["bob@one.example"], "Subject: drop me\r\n\r\nx\r\n").starts_with("250"));
+    assert!(answered(&server, &["cid@one.example"], "X-Hold: yes\r\n\r\nx\r\n").starts_with("250"));
+    lab.wait_copies(1);
+    let copies = lab.recorder().copies_to("ann@one.example");
+    let body = copies[0].body.as_deref().expect("the lab keeps bodies");
+    assert!(body.starts_with(b"X-Found: needle\r\n"), "{}", String::from_utf8_lossy(&body[..200]));
+    server.log().wait(&["stat=Sent", "<ann@one.example>", "relay=mx.two.example"]);
+    wait_until("one is held", || {
+        let shown = server.operator(&["queue", "--json"]);
+        String::from_utf8_lossy(&shown.stdout).contains("held")
+    });
+    assert!(
+        lab.recorder().copies_to("bob@one.example").is_empty()
+            && lab.recorder().copies_to("cid@one.example").is_empty()
+    );
+}
+
+#[test]
+fn recipients_whose_rules_may_end_otherwise_come_one_kind_at_a_time() {
+    let lab = TestLab::sites(&["one.example"]);
+    let rules =
+        "[[rules]]\nrecipient = \"ann@one.example\"\nbody = \"spam\"\ndo = \"reject 550 5.7.1 Ann wants none\"\n";
+    let server = with(builder(&lab), &[], &format!("{DOMAINS}{rules}"));
+    let mut client = server.connect_from("127.0.0.2").greeted();
+    client.cmd("MAIL FROM:<me@home.example>").expect(250);
+    client.cmd("RCPT TO:<ann@one.example>").expect(250);
+    client.cmd("RCPT TO:<bob@one.example>").expect(452);
+    client.cmd("DATA").expect(354);
+    client.raw(b"Subject: x\r\n\r\nspam\r\n.\r\n");
+    client.reply().expect(550);
+    assert!(answered(&server, &["bob@one.example"], "Subject: x\r\n\r\nspam\r\n").starts_with("250"));
+    // A trusted client may be a mail program: the refusal is the message's.
+    let mut client = server.smtp();
+    client.cmd("MAIL FROM:<me@home.example>").expect(250);
+    client.cmd("RCPT TO:<bob@one.example>").expect(250);
+    client.cmd("RCPT TO:<ann@one.example>").expect(250);
+    client.cmd("DATA").expect(354);
+    client.raw(b"Subject: x\r\n\r\nspam\r\n.\r\n");
+    client.reply().expect(550);
+    lab.wait_copies(1);
+}
+
+#[test]
+fn what_is_wrong_is_named_with_its_place() {
+    let lab = TestLab::sites(&["one.example"]);
+    let server = with(builder(&lab), &[], DOMAINS);
+    let wrong = "\n[[rules]]\nscript = \"Chinese\"\nbody = [\"ok\", \"/(/\"]\nheader = \"no colon\"\ndo = \"reject\"\n\
+        [[rules]]\nsubject = \"x\"\ndo = \"relay\"\n";
+    let file = server.path("wrong.toml");
+    let text = std::fs::read_to_string(server.config()).expect("the configuration");
+    std::fs::write(&file, format!("{text}{wrong}")).expect("it is written");
+    let output = std::process::Command::new(stentor_harness::stentor())
+        .args(["check", "--file-only"])
+        .arg(&file)
+        .output()
+        .expect("it runs");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    let first = text.lines().count() + 3;
+    for (line, words) in [
+        (first, "is not a script"),
+        (first + 1, "unclosed group"),
+        (first + 2, "is no header field"),
+        (first + 6, "cannot say `relay`"),
+    ] {
+        assert!(
+            said.lines().any(|said| said.contains(&format!(":{line}:")) && said.contains(words)),
+            "{line} {words}\n{said}"
+        );
+    }
+}
