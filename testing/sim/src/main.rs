@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use serde_json::{Value, json};
 use stentor_sched::SchedConfig;
 use stentor_sim::scenario::day::{self, Day};
-use stentor_sim::scenario::{ablation, chart, clocks, cost, policy, rate, robust, truth};
+use stentor_sim::scenario::{ablation, chart, clocks, content, cost, policy, rate, robust, truth};
 
 /// KEY=VALUE of the command line.
 struct Options(Vec<(String, String)>);
@@ -65,6 +65,10 @@ fn main() -> ExitCode {
             }
         },
         "truth" => truth::run(options.number("seed", 0), options.number("seeds", 2_000)),
+        "content" => {
+            let number = |key, default| options.number(key, default) as usize;
+            content::run(number("rules", 200), number("bytes", 102_400), number("rounds", 1_000))
+        }
         "policy" => policy::run(options.number("seed", 0), options.number("worlds", 100_000)),
         "rate" => {
             let first = options.number("seed", 1);
@@ -74,7 +78,7 @@ fn main() -> ExitCode {
         }
         _ => {
             eprintln!(
-                "usage: stentor-sim day|chart|clocks|ablation|million|growth|policy|rate|robust|truth [KEY=VALUE...]"
+                "usage: stentor-sim day|chart|clocks|content|ablation|million|growth|policy|rate|robust|truth [KEY=VALUE...]"
             );
             return ExitCode::from(2);
         }

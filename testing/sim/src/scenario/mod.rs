@@ -5,6 +5,7 @@ pub mod ablation;
 mod agenda;
 pub mod chart;
 pub mod clocks;
+pub mod content;
 pub mod cost;
 pub mod day;
 pub mod policy;

@@ -181,6 +181,7 @@ pub(super) fn book(world: &World) -> Rulebook {
         relay_domains.add(AddressPattern::parse("y.test").unwrap());
     }
     Rulebook::new(Book {
+        content: Arc::default(),
         policy: Arc::new(policy.unwrap()),
         rules: rules.collect(),
         tables: vec![TableName { name: "t".into(), dialect: Dialect::Own }],
