@@ -175,7 +175,9 @@ mod tests {
 
     fn text(pieces: &[&str]) -> String {
         let (mut html, mut text) = (Html::default(), String::new());
-        pieces.iter().for_each(|piece| html.push(piece, &mut text));
+        for piece in pieces {
+            html.push(piece, &mut text);
+        }
         html.finish(&mut text);
         text
     }

@@ -23,7 +23,7 @@ impl Scripts {
                 latin += u64::from(c.is_ascii_alphabetic());
                 continue;
             }
-            match c.script() {
+            match script(c) {
                 Script::Common | Script::Inherited | Script::Unknown => {}
                 script => self.count(script, 1),
             }
@@ -55,6 +55,17 @@ impl Scripts {
         let mut all: Vec<_> = self.counts.iter().map(|(script, count)| (script.full_name(), *count)).collect();
         all.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
         all
+    }
+}
+
+/// Ranges that are of one script throughout, and most of what is not ASCII: without a search.
+fn script(c: char) -> Script {
+    match c {
+        '\u{4e00}'..='\u{9fff}' => Script::Han,
+        '\u{410}'..='\u{44f}' => Script::Cyrillic,
+        '\u{ac00}'..='\u{d7a3}' => Script::Hangul,
+        '\u{d8}'..='\u{f6}' => Script::Latin,
+        _ => c.script(),
     }
 }
 
@@ -99,6 +110,11 @@ mod tests {
         assert_eq!(Scripts::of("Привет é").listed(), [("Cyrillic", 6), ("Latin", 1)]);
         assert_eq!(Scripts::of("1 + 2 ?").total(), 0);
         assert_eq!(Scripts::of("ひらカタ").listed(), [("Hiragana", 2), ("Katakana", 2)]);
+    }
+
+    #[test]
+    fn short_cuts_lead_to_the_same() {
+        assert!(('\u{80}'..='\u{ffff}').all(|c| script(c) == c.script()));
     }
 
     #[test]
