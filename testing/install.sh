@@ -34,6 +34,9 @@ wished=()
 command -v perf >/dev/null || wished+=(linux-perf)
 command -v pflogsumm >/dev/null || wished+=(pflogsumm)
 command -v fio >/dev/null || wished+=(fio)
+# Filters of others, behind Postfix and behind ours.
+[ -e /usr/lib/python3/dist-packages/Milter ] || wished+=(python3-milter)
+command -v opendkim >/dev/null || wished+=(opendkim)
 # Programs that call sendmail.
 command -v s-nail >/dev/null || wished+=(s-nail)
 command -v bsd-mailx >/dev/null || wished+=(bsd-mailx)

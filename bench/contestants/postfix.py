@@ -80,6 +80,8 @@ class Postfix(Contestant):
         self.processes = processes
         # Further lines of master.cf, and the transports of domains that are not a host's.
         self.more_services, self.transports = "", {}
+        # Further lines of main.cf.
+        self.more_main = ""
         if not shutil.which("postfix"):
             raise BenchError("postfix is not installed: apt-get install postfix")
         self.configuration = os.path.join(self.folder, "conf")
@@ -92,7 +94,7 @@ class Postfix(Contestant):
         transport_maps = f"hash:{self.configuration}/transport" if self.routes or self.transports else ""
         values = {"folder": self.folder, "daemons": DAEMONS, "sink_port": self.sink_port}
         values |= {"alias_maps": alias_maps, "transport_maps": transport_maps}
-        self._write("main.cf", MAIN_CF.format(**values))
+        self._write("main.cf", MAIN_CF.format(**values) + self.more_main)
         self._write("master.cf", MASTER_CF.format(port=self.port, processes=self.processes) + self.more_services)
         hosts = [(domain, *host.rsplit(":", 1)) for domain, host in self.routes.items()]
         transports = self.transports | {domain: f"smtp:[{host}]:{port}" for domain, host, port in hosts}

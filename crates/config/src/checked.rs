@@ -8,6 +8,7 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use stentor_lists::List;
 use stentor_mail::address::Address;
+use stentor_milter::MilterSettings;
 use stentor_policy::{AliasInput, InjectorClasses, Policy, RateLimits};
 use stentor_rules::Rulebook;
 
@@ -36,6 +37,8 @@ pub struct Config {
     pub domains: DomainsConfig,
     /// `[call_ahead]`
     pub call_ahead: CallAheadConfig,
+    /// `[[milters]]`, in the order in which they are asked.
+    pub milters: Vec<MilterSettings>,
     /// In the order of the file.
     pub lists: Vec<ListConfig>,
     pub aliases: Vec<AliasInput>,

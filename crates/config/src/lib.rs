@@ -20,6 +20,7 @@ mod endpoints;
 mod http;
 pub mod keys;
 mod log;
+mod milters;
 mod numbers;
 mod queue_only;
 mod raw;

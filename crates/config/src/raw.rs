@@ -185,7 +185,7 @@ fn unknown_key(known: &BTreeMap<String, Vec<&'static str>>, section: &str, key: 
     let here = known.get(section).map_or(&[][..], Vec::as_slice);
     // Tables whose names are the operator's have keys that others have too.
     let is_named = |name: &str| {
-        ["lists.", "sites.", "sources.", "senders.", "queue_only.", "webhooks.", "tables.", "rules."]
+        ["lists.", "sites.", "sources.", "senders.", "queue_only.", "webhooks.", "tables.", "rules.", "milters."]
             .iter()
             .any(|table| name.starts_with(table))
     };
@@ -239,7 +239,7 @@ impl<'a> Section<'a> {
     pub fn tables(&self, key: &'static str) -> Vec<Self> {
         let Some(entry) = self.entry(key) else { return Vec::new() };
         let Some(items) = entry.value.as_array() else {
-            self.wrong_type(&entry, "an array of tables, [[rules]]");
+            self.wrong_type(&entry, &format!("an array of tables, [[{key}]]"));
             return Vec::new();
         };
         let section = |(n, item): (usize, &'a toml::Spanned<DeValue<'a>>)| {

@@ -69,6 +69,7 @@ pub static RULES: &[Rule] = {
         rule("sender_routes", &[], NewConnections),
         rule("routing", &[], NewConnections),
         rule("rules", &[], NewConnections),
+        rule("milters", &[], NewConnections),
         rule("classes", &[], NewConnections),
         rule("dns", &[], restart!(dns)),
         rule("delivery", &[], AtOnce),

@@ -20,7 +20,7 @@ use super::diagnose::Spot;
 use super::numbers::at_most;
 use super::raw::{Context, DAY_S, Section, addresses};
 use super::settings::{self, Origin, Settings};
-use super::{Places, call_ahead, cross, http, log, queue_only, sending, submission, tables, webhooks};
+use super::{Places, call_ahead, cross, http, log, milters, queue_only, sending, submission, tables, webhooks};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -52,6 +52,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let sending = sending::read(&top, &hostname, delivery.profiles);
     let tables = tables::read(&top, &hostname, delivery.smtp_port, &sending.sources);
     let call_ahead = call_ahead::read(top.section("call_ahead"), &tables.relay);
+    let milters = milters::read(&top, &hostname, &listen.smtp);
     let classes = classes(top.section("classes"));
     let dns = dns(top.section("dns"));
     let retry = retry(top.section("retry"));
@@ -78,6 +79,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
         listen,
         domains: tables.domains.value,
         call_ahead,
+        milters,
         lists: tables.lists.into_iter().map(|list| list.value).collect(),
         aliases: tables.aliases.into_iter().map(|alias| alias.value).collect(),
         classes,

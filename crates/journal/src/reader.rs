@@ -43,12 +43,23 @@ impl ContentReader {
     ///
     /// Errors: `NotFound` if the content is unknown, incomplete or dropped; else what the disk says.
     pub fn read_at(&self, id: u64, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.read((id, false), offset, buffer)
+    }
+
+    /// The same of a content whose last piece has not been written; who writes it reads what was synced.
+    ///
+    /// Errors: as [`ContentReader::read_at`], but that it may be incomplete.
+    pub fn read_begun(&self, id: u64, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        self.read((id, true), offset, buffer)
+    }
+
+    fn read(&self, content: (u64, bool), offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         let mut parts: SmallVec<[Part; 2]> = SmallVec::new();
         {
             let contents = self.shared.read();
             contents
                 .table
-                .locate(id, offset, buffer.len() as u64, |extent| {
+                .locate(content, (offset, buffer.len() as u64), |extent| {
                     parts.push((contents.files.get(&extent.generation).cloned(), extent));
                 })
                 .ok_or(io::ErrorKind::NotFound)?;

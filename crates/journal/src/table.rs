@@ -199,8 +199,14 @@ impl Table {
         self.place(id, start) == Some(extent)
     }
 
-    /// The extents that hold `offset..offset + len` of a complete content, each cut to the range. `None` = no such content.
-    pub fn locate(&self, id: u64, offset: u64, len: u64, mut found: impl FnMut(Extent)) -> Option<()> {
+    /// The extents that hold the range, of `len` octets from `offset` on, of a content, each cut to it. `None` = no such content,
+    /// or it is not complete and `is_begun` does not do.
+    pub fn locate(
+        &self,
+        (id, is_begun): (u64, bool),
+        (offset, len): (u64, u64),
+        mut found: impl FnMut(Extent),
+    ) -> Option<()> {
         let end = offset.saturating_add(len);
         let mut cut = |start: u64, extent: Extent| {
             let from = offset.max(start);
@@ -212,7 +218,7 @@ impl Table {
         };
         match self.entries.get(id)? {
             Entry::One(extent) => cut(0, *extent),
-            Entry::Many(many) if many.complete => {
+            Entry::Many(many) if many.complete || is_begun => {
                 let first = many.extents.partition_point(|(start, extent)| start + u64::from(extent.len) <= offset);
                 many.extents[first..]
                     .iter()
@@ -303,7 +309,7 @@ mod tests {
 
     fn located(table: &Table, id: u64, offset: u64, len: u64) -> Option<Vec<Extent>> {
         let mut found = Vec::new();
-        table.locate(id, offset, len, |extent| found.push(extent)).map(|()| found)
+        table.locate((id, false), (offset, len), |extent| found.push(extent)).map(|()| found)
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub mod received;
 pub mod reply;
 pub mod server;
 pub mod seven_bit;
+pub mod wire;
 
 /// Ordinary mail and bulk have shares of their own, so that neither waits behind the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]

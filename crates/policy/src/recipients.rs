@@ -96,6 +96,11 @@ impl<P: Clone> Recipients<P> {
         self.copies.push((address, params));
     }
 
+    /// As if nobody had been named: further copies stay.
+    pub fn forget_named(&mut self) {
+        *self = Recipients { copies: std::mem::take(&mut self.copies), ..Recipients::default() };
+    }
+
     /// Whether mail is relayed to this address because it was named.
     pub fn has(&self, address: &Address) -> bool {
         self.addresses.iter().any(|(named, _)| named == address)

@@ -114,6 +114,11 @@ impl Wishes {
         out
     }
 
+    /// How many fields go before the header.
+    pub fn fields_count(&self) -> usize {
+        self.prepend.len()
+    }
+
     /// The fields that go before the header, as the wire has them.
     pub fn fields(&self, out: &mut Vec<u8>) {
         for field in &self.prepend {

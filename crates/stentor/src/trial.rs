@@ -1,7 +1,7 @@
 //! What `stentor check` tries beyond the file itself: the folders, files, addresses and name servers that it names, on this
 //! machine and as this user.
 //!
-//! Promise: nothing is created, changed or kept open; a name server gets one query. What would make a start fail, or mail of
+//! Promise: nothing is created, changed or kept open; a name server gets one query, a milter the negotiation. What would make a start fail, or mail of
 //! a source fail, is an error; what depends on the user who runs the check, or may be meant, is a warning.
 
 use std::fs::{self, File, Metadata};
@@ -18,7 +18,9 @@ use stentor_config::settings::{SECRET, Settings};
 use stentor_config::{Config, Diagnostic, LogTarget, Severity, SubmissionConfig, SyslogTo, TableConfig, TableSource};
 use stentor_control::format::plural;
 use stentor_control::{Client, Reply, Request};
+use stentor_filters::Milter;
 use stentor_lists::subscribers::{self, Seen};
+use stentor_milter::MilterSettings;
 use stentor_policy::{DELIVER_SOCKETS, Host, RouteHost};
 use stentor_rules::{Dialect, NextHop, Routes, Rulebook};
 use stentor_tablefiles as files;
@@ -29,6 +31,8 @@ const GROUPS: &str = "/etc/group";
 const BAD_LINES_SHOWN_MAX: usize = 20;
 /// How long a name server may take.
 const NAME_SERVER_WAIT: Duration = Duration::from_secs(2);
+/// How long a milter may take to answer.
+const MILTER_WAIT: Duration = Duration::from_secs(2);
 /// A query for the root's name servers: an id, recursion desired, one question.
 const ROOT_QUERY: [u8; 17] = [0x53, 0x74, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1];
 
@@ -45,6 +49,9 @@ pub(crate) fn run(config: &Config, settings: &Settings) -> Vec<Diagnostic> {
     trial.addresses(config);
     for server in &config.dns.servers {
         trial.name_server(*server);
+    }
+    for (n, milter) in config.milters.iter().enumerate() {
+        trial.milter(&format!("milters.{}", n + 1), milter);
     }
     let rules = &config.rules;
     let mut has_programs = false;
@@ -108,6 +115,23 @@ impl Trial<'_> {
                     if path.starts_with(DELIVER_SOCKETS) { "is stentor-deliver running?" } else { "its mail waits" };
                 self.warn(key, &format!("{path} takes no connection: {error}; {whose}"));
             }
+        }
+    }
+
+    /// A milter: connects, negotiates, and goes.
+    fn milter(&mut self, section: &str, milter: &MilterSettings) {
+        let wait = MILTER_WAIT.as_millis() as u64;
+        let quick = MilterSettings {
+            connect_timeout_ms: milter.connect_timeout_ms.min(wait),
+            command_timeout_ms: milter.command_timeout_ms.min(wait),
+            ..milter.clone()
+        };
+        let tried = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime.block_on(Milter::try_out(&quick)),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Err(why) = tried {
+            self.warn((section, "address"), &format!("milter {} ({}): {why}", milter.name, milter.place));
         }
     }
 

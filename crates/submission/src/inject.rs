@@ -141,6 +141,14 @@ impl Submitting<'_> {
         let size = Some(self.opened.head.message);
         let mail = MailFrom { path: sender, size, body: Body::EightBitMime, smtputf8, ret, envid };
         let mut transaction = Transaction::begin_local(core, mail, self.id, self.user.shown())?;
+        if let Err(reply) = transaction.filtered_locally(core, settings, &self.user.shown()).await {
+            transaction.abandon(core);
+            if !reply.is_permanent() {
+                return Err(reply);
+            }
+            refused.extend(recipients.iter().map(|rcpt| Refused::of(rcpt, reply.clone())));
+            return Ok(None);
+        }
         let mut accepted = Vec::with_capacity(recipients.len());
         for rcpt in recipients {
             let reply = transaction.rcpt(core, settings, SPEAKER, rcpt.clone()).await;

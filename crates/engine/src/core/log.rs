@@ -326,9 +326,9 @@ pub fn look_up_failed(core: &Core, begun: Ms, (dsn, text): (&str, &str), unreach
     }
 }
 
-/// A client was refused at the command `step`.
-pub fn refused(core: &Core, step: &str, mail: &MailFrom, client: IpAddr, reply: &Reply) {
-    record_refused(core, mail, reply, &Refused { client: Some(client), step, ..Refused::default() });
+/// A client was refused at the command `step`; `policy` is what decided, in words, if it was no limit.
+pub fn refused(core: &Core, (step, policy): (&str, &str), mail: &MailFrom, client: IpAddr, reply: &Reply) {
+    record_refused(core, mail, reply, &Refused { client: Some(client), step, policy, ..Refused::default() });
 }
 
 /// A recipient was refused; `policy` is what decided, in words.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 use stentor_config::{Config, EightBit, FlowConfig, InForce, QueueOnlyConfig, ReportConfig, Source};
+use stentor_filters::Filters;
 use stentor_journal::Options;
 use stentor_lists::List;
 use stentor_mail::client::ClientConfig;
@@ -43,6 +44,7 @@ pub struct Settings {
     pub policy: Arc<Policy>,
     pub rules: Arc<Rulebook>,
     pub tables: RuleTables,
+    pub filters: Filters,
     pub smtp: Arc<ServerConfig>,
     /// One per source (at least one): how it speaks SMTP and LMTP.
     clients: Vec<[Arc<ClientConfig>; 2]>,
@@ -66,6 +68,7 @@ impl Settings {
             policy: config.policy.clone(),
             rules: config.rules.clone(),
             tables: RuleTables::open(&config.tables, before.map(|before| &before.tables)),
+            filters: Filters::new(&config.hostname, &config.milters, before.map(|before| &before.filters)),
             smtp: Arc::new(server(&config)),
             clients,
             sched: sched(&config),

@@ -47,7 +47,7 @@ pub fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
 pub struct Listeners {
     core: Arc<Core>,
     sessions: Arc<Mutex<OpenSessions>>,
-    /// Sessions that there are descriptors for.
+    /// Those without milters.
     sessions_max: usize,
     strangers: StrangerThreads,
     stop: watch::Receiver<bool>,
@@ -58,6 +58,11 @@ impl Listeners {
         let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let sessions_max = descriptors.map_or(usize::MAX, |limit| (limit / SESSIONS_PART).max(1) as usize);
         Listeners { core, sessions: Arc::default(), sessions_max, strangers, stop }
+    }
+
+    /// Sessions that there are descriptors for: each may have a connection to every milter.
+    fn sessions_max(&self) -> usize {
+        (self.sessions_max / (1 + self.core.settings().filters.milters().len())).max(1)
     }
 
     /// Open sessions.
@@ -76,7 +81,7 @@ impl Listeners {
         let mut stop = self.stop.clone();
         let mut paused = false;
         loop {
-            while self.sessions() >= self.sessions_max && !*stop.borrow() {
+            while self.sessions() >= self.sessions_max() && !*stop.borrow() {
                 pause(&mut paused, "sessions have their share of the descriptors").await;
             }
             let accepted = tokio::select! {
@@ -87,7 +92,7 @@ impl Listeners {
             match accepted {
                 Ok((stream, peer)) => {
                     // Said again only after a time of plenty.
-                    paused &= self.sessions() >= self.sessions_max / 4 * 3;
+                    paused &= self.sessions() >= self.sessions_max() / 4 * 3;
                     self.admit(stream, peer);
                 }
                 Err(error) if is_of_one_connection(&error) => {}

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::RecvFlags;
+use stentor_filters::{ClientFacts, Filter};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{ServerSession, Step};
 use tokio::net::TcpStream;
@@ -48,6 +49,8 @@ pub struct Session {
     /// When a client that is not trusted is cut, once a stop is known.
     grace_until: Option<Instant>,
     transaction: Option<Transaction>,
+    /// The milters that are shown its mail, from its first message on.
+    filter: Option<Filter>,
     /// Its place, free when this is dropped.
     admitted: Admitted,
     /// Who watches this client's sessions.
@@ -99,6 +102,7 @@ impl Session {
             stop,
             grace_until: None,
             transaction: None,
+            filter: None,
             admitted,
             tap,
         }
@@ -163,10 +167,11 @@ impl Session {
             }
             Step::Mail(mail) => {
                 let reply = match Transaction::begin(&self.core, mail, self.client, self.trusted) {
-                    Ok(transaction) => {
+                    Ok(transaction) if self.settings.filters.is_empty() => {
                         self.transaction = Some(transaction);
                         Reply::fixed(250, (2, 1, 0), "Ok")
                     }
+                    Ok(transaction) => Box::pin(self.filtered(transaction)).await,
                     Err(reply) => reply,
                 };
                 self.smtp.answer(reply);
@@ -196,7 +201,11 @@ impl Session {
                     self.smtp.answer(Reply::fixed(503, (5, 5, 1), "MAIL first"));
                     return Ok(());
                 };
-                match transaction.reserve(&self.core).await {
+                let mut ready = transaction.reserve(&self.core).await;
+                if ready.is_ok() && self.filter.is_some() {
+                    ready = Box::pin(transaction.filter_data(&self.core)).await;
+                }
+                match ready {
                     Ok(()) => {
                         let trace = (self.smtp.helo(), self.smtp.is_esmtp(), self.client);
                         let prefix = transaction.start_data(&self.core, &self.settings, trace);
@@ -221,6 +230,31 @@ impl Session {
             Step::NeedInput | Step::Flush | Step::Reset | Step::Refused { .. } | Step::Close => {}
         }
         Ok(())
+    }
+
+    /// Tells the milters of a message that begins.
+    async fn filtered(&mut self, mut transaction: Transaction) -> Reply {
+        if self.filter.is_none() {
+            if self.name.as_deref() == Some("") {
+                self.name = self.core.resolver.client_name(self.client).await;
+            }
+            let (listener, peer) = (self.stream.local_addr().ok(), self.stream.peer_addr());
+            self.filter = self.settings.filters.of(ClientFacts {
+                address: self.client,
+                port: peer.map_or(0, |peer| peer.port()),
+                name: self.name.clone(),
+                listener,
+                login: None,
+            });
+        }
+        if let Some(filter) = &self.filter
+            && let Err(reply) = transaction.filtered_by(&self.core, filter.clone(), self.smtp.helo()).await
+        {
+            transaction.abandon(&self.core);
+            return reply;
+        }
+        self.transaction = Some(transaction);
+        Reply::fixed(250, (2, 1, 0), "Ok")
     }
 
     /// Counts what has come of a body; where there is no room for it, it is refused.

@@ -283,6 +283,10 @@ async fn run(
     let mut transaction = Transaction::begin(core, mail, *client, true)?;
     let assigned = transaction.of_injector();
     transaction.traced_by(core, order.parent);
+    if let Err(reply) = transaction.filtered_locally(core, settings, who.trim_start_matches("token=")).await {
+        transaction.abandon(core);
+        return Err(reply.into());
+    }
     let mut refused = Vec::new();
     let count = recipients.len();
     let speaker = Speaker { client: *client, name: Some(""), helo: "", may_relay: true };

@@ -44,6 +44,7 @@ async fn metrics(State(http): State<Http>) -> Response {
     storage(&mut text, &http.core, &status);
     connections(&mut text, &http.core, &status);
     call_ahead(&mut text, &http.core);
+    milters(&mut text, &http.core);
     limits(&mut text, &http.core);
     webhooks(&mut text, &http.webhooks.views());
     process::write(&mut text, status.started);
@@ -271,6 +272,19 @@ fn call_ahead(text: &mut Text, core: &Core) {
     text.family("stentor_call_ahead_entries", "gauge", "Recipients of relay domains whose answer is kept.");
     text.sample(&[("answer", "exists")], exists as f64);
     text.sample(&[("answer", "other")], others as f64);
+}
+
+fn milters(text: &mut Text, core: &Core) {
+    text.family(
+        "stentor_milter_results_total",
+        "counter",
+        "What milters said of recipients and messages, and how often they failed, since they were configured so.",
+    );
+    for milter in core.settings().filters.milters() {
+        for (result, count) in milter.counters.read() {
+            text.sample(&[("milter", &milter.settings.name), ("result", result)], count as f64);
+        }
+    }
 }
 
 fn limits(text: &mut Text, core: &Core) {

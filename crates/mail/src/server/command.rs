@@ -95,7 +95,10 @@ impl<'a> Command<'a> {
 
 impl MailFrom {
     /// Parses what follows `FROM:`.
-    pub(super) fn parse(argument: &[u8], size_max: u64) -> Result<Self, Reply> {
+    ///
+    /// # Errors
+    /// The reply that refuses it.
+    pub fn parse(argument: &[u8], size_max: u64) -> Result<Self, Reply> {
         let (path, rest) = split_path(argument).ok_or(replies::MAIL_SYNTAX)?;
         let params = MailParams::parse(rest, size_max)?;
         let path = if path.is_empty() {
@@ -117,7 +120,10 @@ impl MailFrom {
 
 impl RcptTo {
     /// Parses what follows `TO:`; `smtputf8` is the transaction's.
-    pub(super) fn parse(argument: &[u8], smtputf8: bool, hostname: &str) -> Result<Self, Reply> {
+    ///
+    /// # Errors
+    /// The reply that refuses it.
+    pub fn parse(argument: &[u8], smtputf8: bool, hostname: &str) -> Result<Self, Reply> {
         let (path, rest) = split_path(argument).ok_or(replies::RCPT_SYNTAX)?;
         let params = RcptParams::parse(rest, smtputf8)?;
         let address = if path.eq_ignore_ascii_case(b"postmaster") {

@@ -107,6 +107,11 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
     if let Some(recipient) = decided.ask.take() {
         ask_ahead(&settings, &recipient, options.call_ahead, &mut decided).await;
     }
+    let asked = settings.filters.milters().iter().map(|milter| &milter.settings).filter(|milter| milter.scope.smtp);
+    let asked: Vec<String> = asked.map(|milter| format!("{} ({})", milter.name, milter.place)).collect();
+    if !asked.is_empty() {
+        decided.also.push(format!("if its milters take it, which are not asked here: {}", asked.join(", ")));
+    }
     let judged = match &options.message {
         Some(file) => match message::judge(&settings, options, &decided, file).await {
             Ok(judged) => Some(judged),

@@ -44,6 +44,7 @@ mod live;
 mod local_delivery;
 mod marks;
 mod memory_cap;
+mod milters;
 mod mime_command;
 mod offers;
 mod policy;

@@ -1,13 +1,11 @@
 //! The live trace of SMTP sessions: commands and replies for whoever watches a site's hosts or a client.
 //!
 //! Promise: without watchers a session looks at one number now and then, and nothing else. Data of messages and credentials
-//! are blanked ([`wire`]). A watcher that is slow loses the oldest lines, counted; the sessions never wait. Bounded:
+//! are blanked ([`stentor_mail::wire`]). A watcher that is slow loses the oldest lines, counted; the sessions never wait. Bounded:
 //! [`TAPS_MAX`] watchers, [`LINES_MAX`] lines each.
 //!
 //! A session is followed from its beginning, or, one with a host, from where no transaction is open: in the middle of one
 //! nobody could tell data from commands.
-
-mod wire;
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -15,12 +13,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use stentor_mail::wire::{Seen, Wire};
 use stentor_queue::ids::Ms;
 use stentor_queue::site::Endpoint;
 use stentor_stats::now::TrafficLine;
 use tokio::sync::Notify;
-
-use self::wire::{Seen, Wire};
 
 /// Watchers at a time.
 pub const TAPS_MAX: usize = 4;

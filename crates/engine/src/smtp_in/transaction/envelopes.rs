@@ -157,7 +157,11 @@ impl Transaction {
             taken: Taken::local(""),
         };
         let given = self.given_sender.take().unwrap_or_else(|| self.mail.path.as_str().to_owned());
-        let (marks, protocol) = (self.wishes.words(), self.protocol);
+        let (mut marks, protocol) = (self.wishes.words(), self.protocol);
+        if let Some(filtering) = self.filtering.as_ref().filter(|filtering| !filtering.words.is_empty()) {
+            marks += if marks.is_empty() { "" } else { "; " };
+            marks += &filtering.words;
+        }
         let to = |(address, Asked { params, hop })| To { address, hop, params };
         let all = |named: Vec<(Address, Asked)>| named.into_iter().map(to).collect();
         let (last, mut relayed) = (groups.len().saturating_sub(1), Some(relayed));

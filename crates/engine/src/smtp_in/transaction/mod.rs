@@ -7,6 +7,7 @@
 
 mod by_content;
 mod envelopes;
+mod filter;
 mod rcpt;
 
 use std::net::{IpAddr, Ipv4Addr};
@@ -23,6 +24,7 @@ use stentor_queue::ids::{ContentId, MessageId};
 use stentor_rules::{Key, NextHop, Waiting, Wishes};
 use tokio::sync::oneshot;
 
+use self::filter::Filtering;
 use super::ahead::intern_ahead;
 use super::content::{Members, Named, check as check_content};
 use super::judge::Asked;
@@ -93,6 +95,8 @@ pub struct Transaction {
     trusted: bool,
     /// It came with a login, or from a local user, which stands for a client network; who that is.
     injector: Option<String>,
+    /// Its milters, if any are shown it.
+    filtering: Option<Box<Filtering>>,
     assigned: Option<AssignedIds>,
     /// Its spans, if it is sampled.
     traced: Option<Box<dyn Receiving>>,
@@ -102,7 +106,7 @@ impl Transaction {
     /// Answers MAIL: the place to push back, before any recipient is named.
     pub fn begin(core: &Arc<Core>, mail: MailFrom, client: IpAddr, trusted: bool) -> Result<Transaction, Reply> {
         if let Some(reply) = core.push_back() {
-            log::refused(core, "MAIL", &mail, client, &reply);
+            log::refused(core, ("MAIL", ""), &mail, client, &reply);
             return Err(reply);
         }
         let id = core.next_message_id();
@@ -146,6 +150,7 @@ impl Transaction {
             client,
             trusted,
             injector: None,
+            filtering: None,
             assigned: None,
             traced: core.observer.get().and_then(|observer| observer.begin(id, "smtp", None, core.clock.now())),
         }
@@ -186,7 +191,7 @@ impl Transaction {
             return Ok(());
         }
         let reply = Self::no_room(core);
-        log::refused(core, "DATA", &self.mail, self.client, &reply);
+        log::refused(core, ("DATA", ""), &self.mail, self.client, &reply);
         Err(reply)
     }
 
@@ -326,6 +331,9 @@ impl Transaction {
                 Err(reply) => verdict = Err(reply),
             }
         }
+        if verdict.is_ok() && self.filtering.is_some() {
+            verdict = Box::pin(self.filter(core, settings, client, &mut end)).await;
+        }
         let named = self.rcpts.named();
         let envelopes = match verdict {
             Ok(()) if self.wishes.discard.is_some() => return self.discarded(core, settings, client, end.size),
@@ -402,6 +410,9 @@ impl Transaction {
     /// Forgets the message: nothing of it was promised.
     pub fn abandon(mut self, core: &Core) {
         self.arrived(core);
+        if let Some(filtering) = &self.filtering {
+            filtering.over();
+        }
         if self.stored > 0
             && let Some(content) = self.content
         {

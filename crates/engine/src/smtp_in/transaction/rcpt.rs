@@ -13,7 +13,7 @@ use stentor_policy::Verdict;
 use stentor_queue::event::RcptParams;
 use stentor_rules::{Key, Wishes};
 
-use super::super::judge::{Asked, Judged, Speaker, judge};
+use super::super::judge::{Asked, Because, Judged, Speaker, judge};
 use super::super::rewrite::canonical;
 use super::Transaction;
 use crate::core::{Core, Settings, log};
@@ -35,6 +35,21 @@ impl Transaction {
         speaker: Speaker<'_>,
         rcpt: RcptTo,
     ) -> Reply {
+        if self.filtering.is_some() {
+            return Box::pin(self.filter_rcpt(core, settings, speaker, rcpt)).await;
+        }
+        self.take_rcpt(core, settings, speaker, rcpt).await
+    }
+
+    /// The same without what milters say of recipients that are refused.
+    pub(super) async fn take_rcpt(
+        &mut self,
+        core: &Arc<Core>,
+        settings: &Arc<Settings>,
+        speaker: Speaker<'_>,
+        rcpt: RcptTo,
+    ) -> Reply {
+        let told = self.filtering.is_some().then(|| rcpt.clone());
         let client = speaker.client;
         if rcpt.notify.is_some() || rcpt.orcpt.is_some() {
             let more = RCPT_PARAMS_BYTES + rcpt.orcpt.as_ref().map_or(0, String::len);
@@ -49,7 +64,7 @@ impl Transaction {
             Ok(found) => found,
             Err((rcpt, reply)) => return self.refuse(core, client, &rcpt.address, reply),
         };
-        let speaker = Speaker { may_relay: self.injector.is_some(), ..speaker };
+        let speaker = Speaker { may_relay: self.injector.is_some() || speaker.may_relay, ..speaker };
         let asked = (&self.sender, &rcpt.address);
         // Of a recipient that is refused, nothing is asked of the message.
         let mut wishes = Wishes::default();
@@ -92,6 +107,14 @@ impl Transaction {
         if let Some(given) = given {
             wishes.told(format!("rewritten to {}", rcpt.address), given.as_str());
             self.names.rewrite(given, rcpt.address.clone());
+        }
+        let mut why = why;
+        if let Some(told) = told {
+            let words = why.words();
+            if let Err(refusal) = self.filter_taken(told, (&rcpt.address, &hop), &verdict, &words).await {
+                return self.refuse_by(core, client, (&rcpt.address, &refusal.by), refusal.reply);
+            }
+            why = Because::Rules(words);
         }
         self.wishes.merge(wishes);
         if self.spoke.is_none() && settings.rules.has_own_hops() {

@@ -1,0 +1,117 @@
+//! `[[milters]]`: filters of others that are asked about mail, in the order of the file.
+
+use std::net::SocketAddr;
+
+use stentor_milter::{MilterSettings, OnFailure, Place, Scope};
+
+use super::raw::Section;
+
+/// Milters of a configuration.
+const MILTERS_MAX: usize = 20;
+/// Clients wait for five minutes for the replies before the data, and for ten behind it (RFC 5321 section 4.5.3.2).
+const COMMAND_TIMEOUT_S_MAX: f64 = 240.0;
+const CONTENT_TIMEOUT_S_MAX: f64 = 540.0;
+/// Longest path of a Unix socket (`sun_path` without its NUL).
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+const NAME_BYTES_MAX: usize = 40;
+const ACTIONS: [(&str, OnFailure); 3] =
+    [("tempfail", OnFailure::Tempfail), ("accept", OnFailure::Accept), ("reject", OnFailure::Reject)];
+
+/// `smtp`: where we listen.
+pub(super) fn read(top: &Section<'_>, hostname: &str, smtp: &[SocketAddr]) -> Vec<MilterSettings> {
+    let sections = top.tables("milters");
+    if let Some(section) = sections.get(MILTERS_MAX) {
+        section.context.error(section.span.clone(), format!("more than {MILTERS_MAX} milters"));
+    }
+    let mut milters: Vec<MilterSettings> = Vec::new();
+    for section in sections.into_iter().take(MILTERS_MAX) {
+        if let Some(milter) = milter(section, (hostname, smtp), &milters) {
+            milters.push(milter);
+        }
+    }
+    milters
+}
+
+fn milter(
+    section: Section<'_>,
+    (hostname, smtp): (&str, &[SocketAddr]),
+    others: &[MilterSettings],
+) -> Option<MilterSettings> {
+    let name = name(&section, others);
+    let place = place(&section);
+    let default = section.choice("default_action", OnFailure::Tempfail, &ACTIONS);
+    let action = |key| section.maybe_choice(key, &ACTIONS).unwrap_or(default);
+    let (on_unreachable, on_timeout, on_error) =
+        (action("unreachable_action"), action("timeout_action"), action("error_action"));
+    let milter = MilterSettings {
+        name: name.unwrap_or_default(),
+        place: place.clone().unwrap_or(Place::Unix("/".into())),
+        scope: Scope {
+            smtp: section.flag("smtp", true),
+            listeners: listeners(&section, smtp),
+            local: section.flag("local", false),
+        },
+        on_unreachable,
+        on_timeout,
+        on_error,
+        connect_timeout_ms: section.seconds("connect_timeout_s", 10, 0.1..=60.0),
+        command_timeout_ms: section.seconds("command_timeout_s", 30, 0.1..=COMMAND_TIMEOUT_S_MAX),
+        content_timeout_ms: section.seconds("content_timeout_s", 300, 0.1..=CONTENT_TIMEOUT_S_MAX),
+        reuse: section.flag("reuse", false),
+        daemon_name: section.text("daemon_name").map_or_else(|| hostname.to_owned(), |text| text.value.to_owned()),
+    };
+    if !milter.scope.smtp && !milter.scope.local {
+        section.context.warn(section.span.clone(), "no mail is shown to this milter: `smtp` and `local` are false");
+    }
+    section.finish();
+    (place.is_some() && !milter.name.is_empty()).then_some(milter)
+}
+
+/// For logs and metrics: one word.
+fn name(section: &Section<'_>, others: &[MilterSettings]) -> Option<String> {
+    let text = section.required("name", "opendkim")?;
+    let is_word = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.".contains(&octet);
+    let wrong = if text.value.is_empty() || !text.value.bytes().all(is_word) || text.value.len() > NAME_BYTES_MAX {
+        format!("{:?} is no name; it has at most {NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`", text.value)
+    } else if others.iter().any(|other| other.name == text.value) {
+        format!("there are two milters with the name {:?}", text.value)
+    } else {
+        return Some(text.value.to_owned());
+    };
+    section.context.error(text.span, wrong);
+    None
+}
+
+fn place(section: &Section<'_>) -> Option<Place> {
+    let text = section.required("address", "unix:/run/opendkim/opendkim.sock")?;
+    match Place::parse(text.value) {
+        Some(Place::Unix(path)) if path.as_os_str().len() > SOCKET_PATH_BYTES_MAX => {
+            let message = format!("a path of a Unix socket has at most {SOCKET_PATH_BYTES_MAX} octets");
+            section.context.error(text.span, message);
+            None
+        }
+        None => {
+            let message =
+                format!("{:?} is not where a milter listens; write \"inet:HOST:PORT\" or \"unix:/PATH\"", text.value);
+            section.context.error(text.span, message);
+            None
+        }
+        place => place,
+    }
+}
+
+/// Those of our listening addresses whose clients' mail it is shown; none: all.
+fn listeners(section: &Section<'_>, smtp: &[SocketAddr]) -> Vec<SocketAddr> {
+    let mut listeners = Vec::new();
+    for text in section.some_texts("listeners").unwrap_or_default() {
+        match text.value.parse::<SocketAddr>() {
+            Ok(address) if smtp.contains(&address) => listeners.push(address),
+            _ => {
+                let all: Vec<String> = smtp.iter().map(|address| format!("\"{address}\"")).collect();
+                let message = format!("{:?} is not among `smtp` of [listen]: {}", text.value, all.join(", "));
+                section.context.error(text.span, message);
+            }
+        }
+    }
+    listeners
+}

@@ -1,0 +1,279 @@
+//! What milters say of a transaction: its sender, its recipients, and its content once that has come.
+//!
+//! Failure: their refusal, or what is configured for a milter that fails; the log names the milter.
+
+use std::io;
+use std::mem::take;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use stentor_filters::{ClientFacts, Content, Filter, Filtered, MailFacts, RcptFacts, Recipient, Refusal};
+use stentor_mail::address::Address;
+use stentor_mail::reply::Reply;
+use stentor_mail::server::{EndOfData, Notify, RcptTo};
+use stentor_policy::Verdict;
+use stentor_queue::event::RcptParams;
+use stentor_queue::ids::ContentId;
+use stentor_rules::Key;
+
+use super::super::judge::{Asked, Speaker};
+use super::Transaction;
+use crate::core::intake::Job;
+use crate::core::{Core, Settings, log};
+
+/// A transaction that milters are shown.
+pub(super) struct Filtering {
+    filter: Filter,
+    /// Recipients that were taken: a milter may remove one again.
+    taken: Vec<Taken>,
+    /// What milters did with the message, for the log.
+    pub words: String,
+}
+
+struct Taken {
+    /// As the client named it.
+    named: Address,
+    address: Address,
+    asked: Asked,
+    verdict: Verdict,
+    why: String,
+}
+
+impl Filtering {
+    pub fn over(&self) {
+        self.filter.over();
+    }
+}
+
+impl Transaction {
+    /// Tells the milters of the message that begins.
+    ///
+    /// # Errors
+    /// Their refusal.
+    pub async fn filtered_by(&mut self, core: &Core, filter: Filter, helo: &str) -> Result<(), Reply> {
+        let id = self.id.to_string();
+        let told = filter.chain().await.mail(MailFacts { helo, id: &id, mail: &self.mail }).await;
+        self.filtering = Some(Box::new(Filtering { filter, taken: Vec::new(), words: String::new() }));
+        told.map_err(|refusal| {
+            log::refused(core, ("MAIL", &refusal.by), &self.mail, self.client, &refusal.reply);
+            refusal.reply
+        })
+    }
+
+    /// The same of a message that comes over HTTP or from a local program, of a user.
+    ///
+    /// # Errors
+    /// Their refusal.
+    pub async fn filtered_locally(&mut self, core: &Core, settings: &Settings, login: &str) -> Result<(), Reply> {
+        let login = Some(login.to_owned());
+        let facts = ClientFacts { address: self.client, port: 0, name: None, listener: None, login };
+        match settings.filters.of(facts) {
+            Some(filter) => Box::pin(self.filtered_by(core, filter, "")).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Tells them that the content comes.
+    ///
+    /// # Errors
+    /// Their refusal.
+    pub async fn filter_data(&mut self, core: &Core) -> Result<(), Reply> {
+        let Some(filtering) = &self.filtering else { return Ok(()) };
+        filtering.filter.chain().await.data().await.map_err(|refusal| {
+            log::refused(core, ("DATA", &refusal.by), &self.mail, self.client, &refusal.reply);
+            refusal.reply
+        })
+    }
+
+    /// Answers RCPT; milters hear of a recipient that we refuse.
+    pub(super) async fn filter_rcpt(
+        &mut self,
+        core: &Arc<Core>,
+        settings: &Arc<Settings>,
+        speaker: Speaker<'_>,
+        rcpt: RcptTo,
+    ) -> Reply {
+        self.why_refused.clear();
+        let reply = self.take_rcpt(core, settings, speaker, rcpt.clone()).await;
+        // What a milter has refused itself is no news.
+        if take(&mut self.why_refused).is_empty()
+            && !reply.is_success()
+            && let Some(filtering) = &self.filtering
+        {
+            filtering.filter.chain().await.rcpt_refused(&rcpt, &reply).await;
+        }
+        reply
+    }
+
+    /// Asks them about a recipient that is otherwise taken, and keeps it.
+    pub(super) async fn filter_taken(
+        &mut self,
+        rcpt: RcptTo,
+        (address, hop): (&Address, &Option<Arc<str>>),
+        verdict: &Verdict,
+        why: &str,
+    ) -> Result<(), Refusal> {
+        let Some(filtering) = &mut self.filtering else { return Ok(()) };
+        let is_local = *verdict != Verdict::Relay;
+        let told = filtering.filter.chain().await.rcpt(RcptFacts { rcpt: &rcpt, is_local }).await;
+        if let Err(refusal) = told {
+            self.why_refused.clone_from(&refusal.by);
+            return Err(refusal);
+        }
+        let params = RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt };
+        let asked = Asked { params, hop: hop.clone() };
+        let (address, verdict, why) = (address.clone(), verdict.clone(), why.to_owned());
+        filtering.taken.push(Taken { named: rcpt.address, address, asked, verdict, why });
+        Ok(())
+    }
+
+    /// The message has come: shows it to the milters and does what they ask for.
+    pub(super) async fn filter(
+        &mut self,
+        core: &Arc<Core>,
+        settings: &Arc<Settings>,
+        client: IpAddr,
+        end: &mut EndOfData,
+    ) -> Result<(), Reply> {
+        let Some(mut filtering) = self.filtering.take() else { return Ok(()) };
+        // Before the message there are the fields that rules prepend, and our Received.
+        let ours = self.wishes.fields_count() + 1;
+        let size_max = settings.config.message_size_bytes_max;
+        let mut octets = Octets { core, transaction: self, last: take(&mut end.last), before: None, size_max };
+        let filtered = filtering.filter.chain().await.message(&mut octets, ours, size_max).await;
+        octets.forget();
+        end.last = octets.last;
+        let result = match filtered {
+            Ok(filtered) => self.change(core, settings, client, (&mut filtering, filtered, end)).await,
+            Err(refusal) => {
+                self.why_refused = refusal.by;
+                Err(refusal.reply)
+            }
+        };
+        self.filtering = Some(filtering);
+        result
+    }
+
+    /// Does what milters asked for.
+    async fn change(
+        &mut self,
+        core: &Arc<Core>,
+        settings: &Arc<Settings>,
+        client: IpAddr,
+        (filtering, filtered, end): (&mut Filtering, Filtered, &mut EndOfData),
+    ) -> Result<(), Reply> {
+        if let Some(by) = filtered.discard {
+            self.wishes.told(format!("discarded by {by}"), "all recipients");
+            self.wishes.discard = Some(by.into());
+            return Ok(());
+        }
+        if let Some(new) = filtered.end {
+            *end = new;
+            self.check(core, settings, &end.facts)?;
+        }
+        filtering.words = filtered.words;
+        if let Some(who) = filtered.envelope.quarantine {
+            // Until there is a quarantine.
+            self.wishes.hold.get_or_insert(who.into());
+        }
+        if let Some(sender) = filtered.envelope.sender {
+            self.given_sender.get_or_insert_with(|| self.mail.path.as_str().to_owned());
+            self.sender = Key::new(sender.as_str());
+            self.mail.path = sender;
+        }
+        let mut added: Vec<RcptTo> = Vec::new();
+        let before = filtering.taken.len();
+        for change in filtered.envelope.recipients {
+            match change {
+                Recipient::Add(rcpt) => added.push(rcpt),
+                Recipient::Delete(RcptTo { address: gone, .. }) => {
+                    let is_gone = |address: &Address| address.as_str().eq_ignore_ascii_case(gone.as_str());
+                    filtering.taken.retain(|taken| !is_gone(&taken.named) && !is_gone(&taken.address));
+                    added.retain(|rcpt| !is_gone(&rcpt.address));
+                }
+            }
+        }
+        if filtering.taken.len() < before {
+            self.rcpts.forget_named();
+            for Taken { address, asked, verdict, why, .. } in take(&mut filtering.taken) {
+                self.rcpts.add(address, asked, verdict, || why);
+            }
+        }
+        let speaker = Speaker { client, name: Some(""), helo: "", may_relay: true };
+        for rcpt in added.into_iter().filter(|rcpt| !filtering.taken.iter().any(|taken| taken.named == rcpt.address)) {
+            if !self.rcpts.has(&rcpt.address) {
+                // One that is refused for good is in the log; the others get their mail.
+                let reply = self.take_rcpt(core, settings, speaker, rcpt).await;
+                if reply.is_temporary() {
+                    return Err(reply);
+                }
+            }
+        }
+        if self.rcpts.named() == 0 {
+            self.wishes.told("removed by milters".to_owned(), "all recipients");
+            self.wishes.discard = Some("milters".into());
+        }
+        Ok(())
+    }
+}
+
+/// The content of a message that has come: pieces in the journal, and the last one.
+struct Octets<'t> {
+    core: &'t Arc<Core>,
+    transaction: &'t mut Transaction,
+    last: Vec<u8>,
+    /// The pieces that are read, while others are written.
+    before: Option<(Option<ContentId>, u64)>,
+    size_max: u64,
+}
+
+impl Octets<'_> {
+    fn exchange(&mut self, pieces: (Option<ContentId>, u64)) -> (Option<ContentId>, u64) {
+        let transaction = &mut *self.transaction;
+        (std::mem::replace(&mut transaction.content, pieces.0), std::mem::replace(&mut transaction.stored, pieces.1))
+    }
+
+    fn drop_pieces(&self, pieces: (Option<ContentId>, u64)) {
+        if let (Some(content), 1..) = pieces {
+            self.core.intake.push(Job::Drop { content });
+        }
+    }
+}
+
+impl Content for Octets<'_> {
+    fn read_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let (content, stored) = self.before.unwrap_or((self.transaction.content, self.transaction.stored));
+        if let Some(content) = content.filter(|_| at < stored) {
+            let len = buffer.len().min(usize::try_from(stored - at).unwrap_or(usize::MAX));
+            return match self.core.reader.read_begun(content.0, at, &mut buffer[..len])? {
+                0 => Err(io::ErrorKind::UnexpectedEof.into()),
+                read => Ok(read),
+            };
+        }
+        let rest = usize::try_from(at - stored).ok().and_then(|at| self.last.get(at..)).unwrap_or_default();
+        let len = buffer.len().min(rest.len());
+        buffer[..len].copy_from_slice(&rest[..len]);
+        Ok(len)
+    }
+
+    async fn write(&mut self, piece: Vec<u8>) -> Result<(), Reply> {
+        if self.before.is_none() {
+            self.before = Some(self.exchange((None, 0)));
+        }
+        self.transaction.piece(self.core, piece, self.size_max).await;
+        self.transaction.failed.map_or(Ok(()), |refused| Err(refused.reply()))
+    }
+
+    fn replace(&mut self, last: Vec<u8>) {
+        let old = self.before.take().unwrap_or_else(|| self.exchange((None, 0)));
+        self.drop_pieces(old);
+        self.last = last;
+    }
+
+    fn forget(&mut self) {
+        if let Some(old) = self.before.take() {
+            let new = self.exchange(old);
+            self.drop_pieces(new);
+        }
+    }
+}

@@ -1,0 +1,332 @@
+//! All milters of one client's session, in their order, and what each has said.
+//!
+//! States of a milter: without a connection (before the first MAIL, and after a failure, until the next MAIL); with one. In a
+//! message: asked; left out (it failed, and that is to be ignored); failed, with the reply that everything gets then.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stentor_mail::reply::Reply;
+use stentor_mail::server::{Body, MailFrom, Notify, RcptTo, Ret};
+use stentor_milter::{Client, Macros, OnFailure, Session, Verdict};
+
+use crate::connection::{Connection, Failed};
+use crate::milter::Milter;
+use crate::{ClientFacts, Refusal};
+
+/// As Postfix words them.
+const UNAVAILABLE: Reply = Reply::fixed(451, (4, 7, 1), "Service unavailable - try again later");
+const REFUSED: Reply = Reply::fixed(550, (5, 5, 0), "Service unavailable");
+/// What a client without a name in DNS is called.
+const UNKNOWN: &str = "unknown";
+
+/// A message that begins.
+#[derive(Debug, Clone, Copy)]
+pub struct MailFacts<'a> {
+    pub helo: &'a str,
+    /// Its queue id.
+    pub id: &'a str,
+    pub mail: &'a MailFrom,
+}
+
+/// A recipient that is about to be taken.
+#[derive(Debug, Clone, Copy)]
+pub struct RcptFacts<'a> {
+    pub rcpt: &'a RcptTo,
+    /// It is an alias or a list of ours.
+    pub is_local: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Role {
+    Asked,
+    Out,
+    Failed(Refusal),
+}
+
+/// One milter in this session.
+pub(crate) struct Seat {
+    pub milter: Arc<Milter>,
+    pub connection: Option<Connection>,
+    pub role: Role,
+    /// It refuses the client.
+    refuses: Option<Reply>,
+    /// What it was told last, and its refusal.
+    helo: Option<(Box<str>, Option<Reply>)>,
+}
+
+/// See the module's documentation.
+pub struct Chain {
+    pub(crate) seats: Vec<Seat>,
+    pub(crate) macros: Macros,
+    pub(crate) hostname: String,
+    client: ClientFacts,
+    /// In brackets if it has none.
+    client_name: String,
+    /// A milter wants the message to be taken and dropped.
+    pub(crate) discard: Option<String>,
+}
+
+impl Chain {
+    pub(crate) fn new(milters: Vec<Arc<Milter>>, client: ClientFacts, hostname: &str) -> Chain {
+        let seat = |milter| Seat { milter, connection: None, role: Role::Out, refuses: None, helo: None };
+        let is_local = client.listener.is_none();
+        let name = client.name.clone().or_else(|| is_local.then(|| "localhost".to_owned()));
+        let known = name.clone().unwrap_or_else(|| UNKNOWN.to_owned());
+        let client_name = name.unwrap_or_else(|| format!("[{}]", client.address));
+        let mut macros = Macros::default();
+        macros.set("j", hostname);
+        macros.set("v", concat!("Stentor ", env!("CARGO_PKG_VERSION")));
+        macros.set("_", format!("{known} [{}]", client.address));
+        macros.set("client_addr", client.address.to_string());
+        macros.set("client_port", client.port.to_string());
+        macros.set("client_ptr", known.clone());
+        macros.set("client_name", known);
+        macros.set("mail_mailer", "esmtp");
+        if let Some(listener) = client.listener {
+            macros.set("daemon_addr", listener.ip().to_canonical().to_string());
+            macros.set("daemon_port", listener.port().to_string());
+        }
+        if let Some(login) = &client.login {
+            macros.set("auth_authen", login.as_str());
+            macros.set("auth_type", "PLAIN");
+        }
+        let seats = milters.into_iter().map(seat).collect();
+        Chain { seats, macros, hostname: hostname.to_owned(), client, client_name, discard: None }
+    }
+
+    /// The message that they know of is over, whatever became of it.
+    pub fn over(&mut self) {
+        for connection in self.seats.iter_mut().filter_map(|seat| seat.connection.as_mut()) {
+            connection.session.abort();
+            connection.write_now();
+        }
+    }
+
+    /// A message begins; milters that are not connected are told of the client before.
+    ///
+    /// # Errors
+    /// Its refusal; the message does not begin.
+    pub async fn mail(&mut self, facts: MailFacts<'_>) -> Result<(), Refusal> {
+        self.over();
+        self.discard = None;
+        let path = facts.mail.path.as_str();
+        let macros = &mut self.macros;
+        macros.set("i", facts.id);
+        macros.set("mail_addr", path);
+        macros.set("mail_host", path.rsplit_once('@').map_or("", |(_, domain)| domain));
+        let args = mail_args(facts.mail);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        let client = Client { name: &self.client_name, address: self.client.address, port: self.client.port };
+        let helo = if facts.helo.is_empty() { self.hostname.as_str() } else { facts.helo };
+        for seat in &mut self.seats {
+            seat.role = Role::Asked;
+            macros.set("daemon_name", seat.milter.settings.daemon_name.as_str());
+            let verdict = seat.begin((client, helo), macros, &args).await;
+            let discard = seat.judge(verdict)?;
+            self.discard = self.discard.take().or(discard);
+        }
+        Ok(())
+    }
+
+    /// A recipient that is about to be taken.
+    ///
+    /// # Errors
+    /// Its refusal.
+    pub async fn rcpt(&mut self, facts: RcptFacts<'_>) -> Result<(), Refusal> {
+        let address = &facts.rcpt.address;
+        let mailer = if facts.is_local { "local" } else { "esmtp" };
+        self.recipient_macros([address.as_str(), address.domain(), mailer]);
+        let args = rcpt_args(facts.rcpt);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        self.each(|session, macros| session.rcpt(&args, macros)).await
+    }
+
+    /// A recipient that was refused: those that want to hear of it do; what they say changes nothing.
+    pub async fn rcpt_refused(&mut self, rcpt: &RcptTo, reply: &Reply) {
+        let dsn = reply.enhanced.map_or_else(String::new, |dsn| dsn.to_string());
+        self.recipient_macros([&reply.to_string(), &dsn, "error"]);
+        let args = rcpt_args(rcpt);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        for seat in self.seats.iter_mut().filter(|seat| seat.role == Role::Asked) {
+            if seat.connection.as_ref().is_some_and(|connection| connection.session.wants_refused()) {
+                let limit = seat.milter.command_limit();
+                if let Err(failed) = seat.ask(limit, |session| session.rcpt(&args, &self.macros)).await {
+                    // The next question gets what is configured for that.
+                    let _ = seat.fail(&failed);
+                }
+            }
+        }
+    }
+
+    /// The content begins.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub async fn data(&mut self) -> Result<(), Refusal> {
+        self.each(Session::data).await
+    }
+
+    fn recipient_macros(&mut self, values: [&str; 3]) {
+        for (name, value) in ["rcpt_addr", "rcpt_host", "rcpt_mailer"].into_iter().zip(values) {
+            self.macros.set(name, value);
+        }
+    }
+
+    /// Tells all milters the same, up to the first that refuses.
+    async fn each(&mut self, tell: impl Fn(&mut Session, &Macros)) -> Result<(), Refusal> {
+        for seat in &mut self.seats {
+            match &seat.role {
+                Role::Out => continue,
+                Role::Failed(refusal) => return Err(refusal.clone()),
+                Role::Asked => {}
+            }
+            let limit = seat.milter.command_limit();
+            let verdict = seat.ask(limit, |session| tell(session, &self.macros)).await;
+            let discard = seat.judge(verdict)?;
+            self.discard = self.discard.take().or(discard);
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Chain {
+    fn drop(&mut self) {
+        for seat in &mut self.seats {
+            if let Some(connection) = seat.connection.take() {
+                seat.milter.give_back(connection);
+            }
+        }
+    }
+}
+
+impl Seat {
+    fn name(&self) -> String {
+        format!("milter {}", self.milter.settings.name)
+    }
+
+    /// Tells it something and waits for the verdict.
+    async fn ask(&mut self, limit: Duration, tell: impl FnOnce(&mut Session)) -> Result<Verdict, Failed> {
+        let Some(connection) = &mut self.connection else { return Ok(Verdict::Continue) };
+        tell(&mut connection.session);
+        connection.verdict(limit).await
+    }
+
+    /// Connects if it must, introduces the client, and begins a message.
+    async fn begin(
+        &mut self,
+        (client, helo): (Client<'_>, &str),
+        macros: &Macros,
+        args: &[&str],
+    ) -> Result<Verdict, Failed> {
+        let limit = self.milter.command_limit();
+        while self.connection.is_none() {
+            (self.refuses, self.helo) = (None, None);
+            self.connection = Some(self.milter.connect().await?);
+            match self.ask(limit, |session| session.connect(client, macros)).await {
+                Ok(Verdict::Refuse(reply)) => self.refuses = Some(reply),
+                Ok(_) => {}
+                // It may have closed it just now: that is no failure, and nothing was lost.
+                Err(_) if self.connection.as_ref().is_some_and(|connection| connection.is_reused) => {
+                    self.connection = None;
+                }
+                Err(failed) => return Err(failed),
+            }
+        }
+        if let Some(reply) = &self.refuses {
+            return Ok(Verdict::Refuse(reply.clone()));
+        }
+        if self.helo.as_ref().is_none_or(|(told, _)| **told != *helo) {
+            let verdict = self.ask(limit, |session| session.helo(helo, macros)).await?;
+            let refusal = if let Verdict::Refuse(reply) = verdict { Some(reply) } else { None };
+            self.helo = Some((helo.into(), refusal));
+        }
+        if let Some((_, Some(reply))) = &self.helo {
+            return Ok(Verdict::Refuse(reply.clone()));
+        }
+        self.ask(limit, |session| session.mail(args, macros)).await
+    }
+
+    /// What follows from a verdict before the end of the message: a refusal, or why the message is to be dropped.
+    pub fn judge(&mut self, verdict: Result<Verdict, Failed>) -> Result<Option<String>, Refusal> {
+        let verdict = match verdict {
+            Ok(verdict) => verdict,
+            Err(failed) => return self.fail(&failed).map(|()| None),
+        };
+        match verdict {
+            Verdict::Continue | Verdict::Skip | Verdict::Accept => Ok(None),
+            Verdict::Discard => {
+                self.milter.counters.count("discard");
+                Ok(Some(self.name()))
+            }
+            Verdict::Refuse(ref reply) => {
+                self.milter.succeeded();
+                self.milter.counters.count(verdict.name());
+                Err(Refusal { reply: reply.clone(), by: self.name() })
+            }
+        }
+    }
+
+    /// It failed: what is configured for that.
+    pub fn fail(&mut self, failed: &Failed) -> Result<(), Refusal> {
+        self.connection = None;
+        self.milter.failed(failed);
+        let reply = match self.milter.settings.action(failed.failure) {
+            OnFailure::Accept => {
+                self.role = Role::Out;
+                return Ok(());
+            }
+            OnFailure::Tempfail => UNAVAILABLE,
+            OnFailure::Reject => REFUSED,
+        };
+        let refusal = Refusal { reply, by: format!("{}: {}", self.name(), failed.why) };
+        self.role = Role::Failed(refusal.clone());
+        Err(refusal)
+    }
+}
+
+fn mail_args(mail: &MailFrom) -> Vec<String> {
+    let mut args = vec![format!("<{}>", mail.path.as_str())];
+    args.extend(mail.size.map(|size| format!("SIZE={size}")));
+    if mail.body == Body::EightBitMime {
+        args.push("BODY=8BITMIME".to_owned());
+    }
+    if mail.smtputf8 {
+        args.push("SMTPUTF8".to_owned());
+    }
+    args.extend(mail.ret.map(|ret| if ret == Ret::Full { "RET=FULL" } else { "RET=HDRS" }.to_owned()));
+    args.extend(mail.envid.as_ref().map(|envid| format!("ENVID={envid}")));
+    args
+}
+
+fn rcpt_args(rcpt: &RcptTo) -> Vec<String> {
+    let mut args = vec![format!("<{}>", rcpt.address.as_str())];
+    if let Some(notify) = rcpt.notify {
+        let all = [
+            ("NEVER", Notify::NEVER),
+            ("SUCCESS", Notify::SUCCESS),
+            ("FAILURE", Notify::FAILURE),
+            ("DELAY", Notify::DELAY),
+        ];
+        let words: Vec<&str> =
+            all.into_iter().filter(|(_, flag)| notify.contains(*flag)).map(|(word, _)| word).collect();
+        args.push(format!("NOTIFY={}", words.join(",")));
+    }
+    args.extend(rcpt.orcpt.as_ref().map(|orcpt| format!("ORCPT={orcpt}")));
+    args
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_told_as_the_client_wrote_them() {
+        let argument = b"<a@x.test> SIZE=10 BODY=8BITMIME RET=HDRS ENVID=QQ";
+        let mail = MailFrom::parse(argument, 100).unwrap();
+        assert_eq!(mail_args(&mail), ["<a@x.test>", "SIZE=10", "BODY=8BITMIME", "RET=HDRS", "ENVID=QQ"]);
+        assert_eq!(mail_args(&MailFrom::parse(b"<>", 100).unwrap()), ["<>"]);
+        let rcpt = RcptTo::parse(b"<b@x.test> NOTIFY=DELAY,SUCCESS ORCPT=rfc822;c@x.test", false, "mx.test").unwrap();
+        assert_eq!(rcpt_args(&rcpt), ["<b@x.test>", "NOTIFY=SUCCESS,DELAY", "ORCPT=rfc822;c@x.test"]);
+    }
+}

@@ -1,0 +1,108 @@
+//! What milters ask for a message's envelope, read as SMTP reads it.
+
+use stentor_mail::address::ReversePath;
+use stentor_mail::server::{MailFrom, RcptTo};
+use stentor_milter::Change;
+
+use crate::connection::Failed;
+
+/// Octets of a reason or address that are shown.
+const SHOWN_BYTES_MAX: usize = 200;
+
+/// A recipient comes or goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Recipient {
+    Add(RcptTo),
+    /// As the client named it.
+    Delete(RcptTo),
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub struct Envelope {
+    pub sender: Option<ReversePath>,
+    /// In the order in which they were asked for.
+    pub recipients: Vec<Recipient>,
+    /// Why the message is to be held; in the end, and by whom.
+    pub quarantine: Option<String>,
+}
+
+impl Envelope {
+    /// Takes a change; others than those to an envelope change nothing.
+    pub(crate) fn take(&mut self, change: &Change, hostname: &str) -> Result<(), Failed> {
+        match change {
+            Change::AddRecipient { to, params } => {
+                self.recipients.push(Recipient::Add(recipient(to, params, hostname)?));
+            }
+            Change::DeleteRecipient(to) => self.recipients.push(Recipient::Delete(recipient(to, b"", hostname)?)),
+            Change::Sender { from, params } => {
+                let utf8: &[u8] = if from.is_ascii() { b"" } else { b" SMTPUTF8" };
+                let argument = [&argument(from, params, hostname), utf8].concat();
+                let mail = MailFrom::parse(&argument, u64::MAX).map_err(|_| unusable("sender", from))?;
+                self.sender = Some(mail.path);
+            }
+            Change::Quarantine(reason) => self.quarantine = Some(shown(reason)),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn recipient(to: &[u8], params: &[u8], hostname: &str) -> Result<RcptTo, Failed> {
+    RcptTo::parse(&argument(to, params, hostname), true, hostname).map_err(|_| unusable("recipient", to))
+}
+
+/// As behind `MAIL FROM:`: milters may leave out the angle brackets, and the domain if it is ours.
+fn argument(address: &[u8], params: &[u8], hostname: &str) -> Vec<u8> {
+    let address = address.trim_ascii();
+    let bare = address.strip_prefix(b"<").and_then(|bare| bare.strip_suffix(b">")).unwrap_or(address);
+    let domain = if bare.is_empty() || bare.contains(&b'@') { String::new() } else { format!("@{hostname}") };
+    [b"<", bare, domain.as_bytes(), b"> ", params.trim_ascii()].concat()
+}
+
+fn unusable(what: &str, text: &[u8]) -> Failed {
+    Failed::broken(format!("it asks for a {what} that is no address, or has unknown parameters: {:?}", shown(text)))
+}
+
+/// A text of a milter for people: bounded, on one line.
+pub(crate) fn shown(text: &[u8]) -> String {
+    let text = String::from_utf8_lossy(&text[..text.len().min(SHOWN_BYTES_MAX)]);
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(change: &Change) -> Option<Envelope> {
+        let mut envelope = Envelope::default();
+        envelope.take(change, "mx.test").ok().map(|()| envelope)
+    }
+
+    #[test]
+    fn addresses_are_read_as_smtp_reads_them() {
+        let add = |to: &str, params: &str| {
+            let change = Change::AddRecipient { to: to.into(), params: params.into() };
+            match taken(&change)?.recipients.pop()? {
+                Recipient::Add(rcpt) => {
+                    Some((rcpt.address.as_str().to_owned(), rcpt.notify.map(stentor_mail::server::Notify::bits)))
+                }
+                Recipient::Delete(_) => None,
+            }
+        };
+        assert_eq!(add("<a@x.test>", ""), Some(("a@x.test".to_owned(), None)));
+        assert_eq!(add("a@x.test", "NOTIFY=NEVER"), Some(("a@x.test".to_owned(), Some(1))));
+        assert_eq!(add("root", ""), Some(("root@mx.test".to_owned(), None)));
+        for (to, params) in
+            [("", ""), ("a@x.test> <b@x.test", ""), ("a@x.test", "X=Y"), ("a b@x.test", ""), ("a@x.test\r\nDATA", "")]
+        {
+            assert_eq!(add(to, params), None, "{to} {params}");
+        }
+        let sender = |from: &str| taken(&Change::Sender { from: from.into(), params: Vec::new() })?.sender;
+        assert_eq!(sender("<>"), Some(ReversePath::Null));
+        assert_eq!(sender("b@x.test").unwrap().as_str(), "b@x.test");
+        assert_eq!(sender("<b@x.test"), None);
+        let reason = taken(&Change::Quarantine(b"spam\r\nhigh".to_vec())).unwrap().quarantine;
+        assert_eq!(reason.as_deref(), Some("spam  high"));
+    }
+}

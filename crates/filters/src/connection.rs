@@ -1,0 +1,189 @@
+//! One connection to a milter: writes what its session has to say, and waits for answers, each with a time-out.
+
+use std::cell::RefCell;
+use std::io;
+use std::time::Duration;
+
+use stentor_milter::{Event, Failure, MilterSettings, Place, Session, Verdict};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::time::{Instant, timeout, timeout_at};
+
+/// Octets read at once, into one buffer per thread.
+const READ_BYTES: usize = 64 * 1024;
+
+thread_local! {
+    static BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; READ_BYTES]);
+}
+
+/// How and why a milter failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Failed {
+    pub failure: Failure,
+    pub why: String,
+    /// It was left alone, since it failed moments ago.
+    pub is_untried: bool,
+}
+
+impl Failed {
+    pub fn untried() -> Failed {
+        let why = "not asked, since it failed moments ago".to_owned();
+        Failed { failure: Failure::Unreachable, why, is_untried: true }
+    }
+
+    fn unreachable(why: String) -> Failed {
+        Failed { failure: Failure::Unreachable, why, is_untried: false }
+    }
+
+    pub fn broken(why: impl std::fmt::Display) -> Failed {
+        Failed { failure: Failure::Broken, why: why.to_string(), is_untried: false }
+    }
+
+    fn silent(limit: Duration) -> Failed {
+        let why = format!("no answer in {} s", limit.as_secs_f64());
+        Failed { failure: Failure::Timeout, why, is_untried: false }
+    }
+}
+
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    async fn open(place: &Place) -> io::Result<Stream> {
+        match place {
+            Place::Inet { host, port } => {
+                let stream = TcpStream::connect((host.as_str(), *port)).await?;
+                stream.set_nodelay(true)?;
+                Ok(Stream::Tcp(stream))
+            }
+            Place::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
+        }
+    }
+
+    fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.try_read(buffer),
+            Stream::Unix(stream) => stream.try_read(buffer),
+        }
+    }
+
+    fn try_write(&self, octets: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => stream.try_write(octets),
+            Stream::Unix(stream) => stream.try_write(octets),
+        }
+    }
+
+    async fn readable(&self) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.readable().await,
+            Stream::Unix(stream) => stream.readable().await,
+        }
+    }
+
+    async fn writable(&self) -> io::Result<()> {
+        match self {
+            Stream::Tcp(stream) => stream.writable().await,
+            Stream::Unix(stream) => stream.writable().await,
+        }
+    }
+}
+
+pub(crate) struct Connection {
+    stream: Stream,
+    pub session: Session,
+    /// Another client's session used it before.
+    pub is_reused: bool,
+}
+
+impl Connection {
+    /// Connects and negotiates.
+    pub async fn open(settings: &MilterSettings) -> Result<Connection, Failed> {
+        let limit = Duration::from_millis(settings.connect_timeout_ms);
+        let stream = match timeout(limit, Stream::open(&settings.place)).await {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(error)) => return Err(Failed::unreachable(format!("no connection: {error}"))),
+            Err(_) => return Err(Failed::unreachable(format!("no connection in {} s", limit.as_secs_f64()))),
+        };
+        let mut connection = Connection { stream, session: Session::open(), is_reused: false };
+        let limit = Duration::from_millis(settings.command_timeout_ms);
+        match connection.event(limit, Instant::now() + limit).await? {
+            Some(Event::Ready) => Ok(connection),
+            _ => Err(Failed::broken("it does not negotiate")),
+        }
+    }
+
+    /// The verdict on what the session was told last: "continue" where none is owed.
+    pub async fn verdict(&mut self, limit: Duration) -> Result<Verdict, Failed> {
+        self.verdict_by(limit, Instant::now() + limit.saturating_mul(2)).await
+    }
+
+    /// The same, however often it asks for more time not after `end`.
+    pub async fn verdict_by(&mut self, limit: Duration, end: Instant) -> Result<Verdict, Failed> {
+        loop {
+            match self.event(limit, end).await? {
+                None => return Ok(Verdict::Continue),
+                Some(Event::Verdict(verdict)) => return Ok(verdict),
+                Some(Event::Progress) => {}
+                Some(Event::Ready | Event::Change(_)) => return Err(Failed::broken("an answer out of turn")),
+            }
+        }
+    }
+
+    /// Writes what there is to write and waits for the next answer within `limit` and before `end`. `None`: none is owed.
+    pub async fn event(&mut self, limit: Duration, end: Instant) -> Result<Option<Event>, Failed> {
+        let until = end.min(Instant::now() + limit);
+        match timeout_at(until, self.exchange()).await {
+            Ok(result) => result,
+            Err(_) => Err(Failed::silent(limit)),
+        }
+    }
+
+    async fn exchange(&mut self) -> Result<Option<Event>, Failed> {
+        let lost = |error: io::Error| Failed::broken(format!("the connection was lost: {error}"));
+        while !self.session.output().is_empty() {
+            match self.stream.try_write(self.session.output()) {
+                Ok(count) => drop(self.session.output().drain(..count)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.stream.writable().await.map_err(lost)?;
+                }
+                Err(error) => return Err(lost(error)),
+            }
+        }
+        while self.session.is_owed() {
+            if let Some(event) = self.session.poll().map_err(Failed::broken)? {
+                return Ok(Some(event));
+            }
+            let read = BUFFER.with_borrow_mut(|buffer| {
+                let read = self.stream.try_read(buffer);
+                if let Ok(count) = read {
+                    self.session.receive(&buffer[..count]);
+                }
+                read
+            });
+            match read {
+                Ok(0) => return Err(Failed::broken("it closed the connection")),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.stream.readable().await.map_err(lost)?;
+                }
+                Err(error) => return Err(lost(error)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Writes a few octets now, as far as the socket takes them; the rest goes before whatever is written next.
+    pub fn write_now(&mut self) {
+        if let Ok(count) = self.stream.try_write(self.session.output()) {
+            self.session.output().drain(..count);
+        }
+    }
+
+    /// Whether it can be given to another session: nothing is on its way, and the milter has not closed it.
+    pub fn is_idle(&mut self) -> bool {
+        let waits = |read: io::Result<usize>| read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
+        self.session.output().is_empty() && waits(self.stream.try_read(&mut [0]))
+    }
+}

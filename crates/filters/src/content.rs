@@ -1,0 +1,354 @@
+//! The end of a message: its content is shown to each milter in turn, and what they ask for is done.
+//!
+//! Promise: a milter that fails, refuses or discards changes nothing. A message that no milter changes is left as it is, without a
+//! copy; one that is changed is written once more, piece by piece, header first.
+//!
+//! Failure: the refusal; the content is then of no use to anybody.
+
+use std::fmt::Write as _;
+use std::io;
+use std::time::Duration;
+
+use stentor_mail::reply::Reply;
+use stentor_mail::server::{EndOfData, TextBody};
+use stentor_milter::{CHUNK_BYTES_MAX, Change, Event, HEADER_BYTES_MAX, Header, LineEnds, Verdict};
+use tokio::time::Instant;
+
+use crate::Refusal;
+use crate::chain::{Chain, Role, Seat};
+use crate::changes::{Envelope, Recipient, shown};
+use crate::connection::Failed;
+
+/// Octets of a piece of a new body or message.
+const PIECE_BYTES: usize = 256 * 1024;
+/// What milters may ask for beside a body: changes, and octets of them.
+const CHANGES_MAX: usize = 20_000;
+const CHANGES_BYTES_MAX: usize = 4 * 1024 * 1024;
+/// How long one milter may take for a message, however often it asks for more time: clients wait for ten minutes for the reply
+/// (RFC 5321 section 4.5.3.2.6).
+const MESSAGE_TIME: Duration = Duration::from_mins(9);
+/// Octets that milters may add to a message of the largest size.
+const GROWTH_BYTES: u64 = 2 * HEADER_BYTES_MAX as u64;
+const UNREADABLE: Reply = Reply::fixed(451, (4, 3, 0), "The message could not be read back, try again later");
+
+/// A message's content, which can be written anew while it is read.
+pub trait Content: Send {
+    /// Octets from `at` on; 0 at the end.
+    ///
+    /// # Errors
+    /// It cannot be read back.
+    fn read_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// The next piece of a new content; the old one is still read.
+    fn write(&mut self, piece: Vec<u8>) -> impl Future<Output = Result<(), Reply>> + Send;
+
+    /// What was written, with `last` behind it, is the content from now on.
+    fn replace(&mut self, last: Vec<u8>);
+
+    /// What was written is not needed.
+    fn forget(&mut self);
+}
+
+/// What milters made of a message.
+#[derive(Default)]
+pub struct Filtered {
+    /// The message as it is now, if it has changed: what was not written to the [`Content`], with its size and facts.
+    pub end: Option<EndOfData>,
+    pub envelope: Envelope,
+    /// Who wants it to be dropped.
+    pub discard: Option<String>,
+    /// What was done, in words: `milter a: header, body; milter b: 1 recipient`. Empty: nothing.
+    pub words: String,
+}
+
+/// Why a milter has not seen a message.
+enum Trouble {
+    Milter(Failed),
+    Ours(Reply),
+}
+
+impl From<Failed> for Trouble {
+    fn from(failed: Failed) -> Trouble {
+        Trouble::Milter(failed)
+    }
+}
+
+fn unreadable(error: &io::Error) -> Reply {
+    tracing::error!(%error, "a message cannot be read back for its milters");
+    UNREADABLE
+}
+
+/// The message as the next milter sees it.
+struct Message {
+    header: Header,
+    /// Where the body begins in the content.
+    body_at: u64,
+    has_new_header: bool,
+    has_new_body: bool,
+}
+
+/// What one milter asked for.
+#[derive(Default)]
+struct Asked {
+    changes: Vec<Change>,
+    bytes: usize,
+    body: Option<NewBody>,
+}
+
+#[derive(Default)]
+struct NewBody {
+    ends: LineEnds,
+    piece: Vec<u8>,
+    bytes: u64,
+}
+
+impl Message {
+    fn read<C: Content>(content: &C, ours: usize, buffer: &mut [u8]) -> io::Result<Message> {
+        let mut octets = Vec::new();
+        loop {
+            let read = content.read_at(octets.len() as u64, buffer)?;
+            octets.extend_from_slice(&buffer[..read]);
+            if let Some((header, body_at)) = Header::take(&octets, ours, read == 0) {
+                return Ok(Message { header, body_at: body_at as u64, has_new_header: false, has_new_body: false });
+            }
+            if octets.len() > HEADER_BYTES_MAX {
+                return Err(io::ErrorKind::FileTooLarge.into());
+            }
+        }
+    }
+
+    /// Writes header and body as they are now.
+    async fn write<C: Content>(&self, content: &mut C, size_max: u64, buffer: &mut [u8]) -> Result<EndOfData, Reply> {
+        let octets = self.header.octets();
+        let (lead, rest) = octets.split_at(self.header.lead());
+        let mut text = TextBody::new(lead.to_vec(), size_max.saturating_add(GROWTH_BYTES), PIECE_BYTES);
+        text.push(rest)?;
+        text.push(b"\r\n")?;
+        let mut at = self.body_at;
+        loop {
+            if let Some(piece) = text.full_piece() {
+                content.write(piece).await?;
+            }
+            let read = content.read_at(at, buffer).map_err(|error| unreadable(&error))?;
+            if read == 0 {
+                break;
+            }
+            text.push(&buffer[..read])?;
+            at += read as u64;
+        }
+        let end = text.finish()?;
+        content.replace(Vec::new());
+        Ok(end)
+    }
+}
+
+impl Chain {
+    /// The message has come: `ours` fields before it are ours. `size_max`: its largest size.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub async fn message<C: Content>(
+        &mut self,
+        content: &mut C,
+        ours: usize,
+        size_max: u64,
+    ) -> Result<Filtered, Refusal> {
+        let mut filtered = Filtered { discard: self.discard.take(), ..Filtered::default() };
+        if filtered.discard.is_some() {
+            return Ok(filtered);
+        }
+        if let Some(Role::Failed(refusal)) =
+            self.seats.iter().map(|seat| &seat.role).find(|role| matches!(role, Role::Failed(_)))
+        {
+            return Err(refusal.clone());
+        }
+        let ours_fails = |reply: Reply| Refusal { reply, by: String::new() };
+        let mut buffer = vec![0; CHUNK_BYTES_MAX];
+        let read = Message::read(content, ours, &mut buffer);
+        let mut message = read.map_err(|error| ours_fails(unreadable(&error)))?;
+        for seat in self.seats.iter_mut().filter(|seat| seat.role == Role::Asked) {
+            let mut asked = Asked::default();
+            let shown = seat.show(&self.macros, &message, (content, &mut buffer), size_max, &mut asked).await;
+            let verdict = match shown {
+                Ok(verdict @ (Verdict::Continue | Verdict::Accept | Verdict::Skip)) => {
+                    seat.apply(asked, (&mut message, content), &self.hostname, &mut filtered).map(|()| verdict)
+                }
+                Ok(verdict) => Ok(verdict),
+                Err(Trouble::Milter(failed)) => Err(failed),
+                Err(Trouble::Ours(reply)) => return Err(ours_fails(reply)),
+            };
+            content.forget();
+            if verdict.as_ref().is_ok_and(|verdict| matches!(verdict, Verdict::Continue | Verdict::Accept)) {
+                seat.milter.counters.count("accept");
+                seat.milter.succeeded();
+            }
+            filtered.discard = seat.judge(verdict)?;
+            if filtered.discard.is_some() {
+                return Ok(filtered);
+            }
+        }
+        if message.has_new_header || message.has_new_body {
+            let end = message.write(content, size_max, &mut buffer).await.map_err(ours_fails)?;
+            filtered.end = Some(end);
+        }
+        Ok(filtered)
+    }
+}
+
+impl Seat {
+    /// Shows the milter the message, up to its last verdict.
+    async fn show<C: Content>(
+        &mut self,
+        macros: &stentor_milter::Macros,
+        message: &Message,
+        (content, buffer): (&mut C, &mut [u8]),
+        size_max: u64,
+        asked: &mut Asked,
+    ) -> Result<Verdict, Trouble> {
+        let limit = self.milter.content_limit();
+        let end = Instant::now() + limit.max(MESSAGE_TIME);
+        let Some(connection) = &mut self.connection else { return Ok(Verdict::Continue) };
+        // It took the message before: it does not want to see more of it.
+        if connection.session.is_over() {
+            return Ok(Verdict::Continue);
+        }
+        let keeps_space = connection.session.keeps_space();
+        for (name, value) in message.header.shown(keeps_space) {
+            connection.session.header(name, &value);
+            match connection.verdict_by(limit, end).await? {
+                Verdict::Continue => {}
+                verdict => return Ok(verdict),
+            }
+        }
+        connection.session.end_of_header(macros);
+        match connection.verdict_by(limit, end).await? {
+            Verdict::Continue => {}
+            verdict => return Ok(verdict),
+        }
+        let mut at = message.body_at;
+        while connection.session.wants_body() {
+            let read = content.read_at(at, buffer).map_err(|error| Trouble::Ours(unreadable(&error)))?;
+            if read == 0 {
+                break;
+            }
+            at += read as u64;
+            connection.session.body(&buffer[..read]);
+            match connection.verdict_by(limit, end).await? {
+                Verdict::Continue => {}
+                Verdict::Skip => break,
+                verdict => return Ok(verdict),
+            }
+        }
+        connection.session.end(macros);
+        loop {
+            match connection.event(limit, end).await? {
+                Some(Event::Verdict(verdict)) => return Ok(verdict),
+                Some(Event::Progress) => {}
+                Some(Event::Change(Change::Body(octets))) => {
+                    let body = asked.body.get_or_insert_default();
+                    body.ends.push(&octets, &mut body.piece);
+                    body.bytes += octets.len() as u64;
+                    if body.bytes > size_max.saturating_add(GROWTH_BYTES) {
+                        return Err(Failed::broken("it sends a body larger than a message may be").into());
+                    }
+                    if body.piece.len() >= PIECE_BYTES {
+                        content.write(std::mem::take(&mut body.piece)).await.map_err(Trouble::Ours)?;
+                    }
+                }
+                Some(Event::Change(change)) => asked.add(change)?,
+                Some(Event::Ready) | None => return Err(Failed::broken("an answer out of turn").into()),
+            }
+        }
+    }
+
+    /// Does what it asked for: all or nothing.
+    fn apply<C: Content>(
+        &mut self,
+        asked: Asked,
+        (message, content): (&mut Message, &mut C),
+        hostname: &str,
+        filtered: &mut Filtered,
+    ) -> Result<(), Failed> {
+        let keeps_space = self.connection.as_ref().is_some_and(|connection| connection.session.keeps_space());
+        let mut envelope = Envelope::default();
+        let mut header = (!asked.changes.is_empty()).then(|| message.header.clone());
+        for change in &asked.changes {
+            envelope.take(change, hostname)?;
+            if let Some(header) = &mut header {
+                header.apply(change, keeps_space).map_err(Failed::broken)?;
+            }
+        }
+        let has_new_header = header.as_ref().is_some_and(|header| *header != message.header);
+        let words = words(&envelope, has_new_header, asked.body.is_some());
+        if let Some(header) = header {
+            message.header = header;
+            message.has_new_header |= has_new_header;
+        }
+        if let Some(body) = asked.body {
+            content.replace(body.piece);
+            message.body_at = 0;
+            message.has_new_body = true;
+        }
+        if envelope.quarantine.is_some() {
+            self.milter.counters.count("quarantine");
+        }
+        let all = &mut filtered.envelope;
+        all.sender = envelope.sender.or(all.sender.take());
+        all.recipients.extend(envelope.recipients);
+        let name = &self.milter.settings.name;
+        let quarantine = envelope.quarantine.map(|reason| format!("milter {name}: {reason}"));
+        all.quarantine = all.quarantine.take().or(quarantine);
+        if !words.is_empty() {
+            self.milter.counters.count("change");
+            let and = if filtered.words.is_empty() { "" } else { "; " };
+            // Writing into a string cannot fail.
+            let _ = write!(filtered.words, "{and}milter {}: {words}", self.milter.settings.name);
+        }
+        Ok(())
+    }
+}
+
+impl Asked {
+    fn add(&mut self, change: Change) -> Result<(), Failed> {
+        self.bytes += match &change {
+            Change::AddHeader { name, value }
+            | Change::ChangeHeader { name, value, .. }
+            | Change::InsertHeader { name, value, .. } => name.len() + value.len(),
+            Change::AddRecipient { to: text, params } | Change::Sender { from: text, params } => {
+                text.len() + params.len()
+            }
+            Change::DeleteRecipient(text) | Change::Quarantine(text) | Change::Body(text) => text.len(),
+        };
+        self.changes.push(change);
+        if self.changes.len() > CHANGES_MAX || self.bytes > CHANGES_BYTES_MAX {
+            return Err(Failed::broken("it asks for too many changes"));
+        }
+        Ok(())
+    }
+}
+
+/// What was done, in words.
+fn words(envelope: &Envelope, has_new_header: bool, has_new_body: bool) -> String {
+    let mut words = Vec::new();
+    if has_new_header {
+        words.push("header changed".to_owned());
+    }
+    if has_new_body {
+        words.push("body replaced".to_owned());
+    }
+    if let Some(sender) = &envelope.sender {
+        words.push(format!("sender <{}>", shown(sender.as_str().as_bytes())));
+    }
+    let added = envelope.recipients.iter().filter(|change| matches!(change, Recipient::Add(_))).count();
+    for (count, what) in [(added, "added"), (envelope.recipients.len() - added, "removed")] {
+        match count {
+            0 => {}
+            1 => words.push(format!("1 recipient {what}")),
+            _ => words.push(format!("{count} recipients {what}")),
+        }
+    }
+    if let Some(reason) = &envelope.quarantine {
+        words.push(format!("quarantine: {reason}"));
+    }
+    words.join(", ")
+}

@@ -1,0 +1,140 @@
+//! Macros: what a milter is told beside an event. Names are without braces; on the wire one of several letters has them.
+
+use crate::wire::{packet, text};
+
+/// Of `SMFIC_MACRO`.
+const MACROS: u8 = b'D';
+/// Macros of one stage that a milter may name.
+const SYMBOLS_MAX: usize = 100;
+
+/// Stages that have macros (`SMFIM_*`).
+pub(crate) const STAGES: usize = 7;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    Connect,
+    Helo,
+    Mail,
+    Rcpt,
+    Data,
+    /// End of the message.
+    Eom,
+    /// End of the header.
+    Eoh,
+}
+
+impl Stage {
+    pub(crate) fn from_wire(number: u32) -> Option<Stage> {
+        use Stage::{Connect, Data, Eoh, Eom, Helo, Mail, Rcpt};
+        [Connect, Helo, Mail, Rcpt, Data, Eom, Eoh].get(usize::try_from(number).ok()?).copied()
+    }
+
+    /// The command that its macros are for.
+    fn command(self) -> u8 {
+        match self {
+            Stage::Connect => b'C',
+            Stage::Helo => b'H',
+            Stage::Mail => b'M',
+            Stage::Rcpt => b'R',
+            Stage::Data => b'T',
+            Stage::Eom => b'E',
+            Stage::Eoh => b'N',
+        }
+    }
+
+    /// Those that a milter gets which names none: Postfix's defaults, and what is known of the client.
+    pub(crate) fn usual(self) -> &'static [&'static str] {
+        match self {
+            Stage::Connect => &[
+                "j",
+                "daemon_name",
+                "daemon_addr",
+                "daemon_port",
+                "v",
+                "_",
+                "client_addr",
+                "client_name",
+                "client_port",
+                "client_ptr",
+            ],
+            Stage::Helo => &["tls_version", "cipher", "cipher_bits", "cert_subject", "cert_issuer"],
+            Stage::Mail => &["i", "auth_type", "auth_authen", "auth_author", "mail_addr", "mail_host", "mail_mailer"],
+            Stage::Rcpt => &["i", "rcpt_addr", "rcpt_host", "rcpt_mailer"],
+            Stage::Data | Stage::Eom | Stage::Eoh => &["i"],
+        }
+    }
+}
+
+/// Values of macros. One that has none is not sent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Macros(Vec<(&'static str, Box<str>)>);
+
+impl Macros {
+    /// Sets a value, in place of the one before.
+    pub fn set(&mut self, name: &'static str, value: impl Into<Box<str>>) {
+        let value = value.into();
+        match self.0.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, old)) => *old = value,
+            None => self.0.push((name, value)),
+        }
+    }
+
+    /// Takes a value back.
+    pub fn unset(&mut self, name: &str) {
+        self.0.retain(|(known, _)| *known != name);
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| &**value)
+    }
+
+    /// Writes those of a stage, if any of them has a value.
+    pub(crate) fn write<'a>(&self, stage: Stage, names: impl Iterator<Item = &'a str>, out: &mut Vec<u8>) {
+        let mut known = names.filter_map(|name| Some((name, self.get(name)?))).peekable();
+        if known.peek().is_none() {
+            return;
+        }
+        packet(out, MACROS, |out| {
+            out.push(stage.command());
+            for (name, value) in known {
+                if name.len() > 1 {
+                    text(out, format!("{{{name}}}").as_bytes());
+                } else {
+                    text(out, name.as_bytes());
+                }
+                text(out, value.as_bytes());
+            }
+        });
+    }
+}
+
+/// The names in a milter's list, which are divided by spaces or commas.
+pub(crate) fn names(list: &[u8]) -> Vec<Box<str>> {
+    let words = list.split(|octet| matches!(octet, b' ' | b',' | b'\t')).filter(|word| !word.is_empty());
+    let bare = |word: &[u8]| {
+        let word = word.strip_prefix(b"{").and_then(|word| word.strip_suffix(b"}")).unwrap_or(word);
+        String::from_utf8_lossy(word).into()
+    };
+    words.take(SYMBOLS_MAX).map(bare).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_known_is_sent() {
+        let mut macros = Macros::default();
+        macros.set("i", "old");
+        macros.set("i", "4Q2x");
+        macros.set("mail_addr", "a@x.test");
+        macros.set("rcpt_addr", "b@x.test");
+        let mut out = Vec::new();
+        macros.write(Stage::Mail, Stage::Mail.usual().iter().copied(), &mut out);
+        assert_eq!(&out[4..], b"DMi\x004Q2x\0{mail_addr}\0a@x.test\0");
+        out.clear();
+        macros.unset("i");
+        macros.write(Stage::Data, ["i"].into_iter(), &mut out);
+        assert!(out.is_empty());
+    }
+}

@@ -1,0 +1,60 @@
+//! Any octets from a milter: no panic; what it asks for leaves a header of whole fields.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use stentor_milter::{Client, Event, Header, LineEnds, Macros, Session, Verdict};
+
+const MESSAGE: &[u8] = b"Received: ours\r\nFrom: a@x.test\r\nSubject: x\r\n y\r\n\r\nbody\r\n";
+
+fuzz_target!(|data: &[u8]| {
+    let Some((&cut, input)) = data.split_first() else { return };
+    let none = Macros::default();
+    let mut session = Session::open();
+    let mut parts = input.chunks(usize::from(cut) + 1);
+    let Some((mut header, _)) = Header::take(MESSAGE, 1, true) else { return };
+    let mut body = Vec::new();
+    let mut ends = LineEnds::default();
+    for stage in 0.. {
+        while session.is_owed() {
+            match session.poll() {
+                Ok(Some(Event::Change(change))) => {
+                    if let stentor_milter::Change::Body(octets) = &change {
+                        ends.push(octets, &mut body);
+                    }
+                    if header.apply(&change, session.keeps_space()).is_err() {
+                        return;
+                    }
+                }
+                Ok(Some(Event::Verdict(Verdict::Refuse(reply)))) => assert!((400..600).contains(&reply.code)),
+                Ok(Some(_)) => {}
+                Ok(None) => match parts.next() {
+                    Some(part) => session.receive(part),
+                    None => return,
+                },
+                Err(_) => return,
+            }
+        }
+        let client = Client { name: "client", address: [192, 0, 2, 1].into(), port: 25 };
+        match stage {
+            0 => session.connect(client, &none),
+            1 => session.helo("client", &none),
+            2 => session.mail(&["<>"], &none),
+            3 => session.rcpt(&["<a@x.test>"], &none),
+            4 => session.header(b"Subject", b"x"),
+            5 => session.end_of_header(&none),
+            6 => session.body(b"body\r\n"),
+            7 => session.end(&none),
+            _ => break,
+        }
+    }
+    let octets = [header.octets(), b"\r\nbody".to_vec()].concat();
+    let Some((_, at)) = Header::take(&octets, 1, true) else { return };
+    assert_eq!(&octets[at..], b"body");
+    for (index, &byte) in body.iter().enumerate() {
+        match byte {
+            b'\n' => assert!(index > 0 && body[index - 1] == b'\r'),
+            b'\r' => assert!(body.get(index + 1).is_none_or(|next| *next == b'\n')),
+            _ => {}
+        }
+    }
+});

@@ -1,0 +1,404 @@
+//! Milters over real sockets: what they are told, what they can do to a message, and what becomes of mail when they fail.
+
+mod script;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use stentor_harness::{Server, TestLab, message, message_with, wait_until};
+
+use self::script::{Does, Milter, indexed, negotiated, says, texts};
+use crate::kit::{bare, builder, drained, fates};
+
+const SENDER: &str = "joe@elsewhere.example";
+const TO: &str = "ann@one.example";
+
+/// A server behind these milters, whose lab has one site that takes everything.
+fn server(lab: &TestLab, milters: &str) -> Server {
+    let server = builder(lab).prepare();
+    server.edit_config(|text| format!("{text}\n{milters}"));
+    server.run()
+}
+
+fn lab() -> TestLab {
+    TestLab::start(
+        "[[site]]\nname = 'one.example'\nrelay = true\n[[site.host]]\nname = 'mx.one.example'\n[[site]]\nname = 'two.example'\n",
+    )
+}
+
+/// A server without a world, whose mail stays in the queue.
+fn alone(milters: &str) -> Server {
+    let server = bare().prepare();
+    server.edit_config(|text| format!("{text}\n{milters}"));
+    server.run()
+}
+
+/// Waits until the history says this of a message.
+fn wait_traced(server: &Server, id: &str, parts: &[&str]) {
+    let traced = || String::from_utf8(server.operator(&["trace", id]).stdout).expect("UTF-8");
+    wait_until("the history has it", || parts.iter().all(|part| traced().contains(part)));
+}
+
+/// The header and body that a host got, without our own Received.
+fn delivered(lab: &TestLab, to: &str) -> String {
+    lab.wait(&format!("a copy for {to}"), |recorder| !recorder.copies_to(to).is_empty());
+    let text = String::from_utf8(lab.body_for(to)).expect("ASCII");
+    let ours = text.find("Received: from client.example").expect("our Received");
+    let rest = text[ours..].splitn(4, "\r\n").nth(3).expect("three lines");
+    text[..ours].to_owned() + rest
+}
+
+#[test]
+fn a_milter_is_told_of_client_message_and_content() {
+    let lab = lab();
+    let milter = Milter::start(|_, _| Vec::new());
+    let server = server(&lab, &milter.config("watch", "daemon_name = \"gate\""));
+    // Who only connects costs it nothing.
+    server.connect().greeted().quit();
+    assert_eq!(milter.commands(), "");
+    let wire = message_with("told@test", "Subject:  two\r\n\tlines\r\n", "Hello\r\n..\r\n");
+    lab.recorder().expect_message(wire.clone().into());
+    let mut smtp = server.smtp();
+    smtp.cmd(&format!("MAIL FROM:<{SENDER}> SIZE=300 BODY=8BITMIME ENVID=QQ")).expect(250);
+    smtp.cmd(&format!("RCPT TO:<{TO}> NOTIFY=FAILURE,DELAY")).expect(250);
+    smtp.cmd("RCPT TO:<bob@one.example>").expect(250);
+    smtp.cmd("DATA").expect(354);
+    smtp.raw(&stentor_harness::dot_stuff(&wire));
+    let id = smtp.reply().expect(250).queue_id();
+    smtp.cmd("MAIL FROM:<>").expect(250);
+    smtp.cmd("RSET").expect(250);
+    smtp.quit();
+    wait_until("the session's end", || milter.commands().ends_with('Q'));
+    assert_eq!(milter.commands(), "OCHMRRTLLLLLNBEMAQ");
+    let connect = milter.told('C').remove(0);
+    assert!(connect.contains("|4") && connect.ends_with("127.0.0.1|"), "{connect}");
+    assert_eq!(milter.told('H'), ["client.example|"]);
+    assert_eq!(milter.told('M'), [format!("<{SENDER}>|SIZE=300|BODY=8BITMIME|ENVID=QQ|"), "<>|".to_owned()]);
+    assert_eq!(milter.told('R'), [format!("<{TO}>|NOTIFY=FAILURE,DELAY|"), "<bob@one.example>|".to_owned()]);
+    assert_eq!(milter.told('L')[0], "From|Me <me@home.example>|", "our own Received is not shown");
+    assert_eq!(milter.told('L')[4], "Subject| two\n\tlines|");
+    assert_eq!(milter.told('B'), ["Hello\r\n..\r\n"]);
+    let macros = milter.told('D');
+    let has = |stage: char, text: &str| macros.iter().any(|told| told.starts_with(stage) && told.contains(text));
+    assert!(has('C', "{daemon_name}|gate|") && has('C', "{client_addr}|127.0.0.1|") && has('C', "v|Stentor "));
+    assert!(has('M', &format!("i|{id}|")) && has('M', &format!("{{mail_addr}}|{SENDER}|")), "{macros:?}");
+    assert!(has('R', "{rcpt_addr}|bob@one.example|") && has('E', &format!("i|{id}|")));
+    lab.wait_clean("told@test", &[TO, "bob@one.example"]);
+}
+
+#[test]
+fn every_change_is_made_and_the_rest_stays_octet_by_octet() {
+    let lab = lab();
+    let milter = Milter::start(|command, _| match command {
+        'E' => vec![
+            says('p', ""),
+            says('h', texts(&["X-Added", "last\n folded"])),
+            says('i', indexed(0, &["X-First", "of all"])),
+            says('i', indexed(1, &["X-Second", "behind"])),
+            says('m', indexed(1, &["Subject", "another"])),
+            says('m', indexed(1, &["Date", ""])),
+            says('m', indexed(2, &["X-Not-There", "appended"])),
+            says('b', "New\nbody"),
+            says('b', "\r\n.of two chunks\r"),
+            says('b', "\n"),
+            says('e', texts(&["<new@elsewhere.example>"])),
+            says('-', texts(&["<bob@one.example>"])),
+            says('+', texts(&["<eve@one.example>"])),
+            says('2', texts(&["sue@one.example", "NOTIFY=NEVER"])),
+            says('a', ""),
+        ],
+        _ => Vec::new(),
+    });
+    let server = server(&lab, &milter.config("all", ""));
+    let wire = message_with("changed@test", "Subject: one\r\nX-Kept :  as it \r\n\twas\r\n", "Old body\r\n");
+    let id = server.smtp().send(SENDER, &[TO, "bob@one.example"], &wire).expect(250).queue_id();
+    let drained = drained(&server);
+    assert_eq!((drained.delivered, drained.acknowledged), (3, 3), "{drained:?}");
+    let wanted = "X-First: of all\r\nX-Second: behind\r\nFrom: Me <me@home.example>\r\nTo: all@lists.test\r\nMessage-ID: <changed@test>\r\n\
+                  Subject: another\r\nX-Kept :  as it \r\n\twas\r\nX-Added: last\r\n folded\r\nX-Not-There: appended\r\n\r\n\
+                  New\r\nbody\r\n.of two chunks\r\n";
+    // "Behind our Received" is where that was cut out.
+    for to in [TO, "eve@one.example", "sue@one.example"] {
+        assert_eq!(delivered(&lab, to), wanted, "{to}");
+        assert_eq!(&*lab.recorder().copies_to(to)[0].sender, "new@elsewhere.example");
+    }
+    assert!(lab.recorder().copies_to("bob@one.example").is_empty());
+    wait_traced(&server, &id, &["milter all: header changed, body replaced", "1 recipient removed"]);
+    lab.assert_no_violations();
+}
+
+#[test]
+fn a_later_milter_sees_what_the_first_has_made() {
+    let lab = lab();
+    let first = Milter::start(|command, _| match command {
+        'E' => vec![says('h', texts(&["X-Seen", "by one"])), says('b', "Other\r\n"), says('c', "")],
+        _ => Vec::new(),
+    });
+    let second = Milter::start(|command, _| match command {
+        'O' => vec![negotiated(6, 0x1ff, 0x10_0000)],
+        'E' => vec![says('m', indexed(1, &["X-Seen", " by two"])), says('c', "")],
+        _ => Vec::new(),
+    });
+    let server = server(&lab, &(first.config("one", "") + &second.config("two", "")));
+    let wire = message("two@test", "x");
+    server.smtp().send(SENDER, &[TO], &wire).expect(250);
+    let delivered = delivered(&lab, TO);
+    assert!(delivered.ends_with("Subject: x\r\nX-Seen: by two\r\n\r\nOther\r\n"), "{delivered}");
+    let told = second.told('L');
+    assert!(told.contains(&"X-Seen| by one|".to_owned()) && told.contains(&"Subject| x|".to_owned()), "{told:?}");
+    assert_eq!(second.told('B'), ["Other\r\n"]);
+}
+
+#[test]
+fn refusals_at_each_stage_reach_the_client_and_the_log() {
+    for (stage, at) in [
+        ('C', "MAIL"),
+        ('H', "MAIL"),
+        ('M', "MAIL"),
+        ('R', "RCPT"),
+        ('T', "DATA"),
+        ('L', "."),
+        ('N', "."),
+        ('B', "."),
+        ('E', "."),
+    ] {
+        for (answer, reply) in [
+            (says('r', ""), "550 5.7.1 Command rejected"),
+            (says('t', ""), "451 4.7.1 Service unavailable - try again later"),
+            (says('y', texts(&["554-5.7.7 Not\r\n554 5.7.7 for 100%% sure"])), "554 5.7.7 Not / 5.7.7 for 100% sure"),
+        ] {
+            let milter =
+                Milter::start(move |command, _| if command == stage { vec![answer.clone()] } else { Vec::new() });
+            let server = alone(&milter.config("no", ""));
+            let mut smtp = server.smtp();
+            let mut last = smtp.cmd(&format!("MAIL FROM:<{SENDER}>"));
+            if at != "MAIL" {
+                last = smtp.cmd(&format!("RCPT TO:<{TO}>"));
+            }
+            if !matches!(at, "MAIL" | "RCPT") {
+                last = smtp.cmd("DATA");
+            }
+            if at == "." {
+                smtp.raw(&stentor_harness::dot_stuff(&message("no@test", "x")));
+                last = smtp.reply();
+            }
+            assert_eq!(last.to_string().replace(" (", ""), reply, "{stage}");
+            assert!(server.log().wait(&["milter no", &reply[..3]]).is_some(), "{stage}");
+            assert_eq!(fates(&server).acknowledged, 0);
+        }
+    }
+}
+
+#[test]
+fn a_refused_recipient_concerns_nobody_else() {
+    let lab = lab();
+    let milter = Milter::start(|command, data| match command {
+        'O' => vec![negotiated(6, 0x1ff, 0x800)],
+        'R' if data.starts_with(b"<bob@") => vec![says('y', texts(&["550 5.1.1 No Bob here"]))],
+        _ => Vec::new(),
+    });
+    let server = server(&lab, &milter.config("rcpt", ""));
+    let wire = message("some@test", "x");
+    lab.recorder().expect_message(wire.clone().into());
+    let mut smtp = server.connect_from("127.0.0.1").greeted();
+    smtp.cmd(&format!("MAIL FROM:<{SENDER}>")).expect(250);
+    assert_eq!(smtp.cmd("RCPT TO:<bob@one.example>").expect(550).lines, ["5.1.1 No Bob here"]);
+    smtp.cmd(&format!("RCPT TO:<{TO}>")).expect(250);
+    smtp.cmd("DATA").expect(354);
+    smtp.raw(&stentor_harness::dot_stuff(&wire));
+    smtp.reply().expect(250);
+    lab.wait_clean("some@test", &[TO]);
+    // It asked to hear of those that we refuse ourselves.
+    let mut outside = server.connect_from("127.0.0.2").greeted();
+    outside.cmd(&format!("MAIL FROM:<{SENDER}>")).expect(250);
+    outside.cmd("RCPT TO:<x@nowhere.example>").expect(550);
+    wait_until("the milter hears of it", || milter.told('D').iter().any(|told| told.contains("{rcpt_mailer}|error|")));
+}
+
+#[test]
+fn discard_and_quarantine() {
+    let lab = lab();
+    let milter = Milter::start(|command, data| match command {
+        'R' if data.starts_with(b"<gone@") => vec![says('d', "")],
+        'L' if data.starts_with(b"Subject\0virus") => vec![says('d', "")],
+        'E' => vec![says('q', texts(&["looks bad"])), says('c', "")],
+        _ => Vec::new(),
+    });
+    let server = server(&lab, &milter.config("judge", ""));
+    server.smtp().send(SENDER, &[TO, "gone@one.example"], &message("a@test", "x")).expect(250);
+    server.smtp().send(SENDER, &[TO], &message("b@test", "virus")).expect(250);
+    assert!(server.log().wait_nth(&["discarded:", "milter judge"], 1).is_some());
+    assert_eq!(fates(&server).acknowledged, 0);
+    let id = server.smtp().send(SENDER, &[TO], &message("c@test", "x")).expect(250).queue_id();
+    wait_traced(&server, &id, &["milter judge: quarantine: looks bad"]);
+    assert_eq!(server.queue()["held"], 1);
+    assert!(server.operator(&["release", "--id", &id]).status.success());
+    assert_eq!(drained(&server).delivered, 1);
+}
+
+/// What a broken milter does, where, and what its failure is called.
+fn failures() -> Vec<(char, Vec<Does>, &'static str)> {
+    vec![
+        ('O', vec![Does::Closes], "it closed the connection"),
+        ('O', vec![Does::Stalls], "no answer in 0.2 s"),
+        ('O', vec![negotiated(7, 0, 0)], "version 7"),
+        ('O', vec![negotiated(6, 0x8000, 0)], "was not offered"),
+        ('O', vec![Does::Raw(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec())], "a packet of 1213486160 octets"),
+        ('M', vec![Does::Stalls], "no answer in 0.2 s"),
+        ('M', vec![says('!', "")], "it answers the event with '!'"),
+        ('R', vec![Does::Closes], "it closed the connection"),
+        ('T', vec![says('y', texts(&["250 2.0.0 Fine"]))], "malformed reply code"),
+        ('L', vec![Does::Raw(vec![0xff; 9])], "a packet of 4294967295 octets"),
+        ('B', vec![Does::Stalls], "no answer in 0.2 s"),
+        ('B', vec![says('h', texts(&["X", "y"]))], "it answers the body with 'h'"),
+        ('E', vec![says('h', texts(&["X-Half", "done"])), Does::Closes], "it closed the connection"),
+        ('E', vec![says('b', "half"), says('h', texts(&["X-Half", "done"])), Does::Stalls], "no answer in 0.2 s"),
+        ('E', vec![says('+', texts(&["no address"])), says('c', "")], "a recipient that is no address"),
+        ('E', vec![says('p', ""), says('O', "")], "it answers the event with 'O'"),
+    ]
+}
+
+#[test]
+fn a_milter_that_fails_gets_what_is_configured() {
+    const QUICK: &str = "command_timeout_s = 0.2\ncontent_timeout_s = 0.2\n";
+    let lab = lab();
+    for (n, (stage, does, why)) in failures().into_iter().enumerate() {
+        let broken = Milter::start(move |command, _| if command == stage { does.clone() } else { Vec::new() });
+        for (action, code) in [("accept", 250), ("tempfail", 451), ("reject", 550)] {
+            let server = server(&lab, &broken.config("bad", &format!("{QUICK}default_action = \"{action}\"")));
+            let id = format!("{n}.{action}@test");
+            let wire = message(&id, "x");
+            lab.recorder().expect_message(wire.clone().into());
+            let mut smtp = server.smtp();
+            let mut reply = smtp.cmd(&format!("MAIL FROM:<{SENDER}>"));
+            if reply.code == 250 {
+                reply = smtp.cmd(&format!("RCPT TO:<{TO}>"));
+            }
+            if reply.code == 250 {
+                reply = smtp.cmd("DATA");
+            }
+            if reply.code == 354 {
+                smtp.raw(&stentor_harness::dot_stuff(&wire));
+                reply = smtp.reply();
+            }
+            assert_eq!(reply.code, code, "{stage} {why}: {reply}");
+            assert!(server.log().wait(&["milter failed", why]).is_some(), "{stage} {why}: {:?}", server.log().lines());
+            if code == 250 {
+                // As it came: nothing of what was asked for is done.
+                lab.wait_clean(&id, &[TO]);
+            } else {
+                assert!(server.log().wait(&["milter bad: ", why, &code.to_string()]).is_some(), "{stage} {why}");
+                assert_eq!(fates(&server).acknowledged, 0);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_milter_that_is_down_is_asked_again_when_it_is_back() {
+    let lab = lab();
+    let milter = Milter::start(|_, _| Vec::new());
+    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let config = milter.config("down", "unreachable_action = \"accept\"\ndefault_action = \"reject\"");
+    let server = server(&lab, &config.replace(&milter.address.to_string(), &address.to_string()));
+    for n in 0..3 {
+        server.smtp().send(SENDER, &[TO], &message(&format!("{n}@test"), "x")).expect(250);
+    }
+    assert!(!server.log().matching(&["milter failed", "no connection"]).is_empty());
+    let back = Milter::on(address, |_, _| Vec::new());
+    wait_until("it is asked again", || {
+        server.smtp().send(SENDER, &[TO], &message("again@test", "x")).expect(250);
+        back.commands().contains('E')
+    });
+}
+
+#[test]
+fn a_silent_milter_holds_up_only_the_session_that_asked_it() {
+    let lab = lab();
+    let is_hanging = Arc::new(AtomicBool::new(false));
+    let hanging = is_hanging.clone();
+    let milter = Milter::start(move |command, data| {
+        if command == 'M' && data.starts_with(b"<slow@") {
+            hanging.store(true, Ordering::SeqCst);
+            return vec![Does::Stalls];
+        }
+        Vec::new()
+    });
+    // Longer than the test may take.
+    let server = server(&lab, &milter.config("slow", "command_timeout_s = 240"));
+    let mut slow = server.smtp();
+    slow.raw(b"MAIL FROM:<slow@elsewhere.example>\r\n");
+    wait_until("it hangs", || is_hanging.load(Ordering::SeqCst));
+    for n in 0..20 {
+        server.smtp().send(SENDER, &[TO], &message(&format!("{n}@test"), "x")).expect(250);
+    }
+    assert_eq!(drained(&server).delivered, 20);
+}
+
+#[test]
+fn connections_are_used_again_and_a_dead_one_is_replaced() {
+    let clients = Arc::new(AtomicUsize::new(0));
+    let count = clients.clone();
+    // The second client that it is told of comes over the first's connection, which dies.
+    let milter = Milter::start(move |command, _| match command {
+        'C' if count.fetch_add(1, Ordering::SeqCst) == 1 => vec![Does::Closes],
+        _ => Vec::new(),
+    });
+    let server = alone(&milter.config("pool", "reuse = true"));
+    for n in 0..2 {
+        let mut smtp = server.smtp();
+        smtp.send(SENDER, &[TO], &message(&format!("{n}@test"), "x")).expect(250);
+        smtp.send(SENDER, &[TO], &message(&format!("{n}.second@test"), "x")).expect(250);
+        smtp.quit();
+        wait_until("the session's end", || milter.commands().matches('K').count() == n + 1);
+    }
+    let commands = milter.commands();
+    assert_eq!((commands.matches('O').count(), commands.matches('C').count()), (2, 3), "{commands}");
+    assert!(server.log().matching(&["milter failed"]).is_empty());
+}
+
+#[test]
+fn a_large_message_is_changed_piece_by_piece() {
+    let lab = lab();
+    let body: String =
+        (0..60_000).map(|n| format!("line {n} of a body that does not fit into one piece\r\n")).collect();
+    let wire = message_with("large@test", "Subject: large\r\n", &body);
+    let new: String = (0..70_000).map(|n| format!("another line {n} in its place\n")).collect();
+    let (chunks, swaps) = (new.clone(), Arc::new(AtomicBool::new(false)));
+    let is_swapping = swaps.clone();
+    let first = Milter::start(|command, _| match command {
+        'E' => vec![says('i', indexed(1, &["X-Signed", "yes"])), says('c', "")],
+        _ => Vec::new(),
+    });
+    let second = Milter::start(move |command, data| match command {
+        'O' => vec![negotiated(6, 0x1ff, 0x400)],
+        'B' if data.len() == 65_535 => vec![says('s', "")],
+        'E' if is_swapping.load(Ordering::SeqCst) => {
+            let mut all: Vec<Does> = chunks.as_bytes().chunks(60_001).map(|chunk| says('b', chunk)).collect();
+            all.push(says('c', ""));
+            all
+        }
+        _ => Vec::new(),
+    });
+    let server = server(&lab, &(first.config("sign", "") + &second.config("swap", "")));
+    server.smtp().send(SENDER, &[TO], &wire).expect(250);
+    let got = delivered(&lab, TO);
+    assert!(
+        got.starts_with("X-Signed: yes\r\nFrom: ") && got.ends_with(&format!("Subject: large\r\n\r\n{body}")),
+        "{}",
+        got.len()
+    );
+    assert_eq!(first.told('B').concat(), body);
+    assert_eq!(second.told('B').len(), 1, "it skips the rest");
+    swaps.store(true, Ordering::SeqCst);
+    server.smtp().send(SENDER, &["bob@one.example"], &wire).expect(250);
+    let got = delivered(&lab, "bob@one.example");
+    assert!(
+        got.ends_with(&format!("X-Signed: yes\r\n\r\n{}", new.replace('\n', "\r\n")))
+            || got.contains("X-Signed: yes\r\nFrom")
+    );
+    assert!(got.ends_with(&new.replace('\n', "\r\n")) && !got.contains("of a body that"));
+    assert_eq!(drained(&server).delivered, 2);
+    // What was written meanwhile is not kept.
+    wait_until("the journal holds nothing", || server.status()["content_bytes"] == 0);
+}
