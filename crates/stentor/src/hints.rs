@@ -12,10 +12,10 @@ use stentor_control::format::quoted;
 /// What begins a command in a text.
 const START: &str = "`stentor ";
 /// Commands that take neither option.
-const TAKE_NEITHER: [&str; 7] = ["http-password", "http-token", "table", "mime", "completions", "man", "help"];
+const TAKE_NEITHER: [&str; 6] = ["http-password", "http-token", "mime", "completions", "man", "help"];
 /// Commands that read the configuration and ask no server.
-const TAKE_NO_SOCKET: [&str; 9] =
-    ["serve", "check", "config", "explain", "policy", "doctor", "mailstat", "batchstat", "journal"];
+const TAKE_NO_SOCKET: [&str; 10] =
+    ["serve", "check", "config", "explain", "policy", "table", "doctor", "mailstat", "batchstat", "journal"];
 
 /// How the user named the server, if by options.
 #[derive(Clone, Debug, Default)]
