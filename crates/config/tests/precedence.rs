@@ -31,6 +31,7 @@ fn outcome(decision: &Decision) -> String {
 fn by(config: &Config, decision: &Decision) -> String {
     let shown = |why: &Why| match why {
         Why::Rule(at) => Some(format!("rule {}", at + 1)),
+        Why::Entry(entry) => Some(format!("rule {}", entry.rule + 1)),
         Why::Route(Who::Sender, entry) => Some(format!("sender_routes {}", entry.pattern)),
         Why::Route(_, entry) => Some(format!("routes {}", entry.pattern)),
         Why::Table(table, _, key, _) => Some(format!("table {} {key}", config.rules.table_name(*table))),

@@ -11,7 +11,7 @@ use stentor_policy as policy;
 use crate::action::{Action, ActionError, Verdict};
 use crate::book::Rulebook;
 use crate::conditions::Match;
-use crate::decision::{Decision, End, MISCONFIGURED, Marks, Outcome, Pending, UNAVAILABLE, Why, ended};
+use crate::decision::{Decision, End, MISCONFIGURED, Marks, Outcome, Pending, RuleEntry, UNAVAILABLE, Why, ended};
 use crate::explain::{Step, in_words, note};
 use crate::facts::{Facts, Field, Found, TableId, Tables};
 use crate::hop::NextHop;
@@ -27,6 +27,8 @@ struct Said {
     may_relay: Option<usize>,
     route: Option<(NextHop, usize)>,
     marks: Marks,
+    /// Of the verdict, if a table has it.
+    entry: Option<Box<RuleEntry>>,
 }
 
 impl Rulebook {
@@ -82,17 +84,18 @@ impl Rulebook {
             note(steps, || ("relay forms".to_owned(), String::new(), base.to_string()));
             return Ok(local(base, Marks::default()));
         }
-        let Said { verdict, may_relay: may_relay_by, route, mut marks } = self.rules(facts, tables, steps)?;
+        let Said { verdict, may_relay: may_relay_by, route, mut marks, entry } = self.rules(facts, tables, steps)?;
+        let because = |at| entry.map_or(Why::Rule(at), Why::Entry);
         marks.route = route.as_ref().map(|(hop, _)| hop.clone());
         marks.accepted = matches!(verdict, Some((Verdict::Ok, _)));
         let may_relay = match &verdict {
             Some((Verdict::Refuse(reply), at)) => {
                 let outcome = Outcome::Refuse(reply.clone());
-                return Ok(Decision { outcome, why: Why::Rule(*at), route: None, marks });
+                return Ok(Decision { outcome, why: because(*at), route: None, marks });
             }
             Some((Verdict::Discard(text), at)) => {
                 let outcome = Outcome::Discard(text.clone());
-                return Ok(Decision { outcome, why: Why::Rule(*at), route: None, marks });
+                return Ok(Decision { outcome, why: because(*at), route: None, marks });
             }
             Some((Verdict::Relay, _)) => true,
             _ => may_relay_by.is_some(),
@@ -221,14 +224,23 @@ impl Rulebook {
             (Does::Table, Some((table, field, found))) => {
                 let action = self.action_for((table, field), &found.value);
                 let asked = || format!("{}, table {} has {}", self.rule_name(at), self.table_name(table), found.key);
+                let entry = |error| {
+                    let (key, place) = (found.key.as_str().into(), found.place.as_str().into());
+                    Box::new(RuleEntry { rule: at, table, key, place, error })
+                };
                 match action {
                     Ok(action) => {
                         note(steps, || (asked(), found.place.clone(), format!("yes: {}", in_words(&action))));
+                        if matches!(action, Action::End(_)) {
+                            said.entry = Some(entry(None));
+                        }
                         said.add(action, at);
                     }
                     Err(error) => {
-                        note(steps, || (asked(), found.place.clone(), format!("{:?}: {error}", found.value)));
-                        return Err(ended(MISCONFIGURED, Why::Rule(at), std::mem::take(&mut said.marks)));
+                        let error = format!("{:?}: {error}", found.value);
+                        note(steps, || (asked(), found.place.clone(), error.clone()));
+                        let why = Why::Entry(entry(Some(error.into())));
+                        return Err(ended(MISCONFIGURED, why, std::mem::take(&mut said.marks)));
                     }
                 }
             }

@@ -30,6 +30,8 @@ pub const AUTHENTICATED: &str = "authenticated client";
 pub enum Why {
     /// A rule's place among the rules, from 0 on.
     Rule(usize),
+    /// An entry of the table that a rule asks.
+    Entry(Box<RuleEntry>),
     /// An entry of a table of routes: whose, and its pattern.
     Route(Who, Arc<RouteEntry>),
     /// A table, the key that matched, and where that stands.
@@ -44,6 +46,19 @@ pub enum Why {
     Address(Box<str>),
     /// Nothing names a next hop.
     Mx,
+}
+
+/// What a rule's table had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RuleEntry {
+    /// The rule's place among the rules, from 0 on.
+    pub rule: usize,
+    pub table: TableId,
+    pub key: Box<str>,
+    /// `file:line`, if it has one.
+    pub place: Box<str>,
+    /// Why its value cannot be used.
+    pub error: Option<Box<str>>,
 }
 
 /// What becomes of a recipient.

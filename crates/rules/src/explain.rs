@@ -1,6 +1,6 @@
 //! What was asked, with its answers, in words: written by the evaluation itself.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 
 use stentor_mail::Class;
 
@@ -26,6 +26,18 @@ impl Rulebook {
             Why::Rule(at) => {
                 let place = self.rules.get(*at).map_or("", |rule| &rule.place);
                 format!("{} ({place})", self.rule_name(*at))
+            }
+            Why::Entry(entry) => {
+                let rule = self.shown(&Why::Rule(entry.rule));
+                // No commas: they divide the log's fields.
+                let mut text = format!("{rule}; table {} has {}", self.table_name(entry.table), entry.key);
+                if !entry.place.is_empty() {
+                    let _ = write!(text, " ({})", entry.place);
+                }
+                if let Some(error) = &entry.error {
+                    let _ = write!(text, ": {error}");
+                }
+                text
             }
             Why::Route(who, entry) => {
                 let section = if *who == Who::Sender { "[sender_routes]" } else { "[routes]" };

@@ -42,7 +42,7 @@ pub use addresses::{Addresses, Generic, Masquerade, Rewriting};
 pub use book::{Book, RelayDomains, Rulebook};
 pub use conditions::Conditions;
 pub use content::{ContentConditions, ContentError, Hits, Matcher, Pattern, Scan, Test};
-pub use decision::{AUTHENTICATED, Decision, Marks, Outcome, Pending, Why};
+pub use decision::{AUTHENTICATED, Decision, Marks, Outcome, Pending, RuleEntry, Why};
 pub use explain::Step;
 pub use facts::{Answer, Facts, Field, Found, Subject, TableId, Tables};
 pub use hop::{HopError, NextHop, name_of};

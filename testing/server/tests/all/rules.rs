@@ -314,6 +314,33 @@ fn a_table_is_read_again_and_a_broken_one_changes_nothing() {
     wait_until("the next one is in force", || says("250"));
 }
 
+#[test]
+fn a_refusal_by_a_table_names_the_entry() {
+    let lab = TestLab::sites(&["one.example"]);
+    let server = builder(&lab)
+        .file("access", b"no@one.example REJECT gone\nbad@one.example permit_mynetworks, reject\n")
+        .prepare();
+    let path = server.path("access");
+    server.edit_config(|text| {
+        let path = path.display();
+        format!(
+            "{text}\n[domains]\nrelay = [\"one.example\"]\n[tables.access]\nsource = \"hash:{path}\"\nas = \"access\"\n\
+             [[rules]]\nrecipient = \"table:access\"\n"
+        )
+    });
+    let server = server.run();
+    assert!(rcpt(&server, "a@b.example", "no@one.example").starts_with("554 5.7.1 gone"));
+    assert!(rcpt(&server, "a@b.example", "bad@one.example").starts_with("451 4.3.5"));
+    for (to, line, why) in [("no", 1, ""), ("bad", 2, "permit_mynetworks")] {
+        let entry = format!("table access has {to}@one.example ({}:{line})", path.display());
+        let log = server
+            .log()
+            .wait(&["ruleset=check_rcpt", &format!("arg1=<{to}@one.example>"), "policy=rule 1 ("])
+            .expect("logged");
+        assert!(log.contains(&entry) && log.contains(why), "{entry}: {log}");
+    }
+}
+
 /// A socketmap that says this of a request, on this address.
 pub fn socketmap_with(address: SocketAddr, answer: fn(&str) -> &'static str) {
     let listener = TcpListener::bind(address).unwrap();
