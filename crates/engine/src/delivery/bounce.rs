@@ -12,9 +12,11 @@
 
 use std::sync::Arc;
 
+use stentor_addresses::untagged;
 use stentor_mail::address::Address;
 use stentor_mail::dsn::{self, Action, Report, ReportRcpt, format_date};
 use stentor_mail::reply::Enhanced;
+use stentor_queue::book::{AddressBook, split_hop};
 use stentor_queue::event::{Fate, Ret};
 use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
@@ -211,7 +213,7 @@ fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subj
             .map(|failure| (failure, message.params(failure.id)))
             .filter(|(_, params)| wants(params.and_then(|params| params.notify)))
             .map(|(failure, params)| Line {
-                address: hub.store.book.text(failure.id).to_owned(),
+                address: told(&settings, &hub.store.book, failure.id),
                 orcpt: params.and_then(|params| params.orcpt.clone()),
                 action: Action::Failed,
                 status: status(failure),
@@ -223,6 +225,17 @@ fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subj
             .collect();
         Some((subject, lines, reported))
     })
+}
+
+/// A recipient as the sender may know it: of a program or file, the alias that has it (RFC 3464 section 2.3.2).
+pub(super) fn told(settings: &Settings, book: &AddressBook, id: AddressId) -> String {
+    let (entry, address) = (book.entry(id), book.text(id));
+    let hop = split_hop(&entry[address.len()..]).1;
+    let (local, domain) = address.rsplit_once('@').unwrap_or((address, ""));
+    match untagged(local) {
+        Some((alias, _)) if hop.is_some() && hop == settings.program().as_deref() => format!("{alias}@{domain}"),
+        _ => address.to_owned(),
+    }
 }
 
 fn status(failure: &Failure) -> Enhanced {

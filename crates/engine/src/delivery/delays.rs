@@ -17,7 +17,7 @@ use stentor_queue::event::Class;
 use stentor_queue::ids::{AddressId, MessageNo, Ms};
 use stentor_queue::message::Message;
 
-use super::bounce::{Line, Subject, report_to, send};
+use super::bounce::{Line, Subject, report_to, send, told};
 use crate::core::hub::Hub;
 use crate::core::{Core, Settings};
 
@@ -64,7 +64,7 @@ fn gather(hub: &Hub, no: MessageNo, settings: &Settings, now: Ms) -> Option<(Sub
         let reply = hub.sched.recipient_status(&hub.store, no, id, now).reason;
         let status = reply.as_ref().and_then(|reply| reply.dsn).filter(|dsn| dsn.class == 4);
         Line {
-            address: hub.store.book.text(id).to_owned(),
+            address: told(settings, &hub.store.book, id),
             orcpt: message.params(id).and_then(|params| params.orcpt.clone()),
             action: Action::Delayed,
             status: status.map_or(Enhanced::new(4, 0, 0), |dsn| Enhanced::new(4, dsn.subject, dsn.detail)),

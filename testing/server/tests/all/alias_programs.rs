@@ -149,11 +149,11 @@ fn a_bounce_goes_to_the_owner_who_may_be_a_program() {
     drained(&server);
     let to_sender = report_to(&lab, SENDER);
     let about = &to_sender.recipients[0];
-    assert!(about["final-recipient"].starts_with("rfc822; fails=") && about["status"] == "5.3.0", "{}", to_sender.text);
-    assert!(report_to(&lab, "boss@sender.example").recipients[0]["final-recipient"].contains("; owned="));
+    assert!(about["final-recipient"].contains("; fails@") && about["status"] == "5.3.0", "{}", to_sender.text);
+    assert!(report_to(&lab, "boss@sender.example").recipients[0]["final-recipient"].contains("; owned@"));
     let hook = written(&helper, "hook");
     assert!(hook.contains("MAILER-DAEMON:owner-hooked@home.test:owner-hooked::games\nFrom MAILER-DAEMON "), "{hook}");
-    assert!(hook.contains("Action: failed") && hook.contains("Final-Recipient: rfc822; hooked="), "{hook}");
+    assert!(hook.contains("Action: failed") && hook.contains("Final-Recipient: rfc822; hooked@"), "{hook}");
     assert_eq!(lab.recorder().copies().len(), 2, "nobody else hears of it");
 }
 
