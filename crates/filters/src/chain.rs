@@ -220,6 +220,10 @@ impl Seat {
         args: &[&str],
     ) -> Result<Verdict, Failed> {
         let limit = self.milter.command_limit();
+        // It may have closed it between two messages, which is no failure.
+        if self.connection.as_mut().is_some_and(|connection| !connection.is_idle()) {
+            self.connection = None;
+        }
         while self.connection.is_none() {
             (self.refuses, self.helo) = (None, None);
             self.connection = Some(self.milter.connect().await?);

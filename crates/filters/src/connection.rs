@@ -133,6 +133,11 @@ impl Connection {
 
     /// Writes what there is to write and waits for the next answer within `limit` and before `end`. `None`: none is owed.
     pub async fn event(&mut self, limit: Duration, end: Instant) -> Result<Option<Event>, Failed> {
+        // A milter that says something without a pause keeps nobody else waiting, and gets no more time than others.
+        tokio::task::consume_budget().await;
+        if Instant::now() >= end {
+            return Err(Failed::silent(limit));
+        }
         let until = end.min(Instant::now() + limit);
         match timeout_at(until, self.exchange()).await {
             Ok(result) => result,
@@ -142,6 +147,9 @@ impl Connection {
 
     async fn exchange(&mut self) -> Result<Option<Event>, Failed> {
         let lost = |error: io::Error| Failed::broken(format!("the connection was lost: {error}"));
+        if !self.session.output().is_empty() {
+            self.nothing_said().map_err(|why| why.map_or_else(|| Failed::broken("an answer out of turn"), lost))?;
+        }
         while !self.session.output().is_empty() {
             match self.stream.try_write(self.session.output()) {
                 Ok(count) => drop(self.session.output().drain(..count)),
@@ -174,6 +182,20 @@ impl Connection {
         Ok(None)
     }
 
+    /// Before a question there is no answer: one that came for the last would be taken for that of the next. The error is that of
+    /// the socket, if it has one.
+    fn nothing_said(&mut self) -> Result<(), Option<io::Error>> {
+        if self.session.has_more() {
+            return Err(None);
+        }
+        match self.stream.try_read(&mut [0]) {
+            Ok(0) => Err(Some(io::ErrorKind::UnexpectedEof.into())),
+            Ok(_) => Err(None),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
+            Err(error) => Err(Some(error)),
+        }
+    }
+
     /// Writes a few octets now, as far as the socket takes them; the rest goes before whatever is written next.
     pub fn write_now(&mut self) {
         if let Ok(count) = self.stream.try_write(self.session.output()) {
@@ -184,6 +206,6 @@ impl Connection {
     /// Whether it can be given to another session: nothing is on its way, and the milter has not closed it.
     pub fn is_idle(&mut self) -> bool {
         let waits = |read: io::Result<usize>| read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
-        self.session.output().is_empty() && waits(self.stream.try_read(&mut [0]))
+        self.session.output().is_empty() && !self.session.has_more() && waits(self.stream.try_read(&mut [0]))
     }
 }

@@ -133,6 +133,11 @@ impl Session {
         self.options.as_ref().is_some_and(|options| options.leaves_out(Protocol::RCPT_REJ))
     }
 
+    /// Whether it has said something that nobody has looked at: before a question is written, more than was owed.
+    pub fn has_more(&self) -> bool {
+        !self.packets.is_empty()
+    }
+
     /// Takes octets of the milter.
     pub fn receive(&mut self, octets: &[u8]) {
         self.packets.receive(octets);

@@ -33,6 +33,8 @@ pub struct Waiting {
     /// Those that end the rules, of the first recipient.
     ends: Option<Vec<u16>>,
     scan: Option<Scan>,
+    /// The data is over.
+    is_over: bool,
 }
 
 /// What the waiting rules of one recipient say of a content, with the rule that says so.
@@ -55,30 +57,33 @@ pub struct ContentSaid {
 }
 
 impl Waiting {
-    /// A recipient is taken whose rules wait.
+    /// Whether a recipient whose rules wait can be taken. One that comes when the content was searched has no rules on it.
     ///
     /// # Errors
     /// It is to be sent in another transaction.
-    pub fn add(&mut self, rules: &Rulebook, (to, is_trusted): (&Address, bool), open: Vec<u16>) -> Result<(), Reply> {
-        if rules.content.is_empty() {
+    pub fn admits(&self, rules: &Rulebook, is_trusted: bool, open: &[u16]) -> Result<(), Reply> {
+        if rules.content.is_empty() || self.is_over {
             return Ok(());
         }
-        let is_end = |at: &u16| rules.ends_by_content(usize::from(*at));
-        let ends: Vec<u16> = open.iter().copied().filter(is_end).collect();
-        if !is_trusted && self.ends.as_ref().is_some_and(|first| *first != ends) {
+        let is_other = |first: &Vec<u16>| !first.iter().copied().eq(ends(rules, open));
+        if !is_trusted && self.ends.as_ref().is_some_and(is_other) {
             return Err(OTHER_RULES);
         }
-        let kind = match self.kinds.iter().position(|(kind, _)| **kind == *open) {
-            Some(kind) => kind,
-            None if self.kinds.len() == KINDS_MAX => return Err(OTHER_RULES),
-            None => {
-                self.kinds.push((open.into(), to.as_str().into()));
-                self.kinds.len() - 1
-            }
-        };
-        self.ends.get_or_insert(ends);
+        let is_known = self.kinds.iter().any(|(kind, _)| **kind == *open);
+        if is_known || self.kinds.len() < KINDS_MAX { Ok(()) } else { Err(OTHER_RULES) }
+    }
+
+    /// It is taken, as [`Waiting::admits`] allows.
+    pub fn add(&mut self, rules: &Rulebook, to: &Address, open: Vec<u16>) {
+        if rules.content.is_empty() || self.is_over {
+            return;
+        }
+        self.ends.get_or_insert_with(|| ends(rules, &open).collect());
+        let kind = self.kinds.iter().position(|(kind, _)| **kind == *open).unwrap_or_else(|| {
+            self.kinds.push((open.into(), to.as_str().into()));
+            self.kinds.len() - 1
+        });
         self.of.insert(to.as_str().into(), kind);
-        Ok(())
     }
 
     /// Some rule of some recipient waits.
@@ -107,6 +112,7 @@ impl Waiting {
 
     /// The data is over. `None`: no rule waited.
     pub fn finish(&mut self, rules: &Rulebook) -> Option<ContentSaid> {
+        self.is_over = true;
         let hits = self.scan.take()?.finish();
         let mut all = ContentSaid { of: std::mem::take(&mut self.of), ..ContentSaid::default() };
         for (kind, first) in std::mem::take(&mut self.kinds) {
@@ -117,6 +123,11 @@ impl Waiting {
         }
         Some(all)
     }
+}
+
+/// Of the rules that wait, those that end the rules.
+fn ends(rules: &Rulebook, open: &[u16]) -> impl Iterator<Item = u16> {
+    open.iter().copied().filter(|at| rules.ends_by_content(usize::from(*at)))
 }
 
 impl ContentSaid {

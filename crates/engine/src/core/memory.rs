@@ -258,6 +258,12 @@ impl Memory {
         true
     }
 
+    /// The message is written once more, and what was stored of it goes: the larger of the two counts.
+    pub fn rewritten(&self, reserved: &mut Reserved) {
+        self.streamed.fetch_sub(reserved.stored, Ordering::Relaxed);
+        reserved.stored = 0;
+    }
+
     /// Octets of large bodies that are in the journal and not accepted.
     pub fn streamed(&self) -> u64 {
         self.streamed.load(Ordering::Relaxed)

@@ -2,6 +2,7 @@
 //!
 //! Failure: their refusal, or what is configured for a milter that fails; the log names the milter.
 
+use std::collections::HashMap;
 use std::io;
 use std::mem::take;
 use std::net::IpAddr;
@@ -46,10 +47,7 @@ impl Filtering {
 }
 
 impl Transaction {
-    /// Tells the milters of the message that begins.
-    ///
-    /// # Errors
-    /// Their refusal.
+    /// Tells the milters of the message that begins. The error is their refusal.
     pub async fn filtered_by(&mut self, core: &Core, filter: Filter, helo: &str) -> Result<(), Reply> {
         let id = self.id.to_string();
         let told = filter.chain().await.mail(MailFacts { helo, id: &id, mail: &self.mail }).await;
@@ -60,10 +58,7 @@ impl Transaction {
         })
     }
 
-    /// The same of a message that comes over HTTP or from a local program, of a user.
-    ///
-    /// # Errors
-    /// Their refusal.
+    /// The same of a message that comes over HTTP or from a local program, of a user. The error is their refusal.
     pub async fn filtered_locally(&mut self, core: &Core, settings: &Settings, login: &str) -> Result<(), Reply> {
         let login = Some(login.to_owned());
         let facts = ClientFacts { address: self.client, port: 0, name: None, listener: None, login };
@@ -73,10 +68,7 @@ impl Transaction {
         }
     }
 
-    /// Tells them that the content comes.
-    ///
-    /// # Errors
-    /// Their refusal.
+    /// Tells them that the content comes. The error is their refusal.
     pub async fn filter_data(&mut self, core: &Core) -> Result<(), Reply> {
         let Some(filtering) = &self.filtering else { return Ok(()) };
         filtering.filter.chain().await.data().await.map_err(|refusal| {
@@ -133,11 +125,9 @@ impl Transaction {
         core: &Arc<Core>,
         settings: &Arc<Settings>,
         client: IpAddr,
-        end: &mut EndOfData,
+        (end, ours): (&mut EndOfData, usize),
     ) -> Result<(), Reply> {
         let Some(mut filtering) = self.filtering.take() else { return Ok(()) };
-        // Before the message there are the fields that rules prepend, and our Received.
-        let ours = self.wishes.fields_count() + 1;
         let size_max = settings.config.message_size_bytes_max;
         let mut octets = Octets { core, transaction: self, last: take(&mut end.last), before: None, size_max };
         let filtered = filtering.filter.chain().await.message(&mut octets, ours, size_max).await;
@@ -194,12 +184,18 @@ impl Transaction {
             }
         }
         if filtering.taken.len() < before {
+            // Rules on the content may have given them other next hops.
+            let hops: HashMap<_, _> = self.rcpts.relayed_mut().map(|(to, now)| (to.clone(), now.hop.clone())).collect();
             self.rcpts.forget_named();
-            for Taken { address, asked, verdict, why, .. } in take(&mut filtering.taken) {
+            for Taken { address, mut asked, verdict, why, .. } in take(&mut filtering.taken) {
+                if let Some(hop) = hops.get(&address) {
+                    asked.hop.clone_from(hop);
+                }
                 self.rcpts.add(address, asked, verdict, || why);
             }
         }
         let speaker = Speaker { client, name: Some(""), helo: "", may_relay: true };
+        let mut is_refused = false;
         for rcpt in added.into_iter().filter(|rcpt| !filtering.taken.iter().any(|taken| taken.named == rcpt.address)) {
             if !self.rcpts.has(&rcpt.address) {
                 // One that is refused for good is in the log; the others get their mail.
@@ -207,7 +203,12 @@ impl Transaction {
                 if reply.is_temporary() {
                     return Err(reply);
                 }
+                is_refused |= !reply.is_success();
             }
+        }
+        // A milter that puts nobody in somebody's place has a mistake that can be mended.
+        if self.rcpts.named() == 0 && is_refused {
+            return Err(Reply::fixed(451, (4, 3, 5), "Server configuration error"));
         }
         if self.rcpts.named() == 0 {
             self.wishes.told("removed by milters".to_owned(), "all recipients");
@@ -259,6 +260,9 @@ impl Content for Octets<'_> {
     async fn write(&mut self, piece: Vec<u8>) -> Result<(), Reply> {
         if self.before.is_none() {
             self.before = Some(self.exchange((None, 0)));
+            if let Some(memory) = &mut self.transaction.memory {
+                self.core.memory.rewritten(memory);
+            }
         }
         self.transaction.piece(self.core, piece, self.size_max).await;
         self.transaction.failed.map_or(Ok(()), |refused| Err(refused.reply()))

@@ -321,6 +321,8 @@ impl Transaction {
     }
 
     async fn finish(mut self, core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, mut end: EndOfData) -> Reply {
+        // Before the client's message there are the fields that rules have prepended by now, and our Received.
+        let ours = self.wishes.fields_count() + 1;
         let mut verdict = match self.failed {
             Some(refused) => Err(refused.reply()),
             None => self.check(core, settings, &end.facts).and_then(|()| self.by_content(settings, client, &end.last)),
@@ -332,7 +334,7 @@ impl Transaction {
             }
         }
         if verdict.is_ok() && self.filtering.is_some() {
-            verdict = Box::pin(self.filter(core, settings, client, &mut end)).await;
+            verdict = Box::pin(self.filter(core, settings, client, (&mut end, ours))).await;
         }
         let named = self.rcpts.named();
         let envelopes = match verdict {

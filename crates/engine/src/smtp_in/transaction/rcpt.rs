@@ -100,8 +100,8 @@ impl Transaction {
                 return self.refuse_by(core, client, (&rcpt.address, &policy), reply);
             }
         }
-        let who = (&rcpt.address, self.trusted || self.injector.is_some());
-        if let Err(reply) = self.waiting.add(&settings.rules, who, open) {
+        let is_trusted = self.trusted || self.injector.is_some();
+        if let Err(reply) = self.waiting.admits(&settings.rules, is_trusted, &open) {
             return self.refuse(core, client, &rcpt.address, reply);
         }
         if let Some(given) = given {
@@ -116,6 +116,7 @@ impl Transaction {
             }
             why = Because::Rules(words);
         }
+        self.waiting.add(&settings.rules, &rcpt.address, open);
         self.wishes.merge(wishes);
         if self.spoke.is_none() && settings.rules.has_own_hops() {
             self.spoke = Some((speaker.name.map(Into::into), speaker.helo.to_ascii_lowercase().into()));

@@ -245,6 +245,7 @@ fn failures() -> Vec<(char, Vec<Does>, &'static str)> {
         ('O', vec![negotiated(6, 0x8000, 0)], "was not offered"),
         ('O', vec![Does::Raw(b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec())], "a packet of 1213486160 octets"),
         ('M', vec![Does::Stalls], "no answer in 0.2 s"),
+        ('M', vec![Does::Floods], "no answer in 0.2 s"),
         ('M', vec![says('!', "")], "it answers the event with '!'"),
         ('R', vec![Does::Closes], "it closed the connection"),
         ('T', vec![says('y', texts(&["250 2.0.0 Fine"]))], "malformed reply code"),
@@ -292,6 +293,74 @@ fn a_milter_that_fails_gets_what_is_configured() {
             }
         }
     }
+}
+
+#[test]
+fn answers_of_one_message_are_not_taken_for_the_next() {
+    let ends: [fn() -> Vec<Does>; 2] = [
+        || vec![says('c', ""), says('c', ""), says('c', ""), says('c', "")],
+        // As one whose time for idle connections is short.
+        || vec![says('c', ""), Does::Closes],
+    ];
+    for end in ends {
+        let milter = Milter::start(move |command, data| match command {
+            'E' => end(),
+            'M' if data.starts_with(b"<bad@") => vec![says('r', "")],
+            _ => Vec::new(),
+        });
+        let server = alone(&milter.config("odd", "default_action = \"accept\""));
+        let mut smtp = server.smtp();
+        smtp.send(SENDER, &[TO], &message("one@test", "x")).expect(250);
+        // What it said too much, or that it has closed, has come by now.
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        smtp.cmd("MAIL FROM:<bad@elsewhere.example>").expect(550);
+        smtp.send(SENDER, &[TO], &message("two@test", "x")).expect(250);
+    }
+}
+
+#[test]
+fn rules_on_content_and_milters_go_together() {
+    let lab = TestLab::start("[[site]]\nname = 'one.example'\n[[site]]\nname = 'two.example'\nrelay = true\n");
+    let milter = Milter::start(|command, data| match command {
+        'R' if data.starts_with(b"<bob@") => vec![says('y', texts(&["451 4.7.1 Not now"]))],
+        'E' => vec![says('-', texts(&["<cid@one.example>"])), says('c', "")],
+        _ => Vec::new(),
+    });
+    let rules = "[[rules]]\nrecipient = \"bob@one.example\"\nbody = \"needle\"\ndo = \"hold\"\n\
+                 [[rules]]\nsubject = \"routed\"\ndo = [\"prepend X-Rule: one\", \"route mx:two.example\"]\n";
+    let server = server(&lab, &format!("{}{rules}", milter.config("some", "")));
+    let wire = message_with("both@test", "Subject: routed\r\n", "needle\r\n");
+    lab.recorder().expect_message(wire.clone().into());
+    let mut smtp = server.smtp();
+    smtp.cmd(&format!("MAIL FROM:<{SENDER}>")).expect(250);
+    smtp.cmd("RCPT TO:<bob@one.example>").expect(451);
+    smtp.cmd(&format!("RCPT TO:<{TO}>")).expect(250);
+    smtp.cmd("RCPT TO:<cid@one.example>").expect(250);
+    smtp.cmd("DATA").expect(354);
+    smtp.raw(&stentor_harness::dot_stuff(&wire));
+    smtp.reply().expect(250);
+    // Bob's rule holds nothing, cid is gone, and ann's mail goes where the rule says.
+    assert_eq!(drained(&server).delivered, 1);
+    let host = server.log().wait(&["stat=Sent", &format!("to=<{TO}>")]).expect("it is delivered");
+    assert!(host.contains("two.example"), "{host}");
+    // The client's fields, all of them, and none of ours.
+    let fields = milter.told('L').join(" ");
+    assert!(fields.contains("Subject|") && !fields.contains("X-Rule"), "{fields}");
+    assert_eq!(
+        milter.told('L').len(),
+        String::from_utf8_lossy(&wire).split("\r\n\r\n").next().unwrap().lines().count()
+    );
+}
+
+#[test]
+fn a_recipient_that_a_milter_replaces_by_nobody_is_not_lost() {
+    let milter = Milter::start(|command, _| match command {
+        'E' => vec![says('-', texts(&[&format!("<{TO}>")])), says('+', texts(&["<nobody@lists.test>"])), says('c', "")],
+        _ => Vec::new(),
+    });
+    let server = alone(&format!("[domains]\nlocal = [\"lists.test\"]\n{}", milter.config("typo", "")));
+    let reply = server.smtp().send(SENDER, &[TO], &message("lost@test", "x"));
+    assert_eq!((reply.code, fates(&server).acknowledged), (451, 0), "{reply}");
 }
 
 #[test]

@@ -12,6 +12,8 @@ pub enum Does {
     Raw(Vec<u8>),
     /// Says nothing more, and keeps the connection open.
     Stalls,
+    /// Says that it works on it, again and again without a pause.
+    Floods,
     Closes,
 }
 
@@ -122,6 +124,9 @@ fn serve(mut stream: TcpStream, heard: &Mutex<Vec<Heard>>, script: &Script) -> i
                     stream.read_to_end(&mut rest)?;
                     return Ok(());
                 }
+                Does::Floods => loop {
+                    stream.write_all(&[0, 0, 0, 1, b'p'].repeat(10_000))?;
+                },
                 Does::Closes => return Ok(()),
             }
         }
