@@ -29,6 +29,7 @@ fn a_list_or_site_narrows_each_view_to_the_same_recipients() {
     let (_lab, server) = started();
     let ask = |arguments: &[&str]| server.ask(arguments).unwrap_or_else(|why| panic!("{arguments:?}: {why:?}"));
     // dan's message is no list's, and waits at the same site as cid's copy.
+    wait_until("both sites are counted", || ask(&["queue"])["sites"].as_array().is_some_and(|rows| rows.len() == 2));
     let all = ask(&["queue"]);
     assert_eq!(sites(&all), [("mx1.down.example", 2), ("mx1.full.example", 1)]);
     let news = ask(&["queue", "--list", "news"]);
