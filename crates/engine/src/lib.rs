@@ -7,7 +7,6 @@
 pub mod clock;
 pub mod core;
 pub mod delivery;
-pub mod live;
 pub mod replay;
 pub mod rule_tables;
 pub mod smtp_in;

@@ -11,7 +11,7 @@ use stentor_stats::record::{Machine, Record};
 use tokio::time::MissedTickBehavior;
 
 use crate::core::Core;
-use crate::live::machine::{Own, Sampler};
+use stentor_live::machine::{Own, Sampler};
 
 const SECOND: Duration = Duration::from_secs(1);
 /// Seconds between samples while somebody watches.

@@ -16,7 +16,7 @@ use stentor_engine::core::Core;
 use stentor_engine::core::envelope::To;
 use stentor_engine::core::intake::Refused;
 use stentor_engine::core::own::Note;
-use stentor_engine::live::posts::Post;
+use stentor_live::posts::Post;
 use stentor_mail::address::Address;
 use stentor_mail::dsn::format_date;
 use stentor_queue::cause::Cause;

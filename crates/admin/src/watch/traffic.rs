@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use stentor_control::problem::Problem;
 use stentor_control::{ErrorCode, Reply, TrafficOptions};
 use stentor_engine::core::{Core, log};
-use stentor_engine::live::traffic::{TAPS_MAX, Wanted};
+use stentor_live::traffic::{TAPS_MAX, Wanted};
 use stentor_stats::now::TrafficLine;
 use tokio::sync::mpsc;
 

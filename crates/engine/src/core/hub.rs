@@ -21,7 +21,7 @@ use tokio::sync::Notify;
 
 use super::bodies::Bodies;
 use super::pins::Pins;
-use crate::live::posts::Running;
+use stentor_live::posts::Running;
 
 /// Recipients handed out plus outcomes not yet synced: what a crash can repeat.
 pub const COMPLETIONS_MAX: usize = 50_000;

@@ -59,7 +59,7 @@ use self::memory_group::{MemoryGroup, Pressure, bodies_bytes};
 pub use self::settings::Settings;
 use crate::clock::Clock;
 use crate::core::observer::Observer;
-use crate::live::Live;
+use stentor_live::Live;
 use stentor_resolve::Resolver;
 
 /// Counters since the start, for `stentor status` and the demo's summary.

@@ -32,7 +32,7 @@ use crate::core::assignment::{Assignment, Tried};
 use crate::core::hub::Signal;
 use crate::core::log::Via;
 use crate::core::{Core, Settings, log};
-use crate::live::traffic::Tapped;
+use stentor_live::traffic::Tapped;
 
 const READ_BYTES: usize = 32 * 1024;
 /// How often the scheduler hears that a host is alive; well under the silence that changes lanes.

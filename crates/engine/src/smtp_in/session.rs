@@ -22,7 +22,7 @@ use super::open_sessions::Admitted;
 use super::transaction::Transaction;
 use crate::core::limits::Limit;
 use crate::core::{Core, Settings};
-use crate::live::traffic::Tapped;
+use stentor_live::traffic::Tapped;
 
 /// Octets read at once; one buffer per thread serves all sessions, so that an idle one holds none.
 const READ_BYTES: usize = 64 * 1024;

@@ -15,8 +15,8 @@ use tokio::io::Interest;
 use super::super::stream::Stream;
 use crate::clock::Clock;
 use crate::core::Settings;
-use crate::live::Live;
-use crate::live::traffic::Tapped;
+use stentor_live::Live;
+use stentor_live::traffic::Tapped;
 
 const READ_BYTES: usize = 4 * 1024;
 /// Without anything awaited a session has no deadline.

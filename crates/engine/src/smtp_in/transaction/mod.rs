@@ -36,7 +36,7 @@ use crate::core::log::Discarded;
 use crate::core::memory::{PIECE_BYTES, Reserved};
 use crate::core::observer::{Receiving, TraceParent};
 use crate::core::{Core, Settings, log};
-use crate::live::posts::{Noted, RECIPIENTS_MIN};
+use stentor_live::posts::{Noted, RECIPIENTS_MIN};
 
 /// The subscribers as they are now.
 struct InForce<'c>(&'c Arc<Core>);
