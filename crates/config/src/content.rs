@@ -13,13 +13,14 @@ const BYTES_MAX: u64 = 1 << 40;
 /// Reads one pattern.
 type Read = fn(&str) -> Result<Test, ContentError>;
 
-const KEYS: [(&str, Read); 6] = [
+const KEYS: [(&str, Read); 7] = [
     ("header", |text| Test::header(text, false)),
     ("raw_header", |text| Test::header(text, true)),
     ("subject", Test::subject),
     ("body", |text| Pattern::contained(text).map(Test::Body)),
     ("charset", |text| Pattern::name(text).map(Test::Charset)),
     ("script", Test::script),
+    ("malformed", Test::malformed),
 ];
 
 pub(super) fn read(section: &Section<'_>, content: &mut ContentConditions) {

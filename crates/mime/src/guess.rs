@@ -47,7 +47,7 @@ impl Reading {
         let fallback = charset.unwrap_or(Charset::UNDECLARED);
         match form {
             Form::Word => {
-                let words::Decoded { text, charsets } = words::decode(octets, fallback);
+                let words::Decoded { text, charsets, .. } = words::decode(octets, fallback);
                 Reading { form, charsets, is_charset_guessed: false, text }
             }
             Form::Parameter => {

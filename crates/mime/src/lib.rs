@@ -7,13 +7,16 @@
 pub mod charset;
 pub mod field;
 pub mod guess;
+mod header;
 pub mod html;
 pub mod params;
+mod part;
 pub mod quoted;
 pub mod scripts;
 mod shifted;
 #[cfg(test)]
 mod tests;
 pub mod transfer;
+mod uu;
 pub mod walk;
 pub mod words;

@@ -8,13 +8,19 @@ use crate::words;
 
 /// Parameters of a field that are looked at, each section of a continued one for itself.
 pub const PARAMS_MAX: usize = 200;
+/// What names a part, says how it is read or what is in it.
+const WEIGHTY: [&str; 4] = ["boundary", "charset", "name", "filename"];
 
 /// `text/plain; charset=utf-8`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MimeField {
     /// `text/plain`, in lower case, without white space and comments.
     pub value: String,
+    /// Where programs read the value of a boundary or of a file's name in two ways, both, one behind the other.
     pub params: Vec<Param>,
+    /// Programs differ in what they read here: a parameter that comes twice, something behind a value, a quote or comment without end,
+    /// sections with a gap, a value in quotes, or more than is looked at.
+    pub is_ambiguous: bool,
 }
 
 /// A parameter, put together from its sections.
@@ -31,19 +37,35 @@ pub struct Param {
 impl MimeField {
     /// Reads a field's value, with or without its folds.
     pub fn parse(value: &[u8]) -> MimeField {
-        let mut tokens = Tokens(value);
-        let mut text = tokens.word().to_ascii_lowercase();
-        if tokens.next_is(b'/') {
-            text.push(b'/');
-            text.extend_from_slice(&tokens.word().to_ascii_lowercase());
+        let mut tokens = Tokens { rest: value, is_odd: false };
+        let text = tokens.main_value();
+        let (mut sections, mut others) = (Vec::new(), Vec::new());
+        let mut is_ambiguous = false;
+        while let Some((name, (value, other))) = tokens.parameter() {
+            if sections.len() == PARAMS_MAX {
+                is_ambiguous = true;
+                break;
+            }
+            let section = Section::new(name, value);
+            is_ambiguous |= sections.iter().any(|before: &Section| before.contradicts(&section));
+            if let Some(octets) = other.filter(|_| section.is_plain()) {
+                others.push(Param { name: section.name.clone(), octets, charset: None });
+            }
+            sections.push(section);
         }
-        let mut sections = Vec::new();
-        while sections.len() < PARAMS_MAX
-            && let Some((name, value)) = tokens.parameter()
-        {
-            sections.push(Section::new(name, value));
-        }
-        MimeField { value: String::from_utf8_lossy(&text).into_owned(), params: joined(&sections) }
+        let (mut params, has_gap) = joined(&sections);
+        let is_twofold = ["boundary", "charset"].into_iter().any(|name| {
+            let mut all = params.iter().filter(|param| param.name == name);
+            all.next().is_some_and(|first| all.any(|param| param.octets != first.octets))
+        });
+        params.append(&mut others);
+        let is_ambiguous = is_ambiguous || has_gap || is_twofold || tokens.is_odd;
+        MimeField { value: String::from_utf8_lossy(&text).into_owned(), params, is_ambiguous }
+    }
+
+    /// All parameters of this name.
+    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Param> {
+        self.params.iter().filter(move |param| param.name == name)
     }
 
     /// The first parameter of this name, encoded ones before others (RFC 2231 leaves the choice open, RFC 6266 section 4.3
@@ -97,8 +119,24 @@ impl Section {
     }
 }
 
-fn joined(sections: &[Section]) -> Vec<Param> {
-    let mut params = Vec::new();
+impl Section {
+    /// Not continued and not encoded.
+    fn is_plain(&self) -> bool {
+        self.number.is_none() && !self.is_encoded
+    }
+
+    /// The same of the same parameter, with another value, and it matters.
+    fn contradicts(&self, other: &Section) -> bool {
+        (self.number, self.is_encoded) == (other.number, other.is_encoded)
+            && self.name == other.name
+            && self.value != other.value
+            && WEIGHTY.contains(&self.name.as_str())
+    }
+}
+
+/// The parameters, and whether sections of one that matters are missing.
+fn joined(sections: &[Section]) -> (Vec<Param>, bool) {
+    let (mut params, mut has_gap) = (Vec::new(), false);
     let mut continued: Vec<&Section> = Vec::new();
     for section in sections {
         match section.number {
@@ -112,11 +150,12 @@ fn joined(sections: &[Section]) -> Vec<Param> {
     for all in continued.chunk_by(|a, b| a.name == b.name) {
         // Without the first there is no telling; behind a gap there is no more.
         let known = all.iter().zip(0..).take_while(|(section, number)| section.number == Some(*number)).count();
+        has_gap |= known < all.len() && WEIGHTY.contains(&all[0].name.as_str());
         if known > 0 {
             params.push(param(&all[..known]));
         }
     }
-    params
+    (params, has_gap)
 }
 
 fn param(sections: &[&Section]) -> Param {
@@ -156,17 +195,29 @@ pub(crate) fn percent(value: &[u8], out: &mut Vec<u8>) {
 }
 
 /// The tokens of a MIME field (RFC 2045 5.1); white space and comments between them are skipped.
-struct Tokens<'a>(&'a [u8]);
+struct Tokens<'a> {
+    rest: &'a [u8],
+    /// Something stands where nothing should, or does not end.
+    is_odd: bool,
+}
+
+/// What a parameter says, and what it says to other programs.
+type Value = (Vec<u8>, Option<Vec<u8>>);
+
+/// What ends a value without quotes: a separator, or white space or a comment.
+fn is_behind_token(b: u8) -> bool {
+    b == b';' || b == b'(' || b.is_ascii_whitespace()
+}
 
 impl<'a> Tokens<'a> {
     fn skip(&mut self) {
         loop {
-            self.0 = self.0.trim_ascii_start();
-            if self.0.first() != Some(&b'(') {
+            self.rest = self.rest.trim_ascii_start();
+            if self.rest.first() != Some(&b'(') {
                 return;
             }
             let (mut depth, mut at) = (0_usize, 0);
-            while let Some(&b) = self.0.get(at) {
+            while let Some(&b) = self.rest.get(at) {
                 at += 1;
                 match b {
                     b'\\' => at += 1,
@@ -178,66 +229,111 @@ impl<'a> Tokens<'a> {
                     break;
                 }
             }
-            self.0 = self.0.get(at..).unwrap_or_default();
+            self.is_odd |= depth > 0;
+            self.rest = self.rest.get(at..).unwrap_or_default();
         }
     }
 
     fn next_is(&mut self, wanted: u8) -> bool {
         self.skip();
-        let found = self.0.first() == Some(&wanted);
+        let found = self.rest.first() == Some(&wanted);
         if found {
-            self.0 = &self.0[1..];
+            self.rest = &self.rest[1..];
         }
         found
     }
 
-    fn word(&mut self) -> &'a [u8] {
-        self.skip();
-        let special = |b: &u8| b.is_ascii_whitespace() || b"()<>@,;:\\\"/[]?=".contains(b);
-        let end = self.0.iter().position(special).unwrap_or(self.0.len());
-        let (word, rest) = self.0.split_at(end);
-        self.0 = rest;
-        word
+    fn take(&mut self, end: impl Fn(&u8) -> bool) -> &'a [u8] {
+        let end = self.rest.iter().position(end).unwrap_or(self.rest.len());
+        let (taken, rest) = self.rest.split_at(end);
+        self.rest = rest;
+        taken
     }
 
-    /// The value of a parameter: a quoted string or what goes up to the next separator. File names without quotes have spaces.
-    fn value(&mut self, is_file_name: bool) -> Vec<u8> {
-        if !self.next_is(b'"') {
-            let is_end = |b: &u8| *b == b';' || !is_file_name && b.is_ascii_whitespace();
-            let end = self.0.iter().position(is_end).unwrap_or(self.0.len());
-            let (value, rest) = self.0.split_at(end);
-            self.0 = rest;
-            return value.trim_ascii().iter().copied().filter(|b| !matches!(b, b'\r' | b'\n')).collect();
+    fn word(&mut self) -> &'a [u8] {
+        self.skip();
+        self.take(|b| b.is_ascii_whitespace() || b"()<>@,;:\\\"/[]?=".contains(b))
+    }
+
+    /// What the field says before its parameters, in lower case. Quotes around it are against the grammar; some programs read what is
+    /// in them.
+    fn main_value(&mut self) -> Vec<u8> {
+        if self.next_is(b'"') {
+            self.is_odd = true;
+            return self.quoted().trim_ascii().to_ascii_lowercase();
         }
+        let mut text = self.word().to_ascii_lowercase();
+        if self.next_is(b'/') {
+            text.push(b'/');
+            text.extend_from_slice(&self.word().to_ascii_lowercase());
+        }
+        text
+    }
+
+    /// The value of a parameter, and the other one that programs read: without quotes it goes up to the next separator in names of
+    /// files, which have spaces then, and up to white space or a comment in others.
+    fn value(&mut self, is_file_name: bool) -> Value {
+        if self.next_is(b'"') {
+            let value = self.quoted();
+            self.skip();
+            self.is_odd |= !matches!(self.rest.first(), None | Some(b';'));
+            return (value, None);
+        }
+        let begin = self.rest;
+        let unfolded = |value: &[u8]| -> Vec<u8> {
+            value.trim_ascii().iter().copied().filter(|b| !matches!(b, b'\r' | b'\n')).collect()
+        };
+        let token = unfolded(self.take(|b| is_behind_token(*b)));
+        self.skip();
+        let is_odd = !matches!(self.rest.first(), None | Some(b';'));
+        let whole = unfolded(Tokens { rest: begin, is_odd: false }.take(|b| *b == b';'));
+        if is_file_name {
+            let other = (token != whole && !token.is_empty()).then_some(token);
+            return (whole, other);
+        }
+        self.is_odd |= is_odd;
+        let other = (token != whole).then_some(whole);
+        (token, other)
+    }
+
+    /// Behind the quote that opens.
+    fn quoted(&mut self) -> Vec<u8> {
         let mut value = Vec::new();
         let mut at = 0;
-        while let Some(&b) = self.0.get(at) {
+        let mut is_closed = false;
+        while let Some(&b) = self.rest.get(at) {
             at += 1;
             match b {
-                b'"' => break,
+                b'"' => {
+                    is_closed = true;
+                    break;
+                }
                 // Before anything else it stands for itself, in those who write `C:\TEMP\a.png` so, against the grammar.
-                b'\\' if matches!(self.0.get(at), Some(b'"' | b'\\')) => {
-                    value.extend(self.0.get(at));
+                b'\\' if matches!(self.rest.get(at), Some(b'"' | b'\\')) => {
+                    value.extend(self.rest.get(at));
                     at += 1;
                 }
                 b'\r' | b'\n' => {}
                 b => value.push(b),
             }
         }
-        self.0 = self.0.get(at..).unwrap_or_default();
+        self.is_odd |= !is_closed;
+        self.rest = self.rest.get(at..).unwrap_or_default();
         value
     }
 
-    /// The next parameter that is one.
-    fn parameter(&mut self) -> Option<(&'a [u8], Vec<u8>)> {
+    /// The next parameter that is one, with the other value that programs read, if it is a boundary or a file's name.
+    fn parameter(&mut self) -> Option<(&'a [u8], Value)> {
         loop {
-            let at = memchr::memchr(b';', self.0)?;
-            self.0 = &self.0[at + 1..];
+            let at = memchr::memchr(b';', self.rest)?;
+            self.rest = &self.rest[at + 1..];
             let name = self.word();
             if self.next_is(b'=') {
-                let is_file_name = name.get(..4).is_some_and(|start| start.eq_ignore_ascii_case(b"name"))
-                    || name.get(..8).is_some_and(|start| start.eq_ignore_ascii_case(b"filename"));
-                return Some((name, self.value(is_file_name)));
+                let begins = |with: &[u8]| name.get(..with.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(with));
+                let is_file_name = begins(b"name") || begins(b"filename");
+                let (value, other) = self.value(is_file_name);
+                let other = other.filter(|_| is_file_name || name.eq_ignore_ascii_case(b"boundary"));
+                return Some((name, (value, other)));
             }
         }
     }
@@ -281,6 +377,52 @@ mod tests {
             assert_eq!(text(value, "filename").as_deref(), Some(wanted), "{value}");
         }
         assert_eq!(text("a; filename*1=b", "filename"), None);
+    }
+
+    #[test]
+    fn what_is_read_in_two_ways_is_read_in_both() {
+        let all = |value: &str, name: &str| -> Vec<String> {
+            let field = MimeField::parse(value.as_bytes());
+            field.all(name).map(|param| param.text(Charset::UNDECLARED)).collect()
+        };
+        for (value, name, wanted) in [
+            ("m/x; boundary=abc(comment)", "boundary", ["abc", "abc(comment)"].as_slice()),
+            ("m/x; boundary=abc (a; b=c); charset=x", "boundary", &["abc", "abc (a"]),
+            ("m/x; charset=utf-8(comment)", "charset", &["utf-8"]),
+            ("m/x; boundary=\"abc\" (comment)", "boundary", &["abc"]),
+            ("m/x; name=setup.exe(1)", "name", &["setup.exe(1)", "setup.exe"]),
+            ("m/x; name=setup.exe more.txt", "name", &["setup.exe more.txt", "setup.exe"]),
+            ("m/x; boundary=a; boundary=b", "boundary", &["a", "b"]),
+        ] {
+            assert_eq!(all(value, name), wanted, "{value}");
+        }
+    }
+
+    #[test]
+    fn what_programs_differ_in_is_noted() {
+        for value in [
+            "m/x; boundary=a; boundary=b",
+            "m/x; boundary=a; boundary*=us-ascii''b",
+            "m/x; name=a; name=b",
+            "m/x; charset=a b",
+            "m/x; charset=\"a\"b",
+            "m/x; charset=\"a",
+            "m/x; charset=a (open",
+            "m/x; name*0=a; name*2=b",
+            "\"m/x\"",
+            &format!("m/x{}", "; a=b".repeat(PARAMS_MAX + 1)),
+        ] {
+            assert!(MimeField::parse(value.as_bytes()).is_ambiguous, "{value}");
+        }
+        for value in [
+            "m/x; boundary=a; boundary=a",
+            "m/x; name=a; name*=utf-8''b",
+            "m/x (c); charset=\"a\" (c) ; name=a b.txt",
+            "m/x; name*0=a; name*1=b;",
+        ] {
+            assert!(!MimeField::parse(value.as_bytes()).is_ambiguous, "{value}");
+        }
+        assert_eq!(MimeField::parse(b" \"Base64\"").value, "base64");
     }
 
     proptest! {

@@ -1,11 +1,12 @@
 //! Whole messages.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use proptest::prelude::*;
 
 use crate::charset::Charset;
-use crate::walk::{FIELD_BYTES_MAX, LEVELS_MAX, Part, Visitor, Walker};
+use crate::walk::{Defect, FIELD_BYTES_MAX, LEVELS_MAX, NESTED_MAX, Part, Visitor, Walker};
 use crate::words;
 
 /// Everything that is told, a line each; pieces of one text are put together.
@@ -13,16 +14,17 @@ use crate::words;
 struct Told {
     lines: Vec<String>,
     text: String,
+    defects: BTreeSet<Defect>,
 }
 
 impl Told {
-    fn of(pieces: &[&[u8]]) -> (Vec<String>, Option<&'static str>) {
+    fn of(pieces: &[&[u8]]) -> (Vec<String>, BTreeSet<Defect>) {
         let (mut walker, mut told) = (Walker::new(), Told::default());
         for piece in pieces {
             walker.push(piece, &mut told);
         }
         walker.finish(&mut told);
-        (told.lines, walker.limit())
+        (told.lines, told.defects)
     }
 }
 
@@ -45,6 +47,14 @@ impl Visitor for Told {
 
     fn text(&mut self, _: &Part, text: &str) {
         self.text.push_str(text);
+    }
+
+    fn file(&mut self, part: &Part, name: &str, size: u64) {
+        self.lines.push(format!("{} file {name} {size}", number(&part.path)));
+    }
+
+    fn defect(&mut self, _: &[u32], defect: Defect) {
+        self.defects.insert(defect);
     }
 
     fn end(&mut self, part: &Part, size: u64) {
@@ -139,17 +149,102 @@ fn limits_are_named_and_hide_nothing() {
         let _ = write!(deep, "Content-Type: multipart/mixed; boundary=b{n}\n\n--b{n}\n");
     }
     deep.push_str("\nhidden\n");
-    let (lines, limit) = Told::of(&[deep.as_bytes()]);
-    assert_eq!(limit, Some("parts nested too deep"));
-    assert!(lines.iter().any(|line| line.contains("hidden")));
+    let (lines, defects) = Told::of(&[deep.as_bytes()]);
+    assert!(defects.contains(&Defect::Nested) && lines.iter().any(|line| line.contains("hidden")));
     let mut message = b"Content-Type: message/rfc822\nContent-Transfer-Encoding: 8bit\n\n".repeat(LEVELS_MAX + 1);
     message.extend_from_slice(b"hidden");
-    let (lines, limit) = Told::of(&[&message]);
-    assert!(limit.is_some() && lines.iter().any(|line| line.contains("hidden")));
+    let (lines, defects) = Told::of(&[&message]);
+    assert!(defects.contains(&Defect::Nested) && lines.iter().any(|line| line.contains("hidden")));
+    let mut encoded = "hidden".to_owned();
+    for n in 0..=NESTED_MAX {
+        assert!(!Told::of(&[encoded.as_bytes()]).1.contains(&Defect::Nested), "{n}");
+        let inner = crate::transfer::base64(encoded.as_bytes());
+        encoded = format!("Content-Type: message/rfc822\nContent-Transfer-Encoding: base64\n\n{inner}\n");
+    }
+    assert!(Told::of(&[encoded.as_bytes()]).1.contains(&Defect::Nested));
     let large = [b"A: ".to_vec(), vec![b'x'; 2 * FIELD_BYTES_MAX], b"\n\nbody".to_vec()].concat();
-    let (lines, limit) = Told::of(&[&large]);
-    assert_eq!(limit, Some("header field too long"));
+    let (lines, defects) = Told::of(&[&large]);
+    assert_eq!(defects, BTreeSet::from([Defect::Header]));
     assert_eq!(lines.last().unwrap(), "- end 4 \"body\"");
+}
+
+/// A message of one part behind this Content-Type.
+fn one_part(content_type: &str, delimiter: &str, part: &str) -> String {
+    format!("Content-Type: {content_type}\n\n--{delimiter}\n{part}\n--{delimiter}--\n")
+}
+
+const PROGRAM: &str = "Content-Type: application/x; name=x.exe\n\nx";
+
+#[test]
+fn what_hides_a_part_is_seen_through() {
+    let long = "b".repeat(900);
+    let many = format!("multipart/mixed{}; boundary=b", "; a=b".repeat(190));
+    let late = format!("multipart/mixed; a=\"{}\"; boundary=b", "x".repeat(20_000));
+    let padded = format!("b{}", " ".repeat(5_000));
+    for (content_type, delimiter) in [
+        ("multipart/mixed; boundary=b(comment)", "b"),
+        ("multipart/mixed; boundary=b(comment)", "b(comment)"),
+        ("multipart/mixed; boundary=b (comment)", "b"),
+        ("multipart/mixed; boundary=a; boundary=b", "a"),
+        ("multipart/mixed; boundary=a; boundary=b", "b"),
+        ("multipart/mixed; boundary=a; boundary*=us-ascii''b", "a"),
+        ("text/plain\nContent-Type: multipart/mixed; boundary=b", "b"),
+        ("multipart/mixed; boundary=b\nContent-Type: multipart/mixed; boundary=c", "c"),
+        ("multipart/mixed; boundary=b", &padded),
+        (&format!("multipart/mixed; boundary={long}"), &long),
+        (&many, "b"),
+        (&late, "b"),
+    ] {
+        let (lines, _) = Told::of(&[one_part(content_type, delimiter, PROGRAM).as_bytes()]);
+        assert!(
+            lines.contains(&"1 application/x [\"x.exe\"]".to_owned()),
+            "{content_type:.60} {delimiter:.20}: {lines:?}"
+        );
+    }
+}
+
+#[test]
+fn what_may_hide_something_is_noted() {
+    let of = |message: &str| Told::of(&[message.as_bytes()]).1;
+    let long = format!("multipart/mixed; boundary={}", "b".repeat(1_000));
+    for (header, wanted) in [
+        (long.as_str(), Defect::Boundary),
+        ("multipart/mixed", Defect::Boundary),
+        ("text/plain\nContent-Type: text/html", Defect::Ambiguous),
+        ("text/plain\nContent-Transfer-Encoding: 7bit\nContent-Transfer-Encoding: base64", Defect::Ambiguous),
+        ("text/plain\nContent-Transfer-Encoding: \"base64\"", Defect::Ambiguous),
+        ("text/plain\nContent-Disposition: inline\nContent-Disposition: attachment", Defect::Ambiguous),
+        ("text/plain; name=\"a\"; name=\"b\"", Defect::Ambiguous),
+        ("text/plain\nContent-Transfer-Encoding: base32", Defect::Encoding),
+        ("multipart/mixed; boundary=b\nContent-Transfer-Encoding: base64", Defect::Encoding),
+        ("text/plain; charset=nobodys", Defect::Charset),
+        ("application/x; name*=us-ascii''a%00b", Defect::Name),
+        (&format!("application/x; name={}", "n".repeat(256)), Defect::Name),
+        ("text/plain\nno field", Defect::Header),
+    ] {
+        assert_eq!(of(&format!("Content-Type: {header}\n\nx\n")), BTreeSet::from([wanted]), "{header:.60}");
+    }
+    // What is common or harmless is none.
+    for header in [
+        "text/plain; charset=us-ascii (Plain text); format=flowed",
+        "text/plain; charset=utf-8\nContent-Type: text/plain; charset=utf-8",
+        "application/pdf; name=\"a.pdf\"\nContent-Disposition: attachment; filename=\"a.pdf\"; filename*=utf-8''a.pdf; size=3",
+        "multipart/mixed; boundary=\"b\"\nContent-Transfer-Encoding: 8bit",
+        "application/octet-stream; name=a b.doc\nContent-Transfer-Encoding: base64 (x)",
+    ] {
+        assert_eq!(of(&format!("Content-Type: {header}\n\nx\n")), BTreeSet::new(), "{header}");
+    }
+}
+
+#[test]
+fn names_of_files_are_all_that_programs_show() {
+    let names = |content_type: &str| told(&format!("Content-Type: {content_type}\n\nx"))[0].clone();
+    assert_eq!(names("a/b; name=\"x.exe. .\""), "- a/b [\"x.exe. .\", \"x.exe\"]");
+    assert_eq!(names("a/b; name*=us-ascii''x.exe%00.txt"), "- a/b [\"x.exe\\0.txt\", \"x.exe\"]");
+    let long = names(&format!("a/b; name=\"{}.exe\"", "n".repeat(300)));
+    assert!(long.ends_with("n.exe\"]") && long.contains('…') && long.len() < 300, "{long}");
+    let texts = told("Subject: x\n\nbegin 644 cat.exe\n#0V%T\n`\nend\n");
+    assert!(texts.contains(&"- file cat.exe 3".to_owned()), "{texts:?}");
 }
 
 /// A part with its header: a leaf of some kind, or a multipart of such.
@@ -193,7 +288,7 @@ proptest! {
         prop_assert_eq!(&lines, &Told::of(&[text.as_bytes()]));
         // Every part that begins ends.
         let ends = lines.0.iter().filter(|line| line.contains(" end ")).count();
-        let begun = lines.0.iter().filter(|line| !line.contains(" end ") && !line.contains(" subject ")).count();
+        let begun = lines.0.iter().filter(|line| ![" end ", " subject ", " file "].iter().any(|other| line.contains(other))).count();
         prop_assert_eq!(ends, begun);
     }
 }

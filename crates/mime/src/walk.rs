@@ -12,98 +12,32 @@
 //!    '---else---------> Leaf
 //! ```
 //!
-//! Failure answers: none; any octets are some message. What is nested too deep is a leaf whose text is told as it is, and
-//! [`Walker::limit`] names the limit; a header field that is too long is told as far as it is kept.
+//! Failure answers: none; any octets are some message. What is nested too deep is a leaf whose text is told as it is; a header field
+//! that is too long is told as far as it is kept; [`Visitor::defect`] is told of both.
 
-use crate::charset::{self, Charset};
+use crate::charset;
 use crate::field;
-use crate::params::MimeField;
+pub use crate::header::FIELD_BYTES_MAX;
+use crate::header::Header;
+pub use crate::part::{Defect, Kind, Part, Visitor};
 use crate::transfer::{self, Encoding};
+use crate::uu::Uu;
 
-/// Octets of a header field that are looked at.
-pub const FIELD_BYTES_MAX: usize = 32 * 1024;
-/// Octets of fields that wait until the charset of those among them that are not UTF-8 is known.
-const HELD_BYTES_MAX: usize = 16 * 1024;
-/// Octets of a MIME field that are looked at.
-const MIME_BYTES_MAX: usize = 8 * 1024;
-/// Longest boundary; RFC 2046 5.1.1 says 70.
-const BOUNDARY_BYTES_MAX: usize = 250;
 /// Most levels of `multipart/*` and `message/rfc822` within each other.
 pub const LEVELS_MAX: usize = 30;
-/// Names of a part as a file, and characters of each.
-const NAMES_MAX: usize = 4;
-const NAME_CHARS_MAX: usize = 255;
 /// Messages within each other that are encoded themselves, which no standard allows.
 pub const NESTED_MAX: usize = 3;
-/// Longest line that is looked at as a whole; longer ones cannot be delimiters (RFC 2046 5.1.1) and pass in pieces.
+/// Longest line that is looked at as a whole; longer ones pass in pieces. A delimiter stands in its beginning, whatever white space
+/// follows it.
 const LINE_BYTES_MAX: usize = 1024;
 /// Decoded octets that are gathered before they become text.
 pub const CHUNK_BYTES: usize = 16 * 1024;
 
-/// What a part is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    Multipart,
-    /// `message/rfc822` and its kin.
-    Message,
-    /// `text/*`, what has no type, and structures that cannot be read.
-    Text,
-    Other,
-}
-
-/// A part as its header section describes it.
-#[derive(Debug, Clone)]
-pub struct Part {
-    /// Its place: `[]` is the message, `[1, 0]` the first part of its second part.
-    pub path: Vec<u32>,
-    pub kind: Kind,
-    /// Without a type: `text/plain`.
-    pub content_type: MimeField,
-    pub disposition: Option<MimeField>,
-    pub encoding: Encoding,
-    /// As it is named, in lower case.
-    pub charset: Option<String>,
-    /// Names that it has as a file, each once: programs differ in which they show.
-    pub names: Vec<String>,
-    /// The header of a message, not of a part of a multipart.
-    pub of_message: bool,
-}
-
-impl Part {
-    /// What its text is decoded as.
-    pub fn charset(&self) -> Charset {
-        let named = self.charset.as_ref().and_then(|label| Charset::named(label.as_bytes()));
-        named.unwrap_or(Charset::UNDECLARED)
-    }
-
-    /// Shown as a file: it says so or has a name, and holds no other parts.
-    pub fn is_attachment(&self) -> bool {
-        let is_said = self.disposition.as_ref().is_some_and(|field| field.value == "attachment");
-        self.kind != Kind::Multipart && (is_said || !self.names.is_empty() || self.kind == Kind::Other)
-    }
-}
-
-/// Who is told.
-pub trait Visitor {
-    /// A header field of the part at this path, which comes after its fields: its name, its value with its folds, and the charset of
-    /// octets over 127 that are not UTF-8.
-    fn field(&mut self, _path: &[u32], _name: &[u8], _value: &[u8], _fallback: Charset) {}
-
-    /// A header section has been told.
-    fn part(&mut self, _part: &Part) {}
-
-    /// More text of a part, decoded.
-    fn text(&mut self, _part: &Part, _text: &str) {}
-
-    /// A part is over. Its body's octets, decoded, or of a multipart or a message 0.
-    fn end(&mut self, _part: &Part, _size: u64) {}
-}
-
 #[derive(Debug)]
 struct Level {
     part: Part,
-    /// `None`: a message.
-    boundary: Option<Vec<u8>>,
+    /// All that some program takes for its boundary; none: a message.
+    boundaries: Vec<Vec<u8>>,
     /// Parts so far.
     count: u32,
 }
@@ -115,23 +49,6 @@ enum State {
     Leaf(Box<Leaf>),
 }
 
-/// A header section while it comes; the first MIME field of each kind counts.
-#[derive(Default)]
-struct Header {
-    path: Vec<u32>,
-    of_message: bool,
-    /// Of a part of `multipart/digest`.
-    is_of_digest: bool,
-    is_begun: bool,
-    /// The field so far, with its folds.
-    field: Vec<u8>,
-    /// Fields that wait for a charset.
-    held: Vec<u8>,
-    content_type: Option<MimeField>,
-    disposition: Option<MimeField>,
-    encoding: Option<Encoding>,
-}
-
 /// A part without parts, while its body comes.
 struct Leaf {
     part: Part,
@@ -141,6 +58,8 @@ struct Leaf {
     size: u64,
     /// The line end before, which is a delimiter's if one follows.
     line_end: &'static [u8],
+    /// Files within a text.
+    uu: Option<Uu>,
     sink: Sink,
 }
 
@@ -178,11 +97,12 @@ pub struct Walker {
     line: Vec<u8>,
     /// The line's beginning has been passed on already.
     in_long_line: bool,
+    /// It begins with a delimiter: the rest of it is nothing.
+    skips_line: bool,
     state: State,
     levels: Vec<Level>,
     /// Messages around it that were encoded.
     nested: usize,
-    limit: Option<&'static str>,
 }
 
 impl Default for Walker {
@@ -197,19 +117,8 @@ impl Walker {
     }
 
     fn within(base: Vec<u32>, nested: usize) -> Walker {
-        let state = State::Header(Box::new(Header { path: base, of_message: true, ..Header::default() }));
-        Walker { line: Vec::new(), in_long_line: false, state, levels: Vec::new(), nested, limit: None }
-    }
-
-    /// The limit that was hit, if one was.
-    pub fn limit(&self) -> Option<&'static str> {
-        match &self.state {
-            State::Leaf(leaf) => match &leaf.sink {
-                Sink::Nested(walker) => self.limit.or(walker.limit()),
-                _ => self.limit,
-            },
-            _ => self.limit,
-        }
+        let state = State::Header(Box::new(Header::new(base, true, false)));
+        Walker { line: Vec::new(), in_long_line: false, skips_line: false, state, levels: Vec::new(), nested }
     }
 
     /// Takes the next octets.
@@ -274,13 +183,17 @@ impl Walker {
     fn piece(&mut self, text: &[u8], end: End, visitor: &mut dyn Visitor) {
         let is_start = !self.in_long_line;
         self.in_long_line = end == End::Open;
-        let is_line = is_start && end != End::Open && text.len() <= LINE_BYTES_MAX;
-        if is_line
+        if is_start
             && text.starts_with(b"--")
-            && let Some((level, closes)) = self.delimiter(text)
+            && let Some((level, closes)) = self.delimiter(&text[..text.len().min(LINE_BYTES_MAX)])
         {
+            self.skips_line = end == End::Open;
             self.end_entity(visitor);
             return self.begin_at(level, closes, visitor);
+        }
+        if self.skips_line {
+            self.skips_line = end == End::Open;
+            return;
         }
         match &mut self.state {
             State::Header(header) => {
@@ -289,6 +202,7 @@ impl Walker {
                 }
                 if is_start && !field::may_follow(header.is_begun, text) {
                     // The body begins without an empty line.
+                    header.is_broken = true;
                     self.header_done(visitor);
                     self.in_long_line = false;
                     return self.piece(text, end, visitor);
@@ -296,13 +210,7 @@ impl Walker {
                 if is_start && !matches!(text.first(), Some(b' ' | b'\t')) {
                     header.field_done(visitor);
                 }
-                header.is_begun = true;
-                if header.field.len() + text.len() <= FIELD_BYTES_MAX {
-                    header.field.extend_from_slice(text);
-                    header.field.extend_from_slice(end.octets());
-                } else {
-                    self.limit = self.limit.or(Some("header field too long"));
-                }
+                header.push(text, end.octets());
             }
             State::Filler => {}
             State::Leaf(leaf) => {
@@ -317,11 +225,11 @@ impl Walker {
     fn delimiter(&self, text: &[u8]) -> Option<(usize, bool)> {
         let rest = text.strip_prefix(b"--")?.trim_ascii_end();
         self.levels.iter().enumerate().rev().find_map(|(index, level)| {
-            match rest.strip_prefix(level.boundary.as_ref()?.as_slice())? {
+            level.boundaries.iter().find_map(|boundary| match rest.strip_prefix(boundary.as_slice())? {
                 b"" => Some((index, false)),
                 b"--" => Some((index, true)),
                 _ => None,
-            }
+            })
         })
     }
 
@@ -352,9 +260,6 @@ impl Walker {
         }
         if let State::Leaf(mut leaf) = std::mem::replace(&mut self.state, State::Filler) {
             leaf.finish(visitor);
-            if let Sink::Nested(walker) = &leaf.sink {
-                self.limit = self.limit.or(walker.limit);
-            }
             visitor.end(&leaf.part, leaf.size);
         }
     }
@@ -366,121 +271,35 @@ impl Walker {
         path.push(level.count);
         level.count += 1;
         let is_of_digest = level.part.content_type.value == "multipart/digest";
-        let of_message = level.boundary.is_none();
-        State::Header(Box::new(Header { path, of_message, is_of_digest, ..Header::default() }))
+        let of_message = level.boundaries.is_empty();
+        State::Header(Box::new(Header::new(path, of_message, is_of_digest)))
     }
 
     fn header_done(&mut self, visitor: &mut dyn Visitor) {
         let State::Header(mut header) = std::mem::replace(&mut self.state, State::Filler) else { return };
         header.field_done(visitor);
         header.tell_held(visitor);
-        let mut part = header.part();
-        let boundary = part.content_type.param("boundary").map(|param| param.octets.trim_ascii_end().to_vec());
-        if self.levels.len() >= LEVELS_MAX && matches!(part.kind, Kind::Multipart | Kind::Message) {
-            self.limit = self.limit.or(Some("parts nested too deep"));
+        let (mut part, boundaries) = header.part(visitor);
+        let is_encoded = matches!(part.encoding, Encoding::Base64 | Encoding::QuotedPrintable);
+        let is_too_deep = match part.kind {
+            Kind::Message if is_encoded => self.nested >= NESTED_MAX,
+            Kind::Multipart | Kind::Message => self.levels.len() >= LEVELS_MAX,
+            Kind::Text | Kind::Other => false,
+        };
+        if is_too_deep {
             part.kind = Kind::Text;
+            visitor.defect(&part.path, Defect::Nested);
         }
         visitor.part(&part);
-        let is_encoded = matches!(part.encoding, Encoding::Base64 | Encoding::QuotedPrintable);
         match part.kind {
-            Kind::Multipart => self.levels.push(Level { part: slim(part), boundary, count: 0 }),
+            Kind::Multipart => self.levels.push(Level { part: slim(part), boundaries, count: 0 }),
             Kind::Message if !is_encoded => {
-                self.levels.push(Level { part: slim(part), boundary: None, count: 0 });
+                self.levels.push(Level { part: slim(part), boundaries: Vec::new(), count: 0 });
                 self.state = self.next_header();
             }
             _ => self.state = State::Leaf(Box::new(Leaf::new(part, self.nested))),
         }
     }
-}
-
-impl Header {
-    /// A field is complete.
-    fn field_done(&mut self, visitor: &mut dyn Visitor) {
-        let field = std::mem::take(&mut self.field);
-        let Some((name, value)) = field::split(&field) else { return };
-        let mime = &value[..value.len().min(MIME_BYTES_MAX)];
-        if name.eq_ignore_ascii_case(b"Content-Type") {
-            self.content_type.get_or_insert_with(|| MimeField::parse(mime));
-        } else if name.eq_ignore_ascii_case(b"Content-Disposition") {
-            self.disposition.get_or_insert_with(|| MimeField::parse(mime));
-        } else if name.eq_ignore_ascii_case(b"Content-Transfer-Encoding") {
-            self.encoding.get_or_insert_with(|| Encoding::named(MimeField::parse(mime).value.as_bytes()));
-        }
-        let waits = self.content_type.is_none() && std::str::from_utf8(value).is_err();
-        if self.held.is_empty() && !waits {
-            return visitor.field(&self.path, name, value, self.fallback());
-        }
-        self.held.extend_from_slice(&field);
-        if !field.ends_with(b"\n") {
-            self.held.push(b'\n');
-        }
-        if self.content_type.is_some() || self.held.len() > HELD_BYTES_MAX {
-            self.tell_held(visitor);
-        }
-    }
-
-    fn tell_held(&mut self, visitor: &mut dyn Visitor) {
-        let (held, fallback) = (std::mem::take(&mut self.held), self.fallback());
-        for (name, value) in field::all(&held) {
-            visitor.field(&self.path, name, value, fallback);
-        }
-    }
-
-    /// The charset of octets that are not UTF-8.
-    fn fallback(&self) -> Charset {
-        let param = self.content_type.as_ref().and_then(|field| field.param("charset"));
-        match param.and_then(|param| Charset::named(&param.octets)) {
-            None | Some(Charset::UNDECLARED) => Charset::WINDOWS_1252,
-            Some(charset) => charset,
-        }
-    }
-
-    /// What it says of its part.
-    fn part(self) -> Part {
-        // RFC 2046 5.1.5: the parts of a digest are messages unless they say otherwise.
-        let default = if self.is_of_digest { "message/rfc822" } else { "text/plain" };
-        let content_type =
-            self.content_type.unwrap_or_else(|| MimeField { value: default.to_owned(), params: Vec::new() });
-        let is_boundary = |octets: &[u8]| (1..=BOUNDARY_BYTES_MAX).contains(&octets.trim_ascii().len());
-        let has_boundary = content_type.param("boundary").is_some_and(|param| is_boundary(&param.octets));
-        let kind = match (content_type.main(), content_type.sub()) {
-            ("multipart", _) if has_boundary => Kind::Multipart,
-            ("message", "rfc822" | "global" | "news") => Kind::Message,
-            // A multipart without a boundary is shown as it is.
-            ("text" | "message" | "multipart" | "", _) => Kind::Text,
-            _ => Kind::Other,
-        };
-        let label = |octets: &[u8]| String::from_utf8_lossy(octets).to_ascii_lowercase();
-        let charset = content_type.param("charset").map(|param| label(&param.octets));
-        let names = names(&content_type, self.disposition.as_ref());
-        let (encoding, of_message) = (self.encoding.unwrap_or_default(), self.of_message);
-        Part {
-            path: self.path,
-            kind,
-            content_type,
-            disposition: self.disposition,
-            encoding,
-            charset,
-            names,
-            of_message,
-        }
-    }
-}
-
-fn names(content_type: &MimeField, disposition: Option<&MimeField>) -> Vec<String> {
-    let params = |field: Option<&'_ MimeField>, name: &str| -> Vec<String> {
-        let all = field.into_iter().flat_map(|field| &field.params).filter(|param| param.name == name);
-        all.take(NAMES_MAX)
-            .map(|param| param.text(Charset::UNDECLARED).chars().take(NAME_CHARS_MAX).collect())
-            .collect()
-    };
-    let mut names = Vec::new();
-    for name in params(disposition, "filename").into_iter().chain(params(Some(content_type), "name")) {
-        if !name.is_empty() && names.len() < NAMES_MAX && !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    names
 }
 
 /// What is kept of a part while those within it come.
@@ -496,15 +315,16 @@ fn slim(mut part: Part) -> Part {
 impl Leaf {
     fn new(part: Part, nested: usize) -> Leaf {
         let sink = match part.kind {
-            Kind::Message if nested < NESTED_MAX => {
+            Kind::Message => {
                 let mut base = part.path.clone();
                 base.push(0);
                 Sink::Nested(Box::new(Walker::within(base, nested + 1)))
             }
-            Kind::Text | Kind::Message => Sink::Text(part.charset().decoder(), String::new()),
+            Kind::Text => Sink::Text(part.charset().decoder(), String::new()),
             Kind::Multipart | Kind::Other => Sink::Counted,
         };
-        Leaf { transfer: part.encoding.decoder(), octets: Vec::new(), size: 0, line_end: b"", sink, part }
+        let uu = (part.kind == Kind::Text).then(Uu::default);
+        Leaf { transfer: part.encoding.decoder(), octets: Vec::new(), size: 0, line_end: b"", uu, sink, part }
     }
 
     fn take(&mut self, octets: &[u8], visitor: &mut dyn Visitor) {
@@ -517,6 +337,9 @@ impl Leaf {
     /// What has been decoded becomes text.
     fn flush(&mut self, visitor: &mut dyn Visitor) {
         self.size += self.octets.len() as u64;
+        if let Some(uu) = &mut self.uu {
+            uu.push(&self.octets, |name, size| visitor.file(&self.part, name, size));
+        }
         match &mut self.sink {
             Sink::Text(decoder, text) => {
                 decoder.push(&self.octets, text);
@@ -531,6 +354,9 @@ impl Leaf {
     fn finish(&mut self, visitor: &mut dyn Visitor) {
         self.transfer.finish(&mut self.octets);
         self.flush(visitor);
+        if let Some(uu) = &mut self.uu {
+            uu.finish(|name, size| visitor.file(&self.part, name, size));
+        }
         match &mut self.sink {
             Sink::Text(decoder, text) => {
                 decoder.finish(text);

@@ -10,7 +10,7 @@ use crate::charset::{Charset, Decoder};
 use crate::transfer::{self, hex, is_base64};
 
 /// Names of charsets that are kept of a field.
-pub const CHARSETS_MAX: usize = 16;
+pub const CHARSETS_MAX: usize = 64;
 
 /// A field's value as text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -18,6 +18,8 @@ pub struct Decoded {
     pub text: String,
     /// The charsets of its words as they are named there, in lower case, each once.
     pub charsets: Vec<String>,
+    /// A word cannot be decoded, or more charsets are named than are kept.
+    pub is_broken: bool,
 }
 
 /// How a word is written.
@@ -38,8 +40,8 @@ struct Word<'a> {
 enum Found<'a> {
     /// With the octets that it takes.
     Word(Word<'a>, usize),
-    /// As it is, with the octets that it takes.
-    Broken(usize),
+    /// As it is, with the charset that it names and the octets that it takes.
+    Broken(&'a [u8], usize),
     No,
     /// No word ends any more.
     NoEnd,
@@ -76,7 +78,11 @@ pub fn decode(value: &[u8], fallback: Charset) -> Decoded {
                 at += bytes;
                 plain_from = at;
             }
-            Found::Broken(bytes) => at += bytes,
+            Found::Broken(label, bytes) => {
+                out.note(label);
+                out.is_broken = true;
+                at += bytes;
+            }
             Found::No => at += 1,
             Found::NoEnd => break,
         }
@@ -90,8 +96,13 @@ impl Decoded {
     fn note(&mut self, label: &[u8]) {
         let label = label.split(|b| *b == b'*').next().unwrap_or_default();
         let label = String::from_utf8_lossy(label).to_ascii_lowercase();
-        if self.charsets.len() < CHARSETS_MAX && !self.charsets.contains(&label) {
+        if self.charsets.contains(&label) {
+            return;
+        }
+        if self.charsets.len() < CHARSETS_MAX {
             self.charsets.push(label);
+        } else {
+            self.is_broken = true;
         }
     }
 }
@@ -132,7 +143,7 @@ fn word(rest: &[u8]) -> Found<'_> {
     };
     match (Charset::named(label), octets) {
         (Some(charset), Some(octets)) => Found::Word(Word { label, charset, octets }, bytes),
-        _ => Found::Broken(bytes),
+        _ => Found::Broken(label, bytes),
     }
 }
 
@@ -267,6 +278,14 @@ mod tests {
         assert_eq!(decoded.charsets, ["gb2312", "utf-8"]);
         let raw = decode(b"\xc7\xeb", Charset::named(b"gb2312").unwrap());
         assert_eq!((raw.text.as_str(), raw.charsets.len()), ("请", 0));
+        assert!(!decoded.is_broken && !raw.is_broken);
+        for (value, name) in [("=?No-Such?q?a?=", "no-such"), ("=?gbk?b?a*b?=", "gbk")] {
+            let broken = decode(value.as_bytes(), Charset::UNDECLARED);
+            assert!(broken.is_broken && broken.charsets == [name], "{value}");
+        }
+        let many: Vec<String> = (0..=CHARSETS_MAX).map(|n| format!("=?x{n}?q?a?=")).collect();
+        let many = decode(many.concat().as_bytes(), Charset::UNDECLARED);
+        assert!(many.is_broken && many.charsets.len() == CHARSETS_MAX);
     }
 
     #[test]

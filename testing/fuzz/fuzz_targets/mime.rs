@@ -1,16 +1,20 @@
 //! Any message: no panic, the same parts and texts however it is cut, and every part that begins ends.
 #![no_main]
 
+use std::collections::BTreeSet;
+
 use libfuzzer_sys::fuzz_target;
 use stentor_mime::charset::Charset;
 use stentor_mime::guess::Reading;
-use stentor_mime::walk::{Part, Visitor, Walker};
+use stentor_mime::walk::{Defect, Part, Visitor, Walker};
 use stentor_mime::words;
 
 #[derive(Default, PartialEq, Debug)]
 struct Told {
     open: Vec<Vec<u32>>,
     parts: usize,
+    defects: BTreeSet<Defect>,
+    files: Vec<(String, u64)>,
     text: String,
 }
 
@@ -28,6 +32,15 @@ impl Visitor for Told {
     fn text(&mut self, part: &Part, text: &str) {
         assert_eq!(self.open.last(), Some(&part.path));
         self.text.push_str(text);
+    }
+
+    fn file(&mut self, part: &Part, name: &str, size: u64) {
+        assert_eq!(self.open.last(), Some(&part.path));
+        self.files.push((name.to_owned(), size));
+    }
+
+    fn defect(&mut self, _: &[u32], defect: Defect) {
+        self.defects.insert(defect);
     }
 
     fn end(&mut self, part: &Part, _: u64) {

@@ -1,6 +1,7 @@
 //! What one rule asks of a message's content.
 
 use stentor_mime::scripts::ScriptName;
+use stentor_mime::walk::Defect;
 
 use super::hits::Hits;
 use super::pattern::{ContentError, Pattern};
@@ -18,6 +19,8 @@ pub enum Test {
     Script { name: &'static str, percent: u8 },
     /// One attachment with one of the names, one of the types and more octets than this; what is not given is not asked.
     Attachment { names: Vec<Pattern>, types: Vec<Pattern>, over: Option<u64> },
+    /// Programs may read another message than these tests do, or more of it: for this reason, or any.
+    Malformed(Option<Defect>),
 }
 
 /// Each group must have a test that is met.
@@ -65,6 +68,15 @@ impl Test {
         Ok(Test::Script { name: script.name(), percent })
     }
 
+    /// `nested`; `*` for any defect.
+    pub fn malformed(text: &str) -> Result<Test, ContentError> {
+        let named = Defect::ALL.into_iter().find(|defect| defect.name() == text);
+        match named {
+            None if text != "*" => Err(ContentError::Defect(text.to_owned())),
+            defect => Ok(Test::Malformed(defect)),
+        }
+    }
+
     /// As the configuration has it under a key.
     fn shown(&self, key: &str) -> String {
         let all = |patterns: &[Pattern]| {
@@ -75,6 +87,7 @@ impl Test {
             Test::Header { pattern, .. } if key == "subject" => pattern.shown.to_string(),
             Test::Header { field, pattern, .. } if field.is_empty() => format!("*: {}", pattern.shown),
             Test::Header { field, pattern, .. } => format!("{field}: {}", pattern.shown),
+            Test::Malformed(defect) => defect.map_or("*", Defect::name).to_owned(),
             Test::Body(pattern) | Test::Charset(pattern) => pattern.shown.to_string(),
             Test::Script { name, percent: 0 } => (*name).to_owned(),
             Test::Script { name, percent } => format!("{name} {percent}%"),

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use regex::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
 use stentor_mime::scripts::ScriptName;
+use stentor_mime::walk::Defect;
 
 use super::conditions::{ContentConditions, Test};
 use super::hits::Hits;
@@ -45,6 +46,8 @@ pub struct Matcher {
     /// Test, script, least share in percent.
     pub(super) scripts: Vec<(usize, ScriptName, u8)>,
     pub(super) files: Vec<Files>,
+    /// Test, and the defect that it asks for, or any.
+    pub(super) defects: Vec<(usize, Option<Defect>)>,
 }
 
 /// Patterns that are held against the same text.
@@ -83,6 +86,7 @@ impl Matcher {
                 Test::Script { name, percent } => {
                     matcher.scripts.extend(ScriptName::parse(name).map(|script| (at, script, percent)));
                 }
+                Test::Malformed(defect) => matcher.defects.push((at, defect)),
                 Test::Attachment { names, types, over } => {
                     matcher.files.push(Files { test: at, names: compiled(&names)?, types: compiled(&types)?, over });
                 }

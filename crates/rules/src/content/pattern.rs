@@ -31,6 +31,10 @@ pub enum ContentError {
     Field(String),
     #[error("{0:?} is not a script of Unicode: write Han, Cyrillic, Latin ..., or with a part of the letters, Han 20%")]
     Script(String),
+    #[error(
+        "{0:?} is no defect: write header, ambiguous, boundary, nested, encoding, charset, word or name, or * for any"
+    )]
+    Defect(String),
     #[error("all patterns of rules on content together are too large: {0}")]
     TooLarge(String),
 }

@@ -2,14 +2,14 @@
 //!
 //! Text is searched in windows of [`WINDOW_BYTES`] that overlap by [`OVERLAP_BYTES`]: a match may span that much. Beside them, memory
 //! is that of a [`Walker`]. A message with more levels or longer fields than a walker takes is searched as far as it goes, and what
-//! is left of it as plain text.
+//! is left of it as plain text; [`Defect`]s are what a rule can ask for then.
 
 use std::sync::Arc;
 
 use stentor_mime::charset::Charset;
 use stentor_mime::html::Html;
 use stentor_mime::scripts::Scripts;
-use stentor_mime::walk::{Part, Visitor, Walker};
+use stentor_mime::walk::{Defect, Part, Visitor, Walker};
 use stentor_mime::words;
 
 use super::hits::Hits;
@@ -18,7 +18,7 @@ use super::matcher::Matcher;
 /// Octets of decoded text that are searched at once.
 const WINDOW_BYTES: usize = 64 * 1024;
 /// What a scan may take, roughly: a window, a header field and the parts around the one at hand.
-pub const SCAN_BYTES_MAX: u64 = 256 * 1024;
+pub const SCAN_BYTES_MAX: u64 = 384 * 1024;
 /// The end of a window that the next begins with.
 const OVERLAP_BYTES: usize = 4 * 1024;
 
@@ -83,10 +83,13 @@ impl Visitor for Seen {
         }
         let is_read = !matcher.scripts.is_empty() && matches!(name.as_str(), "subject" | "from");
         let is_searched = matcher.headers.contains_key(name.as_str()) || matcher.headers.contains_key("");
-        if matcher.charsets.is_empty() && !(is_own && (is_read || is_searched)) {
+        if matcher.charsets.is_empty() && matcher.defects.is_empty() && !(is_own && (is_read || is_searched)) {
             return;
         }
-        let words::Decoded { text, charsets } = words::decode(value.trim_ascii(), fallback);
+        let words::Decoded { text, charsets, is_broken } = words::decode(value.trim_ascii(), fallback);
+        if is_broken {
+            self.defect(path, Defect::Word);
+        }
         for charset in &charsets {
             self.charset(charset);
         }
@@ -107,8 +110,13 @@ impl Visitor for Seen {
         }
         let fields = [Some(&part.content_type), part.disposition.as_ref()];
         let params = fields.into_iter().flatten().flat_map(|field| &field.params);
-        for charset in params.filter_map(|param| param.charset.as_deref()).chain(part.charset.as_deref()) {
-            self.charset(charset);
+        for param in params {
+            if let Some(charset) = &param.charset {
+                self.charset(charset);
+            }
+            if param.name == "charset" {
+                self.charset(&String::from_utf8_lossy(&param.octets).to_ascii_lowercase());
+            }
         }
     }
 
@@ -117,7 +125,7 @@ impl Visitor for Seen {
         if !wants_text && self.matcher.scripts.is_empty() {
             return;
         }
-        if part.content_type.value == "text/html" {
+        if part.is_html() {
             let from = self.shown.len();
             self.html.push(text, &mut self.shown);
             self.scripts.add(&self.shown[from..]);
@@ -135,12 +143,19 @@ impl Visitor for Seen {
         self.search(true, 1);
         self.source.clear();
         self.shown.clear();
-        if self.matcher.files.is_empty() || !part.is_attachment() {
-            return;
+        if part.is_attachment() {
+            self.attachment(&part.names, &part.content_type.value, size);
         }
-        for files in &self.matcher.files {
-            if files.is_met(&part.names, &part.content_type.value, size) {
-                self.hits.add(files.test, || format!("{:?}, {}, {size} octets", part.names, part.content_type.value));
+    }
+
+    fn file(&mut self, _: &Part, name: &str, size: u64) {
+        self.attachment(&[name.to_owned()], "application/octet-stream", size);
+    }
+
+    fn defect(&mut self, _: &[u32], defect: Defect) {
+        for (test, wanted) in &self.matcher.defects {
+            if wanted.is_none_or(|wanted| wanted == defect) {
+                self.hits.add(*test, || defect.name().to_owned());
             }
         }
     }
@@ -158,6 +173,14 @@ impl Seen {
             }
             let cut = cut(window);
             window.drain(..cut);
+        }
+    }
+
+    fn attachment(&mut self, names: &[String], content_type: &str, size: u64) {
+        for files in &self.matcher.files {
+            if files.is_met(names, content_type, size) {
+                self.hits.add(files.test, || format!("{names:?}, {content_type}, {size} octets"));
+            }
         }
     }
 

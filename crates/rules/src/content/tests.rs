@@ -93,6 +93,29 @@ fn attachments_by_name_type_and_size() {
 }
 
 #[test]
+fn what_may_hide_something_can_be_asked_for() {
+    let malformed = |text: &str| Test::malformed(text).unwrap();
+    let twofold = "Content-Type: text/plain\r\nContent-Type: text/html\r\n\r\nx\r\n";
+    assert!(is_met(malformed("ambiguous"), twofold) && is_met(malformed("*"), twofold));
+    assert!(!is_met(malformed("nested"), twofold));
+    let word = "Subject: =?nobodys?q?a?=\r\n\r\nx\r\n";
+    assert!(is_met(malformed("word"), word) && is_met(charset("nobodys"), word));
+    assert!(!is_met(malformed("*"), "Subject: =?gbk?q?a?=\r\nContent-Type: text/plain\r\n\r\nx\r\n"));
+    assert_eq!(Test::malformed("deep"), Err(ContentError::Defect("deep".to_owned())));
+    let known = ContentError::Defect(String::new()).to_string();
+    assert!(stentor_mime::walk::Defect::ALL.iter().all(|defect| known.contains(defect.name())));
+}
+
+#[test]
+fn files_within_texts_and_texts_within_applications_are_seen() {
+    let files =
+        |name: &str| Test::Attachment { names: vec![Pattern::name(name).unwrap()], types: Vec::new(), over: None };
+    assert!(is_met(files("*.exe"), "Subject: x\r\n\r\nbegin 644 a.exe\r\n#0V%T\r\n`\r\nend\r\n"));
+    let xhtml = "Content-Type: application/xhtml+xml; name=a.xhtml\r\n\r\n<p>you w<b>on</b></p>\r\n";
+    assert!(is_met(Test::Body(Pattern::contained("you won").unwrap()), xhtml) && is_met(files("*.xhtml"), xhtml));
+}
+
+#[test]
 fn texts_are_searched_decoded_and_to_their_end() {
     let body = |text: &str| Test::Body(Pattern::contained(text).unwrap());
     let mut message =

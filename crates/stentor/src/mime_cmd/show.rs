@@ -1,5 +1,6 @@
 //! `stentor mime show`: a message's header and parts.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 use stentor_control::format::{bytes, plural};
 use stentor_mime::charset::Charset;
 use stentor_mime::scripts::Scripts;
-use stentor_mime::walk::{Kind, Part, Visitor, Walker};
+use stentor_mime::walk::{Defect, Kind, Part, Visitor, Walker};
 use stentor_mime::words;
 use stentor_stats::escape::printable;
 
@@ -66,7 +67,6 @@ fn read(options: &Show, from: &mut dyn Read) -> io::Result<Seen> {
         }
     }
     walker.finish(&mut seen);
-    seen.limit = seen.limit.or(walker.limit());
     Ok(seen)
 }
 
@@ -83,6 +83,7 @@ struct Seen {
     text_bytes: usize,
     keeps_text: bool,
     limit: Option<&'static str>,
+    defects: BTreeSet<Defect>,
 }
 
 struct Row {
@@ -92,6 +93,8 @@ struct Row {
     size: u64,
     scripts: Scripts,
     text: String,
+    /// Names and sizes of files within the text.
+    files: Vec<(String, u64)>,
 }
 
 impl Visitor for Seen {
@@ -102,7 +105,11 @@ impl Visitor for Seen {
         }
         self.fields_told += 1;
         let name = String::from_utf8_lossy(name).into_owned();
-        self.fields.push((name, words::decode(value.trim_ascii(), fallback)));
+        let value = words::decode(value.trim_ascii(), fallback);
+        if value.is_broken {
+            self.defects.insert(Defect::Word);
+        }
+        self.fields.push((name, value));
     }
 
     fn part(&mut self, part: &Part) {
@@ -112,7 +119,8 @@ impl Visitor for Seen {
             return;
         }
         self.open.push(self.rows.len());
-        self.rows.push(Row { part: part.clone(), fields, size: 0, scripts: Scripts::default(), text: String::new() });
+        let (scripts, text) = (Scripts::default(), String::new());
+        self.rows.push(Row { part: part.clone(), fields, size: 0, scripts, text, files: Vec::new() });
     }
 
     fn text(&mut self, part: &Part, text: &str) {
@@ -127,6 +135,19 @@ impl Visitor for Seen {
                 self.limit = Some("too much text to show");
             }
         }
+    }
+
+    fn file(&mut self, part: &Part, name: &str, size: u64) {
+        let Some(row) = self.rows.last_mut().filter(|row| row.part.path == part.path) else { return };
+        if row.files.len() < PARTS_MAX {
+            row.files.push((name.to_owned(), size));
+        } else {
+            self.limit = Some("too many files in a text");
+        }
+    }
+
+    fn defect(&mut self, _: &[u32], defect: Defect) {
+        self.defects.insert(defect);
     }
 
     fn end(&mut self, part: &Part, size: u64) {
@@ -157,11 +178,18 @@ impl Seen {
                 out.push('\n');
             }
             let _ = writeln!(out, "{}", row.in_words());
+            for (name, size) in &row.files {
+                let file = format!("uuencoded {name:?}, {}", bytes(*size));
+                let _ = writeln!(out, "      {}", printable(&file, LINE_BYTES_MAX));
+            }
             if with_text && !row.text.is_empty() {
                 for line in row.text.lines() {
                     let _ = writeln!(out, "      | {}", printable(line, LINE_BYTES_MAX));
                 }
             }
+        }
+        if !self.defects.is_empty() {
+            let _ = writeln!(out, "\nmalformed: {}", self.named_defects().join(", "));
         }
         if let Some(limit) = self.limit {
             let _ = writeln!(out, "\nnot all is shown: {limit}");
@@ -171,7 +199,11 @@ impl Seen {
 
     fn in_json(&self, with_text: bool) -> Value {
         let rows: Vec<Value> = self.rows.iter().map(|row| row.in_json(with_text)).collect();
-        json!({ "bytes": self.bytes, "parts": rows, "limit": self.limit })
+        json!({ "bytes": self.bytes, "parts": rows, "malformed": self.named_defects(), "limit": self.limit })
+    }
+
+    fn named_defects(&self) -> Vec<&'static str> {
+        self.defects.iter().map(|defect| defect.name()).collect()
     }
 }
 
@@ -223,6 +255,7 @@ impl Row {
             "size": self.size,
             "scripts": scripts,
             "header": fields,
+            "uuencoded": self.files.iter().map(|(name, size)| json!({ "name": name, "size": size })).collect::<Vec<_>>(),
         });
         if with_text {
             row["text"] = self.text.clone().into();

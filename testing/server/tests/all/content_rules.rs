@@ -63,6 +63,39 @@ fn charsets_scripts_and_words_refuse_with_their_own_text() {
     lab.wait_copies(2);
 }
 
+#[test]
+fn what_hides_from_rules_is_found_or_named() {
+    let lab = TestLab::sites(&["one.example"]);
+    let rules = "[[rules]]\nattachment = \"*.exe\"\ndo = \"reject 550 5.7.1 No programs\"\n\
+        [[rules]]\nbody = \"you won\"\ndo = \"reject 550 5.7.1 No lottery\"\n\
+        [[rules]]\nmalformed = [\"nested\", \"boundary\"]\ndo = \"reject 550 5.6.0 Not valid MIME\"\n";
+    let server = with(builder(&lab), &[], &format!("{DOMAINS}{rules}"));
+    let program = "Content-Type: application/x; name=a.exe\r\n\r\nx";
+    let part = |boundary: &str, delimiter: &str| {
+        format!(
+            "Content-Type: multipart/mixed; boundary={boundary}\r\n\r\n--{delimiter}\r\n{program}\r\n--{delimiter}--\r\n"
+        )
+    };
+    let level = |n: u32| format!("Content-Type: multipart/mixed; boundary=b{n}\r\n\r\n--b{n}\r\n");
+    let deep = (0..40).map(level).collect::<Vec<_>>().concat();
+    let padded = format!("b{}", " ".repeat(3_000));
+    for (message, wanted) in [
+        (part("b(comment)", "b"), "550 5.7.1 No programs"),
+        (part("b", &padded), "550 5.7.1 No programs"),
+        (part("a\r\nContent-Type: multipart/mixed; boundary=b", "b"), "550 5.7.1 No programs"),
+        ("\r\nbegin 644 a.exe\r\n#0V%T\r\n`\r\nend\r\n".to_owned(), "550 5.7.1 No programs"),
+        ("Content-Type: text/html\r\n\r\n<p \">you &#0000000000119;on<!-->\r\n".to_owned(), "550 5.7.1 No lottery"),
+        (format!("{deep}{program}\r\n"), "550 5.6.0 Not valid MIME"),
+        (part(&"b".repeat(995), "b"), "550 5.6.0 Not valid MIME"),
+        (part("b", "c"), "250"),
+    ] {
+        let answer = answered(&server, &["ann@one.example"], &format!("Subject: x\r\n{message}"));
+        assert!(answer.starts_with(wanted), "{message:.200}: {answer}");
+    }
+    let (why, _) = explained(&server, &format!("Subject: x\r\n{deep}{program}\r\n"));
+    assert!(why.contains("(malformed nested by nested)"), "{why}");
+}
+
 fn explained(server: &Server, message: &str) -> (String, i32) {
     server.write("message", message.as_bytes());
     let file = server.path("message");

@@ -1,0 +1,224 @@
+//! A header section while it comes, and the part that it describes.
+
+use crate::charset::Charset;
+use crate::field;
+use crate::params::MimeField;
+use crate::part::{Defect, Kind, Part, Visitor};
+use crate::transfer::Encoding;
+
+/// Octets of a header field that are looked at.
+pub const FIELD_BYTES_MAX: usize = 32 * 1024;
+/// Octets of fields that wait until the charset of those among them that are not UTF-8 is known.
+const HELD_BYTES_MAX: usize = 16 * 1024;
+/// Longest boundary: a line has at most 998 octets, and RFC 2046 5.1.1 says 70.
+const BOUNDARY_BYTES_MAX: usize = 990;
+/// MIME fields of one kind that are looked at.
+const FIELDS_MAX: usize = 4;
+/// Names of a part as a file, and characters of each.
+const NAMES_MAX: usize = 12;
+const NAME_CHARS_MAX: usize = 255;
+/// Of a longer name, the characters at its beginning that are kept; the others are those at its end.
+const NAME_HEAD_CHARS: usize = 100;
+
+/// A header section while it comes. Of MIME fields of one kind that differ the first counts, and all are looked at for boundaries, names
+/// and charsets.
+#[derive(Default)]
+pub(crate) struct Header {
+    path: Vec<u32>,
+    of_message: bool,
+    /// Of a part of `multipart/digest`.
+    is_of_digest: bool,
+    pub is_begun: bool,
+    /// The field so far, with its folds.
+    field: Vec<u8>,
+    /// Fields that wait for a charset.
+    held: Vec<u8>,
+    content_types: Vec<MimeField>,
+    dispositions: Vec<MimeField>,
+    encoding: Option<Encoding>,
+    /// MIME fields that differ, or can be read in several ways.
+    is_ambiguous: bool,
+    /// It ends without an empty line, or a field is longer than is kept.
+    pub is_broken: bool,
+}
+
+impl Header {
+    pub fn new(path: Vec<u32>, of_message: bool, is_of_digest: bool) -> Header {
+        Header { path, of_message, is_of_digest, ..Header::default() }
+    }
+
+    /// More of the field at hand.
+    pub fn push(&mut self, text: &[u8], line_end: &[u8]) {
+        self.is_begun = true;
+        for octets in [text, line_end] {
+            let left = FIELD_BYTES_MAX.saturating_sub(self.field.len());
+            self.field.extend_from_slice(&octets[..octets.len().min(left)]);
+            self.is_broken |= octets.len() > left;
+        }
+    }
+
+    /// A field is complete.
+    pub fn field_done(&mut self, visitor: &mut dyn Visitor) {
+        let field = std::mem::take(&mut self.field);
+        let Some((name, value)) = field::split(&field) else { return };
+        if name.eq_ignore_ascii_case(b"Content-Type") {
+            self.is_ambiguous |= note(&mut self.content_types, MimeField::parse(value));
+        } else if name.eq_ignore_ascii_case(b"Content-Disposition") {
+            self.is_ambiguous |= note(&mut self.dispositions, MimeField::parse(value));
+        } else if name.eq_ignore_ascii_case(b"Content-Transfer-Encoding") {
+            let field = MimeField::parse(value);
+            let encoding = Encoding::named(field.value.as_bytes());
+            let is_other = *self.encoding.get_or_insert(encoding) != encoding;
+            self.is_ambiguous |= is_other || field.is_ambiguous;
+        }
+        let waits = self.content_types.is_empty() && std::str::from_utf8(value).is_err();
+        if self.held.is_empty() && !waits {
+            return visitor.field(&self.path, name, value, self.fallback());
+        }
+        self.held.extend_from_slice(&field);
+        if !field.ends_with(b"\n") {
+            self.held.push(b'\n');
+        }
+        if !self.content_types.is_empty() || self.held.len() > HELD_BYTES_MAX {
+            self.tell_held(visitor);
+        }
+    }
+
+    pub fn tell_held(&mut self, visitor: &mut dyn Visitor) {
+        let (held, fallback) = (std::mem::take(&mut self.held), self.fallback());
+        for (name, value) in field::all(&held) {
+            visitor.field(&self.path, name, value, fallback);
+        }
+    }
+
+    /// The charset of octets that are not UTF-8.
+    fn fallback(&self) -> Charset {
+        let param = self.content_types.first().and_then(|field| field.param("charset"));
+        match param.and_then(|param| Charset::named(&param.octets)) {
+            None | Some(Charset::UNDECLARED) => Charset::WINDOWS_1252,
+            Some(charset) => charset,
+        }
+    }
+
+    /// What it says of its part, and the boundaries that this has if it is a multipart.
+    pub fn part(self, visitor: &mut dyn Visitor) -> (Part, Vec<Vec<u8>>) {
+        let mut defect = |is: bool, defect| {
+            if is {
+                visitor.defect(&self.path, defect);
+            }
+        };
+        let (content_type, kind) = content_type(self.content_types, self.is_of_digest);
+        let boundaries = boundaries(&content_type);
+        let disposition = merged(self.dispositions);
+        let (names, is_odd) = names(&content_type, disposition.as_ref());
+        let encoding = self.encoding.unwrap_or_default();
+        let label = |octets: &[u8]| String::from_utf8_lossy(octets).to_ascii_lowercase();
+        let charset = content_type.param("charset").map(|param| label(&param.octets));
+        let is_encoded_multipart = kind == Kind::Multipart && encoding != Encoding::Identity;
+        let is_unknown = charset.as_ref().is_some_and(|label| Charset::named(label.as_bytes()).is_none());
+        defect(self.is_broken, Defect::Header);
+        defect(self.is_ambiguous, Defect::Ambiguous);
+        defect(content_type.main() == "multipart" && boundaries.is_empty(), Defect::Boundary);
+        defect(is_encoded_multipart || encoding == Encoding::Unknown, Defect::Encoding);
+        defect(is_unknown && kind == Kind::Text, Defect::Charset);
+        defect(is_odd, Defect::Name);
+        let (path, of_message) = (self.path, self.of_message);
+        (Part { path, kind, content_type, disposition, encoding, charset, names, of_message }, boundaries)
+    }
+}
+
+/// Keeps a field beside others of its kind. Whether programs differ in what they read.
+fn note(fields: &mut Vec<MimeField>, field: MimeField) -> bool {
+    let is_ambiguous = field.is_ambiguous || fields.first().is_some_and(|first| *first != field);
+    if fields.len() < FIELDS_MAX {
+        fields.push(field);
+    }
+    is_ambiguous
+}
+
+/// The first, with the parameters of the others behind its own.
+fn merged(fields: Vec<MimeField>) -> Option<MimeField> {
+    fields.into_iter().reduce(|mut first, other| {
+        let new: Vec<_> = other.params.into_iter().filter(|param| !first.params.contains(param)).collect();
+        first.params.extend(new);
+        first
+    })
+}
+
+/// The type with all parameters, and what it is: that of a multipart, then that of a message go first, since they have parts.
+fn content_type(mut fields: Vec<MimeField>, is_of_digest: bool) -> (MimeField, Kind) {
+    for wanted in [Kind::Message, Kind::Multipart] {
+        if let Some(at) = fields.iter().position(|field| kind(field) == wanted) {
+            fields[..=at].rotate_right(1);
+        }
+    }
+    // RFC 2046 5.1.5: the parts of a digest are messages unless they say otherwise.
+    let default = if is_of_digest { "message/rfc822" } else { "text/plain" };
+    let first_kind = fields.first().map(kind);
+    let content_type =
+        merged(fields).unwrap_or_else(|| MimeField { value: default.to_owned(), ..MimeField::default() });
+    let kind = first_kind.unwrap_or_else(|| kind(&content_type));
+    (content_type, kind)
+}
+
+fn kind(content_type: &MimeField) -> Kind {
+    match (content_type.main(), content_type.sub()) {
+        ("multipart", _) if !boundaries(content_type).is_empty() => Kind::Multipart,
+        ("message", "rfc822" | "global" | "news") => Kind::Message,
+        // A multipart without a boundary is shown as it is.
+        ("text" | "message" | "multipart" | "", _) | ("application", "xhtml+xml") => Kind::Text,
+        _ => Kind::Other,
+    }
+}
+
+/// All that some program takes for the boundary, the one that most do first.
+fn boundaries(content_type: &MimeField) -> Vec<Vec<u8>> {
+    let first = content_type.param("boundary");
+    let all = first.into_iter().chain(content_type.all("boundary"));
+    let mut boundaries: Vec<Vec<u8>> = Vec::new();
+    for octets in all.map(|param| param.octets.trim_ascii_end()) {
+        if (1..=BOUNDARY_BYTES_MAX).contains(&octets.trim_ascii().len())
+            && !boundaries.iter().any(|known| known == octets)
+        {
+            boundaries.push(octets.to_vec());
+        }
+        if boundaries.len() == FIELDS_MAX {
+            break;
+        }
+    }
+    boundaries
+}
+
+/// The names, and whether one is too long or has control characters, or there are too many.
+fn names(content_type: &MimeField, disposition: Option<&MimeField>) -> (Vec<String>, bool) {
+    let (mut names, mut is_odd) = (Vec::new(), false);
+    let params = disposition.into_iter().flat_map(|field| field.all("filename")).chain(content_type.all("name"));
+    for name in params.map(|param| param.text(Charset::UNDECLARED)) {
+        is_odd |= name.contains(char::is_control) || name.chars().nth(NAME_CHARS_MAX).is_some();
+        // Some end a name at a NUL, and Windows leaves out dots and spaces at the end.
+        let to_nul = name.split('\0').next().unwrap_or_default().to_owned();
+        let bare = name.trim_end_matches(|c: char| c == '.' || c.is_whitespace() || c.is_control()).to_owned();
+        for name in [name, to_nul, bare].iter().map(|name| bounded(name)) {
+            if name.is_empty() || names.contains(&name) {
+                continue;
+            }
+            if names.len() < NAMES_MAX {
+                names.push(name);
+            } else {
+                is_odd = true;
+            }
+        }
+    }
+    (names, is_odd)
+}
+
+/// Begin and end of a name: its end says what opens it.
+pub(crate) fn bounded(name: &str) -> String {
+    let count = name.chars().count();
+    if count <= NAME_CHARS_MAX {
+        return name.to_owned();
+    }
+    let head = name.chars().take(NAME_HEAD_CHARS);
+    let tail = name.chars().skip(count - (NAME_CHARS_MAX - NAME_HEAD_CHARS - 1));
+    head.chain(['…']).chain(tail).collect()
+}
