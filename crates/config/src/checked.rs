@@ -86,6 +86,10 @@ impl Config {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenConfig {
     pub smtp: Vec<SocketAddr>,
+    /// Proxies that begin each connection with a PROXY header.
+    pub proxy_clients: Vec<IpNet>,
+    /// Proxies that may say XCLIENT.
+    pub xclient_clients: Vec<IpNet>,
     pub connections_max: u32,
     /// For clients outside the client networks.
     pub connections_per_client_max: u32,

@@ -47,8 +47,8 @@ use toml::de::DeTable;
 
 pub use call_ahead::{CallAheadConfig, OnFailure};
 pub use checked::{
-    Config, DelayWarning, EightBit, HttpConfig, LogConfig, LogFormat, LogLevel, LogTarget, Reading, ReportConfig,
-    ReportTo, Rotation, SubmissionConfig, SyslogTo,
+    Config, DelayWarning, EightBit, HttpConfig, ListenConfig, LogConfig, LogFormat, LogLevel, LogTarget, Reading,
+    ReportConfig, ReportTo, Rotation, SubmissionConfig, SyslogTo,
 };
 pub use diagnose::{Diagnostic, Severity};
 pub use endpoints::{Kind, WebhookConfig};

@@ -228,6 +228,8 @@ fn listen(section: Section<'_>) -> ListenConfig {
     let per_client_default = connections_max.min(100);
     let config = ListenConfig {
         smtp: addresses(&section, "smtp", SocketAddr::from(([127, 0, 0, 1], 2525)), "0.0.0.0:25"),
+        proxy_clients: proxies(&section, "proxy_clients"),
+        xclient_clients: proxies(&section, "xclient_clients"),
         connections_max,
         connections_per_client_max: section.number(
             "connections_per_client_max",
@@ -246,6 +248,23 @@ fn listen(section: Section<'_>) -> ListenConfig {
     at_most(&section, "connections_per_client_max", per_client.into(), "connections_max", connections_max.into());
     section.finish();
     config
+}
+
+/// Networks of proxies; whoever is among them says who a client is, and so whose mail is relayed.
+fn proxies(section: &Section<'_>, key: &'static str) -> Vec<IpNet> {
+    let mut networks = Vec::new();
+    for text in section.some_texts(key).unwrap_or_default() {
+        let span = text.span.clone();
+        let Some(network) = network(section, text) else { continue };
+        if is_everyone(network) {
+            let message = format!(
+                "{network} in `{key}` lets strangers pass for any client, and so relay mail to anybody; name the proxies"
+            );
+            section.context.error(span, message);
+        }
+        networks.push(network);
+    }
+    networks
 }
 
 fn delivery(section: Section<'_>) -> DeliveryConfig {

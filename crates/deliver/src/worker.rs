@@ -18,7 +18,7 @@ use rustix::fs::Mode;
 use rustix::process::{Pid, getppid};
 use stentor_mail::Ms;
 use stentor_mail::reply::Reply;
-use stentor_mail::server::{EndOfData, RcptTo, ServerConfig, ServerSession, Step};
+use stentor_mail::server::{EndOfData, NOT_OFFERED, RcptTo, ServerConfig, ServerSession, Step};
 
 use crate::agent::{self, Host};
 use crate::config::{Agent, Config, ConfigError, Service};
@@ -144,6 +144,7 @@ impl Worker<'_> {
                     self.session.answer(OK);
                 }
                 Step::Rcpt(rcpt) => self.recipient(&rcpt),
+                Step::Client(_) => self.session.answer(NOT_OFFERED),
                 Step::Data => {
                     self.spool = Some(Spool::default());
                     self.session.begin_data(Vec::new());

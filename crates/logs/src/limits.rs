@@ -42,6 +42,8 @@ limits! {
     Connections: "connections", "[listen] connections_max", "a client was turned away with 421";
     ConnectionsPerClient: "connections_per_client", "[listen] connections_per_client_max",
         "a client with many connections was turned away with 421";
+    ProxyHeader: "proxy_header", "[listen] proxy_clients, or the proxy's own configuration",
+        "a proxy's connection did not begin with a PROXY header and was closed";
     RecipientsPerMessage: "recipients_per_message", "[listen] recipients_per_message_max", "RCPT was answered with 452";
     Errors: "errors", "[listen] errors_max", "a session was closed after too many errors, or commands without a message";
     MessageSize: "message_size", "message_size_bytes_max", "a message was refused with 552";

@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
-use stentor_policy::counted_as;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-use super::open_sessions::{Admitted, OpenSessions, strangers_max};
+use super::open_sessions::{Admitted, Counted, OpenSessions};
+use super::proxied::{HEADER_TIMEOUT, read_header};
 use super::session::Session;
 use super::strangers::StrangerThreads;
-use crate::core::Core;
 use crate::core::limits::Limit;
+use crate::core::{Core, Settings};
 
 /// Connections that the kernel holds for us while all sessions are busy; a backlog of 5 stalls a storm in one-second
 /// steps.
@@ -105,41 +105,63 @@ impl Listeners {
     }
 
     fn admit(&self, stream: TcpStream, peer: SocketAddr) {
-        let client = peer.ip().to_canonical();
         let settings = self.core.settings();
-        let trusted = settings.policy.is_trusted(client);
-        let limits = &settings.config.listen;
-        let counted = counted_as(client);
-        let refusal = {
-            let mut sessions = self.sessions.lock();
-            let of_client = sessions.clients.get(&counted).copied().unwrap_or(0);
-            let total_max = limits.connections_max as usize;
-            if sessions.total >= if trusted { total_max } else { strangers_max(total_max, self.sessions_max) } {
-                Some((Limit::Connections, "421 4.3.2 Too many connections, try again later\r\n"))
-            } else if !trusted && of_client >= limits.connections_per_client_max as usize {
-                Some((Limit::ConnectionsPerClient, "421 4.7.0 Too many connections from your address\r\n"))
-            } else {
-                sessions.total += 1;
-                sessions.strangers += usize::from(!trusted);
-                *sessions.clients.entry(counted).or_default() += 1;
-                None
-            }
-        };
-        if let Some((limit, text)) = refusal {
-            self.core.limits.hit(limit, self.core.clock.now());
-            self.core.counters.refused_connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            // One attempt to say why: a client that does not read must not hold us.
-            let _ = stream.try_write(text.as_bytes());
-            return;
+        let address = peer.ip().to_canonical();
+        if settings.config.listen.proxy_clients.iter().any(|proxies| proxies.contains(&address)) {
+            self.admit_proxied(stream, peer, &settings);
+        } else {
+            let trusted = settings.policy.is_trusted(address);
+            self.admit_client(stream, (peer, trusted), settings);
         }
-        let (sessions, sessions_max) = (self.sessions.clone(), self.sessions_max);
-        let admitted = Admitted { sessions, client: counted, trusted, sessions_max };
+    }
+
+    /// Waits for the header in which a proxy names its client.
+    fn admit_proxied(&self, mut stream: TcpStream, peer: SocketAddr, settings: &Settings) {
+        let proxy = Counted { client: peer.ip().to_canonical(), trusted: false, is_proxy: true };
+        let Some(admitted) = self.count(&stream, proxy, settings) else { return };
+        let listeners = self.clone();
+        tokio::spawn(async move {
+            let header = tokio::time::timeout(HEADER_TIMEOUT, read_header(&mut stream)).await;
+            drop(admitted);
+            let settings = listeners.core.settings();
+            match header {
+                Ok(Ok(Some(client))) => {
+                    let trusted = settings.policy.is_trusted(client.ip().to_canonical());
+                    listeners.admit_client(stream, (client, trusted), settings);
+                }
+                Ok(Ok(None)) => listeners.admit_client(stream, (peer, false), settings),
+                // A health check that only connects.
+                Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {}
+                Ok(Err(error)) if error.kind() != io::ErrorKind::InvalidData => {}
+                Ok(Err(_)) | Err(_) => listeners.core.limits.hit(Limit::ProxyHeader, listeners.core.clock.now()),
+            }
+        });
+    }
+
+    fn admit_client(&self, stream: TcpStream, (peer, trusted): (SocketAddr, bool), settings: Arc<Settings>) {
+        let who = Counted { client: peer.ip().to_canonical(), trusted, is_proxy: false };
+        let Some(admitted) = self.count(&stream, who, &settings) else { return };
         let (core, stop) = (self.core.clone(), self.stop.clone());
-        let session = move |stream| Session::new(core, settings, stream, (client, trusted), admitted, stop).run();
+        let session = move |stream| Session::new(core, settings, stream, (peer, trusted), admitted, stop).run();
         if trusted {
             tokio::spawn(session(stream));
         } else {
             self.strangers.spawn(stream, session);
+        }
+    }
+
+    /// Counts a connection, or turns it away.
+    fn count(&self, stream: &TcpStream, who: Counted, settings: &Settings) -> Option<Admitted> {
+        let limits = (&settings.config.listen, self.sessions_max);
+        match Admitted::new(self.sessions.clone(), who, limits) {
+            Ok(admitted) => Some(admitted),
+            Err((limit, reply)) => {
+                self.core.limits.hit(limit, self.core.clock.now());
+                self.core.counters.refused_connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                // One attempt to say why: a client that does not read must not hold us.
+                let _ = stream.try_write(format!("{reply}\r\n").as_bytes());
+                None
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ mod content;
 mod judge;
 mod listener;
 mod open_sessions;
+mod proxied;
 mod redirect;
 mod rewrite;
 mod session;

@@ -5,20 +5,20 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::RecvFlags;
 use stentor_filters::{ClientFacts, Filter};
 use stentor_mail::reply::Reply;
-use stentor_mail::server::{ServerSession, Step};
+use stentor_mail::server::{ServerSession, Step, Xclient, XclientName};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::judge::Speaker;
-use super::open_sessions::Admitted;
+use super::open_sessions::{Admitted, Counted};
 use super::transaction::Transaction;
 use crate::core::limits::Limit;
 use crate::core::{Core, Settings};
@@ -42,9 +42,12 @@ pub struct Session {
     stream: TcpStream,
     smtp: ServerSession,
     client: IpAddr,
+    port: u16,
     /// As DNS has it both ways; asked for if a rule wants it.
     name: Option<String>,
     trusted: bool,
+    /// Who has logged in, at the proxy that says so.
+    login: Option<Box<str>>,
     stop: watch::Receiver<bool>,
     /// When a client that is not trusted is cut, once a stop is known.
     grace_until: Option<Instant>,
@@ -82,11 +85,15 @@ impl Session {
         core: Arc<Core>,
         settings: Arc<Settings>,
         stream: TcpStream,
-        (client, trusted): (IpAddr, bool),
+        (peer, trusted): (SocketAddr, bool),
         admitted: Admitted,
         stop: watch::Receiver<bool>,
     ) -> Session {
-        let smtp = ServerSession::new(settings.smtp.clone(), trusted, core.clock.steady());
+        let client = peer.ip().to_canonical();
+        let mut smtp = ServerSession::new(settings.smtp.clone(), trusted, core.clock.steady());
+        if settings.config.listen.xclient_clients.iter().any(|proxies| proxies.contains(&client)) {
+            smtp.allow_xclient();
+        }
         let tap = core.live.traffic.of_client(client);
         if let Some(tap) = &tap {
             tap.event(core.clock.now(), &format!("connection from {client}"));
@@ -97,8 +104,10 @@ impl Session {
             stream,
             smtp,
             client,
+            port: peer.port(),
             name: Some(String::new()),
             trusted,
+            login: None,
             stop,
             grace_until: None,
             transaction: None,
@@ -123,9 +132,7 @@ impl Session {
 
     async fn talk(&mut self) -> io::Result<()> {
         self.stream.set_nodelay(true)?;
-        if self.settings.rules.needs_name() {
-            self.name = self.core.resolver.client_name(self.client).await;
-        }
+        self.look_up_name().await;
         if self.speaks_first() {
             // RFC 5321 section 4.3.1: the client waits for the greeting.
             self.smtp.output().clear();
@@ -166,7 +173,9 @@ impl Session {
                 self.smtp.answer(Reply::fixed(421, (4, 3, 2), "Service is closing"));
             }
             Step::Mail(mail) => {
-                let reply = match Transaction::begin(&self.core, mail, self.client, self.trusted) {
+                let begun = Transaction::begin(&self.core, mail, self.client, self.trusted);
+                let begun = begun.map(|begun| begun.with_login(self.login.as_deref()));
+                let reply = match begun {
                     Ok(transaction) if self.settings.filters.is_empty() => {
                         self.transaction = Some(transaction);
                         Reply::fixed(250, (2, 1, 0), "Ok")
@@ -191,6 +200,7 @@ impl Session {
                 };
                 self.smtp.answer(reply);
             }
+            Step::Client(said) => self.becomes(&said).await,
             Step::Data => {
                 // What is answered already must not wait for memory.
                 if self.trusted && self.transaction.as_ref().is_some_and(|transaction| !transaction.is_room(&self.core))
@@ -232,19 +242,54 @@ impl Session {
         Ok(())
     }
 
+    async fn look_up_name(&mut self) {
+        if self.settings.rules.needs_name() {
+            self.name = self.core.resolver.client_name(self.client).await;
+        }
+    }
+
+    /// A proxy has named its client: it is judged and counted from now on. What the proxy does not say of a client with
+    /// another address is not taken over from one before.
+    async fn becomes(&mut self, said: &Xclient) {
+        let client = said.address.unwrap_or(self.client).to_canonical();
+        let login = match &said.login {
+            Some(login) => Some(login.clone()).filter(|login| !login.is_empty()),
+            None => self.login.take().filter(|_| said.address.is_none()),
+        };
+        let trusted = self.settings.policy.is_trusted(client) || login.is_some();
+        let who = Counted { client, trusted, is_proxy: false };
+        if let Err((limit, reply)) = self.admitted.change(who, &self.settings.config.listen) {
+            self.core.limits.hit(limit, self.core.clock.now());
+            return self.smtp.answer(reply);
+        }
+        (self.client, self.port) = (client, said.port.unwrap_or_default());
+        (self.trusted, self.login, self.filter) = (trusted, login, None);
+        match &said.name {
+            Some(XclientName::Is(name)) => self.name = Some(name.to_string()),
+            Some(XclientName::None) => self.name = None,
+            Some(XclientName::Unknown) => self.name = Some(String::new()),
+            None if said.address.is_some() => {
+                self.name = Some(String::new());
+                self.look_up_name().await;
+            }
+            None => {}
+        }
+        self.smtp.become_client(said, trusted, self.core.clock.steady());
+    }
+
     /// Tells the milters of a message that begins.
     async fn filtered(&mut self, mut transaction: Transaction) -> Reply {
         if self.filter.is_none() {
             if self.name.as_deref() == Some("") {
                 self.name = self.core.resolver.client_name(self.client).await;
             }
-            let (listener, peer) = (self.stream.local_addr().ok(), self.stream.peer_addr());
+            let listener = self.stream.local_addr().ok();
             self.filter = self.settings.filters.of(ClientFacts {
                 address: self.client,
-                port: peer.map_or(0, |peer| peer.port()),
+                port: self.port,
                 name: self.name.clone(),
                 listener,
-                login: None,
+                login: self.login.as_deref().map(str::to_owned),
             });
         }
         if let Some(filter) = &self.filter

@@ -52,6 +52,8 @@ pub(super) enum Command<'a> {
     Quit,
     Vrfy,
     Help,
+    /// The attributes.
+    Xclient(&'a [u8]),
 }
 
 impl<'a> Command<'a> {
@@ -78,8 +80,9 @@ impl<'a> Command<'a> {
             b"HELP" => Ok(Self::Help),
             b"VRFY" if argument.is_empty() => Err(replies::ARGUMENT),
             b"VRFY" => Ok(Self::Vrfy),
-            b"EXPN" | b"STARTTLS" | b"AUTH" | b"PROXY" | b"XCLIENT" | b"XFORWARD" | b"ETRN" | b"TURN" | b"ATRN"
-            | b"SEND" | b"SOML" | b"SAML" | b"BURL" => Err(replies::NOT_OFFERED),
+            b"XCLIENT" => Ok(Self::Xclient(argument)),
+            b"EXPN" | b"STARTTLS" | b"AUTH" | b"PROXY" | b"XFORWARD" | b"ETRN" | b"TURN" | b"ATRN" | b"SEND"
+            | b"SOML" | b"SAML" | b"BURL" => Err(replies::NOT_OFFERED),
             // A browser that was led here (cross-protocol attack): its body would be read as commands.
             b"GET" | b"POST" | b"PUT" | b"CONNECT" | b"OPTIONS" | b"HEAD" => {
                 return Err(Refusal::Close(replies::NOT_HTTP));
@@ -240,6 +243,7 @@ mod tests {
         assert_eq!(Command::parse(b"BDAT 18446744073709551615"), Ok(Command::Bdat { size: u64::MAX, last: false }));
         assert_eq!(Command::parse(b"NOOP x y"), Ok(Command::Noop));
         assert_eq!(Command::parse(b"DATA"), Ok(Command::Data));
+        assert_eq!(Command::parse(b"xclient ADDR=::1"), Ok(Command::Xclient(b"ADDR=::1")));
     }
 
     #[test]
@@ -253,7 +257,6 @@ mod tests {
             (b"QUIT now", replies::NO_ARGUMENT),
             (b"STARTTLS", replies::NOT_OFFERED),
             (b"AUTH PLAIN AAA=", replies::NOT_OFFERED),
-            (b"XCLIENT ADDR=1.2.3.4", replies::NOT_OFFERED),
             (b"PROXY TCP4 1.2.3.4 1.2.3.4 1 1", replies::NOT_OFFERED),
             (b"EXPN list", replies::NOT_OFFERED),
             (b"VRFY", replies::ARGUMENT),

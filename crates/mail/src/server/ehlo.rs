@@ -2,6 +2,9 @@
 
 use super::ServerConfig;
 
+/// The attributes that `xclient` parses.
+const XCLIENT: &str = "250-XCLIENT NAME ADDR PORT PROTO HELO LOGIN REVERSE_NAME DESTADDR DESTPORT\r\n";
+
 /// Appends the greeting line of a new session.
 pub(super) fn write_greeting(config: &ServerConfig, out: &mut Vec<u8>) {
     let protocol = if config.lmtp { "LMTP" } else { "ESMTP" };
@@ -13,14 +16,22 @@ pub(super) fn write_helo(config: &ServerConfig, out: &mut Vec<u8>) {
     out.extend_from_slice(format!("250 {}\r\n", config.hostname).as_bytes());
 }
 
-/// Appends the reply to EHLO or LHLO with the extensions offered; DSN only to trusted clients.
-pub(super) fn write_ehlo(config: &ServerConfig, offers_dsn: bool, out: &mut Vec<u8>) {
+/// What is not offered to everyone.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Offers {
+    pub dsn: bool,
+    pub xclient: bool,
+}
+
+/// Appends the reply to EHLO or LHLO with the extensions offered.
+pub(super) fn write_ehlo(config: &ServerConfig, offers: Offers, out: &mut Vec<u8>) {
     let (hostname, size_max) = (&config.hostname, config.size_max);
-    let dsn = if offers_dsn { "250-DSN\r\n" } else { "" };
+    let dsn = if offers.dsn { "250-DSN\r\n" } else { "" };
+    let xclient = if offers.xclient { XCLIENT } else { "" };
     let last =
         if config.lmtp { "250 SMTPUTF8\r\n".to_owned() } else { format!("250-SMTPUTF8\r\n{dsn}250 CHUNKING\r\n") };
     let reply = format!(
-        "250-{hostname}\r\n250-PIPELINING\r\n250-SIZE {size_max}\r\n250-8BITMIME\r\n250-ENHANCEDSTATUSCODES\r\n{last}"
+        "250-{hostname}\r\n250-PIPELINING\r\n250-SIZE {size_max}\r\n250-8BITMIME\r\n250-ENHANCEDSTATUSCODES\r\n{xclient}{last}"
     );
     out.extend_from_slice(reply.as_bytes());
 }

@@ -13,8 +13,8 @@
 //!
 //! Offered: PIPELINING, SIZE (RFC 1870), 8BITMIME (RFC 6152), ENHANCEDSTATUSCODES (RFC 2034), SMTPUTF8 (RFC 6531),
 //! CHUNKING (RFC 3030); DSN (RFC 3461) only to trusted clients, since anyone else could use it to make us send mail of
-//! their choice to anyone (docs/design/decisions/0004-strangers.md). Absent on purpose: STARTTLS, AUTH, PROXY, XCLIENT,
-//! BINARYMIME.
+//! their choice to anyone (docs/design/decisions/0004-strangers.md). XCLIENT only to proxies that are named. Absent on
+//! purpose: STARTTLS, AUTH, BINARYMIME.
 //!
 //! An LMTP session (RFC 2033, [`ServerConfig::lmtp`]) begins with LHLO, and after a body the caller answers once for each
 //! recipient. It offers neither CHUNKING nor DSN: whoever delivers sends no reports.
@@ -32,6 +32,7 @@ mod replies;
 mod session;
 mod text;
 mod timer;
+mod xclient;
 
 #[cfg(test)]
 mod tests;
@@ -39,8 +40,10 @@ mod tests;
 pub use command::{MailFrom, RcptTo, fuzz_command};
 pub use dots::ContentRule;
 pub use params::{Body, Notify, xtext_decode};
+pub use replies::NOT_OFFERED;
 pub use session::{OUTPUT_BYTES_MAX, ServerSession};
 pub use text::TextBody;
+pub use xclient::{Xclient, XclientName};
 
 pub use crate::client::Ret;
 
@@ -104,6 +107,9 @@ pub enum Step {
     Mail(MailFrom),
     /// One recipient: call [`ServerSession::answer`].
     Rcpt(RcptTo),
+    /// A proxy names the client that it speaks for: call [`ServerSession::become_client`], or
+    /// [`ServerSession::answer`] to refuse.
+    Client(Box<Xclient>),
     /// The body begins: call [`ServerSession::begin_data`], or [`ServerSession::answer`] to refuse (a `Reset` follows).
     Data,
     /// A full piece of the body (the first one begins with the prefix given to `begin_data`). Needs no answer.

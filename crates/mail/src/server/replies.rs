@@ -35,7 +35,9 @@ pub(super) const ORCPT_SYNTAX: Reply = Reply::fixed(501, (5, 5, 4), "Bad ORCPT")
 pub(super) const PARAMETER_TWICE: Reply = Reply::fixed(501, (5, 5, 4), "Parameter given twice");
 pub(super) const PARAMETER_UNKNOWN: Reply = Reply::fixed(555, (5, 5, 4), "Unknown parameter");
 pub(super) const NO_DSN: Reply = Reply::fixed(555, (5, 5, 4), "Delivery status notifications are not offered to you");
-pub(super) const NOT_OFFERED: Reply = Reply::fixed(502, (5, 5, 1), "Command not implemented");
+pub(super) const XCLIENT_SYNTAX: Reply = Reply::fixed(501, (5, 5, 4), "Bad XCLIENT attribute or value");
+pub(super) const XCLIENT_IN_MAIL: Reply = Reply::fixed(503, (5, 5, 1), "XCLIENT within a transaction");
+pub const NOT_OFFERED: Reply = Reply::fixed(502, (5, 5, 1), "Command not implemented");
 
 pub(super) const LHLO_WANTED: Reply = Reply::fixed(500, (5, 5, 1), "This is LMTP: LHLO expected");
 pub(super) const LHLO_FIRST: Reply = Reply::fixed(503, (5, 5, 1), "LHLO first");

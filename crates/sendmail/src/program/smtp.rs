@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use stentor_mail::address::ReversePath;
 use stentor_mail::reply::Reply;
-use stentor_mail::server::{MailFrom, ServerConfig, ServerSession, Step};
+use stentor_mail::server::{MailFrom, NOT_OFFERED, ServerConfig, ServerSession, Step};
 use stentor_sendmail::exit::{EX_TEMPFAIL, Failure};
 use stentor_sendmail::format::{Envelope, Recipient};
 use stentor_sendmail::lines::Part;
@@ -88,6 +88,7 @@ pub fn serve(call: &Call, folder: &Folder, privileges: &Privileges, caller: &Cal
                 }
                 session.answer(Reply::fixed(250, (2, 1, 5), "Ok"));
             }
+            Step::Client(_) => session.answer(NOT_OFFERED),
             Step::Data => session.begin_data(Vec::new()),
             Step::Piece(octets) => {
                 if let Some(transaction) = &mut open {

@@ -49,6 +49,7 @@ mod mime_command;
 mod offers;
 mod policy;
 mod preload;
+mod proxies;
 mod queue_only;
 mod real_clients;
 mod realstat_screen;

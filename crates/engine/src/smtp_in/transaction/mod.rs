@@ -162,6 +162,13 @@ impl Transaction {
         self.assigned.get_or_insert_default().clone()
     }
 
+    /// Of a client that a proxy has logged in.
+    #[must_use]
+    pub fn with_login(self, login: Option<&str>) -> Transaction {
+        let injector = login.map(|login| format!("{} login {login}", self.client));
+        Transaction { injector, ..self }
+    }
+
     /// Makes it part of the client's trace.
     pub fn traced_by(&mut self, core: &Core, parent: Option<TraceParent>) {
         let observer = core.observer.get();

@@ -17,6 +17,7 @@ use super::command::Command;
 use super::dots::Dots;
 use super::input::Input;
 use super::timer::Timer;
+use super::xclient::Xclient;
 use super::{MailFrom, RcptTo, Refusal, ServerConfig, Step, ehlo, replies};
 use crate::Ms;
 use crate::reply::{Enhanced, Reply};
@@ -39,6 +40,8 @@ const REFUSALS_MAX: usize = 64;
 pub struct ServerSession {
     config: Arc<ServerConfig>,
     trusted: bool,
+    /// It is a proxy that may speak for others.
+    may_xclient: bool,
     pub(super) input: Input,
     output: Vec<u8>,
     timer: Timer,
@@ -91,6 +94,7 @@ enum Question {
     Data,
     Chunk { size: u64, last: bool },
     End,
+    Client,
 }
 
 /// A command that is legal in the session's state.
@@ -102,6 +106,7 @@ enum Request {
     Data,
     Bdat { size: u64, last: bool },
     Rset,
+    Client(Box<Xclient>),
     Say(Reply),
 }
 
@@ -115,6 +120,7 @@ impl ServerSession {
         Self {
             config,
             trusted,
+            may_xclient: false,
             input: Input::default(),
             output,
             timer,
@@ -131,6 +137,25 @@ impl ServerSession {
             recipients_seen: 0,
             refusals: Vec::new(),
         }
+    }
+
+    /// Offers XCLIENT: the client is a proxy that may speak for others.
+    pub fn allow_xclient(&mut self) {
+        self.may_xclient = !self.config.lmtp;
+    }
+
+    /// Answers [`Step::Client`]: from here on the session is that client's, from its greeting on. Once its address is known,
+    /// there is no other: what follows may be the client's own words, which the proxy passes on.
+    pub fn become_client(&mut self, said: &Xclient, trusted: bool, now: Ms) {
+        debug_assert!(self.state == State::Asked(Question::Client), "nothing was asked");
+        self.state = State::Command;
+        self.trusted = trusted;
+        self.may_xclient &= said.address.is_none();
+        self.timer = Timer::new(&self.config, trusted, now);
+        self.helo = said.helo.clone().filter(|helo| !helo.is_empty());
+        self.esmtp = said.is_esmtp.unwrap_or(true) && self.helo.is_some();
+        (self.errors, self.unproductive, self.recipients_seen) = (0, 0, 0);
+        ehlo::write_greeting(&self.config, &mut self.output);
     }
 
     /// Appends octets from the client.
@@ -260,7 +285,7 @@ impl ServerSession {
         }
     }
 
-    /// Answers the last `Mail`, `Rcpt`, `Data` (with a refusal) or `EndOfData` (in LMTP for the next of the accepted
+    /// Answers the last `Mail`, `Rcpt`, `Client` and `Data` (with a refusal) or `EndOfData` (in LMTP for the next of the accepted
     /// recipients; their replies can be written one by one). A 421 closes the session.
     pub fn answer(&mut self, reply: Reply) {
         let State::Asked(question) = self.state else {
@@ -282,7 +307,7 @@ impl ServerSession {
                     self.unproductive = self.unproductive.saturating_sub(1);
                 }
             }
-            Question::Rcpt => {}
+            Question::Rcpt | Question::Client => {}
             Question::Data => self.state = State::Refused { chunk: None },
             Question::Chunk { size, .. } => {
                 // The chunk comes whatever we say; its reply comes behind it.
@@ -381,6 +406,9 @@ impl ServerSession {
             Command::Rcpt(_) if !self.trusted && self.recipients >= self.config.recipients_max => {
                 replies::TOO_MANY_RECIPIENTS
             }
+            Command::Xclient(_) if !self.may_xclient => replies::NOT_OFFERED,
+            Command::Xclient(_) if self.open => replies::XCLIENT_IN_MAIL,
+            Command::Xclient(argument) => return Ok(Request::Client(Box::new(Xclient::parse(argument)?))),
             Command::Mail(argument) => {
                 let mail = MailFrom::parse(argument, self.config.size_max)?;
                 let asks = mail.ret.is_some() || mail.envid.is_some();
@@ -417,12 +445,17 @@ impl ServerSession {
             Request::Helo { name, esmtp } => {
                 (self.helo, self.esmtp) = (Some(name), esmtp);
                 if esmtp {
-                    ehlo::write_ehlo(&self.config, self.trusted, &mut self.output);
+                    let offers = ehlo::Offers { dsn: self.trusted, xclient: self.may_xclient };
+                    ehlo::write_ehlo(&self.config, offers, &mut self.output);
                 } else {
                     ehlo::write_helo(&self.config, &mut self.output);
                 }
                 self.timer.restart();
                 self.reset()
+            }
+            Request::Client(said) => {
+                self.state = State::Asked(Question::Client);
+                Some(Step::Client(said))
             }
             Request::Data => self.data_command(),
             Request::Bdat { size, last } => self.bdat_command(size, last),

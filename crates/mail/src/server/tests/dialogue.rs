@@ -30,6 +30,37 @@ fn offers_what_it_has_and_single_lines_else() {
 }
 
 #[test]
+fn a_proxy_names_its_client_once() {
+    let mut run = Run::with(config(), true);
+    run.session.allow_xclient();
+    run.take();
+    run.send(b"EHLO proxy\r\n");
+    assert!(run.take().contains("250-XCLIENT NAME ADDR PORT PROTO HELO LOGIN"));
+    run.send(b"XCLIENT ADDR=nowhere\r\nMAIL FROM:<a@x.org>\r\nXCLIENT ADDR=192.0.2.1\r\nRSET\r\n");
+    assert_eq!(run.codes(), [501, 250, 503, 250]);
+    run.send(b"XCLIENT NAME=c.example PROTO=SMTP\r\n");
+    assert!(run.take().starts_with("220 mx.example.org ESMTP"));
+    run.send(b"MAIL FROM:<a@x.org>\r\nXCLIENT ADDR=192.0.2.1 HELO=c.example\r\n");
+    assert_eq!(run.codes(), [503, 220]);
+    assert_eq!((run.session.helo(), run.session.is_esmtp()), ("c.example", true));
+    // The client's own words, and it is not trusted.
+    run.send(b"MAIL FROM:<a@x.org> RET=HDRS\r\nXCLIENT ADDR=127.0.0.1\r\nEHLO c.example\r\n");
+    let replies = run.take();
+    assert!(replies.starts_with("555 5.5.4") && replies.contains("502 5.5.1"), "{replies}");
+    assert!(!replies.contains("XCLIENT") && !replies.contains("DSN"), "{replies}");
+    assert_eq!(run.steps.iter().filter(|step| matches!(step, Step::Client(_))).count(), 2);
+}
+
+#[test]
+fn xclient_is_for_named_proxies() {
+    let mut run = Run::with(config(), true);
+    run.take();
+    run.send(b"XCLIENT ADDR=192.0.2.1\r\nEHLO c\r\n");
+    let replies = run.take();
+    assert!(replies.starts_with("502 5.5.1") && !replies.contains("XCLIENT"), "{replies}");
+}
+
+#[test]
 fn takes_a_message() {
     let mut run = Run::with(config(), true);
     run.take();
