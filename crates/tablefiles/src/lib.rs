@@ -1,12 +1,13 @@
 //! Tables made of files: read, watched by their stamps, replaced whole.
 //!
 //! Promise: a file that is replaced (another size, time or inode) is read whole at the next [`FileTable::refresh`], and put in
-//! force at once; one that is broken leaves the version before in force, and its report says file and line. What a user's file includes is
-//! read as they could read it (`read.rs`).
+//! force at once; one that is broken leaves the version before in force, and its report says file and line. What a
+//! user can choose to be read is read as they could read it (`read.rs`).
 //!
 //! States of a table: idle -> being looked at -> (after [`SLOW_MS`]) slow -> idle. One look at a time: whoever comes meanwhile is told so at
 //! once. A file system that hangs keeps one thread, and the version in force.
 
+mod path;
 mod read;
 
 use std::fmt;

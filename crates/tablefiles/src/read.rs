@@ -1,40 +1,46 @@
 //! The content of one file, which may be anything by the time that it is opened.
 //!
-//! Promise: only a regular file is read, and never waited for: what is opened is looked at again. A file of a user's choice
-//! ([`Wanted::reader`]) counts if it is theirs or root's and they could read it themselves, by the modes of it and of its folders: this
-//! process may be able to read more. Groups are left out of account: nobody says which ones the user is in.
+//! Promise: only a regular file is read, and never waited for: what is opened is looked at again. Whoever chooses what is read could
+//! read it themselves, by the modes of the file and of its folders: this process may be able to read more. Those are whoever can change
+//! where the path leads (`path.rs`), and the user who has named the file ([`Wanted::reader`]), for whom it counts if it is theirs or
+//! root's.
 
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use rustix::fs::OFlags;
-use rustix::process::geteuid;
 use stentor_tables::{Content, ReadError, Wanted};
 
+use crate::path::Followed;
 use crate::stamp;
 
 /// How often a file that changes while it is read is read again.
 const READS_MAX: usize = 3;
-/// Modes: the owner, and everybody, may read a file; may look for what is in a folder.
-const READ: [u32; 2] = [0o400, 0o004];
-const SEARCH: [u32; 2] = [0o100, 0o001];
 
 /// The content of a file that does not change meanwhile. LMDB is written in place: half of one version and half of the
 /// next would look whole.
 pub(crate) fn read(wanted: Wanted<'_>) -> Result<Content, ReadError> {
     let failed = |error: io::Error| ReadError::Failed(error.to_string());
     for _ in 0..READS_MAX {
+        let way = Followed::of(wanted.path, wanted.reader).map_err(ReadError::Failed)?;
         let file = open(wanted.path).map_err(failed)?;
         let before = file.metadata().map_err(failed)?;
         if !before.is_file() {
             return Err(failed(not_regular()));
         }
-        if let Some(user) = wanted.reader {
-            may_read(&file, &before, user).map_err(ReadError::Failed)?;
+        if !way.leads_to(|| fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))).map_err(failed)? {
+            continue;
         }
+        if let Some(user) = wanted.reader.filter(|user| before.uid() != 0 && before.uid() != *user) {
+            return Err(ReadError::Failed(format!(
+                "belongs to user {}; what a file of user {user} includes must be theirs or root's",
+                before.uid()
+            )));
+        }
+        way.may_read(&before).map_err(ReadError::Failed)?;
         if before.len() > wanted.bytes_max as u64 {
             return Err(ReadError::TooLarge);
         }
@@ -44,7 +50,7 @@ pub(crate) fn read(wanted: Wanted<'_>) -> Result<Content, ReadError> {
             return Err(ReadError::TooLarge);
         }
         if stamp(&before) == stamp(&file.metadata().map_err(failed)?) {
-            return Ok(Content { bytes, owner: before.uid() });
+            return Ok(Content { bytes, owner: way.owner(&before) });
         }
     }
     Err(ReadError::Failed(io::Error::new(io::ErrorKind::ResourceBusy, "changes while it is read").to_string()))
@@ -69,44 +75,14 @@ fn not_regular() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")
 }
 
-/// Whether this user could have read the file that has been opened.
-fn may_read(file: &File, data: &Metadata, user: u32) -> Result<(), String> {
-    if data.uid() != 0 && data.uid() != user {
-        return Err(format!(
-            "belongs to user {}; what a file of user {user} includes must be theirs or root's",
-            data.uid()
-        ));
-    }
-    // It has been opened with their rights.
-    if geteuid().as_raw() == user {
-        return Ok(());
-    }
-    if !allows(data, user, READ) {
-        return Err(format!(
-            "user {user}, whose file includes it, may not read it (mode {:04o})",
-            data.mode() & 0o7777
-        ));
-    }
-    let place = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).map_err(|error| error.to_string())?;
-    let mut folders = place.ancestors().skip(1);
-    let is_open = |folder: &Path| fs::metadata(folder).is_ok_and(|data| allows(&data, user, SEARCH));
-    match folders.find(|folder| !is_open(folder)) {
-        Some(folder) => Err(format!("user {user}, whose file includes it, may not look into {}", folder.display())),
-        None => Ok(()),
-    }
-}
-
-/// Whether a mode has the bit for the owner or, where this user is another, for everybody.
-fn allows(data: &Metadata, user: u32, [owner, others]: [u32; 2]) -> bool {
-    data.mode() & if data.uid() == user { owner } else { others } != 0
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt as _, chown, symlink};
     use std::path::PathBuf;
 
     use rustix::fs::{CWD, FileType, Mode, mknodat};
+    use rustix::process::geteuid;
+    use stentor_tables::{Format, Reference};
 
     use super::*;
 
@@ -184,5 +160,37 @@ mod tests {
         assert!(read_for(&inner, Some(USER)).unwrap_err().contains("may not look into "));
         set(&closed, 0o711, 0);
         assert!(read_for(&inner, Some(USER)).is_ok());
+    }
+
+    /// A list that root's aliases include from a user's folder, replaced by a link to a file that only the server reads.
+    #[test]
+    fn a_link_in_a_users_folder_opens_nothing() {
+        if !geteuid().is_root() {
+            eprintln!("*** SKIPPED: needs root");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for (name, mode, owner) in [("", 0o755, 0), ("private", 0o700, 0), ("home", 0o700, USER)] {
+            let _ = fs::create_dir(path(name));
+            fs::set_permissions(path(name), fs::Permissions::from_mode(mode)).unwrap();
+            chown(path(name), Some(owner), Some(owner)).unwrap();
+        }
+        fs::write(path("private/secret"), "root:hash\n").unwrap();
+        let list = path("home/list");
+        fs::write(path("aliases"), format!("team: :include:{}, boss@x.test\n", list.display())).unwrap();
+        let included = || {
+            let reference = Reference::File { format: Format::Aliases, path: path("aliases") };
+            let table = crate::load(&reference).unwrap().table;
+            let file = table.included(list.to_str().unwrap(), None).expect("the alias includes it");
+            file.map(|file| (file.targets.len(), file.user)).map_err(|why| why.to_string())
+        };
+        fs::write(&list, "ann@x.test\n").unwrap();
+        chown(&list, Some(USER), None).unwrap();
+        assert_eq!(included(), Ok((1, Some(USER))));
+        fs::remove_file(&list).unwrap();
+        symlink(path("private/secret"), &list).unwrap();
+        let why = included().unwrap_err();
+        assert!(why.contains("user 12345, who can change the path to it, may not look into "), "{why}");
     }
 }

@@ -9,7 +9,7 @@ pub struct Wanted<'p> {
     /// One with more octets is [`ReadError::TooLarge`].
     pub bytes_max: usize,
     /// The user who has named the file, who must be able to read it: it counts only if it is theirs or root's. `None`: the
-    /// administrator has.
+    /// administrator has. Whoever else can change where the path leads must be able to read it too.
     pub reader: Option<u32>,
 }
 
@@ -17,7 +17,7 @@ pub struct Wanted<'p> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Content {
     pub bytes: Vec<u8>,
-    /// The user whose file it is.
+    /// The user whose file it is, or who has chosen that it is read.
     pub owner: u32,
 }
 
