@@ -2,19 +2,23 @@
 //!
 //! Promise: while a [`Dotlock`] lives nobody else has one on the same mailbox; its end removes the file. The lock comes to be by
 //! link(2), which is atomic over NFS as well. One that was left behind is removed: if its owner is named and lives no more, or if
-//! no owner is named and it is older than [`STALE`].
+//! no owner is named and it is older than [`STALE`]. Users may put anything in its place: only the beginning of a plain file is read, links
+//! are not followed, and nothing is waited for.
 
 use std::ffi::OsString;
 use std::fs::{self, Metadata, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
 const STALE: Duration = Duration::from_mins(5);
+/// Octets of a lock that may name its owner.
+const OWNER_BYTES_MAX: u64 = 32;
 
 /// A lock that is held.
 #[derive(Debug)]
@@ -78,11 +82,22 @@ fn remove_stale(path: &Path, now: SystemTime) -> io::Result<bool> {
 }
 
 fn is_stale(path: &Path, data: &Metadata, now: SystemTime) -> bool {
-    let owner = fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).and_then(Pid::from_raw);
-    match owner {
+    match owner(path) {
         Some(pid) if pid.as_raw_nonzero().get() > 0 => matches!(test_kill_process(pid), Err(Errno::SRCH)),
         _ => data.modified().is_ok_and(|at| now.duration_since(at).is_ok_and(|age| age > STALE)),
     }
+}
+
+/// The process that a lock names.
+fn owner(path: &Path) -> Option<Pid> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
+    if !file.metadata().ok()?.is_file() {
+        return None;
+    }
+    let mut text = String::new();
+    file.take(OWNER_BYTES_MAX).read_to_string(&mut text).ok()?;
+    Pid::from_raw(text.trim().parse().ok()?)
 }
 
 fn beside(mailbox: &Path, suffix: &str) -> PathBuf {
@@ -93,6 +108,10 @@ fn beside(mailbox: &Path, suffix: &str) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::symlink;
+
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
     use super::*;
 
     #[test]
@@ -125,6 +144,31 @@ mod tests {
         assert!(!is_free("", now), "it names nobody, but is young");
         assert!(is_free("", now + 2 * STALE));
         assert!(is_free("0", now + 2 * STALE), "procmail's");
+    }
+
+    #[test]
+    fn whatever_else_is_in_its_place_names_no_owner() {
+        let folder = tempfile::tempdir().unwrap();
+        let mailbox = folder.path().join("bob");
+        let place = beside(&mailbox, ".lock");
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let now = SystemTime::now();
+        let is_only_old = |what: &str| {
+            assert!(Dotlock::try_lock(&mailbox, now).unwrap().is_none(), "{what}");
+            assert!(Dotlock::try_lock(&mailbox, now + 2 * STALE).unwrap().is_some(), "{what}");
+        };
+        mknodat(CWD, &place, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        is_only_old("a pipe that nobody writes to");
+        let other = folder.path().join("other");
+        fs::write(&other, format!("{}\n", child.id())).unwrap();
+        symlink(&other, &place).unwrap();
+        is_only_old("a link to a file that names one");
+        fs::write(&place, format!("{}{}\n", " ".repeat(OWNER_BYTES_MAX as usize), child.id())).unwrap();
+        is_only_old("a name behind what is read");
+        fs::remove_file(&other).unwrap();
+        symlink("/dev/zero", &place).unwrap();
+        is_only_old("a device without an end");
     }
 
     #[test]
