@@ -1,17 +1,20 @@
 //! Delivery to a Maildir: a file in `tmp`, synced, renamed into `new`, the folder synced.
 //!
 //! Promise: a reader sees the whole message or nothing, and on success it survives a loss of power. On any failure nothing is
-//! left in `new`; the file in `tmp` is removed.
+//! left in `new`; the file in `tmp` is removed. Its user may put anything in the place of `tmp` and `new` at any time: both are opened
+//! once, as folders and not through links, and nothing is waited for.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::time::SystemTime;
 
-use rustix::fs::{CWD, RenameFlags, renameat_with};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags, openat, renameat, renameat_with, unlinkat};
 use rustix::io::Errno;
 
+use super::open_folder;
 use crate::spool::Spool;
 
 /// What makes the name of a file unique.
@@ -22,25 +25,44 @@ pub struct Unique<'a> {
     pub number: u64,
 }
 
+/// The folders that a delivery writes to, whatever takes their names meanwhile.
+struct Folders {
+    tmp: OwnedFd,
+    new: OwnedFd,
+}
+
+impl Folders {
+    /// Opens both without waiting and without following a link in their place.
+    fn open(folder: &Path) -> io::Result<Folders> {
+        let kind = OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let folder = openat(CWD, folder, OFlags::PATH | kind, Mode::empty())?;
+        let part = |name, flags| openat(&folder, name, flags | kind | OFlags::NOFOLLOW, Mode::empty());
+        Ok(Folders { tmp: part("tmp", OFlags::PATH)?, new: part("new", OFlags::RDONLY)? })
+    }
+}
+
 /// Delivers one message.
 pub fn deliver(folder: &Path, create: bool, fields: &str, spool: &mut Spool, unique: &Unique<'_>) -> io::Result<()> {
-    let (tmp, new) = (folder.join("tmp"), folder.join("new"));
-    for part in [&tmp, &new] {
-        match fs::metadata(part) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && create => make(folder)?,
-            Err(error) => return Err(error),
-            Ok(_) => {}
+    let folders = match Folders::open(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && create => {
+            make(folder)?;
+            Folders::open(folder)?
         }
-    }
+        opened => opened?,
+    };
     let size = fields.len() as u64 + spool.size();
-    let name = name(unique, size, SystemTime::now());
-    let draft = tmp.join(&name);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
-    let written = write(&mut file, fields, spool).and_then(|()| publish(&draft, &new.join(&name)));
+    deliver_to(&folders, &name(unique, size, SystemTime::now()), fields, spool)
+}
+
+fn deliver_to(folders: &Folders, name: &str, fields: &str, spool: &mut Spool) -> io::Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+    let mut file = File::from(openat(&folders.tmp, name, flags, Mode::RUSR | Mode::WUSR)?);
+    let written = write(&mut file, fields, spool).and_then(|()| publish(folders, name));
     if written.is_err() {
         // It may have been renamed before the sync of the folder failed.
-        let _ = fs::remove_file(&draft);
-        let _ = fs::remove_file(new.join(&name));
+        for part in [folders.tmp.as_fd(), folders.new.as_fd()] {
+            let _ = unlinkat(part, name, AtFlags::empty());
+        }
     }
     written
 }
@@ -51,13 +73,14 @@ fn write(file: &mut File, fields: &str, spool: &mut Spool) -> io::Result<()> {
     file.sync_all()
 }
 
-fn publish(draft: &Path, place: &Path) -> io::Result<()> {
-    match renameat_with(CWD, draft, CWD, place, RenameFlags::NOREPLACE) {
+fn publish(folders: &Folders, name: &str) -> io::Result<()> {
+    let Folders { tmp, new } = folders;
+    match renameat_with(tmp, name, new, name, RenameFlags::NOREPLACE) {
         // File systems that do not know the flag: a name is unique anyway.
-        Err(Errno::INVAL | Errno::NOSYS) => fs::rename(draft, place)?,
+        Err(Errno::INVAL | Errno::NOSYS) => renameat(tmp, name, new, name)?,
         renamed => renamed?,
     }
-    File::open(place.parent().unwrap_or(place))?.sync_all()
+    Ok(rustix::fs::fsync(new)?)
 }
 
 /// Makes what is missing of a Maildir and of the folders above it, and syncs its name.
@@ -67,8 +90,8 @@ fn make(folder: &Path) -> io::Result<()> {
     for part in ["tmp", "new", "cur"] {
         builder.create(folder.join(part))?;
     }
-    File::open(folder)?.sync_all()?;
-    File::open(folder.parent().unwrap_or(folder))?.sync_all()
+    open_folder(folder)?.sync_all()?;
+    open_folder(folder.parent().unwrap_or(folder))?.sync_all()
 }
 
 /// `time.M…P…Q….host,S=size`: the parts that <https://cr.yp.to/proto/maildir.html> names, and the size that readers look for.
@@ -80,7 +103,10 @@ fn name(unique: &Unique<'_>, size: u64, now: SystemTime) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
+
+    use rustix::fs::{FileType, mknodat};
 
     use super::*;
 
@@ -130,10 +156,47 @@ mod tests {
     fn what_cannot_be_published_leaves_nothing() {
         let home = tempfile::tempdir().unwrap();
         make(home.path()).unwrap();
-        fs::remove_dir(home.path().join("new")).unwrap();
-        // A folder that is no folder by the time of the rename.
-        std::os::unix::fs::symlink("/proc/self", home.path().join("new")).unwrap();
-        assert!(deliver(home.path(), false, "", &mut spool(), &UNIQUE).is_err());
+        let folders = Folders::open(home.path()).unwrap();
+        // A file of the same name: it is not replaced, and the draft goes.
+        let name = name(&UNIQUE, 1, SystemTime::now());
+        fs::create_dir(home.path().join("new").join(&name)).unwrap();
+        assert!(deliver_to(&folders, &name, "", &mut spool()).is_err());
         assert_eq!(files(&home.path().join("tmp")), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_is_no_folder_is_not_waited_for() {
+        let home = tempfile::tempdir().unwrap();
+        for part in ["new", "tmp"] {
+            make(home.path()).unwrap();
+            let place = home.path().join(part);
+            fs::remove_dir(&place).unwrap();
+            mknodat(CWD, &place, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+            assert!(deliver(home.path(), true, "", &mut spool(), &UNIQUE).is_err(), "a pipe");
+            fs::remove_file(&place).unwrap();
+            let other = tempfile::tempdir().unwrap();
+            std::os::unix::fs::symlink(other.path(), &place).unwrap();
+            assert!(deliver(home.path(), true, "", &mut spool(), &UNIQUE).is_err(), "a link");
+            assert_eq!(files(other.path()), Vec::<String>::new());
+            fs::remove_file(&place).unwrap();
+        }
+        let pipe = home.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        assert!(open_folder(&pipe).is_err());
+    }
+
+    /// Folders that are replaced during the delivery: it ends in those that it has found.
+    #[test]
+    fn a_pipe_in_the_place_of_a_folder_changes_nothing() {
+        let home = tempfile::tempdir().unwrap();
+        make(home.path()).unwrap();
+        let folders = Folders::open(home.path()).unwrap();
+        for part in ["new", "tmp"] {
+            let place = home.path().join(part);
+            fs::rename(&place, home.path().join(format!("former-{part}"))).unwrap();
+            mknodat(CWD, &place, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        }
+        deliver_to(&folders, "x", "", &mut spool()).unwrap();
+        assert_eq!(files(&home.path().join("former-new")), ["x"]);
     }
 }

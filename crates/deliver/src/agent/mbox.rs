@@ -15,6 +15,7 @@ use std::time::{Duration, Instant, SystemTime};
 use rustix::fs::{FlockOperation, OFlags, fcntl_lock, flock};
 
 use super::dotlock::Dotlock;
+use super::open_folder;
 use crate::account::Account;
 use crate::config::Lock;
 use crate::guarded;
@@ -93,7 +94,7 @@ fn open(path: &Path, owner: u32) -> io::Result<File> {
 
 /// A spool folder may be one that the user cannot read: then its name cannot be synced by them either.
 fn sync_folder(folder: &Path) -> io::Result<()> {
-    match File::open(folder) {
+    match open_folder(folder) {
         Ok(folder) => folder.sync_all(),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         Err(error) => Err(error),

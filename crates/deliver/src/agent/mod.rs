@@ -10,10 +10,13 @@ mod maildir;
 mod mbox;
 pub mod program;
 
+use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use stentor_mail::reply::Reply;
 
@@ -189,6 +192,12 @@ fn mailbox(path: &Template, account: &Account, envelope: &Envelope<'_>) -> Resul
         Some(rest) => account.home.join(rest),
         None => path.into(),
     })
+}
+
+/// Opens a folder to sync it. Whatever a user has put in its place is not waited for.
+fn open_folder(path: &Path) -> io::Result<File> {
+    let flags = (OFlags::DIRECTORY | OFlags::NONBLOCK).bits().cast_signed();
+    OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
 fn later(text: String) -> Reply {
