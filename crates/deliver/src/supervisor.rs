@@ -2,7 +2,8 @@
 //!
 //! Promise: per service at most `connections_max` workers; whoever comes beyond that waits in the socket's backlog. Only root and
 //! the configured client are served (`SO_PEERCRED`, beside the sockets' mode 0660). The sockets' directory belongs to root, so that
-//! nobody can put another file in a socket's place. A worker that dies by a signal is reported, and what it left behind is killed.
+//! nobody can put another file in a socket's place. A worker that dies by a signal is reported, and what it left behind is killed. One that
+//! goes on for [`END_PATIENCE`] without its client, or after a stop, is killed: no file system keeps its place for ever.
 //! SIGTERM and SIGINT: no more connections; workers finish what they have begun. SIGHUP: the configuration is
 //! read again; if it is good, workers end after the transaction that they have and the next ones have the new one. New services
 //! and other limits take a restart.
@@ -14,14 +15,16 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, kill_process, pidfd_open, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -33,8 +36,16 @@ use crate::{descendants, log, worker};
 const STACK_BYTES: usize = 128 * 1024;
 /// After an error of accept(2), such as no free descriptor.
 const PAUSE: Duration = Duration::from_millis(200);
-/// For which a stop waits for deliveries; longer than any program may run.
-const STOP_PATIENCE: Duration = Duration::from_mins(10);
+/// How long a delivery may go on when its client is gone, or after a stop: longer than any program may run, or any lock be waited for.
+const END_PATIENCE: Duration = Duration::from_mins(10);
+/// Between two looks whether all have ended.
+const LOOK: Duration = Duration::from_millis(20);
+/// For the end of workers that were killed.
+const KILL_PATIENCE: Duration = Duration::from_secs(10);
+/// Descriptors of a worker in this process: its connection, and the process itself.
+const WORKER_FILES: u64 = 2;
+/// All others: sockets, signals, what is open for a moment.
+const OWN_FILES: u64 = 64;
 
 /// Why it cannot run.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +65,7 @@ pub fn run(config: &Config, file: PathBuf, text: String) -> Result<(), StartErro
     let folder = config.sockets.clone();
     let _lock = claim(&folder)?;
     descendants::adopt()?;
+    allow_files(config.services.values().map(|service| u64::from(service.connections_max)).sum());
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
     let crew = Arc::new(Crew { workers: Mutex::default(), client: config.client.uid, file, text: Mutex::new(text) });
     let mut sockets = Vec::new();
@@ -86,6 +98,18 @@ pub fn run(config: &Config, file: PathBuf, text: String) -> Result<(), StartErro
     }
     crew.stop();
     Ok(())
+}
+
+/// Raises the limit of open files, as far as it may be, if it is too low for this many workers.
+fn allow_files(workers: u64) {
+    let needed = OWN_FILES + workers * WORKER_FILES;
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_some_and(|current| current < needed) {
+        let wanted = maximum.map_or(needed, |maximum| maximum.min(needed));
+        if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum }) {
+            log::error(&format!("the limit of open files stays too low for {workers} workers: {error}"));
+        }
+    }
 }
 
 /// The directory of the sockets, which nobody else may have in use.
@@ -145,6 +169,7 @@ impl Crew {
             log::error(&format!("{name}: a connection of user {peer} was closed"));
             return Ok(());
         }
+        let client = stream.try_clone()?;
         let mut child = {
             // Nobody may take a worker for an orphan before it is known.
             let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
@@ -156,7 +181,8 @@ impl Crew {
             child
         };
         let pid = Pid::from_child(&child);
-        let status = child.wait();
+        let status = ended(&mut child, &client, END_PATIENCE).or_else(|_| child.wait());
+        drop(client);
         self.workers.lock().unwrap_or_else(PoisonError::into_inner).remove(&pid);
         let status = status?;
         if status.code().is_none() {
@@ -168,17 +194,98 @@ impl Crew {
     }
 
     fn ask_to_end(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    fn signal(&self, signal: Signal) {
         for pid in self.workers.lock().unwrap_or_else(PoisonError::into_inner).iter() {
-            let _ = kill_process(*pid, Signal::TERM);
+            let _ = kill_process(*pid, signal);
         }
     }
 
     fn stop(&self) {
-        let begun = Instant::now();
         self.ask_to_end();
-        while begun.elapsed() < STOP_PATIENCE && !self.workers.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
-        {
-            thread::sleep(Duration::from_millis(20));
+        if !self.have_ended(END_PATIENCE) {
+            self.signal(Signal::KILL);
+            self.have_ended(KILL_PATIENCE);
         }
+    }
+
+    /// Waits for the end of all workers, for this long.
+    fn have_ended(&self, patience: Duration) -> bool {
+        let begun = Instant::now();
+        while !self.workers.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+            if begun.elapsed() >= patience {
+                return false;
+            }
+            thread::sleep(LOOK);
+        }
+        true
+    }
+}
+
+/// Waits for the end of a worker. It is killed if it goes on for this long after its client has closed the connection: it waits for
+/// something that may never come.
+fn ended(worker: &mut Child, client: &UnixStream, patience: Duration) -> io::Result<ExitStatus> {
+    let end = pidfd_open(Pid::from_child(worker), PidfdFlags::empty())?;
+    let mut gone: Option<Instant> = None;
+    loop {
+        let left = gone.map(|at| patience.saturating_sub(at.elapsed()));
+        if left.is_some_and(|left| left.is_zero()) {
+            log::error(&format!("worker {}: its client is gone, and it does not end; it is killed", worker.id()));
+            worker.kill()?;
+            return worker.wait();
+        }
+        let left =
+            left.map(|left| Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() });
+        // A closed connection is reported unasked.
+        let mut fds = vec![PollFd::new(&end, PollFlags::IN)];
+        fds.extend(gone.is_none().then(|| PollFd::new(client, PollFlags::empty())));
+        match poll(&mut fds, left.as_ref()) {
+            Ok(_) => {}
+            Err(Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        let is_set = |at: usize| fds.get(at).is_some_and(|fd| !fd.revents().is_empty());
+        if is_set(0) {
+            return worker.wait();
+        }
+        if is_set(1) {
+            gone = Some(Instant::now());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    #[test]
+    fn a_worker_outlives_its_client_for_a_while_only() {
+        let (client, server) = UnixStream::pair().unwrap();
+        let mut worker = Command::new("sleep").arg("100000").spawn().unwrap();
+        drop(client);
+        let status = ended(&mut worker, &server, Duration::from_millis(10)).unwrap();
+        assert_eq!(status.signal(), Some(9));
+        let mut worker = Command::new("true").spawn().unwrap();
+        assert!(ended(&mut worker, &server, END_PATIENCE).unwrap().success(), "it has ended by itself");
+    }
+
+    #[test]
+    fn a_client_that_waits_has_its_worker() {
+        let (_client, server) = UnixStream::pair().unwrap();
+        let mut worker = Command::new("sh").args(["-c", "exit 3"]).spawn().unwrap();
+        assert_eq!(ended(&mut worker, &server, Duration::ZERO).unwrap().code(), Some(3));
+    }
+
+    #[test]
+    fn the_limit_of_files_is_raised_as_far_as_it_may_be() {
+        let former = getrlimit(Resource::Nofile);
+        let workers = former.current.unwrap_or(1 << 20);
+        allow_files(workers);
+        let raised = getrlimit(Resource::Nofile).current;
+        assert_eq!(raised, former.maximum.map(|maximum| maximum.min(OWN_FILES + workers * WORKER_FILES)).or(raised));
     }
 }
