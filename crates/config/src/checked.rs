@@ -103,6 +103,8 @@ pub struct ListenConfig {
     pub body_bytes_max: u64,
     /// Octets of large bodies that are in the journal before their message is accepted, all sessions together.
     pub streamed_bytes_max: u64,
+    /// For what rules ask the DNS about a client outside the client networks.
+    pub dns_timeout_ms: u64,
 }
 
 /// `[submission]`

@@ -16,6 +16,7 @@ mod checked;
 mod content;
 mod cross;
 mod diagnose;
+mod dns_lists;
 mod endpoints;
 mod http;
 pub mod keys;

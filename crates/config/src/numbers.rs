@@ -50,6 +50,31 @@ impl Section<'_> {
         })
     }
 
+    /// A whole number that may be negative, within a range.
+    pub fn signed(&self, key: &'static str, default: i64, range: RangeInclusive<i64>) -> i64 {
+        #[cfg(test)]
+        self.note(key, format!("{} to {}", range.start(), range.end()), Some(default.to_string()));
+        let value = match self.entry(key) {
+            None => default,
+            Some(Entry { value: DeValue::Integer(number), ref span, .. }) => {
+                let found = integer(number).and_then(|value| i64::try_from(value).ok());
+                found.filter(|value| range.contains(value)).unwrap_or_else(|| {
+                    let (min, max) = (range.start(), range.end());
+                    let message =
+                        format!("`{key}`{} is {}; it must be from {min} to {max}", self.place(), number.as_str());
+                    self.context.error(span.clone(), message);
+                    default
+                })
+            }
+            Some(entry) => {
+                self.wrong_type(&entry, "a whole number");
+                default
+            }
+        };
+        self.keep(key, Origin::Default, Some(value.to_string()), Some(default.to_string()));
+        value
+    }
+
     /// Seconds, whole or with a fraction, or a string with units; as milliseconds. Default and range are in seconds.
     pub fn seconds(&self, key: &'static str, default: u64, range: RangeInclusive<f64>) -> u64 {
         let ms = self.read_seconds(key, default, range);

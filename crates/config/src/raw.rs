@@ -185,9 +185,20 @@ fn unknown_key(known: &BTreeMap<String, Vec<&'static str>>, section: &str, key: 
     let here = known.get(section).map_or(&[][..], Vec::as_slice);
     // Tables whose names are the operator's have keys that others have too.
     let is_named = |name: &str| {
-        ["lists.", "sites.", "sources.", "senders.", "queue_only.", "webhooks.", "tables.", "rules.", "milters."]
-            .iter()
-            .any(|table| name.starts_with(table))
+        [
+            "lists.",
+            "sites.",
+            "sources.",
+            "senders.",
+            "queue_only.",
+            "webhooks.",
+            "tables.",
+            "dns_lists.",
+            "rules.",
+            "milters.",
+        ]
+        .iter()
+        .any(|table| name.starts_with(table))
     };
     let elsewhere = |(name, keys): &(&String, &Vec<&str>)| !is_named(name) && keys.contains(&key);
     if let Some((name, _)) = known.iter().find(elsewhere) {

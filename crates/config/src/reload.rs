@@ -68,6 +68,7 @@ pub static RULES: &[Rule] = {
         rule("routes", &[], AtOnce),
         rule("sender_routes", &[], NewConnections),
         rule("routing", &[], NewConnections),
+        rule("dns_lists", &[], NewConnections),
         rule("rules", &[], NewConnections),
         rule("milters", &[], NewConnections),
         rule("classes", &[], NewConnections),

@@ -16,6 +16,7 @@ use stentor_rules::{
 
 use super::content::{self, PATTERNS_MAX};
 use super::diagnose::{Spot, likely};
+use super::dns_lists::{self, DnsLists};
 use super::raw::{Context, Entry, Section};
 use super::settings;
 
@@ -61,6 +62,7 @@ pub enum TableSource {
 pub(super) struct RuleTables {
     pub tables: Vec<TableConfig>,
     hops: HashMap<Box<str>, Vec<RouteHost>>,
+    lists: DnsLists,
     rules: Vec<Rule>,
     content: Arc<Matcher>,
     order: Order,
@@ -85,6 +87,7 @@ impl RuleTables {
         let book = Rulebook::new(Book {
             policy,
             rules: self.rules,
+            dns_lists: self.lists,
             content: self.content,
             tables: names.collect(),
             hops: self.hops,
@@ -105,7 +108,15 @@ pub(super) fn read(top: &Section<'_>, relay: &[Spot<String>], smtp_port: u16) ->
     let section = top.section("tables");
     let tables: Vec<TableConfig> = section.entries().iter().filter_map(|entry| table(&section, entry)).collect();
     let hops = hops(&top.section("hops"), smtp_port);
-    let reader = Reader { context: top.context, tables: &tables, hops: &hops, smtp_port, led: RefCell::default() };
+    let lists = dns_lists::read(&top.section("dns_lists"));
+    let reader = Reader {
+        context: top.context,
+        tables: &tables,
+        hops: &hops,
+        lists: &lists,
+        smtp_port,
+        led: RefCell::default(),
+    };
     let mut domains = Vec::new();
     let by_recipient = reader.routes(&top.section("routes"), &mut domains);
     let by_sender = reader.routes(&top.section("sender_routes"), &mut Vec::new());
@@ -126,6 +137,7 @@ pub(super) fn read(top: &Section<'_>, relay: &[Spot<String>], smtp_port: u16) ->
     }
     RuleTables {
         tables,
+        lists,
         hops,
         rules,
         content: Arc::new(content),
@@ -224,6 +236,7 @@ struct Reader<'r, 'c> {
     context: &'r Context<'c>,
     tables: &'r [TableConfig],
     hops: &'r HashMap<Box<str>, Vec<RouteHost>>,
+    lists: &'r DnsLists,
     smtp_port: u16,
     led: RefCell<Vec<Spot<Address>>>,
 }
@@ -377,13 +390,14 @@ impl Reader<'_, '_> {
             unless
         });
         let does = self.does(&section, &when);
+        let is_warning = section.flag("warn_only", false);
         let waits = !when.content.is_empty() || !unless.content.is_empty();
         if waits {
             self.may_wait(&section, does.as_ref());
         }
         let place = self.context.place(&section.span).into();
         section.finish();
-        Some(Rule { name, place, when, unless, does: does? })
+        Some(Rule { name, place, when, unless, does: does?, is_warning })
     }
 
     /// What is known at the end of the data is too late for some actions.
@@ -467,6 +481,7 @@ impl Reader<'_, '_> {
         if let Some(trusted) = section.maybe_flag("trusted") {
             conditions.trusted(trusted);
         }
+        dns_lists::conditions(section, self.lists, &mut conditions.strangers);
         content::read(section, &mut conditions.content);
         conditions
     }

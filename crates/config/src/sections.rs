@@ -243,6 +243,7 @@ fn listen(section: Section<'_>) -> ListenConfig {
         errors_max: section.number("errors_max", 20, 1..=10_000) as u32,
         body_bytes_max: section.number("body_bytes_max", 256 * MIB, MIB..=1_024 * GIB),
         streamed_bytes_max: section.number("streamed_bytes_max", GIB, MIB..=1_024 * GIB),
+        dns_timeout_ms: section.seconds("dns_timeout_s", 5, 0.1..=60.0),
     };
     let per_client = config.connections_per_client_max;
     at_most(&section, "connections_per_client_max", per_client.into(), "connections_max", connections_max.into());

@@ -30,7 +30,7 @@ fn outcome(decision: &Decision) -> String {
 /// Who decided: of what is relayed, who named the next hop, or else the rule that let it relay.
 fn by(config: &Config, decision: &Decision) -> String {
     let shown = |why: &Why| match why {
-        Why::Rule(at) => Some(format!("rule {}", at + 1)),
+        Why::Rule(at) | Why::Stranger(at, _) => Some(format!("rule {}", at + 1)),
         Why::Entry(entry) => Some(format!("rule {}", entry.rule + 1)),
         Why::Route(Who::Sender, entry) => Some(format!("sender_routes {}", entry.pattern)),
         Why::Route(_, entry) => Some(format!("routes {}", entry.pattern)),

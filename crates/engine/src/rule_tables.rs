@@ -13,9 +13,11 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use stentor_config::{TableConfig, TableSource};
 use stentor_queue::ids::Ms;
+use stentor_resolve::Asker;
 use stentor_rules::{
     Answer, Asking, Dialect, Field, Found, Included, NotIncluded, Pending, Subject, TableId, Tables, find, keys,
 };
+use stentor_strangers::{Answered, Question};
 use stentor_tablefiles::{FileTable, Refreshed, SLOW_MS};
 use stentor_tables::socketmap::Reply;
 use stentor_tables::{Reference, Report, Severity, Table};
@@ -73,7 +75,12 @@ impl RuleTables {
 
     /// The questions of one decision.
     pub fn questions(&self) -> Questions<'_> {
-        Questions { tables: self, open: Mutex::default() }
+        self.questions_about(None)
+    }
+
+    /// The same with somebody who asks the DNS about the client.
+    pub fn questions_about<'t>(&'t self, asker: Option<&'t Arc<Asker>>) -> Questions<'t> {
+        Questions { tables: self, asker: asker.map(AsRef::as_ref), open: Mutex::default() }
     }
 
     /// Reads the files that were replaced, but for those that are being read. Blocks. `now`: of the steady clock.
@@ -163,6 +170,8 @@ fn in_words(before: &str, report: &Report) -> String {
 /// What one decision asks, and what is known so far.
 pub struct Questions<'t> {
     tables: &'t RuleTables,
+    /// Who asks the DNS.
+    asker: Option<&'t Asker>,
     open: Mutex<Open>,
 }
 
@@ -179,11 +188,15 @@ impl Questions<'_> {
     /// Decides again and again, each time with the answers that it lacked before. `None`: the tables take too long.
     pub async fn settle<T>(&self, mut decide: impl FnMut(&Self) -> Result<T, Pending>) -> Option<T> {
         let limit = tokio::time::Instant::now() + REMOTE_DECISION_MAX;
+        let dns_until = self.asker.map(Asker::until);
         loop {
-            match decide(self) {
-                Ok(decided) => return Some(decided),
-                Err(Pending) => tokio::time::timeout_at(limit, self.fetch()).await.ok()?,
+            if let Ok(decided) = decide(self) {
+                return Some(decided);
             }
+            if let (Some(asker), Some(until)) = (self.asker, dns_until) {
+                asker.fetch(until).await;
+            }
+            tokio::time::timeout_at(limit, self.fetch()).await.ok()?;
         }
     }
 
@@ -217,6 +230,10 @@ impl Questions<'_> {
 }
 
 impl Tables for Questions<'_> {
+    fn dns(&self, question: &Question) -> Option<Answered> {
+        self.asker.map_or_else(|| Some(Answered::nobody()), |asker| asker.known(question))
+    }
+
     fn include(&self, id: TableId, path: &str, user: Option<u32>) -> Option<Result<Arc<Included>, NotIncluded>> {
         match &self.tables.0.get(usize::from(id.0))?.body {
             Body::File(file) => file.table().included(path, user),

@@ -1,4 +1,5 @@
-//! Where a domain's mail goes: MX and address lookups (RFC 5321 5.1), static routes, address literals.
+//! Where a domain's mail goes: MX and address lookups (RFC 5321 5.1), static routes, address literals. What rules ask about an
+//! untrusted client is in [`asker`].
 //!
 //! Promise: [`Resolver::resolve`] always ends within [`RESOLVE_MS_MAX`] and asks a bounded number of questions,
 //! whatever the DNS returns; it bounces (`Permanent`) only on authoritative answers, and defers on everything else.
@@ -17,6 +18,7 @@
 //! resolutions at a time is the caller's. Rules are in [`select`], which is pure.
 
 mod answers;
+mod asker;
 mod hint;
 mod select;
 #[cfg(test)]
@@ -28,6 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use answers::Empty;
+pub use asker::{Asker, ListCounts};
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig as Servers};
 use hickory_resolver::lookup::Lookup;
@@ -131,6 +134,7 @@ struct Inner {
     queries: AtomicU64,
     failures: AtomicU64,
     hint: Hint,
+    lists: asker::Lists,
 }
 
 impl Resolver {
@@ -161,6 +165,7 @@ impl Resolver {
             queries: zero(),
             failures: zero(),
             hint: Hint::default(),
+            lists: asker::Lists::default(),
         })))
     }
 
@@ -389,8 +394,7 @@ impl Resolver {
     }
 
     async fn lookup(&self, name: &Name, kind: RecordType) -> Result<Lookup, NetError> {
-        self.0.queries.fetch_add(1, Ordering::Relaxed);
-        let result = self.0.dns.lookup(name.clone(), kind).await;
+        let result = self.uncounted(name, kind).await;
         if result.as_ref().is_err_and(|e| !e.is_no_records_found()) {
             self.0.failures.fetch_add(1, Ordering::Relaxed);
         }
@@ -399,6 +403,12 @@ impl Resolver {
             tracing::warn!("{hint}");
         }
         result
+    }
+
+    /// The same without a word about our name servers if it fails: of zones that others may let die.
+    async fn uncounted(&self, name: &Name, kind: RecordType) -> Result<Lookup, NetError> {
+        self.0.queries.fetch_add(1, Ordering::Relaxed);
+        self.0.dns.lookup(name.clone(), kind).await
     }
 
     /// Whether a connection to `addr` would reach one of our own listeners.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use stentor_mail::address::Address;
 use stentor_policy::{Policy, RouteHost};
+use stentor_strangers::DnsList;
 
 use crate::action::Action;
 use crate::address::{AddressPattern, AddressSet, Key};
@@ -20,6 +21,8 @@ use crate::rule::{Dialect, Does, Rule, TableName};
 pub struct Book {
     pub policy: Arc<Policy>,
     pub rules: Vec<Rule>,
+    /// In the order of the file.
+    pub dns_lists: Arc<[Arc<DnsList>]>,
     /// What they ask of contents, compiled.
     pub content: Arc<Matcher>,
     pub tables: Vec<TableName>,
@@ -44,6 +47,7 @@ pub struct Rulebook {
     is_plain: bool,
     has_own_hops: bool,
     needs_name: bool,
+    asks_dns: bool,
 }
 
 impl Deref for Rulebook {
@@ -94,6 +98,10 @@ impl Rulebook {
                 && !book.by_recipient.has_refusals(),
             has_own_hops: by_address || book.rules.iter().any(routes),
             needs_name: book.rules.iter().any(|rule| rule.when.needs_name() || rule.unless.needs_name()),
+            asks_dns: book
+                .rules
+                .iter()
+                .any(|rule| !rule.when.strangers.is_empty() || !rule.unless.strangers.is_empty()),
             book,
         }
     }
@@ -111,6 +119,11 @@ impl Rulebook {
     /// Whether a client's name has to be looked up.
     pub fn needs_name(&self) -> bool {
         self.needs_name
+    }
+
+    /// Whether a rule asks the DNS about clients that are not trusted.
+    pub fn asks_dns(&self) -> bool {
+        self.asks_dns
     }
 
     /// `rule 3`, `rule 3 "sales"`

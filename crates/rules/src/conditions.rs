@@ -6,6 +6,7 @@ use crate::address::{AddressPattern, AddressSet};
 use crate::content::ContentConditions;
 use crate::facts::{Answer, Facts, Field, Found, Subject, TableId, Tables};
 use crate::names::{ClientPattern, NamePattern, UNKNOWN};
+use crate::stranger_conditions::StrangerConditions;
 
 /// All that are given must match. An empty one is not given.
 #[derive(Debug, Clone, Default)]
@@ -20,6 +21,8 @@ pub struct Conditions {
     class: Option<Class>,
     trusted: Option<bool>,
     tables: Vec<(Field, TableId)>,
+    /// Asked when all others hold.
+    pub strangers: StrangerConditions,
     /// Asked at the end of the data.
     pub content: ContentConditions,
 }
@@ -83,17 +86,22 @@ impl Conditions {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.is_empty_at_rcpt() && self.content.is_empty()
+        self.is_empty_at_rcpt() && self.strangers.is_empty() && self.content.is_empty()
     }
 
-    /// Nothing is asked at RCPT.
+    /// Only trusted clients are meant.
+    pub(crate) fn is_of_trusted(&self) -> bool {
+        self.trusted == Some(true)
+    }
+
+    /// Nothing is asked at RCPT, but of strangers.
     pub(crate) fn is_empty_at_rcpt(&self) -> bool {
         self.given().next().is_none()
     }
 
     /// Whether the client's name has to be known.
     pub fn needs_name(&self) -> bool {
-        self.is_given(Field::ClientName)
+        self.is_given(Field::ClientName) || self.strangers.needs_name()
     }
 
     fn is_given(&self, field: Field) -> bool {

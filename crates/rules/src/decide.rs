@@ -12,12 +12,13 @@ use crate::action::{Action, ActionError, Verdict};
 use crate::book::Rulebook;
 use crate::conditions::Match;
 use crate::decision::{Decision, End, MISCONFIGURED, Marks, Outcome, Pending, RuleEntry, UNAVAILABLE, Why, ended};
-use crate::explain::{Step, in_words, note};
+use crate::explain::{Step, note, would, yes};
 use crate::facts::{Facts, Field, Found, TableId, Tables};
 use crate::hop::NextHop;
 use crate::routes::RouteEntry;
 use crate::rule::{Does, Rule, action_of};
 use crate::stands_for::{Here, Meant, Stop};
+use crate::strangers::{Holds, Met};
 
 /// What the rules have said so far.
 #[derive(Default)]
@@ -29,6 +30,8 @@ struct Said {
     marks: Marks,
     /// Of the verdict, if a table has it.
     entry: Option<Box<RuleEntry>>,
+    /// Of the verdict: what met the conditions on untrusted clients.
+    met: Option<Box<str>>,
 }
 
 impl Rulebook {
@@ -84,8 +87,13 @@ impl Rulebook {
             note(steps, || ("relay forms".to_owned(), String::new(), base.to_string()));
             return Ok(local(base, Marks::default()));
         }
-        let Said { verdict, may_relay: may_relay_by, route, mut marks, entry } = self.rules(facts, tables, steps)?;
-        let because = |at| entry.map_or(Why::Rule(at), Why::Entry);
+        let Said { verdict, may_relay: may_relay_by, route, mut marks, entry, met } =
+            self.rules(facts, tables, steps)?;
+        let because = |at| match (entry, met) {
+            (Some(entry), _) => Why::Entry(entry),
+            (None, Some(met)) => Why::Stranger(at, met),
+            (None, None) => Why::Rule(at),
+        };
         marks.route = route.as_ref().map(|(hop, _)| hop.clone());
         marks.accepted = matches!(verdict, Some((Verdict::Ok, _)));
         let may_relay = match &verdict {
@@ -184,12 +192,20 @@ impl Rulebook {
                     return Err(ended(UNAVAILABLE, Why::Rule(at), said.marks));
                 }
             };
+            let met = match self.of_stranger(rule, facts, tables, steps) {
+                Holds::Yes(met) => met,
+                Holds::No(condition) => {
+                    note(steps, || (self.rule_name(at), rule.place.to_string(), format!("no: {condition}")));
+                    continue;
+                }
+                Holds::Pending => return Err(End::Pending),
+            };
             if rule.waits() {
                 note(steps, || (self.rule_name(at), rule.place.to_string(), "asked at the end of the data".to_owned()));
                 said.marks.open.push(at as u16);
                 continue;
             }
-            self.apply(at, rule, found, &mut said, steps)?;
+            self.apply((at, rule), found, &mut said, steps, (facts, met))?;
             if said.verdict.is_some() {
                 break;
             }
@@ -208,17 +224,18 @@ impl Rulebook {
     /// What a rule that holds does.
     fn apply(
         &self,
-        at: usize,
-        rule: &Rule,
+        (at, rule): (usize, &Rule),
         found: Option<(TableId, Field, Found)>,
         said: &mut Said,
         steps: &mut Option<&mut Vec<Step>>,
+        (facts, met): (&Facts<'_>, Met),
     ) -> Result<(), End> {
         match (&rule.does, found) {
             (Does::Actions(actions), _) => {
                 for action in actions {
-                    note(steps, || (self.rule_name(at), rule.place.to_string(), format!("yes: {}", in_words(action))));
-                    said.add(action.clone(), at);
+                    let action = met.filled(action.clone(), facts);
+                    note(steps, || (self.rule_name(at), rule.place.to_string(), yes(rule, &action)));
+                    said.take(action, (at, rule), &met);
                 }
             }
             (Does::Table, Some((table, field, found))) => {
@@ -230,11 +247,11 @@ impl Rulebook {
                 };
                 match action {
                     Ok(action) => {
-                        note(steps, || (asked(), found.place.clone(), format!("yes: {}", in_words(&action))));
-                        if matches!(action, Action::End(_)) {
+                        note(steps, || (asked(), found.place.clone(), yes(rule, &action)));
+                        if matches!(action, Action::End(_)) && !rule.is_warning {
                             said.entry = Some(entry(None));
                         }
-                        said.add(action, at);
+                        said.take(action, (at, rule), &met);
                     }
                     Err(error) => {
                         let error = format!("{:?}: {error}", found.value);
@@ -252,6 +269,18 @@ impl Rulebook {
 }
 
 impl Said {
+    /// What an action of a rule asks; of one that only warns it is noted.
+    fn take(&mut self, action: Action, (at, rule): (usize, &Rule), met: &Met) {
+        if rule.is_warning {
+            self.marks.would.push((would(&action, &met.words).into(), at));
+            return;
+        }
+        if matches!(action, Action::End(_)) && self.verdict.is_none() && !met.words.is_empty() {
+            self.met = Some(met.words.as_str().into());
+        }
+        self.add(action, at);
+    }
+
     fn add(&mut self, action: Action, at: usize) {
         match action {
             Action::End(verdict) => {

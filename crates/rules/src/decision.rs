@@ -8,6 +8,7 @@ use stentor_mail::reply::Reply;
 use stentor_policy as policy;
 
 use crate::action::Action;
+use crate::book::Rulebook;
 use crate::facts::TableId;
 use crate::hop::NextHop;
 use crate::routes::{RouteEntry, Who};
@@ -30,6 +31,8 @@ pub const AUTHENTICATED: &str = "authenticated client";
 pub enum Why {
     /// A rule's place among the rules, from 0 on.
     Rule(usize),
+    /// The same of a rule on untrusted clients: its place, and what met its conditions.
+    Stranger(usize, Box<str>),
     /// An entry of the table that a rule asks.
     Entry(Box<RuleEntry>),
     /// An entry of a table of routes: whose, and its pattern.
@@ -80,6 +83,8 @@ pub struct Marks {
     pub bcc: Vec<(Address, usize)>,
     pub prepend: Vec<Box<str>>,
     pub warn: Vec<Box<str>>,
+    /// What rules that only warn would do.
+    pub would: Vec<(Box<str>, usize)>,
     pub class: Option<Class>,
     /// Other next hops that this recipient's mail goes to as well.
     pub copies: Vec<(NextHop, usize)>,
@@ -94,6 +99,14 @@ pub struct Marks {
 }
 
 impl Marks {
+    /// What is to be logged as warnings.
+    pub fn warnings(&mut self, rules: &Rulebook) -> Vec<String> {
+        let warn = std::mem::take(&mut self.warn).into_iter().map(String::from);
+        let would =
+            self.would.iter().map(|(would, at)| format!("{would}, {}, which only warns", rules.shown(&Why::Rule(*at))));
+        warn.chain(would).collect()
+    }
+
     /// Takes what an action of the rule at this place asks of the message; what an earlier one asked stays.
     pub(crate) fn add(&mut self, action: Action, at: usize) {
         match action {

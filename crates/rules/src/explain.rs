@@ -8,6 +8,7 @@ use crate::action::{Action, Verdict};
 use crate::book::Rulebook;
 use crate::decision::{AUTHENTICATED, Why};
 use crate::routes::Who;
+use crate::rule::Rule;
 
 /// One thing that was asked, with its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +28,7 @@ impl Rulebook {
                 let place = self.rules.get(*at).map_or("", |rule| &rule.place);
                 format!("{} ({place})", self.rule_name(*at))
             }
+            Why::Stranger(at, by) => format!("{}; {by}", self.shown(&Why::Rule(*at))),
             Why::Entry(entry) => {
                 let rule = self.shown(&Why::Rule(entry.rule));
                 // No commas: they divide the log's fields.
@@ -54,6 +56,21 @@ impl Rulebook {
             Why::Mx => "no route".to_owned(),
         }
     }
+}
+
+/// That a rule holds, and what it does, for people.
+pub(crate) fn yes(rule: &Rule, action: &Action) -> String {
+    if rule.is_warning {
+        format!("yes: {}, but only warns", would(action, ""))
+    } else {
+        format!("yes: {}", in_words(action))
+    }
+}
+
+/// What a rule that only warns would do, for people.
+pub(crate) fn would(action: &Action, met: &str) -> String {
+    let met = if met.is_empty() { String::new() } else { format!(" ({met})") };
+    format!("would {}{met}", in_words(action))
 }
 
 /// Notes a step, if somebody wants to know.

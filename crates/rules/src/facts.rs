@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use stentor_mail::Class;
 use stentor_mail::address::Address;
+use stentor_strangers::{Answered, Question};
 use stentor_tables::{Included, NotIncluded};
 
 use crate::address::Key;
@@ -95,11 +96,16 @@ pub enum Answer {
     Pending,
 }
 
-/// Answers for tables. The same question gets the same answer during one decision.
+/// Answers for tables, and for the DNS. The same question gets the same answer during one decision.
 pub trait Tables {
     /// Asks by the partial keys that the table's owner documents, most specific first.
     fn ask(&self, table: TableId, field: Field, subject: Subject<'_>) -> Answer;
 
     /// A file that an alias file includes, as it was read with it; `None`: it was not. `user`: see [`Included::user`].
     fn include(&self, table: TableId, path: &str, user: Option<u32>) -> Option<Result<Arc<Included>, NotIncluded>>;
+
+    /// What the DNS says about a client that is not trusted; `None`: it has to be asked first, then the decision is made again.
+    fn dns(&self, _question: &Question) -> Option<Answered> {
+        Some(Answered::nobody())
+    }
 }

@@ -93,6 +93,8 @@ pub struct Rule {
     /// None of these may hold.
     pub unless: Conditions,
     pub does: Does,
+    /// What it would do is logged, and nothing is done.
+    pub is_warning: bool,
 }
 
 impl Rule {

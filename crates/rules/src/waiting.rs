@@ -13,7 +13,7 @@ use crate::action::{Action, Verdict};
 use crate::book::Rulebook;
 use crate::content::{Hits, SCAN_BYTES_MAX, Scan};
 use crate::decision::Marks;
-use crate::explain::{Step, in_words, note};
+use crate::explain::{Step, note, would, yes};
 use crate::rule::Does;
 
 /// Recipients whose waiting rules differ, of one message.
@@ -168,10 +168,15 @@ impl Rulebook {
                 note(steps, || {
                     let met = rule.when.content.met_by(hits);
                     let met = if met.is_empty() { String::new() } else { format!(" ({met})") };
-                    (self.rule_name(at), rule.place.to_string(), format!("yes: {}{met}", in_words(action)))
+                    (self.rule_name(at), rule.place.to_string(), format!("{}{met}", yes(rule, action)))
                 });
             }
             let mut is_end = false;
+            if rule.is_warning {
+                let would = actions.iter().map(|action| (would(action, "").into(), at));
+                said.marks.would.extend(would);
+                continue;
+            }
             for action in actions {
                 match action {
                     Action::End(Verdict::Refuse(reply)) => said.refusal = Some((reply.clone(), at)),
@@ -191,6 +196,7 @@ impl Rulebook {
     /// Whether a rule that waits ends the rules of its recipient.
     fn ends_by_content(&self, at: usize) -> bool {
         self.rules.get(at).is_some_and(|rule| match &rule.does {
+            _ if rule.is_warning => false,
             Does::Actions(actions) => actions.iter().any(|action| matches!(action, Action::End(_))),
             Does::Table => false,
         })

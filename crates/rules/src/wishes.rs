@@ -64,6 +64,9 @@ impl Wishes {
         for (hop, at) in marks.copies {
             self.told(format!("copied to {hop} by {}", by(at)), recipient);
         }
+        for (would, at) in marks.would {
+            self.told(format!("{would} by {}, which only warns", by(at)), recipient);
+        }
         self.class = self.class.or(marks.class);
         marks.prepend.into_iter().for_each(|field| self.field(field));
     }

@@ -20,4 +20,5 @@ mod secrets;
 pub mod serve;
 mod table_cmd;
 mod trial;
+mod trial_lists;
 mod zone;

@@ -1,7 +1,7 @@
 //! What `stentor check` tries beyond the file itself: the folders, files, addresses and name servers that it names, on this
 //! machine and as this user.
 //!
-//! Promise: nothing is created, changed or kept open; a name server gets one query, a milter the negotiation. What would make a start fail, or mail of
+//! Promise: nothing is created, changed or kept open; a name server gets one query, a DNS list two, a milter the negotiation. What would make a start fail, or mail of
 //! a source fail, is an error; what depends on the user who runs the check, or may be meant, is a warning.
 
 use std::fs::{self, File, Metadata};
@@ -26,6 +26,8 @@ use stentor_rules::{Dialect, NextHop, Routes, Rulebook};
 use stentor_tablefiles as files;
 use stentor_tables::{Loaded, Problem, Reference, Table};
 
+use crate::trial_lists;
+
 const GROUPS: &str = "/etc/group";
 /// Bad lines of a subscribers file that are shown.
 const BAD_LINES_SHOWN_MAX: usize = 20;
@@ -49,6 +51,9 @@ pub(crate) fn run(config: &Config, settings: &Settings) -> Vec<Diagnostic> {
     trial.addresses(config);
     for server in &config.dns.servers {
         trial.name_server(*server);
+    }
+    for (list, why) in trial_lists::findings(config) {
+        trial.warn((&format!("dns_lists.{list}"), "zone"), &format!("DNS list {list}: {why}"));
     }
     for (n, milter) in config.milters.iter().enumerate() {
         trial.milter(&format!("milters.{}", n + 1), milter);

@@ -26,7 +26,8 @@ use super::{blocking, rights};
 /// Where login names are looked up: no directory service is asked while mail waits.
 const PASSWD: &str = "/etc/passwd";
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-const SPEAKER: Speaker<'_> = Speaker { client: CLIENT, name: Some("localhost"), helo: "localhost", may_relay: true };
+const SPEAKER: Speaker<'_> =
+    Speaker { client: CLIENT, name: Some("localhost"), helo: "localhost", may_relay: true, asker: None };
 
 /// What became of a submission.
 pub(super) enum Outcome {

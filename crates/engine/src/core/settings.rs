@@ -198,11 +198,16 @@ impl Settings {
     }
 
     pub fn resolver(&self, listeners: &[SocketAddr]) -> ResolverConfig {
-        let dns = &self.config.dns;
+        Settings::resolver_of(&self.config, listeners)
+    }
+
+    /// The same of a configuration whose tables nobody has opened.
+    pub fn resolver_of(config: &Config, listeners: &[SocketAddr]) -> ResolverConfig {
+        let dns = &config.dns;
         ResolverConfig {
             name_servers: dns.servers.clone(),
-            port: self.config.delivery.smtp_port,
-            hostname: self.config.hostname.clone(),
+            port: config.delivery.smtp_port,
+            hostname: config.hostname.clone(),
             listeners: listeners.to_vec(),
             loopback_allowed: dns.loopback_allowed,
             timeout_ms: dns.timeout_ms,

@@ -14,6 +14,7 @@ use stentor_mail::reply::Reply;
 use stentor_policy::{self as policy, Verdict};
 use stentor_queue::event::RcptParams;
 use stentor_queue::ids::Ms;
+use stentor_resolve::Asker;
 use stentor_rules::{AUTHENTICATED, Decision, Facts, Key, Marks, NextHop, Outcome, Why, Wishes};
 
 use crate::core::Settings;
@@ -34,6 +35,8 @@ pub struct Speaker<'a> {
     pub helo: &'a str,
     /// In the client networks, or logged in.
     pub may_relay: bool,
+    /// Who asks the DNS about it, if rules want to know.
+    pub asker: Option<&'a Arc<Asker>>,
 }
 
 /// A recipient as it is kept until the message has come.
@@ -101,7 +104,7 @@ pub(super) async fn judge(
     let is_local = |domain: &str| settings.policy.is_local_domain(domain);
     let (sender, recipient) = (sender.clone().told(is_local), Key::new(address.as_str()).told(is_local));
     let facts = facts(settings, speaker, (&sender, &recipient, address), now);
-    let tables = settings.tables.questions();
+    let tables = settings.tables.questions_about(speaker.asker);
     match tables.settle(|tables| rules.decide(&facts, tables, None)).await {
         Some(decision) => taken(settings, &facts, decision, wishes),
         None => Judged::of(Verdict::Refuse(SLOW_TABLES), Because::Rules(String::new())),
@@ -135,7 +138,7 @@ pub fn facts<'a>(
 
 fn taken(settings: &Settings, facts: &Facts<'_>, decision: Decision, wishes: &mut Wishes) -> Judged {
     let Decision { outcome, why, route, mut marks } = decision;
-    for text in std::mem::take(&mut marks.warn) {
+    for text in marks.warnings(&settings.rules) {
         let (from, to) = (facts.sender.as_str(), facts.recipient.as_str());
         tracing::warn!(client = %facts.client, from, to, "a rule warns: {text}");
     }
@@ -216,7 +219,7 @@ pub(super) async fn route_others(
     }
     let is_local = |domain: &str| settings.policy.is_local_domain(domain);
     let sender = &sender.clone().told(is_local);
-    let tables = settings.tables.questions();
+    let tables = settings.tables.questions_about(speaker.asker);
     for (n, to) in all.iter_mut().enumerate() {
         if to.hop.is_some() {
             continue;

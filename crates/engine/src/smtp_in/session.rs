@@ -13,6 +13,7 @@ use rustix::net::RecvFlags;
 use stentor_filters::{ClientFacts, Filter};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{ServerSession, Step, Xclient, XclientName};
+use stentor_resolve::Asker;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -48,6 +49,8 @@ pub struct Session {
     trusted: bool,
     /// Who has logged in, at the proxy that says so.
     login: Option<Box<str>>,
+    /// Who asks the DNS about it; made if a rule wants it.
+    asker: Option<Arc<Asker>>,
     stop: watch::Receiver<bool>,
     /// When a client that is not trusted is cut, once a stop is known.
     grace_until: Option<Instant>,
@@ -108,6 +111,7 @@ impl Session {
             name: Some(String::new()),
             trusted,
             login: None,
+            asker: None,
             stop,
             grace_until: None,
             transaction: None,
@@ -188,11 +192,16 @@ impl Session {
             Step::Rcpt(rcpt) => {
                 let reply = match &mut self.transaction {
                     Some(transaction) => {
+                        if self.asker.is_none() && self.settings.rules.asks_dns() {
+                            let limit = Duration::from_millis(self.settings.config.listen.dns_timeout_ms);
+                            self.asker = Some(Arc::new(self.core.resolver.asker(limit)));
+                        }
                         let speaker = Speaker {
                             client: self.client,
                             name: self.name.as_deref(),
                             helo: self.smtp.helo(),
                             may_relay: self.trusted,
+                            asker: self.asker.as_ref(),
                         };
                         transaction.rcpt(&self.core, &self.settings, speaker, rcpt).await
                     }

@@ -45,6 +45,7 @@ async fn metrics(State(http): State<Http>) -> Response {
     connections(&mut text, &http.core, &status);
     call_ahead(&mut text, &http.core);
     milters(&mut text, &http.core);
+    dns_lists(&mut text, &http.core);
     limits(&mut text, &http.core);
     webhooks(&mut text, &http.webhooks.views());
     process::write(&mut text, status.started);
@@ -283,6 +284,24 @@ fn milters(text: &mut Text, core: &Core) {
     for milter in core.settings().filters.milters() {
         for (result, count) in milter.counters.read() {
             text.sample(&[("milter", &milter.settings.name), ("result", result)], count as f64);
+        }
+    }
+}
+
+fn dns_lists(text: &mut Text, core: &Core) {
+    text.family(
+        "stentor_dns_list_questions_total",
+        "counter",
+        "Questions that rules asked DNS lists about untrusted clients, by list and what came of them; the resolver's cache answers some.",
+    );
+    for (list, counts) in core.resolver.list_counts() {
+        for (result, count) in [
+            ("listed", counts.found),
+            ("not_listed", counts.not_found),
+            ("unanswered", counts.unanswered),
+            ("skipped", counts.skipped),
+        ] {
+            text.sample(&[("list", &list), ("result", result)], count as f64);
         }
     }
 }

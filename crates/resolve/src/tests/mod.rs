@@ -1,5 +1,6 @@
 //! The resolver against a small name server of its own on loopback, which can lie, fail and be silent.
 
+mod asker;
 mod select;
 
 use std::collections::HashMap;

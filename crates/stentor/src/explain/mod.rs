@@ -11,6 +11,8 @@ mod words;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
@@ -25,6 +27,7 @@ use stentor_engine::smtp_in::{Speaker, calls_ahead, canonical, facts, pinned};
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_policy::Verdict;
+use stentor_resolve::{Asker, Resolver, ResolverError};
 use stentor_rules::{Decision, Key, Marks, Outcome, Rulebook, Step, Why};
 
 use self::targets::{Target, Targets, targets};
@@ -100,7 +103,13 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
         options.client_name.as_ref().map(|name| name.to_lowercase()),
         options.helo.trim_end_matches('.').to_lowercase(),
     );
-    let speaker = Speaker { client: options.client, name: name.as_deref(), helo: &helo, may_relay: options.login };
+    let asker = match asker(&settings) {
+        Ok(asker) => asker,
+        Err(error) => return fail(&error.to_string()),
+    };
+    let asker = asker.as_ref();
+    let speaker =
+        Speaker { client: options.client, name: name.as_deref(), helo: &helo, may_relay: options.login, asker };
     let Some(mut decided) = decide(&settings, speaker, (from, to)).await else {
         return fail("the tables take too long");
     };
@@ -139,6 +148,15 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
         }
         _ => printed,
     }
+}
+
+/// Who asks the DNS, as the server would, if rules want to know something of it.
+fn asker(settings: &Settings) -> Result<Option<Arc<Asker>>, ResolverError> {
+    if !settings.rules.asks_dns() {
+        return Ok(None);
+    }
+    let limit = Duration::from_millis(settings.config.listen.dns_timeout_ms);
+    Ok(Some(Arc::new(Resolver::new(settings.resolver(&[]))?.asker(limit))))
 }
 
 /// A decision, the steps to it, and what else is done with the message, in words.
@@ -189,7 +207,7 @@ async fn decide(settings: &Settings, speaker: Speaker<'_>, (from, to): (&str, &A
     let key = |text| Key::new(text).told(|domain| settings.policy.is_local_domain(domain));
     let (sender, recipient) = (key(&from), key(to.as_str()));
     let facts = facts(settings, speaker, (&sender, &recipient, &to), Clock::start().now());
-    let tables = settings.tables.questions();
+    let tables = settings.tables.questions_about(speaker.asker);
     let mut steps = Vec::new();
     let decided = tables.settle(|tables| {
         steps.clone_from(&rewritten);

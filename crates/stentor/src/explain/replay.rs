@@ -172,6 +172,9 @@ async fn replay(options: &Replay, past: Past, old: Config, new: Config) -> ExitC
     if old.rules.needs_name() || new.rules.needs_name() {
         eprintln!("stentor: rules ask for the client's name, which the history does not keep: it is unknown here");
     }
+    if old.rules.asks_dns() || new.rules.asks_dns() {
+        eprintln!("stentor: the DNS is not asked about clients of the past: rules that want it do not hold here");
+    }
     let (mut changes, mut changed) = (Vec::new(), 0);
     for (asked, times) in past.asked {
         let Ok(to) = asked.to.parse::<Address>() else { continue };
@@ -200,7 +203,7 @@ async fn replay(options: &Replay, past: Past, old: Config, new: Config) -> ExitC
 
 /// A decision in words, and why.
 async fn decided(settings: &Settings, asked: &Asked, to: &Address) -> Option<(String, String, String)> {
-    let speaker = Speaker { client: asked.client, name: Some(""), helo: "", may_relay: asked.has_login };
+    let speaker = Speaker { client: asked.client, name: Some(""), helo: "", may_relay: asked.has_login, asker: None };
     let Decided { decision, also, .. } = super::decide(settings, speaker, (&asked.from, to)).await?;
     let rules = &settings.rules;
     let words = std::iter::once(outcome(rules, &decision)).chain(also).collect::<Vec<_>>().join(", ");

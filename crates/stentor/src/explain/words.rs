@@ -87,6 +87,12 @@ pub(super) fn also(rules: &Rulebook, decision: &Decision, facts: &Facts<'_>) -> 
     all.extend(marks.prepend.iter().map(|field| format!("with {field}")));
     all.extend(marks.left_out.iter().map(|to| format!("without {to}: nobody has this address")));
     all.extend(marks.warn.iter().map(|text| format!("logged: {text}")));
+    all.extend(
+        marks
+            .would
+            .iter()
+            .map(|(would, at)| format!("logged: {would}, {}, which only warns", rules.shown(&Why::Rule(*at)))),
+    );
     all.extend(marks.class.map(|class| if class == Class::Bulk { "class bulk" } else { "class ordinary" }.to_owned()));
     all
 }

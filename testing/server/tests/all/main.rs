@@ -68,6 +68,7 @@ mod suspend;
 mod telemetry;
 mod truth;
 mod units;
+mod untrusted_clients;
 mod verbs;
 mod views;
 mod virtual_users;

@@ -19,7 +19,7 @@ impl Transaction {
         self.waiting.push(last);
         let rules = &settings.rules;
         let Some(mut said) = self.waiting.finish(rules) else { return Ok(()) };
-        for text in said.kinds.iter_mut().flat_map(|(marks, _)| std::mem::take(&mut marks.warn)) {
+        for text in said.kinds.iter_mut().flat_map(|(marks, _)| marks.warnings(rules)) {
             tracing::warn!(%client, message = %self.id, from = self.mail.path.as_str(), "a rule warns: {text}");
         }
         if let Some((reply, by)) = said.refusal {

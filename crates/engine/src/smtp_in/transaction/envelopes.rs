@@ -65,8 +65,14 @@ impl Transaction {
             owners.insert(list.clone(), settings.owners(list, core.clock.now()).await.map_err(Refused::reply)?);
         }
         let mut envelopes = self.envelopes(core, settings, (client, owners), end);
-        let (name, helo) = self.spoke.as_ref().map_or((None, ""), |(name, helo)| (name.as_deref(), helo));
-        let speaker = Speaker { client, name, helo, may_relay: self.injector.is_some() };
+        let spoke = self.spoke.take();
+        let speaker = Speaker {
+            client,
+            name: spoke.as_ref().and_then(|spoke| spoke.name.as_deref()),
+            helo: spoke.as_ref().map_or("", |spoke| &spoke.helo),
+            may_relay: self.injector.is_some(),
+            asker: spoke.as_ref().and_then(|spoke| spoke.asker.as_ref()),
+        };
         for envelope in &mut envelopes {
             match &mut envelope.recipients {
                 Recipients::Addresses(all) if settings.rules.has_own_hops() => {

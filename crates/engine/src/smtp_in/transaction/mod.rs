@@ -21,6 +21,7 @@ use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, MailFrom};
 use stentor_policy::{self as policy, Names};
 use stentor_queue::ids::{ContentId, MessageId};
+use stentor_resolve::Asker;
 use stentor_rules::{Key, NextHop, Waiting, Wishes};
 use tokio::sync::oneshot;
 
@@ -70,8 +71,8 @@ pub struct Transaction {
     /// The sender, and what there was of the header, have been rewritten.
     has_canonical_sender: bool,
     has_canonical_header: bool,
-    /// The client's name and its HELO, where next hops of others than the named recipients may depend on them.
-    spoke: Option<(Option<Box<str>>, Box<str>)>,
+    /// The client's name, its HELO and who asks about it, where next hops of others than the named recipients may depend on them.
+    spoke: Option<Spoke>,
     /// What the aliases among its recipients stand for.
     targets: usize,
     /// Aliases that stand for `/dev/null`, once the message has come: what rules had to do with it, and as the client named them.
@@ -100,6 +101,13 @@ pub struct Transaction {
     assigned: Option<AssignedIds>,
     /// Its spans, if it is sampled.
     traced: Option<Box<dyn Receiving>>,
+}
+
+/// Who spoke, for what is decided at the end of the data.
+struct Spoke {
+    name: Option<Box<str>>,
+    helo: Box<str>,
+    asker: Option<Arc<Asker>>,
 }
 
 impl Transaction {

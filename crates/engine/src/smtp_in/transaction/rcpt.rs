@@ -15,7 +15,7 @@ use stentor_rules::{Key, Wishes};
 
 use super::super::judge::{Asked, Because, Judged, Speaker, judge};
 use super::super::rewrite::canonical;
-use super::Transaction;
+use super::{Spoke, Transaction};
 use crate::core::{Core, Settings, log};
 use crate::delivery::call_ahead::{self, Recipient};
 
@@ -119,7 +119,11 @@ impl Transaction {
         self.waiting.add(&settings.rules, &rcpt.address, open);
         self.wishes.merge(wishes);
         if self.spoke.is_none() && settings.rules.has_own_hops() {
-            self.spoke = Some((speaker.name.map(Into::into), speaker.helo.to_ascii_lowercase().into()));
+            self.spoke = Some(Spoke {
+                name: speaker.name.map(Into::into),
+                helo: speaker.helo.to_ascii_lowercase().into(),
+                asker: speaker.asker.cloned(),
+            });
         }
         if let Some(route) = route {
             let new = lists.iter().filter(|list| self.list_hops.iter().all(|(known, _)| known != *list));

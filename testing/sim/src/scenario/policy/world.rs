@@ -173,7 +173,7 @@ pub(super) fn book(world: &World) -> Rulebook {
         } else {
             Does::Actions(vec![Action::parse(ACTIONS[rule.action], 25).unwrap()])
         };
-        Rule { name: None, place: "".into(), when, unless, does }
+        Rule { name: None, place: "".into(), when, unless, does, is_warning: false }
     });
     let order: Vec<Who> = world.order.iter().map(|at| Who::ALL[*at].0).collect();
     let mut relay_domains = RelayDomains::default();
@@ -184,6 +184,7 @@ pub(super) fn book(world: &World) -> Rulebook {
         content: Arc::default(),
         policy: Arc::new(policy.unwrap()),
         rules: rules.collect(),
+        dns_lists: Vec::new().into(),
         tables: vec![TableName { name: "t".into(), dialect: Dialect::Own }],
         hops: HashMap::new(),
         relay_domains,

@@ -1,0 +1,91 @@
+//! `[dns_lists]`, and the conditions of a rule on untrusted clients.
+
+use std::sync::Arc;
+
+use stentor_rules::StrangerConditions;
+use stentor_strangers::{AnswerPattern, DnsList, HeloFault, Of};
+
+use super::diagnose::likely;
+use super::raw::{Entry, Section};
+
+/// DNS lists of a configuration: each costs a question for each client.
+const LISTS_MAX: usize = 50;
+const NAME_BYTES_MAX: usize = 40;
+const WEIGHT_MAX: i64 = 100;
+const SCORE_MAX: u64 = 10_000;
+/// The only thing that a rule asks of a sender's domain.
+const UNKNOWN: &str = "unknown";
+
+/// All lists, in the order of the file.
+pub(super) type DnsLists = Arc<[Arc<DnsList>]>;
+
+pub(super) fn read(section: &Section<'_>) -> DnsLists {
+    let entries = section.entries();
+    if let Some(entry) = entries.get(LISTS_MAX) {
+        section.context.error(entry.key_span.clone(), format!("more than {LISTS_MAX} DNS lists"));
+    }
+    entries.iter().take(LISTS_MAX).filter_map(|entry| list(section, entry)).map(Arc::new).collect()
+}
+
+fn list<'a>(sections: &Section<'a>, entry: &Entry<'a>) -> Option<DnsList> {
+    let section = sections.of_entry(entry)?;
+    let context = section.context;
+    let is_word = |octet: u8| octet.is_ascii_alphanumeric() || b"-_.".contains(&octet);
+    if entry.key.is_empty() || entry.key.len() > NAME_BYTES_MAX || !entry.key.bytes().all(is_word) {
+        let message =
+            format!("{:?} is no name; it has at most {NAME_BYTES_MAX} letters, digits, `-`, `_` and `.`", entry.key);
+        context.error(entry.key_span.clone(), message);
+    }
+    let zone = section.required("zone", "zen.spamhaus.org");
+    let of = section.choice("of", Of::Client, &Of::WORDS);
+    let mut answers = Vec::new();
+    for text in section.some_texts("answers").unwrap_or_default() {
+        match AnswerPattern::parse(text.value) {
+            Ok(pattern) => answers.push(pattern),
+            Err(error) => context.error(text.span, error.to_string()),
+        }
+    }
+    let weight = section.signed("weight", 1, -WEIGHT_MAX..=WEIGHT_MAX) as i32;
+    section.finish();
+    let zone = zone?;
+    let list = DnsList::new(&entry.key, zone.value, of, answers, weight);
+    if list.is_err() {
+        context
+            .error(zone.span, format!("{:?} is not the zone of a DNS list, such as \"zen.spamhaus.org\"", zone.value));
+    }
+    list.ok()
+}
+
+/// The conditions of one rule.
+pub(super) fn conditions(section: &Section<'_>, lists: &DnsLists, conditions: &mut StrangerConditions) {
+    let context = section.context;
+    for text in section.texts("dns_list").unwrap_or_default() {
+        if let Some(list) = lists.iter().find(|list| *list.name == *text.value) {
+            conditions.list(list.clone());
+        } else {
+            let near = likely(text.value, lists.iter().map(|list| &*list.name));
+            let near = near.map_or(String::new(), |near| format!("; did you mean {near:?}?"));
+            context.error(text.span, format!("there is no DNS list {:?}{near}; see [dns_lists.NAME]", text.value));
+        }
+    }
+    if let Some(least) = section.maybe_number("dns_score_min", 1..=SCORE_MAX) {
+        let reached: u64 = lists.iter().map(|list| u64::from(list.weight.max(0).unsigned_abs())).sum();
+        if reached < least {
+            let message = format!("all weights of [dns_lists] together are {reached}: this score is never reached");
+            context.error(section.span_of("dns_score_min"), message);
+        }
+        let weighed = lists.iter().filter(|list| list.weight != 0).cloned();
+        conditions.score(least as i32, weighed.collect());
+    }
+    for text in section.texts("helo_is").unwrap_or_default() {
+        if let Some((_, fault)) = HeloFault::WORDS.iter().find(|(word, _)| *word == text.value) {
+            conditions.helo(*fault);
+        } else {
+            let all: Vec<String> = HeloFault::WORDS.iter().map(|(word, _)| format!("\"{word}\"")).collect();
+            context.error(text.span, format!("`helo_is` names {:?}; known are {}", text.value, all.join(", ")));
+        }
+    }
+    if section.maybe_choice("sender_domain", &[(UNKNOWN, ())]).is_some() {
+        conditions.sender_unknown();
+    }
+}

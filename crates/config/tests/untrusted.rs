@@ -1,0 +1,270 @@
+//! Rules on untrusted clients, as a configuration has them, against answers of the DNS that are given here.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::sync::Arc;
+
+use stentor_config::Config;
+use stentor_mail::address::Address;
+use stentor_rules::{
+    Answer as TableAnswer, Decision, Facts, Field, Included, Key, NotIncluded, Outcome, Subject, TableId, Tables,
+};
+use stentor_strangers::{Answer, Answered, Question};
+
+const HEAD: &str = "hostname = \"mx.home.test\"\nclient_networks = [\"10.0.0.0/8\"]\n[domains]\nlocal = [\"home.test\"]\n\
+     relay = [\"relay.test\"]\n[dns_lists.zen]\nzone = \"zen.test\"\nanswers = [\"127.0.0.2-11\"]\nweight = 3\n\
+     [dns_lists.other]\nzone = \"other.test\"\nweight = 2\n[dns_lists.good]\nzone = \"good.test\"\nweight = -4\n\
+     [dns_lists.domains]\nzone = \"dbl.test\"\nof = \"sender\"\nweight = 0\n";
+
+/// A DNS with these answers: name and addresses, `yes`, `no` or `silent`. Everything else is not listed, and known.
+struct Dns<'d> {
+    answers: &'d [(&'d str, &'d str)],
+    /// Not answered before it is asked once.
+    waits: bool,
+    asked: RefCell<Vec<String>>,
+}
+
+impl Tables for Dns<'_> {
+    fn ask(&self, _: TableId, _: Field, _: Subject<'_>) -> TableAnswer {
+        TableAnswer::NotFound
+    }
+
+    fn include(&self, _: TableId, _: &str, _: Option<u32>) -> Option<Result<Arc<Included>, NotIncluded>> {
+        None
+    }
+
+    fn dns(&self, question: &Question) -> Option<Answered> {
+        let mut asked = self.asked.borrow_mut();
+        if !asked.iter().any(|name| **name == *question.name) {
+            asked.push(question.name.to_string());
+            if self.waits {
+                return None;
+            }
+        }
+        let is_list = matches!(question.kind, stentor_strangers::Kind::Listed(_));
+        let answer = match self.answers.iter().find(|(name, _)| **name == *question.name).map(|(_, answer)| *answer) {
+            Some("silent") => Answer::Unanswered("silent".into()),
+            Some("no") => Answer::Is(false),
+            Some("yes") => Answer::Is(true),
+            Some(addresses) => Answer::Addresses(addresses.split(' ').map(|ip| ip.parse().unwrap()).collect()),
+            None if is_list => Answer::Addresses(Vec::new()),
+            None => Answer::Is(true),
+        };
+        Some(Answered { answer, took_ms: 1 })
+    }
+}
+
+fn config(rules: &str) -> Result<Config, String> {
+    stentor_config::check_text(Path::new("stentor.toml"), &format!("{HEAD}{rules}"))
+        .map_err(|found| found.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+}
+
+/// What is decided about mail from this client with this HELO and sender, and what the DNS was asked.
+fn decided(config: &Config, answers: &[(&str, &str)], case: &str) -> (Decision, Vec<String>) {
+    let mut words = case.split(' ');
+    let mut word = || words.next().unwrap();
+    let (client, helo, sender) = (word().parse().unwrap(), word(), word());
+    let address: Address = "ann@relay.test".parse().unwrap();
+    let (sender, recipient) = (Key::new(if sender == "~" { "" } else { sender }), Key::new(address.as_str()));
+    let facts = Facts {
+        client,
+        client_name: None,
+        helo,
+        sender: &sender,
+        recipient: &recipient,
+        address: &address,
+        list: None,
+        class: None,
+        today: 20_000,
+        is_trusted: config.policy.is_trusted(client),
+    };
+    let dns = Dns { answers, waits: true, asked: RefCell::default() };
+    let decision = loop {
+        if let Ok(decision) = config.rules.decide(&facts, &dns, None) {
+            break decision;
+        }
+    };
+    let at_once = Dns { answers, waits: false, asked: RefCell::default() };
+    assert_eq!(config.rules.decide(&facts, &at_once, Some(&mut Vec::new())).unwrap(), decision, "{case}");
+    (decision, dns.asked.into_inner())
+}
+
+/// The reply, or `ok`.
+fn answer(config: &Config, answers: &[(&str, &str)], case: &str) -> String {
+    match decided(config, answers, case).0.outcome {
+        Outcome::Refuse(reply) => reply.to_string(),
+        Outcome::Relay(_) => "ok".to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+const PLAIN: &str = "192.0.2.1 mx.a.test me@a.test";
+
+#[test]
+fn a_list_refuses_with_its_name_and_a_silent_one_does_not() {
+    let rules = "[[rules]]\nname = \"lists\"\ndns_list = [\"zen\", \"domains\"]\n\
+                 do = \"reject 554 5.7.1 {client} is listed by {lists}\"\n";
+    let config = config(rules).unwrap();
+    let of = |answers: &[(&str, &str)]| answer(&config, answers, PLAIN);
+    assert_eq!(of(&[("1.2.0.192.zen.test", "127.0.0.4")]), "554 5.7.1 192.0.2.1 is listed by zen");
+    assert_eq!(
+        of(&[("1.2.0.192.zen.test", "127.0.0.4"), ("a.test.dbl.test", "127.0.1.2")]),
+        "554 5.7.1 192.0.2.1 is listed by zen, domains"
+    );
+    for harmless in ["127.0.0.12", "silent", "127.255.255.254", "198.51.100.1"] {
+        assert_eq!(of(&[("1.2.0.192.zen.test", harmless)]), "ok", "{harmless}");
+    }
+    let (decision, asked) = decided(&config, &[("1.2.0.192.zen.test", "127.0.0.4")], PLAIN);
+    assert_eq!(
+        config.rules.shown(&decision.why),
+        "rule 1 \"lists\" (stentor.toml:20); zen has 127.0.0.4",
+        "the log says what was listed"
+    );
+    assert_eq!(asked, ["1.2.0.192.zen.test", "a.test.dbl.test"], "nobody else is asked");
+    // Nothing is asked about a trusted client, or of a sender without a domain.
+    assert!(decided(&config, &[], "10.0.0.1 mx.a.test me@a.test").1.is_empty());
+    assert_eq!(decided(&config, &[], "192.0.2.1 mx.a.test ~").1, ["1.2.0.192.zen.test"]);
+}
+
+#[test]
+fn weights_add_up_and_what_is_silent_counts_for_the_client() {
+    let config = config("[[rules]]\ndns_score_min = 5\ndo = \"reject\"\n").unwrap();
+    let (zen, other, good) = ("1.2.0.192.zen.test", "1.2.0.192.other.test", "1.2.0.192.good.test");
+    let bad = [(zen, "127.0.0.2"), (other, "127.0.0.2")];
+    assert_eq!(answer(&config, &bad, PLAIN), "550 5.7.1 Access denied");
+    assert_eq!(answer(&config, &bad[..1], PLAIN), "ok");
+    assert_eq!(answer(&config, &[bad[0], (other, "silent")], PLAIN), "ok");
+    assert_eq!(
+        answer(&config, &[bad[0], bad[1], (good, "127.0.0.1")], PLAIN),
+        "ok",
+        "a list of good clients refuses us"
+    );
+    assert_eq!(answer(&config, &[bad[0], bad[1], (good, "127.0.5.1")], PLAIN), "ok");
+    // A list without weight is not asked.
+    let (_, asked) = decided(&config, &[], PLAIN);
+    assert_eq!(asked, [zen, other, good]);
+}
+
+#[test]
+fn a_rule_before_that_decides_and_conditions_that_do_not_hold_save_the_question() {
+    let rules = "[[rules]]\nclient = \"192.0.2.9\"\ndo = \"ok\"\n[[rules]]\nsender = \"@b.test\"\ndns_list = \"zen\"\ndo = \"reject\"\n\
+                 [[rules]]\nhelo_is = \"literal\"\nsender_domain = \"unknown\"\ndo = \"reject\"\n\
+                 [[rules]]\ndns_list = \"other\"\nnot = { dns_list = \"good\" }\ndo = \"defer\"\n";
+    let config = config(rules).unwrap();
+    let asked = |case: &str| decided(&config, &[], case).1;
+    assert!(asked("192.0.2.9 mx.a.test me@b.test").is_empty());
+    assert_eq!(asked(PLAIN), ["1.2.0.192.other.test"]);
+    assert_eq!(asked("192.0.2.1 [192.0.2.1] me@b.test"), ["1.2.0.192.zen.test", "b.test", "1.2.0.192.other.test"]);
+    let listed = ("1.2.0.192.other.test", "127.0.0.2");
+    assert_eq!(answer(&config, &[listed], PLAIN), "450 4.7.1 Try again later");
+    assert_eq!(answer(&config, &[listed, ("1.2.0.192.good.test", "127.0.0.2")], PLAIN), "ok");
+    assert_eq!(answer(&config, &[listed, ("1.2.0.192.good.test", "silent")], PLAIN), "ok", "silence is for the client");
+}
+
+#[test]
+fn names_in_helo_and_domains_of_senders() {
+    let rules = "[[rules]]\nhelo_is = [\"invalid\", \"ours\", \"unknown\"]\ndo = \"reject 550 5.7.1 HELO\"\n\
+                 [[rules]]\nsender_domain = \"unknown\"\ndo = \"defer 450 4.1.8 sender\"\n";
+    let config = config(rules).unwrap();
+    for (case, answers, wanted) in [
+        (PLAIN, &[][..], "ok"),
+        ("192.0.2.1 a..b me@a.test", &[], "550 5.7.1 HELO"),
+        ("192.0.2.1 mx.home.test me@a.test", &[], "550 5.7.1 HELO"),
+        ("192.0.2.1 home.test me@a.test", &[], "550 5.7.1 HELO"),
+        ("192.0.2.1 [192.0.2.1] me@a.test", &[], "ok"),
+        (PLAIN, &[("mx.a.test", "no")], "550 5.7.1 HELO"),
+        (PLAIN, &[("mx.a.test", "silent")], "ok"),
+        (PLAIN, &[("a.test", "no")], "450 4.1.8 sender"),
+        (PLAIN, &[("a.test", "silent")], "ok"),
+        ("192.0.2.1 mx.a.test ~", &[], "ok"),
+        ("192.0.2.1 mx.a.test me@[192.0.2.1]", &[], "ok"),
+        ("192.0.2.1 mx.a.test me@home.test", &[("home.test", "no")], "ok"),
+        ("10.0.0.1 a..b me@a.test", &[("a.test", "no")], "ok"),
+    ] {
+        assert_eq!(answer(&config, answers, case), wanted, "{case}");
+    }
+}
+
+#[test]
+fn trusted_clients_are_asked_about_where_a_rule_says_so() {
+    let config = config("[[rules]]\ntrusted = true\nhelo_is = \"not-fqdn\"\ndo = \"reject\"\n").unwrap();
+    assert_eq!(answer(&config, &[], "10.0.0.1 pc me@a.test"), "550 5.7.1 Access denied");
+    assert_eq!(answer(&config, &[], "192.0.2.1 pc me@a.test"), "ok");
+}
+
+#[test]
+fn a_rule_that_only_warns_does_nothing_and_later_rules_are_asked() {
+    let rules = "[[rules]]\nname = \"try\"\ndns_list = \"zen\"\nwarn_only = true\ndo = \"reject 554 5.7.1 listed\"\n\
+                 [[rules]]\nwarn_only = true\ndo = [\"hold\", \"discard\"]\n[[rules]]\nhelo = \"bad.test\"\ndo = \"reject\"\n";
+    let config = config(rules).unwrap();
+    let (decision, _) = decided(&config, &[("1.2.0.192.zen.test", "127.0.0.2")], PLAIN);
+    assert!(matches!(decision.outcome, Outcome::Relay(_)) && decision.marks.hold.is_none());
+    let mut marks = decision.marks;
+    assert_eq!(
+        marks.warnings(&config.rules),
+        [
+            "would refuse with 554 5.7.1 listed (zen has 127.0.0.2), rule 1 \"try\" (stentor.toml:20), which only warns",
+            "would hold, rule 2 (stentor.toml:25), which only warns",
+            "would discard, rule 2 (stentor.toml:25), which only warns",
+        ]
+    );
+    assert_eq!(answer(&config, &[], "192.0.2.1 bad.test me@a.test"), "550 5.7.1 Access denied");
+}
+
+#[test]
+fn slips_have_their_place() {
+    let wrong = |rules: &str| config(rules).unwrap_err();
+    for (rules, finding) in [
+        (
+            "[[rules]]\ndns_list = \"zenn\"\ndo = \"reject\"\n",
+            "stentor.toml:21:12: there is no DNS list \"zenn\"; did you mean \"zen\"?",
+        ),
+        (
+            "[[rules]]\ndns_score_min = 6\ndo = \"reject\"\n",
+            "all weights of [dns_lists] together are 5: this score is never reached",
+        ),
+        (
+            "[[rules]]\nhelo_is = \"fqdn\"\ndo = \"reject\"\n",
+            "`helo_is` names \"fqdn\"; known are \"invalid\", \"not-fqdn\"",
+        ),
+        ("[[rules]]\nsender_domain = \"bad\"\ndo = \"reject\"\n", "it must be one of \"unknown\""),
+        ("[dns_lists.x]\nzone = \"nodot\"\n", "stentor.toml:21:8: \"nodot\" is not the zone of a DNS list"),
+        ("[dns_lists.x]\n", "`zone` is missing in [dns_lists.x]"),
+        ("[dns_lists.x]\nzone = \"a.test\"\nanswers = [\"10.0.0.1\"]\n", "\"10.0.0.1\" is not what a DNS list answers"),
+        (
+            "[dns_lists.x]\nzone = \"a.test\"\nweight = 101\n",
+            "`weight` in [dns_lists.x] is 101; it must be from -100 to 100",
+        ),
+    ] {
+        let found = wrong(rules);
+        assert!(found.contains(finding), "{rules}: {found}");
+    }
+}
+
+/// Each row of "From Postfix" has a rule that is understood, and so are the page's examples.
+#[test]
+fn the_page_says_what_is_so() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operate/untrusted-clients.md");
+    let page = std::fs::read_to_string(path).unwrap();
+    let examples: Vec<&str> = page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
+    let check = |text: &str| stentor_config::check_text(Path::new("stentor.toml"), text);
+    for example in &examples {
+        let config = check(example).unwrap_or_else(|found| panic!("{found:?}"));
+        assert!(!config.rules.rules.is_empty());
+    }
+    let (_, table) = page.split_once("## From Postfix\n").unwrap();
+    let rows: Vec<&str> = table.lines().filter(|line| line.starts_with("| `")).collect();
+    assert!(rows.len() >= 10, "{rows:?}");
+    let mut rules = 0;
+    for row in rows {
+        let ours = row.trim_matches('|').split(" | ").nth(1).unwrap();
+        let lines: Vec<&str> = ours.split('`').skip(1).step_by(2).filter(|code| code.contains(" = ")).collect();
+        let (settings, rule): (Vec<&str>, Vec<&str>) = lines.iter().partition(|line| line.starts_with("[listen] "));
+        let does = if rule.iter().any(|line| line.starts_with("do = ")) { "" } else { "do = \"reject\"\n" };
+        let settings: Vec<String> = settings.iter().map(|line| line.replacen("] ", "]\n", 1)).collect();
+        let text = format!("{}\n{}\n[[rules]]\n{}\n{does}", settings.join("\n"), examples[0], rule.join("\n"));
+        check(&text).unwrap_or_else(|found| panic!("{row}: {found:?}"));
+        rules += usize::from(!rule.is_empty());
+    }
+    assert!(rules >= 10);
+}

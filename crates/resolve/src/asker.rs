@@ -1,0 +1,242 @@
+//! What rules ask the DNS about one untrusted client: DNS lists, names, domains.
+//!
+//! Promise: the questions of one decision are asked side by side and all end within one time limit; each is asked once in a session,
+//! whatever the answer. What has no answer by then is [`Answer::Unanswered`], which refuses no mail. A list that has not answered
+//! [`FAILURES_MAX`] times in a row is left alone for a while ([`REST`]), so that not every session waits for it.
+//!
+//! Answers are cached by the resolver, with its bounds. Failures of lists are no failures of our name servers: they count for the
+//! list alone.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hickory_resolver::proto::rr::RecordType;
+use parking_lot::Mutex;
+use stentor_strangers::{Answer, Answered, Kind, Question};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::answers::{self, Empty};
+use super::select::{AddressAnswer, MxAnswer};
+use super::{Resolver, dns_name};
+
+/// Failures in a row after which a list is left alone.
+const FAILURES_MAX: u32 = 5;
+/// For how long.
+const REST: Duration = Duration::from_mins(1);
+/// Answers kept for one session; a client that names more senders has the first ones asked again.
+const KNOWN_MAX: usize = 256;
+/// Questions of one decision.
+const WANTED_MAX: usize = 128;
+/// DNS lists that are counted; a configuration has fewer.
+const LISTS_MAX: usize = 1_000;
+
+/// What has been heard of one DNS list since the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ListCounts {
+    /// The name has addresses, whatever they mean.
+    pub found: u64,
+    pub not_found: u64,
+    pub unanswered: u64,
+    /// Not asked, since it did not answer before.
+    pub skipped: u64,
+}
+
+#[derive(Default)]
+struct ListHealth {
+    counts: ListCounts,
+    failures: u32,
+    rests_until: Option<Instant>,
+}
+
+/// All lists, by name.
+#[derive(Default)]
+pub(super) struct Lists(Mutex<HashMap<Arc<str>, ListHealth>>);
+
+impl Lists {
+    fn with(&self, list: &Arc<str>, change: impl FnOnce(&mut ListHealth)) {
+        let mut lists = self.0.lock();
+        if lists.len() < LISTS_MAX || lists.contains_key(list) {
+            change(lists.entry(list.clone()).or_default());
+        }
+    }
+
+    fn rests(&self, list: &Arc<str>) -> bool {
+        let mut rests = false;
+        self.with(list, |health| {
+            rests = health.rests_until.is_some_and(|until| Instant::now() < until);
+            health.counts.skipped += u64::from(rests);
+        });
+        rests
+    }
+
+    fn heard(&self, list: &Arc<str>, answer: &Answer) {
+        self.with(list, |health| match answer {
+            Answer::Unanswered(why) => {
+                health.counts.unanswered += 1;
+                health.failures += 1;
+                if health.failures >= FAILURES_MAX {
+                    // After a rest one more failure is enough.
+                    health.failures = FAILURES_MAX - 1;
+                    health.rests_until = Some(Instant::now() + REST);
+                    let seconds = REST.as_secs();
+                    tracing::warn!(%list, "the DNS list does not answer and is not asked for {seconds} s: {why}");
+                }
+            }
+            answer => {
+                let is_found = matches!(answer, Answer::Addresses(all) if !all.is_empty());
+                *(if is_found { &mut health.counts.found } else { &mut health.counts.not_found }) += 1;
+                if health.rests_until.take().is_some() {
+                    tracing::info!(%list, "the DNS list answers again");
+                }
+                health.failures = 0;
+            }
+        });
+    }
+}
+
+/// Asks for one session.
+pub struct Asker {
+    resolver: Resolver,
+    limit: Duration,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    known: HashMap<Question, Answered>,
+    wanted: Vec<Question>,
+}
+
+impl Resolver {
+    /// `limit`: for all questions of one decision together.
+    pub fn asker(&self, limit: Duration) -> Asker {
+        Asker { resolver: self.clone(), limit, state: Mutex::default() }
+    }
+
+    /// What has been heard of the DNS lists, by their names.
+    pub fn list_counts(&self) -> Vec<(Arc<str>, ListCounts)> {
+        let lists = self.0.lists.0.lock();
+        let mut all: Vec<_> = lists.iter().map(|(name, health)| (name.clone(), health.counts)).collect();
+        all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
+        all
+    }
+
+    /// Asks one question, without a limit but that of the name servers.
+    pub async fn answer(&self, question: &Question) -> Answer {
+        let unanswered = |why: &str| Answer::Unanswered(why.into());
+        match &question.kind {
+            Kind::Listed(_) => match self.listed(&question.name).await {
+                Ok(addresses) => Answer::Addresses(addresses),
+                Err(why) => unanswered(&why),
+            },
+            kind => match self.is_known(&question.name, *kind == Kind::TakesMail).await {
+                Ok(is) => Answer::Is(is),
+                Err(why) => unanswered(&why),
+            },
+        }
+    }
+
+    /// The addresses that a DNS list has for a name.
+    async fn listed(&self, name: &str) -> Result<Vec<Ipv4Addr>, String> {
+        let Some(name) = dns_name(name) else { return Ok(Vec::new()) };
+        let result = self.uncounted(&name, RecordType::A).await;
+        match answers::addresses(&name, RecordType::A, result) {
+            Ok((all, _)) => {
+                Ok(all.into_iter().filter_map(|ip| if let IpAddr::V4(v4) = ip { Some(v4) } else { None }).collect())
+            }
+            Err(Empty::NoDomain | Empty::NoData | Empty::Unproven) => Ok(Vec::new()),
+            Err(Empty::Failed(why)) => Err(why),
+        }
+    }
+
+    /// Whether a name has MX hosts or an address; with `takes_mail` a null MX is none.
+    async fn is_known(&self, domain: &str, takes_mail: bool) -> Result<bool, String> {
+        let Some(name) = dns_name(domain) else { return Ok(false) };
+        match answers::mx_answer(&name, self.lookup(&name, RecordType::MX).await) {
+            MxAnswer::Records { records, .. } => {
+                return Ok(!takes_mail || records.iter().any(|record| !record.host.is_empty()));
+            }
+            MxAnswer::NoDomain => return Ok(false),
+            MxAnswer::Failed(why) => return Err(why),
+            MxAnswer::NoData | MxAnswer::Unproven => {}
+        }
+        match self.addresses(domain).await {
+            AddressAnswer::Found { .. } => Ok(true),
+            AddressAnswer::Failed(why) => Err(why),
+            _ => Ok(false),
+        }
+    }
+}
+
+impl Asker {
+    /// The answer to a question; `None`: it is asked by the next [`Asker::fetch`].
+    pub fn known(&self, question: &Question) -> Option<Answered> {
+        let mut state = self.state.lock();
+        if let Some(answered) = state.known.get(question) {
+            return Some(answered.clone());
+        }
+        if state.wanted.len() >= WANTED_MAX {
+            return Some(Answered { answer: Answer::Unanswered("too many questions".into()), took_ms: 0 });
+        }
+        if !state.wanted.contains(question) {
+            state.wanted.push(question.clone());
+        }
+        None
+    }
+
+    /// When the questions of a decision that begins now end.
+    pub fn until(&self) -> Instant {
+        Instant::now() + self.limit
+    }
+
+    /// Asks what is wanted, all of it at once.
+    pub async fn fetch(&self, until: Instant) {
+        let wanted = std::mem::take(&mut self.state.lock().wanted);
+        if wanted.is_empty() {
+            return;
+        }
+        let (begun, mut asked, mut open) = (Instant::now(), JoinSet::new(), wanted);
+        let is_over = until <= begun;
+        for question in open.clone() {
+            let resolver = self.resolver.clone();
+            asked.spawn(async move {
+                let answer = match &question.kind {
+                    Kind::Listed(list) if resolver.0.lists.rests(list) => None,
+                    _ => Some(resolver.answer(&question).await),
+                };
+                (question, answer)
+            });
+        }
+        while let Ok(Some(answered)) = tokio::time::timeout_at(until, asked.join_next()).await {
+            // A look-up does not panic, and nobody aborts it.
+            let Ok((question, answer)) = answered else { continue };
+            open.retain(|other| *other != question);
+            let is_asked = answer.is_some();
+            self.note(question, answer.unwrap_or_else(|| silent("it has not answered before")), begun, is_asked);
+        }
+        for question in open {
+            let why = format!("no answer within {} s", self.limit.as_secs_f32());
+            // A question that got no time says nothing of its list.
+            self.note(question, silent(&why), begun, !is_over);
+        }
+    }
+
+    fn note(&self, question: Question, answer: Answer, begun: Instant, is_asked: bool) {
+        if let (Kind::Listed(list), true) = (&question.kind, is_asked) {
+            self.resolver.0.lists.heard(list, &answer);
+        }
+        let took_ms = begun.elapsed().as_millis() as u64;
+        let mut state = self.state.lock();
+        if state.known.len() >= KNOWN_MAX {
+            state.known.clear();
+        }
+        state.known.insert(question, Answered { answer, took_ms });
+    }
+}
+
+fn silent(why: &str) -> Answer {
+    Answer::Unanswered(why.into())
+}

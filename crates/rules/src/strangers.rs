@@ -1,0 +1,242 @@
+//! Conditions on untrusted clients: what the DNS says of the client, its name in HELO and the sender's domain.
+//!
+//! States: all questions of a rule are put at once, and its conditions are pending until each has an answer. A rule with such a
+//! condition is not asked about trusted clients, unless it says `trusted = true`.
+//!
+//! Failure: a question without an answer counts for the client. Among a rule's conditions it does not hold, among `not` it does; of a
+//! score, a list with a negative weight counts as one that lists.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use stentor_mail::reply::Reply;
+use stentor_strangers::{About, Answer, Answered, DnsList, HeloFault, Listed, Question, sender_question};
+
+use crate::action::{Action, Verdict};
+use crate::book::Rulebook;
+use crate::explain::{Step, note};
+use crate::facts::{Facts, Tables};
+use crate::rule::Rule;
+use crate::stranger_conditions::StrangerConditions;
+
+/// What came of one condition.
+enum Is {
+    Yes(String),
+    No,
+    /// The DNS does not say.
+    Unanswered,
+    Pending,
+}
+
+/// What came of all of a rule.
+pub(crate) enum Holds {
+    /// With what met them, in words; empty if there are none.
+    Yes(Met),
+    No(&'static str),
+    Pending,
+}
+
+/// What met a rule's conditions.
+#[derive(Debug, Default)]
+pub(crate) struct Met {
+    pub words: String,
+    /// The lists that list.
+    pub lists: Vec<Arc<str>>,
+}
+
+/// Who asks, and where what was heard is noted.
+struct Asking<'e, 'a, 's> {
+    rules: &'e Rulebook,
+    facts: &'e Facts<'a>,
+    tables: &'e dyn Tables,
+    steps: &'e mut Option<&'s mut Vec<Step>>,
+    lists: Vec<Arc<str>>,
+}
+
+impl Met {
+    /// An action whose refusal has `{client}` and `{lists}` filled in: a sender's postmaster sees where to be delisted.
+    pub fn filled(&self, action: Action, facts: &Facts<'_>) -> Action {
+        match action {
+            Action::End(Verdict::Refuse(reply)) if !self.words.is_empty() && reply.text.contains('{') => {
+                let lists = self.lists.join(", ");
+                let text = reply.text.replace("{client}", &facts.client.to_string()).replace("{lists}", &lists);
+                Action::End(Verdict::Refuse(Reply { text: text.into(), ..reply }))
+            }
+            other => other,
+        }
+    }
+}
+
+impl Rulebook {
+    /// Whether the conditions of a rule on untrusted clients hold.
+    pub(crate) fn of_stranger(
+        &self,
+        rule: &Rule,
+        facts: &Facts<'_>,
+        tables: &dyn Tables,
+        steps: &mut Option<&mut Vec<Step>>,
+    ) -> Holds {
+        let (when, unless) = (&rule.when.strangers, &rule.unless.strangers);
+        if when.is_empty() && unless.is_empty() {
+            return Holds::Yes(Met::default());
+        }
+        if facts.is_trusted && !rule.when.is_of_trusted() {
+            return Holds::No("a trusted client");
+        }
+        let mut asking = Asking { rules: self, facts, tables, steps, lists: Vec::new() };
+        let mut words = Vec::new();
+        let mut is_pending = false;
+        for (key, is) in asking.each(when, true) {
+            match is {
+                Some(Is::Yes(by)) => words.push(by),
+                Some(Is::No | Is::Unanswered) => return Holds::No(key),
+                Some(Is::Pending) => is_pending = true,
+                None => {}
+            }
+        }
+        if is_pending {
+            return Holds::Pending;
+        }
+        let met = std::mem::take(&mut asking.lists);
+        for (_, is) in asking.each(unless, false) {
+            match is {
+                Some(Is::Yes(_) | Is::Unanswered) => return Holds::No("not"),
+                Some(Is::Pending) => is_pending = true,
+                Some(Is::No) | None => {}
+            }
+        }
+        if is_pending { Holds::Pending } else { Holds::Yes(Met { words: words.join("; "), lists: met }) }
+    }
+}
+
+impl Asking<'_, '_, '_> {
+    /// Each condition that is given, by its key. `all` must hold: where the name alone says no, the DNS is not asked.
+    fn each(&mut self, of: &StrangerConditions, all: bool) -> [(&'static str, Option<Is>); 4] {
+        let helo = (!of.helo.is_empty()).then(|| self.helo(&of.helo));
+        if all && matches!(helo, Some(Is::No)) {
+            return [("helo_is", helo), ("dns_list", None), ("dns_score_min", None), ("sender_domain", None)];
+        }
+        let lists = (!of.lists.is_empty()).then(|| self.lists(&of.lists));
+        let score = of.score.as_ref().map(|(least, lists)| self.score(*least, lists));
+        let sender = of.sender.then(|| self.sender());
+        [("helo_is", helo), ("dns_list", lists), ("dns_score_min", score), ("sender_domain", sender)]
+    }
+
+    fn ask(&mut self, asked: &str, question: &Question) -> Option<Answered> {
+        let answered = self.tables.dns(question)?;
+        note(self.steps, || {
+            let said = match &answered.answer {
+                Answer::Addresses(all) if all.is_empty() => "not listed".to_owned(),
+                Answer::Addresses(all) => all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+                Answer::Is(true) => "it is known".to_owned(),
+                Answer::Is(false) => "it is not known".to_owned(),
+                Answer::Unanswered(why) => format!("unanswered: {why}"),
+            };
+            (format!("{asked} {}", question.name), String::new(), format!("{said} ({} ms)", answered.took_ms))
+        });
+        Some(answered)
+    }
+
+    /// What a list says; `None`: it is to be asked.
+    fn list(&mut self, list: &DnsList) -> Option<Listed> {
+        let facts = self.facts;
+        let about = About {
+            client: facts.client,
+            client_name: facts.client_name,
+            helo: facts.helo,
+            sender: if facts.sender.is_null() { "" } else { facts.sender.domain() },
+        };
+        let Some(question) = list.question(&about) else { return Some(Listed::No) };
+        let answered = self.ask(&list.name, &question)?;
+        let listed = list.read(&answered.answer);
+        if matches!(listed, Listed::Yes(_)) && !self.lists.contains(&list.name) {
+            self.lists.push(list.name.clone());
+        }
+        Some(listed)
+    }
+
+    fn lists(&mut self, lists: &[Arc<DnsList>]) -> Is {
+        // All of them: the questions go out together.
+        let all: Vec<_> = lists.iter().map(|list| (list, self.list(list))).collect();
+        if all.iter().any(|(_, listed)| listed.is_none()) {
+            return Is::Pending;
+        }
+        let mut words = String::new();
+        for (list, listed) in &all {
+            if let Some(Listed::Yes(address)) = listed {
+                let and = if words.is_empty() { "" } else { ", " };
+                let _ = write!(words, "{and}{} has {address}", list.name);
+            }
+        }
+        if !words.is_empty() {
+            return Is::Yes(words);
+        }
+        let is_open = all.iter().any(|(_, listed)| matches!(listed, Some(Listed::Unanswered(_))));
+        if is_open { Is::Unanswered } else { Is::No }
+    }
+
+    fn score(&mut self, least: i32, lists: &[Arc<DnsList>]) -> Is {
+        let all: Vec<_> = lists.iter().map(|list| (list, self.list(list))).collect();
+        let (mut sum, mut open, mut words) = (0, 0, String::new());
+        for (list, listed) in &all {
+            match listed {
+                None => return Is::Pending,
+                Some(Listed::Yes(address)) => {
+                    sum += list.weight;
+                    let and = if words.is_empty() { "" } else { ", " };
+                    let _ = write!(words, "{and}{} has {address}: {:+}", list.name, list.weight);
+                }
+                Some(Listed::Unanswered(_)) if list.weight < 0 => {
+                    sum += list.weight;
+                    let _ = write!(words, ", {} unanswered: {:+}", list.name, list.weight);
+                }
+                Some(Listed::Unanswered(_)) => open += list.weight,
+                Some(Listed::No) => {}
+            }
+        }
+        note(self.steps, || ("dns_score_min".to_owned(), String::new(), format!("the score is {sum} of {least}")));
+        if sum >= least {
+            Is::Yes(format!("score {sum} ({words})"))
+        } else if sum + open >= least {
+            Is::Unanswered
+        } else {
+            Is::No
+        }
+    }
+
+    fn helo(&mut self, faults: &[HeloFault]) -> Is {
+        let helo = self.facts.helo;
+        let mut is_asked = false;
+        for fault in faults {
+            match fault.is_of(helo, |name| self.rules.policy.is_local_domain(name)) {
+                Some(true) => return Is::Yes(format!("HELO {helo} is {}", fault.word())),
+                Some(false) => {}
+                None => is_asked = true,
+            }
+        }
+        if !is_asked {
+            return Is::No;
+        }
+        match self.ask("HELO", &HeloFault::question(helo)).map(|answered| answered.answer) {
+            None => Is::Pending,
+            Some(Answer::Is(false)) => Is::Yes(format!("HELO {helo} is {}", HeloFault::Unknown.word())),
+            Some(Answer::Unanswered(_)) => Is::Unanswered,
+            Some(_) => Is::No,
+        }
+    }
+
+    fn sender(&mut self) -> Is {
+        let sender = self.facts.sender;
+        let domain = if sender.is_null() { "" } else { sender.domain() };
+        if self.rules.policy.is_local_domain(domain) {
+            return Is::No;
+        }
+        let Some(question) = sender_question(domain) else { return Is::No };
+        match self.ask("sender", &question).map(|answered| answered.answer) {
+            None => Is::Pending,
+            Some(Answer::Is(false)) => Is::Yes(format!("the sender's domain {domain} takes no mail")),
+            Some(Answer::Unanswered(_)) => Is::Unanswered,
+            Some(_) => Is::No,
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! Whether the DNS lists of a configuration are alive, and answer us: each is asked for the two test entries of RFC 5782 section 5,
+//! one that it has and one that it has not.
+
+use std::time::Duration;
+
+use stentor_config::Config;
+use stentor_engine::core::Settings;
+use stentor_resolve::Resolver;
+use stentor_strangers::{DnsList, Listed};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// How long a list may take.
+const WAIT: Duration = Duration::from_secs(3);
+
+/// The lists with what is wrong with them, in their order.
+pub(super) fn findings(config: &Config) -> Vec<(String, String)> {
+    let lists = &config.rules.dns_lists;
+    if lists.is_empty() {
+        return Vec::new();
+    }
+    let tried = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+        runtime.block_on(async {
+            let resolver = Resolver::new(Settings::resolver_of(config, &[])).map_err(|error| error.to_string())?;
+            let mut tasks = JoinSet::new();
+            for (n, list) in lists.iter().cloned().enumerate() {
+                let resolver = resolver.clone();
+                tasks.spawn(async move {
+                    let found = timeout(WAIT, finding(&resolver, &list)).await;
+                    (n, list, found.unwrap_or_else(|_| Some(format!("no answer within {} s", WAIT.as_secs()))))
+                });
+            }
+            let mut all = tasks.join_all().await;
+            all.sort_unstable_by_key(|(n, ..)| *n);
+            Ok(all.into_iter().filter_map(|(_, list, found)| Some((list.name.to_string(), found?))).collect())
+        })
+    };
+    tried().unwrap_or_else(|why: String| lists.iter().map(|list| (list.name.to_string(), why.clone())).collect())
+}
+
+async fn finding(resolver: &Resolver, list: &DnsList) -> Option<String> {
+    let [listed, unlisted] = list.tests();
+    let (yes, no) = tokio::join!(resolver.answer(&listed), resolver.answer(&unlisted));
+    match (list.read_any(&yes), list.read_any(&no)) {
+        (Listed::Unanswered(why), _) | (_, Listed::Unanswered(why)) => Some(why.into()),
+        (_, Listed::Yes(_)) => Some(format!("it lists everything: {} too, which no list has", unlisted.name)),
+        (Listed::No, _) => Some(format!("it does not have {}, which every list has; is it dead?", listed.name)),
+        (Listed::Yes(_), Listed::No) => None,
+    }
+}

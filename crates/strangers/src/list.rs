@@ -1,0 +1,210 @@
+//! DNS lists (RFC 5782): what is looked up in them, and what their answers mean.
+
+use std::fmt::Write as _;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use stentor_mail::address::normalise_domain;
+
+use crate::answers::{AnswerPattern, listings};
+use crate::names::{NAME_BYTES_MAX, is_fqdn};
+use crate::question::{About, Answer, Kind, Question};
+
+/// Reversed octets of an address of IPv6, as nibbles: room that a zone leaves.
+const NIBBLES_BYTES: usize = 64;
+
+/// What is looked up in a list.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    Client,
+    ClientName,
+    Helo,
+    Sender,
+}
+
+impl Of {
+    /// All of them, as `of` names them.
+    pub const WORDS: [(&'static str, Of); 4] =
+        [("client", Of::Client), ("client_name", Of::ClientName), ("helo", Of::Helo), ("sender", Of::Sender)];
+}
+
+/// One DNS list of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DnsList {
+    pub name: Arc<str>,
+    zone: Box<str>,
+    pub of: Of,
+    /// Answers that count; none: all that can be listings.
+    answers: Vec<AnswerPattern>,
+    /// What a listing adds to a score; a list of good clients has a negative one.
+    pub weight: i32,
+}
+
+/// A text is no zone of a DNS list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ZoneError;
+
+/// What a list says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listed {
+    Yes(Ipv4Addr),
+    No,
+    /// Nobody knows: why.
+    Unanswered(Box<str>),
+}
+
+impl DnsList {
+    /// # Errors
+    /// The zone is no domain name, or too long for what is put before it.
+    pub fn new(name: &str, zone: &str, of: Of, answers: Vec<AnswerPattern>, weight: i32) -> Result<DnsList, ZoneError> {
+        let zone = normalise_domain(zone.trim_end_matches('.')).map_err(|_| ZoneError)?;
+        let is_zone = is_fqdn(&zone) && zone.len() + NIBBLES_BYTES <= NAME_BYTES_MAX;
+        is_zone.then(|| DnsList { name: name.into(), zone: zone.into(), of, answers, weight }).ok_or(ZoneError)
+    }
+
+    /// The question about a client or its mail. `None`: there is nothing to be looked up, as of a sender without a domain.
+    pub fn question(&self, about: &About<'_>) -> Option<Question> {
+        match self.of {
+            Of::Client => Some(self.of_client(about.client)),
+            Of::ClientName => self.of_name(about.client_name.unwrap_or_default()),
+            Of::Helo => self.of_name(about.helo),
+            Of::Sender => self.of_name(about.sender),
+        }
+    }
+
+    /// The question about an address: octets, or nibbles of IPv6 (section 2.4), in reverse.
+    pub fn of_client(&self, client: IpAddr) -> Question {
+        let mut name = String::with_capacity(NIBBLES_BYTES + self.zone.len());
+        match client.to_canonical() {
+            IpAddr::V4(v4) => {
+                let [a, b, c, d] = v4.octets();
+                let _ = write!(name, "{d}.{c}.{b}.{a}.");
+            }
+            IpAddr::V6(v6) => {
+                for octet in v6.octets().iter().rev() {
+                    let _ = write!(name, "{:x}.{:x}.", octet & 15, octet >> 4);
+                }
+            }
+        }
+        self.ask(&(name + &self.zone))
+    }
+
+    /// The question about a name. Lists of domains have no addresses, and none of a single label.
+    fn of_name(&self, name: &str) -> Option<Question> {
+        let is_asked = is_fqdn(name) && name.len() + 1 + self.zone.len() <= NAME_BYTES_MAX;
+        is_asked.then(|| self.ask(&format!("{name}.{}", self.zone)))
+    }
+
+    /// The question about an entry that every list of its kind has, and about one that none has (RFC 5782 section 5).
+    pub fn tests(&self) -> [Question; 2] {
+        if self.of == Of::Client {
+            return [Ipv4Addr::new(127, 0, 0, 2), Ipv4Addr::LOCALHOST].map(|ip| self.of_client(ip.into()));
+        }
+        ["test", "invalid"].map(|label| self.ask(&format!("{label}.{}", self.zone)))
+    }
+
+    /// What an answer means, whether or not it counts here.
+    pub fn read_any(&self, answer: &Answer) -> Listed {
+        DnsList { answers: Vec::new(), ..self.clone() }.read(answer)
+    }
+
+    fn ask(&self, name: &str) -> Question {
+        Question { name: name.into(), kind: Kind::Listed(self.name.clone()) }
+    }
+
+    /// What an answer of this list means.
+    pub fn read(&self, answer: &Answer) -> Listed {
+        let addresses = match answer {
+            Answer::Addresses(addresses) => addresses,
+            Answer::Is(_) => return Listed::No,
+            Answer::Unanswered(why) => return Listed::Unanswered(why.clone()),
+        };
+        let counts = |address: &Ipv4Addr| {
+            self.answers.is_empty() || self.answers.iter().any(|pattern| pattern.is_match(*address))
+        };
+        match listings(addresses) {
+            Ok(all) => all.into_iter().find(counts).map_or(Listed::No, Listed::Yes),
+            Err(why) => Listed::Unanswered(why.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn list(of: Of, answers: &[&str]) -> DnsList {
+        let answers = answers.iter().map(|text| AnswerPattern::parse(text).unwrap()).collect();
+        DnsList::new("bl", "BL.Example.", of, answers, 1).unwrap()
+    }
+
+    fn asked(of: Of, client: &str, (name, helo, sender): (Option<&str>, &str, &str)) -> Option<String> {
+        let about = About { client: client.parse().unwrap(), client_name: name, helo, sender };
+        list(of, &[]).question(&about).map(|question| question.name.into())
+    }
+
+    #[test]
+    fn addresses_are_asked_in_reverse_as_rfc_5782_has_them() {
+        let of = |client| asked(Of::Client, client, (None, "", "")).unwrap();
+        assert_eq!(of("192.0.2.99"), "99.2.0.192.bl.example");
+        assert_eq!(of("::ffff:192.0.2.99"), "99.2.0.192.bl.example");
+        // Section 2.4 has this very example.
+        assert_eq!(
+            of("2001:db8:1:2:3:4:567:89ab"),
+            "b.a.9.8.7.6.5.0.4.0.0.0.3.0.0.0.2.0.0.0.1.0.0.0.8.b.d.0.1.0.0.2.bl.example"
+        );
+    }
+
+    #[test]
+    fn names_are_asked_as_they_are_and_addresses_never_in_their_place() {
+        let some = (Some("mx.a.test"), "helo.b.test", "c.test");
+        assert_eq!(asked(Of::ClientName, "192.0.2.1", some).as_deref(), Some("mx.a.test.bl.example"));
+        assert_eq!(asked(Of::Helo, "192.0.2.1", some).as_deref(), Some("helo.b.test.bl.example"));
+        assert_eq!(asked(Of::Sender, "192.0.2.1", some).as_deref(), Some("c.test.bl.example"));
+        for helo in ["", "localhost", "[192.0.2.1]", "192.0.2.1", "a..b", "-a.test", "a:b.test"] {
+            assert_eq!(asked(Of::Helo, "192.0.2.1", (None, helo, "")), None, "{helo}");
+        }
+        let long = format!("{}test", "a.".repeat(120));
+        assert_eq!(asked(Of::Helo, "192.0.2.1", (None, &long, "")), None);
+        assert_eq!(asked(Of::ClientName, "192.0.2.1", (Some(""), "", "")), None);
+    }
+
+    #[test]
+    fn only_the_answers_that_are_named_count_and_refusals_never() {
+        let ip = |text: &str| text.parse::<Ipv4Addr>().unwrap();
+        let read =
+            |list: &DnsList, all: &[&str]| list.read(&Answer::Addresses(all.iter().map(|text| ip(text)).collect()));
+        let (all, some) = (list(Of::Client, &[]), list(Of::Client, &["127.0.0.4-11"]));
+        assert_eq!(read(&all, &["127.0.0.2"]), Listed::Yes(ip("127.0.0.2")));
+        assert_eq!(read(&all, &[]), Listed::No);
+        assert_eq!(read(&some, &["127.0.0.2"]), Listed::No);
+        assert_eq!(read(&some, &["127.0.0.2", "127.0.0.10"]), Listed::Yes(ip("127.0.0.10")));
+        assert!(matches!(read(&all, &["127.255.255.254"]), Listed::Unanswered(_)));
+        assert!(matches!(read(&all, &["127.0.0.1"]), Listed::Unanswered(_)));
+        assert!(matches!(read(&all, &["198.51.100.7"]), Listed::Unanswered(_)));
+        assert_eq!(all.read(&Answer::Unanswered("silent".into())), Listed::Unanswered("silent".into()));
+    }
+
+    #[test]
+    fn zones_are_domains() {
+        let zone = |zone: &str| DnsList::new("x", zone, Of::Client, Vec::new(), 1).is_ok();
+        assert!(zone("zen.spamhaus.org") && zone("key_1.zen.dq.spamhaus.net."));
+        assert!(!zone("") && !zone("zen") && !zone("[127.0.0.1]") && !zone("192.0.2.1"));
+        assert!(!zone(&format!("{}example", "abcdefghi.".repeat(19))));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_asked_is_always_a_name(helo in "\\PC{0,80}", sender in "[a-z.\\-]{0,250}", v6: u128) {
+            for of in [Of::Client, Of::Helo, Of::Sender] {
+                let about = About { client: IpAddr::V6(v6.into()), client_name: None, helo: &helo, sender: &sender };
+                if let Some(question) = list(of, &[]).question(&about) {
+                    prop_assert!(question.name.len() <= NAME_BYTES_MAX && question.name.ends_with(".bl.example"));
+                    prop_assert!(question.name.split('.').all(|label| (1..=63).contains(&label.len())));
+                }
+            }
+        }
+    }
+}
