@@ -5,8 +5,9 @@ use std::sync::Arc;
 use stentor_config::Config;
 use stentor_engine::core::Settings;
 use stentor_engine::core::call_ahead::{
-    ANSWERING_MS, ASKED_MAX, Answer, Awaited, CallAhead, Entered, Failed, LINE_MAX, LINE_OF_CLIENT_MAX, Look, Names,
-    Question, SITES_MAX, Ticket, Words,
+    ANSWERING_MS, ASKED_MAX, Answer, Awaited, CallAhead, Entered, FAILED_MAX, Failed, LINE_AFTER_FAILURE_MAX, LINE_MAX,
+    LINE_OF_CLIENT_MAX, Look, NEW_MAX, Names, PLACES_MAX, Place, Places, Question, REPLYING_MS, SITES_MAX, Standing,
+    Ticket, Words,
 };
 use stentor_mail::reply::Reply;
 use stentor_queue::ids::Ms;
@@ -173,7 +174,9 @@ impl World {
 fn workers_are_started_as_questions_come_and_no_more_than_there_may_be() {
     let world = World::new();
     let sites = &world.all.sites;
-    assert!(world.starts("a") && world.starts("b") && !world.starts("c"));
+    // One at first; another once the host is known to reply, for those in line, and no third.
+    assert!(world.starts("a") && !world.starts("b"));
+    assert!(sites.heard("mx", 0).is_some() && sites.heard("mx", 0).is_none() && !world.starts("c"));
     assert!(!sites.leave("mx"));
     let first = |question: Option<Question>| question.map(|question| question.names.stored.to_string());
     assert_eq!(first(sites.next("mx")).as_deref(), Some("a"));
@@ -183,22 +186,20 @@ fn workers_are_started_as_questions_come_and_no_more_than_there_may_be() {
     sites.awake("mx");
     assert_eq!(first(sites.next("mx")).as_deref(), Some("d"));
     assert!(sites.leave("mx") && sites.leave("mx"));
-    assert!(world.starts("e"), "the site was forgotten with its last worker");
+    assert!(world.starts("e") && world.starts("f"), "it is known to reply");
 }
 
 #[test]
 fn a_site_that_fails_is_not_asked_for_a_time() {
     let world = World::new();
     let sites = &world.all.sites;
-    assert!(world.starts("a"));
-    assert!(world.starts("b") && !world.starts("c"));
+    assert!(world.starts("a") && !world.starts("b") && !world.starts("c"));
     let why = Words::plain("connection refused");
     let mut first = sites.next("mx");
     let Failed::Site(others) = sites.fail("mx", &mut first, (0, 100), &why) else { panic!("it answers nobody") };
     assert!(first.is_some());
     assert_eq!(others.len(), 2);
     drop(others);
-    assert!(sites.leave("mx"));
     assert!(sites.leave("mx"));
     assert!(matches!(world.enter("mx", "b", 99), Entered::Failing(_, words) if words == why));
     assert!(matches!(world.enter("mx", "b", 100), Entered::Waits(Some(_))));
@@ -208,9 +209,10 @@ fn a_site_that_fails_is_not_asked_for_a_time() {
 fn a_site_that_answers_one_worker_does_not_fail_for_another() {
     let world = World::new();
     let sites = &world.all.sites;
-    assert!(world.starts("a") && world.starts("b"));
-    let (first, mut second) = (sites.next("mx"), sites.next("mx"));
+    assert!(world.starts("a"));
     sites.replied("mx", 0);
+    assert!(world.starts("b"));
+    let (first, mut second) = (sites.next("mx"), sites.next("mx"));
     drop(first);
     let why = Words::plain("421 too many connections");
     let at = (ANSWERING_MS - 1, ANSWERING_MS + 100);
@@ -269,4 +271,76 @@ fn lines_and_sites_are_bounded() {
     }
     assert!(matches!(world.enter("another", "a", 99), Entered::Full(_)));
     assert!(matches!(world.enter("another", "a", 100), Entered::Waits(_)));
+}
+
+/// Places of as many sites of one standing as get one.
+fn all_places(places: &Places, standing: Standing) -> Vec<Place<'_>> {
+    std::iter::from_fn(|| place(places, standing)).collect()
+}
+
+/// A place, if there is one now.
+fn place(places: &Places, standing: Standing) -> Option<Place<'_>> {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match std::pin::pin!(places.take(standing)).poll(&mut context) {
+        std::task::Poll::Ready(place) => Some(place),
+        std::task::Poll::Pending => None,
+    }
+}
+
+#[test]
+fn sites_that_do_not_answer_leave_places_to_those_that_do() {
+    let places = Places::default();
+    let failed = all_places(&places, Standing::Failed);
+    let mut new = all_places(&places, Standing::New);
+    assert_eq!((failed.len(), new.len()), (FAILED_MAX, NEW_MAX));
+    // The first reply of a new one makes room for another.
+    new[0].pass();
+    assert!(!new[0].is_on_trial() && new[1].is_on_trial());
+    new.extend(place(&places, Standing::New));
+    assert_eq!(new.len(), NEW_MAX + 1);
+    let replying = all_places(&places, Standing::Replying);
+    assert_eq!(replying.len(), PLACES_MAX - FAILED_MAX - NEW_MAX - 1);
+    drop(failed);
+    assert!(place(&places, Standing::Replying).is_some());
+}
+
+#[test]
+fn a_site_stands_as_it_answered_last() {
+    let world = World::new();
+    let sites = &world.all.sites;
+    let why = Words::plain("no answer in time");
+    let standing = |now| sites.standing("mx", now);
+    assert!(world.starts("a"));
+    assert_eq!(standing(0), Standing::New);
+    sites.unheard("mx", 0, &why);
+    assert_eq!(standing(0), Standing::Failed, "it is asked, but after new ones");
+    sites.replied("mx", 0);
+    drop(sites.next("mx"));
+    assert!(sites.leave("mx"));
+    // What is known of it outlives its workers.
+    assert_eq!((standing(REPLYING_MS - 1), standing(REPLYING_MS)), (Standing::Replying, Standing::New));
+    let at = REPLYING_MS - 1;
+    assert!(matches!(world.enter("mx", "b", at), Entered::Waits(Some(_))));
+    let mut question = sites.next("mx");
+    assert!(matches!(sites.fail("mx", &mut question, (at, at + 100), &why), Failed::Site(_)));
+    assert!(sites.leave("mx"));
+    for n in 0..LINE_AFTER_FAILURE_MAX {
+        let starts = matches!(world.enter("mx", &n.to_string(), at + 100), Entered::Waits(Some(_)));
+        assert_eq!((standing(at + 100), starts), (Standing::Failed, n == 0));
+    }
+    assert!(matches!(world.enter("mx", "more", at + 100), Entered::Full(_)));
+}
+
+#[test]
+fn sites_that_reply_are_forgotten_before_the_line_is_refused() {
+    let world = World::new();
+    for n in 0..SITES_MAX {
+        let site = format!("mx{n}");
+        assert!(matches!(world.enter(&site, "a", 0), Entered::Waits(_)));
+        drop(world.all.sites.next(&site));
+        world.all.sites.replied(&site, 0);
+        assert!(world.all.sites.leave(&site));
+    }
+    assert_eq!(world.all.sites.standing("mx1", 1), Standing::Replying);
+    assert!(matches!(world.enter("another", "a", 1), Entered::Waits(_)));
 }

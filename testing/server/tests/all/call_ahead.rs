@@ -307,6 +307,44 @@ fn a_recipient_that_the_host_is_slow_about_concerns_nobody_else() {
     assert!(rcpt(&server, "nobody@inner.example").starts_with("550 5.1.1"));
 }
 
+/// More relay hosts that never greet than there are connections for questions, asked for at the same time.
+#[test]
+fn hosts_that_are_dead_keep_no_domain_that_answers_waiting() {
+    const DEAD: usize = 40;
+    let (host, dead) = (Host::start(knows), TcpListener::bind("0.0.0.0:0").expect("a port is free"));
+    let port = dead.local_addr().expect("it is bound").port();
+    let server = bare().prepare();
+    server.edit_config(|text| {
+        let route = |n| format!("\"dead{n}.example\" = \"127.1.0.{n}:{port}\"\n");
+        let relay: String = (1..=DEAD).map(|n| format!(", \"dead{n}.example\"")).collect();
+        format!(
+            "{text}\n[domains]\nrelay = [\"inner.example\"{relay}]\n[routes]\n\
+             \"inner.example\" = \"{}\"\n{}[call_ahead]\ndomains = \"all\"\ntimeout_s = 10\n",
+            host.address,
+            (1..=DEAD).map(route).collect::<String>(),
+        )
+    });
+    let server = server.run();
+    assert!(rcpt(&server, "ann@inner.example").starts_with("250"));
+    let waiting: Vec<_> = (1..=DEAD)
+        .map(|n| {
+            let mut client = server.connect_from("127.0.0.2").greeted();
+            client.cmd("MAIL FROM:<joe@elsewhere.example>").expect(250);
+            client.raw(format!("RCPT TO:<ann@dead{n}.example>\r\n").as_bytes());
+            client
+        })
+        .collect();
+    // As many as may be asked at once hold their connections for 15 s, longer than a question has.
+    dead.set_nonblocking(true).expect("a socket can");
+    let mut held = Vec::new();
+    wait_until("the dead hosts are asked", || {
+        held.extend(dead.accept());
+        held.len() >= 16
+    });
+    assert!(rcpt(&server, "bob@inner.example").starts_with("250"));
+    drop((waiting, held));
+}
+
 #[test]
 fn a_host_that_closes_at_a_recipient_is_asked_for_others() {
     let host = Host::start(|command| match command {

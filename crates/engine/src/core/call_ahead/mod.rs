@@ -10,6 +10,7 @@
 //!
 //! Failure: with [`ASKED_MAX`] questions open there is no further one: [`Look::Crowded`].
 
+mod places;
 mod shelf;
 mod sites;
 
@@ -21,15 +22,17 @@ use parking_lot::Mutex;
 use stentor_config::CallAheadConfig;
 use stentor_mail::reply::Reply;
 use stentor_queue::ids::Ms;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
+pub use self::places::{FAILED_MAX, NEW_MAX, PLACES_MAX, Place, Places, Standing};
 use self::shelf::{Entry, Shelf};
-pub use self::sites::{ANSWERING_MS, Entered, Failed, LINE_MAX, LINE_OF_CLIENT_MAX, Names, Question, SITES_MAX, Sites};
+pub use self::sites::{
+    ANSWERING_MS, Entered, Failed, LINE_AFTER_FAILURE_MAX, LINE_MAX, LINE_OF_CLIENT_MAX, Names, Question, REPLYING_MS,
+    SITES_MAX, Sites,
+};
 
 /// Questions open at a time, those that wait for their turn included.
 pub const ASKED_MAX: usize = 1_024;
-/// Connections for questions, to all sites together.
-pub const CONNECTIONS_MAX: usize = 32;
 
 /// What a recipient's next hop says of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -88,10 +91,11 @@ pub enum Look {
 }
 
 /// What is known of all recipients, and whom to ask.
+#[derive(Default)]
 pub struct CallAhead {
     state: Mutex<State>,
     pub sites: Sites,
-    pub connections: Semaphore,
+    pub places: Places,
     pub counters: Counters,
 }
 
@@ -100,17 +104,6 @@ struct State {
     exists: Shelf,
     others: Shelf,
     asked: HashMap<Arc<str>, Awaited, foldhash::fast::RandomState>,
-}
-
-impl Default for CallAhead {
-    fn default() -> CallAhead {
-        CallAhead {
-            state: Mutex::default(),
-            sites: Sites::default(),
-            connections: Semaphore::new(CONNECTIONS_MAX),
-            counters: Counters::default(),
-        }
-    }
 }
 
 impl CallAhead {

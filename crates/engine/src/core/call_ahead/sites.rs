@@ -1,7 +1,8 @@
 //! The sites that are asked about recipients: the line of questions at each, how fast they are asked, and which do not answer.
 //!
-//! States of a site: unknown -> asked (by one or more workers, each with a connection) -> forgotten, or failing for a time, in which
-//! nothing is asked. A question that comes while the line is full or the site fails is given back.
+//! States of a site: unknown -> asked (by one worker, after the first reply by several, each with a connection) -> known for an hour as
+//! one that replies, or failing for a time, in which nothing is asked. A question that comes while the line is full or the site
+//! fails is given back.
 //!
 //! Promise: at most [`SITES_MAX`] sites, [`LINE_MAX`] questions in each line; the engine starts the workers that it is told to. Clients
 //! take turns: one that asks a lot waits for its own questions, not the others. A site that has replied within [`ANSWERING_MS`]
@@ -18,15 +19,19 @@ use stentor_queue::site::{SitePlan, Target};
 use tokio::sync::Notify;
 
 use super::super::Settings;
-use super::{Ticket, Words};
+use super::{Standing, Ticket, Words};
 
 pub const SITES_MAX: usize = 1_024;
 /// Questions that wait at one site.
 pub const LINE_MAX: usize = 256;
 /// Those of one client.
 pub const LINE_OF_CLIENT_MAX: usize = 64;
+/// Those at a site that did not answer when it was asked last: they count among all that may be open.
+pub const LINE_AFTER_FAILURE_MAX: usize = 16;
 /// How long after a reply a site counts as one that answers.
 pub const ANSWERING_MS: Ms = 10_000;
+/// And as one that need not wait for those that do not: see [`super::Places`].
+pub const REPLYING_MS: Ms = 3_600_000;
 
 /// What hosts are asked about: a recipient as each of them gets it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,15 +91,19 @@ struct Site {
     /// That of the last question taken.
     round: u64,
     workers: usize,
+    workers_max: usize,
     /// Until when no more workers are started beside those that there are.
     enough_until: Ms,
     /// When it replied last to a question.
     replied_at: Option<Ms>,
+    /// When it replied last to any part of a question.
+    heard_at: Option<Ms>,
     /// Workers without a question.
     idle: usize,
     wake: Arc<Notify>,
     /// When the next question may be put.
     next_at: Ms,
+    /// Until when it is left alone; kept from then on until it replies.
     failing: Option<(Ms, Words)>,
 }
 
@@ -103,7 +112,10 @@ impl Sites {
     pub fn enter(&self, question: Question, workers_max: usize, now: Ms) -> Entered {
         let mut sites = self.0.lock();
         if sites.len() >= SITES_MAX && !sites.contains_key(&question.plan.key) {
-            sites.retain(|_, site| site.workers > 0 || site.is_failing(now));
+            sites.retain(|_, site| site.workers > 0 || site.is_failing(now) || site.is_replying(now));
+            if sites.len() >= SITES_MAX {
+                sites.retain(|_, site| site.workers > 0 || site.is_failing(now));
+            }
             if sites.len() >= SITES_MAX {
                 return Entered::Full(question);
             }
@@ -115,19 +127,44 @@ impl Sites {
             return Entered::Failing(question, why.clone());
         }
         let of_client = site.line.iter().filter(|(_, other)| other.client == question.client).count();
-        if site.line.len() >= LINE_MAX || of_client >= LINE_OF_CLIENT_MAX {
+        let line_max = if site.failing.is_some() { LINE_AFTER_FAILURE_MAX } else { LINE_MAX };
+        if site.line.len() >= line_max || of_client >= LINE_OF_CLIENT_MAX {
             return Entered::Full(question);
         }
         let is_awaited = site.line.len() < site.idle;
         site.queue(question);
-        let is_enough = site.workers > 0 && now < site.enough_until;
+        site.workers_max = workers_max;
         if is_awaited {
             site.wake.notify_one();
-        } else if site.workers < workers_max && !is_enough {
-            site.workers += 1;
-            return Entered::Waits(Some(site.wake.clone()));
+            return Entered::Waits(None);
         }
-        Entered::Waits(None)
+        Entered::Waits(site.another_worker(now))
+    }
+
+    /// How a site has done so far.
+    pub fn standing(&self, site: &str, now: Ms) -> Standing {
+        match self.0.lock().get(site) {
+            Some(site) if site.is_replying(now) => Standing::Replying,
+            Some(Site { failing: Some(_), .. }) => Standing::Failed,
+            _ => Standing::New,
+        }
+    }
+
+    /// It replied to a part of a question. What wakes a further worker, if one is to be started.
+    pub fn heard(&self, site: &str, now: Ms) -> Option<Arc<Notify>> {
+        let mut sites = self.0.lock();
+        let site = sites.get_mut(site)?;
+        site.heard_at = Some(now);
+        (site.line.len() > site.idle).then(|| site.another_worker(now)).flatten()
+    }
+
+    /// A question ended without any reply of a site that has not been heard of, and says nothing of other questions.
+    pub fn unheard(&self, site: &str, now: Ms, why: &Words) {
+        if let Some(site) = self.0.lock().get_mut(site)
+            && site.heard_at.is_none()
+        {
+            site.failing.get_or_insert_with(|| (now, why.clone()));
+        }
     }
 
     /// The next question for a worker of the site, who counts as idle if there is none.
@@ -157,7 +194,7 @@ impl Sites {
             return false;
         }
         site.workers -= 1;
-        if site.workers == 0 && site.failing.is_none() {
+        if site.workers == 0 && site.failing.is_none() && site.heard_at.is_none() {
             sites.remove(name);
         }
         true
@@ -180,6 +217,7 @@ impl Sites {
         let Some(site) = sites.get_mut(name) else { return Failed::Question };
         if site.replied_at.is_none_or(|at| now >= at + ANSWERING_MS) {
             site.failing = Some((until, why.clone()));
+            site.heard_at = None;
             return Failed::Site(site.line.drain(..).map(|(_, question)| question).collect());
         }
         if site.workers <= 1 {
@@ -201,13 +239,14 @@ impl Sites {
         if let Some(site) = self.0.lock().get_mut(site) {
             site.failing = None;
             site.replied_at = Some(now);
+            site.heard_at = Some(now);
         }
     }
 
     pub(super) fn forget_failures(&self) {
         let mut sites = self.0.lock();
         sites.values_mut().for_each(|site| site.failing = None);
-        sites.retain(|_, site| site.workers > 0);
+        sites.retain(|_, site| site.workers > 0 || site.heard_at.is_some());
     }
 }
 
@@ -218,6 +257,20 @@ impl Site {
         let round = last.map_or(self.round, |(round, _)| round + 1);
         let at = self.line.partition_point(|(other, _)| *other <= round);
         self.line.insert(at, (round, question));
+    }
+
+    /// What wakes another worker, if there may be one.
+    fn another_worker(&mut self, now: Ms) -> Option<Arc<Notify>> {
+        let max = if self.is_replying(now) { self.workers_max } else { 1 };
+        let is_enough = self.workers > 0 && now < self.enough_until;
+        (self.workers < max && !is_enough).then(|| {
+            self.workers += 1;
+            self.wake.clone()
+        })
+    }
+
+    fn is_replying(&self, now: Ms) -> bool {
+        self.heard_at.is_some_and(|at| now < at + REPLYING_MS)
     }
 
     fn is_failing(&self, now: Ms) -> bool {

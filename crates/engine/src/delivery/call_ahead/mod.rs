@@ -13,7 +13,8 @@
 //!
 //! Promise: nobody waits longer than `timeout_s`, and what one client names makes no site fail for the others. A site has at most
 //! `connections_per_site_max` connections and gets `questions_per_second_max` questions, however many clients guess addresses, and
-//! none while it fails; a connection ends before a host would slow it down for refused recipients.
+//! none while it fails; a connection ends before a host would slow it down for refused recipients. Sites that do not answer leave
+//! connections to those that do ([`crate::core::call_ahead::Places`]).
 
 mod session;
 mod worker;
@@ -175,7 +176,7 @@ async fn put(
     let site = plan.key.clone();
     let question = Question { client, names, plan, settings: settings.clone(), ticket, deadline };
     match core.call_ahead.sites.enter(question, workers_max, core.clock.steady()) {
-        Entered::Waits(Some(wake)) => drop(tokio::spawn(worker::work(core.clone(), site, wake))),
+        Entered::Waits(Some(wake)) => worker::start(core.clone(), site, wake),
         Entered::Waits(None) => {}
         Entered::Failing(question, words) => undecided(question.ticket, words),
         Entered::Full(question) => {
@@ -219,7 +220,7 @@ pub async fn once(settings: &Settings, clock: &Clock, recipient: &Recipient) -> 
         let engine = Engine { settings, clock, live: None };
         let deadline = clock.steady() + config.timeout_ms;
         let mut session = None;
-        let asked = worker::ask(engine, &mut session, &plan.targets, &names, deadline).await;
+        let asked = worker::ask(engine, &mut session, (&plan.targets, &names), deadline, &|| ()).await;
         if let Some(session) = session {
             session.quit(None).await;
         }

@@ -22,6 +22,9 @@ const READ_BYTES: usize = 4 * 1024;
 /// Without anything awaited a session has no deadline.
 const FAR_MS: Ms = 3_600_000;
 
+/// Called when a host has replied to a part of the question.
+pub(super) type Heard<'h> = &'h (dyn Fn() + Sync);
+
 /// What sessions need of the engine.
 #[derive(Clone, Copy)]
 pub(super) struct Engine<'e> {
@@ -69,7 +72,7 @@ impl Session {
             replies: 0,
         };
         session.event(&format!("connected to {target} to ask for recipients"));
-        match session.next(engine.live).await {
+        match session.next(engine.live, &|| ()).await {
             Some(ClientEvent::Ready(_)) => Ok(session),
             Some(ClientEvent::Closed { error: Some(error) }) => Err(error.to_string()),
             _ => Err("the session ended before it began".to_owned()),
@@ -77,13 +80,19 @@ impl Session {
     }
 
     /// What the host says of a recipient; the session's end if that came first.
-    pub async fn ask(&mut self, live: Option<&Live>, sender: &str, address: &str) -> Result<RcptResult, ClientError> {
+    pub async fn ask(
+        &mut self,
+        engine: Engine<'_>,
+        address: &str,
+        heard: Heard<'_>,
+    ) -> Result<RcptResult, ClientError> {
         self.asked += 1;
         self.replies = self.smtp.replies();
+        let sender = &engine.settings.config.call_ahead.sender;
         self.smtp.verify(self.asked.into(), sender, address, self.clock.steady())?;
         let mut result = None;
         loop {
-            match self.next(live).await {
+            match self.next(engine.live, heard).await {
                 Some(ClientEvent::Done { results, .. }) => {
                     result = results.into_iter().next();
                     // A session that has ended says so next.
@@ -122,10 +131,10 @@ impl Session {
     /// Ends the session as it should be.
     pub async fn quit(mut self, live: Option<&Live>) {
         self.smtp.quit(self.clock.steady());
-        while self.next(live).await.is_some() {}
+        while self.next(live, &|| ()).await.is_some() {}
     }
 
-    async fn next(&mut self, live: Option<&Live>) -> Option<ClientEvent> {
+    async fn next(&mut self, live: Option<&Live>, heard: Heard<'_>) -> Option<ClientEvent> {
         loop {
             if let Some(event) = self.smtp.poll_event() {
                 return Some(event);
@@ -135,6 +144,9 @@ impl Session {
             }
             if self.exchange(live).await.is_err() {
                 self.smtp.disconnected();
+            }
+            if !self.is_silent() {
+                heard();
             }
         }
     }

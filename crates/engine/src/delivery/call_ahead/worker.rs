@@ -1,6 +1,7 @@
 //! A worker of a site: takes questions out of its line and puts them over one connection, which it opens when there is one to put.
 //!
-//! States: waiting for a place among all connections -> asking -> idle (the connection is kept for [`IDLE_MS`]) -> ended.
+//! States: waiting for a place among all connections -> asking -> idle (the connection is kept for [`IDLE_MS`]) -> ended. With a new
+//! connection it waits for its place again.
 //!
 //! Failure: a connection that is lost is replaced once for the question at hand. If no host of the site opens a session within
 //! [`HOST_MS`], whatever time the question has left, or the sender is refused, the site is left alone for `failure_ttl_s`, and all in
@@ -17,10 +18,10 @@ use stentor_queue::ids::Ms;
 use stentor_queue::site::Target;
 use tokio::sync::Notify;
 
-use super::session::{Engine, Session};
+use super::session::{Engine, Heard, Session};
 use super::{answer_of, late, short};
 use crate::core::Core;
-use crate::core::call_ahead::{Answer, Failed, Names, Question, Words};
+use crate::core::call_ahead::{Answer, Failed, Names, Place, Question, Words};
 use crate::core::limits::Limit;
 
 /// How long a connection without questions is kept.
@@ -33,20 +34,31 @@ const HOST_MS: Ms = 15_000;
 const NOT_REACHED: &str = "its mail server cannot be reached";
 const REPLY_CLOSING: u16 = 421;
 
+/// Starts a worker for a site.
+pub(super) fn start(core: Arc<Core>, site: Arc<str>, wake: Arc<Notify>) {
+    drop(tokio::spawn(work(core, site, wake)));
+}
+
 /// Serves a site until nobody asks any more.
-pub(super) async fn work(core: Arc<Core>, site: Arc<str>, wake: Arc<Notify>) {
-    // The semaphore is never closed.
-    let _place = core.call_ahead.connections.acquire().await;
-    let sites = &core.call_ahead.sites;
+async fn work(core: Arc<Core>, site: Arc<str>, wake: Arc<Notify>) {
+    let (sites, places) = (&core.call_ahead.sites, &core.call_ahead.places);
     let mut session: Option<Session> = None;
+    let mut place: Option<Place<'_>> = None;
     loop {
+        if let Some(spent) = session.take_if(|session| is_spent(session)) {
+            end(&core, spent).await;
+            place = None;
+        }
+        let held = match place.take() {
+            Some(held) => place.insert(held),
+            None => place.insert(places.take(sites.standing(&site, core.clock.steady())).await),
+        };
         if let Some(question) = sites.next(&site) {
-            if let Some(spent) = session.take_if(|session| is_spent(session)) {
-                end(&core, spent).await;
+            if serve(&core, &site, (&mut session, held), question).await.is_break() {
+                break;
             }
-            if serve(&core, &site, &mut session, question).await.is_break() {
-                return;
-            }
+            // Without a session others may have the place first.
+            place = place.filter(|_| session.is_some());
             continue;
         }
         let is_woken = tokio::time::timeout(Duration::from_millis(IDLE_MS), wake.notified()).await.is_ok();
@@ -61,6 +73,9 @@ pub(super) async fn work(core: Arc<Core>, site: Arc<str>, wake: Arc<Notify>) {
             return;
         }
     }
+    if let Some(session) = session {
+        end(&core, session).await;
+    }
 }
 
 fn is_spent(session: &Session) -> bool {
@@ -74,10 +89,20 @@ async fn end(core: &Arc<Core>, session: Session) {
 }
 
 /// Puts one question when its turn comes. Break: the worker has left the site.
-async fn serve(core: &Arc<Core>, site: &str, session: &mut Option<Session>, question: Question) -> ControlFlow<()> {
-    let (plan, settings, deadline) = (question.plan.clone(), question.settings.clone(), question.deadline);
-    let (config, clock) = (&settings.config.call_ahead, &core.clock);
-    let Some(at) = core.call_ahead.sites.turn(site, config.questions_per_second_max, deadline, clock.steady()) else {
+async fn serve(
+    core: &Arc<Core>,
+    site: &Arc<str>,
+    (session, place): (&mut Option<Session>, &Place<'_>),
+    question: Question,
+) -> ControlFlow<()> {
+    let (plan, settings) = (question.plan.clone(), question.settings.clone());
+    let (config, clock, sites) = (&settings.config.call_ahead, &core.clock, &core.call_ahead.sites);
+    let mut deadline = question.deadline;
+    if place.is_on_trial() {
+        // It may have waited for the place until nobody wanted to know any more; without a reply the site would always wait.
+        deadline = deadline.max(clock.steady() + config.timeout_ms);
+    }
+    let Some(at) = sites.turn(site, config.questions_per_second_max, deadline, clock.steady()) else {
         core.limits.hit(Limit::CallAheadQuestions, clock.now());
         undecided(core, question, late(&settings));
         return ControlFlow::Continue(());
@@ -85,7 +110,15 @@ async fn serve(core: &Arc<Core>, site: &str, session: &mut Option<Session>, ques
     tokio::time::sleep_until(clock.steady_instant(at)).await;
     let engine = Engine { settings: &settings, clock, live: Some(&core.live) };
     let names = question.names.clone();
-    let mut asked = Box::pin(ask(engine, session, &plan.targets, &names, deadline));
+    let heard = || {
+        if place.is_on_trial() {
+            place.pass();
+            if let Some(wake) = sites.heard(site, clock.steady()) {
+                start(core.clone(), site.clone(), wake);
+            }
+        }
+    };
+    let mut asked = Box::pin(ask(engine, session, (&plan.targets, &names), deadline, &heard));
     let (question, outcome) = if let Some(outcome) = in_time(engine, deadline, &mut asked).await {
         (Some(question), outcome)
     } else {
@@ -118,14 +151,18 @@ fn settle(
             }
             return ControlFlow::Continue(());
         }
-        Outcome::Unsaid(words) => words,
+        Outcome::Unsaid(words) => {
+            sites.unheard(site, now, &words);
+            words
+        }
         Outcome::Down(words) => match sites.fail(site, &mut question, (now, now + failure_ms), &words) {
             Failed::Site(others) => {
                 tracing::info!(site, "recipients cannot be asked for: {}", words.log);
-                for other in others {
+                for other in others.into_iter().chain(question) {
                     undecided(core, other, words.clone());
                 }
-                words
+                // Its place is for others; who has asked meanwhile is served by the next worker.
+                return if sites.leave(site) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
             }
             Failed::Worker => {
                 tracing::info!(site, "recipients are asked for over fewer connections: {}", words.log);
@@ -155,12 +192,12 @@ pub(super) enum Outcome {
 pub(super) async fn ask(
     engine: Engine<'_>,
     session: &mut Option<Session>,
-    targets: &[Target],
-    names: &Names,
+    (targets, names): (&[Target], &Names),
     deadline: Ms,
+    heard: Heard<'_>,
 ) -> Outcome {
     if let Some(mut kept) = session.take() {
-        match in_time(engine, deadline, put(engine, &mut kept, names)).await {
+        match in_time(engine, deadline, put(engine, &mut kept, names, heard)).await {
             Some(Ok(Ok(answer))) => {
                 *session = Some(kept);
                 return Outcome::Said(answer);
@@ -186,7 +223,7 @@ pub(super) async fn ask(
             *session = Some(opened);
             return Outcome::Unsaid(late(engine.settings));
         }
-        match in_time(engine, deadline, put(engine, &mut opened, names)).await {
+        match in_time(engine, deadline, put(engine, &mut opened, names, heard)).await {
             Some(Ok(said)) => {
                 *session = Some(opened);
                 return said.map_or_else(Outcome::Down, Outcome::Said);
@@ -207,9 +244,14 @@ async fn in_time<T>(engine: Engine<'_>, until: Ms, what: impl Future<Output = T>
 }
 
 /// Puts the question over a session; its end if that came first.
-async fn put(engine: Engine<'_>, session: &mut Session, names: &Names) -> Result<Result<Answer, Words>, ClientError> {
+async fn put(
+    engine: Engine<'_>,
+    session: &mut Session,
+    names: &Names,
+    heard: Heard<'_>,
+) -> Result<Result<Answer, Words>, ClientError> {
     let address = names.at(&session.target).to_owned();
-    let result = session.ask(engine.live, &engine.settings.config.call_ahead.sender, &address).await?;
+    let result = session.ask(engine, &address, heard).await?;
     // The host closes: of the recipient it says nothing.
     if result.reply.code == REPLY_CLOSING {
         return Err(ClientError::ServerClosing { at: "RCPT", reply: result.reply });
