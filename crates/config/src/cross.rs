@@ -94,11 +94,11 @@ fn place(tables: &Tables, subject: &Subject) -> Range<usize> {
     found.unwrap_or(0..0)
 }
 
-/// A post is handed in at its list's address: a rule leads to people.
+/// A copy is for people: nobody has asked the list for a post.
 fn no_posts(context: &Context<'_>, tables: &Tables, policy: &Policy) {
-    for to in &tables.rules.led {
+    for to in &tables.rules.copied {
         if let Verdict::List(name) = policy.rcpt(ANYBODY, &to.value) {
-            let message = format!("{} is list `{name}`, and a rule does not post to lists: name an alias", to.value);
+            let message = format!("{} is list `{name}`, and a copy is no post: name people", to.value);
             context.error(to.span.clone(), message);
         }
     }

@@ -76,8 +76,8 @@ pub(super) struct RuleTables {
     smtp_port: u16,
     /// Entries of `[routes]` whose pattern is a domain, for warnings.
     pub domains: Vec<Spot<String>>,
-    /// Whom rules redirect or copy to.
-    pub led: Vec<Spot<Address>>,
+    /// Whom rules copy to.
+    pub copied: Vec<Spot<Address>>,
 }
 
 impl RuleTables {
@@ -115,7 +115,7 @@ pub(super) fn read(top: &Section<'_>, relay: &[Spot<String>], smtp_port: u16) ->
         hops: &hops,
         lists: &lists,
         smtp_port,
-        led: RefCell::default(),
+        copied: RefCell::default(),
     };
     let mut domains = Vec::new();
     let by_recipient = reader.routes(&top.section("routes"), &mut domains);
@@ -127,7 +127,7 @@ pub(super) fn read(top: &Section<'_>, relay: &[Spot<String>], smtp_port: u16) ->
         top.context.error(top.span_of("rules"), error.to_string());
         Matcher::default()
     });
-    let led = reader.led.into_inner();
+    let copied = reader.copied.into_inner();
     let mut relay_domains = RelayDomains::default();
     for text in relay {
         match AddressPattern::parse(&text.value) {
@@ -150,7 +150,7 @@ pub(super) fn read(top: &Section<'_>, relay: &[Spot<String>], smtp_port: u16) ->
         addresses: Addresses::default(),
         smtp_port,
         domains,
-        led,
+        copied,
     }
 }
 
@@ -238,7 +238,7 @@ struct Reader<'r, 'c> {
     hops: &'r HashMap<Box<str>, Vec<RouteHost>>,
     lists: &'r DnsLists,
     smtp_port: u16,
-    led: RefCell<Vec<Spot<Address>>>,
+    copied: RefCell<Vec<Spot<Address>>>,
 }
 
 impl Reader<'_, '_> {
@@ -433,8 +433,8 @@ impl Reader<'_, '_> {
                 Ok(action) => {
                     match &action {
                         Action::Route(hop) | Action::Copy(hop) => self.known_hop(hop, &text.span),
-                        Action::Redirect(to) | Action::Bcc(to) => {
-                            self.led.borrow_mut().push(Spot { value: to.clone(), span: text.span.clone() });
+                        Action::Bcc(to) => {
+                            self.copied.borrow_mut().push(Spot { value: to.clone(), span: text.span.clone() });
                         }
                         _ => {}
                     }

@@ -21,16 +21,32 @@ pub fn today(now: Ms) -> u64 {
     now / (24 * 3_600_000)
 }
 
+/// What an address leads to.
+#[derive(Debug, Default)]
+pub struct Readers {
+    pub people: Vec<To>,
+    /// Lists that it is or stands for, whose subscribers are not among the people.
+    pub lists: Vec<Arc<str>>,
+    /// Whether it stands for `/dev/null`, by itself or beside the others.
+    pub has_null: bool,
+}
+
+impl Readers {
+    pub fn is_nobody(&self) -> bool {
+        self.people.is_empty() && self.lists.is_empty() && !self.has_null
+    }
+}
+
 impl Settings {
     /// Who reads mail to an address; a list's bounce address means the list's owner.
     pub async fn people(&self, address: &Address, now: Ms) -> Result<Vec<To>, Refused> {
-        Ok(self.people_or_null(address, now).await?.0)
+        Ok(self.readers_of(address, now).await?.people)
     }
 
-    /// The same, and whether it stands for `/dev/null`, by itself or beside them.
-    pub async fn people_or_null(&self, address: &Address, now: Ms) -> Result<(Vec<To>, bool), Refused> {
+    /// The same with the lists that it leads to.
+    pub async fn readers_of(&self, address: &Address, now: Ms) -> Result<Readers, Refused> {
         match self.policy.rcpt(Ipv4Addr::LOCALHOST.into(), address) {
-            Verdict::Bounces(list) => Ok((self.owners(&list, now).await?, false)),
+            Verdict::Bounces(list) => Ok(Readers { people: self.owners(&list, now).await?, ..Readers::default() }),
             verdict => self.readers(address, verdict, now).await,
         }
     }
@@ -42,7 +58,7 @@ impl Settings {
         match self.policy.rcpt(Ipv4Addr::LOCALHOST.into(), &owner) {
             // It would lead back here.
             Verdict::Bounces(_) => Ok(Vec::new()),
-            verdict => Ok(self.readers(&owner, verdict, now).await?.0),
+            verdict => Ok(self.readers(&owner, verdict, now).await?.people),
         }
     }
 
@@ -51,15 +67,20 @@ impl Settings {
         Some(self.rules.addresses.programs.clone())
     }
 
-    async fn readers(&self, address: &Address, verdict: Verdict, now: Ms) -> Result<(Vec<To>, bool), Refused> {
+    async fn readers(&self, address: &Address, verdict: Verdict, now: Ms) -> Result<Readers, Refused> {
         if self.rules.addresses.is_empty() {
-            let people = match verdict {
-                Verdict::Alias(expansion) => expansion.addresses.iter().cloned().map(To::plain).collect(),
-                Verdict::Bounces(_) | Verdict::List(_) => Vec::new(),
-                Verdict::Relay | Verdict::Refuse(_) if self.policy.is_local_domain(address.domain()) => Vec::new(),
-                Verdict::Relay | Verdict::Refuse(_) => vec![To::plain(address.clone())],
+            let (people, lists) = match verdict {
+                Verdict::Alias(expansion) => {
+                    (expansion.addresses.iter().cloned().map(To::plain).collect(), expansion.lists.clone())
+                }
+                Verdict::List(list) => (Vec::new(), vec![list]),
+                Verdict::Bounces(_) => Default::default(),
+                Verdict::Relay | Verdict::Refuse(_) if self.policy.is_local_domain(address.domain()) => {
+                    Default::default()
+                }
+                Verdict::Relay | Verdict::Refuse(_) => (vec![To::plain(address.clone())], Vec::new()),
             };
-            return Ok((people, false));
+            return Ok(Readers { people, lists, has_null: false });
         }
         let tables = self.tables.questions();
         match tables.settle(|tables| self.rules.people((address, today(now)), tables)).await {
@@ -67,7 +88,8 @@ impl Settings {
                 let people = found.people().cloned().map(To::plain);
                 let program = |address| To { hop: self.program(), ..To::plain(address) };
                 let programs = found.programs.iter().map(|to| program(to.address.clone()));
-                Ok((people.chain(programs).collect(), found.has_null))
+                let people = people.chain(programs).collect();
+                Ok(Readers { people, lists: found.lists, has_null: found.has_null })
             }
             Some(Err(reply)) => {
                 tracing::warn!(%address, "who reads mail to this address cannot be found out now: {reply}");

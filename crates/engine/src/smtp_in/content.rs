@@ -60,12 +60,7 @@ pub fn check(
         })?;
     }
     for name in named.lists {
-        // A reload may have taken it away since its RCPT: nobody would get the post.
-        let list = settings.list(name).filter(|_| members.is_read(name));
-        let result = match list {
-            None => Err(Reply::fixed(451, (4, 3, 0), "The list is being changed, try again later")),
-            Some(list) => list.admit(named.sender, facts, received_max, &mut |who| members.is_member(name, who)),
-        };
+        let result = check_post(settings, name, (named.sender, facts), members);
         noted(&mut steps, result, || {
             let section = format!("lists.{name}");
             let place = [config.place(&section, "post"), config.place(&section, "address")];
@@ -74,6 +69,22 @@ pub fn check(
         })?;
     }
     Ok(())
+}
+
+/// Whether a list takes a message as a post.
+///
+/// # Errors
+/// The refusal.
+pub fn check_post(
+    settings: &Settings,
+    name: &Arc<str>,
+    (sender, facts): (&ReversePath, &HeaderFacts),
+    members: &dyn Members,
+) -> Result<(), Reply> {
+    // A reload may have taken it away since its RCPT: nobody would get the post.
+    let list = settings.list(name).filter(|_| members.is_read(name));
+    let list = list.ok_or(Reply::fixed(451, (4, 3, 0), "The list is being changed, try again later"))?;
+    list.admit(sender, facts, settings.config.received_max, &mut |who| members.is_member(name, who))
 }
 
 /// Notes what was looked at: what is said of it where nothing is wrong, else the refusal.

@@ -16,7 +16,7 @@ mod session;
 mod strangers;
 mod transaction;
 
-pub use content::{Members, Named, check as check_content, class};
+pub use content::{Members, Named, check as check_content, check_post, class};
 pub use judge::{Speaker, calls_ahead, facts, pinned};
 pub use listener::{Listeners, bind};
 pub use redirect::redirected;

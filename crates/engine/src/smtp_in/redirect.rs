@@ -1,4 +1,5 @@
-//! Whom a rule's redirect leads to: people and programs, by the look-ups of any recipient.
+//! Whom a rule's redirect leads to: people, programs and lists, by the look-ups of any recipient. To a list the message is a post like
+//! any: it is refused where its sender may not post.
 //!
 //! Failure: a redirect to an address that nobody has is 451, since the configuration is wrong; one that leads the message back to a
 //! program that it comes from is 554. What is `/dev/null` is no failure: the message is taken and dropped.
@@ -13,12 +14,12 @@ use stentor_mail::reply::Reply;
 use stentor_queue::ids::Ms;
 
 use crate::core::Settings;
-use crate::core::envelope::To;
 use crate::core::intake::Refused;
+use crate::core::people::Readers;
 
 const NOBODY: Reply = Reply::fixed(451, (4, 3, 5), "Server configuration error");
 
-/// Those who get the message, and whether the address stands for `/dev/null`, by itself or beside them.
+/// Those who get the message; lists are asked whether they take it by the caller.
 ///
 /// # Errors
 /// The message is refused.
@@ -26,17 +27,17 @@ pub async fn redirected(
     settings: &Settings,
     (address, now): (&Address, Ms),
     facts: &HeaderFacts,
-) -> Result<(Vec<To>, bool), Reply> {
-    let (people, has_null) = settings.people_or_null(address, now).await.map_err(Refused::reply)?;
-    if people.is_empty() && !has_null {
+) -> Result<Readers, Reply> {
+    let found = settings.readers_of(address, now).await.map_err(Refused::reply)?;
+    if found.is_nobody() {
         return Err(NOBODY);
     }
-    for to in &people {
+    for to in &found.people {
         if let Some(alias) = alias_of(settings, &to.address, to.hop.as_ref()) {
             check_delivered_to(facts, &alias)?;
         }
     }
-    Ok((people, has_null))
+    Ok(found)
 }
 
 /// The alias whose program or file this is, if it goes to the service of these.

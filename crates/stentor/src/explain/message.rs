@@ -11,7 +11,8 @@ use std::sync::Arc;
 use stentor_control::format::plural;
 use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
-use stentor_engine::smtp_in::{Members, Named, check_content, class, header, redirected};
+use stentor_engine::core::people::Readers;
+use stentor_engine::smtp_in::{Members, Named, check_content, check_post, class, header, redirected};
 use stentor_lists::subscribers::{Seen, read};
 use stentor_mail::Class;
 use stentor_mail::address::{Address, ReversePath};
@@ -92,10 +93,12 @@ pub(super) async fn judge(
             judged.refusal = header(settings, first.unwrap_or(last), Some(&mut judged.steps)).await.err();
         }
         if let (None, Some((to, at))) = (&judged.refusal, &decided.decision.marks.redirect) {
-            let found = redirected(settings, (to, Clock::start().now()), &facts).await;
+            let found = redirected(settings, (to, Clock::start().now()), &facts).await.and_then(|found| {
+                let takes = |list| check_post(settings, list, (&sender, &facts), &Files(settings));
+                found.lists.iter().try_for_each(takes).map(|()| found)
+            });
             let answer = match &found {
-                Ok((_, true)) => "taken and dropped: it stands for /dev/null".to_owned(),
-                Ok((people, false)) => format!("goes to {}", plural(people.len() as u64, "recipient")),
+                Ok(found) => goes_to(found),
                 Err(reply) => format!("refused with {reply}"),
             };
             let asked = format!("redirect to {to}, {}", settings.rules.shown(&Why::Rule(*at)));
@@ -163,6 +166,15 @@ pub(super) fn add(decided: &mut Decided, judged: &Judged) {
 
 /// The subscribers files as they are now.
 struct Files<'s>(&'s Settings);
+
+/// Where a redirect leads, in words.
+fn goes_to(found: &Readers) -> String {
+    let people = plural(found.people.len() as u64, "recipient");
+    let lists = found.lists.iter().map(|list| format!("a post to list {list}"));
+    let null = found.has_null.then(|| "taken and dropped: it stands for /dev/null".to_owned());
+    let people = (!found.people.is_empty()).then(|| format!("goes to {people}"));
+    people.into_iter().chain(lists).chain(null).collect::<Vec<_>>().join("; ")
+}
 
 impl Files<'_> {
     fn open(&self, list: &str) -> Option<File> {

@@ -44,12 +44,16 @@ pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, decided: 
             if decision.marks.redirect.is_some() =>
         {
             let Some((to, _)) = &decision.marks.redirect else { return Some(Targets::default()) };
-            match settings.people_or_null(to, Clock::start().now()).await {
-                Ok((people, has_null)) => {
-                    if people.is_empty() && !has_null {
+            match settings.readers_of(to, Clock::start().now()).await {
+                Ok(found) => {
+                    if found.is_nobody() {
                         also.push(format!("the message is refused: nobody here has {to}"));
                     }
-                    also.extend(has_null.then(|| format!("taken and dropped: {to} stands for /dev/null")));
+                    also.extend(
+                        found.lists.iter().map(|list| format!("a post to list {list}, if its sender may post")),
+                    );
+                    also.extend(found.has_null.then(|| format!("taken and dropped: {to} stands for /dev/null")));
+                    let people = found.people;
                     left = people.len().saturating_sub(TARGETS_SHOWN_MAX);
                     for one in people.into_iter().take(TARGETS_SHOWN_MAX) {
                         let found = route(settings, speaker, (from, &one.address)).await?;

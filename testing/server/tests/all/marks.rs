@@ -222,10 +222,32 @@ fn a_redirect_to_nobody_ends_and_one_to_an_unknown_address_loses_nothing() {
         "{half}"
     );
 
-    // A post is no copy.
-    server.edit_config(|text| text.replace("redirect self@two.example", "redirect news@lists.test"));
+    // A copy is no post.
+    server.edit_config(|text| text.replace("redirect self@two.example", "bcc news@lists.test"));
     let checked = text(&server, &["check"]);
-    assert!(checked.contains("news@lists.test is list `news`, and a rule does not post to lists"), "{checked}");
+    assert!(checked.contains("news@lists.test is list `news`, and a copy is no post: name people"), "{checked}");
+}
+
+/// By a table's entry, a rule, and an alias that a list is behind; and from one who may not post.
+#[test]
+fn what_is_redirected_to_a_list_is_a_post() {
+    let lab = sites();
+    let files = [("access", "old@two.example REDIRECT news@lists.test\n"), ("aliases", "crew: news@lists.test\n")];
+    let more = "[domains]\nlocal = [\"home.test\"]\n\
+        [tables.aliases]\nsource = \"aliases:{}/aliases\"\nas = \"aliases\"\n[addresses]\naliases = [\"aliases\"]\n\
+        [tables.access]\nsource = \"hash:{}/access\"\nas = \"access\"\n[[rules]]\nrecipient = \"table:access\"\n\
+        [[rules]]\nrecipient = \"rule@two.example\"\ndo = \"redirect news@lists.test\"\n\
+        [[rules]]\nrecipient = \"crew@two.example\"\ndo = \"redirect crew@home.test\"\n";
+    let server = with(builder(&lab).list("news", &["ann@one.example", "bob@two.example"]), &files, more);
+    let log = server.log();
+    for (n, to) in ["old@two.example", "rule@two.example", "crew@two.example"].into_iter().enumerate() {
+        let id = send(&server, &[to], &format!("post{n}@test"));
+        log.wait_nth(&[&id, "stat=Sent", "to=<ann@one.example>"], 1);
+        log.wait_nth(&[&id, "stat=Sent", "to=<bob@two.example>"], 1);
+    }
+    drained(&server);
+    let refused = server.smtp().send("", &["old@two.example"], &message("report@test", "x"));
+    assert!(refused.code == 550 && refused.lines[0].starts_with("5.7.1 "), "{refused:?}");
 }
 
 #[test]

@@ -15,14 +15,14 @@ use stentor_queue::event::{Class, MessageIdAt, Ret};
 use stentor_queue::ids::Ms;
 
 use super::super::ahead::subscribers_at;
-use super::super::content::class;
+use super::super::content::{check_post, class};
 use super::super::judge::{Asked, SLOW_TABLES, Speaker, route_others};
 use super::super::redirect::{alias_of, redirected};
 use super::rcpt::unasked;
-use super::{Transaction, address_of};
+use super::{InForce, Transaction, address_of};
 use crate::core::envelope::{NewEnvelope, Recipients, Taken, To};
 use crate::core::intake::Refused;
-use crate::core::people::today;
+use crate::core::people::{Readers, today};
 use crate::core::{Core, Settings, log};
 
 /// How long tables may take when a message has come.
@@ -46,13 +46,17 @@ impl Transaction {
         }
         if let Some(to) = redirect {
             let rcpts = std::mem::take(&mut self.rcpts);
-            let found = redirected(settings, (&to, now), &end.facts).await;
-            let (people, has_null) = found.inspect_err(|_| self.why_refused = self.wishes.words())?;
-            for To { address, hop, .. } in people {
-                let asked = Asked { hop, ..Asked::default() };
-                self.rcpts.add(address, asked, Verdict::Relay, || "redirected by a rule".to_owned());
+            let found = self.redirected(core, settings, (&to, now), &end.facts).await;
+            let found = found.inspect_err(|_| self.why_refused = self.wishes.words())?;
+            let why = || "redirected by a rule".to_owned();
+            for To { address, hop, .. } in found.people {
+                self.rcpts.add(address, Asked { hop, ..Asked::default() }, Verdict::Relay, why);
             }
-            if has_null {
+            for list in found.lists {
+                let address = address_of(settings, &list).unwrap_or_else(|| to.clone());
+                self.rcpts.add(address, Asked::default(), Verdict::List(list), why);
+            }
+            if found.has_null {
                 let all = self.names.all(&rcpts, |list| address_of(settings, list));
                 self.nulls.push((to, self.wishes.words() + "; ", all));
             }
@@ -92,6 +96,25 @@ impl Transaction {
         Ok(envelopes)
     }
 
+    /// Who gets a message that a rule redirects, with the lists that take it as a post.
+    async fn redirected(
+        &self,
+        core: &Arc<Core>,
+        settings: &Settings,
+        to: (&Address, Ms),
+        facts: &HeaderFacts,
+    ) -> Result<Readers, Reply> {
+        let found = redirected(settings, to, facts).await?;
+        for list in &found.lists {
+            if let Some(reply) = self.bounced(core, (to.0, false), &Verdict::List(list.clone())) {
+                return Err(reply);
+            }
+            self.check_list(core, list).await?;
+            check_post(settings, list, (&self.mail.path, facts), &InForce(core))?;
+        }
+        Ok(found)
+    }
+
     /// Adds copies for those who read mail to an address that a rule names; one that would loop through a program of theirs is left out.
     async fn add_copies(
         &mut self,
@@ -99,11 +122,14 @@ impl Transaction {
         address: &Address,
         facts: &HeaderFacts,
     ) -> Result<(), Reply> {
-        let people = settings.people(address, now).await.map_err(Refused::reply)?;
-        if people.is_empty() {
+        let found = settings.readers_of(address, now).await.map_err(Refused::reply)?;
+        if found.is_nobody() {
             tracing::warn!(message = %self.id, %address, "a rule's copy goes to nobody: no one here has this address");
         }
-        for to in people {
+        for list in &found.lists {
+            tracing::warn!(message = %self.id, %address, %list, "a rule's copy goes to no list: name people");
+        }
+        for to in found.people {
             // Who is named gets it anyway, and hears of a failure.
             if self.rcpts.has(&to.address) {
                 continue;

@@ -187,7 +187,12 @@ impl Transaction {
     }
 
     /// What a standing bounce certainly covers is refused, rather than taken and returned to a sender who may be forged.
-    fn bounced(&self, core: &Arc<Core>, (address, has_own_hop): (&Address, bool), verdict: &Verdict) -> Option<Reply> {
+    pub(super) fn bounced(
+        &self,
+        core: &Arc<Core>,
+        (address, has_own_hop): (&Address, bool),
+        verdict: &Verdict,
+    ) -> Option<Reply> {
         if !core.standing.load(Ordering::Relaxed) {
             return None;
         }
@@ -228,7 +233,7 @@ impl Transaction {
         reply
     }
 
-    async fn check_list(&self, core: &Arc<Core>, list: &Arc<str>) -> Result<(), Reply> {
+    pub(super) async fn check_list(&self, core: &Arc<Core>, list: &Arc<str>) -> Result<(), Reply> {
         // A client may name it a thousand times.
         if self.rcpts.lists().contains(list) {
             return Ok(());
