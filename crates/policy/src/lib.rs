@@ -27,6 +27,7 @@ mod rules;
 mod site;
 #[cfg(test)]
 mod tests;
+mod ways;
 
 pub use class::InjectorClasses;
 pub use client::counted_as;

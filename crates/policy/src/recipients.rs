@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use stentor_mail::address::Address;
 
+use crate::ways::Ways;
 use crate::{Expansion, Verdict};
 
 /// `P` is what the caller keeps beside a recipient.
@@ -22,8 +23,8 @@ pub struct Recipients<P> {
     aliases: Vec<Alias<P>>,
     /// Reports about posts of these lists.
     bounces: Vec<Arc<str>>,
-    /// Why recipients elsewhere are relayed, in words.
-    relays: Option<String>,
+    /// Why recipients elsewhere are relayed.
+    relays: Ways,
     /// How many were taken.
     named: u64,
 }
@@ -64,21 +65,34 @@ impl<P> Default for Recipients<P> {
             lists: Vec::new(),
             aliases: Vec::new(),
             bounces: Vec::new(),
-            relays: None,
+            relays: Ways::default(),
             named: 0,
         }
     }
 }
 
 impl<P: Clone> Recipients<P> {
-    /// A recipient that is taken, and why it is relayed if it is. One that is refused changes nothing.
+    /// A recipient that is taken, and why it is relayed if it is; of several that are added in this way the first one's reason holds
+    /// for all. One that is refused changes nothing.
     pub fn add(&mut self, address: Address, params: P, verdict: Verdict, why: impl FnOnce() -> String) {
+        if matches!(verdict, Verdict::Relay) && self.relays.is_empty() {
+            self.relays.add(&address, why());
+        }
+        self.take(address, params, verdict);
+    }
+
+    /// The same of one that has its own reason.
+    pub fn add_by(&mut self, address: Address, params: P, verdict: Verdict, why: String) {
+        if matches!(verdict, Verdict::Relay) {
+            self.relays.add(&address, why);
+        }
+        self.take(address, params, verdict);
+    }
+
+    fn take(&mut self, address: Address, params: P, verdict: Verdict) {
         match verdict {
             Verdict::Refuse(_) => return,
-            Verdict::Relay => {
-                self.relays.get_or_insert_with(why);
-                self.addresses.push((address, params));
-            }
+            Verdict::Relay => self.addresses.push((address, params)),
             Verdict::Bounces(list) => once(&mut self.bounces, &list),
             Verdict::List(list) => once(&mut self.lists, &list),
             Verdict::Alias(expansion) => {
@@ -161,9 +175,9 @@ impl<P: Clone> Recipients<P> {
             // Writing into a string cannot fail.
             let _ = write!(why, "{more}reports of list {name} to its owner");
         }
-        if let Some(relays) = self.relays {
+        if !self.relays.is_empty() {
             let more = if why.is_empty() { "" } else { "; " };
-            let _ = write!(why, "{more}relay: {relays}");
+            let _ = write!(why, "{more}relay: {}", self.relays);
         }
         let relayed = others.len() + self.aliases.iter().map(|alias| alias.expansion.everyone().count()).sum::<usize>();
         let mut meant: HashSet<String> = HashSet::new();
@@ -254,6 +268,18 @@ mod tests {
             ]
         );
         assert_eq!(relayed, 5);
+    }
+
+    #[test]
+    fn reasons_that_differ_are_told_by_recipient() {
+        let mut all: Recipients<u8> = Recipients::default();
+        for (to, why) in [("a@x.test", "rule 1"), ("b@x.test", "rule 1; to lmtp:inner"), ("c@x.test", "rule 1")] {
+            all.add_by(address(to), 1, Verdict::Relay, why.to_owned());
+        }
+        all.add(address("archive@x.test"), 1, Verdict::Relay, || "copied by a rule".to_owned());
+        let (groups, _) = all.into_groups(|_| Vec::new(), |n| n);
+        let why = "relay: a@x.test and 1 more: rule 1; b@x.test: rule 1; to lmtp:inner";
+        assert_eq!((groups[0].why.as_str(), groups[0].to.len()), (why, 4));
     }
 
     #[test]

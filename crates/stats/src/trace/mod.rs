@@ -35,6 +35,8 @@ pub const TO_SHOWN_MAX: usize = 20;
 pub const REMARKS_MAX: usize = 200;
 /// Recipients of one message whose fate is kept.
 const RECIPIENTS_MAX: usize = 2_000_000;
+/// What rules say of a copy.
+const COPIED: &str = ": copied to ";
 /// Acceptances kept for a recipient's story.
 const RECENT_MAX: usize = 20_000;
 
@@ -88,6 +90,9 @@ pub struct Message {
     is_named: bool,
     #[serde(skip)]
     fates: HashMap<u64, Stat>,
+    /// Copies beside the recipients of the same address.
+    #[serde(skip)]
+    copies: u64,
     /// Where its recipients are.
     #[serde(skip)]
     domains: HashMap<String, AtDomain>,
@@ -266,7 +271,11 @@ impl Story {
         for to in &told {
             let key = hasher.hash_one(to.to_ascii_lowercase());
             if message.fates.len() < RECIPIENTS_MAX || message.fates.contains_key(&key) {
-                let before = message.fates.insert(key, r.stat);
+                let mut before = message.fates.insert(key, r.stat);
+                if before.is_some_and(|before| before != Stat::Deferred) && !r.is_repeated && message.may_be_copy() {
+                    message.copies += 1;
+                    before = None;
+                }
                 if let Some(before) = before {
                     *message.sums.of(before) -= 1;
                 }
@@ -360,7 +369,15 @@ impl Story {
 impl Message {
     fn count_untried(&mut self) {
         let all = self.accepted.as_ref().filter(|_| !self.is_of_recipient).map_or(0, |accepted| accepted.recipients);
-        self.sums.untried = all.saturating_sub(self.fates.len() as u64);
+        self.sums.untried = all.saturating_sub(self.fates.len() as u64 + self.copies);
+    }
+
+    /// Whether what comes after the end of a recipient may be about a copy for the same address at another next hop: a rule made some,
+    /// and not all are accounted for.
+    fn may_be_copy(&self) -> bool {
+        self.accepted.as_ref().is_some_and(|accepted| {
+            accepted.marks.contains(COPIED) && accepted.recipients > self.fates.len() as u64 + self.copies
+        })
     }
 
     /// Recipients that may still be tried, according to the records.

@@ -232,3 +232,30 @@ fn messages_that_are_left_out_count_once() {
     story.finish();
     assert_eq!((story.messages.len(), story.messages_left_out), (MESSAGES_MAX, 3));
 }
+
+/// A rule hands the same mail for one address to two servers.
+#[test]
+fn copies_for_one_address_end_by_themselves() {
+    let mut taken = accepted("Q1", 2);
+    if let Record::Accepted(taken) = &mut taken {
+        taken.marks = "a@x: copied to mx:b.example by rule 1 (stentor.toml:9)";
+    }
+    let tries = |stats: &[Stat]| {
+        let tries = stats.iter().map(|stat| attempt("Q1", &["a@x"], "esmtp", *stat, 1_000));
+        let records: Vec<_> = [taken.clone()].into_iter().chain(tries).collect();
+        story("Q1", &records).messages[0].state()
+    };
+    assert_eq!(tries(&[Stat::Sent]), "1 delivered, 1 without a finished attempt");
+    assert_eq!(tries(&[Stat::Sent, Stat::Deferred]), "1 delivered, 1 deferred so far");
+    assert_eq!(tries(&[Stat::Deferred, Stat::Sent, Stat::Sent]), "2 delivered");
+    assert_eq!(tries(&[Stat::Sent, Stat::Deferred, Stat::Bounced]), "1 delivered, 1 bounced");
+    // A third would be told twice.
+    assert_eq!(tries(&[Stat::Sent, Stat::Sent, Stat::Sent]), "2 delivered");
+    // Of recipients that have one copy each, what comes twice is told twice.
+    let twice = [
+        accepted("Q1", 2),
+        attempt("Q1", &["a@x"], "esmtp", Stat::Sent, 1),
+        attempt("Q1", &["a@x"], "esmtp", Stat::Sent, 2),
+    ];
+    assert_eq!(story("Q1", &twice).messages[0].state(), "1 delivered, 1 without a finished attempt");
+}

@@ -191,7 +191,7 @@ impl Transaction {
                 if let Some(hop) = hops.get(&address) {
                     asked.hop.clone_from(hop);
                 }
-                self.rcpts.add(address, asked, verdict, || why);
+                self.rcpts.add_by(address, asked, verdict, why);
             }
         }
         let speaker = Speaker { client, name: Some(""), helo: "", may_relay: true, asker: None };

@@ -135,7 +135,11 @@ impl Transaction {
             let asked = Asked { hop: Some(hop), ..unasked() };
             self.rcpts.add_copy(rcpt.address.clone(), asked);
         }
-        self.rcpts.add(rcpt.address, Asked { params, hop }, verdict, || why.words());
+        let asked = Asked { params, hop };
+        match why {
+            Because::Rules(words) => self.rcpts.add_by(rcpt.address, asked, verdict, words),
+            Because::Policy(_) => self.rcpts.add(rcpt.address, asked, verdict, || why.words()),
+        }
         Reply::fixed(250, (2, 1, 5), "Ok")
     }
 
