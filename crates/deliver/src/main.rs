@@ -81,7 +81,23 @@ fn check(config: &Config, file: &Path) -> Result<(), ConfigError> {
         let wrong = |what| ConfigError::Wrong { path: file.into(), what: format!("service {name}: {what}") };
         agent::check(service).map_err(wrong)?;
     }
-    println!("{}: the configuration is good", file.display());
+    let mut cannot_run = 0;
+    for (name, service) in &config.services {
+        let (shown, more) = agent::missing(service);
+        cannot_run += shown.len() + more;
+        for what in shown {
+            eprintln!("service {name}: {what}");
+        }
+        if more > 0 {
+            eprintln!("service {name}: and {more} more");
+        }
+    }
+    // Other aliases are to be delivered, so the service must start.
+    match cannot_run {
+        0 => println!("{}: the configuration is good", file.display()),
+        1 => println!("{}: the configuration is good, but 1 program of an alias cannot be run", file.display()),
+        n => println!("{}: the configuration is good, but {n} programs of aliases cannot be run", file.display()),
+    }
     Ok(())
 }
 

@@ -44,7 +44,7 @@ pub use reference::{Endpoint, Format, Reference, ReferenceError};
 pub use slot::Slot;
 pub use table::{Answer, Scratch, Table};
 pub use text::alias_targets::{Included, NotIncluded};
-pub use text::aliases::find as find_alias;
+pub use text::aliases::{all as all_aliases, find as find_alias};
 
 /// A table's file is not read beyond this.
 pub const FILE_BYTES_MAX: usize = 2 << 30;

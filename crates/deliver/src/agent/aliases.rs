@@ -22,10 +22,10 @@ use std::path::{Path, PathBuf};
 use stentor_addresses::{Target, parse, parse_include, tag};
 use stentor_mail::reply::Reply;
 use stentor_tables::candidates::{Candidates, Options, Owner};
-use stentor_tables::{INCLUDE_BYTES_MAX, INCLUDES_BYTES_MAX, find_alias};
+use stentor_tables::{INCLUDE_BYTES_MAX, INCLUDES_BYTES_MAX, all_aliases, find_alias};
 
 use crate::account::Account;
-use crate::config::{Aliases, Program, allowed};
+use crate::config::{Aliases, Program, allowed, executable};
 use crate::guarded;
 use crate::log;
 use crate::recipient::Recipient;
@@ -38,6 +38,8 @@ const FILE_BYTES_MAX: usize = 256 << 20;
 const DEPTH_MAX: usize = 50;
 /// Included files of one alias.
 const INCLUDES_MAX: usize = 10_000;
+/// Programs that `--check` names.
+const MISSING_MAX: usize = 20;
 const NULL: &str = "/dev/null";
 /// What takes a shell when it is not in quotes.
 const FOR_A_SHELL: &str = "$`;|&<>()*?[]{}~#\n";
@@ -98,6 +100,38 @@ pub fn find(aliases: &Aliases, recipient: &Recipient, is_over: &dyn Fn() -> bool
 pub fn check(aliases: &Aliases) -> Result<(), String> {
     let wrong = |file: &PathBuf| trusted(aliases, file, None, FILE_BYTES_MAX).err();
     aliases.files.iter().find_map(wrong).map_or(Ok(()), Err)
+}
+
+/// Which programs of the alias files cannot be run, with their places: the first [`MISSING_MAX`], and how many more there are.
+pub fn missing(aliases: &Aliases) -> (Vec<String>, usize) {
+    let (mut shown, mut more) = (Vec::new(), 0);
+    for file in &aliases.files {
+        // What is wrong with the file itself is an error.
+        let Ok((content, _)) = trusted(aliases, file, None, FILE_BYTES_MAX) else { continue };
+        all_aliases(&content, |name, value, line| {
+            let targets = str::from_utf8(value).ok().and_then(|value| parse(value).ok()).unwrap_or_default();
+            for target in targets {
+                let Target::Program(command) = target else { continue };
+                let Err(why) = can_run(&command, aliases) else { continue };
+                if shown.len() < MISSING_MAX {
+                    shown.push(format!("{}:{line}: {}: {why}", file.display(), String::from_utf8_lossy(name)));
+                } else {
+                    more += 1;
+                }
+            }
+        });
+    }
+    (shown, more)
+}
+
+fn can_run(command: &str, aliases: &Aliases) -> Result<(), String> {
+    if aliases.shell {
+        // What takes a shell can be looked at by a shell alone.
+        let program = words(command).and_then(|words| words.into_iter().next()).filter(|word| word.starts_with('/'));
+        return program.map_or(Ok(()), |program| executable(Path::new(&program)));
+    }
+    let program = arguments(command, false, aliases.programs.as_deref())?.swap_remove(0);
+    program.fixed().map_or(Ok(()), |program| executable(Path::new(&program)))
 }
 
 fn later(recipient: &Recipient, why: &str) -> Reply {
@@ -384,6 +418,25 @@ mod tests {
         fs::set_permissions(&file, PermissionsExt::from_mode(0o666)).unwrap();
         assert!(found(&aliases, "news", "|/bin/news -a", None).unwrap_err().contains("others may write to it"));
         assert!(check(&aliases).unwrap_err().contains("others may write to it"));
+    }
+
+    #[test]
+    fn programs_that_cannot_be_run_are_named() {
+        let text = "good: |/bin/true -a, ann\ngone: |/nowhere/x\nfolder: \"|/bin\"\nplain: |$DIR/aliases\nodd: |a; b\nname: |x\n";
+        let (folder, mut aliases) = files(&[("aliases", text)]);
+        let place = |line: u32, name: &str| format!("{}/aliases:{line}: {name}: ", folder.path().display());
+        let (found, more) = missing(&aliases);
+        let names = [(2, "gone"), (3, "folder"), (4, "plain"), (5, "odd"), (6, "name")];
+        assert_eq!((found.len(), more), (names.len(), 0), "{found:?}");
+        for (line, (n, name)) in found.iter().zip(names) {
+            assert!(line.starts_with(&place(n, name)), "{line}");
+        }
+        // A shell finds its programs itself.
+        aliases.shell = true;
+        assert_eq!(missing(&aliases).0.len(), 3, "{:?}", missing(&aliases));
+        let many: Vec<String> = (0..30).map(|n| format!("a{n}: |/nowhere")).collect();
+        fs::write(&aliases.files[0], many.join("\n")).unwrap();
+        assert_eq!((missing(&aliases).0.len(), missing(&aliases).1), (MISSING_MAX, 10));
     }
 
     /// An alias file and files that it includes, `$DIR` their folder.

@@ -86,6 +86,14 @@ pub fn check(service: &Service) -> Result<(), String> {
     }
 }
 
+/// What else the administrator should know of a service, though it can start: see [`aliases::missing`].
+pub fn missing(service: &Service) -> (Vec<String>, usize) {
+    match &service.agent {
+        Agent::Aliases(aliases) => aliases::missing(aliases),
+        Agent::Maildir { .. } | Agent::Mbox { .. } | Agent::Program(_) => Default::default(),
+    }
+}
+
 /// Delivers to one recipient. `is_over`: nobody waits any longer for what is to be looked up.
 pub fn deliver(
     service: &Service,

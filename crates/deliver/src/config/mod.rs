@@ -5,7 +5,7 @@
 
 mod raw;
 
-pub use raw::allowed;
+pub use raw::{allowed, executable};
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -39,8 +40,8 @@ pub struct RawConfig {
 pub enum RawService {
     Maildir(RawMaildir),
     Mbox(RawMbox),
-    Program(RawProgram),
-    Aliases(RawAliases),
+    Program(RawPrograms),
+    Aliases(RawPrograms),
 }
 
 #[derive(Deserialize)]
@@ -66,34 +67,10 @@ pub struct RawMbox {
     lock_timeout_s: Option<u64>,
 }
 
+/// What runs programs: one command, or those of alias files.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RawProgram {
-    user: Option<String>,
-    group: Option<String>,
-    delimiter: Option<String>,
-    connections_max: Option<u16>,
-    command: RawCommand,
-    #[serde(default)]
-    shell: bool,
-    directory: Option<PathBuf>,
-    #[serde(default)]
-    environment: BTreeMap<String, String>,
-    timeout_s: Option<u64>,
-    output_bytes_max: Option<usize>,
-    #[serde(default)]
-    defer_exit_codes: Vec<i32>,
-    #[serde(default)]
-    from_line: bool,
-    #[serde(default)]
-    allow_root: bool,
-    background: Option<Background>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RawAliases {
-    files: Option<Vec<PathBuf>>,
+pub struct RawPrograms {
     user: Option<String>,
     group: Option<String>,
     delimiter: Option<String>,
@@ -108,6 +85,12 @@ pub struct RawAliases {
     defer_exit_codes: Vec<i32>,
     from_line: Option<bool>,
     background: Option<Background>,
+    // Of a command alone.
+    command: Option<RawCommand>,
+    directory: Option<PathBuf>,
+    allow_root: Option<bool>,
+    // Of alias files alone.
+    files: Option<Vec<PathBuf>>,
     locks: Option<Vec<Lock>>,
     lock_timeout_s: Option<u64>,
 }
@@ -138,21 +121,27 @@ impl RawService {
             RawService::Program(raw) => {
                 let runs_as = runs_as(raw.user.as_deref(), raw.group.as_deref())?;
                 let (connections_max, delimiter) = (raw.connections_max, raw.delimiter.clone());
-                let program = raw.check(programs, &runs_as)?;
+                let program = raw.program(programs, &runs_as)?;
                 service(connections_max, delimiter, runs_as, Agent::Program(program))
             }
             RawService::Aliases(raw) => {
                 let (connections_max, delimiter) = (raw.connections_max, raw.delimiter.clone());
                 let account = fixed_account(raw.user.as_deref().unwrap_or("nobody"), raw.group.as_deref())?;
-                let aliases = raw.check(account.clone(), programs, client)?;
+                let aliases = raw.aliases(account.clone(), programs, client)?;
                 service(connections_max, delimiter, RunsAs::Account(account), Agent::Aliases(aliases))
             }
         }
     }
 }
 
-impl RawAliases {
-    fn check(self, account: Account, programs: Option<&Path>, client: u32) -> Result<Aliases, String> {
+impl RawPrograms {
+    fn aliases(self, account: Account, programs: Option<&Path>, client: u32) -> Result<Aliases, String> {
+        let others = [
+            ("command", self.command.is_some()),
+            ("directory", self.directory.is_some()),
+            ("allow_root", self.allow_root.is_some()),
+        ];
+        none_of(&others, "program")?;
         let files = self.files.unwrap_or_else(|| vec!["/etc/aliases".into()]);
         if files.is_empty() {
             return Err("`files` names no alias file".to_owned());
@@ -183,6 +172,83 @@ impl RawAliases {
         let programs = programs.map(Path::to_owned);
         Ok(Aliases { files, account, client, programs, shell: self.shell, program, locks, lock_timeout })
     }
+
+    fn program(self, programs: Option<&Path>, runs_as: &RunsAs) -> Result<Program, String> {
+        let others = [
+            ("files", self.files.is_some()),
+            ("locks", self.locks.is_some()),
+            ("lock_timeout_s", self.lock_timeout_s.is_some()),
+        ];
+        none_of(&others, "aliases")?;
+        let mut arguments = self.arguments(programs.is_some())?;
+        let program = arguments[0].fixed().ok_or("the program's path has no placeholders")?;
+        let program = match programs {
+            Some(folder) => allowed(folder, &program)?,
+            None if program.starts_with('/') => program,
+            None => return Err(format!("`{program}` is not an absolute path")),
+        };
+        arguments[0] = Template::plain(&program);
+        let (program, allow_root) = (Path::new(&program), self.allow_root.unwrap_or_default());
+        executable(program)?;
+        if matches!(runs_as, RunsAs::Account(account) if account.uid == 0) && !allow_root {
+            return Err("the program would run as root; name another `user` or set `allow_root = true`".to_owned());
+        }
+        if allow_root {
+            guarded::check(program).map_err(|error| error.to_string())?;
+        }
+        Ok(Program {
+            arguments,
+            directory: self.directory,
+            environment: self.environment,
+            timeout: timeout(self.timeout_s)?,
+            output_bytes_max: self.output_bytes_max.unwrap_or(OUTPUT_BYTES_MAX).min(OUTPUT_BYTES_LIMIT),
+            defer_exit_codes: self.defer_exit_codes,
+            from_line: self.from_line.unwrap_or_default(),
+            allow_root,
+            background: self.background.unwrap_or(Background::Kill),
+        })
+    }
+
+    /// The command as it is started.
+    fn arguments(&self, is_limited: bool) -> Result<Vec<Template>, String> {
+        match (&self.command, self.shell) {
+            (Some(RawCommand::Arguments(arguments)), false) if !arguments.is_empty() => {
+                let arguments = arguments.iter().map(|text| Template::parse(text));
+                arguments.collect::<Result<_, _>>().map_err(|error| error.to_string())
+            }
+            (Some(RawCommand::Line(line)), true) if is_limited => {
+                Err(format!("`shell` would run any program in {line:?}; it cannot be used with `programs`"))
+            }
+            // What else begins with `${` is the shell's own.
+            (Some(RawCommand::Line(line)), true) if Template::parse(line).is_ok_and(|line| line.fixed().is_none()) => {
+                Err("a shell's command has no placeholders: what comes from the network is in its environment"
+                    .to_owned())
+            }
+            (Some(RawCommand::Line(line)), true) => Ok(["/bin/sh", "-c", line].map(Template::plain).to_vec()),
+            (None, _) => Err("missing field `command`".to_owned()),
+            (_, true) => Err("`command` is a text when `shell = true`".to_owned()),
+            (_, false) => {
+                Err("`command` is an array: the program and its arguments (or set `shell = true`)".to_owned())
+            }
+        }
+    }
+}
+
+/// Keys that another kind has.
+fn none_of(keys: &[(&str, bool)], kind: &str) -> Result<(), String> {
+    match keys.iter().find(|(_, is_there)| *is_there) {
+        Some((key, _)) => Err(format!("`{key}` is a key of `kind = \"{kind}\"`")),
+        None => Ok(()),
+    }
+}
+
+/// Whether a file can be run, by those who may.
+pub fn executable(program: &Path) -> Result<(), String> {
+    let data = fs::metadata(program).map_err(|error| format!("{}: {error}", program.display()))?;
+    if data.is_file() && data.permissions().mode() & 0o111 != 0 {
+        return Ok(());
+    }
+    Err(format!("{}: not a program that can be run", program.display()))
 }
 
 fn locks(locks: Option<Vec<Lock>>, timeout_s: Option<u64>) -> Result<(Vec<Lock>, Duration), String> {
@@ -200,61 +266,6 @@ fn timeout(timeout_s: Option<u64>) -> Result<Duration, String> {
         return Err(format!("`timeout_s` is {timeout_s}; it can be 1 to {TIMEOUT_S_MAX}"));
     }
     Ok(Duration::from_secs(timeout_s))
-}
-
-impl RawProgram {
-    fn check(self, programs: Option<&Path>, runs_as: &RunsAs) -> Result<Program, String> {
-        let mut arguments = self.arguments(programs.is_some())?;
-        let program = arguments[0].fixed().ok_or("the program's path has no placeholders")?;
-        let program = match programs {
-            Some(folder) => allowed(folder, &program)?,
-            None if program.starts_with('/') => program,
-            None => return Err(format!("`{program}` is not an absolute path")),
-        };
-        arguments[0] = Template::plain(&program);
-        let program = Path::new(&program);
-        fs::metadata(program).map_err(|error| format!("{}: {error}", program.display()))?;
-        if matches!(runs_as, RunsAs::Account(account) if account.uid == 0) && !self.allow_root {
-            return Err("the program would run as root; name another `user` or set `allow_root = true`".to_owned());
-        }
-        if self.allow_root {
-            guarded::check(program).map_err(|error| error.to_string())?;
-        }
-        Ok(Program {
-            arguments,
-            directory: self.directory,
-            environment: self.environment,
-            timeout: timeout(self.timeout_s)?,
-            output_bytes_max: self.output_bytes_max.unwrap_or(OUTPUT_BYTES_MAX).min(OUTPUT_BYTES_LIMIT),
-            defer_exit_codes: self.defer_exit_codes,
-            from_line: self.from_line,
-            allow_root: self.allow_root,
-            background: self.background.unwrap_or(Background::Kill),
-        })
-    }
-
-    /// The command as it is started.
-    fn arguments(&self, is_limited: bool) -> Result<Vec<Template>, String> {
-        match (&self.command, self.shell) {
-            (RawCommand::Arguments(arguments), false) if !arguments.is_empty() => {
-                let arguments = arguments.iter().map(|text| Template::parse(text));
-                arguments.collect::<Result<_, _>>().map_err(|error| error.to_string())
-            }
-            (RawCommand::Line(line), true) if is_limited => {
-                Err(format!("`shell` would run any program in {line:?}; it cannot be used with `programs`"))
-            }
-            // What else begins with `${` is the shell's own.
-            (RawCommand::Line(line), true) if Template::parse(line).is_ok_and(|line| line.fixed().is_none()) => {
-                Err("a shell's command has no placeholders: what comes from the network is in its environment"
-                    .to_owned())
-            }
-            (RawCommand::Line(line), true) => Ok(["/bin/sh", "-c", line].map(Template::plain).to_vec()),
-            (_, true) => Err("`command` is a text when `shell = true`".to_owned()),
-            (_, false) => {
-                Err("`command` is an array: the program and its arguments (or set `shell = true`)".to_owned())
-            }
-        }
-    }
 }
 
 /// The program of this name in the folder of allowed programs, as smrsh(8) finds it: whatever path was written, the last

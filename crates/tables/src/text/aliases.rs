@@ -39,6 +39,15 @@ pub fn find(text: &[u8], names: &[&[u8]]) -> Option<(usize, Vec<u8>)> {
     found
 }
 
+/// Each alias of a file in turn: name, value, and number of its line.
+pub fn all(text: &[u8], mut take: impl FnMut(&[u8], &[u8], u32)) {
+    let mut skipped = Report::default();
+    each(text, &mut FileReport { file: "", report: &mut skipped }, |name, value, number, _| {
+        take(name, value, number);
+        true
+    });
+}
+
 /// Each entry: name, value, and number of its line, until one is enough.
 fn each(
     text: &[u8],

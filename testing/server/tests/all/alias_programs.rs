@@ -212,6 +212,11 @@ fn only_what_the_alias_file_has_is_run() {
     else {
         return;
     };
+    // The programs of aliases are looked at, and stop nothing.
+    let check = helper.command().arg("--check").output().unwrap();
+    let (said, named) = (String::from_utf8_lossy(&check.stdout), String::from_utf8_lossy(&check.stderr));
+    assert!(check.status.success() && said.ends_with("is good, but 1 program of an alias cannot be run\n"), "{said}");
+    assert!(named.contains("aliases:2: shell: ") && named.contains("takes a shell; set `shell = true`"), "{named}");
     helper.run();
     let mut lmtp = helper.connect("aliases");
     assert!(lmtp.send_one("two@home.test", "").starts_with("550 5.1.1 "));
