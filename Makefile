@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test smoke check lint deny deny-advisories bench fuzz
+.PHONY: help demo test test-peers smoke check lint deny deny-advisories bench fuzz
 
 CARGO ?= cargo
 OUT := $(or $(CARGO_TARGET_DIR),target)
@@ -33,6 +33,11 @@ smoke: ## every benchmark once and small: does it still work? (as root; a debug 
 	$(CARGO) build --workspace --bins $(ENGINES)
 	python3 -B -m unittest discover -q -s bench
 	python3 bench/run.py --smoke --binary $(abspath $(OUT))/debug/stentor $(if $(ONLY),--only $(ONLY))
+
+test-peers: ## our tables, sendmail and milters beside the real programs of others, which it installs (as root): no difference
+	bash testing/install.sh --peers
+	$(CARGO) build --workspace --bins $(ENGINES)
+	python3 bench/run.py --peers --binary $(abspath $(OUT))/debug/stentor $(if $(ONLY),--only $(ONLY))
 
 check: lint ## lint and unit tests, without the real binary's tests
 	$(CARGO) test --workspace --lib --bins --tests --exclude stentor-server-tests --exclude stentor-kit-tests $(ENGINES)

@@ -11,10 +11,13 @@ from results import Results
 
 
 class Bench:
-    """One run of `run.py`. `smoke`: everything once and small, to see that it works; the figures mean nothing."""
+    """One run of `run.py`. `smoke`: everything once and small, to see that it works; the figures mean nothing. `peers`: as small,
+    but every difference from a program of others counts, and each of these has to be there."""
 
-    def __init__(self, root, binary, rounds, smoke=False):
+    def __init__(self, root, binary, rounds, smoke=False, peers=False):
         self.binary = binary
+        self.peers = peers
+        smoke = smoke or peers
         self.smoke = smoke
         self.rounds = 1 if smoke else rounds
         # Turns that are not counted.
@@ -24,7 +27,9 @@ class Bench:
         os.makedirs(self.work, exist_ok=True)
         # Files that this run has made and a later scenario may use.
         self.made = set()
-        self.results = Results(os.path.join(self.folder, "smoke.json" if smoke else "latest.json"), is_judged=not smoke)
+        name = "peers.json" if peers else "smoke.json" if smoke else "latest.json"
+        judges = (lambda goal: goal.most == 0) if peers else lambda _: not smoke
+        self.results = Results(os.path.join(self.folder, name), judges, is_partial=not smoke)
 
     @contextlib.contextmanager
     def running(self, *things):

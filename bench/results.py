@@ -38,13 +38,13 @@ class Goal:
 
 
 class Results:
-    """Collects the entries of a run and writes each as soon as it is known. Where figures are not judged, no entry says
-    whether its goal is met, and the file holds the entries of one run alone."""
+    """Collects the entries of a run and writes each as soon as it is known. `judges`: of which goals an entry says whether
+    it is met. Unless `is_partial`, the file holds the entries of one run alone."""
 
-    def __init__(self, path, is_judged=True):
-        self.path, self.is_judged = path, is_judged
+    def __init__(self, path, judges=lambda goal: True, is_partial=True):
+        self.path, self.judges = path, judges
         self.names = []
-        if not is_judged:
+        if not is_partial:
             self._store({})
 
     def record(self, name, unit, rounds, command, goal, more_is_better=False, peer_name="postfix", **detail):
@@ -63,7 +63,7 @@ class Results:
             "load_average": round(os.getloadavg()[0], 1),
             "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         }
-        if self.is_judged:
+        if self.judges(goal):
             entry["met"] = goal.is_met(entry)
         if detail:
             entry["detail"] = detail

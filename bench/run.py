@@ -6,6 +6,9 @@ Results: target/bench/latest.json. Exit code 0: all ran (goals may be missed, th
 
 With --smoke every scenario runs once and small, to see that it still works: results in target/bench/smoke.json, no goal
 judged. What this machine cannot do is said as SKIPPED and fails nothing, unless STENTOR_NO_SKIP is set.
+
+With --peers those of scenarios.PEERS run at a small size, beside all the programs of others that they know: one that is missing is a
+failure, and so is each difference (a goal of 0); figures of time are not judged.
 """
 
 import argparse
@@ -18,7 +21,7 @@ import traceback
 
 from bench import Bench
 from measure import BenchError, CannotHere, Waits
-from scenarios import SCENARIOS
+from scenarios import PEERS, SCENARIOS
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -29,23 +32,23 @@ def main():
         signal.signal(number, lambda number, _: sys.exit(128 + number))
     if not os.access(options.binary, os.X_OK):
         sys.exit(f"{options.binary} is missing: cargo build --release")
-    chosen = choose(SCENARIOS, options.only)
+    chosen = choose([one for one in SCENARIOS if one in PEERS] if options.peers else SCENARIOS, options.only)
     if not chosen:
         sys.exit(f"--only {options.only}: none of {', '.join(scenario.name for scenario in SCENARIOS)}")
-    bench = Bench(ROOT, os.path.abspath(options.binary), options.rounds, options.smoke)
+    bench = Bench(ROOT, os.path.abspath(options.binary), options.rounds, options.smoke, options.peers)
     failed, skipped = run_all(bench, chosen)
     met = bench.results.print_table()
     if skipped:
         print(f"skipped, since this machine cannot: {', '.join(skipped)}")
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
-    sys.exit(0 if met or not options.strict else 1)
+    sys.exit(0 if met or not (options.strict or options.peers) else 1)
 
 
 def run_all(bench, chosen):
     """Runs each, whatever becomes of the others. Returns the names of those that failed, and of those that were skipped."""
     failed, skipped = [], []
-    may_skip = bench.smoke and "STENTOR_NO_SKIP" not in os.environ
+    may_skip = bench.smoke and not bench.peers and "STENTOR_NO_SKIP" not in os.environ
     for scenario in chosen:
         begin = time.monotonic()
         print(f"{scenario.name}: {scenario.__doc__.strip()}", flush=True)
@@ -66,7 +69,7 @@ def run_all(bench, chosen):
 
 def run_one(bench, scenario):
     if bench.smoke:
-        shrink(scenario)
+        shrink(scenario, PEERS.get(scenario, {}) if bench.peers else {})
     before = len(bench.results.names)
     scenario().run(bench)
     names = bench.results.names[before:]
@@ -80,11 +83,12 @@ def promised(scenario):
     return [f"{scenario.name}{entry}" for entry in scenario.entries]
 
 
-def shrink(scenario):
-    """Gives the modules of a scenario, and of those that it is derived from, their small sizes."""
+def shrink(scenario, others):
+    """Gives the modules of a scenario, and of those that it is derived from, their small sizes, or `others`."""
     Waits.shorten()
     for base in scenario.__mro__:
-        for name, size in vars(base).get("smoke", {}).items():
+        own = others if base is scenario else {}
+        for name, size in {**vars(base).get("smoke", {}), **own}.items():
             # Those that the small sizes still make.
             if name == "entries":
                 base.entries = size
@@ -101,6 +105,7 @@ def parse():
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--strict", action="store_true", help="exit code 1 if a goal is missed")
     parser.add_argument("--smoke", action="store_true", help="everything once and small: does it work?")
+    parser.add_argument("--peers", action="store_true", help="what is compared with programs of others, small; fails at any difference")
     target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
     parser.add_argument("--binary", default=os.path.join(target, "release", "stentor"))
     return parser.parse_args()

@@ -86,15 +86,16 @@ class Elsewhere(Good):
 
 
 class FakeBench:
-    def __init__(self, folder, smoke):
-        self.smoke = smoke
-        self.results = Results(os.path.join(folder, "results.json"), is_judged=not smoke)
+    def __init__(self, folder, smoke, peers=False):
+        self.smoke, self.peers = smoke, peers
+        judges = (lambda goal: goal.most == 0) if peers else lambda _: not smoke
+        self.results = Results(os.path.join(folder, "results.json"), judges, is_partial=not smoke)
 
 
 class RunAll(unittest.TestCase):
-    def run_all(self, smoke, environment=None):
+    def run_all(self, smoke, environment=None, peers=False):
         with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            bench = FakeBench(folder, smoke)
+            bench = FakeBench(folder, smoke, peers)
             variables = {name: value for name, value in os.environ.items() if name != "STENTOR_NO_SKIP"}
             with mock.patch.dict(os.environ, {**variables, **(environment or {})}, clear=True):
                 ended = run.run_all(bench, [Raising, Elsewhere, Silent, Good])
@@ -113,6 +114,12 @@ class RunAll(unittest.TestCase):
         self.assertTrue(met)
         (failed, skipped), _, _ = self.run_all(smoke=True, environment={"STENTOR_NO_SKIP": "1"})
         self.assertEqual((failed, skipped), (["test.raising", "test.elsewhere", "test.silent"], []))
+
+
+    def test_beside_programs_of_others_a_difference_counts_and_all_have_to_be_there(self):
+        (failed, skipped), entries, met = self.run_all(smoke=True, peers=True)
+        self.assertEqual((failed, skipped), (["test.raising", "test.elsewhere", "test.silent"], []))
+        self.assertEqual((entries["test.good"]["met"], met), (False, False))
 
 
 class Judging(unittest.TestCase):

@@ -37,6 +37,14 @@ command -v fio >/dev/null || wished+=(fio)
 # Filters of others, behind Postfix and behind ours.
 [ -e /usr/lib/python3/dist-packages/Milter ] || wished+=(python3-milter)
 command -v opendkim >/dev/null || wished+=(opendkim)
+# What `make test-peers` needs beside: filters that bring daemons along, which it starts itself.
+if [ "${1:-}" = --peers ]; then
+    command -v pyspf-milter >/dev/null || wished+=(pyspf-milter)
+    command -v clamd >/dev/null || wished+=(clamav-daemon)
+    command -v clamav-milter >/dev/null || wished+=(clamav-milter)
+    command -v spamd >/dev/null || wished+=(spamd)
+    command -v spamass-milter >/dev/null || wished+=(spamass-milter)
+fi
 # Programs that call sendmail.
 command -v s-nail >/dev/null || wished+=(s-nail)
 command -v bsd-mailx >/dev/null || wished+=(bsd-mailx)

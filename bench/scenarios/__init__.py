@@ -101,3 +101,11 @@ SCENARIOS = (
     measure_source_sink.SourceSink,
     measure_compare.Compare,
 )
+
+# What `make test-peers` holds against programs of others, and the sizes that are not those of a smoke run.
+PEERS = {
+    policy_tables.Tables: {},
+    policy_tables_sendmail.SendmailTables: {},
+    policy_sendmail.Matrix: {"CALLS_MAX": None, "WAITS_FOR_CRON": True},
+    filters_milters.Milters: {"PEERS_MAX": None},
+}

@@ -185,6 +185,8 @@ class Milters:
     def run(self, bench):
         differences, tried = [], []
         for peer in peers()[:PEERS_MAX]:
+            if bench.peers and not peer.is_there():
+                raise CannotHere(f"{peer.needs} is missing: testing/install.sh --peers")
             if not peer.is_there():
                 print(f"    {peer.name}: not installed, skipped", flush=True)
                 continue

@@ -255,6 +255,8 @@ class Matrix:
                     differing.append("cron")
                     print(f"    cron: {found}", flush=True)
             missing = [call.name for call in wanted if call not in chosen]
+            if bench.peers and missing:
+                raise CannotHere(f"programs of these calls are missing: {', '.join(missing)}; testing/install.sh --peers")
             bench.results.record(
                 self.name, "differences", [[len(differing), 0]], f"{len(chosen)} calls, ours and Postfix's", Goal(most=0), peer_name="the goal",
                 differing=differing, argued=argued, missing=missing, calls=len(chosen),
