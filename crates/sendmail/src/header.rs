@@ -52,6 +52,8 @@ pub struct Missing<'a> {
     pub date: &'a str,
     /// Unique, without its domain.
     pub id: &'a str,
+    /// Its domain.
+    pub hostname: &'a str,
 }
 
 impl Header {
@@ -94,22 +96,22 @@ impl Header {
         resent.into_iter().any(|name| RECIPIENT_FIELDS.contains(&name))
     }
 
-    /// Completes it; `hostname` is the domain of addresses without one.
-    pub fn complete(&mut self, hostname: &str, missing: &Missing<'_>) {
+    /// Completes it; `origin` is the domain of addresses without one.
+    pub fn complete(&mut self, origin: &str, missing: &Missing<'_>) {
         let resent = self.fields.iter().any(|field| field.name.starts_with(RESENT));
         let has_recipient = self.fields.iter().any(|field| matches!(&*field.name, "to" | "cc"));
         self.fields.retain(|field| !LEFT_OUT.contains(&&*field.name));
         for field in &mut self.fields {
-            field.qualify(hostname);
+            field.qualify(origin);
         }
         let (prefix, shown) = if resent { (RESENT, "Resent-") } else { ("", "") };
         let name = phrase(missing.full_name);
         let from = match missing.sender {
-            "" => format!("MAILER-DAEMON@{hostname}"),
+            "" => format!("MAILER-DAEMON@{origin}"),
             sender if name.is_empty() => sender.to_owned(),
             sender => format!("{name} <{sender}>"),
         };
-        let id = format!("<{}@{hostname}>", missing.id);
+        let id = format!("<{}@{}>", missing.id, missing.hostname);
         for (name, value) in [("Message-ID", id.as_str()), ("Date", missing.date), ("From", from.as_str())] {
             let lower = format!("{prefix}{}", name.to_ascii_lowercase());
             if !self.fields.iter().any(|field| field.name == lower) {
@@ -137,14 +139,14 @@ impl Header {
 }
 
 impl Field {
-    fn qualify(&mut self, hostname: &str) {
+    fn qualify(&mut self, origin: &str) {
         let name = self.name.strip_prefix(RESENT).unwrap_or(&self.name);
         if !ADDRESS_FIELDS.contains(&name) {
             return;
         }
         for found in addresses::parse(&self.text[self.value..]).into_iter().rev().filter(addresses::Found::is_bare) {
             let at = self.value + found.place.end;
-            self.text.splice(at..at, format!("@{hostname}").into_bytes());
+            self.text.splice(at..at, format!("@{origin}").into_bytes());
         }
     }
 }
@@ -208,6 +210,7 @@ mod tests {
         full_name: "Ann Example",
         date: "Mon, 23 Nov 2026 06:00:00 +0000",
         id: "1.2",
+        hostname: "mx.example",
     };
 
     fn header(text: &str) -> Header {

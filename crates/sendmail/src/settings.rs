@@ -13,6 +13,8 @@ const FIRST_LINE: &str = "stentor-submission 1";
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     pub hostname: String,
+    /// The domain of names without one.
+    pub origin: String,
     pub message_bytes_max: u64,
     pub recipients_max: u32,
     /// Where the server's control socket is.
@@ -46,15 +48,15 @@ impl User {
         if name.is_empty() { format!("uid {}", self.uid) } else { format!("uid {} ({name})", self.uid) }
     }
 
-    /// The user's own address: by login name if it may stand in an address as it is, else by number.
-    pub fn address(&self, hostname: &str) -> String {
+    /// The user's own address in a domain: by login name if it may stand in an address as it is, else by number.
+    pub fn address(&self, domain: &str) -> String {
         let is_atom = |part: &str| {
             !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_+$".contains(&byte))
         };
         if self.login.len() <= 64 && self.login.split('.').all(is_atom) {
-            format!("{}@{hostname}", self.login)
+            format!("{}@{domain}", self.login)
         } else {
-            format!("uid{}@{hostname}", self.uid)
+            format!("uid{}@{domain}", self.uid)
         }
     }
 }
@@ -62,12 +64,13 @@ impl User {
 impl Rights {
     /// Whether the user may send as this address without a remark: the null path, the own address, one of the table; root
     /// and trusted users as anyone.
-    pub fn allow(&self, user: &User, sender: &str, hostname: &str) -> bool {
+    /// The own address may be in any of `domains`.
+    pub fn allow(&self, user: &User, sender: &str, domains: &[&str]) -> bool {
         let uid = user.uid.to_string();
         if sender.is_empty() || user.uid == 0 || self.trusted.iter().any(|name| *name == user.login || *name == uid) {
             return true;
         }
-        if sender.eq_ignore_ascii_case(&user.address(hostname)) {
+        if domains.iter().any(|domain| sender.eq_ignore_ascii_case(&user.address(domain))) {
             return true;
         }
         let domain = sender.rfind('@').map_or("", |at| &sender[at..]);
@@ -83,6 +86,7 @@ impl Settings {
     /// Without a server's word.
     pub fn unknown(hostname: String) -> Settings {
         Settings {
+            origin: hostname.clone(),
             hostname,
             message_bytes_max: 50 * 1024 * 1024,
             recipients_max: 10_000,
@@ -93,9 +97,12 @@ impl Settings {
 
     pub fn to_text(&self) -> String {
         let mut text = format!("{FIRST_LINE}\n");
-        let Settings { hostname, message_bytes_max, recipients_max, control, rights } = self;
+        let Settings { hostname, origin, message_bytes_max, recipients_max, control, rights } = self;
         // Writing to a String cannot fail.
         let _ = writeln!(text, "hostname {hostname}\nmessage-bytes {message_bytes_max}\nrecipients {recipients_max}");
+        if origin != hostname {
+            let _ = writeln!(text, "origin {origin}");
+        }
         if let Some(control) = control.as_ref().filter(|path| !path.contains(char::is_control)) {
             let _ = writeln!(text, "control {control}");
         }
@@ -125,6 +132,7 @@ impl Settings {
             let (word, value) = line.split_once(' ')?;
             match word {
                 "hostname" => value.clone_into(&mut settings.hostname),
+                "origin" => value.clone_into(&mut settings.origin),
                 "message-bytes" => settings.message_bytes_max = value.parse().ok()?,
                 "recipients" => settings.recipients_max = value.parse().ok()?,
                 "control" => settings.control = Some(value.to_owned()),
@@ -136,6 +144,9 @@ impl Settings {
                 }
                 _ => {}
             }
+        }
+        if settings.origin.is_empty() {
+            settings.origin.clone_from(&settings.hostname);
         }
         (!settings.hostname.is_empty()).then_some(settings)
     }
@@ -162,8 +173,10 @@ mod tests {
     #[test]
     fn users_send_as_themselves_and_as_the_table_says() {
         let ann = User { uid: 1000, login: "ann".to_owned() };
-        let allow = |user: &User, sender: &str| rights().allow(user, sender, "mx.example");
-        for sender in ["", "ann@mx.example", "ANN@mx.example", "ann@shop.example", "any@lists.example"] {
+        let allow = |user: &User, sender: &str| rights().allow(user, sender, &["mx.example", "origin.example"]);
+        for sender in
+            ["", "ann@mx.example", "ann@origin.example", "ANN@mx.example", "ann@shop.example", "any@lists.example"]
+        {
             assert!(allow(&ann, sender), "{sender}");
         }
         for sender in
@@ -187,6 +200,7 @@ mod tests {
     fn settings_are_read_as_written() {
         let settings = Settings {
             hostname: "mx.example".to_owned(),
+            origin: "example".to_owned(),
             message_bytes_max: 1,
             recipients_max: 2,
             control: Some("/run/a b/control.sock".to_owned()),
@@ -194,6 +208,8 @@ mod tests {
         };
         assert_eq!(Settings::parse(&settings.to_text()), Some(settings.clone()));
         assert_eq!(Settings::parse(&(settings.to_text() + "later word\n")), Some(settings.clone()));
+        let plain = Settings::parse("stentor-submission 1\nhostname x\n").map(|settings| settings.origin);
+        assert_eq!(plain.as_deref(), Some("x"));
         for bad in [
             "",
             "stentor-submission 2\nhostname x\n",

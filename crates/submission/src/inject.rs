@@ -21,7 +21,7 @@ use stentor_sendmail::settings::{User, login_of};
 
 use super::file::{Opened, READ_BYTES, open};
 use super::refusal::{Refused, Subject, report};
-use super::{blocking, rights};
+use super::{blocking, origin, rights};
 
 /// Where login names are looked up: no directory service is asked while mail waits.
 const PASSWD: &str = "/etc/passwd";
@@ -64,11 +64,11 @@ pub(super) async fn submit(core: &Arc<Core>, path: PathBuf, id: MessageId, is_re
 
 /// The reverse path.
 fn sender(envelope: &Envelope, user: &User, settings: &Settings) -> Result<ReversePath, String> {
-    let hostname = &settings.config.hostname;
+    let origin = origin(settings);
     let text = match envelope.sender.as_deref() {
         Some("") => return Ok(ReversePath::Null),
-        Some(text) => qualified(text, hostname),
-        None => user.address(hostname),
+        Some(text) => qualified(text, origin),
+        None => user.address(origin),
     };
     Address::parse(text.as_bytes(), true).map(ReversePath::Address).map_err(|why| format!("sender {text:?}: {why}"))
 }
@@ -85,8 +85,8 @@ struct Submitting<'a> {
 impl Submitting<'_> {
     async fn run(self, sender: ReversePath) -> Outcome {
         let settings = self.settings;
-        let hostname = &settings.config.hostname;
-        let is_own = rights(settings).allow(&self.user, sender.as_str(), hostname);
+        let (origin, hostname) = (origin(settings), &settings.config.hostname);
+        let is_own = rights(settings).allow(&self.user, sender.as_str(), &[origin, hostname]);
         let (mut accepted, mut refused) = (Vec::new(), Vec::new());
         let max = settings.config.submission.recipients_max as usize;
         for recipient in &self.opened.envelope.recipients {
@@ -97,7 +97,7 @@ impl Submitting<'_> {
             } else if accepted.len() == max {
                 Some(Reply::fixed(550, (5, 5, 3), "Too many recipients"))
             } else {
-                match Address::parse(qualified(&recipient.address, hostname).as_bytes(), true) {
+                match Address::parse(qualified(&recipient.address, origin).as_bytes(), true) {
                     Ok(address) => {
                         accepted.push(RcptTo { address, notify, orcpt: orcpt.clone() });
                         None
@@ -111,7 +111,7 @@ impl Submitting<'_> {
         let back = if is_own || !settings.config.submission.strict {
             sender.clone()
         } else {
-            match Address::parse(self.user.address(hostname).as_bytes(), true) {
+            match Address::parse(self.user.address(origin).as_bytes(), true) {
                 Ok(own) => ReversePath::Address(own),
                 Err(_) => ReversePath::Null,
             }

@@ -265,11 +265,17 @@ fn published(settings: &Settings) -> Published {
     let submission = &config.submission;
     Published {
         hostname: config.hostname.clone(),
+        origin: origin(settings).to_owned(),
         message_bytes_max: config.message_size_bytes_max,
         recipients_max: submission.recipients_max,
         control: config.control.socket.to_str().map(str::to_owned),
         rights: rights(settings),
     }
+}
+
+/// The domain of names without one.
+fn origin(settings: &Settings) -> &str {
+    &settings.rules.addresses.origin
 }
 
 fn rights(settings: &Settings) -> Rights {

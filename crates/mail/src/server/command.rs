@@ -3,6 +3,8 @@
 //! Promise: pure, linear, stateless; a line that is not exactly a known command is answered by a [`Refusal`] and has no
 //! effect. Arguments with control characters are refused before they are parsed.
 
+use std::borrow::Cow;
+
 use super::ehlo::is_helo_name;
 use super::params::{Body, MailParams, Notify, RcptParams, decimal};
 use super::{Refusal, Ret, replies};
@@ -136,6 +138,18 @@ impl RcptTo {
         };
         let address = address.map_err(|error| refuse_address(error, (5, 1, 3)))?;
         Ok(Self { address, notify: params.notify, orcpt: params.orcpt })
+    }
+}
+
+/// What follows `FROM:` or `TO:`, its address with this domain if it has none.
+pub(super) fn with_domain<'a>(argument: &'a [u8], origin: Option<&str>) -> Cow<'a, [u8]> {
+    let path = split_path(argument).map(|(path, _)| path);
+    match (path, origin) {
+        (Some(path), Some(origin)) if Address::parse(path, true) == Err(AddressError::NoDomain) => {
+            let (before, behind) = argument.split_at(1 + path.len());
+            Cow::Owned([before, b"@", origin.as_bytes(), behind].concat())
+        }
+        _ => Cow::Borrowed(argument),
     }
 }
 
@@ -282,6 +296,23 @@ mod tests {
             assert_eq!(Command::parse(line), Err(Refusal::Close(replies::BDAT_SYNTAX)), "{line:?}");
         }
         assert_eq!(Command::parse(b"POST / HTTP/1.1"), Err(Refusal::Close(replies::NOT_HTTP)));
+    }
+
+    #[test]
+    fn an_address_without_a_domain_gets_that_of_local_users() {
+        for (argument, completed) in [
+            ("<root> SIZE=5", "<root@x.example> SIZE=5"),
+            ("<\"a@b\">", "<\"a@b\"@x.example>"),
+            ("<Postmaster>", "<Postmaster@x.example>"),
+            ("<>", "<>"),
+            ("<a@b>", "<a@b>"),
+            ("<a b>", "<a b>"),
+            ("root", "root"),
+        ] {
+            let given = argument.as_bytes();
+            assert_eq!(with_domain(given, Some("x.example")), completed.as_bytes(), "{argument}");
+            assert_eq!(with_domain(given, None), given);
+        }
     }
 
     #[test]

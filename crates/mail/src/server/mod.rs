@@ -55,6 +55,8 @@ use crate::reply::Reply;
 pub struct ServerConfig {
     /// Our name in the greeting and in replies.
     pub hostname: String,
+    /// The domain of addresses that have none, as local users write them; `None`: those are refused.
+    pub origin: Option<String>,
     /// Speak LMTP, not SMTP.
     pub lmtp: bool,
     /// Largest message in octets, as declared by SIZE; fields that we add are not counted.
@@ -82,6 +84,7 @@ impl Default for ServerConfig {
     fn default() -> Self {
         Self {
             hostname: "localhost".to_owned(),
+            origin: None,
             lmtp: false,
             size_max: 50 * 1024 * 1024,
             command_bytes_max: 2048,

@@ -37,7 +37,7 @@ const BUFFER_BYTES: usize = 64 * 1024;
 
 /// What the folder said before the group was given up.
 pub struct Published {
-    pub hostname: String,
+    pub origin: String,
     pub control: Option<String>,
     /// Messages in the queue, and when that was.
     pub waiting: Option<(u64, u64)>,
@@ -75,8 +75,8 @@ impl Folder {
             (Some(Ok(messages)), Some(Ok(at))) => Some((messages, at)),
             _ => None,
         };
-        let Settings { hostname, control, .. } = self.settings.clone();
-        Ok(Published { hostname, control, waiting })
+        let Settings { origin, control, .. } = self.settings.clone();
+        Ok(Published { origin, control, waiting })
     }
 
     /// Begins a submission.

@@ -67,7 +67,7 @@ pub fn now_ms() -> u64 {
 fn sender(text: &str, settings: &Settings) -> Result<String, Failure> {
     let found = addresses::parse(text.as_bytes());
     let first = found.into_iter().next().map(|found| found.text).unwrap_or_default();
-    let sender = qualified(&first, &settings.hostname);
+    let sender = qualified(&first, &settings.origin);
     match Address::parse(sender.as_bytes(), true) {
         _ if sender.is_empty() => Ok(sender),
         Ok(address) => Ok(address.as_str().to_owned()),
@@ -78,7 +78,7 @@ fn sender(text: &str, settings: &Settings) -> Result<String, Failure> {
 /// Whether the user may send as this address where the server is strict; it decides again by its own configuration.
 pub fn permitted(sender: Option<&str>, settings: &Settings, caller: &Caller) -> Result<(), Failure> {
     let Some(sender) = sender.filter(|_| settings.rights.strict) else { return Ok(()) };
-    if settings.rights.allow(&caller.user, sender, &settings.hostname) {
+    if settings.rights.allow(&caller.user, sender, &[&settings.origin, &settings.hostname]) {
         return Ok(());
     }
     let text =
@@ -95,7 +95,7 @@ fn recipients(all: impl Iterator<Item = String>, settings: &Settings) -> Result<
         let text = format!("{} recipients, at most {max} are taken ([submission] recipients_max)", recipients.len());
         return Err(Failure::new(EX_UNAVAILABLE, text));
     }
-    let why = |to: &String| Address::parse(qualified(to, &settings.hostname).as_bytes(), true).err();
+    let why = |to: &String| Address::parse(qualified(to, &settings.origin).as_bytes(), true).err();
     match recipients.iter().map(|to| (to, why(to))).find(|(_, why)| why.is_none()) {
         Some(_) => Ok(recipients),
         None => Err(match recipients.first() {
@@ -188,7 +188,7 @@ impl Composer {
         caller: &Caller,
         settings: &Settings,
     ) -> Result<(), Failure> {
-        let own = caller.user.address(&settings.hostname);
+        let own = caller.user.address(&settings.origin);
         let id = format!("{:x}.{:x}", envelope.at, std::process::id());
         // A program that speaks SMTP writes its own header, and its sender may be anyone.
         let own_name = if call.mode == Mode::Smtp { "" } else { &caller.full_name };
@@ -198,8 +198,9 @@ impl Composer {
                 full_name: call.full_name.as_deref().unwrap_or(own_name),
                 date: &format_date(envelope.at),
                 id: &id,
+                hostname: &settings.hostname,
             };
-            self.header.complete(&settings.hostname, &missing);
+            self.header.complete(&settings.origin, &missing);
         }
         let mut header = Vec::new();
         self.header.write(&mut header);

@@ -188,7 +188,7 @@ fn flush(site: Option<&str>, published: &Published) -> Result<(), Failure> {
 fn verify(call: &Call, published: &Published, out: &mut impl Write) -> Result<(), Failure> {
     let mut bad = 0;
     for found in call.recipients.iter().flat_map(|list| addresses::parse(list.as_bytes())) {
-        let text = qualified(&found.text, &published.hostname);
+        let text = qualified(&found.text, &published.origin);
         let line = match Address::parse(text.as_bytes(), true) {
             Err(why) => {
                 bad += 1;

@@ -47,6 +47,7 @@ pub fn serve(call: &Call, folder: &Folder, privileges: &Privileges, caller: &Cal
     let (settings, at) = (&folder.settings, At { call, folder, privileges, caller });
     let config = ServerConfig {
         hostname: settings.hostname.clone(),
+        origin: Some(settings.origin.clone()),
         size_max: settings.message_bytes_max,
         piece_bytes_max: MESSAGE_HELD_BYTES,
         recipients_max: settings.recipients_max,

@@ -107,6 +107,26 @@ fn what_programs_submit_is_delivered() {
     lab.assert_no_violations();
 }
 
+/// As Postfix does with myorigin.
+#[test]
+fn names_without_a_domain_get_that_of_the_origin() {
+    let lab = TestLab::sites(&["one.example"]);
+    let server = taking(builder(&lab)).set("addresses.origin", "\"one.example\"").start();
+    submit(&server, &["-ti"], "To: root\n\nhello\n");
+    let root = received(&lab, "root@one.example");
+    assert!(root.contains("\r\nTo: root@one.example\r\n") && !root.contains("X-Authentication-Warning"), "{root}");
+    assert!(root.lines().any(|line| line.starts_with("From: ") && line.contains("@one.example")), "{root}");
+    assert!(root.lines().any(|line| line.starts_with("Message-ID: <") && line.ends_with("@mx.test>")), "{root}");
+    assert!(lab.recorder().copies_to("root@one.example")[0].sender.ends_with("@one.example"));
+
+    let session = "EHLO x\r\nMAIL FROM:<cron>\r\nRCPT TO:<ann>\r\nDATA\r\nSubject: y\r\n\r\nx\r\n.\r\nQUIT\r\n";
+    let output = run(program(&server, &["-bs"]), session);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("250 2.0.0 Ok: submitted\r\n221 "), "{output:?}");
+    received(&lab, "ann@one.example");
+    assert_eq!(&*lab.recorder().copies_to("ann@one.example")[0].sender, "cron@one.example");
+    drained(&server);
+}
+
 #[test]
 fn a_server_that_is_down_delivers_later() {
     let lab = TestLab::sites(&["one.example"]);

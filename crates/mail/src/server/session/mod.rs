@@ -13,7 +13,7 @@ use std::sync::Arc;
 use memchr::memchr;
 
 use super::body::Incoming;
-use super::command::Command;
+use super::command::{Command, with_domain};
 use super::dots::Dots;
 use super::input::Input;
 use super::timer::Timer;
@@ -410,12 +410,14 @@ impl ServerSession {
             Command::Xclient(_) if self.open => replies::XCLIENT_IN_MAIL,
             Command::Xclient(argument) => return Ok(Request::Client(Box::new(Xclient::parse(argument)?))),
             Command::Mail(argument) => {
-                let mail = MailFrom::parse(argument, self.config.size_max)?;
+                let argument = with_domain(argument, self.config.origin.as_deref());
+                let mail = MailFrom::parse(&argument, self.config.size_max)?;
                 let asks = mail.ret.is_some() || mail.envid.is_some();
                 return if asks && !self.trusted { Err(replies::NO_DSN.into()) } else { Ok(Request::Mail(mail)) };
             }
             Command::Rcpt(argument) => {
-                let rcpt = RcptTo::parse(argument, self.smtputf8, &self.config.hostname)?;
+                let argument = with_domain(argument, self.config.origin.as_deref());
+                let rcpt = RcptTo::parse(&argument, self.smtputf8, &self.config.hostname)?;
                 let asks = rcpt.notify.is_some() || rcpt.orcpt.is_some();
                 return if asks && !self.trusted { Err(replies::NO_DSN.into()) } else { Ok(Request::Rcpt(rcpt)) };
             }
