@@ -52,6 +52,12 @@ pub enum RouteHostError {
     Service(String),
     #[error("`[` has no matching `]` around an IPv6 address")]
     Bracket,
+    #[error(
+        "it is written as in a transport table; here a host is `{0}`, and the MX hosts of a domain are `mx:DOMAIN`"
+    )]
+    Transport(String),
+    #[error("brackets are for addresses; a name without them is a host, `mx:NAME` the MX hosts of a domain: `{0}`")]
+    BracketedName(String),
 }
 
 impl RouteHost {
@@ -77,6 +83,10 @@ impl RouteHost {
         if let Some(path) = behind(rest, "unix:") {
             return if lmtp { Self::unix(path) } else { Err(RouteHostError::UnixSmtp(path.to_owned())) };
         }
+        let transport = ["smtp:", "esmtp:", "relay:"].iter().find_map(|transport| behind(rest, transport));
+        if let Some(host) = transport.filter(|host| parse_port(host).is_err()) {
+            return Err(RouteHostError::Transport(host.replace(['[', ']'], "")));
+        }
         let port_default = if lmtp { LMTP_PORT } else { smtp_port };
         if rest.is_empty() {
             return Err(RouteHostError::Empty);
@@ -86,7 +96,10 @@ impl RouteHost {
         }
         if let Some(inner) = rest.strip_prefix('[') {
             let (address, behind) = inner.split_once(']').ok_or(RouteHostError::Bracket)?;
-            let host = address.parse::<IpAddr>().map_err(|_| RouteHostError::Host(address.to_owned()))?;
+            let host = address.parse::<IpAddr>().map_err(|_| match parse_name(address) {
+                Ok(name) => RouteHostError::BracketedName(format!("{name}{behind}")),
+                Err(error) => error,
+            })?;
             let port = match behind.strip_prefix(':') {
                 Some(port) => parse_port(port)?,
                 None if behind.is_empty() => port_default,
@@ -170,6 +183,18 @@ mod tests {
 
     fn host(text: &str) -> String {
         RouteHost::parse(text, 25).map_or_else(|error| format!("! {error}"), |host| host.to_string())
+    }
+
+    #[test]
+    fn what_is_written_as_elsewhere_is_told_how_it_is_written_here() {
+        assert!(
+            host("smtp:[mx.test]:587")
+                .ends_with("here a host is `mx.test:587`, and the MX hosts of a domain are `mx:DOMAIN`")
+        );
+        assert!(host("RELAY:mx.test").contains("here a host is `mx.test`"));
+        assert_eq!(host("smtp:25"), "smtp:25");
+        assert!(host("[mx.test]:587").ends_with("the MX hosts of a domain: `mx.test:587`"));
+        assert_eq!(host("[a b]"), "! `a b` is not a host name or an address");
     }
 
     #[test]
