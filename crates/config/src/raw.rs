@@ -17,6 +17,8 @@ use super::settings::{self, Origin, Setting, Settings};
 
 /// Findings kept; a file with more is not a configuration.
 const DIAGNOSTICS_MAX: usize = 1_000;
+/// Keys of a section that are named where an unknown one is.
+const KEYS_SHOWN_MAX: usize = 16;
 
 struct Unknown {
     section: String,
@@ -206,7 +208,7 @@ fn unknown_key(known: &BTreeMap<String, Vec<&'static str>>, section: &str, key: 
         let _ = write!(message, "; it belongs {target}");
     } else if let Some(word) = likely(key, here.iter().copied()) {
         let _ = write!(message, "; did you mean `{word}`?");
-    } else if !here.is_empty() && here.len() <= 12 {
+    } else if !here.is_empty() && here.len() <= KEYS_SHOWN_MAX {
         let _ = write!(message, "; known are `{}`", here.join("`, `"));
     } else {
         message.push_str("; see docs/operate/configuration.md");

@@ -254,7 +254,7 @@ fn listen(section: Section<'_>) -> ListenConfig {
 /// Networks of proxies; whoever is among them says who a client is, and so whose mail is relayed.
 fn proxies(section: &Section<'_>, key: &'static str) -> Vec<IpNet> {
     let mut networks = Vec::new();
-    for text in section.some_texts(key).unwrap_or_default() {
+    for text in section.texts(key).unwrap_or_default() {
         let span = text.span.clone();
         let Some(network) = network(section, text) else { continue };
         if is_everyone(network) {

@@ -199,7 +199,11 @@ impl Asker {
             return;
         }
         let (begun, mut asked, mut open) = (Instant::now(), JoinSet::new(), wanted);
-        let is_over = until <= begun;
+        if until <= begun {
+            // A question that got no time says nothing of its list.
+            open.into_iter().for_each(|question| self.note(question, silent("no time is left"), begun, false));
+            return;
+        }
         for question in open.clone() {
             let resolver = self.resolver.clone();
             asked.spawn(async move {
@@ -219,8 +223,7 @@ impl Asker {
         }
         for question in open {
             let why = format!("no answer within {} s", self.limit.as_secs_f32());
-            // A question that got no time says nothing of its list.
-            self.note(question, silent(&why), begun, !is_over);
+            self.note(question, silent(&why), begun, true);
         }
     }
 
