@@ -201,7 +201,9 @@ impl Asker {
         let (begun, mut asked, mut open) = (Instant::now(), JoinSet::new(), wanted);
         if until <= begun {
             // A question that got no time says nothing of its list.
-            open.into_iter().for_each(|question| self.note(question, silent("no time is left"), begun, false));
+            for question in open {
+                self.note(question, silent("no time is left"), begun, false);
+            }
             return;
         }
         for question in open.clone() {
