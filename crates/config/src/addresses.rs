@@ -9,7 +9,8 @@ use stentor_policy::Host;
 use stentor_rules::{Addresses, Dialect, Generic, Masquerade, NextHop, Rewriting, TableId};
 
 use super::raw::Section;
-use super::rules::{TableConfig, find_table};
+use super::rule_sources::TableConfig;
+use super::rules::find_table;
 
 /// Who delivers to the programs and files of alias files.
 const PROGRAMS: &str = "pipe:aliases";

@@ -17,7 +17,7 @@ use super::diagnose::Diagnostic;
 use super::endpoints::WebhookConfig;
 use super::keys::Token;
 use super::queue_only::QueueOnlyConfig;
-use super::rules::TableConfig;
+use super::rule_sources::TableConfig;
 use super::sending::{FlowConfig, SendingConfig};
 use super::settings::Settings;
 use super::url::Url;

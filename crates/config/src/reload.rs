@@ -62,6 +62,7 @@ pub static RULES: &[Rule] = {
         rule("sites", &[], AtOnce),
         rule("senders", &[], AtOnce),
         rule("tables", &[], NewConnections),
+        rule("policy_services", &[], NewConnections),
         rule("addresses", &[], NewConnections),
         rule("hops", &[], AtOnce),
         rule("queue_only", &[], AtOnce),

@@ -17,7 +17,9 @@ use stentor_rules::{
 use super::content::{self, PATTERNS_MAX};
 use super::diagnose::{Spot, likely};
 use super::dns_lists::{self, DnsLists};
+use super::policy_services;
 use super::raw::{Context, Entry, Section};
+use super::rule_sources::{TableConfig, TableSource};
 use super::settings;
 
 /// Rules of a configuration.
@@ -40,23 +42,6 @@ const DIALECTS: [(&str, Dialect); 13] = [
     ("generic", Dialect::Generic),
     ("genericstable", Dialect::Genericstable),
 ];
-
-/// A table of `[tables]`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TableConfig {
-    pub name: String,
-    pub dialect: Dialect,
-    pub source: TableSource,
-}
-
-/// Where a table's entries are.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TableSource {
-    /// In the configuration: key, value, `file:line`.
-    Inline(Vec<(String, String, String)>),
-    /// `TYPE:NAME`, as Postfix names tables.
-    Named(String),
-}
 
 /// All of it, before the policy is known.
 pub(super) struct RuleTables {
@@ -106,7 +91,8 @@ impl RuleTables {
 
 pub(super) fn read(top: &Section<'_>, relay: &[Spot<String>], smtp_port: u16) -> RuleTables {
     let section = top.section("tables");
-    let tables: Vec<TableConfig> = section.entries().iter().filter_map(|entry| table(&section, entry)).collect();
+    let mut tables: Vec<TableConfig> = section.entries().iter().filter_map(|entry| table(&section, entry)).collect();
+    tables.extend(policy_services::read(&top.section("policy_services"), smtp_port));
     let hops = hops(&top.section("hops"), smtp_port);
     let lists = dns_lists::read(&top.section("dns_lists"));
     let reader = Reader {
@@ -221,9 +207,10 @@ pub(super) fn find_table(
     name: &str,
     span: &Range<usize>,
 ) -> Option<(TableId, Dialect)> {
-    let found = tables.iter().position(|table| table.name == name);
+    let is_table = |table: &&TableConfig| !matches!(table.source, TableSource::Service(_));
+    let found = tables.iter().position(|table| table.name == name && is_table(&table));
     if found.is_none() {
-        let near = likely(name, tables.iter().map(|table| table.name.as_str()));
+        let near = likely(name, tables.iter().filter(is_table).map(|table| table.name.as_str()));
         let near = near.map_or(String::new(), |near| format!("; did you mean {near:?}?"));
         context.error(span.clone(), format!("there is no table {name:?}{near}; see [tables.NAME]"));
     }
@@ -386,6 +373,10 @@ impl Reader<'_, '_> {
         let unless = section.has("not").then(|| section.section("not"));
         let unless = unless.map_or_else(Conditions::default, |section| {
             let unless = self.conditions(&section);
+            if unless.asks_service() {
+                let message = "what a policy service says is an action, no condition: it cannot be in `not`";
+                self.context.error(section.span.clone(), message.to_owned());
+            }
             section.finish();
             unless
         });
@@ -419,14 +410,18 @@ impl Reader<'_, '_> {
 
     fn does(&self, section: &Section<'_>, when: &Conditions) -> Option<Does> {
         let Some(texts) = section.texts("do") else {
-            if when.tables().len() == 1 {
+            if when.has_action() {
                 return Some(Does::Table);
             }
             let message = "`do` is missing: what is done with mail to which the rule applies; only a rule with exactly one \
-                           table has its action from there";
+                           table, or with `policy_service`, has its action from there";
             self.context.error(section.span.clone(), message.to_owned());
             return None;
         };
+        if when.asks_service() {
+            let message = "a rule with `policy_service` does what the service says: leave out `do`";
+            self.context.error(section.span_of("do"), message.to_owned());
+        }
         let mut actions = Vec::with_capacity(texts.len());
         for text in texts {
             match Action::parse(text.value, self.smtp_port) {
@@ -482,6 +477,11 @@ impl Reader<'_, '_> {
             conditions.trusted(trusted);
         }
         dns_lists::conditions(section, self.lists, &mut conditions.strangers);
+        if let Some(text) = section.text("policy_service")
+            && let Some(service) = policy_services::find(self.context, self.tables, &text)
+        {
+            conditions.service(service);
+        }
         content::read(section, &mut conditions.content);
         conditions
     }

@@ -46,6 +46,7 @@ fn decide(config: &Config, case: &str) -> String {
         address: &address,
         list: None,
         class: None,
+        session: None,
         today: TODAY,
         is_trusted: config.policy.is_trusted(client),
     };

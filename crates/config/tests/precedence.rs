@@ -84,6 +84,7 @@ fn decide(config: &Config, case: &str) -> String {
         list: None,
         class: None,
         today: 20_000,
+        session: None,
         is_trusted: config.policy.is_trusted(client),
     };
     let mut steps = Vec::new();

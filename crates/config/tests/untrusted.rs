@@ -76,6 +76,7 @@ fn decided(config: &Config, answers: &[(&str, &str)], case: &str) -> (Decision, 
         list: None,
         class: None,
         today: 20_000,
+        session: None,
         is_trusted: config.policy.is_trusted(client),
     };
     let dns = Dns { answers, waits: true, asked: RefCell::default() };

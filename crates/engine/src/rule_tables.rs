@@ -15,7 +15,8 @@ use stentor_config::{TableConfig, TableSource};
 use stentor_queue::ids::Ms;
 use stentor_resolve::Asker;
 use stentor_rules::{
-    Answer, Asking, Dialect, Field, Found, Included, NotIncluded, Pending, Subject, TableId, Tables, find, keys,
+    Answer, Asking, Dialect, Facts, Field, Found, Included, NotIncluded, Pending, Subject, TableId, Tables, find, keys,
+    policy_request,
 };
 use stentor_strangers::{Answered, Question};
 use stentor_tablefiles::{FileTable, Refreshed, SLOW_MS};
@@ -50,13 +51,20 @@ enum Body {
     Inline(Table, HashMap<String, String>),
     File(Arc<FileTable>),
     Remote(Arc<Remote>),
+    /// With what it says if it does not answer.
+    Service(Arc<Remote>, Option<String>),
     Broken(String),
 }
 
 impl RuleTables {
     /// Whether a look-up may have to wait for another server.
     pub fn has_remote(&self) -> bool {
-        self.0.iter().any(|table| matches!(table.body, Body::Remote(_)))
+        self.0.iter().any(|table| matches!(table.body, Body::Remote(_) | Body::Service(..)))
+    }
+
+    /// Whether rules may ask policy services.
+    pub fn has_services(&self) -> bool {
+        self.0.iter().any(|table| matches!(table.body, Body::Service(..)))
     }
 
     /// Opens all of a configuration. What `before` has stays open: connections, and the last good version of a file. Blocks.
@@ -66,6 +74,7 @@ impl RuleTables {
             let body = match same.map(|table| &table.body) {
                 Some(Body::File(file)) => Body::File(file.clone()),
                 Some(Body::Remote(remote)) => Body::Remote(remote.clone()),
+                Some(Body::Service(remote, default)) => Body::Service(remote.clone(), default.clone()),
                 _ => body(&config.name, &config.source),
             };
             RuleTable { name: config.name.clone(), source: config.source.clone(), dialect: config.dialect, body }
@@ -140,9 +149,13 @@ fn body(name: &str, source: &TableSource) -> Body {
             return Body::Inline(table, places.collect());
         }
         TableSource::Named(named) => named,
+        TableSource::Service(service) => {
+            let remote = Remote::policy_service(service.place.clone(), Duration::from_millis(service.timeout_ms));
+            return Body::Service(Arc::new(remote), service.default_action.clone());
+        }
     };
     match Reference::parse(named) {
-        Ok(Reference::Socketmap(endpoint)) => Body::Remote(Arc::new(Remote::new(endpoint, REMOTE_TIMEOUT))),
+        Ok(Reference::Socketmap(endpoint)) => Body::Remote(Arc::new(Remote::socketmap(endpoint, REMOTE_TIMEOUT))),
         Ok(reference) => match FileTable::open(reference) {
             Ok((file, report)) => {
                 if !report.diagnostics.is_empty() {
@@ -206,7 +219,7 @@ impl Questions<'_> {
         let mut asked = JoinSet::new();
         for (table, key) in wanted {
             let body = self.tables.0.get(usize::from(table)).map(|table| &table.body);
-            let Some(Body::Remote(remote)) = body else { continue };
+            let Some(Body::Remote(remote) | Body::Service(remote, _)) = body else { continue };
             let remote = remote.clone();
             asked.spawn(async move {
                 let reply = remote.get(key.as_bytes()).await;
@@ -229,9 +242,39 @@ impl Questions<'_> {
     }
 }
 
+impl Open {
+    /// Notes a question, whose answer the next decision has.
+    fn want(&mut self, wanted: (u16, String)) -> Answer {
+        if self.wanted.len() < WANTED_MAX && !self.wanted.contains(&wanted) {
+            self.wanted.push(wanted);
+        }
+        Answer::Pending
+    }
+}
+
 impl Tables for Questions<'_> {
     fn dns(&self, question: &Question) -> Option<Answered> {
         self.asker.map_or_else(|| Some(Answered::nobody()), |asker| asker.known(question))
+    }
+
+    fn ask_service(&self, id: TableId, facts: &Facts<'_>) -> Answer {
+        let service = self.tables.0.get(usize::from(id.0));
+        let Some((RuleTable { name, body: Body::Service(_, default), .. }, request)) =
+            service.zip(policy_request(facts))
+        else {
+            return Answer::Unavailable("there is no such policy service".to_owned());
+        };
+        let found = |value| Answer::Found(Found { value, key: String::new(), place: String::new() });
+        let mut open = self.open.lock();
+        match open.known.get(&(id.0, request.clone())) {
+            Some(Answer::Found(answer)) => found(answer.value.clone()),
+            Some(Answer::Unavailable(why)) => {
+                tracing::warn!(service = name, "{why}");
+                default.clone().map_or_else(|| Answer::Unavailable(why.clone()), found)
+            }
+            Some(other) => other.clone(),
+            None => open.want((id.0, request)),
+        }
     }
 
     fn include(&self, id: TableId, path: &str, user: Option<u32>) -> Option<Result<Arc<Included>, NotIncluded>> {
@@ -253,6 +296,7 @@ impl Tables for Questions<'_> {
                 find(inline, asked, &mut open.asking, |key| places.get(key).cloned().unwrap_or_default())
             }
             Body::File(file) => find(&file.table(), asked, &mut open.asking, |_| String::new()),
+            Body::Service(..) => Answer::Unavailable("it is a policy service, not a table".to_owned()),
             Body::Remote(_) => {
                 for key in keys(table.dialect, field, subject, table.dialect.asks_remote_parts()) {
                     match open.known.get(&(id.0, key.text.clone())).cloned() {
@@ -263,11 +307,7 @@ impl Tables for Questions<'_> {
                         }
                         Some(answer) => return answer,
                         None => {
-                            let wanted = (id.0, key.text);
-                            if open.wanted.len() < WANTED_MAX && !open.wanted.contains(&wanted) {
-                                open.wanted.push(wanted);
-                            }
-                            return Answer::Pending;
+                            return open.want((id.0, key.text));
                         }
                     }
                 }

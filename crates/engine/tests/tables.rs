@@ -7,7 +7,7 @@ use std::time::Duration;
 use stentor_tables::Endpoint;
 use stentor_tables::socketmap::Reply;
 
-use stentor_engine::tables::remote::{CONNECTIONS_MAX, Remote};
+use stentor_engine::tables::remote::{Remote, TABLE_CONNECTIONS_MAX};
 
 /// A daemon in another language. It answers `KEY` with `MAP/KEY`, and has keys that make it misbehave.
 const DAEMON: &str = r#"
@@ -97,7 +97,7 @@ fn fails(reply: Reply, why: &str) {
 #[tokio::test]
 async fn a_daemon_is_asked_over_tcp() {
     let daemon = Daemon::start(&[]);
-    let remote = Remote::new(daemon.endpoint(), PATIENT);
+    let remote = Remote::socketmap(daemon.endpoint(), PATIENT);
     assert_eq!(remote.get(b"a b").await, found(b"map/a b"));
     assert_eq!(remote.get(b"absent").await, Reply::NotFound);
     for (key, why) in [(&b"busy"[..], "TEMP: try later"), (b"denied", "PERM: no such map"), (b"slow", "TIMEOUT: base")]
@@ -118,9 +118,9 @@ async fn a_daemon_is_asked_over_a_unix_socket_by_many_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("socket");
     let _daemon = Daemon::start(&[path.to_str().unwrap()]);
-    let remote = Arc::new(Remote::new(Endpoint::Unix { path, name: "map".into() }, PATIENT));
+    let remote = Arc::new(Remote::socketmap(Endpoint::Unix { path, name: "map".into() }, PATIENT));
     let mut tasks = tokio::task::JoinSet::new();
-    for number in 0..4 * CONNECTIONS_MAX {
+    for number in 0..4 * TABLE_CONNECTIONS_MAX {
         let remote = remote.clone();
         tasks.spawn(async move {
             let key = format!("key {number}");
@@ -135,11 +135,11 @@ async fn a_daemon_is_asked_over_a_unix_socket_by_many_at_once() {
 #[tokio::test]
 async fn who_does_not_answer_is_a_temporary_failure() {
     let daemon = Daemon::start(&[]);
-    let remote = Remote::new(daemon.endpoint(), Duration::from_millis(200));
+    let remote = Remote::socketmap(daemon.endpoint(), Duration::from_millis(200));
     fails(remote.get(b"silent").await, "no reply within 0.2 s");
     let endpoint = daemon.endpoint();
     drop(daemon);
-    fails(Remote::new(endpoint, PATIENT).get(b"key").await, "cannot connect");
+    fails(Remote::socketmap(endpoint, PATIENT).get(b"key").await, "cannot connect");
     let endpoint = Endpoint::Unix { path: "/does/not/exist".into(), name: "m".into() };
-    fails(Remote::new(endpoint, PATIENT).get(b"key").await, "cannot connect");
+    fails(Remote::socketmap(endpoint, PATIENT).get(b"key").await, "cannot connect");
 }

@@ -110,7 +110,7 @@ impl Action {
     ///
     /// # Errors
     /// It is none, or the name of a restriction (`reject_unauth_destination`), which is a rule of ours.
-    pub(crate) fn parse_postfix(text: &str, smtp_port: u16) -> Result<Action, ActionError> {
+    pub fn parse_postfix(text: &str, smtp_port: u16) -> Result<Action, ActionError> {
         let (word, rest) = split(text);
         match word.to_ascii_lowercase().as_str() {
             "info" => Ok(Action::Warn(rest.into())),

@@ -23,6 +23,7 @@ pub struct Conditions {
     tables: Vec<(Field, TableId)>,
     /// Asked when all others hold.
     pub strangers: StrangerConditions,
+    service: Option<TableId>,
     /// Asked at the end of the data.
     pub content: ContentConditions,
 }
@@ -80,6 +81,20 @@ impl Conditions {
         self.tables.push((field, table));
     }
 
+    /// Its answer is what the rule does.
+    pub fn service(&mut self, service: TableId) {
+        self.service = Some(service);
+    }
+
+    /// Whether what the rule does comes from a table or from a policy service.
+    pub fn has_action(&self) -> bool {
+        self.tables.len() + usize::from(self.service.is_some()) == 1
+    }
+
+    pub fn asks_service(&self) -> bool {
+        self.service.is_some()
+    }
+
     /// The tables that are asked.
     pub fn tables(&self) -> &[(Field, TableId)] {
         &self.tables
@@ -101,7 +116,7 @@ impl Conditions {
 
     /// Whether the client's name has to be known.
     pub fn needs_name(&self) -> bool {
-        self.is_given(Field::ClientName) || self.strangers.needs_name()
+        self.is_given(Field::ClientName) || self.strangers.needs_name() || self.service.is_some()
     }
 
     fn is_given(&self, field: Field) -> bool {
@@ -120,8 +135,12 @@ impl Conditions {
 
     /// The names of the conditions that are given, in the order in which they are asked.
     fn given(&self) -> impl Iterator<Item = &'static str> {
-        let plain =
-            [(self.trusted.is_some(), "trusted"), (self.class.is_some(), "class"), (!self.lists.is_empty(), "list")];
+        let plain = [
+            (self.trusted.is_some(), "trusted"),
+            (self.class.is_some(), "class"),
+            (!self.lists.is_empty(), "list"),
+            (self.service.is_some(), "policy_service"),
+        ];
         let plain = plain.into_iter().filter(|(is_given, _)| *is_given).map(|(_, name)| name);
         plain.chain(Field::ALL.into_iter().filter(|(field, _)| self.is_given(*field)).map(|(_, name)| name))
     }
@@ -152,6 +171,20 @@ impl Conditions {
             }
         }
         Match::Yes(value)
+    }
+
+    /// Asks the policy service, if there is one: when all else holds, since asking it may change what it says next.
+    pub(crate) fn ask_service(&self, facts: &Facts<'_>, tables: &dyn Tables) -> Option<Match> {
+        let service = self.service?;
+        if facts.session.is_none() {
+            return Some(Match::No("policy_service, which is asked in a client's session only"));
+        }
+        Some(match tables.ask_service(service, facts) {
+            Answer::Found(found) => Match::Yes(Some((service, Field::Recipient, found))),
+            Answer::NotFound => Match::No("policy_service"),
+            Answer::Unavailable(why) => Match::Unavailable(service, why),
+            Answer::Pending => Match::Pending,
+        })
     }
 
     /// Whether any that is given holds.

@@ -179,19 +179,7 @@ impl Rulebook {
                 },
                 other => other,
             };
-            let found = match asked {
-                Match::Yes(found) => found,
-                Match::No(condition) => {
-                    note(steps, || (self.rule_name(at), rule.place.to_string(), format!("no: {condition}")));
-                    continue;
-                }
-                Match::Pending => return Err(End::Pending),
-                Match::Unavailable(table, why) => {
-                    let answer = || format!("table {} cannot be asked: {why}", self.table_name(table));
-                    note(steps, || (self.rule_name(at), rule.place.to_string(), answer()));
-                    return Err(ended(UNAVAILABLE, Why::Rule(at), said.marks));
-                }
-            };
+            let Some(found) = self.matched((at, rule), asked, &mut said.marks, steps)? else { continue };
             let met = match self.of_stranger(rule, facts, tables, steps) {
                 Holds::Yes(met) => met,
                 Holds::No(condition) => {
@@ -205,12 +193,43 @@ impl Rulebook {
                 said.marks.open.push(at as u16);
                 continue;
             }
+            let found = match rule.when.ask_service(facts, tables) {
+                None => found,
+                Some(asked) => match self.matched((at, rule), asked, &mut said.marks, steps)? {
+                    Some(found) => found,
+                    None => continue,
+                },
+            };
             self.apply((at, rule), found, &mut said, steps, (facts, met))?;
             if said.verdict.is_some() {
                 break;
             }
         }
         Ok(said)
+    }
+
+    /// The value of the table that matched last, if a rule's conditions hold; `None`: they do not.
+    #[allow(clippy::type_complexity)] // As `Match` has it.
+    fn matched(
+        &self,
+        (at, rule): (usize, &Rule),
+        asked: Match,
+        marks: &mut Marks,
+        steps: &mut Option<&mut Vec<Step>>,
+    ) -> Result<Option<Option<(TableId, Field, Found)>>, End> {
+        match asked {
+            Match::Yes(found) => Ok(Some(found)),
+            Match::No(condition) => {
+                note(steps, || (self.rule_name(at), rule.place.to_string(), format!("no: {condition}")));
+                Ok(None)
+            }
+            Match::Pending => Err(End::Pending),
+            Match::Unavailable(table, why) => {
+                let answer = || format!("{} cannot be asked: {why}", self.table_name(table));
+                note(steps, || (self.rule_name(at), rule.place.to_string(), answer()));
+                Err(ended(UNAVAILABLE, Why::Rule(at), std::mem::take(marks)))
+            }
+        }
     }
 
     /// What a table's value does. Anybody may write any sender, and any name in HELO: sendmail relays by the one only with

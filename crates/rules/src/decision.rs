@@ -57,6 +57,7 @@ pub struct RuleEntry {
     /// The rule's place among the rules, from 0 on.
     pub rule: usize,
     pub table: TableId,
+    /// Empty: the table is a policy service.
     pub key: Box<str>,
     /// `file:line`, if it has one.
     pub place: Box<str>,

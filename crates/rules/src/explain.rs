@@ -32,7 +32,12 @@ impl Rulebook {
             Why::Entry(entry) => {
                 let rule = self.shown(&Why::Rule(entry.rule));
                 // No commas: they divide the log's fields.
-                let mut text = format!("{rule}; table {} has {}", self.table_name(entry.table), entry.key);
+                let name = self.table_name(entry.table);
+                let mut text = if entry.key.is_empty() {
+                    format!("{rule}; policy service {name}")
+                } else {
+                    format!("{rule}; table {name} has {}", entry.key)
+                };
                 if !entry.place.is_empty() {
                     let _ = write!(text, " ({})", entry.place);
                 }

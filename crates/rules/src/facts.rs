@@ -1,6 +1,6 @@
 //! What is known of a recipient, and what tables are asked.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use stentor_mail::Class;
@@ -30,6 +30,23 @@ pub struct Facts<'a> {
     pub is_trusted: bool,
     /// Days since the Unix epoch.
     pub today: u64,
+    /// The client's session; `None`: there is none, and policy services are not asked.
+    pub session: Option<SessionFacts<'a>>,
+}
+
+/// What only policy services are told of a session.
+#[derive(Debug, Clone, Copy)]
+pub struct SessionFacts<'a> {
+    pub client_port: u16,
+    pub server: Option<SocketAddr>,
+    /// It began with EHLO.
+    pub is_esmtp: bool,
+    /// Who is logged in.
+    pub login: Option<&'a str>,
+    /// As MAIL declared it, in octets.
+    pub size: Option<u64>,
+    /// The same for all recipients of a message, and of no other.
+    pub instance: &'a str,
 }
 
 /// What a pattern or a table is asked about.
@@ -100,6 +117,11 @@ pub enum Answer {
 pub trait Tables {
     /// Asks by the partial keys that the table's owner documents, most specific first.
     fn ask(&self, table: TableId, field: Field, subject: Subject<'_>) -> Answer;
+
+    /// Asks a policy service about the recipient; what it found is an action in Postfix's words.
+    fn ask_service(&self, _service: TableId, _facts: &Facts<'_>) -> Answer {
+        Answer::Unavailable("policy services cannot be asked here".to_owned())
+    }
 
     /// A file that an alias file includes, as it was read with it; `None`: it was not. `user`: see [`Included::user`].
     fn include(&self, table: TableId, path: &str, user: Option<u32>) -> Option<Result<Arc<Included>, NotIncluded>>;

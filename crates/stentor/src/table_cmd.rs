@@ -121,8 +121,9 @@ fn find(table: &Named, config: &ConfigArg) -> Result<Found, ExitCode> {
         return Ok(Found { entries: Entries::At(reference.clone()), owner: None });
     }
     let config = load(config.config.as_deref())?;
-    let Some(own) = config.tables.iter().find(|own| own.name == table.text) else {
-        let known: Vec<&str> = config.tables.iter().map(|own| own.name.as_str()).collect();
+    let tables = || config.tables.iter().filter(|table| !matches!(table.source, TableSource::Service(_)));
+    let Some(own) = tables().find(|own| own.name == table.text) else {
+        let known: Vec<&str> = tables().map(|own| own.name.as_str()).collect();
         let known =
             if known.is_empty() { "there are none".to_owned() } else { format!("known are {}", known.join(", ")) };
         let why =
@@ -136,6 +137,8 @@ fn find(table: &Named, config: &ConfigArg) -> Result<Found, ExitCode> {
             fail(&format!("[tables.{}]: {error}", own.name));
             ExitCode::from(CONFIGURATION)
         })?),
+        // None of those that were looked through.
+        TableSource::Service(_) => Entries::Inline(Vec::new()),
     };
     Ok(Found { entries, owner: owner_of(own.dialect) })
 }
@@ -207,7 +210,7 @@ impl Source {
         if let Reference::Socketmap(endpoint) = reference {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             if let Ok(runtime) = runtime {
-                return Ok(Self::Remote { remote: Remote::new(endpoint.clone(), TIMEOUT), runtime });
+                return Ok(Self::Remote { remote: Remote::socketmap(endpoint.clone(), TIMEOUT), runtime });
             }
         }
         // Lines that are skipped are the business of `check`.

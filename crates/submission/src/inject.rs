@@ -27,7 +27,7 @@ use super::{blocking, origin, rights};
 const PASSWD: &str = "/etc/passwd";
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const SPEAKER: Speaker<'_> =
-    Speaker { client: CLIENT, name: Some("localhost"), helo: "localhost", may_relay: true, asker: None };
+    Speaker { client: CLIENT, name: Some("localhost"), helo: "localhost", may_relay: true, session: None, asker: None };
 
 /// What became of a submission.
 pub(super) enum Outcome {

@@ -29,6 +29,7 @@ mod keyed;
 mod lmdb;
 mod load;
 mod patterns;
+pub mod policy_service;
 mod read;
 mod reference;
 mod rule_lines;

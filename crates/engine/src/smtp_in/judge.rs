@@ -15,7 +15,7 @@ use stentor_policy::{self as policy, Verdict};
 use stentor_queue::event::RcptParams;
 use stentor_queue::ids::Ms;
 use stentor_resolve::Asker;
-use stentor_rules::{AUTHENTICATED, Decision, Facts, Key, Marks, NextHop, Outcome, Why, Wishes};
+use stentor_rules::{AUTHENTICATED, Decision, Facts, Key, Marks, NextHop, Outcome, SessionFacts, Why, Wishes};
 
 use crate::core::Settings;
 use crate::core::envelope::To;
@@ -37,6 +37,8 @@ pub struct Speaker<'a> {
     pub may_relay: bool,
     /// Who asks the DNS about it, if rules want to know.
     pub asker: Option<&'a Arc<Asker>>,
+    /// What policy services are told of its session; `None`: they are not asked.
+    pub session: Option<SessionFacts<'a>>,
 }
 
 /// A recipient as it is kept until the message has come.
@@ -132,6 +134,7 @@ pub fn facts<'a>(
         list,
         class: settings.config.classes.injectors.of(speaker.client),
         today: today(now),
+        session: speaker.session,
         is_trusted: speaker.may_relay || settings.policy.is_trusted(speaker.client),
     }
 }

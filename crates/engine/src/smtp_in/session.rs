@@ -14,6 +14,7 @@ use stentor_filters::{ClientFacts, Filter};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{ServerSession, Step, Xclient, XclientName};
 use stentor_resolve::Asker;
+use stentor_rules::SessionFacts;
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -196,12 +197,21 @@ impl Session {
                             let limit = Duration::from_millis(self.settings.config.listen.dns_timeout_ms);
                             self.asker = Some(Arc::new(self.core.resolver.asker(limit)));
                         }
+                        let session = SessionFacts {
+                            client_port: self.port,
+                            server: self.stream.local_addr().ok(),
+                            is_esmtp: self.smtp.is_esmtp(),
+                            login: self.login.as_deref(),
+                            size: None,
+                            instance: "",
+                        };
                         let speaker = Speaker {
                             client: self.client,
                             name: self.name.as_deref(),
                             helo: self.smtp.helo(),
                             may_relay: self.trusted,
                             asker: self.asker.as_ref(),
+                            session: self.settings.tables.has_services().then_some(session),
                         };
                         transaction.rcpt(&self.core, &self.settings, speaker, rcpt).await
                     }
@@ -272,7 +282,7 @@ impl Session {
             return self.smtp.answer(reply);
         }
         (self.client, self.port) = (client, said.port.unwrap_or_default());
-        (self.trusted, self.login, self.filter) = (trusted, login, None);
+        (self.trusted, self.login, self.filter, self.asker) = (trusted, login, None, None);
         match &said.name {
             Some(XclientName::Is(name)) => self.name = Some(name.to_string()),
             Some(XclientName::None) => self.name = None,

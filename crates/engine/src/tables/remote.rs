@@ -1,6 +1,6 @@
-//! Tables behind a socket: `socketmap:`.
+//! Tables and policy services behind a socket.
 //!
-//! Promise: at most [`CONNECTIONS_MAX`] look-ups at a time ask one table, more wait for their turn; each takes at most its
+//! Promise: a table has at most so many look-ups at a time as [`Protocol::connections_max`] says, more wait for their turn; each takes at most its
 //! time-out, waiting included. Connections are kept for later look-ups. A kept one that fails before a reply may have been
 //! closed by the other side meanwhile: the look-up is tried once more over a new one. Whatever else fails is a temporary
 //! failure with its reason.
@@ -9,23 +9,45 @@ use std::io;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stentor_tables::Endpoint;
+use stentor_milter::Place;
 use stentor_tables::socketmap::{self, Decoder, ProtocolError, Reply};
+use stentor_tables::{Endpoint, policy_service};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 
-/// Look-ups at a time, and connections that are kept.
-pub const CONNECTIONS_MAX: usize = 16;
+/// Look-ups at a time in a table, and connections that are kept.
+pub const TABLE_CONNECTIONS_MAX: usize = 16;
+/// The same of a policy service, which may ask DNS for each.
+const SERVICE_CONNECTIONS_MAX: usize = 64;
 /// Before a daemon whose queue of connections is full is tried again.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
+/// How the other side is spoken to.
+enum Protocol {
+    /// With the name that the table has there.
+    Socketmap(String),
+    PolicyService,
+}
+
+impl Protocol {
+    fn connections_max(&self) -> usize {
+        match self {
+            Protocol::Socketmap(_) => TABLE_CONNECTIONS_MAX,
+            Protocol::PolicyService => SERVICE_CONNECTIONS_MAX,
+        }
+    }
+}
+
 pub struct Remote {
-    endpoint: Endpoint,
+    place: Place,
+    protocol: Protocol,
+    /// Where it is, for people.
+    name: String,
     timeout: Duration,
     turns: Semaphore,
     idle: Mutex<Vec<Box<dyn Stream>>>,
@@ -41,17 +63,34 @@ enum Failure {
     #[error("connection closed without a reply")]
     Closed,
     #[error(transparent)]
-    Protocol(#[from] ProtocolError),
+    Socketmap(#[from] ProtocolError),
+    #[error(transparent)]
+    PolicyService(#[from] policy_service::ProtocolError),
 }
 
 impl Remote {
-    pub fn new(endpoint: Endpoint, timeout: Duration) -> Self {
-        Self { endpoint, timeout, turns: Semaphore::new(CONNECTIONS_MAX), idle: Mutex::default() }
+    pub fn socketmap(endpoint: Endpoint, timeout: Duration) -> Self {
+        let name = format!("socketmap:{endpoint}");
+        let (place, table) = match endpoint {
+            Endpoint::Inet { host, port, name } => (Place::Inet { host, port }, name),
+            Endpoint::Unix { path, name } => (Place::Unix(path), name),
+        };
+        Self::new(place, Protocol::Socketmap(table), name, timeout)
     }
 
-    /// Looks up a key, as it is.
+    pub fn policy_service(place: Place, timeout: Duration) -> Self {
+        let name = format!("policy service {place}");
+        Self::new(place, Protocol::PolicyService, name, timeout)
+    }
+
+    fn new(place: Place, protocol: Protocol, name: String, timeout: Duration) -> Self {
+        let turns = Semaphore::new(protocol.connections_max());
+        Self { place, protocol, name, timeout, turns, idle: Mutex::default() }
+    }
+
+    /// Looks up a key, as it is; of a policy service: its request.
     pub async fn get(&self, key: &[u8]) -> Reply {
-        let tempfail = |why: String| Reply::Tempfail(format!("socketmap:{}: {why}", self.endpoint));
+        let tempfail = |why: String| Reply::Tempfail(format!("{}: {why}", self.name));
         match timeout(self.timeout, self.ask(key)).await {
             Ok(Ok(Reply::Tempfail(why))) => tempfail(why),
             Ok(Ok(reply)) => reply,
@@ -61,19 +100,25 @@ impl Remote {
     }
 
     async fn ask(&self, key: &[u8]) -> Result<Reply, Failure> {
-        let mut request = Vec::new();
-        socketmap::request(self.endpoint.name(), key, &mut request)?;
+        let mut netstring = Vec::new();
+        let request = match &self.protocol {
+            Protocol::Socketmap(name) => {
+                socketmap::request(name, key, &mut netstring)?;
+                netstring.as_slice()
+            }
+            Protocol::PolicyService => key,
+        };
         // The semaphore is never closed.
         let _turn = self.turns.acquire().await;
         let kept = self.idle.lock().pop();
         if let Some(mut stream) = kept {
-            match exchange(&mut stream, &request).await {
+            match self.exchange(&mut stream, request).await {
                 Err(Failure::Lost(_) | Failure::Closed) => {}
                 other => return self.keep(stream, other),
             }
         }
         let mut stream = self.connect().await.map_err(Failure::Connect)?;
-        let reply = exchange(&mut stream, &request).await;
+        let reply = self.exchange(&mut stream, request).await;
         self.keep(stream, reply)
     }
 
@@ -86,13 +131,13 @@ impl Remote {
     }
 
     async fn connect(&self) -> io::Result<Box<dyn Stream>> {
-        Ok(match &self.endpoint {
-            Endpoint::Inet { host, port, .. } => {
+        Ok(match &self.place {
+            Place::Inet { host, port } => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await?;
                 stream.set_nodelay(true)?;
                 Box::new(stream)
             }
-            Endpoint::Unix { path, .. } => loop {
+            Place::Unix(path) => loop {
                 match UnixStream::connect(path).await {
                     // Its queue of connections is full, for which TCP would wait.
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => sleep(BUSY_PAUSE).await,
@@ -101,17 +146,35 @@ impl Remote {
             },
         })
     }
+
+    async fn exchange(&self, stream: &mut Box<dyn Stream>, request: &[u8]) -> Result<Reply, Failure> {
+        match self.protocol {
+            Protocol::Socketmap(_) => {
+                let mut decoder = Decoder::default();
+                exchange(stream, request, |octets| Ok(decoder.reply(octets)?)).await
+            }
+            Protocol::PolicyService => {
+                let mut decoder = policy_service::Decoder::default();
+                let reply = |octets: &[u8]| Ok(decoder.reply(octets)?.map(|action| Reply::Found(action.into_bytes())));
+                exchange(stream, request, reply).await
+            }
+        }
+    }
 }
 
-async fn exchange(stream: &mut Box<dyn Stream>, request: &[u8]) -> Result<Reply, Failure> {
+async fn exchange(
+    stream: &mut Box<dyn Stream>,
+    request: &[u8],
+    mut decode: impl FnMut(&[u8]) -> Result<Option<Reply>, Failure>,
+) -> Result<Reply, Failure> {
     stream.write_all(request).await.map_err(Failure::Lost)?;
-    let (mut decoder, mut buffer) = (Decoder::default(), [0; 4096]);
+    let mut buffer = [0; 4096];
     loop {
         let octets = stream.read(&mut buffer).await.map_err(Failure::Lost)?;
         if octets == 0 {
             return Err(Failure::Closed);
         }
-        if let Some(reply) = decoder.reply(&buffer[..octets])? {
+        if let Some(reply) = decode(&buffer[..octets])? {
             return Ok(reply);
         }
     }

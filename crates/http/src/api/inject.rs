@@ -289,7 +289,7 @@ async fn run(
     }
     let mut refused = Vec::new();
     let count = recipients.len();
-    let speaker = Speaker { client: *client, name: Some(""), helo: "", may_relay: true, asker: None };
+    let speaker = Speaker { client: *client, name: Some(""), helo: "", may_relay: true, session: None, asker: None };
     for address in recipients {
         let text = address.as_str().to_owned();
         let reply = transaction.rcpt(core, settings, speaker, RcptTo { address, notify: None, orcpt: None }).await;

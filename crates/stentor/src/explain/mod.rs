@@ -108,8 +108,14 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
         Err(error) => return fail(&error.to_string()),
     };
     let asker = asker.as_ref();
-    let speaker =
-        Speaker { client: options.client, name: name.as_deref(), helo: &helo, may_relay: options.login, asker };
+    let speaker = Speaker {
+        client: options.client,
+        name: name.as_deref(),
+        helo: &helo,
+        may_relay: options.login,
+        session: None,
+        asker,
+    };
     let Some(mut decided) = decide(&settings, speaker, (from, to)).await else {
         return fail("the tables take too long");
     };

@@ -203,7 +203,14 @@ async fn replay(options: &Replay, past: Past, old: Config, new: Config) -> ExitC
 
 /// A decision in words, and why.
 async fn decided(settings: &Settings, asked: &Asked, to: &Address) -> Option<(String, String, String)> {
-    let speaker = Speaker { client: asked.client, name: Some(""), helo: "", may_relay: asked.has_login, asker: None };
+    let speaker = Speaker {
+        client: asked.client,
+        name: Some(""),
+        helo: "",
+        may_relay: asked.has_login,
+        session: None,
+        asker: None,
+    };
     let Decided { decision, also, .. } = super::decide(settings, speaker, (&asked.from, to)).await?;
     let rules = &settings.rules;
     let words = std::iter::once(outcome(rules, &decision)).chain(also).collect::<Vec<_>>().join(", ");

@@ -48,6 +48,7 @@ mod milters;
 mod mime_command;
 mod offers;
 mod policy;
+mod policy_services;
 mod preload;
 mod proxies;
 mod queue_only;

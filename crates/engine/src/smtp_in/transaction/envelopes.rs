@@ -75,6 +75,7 @@ impl Transaction {
             name: spoke.as_ref().and_then(|spoke| spoke.name.as_deref()),
             helo: spoke.as_ref().map_or("", |spoke| &spoke.helo),
             may_relay: self.injector.is_some(),
+            session: None,
             asker: spoke.as_ref().and_then(|spoke| spoke.asker.as_ref()),
         };
         for envelope in &mut envelopes {

@@ -194,7 +194,7 @@ impl Transaction {
                 self.rcpts.add_by(address, asked, verdict, why);
             }
         }
-        let speaker = Speaker { client, name: Some(""), helo: "", may_relay: true, asker: None };
+        let speaker = Speaker { client, name: Some(""), helo: "", may_relay: true, session: None, asker: None };
         let mut is_refused = false;
         for rcpt in added.into_iter().filter(|rcpt| !filtering.taken.iter().any(|taken| taken.named == rcpt.address)) {
             if !self.rcpts.has(&rcpt.address) {

@@ -11,7 +11,7 @@ use stentor_mail::reply::Reply;
 use stentor_mail::server::{Notify, RcptTo};
 use stentor_policy::Verdict;
 use stentor_queue::event::RcptParams;
-use stentor_rules::{Key, Wishes};
+use stentor_rules::{Key, SessionFacts, Wishes};
 
 use super::super::judge::{Asked, Because, Judged, Speaker, judge};
 use super::super::rewrite::canonical;
@@ -64,7 +64,10 @@ impl Transaction {
             Ok(found) => found,
             Err((rcpt, reply)) => return self.refuse(core, client, &rcpt.address, reply),
         };
-        let speaker = Speaker { may_relay: self.injector.is_some() || speaker.may_relay, ..speaker };
+        let instance = speaker.session.map(|_| self.id.to_string()).unwrap_or_default();
+        let session = speaker.session.map(|facts| SessionFacts { size: self.mail.size, instance: &instance, ..facts });
+        let may_relay = self.injector.is_some() || speaker.may_relay;
+        let speaker = Speaker { may_relay, session, ..speaker };
         let asked = (&self.sender, &rcpt.address);
         // Of a recipient that is refused, nothing is asked of the message.
         let mut wishes = Wishes::default();

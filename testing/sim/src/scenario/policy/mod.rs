@@ -48,6 +48,7 @@ fn check(seed: u64) -> Result<usize, String> {
         list: None,
         class: None,
         today: 20_000,
+        session: None,
         is_trusted: CLIENTS[world.client].starts_with("10."),
     };
     let table = Table(&world);

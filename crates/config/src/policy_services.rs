@@ -1,0 +1,55 @@
+//! `[policy_services]`: programs that speak Postfix's policy protocol, which rules name by `policy_service`.
+
+use stentor_milter::Place;
+use stentor_rules::{Action, Dialect, TableId};
+
+use super::diagnose::{Spot, likely};
+use super::raw::{Context, Entry, Section};
+use super::rule_sources::{PolicyService, TableConfig, TableSource};
+
+/// A decision waits for all that it asks for at most 30 s.
+const TIMEOUT_S_MAX: f64 = 25.0;
+
+/// As tables, whose look-ups they share.
+pub(super) fn read(sections: &Section<'_>, smtp_port: u16) -> Vec<TableConfig> {
+    sections.entries().iter().filter_map(|entry| service(sections, entry, smtp_port)).collect()
+}
+
+fn service<'a>(sections: &Section<'a>, entry: &Entry<'a>, smtp_port: u16) -> Option<TableConfig> {
+    let section = sections.of_entry(entry)?;
+    let place = section.required("address", "inet:127.0.0.1:10023").and_then(|text| {
+        let place = Place::parse(text.value);
+        if place.is_none() {
+            let message = format!(
+                "{:?} is not where a policy service listens; write \"inet:HOST:PORT\" or \"unix:/PATH\"",
+                text.value
+            );
+            section.context.error(text.span, message);
+        }
+        place
+    });
+    let timeout_ms = section.seconds("timeout_s", 20, 0.1..=TIMEOUT_S_MAX);
+    let default_action =
+        section.text("default_action").and_then(|text| match Action::parse_postfix(text.value, smtp_port) {
+            Ok(_) => Some(text.value.to_owned()),
+            Err(error) => {
+                section.context.error(text.span, error.to_string());
+                None
+            }
+        });
+    section.finish();
+    let source = TableSource::Service(PolicyService { place: place?, timeout_ms, default_action });
+    Some(TableConfig { name: entry.key.clone(), dialect: Dialect::Access, source })
+}
+
+pub(super) fn find(context: &Context<'_>, tables: &[TableConfig], name: &Spot<&str>) -> Option<TableId> {
+    let services = || tables.iter().enumerate().filter(|(_, table)| matches!(table.source, TableSource::Service(_)));
+    let found = services().find(|(_, table)| table.name == name.value).map(|(at, _)| at);
+    if found.is_none() {
+        let near = likely(name.value, services().map(|(_, table)| table.name.as_str()));
+        let near = near.map_or(String::new(), |near| format!("; did you mean {near:?}?"));
+        let message = format!("there is no policy service {:?}{near}; see [policy_services.NAME]", name.value);
+        context.error(name.span.clone(), message);
+    }
+    found.and_then(|at| u16::try_from(at).ok()).map(TableId)
+}

@@ -1,0 +1,178 @@
+//! Programs that speak Postfix's policy protocol: what they are asked, and what becomes of their answers and failures.
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+
+use stentor_harness::{Server, Smtp, TestLab, message};
+
+use crate::kit::builder;
+
+type Request = HashMap<String, String>;
+
+/// A policy service, and what it was asked.
+struct Service {
+    address: SocketAddr,
+    asked: Receiver<Request>,
+}
+
+impl Service {
+    /// `answer`: octets for a request; none: the connection is closed.
+    fn start(answer: impl Fn(&Request) -> String + Send + Sync + Clone + 'static) -> Service {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let address = listener.local_addr().expect("it is bound");
+        let (sender, asked) = channel();
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let (answer, sender) = (answer.clone(), sender.clone());
+                thread::spawn(move || serve(&stream, &answer, &sender));
+            }
+        });
+        Service { address, asked }
+    }
+
+    fn section(&self, more: &str) -> String {
+        format!(
+            "[policy_services.judge]\naddress = \"inet:{}\"\n{more}\n[[rules]]\npolicy_service = \"judge\"\n",
+            self.address
+        )
+    }
+}
+
+fn serve(mut stream: &TcpStream, answer: &impl Fn(&Request) -> String, asked: &Sender<Request>) {
+    let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+    loop {
+        let pairs: Request = lines
+            .by_ref()
+            .take_while(|line| !line.is_empty())
+            .filter_map(|line| line.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())))
+            .collect();
+        if pairs.is_empty() {
+            return;
+        }
+        let octets = answer(&pairs);
+        // The test may be over.
+        let _ = asked.send(pairs);
+        if octets.is_empty() || stream.write_all(octets.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+fn server(lab: &TestLab, more: &str) -> Server {
+    let server = builder(lab).prepare();
+    server.edit_config(|text| format!("{text}\n[domains]\nrelay = [\"one.example\"]\n{more}"));
+    server.run()
+}
+
+fn stranger(server: &Server) -> Smtp {
+    let mut client = server.connect_from("127.0.0.2").greeted();
+    client.cmd("MAIL FROM:<a@b.example> SIZE=1000").expect(250);
+    client
+}
+
+fn heard(client: &mut Smtp, recipient: &str) -> String {
+    let reply = client.cmd(&format!("RCPT TO:<{recipient}@one.example>"));
+    format!("{} {}", reply.code, reply.lines.join("\n"))
+}
+
+#[test]
+fn its_answers_are_actions_in_postfixs_words() {
+    let lab = TestLab::sites(&["one.example"]);
+    let service = Service::start(|request| {
+        let action = match request["recipient"].split('@').next() {
+            Some("grey") => "DEFER_IF_PERMIT Greylisted, see http://example.org/",
+            Some("no") => "550 5.7.23 SPF fails",
+            Some("reject") => "REJECT not you",
+            Some("tagged") => "PREPEND X-Greylist: delayed 301 seconds",
+            Some("odd") => "FROBNICATE",
+            _ => "DUNNO",
+        };
+        format!("action={action}\n\n")
+    });
+    let server = server(&lab, &service.section(""));
+    let mut client = stranger(&server);
+    assert_eq!(heard(&mut client, "grey"), "450 4.7.1 Greylisted, see http://example.org/");
+    assert_eq!(heard(&mut client, "no"), "550 5.7.23 SPF fails");
+    assert_eq!(heard(&mut client, "reject"), "554 5.7.1 not you");
+    assert_eq!(heard(&mut client, "odd"), "451 4.3.5 Server configuration error");
+    assert!(heard(&mut client, "tagged").starts_with("250"));
+    assert!(heard(&mut stranger(&server), "plain").starts_with("250"));
+    let wire = message("tagged@test", "x");
+    client.cmd("DATA").expect(354);
+    client.raw(&stentor_harness::dot_stuff(&wire));
+    client.reply().expect(250);
+    let copy = String::from_utf8(lab.body_for("tagged@one.example")).expect("a text");
+    assert!(copy.starts_with("X-Greylist: delayed 301 seconds\r\nReceived: "), "{copy}");
+    server.log().wait_nth(&["arg1=<no@one.example>", "policy=rule 1 (stentor.toml:41); policy service judge,"], 1);
+}
+
+#[test]
+fn it_is_told_all_that_is_known() {
+    let lab = TestLab::sites(&["one.example"]);
+    let service = Service::start(|_| "action=DUNNO\n\n".to_owned());
+    let server = server(&lab, &service.section(""));
+    let mut client = stranger(&server);
+    let instances: Vec<String> = ["ann", "bob"]
+        .into_iter()
+        .map(|recipient| {
+            assert!(heard(&mut client, recipient).starts_with("250"));
+            let asked = service.asked.recv().expect("it was asked");
+            for (name, value) in [
+                ("request", "smtpd_access_policy"),
+                ("protocol_state", "RCPT"),
+                ("protocol_name", "ESMTP"),
+                ("client_address", "127.0.0.2"),
+                ("helo_name", "client.example"),
+                ("sender", "a@b.example"),
+                ("recipient", &format!("{recipient}@one.example")),
+                ("size", "1000"),
+                ("server_port", &server.address().port().to_string()),
+            ] {
+                assert_eq!(asked.get(name).map(String::as_str), Some(value), "{name}");
+            }
+            asked["instance"].clone()
+        })
+        .collect();
+    // The same for a message, another for the next.
+    assert_eq!(instances[0], instances[1]);
+    client.cmd("RSET").expect(250);
+    client.cmd("MAIL FROM:<>").expect(250);
+    assert!(heard(&mut client, "ann").starts_with("250"));
+    let next = service.asked.recv().expect("it was asked");
+    assert_ne!(next["instance"], instances[0]);
+    assert_eq!((next["sender"].as_str(), next["size"].as_str()), ("", "0"));
+    // What is explained is no mail, and may not count as some.
+    let shown =
+        server.operator(&["explain", "--from", "a@b.example", "--to", "ann@one.example", "--client", "127.0.0.2"]);
+    assert!(
+        String::from_utf8_lossy(&shown.stdout).contains("policy_service, which is asked in a client's session only")
+    );
+    assert!(service.asked.try_recv().is_err());
+}
+
+#[test]
+fn without_an_answer_recipients_are_deferred_or_as_configured() {
+    let lab = TestLab::sites(&["one.example"]);
+    for answer in ["", "action=\n\n", "nonsense\n\n", "action=OK\n\nmore"] {
+        let service = Service::start(move |_| answer.to_owned());
+        let closed = server(&lab, &service.section(""));
+        assert!(heard(&mut stranger(&closed), "ann").starts_with("451 4.3.0"), "{answer:?}");
+        let open = server(&lab, &service.section("default_action = \"DUNNO\""));
+        assert!(heard(&mut stranger(&open), "ann").starts_with("250"), "{answer:?}");
+        open.wait_log(&["policy service inet:127.0.0.1"]);
+    }
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = silent.local_addr().expect("it is bound");
+    let more = format!(
+        "[policy_services.judge]\naddress = \"inet:{address}\"\ntimeout_s = 0.3\ndefault_action = \"DEFER later, please\"\n\
+         [[rules]]\ntrusted = false\npolicy_service = \"judge\"\n"
+    );
+    let server = server(&lab, &more);
+    assert_eq!(heard(&mut stranger(&server), "ann"), "450 4.7.1 later, please");
+    let mut trusted = server.smtp();
+    trusted.cmd("MAIL FROM:<a@b.example>").expect(250);
+    assert!(heard(&mut trusted, "ann").starts_with("250"));
+}
