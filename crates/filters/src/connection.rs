@@ -20,7 +20,7 @@ thread_local! {
 pub(crate) struct Failed {
     pub failure: Failure,
     pub why: String,
-    /// It was left alone, since it failed moments ago.
+    /// It was not asked, which is no new failure of its own.
     pub is_untried: bool,
 }
 
@@ -28,6 +28,12 @@ impl Failed {
     pub fn untried() -> Failed {
         let why = "not asked, since it failed moments ago".to_owned();
         Failed { failure: Failure::Unreachable, why, is_untried: true }
+    }
+
+    /// Those that were asked before it took all the time there is.
+    pub fn late(all: Duration) -> Failed {
+        let why = format!("not asked, since others took the {} minutes that all have", all.as_secs() / 60);
+        Failed { failure: Failure::Timeout, why, is_untried: true }
     }
 
     fn unreachable(why: String) -> Failed {

@@ -24,8 +24,8 @@ const PIECE_BYTES: usize = 256 * 1024;
 /// What milters may ask for beside a body: changes, and octets of them.
 const CHANGES_MAX: usize = 20_000;
 const CHANGES_BYTES_MAX: usize = 4 * 1024 * 1024;
-/// How long one milter may take for a message, however often it asks for more time: clients wait for ten minutes for the reply
-/// (RFC 5321 section 4.5.3.2.6).
+/// How long all milters together may take for a message's content, however often they ask for more time: clients wait for ten minutes
+/// for the reply (RFC 5321 section 4.5.3.2.6), and send again what they gave up.
 const MESSAGE_TIME: Duration = Duration::from_mins(9);
 /// Octets that milters may add to a message of the largest size.
 const GROWTH_BYTES: u64 = 2 * HEADER_BYTES_MAX as u64;
@@ -166,9 +166,10 @@ impl Chain {
         let mut buffer = vec![0; CHUNK_BYTES_MAX];
         let read = Message::read(content, ours, &mut buffer);
         let mut message = read.map_err(|error| ours_fails(unreadable(&error)))?;
+        let end = Instant::now() + MESSAGE_TIME;
         for seat in self.seats.iter_mut().filter(|seat| seat.role == Role::Asked) {
             let mut asked = Asked::default();
-            let shown = seat.show(&self.macros, &message, (content, &mut buffer), size_max, &mut asked).await;
+            let shown = seat.show((&self.macros, end), &message, (content, &mut buffer), size_max, &mut asked).await;
             let verdict = match shown {
                 Ok(verdict @ (Verdict::Continue | Verdict::Accept | Verdict::Skip)) => {
                     seat.apply(asked, (&mut message, content), &self.hostname, &mut filtered).map(|()| verdict)
@@ -199,14 +200,16 @@ impl Seat {
     /// Shows the milter the message, up to its last verdict.
     async fn show<C: Content>(
         &mut self,
-        macros: &stentor_milter::Macros,
+        (macros, end): (&stentor_milter::Macros, Instant),
         message: &Message,
         (content, buffer): (&mut C, &mut [u8]),
         size_max: u64,
         asked: &mut Asked,
     ) -> Result<Verdict, Trouble> {
         let limit = self.milter.content_limit();
-        let end = Instant::now() + limit.max(MESSAGE_TIME);
+        if Instant::now() >= end {
+            return Err(Failed::late(MESSAGE_TIME).into());
+        }
         let Some(connection) = &mut self.connection else { return Ok(Verdict::Continue) };
         // It took the message before: it does not want to see more of it.
         if connection.session.is_over() {
@@ -351,4 +354,103 @@ fn words(envelope: &Envelope, has_new_header: bool, has_new_body: bool) -> Strin
         words.push(format!("quarantine: {reason}"));
     }
     words.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use stentor_mail::server::MailFrom;
+    use stentor_milter::{MilterSettings, OnFailure, Place, Scope};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{UnixListener, UnixStream};
+
+    use super::*;
+    use crate::ClientFacts;
+    use crate::chain::MailFacts;
+    use crate::milter::Milter;
+
+    struct Octets(&'static [u8]);
+
+    impl Content for Octets {
+        fn read_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
+            let rest = &self.0[usize::try_from(at).expect("small")..];
+            let len = rest.len().min(buffer.len());
+            buffer[..len].copy_from_slice(&rest[..len]);
+            Ok(len)
+        }
+
+        async fn write(&mut self, _: Vec<u8>) -> Result<(), Reply> {
+            Ok(())
+        }
+
+        fn replace(&mut self, _: Vec<u8>) {}
+
+        fn forget(&mut self) {}
+    }
+
+    /// A milter that says at the end of a message that it works on it, every two minutes, and never answers.
+    async fn works_for_ever(mut stream: UnixStream) -> io::Result<()> {
+        loop {
+            let mut packet = vec![0; stream.read_u32().await? as usize];
+            stream.read_exact(&mut packet).await?;
+            match packet[0] {
+                b'O' => stream.write_all(&[0, 0, 0, 13, b'O', 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0]).await?,
+                b'D' | b'A' => {}
+                b'E' => loop {
+                    tokio::time::sleep(Duration::from_mins(2)).await;
+                    stream.write_all(&[0, 0, 0, 1, b'p']).await?;
+                },
+                _ => stream.write_all(&[0, 0, 0, 1, b'c']).await?,
+            }
+        }
+    }
+
+    fn milter(folder: &std::path::Path, name: &str, on_failure: OnFailure) -> Arc<Milter> {
+        let path = folder.join(name);
+        let listener = UnixListener::bind(&path).expect("a new folder");
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                tokio::spawn(works_for_ever(stream));
+            }
+        });
+        Arc::new(Milter::new(MilterSettings {
+            name: name.to_owned(),
+            place: Place::Unix(path),
+            scope: Scope { smtp: true, listeners: Vec::new(), local: true },
+            on_unreachable: on_failure,
+            on_timeout: on_failure,
+            on_error: on_failure,
+            connect_timeout_ms: 10_000,
+            command_timeout_ms: 30_000,
+            content_timeout_ms: 300_000,
+            reuse: false,
+            daemon_name: "test".to_owned(),
+        }))
+    }
+
+    /// On paused time: it goes on when nobody has anything else to do.
+    #[tokio::test(start_paused = true)]
+    async fn all_milters_share_the_time_that_clients_wait() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let client = ClientFacts { address: [127, 0, 0, 1].into(), port: 1, name: None, listener: None, login: None };
+        for (last, code) in [(OnFailure::Accept, None), (OnFailure::Tempfail, Some(451))] {
+            let milters = [("a", OnFailure::Accept), ("b", OnFailure::Accept), ("c", last)];
+            let named = |(name, on_failure)| milter(folder.path(), &format!("{name}{}", code.is_some()), on_failure);
+            let mut chain = Chain::new(milters.map(named).into(), client.clone(), "mx.test");
+            let mail = MailFrom::parse(b"<a@x.test>", 1_000).expect("a sender");
+            chain.mail(MailFacts { helo: "x", id: "1", mail: &mail }).await.expect("they go on");
+            let begun = Instant::now();
+            let said = chain.message(&mut Octets(b"Received: ours\r\nA: b\r\n\r\nc\r\n"), 1, 1_000).await;
+            assert_eq!(begun.elapsed().as_secs(), MESSAGE_TIME.as_secs());
+            assert_eq!(said.as_ref().err().map(|refusal| refusal.reply.code), code);
+            if let Err(refusal) = said {
+                assert!(
+                    refusal.by.ends_with("not asked, since others took the 9 minutes that all have"),
+                    "{}",
+                    refusal.by
+                );
+            }
+        }
+    }
 }

@@ -231,7 +231,7 @@ impl Submitting<'_> {
             at += n as u64;
         };
         match read {
-            Ok(end) => transaction.end(core, settings, CLIENT, end).await,
+            Ok(end) => transaction.end(core, settings, (CLIENT, None), end).await,
             Err(reply) => {
                 transaction.abandon(core);
                 reply

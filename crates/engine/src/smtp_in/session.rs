@@ -251,7 +251,9 @@ impl Session {
             }
             Step::EndOfData(end) => {
                 let reply = match self.transaction.take() {
-                    Some(transaction) => transaction.end(&self.core, &self.settings, self.client, end).await,
+                    Some(transaction) => {
+                        transaction.end(&self.core, &self.settings, (self.client, Some(&self.stream)), end).await
+                    }
                     None => Reply::fixed(503, (5, 5, 1), "MAIL first"),
                 };
                 self.smtp.answer(reply);

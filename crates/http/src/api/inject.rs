@@ -329,7 +329,7 @@ async fn run(
         }
     }
     let reply = match body.finish() {
-        Ok(end) => transaction.end(core, settings, *client, end).await,
+        Ok(end) => transaction.end(core, settings, (*client, None), end).await,
         Err(reply) => {
             transaction.abandon(core);
             reply

@@ -13,6 +13,7 @@ mod rcpt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::heading::Heading;
@@ -23,6 +24,7 @@ use stentor_policy::{self as policy, Names};
 use stentor_queue::ids::{ContentId, MessageId};
 use stentor_resolve::Asker;
 use stentor_rules::{Key, NextHop, Waiting, Wishes};
+use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use self::filter::Filtering;
@@ -38,6 +40,9 @@ use crate::core::memory::{PIECE_BYTES, Reserved};
 use crate::core::observer::{Receiving, TraceParent};
 use crate::core::{Core, Settings, log};
 use stentor_live::posts::{Noted, RECIPIENTS_MIN};
+
+/// Nobody hears it; it closes the session.
+const LEFT: Reply = Reply::fixed(421, (4, 4, 2), "Connection closed before the message was taken");
 
 /// The subscribers as they are now.
 struct InForce<'c>(&'c Arc<Core>);
@@ -324,18 +329,31 @@ impl Transaction {
     }
 
     /// Decides about the whole message, makes it durable and answers.
-    pub async fn end(mut self, core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, end: EndOfData) -> Reply {
+    /// A client that has left meanwhile, by its `peer`, will send it again: it is not taken.
+    pub async fn end(
+        mut self,
+        core: &Arc<Core>,
+        settings: &Arc<Settings>,
+        (client, peer): (IpAddr, Option<&TcpStream>),
+        end: EndOfData,
+    ) -> Reply {
         let size = end.size;
         let Some(mut traced) = self.traced.take() else {
-            return self.finish(core, settings, client, end).await;
+            return self.finish(core, settings, (client, peer), end).await;
         };
         traced.end_of_data();
-        let reply = self.finish(core, settings, client, end).await;
+        let reply = self.finish(core, settings, (client, peer), end).await;
         traced.answered(core, size, &reply);
         reply
     }
 
-    async fn finish(mut self, core: &Arc<Core>, settings: &Arc<Settings>, client: IpAddr, mut end: EndOfData) -> Reply {
+    async fn finish(
+        mut self,
+        core: &Arc<Core>,
+        settings: &Arc<Settings>,
+        (client, peer): (IpAddr, Option<&TcpStream>),
+        mut end: EndOfData,
+    ) -> Reply {
         // Before the client's message there are the fields that rules have prepended by now, and our Received.
         let ours = self.wishes.fields_count() + 1;
         let mut verdict = match self.failed {
@@ -350,6 +368,10 @@ impl Transaction {
         }
         if verdict.is_ok() && self.filtering.is_some() {
             verdict = Box::pin(self.filter(core, settings, client, (&mut end, ours))).await;
+            if verdict.is_ok() && peer.is_some_and(has_left) {
+                "client left while milters were asked".clone_into(&mut self.why_refused);
+                verdict = Err(LEFT);
+            }
         }
         let named = self.rcpts.named();
         let envelopes = match verdict {
@@ -474,6 +496,12 @@ impl Transaction {
         self.abandon(core);
         reply
     }
+}
+
+/// Whether a client has closed its side of the connection, whatever it sent before.
+fn has_left(peer: &TcpStream) -> bool {
+    let mut polled = [PollFd::new(peer, PollFlags::RDHUP)];
+    matches!(poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1..))
 }
 
 /// The address of a list.

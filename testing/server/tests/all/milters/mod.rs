@@ -364,6 +364,66 @@ fn a_recipient_that_a_milter_replaces_by_nobody_is_not_lost() {
 }
 
 #[test]
+fn a_client_that_leaves_while_a_milter_works_is_not_taken_at_its_word() {
+    let lab = lab();
+    let (has_left, is_slow) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(true)));
+    let (left, slow) = (has_left.clone(), is_slow.clone());
+    let milter = Milter::start(move |command, _| {
+        while command == 'E' && slow.load(Ordering::SeqCst) && !left.load(Ordering::SeqCst) {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        Vec::new()
+    });
+    let server = server(&lab, &milter.config("slow", ""));
+    let wire = message("left@test", "x");
+    lab.recorder().expect_message(wire.clone().into());
+    for last_words in [&b""[..], b"QUIT\r\n"] {
+        has_left.store(false, Ordering::SeqCst);
+        let asked = milter.commands().matches('E').count();
+        let mut smtp = server.smtp();
+        smtp.cmd(&format!("MAIL FROM:<{SENDER}>")).expect(250);
+        smtp.cmd(&format!("RCPT TO:<{TO}>")).expect(250);
+        smtp.cmd("DATA").expect(354);
+        smtp.raw(&stentor_harness::dot_stuff(&wire));
+        wait_until("the milter works", || milter.commands().matches('E').count() > asked);
+        smtp.raw(last_words);
+        drop(smtp);
+        has_left.store(true, Ordering::SeqCst);
+        let count = if last_words.is_empty() { 1 } else { 2 };
+        wait_until("it is refused", || {
+            server.log().matching(&["policy=client left while milters were asked", "421 4.4.2"]).len() == count
+        });
+    }
+    assert_eq!(fates(&server).acknowledged, 0);
+    // What it sends again comes once.
+    is_slow.store(false, Ordering::SeqCst);
+    server.smtp().send(SENDER, &[TO], &wire).expect(250);
+    lab.wait_clean("left@test", &[TO]);
+}
+
+#[test]
+fn recipients_that_milters_add_are_not_asked_about_the_content() {
+    let lab = lab();
+    let milter = Milter::start(|command, _| match command {
+        'E' => vec![says('+', texts(&["<bob@two.example>"])), says('c', "")],
+        _ => Vec::new(),
+    });
+    let rule = "[[rules]]\nrecipient = \"bob@two.example\"\nbody = \"needle\"\ndo = \"reject\"\n";
+    let domains = "[domains]\nrelay = [\"one.example\", \"two.example\"]\n";
+    let server = server(&lab, &format!("{domains}{rule}{}", milter.config("adds", "")));
+    let wire = message("added@test", "the needle");
+    lab.recorder().expect_message(wire.clone().into());
+    // One whose recipients all have the same rules on content: that of the added one would be put off.
+    let mut client = server.connect_from("127.0.0.2").greeted();
+    client.cmd(&format!("MAIL FROM:<{SENDER}>")).expect(250);
+    client.cmd(&format!("RCPT TO:<{TO}>")).expect(250);
+    client.cmd("DATA").expect(354);
+    client.raw(&stentor_harness::dot_stuff(&wire));
+    client.reply().expect(250);
+    lab.wait_clean("added@test", &[TO, "bob@two.example"]);
+}
+
+#[test]
 fn a_milter_that_is_down_is_asked_again_when_it_is_back() {
     let lab = lab();
     let milter = Milter::start(|_, _| Vec::new());
@@ -424,6 +484,32 @@ fn connections_are_used_again_and_a_dead_one_is_replaced() {
     let commands = milter.commands();
     assert_eq!((commands.matches('O').count(), commands.matches('C').count()), (2, 3), "{commands}");
     assert!(server.log().matching(&["milter failed"]).is_empty());
+}
+
+#[test]
+fn a_large_message_that_is_rewritten_counts_once() {
+    const MIB: u64 = 1024 * 1024;
+    let lab = lab();
+    let milter = Milter::start(|command, _| match command {
+        'E' => vec![says('i', indexed(1, &["X-Signed", "yes"])), says('c', "")],
+        _ => Vec::new(),
+    });
+    // A client that is not trusted may have an eighth of this.
+    let prepared = builder(&lab).set("listen.streamed_bytes_max", &(32 * MIB).to_string()).prepare();
+    let domains = "[domains]\nrelay = [\"one.example\"]\n";
+    prepared.edit_config(|text| format!("{text}\n{domains}{}", milter.config("sign", "")));
+    let server = prepared.run();
+    let wire = message_with("once@test", "Subject: large\r\n", &"a line of a large message\r\n".repeat(115_000));
+    let mut client = server.connect_from("127.0.0.2").greeted();
+    client.cmd(&format!("MAIL FROM:<{SENDER}>")).expect(250);
+    client.cmd(&format!("RCPT TO:<{TO}>")).expect(250);
+    client.cmd("DATA").expect(354);
+    client.raw(&stentor_harness::dot_stuff(&wire));
+    client.reply().expect(250);
+    assert!(delivered(&lab, TO).starts_with("X-Signed: yes\r\n"));
+    let peak = server.status()["streamed_bytes_peak"].as_u64().expect("a number");
+    assert!((2 * MIB..4 * MIB).contains(&peak), "{peak}");
+    wait_until("nothing is on its way", || server.status()["streamed_bytes"] == 0);
 }
 
 #[test]
