@@ -142,6 +142,24 @@ impl Message {
     }
 }
 
+/// Takes those fields out of a message for which `goes` says so, given name and value; `ours` fields before it stay. `None`: it has none.
+///
+/// # Errors
+/// It cannot be read back or written; the content is then of no use to anybody.
+pub async fn without_fields<C: Content>(
+    content: &mut C,
+    ours: usize,
+    size_max: u64,
+    goes: impl FnMut(&[u8], &[u8]) -> bool,
+) -> Result<Option<EndOfData>, Reply> {
+    let mut buffer = vec![0; CHUNK_BYTES_MAX];
+    let mut message = Message::read(content, ours, &mut buffer).map_err(|error| unreadable(&error))?;
+    if message.header.remove(goes) == 0 {
+        return Ok(None);
+    }
+    message.write(content, size_max, &mut buffer).await.map(Some)
+}
+
 impl Chain {
     /// The message has come: `ours` fields before it are ours. `size_max`: its largest size.
     ///

@@ -28,7 +28,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 pub use chain::{Chain, MailFacts, RcptFacts};
 pub use changes::{Envelope, Recipient};
-pub use content::{Content, Filtered};
+pub use content::{Content, Filtered, without_fields};
 pub use milter::{COUNTED, Counters, Milter};
 use stentor_mail::reply::Reply;
 

@@ -114,6 +114,19 @@ impl Header {
         })
     }
 
+    /// Takes out the fields of the message for which `goes` says so, given name and value. How many went.
+    pub fn remove(&mut self, mut goes: impl FnMut(&[u8], &[u8]) -> bool) -> usize {
+        let before = self.fields.len();
+        let bytes = &mut self.bytes;
+        self.fields.retain(|field| {
+            let value = field.octets.get(field.name + 1..).unwrap_or_default();
+            let goes = field.name > 0 && !field.is_ours && goes(field.name().trim_ascii_end(), value);
+            *bytes -= if goes { field.octets.len() } else { 0 };
+            !goes
+        });
+        before - self.fields.len()
+    }
+
     /// Applies a change; others than those to a header change nothing here. `keeps_space`: the milter writes the space behind the
     /// colon itself.
     pub fn apply(&mut self, change: &Change, keeps_space: bool) -> Result<(), TooLarge> {

@@ -9,6 +9,7 @@ use stentor_mail::reply::Reply;
 
 use crate::hop::{HopError, NextHop};
 use crate::refusal::{DENIED, Defaults, OURS, POSTFIX, refusal, reply_code, split};
+use crate::removal::{Removal, RemovalError};
 
 /// What ends the rules for a recipient.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +37,8 @@ pub enum Action {
     Bcc(Address),
     /// A header field without its line end.
     Prepend(Box<str>),
+    /// Fields of the message's header go.
+    RemoveHeader(Removal),
     Warn(Box<str>),
     Class(Class),
     Route(NextHop),
@@ -64,10 +67,11 @@ pub enum ActionError {
     NotAscii(String),
     #[error("{0}")]
     Hop(#[from] HopError),
+    #[error("{0}")]
+    Removal(#[from] RemovalError),
 }
 
-const KNOWN: &str =
-    "known are ok, relay, reject, defer, discard, hold, redirect, bcc, prepend, warn, class, route, copy and dunno";
+const KNOWN: &str = "known are ok, relay, reject, defer, discard, hold, redirect, bcc, prepend, remove_header, warn, class, route, copy and dunno";
 const KNOWN_OF_POSTFIX: &str = "known are OK, REJECT, DEFER, 4NN and 5NN with a text, DUNNO, DISCARD, HOLD, REDIRECT, BCC, PREPEND, WARN, INFO, FILTER";
 const TRY_LATER: &str = "Try again later";
 
@@ -95,6 +99,7 @@ impl Action {
                 "bulk" => Ok(Action::Class(Class::Bulk)),
                 _ => Err(ActionError::Missing { word: word.to_owned(), what: "`ordinary` or `bulk`" }),
             },
+            "remove_header" => Ok(Action::RemoveHeader(Removal::parse(rest)?)),
             "route" => Ok(Action::Route(NextHop::parse(rest, smtp_port)?)),
             "copy" => match NextHop::parse(rest, smtp_port)? {
                 NextHop::Refuse(_) => {
@@ -229,6 +234,7 @@ mod tests {
         assert!(ours("").starts_with("! the action is missing"));
         assert!(ours("copy error: 550 no").starts_with('!'));
         assert!(ours("relay all").starts_with("! relay takes nothing"));
+        assert!(ours("remove_header").starts_with('!') && ours("remove_header Received").starts_with('!'));
         assert!(ours("redirect").starts_with("! redirect needs an address"));
         assert!(
             ours("bcc a b").starts_with('!')
@@ -245,6 +251,10 @@ mod tests {
         assert_eq!(Action::parse("hold ask  legal ", 25), Ok(Action::Hold("ask  legal".into())));
         assert_eq!(Action::parse("bcc a@b.test", 25), Ok(Action::Bcc("a@b.test".parse().unwrap())));
         assert_eq!(Action::parse("prepend X-A: b: c", 25), Ok(Action::Prepend("X-A: b: c".into())));
+        assert_eq!(
+            Action::parse("remove_header X-A: b", 25),
+            Ok(Action::RemoveHeader(Removal::parse("x-a: b").unwrap()))
+        );
         assert_eq!(Action::parse_postfix("1234", 25), Ok(Action::End(Verdict::Ok)));
         assert_eq!(Action::parse_postfix("permit", 25), Ok(Action::End(Verdict::Ok)));
         assert_eq!(Action::parse_postfix("INFO x", 25), Ok(Action::Warn("x".into())));

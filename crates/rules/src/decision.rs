@@ -11,6 +11,7 @@ use crate::action::Action;
 use crate::book::Rulebook;
 use crate::facts::TableId;
 use crate::hop::NextHop;
+use crate::removal::Removal;
 use crate::routes::{RouteEntry, Who};
 
 /// Recipients that rules may add to a message.
@@ -83,6 +84,7 @@ pub struct Marks {
     pub redirect: Option<(Address, usize)>,
     pub bcc: Vec<(Address, usize)>,
     pub prepend: Vec<Box<str>>,
+    pub remove: Vec<Removal>,
     pub warn: Vec<Box<str>>,
     /// What rules that only warn would do.
     pub would: Vec<(Box<str>, usize)>,
@@ -121,6 +123,7 @@ impl Marks {
                 self.bcc.push((to, at));
             }
             Action::Prepend(field) => self.prepend.push(field),
+            Action::RemoveHeader(removal) => self.remove.push(removal),
             Action::Warn(text) => self.warn.push(text),
             Action::Class(class) => {
                 self.class.get_or_insert(class);

@@ -26,6 +26,7 @@ mod lookup;
 mod names;
 mod next_hop;
 mod refusal;
+mod removal;
 mod rewrite;
 mod routes;
 mod rule;
@@ -51,6 +52,7 @@ pub use facts::{Answer, Facts, Field, Found, SessionFacts, Subject, TableId, Tab
 pub use hop::{HopError, NextHop, name_of};
 pub use lookup::{Asking, TableKey, find, keys};
 pub use names::{ClientPattern, NamePattern, UNKNOWN};
+pub use removal::{Removal, RemovalError};
 pub use rewrite::Part;
 pub use routes::{Order, RouteEntry, Routes, Unroutable, Who};
 pub use rule::{Dialect, Does, Rule, TableName};

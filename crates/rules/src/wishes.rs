@@ -10,9 +10,12 @@ use stentor_mail::address::Address;
 
 use crate::book::Rulebook;
 use crate::decision::{BCC_MAX, Marks, Why};
+use crate::removal::Removal;
 
 /// Fields before a message's header.
 const FIELDS_MAX: usize = 100;
+/// Kinds of fields that are taken out of it.
+const REMOVALS_MAX: usize = 100;
 /// Things that are said of a message, and recipients that are named for each.
 const TOLD_MAX: usize = 20;
 const WHO_MAX: usize = 5;
@@ -30,6 +33,8 @@ pub struct Wishes {
     pub bcc: Vec<Address>,
     pub class: Option<Class>,
     prepend: Vec<Box<str>>,
+    /// Fields of its header that go.
+    pub remove: Vec<Removal>,
     told: Vec<Told>,
 }
 
@@ -69,6 +74,7 @@ impl Wishes {
         }
         self.class = self.class.or(marks.class);
         marks.prepend.into_iter().for_each(|field| self.field(field));
+        marks.remove.into_iter().for_each(|removal| self.removal(removal));
     }
 
     /// Takes what the rules of a further recipient ask.
@@ -81,6 +87,7 @@ impl Wishes {
         self.class = self.class.or(more.class);
         more.bcc.into_iter().for_each(|to| self.bcc(to));
         more.prepend.into_iter().for_each(|field| self.field(field));
+        more.remove.into_iter().for_each(|removal| self.removal(removal));
         for Told { what, who, more } in more.told {
             // Of two addresses the first one is taken.
             if !redirected.as_ref().is_some_and(|other| what.starts_with(other)) {
@@ -133,6 +140,12 @@ impl Wishes {
     fn bcc(&mut self, to: Address) {
         if self.bcc.len() < BCC_MAX && !self.bcc.contains(&to) {
             self.bcc.push(to);
+        }
+    }
+
+    fn removal(&mut self, removal: Removal) {
+        if self.remove.len() < REMOVALS_MAX && !self.remove.contains(&removal) {
+            self.remove.push(removal);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use regex::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
+use regex::{RegexSet, RegexSetBuilder};
 use stentor_mime::scripts::ScriptName;
 use stentor_mime::walk::Defect;
 
@@ -138,8 +138,7 @@ impl Set {
 
 /// What a pattern matches in a text, for people.
 fn shown(pattern: &Pattern, text: &str) -> String {
-    let regex: Option<Regex> =
-        RegexBuilder::new(&pattern.expression).case_insensitive(true).multi_line(true).crlf(true).build().ok();
+    let regex = pattern.regex().ok();
     let found = regex.as_ref().and_then(|regex| regex.find(text)).map_or("", |found| found.as_str());
     let short: String = found.chars().take(SHOWN_CHARS_MAX).collect();
     format!("{short:?}")

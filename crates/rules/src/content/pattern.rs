@@ -1,10 +1,13 @@
 //! Patterns for texts: what is contained, a name with asterisks, or `/a regular expression/`. All are regular expressions in the end,
 //! without regard to case, matched in linear time.
 
+use regex::{Regex, RegexBuilder};
 use regex_syntax::ParserBuilder;
 
 /// Octets of a pattern.
 const PATTERN_BYTES_MAX: usize = 4_096;
+/// Octets of one that is compiled by itself.
+const COMPILED_BYTES_MAX: usize = 1024 * 1024;
 
 /// A pattern that can be compiled.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -55,6 +58,16 @@ impl Pattern {
         }
         let parts: Vec<String> = text.split('*').map(regex::escape).collect();
         Pattern::checked(text, format!("\\A(?s:{})\\z", parts.join(".*")))
+    }
+
+    /// Compiled by itself.
+    ///
+    /// # Errors
+    /// It is too large.
+    pub(crate) fn regex(&self) -> Result<Regex, ContentError> {
+        let mut builder = RegexBuilder::new(&self.expression);
+        builder.case_insensitive(true).multi_line(true).crlf(true).size_limit(COMPILED_BYTES_MAX);
+        builder.build().map_err(|error| ContentError::TooLarge(error.to_string()))
     }
 
     fn checked(shown: &str, expression: String) -> Result<Pattern, ContentError> {

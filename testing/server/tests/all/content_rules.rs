@@ -3,6 +3,7 @@
 use stentor_harness::{Server, TestLab, dot_stuff, wait_until};
 
 use crate::kit::builder;
+use crate::submission::{submit, taking};
 use crate::virtual_users::with;
 
 /// What the server answers to a message for these recipients, from a client that may relay only to its relay domains.
@@ -182,4 +183,34 @@ fn what_is_wrong_is_named_with_its_place() {
             "{line} {words}\n{said}"
         );
     }
+}
+
+#[test]
+fn fields_are_removed_for_relayed_and_local_mail() {
+    let lab = TestLab::sites(&["one.example"]);
+    let rules = "[[rules]]\ndo = [\"remove_header X-Internal\", \"remove_header X-Note: /secret|geheim/\"]\n\
+        [[rules]]\nbody = \"spam\"\ndo = [\"prepend X-Spam: by rule\", \"remove_header X-Spam\"]\n";
+    let server = with(taking(builder(&lab)), &[], &format!("{DOMAINS}{rules}"));
+    let got = |to: &str| {
+        lab.wait(&format!("a copy for {to}"), |recorder| !recorder.copies_to(to).is_empty());
+        let text = String::from_utf8(lab.body_for(to)).expect("ASCII");
+        text.split_inclusive("\r\n").filter(|line| !line.starts_with(['R', '\t'])).collect::<String>()
+    };
+    let header = "Subject: x\r\nX-Internal: 1\r\nx-internal: 2\r\n folded\r\nX-Note: open\r\nX-Note: =?utf-8?q?gehe?= =?utf-8?q?im?=\r\nX-Spam: no\r\n";
+    assert!(
+        answered(&server, &["ann@one.example", "bea@one.example"], &format!("{header}\r\nX-Internal: body\r\n"))
+            .starts_with("250")
+    );
+    let plain = "Subject: x\r\nX-Note: open\r\nX-Spam: no\r\n\r\nX-Internal: body\r\n";
+    assert_eq!((got("ann@one.example"), got("bea@one.example")), (plain.to_owned(), plain.to_owned()));
+    // Those that rules add stay; and a body in many pieces.
+    let body = "a line that makes it large\r\n".repeat(40_000) + "spam\r\n";
+    assert!(answered(&server, &["cid@one.example"], &format!("{header}\r\n{body}")).starts_with("250"));
+    assert_eq!(got("cid@one.example"), format!("X-Spam: by rule\r\nSubject: x\r\nX-Note: open\r\n\r\n{body}"));
+    submit(&server, &["dan@one.example"], &format!("{header}\r\nlocal\r\n"));
+    let dan = got("dan@one.example");
+    assert!(!dan.contains("X-Internal") && !dan.contains("geheim") && dan.contains("X-Spam: no\r\n"), "{dan}");
+    // What would be done is shown.
+    let (why, _) = explained(&server, &format!("{header}\r\nx\r\n"));
+    assert!(why.contains("remove header X-Note: /secret|geheim/"), "{why}");
 }

@@ -12,7 +12,7 @@ use stentor_harness::{Builder, Kind, LoopFs, Server, TestLab, skipped, stentor_s
 use crate::kit::{SENDER, SENDER_SITE, bare, builder, drained, report_to};
 
 /// With a submission folder.
-fn taking(builder: Builder) -> Builder {
+pub fn taking(builder: Builder) -> Builder {
     builder.set("submission.folder", "\"submission\"").set("submission.group", "\"\"")
 }
 
@@ -39,7 +39,7 @@ fn run(mut command: Command, input: &str) -> Output {
 
 /// Runs it, which must succeed.
 #[track_caller]
-fn submit(server: &Server, arguments: &[&str], input: &str) {
+pub fn submit(server: &Server, arguments: &[&str], input: &str) {
     let output = run(program(server, arguments), input);
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {output:?}");
 }

@@ -8,7 +8,9 @@ use std::mem::take;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use stentor_filters::{ClientFacts, Content, Filter, Filtered, MailFacts, RcptFacts, Recipient, Refusal};
+use stentor_filters::{
+    ClientFacts, Content, Filter, Filtered, MailFacts, RcptFacts, Recipient, Refusal, without_fields,
+};
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, Notify, RcptTo};
@@ -116,6 +118,26 @@ impl Transaction {
         let asked = Asked { params, hop: hop.clone() };
         let (address, verdict, why) = (address.clone(), verdict.clone(), why.to_owned());
         filtering.taken.push(Taken { named: rcpt.address, address, asked, verdict, why });
+        Ok(())
+    }
+
+    /// Takes the header fields out that rules want to go; `ours` fields before the message stay.
+    pub(super) async fn remove_fields(
+        &mut self,
+        core: &Arc<Core>,
+        settings: &Settings,
+        (end, ours): (&mut EndOfData, usize),
+    ) -> Result<(), Reply> {
+        let removals = take(&mut self.wishes.remove);
+        let size_max = settings.config.message_size_bytes_max;
+        let mut octets = Octets { core, transaction: self, last: take(&mut end.last), before: None, size_max };
+        let goes = |name: &[u8], value: &[u8]| removals.iter().any(|removal| removal.is_met(name, value));
+        let result = without_fields(&mut octets, ours, size_max, goes).await;
+        octets.forget();
+        end.last = octets.last;
+        if let Some(new) = result? {
+            *end = new;
+        }
         Ok(())
     }
 

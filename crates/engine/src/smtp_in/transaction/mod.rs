@@ -366,6 +366,9 @@ impl Transaction {
                 Err(reply) => verdict = Err(reply),
             }
         }
+        if verdict.is_ok() && !self.wishes.remove.is_empty() && self.wishes.discard.is_none() {
+            verdict = Box::pin(self.remove_fields(core, settings, (&mut end, ours))).await;
+        }
         if verdict.is_ok() && self.filtering.is_some() {
             verdict = Box::pin(self.filter(core, settings, client, (&mut end, ours))).await;
             if verdict.is_ok() && peer.is_some_and(has_left) {
