@@ -129,6 +129,31 @@ def spamd(folder, port):
     return [["spamd", "--local", "--nouser-config", "--socketpath", f"{folder}/daemon", "--siteconfigpath", folder, "-m", "2"]]
 
 
+RSPAMD = """
+lua = "/usr/share/rspamd/rules/rspamd.lua";
+options {{
+    pidfile = "{folder}/pid"; control_socket = "{folder}/control mode=0600"; stats_file = "{folder}/stats"; hs_cache_dir = "{folder}";
+    tempdir = "{folder}"; filters = "regexp"; local_addrs = []; dns {{ nameserver = ["127.0.0.1:9"]; timeout = 0.1s; retransmits = 1; }}
+}}
+logging {{ type = "file"; filename = "{folder}/log"; level = "info"; }}
+worker "rspamd_proxy" {{
+    bind_socket = "127.0.0.1:{port}"; milter = yes; timeout = 60s; count = 1; spam_header = "X-Spam"; reject_message = "Spam message rejected";
+    upstream "local" {{ default = yes; self_scan = yes; }}
+}}
+modules {{ path = "/usr/share/rspamd/plugins/milter_headers.lua"; }}
+milter_headers {{
+    use = ["x-spam-status", "x-spamd-bar", "own"]; skip_local = false; skip_authenticated = false;
+    custom {{ own = "return function(task, common) return nil, {{['X-Scanned'] = 'yes'}}, {{['X-Multi'] = 1}}, {{}} end"; }}
+}}
+actions {{ reject = 15; add_header = 6; }}
+"""
+
+
+def rspamd(folder, port):
+    """Its proxy worker, which scans itself, without the modules that ask the network."""
+    write(folder, "conf", RSPAMD.format(folder=folder, port=port))
+
+
 def peers():
     here = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "peers")
     python = "/usr/bin/python3"
@@ -136,6 +161,7 @@ def peers():
         Peer("every", "/usr/lib/python3/dist-packages/Milter", lambda folder, port: [python, f"{here}/every_milter.py", f"inet:{port}@127.0.0.1"]),
         Peer("opendkim", "opendkim", lambda folder, port: ["opendkim", "-f", "-x", f"{folder}/conf"], opendkim),
         Peer("pyspf", "pyspf-milter", lambda folder, port: ["pyspf-milter", f"{folder}/conf"], pyspf),
+        Peer("rspamd", "rspamd", lambda folder, port: ["rspamd", "-f", "-i", "-c", f"{folder}/conf"], rspamd),
         Peer("clamav", "clamav-milter", lambda folder, port: ["clamav-milter", "-c", f"{folder}/conf"], clamav),
         Peer("spamass", "spamass-milter", lambda folder, port: ["spamass-milter", "-p", f"inet:{port}@127.0.0.1", "-r", "15", "--", "-U", f"{folder}/daemon"], spamd),
     ]
