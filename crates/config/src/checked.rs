@@ -11,6 +11,7 @@ use stentor_mail::address::Address;
 use stentor_milter::MilterSettings;
 use stentor_policy::{AliasInput, InjectorClasses, Policy, RateLimits};
 use stentor_rules::Rulebook;
+use stentor_strangers::GreylistSettings;
 
 use super::call_ahead::CallAheadConfig;
 use super::diagnose::Diagnostic;
@@ -39,6 +40,8 @@ pub struct Config {
     pub call_ahead: CallAheadConfig,
     /// `[[milters]]`, in the order in which they are asked.
     pub milters: Vec<MilterSettings>,
+    /// `[greylist]`
+    pub greylist: GreylistSettings,
     /// In the order of the file.
     pub lists: Vec<ListConfig>,
     pub aliases: Vec<AliasInput>,
@@ -103,6 +106,8 @@ pub struct ListenConfig {
     pub body_bytes_max: u64,
     /// Octets of large bodies that are in the journal before their message is accepted, all sessions together.
     pub streamed_bytes_max: u64,
+    /// Clients outside the client networks wait so long for the greeting.
+    pub greet_delay_ms: u64,
     /// For what rules ask the DNS about a client outside the client networks.
     pub dns_timeout_ms: u64,
 }

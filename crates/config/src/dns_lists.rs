@@ -1,12 +1,13 @@
-//! `[dns_lists]`, and the conditions of a rule on untrusted clients.
+//! `[dns_lists]`, `[greylist]`, and the conditions of a rule on untrusted clients.
 
 use std::sync::Arc;
 
 use stentor_rules::StrangerConditions;
-use stentor_strangers::{AnswerPattern, DnsList, HeloFault, Of};
+use stentor_strangers::{AnswerPattern, DnsList, GreylistSettings, HeloFault, Of, RateOver};
 
 use super::diagnose::likely;
-use super::raw::{Entry, Section};
+use super::numbers::at_most;
+use super::raw::{DAY_S, Entry, Section};
 
 /// DNS lists of a configuration: each costs a question for each client.
 const LISTS_MAX: usize = 50;
@@ -56,8 +57,27 @@ fn list<'a>(sections: &Section<'a>, entry: &Entry<'a>) -> Option<DnsList> {
     list.ok()
 }
 
+/// `[greylist]`
+pub(super) fn greylist(section: Section<'_>) -> GreylistSettings {
+    let settings = GreylistSettings {
+        delay_ms: section.seconds("delay_s", 300, 1.0..=DAY_S),
+        window_ms: section.seconds("window_s", 2 * 86_400, 60.0..=31.0 * DAY_S),
+        known_ms: section.seconds("known_s", 35 * 86_400, 60.0..=366.0 * DAY_S),
+        network_passes: section.number("network_passes", 5, 0..=200) as u32,
+        entries_max: section.number("entries_max", 100_000, 1_000..=1_000_000) as usize,
+    };
+    at_most(&section, "delay_s", settings.delay_ms, "window_s", settings.window_ms);
+    section.finish();
+    settings
+}
+
 /// The conditions of one rule.
-pub(super) fn conditions(section: &Section<'_>, lists: &DnsLists, conditions: &mut StrangerConditions) {
+pub(super) fn conditions(
+    section: &Section<'_>,
+    lists: &DnsLists,
+    conditions: &mut StrangerConditions,
+    is_unless: bool,
+) {
     let context = section.context;
     for text in section.texts("dns_list").unwrap_or_default() {
         if let Some(list) = lists.iter().find(|list| *list.name == *text.value) {
@@ -84,6 +104,31 @@ pub(super) fn conditions(section: &Section<'_>, lists: &DnsLists, conditions: &m
             let all: Vec<String> = HeloFault::WORDS.iter().map(|(word, _)| format!("\"{word}\"")).collect();
             context.error(text.span, format!("`helo_is` names {:?}; known are {}", text.value, all.join(", ")));
         }
+    }
+    if let Some(is_early) = section.maybe_flag("early_talker") {
+        conditions.early(is_early);
+    }
+    for text in section.texts("client_rate_over").unwrap_or_default() {
+        match RateOver::parse(text.value) {
+            Some(rate) => conditions.rate(rate),
+            None => context.error(
+                text.span,
+                format!(
+                    "{:?} is no rate; write, for instance, \"30 connections/minute\"; connections, messages and recipients are \
+                     counted, by minute and hour",
+                    text.value
+                ),
+            ),
+        }
+    }
+    match section.maybe_flag("greylisted") {
+        Some(true) if is_unless => {
+            let message = "`greylisted` cannot stand in `not`: it is asked when all others hold";
+            context.error(section.span_of("greylisted"), message);
+        }
+        Some(true) => conditions.greylisted(),
+        Some(false) => context.error(section.span_of("greylisted"), "`greylisted` can only be true"),
+        None => {}
     }
     if section.maybe_choice("sender_domain", &[(UNKNOWN, ())]).is_some() {
         conditions.sender_unknown();

@@ -72,6 +72,7 @@ pub static RULES: &[Rule] = {
         rule("dns_lists", &[], NewConnections),
         rule("rules", &[], NewConnections),
         rule("milters", &[], NewConnections),
+        rule("greylist", &[], NewConnections),
         rule("classes", &[], NewConnections),
         rule("dns", &[], restart!(dns)),
         rule("delivery", &[], AtOnce),

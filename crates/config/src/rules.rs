@@ -369,10 +369,10 @@ impl Reader<'_, '_> {
 
     fn rule(&self, section: Section<'_>) -> Option<Rule> {
         let name = section.text("name").map(|text| text.value.into());
-        let when = self.conditions(&section);
+        let when = self.conditions(&section, false);
         let unless = section.has("not").then(|| section.section("not"));
         let unless = unless.map_or_else(Conditions::default, |section| {
-            let unless = self.conditions(&section);
+            let unless = self.conditions(&section, true);
             if unless.asks_service() {
                 let message = "what a policy service says is an action, no condition: it cannot be in `not`";
                 self.context.error(section.span.clone(), message.to_owned());
@@ -444,7 +444,7 @@ impl Reader<'_, '_> {
         (!actions.is_empty()).then_some(Does::Actions(actions))
     }
 
-    fn conditions(&self, section: &Section<'_>) -> Conditions {
+    fn conditions(&self, section: &Section<'_>, is_unless: bool) -> Conditions {
         let mut conditions = Conditions::default();
         for (field, key) in Field::ALL {
             let texts = section.texts(key).unwrap_or_default();
@@ -476,7 +476,7 @@ impl Reader<'_, '_> {
         if let Some(trusted) = section.maybe_flag("trusted") {
             conditions.trusted(trusted);
         }
-        dns_lists::conditions(section, self.lists, &mut conditions.strangers);
+        dns_lists::conditions(section, self.lists, &mut conditions.strangers, is_unless);
         if let Some(text) = section.text("policy_service")
             && let Some(service) = policy_services::find(self.context, self.tables, &text)
         {

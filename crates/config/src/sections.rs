@@ -20,7 +20,9 @@ use super::diagnose::Spot;
 use super::numbers::at_most;
 use super::raw::{Context, DAY_S, Section, addresses};
 use super::settings::{self, Origin, Settings};
-use super::{Places, call_ahead, cross, http, log, milters, queue_only, sending, submission, tables, webhooks};
+use super::{
+    Places, call_ahead, cross, dns_lists, http, log, milters, queue_only, sending, submission, tables, webhooks,
+};
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
@@ -53,6 +55,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let tables = tables::read(&top, &hostname, delivery.smtp_port, &sending.sources);
     let call_ahead = call_ahead::read(top.section("call_ahead"), &tables.relay);
     let milters = milters::read(&top, &hostname, &listen.smtp);
+    let greylist = dns_lists::greylist(top.section("greylist"));
     let classes = classes(top.section("classes"));
     let dns = dns(top.section("dns"));
     let retry = retry(top.section("retry"));
@@ -80,6 +83,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
         domains: tables.domains.value,
         call_ahead,
         milters,
+        greylist,
         lists: tables.lists.into_iter().map(|list| list.value).collect(),
         aliases: tables.aliases.into_iter().map(|alias| alias.value).collect(),
         classes,
@@ -243,6 +247,7 @@ fn listen(section: Section<'_>) -> ListenConfig {
         errors_max: section.number("errors_max", 20, 1..=10_000) as u32,
         body_bytes_max: section.number("body_bytes_max", 256 * MIB, MIB..=1_024 * GIB),
         streamed_bytes_max: section.number("streamed_bytes_max", GIB, MIB..=1_024 * GIB),
+        greet_delay_ms: section.seconds("greet_delay_s", 0, 0.0..=30.0),
         dns_timeout_ms: section.seconds("dns_timeout_s", 5, 0.1..=60.0),
     };
     let per_client = config.connections_per_client_max;

@@ -49,6 +49,7 @@ fn decide(config: &Config, case: &str) -> String {
         session: None,
         today: TODAY,
         is_trusted: config.policy.is_trusted(client),
+        seen: stentor_strangers::Seen::NOTHING,
     };
     let tables = InMemory(config);
     let mut steps = Vec::new();

@@ -86,6 +86,7 @@ fn decide(config: &Config, case: &str) -> String {
         today: 20_000,
         session: None,
         is_trusted: config.policy.is_trusted(client),
+        seen: stentor_strangers::Seen::default(),
     };
     let mut steps = Vec::new();
     let tables = InMemory(config);

@@ -9,7 +9,7 @@ use stentor_mail::address::Address;
 use stentor_rules::{
     Answer as TableAnswer, Decision, Facts, Field, Included, Key, NotIncluded, Outcome, Subject, TableId, Tables,
 };
-use stentor_strangers::{Answer, Answered, Question};
+use stentor_strangers::{Answer, Answered, Greylisted, Question, Seen};
 
 const HEAD: &str = "hostname = \"mx.home.test\"\nclient_networks = [\"10.0.0.0/8\"]\n[domains]\nlocal = [\"home.test\"]\n\
      relay = [\"relay.test\"]\n[dns_lists.zen]\nzone = \"zen.test\"\nanswers = [\"127.0.0.2-11\"]\nweight = 3\n\
@@ -78,6 +78,7 @@ fn decided(config: &Config, answers: &[(&str, &str)], case: &str) -> (Decision, 
         today: 20_000,
         session: None,
         is_trusted: config.policy.is_trusted(client),
+        seen: Seen::NOTHING,
     };
     let dns = Dns { answers, waits: true, asked: RefCell::default() };
     let decision = loop {
@@ -268,4 +269,102 @@ fn the_page_says_what_is_so() {
         rules += usize::from(!rule.is_empty());
     }
     assert!(rules >= 10);
+}
+
+/// What is decided about a client that did this.
+fn by_behaviour(config: &Config, seen: Seen, greylisted: Option<Greylisted>) -> (String, u32) {
+    struct Greylist(Option<Greylisted>, RefCell<u32>);
+
+    impl Tables for Greylist {
+        fn ask(&self, _: TableId, _: Field, _: Subject<'_>) -> TableAnswer {
+            TableAnswer::NotFound
+        }
+
+        fn include(&self, _: TableId, _: &str, _: Option<u32>) -> Option<Result<Arc<Included>, NotIncluded>> {
+            None
+        }
+
+        fn dns(&self, _: &Question) -> Option<Answered> {
+            Some(Answered { answer: Answer::Is(true), took_ms: 0 })
+        }
+
+        fn greylisted(&self, _: std::net::IpAddr, sender: &str, recipient: &str) -> Option<Greylisted> {
+            assert_eq!((sender, recipient), ("me@a.test", "ann@relay.test"));
+            *self.1.borrow_mut() += 1;
+            self.0
+        }
+    }
+
+    let address: Address = "ann@relay.test".parse().unwrap();
+    let (sender, recipient) = (Key::new("me@a.test"), Key::new(address.as_str()));
+    let facts = Facts {
+        client: "192.0.2.1".parse().unwrap(),
+        client_name: None,
+        helo: "mx.a.test",
+        sender: &sender,
+        recipient: &recipient,
+        address: &address,
+        list: None,
+        class: None,
+        today: 20_000,
+        session: None,
+        is_trusted: false,
+        seen,
+    };
+    let greylist = Greylist(greylisted, RefCell::default());
+    let decision = config.rules.decide(&facts, &greylist, None).unwrap();
+    let said = match decision.outcome {
+        Outcome::Refuse(reply) => format!("{reply} because of {}", config.rules.shown(&decision.why)),
+        _ => "ok".to_owned(),
+    };
+    (said, greylist.1.into_inner())
+}
+
+#[test]
+fn early_talkers_and_clients_that_come_too_often() {
+    let rules = "[[rules]]\nearly_talker = true\ndo = \"reject 554 5.5.1 Wait\"\n\
+                 [[rules]]\nclient_rate_over = [\"2 connections/minute\", \"9 messages/hour\"]\ndo = \"defer 451 4.7.1 Slow down\"\n";
+    let config = config(rules).unwrap();
+    assert!(config.rules.sees_early() && config.rules.counts_clients() && !config.rules.asks_dns());
+    let mut rates = stentor_strangers::Rates::new(10);
+    let client = "192.0.2.1".parse().unwrap();
+    let mut seen = |times: usize, is_early: bool| {
+        let counts = (0..times).map(|_| rates.count(client, stentor_strangers::Event::Connection, 0)).last();
+        Seen { is_early, counts: counts.unwrap_or_default() }
+    };
+    let said = |seen: Seen| by_behaviour(&config, seen, None).0;
+    assert!(
+        said(seen(0, true)).starts_with("554 5.5.1 Wait because of rule 1 (stentor.toml:20); the client spoke before")
+    );
+    assert_eq!(said(seen(2, false)), "ok");
+    let shown = said(seen(1, false));
+    assert!(
+        shown.starts_with("451 4.7.1 Slow down") && shown.ends_with("3 with a limit of 2 connections/minute"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn the_greylist_is_asked_last_and_only_where_all_else_holds() {
+    let rules = "[[rules]]\nsender = \"@b.test\"\ngreylisted = true\ndo = \"defer\"\n\
+                 [[rules]]\nhelo_is = \"unknown\"\ngreylisted = true\ndo = \"defer\"\n\
+                 [[rules]]\ngreylisted = true\nnot = { client = \"192.0.2.0/25\" }\ndo = \"defer\"\n";
+    let config_of = |last: &str| config(&format!("{rules}{last}")).unwrap();
+    let elsewhere = config_of("");
+    assert_eq!(by_behaviour(&elsewhere, Seen::NOTHING, Some(Greylisted::Yes(1))), ("ok".to_owned(), 0));
+    let asked = config_of("[[rules]]\nname = \"grey\"\ngreylisted = true\ndo = \"defer 450 4.2.0 Later\"\n");
+    let (said, times) = by_behaviour(&asked, Seen::NOTHING, Some(Greylisted::Yes(60_000)));
+    assert_eq!(said, "450 4.2.0 Later because of rule 4 \"grey\" (stentor.toml:32); greylisted for 60 s");
+    assert_eq!(times, 1);
+    assert_eq!(by_behaviour(&asked, Seen::NOTHING, Some(Greylisted::No)), ("ok".to_owned(), 1));
+    assert_eq!(by_behaviour(&asked, Seen::NOTHING, None), ("ok".to_owned(), 1), "where nobody keeps a greylist");
+    for (rules, finding) in [
+        ("[[rules]]\nnot = { greylisted = true }\ndo = \"defer\"\n", "`greylisted` cannot stand in `not`"),
+        ("[[rules]]\ngreylisted = false\ndo = \"defer\"\n", "`greylisted` can only be true"),
+        ("[[rules]]\nclient_rate_over = \"30 connections\"\ndo = \"defer\"\n", "\"30 connections\" is no rate"),
+        ("[greylist]\ndelay_s = \"3d\"\nwindow_s = \"1d\"\n", "`delay_s` in [greylist]"),
+    ] {
+        let found = config(rules).unwrap_err();
+        assert!(found.contains(finding), "{rules}: {found}");
+    }
 }

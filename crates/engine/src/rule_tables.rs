@@ -7,6 +7,7 @@
 //! Failure: a table that could not be read from the start, and one that does not answer, is unavailable: whoever asks defers.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use stentor_rules::{
     Answer, Asking, Dialect, Facts, Field, Found, Included, NotIncluded, Pending, Subject, TableId, Tables, find, keys,
     policy_request,
 };
-use stentor_strangers::{Answered, Question};
+use stentor_strangers::{Answered, Greylist, GreylistSettings, Greylisted, Question};
 use stentor_tablefiles::{FileTable, Refreshed, SLOW_MS};
 use stentor_tables::socketmap::Reply;
 use stentor_tables::{Reference, Report, Severity, Table};
@@ -84,12 +85,16 @@ impl RuleTables {
 
     /// The questions of one decision.
     pub fn questions(&self) -> Questions<'_> {
-        self.questions_about(None)
+        Questions { tables: self, asker: None, greylist: None, open: Mutex::default() }
     }
 
-    /// The same with somebody who asks the DNS about the client.
-    pub fn questions_about<'t>(&'t self, asker: Option<&'t Arc<Asker>>) -> Questions<'t> {
-        Questions { tables: self, asker: asker.map(AsRef::as_ref), open: Mutex::default() }
+    /// The same with those who know more of an untrusted client.
+    pub fn questions_about<'t>(
+        &'t self,
+        asker: Option<&'t Arc<Asker>>,
+        greylist: Option<(&'t Mutex<Greylist>, GreylistSettings, Ms)>,
+    ) -> Questions<'t> {
+        Questions { asker: asker.map(AsRef::as_ref), greylist, ..self.questions() }
     }
 
     /// Reads the files that were replaced, but for those that are being read. Blocks. `now`: of the steady clock.
@@ -185,6 +190,8 @@ pub struct Questions<'t> {
     tables: &'t RuleTables,
     /// Who asks the DNS.
     asker: Option<&'t Asker>,
+    /// With its settings and the time.
+    greylist: Option<(&'t Mutex<Greylist>, GreylistSettings, Ms)>,
     open: Mutex<Open>,
 }
 
@@ -275,6 +282,11 @@ impl Tables for Questions<'_> {
             Some(other) => other.clone(),
             None => open.want((id.0, request)),
         }
+    }
+
+    fn greylisted(&self, client: IpAddr, sender: &str, recipient: &str) -> Option<Greylisted> {
+        let (greylist, settings, now) = &self.greylist?;
+        Some(greylist.lock().ask(settings, (client, sender, recipient), *now))
     }
 
     fn include(&self, id: TableId, path: &str, user: Option<u32>) -> Option<Result<Arc<Included>, NotIncluded>> {

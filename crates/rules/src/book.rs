@@ -15,6 +15,7 @@ use crate::content::Matcher;
 use crate::facts::TableId;
 use crate::routes::{Order, Routes};
 use crate::rule::{Dialect, Does, Rule, TableName};
+use crate::stranger_conditions::StrangerConditions;
 
 /// What a configuration has of rules and routes.
 #[derive(Debug)]
@@ -48,6 +49,8 @@ pub struct Rulebook {
     has_own_hops: bool,
     needs_name: bool,
     asks_dns: bool,
+    sees_early: bool,
+    counts_clients: bool,
 }
 
 impl Deref for Rulebook {
@@ -56,6 +59,11 @@ impl Deref for Rulebook {
     fn deref(&self) -> &Book {
         &self.book
     }
+}
+
+/// Whether some rule has such conditions.
+fn any(rules: &[Rule], is: fn(&StrangerConditions) -> bool) -> bool {
+    rules.iter().any(|rule| is(&rule.when.strangers) || is(&rule.unless.strangers))
 }
 
 /// Domains whose mail is taken from anyone.
@@ -98,10 +106,9 @@ impl Rulebook {
                 && !book.by_recipient.has_refusals(),
             has_own_hops: by_address || book.rules.iter().any(routes),
             needs_name: book.rules.iter().any(|rule| rule.when.needs_name() || rule.unless.needs_name()),
-            asks_dns: book
-                .rules
-                .iter()
-                .any(|rule| !rule.when.strangers.is_empty() || !rule.unless.strangers.is_empty()),
+            asks_dns: any(&book.rules, StrangerConditions::asks_dns),
+            sees_early: any(&book.rules, StrangerConditions::sees_early),
+            counts_clients: any(&book.rules, StrangerConditions::counts),
             book,
         }
     }
@@ -124,6 +131,16 @@ impl Rulebook {
     /// Whether a rule asks the DNS about clients that are not trusted.
     pub fn asks_dns(&self) -> bool {
         self.asks_dns
+    }
+
+    /// Whether a rule says what becomes of clients that speak before the greeting.
+    pub fn sees_early(&self) -> bool {
+        self.sees_early
+    }
+
+    /// Whether a rule asks how often clients come.
+    pub fn counts_clients(&self) -> bool {
+        self.counts_clients
     }
 
     /// `rule 3`, `rule 3 "sales"`

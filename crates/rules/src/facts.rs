@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use stentor_mail::Class;
 use stentor_mail::address::Address;
-use stentor_strangers::{Answered, Question};
+use stentor_strangers::{Answered, Greylisted, Question, Seen};
 use stentor_tables::{Included, NotIncluded};
 
 use crate::address::Key;
@@ -28,6 +28,8 @@ pub struct Facts<'a> {
     pub class: Option<Class>,
     /// In `client_networks`, or logged in.
     pub is_trusted: bool,
+    /// What the client has done.
+    pub seen: Seen,
     /// Days since the Unix epoch.
     pub today: u64,
     /// The client's session; `None`: there is none, and policy services are not asked.
@@ -129,5 +131,10 @@ pub trait Tables {
     /// What the DNS says about a client that is not trusted; `None`: it has to be asked first, then the decision is made again.
     fn dns(&self, _question: &Question) -> Option<Answered> {
         Some(Answered::nobody())
+    }
+
+    /// Whether mail has to be tried again, now that it is tried; `None`: nobody knows.
+    fn greylisted(&self, _client: IpAddr, _sender: &str, _recipient: &str) -> Option<Greylisted> {
+        None
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use stentor_strangers::{DnsList, HeloFault, Of};
+use stentor_strangers::{DnsList, HeloFault, Of, RateOver};
 
 /// All that are given must hold, and none of `not`.
 #[derive(Debug, Clone, Default)]
@@ -11,6 +11,9 @@ pub struct StrangerConditions {
     pub(crate) score: Option<(i32, Arc<[Arc<DnsList>]>)>,
     pub(crate) helo: Vec<HeloFault>,
     pub(crate) sender: bool,
+    pub(crate) early: Option<bool>,
+    pub(crate) rates: Vec<RateOver>,
+    pub(crate) greylisted: bool,
 }
 
 impl StrangerConditions {
@@ -32,8 +35,38 @@ impl StrangerConditions {
         self.sender = true;
     }
 
+    /// The client spoke before our greeting, or did not.
+    pub fn early(&mut self, is_early: bool) {
+        self.early = Some(is_early);
+    }
+
+    /// The client comes more often.
+    pub fn rate(&mut self, over: RateOver) {
+        self.rates.push(over);
+    }
+
+    /// The mail has to be tried again.
+    pub fn greylisted(&mut self) {
+        self.greylisted = true;
+    }
+
     pub fn is_empty(&self) -> bool {
-        self.lists.is_empty() && self.score.is_none() && self.helo.is_empty() && !self.sender
+        !self.asks_dns() && !self.sees_early() && !self.counts() && !self.greylisted
+    }
+
+    /// Whether the DNS may be asked.
+    pub(crate) fn asks_dns(&self) -> bool {
+        !self.lists.is_empty() || self.score.is_some() || !self.helo.is_empty() || self.sender
+    }
+
+    /// Whether it matters that a client speaks before the greeting.
+    pub(crate) fn sees_early(&self) -> bool {
+        self.early.is_some()
+    }
+
+    /// Whether clients have to be counted.
+    pub(crate) fn counts(&self) -> bool {
+        !self.rates.is_empty()
     }
 
     /// Whether the client's name has to be known.

@@ -1,4 +1,4 @@
-//! Conditions on untrusted clients: what the DNS says of the client, its name in HELO and the sender's domain.
+//! Conditions on untrusted clients: what they do, and what the DNS says of the client, its name in HELO and the sender's domain.
 //!
 //! States: all questions of a rule are put at once, and its conditions are pending until each has an answer. A rule with such a
 //! condition is not asked about trusted clients, unless it says `trusted = true`.
@@ -10,7 +10,9 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use stentor_mail::reply::Reply;
-use stentor_strangers::{About, Answer, Answered, DnsList, HeloFault, Listed, Question, sender_question};
+use stentor_strangers::{
+    About, Answer, Answered, DnsList, Greylisted, HeloFault, Listed, Question, RateOver, sender_question,
+};
 
 use crate::action::{Action, Verdict};
 use crate::book::Rulebook;
@@ -105,21 +107,66 @@ impl Rulebook {
                 Some(Is::No) | None => {}
             }
         }
-        if is_pending { Holds::Pending } else { Holds::Yes(Met { words: words.join("; "), lists: met }) }
+        if is_pending {
+            return Holds::Pending;
+        }
+        if when.greylisted {
+            match asking.greylisted() {
+                Some(by) => words.push(by),
+                None => return Holds::No("greylisted"),
+            }
+        }
+        Holds::Yes(Met { words: words.join("; "), lists: met })
     }
 }
 
 impl Asking<'_, '_, '_> {
     /// Each condition that is given, by its key. `all` must hold: where the name alone says no, the DNS is not asked.
-    fn each(&mut self, of: &StrangerConditions, all: bool) -> [(&'static str, Option<Is>); 4] {
-        let helo = (!of.helo.is_empty()).then(|| self.helo(&of.helo));
-        if all && matches!(helo, Some(Is::No)) {
-            return [("helo_is", helo), ("dns_list", None), ("dns_score_min", None), ("sender_domain", None)];
+    fn each(&mut self, of: &StrangerConditions, all: bool) -> [(&'static str, Option<Is>); 6] {
+        let early = of.early.map(|wanted| self.early(wanted));
+        let rates = (!of.rates.is_empty()).then(|| self.rates(&of.rates));
+        let may_ask = !all || !matches!((&early, &rates), (Some(Is::No), _) | (_, Some(Is::No)));
+        let helo = (!of.helo.is_empty() && may_ask).then(|| self.helo(&of.helo));
+        let is_no = |is: &Option<Is>| matches!(is, Some(Is::No));
+        let is_over = all && (is_no(&early) || is_no(&rates) || is_no(&helo));
+        let lists = (!of.lists.is_empty() && !is_over).then(|| self.lists(&of.lists));
+        let score = of.score.as_ref().filter(|_| !is_over).map(|(least, lists)| self.score(*least, lists));
+        let sender = (of.sender && !is_over).then(|| self.sender());
+        [
+            ("early_talker", early),
+            ("client_rate_over", rates),
+            ("helo_is", helo),
+            ("dns_list", lists),
+            ("dns_score_min", score),
+            ("sender_domain", sender),
+        ]
+    }
+
+    fn early(&self, wanted: bool) -> Is {
+        if self.facts.seen.is_early != wanted {
+            return Is::No;
         }
-        let lists = (!of.lists.is_empty()).then(|| self.lists(&of.lists));
-        let score = of.score.as_ref().map(|(least, lists)| self.score(*least, lists));
-        let sender = of.sender.then(|| self.sender());
-        [("helo_is", helo), ("dns_list", lists), ("dns_score_min", score), ("sender_domain", sender)]
+        Is::Yes(if wanted { "the client spoke before the greeting".to_owned() } else { "the client waited".to_owned() })
+    }
+
+    fn rates(&self, rates: &[RateOver]) -> Is {
+        let found = rates.iter().find_map(|rate| Some((rate, rate.exceeded(&self.facts.seen.counts)?)));
+        found.map_or(Is::No, |(rate, now)| Is::Yes(format!("{now} with a limit of {rate}")))
+    }
+
+    /// Whether the mail has to be tried again; asked last, since asking begins the delay.
+    fn greylisted(&mut self) -> Option<String> {
+        let facts = self.facts;
+        match self.tables.greylisted(facts.client, facts.sender.as_str(), facts.recipient.as_str()) {
+            Some(Greylisted::Yes(ms)) => Some(format!("greylisted for {} s", ms.div_ceil(1_000))),
+            Some(Greylisted::No) => None,
+            None => {
+                note(self.steps, || {
+                    ("greylist".to_owned(), String::new(), "only the server asks it, at RCPT".to_owned())
+                });
+                None
+            }
+        }
     }
 
     fn ask(&mut self, asked: &str, question: &Question) -> Option<Answered> {

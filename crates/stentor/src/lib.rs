@@ -7,6 +7,7 @@ mod cli_verbs;
 mod config_cmd;
 mod explain;
 pub mod foreign;
+mod greylist;
 pub mod help;
 mod hints;
 pub mod journal_cmd;

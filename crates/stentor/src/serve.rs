@@ -36,6 +36,7 @@ use stentor_submission as submission;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use crate::greylist;
 use crate::zone;
 
 /// Content kept in memory for its first attempt, in all.
@@ -142,6 +143,8 @@ impl Server {
             settings: settings.clone(),
             memory_limit,
         });
+        greylist::load(&core);
+        tokio::spawn(greylist::keep(core.clone()));
         let preparing = Arc::new(std::sync::atomic::AtomicBool::new(true));
         let preparer = prepare(&journal, preparing.clone()).map_err(StartError::Thread)?;
         let committer = Committer::new(core.clone(), journal);
@@ -269,7 +272,9 @@ impl Server {
         }
         self.core.intake.stop();
         self.preparing.store(false, std::sync::atomic::Ordering::Relaxed);
+        let core = self.core.clone();
         let threads = tokio::task::spawn_blocking(move || {
+            greylist::save(&core);
             let journal = self.committer.join();
             let _ = self.preparer.join();
             journal

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use stentor_engine::core::memory::PIECE_BYTES;
 use stentor_engine::core::{Core, Settings, intake};
-use stentor_engine::smtp_in::{Speaker, Transaction};
+use stentor_engine::smtp_in::{Speaker, Stranger, Transaction};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{Body, MailFrom, Notify, RcptTo, TextBody, xtext_decode};
@@ -26,8 +26,14 @@ use super::{blocking, origin, rights};
 /// Where login names are looked up: no directory service is asked while mail waits.
 const PASSWD: &str = "/etc/passwd";
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
-const SPEAKER: Speaker<'_> =
-    Speaker { client: CLIENT, name: Some("localhost"), helo: "localhost", may_relay: true, session: None, asker: None };
+const SPEAKER: Speaker<'_> = Speaker {
+    client: CLIENT,
+    name: Some("localhost"),
+    helo: "localhost",
+    may_relay: true,
+    session: None,
+    stranger: Stranger::UNKNOWN,
+};
 
 /// What became of a submission.
 pub(super) enum Outcome {

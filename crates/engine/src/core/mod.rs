@@ -45,6 +45,7 @@ use stentor_mail::reply::Reply;
 use stentor_policy::SenderRates;
 use stentor_queue::event::MessageIdAt;
 use stentor_queue::ids::{ContentId, MessageId, Ms};
+use stentor_strangers::{Greylist, Rates};
 use tokio::sync::Notify;
 
 use self::call_ahead::CallAhead;
@@ -105,6 +106,10 @@ pub struct Core {
     pub observer: OnceLock<Box<dyn Observer>>,
     pub measures: Measures,
     pub resolver: Resolver,
+    /// How often clients come; counted if rules ask.
+    pub rates: Mutex<Rates>,
+    /// Which mail has to be tried again.
+    pub greylist: Mutex<Greylist>,
     /// What next hops say of recipients of relay domains.
     pub call_ahead: Arc<CallAhead>,
     pub counters: Counters,
@@ -144,6 +149,8 @@ const MESSAGE_ID_BYTES_MAX: u32 = 4096;
 /// How long `stentor status` waits for fresh figures: a batch may be on its way to the disk.
 const SPACE_POLLS: u32 = 100;
 const SPACE_POLL: Duration = Duration::from_millis(2);
+/// Clients whose rates are known, 200 octets each, and as many of an hour before.
+const RATE_CLIENTS_MAX: usize = 50_000;
 /// DSNs built at a time.
 const REPORTS_MAX: usize = 32;
 
@@ -194,6 +201,8 @@ impl Core {
             observer: OnceLock::new(),
             measures: Measures::default(),
             resolver: parts.resolver,
+            rates: Mutex::new(Rates::new(RATE_CLIENTS_MAX)),
+            greylist: Mutex::default(),
             call_ahead: Arc::default(),
             counters: Counters::default(),
             journal: Mutex::default(),

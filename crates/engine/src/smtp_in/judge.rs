@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_policy::{self as policy, Verdict};
@@ -16,6 +17,8 @@ use stentor_queue::event::RcptParams;
 use stentor_queue::ids::Ms;
 use stentor_resolve::Asker;
 use stentor_rules::{AUTHENTICATED, Decision, Facts, Key, Marks, NextHop, Outcome, SessionFacts, Why, Wishes};
+
+use stentor_strangers::{Greylist, Seen};
 
 use crate::core::Settings;
 use crate::core::envelope::To;
@@ -26,6 +29,20 @@ const ROUTED_AT_ONCE: usize = 1_000;
 pub(super) const SLOW_TABLES: Reply =
     Reply::fixed(451, (4, 3, 0), "The tables that decide about this mail take too long");
 
+/// What is known of a client that may not be trusted, and who knows more, if rules want to know.
+#[derive(Clone, Copy)]
+pub struct Stranger<'a> {
+    pub seen: Seen,
+    /// Who asks the DNS about it.
+    pub asker: Option<&'a Arc<Asker>>,
+    pub greylist: Option<&'a Mutex<Greylist>>,
+}
+
+impl Stranger<'static> {
+    /// Nothing is known: of clients that are trusted, and where nobody spoke.
+    pub const UNKNOWN: Stranger<'static> = Stranger { seen: Seen::NOTHING, asker: None, greylist: None };
+}
+
 /// Who speaks.
 #[derive(Clone, Copy)]
 pub struct Speaker<'a> {
@@ -35,10 +52,9 @@ pub struct Speaker<'a> {
     pub helo: &'a str,
     /// In the client networks, or logged in.
     pub may_relay: bool,
-    /// Who asks the DNS about it, if rules want to know.
-    pub asker: Option<&'a Arc<Asker>>,
     /// What policy services are told of its session; `None`: they are not asked.
     pub session: Option<SessionFacts<'a>>,
+    pub stranger: Stranger<'a>,
 }
 
 /// A recipient as it is kept until the message has come.
@@ -106,7 +122,8 @@ pub(super) async fn judge(
     let is_local = |domain: &str| settings.policy.is_local_domain(domain);
     let (sender, recipient) = (sender.clone().told(is_local), Key::new(address.as_str()).told(is_local));
     let facts = facts(settings, speaker, (&sender, &recipient, address), now);
-    let tables = settings.tables.questions_about(speaker.asker);
+    let greylist = speaker.stranger.greylist.map(|greylist| (greylist, settings.config.greylist, now));
+    let tables = settings.tables.questions_about(speaker.stranger.asker, greylist);
     match tables.settle(|tables| rules.decide(&facts, tables, None)).await {
         Some(decision) => taken(settings, &facts, decision, wishes),
         None => Judged::of(Verdict::Refuse(SLOW_TABLES), Because::Rules(String::new())),
@@ -136,6 +153,7 @@ pub fn facts<'a>(
         today: today(now),
         session: speaker.session,
         is_trusted: speaker.may_relay || settings.policy.is_trusted(speaker.client),
+        seen: speaker.stranger.seen,
     }
 }
 
@@ -222,7 +240,7 @@ pub(super) async fn route_others(
     }
     let is_local = |domain: &str| settings.policy.is_local_domain(domain);
     let sender = &sender.clone().told(is_local);
-    let tables = settings.tables.questions_about(speaker.asker);
+    let tables = settings.tables.questions_about(speaker.stranger.asker, None);
     for (n, to) in all.iter_mut().enumerate() {
         if to.hop.is_some() {
             continue;

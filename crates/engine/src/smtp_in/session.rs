@@ -11,15 +11,17 @@ use std::time::Duration;
 
 use rustix::net::RecvFlags;
 use stentor_filters::{ClientFacts, Filter};
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::{ServerSession, Step, Xclient, XclientName};
+use stentor_policy::counted_as;
 use stentor_resolve::Asker;
 use stentor_rules::SessionFacts;
+use stentor_strangers::{Event, Seen};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::judge::Speaker;
+use super::judge::{Speaker, Stranger};
 use super::open_sessions::{Admitted, Counted};
 use super::transaction::Transaction;
 use crate::core::limits::Limit;
@@ -52,6 +54,8 @@ pub struct Session {
     login: Option<Box<str>>,
     /// Who asks the DNS about it; made if a rule wants it.
     asker: Option<Arc<Asker>>,
+    /// What it has done.
+    seen: Seen,
     stop: watch::Receiver<bool>,
     /// When a client that is not trusted is cut, once a stop is known.
     grace_until: Option<Instant>,
@@ -113,6 +117,7 @@ impl Session {
             trusted,
             login: None,
             asker: None,
+            seen: Seen::default(),
             stop,
             grace_until: None,
             transaction: None,
@@ -137,9 +142,11 @@ impl Session {
 
     async fn talk(&mut self) -> io::Result<()> {
         self.stream.set_nodelay(true)?;
-        self.look_up_name().await;
-        if self.speaks_first() {
+        self.count(Event::Connection);
+        self.before_greeting().await;
+        if self.speaks_first() && !self.may_be_early() {
             // RFC 5321 section 4.3.1: the client waits for the greeting.
+            self.core.measures.refused(554, Some(Enhanced::new(5, 5, 0)));
             self.smtp.output().clear();
             self.smtp.output().extend_from_slice(b"554 5.5.0 Wait for the greeting\r\n");
             return self.flush().await;
@@ -178,6 +185,7 @@ impl Session {
                 self.smtp.answer(Reply::fixed(421, (4, 3, 2), "Service is closing"));
             }
             Step::Mail(mail) => {
+                self.count(Event::Message);
                 let begun = Transaction::begin(&self.core, mail, self.client, self.trusted);
                 let begun = begun.map(|begun| begun.with_login(self.login.as_deref()));
                 let reply = match begun {
@@ -191,12 +199,13 @@ impl Session {
                 self.smtp.answer(reply);
             }
             Step::Rcpt(rcpt) => {
+                self.count(Event::Recipient);
+                if self.asker.is_none() && self.settings.rules.asks_dns() {
+                    let limit = Duration::from_millis(self.settings.config.listen.dns_timeout_ms);
+                    self.asker = Some(Arc::new(self.core.resolver.asker(limit)));
+                }
                 let reply = match &mut self.transaction {
                     Some(transaction) => {
-                        if self.asker.is_none() && self.settings.rules.asks_dns() {
-                            let limit = Duration::from_millis(self.settings.config.listen.dns_timeout_ms);
-                            self.asker = Some(Arc::new(self.core.resolver.asker(limit)));
-                        }
                         let session = SessionFacts {
                             client_port: self.port,
                             server: self.stream.local_addr().ok(),
@@ -210,8 +219,12 @@ impl Session {
                             name: self.name.as_deref(),
                             helo: self.smtp.helo(),
                             may_relay: self.trusted,
-                            asker: self.asker.as_ref(),
                             session: self.settings.tables.has_services().then_some(session),
+                            stranger: Stranger {
+                                seen: self.seen,
+                                asker: self.asker.as_ref(),
+                                greylist: Some(&self.core.greylist),
+                            },
                         };
                         transaction.rcpt(&self.core, &self.settings, speaker, rcpt).await
                     }
@@ -285,6 +298,10 @@ impl Session {
         }
         (self.client, self.port) = (client, said.port.unwrap_or_default());
         (self.trusted, self.login, self.filter, self.asker) = (trusted, login, None, None);
+        if said.address.is_some() {
+            self.seen = Seen::NOTHING;
+            self.count(Event::Connection);
+        }
         match &said.name {
             Some(XclientName::Is(name)) => self.name = Some(name.to_string()),
             Some(XclientName::None) => self.name = None,
@@ -339,6 +356,47 @@ impl Session {
         if let Some(transaction) = self.transaction.take() {
             transaction.abandon(&self.core);
         }
+    }
+
+    /// Counts what the client does, if rules want to know.
+    fn count(&mut self, event: Event) {
+        if self.settings.rules.counts_clients() {
+            let now = self.core.clock.steady();
+            self.seen.counts = self.core.rates.lock().count(counted_as(self.client), event, now);
+        }
+    }
+
+    /// Looks up the client's name if a rule wants it, while one that is not trusted waits for the greeting: a program that only sends
+    /// mail does not wait. The wait ends early where others need its place, and when it speaks.
+    async fn before_greeting(&mut self) {
+        let delay_ms = self.settings.config.listen.greet_delay_ms;
+        let is_delayed = delay_ms > 0 && !self.trusted && !self.smtp.allows_xclient() && !self.is_crowded();
+        let until = self.core.clock.steady_instant(self.core.clock.steady() + delay_ms);
+        let mut stop = self.stop.clone();
+        let wait = async {
+            if is_delayed {
+                tokio::select! {
+                    _ = self.stream.readable() => {}
+                    () = tokio::time::sleep_until(until) => {}
+                    _ = stop.wait_for(|stop| *stop) => {}
+                }
+            }
+        };
+        let resolver = self.settings.rules.needs_name().then_some(&self.core.resolver);
+        let named = async {
+            match resolver {
+                Some(resolver) => Some(resolver.client_name(self.client).await),
+                None => None,
+            }
+        };
+        let (name, ()) = tokio::join!(named, wait);
+        self.name = name.unwrap_or_else(|| self.name.take());
+    }
+
+    /// Whether a rule says what becomes of a client that spoke first; if so, it is remembered.
+    fn may_be_early(&mut self) -> bool {
+        self.seen.is_early = !self.trusted && self.settings.rules.sees_early();
+        self.seen.is_early
     }
 
     /// Whether the client sent something before our greeting.

@@ -26,7 +26,7 @@ use stentor_engine::core::limits::Limit;
 use stentor_engine::core::memory::{PIECE_BYTES, Reserved};
 use stentor_engine::core::observer::TraceParent;
 use stentor_engine::core::{Core, Settings};
-use stentor_engine::smtp_in::{Speaker, Transaction};
+use stentor_engine::smtp_in::{Speaker, Stranger, Transaction};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{self, MailFrom, RcptTo, TextBody};
@@ -289,7 +289,14 @@ async fn run(
     }
     let mut refused = Vec::new();
     let count = recipients.len();
-    let speaker = Speaker { client: *client, name: Some(""), helo: "", may_relay: true, session: None, asker: None };
+    let speaker = Speaker {
+        client: *client,
+        name: Some(""),
+        helo: "",
+        may_relay: true,
+        session: None,
+        stranger: Stranger::UNKNOWN,
+    };
     for address in recipients {
         let text = address.as_str().to_owned();
         let reply = transaction.rcpt(core, settings, speaker, RcptTo { address, notify: None, orcpt: None }).await;

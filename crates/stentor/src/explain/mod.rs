@@ -23,7 +23,7 @@ use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
 use stentor_engine::core::call_ahead::Answer;
 use stentor_engine::delivery::call_ahead::{self, Recipient};
-use stentor_engine::smtp_in::{Speaker, calls_ahead, canonical, facts, pinned};
+use stentor_engine::smtp_in::{Speaker, Stranger, calls_ahead, canonical, facts, pinned};
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_policy::Verdict;
@@ -107,14 +107,14 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
         Ok(asker) => asker,
         Err(error) => return fail(&error.to_string()),
     };
-    let asker = asker.as_ref();
+    let stranger = Stranger { asker: asker.as_ref(), ..Stranger::UNKNOWN };
     let speaker = Speaker {
         client: options.client,
         name: name.as_deref(),
         helo: &helo,
         may_relay: options.login,
         session: None,
-        asker,
+        stranger,
     };
     let Some(mut decided) = decide(&settings, speaker, (from, to)).await else {
         return fail("the tables take too long");
@@ -213,7 +213,7 @@ async fn decide(settings: &Settings, speaker: Speaker<'_>, (from, to): (&str, &A
     let key = |text| Key::new(text).told(|domain| settings.policy.is_local_domain(domain));
     let (sender, recipient) = (key(&from), key(to.as_str()));
     let facts = facts(settings, speaker, (&sender, &recipient, &to), Clock::start().now());
-    let tables = settings.tables.questions_about(speaker.asker);
+    let tables = settings.tables.questions_about(speaker.stranger.asker, None);
     let mut steps = Vec::new();
     let decided = tables.settle(|tables| {
         steps.clone_from(&rewritten);

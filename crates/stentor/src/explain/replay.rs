@@ -14,7 +14,7 @@ use serde_json::json;
 use stentor_config::Config;
 use stentor_control::format::{line, plural};
 use stentor_engine::core::Settings;
-use stentor_engine::smtp_in::Speaker;
+use stentor_engine::smtp_in::{Speaker, Stranger};
 use stentor_mail::address::Address;
 use stentor_rules::AUTHENTICATED;
 use stentor_stats::record::Record;
@@ -209,7 +209,7 @@ async fn decided(settings: &Settings, asked: &Asked, to: &Address) -> Option<(St
         helo: "",
         may_relay: asked.has_login,
         session: None,
-        asker: None,
+        stranger: Stranger::UNKNOWN,
     };
     let Decided { decision, also, .. } = super::decide(settings, speaker, (&asked.from, to)).await?;
     let rules = &settings.rules;

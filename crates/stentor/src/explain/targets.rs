@@ -107,7 +107,7 @@ async fn route(
 ) -> Option<Result<(NextHop, Why), Reply>> {
     let (sender, recipient) = (Key::new(from), Key::new(to.as_str()));
     let facts = facts(settings, speaker, (&sender, &recipient, to), Clock::start().now());
-    let tables = settings.tables.questions_about(speaker.asker);
+    let tables = settings.tables.questions_about(speaker.stranger.asker, None);
     tables.settle(|tables| settings.rules.route(&facts, tables)).await
 }
 

@@ -1,6 +1,6 @@
-//! What an untrusted client is judged by: DNS lists, its HELO, the sender's domain.
+//! What an untrusted client is judged by: DNS lists, its HELO, the sender's domain, whether it waits, how often it comes, whether it comes back.
 
-use stentor_harness::{Server, TestLab};
+use stentor_harness::{Server, TestLab, wait_until};
 
 use crate::kit::builder;
 use crate::virtual_users::with;
@@ -80,4 +80,77 @@ fn explain_asks_and_check_finds_dead_lists() {
     let found = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(found.contains("DNS list dead: it does not have 2.0.0.127.dead.example"), "{found}");
     assert!(found.contains("DNS list silent: ") && !found.contains("DNS list bl:"), "{found}");
+}
+
+const EARLY: &[u8] = b"EHLO bot.example\r\nMAIL FROM:<bot@one.example>\r\nRCPT TO:<ann@one.example>\r\n";
+
+/// What a client hears that does not wait for the greeting.
+fn hears_early(server: &Server) -> Vec<u16> {
+    let mut client = server.connect_from("127.0.0.5");
+    client.raw(EARLY);
+    std::iter::from_fn(|| client.try_reply()).map(|reply| reply.code).take(4).collect()
+}
+
+#[test]
+fn who_speaks_before_the_greeting_is_refused_as_a_rule_says_and_others_wait() {
+    let lab = TestLab::start(WORLD);
+    // Long enough that a client which speaks at once speaks first.
+    let delayed = || builder(&lab).set("listen.greet_delay_s", "3");
+    let domains = "[domains]\nrelay = [\"one.example\"]\n";
+    let server = with(delayed(), &[], domains);
+    assert_eq!(hears_early(&server), [554], "without a rule it is sent away at once");
+    let rule = "[[rules]]\nname = \"early\"\nearly_talker = true\ndo = \"reject 554 5.5.1 Wait for your turn\"\n";
+    let server = with(delayed(), &[], &format!("{domains}{rule}"));
+    assert_eq!(hears_early(&server), [220, 250, 250, 554]);
+    server.log().wait(&["ruleset=check_rcpt", "policy=rule 1 \"early\"", "the client spoke before the greeting"]);
+    let good = ("mx.known.example", "me@one.example", "ann@one.example");
+    assert!(answered(&server, "127.0.0.6", good).starts_with("250 "), "who waits is taken");
+    let server = with(delayed(), &[], &format!("{domains}{rule}warn_only = true\n"));
+    assert_eq!(hears_early(&server), [220, 250, 250, 250]);
+    server.wait_log(&["a rule warns", "rule 1 \"early\"", "which only warns"]);
+}
+
+#[test]
+fn a_client_that_comes_too_often_is_deferred_and_no_other() {
+    let lab = TestLab::start(WORLD);
+    let rules = "[domains]\nrelay = [\"one.example\"]\n[[rules]]\nclient_rate_over = \"3 messages/hour\"\ndo = \"defer 451 4.7.1 Slow down\"\n";
+    let server = with(builder(&lab), &[], rules);
+    let good = ("mx.known.example", "me@one.example", "ann@one.example");
+    let codes: Vec<String> = (0..10).map(|_| answered(&server, "127.0.0.5", good)).collect();
+    assert!(codes[..3].iter().all(|code| code.starts_with("250 ")), "{codes:?}");
+    assert!(codes[9].starts_with("451 4.7.1 Slow down"), "{codes:?}");
+    assert!(answered(&server, "127.0.0.6", good).starts_with("250 "));
+    for _ in 0..10 {
+        assert!(
+            answered(&server, "127.0.0.1", good).starts_with("250 "),
+            "a trusted client comes as often as it likes"
+        );
+    }
+}
+
+#[test]
+fn greylisted_mail_is_taken_when_it_comes_back_and_so_after_a_restart() {
+    let lab = TestLab::start(WORLD);
+    let rules = "[domains]\nrelay = [\"one.example\"]\n[greylist]\ndelay_s = 1\nnetwork_passes = 0\n\
+                 [[rules]]\nname = \"grey\"\ngreylisted = true\ndo = \"defer 450 4.2.0 Greylisted\"\n";
+    let mut server = with(builder(&lab), &[], rules);
+    let to = |to| ("mx.known.example", "me@one.example", to);
+    let (ann, bob) = (to("ann@one.example"), to("bob@one.example"));
+    assert!(answered(&server, "127.0.0.5", ann).starts_with("450 4.2.0 Greylisted"));
+    server.log().wait(&["ruleset=check_rcpt", "policy=rule 1 \"grey\"", "greylisted for 1 s"]);
+    assert!(answered(&server, "127.0.0.1", bob).starts_with("250 "), "a trusted client is not greylisted");
+    wait_until("it has come back late enough", || answered(&server, "127.0.0.5", ann).starts_with("250 "));
+    assert!(answered(&server, "127.0.0.5", bob).starts_with("450 "), "another recipient is another triplet");
+    assert!(server.stop().success());
+    server.start_again();
+    assert!(answered(&server, "127.0.0.5", ann).starts_with("250 "), "a restart forgets nothing");
+    assert!(server.stop().success());
+    let file = server.path("data/greylist");
+    let mut octets = std::fs::read(&file).expect("the greylist is in the data directory");
+    octets[30] ^= 1;
+    std::fs::write(&file, octets).expect("it can be written");
+    server.start_again();
+    assert!(answered(&server, "127.0.0.5", ann).starts_with("450 "), "a damaged file is no file");
+    server.wait_log(&["the greylist cannot be read", "it is damaged"]);
+    assert!(server.path("data/greylist.bad").exists());
 }

@@ -16,7 +16,7 @@ use stentor_queue::ids::Ms;
 
 use super::super::ahead::subscribers_at;
 use super::super::content::{check_post, class};
-use super::super::judge::{Asked, SLOW_TABLES, Speaker, route_others};
+use super::super::judge::{Asked, SLOW_TABLES, Speaker, Stranger, route_others};
 use super::super::redirect::{alias_of, redirected};
 use super::rcpt::unasked;
 use super::{InForce, Transaction, address_of};
@@ -76,7 +76,11 @@ impl Transaction {
             helo: spoke.as_ref().map_or("", |spoke| &spoke.helo),
             may_relay: self.injector.is_some(),
             session: None,
-            asker: spoke.as_ref().and_then(|spoke| spoke.asker.as_ref()),
+            stranger: spoke.as_ref().map_or(Stranger::UNKNOWN, |spoke| Stranger {
+                seen: spoke.seen,
+                asker: spoke.asker.as_ref(),
+                greylist: None,
+            }),
         };
         for envelope in &mut envelopes {
             match &mut envelope.recipients {

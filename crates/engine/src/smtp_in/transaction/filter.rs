@@ -19,7 +19,7 @@ use stentor_queue::event::RcptParams;
 use stentor_queue::ids::ContentId;
 use stentor_rules::Key;
 
-use super::super::judge::{Asked, Speaker};
+use super::super::judge::{Asked, Speaker, Stranger};
 use super::Transaction;
 use crate::core::intake::Job;
 use crate::core::{Core, Settings, log};
@@ -216,7 +216,8 @@ impl Transaction {
                 self.rcpts.add_by(address, asked, verdict, why);
             }
         }
-        let speaker = Speaker { client, name: Some(""), helo: "", may_relay: true, session: None, asker: None };
+        let speaker =
+            Speaker { client, name: Some(""), helo: "", may_relay: true, session: None, stranger: Stranger::UNKNOWN };
         let mut is_refused = false;
         for rcpt in added.into_iter().filter(|rcpt| !filtering.taken.iter().any(|taken| taken.named == rcpt.address)) {
             if !self.rcpts.has(&rcpt.address) {

@@ -24,6 +24,7 @@ use stentor_policy::{self as policy, Names};
 use stentor_queue::ids::{ContentId, MessageId};
 use stentor_resolve::Asker;
 use stentor_rules::{Key, NextHop, Waiting, Wishes};
+use stentor_strangers::Seen;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
@@ -113,6 +114,7 @@ struct Spoke {
     name: Option<Box<str>>,
     helo: Box<str>,
     asker: Option<Arc<Asker>>,
+    seen: Seen,
 }
 
 impl Transaction {

@@ -125,7 +125,8 @@ impl Transaction {
             self.spoke = Some(Spoke {
                 name: speaker.name.map(Into::into),
                 helo: speaker.helo.to_ascii_lowercase().into(),
-                asker: speaker.asker.cloned(),
+                asker: speaker.stranger.asker.cloned(),
+                seen: speaker.stranger.seen,
             });
         }
         if let Some(route) = route {

@@ -144,6 +144,11 @@ impl ServerSession {
         self.may_xclient = !self.config.lmtp;
     }
 
+    /// Whether the client is such a proxy.
+    pub fn allows_xclient(&self) -> bool {
+        self.may_xclient
+    }
+
     /// Answers [`Step::Client`]: from here on the session is that client's, from its greeting on. Once its address is known,
     /// there is no other: what follows may be the client's own words, which the proxy passes on.
     pub fn become_client(&mut self, said: &Xclient, trusted: bool, now: Ms) {

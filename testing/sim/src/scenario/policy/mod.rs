@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 use stentor_mail::address::Address;
 use stentor_rules::{Decision, Facts, Key, NextHop, Outcome, Step, Why};
+use stentor_strangers::Seen;
 use world::{CLIENTS, Table, World, book};
 
 /// Differences that are named; all are counted.
@@ -50,6 +51,7 @@ fn check(seed: u64) -> Result<usize, String> {
         today: 20_000,
         session: None,
         is_trusted: CLIENTS[world.client].starts_with("10."),
+        seen: Seen::NOTHING,
     };
     let table = Table(&world);
     let mut steps = Vec::new();

@@ -1,0 +1,379 @@
+//! Greylisting: mail of an unknown triplet of network, sender and recipient is deferred until it is tried again, as postgrey does.
+//!
+//! States of a triplet: unknown -> waiting since its first try -> passed, when it is tried again after the delay and within the
+//! window. A network of which enough triplets have passed is known, and is not greylisted again. All are forgotten when they
+//! have not been seen for long.
+//!
+//! Promise: bounded. Beyond [`GreylistSettings::entries_max`] the triplets that wait, which bots can make, are dropped first and by
+//! half, the oldest of them. Addresses are not kept: a triplet is 16 octets of a hash.
+//!
+//! The file: a line that names the format, records, and a checksum of all. A file that is not whole is an error, and its owner begins anew:
+//! mail is deferred once more.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use sha2::{Digest, Sha256};
+
+const MAGIC: &[u8] = b"stentor greylist 1\n";
+const CHECKSUM_BYTES: usize = 32;
+const RECORD_BYTES: usize = 16 + 4 + 4 + 1;
+/// Octets of an address of IPv4, and of one of IPv6, that count.
+const V4_MASK: u32 = 0xffff_ff00;
+const V6_MASK: u128 = !0 << 64;
+
+/// Times in milliseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GreylistSettings {
+    /// How long a triplet waits at least.
+    pub delay_ms: u64,
+    /// How long it may take to come back.
+    pub window_ms: u64,
+    /// How long what has passed is known after it was seen last.
+    pub known_ms: u64,
+    /// Triplets of a network that pass before the network is known; 0: never.
+    pub network_passes: u32,
+    /// Triplets that are kept.
+    pub entries_max: usize,
+}
+
+/// What is said of a recipient.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Greylisted {
+    /// So many milliseconds are left.
+    Yes(u64),
+    No,
+}
+
+type Key = [u8; 16];
+
+/// Times in seconds since the epoch.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    first: u32,
+    last: u32,
+    /// Of a triplet: 1 once it has passed. Of a network: how many have.
+    passed: u8,
+}
+
+/// See the module's documentation.
+#[derive(Debug, Default)]
+pub struct Greylist {
+    triplets: HashMap<Key, Entry>,
+    networks: HashMap<Key, Entry>,
+    is_changed: bool,
+}
+
+/// A file is not one of ours, or not whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Damaged;
+
+impl Greylist {
+    /// Whether mail is to be tried again later, now that it is tried. `now`: milliseconds since the epoch.
+    pub fn ask(
+        &mut self,
+        settings: &GreylistSettings,
+        (client, sender, recipient): (IpAddr, &str, &str),
+        now: u64,
+    ) -> Greylisted {
+        let seconds = (now / 1_000) as u32;
+        let network = network(client);
+        let network_key = key(&[network.to_string().as_bytes()]);
+        let is_fresh = |entry: &Entry, ms: u64| u64::from(seconds.saturating_sub(entry.last)) * 1_000 <= ms;
+        self.is_changed = true;
+        if let Some(known) = self.networks.get_mut(&network_key).filter(|known| is_fresh(known, settings.known_ms))
+            && settings.network_passes > 0
+            && u32::from(known.passed) >= settings.network_passes
+        {
+            known.last = seconds;
+            return Greylisted::No;
+        }
+        let triplet =
+            key(&[network.to_string().as_bytes(), plain(sender).as_bytes(), recipient.to_lowercase().as_bytes()]);
+        if let Some(entry) = self.triplets.get_mut(&triplet) {
+            let limit = if entry.passed > 0 { settings.known_ms } else { settings.window_ms };
+            if is_fresh(entry, limit) {
+                let waited = u64::from(seconds.saturating_sub(entry.first)) * 1_000;
+                if entry.passed > 0 {
+                    entry.last = seconds;
+                    return Greylisted::No;
+                }
+                if waited < settings.delay_ms {
+                    // A retry that comes too early does not begin the delay anew.
+                    return Greylisted::Yes(settings.delay_ms - waited);
+                }
+                (entry.passed, entry.last) = (1, seconds);
+                self.passed(settings, network_key, seconds);
+                return Greylisted::No;
+            }
+        }
+        self.make_room(settings, seconds);
+        self.triplets.insert(triplet, Entry { first: seconds, last: seconds, passed: 0 });
+        Greylisted::Yes(settings.delay_ms)
+    }
+
+    /// One more triplet of a network has passed.
+    fn passed(&mut self, settings: &GreylistSettings, network: Key, seconds: u32) {
+        if self.networks.len() >= settings.entries_max {
+            drop_oldest(&mut self.networks, settings.entries_max / 2, |_| true);
+        }
+        let known = self.networks.entry(network).or_insert(Entry { first: seconds, last: seconds, passed: 0 });
+        (known.last, known.passed) = (seconds, known.passed.saturating_add(1));
+    }
+
+    fn make_room(&mut self, settings: &GreylistSettings, seconds: u32) {
+        if self.triplets.len() < settings.entries_max {
+            return;
+        }
+        self.forget(settings, seconds);
+        if self.triplets.len() >= settings.entries_max {
+            drop_oldest(&mut self.triplets, settings.entries_max / 2, |entry| entry.passed == 0);
+        }
+        if self.triplets.len() >= settings.entries_max {
+            drop_oldest(&mut self.triplets, settings.entries_max / 2, |_| true);
+        }
+    }
+
+    /// Forgets what is too old to count.
+    fn forget(&mut self, settings: &GreylistSettings, seconds: u32) {
+        let age = |entry: &Entry| u64::from(seconds.saturating_sub(entry.last)) * 1_000;
+        self.triplets
+            .retain(|_, entry| age(entry) <= if entry.passed > 0 { settings.known_ms } else { settings.window_ms });
+        self.networks.retain(|_, entry| age(entry) <= settings.known_ms);
+    }
+
+    /// How many triplets wait or have passed, and how many networks.
+    pub fn counts(&self) -> (usize, usize) {
+        (self.triplets.len(), self.networks.len())
+    }
+
+    /// What is to be written ([`Greylist::sealed`]), if anything has changed since the last time; without what is too old.
+    pub fn save(&mut self, settings: &GreylistSettings, now: u64) -> Option<Vec<u8>> {
+        if !std::mem::take(&mut self.is_changed) {
+            return None;
+        }
+        self.forget(settings, (now / 1_000) as u32);
+        let mut out =
+            Vec::with_capacity(MAGIC.len() + (self.triplets.len() + self.networks.len() + 1) * RECORD_BYTES + 64);
+        out.extend_from_slice(MAGIC);
+        for entries in [&self.triplets, &self.networks] {
+            out.extend_from_slice(&(entries.len() as u32).to_le_bytes());
+            for (key, Entry { first, last, passed }) in entries {
+                out.extend_from_slice(key);
+                out.extend_from_slice(&first.to_le_bytes());
+                out.extend_from_slice(&last.to_le_bytes());
+                out.push(*passed);
+            }
+        }
+        Some(out)
+    }
+
+    /// The octets of a file, with its checksum.
+    pub fn sealed(mut body: Vec<u8>) -> Vec<u8> {
+        let checksum = Sha256::digest(&body);
+        body.extend_from_slice(&checksum);
+        body
+    }
+
+    /// What a file has.
+    ///
+    /// # Errors
+    /// It is none of ours, or not whole.
+    pub fn load(file: &[u8]) -> Result<Greylist, Damaged> {
+        let (body, checksum) = file.split_at_checked(file.len().wrapping_sub(CHECKSUM_BYTES)).ok_or(Damaged)?;
+        let mut rest = body.strip_prefix(MAGIC).ok_or(Damaged)?;
+        if Sha256::digest(body).as_slice() != checksum {
+            return Err(Damaged);
+        }
+        let triplets = entries(&mut rest)?;
+        let networks = entries(&mut rest)?;
+        if rest.is_empty() { Ok(Greylist { triplets, networks, is_changed: false }) } else { Err(Damaged) }
+    }
+}
+
+fn entries(rest: &mut &[u8]) -> Result<HashMap<Key, Entry>, Damaged> {
+    let (count, more) = rest.split_first_chunk::<4>().ok_or(Damaged)?;
+    let bytes = (u32::from_le_bytes(*count) as usize).checked_mul(RECORD_BYTES).ok_or(Damaged)?;
+    let (records, more) = more.split_at_checked(bytes).ok_or(Damaged)?;
+    *rest = more;
+    let record = |record: &[u8]| {
+        let (key, record) = record.split_first_chunk::<16>()?;
+        let (first, record) = record.split_first_chunk::<4>()?;
+        let (last, record) = record.split_first_chunk::<4>()?;
+        let entry =
+            Entry { first: u32::from_le_bytes(*first), last: u32::from_le_bytes(*last), passed: *record.first()? };
+        Some((*key, entry))
+    };
+    records.chunks_exact(RECORD_BYTES).map(|chunk| record(chunk).ok_or(Damaged)).collect()
+}
+
+/// Drops the oldest of those that may go, until so many are left.
+fn drop_oldest<K: Copy + Eq + Hash>(entries: &mut HashMap<K, Entry>, left: usize, may_go: impl Fn(&Entry) -> bool) {
+    let mut all: Vec<(u32, K)> =
+        entries.iter().filter(|(_, entry)| may_go(entry)).map(|(key, entry)| (entry.last, *key)).collect();
+    let surplus = entries.len().saturating_sub(left).min(all.len());
+    if surplus > 0 && surplus < all.len() {
+        all.select_nth_unstable_by_key(surplus, |(last, _)| *last);
+    }
+    for (_, key) in &all[..surplus] {
+        entries.remove(key);
+    }
+}
+
+/// The network that a client stands for: a large sender comes back from another of its hosts.
+fn network(client: IpAddr) -> IpAddr {
+    match client.to_canonical() {
+        IpAddr::V4(v4) => Ipv4Addr::from_bits(v4.to_bits() & V4_MASK).into(),
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & V6_MASK).into(),
+    }
+}
+
+/// A sender without what changes with each message: `list+owner-123@x` and `list+owner-124@x` are one, as with postgrey.
+fn plain(sender: &str) -> String {
+    let lower = sender.to_lowercase();
+    let Some((user, domain)) = lower.rsplit_once('@') else { return lower };
+    let user = user.split_once('+').map_or(user, |(user, _)| user);
+    let mut out = String::with_capacity(lower.len());
+    let mut in_number = false;
+    for letter in user.chars() {
+        let is_digit = letter.is_ascii_digit();
+        if !is_digit {
+            out.push(letter);
+        } else if !in_number {
+            out.push('#');
+        }
+        in_number = is_digit;
+    }
+    out.push('@');
+    out.push_str(domain);
+    out
+}
+
+fn key(parts: &[&[u8]]) -> Key {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    let hash = hash.finalize();
+    std::array::from_fn(|n| hash[n])
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const MINUTE: u64 = 60_000;
+    const DAY: u64 = 86_400_000;
+    const T0: u64 = 20_000 * DAY;
+    const SETTINGS: GreylistSettings = GreylistSettings {
+        delay_ms: 5 * MINUTE,
+        window_ms: 2 * DAY,
+        known_ms: 35 * DAY,
+        network_passes: 3,
+        entries_max: 1_000,
+    };
+
+    fn ask(list: &mut Greylist, client: &str, sender: &str, to: &str, now: u64) -> bool {
+        list.ask(&SETTINGS, (client.parse().unwrap(), sender, to), now) != Greylisted::No
+    }
+
+    #[test]
+    fn a_triplet_waits_passes_and_stays_known() {
+        let mut list = Greylist::default();
+        let mut tried = |now| list.ask(&SETTINGS, ("192.0.2.1".parse().unwrap(), "a@x.test", "b@y.test"), now);
+        assert_eq!(tried(T0), Greylisted::Yes(5 * MINUTE));
+        assert_eq!(tried(T0 + MINUTE), Greylisted::Yes(4 * MINUTE), "an early retry does not begin the delay anew");
+        assert_eq!(tried(T0 + 5 * MINUTE), Greylisted::No);
+        assert_eq!(tried(T0 + 35 * DAY), Greylisted::No);
+        assert_eq!(tried(T0 + 69 * DAY), Greylisted::No, "known since it was seen last");
+        assert_eq!(tried(T0 + 105 * DAY), Greylisted::Yes(5 * MINUTE), "forgotten");
+    }
+
+    #[test]
+    fn who_comes_back_too_late_begins_anew() {
+        let mut list = Greylist::default();
+        assert!(ask(&mut list, "192.0.2.1", "a@x.test", "b@y.test", T0));
+        assert!(ask(&mut list, "192.0.2.1", "a@x.test", "b@y.test", T0 + 3 * DAY));
+        assert!(!ask(&mut list, "192.0.2.1", "a@x.test", "b@y.test", T0 + 3 * DAY + 5 * MINUTE));
+    }
+
+    #[test]
+    fn hosts_of_one_network_and_senders_of_one_list_are_one() {
+        let mut list = Greylist::default();
+        assert!(ask(&mut list, "192.0.2.1", "News+1@X.test", "B@y.test", T0));
+        assert!(!ask(&mut list, "192.0.2.200", "news+2@x.test", "b@Y.test", T0 + 5 * MINUTE));
+        assert!(ask(&mut list, "2001:db8::1", "bounce-17-a@x.test", "b@y.test", T0));
+        assert!(!ask(&mut list, "2001:db8::ffff:1", "bounce-18-a@x.test", "b@y.test", T0 + 5 * MINUTE));
+        for (client, sender, to) in [
+            ("192.0.3.1", "news@x.test", "b@y.test"),
+            ("192.0.2.1", "news@z.test", "b@y.test"),
+            ("192.0.2.1", "news@x.test", "c@y.test"),
+            ("2001:db8:0:1::1", "bounce-1-a@x.test", "b@y.test"),
+        ] {
+            assert!(ask(&mut list, client, sender, to, T0 + 5 * MINUTE), "{client} {sender} {to}");
+        }
+    }
+
+    #[test]
+    fn a_network_that_came_back_often_is_known() {
+        let mut list = Greylist::default();
+        for n in 0..3 {
+            assert!(ask(&mut list, "192.0.2.1", "a@x.test", &format!("{n}@y.test"), T0));
+            assert!(!ask(&mut list, "192.0.2.1", "a@x.test", &format!("{n}@y.test"), T0 + 5 * MINUTE));
+        }
+        assert!(!ask(&mut list, "192.0.2.9", "new@z.test", "new@y.test", T0 + 6 * MINUTE));
+        assert!(ask(&mut list, "192.0.3.9", "new@z.test", "new@y.test", T0 + 6 * MINUTE));
+        assert!(ask(&mut list, "192.0.2.9", "new@z.test", "other@y.test", T0 + 50 * DAY), "not for ever");
+    }
+
+    #[test]
+    fn bots_push_out_each_other_and_nobody_who_has_passed() {
+        let mut list = Greylist::default();
+        assert!(ask(&mut list, "192.0.2.1", "a@x.test", "b@y.test", T0));
+        assert!(!ask(&mut list, "192.0.2.1", "a@x.test", "b@y.test", T0 + 5 * MINUTE));
+        for n in 0..20_000 {
+            assert!(ask(&mut list, "198.51.100.1", "bot@z.test", &format!("u{n}@y.test"), T0 + 6 * MINUTE + n * 1_000));
+            assert!(list.counts().0 <= SETTINGS.entries_max);
+        }
+        assert!(!ask(&mut list, "192.0.2.1", "a@x.test", "b@y.test", T0 + DAY));
+    }
+
+    #[test]
+    fn a_file_gives_back_what_was_known_and_a_damaged_one_nothing() {
+        let mut list = Greylist::default();
+        assert_eq!(list.save(&SETTINGS, T0), None);
+        assert!(ask(&mut list, "192.0.2.1", "a@x.test", "b@y.test", T0));
+        assert!(!ask(&mut list, "192.0.2.1", "a@x.test", "b@y.test", T0 + 5 * MINUTE));
+        assert!(ask(&mut list, "192.0.2.1", "a@x.test", "c@y.test", T0 + 5 * MINUTE));
+        let file = Greylist::sealed(list.save(&SETTINGS, T0 + 6 * MINUTE).unwrap());
+        assert_eq!(list.save(&SETTINGS, T0 + 6 * MINUTE), None, "nothing has changed");
+        let mut again = Greylist::load(&file).unwrap();
+        assert_eq!(again.counts(), (2, 1));
+        assert!(!ask(&mut again, "192.0.2.1", "a@x.test", "b@y.test", T0 + 6 * MINUTE));
+        assert!(!ask(&mut again, "192.0.2.1", "a@x.test", "c@y.test", T0 + 10 * MINUTE));
+        for at in 0..file.len() {
+            let mut broken = file.clone();
+            broken[at] ^= 1;
+            assert!(Greylist::load(&broken).is_err() && Greylist::load(&file[..at]).is_err(), "{at}");
+        }
+        assert!(Greylist::load(&[]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn no_file_makes_it_panic(bytes: Vec<u8>, counts: [u32; 2]) {
+            let _ = Greylist::load(&bytes);
+            let mut file = MAGIC.to_vec();
+            file.extend(counts[0].to_le_bytes());
+            file.extend(&bytes);
+            file.extend(counts[1].to_le_bytes());
+            let checksum = Sha256::digest(&file);
+            file.extend(checksum);
+            let _ = Greylist::load(&file);
+        }
+    }
+}
