@@ -130,6 +130,11 @@ impl<P: Clone> Recipients<P> {
         self.addresses.iter_mut().map(|(address, kept)| (&*address, kept))
     }
 
+    /// Aliases that were named, with what is kept beside their targets.
+    pub fn aliases_mut(&mut self) -> impl Iterator<Item = (&Address, &mut P)> {
+        self.aliases.iter_mut().map(|alias| (&alias.address, &mut alias.params))
+    }
+
     /// How many were taken, whatever they stand for.
     pub fn named(&self) -> u64 {
         self.named

@@ -14,6 +14,7 @@ use crate::book::Rulebook;
 use crate::content::{Hits, SCAN_BYTES_MAX, Scan};
 use crate::decision::Marks;
 use crate::explain::{Step, note, would, yes};
+use crate::hop::NextHop;
 use crate::rule::Does;
 
 /// Recipients whose waiting rules differ, of one message.
@@ -50,7 +51,8 @@ pub struct Found {
 pub struct ContentSaid {
     /// With the rule that says so.
     pub refusal: Option<(Reply, usize)>,
-    pub discard: Option<(Box<str>, usize)>,
+    /// With the first of the kind of recipients whose rule it is.
+    pub discards: Vec<(Box<str>, usize, Box<str>)>,
     /// What is asked of the message for each kind of recipients, and the first of it.
     pub kinds: Vec<(Marks, Box<str>)>,
     of: HashMap<Box<str>, usize>,
@@ -118,7 +120,7 @@ impl Waiting {
         for (kind, first) in std::mem::take(&mut self.kinds) {
             let Found { refusal, discard, marks } = rules.by_content(&kind, &hits, &mut None);
             all.refusal = all.refusal.or(refusal);
-            all.discard = all.discard.or(discard);
+            all.discards.extend(discard.map(|(text, at)| (text, at, first.clone())));
             all.kinds.push((marks, first));
         }
         Some(all)
@@ -134,6 +136,11 @@ impl ContentSaid {
     /// What is asked for a recipient: the next hop that a rule names, others that get a copy.
     pub fn of(&self, to: &Address) -> Option<&Marks> {
         self.kinds.get(*self.of.get(to.as_str())?).map(|(marks, _)| marks)
+    }
+
+    /// The next hop that a rule names for a recipient, or for those that it stands for.
+    pub fn route(&self, to: &Address) -> Option<&NextHop> {
+        self.of(to)?.route.as_ref()
     }
 
     /// The fields that are put before the header, as the wire has them.

@@ -25,8 +25,8 @@ const HELD_BY_BYTES_MAX: usize = 500;
 /// See the module's page.
 #[derive(Debug, Default)]
 pub struct Wishes {
-    /// It is taken and dropped: why.
-    pub discard: Option<Box<str>>,
+    /// It is taken and dropped.
+    is_discarded: bool,
     /// Who holds it: the rule with its place, and its text.
     pub hold: Option<Box<str>>,
     pub redirect: Option<Address>,
@@ -81,7 +81,7 @@ impl Wishes {
     pub fn merge(&mut self, more: Wishes) {
         let is_other = self.redirect.is_some() && more.redirect != self.redirect;
         let redirected = more.redirect.as_ref().filter(|_| is_other).map(|to| format!("redirected to {to} "));
-        self.discard = self.discard.take().or(more.discard);
+        self.is_discarded |= more.is_discarded;
         self.hold = self.hold.take().or(more.hold);
         self.redirect = self.redirect.take().or(more.redirect);
         self.class = self.class.or(more.class);
@@ -97,6 +97,17 @@ impl Wishes {
                 self.told.iter_mut().filter(|told| told.what == what).for_each(|told| told.more += more);
             }
         }
+    }
+
+    /// It is to be taken and dropped: why, and for whom.
+    pub fn discard(&mut self, reason: String, recipient: &str) {
+        self.told(reason, recipient);
+        self.is_discarded = true;
+    }
+
+    /// Whether it is to be taken and dropped.
+    pub fn is_discarded(&self) -> bool {
+        self.is_discarded
     }
 
     /// Says of a recipient what is done.

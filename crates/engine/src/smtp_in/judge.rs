@@ -177,9 +177,8 @@ fn taken(settings: &Settings, facts: &Facts<'_>, decision: Decision, wishes: &mu
     match outcome {
         Outcome::Refuse(reply) => Judged::of(Verdict::Refuse(reply), Because::Rules(words)),
         Outcome::Discard(text) => {
-            let text = if text.is_empty() { words.as_str().into() } else { format!("{words}: {text}").into() };
-            wishes.told(format!("discarded by {text}"), facts.recipient.as_str());
-            wishes.discard.get_or_insert(text);
+            let text = if text.is_empty() { words.clone() } else { format!("{words}: {text}") };
+            wishes.discard(format!("discarded by {text}"), facts.recipient.as_str());
             add(wishes, marks);
             // It stands for a recipient, so that the message is taken; nobody gets it.
             Judged { open, ..Judged::of(Verdict::Relay, Because::Rules(words)) }

@@ -2,7 +2,7 @@
 
 use stentor_harness::{Server, TestLab, dot_stuff, wait_until};
 
-use crate::kit::builder;
+use crate::kit::{builder, drained};
 use crate::submission::{submit, taking};
 use crate::virtual_users::with;
 
@@ -154,6 +154,36 @@ fn recipients_whose_rules_may_end_otherwise_come_one_kind_at_a_time() {
     client.raw(b"Subject: x\r\n\r\nspam\r\n.\r\n");
     client.reply().expect(550);
     lab.wait_copies(1);
+}
+
+/// Whatever a recipient stands for, its rules on content copy and route its mail; a discard names rule and recipient.
+#[test]
+fn content_copies_and_routes_mail_of_virtual_users_aliases_and_lists() {
+    let site = |name: &str| format!("[[site]]\nname = '{name}'\nrelay = true\n[[site.host]]\nname = 'mx.{name}'\n");
+    let lab = TestLab::start(&["one.example", "gate.example", "archive.example"].map(site).concat());
+    let rules = "[domains]\nvirtual = [\"shop.example\"]\nrelay = [\"one.example\"]\n\
+        [tables.users]\nsource = \"hash:{}/virtual\"\nas = \"virtual\"\n[addresses]\nvirtual = [\"users\"]\n\
+        [aliases]\n\"both@lists.test\" = [\"cid@one.example\", \"news@lists.test\"]\n\
+        [[rules]]\nsubject = \"gated\"\ndo = [\"copy mx:archive.example\", \"route mx:gate.example\"]\n\
+        [[rules]]\nname = \"lure\"\nsubject = \"lure\"\ndo = \"discard nobody wins\"\n";
+    let config = builder(&lab).list("news", &["dan@one.example"]).list("plain", &["eve@one.example"]);
+    let server = with(config, &[("virtual", "sales@shop.example ann@one.example, bob@one.example\n")], rules);
+    let to = ["sales@shop.example", "both@lists.test", "plain@lists.test", "fay@one.example"];
+    server.smtp().send("me@home.example", &to, b"Subject: gated\r\n\r\nx\r\n").expect(250);
+    for to in ["ann", "bob", "cid", "dan", "eve", "fay"] {
+        server.log().wait(&["stat=Sent", &format!("<{to}@one.example>"), "relay=mx.gate.example"]);
+    }
+    for to in to {
+        server.log().wait(&["stat=Sent", &format!("<{to}>"), "relay=mx.archive.example"]);
+    }
+    drained(&server);
+    assert_eq!(server.log().matching(&["stat=Sent", "relay=mx.one.example"]), Vec::<String>::new());
+    server.smtp().send("me@home.example", &["fay@one.example"], b"Subject: lure\r\n\r\nx\r\n").expect(250);
+    server.log().wait(&[
+        "discarded: to=<fay@one.example>",
+        "fay@one.example: discarded by rule 2 \"lure\"",
+        "nobody wins",
+    ]);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use stentor_mail::reply::Reply;
-use stentor_rules::{NextHop, Why};
+use stentor_rules::Why;
 
 use super::super::judge::{Asked, pinned_by_rule};
 use super::Transaction;
@@ -26,23 +26,29 @@ impl Transaction {
             self.why_refused = rules.shown(&Why::Rule(by));
             return Err(reply);
         }
-        if let Some((text, by)) = said.discard.take() {
+        for (text, by, first) in std::mem::take(&mut said.discards) {
             let by = rules.shown(&Why::Rule(by));
-            self.wishes
-                .discard
-                .get_or_insert_with(|| if text.is_empty() { by } else { format!("{by}: {text}") }.into());
+            let by = if text.is_empty() { by } else { format!("{by}: {text}") };
+            self.wishes.discard(format!("discarded by {by}"), &first);
         }
-        let mut all = Vec::new();
         for (to, asked) in self.rcpts.relayed_mut() {
-            let Some(marks) = said.of(to) else { continue };
-            if let Some(hop) = &marks.route {
+            if let Some(hop) = said.route(to) {
                 asked.hop = pinned_by_rule(settings, to.domain(), hop);
             }
-            let copy = |(hop, _): &(NextHop, usize)| Asked { hop: Some(hop.to_string().into()), ..unasked() };
-            all.extend(marks.copies.iter().map(|hop| (to.clone(), copy(hop))));
         }
-        for (to, asked) in all {
-            self.rcpts.add_copy(to, asked);
+        for (alias, asked) in self.rcpts.aliases_mut() {
+            if let Some(hop) = said.route(alias) {
+                asked.hop = Some(hop.to_string().into());
+            }
+        }
+        for (to, lists) in std::mem::take(&mut self.open) {
+            let Some(marks) = said.of(&to) else { continue };
+            if let Some(hop) = &marks.route {
+                self.route_lists(&lists, hop);
+            }
+            for (hop, _) in &marks.copies {
+                self.rcpts.add_copy(to.clone(), Asked { hop: Some(hop.to_string().into()), ..unasked() });
+            }
         }
         self.added = said.fields();
         for (marks, first) in said.kinds {

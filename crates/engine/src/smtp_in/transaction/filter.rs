@@ -175,8 +175,7 @@ impl Transaction {
         (filtering, filtered, end): (&mut Filtering, Filtered, &mut EndOfData),
     ) -> Result<(), Reply> {
         if let Some(by) = filtered.discard {
-            self.wishes.told(format!("discarded by {by}"), "all recipients");
-            self.wishes.discard = Some(by.into());
+            self.wishes.discard(format!("discarded by {by}"), "all recipients");
             return Ok(());
         }
         if let Some(new) = filtered.end {
@@ -234,8 +233,7 @@ impl Transaction {
             return Err(Reply::fixed(451, (4, 3, 5), "Server configuration error"));
         }
         if self.rcpts.named() == 0 {
-            self.wishes.told("removed by milters".to_owned(), "all recipients");
-            self.wishes.discard = Some("milters".into());
+            self.wishes.discard("removed by milters".to_owned(), "all recipients");
         }
         Ok(())
     }

@@ -66,6 +66,8 @@ pub struct Transaction {
     wishes: Wishes,
     /// Its recipients' rules that wait for the content.
     waiting: Waiting,
+    /// Recipients with such rules, and the lists that each leads to.
+    open: Vec<(Address, Vec<Arc<str>>)>,
     /// Fields that those put before the header.
     added: Vec<u8>,
     /// The next hops that rules name for the subscribers of lists.
@@ -142,6 +144,7 @@ impl Transaction {
             sender: Key::new(mail.path.as_str()),
             wishes: Wishes::default(),
             waiting: Waiting::default(),
+            open: Vec::new(),
             added: Vec::new(),
             given_sender: None,
             names: Names::default(),
@@ -368,7 +371,7 @@ impl Transaction {
                 Err(reply) => verdict = Err(reply),
             }
         }
-        if verdict.is_ok() && !self.wishes.remove.is_empty() && self.wishes.discard.is_none() {
+        if verdict.is_ok() && !self.wishes.remove.is_empty() && !self.wishes.is_discarded() {
             verdict = Box::pin(self.remove_fields(core, settings, (&mut end, ours))).await;
         }
         if verdict.is_ok() && self.filtering.is_some() {
@@ -380,7 +383,7 @@ impl Transaction {
         }
         let named = self.rcpts.named();
         let envelopes = match verdict {
-            Ok(()) if self.wishes.discard.is_some() => return self.discarded(core, settings, client, end.size),
+            Ok(()) if self.wishes.is_discarded() => return self.discarded(core, settings, client, end.size),
             Ok(()) => self.routed(core, settings, client, &end).await,
             Err(reply) => Err(reply),
         };

@@ -11,7 +11,7 @@ use stentor_mail::reply::Reply;
 use stentor_mail::server::{Notify, RcptTo};
 use stentor_policy::Verdict;
 use stentor_queue::event::RcptParams;
-use stentor_rules::{Key, SessionFacts, Wishes};
+use stentor_rules::{Key, NextHop, SessionFacts, Wishes};
 
 use super::super::judge::{Asked, Because, Judged, Speaker, judge};
 use super::super::rewrite::canonical;
@@ -119,6 +119,9 @@ impl Transaction {
             }
             why = Because::Rules(words);
         }
+        if !open.is_empty() {
+            self.open.push((rcpt.address.clone(), lists.to_vec()));
+        }
         self.waiting.add(&settings.rules, &rcpt.address, open);
         self.wishes.merge(wishes);
         if self.spoke.is_none() && settings.rules.has_own_hops() {
@@ -130,9 +133,7 @@ impl Transaction {
             });
         }
         if let Some(route) = route {
-            let new = lists.iter().filter(|list| self.list_hops.iter().all(|(known, _)| known != *list));
-            let new: Vec<_> = new.map(|list| (list.clone(), route.clone())).collect();
-            self.list_hops.extend(new);
+            self.route_lists(lists, &route);
         }
         let params = RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt };
         for hop in copies {
@@ -145,6 +146,15 @@ impl Transaction {
             Because::Policy(_) => self.rcpts.add(rcpt.address, asked, verdict, || why.words()),
         }
         Reply::fixed(250, (2, 1, 5), "Ok")
+    }
+
+    /// A rule names the next hop of these lists' subscribers; the first one counts.
+    pub(super) fn route_lists(&mut self, lists: &[Arc<str>], hop: &NextHop) {
+        for list in lists {
+            if self.list_hops.iter().all(|(known, _)| known != list) {
+                self.list_hops.push((list.clone(), hop.clone()));
+            }
+        }
     }
 
     /// The recipient with its canonical address, and the one that the client gave if it is another; the sender gets his own before
