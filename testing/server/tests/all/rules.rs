@@ -510,6 +510,7 @@ fn copies_take_nothing_away_and_silence_no_report() {
     let lab = sites(&["one.example", "two.example", "sender.example"]);
     let rules = "[aliases]\n\"both@lists.test\" = [\"joe@one.example\", \"ann@one.example\"]\n\
                  [[rules]]\nrecipient = \"joe@one.example\"\ndo = \"copy mx:two.example\"\n\
+                 [[rules]]\nrecipient = \"dan@one.example\"\ndo = [\"copy mx:two.example\", \"redirect new@one.example\"]\n\
                  [[rules]]\nrecipient = \"eve@one.example\"\ndo = [\"bcc eve@one.example\", \"bcc gone@nodomain.test\"]\n";
     let server = with(builder(&lab).list("news", &["x@one.example"]), rules);
     post(&server, &lab, &["joe@one.example", "both@lists.test"], "copy@test");
@@ -518,6 +519,12 @@ fn copies_take_nothing_away_and_silence_no_report() {
     of_joe.sort();
     assert!(of_joe.len() == 2 && of_joe[0].starts_with("mx.one") && of_joe[1].starts_with("mx.two"), "{of_joe:?}");
     assert_eq!(hosts(&server, "ann@one.example").len(), 1);
+    // Who is redirected has the copy all the same.
+    server.smtp().send(SENDER, &["dan@one.example"], &message("moved@test", "A test")).expect(250);
+    server.log().wait_nth(&["stat=Sent", "<dan@one.example>", "relay=mx.two."], 1);
+    server.log().wait_nth(&["stat=Sent", "<new@one.example>", "relay=mx.one."], 1);
+    drained(&server);
+    assert_eq!(hosts(&server, "dan@one.example").len(), 1);
     post(&server, &lab, &["eve@one.example", "gone@nodomain.test"], "bcc@test");
     server.log().wait_nth(&["stat=Sent", "<eve@one.example>"], 1);
     // Who named a recipient that is copied to as well hears that it failed.

@@ -40,12 +40,14 @@ impl Transaction {
         let now = core.clock.now();
         let copies = std::mem::take(&mut self.wishes.bcc);
         let redirect = self.wishes.redirect.take();
+        let mut named = Vec::new();
         if redirect.is_some() || !copies.is_empty() {
-            let all = self.names.all(&self.rcpts, |list| address_of(settings, list));
-            self.names.replaced(all, redirect.is_some());
+            named = self.names.all(&self.rcpts, |list| address_of(settings, list));
+            self.names.replaced(named.clone(), redirect.is_some());
         }
         if let Some(to) = redirect {
-            let rcpts = std::mem::take(&mut self.rcpts);
+            // Copies for other servers stay.
+            self.rcpts.forget_named();
             let found = self.redirected(core, settings, (&to, now), &end.facts).await;
             let found = found.inspect_err(|_| self.why_refused = self.wishes.words())?;
             let why = || "redirected by a rule".to_owned();
@@ -57,8 +59,7 @@ impl Transaction {
                 self.rcpts.add(address, Asked::default(), Verdict::List(list), why);
             }
             if found.has_null {
-                let all = self.names.all(&rcpts, |list| address_of(settings, list));
-                self.nulls.push((to, self.wishes.words() + "; ", all));
+                self.nulls.push((to, self.wishes.words() + "; ", named));
             }
         }
         for to in copies {
