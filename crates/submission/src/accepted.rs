@@ -15,7 +15,7 @@ use crate::folder::Folder;
 /// Queue ids under which messages were accepted.
 #[derive(Debug, Default)]
 pub struct Accepted {
-    /// Ids of files that the server left when it ended.
+    /// Ids of files that the server left when it ended, and of reports that it was about to make.
     asked: HashSet<MessageId>,
     found: HashSet<MessageId>,
 }
@@ -23,8 +23,12 @@ pub struct Accepted {
 impl Accepted {
     /// For the files in this folder, before the journal is read. Of one that cannot be read nothing is known.
     pub fn ask(folder: Option<&Path>) -> Accepted {
-        let taken = folder.map(|path| Folder::at(path).taken().unwrap_or_default()).unwrap_or_default();
-        Accepted { asked: taken.into_iter().map(|file| file.id).collect(), found: HashSet::new() }
+        let Some(folder) = folder.map(Folder::at) else { return Accepted::default() };
+        let taken = folder.taken().unwrap_or_default().into_iter().map(|file| file.id);
+        let reported = folder.all_reported().unwrap_or_default().into_iter();
+        let reports =
+            reported.filter_map(|(stem, _)| folder.reported(&stem).ok()).flat_map(|reported| reported.reports);
+        Accepted { asked: taken.chain(reports.map(|(id, _)| id)).collect(), found: HashSet::new() }
     }
 
     /// A record of the journal.

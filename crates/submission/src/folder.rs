@@ -1,5 +1,6 @@
 //! The folder on the disk: names, renames, syncs. Nothing here looks into a submission.
 
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
@@ -10,7 +11,10 @@ use std::time::{Duration, SystemTime};
 use stentor_queue::ids::{MessageId, QUEUE_ID_CHARS};
 use stentor_sendmail::{COMPLETE, UNFINISHED};
 
+use crate::reported::Reported;
+
 const TAKEN: &str = "taken-";
+const REPORTED: &str = "reported-";
 const BAD: &str = "bad";
 /// Group may write and pass, nobody else; who does not own a file cannot remove it.
 const MODE: u32 = 0o1730;
@@ -146,6 +150,55 @@ impl Folder {
         File::open(bad)?.sync_all()
     }
 
+    /// Recipients of a submission that were reported.
+    ///
+    /// # Errors
+    /// They cannot be read, or are not what was written.
+    pub fn reported(&self, stem: &str) -> io::Result<Reported> {
+        match fs::read_to_string(self.path.join(format!("{REPORTED}{stem}"))) {
+            Ok(text) => Reported::parse(&text).ok_or_else(|| io::ErrorKind::InvalidData.into()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Reported::default()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes them durable.
+    pub fn report(&self, stem: &str, reported: &Reported) -> io::Result<()> {
+        let new = self.path.join(format!("{REPORTED}{stem}.new"));
+        let mut file = File::create(&new)?;
+        file.write_all(reported.to_text().as_bytes())?;
+        file.sync_all()?;
+        fs::rename(new, self.path.join(format!("{REPORTED}{stem}")))?;
+        self.sync()
+    }
+
+    /// To be called when the removal of the submission is durable.
+    pub fn forget_reported(&self, stem: &str) -> io::Result<()> {
+        match fs::remove_file(self.path.join(format!("{REPORTED}{stem}"))) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The submissions with recipients that were reported; whether each is still there.
+    pub fn all_reported(&self) -> io::Result<Vec<(String, bool)>> {
+        let (mut reported, mut there) = (Vec::new(), HashSet::new());
+        for entry in fs::read_dir(&self.path)? {
+            let name = entry?.file_name();
+            if let Some(stem) = stem(&name, REPORTED) {
+                reported.push(stem.to_owned());
+            } else if let Some(stem) = stem(&name, COMPLETE) {
+                there.insert(stem.to_owned());
+            }
+        }
+        there.extend(self.taken()?.into_iter().map(|taken| taken.stem));
+        let with_place = |stem: String| {
+            let is_there = there.contains(&stem);
+            (stem, is_there)
+        };
+        Ok(reported.into_iter().map(with_place).collect())
+    }
+
     /// Makes renames and removals durable.
     pub fn sync(&self) -> io::Result<()> {
         File::open(&self.path)?.sync_all()
@@ -228,6 +281,30 @@ mod tests {
         file("new-0a-3");
         assert_eq!(folder.waiting().unwrap().len(), 1);
         assert_eq!(names(&path), ["bad", "mail-0a-2", "new-0a-3"]);
+    }
+
+    #[test]
+    fn who_was_reported_is_kept_as_long_as_the_submission() {
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = Folder::prepare(&temporary.path().join("submission"), "").unwrap();
+        for name in ["mail-0a-1", "mail-0a-2"] {
+            fs::write(folder.path.join(name), "x").unwrap();
+        }
+        assert_eq!(folder.reported("0a-1").unwrap(), Reported::default());
+        let some = Reported { done: [3].into(), reports: vec![(MessageId(9), vec![4])] };
+        for stem in ["0a-1", "0a-2", "0a-3"] {
+            folder.report(stem, &some).unwrap();
+        }
+        folder.take("0a-2".to_owned(), MessageId(7)).unwrap();
+        assert_eq!(folder.reported("0a-2").unwrap(), some);
+        let mut all = folder.all_reported().unwrap();
+        all.sort();
+        assert_eq!(all, [("0a-1".to_owned(), true), ("0a-2".to_owned(), true), ("0a-3".to_owned(), false)]);
+        folder.forget_reported("0a-3").unwrap();
+        folder.forget_reported("0a-3").unwrap();
+        assert_eq!(folder.all_reported().unwrap().len(), 2);
+        fs::write(folder.path.join("reported-0a-1"), "cut").unwrap();
+        assert!(folder.reported("0a-1").is_err());
     }
 
     #[test]

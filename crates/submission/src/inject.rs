@@ -3,24 +3,26 @@
 //! Who submitted it is the owner of the file, as the kernel says; the login name is that of passwd(5), or for users of a
 //! directory service what the program found there. Nothing of a damaged file has any effect.
 
+use std::io;
 use std::net::{IpAddr, Ipv4Addr};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use stentor_engine::core::memory::PIECE_BYTES;
 use stentor_engine::core::{Core, Settings, intake};
 use stentor_engine::smtp_in::{Speaker, Stranger, Transaction};
 use stentor_mail::address::{Address, ReversePath};
+use stentor_mail::dsn;
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{Body, MailFrom, Notify, RcptTo, TextBody, xtext_decode};
-use stentor_queue::ids::MessageId;
 use stentor_sendmail::addresses::qualified;
 use stentor_sendmail::format::Envelope;
 use stentor_sendmail::options::Ret;
 use stentor_sendmail::settings::{User, login_of};
 
 use super::file::{Opened, READ_BYTES, open};
+use super::folder::{Folder, Taken};
 use super::refusal::{Refused, Subject, report};
+use super::reported::Reported;
 use super::{blocking, origin, rights};
 
 /// Where login names are looked up: no directory service is asked while mail waits.
@@ -35,25 +37,41 @@ const SPEAKER: Speaker<'_> = Speaker {
     stranger: Stranger::UNKNOWN,
 };
 
+const UNREADABLE: Reply = Reply::fixed(451, (4, 3, 0), "The submission cannot be read");
+const UNWRITABLE: Reply = Reply::fixed(451, (4, 3, 0), "The submission folder cannot be written to");
+
+/// A transaction with the beginning of its content, and the recipients that it has taken.
+type Prepared = (Transaction, Vec<u8>, Vec<(usize, RcptTo)>);
+
+/// Who hears of recipients that were refused.
+enum Told {
+    Sender,
+    Nobody(&'static str),
+    TooLarge,
+}
+
 /// What became of a submission.
 pub(super) enum Outcome {
     /// It is durable, or its return to the sender is.
     Done,
-    /// The reply that says why not now; and whether some recipients have been reported meanwhile, which must not be
-    /// repeated.
-    Later(Reply, bool),
+    /// The reply that says why not now.
+    Later(Reply),
     /// It cannot become a message, and nobody can be told.
     Bad(String),
 }
 
-/// Hands a submission to the queue under its id. `is_reported`: an earlier try has reported the recipients that are refused.
-pub(super) async fn submit(core: &Arc<Core>, path: PathBuf, id: MessageId, is_reported: bool) -> Outcome {
-    let opened = match blocking(move || open(&path)).await {
-        Ok(Ok(opened)) => opened,
-        Ok(Err(why)) => return Outcome::Bad(why),
-        Err(error) => {
-            tracing::warn!(message = %id, %error, "a submission cannot be read");
-            return Outcome::Later(Reply::fixed(451, (4, 3, 0), "The submission cannot be read"), is_reported);
+/// Hands a submission to the queue under its id.
+pub(super) async fn submit(core: &Arc<Core>, folder: &Arc<Folder>, taken: &Taken) -> Outcome {
+    let (path, stem, files) = (folder.path_of(taken), taken.stem.clone(), folder.clone());
+    let (opened, reported) = match blocking(move || Ok((open(&path)?, files.reported(&stem)))).await {
+        Ok((Ok(opened), Ok(reported))) => (opened, reported),
+        Ok((Err(why), _)) => return Outcome::Bad(why),
+        Ok((_, Err(error))) if error.kind() == io::ErrorKind::InvalidData => {
+            return Outcome::Bad("the file of its reported recipients is damaged".to_owned());
+        }
+        Ok((_, Err(error))) | Err(error) => {
+            tracing::warn!(message = %taken.id, %error, "a submission cannot be read");
+            return Outcome::Later(UNREADABLE);
         }
     };
     let settings = core.settings();
@@ -62,7 +80,7 @@ pub(super) async fn submit(core: &Arc<Core>, path: PathBuf, id: MessageId, is_re
     let user = User { uid: opened.uid, login };
     match sender(&opened.envelope, &user, &settings) {
         Ok(sender) => {
-            Box::pin(Submitting { core, settings: &settings, user, opened, id, is_reported }.run(sender)).await
+            Box::pin(Submitting { core, settings: &settings, user, opened, folder, taken, reported }.run(sender)).await
         }
         Err(why) => Outcome::Bad(why),
     }
@@ -84,8 +102,10 @@ struct Submitting<'a> {
     settings: &'a Arc<Settings>,
     user: User,
     opened: Opened,
-    id: MessageId,
-    is_reported: bool,
+    folder: &'a Arc<Folder>,
+    taken: &'a Taken,
+    /// Its recipients that have been reported.
+    reported: Reported,
 }
 
 impl Submitting<'_> {
@@ -95,7 +115,10 @@ impl Submitting<'_> {
         let is_own = rights(settings).allow(&self.user, sender.as_str(), &[origin, hostname]);
         let (mut accepted, mut refused) = (Vec::new(), Vec::new());
         let max = settings.config.submission.recipients_max as usize;
-        for recipient in &self.opened.envelope.recipients {
+        for (at, recipient) in self.opened.envelope.recipients.iter().enumerate() {
+            if self.reported.done.contains(&at) {
+                continue;
+            }
             let orcpt = recipient.orcpt.clone().filter(|orcpt| is_orcpt(orcpt));
             let notify = recipient.notify.and_then(Notify::from_bits);
             let reply = if !is_own && settings.config.submission.strict {
@@ -105,13 +128,17 @@ impl Submitting<'_> {
             } else {
                 match Address::parse(qualified(&recipient.address, origin).as_bytes(), true) {
                     Ok(address) => {
-                        accepted.push(RcptTo { address, notify, orcpt: orcpt.clone() });
+                        accepted.push((at, RcptTo { address, notify, orcpt: orcpt.clone() }));
                         None
                     }
                     Err(why) => Some(Reply::new(553, (5, 1, 3), format!("Not an address: {why}"))),
                 }
             };
-            refused.extend(reply.map(|reply| Refused { address: recipient.address.clone(), notify, orcpt, reply }));
+            let address = recipient.address.clone();
+            refused.extend(reply.map(|reply| Refused { at, address, notify, orcpt, reply }));
+        }
+        if accepted.is_empty() && refused.is_empty() {
+            return Outcome::Done;
         }
         // A stranger's path must not get the report about what the user may not send.
         let back = if is_own || !settings.config.submission.strict {
@@ -124,7 +151,7 @@ impl Submitting<'_> {
         };
         let fields = if is_own { String::new() } else { warning(hostname, &self.user, &sender) };
         match self.transact(sender, accepted, &mut refused, &fields).await {
-            Err(reply) => Outcome::Later(reply, self.is_reported),
+            Err(reply) => Outcome::Later(reply),
             Ok(prepared) => self.conclude(prepared, back, refused).await,
         }
     }
@@ -133,12 +160,12 @@ impl Submitting<'_> {
     async fn transact(
         &self,
         sender: ReversePath,
-        recipients: Vec<RcptTo>,
+        recipients: Vec<(usize, RcptTo)>,
         refused: &mut Vec<Refused>,
         fields: &str,
-    ) -> Result<Option<(Transaction, Vec<u8>, Vec<RcptTo>)>, Reply> {
+    ) -> Result<Option<Prepared>, Reply> {
         let (core, settings) = (self.core, self.settings);
-        let smtputf8 = !sender.is_ascii() || recipients.iter().any(|rcpt| !rcpt.address.is_ascii());
+        let smtputf8 = !sender.is_ascii() || recipients.iter().any(|(_, rcpt)| !rcpt.address.is_ascii());
         let ret = self.opened.envelope.ret.map(|ret| match ret {
             Ret::Full => stentor_mail::server::Ret::Full,
             Ret::Headers => stentor_mail::server::Ret::Headers,
@@ -147,7 +174,7 @@ impl Submitting<'_> {
             self.opened.envelope.envid.clone().filter(|envid| xtext_decode(envid).is_some_and(|id| !id.is_empty()));
         let size = Some(self.opened.head.message);
         let mail = MailFrom { path: sender, size, body: Body::EightBitMime, smtputf8, ret, envid };
-        let mut transaction = Transaction::begin_local(core, mail, self.id, self.user.shown())?;
+        let mut transaction = Transaction::begin_local(core, mail, self.taken.id, self.user.shown())?;
         if let Err(reply) = transaction.filtered_locally(core, settings, &self.user.shown()).await {
             transaction.abandon(core);
             if !reply.is_permanent() {
@@ -158,7 +185,7 @@ impl Submitting<'_> {
         }
         let mut accepted = Vec::with_capacity(recipients.len());
         for rcpt in recipients {
-            let reply = transaction.rcpt(core, settings, SPEAKER, rcpt.clone()).await;
+            let reply = transaction.rcpt(core, settings, SPEAKER, rcpt.1.clone()).await;
             match reply.code {
                 250 => accepted.push(rcpt),
                 ..500 => {
@@ -181,32 +208,22 @@ impl Submitting<'_> {
         Ok(Some((transaction, prefix, accepted)))
     }
 
-    /// Reports what was refused, then stores the rest: a crash in between repeats the report and loses nothing.
-    async fn conclude(
-        self,
-        prepared: Option<(Transaction, Vec<u8>, Vec<RcptTo>)>,
-        back: ReversePath,
-        refused: Vec<Refused>,
-    ) -> Outcome {
+    /// Reports what was refused, then stores the rest.
+    async fn conclude(mut self, prepared: Option<Prepared>, back: ReversePath, refused: Vec<Refused>) -> Outcome {
         let Some((transaction, prefix, accepted)) = prepared else { return self.give_back(&back, refused, true).await };
         if !refused.is_empty()
-            && !self.is_reported
-            && let Outcome::Later(reply, _) = self.give_back(&back, refused, false).await
+            && let later @ Outcome::Later(_) = self.give_back(&back, refused, false).await
         {
             transaction.abandon(self.core);
-            return Outcome::Later(reply, false);
+            return later;
         }
         let reply = self.feed(transaction, prefix).await;
         match reply.code {
             250 => Outcome::Done,
-            ..500 => Outcome::Later(reply, true),
+            ..500 => Outcome::Later(reply),
             _ => {
                 let refused = accepted.iter().map(|rcpt| Refused::of(rcpt, reply.clone())).collect();
-                match self.give_back(&back, refused, true).await {
-                    // The others have been reported.
-                    Outcome::Later(reply, _) => Outcome::Later(reply, true),
-                    done => done,
-                }
+                self.give_back(&back, refused, true).await
             }
         }
     }
@@ -226,7 +243,7 @@ impl Submitting<'_> {
             let read = self.opened.read(&mut buffer[..n], at);
             let pushed = match read {
                 Ok(()) => body.push(&buffer[..n]),
-                Err(_) => Err(Reply::fixed(451, (4, 3, 0), "The submission cannot be read")),
+                Err(_) => Err(UNREADABLE),
             };
             if let Err(reply) = pushed {
                 break Err(reply);
@@ -245,30 +262,69 @@ impl Submitting<'_> {
         }
     }
 
-    /// Reports the refused recipients to the sender. `is_all`: nothing else becomes of the submission, so that it is kept if
-    /// nobody can be told.
-    async fn give_back(&self, back: &ReversePath, refused: Vec<Refused>, is_all: bool) -> Outcome {
+    /// Reports the refused recipients to the sender, and keeps that they were. `is_all`: nothing else becomes of the submission, so
+    /// that it is kept if nobody can be told.
+    async fn give_back(&mut self, back: &ReversePath, refused: Vec<Refused>, is_all: bool) -> Outcome {
         let why = || {
             let all = refused.iter().map(|refused| format!("{:?}: {}", refused.address, refused.reply));
             all.collect::<Vec<_>>().join("\n")
         };
-        let nobody = |told: &str| {
-            let why = why();
-            tracing::warn!(message = %self.id, %why, "recipients of a local message {told} were refused");
-            if is_all { Outcome::Bad(why) } else { Outcome::Done }
-        };
-        let ReversePath::Address(sender) = back else { return nobody("without a sender") };
-        let readers = match self.core.settings().people(sender, self.core.clock.now()).await {
-            Ok(readers) if readers.is_empty() => return nobody("whose sender is nobody here"),
-            Ok(readers) => readers,
-            Err(later) => return Outcome::Later(later.reply(), self.is_reported),
-        };
-        let subject = Subject { id: self.id, sender, readers, opened: &self.opened };
-        match report(self.core, &subject, &refused).await {
-            Err(intake::Refused::TooLarge) if is_all => Outcome::Bad(why()),
-            Ok(()) | Err(intake::Refused::TooLarge) => Outcome::Done,
-            Err(later) => Outcome::Later(later.reply(), self.is_reported),
+        match self.tell(back, &refused).await {
+            Ok(Told::Nobody(whom)) => {
+                let why = why();
+                tracing::warn!(message = %self.taken.id, %why, "recipients of a local message {whom} were refused");
+                if is_all {
+                    return Outcome::Bad(why);
+                }
+            }
+            Ok(Told::TooLarge) if is_all => return Outcome::Bad(why()),
+            Ok(Told::Sender | Told::TooLarge) => {}
+            Err(reply) => return Outcome::Later(reply),
         }
+        if is_all {
+            return Outcome::Done;
+        }
+        self.reported.done.extend(refused.iter().map(|refused| refused.at));
+        match self.keep_reported().await {
+            Ok(()) => Outcome::Done,
+            Err(reply) => Outcome::Later(reply),
+        }
+    }
+
+    /// Makes the reports, each about as many recipients as one may have.
+    async fn tell(&mut self, back: &ReversePath, refused: &[Refused]) -> Result<Told, Reply> {
+        let ReversePath::Address(sender) = back else { return Ok(Told::Nobody("without a sender")) };
+        let readers = self.core.settings().people(sender, self.core.clock.now()).await;
+        let readers = readers.map_err(intake::Refused::reply)?;
+        if readers.is_empty() {
+            return Ok(Told::Nobody("whose sender is nobody here"));
+        }
+        let wanted: Vec<&Refused> = refused.iter().filter(|refused| refused.is_wanted()).collect();
+        for part in wanted.chunks(dsn::RECIPIENTS_MAX) {
+            let id = self.core.next_message_id();
+            let recipients: Vec<usize> = part.iter().map(|refused| refused.at).collect();
+            self.reported.reports.push((id, recipients.clone()));
+            self.keep_reported().await?;
+            let subject = Subject { id: self.taken.id, sender, readers: readers.clone(), opened: &self.opened };
+            match report(self.core, &subject, part, id).await {
+                Ok(()) => {}
+                Err(intake::Refused::TooLarge) => return Ok(Told::TooLarge),
+                // A start finds out whether the journal has it.
+                Err(later) => return Err(later.reply()),
+            }
+            self.reported.reports.retain(|(known, _)| *known != id);
+            self.reported.done.extend(recipients);
+            self.keep_reported().await?;
+        }
+        Ok(Told::Sender)
+    }
+
+    async fn keep_reported(&self) -> Result<(), Reply> {
+        let (folder, stem, reported) = (self.folder.clone(), self.taken.stem.clone(), self.reported.clone());
+        blocking(move || folder.report(&stem, &reported)).await.map_err(|error| {
+            tracing::warn!(message = %self.taken.id, %error, "the submission folder cannot be written to");
+            UNWRITABLE
+        })
     }
 }
 

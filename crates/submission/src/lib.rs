@@ -6,7 +6,8 @@
 //!
 //! States of a file: `mail-X` (complete) -> `taken-ID-X` (it has a queue id, and that is on the disk) -> gone. A start puts
 //! back what was taken and has not become a message; the rest of it is removed ([`recover`]). What cannot be taken now
-//! (4xx) goes back to `mail-X` and is tried again. `bad/` holds what is no submission, or has nobody to be returned to.
+//! (4xx) goes back to `mail-X` and is tried again; recipients that have been reported as failed by then are in `reported-X`, which goes after the
+//! submission. `bad/` holds what is no submission, or has nobody to be returned to.
 //!
 //! A second copy comes of a crash in one case alone: all recipients had their fate, durably, before the file's removal
 //! was, and the journal has dropped the message's records meanwhile ([`Accepted`]). The removal is durable after every round, so within
@@ -17,6 +18,7 @@ mod file;
 mod folder;
 mod inject;
 mod refusal;
+mod reported;
 mod watch;
 
 use std::collections::HashMap;
@@ -60,12 +62,23 @@ pub fn recover(core: &Arc<Core>, accepted: &mut Accepted) {
 fn recovered(core: &Arc<Core>, path: &Path, group: &str, accepted: &mut Accepted) -> io::Result<Folder> {
     let folder = Folder::prepare(path, group)?;
     let taken = folder.taken()?;
+    let is_known = |accepted: &Accepted, id| accepted.has(id) || core.with(|hub, _| hub.store.no_of(id).is_some());
     for taken in &taken {
-        let is_known = accepted.has(taken.id) || core.with(|hub, _| hub.store.no_of(taken.id).is_some());
-        if is_known { folder.remove(taken)? } else { folder.put_back(taken)? }
+        if is_known(accepted, taken.id) { folder.remove(taken)? } else { folder.put_back(taken)? }
     }
     if !taken.is_empty() {
         folder.sync()?;
+    }
+    for (stem, is_there) in folder.all_reported()? {
+        if !is_there {
+            folder.forget_reported(&stem)?;
+            continue;
+        }
+        // One that is damaged is found when the submission is tried.
+        let Ok(mut reported) = folder.reported(&stem) else { continue };
+        if reported.resolve(|id| is_known(accepted, id)) {
+            folder.report(&stem, &reported)?;
+        }
     }
     accepted.clear();
     Ok(folder)
@@ -80,6 +93,7 @@ pub async fn run(core: Arc<Core>, accepted: Accepted, mut stopping: signal::Rece
         path,
         accepted,
         later: HashMap::new(),
+        gone: Vec::new(),
         settings: String::new(),
         figures_at: None,
         is_down: false,
@@ -110,13 +124,6 @@ pub async fn run(core: Arc<Core>, accepted: Accepted, mut stopping: signal::Rece
     }
 }
 
-/// A submission that was refused for now.
-struct Later {
-    at: Instant,
-    /// Those of its recipients that are refused for good know.
-    is_reported: bool,
-}
-
 struct Drain {
     core: Arc<Core>,
     /// `None` while it cannot be used.
@@ -125,7 +132,9 @@ struct Drain {
     /// Messages whose files may still be there.
     accepted: Accepted,
     /// What is not to be tried before its time.
-    later: HashMap<String, Later>,
+    later: HashMap<String, Instant>,
+    /// Submissions whose files went in this round.
+    gone: Vec<String>,
     /// As published.
     settings: String,
     figures_at: Option<Instant>,
@@ -157,9 +166,9 @@ impl Drain {
         let now = Instant::now();
         let names: std::collections::HashSet<&str> = waiting.iter().map(|file| &*file.stem).collect();
         self.later.retain(|stem, _| names.contains(&**stem));
-        waiting.retain(|file| self.later.get(&file.stem).is_none_or(|later| later.at <= now));
+        waiting.retain(|file| self.later.get(&file.stem).is_none_or(|at| *at <= now));
         if waiting.is_empty() {
-            let next = self.later.values().map(|later| later.at).min();
+            let next = self.later.values().min().copied();
             return Ok(next.into_iter().chain(idle).min());
         }
         let mut chosen = in_turns(waiting);
@@ -198,10 +207,9 @@ impl Drain {
             {
                 done = done.and(self.settle(folder, &file, outcome));
             }
-            let (core, path) = (self.core.clone(), folder.path_of(&file));
-            let is_reported = self.later.get(&file.stem).is_some_and(|later| later.is_reported);
+            let (core, folder) = (self.core.clone(), folder.clone());
             under_way.spawn(async move {
-                let outcome = Box::pin(inject::submit(&core, path, file.id, is_reported)).await;
+                let outcome = Box::pin(inject::submit(&core, &folder, &file)).await;
                 (file, outcome)
             });
         }
@@ -212,7 +220,12 @@ impl Drain {
         }
         done?;
         let folder = folder.clone();
-        blocking(move || folder.sync()).await?;
+        let gone = std::mem::take(&mut self.gone);
+        blocking(move || {
+            folder.sync()?;
+            gone.iter().try_for_each(|stem| folder.forget_reported(stem))
+        })
+        .await?;
         self.accepted.clear();
         Ok(())
     }
@@ -221,15 +234,17 @@ impl Drain {
         match outcome {
             Outcome::Done => {
                 self.accepted.add(file.id);
+                self.gone.push(file.stem.clone());
                 folder.remove(file)
             }
-            Outcome::Later(why, is_reported) => {
+            Outcome::Later(why) => {
                 tracing::debug!(submission = %file.stem, %why, "a submission is tried again later");
-                self.later.insert(file.stem.clone(), Later { at: Instant::now() + RETRY, is_reported });
+                self.later.insert(file.stem.clone(), Instant::now() + RETRY);
                 folder.put_back(file)
             }
             Outcome::Bad(why) => {
                 tracing::error!(submission = %file.stem, %why, "a submission was moved to `bad`");
+                self.gone.push(file.stem.clone());
                 folder.set_aside(file, &why)
             }
         }

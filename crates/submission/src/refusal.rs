@@ -19,6 +19,8 @@ use super::file::Opened;
 
 /// A recipient, and the reply to it.
 pub(super) struct Refused {
+    /// Its number in the envelope.
+    pub at: usize,
     pub address: String,
     pub notify: Option<Notify>,
     pub orcpt: Option<String>,
@@ -26,12 +28,12 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    pub fn of(rcpt: &RcptTo, reply: Reply) -> Refused {
+    pub fn of((at, rcpt): &(usize, RcptTo), reply: Reply) -> Refused {
         let RcptTo { address, notify, orcpt } = rcpt.clone();
-        Refused { address: address.as_str().to_owned(), notify, orcpt, reply }
+        Refused { at: *at, address: address.as_str().to_owned(), notify, orcpt, reply }
     }
 
-    fn is_wanted(&self) -> bool {
+    pub fn is_wanted(&self) -> bool {
         self.notify.is_none_or(|notify| notify.contains(Notify::FAILURE))
     }
 }
@@ -45,54 +47,51 @@ pub(super) struct Subject<'a> {
     pub opened: &'a Opened,
 }
 
-/// Makes the reports durable, each about as many recipients as one may have.
+/// Makes a report durable, under its queue id.
 ///
 /// # Errors
-/// One is not stored.
+/// It is not stored.
 pub(super) async fn report(
     core: &Arc<Core>,
     subject: &Subject<'_>,
-    refused: &[Refused],
+    part: &[&Refused],
+    id: MessageId,
 ) -> Result<(), intake::Refused> {
-    let wanted: Vec<&Refused> = refused.iter().filter(|refused| refused.is_wanted()).collect();
-    for part in wanted.chunks(dsn::RECIPIENTS_MAX) {
-        // Never closed.
-        let _place = core.reports.acquire().await;
-        let (id, content, now) = (core.next_message_id(), core.next_content_id(), core.clock.now());
-        let settings = core.settings();
-        let hostname = &settings.config.hostname;
-        let envelope = &subject.opened.envelope;
-        let ret = match envelope.ret {
-            Some(Ret::Full) => dsn::Ret::Full,
-            _ => dsn::Ret::Headers,
-        };
-        let (original, is_whole) = original(subject.opened, ret);
-        let (date, arrival) = (format_date(now), format_date(envelope.at));
-        let bare_id = format!("{id}.report@{hostname}");
-        let texts: Vec<String> = part.iter().map(|refused| refused.reply.to_string()).collect();
-        let rcpts: Vec<ReportRcpt<'_>> =
-            part.iter().zip(&texts).map(|(refused, text)| recipient(refused, text, &date)).collect();
-        let report = dsn::build(&Report {
-            hostname,
-            to: subject.sender.as_str(),
-            date: &date,
-            message_id: &bare_id,
-            queue_id: &subject.id.to_string(),
-            arrival: Some(&arrival),
-            envid: envelope.envid.as_deref(),
-            received_from: None,
-            rcpts: &rcpts,
-            original: &original,
-            original_whole: is_whole,
-            ret,
-            archive: None,
-            smtputf8: !original.is_ascii(),
-        });
-        let own = NewEnvelope::own(subject.readers.clone(), format!("<{bare_id}>"), "delivery report");
-        let own = NewEnvelope { eight_bit: !report.is_ascii(), ..own };
-        hand_in(core, (id, content), report, own, Vec::new()).await?;
-    }
-    Ok(())
+    // Never closed.
+    let _place = core.reports.acquire().await;
+    let (content, now) = (core.next_content_id(), core.clock.now());
+    let settings = core.settings();
+    let hostname = &settings.config.hostname;
+    let envelope = &subject.opened.envelope;
+    let ret = match envelope.ret {
+        Some(Ret::Full) => dsn::Ret::Full,
+        _ => dsn::Ret::Headers,
+    };
+    let (original, is_whole) = original(subject.opened, ret);
+    let (date, arrival) = (format_date(now), format_date(envelope.at));
+    let bare_id = format!("{id}.report@{hostname}");
+    let texts: Vec<String> = part.iter().map(|refused| refused.reply.to_string()).collect();
+    let rcpts: Vec<ReportRcpt<'_>> =
+        part.iter().zip(&texts).map(|(refused, text)| recipient(refused, text, &date)).collect();
+    let report = dsn::build(&Report {
+        hostname,
+        to: subject.sender.as_str(),
+        date: &date,
+        message_id: &bare_id,
+        queue_id: &subject.id.to_string(),
+        arrival: Some(&arrival),
+        envid: envelope.envid.as_deref(),
+        received_from: None,
+        rcpts: &rcpts,
+        original: &original,
+        original_whole: is_whole,
+        ret,
+        archive: None,
+        smtputf8: !original.is_ascii(),
+    });
+    let own = NewEnvelope::own(subject.readers.clone(), format!("<{bare_id}>"), "delivery report");
+    let own = NewEnvelope { eight_bit: !report.is_ascii(), ..own };
+    hand_in(core, (id, content), report, own, Vec::new()).await
 }
 
 fn recipient<'a>(refused: &'a Refused, text: &'a str, date: &'a str) -> ReportRcpt<'a> {

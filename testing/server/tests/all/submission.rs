@@ -301,6 +301,49 @@ fn what_is_refused_goes_back_and_what_is_damaged_aside() {
     lab.assert_no_violations();
 }
 
+/// What rules say of a submission changes between its tries: each recipient has one fate, across a kill.
+#[test]
+fn each_recipient_of_a_deferred_submission_has_one_fate() {
+    let lab = TestLab::start(&format!("[[site]]\nname = 'one.example'\n{SENDER_SITE}"));
+    let mut server = taking(builder(&lab)).prepare();
+    let plain = std::fs::read_to_string(server.config()).expect("the configuration");
+    let later = "\n[[rules]]\nsubject = \"later\"\ndo = \"defer 451 4.7.1 Later\"\n";
+    let refused =
+        |who: &str| format!("\n[[rules]]\nrecipient = \"{who}@one.example\"\ndo = \"reject 550 5.7.1 Not them\"\n");
+    server.edit_config(|text| format!("{text}{}{later}", refused("bob")));
+    server = server.run();
+    // Bob is refused and reported, the message is deferred.
+    submit(&server, &["-f", SENDER, "ann@one.example", "bob@one.example"], "Subject: later\n\nx\n");
+    report_to(&lab, SENDER).about("bob@one.example");
+    // Nobody has heard of Cid and Dan yet.
+    submit(&server, &["-f", "other@one.example", "cid@one.example", "dan@one.example"], "Subject: later\n\ny\n");
+    server.log().wait(&["ruleset=check_eom", "from=<other@one.example>"]);
+    server.kill();
+    server.edit_config(|_| format!("{plain}{}", refused("dan")));
+    server.start_again();
+    received(&lab, "ann@one.example");
+    received(&lab, "cid@one.example");
+    let report = received(&lab, "other@one.example");
+    assert!(report.contains("dan@one.example") && report.contains("5.7.1"), "{report}");
+    wait_until("the folder is drained", || waiting(&server) == 0);
+    drained(&server);
+    let copies = |who: &str| lab.recorder().copies_to(who).len();
+    assert_eq!((copies("bob@one.example"), copies("dan@one.example")), (0, 0));
+    // A kill may repeat a delivery, but no report.
+    let reports = |who: &str| {
+        let bodies = lab.recorder().copies_to(who).into_iter().filter_map(|copy| copy.body);
+        let ids = bodies.filter_map(|body| {
+            let text = String::from_utf8_lossy(&body).into_owned();
+            text.lines().find(|line| line.starts_with("Message-ID:")).map(str::to_owned)
+        });
+        ids.collect::<std::collections::BTreeSet<_>>().len()
+    };
+    assert_eq!((reports(SENDER), reports("other@one.example")), (1, 1));
+    let is_left = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("reported-"));
+    wait_until("nothing is kept of them", || !files(&server.path("submission")).iter().any(is_left));
+    lab.assert_no_violations();
+}
+
 #[test]
 fn a_refusal_is_told_to_who_reads_the_senders_mail() {
     let lab = TestLab::start(&format!("[[site]]\nname = 'one.example'\n{SENDER_SITE}"));

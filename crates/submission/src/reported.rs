@@ -1,0 +1,90 @@
+//! Which recipients of a submission were reported to its sender as failed, while the rest is tried again: `reported-STEM` beside it.
+//!
+//! Promise: a recipient that was reported is neither delivered to nor reported again, also by a server that was killed in between;
+//! one that was not is never taken for it. A report is written down with its queue id before it is handed in: a start asks the
+//! journal whether that id was taken, as it does for submissions.
+//!
+//! Form: lines of text. `1`, the version; `done N ...`, recipients by their number in the envelope; `report ID N ...`, those of a report
+//! whose end is not known.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use stentor_queue::ids::MessageId;
+
+const VERSION: &str = "1";
+
+/// See the module's page.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Reported {
+    pub done: BTreeSet<usize>,
+    /// On their way.
+    pub reports: Vec<(MessageId, Vec<usize>)>,
+}
+
+impl Reported {
+    pub fn to_text(&self) -> String {
+        let mut out = format!("{VERSION}\ndone{}\n", numbers(self.done.iter()));
+        for (id, recipients) in &self.reports {
+            // Writing into a string cannot fail.
+            let _ = writeln!(out, "report {id}{}", numbers(recipients.iter()));
+        }
+        out
+    }
+
+    /// `None`: not what was written.
+    pub fn parse(text: &str) -> Option<Reported> {
+        let mut lines = text.strip_suffix('\n')?.lines();
+        if lines.next()? != VERSION {
+            return None;
+        }
+        let numbers =
+            |text: &str| text.split_whitespace().map(|number| number.parse().ok()).collect::<Option<Vec<_>>>();
+        let done = numbers(lines.next()?.strip_prefix("done")?)?.into_iter().collect();
+        let report = |line: &str| {
+            let line = line.strip_prefix("report ")?;
+            let (id, recipients) = line.split_once(' ').unwrap_or((line, ""));
+            Some((id.parse().ok()?, numbers(recipients)?))
+        };
+        Some(Reported { done, reports: lines.map(report).collect::<Option<_>>()? })
+    }
+
+    /// Decides about the reports whose end was not known. Whether there were any.
+    pub fn resolve(&mut self, is_taken: impl Fn(MessageId) -> bool) -> bool {
+        let reports = std::mem::take(&mut self.reports);
+        let had_some = !reports.is_empty();
+        self.done.extend(reports.into_iter().filter(|(id, _)| is_taken(*id)).flat_map(|(_, recipients)| recipients));
+        had_some
+    }
+}
+
+fn numbers<'n>(all: impl Iterator<Item = &'n usize>) -> String {
+    let mut out = String::new();
+    for number in all {
+        // Writing into a string cannot fail.
+        let _ = write!(out, " {number}");
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut all = Reported::default();
+        assert_eq!(Reported::parse(&all.to_text()).as_ref(), Some(&all));
+        all.done = BTreeSet::from([0, 7, 12]);
+        all.reports = vec![(MessageId(5), vec![1, 2]), (MessageId(6), vec![3])];
+        let text = all.to_text();
+        assert_eq!(Reported::parse(&text).as_ref(), Some(&all));
+        for bad in ["", "1", "2\ndone\n", "1\ndone x\n", "1\ndone\nreport\n", "1\ndone\nother 1\n", "1\ndone -1\n"] {
+            assert_eq!(Reported::parse(bad), None, "{bad:?}");
+        }
+        assert_eq!(Reported::parse(&text[..text.len() - 1]), None, "cut");
+        assert!(all.resolve(|id| id == MessageId(5)));
+        assert_eq!(all, Reported { done: BTreeSet::from([0, 1, 2, 7, 12]), reports: Vec::new() });
+        assert!(!all.resolve(|_| true));
+    }
+}
