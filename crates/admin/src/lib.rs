@@ -12,6 +12,7 @@ pub mod find;
 mod lists;
 mod near;
 pub mod operator;
+pub mod quarantine;
 pub mod report;
 pub mod site;
 mod top;

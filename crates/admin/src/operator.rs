@@ -12,7 +12,7 @@ use stentor_control::snapshot::{Snapshot, WatchOptions};
 use stentor_control::view::Subject;
 use stentor_control::{
     By, Changes, Control, EnvelopeView, ErrorCode, HostsOptions, MessageView, Observe, Part, Peer, PostReport, Posts,
-    QueueSummary, Reply, ReportOptions, Request, Selection, Status, Stuck, TrafficOptions, View,
+    QueueSummary, Reply, ReportOptions, Request, Selection, Status, Stuck, TrafficOptions, Verb, View,
 };
 use stentor_engine::core::limits::Limit;
 use stentor_engine::core::{Core, log};
@@ -27,7 +27,7 @@ use crate::depth::Depths;
 use crate::views::{fates, holder, message_fates, recipient};
 use crate::wanted::Wanted;
 use crate::watch::{Overviews, Watch, traffic};
-use crate::{ages, depth, doctor, lists, report, site, verbs, waiting};
+use crate::{ages, depth, doctor, lists, quarantine, report, site, verbs, waiting};
 
 /// Watchers at the control socket.
 const WATCHERS_MAX: usize = 8;
@@ -260,6 +260,10 @@ impl Operator {
             Some((view, no, recipients, message.content(), envelope.message_id_at))
         });
         let Some((mut view, no, recipients, content, message_id_at)) = shown else {
+            if self.core.with(|hub, _| hub.store.in_quarantine(id).is_some()) {
+                let text = format!("message {id} is in the quarantine: `stentor quarantine show {id}`");
+                return Reply::error(ErrorCode::NotFound, text);
+            }
             return Reply::error(ErrorCode::NotFound, format!("no message {id} is in the queue"));
         };
         for part in recipients.chunks(RECIPIENTS_STEP) {
@@ -336,12 +340,20 @@ impl Operator {
             },
             Request::QueueShow { id, recipients_max } => self.show(id, None, recipients_max as usize).await,
             Request::Address { address } => verbs::address(&self.core, &address).await,
+            Request::Quarantine(options) => quarantine::list(&self.core, &options).await,
+            Request::QuarantineShow { id } => quarantine::show(&self.core, id, &peer).await,
             Request::Flush { site, dry_run } => verbs::flush(&self.core, &self.overviews.causes, site, dry_run).await,
             Request::Site { name, list } => site::view(&self.core, &self.overviews.causes, &name, list).await,
             Request::Suspend { what, dry_run: true, .. } => verbs::suspend_dry_run(&self.core, what, &peer).await,
             Request::Suspend { suspended, what, reason, for_s, .. } => {
                 verbs::suspend(&self.core, suspended, what, (reason, for_s), &peer).await
             }
+            Request::Act {
+                verb: verb @ (Verb::QuarantineRelease | Verb::QuarantineDelete),
+                selection,
+                dry_run,
+                reason,
+            } => quarantine::act(&self.core, verb, &selection, (dry_run, reason), &peer).await,
             Request::Act { verb, selection, dry_run, reason } => {
                 verbs::act(&self.core, verb, &selection, dry_run, reason, &peer).await
             }

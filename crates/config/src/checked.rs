@@ -17,6 +17,7 @@ use super::call_ahead::CallAheadConfig;
 use super::diagnose::Diagnostic;
 use super::endpoints::WebhookConfig;
 use super::keys::Token;
+use super::quarantine::QuarantineConfig;
 use super::queue_only::QueueOnlyConfig;
 use super::rule_sources::TableConfig;
 use super::sending::{FlowConfig, SendingConfig};
@@ -36,6 +37,8 @@ pub struct Config {
     pub received_max: u32,
     pub listen: ListenConfig,
     pub domains: DomainsConfig,
+    /// `[quarantine]`
+    pub quarantine: QuarantineConfig,
     /// `[call_ahead]`
     pub call_ahead: CallAheadConfig,
     /// `[[milters]]`, in the order in which they are asked.

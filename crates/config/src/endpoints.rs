@@ -15,11 +15,13 @@ pub enum Kind {
     Expired,
     Removed,
     Coalesced,
+    Quarantined,
+    Released,
     Refused,
 }
 
 impl Kind {
-    pub const ALL: [(&'static str, Kind); 8] = [
+    pub const ALL: [(&'static str, Kind); 10] = [
         ("accepted", Kind::Accepted),
         ("delivered", Kind::Delivered),
         ("deferred", Kind::Deferred),
@@ -27,6 +29,8 @@ impl Kind {
         ("expired", Kind::Expired),
         ("removed", Kind::Removed),
         ("coalesced", Kind::Coalesced),
+        ("quarantined", Kind::Quarantined),
+        ("released", Kind::Released),
         ("refused", Kind::Refused),
     ];
     /// Final outcomes: the default selection.

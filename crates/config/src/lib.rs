@@ -24,6 +24,7 @@ mod log;
 mod milters;
 mod numbers;
 mod policy_services;
+mod quarantine;
 mod queue_only;
 mod raw;
 #[cfg(test)]
@@ -55,6 +56,7 @@ pub use checked::{
 };
 pub use diagnose::{Diagnostic, Severity};
 pub use endpoints::{Kind, WebhookConfig};
+pub use quarantine::QuarantineConfig;
 pub use queue_only::{InForce, QueueOnlyConfig};
 use raw::Context;
 pub use reload::check_again;

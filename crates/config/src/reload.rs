@@ -55,6 +55,7 @@ pub static RULES: &[Rule] = {
         rule("listen", &["streamed_bytes_max"], restart!(listen.streamed_bytes_max)),
         rule("domains", &[], NewConnections),
         rule("call_ahead", &[], NewConnections),
+        rule("quarantine", &[], AtOnce),
         rule("lists", &[], AtOnce),
         rule("lists", &["address", "post", "bounces", "list_id", "precedence", "description"], NewConnections),
         rule("aliases", &[], NewConnections),

@@ -21,7 +21,8 @@ use super::numbers::at_most;
 use super::raw::{Context, DAY_S, Section, addresses};
 use super::settings::{self, Origin, Settings};
 use super::{
-    Places, call_ahead, cross, dns_lists, http, log, milters, queue_only, sending, submission, tables, webhooks,
+    Places, call_ahead, cross, dns_lists, http, log, milters, quarantine, queue_only, sending, submission, tables,
+    webhooks,
 };
 
 const KIB: u64 = 1024;
@@ -54,6 +55,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let sending = sending::read(&top, &hostname, delivery.profiles);
     let tables = tables::read(&top, &hostname, delivery.smtp_port, &sending.sources);
     let call_ahead = call_ahead::read(top.section("call_ahead"), &tables.relay);
+    let quarantine = quarantine::read(&top.section("quarantine"));
     let milters = milters::read(&top, &hostname, &listen.smtp);
     let greylist = dns_lists::greylist(top.section("greylist"));
     let classes = classes(top.section("classes"));
@@ -82,6 +84,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
         listen,
         domains: tables.domains.value,
         call_ahead,
+        quarantine,
         milters,
         greylist,
         lists: tables.lists.into_iter().map(|list| list.value).collect(),

@@ -46,6 +46,9 @@ fn marks(marks: &Marks) -> String {
     if marks.hold.is_some() {
         text.push_str(" +hold");
     }
+    if marks.quarantine.is_some() {
+        text.push_str(" +quarantine");
+    }
     for (to, _) in &marks.bcc {
         write!(text, " +bcc {to}").unwrap();
     }

@@ -31,6 +31,8 @@ impl Request {
             | Request::Observe(_)
             | Request::Site { .. }
             | Request::Export { .. }
+            | Request::Quarantine(_)
+            | Request::QuarantineShow { .. }
             | Request::Cat { .. } => Changes::Nothing,
             Request::Flush { .. }
             | Request::Suspend { .. }
@@ -53,7 +55,7 @@ mod tests {
 
     #[test]
     fn only_what_changes_mail_waits_for_its_turn() {
-        let acts = ["hold", "release", "remove", "bounce", "requeue"]
+        let acts = ["hold", "release", "remove", "bounce", "requeue", "quarantine_release", "quarantine_delete"]
             .map(|verb| format!("\"verb\": \"{verb}\", \"list\": \"news\""));
         let others = [
             "\"verb\": \"bounce\", \"list\": \"news\", \"for_s\": 60".to_owned(),

@@ -17,6 +17,7 @@ pub use super::wire::{
     traffic_line, traffic_of,
 };
 use crate::VERSION;
+use crate::quarantine_view::QuarantineOptions;
 use crate::view::{self, By, View};
 
 /// A request with its line end.
@@ -29,7 +30,7 @@ pub const RECIPIENTS_MAX: u32 = 10_000;
 pub const SUSPENDED_SHOWN_MAX: usize = 100;
 
 /// The verbs of this version.
-pub const VERBS: [&str; 27] = [
+pub const VERBS: [&str; 31] = [
     "status",
     "doctor",
     "queue",
@@ -57,6 +58,10 @@ pub const VERBS: [&str; 27] = [
     "ages",
     "queue_only",
     "queue_run",
+    "quarantine",
+    "quarantine_show",
+    "quarantine_release",
+    "quarantine_delete",
 ];
 /// Recipients in one `envelope` line.
 pub const EXPORTED_PER_LINE_MAX: usize = 500;
@@ -137,6 +142,12 @@ pub enum Request {
     /// The queue as `envelope` lines.
     Export {
         selection: Selection,
+    },
+    /// What is in the quarantine.
+    Quarantine(QuarantineOptions),
+    /// One message of it, decoded.
+    QuarantineShow {
+        id: MessageId,
     },
     /// A message's content as `content` lines.
     Cat {
@@ -316,6 +327,12 @@ struct AddressArguments {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct IdArgument {
+    id: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct CatArguments {
     id: String,
     #[serde(default)]
@@ -442,6 +459,14 @@ impl Request {
                 let CatArguments { id, part } = arguments(verb, fields)?;
                 Ok(Request::Cat { id: id.parse().map_err(|e| bad(format!("{verb}: {e}")))?, part })
             }
+            "quarantine" => {
+                let options = QuarantineOptions::of_json(verb, fields);
+                options.map(Request::Quarantine).map_err(|why| bad(format!("{verb}: {why}")))
+            }
+            "quarantine_show" => {
+                let IdArgument { id } = arguments(verb, fields)?;
+                Ok(Request::QuarantineShow { id: id.parse().map_err(|e| bad(format!("{verb}: {e}")))? })
+            }
             "site" => {
                 let SiteArguments { name, list } = arguments(verb, fields)?;
                 Ok(Request::Site { name, list })
@@ -472,6 +497,8 @@ impl Request {
                 ("queue_show", fields)
             }
             Request::Address { address } => ("address", text("address", address)),
+            Request::Quarantine(options) => ("quarantine", options.to_json()),
+            Request::QuarantineShow { id } => ("quarantine_show", text("id", &id.to_string())),
             Request::Cat { id, part } => {
                 let mut fields = text("id", &id.to_string());
                 fields.insert("part".to_owned(), part.name().into());

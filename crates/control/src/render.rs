@@ -44,6 +44,8 @@ pub fn reply_in(reply: &Reply, zone: &Zone, width: Width) -> String {
         Reply::Hosts(h) => super::render_waiting::hosts(h, width),
         Reply::Posts(p) => super::render_waiting::posts(p, zone, width),
         Reply::Doctor(d) => doctor(d),
+        Reply::Quarantine(q) => super::render_quarantine::list(q, width),
+        Reply::Quarantined(m) => super::render_quarantine::message(m, zone, width),
         Reply::Done { text, .. } => format!("{}\n", printable(&localised(text, zone, None), 1000)),
         Reply::Counted(counted) => format!("{}\n", printable(&localised(&counted.text, zone, None), 1000)),
         Reply::Error(problem) => format!("error: {}\n", printable(&problem.text, 1000)),

@@ -12,6 +12,7 @@ use super::causes::CauseRow;
 use super::doctor::Doctor;
 use super::observe::{Hosts, Mailqq, Posts};
 use super::problem::{ErrorCode, Problem};
+use super::quarantine_view::{QuarantineList, QuarantinedMessage};
 use super::queue_only_view::QueueOnlyView;
 use super::recipient_view::RecipientView;
 use super::selection::Counted;
@@ -314,6 +315,8 @@ pub enum Reply {
     Hosts(Box<Hosts>),
     Posts(Box<Posts>),
     Doctor(Box<Doctor>),
+    Quarantine(Box<QuarantineList>),
+    Quarantined(Box<QuarantinedMessage>),
     /// It has been done, or begun; `count` says for how many, where that means something.
     Done {
         text: String,

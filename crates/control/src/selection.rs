@@ -24,6 +24,9 @@ pub fn check_reason(reason: Option<&str>) -> Result<(), String> {
     }
 }
 
+pub(crate) const NO_SITE: &str =
+    "what is in the quarantine is at no site; select it by id, sender, recipient, list or age";
+
 /// The longest suspension, and the longest bounce, that ends by itself: a year.
 pub const STANDING_S_MAX: u64 = 366 * 86_400;
 
@@ -35,10 +38,21 @@ pub enum Verb {
     Remove,
     Bounce,
     Requeue,
+    /// Out of the quarantine into the queue.
+    QuarantineRelease,
+    QuarantineDelete,
 }
 
 impl Verb {
-    pub const ALL: [Verb; 5] = [Verb::Hold, Verb::Release, Verb::Remove, Verb::Bounce, Verb::Requeue];
+    pub const ALL: [Verb; 7] = [
+        Verb::Hold,
+        Verb::Release,
+        Verb::Remove,
+        Verb::Bounce,
+        Verb::Requeue,
+        Verb::QuarantineRelease,
+        Verb::QuarantineDelete,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -47,6 +61,8 @@ impl Verb {
             Verb::Remove => "remove",
             Verb::Bounce => "bounce",
             Verb::Requeue => "requeue",
+            Verb::QuarantineRelease => "quarantine_release",
+            Verb::QuarantineDelete => "quarantine_delete",
         }
     }
 }
@@ -183,6 +199,10 @@ pub fn parse(verb: &str, fields: &Value, acts: bool) -> Result<Parsed, Problem> 
         return Err(bad("dry_run and reason are for verbs that change something".to_owned()));
     }
     check_reason(a.reason.as_deref()).map_err(bad)?;
+    let is_quarantine = [Verb::QuarantineRelease.name(), Verb::QuarantineDelete.name()].contains(&verb);
+    if is_quarantine && selection.site.is_some() {
+        return Err(bad(NO_SITE.to_owned()));
+    }
     let standing = match (a.for_s, a.end) {
         (None, false) => None,
         _ if verb != Verb::Bounce.name() => return Err(bad("for_s and end are for bounce".to_owned())),

@@ -23,7 +23,7 @@ use super::selection::AsOf;
 use super::site_view::{PathView, SiteView};
 use super::{
     By, Client, ClientError, Control, ControlServer, Counted, HostsOptions, Mailqq, MailqqOptions, MailqqRow,
-    MailqqSort, Observe, Page, Peer, ReportOptions, Selection, Sort, Standing, Verb, View, render,
+    MailqqSort, Observe, Page, Peer, QuarantineOptions, ReportOptions, Selection, Sort, Standing, Verb, View, render,
 };
 use crate::format::Width;
 use crate::snapshot::{Snapshot, WatchOptions};
@@ -45,6 +45,13 @@ fn requests_round_trip() {
         Request::Address { address: "a@example.org".to_owned() },
         Request::Flush { site: None, dry_run: false },
         Request::Flush { site: Some("mx.\"example\"".to_owned()), dry_run: true },
+        Request::Quarantine(QuarantineOptions { rows_max: 7, ..QuarantineOptions::default() }),
+        Request::Quarantine(QuarantineOptions {
+            selection: Selection { recipient: Some("@example.org".to_owned()), ..Selection::default() },
+            rows_max: 9,
+            after: Some(id),
+        }),
+        Request::QuarantineShow { id },
         Request::Reload,
         Request::Stop,
     ] {
@@ -75,6 +82,10 @@ fn bad_requests_are_told_why() {
         (r#"{"v":1,"verb":"flush","sit":"x"}"#, ErrorCode::BadRequest),
         (r#"{"v":1,"verb":"stop","now":true}"#, ErrorCode::BadRequest),
         (r#"{"v":1,"verb":"queue_show"}"#, ErrorCode::BadRequest),
+        (r#"{"v":1,"verb":"quarantine","rows_max":0}"#, ErrorCode::BadRequest),
+        (r#"{"v":1,"verb":"quarantine","site":"mx"}"#, ErrorCode::BadRequest),
+        (r#"{"v":1,"verb":"quarantine_release","site":"mx"}"#, ErrorCode::BadRequest),
+        (r#"{"v":1,"verb":"quarantine_show"}"#, ErrorCode::BadRequest),
         (r#"{"v":1,"verb":"queue_show","id":"../../etc"}"#, ErrorCode::BadRequest),
     ];
     for (line, code) in table {
@@ -288,7 +299,11 @@ fn verbs_round_trip_as_requests() {
     for selection in [Selection::default(), all_then, full] {
         for verb in Verb::ALL {
             for (dry_run, reason) in [(true, None), (false, Some("because".to_owned()))] {
-                let request = Request::Act { verb, selection: selection.clone(), dry_run, reason };
+                let mut selection = selection.clone();
+                if matches!(verb, Verb::QuarantineRelease | Verb::QuarantineDelete) {
+                    selection.site = None;
+                }
+                let request = Request::Act { verb, selection, dry_run, reason };
                 assert_eq!(Request::parse(request.to_line().as_bytes()), Ok(request));
             }
         }
@@ -398,6 +413,8 @@ impl Control for Double {
             | Request::Cat { .. }
             | Request::Observe(_)
             | Request::Site { .. }
+            | Request::Quarantine(_)
+            | Request::QuarantineShow { .. }
             | Request::Bounce { .. }
             | Request::QueueOnly { .. }
             | Request::QueueRun { .. }

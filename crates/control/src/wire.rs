@@ -9,6 +9,7 @@ use super::ages::Ages;
 use super::doctor::Doctor;
 use super::observe::{HostRow, Hosts, Mailqq, MailqqRow, Posts};
 use super::problem::Problem;
+use super::quarantine_view::{QuarantineList, QuarantinedMessage, QuarantinedView};
 use super::recipient_view::RecipientView;
 use super::reply::{EnvelopeView, MessageView, QueueSummary, Reply, SiteRow, Status, Stuck, StuckRow};
 use super::selection::{AsOf, Counted};
@@ -51,6 +52,9 @@ enum Body {
     HostRows(Vec<HostRow>),
     Posts(Box<Posts>),
     Doctor(Box<Doctor>),
+    Quarantine(Box<QuarantineList>),
+    QuarantineRows(Vec<QuarantinedView>),
+    Quarantined(Box<QuarantinedMessage>),
     PostRows(Vec<PostReport>),
     /// Lines of sessions, none now and then.
     Traffic(Vec<TrafficLine>),
@@ -119,6 +123,12 @@ pub fn to_lines(reply: Reply) -> Vec<String> {
         }
         Reply::Site(site) => bodies.push(Body::Site(site)),
         Reply::Doctor(doctor) => bodies.push(Body::Doctor(doctor)),
+        Reply::Quarantine(mut list) => {
+            let rows = std::mem::take(&mut list.rows);
+            bodies.push(Body::Quarantine(list));
+            bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::QuarantineRows(rows.to_vec())));
+        }
+        Reply::Quarantined(message) => bodies.push(Body::Quarantined(message)),
         Reply::Done { text, count } => {
             bodies.push(Body::Done(Box::new(Done { text, count, ..Done::default() })));
         }
@@ -222,6 +232,12 @@ impl Assembler {
             (None, Body::Ages(ages)) => Reply::Ages(ages),
             (None, Body::Site(site)) => Reply::Site(site),
             (None, Body::Doctor(doctor)) => Reply::Doctor(doctor),
+            (None, Body::Quarantined(message)) => Reply::Quarantined(message),
+            (None, Body::Quarantine(list)) => Reply::Quarantine(list),
+            (Some(Reply::Quarantine(mut list)), Body::QuarantineRows(rows)) => {
+                list.rows.extend(rows);
+                Reply::Quarantine(list)
+            }
             (None, Body::Done(done)) if done.messages.is_some() => {
                 let Done { text, count, messages, in_flight, unchanged, kept, dry_run, as_of } = *done;
                 Reply::Counted(Box::new(Counted { text, count, messages, in_flight, unchanged, kept, dry_run, as_of }))

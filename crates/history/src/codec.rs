@@ -276,13 +276,23 @@ fn stat_number(stat: Stat) -> u64 {
         Stat::Expired => 3,
         Stat::Removed => 4,
         Stat::Coalesced => 5,
+        Stat::Quarantined => 6,
+        Stat::Released => 7,
     }
 }
 
 fn stat_of(number: u64) -> Option<Stat> {
-    [Stat::Sent, Stat::Deferred, Stat::Bounced, Stat::Expired, Stat::Removed, Stat::Coalesced]
-        .get(usize::try_from(number).ok()?)
-        .copied()
+    const ALL: [Stat; 8] = [
+        Stat::Sent,
+        Stat::Deferred,
+        Stat::Bounced,
+        Stat::Expired,
+        Stat::Removed,
+        Stat::Coalesced,
+        Stat::Quarantined,
+        Stat::Released,
+    ];
+    ALL.get(usize::try_from(number).ok()?).copied()
 }
 
 /// Octets reserved for a length before the record is written.

@@ -436,6 +436,8 @@ fn stat_text(stat: Stat) -> &'static str {
         Stat::Expired => "Expired",
         Stat::Removed => "Removed",
         Stat::Coalesced => "Coalesced",
+        Stat::Quarantined => "Quarantined",
+        Stat::Released => "Released",
     }
 }
 

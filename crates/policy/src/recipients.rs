@@ -50,7 +50,7 @@ pub struct Group<P> {
 }
 
 /// What an envelope is for.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Of {
     List(Arc<str>),
     Alias(Address),
@@ -133,6 +133,12 @@ impl<P: Clone> Recipients<P> {
     /// Aliases that were named, with what is kept beside their targets.
     pub fn aliases_mut(&mut self) -> impl Iterator<Item = (&Address, &mut P)> {
         self.aliases.iter_mut().map(|alias| (&alias.address, &mut alias.params))
+    }
+
+    /// Those that mail is relayed to because they were named, and aliases that were named, with what is kept beside them.
+    pub fn named_mut(&mut self) -> impl Iterator<Item = (&Address, &mut P)> {
+        let aliases = self.aliases.iter_mut().map(|alias| (&alias.address, &mut alias.params));
+        self.addresses.iter_mut().map(|(address, kept)| (&*address, kept)).chain(aliases)
     }
 
     /// How many were taken, whatever they stand for.

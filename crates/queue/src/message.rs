@@ -107,6 +107,11 @@ impl Message {
         recorded
     }
 
+    /// Takes pending ids out, which become another message's.
+    pub(crate) fn take_out(&mut self, ids: &IdSet) {
+        self.pending.subtract(ids);
+    }
+
     /// Whether that changed anything.
     pub(crate) fn set_held(&mut self, held: bool) -> bool {
         let changes = self.is_held() != held;
@@ -128,6 +133,12 @@ impl Message {
 
     /// Appends one item of a `Messages` record.
     pub(crate) fn encode_slice(&self, buf: &mut Vec<u8>) {
+        self.encode_kept(buf);
+        put_part(buf, |buf| self.tally().encode(buf));
+    }
+
+    /// Appends one item of a `Quarantine` record.
+    pub(crate) fn encode_kept(&self, buf: &mut Vec<u8>) {
         put_part(buf, |buf| {
             encode_head(
                 buf,
@@ -138,11 +149,39 @@ impl Message {
             let params = self.cold.extra().map_or(&[][..], |e| &e.params);
             encode_params(buf, params.iter().map(|(id, p)| (*id, p.notify, p.orcpt.as_deref())));
         });
-        put_part(buf, |buf| self.tally().encode(buf));
+    }
+
+    /// The acceptance that makes a message as this one is now, for some of its recipients.
+    pub fn as_accepted(&self, recipients: IdSet) -> Accept {
+        let envelope = self.envelope();
+        let params = recipients.iter().map(AddressId);
+        let params = params.filter_map(|id| self.params(id).map(|params| (id, params.clone()))).collect();
+        Accept {
+            id: self.id,
+            content: self.content,
+            size: envelope.size,
+            accepted: self.accepted(),
+            sender: envelope.sender.to_owned(),
+            class: self.class(),
+            list: envelope.list.map(str::to_owned),
+            prefix: envelope.prefix.to_vec(),
+            eight_bit: self.eight_bit(),
+            smtputf8: self.smtputf8(),
+            ret: self.ret(),
+            envid: envelope.envid.map(str::to_owned),
+            params,
+            origin: envelope.origin.to_owned(),
+            message_id: envelope.message_id.to_owned(),
+            message_id_at: envelope.message_id_at,
+            is_report: self.is_report(),
+            given_sender: envelope.given_sender.map(str::to_owned),
+            held_by: envelope.held_by.filter(|_| self.flags().is_by_rule()).map(str::to_owned),
+            recipients,
+        }
     }
 
     /// [`Message::encode_slice`] appends at most this many bytes.
-    pub(crate) fn slice_bytes_max(&self) -> usize {
+    pub fn slice_bytes_max(&self) -> usize {
         /// Two lengths of parts and one of the envelope, the head, the tally, counts.
         const FIXED: usize = 12 + 3 * VARINT_BYTES_MAX + 1 + 6 * VARINT_BYTES_MAX + 2 * VARINT_BYTES_MAX;
         /// Id, NOTIFY bits, length of ORCPT.
@@ -193,6 +232,11 @@ impl Message {
     pub fn held_by(&self) -> Option<&str> {
         let flags = self.flags();
         self.envelope().held_by.filter(|_| flags.is_held() && flags.is_by_rule())
+    }
+
+    /// Of a message in the quarantine: the rule that put it there, in words.
+    pub fn quarantined_by(&self) -> &str {
+        self.envelope().held_by.unwrap_or_default()
     }
 
     pub fn ret(&self) -> Option<Ret> {

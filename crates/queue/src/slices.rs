@@ -68,13 +68,15 @@ pub struct Paging {
     pub ids_shift: u32,
     /// Message numbers of a page: 2 to this.
     pub messages_shift: u32,
+    /// Queue ids of a page of the quarantine; they grow by 2^24 a second.
+    pub quarantine_shift: u32,
     /// A slice under this many octets is an ordinary record.
     pub kept_bytes_min: usize,
 }
 
 impl Default for Paging {
     fn default() -> Paging {
-        Paging { ids_shift: 9, messages_shift: 8, kept_bytes_min: 512 }
+        Paging { ids_shift: 9, messages_shift: 8, quarantine_shift: 34, kept_bytes_min: 512 }
     }
 }
 

@@ -33,6 +33,8 @@ pub enum Action {
     /// Nothing: the next rule is asked.
     Dunno,
     Hold(Box<str>),
+    /// It is kept from this recipient, until somebody releases it.
+    Quarantine(Box<str>),
     Redirect(Address),
     Bcc(Address),
     /// A header field without its line end.
@@ -71,7 +73,7 @@ pub enum ActionError {
     Removal(#[from] RemovalError),
 }
 
-const KNOWN: &str = "known are ok, relay, reject, defer, discard, hold, redirect, bcc, prepend, remove_header, warn, class, route, copy and dunno";
+const KNOWN: &str = "known are ok, relay, reject, defer, discard, quarantine, hold, redirect, bcc, prepend, remove_header, warn, class, route, copy and dunno";
 const KNOWN_OF_POSTFIX: &str = "known are OK, REJECT, DEFER, 4NN and 5NN with a text, DUNNO, DISCARD, HOLD, REDIRECT, BCC, PREPEND, WARN, INFO, FILTER";
 const TRY_LATER: &str = "Try again later";
 
@@ -94,6 +96,7 @@ impl Action {
         let (word, rest) = split(text);
         match word.to_ascii_lowercase().as_str() {
             "relay" => bare(word, rest, Action::End(Verdict::Relay)),
+            "quarantine" => Ok(Action::Quarantine(rest.into())),
             "class" => match rest {
                 "ordinary" => Ok(Action::Class(Class::Ordinary)),
                 "bulk" => Ok(Action::Class(Class::Bulk)),
@@ -249,6 +252,8 @@ mod tests {
     fn the_rest() {
         assert_eq!(Action::parse("OK", 25), Ok(Action::End(Verdict::Ok)));
         assert_eq!(Action::parse("hold ask  legal ", 25), Ok(Action::Hold("ask  legal".into())));
+        assert_eq!(Action::parse("quarantine spam", 25), Ok(Action::Quarantine("spam".into())));
+        assert!(postfix("quarantine x").starts_with('!'), "Postfix has none");
         assert_eq!(Action::parse("bcc a@b.test", 25), Ok(Action::Bcc("a@b.test".parse().unwrap())));
         assert_eq!(Action::parse("prepend X-A: b: c", 25), Ok(Action::Prepend("X-A: b: c".into())));
         assert_eq!(

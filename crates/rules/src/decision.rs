@@ -81,6 +81,7 @@ pub enum Outcome {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Marks {
     pub hold: Option<(Box<str>, usize)>,
+    pub quarantine: Option<(Box<str>, usize)>,
     pub redirect: Option<(Address, usize)>,
     pub bcc: Vec<(Address, usize)>,
     pub prepend: Vec<Box<str>>,
@@ -115,6 +116,9 @@ impl Marks {
         match action {
             Action::Hold(text) => {
                 self.hold.get_or_insert((text, at));
+            }
+            Action::Quarantine(text) => {
+                self.quarantine.get_or_insert((text, at));
             }
             Action::Redirect(to) => {
                 self.redirect.get_or_insert((to, at));

@@ -96,6 +96,7 @@ pub(crate) fn in_words(action: &Action) -> String {
         Action::End(Verdict::Discard(text)) => with("discard", text),
         Action::Dunno => "nothing".to_owned(),
         Action::Hold(text) => with("hold", text),
+        Action::Quarantine(text) => with("quarantine", text),
         Action::Redirect(to) => format!("redirect to {to}"),
         Action::Bcc(to) => format!("copy to {to}"),
         Action::Prepend(field) => format!("prepend {field}"),

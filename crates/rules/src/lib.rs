@@ -61,4 +61,4 @@ pub use stands_for::ADDRESSES_MAX;
 pub use stentor_tables::{Included, NotIncluded};
 pub use stranger_conditions::StrangerConditions;
 pub use waiting::{ContentSaid, Found as FoundInContent, Waiting};
-pub use wishes::Wishes;
+pub use wishes::{Wishes, keeper};

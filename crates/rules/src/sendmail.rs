@@ -19,8 +19,7 @@ pub(crate) fn action(value: &str) -> Result<Action, ActionError> {
         "RELAY" => Action::MayRelay,
         "REJECT" => Action::End(Verdict::Refuse(refusal("", OURS.reject, DENIED))),
         "DISCARD" => Action::End(Verdict::Discard("".into())),
-        // sendmail puts it into its quarantine queue, where it stays until an operator lets it go: a hold.
-        "QUARANTINE" => Action::Hold(unquoted(rest).into()),
+        "QUARANTINE" => Action::Quarantine(unquoted(rest).into()),
         "ERROR" => Action::End(Verdict::Refuse(sendmail_error(rest))),
         _ if is_reply && value.starts_with(['4', '5']) => {
             Action::End(Verdict::Refuse(refusal(value, OURS.reject, DENIED)))
@@ -61,7 +60,7 @@ mod tests {
         assert_eq!(action("RELAY"), Ok(Action::MayRelay));
         assert_eq!(action("ok"), Ok(Action::Dunno));
         assert_eq!(action("SKIP"), Ok(Action::Dunno));
-        assert_eq!(action("QUARANTINE:a \"b\" c"), Ok(Action::Hold("a \"b\" c".into())));
+        assert_eq!(action("QUARANTINE:a \"b\" c"), Ok(Action::Quarantine("a \"b\" c".into())));
         assert_eq!(action("12345678"), Ok(Action::Dunno));
         assert!(shown("RELAY all").starts_with('!') && shown("").starts_with('!'));
     }

@@ -29,6 +29,8 @@ pub struct Wishes {
     is_discarded: bool,
     /// Who holds it: the rule with its place, and its text.
     pub hold: Option<Box<str>>,
+    /// The same of who keeps it from some recipient.
+    pub quarantine: Option<Box<str>>,
     pub redirect: Option<Address>,
     pub bcc: Vec<Address>,
     pub class: Option<Class>,
@@ -36,6 +38,14 @@ pub struct Wishes {
     /// Fields of its header that go.
     pub remove: Vec<Removal>,
     told: Vec<Told>,
+}
+
+/// The rule that holds or keeps a message, with its place and its text.
+pub fn keeper(rules: &Rulebook, (text, at): &(Box<str>, usize)) -> Box<str> {
+    let by = rules.shown(&Why::Rule(*at));
+    let mut who = if text.is_empty() { by } else { format!("{by}: {text}") };
+    who.truncate(who.floor_char_boundary(HELD_BY_BYTES_MAX));
+    who.into()
 }
 
 /// Something that is done, and for which recipients.
@@ -50,11 +60,15 @@ impl Wishes {
     /// Takes the marks of one recipient.
     pub fn add(&mut self, rules: &Rulebook, marks: Marks, recipient: &str) {
         let by = |at| rules.shown(&Why::Rule(at));
-        if let Some((text, at)) = marks.hold {
-            let mut who = if text.is_empty() { by(at) } else { format!("{}: {text}", by(at)) };
-            who.truncate(who.floor_char_boundary(HELD_BY_BYTES_MAX));
+        if let Some(hold) = &marks.hold {
+            let who = keeper(rules, hold);
             self.told(format!("held by {who}"), recipient);
-            self.hold.get_or_insert(who.into());
+            self.hold.get_or_insert(who);
+        }
+        if let Some(quarantine) = &marks.quarantine {
+            let who = keeper(rules, quarantine);
+            self.told(format!("quarantined by {who}"), recipient);
+            self.quarantine.get_or_insert(who);
         }
         if let Some((to, at)) = marks.redirect
             && self.redirect.as_ref().is_none_or(|known| *known == to)
@@ -83,6 +97,7 @@ impl Wishes {
         let redirected = more.redirect.as_ref().filter(|_| is_other).map(|to| format!("redirected to {to} "));
         self.is_discarded |= more.is_discarded;
         self.hold = self.hold.take().or(more.hold);
+        self.quarantine = self.quarantine.take().or(more.quarantine);
         self.redirect = self.redirect.take().or(more.redirect);
         self.class = self.class.or(more.class);
         more.bcc.into_iter().for_each(|to| self.bcc(to));

@@ -165,6 +165,12 @@ impl Scheduler {
         self.notices.warn_anew(&mut self.core);
     }
 
+    /// Whether what was accepted then has outlived this lifetime, by a clock that has been watched long enough.
+    pub fn is_over_age(&mut self, accepted: Ms, lifetime_ms: Ms, now: Ms) -> bool {
+        let now = self.core.time.begin(now);
+        self.core.time.is_over_age(accepted, lifetime_ms, now)
+    }
+
     /// `now` as it is kept here.
     fn steady(&self, now: Ms) -> Ms {
         self.core.time.steady(now)

@@ -71,18 +71,18 @@ impl Day {
         let index = ((at - self.start) / self.bin_ms) as usize;
         let bin = &mut self.bins[index];
         match record {
-            Record::Accepted(_) => bin.arrivals += 1,
+            Record::Accepted(accepted) => bin.arrivals += u64::from(!accepted.is_release()),
             Record::Attempt(attempt) => {
                 let recipients = attempt.recipients();
                 match attempt.stat {
-                    Stat::Bounced | Stat::Expired if attempt.is_fate_alone() => bin.given_up += recipients,
+                    Stat::Bounced | Stat::Expired if attempt.is_given_up() => bin.given_up += recipients,
                     _ if attempt.is_fate_alone() => {}
                     Stat::Sent => {
                         bin.delivered += recipients;
                         bin.bytes += attempt.size * recipients;
                     }
                     Stat::Deferred | Stat::Bounced => bin.failed += recipients,
-                    Stat::Expired | Stat::Removed | Stat::Coalesced => {}
+                    _ => {}
                 }
             }
             Record::Machine(machine) => self.machine(index, machine),

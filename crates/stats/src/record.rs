@@ -64,7 +64,14 @@ pub enum Stat {
     Removed,
     /// Went with other posts in one digest.
     Coalesced,
+    /// Kept by a rule or a milter.
+    Quarantined,
+    /// Out of the quarantine into the queue, as a message of its own.
+    Released,
 }
+
+/// How a message came that leaves the quarantine: it was accepted before, under another queue id.
+pub const PROTO_RELEASED: &str = "quarantine";
 
 /// An attempt, for recipients with the same outcome.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -197,11 +204,23 @@ impl Record<'_> {
     }
 }
 
+impl Accepted<'_> {
+    /// Whether it leaves the quarantine: it has been counted when it came.
+    pub fn is_release(&self) -> bool {
+        self.proto == PROTO_RELEASED
+    }
+}
+
 impl Attempt<'_> {
-    /// Fates of recipients, separate from attempts: given up (`bounce`), removed (`operator`) or sent with others in
-    /// one message (`digest`). Where a log has both in one line, as other MTAs' do, it is read as two records.
+    /// Fates of recipients, separate from attempts: given up (`bounce`), removed (`operator`), sent with others in
+    /// one message (`digest`) or kept (`quarantine`). Where a log has both in one line, as other MTAs' do, it is read as two records.
     pub fn is_fate_alone(&self) -> bool {
-        matches!(self.mailer, "bounce" | "operator" | "digest")
+        matches!(self.mailer, "bounce" | "operator" | "digest" | "quarantine")
+    }
+
+    /// Whether it is such a fate of recipients whose sender is told. Who is in the quarantine to the end is given up silently.
+    pub fn is_given_up(&self) -> bool {
+        self.mailer == "bounce"
     }
 
     /// Whether it is a look-up that failed: no host is known.

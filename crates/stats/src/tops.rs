@@ -104,6 +104,7 @@ impl Tops {
             return;
         }
         match record {
+            Record::Accepted(accepted) if accepted.is_release() => {}
             Record::Accepted(accepted) => self.accepted(accepted),
             Record::Attempt(attempt) => self.attempt(attempt),
             Record::Refused(refused) => self.refused(refused),
@@ -119,7 +120,7 @@ impl Tops {
     fn attempt(&mut self, r: &Attempt<'_>) {
         let names = match r.stat {
             Stat::Deferred => &mut self.deferrals,
-            Stat::Bounced | Stat::Expired if r.is_fate_alone() => &mut self.bounces,
+            Stat::Bounced | Stat::Expired if r.is_given_up() => &mut self.bounces,
             _ => return,
         };
         let count = Count { messages: 1, recipients: r.recipients(), bytes: 0 };

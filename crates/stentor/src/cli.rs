@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use stentor_config::{Config, Diagnostic, Severity, duration_s};
 use stentor_control::format::plural;
-use stentor_control::{Reply, Request, Selection, Standing, Verb, render};
+use stentor_control::{QuarantineOptions, Reply, Request, Selection, Standing, Verb, quarantine_view, render};
 use stentor_queue::ids::MessageId;
 
 use crate::asking::{QueryArgs, ServerArgs, ask, load, locate, query, query_with, shown, usage, wrong};
-use crate::cli_verbs::{Acting, QueueOnlyScope, Suspended};
+use crate::cli_verbs::{Acting, QueueOnlyScope, Selectors, Suspended};
 use crate::observe::{batchstat, hosts, latedudes, mailqq, mailstat, queue, realstat, report, trace, watch};
 use crate::output::{done, print};
 use crate::{config_cmd, explain, help, journal_cmd, logging, mime_cmd, process, secrets, table_cmd, trial};
@@ -135,6 +135,11 @@ enum Change {
     Hold(Act),
     /// End a hold.
     Release(Act),
+    /// Look at what rules and milters keep from its recipients, release or delete it.
+    Quarantine {
+        #[command(subcommand)]
+        command: QuarantineCommand,
+    },
     /// Remove recipients from the queue without a bounce.
     Remove(Act),
     /// Bounce recipients to the sender now; with --for also those of mail that arrives during that time.
@@ -172,6 +177,38 @@ struct Act {
     acting: Acting,
     #[command(flatten)]
     server: ServerArgs,
+}
+
+#[derive(Subcommand)]
+enum QuarantineCommand {
+    /// List messages, oldest first.
+    List(QuarantineList),
+    /// Show a message: who keeps it, its header and its text, decoded; attachments by name.
+    Show {
+        /// The queue id.
+        id: MessageId,
+        #[command(flatten)]
+        query: QueryArgs,
+    },
+    /// Deliver messages, or their copies to some recipients, as if they had just been accepted; no rule is asked again.
+    Release(Act),
+    /// Delete messages, or their copies to some recipients, without a bounce.
+    Delete(Act),
+}
+
+#[derive(Args)]
+struct QuarantineList {
+    #[command(flatten)]
+    selectors: Selectors,
+    /// Number of messages to list.
+    #[arg(long, short = 'n', default_value_t = quarantine_view::ROWS_DEFAULT, value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(quarantine_view::ROWS_MAX)))]
+    limit: u32,
+    /// Continue after this queue id, where the previous answer stopped.
+    #[arg(long, value_name = "ID")]
+    after: Option<MessageId>,
+    #[command(flatten)]
+    query: QueryArgs,
 }
 
 #[derive(Args)]
@@ -310,6 +347,7 @@ fn change(command: Change) -> ExitCode {
     match command {
         Change::Hold(command) => act(Verb::Hold, command),
         Change::Release(command) => act(Verb::Release, command),
+        Change::Quarantine { command } => quarantine(command),
         Change::Remove(command) => act(Verb::Remove, command),
         Change::Bounce(options) => bounce(options),
         Change::Requeue(command) => act(Verb::Requeue, command),
@@ -332,6 +370,18 @@ fn change(command: Change) -> ExitCode {
         }
         Change::Reload(server) => ask(&server, &Request::Reload),
         Change::Stop(server) => ask(&server, &Request::Stop),
+    }
+}
+
+fn quarantine(command: QuarantineCommand) -> ExitCode {
+    match command {
+        QuarantineCommand::List(QuarantineList { selectors, limit, after, query: args }) => {
+            let options = QuarantineOptions { selection: selectors.selection(), rows_max: limit, after };
+            query(&args, &Request::Quarantine(options))
+        }
+        QuarantineCommand::Show { id, query: args } => query(&args, &Request::QuarantineShow { id }),
+        QuarantineCommand::Release(command) => act(Verb::QuarantineRelease, command),
+        QuarantineCommand::Delete(command) => act(Verb::QuarantineDelete, command),
     }
 }
 

@@ -30,7 +30,7 @@ pub struct Selectors {
     /// Accepted more recently than this.
     #[arg(long, value_name = "AGE", value_parser = duration_s)]
     younger_than: Option<u64>,
-    /// Everything in the queue; instead of selectors.
+    /// Everything; instead of selectors.
     #[arg(long, conflicts_with_all = ["id", "sender", "recipient", "site", "list", "older_than", "younger_than"])]
     all: bool,
 }
@@ -156,7 +156,8 @@ impl Acting {
     /// No selector is given.
     pub fn request(self, verb: Verb) -> Result<Request, String> {
         if self.selectors.is_empty() {
-            return Err(format!("{}: select mail with a selector or --all (see --help)", verb.name()));
+            let name = verb.name().replace('_', " ");
+            return Err(format!("{name}: select mail with a selector or --all (see --help)"));
         }
         let selection = self.selectors.selection();
         Ok(Request::Act { verb, selection, dry_run: self.dry_run, reason: self.reason })

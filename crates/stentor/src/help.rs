@@ -34,6 +34,7 @@ Act (most take --dry-run, to count first):
   suspend, resume   Stop mail of a list or sender, or to a site, until resumed
   flush, requeue    Try again now: a site or everything; selected mail
   hold, release     Keep selected messages back until released
+  quarantine        What rules keep: look, release, delete
   bounce, remove    Give up on recipients, with or without a bounce
   queue-only, post  Accept mail and deliver none; pause or cancel a post
 Statistics (from the history, or from any MTA's log):
@@ -44,8 +45,7 @@ Set up:
   http-password, http-token  Hash a console password, create an API token
   table, mime       Look up a key; decode, encode or show what mail has
   journal           Verify, dump or salvage a stopped journal
-  completions, man  Shell completions; manual pages
-  help              Help on a command
+  completions, man, help  Shell completions; manual pages; a command
 
 Options:
 {options}

@@ -159,6 +159,7 @@ impl Server {
         let webhooks = stentor_http::webhooks::start(&core);
         stentor_http::telemetry::start(&core);
         tokio::spawn(ticker::run(core.clone(), report::due));
+        tokio::spawn(stentor_admin::quarantine::expire(core.clone()));
         tokio::spawn(stentor_engine::delivery::resume_when_over(core.clone()));
         // Watched without a limit too: one may be set while the server runs.
         if let Some(group) = group {

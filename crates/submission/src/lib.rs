@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stentor_engine::core::{Core, Settings};
+use stentor_queue::store::Store;
 use stentor_sendmail::settings::{Rights, Settings as Published};
 use stentor_sendmail::{SETTINGS, WAITING};
 use tokio::sync::watch as signal;
@@ -62,7 +63,8 @@ pub fn recover(core: &Arc<Core>, accepted: &mut Accepted) {
 fn recovered(core: &Arc<Core>, path: &Path, group: &str, accepted: &mut Accepted) -> io::Result<Folder> {
     let folder = Folder::prepare(path, group)?;
     let taken = folder.taken()?;
-    let is_known = |accepted: &Accepted, id| accepted.has(id) || core.with(|hub, _| hub.store.no_of(id).is_some());
+    let is_there = |store: &Store, id| store.no_of(id).is_some() || store.in_quarantine(id).is_some();
+    let is_known = |accepted: &Accepted, id| accepted.has(id) || core.with(|hub, _| is_there(&hub.store, id));
     for taken in &taken {
         if is_known(accepted, taken.id) { folder.remove(taken)? } else { folder.put_back(taken)? }
     }

@@ -44,6 +44,9 @@ impl Ledger {
         let pair = (key.to_owned(), address.to_owned());
         let copies = self.copies.entry(pair.clone()).or_default();
         *copies += 1;
+        if self.durable.is_quarantined(key, address) {
+            return Err(format!("{key} to {address} is in the quarantine and leaves"));
+        }
         if *copies == 1 {
             return Ok(());
         }
@@ -68,7 +71,8 @@ impl Ledger {
                 window.extend(who.into_iter().map(|address| (key.clone(), address)));
             }
         }
-        let is_pending = |pair: &Pair| found.messages.get(&pair.0).is_some_and(|entry| entry.pending.contains(&pair.1));
+        let is_pending =
+            |pair: &Pair| found.entry(&pair.0, &pair.1).is_some_and(|entry| entry.pending.contains(&pair.1));
         window.retain(|pair| is_pending(pair) && self.copies.contains_key(pair));
         self.window_max = self.window_max.max(window.len() as u64);
         self.doubtful.extend(window);
@@ -78,7 +82,8 @@ impl Ledger {
         for (key, who) in &self.acknowledged {
             for address in who {
                 let pair = (key.clone(), address.clone());
-                if !is_pending(&pair) && !self.ended.contains(&pair) {
+                let is_there = is_pending(&pair) || found.is_quarantined(key, address);
+                if !is_there && !self.ended.contains(&pair) {
                     return Err(format!("{address} of {key} was acknowledged and is missing"));
                 }
             }
@@ -92,6 +97,9 @@ impl Ledger {
     pub fn drained(&self) -> Result<(), String> {
         if let Some((key, entry)) = self.durable.messages.first_key_value() {
             return Err(format!("{key} is never finished: {entry:?}"));
+        }
+        if let Some((key, entry)) = self.durable.quarantine.first_key_value() {
+            return Err(format!("{key} is left in the quarantine: {entry:?}"));
         }
         for (key, who) in &self.acknowledged {
             if let Some(address) = who.iter().find(|address| !self.ended.contains(&(key.clone(), (*address).clone()))) {

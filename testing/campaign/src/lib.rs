@@ -81,6 +81,8 @@ pub struct Run {
     pub verbs: u64,
     /// Recipients that were queue-only and that a run of the queue let go.
     pub drained: u64,
+    /// Recipients that the operator released from the quarantine.
+    pub released: u64,
     /// Acknowledged copies of recipients to other servers.
     pub copied: u64,
     pub acknowledged: u64,
@@ -120,6 +122,8 @@ pub struct Figures {
     pub verbs: u64,
     /// Recipients that were queue-only and that a run of the queue let go.
     pub drained: u64,
+    /// Recipients that the operator released from the quarantine.
+    pub released: u64,
     /// Acknowledged copies of recipients to other servers.
     pub copied: u64,
     pub acknowledged_recipients: u64,
@@ -196,6 +200,7 @@ fn run_scenario(
             run.ids_reused += life.core.with(|hub, _| hub.store.book.reused());
             run.verbs += life.verbs;
             run.drained += life.drained;
+            run.released += life.released;
             run.recovery_ms = run.recovery_ms.max(life.recovery_ms);
             if number == 0 {
                 run.acknowledged_at = std::mem::take(&mut life.acknowledged_at);
@@ -271,6 +276,7 @@ pub fn campaign(
         figures.faults_by_kind.add(&run.faults);
         figures.verbs += run.verbs;
         figures.drained += run.drained;
+        figures.released += run.released;
         figures.copied += run.copied;
         figures.acknowledged_recipients += run.acknowledged;
         figures.repeated_copies += run.repeats;

@@ -10,10 +10,16 @@ use stentor_queue::book::split_hop;
 use stentor_queue::event::{Event, Fate};
 use stentor_queue::ids::{AddressId, Ms};
 use stentor_queue::idset::IdSet;
+use stentor_queue::message::Message;
 use stentor_queue::store::Store;
 
 pub const FATES: [Fate; 6] =
     [Fate::Delivered, Fate::Bounced, Fate::Expired, Fate::Removed, Fate::Quarantined, Fate::Coalesced];
+
+/// Of the fates.
+const QUARANTINED: usize = 4;
+/// How the Message-ID begins of what comes into the quarantine.
+pub const QUARANTINED_KEY: &str = "<q.";
 
 /// One queued message.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -32,6 +38,8 @@ pub struct Entry {
 pub struct Model {
     /// By the Message-ID that the envelope has.
     pub messages: BTreeMap<String, Entry>,
+    /// Likewise, with who is in the quarantine.
+    pub quarantine: BTreeMap<String, Entry>,
     pub lists: BTreeMap<String, (u64, BTreeSet<String>)>,
     /// Standing bounces by name: when each ends.
     pub bounces: BTreeMap<String, Ms>,
@@ -48,19 +56,27 @@ impl Model {
     /// The same account of a store. An error if its sum is wrong.
     pub fn of(store: &Store) -> Result<Model, String> {
         let text = |id: u32| store.book.entry(AddressId(id)).to_owned();
+        let entry_of = |message: &Message| Entry {
+            pending: message.pending().iter().map(text).collect(),
+            total: message.total(),
+            sender: message.sender().to_owned(),
+            list: message.list().map(str::to_owned),
+            size: message.size(),
+            held: message.is_held(),
+        };
         let mut model = Model::default();
         for (_, message) in store.messages() {
-            let envelope = message.envelope();
-            let entry = Entry {
-                pending: message.pending().iter().map(text).collect(),
-                total: message.total(),
-                sender: envelope.sender.to_owned(),
-                list: envelope.list.map(str::to_owned),
-                size: envelope.size,
-                held: message.is_held(),
-            };
-            if model.messages.insert(envelope.message_id.to_owned(), entry).is_some() {
-                return Err(format!("{} is queued twice", envelope.message_id));
+            let (key, entry) = (message.message_id(), entry_of(message));
+            for (key, entry) in apart(key, entry) {
+                if model.messages.insert(key, entry).is_some() {
+                    return Err(format!("{} is queued twice", message.message_id()));
+                }
+            }
+        }
+        for message in store.quarantined(None) {
+            let known = model.quarantine.insert(message.message_id().to_owned(), entry_of(message));
+            if known.is_some() {
+                return Err(format!("{} is in the quarantine twice", message.message_id()));
             }
         }
         for (name, list) in store.lists() {
@@ -88,7 +104,7 @@ impl Model {
     /// All pending recipients, with their message.
     pub fn pairs(&self) -> impl Iterator<Item = (String, String)> {
         let pairs = |(key, entry): (&String, &Entry)| {
-            let key = key.clone();
+            let key = key.split(' ').next().unwrap_or_default().to_owned();
             entry.pending.clone().into_iter().map(move |address| (key.clone(), address))
         };
         self.messages.iter().flat_map(pairs)
@@ -103,10 +119,51 @@ impl Model {
         self.messages.insert(key.to_owned(), entry);
     }
 
-    /// An operator's hold or release.
-    pub fn hold(&mut self, key: &str, held: bool) {
-        if let Some(entry) = self.messages.get_mut(key) {
-            entry.held = held;
+    /// Into the quarantine.
+    pub fn quarantine(&mut self, key: &str, entry: Entry) {
+        if entry.pending.is_empty() {
+            return;
+        }
+        self.accepted += 1;
+        self.acknowledged += entry.total;
+        self.fates[QUARANTINED] += entry.total;
+        self.quarantine.insert(key.to_owned(), entry);
+    }
+
+    /// Those of `who` that are in the quarantine get another fate, or are pending.
+    pub fn leave_quarantine(&mut self, key: &str, fate: Option<Fate>, who: &BTreeSet<String>) {
+        let Some(entry) = self.quarantine.get_mut(key) else { return };
+        let leaving: BTreeSet<String> = entry.pending.intersection(who).cloned().collect();
+        entry.pending.retain(|address| !leaving.contains(address));
+        entry.total = entry.pending.len() as u64;
+        let left = leaving.len() as u64;
+        self.fates[QUARANTINED] -= left;
+        if let Some(fate) = fate {
+            self.fates[fate as usize] += left;
+        } else {
+            let released = Entry { pending: leaving, total: left, ..entry.clone() };
+            self.messages.extend(apart(key, released));
+        }
+        if entry.pending.is_empty() {
+            self.quarantine.remove(key);
+        }
+    }
+
+    pub fn is_quarantined(&self, key: &str, address: &str) -> bool {
+        self.quarantine.get(key).is_some_and(|entry| entry.pending.contains(address))
+    }
+
+    /// A recipient's message in the queue.
+    pub fn entry(&self, key: &str, address: &str) -> Option<&Entry> {
+        self.messages.get(&key_of(key, address))
+    }
+
+    /// An operator's hold or release of the message that these are the recipients of.
+    pub fn hold(&mut self, key: &str, held: bool, who: &BTreeSet<String>) {
+        for address in who {
+            if let Some(entry) = self.messages.get_mut(&key_of(key, address)) {
+                entry.held = held;
+            }
         }
     }
 
@@ -120,7 +177,7 @@ impl Model {
 
     /// Whether a message's recipient is queue-only.
     pub fn is_queue_only(&self, key: &str, address: &str) -> bool {
-        let Some(entry) = self.messages.get(key) else { return false };
+        let Some(entry) = self.entry(key, address) else { return false };
         let is_about = |name: &String| match name.splitn(3, ':').collect::<Vec<_>>()[..] {
             ["queue_only", "all"] => true,
             ["queue_only", "list", list] => entry.list.as_deref() == Some(list),
@@ -141,13 +198,16 @@ impl Model {
 
     /// The same queue; what operators did is not compared.
     pub fn is_like(&self, other: &Model) -> bool {
-        (&self.messages, &self.lists) == (&other.messages, &other.lists)
+        (&self.messages, &self.quarantine, &self.lists) == (&other.messages, &other.quarantine, &other.lists)
             && (&self.bounces, &self.queue_only) == (&other.bounces, &other.queue_only)
             && (self.accepted, self.acknowledged, self.fates) == (other.accepted, other.acknowledged, other.fates)
     }
 
     /// Those of `who` that are pending get their fate.
     pub fn outcome(&mut self, key: &str, fate: Fate, who: &BTreeSet<String>) {
+        if is_quarantined_key(key) && !key.contains(' ') {
+            return who.iter().for_each(|address| self.outcome(&key_of(key, address), fate, who));
+        }
         let Some(entry) = self.messages.get_mut(key) else { return };
         let before = entry.pending.len();
         entry.pending.retain(|address| !who.contains(address));
@@ -172,6 +232,9 @@ impl Model {
         }
         let extra = other.messages.keys().filter(|key| !self.messages.contains_key(*key));
         found.extend(extra.map(|key| format!("{key} is there and should not be")));
+        if self.quarantine != other.quarantine {
+            found.push(format!("the quarantine {:?} became {:?}", self.quarantine, other.quarantine));
+        }
         if self.lists != other.lists {
             found.push(format!("lists {:?} became {:?}", self.lists, other.lists));
         }
@@ -194,6 +257,28 @@ impl Model {
         found.truncate(6);
         found.join("; ")
     }
+}
+
+/// Whether the message with this Message-ID came into the quarantine.
+fn is_quarantined_key(key: &str) -> bool {
+    key.starts_with(QUARANTINED_KEY)
+}
+
+/// What is released from the quarantine, perhaps at several times, is told apart by its recipients.
+fn key_of(key: &str, address: &str) -> String {
+    if is_quarantined_key(key) { format!("{key} {address}") } else { key.to_owned() }
+}
+
+/// A message of the queue as the model has it.
+fn apart(key: &str, entry: Entry) -> Vec<(String, Entry)> {
+    if !is_quarantined_key(key) {
+        return vec![(key.to_owned(), entry)];
+    }
+    let one = |address: &String| {
+        let pending = BTreeSet::from([address.clone()]);
+        (key_of(key, address), Entry { pending, total: 1, ..entry.clone() })
+    };
+    entry.pending.iter().map(one).collect()
 }
 
 /// Recipients by Message-ID of what a turn accepts.

@@ -29,9 +29,11 @@ pub enum Mutation {
     QueueOnlyForgotten,
     /// A copy to another server is acknowledged and not kept.
     CopyLost,
+    /// A start does not know what is in the quarantine, and sends it.
+    QuarantineForgotten,
 }
 
-pub const MUTATIONS: [Mutation; 10] = [
+pub const MUTATIONS: [Mutation; 11] = [
     Mutation::NoSync,
     Mutation::NoDirSync,
     Mutation::RecordFirst,
@@ -42,6 +44,7 @@ pub const MUTATIONS: [Mutation; 10] = [
     Mutation::SliceDropped,
     Mutation::QueueOnlyForgotten,
     Mutation::CopyLost,
+    Mutation::QuarantineForgotten,
 ];
 
 /// Operations that are rare: errors are aimed at one of the first of a kind.

@@ -50,6 +50,7 @@ pub use flush::flush;
 pub use queue_only::{queue_only, run as run_queue, views as queue_only_views};
 pub use standing::{bounce, views as standing_bounces};
 pub use suspend::{dry_run as suspend_dry_run, suspend};
+pub(crate) use walk::Chosen;
 pub use walk::Walk;
 pub use who::who;
 
@@ -255,6 +256,8 @@ impl Order {
             Verb::Remove => Change::Settle { fate: Fate::Removed, recipients: all(parts) },
             Verb::Requeue => Change::TryNow { recipients: all(parts) },
             Verb::Bounce => return self.bounce(core, parts).await,
+            // Not of the queue.
+            Verb::QuarantineRelease | Verb::QuarantineDelete => return Ok(()),
         };
         core.intake.verb(self.audit(core, sum.messages, sum.recipients), change).await
     }

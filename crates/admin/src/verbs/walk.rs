@@ -30,7 +30,7 @@ enum Recipient {
 }
 
 /// A selection in terms of the store.
-struct Chosen {
+pub(crate) struct Chosen {
     /// As [`sender::is_match`] takes it.
     sender: Option<String>,
     recipient: Option<Recipient>,
@@ -196,7 +196,7 @@ impl Walk {
 }
 
 impl Chosen {
-    fn new(hub: &Hub, selection: &Selection, at: Option<At>, now: Ms) -> Result<Chosen, Problem> {
+    pub fn new(hub: &Hub, selection: &Selection, at: Option<At>, now: Ms) -> Result<Chosen, Problem> {
         let ms = |age_s: u64| now.saturating_sub(age_s.saturating_mul(1_000));
         Ok(Chosen {
             sender: selection.sender.as_deref().map(find::pattern).transpose()?,
@@ -209,7 +209,7 @@ impl Chosen {
         })
     }
 
-    fn takes(&self, message: &Message) -> bool {
+    pub fn takes(&self, message: &Message) -> bool {
         if !(self.accepted_min..=self.accepted_max).contains(&message.accepted()) {
             return false;
         }
@@ -219,6 +219,17 @@ impl Chosen {
         let envelope = message.envelope();
         let is_sender = self.sender.as_deref().is_none_or(|wanted| sender::is_match(wanted, envelope.sender));
         is_sender && self.list.as_deref().is_none_or(|list| envelope.list == Some(list))
+    }
+
+    /// Those that are meant.
+    pub fn of(&self, hub: &Hub, ids: &IdSet) -> IdSet {
+        match &self.recipient {
+            _ if !self.names_recipients() => ids.clone(),
+            Some(Recipient::Address(wanted)) => {
+                wanted.iter().map(|id| id.0).filter(|id| ids.contains(*id) && self.has(hub, AddressId(*id))).collect()
+            }
+            _ => ids.iter().filter(|id| self.has(hub, AddressId(*id))).collect(),
+        }
     }
 
     fn names_recipients(&self) -> bool {

@@ -104,8 +104,10 @@ pub struct NewEnvelope {
     pub is_report: bool,
     /// The sender that the client gave, where `sender` is another.
     pub given_sender: Option<String>,
-    /// The rule that holds it, in words.
+    /// The rule that holds or quarantines it, in words.
     pub held_by: Option<Box<str>>,
+    /// It goes into the quarantine instead of the queue.
+    pub is_quarantined: bool,
     pub taken: Taken,
 }
 

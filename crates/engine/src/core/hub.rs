@@ -214,6 +214,8 @@ pub struct Hub {
     /// Recipients whose fate is in the batch that is being written: no other outcome may be recorded for them, since
     /// replay would find both.
     pub in_batch: HashMap<MessageNo, IdSet, foldhash::fast::FixedState>,
+    /// The same of recipients that leave the quarantine with it.
+    leaving: HashMap<MessageId, IdSet, foldhash::fast::FixedState>,
     handed_out: usize,
     starved: Vec<ConnId>,
     /// Times that a connection got no work for it.
@@ -244,6 +246,7 @@ impl Hub {
             outcomes: Outcomes::default(),
             syncing_recipients: 0,
             in_batch: HashMap::default(),
+            leaving: HashMap::default(),
             handed_out: 0,
             starved: Vec::new(),
             starvings: 0,
@@ -435,6 +438,25 @@ impl Hub {
         Some(ids)
     }
 
+    /// Those of `ids` that may leave the quarantine with the batch being built: who is there, and does not leave with it already.
+    pub fn claim_from_quarantine(&mut self, message: MessageId, ids: &IdSet) -> Option<IdSet> {
+        let mut ids = self.store.in_quarantine(message)?.pending().intersection(ids);
+        if let Some(taken) = self.leaving.get(&message) {
+            ids.subtract(taken);
+        }
+        if ids.is_empty() {
+            return None;
+        }
+        self.leaving.entry(message).or_default().union_with(&ids);
+        Some(ids)
+    }
+
+    /// The batch is durable and applied, or refused.
+    pub fn batch_over(&mut self) {
+        self.in_batch.clear();
+        self.leaving.clear();
+    }
+
     /// Applies an event to the store and forgets what ended with it.
     pub fn apply(&mut self, event: Event<'_>) -> Applied {
         let outcome = if let Event::Outcome { fate, at, .. } = &event { Some((*fate, *at)) } else { None };
@@ -457,7 +479,7 @@ impl Hub {
         match applied {
             Applied::Recorded { no, recipients } => self.posts.record_fate(no, fate, recipients, false, at),
             Applied::Finished { no, recipients, .. } => self.posts.record_fate(no, fate, recipients, true, at),
-            Applied::New(_) | Applied::Noted | Applied::Nothing => {}
+            Applied::New(_) | Applied::Noted | Applied::Freed(_) | Applied::Nothing => {}
         }
     }
 
@@ -469,6 +491,10 @@ impl Hub {
     }
 
     fn ended(&mut self, applied: Applied) {
+        if let Applied::Freed(content) = applied {
+            self.bodies.forget(content);
+            self.outcomes.unreferenced.push((self.outcomes.ends.len(), content.0));
+        }
         if let Applied::Finished { no, content, unreferenced, .. } = applied {
             // Said to the scheduler when it has heard of the transaction that ended it.
             self.finished.push(no);

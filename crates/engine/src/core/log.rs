@@ -16,7 +16,7 @@ use stentor_queue::message::Message;
 use stentor_queue::site::Target;
 use stentor_sched::verdict::{Judge, Verdict};
 use stentor_sched::{Failure, RcptOutcome};
-use stentor_stats::record::{Accepted, Attempt, Note, Record, Refused, Stat, To, Topic};
+use stentor_stats::record::{Accepted, Attempt, Note, PROTO_RELEASED, Record, Refused, Stat, To, Topic};
 
 use super::Core;
 use super::assignment::Assignment;
@@ -24,6 +24,9 @@ use super::audit::Audit;
 use super::envelope::Taken;
 use super::hub::Hub;
 use super::unreached::Unreached;
+
+/// What the acceptance of a message that leaves the quarantine names as its policy, before the queue id that it had there.
+const RELEASED: &str = "released from the quarantine: ";
 
 /// The target of a transaction or a failed connection.
 #[derive(Clone, Copy)]
@@ -71,6 +74,10 @@ fn record(core: &Core, record: &Record<'_>) {
 /// A message was made durable.
 pub fn accepted(core: &Core, accept: &Accept, taken: &Taken) {
     core.live.accepted(accept);
+    record_accepted(core, accept, taken);
+}
+
+fn record_accepted(core: &Core, accept: &Accept, taken: &Taken) {
     if !is_wanted(core) {
         return;
     }
@@ -241,11 +248,54 @@ pub fn taken_out(core: &Core, hub: &Hub, (message, fate): (MessageId, Fate), ids
         Fate::Coalesced => ("digest", Stat::Coalesced, "2.0.0"),
         _ => ("operator", Stat::Removed, "5.0.0"),
     };
+    all_without_host(core, hub, (message, ids), (mailer, stat, dsn, who), now);
+}
+
+/// The same of those of `ids` that are the message's.
+fn all_without_host(
+    core: &Core,
+    hub: &Hub,
+    (message, ids): (&Message, &IdSet),
+    how: (&str, Stat, &str, &str),
+    now: Ms,
+) {
     let mut pending = ids.iter().filter(|id| message.pending().contains(*id)).peekable();
     while pending.peek().is_some() {
         let some = pending.by_ref().take(stentor_history::TO_MAX);
         let to: To<'_> = some.map(|id| hub.store.book.text(AddressId(id))).collect();
-        without_host(core, message, &to, (mailer, stat, dsn, who), now);
+        without_host(core, message, &to, how, now);
+    }
+}
+
+/// A message has come into the quarantine. Under the hub's lock.
+pub fn quarantined(core: &Core, hub: &Hub, id: MessageId, now: Ms) {
+    let Some(message) = hub.store.in_quarantine(id) else { return };
+    let by = message.quarantined_by();
+    core.live.event(now, "quarantined", || format!("message {id}: {by}"));
+    if is_wanted(core) {
+        let how = ("quarantine", Stat::Quarantined, "2.0.0", by);
+        all_without_host(core, hub, (message, message.pending()), how, now);
+    }
+}
+
+/// Recipients leave the quarantine for another fate. Under the hub's lock.
+pub fn left_quarantine(core: &Core, hub: &Hub, (id, fate): (MessageId, Fate), ids: &IdSet, who: &str, now: Ms) {
+    let Some(message) = hub.store.in_quarantine(id).filter(|_| is_wanted(core)) else { return };
+    let how = match fate {
+        Fate::Expired => ("quarantine", Stat::Expired, "5.0.0", who),
+        _ => ("operator", Stat::Removed, "5.0.0", who),
+    };
+    all_without_host(core, hub, (message, ids), how, now);
+}
+
+/// Recipients leave the quarantine as a message of their own. Under the hub's lock.
+pub fn released(core: &Core, hub: &Hub, (from, accept): (MessageId, &Accept), who: &str) {
+    let taken = Taken { policy: format!("{RELEASED}{from}").into(), ..Taken::local("") };
+    record_accepted(core, accept, &Taken { proto: PROTO_RELEASED, ..taken });
+    if let Some(message) = hub.store.in_quarantine(from).filter(|_| is_wanted(core)) {
+        let reply = format!("as {} by {who}", accept.id);
+        let how = ("quarantine", Stat::Released, "2.0.0", reply.as_str());
+        all_without_host(core, hub, (message, &accept.recipients), how, accept.accepted);
     }
 }
 

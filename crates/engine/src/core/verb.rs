@@ -9,10 +9,12 @@ use std::sync::atomic::Ordering;
 
 use stentor_journal::{Batch, RECORD_OVERHEAD_BYTES};
 use stentor_queue::event::{
-    Event, Fate, encode_hold, encode_outcome, encode_suspend, hold_bytes_max, outcome_bytes_max, suspend_bytes_max,
+    Accept, Event, Fate, encode_hold, encode_outcome, encode_quarantine_ended, encode_quarantine_released,
+    encode_suspend, hold_bytes_max, outcome_bytes_max, release_bytes_max, suspend_bytes_max,
 };
 use stentor_queue::ids::{MessageId, Ms};
 use stentor_queue::idset::IdSet;
+use stentor_queue::store::Applied;
 
 use super::audit::Audit;
 use super::hub::Hub;
@@ -33,6 +35,29 @@ pub enum Change {
     RunQueue,
     /// Clocks are wound back; nothing durable changes.
     TryNow { recipients: Recipients },
+    /// Recipients leave the quarantine for another fate.
+    EndQuarantine { fate: Fate, recipients: Recipients },
+    /// Recipients leave the quarantine, as a message of their own each.
+    ReleaseQuarantined { parts: Vec<Released> },
+}
+
+/// Recipients of a message in the quarantine that are released together.
+pub struct Released {
+    pub from: MessageId,
+    /// The message that they become.
+    pub to: MessageId,
+    pub ids: IdSet,
+    /// What the message takes in a record, whole, at most.
+    pub bytes_max: usize,
+}
+
+impl Released {
+    /// The message that these become, as it was accepted but for its age: what has been kept for weeks must not expire at its first
+    /// deferral. `None`: nobody is left.
+    fn accept(&self, hub: &Hub, at: Ms) -> Option<Accept> {
+        let message = hub.store.in_quarantine(self.from).filter(|_| !self.ids.is_empty())?;
+        Some(Accept { id: self.to, accepted: at, held_by: None, ..message.as_accepted(self.ids.clone()) })
+    }
 }
 
 pub struct VerbJob {
@@ -51,15 +76,23 @@ impl VerbJob {
             }
             Change::Suspend { what, reason, .. } => RECORD_OVERHEAD_BYTES + suspend_bytes_max(what, reason),
             Change::TryNow { .. } | Change::RunQueue => 0,
+            Change::EndQuarantine { recipients, .. } => {
+                let ended = |ids| RECORD_OVERHEAD_BYTES + outcome_bytes_max(ids, Some(&self.audit.who));
+                recipients.iter().map(|(_, ids)| ended(ids)).sum()
+            }
+            Change::ReleaseQuarantined { parts } => {
+                let released = |bytes| RECORD_OVERHEAD_BYTES + release_bytes_max(bytes, &self.audit.who);
+                parts.iter().map(|part| released(part.bytes_max)).sum()
+            }
         };
         self.audit.bytes_max() + changed
     }
 
     /// What takes recipients out keeps any other fate off them until the batch is durable or refused.
-    pub fn record(&self, hub: &mut Hub, batch: &mut Batch) {
+    pub fn record(&mut self, hub: &mut Hub, batch: &mut Batch) {
         self.audit.record(batch);
         let Audit { at, who, .. } = &self.audit;
-        match &self.change {
+        match &mut self.change {
             Change::Hold { held, messages } => {
                 batch.record_with(|buffer| encode_hold(buffer, *held, messages.iter().copied()));
             }
@@ -71,6 +104,24 @@ impl VerbJob {
             }
             Change::Suspend { suspended, what, until, reason } => {
                 batch.record_with(|buffer| encode_suspend(buffer, *suspended, what, *until, reason));
+            }
+            Change::EndQuarantine { fate, recipients } => {
+                for (message, ids) in recipients {
+                    *ids = hub.claim_from_quarantine(*message, ids).unwrap_or_default();
+                    if !ids.is_empty() {
+                        batch.record_with(|buffer| {
+                            encode_quarantine_ended(buffer, *message, *fate, ids, Some(who), *at);
+                        });
+                    }
+                }
+            }
+            Change::ReleaseQuarantined { parts } => {
+                for part in parts {
+                    part.ids = hub.claim_from_quarantine(part.from, &part.ids).unwrap_or_default();
+                    let Some(accept) = part.accept(hub, *at) else { continue };
+                    hub.store.refer(&accept.recipients);
+                    batch.record_with(|buffer| encode_quarantine_released(buffer, part.from, Some(who), &accept));
+                }
             }
             Change::TryNow { .. } | Change::RunQueue => {}
         }
@@ -103,6 +154,29 @@ impl VerbJob {
                 hub.apply(Event::Suspend { suspended, what: &what, until, reason: &reason });
                 hub.sched.set_suspended(&what, suspended, (until, &reason));
                 core.standing.store(hub.store.standing_bounces().next().is_some(), Ordering::Relaxed);
+            }
+            Change::EndQuarantine { fate, recipients } => {
+                for (message, ids) in recipients {
+                    log::left_quarantine(core, hub, (message, fate), &ids, &self.audit.who, now);
+                    hub.apply(Event::QuarantineEnded {
+                        message,
+                        fate,
+                        ids,
+                        by: Some(&self.audit.who),
+                        at: self.audit.at,
+                    });
+                }
+            }
+            Change::ReleaseQuarantined { parts } => {
+                for part in parts {
+                    let Some(accept) = part.accept(hub, self.audit.at) else { continue };
+                    log::released(core, hub, (part.from, &accept), &self.audit.who);
+                    let (accept, by) = (Box::new(accept), Some(self.audit.who.as_str()));
+                    if let Applied::New(no) = hub.apply(Event::QuarantineReleased { from: part.from, by, accept }) {
+                        hub.follow(no, true);
+                        hub.sched.accepted(&hub.store, no, now);
+                    }
+                }
             }
             Change::RunQueue => hub.sched.run_queue(now),
             Change::TryNow { recipients } => {

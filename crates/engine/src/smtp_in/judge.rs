@@ -16,8 +16,7 @@ use stentor_policy::{self as policy, Verdict};
 use stentor_queue::event::RcptParams;
 use stentor_queue::ids::Ms;
 use stentor_resolve::Asker;
-use stentor_rules::{AUTHENTICATED, Decision, Facts, Key, Marks, NextHop, Outcome, SessionFacts, Why, Wishes};
-
+use stentor_rules::{AUTHENTICATED, Decision, Facts, Key, Marks, NextHop, Outcome, SessionFacts, Why, Wishes, keeper};
 use stentor_strangers::{Greylist, Seen};
 
 use crate::core::Settings;
@@ -63,12 +62,16 @@ pub(super) struct Asked {
     pub params: RcptParams,
     /// See [`To::hop`].
     pub hop: Option<Arc<str>>,
+    /// The rule that keeps the message from it, in words.
+    pub quarantine: Option<Arc<str>>,
 }
 
 /// The verdict on one recipient.
 pub(super) struct Judged {
     pub verdict: Verdict,
     pub hop: Option<Arc<str>>,
+    /// See [`Asked::quarantine`].
+    pub quarantine: Option<Arc<str>>,
     /// Other next hops that take a copy.
     pub copies: Vec<Arc<str>>,
     /// The next hop that a rule names for the subscribers of the list that the recipient is.
@@ -82,7 +85,8 @@ pub(super) struct Judged {
 
 impl Judged {
     fn of(verdict: Verdict, why: Because) -> Judged {
-        Judged { verdict, hop: None, copies: Vec::new(), route: None, ask: None, open: Vec::new(), why }
+        let (copies, open) = (Vec::new(), Vec::new());
+        Judged { verdict, hop: None, quarantine: None, copies, route: None, ask: None, open, why }
     }
 }
 
@@ -172,6 +176,7 @@ fn taken(settings: &Settings, facts: &Facts<'_>, decision: Decision, wishes: &mu
         let _ = write!(words, "; to {hop} by {}", settings.rules.shown(by));
     }
     let copies: Vec<Arc<str>> = marks.copies.iter().map(|(hop, _)| hop.to_string().into()).collect();
+    let quarantine: Option<Arc<str>> = marks.quarantine.as_ref().map(|by| keeper(&settings.rules, by).into());
     let add = |wishes: &mut Wishes, marks| wishes.add(&settings.rules, marks, facts.recipient.as_str());
     let (rule_route, open) = (marks.route.take(), std::mem::take(&mut marks.open));
     match outcome {
@@ -188,7 +193,7 @@ fn taken(settings: &Settings, facts: &Facts<'_>, decision: Decision, wishes: &mu
             Some(NextHop::Refuse(reply)) => Judged::of(Verdict::Refuse(reply), Because::Rules(words)),
             route => {
                 add(wishes, marks);
-                Judged { copies, route, open, ..Judged::of(verdict, Because::Rules(words)) }
+                Judged { quarantine, copies, route, open, ..Judged::of(verdict, Because::Rules(words)) }
             }
         },
         Outcome::Relay(hop) => {
@@ -196,7 +201,8 @@ fn taken(settings: &Settings, facts: &Facts<'_>, decision: Decision, wishes: &mu
             let pinned = pinned(settings, facts.recipient.domain(), &hop, route.as_ref());
             add(wishes, marks);
             let ask = is_asked.then_some(hop);
-            Judged { hop: pinned, copies, ask, open, ..Judged::of(Verdict::Relay, Because::Rules(words)) }
+            let why = Because::Rules(words);
+            Judged { hop: pinned, quarantine, copies, ask, open, ..Judged::of(Verdict::Relay, why) }
         }
     }
 }

@@ -53,6 +53,8 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Http>)> {
         ("get", "/api/v1/hosts", get(|h, q| read(h, q, "hosts", None))),
         ("get", "/api/v1/posts", get(|h, q| read(h, q, "report", None))),
         ("get", "/api/v1/posts/{id}", get(|h, q, Path(id)| read(h, q, "report", Some(("id", id))))),
+        ("get", "/api/v1/quarantine", get(|h, q| read(h, q, "quarantine", None))),
+        ("get", "/api/v1/quarantine/{id}", get(quarantined)),
         ("get", "/api/v1/mailstat", get(past::mailstat)),
         ("get", "/api/v1/trace/{what}", get(past::trace)),
         ("get", "/api/v1/webhooks", get(webhooks)),
@@ -69,7 +71,7 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Http>)> {
 }
 
 /// Verbs that change something, with the control socket's name of each.
-const VERBS: [(&str, &str); 11] = [
+const VERBS: [(&str, &str); 13] = [
     ("/api/v1/suspend", "suspend"),
     ("/api/v1/resume", "resume"),
     ("/api/v1/flush", "flush"),
@@ -80,6 +82,8 @@ const VERBS: [(&str, &str); 11] = [
     ("/api/v1/requeue", "requeue"),
     ("/api/v1/queue-only", "queue_only"),
     ("/api/v1/queue/run", "queue_run"),
+    ("/api/v1/quarantine/release", "quarantine_release"),
+    ("/api/v1/quarantine/delete", "quarantine_delete"),
     ("/api/v1/reload", "reload"),
 ];
 /// The same on one post.
@@ -113,6 +117,18 @@ async fn read(
     match request(verb, fields, own) {
         // Nobody is asked: what changes nothing is not audited.
         Ok(request) => answer(http.ask(request, anonymous()).await),
+        Err(refused) => answer(Reply::Error(refused)),
+    }
+}
+
+/// What a message says is for who may act on it, and that they looked is recorded.
+async fn quarantined(State(http): State<Http>, caller: Caller, Path(id): Path<String>) -> Response {
+    let peer = match caller.may_change(None) {
+        Ok(peer) => peer,
+        Err(refused) => return refused,
+    };
+    match request("quarantine_show", Map::new(), Some(("id", id))) {
+        Ok(request) => answer(http.ask(request, peer).await),
         Err(refused) => answer(Reply::Error(refused)),
     }
 }
@@ -202,6 +218,8 @@ fn answer(reply: Reply) -> Response {
         Reply::Hosts(hosts) => data(hosts),
         Reply::Posts(posts) => data(posts),
         Reply::Doctor(doctor) => data(doctor),
+        Reply::Quarantine(list) => data(list),
+        Reply::Quarantined(message) => data(message),
         Reply::Done { text, count } => data(serde_json::json!({"text": text, "count": count})),
         Reply::Counted(counted) => data(counted),
         Reply::Error(Problem { code, text }) => {

@@ -53,6 +53,28 @@ const ACTS: &[(&str, &str, &str)] = &[
     ("dry_run", "boolean", "Only count what would be changed."),
     ("reason", "string", "Kept in the journal's audit record, and in reports of `bounce`."),
 ];
+const KEPT: &[(&str, &str, &str)] = &[
+    SELECTORS[0],
+    SELECTORS[1],
+    SELECTORS[2],
+    SELECTORS[4],
+    SELECTORS[5],
+    SELECTORS[6],
+    ("rows_max", "integer", "Messages of the answer."),
+    ("after", "string", "Continue behind this queue id: `next` of the answer before."),
+];
+const LEAVES: &[(&str, &str, &str)] = &[
+    ACTS[0],
+    ACTS[1],
+    ACTS[2],
+    ACTS[4],
+    ACTS[5],
+    ACTS[6],
+    ACTS[7],
+    ACTS[8],
+    ACTS[9],
+    ("reason", "string", "Kept in the journal's audit record."),
+];
 const LIST: (&str, &str, &str) = ("list", "string", "Mail of this list only.");
 const SITE: (&str, &str, &str) = ("site", "string", "Mail to this site only: its name, or a domain that it serves.");
 const BOUNCES: &[(&str, &str, &str)] = &[
@@ -266,6 +288,34 @@ const ROUTES: &[Route] = &[
             ("dry_run", "boolean", "Count what would be tried, and change nothing."),
         ]),
         gives: "Done",
+    },
+    Route {
+        method: "get",
+        path: "/api/v1/quarantine",
+        summary: "What is in the quarantine, oldest first, with what the headers say.",
+        takes: Takes::Query(KEPT),
+        gives: "Quarantine",
+    },
+    Route {
+        method: "get",
+        path: "/api/v1/quarantine/{id}",
+        summary: "A message in the quarantine, decoded: header, text, names of attachments. Needs a login.",
+        takes: Takes::Nothing,
+        gives: "Quarantined",
+    },
+    Route {
+        method: "post",
+        path: "/api/v1/quarantine/release",
+        summary: "Delivers what is in the quarantine, as if it had just been accepted; no rule is asked again.",
+        takes: Takes::Body(LEAVES),
+        gives: "Counted",
+    },
+    Route {
+        method: "post",
+        path: "/api/v1/quarantine/delete",
+        summary: "Deletes what is in the quarantine, without a bounce.",
+        takes: Takes::Body(LEAVES),
+        gives: "Counted",
     },
     Route {
         method: "post",

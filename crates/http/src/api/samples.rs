@@ -10,8 +10,9 @@ use stentor_control::problem::Problem;
 use stentor_control::reply::ExportedRecipient;
 use stentor_control::site_view::{HostView, PathView, SiteView};
 use stentor_control::{
-    Ages, AgesRow, Counted, EnvelopeView, ErrorCode, Fates, MessageView, QueueOnlyView, QueueSummary, RecipientState,
-    RecipientView, SiteRow, StandingBounceView, Status, Stuck, StuckRow,
+    Ages, AgesRow, AttachmentView, Counted, EnvelopeView, ErrorCode, Fates, MessageView, QuarantineList,
+    QuarantinedMessage, QuarantinedView, QueueOnlyView, QueueSummary, RecipientState, RecipientView, SiteRow,
+    StandingBounceView, Status, Stuck, StuckRow,
 };
 
 use crate::webhooks::WebhookView;
@@ -63,6 +64,24 @@ pub(super) fn all() -> Vec<Sample> {
         sample("Hosts", &hosts()),
         sample("Posts", &posts()),
         sample("Envelope", &envelope()),
+        sample(
+            "Quarantine",
+            &QuarantineList {
+                rows: vec![quarantined()],
+                next: Some("01A0D5C7B2F4".to_owned()),
+                ..QuarantineList::default()
+            },
+        ),
+        sample(
+            "Quarantined",
+            &QuarantinedMessage {
+                message: quarantined(),
+                fields: vec![("Subject".to_owned(), "You have won".to_owned())],
+                attachments: vec![AttachmentView { name: "prize.zip".to_owned(), ..AttachmentView::default() }],
+                limit: Some("too much text".to_owned()),
+                ..QuarantinedMessage::default()
+            },
+        ),
         sample("Counted", &counted()),
         Sample { name: "Done", least: done_least, full: done },
         Sample { name: "Injected", least: injected.clone(), full: injected },
@@ -73,6 +92,14 @@ pub(super) fn all() -> Vec<Sample> {
         },
         Sample { name: "Error", least: error.clone(), full: error },
     ]
+}
+
+fn quarantined() -> QuarantinedView {
+    QuarantinedView {
+        list: Some("news".to_owned()),
+        recipients: vec!["ann@example.org".to_owned()],
+        ..QuarantinedView::default()
+    }
 }
 
 fn fates() -> Fates {

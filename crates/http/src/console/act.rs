@@ -110,6 +110,11 @@ pub fn suspend_single(frame: &Frame, subject: &[(&str, &str)], of: &str) -> Mark
 pub fn bulk(frame: &Frame, filters: Option<&[(&str, &str)]>) -> Markup {
     let verbs =
         [("hold", "Hold"), ("release", "Release"), ("requeue", "Try now"), ("bounce", "Bounce"), ("remove", "Remove")];
+    bulk_of(frame, filters, &verbs, "hold, release, retry, bounce or remove messages")
+}
+
+/// The same with these verbs; `names`: what who has not logged in would log in for.
+pub fn bulk_of(frame: &Frame, filters: Option<&[(&str, &str)]>, verbs: &[(&str, &str)], names: &str) -> Markup {
     html! {
         @match frame.caller.csrf() {
             Some(csrf) => form.verbs.bulk #bulk method="post" action="/act" {
@@ -122,9 +127,9 @@ pub fn bulk(frame: &Frame, filters: Option<&[(&str, &str)]>) -> Markup {
                     }
                 }
                 button.scripted type="button" data-tick-all="bulk" { "Select all" }
-                @for (verb, label) in verbs { button.danger[matches!(verb, "bounce" | "remove")] name="verb" value=(verb) { (label) "…" } }
+                @for (verb, label) in verbs { button.danger[matches!(*verb, "bounce" | "remove" | "quarantine_delete")] name="verb" value=(verb) { (label) "…" } }
             },
-            None => p.small { a href={ "/login?next=" (encode(&frame.here)) } { "Log in" } " to hold, release, retry, bounce or remove messages." },
+            None => p.small { a href={ "/login?next=" (encode(&frame.here)) } { "Log in" } " to " (names) "." },
         }
     }
 }

@@ -42,7 +42,8 @@ struct Question {
 /// Whether this is done only after a second click.
 pub fn is_needed(request: &Request) -> bool {
     match request {
-        Request::Act { verb: Verb::Remove | Verb::Bounce, .. } | Request::Flush { site: None, .. } => true,
+        Request::Act { verb: Verb::Remove | Verb::Bounce | Verb::QuarantineDelete, .. }
+        | Request::Flush { site: None, .. } => true,
         Request::Act { selection, .. } => selection.ids.len() != 1,
         _ => false,
     }
@@ -163,7 +164,7 @@ fn subject(what: &Subject) -> String {
 /// The section of the page that the form was on.
 fn section(next: &str) -> &'static str {
     let path = local(next).split(['?', '#']).next().unwrap_or("/");
-    let known = ["/queue", "/posts", "/lists", "/recipient", "/sites", "/stragglers"];
+    let known = ["/quarantine", "/queue", "/posts", "/lists", "/recipient", "/sites", "/stragglers"];
     known.into_iter().find(|section| path.starts_with(section)).unwrap_or(if path.starts_with("/site") {
         "/sites"
     } else {
@@ -195,6 +196,16 @@ fn of_verb(verb: Verb, counted: &Counted) -> Question {
             format!("Remove {copies}"),
             "These recipients will not get the mail, and nobody is notified. This cannot be undone.",
         ),
+        Verb::QuarantineRelease => (
+            format!("Release {of} from the quarantine?"),
+            format!("Release {copies}"),
+            "They are delivered at once. No rule is asked again.",
+        ),
+        Verb::QuarantineDelete => (
+            format!("Delete {of} from the quarantine?"),
+            format!("Delete {copies}"),
+            "These recipients will not get the mail, and nobody is notified. This cannot be undone.",
+        ),
         Verb::Bounce => (
             format!("Bounce {of}?"),
             format!("Bounce {copies}"),
@@ -205,6 +216,9 @@ fn of_verb(verb: Verb, counted: &Counted) -> Question {
         let effect = match verb {
             Verb::Hold => "Nothing that was selected can be held: it is held already, or has left the queue.",
             Verb::Release => "Nothing that was selected is held.",
+            Verb::QuarantineRelease | Verb::QuarantineDelete => {
+                "Nothing that was selected is in the quarantine any more."
+            }
             _ => "Nothing that was selected is waiting any more.",
         };
         let title = "Nothing to do".to_owned();
@@ -219,7 +233,7 @@ fn of_verb(verb: Verb, counted: &Counted) -> Question {
         ),
         _ => format!("{} more {} being tried now.", number(in_flight), if in_flight == 1 { "is" } else { "are" }),
     };
-    let is_final = matches!(verb, Verb::Remove | Verb::Bounce);
+    let is_final = matches!(verb, Verb::Remove | Verb::Bounce | Verb::QuarantineDelete);
     Question { title, button: Some(button), effect, beside, is_final }
 }
 

@@ -149,7 +149,10 @@ impl Fields {
             return if is_narrow { Ok(selection) } else { Err("No filter is set: filter the queue first.".to_owned()) };
         }
         if self.ids.is_empty() {
-            let to = if verb == Verb::Requeue { "retry" } else { verb.name() };
+            let to = match verb {
+                Verb::Requeue => "retry",
+                verb => verb.name().trim_start_matches("quarantine_"),
+            };
             return Err(format!("No message is selected: tick the messages to {to}, then press the button again."));
         }
         if self.ids.len() > IDS_MAX {

@@ -2,7 +2,7 @@
 
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
-use axum::response::Response;
+use axum::response::{IntoResponse, Redirect, Response};
 use maud::{Markup, html};
 use serde::Deserialize;
 use stentor_admin::report;
@@ -45,6 +45,9 @@ pub async fn page(
     let after = asked.after.parse().ok().map(AddressId);
     let view = match http.operator.show(known, after, RECIPIENTS).await {
         Reply::Message(view) => view,
+        Reply::Error(_) if http.core.with(|hub, _| hub.store.in_quarantine(known).is_some()) => {
+            return Redirect::to(&format!("/quarantine/{known}")).into_response();
+        }
         Reply::Error(problem) => return gone(&http, &frame, &id, &problem).await,
         _ => return frame.problem("/queue", &Problem::new(ErrorCode::Failed, "unexpected answer")),
     };

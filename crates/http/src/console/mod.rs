@@ -26,6 +26,7 @@ mod now;
 mod page;
 mod past;
 mod posts;
+mod quarantine;
 mod queue;
 mod recipient;
 mod sites;
@@ -54,6 +55,8 @@ pub fn router() -> Router<Http> {
         .route("/statistics", get(statistics::page))
         .route("/queue", get(queue::page))
         .route("/messages/{id}", get(message::page))
+        .route("/quarantine", get(quarantine::page))
+        .route("/quarantine/{id}", get(quarantine::one))
         .route("/recipient", get(recipient::page))
         .route("/sites", get(sites::all))
         .route("/site", get(sites::one))

@@ -30,7 +30,16 @@ const MARK: &str = r#"<svg viewBox="0 0 32 32" aria-hidden="true"><path d="M4 12
 /// The sections, in their groups: path, name.
 const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
     ("Watch", &[("/", "Now"), ("/days", "Days"), ("/statistics", "Statistics")]),
-    ("Mail", &[("/queue", "Queue"), ("/posts", "Posts"), ("/lists", "Lists"), ("/recipient", "Recipient")]),
+    (
+        "Mail",
+        &[
+            ("/queue", "Queue"),
+            ("/quarantine", "Quarantine"),
+            ("/posts", "Posts"),
+            ("/lists", "Lists"),
+            ("/recipient", "Recipient"),
+        ],
+    ),
     ("Hosts", &[("/sites", "Sites"), ("/stragglers", "Stragglers")]),
     (
         "Server",

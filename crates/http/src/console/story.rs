@@ -156,6 +156,8 @@ fn outcome(attempt: &Attempt<'_>) -> (&'static str, &'static str) {
         Stat::Expired => ("bad", "expired"),
         Stat::Removed => ("", "removed"),
         Stat::Coalesced => ("", "sent in a digest"),
+        Stat::Quarantined => ("warn", "quarantined"),
+        Stat::Released => ("", "released from the quarantine"),
     }
 }
 

@@ -18,6 +18,8 @@ fn kind(stat: Stat) -> Kind {
         Stat::Expired => Kind::Expired,
         Stat::Removed => Kind::Removed,
         Stat::Coalesced => Kind::Coalesced,
+        Stat::Quarantined => Kind::Quarantined,
+        Stat::Released => Kind::Released,
     }
 }
 

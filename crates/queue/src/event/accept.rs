@@ -48,7 +48,7 @@ pub struct Accept {
     pub is_report: bool,
     /// The sender that the client gave, where `sender` is another.
     pub given_sender: Option<String>,
-    /// The rule that has it held, in words; a hold follows in the same batch.
+    /// The rule that has it held, in words; a hold follows in the same batch. Or the one that has it quarantined.
     pub held_by: Option<String>,
 }
 

@@ -55,9 +55,14 @@ pub fn intern_bytes_max(texts: impl Iterator<Item = usize>) -> usize {
     FIXED + texts.map(|len| ID_BYTES_MAX + VARINT_BYTES_MAX + len).sum::<usize>()
 }
 
-/// An `Outcome` record of these recipients or some of them.
+/// An `Outcome` record of these recipients or some of them, or a `QuarantineEnded` one.
 pub fn outcome_bytes_max(ids: &IdSet, by: Option<&str>) -> usize {
     FIXED + 3 * VARINT_BYTES_MAX + ids.part_bytes_max() + by.map_or(0, str::len)
+}
+
+/// A `QuarantineReleased` record of a message whose slice takes at most `slice_bytes`.
+pub fn release_bytes_max(slice_bytes: usize, by: &str) -> usize {
+    FIXED + 2 * VARINT_BYTES_MAX + slice_bytes + by.len()
 }
 
 /// A `ListVersion` record.

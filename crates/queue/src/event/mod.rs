@@ -21,7 +21,7 @@ pub use accept::{Accept, RcptParams, encode_accept};
 pub(crate) use accept::{Flags, Head, encode_head, encode_params};
 pub use bounds::{
     AcceptParts, accept_bytes_max, hold_bytes_max, ids_bytes_max, intern_bytes_max, list_bytes_max, outcome_bytes_max,
-    suspend_bytes_max, verb_bytes_max,
+    release_bytes_max, suspend_bytes_max, verb_bytes_max,
 };
 pub use envelope::{Envelope, MessageIdAt};
 pub use stentor_mail::Class;
@@ -40,6 +40,10 @@ mod kind {
     pub const FORGET: u8 = 0x08;
     pub const SUSPENDED: u8 = 0x09;
     pub const RESUMED: u8 = 0x0a;
+    /// These, and [`QUARANTINE`], came later in version 3: a reader that does not know them refuses the start.
+    pub const QUARANTINED: u8 = 0x0b;
+    pub const QUARANTINE_ENDED: u8 = 0x0c;
+    pub const QUARANTINE_RELEASED: u8 = 0x0d;
     /// `OUTCOME + fate`, up to 0x1f.
     pub const OUTCOME: u8 = 0x10;
     pub const TOTALS: u8 = 0x20;
@@ -47,6 +51,7 @@ mod kind {
     pub const CHECKPOINT_END: u8 = 0x22;
     /// Since version 3.
     pub const ADDRESSES: u8 = 0x23;
+    pub const QUARANTINE: u8 = 0x24;
     /// From here on a reader that does not know the kind skips it.
     pub const SKIPPABLE: u8 = 0x80;
     /// Both since version 2.
@@ -59,7 +64,7 @@ mod kind {
 /// 2020-01-01T00:00:00Z in Unix seconds: outcomes are timed relative to the second in their message's id.
 const EPOCH_2020_S: u64 = 1_577_836_800;
 
-/// What became of a recipient; once, for good.
+/// What became of a recipient; once, for good. Only who is quarantined may get another: released to the queue, removed or expired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Fate {
@@ -171,6 +176,12 @@ pub enum Event<'a> {
     Forget { ids: IdSet },
     /// A message is in the queue.
     Accept(Box<Accept>),
+    /// A message is accepted into the quarantine, by the rule that `held_by` names.
+    Quarantined(Box<Accept>),
+    /// Recipients of a message in the quarantine got another fate.
+    QuarantineEnded { message: MessageId, fate: Fate, ids: IdSet, by: Option<&'a str>, at: Ms },
+    /// Recipients of the message `from` have left the quarantine: they are those of a message of its own in the queue.
+    QuarantineReleased { from: MessageId, by: Option<&'a str>, accept: Box<Accept> },
     /// Pending recipients got their fate. `ids` were all pending when it was written.
     Outcome { message: MessageId, fate: Fate, ids: IdSet, by: Option<&'a str>, at: Ms },
     /// A list's subscribers are these from now on. Also the checkpoint's slice of a list.
@@ -190,6 +201,8 @@ pub enum Event<'a> {
     Totals { totals: Totals, last_id: MessageId },
     /// Part of a checkpoint: messages as they are at this point of the log.
     Messages(Vec<MessageSlice>),
+    /// Part of a checkpoint: messages in the quarantine as they are at this point of the log.
+    Quarantine(Vec<Accept>),
     /// The checkpoint is complete: every live message is known.
     CheckpointEnd,
     /// Part of a checkpoint: what the past says of mailboxes. Soft.
@@ -212,6 +225,11 @@ impl<'a> Event<'a> {
             Event::Intern { entries } => encode_intern(buf, entries.iter().copied()),
             Event::Forget { ids } => encode_forget(buf, ids),
             Event::Accept(accept) => encode_accept(buf, accept),
+            Event::Quarantined(accept) => encode_quarantined(buf, accept),
+            Event::QuarantineEnded { message, fate, ids, by, at } => {
+                encode_quarantine_ended(buf, *message, *fate, ids, *by, *at);
+            }
+            Event::QuarantineReleased { from, by, accept } => encode_quarantine_released(buf, *from, *by, accept),
             Event::Outcome { message, fate, ids, by, at } => encode_outcome(buf, *message, *fate, ids, *by, *at),
             Event::ListVersion { name, version, stamp, ids } => encode_list(buf, name, *version, stamp, ids),
             Event::ListRemoved { name } => {
@@ -228,6 +246,12 @@ impl<'a> Event<'a> {
                     let accept = &slice.accept;
                     put_part(buf, |buf| accept::encode_body(buf, accept, slice.held));
                     put_part(buf, |buf| slice.tally.encode(buf));
+                }
+            }
+            Event::Quarantine(kept) => {
+                begin_quarantine(buf);
+                for accept in kept {
+                    put_part(buf, |buf| accept::encode_body(buf, accept, false));
                 }
             }
             Event::CheckpointEnd => encode_checkpoint_end(buf),
@@ -264,6 +288,13 @@ impl<'a> Event<'a> {
             kind::INTERN => Event::Intern { entries: decode_intern(r)? },
             kind::FORGET => Event::Forget { ids: IdSet::decode(r)? },
             kind::ACCEPT => Event::Accept(Box::new(accept::decode_body(r)?.0)),
+            kind::QUARANTINED => Event::Quarantined(Box::new(accept::decode_body(r)?.0)),
+            kind::QUARANTINE_ENDED => decode_quarantine_ended(r)?,
+            kind::QUARANTINE_RELEASED => {
+                let from = MessageId(r.varint()?);
+                let accept = Box::new(accept::decode_body(&mut Reader::new(take_part(r)?))?.0);
+                Event::QuarantineReleased { from, by: if r.is_empty() { None } else { r.option()? }, accept }
+            }
             kind::LIST_VERSION => {
                 Event::ListVersion { name: r.text()?, version: r.varint()?, stamp: r.text()?, ids: IdSet::decode(r)? }
             }
@@ -275,6 +306,7 @@ impl<'a> Event<'a> {
             kind::RESUMED => Event::Suspend { suspended: false, what: r.text()?, until: 0, reason: "" },
             kind::TOTALS => decode_totals(r)?,
             kind::MESSAGES => Event::Messages(decode_messages(r)?),
+            kind::QUARANTINE => Event::Quarantine(decode_quarantine(r)?),
             kind::CHECKPOINT_END => Event::CheckpointEnd,
             kind::MAILBOXES => Event::Mailboxes(decode_mailboxes(r)?),
             kind::SITES => Event::Sites(decode_sites(r)?),
@@ -289,12 +321,16 @@ impl<'a> Event<'a> {
     }
 }
 
-/// The message that a record accepts, or whose recipients it gives a fate; without decoding the rest.
+/// The message that a record accepts, or whose recipients it gives a fate or releases; without decoding the rest.
 pub fn message_of(record: &[u8]) -> Option<MessageId> {
     let mut reader = Reader::new(record);
     let code = reader.byte().ok()?;
+    if code == kind::QUARANTINE_ENDED {
+        reader.byte().ok()?;
+    }
     let is_fate = FATES.get(usize::from(code.wrapping_sub(kind::OUTCOME))).is_some();
-    if code == kind::ACCEPT || is_fate { reader.varint().ok().map(MessageId) } else { None }
+    let names = [kind::ACCEPT, kind::QUARANTINED, kind::QUARANTINE_ENDED, kind::QUARANTINE_RELEASED];
+    if names.contains(&code) || is_fate { reader.varint().ok().map(MessageId) } else { None }
 }
 
 /// Appends an `Intern` record. Ids that follow each other cost one byte beside length and text.
@@ -423,6 +459,56 @@ fn decode_outcome<'a>(r: &mut Reader<'a>, fate: Fate) -> Result<Event<'a>, Event
     let ids = IdSet::decode(r)?;
     let by = if r.is_empty() { None } else { r.option()? };
     Ok(Event::Outcome { message, fate, ids, by, at })
+}
+
+/// Appends a `Quarantined` record.
+pub fn encode_quarantined(buf: &mut Vec<u8>, accept: &Accept) {
+    buf.push(kind::QUARANTINED);
+    accept::encode_body(buf, accept, false);
+}
+
+/// Appends a `QuarantineEnded` record: the fate, and the fields of an outcome.
+pub fn encode_quarantine_ended(
+    buf: &mut Vec<u8>,
+    message: MessageId,
+    fate: Fate,
+    ids: &IdSet,
+    by: Option<&str>,
+    at: Ms,
+) {
+    buf.push(kind::QUARANTINE_ENDED);
+    encode_outcome(buf, message, fate, ids, by, at);
+}
+
+fn decode_quarantine_ended<'a>(r: &mut Reader<'a>) -> Result<Event<'a>, EventError> {
+    let fate = FATES.get(usize::from(r.byte()?.wrapping_sub(kind::OUTCOME)));
+    let fate = fate.filter(|fate| **fate != Fate::Quarantined).ok_or(EventError::Malformed("fate"))?;
+    match decode_outcome(r, *fate)? {
+        Event::Outcome { message, fate, ids, by, at } => Ok(Event::QuarantineEnded { message, fate, ids, by, at }),
+        _ => Err(EventError::Malformed("fate")),
+    }
+}
+
+/// Appends a `QuarantineReleased` record.
+pub fn encode_quarantine_released(buf: &mut Vec<u8>, from: MessageId, by: Option<&str>, accept: &Accept) {
+    buf.push(kind::QUARANTINE_RELEASED);
+    put_varint(buf, from.0);
+    put_part(buf, |buf| accept::encode_body(buf, accept, false));
+    if by.is_some() {
+        put_option(buf, by);
+    }
+}
+
+pub(crate) fn begin_quarantine(buf: &mut Vec<u8>) {
+    buf.push(kind::QUARANTINE);
+}
+
+fn decode_quarantine(r: &mut Reader<'_>) -> Result<Vec<Accept>, EventError> {
+    let mut kept = Vec::new();
+    while !r.is_empty() {
+        kept.push(accept::decode_body(&mut Reader::new(take_part(r)?))?.0);
+    }
+    Ok(kept)
 }
 
 /// Appends a `ListVersion` record.

@@ -72,8 +72,9 @@ fn tally() -> impl Strategy<Value = Tally> {
 
 fn round_trips(event: &Event<'_>) {
     let named = match event {
-        Event::Accept(accept) => Some(accept.id),
-        Event::Outcome { message, .. } => Some(*message),
+        Event::Accept(accept) | Event::Quarantined(accept) => Some(accept.id),
+        Event::Outcome { message, .. } | Event::QuarantineEnded { message, .. } => Some(*message),
+        Event::QuarantineReleased { from, .. } => Some(*from),
         _ => None,
     };
     let mut buf = Vec::new();
@@ -85,6 +86,9 @@ fn round_trips(event: &Event<'_>) {
 proptest! {
     #[test]
     fn accept_round_trips(accept in accept()) {
+        round_trips(&Event::Quarantined(Box::new(accept.clone())));
+        round_trips(&Event::QuarantineReleased { from: MessageId(7), by: Some("me"), accept: Box::new(accept.clone()) });
+        round_trips(&Event::Quarantine(vec![accept.clone(), accept.clone()]));
         round_trips(&Event::Accept(Box::new(accept)));
     }
 
@@ -93,6 +97,9 @@ proptest! {
         message: u64, fate in 0usize..6, ids in id_set(), by in option::of(".{0,20}"), at in 0u64..1 << 56,
     ) {
         let (message, fate) = (MessageId(message >> 4), FATES[fate]);
+        if fate != Fate::Quarantined {
+            round_trips(&Event::QuarantineEnded { message, fate, ids: ids.clone(), by: by.as_deref(), at });
+        }
         round_trips(&Event::Outcome { message, fate, ids, by: by.as_deref(), at });
     }
 
@@ -270,5 +277,15 @@ fn bytes_are_as_documented() {
     assert_eq!(bytes(Event::Accept(Box::new(accept.clone()))), expected(0x23, envelope));
     let marked = Accept { given_sender: Some("g@x".into()), held_by: Some("r".into()), ..accept };
     let more = [envelope, b"\x00\x00\x04g@x\x02r".as_slice()].concat();
-    assert_eq!(bytes(Event::Accept(Box::new(marked))), expected(0xa3, &more));
+    assert_eq!(bytes(Event::Accept(Box::new(marked.clone()))), expected(0xa3, &more));
+    let (kept, message) = (expected(0xa3, &more), Box::new(marked.clone()));
+    let part = [&(kept.len() as u32 - 1).to_le_bytes()[..], &kept[1..]].concat();
+    assert_eq!(bytes(Event::Quarantined(message.clone())), [b"\x0b", &kept[1..]].concat());
+    assert_eq!(bytes(Event::Quarantine(vec![marked])), [b"\x24", &part[..]].concat());
+    let released = Event::QuarantineReleased { from: MessageId(301), by: Some("u"), accept: message };
+    assert_eq!(bytes(released), [b"\x0d\xad\x02", &part[..], b"\x02u"].concat());
+    let (message, ids) = (MessageId(300), IdSet::one(9));
+    let at = EPOCH_2020_S * 1000 + 1;
+    let ended = Event::QuarantineEnded { message, fate: Fate::Expired, ids, by: None, at };
+    assert_eq!(bytes(ended), b"\x0c\x12\xac\x02\x02\x02\x09");
 }

@@ -12,15 +12,16 @@
 //! Failure: when a batch that had slices is refused, the checkpoint is given up (drop the cursor) and begun anew later. Its
 //! slices are gone then, and cannot be kept ([`Slices::keep`]).
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use super::{Store, Sweep};
 use crate::book::SiteHistory;
 use crate::event::{
-    Event, begin_addresses, begin_messages, begin_sites, encode_checkpoint_end, encode_list, encode_suspend,
-    encode_totals, list_bytes_max, put_address, put_site,
+    Event, begin_addresses, begin_messages, begin_quarantine, begin_sites, encode_checkpoint_end, encode_list,
+    encode_suspend, encode_totals, list_bytes_max, put_address, put_site,
 };
-use crate::ids::MessageNo;
+use crate::ids::{MessageId, MessageNo};
 use crate::idset::IdSet;
 use crate::slices::{SliceRef, Slices};
 
@@ -39,6 +40,8 @@ enum Stage {
     Lists(Option<String>),
     /// The last suspension or standing bounce done.
     Suspended(Option<String>),
+    /// The next message in the quarantine.
+    Quarantine(MessageId),
     /// The next message number.
     Messages(u32),
     End,
@@ -117,6 +120,7 @@ impl Checkpoint {
                 Stage::Sites(page) => self.sites(store, page, slices),
                 Stage::Lists(last) => self.list_after(store, last.as_deref(), slices),
                 Stage::Suspended(last) => self.suspended_after(store, last.as_deref(), slices),
+                Stage::Quarantine(next) => self.quarantine(store, next, slices),
                 Stage::Messages(next) => self.messages(store, next, slices),
                 Stage::End => {
                     self.record.clear();
@@ -153,6 +157,10 @@ impl Checkpoint {
                 let after = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
                 let next = store.suspended.range::<str, _>((after, Bound::Unbounded)).next();
                 FIXED + next.map_or(0, |(what, standing)| what.len() + standing.reason.len())
+            }
+            Stage::Quarantine(next) => {
+                let next = store.quarantine.from(*next).next();
+                FIXED + next.map_or(0, |message| message.slice_bytes_max().max(self.slice_bytes_max))
             }
             Stage::Messages(next) => {
                 let next = store.messages.between(*next, self.messages.1).next();
@@ -263,12 +271,58 @@ impl Checkpoint {
     fn suspended_after(&mut self, store: &Store, last: Option<&str>, slices: &mut dyn Slices) -> Stage {
         let after = last.map_or(Bound::Unbounded, Bound::Excluded);
         let Some((what, standing)) = store.suspended.range::<str, _>((after, Bound::Unbounded)).next() else {
-            return Stage::Messages(self.messages.0);
+            return Stage::Quarantine(MessageId(0));
         };
         self.record.clear();
         encode_suspend(&mut self.record, true, what, standing.until, &standing.reason);
         slices.record(&self.record);
         Stage::Suspended(Some(what.clone()))
+    }
+
+    /// One page of the quarantine, or a slice's worth of it.
+    fn quarantine(&mut self, store: &mut Store, next: MessageId, slices: &mut dyn Slices) -> Stage {
+        let page = store.quarantine.from(next).next().map(|message| store.quarantine.page_of(message.id()));
+        if self.open.as_ref().is_some_and(|open| Some(open.page) != page) {
+            self.close_quarantine_page(store);
+        }
+        let Some(page) = page else { return Stage::Messages(self.messages.0) };
+        let behind = store.quarantine.first_of(page + 1);
+        if self.open.is_none() {
+            if let Some(marked) = &mut self.marked {
+                store.quarantine.between(next, behind).for_each(|message| marked.union_with(message.pending()));
+            }
+            let known = store.quarantine.slices.get(&page);
+            if known.is_some_and(|known| !known.is_empty() && known.iter().all(|s| slices.keep(*s))) {
+                return Stage::Quarantine(behind);
+            }
+            // From here on, a message of the page that changes removes this.
+            store.quarantine.slices.insert(page, Vec::new());
+            self.open = Some(OpenPage { page, slices: Vec::new(), is_kept: true });
+        }
+        self.record.clear();
+        let mut rest = None;
+        for message in store.quarantine.between(next, behind) {
+            if self.record.is_empty() {
+                begin_quarantine(&mut self.record);
+            } else if self.record.len() + message.slice_bytes_max() > self.slice_bytes_max {
+                rest = Some(message.id());
+                break;
+            }
+            message.encode_kept(&mut self.record);
+        }
+        let slice = self.put(store, slices);
+        if let Some(open) = &mut self.open {
+            open.is_kept &= slice.is_some();
+            open.slices.extend(slice);
+        }
+        if rest.is_none() {
+            self.close_quarantine_page(store);
+        }
+        Stage::Quarantine(rest.unwrap_or(behind))
+    }
+
+    fn close_quarantine_page(&mut self, store: &mut Store) {
+        close(&mut store.quarantine.slices, self.open.take());
     }
 
     /// One page of messages, or a slice's worth of it.
@@ -330,11 +384,15 @@ impl Checkpoint {
 
     /// The page is written; it may be kept if none of its messages has changed meanwhile.
     fn close_page(&mut self, store: &mut Store) {
-        let Some(open) = self.open.take() else { return };
-        match store.message_slices.get_mut(&open.page) {
-            Some(slices) if open.is_kept => *slices = open.slices,
-            _ => drop(store.message_slices.remove(&open.page)),
-        }
+        close(&mut store.message_slices, self.open.take());
+    }
+}
+
+fn close(pages: &mut BTreeMap<u32, Vec<SliceRef>>, open: Option<OpenPage>) {
+    let Some(open) = open else { return };
+    match pages.get_mut(&open.page) {
+        Some(slices) if open.is_kept => *slices = open.slices,
+        _ => drop(pages.remove(&open.page)),
     }
 }
 

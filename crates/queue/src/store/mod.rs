@@ -20,10 +20,14 @@
 //! batch, no holder of ids that are not used yet. It is applied once it is durable, and its ids are given out
 //! again only after a checkpoint that began after that is complete.
 //!
+//! **The quarantine** ([`Quarantine`]) is beside the messages: what is in it has the fate `quarantined`, is in no view of the queue,
+//! and no scheduler hears of it. Recipients leave it for another fate, or to the queue as a message of their own.
+//!
 //! Failure: nothing here fails but decoding; records that make no sense are ignored and counted (`ignored`).
 
 mod checkpoint;
 mod counts;
+mod quarantine;
 mod query;
 mod recent;
 mod sizes;
@@ -43,6 +47,7 @@ pub use crate::event::{Tally, Totals};
 pub use checkpoint::{Checkpoint, SLICE_BYTES_MAX};
 pub use counts::CHUNK_ADDRESSES;
 use counts::Counts;
+use quarantine::Quarantine;
 pub use query::Summary;
 use recent::Recent;
 use sizes::Sizes;
@@ -89,6 +94,8 @@ pub enum Applied {
     Finished { no: MessageNo, id: MessageId, content: ContentId, unreferenced: bool, recipients: u64 },
     /// The book, a list, a counter or the audit changed.
     Noted,
+    /// A content that nobody refers to any more has left the quarantine.
+    Freed(ContentId),
     /// It changed nothing: unknown or finished message, recipients that are not pending, a kind to skip.
     Nothing,
 }
@@ -101,6 +108,7 @@ pub struct Store {
     by_id: Recent,
     /// One entry per message, so that a content's messages are its entries.
     by_content: Recent,
+    quarantine: Quarantine,
     lists: BTreeMap<String, ListState>,
     totals: Totals,
     /// Recipients pending in `messages`.
@@ -142,6 +150,7 @@ impl Default for Store {
             messages: Table::default(),
             by_id: Recent::default(),
             by_content: Recent::default(),
+            quarantine: Quarantine::default(),
             lists: BTreeMap::new(),
             totals: Totals::default(),
             pending: 0,
@@ -173,7 +182,8 @@ impl Store {
 
     /// An empty one that is cut into other pages.
     pub fn with_paging(paging: Paging) -> Self {
-        Store { book: AddressBook::with_page_shift(paging.ids_shift), paging, ..Store::default() }
+        let quarantine = Quarantine::with_page_shift(paging.quarantine_shift);
+        Store { book: AddressBook::with_page_shift(paging.ids_shift), quarantine, paging, ..Store::default() }
     }
 
     /// A queue id that this store never gave out before.
@@ -197,6 +207,12 @@ impl Store {
             | Event::Sites(_)
             | Event::Addresses(_) => self.apply_to_book(event),
             Event::Accept(accept) => self.accept(*accept),
+            Event::Quarantined(accept) => self.quarantine(*accept),
+            Event::QuarantineEnded { message, fate, ids, at, .. } => {
+                self.newest = self.newest.max(at);
+                self.quarantine_ended(message, fate, &ids)
+            }
+            Event::QuarantineReleased { from, accept, .. } => self.release_from_quarantine(from, *accept),
             Event::Outcome { message, fate, ids, at, .. } => {
                 self.newest = self.newest.max(at);
                 self.outcome(message, fate, &ids)
@@ -220,6 +236,12 @@ impl Store {
             Event::Messages(slices) => {
                 for slice in slices {
                     self.replace(slice);
+                }
+                Applied::Noted
+            }
+            Event::Quarantine(kept) => {
+                for accept in kept {
+                    self.replace_in_quarantine(accept);
                 }
                 Applied::Noted
             }
@@ -305,7 +327,8 @@ impl Store {
             }
             _ => None,
         };
-        if let Some((m, id)) = self.messages().find_map(|(_, m)| unknown(m.pending()).map(|id| (m, id))) {
+        let mut all = self.messages().map(|(_, m)| m).chain(self.quarantined(None));
+        if let Some((m, id)) = all.find_map(|m| unknown(m.pending()).map(|id| (m, id))) {
             return Err(UnknownAddress { id, holder: format!("message {}", m.id()) });
         }
         match self.lists().find_map(|(name, list)| unknown(&list.ids).map(|id| (name, id))) {
@@ -430,6 +453,7 @@ impl Store {
             }
             self.changed(*no);
         }
+        self.quarantine.clock_moved(since, by);
         if moved.is_empty() { Applied::Nothing } else { Applied::Noted }
     }
 

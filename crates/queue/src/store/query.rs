@@ -192,11 +192,12 @@ impl Store {
     /// Whether a queued message has this content.
     pub fn has_content(&self, content: ContentId) -> bool {
         self.by_content.find(content.0, |no| self.messages.get(no).map(|m| m.content().0)).is_some()
+            || self.quarantine.has_content(content)
     }
 
     /// The content of each message, oldest first; one that several messages share comes several times.
     pub fn live_contents(&self) -> impl Iterator<Item = ContentId> {
-        self.messages().map(|(_, m)| m.content())
+        self.messages().map(|(_, m)| m).chain(self.quarantined(None)).map(Message::content)
     }
 
     pub fn list(&self, name: &str) -> Option<&ListState> {

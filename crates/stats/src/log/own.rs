@@ -193,6 +193,8 @@ fn stat(text: &str) -> Option<Stat> {
         "Expired" => Stat::Expired,
         "Removed" => Stat::Removed,
         "Coalesced" => Stat::Coalesced,
+        "Quarantined" => Stat::Quarantined,
+        "Released" => Stat::Released,
         _ => return None,
     })
 }

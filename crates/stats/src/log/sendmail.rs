@@ -252,6 +252,8 @@ fn outcome<'a>(stat: &'a str, dsn: &str) -> Option<(Stat, &'a str)> {
         ("Expired", Stat::Expired),
         ("Removed", Stat::Removed),
         ("Coalesced", Stat::Coalesced),
+        ("Quarantined", Stat::Quarantined),
+        ("Released", Stat::Released),
     ];
     if let Some((word, outcome)) = words.into_iter().find(|(word, _)| stat.starts_with(word)) {
         return Some((outcome, behind(word)));

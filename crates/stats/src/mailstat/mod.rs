@@ -179,6 +179,7 @@ impl Table {
             return;
         }
         match record {
+            Record::Accepted(accepted) if accepted.is_release() => {}
             Record::Accepted(accepted) => {
                 let row = match self.options.by {
                     By::Hour | By::Day => self.row_of_time(at),
@@ -255,7 +256,7 @@ impl Table {
         let hosts = if attempt.is_fate_alone() { 0 } else { self.new_hosts(row, attempt, to) };
         let counts = &mut self.rows[row].counts;
         if attempt.is_fate_alone() {
-            if matches!(attempt.stat, Stat::Bounced | Stat::Expired) {
+            if attempt.is_given_up() && matches!(attempt.stat, Stat::Bounced | Stat::Expired) {
                 counts.bounced += recipients;
             }
             return;
@@ -271,7 +272,7 @@ impl Table {
                 counts.failed += Pair { hosts, recipients };
                 counts.deferred += if attempt.stat == Stat::Deferred { recipients } else { 0 };
             }
-            Stat::Expired | Stat::Removed | Stat::Coalesced => {}
+            Stat::Expired | Stat::Removed | Stat::Coalesced | Stat::Quarantined | Stat::Released => {}
         }
     }
 

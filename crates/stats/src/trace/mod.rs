@@ -170,6 +170,9 @@ pub struct Sums {
     pub expired: u64,
     pub removed: u64,
     pub coalesced: u64,
+    pub quarantined: u64,
+    /// Out of the quarantine, as another message.
+    pub released: u64,
     /// Tried without success so far.
     pub deferred: u64,
     /// No record names them.
@@ -185,6 +188,8 @@ impl Sums {
             Stat::Expired => &mut self.expired,
             Stat::Removed => &mut self.removed,
             Stat::Coalesced => &mut self.coalesced,
+            Stat::Quarantined => &mut self.quarantined,
+            Stat::Released => &mut self.released,
         }
     }
 }
@@ -408,5 +413,7 @@ fn stat_text(stat: Stat) -> &'static str {
         Stat::Expired => "expired",
         Stat::Removed => "removed",
         Stat::Coalesced => "coalesced",
+        Stat::Quarantined => "quarantined",
+        Stat::Released => "released",
     }
 }

@@ -59,7 +59,8 @@ impl Message {
 
     /// The state in words.
     pub fn state(&self) -> String {
-        let Sums { delivered, bounced, expired, removed, coalesced, deferred, untried } = self.sums;
+        let Sums { delivered, bounced, expired, removed, coalesced, quarantined, released, deferred, untried } =
+            self.sums;
         let (deferred, untried) = if self.is_over { (0, 0) } else { (deferred, untried) };
         let all = [
             (delivered, "delivered"),
@@ -67,6 +68,8 @@ impl Message {
             (expired, "expired"),
             (removed, "removed"),
             (coalesced, "sent in a digest"),
+            (quarantined, "quarantined"),
+            (released, "released from the quarantine"),
             (deferred, "deferred so far"),
             (untried, "without a finished attempt"),
         ];

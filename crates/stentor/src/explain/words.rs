@@ -81,6 +81,9 @@ pub(super) fn also(rules: &Rulebook, decision: &Decision, facts: &Facts<'_>) -> 
     if let Some((text, _)) = &marks.hold {
         all.push(if text.is_empty() { "held".to_owned() } else { format!("held: {text}") });
     }
+    if let Some((text, _)) = &marks.quarantine {
+        all.push(if text.is_empty() { "quarantined".to_owned() } else { format!("quarantined: {text}") });
+    }
     all.extend(marks.redirect.iter().map(|(to, _)| format!("redirected to {to}")));
     all.extend(marks.bcc.iter().map(|(to, _)| format!("copied to {to}")));
     all.extend(marks.copies.iter().map(|(hop, _)| format!("copied to {hop}")));

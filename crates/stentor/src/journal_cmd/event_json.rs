@@ -35,6 +35,17 @@ pub fn event(event: &Event<'_>) -> Value {
             json!({"kind": "sites", "sites": sites.iter().map(of).collect::<Vec<_>>()})
         }
         Event::Accept(accepted) => json!({"kind": "accept", "message": accept(accepted)}),
+        Event::Quarantined(accepted) => json!({"kind": "quarantined", "message": accept(accepted)}),
+        Event::QuarantineEnded { message, fate, ids: set, by, at } => json!({
+            "kind": "quarantine_ended", "queue_id": message.to_string(), "fate": fate.name(), "recipients": ids(set),
+            "by": by, "at_ms": at,
+        }),
+        Event::QuarantineReleased { from, by, accept: accepted } => json!({
+            "kind": "quarantine_released", "queue_id": from.to_string(), "by": by, "message": accept(accepted),
+        }),
+        Event::Quarantine(kept) => {
+            json!({"kind": "quarantine", "messages": kept.iter().map(accept).collect::<Vec<_>>()})
+        }
         Event::Outcome { message, fate, ids: set, by, at } => json!({
             "kind": "outcome", "queue_id": message.to_string(), "fate": fate.name(), "recipients": ids(set), "by": by, "at_ms": at,
         }),

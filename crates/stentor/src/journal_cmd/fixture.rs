@@ -74,7 +74,8 @@ impl Maker {
     pub fn new(path: &Path) -> Maker {
         let disk = Arc::new(RealDisk::open(path).unwrap());
         let (journal, _) = Journal::open(disk, options(), &mut |_| Ok(())).unwrap();
-        let store = Store::with_paging(Paging { ids_shift: 1, messages_shift: 1, kept_bytes_min: 0 });
+        let store =
+            Store::with_paging(Paging { ids_shift: 1, messages_shift: 1, quarantine_shift: 24, kept_bytes_min: 0 });
         Maker { journal, store, batch: Batch::new(), now: NOW, last_slice: 1000 }
     }
 

@@ -8,7 +8,6 @@ use stentor_journal::{Disk, Inspection, Item, JournalError, Slice, StoredContent
 use stentor_queue::event::{Accept, Event, MessageSlice};
 use stentor_queue::ids::{AddressId, ContentId};
 use stentor_queue::idset::IdSet;
-use stentor_queue::message::Message;
 use stentor_queue::store::{Store, Totals};
 
 pub struct Folded {
@@ -24,6 +23,8 @@ pub struct Folded {
 /// A waiting message, complete but perhaps for recipients whose addresses are lost.
 pub struct Saved {
     pub slice: MessageSlice,
+    /// It is in the quarantine, not in the queue.
+    pub is_quarantined: bool,
     pub nameless: u64,
 }
 
@@ -90,17 +91,19 @@ impl Folded {
         findings.chain(self.unreadable.iter().cloned())
     }
 
-    /// All waiting messages, oldest first.
+    /// All waiting messages, oldest first, then all in the quarantine.
     pub fn messages(&self) -> impl Iterator<Item = Saved> {
-        self.store.messages().map(|(_, message)| {
+        let queued = self.store.messages().map(|(_, message)| (message, false));
+        queued.chain(self.store.quarantined(None).map(|message| (message, true))).map(|(message, is_quarantined)| {
             let recipients = self.known(message.pending());
             let nameless = (message.pending().len() - recipients.len()) as u64;
             Saved {
                 slice: MessageSlice {
                     tally: message.tally(),
                     held: message.is_held(),
-                    accept: accept(message, recipients),
+                    accept: message.as_accepted(recipients),
                 },
+                is_quarantined,
                 nameless,
             }
         })
@@ -115,7 +118,10 @@ impl Folded {
     }
 
     /// A store of the lists, the addresses and these messages, balanced: what is lost is counted as removed.
-    pub fn rebuild(&self, slices: Vec<MessageSlice>) -> Store {
+    pub fn rebuild(&self, saved: Vec<Saved>) -> Store {
+        let (kept, queued): (Vec<Saved>, Vec<Saved>) = saved.into_iter().partition(|saved| saved.is_quarantined);
+        let slices: Vec<MessageSlice> = queued.into_iter().map(|saved| saved.slice).collect();
+        let kept: Vec<Accept> = kept.into_iter().map(|saved| saved.slice.accept).collect();
         let mut store = Store::new();
         let book = &self.store.book;
         store.apply(Event::Intern { entries: book.iter_at(0).map(|(id, _)| (id, book.entry(id))).collect() });
@@ -127,40 +133,18 @@ impl Folded {
         let before = self.store.totals();
         let mut fates = before.fates;
         fates.removed += self.store.pending().saturating_sub(pending);
+        let quarantined: u64 = kept.iter().map(|accept| accept.recipients.len() as u64).sum();
+        let lost: u64 = self.store.quarantined(None).map(|message| message.pending().len() as u64).sum();
+        let lost = lost.saturating_sub(quarantined);
+        fates.removed += lost;
+        fates.quarantined = fates.quarantined.saturating_sub(lost);
         let totals = Totals { acknowledged: pending + fates.sum(), fates, ..before };
         store.apply(Event::Totals { totals, last_id: self.store.last_id() });
+        store.apply(Event::Quarantine(kept));
         store.apply(Event::Messages(slices));
         store.apply(Event::CheckpointEnd);
         // Every id in it is in the book.
         let _ = store.replayed();
         store
-    }
-}
-
-fn accept(message: &Message, recipients: IdSet) -> Accept {
-    let envelope = message.envelope();
-    let params = recipients.iter().map(AddressId);
-    let params = params.filter_map(|id| message.params(id).map(|params| (id, params.clone()))).collect();
-    Accept {
-        id: message.id(),
-        content: message.content(),
-        size: envelope.size,
-        accepted: message.accepted(),
-        sender: envelope.sender.to_owned(),
-        class: message.class(),
-        list: envelope.list.map(str::to_owned),
-        prefix: envelope.prefix.to_vec(),
-        eight_bit: message.eight_bit(),
-        smtputf8: message.smtputf8(),
-        ret: message.ret(),
-        envid: envelope.envid.map(str::to_owned),
-        params,
-        origin: envelope.origin.to_owned(),
-        message_id: envelope.message_id.to_owned(),
-        message_id_at: envelope.message_id_at,
-        is_report: message.is_report(),
-        given_sender: envelope.given_sender.map(str::to_owned),
-        held_by: message.held_by().map(str::to_owned),
-        recipients,
     }
 }

@@ -10,13 +10,12 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use stentor_journal::{Batch, CommitError, Disk, Journal, Options, RealDisk};
-use stentor_queue::event::MessageSlice;
 use stentor_queue::ids::ContentId;
 use stentor_queue::slices::Records;
 use stentor_queue::store::Store;
 use stentor_stats::escape::printable;
 
-use super::fold::{Folded, fold};
+use super::fold::{Folded, Saved, fold};
 use super::{Outcome, Problem, fresh_dir};
 
 /// Content of one batch, so that memory stays bounded.
@@ -44,10 +43,11 @@ pub fn run(disk: &dyn Disk, to: &Path, out: &mut dyn Write) -> Outcome {
     let sound = folded.is_sound() && losses == 0;
     writeln!(
         out,
-        "{}: {} messages waiting for {} recipients, {} contents, {} addresses and {} lists are in {}",
+        "{}: {} messages waiting for {} recipients, {} in the quarantine, {} contents, {} addresses and {} lists are in {}",
         if sound { "all saved" } else { "everything readable saved" },
         store.len(),
         store.pending(),
+        store.quarantined_len(),
         ids.len(),
         store.book.len(),
         store.lists().count(),
@@ -61,7 +61,7 @@ pub fn run(disk: &dyn Disk, to: &Path, out: &mut dyn Write) -> Outcome {
 }
 
 /// Keeps what is whole; says what is not. Returns the number of losses.
-fn choose(folded: &Folded, out: &mut dyn Write) -> io::Result<(Vec<MessageSlice>, usize)> {
+fn choose(folded: &Folded, out: &mut dyn Write) -> io::Result<(Vec<Saved>, usize)> {
     let (mut saved, mut losses) = (Vec::new(), 0);
     for line in folded.damage() {
         writeln!(out, "damage: {line}")?;
@@ -95,7 +95,7 @@ fn choose(folded: &Folded, out: &mut dyn Write) -> io::Result<(Vec<MessageSlice>
                 lost.what
             )?;
         } else if !accept.recipients.is_empty() {
-            saved.push(message.slice);
+            saved.push(message);
         }
     }
     if !folded.is_sound() {

@@ -18,7 +18,7 @@ use tokio::sync::oneshot::error::TryRecvError;
 
 use super::{Ev, Life};
 use crate::hosts;
-use crate::model::Expanded;
+use crate::model::{Expanded, QUARANTINED_KEY};
 
 const REFUSALS_MAX: u32 = 5;
 const PIECE_BYTES: usize = 6 * 1024;
@@ -100,7 +100,8 @@ fn address(text: &str) -> Address {
 impl Life<'_> {
     fn new_key(&mut self) -> String {
         self.clients.tag += 1;
-        format!("<{}.{:x}@client.example>", self.clients.tag, self.rng.u64(..))
+        let begin = if self.rng.u8(0..4) == 0 { QUARANTINED_KEY } else { "<" };
+        format!("{begin}{}.{:x}@client.example>", self.clients.tag, self.rng.u64(..))
     }
 
     fn envelope(&mut self, key: &str, recipients: Recipients, list: Option<&str>) -> NewEnvelope {
@@ -121,6 +122,7 @@ impl Life<'_> {
             is_report: false,
             given_sender: None,
             held_by: None,
+            is_quarantined: key.starts_with(QUARANTINED_KEY),
             taken: Taken::local("campaign"),
         }
     }

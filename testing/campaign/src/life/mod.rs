@@ -28,7 +28,7 @@ use stentor_engine::delivery::{bounce, outcome};
 use stentor_engine::replay::{ReplayError, replay_heard, resume};
 use stentor_journal::{Preparer, SimDisk};
 use stentor_logs::Logs;
-use stentor_queue::event::Fate;
+use stentor_queue::event::{Accept, Event, Fate};
 use stentor_queue::ids::{ConnId, MessageNo, Ms};
 use stentor_queue::site::Target;
 use stentor_queue::slices::Paging;
@@ -42,7 +42,7 @@ use crate::model::{Model, audit_of};
 use crate::scenario::{Lasts, Mutation, Refusal, Scenario, options, sched};
 
 /// Small pages, and slices of any size, so that there is something to keep.
-const PAGING: Paging = Paging { ids_shift: 2, messages_shift: 2, kept_bytes_min: 0 };
+const PAGING: Paging = Paging { ids_shift: 2, messages_shift: 2, quarantine_shift: 24, kept_bytes_min: 0 };
 /// Simulated time within which everything must be worked off, clients included.
 const DRAIN_MS_MAX: Ms = 10 * 60_000;
 /// Events of one life: beyond, something goes round in circles.
@@ -129,6 +129,8 @@ pub struct Life<'a> {
     pub(crate) in_run: BTreeSet<Pair>,
     /// Recipients that were queue-only and went by a run.
     pub drained: u64,
+    /// Recipients that the operator released from the quarantine.
+    pub released: u64,
     /// How long the disk refuses once it has begun to.
     refuses_ms: Option<Ms>,
     /// When the disk last refused something, or had little room by the scenario; and how many errors it had given out then.
@@ -221,6 +223,7 @@ impl<'a> Life<'a> {
             releasing: false,
             in_run: BTreeSet::new(),
             drained: 0,
+            released: 0,
             refuses_ms: None,
             trouble: (now, disk.errors()),
             is_short: false,
@@ -230,6 +233,16 @@ impl<'a> Life<'a> {
             life.core.with(|hub, _| {
                 for (what, ..) in hub.store.queue_only() {
                     hub.sched.set_suspended(what, false, (0, ""));
+                }
+            });
+        }
+        if mutation == Mutation::QuarantineForgotten {
+            life.core.with(|hub, now| {
+                let kept: Vec<_> = hub.store.quarantined(None).map(|m| m.as_accepted(m.pending().clone())).collect();
+                for accept in kept {
+                    let from = accept.id;
+                    let accept = Box::new(Accept { id: hub.store.next_message_id(now), ..accept });
+                    hub.apply(Event::QuarantineReleased { from, by: None, accept });
                 }
             });
         }
@@ -300,7 +313,8 @@ impl<'a> Life<'a> {
             self.want_release();
             let tick = self.core.with(|hub, _| hub.next_tick()).map(|at| at.max(self.now));
             let event = self.events.peek().map(|next| next.0.0);
-            let idle = self.clients.is_done() && self.core.with(|hub, _| hub.store.is_empty());
+            let is_empty = self.core.with(|hub, _| hub.store.is_empty() && hub.store.quarantined_len() == 0);
+            let idle = self.clients.is_done() && is_empty;
             let Some(next) = event.into_iter().chain(tick).min().filter(|_| !(idle && self.turn_at.is_none())) else {
                 return self.ledger.drained().map(|()| false);
             };
@@ -571,10 +585,11 @@ impl<'a> Life<'a> {
         Ok(())
     }
 
-    /// Every queued message can be read, octet by octet.
+    /// Every message in the queue and in the quarantine can be read, octet by octet.
     fn check_contents(&self) -> Result<(), String> {
         let all: Vec<(String, u64)> = self.core.with(|hub, _| {
-            hub.store.messages().map(|(_, m)| (m.envelope().message_id.to_owned(), m.content().0)).collect()
+            let all = hub.store.messages().map(|(_, message)| message).chain(hub.store.quarantined(None));
+            all.map(|message| (message.message_id().to_owned(), message.content().0)).collect()
         });
         all.iter().try_for_each(|(key, content)| self.check_content(key, *content))
     }

@@ -1,14 +1,14 @@
 //! The operator's actions: the verbs as they reach the committer (`Job::Verb`), reserved in the scheduler as
 //! `stentor_admin::verbs` does it, and the operator's bounce, which is the real one, polled by hand.
 //!
-//! Held mail would stay forever, and so would what is queue-only: when the clients are done, everything is released, again
-//! after each start.
+//! Held mail would stay forever, and so would what is queue-only or in the quarantine: when the clients are done, everything is
+//! released or deleted, again after each start.
 
 use std::task::{Context, Poll, Waker};
 
 use stentor_engine::core::audit::Audit;
 use stentor_engine::core::intake::Job;
-use stentor_engine::core::verb::{Change, VerbJob};
+use stentor_engine::core::verb::{Change, Released, VerbJob};
 use stentor_engine::delivery::by_operator;
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{AddressId, MessageId, MessageNo};
@@ -17,7 +17,7 @@ use stentor_sched::{Enhanced, Failure};
 use tokio::sync::oneshot;
 
 use super::{Bouncing, Ev, Life};
-use crate::model::Expanded;
+use crate::model::{Expanded, texts};
 
 const WHO: &str = "campaign";
 /// Messages that one verb is about.
@@ -37,6 +37,11 @@ impl Life<'_> {
 
     /// Some verb, about this message or some.
     pub(crate) fn verb(&mut self, no: Option<MessageNo>) {
+        let kept = self.core.with(|hub, _| hub.store.quarantined_len());
+        if no.is_none() && kept > 0 && self.rng.u8(0..3) == 0 {
+            let count = self.rng.usize(1..=MESSAGES_MAX);
+            return self.quarantine_verb(count);
+        }
         let mut all: Vec<(MessageNo, MessageId)> =
             self.core.with(|hub, _| hub.store.messages().map(|(no, message)| (no, message.id())).collect());
         if let Some(no) = no {
@@ -73,6 +78,37 @@ impl Life<'_> {
                 }
             }
         }
+    }
+
+    /// Some of what is in the quarantine is released, deleted or expires, at most this many messages; of each all recipients or some.
+    fn quarantine_verb(&mut self, messages_max: usize) {
+        let mut all: Vec<(MessageId, IdSet, usize)> = self.core.with(|hub, _| {
+            let kept = hub.store.quarantined(None);
+            kept.map(|message| (message.id(), message.pending().clone(), message.slice_bytes_max())).collect()
+        });
+        self.rng.shuffle(&mut all);
+        all.truncate(messages_max);
+        if self.rng.bool() {
+            for (_, ids, _) in &mut all {
+                *ids = ids.iter().step_by(2).collect();
+            }
+        }
+        match self.rng.u8(0..5) {
+            0 => self.end_quarantine("quarantine_delete", Fate::Removed, all),
+            1 => self.end_quarantine("quarantine_expire", Fate::Expired, all),
+            _ => {
+                let core = self.core.clone();
+                let released = |(from, ids, bytes_max)| Released { from, to: core.next_message_id(), ids, bytes_max };
+                let parts: Vec<Released> = all.into_iter().map(released).collect();
+                self.released += parts.iter().map(|part| part.ids.len() as u64).sum::<u64>();
+                self.push_verb("quarantine_release", Change::ReleaseQuarantined { parts });
+            }
+        }
+    }
+
+    fn end_quarantine(&mut self, verb: &'static str, fate: Fate, all: Vec<(MessageId, IdSet, usize)>) {
+        let recipients = all.into_iter().map(|(id, ids, _)| (id, ids)).collect();
+        self.push_verb(verb, Change::EndQuarantine { fate, recipients });
     }
 
     /// One begins, with what waits left to the scheduler, or is ended; in a run of all there are some of each.
@@ -151,7 +187,10 @@ impl Life<'_> {
     /// When nothing else comes, held and queue-only mail must go on.
     pub(crate) fn want_release(&mut self) {
         let idle = self.clients.is_done() && !self.releasing && !self.clients.has_verb();
-        if idle && self.core.with(|hub, _| hub.store.held() > 0 || hub.store.queue_only().next().is_some()) {
+        let stays = |hub: &mut stentor_engine::core::hub::Hub| {
+            hub.store.held() > 0 || hub.store.queue_only().next().is_some() || hub.store.quarantined_len() > 0
+        };
+        if idle && self.core.with(|hub, _| stays(hub)) {
             self.releasing = true;
             let after = self.rng.u64(1..3_000);
             self.at(after, Ev::Release);
@@ -166,7 +205,11 @@ impl Life<'_> {
         let kept = |hub: &mut stentor_engine::core::hub::Hub| -> Vec<String> {
             hub.store.queue_only().map(|(name, ..)| name.to_owned()).collect()
         };
-        let (messages, kept) = self.core.with(|hub, _| (held(hub), kept(hub)));
+        let (messages, kept, quarantined) =
+            self.core.with(|hub, _| (held(hub), kept(hub), hub.store.quarantined_len()));
+        if quarantined > 0 {
+            self.quarantine_verb(quarantined);
+        }
         for what in kept {
             let change = Change::Suspend { suspended: false, what, until: 0, reason: String::new() };
             self.push_verb("queue_only", change);
@@ -206,7 +249,7 @@ impl Life<'_> {
         self.core.with(|hub, _| {
             for id in messages {
                 if let Some(message) = hub.store.no_of(*id).and_then(|no| hub.store.message(no)) {
-                    durable.hold(message.envelope().message_id, held);
+                    durable.hold(message.message_id(), held, &texts(&hub.store, message.pending()));
                 }
             }
         });

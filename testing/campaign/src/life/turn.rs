@@ -123,7 +123,11 @@ impl Life<'_> {
                                 size: submission.size + envelope.prefix.len() as u64,
                                 held: false,
                             };
-                            model.accept(key, entry);
+                            if envelope.is_quarantined {
+                                model.quarantine(key, entry);
+                            } else {
+                                model.accept(key, entry);
+                            }
                         }
                         for FateRecord { message, fate, ids, audit } in &submission.fate_records {
                             model.audit.extend(audit.as_ref().map(audit_line));
@@ -145,7 +149,8 @@ impl Life<'_> {
                             Change::Hold { held, messages } => {
                                 for id in messages {
                                     if let Some(message) = hub.store.no_of(*id).and_then(|no| hub.store.message(no)) {
-                                        model.hold(message.envelope().message_id, *held);
+                                        let who = texts(&hub.store, message.pending());
+                                        model.hold(message.message_id(), *held, &who);
                                     }
                                 }
                             }
@@ -159,6 +164,16 @@ impl Life<'_> {
                             // Nothing else is suspended here.
                             Change::Suspend { suspended, what, until, .. } => {
                                 model.bounce(what, suspended.then_some(*until));
+                            }
+                            Change::EndQuarantine { fate, recipients } => {
+                                for (message, ids) in recipients {
+                                    ledger.leaves(hub, &mut model, *message, Some(*fate), ids);
+                                }
+                            }
+                            Change::ReleaseQuarantined { parts } => {
+                                for part in parts {
+                                    ledger.leaves(hub, &mut model, part.from, None, &part.ids);
+                                }
                             }
                             Change::TryNow { .. } | Change::RunQueue => {}
                         }
@@ -231,6 +246,16 @@ impl Ledger {
         let (key, who) = (message.envelope().message_id, texts(&hub.store, ids));
         self.ended.extend(who.iter().map(|address| (key.to_owned(), address.clone())));
         model.outcome(key, fate, &who);
+    }
+
+    /// The same of recipients in the quarantine, which may be released.
+    fn leaves(&mut self, hub: &Hub, model: &mut Model, message: MessageId, fate: Option<Fate>, ids: &IdSet) {
+        let Some(message) = hub.store.in_quarantine(message) else { return };
+        let (key, who) = (message.message_id(), texts(&hub.store, ids));
+        if fate.is_some() {
+            self.ended.extend(who.iter().map(|address| (key.to_owned(), address.clone())));
+        }
+        model.leave_quarantine(key, fate, &who);
     }
 }
 

@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -39,6 +39,7 @@ impl Actor for Nobody {
 
 struct Bench {
     core: Arc<Core>,
+    time: Arc<AtomicU64>,
     committer: Committer,
 }
 
@@ -52,14 +53,15 @@ impl Bench {
 
     fn start(disk: &SimDisk, settings: Arc<Settings>, options: Options) -> Result<Bench, String> {
         let paging = if options.segment_bytes < MIB {
-            Paging { ids_shift: 2, messages_shift: 2, kept_bytes_min: 0 }
+            Paging { ids_shift: 2, messages_shift: 2, quarantine_shift: 24, kept_bytes_min: 0 }
         } else {
             Paging::default()
         };
         let opened = replay_heard(Arc::new(disk.clone()), options, Store::with_paging(paging), &mut |_| ());
         let (mut journal, store, _) = opened.map_err(|error| error.to_string())?;
+        let time = Arc::new(AtomicU64::new(START_MS));
         let core = Core::new(Parts {
-            clock: Clock::manual(Arc::new(AtomicU64::new(START_MS))),
+            clock: Clock::manual(time.clone()),
             resolver: Resolver::new(settings.resolver(&[])).unwrap(),
             settings,
             hub: Hub::new(store, Scheduler::new(SchedConfig::default(), 1), 0),
@@ -70,7 +72,7 @@ impl Bench {
             actor: Arc::new(Nobody),
             memory_limit: None,
         });
-        Ok(Bench { committer: Committer::new(core.clone(), journal), core })
+        Ok(Bench { committer: Committer::new(core.clone(), journal), core, time })
     }
 
     /// One turn; whether its batch was written.
@@ -167,6 +169,7 @@ fn envelope(recipients: Recipients, list: Option<&str>) -> NewEnvelope {
         is_report: false,
         given_sender: None,
         held_by: None,
+        is_quarantined: false,
         taken: Taken::local(""),
     }
 }
@@ -395,4 +398,36 @@ fn no_batch_is_ever_too_large() {
             "{answered} answered, {refused} refused, {checkpoints}"
         );
     }
+}
+
+#[test]
+fn what_is_in_the_quarantine_expires_silently_by_a_clock_that_has_been_watched() {
+    const DAY_MS: u64 = 86_400_000;
+    let mut bench = Bench::configured(&SimDisk::new(1), 64 * MIB);
+    let kept = |bench: &Bench| bench.core.with(|hub, _| (hub.store.quarantined_len(), hub.store.totals().fates));
+    let sweep = |bench: &mut Bench| {
+        let core = bench.core.clone();
+        let mut sweeping = pin!(stentor_admin::quarantine::sweep(&core));
+        while sweeping.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Pending {
+            assert!(bench.turn(), "a batch was refused");
+        }
+    };
+    for (n, days) in [(0, 20), (1, 9), (2, 0)] {
+        let recipients = to([format!("r{n}@x.example")].into_iter());
+        let envelope =
+            NewEnvelope { is_quarantined: true, held_by: Some("rule 1".into()), ..envelope(recipients, None) };
+        let (_, ticket) = bench.post(envelope, body(1_000));
+        bench.answer(ticket).unwrap();
+        bench.time.fetch_add(days * DAY_MS, Ordering::Relaxed);
+    }
+    assert_eq!(kept(&bench).0, 3);
+    bench.time.fetch_add(2 * DAY_MS, Ordering::Relaxed);
+    // Whoever has just set the clock may have set it wrongly.
+    sweep(&mut bench);
+    assert_eq!(kept(&bench).0, 3);
+    bench.time.fetch_add(600_000, Ordering::Relaxed);
+    sweep(&mut bench);
+    let (left, fates) = kept(&bench);
+    assert_eq!((left, fates.expired, fates.quarantined), (2, 1, 2));
+    assert!(bench.core.with(|hub, _| hub.store.is_empty() && hub.store.is_balanced()), "nobody is told");
 }

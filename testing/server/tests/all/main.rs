@@ -51,6 +51,7 @@ mod policy;
 mod policy_services;
 mod preload;
 mod proxies;
+mod quarantine;
 mod queue_only;
 mod real_clients;
 mod realstat_screen;

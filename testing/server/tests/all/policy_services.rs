@@ -104,6 +104,7 @@ fn its_answers_are_actions_in_postfixs_words() {
     client.cmd("DATA").expect(354);
     client.raw(&stentor_harness::dot_stuff(&wire));
     client.reply().expect(250);
+    server.wait_empty();
     let copy = String::from_utf8(lab.body_for("tagged@one.example")).expect("a text");
     assert!(copy.starts_with("X-Greylist: delayed 301 seconds\r\nReceived: "), "{copy}");
     server.log().wait_nth(&["arg1=<no@one.example>", "policy=rule 1 (stentor.toml:41); policy service judge,"], 1);

@@ -8,7 +8,7 @@ use stentor_queue::event::{Event, Fate};
 use stentor_queue::ids::{AddressId, Ms};
 use stentor_queue::store::Applied;
 
-use super::plan::Planned;
+use super::plan::{Planned, Taking};
 use super::{Answer, Committer};
 use crate::core::Core;
 use crate::core::hub::Hub;
@@ -31,8 +31,10 @@ impl Committer {
         let mut answers = Vec::with_capacity(planned.len());
         // Before the lock: nobody can have tried them yet.
         for planned in &planned {
-            if let Planned::Message { accepts, taken, .. } = planned {
-                accepts.iter().zip(taken).for_each(|(accept, taken)| crate::core::log::accepted(&core, accept, taken));
+            if let Planned::Message { accepts, .. } = planned {
+                for Taking { accept, taken, .. } in accepts {
+                    crate::core::log::accepted(&core, accept, taken);
+                }
             }
         }
         let mut planned = planned.into_iter();
@@ -46,7 +48,7 @@ impl Committer {
                 }
                 let is_through = planned.len() == 0;
                 if is_through {
-                    hub.in_batch.clear();
+                    hub.batch_over();
                 }
                 is_through
             });
@@ -70,8 +72,13 @@ impl Committer {
                 } else if let Some(body) = &body {
                     hub.bodies.keep(content, body, now);
                 }
-                for accept in accepts {
+                for Taking { accept, is_quarantined, .. } in accepts {
                     let id = accept.id;
+                    if is_quarantined {
+                        hub.apply(Event::Quarantined(Box::new(accept)));
+                        crate::core::log::quarantined(core, hub, id, now);
+                        continue;
+                    }
                     if let Applied::New(no) = hub.apply(Event::Accept(Box::new(accept))) {
                         hub.follow(no, true);
                         if held {
@@ -120,7 +127,7 @@ impl Committer {
         let core = self.core.clone();
         core.with(|hub, _| {
             self.forget_interned(hub, 0);
-            hub.in_batch.clear();
+            hub.batch_over();
             hub.outcomes_refused(&mut self.outcomes);
             self.forgetting.refused(hub);
         });

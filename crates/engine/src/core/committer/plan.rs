@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use stentor_queue::event::{
     Accept, Event, RcptParams, encode_accept, encode_hold, encode_intern, encode_list, encode_outcome,
+    encode_quarantined,
 };
 use stentor_queue::ids::{AddressId, ContentId, MessageId};
 use stentor_queue::idset::IdSet;
@@ -18,12 +19,17 @@ use crate::core::verb::VerbJob;
 /// Addresses beyond `addresses_max` that senders of DSNs may use.
 const REPORT_ADDRESSES: usize = 100_000;
 
+/// An envelope that becomes a message.
+pub(super) struct Taking {
+    pub accept: Accept,
+    pub taken: Taken,
+    pub is_quarantined: bool,
+}
+
 /// The effects of a batch once it is durable.
 pub(super) enum Planned {
     Message {
-        accepts: Vec<Accept>,
-        /// Of each of them.
-        taken: Vec<Taken>,
+        accepts: Vec<Taking>,
         content: ContentId,
         body: Option<Body>,
         held: bool,
@@ -85,7 +91,7 @@ impl Committer {
                 self.batch.record_with(|buffer| Event::ListRemoved { name: &name }.encode(buffer));
                 planned.push(Planned::Unlist { name });
             }
-            Job::Verb { job, answer } => {
+            Job::Verb { mut job, answer } => {
                 job.record(hub, &mut self.batch);
                 planned.push(Planned::Verb { job, answer });
             }
@@ -97,16 +103,13 @@ impl Committer {
         let Submission { first, content, last, size, envelopes, held, fate_records, assigned } = submission;
         let (first_interned, mut id) = (self.interned.len(), Some(first));
         let mut accepts = Vec::with_capacity(envelopes.len());
-        let mut taken = Vec::with_capacity(envelopes.len());
         for mut envelope in envelopes {
-            let how = std::mem::replace(&mut envelope.taken, Taken::local(""));
+            let is_quarantined = envelope.is_quarantined;
+            let taken = std::mem::replace(&mut envelope.taken, Taken::local(""));
             let id = id.take().unwrap_or_else(|| self.core.next_message_id());
             match self.accept(hub, id, content, size, envelope) {
                 Ok(accept) if accept.recipients.is_empty() => {}
-                Ok(accept) => {
-                    accepts.push(accept);
-                    taken.push(how);
-                }
+                Ok(accept) => accepts.push(Taking { accept, taken, is_quarantined }),
                 Err(refused) => {
                     self.forget_interned(hub, first_interned);
                     self.batch.drop_content(content.0);
@@ -117,17 +120,20 @@ impl Committer {
         }
         if let Some(assigned) = assigned {
             // Nobody else has it yet.
-            let _ = assigned.set(accepts.iter().map(|accept| (accept.id, accept.recipients.len() as u64)).collect());
+            let ids = accepts.iter().map(|Taking { accept, .. }| (accept.id, accept.recipients.len() as u64));
+            let _ = assigned.set(ids.collect());
         }
         self.batch.content(content.0, true, &last);
         self.record_interned(hub, first_interned);
-        for accept in &accepts {
-            self.batch.record_with(|buffer| encode_accept(buffer, accept));
+        for Taking { accept, is_quarantined, .. } in &accepts {
+            let encode = if *is_quarantined { encode_quarantined } else { encode_accept };
+            self.batch.record_with(|buffer| encode(buffer, accept));
         }
-        if held && !accepts.is_empty() {
+        let queued = accepts.iter().filter(|taking| !taking.is_quarantined).map(|taking| taking.accept.id);
+        let held_ids: Vec<_> = queued.filter(|_| held).collect();
+        if !held_ids.is_empty() {
             // In the batch of the acceptance: nothing of the message goes out in between.
-            let ids = accepts.iter().map(|accept| accept.id);
-            self.batch.record_with(|buffer| encode_hold(buffer, true, ids));
+            self.batch.record_with(|buffer| encode_hold(buffer, true, held_ids.into_iter()));
         }
         let now = self.core.clock.now();
         for FateRecord { message, fate, ids, audit } in &fate_records {
@@ -140,15 +146,7 @@ impl Committer {
             self.batch.record_with(|buffer| encode_outcome(buffer, *message, *fate, &ids, by, now));
         }
         let is_whole = last.len() as u64 == size;
-        planned.push(Planned::Message {
-            accepts,
-            taken,
-            content,
-            body: is_whole.then_some(last),
-            held,
-            fate_records,
-            answer,
-        });
+        planned.push(Planned::Message { accepts, content, body: is_whole.then_some(last), held, fate_records, answer });
     }
 
     /// One envelope with its recipients as ids, perhaps none (an empty list). Refused if the address book is full, or the

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use stentor_mail::reply::Reply;
-use stentor_rules::Why;
+use stentor_rules::{Why, keeper};
 
 use super::super::judge::{Asked, pinned_by_rule};
 use super::Transaction;
@@ -31,6 +31,10 @@ impl Transaction {
             let by = if text.is_empty() { by } else { format!("{by}: {text}") };
             self.wishes.discard(format!("discarded by {by}"), &first);
         }
+        for (to, asked) in self.rcpts.named_mut() {
+            let by = said.of(to).and_then(|marks| marks.quarantine.as_ref());
+            asked.quarantine = asked.quarantine.take().or_else(|| by.map(|by| keeper(rules, by).into()));
+        }
         for (to, asked) in self.rcpts.relayed_mut() {
             if let Some(hop) = said.route(to) {
                 asked.hop = pinned_by_rule(settings, to.domain(), hop);
@@ -43,6 +47,10 @@ impl Transaction {
         }
         for (to, lists) in std::mem::take(&mut self.open) {
             let Some(marks) = said.of(&to) else { continue };
+            for list in &lists {
+                self.quarantined_lists
+                    .extend(marks.quarantine.as_ref().map(|by| (list.clone(), keeper(rules, by).into())));
+            }
             if let Some(hop) = &marks.route {
                 self.route_lists(&lists, hop);
             }

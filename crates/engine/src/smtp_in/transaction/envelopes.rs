@@ -51,8 +51,11 @@ impl Transaction {
             let found = self.redirected(core, settings, (&to, now), &end.facts).await;
             let found = found.inspect_err(|_| self.why_refused = self.wishes.words())?;
             let why = || "redirected by a rule".to_owned();
+            let quarantine: Option<Arc<str>> = self.wishes.quarantine.as_deref().map(Arc::from);
+            self.quarantined_lists.extend(found.lists.iter().cloned().zip(quarantine.iter().cycle().cloned()));
             for To { address, hop, .. } in found.people {
-                self.rcpts.add(address, Asked { hop, ..Asked::default() }, Verdict::Relay, why);
+                let asked = Asked { hop, quarantine: quarantine.clone(), ..Asked::default() };
+                self.rcpts.add(address, asked, Verdict::Relay, why);
             }
             for list in found.lists {
                 let address = address_of(settings, &list).unwrap_or_else(|| to.clone());
@@ -165,14 +168,15 @@ impl Transaction {
             if owners.is_empty() {
                 log::report_noted(core, list, &self.mail, client);
             }
-            owners.into_iter().map(|To { address, hop, params }| (address, Asked { params, hop })).collect()
+            let asked = |To { address, hop, params }| (address, Asked { params, hop, ..Asked::default() });
+            owners.into_iter().map(asked).collect()
         };
         let program = |asked| Asked { hop: settings.program(), ..asked };
         let nulls = self.rcpts.nulls();
         self.nulls
             .extend(nulls.map(|alias| (alias.clone(), String::new(), vec![self.names.given(alias).as_str().into()])));
         let (groups, relayed) = std::mem::take(&mut self.rcpts).into_groups(owners, program);
-        let groups = programs_apart(settings, groups);
+        let groups = self.quarantined_apart(programs_apart(settings, groups));
         let (class, class_why) = self.class(core, settings, client, facts, relayed as u64);
         let message_id = facts.message_id.clone().unwrap_or_default();
         let relayed = NewEnvelope {
@@ -192,6 +196,7 @@ impl Transaction {
             is_report: false,
             given_sender: None,
             held_by: self.wishes.hold.clone(),
+            is_quarantined: false,
             taken: Taken::local(""),
         };
         let given = self.given_sender.take().unwrap_or_else(|| self.mail.path.as_str().to_owned());
@@ -200,10 +205,10 @@ impl Transaction {
             marks += if marks.is_empty() { "" } else { "; " };
             marks += &filtering.words;
         }
-        let to = |(address, Asked { params, hop })| To { address, hop, params };
+        let to = |(address, Asked { params, hop, .. })| To { address, hop, params };
         let all = |named: Vec<(Address, Asked)>| named.into_iter().map(to).collect();
         let (last, mut relayed) = (groups.len().saturating_sub(1), Some(relayed));
-        let envelope = |(n, group)| {
+        let envelope = |(n, (group, quarantine)): (usize, (_, Option<Arc<str>>))| {
             let named = self.names.of(&group, |list| address_of(settings, list));
             let policy::Group { of, sender, to, why } = group;
             let why = if matches!(of, policy::Of::List(_)) { why } else { why + class_why };
@@ -234,9 +239,38 @@ impl Transaction {
                 policy::Of::Others => NewEnvelope { recipients: Recipients::Addresses(all(to)), taken, ..relayed },
             };
             let given_sender = (given != envelope.sender).then(|| given.clone());
-            Some(NewEnvelope { given_sender, ..envelope })
+            let is_quarantined = quarantine.is_some();
+            let held_by = quarantine.map(|by| by.as_ref().into()).or(envelope.held_by);
+            Some(NewEnvelope { given_sender, held_by, is_quarantined, ..envelope })
         };
         groups.into_iter().enumerate().filter_map(envelope).collect()
+    }
+
+    /// Each group with the rule or milter that keeps the message from it, if one does.
+    fn quarantined_apart(&self, groups: Vec<policy::Group<Asked>>) -> Vec<(policy::Group<Asked>, Option<Arc<str>>)> {
+        let mut all = Vec::with_capacity(groups.len());
+        for group in groups {
+            let of_list = match &group.of {
+                policy::Of::List(name) => self.quarantined_lists.iter().find(|(list, _)| list == name),
+                policy::Of::Alias(_) | policy::Of::Others => None,
+            };
+            let whole = self.quarantine.clone().or_else(|| of_list.map(|(_, by)| by.clone()));
+            if whole.is_some() || group.to.iter().all(|(_, asked)| asked.quarantine.is_none()) {
+                all.push((group, whole));
+                continue;
+            }
+            let policy::Group { of, sender, to, why } = group;
+            let mut kept: BTreeMap<Option<Arc<str>>, Vec<(Address, Asked)>> = BTreeMap::new();
+            for (address, asked) in to {
+                kept.entry(asked.quarantine.clone()).or_default().push((address, asked));
+            }
+            all.extend(
+                kept.into_iter().map(|(by, to)| {
+                    (policy::Group { of: of.clone(), sender: sender.clone(), to, why: why.clone() }, by)
+                }),
+            );
+        }
+        all
     }
 
     /// The class of what is relayed, and why in words: what the configuration says of the injector, else header fields and

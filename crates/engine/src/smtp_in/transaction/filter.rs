@@ -13,9 +13,8 @@ use stentor_filters::{
 };
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
-use stentor_mail::server::{EndOfData, Notify, RcptTo};
+use stentor_mail::server::{EndOfData, RcptTo};
 use stentor_policy::Verdict;
-use stentor_queue::event::RcptParams;
 use stentor_queue::ids::ContentId;
 use stentor_rules::Key;
 
@@ -103,7 +102,7 @@ impl Transaction {
     pub(super) async fn filter_taken(
         &mut self,
         rcpt: RcptTo,
-        (address, hop): (&Address, &Option<Arc<str>>),
+        (address, asked): (&Address, &Asked),
         verdict: &Verdict,
         why: &str,
     ) -> Result<(), Refusal> {
@@ -114,9 +113,7 @@ impl Transaction {
             self.why_refused.clone_from(&refusal.by);
             return Err(refusal);
         }
-        let params = RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt };
-        let asked = Asked { params, hop: hop.clone() };
-        let (address, verdict, why) = (address.clone(), verdict.clone(), why.to_owned());
+        let (address, asked, verdict, why) = (address.clone(), asked.clone(), verdict.clone(), why.to_owned());
         filtering.taken.push(Taken { named: rcpt.address, address, asked, verdict, why });
         Ok(())
     }
@@ -184,8 +181,7 @@ impl Transaction {
         }
         filtering.words = filtered.words;
         if let Some(who) = filtered.envelope.quarantine {
-            // Until there is a quarantine.
-            self.wishes.hold.get_or_insert(who.into());
+            self.quarantine.get_or_insert(who.into());
         }
         if let Some(sender) = filtered.envelope.sender {
             self.given_sender.get_or_insert_with(|| self.mail.path.as_str().to_owned());
@@ -205,12 +201,12 @@ impl Transaction {
             }
         }
         if filtering.taken.len() < before {
-            // Rules on the content may have given them other next hops.
-            let hops: HashMap<_, _> = self.rcpts.relayed_mut().map(|(to, now)| (to.clone(), now.hop.clone())).collect();
+            // Rules on the content may have given them other next hops, or keep it from them.
+            let said: HashMap<_, _> = self.rcpts.named_mut().map(|(to, now)| (to.clone(), now.clone())).collect();
             self.rcpts.forget_named();
             for Taken { address, mut asked, verdict, why, .. } in take(&mut filtering.taken) {
-                if let Some(hop) = hops.get(&address) {
-                    asked.hop.clone_from(hop);
+                if let Some(now) = said.get(&address) {
+                    asked.clone_from(now);
                 }
                 self.rcpts.add_by(address, asked, verdict, why);
             }

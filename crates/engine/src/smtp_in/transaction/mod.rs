@@ -72,6 +72,10 @@ pub struct Transaction {
     added: Vec<u8>,
     /// The next hops that rules name for the subscribers of lists.
     list_hops: Vec<(Arc<str>, NextHop)>,
+    /// The rules that keep a post from a list's subscribers, in words.
+    quarantined_lists: Vec<(Arc<str>, Arc<str>)>,
+    /// The milter that keeps the message from all recipients, in words.
+    quarantine: Option<Arc<str>>,
     sender: Key,
     /// Sender and recipients as the client gave them, where they are others here.
     given_sender: Option<String>,
@@ -151,6 +155,8 @@ impl Transaction {
             has_canonical_sender: false,
             has_canonical_header: false,
             list_hops: Vec::new(),
+            quarantined_lists: Vec::new(),
+            quarantine: None,
             spoke: None,
             targets: 0,
             nulls: Vec::new(),

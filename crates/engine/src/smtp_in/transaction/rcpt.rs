@@ -71,7 +71,7 @@ impl Transaction {
         let asked = (&self.sender, &rcpt.address);
         // Of a recipient that is refused, nothing is asked of the message.
         let mut wishes = Wishes::default();
-        let Judged { verdict, hop, copies, route, ask, open, why } =
+        let Judged { verdict, hop, quarantine, copies, route, ask, open, why } =
             judge((settings, core.clock.now()), speaker, asked, &mut wishes).await;
         let lists = match &verdict {
             Verdict::Refuse(reply) => {
@@ -112,12 +112,17 @@ impl Transaction {
             self.names.rewrite(given, rcpt.address.clone());
         }
         let mut why = why;
+        let params = RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt };
+        let asked = Asked { params, hop, quarantine };
         if let Some(told) = told {
             let words = why.words();
-            if let Err(refusal) = self.filter_taken(told, (&rcpt.address, &hop), &verdict, &words).await {
+            if let Err(refusal) = self.filter_taken(told, (&rcpt.address, &asked), &verdict, &words).await {
                 return self.refuse_by(core, client, (&rcpt.address, &refusal.by), refusal.reply);
             }
             why = Because::Rules(words);
+        }
+        for list in lists {
+            self.quarantined_lists.extend(asked.quarantine.iter().map(|by| (list.clone(), by.clone())));
         }
         if !open.is_empty() {
             self.open.push((rcpt.address.clone(), lists.to_vec()));
@@ -135,12 +140,10 @@ impl Transaction {
         if let Some(route) = route {
             self.route_lists(lists, &route);
         }
-        let params = RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt };
         for hop in copies {
             let asked = Asked { hop: Some(hop), ..unasked() };
             self.rcpts.add_copy(rcpt.address.clone(), asked);
         }
-        let asked = Asked { params, hop };
         match why {
             Because::Rules(words) => self.rcpts.add_by(rcpt.address, asked, verdict, words),
             Because::Policy(_) => self.rcpts.add(rcpt.address, asked, verdict, || why.words()),
@@ -264,5 +267,5 @@ impl Transaction {
 
 /// Of a copy that its sender knows nothing of: nobody is told what becomes of it, as Postfix does with its own.
 pub(super) fn unasked() -> Asked {
-    Asked { params: RcptParams { notify: Some(Notify::NEVER.bits()), orcpt: None }, hop: None }
+    Asked { params: RcptParams { notify: Some(Notify::NEVER.bits()), orcpt: None }, ..Asked::default() }
 }

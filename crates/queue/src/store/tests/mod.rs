@@ -1,6 +1,7 @@
 //! Unit tests of the fold; `replay` has the property test of checkpoint and replay.
 
 mod counts;
+mod kept;
 mod replay;
 
 use super::*;

@@ -13,14 +13,21 @@ use proptest::sample::Index;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
+use super::kept::{Kept, Logged, Part};
 use super::*;
-use crate::event::{FATES, encode_forget, encode_intern, encode_list};
-use crate::slices::Slices;
+use crate::event::{
+    FATES, encode_forget, encode_intern, encode_list, encode_quarantine_ended, encode_quarantine_released,
+    encode_quarantined,
+};
 
 #[derive(Debug, Clone)]
 enum Op {
     /// Recipients (numbers of addresses), whether with the content of the one before, whether with parameters.
     Accept(Vec<u16>, bool, bool),
+    /// The same into the quarantine.
+    Quarantine(Vec<u16>, bool),
+    /// Recipients leave the quarantine: for this fate, or to the queue.
+    Leave(Index, Option<usize>, u32),
     Settle(Index, usize, u32),
     List(u8, Vec<u16>),
     RemoveList(u8),
@@ -52,94 +59,20 @@ enum Mutation {
     FreshForgotten,
     /// Slices of the messages that a batch's outcomes change are kept.
     StaleSlice,
-}
-
-/// A record, or the name of a slice.
-#[derive(Debug, Clone)]
-enum Logged {
-    Record(Vec<u8>),
-    Slice { checkpoint: u64, slice: SliceRef },
-}
-
-/// The journal's part: slices are there as long as a complete checkpoint, or the one that runs, names them.
-#[derive(Debug, Default)]
-struct Kept {
-    contents: BTreeMap<u64, Vec<u8>>,
-    durable: BTreeSet<u64>,
-    named: BTreeSet<u64>,
-    /// Of the checkpoint that runs, and of the last that is complete.
-    number: u64,
-    complete: u64,
-    last_content: u64,
-    /// How often one was named again, and one could not be.
-    again: u64,
-    gone: u64,
-}
-
-impl Kept {
-    fn give_up(&mut self) {
-        self.named.clear();
-        self.contents.retain(|id, _| self.durable.contains(id));
-    }
-
-    fn complete(&mut self) {
-        self.complete = self.number;
-        self.durable = std::mem::take(&mut self.named);
-        self.contents.retain(|id, _| self.durable.contains(id));
-    }
-}
-
-/// A step of the checkpoint: one part of it.
-struct Part<'a> {
-    batch: &'a mut Vec<Logged>,
-    kept: &'a mut Kept,
-    is_full: bool,
-}
-
-impl Part<'_> {
-    fn name(&mut self, slice: SliceRef) {
-        self.kept.named.insert(slice.content.0);
-        self.batch.push(Logged::Slice { checkpoint: self.kept.number, slice });
-        self.is_full = true;
-    }
-}
-
-impl Slices for Part<'_> {
-    fn record(&mut self, record: &[u8]) {
-        self.batch.push(Logged::Record(record.to_vec()));
-        self.is_full = true;
-    }
-
-    fn write(&mut self, record: &[u8]) -> Option<SliceRef> {
-        self.kept.last_content += 1;
-        let slice = SliceRef { content: ContentId(self.kept.last_content), checksum: record.len() as u64 };
-        self.kept.contents.insert(slice.content.0, record.to_vec());
-        self.name(slice);
-        Some(slice)
-    }
-
-    fn keep(&mut self, slice: SliceRef) -> bool {
-        let is_there = self.kept.contents.contains_key(&slice.content.0);
-        if is_there {
-            self.name(slice);
-        }
-        *(if is_there { &mut self.kept.again } else { &mut self.kept.gone }) += 1;
-        is_there
-    }
-
-    fn is_full(&self, _: usize) -> bool {
-        self.is_full
-    }
+    /// Likewise of the quarantine, when somebody leaves it.
+    StaleQuarantine,
 }
 
 /// Pages of four, and any size is kept but that of the smallest.
-const PAGING: Paging = Paging { ids_shift: 2, messages_shift: 2, kept_bytes_min: 40 };
+const PAGING: Paging = Paging { ids_shift: 2, messages_shift: 2, quarantine_shift: 24, kept_bytes_min: 40 };
 
 fn op() -> impl Strategy<Value = Op> {
     let recipients = || prop_oneof![4 => vec(0u16..60, 1..6), 1 => vec(0u16..300, 1..200)];
     prop_oneof![
         5 => (recipients(), any::<bool>(), any::<bool>()).prop_map(|(r, same, params)| Op::Accept(r, same, params)),
         9 => (any::<Index>(), 0usize..6, any::<u32>()).prop_map(|(i, fate, mask)| Op::Settle(i, fate, mask)),
+        2 => (recipients(), any::<bool>()).prop_map(|(r, same)| Op::Quarantine(r, same)),
+        3 => (any::<Index>(), prop::option::of(1usize..4), any::<u32>()).prop_map(|(i, fate, mask)| Op::Leave(i, fate, mask)),
         1 => (0u8..4, recipients()).prop_map(|(name, r)| Op::List(name, r)),
         1 => (0u8..4).prop_map(Op::RemoveList),
         2 => (vec(any::<Index>(), 1..4), any::<bool>()).prop_map(|(which, held)| Op::Hold(which, held)),
@@ -156,6 +89,8 @@ fn op() -> impl Strategy<Value = Op> {
 struct Model {
     /// By id: content, pending, fates, whether held.
     messages: BTreeMap<u64, (u64, BTreeSet<u32>, Tally, bool)>,
+    /// By id: content and recipients.
+    quarantine: BTreeMap<u64, (u64, BTreeSet<u32>)>,
     totals: Totals,
     suspended: BTreeMap<String, (Ms, String)>,
 }
@@ -163,6 +98,10 @@ struct Model {
 enum New {
     Suspend(String, Option<(Ms, String)>),
     Accept(Box<Accept>),
+    Quarantined(Box<Accept>),
+    /// By what, and the message that it becomes.
+    Released(u64, Box<Accept>),
+    Ended(u64, Fate, IdSet),
     List(u8, u64, IdSet),
     RemoveList(u8),
     Hold(bool, Vec<MessageId>),
@@ -201,7 +140,12 @@ impl Owner {
     fn new() -> Self {
         Owner {
             live: Store { messages: Table::starting_at(u32::MAX - 30), ..Store::with_paging(PAGING) },
-            model: Model { messages: BTreeMap::new(), totals: Totals::default(), suspended: BTreeMap::new() },
+            model: Model {
+                messages: BTreeMap::new(),
+                quarantine: BTreeMap::new(),
+                totals: Totals::default(),
+                suspended: BTreeMap::new(),
+            },
             log: Vec::new(),
             kept: Kept::default(),
             waiting: Vec::new(),
@@ -239,9 +183,7 @@ impl Owner {
                 let recipients = self.intern(&numbers);
                 let id = self.live.next_message_id(self.now);
                 let mut a = accept(id.0, &[]);
-                if let (true, Some(New::Accept(before))) = (same, self.new.last()) {
-                    a.content = before.content;
-                }
+                self.share_content(&mut a, same);
                 if params {
                     let orcpt = Some(format!("rfc822;{}", numbers.len()));
                     a.params = recipients
@@ -252,6 +194,14 @@ impl Owner {
                 a.recipients = recipients;
                 self.new.push(New::Accept(Box::new(a)));
             }
+            Op::Quarantine(numbers, same) => {
+                let recipients = self.intern(&numbers);
+                let id = self.live.next_message_id(self.now);
+                let mut a = Accept { recipients, held_by: Some("rule 1".to_owned()), ..accept(id.0, &[]) };
+                self.share_content(&mut a, same);
+                self.new.push(New::Quarantined(Box::new(a)));
+            }
+            Op::Leave(which, fate, mask) => self.leave(which, fate.map(|fate| FATES[fate]), mask),
             Op::Settle(which, fate, mask) => {
                 if !self.model.messages.is_empty() {
                     self.record_fate(which.index(self.model.messages.len()), FATES[fate], mask);
@@ -293,6 +243,35 @@ impl Owner {
         }
     }
 
+    /// Several envelopes of one content, some of them in the quarantine.
+    fn share_content(&self, a: &mut Accept, same: bool) {
+        if let (true, Some(New::Accept(before) | New::Quarantined(before))) = (same, self.new.last()) {
+            a.content = before.content;
+        }
+    }
+
+    fn leave(&mut self, which: Index, fate: Option<Fate>, mask: u32) {
+        if self.model.quarantine.is_empty() {
+            return;
+        }
+        let nth = which.index(self.model.quarantine.len());
+        let (&id, (_, kept)) = self.model.quarantine.iter().nth(nth).unwrap();
+        let chosen = |i: &u32| mask >> (i % 32) & 1 == 1 && !self.reserved.contains(&(id, *i));
+        let ids: IdSet = kept.iter().copied().filter(chosen).collect();
+        if ids.is_empty() {
+            return;
+        }
+        self.reserved.extend(ids.iter().map(|i| (id, i)));
+        self.new.push(if let Some(fate) = fate {
+            New::Ended(id, fate, ids)
+        } else {
+            let to = self.live.next_message_id(self.now);
+            let message = self.live.in_quarantine(MessageId(id)).unwrap();
+            let released = Accept { id: to, accepted: self.now, held_by: None, ..message.as_accepted(ids) };
+            New::Released(id, Box::new(released))
+        });
+    }
+
     fn remove(&mut self, which: Index, fate: Fate, mask: u32) {
         if self.model.messages.is_empty() {
             return;
@@ -326,7 +305,9 @@ impl Owner {
         let expected = if hit.is_empty() {
             Applied::Nothing
         } else if finished {
-            let unreferenced = self.model.messages.values().all(|(other, ..)| *other != content.0);
+            let mut others = self.model.messages.values().map(|(other, ..)| other);
+            let unreferenced = others.all(|other| *other != content.0)
+                && self.model.quarantine.values().all(|(other, _)| *other != content.0);
             Applied::Finished { no, id: MessageId(id), content, unreferenced, recipients }
         } else {
             Applied::Recorded { no, recipients }
@@ -363,7 +344,7 @@ impl Owner {
         for new in &self.new {
             let mut record = Vec::new();
             let referred = match new {
-                New::Accept(accept) => Some(&accept.recipients),
+                New::Accept(accept) | New::Quarantined(accept) | New::Released(_, accept) => Some(&accept.recipients),
                 New::List(_, _, ids) => Some(ids),
                 _ => None,
             };
@@ -374,6 +355,13 @@ impl Owner {
             }
             match new {
                 New::Accept(accept) => encode_accept(&mut record, accept),
+                New::Quarantined(accept) => encode_quarantined(&mut record, accept),
+                New::Released(from, accept) => {
+                    encode_quarantine_released(&mut record, MessageId(*from), Some("uid=0"), accept);
+                }
+                New::Ended(id, fate, ids) => {
+                    encode_quarantine_ended(&mut record, MessageId(*id), *fate, ids, Some("uid=0"), self.now);
+                }
                 New::List(name, version, ids) => encode_list(&mut record, &format!("l{name}"), *version, "", ids),
                 New::RemoveList(name) => Event::ListRemoved { name: &format!("l{name}") }.encode(&mut record),
                 New::Suspend(what, standing) => suspend(what, standing.as_ref()).encode(&mut record),
@@ -461,6 +449,40 @@ impl Owner {
                 self.model.messages.insert(accept.id.0, (accept.content.0, pending, Tally::default(), false));
                 add(&mut self.live, *accept);
             }
+            New::Quarantined(accept) => {
+                let name = |id| ((accept.id.0, id), self.live.book.text(AddressId(id)).to_owned());
+                self.names.extend(accept.recipients.iter().map(name));
+                let kept: BTreeSet<u32> = accept.recipients.iter().collect();
+                self.model.totals.messages_accepted += 1;
+                self.model.totals.acknowledged += kept.len() as u64;
+                self.model.totals.fates.quarantined += kept.len() as u64;
+                self.model.quarantine.insert(accept.id.0, (accept.content.0, kept));
+                assert_eq!(self.live.apply(Event::Quarantined(accept)), Applied::Noted);
+            }
+            New::Released(from, accept) => {
+                let name = |id| ((accept.id.0, id), self.live.book.text(AddressId(id)).to_owned());
+                self.names.extend(accept.recipients.iter().map(name));
+                self.left(from, &accept.recipients);
+                let pending = accept.recipients.iter().collect();
+                self.model.messages.insert(accept.id.0, (accept.content.0, pending, Tally::default(), false));
+                let slices = self.live.quarantine.slices.clone();
+                let released = Event::QuarantineReleased { from: MessageId(from), by: Some("uid=0"), accept };
+                assert!(matches!(self.live.apply(released), Applied::New(_)));
+                if self.mutation == Mutation::StaleQuarantine {
+                    self.live.quarantine.slices = slices;
+                }
+            }
+            New::Ended(id, fate, ids) => {
+                let content = self.left(id, &ids);
+                *self.model.totals.fates.of_mut(fate) += ids.len() as u64;
+                let messages = self.model.messages.values().map(|(content, ..)| content);
+                let is_there =
+                    messages.chain(self.model.quarantine.values().map(|(content, _)| content)).any(|c| *c == content);
+                let expected = if is_there { Applied::Noted } else { Applied::Freed(ContentId(content)) };
+                let ended =
+                    Event::QuarantineEnded { message: MessageId(id), fate, ids, by: Some("uid=0"), at: self.now };
+                assert_eq!(self.live.apply(ended), expected);
+            }
             New::List(name, version, ids) => {
                 let name = format!("l{name}");
                 self.live.apply(Event::ListVersion { name: &name, version, stamp: "", ids });
@@ -495,6 +517,18 @@ impl Owner {
         }
     }
 
+    /// They were kept out of reach of all others.
+    fn left(&mut self, id: u64, ids: &IdSet) -> u64 {
+        let (content, kept) = self.model.quarantine.get_mut(&id).unwrap();
+        let content = *content;
+        assert!(ids.iter().all(|i| kept.remove(&i) && self.reserved.remove(&(id, i))));
+        self.model.totals.fates.quarantined -= ids.len() as u64;
+        if kept.is_empty() {
+            self.model.quarantine.remove(&id);
+        }
+        content
+    }
+
     fn replay(&self, start: usize) -> Store {
         let mut store = Store::with_paging(PAGING);
         for logged in &self.log[start..] {
@@ -523,7 +557,7 @@ impl Owner {
             assert_eq!(modelled(store), self.model);
             assert!(store.is_balanced());
             check_indices(store);
-            for (_, message) in store.messages() {
+            for message in store.messages().map(|(_, message)| message).chain(store.quarantined(None)) {
                 for id in message.pending() {
                     assert_eq!(store.book.text(AddressId(id)), self.names[&(message.id().0, id)]);
                 }
@@ -533,7 +567,8 @@ impl Owner {
 }
 
 /// All of a store that is durable.
-type Shown = (Vec<Message>, Vec<(String, ListState)>, Vec<(u32, String)>, Vec<(String, Vec<u32>)>, Totals, u64);
+type Shown =
+    (Vec<Message>, Vec<Message>, Vec<(String, ListState)>, Vec<(u32, String)>, Vec<(String, Vec<u32>)>, Totals, u64);
 
 fn shown(store: &Store) -> Shown {
     let book = &store.book;
@@ -545,6 +580,7 @@ fn shown(store: &Store) -> Shown {
     domains.sort();
     (
         store.messages().map(|(_, m)| m.clone()).collect(),
+        store.quarantined(None).cloned().collect(),
         store.lists().map(|(name, list)| (name.to_owned(), list.clone())).collect(),
         book.iter_at(0).map(|(id, text)| (id.0, String::from_utf8_lossy(text).into_owned())).collect(),
         domains,
@@ -556,7 +592,9 @@ fn shown(store: &Store) -> Shown {
 fn modelled(store: &Store) -> Model {
     let shown = |m: &Message| (m.content().0, m.pending().iter().collect(), m.tally(), m.is_held());
     let messages = store.messages().map(|(_, m)| (m.id().0, shown(m)));
-    Model { messages: messages.collect(), totals: store.totals(), suspended: suspended(store) }
+    let kept = |m: &Message| (m.id().0, (m.content().0, m.pending().iter().collect()));
+    let quarantine = store.quarantined(None).map(kept).collect();
+    Model { messages: messages.collect(), quarantine, totals: store.totals(), suspended: suspended(store) }
 }
 
 /// Suspensions and standing bounces.
@@ -575,6 +613,9 @@ fn suspend<'a>(what: &'a str, standing: Option<&'a (Ms, String)>) -> Event<'a> {
 fn check_indices(store: &Store) {
     assert_eq!(store.held(), store.messages().filter(|(_, m)| m.is_held()).count());
     assert_eq!((store.by_id.len(), store.by_content.len()), (store.len(), store.len()));
+    assert_eq!(store.quarantined_len(), store.quarantined(None).count());
+    assert_eq!(store.quarantined_octets(), store.quarantined(None).map(Message::size).sum::<u64>());
+    assert!(store.quarantined(None).all(|m| store.has_content(m.content()) && store.no_of(m.id()).is_none()));
     let mut last = None;
     for (no, m) in store.messages() {
         assert_eq!(store.no_of(m.id()), Some(no));
@@ -617,7 +658,14 @@ proptest! {
         for logged in &owner.log {
             let Logged::Record(record) = logged else { continue };
             store.apply_record(record).unwrap();
-            if let Ok(Event::Outcome { .. } | Event::Accept(_)) = Event::decode(record) {
+            if let Ok(
+                Event::Outcome { .. }
+                | Event::Accept(_)
+                | Event::Quarantined(_)
+                | Event::QuarantineReleased { .. }
+                | Event::QuarantineEnded { .. },
+            ) = Event::decode(record)
+            {
                 store.apply_record(record).unwrap();
             }
         }
@@ -650,6 +698,7 @@ fn forgetting_is_checked_by_what_it_must_not_do() {
     assert!(is_found(Mutation::ReusedEarly), "an id given out again before a checkpoint is complete");
     assert!(is_found(Mutation::FreshForgotten), "an address that a new message names was forgotten");
     assert!(is_found(Mutation::StaleSlice), "a slice without the newest outcomes was kept");
+    assert!(is_found(Mutation::StaleQuarantine), "a slice with recipients that were released was kept");
 }
 
 /// Slices are kept, over checkpoints that are given up and starts too.

@@ -1,0 +1,65 @@
+//! The end of what nobody has asked for: it goes, and nobody is told.
+//!
+//! Failure: a refused batch leaves it for the next look. A clock that has just been set ends nothing
+//! ([`stentor_sched::Scheduler::is_over_age`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use stentor_engine::core::Core;
+use stentor_engine::core::audit::Audit;
+use stentor_engine::core::verb::Change;
+use stentor_queue::event::Fate;
+use stentor_queue::ids::MessageId;
+
+use super::{SLICE_RECIPIENTS_MAX, STEPS_MAX};
+
+/// How often the quarantine is looked through.
+const PAUSE: Duration = Duration::from_mins(1);
+const WHO: &str = "stentor";
+
+/// Looks for what is over, as long as the server runs.
+pub async fn expire(core: Arc<Core>) {
+    loop {
+        sweep(&core).await;
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// One look.
+pub async fn sweep(core: &Arc<Core>) {
+    let expire_ms = core.settings().config.quarantine.expire_ms;
+    let mut after: Option<MessageId> = None;
+    loop {
+        let (over, is_last) = core.with(|hub, now| {
+            let (mut over, mut recipients, mut steps) = (Vec::new(), 0, 0);
+            for message in hub.store.quarantined(after).take(STEPS_MAX) {
+                (after, steps) = (Some(message.id()), steps + 1);
+                if hub.sched.is_over_age(message.accepted(), expire_ms, now) {
+                    recipients += message.pending().len();
+                    over.push((message.id(), message.pending().clone()));
+                    if recipients >= SLICE_RECIPIENTS_MAX {
+                        return (over, false);
+                    }
+                }
+            }
+            (over, steps < STEPS_MAX)
+        });
+        if !over.is_empty() {
+            let recipients: u64 = over.iter().map(|(_, ids)| ids.len() as u64).sum();
+            let detail = json!({"messages": over.len(), "recipients": recipients}).to_string();
+            let audit = Audit { at: core.clock.now(), who: WHO.to_owned(), verb: "quarantine_expire", detail };
+            let messages = over.len();
+            let change = Change::EndQuarantine { fate: Fate::Expired, recipients: over };
+            match core.intake.verb(audit, change).await {
+                Ok(()) => tracing::info!(messages, recipients, "the quarantine: expired"),
+                Err(refused) => return tracing::warn!(%refused, "the quarantine: what is over stays for now"),
+            }
+        }
+        if is_last {
+            return;
+        }
+        tokio::task::yield_now().await;
+    }
+}

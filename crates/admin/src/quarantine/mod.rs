@@ -1,0 +1,288 @@
+//! Mail in the quarantine: lists, one message to look at, release, deletion and its end.
+//!
+//! Promise: as of all verbs ([`crate::verbs`]): each slice is one batch of the journal with who did it; the queue's lock is held for
+//! some thousand messages at a time; what is read of a content is read where the disk may block. A message is released to each of
+//! its recipients at most once, whoever asks at the same time ([`Hub::claim_from_quarantine`]).
+
+mod expiry;
+mod look;
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+use stentor_control::format::plural;
+use stentor_control::problem::Problem;
+use stentor_control::selection::AsOf;
+use stentor_control::{
+    Counted, ErrorCode, Peer, QuarantineList, QuarantineOptions, QuarantinedMessage, QuarantinedView, Reply, Selection,
+    Verb,
+};
+use stentor_engine::core::Core;
+use stentor_engine::core::audit::Audit;
+use stentor_engine::core::hub::Hub;
+use stentor_engine::core::intake::Refused;
+use stentor_engine::core::verb::{Change, Released};
+use stentor_queue::event::Fate;
+use stentor_queue::ids::{AddressId, ContentId, MessageId, Ms};
+use stentor_queue::idset::IdSet;
+use stentor_queue::message::Message;
+
+use crate::verbs::{Chosen, who};
+
+pub use expiry::{expire, sweep};
+
+/// Messages looked at under one hold of the lock.
+const STEPS_MAX: usize = 2_048;
+/// Recipients of one batch.
+const SLICE_RECIPIENTS_MAX: usize = 1_000;
+/// Recipients of a message that are named.
+const RECIPIENTS_SHOWN_MAX: usize = 20;
+
+/// Recipients in the quarantine that were selected.
+struct Found {
+    id: MessageId,
+    ids: IdSet,
+    bytes_max: usize,
+}
+
+/// A walk through the quarantine, oldest first.
+struct Walk {
+    chosen: Chosen,
+    ids: Option<Vec<MessageId>>,
+    after: Option<MessageId>,
+}
+
+impl Walk {
+    fn begin(hub: &Hub, selection: &Selection, after: Option<MessageId>, now: Ms) -> Result<Walk, Problem> {
+        let ids = (!selection.ids.is_empty()).then(|| {
+            let mut ids = selection.ids.clone();
+            ids.sort_unstable();
+            ids.dedup();
+            ids
+        });
+        Ok(Walk { chosen: Chosen::new(hub, selection, None, now)?, ids, after })
+    }
+
+    /// The next selected messages, of about so many recipients and octets; `true` with the last.
+    fn step(&mut self, hub: &Hub, mut room: usize, mut bytes: usize) -> (Vec<Found>, bool) {
+        let mut found = Vec::new();
+        for _ in 0..STEPS_MAX {
+            let next = match &self.ids {
+                None => hub.store.quarantined(self.after).next(),
+                Some(ids) => {
+                    let behind = ids.partition_point(|id| self.after.is_some_and(|after| *id <= after));
+                    ids[behind..].iter().find_map(|id| hub.store.in_quarantine(*id))
+                }
+            };
+            let Some(message) = next else { return (found, true) };
+            let ids = if self.chosen.takes(message) { self.chosen.of(hub, message.pending()) } else { IdSet::new() };
+            let (len, bytes_max) = (ids.len(), message.slice_bytes_max());
+            if !found.is_empty() && (len > room || bytes_max > bytes) {
+                return (found, false);
+            }
+            self.after = Some(message.id());
+            if len > 0 {
+                (room, bytes) = (room.saturating_sub(len), bytes.saturating_sub(bytes_max));
+                found.push(Found { id: message.id(), ids, bytes_max });
+            }
+        }
+        (found, false)
+    }
+}
+
+/// Releases or deletes, or counts what it would do.
+pub async fn act(
+    core: &Arc<Core>,
+    verb: Verb,
+    selection: &Selection,
+    (dry_run, reason): (bool, Option<String>),
+    peer: &Peer,
+) -> Reply {
+    carry_out(core, verb, selection, (dry_run, reason), &who(peer)).await
+}
+
+/// The same in the name of `who`.
+pub async fn carry_out(
+    core: &Arc<Core>,
+    verb: Verb,
+    selection: &Selection,
+    (dry_run, reason): (bool, Option<String>),
+    who: &str,
+) -> Reply {
+    let mut asked = selection.to_json();
+    asked.remove("as_of");
+    asked.extend(reason.map(|reason| ("reason".to_owned(), reason.into())));
+    let as_of = selection.as_of.unwrap_or_else(|| AsOf { next: 0, at: core.clock.now() });
+    // What comes meanwhile is not meant.
+    let selection = Selection { as_of: Some(as_of), ..selection.clone() };
+    let mut walk = match core.with(|hub, now| Walk::begin(hub, &selection, None, now)) {
+        Ok(walk) => walk,
+        Err(problem) => return Reply::Error(problem),
+    };
+    let name = if verb == Verb::QuarantineRelease { "release" } else { "delete" };
+    let (mut messages, mut recipients) = (0, 0);
+    let bytes_max = core.intake.batch_bytes_max() / 4;
+    loop {
+        let (found, is_last) = core.with(|hub, _| walk.step(hub, SLICE_RECIPIENTS_MAX, bytes_max));
+        let of = (found.len() as u64, found.iter().map(|found| found.ids.len() as u64).sum::<u64>());
+        if !dry_run
+            && !found.is_empty()
+            && let Err(refused) = commit(core, verb, found, (asked.clone(), of), who).await
+        {
+            let text = format!("{name}: {refused}; {} done before, no more", plural(recipients, "recipient"));
+            return Reply::error(ErrorCode::Failed, text);
+        }
+        (messages, recipients) = (messages + of.0, recipients + of.1);
+        if is_last {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    let would = if dry_run { "would " } else { "" };
+    let what = format!("{} of {}", plural(recipients, "recipient"), plural(messages, "message"));
+    if !dry_run {
+        tracing::info!(who, verb = verb.name(), messages, recipients, "operator");
+    }
+    Reply::Counted(Box::new(Counted {
+        text: if recipients == 0 {
+            format!("{would}{name} nothing: nothing in the quarantine matches")
+        } else {
+            format!("{would}{name}: {what}")
+        },
+        count: Some(recipients),
+        messages: Some(messages),
+        in_flight: Some(0),
+        unchanged: Some(0),
+        kept: None,
+        dry_run: Some(dry_run),
+        as_of: dry_run.then_some(as_of),
+    }))
+}
+
+async fn commit(
+    core: &Arc<Core>,
+    verb: Verb,
+    found: Vec<Found>,
+    (mut detail, (messages, recipients)): (Map<String, Value>, (u64, u64)),
+    who: &str,
+) -> Result<(), Refused> {
+    detail.insert("messages".to_owned(), messages.into());
+    detail.insert("recipients".to_owned(), recipients.into());
+    let detail = Value::Object(detail).to_string();
+    let audit = Audit { at: core.clock.now(), who: who.to_owned(), verb: verb.name(), detail };
+    let change = if verb == Verb::QuarantineRelease {
+        let released =
+            |Found { id: from, ids, bytes_max }| Released { from, to: core.next_message_id(), ids, bytes_max };
+        Change::ReleaseQuarantined { parts: found.into_iter().map(released).collect() }
+    } else {
+        let recipients = found.into_iter().map(|found| (found.id, found.ids)).collect();
+        Change::EndQuarantine { fate: Fate::Removed, recipients }
+    };
+    core.intake.verb(audit, change).await
+}
+
+/// Where a row's content is.
+struct Place {
+    prefix: Vec<u8>,
+    content: ContentId,
+}
+
+/// What is in the quarantine, with what the headers say.
+pub async fn list(core: &Arc<Core>, options: &QuarantineOptions) -> Reply {
+    let expire_ms = core.settings().config.quarantine.expire_ms;
+    let mut walk = match core.with(|hub, now| Walk::begin(hub, &options.selection, options.after, now)) {
+        Ok(walk) => walk,
+        Err(problem) => return Reply::Error(problem),
+    };
+    let rows_max = options.rows_max as usize;
+    let (mut rows, mut places) = (Vec::new(), Vec::new());
+    let mut is_last = false;
+    while !is_last && rows.len() < rows_max {
+        is_last = core.with(|hub, _| {
+            let (found, is_last) = walk.step(hub, rows_max - rows.len(), usize::MAX);
+            let fits = found.len().min(rows_max - rows.len());
+            for Found { id, ids, .. } in &found[..fits] {
+                let Some(message) = hub.store.in_quarantine(*id) else { continue };
+                rows.push(view(hub, message, ids, expire_ms));
+                places.push(Place { prefix: message.prefix().to_vec(), content: message.content() });
+            }
+            walk.after = if fits < found.len() { found[..fits].last().map(|found| found.id) } else { walk.after };
+            is_last && fits == found.len()
+        });
+        tokio::task::yield_now().await;
+    }
+    let next = rows.last().filter(|_| !is_last).map(|row: &QuarantinedView| row.id.clone());
+    for (row, place) in rows.iter_mut().zip(places) {
+        // A content that has ended meanwhile leaves its row without.
+        if let Ok(seen) = seen(core, place, true).await {
+            (row.from, row.subject) = (seen.field("from"), seen.field("subject"));
+        }
+    }
+    let hostname = core.settings().config.hostname.clone();
+    let (messages, recipients, octets, now) = core.with(|hub, now| {
+        let store = &hub.store;
+        (store.quarantined_len() as u64, store.totals().fates.quarantined, store.quarantined_octets(), now)
+    });
+    Reply::Quarantine(Box::new(QuarantineList { hostname, now, messages, recipients, octets, rows, next }))
+}
+
+/// One message, decoded. Who looks at it is recorded.
+pub async fn show(core: &Arc<Core>, id: MessageId, peer: &Peer) -> Reply {
+    match message(core, id).await {
+        Ok(view) => {
+            stentor_engine::core::log::audit_note(core, "quarantine_show", &who(peer), &id.to_string());
+            Reply::Quarantined(Box::new(view))
+        }
+        Err(problem) => Reply::Error(problem),
+    }
+}
+
+/// The same for a page that says itself who may see it.
+///
+/// # Errors
+/// It is not in the quarantine, or cannot be read.
+pub async fn message(core: &Arc<Core>, id: MessageId) -> Result<QuarantinedMessage, Problem> {
+    let expire_ms = core.settings().config.quarantine.expire_ms;
+    let found = core.with(|hub, now| {
+        let message = hub.store.in_quarantine(id)?;
+        let place = Place { prefix: message.prefix().to_vec(), content: message.content() };
+        Some((view(hub, message, message.pending(), expire_ms), place, now))
+    });
+    let Some((mut message, place, now)) = found else {
+        return Err(Problem::new(ErrorCode::NotFound, format!("no message {id} is in the quarantine")));
+    };
+    let seen = seen(core, place, false).await.map_err(|error| {
+        Problem::new(ErrorCode::Failed, format!("message {id} cannot be read (it may have left meanwhile): {error}"))
+    })?;
+    (message.from, message.subject) = (seen.field("from"), seen.field("subject"));
+    let limit = seen.limit.map(str::to_owned);
+    Ok(QuarantinedMessage { message, now, fields: seen.fields, text: seen.text, attachments: seen.files, limit })
+}
+
+fn view(hub: &Hub, message: &Message, ids: &IdSet, expire_ms: Ms) -> QuarantinedView {
+    let shown = ids.iter().take(RECIPIENTS_SHOWN_MAX);
+    QuarantinedView {
+        id: message.id().to_string(),
+        accepted: message.accepted(),
+        expires: message.accepted().saturating_add(expire_ms),
+        sender: message.sender().to_owned(),
+        list: message.list().map(str::to_owned),
+        origin: message.origin().to_owned(),
+        size: message.size(),
+        by: message.quarantined_by().to_owned(),
+        recipients: shown.map(|id| hub.store.book.text(AddressId(id)).to_owned()).collect(),
+        recipients_total: ids.len() as u64,
+        from: String::new(),
+        subject: String::new(),
+    }
+}
+
+/// Read where the disk may block.
+async fn seen(core: &Arc<Core>, place: Place, header_only: bool) -> std::io::Result<look::Seen> {
+    let core = core.clone();
+    let looked = tokio::task::spawn_blocking(move || {
+        let mut read = |at, piece: &mut [u8]| core.reader.read_at(place.content.0, at, piece);
+        look::look(&place.prefix, header_only, &mut read)
+    });
+    looked.await.unwrap_or_else(|error| Err(std::io::Error::other(error)))
+}

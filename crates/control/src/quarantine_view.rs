@@ -1,0 +1,123 @@
+//! What is in the quarantine: rows of a list, and one message to look at.
+//!
+//! All texts are decoded and come from strangers: who shows them escapes them.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use stentor_queue::ids::{MessageId, Ms};
+
+use super::selection::{self, NO_SITE, Selection};
+
+/// Rows of one answer if nothing is asked for, and at most.
+pub const ROWS_DEFAULT: u32 = 50;
+pub const ROWS_MAX: u32 = 1_000;
+
+/// Which messages are listed.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct QuarantineOptions {
+    pub selection: Selection,
+    pub rows_max: u32,
+    /// Behind this one.
+    pub after: Option<MessageId>,
+}
+
+impl QuarantineOptions {
+    /// Reads the request's fields.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn of_json(verb: &str, fields: Value) -> Result<QuarantineOptions, String> {
+        let Value::Object(mut fields) = fields else { return Err("an object is expected".to_owned()) };
+        let rows_max = match fields.remove("rows_max") {
+            None => ROWS_DEFAULT,
+            Some(rows) => rows
+                .as_u64()
+                .and_then(|rows| u32::try_from(rows).ok())
+                .filter(|rows| (1..=ROWS_MAX).contains(rows))
+                .ok_or_else(|| format!("rows_max is from 1 to {ROWS_MAX}"))?,
+        };
+        let after = match fields.remove("after") {
+            None => None,
+            Some(Value::String(id)) => Some(id.parse().map_err(|error| format!("{id:?}: {error}"))?),
+            Some(_) => return Err("after is a queue id".to_owned()),
+        };
+        let parsed = selection::parse(verb, &Value::Object(fields), false).map_err(|problem| problem.text)?;
+        if parsed.selection.site.is_some() {
+            return Err(NO_SITE.to_owned());
+        }
+        Ok(QuarantineOptions { selection: parsed.selection, rows_max, after })
+    }
+
+    pub fn to_json(&self) -> Map<String, Value> {
+        let mut fields = self.selection.to_json();
+        fields.insert("rows_max".to_owned(), self.rows_max.into());
+        fields.extend(self.after.map(|id| ("after".to_owned(), id.to_string().into())));
+        fields
+    }
+}
+
+/// `stentor quarantine list`.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct QuarantineList {
+    pub hostname: String,
+    pub now: Ms,
+    /// All that is in the quarantine.
+    pub messages: u64,
+    pub recipients: u64,
+    pub octets: u64,
+    /// Oldest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub rows: Vec<QuarantinedView>,
+    /// There are more: they come with this as `after`.
+    pub next: Option<String>,
+}
+
+/// A message in the quarantine.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct QuarantinedView {
+    pub id: String,
+    pub accepted: Ms,
+    pub expires: Ms,
+    /// Of the envelope; empty for the null path.
+    pub sender: String,
+    pub list: Option<String>,
+    /// The client's address, or `local`.
+    pub origin: String,
+    pub size: u64,
+    /// The rule or milter that keeps it, in words.
+    pub by: String,
+    /// The first of them; `recipients_total` counts all.
+    pub recipients: Vec<String>,
+    pub recipients_total: u64,
+    /// Of the header, decoded.
+    pub from: String,
+    pub subject: String,
+}
+
+/// `stentor quarantine show`.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct QuarantinedMessage {
+    #[serde(flatten)]
+    pub message: QuarantinedView,
+    pub now: Ms,
+    /// Header fields, decoded.
+    pub fields: Vec<(String, String)>,
+    /// The text of its parts, without markup.
+    pub text: String,
+    pub attachments: Vec<AttachmentView>,
+    /// Why not all of it is here.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
+}
+
+/// A part that is a file, or is shown as one.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct AttachmentView {
+    pub name: String,
+    pub content_type: String,
+    pub size: u64,
+}

@@ -1,0 +1,92 @@
+//! The quarantine on a terminal. All of it is escaped.
+
+use std::fmt::Write as _;
+
+use stentor_queue::ids::Ms;
+use stentor_stats::civil::Zone;
+use stentor_stats::escape::printable;
+
+use super::format::{Width, bytes, cut, instant, plural, span};
+use super::quarantine_view::{QuarantineList, QuarantinedMessage, QuarantinedView};
+
+/// Lines of a text that are shown, and octets of one.
+const LINE_BYTES_MAX: usize = 4_096;
+const COLUMNS: usize = 32;
+
+pub(super) fn list(q: &QuarantineList, width: Width) -> String {
+    let (of, who) = (plural(q.messages, "message"), plural(q.recipients, "recipient"));
+    let mut out = format!("{}: {of} for {who} in the quarantine, {}\n", cut(&q.hostname, 40), bytes(q.octets));
+    if q.rows.is_empty() {
+        if q.messages > 0 {
+            out.push_str("none of them is what was asked for\n");
+        }
+        return out;
+    }
+    let senders: Vec<&str> = q.rows.iter().map(sender).collect();
+    let name = width.fit(COLUMNS, senders.iter().copied());
+    let to: Vec<String> = q.rows.iter().map(recipients).collect();
+    let to_columns = width.fit(COLUMNS, to.iter().map(String::as_str));
+    let rest = width.rest(12 + 2 + 6 + 2 + name + 2 + to_columns + 2);
+    // Writing into a string cannot fail.
+    let _ = writeln!(out, "\n{:<12} {:>6}  {:<name$}  {:<to_columns$}  subject", "queue id", "age", "from", "to");
+    for ((row, from), to) in q.rows.iter().zip(senders).zip(&to) {
+        let (age, from) = (span(q.now.saturating_sub(row.accepted)), cut(from, name));
+        let (to, subject) = (cut(to, to_columns), cut(&row.subject, rest));
+        let _ = writeln!(out, "{:<12} {age:>6}  {from:<name$}  {to:<to_columns$}  {subject}", cut(&row.id, 12));
+        let _ = writeln!(out, "{:<12} {:>6}  {}", "", "", cut(&row.by, width.rest(22)));
+    }
+    if let Some(next) = &q.next {
+        let _ = writeln!(out, "more: `stentor quarantine list --after {}`", cut(next, 12));
+    }
+    out
+}
+
+/// Who the header says it is from, or the envelope.
+fn sender(row: &QuarantinedView) -> &str {
+    match (row.from.as_str(), row.sender.as_str()) {
+        ("", "") => "<>",
+        ("", sender) => sender,
+        (from, _) => from,
+    }
+}
+
+fn recipients(row: &QuarantinedView) -> String {
+    let first = row.recipients.first().map_or("", String::as_str);
+    match row.recipients_total {
+        0 | 1 => first.to_owned(),
+        all => format!("{first} and {}", plural(all - 1, "more recipient")),
+    }
+}
+
+pub(super) fn message(m: &QuarantinedMessage, zone: &Zone, width: Width) -> String {
+    let q = &m.message;
+    let mut out = String::new();
+    let mut row = |name: &str, text: &str| {
+        let _ = writeln!(out, "  {name:<11} {}", cut(text, width.rest(14)));
+    };
+    let age = |at: Ms| span(m.now.saturating_sub(at));
+    row("accepted", &format!("{} ({} ago)", instant(q.accepted, zone), age(q.accepted)));
+    row("expires", &instant(q.expires, zone));
+    row("sender", &format!("<{}> by {}", q.sender, q.origin));
+    row("kept by", &q.by);
+    let more = q.recipients_total.saturating_sub(q.recipients.len() as u64);
+    let more = if more > 0 { format!(" and {}", plural(more, "more recipient")) } else { String::new() };
+    row("recipients", &format!("{}{more}", q.recipients.join(", ")));
+    for file in &m.attachments {
+        let name = if file.name.is_empty() { "without a name" } else { &file.name };
+        row("attachment", &format!("{name}, {}, {}", file.content_type, bytes(file.size)));
+    }
+    out.push('\n');
+    for (name, value) in &m.fields {
+        let _ = writeln!(out, "{}: {}", printable(name, 100), printable(value, LINE_BYTES_MAX));
+    }
+    out.push('\n');
+    for line in m.text.lines() {
+        let _ = writeln!(out, "{}", printable(line, LINE_BYTES_MAX));
+    }
+    if let Some(limit) = &m.limit {
+        let _ = writeln!(out, "\nnot all is shown: {}", printable(limit, 200));
+    }
+    let list = q.list.as_deref().map(|list| format!(", list {}", cut(list, 30))).unwrap_or_default();
+    format!("{}  {}{list}\n{out}", cut(&q.id, 20), bytes(q.size))
+}

@@ -1,0 +1,179 @@
+//! Mail that rules and milters keep from its recipients: it stays until somebody releases or deletes it, over kills too, and every view
+//! counts it.
+
+use serde_json::Value;
+use stentor_harness::{Server, TestLab, message, wait_until};
+
+use crate::kit::{Fates, SENDER, builder, data, fates, wait_fates};
+use crate::virtual_users::with;
+
+const RULES: &str = "[[rules]]\nname = \"odd\"\nrecipient = \"kept@one.example\"\ndo = \"quarantine looks odd\"\n\
+    [[rules]]\nname = \"words\"\nsubject = \"/win big/\"\ndo = [\"quarantine\", \"prepend X-Judged: yes\"]\n\
+    [[rules]]\nrecipient = \"moved@one.example\"\ndo = [\"quarantine asked\", \"redirect other@one.example\"]\n";
+
+fn lab() -> TestLab {
+    TestLab::start("[[site]]\nname = 'one.example'\nrelay = true\n[[site.host]]\nname = 'mx.one.example'\n")
+}
+
+fn send(server: &Server, lab: &TestLab, to: &[&str], (id, subject): (&str, &str)) -> String {
+    let wire = message(id, subject);
+    lab.recorder().expect_message(wire.clone().into());
+    server.smtp().send(SENDER, to, &wire).expect(250).queue_id()
+}
+
+/// What is listed, with what narrows the list.
+fn listed(server: &Server, arguments: &[&str]) -> Vec<Value> {
+    let mut rows = Vec::new();
+    for line in server.operator_json(&[&["quarantine", "list"], arguments].concat()) {
+        let data = data(line);
+        rows.extend(data.as_array().cloned().unwrap_or_default());
+    }
+    rows
+}
+
+/// By recipient.
+fn id_of(server: &Server, recipient: &str) -> String {
+    let rows = listed(server, &["--recipient", recipient]);
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    rows[0]["id"].as_str().expect("an id").to_owned()
+}
+
+fn text(server: &Server, command: &[&str]) -> String {
+    let output = server.operator(command);
+    String::from_utf8([output.stdout, output.stderr].concat()).expect("text")
+}
+
+#[track_caller]
+fn traced(server: &Server, what: &str, parts: &[&str]) {
+    let mut shown = String::new();
+    wait_until(&format!("trace {what} has {parts:?}"), || {
+        shown = text(server, &["trace", what]);
+        parts.iter().all(|part| shown.contains(part))
+    });
+}
+
+fn quarantined(server: &Server) -> u64 {
+    let recipients = data(server.operator_json(&["status"]).remove(0))["recipients"].clone();
+    recipients["quarantined"].as_u64().expect("a number")
+}
+
+/// What the queue and the quarantine come to.
+#[track_caller]
+fn expect(server: &Server, [acknowledged, delivered, pending, kept]: [u64; 4]) {
+    wait_fates(server, "the fates", |now| now.delivered == delivered && now.pending == pending);
+    let Fates { acknowledged: all, .. } = fates(server);
+    assert_eq!((all, quarantined(server)), (acknowledged, kept));
+}
+
+#[test]
+fn a_rule_keeps_mail_from_one_recipient_until_it_is_released_once() {
+    let lab = lab();
+    let mut server = with(builder(&lab), &[], RULES);
+    send(&server, &lab, &["ann@one.example", "kept@one.example"], ("a@test", "Hello"));
+    lab.wait_clean("a@test", &["ann@one.example"]);
+    expect(&server, [2, 1, 0, 1]);
+
+    let rows = listed(&server, &[]);
+    assert_eq!(rows.len(), 1, "{rows:?}");
+    let id = rows[0]["id"].as_str().expect("an id").to_owned();
+    assert_eq!((&rows[0]["subject"], &rows[0]["recipients"][0]), (&"Hello".into(), &"kept@one.example".into()));
+    let by = rows[0]["by"].as_str().expect("who keeps it");
+    assert!(by.starts_with("rule 1 \"odd\" (stentor.toml:") && by.ends_with("): looks odd"), "{by}");
+    let shown = text(&server, &["quarantine", "show", &id]);
+    assert!(shown.contains("Subject: Hello") && shown.contains("kept by") && shown.contains("looks odd"), "{shown}");
+    assert!(text(&server, &["queue", "show", &id]).contains(&format!("`stentor quarantine show {id} --config")));
+    traced(&server, &id, &["quarantined", "looks odd", "state       1 quarantined"]);
+    traced(&server, "kept@one.example", &["1 quarantined"]);
+    assert_eq!(server.queue()["messages"], 0, "it is in no view of the queue");
+
+    server.kill();
+    server.start_again();
+    expect(&server, [2, 1, 0, 1]);
+    assert!(lab.recorder().copies_to("kept@one.example").is_empty());
+
+    let dry = server.ask(&["quarantine", "release", "--recipient", "kept@one.example", "--dry-run"]).expect("counted");
+    assert_eq!((&dry["count"], &dry["text"]), (&1.into(), &"would release: 1 recipient of 1 message".into()));
+    assert_eq!(quarantined(&server), 1);
+    let done = server.ask(&["quarantine", "release", "--id", &id, "--reason", "asked for"]).expect("released");
+    assert_eq!(done["text"], "release: 1 recipient of 1 message");
+    lab.wait_clean("a@test", &["ann@one.example", "kept@one.example"]);
+    expect(&server, [2, 2, 0, 0]);
+    traced(&server, &id, &["released from the quarantine", "as "]);
+    traced(&server, "kept@one.example", &["policy", "released from the quarantine: ", &id]);
+    // It is gone, and nothing is released twice.
+    assert_eq!(server.operator(&["quarantine", "release", "--id", &id]).status.code(), Some(3));
+    assert!(text(&server, &["quarantine", "show", &id]).contains("no message"));
+    server.kill();
+    server.start_again();
+    expect(&server, [2, 2, 0, 0]);
+    assert_eq!(lab.recorder().copies_to("kept@one.example").len(), 1);
+}
+
+#[test]
+fn rules_on_the_content_keep_mail_from_all_it_concerns() {
+    let lab = lab();
+    let server = with(
+        builder(&lab)
+            .set("domains.local", "[\"x.example\"]")
+            .alias("team@x.example", &["t1@one.example", "t2@one.example"])
+            .list("news", &["s1@one.example", "s2@one.example"]),
+        &[],
+        RULES,
+    );
+    let to = ["ann@one.example", "team@x.example", "news@lists.test"];
+    send(&server, &lab, &to, ("b@test", "Now win big"));
+    expect(&server, [5, 0, 0, 5]);
+    let rows = listed(&server, &[]);
+    assert_eq!(rows.len(), 3, "of a list, an alias, and others: {rows:?}");
+    assert!(rows.iter().all(|row| row["by"].as_str().is_some_and(|by| by.starts_with("rule 2 \"words\""))), "{rows:?}");
+    assert_eq!(listed(&server, &["--list", "news"]).len(), 1);
+
+    // To one of several, then to the others.
+    assert!(server.operator(&["quarantine", "release", "--recipient", "t2@one.example"]).status.success());
+    lab.wait("a copy", |recorder| !recorder.copies_to("t2@one.example").is_empty());
+    expect(&server, [5, 1, 0, 4]);
+    let body = lab.body_for("t2@one.example");
+    let body = String::from_utf8_lossy(&body);
+    assert!(body.contains("Delivered-To: team@x.example") && body.contains("X-Judged: yes"), "{body}");
+    assert!(server.operator(&["quarantine", "delete", "--id", &id_of(&server, "t1@one.example")]).status.success());
+    assert!(server.operator(&["quarantine", "release", "--list", "news"]).status.success());
+    expect(&server, [5, 3, 0, 1]);
+    assert!(server.operator(&["quarantine", "release", "--all"]).status.success());
+    expect(&server, [5, 4, 0, 0]);
+    assert!(lab.recorder().copies_to("t1@one.example").is_empty());
+    let removed = data(server.operator_json(&["status"]).remove(0))["recipients"]["removed"].clone();
+    assert_eq!(removed, 1);
+}
+
+#[test]
+fn what_is_redirected_is_kept_from_whom_it_is_redirected_to() {
+    let lab = lab();
+    let server = with(builder(&lab), &[], RULES);
+    send(&server, &lab, &["moved@one.example"], ("c@test", "Hello"));
+    expect(&server, [1, 0, 0, 1]);
+    let id = id_of(&server, "other@one.example");
+    assert!(server.operator(&["quarantine", "release", "--id", &id]).status.success());
+    expect(&server, [1, 1, 0, 0]);
+}
+
+#[test]
+fn the_api_lists_shows_and_releases_for_who_has_logged_in() {
+    let lab = lab();
+    let (token, table) = crate::http_auth::token(&["robot"]);
+    let token = token.as_str();
+    let builder = builder(&lab).set("http.listen", "[\"127.0.0.1:0\"]").set("http.tokens", &table);
+    let server = with(builder, &[], RULES);
+    send(&server, &lab, &["kept@one.example"], ("d@test", "Hello"));
+    let list = server.http_get("/api/v1/quarantine?recipient=kept@one.example").expect(200).json();
+    let id = list["rows"][0]["id"].as_str().expect("an id").to_owned();
+    assert_eq!((&list["messages"], &list["rows"][0]["subject"]), (&1.into(), &"Hello".into()));
+    server.http_get(&format!("/api/v1/quarantine/{id}")).expect(401);
+    let shown = server.http("GET", &format!("/api/v1/quarantine/{id}")).token(token).send().expect(200).json();
+    assert!(shown["fields"].as_array().is_some_and(|fields| fields.iter().any(|field| field[0] == "Subject")));
+    let release = || server.http("POST", "/api/v1/quarantine/release");
+    release().json(&serde_json::json!({"id": id})).send().expect(401);
+    assert_eq!(quarantined(&server), 1);
+    let done = release().token(token).json(&serde_json::json!({"id": id})).send().expect(200).json();
+    assert_eq!(done["count"], 1);
+    expect(&server, [1, 1, 0, 0]);
+}
