@@ -121,6 +121,17 @@ pub(super) async fn judge(
         let verdict = if is_ours { Verdict::Relay } else { verdict };
         return Judged::of(verdict, Because::Policy(why));
     }
+    // Sessions without rules have no room for its future.
+    Box::pin(by_rules((settings, now), speaker, (sender, address), wishes)).await
+}
+
+async fn by_rules(
+    (settings, now): (&Settings, Ms),
+    speaker: Speaker<'_>,
+    (sender, address): (&Key, &Address),
+    wishes: &mut Wishes,
+) -> Judged {
+    let rules = &settings.rules;
     let helo = speaker.helo.trim_end_matches('.').to_ascii_lowercase();
     let speaker = Speaker { helo: &helo, ..speaker };
     let is_local = |domain: &str| settings.policy.is_local_domain(domain);

@@ -143,7 +143,8 @@ impl Session {
     async fn talk(&mut self) -> io::Result<()> {
         self.stream.set_nodelay(true)?;
         self.count(Event::Connection);
-        self.before_greeting().await;
+        // Its future, and others in boxes below, would make that of each session larger while it waits for a command.
+        Box::pin(self.before_greeting()).await;
         if self.speaks_first() && !self.may_be_early() {
             // RFC 5321 section 4.3.1: the client waits for the greeting.
             self.core.measures.refused(554, Some(Enhanced::new(5, 5, 0)));
@@ -232,7 +233,7 @@ impl Session {
                 };
                 self.smtp.answer(reply);
             }
-            Step::Client(said) => self.becomes(&said).await,
+            Step::Client(said) => Box::pin(self.becomes(&said)).await,
             Step::Data => {
                 // What is answered already must not wait for memory.
                 if self.trusted && self.transaction.as_ref().is_some_and(|transaction| !transaction.is_room(&self.core))
@@ -265,7 +266,8 @@ impl Session {
             Step::EndOfData(end) => {
                 let reply = match self.transaction.take() {
                     Some(transaction) => {
-                        transaction.end(&self.core, &self.settings, (self.client, Some(&self.stream)), end).await
+                        let client = (self.client, Some(&self.stream));
+                        Box::pin(transaction.end(&self.core, &self.settings, client, end)).await
                     }
                     None => Reply::fixed(503, (5, 5, 1), "MAIL first"),
                 };

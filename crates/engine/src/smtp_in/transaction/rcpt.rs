@@ -97,7 +97,7 @@ impl Transaction {
         }
         if let Some(next) = ask {
             let recipient = Recipient { address: rcpt.address.clone(), hop: next, own_hop: hop.clone() };
-            let answer = call_ahead::ask(core, settings, client, recipient).await;
+            let answer = Box::pin(call_ahead::ask(core, settings, client, recipient)).await;
             if let Some((reply, said)) = call_ahead::refusal(answer, settings.config.call_ahead.on_failure) {
                 let policy = format!("call-ahead: {said}");
                 return self.refuse_by(core, client, (&rcpt.address, &policy), reply);
