@@ -3,6 +3,8 @@
 use stentor_campaign::{Cut, Figures, Mutation, Shared, campaign, find, full_disk, run};
 
 const CUTS_MIN: u64 = 8_000;
+/// Of seeds, where something rare has not happened by then.
+const SEEDS_MAX: u64 = 100;
 const REFUSED_SEEDS: u64 = 2;
 
 fn shared() -> Shared {
@@ -13,7 +15,8 @@ fn shared() -> Shared {
 fn nothing_is_lost_by_a_cut_at_any_write_or_sync() {
     let (shared, mut figures) = (shared(), Figures::default());
     let mut seed = 1;
-    while figures.cuts < CUTS_MIN {
+    // A run of the queue that lets queue-only mail go is rare: one seed in thirty has some.
+    while figures.cuts < CUTS_MIN || figures.drained == 0 && seed <= SEEDS_MAX {
         campaign(&shared, seed, &mut figures, &mut || true).unwrap_or_else(|failure| panic!("{failure:?}"));
         seed += 1;
     }
