@@ -7,6 +7,8 @@ SHELL := /bin/bash
 
 CARGO ?= cargo
 OUT := $(or $(CARGO_TARGET_DIR),target)
+# One selection for all targets: without the tests' dependencies tokio and regex have other features, and all that uses them is compiled again.
+BUILD := build --workspace --bins --tests
 # What `probe kv` compares our journal with; off by default, on wherever the kit is tested.
 ENGINES := --features stentor-kit/engines
 FUZZ_TARGETS := $(notdir $(basename $(wildcard testing/fuzz/fuzz_targets/*.rs)))
@@ -23,20 +25,20 @@ demo: ## build, then post to a list in a simulated Internet; ARGS="--message FIL
 test: ## install what the tests need (as root), then everything that CI runs
 	bash testing/install.sh
 	$(MAKE) --no-print-directory lint
-	$(CARGO) build --workspace --bins --tests $(ENGINES)
+	$(CARGO) $(BUILD) $(ENGINES)
 	$(CARGO) test --workspace --doc $(ENGINES)
 	$(CARGO) test -p stentor-probe --lib --features lmdb kv::
 	STENTOR_BIN=$(abspath $(OUT))/debug/stentor $(CARGO) test --workspace --lib --bins --tests $(ENGINES)
 	$(MAKE) --no-print-directory smoke
 
 smoke: ## every benchmark once and small: does it still work? (as root; a debug build will do)
-	$(CARGO) build --workspace --bins $(ENGINES)
+	$(CARGO) $(BUILD) $(ENGINES)
 	python3 -B -m unittest discover -q -s bench
 	python3 bench/run.py --smoke --binary $(abspath $(OUT))/debug/stentor $(if $(ONLY),--only $(ONLY))
 
 test-peers: ## our tables, sendmail and milters beside the real programs of others, which it installs (as root): no difference
 	bash testing/install.sh --peers
-	$(CARGO) build --workspace --bins $(ENGINES)
+	$(CARGO) $(BUILD) $(ENGINES)
 	python3 bench/run.py --peers --binary $(abspath $(OUT))/debug/stentor $(if $(ONLY),--only $(ONLY))
 
 check: lint ## lint and unit tests, without the real binary's tests
