@@ -4,14 +4,16 @@
 //! window. A network of which enough triplets have passed is known, and is not greylisted again. All are forgotten when they
 //! have not been seen for long.
 //!
-//! Promise: bounded. Beyond [`GreylistSettings::entries_max`] the triplets that wait, which bots can make, are dropped first and by
-//! half, the oldest of them. Addresses are not kept: a triplet is 16 octets of a hash.
+//! Promise: bounded, and nobody can push out others. When [`GreylistSettings::entries_max`] is reached, those give way who have most: each origin
+//! (IPv4: /24, IPv6: /48) keeps the same number of its latest triplets, so that a flood from one makes room at its own cost. Triplets that wait give way first;
+//! those that have passed, for which bots only need to come back, may fill three quarters. Addresses are not kept: a triplet is 16 octets of hashes, eight
+//! of its origin and eight of itself.
 //!
 //! The file: a line that names the format, records, and a checksum of all. A file that is not whole is an error, and its owner begins anew:
 //! mail is deferred once more.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::hash::Hash;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use sha2::{Digest, Sha256};
@@ -22,6 +24,10 @@ const RECORD_BYTES: usize = 16 + 4 + 4 + 1;
 /// Octets of an address of IPv4, and of one of IPv6, that count.
 const V4_MASK: u32 = 0xffff_ff00;
 const V6_MASK: u128 = !0 << 64;
+/// What one customer may have of IPv6: 65,536 networks.
+const V6_ORIGIN_MASK: u128 = !0 << 80;
+/// Octets of a key that are its origin's.
+const ORIGIN_BYTES: usize = 8;
 
 /// Times in milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,6 +53,7 @@ pub enum Greylisted {
 }
 
 type Key = [u8; 16];
+type Origin = [u8; ORIGIN_BYTES];
 
 /// Times in seconds since the epoch.
 #[derive(Debug, Clone, Copy)]
@@ -79,7 +86,7 @@ impl Greylist {
     ) -> Greylisted {
         let seconds = (now / 1_000) as u32;
         let network = network(client);
-        let network_key = key(&[network.to_string().as_bytes()]);
+        let network_key = key(client, &[network.to_string().as_bytes()]);
         let is_fresh = |entry: &Entry, ms: u64| u64::from(seconds.saturating_sub(entry.last)) * 1_000 <= ms;
         self.is_changed = true;
         if let Some(known) = self.networks.get_mut(&network_key).filter(|known| is_fresh(known, settings.known_ms))
@@ -89,8 +96,8 @@ impl Greylist {
             known.last = seconds;
             return Greylisted::No;
         }
-        let triplet =
-            key(&[network.to_string().as_bytes(), plain(sender).as_bytes(), recipient.to_lowercase().as_bytes()]);
+        let parts = [network.to_string(), plain(sender), recipient.to_lowercase()];
+        let triplet = key(client, &parts.each_ref().map(String::as_bytes));
         if let Some(entry) = self.triplets.get_mut(&triplet) {
             let limit = if entry.passed > 0 { settings.known_ms } else { settings.window_ms };
             if is_fresh(entry, limit) {
@@ -116,7 +123,7 @@ impl Greylist {
     /// One more triplet of a network has passed.
     fn passed(&mut self, settings: &GreylistSettings, network: Key, seconds: u32) {
         if self.networks.len() >= settings.entries_max {
-            drop_oldest(&mut self.networks, settings.entries_max / 2, |_| true);
+            level(&mut self.networks, settings.entries_max / 2, |_| true);
         }
         let known = self.networks.entry(network).or_insert(Entry { first: seconds, last: seconds, passed: 0 });
         (known.last, known.passed) = (seconds, known.passed.saturating_add(1));
@@ -127,12 +134,17 @@ impl Greylist {
             return;
         }
         self.forget(settings, seconds);
-        if self.triplets.len() >= settings.entries_max {
-            drop_oldest(&mut self.triplets, settings.entries_max / 2, |entry| entry.passed == 0);
+        if self.triplets.len() < settings.entries_max {
+            return;
         }
-        if self.triplets.len() >= settings.entries_max {
-            drop_oldest(&mut self.triplets, settings.entries_max / 2, |_| true);
+        let has_passed = |entry: &Entry| entry.passed > 0;
+        let count = |all: &HashMap<Key, Entry>| all.values().filter(|entry| has_passed(entry)).count();
+        if count(&self.triplets) > settings.entries_max / 4 * 3 {
+            level(&mut self.triplets, settings.entries_max / 2, has_passed);
         }
+        // An eighth is free then: each look at all of them has that many new ones to pay for it.
+        let waiting_max = (settings.entries_max / 8 * 7).saturating_sub(count(&self.triplets));
+        level(&mut self.triplets, waiting_max, |entry| !has_passed(entry));
     }
 
     /// Forgets what is too old to count.
@@ -208,17 +220,45 @@ fn entries(rest: &mut &[u8]) -> Result<HashMap<Key, Entry>, Damaged> {
     records.chunks_exact(RECORD_BYTES).map(|chunk| record(chunk).ok_or(Damaged)).collect()
 }
 
-/// Drops the oldest of those that may go, until so many are left.
-fn drop_oldest<K: Copy + Eq + Hash>(entries: &mut HashMap<K, Entry>, left: usize, may_go: impl Fn(&Entry) -> bool) {
-    let mut all: Vec<(u32, K)> =
-        entries.iter().filter(|(_, entry)| may_go(entry)).map(|(key, entry)| (entry.last, *key)).collect();
-    let surplus = entries.len().saturating_sub(left).min(all.len());
-    if surplus > 0 && surplus < all.len() {
-        all.select_nth_unstable_by_key(surplus, |(last, _)| *last);
+/// Leaves at most so many of those that count, and as many to each origin: the latest of those who have more.
+fn level(entries: &mut HashMap<Key, Entry>, left: usize, counts: impl Fn(&Entry) -> bool) {
+    let counted = entries.iter().filter(|(_, entry)| counts(entry));
+    let mut all: Vec<(Origin, Reverse<u32>, Key)> =
+        counted.map(|(key, entry)| (origin(key), Reverse(entry.last), *key)).collect();
+    all.sort_unstable();
+    let of_origins: Vec<usize> = all.chunk_by(|one, other| one.0 == other.0).map(<[_]>::len).collect();
+    let share = share(of_origins, left);
+    for of_origin in all.chunk_by(|one, other| one.0 == other.0) {
+        for (_, _, key) in of_origin.iter().skip(share.max(1)) {
+            entries.remove(key);
+        }
     }
-    for (_, key) in &all[..surplus] {
+    if share > 0 {
+        return;
+    }
+    // More origins than places.
+    all.retain(|(_, _, key)| entries.contains_key(key));
+    all.sort_unstable_by_key(|(_, last, _)| *last);
+    for (_, _, key) in all.iter().skip(left) {
         entries.remove(key);
     }
+}
+
+/// The most that each may have if all together may have no more than `left`.
+fn share(mut of_origins: Vec<usize>, left: usize) -> usize {
+    of_origins.sort_unstable();
+    let (mut rest, mut origins) = (left, of_origins.len());
+    for has in of_origins {
+        if has * origins > rest {
+            return rest / origins;
+        }
+        (rest, origins) = (rest - has, origins - 1);
+    }
+    usize::MAX
+}
+
+fn origin(key: &Key) -> Origin {
+    std::array::from_fn(|n| key[n])
 }
 
 /// The network that a client stands for: a large sender comes back from another of its hosts.
@@ -250,14 +290,22 @@ fn plain(sender: &str) -> String {
     out
 }
 
-fn key(parts: &[&[u8]]) -> Key {
+fn key(client: IpAddr, parts: &[&[u8]]) -> Key {
+    let origin = match network(client) {
+        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() & V6_ORIGIN_MASK).into(),
+        v4 @ IpAddr::V4(_) => v4,
+    };
+    let (origin, own) = (hash(&[origin.to_string().as_bytes()]), hash(parts));
+    std::array::from_fn(|n| if n < ORIGIN_BYTES { origin[n] } else { own[n] })
+}
+
+fn hash(parts: &[&[u8]]) -> [u8; 32] {
     let mut hash = Sha256::new();
     for part in parts {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part);
     }
-    let hash = hash.finalize();
-    std::array::from_fn(|n| hash[n])
+    hash.finalize().into()
 }
 
 #[cfg(test)]
@@ -340,6 +388,57 @@ mod tests {
             assert!(list.counts().0 <= SETTINGS.entries_max);
         }
         assert!(!ask(&mut list, "192.0.2.1", "a@x.test", "b@y.test", T0 + DAY));
+    }
+
+    #[test]
+    fn a_flood_from_one_network_delays_nobody_else() {
+        let mut list = Greylist::default();
+        assert!(ask(&mut list, "192.0.2.1", "a@x.test", "b@y.test", T0));
+        for n in 0..20_000 {
+            let client = if n % 2 == 0 { "198.51.100.1".to_owned() } else { format!("2001:db8:0:{n:x}::1") };
+            assert!(ask(&mut list, &client, "bot@z.test", &format!("u{n}@y.test"), T0 + n * 10));
+            assert!(list.counts().0 <= SETTINGS.entries_max);
+        }
+        assert!(!ask(&mut list, "192.0.2.1", "a@x.test", "b@y.test", T0 + 6 * MINUTE));
+    }
+
+    #[test]
+    fn a_flood_that_comes_back_leaves_places_to_those_who_wait() {
+        let mut list = Greylist::default();
+        let bot = |n: u64| (format!("2001:db8:0:{:x}::1", n / 2), format!("u{n}@y.test"));
+        for n in 0..20_000 {
+            let now = T0 + n * MINUTE;
+            let _ = ask(&mut list, &bot(n).0, "bot@z.test", &bot(n).1, now);
+            if let Some(before) = n.checked_sub(6) {
+                let _ = ask(&mut list, &bot(before).0, "bot@z.test", &bot(before).1, now);
+            }
+        }
+        let begin = T0 + 20_000 * MINUTE;
+        assert!(ask(&mut list, "192.0.2.1", "a@x.test", "b@y.test", begin));
+        for n in 0..2_000 {
+            let _ = ask(&mut list, &format!("2001:db8:1:{n:x}::1"), "c@z.test", "d@y.test", begin + n * 100);
+        }
+        assert!(!ask(&mut list, "192.0.2.1", "a@x.test", "b@y.test", begin + 6 * MINUTE));
+    }
+
+    #[test]
+    fn those_who_have_most_give_way() {
+        assert_eq!(share(vec![1, 2, 100], 10), 7);
+        assert_eq!(share(vec![5, 5, 5], 10), 3);
+        assert_eq!(share(vec![1, 2], 10), usize::MAX);
+        assert_eq!(share(vec![1; 11], 10), 0);
+        let entry = |last| Entry { first: 0, last, passed: 0 };
+        let at = |origin: u8, n: u8| std::array::from_fn(|at| if at < ORIGIN_BYTES { origin } else { n });
+        let mut entries: HashMap<Key, Entry> = (0..100).map(|n| (at(1, n), entry(u32::from(n)))).collect();
+        entries.insert(at(2, 0), entry(0));
+        level(&mut entries, 10, |_| true);
+        let mut left: Vec<_> = entries.iter().map(|(key, entry)| (key[0], entry.last)).collect();
+        left.sort_unstable();
+        let latest = (91..100).map(|last| (1, last)).chain([(2, 0)]).collect::<Vec<_>>();
+        assert_eq!(left, latest);
+        let mut entries: HashMap<Key, Entry> = (0..100).map(|n| (at(n, 0), entry(u32::from(n)))).collect();
+        level(&mut entries, 10, |_| true);
+        assert!(entries.len() == 10 && entries.values().all(|entry| entry.last >= 90));
     }
 
     #[test]
