@@ -201,11 +201,20 @@ struct Open {
     /// What sockets have answered, by table and key.
     known: HashMap<(u16, String), Answer>,
     /// What the last decision lacked.
-    wanted: Vec<(u16, String)>,
+    wanted: Vec<Wanted>,
+}
+
+/// A table, a key of it, and the client for whom a policy service is asked.
+#[derive(Clone, PartialEq, Eq)]
+struct Wanted {
+    table: u16,
+    key: String,
+    client: Option<IpAddr>,
 }
 
 impl Questions<'_> {
-    /// Decides again and again, each time with the answers that it lacked before. `None`: the tables take too long.
+    /// Decides again and again, each time with the answers that it lacked before. What has no answer when the time of a decision is over
+    /// is unavailable, as if its own had been: a service's default action counts, and nobody waits longer.
     pub async fn settle<T>(&self, mut decide: impl FnMut(&Self) -> Result<T, Pending>) -> Option<T> {
         let limit = tokio::time::Instant::now() + REMOTE_DECISION_MAX;
         let dns_until = self.asker.map(Asker::until);
@@ -216,20 +225,31 @@ impl Questions<'_> {
             if let (Some(asker), Some(until)) = (self.asker, dns_until) {
                 asker.fetch(until).await;
             }
-            tokio::time::timeout_at(limit, self.fetch()).await.ok()?;
+            if tokio::time::timeout_at(limit, self.fetch()).await.is_err() {
+                self.give_up();
+            }
+        }
+    }
+
+    /// Nothing that the last decision lacked will be known.
+    fn give_up(&self) {
+        let mut open = self.open.lock();
+        for Wanted { table, key, .. } in std::mem::take(&mut open.wanted) {
+            let why = || Answer::Unavailable("no time is left for it in this decision".to_owned());
+            open.known.entry((table, key)).or_insert_with(why);
         }
     }
 
     /// Asks what the last decision lacked, all of it at once.
     pub async fn fetch(&self) {
-        let wanted = std::mem::take(&mut self.open.lock().wanted);
+        let wanted = self.open.lock().wanted.clone();
         let mut asked = JoinSet::new();
-        for (table, key) in wanted {
+        for Wanted { table, key, client } in wanted {
             let body = self.tables.0.get(usize::from(table)).map(|table| &table.body);
             let Some(Body::Remote(remote) | Body::Service(remote, _)) = body else { continue };
             let remote = remote.clone();
             asked.spawn(async move {
-                let reply = remote.get(key.as_bytes()).await;
+                let reply = remote.get(key.as_bytes(), client).await;
                 (table, key, reply)
             });
         }
@@ -246,12 +266,13 @@ impl Questions<'_> {
             };
             self.open.lock().known.insert((table, key), answer);
         }
+        self.open.lock().wanted.clear();
     }
 }
 
 impl Open {
     /// Notes a question, whose answer the next decision has.
-    fn want(&mut self, wanted: (u16, String)) -> Answer {
+    fn want(&mut self, wanted: Wanted) -> Answer {
         if self.wanted.len() < WANTED_MAX && !self.wanted.contains(&wanted) {
             self.wanted.push(wanted);
         }
@@ -280,7 +301,7 @@ impl Tables for Questions<'_> {
                 default.clone().map_or_else(|| Answer::Unavailable(why.clone()), found)
             }
             Some(other) => other.clone(),
-            None => open.want((id.0, request)),
+            None => open.want(Wanted { table: id.0, key: request, client: Some(facts.client) }),
         }
     }
 
@@ -319,7 +340,7 @@ impl Tables for Questions<'_> {
                         }
                         Some(answer) => return answer,
                         None => {
-                            return open.want((id.0, key.text));
+                            return open.want(Wanted { table: id.0, key: key.text, client: None });
                         }
                     }
                 }

@@ -98,19 +98,19 @@ fn fails(reply: Reply, why: &str) {
 async fn a_daemon_is_asked_over_tcp() {
     let daemon = Daemon::start(&[]);
     let remote = Remote::socketmap(daemon.endpoint(), PATIENT);
-    assert_eq!(remote.get(b"a b").await, found(b"map/a b"));
-    assert_eq!(remote.get(b"absent").await, Reply::NotFound);
+    assert_eq!(remote.get(b"a b", None).await, found(b"map/a b"));
+    assert_eq!(remote.get(b"absent", None).await, Reply::NotFound);
     for (key, why) in [(&b"busy"[..], "TEMP: try later"), (b"denied", "PERM: no such map"), (b"slow", "TIMEOUT: base")]
     {
-        fails(remote.get(key).await, why);
+        fails(remote.get(key, None).await, why);
     }
-    fails(remote.get(b"odd").await, "begins with none of");
-    fails(remote.get(b"huge").await, "longer than");
-    fails(remote.get(b"close").await, "closed without a reply");
-    assert_eq!(remote.get(b"large").await, found(&b"x".repeat(99_997)));
+    fails(remote.get(b"odd", None).await, "begins with none of");
+    fails(remote.get(b"huge", None).await, "longer than");
+    fails(remote.get(b"close", None).await, "closed without a reply");
+    assert_eq!(remote.get(b"large", None).await, found(&b"x".repeat(99_997)));
     // The daemon closes behind its reply: the next look-up needs another connection.
-    assert_eq!(remote.get(b"once").await, found(b"1"));
-    assert_eq!(remote.get(b"next").await, found(b"map/next"));
+    assert_eq!(remote.get(b"once", None).await, found(b"1"));
+    assert_eq!(remote.get(b"next", None).await, found(b"map/next"));
 }
 
 #[tokio::test]
@@ -124,7 +124,7 @@ async fn a_daemon_is_asked_over_a_unix_socket_by_many_at_once() {
         let remote = remote.clone();
         tasks.spawn(async move {
             let key = format!("key {number}");
-            assert_eq!(remote.get(key.as_bytes()).await, found(format!("map/{key}").as_bytes()));
+            assert_eq!(remote.get(key.as_bytes(), None).await, found(format!("map/{key}").as_bytes()));
         });
     }
     while let Some(task) = tasks.join_next().await {
@@ -136,10 +136,10 @@ async fn a_daemon_is_asked_over_a_unix_socket_by_many_at_once() {
 async fn who_does_not_answer_is_a_temporary_failure() {
     let daemon = Daemon::start(&[]);
     let remote = Remote::socketmap(daemon.endpoint(), Duration::from_millis(200));
-    fails(remote.get(b"silent").await, "no reply within 0.2 s");
+    fails(remote.get(b"silent", None).await, "no reply within 0.2 s");
     let endpoint = daemon.endpoint();
     drop(daemon);
-    fails(Remote::socketmap(endpoint, PATIENT).get(b"key").await, "cannot connect");
+    fails(Remote::socketmap(endpoint, PATIENT).get(b"key", None).await, "cannot connect");
     let endpoint = Endpoint::Unix { path: "/does/not/exist".into(), name: "m".into() };
-    fails(Remote::socketmap(endpoint, PATIENT).get(b"key").await, "cannot connect");
+    fails(Remote::socketmap(endpoint, PATIENT).get(b"key", None).await, "cannot connect");
 }

@@ -239,7 +239,7 @@ impl Source {
                 Answer::NotFound => Outcome::NotFound,
                 Answer::Tempfail(why) => Outcome::Tempfail(why.to_owned()),
             },
-            Self::Remote { remote, runtime } => match runtime.block_on(remote.get(key)) {
+            Self::Remote { remote, runtime } => match runtime.block_on(remote.get(key, None)) {
                 Reply::Found(value) => Outcome::Found { value, place: None },
                 Reply::NotFound => Outcome::NotFound,
                 Reply::Tempfail(why) => Outcome::Tempfail(why),

@@ -1,18 +1,26 @@
 //! Tables and policy services behind a socket.
 //!
 //! Promise: a table has at most so many look-ups at a time as [`Protocol::connections_max`] says, more wait for their turn; each takes at most its
-//! time-out, waiting included. Connections are kept for later look-ups. A kept one that fails before a reply may have been
-//! closed by the other side meanwhile: the look-up is tried once more over a new one. Whatever else fails is a temporary
-//! failure with its reason.
+//! time-out, waiting included. Of those of a policy service, which a client can make slow by what it sends, one client has at most a quarter. Connections
+//! are kept for later look-ups, unless the other side has spoken out of turn: its next reply would be taken for another question's. A kept one that
+//! fails before a reply may have been closed by the other side meanwhile: the look-up is tried once more over a new one. Whatever else fails is a
+//! temporary failure with its reason.
 
+use std::collections::HashMap;
+use std::future::poll_fn;
 use std::io;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use stentor_milter::Place;
+use stentor_policy::counted_as;
 use stentor_tables::socketmap::{self, Decoder, ProtocolError, Reply};
 use stentor_tables::{Endpoint, policy_service};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
@@ -21,6 +29,8 @@ use tokio::time::{sleep, timeout};
 pub const TABLE_CONNECTIONS_MAX: usize = 16;
 /// The same of a policy service, which may ask DNS for each.
 const SERVICE_CONNECTIONS_MAX: usize = 64;
+/// Those of them that one client has.
+const CLIENT_CONNECTIONS_MAX: usize = SERVICE_CONNECTIONS_MAX / 4;
 /// Before a daemon whose queue of connections is full is tried again.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
@@ -50,6 +60,7 @@ pub struct Remote {
     name: String,
     timeout: Duration,
     turns: Semaphore,
+    clients: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
     idle: Mutex<Vec<Box<dyn Stream>>>,
 }
 
@@ -66,6 +77,31 @@ enum Failure {
     Socketmap(#[from] ProtocolError),
     #[error(transparent)]
     PolicyService(#[from] policy_service::ProtocolError),
+}
+
+/// What one client may ask at a time, for as long as it asks anything.
+struct ClientShare<'a> {
+    clients: &'a Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
+    client: IpAddr,
+    turns: Arc<Semaphore>,
+}
+
+impl<'a> ClientShare<'a> {
+    fn new(clients: &'a Mutex<HashMap<IpAddr, Arc<Semaphore>>>, client: IpAddr) -> Self {
+        let new = || Arc::new(Semaphore::new(CLIENT_CONNECTIONS_MAX));
+        let turns = clients.lock().entry(client).or_insert_with(new).clone();
+        Self { clients, client, turns }
+    }
+}
+
+impl Drop for ClientShare<'_> {
+    fn drop(&mut self) {
+        let mut clients = self.clients.lock();
+        // The map's own, and this one: nobody else of this client asks.
+        if Arc::strong_count(&self.turns) == 2 {
+            clients.remove(&self.client);
+        }
+    }
 }
 
 impl Remote {
@@ -85,18 +121,30 @@ impl Remote {
 
     fn new(place: Place, protocol: Protocol, name: String, timeout: Duration) -> Self {
         let turns = Semaphore::new(protocol.connections_max());
-        Self { place, protocol, name, timeout, turns, idle: Mutex::default() }
+        Self { place, protocol, name, timeout, turns, clients: Mutex::default(), idle: Mutex::default() }
     }
 
-    /// Looks up a key, as it is; of a policy service: its request.
-    pub async fn get(&self, key: &[u8]) -> Reply {
+    /// Looks up a key, as it is; of a policy service: its request, for a client.
+    pub async fn get(&self, key: &[u8], client: Option<IpAddr>) -> Reply {
         let tempfail = |why: String| Reply::Tempfail(format!("{}: {why}", self.name));
-        match timeout(self.timeout, self.ask(key)).await {
+        match timeout(self.timeout, self.in_turn(key, client)).await {
             Ok(Ok(Reply::Tempfail(why))) => tempfail(why),
             Ok(Ok(reply)) => reply,
             Ok(Err(failure)) => tempfail(failure.to_string()),
             Err(_) => tempfail(format!("no reply within {} s", self.timeout.as_secs_f32())),
         }
+    }
+
+    /// Asks when it is the client's turn, among its own look-ups and then among all.
+    async fn in_turn(&self, key: &[u8], client: Option<IpAddr>) -> Result<Reply, Failure> {
+        let share = client.map(|client| ClientShare::new(&self.clients, counted_as(client)));
+        // No semaphore is ever closed.
+        let _of_client = match &share {
+            Some(share) => share.turns.acquire().await.ok(),
+            None => None,
+        };
+        let _turn = self.turns.acquire().await;
+        self.ask(key).await
     }
 
     async fn ask(&self, key: &[u8]) -> Result<Reply, Failure> {
@@ -108,18 +156,22 @@ impl Remote {
             }
             Protocol::PolicyService => key,
         };
-        // The semaphore is never closed.
-        let _turn = self.turns.acquire().await;
-        let kept = self.idle.lock().pop();
-        if let Some(mut stream) = kept {
+        while let Some(mut stream) = self.kept() {
+            if !is_silent(&mut stream).await {
+                continue;
+            }
             match self.exchange(&mut stream, request).await {
-                Err(Failure::Lost(_) | Failure::Closed) => {}
+                Err(Failure::Lost(_) | Failure::Closed) => break,
                 other => return self.keep(stream, other),
             }
         }
         let mut stream = self.connect().await.map_err(Failure::Connect)?;
         let reply = self.exchange(&mut stream, request).await;
         self.keep(stream, reply)
+    }
+
+    fn kept(&self) -> Option<Box<dyn Stream>> {
+        self.idle.lock().pop()
     }
 
     /// A connection is of use only behind a whole reply.
@@ -160,6 +212,13 @@ impl Remote {
             }
         }
     }
+}
+
+/// Whether nothing has come since the last reply, not even an end.
+async fn is_silent(stream: &mut Box<dyn Stream>) -> bool {
+    let mut octet = [0];
+    let mut buffer = ReadBuf::new(&mut octet);
+    poll_fn(|context| Poll::Ready(Pin::new(&mut *stream).poll_read(context, &mut buffer).is_pending())).await
 }
 
 async fn exchange(

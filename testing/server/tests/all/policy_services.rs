@@ -3,8 +3,11 @@
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use stentor_harness::{Server, Smtp, TestLab, message};
 
@@ -176,4 +179,91 @@ fn without_an_answer_recipients_are_deferred_or_as_configured() {
     let mut trusted = server.smtp();
     trusted.cmd("MAIL FROM:<a@b.example>").expect(250);
     assert!(heard(&mut trusted, "ann").starts_with("250"));
+}
+
+#[test]
+fn an_answer_that_nobody_asked_for_is_nobodys() {
+    let lab = TestLab::sites(&["one.example"]);
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it is bound");
+    let (sender, strays) = channel();
+    thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let (asked, heard) = channel();
+            let answer = |request: &Request| format!("action=550 5.7.1 meant for {}\n\n", request["recipient"]);
+            let answering = stream.try_clone().expect("a descriptor");
+            thread::spawn(move || serve(&answering, &answer, &asked));
+            let sender = sender.clone();
+            thread::spawn(move || {
+                while heard.recv().is_ok() {
+                    // Its own reply is read by now.
+                    thread::sleep(Duration::from_millis(300));
+                    let _ = stream.write_all(b"action=DISCARD stray\n\n").and_then(|()| stream.flush());
+                    let _ = sender.send(());
+                }
+            });
+        }
+    });
+    let section =
+        format!("[policy_services.judge]\naddress = \"inet:{address}\"\n[[rules]]\npolicy_service = \"judge\"\n");
+    let server = server(&lab, &section);
+    let mut client = stranger(&server);
+    for recipient in ["u1", "u2", "u3"] {
+        let reply = heard(&mut client, recipient);
+        assert_eq!(reply, format!("550 5.7.1 meant for {recipient}@one.example"));
+        strays.recv().expect("the service runs");
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_client_who_makes_it_slow_leaves_places_to_others() {
+    let lab = TestLab::sites(&["one.example"]);
+    let (release, released) = channel::<()>();
+    let (released, begun) = (Arc::new(Mutex::new(released)), Arc::new(AtomicUsize::new(0)));
+    let count = begun.clone();
+    let service = Service::start(move |request| {
+        if request["recipient"].starts_with("slow") {
+            count.fetch_add(1, Ordering::Relaxed);
+            // Until the test is over.
+            let _ = released.lock().expect("nobody panics").recv();
+        }
+        "action=DUNNO\n\n".to_owned()
+    });
+    let server = server(&lab, &service.section(""));
+    let waiting: Vec<Smtp> = (0..70)
+        .map(|_| {
+            let mut client = stranger(&server);
+            client.raw(b"RCPT TO:<slow@one.example>\r\n");
+            client
+        })
+        .collect();
+    // Until no more of them are asked about.
+    let mut before = 0;
+    while before < 16 || before < begun.load(Ordering::Relaxed) {
+        before = begun.load(Ordering::Relaxed);
+        thread::sleep(Duration::from_secs(1));
+    }
+    assert_eq!(before, 16, "a quarter of all places");
+    let mut other = server.connect_from("127.0.0.3").greeted();
+    other.cmd("MAIL FROM:<a@b.example>").expect(250);
+    assert!(heard(&mut other, "ann").starts_with("250"));
+    drop((release, waiting));
+}
+
+#[test]
+fn services_that_are_silent_together_longer_than_a_decision_may_take_count_by_their_default() {
+    let lab = TestLab::sites(&["one.example"]);
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = silent.local_addr().expect("it is bound");
+    let sections: String = ["one", "two"]
+        .map(|name| {
+            format!(
+                "[policy_services.{name}]\naddress = \"inet:{address}\"\ntimeout_s = 20\ndefault_action = \"DUNNO\"\n\
+                 [[rules]]\npolicy_service = \"{name}\"\n"
+            )
+        })
+        .concat();
+    let server = server(&lab, &sections);
+    assert!(heard(&mut stranger(&server), "ann").starts_with("250"));
 }
