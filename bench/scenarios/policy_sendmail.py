@@ -154,7 +154,7 @@ class WithSubmission(Stentor):
         return f"{spool} && mount --bind {self.spool} /var/spool/stentor && mount --bind {self.sendmail} /usr/sbin/sendmail"
 
     def waiting(self):
-        return [name for name in os.listdir(self.submissions) if name.startswith(("mail-", "taken-"))]
+        return [name for name in os.listdir(self.submissions) if name.startswith(("mail-", "deferred-", "taken-"))]
 
     def queue_is_empty(self):
         return not self.waiting() and super().queue_is_empty()

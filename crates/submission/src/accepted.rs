@@ -15,7 +15,7 @@ use crate::folder::Folder;
 /// Queue ids under which messages were accepted.
 #[derive(Debug, Default)]
 pub struct Accepted {
-    /// Ids of files that the server left when it ended, and of reports that it was about to make.
+    /// Ids of files that the server left when it ended, and of reports and parts of submissions that it was about to make.
     asked: HashSet<MessageId>,
     found: HashSet<MessageId>,
 }
@@ -24,11 +24,14 @@ impl Accepted {
     /// For the files in this folder, before the journal is read. Of one that cannot be read nothing is known.
     pub fn ask(folder: Option<&Path>) -> Accepted {
         let Some(folder) = folder.map(Folder::at) else { return Accepted::default() };
-        let taken = folder.taken().unwrap_or_default().into_iter().map(|file| file.id);
-        let reported = folder.all_reported().unwrap_or_default().into_iter();
-        let reports =
-            reported.filter_map(|(stem, _)| folder.reported(&stem).ok()).flat_map(|reported| reported.reports);
-        Accepted { asked: taken.chain(reports.map(|(id, _)| id)).collect(), found: HashSet::new() }
+        let mut asked: HashSet<MessageId> =
+            folder.taken().unwrap_or_default().into_iter().map(|file| file.id).collect();
+        let _ = folder.each_reported(|stem, _| {
+            let reported = folder.reported(stem).unwrap_or_default();
+            asked.extend(reported.under_way.iter().map(|(id, _)| *id));
+            Ok(())
+        });
+        Accepted { asked, found: HashSet::new() }
     }
 
     /// A record of the journal.

@@ -1,28 +1,25 @@
 //! The folder on the disk: names, renames, syncs. Nothing here looks into a submission.
 
-use std::collections::HashSet;
 use std::ffi::OsStr;
+use std::fmt;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use stentor_queue::ids::{MessageId, QUEUE_ID_CHARS};
 use stentor_sendmail::{COMPLETE, UNFINISHED};
 
 use crate::reported::Reported;
 
+const DEFERRED: &str = "deferred-";
 const TAKEN: &str = "taken-";
 const REPORTED: &str = "reported-";
 const BAD: &str = "bad";
 /// Group may write and pass, nobody else; who does not own a file cannot remove it.
 const MODE: u32 = 0o1730;
 const BAD_MODE: u32 = 0o700;
-/// Names of one look: what is beyond them is seen by a later one.
-const LOOK_MAX: usize = 100_000;
-/// An unfinished file of a program that was killed.
-const UNFINISHED_MAX: Duration = Duration::from_hours(24);
 /// Longest name of a submission without what stands before it.
 const STEM_BYTES_MAX: usize = 64;
 
@@ -30,9 +27,39 @@ pub struct Folder {
     path: PathBuf,
 }
 
-/// A submission that nobody has taken yet: `mail-STEM`.
-pub struct Waiting {
+/// `mail-STEM`, or of one that was tried and is tried again later, `deferred-STEM`. Ordered: never tried first, then by age.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Name {
+    pub is_deferred: bool,
+    /// `TIME-INODE`.
     pub stem: String,
+}
+
+impl Name {
+    /// `None`: another file's.
+    pub fn parse(name: &OsStr) -> Option<Name> {
+        let of = |begin: &str| stem(name, begin).map(str::to_owned);
+        let complete = of(COMPLETE).map(|stem| Name { is_deferred: false, stem });
+        complete.or_else(|| of(DEFERRED).map(|stem| Name { is_deferred: true, stem }))
+    }
+
+    /// When the program began to write it: microseconds since the Unix epoch.
+    pub fn submitted(&self) -> Option<SystemTime> {
+        let time = self.stem.split('-').next()?;
+        UNIX_EPOCH.checked_add(Duration::from_micros(u64::from_str_radix(time, 16).ok()?))
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", if self.is_deferred { DEFERRED } else { COMPLETE }, self.stem)
+    }
+}
+
+/// A submission that nobody has taken yet.
+#[derive(Debug)]
+pub struct Waiting {
+    pub name: Name,
     pub uid: u32,
 }
 
@@ -86,27 +113,14 @@ impl Folder {
         Folder { path: path.to_owned() }
     }
 
-    /// What can be taken. Unfinished files that nobody will finish are removed.
-    pub fn waiting(&self) -> io::Result<Vec<Waiting>> {
-        let mut waiting = Vec::new();
-        for entry in fs::read_dir(&self.path)? {
-            let entry = entry?;
-            let name = entry.file_name();
-            if let Some(stem) = stem(&name, COMPLETE) {
-                // It was there a moment ago: an error is the folder's.
-                waiting.push(Waiting { stem: stem.to_owned(), uid: entry.metadata()?.uid() });
-                if waiting.len() == LOOK_MAX {
-                    break;
-                }
-            } else if stem(&name, UNFINISHED).is_some() {
-                let age = entry.metadata().and_then(|data| data.modified()).ok();
-                let age = age.and_then(|at| SystemTime::now().duration_since(at).ok());
-                if age.is_some_and(|age| age > UNFINISHED_MAX) {
-                    let _ = fs::remove_file(entry.path());
-                }
-            }
-        }
-        Ok(waiting)
+    /// Its names, in no order.
+    pub fn read(&self) -> io::Result<fs::ReadDir> {
+        fs::read_dir(&self.path)
+    }
+
+    /// Whether this is the name of what a program is writing.
+    pub fn is_unfinished(name: &OsStr) -> bool {
+        stem(name, UNFINISHED).is_some()
     }
 
     /// What was taken, and neither removed nor put back.
@@ -124,9 +138,10 @@ impl Folder {
         Ok(taken)
     }
 
-    pub fn take(&self, stem: String, id: MessageId) -> io::Result<Taken> {
-        let taken = Taken { stem, id };
-        fs::rename(self.path.join(format!("{COMPLETE}{}", taken.stem)), self.path_of(&taken))?;
+    pub fn take(&self, name: Name, id: MessageId) -> io::Result<Taken> {
+        let from = self.path.join(name.to_string());
+        let taken = Taken { stem: name.stem, id };
+        fs::rename(from, self.path_of(&taken))?;
         Ok(taken)
     }
 
@@ -134,8 +149,19 @@ impl Folder {
         self.path.join(taken.name())
     }
 
+    /// To be tried at once.
     pub fn put_back(&self, taken: &Taken) -> io::Result<()> {
-        fs::rename(self.path_of(taken), self.path.join(format!("{COMPLETE}{}", taken.stem)))
+        self.untake(taken, false)
+    }
+
+    /// To be tried later: how much later is found by a look.
+    pub fn defer(&self, taken: &Taken) -> io::Result<()> {
+        self.untake(taken, true)
+    }
+
+    fn untake(&self, taken: &Taken, is_deferred: bool) -> io::Result<()> {
+        let name = Name { is_deferred, stem: taken.stem.clone() };
+        fs::rename(self.path_of(taken), self.path.join(name.to_string()))
     }
 
     pub fn remove(&self, taken: &Taken) -> io::Result<()> {
@@ -180,23 +206,19 @@ impl Folder {
         }
     }
 
-    /// The submissions with recipients that were reported; whether each is still there.
-    pub fn all_reported(&self) -> io::Result<Vec<(String, bool)>> {
-        let (mut reported, mut there) = (Vec::new(), HashSet::new());
-        for entry in fs::read_dir(&self.path)? {
+    /// Those submissions with recipients that were reported, one after the other; whether each is still there, and not taken.
+    pub fn each_reported(&self, mut each: impl FnMut(&str, bool) -> io::Result<()>) -> io::Result<()> {
+        for entry in self.read()? {
             let name = entry?.file_name();
             if let Some(stem) = stem(&name, REPORTED) {
-                reported.push(stem.to_owned());
-            } else if let Some(stem) = stem(&name, COMPLETE) {
-                there.insert(stem.to_owned());
+                let is_there = |is_deferred| {
+                    let name = Name { is_deferred, stem: stem.to_owned() };
+                    self.path.join(name.to_string()).symlink_metadata().is_ok()
+                };
+                each(stem, is_there(false) || is_there(true))?;
             }
         }
-        there.extend(self.taken()?.into_iter().map(|taken| taken.stem));
-        let with_place = |stem: String| {
-            let is_there = there.contains(&stem);
-            (stem, is_there)
-        };
-        Ok(reported.into_iter().map(with_place).collect())
+        Ok(())
     }
 
     /// Makes renames and removals durable.
@@ -225,6 +247,10 @@ fn gid_of(groups: &str, name: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
+    fn name(stem: &str) -> Name {
+        Name { is_deferred: false, stem: stem.to_owned() }
+    }
+
     fn names(folder: &Path) -> Vec<String> {
         let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let mut names: Vec<String> = entries.collect();
@@ -247,17 +273,23 @@ mod tests {
         {
             let _ = fs::write(path.join(name.replace('/', "_")), "x");
         }
-        let mut stems: Vec<String> = folder.waiting().unwrap().into_iter().map(|file| file.stem).collect();
-        stems.sort();
-        assert_eq!(stems, ["0a-1", "0b-2"]);
-        let first = folder.take("0a-1".to_owned(), MessageId(7)).unwrap();
-        let second = folder.take("0b-2".to_owned(), MessageId(8)).unwrap();
-        assert!(folder.take("0a-1".to_owned(), MessageId(9)).is_err());
-        assert_eq!(folder.waiting().unwrap().len(), 0);
+        let waiting = || {
+            let entries = folder.read().unwrap();
+            let mut found: Vec<_> = entries.filter_map(|entry| Name::parse(&entry.unwrap().file_name())).collect();
+            found.sort();
+            found
+        };
+        assert_eq!(waiting(), [name("0a-1"), name("0b-2")]);
+        let first = folder.take(name("0a-1"), MessageId(7)).unwrap();
+        let second = folder.take(name("0b-2"), MessageId(8)).unwrap();
+        assert!(folder.take(name("0a-1"), MessageId(9)).is_err());
+        assert!(waiting().is_empty());
         let mut taken: Vec<(u64, String)> =
             folder.taken().unwrap().into_iter().map(|file| (file.id.0, file.stem)).collect();
         taken.sort();
         assert_eq!(taken, [(7, "0a-1".to_owned()), (8, "0b-2".to_owned())]);
+        folder.defer(&first).unwrap();
+        let first = folder.take(waiting().remove(0), MessageId(9)).unwrap();
         folder.put_back(&first).unwrap();
         folder.set_aside(&second, "why").unwrap();
         folder.sync().unwrap();
@@ -270,20 +302,6 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_files_are_swept_when_they_are_old() {
-        let temporary = tempfile::tempdir().unwrap();
-        let path = temporary.path().join("submission");
-        let folder = Folder::prepare(&path, "").unwrap();
-        let file = |name: &str| File::create(path.join(name)).unwrap();
-        let old = SystemTime::now() - UNFINISHED_MAX - Duration::from_mins(1);
-        file("new-0a-1").set_modified(old).unwrap();
-        file("mail-0a-2").set_modified(old).unwrap();
-        file("new-0a-3");
-        assert_eq!(folder.waiting().unwrap().len(), 1);
-        assert_eq!(names(&path), ["bad", "mail-0a-2", "new-0a-3"]);
-    }
-
-    #[test]
     fn who_was_reported_is_kept_as_long_as_the_submission() {
         let temporary = tempfile::tempdir().unwrap();
         let folder = Folder::prepare(&temporary.path().join("submission"), "").unwrap();
@@ -291,18 +309,23 @@ mod tests {
             fs::write(folder.path.join(name), "x").unwrap();
         }
         assert_eq!(folder.reported("0a-1").unwrap(), Reported::default());
-        let some = Reported { done: [3].into(), reports: vec![(MessageId(9), vec![4])] };
+        let some = Reported { done: [3].into(), under_way: vec![(MessageId(9), vec![4])] };
         for stem in ["0a-1", "0a-2", "0a-3"] {
             folder.report(stem, &some).unwrap();
         }
-        folder.take("0a-2".to_owned(), MessageId(7)).unwrap();
+        let taken = folder.take(name("0a-2"), MessageId(7)).unwrap();
         assert_eq!(folder.reported("0a-2").unwrap(), some);
-        let mut all = folder.all_reported().unwrap();
-        all.sort();
-        assert_eq!(all, [("0a-1".to_owned(), true), ("0a-2".to_owned(), true), ("0a-3".to_owned(), false)]);
+        folder.defer(&taken).unwrap();
+        let all = || {
+            let mut all = Vec::new();
+            folder.each_reported(|stem, is_there| Ok(all.push((stem.to_owned(), is_there)))).unwrap();
+            all.sort();
+            all
+        };
+        assert_eq!(all(), [("0a-1".to_owned(), true), ("0a-2".to_owned(), true), ("0a-3".to_owned(), false)]);
         folder.forget_reported("0a-3").unwrap();
         folder.forget_reported("0a-3").unwrap();
-        assert_eq!(folder.all_reported().unwrap().len(), 2);
+        assert_eq!(all().len(), 2);
         fs::write(folder.path.join("reported-0a-1"), "cut").unwrap();
         assert!(folder.reported("0a-1").is_err());
     }

@@ -303,7 +303,7 @@ impl Submitting<'_> {
         for part in wanted.chunks(dsn::RECIPIENTS_MAX) {
             let id = self.core.next_message_id();
             let recipients: Vec<usize> = part.iter().map(|refused| refused.at).collect();
-            self.reported.reports.push((id, recipients.clone()));
+            self.reported.under_way.push((id, recipients.clone()));
             self.keep_reported().await?;
             let subject = Subject { id: self.taken.id, sender, readers: readers.clone(), opened: &self.opened };
             match report(self.core, &subject, part, id).await {
@@ -312,7 +312,7 @@ impl Submitting<'_> {
                 // A start finds out whether the journal has it.
                 Err(later) => return Err(later.reply()),
             }
-            self.reported.reports.retain(|(known, _)| *known != id);
+            self.reported.under_way.retain(|(known, _)| *known != id);
             self.reported.done.extend(recipients);
             self.keep_reported().await?;
         }

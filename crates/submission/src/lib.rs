@@ -2,11 +2,11 @@
 //!
 //! Promise: what a user left in the folder is accepted once, returned to the user, or kept beside the reason (`bad`); a
 //! file goes only when its message, or the report about it, is durable. Users take turns, however much one of them
-//! leaves. Memory: the names of one look, [`AT_ONCE`] envelopes, and bodies as those of other clients.
+//! leaves. Memory: the names that a look keeps ([`look`]), [`AT_ONCE`] envelopes, and bodies as those of other clients.
 //!
 //! States of a file: `mail-X` (complete) -> `taken-ID-X` (it has a queue id, and that is on the disk) -> gone. A start puts
 //! back what was taken and has not become a message; the rest of it is removed ([`recover`]). What cannot be taken now
-//! (4xx) goes back to `mail-X` and is tried again; recipients that have been reported as failed by then are in `reported-X`, which goes after the
+//! (4xx) becomes `deferred-X` and is tried again; recipients that have been reported as failed by then are in `reported-X`, which goes after the
 //! submission. `bad/` holds what is no submission, or has nobody to be returned to.
 //!
 //! A second copy comes of a crash in one case alone: all recipients had their fate, durably, before the file's removal
@@ -17,15 +17,15 @@ mod accepted;
 mod file;
 mod folder;
 mod inject;
+mod look;
 mod refusal;
 mod reported;
 mod watch;
 
-use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use stentor_engine::core::{Core, Settings};
 use stentor_queue::store::Store;
@@ -36,8 +36,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 pub use self::accepted::Accepted;
-use self::folder::{Folder, Taken, Waiting};
+use self::folder::{Folder, Taken};
 use self::inject::Outcome;
+use self::look::{LIMITS, Look};
 use self::watch::Watch;
 
 /// Submissions taken between two syncs of the folder.
@@ -46,8 +47,6 @@ const ROUND_MAX: usize = 256;
 const AT_ONCE: usize = 8;
 /// How long until a new file is noticed without inotify, and how often the figures for `mailq` are renewed.
 const POLL: Duration = Duration::from_secs(30);
-/// Between attempts at what is refused for now.
-const RETRY: Duration = Duration::from_secs(15);
 
 /// Before any client is served, hence before a queue id is given out: decides about what was taken when the server ended,
 /// and publishes the settings. `accepted` has heard the journal.
@@ -71,17 +70,14 @@ fn recovered(core: &Arc<Core>, path: &Path, group: &str, accepted: &mut Accepted
     if !taken.is_empty() {
         folder.sync()?;
     }
-    for (stem, is_there) in folder.all_reported()? {
+    folder.each_reported(|stem, is_there| {
         if !is_there {
-            folder.forget_reported(&stem)?;
-            continue;
+            return folder.forget_reported(stem);
         }
         // One that is damaged is found when the submission is tried.
-        let Ok(mut reported) = folder.reported(&stem) else { continue };
-        if reported.resolve(|id| is_known(accepted, id)) {
-            folder.report(&stem, &reported)?;
-        }
-    }
+        let Ok(mut reported) = folder.reported(stem) else { return Ok(()) };
+        if reported.resolve(|id| is_known(accepted, id)) { folder.report(stem, &reported) } else { Ok(()) }
+    })?;
     accepted.clear();
     Ok(folder)
 }
@@ -94,7 +90,7 @@ pub async fn run(core: Arc<Core>, accepted: Accepted, mut stopping: signal::Rece
         folder: None,
         path,
         accepted,
-        later: HashMap::new(),
+        look: Look::new(LIMITS),
         gone: Vec::new(),
         settings: String::new(),
         figures_at: None,
@@ -133,8 +129,7 @@ struct Drain {
     path: PathBuf,
     /// Messages whose files may still be there.
     accepted: Accepted,
-    /// What is not to be tried before its time.
-    later: HashMap<String, Instant>,
+    look: Look,
     /// Submissions whose files went in this round.
     gone: Vec<String>,
     /// As published.
@@ -163,31 +158,31 @@ impl Drain {
         if !self.core.troubles().is_empty() || self.core.with(|hub, _| hub.is_stopping()) {
             return Ok(idle);
         }
-        let look = folder.clone();
-        let mut waiting = blocking(move || look.waiting()).await?;
-        let now = Instant::now();
-        let names: std::collections::HashSet<&str> = waiting.iter().map(|file| &*file.stem).collect();
-        self.later.retain(|stem, _| names.contains(&**stem));
-        waiting.retain(|file| self.later.get(&file.stem).is_none_or(|at| *at <= now));
-        if waiting.is_empty() {
-            let next = self.later.values().min().copied();
+        let (files, now) = (folder.clone(), SystemTime::now());
+        // After an error a sweep begins anew.
+        let mut look = std::mem::replace(&mut self.look, Look::new(LIMITS));
+        self.look = blocking(move || look.go_on(&files, now).map(|()| look)).await?;
+        let chosen = self.look.take(ROUND_MAX);
+        if chosen.is_empty() {
+            let Some(seen) = self.look.seen() else { return Ok(None) };
+            let next = seen.next.map(|at| Instant::now() + at.duration_since(now).unwrap_or_default());
             return Ok(next.into_iter().chain(idle).min());
         }
-        let mut chosen = in_turns(waiting);
-        let has_more = chosen.len() > ROUND_MAX;
-        chosen.truncate(ROUND_MAX);
         let mut taken: Vec<Taken> = Vec::with_capacity(chosen.len());
         for file in chosen {
-            match folder.take(file.stem, self.core.next_message_id()) {
+            match folder.take(file.name, self.core.next_message_id()) {
                 Ok(file) => taken.push(file),
                 Err(error) => tracing::warn!(%error, "a submission cannot be taken"),
             }
+        }
+        if taken.is_empty() {
+            return Ok(idle);
         }
         // The ids must outlive a power cut before anything is accepted under them.
         let synced = folder.clone();
         blocking(move || synced.sync()).await?;
         self.store(&folder, taken, stopping).await?;
-        Ok(if has_more { None } else { Some(Instant::now()) })
+        Ok(None)
     }
 
     /// Hands the taken to the queue, some at a time. Whatever fails, each that was begun comes to its end.
@@ -241,8 +236,7 @@ impl Drain {
             }
             Outcome::Later(why) => {
                 tracing::debug!(submission = %file.stem, %why, "a submission is tried again later");
-                self.later.insert(file.stem.clone(), Instant::now() + RETRY);
-                folder.put_back(file)
+                folder.defer(file)
             }
             Outcome::Bad(why) => {
                 tracing::error!(submission = %file.stem, %why, "a submission was moved to `bad`");
@@ -301,34 +295,7 @@ fn rights(settings: &Settings) -> Rights {
     Rights { strict, trusted, senders: submission.senders.clone() }
 }
 
-/// The oldest of each user first, then the second of each.
-fn in_turns(mut waiting: Vec<Waiting>) -> Vec<Waiting> {
-    waiting.sort_by(|a, b| a.stem.cmp(&b.stem));
-    let mut seen: HashMap<u32, usize> = HashMap::new();
-    let mut ranked: Vec<(usize, Waiting)> = Vec::with_capacity(waiting.len());
-    for file in waiting {
-        let rank = seen.entry(file.uid).or_default();
-        ranked.push((*rank, file));
-        *rank += 1;
-    }
-    ranked.sort_by_key(|(rank, _)| *rank);
-    ranked.into_iter().map(|(_, file)| file).collect()
-}
-
 /// Runs what waits for the disk beside the sessions.
 async fn blocking<T: Send + 'static>(what: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     tokio::task::spawn_blocking(what).await.unwrap_or_else(|_| Err(io::Error::other("the server is stopping")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn users_take_turns() {
-        let file = |stem: &str, uid| Waiting { stem: stem.to_owned(), uid };
-        let all = vec![file("3", 1), file("1", 1), file("2", 1), file("5", 2), file("4", 2), file("6", 3)];
-        let order: Vec<String> = in_turns(all).into_iter().map(|file| file.stem).collect();
-        assert_eq!(order, ["1", "4", "6", "2", "5", "3"]);
-    }
 }

@@ -19,13 +19,13 @@ const VERSION: &str = "1";
 pub struct Reported {
     pub done: BTreeSet<usize>,
     /// On their way.
-    pub reports: Vec<(MessageId, Vec<usize>)>,
+    pub under_way: Vec<(MessageId, Vec<usize>)>,
 }
 
 impl Reported {
     pub fn to_text(&self) -> String {
         let mut out = format!("{VERSION}\ndone{}\n", numbers(self.done.iter()));
-        for (id, recipients) in &self.reports {
+        for (id, recipients) in &self.under_way {
             // Writing into a string cannot fail.
             let _ = writeln!(out, "report {id}{}", numbers(recipients.iter()));
         }
@@ -46,12 +46,12 @@ impl Reported {
             let (id, recipients) = line.split_once(' ').unwrap_or((line, ""));
             Some((id.parse().ok()?, numbers(recipients)?))
         };
-        Some(Reported { done, reports: lines.map(report).collect::<Option<_>>()? })
+        Some(Reported { done, under_way: lines.map(report).collect::<Option<_>>()? })
     }
 
     /// Decides about the reports whose end was not known. Whether there were any.
     pub fn resolve(&mut self, is_taken: impl Fn(MessageId) -> bool) -> bool {
-        let reports = std::mem::take(&mut self.reports);
+        let reports = std::mem::take(&mut self.under_way);
         let had_some = !reports.is_empty();
         self.done.extend(reports.into_iter().filter(|(id, _)| is_taken(*id)).flat_map(|(_, recipients)| recipients));
         had_some
@@ -76,7 +76,7 @@ mod tests {
         let mut all = Reported::default();
         assert_eq!(Reported::parse(&all.to_text()).as_ref(), Some(&all));
         all.done = BTreeSet::from([0, 7, 12]);
-        all.reports = vec![(MessageId(5), vec![1, 2]), (MessageId(6), vec![3])];
+        all.under_way = vec![(MessageId(5), vec![1, 2]), (MessageId(6), vec![3])];
         let text = all.to_text();
         assert_eq!(Reported::parse(&text).as_ref(), Some(&all));
         for bad in ["", "1", "2\ndone\n", "1\ndone x\n", "1\ndone\nreport\n", "1\ndone\nother 1\n", "1\ndone -1\n"] {
@@ -84,7 +84,7 @@ mod tests {
         }
         assert_eq!(Reported::parse(&text[..text.len() - 1]), None, "cut");
         assert!(all.resolve(|id| id == MessageId(5)));
-        assert_eq!(all, Reported { done: BTreeSet::from([0, 1, 2, 7, 12]), reports: Vec::new() });
+        assert_eq!(all, Reported { done: BTreeSet::from([0, 1, 2, 7, 12]), under_way: Vec::new() });
         assert!(!all.resolve(|_| true));
     }
 }

@@ -53,7 +53,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 fn waiting(server: &Server) -> usize {
     let is_one = |path: &PathBuf| {
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
-        ["mail-", "taken-", "new-"].iter().any(|begin| name.starts_with(begin))
+        ["mail-", "deferred-", "taken-", "new-"].iter().any(|begin| name.starts_with(begin))
     };
     files(&server.path("submission")).iter().filter(|path| is_one(path)).count()
 }

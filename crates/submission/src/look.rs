@@ -1,0 +1,290 @@
+//! Reads the folder, a part at a time, and keeps the names that can be tried now: the oldest of each user.
+//!
+//! Promise: a look goes on where the one before ended, and a sweep comes to every name, so that nothing that one user leaves keeps
+//! another's from being seen. Names that wait for their next try are counted, not kept. Memory is bounded whatever the folder has:
+//! [`Limits::kept`] names, shared evenly by the users of what was seen. What is beyond a user's share is seen by a later sweep.
+//!
+//! When a deferred name may be tried again follows from the file alone: its rename changed the inode (ctime), and its name
+//! says when it was submitted. So nothing is to be remembered, and a start tries no sooner.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, DirEntry, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::folder::{Folder, Name, Waiting};
+
+/// Between tries of a submission: a part of the time that it has waited, within these.
+const RETRY_MIN: Duration = Duration::from_secs(15);
+const RETRY_MAX: Duration = Duration::from_mins(15);
+const RETRY_PART: u32 = 4;
+/// An unfinished file of a program that was killed.
+const UNFINISHED_MAX: Duration = Duration::from_hours(24);
+
+/// See [`Look`].
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Names that are read by one look.
+    pub read: usize,
+    /// Names that are kept, of all users.
+    pub kept: usize,
+    /// And of one of them.
+    pub kept_of_user: usize,
+}
+
+pub const LIMITS: Limits = Limits { read: 100_000, kept: 65_536, kept_of_user: 1_024 };
+
+/// What a sweep has seen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// Complete submissions, deferred ones too.
+    pub submissions: u64,
+    pub deferred: u64,
+    /// When the oldest was begun.
+    pub oldest: Option<SystemTime>,
+    /// When the next of the deferred may be tried.
+    pub next: Option<SystemTime>,
+}
+
+/// See the module's page.
+#[derive(Debug)]
+pub struct Look {
+    limits: Limits,
+    /// Where the sweep is; `None`: it has come to the end.
+    reading: Option<fs::ReadDir>,
+    /// What it has seen so far.
+    seen: Seen,
+    /// Names that can be tried, by user; those that were never tried first, then by age.
+    users: BTreeMap<u32, BTreeSet<Name>>,
+    kept: usize,
+}
+
+impl Look {
+    pub fn new(limits: Limits) -> Look {
+        Look { limits, reading: None, seen: Seen::default(), users: BTreeMap::new(), kept: 0 }
+    }
+
+    /// Goes on, or begins a sweep. Unfinished files that nobody will finish are removed.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn go_on(&mut self, folder: &Folder, now: SystemTime) -> io::Result<()> {
+        let mut reading = if let Some(reading) = self.reading.take() {
+            reading
+        } else {
+            self.seen = Seen::default();
+            folder.read()?
+        };
+        for _ in 0..self.limits.read {
+            let Some(entry) = reading.next() else { return Ok(()) };
+            self.see(&entry?, now)?;
+        }
+        self.reading = Some(reading);
+        Ok(())
+    }
+
+    fn see(&mut self, entry: &DirEntry, now: SystemTime) -> io::Result<()> {
+        let file_name = entry.file_name();
+        let Some(name) = Name::parse(&file_name) else {
+            if Folder::is_unfinished(&file_name) {
+                sweep(entry, now);
+            }
+            return Ok(());
+        };
+        let data = match entry.metadata() {
+            // Taken since the name was read.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            data => data?,
+        };
+        let submitted = name.submitted();
+        self.seen.submissions += 1;
+        self.seen.oldest = self.seen.oldest.into_iter().chain(submitted).min();
+        if name.is_deferred {
+            self.seen.deferred += 1;
+            if let Some(at) = next_try(submitted, &data).filter(|at| *at > now) {
+                self.seen.next = self.seen.next.into_iter().chain([at]).min();
+                return Ok(());
+            }
+        }
+        self.keep(data.uid(), name);
+        Ok(())
+    }
+
+    fn keep(&mut self, uid: u32, name: Name) {
+        if !self.users.contains_key(&uid) && self.users.len() == self.limits.kept {
+            return;
+        }
+        let names = self.users.entry(uid).or_default();
+        self.kept += usize::from(names.insert(name));
+        let share = (self.limits.kept / self.users.len()).clamp(1, self.limits.kept_of_user);
+        // Shares shrink as users come.
+        let all = if self.kept > self.limits.kept { 0..=u32::MAX } else { uid..=uid };
+        for (_, names) in self.users.range_mut(all) {
+            while names.len() > share {
+                names.pop_last();
+                self.kept -= 1;
+            }
+        }
+    }
+
+    /// The oldest of each user, then the second of each, and so on.
+    pub fn take(&mut self, max: usize) -> Vec<Waiting> {
+        let names =
+            self.users.iter().flat_map(|(uid, names)| names.iter().take(max).enumerate().map(move |n| (uid, n)));
+        let mut ranked: Vec<(usize, &Name, u32)> = names.map(|(uid, (rank, name))| (rank, name, *uid)).collect();
+        ranked.sort_by(|a, b| (a.0, &a.1.stem).cmp(&(b.0, &b.1.stem)));
+        ranked.truncate(max);
+        let chosen: Vec<Waiting> =
+            ranked.into_iter().map(|(_, name, uid)| Waiting { name: name.clone(), uid }).collect();
+        for file in &chosen {
+            if let Some(names) = self.users.get_mut(&file.uid) {
+                self.kept -= usize::from(names.remove(&file.name));
+                if names.is_empty() {
+                    self.users.remove(&file.uid);
+                }
+            }
+        }
+        chosen
+    }
+
+    /// What the sweep has seen, if it has come to the end.
+    pub fn seen(&self) -> Option<Seen> {
+        self.reading.is_none().then_some(self.seen)
+    }
+}
+
+/// When a deferred submission may be tried again.
+fn next_try(submitted: Option<SystemTime>, data: &Metadata) -> Option<SystemTime> {
+    let (seconds, part) = (u64::try_from(data.ctime()).ok()?, u32::try_from(data.ctime_nsec()).ok()?);
+    let tried = UNIX_EPOCH + Duration::new(seconds, part);
+    let waited = submitted.and_then(|at| tried.duration_since(at).ok()).unwrap_or_default();
+    Some(tried + (waited / RETRY_PART).clamp(RETRY_MIN, RETRY_MAX))
+}
+
+fn sweep(entry: &DirEntry, now: SystemTime) {
+    let age = entry.metadata().and_then(|data| data.modified()).ok();
+    let age = age.and_then(|at| now.duration_since(at).ok());
+    if age.is_some_and(|age| age > UNFINISHED_MAX) {
+        let _ = fs::remove_file(entry.path());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    fn name(stem: &str) -> Name {
+        Name { is_deferred: false, stem: stem.to_owned() }
+    }
+
+    fn stems(chosen: &[Waiting]) -> Vec<&str> {
+        chosen.iter().map(|file| &*file.name.stem).collect()
+    }
+
+    #[test]
+    fn users_take_turns() {
+        let mut look = Look::new(LIMITS);
+        for (stem, uid) in [("3", 1), ("1", 1), ("2", 1), ("5", 2), ("4", 2), ("6", 3)] {
+            look.keep(uid, name(stem));
+        }
+        assert_eq!(stems(&look.take(5)), ["1", "4", "6", "2", "5"]);
+        assert_eq!(stems(&look.take(5)), ["3"]);
+        assert!(look.take(4).is_empty() && look.kept == 0 && look.users.is_empty());
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_and_shared() {
+        let mut look = Look::new(Limits { read: 9, kept: 12, kept_of_user: 8 });
+        for n in 10..90 {
+            look.keep(1, name(&n.to_string()));
+        }
+        assert_eq!((look.kept, look.users[&1].len()), (8, 8));
+        for uid in 2..=3 {
+            for n in 10..30 {
+                look.keep(uid, name(&n.to_string()));
+            }
+        }
+        assert!((1..=3).all(|uid| look.users[&uid].len() == 4), "{look:?}");
+        for uid in 4..100 {
+            look.keep(uid, name("50"));
+        }
+        assert_eq!((look.kept, look.users.len()), (12, 12));
+        assert_eq!(stems(&look.take(3)), ["10", "10", "10"], "the oldest of each is kept");
+    }
+
+    /// One user's deferred files, many more than a look reads and than are kept, hide no other's.
+    #[test]
+    fn deferred_files_hide_nothing() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("submission");
+        let folder = Folder::prepare(&path, "").unwrap();
+        for n in 0..200 {
+            File::create(path.join(format!("deferred-{n:014x}-1"))).unwrap();
+        }
+        for n in 0..10 {
+            File::create(path.join(format!("mail-0000000000f00{n}-2"))).unwrap();
+        }
+        let mut look = Look::new(Limits { read: 16, kept: 4, kept_of_user: 4 });
+        let (now, mut found) = (SystemTime::now(), BTreeSet::new());
+        let mut looks = 0;
+        while found.len() < 10 {
+            look.go_on(&folder, now).unwrap();
+            for file in look.take(256) {
+                assert!(!file.name.is_deferred);
+                std::fs::remove_file(path.join(format!("mail-{}", file.name.stem))).unwrap();
+                found.insert(file.name.stem);
+            }
+            looks += 1;
+            assert!(looks < 1_000, "{found:?}");
+        }
+        while look.seen().is_none() {
+            look.go_on(&folder, now).unwrap();
+        }
+        look.go_on(&folder, now).unwrap();
+        assert!(look.seen().is_none(), "a new sweep has begun");
+        while look.seen().is_none() {
+            look.go_on(&folder, now).unwrap();
+        }
+        let seen = look.seen().unwrap();
+        assert_eq!((seen.submissions, seen.deferred, seen.oldest), (200, 200, Some(UNIX_EPOCH)));
+        // They have waited since 1970, and were renamed a moment ago.
+        let next = seen.next.unwrap().duration_since(now).unwrap();
+        assert!(next <= RETRY_MAX && next > RETRY_MAX - Duration::from_mins(5), "{next:?}");
+        look.go_on(&folder, now + RETRY_MAX + Duration::from_mins(1)).unwrap();
+        assert!(look.take(1)[0].name.is_deferred);
+    }
+
+    #[test]
+    fn who_was_just_submitted_is_tried_again_soon() {
+        let temporary = tempfile::tempdir().unwrap();
+        let folder = Folder::prepare(&temporary.path().join("submission"), "").unwrap();
+        let now = SystemTime::now();
+        let at = now.duration_since(UNIX_EPOCH).unwrap().as_micros();
+        File::create(temporary.path().join(format!("submission/deferred-{at:014x}-1"))).unwrap();
+        let mut look = Look::new(LIMITS);
+        let mut tried_after = |wait| {
+            look.go_on(&folder, now + wait).unwrap();
+            look.take(1).len()
+        };
+        assert_eq!((tried_after(RETRY_MIN / 2), tried_after(RETRY_MIN * 2)), (0, 1));
+    }
+
+    #[test]
+    fn unfinished_files_are_swept_when_they_are_old() {
+        let temporary = tempfile::tempdir().unwrap();
+        let path = temporary.path().join("submission");
+        let folder = Folder::prepare(&path, "").unwrap();
+        let file = |name: &str| File::create(path.join(name)).unwrap();
+        let old = SystemTime::now() - UNFINISHED_MAX - Duration::from_mins(1);
+        file("new-0a-1").set_modified(old).unwrap();
+        file("mail-0a-2").set_modified(old).unwrap();
+        file("new-0a-3");
+        let mut look = Look::new(LIMITS);
+        look.go_on(&folder, SystemTime::now()).unwrap();
+        assert_eq!(stems(&look.take(9)), ["0a-2"]);
+        assert!(!path.join("new-0a-1").exists() && path.join("new-0a-3").exists());
+    }
+}
