@@ -245,6 +245,15 @@ fn others(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
         let next = "look at the file system that its files are on; what was read before stays in force";
         warn(format!("table {table}: its files cannot be read in {} s", SLOW_MS / 1_000), next);
     }
+    if status.submissions_oldest.is_some_and(|at| at + STUCK_MS < status.now) {
+        let next = "the log says why each was refused for now; they are tried again by themselves, and returned to their senders after \
+                    `[retry] lifetime_s`";
+        warn(status.submissions_in_words(), next);
+    }
+    if let Some(why) = &status.submissions_unusable {
+        let next = "`stentor check` says what is wrong with the folder; mail of local users waits in it";
+        warn(format!("the submission folder cannot be used: {why}"), next);
+    }
     for trouble in &status.webhooks_troubled {
         warn(format!("webhook {trouble}"), "check the endpoint; events are kept as long as the history");
     }

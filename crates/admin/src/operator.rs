@@ -124,6 +124,7 @@ impl Operator {
             let ends = shown.iter().filter_map(|what| Some((what.clone(), hub.store.suspended_until(what)?))).collect();
             (shown, ends, hub.store.suspended_len() as u64)
         });
+        let submissions = core.submissions.lock().clone();
         let settings = core.settings();
         let listening = settings.config.listen.smtp.iter().chain(&settings.config.http.listen).copied().collect();
         let (standing_bounces, in_passing) =
@@ -172,6 +173,10 @@ impl Operator {
             queue_run_since,
             webhooks_troubled: (self.webhooks_troubled)(),
             restart_pending: settings.config.restart_pending.clone(),
+            submissions: submissions.waiting,
+            submissions_deferred: submissions.deferred,
+            submissions_oldest: submissions.oldest,
+            submissions_unusable: submissions.unusable,
             listening,
         }
     }

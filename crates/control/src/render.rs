@@ -349,6 +349,12 @@ pub fn status(s: &Status) -> String {
     if s.log_lines_lost > 0 {
         line(&mut out, format_args!("  log          {} lost", plural(s.log_lines_lost, "line")));
     }
+    if s.submissions > 0 {
+        line(&mut out, format_args!("  submissions  {}", s.submissions_in_words()));
+    }
+    if let Some(why) = &s.submissions_unusable {
+        line(&mut out, format_args!("  SUBMISSIONS  wait: {}", cut(why, 100)));
+    }
     for key in &s.restart_pending {
         line(&mut out, format_args!("  RESTART      pending: {} has changed", cut(key, 80)));
     }

@@ -10,6 +10,7 @@ use super::address_view::AddressView;
 use super::ages::Ages;
 use super::causes::CauseRow;
 use super::doctor::Doctor;
+use super::format::{plural, span};
 use super::observe::{Hosts, Mailqq, Posts};
 use super::problem::{ErrorCode, Problem};
 use super::quarantine_view::{QuarantineList, QuarantinedMessage};
@@ -106,9 +107,29 @@ pub struct Status {
     /// Changed keys that a reload left out: they take a restart.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub restart_pending: Vec<String>,
+    /// Mail of local users that is in the submission folder, of it what was refused for now, and when the oldest was submitted.
+    pub submissions: u64,
+    pub submissions_deferred: u64,
+    pub submissions_oldest: Option<Ms>,
+    /// Why the folder cannot be used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub submissions_unusable: Option<String>,
     /// Where it listens for SMTP and HTTP, as configured.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub listening: Vec<SocketAddr>,
+}
+
+impl Status {
+    /// What waits in the submission folder.
+    pub fn submissions_in_words(&self) -> String {
+        let deferred = match self.submissions_deferred {
+            0 => String::new(),
+            some => format!(" ({some} refused for now)"),
+        };
+        let age = self.submissions_oldest.map(|at| format!(", the oldest for {}", span(self.now.saturating_sub(at))));
+        let waiting = plural(self.submissions, "message");
+        format!("{waiting} in the submission folder{deferred}{}", age.unwrap_or_default())
+    }
 }
 
 /// `stentor queue`.

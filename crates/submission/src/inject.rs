@@ -2,6 +2,10 @@
 //!
 //! Who submitted it is the owner of the file, as the kernel says; the login name is that of passwd(5), or for users of a
 //! directory service what the program found there. Nothing of a damaged file has any effect.
+//!
+//! Each recipient has one fate, whatever becomes of the others: in a message, once that is durable; reported, if it is refused for good or was
+//! refused for now until its lifetime was over; else it is pending, and the submission stays. Which are done with is written down before the
+//! message is handed over, under its queue id (`reported`).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
@@ -43,6 +47,14 @@ const UNWRITABLE: Reply = Reply::fixed(451, (4, 3, 0), "The submission folder ca
 /// A transaction with the beginning of its content, and the recipients that it has taken.
 type Prepared = (Transaction, Vec<u8>, Vec<(usize, RcptTo)>);
 
+/// What became of the recipients that were offered.
+struct Offered {
+    /// `None`: none was taken.
+    prepared: Option<Prepared>,
+    /// Refused for now.
+    deferred: Vec<Refused>,
+}
+
 /// Who hears of recipients that were refused.
 enum Told {
     Sender,
@@ -54,6 +66,8 @@ enum Told {
 pub(super) enum Outcome {
     /// It is durable, or its return to the sender is.
     Done,
+    /// It is durable for some of its recipients; the others are tried again. What is to be written down when it is untaken.
+    Partly(Reported),
     /// The reply that says why not now.
     Later(Reply),
     /// It cannot become a message, and nobody can be told.
@@ -135,7 +149,8 @@ impl Submitting<'_> {
                 }
             };
             let address = recipient.address.clone();
-            refused.extend(reply.map(|reply| Refused { at, address, notify, orcpt, reply }));
+            let is_expired = false;
+            refused.extend(reply.map(|reply| Refused { at, address, notify, orcpt, reply, is_expired }));
         }
         if accepted.is_empty() && refused.is_empty() {
             return Outcome::Done;
@@ -150,20 +165,38 @@ impl Submitting<'_> {
             }
         };
         let fields = if is_own { String::new() } else { warning(hostname, &self.user, &sender) };
+        let is_last = self.is_over(&sender);
         match self.transact(sender, accepted, &mut refused, &fields).await {
             Err(reply) => Outcome::Later(reply),
-            Ok(prepared) => self.conclude(prepared, back, refused).await,
+            Ok(mut offered) => {
+                if is_last {
+                    refused.extend(offered.deferred.drain(..).map(Refused::expired));
+                }
+                self.conclude(offered, back, refused, is_last).await
+            }
         }
     }
 
-    /// Offers the recipients; those refused for good are added to `refused`. `None`: none is left.
+    /// Whether it has been tried for as long as mail of this sender is.
+    fn is_over(&self, sender: &ReversePath) -> bool {
+        let config = &self.settings.config;
+        let domain = sender.as_str().rsplit_once('@').map_or("", |(_, domain)| domain);
+        let flow = config.sending.senders.iter().find(|(name, _)| name == domain);
+        let lifetime_ms = flow.and_then(|(_, flow)| flow.expire_ms).unwrap_or(config.retry.lifetime_ms);
+        self.core.clock.now().saturating_sub(self.opened.envelope.at) >= lifetime_ms
+    }
+
+    /// Offers the recipients; those refused for good are added to `refused`.
+    ///
+    /// # Errors
+    /// The reply to all: no mail is taken now.
     async fn transact(
         &self,
         sender: ReversePath,
         recipients: Vec<(usize, RcptTo)>,
         refused: &mut Vec<Refused>,
         fields: &str,
-    ) -> Result<Option<Prepared>, Reply> {
+    ) -> Result<Offered, Reply> {
         let (core, settings) = (self.core, self.settings);
         let smtputf8 = !sender.is_ascii() || recipients.iter().any(|(_, rcpt)| !rcpt.address.is_ascii());
         let ret = self.opened.envelope.ret.map(|ret| match ret {
@@ -177,27 +210,23 @@ impl Submitting<'_> {
         let mut transaction = Transaction::begin_local(core, mail, self.taken.id, self.user.shown())?;
         if let Err(reply) = transaction.filtered_locally(core, settings, &self.user.shown()).await {
             transaction.abandon(core);
-            if !reply.is_permanent() {
-                return Err(reply);
-            }
-            refused.extend(recipients.iter().map(|rcpt| Refused::of(rcpt, reply.clone())));
-            return Ok(None);
+            let all = recipients.iter().map(|rcpt| Refused::of(rcpt, reply.clone())).collect();
+            let (gone, deferred) = if reply.is_permanent() { (all, Vec::new()) } else { (Vec::new(), all) };
+            refused.extend(gone);
+            return Ok(Offered { prepared: None, deferred });
         }
-        let mut accepted = Vec::with_capacity(recipients.len());
+        let (mut accepted, mut deferred) = (Vec::with_capacity(recipients.len()), Vec::new());
         for rcpt in recipients {
             let reply = transaction.rcpt(core, settings, SPEAKER, rcpt.1.clone()).await;
             match reply.code {
                 250 => accepted.push(rcpt),
-                ..500 => {
-                    transaction.abandon(core);
-                    return Err(reply);
-                }
+                ..500 => deferred.push(Refused::of(&rcpt, reply)),
                 _ => refused.push(Refused::of(&rcpt, reply)),
             }
         }
         if accepted.is_empty() {
             transaction.abandon(core);
-            return Ok(None);
+            return Ok(Offered { prepared: None, deferred });
         }
         if let Err(reply) = transaction.reserve(core).await {
             transaction.abandon(core);
@@ -205,26 +234,49 @@ impl Submitting<'_> {
         }
         let mut prefix = transaction.start_local_data(core, settings, self.user.uid);
         prefix.extend_from_slice(fields.as_bytes());
-        Ok(Some((transaction, prefix, accepted)))
+        Ok(Offered { prepared: Some((transaction, prefix, accepted)), deferred })
     }
 
-    /// Reports what was refused, then stores the rest.
-    async fn conclude(mut self, prepared: Option<Prepared>, back: ReversePath, refused: Vec<Refused>) -> Outcome {
-        let Some((transaction, prefix, accepted)) = prepared else { return self.give_back(&back, refused, true).await };
-        if !refused.is_empty()
-            && let later @ Outcome::Later(_) = self.give_back(&back, refused, false).await
+    /// Reports what was refused, then stores what was taken; the deferred stay. `is_last`: there is no other try.
+    async fn conclude(mut self, offered: Offered, back: ReversePath, refused: Vec<Refused>, is_last: bool) -> Outcome {
+        let Offered { prepared, deferred } = offered;
+        let is_rest = prepared.is_none() && deferred.is_empty();
+        if (is_rest || !refused.is_empty())
+            && let later @ (Outcome::Later(_) | Outcome::Bad(_)) = self.give_back(&back, refused, is_rest).await
         {
-            transaction.abandon(self.core);
+            if let Some((transaction, ..)) = prepared {
+                transaction.abandon(self.core);
+            }
             return later;
         }
-        let reply = self.feed(transaction, prefix).await;
-        match reply.code {
-            250 => Outcome::Done,
-            ..500 => Outcome::Later(reply),
-            _ => {
-                let refused = accepted.iter().map(|rcpt| Refused::of(rcpt, reply.clone())).collect();
-                self.give_back(&back, refused, true).await
+        let Some((transaction, prefix, accepted)) = prepared else {
+            return deferred.into_iter().next().map_or(Outcome::Done, |first| Outcome::Later(first.reply));
+        };
+        let waiting = deferred.first().map(|first| first.reply.clone());
+        if waiting.is_some() {
+            let part = accepted.iter().map(|(at, _)| *at).collect();
+            self.reported.under_way.push((self.taken.id, part));
+            if let Err(reply) = self.keep_reported().await {
+                transaction.abandon(self.core);
+                return Outcome::Later(reply);
             }
+        }
+        let reply = self.feed(transaction, prefix).await;
+        let id = self.taken.id;
+        if reply.code == 250 {
+            self.reported.resolve(|known| known == id);
+            return if waiting.is_some() { Outcome::Partly(self.reported) } else { Outcome::Done };
+        }
+        self.reported.under_way.retain(|(known, _)| *known != id);
+        let refused = accepted.iter().map(|rcpt| Refused::of(rcpt, reply.clone()));
+        let refused: Vec<Refused> = match (reply.code, is_last) {
+            (..500, false) => return Outcome::Later(reply),
+            (..500, true) => refused.map(Refused::expired).collect(),
+            _ => refused.collect(),
+        };
+        match (self.give_back(&back, refused, waiting.is_none()).await, waiting) {
+            (Outcome::Done, Some(reply)) => Outcome::Later(reply),
+            (outcome, _) => outcome,
         }
     }
 
@@ -265,19 +317,15 @@ impl Submitting<'_> {
     /// Reports the refused recipients to the sender, and keeps that they were. `is_all`: nothing else becomes of the submission, so
     /// that it is kept if nobody can be told.
     async fn give_back(&mut self, back: &ReversePath, refused: Vec<Refused>, is_all: bool) -> Outcome {
-        let why = || {
-            let all = refused.iter().map(|refused| format!("{:?}: {}", refused.address, refused.reply));
-            all.collect::<Vec<_>>().join("\n")
-        };
         match self.tell(back, &refused).await {
             Ok(Told::Nobody(whom)) => {
-                let why = why();
+                let why = self.why(&refused);
                 tracing::warn!(message = %self.taken.id, %why, "recipients of a local message {whom} were refused");
                 if is_all {
                     return Outcome::Bad(why);
                 }
             }
-            Ok(Told::TooLarge) if is_all => return Outcome::Bad(why()),
+            Ok(Told::TooLarge) if is_all => return Outcome::Bad(self.why(&refused)),
             Ok(Told::Sender | Told::TooLarge) => {}
             Err(reply) => return Outcome::Later(reply),
         }
@@ -289,6 +337,14 @@ impl Submitting<'_> {
             Ok(()) => Outcome::Done,
             Err(reply) => Outcome::Later(reply),
         }
+    }
+
+    /// For whoever finds it in `bad`.
+    fn why(&self, refused: &[Refused]) -> String {
+        let all = refused.iter().map(|refused| format!("{:?}: {}", refused.address, refused.reply));
+        let done = self.reported.done.iter().filter_map(|at| self.opened.envelope.recipients.get(*at));
+        let done = done.map(|rcpt| format!("{:?} is done with, and would get it again", rcpt.address));
+        all.chain(done).collect::<Vec<_>>().join("\n")
     }
 
     /// Makes the reports, each about as many recipients as one may have.

@@ -6,8 +6,8 @@
 //!
 //! States of a file: `mail-X` (complete) -> `taken-ID-X` (it has a queue id, and that is on the disk) -> gone. A start puts
 //! back what was taken and has not become a message; the rest of it is removed ([`recover`]). What cannot be taken now
-//! (4xx) becomes `deferred-X` and is tried again; recipients that have been reported as failed by then are in `reported-X`, which goes after the
-//! submission. `bad/` holds what is no submission, or has nobody to be returned to.
+//! (4xx) becomes `deferred-X` and is tried again; recipients that are done with by then, in a message or reported, are in `reported-X`, which goes
+//! after the submission. `bad/` holds what is no submission, or has nobody to be returned to.
 //!
 //! A second copy comes of a crash in one case alone: all recipients had their fate, durably, before the file's removal
 //! was, and the journal has dropped the message's records meanwhile ([`Accepted`]). The removal is durable after every round, so within
@@ -27,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use stentor_engine::core::submissions::Submissions;
 use stentor_engine::core::{Core, Settings};
 use stentor_queue::store::Store;
 use stentor_sendmail::settings::{Rights, Settings as Published};
@@ -38,7 +39,8 @@ use tokio::time::Instant;
 pub use self::accepted::Accepted;
 use self::folder::{Folder, Taken};
 use self::inject::Outcome;
-use self::look::{LIMITS, Look};
+use self::look::{LIMITS, Look, Seen};
+use self::reported::Reported;
 use self::watch::Watch;
 
 /// Submissions taken between two syncs of the folder.
@@ -65,7 +67,9 @@ fn recovered(core: &Arc<Core>, path: &Path, group: &str, accepted: &mut Accepted
     let is_there = |store: &Store, id| store.no_of(id).is_some() || store.in_quarantine(id).is_some();
     let is_known = |accepted: &Accepted, id| accepted.has(id) || core.with(|hub, _| is_there(&hub.store, id));
     for taken in &taken {
-        if is_known(accepted, taken.id) { folder.remove(taken)? } else { folder.put_back(taken)? }
+        // Of one that is damaged nobody can say: it is found when the submission is tried.
+        let is_whole = || folder.reported(&taken.stem).is_ok_and(|reported| !reported.is_under_way(taken.id));
+        if is_known(accepted, taken.id) && is_whole() { folder.remove(taken)? } else { folder.put_back(taken)? }
     }
     if !taken.is_empty() {
         folder.sync()?;
@@ -92,6 +96,7 @@ pub async fn run(core: Arc<Core>, accepted: Accepted, mut stopping: signal::Rece
         accepted,
         look: Look::new(LIMITS),
         gone: Vec::new(),
+        partly: Vec::new(),
         settings: String::new(),
         figures_at: None,
         is_down: false,
@@ -132,6 +137,8 @@ struct Drain {
     look: Look,
     /// Submissions whose files went in this round.
     gone: Vec<String>,
+    /// Submissions some of whose recipients are done with, which is to be written down.
+    partly: Vec<(String, Reported)>,
     /// As published.
     settings: String,
     figures_at: Option<Instant>,
@@ -154,17 +161,21 @@ impl Drain {
         };
         self.publish(&folder, &settings)?;
         let idle = Some(Instant::now() + POLL);
-        // What would be refused stays where it is.
-        if !self.core.troubles().is_empty() || self.core.with(|hub, _| hub.is_stopping()) {
-            return Ok(idle);
-        }
         let (files, now) = (folder.clone(), SystemTime::now());
         // After an error a sweep begins anew.
         let mut look = std::mem::replace(&mut self.look, Look::new(LIMITS));
         self.look = blocking(move || look.go_on(&files, now).map(|()| look)).await?;
+        let seen = self.look.seen();
+        if let Some(seen) = seen {
+            *self.core.submissions.lock() = figures(&seen);
+        }
+        // What would be refused stays where it is.
+        if !self.core.troubles().is_empty() || self.core.with(|hub, _| hub.is_stopping()) {
+            return Ok(idle);
+        }
         let chosen = self.look.take(ROUND_MAX);
         if chosen.is_empty() {
-            let Some(seen) = self.look.seen() else { return Ok(None) };
+            let Some(seen) = seen else { return Ok(None) };
             let next = seen.next.map(|at| Instant::now() + at.duration_since(now).unwrap_or_default());
             return Ok(next.into_iter().chain(idle).min());
         }
@@ -217,9 +228,11 @@ impl Drain {
         }
         done?;
         let folder = folder.clone();
-        let gone = std::mem::take(&mut self.gone);
+        let (gone, partly) = (std::mem::take(&mut self.gone), std::mem::take(&mut self.partly));
         blocking(move || {
             folder.sync()?;
+            // Not before they have their names back: a start that finds one under an id that is not under way removes it.
+            partly.iter().try_for_each(|(stem, reported)| folder.report(stem, reported))?;
             gone.iter().try_for_each(|stem| folder.forget_reported(stem))
         })
         .await?;
@@ -233,6 +246,11 @@ impl Drain {
                 self.accepted.add(file.id);
                 self.gone.push(file.stem.clone());
                 folder.remove(file)
+            }
+            Outcome::Partly(reported) => {
+                self.accepted.add(file.id);
+                self.partly.push((file.stem.clone(), reported));
+                folder.defer(file)
             }
             Outcome::Later(why) => {
                 tracing::debug!(submission = %file.stem, %why, "a submission is tried again later");
@@ -263,12 +281,21 @@ impl Drain {
 
     fn failed(&mut self, error: &io::Error) {
         self.folder = None;
+        self.core.submissions.lock().unusable = Some(format!("{}: {error}", self.path.display()));
+        // What is on the disk says as much.
+        self.partly.clear();
         self.settings.clear();
         // Said again when it was usable in between.
         if !std::mem::replace(&mut self.is_down, true) {
             tracing::error!(folder = %self.path.display(), %error, "mail of local users waits: the submission folder cannot be used");
         }
     }
+}
+
+fn figures(seen: &Seen) -> Submissions {
+    let ms = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
+    let (waiting, deferred) = (seen.submissions, seen.deferred);
+    Submissions { waiting, deferred, oldest: seen.oldest.map(ms), unusable: None }
 }
 
 fn published(settings: &Settings) -> Published {

@@ -1,4 +1,4 @@
-//! Recipients of a submission that are refused for good: a delivery status notification to the sender.
+//! Recipients of a submission that are refused for good, or for as long as mail is tried: a delivery status notification to the sender.
 //!
 //! The program has answered 0, so that this is the only way to say it. Recipients with NOTIFY=NEVER or without FAILURE
 //! are not reported.
@@ -25,12 +25,18 @@ pub(super) struct Refused {
     pub notify: Option<Notify>,
     pub orcpt: Option<String>,
     pub reply: Reply,
+    /// The reply is a temporary one, and there is no more time.
+    pub is_expired: bool,
 }
 
 impl Refused {
     pub fn of((at, rcpt): &(usize, RcptTo), reply: Reply) -> Refused {
         let RcptTo { address, notify, orcpt } = rcpt.clone();
-        Refused { at: *at, address: address.as_str().to_owned(), notify, orcpt, reply }
+        Refused { at: *at, address: address.as_str().to_owned(), notify, orcpt, reply, is_expired: false }
+    }
+
+    pub fn expired(self) -> Refused {
+        Refused { is_expired: true, ..self }
     }
 
     pub fn is_wanted(&self) -> bool {
@@ -99,10 +105,15 @@ fn recipient<'a>(refused: &'a Refused, text: &'a str, date: &'a str) -> ReportRc
         address: &refused.address,
         orcpt: refused.orcpt.as_deref(),
         action: Action::Failed,
-        status: refused.reply.enhanced.unwrap_or(Enhanced::new(5, 0, 0)),
+        // A report of failure has a permanent status (RFC 3464 section 2.3.4): 5.4.7 is "delivery time expired".
+        status: if refused.is_expired {
+            Enhanced::new(5, 4, 7)
+        } else {
+            refused.reply.enhanced.unwrap_or(Enhanced::new(5, 0, 0))
+        },
         remote_mta: None,
         diagnostic: Some(text),
-        reason: None,
+        reason: refused.is_expired.then_some("it could not be taken into the queue within the time allowed"),
         last_attempt: Some(date),
         will_retry_until: None,
     }

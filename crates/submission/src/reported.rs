@@ -1,11 +1,11 @@
-//! Which recipients of a submission were reported to its sender as failed, while the rest is tried again: `reported-STEM` beside it.
+//! Which recipients of a submission are done with, while the rest is tried again: `reported-STEM` beside it.
 //!
-//! Promise: a recipient that was reported is neither delivered to nor reported again, also by a server that was killed in between;
-//! one that was not is never taken for it. A report is written down with its queue id before it is handed in: a start asks the
-//! journal whether that id was taken, as it does for submissions.
+//! Promise: a recipient that is in a message of the queue, or was reported to the sender as failed, is neither delivered to by this submission nor reported
+//! again, also by a server that was killed in between; one that is neither is never taken for it. A report, and a message for some of
+//! the recipients, is written down with its queue id before it is handed in: a start asks the journal whether that id was taken.
 //!
-//! Form: lines of text. `1`, the version; `done N ...`, recipients by their number in the envelope; `report ID N ...`, those of a report
-//! whose end is not known.
+//! Form: lines of text. `1`, the version; `done N ...`, recipients by their number in the envelope; `report ID N ...`, those of a report,
+//! or of a message, whose end is not known.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -49,7 +49,12 @@ impl Reported {
         Some(Reported { done, under_way: lines.map(report).collect::<Option<_>>()? })
     }
 
-    /// Decides about the reports whose end was not known. Whether there were any.
+    /// Whether a message under this id is not for all that were left.
+    pub fn is_under_way(&self, id: MessageId) -> bool {
+        self.under_way.iter().any(|(known, _)| *known == id)
+    }
+
+    /// Decides about the messages and reports whose end was not known. Whether there were any.
     pub fn resolve(&mut self, is_taken: impl Fn(MessageId) -> bool) -> bool {
         let reports = std::mem::take(&mut self.under_way);
         let had_some = !reports.is_empty();

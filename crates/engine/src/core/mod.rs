@@ -25,6 +25,7 @@ pub mod people;
 pub mod pins;
 mod reach;
 pub mod settings;
+pub mod submissions;
 pub mod unreached;
 pub mod verb;
 mod watch;
@@ -110,6 +111,8 @@ pub struct Core {
     pub rates: Mutex<Rates>,
     /// Which mail has to be tried again.
     pub greylist: Mutex<Greylist>,
+    /// What waits in the submission folder.
+    pub submissions: Mutex<submissions::Submissions>,
     /// What next hops say of recipients of relay domains.
     pub call_ahead: Arc<CallAhead>,
     pub counters: Counters,
@@ -203,6 +206,7 @@ impl Core {
             resolver: parts.resolver,
             rates: Mutex::new(Rates::new(RATE_CLIENTS_MAX)),
             greylist: Mutex::default(),
+            submissions: Mutex::default(),
             call_ahead: Arc::default(),
             counters: Counters::default(),
             journal: Mutex::default(),

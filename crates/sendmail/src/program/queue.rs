@@ -127,11 +127,28 @@ fn list(published: &Published, out: &mut impl Write) -> Result<(), Failure> {
         }
         print(out, &text)
     })?;
+    let in_folder = in_folder(published)?;
     if messages == 0 {
-        return print(out, "Mail queue is empty\n");
+        return print(out, &format!("Mail queue is empty\n{in_folder}"));
     }
     let plural = if messages == 1 { "Request" } else { "Requests" };
-    print(out, &format!("-- {} Kbytes in {messages} {plural}.\n", octets.div_ceil(KIB)))
+    print(out, &format!("-- {} Kbytes in {messages} {plural}.\n", octets.div_ceil(KIB)))?;
+    print(out, &in_folder)
+}
+
+/// A line about what the server has not taken out of the folder yet, if there is anything.
+fn in_folder(published: &Published) -> Result<String, Failure> {
+    let mut text = String::new();
+    request(published, &json!({"v": 1, "verb": "status"}), &mut |_, data| {
+        let (waiting, deferred) = (data["submissions"].as_u64(), data["submissions_deferred"].as_u64());
+        if let Some(waiting) = waiting.filter(|waiting| *waiting > 0) {
+            let since = data["submissions_oldest"].as_u64().map(|at| format!(" since {}", date(at)));
+            let (since, deferred) = (since.unwrap_or_default(), deferred.unwrap_or_default());
+            text = format!("-- {waiting} in the submission folder{since}, {deferred} of them refused for now\n");
+        }
+        Ok(())
+    })?;
+    Ok(text)
 }
 
 /// The first line of a message: its id with Postfix's sign, size, arrival and sender.

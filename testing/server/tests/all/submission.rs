@@ -344,6 +344,99 @@ fn each_recipient_of_a_deferred_submission_has_one_fate() {
     lab.assert_no_violations();
 }
 
+/// Whether the folder has a file whose name begins so.
+fn has(server: &Server, begin: &str) -> bool {
+    let is_one = |path: &PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(begin));
+    files(&server.path("submission")).iter().any(is_one)
+}
+
+const LATER: &str = "\n[[rules]]\nrecipient = \"bob@one.example\"\ndo = \"defer 451 4.7.1 Not yet\"\n";
+
+/// A recipient that is deferred holds no other, and gets the message when it may, across a kill.
+#[test]
+fn a_deferred_recipient_of_a_submission_holds_no_other() {
+    let lab = TestLab::start(&format!("[[site]]\nname = 'one.example'\n{SENDER_SITE}"));
+    let mut server = taking(builder(&lab)).prepare();
+    let plain = std::fs::read_to_string(server.config()).expect("the configuration");
+    server.edit_config(|text| format!("{text}{LATER}"));
+    server = server.run();
+    submit(&server, &["-f", SENDER, "ann@one.example", "bob@one.example", "a@@b"], "Subject: two\n\nx\n");
+    received(&lab, "ann@one.example");
+    report_to(&lab, SENDER).about("a@@b");
+    wait_until("the rest waits", || has(&server, "deferred-"));
+    let listed = || {
+        let status = server.operator(&["status"]);
+        String::from_utf8_lossy(&status.stdout).into_owned()
+    };
+    wait_until("status has it", || listed().contains("1 message in the submission folder (1 refused for now)"));
+    let mailq = run(program(&server, &["-bp"]), "");
+    let mailq = String::from_utf8_lossy(&mailq.stdout).into_owned();
+    assert!(mailq.contains("-- 1 in the submission folder since ") && mailq.contains("1 of them refused"), "{mailq}");
+    server.kill();
+    server.edit_config(|_| plain);
+    server.start_again();
+    received(&lab, "bob@one.example");
+    wait_until("the folder is drained", || waiting(&server) == 0 && !has(&server, "reported-"));
+    drained(&server);
+    let copies = |who: &str| lab.recorder().copies_to(who).len();
+    assert_eq!((copies("ann@one.example"), copies("bob@one.example")), (1, 1));
+    lab.assert_no_violations();
+}
+
+/// After the lifetime the rest is returned, and the others have their message.
+#[test]
+fn a_deferred_recipient_of_a_submission_expires() {
+    let lab = TestLab::start(&format!("[[site]]\nname = 'one.example'\n{SENDER_SITE}"));
+    let mut server = taking(builder(&lab)).set("retry.lifetime_s", "1").prepare();
+    server.edit_config(|text| format!("{text}{LATER}"));
+    server = server.run();
+    submit(&server, &["-f", SENDER, "ann@one.example", "bob@one.example"], "Subject: two\n\nx\n");
+    let report = report_to(&lab, SENDER);
+    assert_eq!(report.about("bob@one.example")["status"], "5.4.7", "{}", report.text);
+    assert!(report.text.contains("451 4.7.1 Not yet") && report.text.contains("time allowed"), "{}", report.text);
+    wait_until("the folder is drained", || waiting(&server) == 0 && !has(&server, "reported-"));
+    received(&lab, "ann@one.example");
+    assert_eq!(report.recipients.len(), 1, "{}", report.text);
+    lab.assert_no_violations();
+}
+
+/// docs/design/submission.md: a server that was killed after a message for some of the recipients was durable, before that was written down. And one
+/// that was killed before it was durable.
+#[test]
+fn a_kill_between_a_part_and_its_record_repeats_and_loses_nobody() {
+    let lab = TestLab::start(&format!("[[site]]\nname = 'one.example'\n{SENDER_SITE}"));
+    let mut server = taking(builder(&lab)).prepare();
+    let plain = std::fs::read_to_string(server.config()).expect("the configuration");
+    server.edit_config(|text| format!("{text}{LATER}"));
+    server = server.run();
+    submit(&server, &["-f", SENDER, "ann@one.example", "bob@one.example"], "Subject: two\n\nx\n");
+    let sent = server.wait_log(&["stat=Sent", "to=<ann@one.example>"]);
+    wait_until("the rest waits", || has(&server, "deferred-"));
+    // The outcome is durable with the next acceptance.
+    server.smtp().send(SENDER, &["cid@one.example"], b"Subject: x\r\n\r\n").expect(250);
+    server.kill();
+    let id = sent.split("]: ").nth(1).and_then(|rest| rest.split(':').next()).unwrap();
+    let folder = server.path("submission");
+    let file = files(&folder).into_iter().find(|path| path.to_string_lossy().contains("/deferred-")).unwrap();
+    let stem = file.file_name().unwrap().to_string_lossy().replace("deferred-", "");
+    // As if nothing had happened since the acceptance.
+    std::fs::rename(&file, folder.join(format!("taken-{id}-{stem}"))).unwrap();
+    std::fs::write(folder.join(format!("reported-{stem}")), format!("1\ndone\nreport {id} 0\n")).unwrap();
+    // And another, which was to be handed over under an id that the journal never saw.
+    let lost = "0".repeat(id.len());
+    std::fs::copy(folder.join(format!("taken-{id}-{stem}")), folder.join(format!("taken-{lost}-0a-1"))).unwrap();
+    std::fs::write(folder.join("reported-0a-1"), format!("1\ndone 1\nreport {lost} 0\n")).unwrap();
+    server.edit_config(|_| plain);
+    server.start_again();
+    received(&lab, "bob@one.example");
+    wait_until("the folder is drained", || waiting(&server) == 0 && !has(&server, "reported-"));
+    drained(&server);
+    let copies = |who: &str| lab.recorder().copies_to(who).len();
+    // Ann's second is that of the other submission.
+    assert_eq!((copies("ann@one.example"), copies("bob@one.example")), (2, 1));
+    lab.assert_no_violations();
+}
+
 #[test]
 fn a_refusal_is_told_to_who_reads_the_senders_mail() {
     let lab = TestLab::start(&format!("[[site]]\nname = 'one.example'\n{SENDER_SITE}"));
