@@ -58,6 +58,7 @@ fn milter(
         command_timeout_ms: section.seconds("command_timeout_s", 30, 0.1..=COMMAND_TIMEOUT_S_MAX),
         content_timeout_ms: section.seconds("content_timeout_s", 300, 0.1..=CONTENT_TIMEOUT_S_MAX),
         reuse: section.flag("reuse", false),
+        pipelining: section.flag("pipelining", true),
         daemon_name: section.text("daemon_name").map_or_else(|| hostname.to_owned(), |text| text.value.to_owned()),
     };
     if !milter.scope.smtp && !milter.scope.local {

@@ -11,7 +11,7 @@ use stentor_mail::server::{Body, MailFrom, Notify, RcptTo, Ret};
 use stentor_milter::{Client, Macros, OnFailure, Session, Verdict};
 
 use crate::connection::{Connection, Failed};
-use crate::milter::Milter;
+use crate::milter::{Milter, MilterResult};
 use crate::{ClientFacts, Refusal};
 
 /// As Postfix words them.
@@ -260,13 +260,14 @@ impl Seat {
         match verdict {
             Verdict::Continue | Verdict::Skip | Verdict::Accept => Ok(None),
             Verdict::Discard => {
-                self.milter.counters.count("discard");
+                self.milter.counters.count(MilterResult::Discard);
                 Ok(Some(self.name()))
             }
-            Verdict::Refuse(ref reply) => {
+            Verdict::Refuse(reply) => {
                 self.milter.succeeded();
-                self.milter.counters.count(verdict.name());
-                Err(Refusal { reply: reply.clone(), by: self.name() })
+                let result = if reply.is_temporary() { MilterResult::Tempfail } else { MilterResult::Reject };
+                self.milter.counters.count(result);
+                Err(Refusal { reply, by: self.name() })
             }
         }
     }

@@ -122,16 +122,18 @@ impl Connection {
 
     /// The verdict on what the session was told last: "continue" where none is owed.
     pub async fn verdict(&mut self, limit: Duration) -> Result<Verdict, Failed> {
-        self.verdict_by(limit, Instant::now() + limit.saturating_mul(2)).await
+        let decided = self.decision(limit, Instant::now() + limit.saturating_mul(2)).await?;
+        Ok(decided.unwrap_or(Verdict::Continue))
     }
 
-    /// The same, however often it asks for more time not after `end`.
-    pub async fn verdict_by(&mut self, limit: Duration, end: Instant) -> Result<Verdict, Failed> {
+    /// Waits for all answers that are owed, up to the first that ends the message; however often it asks for more time not after
+    /// `end`. `None`: it wants to go on.
+    pub async fn decision(&mut self, limit: Duration, end: Instant) -> Result<Option<Verdict>, Failed> {
         loop {
             match self.event(limit, end).await? {
-                None => return Ok(Verdict::Continue),
-                Some(Event::Verdict(verdict)) => return Ok(verdict),
-                Some(Event::Progress) => {}
+                None => return Ok(None),
+                Some(Event::Verdict(Verdict::Continue | Verdict::Skip) | Event::Progress) => {}
+                Some(Event::Verdict(verdict)) => return Ok(Some(verdict)),
                 Some(Event::Ready | Event::Change(_)) => return Err(Failed::broken("an answer out of turn")),
             }
         }

@@ -18,6 +18,7 @@ use crate::Refusal;
 use crate::chain::{Chain, Role, Seat};
 use crate::changes::{Envelope, Recipient, shown};
 use crate::connection::Failed;
+use crate::milter::MilterResult;
 
 /// Octets of a piece of a new body or message.
 const PIECE_BYTES: usize = 256 * 1024;
@@ -188,6 +189,7 @@ impl Chain {
         for seat in self.seats.iter_mut().filter(|seat| seat.role == Role::Asked) {
             let mut asked = Asked::default();
             let shown = seat.show((&self.macros, end), &message, (content, &mut buffer), size_max, &mut asked).await;
+            seat.close_if_it_owes();
             let verdict = match shown {
                 Ok(verdict @ (Verdict::Continue | Verdict::Accept | Verdict::Skip)) => {
                     seat.apply(asked, (&mut message, content), &self.hostname, &mut filtered).map(|()| verdict)
@@ -198,7 +200,7 @@ impl Chain {
             };
             content.forget();
             if verdict.as_ref().is_ok_and(|verdict| matches!(verdict, Verdict::Continue | Verdict::Accept)) {
-                seat.milter.counters.count("accept");
+                seat.milter.counters.count(MilterResult::Accept);
                 seat.milter.succeeded();
             }
             filtered.discard = seat.judge(verdict)?;
@@ -215,6 +217,18 @@ impl Chain {
 }
 
 impl Seat {
+    /// After [`Seat::show`]: a connection on which answers are still owed is closed. A milter that has decided before it had seen all
+    /// that it was told is asked one thing at a time from now on, so that it keeps its connections.
+    fn close_if_it_owes(&mut self) {
+        let Some(connection) = &self.connection else { return };
+        if connection.session.is_cut_short() {
+            self.milter.decides_early();
+        }
+        if connection.session.is_owed() {
+            self.connection = None;
+        }
+    }
+
     /// Shows the milter the message, up to its last verdict.
     async fn show<C: Content>(
         &mut self,
@@ -233,32 +247,38 @@ impl Seat {
         if connection.session.is_over() {
             return Ok(Verdict::Continue);
         }
+        let is_at_once = self.milter.is_told_at_once();
+        let waits = |session: &stentor_milter::Session| session.is_full() || !is_at_once;
         let keeps_space = connection.session.keeps_space();
         for (name, value) in message.header.shown(keeps_space) {
             connection.session.header(name, &value);
-            match connection.verdict_by(limit, end).await? {
-                Verdict::Continue => {}
-                verdict => return Ok(verdict),
+            if waits(&connection.session)
+                && let Some(verdict) = connection.decision(limit, end).await?
+            {
+                return Ok(verdict);
             }
         }
         connection.session.end_of_header(macros);
-        match connection.verdict_by(limit, end).await? {
-            Verdict::Continue => {}
-            verdict => return Ok(verdict),
-        }
         let mut at = message.body_at;
-        while connection.session.wants_body() {
+        loop {
+            if waits(&connection.session)
+                && let Some(verdict) = connection.decision(limit, end).await?
+            {
+                return Ok(verdict);
+            }
+            if !connection.session.wants_body() {
+                break;
+            }
             let read = content.read_at(at, buffer).map_err(|error| Trouble::Ours(unreadable(&error)))?;
             if read == 0 {
                 break;
             }
             at += read as u64;
             connection.session.body(&buffer[..read]);
-            match connection.verdict_by(limit, end).await? {
-                Verdict::Continue => {}
-                Verdict::Skip => break,
-                verdict => return Ok(verdict),
-            }
+        }
+        // By itself, so that the last answer is the one to it.
+        if let Some(verdict) = connection.decision(limit, end).await? {
+            return Ok(verdict);
         }
         connection.session.end(macros);
         loop {
@@ -311,7 +331,7 @@ impl Seat {
             message.has_new_body = true;
         }
         if envelope.quarantine.is_some() {
-            self.milter.counters.count("quarantine");
+            self.milter.counters.count(MilterResult::Quarantine);
         }
         let all = &mut filtered.envelope;
         all.sender = envelope.sender.or(all.sender.take());
@@ -320,7 +340,7 @@ impl Seat {
         let quarantine = envelope.quarantine.map(|reason| format!("milter {name}: {reason}"));
         all.quarantine = all.quarantine.take().or(quarantine);
         if !words.is_empty() {
-            self.milter.counters.count("change");
+            self.milter.counters.count(MilterResult::Change);
             let and = if filtered.words.is_empty() { "" } else { "; " };
             // Writing into a string cannot fail.
             let _ = write!(filtered.words, "{and}milter {}: {words}", self.milter.settings.name);
@@ -443,6 +463,7 @@ mod tests {
             command_timeout_ms: 30_000,
             content_timeout_ms: 300_000,
             reuse: false,
+            pipelining: true,
             daemon_name: "test".to_owned(),
         }))
     }

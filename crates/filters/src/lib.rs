@@ -29,7 +29,7 @@ use tokio::sync::{Mutex, MutexGuard};
 pub use chain::{Chain, MailFacts, RcptFacts};
 pub use changes::{Envelope, Recipient};
 pub use content::{Content, Filtered, without_fields};
-pub use milter::{COUNTED, Counters, Milter};
+pub use milter::{Counters, Milter, MilterResult};
 use stentor_mail::reply::Reply;
 
 /// A refusal, and who decided it, in words.

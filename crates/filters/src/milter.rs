@@ -15,23 +15,65 @@ use crate::connection::{Connection, Failed};
 const IDLE_MAX: usize = 32;
 const IDLE_TIME: Duration = Duration::from_secs(20);
 
-/// What became of messages and recipients, by their names in [`Counters::read`].
-pub const COUNTED: [&str; 9] =
-    ["accept", "reject", "tempfail", "discard", "quarantine", "change", "unreachable", "timeout", "error"];
+/// What became of a message or recipient that a milter was asked about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MilterResult {
+    Accept,
+    Reject,
+    Tempfail,
+    Discard,
+    Quarantine,
+    Change,
+    Unreachable,
+    Timeout,
+    Error,
+}
+
+impl MilterResult {
+    /// In the order of their numbers.
+    pub const ALL: [MilterResult; 9] = {
+        use MilterResult::{Accept, Change, Discard, Error, Quarantine, Reject, Tempfail, Timeout, Unreachable};
+        [Accept, Reject, Tempfail, Discard, Quarantine, Change, Unreachable, Timeout, Error]
+    };
+
+    /// In metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            MilterResult::Accept => "accept",
+            MilterResult::Reject => "reject",
+            MilterResult::Tempfail => "tempfail",
+            MilterResult::Discard => "discard",
+            MilterResult::Quarantine => "quarantine",
+            MilterResult::Change => "change",
+            MilterResult::Unreachable => "unreachable",
+            MilterResult::Timeout => "timeout",
+            MilterResult::Error => "error",
+        }
+    }
+}
+
+impl From<Failure> for MilterResult {
+    fn from(failure: Failure) -> MilterResult {
+        match failure {
+            Failure::Unreachable => MilterResult::Unreachable,
+            Failure::Timeout => MilterResult::Timeout,
+            Failure::Broken => MilterResult::Error,
+        }
+    }
+}
 
 #[derive(Debug, Default)]
-pub struct Counters([AtomicU64; COUNTED.len()]);
+pub struct Counters([AtomicU64; MilterResult::ALL.len()]);
 
 impl Counters {
-    pub(crate) fn count(&self, name: &str) {
-        if let Some(at) = COUNTED.iter().position(|known| *known == name) {
-            self.0[at].fetch_add(1, Ordering::Relaxed);
-        }
+    pub(crate) fn count(&self, result: MilterResult) {
+        self.0[result as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Each with its name.
     pub fn read(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        COUNTED.into_iter().zip(self.0.iter().map(|count| count.load(Ordering::Relaxed)))
+        let counts = self.0.iter().map(|count| count.load(Ordering::Relaxed));
+        MilterResult::ALL.into_iter().map(MilterResult::name).zip(counts)
     }
 }
 
@@ -42,6 +84,8 @@ pub struct Milter {
     idle: Mutex<Vec<(Instant, Connection)>>,
     /// A task closes those that wait too long.
     has_reaper: AtomicBool,
+    /// It has ended a message before it had answered for all of the content that it was told.
+    has_decided_early: AtomicBool,
 }
 
 impl Milter {
@@ -52,6 +96,7 @@ impl Milter {
             circuit: Mutex::default(),
             idle: Mutex::default(),
             has_reaper: AtomicBool::new(false),
+            has_decided_early: AtomicBool::new(false),
         }
     }
 
@@ -61,6 +106,16 @@ impl Milter {
 
     pub(crate) fn content_limit(&self) -> Duration {
         Duration::from_millis(self.settings.content_timeout_ms)
+    }
+
+    /// Whether it is told header and body without waiting for each answer.
+    pub(crate) fn is_told_at_once(&self) -> bool {
+        self.settings.pipelining && !self.has_decided_early.load(Ordering::Relaxed)
+    }
+
+    /// It has decided on a message while more answers were owed.
+    pub(crate) fn decides_early(&self) {
+        self.has_decided_early.store(true, Ordering::Relaxed);
     }
 
     /// A connection to it, which may have served another session.
@@ -135,12 +190,7 @@ impl Milter {
 
     /// Counts and logs a failure.
     pub(crate) fn failed(&self, failed: &Failed) {
-        let name = match failed.failure {
-            Failure::Unreachable => "unreachable",
-            Failure::Timeout => "timeout",
-            Failure::Broken => "error",
-        };
-        self.counters.count(name);
+        self.counters.count(failed.failure.into());
         if failed.is_untried {
             return;
         }

@@ -9,11 +9,13 @@
 //! the question is an [`Error`], after which the connection is useless. What was negotiated is kept to: a milter is not asked what
 //! it does not want, and a change that it did not announce is an error.
 //!
-//! Reference where the documents are silent: sendmail 8.18 (libmilter) and Postfix 3.10. Modules: `wire` (packets), `options`
+//! Reference where the documents are silent: sendmail 8.18 (libmilter) and Postfix 3.10. Modules: `wire` (packets), `command`
+//! (what it is told), `options`
 //! (negotiation), `macros`, `answer` (what a milter may say), `session` (the states), `header` (changes to a header, octet by
 //! octet), `settings` (a milter as configured).
 
 mod answer;
+mod command;
 mod header;
 mod line_ends;
 mod macros;

@@ -29,19 +29,6 @@ impl Stage {
         [Connect, Helo, Mail, Rcpt, Data, Eom, Eoh].get(usize::try_from(number).ok()?).copied()
     }
 
-    /// The command that its macros are for.
-    fn command(self) -> u8 {
-        match self {
-            Stage::Connect => b'C',
-            Stage::Helo => b'H',
-            Stage::Mail => b'M',
-            Stage::Rcpt => b'R',
-            Stage::Data => b'T',
-            Stage::Eom => b'E',
-            Stage::Eoh => b'N',
-        }
-    }
-
     /// Those that a milter gets which names none: Postfix's defaults, and what is known of the client.
     pub(crate) fn usual(self) -> &'static [&'static str] {
         match self {
@@ -88,14 +75,14 @@ impl Macros {
         self.0.iter().find(|(known, _)| *known == name).map(|(_, value)| &**value)
     }
 
-    /// Writes those of a stage, if any of them has a value.
-    pub(crate) fn write<'a>(&self, stage: Stage, names: impl Iterator<Item = &'a str>, out: &mut Vec<u8>) {
+    /// Writes those of a command's stage, if any of them has a value.
+    pub(crate) fn write<'a>(&self, command: u8, names: impl Iterator<Item = &'a str>, out: &mut Vec<u8>) {
         let mut known = names.filter_map(|name| Some((name, self.get(name)?))).peekable();
         if known.peek().is_none() {
             return;
         }
         packet(out, MACROS, |out| {
-            out.push(stage.command());
+            out.push(command);
             for (name, value) in known {
                 if name.len() > 1 {
                     text(out, format!("{{{name}}}").as_bytes());
@@ -130,11 +117,11 @@ mod tests {
         macros.set("mail_addr", "a@x.test");
         macros.set("rcpt_addr", "b@x.test");
         let mut out = Vec::new();
-        macros.write(Stage::Mail, Stage::Mail.usual().iter().copied(), &mut out);
+        macros.write(b'M', Stage::Mail.usual().iter().copied(), &mut out);
         assert_eq!(&out[4..], b"DMi\x004Q2x\0{mail_addr}\0a@x.test\0");
         out.clear();
         macros.unset("i");
-        macros.write(Stage::Data, ["i"].into_iter(), &mut out);
+        macros.write(b'T', ["i"].into_iter(), &mut out);
         assert!(out.is_empty());
     }
 }

@@ -2,16 +2,28 @@
 //!
 //! States: negotiating; before a message (behind [`Session::abort`]); in a message (from [`Session::mail`]); over (it was accepted,
 //! refused or discarded, for this message or, before MAIL, for the connection): what it is told then does nothing. While an answer
-//! [`Session::is_owed`] nothing more is to be told.
+//! [`Session::is_owed`] nothing more is to be told, but for the content: its header, the end of that and its body may be told
+//! [at once](Session::is_full), and are answered in their order. The end of the message waits for all of those, so that the last
+//! answer can be that to nothing else.
+//!
+//! A milter that decides early, with answers still owed, may answer the rest (as rspamd does) or not (libmilter); nobody can know
+//! which. Nothing can be told on such a connection any more: [`Session::is_cut_short`].
 //!
 //! Failure: an [`Error`]; the connection is to be closed.
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use crate::answer::{Answer, Change, Verdict};
-use crate::macros::{Macros, Stage};
-use crate::options::{Actions, NEGOTIATE, Options, Protocol, offer};
+use crate::command::Command;
+use crate::macros::Macros;
+use crate::options::{Actions, Options, Protocol, offer};
 use crate::wire::{CHUNK_BYTES_MAX, Error, Packets, packet, shown, text};
+
+/// Answers that may be owed at once, and octets that may wait to be written: an answer has 5 octets, so that those to what is
+/// written at once fit into any socket's buffer, and neither side waits for the other to read.
+const OWED_MAX: usize = 64;
+const OUTPUT_BYTES_MAX: usize = CHUNK_BYTES_MAX;
 
 /// A client as a milter is told of it.
 #[derive(Debug, Clone, Copy)]
@@ -32,38 +44,6 @@ pub enum Event {
     Change(Change),
     /// It works on its answer: its time begins anew.
     Progress,
-}
-
-/// What it was asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Question {
-    Options,
-    Connect,
-    Helo,
-    Mail,
-    Rcpt,
-    Data,
-    Header,
-    EndOfHeader,
-    Body,
-    End,
-}
-
-impl Question {
-    fn name(self) -> &'static str {
-        match self {
-            Question::Options => "the negotiation",
-            Question::Connect => "the connection",
-            Question::Helo => "HELO",
-            Question::Mail => "MAIL",
-            Question::Rcpt => "RCPT",
-            Question::Data => "DATA",
-            Question::Header => "a header field",
-            Question::EndOfHeader => "the end of the header",
-            Question::Body => "the body",
-            Question::End => "the end of the message",
-        }
-    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +68,10 @@ pub struct Session {
     output: Vec<u8>,
     packets: Packets,
     options: Option<Options>,
-    owed: Option<Question>,
+    /// What it has not answered yet, in order.
+    owed: VecDeque<Command>,
+    /// It has seen enough of this message's body.
+    skips_body: bool,
     over: Over,
     known: Known,
 }
@@ -102,7 +85,8 @@ impl Session {
             output,
             packets: Packets::default(),
             options: None,
-            owed: Some(Question::Options),
+            owed: VecDeque::from([Command::Negotiate]),
+            skips_body: false,
             over: Over::No,
             known: Known::None,
         }
@@ -115,17 +99,22 @@ impl Session {
 
     /// Whether the milter is to say something before it is told more.
     pub fn is_owed(&self) -> bool {
-        self.owed.is_some()
+        !self.owed.is_empty()
+    }
+
+    /// Whether so much of the content was told that it is to be written and answered before more of it is told.
+    pub fn is_full(&self) -> bool {
+        self.owed.len() >= OWED_MAX || self.output.len() >= OUTPUT_BYTES_MAX
+    }
+
+    /// Whether it has decided while more answers were owed: the connection is to be closed.
+    pub fn is_cut_short(&self) -> bool {
+        self.is_over() && self.is_owed()
     }
 
     /// Whether it wants to hear nothing more, of this message or of this connection.
     pub fn is_over(&self) -> bool {
         self.over != Over::No
-    }
-
-    /// What was agreed, once it is ready.
-    pub fn options(&self) -> Option<&Options> {
-        self.options.as_ref()
     }
 
     /// Whether it is to be told of recipients that were refused.
@@ -148,34 +137,34 @@ impl Session {
     /// # Errors
     /// It does not keep to the protocol.
     pub fn poll(&mut self) -> Result<Option<Event>, Error> {
-        let Some(question) = self.owed else { return Ok(None) };
+        let Some(&told) = self.owed.front() else { return Ok(None) };
         let Some((command, data)) = self.packets.next()? else { return Ok(None) };
-        if question == Question::Options {
-            if command != NEGOTIATE {
-                return Err(Error::Unexpected(question.name(), shown(command)));
+        if told == Command::Negotiate {
+            if command != told.facts().octet {
+                return Err(Error::Unexpected(told.facts().name, shown(command)));
             }
             self.options = Some(Options::read(data)?);
-            self.owed = None;
+            self.owed.clear();
             return Ok(Some(Event::Ready));
         }
         match Answer::read(command, data)? {
             Answer::Progress => Ok(Some(Event::Progress)),
-            Answer::Change(change) if question == Question::End => {
+            Answer::Change(change) if told == Command::EndOfMessage => {
                 self.check(&change)?;
                 Ok(Some(Event::Change(change)))
             }
-            Answer::Change(_) => Err(Error::Unexpected(question.name(), shown(command))),
+            Answer::Change(_) => Err(Error::Unexpected(told.facts().name, shown(command))),
             Answer::Verdict(verdict) => {
                 let fits = match verdict {
-                    Verdict::Skip => question == Question::Body,
-                    Verdict::Discard => !matches!(question, Question::Connect | Question::Helo),
+                    Verdict::Skip => told == Command::Body,
+                    Verdict::Discard => !matches!(told, Command::Connect | Command::Helo),
                     _ => true,
                 };
                 if !fits {
-                    return Err(Error::Unexpected(question.name(), verdict.name().to_owned()));
+                    return Err(Error::Unexpected(told.facts().name, verdict.name().to_owned()));
                 }
-                self.owed = None;
-                self.conclude(question, &verdict);
+                self.owed.pop_front();
+                self.conclude(told, &verdict);
                 Ok(Some(Event::Verdict(verdict)))
             }
         }
@@ -201,16 +190,17 @@ impl Session {
         if any_of.iter().any(|action| announced.has(*action)) { Ok(()) } else { Err(Error::NotAnnounced(name)) }
     }
 
-    fn conclude(&mut self, question: Question, verdict: &Verdict) {
-        let is_early = matches!(question, Question::Connect | Question::Helo);
+    fn conclude(&mut self, told: Command, verdict: &Verdict) {
+        let is_early = matches!(told, Command::Connect | Command::Helo);
         match verdict {
             Verdict::Accept if is_early => self.over = Over::Connection,
             // Other recipients may be taken.
-            Verdict::Refuse(_) if is_early || question == Question::Rcpt => {}
+            Verdict::Refuse(_) if is_early || told == Command::Rcpt => {}
             Verdict::Accept | Verdict::Discard | Verdict::Refuse(_) => self.over = Over::Message,
-            Verdict::Continue | Verdict::Skip => {}
+            Verdict::Skip => self.skips_body = true,
+            Verdict::Continue => {}
         }
-        if question == Question::End {
+        if told == Command::EndOfMessage {
             self.over = Over::Message;
             self.known = if *verdict == Verdict::Continue { Known::Finished } else { Known::None };
         }
@@ -220,36 +210,29 @@ impl Session {
         self.options.as_ref().is_none_or(|options| options.leaves_out(flag))
     }
 
-    fn macros(&mut self, stage: Stage, macros: &Macros) {
-        if let Some(options) = &self.options {
-            macros.write(stage, options.symbols(stage), &mut self.output);
-        }
-    }
-
     /// Tells it of an event, unless it does not want to hear of it, or of nothing more.
-    fn tell(
-        &mut self,
-        (question, command): (Question, u8),
-        (no, no_reply): (Protocol, Protocol),
-        macros: Option<(Stage, &Macros)>,
-        data: impl FnOnce(&mut Vec<u8>),
-    ) {
-        debug_assert!(self.owed.is_none(), "it owes an answer to {:?}", self.owed);
-        if self.is_over() || self.leaves_out(no) {
+    fn tell(&mut self, command: Command, macros: Option<&Macros>, data: impl FnOnce(&mut Vec<u8>)) {
+        let is_content = |told: &Command| matches!(told, Command::Header | Command::EndOfHeader | Command::Body);
+        debug_assert!(
+            self.owed.is_empty() || (is_content(&command) && self.owed.iter().all(is_content)),
+            "it owes answers to {:?}",
+            self.owed
+        );
+        let facts = command.facts();
+        if self.is_over() || facts.flags.is_some_and(|(no, _)| self.leaves_out(no)) {
             return;
         }
-        if let Some((stage, macros)) = macros {
-            self.macros(stage, macros);
+        if let (Some(stage), Some(macros), Some(options)) = (facts.stage, macros, &self.options) {
+            macros.write(facts.octet, options.symbols(stage), &mut self.output);
         }
-        packet(&mut self.output, command, data);
-        if !self.leaves_out(no_reply) {
-            self.owed = Some(question);
+        packet(&mut self.output, facts.octet, data);
+        if !facts.flags.is_some_and(|(_, no_reply)| self.leaves_out(no_reply)) {
+            self.owed.push_back(command);
         }
     }
 
     pub fn connect(&mut self, client: Client<'_>, macros: &Macros) {
-        let flags = (Protocol::NOCONNECT, Protocol::NR_CONN);
-        self.tell((Question::Connect, b'C'), flags, Some((Stage::Connect, macros)), |out| {
+        self.tell(Command::Connect, Some(macros), |out| {
             text(out, client.name.as_bytes());
             out.push(if client.address.is_ipv4() { b'4' } else { b'6' });
             out.extend_from_slice(&client.port.to_be_bytes());
@@ -258,8 +241,7 @@ impl Session {
     }
 
     pub fn helo(&mut self, name: &str, macros: &Macros) {
-        let flags = (Protocol::NOHELO, Protocol::NR_HELO);
-        self.tell((Question::Helo, b'H'), flags, Some((Stage::Helo, macros)), |out| text(out, name.as_bytes()));
+        self.tell(Command::Helo, Some(macros), |out| text(out, name.as_bytes()));
     }
 
     /// A message begins. `args`: the sender in angle brackets, then the parameters.
@@ -268,27 +250,16 @@ impl Session {
         if !self.is_over() {
             self.known = Known::Begun;
         }
-        let flags = (Protocol::NOMAIL, Protocol::NR_MAIL);
-        self.tell((Question::Mail, b'M'), flags, Some((Stage::Mail, macros)), |out| {
-            for arg in args {
-                text(out, arg.as_bytes());
-            }
-        });
+        self.tell(Command::Mail, Some(macros), |out| texts(out, args));
     }
 
     /// A recipient, as [`Session::mail`].
     pub fn rcpt(&mut self, args: &[&str], macros: &Macros) {
-        let flags = (Protocol::NORCPT, Protocol::NR_RCPT);
-        self.tell((Question::Rcpt, b'R'), flags, Some((Stage::Rcpt, macros)), |out| {
-            for arg in args {
-                text(out, arg.as_bytes());
-            }
-        });
+        self.tell(Command::Rcpt, Some(macros), |out| texts(out, args));
     }
 
     pub fn data(&mut self, macros: &Macros) {
-        let flags = (Protocol::NODATA, Protocol::NR_DATA);
-        self.tell((Question::Data, b'T'), flags, Some((Stage::Data, macros)), |_| {});
+        self.tell(Command::Data, Some(macros), |_| {});
     }
 
     /// Whether it wants the fields of the header with the space behind their colons.
@@ -297,43 +268,40 @@ impl Session {
     }
 
     pub fn header(&mut self, name: &[u8], value: &[u8]) {
-        self.tell((Question::Header, b'L'), (Protocol::NOHDRS, Protocol::NR_HDR), None, |out| {
+        self.tell(Command::Header, None, |out| {
             text(out, name);
             text(out, value);
         });
     }
 
     pub fn end_of_header(&mut self, macros: &Macros) {
-        let flags = (Protocol::NOEOH, Protocol::NR_EOH);
-        self.tell((Question::EndOfHeader, b'N'), flags, Some((Stage::Eoh, macros)), |_| {});
+        self.tell(Command::EndOfHeader, Some(macros), |_| {});
     }
 
-    /// Whether it wants the body.
+    /// Whether it wants the body, or more of it.
     pub fn wants_body(&self) -> bool {
-        !self.is_over() && !self.leaves_out(Protocol::NOBODY)
+        !self.is_over() && !self.skips_body && !self.leaves_out(Protocol::NOBODY)
     }
 
     /// A part of the body, of at most [`CHUNK_BYTES_MAX`] octets.
     pub fn body(&mut self, octets: &[u8]) {
         debug_assert!(octets.len() <= CHUNK_BYTES_MAX);
-        let flags = (Protocol::NOBODY, Protocol::NR_BODY);
-        self.tell((Question::Body, b'B'), flags, None, |out| out.extend_from_slice(octets));
+        self.tell(Command::Body, None, |out| out.extend_from_slice(octets));
     }
 
     /// The end of the message: changes and the last verdict follow.
     pub fn end(&mut self, macros: &Macros) {
-        // No flag leaves it out.
-        let always = Protocol::from_bits(1 << 31);
-        self.tell((Question::End, b'E'), (always, always), Some((Stage::Eom, macros)), |_| {});
+        self.tell(Command::EndOfMessage, Some(macros), |_| {});
     }
 
     /// The message is over, whatever became of it; another may begin.
     pub fn abort(&mut self) {
-        debug_assert!(self.owed.is_none());
+        debug_assert!(self.owed.is_empty());
         if self.known == Known::Begun {
             packet(&mut self.output, b'A', |_| {});
         }
         self.known = Known::None;
+        self.skips_body = false;
         if self.over == Over::Message {
             self.over = Over::No;
         }
@@ -346,13 +314,20 @@ impl Session {
 
     /// The client's session ends, and the connection is kept for another's. `false`: it cannot be, and [`Session::quit`] remains.
     pub fn quit_new(&mut self) -> bool {
-        let may = self.known == Known::Finished && self.owed.is_none() && self.packets.is_empty();
+        let may = self.known == Known::Finished && self.owed.is_empty() && self.packets.is_empty();
         if may {
             packet(&mut self.output, b'K', |_| {});
             self.known = Known::None;
             self.over = Over::No;
+            self.skips_body = false;
         }
         may
+    }
+}
+
+fn texts(out: &mut Vec<u8>, all: &[&str]) {
+    for one in all {
+        text(out, one.as_bytes());
     }
 }
 
@@ -495,18 +470,86 @@ mod tests {
         assert!(answer(&mut session, b'b', b"x").is_err());
     }
 
+    #[test]
+    fn content_is_told_at_once_and_answered_in_order() {
+        let none = Macros::default();
+        let mut session = ready(0, 0);
+        session.header(b"A", b"b");
+        session.header(b"B", b"c");
+        session.end_of_header(&none);
+        session.body(b"x");
+        assert_eq!((sent(&mut session).as_str(), session.is_full()), ("LLNB", false));
+        for command in [b'c', b'c', b'c'] {
+            assert_eq!(answer(&mut session, command, b""), Ok(Some(Event::Verdict(Verdict::Continue))));
+        }
+        assert!(session.is_owed() && session.wants_body());
+        assert_eq!(answer(&mut session, b's', b""), Ok(Some(Event::Verdict(Verdict::Skip))));
+        assert!(!session.is_owed() && !session.wants_body(), "it has seen enough");
+        session.abort();
+        assert!(session.wants_body(), "of that message");
+        for _ in 1..OWED_MAX {
+            session.header(b"A", b"b");
+        }
+        assert!(!session.is_full());
+        session.header(b"A", b"b");
+        assert!(session.is_full());
+    }
+
+    #[test]
+    fn a_decision_while_answers_are_owed_ends_the_connection() {
+        let mut session = ready(0, 0);
+        session.mail(&["<>"], &Macros::default());
+        go_on(&mut session);
+        session.header(b"A", b"b");
+        session.header(b"B", b"c");
+        assert!(!session.is_cut_short());
+        assert_eq!(answer(&mut session, b'a', b""), Ok(Some(Event::Verdict(Verdict::Accept))));
+        assert!(session.is_cut_short() && !session.quit_new());
+        let mut session = ready(0, Protocol::NR_HDR.bits());
+        session.header(b"A", b"b");
+        session.end_of_header(&Macros::default());
+        assert!(answer(&mut session, b'a', b"").is_ok());
+        assert!(session.is_over() && !session.is_cut_short(), "nothing more was owed");
+    }
+
+    /// What comes of a milter's octets: events, then whether it failed.
+    fn events(octets: &[u8], cut: usize) -> (Vec<Event>, Option<Error>, bool) {
+        let mut session = ready(Actions::ALL.bits(), 0);
+        let _ = message(&mut session);
+        let mut all = Vec::new();
+        for part in octets.chunks(cut) {
+            session.receive(part);
+            loop {
+                match session.poll() {
+                    Ok(Some(event)) => all.push(event),
+                    Ok(None) => break,
+                    Err(error) => return (all, Some(error), session.is_owed()),
+                }
+            }
+        }
+        (all, None, session.is_owed())
+    }
+
     proptest! {
         #[test]
-        fn any_octets_are_taken_without_a_panic_and_held_within_bounds(
-            octets in proptest::collection::vec(prop_oneof![Just(0u8), 0u8..20, any::<u8>()], 0..400),
+        fn what_a_milter_says_is_the_same_however_it_is_cut(
+            said in proptest::collection::vec(
+                ("[cadstr4yphmib+2eqf?]", prop::sample::select(vec![&b""[..], b"A\0b\0", b"\0\0\0\x01A\0b\0", b"550 x\0"])),
+                0..6,
+            ),
+            garbage in proptest::collection::vec(prop_oneof![Just(0u8), any::<u8>()], 0..9),
             cut in 1usize..50,
         ) {
-            let mut session = ready(Actions::ALL.bits(), 0);
-            let _ = message(&mut session);
-            for part in octets.chunks(cut) {
-                session.receive(part);
-                while let Ok(Some(_)) = session.poll() {}
+            let mut octets = Vec::new();
+            for (command, data) in said {
+                packet(&mut octets, command.as_bytes()[0], |out| out.extend_from_slice(data));
             }
+            octets.extend(garbage);
+            let (all, error, is_owed) = events(&octets, usize::MAX);
+            let (last, before) = all.split_last().map_or((None, &all[..]), |(last, before)| (Some(last), before));
+            prop_assert!(before.iter().all(|event| matches!(event, Event::Change(_) | Event::Progress)), "{all:?}");
+            prop_assert_eq!(is_owed, !matches!(last, Some(Event::Verdict(_))), "one verdict, the last");
+            prop_assert_eq!(events(&octets, cut), (all, error, is_owed));
         }
     }
 }

@@ -89,6 +89,8 @@ pub struct MilterSettings {
     pub content_timeout_ms: u64,
     /// Whether a connection serves one client's session after another.
     pub reuse: bool,
+    /// Whether header and body are sent without waiting for each answer.
+    pub pipelining: bool,
     /// The macro `{daemon_name}`.
     pub daemon_name: String,
 }

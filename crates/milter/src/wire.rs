@@ -28,8 +28,6 @@ pub enum Error {
     NotOffered(String),
     #[error("it asks for a change that it did not announce: {0}")]
     NotAnnounced(&'static str),
-    #[error("it asks for too many changes")]
-    TooMuch,
 }
 
 /// A command or an answer as it is shown.

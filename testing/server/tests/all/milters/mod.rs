@@ -1,5 +1,6 @@
 //! Milters over real sockets: what they are told, what they can do to a message, and what becomes of mail when they fail.
 
+mod pipelining;
 mod script;
 
 use std::sync::Arc;

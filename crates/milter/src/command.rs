@@ -1,0 +1,50 @@
+//! The commands that a milter answers (`SMFIC_*`): one line each, with everything that depends on which it is.
+
+use crate::macros::Stage;
+use crate::options::{NEGOTIATE, Protocol};
+
+/// What a milter is told of, and answers unless it has agreed not to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Command {
+    Negotiate,
+    Connect,
+    Helo,
+    Mail,
+    Rcpt,
+    Data,
+    Header,
+    EndOfHeader,
+    Body,
+    EndOfMessage,
+}
+
+/// A line of the table.
+pub(crate) struct Facts {
+    /// On the wire.
+    pub octet: u8,
+    /// In errors.
+    pub name: &'static str,
+    /// The milter does not want it, or does not answer it. Neither can be said of the negotiation and of the end of a message.
+    pub flags: Option<(Protocol, Protocol)>,
+    /// The macros that go before it.
+    pub stage: Option<Stage>,
+}
+
+impl Command {
+    pub fn facts(self) -> Facts {
+        use Protocol as P;
+        let facts = |octet, name, flags, stage| Facts { octet, name, flags, stage };
+        match self {
+            Command::Negotiate => facts(NEGOTIATE, "the negotiation", None, None),
+            Command::Connect => facts(b'C', "the connection", Some((P::NOCONNECT, P::NR_CONN)), Some(Stage::Connect)),
+            Command::Helo => facts(b'H', "HELO", Some((P::NOHELO, P::NR_HELO)), Some(Stage::Helo)),
+            Command::Mail => facts(b'M', "MAIL", Some((P::NOMAIL, P::NR_MAIL)), Some(Stage::Mail)),
+            Command::Rcpt => facts(b'R', "RCPT", Some((P::NORCPT, P::NR_RCPT)), Some(Stage::Rcpt)),
+            Command::Data => facts(b'T', "DATA", Some((P::NODATA, P::NR_DATA)), Some(Stage::Data)),
+            Command::Header => facts(b'L', "a header field", Some((P::NOHDRS, P::NR_HDR)), None),
+            Command::EndOfHeader => facts(b'N', "the end of the header", Some((P::NOEOH, P::NR_EOH)), Some(Stage::Eoh)),
+            Command::Body => facts(b'B', "the body", Some((P::NOBODY, P::NR_BODY)), None),
+            Command::EndOfMessage => facts(b'E', "the end of the message", None, Some(Stage::Eom)),
+        }
+    }
+}
