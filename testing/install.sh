@@ -44,6 +44,11 @@ if [ "${1:-}" = --peers ]; then
     command -v clamav-milter >/dev/null || wished+=(clamav-milter)
     command -v spamd >/dev/null || wished+=(spamd)
     command -v spamass-milter >/dev/null || wished+=(spamass-milter)
+    command -v rspamd >/dev/null || wished+=(rspamd)
+    # Policy services.
+    command -v postgrey >/dev/null || wished+=(postgrey)
+    command -v policyd-spf >/dev/null || wished+=(postfix-policyd-spf-python)
+    command -v socat >/dev/null || wished+=(socat)
 fi
 # Programs that call sendmail.
 command -v s-nail >/dev/null || wished+=(s-nail)

@@ -64,6 +64,14 @@ tlsmgr    unix  - - n 1000? 1 tlsmgr
 postlog   unix-dgram n - n - 1 postlogd
 """
 
+# postscreen in front of smtpd, and what it needs. It does not work in more than one process.
+SCREEN_CF = """\
+127.0.0.1:{port} inet n - n - 1 postscreen
+smtpd     pass  - - n - - smtpd
+dnsblog   unix  - - n - 0 dnsblog
+tlsproxy  unix  - - n - 0 tlsproxy
+"""
+
 # Where a message is as long as it has not been finished with.
 QUEUES = ("maildrop", "incoming", "active", "deferred")
 
@@ -82,6 +90,8 @@ class Postfix(Contestant):
         self.more_services, self.transports = "", {}
         # Further lines of main.cf.
         self.more_main = ""
+        # Whether postscreen stands in front; a file that takes the place of /etc/resolv.conf.
+        self.is_screened, self.resolv_conf = False, None
         if not shutil.which("postfix"):
             raise BenchError("postfix is not installed: apt-get install postfix")
         self.configuration = os.path.join(self.folder, "conf")
@@ -95,7 +105,10 @@ class Postfix(Contestant):
         values = {"folder": self.folder, "daemons": DAEMONS, "sink_port": self.sink_port}
         values |= {"alias_maps": alias_maps, "transport_maps": transport_maps}
         self._write("main.cf", MAIN_CF.format(**values) + self.more_main)
-        self._write("master.cf", MASTER_CF.format(port=self.port, processes=self.processes) + self.more_services)
+        services = MASTER_CF.format(port=self.port, processes=self.processes)
+        if self.is_screened:
+            services = SCREEN_CF.format(port=self.port) + services.split("\n", 1)[1]
+        self._write("master.cf", services + self.more_services)
         hosts = [(domain, *host.rsplit(":", 1)) for domain, host in self.routes.items()]
         transports = self.transports | {domain: f"smtp:[{host}]:{port}" for domain, host, port in hosts}
         if transports:
@@ -105,7 +118,11 @@ class Postfix(Contestant):
             # The owner- alias makes local(8) send the post on as one message of its own, with its own envelope sender.
             self._write("aliases", f'news: ":include:{self.subscribers}"\nowner-news: owner@elsewhere.example\n')
             subprocess.run(["postalias", "-c", self.configuration, f"hash:{self.configuration}/aliases"], check=True)
-        self.process = self.spawn(["postfix", "-c", self.configuration, "start-fg"], "start.out")
+        argv = ["postfix", "-c", self.configuration, "start-fg"]
+        if self.resolv_conf:
+            mounts = 'mount --make-rprivate / && mount --bind "$0" /etc/resolv.conf && exec "$@"'
+            argv = ["unshare", "-m", "sh", "-ec", mounts, self.resolv_conf, *argv]
+        self.process = self.spawn(argv, "start.out")
 
     def shut_down(self):
         if self.group.pids():

@@ -23,6 +23,7 @@ data_dir = "data"
 listen = []
 [listen]
 smtp = ["127.0.0.1:{port}"]
+{listen}
 
 [routes]
 "*" = ["127.0.0.1:{sink_port}"]
@@ -64,7 +65,7 @@ class Stentor(Contestant):
     log_name = "attempts.log"
 
     def __init__(
-        self, binary, *args, commit_delay_us=None, dead_route=None, name=None, log="buffer", history=True, top="", more="",
+        self, binary, *args, commit_delay_us=None, dead_route=None, name=None, log="buffer", history=True, top="", listen="", more="",
         connections=None, **kwargs,
     ):
         self.name = name or self.name
@@ -72,8 +73,8 @@ class Stentor(Contestant):
         self.binary = binary
         self.commit_delay_us = commit_delay_us
         self.log, self.history = log, history
-        # Keys of no section.
-        self.top = top
+        # Keys of no section, and of [listen].
+        self.top, self.listen = top, listen
         # Most connections out at a time, if not the default.
         self.delivery = f"connections_max = {connections}" if connections else ""
         # Further sections.
@@ -88,7 +89,7 @@ class Stentor(Contestant):
             routes[self.dead_route] = "127.0.0.1:9"
         lines = "".join(f'"{domain}" = ["{host}"]\n' for domain, host in routes.items())
         values = {"port": self.port, "sink_port": self.sink_port, "routes": lines}
-        values |= {"top": self.top, "delivery": self.delivery, "log": LOGS[self.log], "keep_days": 30 if self.history else 0}
+        values |= {"top": self.top, "listen": self.listen, "delivery": self.delivery, "log": LOGS[self.log], "keep_days": 30 if self.history else 0}
         text = CONFIGURATION.format(recipients=RECIPIENTS_PER_TRANSACTION, **values)
         if self.subscribers:
             text += LIST.format(subscribers=self.subscribers)
