@@ -116,4 +116,5 @@ PEERS = {
     policy_tables_sendmail.SendmailTables: {},
     policy_sendmail.Matrix: {"CALLS_MAX": None, "WAITS_FOR_CRON": True},
     filters_milters.Milters: {"PEERS_MAX": None},
+    filters_policy.PolicyServices: {},
 }

@@ -85,6 +85,8 @@ class PolicyServices:
     def run(self, bench):
         differences, tried = [], []
         for peer in peers():
+            if bench.peers and not shutil.which(peer.needs):
+                raise CannotHere(f"{peer.needs} is missing: testing/install.sh --peers")
             if not shutil.which(peer.needs):
                 print(f"    {peer.name}: not installed, skipped", flush=True)
                 continue
