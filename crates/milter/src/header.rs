@@ -10,6 +10,8 @@
 //!
 //! Failure: [`TooLarge`], beyond [`HEADER_BYTES_MAX`] or [`FIELDS_MAX`].
 
+use stentor_mime::field;
+
 use crate::answer::Change;
 
 /// Octets of a header with its changes: twice what a client may send.
@@ -92,7 +94,7 @@ impl Header {
             match (header.fields.last_mut(), name_bytes(line)) {
                 (Some(field), _) if is_more => field.octets.extend_from_slice(line),
                 (_, Some(name)) => header.fields.push(Field { octets: line.to_vec(), name, is_ours: count < ours }),
-                _ if count == ours && (line.starts_with(b"From ") || line.starts_with(b">From ")) => {
+                _ if count == ours && field::may_follow(false, line) => {
                     header.fields.push(Field { octets: line.to_vec(), name: 0, is_ours: false });
                 }
                 _ => return Some((header, at)),
@@ -185,11 +187,9 @@ impl Header {
     }
 }
 
-/// Octets of the name of the field that a line begins.
+/// Octets before the colon of the field that a line begins. What a field is, rules on content and milters must not see differently.
 fn name_bytes(line: &[u8]) -> Option<usize> {
-    let end = memchr::memchr(b':', line)?;
-    let name = line[..end].trim_ascii_end();
-    (!name.is_empty() && name.iter().all(|octet| matches!(octet, b'!'..=b'~'))).then_some(end)
+    field::split(line).and_then(|_| memchr::memchr(b':', line))
 }
 
 #[cfg(test)]
@@ -251,6 +251,16 @@ mod tests {
         ] {
             let (header, at) = Header::take(message, 0, true).unwrap();
             assert_eq!((header.octets().len(), at), (bytes, body), "{}", message.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn a_line_whose_colon_comes_too_late_begins_the_body() {
+        for (name, is_field) in [(997, true), (998, false)] {
+            let message = [b"A: b\r\n".to_vec(), vec![b'x'; name], b": c\r\n\r\n".to_vec()].concat();
+            let (header, at) = Header::take(&message, 0, true).unwrap();
+            assert_eq!((header.shown(true).count() == 2, at == 6), (is_field, !is_field), "{name}");
+            assert_eq!(field::may_follow(true, &message[6..]), is_field, "{name}");
         }
     }
 

@@ -5,7 +5,7 @@ const NAME_BYTES_MAX: usize = 998;
 
 /// Whether a line, or the beginning of a long one, may be the next of a header section, or its first: a field, what continues one, or the
 /// line with which mbox files begin a message. Any other is the body's first: such mail exists.
-pub(crate) fn may_follow(is_begun: bool, line: &[u8]) -> bool {
+pub fn may_follow(is_begun: bool, line: &[u8]) -> bool {
     if matches!(line.first(), Some(b' ' | b'\t')) {
         return is_begun;
     }
@@ -13,7 +13,7 @@ pub(crate) fn may_follow(is_begun: bool, line: &[u8]) -> bool {
 }
 
 /// Name and value, this without the last line end; the name is printable ASCII, perhaps with white space behind it.
-pub(crate) fn split(field: &[u8]) -> Option<(&[u8], &[u8])> {
+pub fn split(field: &[u8]) -> Option<(&[u8], &[u8])> {
     let line = field.strip_suffix(b"\n").unwrap_or(field);
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     let at = memchr::memchr(b':', &line[..line.len().min(NAME_BYTES_MAX)])?;
