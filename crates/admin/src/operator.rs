@@ -346,6 +346,7 @@ impl Operator {
             Request::QueueShow { id, recipients_max } => self.show(id, None, recipients_max as usize).await,
             Request::Address { address } => verbs::address(&self.core, &address).await,
             Request::Quarantine(options) => quarantine::list(&self.core, &options).await,
+            Request::QuarantineCopy { id, to, reason } => quarantine::copy(&self.core, id, &to, reason, &peer).await,
             Request::QuarantineShow { id } => quarantine::show(&self.core, id, &peer).await,
             Request::Flush { site, dry_run } => verbs::flush(&self.core, &self.overviews.causes, site, dry_run).await,
             Request::Site { name, list } => site::view(&self.core, &self.overviews.causes, &name, list).await,

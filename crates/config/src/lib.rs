@@ -56,7 +56,7 @@ pub use checked::{
 };
 pub use diagnose::{Diagnostic, Severity};
 pub use endpoints::{Kind, WebhookConfig};
-pub use quarantine::QuarantineConfig;
+pub use quarantine::{DigestConfig, QuarantineConfig};
 pub use queue_only::{InForce, QueueOnlyConfig};
 use raw::Context;
 pub use reload::check_again;

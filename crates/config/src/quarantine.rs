@@ -1,16 +1,184 @@
-//! `[quarantine]`: how long mail is kept that rules and milters keep from its recipients.
+//! `[quarantine]`: how long mail is kept that rules and milters keep from its recipients, and who hears of it when.
+
+use jiff::ToSpan;
+use jiff::tz::TimeZone;
+use stentor_mail::address::Address;
+use stentor_rules::{AddressPattern, Key, RelayDomains};
 
 use super::raw::Section;
+use super::windows::{instant, time_of_day};
 
 const DAY_MS: u64 = 86_400_000;
+/// Digests of a day.
+const TIMES_MAX: usize = 24;
+const LINK_BASE_BYTES_MAX: usize = 300;
 
 /// `[quarantine]`
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Debug)]
 pub struct QuarantineConfig {
     /// What is older goes, and nobody is told.
     pub expire_ms: u64,
+    pub digest: Option<DigestConfig>,
 }
 
-pub(super) fn read(section: &Section<'_>) -> QuarantineConfig {
-    QuarantineConfig { expire_ms: section.number("expire_days", 30, 1..=3_650) * DAY_MS }
+/// Digests to the recipients whose mail is kept.
+#[derive(Debug)]
+pub struct DigestConfig {
+    /// Minutes of the day, by the clock on the wall.
+    at: Vec<u16>,
+    zone: TimeZone,
+    /// Who gets them; `None`: all recipients in domains of ours.
+    to: Option<RelayDomains>,
+    /// Whom recipients ask; `None`: the postmaster of their domain.
+    pub contact: Option<Address>,
+    /// Where browsers reach this server's HTTP listener by HTTPS, without a slash at its end; without it digests have no links.
+    pub link_base: Option<String>,
+}
+
+impl DigestConfig {
+    /// The last time before `now_ms` for which digests are due, Unix milliseconds.
+    pub fn last_due(&self, now_ms: u64) -> Option<u64> {
+        let now = jiff::Timestamp::from_millisecond(i64::try_from(now_ms).ok()?).ok()?;
+        let today = now.to_zoned(self.zone.clone()).date();
+        let days = (0..=2).filter_map(|ago: i32| today.checked_sub(ago.days()).ok());
+        let times = days.flat_map(|day| self.at.iter().filter_map(move |minute| instant(day, *minute, &self.zone)));
+        let last = times.filter(|at| *at <= now).max()?;
+        u64::try_from(last.as_millisecond()).ok()
+    }
+
+    /// Whether this recipient is to get them, if it is one of ours.
+    pub fn is_for(&self, recipient: &str) -> bool {
+        self.to.as_ref().is_none_or(|to| to.find(&Key::new(recipient)).is_some())
+    }
+
+    /// The host name under which browsers come.
+    pub fn link_host(&self) -> Option<&str> {
+        let rest = self.link_base.as_deref()?.strip_prefix(HTTPS)?;
+        let authority = rest.split('/').next()?;
+        Some(authority.rsplit_once(':').map_or(authority, |(host, _)| host))
+    }
+}
+
+const HTTPS: &str = "https://";
+
+pub(super) fn read(section: Section<'_>) -> QuarantineConfig {
+    let expire_ms = section.number("expire_days", 30, 1..=3_650) * DAY_MS;
+    let mut at = Vec::new();
+    for text in section.texts("digest_at").unwrap_or_default() {
+        match time_of_day(text.value) {
+            Ok(minute) => at.push(minute),
+            Err(why) => section.context.error(text.span, why),
+        }
+    }
+    if at.len() > TIMES_MAX {
+        section.context.error(section.span_of("digest_at"), format!("more than {TIMES_MAX} times a day"));
+    }
+    let to = recipients(&section);
+    let contact = section.text("digest_contact").and_then(|text| match text.value.parse::<Address>() {
+        Ok(address) if address.is_ascii() => Some(address),
+        _ => {
+            section.context.error(text.span, format!("{:?} is not a mail address in ASCII", text.value));
+            None
+        }
+    });
+    let link_base = section.text("link_base").and_then(|text| {
+        let base = text.value.trim_end_matches('/');
+        if is_base(base) {
+            return Some(base.to_owned());
+        }
+        let message = format!(
+            "{:?} is not the beginning of links; write, for instance, \"https://mail.example.org\": links let recipients release their mail, \
+             and go by HTTPS alone",
+            text.value
+        );
+        section.context.error(text.span, message);
+        None
+    });
+    if at.is_empty() && (to.is_some() || contact.is_some() || link_base.is_some()) {
+        let message = "no digest is sent: `digest_at` in [quarantine] says when, for instance \"07:00\"";
+        section.context.warn(section.span.clone(), message);
+    }
+    section.finish();
+    let digest = (!at.is_empty()).then(|| DigestConfig { at, zone: TimeZone::system(), to, contact, link_base });
+    QuarantineConfig { expire_ms, digest }
+}
+
+fn recipients(section: &Section<'_>) -> Option<RelayDomains> {
+    let texts = section.some_texts("digest_to")?;
+    let mut to = RelayDomains::default();
+    for text in texts {
+        match AddressPattern::parse(text.value) {
+            Ok(pattern) => to.add(pattern),
+            Err(why) => section.context.error(text.span, format!("{:?}: {why}", text.value)),
+        }
+    }
+    Some(to)
+}
+
+/// `https://`, a host, perhaps a port and a path; nothing that would need an escape in a text or a page.
+fn is_base(text: &str) -> bool {
+    let Some((authority, path)) =
+        text.strip_prefix(HTTPS).map(|rest| rest.split_at(rest.find('/').unwrap_or(rest.len())))
+    else {
+        return false;
+    };
+    let (host, port) = authority.rsplit_once(':').unwrap_or((authority, "443"));
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || b"-.".contains(&byte);
+    let is_path = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
+    text.len() <= LINK_BASE_BYTES_MAX
+        && !host.is_empty()
+        && host.bytes().all(is_name)
+        && port.parse::<u16>().is_ok()
+        && path.bytes().all(is_path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_begin_with_https() {
+        for good in ["https://mail.example.org", "https://mail.example.org:8443/mail/stentor", "https://10.0.0.1"] {
+            assert!(is_base(good), "{good}");
+        }
+        for bad in [
+            "http://mail.example.org",
+            "https://",
+            "https:///kept",
+            "mail.example.org",
+            "https://x.example/?a=b",
+            "https://user@x.example",
+            "https://x.example/<b>",
+            "https://x.example:port",
+            "javascript:alert(1)",
+        ] {
+            assert!(!is_base(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn digests_are_due_by_the_clock_on_the_wall() {
+        let zone = TimeZone::posix("CET-1CEST,M3.5.0,M10.5.0/3").unwrap();
+        let mut digest = DigestConfig { at: vec![7 * 60, 13 * 60], zone, to: None, contact: None, link_base: None };
+        let ms = |text: &str| text.parse::<jiff::Timestamp>().unwrap().as_millisecond() as u64;
+        for (now, due) in [
+            ("2026-07-04T04:59:59Z", "2026-07-03T11:00:00Z"),
+            ("2026-07-04T05:00:00Z", "2026-07-04T05:00:00Z"),
+            ("2026-12-04T05:30:00Z", "2026-12-03T12:00:00Z"),
+            ("2026-12-04T23:30:00Z", "2026-12-04T12:00:00Z"),
+        ] {
+            assert_eq!(digest.last_due(ms(now)), Some(ms(due)), "{now}");
+        }
+        assert!(digest.is_for("ann@x.example") && digest.link_host().is_none());
+        let mut to = RelayDomains::default();
+        for text in ["x.example", "bob@y.example"] {
+            to.add(AddressPattern::parse(text).unwrap());
+        }
+        (digest.to, digest.link_base) = (Some(to), Some("https://q.example:8443/a".to_owned()));
+        assert_eq!(
+            ["ann@x.example", "bob@y.example", "ann@y.example"].map(|who| digest.is_for(who)),
+            [true, true, false]
+        );
+        assert_eq!(digest.link_host(), Some("q.example"));
+    }
 }

@@ -55,7 +55,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let sending = sending::read(&top, &hostname, delivery.profiles);
     let tables = tables::read(&top, &hostname, delivery.smtp_port, &sending.sources);
     let call_ahead = call_ahead::read(top.section("call_ahead"), &tables.relay);
-    let quarantine = quarantine::read(&top.section("quarantine"));
+    let quarantine = quarantine::read(top.section("quarantine"));
     let milters = milters::read(&top, &hostname, &listen.smtp);
     let greylist = dns_lists::greylist(top.section("greylist"));
     let classes = classes(top.section("classes"));

@@ -80,7 +80,8 @@ pub fn open_until(windows: &[Window], now_ms: u64, zone: &TimeZone) -> Option<u6
     u64::try_from(last.as_millisecond()).ok()
 }
 
-fn instant(day: Date, minute: u16, zone: &TimeZone) -> Option<Timestamp> {
+/// When a clock in the zone shows this time, minutes into the day.
+pub(super) fn instant(day: Date, minute: u16, zone: &TimeZone) -> Option<Timestamp> {
     let day = if minute == DAY_MINUTES { day.tomorrow().ok()? } else { day };
     let (hour, minute) = (minute % DAY_MINUTES / 60, minute % 60);
     let shown = day.at(hour as i8, minute as i8, 0, 0);
@@ -93,6 +94,14 @@ fn moment(text: &str) -> Result<Moment, String> {
         None => (None, text),
         Some((day, time)) => (Some(weekday(day)?), time.trim_start()),
     };
+    Ok(Moment { day, minute: time_of_day(time)? })
+}
+
+/// Minutes into the day, up to 24:00.
+///
+/// # Errors
+/// The text is no time.
+pub(super) fn time_of_day(time: &str) -> Result<u16, String> {
     let wrong = || format!("{time:?} is not a time of the day such as 22:00");
     let (hours, minutes) = time.split_once(':').ok_or_else(wrong)?;
     let number =
@@ -102,7 +111,7 @@ fn moment(text: &str) -> Result<Moment, String> {
     if minutes > 59 || minute > DAY_MINUTES {
         return Err(wrong());
     }
-    Ok(Moment { day, minute })
+    Ok(minute)
 }
 
 fn weekday(text: &str) -> Result<Weekday, String> {

@@ -39,7 +39,10 @@ impl Request {
             | Request::QueueOnly { .. }
             | Request::Reload
             | Request::Stop => Changes::Server,
-            Request::Act { .. } | Request::Bounce { .. } | Request::QueueRun { .. } => Changes::Mail,
+            Request::Act { .. }
+            | Request::Bounce { .. }
+            | Request::QueueRun { .. }
+            | Request::QuarantineCopy { .. } => Changes::Mail,
         }
     }
 }

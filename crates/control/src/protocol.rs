@@ -30,7 +30,7 @@ pub const RECIPIENTS_MAX: u32 = 10_000;
 pub const SUSPENDED_SHOWN_MAX: usize = 100;
 
 /// The verbs of this version.
-pub const VERBS: [&str; 31] = [
+pub const VERBS: [&str; 32] = [
     "status",
     "doctor",
     "queue",
@@ -60,6 +60,7 @@ pub const VERBS: [&str; 31] = [
     "queue_run",
     "quarantine",
     "quarantine_show",
+    "quarantine_copy",
     "quarantine_release",
     "quarantine_delete",
 ];
@@ -148,6 +149,12 @@ pub enum Request {
     /// One message of it, decoded.
     QuarantineShow {
         id: MessageId,
+    },
+    /// A copy of it to one other address; it stays.
+    QuarantineCopy {
+        id: MessageId,
+        to: String,
+        reason: Option<String>,
     },
     /// A message's content as `content` lines.
     Cat {
@@ -333,6 +340,14 @@ struct IdArgument {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct CopyArguments {
+    id: String,
+    to: String,
+    reason: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct CatArguments {
     id: String,
     #[serde(default)]
@@ -467,6 +482,12 @@ impl Request {
                 let IdArgument { id } = arguments(verb, fields)?;
                 Ok(Request::QuarantineShow { id: id.parse().map_err(|e| bad(format!("{verb}: {e}")))? })
             }
+            "quarantine_copy" => {
+                let CopyArguments { id, to, reason } = arguments(verb, fields)?;
+                selection::check_reason(reason.as_deref()).map_err(|why| bad(format!("{verb}: {why}")))?;
+                let id = id.parse().map_err(|e| bad(format!("{verb}: {e}")))?;
+                Ok(Request::QuarantineCopy { id, to, reason })
+            }
             "site" => {
                 let SiteArguments { name, list } = arguments(verb, fields)?;
                 Ok(Request::Site { name, list })
@@ -499,6 +520,12 @@ impl Request {
             Request::Address { address } => ("address", text("address", address)),
             Request::Quarantine(options) => ("quarantine", options.to_json()),
             Request::QuarantineShow { id } => ("quarantine_show", text("id", &id.to_string())),
+            Request::QuarantineCopy { id, to, reason } => {
+                let mut fields = text("id", &id.to_string());
+                fields.insert("to".to_owned(), to.as_str().into());
+                fields.extend(reason.as_ref().map(|reason| ("reason".to_owned(), reason.as_str().into())));
+                ("quarantine_copy", fields)
+            }
             Request::Cat { id, part } => {
                 let mut fields = text("id", &id.to_string());
                 fields.insert("part".to_owned(), part.name().into());

@@ -52,6 +52,7 @@ fn requests_round_trip() {
             after: Some(id),
         }),
         Request::QuarantineShow { id },
+        Request::QuarantineCopy { id, to: "me@example.org".to_owned(), reason: Some("a look".to_owned()) },
         Request::Reload,
         Request::Stop,
     ] {
@@ -86,6 +87,7 @@ fn bad_requests_are_told_why() {
         (r#"{"v":1,"verb":"quarantine","site":"mx"}"#, ErrorCode::BadRequest),
         (r#"{"v":1,"verb":"quarantine_release","site":"mx"}"#, ErrorCode::BadRequest),
         (r#"{"v":1,"verb":"quarantine_show"}"#, ErrorCode::BadRequest),
+        (r#"{"v":1,"verb":"quarantine_copy","id":"0CX8M4H00000"}"#, ErrorCode::BadRequest),
         (r#"{"v":1,"verb":"queue_show","id":"../../etc"}"#, ErrorCode::BadRequest),
     ];
     for (line, code) in table {
@@ -415,6 +417,7 @@ impl Control for Double {
             | Request::Site { .. }
             | Request::Quarantine(_)
             | Request::QuarantineShow { .. }
+            | Request::QuarantineCopy { .. }
             | Request::Bounce { .. }
             | Request::QueueOnly { .. }
             | Request::QueueRun { .. }

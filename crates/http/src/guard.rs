@@ -14,13 +14,13 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Redirect, Response};
-use stentor_config::{HttpConfig, Reading};
+use stentor_config::{DigestConfig, HttpConfig, Reading};
 use stentor_control::ErrorCode;
 
 use super::anonymous::AnonymousConnection;
 use super::auth::{self, Login};
 use super::body::{Late, in_time};
-use super::{Http, browser, problem};
+use super::{Http, browser, kept, problem};
 
 /// How long an answer may take to begin. A verb goes on after it.
 const ANSWER_TIMEOUT: Duration = Duration::from_mins(5);
@@ -28,13 +28,15 @@ const ANSWER_TIMEOUT: Duration = Duration::from_mins(5);
 const CONTENT_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                               font-src 'self'; connect-src 'self'; manifest-src 'self'; form-action 'self'; \
                               base-uri 'none'; frame-ancestors 'none'";
-/// Served without a login whatever `reading` says: probes, the login itself, and what its page is made of.
-const PUBLIC: [&str; 5] = ["/healthz", "/readyz", "/login", "/theme", "/assets/"];
+/// Served without a login whatever `reading` says: probes, the login itself, what its page is made of, and recipients' links.
+const PUBLIC: [&str; 6] = ["/healthz", "/readyz", "/login", "/theme", "/assets/", kept::PATH];
 
 pub(super) async fn guard(State(http): State<Http>, request: Request, next: Next) -> Response {
     let settings = http.core.settings();
     let config = &settings.config.http;
-    let mut response = match admit(&http, config, &settings.config.hostname, request).await {
+    let digest = settings.config.quarantine.digest.as_ref();
+    let names = (settings.config.hostname.as_str(), digest.and_then(DigestConfig::link_host));
+    let mut response = match admit(&http, config, names, request).await {
         Ok(request) => answer(request, next).await,
         Err(refused) => *refused,
     };
@@ -75,14 +77,22 @@ fn cut(status: StatusCode, code: ErrorCode, text: &str) -> Response {
 }
 
 /// The request with its caller, or the answer to who is not let in.
-async fn admit(http: &Http, config: &HttpConfig, hostname: &str, request: Request) -> Result<Request, Box<Response>> {
+async fn admit(
+    http: &Http,
+    config: &HttpConfig,
+    (hostname, link_host): (&str, Option<&str>),
+    request: Request,
+) -> Result<Request, Box<Response>> {
     let refuse = |status, text: &str| Err(Box::new(problem(status, ErrorCode::Forbidden, text)));
     let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
     let host = host.or_else(|| request.uri().authority().map(axum::http::uri::Authority::as_str));
     let Some(host) = host.map(str::to_owned) else {
         return refuse(StatusCode::BAD_REQUEST, "a Host header is needed (RFC 9112 section 3.2)");
     };
-    if !is_ours(&host, hostname, &config.host_names) {
+    // Recipients' links name theirs, and lead to their page alone.
+    let is_link = request.uri().path().starts_with(kept::PATH);
+    let is_linked = is_link && link_host.is_some_and(|ours| is_ours(&host, ours, &[]));
+    if !is_linked && !is_ours(&host, hostname, &config.host_names) {
         let text = "this host name is not ours; [http] host_names names those that are";
         return refuse(StatusCode::MISDIRECTED_REQUEST, text);
     }
@@ -95,7 +105,9 @@ async fn admit(http: &Http, config: &HttpConfig, hostname: &str, request: Reques
     let changes = !matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS);
     let path = parts.uri.path();
     let is_public = PUBLIC.iter().any(|public| path == *public || public.ends_with('/') && path.starts_with(public));
-    if changes && !matches!(caller.login, Some(Login::Token { .. })) && is_foreign(&parts.headers, &host) {
+    // A link is a secret of its own, and its page gives browsers no referrer: its form comes from nowhere.
+    let is_trusted = is_link || matches!(caller.login, Some(Login::Token { .. }));
+    if changes && !is_trusted && is_foreign(&parts.headers, &host) {
         return refuse(StatusCode::FORBIDDEN, "the request comes from another site's page");
     }
     if caller.login.is_none() && !is_public && (changes || config.reading == Reading::Login) {

@@ -14,6 +14,7 @@ mod browser;
 mod console;
 pub mod guard;
 mod health;
+mod kept;
 mod listener;
 pub mod metrics;
 mod outbound;
@@ -29,6 +30,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router, middleware};
 use stentor_admin::operator::Operator;
+use stentor_admin::quarantine::Links;
 use stentor_control::{Control, ErrorCode, Peer, Reply, Request};
 use stentor_engine::core::Core;
 use stentor_stats::civil::Zone;
@@ -52,10 +54,19 @@ pub struct Http {
     pub webhooks: Arc<webhooks::Registry>,
     /// Answers kept by idempotency key.
     pub answers: Arc<api::Answers>,
+    /// Recipients' links to their mail in the quarantine.
+    pub links: Arc<Links>,
+    /// How often those are used.
+    visits: Arc<kept::Visits>,
 }
 
 impl Http {
-    pub fn new(core: Arc<Core>, operator: Arc<Operator>, webhooks: Arc<webhooks::Registry>, zone: Zone) -> Http {
+    pub fn new(
+        core: Arc<Core>,
+        operator: Arc<Operator>,
+        (webhooks, links): (Arc<webhooks::Registry>, Arc<Links>),
+        zone: Zone,
+    ) -> Http {
         Http {
             core,
             operator,
@@ -65,6 +76,8 @@ impl Http {
             past: Arc::default(),
             webhooks,
             answers: Arc::default(),
+            links,
+            visits: Arc::default(),
         }
     }
 
@@ -94,6 +107,7 @@ fn router(http: Http) -> Router {
         .merge(api::router())
         .merge(metrics::router())
         .merge(console::router())
+        .merge(kept::router())
         .fallback(console::missing)
         .layer(middleware::from_fn_with_state(http.clone(), guard::guard))
         .with_state(http)

@@ -163,6 +163,14 @@ impl Rulebook {
         self.policy.is_local_domain(domain) || own.alias_domains.contains(domain) || *domain == *own.origin
     }
 
+    /// Whether an address is in a domain that is this server's, or that it relays for.
+    pub fn is_ours(&self, address: &Address) -> bool {
+        let domain = address.domain();
+        self.has_own(domain)
+            || self.addresses.virtual_domains.contains(domain)
+            || self.relay_domains.find(&Key::new(address.as_str())).is_some()
+    }
+
     /// An address as it is written, or a name at the origin, with an extension.
     pub(crate) fn named(&self, text: &str, extension: &str) -> Option<Address> {
         let (user, domain) = match text.rsplit_once('@') {

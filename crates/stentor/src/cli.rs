@@ -191,7 +191,14 @@ enum QuarantineCommand {
         query: QueryArgs,
     },
     /// Deliver messages, or their copies to some recipients, as if they had just been accepted; no rule is asked again.
-    Release(Act),
+    Release {
+        /// Send a copy of the one message named by --id to this address instead; the message stays.
+        #[arg(long, value_name = "ADDRESS", requires = "id",
+            conflicts_with_all = ["dry_run", "sender", "recipient", "site", "list", "older_than", "younger_than", "all"])]
+        to: Option<String>,
+        #[command(flatten)]
+        act: Act,
+    },
     /// Delete messages, or their copies to some recipients, without a bounce.
     Delete(Act),
 }
@@ -380,7 +387,11 @@ fn quarantine(command: QuarantineCommand) -> ExitCode {
             query(&args, &Request::Quarantine(options))
         }
         QuarantineCommand::Show { id, query: args } => query(&args, &Request::QuarantineShow { id }),
-        QuarantineCommand::Release(command) => act(Verb::QuarantineRelease, command),
+        QuarantineCommand::Release { to: Some(to), act: Act { acting, server } } => match acting.copy(to) {
+            Ok(request) => ask(&server, &request),
+            Err(why) => usage(&why),
+        },
+        QuarantineCommand::Release { to: None, act: command } => act(Verb::QuarantineRelease, command),
         QuarantineCommand::Delete(command) => act(Verb::QuarantineDelete, command),
     }
 }

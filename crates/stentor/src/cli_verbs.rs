@@ -163,6 +163,17 @@ impl Acting {
         Ok(Request::Act { verb, selection, dry_run: self.dry_run, reason: self.reason })
     }
 
+    /// A copy of a message in the quarantine.
+    ///
+    /// # Errors
+    /// It is not exactly one message.
+    pub fn copy(self, to: String) -> Result<Request, String> {
+        match *self.selectors.id {
+            [id] => Ok(Request::QuarantineCopy { id, to, reason: self.reason }),
+            _ => Err("quarantine release: --to is for one message".to_owned()),
+        }
+    }
+
     /// A bounce that lasts, or its end.
     ///
     /// # Errors

@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use stentor_admin::operator::Operator;
+use stentor_admin::quarantine::Links;
 use stentor_admin::report;
 use stentor_config::Config;
 use stentor_control::{Control, ControlServer};
@@ -103,6 +104,7 @@ pub struct Server {
     preparing: Arc<std::sync::atomic::AtomicBool>,
     preparer: JoinHandle<()>,
     webhooks: Arc<Registry>,
+    links: Arc<Links>,
     /// Where the console is.
     pub http_addresses: Vec<SocketAddr>,
     http_stop: watch::Sender<bool>,
@@ -160,6 +162,8 @@ impl Server {
         stentor_http::telemetry::start(&core);
         tokio::spawn(ticker::run(core.clone(), report::due));
         tokio::spawn(stentor_admin::quarantine::expire(core.clone()));
+        let links = Arc::new(Links::load(&settings.config.data_dir));
+        tokio::spawn(stentor_admin::quarantine::send_when_due(core.clone(), links.clone()));
         tokio::spawn(stentor_engine::delivery::resume_when_over(core.clone()));
         // Watched without a limit too: one may be set while the server runs.
         if let Some(group) = group {
@@ -194,6 +198,7 @@ impl Server {
             preparing,
             preparer,
             webhooks,
+            links,
             http_addresses: Vec::new(),
             http_stop: watch::Sender::new(false),
             control: None,
@@ -233,7 +238,7 @@ impl Server {
     /// Opens the HTTP listeners.
     pub async fn listen_http(&mut self, operator: Arc<Operator>) -> Result<(), StartError> {
         let addresses = self.core.settings().config.http.listen.clone();
-        let http = Http::new(self.core.clone(), operator, self.webhooks.clone(), zone::local());
+        let http = Http::new(self.core.clone(), operator, (self.webhooks.clone(), self.links.clone()), zone::local());
         let bound = stentor_http::serve(&addresses, http, &self.http_stop.subscribe()).await;
         self.http_addresses = bound.map_err(|(addr, source)| StartError::Http { addr, source })?;
         Ok(())

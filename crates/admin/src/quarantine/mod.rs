@@ -4,8 +4,12 @@
 //! some thousand messages at a time; what is read of a content is read where the disk may block. A message is released to each of
 //! its recipients at most once, whoever asks at the same time ([`Hub::claim_from_quarantine`]).
 
+mod copy;
+mod digest;
 mod expiry;
+mod link;
 mod look;
+mod own;
 
 use std::sync::Arc;
 
@@ -29,7 +33,11 @@ use stentor_queue::message::Message;
 
 use crate::verbs::{Chosen, who};
 
+pub use copy::copy;
+pub use digest::send_when_due;
 pub use expiry::{expire, sweep};
+pub use link::{Links, Ticket};
+pub use own::{Own, OwnView, look_at_own, release_own};
 
 /// Messages looked at under one hold of the lock.
 const STEPS_MAX: usize = 2_048;

@@ -71,7 +71,7 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Http>)> {
 }
 
 /// Verbs that change something, with the control socket's name of each.
-const VERBS: [(&str, &str); 13] = [
+const VERBS: [(&str, &str); 14] = [
     ("/api/v1/suspend", "suspend"),
     ("/api/v1/resume", "resume"),
     ("/api/v1/flush", "flush"),
@@ -84,6 +84,7 @@ const VERBS: [(&str, &str); 13] = [
     ("/api/v1/queue/run", "queue_run"),
     ("/api/v1/quarantine/release", "quarantine_release"),
     ("/api/v1/quarantine/delete", "quarantine_delete"),
+    ("/api/v1/quarantine/copy", "quarantine_copy"),
     ("/api/v1/reload", "reload"),
 ];
 /// The same on one post.

@@ -319,6 +319,17 @@ const ROUTES: &[Route] = &[
     },
     Route {
         method: "post",
+        path: "/api/v1/quarantine/copy",
+        summary: "Sends a copy of a message in the quarantine to one other address; the message stays.",
+        takes: Takes::Body(&[
+            ("id", "string", "The queue id."),
+            ("to", "string", "Where the copy goes."),
+            ("reason", "string", "Why, for the audit record."),
+        ]),
+        gives: "Counted",
+    },
+    Route {
+        method: "post",
         path: "/api/v1/queue-only",
         summary: "Keeps mail in the queue until that ends, or ends it.",
         takes: Takes::Body(QUEUE_ONLY),

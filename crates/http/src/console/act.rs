@@ -70,6 +70,30 @@ pub fn panel(frame: &Frame, title: &str, subject: &[(&str, &str)], buttons: &[Bu
     }
 }
 
+/// The form that sends a copy of a message somewhere else.
+pub fn copy(frame: &Frame, subject: &[(&str, &str)]) -> Markup {
+    html! {
+        @if let Some(csrf) = frame.caller.csrf() {
+            section.panel aria-labelledby="copy" {
+                h2 #copy { "A copy to another address" }
+                form.fields method="post" action="/act" {
+                    (hidden(frame, csrf, subject))
+                    div {
+                        label for="copy-to" { "Address" }
+                        input #copy-to name="to" type="email" required autocomplete="off";
+                    }
+                    div {
+                        label for="copy-reason" { "Reason for the audit log (optional)" }
+                        input #copy-reason name="reason" maxlength=(REASON_BYTES_MAX) autocomplete="off";
+                    }
+                    div.go { button name="verb" value="quarantine_copy" { "Send a copy" } }
+                }
+                p.quiet.small { "It comes as it is, attachments included. The message stays in the quarantine." }
+            }
+        }
+    }
+}
+
 /// What each form of a page has: the session's token, where to go on, and what it is about.
 fn hidden(frame: &Frame, csrf: &str, subject: &[(&str, &str)]) -> Markup {
     html! {

@@ -24,6 +24,8 @@ pub struct Fields {
     sender: String,
     site: String,
     recipient: String,
+    /// Where a copy goes.
+    to: String,
     /// Minimum age in seconds.
     age: String,
     subscriber: String,
@@ -55,6 +57,7 @@ impl Fields {
                 "sender" => &mut fields.sender,
                 "site" => &mut fields.site,
                 "recipient" => &mut fields.recipient,
+                "to" => &mut fields.to,
                 "age" => &mut fields.age,
                 "subscriber" => &mut fields.subscriber,
                 "lasts" => &mut fields.lasts,
@@ -111,6 +114,11 @@ impl Fields {
         if self.verb == "flush" {
             let site = Some(self.site.clone()).filter(|site| !site.is_empty());
             return Ok(Request::Flush { site, dry_run: false });
+        }
+        if self.verb == "quarantine_copy" {
+            let [id] = self.ids.as_slice() else { return Err("A copy is made of one message.".to_owned()) };
+            let id = id.parse().map_err(|_| format!("{id:?} is not a queue ID."))?;
+            return Ok(Request::QuarantineCopy { id, to: self.to.trim().to_owned(), reason });
         }
         let known = Verb::ALL.into_iter().find(|verb| verb.name() == self.verb);
         let verb = known.ok_or("No action was chosen: press one of the buttons.")?;

@@ -43,6 +43,7 @@ use axum::routing::{get, post};
 
 use super::Http;
 
+pub use format::{bytes, instant, shown};
 pub use now::Now;
 pub use page::missing;
 pub use past::Past;

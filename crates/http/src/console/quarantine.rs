@@ -190,6 +190,7 @@ pub async fn one(State(http): State<Http>, Path(id): Path<String>, frame: Frame)
         div.head { h1 { "Message " span.mono { (message.message.id) } } span.badge.warn { "quarantined" } }
         section.panel aria-labelledby="envelope" { h2 #envelope { "Envelope" } (envelope(&http, &message)) }
         (act::panel(&frame, "This message", &[("id", message.message.id.as_str())], &buttons))
+        (act::copy(&frame, &[("id", message.message.id.as_str())]))
         (content(&message))
     };
     frame.page("/quarantine", &format!("Message {}", message.message.id), &main)

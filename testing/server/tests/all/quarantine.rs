@@ -170,10 +170,49 @@ fn the_api_lists_shows_and_releases_for_who_has_logged_in() {
     server.http_get(&format!("/api/v1/quarantine/{id}")).expect(401);
     let shown = server.http("GET", &format!("/api/v1/quarantine/{id}")).token(token).send().expect(200).json();
     assert!(shown["fields"].as_array().is_some_and(|fields| fields.iter().any(|field| field[0] == "Subject")));
+    let copy =
+        || server.http("POST", "/api/v1/quarantine/copy").json(&serde_json::json!({"id": id, "to": "b@one.example"}));
+    copy().send().expect(401);
+    let copied = server.http("POST", "/api/v1/quarantine/copy").token(token);
+    copied.json(&serde_json::json!({"id": id, "to": "b@one.example"})).send().expect(200);
+    lab.wait("a copy", |recorder| !recorder.copies_to("b@one.example").is_empty());
+    assert_eq!(quarantined(&server), 1, "it stays");
     let release = || server.http("POST", "/api/v1/quarantine/release");
     release().json(&serde_json::json!({"id": id})).send().expect(401);
     assert_eq!(quarantined(&server), 1);
     let done = release().token(token).json(&serde_json::json!({"id": id})).send().expect(200).json();
     assert_eq!(done["count"], 1);
-    expect(&server, [1, 1, 0, 0]);
+    expect(&server, [2, 2, 0, 0]);
+}
+
+#[test]
+fn a_copy_goes_elsewhere_and_the_message_stays() {
+    let lab = lab();
+    let server = with(builder(&lab).set("domains.local", "[\"x.example\"]"), &[], RULES);
+    // Of several pieces.
+    let wire = [message("e@test", "Hello"), b"a line of some length that is repeated\r\n".repeat(15_000)].concat();
+    server.smtp().send(SENDER, &["kept@one.example"], &wire).expect(250);
+    let id = id_of(&server, "kept@one.example");
+    let copy = |to: &str| text(&server, &["quarantine", "release", "--id", &id, "--to", to, "--reason", "a look"]);
+    let done = copy("admin@one.example");
+    assert!(done.contains("a copy goes to admin@one.example as ") && done.contains("stays"), "{done}");
+    lab.wait("the copy", |recorder| !recorder.copies_to("admin@one.example").is_empty());
+    let body = lab.body_for("admin@one.example");
+    let at = body.windows(4).position(|four| four == b"\r\n\r\n").expect("a header");
+    let head = String::from_utf8_lossy(&body[..at]).into_owned();
+    assert!(head.contains("Resent-To: <admin@one.example>\r\n") && head.contains("Subject: Hello"), "{head}");
+    assert!(body.ends_with(&wire), "whole, as it came");
+    assert_eq!(&*lab.recorder().copies_to("admin@one.example")[0].sender, "");
+    expect(&server, [2, 1, 0, 1]);
+    // Nobody, no address, no message, more than one.
+    for (to, says) in
+        [("who@x.example", "nobody here"), ("<x>", "no mail address"), ("a@b\r\nBcc: c@d", "no mail address")]
+    {
+        let said = copy(to);
+        assert!(said.contains(says), "{to}: {said}");
+    }
+    let all = text(&server, &["quarantine", "release", "--all", "--to", "admin@one.example"]);
+    assert!(all.contains("cannot be used with") || all.contains("required"), "{all}");
+    assert!(server.operator(&["quarantine", "release", "--id", &id]).status.success());
+    expect(&server, [2, 2, 0, 0]);
 }

@@ -1,0 +1,156 @@
+//! A copy of a kept message to one other address, for a look at it as it is.
+//!
+//! Promise: the message itself stays where it is, for all of its recipients. The copy is a message of ours from the null sender with `Resent-`
+//! fields (RFC 5322 section 3.6.6): no rule or milter is asked about it, and it never bounces. That it was asked for is in the journal
+//! before it is. In bounded memory, whatever its size.
+//!
+//! Failure: what cannot be read or stored is said, and nothing is sent.
+
+use std::io;
+use std::sync::Arc;
+
+use serde_json::json;
+use stentor_control::problem::Problem;
+use stentor_control::{Counted, ErrorCode, Peer, Reply};
+use stentor_engine::core::Core;
+use stentor_engine::core::audit::Audit;
+use stentor_engine::core::envelope::{NewEnvelope, To};
+use stentor_engine::core::intake::{Job, Refused};
+use stentor_engine::core::memory::PIECE_BYTES;
+use stentor_engine::core::own::hand_in_last;
+use stentor_engine::core::verb::Change;
+use stentor_mail::address::Address;
+use stentor_mail::dsn::format_date;
+use stentor_queue::ids::{ContentId, MessageId};
+use tokio::sync::oneshot;
+
+use crate::verbs::who;
+
+/// Sends the copy.
+pub async fn copy(core: &Arc<Core>, id: MessageId, to: &str, reason: Option<String>, peer: &Peer) -> Reply {
+    match carry_out(core, id, to, reason, &who(peer)).await {
+        Ok(copy) => Reply::Counted(Box::new(Counted {
+            text: format!("release: a copy goes to {to} as {copy}; {id} stays in the quarantine"),
+            count: Some(1),
+            messages: Some(1),
+            in_flight: Some(0),
+            unchanged: Some(0),
+            dry_run: Some(false),
+            ..Counted::default()
+        })),
+        Err(problem) => Reply::Error(problem),
+    }
+}
+
+async fn carry_out(
+    core: &Arc<Core>,
+    id: MessageId,
+    to: &str,
+    reason: Option<String>,
+    who: &str,
+) -> Result<MessageId, Problem> {
+    let people = people(core, to).await?;
+    let found = core.with(|hub, _| {
+        let message = hub.store.in_quarantine(id)?;
+        let shape = (message.eight_bit(), message.smtputf8(), message.message_id().to_owned());
+        Some((message.prefix().to_vec(), message.content(), shape))
+    });
+    let Some((prefix, from, (eight_bit, smtputf8, message_id))) = found else {
+        return Err(Problem::new(ErrorCode::NotFound, format!("no message {id} is in the quarantine")));
+    };
+    let copy = core.next_message_id();
+    let mut detail = json!({"id": id.to_string(), "to": to, "as": copy.to_string()});
+    if let Some(reason) = reason {
+        detail["reason"] = reason.into();
+    }
+    let failed = |what: &dyn std::fmt::Display| {
+        Problem::new(ErrorCode::Failed, format!("the copy of {id} was not made: {what}"))
+    };
+    let audit =
+        Audit { at: core.clock.now(), who: who.to_owned(), verb: "quarantine_copy", detail: detail.to_string() };
+    // It is recorded alone: the copy is a message like any other of ours.
+    let recorded = core.intake.verb(audit, Change::TryNow { recipients: Vec::new() }).await;
+    recorded.map_err(|refused| failed(&refused))?;
+    let (content, last, size) = put(core, from).await.map_err(|error| failed(&error))?;
+    let own = NewEnvelope::own(people, message_id, "copy from the quarantine");
+    let smtputf8 = smtputf8 || own.smtputf8;
+    let prefix = [resent(core, copy, to).into_bytes(), prefix].concat();
+    let envelope = NewEnvelope { prefix, eight_bit, smtputf8, ..own };
+    hand_in_last(core, (copy, content), (last, size), envelope, Vec::new())
+        .await
+        .map_err(|refused| failed(&refused))?;
+    tracing::info!(who, message = %id, to, %copy, "the quarantine: a copy goes to another address");
+    Ok(copy)
+}
+
+/// Who reads mail to the address.
+async fn people(core: &Arc<Core>, to: &str) -> Result<Vec<To>, Problem> {
+    let wrong = |what: &str| Problem::new(ErrorCode::BadRequest, format!("to: {to:?} {what}"));
+    let address =
+        Address::parse(to.as_bytes(), true).map_err(|error| wrong(&format!("is no mail address: {error}")))?;
+    let (settings, now) = (core.settings(), core.clock.now());
+    let found = settings.readers_of(&address, now).await;
+    let found = found.map_err(|refused| Problem::new(ErrorCode::Failed, format!("to: {to:?}: {refused}")))?;
+    if !found.lists.is_empty() {
+        return Err(wrong("is a list: name people"));
+    }
+    if found.people.is_empty() {
+        return Err(wrong("is nobody here"));
+    }
+    Ok(found.people)
+}
+
+fn resent(core: &Core, copy: MessageId, to: &str) -> String {
+    let hostname = &core.settings().config.hostname;
+    format!(
+        "Resent-Date: {}\r\nResent-From: Mail quarantine <MAILER-DAEMON@{hostname}>\r\nResent-To: <{to}>\r\n\
+         Resent-Message-ID: <{copy}.quarantine@{hostname}>\r\n",
+        format_date(core.clock.now())
+    )
+}
+
+/// Stores the content again, all but its last piece: that, and the octets of all.
+async fn put(core: &Arc<Core>, from: ContentId) -> io::Result<(ContentId, Vec<u8>, u64)> {
+    let content = core.next_content_id();
+    let (mut last, mut size) = (Vec::new(), 0);
+    let stored = loop {
+        let piece = match read(core, from, size).await {
+            Ok(piece) => piece,
+            Err(error) => break Err(error),
+        };
+        if piece.is_empty() {
+            break Ok(());
+        }
+        size += piece.len() as u64;
+        let bytes = std::mem::replace(&mut last, piece);
+        if bytes.is_empty() {
+            continue;
+        }
+        let (answer, ticket) = oneshot::channel();
+        core.intake.push(Job::Piece { content, bytes, answer });
+        if let Err(refused) = ticket.await.unwrap_or(Err(Refused::Stopping)) {
+            break Err(io::Error::other(refused.to_string()));
+        }
+    };
+    if stored.is_err() && size > last.len() as u64 {
+        core.intake.push(Job::Drop { content });
+    }
+    stored.map(|()| (content, last, size))
+}
+
+/// A piece, whole unless it is the last, where the disk may block.
+async fn read(core: &Arc<Core>, from: ContentId, at: u64) -> io::Result<Vec<u8>> {
+    let core = core.clone();
+    let work = move || {
+        let (mut piece, mut filled) = (vec![0; PIECE_BYTES as usize], 0);
+        while filled < piece.len() {
+            match core.reader.read_at(from.0, at + filled as u64, &mut piece[filled..])? {
+                0 => break,
+                count => filled += count,
+            }
+        }
+        piece.truncate(filled);
+        Ok(piece)
+    };
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
+}

@@ -1,0 +1,314 @@
+//! Digests to the recipients whose mail is kept: what is new for each since the last one, with links to release it.
+//!
+//! Promise: at each time of `digest_at` every recipient in a domain of ours gets at most [`PARTS_MAX`] digests of [`ROWS_MAX`] messages: those
+//! that came since the last one and are still there. A restart goes on where the run was ([`state`]). Digests are our own mail
+//! from the null sender: no rule or milter is asked about them, so that none is kept, and nothing bounces.
+//!
+//! States of a run: the messages are chosen and durable -> digests are stored, recipient after recipient, and how far it is -> the messages
+//! count as named. Memory: some octets for each kept message, and the rows of [`RECIPIENTS_AT_ONCE`] recipients.
+//!
+//! Failure: what cannot be stored stops the run; it goes on at the next look. A message that cannot be read is a row without subject.
+//! Without a key for links ([`super::link`]) digests have none.
+
+mod state;
+mod text;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stentor_config::{Config, DigestConfig};
+use stentor_engine::core::Core;
+use stentor_engine::core::envelope::{NewEnvelope, To};
+use stentor_engine::core::own::hand_in;
+use stentor_mail::address::Address;
+use stentor_queue::book::HOP;
+use stentor_queue::ids::{AddressId, MessageId, Ms};
+
+use self::state::{Run, State};
+use self::text::{Around, Row, mail};
+use super::link::{Links, Ticket};
+use super::own::why;
+use super::{Place, STEPS_MAX, seen};
+
+/// How often times are looked at, and a run that was stopped goes on.
+const PAUSE: Duration = Duration::from_secs(15);
+/// Messages of a digest, and digests of a recipient at one time.
+const ROWS_MAX: usize = 100;
+const PARTS_MAX: usize = 10;
+/// Recipients whose rows are gathered in one walk through the quarantine.
+const RECIPIENTS_AT_ONCE: usize = 1_000;
+/// Messages of which this is done under one hold of the lock.
+const GATHERED_AT_ONCE: usize = 16;
+/// Recipients whose digests a crash may send again.
+const PROGRESS_EVERY: usize = 16;
+/// Messages whose rows are remembered for the next recipient.
+const ROWS_KEPT_MAX: usize = 4_096;
+const DAY_MS: Ms = 86_400_000;
+
+#[derive(Debug, thiserror::Error)]
+enum Stopped {
+    #[error("a file in the data directory: {0}")]
+    File(#[from] io::Error),
+    #[error("a digest cannot be stored: {0}")]
+    Store(String),
+}
+
+/// Sends what is due, as long as the server runs.
+pub async fn send_when_due(core: Arc<Core>, links: Arc<Links>) {
+    let mut known = None;
+    loop {
+        if core.settings().config.quarantine.digest.is_some()
+            && let Err(error) = look(&core, &links, &mut known).await
+        {
+            tracing::warn!(%error, "digests of the quarantine are not sent for now; they will be");
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// One look at the clock. `known` is the state, once it is read.
+async fn look(core: &Arc<Core>, links: &Arc<Links>, known: &mut Option<State>) -> Result<(), Stopped> {
+    let settings = core.settings();
+    let Some(digest) = &settings.config.quarantine.digest else { return Ok(()) };
+    let now = core.clock.now();
+    let Some(due) = digest.last_due(now) else { return Ok(()) };
+    let folder = settings.config.data_dir.clone();
+    let state = match known {
+        Some(state) => state,
+        None => {
+            let from = folder.clone();
+            let found = block(move || State::load(&from)).await?;
+            let state = match found {
+                Some(state) => state,
+                // The first is sent at the next time, not at once.
+                None => State { last: due, ..State::default() },
+            };
+            save(&state, &folder).await?;
+            known.insert(state)
+        }
+    };
+    // The clock was set back.
+    state.last = state.last.min(now);
+    if state.run.is_none() {
+        if due <= state.last {
+            return Ok(());
+        }
+        let (mut named, mut of) = (Vec::new(), Vec::new());
+        for id in kept(core).await {
+            if state.named.binary_search(&id).is_ok() { named.push(id) } else { of.push(id) }
+        }
+        let begun = State { last: state.last, named, run: Some(Run { due, of, after: None }) };
+        save(&begun, &folder).await?;
+        *state = begun;
+    }
+    let Some(run) = &mut state.run else { return Ok(()) };
+    let sent = carry_out(core, links, (&settings.config, digest), run).await?;
+    let mut named = [state.named.as_slice(), run.of.as_slice()].concat();
+    named.sort_unstable();
+    let done = State { last: run.due, named, run: None };
+    save(&done, &folder).await?;
+    if sent > 0 {
+        tracing::info!(digests = sent, "digests of the quarantine are sent");
+    }
+    *state = done;
+    Ok(())
+}
+
+async fn block<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
+}
+
+async fn save(state: &State, folder: &std::path::Path) -> io::Result<()> {
+    let (state, folder) = (state.clone(), folder.to_owned());
+    block(move || state.save(&folder)).await
+}
+
+/// All that is in the quarantine, ascending.
+async fn kept(core: &Arc<Core>) -> Vec<MessageId> {
+    let mut all: Vec<MessageId> = Vec::new();
+    loop {
+        let found = core.with(|hub, _| {
+            let ids = hub.store.quarantined(all.last().copied()).take(STEPS_MAX).map(|message| message.id());
+            ids.collect::<Vec<_>>()
+        });
+        let is_last = found.len() < STEPS_MAX;
+        all.extend(found);
+        if is_last {
+            return all;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// What a recipient is told of.
+#[derive(Default)]
+struct Kept {
+    of: Vec<MessageId>,
+    more: usize,
+}
+
+/// Sends the rest of a run; how many digests were stored.
+async fn carry_out(
+    core: &Arc<Core>,
+    links: &Arc<Links>,
+    (config, digest): (&Config, &DigestConfig),
+    run: &mut Run,
+) -> Result<usize, Stopped> {
+    let (mut sent, mut rows) = (0, Rows::default());
+    loop {
+        let next = gather(core, run).await;
+        let Some(last) = next.keys().next_back().copied() else { return Ok(sent) };
+        let mut unsaved = 0;
+        for (id, kept) in next {
+            let Some(to) = recipient(core, digest, id) else { continue };
+            let stored = send(core, links, (config, digest), &mut rows, (to, kept)).await;
+            if stored.is_ok() {
+                (sent, unsaved, run.after) = (sent + 1, unsaved + 1, Some(id));
+            }
+            if unsaved == PROGRESS_EVERY || stored.is_err() && unsaved > 0 {
+                save_progress(run, config.data_dir.clone()).await?;
+                unsaved = 0;
+            }
+            stored?;
+        }
+        run.after = Some(last);
+        save_progress(run, config.data_dir.clone()).await?;
+    }
+}
+
+async fn save_progress(run: &Run, folder: PathBuf) -> io::Result<()> {
+    let (due, after) = (run.due, run.after);
+    match after {
+        Some(after) => block(move || Run::save_progress(due, after, &folder)).await,
+        None => Ok(()),
+    }
+}
+
+/// The next recipients of a run with what is kept for them.
+async fn gather(core: &Arc<Core>, run: &Run) -> BTreeMap<u32, Kept> {
+    let mut next: BTreeMap<u32, Kept> = BTreeMap::new();
+    for part in run.of.chunks(GATHERED_AT_ONCE) {
+        core.with(|hub, _| {
+            for message in part.iter().filter_map(|id| hub.store.in_quarantine(*id)) {
+                let all = message.pending();
+                let ids = run.after.map_or_else(|| all.iter(), |after| all.iter_from(after));
+                for id in ids {
+                    if next.len() == RECIPIENTS_AT_ONCE && next.keys().next_back().is_some_and(|last| id > *last) {
+                        break;
+                    }
+                    let kept = next.entry(id).or_default();
+                    if kept.of.len() < ROWS_MAX * PARTS_MAX {
+                        kept.of.push(message.id())
+                    } else {
+                        kept.more += 1
+                    }
+                    if next.len() > RECIPIENTS_AT_ONCE {
+                        next.pop_last();
+                    }
+                }
+            }
+        });
+        tokio::task::yield_now().await;
+    }
+    next
+}
+
+/// Whom a digest goes to, the way that the kept mail would have gone; `None`: it is nobody of ours, or wants none.
+fn recipient(core: &Arc<Core>, digest: &DigestConfig, id: u32) -> Option<To> {
+    let entry = core.with(|hub, _| hub.store.book.entry(AddressId(id)).to_owned());
+    let text = core.with(|hub, _| hub.store.book.text(AddressId(id)).to_owned());
+    let address = Address::parse(text.as_bytes(), true).ok()?;
+    let is_wanted = core.settings().rules.is_ours(&address) && digest.is_for(&text);
+    let hop = entry.strip_prefix(&text).and_then(|rest| rest.strip_prefix(HOP)).map(Arc::from);
+    is_wanted.then(|| To { hop, ..To::plain(address) })
+}
+
+/// Rows of messages that several recipients have.
+#[derive(Default)]
+struct Rows(HashMap<MessageId, (Row, Ms)>);
+
+impl Rows {
+    /// With its expiry. `None`: it has left meanwhile.
+    async fn of(&mut self, core: &Arc<Core>, id: MessageId, expire_ms: Ms) -> Option<(Row, Ms)> {
+        let found = core.with(|hub, _| {
+            let message = hub.store.in_quarantine(id)?;
+            let place = Place { prefix: message.prefix().to_vec(), content: message.content() };
+            let row = Row {
+                from: message.sender().to_owned(),
+                date: message.accepted(),
+                why: why(message.quarantined_by()).to_owned(),
+                ..Row::default()
+            };
+            Some((row, place))
+        });
+        let (mut row, place) = found?;
+        if let Some(known) = self.0.get(&id) {
+            return Some(known.clone());
+        }
+        if let Ok(seen) = seen(core, place, true).await {
+            let from = seen.field("from");
+            row.from = if from.is_empty() { row.from } else { from };
+            row.subject = seen.field("subject");
+        }
+        let all = (row.clone(), row.date.saturating_add(expire_ms));
+        if self.0.len() == ROWS_KEPT_MAX {
+            self.0.clear();
+        }
+        self.0.insert(id, all.clone());
+        Some(all)
+    }
+}
+
+/// The digests of one recipient.
+async fn send(
+    core: &Arc<Core>,
+    links: &Arc<Links>,
+    (config, digest): (&Config, &DigestConfig),
+    rows: &mut Rows,
+    (to, kept): (To, Kept),
+) -> Result<(), Stopped> {
+    let recipient = to.address.as_str().to_owned();
+    let mut all = Vec::with_capacity(kept.of.len());
+    for id in kept.of {
+        if let Some((mut row, expires)) = rows.of(core, id, config.quarantine.expire_ms).await {
+            row.link = link(links, digest, Ticket { message: id, expires, recipient: recipient.clone() }).await;
+            all.push(row);
+        }
+    }
+    let contact =
+        digest.contact.as_ref().map_or_else(|| format!("postmaster@{}", to.address.domain()), ToString::to_string);
+    let parts = all.len().div_ceil(ROWS_MAX);
+    for (at, part) in all.chunks(ROWS_MAX).enumerate() {
+        let (id, content) = (core.next_message_id(), core.next_content_id());
+        let around = Around {
+            hostname: &config.hostname,
+            recipient: &recipient,
+            contact: &contact,
+            part: (at + 1, parts),
+            more: if at + 1 == parts { kept.more } else { 0 },
+            expire_days: config.quarantine.expire_ms / DAY_MS,
+        };
+        let name = format!("{id}.quarantine@{}", config.hostname);
+        let body = mail(&around, part, &name, core.clock.now());
+        let own = NewEnvelope::own(vec![to.clone()], format!("<{name}>"), "digest of the quarantine");
+        let envelope = NewEnvelope { eight_bit: !body.is_ascii(), ..own };
+        let stored = hand_in(core, (id, content), body, envelope, Vec::new()).await;
+        stored.map_err(|refused| Stopped::Store(refused.to_string()))?;
+    }
+    Ok(())
+}
+
+/// Where a recipient releases a message, if links are sent.
+async fn link(links: &Arc<Links>, digest: &DigestConfig, ticket: Ticket) -> Option<String> {
+    let (base, links) = (digest.link_base.clone()?, links.clone());
+    match block(move || links.seal(&ticket)).await {
+        Ok(token) => Some(format!("{base}/kept/{token}")),
+        Err(error) => {
+            tracing::warn!(%error, "a digest of the quarantine has no links");
+            None
+        }
+    }
+}

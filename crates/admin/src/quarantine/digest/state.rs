@@ -1,0 +1,146 @@
+//! Which kept messages digests have named, over restarts: files beside the journal.
+//!
+//! Promise: `quarantine.digests` is replaced whole and durably before the first digest of a run is stored and when all are;
+//! `quarantine.digests.after` in between, at most [`super::PROGRESS_EVERY`] digests behind. So a crash omits nobody, and sends no more than
+//! those again. Whether a message is new does not depend on a clock: the file names every kept message that a digest has had.
+//!
+//! Failure: a file that cannot be written stops the run, which goes on later. One that is damaged is moved aside (`.bad`), and what is kept
+//! is announced anew.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read as _};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use stentor_queue::ids::{MessageId, Ms};
+
+use super::super::link::replace;
+
+const FILE: &str = "quarantine.digests";
+const AFTER: &str = "quarantine.digests.after";
+/// A file that names more messages than any disk holds is not ours.
+const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
+const MODE: u32 = 0o600;
+
+/// Digests that are being sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// For which time.
+    pub due: Ms,
+    /// The messages that they name, ascending.
+    pub of: Vec<MessageId>,
+    /// Recipients up to this one have theirs.
+    pub after: Option<u32>,
+}
+
+/// See the module's page.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct State {
+    /// The last time for which all were sent.
+    pub last: Ms,
+    /// Messages that were named and are still kept, ascending.
+    pub named: Vec<MessageId>,
+    pub run: Option<Run>,
+}
+
+impl State {
+    /// What the files have. `None`: no digest was ever due. Blocks.
+    ///
+    /// # Errors
+    /// A file cannot be read or moved aside.
+    pub fn load(folder: &Path) -> io::Result<Option<State>> {
+        let path = folder.join(FILE);
+        let Some(octets) = read(&path)? else { return Ok(None) };
+        let Some(mut state) = State::parse(&octets) else {
+            tracing::warn!(path = %path.display(), "what digests of the quarantine have named is damaged; what is kept is named anew");
+            let mut bad = path.clone().into_os_string();
+            bad.push(".bad");
+            fs::rename(&path, PathBuf::from(bad))?;
+            return Ok(Some(State::default()));
+        };
+        if let Some(run) = &mut state.run
+            && let Some(octets) = read(&folder.join(AFTER))?
+            && let Ok(progress) = serde_json::from_slice::<Value>(&octets)
+            && progress["due"] == run.due
+        {
+            run.after = progress["after"].as_u64().and_then(|after| u32::try_from(after).ok());
+        }
+        Ok(Some(state))
+    }
+
+    fn parse(octets: &[u8]) -> Option<State> {
+        let ids = |value: &Value| -> Option<Vec<MessageId>> {
+            value.as_array()?.iter().map(|id| id.as_u64().map(MessageId)).collect()
+        };
+        let value = serde_json::from_slice::<Value>(octets).ok()?;
+        let run = match &value["run"] {
+            Value::Null => None,
+            run => Some(Run { due: run["due"].as_u64()?, of: ids(&run["of"])?, after: None }),
+        };
+        (value["version"] == 1).then_some(State { last: value["last"].as_u64()?, named: ids(&value["named"])?, run })
+    }
+
+    /// Makes it durable, but for how far the run is. Blocks.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn save(&self, folder: &Path) -> io::Result<()> {
+        let ids = |ids: &[MessageId]| ids.iter().map(|id| id.0).collect::<Vec<_>>();
+        let run = self.run.as_ref().map(|run| json!({"due": run.due, "of": ids(&run.of)}));
+        let value = json!({"version": 1, "last": self.last, "named": ids(&self.named), "run": run});
+        replace(&folder.join(FILE), value.to_string().as_bytes(), MODE)
+    }
+}
+
+impl Run {
+    /// Makes durable how far it is. Blocks.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn save_progress(due: Ms, after: u32, folder: &Path) -> io::Result<()> {
+        replace(&folder.join(AFTER), json!({"due": due, "after": after}).to_string().as_bytes(), MODE)
+    }
+}
+
+fn read(path: &Path) -> io::Result<Option<Vec<u8>>> {
+    let mut octets = Vec::new();
+    match File::open(path) {
+        Ok(file) => file.take(FILE_BYTES_MAX).read_to_end(&mut octets)?,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    Ok(Some(octets))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_goes_on_where_it_was() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(State::load(folder.path()).unwrap(), None);
+        let run = Run { due: 9, of: vec![MessageId(1), MessageId(1 << 59)], after: None };
+        let mut state = State { last: 5, named: vec![MessageId(3)], run: Some(run) };
+        state.save(folder.path()).unwrap();
+        assert_eq!(State::load(folder.path()).unwrap(), Some(state.clone()));
+        Run::save_progress(9, 77, folder.path()).unwrap();
+        state.run.as_mut().unwrap().after = Some(77);
+        assert_eq!(State::load(folder.path()).unwrap(), Some(state.clone()));
+        // How far another run was says nothing.
+        Run::save_progress(8, 99, folder.path()).unwrap();
+        assert_eq!(State::load(folder.path()).unwrap().unwrap().run.unwrap().after, None);
+    }
+
+    #[test]
+    fn a_damaged_file_names_all_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        for damaged in
+            ["", "{", "{\"version\": 2, \"last\": 1, \"named\": []}", "{\"version\":1,\"last\":1,\"named\":[-1]}"]
+        {
+            fs::write(folder.path().join(FILE), damaged).unwrap();
+            assert_eq!(State::load(folder.path()).unwrap(), Some(State::default()), "{damaged}");
+            assert!(!folder.path().join(FILE).exists(), "{damaged}");
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The digest as a mail: the same list as text and as HTML.
+//!
+//! Promise: what kept messages say is escaped and cut, so that none can add a field, a part or markup; nothing in it is loaded from
+//! anywhere. It is automatic (RFC 3834 section 5.1), so that nothing answers it; no line is longer than RFC 5321 section 4.5.3.1.6 allows.
+
+use std::fmt::Write as _;
+
+use stentor_mail::dsn::format_date;
+use stentor_queue::ids::Ms;
+use stentor_stats::escape::printable;
+
+/// Octets of a text in a row.
+const CELL_BYTES_MAX: usize = 120;
+
+/// A kept message.
+#[derive(Clone, Default, Debug)]
+pub struct Row {
+    pub from: String,
+    pub subject: String,
+    pub date: Ms,
+    pub why: String,
+    /// Where its recipient releases it.
+    pub link: Option<String>,
+}
+
+/// What is said around the rows.
+pub struct Around<'a> {
+    pub hostname: &'a str,
+    pub recipient: &'a str,
+    pub contact: &'a str,
+    /// Which of how many digests at the same time.
+    pub part: (usize, usize),
+    /// Messages that are in none of them.
+    pub more: usize,
+    pub expire_days: u64,
+}
+
+/// Header and body with the line ends of mail; `id` is the Message-ID without its brackets.
+pub fn mail(around: &Around<'_>, rows: &[Row], id: &str, now: Ms) -> Vec<u8> {
+    let boundary = format!("=_{}", id.replace('@', "_"));
+    let Around { hostname, recipient, contact, .. } = around;
+    let mut out = format!(
+        "Date: {}\r\nFrom: Mail quarantine <MAILER-DAEMON@{hostname}>\r\nTo: <{recipient}>\r\nReply-To: <{contact}>\r\n\
+         Subject: {}\r\nMessage-ID: <{id}>\r\nAuto-Submitted: auto-generated\r\nPrecedence: bulk\r\nMIME-Version: 1.0\r\n\
+         Content-Type: multipart/alternative; boundary=\"{boundary}\"\r\n\r\n",
+        format_date(now),
+        subject(around, rows.len()),
+    );
+    for (kind, body) in [("plain", plain(around, rows)), ("html", html(around, rows))] {
+        // Writing into a string cannot fail.
+        let _ = write!(
+            out,
+            "--{boundary}\r\nContent-Type: text/{kind}; charset=utf-8\r\nContent-Transfer-Encoding: 8bit\r\n\r\n{body}\r\n"
+        );
+    }
+    let _ = write!(out, "--{boundary}--\r\n");
+    out.into_bytes()
+}
+
+fn subject(around: &Around<'_>, rows: usize) -> String {
+    let messages = if rows == 1 { "message" } else { "messages" };
+    let part = match around.part {
+        (_, 1) => String::new(),
+        (part, of) => format!(" ({part} of {of})"),
+    };
+    format!("Quarantine: {rows} new {messages} kept for you{part}")
+}
+
+/// The paragraphs before and behind the rows.
+fn words(around: &Around<'_>, has_links: bool) -> (String, Vec<String>) {
+    let Around { hostname, recipient, contact, more, expire_days, .. } = around;
+    let before = format!(
+        "The mail server {hostname} keeps these new messages from {recipient}. They are not delivered unless they are released."
+    );
+    let mut behind = Vec::new();
+    if *more > 0 {
+        behind.push(format!("{more} more are kept for you and not listed; ask {contact} for them."));
+    }
+    behind.push(if has_links {
+        "A link opens a page that shows the message as text; its button delivers it to you. Links are for you alone: do not pass this mail on.".to_owned()
+    } else {
+        format!("To have a message delivered, ask {contact}, with its date and subject.")
+    });
+    let days = if *expire_days == 1 { "day" } else { "days" };
+    behind.push(format!("What is not released is dropped after {expire_days} {days}. Questions: {contact}."));
+    (before, behind)
+}
+
+fn cells(row: &Row) -> [(&'static str, String); 4] {
+    let cut = |text: &str| {
+        let text = printable(text, CELL_BYTES_MAX);
+        if text.trim().is_empty() { "(none)".to_owned() } else { text }
+    };
+    [("From", cut(&row.from)), ("Subject", cut(&row.subject)), ("Date", format_date(row.date)), ("Why", cut(&row.why))]
+}
+
+fn plain(around: &Around<'_>, rows: &[Row]) -> String {
+    let (before, behind) = words(around, rows.iter().any(|row| row.link.is_some()));
+    let mut out = format!("{before}\r\n");
+    for row in rows {
+        out.push_str("\r\n");
+        for (name, text) in cells(row) {
+            let _ = write!(out, "  {:<9}{text}\r\n", format!("{name}:"));
+        }
+        if let Some(link) = &row.link {
+            let _ = write!(out, "  Release: <{link}>\r\n");
+        }
+    }
+    for paragraph in behind {
+        let _ = write!(out, "\r\n{paragraph}\r\n");
+    }
+    out
+}
+
+fn html(around: &Around<'_>, rows: &[Row]) -> String {
+    let has_links = rows.iter().any(|row| row.link.is_some());
+    let (before, behind) = words(around, has_links);
+    let mut out = format!(
+        "<!DOCTYPE html>\r\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{}</title></head><body>\r\n<p>{}</p>\r\n\
+         <table border=\"1\" cellpadding=\"6\" cellspacing=\"0\">\r\n<tr><th>From</th><th>Subject</th><th>Date</th><th>Why</th>{}</tr>\r\n",
+        escaped(&subject(around, rows.len())),
+        escaped(&before),
+        if has_links { "<th>Release</th>" } else { "" },
+    );
+    for row in rows {
+        out.push_str("<tr>\r\n");
+        for (_, text) in cells(row) {
+            let _ = write!(out, "<td>{}</td>\r\n", escaped(&text));
+        }
+        if let Some(link) = &row.link {
+            let _ = write!(out, "<td><a href=\"{}\" rel=\"noreferrer\">Look and release</a></td>\r\n", escaped(link));
+        }
+        out.push_str("</tr>\r\n");
+    }
+    out.push_str("</table>\r\n");
+    for paragraph in behind {
+        let _ = write!(out, "<p>{}</p>\r\n", escaped(&paragraph));
+    }
+    out + "</body></html>\r\n"
+}
+
+/// For an element or a quoted attribute.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&#39;"),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AROUND: Around<'_> = Around {
+        hostname: "mx.test",
+        recipient: "ann@x.example",
+        contact: "postmaster@x.example",
+        part: (1, 1),
+        more: 0,
+        expire_days: 30,
+    };
+
+    fn text(around: &Around<'_>, row: Row) -> String {
+        String::from_utf8(mail(around, &[row], "a.b@mx.test", 1_763_000_000_000)).unwrap()
+    }
+
+    #[test]
+    fn what_messages_say_adds_no_field_part_or_markup() {
+        let row = Row {
+            from: "A\r\nBcc: x@y\r\n\r\n--=_a.b_mx.test\r\nContent-Type: text/html".to_owned(),
+            subject: "<script>alert(1)</script>\u{202e}\"'&".to_owned(),
+            date: 0,
+            why: "\u{0}\u{85}\u{2028}<img src=x>".to_owned(),
+            link: Some("https://q.example/kept/a\"b".to_owned()),
+        };
+        let text = text(&AROUND, row);
+        assert_eq!(text.matches("\r\n--=_a.b_mx.test").count(), 3, "{text}");
+        assert!(!text.contains("\r\nBcc") && !text.contains('\u{202e}') && !text.contains('\u{0}'), "{text}");
+        let html = text.split_once("text/html; charset").unwrap().1;
+        assert!(!html.contains("<script") && !html.contains("<img") && html.contains("&lt;script&gt;"), "{html}");
+        assert!(html.contains("href=\"https://q.example/kept/a&quot;b\""), "{html}");
+        assert!(text.split("\r\n").all(|line| !line.contains(['\r', '\n'])), "{text:?}");
+    }
+
+    #[test]
+    fn lines_are_short_and_the_mail_says_that_nothing_is_to_answer() {
+        let long = "\u{1F600}<&\"".repeat(1_000);
+        let row = Row { from: long.clone(), subject: long.clone(), date: 0, why: long, link: None };
+        let text = text(&Around { part: (2, 3), more: 9, ..AROUND }, row);
+        assert!(text.split("\r\n").all(|line| line.len() <= 998));
+        for part in [
+            "Auto-Submitted: auto-generated\r\n",
+            "Reply-To: <postmaster@x.example>\r\n",
+            "Subject: Quarantine: 1 new message kept for you (2 of 3)\r\n",
+            "9 more are kept for you",
+            "ask postmaster@x.example, with its date and subject",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        assert!(!text.contains("https://") && !text.contains("<a "));
+    }
+}

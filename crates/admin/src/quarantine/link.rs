@@ -1,0 +1,222 @@
+//! Links with which recipients look at their own kept mail, and release it.
+//!
+//! Promise: a link is for one message and one recipient, and until the message expires. It is sealed by HMAC-SHA-256 with a key of this server
+//! alone (`quarantine.key` in the data directory, mode 0600), made when the first link is: nobody who lacks it can make or change one.
+//! The seal is compared in constant time before anything else is looked at.
+//!
+//! Failure: a key that cannot be read or made is an error for who makes links; none opens then. Who removes the file ends all links.
+
+use std::collections::{HashSet, VecDeque};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use base64ct::{Base64UrlUnpadded, Encoding as _};
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use parking_lot::Mutex;
+use sha2::Sha256;
+use stentor_queue::ids::{MessageId, Ms};
+
+const FILE: &str = "quarantine.key";
+const KEY_BYTES: usize = 32;
+const SEAL_BYTES: usize = 32;
+/// What the seal is for, and how a token is laid out: message, expiry (8 octets each, big-endian), recipient, seal.
+const CONTEXT: &[u8] = b"stentor quarantine link 1\0";
+const FIXED_BYTES: usize = 16;
+/// Longest token that is looked at: an address has 254 octets at most.
+const TOKEN_BYTES_MAX: usize = 512;
+/// Releases that are remembered, so that a second press is told so.
+const RELEASED_MAX: usize = 10_000;
+
+/// What a link is for.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Ticket {
+    pub message: MessageId,
+    pub expires: Ms,
+    pub recipient: String,
+}
+
+/// See the module's page.
+#[derive(Default)]
+pub struct Links {
+    path: PathBuf,
+    key: OnceLock<[u8; KEY_BYTES]>,
+    released: Mutex<(HashSet<Ticket>, VecDeque<Ticket>)>,
+}
+
+impl Links {
+    /// With the key that there is. Blocks.
+    pub fn load(data_dir: &Path) -> Links {
+        let links = Links { path: data_dir.join(FILE), ..Links::default() };
+        match links.read() {
+            Ok(Some(key)) => drop(links.key.set(key)),
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(path = %links.path.display(), %error, "no link of the quarantine's digests opens");
+            }
+        }
+        links
+    }
+
+    fn read(&self) -> io::Result<Option<[u8; KEY_BYTES]>> {
+        let mut octets = Vec::new();
+        match File::open(&self.path) {
+            Ok(file) => file.take(KEY_BYTES as u64 + 1).read_to_end(&mut octets)?,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let damaged = || io::Error::new(ErrorKind::InvalidData, "not a key of 32 octets; remove it to begin anew");
+        octets.try_into().map(Some).map_err(|_| damaged())
+    }
+
+    /// The key, made durable first if there is none. Blocks.
+    fn key(&self) -> io::Result<&[u8; KEY_BYTES]> {
+        if let Some(key) = self.key.get() {
+            return Ok(key);
+        }
+        let key = if let Some(key) = self.read()? {
+            key
+        } else {
+            let key = stentor_config::keys::random::<KEY_BYTES>();
+            replace(&self.path, &key, 0o600)?;
+            key
+        };
+        Ok(self.key.get_or_init(|| key))
+    }
+
+    /// What a link ends with. Blocks.
+    ///
+    /// # Errors
+    /// There is no key and none can be made.
+    pub fn seal(&self, ticket: &Ticket) -> io::Result<String> {
+        let mut octets = [ticket.message.0.to_be_bytes(), ticket.expires.to_be_bytes()].concat();
+        octets.extend_from_slice(ticket.recipient.as_bytes());
+        let seal = mac(self.key()?, &octets).finalize().into_bytes();
+        octets.extend_from_slice(&seal);
+        Ok(Base64UrlUnpadded::encode_string(&octets))
+    }
+
+    /// What a link is for; `None`: it is not one of ours, or its time is over.
+    pub fn open(&self, token: &str, now: Ms) -> Option<Ticket> {
+        let key = self.key.get()?;
+        let octets = Some(token).filter(|token| token.len() <= TOKEN_BYTES_MAX)?;
+        let octets = Base64UrlUnpadded::decode_vec(octets).ok()?;
+        let (body, seal) = octets.split_at_checked(octets.len().checked_sub(SEAL_BYTES)?)?;
+        mac(key, body).verify_slice(seal).ok()?;
+        let (fixed, recipient) = body.split_at_checked(FIXED_BYTES)?;
+        let number = |at: usize| fixed[at..at + 8].try_into().map(u64::from_be_bytes).ok();
+        let (message, expires) = (MessageId(number(0)?), number(8)?);
+        let recipient = String::from_utf8(recipient.to_vec()).ok()?;
+        (now < expires).then_some(Ticket { message, expires, recipient })
+    }
+
+    /// Remembers a release.
+    pub fn released(&self, ticket: &Ticket) {
+        let mut released = self.released.lock();
+        let (known, order) = &mut *released;
+        if known.insert(ticket.clone()) {
+            order.push_back(ticket.clone());
+        }
+        if order.len() > RELEASED_MAX
+            && let Some(oldest) = order.pop_front()
+        {
+            known.remove(&oldest);
+        }
+    }
+
+    /// Whether this link has released its message, as far as is remembered.
+    pub fn has_released(&self, ticket: &Ticket) -> bool {
+        self.released.lock().0.contains(ticket)
+    }
+}
+
+fn mac(key: &[u8; KEY_BYTES], body: &[u8]) -> Hmac<Sha256> {
+    // Any length is a key for HMAC.
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("an HMAC key has any length");
+    mac.update(CONTEXT);
+    mac.update(body);
+    mac
+}
+
+/// Replaces a file whole and durably.
+pub(super) fn replace(path: &Path, octets: &[u8], mode: u32) -> io::Result<()> {
+    let mut new = path.as_os_str().to_owned();
+    new.push(".new");
+    // What an attempt before has left might have another mode.
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
+    file.write_all(octets)?;
+    file.sync_all()?;
+    fs::rename(&new, path)?;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(folder)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn ticket(recipient: &str) -> Ticket {
+        Ticket { message: MessageId(7), expires: 100, recipient: recipient.to_owned() }
+    }
+
+    #[test]
+    fn a_link_opens_what_it_was_made_for_until_it_expires() {
+        let folder = tempfile::tempdir().unwrap();
+        let links = Links::load(folder.path());
+        let token = links.seal(&ticket("ann@x.example")).unwrap();
+        assert_eq!(links.open(&token, 99), Some(ticket("ann@x.example")));
+        assert_eq!(links.open(&token, 100), None, "it is over");
+        let mode = fs::metadata(folder.path().join(FILE)).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(Links::load(folder.path()).open(&token, 0), Some(ticket("ann@x.example")), "after a start, too");
+        let other = tempfile::tempdir().unwrap();
+        let others = Links::load(other.path());
+        assert_eq!(others.open(&token, 0), None, "without a key");
+        others.seal(&ticket("x@y")).unwrap();
+        assert_eq!(others.open(&token, 0), None, "another server's");
+    }
+
+    #[test]
+    fn whatever_is_changed_opens_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let links = Links::load(folder.path());
+        let token = links.seal(&ticket("ann@x.example")).unwrap();
+        let octets = Base64UrlUnpadded::decode_vec(&token).unwrap();
+        for at in 0..octets.len() {
+            for bit in 0..8 {
+                let mut changed = octets.clone();
+                changed[at] ^= 1 << bit;
+                assert_eq!(links.open(&Base64UrlUnpadded::encode_string(&changed), 0), None, "{at}.{bit}");
+            }
+            assert_eq!(links.open(&Base64UrlUnpadded::encode_string(&octets[..at]), 0), None, "{at} octets");
+        }
+        let bob = Base64UrlUnpadded::decode_vec(&links.seal(&ticket("bob@x.example")).unwrap()).unwrap();
+        let mixed = [&octets[..octets.len() - SEAL_BYTES], &bob[bob.len() - SEAL_BYTES..]].concat();
+        assert_eq!(links.open(&Base64UrlUnpadded::encode_string(&mixed), 0), None, "another recipient's seal");
+        for bad in ["", "a", "/kept/", &format!("{token}="), &"A".repeat(5_000)] {
+            assert_eq!(links.open(bad, 0), None, "{bad:.20}");
+        }
+    }
+
+    #[test]
+    fn a_damaged_key_is_not_taken_and_releases_are_remembered_for_some_time() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(FILE), "short").unwrap();
+        let links = Links::load(folder.path());
+        assert!(links.seal(&ticket("ann@x.example")).unwrap_err().to_string().contains("remove it"));
+        for n in 0..=RELEASED_MAX {
+            links.released(&ticket(&n.to_string()));
+        }
+        links.released(&ticket("5"));
+        assert!(!links.has_released(&ticket("0")) && links.has_released(&ticket("1")));
+        assert_eq!(links.released.lock().1.len(), RELEASED_MAX);
+    }
+}

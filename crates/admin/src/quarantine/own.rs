@@ -1,0 +1,138 @@
+//! A recipient's own copy of a kept message, as a link of theirs opens it: looked at, and released.
+//!
+//! Promise: nothing but this recipient's copy is shown or released, and no other recipient is named. A release is a verb of the journal, by
+//! `recipient=ADDRESS`.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use stentor_control::AttachmentView;
+use stentor_engine::core::Core;
+use stentor_engine::core::audit::Audit;
+use stentor_engine::core::hub::Hub;
+use stentor_engine::core::intake::Refused;
+use stentor_engine::core::verb::{Change, Released};
+use stentor_queue::ids::{AddressId, Ms};
+use stentor_queue::idset::IdSet;
+use stentor_queue::message::Message;
+
+use super::link::{Links, Ticket};
+use super::{Place, seen};
+
+/// What the copy is.
+pub enum Own {
+    Kept(Box<OwnView>),
+    /// By this link.
+    Released,
+    /// Released otherwise, deleted or expired.
+    Gone,
+}
+
+/// What a recipient is shown; all of it is from strangers.
+pub struct OwnView {
+    pub recipient: String,
+    pub from: String,
+    /// Of the envelope; empty for the null path.
+    pub sender: String,
+    pub subject: String,
+    pub why: String,
+    pub accepted: Ms,
+    pub expires: Ms,
+    pub text: String,
+    pub files: Vec<AttachmentView>,
+    /// Why not all of it is here.
+    pub limit: Option<&'static str>,
+}
+
+/// Entries of the address book that are this recipient, of those whose copies are kept.
+fn own_ids(hub: &Hub, message: &Message, recipient: &str) -> IdSet {
+    // A copy for each next hop is an entry of its own.
+    let entries = hub.store.book.entries_of(recipient).into_iter().map(|id| id.0);
+    entries.filter(|id| message.pending().contains(*id) && hub.store.book.text(AddressId(*id)) == recipient).collect()
+}
+
+/// Looks at it.
+///
+/// # Errors
+/// The content cannot be read now.
+pub async fn look_at_own(core: &Arc<Core>, links: &Links, ticket: &Ticket) -> std::io::Result<Own> {
+    let expire_ms = core.settings().config.quarantine.expire_ms;
+    let found = core.with(|hub, _| {
+        let message = hub.store.in_quarantine(ticket.message)?;
+        if own_ids(hub, message, &ticket.recipient).is_empty() {
+            return None;
+        }
+        let view = OwnView {
+            recipient: ticket.recipient.clone(),
+            from: String::new(),
+            sender: message.sender().to_owned(),
+            subject: String::new(),
+            why: why(message.quarantined_by()).to_owned(),
+            accepted: message.accepted(),
+            expires: message.accepted().saturating_add(expire_ms).min(ticket.expires),
+            text: String::new(),
+            files: Vec::new(),
+            limit: None,
+        };
+        Some((view, Place { prefix: message.prefix().to_vec(), content: message.content() }))
+    });
+    let Some((mut view, place)) = found else { return Ok(left(links, ticket)) };
+    let seen = seen(core, place, false).await?;
+    (view.from, view.subject) = (seen.field("from"), seen.field("subject"));
+    (view.text, view.files, view.limit) = (seen.text, seen.files, seen.limit);
+    Ok(Own::Kept(Box::new(view)))
+}
+
+fn left(links: &Links, ticket: &Ticket) -> Own {
+    if links.has_released(ticket) { Own::Released } else { Own::Gone }
+}
+
+/// Releases it; `client` is who asked. `None`: it is released now, by this.
+///
+/// # Errors
+/// It stays: it could not be recorded.
+pub async fn release_own(
+    core: &Arc<Core>,
+    links: &Links,
+    ticket: &Ticket,
+    client: &str,
+) -> Result<Option<Own>, Refused> {
+    let found = core.with(|hub, _| {
+        let message = hub.store.in_quarantine(ticket.message)?;
+        Some((own_ids(hub, message, &ticket.recipient), message.slice_bytes_max()))
+    });
+    let Some((ids, bytes_max)) = found.filter(|(ids, _)| !ids.is_empty()) else {
+        return Ok(Some(left(links, ticket)));
+    };
+    let detail = json!({"id": ticket.message.to_string(), "recipients": ids.len(), "link": true, "client": client});
+    let who = format!("recipient={}", ticket.recipient);
+    let audit = Audit { at: core.clock.now(), who, verb: "quarantine_release", detail: detail.to_string() };
+    let part = Released { from: ticket.message, to: core.next_message_id(), ids, bytes_max };
+    core.intake.verb(audit, Change::ReleaseQuarantined { parts: vec![part] }).await?;
+    tracing::info!(message = %ticket.message, recipient = %ticket.recipient, client, "the quarantine: released by its recipient");
+    links.released(ticket);
+    Ok(None)
+}
+
+/// Why a message is kept, without the place of the rule: that is the operator's business.
+pub fn why(by: &str) -> &str {
+    if !by.starts_with("rule ") {
+        return by;
+    }
+    match by.split_once("): ") {
+        Some((_, text)) => text,
+        None => by.split_once(" (").map_or(by, |(rule, _)| rule),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::why;
+
+    #[test]
+    fn recipients_see_the_reason_and_not_the_file() {
+        assert_eq!(why("rule 1 \"odd\" (stentor.toml:9): looks (odd): yes"), "looks (odd): yes");
+        assert_eq!(why("rule 2 \"words\" (/etc/rules:9)"), "rule 2 \"words\"");
+        assert_eq!(why("milter clamav: EICAR (test): found"), "milter clamav: EICAR (test): found");
+    }
+}

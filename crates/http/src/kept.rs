@@ -1,0 +1,233 @@
+//! The page that a link in a quarantine's digest opens: a recipient's own kept message, and the button that releases it.
+//!
+//! Promise: GET changes nothing, whoever follows links; POST releases this recipient's copy and nothing else. What the message says is
+//! text here: no script runs on the page, nothing is loaded for it, no address of it is passed on (`no-referrer`), no engine indexes
+//! it. It needs no login: the link is the permission ([`stentor_admin::quarantine::Links`]). It names no path of ours but its own,
+//! so that a proxy in front passes [`PATH`] and nothing else.
+//!
+//! Failure: a link that is not ours, was changed or is over: 404, always the same. More than [`VISITS_MAX`] requests in a minute with links
+//! of one recipient: 429; more than [`READINGS_MAX`] messages being read: 503. A wrong link costs a digest of its octets, and is not counted:
+//! behind a proxy all clients have one address.
+
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use base64ct::{Base64, Encoding as _};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+use parking_lot::Mutex;
+use sha2::{Digest, Sha256};
+use stentor_admin::quarantine::{Own, OwnView, Ticket, look_at_own, release_own};
+use stentor_queue::ids::Ms;
+use tokio::sync::Semaphore;
+
+use super::Http;
+use super::auth::Caller;
+use super::console::{bytes, instant, shown};
+
+/// Where links lead to.
+pub const PATH: &str = "/kept/";
+const STYLE: &str = include_str!("../assets/kept.css");
+const VISITS_MAX: u32 = 60;
+const MINUTE_MS: Ms = 60_000;
+/// Recipients whose visits are counted.
+const RECIPIENTS_MAX: usize = 10_000;
+/// Messages that are read for these pages at a time.
+const READINGS_MAX: usize = 4;
+
+/// Our style alone, by its digest; forms go here.
+static CONTENT_POLICY: LazyLock<HeaderValue> = LazyLock::new(|| {
+    let digest = Base64::encode_string(&Sha256::digest(STYLE));
+    let policy = format!(
+        "default-src 'none'; style-src 'sha256-{digest}'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    );
+    // Base64 is ASCII.
+    HeaderValue::try_from(policy).expect("a policy is a header value")
+});
+
+/// Requests of recipients in this minute.
+pub struct Visits {
+    minute: Mutex<(Ms, HashMap<String, u32>)>,
+    readings: Semaphore,
+}
+
+impl Default for Visits {
+    fn default() -> Visits {
+        Visits { minute: Mutex::default(), readings: Semaphore::new(READINGS_MAX) }
+    }
+}
+
+impl Visits {
+    /// Counts one, if it is allowed.
+    fn count(&self, recipient: &str, now: Ms) -> bool {
+        let mut minute = self.minute.lock();
+        let (begin, counts) = &mut *minute;
+        if now.saturating_sub(*begin) >= MINUTE_MS {
+            *begin = now;
+            counts.clear();
+        }
+        if counts.len() == RECIPIENTS_MAX && !counts.contains_key(recipient) {
+            return false;
+        }
+        let count = counts.entry(recipient.to_owned()).or_default();
+        *count = count.saturating_add(1);
+        *count <= VISITS_MAX
+    }
+}
+
+pub fn router() -> Router<Http> {
+    Router::new().route("/kept/{token}", get(look).post(release))
+}
+
+/// What a link is for, or the answer to who may not go on.
+fn admit(http: &Http, token: &str) -> Result<Ticket, Box<Response>> {
+    let now = http.core.clock.now();
+    let Some(ticket) = http.links.open(token, now) else { return Err(Box::new(missing())) };
+    if http.visits.count(&ticket.recipient, now) {
+        return Ok(ticket);
+    }
+    Err(Box::new(later(
+        StatusCode::TOO_MANY_REQUESTS,
+        "60",
+        "Too many requests with your links. Try again in a minute.",
+    )))
+}
+
+/// `GET /kept/TOKEN`
+async fn look(State(http): State<Http>, Path(token): Path<String>) -> Response {
+    let ticket = match admit(&http, &token) {
+        Ok(ticket) => ticket,
+        Err(refused) => return *refused,
+    };
+    let Ok(_reading) = http.visits.readings.try_acquire() else {
+        return later(StatusCode::SERVICE_UNAVAILABLE, "5", "The server is busy. Try again in some seconds.");
+    };
+    match look_at_own(&http.core, &http.links, &ticket).await {
+        Ok(Own::Kept(view)) => page(StatusCode::OK, "A message is kept for you", &kept(&http, &view)),
+        Ok(own) => over(&own),
+        Err(_) => later(StatusCode::SERVICE_UNAVAILABLE, "60", "The message cannot be read now. Try again later."),
+    }
+}
+
+/// `POST /kept/TOKEN`
+async fn release(State(http): State<Http>, Path(token): Path<String>, caller: Caller) -> Response {
+    let ticket = match admit(&http, &token) {
+        Ok(ticket) => ticket,
+        Err(refused) => return *refused,
+    };
+    let client = caller.address.ip().to_string();
+    // To its end, also when the browser goes.
+    let done = tokio::spawn(async move { release_own(&http.core, &http.links, &ticket, &client).await }).await;
+    match done {
+        Ok(Ok(None)) => {
+            let text = html! { p role="status" { "The message is released: it will be in your mailbox soon." } };
+            page(StatusCode::OK, "Released", &text)
+        }
+        Ok(Ok(Some(own))) => over(&own),
+        _ => later(StatusCode::SERVICE_UNAVAILABLE, "60", "The message could not be released now. Try again later."),
+    }
+}
+
+/// There is nothing to release any more.
+fn over(own: &Own) -> Response {
+    match own {
+        Own::Released => page(
+            StatusCode::OK,
+            "Released already",
+            &html! { p role="status" { "You have released this message already." } },
+        ),
+        _ => {
+            let text = html! { p role="status" { "This message is not in the quarantine any more: it was released or deleted." } };
+            page(StatusCode::OK, "Not in the quarantine", &text)
+        }
+    }
+}
+
+fn kept(http: &Http, view: &OwnView) -> Markup {
+    html! {
+        p { "The mail server keeps this message from you. Release it only if you expect it." }
+        dl {
+            dt { "From" } dd { (or_none(&view.from)) }
+            dt { "Sender" } dd { @if view.sender.is_empty() { "none" } @else { (shown(&view.sender)) } }
+            dt { "To" } dd { (shown(&view.recipient)) }
+            dt { "Subject" } dd { (or_none(&view.subject)) }
+            dt { "Why" } dd { (or_none(&view.why)) }
+            dt { "Came" } dd { (instant(view.accepted, &http.zone)) }
+            dt { "Kept until" } dd { (instant(view.expires, &http.zone)) }
+        }
+        // To this page, wherever a proxy has put it.
+        form method="post" { button { "Release" } }
+        @if !view.files.is_empty() {
+            h2 { "Attachments" }
+            ul {
+                @for file in &view.files {
+                    li { @if file.name.is_empty() { "without a name" } @else { (shown(&file.name)) } ", " (shown(&file.content_type)) ", " (bytes(file.size)) }
+                }
+            }
+        }
+        h2 { "Text" }
+        @if view.text.trim().is_empty() { p.quiet { "None." } }
+        @else { div.text { @for line in view.text.lines() { (shown(line)) br; } } }
+        @if let Some(limit) = view.limit { p.quiet { "Not all is shown: " (limit) "." } }
+    }
+}
+
+fn or_none(text: &str) -> String {
+    if text.trim().is_empty() { "none".to_owned() } else { shown(text) }
+}
+
+fn missing() -> Response {
+    page(StatusCode::NOT_FOUND, "Not found", &html! { p { "This link is not valid, or its time is over." } })
+}
+
+fn later(status: StatusCode, after_s: &'static str, text: &str) -> Response {
+    let mut response = page(status, "Not now", &html! { p role="alert" { (text) } });
+    response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from_static(after_s));
+    response
+}
+
+fn page(status: StatusCode, title: &str, main: &Markup) -> Response {
+    let body = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="robots" content="noindex, nofollow";
+                title { (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body { main { h1 { (title) } (main) } }
+        }
+    };
+    let mut response =
+        (status, [(header::CONTENT_TYPE, "text/html; charset=utf-8")], body.into_string()).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_SECURITY_POLICY, CONTENT_POLICY.clone());
+    headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    headers.insert(HeaderName::from_static("x-robots-tag"), HeaderValue::from_static("noindex, nofollow"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn visits_are_counted_by_recipient_and_minute_in_bounded_memory() {
+        let visits = Visits::default();
+        for n in 0..VISITS_MAX {
+            assert!(visits.count("ann", 1_000_000), "{n}");
+        }
+        assert!(!visits.count("ann", 1_000_000) && visits.count("bob", 1_000_000));
+        for n in 0..2 * RECIPIENTS_MAX {
+            visits.count(&n.to_string(), 1_000_000);
+        }
+        assert_eq!(visits.minute.lock().1.len(), RECIPIENTS_MAX);
+        assert!(visits.count("ann", 1_000_000 + MINUTE_MS));
+    }
+}
