@@ -19,6 +19,8 @@ pub struct Truth {
     pub checks: u64,
     pub recipients: u64,
     pub by_cause: BTreeMap<&'static str, u64>,
+    /// Recipients in the quarantine, of all checks.
+    pub quarantined: u64,
 }
 
 type Causes = BTreeMap<Cause, u64>;
@@ -28,12 +30,14 @@ impl Truth {
         Truth { seed, ..Truth::default() }
     }
 
-    /// An event has happened.
-    pub fn event(&mut self, sched: &Scheduler, store: &Store, now: Ms) {
+    /// An event has happened. Whether it was time for a check.
+    pub fn event(&mut self, sched: &Scheduler, store: &Store, now: Ms) -> bool {
         self.events += 1;
-        if self.events.is_multiple_of(EVERY) {
+        let is_time = self.events.is_multiple_of(EVERY);
+        if is_time {
             self.check(sched, store, now);
         }
+        is_time
     }
 
     fn check(&mut self, sched: &Scheduler, store: &Store, now: Ms) {

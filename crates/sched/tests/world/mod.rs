@@ -4,6 +4,7 @@
 //! it, or a domain that does not exist), expired (nothing there ever answers), else delivered.
 
 mod hosts;
+mod quarantine;
 mod queue_only;
 mod rules;
 #[path = "../common/truth.rs"]
@@ -14,6 +15,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::agenda::{Agenda, Next};
 use hosts::{DomainKind, Hosts};
+use quarantine::Kept;
 use stentor_queue::event::{Accept, Class, Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
@@ -24,6 +26,7 @@ use stentor_sched::{
     Work,
 };
 use truth::Truth;
+use verbs::Verb;
 
 const START: Ms = 1_800_000_000_000;
 const MINUTE: Ms = 60_000;
@@ -91,6 +94,7 @@ pub struct World {
     seed: u64,
     stopped: bool,
     truth: Truth,
+    kept: Kept,
 }
 
 fn config(rng: &mut fastrand::Rng) -> SchedConfig {
@@ -146,6 +150,7 @@ impl World {
             seed,
             stopped: false,
             truth: Truth::new(seed),
+            kept: Kept::new(seed),
             rng,
         };
         world.at(1, Ev::Post);
@@ -196,7 +201,9 @@ impl World {
             }
             self.obey();
             self.check_bounds();
-            self.truth.event(&self.sched, &self.store, self.now);
+            if self.truth.event(&self.sched, &self.store, self.now) {
+                self.truth.quarantined += self.kept.check(&self.store, self.seed);
+            }
         }
     }
 
@@ -239,7 +246,6 @@ impl World {
             }
         }
         let id = self.store.next_message_id(self.now);
-        self.accepted.extend(recipients.iter().map(|r| (id.0, AddressId(r), self.now)));
         let accept = Accept {
             size: 1_000,
             sender: format!("list@s{}.example", self.rng.u32(0..3)),
@@ -248,9 +254,12 @@ impl World {
             recipients,
             ..Accept::bare(id, self.now)
         };
-        let Applied::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not accepted") };
-        self.sched.accepted(&self.store, no, self.now);
-        self.note_covered(no);
+        if let Some(accept) = self.keep_some(accept) {
+            self.accepted.extend(accept.recipients.iter().map(|r| (id.0, AddressId(r), self.now)));
+            let Applied::New(no) = self.store.apply(Event::Accept(Box::new(accept))) else { panic!("not accepted") };
+            self.sched.accepted(&self.store, no, self.now);
+            self.note_covered(no);
+        }
         self.posts_left -= 1;
         if self.posts_left > 0 {
             let after = if self.rng.bool() { 1 } else { self.rng.u64(1..20 * MINUTE) };
@@ -518,6 +527,7 @@ impl World {
                 self.hosts.moods_of(name)
             );
         }
+        self.kept.check(&self.store, self.seed);
         assert!(self.store.is_empty() && self.store.is_balanced());
         let load = self.sched.load();
         assert_eq!(load.messages, 0, "left behind");

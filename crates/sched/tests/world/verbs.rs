@@ -29,6 +29,8 @@ pub enum Verb {
     QueueOnly,
     QueueOnlyEnds(String),
     RunQueue,
+    /// Some of a message's recipients leave the quarantine.
+    LeaveQuarantine(MessageId),
 }
 
 impl World {
@@ -82,6 +84,7 @@ impl World {
             Verb::QueueOnly => self.begin_queue_only(),
             Verb::QueueOnlyEnds(name) => self.set_queue_only(name, false),
             Verb::RunQueue => self.run_queue(),
+            Verb::LeaveQuarantine(id) => self.leave_quarantine(*id),
             Verb::TryNow => {
                 for no in self.some_live() {
                     let pending: IdSet = self.store.pending_of(no).map(|id| id.0).collect();
