@@ -81,8 +81,11 @@ impl Maker {
 
     pub fn event(&mut self, event: Event<'_>) {
         self.batch.record_with(|buffer| event.encode(buffer));
-        if let Applied::Finished { content, unreferenced: true, .. } = self.store.apply(event) {
-            self.batch.drop_content(content.0);
+        match self.store.apply(event) {
+            Applied::Finished { content, unreferenced: true, .. } | Applied::Freed(content) => {
+                self.batch.drop_content(content.0);
+            }
+            _ => {}
         }
     }
 
@@ -141,6 +144,44 @@ impl Slices for Part<'_> {
     fn is_full(&self, _: usize) -> bool {
         true
     }
+}
+
+/// A store with a quarantine: recipients that are there, released, deleted and expired, before a checkpoint and behind it.
+///
+/// Its fixture: `STENTOR_FIXTURE=DIR cargo test -p stentor a_store_with_a_quarantine`; DIR without its `lock` is
+/// crates/stentor/fixtures/quarantine-vN-events-M.
+pub fn make_quarantine(path: &Path) -> Maker {
+    let mut maker = make(path);
+    let (by, bytes) = ("uid 0", body(30, 60));
+    let at = NOW + 5_000;
+    let kept = |number: u64, recipients: &[u32]| Accept {
+        held_by: Some("rule 1 \"odd\" (stentor.toml:9): looks odd".into()),
+        ..message(number, number, bytes.len() as u64, recipients)
+    };
+    let released = |number: u64, from: u64, recipients: &[u32]| {
+        let accept = Accept { held_by: None, ..message(number, from, bytes.len() as u64, recipients) };
+        Event::QuarantineReleased { from: kept(from, &[]).id, by: Some(by), accept: Box::new(accept) }
+    };
+    let ended = |number: u64, fate: Fate, recipients: &[u32]| Event::QuarantineEnded {
+        message: kept(number, &[]).id,
+        fate,
+        ids: ids(recipients),
+        by: Some(by),
+        at,
+    };
+    for (number, recipients) in [(30, &[0, 1, 3, 4][..]), (31, &[2]), (32, &[1, 2])] {
+        maker.batch.content(number, true, &body(number, 60));
+        maker.event(Event::Quarantined(Box::new(kept(number, recipients))));
+        maker.commit();
+    }
+    maker.event(ended(30, Fate::Removed, &[1]));
+    maker.event(released(40, 30, &[0]));
+    maker.commit();
+    maker.checkpoint();
+    maker.event(ended(31, Fate::Expired, &[2]));
+    maker.event(released(41, 32, &[1]));
+    maker.commit();
+    maker
 }
 
 /// Addresses, a list, finished and waiting messages, a checkpoint, moved content, a content of several pieces, all kinds of fields.

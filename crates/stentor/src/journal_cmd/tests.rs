@@ -14,7 +14,7 @@ use stentor_queue::ids::{AddressId, ContentId};
 use stentor_queue::store::Store;
 
 use super::doctor::examine;
-use super::fixture::{Maker, body, make, message, options};
+use super::fixture::{Maker, body, make, make_quarantine, message, options};
 use super::{Outcome, dump, eml, salvage, verify};
 use stentor_control::doctor::{Finding, Severity};
 
@@ -128,6 +128,43 @@ fn a_store_of_this_format_is_read() {
     drop(make(&path));
     assert_fixture(&path);
     assert_history(&path);
+}
+
+/// What [`make_quarantine`] leaves, of whatever format it is.
+fn assert_quarantine(path: &Path) {
+    let (journal, store) = opened(path);
+    let kept: Vec<_> = store.quarantined(None).map(|m| (m.id(), m.pending().iter().collect::<Vec<_>>())).collect();
+    let id = |number: u64| message(number, 0, 0, &[]).id;
+    assert_eq!(kept, [(id(30), vec![3, 4]), (id(32), vec![2])]);
+    let first = store.in_quarantine(id(30)).unwrap();
+    assert_eq!(first.quarantined_by(), "rule 1 \"odd\" (stentor.toml:9): looks odd");
+    let fates = store.totals().fates;
+    assert_eq!((fates.quarantined, fates.removed, fates.expired), (3, 1, 1));
+    assert_eq!((store.totals().acknowledged, store.len(), store.pending()), (21 + 7, 6, 8));
+    for (number, from, recipient) in [(40, 30, 0), (41, 32, 1)] {
+        let released = store.no_of(id(number)).and_then(|no| store.message(no)).unwrap();
+        assert_eq!((released.content(), released.held_by()), (ContentId(from), None));
+        assert_eq!(released.pending().iter().collect::<Vec<_>>(), [recipient]);
+        assert_eq!(content(&journal, from), body(from, 60));
+    }
+    assert!(journal.reader().len(31).is_none(), "the content of what expired is gone");
+    assert!(store.is_balanced());
+}
+
+#[test]
+fn a_store_with_a_quarantine_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = std::env::var_os("STENTOR_FIXTURE").map_or_else(|| directory.path().join("journal"), PathBuf::from);
+    drop(make_quarantine(&path));
+    assert_quarantine(&path);
+    let fixture = fixtures().join("quarantine-v2-events-3");
+    let (sound, text) = output(|out| verify::run(&reading(&fixture), out));
+    assert!(sound, "{text}");
+    let old = tempfile::tempdir().unwrap();
+    for (from, (bytes, _)) in state_of(&fixture) {
+        fs::write(old.path().join(from.file_name().unwrap()), bytes).unwrap();
+    }
+    assert_quarantine(old.path());
 }
 
 #[test]
