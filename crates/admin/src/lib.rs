@@ -17,6 +17,7 @@ pub mod report;
 pub mod site;
 mod top;
 pub mod verbs;
+mod verify;
 pub mod views;
 pub mod waiting;
 pub mod wanted;

@@ -27,7 +27,7 @@ use crate::depth::Depths;
 use crate::views::{fates, holder, message_fates, recipient};
 use crate::wanted::Wanted;
 use crate::watch::{Overviews, Watch, traffic};
-use crate::{ages, depth, doctor, lists, quarantine, report, site, verbs, waiting};
+use crate::{ages, depth, doctor, lists, quarantine, report, site, verbs, verify, waiting};
 
 /// Watchers at the control socket.
 const WATCHERS_MAX: usize = 8;
@@ -345,6 +345,7 @@ impl Operator {
             },
             Request::QueueShow { id, recipients_max } => self.show(id, None, recipients_max as usize).await,
             Request::Address { address } => verbs::address(&self.core, &address).await,
+            Request::Verify { address, from } => verify::verify(&self.core, (&from, &address)).await,
             Request::Quarantine(options) => quarantine::list(&self.core, &options).await,
             Request::QuarantineCopy { id, to, reason } => quarantine::copy(&self.core, id, &to, reason, &peer).await,
             Request::QuarantineShow { id } => quarantine::show(&self.core, id, &peer).await,

@@ -28,6 +28,7 @@ impl Request {
             | Request::QueueStuck(_)
             | Request::QueueShow { .. }
             | Request::Address { .. }
+            | Request::Verify { .. }
             | Request::Observe(_)
             | Request::Site { .. }
             | Request::Export { .. }

@@ -33,6 +33,7 @@ pub mod snapshot;
 mod standing_view;
 #[cfg(test)]
 mod tests;
+mod verify_view;
 pub mod view;
 mod wire;
 
@@ -60,4 +61,5 @@ pub use server::{Control, ControlServer, Peer};
 pub use site_view::{HostView, PathView, SiteView};
 pub use snapshot::{Snapshot, WatchOptions};
 pub use standing_view::StandingBounceView;
+pub use verify_view::{VerifyRow, VerifyView};
 pub use view::{By, Sort, View};

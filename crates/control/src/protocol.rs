@@ -41,6 +41,7 @@ pub const VERBS: [&str; 32] = [
     "watch",
     "report",
     "address",
+    "verify",
     "flush",
     "site",
     "suspend",
@@ -81,6 +82,12 @@ pub enum Request {
     QueueShow {
         id: MessageId,
         recipients_max: u32,
+    },
+    /// What becomes of mail to an address.
+    Verify {
+        address: String,
+        /// The envelope sender; empty: the null path.
+        from: String,
     },
     /// What is known of one address.
     Address {
@@ -328,6 +335,14 @@ struct QueueRunArguments {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct VerifyArguments {
+    address: String,
+    #[serde(default)]
+    from: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct AddressArguments {
     address: String,
 }
@@ -470,6 +485,10 @@ impl Request {
                 let AddressArguments { address } = arguments(verb, fields)?;
                 Ok(Request::Address { address })
             }
+            "verify" => {
+                let VerifyArguments { address, from } = arguments(verb, fields)?;
+                Ok(Request::Verify { address, from })
+            }
             "cat" => {
                 let CatArguments { id, part } = arguments(verb, fields)?;
                 Ok(Request::Cat { id: id.parse().map_err(|e| bad(format!("{verb}: {e}")))?, part })
@@ -518,6 +537,11 @@ impl Request {
                 ("queue_show", fields)
             }
             Request::Address { address } => ("address", text("address", address)),
+            Request::Verify { address, from } => {
+                let mut fields = text("address", address);
+                fields.extend((!from.is_empty()).then(|| ("from".to_owned(), from.as_str().into())));
+                ("verify", fields)
+            }
             Request::Quarantine(options) => ("quarantine", options.to_json()),
             Request::QuarantineShow { id } => ("quarantine_show", text("id", &id.to_string())),
             Request::QuarantineCopy { id, to, reason } => {

@@ -21,6 +21,7 @@ use super::render_waiting::more_sites;
 use super::reply::{Fates, MessageView, QueueSummary, Reply, SiteRow, Status};
 use super::site_view::{PathView, SiteView};
 use super::standing_view::StandingBounceView;
+use super::verify_view::VerifyView;
 
 const SITE_COLUMNS: usize = 34;
 const ADDRESS_COLUMNS: usize = 42;
@@ -38,6 +39,7 @@ pub fn reply_in(reply: &Reply, zone: &Zone, width: Width) -> String {
         Reply::Stuck(s) => super::render_waiting::latedudes(s, width),
         Reply::Message(m) => message(m, zone, width),
         Reply::Address(a) => address(a, width),
+        Reply::Verified(v) => verified(v),
         Reply::Ages(a) => super::render_ages::ages(a, width),
         Reply::Site(s) => site(s, width),
         Reply::Mailqq(m) => super::render_waiting::mailqq(m, zone, width),
@@ -50,6 +52,27 @@ pub fn reply_in(reply: &Reply, zone: &Zone, width: Width) -> String {
         Reply::Counted(counted) => format!("{}\n", printable(&localised(&counted.text, zone, None), 1000)),
         Reply::Error(problem) => format!("error: {}\n", printable(&problem.text, 1000)),
     }
+}
+
+/// As `sendmail -bv` has it.
+fn verified(v: &VerifyView) -> String {
+    let mut out = String::new();
+    for row in &v.rows {
+        let address = printable(&row.address, 320);
+        match &row.refused {
+            Some(why) => line(&mut out, format_args!("{address}... {}", printable(why, 1_000))),
+            None => {
+                let host =
+                    if row.host.is_empty() { String::new() } else { format!(", host {}", printable(&row.host, 500)) };
+                let (mailer, user) = (&row.mailer, printable(&row.user, 1_000));
+                line(&mut out, format_args!("{address}... deliverable: mailer {mailer}{host}, user {user}"));
+            }
+        }
+    }
+    if v.more > 0 {
+        line(&mut out, format_args!("... and {} more", v.more));
+    }
+    out
 }
 
 /// `stentor queue`: the sum, then a row for each site.

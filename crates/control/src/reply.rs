@@ -19,6 +19,7 @@ use super::recipient_view::RecipientView;
 use super::selection::Counted;
 use super::site_view::SiteView;
 use super::standing_view::StandingBounceView;
+use super::verify_view::VerifyView;
 
 /// Recipients by fate. `acknowledged` is always the sum of the others.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
@@ -330,6 +331,7 @@ pub enum Reply {
     Stuck(Box<Stuck>),
     Message(Box<MessageView>),
     Address(Box<AddressView>),
+    Verified(Box<VerifyView>),
     Ages(Box<Ages>),
     Site(Box<SiteView>),
     Mailqq(Box<Mailqq>),

@@ -413,6 +413,7 @@ impl Control for Double {
             | Request::Export { .. }
             | Request::Doctor
             | Request::Cat { .. }
+            | Request::Verify { .. }
             | Request::Observe(_)
             | Request::Site { .. }
             | Request::Quarantine(_)

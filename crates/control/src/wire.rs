@@ -14,6 +14,7 @@ use super::recipient_view::RecipientView;
 use super::reply::{EnvelopeView, MessageView, QueueSummary, Reply, SiteRow, Status, Stuck, StuckRow};
 use super::selection::{AsOf, Counted};
 use super::site_view::SiteView;
+use super::verify_view::VerifyView;
 use crate::VERSION;
 use crate::posts::PostReport;
 use crate::snapshot::Snapshot;
@@ -42,6 +43,7 @@ enum Body {
     Message(Box<MessageView>),
     Recipients(Vec<RecipientView>),
     Address(Box<AddressView>),
+    Verified(Box<VerifyView>),
     Ages(Box<Ages>),
     Site(Box<SiteView>),
     Envelope(Box<EnvelopeView>),
@@ -105,6 +107,7 @@ pub fn to_lines(reply: Reply) -> Vec<String> {
             bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::Recipients(rows.to_vec())));
         }
         Reply::Address(address) => bodies.push(Body::Address(address)),
+        Reply::Verified(verified) => bodies.push(Body::Verified(verified)),
         Reply::Ages(ages) => bodies.push(Body::Ages(ages)),
         Reply::Mailqq(mut mailqq) => {
             let rows = std::mem::take(&mut mailqq.rows);
@@ -229,6 +232,7 @@ impl Assembler {
             (None, Body::Stuck(stuck)) => Reply::Stuck(stuck),
             (None, Body::Message(message)) => Reply::Message(message),
             (None, Body::Address(address)) => Reply::Address(address),
+            (None, Body::Verified(verified)) => Reply::Verified(verified),
             (None, Body::Ages(ages)) => Reply::Ages(ages),
             (None, Body::Site(site)) => Reply::Site(site),
             (None, Body::Doctor(doctor)) => Reply::Doctor(doctor),

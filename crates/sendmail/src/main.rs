@@ -60,7 +60,7 @@ fn run(call: &Call, privileges: Privileges) -> Result<(), Failure> {
         Mode::Verify | Mode::Queue | Mode::Count | Mode::Hosts | Mode::Flush => {
             let published = folder.published(&privileges)?;
             privileges.give_up()?;
-            queue::ask(call, &published)
+            queue::ask(call, &published, &user)
         }
         Mode::Aliases | Mode::Nothing => Ok(()),
     }

@@ -326,7 +326,10 @@ impl Submitting<'_> {
                 }
             }
             Ok(Told::TooLarge) if is_all => return Outcome::Bad(self.why(&refused)),
-            Ok(Told::Sender | Told::TooLarge) => {}
+            Ok(Told::Sender | Told::TooLarge) => {
+                let why = self.why(&refused);
+                tracing::warn!(message = %self.taken.id, %why, "recipients of a local message are returned to its sender");
+            }
             Err(reply) => return Outcome::Later(reply),
         }
         if is_all {

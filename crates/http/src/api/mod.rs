@@ -213,6 +213,7 @@ fn answer(reply: Reply) -> Response {
         Reply::Stuck(stuck) => data(stuck),
         Reply::Message(message) => data(message),
         Reply::Address(address) => data(address),
+        Reply::Verified(verified) => data(verified),
         Reply::Ages(ages) => data(ages),
         Reply::Site(site) => data(site),
         Reply::Mailqq(mailqq) => data(mailqq),

@@ -12,11 +12,12 @@ use serde_json::{Value, json};
 use stentor_mail::address::Address;
 use stentor_mail::dsn::format_date;
 use stentor_sendmail::addresses::{self, qualified};
-use stentor_sendmail::exit::{EX_NOPERM, EX_NOUSER, EX_UNAVAILABLE, Failure};
+use stentor_sendmail::exit::{EX_NOPERM, EX_NOUSER, EX_TEMPFAIL, EX_UNAVAILABLE, Failure};
 use stentor_sendmail::options::{Call, Mode};
 
 use super::folder::Published;
 use super::message::shown;
+use super::user::Caller;
 
 const WAIT: Duration = Duration::from_secs(30);
 const LINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
@@ -24,14 +25,14 @@ const ROWS_MAX: u32 = 1_000;
 const KIB: u64 = 1024;
 
 /// Asks, and prints the answer.
-pub fn ask(call: &Call, published: &Published) -> Result<(), Failure> {
+pub fn ask(call: &Call, published: &Published, caller: &Caller) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let asked = match call.mode {
         Mode::Queue => list(published, &mut out),
         Mode::Count => count(published, &mut out),
         Mode::Hosts => hosts(published, &mut out),
         Mode::Flush => flush(call.site.as_deref(), published),
-        _ => verify(call, published, &mut out),
+        _ => verify(call, published, caller, &mut out),
     };
     match (asked, published.waiting) {
         (Err(failure), Some((messages, at))) if failure.code == EX_NOPERM && is_list(call.mode) => {
@@ -201,32 +202,59 @@ fn flush(site: Option<&str>, published: &Published) -> Result<(), Failure> {
     request(published, &asked, &mut |_, _| Ok(()))
 }
 
-/// Whether each is an address; and, if the server answers, how it is reached.
-fn verify(call: &Call, published: &Published, out: &mut impl Write) -> Result<(), Failure> {
-    let mut bad = 0;
+/// Who gets mail to each in the end, as sendmail prints it; the server decides.
+fn verify(call: &Call, published: &Published, caller: &Caller, out: &mut impl Write) -> Result<(), Failure> {
+    let own = || caller.user.address(&published.origin);
+    let from = call.sender.as_deref().map_or_else(own, |from| qualified(from, &published.origin));
+    let (mut bad, mut later) = (0, 0);
     for found in call.recipients.iter().flat_map(|list| addresses::parse(list.as_bytes())) {
         let text = qualified(&found.text, &published.origin);
-        let line = match Address::parse(text.as_bytes(), true) {
+        let address = match Address::parse(text.as_bytes(), true) {
+            Ok(address) => address,
             Err(why) => {
                 bad += 1;
-                format!("{}... {why}\n", shown(&text))
-            }
-            Ok(address) => {
-                let known = json!({"v": 1, "verb": "address", "address": address.as_str()});
-                let mut site = String::new();
-                let asked = request(published, &known, &mut |_, data| {
-                    data["site"].as_str().unwrap_or_default().clone_into(&mut site);
-                    Ok(())
-                });
-                match asked {
-                    Ok(()) if !site.is_empty() => format!("{address}... deliverable: by {}\n", shown(&site)),
-                    _ => format!("{address}... not sent to yet (ask stentor explain what becomes of it)\n"),
-                }
+                print(out, &format!("{}... {why}\n", shown(&text)))?;
+                continue;
             }
         };
-        print(out, &line)?;
+        let asked = json!({"v": 1, "verb": "verify", "address": address.as_str(), "from": from});
+        let mut text = String::new();
+        let answered = request(published, &asked, &mut |_, data| {
+            for row in data["rows"].as_array().into_iter().flatten() {
+                if row["refused"].is_string() {
+                    *(if row["is_temporary"] == true { &mut later } else { &mut bad }) += 1;
+                }
+                text.push_str(&verified(row));
+            }
+            if let Some(more) = data["more"].as_u64().filter(|more| *more > 0) {
+                // Writing to a String cannot fail.
+                let _ = writeln!(text, "... and {more} more");
+            }
+            Ok(())
+        });
+        // Who calls it may do so again.
+        answered.map_err(|failure| match failure.code {
+            EX_UNAVAILABLE => Failure { code: EX_TEMPFAIL, ..failure },
+            _ => failure,
+        })?;
+        print(out, &text)?;
     }
-    if bad > 0 { Err(Failure::new(EX_NOUSER, format!("{bad} of them cannot be an address"))) } else { Ok(()) }
+    match (bad, later) {
+        (0, 0) => Ok(()),
+        (0, _) => Err(Failure::later(format!("{later} of them cannot be decided about now"))),
+        _ => Err(Failure::new(EX_NOUSER, format!("{bad} of them cannot be delivered to"))),
+    }
+}
+
+/// One final recipient.
+fn verified(row: &Value) -> String {
+    let text = |name: &str| row[name].as_str().unwrap_or_default();
+    let address = shown(text("address"));
+    if let Some(why) = row["refused"].as_str() {
+        return format!("{address}... {}\n", shown(why));
+    }
+    let host = if text("host").is_empty() { String::new() } else { format!(", host {}", shown(text("host"))) };
+    format!("{address}... deliverable: mailer {}{host}, user {}\n", shown(text("mailer")), shown(text("user")))
 }
 
 #[cfg(test)]

@@ -485,11 +485,63 @@ fn the_queue_is_listed_as_monitors_expect_it() {
         assert!(listed.contains(expected), "{expected}: {listed}");
     }
     wait_until("the site is known", || asked(&["-bh"]).contains("later.example"));
-    assert!(asked(&["-bv", "ann@later.example"]).starts_with("ann@later.example... deliverable: "));
+    let verified = "ann@later.example... deliverable: mailer esmtp, host later.example, user ann@later.example\n";
+    assert_eq!(asked(&["-bv", "ann@later.example"]), verified);
     asked(&["-q"]);
     asked(&["-qRlater.example"]);
     asked(&["-q15m"]);
     server.kill();
+}
+
+/// `-bv` says who gets mail in the end, as RCPT decides.
+#[test]
+fn addresses_are_verified_as_the_server_decides() {
+    let lab = TestLab::sites(&["one.example"]);
+    let list = builder(&lab)
+        .list("news", &["ann@one.example"])
+        .alias("two@lists.test", &["cid@one.example", "news@lists.test"]);
+    let mut server = taking(list).prepare();
+    server.write("aliases", b"joe: dan@one.example, |\"/bin/cat x\", eve@routed.example, /dev/null\n");
+    let aliases = server.path("aliases");
+    server.edit_config(|text| {
+        format!(
+            "{text}\n[tables.aliases]\nsource = \"aliases:{}\"\nas = \"aliases\"\n[addresses]\naliases = [\"aliases\"]\n[routes]\n\"routed.example\" = \
+             \"[127.0.0.9]:26\"\n{LATER}",
+            aliases.display()
+        )
+    });
+    server = server.run();
+    let verify = |server: &Server, address: &str| {
+        let output = run(program(server, &["-bv", address]), "");
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let asked = |address: &str| verify(&server, address);
+    let deliverable = |address: &str, how: &str| format!("{address}... deliverable: mailer {how}, user {address}\n");
+    let cid = deliverable("cid@one.example", "esmtp, host one.example");
+    let news = "two@lists.test... deliverable: mailer list, user news\n";
+    assert_eq!(asked("two@lists.test"), (Some(0), format!("{cid}{news}")));
+    let (code, joe) = asked("joe@lists.test");
+    for expected in [
+        deliverable("dan@one.example", "esmtp, host one.example"),
+        deliverable("eve@routed.example", "esmtp, host 127.0.0.9:26"),
+        "... deliverable: mailer prog, user |".to_owned(),
+        deliverable("/dev/null", "*file*"),
+    ] {
+        assert!(joe.contains(&expected), "{expected}: {joe}");
+    }
+    assert_eq!((code, joe.lines().count()), (Some(0), 4), "{joe}");
+    let (code, text) = asked("nobody@lists.test");
+    assert!(code == Some(67) && text.starts_with("nobody@lists.test... 550 5.1.1 "), "{code:?} {text}");
+    let (code, text) = asked("bob@one.example");
+    assert_eq!((code, text.as_str()), (Some(75), "bob@one.example... 451 4.7.1 Not yet\n"));
+    assert_eq!(asked("a@@b").0, Some(67));
+    // A folder that is another user's than root's, as whom the server runs here: its settings are read all the same.
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(server.path("submission"), Some(12_345), None).expect("root may");
+        assert_eq!(asked("cid@one.example"), (Some(0), cid));
+    }
+    server.kill();
+    assert_eq!(verify(&server, "cid@one.example").0, Some(75), "no server");
 }
 
 /// Commands for a namespace of their own, in which the folder is where the program looks for it.

@@ -1,0 +1,174 @@
+//! Who gets mail to an address in the end, and how: the reply to `verify`, which `sendmail -bv` prints.
+//!
+//! Promise: the decision is that of RCPT for a local client that may relay, by the same rules and tables, with each address that it stands for
+//! and that one's next hop. Nothing is delivered or kept, and no next hop or milter is asked. At most [`ROWS_MAX`] rows.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+
+use stentor_addresses::Role;
+use stentor_control::problem::ErrorCode;
+use stentor_control::{Reply as Answer, VerifyRow, VerifyView};
+use stentor_engine::core::{Core, Settings};
+use stentor_engine::smtp_in::{Speaker, Stranger, canonical, facts};
+use stentor_mail::address::Address;
+use stentor_mail::reply::Reply;
+use stentor_policy::{Expansion, Verdict};
+use stentor_queue::ids::Ms;
+use stentor_rules::{Decision, Key, NextHop, Outcome};
+
+/// Rows of one answer.
+const ROWS_MAX: usize = 1_000;
+const SPEAKER: Speaker<'_> = Speaker {
+    client: IpAddr::V4(Ipv4Addr::LOCALHOST),
+    name: Some("localhost"),
+    helo: "localhost",
+    may_relay: true,
+    session: None,
+    stranger: Stranger::UNKNOWN,
+};
+const TOO_MUCH: Reply = Reply::fixed(451, (4, 3, 0), "The tables take too long");
+
+/// See the module's page. `from` is empty for the null path.
+pub async fn verify(core: &Arc<Core>, (from, to): (&str, &str)) -> Answer {
+    let settings = core.settings();
+    let parsed = to.parse::<Address>().and_then(|to| match from {
+        "" => Ok((None, to)),
+        from => Ok((Some(from.parse::<Address>()?), to)),
+    });
+    let (sender, address) = match parsed {
+        Ok(parsed) => parsed,
+        Err(why) => return Answer::error(ErrorCode::BadRequest, &format!("{from:?} or {to:?} is no address: {why}")),
+    };
+    let mut found =
+        Found { settings: &settings, sender: String::new(), now: core.clock.now(), rows: Vec::new(), more: 0 };
+    let decided = found.look(sender, &address).await;
+    if let Err(reply) = decided {
+        found.refuse(&address, &reply);
+    }
+    let Found { rows, more, .. } = found;
+    let hostname = settings.config.hostname.clone();
+    Answer::Verified(Box::new(VerifyView { hostname, address: to.to_owned(), rows, more }))
+}
+
+struct Found<'a> {
+    settings: &'a Settings,
+    /// As rules see it; empty for the null path.
+    sender: String,
+    now: Ms,
+    rows: Vec<VerifyRow>,
+    /// Those beyond [`ROWS_MAX`].
+    more: u64,
+}
+
+impl Found<'_> {
+    /// Decides, and follows the decision. The error refuses the address as a whole.
+    async fn look(&mut self, sender: Option<Address>, to: &Address) -> Result<(), Reply> {
+        let settings = self.settings;
+        let is_rewriting = !settings.rules.addresses.rewriting.is_empty();
+        if let Some(sender) = sender {
+            let new = if is_rewriting { canonical(settings, &sender, Role::Sender, None).await? } else { None };
+            new.unwrap_or(sender).as_str().clone_into(&mut self.sender);
+        }
+        let new = if is_rewriting { canonical(settings, to, Role::Recipient, None).await? } else { None };
+        let to = new.unwrap_or_else(|| to.clone());
+        let Decision { outcome, marks, .. } = {
+            let key = |text| Key::new(text).told(|domain| settings.policy.is_local_domain(domain));
+            let (from, recipient) = (key(&self.sender), key(to.as_str()));
+            let facts = facts(settings, SPEAKER, (&from, &recipient, &to), self.now);
+            let tables = settings.tables.questions();
+            tables.settle(|tables| settings.rules.decide(&facts, tables, None)).await.ok_or(TOO_MUCH)?
+        };
+        match (outcome, marks.redirect) {
+            (Outcome::Refuse(reply) | Outcome::Local(Verdict::Refuse(reply)), _) => return Err(reply),
+            (Outcome::Discard(_), _) => self.add(VerifyRow::new(to.as_str(), "discard", "", to.as_str())),
+            (_, Some((to, _))) => self.redirected(&to).await?,
+            (Outcome::Relay(hop), None) => self.hop(&to, &hop),
+            (Outcome::Local(Verdict::Relay), None) => self.hop(&to, &NextHop::Mx),
+            (Outcome::Local(Verdict::List(name)), None) => self.add(VerifyRow::new(to.as_str(), "list", "", &name)),
+            (Outcome::Local(Verdict::Bounces(name)), None) => {
+                self.add(VerifyRow::new(to.as_str(), "list", "", &format!("reports about posts of {name}")));
+            }
+            (Outcome::Local(Verdict::Alias(expansion)), None) => self.expanded(&to, &expansion).await?,
+        }
+        Ok(())
+    }
+
+    async fn redirected(&mut self, to: &Address) -> Result<(), Reply> {
+        let found = self.settings.readers_of(to, self.now).await.map_err(|refused| refused.reply())?;
+        if found.is_nobody() {
+            return Err(Reply::fixed(451, (4, 3, 5), "A rule redirects it to nobody"));
+        }
+        for one in &found.people {
+            self.routed(&one.address).await?;
+        }
+        for list in &found.lists {
+            self.add(VerifyRow::new(to.as_str(), "list", "", list));
+        }
+        if found.has_null {
+            self.add(VerifyRow::new(to.as_str(), "*file*", "", "/dev/null"));
+        }
+        Ok(())
+    }
+
+    async fn expanded(&mut self, to: &Address, expansion: &Expansion) -> Result<(), Reply> {
+        for one in expansion.addresses.iter().chain(expansion.owned.iter().flat_map(|(_, all)| all)) {
+            self.routed(one).await?;
+        }
+        for program in &expansion.programs {
+            let mailer = if program.text.starts_with('|') { "prog" } else { "*file*" };
+            self.add(VerifyRow::new(&program.text, mailer, "", &program.text));
+        }
+        for list in &expansion.lists {
+            self.add(VerifyRow::new(to.as_str(), "list", "", list));
+        }
+        if expansion.has_null {
+            self.add(VerifyRow::new("/dev/null", "*file*", "", "/dev/null"));
+        }
+        Ok(())
+    }
+
+    /// An address that nobody named: its next hop is looked up.
+    async fn routed(&mut self, to: &Address) -> Result<(), Reply> {
+        if self.rows.len() == ROWS_MAX {
+            self.more += 1;
+            return Ok(());
+        }
+        let found = {
+            let (from, recipient) = (Key::new(&self.sender), Key::new(to.as_str()));
+            let facts = facts(self.settings, SPEAKER, (&from, &recipient, to), self.now);
+            let tables = self.settings.tables.questions();
+            tables.settle(|tables| self.settings.rules.route(&facts, tables)).await.ok_or(TOO_MUCH)?
+        };
+        match found {
+            Ok((hop, _)) => self.hop(to, &hop),
+            Err(reply) => self.refuse(to, &reply),
+        }
+        Ok(())
+    }
+
+    fn hop(&mut self, to: &Address, hop: &NextHop) {
+        let named = match hop {
+            NextHop::Named(name) => self.settings.rules.hops.get(name).map(|hosts| NextHop::Hosts(hosts.clone())),
+            _ => None,
+        };
+        match named.as_ref().unwrap_or(hop) {
+            NextHop::Refuse(reply) => self.refuse(to, reply),
+            NextHop::Mx => self.add(VerifyRow::new(to.as_str(), "esmtp", to.domain(), to.as_str())),
+            hop => {
+                let is_lmtp = matches!(hop, NextHop::Hosts(hosts) if hosts.iter().all(|host| host.lmtp));
+                let mailer = if is_lmtp { "lmtp" } else { "esmtp" };
+                self.add(VerifyRow::new(to.as_str(), mailer, &hop.to_string(), to.as_str()));
+            }
+        }
+    }
+
+    fn refuse(&mut self, to: &Address, reply: &Reply) {
+        let (refused, is_temporary) = (Some(reply.to_string()), reply.is_temporary());
+        self.add(VerifyRow { refused, is_temporary, address: to.as_str().to_owned(), ..VerifyRow::default() });
+    }
+
+    fn add(&mut self, row: VerifyRow) {
+        if self.rows.len() == ROWS_MAX { self.more += 1 } else { self.rows.push(row) }
+    }
+}
