@@ -326,6 +326,8 @@ fn hosts_that_are_dead_keep_no_domain_that_answers_waiting() {
     });
     let server = server.run();
     assert!(rcpt(&server, "ann@inner.example").starts_with("250"));
+    // It takes a new connection to ask for the next one.
+    wait_until("the connection is given up", || host.open.load(Ordering::SeqCst) == 0);
     let waiting: Vec<_> = (1..=DEAD)
         .map(|n| {
             let mut client = server.connect_from("127.0.0.2").greeted();
@@ -341,6 +343,10 @@ fn hosts_that_are_dead_keep_no_domain_that_answers_waiting() {
         held.extend(dead.accept());
         held.len() >= 16
     });
+    // The others of them are asked for before what comes now.
+    for _ in 0..DEAD {
+        assert!(rcpt(&server, "x@nowhere.example").starts_with("550 5.7.1"));
+    }
     assert!(rcpt(&server, "bob@inner.example").starts_with("250"));
     drop((waiting, held));
 }

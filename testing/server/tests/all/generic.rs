@@ -156,3 +156,32 @@ fn what_cannot_be_looked_up_waits_and_loses_nothing() {
     let fates = drained(&server);
     assert_eq!((fates.delivered, fates.bounced, host.heard("RCPT").len()), (2, 0, 2), "{:?}", host.lines());
 }
+
+/// An address that needs SMTPUTF8 stands in the header alone, where there was none: it goes to hosts that offer it, and is returned by others.
+#[test]
+fn a_generic_address_beyond_ascii_takes_smtputf8() {
+    let full = Scribe::start(&["SIZE 10000000", "8BITMIME", "SMTPUTF8"], &[]);
+    let plain = Scribe::start(&["SIZE 10000000", "8BITMIME"], &[]);
+    let back = Scribe::start(&["8BITMIME"], &[]);
+    let server = with(
+        bare()
+            .route("full.example", &[&full.host()])
+            .route("plain.example", &[&plain.host()])
+            .route("home.example", &[&back.host()]),
+        &[("generic", "ann@corp.internal j\u{f6}rg@isp.example\n")],
+        "[tables.outside]\nsource = \"hash:{}/generic\"\nas = \"generic\"\n[addresses]\ngeneric = \"outside\"\n",
+    );
+    let wire = "From: ann@corp.internal\r\nSubject: x\r\n\r\nx\r\n";
+    server.smtp().send("me@home.example", &["bob@full.example"], wire.as_bytes()).expect(250);
+    drained(&server);
+    assert_content(&full.contents()[0], "From: j\u{f6}rg@isp.example\r\nSubject: x\r\n\r\nx\r\n");
+    let size = full.contents()[0].len();
+    let mail = format!("MAIL FROM:<me@home.example> SIZE={size} BODY=8BITMIME SMTPUTF8");
+    assert_eq!(full.heard("MAIL"), [mail]);
+    server.smtp().send("me@home.example", &["bob@plain.example"], wire.as_bytes()).expect(250);
+    back.wait("RCPT");
+    let fates = drained(&server);
+    assert_eq!((fates.bounced, plain.contents().len()), (1, 0), "{:?}", plain.lines());
+    let report = text(&back.contents()[0]);
+    assert!(report.contains("5.6.7") && report.contains("SMTPUTF8"), "{report}");
+}

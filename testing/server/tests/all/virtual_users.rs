@@ -378,3 +378,26 @@ fn envelope_and_header_are_rewritten_and_nothing_else_is() {
     wait_until("the next version is in force", || rcpt(&server, "x@one.example").starts_with("451 4.3.5 "));
     drained(&server);
 }
+
+/// A pipe in the place of a table's file hangs neither the server nor the check, and other tables are read.
+#[test]
+fn a_pipe_in_the_place_of_a_table_hangs_nothing() {
+    let server = with(
+        crate::kit::bare(),
+        &[("first", "joe@shop.example ann@one.example\n"), ("second", "@none.example nobody@none.example\n")],
+        "[domains]\nvirtual = [\"shop.example\"]\n[tables.first]\nsource = \"hash:{}/first\"\nas = \"virtual\"\n\
+         [tables.second]\nsource = \"hash:{}/second\"\nas = \"virtual\"\n[addresses]\nvirtual = [\"first\", \"second\"]\n",
+    );
+    assert!(rcpt(&server, "joe@shop.example").starts_with("250"));
+    let pipe = server.path("pipe");
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().expect("mkfifo is there");
+    assert!(made.success());
+    fs::rename(&pipe, server.path("first")).unwrap();
+    server.wait_log(&["first", "not a regular file"]);
+    replace(&server, "second", "eve@shop.example ann@one.example\n");
+    wait_until("the other table is read", || rcpt(&server, "eve@shop.example").starts_with("250"));
+    assert!(rcpt(&server, "joe@shop.example").starts_with("250"), "the version before stays in force");
+    let check = server.operator(&["check"]);
+    let said = format!("{}{}", String::from_utf8_lossy(&check.stdout), String::from_utf8_lossy(&check.stderr));
+    assert!(said.contains("not a regular file"), "{said}");
+}
