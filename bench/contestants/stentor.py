@@ -20,7 +20,7 @@ hostname = "stentor.example"
 data_dir = "data"
 {top}
 [http]
-listen = []
+listen = {http}
 [listen]
 smtp = ["127.0.0.1:{port}"]
 {listen}
@@ -66,13 +66,15 @@ class Stentor(Contestant):
 
     def __init__(
         self, binary, *args, commit_delay_us=None, dead_route=None, name=None, log="buffer", history=True, top="", listen="", more="",
-        connections=None, **kwargs,
+        connections=None, http=None, **kwargs,
     ):
         self.name = name or self.name
         super().__init__(*args, **kwargs)
         self.binary = binary
         self.commit_delay_us = commit_delay_us
         self.log, self.history = log, history
+        # The port of the console, if there is one.
+        self.http = http
         # Keys of no section, and of [listen].
         self.top, self.listen = top, listen
         # Most connections out at a time, if not the default.
@@ -89,6 +91,7 @@ class Stentor(Contestant):
             routes[self.dead_route] = "127.0.0.1:9"
         lines = "".join(f'"{domain}" = ["{host}"]\n' for domain, host in routes.items())
         values = {"port": self.port, "sink_port": self.sink_port, "routes": lines}
+        values["http"] = json.dumps([f"127.0.0.1:{self.http}"] if self.http else [])
         values |= {"top": self.top, "listen": self.listen, "delivery": self.delivery, "log": LOGS[self.log], "keep_days": 30 if self.history else 0}
         text = CONFIGURATION.format(recipients=RECIPIENTS_PER_TRANSACTION, **values)
         if self.subscribers:

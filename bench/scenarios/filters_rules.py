@@ -2,15 +2,19 @@
 
 import base64
 import collections
+import http.client
 import json
+import os
 import quopri
 import random
+import re
 import smtplib
 import subprocess
 
 from measure import BenchError, wait_until
 from recorder import Recorder
 from results import Goal
+from sinks import free_port
 
 RULES = 200
 OCTETS = 100 * 1024
@@ -48,8 +52,16 @@ RULES_OF = {
     "utf8": 'script = "Han"\nnot = { charset = "gb*" }',
 }
 CONFIGURATION = "".join(
-    f'[[rules]]\nname = "{kind}"\n{when}\ndo = ["prepend X-Rule: {kind}", "hold {kind}"]\n' for kind, when in RULES_OF.items()
+    f'[[rules]]\nname = "{kind}"\n{when}\ndo = ["prepend X-Rule: {kind}", "%s {kind}"]\n' for kind, when in RULES_OF.items()
 )
+# Recipients are told by digests, and press the buttons of their links.
+DIGESTS = """
+[domains]
+relay = ["held.example"]
+[quarantine]
+digest_at = "00:00"
+link_base = "https://links.example"
+"""
 CHINESE = "请查收附件中的发票，如需代开各种税票请与我们联系，价格优惠，长期有效。"
 RUSSIAN = "Здравствуйте! Предлагаем бухгалтерские услуги и семинары для руководителей предприятий."
 ORDINARY = [
@@ -93,36 +105,71 @@ def message(kind, dice):
 
 
 class Charsets:
-    """Spam by charset and script: messages that a rule misses, or holds and should not; all are released and come."""
+    """Spam by charset and script: messages that a rule misses, or holds and should not; all are released and come. Then the same in the
+    quarantine, where their recipients release them by the links of their digests."""
 
     name = "filters.charsets"
-    entries = ("",)
+    entries = ("", ".quarantine")
     smoke = {"MESSAGES": 4}
 
     def run(self, bench):
         dice = random.Random(SEED)
         kinds = [kind for kind in [*RULES_OF, *[None] * len(RULES_OF)] for _ in range(MESSAGES)]
         dice.shuffle(kinds)
+        wires = [message(kind, dice) for kind in kinds]
+        self.held(bench, kinds, wires)
+        self.kept(bench, kinds, wires)
+
+    def held(self, bench, kinds, wires):
         sink = Recorder()
-        server = bench.stentor(sink, name="charsets", more=CONFIGURATION)
+        server = bench.stentor(sink, name="charsets", more=CONFIGURATION % (("hold",) * len(RULES_OF)))
         with bench.running(sink, server):
-            with smtplib.SMTP("127.0.0.1", server.port, timeout=60) as smtp:
-                for number, kind in enumerate(kinds):
-                    smtp.sendmail("a@source.example", [f"{kind}-{number}@held.example"], message(kind, dice))
-            ordinary = kinds.count(None)
+            hand_in(server, kinds, wires)
             seen = []
 
             def have(count):
                 seen.extend(sink.take())
                 return len(seen) >= count
 
-            wait_until(lambda: have(ordinary), 120, "ordinary mail comes")
+            wait_until(lambda: have(kinds.count(None)), 120, "ordinary mail comes")
             early = [name_of(copy) for copy in seen if not name_of(copy).startswith("None-")]
             server.operate("release", "--all")
             wait_until(lambda: have(len(kinds)), 120, "what was held comes once it is released")
-        self.judge(bench, kinds, seen, early)
+        self.judge(bench, self.name, kinds, seen, early)
 
-    def judge(self, bench, kinds, seen, early):
+    def kept(self, bench, kinds, wires):
+        sink, port = Recorder(), free_port()
+        more = CONFIGURATION % (("quarantine",) * len(RULES_OF)) + DIGESTS
+        server = bench.stentor(sink, name="charsets-kept", more=more, http=port)
+        with bench.running(sink, server):
+            hand_in(server, kinds, wires)
+            seen, digests = [], []
+
+            def have(count, told=0):
+                for copy in sink.take():
+                    (seen if copy[0] else digests).append(copy)
+                return len(seen) >= count and len(digests) >= told
+
+            ordinary = kinds.count(None)
+            wait_until(lambda: have(ordinary), 120, "ordinary mail comes")
+            early = [name_of(copy) for copy in seen if not name_of(copy).startswith("None-")]
+            make_due(server)
+            wait_until(lambda: have(ordinary, len(kinds) - ordinary), 120, "each recipient has a digest")
+            links = [(name_of(copy), link) for copy in digests for link in re.findall(r"Release: <https://links\.example(/kept/[^>]+)>", copy[2].decode())]
+            looked = [visit(port, "GET", link) for _, link in links]
+            have(0)
+            early += [name_of(copy) for copy in seen[ordinary:]]
+            pressed = [visit(port, "POST", link) for _, link in links]
+            again = [visit(port, "POST", link) for _, link in links]
+            wait_until(lambda: have(len(kinds)), 120, "what was kept comes once its recipient has released it")
+            left = server.status()["recipients"]
+        wrong = [f"{name} has no digest of its own" for name, count in collections.Counter(name for name, _ in links).items() if count != 1]
+        for said, answers in (("Release</button>", looked), ("is released", pressed), ("already", again)):
+            wrong += [f"{name}: not {said!r}" for (name, _), answer in zip(links, answers) if said not in answer]
+        wrong += [f"{left['quarantined']} left in the quarantine"] * bool(left["quarantined"])
+        self.judge(bench, self.name + ".quarantine", kinds, seen, early, wrong)
+
+    def judge(self, bench, name, kinds, seen, early, more=()):
         wrong = [f"{name} came before it was released" for name in early]
         counts = collections.Counter()
         for copy in seen:
@@ -134,10 +181,39 @@ class Charsets:
                 wrong.append(f"{name_of(copy)}: {found}")
         missing = len(kinds) - len({name_of(copy) for copy in seen})
         wrong += [f"{missing} did not come"] * bool(missing)
+        wrong += [f"{len(seen) - len(kinds)} came twice"] * (len(seen) > len(kinds))
+        wrong += more
         bench.results.record(
-            self.name, "wrong", [[len(wrong), 0]], f"{len(kinds)} messages, {len(RULES_OF)} rules", Goal(most=0), peer_name="the goal",
+            name, "wrong", [[len(wrong), 0]], f"{len(kinds)} messages, {len(RULES_OF)} rules", Goal(most=0), peer_name="the goal",
             messages=dict(counts), named=wrong[:10],
         )
+
+
+def hand_in(server, kinds, wires):
+    with smtplib.SMTP("127.0.0.1", server.port, timeout=60) as smtp:
+        for number, (kind, wire) in enumerate(zip(kinds, wires)):
+            smtp.sendmail("a@source.example", [f"{kind}-{number}@held.example"], wire)
+
+
+def make_due(server):
+    """As if the last digests had been sent long ago: what is kept is due at the start."""
+    server.crash()
+    path = os.path.join(server.folder, "data", "quarantine.digests")
+    with open(path) as file:
+        state = json.load(file)
+    with open(path, "w") as file:
+        json.dump({**state, "last": 0}, file)
+    server.restart()
+
+
+def visit(port, method, link):
+    """What the page says behind a link, as a proxy hands it on."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    try:
+        connection.request(method, link, headers={"Host": "links.example"})
+        return connection.getresponse().read().decode()
+    finally:
+        connection.close()
 
 
 def name_of(copy):

@@ -58,7 +58,8 @@ impl Visitor for Seen {
             self.limit = Some("too many header fields");
             return;
         }
-        let text = words::decode(value.trim_ascii(), fallback).text;
+        // What is folded is one line (RFC 5322 section 2.2.3).
+        let text = words::decode(value.trim_ascii(), fallback).text.replace("\r\n", "").replace('\t', " ");
         let name = String::from_utf8_lossy(name).chars().take(FIELD_CHARS_MAX).collect();
         self.fields.push((name, text.chars().take(FIELD_CHARS_MAX).collect()));
     }
@@ -150,6 +151,7 @@ mod tests {
         let all = seen(message, false);
         assert_eq!((all.field("subject").as_str(), all.field("from").as_str()), ("中文", "Jürgen <j@x.test>"));
         assert_eq!(all.fields[0], ("X-Ours".to_owned(), "1".to_owned()));
+        assert_eq!(seen("Received: from a\r\n\tby b;\r\n\tdate\r\n\r\n", true).field("received"), "from a by b; date");
         assert!(all.text.contains("café") && !all.text.contains("alert") && !all.text.contains('<'), "{:?}", all.text);
         let file = AttachmentView { name: "<b>.zip".to_owned(), content_type: "application/zip".to_owned(), size: 3 };
         assert_eq!((all.files, all.limit), (vec![file], None));

@@ -18,7 +18,7 @@ use stentor_queue::ids::MessageId;
 use super::act::{self, Button};
 use super::format::{address, ago, bytes, instant, next_try, plural, recipient_link, sender, shown};
 use super::page::{Frame, heading};
-use super::table::{column, head, table};
+use super::table::{Column, column, head, table};
 use crate::Http;
 use crate::browser::encode;
 
@@ -126,26 +126,29 @@ fn bulk(frame: &Frame, asked: &Asked) -> Markup {
 }
 
 fn rows(frame: &Frame, list: &QuarantineList) -> Markup {
-    let columns = [
-        column("", "tick"),
+    const TICK: Column = column("Select", "tick");
+    const COLUMNS: [Column; 6] = [
         head("Message", ""),
-        column("From", "long"),
-        column("To", "long"),
-        column("Subject", "long"),
+        column("From", "words"),
+        column("To", "name"),
+        column("Subject", "words"),
         column("Kept by", "reply"),
         column("Expires", "t"),
     ];
     let can_act = frame.caller.csrf().is_some();
+    let columns = if can_act { [&[TICK][..], &COLUMNS].concat() } else { COLUMNS.to_vec() };
     let row = |row: &QuarantinedView| {
-        vec![
-            html! { @if can_act { input type="checkbox" name="id" form="bulk" value=(row.id) aria-label={ "Select " (row.id) }; } },
+        let cells = [
+            html! { input type="checkbox" name="id" form="bulk" value=(row.id) aria-label={ "Select " (row.id) }; },
             html! { a.id href={ "/quarantine/" (encode(&row.id)) } { (row.id) } div.beside { (ago(row.accepted, list.now)) } },
             from(row),
             recipients(row),
             html! { (shown(&row.subject)) },
             html! { (shown(&row.by)) },
             next_try(Some(row.expires), list.now),
-        ]
+        ];
+        // Nothing to tick for who cannot act.
+        cells.into_iter().skip(usize::from(!can_act)).collect::<Vec<_>>()
     };
     table("Messages in the quarantine", &columns, &list.rows.iter().map(row).collect::<Vec<_>>(), None)
 }

@@ -25,14 +25,14 @@ const POST: &str = "Subject: =?utf-8?Q?Gr=C3=BC=C3=9Fe_an_alle?= <b>x</b>\r\nFro
     Message-ID: <post@test>\r\n\r\nHello\r\n";
 /// Subscribers who cannot be served.
 const WAITING_OF_A_POST: usize = 13 + DOWN;
-const PASSWORD: &str = "correct horse battery staple";
+pub const PASSWORD: &str = "correct horse battery staple";
 
-fn browser_tests() -> PathBuf {
+pub fn browser_tests() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("browser")
 }
 
 /// Why there is no browser to test with, if so.
-fn missing() -> Option<&'static str> {
+pub fn missing() -> Option<&'static str> {
     let runs = |program: &str| Command::new(program).arg("--version").output().is_ok_and(|out| out.status.success());
     if !runs("node") {
         return Some("node is missing (testing/install.sh)");
@@ -44,11 +44,11 @@ fn missing() -> Option<&'static str> {
     (!modules.exists()).then_some("playwright-core is missing (testing/install.sh)")
 }
 
-fn chromium() -> String {
+pub fn chromium() -> String {
     std::env::var("CHROMIUM").unwrap_or_else(|_| "/usr/bin/chromium".to_owned())
 }
 
-fn password_hash() -> String {
+pub fn password_hash() -> String {
     let mut command = Command::new(stentor()).arg("http-password").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let mut hash = command.as_mut().expect("the binary can be run").stdin.take().expect("it is piped");
     writeln!(hash, "{PASSWORD}").expect("it reads a line");

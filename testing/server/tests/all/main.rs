@@ -52,6 +52,7 @@ mod policy_services;
 mod preload;
 mod proxies;
 mod quarantine;
+mod quarantine_browser;
 mod quarantine_digest;
 mod queue_only;
 mod real_clients;
