@@ -77,7 +77,6 @@ fn mail(text: &mut Text, core: &Core, status: &Status) {
         ("bounced", fates.bounced),
         ("expired", fates.expired),
         ("removed", fates.removed),
-        ("quarantined", fates.quarantined),
         ("coalesced", fates.coalesced),
     ] {
         text.sample(&[("outcome", outcome)], count as f64);
@@ -123,6 +122,11 @@ async fn queue(text: &mut Text, http: &Http) {
     text.gauge("stentor_queue_held_messages", "Messages that an operator holds.", queue.held as f64);
     text.gauge("stentor_queue_content_bytes", "Octets of queued messages.", queue.content_bytes as f64);
     let (load, bulk) = http.core.with(|hub, _| (hub.sched.load(), hub.store.pending_bulk()));
+    let (messages, recipients) =
+        http.core.with(|hub, _| (hub.store.quarantined_len(), hub.store.totals().fates.quarantined));
+    text.gauge("stentor_quarantine_messages", "Messages in the quarantine.", messages as f64);
+    // No counter: who is released gets another outcome.
+    text.gauge("stentor_quarantine_recipients", "Recipients in the quarantine.", recipients as f64);
     text.family("stentor_queue_recipients", "gauge", "Recipients pending, by class.");
     text.sample(&[("class", "bulk")], bulk as f64);
     text.sample(&[("class", "ordinary")], queue.recipients.saturating_sub(bulk) as f64);

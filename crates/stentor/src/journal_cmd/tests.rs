@@ -159,7 +159,7 @@ fn a_store_with_a_quarantine_is_read() {
     assert_quarantine(&path);
     let fixture = fixtures().join("quarantine-v2-events-3");
     let (sound, text) = output(|out| verify::run(&reading(&fixture), out));
-    assert!(sound, "{text}");
+    assert!(sound && text.contains("3 in the quarantine"), "{text}");
     let old = tempfile::tempdir().unwrap();
     for (from, (bytes, _)) in state_of(&fixture) {
         fs::write(old.path().join(from.file_name().unwrap()), bytes).unwrap();

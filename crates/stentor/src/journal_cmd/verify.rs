@@ -37,12 +37,13 @@ pub fn run(disk: &dyn Disk, out: &mut dyn Write) -> Outcome {
     let sound = damage.is_empty();
     writeln!(
         out,
-        "{}: {} segments, last batch {}, {} messages waiting for {} recipients, {} addresses, {} lists",
+        "{}: {} segments, last batch {}, {} messages waiting for {} recipients, {} in the quarantine, {} addresses, {} lists",
         if sound { "sound" } else { "DAMAGED" },
         folded.found.segments.len(),
         folded.found.last_seq,
         folded.store.len(),
         folded.store.pending(),
+        folded.store.totals().fates.quarantined,
         folded.store.book.len(),
         folded.store.lists().count(),
     )?;

@@ -1,8 +1,10 @@
 //! Mail that rules and milters keep from its recipients: it stays until somebody releases or deletes it, over kills too, and every view
 //! counts it.
 
+use std::process::Command;
+
 use serde_json::Value;
-use stentor_harness::{Server, TestLab, message, wait_until};
+use stentor_harness::{Server, TestLab, message, stentor, wait_until};
 
 use crate::kit::{Fates, SENDER, builder, data, fates, wait_fates};
 use crate::virtual_users::with;
@@ -215,4 +217,40 @@ fn a_copy_goes_elsewhere_and_the_message_stays() {
     assert!(all.contains("cannot be used with") || all.contains("required"), "{all}");
     assert!(server.operator(&["quarantine", "release", "--id", &id]).status.success());
     expect(&server, [2, 2, 0, 0]);
+}
+
+#[test]
+fn each_recipient_is_in_one_place_and_all_views_agree() {
+    let lab = lab();
+    let mut server = with(builder(&lab).set("http.listen", "[\"127.0.0.1:0\"]"), &[], RULES);
+    for (id, subject) in [("f@test", "win big"), ("g@test", "win big"), ("h@test", "Hello")] {
+        send(&server, &lab, &["ann@one.example", "bob@one.example", "cid@one.example"], (id, subject));
+    }
+    assert!(server.operator(&["quarantine", "release", "--recipient", "ann@one.example"]).status.success());
+    let last = listed(&server, &[]).last().expect("a message")["id"].as_str().expect("an id").to_owned();
+    assert!(server.operator(&["quarantine", "delete", "--id", &last]).status.success());
+    // Three as they came, two released; two deleted; two there.
+    expect(&server, [9, 5, 0, 2]);
+    let status = data(server.operator_json(&["status"]).remove(0))["recipients"].clone();
+    let count = |name: &str| status[name].as_u64().unwrap_or_else(|| panic!("{name}: {status}"));
+    let places = ["pending", "delivered", "bounced", "expired", "removed", "quarantined", "coalesced"];
+    assert_eq!(places.iter().map(|place| count(place)).sum::<u64>(), count("acknowledged"), "{status}");
+    let list = server.http_get("/api/v1/quarantine").expect(200).json();
+    assert_eq!((&list["messages"], &list["recipients"], count("removed")), (&1.into(), &2.into(), 2));
+    let metrics = server.http_get("/metrics").expect(200).text();
+    for line in [
+        "stentor_recipients_acknowledged_total 9",
+        "stentor_recipients_total{outcome=\"delivered\"} 5",
+        "stentor_recipients_total{outcome=\"removed\"} 2",
+        "stentor_quarantine_messages 1",
+        "stentor_quarantine_recipients 2",
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line}: {metrics}");
+    }
+    assert_eq!(server.queue()["messages"], 0);
+    server.stop();
+    let folder = server.path("data/journal");
+    let verified = Command::new(stentor()).args(["journal", "verify"]).arg(folder).output().expect("it can be run");
+    let verified = String::from_utf8(verified.stdout).expect("text");
+    assert!(verified.contains("0 messages waiting for 0 recipients, 2 in the quarantine"), "{verified}");
 }
