@@ -145,6 +145,7 @@ impl Worker<'_> {
                 }
                 Step::Rcpt(rcpt) => self.recipient(&rcpt),
                 Step::Client(_) => self.session.answer(NOT_OFFERED),
+                Step::Unknown { reply, .. } => self.session.answer(reply),
                 Step::Data => {
                     self.spool = Some(Spool::default());
                     self.session.begin_data(Vec::new());

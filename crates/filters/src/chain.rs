@@ -167,6 +167,22 @@ impl Chain {
         self.each(Session::data).await
     }
 
+    /// A command that SMTP does not know: those hear of it that know the client.
+    ///
+    /// # Errors
+    /// The refusal that takes the place of ours.
+    pub async fn unknown(&mut self, line: &[u8]) -> Result<(), Refusal> {
+        for seat in self.seats.iter_mut().filter(|seat| seat.role == Role::Asked) {
+            // It may have closed it between two messages, which is no failure.
+            if seat.connection.as_mut().is_some_and(Connection::is_idle) {
+                let limit = seat.milter.command_limit();
+                let verdict = seat.ask(limit, |session| session.unknown(line)).await;
+                seat.judge(verdict)?;
+            }
+        }
+        Ok(())
+    }
+
     fn recipient_macros(&mut self, values: [&str; 3]) {
         for (name, value) in ["rcpt_addr", "rcpt_host", "rcpt_mailer"].into_iter().zip(values) {
             self.macros.set(name, value);

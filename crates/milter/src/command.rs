@@ -16,6 +16,8 @@ pub(crate) enum Command {
     EndOfHeader,
     Body,
     EndOfMessage,
+    /// One that SMTP does not know.
+    Unknown,
 }
 
 /// A line of the table.
@@ -44,6 +46,7 @@ impl Command {
             Command::Header => facts(b'L', "a header field", Some((P::NOHDRS, P::NR_HDR)), None),
             Command::EndOfHeader => facts(b'N', "the end of the header", Some((P::NOEOH, P::NR_EOH)), Some(Stage::Eoh)),
             Command::Body => facts(b'B', "the body", Some((P::NOBODY, P::NR_BODY)), None),
+            Command::Unknown => facts(b'U', "an unknown command", Some((P::NOUNKNOWN, P::NR_UNKN)), None),
             Command::EndOfMessage => facts(b'E', "the end of the message", None, Some(Stage::Eom)),
         }
     }

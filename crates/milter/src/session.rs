@@ -157,7 +157,7 @@ impl Session {
             Answer::Verdict(verdict) => {
                 let fits = match verdict {
                     Verdict::Skip => told == Command::Body,
-                    Verdict::Discard => !matches!(told, Command::Connect | Command::Helo),
+                    Verdict::Discard => !matches!(told, Command::Connect | Command::Helo | Command::Unknown),
                     _ => true,
                 };
                 if !fits {
@@ -194,8 +194,10 @@ impl Session {
         let is_early = matches!(told, Command::Connect | Command::Helo);
         match verdict {
             Verdict::Accept if is_early => self.over = Over::Connection,
-            // Other recipients may be taken.
-            Verdict::Refuse(_) if is_early || told == Command::Rcpt => {}
+            // Other recipients may be taken, and a command that is refused is none that a message needs.
+            Verdict::Refuse(_) if is_early || matches!(told, Command::Rcpt | Command::Unknown) => {}
+            // Between messages there is nothing to accept.
+            Verdict::Accept if told == Command::Unknown && self.known != Known::Begun => {}
             Verdict::Accept | Verdict::Discard | Verdict::Refuse(_) => self.over = Over::Message,
             Verdict::Skip => self.skips_body = true,
             Verdict::Continue => {}
@@ -219,7 +221,9 @@ impl Session {
             self.owed
         );
         let facts = command.facts();
-        if self.is_over() || facts.flags.is_some_and(|(no, _)| self.leaves_out(no)) {
+        // A message that is over ends nothing for what comes between messages.
+        let is_between = command == Command::Unknown && self.over == Over::Message && self.known != Known::Begun;
+        if (self.is_over() && !is_between) || facts.flags.is_some_and(|(no, _)| self.leaves_out(no)) {
             return;
         }
         if let (Some(stage), Some(macros), Some(options)) = (facts.stage, macros, &self.options) {
@@ -242,6 +246,11 @@ impl Session {
 
     pub fn helo(&mut self, name: &str, macros: &Macros) {
         self.tell(Command::Helo, Some(macros), |out| text(out, name.as_bytes()));
+    }
+
+    /// A command that SMTP does not know, at any time but within the content.
+    pub fn unknown(&mut self, line: &[u8]) {
+        self.tell(Command::Unknown, None, |out| text(out, line));
     }
 
     /// A message begins. `args`: the sender in angle brackets, then the parameters.
@@ -468,6 +477,38 @@ mod tests {
         let _ = message(&mut session);
         assert!(matches!(answer(&mut session, b'i', b"\0\0\0\0A\0b\0"), Ok(Some(Event::Change(_)))));
         assert!(answer(&mut session, b'b', b"x").is_err());
+    }
+
+    #[test]
+    fn an_unknown_command_is_told_and_refusing_it_refuses_no_message() {
+        let mut session = ready(0, 0);
+        session.mail(&["<>"], &Macros::default());
+        go_on(&mut session);
+        session.output().clear();
+        session.unknown(b"MIAL x");
+        assert_eq!(session.output()[4..], *b"UMIAL x\0");
+        assert!(matches!(answer(&mut session, b'r', b""), Ok(Some(Event::Verdict(Verdict::Refuse(_))))));
+        assert!(!session.is_over());
+        session.unknown(b"MIAL");
+        assert!(answer(&mut session, b'd', b"").is_err(), "there is nothing to discard");
+        let mut session = ready(0, 0);
+        session.unknown(b"MIAL");
+        assert!(answer(&mut session, b'a', b"").is_ok() && !session.is_over());
+        let mut session = ready(0, 0);
+        let _ = message(&mut session);
+        go_on(&mut session);
+        session.unknown(b"MIAL");
+        assert_eq!(sent(&mut session), "U", "after a message");
+        go_on(&mut session);
+        session.abort();
+        session.mail(&["<>"], &Macros::default());
+        assert!(answer(&mut session, b'a', b"").is_ok());
+        assert_eq!(sent(&mut session), "M");
+        session.unknown(b"MIAL");
+        assert_eq!(sent(&mut session), "", "it wants to hear no more of this message");
+        let mut session = ready(0, Protocol::NOUNKNOWN.bits());
+        session.unknown(b"MIAL");
+        assert!(session.output().is_empty() && !session.is_owed());
     }
 
     #[test]

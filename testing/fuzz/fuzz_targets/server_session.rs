@@ -15,6 +15,7 @@ fuzz_target!(|data: &[u8]| {
     let config = ServerConfig { size_max: 2_000, piece_bytes_max: PIECE_BYTES_MAX, ..ServerConfig::default() };
     let mut session = ServerSession::new(Arc::new(config), cut & 1 == 1, 0);
     session.allow_xclient();
+    session.tell_unknown();
     session.receive(b"EHLO fuzz\r\n");
     let mut body = Vec::new();
     for part in input.chunks(usize::from(cut >> 1) + 1) {
@@ -41,6 +42,7 @@ fn drive(session: &mut ServerSession, body: &mut Vec<u8>) -> bool {
             }
             Step::Mail(_) | Step::Rcpt(_) => session.answer(Reply::fixed(250, (2, 0, 0), "Ok")),
             Step::Client(said) => session.become_client(&said, false, 0),
+            Step::Unknown { reply, .. } => session.answer(reply),
             Step::Data => {
                 body.clear();
                 session.begin_data(Vec::new());

@@ -234,6 +234,10 @@ impl Session {
                 self.smtp.answer(reply);
             }
             Step::Client(said) => Box::pin(self.becomes(&said)).await,
+            Step::Unknown { line, reply } => {
+                let reply = Box::pin(self.milters_on_unknown(&line)).await.unwrap_or(reply);
+                self.smtp.answer(reply);
+            }
             Step::Data => {
                 // What is answered already must not wait for memory.
                 if self.trusted && self.transaction.as_ref().is_some_and(|transaction| !transaction.is_room(&self.core))
@@ -331,6 +335,9 @@ impl Session {
                 listener,
                 login: self.login.as_deref().map(str::to_owned),
             });
+            if self.filter.is_some() {
+                self.smtp.tell_unknown();
+            }
         }
         if let Some(filter) = &self.filter
             && let Err(reply) = transaction.filtered_by(&self.core, filter.clone(), self.smtp.helo()).await
@@ -340,6 +347,14 @@ impl Session {
         }
         self.transaction = Some(transaction);
         Reply::fixed(250, (2, 1, 0), "Ok")
+    }
+
+    /// What milters say to a command that SMTP does not know, if they refuse it.
+    async fn milters_on_unknown(&self, line: &[u8]) -> Option<Reply> {
+        let refusal = self.filter.as_ref()?.chain().await.unknown(line).await.err()?;
+        let (client, by) = (self.client, &refusal.by);
+        tracing::info!(%client, command = %line.escape_ascii(), reply = %refusal.reply, "{by} refuses an unknown command");
+        Some(refusal.reply)
     }
 
     /// Counts what has come of a body; where there is no room for it, it is refused.

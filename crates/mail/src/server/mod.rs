@@ -113,6 +113,9 @@ pub enum Step {
     /// A proxy names the client that it speaks for: call [`ServerSession::become_client`], or
     /// [`ServerSession::answer`] to refuse.
     Client(Box<Xclient>),
+    /// A command that SMTP does not know, without its CRLF, after [`ServerSession::tell_unknown`]: call [`ServerSession::answer`], with
+    /// this reply unless somebody has another.
+    Unknown { line: Box<[u8]>, reply: Reply },
     /// The body begins: call [`ServerSession::begin_data`], or [`ServerSession::answer`] to refuse (a `Reset` follows).
     Data,
     /// A full piece of the body (the first one begins with the prefix given to `begin_data`). Needs no answer.

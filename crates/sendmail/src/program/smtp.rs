@@ -90,6 +90,7 @@ pub fn serve(call: &Call, folder: &Folder, privileges: &Privileges, caller: &Cal
                 session.answer(Reply::fixed(250, (2, 1, 5), "Ok"));
             }
             Step::Client(_) => session.answer(NOT_OFFERED),
+            Step::Unknown { reply, .. } => session.answer(reply),
             Step::Data => session.begin_data(Vec::new()),
             Step::Piece(octets) => {
                 if let Some(transaction) = &mut open {

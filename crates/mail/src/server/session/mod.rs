@@ -42,6 +42,7 @@ pub struct ServerSession {
     trusted: bool,
     /// It is a proxy that may speak for others.
     may_xclient: bool,
+    tells_unknown: bool,
     pub(super) input: Input,
     output: Vec<u8>,
     timer: Timer,
@@ -95,6 +96,7 @@ enum Question {
     Chunk { size: u64, last: bool },
     End,
     Client,
+    Unknown,
 }
 
 /// A command that is legal in the session's state.
@@ -121,6 +123,7 @@ impl ServerSession {
             config,
             trusted,
             may_xclient: false,
+            tells_unknown: false,
             input: Input::default(),
             output,
             timer,
@@ -142,6 +145,11 @@ impl ServerSession {
     /// Offers XCLIENT: the client is a proxy that may speak for others.
     pub fn allow_xclient(&mut self) {
         self.may_xclient = !self.config.lmtp;
+    }
+
+    /// From now on the caller hears of commands that SMTP does not know.
+    pub fn tell_unknown(&mut self) {
+        self.tells_unknown = true;
     }
 
     /// Whether the client is such a proxy.
@@ -290,7 +298,7 @@ impl ServerSession {
         }
     }
 
-    /// Answers the last `Mail`, `Rcpt`, `Client` and `Data` (with a refusal) or `EndOfData` (in LMTP for the next of the accepted
+    /// Answers the last `Mail`, `Rcpt`, `Client`, `Unknown` and `Data` (with a refusal) or `EndOfData` (in LMTP for the next of the accepted
     /// recipients; their replies can be written one by one). A 421 closes the session.
     pub fn answer(&mut self, reply: Reply) {
         let State::Asked(question) = self.state else {
@@ -312,7 +320,7 @@ impl ServerSession {
                     self.unproductive = self.unproductive.saturating_sub(1);
                 }
             }
-            Question::Rcpt | Question::Client => {}
+            Question::Rcpt | Question::Client | Question::Unknown => {}
             Question::Data => self.state = State::Refused { chunk: None },
             Question::Chunk { size, .. } => {
                 // The chunk comes whatever we say; its reply comes behind it.
@@ -375,11 +383,18 @@ impl ServerSession {
             Some(line) => Command::parse(line).and_then(|command| self.admit(command)),
             None => Err(replies::LINE_END.into()),
         };
+        let is_unknown =
+            self.tells_unknown && matches!(&request, Err(Refusal::Continue(reply)) if *reply == replies::UNKNOWN);
+        let unknown: Option<Box<[u8]>> = is_unknown.then(|| rest[..end].trim_ascii_end().into());
         self.input.consume(end + 1);
         self.unproductive += u32::from(!self.trusted && !matches!(request, Err(Refusal::Close(_))));
         if self.unproductive > self.config.unproductive_max {
             self.close_with(&replies::TOO_MANY_COMMANDS);
             return None;
+        }
+        if let Some(line) = unknown {
+            self.state = State::Asked(Question::Unknown);
+            return Some(Step::Unknown { line, reply: replies::UNKNOWN });
         }
         match request {
             Ok(request) => self.act(request),

@@ -61,6 +61,23 @@ fn xclient_is_for_named_proxies() {
 }
 
 #[test]
+fn unknown_commands_are_handed_out_where_somebody_wants_them() {
+    let mut run = Run::with(config(), false);
+    run.take();
+    run.send(b"FOO one\r\n");
+    assert!(!run.steps.iter().any(|step| matches!(step, Step::Unknown { .. })));
+    run.session.tell_unknown();
+    run.send(b"FOO two \r\nEXPN a\r\nNOOP\r\n");
+    assert_eq!(run.codes(), [500, 500, 502, 250]);
+    let lines =
+        run.steps.iter().filter_map(|step| if let Step::Unknown { line, .. } = step { Some(&**line) } else { None });
+    assert_eq!(lines.collect::<Vec<_>>(), [b"FOO two"]);
+    // They count as errors as before.
+    run.send(&b"FOO\r\n".repeat(100));
+    assert!(run.take().contains("421 4.7.0 Too many"), "and it is closed");
+}
+
+#[test]
 fn takes_a_message() {
     let mut run = Run::with(config(), true);
     run.take();

@@ -96,6 +96,7 @@ impl Run {
                     self.session.answer(reply);
                 }
                 Step::Client(said) => self.session.become_client(said, false, self.now),
+                Step::Unknown { reply, .. } => self.session.answer(reply.clone()),
                 Step::Data => self.session.begin_data(PREFIX.to_vec()),
                 Step::EndOfData(_) => self.session.answer(Reply::fixed(250, (2, 0, 0), "Queued")),
                 Step::Piece(_) | Step::Reset | Step::Refused { .. } => {}

@@ -2,6 +2,7 @@
 
 mod pipelining;
 mod script;
+mod unknown;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
