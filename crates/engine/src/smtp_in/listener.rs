@@ -15,7 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
 use super::open_sessions::{Admitted, Counted, OpenSessions};
-use super::proxied::{HEADER_TIMEOUT, read_header};
+use super::proxied::{HEADER_TIMEOUT, NOBODY, read_header};
 use super::session::Session;
 use super::strangers::StrangerThreads;
 use crate::core::limits::Limit;
@@ -129,7 +129,7 @@ impl Listeners {
                     let trusted = settings.policy.is_trusted(client.ip().to_canonical());
                     listeners.admit_client(stream, (client, trusted), settings);
                 }
-                Ok(Ok(None)) => listeners.admit_client(stream, (peer, false), settings),
+                Ok(Ok(None)) => listeners.admit_client(stream, (NOBODY, false), settings),
                 // A health check that only connects.
                 Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {}
                 Ok(Err(error)) if error.kind() != io::ErrorKind::InvalidData => {}

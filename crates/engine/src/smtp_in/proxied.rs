@@ -1,13 +1,13 @@
 //! The header of the PROXY protocol, versions 1 and 2, which a named proxy sends before anything else
 //! (haproxy's proxy-protocol.txt).
 //!
-//! Promise: reads the header and no octet behind it. Whoever names no client (`UNKNOWN`, `LOCAL`: a health check) is the proxy
-//! itself, which then is no trusted client, since `UNKNOWN` may stand for anybody.
+//! Promise: reads the header and no octet behind it. Where it names no client (`UNKNOWN`, `LOCAL`: a health check) the client is
+//! [`NOBODY`], since `UNKNOWN` may stand for anybody: nothing that is granted to the proxy's own address is granted to it.
 //!
 //! Failure: no header in time, or another text: the connection is closed without a word.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use ppp::{HeaderResult, v1, v2};
@@ -16,6 +16,8 @@ use tokio::net::TcpStream;
 
 /// A proxy sends it with the connection.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// A client that its proxy does not name. Trust, rules, limits and XCLIENT go by the address alone, and this one is no host's.
+pub const NOBODY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 /// The fixed part of version 2, and the offset of its length.
 const V2_BYTES: usize = 16;
 const V2_LENGTH_AT: usize = 14;

@@ -149,3 +149,25 @@ fn xclient_is_for_proxies_and_within_their_clients_limits() {
     second.cmd("XCLIENT ADDR=192.0.2.7").expect(421);
     assert_eq!(second.rest(), "");
 }
+
+#[test]
+fn a_client_that_a_proxy_does_not_name_has_none_of_the_proxys_rights() {
+    let lab = TestLab::sites(&["one.example"]);
+    // The proxy's address is trusted, may name clients by XCLIENT, too, and a rule relays for it.
+    let prepared = builder(&lab, "listen.proxy_clients")
+        .set("client_networks", "[\"127.0.0.0/8\"]")
+        .set("listen.xclient_clients", &format!("[\"{PROXY}\"]"))
+        .prepare();
+    prepared.edit_config(|text| {
+        format!("{text}\n[[rules]]\nclient = \"{PROXY}\"\nrecipient = \"rule@two.example\"\ndo = \"relay\"\n")
+    });
+    let server = prepared.run();
+    assert_eq!(relaying(&mut proxied(&server, &v1("127.0.0.1")).greeted()), 250);
+    for header in [b"PROXY UNKNOWN\r\n".to_vec(), v2(0, "10.1.2.3")] {
+        let mut client = proxied(&server, &header).greeted();
+        assert_eq!(relaying(&mut client), 550, "{}", header.escape_ascii());
+        client.cmd("MAIL FROM:<me@home.example>").expect(250);
+        client.cmd("RCPT TO:<rule@two.example>").expect(550);
+        client.cmd("XCLIENT ADDR=127.0.0.1").expect(502);
+    }
+}
