@@ -35,6 +35,11 @@ impl Readers {
     pub fn is_nobody(&self) -> bool {
         self.people.is_empty() && self.lists.is_empty() && !self.has_null
     }
+
+    /// Whether the address stands for other people, so that its mail is forwarded.
+    pub fn stand_behind(&self, address: &Address) -> bool {
+        self.people.iter().any(|to| to.address != *address)
+    }
 }
 
 impl Settings {

@@ -64,6 +64,8 @@ pub(super) struct Asked {
     pub hop: Option<Arc<str>>,
     /// The rule that keeps the message from it, in words.
     pub quarantine: Option<Arc<str>>,
+    /// The alias that a rule named and that stands for it.
+    pub via: Option<Arc<Address>>,
 }
 
 /// The verdict on one recipient.

@@ -2,7 +2,7 @@
 //! any: it is refused where its sender may not post.
 //!
 //! Failure: a redirect to an address that nobody has is 451, since the configuration is wrong; one that leads the message back to a
-//! program that it comes from is 554. What is `/dev/null` is no failure: the message is taken and dropped.
+//! program or an alias that it comes from is 554. What is `/dev/null` is no failure: the message is taken and dropped.
 
 use std::sync::Arc;
 
@@ -32,12 +32,24 @@ pub async fn redirected(
     if found.is_nobody() {
         return Err(NOBODY);
     }
+    check_forwarded(facts, address, &found)?;
     for to in &found.people {
         if let Some(alias) = alias_of(settings, &to.address, to.hop.as_ref()) {
             check_delivered_to(facts, &alias)?;
         }
     }
     Ok(found)
+}
+
+/// An alias that a rule names is checked as one that a client names: mail that comes back from its people would be sent to all of them
+/// again, and so double in each pass.
+pub(super) fn check_forwarded(facts: &HeaderFacts, address: &Address, found: &Readers) -> Result<(), Reply> {
+    if found.stand_behind(address) { check_delivered_to(facts, address) } else { Ok(()) }
+}
+
+/// The address as [`Asked::via`] has it for those who read its mail.
+pub(super) fn via(address: &Address, found: &Readers) -> Option<Arc<Address>> {
+    found.stand_behind(address).then(|| Arc::new(address.clone()))
 }
 
 /// The alias whose program or file this is, if it goes to the service of these.

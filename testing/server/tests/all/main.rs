@@ -59,6 +59,7 @@ mod real_clients;
 mod realstat_screen;
 mod report;
 mod retry;
+mod rule_loops;
 mod rules;
 mod salvage;
 mod scribe;

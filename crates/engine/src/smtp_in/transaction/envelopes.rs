@@ -17,7 +17,7 @@ use stentor_queue::ids::Ms;
 use super::super::ahead::subscribers_at;
 use super::super::content::{check_post, class};
 use super::super::judge::{Asked, SLOW_TABLES, Speaker, Stranger, route_others};
-use super::super::redirect::{alias_of, redirected};
+use super::super::redirect::{alias_of, check_forwarded, redirected, via};
 use super::rcpt::unasked;
 use super::{InForce, Transaction, address_of};
 use crate::core::envelope::{NewEnvelope, Recipients, Taken, To};
@@ -52,9 +52,10 @@ impl Transaction {
             let found = found.inspect_err(|_| self.why_refused = self.wishes.words())?;
             let why = || "redirected by a rule".to_owned();
             let quarantine: Option<Arc<str>> = self.wishes.quarantine.as_deref().map(Arc::from);
+            let via = via(&to, &found);
             self.quarantined_lists.extend(found.lists.iter().cloned().zip(quarantine.iter().cycle().cloned()));
             for To { address, hop, .. } in found.people {
-                let asked = Asked { hop, quarantine: quarantine.clone(), ..Asked::default() };
+                let asked = Asked { hop, quarantine: quarantine.clone(), via: via.clone(), ..Asked::default() };
                 self.rcpts.add(address, asked, Verdict::Relay, why);
             }
             for list in found.lists {
@@ -124,7 +125,8 @@ impl Transaction {
         Ok(found)
     }
 
-    /// Adds copies for those who read mail to an address that a rule names; one that would loop through a program of theirs is left out.
+    /// Adds copies for those who read mail to an address that a rule names; one that would loop through it, or through a program of
+    /// theirs, is left out.
     async fn add_copies(
         &mut self,
         (settings, now): (&Settings, Ms),
@@ -138,6 +140,11 @@ impl Transaction {
         for list in &found.lists {
             tracing::warn!(message = %self.id, %address, %list, "a rule's copy goes to no list: name people");
         }
+        if check_forwarded(facts, address, &found).is_err() {
+            tracing::warn!(message = %self.id, %address, "a rule's copy would be a mail loop (Delivered-To); it is not made");
+            return Ok(());
+        }
+        let via = via(address, &found);
         for to in found.people {
             // Who is named gets it anyway, and hears of a failure.
             if self.rcpts.has(&to.address) {
@@ -149,7 +156,7 @@ impl Transaction {
                 tracing::warn!(message = %self.id, %alias, "a rule's copy would be a mail loop (Delivered-To); it is not made");
                 continue;
             }
-            let asked = Asked { hop: to.hop, ..unasked() };
+            let asked = Asked { hop: to.hop, via: via.clone(), ..unasked() };
             self.rcpts.add(to.address, asked, Verdict::Relay, || "copied by a rule".to_owned());
         }
         Ok(())
@@ -176,7 +183,7 @@ impl Transaction {
         self.nulls
             .extend(nulls.map(|alias| (alias.clone(), String::new(), vec![self.names.given(alias).as_str().into()])));
         let (groups, relayed) = std::mem::take(&mut self.rcpts).into_groups(owners, program);
-        let groups = self.quarantined_apart(programs_apart(settings, groups));
+        let groups = self.quarantined_apart(aliases_apart(settings, groups));
         let (class, class_why) = self.class(core, settings, client, facts, relayed as u64);
         let message_id = facts.message_id.clone().unwrap_or_default();
         let relayed = NewEnvelope {
@@ -298,21 +305,25 @@ impl Transaction {
 }
 
 /// Programs and files that a rule or a list's owner led to get envelopes of their aliases: their service takes a first Delivered-To
-/// of the alias for the server's, so it must not be the client's.
-fn programs_apart(settings: &Settings, groups: Vec<policy::Group<Asked>>) -> Vec<policy::Group<Asked>> {
+/// of the alias for the server's, so it must not be the client's. So do people behind an alias that a rule named: by that field
+/// their mail is known when it comes back.
+fn aliases_apart(settings: &Settings, groups: Vec<policy::Group<Asked>>) -> Vec<policy::Group<Asked>> {
     let mut all = Vec::with_capacity(groups.len());
     for mut group in groups {
         if group.of == policy::Of::Others {
-            let mut programs: BTreeMap<Address, Vec<(Address, Asked)>> = BTreeMap::new();
+            let mut aliases: BTreeMap<(Address, bool), Vec<(Address, Asked)>> = BTreeMap::new();
             for (to, asked) in std::mem::take(&mut group.to) {
-                match alias_of(settings, &to, asked.hop.as_ref()) {
-                    Some(alias) => programs.entry(alias).or_default().push((to, asked)),
+                let program = alias_of(settings, &to, asked.hop.as_ref()).map(|alias| (alias, true));
+                let alias = || asked.via.as_deref().map(|alias| (alias.clone(), false));
+                match program.or_else(alias) {
+                    Some(by) => aliases.entry(by).or_default().push((to, asked)),
                     None => group.to.push((to, asked)),
                 }
             }
+            let why = &group.why;
             let of_alias =
-                |(alias, to)| policy::Group { of: policy::Of::Alias(alias), sender: None, to, why: group.why.clone() };
-            all.extend(programs.into_iter().map(of_alias));
+                |((alias, _), to)| policy::Group { of: policy::Of::Alias(alias), sender: None, to, why: why.clone() };
+            all.extend(aliases.into_iter().map(of_alias));
             if group.to.is_empty() {
                 continue;
             }

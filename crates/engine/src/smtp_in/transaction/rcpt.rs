@@ -113,7 +113,7 @@ impl Transaction {
         }
         let mut why = why;
         let params = RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt };
-        let asked = Asked { params, hop, quarantine };
+        let asked = Asked { params, hop, quarantine, via: None };
         if let Some(told) = told {
             let words = why.words();
             if let Err(refusal) = self.filter_taken(told, (&rcpt.address, &asked), &verdict, &words).await {
