@@ -87,7 +87,7 @@ impl Transaction {
         rcpt: RcptTo,
     ) -> Reply {
         self.why_refused.clear();
-        let reply = self.take_rcpt(core, settings, speaker, rcpt.clone()).await;
+        let reply = self.take_rcpt(core, settings, speaker, (rcpt.clone(), None)).await;
         // What a milter has refused itself is no news.
         if take(&mut self.why_refused).is_empty()
             && !reply.is_success()
@@ -217,7 +217,7 @@ impl Transaction {
         for rcpt in added.into_iter().filter(|rcpt| !filtering.taken.iter().any(|taken| taken.named == rcpt.address)) {
             if !self.rcpts.has(&rcpt.address) {
                 // One that is refused for good is in the log; the others get their mail.
-                let reply = self.take_rcpt(core, settings, speaker, rcpt).await;
+                let reply = self.take_rcpt(core, settings, speaker, (rcpt, Some(&end.facts))).await;
                 if reply.is_temporary() {
                     return Err(reply);
                 }

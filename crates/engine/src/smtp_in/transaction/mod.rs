@@ -5,6 +5,7 @@
 //! valid recipient and the data begins, so that a client that only announces a message holds nothing
 //! (docs/design/decisions/0004-strangers.md).
 
+mod added;
 mod by_content;
 mod envelopes;
 mod filter;

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use stentor_addresses::Role;
 use stentor_lists::check_sender;
 use stentor_mail::address::{Address, ReversePath};
+use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{Notify, RcptTo};
 use stentor_policy::Verdict;
@@ -38,16 +39,16 @@ impl Transaction {
         if self.filtering.is_some() {
             return Box::pin(self.filter_rcpt(core, settings, speaker, rcpt)).await;
         }
-        self.take_rcpt(core, settings, speaker, rcpt).await
+        self.take_rcpt(core, settings, speaker, (rcpt, None)).await
     }
 
-    /// The same without what milters say of recipients that are refused.
+    /// The same without what milters say of recipients that are refused. `facts` are those of a content that has come already.
     pub(super) async fn take_rcpt(
         &mut self,
         core: &Arc<Core>,
         settings: &Arc<Settings>,
         speaker: Speaker<'_>,
-        rcpt: RcptTo,
+        (rcpt, facts): (RcptTo, Option<&HeaderFacts>),
     ) -> Reply {
         let told = self.filtering.is_some().then(|| rcpt.clone());
         let client = speaker.client;
@@ -94,6 +95,11 @@ impl Transaction {
             if let Err(reply) = self.check_list(core, list).await {
                 return self.refuse(core, client, &rcpt.address, reply);
             }
+        }
+        if let Some(facts) = facts
+            && let Err(reply) = self.check_late(core, settings, (&rcpt.address, facts), &verdict)
+        {
+            return self.refuse(core, client, &rcpt.address, reply);
         }
         if let Some(next) = ask {
             let recipient = Recipient { address: rcpt.address.clone(), hop: next, own_hop: hop.clone() };

@@ -1,0 +1,51 @@
+//! Recipients that milters add and remove: what is checked and asked for those that a client names holds for them, too.
+
+use stentor_harness::{Server, TestLab, message, message_with};
+
+use super::script::{Milter, says, texts};
+use super::{SENDER, TO};
+use crate::kit::{builder, drained};
+use crate::virtual_users::with;
+
+const SITES: &str = "[[site]]\nname = 'one.example'\nrelay = true\n[[site.host]]\nname = 'mx.one.example'\n\
+                     [[site]]\nname = 'two.example'\nrelay = true\n";
+const OWN_DELIVERED_TO: &str = "Delivered-To: arch@ours.example\r\nSubject: again\r\n";
+
+/// A server with an alias for two behind this milter, a list for its members, and rules.
+fn server(lab: &TestLab, milter: &Milter, rules: &str) -> Server {
+    let builder = builder(lab)
+        .set("domains.local", "[\"ours.example\"]")
+        .alias("arch@ours.example", &["f1@one.example", "f2@one.example"])
+        .list("club", &["s1@one.example"])
+        .set("lists.club.post", "\"members\"");
+    with(builder, &[], &(milter.config("swap", "") + rules))
+}
+
+/// A milter that removes and adds these at the end of the data.
+fn swaps(gone: &'static [&'static str], new: &'static [&'static str]) -> Milter {
+    let named = |address: &&str| texts(&[&format!("<{address}>")]);
+    Milter::start(move |command, _| match command {
+        'E' => {
+            let gone = gone.iter().map(|address| says('-', named(address)));
+            gone.chain(new.iter().map(|address| says('+', named(address)))).chain([says('c', "")]).collect()
+        }
+        _ => Vec::new(),
+    })
+}
+
+#[test]
+fn one_that_is_added_is_checked_for_loops_and_may_post_as_one_that_is_named() {
+    let lab = TestLab::start(SITES);
+    let milter = swaps(&[], &["arch@ours.example", "club@lists.test"]);
+    let server = server(&lab, &milter, "");
+    server.smtp().send(SENDER, &[TO], &message("new@test", "x")).expect(250);
+    assert_eq!(drained(&server).delivered, 3, "who is no member does not post");
+    assert!(server.log().wait(&["club@lists.test", "550"]).is_some());
+    assert!(String::from_utf8_lossy(&lab.body_for("f1@one.example")).contains("Delivered-To: arch@ours.example\r\n"));
+    // Its mail comes back: nobody behind the alias gets it again, but who is named does.
+    let again = message_with("again@test", OWN_DELIVERED_TO, "x\r\n");
+    server.smtp().send("s1@one.example", &[TO], &again).expect(250);
+    assert_eq!(drained(&server).delivered, 5, "ann, and the club, whose member it is");
+    assert!(server.log().wait(&["arch@ours.example", "554"]).is_some());
+    assert_eq!(lab.recorder().copies_to("f1@one.example").len(), 1);
+}
