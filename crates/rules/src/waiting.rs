@@ -34,6 +34,8 @@ pub struct Waiting {
     /// Those that end the rules, of the first recipient.
     ends: Option<Vec<u16>>,
     scan: Option<Scan>,
+    /// What was found in the content: the data is over.
+    hits: Option<Hits>,
     /// The data is over.
     is_over: bool,
 }
@@ -59,7 +61,7 @@ pub struct ContentSaid {
 }
 
 impl Waiting {
-    /// Whether a recipient whose rules wait can be taken. One that comes when the content was searched has no rules on it.
+    /// Whether a recipient whose rules wait can be taken. One that comes when the content was searched is by itself: see [`Waiting::refusal`].
     ///
     /// # Errors
     /// It is to be sent in another transaction.
@@ -77,7 +79,7 @@ impl Waiting {
 
     /// It is taken, as [`Waiting::admits`] allows.
     pub fn add(&mut self, rules: &Rulebook, to: &Address, open: Vec<u16>) {
-        if rules.content.is_empty() || self.is_over {
+        if rules.content.is_empty() || self.is_over && self.hits.is_none() {
             return;
         }
         self.ends.get_or_insert_with(|| ends(rules, &open).collect());
@@ -93,11 +95,16 @@ impl Waiting {
         self.kinds.iter().any(|(kind, _)| !kind.is_empty())
     }
 
-    /// The data begins, behind so many octets of ours.
-    pub fn begin(&mut self, rules: &Rulebook, ours: usize) {
-        if self.is_any() {
+    /// The data begins, behind so many octets of ours. With `may_grow` recipients may come when it is over, whose rules are not known yet.
+    pub fn begin(&mut self, rules: &Rulebook, ours: usize, may_grow: bool) {
+        if self.is_any() || may_grow && !rules.content.is_empty() {
             self.scan = Some(Scan::new(rules.content.clone(), ours, false));
         }
+    }
+
+    /// Whether the data is over.
+    pub fn is_over(&self) -> bool {
+        self.is_over
     }
 
     /// Memory that the search of the content may take.
@@ -112,13 +119,21 @@ impl Waiting {
         }
     }
 
-    /// The data is over. `None`: no rule waited.
+    /// Why the content's rules refuse a recipient that comes when the data is over, and the rule that does.
+    pub fn refusal(&self, rules: &Rulebook, open: &[u16]) -> Option<(Reply, usize)> {
+        rules.by_content(open, self.hits.as_ref()?, &mut None).refusal
+    }
+
+    /// The data is over; or it was, and recipients have come since, whom alone the answer concerns. `None`: nothing was searched for.
     pub fn finish(&mut self, rules: &Rulebook) -> Option<ContentSaid> {
         self.is_over = true;
-        let hits = self.scan.take()?.finish();
+        if let Some(scan) = self.scan.take() {
+            self.hits = Some(scan.finish());
+        }
+        let hits = self.hits.as_ref()?;
         let mut all = ContentSaid { of: std::mem::take(&mut self.of), ..ContentSaid::default() };
         for (kind, first) in std::mem::take(&mut self.kinds) {
-            let Found { refusal, discard, marks } = rules.by_content(&kind, &hits, &mut None);
+            let Found { refusal, discard, marks } = rules.by_content(&kind, hits, &mut None);
             all.refusal = all.refusal.or(refusal);
             all.discards.extend(discard.map(|(text, at)| (text, at, first.clone())));
             all.kinds.push((marks, first));

@@ -1,7 +1,7 @@
 //! A recipient that a milter adds, when the content has come already.
 //!
 //! Promise: what is checked at the end of the data for recipients that a client names is checked for this one by itself before it is
-//! taken: loops, and who may post. Otherwise an alias whose mail comes back would get a copy in
+//! taken: loops, who may post, and the rules that wait for the content. Otherwise an alias whose mail comes back would get a copy in
 //! each pass, and anybody could post to a list for members.
 //!
 //! Failure: a reply; the recipient is not taken, others are.
@@ -12,6 +12,7 @@ use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
 use stentor_policy::Verdict;
+use stentor_rules::Why;
 
 use super::super::content::{Named, check as check_content};
 use super::{InForce, Transaction};
@@ -21,20 +22,23 @@ impl Transaction {
     /// See the module's documentation.
     ///
     /// # Errors
-    /// It is refused.
+    /// It is refused, with what refuses it in words.
     pub(super) fn check_late(
         &self,
         core: &Arc<Core>,
         settings: &Settings,
         (address, facts): (&Address, &HeaderFacts),
         verdict: &Verdict,
-    ) -> Result<(), Reply> {
+        open: &[u16],
+    ) -> Result<(), (Reply, String)> {
         let (aliases, lists): (Vec<&Address>, &[Arc<str>]) = match verdict {
             Verdict::Alias(expansion) => (vec![address], &expansion.lists),
             Verdict::List(list) => (Vec::new(), std::slice::from_ref(list)),
             Verdict::Relay | Verdict::Bounces(_) | Verdict::Refuse(_) => (Vec::new(), &[]),
         };
         let named = Named { sender: &self.mail.path, aliases, lists };
-        check_content(settings, &named, facts, &InForce(core), None)
+        check_content(settings, &named, facts, &InForce(core), None).map_err(|reply| (reply, String::new()))?;
+        let Some((reply, by)) = self.waiting.refusal(&settings.rules, open) else { return Ok(()) };
+        Err((reply, settings.rules.shown(&Why::Rule(by))))
     }
 }

@@ -17,6 +17,12 @@ impl Transaction {
     /// A rule refuses the message.
     pub(super) fn by_content(&mut self, settings: &Settings, client: IpAddr, last: &[u8]) -> Result<(), Reply> {
         self.waiting.push(last);
+        self.apply_content_rules(settings, client)
+    }
+
+    /// The same, or what they say of recipients that have been added since: the fields that their rules prepend come too late.
+    pub(super) fn apply_content_rules(&mut self, settings: &Settings, client: IpAddr) -> Result<(), Reply> {
+        let is_first = !self.waiting.is_over();
         let rules = &settings.rules;
         let Some(mut said) = self.waiting.finish(rules) else { return Ok(()) };
         for text in said.kinds.iter_mut().flat_map(|(marks, _)| marks.warnings(rules)) {
@@ -58,7 +64,9 @@ impl Transaction {
                 self.rcpts.add_copy(to.clone(), Asked { hop: Some(hop.to_string().into()), ..unasked() });
             }
         }
-        self.added = said.fields();
+        if is_first {
+            self.added = said.fields();
+        }
         for (marks, first) in said.kinds {
             self.wishes.add(rules, marks, &first);
         }

@@ -224,6 +224,7 @@ impl Transaction {
                 is_refused |= !reply.is_success();
             }
         }
+        self.apply_content_rules(settings, client)?;
         // A milter that puts nobody in somebody's place has a mistake that can be mended.
         if self.rcpts.named() == 0 && is_refused {
             return Err(Reply::fixed(451, (4, 3, 5), "Server configuration error"));

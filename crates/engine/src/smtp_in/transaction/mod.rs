@@ -284,7 +284,7 @@ impl Transaction {
         self.wishes.fields(&mut prefix);
         let hostname = &settings.config.hostname;
         received(&Trace { helo, client, hostname, protocol, id: &self.id, now: core.clock.now() }, &mut prefix);
-        self.waiting.begin(&settings.rules, prefix.len());
+        self.waiting.begin(&settings.rules, prefix.len(), self.filtering.is_some());
         prefix
     }
 
@@ -294,7 +294,7 @@ impl Transaction {
         let mut prefix = Vec::new();
         self.wishes.fields(&mut prefix);
         received_local(&settings.config.hostname, uid, (&self.id, core.clock.now()), &mut prefix);
-        self.waiting.begin(&settings.rules, prefix.len());
+        self.waiting.begin(&settings.rules, prefix.len(), self.filtering.is_some());
         prefix
     }
 

@@ -97,9 +97,9 @@ impl Transaction {
             }
         }
         if let Some(facts) = facts
-            && let Err(reply) = self.check_late(core, settings, (&rcpt.address, facts), &verdict)
+            && let Err((reply, policy)) = self.check_late(core, settings, (&rcpt.address, facts), &verdict, &open)
         {
-            return self.refuse(core, client, &rcpt.address, reply);
+            return self.refuse_by(core, client, (&rcpt.address, &policy), reply);
         }
         if let Some(next) = ask {
             let recipient = Recipient { address: rcpt.address.clone(), hop: next, own_hop: hop.clone() };

@@ -49,3 +49,29 @@ fn one_that_is_added_is_checked_for_loops_and_may_post_as_one_that_is_named() {
     assert!(server.log().wait(&["arch@ours.example", "554"]).is_some());
     assert_eq!(lab.recorder().copies_to("f1@one.example").len(), 1);
 }
+
+#[test]
+fn rules_on_content_hold_for_one_that_is_added() {
+    const RULES: &str = "[[rules]]\nsubject = \"casino\"\nrecipient = \"bob@one.example\"\ndo = \"quarantine spam\"\n\
+        [[rules]]\nsubject = \"casino\"\nrecipient = \"eve@one.example\"\ndo = \"reject 550 5.7.1 no games\"\n\
+        [[rules]]\nsubject = \"casino\"\nrecipient = \"cid@one.example\"\ndo = \"route mx:two.example\"\n";
+    let lab = TestLab::start(SITES);
+    let milter = swaps(&["bob@one.example"], &["bob@one.example", "eve@one.example", "cid@one.example"]);
+    let server = server(&lab, &milter, RULES);
+    let kept = || {
+        let rows = String::from_utf8(server.operator(&["quarantine", "list"]).stdout).expect("UTF-8");
+        rows.matches("bob@one.example").count()
+    };
+    // Of one who is named a rule waits for the content; then of nobody.
+    for (n, to) in [&[TO, "bob@one.example"][..], &[TO]].into_iter().enumerate() {
+        server.smtp().send(SENDER, to, &message(&format!("{n}@test"), "A casino")).expect(250);
+        assert_eq!(drained(&server).delivered, 2 * (n as u64 + 1), "ann and cid");
+        assert_eq!(kept(), n + 1);
+        assert!(server.log().wait_nth(&["eve@one.example", "no games"], n + 1).is_some());
+    }
+    let host = server.log().wait(&["stat=Sent", "to=<cid@one.example>"]).expect("it is delivered");
+    assert!(host.contains("two.example"), "{host}");
+    // Rules that are not met ask for nothing.
+    server.smtp().send(SENDER, &[TO], &message("fine@test", "Fine")).expect(250);
+    assert_eq!((drained(&server).delivered, kept()), (8, 2));
+}
