@@ -110,6 +110,11 @@ impl<P: Clone> Recipients<P> {
         self.copies.push((address, params));
     }
 
+    /// Whether somebody gets a further copy.
+    pub fn has_copies(&self) -> bool {
+        !self.copies.is_empty()
+    }
+
     /// As if nobody had been named: further copies stay.
     pub fn forget_named(&mut self) {
         *self = Recipients { copies: std::mem::take(&mut self.copies), ..Recipients::default() };

@@ -230,9 +230,19 @@ impl Transaction {
             return Err(Reply::fixed(451, (4, 3, 5), "Server configuration error"));
         }
         if self.rcpts.named() == 0 {
-            self.wishes.discard("removed by milters".to_owned(), "all recipients");
+            self.nobody_is_left();
         }
         Ok(())
+    }
+
+    /// Milters have removed all who were named: who else gets the message by rules, a copy or all of it, gets it all the same.
+    fn nobody_is_left(&mut self) {
+        let (why, who) = ("removed by milters".to_owned(), "all recipients");
+        if self.rcpts.has_copies() || !self.wishes.bcc.is_empty() || self.wishes.redirect.is_some() {
+            self.wishes.told(why, who);
+        } else {
+            self.wishes.discard(why, who);
+        }
     }
 }
 

@@ -413,6 +413,10 @@ impl Transaction {
         }
         let envelopes = match intern_ahead(core, envelopes).await {
             Ok(envelopes) => envelopes,
+            if named == 0 {
+                // Milters have removed all who were named, and the copies of rules lead to nobody.
+                return self.discarded(core, settings, client, end.size);
+            }
             Err(refused) => {
                 let reply = refused.reply();
                 self.refused_of(core, client, &reply, (end.size, named));

@@ -1,10 +1,10 @@
 //! Recipients that milters add and remove: what is checked and asked for those that a client names holds for them, too.
 
-use stentor_harness::{Server, TestLab, message, message_with};
+use stentor_harness::{Server, TestLab, message, message_with, wait_until};
 
 use super::script::{Milter, says, texts};
-use super::{SENDER, TO};
-use crate::kit::{builder, drained};
+use super::{SENDER, TO, wait_traced};
+use crate::kit::{builder, drained, fates};
 use crate::virtual_users::with;
 
 const SITES: &str = "[[site]]\nname = 'one.example'\nrelay = true\n[[site.host]]\nname = 'mx.one.example'\n\
@@ -74,4 +74,34 @@ fn rules_on_content_hold_for_one_that_is_added() {
     // Rules that are not met ask for nothing.
     server.smtp().send(SENDER, &[TO], &message("fine@test", "Fine")).expect(250);
     assert_eq!((drained(&server).delivered, kept()), (8, 2));
+}
+
+#[test]
+fn copies_and_redirects_of_rules_outlive_the_recipients_that_are_removed() {
+    const RULES: &str = "[[rules]]\nrecipient = \"bob@one.example\"\ndo = \"copy mx:two.example\"\n\
+        [[rules]]\nrecipient = \"ann@one.example\"\ndo = \"bcc box@one.example\"\n\
+        [[rules]]\nrecipient = \"moved@one.example\"\ndo = \"redirect new@one.example\"\n\
+        [[rules]]\nrecipient = \"eve@one.example\"\ndo = \"bcc arch@ours.example\"\n";
+    let lab = TestLab::start(SITES);
+    let all = ["ann@one.example", "bob@one.example", "moved@one.example", "eve@one.example", "dan@one.example"];
+    let milter = Milter::start(move |command, _| match command {
+        'E' => all.iter().map(|to| says('-', texts(&[&format!("<{to}>")]))).chain([says('c', "")]).collect(),
+        _ => Vec::new(),
+    });
+    let server = server(&lab, &milter, RULES);
+    let send = |to: &[&str], id: &str| server.smtp().send(SENDER, to, &message(id, "x")).expect(250).queue_id();
+    let id = send(&["bob@one.example"], "copy@test");
+    assert!(server.log().wait(&["stat=Sent", "to=<bob@one.example>"]).is_some_and(|line| line.contains("two.example")));
+    wait_traced(&server, &id, &["all recipients: removed by milters", "copied to mx:two.example"]);
+    send(&["ann@one.example", "bob@one.example"], "both@test");
+    assert_eq!(drained(&server).delivered, 3);
+    send(&["moved@one.example"], "moved@test");
+    assert_eq!(drained(&server).delivered, 4);
+    assert_eq!(lab.recorder().copies_to("new@one.example").len(), 1);
+    // Where there is nobody else, and where the copy would be a loop, the log has it.
+    send(&["dan@one.example"], "gone@test");
+    let again = message_with("again@test", OWN_DELIVERED_TO, "x\r\n");
+    server.smtp().send(SENDER, &["eve@one.example"], &again).expect(250);
+    wait_until("they are discarded", || server.log().matching(&["discarded:", "removed by milters"]).len() == 2);
+    assert_eq!(fates(&server).acknowledged, 4);
 }
