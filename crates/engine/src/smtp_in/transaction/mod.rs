@@ -13,6 +13,7 @@ mod rcpt;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use stentor_mail::address::Address;
@@ -43,6 +44,9 @@ use crate::core::observer::{Receiving, TraceParent};
 use crate::core::{Core, Settings, log};
 use stentor_live::posts::{Noted, RECIPIENTS_MIN};
 
+/// How long milters may take before a client may have left for it. Until then one whose side is closed has said all it wanted to, and
+/// reads the reply.
+const LEAVES_AFTER: Duration = Duration::from_secs(5);
 /// Nobody hears it; it closes the session.
 const LEFT: Reply = Reply::fixed(421, (4, 4, 2), "Connection closed before the message was taken");
 
@@ -382,8 +386,9 @@ impl Transaction {
             verdict = Box::pin(self.remove_fields(core, settings, (&mut end, ours))).await;
         }
         if verdict.is_ok() && self.filtering.is_some() {
+            let begun = Instant::now();
             verdict = Box::pin(self.filter(core, settings, client, (&mut end, ours))).await;
-            if verdict.is_ok() && peer.is_some_and(has_left) {
+            if verdict.is_ok() && begun.elapsed() >= LEAVES_AFTER && peer.is_some_and(has_left) {
                 "client left while milters were asked".clone_into(&mut self.why_refused);
                 verdict = Err(LEFT);
             }
@@ -408,15 +413,15 @@ impl Transaction {
                 self.abandon(core);
                 return Reply::new(250, (2, 0, 0), format!("Ok: queued as {id}"));
             }
+            if named == 0 {
+                // Milters have removed all who were named, and the copies of rules lead to nobody.
+                return self.discarded(core, settings, client, end.size);
+            }
             self.abandon(core);
             return Reply::fixed(250, (2, 0, 0), "Ok: report noted");
         }
         let envelopes = match intern_ahead(core, envelopes).await {
             Ok(envelopes) => envelopes,
-            if named == 0 {
-                // Milters have removed all who were named, and the copies of rules lead to nobody.
-                return self.discarded(core, settings, client, end.size);
-            }
             Err(refused) => {
                 let reply = refused.reply();
                 self.refused_of(core, client, &reply, (end.size, named));
@@ -432,7 +437,7 @@ impl Transaction {
         let submission =
             Submission { first: self.id, content, last, size, envelopes, held, fate_records: Vec::new(), assigned };
         let (answer, ticket) = oneshot::channel();
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         core.intake.push(Job::Accept { submission, answer });
         self.arrived(core);
         let answered = ticket.await;
