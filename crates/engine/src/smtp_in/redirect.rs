@@ -47,9 +47,9 @@ pub(super) fn check_forwarded(facts: &HeaderFacts, address: &Address, found: &Re
     if found.stand_behind(address) { check_delivered_to(facts, address) } else { Ok(()) }
 }
 
-/// The address as [`Asked::via`] has it for those who read its mail.
-pub(super) fn via(address: &Address, found: &Readers) -> Option<Arc<Address>> {
-    found.stand_behind(address).then(|| Arc::new(address.clone()))
+/// The address as [`Asked::via`](super::judge::Asked) has it for one who reads its mail.
+pub(super) fn via(address: &Arc<Address>, reader: &Address) -> Option<Arc<Address>> {
+    (**address != *reader).then(|| address.clone())
 }
 
 /// The alias whose program or file this is, if it goes to the service of these.

@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use stentor_harness::{Builder, Server, TestLab, message, wait_until};
 
 use crate::kit::{SENDER, SENDER_SITE, bare, builder, drained, report_to};
-use crate::local_delivery::{Helper, mails, uid_of};
+use crate::local_delivery::{Helper, home, mails, uid_of};
 
 const SERVICE: &str = "[services.aliases]\nkind = \"aliases\"\nfiles = [\"$DIR/aliases\"]\nuser = \"games\"\n";
 /// Writes its arguments, what it knows of the envelope, and the message to a file.
@@ -289,4 +289,24 @@ fn a_program_that_has_taken_the_message_does_not_get_it_again() {
     let mut lmtp = helper.connect("aliases");
     let reply = lmtp.send_one("list=0123456789abcdef@home.test", "Subject: x\r\n");
     assert!(reply.starts_with("250 ") && helper.path("out").exists(), "{reply}");
+}
+
+#[test]
+fn who_is_among_those_behind_his_own_name_has_it_in_his_mailbox() {
+    let services = "[services.local]\nkind = \"maildir\"\npath = \"$DIR/${user}/Maildir\"\n";
+    let Some(mut helper) = helper(services, "games: games@mail.test, man@mail.test\n") else { return };
+    let (games, man) = (home(&helper, "games", uid_of("games")), home(&helper, "man", uid_of("man")));
+    helper.run();
+    let route = format!("lmtp:unix:{}", helper.socket("local").display());
+    let rules = "alias_domains = [\"mail.test\"]\n\
+                 [[rules]]\nrecipient = \"man@mail.test\"\ndo = \"bcc games@mail.test\"\n";
+    let server = server_with(&helper, bare().route("mail.test", &[&route]), rules);
+    // As a copy that a rule makes: his mailbox does not take its own name for a loop.
+    server.smtp().send(SENDER, &["man@mail.test"], &message("copied@test", "x")).expect(250);
+    let ended = drained(&server);
+    assert_eq!((ended.delivered, ended.bounced), (2, 0), "{:?}", server.log().lines());
+    assert_eq!((mails(&games.join("Maildir")).len(), mails(&man.join("Maildir")).len()), (1, 1));
+    server.smtp().send(SENDER, &["Games@mail.test"], &message("named@test", "x")).expect(250);
+    let ended = drained(&server);
+    assert_eq!((ended.delivered, ended.bounced), (4, 0), "{:?}", server.log().lines());
 }

@@ -52,10 +52,11 @@ impl Transaction {
             let found = found.inspect_err(|_| self.why_refused = self.wishes.words())?;
             let why = || "redirected by a rule".to_owned();
             let quarantine: Option<Arc<str>> = self.wishes.quarantine.as_deref().map(Arc::from);
-            let via = via(&to, &found);
+            let alias = Arc::new(to.clone());
             self.quarantined_lists.extend(found.lists.iter().cloned().zip(quarantine.iter().cycle().cloned()));
             for To { address, hop, .. } in found.people {
-                let asked = Asked { hop, quarantine: quarantine.clone(), via: via.clone(), ..Asked::default() };
+                let via = via(&alias, &address);
+                let asked = Asked { hop, quarantine: quarantine.clone(), via, ..Asked::default() };
                 self.rcpts.add(address, asked, Verdict::Relay, why);
             }
             for list in found.lists {
@@ -144,7 +145,7 @@ impl Transaction {
             tracing::warn!(message = %self.id, %address, "a rule's copy would be a mail loop (Delivered-To); it is not made");
             return Ok(());
         }
-        let via = via(address, &found);
+        let by = Arc::new(address.clone());
         for to in found.people {
             // Who is named gets it anyway, and hears of a failure.
             if self.rcpts.has(&to.address) {
@@ -156,7 +157,7 @@ impl Transaction {
                 tracing::warn!(message = %self.id, %alias, "a rule's copy would be a mail loop (Delivered-To); it is not made");
                 continue;
             }
-            let asked = Asked { hop: to.hop, via: via.clone(), ..unasked() };
+            let asked = Asked { hop: to.hop, via: via(&by, &to.address), ..unasked() };
             self.rcpts.add(to.address, asked, Verdict::Relay, || "copied by a rule".to_owned());
         }
         Ok(())
@@ -183,7 +184,7 @@ impl Transaction {
         self.nulls
             .extend(nulls.map(|alias| (alias.clone(), String::new(), vec![self.names.given(alias).as_str().into()])));
         let (groups, relayed) = std::mem::take(&mut self.rcpts).into_groups(owners, program);
-        let groups = self.quarantined_apart(aliases_apart(settings, groups));
+        let groups = self.quarantined_apart(mailboxes_apart(aliases_apart(settings, groups)));
         let (class, class_why) = self.class(core, settings, client, facts, relayed as u64);
         let message_id = facts.message_id.clone().unwrap_or_default();
         let relayed = NewEnvelope {
@@ -221,6 +222,7 @@ impl Transaction {
             let why = if matches!(of, policy::Of::List(_)) { why } else { why + class_why };
             // Nearly always there is one.
             let relayed = if n == last { relayed.take() } else { relayed.clone() }?;
+            let is_mailbox = is_mailbox(&of, &to);
             let taken = Taken { policy: why.into(), named, marks: marks.clone().into(), proto: protocol };
             let envelope = match of {
                 policy::Of::List(name) => {
@@ -239,7 +241,11 @@ impl Transaction {
                 policy::Of::Alias(address) => NewEnvelope {
                     sender: alias_sender(settings, sender, &relayed.sender, (&to, core.clock.now())),
                     recipients: Recipients::Addresses(all(to)),
-                    prefix: [relayed.prefix.clone(), delivered_to_field(&address)].concat(),
+                    prefix: if is_mailbox {
+                        relayed.prefix
+                    } else {
+                        [relayed.prefix, delivered_to_field(&address)].concat()
+                    },
                     taken,
                     ..relayed
                 },
@@ -331,6 +337,37 @@ fn aliases_apart(settings: &Settings, groups: Vec<policy::Group<Asked>>) -> Vec<
         all.push(group);
     }
     all
+}
+
+/// Who stands behind the alias of his own address gets an envelope of his own, without Delivered-To: his mailbox puts the field there itself, and
+/// takes one that it finds for a loop.
+fn mailboxes_apart(groups: Vec<policy::Group<Asked>>) -> Vec<policy::Group<Asked>> {
+    let mut all = Vec::with_capacity(groups.len());
+    for mut group in groups {
+        if let policy::Of::Alias(alias) = &group.of
+            && group.to.iter().any(|(to, _)| is_same(to, alias))
+        {
+            let (own, others): (Vec<_>, Vec<_>) = group.to.into_iter().partition(|(to, _)| is_same(to, alias));
+            group.to = others;
+            let (of, sender, why) = (group.of.clone(), group.sender.clone(), group.why.clone());
+            all.push(policy::Group { of, sender, to: own, why });
+            if group.to.is_empty() {
+                continue;
+            }
+        }
+        all.push(group);
+    }
+    all
+}
+
+/// Whether a group is such an envelope.
+fn is_mailbox(of: &policy::Of, to: &[(Address, Asked)]) -> bool {
+    matches!(of, policy::Of::Alias(alias) if to.iter().all(|(to, _)| is_same(to, alias)))
+}
+
+/// As a mailbox compares its address with Delivered-To.
+fn is_same(to: &Address, alias: &Address) -> bool {
+    to.as_str().eq_ignore_ascii_case(alias.as_str())
 }
 
 /// The envelope sender of what an alias expands to, but of what is itself a report: who owns it reads what comes back, else it comes back
