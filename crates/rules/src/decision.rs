@@ -94,6 +94,8 @@ pub struct Marks {
     pub copies: Vec<(NextHop, usize)>,
     /// Targets of the address that nobody has.
     pub left_out: Vec<Address>,
+    /// What else rules on the content do, for the log.
+    pub did: Vec<(Box<str>, usize)>,
     /// The next hop that a rule names: of a post, whose recipients nobody named.
     pub route: Option<NextHop>,
     /// A rule says `ok`: nobody else is asked whether the recipient exists.

@@ -203,7 +203,16 @@ impl Rulebook {
                 match action {
                     Action::End(Verdict::Refuse(reply)) => said.refusal = Some((reply.clone(), at)),
                     Action::End(Verdict::Discard(text)) => said.discard = Some((text.clone(), at)),
-                    Action::Route(hop) => drop(said.marks.route.get_or_insert_with(|| hop.clone())),
+                    Action::Route(hop) if said.marks.route.is_none() => {
+                        // The policy of its acceptance names the next hop that it had before.
+                        said.marks.did.push((format!("routed by its content to {hop}").into(), at));
+                        said.marks.route = Some(hop.clone());
+                    }
+                    Action::Prepend(field) => {
+                        let name = field.split(':').next().unwrap_or_default();
+                        said.marks.did.push((format!("prepended {name}").into(), at));
+                        said.marks.add(action.clone(), at);
+                    }
                     other => said.marks.add(other.clone(), at),
                 }
                 is_end |= matches!(action, Action::End(_));

@@ -83,6 +83,9 @@ impl Wishes {
         for (hop, at) in marks.copies {
             self.told(format!("copied to {hop} by {}", by(at)), recipient);
         }
+        for (did, at) in marks.did {
+            self.told(format!("{did} by {}", by(at)), recipient);
+        }
         for (would, at) in marks.would {
             self.told(format!("{would} by {}, which only warns", by(at)), recipient);
         }
