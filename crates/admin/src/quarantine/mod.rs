@@ -179,14 +179,35 @@ async fn commit(
     let detail = Value::Object(detail).to_string();
     let audit = Audit { at: core.clock.now(), who: who.to_owned(), verb: verb.name(), detail };
     let change = if verb == Verb::QuarantineRelease {
-        let released =
-            |Found { id: from, ids, bytes_max }| Released { from, to: core.next_message_id(), ids, bytes_max };
-        Change::ReleaseQuarantined { parts: found.into_iter().map(released).collect() }
+        let message_ids = message_ids(core, &found).await;
+        let released = |(Found { id: from, ids, bytes_max }, message_id)| Released {
+            from,
+            to: core.next_message_id(),
+            ids,
+            bytes_max,
+            message_id,
+        };
+        Change::ReleaseQuarantined { parts: found.into_iter().zip(message_ids).map(released).collect() }
     } else {
         let recipients = found.into_iter().map(|found| (found.id, found.ids)).collect();
         Change::EndQuarantine { fate: Fate::Removed, recipients }
     };
     core.intake.verb(audit, change).await
+}
+
+/// Their Message-IDs, where those are in the contents alone; else, or if one cannot be read, empty.
+async fn message_ids(core: &Arc<Core>, found: &[Found]) -> Vec<String> {
+    let place = |hub: &Hub, id| {
+        let message = hub.store.in_quarantine(id)?;
+        Some((message.content(), message.envelope().message_id_at?))
+    };
+    let places: Vec<_> = core.with(|hub, _| found.iter().map(|found| place(hub, found.id)).collect());
+    let (len, core) = (places.len(), core.clone());
+    let read = move || {
+        let text = |place: Option<_>| place.map_or_else(String::new, |(content, at)| core.message_id(content, at));
+        places.into_iter().map(text).collect()
+    };
+    tokio::task::spawn_blocking(read).await.unwrap_or_else(|_| vec![String::new(); len])
 }
 
 /// Where a row's content is.

@@ -49,6 +49,8 @@ pub struct Released {
     pub ids: IdSet,
     /// What the message takes in a record, whole, at most.
     pub bytes_max: usize,
+    /// For the log; empty if it has none.
+    pub message_id: String,
 }
 
 impl Released {
@@ -56,7 +58,10 @@ impl Released {
     /// deferral. `None`: nobody is left.
     fn accept(&self, hub: &Hub, at: Ms) -> Option<Accept> {
         let message = hub.store.in_quarantine(self.from).filter(|_| !self.ids.is_empty())?;
-        Some(Accept { id: self.to, accepted: at, held_by: None, ..message.as_accepted(self.ids.clone()) })
+        let accept = message.as_accepted(self.ids.clone());
+        // Where its place is known the text is not kept.
+        let message_id = if accept.message_id_at.is_some() { self.message_id.clone() } else { accept.message_id };
+        Some(Accept { id: self.to, accepted: at, held_by: None, message_id, ..accept })
     }
 }
 

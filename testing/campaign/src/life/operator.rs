@@ -98,7 +98,13 @@ impl Life<'_> {
             1 => self.end_quarantine("quarantine_expire", Fate::Expired, all),
             _ => {
                 let core = self.core.clone();
-                let released = |(from, ids, bytes_max)| Released { from, to: core.next_message_id(), ids, bytes_max };
+                let released = |(from, ids, bytes_max)| Released {
+                    from,
+                    to: core.next_message_id(),
+                    ids,
+                    bytes_max,
+                    message_id: String::new(),
+                };
                 let parts: Vec<Released> = all.into_iter().map(released).collect();
                 self.released += parts.iter().map(|part| part.ids.len() as u64).sum::<u64>();
                 self.push_verb("quarantine_release", Change::ReleaseQuarantined { parts });

@@ -102,6 +102,9 @@ fn a_rule_keeps_mail_from_one_recipient_until_it_is_released_once() {
     expect(&server, [2, 2, 0, 0]);
     traced(&server, &id, &["released from the quarantine", "as "]);
     traced(&server, "kept@one.example", &["policy", "released from the quarantine: ", &id]);
+    // Both are one message for who asks by its Message-ID.
+    traced(&server, "<a@test>", &[&id, "released from the quarantine: ", "1 delivered"]);
+    server.log().wait(&["msgid=<a@test>", "proto=quarantine"]);
     // It is gone, and nothing is released twice.
     assert_eq!(server.operator(&["quarantine", "release", "--id", &id]).status.code(), Some(3));
     assert!(text(&server, &["quarantine", "show", &id]).contains("no message"));
