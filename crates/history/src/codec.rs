@@ -126,9 +126,14 @@ impl<'e> Encoder<'e> {
         self.text(r.list);
         self.text(r.policy);
         self.text(r.tls);
-        if !r.named.is_empty() || !r.marks.is_empty() {
+        let has_more = !r.orig_from.is_empty() || !r.user.is_empty();
+        if !r.named.is_empty() || !r.marks.is_empty() || has_more {
             self.addresses(&r.named);
             self.literal(r.marks);
+        }
+        if has_more {
+            self.literal(r.orig_from);
+            self.literal(r.user);
         }
     }
 
@@ -185,6 +190,11 @@ impl<'e> Encoder<'e> {
         self.number(r.size);
         self.number(r.recipients);
         self.literal(r.policy);
+        if !r.message_id.is_empty() || !r.named.is_empty() || !r.user.is_empty() {
+            self.literal(r.message_id);
+            self.addresses(&r.named);
+            self.literal(r.user);
+        }
     }
 
     fn note(&mut self, r: &Note<'_>) {
@@ -198,8 +208,9 @@ impl<'e> Encoder<'e> {
             Topic::Audit => 3,
         };
         self.number(topic | u64::from(r.is_end) << 4);
-        if !r.to.is_empty() {
+        if !r.to.is_empty() || !r.message_id.is_empty() {
             self.addresses(&r.to);
+            self.literal(r.message_id);
         }
     }
 
@@ -408,6 +419,8 @@ impl<'a> Fields<'_, 'a> {
             tls: self.text()?,
             named: self.addresses()?,
             marks: self.literal()?,
+            orig_from: self.literal()?,
+            user: self.literal()?,
         })
     }
 
@@ -475,6 +488,9 @@ impl<'a> Fields<'_, 'a> {
             size: self.number()?,
             recipients: self.number()?,
             policy: self.literal()?,
+            message_id: self.literal()?,
+            named: self.addresses()?,
+            user: self.literal()?,
         })
     }
 
@@ -487,7 +503,8 @@ impl<'a> Fields<'_, 'a> {
             3 => Topic::Audit,
             _ => Topic::Server,
         };
-        Some(Note { at, id, text, topic, is_end: number & 16 != 0, to: self.addresses()? })
+        let (to, message_id) = (self.addresses()?, self.literal()?);
+        Some(Note { at, id, text, topic, is_end: number & 16 != 0, to, message_id })
     }
 
     fn machine(&mut self, at: Ms) -> Option<Machine> {

@@ -51,9 +51,14 @@ pub fn keys<'a>(record: &'a Record<'_>, f: &mut dyn FnMut(&'a str)) {
             let domains = r.unreached.iter().flat_map(|unreached| &unreached.domains);
             domains.take(DOMAINS_MAX).for_each(|(domain, _)| give(domain));
         }
-        Record::Refused(r) => give(r.to),
+        Record::Refused(r) => {
+            give(r.to);
+            give(r.message_id);
+            r.named.iter().take(TO_MAX).for_each(|to| give(to));
+        }
         Record::Note(r) => {
             give(r.id);
+            give(r.message_id);
             r.to.iter().take(TO_MAX).for_each(|to| give(to));
         }
         Record::Machine(_) => {}

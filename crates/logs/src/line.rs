@@ -166,6 +166,8 @@ impl Ident {
             json_maybe(out, "policy", m.policy);
             json_maybe(out, "tls", m.tls);
             json_addresses(out, "orig_to", &m.named);
+            json_maybe(out, "orig_from", m.orig_from);
+            json_maybe(out, "user", m.user);
             if !m.marks.is_empty() {
                 json_text(out, "marks", m.marks, REPLY_BYTES_MAX);
             }
@@ -178,14 +180,16 @@ impl Ident {
         push_number(out, m.size, 1);
         out.extend_from_slice(if m.is_bulk { b", class=-60, nrcpts=" } else { b", class=0, nrcpts=" });
         push_number(out, m.recipients, 1);
-        // The angle brackets of a Message-ID are its own; anything else of that kind inside is escaped.
-        let inner = m.message_id.strip_prefix('<').and_then(|id| id.strip_suffix('>')).unwrap_or(m.message_id);
-        out.extend_from_slice(b", msgid=<");
-        push(out, inner, Place::Field, FIELD_BYTES_MAX);
-        out.extend_from_slice(b">, proto=");
+        out.extend_from_slice(b", msgid=");
+        push_message_id(out, m.message_id);
+        out.extend_from_slice(b", proto=");
         push(out, m.proto, Place::Field, FIELD_BYTES_MAX);
         out.extend_from_slice(b", relay=");
         push_relay(out, m.client_host, m.client, false);
+        push_user(out, m.user);
+        if !m.orig_from.is_empty() {
+            push_addresses(out, b", orig_from=", &[m.orig_from]);
+        }
         push_addresses(out, b", orig_to=", &m.named);
         if !m.marks.is_empty() {
             out.extend_from_slice(b", marks=");
@@ -227,6 +231,9 @@ impl Ident {
             if r.recipients > 0 {
                 let _ = write!(out, ",\"size\":{},\"nrcpts\":{}", r.size, r.recipients);
             }
+            json_maybe(out, "msgid", r.message_id);
+            json_addresses(out, "orig_to", &r.named);
+            json_maybe(out, "user", r.user);
             json_text(out, "policy", r.policy, REPLY_BYTES_MAX);
             json_text(out, "reply", r.reply, REPLY_BYTES_MAX);
             out.extend_from_slice(b"}\n");
@@ -248,6 +255,12 @@ impl Ident {
         if r.recipients > 0 {
             let _ = write!(out, ", size={}, nrcpts={}", r.size, r.recipients);
         }
+        push_user(out, r.user);
+        if !r.message_id.is_empty() {
+            out.extend_from_slice(b", msgid=");
+            push_message_id(out, r.message_id);
+        }
+        push_addresses(out, b", orig_to=", &r.named);
         if !r.policy.is_empty() {
             out.extend_from_slice(b", policy=");
             push(out, r.policy, Place::Words, REPLY_BYTES_MAX);
@@ -271,6 +284,7 @@ impl Ident {
             json_text(out, "topic", topic, FIELD_BYTES_MAX);
             json_text(out, "text", note.text, REPLY_BYTES_MAX);
             json_addresses(out, "to", &note.to);
+            json_maybe(out, "msgid", note.message_id);
             out.extend_from_slice(b"}\n");
         } else {
             // Of mail that was dropped: in front, as on the lines of attempts.
@@ -278,6 +292,8 @@ impl Ident {
                 Some(rest) if !note.to.is_empty() => {
                     out.extend_from_slice(DISCARDED.as_bytes());
                     push_addresses(out, b"to=", &note.to);
+                    out.extend_from_slice(b", msgid=");
+                    push_message_id(out, note.message_id);
                     out.extend_from_slice(b", ");
                     rest
                 }
@@ -321,6 +337,22 @@ impl Ident {
             push(out, id, Place::Field, FIELD_BYTES_MAX);
             out.extend_from_slice(b": ");
         }
+    }
+}
+
+/// A Message-ID in its angle brackets; anything else of that kind inside is escaped.
+fn push_message_id(out: &mut Vec<u8>, message_id: &str) {
+    let inner = message_id.strip_prefix('<').and_then(|id| id.strip_suffix('>')).unwrap_or(message_id);
+    out.push(b'<');
+    push(out, inner, Place::Field, FIELD_BYTES_MAX);
+    out.push(b'>');
+}
+
+/// The user of this machine who submitted a message, if one did.
+fn push_user(out: &mut Vec<u8>, user: &str) {
+    if !user.is_empty() {
+        out.extend_from_slice(b", user=");
+        push(out, user, Place::Words, FIELD_BYTES_MAX);
     }
 }
 

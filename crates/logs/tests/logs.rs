@@ -438,3 +438,56 @@ fn a_daemon_that_was_started_anew_is_found_again_and_one_that_is_gone_costs_coun
         fs::remove_file(&path).unwrap();
     }
 }
+
+#[test]
+fn what_is_refused_or_dropped_whole_names_its_message_and_a_local_user() {
+    let named = || ["b@y", "c@y"].into_iter().collect();
+    let refused = Refused {
+        at: NOW,
+        from: "a@x",
+        step: ".",
+        size: 9,
+        recipients: 2,
+        reply: "550 5.7.1 no",
+        message_id: "<2@x, y>",
+        named: named(),
+        user: "uid 1000 (ann)",
+        ..Refused::default()
+    };
+    let taken = Accepted {
+        at: NOW,
+        id: "000000000002",
+        from: "new@x",
+        recipients: 1,
+        orig_from: "a@x",
+        user: "uid 1000 (ann)",
+        proto: "local",
+        ..Accepted::default()
+    };
+    let dropped = Note { at: NOW, id: "000000000003", text: "discarded: why", to: named(), ..Note::default() };
+    let dropped = Note { message_id: "<3@x>", ..dropped };
+    let all = [Record::Refused(refused), Record::Accepted(taken), Record::Note(dropped)];
+    let text = logged(LogFormat::Sendmail, |log| all.iter().for_each(|record| log.record(record)));
+    let expected = "\
+Nov 21 10:54:25 host stentor[1]: ruleset=check_eom, arg1=<a@x>, from=<a@x>, relay=none, size=9, nrcpts=2, user=uid 1000 (ann), msgid=<2@x\\x2c\\x20y>, orig_to=<b@y>,<c@y>, reject=550 5.7.1 no
+Nov 21 10:54:25 host stentor[1]: 000000000002: from=<new@x>, size=0, class=0, nrcpts=1, msgid=<>, proto=local, relay=none, user=uid 1000 (ann), orig_from=<a@x>
+Nov 21 10:54:25 host stentor[1]: 000000000003: discarded: to=<b@y>,<c@y>, msgid=<3@x>, why
+";
+    assert_eq!(text, expected);
+    // Both formats are read again as they were.
+    let json = logged(LogFormat::Json, |log| all.iter().for_each(|record| log.record(record)));
+    for text in [text, json] {
+        let mut parser = stentor_stats::log::Parser::new(stentor_stats::civil::Zone::utc(), NOW);
+        let mut seen = Vec::new();
+        parser.block(text.as_bytes(), &mut |record| match record {
+            Record::Refused(r) => {
+                seen.push(format!("{} {:?} {} {} to {:?}", r.message_id, r.named, r.user, r.from, r.to))
+            }
+            Record::Accepted(r) => seen.push(format!("{} {}", r.orig_from, r.user)),
+            Record::Note(r) => seen.push(format!("{} {:?}", r.message_id.trim_matches(['<', '>']), r.to)),
+            other => panic!("{other:?}"),
+        });
+        assert!(seen[0].ends_with("[\"b@y\", \"c@y\"] uid 1000 (ann) a@x to \"\""), "{seen:?}");
+        assert_eq!(seen[1..], ["a@x uid 1000 (ann)", "3@x [\"b@y\", \"c@y\"]"], "{text}");
+    }
+}

@@ -50,6 +50,10 @@ pub struct Accepted<'a> {
     pub named: To<'a>,
     /// What rules did with the message and for which recipients, in words.
     pub marks: &'a str,
+    /// The sender that the client gave, where `from` is another one; empty otherwise.
+    pub orig_from: &'a str,
+    /// The user of this machine who submitted it; empty otherwise.
+    pub user: &'a str,
 }
 
 /// The fate of recipients at one attempt, or without one.
@@ -136,6 +140,12 @@ pub struct Refused<'a> {
     pub recipients: u64,
     /// What decided, in words: a rule with its place, a table, what a next hop said; empty where the reply says it.
     pub policy: &'a str,
+    /// Of a whole message: the Message-ID with its angle brackets, if its header had come.
+    pub message_id: &'a str,
+    /// Of a whole message: its recipients as the client named them, as many as are kept.
+    pub named: To<'a>,
+    /// The user of this machine who submitted it; empty otherwise.
+    pub user: &'a str,
 }
 
 /// The subject of a note.
@@ -163,6 +173,8 @@ pub struct Note<'a> {
     pub is_end: bool,
     /// Recipients whose mail was taken and dropped, as the client named them.
     pub to: To<'a>,
+    /// Of such mail, with its angle brackets.
+    pub message_id: &'a str,
 }
 
 /// Load of machine and server since the previous sample.

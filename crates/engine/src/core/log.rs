@@ -28,6 +28,9 @@ use super::unreached::Unreached;
 /// What the acceptance of a message that leaves the quarantine names as its policy, before the queue id that it had there.
 const RELEASED: &str = "released from the quarantine: ";
 
+/// How the origin of a local user's mail begins.
+const LOCAL_USER: &str = "uid ";
+
 /// The target of a transaction or a failed connection.
 #[derive(Clone, Copy)]
 pub struct Via<'a> {
@@ -100,6 +103,8 @@ fn record_accepted(core: &Core, accept: &Accept, taken: &Taken) {
                 tls: "",
                 named: taken.named.iter().map(|named| &**named).collect(),
                 marks: &taken.marks,
+                orig_from: accept.given_sender.as_deref().unwrap_or_default(),
+                user: user(&accept.origin),
             }),
         );
     });
@@ -387,15 +392,34 @@ pub fn refused_recipient(core: &Core, mail: &MailFrom, (to, policy): (&str, &str
     record_refused(core, mail, reply, &refused);
 }
 
-/// A whole message was refused: what rules had to do with that, its size as far as it was read, and its number of recipients.
-pub fn refused_message(
-    core: &Core,
-    mail: &MailFrom,
-    (client, policy): (IpAddr, &str),
-    reply: &Reply,
-    (size, recipients): (u64, u64),
-) {
-    let refused = Refused { client: Some(client), step: ".", size, recipients, policy, ..Refused::default() };
+/// A whole message that was refused or dropped.
+pub struct Whole<'a> {
+    pub client: IpAddr,
+    /// What asks for it, in words.
+    pub why: &'a str,
+    /// Empty if its header has not come, or has none.
+    pub message_id: &'a str,
+    /// Recipients as the client named them, as far as they are kept, and how many they were.
+    pub to: &'a [Box<str>],
+    pub recipients: u64,
+    /// As far as it was read.
+    pub size: u64,
+    /// The client's address, or the local user.
+    pub origin: &'a str,
+}
+
+/// The user of this machine that an origin names, in its words; empty if it is a client.
+fn user(origin: &str) -> &str {
+    if origin.starts_with(LOCAL_USER) { origin } else { "" }
+}
+
+/// A whole message was refused.
+pub fn refused_message(core: &Core, mail: &MailFrom, reply: &Reply, whole: &Whole<'_>) {
+    let Whole { client, why: policy, message_id, to, recipients, size, origin } = *whole;
+    let named = to.iter().map(|to| &**to).collect();
+    let (client, user) = (Some(client), user(origin));
+    let refused =
+        Refused { client, step: ".", size, recipients, policy, message_id, named, user, ..Refused::default() };
     record_refused(core, mail, reply, &refused);
 }
 
@@ -405,34 +429,28 @@ fn record_refused(core: &Core, mail: &MailFrom, reply: &Reply, refused: &Refused
     if is_wanted(core) {
         TEXTS.with_borrow_mut(|texts| {
             let (at, reply) = (core.clock.now(), text(&mut texts.reply, reply));
-            record(core, &Record::Refused(Refused { at, from: mail.path.as_str(), reply, ..*refused }));
+            let from = mail.path.as_str();
+            let &Refused { client, to, step, size, recipients, policy, message_id, user, .. } = refused;
+            let named = refused.named.iter().copied().collect();
+            let refused =
+                Refused { at, client, from, to, reply, step, size, recipients, policy, message_id, named, user };
+            record(core, &Record::Refused(refused));
         });
     }
 }
 
-/// Mail that was taken and dropped.
-pub struct Discarded<'a> {
-    /// What asks for it, in words.
-    pub why: &'a str,
-    /// As the client named them, and how many they were.
-    pub to: &'a [Box<str>],
-    pub recipients: u64,
-    pub size: u64,
-    /// Nobody else gets the message.
-    pub is_all: bool,
-}
-
-/// A rule, or an alias for `/dev/null`, has it dropped.
-pub fn discarded(core: &Core, mail: &MailFrom, (id, client): (MessageId, IpAddr), discarded: &Discarded<'_>) {
+/// A rule, or an alias for `/dev/null`, has it dropped; `is_end`: nobody else gets the message.
+pub fn discarded(core: &Core, mail: &MailFrom, (id, is_end): (MessageId, bool), whole: &Whole<'_>) {
     if !is_wanted(core) {
         return;
     }
-    let Discarded { why, to, recipients, size, is_all } = discarded;
-    let from = mail.path.as_str();
-    let text = format!("discarded: from=<{from}>, relay=[{client}], size={size}, nrcpts={recipients}: {why}");
+    let Whole { client, why, message_id, to, recipients, size, origin } = *whole;
+    let (from, user) = (mail.path.as_str(), user(origin));
+    let user = if user.is_empty() { String::new() } else { format!(", user={user}") };
+    let text = format!("discarded: from=<{from}>, relay=[{client}]{user}, size={size}, nrcpts={recipients}: {why}");
     let (id, to) = (id.to_string(), to.iter().map(|to| &**to).collect());
     let at = core.clock.now();
-    record(core, &Record::Note(Note { at, id: &id, text: &text, topic: Topic::Policy, is_end: *is_all, to }));
+    record(core, &Record::Note(Note { at, id: &id, text: &text, topic: Topic::Policy, is_end, to, message_id }));
 }
 
 /// A report about a list's post came and nobody is named to read it.

@@ -67,6 +67,8 @@ fn record(raw: &Raw) -> Record<'_> {
             tls: t(7),
             named: raw.to.iter().map(String::as_str).collect(),
             marks: t(8),
+            orig_from: t(9),
+            user: t(6),
         }),
         1 => Record::Attempt(Attempt {
             at: raw.at,
@@ -103,6 +105,9 @@ fn record(raw: &Raw) -> Record<'_> {
             size: n[0],
             recipients: n[1],
             policy: t(4),
+            message_id: t(5),
+            named: raw.to.iter().map(String::as_str).collect(),
+            user: t(6),
         }),
         3 => Record::Note(Note {
             at: raw.at,
@@ -111,6 +116,7 @@ fn record(raw: &Raw) -> Record<'_> {
             topic: topics[(n[0] % 4) as usize],
             is_end: n[1] % 2 == 0,
             to: raw.to.iter().map(String::as_str).collect(),
+            message_id: t(2),
         }),
         _ => Record::Machine(machine(raw)),
     }

@@ -37,6 +37,10 @@ struct Entry<'a> {
     #[serde(borrow)]
     orig_to: Vec<Cow<'a, str>>,
     #[serde(borrow)]
+    orig_from: Cow<'a, str>,
+    #[serde(borrow)]
+    user: Cow<'a, str>,
+    #[serde(borrow)]
     marks: Cow<'a, str>,
     #[serde(borrow)]
     tls: Cow<'a, str>,
@@ -134,6 +138,8 @@ pub fn json(line: &str, out: &mut Out<'_, '_>) -> Line {
             tls: &entry.tls,
             named: entry.orig_to.iter().map(|to| &**to).collect(),
             marks: &entry.marks,
+            orig_from: &entry.orig_from,
+            user: &entry.user,
         })),
         "attempt" => {
             let Some(stat) = stat(&entry.stat) else { return Line::Broken };
@@ -172,13 +178,24 @@ pub fn json(line: &str, out: &mut Out<'_, '_>) -> Line {
             },
             reply: &entry.reply,
             policy: &entry.policy,
+            message_id: &entry.msgid,
+            named: entry.orig_to.iter().map(|to| &**to).collect(),
+            user: &entry.user,
             ..Refused::default()
         })),
         "note" => {
             let to = entry.to.all();
             // Whose mail was dropped, by a rule or an alias.
             let topic = if to.is_empty() { Topic::Server } else { Topic::Policy };
-            out.put(&Record::Note(Note { at, id, text: &entry.text, topic, to, ..Note::default() }));
+            out.put(&Record::Note(Note {
+                at,
+                id,
+                text: &entry.text,
+                topic,
+                to,
+                message_id: &entry.msgid,
+                ..Note::default()
+            }));
         }
         _ => return Line::Other,
     }

@@ -9,7 +9,7 @@
 use memchr::memchr;
 
 use super::state::State;
-use super::text::{Fields, addresses, bare, clock_ms, relay};
+use super::text::{Fields, addresses, angle, bare, clock_ms, relay};
 use super::{Line, Out};
 use crate::record::{Accepted, Attempt, Ms, Note, Record, Refused, Stat, To, Topic, Unreached};
 
@@ -27,8 +27,10 @@ pub fn line(at: Ms, pid: &str, message: &str, is_own: bool, state: &mut State, o
     }
     if let Some(fields) = rest.strip_prefix("discarded: to=") {
         let mut to = To::new();
-        addresses(fields, &mut to);
-        out.put(&Record::Note(Note { at, id, text: rest, topic: Topic::Policy, to, ..Note::default() }));
+        let fields = addresses(fields, &mut to);
+        let id_of = fields.strip_prefix("msgid=").and_then(angle).map_or("", |(message_id, _)| message_id);
+        let note = Note { at, id, text: rest, topic: Topic::Policy, to, message_id: id_of, ..Note::default() };
+        out.put(&Record::Note(note));
         return Line::Read;
     }
     let done = rest.starts_with("done; ");
@@ -117,11 +119,17 @@ fn unreached_of(at: Ms, fields: &str, is_look_up: bool) -> Option<Attempt<'_>> {
 fn refusal(at: Ms, rest: &str) -> Option<Record<'_>> {
     let mut refused = Refused { at, ..Refused::default() };
     if rest.starts_with("ruleset=") {
+        // What is refused elsewhere is a sender or a client.
+        let is_recipients = rest.starts_with("ruleset=check_rcpt,");
         for (key, value) in Fields::new(rest, &["reject"]) {
             match key {
-                "arg1" => refused.to = bare(value),
+                "arg1" if is_recipients => refused.to = bare(value),
+                "from" => refused.from = bare(value),
                 "relay" => refused.client = relay(value).1,
                 "policy" => refused.policy = value,
+                "msgid" => refused.message_id = value,
+                "orig_to" => _ = addresses(value, &mut refused.named),
+                "user" => refused.user = value,
                 "reject" => refused.reply = value,
                 _ => {}
             }
@@ -155,6 +163,8 @@ fn accepted(at: Ms, id: &str, rest: &str, state: &mut State, out: &mut Out<'_, '
     for (key, value) in Fields::new(rest, &["marks"]) {
         match key {
             "orig_to" => _ = addresses(value, &mut record.named),
+            "orig_from" => record.orig_from = bare(value),
+            "user" => record.user = value,
             "marks" => record.marks = value,
             "from" => record.from = bare(value),
             "size" => record.size = value.parse().unwrap_or(0),

@@ -82,6 +82,9 @@ pub struct Message {
     /// Recipients that the client named, whose mail was taken and dropped.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub discarded: Vec<String>,
+    /// Of such mail; that of mail that was queued is in its acceptance.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message_id: String,
     /// Found by a recipient, or by a domain: the others are not shown.
     #[serde(skip)]
     is_of_recipient: bool,
@@ -93,6 +96,9 @@ pub struct Message {
     /// Copies beside the recipients of the same address.
     #[serde(skip)]
     copies: u64,
+    /// Recipients that the server says are pending.
+    #[serde(skip)]
+    pending_now: u64,
     /// Where its recipients are.
     #[serde(skip)]
     domains: HashMap<String, AtDomain>,
@@ -118,6 +124,12 @@ pub struct Acceptance {
     /// What rules did with it.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub marks: String,
+    /// The sender that the client gave, where `from` is another one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub orig_from: String,
+    /// The user of this machine who submitted it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub user: String,
 }
 
 #[derive(Clone, Debug, Default, Serialize)]
@@ -160,6 +172,14 @@ pub struct Refusal {
     pub reply: String,
     /// What decided; empty where the reply says it.
     pub policy: String,
+    /// Of a whole message: recipients as the client named them, and its Message-ID.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub orig_to: Vec<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message_id: String,
+    /// The user of this machine who submitted it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub user: String,
 }
 
 /// Recipients by their latest fate.
@@ -240,6 +260,8 @@ impl Story {
             tls: r.tls.to_owned(),
             orig_to: r.named.iter().take(TO_SHOWN_MAX).map(|to| (*to).to_owned()).collect(),
             marks: r.marks.to_owned(),
+            orig_from: r.orig_from.to_owned(),
+            user: r.user.to_owned(),
         };
         let is_named = r.named.iter().any(|to| is_about(to, bare(&self.what)));
         let is_asked = is_named || is_same(r.id, &self.what) || is_same(bare(r.message_id), bare(&self.what));
@@ -314,9 +336,12 @@ impl Story {
     }
 
     fn refused(&mut self, r: &Refused<'_>) {
-        if !is_same(r.to, bare(&self.what)) {
+        let what = bare(&self.what);
+        let is_named = r.named.iter().any(|to| is_about(to, what));
+        if !(is_named || is_same(r.to, what) || is_same(bare(r.message_id), what)) {
             return;
         }
+        let orig_to = r.named.iter().take(TO_SHOWN_MAX).map(|to| (*to).to_owned()).collect();
         if self.refusals.len() == REMARKS_MAX {
             self.refusals_left_out += 1;
             return;
@@ -329,15 +354,22 @@ impl Story {
             step: r.step.to_owned(),
             reply: r.reply.to_owned(),
             policy: r.policy.to_owned(),
+            orig_to,
+            message_id: r.message_id.to_owned(),
+            user: r.user.to_owned(),
         });
     }
 
     fn note(&mut self, r: &Note<'_>) {
         let is_named = r.to.iter().any(|to| is_about(to, bare(&self.what)));
-        if r.id.is_empty() || !(is_named || is_same(r.id, &self.what) || self.numbers.contains_key(r.id)) {
+        let is_asked = is_named || is_same(r.id, &self.what) || is_same(bare(r.message_id), bare(&self.what));
+        if r.id.is_empty() || !(is_asked || self.numbers.contains_key(r.id)) {
             return;
         }
         let Some(message) = self.message(r.id, false) else { return };
+        if message.message_id.is_empty() {
+            r.message_id.clone_into(&mut message.message_id);
+        }
         message.is_over |= r.is_end;
         message.is_named |= is_named;
         let room = TO_SHOWN_MAX.saturating_sub(message.discarded.len());
@@ -383,6 +415,13 @@ impl Message {
         self.accepted.as_ref().is_some_and(|accepted| {
             accepted.marks.contains(COPIED) && accepted.recipients > self.fates.len() as u64 + self.copies
         })
+    }
+
+    /// Copies that wait, as the server says, for an address of which the records know another end.
+    fn waiting_copies(&self) -> u64 {
+        let is_copied = self.accepted.as_ref().is_some_and(|accepted| accepted.marks.contains(COPIED));
+        let known = self.sums.deferred + self.sums.untried;
+        if is_copied && self.is_of_recipient { self.pending_now.saturating_sub(known) } else { 0 }
     }
 
     /// Recipients that may still be tried, according to the records.

@@ -259,3 +259,81 @@ fn copies_for_one_address_end_by_themselves() {
     ];
     assert_eq!(story("Q1", &twice).messages[0].state(), "1 delivered, 1 without a finished attempt");
 }
+
+/// Another recipient's copy is at its end, and this one's record is the first's.
+#[test]
+fn a_copy_that_waits_keeps_its_message_open() {
+    let mut taken = accepted("Q1", 2);
+    if let Record::Accepted(taken) = &mut taken {
+        taken.marks = "a@x: copied to mx:b.example by rule 1 (stentor.toml:9)";
+    }
+    let of_recipient = |pending: u64| {
+        let mut story = Story::new("a@x");
+        for _ in 0..pending {
+            story.mark_pending("Q1", "a@x");
+        }
+        story.add(&taken);
+        story.add(&attempt("Q1", &["a@x"], "esmtp", Stat::Sent, 1_000));
+        story.finish();
+        story.messages[0].state()
+    };
+    assert_eq!(of_recipient(1), "1 delivered, 1 without a finished attempt");
+    assert_eq!(of_recipient(0), "1 delivered");
+}
+
+#[test]
+fn mail_refused_or_dropped_as_a_whole_is_found_by_recipient_and_message_id() {
+    let records = [
+        unreached("mx.y", &[("y", 9)], 0),
+        Record::Refused(Refused {
+            at: NOW,
+            from: "ann@home.example",
+            reply: "550 5.7.1 no",
+            step: ".",
+            recipients: 2,
+            message_id: "<2@x>",
+            named: ["bob@y", "cid@y"].into_iter().collect(),
+            user: "uid 1000 (ann)",
+            ..Refused::default()
+        }),
+        Record::Note(Note {
+            at: NOW,
+            id: "Q9",
+            text: "discarded: ...",
+            to: ["bob@y"].into_iter().collect(),
+            message_id: "<3@x>",
+            is_end: true,
+            ..Note::default()
+        }),
+    ];
+    let told = |what: &str, records: &[Record<'_>]| {
+        let mut story = story(what, records);
+        story.finish();
+        story.text(&Zone::utc())
+    };
+    let refused = "refused at .: from <ann@home.example> to <bob@y>, <cid@y>, by uid 1000 (ann): 550 5.7.1 no\n";
+    for what in ["BOB@y", "cid@y", "<2@x>", "2@x"] {
+        let text = told(what, &records[..2]);
+        assert!(text.contains(refused) && text.contains("Message-ID: <2@x>"), "{what}: {text}");
+        assert!(!text.contains("Connection refused"), "{text}");
+    }
+    assert!(told("dan@z", &records).is_empty());
+    let text = told("<3@X>", &records);
+    assert!(text.starts_with("Q9  <3@x>\n  discarded   bob@y\n"), "{text}");
+}
+
+/// What is in the quarantine waits for no host, whatever fails meanwhile.
+#[test]
+fn mail_in_the_quarantine_has_no_failures_of_other_mail() {
+    let records = [
+        accepted("Q1", 1),
+        unreached("mx.y", &[("y", 9)], 500),
+        attempt("Q1", &["c@y"], "quarantine", Stat::Quarantined, 1_000),
+        unreached("mx.y", &[("y", 9)], 2_000),
+        attempt("Q1", &["c@y"], "operator", Stat::Removed, 3_000),
+    ];
+    let mut story = story("Q1", &records);
+    story.finish();
+    let stats: Vec<_> = story.messages[0].attempts.iter().map(|attempt| attempt.stat).collect();
+    assert_eq!((stats, story.messages[0].state()), (vec!["quarantined", "removed"], "1 removed".to_owned()));
+}

@@ -34,7 +34,7 @@ impl Story {
 
 impl Message {
     fn text(&self, zone: &Zone, out: &mut String) {
-        let message_id = self.accepted.as_ref().map_or("", |accepted| accepted.message_id.as_str());
+        let message_id = self.accepted.as_ref().map_or(&*self.message_id, |accepted| &accepted.message_id);
         push(out, format_args!("{}  {}", printable(&self.id), printable(message_id)));
         match &self.accepted {
             Some(accepted) => accepted.text(zone, out),
@@ -61,6 +61,7 @@ impl Message {
     pub fn state(&self) -> String {
         let Sums { delivered, bounced, expired, removed, coalesced, quarantined, released, deferred, untried } =
             self.sums;
+        let untried = untried + self.waiting_copies();
         let (deferred, untried) = if self.is_over { (0, 0) } else { (deferred, untried) };
         let all = [
             (delivered, "delivered"),
@@ -94,11 +95,17 @@ impl Acceptance {
         };
         let proto = if self.proto.is_empty() { String::new() } else { format!(", {}", printable(&self.proto)) };
         let tls = if self.tls.is_empty() { String::new() } else { format!(", {}", printable(&self.tls)) };
+        let user = if self.user.is_empty() { String::new() } else { format!(", by {}", printable(&self.user)) };
+        let given = if self.orig_from.is_empty() {
+            String::new()
+        } else {
+            format!(" (given as <{}>)", printable(&self.orig_from))
+        };
         let size = if self.size > 0 { format!(", {} octets", self.size) } else { String::new() };
         push(
             out,
             format_args!(
-                "  {}  accepted: from <{}>{size}, {} recipient{}{proto}{client}{tls}",
+                "  {}  accepted: from <{}>{given}{size}, {} recipient{}{proto}{client}{tls}{user}",
                 time(self.at, zone),
                 printable(&self.from),
                 self.recipients,
@@ -190,16 +197,24 @@ impl Refusal {
     fn text(&self, zone: &Zone, out: &mut String) {
         let client = self.client.map(|ip| format!(" [{ip}]")).unwrap_or_default();
         let step = if self.step.is_empty() { String::new() } else { format!(" at {}", printable(&self.step)) };
+        let to: Vec<String> = match self.orig_to.as_slice() {
+            [] => vec![format!("<{}>", printable(&self.to))],
+            all => all.iter().map(|to| format!("<{}>", printable(to))).collect(),
+        };
+        let user = if self.user.is_empty() { String::new() } else { format!(" by {}", printable(&self.user)) };
         push(
             out,
             format_args!(
-                "{}  refused{step}: from <{}> to <{}>,{client}: {}",
+                "{}  refused{step}: from <{}> to {},{client}{user}: {}",
                 time(self.at, zone),
                 printable(&self.from),
-                printable(&self.to),
+                to.join(", "),
                 printable(&self.reply),
             ),
         );
+        if !self.message_id.is_empty() {
+            push(out, format_args!("              Message-ID: {}", printable(&self.message_id)));
+        }
         if !self.policy.is_empty() {
             push(out, format_args!("              policy: {}", printable(&self.policy)));
         }

@@ -120,6 +120,7 @@ impl Story {
     pub fn mark_pending(&mut self, id: &str, address: &str) {
         let is_of_recipient = is_about(address, bare(&self.what));
         let Some(message) = self.message(id, is_of_recipient) else { return };
+        message.pending_now += 1;
         if let Some(at) = message.at_domain(domain(address)) {
             at.is_pending = true;
         }
@@ -139,7 +140,8 @@ impl Story {
             self.left_out.remove(&self.hasher.hash_one(message.id.as_str()));
         }
         self.messages_left_out = self.left_out.len() as u64;
-        if self.messages.is_empty() {
+        // Who was refused waited for nobody.
+        if self.messages.is_empty() && self.refusals.is_empty() {
             let asked = self.own_domain();
             self.unreached = failures.select(|_, domain| domain == asked).0;
         }
@@ -177,6 +179,10 @@ impl Message {
 
     /// A recipient was tried; `before` is what the records said of it.
     pub(super) fn was_tried(&mut self, to: &str, before: Option<Stat>, now: Stat, at: Ms) {
+        // What came into the quarantine was never to be sent from there.
+        if matches!(now, Stat::Quarantined | Stat::Released) || before == Some(Stat::Quarantined) {
+            return;
+        }
         let Some(domain) = self.at_domain(domain(to)) else { return };
         domain.last = domain.last.max(at);
         domain.open += u64::from(now == Stat::Deferred);

@@ -162,6 +162,10 @@ fn of_history(options: &Options, from: Ms) -> Result<(Story, Present, u64), Stri
         present.is_running |= more.is_running;
         (story, damaged) = read(&dir, &options.what, from, &present)?;
     }
+    // Failures of a domain say nothing of a recipient whose mail the server does not have.
+    if present.is_running && present.pending.is_empty() && options.what.contains('@') {
+        story.unreached.clear();
+    }
     if damaged > 0 {
         eprintln!("stentor: {}: records are missing in {damaged} damaged places", dir.display());
     }

@@ -121,6 +121,9 @@ fn content_holds_tags_and_routes_and_is_searched_to_the_end_of_large_bodies() {
     let body = copies[0].body.as_deref().expect("the lab keeps bodies");
     assert!(body.starts_with(b"X-Found: needle\r\n"), "{}", String::from_utf8_lossy(&body[..200]));
     server.log().wait(&["stat=Sent", "<ann@one.example>", "relay=mx.two.example"]);
+    let by = "by rule 1 (stentor.toml:";
+    let routed = "ann@one.example: routed by its content to mx:two.example:";
+    server.log().wait(&["marks=", &format!("ann@one.example: prepended X-Found {by}"), routed, by]);
     wait_until("one is held", || {
         let shown = server.operator(&["queue", "--json"]);
         String::from_utf8_lossy(&shown.stdout).contains("held")
@@ -129,6 +132,40 @@ fn content_holds_tags_and_routes_and_is_searched_to_the_end_of_large_bodies() {
         lab.recorder().copies_to("bob@one.example").is_empty()
             && lab.recorder().copies_to("cid@one.example").is_empty()
     );
+}
+
+#[test]
+fn mail_that_content_refuses_or_drops_is_found_again() {
+    let lab = TestLab::sites(&["one.example"]);
+    let rules = "[[rules]]\nsubject = \"no programs\"\ndo = \"reject 550 5.7.1 No programs\"\n\
+        [[rules]]\nsubject = \"drop me\"\ndo = \"discard\"\n";
+    let server = with(taking(builder(&lab)), &[], &format!("{DOMAINS}{rules}"));
+    let traced = |what: &str, parts: &[&str]| {
+        wait_until(&format!("trace {what} has {parts:?}"), || {
+            let shown = String::from_utf8(server.operator(&["trace", what]).stdout).expect("UTF-8");
+            parts.iter().all(|part| shown.contains(part))
+        });
+    };
+    let message = |id: &str, subject: &str| format!("Message-ID: <{id}@test>\r\nSubject: {subject}\r\n\r\nx\r\n");
+    let to = ["ann@one.example", "bob@one.example"];
+    assert!(answered(&server, &to, &message("exe", "no programs")).starts_with("550"));
+    let named = "orig_to=<ann@one.example>,<bob@one.example>";
+    server.log().wait(&["ruleset=check_eom", "msgid=<exe@test>", named, "policy=rule 1"]);
+    let refused =
+        "refused at .: from <me@home.example> to <ann@one.example>, <bob@one.example>, [127.0.0.2]: 550 5.7.1";
+    for what in ["<exe@test>", "ann@one.example", "bob@one.example"] {
+        traced(what, &[refused, "policy: rule 1", "Message-ID: <exe@test>"]);
+    }
+    assert!(answered(&server, &to[..1], &message("gone", "drop me")).starts_with("250"));
+    server.log().wait(&["discarded: to=<ann@one.example>, msgid=<gone@test>, from=<me@home.example>"]);
+    traced("<gone@test>", &["discarded   ann@one.example", "accepted and discarded"]);
+    // The same of a local user, who is named.
+    submit(&server, &["-f", "me@one.example", "cid@one.example"], &message("own", "no programs"));
+    server.log().wait(&["ruleset=check_eom", "user=uid ", "msgid=<own@test>", "orig_to=<cid@one.example>"]);
+    traced("cid@one.example", &["refused at .:", "by uid ", "No programs"]);
+    submit(&server, &["-f", "me@one.example", "cid@one.example"], &message("good", "hello"));
+    server.log().wait(&["msgid=<good@test>", "proto=local", "user=uid "]);
+    traced("<good@test>", &["accepted", ", by uid "]);
 }
 
 #[test]

@@ -38,7 +38,7 @@ use super::rewrite::header;
 use crate::core::envelope::NewEnvelope;
 use crate::core::intake::{AssignedIds, Job, Refused, Submission};
 use crate::core::limits::Limit;
-use crate::core::log::Discarded;
+use crate::core::log::Whole;
 use crate::core::memory::{PIECE_BYTES, Reserved};
 use crate::core::observer::{Receiving, TraceParent};
 use crate::core::{Core, Settings, log};
@@ -250,13 +250,27 @@ impl Transaction {
     /// The body was refused after `size` octets: logs that and abandons the transaction.
     pub fn refused(self, core: &Core, client: IpAddr, reply: &Reply, size: u64) {
         let named = self.rcpts.named();
-        self.refused_of(core, client, reply, (size, named));
+        self.refused_of(core, client, reply, ("", size, named));
     }
 
-    /// The same of a message whose recipients have become envelopes.
-    fn refused_of(self, core: &Core, client: IpAddr, reply: &Reply, (size, named): (u64, u64)) {
-        log::refused_message(core, &self.mail, (client, &self.why_refused), reply, (size, named));
+    /// The same with its Message-ID; those that have become envelopes are counted only.
+    fn refused_of(self, core: &Core, client: IpAddr, reply: &Reply, of: (&str, u64, u64)) {
+        let settings = core.settings();
+        let to = self.names.all(&self.rcpts, |list| address_of(&settings, list));
+        log::refused_message(core, &self.mail, reply, &self.whole(client, &self.why_refused, &to, of));
         self.abandon(core);
+    }
+
+    /// For the log: what asks for its end, recipients, Message-ID, octets and the number of recipients.
+    fn whole<'a>(
+        &'a self,
+        client: IpAddr,
+        why: &'a str,
+        to: &'a [Box<str>],
+        (message_id, size, recipients): (&'a str, u64, u64),
+    ) -> Whole<'a> {
+        let origin = self.injector.as_deref().unwrap_or_default();
+        Whole { client, why, message_id, to, recipients, size, origin }
     }
 
     /// The fields to put before the body, and the gathering rule told that a message is on its way.
@@ -395,20 +409,21 @@ impl Transaction {
         }
         let named = self.rcpts.named();
         let envelopes = match verdict {
-            Ok(()) if self.wishes.is_discarded() => return self.discarded(core, settings, client, end.size),
+            Ok(()) if self.wishes.is_discarded() => return self.discarded(core, settings, client, &end),
             Ok(()) => self.routed(core, settings, client, &end).await,
             Err(reply) => Err(reply),
         };
+        let message_id = end.facts.message_id.as_deref().unwrap_or_default();
         let envelopes = match envelopes {
             Ok(envelopes) => envelopes,
             Err(reply) => {
-                self.refused_of(core, client, &reply, (end.size, named));
+                self.refused_of(core, client, &reply, (message_id, end.size, named));
                 return reply;
             }
         };
         if envelopes.is_empty() {
             if !self.nulls.is_empty() {
-                self.log_nulls(core, client, (end.size, true));
+                self.log_nulls(core, client, (message_id, end.size, true));
                 let id = self.id;
                 self.abandon(core);
                 return Reply::new(250, (2, 0, 0), format!("Ok: queued as {id}"));
@@ -424,7 +439,7 @@ impl Transaction {
             Ok(envelopes) => envelopes,
             Err(refused) => {
                 let reply = refused.reply();
-                self.refused_of(core, client, &reply, (end.size, named));
+                self.refused_of(core, client, &reply, (message_id, end.size, named));
                 return reply;
             }
         };
@@ -444,14 +459,15 @@ impl Transaction {
         core.measures.commit_wait.observe(begun.elapsed());
         match answered {
             Ok(Ok(())) => {
-                self.log_nulls(core, client, (told_size, false));
+                self.log_nulls(core, client, (message_id, told_size, false));
                 Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id))
             }
             refused => {
                 let refused = refused.ok().and_then(Result::err).unwrap_or(Refused::Stopping);
                 core.refused(refused);
                 let reply = refused.reply();
-                log::refused_message(core, &self.mail, (client, ""), &reply, (told_size, named));
+                let whole = self.whole(client, "", &[], (message_id, told_size, named));
+                log::refused_message(core, &self.mail, &reply, &whole);
                 reply
             }
         }
@@ -502,21 +518,22 @@ impl Transaction {
     }
 
     /// Copies that nobody gets are in the log alone.
-    fn log_nulls(&self, core: &Core, client: IpAddr, (size, is_all): (u64, bool)) {
+    fn log_nulls(&self, core: &Core, client: IpAddr, (message_id, size, is_all): (&str, u64, bool)) {
         for (alias, why, to) in &self.nulls {
             let why = format!("{why}alias {alias}: /dev/null");
             let recipients = to.len() as u64;
-            let discarded = Discarded { why: &why, to, recipients, size, is_all };
-            log::discarded(core, &self.mail, (self.id, client), &discarded);
+            let whole = self.whole(client, &why, to, (message_id, size, recipients));
+            log::discarded(core, &self.mail, (self.id, is_all), &whole);
         }
     }
 
     /// A rule asks for it: the client hears that the message was taken, and nobody gets it.
-    fn discarded(self, core: &Core, settings: &Settings, client: IpAddr, size: u64) -> Reply {
+    fn discarded(self, core: &Core, settings: &Settings, client: IpAddr, end: &EndOfData) -> Reply {
         let reply = Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id));
         let (why, to) = (self.wishes.words(), self.names.all(&self.rcpts, |list| address_of(settings, list)));
-        let discarded = Discarded { why: &why, to: &to, recipients: self.rcpts.named(), size, is_all: true };
-        log::discarded(core, &self.mail, (self.id, client), &discarded);
+        let message_id = end.facts.message_id.as_deref().unwrap_or_default();
+        let whole = self.whole(client, &why, &to, (message_id, end.size, self.rcpts.named()));
+        log::discarded(core, &self.mail, (self.id, true), &whole);
         self.abandon(core);
         reply
     }

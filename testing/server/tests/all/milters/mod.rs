@@ -127,6 +127,9 @@ fn every_change_is_made_and_the_rest_stays_octet_by_octet() {
     }
     assert!(lab.recorder().copies_to("bob@one.example").is_empty());
     wait_traced(&server, &id, &["milter all: header changed, body replaced", "1 recipient removed"]);
+    let given = format!("from <new@elsewhere.example> (given as <{SENDER}>)");
+    wait_traced(&server, "<changed@test>", &[&given]);
+    server.log().wait(&["from=<new@elsewhere.example>", "msgid=<changed@test>", &format!("orig_from=<{SENDER}>")]);
     lab.assert_no_violations();
 }
 
@@ -231,6 +234,7 @@ fn discard_and_quarantine() {
     server.smtp().send(SENDER, &[TO, "gone@one.example"], &message("a@test", "x")).expect(250);
     server.smtp().send(SENDER, &[TO], &message("b@test", "virus")).expect(250);
     assert!(server.log().wait_nth(&["discarded:", "milter judge"], 1).is_some());
+    wait_traced(&server, "<b@test>", &["milter judge", "accepted and discarded"]);
     assert_eq!(fates(&server).acknowledged, 0);
     let id = server.smtp().send(SENDER, &[TO], &message("c@test", "x")).expect(250).queue_id();
     wait_traced(&server, &id, &["1 quarantined", "milter judge: quarantine: looks bad"]);
