@@ -57,7 +57,7 @@ pub use checked::{
 pub use diagnose::{Diagnostic, Severity};
 pub use endpoints::{Kind, WebhookConfig};
 pub use quarantine::{DigestConfig, QuarantineConfig};
-pub use queue_only::{InForce, QueueOnlyConfig};
+pub use queue_only::QueueOnlyConfig;
 use raw::Context;
 pub use reload::check_again;
 pub use rule_sources::{PolicyService, TableConfig, TableSource};
@@ -65,6 +65,7 @@ pub use sending::{FlowConfig, SendingConfig, Source};
 use settings::Settings;
 pub use units::duration_s;
 pub use url::Url;
+pub use windows::InForce;
 
 /// Longest configuration file; what is larger belongs into subscribers files.
 const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;

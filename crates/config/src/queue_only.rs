@@ -8,7 +8,7 @@ use stentor_sched::{Class, Client, Scope};
 
 use super::raw::{Entry, Section};
 use super::sending::Source;
-use super::windows::{self, Window};
+use super::windows::{self, InForce, Window};
 
 /// As many as one message's domain and sender are compared with.
 const SECTIONS_MAX: usize = 100;
@@ -27,21 +27,13 @@ pub struct QueueOnlyConfig {
     pub reason: String,
 }
 
-/// When what holds now ends by itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum InForce {
-    Always,
-    /// Unix milliseconds.
-    Until(u64),
-}
-
 impl QueueOnlyConfig {
     /// Whether it holds at this time, Unix milliseconds.
     pub fn in_force(&self, now_ms: u64) -> Option<InForce> {
         if self.windows.is_empty() {
             return Some(InForce::Always);
         }
-        windows::open_until(&self.windows, now_ms, &self.zone).map(InForce::Until)
+        windows::open_until(&self.windows, now_ms, &self.zone)
     }
 }
 

@@ -6,9 +6,21 @@
 
 use jiff::civil::{Date, Weekday};
 use jiff::tz::TimeZone;
-use jiff::{Timestamp, ToSpan};
+use jiff::{SignedDuration, Timestamp, ToSpan};
 
 const DAY_MINUTES: u16 = 24 * 60;
+/// Windows that follow each other without a gap for longer never end: they come again week by week. A day for clocks that are changed.
+const FOREVER: SignedDuration = SignedDuration::from_hours(8 * 24);
+/// Windows that follow each other before an end is named all the same.
+const JOINED_MAX: usize = 1_000;
+
+/// When what holds now ends by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InForce {
+    Always,
+    /// Unix milliseconds.
+    Until(u64),
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Moment {
@@ -73,11 +85,21 @@ impl Window {
     }
 }
 
-/// When the last of the windows ends that are open at this time, Unix milliseconds; `None`: none is.
-pub fn open_until(windows: &[Window], now_ms: u64, zone: &TimeZone) -> Option<u64> {
+/// When the windows end that are open at this time, with those that begin when another ends; `None`: none is open.
+pub fn open_until(windows: &[Window], now_ms: u64, zone: &TimeZone) -> Option<InForce> {
     let now = Timestamp::from_millisecond(i64::try_from(now_ms).ok()?).ok()?;
-    let last = windows.iter().filter_map(|window| window.open_until(now, zone)).max()?;
-    u64::try_from(last.as_millisecond()).ok()
+    let open = |at| windows.iter().filter_map(|window| window.open_until(at, zone)).max();
+    let mut last = open(now)?;
+    for _ in 0..JOINED_MAX {
+        match open(last) {
+            None => break,
+            Some(next) => last = next,
+        }
+        if last.duration_since(now) > FOREVER {
+            return Some(InForce::Always);
+        }
+    }
+    u64::try_from(last.as_millisecond()).ok().map(InForce::Until)
 }
 
 /// When a clock in the zone shows this time, minutes into the day.
@@ -228,7 +250,20 @@ mod tests {
         }
         let at = 1_783_195_200_000; // 2026-07-04T20:00:00Z
         let windows = ["Sat 19:00-Sat 21:00", "Sat 20:00-Sat 23:00"].map(|text| Window::parse(text).unwrap());
-        assert_eq!(open_until(&windows, at, &TimeZone::UTC), Some(at + 3 * 3_600_000), "the later end holds");
+        let until = |hours: u64| Some(InForce::Until(at + hours * 3_600_000));
+        assert_eq!(open_until(&windows, at, &TimeZone::UTC), until(3), "the later end holds");
         assert_eq!(open_until(&[], at, &TimeZone::UTC), None);
+        // What begins when another ends belongs to it; what does so every day never ends, whatever the clocks do.
+        let windows = ["Sat 19:00-24:00", "Sun 00:00-Sun 06:00"].map(|text| Window::parse(text).unwrap());
+        assert_eq!(open_until(&windows, at, &TimeZone::UTC), until(10));
+        let daily = [Window::parse("00:00-24:00").unwrap()];
+        let halves = ["06:00-18:00", "18:00-06:00"].map(|text| Window::parse(text).unwrap());
+        for zone in [TimeZone::UTC, vienna()] {
+            // The day before the clocks are changed, too: 2026-10-24.
+            for at in [at, 1_792_800_000_000] {
+                assert_eq!(open_until(&daily, at, &zone), Some(InForce::Always));
+                assert_eq!(open_until(&halves, at, &zone), Some(InForce::Always));
+            }
+        }
     }
 }
