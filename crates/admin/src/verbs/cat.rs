@@ -16,11 +16,12 @@ const EMPTY_LINE: &[u8; 4] = b"\r\n\r\n";
 
 pub async fn cat(core: &Arc<Core>, id: MessageId, part: Part, peer: &Peer, pieces: mpsc::Sender<Vec<u8>>) -> Reply {
     let found = core.with(|hub, _| {
-        let message = hub.store.message(hub.store.no_of(id)?)?;
+        let queued = hub.store.no_of(id).and_then(|no| hub.store.message(no));
+        let message = queued.or_else(|| hub.store.in_quarantine(id))?;
         Some((message.prefix().to_vec(), message.content()))
     });
     let Some((prefix, content)) = found else {
-        return Reply::error(ErrorCode::NotFound, format!("no message {id} is in the queue"));
+        return Reply::error(ErrorCode::NotFound, format!("no message {id} is in the queue or the quarantine"));
     };
     if part != Part::Header {
         log::audit_note(core, "cat", &who(peer), &format!("{id} with its body"));

@@ -83,6 +83,10 @@ fn a_rule_keeps_mail_from_one_recipient_until_it_is_released_once() {
     assert!(by.starts_with("rule 1 \"odd\" (stentor.toml:") && by.ends_with("): looks odd"), "{by}");
     let shown = text(&server, &["quarantine", "show", &id]);
     assert!(shown.contains("Subject: Hello") && shown.contains("kept by") && shown.contains("looks odd"), "{shown}");
+    // Raw, as programs that learn from it want it.
+    let raw = text(&server, &["queue", "cat", "--all", &id]);
+    assert!(raw.contains("Message-ID: <a@test>\r\n") && raw.contains("\r\n\r\n"), "{raw}");
+    assert!(!shown.contains("\\x09") && shown.contains("Received: from "), "{shown}");
     assert!(text(&server, &["queue", "show", &id]).contains(&format!("`stentor quarantine show {id} --config")));
     traced(&server, &id, &["quarantined", "looks odd", "state       1 quarantined"]);
     traced(&server, "kept@one.example", &["1 quarantined"]);
