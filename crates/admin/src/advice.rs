@@ -5,8 +5,12 @@
 
 use stentor_control::format::{quoted, resume_command};
 use stentor_control::{RecipientView, SiteRow, causes};
+use stentor_policy::DELIVER_SOCKETS;
 use stentor_queue::ids::Ms;
 use stentor_sched::Cause;
+
+/// How the name of a site begins that is a socket of this machine.
+const SOCKET: &str = "route:unix:";
 
 /// What is known of a recipient or a site besides its row.
 #[derive(Clone, Copy, Default)]
@@ -102,6 +106,15 @@ pub fn site(row: &SiteRow, is_suspended: bool, known: &Known<'_>, now: Ms) -> St
 /// What is the site's, or ours with it, and no recipient's.
 fn site_advice(cause: Cause, site: &str, since: &str, known: &Known<'_>) -> String {
     let name = quoted(site);
+    // Nobody listens, or nobody has bound it yet.
+    if let (Some(path), Cause::Refused | Cause::Unreachable | Cause::Lost) = (site.strip_prefix(SOCKET), cause) {
+        let who = if path.starts_with(DELIVER_SOCKETS) {
+            "stentor-deliver does not run, or has no such service: start stentor-deliver".to_owned()
+        } else {
+            "the program behind the socket does not take connections: start it".to_owned()
+        };
+        return format!("{who}, then `stentor flush {name}`");
+    }
     let back = format!("wait, or `stentor suspend --site {name}`; `stentor flush {name}` once it is back");
     match cause {
         Cause::Connecting => "a connection is being made: wait".to_owned(),
@@ -261,6 +274,18 @@ mod tests {
             |cause: Cause| vec![CauseRow { cause: cause.name().to_owned(), recipients: 3, ..CauseRow::default() }];
         let mut row = SiteRow { site: "mx".to_owned(), causes: causes(Cause::TimedOut), ..SiteRow::default() };
         assert!(site(&row, false, &Known::default(), 5).starts_with("host does not answer: wait"));
+        let mut socket = SiteRow { causes: causes(Cause::Refused), ..SiteRow::default() };
+        for (path, wanted) in [
+            ("/run/stentor-deliver/mbox.sock", "has no such service: start stentor-deliver, then `stentor flush "),
+            (
+                "/run/dovecot/lmtp",
+                "the program behind the socket does not take connections: start it, then `stentor flush ",
+            ),
+        ] {
+            socket.site = format!("route:unix:{path}");
+            let advice = site(&socket, false, &Known::default(), 5);
+            assert!(advice.contains(wanted), "{advice}");
+        }
         assert_eq!(site(&row, true, &Known::default(), 5), "suspended by an operator: `stentor resume --site mx`");
         row.causes = causes(Cause::MailboxFull);
         assert!(site(&row, false, &Known::default(), 5).contains("the site is healthy"));
