@@ -91,6 +91,10 @@ impl Conditions {
         self.tables.len() + usize::from(self.service.is_some()) == 1
     }
 
+    pub fn is_service(&self, table: TableId) -> bool {
+        self.service == Some(table)
+    }
+
     pub fn asks_service(&self) -> bool {
         self.service.is_some()
     }

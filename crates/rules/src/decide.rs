@@ -11,7 +11,9 @@ use stentor_policy as policy;
 use crate::action::{Action, ActionError, Verdict};
 use crate::book::Rulebook;
 use crate::conditions::Match;
-use crate::decision::{Decision, End, MISCONFIGURED, Marks, Outcome, Pending, RuleEntry, UNAVAILABLE, Why, ended};
+use crate::decision::{
+    Decision, End, MISCONFIGURED, Marks, Outcome, Pending, RuleEntry, SERVICE_UNAVAILABLE, UNAVAILABLE, Why, ended,
+};
 use crate::explain::{Step, note, would, yes};
 use crate::facts::{Facts, Field, Found, TableId, Tables};
 use crate::hop::NextHop;
@@ -227,7 +229,8 @@ impl Rulebook {
             Match::Unavailable(table, why) => {
                 let answer = || format!("{} cannot be asked: {why}", self.table_name(table));
                 note(steps, || (self.rule_name(at), rule.place.to_string(), answer()));
-                Err(ended(UNAVAILABLE, Why::Rule(at), std::mem::take(marks)))
+                let reply = if rule.when.is_service(table) { SERVICE_UNAVAILABLE } else { UNAVAILABLE };
+                Err(ended(reply, Why::Rule(at), std::mem::take(marks)))
             }
         }
     }

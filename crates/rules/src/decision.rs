@@ -21,6 +21,8 @@ const COPIES_MAX: usize = 8;
 
 pub(crate) const UNAVAILABLE: Reply =
     Reply::fixed(451, (4, 3, 0), "A table that decides about this mail cannot be asked now");
+pub(crate) const SERVICE_UNAVAILABLE: Reply =
+    Reply::fixed(451, (4, 3, 0), "A policy service that decides about this mail cannot be asked now");
 /// RFC 3463: "system incorrectly configured".
 pub(crate) const MISCONFIGURED: Reply = Reply::fixed(451, (4, 3, 5), "Server configuration error");
 

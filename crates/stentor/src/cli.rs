@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use stentor_config::{Config, Diagnostic, Severity, duration_s};
+use stentor_config::{Config, Diagnostic, Severity, TableConfig, TableSource, duration_s};
 use stentor_control::format::plural;
 use stentor_control::{QuarantineOptions, Reply, Request, Selection, Standing, Verb, quarantine_view, render};
 use stentor_queue::ids::MessageId;
@@ -427,6 +427,11 @@ fn check(file: Option<&Path>, file_only: bool) -> ExitCode {
 
 /// What a sound configuration amounts to, in a line.
 fn checked(config: &Config) -> String {
+    // Policy services are looked up as tables are, and are none.
+    let is_service = |table: &&TableConfig| matches!(table.source, TableSource::Service(_));
+    let services = config.tables.iter().filter(is_service).count() as u64;
+    let tables = plural(config.tables.len() as u64 - services, "table");
+    let tables = if services == 0 { tables } else { format!("{tables}, {}", plural(services, "policy service")) };
     let list = |texts: Vec<String>| if texts.is_empty() { "none".to_owned() } else { texts.join(", ") };
     format!(
         "{}: ok; {}, {}, {}, {}, {}, {}; local domains: {}; virtual domains: {}; relays for: {}\n",
@@ -435,7 +440,7 @@ fn checked(config: &Config) -> String {
         if config.aliases.len() == 1 { "1 alias".to_owned() } else { format!("{} aliases", config.aliases.len()) },
         plural(config.rules.by_recipient.len() as u64, "route"),
         plural(config.rules.rules.len() as u64, "rule"),
-        plural(config.tables.len() as u64, "table"),
+        tables,
         plural(config.rules.relay_domains.len() as u64, "relay domain"),
         list(config.domains.local.clone()),
         list(config.domains.virtuals.clone()),

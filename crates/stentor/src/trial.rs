@@ -1,12 +1,12 @@
 //! What `stentor check` tries beyond the file itself: the folders, files, addresses and name servers that it names, on this
 //! machine and as this user.
 //!
-//! Promise: nothing is created, changed or kept open; a name server gets one query, a DNS list two, a milter the negotiation. What would make a start fail, or mail of
+//! Promise: nothing is created, changed or kept open; a name server gets one query, a DNS list two, a milter the negotiation, a policy service a connection. What would make a start fail, or mail of
 //! a source fail, is an error; what depends on the user who runs the check, or may be meant, is a warning.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -15,12 +15,14 @@ use std::time::Duration;
 use rustix::fs::{Access, access};
 use rustix::net::{self, AddressFamily, SocketType};
 use stentor_config::settings::{SECRET, Settings};
-use stentor_config::{Config, Diagnostic, LogTarget, Severity, SubmissionConfig, SyslogTo, TableConfig, TableSource};
+use stentor_config::{
+    Config, Diagnostic, LogTarget, PolicyService, Severity, SubmissionConfig, SyslogTo, TableConfig, TableSource,
+};
 use stentor_control::format::plural;
 use stentor_control::{Client, Reply, Request};
 use stentor_filters::Milter;
 use stentor_lists::subscribers::{self, Seen};
-use stentor_milter::MilterSettings;
+use stentor_milter::{MilterSettings, Place};
 use stentor_policy::{DELIVER_SOCKETS, Host, RouteHost};
 use stentor_rules::{Dialect, NextHop, Routes, Rulebook};
 use stentor_tablefiles as files;
@@ -35,6 +37,8 @@ const BAD_LINES_SHOWN_MAX: usize = 20;
 const NAME_SERVER_WAIT: Duration = Duration::from_secs(2);
 /// How long a milter may take to answer.
 const MILTER_WAIT: Duration = Duration::from_secs(2);
+/// How long a policy service may take to accept a connection.
+const POLICY_SERVICE_WAIT: Duration = Duration::from_secs(2);
 /// A query for the root's name servers: an id, recursion desired, one question.
 const ROOT_QUERY: [u8; 17] = [0x53, 0x74, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2, 0, 1];
 
@@ -57,6 +61,11 @@ pub(crate) fn run(config: &Config, settings: &Settings) -> Vec<Diagnostic> {
     }
     for (n, milter) in config.milters.iter().enumerate() {
         trial.milter(&format!("milters.{}", n + 1), milter);
+    }
+    for table in &config.tables {
+        if let TableSource::Service(service) = &table.source {
+            trial.policy_service(&table.name, service);
+        }
     }
     let rules = &config.rules;
     let mut has_programs = false;
@@ -137,6 +146,35 @@ impl Trial<'_> {
         };
         if let Err(why) = tried {
             self.warn((section, "address"), &format!("milter {} ({}): {why}", milter.name, milter.place));
+        }
+    }
+
+    /// A policy service gets a connection and no question: to one that greylists or counts, each is mail.
+    fn policy_service(&mut self, name: &str, service: &PolicyService) {
+        let wait = Duration::from_millis(service.timeout_ms).min(POLICY_SERVICE_WAIT);
+        let (place, tried) = match &service.place {
+            Place::Unix(path) => (path.display().to_string(), UnixStream::connect(path).map(drop)),
+            Place::Inet { host, port } => {
+                let connect = |addresses: std::vec::IntoIter<SocketAddr>| {
+                    let mut last = io::Error::new(io::ErrorKind::NotFound, "it has no address");
+                    for address in addresses {
+                        match TcpStream::connect_timeout(&address, wait) {
+                            Ok(_) => return Ok(()),
+                            Err(error) => last = error,
+                        }
+                    }
+                    Err(last)
+                };
+                (format!("{host}:{port}"), (host.as_str(), *port).to_socket_addrs().and_then(connect))
+            }
+        };
+        if let Err(error) = tried {
+            let what = match &service.default_action {
+                None => "mail that rules ask it about is deferred".to_owned(),
+                Some(action) => format!("`default_action` {action:?} holds"),
+            };
+            let why = format!("policy service {name} ({place}) takes no connection: {error}; {what}");
+            self.warn((&format!("policy_services.{name}"), "address"), &why);
         }
     }
 

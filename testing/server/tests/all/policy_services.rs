@@ -163,7 +163,8 @@ fn without_an_answer_recipients_are_deferred_or_as_configured() {
     for answer in ["", "action=\n\n", "nonsense\n\n", "action=OK\n\nmore"] {
         let service = Service::start(move |_| answer.to_owned());
         let closed = server(&lab, &service.section(""));
-        assert!(heard(&mut stranger(&closed), "ann").starts_with("451 4.3.0"), "{answer:?}");
+        let deferred = "451 4.3.0 A policy service that decides about this mail cannot be asked now";
+        assert_eq!(heard(&mut stranger(&closed), "ann"), deferred, "{answer:?}");
         let open = server(&lab, &service.section("default_action = \"DUNNO\""));
         assert!(heard(&mut stranger(&open), "ann").starts_with("250"), "{answer:?}");
         open.wait_log(&["policy service inet:127.0.0.1"]);
@@ -179,6 +180,18 @@ fn without_an_answer_recipients_are_deferred_or_as_configured() {
     let mut trusted = server.smtp();
     trusted.cmd("MAIL FROM:<a@b.example>").expect(250);
     assert!(heard(&mut trusted, "ann").starts_with("250"));
+    // A check says which is down, and asks none anything.
+    let checked = || String::from_utf8(server.operator(&["check"]).stderr).expect("UTF-8");
+    assert!(!checked().contains("policy service"), "{}", checked());
+    let ok = String::from_utf8(server.operator(&["check"]).stdout).expect("UTF-8");
+    assert!(ok.contains(", 0 tables, 1 policy service, "), "a service is no table: {ok}");
+    drop(silent);
+    let found = checked();
+    let (down, then) = ("policy service judge (127.0.0.1:", "takes no connection: Connection refused");
+    assert!(
+        found.contains(down) && found.contains(then) && found.contains("`default_action` \"DEFER later"),
+        "{found}"
+    );
 }
 
 #[test]
