@@ -67,28 +67,7 @@ pub fn run(config: &Config, name: &str) -> io::Result<()> {
     // A program has a standard input of its own, and nothing else that we hold or were given by whoever started us.
     rustix::io::fcntl_setfd(io::stdin(), rustix::io::FdFlags::CLOEXEC)?;
     close_fds::set_fds_cloexec(3, &[]);
-    let limits = ServerConfig {
-        hostname: config.hostname.clone(),
-        lmtp: true,
-        size_max: config.message_size_bytes_max,
-        command_timeout_ms: IDLE_MS,
-        data_timeout_ms: DATA_MS,
-        ..ServerConfig::default()
-    };
-    Worker {
-        service,
-        hostname: &config.hostname,
-        stream: UnixStream::from(descriptor),
-        session: ServerSession::new(Arc::new(limits), true, now()),
-        sender: String::new(),
-        recipients: Vec::new(),
-        spool: None,
-        spool_error: None,
-        delivered: 0,
-        must_end,
-        supervisor: getppid(),
-    }
-    .serve()
+    Worker::new(config, service, UnixStream::from(descriptor), must_end).serve()
 }
 
 /// What waiting for the client came to.
@@ -116,13 +95,42 @@ struct Worker<'a> {
     supervisor: Option<Pid>,
 }
 
-impl Worker<'_> {
+impl<'a> Worker<'a> {
+    fn new(config: &'a Config, service: &'a Service, stream: UnixStream, must_end: Arc<AtomicBool>) -> Worker<'a> {
+        let limits = ServerConfig {
+            hostname: config.hostname.clone(),
+            lmtp: true,
+            size_max: config.message_size_bytes_max,
+            command_timeout_ms: IDLE_MS,
+            data_timeout_ms: DATA_MS,
+            ..ServerConfig::default()
+        };
+        Worker {
+            service,
+            hostname: &config.hostname,
+            stream,
+            session: ServerSession::new(Arc::new(limits), true, now()),
+            sender: String::new(),
+            recipients: Vec::new(),
+            spool: None,
+            spool_error: None,
+            delivered: 0,
+            must_end,
+            supervisor: getppid(),
+        }
+    }
+
     fn serve(mut self) -> io::Result<()> {
         let mut buffer = vec![0; READ_BYTES];
+        let mut has_spoken = false;
         loop {
             match self.session.step(now()) {
                 Step::NeedInput => {
-                    self.flush()?;
+                    match self.flush() {
+                        // Who only looks whether somebody listens, as `stentor check` does, has gone before the greeting.
+                        Err(error) if error.kind() == io::ErrorKind::BrokenPipe && !has_spoken => return Ok(()),
+                        flushed => flushed?,
+                    }
                     match self.await_input()? {
                         Awaited::Input => {}
                         Awaited::Nothing => continue,
@@ -130,7 +138,10 @@ impl Worker<'_> {
                     }
                     match self.stream.read(&mut buffer) {
                         Ok(0) => return Ok(()),
-                        Ok(count) => self.session.receive(&buffer[..count]),
+                        Ok(count) => {
+                            has_spoken = true;
+                            self.session.receive(&buffer[..count]);
+                        }
                         Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                         Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Ok(()),
                         Err(error) => return Err(error),
@@ -275,6 +286,16 @@ fn now() -> Ms {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_only_looks_whether_somebody_listens_is_no_error() {
+        let text = "client = \"root\"\n[services.x]\nkind = \"maildir\"\npath = \"~/Maildir\"\n";
+        let config = Config::parse(Path::new("x.toml"), text).unwrap();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        drop(theirs);
+        let worker = Worker::new(&config, &config.services["x"], ours, Arc::default());
+        assert!(worker.serve().is_ok());
+    }
 
     #[test]
     fn a_search_is_over_when_its_time_is_or_its_client_is_gone() {
