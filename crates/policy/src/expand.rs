@@ -174,8 +174,14 @@ impl<'a> Expander<'a> {
             }
             Node::Alias { targets, subject: inner } => {
                 if let Some(start) = self.path.iter().position(|step| **step == **key) {
-                    let loop_text = self.path[start..].join("` -> `");
-                    self.fail(subject, format!("alias loop: `{loop_text}` -> `{key}`"));
+                    let way = format!("`{}` -> `{key}`", self.path[start..].join("` -> `"));
+                    let message = match subject {
+                        Subject::Postmaster => {
+                            format!("`postmaster` leads back to itself ({way}): name who reads its mail")
+                        }
+                        _ => format!("alias loop: {way}"),
+                    };
+                    self.fail(subject, message);
                 } else if self.path.len() >= ALIAS_DEPTH_MAX {
                     self.fail(subject, format!("aliases nest deeper than {ALIAS_DEPTH_MAX} at `{key}`"));
                 } else {
