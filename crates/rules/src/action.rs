@@ -165,7 +165,11 @@ fn bare(word: &str, rest: &str, action: Action) -> Result<Action, ActionError> {
 
 /// `reject 450 text` is a slip of the pen.
 fn expecting(word: &str, rest: &str, class: u16, action: Result<Action, ActionError>) -> Result<Action, ActionError> {
+    let first = rest.split(' ').next().unwrap_or_default();
+    let is_other_code =
+        first.len() == 3 && first.bytes().all(|byte| byte.is_ascii_digit()) && reply_code(first).is_none();
     match &action {
+        _ if is_other_code => Err(ActionError::Code { word: word.to_owned(), class, text: rest.to_owned() }),
         Ok(Action::End(Verdict::Refuse(reply)))
             if reply.code / 100 != class || reply.enhanced.is_some_and(|code| u16::from(code.class) != class) =>
         {
@@ -233,6 +237,8 @@ mod tests {
         assert_eq!(ours("reject 450 later"), "! reject is answered with a 5xx code, and \"450 later\" has another");
         assert_eq!(ours("defer 4.7.1"), "450 4.7.1 Try again later");
         assert!(ours("reject 4.7.1 x").starts_with('!'));
+        assert_eq!(ours("reject 250 fine"), "! reject is answered with a 5xx code, and \"250 fine\" has another");
+        assert_eq!(ours("reject 2500 times"), "550 5.7.1 2500 times");
         assert!(ours("rejekt x").starts_with("! \"rejekt\" is no action; known are ok,"));
         assert!(ours("").starts_with("! the action is missing"));
         assert!(ours("copy error: 550 no").starts_with('!'));
