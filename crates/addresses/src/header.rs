@@ -76,6 +76,21 @@ pub fn header_octets(message: &[u8]) -> usize {
     at
 }
 
+/// How much of a header there is so far, of a message that comes in pieces: the octets of fields that are there to their ends, and
+/// whether the header ends behind them.
+pub(crate) fn whole_fields(begun: &[u8]) -> (usize, bool) {
+    let mut at = 0;
+    while begun[at..].contains(&b'\n') {
+        let Some((_, value)) = field(begun, at) else { return (at, true) };
+        // Unless another line has begun, a fold may follow.
+        if value.end == begun.len() {
+            break;
+        }
+        at = value.end;
+    }
+    (at, false)
+}
+
 /// The message with other addresses: each with the local part and domain that take the place of its own.
 pub fn replaced(message: &[u8], changes: &[(HeaderAddress, (String, String))]) -> Vec<u8> {
     let mut out = Vec::with_capacity(message.len() + 64);
