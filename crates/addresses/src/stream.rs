@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn fields_come_whole_wherever_pieces_are_cut() {
         let message = b"Received: a\r\nTo: a@x.test,\r\n b@x.test\r\nX-Y: z\r\n\r\nTo: body\r\n\r\nx";
-        for size in 1..message.len() + 1 {
+        for size in 1..=message.len() {
             assert_eq!(streamed(message, size), (message.to_vec(), message.to_vec()), "{size}");
         }
         let no_body = b"To: a@x.test\r\n";

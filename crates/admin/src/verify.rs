@@ -9,19 +9,20 @@ use std::sync::Arc;
 use stentor_addresses::Role;
 use stentor_control::problem::ErrorCode;
 use stentor_control::{Reply as Answer, VerifyRow, VerifyView};
+use stentor_engine::core::intake::Refused;
 use stentor_engine::core::{Core, Settings};
 use stentor_engine::smtp_in::{Speaker, Stranger, canonical, facts};
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_policy::{Expansion, Verdict};
 use stentor_queue::ids::Ms;
-use stentor_rules::{Decision, Key, NextHop, Outcome};
+use stentor_rules::{ClientName, Decision, Key, NextHop, Outcome};
 
 /// Rows of one answer.
 const ROWS_MAX: usize = 1_000;
 const SPEAKER: Speaker<'_> = Speaker {
     client: IpAddr::V4(Ipv4Addr::LOCALHOST),
-    name: Some("localhost"),
+    name: ClientName::Is("localhost"),
     helo: "localhost",
     may_relay: true,
     session: None,
@@ -38,7 +39,7 @@ pub async fn verify(core: &Arc<Core>, (from, to): (&str, &str)) -> Answer {
     });
     let (sender, address) = match parsed {
         Ok(parsed) => parsed,
-        Err(why) => return Answer::error(ErrorCode::BadRequest, &format!("{from:?} or {to:?} is no address: {why}")),
+        Err(why) => return Answer::error(ErrorCode::BadRequest, format!("{from:?} or {to:?} is no address: {why}")),
     };
     let mut found =
         Found { settings: &settings, sender: String::new(), now: core.clock.now(), rows: Vec::new(), more: 0 };
@@ -95,7 +96,7 @@ impl Found<'_> {
     }
 
     async fn redirected(&mut self, to: &Address) -> Result<(), Reply> {
-        let found = self.settings.readers_of(to, self.now).await.map_err(|refused| refused.reply())?;
+        let found = self.settings.readers_of(to, self.now).await.map_err(Refused::reply)?;
         if found.is_nobody() {
             return Err(Reply::fixed(451, (4, 3, 5), "A rule redirects it to nobody"));
         }

@@ -31,6 +31,8 @@ pub struct Config {
     pub file: Option<PathBuf>,
     /// Lower-case A-labels.
     pub hostname: String,
+    /// Whose results of authentication in headers are ours (RFC 8601).
+    pub authserv_id: String,
     pub data_dir: PathBuf,
     pub client_networks: Vec<IpNet>,
     pub message_size_bytes_max: u64,

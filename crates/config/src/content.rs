@@ -1,6 +1,6 @@
-//! The conditions of a rule on a message's content: header fields, texts, charsets, scripts, attachments.
+//! The conditions of a rule on a message's content: header fields, texts, charsets, scripts, attachments, results of authentication.
 
-use stentor_rules::{ContentConditions, ContentError, Pattern, Test};
+use stentor_rules::{AuthTest, ContentConditions, ContentError, Pattern, Test};
 
 use super::raw::Section;
 
@@ -13,7 +13,7 @@ const BYTES_MAX: u64 = 1 << 40;
 /// Reads one pattern.
 type Read = fn(&str) -> Result<Test, ContentError>;
 
-const KEYS: [(&str, Read); 7] = [
+const KEYS: [(&str, Read); 8] = [
     ("header", |text| Test::header(text, false)),
     ("raw_header", |text| Test::header(text, true)),
     ("subject", Test::subject),
@@ -21,6 +21,7 @@ const KEYS: [(&str, Read); 7] = [
     ("charset", |text| Pattern::name(text).map(Test::Charset)),
     ("script", Test::script),
     ("malformed", Test::malformed),
+    ("auth", |text| AuthTest::parse(text).map(Test::Auth)),
 ];
 
 pub(super) fn read(section: &Section<'_>, content: &mut ContentConditions) {

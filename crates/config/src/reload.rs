@@ -48,7 +48,7 @@ pub static RULES: &[Rule] = {
         rule("", &["client_networks", "open_relay"], NewConnections),
         // The room for large bodies is made for the largest.
         rule("", &["message_size_bytes_max"], restart!(message_size_bytes_max)),
-        rule("", &["received_max"], NewConnections),
+        rule("", &["received_max", "authserv_id"], NewConnections),
         rule("listen", &[], NewConnections),
         rule("listen", &["smtp"], restart!(listen.smtp)),
         rule("listen", &["body_bytes_max"], restart!(listen.body_bytes_max)),

@@ -52,6 +52,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     if let Some((name, port)) = &context.in_force {
         (hostname, delivery.smtp_port) = (name.clone(), *port);
     }
+    let authserv_id = authserv_id(&top, &hostname);
     let sending = sending::read(&top, &hostname, delivery.profiles);
     let tables = tables::read(&top, &hostname, delivery.smtp_port, &sending.sources);
     let call_ahead = call_ahead::read(top.section("call_ahead"), &tables.relay);
@@ -77,6 +78,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     Some(Config {
         file: None,
         hostname,
+        authserv_id,
         data_dir,
         client_networks,
         message_size_bytes_max,
@@ -129,6 +131,17 @@ fn hostname(top: &Section<'_>) -> String {
             "localhost".to_owned()
         }
     }
+}
+
+/// A token or what can be quoted (RFC 8601 section 2.2); names of hosts are usual.
+fn authserv_id(top: &Section<'_>, hostname: &str) -> String {
+    let Some(text) = top.text("authserv_id") else { return hostname.to_owned() };
+    if text.value.is_empty() || !text.value.bytes().all(|byte| byte.is_ascii_graphic() && !b"\"\\();=".contains(&byte))
+    {
+        let message = format!("`authserv_id` is {:?}; write a name, such as \"mx.example.org\"", text.value);
+        top.context.error(text.span, message);
+    }
+    text.value.to_owned()
 }
 
 /// What has to stand in `open_relay`, so that nobody becomes an open relay by a typing error.

@@ -9,7 +9,7 @@ use stentor_addresses::{Role, untagged};
 use stentor_config::Config;
 use stentor_mail::address::Address;
 use stentor_policy::{Expansion, Verdict};
-use stentor_rules::{Facts, Key, Outcome, Part};
+use stentor_rules::{ClientName, Facts, Key, Outcome, Part};
 
 /// When postsrsd made the senders of the cases.
 const TODAY: u64 = 20_780;
@@ -39,7 +39,7 @@ fn decide(config: &Config, case: &str) -> String {
     let (sender, recipient) = (key("a@x.test"), key(address.as_str()));
     let facts = Facts {
         client,
-        client_name: None,
+        client_name: ClientName::Nameless,
         helo: "client.test",
         sender: &sender,
         recipient: &recipient,

@@ -30,12 +30,12 @@ fn outcome(decision: &Decision) -> String {
 /// Who decided: of what is relayed, who named the next hop, or else the rule that let it relay.
 fn by(config: &Config, decision: &Decision) -> String {
     let shown = |why: &Why| match why {
-        Why::Rule(at) | Why::Stranger(at, _) => Some(format!("rule {}", at + 1)),
-        Why::Entry(entry) => Some(format!("rule {}", entry.rule + 1)),
+        Why::Rule(at) | Why::Stranger(at, _) => Some(format!("rule {}", at.number())),
+        Why::Entry(entry) => Some(format!("rule {}", entry.rule.number())),
         Why::Route(Who::Sender, entry) => Some(format!("sender_routes {}", entry.pattern)),
         Why::Route(_, entry) => Some(format!("routes {}", entry.pattern)),
         Why::Table(table, _, key, _) => Some(format!("table {} {key}", config.rules.table_name(*table))),
-        Why::RelayDomain | Why::Authenticated | Why::Base(_) | Why::Address(_) | Why::Mx => None,
+        Why::RelayDomain | Why::Authenticated | Why::Base(_) | Why::Address(_) | Why::Nobody(_) | Why::Mx => None,
     };
     let by = decision.route.as_ref().and_then(shown).or_else(|| shown(&decision.why));
     by.map_or(String::new(), |by| format!(" by {by}"))
@@ -79,7 +79,7 @@ fn decide(config: &Config, case: &str) -> String {
     let (name, helo) = (name.map(str::to_lowercase), helo.to_lowercase());
     let facts = Facts {
         client,
-        client_name: name.as_deref(),
+        client_name: name.as_deref().into(),
         helo: &helo,
         sender: &sender,
         recipient: &recipient,
@@ -89,7 +89,7 @@ fn decide(config: &Config, case: &str) -> String {
         today: 20_000,
         session: None,
         is_trusted: config.policy.is_trusted(client),
-        seen: stentor_strangers::Seen::default(),
+        seen: stentor_strangers::Seen::NOTHING,
     };
     let mut steps = Vec::new();
     let tables = InMemory(config);

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use stentor_config::Config;
 use stentor_mail::address::Address;
 use stentor_rules::{
-    Answer as TableAnswer, Decision, Facts, Field, Included, Key, NotIncluded, Outcome, Subject, TableId, Tables,
+    Answer as TableAnswer, ClientName, Decision, Facts, Field, Included, Key, NotIncluded, Outcome, Subject, TableId,
+    Tables,
 };
 use stentor_strangers::{Answer, Answered, Greylisted, Question, Seen};
 
@@ -68,7 +69,7 @@ fn decided(config: &Config, answers: &[(&str, &str)], case: &str) -> (Decision, 
     let (sender, recipient) = (Key::new(if sender == "~" { "" } else { sender }), Key::new(address.as_str()));
     let facts = Facts {
         client,
-        client_name: None,
+        client_name: ClientName::Nameless,
         helo,
         sender: &sender,
         recipient: &recipient,
@@ -299,7 +300,7 @@ fn by_behaviour(config: &Config, seen: Seen, greylisted: Option<Greylisted>) -> 
     let (sender, recipient) = (Key::new("me@a.test"), Key::new(address.as_str()));
     let facts = Facts {
         client: "192.0.2.1".parse().unwrap(),
-        client_name: None,
+        client_name: ClientName::Nameless,
         helo: "mx.a.test",
         sender: &sender,
         recipient: &recipient,
@@ -330,7 +331,7 @@ fn early_talkers_and_clients_that_come_too_often() {
     let client = "192.0.2.1".parse().unwrap();
     let mut seen = |times: usize, is_early: bool| {
         let counts = (0..times).map(|_| rates.count(client, stentor_strangers::Event::Connection, 0)).last();
-        Seen { is_early, counts: counts.unwrap_or_default() }
+        Seen { is_early: Some(is_early), counts: counts.unwrap_or(Seen::NOTHING.counts), ..Seen::NOTHING }
     };
     let said = |seen: Seen| by_behaviour(&config, seen, None).0;
     assert!(

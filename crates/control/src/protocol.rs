@@ -30,7 +30,7 @@ pub const RECIPIENTS_MAX: u32 = 10_000;
 pub const SUSPENDED_SHOWN_MAX: usize = 100;
 
 /// The verbs of this version.
-pub const VERBS: [&str; 32] = [
+pub const VERBS: [&str; 33] = [
     "status",
     "doctor",
     "queue",

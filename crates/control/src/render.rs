@@ -59,15 +59,13 @@ fn verified(v: &VerifyView) -> String {
     let mut out = String::new();
     for row in &v.rows {
         let address = printable(&row.address, 320);
-        match &row.refused {
-            Some(why) => line(&mut out, format_args!("{address}... {}", printable(why, 1_000))),
-            None => {
-                let host =
-                    if row.host.is_empty() { String::new() } else { format!(", host {}", printable(&row.host, 500)) };
-                let (mailer, user) = (&row.mailer, printable(&row.user, 1_000));
-                line(&mut out, format_args!("{address}... deliverable: mailer {mailer}{host}, user {user}"));
-            }
+        if let Some(why) = &row.refused {
+            line(&mut out, format_args!("{address}... {}", printable(why, 1_000)));
+            continue;
         }
+        let host = if row.host.is_empty() { String::new() } else { format!(", host {}", printable(&row.host, 500)) };
+        let (mailer, user) = (&row.mailer, printable(&row.user, 1_000));
+        line(&mut out, format_args!("{address}... deliverable: mailer {mailer}{host}, user {user}"));
     }
     if v.more > 0 {
         line(&mut out, format_args!("... and {} more", v.more));

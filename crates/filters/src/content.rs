@@ -161,6 +161,17 @@ pub async fn without_fields<C: Content>(
     message.write(content, size_max, &mut buffer).await.map(Some)
 }
 
+/// Shows each field of a message's header, with its name and value, those before the message too.
+///
+/// # Errors
+/// It cannot be read back.
+pub fn each_field<C: Content>(content: &C, mut see: impl FnMut(&[u8], &[u8])) -> Result<(), Reply> {
+    let mut buffer = vec![0; CHUNK_BYTES_MAX];
+    let message = Message::read(content, 0, &mut buffer).map_err(|error| unreadable(&error))?;
+    message.header.shown(true).for_each(|(name, value)| see(name, &value));
+    Ok(())
+}
+
 impl Chain {
     /// The message has come: `ours` fields before it are ours. `size_max`: its largest size.
     ///

@@ -28,7 +28,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 pub use chain::{Chain, MailFacts, RcptFacts};
 pub use changes::{Envelope, Recipient};
-pub use content::{Content, Filtered, without_fields};
+pub use content::{Content, Filtered, each_field, without_fields};
 pub use milter::{Counters, Milter, MilterResult};
 use stentor_mail::reply::Reply;
 

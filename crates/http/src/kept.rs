@@ -134,17 +134,13 @@ async fn release(State(http): State<Http>, Path(token): Path<String>, caller: Ca
 
 /// There is nothing to release any more.
 fn over(own: &Own) -> Response {
-    match own {
-        Own::Released => page(
-            StatusCode::OK,
-            "Released already",
-            &html! { p role="status" { "You have released this message already." } },
-        ),
-        _ => {
-            let text = html! { p role="status" { "This message is not in the quarantine any more: it was released or deleted." } };
-            page(StatusCode::OK, "Not in the quarantine", &text)
+    let (title, text) = match own {
+        Own::Released => ("Released already", "You have released this message already."),
+        Own::Kept(_) | Own::Gone => {
+            ("Not in the quarantine", "This message is not in the quarantine any more: it was released or deleted.")
         }
-    }
+    };
+    page(StatusCode::OK, title, &html! { p role="status" { (text) } })
 }
 
 fn kept(http: &Http, view: &OwnView) -> Markup {

@@ -481,7 +481,7 @@ Nov 21 10:54:25 host stentor[1]: 000000000003: discarded: to=<b@y>,<c@y>, msgid=
         let mut seen = Vec::new();
         parser.block(text.as_bytes(), &mut |record| match record {
             Record::Refused(r) => {
-                seen.push(format!("{} {:?} {} {} to {:?}", r.message_id, r.named, r.user, r.from, r.to))
+                seen.push(format!("{} {:?} {} {} to {:?}", r.message_id, r.named, r.user, r.from, r.to));
             }
             Record::Accepted(r) => seen.push(format!("{} {}", r.orig_from, r.user)),
             Record::Note(r) => seen.push(format!("{} {:?}", r.message_id.trim_matches(['<', '>']), r.to)),

@@ -45,6 +45,8 @@ pub struct HeaderFacts {
     pub message_id: Option<String>,
     /// Whether any `List-*` field occurs.
     pub has_list_headers: bool,
+    /// Whether any `Authentication-Results` field occurs (RFC 8601).
+    pub has_auth_results: bool,
     /// The addr-spec of the first mailbox of the first `From`.
     pub from: Option<String>,
     /// Whether any octet over 127 occurs in the header section or in the body.
@@ -273,6 +275,9 @@ impl HeaderScan {
             self.facts.has_list_headers = true;
         }
         let is = |wanted: &str| name.eq_ignore_ascii_case(wanted.as_bytes());
+        if is("Authentication-Results") {
+            self.facts.has_auth_results = true;
+        }
         self.field = match name.len() {
             4 if is("From") && self.facts.from.is_none() => Some(Field::From),
             7 if is("List-Id") => Some(Field::ListId),

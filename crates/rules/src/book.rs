@@ -14,7 +14,7 @@ use crate::addresses::Addresses;
 use crate::content::Matcher;
 use crate::facts::TableId;
 use crate::routes::{Order, Routes};
-use crate::rule::{Dialect, Does, Rule, TableName};
+use crate::rule::{Dialect, Does, Rule, RuleId, TableName};
 use crate::stranger_conditions::StrangerConditions;
 
 /// What a configuration has of rules and routes.
@@ -75,7 +75,6 @@ impl RelayDomains {
         self.0.add(pattern);
     }
 
-    /// The pattern that matches, if one does.
     /// How many.
     pub fn len(&self) -> usize {
         self.0.len()
@@ -85,6 +84,7 @@ impl RelayDomains {
         self.0.is_empty()
     }
 
+    /// The pattern that matches, if one does.
     pub fn find(&self, key: &Key) -> Option<&str> {
         self.0.find(key)
     }
@@ -144,10 +144,11 @@ impl Rulebook {
     }
 
     /// `rule 3`, `rule 3 "sales"`
-    pub fn rule_name(&self, at: usize) -> String {
-        match self.rules.get(at).and_then(|rule| rule.name.as_deref()) {
-            Some(name) => format!("rule {} {name:?}", at + 1),
-            None => format!("rule {}", at + 1),
+    pub fn rule_name(&self, rule: RuleId) -> String {
+        let number = rule.number();
+        match self.rules.get(rule.at()).and_then(|rule| rule.name.as_deref()) {
+            Some(name) => format!("rule {number} {name:?}"),
+            None => format!("rule {number}"),
         }
     }
 

@@ -1,6 +1,7 @@
 //! The conditions of a rule: what must be so of a recipient's facts.
 
 use stentor_mail::Class;
+use stentor_strangers::ClientName;
 
 use crate::address::{AddressPattern, AddressSet};
 use crate::content::ContentConditions;
@@ -127,6 +128,11 @@ impl Conditions {
         self.has_patterns(field) || self.tables.iter().any(|(of, _)| *of == field)
     }
 
+    /// Whether the client's name is asked for, and not known.
+    pub(crate) fn lacks_name(&self, facts: &Facts<'_>) -> bool {
+        facts.client_name == ClientName::Unknown && self.is_given(Field::ClientName)
+    }
+
     fn has_patterns(&self, field: Field) -> bool {
         match field {
             Field::Client => !self.client.is_empty(),
@@ -155,13 +161,21 @@ impl Conditions {
             return Match::No(no);
         }
         let mut open = [false; 5];
+        let lacks_name = self.lacks_name(facts);
         for (n, (field, name)) in Field::ALL.into_iter().enumerate() {
+            // Said last: it matters only where all others hold.
+            if lacks_name && field == Field::ClientName {
+                continue;
+            }
             if self.is_given(field) && !self.is_matched(field, facts) {
                 if !self.tables.iter().any(|(of, _)| *of == field) {
                     return Match::No(name);
                 }
                 open[n] = true;
             }
+        }
+        if lacks_name {
+            return Match::No(Field::ClientName.name());
         }
         let mut value = None;
         for (n, (field, name)) in Field::ALL.into_iter().enumerate() {
@@ -227,8 +241,9 @@ impl Conditions {
         match field {
             Field::Client => self.client.iter().any(|pattern| pattern.is_match(facts.client)),
             Field::ClientName => match facts.client_name {
-                Some(name) => self.client_name.iter().any(|pattern| pattern.is_match(name)),
-                None => self.is_unknown,
+                ClientName::Is(name) => self.client_name.iter().any(|pattern| pattern.is_match(name)),
+                ClientName::Nameless => self.is_unknown,
+                ClientName::Unknown => false,
             },
             Field::Helo => self.helo.iter().any(|pattern| pattern.is_match(facts.helo)),
             Field::Sender => self.sender.find(facts.sender).is_some(),
@@ -240,7 +255,11 @@ impl Conditions {
     fn asked(&self, field: Field, facts: &Facts<'_>, tables: &dyn Tables) -> Match {
         let subject = match field {
             Field::Client => Subject::Client(facts.client),
-            Field::ClientName => Subject::Name(facts.client_name.unwrap_or(UNKNOWN)),
+            Field::ClientName => match facts.client_name {
+                ClientName::Is(name) => Subject::Name(name),
+                ClientName::Nameless => Subject::Name(UNKNOWN),
+                ClientName::Unknown => return Match::No(field.name()),
+            },
             Field::Helo => Subject::Name(facts.helo),
             Field::Sender => Subject::Address(facts.sender),
             Field::Recipient => Subject::Address(facts.recipient),

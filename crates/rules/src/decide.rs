@@ -14,22 +14,19 @@ use crate::conditions::Match;
 use crate::decision::{
     Decision, End, MISCONFIGURED, Marks, Outcome, Pending, RuleEntry, SERVICE_UNAVAILABLE, UNAVAILABLE, Why, ended,
 };
-use crate::explain::{Step, note, would, yes};
+use crate::explain::{Step, Unknown, note, note_unknown, yes};
 use crate::facts::{Facts, Field, Found, TableId, Tables};
 use crate::hop::NextHop;
+use crate::results::RuleResults;
 use crate::routes::RouteEntry;
-use crate::rule::{Does, Rule, action_of};
+use crate::rule::{Does, Rule, RuleId, action_of};
 use crate::stands_for::{Here, Meant, Stop};
 use crate::strangers::{Holds, Met};
 
 /// What the rules have said so far.
 #[derive(Default)]
 struct Said {
-    verdict: Option<(Verdict, usize)>,
-    /// The first rule that lets the client relay and asks on.
-    may_relay: Option<usize>,
-    route: Option<(NextHop, usize)>,
-    marks: Marks,
+    results: RuleResults,
     /// Of the verdict, if a table has it.
     entry: Option<Box<RuleEntry>>,
     /// Of the verdict: what met the conditions on untrusted clients.
@@ -44,7 +41,7 @@ impl Rulebook {
     /// A table's answer has to be fetched first.
     pub fn route(&self, facts: &Facts<'_>, tables: &dyn Tables) -> Result<Result<(NextHop, Why), Reply>, Pending> {
         let found = self.rules(facts, tables, &mut None);
-        let found = found.and_then(|said| self.next_hop(facts, tables, said.route, &mut None));
+        let found = found.and_then(|said| self.next_hop(facts, tables, said.results.route, &mut None));
         match found {
             Ok(found) => Ok(Ok(found)),
             Err(End::Pending) => Err(Pending),
@@ -89,8 +86,8 @@ impl Rulebook {
             note(steps, || ("relay forms".to_owned(), String::new(), base.to_string()));
             return Ok(local(base, Marks::default()));
         }
-        let Said { verdict, may_relay: may_relay_by, route, mut marks, entry, met } =
-            self.rules(facts, tables, steps)?;
+        let Said { results, entry, met } = self.rules(facts, tables, steps)?;
+        let RuleResults { verdict, may_relay: may_relay_by, route, mut marks } = results;
         let because = |at| match (entry, met) {
             (Some(entry), _) => Why::Entry(entry),
             (None, Some(met)) => Why::Stranger(at, met),
@@ -172,6 +169,7 @@ impl Rulebook {
     fn rules(&self, facts: &Facts<'_>, tables: &dyn Tables, steps: &mut Option<&mut Vec<Step>>) -> Result<Said, End> {
         let mut said = Said::default();
         for (at, rule) in self.rules.iter().enumerate() {
+            let at = RuleId::new(at);
             let asked = match rule.when.all(facts, tables) {
                 Match::Yes(found) if rule.unless.is_empty_at_rcpt() => Match::Yes(found),
                 Match::Yes(found) => match rule.unless.any(facts, tables) {
@@ -181,7 +179,14 @@ impl Rulebook {
                 },
                 other => other,
             };
-            let Some(found) = self.matched((at, rule), asked, &mut said.marks, steps)? else { continue };
+            let fails_by_name = matches!(asked, Match::No(key) if key == Field::ClientName.name());
+            let holds = matches!(asked, Match::Yes(_));
+            if fails_by_name && rule.when.lacks_name(facts) || holds && rule.unless.lacks_name(facts) {
+                let name = if steps.is_some() { self.rule_name(at) } else { String::new() };
+                let answer = "client_name is not known here: taken not to match";
+                note_unknown(steps, Unknown::ClientName, (&name, &rule.place, answer));
+            }
+            let Some(found) = self.matched((at, rule), asked, &mut said.results.marks, steps)? else { continue };
             let met = match self.of_stranger(rule, facts, tables, steps) {
                 Holds::Yes(met) => met,
                 Holds::No(condition) => {
@@ -192,18 +197,18 @@ impl Rulebook {
             };
             if rule.waits() {
                 note(steps, || (self.rule_name(at), rule.place.to_string(), "asked at the end of the data".to_owned()));
-                said.marks.open.push(at as u16);
+                said.results.marks.open.push(at);
                 continue;
             }
             let found = match rule.when.ask_service(facts, tables) {
                 None => found,
-                Some(asked) => match self.matched((at, rule), asked, &mut said.marks, steps)? {
+                Some(asked) => match self.matched((at, rule), asked, &mut said.results.marks, steps)? {
                     Some(found) => found,
                     None => continue,
                 },
             };
             self.apply((at, rule), found, &mut said, steps, (facts, met))?;
-            if said.verdict.is_some() {
+            if said.results.is_over() {
                 break;
             }
         }
@@ -214,7 +219,7 @@ impl Rulebook {
     #[allow(clippy::type_complexity)] // As `Match` has it.
     fn matched(
         &self,
-        (at, rule): (usize, &Rule),
+        (at, rule): (RuleId, &Rule),
         asked: Match,
         marks: &mut Marks,
         steps: &mut Option<&mut Vec<Step>>,
@@ -246,7 +251,7 @@ impl Rulebook {
     /// What a rule that holds does.
     fn apply(
         &self,
-        (at, rule): (usize, &Rule),
+        (at, rule): (RuleId, &Rule),
         found: Option<(TableId, Field, Found)>,
         said: &mut Said,
         steps: &mut Option<&mut Vec<Step>>,
@@ -279,7 +284,7 @@ impl Rulebook {
                         let error = format!("{:?}: {error}", found.value);
                         note(steps, || (asked(), found.place.clone(), error.clone()));
                         let why = Why::Entry(entry(Some(error.into())));
-                        return Err(ended(MISCONFIGURED, why, std::mem::take(&mut said.marks)));
+                        return Err(ended(MISCONFIGURED, why, std::mem::take(&mut said.results.marks)));
                     }
                 }
             }
@@ -292,30 +297,15 @@ impl Rulebook {
 
 impl Said {
     /// What an action of a rule asks; of one that only warns it is noted.
-    fn take(&mut self, action: Action, (at, rule): (usize, &Rule), met: &Met) {
+    fn take(&mut self, action: Action, (id, rule): (RuleId, &Rule), met: &Met) {
         if rule.is_warning {
-            self.marks.would.push((would(&action, &met.words).into(), at));
+            self.results.warn(action, &met.words, id);
             return;
         }
-        if matches!(action, Action::End(_)) && self.verdict.is_none() && !met.words.is_empty() {
+        if matches!(action, Action::End(_)) && !self.results.is_over() && !met.words.is_empty() {
             self.met = Some(met.words.as_str().into());
         }
-        self.add(action, at);
-    }
-
-    fn add(&mut self, action: Action, at: usize) {
-        match action {
-            Action::End(verdict) => {
-                self.verdict.get_or_insert((verdict, at));
-            }
-            Action::MayRelay => {
-                self.may_relay.get_or_insert(at);
-            }
-            Action::Route(hop) => {
-                self.route.get_or_insert((hop, at));
-            }
-            other => self.marks.add(other, at),
-        }
+        self.results.add(action, id);
     }
 }
 
@@ -325,7 +315,7 @@ fn standing_for(meant: Meant, marks: Marks) -> Decision {
         policy::Verdict::Refuse(reply) => Outcome::Refuse(reply),
         other => Outcome::Local(other),
     };
-    Decision { outcome, why: Why::Address(by.into()), route: None, marks: Marks { left_out, ..marks } }
+    Decision { outcome, why: by, route: None, marks: Marks { left_out, ..marks } }
 }
 
 fn local(base: policy::Decision, marks: Marks) -> Decision {

@@ -13,6 +13,8 @@ use crate::facts::TableId;
 use crate::hop::NextHop;
 use crate::removal::Removal;
 use crate::routes::{RouteEntry, Who};
+use crate::rule::RuleId;
+use crate::would::Would;
 
 /// Recipients that rules may add to a message.
 pub(crate) const BCC_MAX: usize = 100;
@@ -32,10 +34,9 @@ pub const AUTHENTICATED: &str = "authenticated client";
 /// What decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {
-    /// A rule's place among the rules, from 0 on.
-    Rule(usize),
-    /// The same of a rule on untrusted clients: its place, and what met its conditions.
-    Stranger(usize, Box<str>),
+    Rule(RuleId),
+    /// The same of a rule on untrusted clients, with what met its conditions.
+    Stranger(RuleId, Box<str>),
     /// An entry of the table that a rule asks.
     Entry(Box<RuleEntry>),
     /// An entry of a table of routes: whose, and its pattern.
@@ -48,8 +49,10 @@ pub enum Why {
     Authenticated,
     /// What an address is here, or who may relay.
     Base(policy::Why),
-    /// What a table says that the address stands for, in words.
+    /// What a table says that the address stands for, or what else decided about it, in words.
     Address(Box<str>),
+    /// Nobody has the address, in words.
+    Nobody(Box<str>),
     /// Nothing names a next hop.
     Mx,
 }
@@ -57,8 +60,7 @@ pub enum Why {
 /// What a rule's table had.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleEntry {
-    /// The rule's place among the rules, from 0 on.
-    pub rule: usize,
+    pub rule: RuleId,
     pub table: TableId,
     /// Empty: the table is a policy service.
     pub key: Box<str>,
@@ -79,31 +81,31 @@ pub enum Outcome {
     Discard(Box<str>),
 }
 
-/// What else is to be done with the message; what moves or stops mail has the place of its rule among the rules.
+/// What else is to be done with the message; what moves or stops mail has its rule.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Marks {
-    pub hold: Option<(Box<str>, usize)>,
-    pub quarantine: Option<(Box<str>, usize)>,
-    pub redirect: Option<(Address, usize)>,
-    pub bcc: Vec<(Address, usize)>,
+    pub hold: Option<(Box<str>, RuleId)>,
+    pub quarantine: Option<(Box<str>, RuleId)>,
+    pub redirect: Option<(Address, RuleId)>,
+    pub bcc: Vec<(Address, RuleId)>,
     pub prepend: Vec<Box<str>>,
     pub remove: Vec<Removal>,
     pub warn: Vec<Box<str>>,
     /// What rules that only warn would do.
-    pub would: Vec<(Box<str>, usize)>,
+    pub would: Vec<(Would, RuleId)>,
     pub class: Option<Class>,
     /// Other next hops that this recipient's mail goes to as well.
-    pub copies: Vec<(NextHop, usize)>,
+    pub copies: Vec<(NextHop, RuleId)>,
     /// Targets of the address that nobody has.
     pub left_out: Vec<Address>,
     /// What else rules on the content do, for the log.
-    pub did: Vec<(Box<str>, usize)>,
+    pub did: Vec<(Box<str>, RuleId)>,
     /// The next hop that a rule names: of a post, whose recipients nobody named.
     pub route: Option<NextHop>,
     /// A rule says `ok`: nobody else is asked whether the recipient exists.
     pub accepted: bool,
     /// Rules that wait for the content, in their order.
-    pub open: Vec<u16>,
+    pub open: Vec<RuleId>,
 }
 
 impl Marks {
@@ -115,8 +117,8 @@ impl Marks {
         warn.chain(would).collect()
     }
 
-    /// Takes what an action of the rule at this place asks of the message; what an earlier one asked stays.
-    pub(crate) fn add(&mut self, action: Action, at: usize) {
+    /// Takes what a rule's action asks of the message; what an earlier one asked stays.
+    pub(crate) fn add(&mut self, action: Action, at: RuleId) {
         match action {
             Action::Hold(text) => {
                 self.hold.get_or_insert((text, at));
@@ -127,22 +129,42 @@ impl Marks {
             Action::Redirect(to) => {
                 self.redirect.get_or_insert((to, at));
             }
-            Action::Bcc(to) if self.bcc.len() < BCC_MAX && !self.bcc.iter().any(|(known, _)| *known == to) => {
-                self.bcc.push((to, at));
-            }
+            Action::Bcc(to) => self.bcc((to, at)),
             Action::Prepend(field) => self.prepend.push(field),
             Action::RemoveHeader(removal) => self.remove.push(removal),
             Action::Warn(text) => self.warn.push(text),
             Action::Class(class) => {
                 self.class.get_or_insert(class);
             }
-            Action::Copy(hop)
-                if self.copies.len() < COPIES_MAX && !self.copies.iter().any(|(known, _)| *known == hop) =>
-            {
-                self.copies.push((hop, at));
-            }
-            Action::Bcc(_) | Action::Copy(_) | Action::Dunno | Action::End(_) | Action::MayRelay | Action::Route(_) => {
-            }
+            Action::Copy(hop) => self.copy((hop, at)),
+            // What becomes of the recipient: `RuleResults`.
+            Action::Dunno | Action::End(_) | Action::MayRelay | Action::Route(_) => {}
+        }
+    }
+
+    /// Takes what later rules ask; what these have asked stays.
+    pub(crate) fn merge(&mut self, later: Marks) {
+        self.hold = self.hold.take().or(later.hold);
+        self.quarantine = self.quarantine.take().or(later.quarantine);
+        self.redirect = self.redirect.take().or(later.redirect);
+        self.class = self.class.or(later.class);
+        later.bcc.into_iter().for_each(|bcc| self.bcc(bcc));
+        later.copies.into_iter().for_each(|copy| self.copy(copy));
+        self.prepend.extend(later.prepend);
+        self.remove.extend(later.remove);
+        self.warn.extend(later.warn);
+        self.would.extend(later.would);
+    }
+
+    fn bcc(&mut self, (to, by): (Address, RuleId)) {
+        if self.bcc.len() < BCC_MAX && !self.bcc.iter().any(|(known, _)| *known == to) {
+            self.bcc.push((to, by));
+        }
+    }
+
+    fn copy(&mut self, (hop, by): (NextHop, RuleId)) {
+        if self.copies.len() < COPIES_MAX && !self.copies.iter().any(|(known, _)| *known == hop) {
+            self.copies.push((hop, by));
         }
     }
 }

@@ -2,13 +2,12 @@
 
 use std::fmt::{self, Write as _};
 
-use stentor_mail::Class;
-
-use crate::action::{Action, Verdict};
+use crate::action::Action;
 use crate::book::Rulebook;
 use crate::decision::{AUTHENTICATED, Why};
 use crate::routes::Who;
 use crate::rule::Rule;
+use crate::words::in_words;
 
 /// One thing that was asked, with its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +17,23 @@ pub struct Step {
     /// `file:line`, if it has one.
     pub place: String,
     pub answer: String,
+    /// What would have to be known for a better answer.
+    pub unknown: Option<Unknown>,
+}
+
+/// Something that is known in a client's session alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unknown {
+    ClientName,
+    EarlyTalker,
+    Rate,
+    Greylist,
+}
+
+impl Step {
+    pub fn new(asked: impl Into<String>, place: impl Into<String>, answer: impl Into<String>) -> Step {
+        Step { asked: asked.into(), place: place.into(), answer: answer.into(), unknown: None }
+    }
 }
 
 impl Rulebook {
@@ -25,7 +41,7 @@ impl Rulebook {
     pub fn shown(&self, why: &Why) -> String {
         match why {
             Why::Rule(at) => {
-                let place = self.rules.get(*at).map_or("", |rule| &rule.place);
+                let place = self.rules.get(at.at()).map_or("", |rule| &rule.place);
                 format!("{} ({place})", self.rule_name(*at))
             }
             Why::Stranger(at, by) => format!("{}; {by}", self.shown(&Why::Rule(*at))),
@@ -57,7 +73,7 @@ impl Rulebook {
             Why::RelayDomain => "a domain that is relayed for".to_owned(),
             Why::Authenticated => AUTHENTICATED.to_owned(),
             Why::Base(base) => base.to_string(),
-            Why::Address(by) => by.to_string(),
+            Why::Address(by) | Why::Nobody(by) => by.to_string(),
             Why::Mx => "no route".to_owned(),
         }
     }
@@ -66,51 +82,26 @@ impl Rulebook {
 /// That a rule holds, and what it does, for people.
 pub(crate) fn yes(rule: &Rule, action: &Action) -> String {
     if rule.is_warning {
-        format!("yes: {}, but only warns", would(action, ""))
+        format!("yes: would {}, but only warns", in_words(action))
     } else {
         format!("yes: {}", in_words(action))
     }
-}
-
-/// What a rule that only warns would do, for people.
-pub(crate) fn would(action: &Action, met: &str) -> String {
-    let met = if met.is_empty() { String::new() } else { format!(" ({met})") };
-    format!("would {}{met}", in_words(action))
 }
 
 /// Notes a step, if somebody wants to know.
 pub(crate) fn note(steps: &mut Option<&mut Vec<Step>>, step: impl FnOnce() -> (String, String, String)) {
     if let Some(steps) = steps {
         let (asked, place, answer) = step();
-        steps.push(Step { asked, place, answer });
+        steps.push(Step { asked, place, answer, unknown: None });
     }
 }
 
-/// An action for people.
-pub(crate) fn in_words(action: &Action) -> String {
-    match action {
-        Action::End(Verdict::Ok) => "ok".to_owned(),
-        Action::End(Verdict::Relay) => "relay".to_owned(),
-        Action::MayRelay => "the client may relay".to_owned(),
-        Action::End(Verdict::Refuse(reply)) => format!("refuse with {reply}"),
-        Action::End(Verdict::Discard(text)) => with("discard", text),
-        Action::Dunno => "nothing".to_owned(),
-        Action::Hold(text) => with("hold", text),
-        Action::Quarantine(text) => with("quarantine", text),
-        Action::Redirect(to) => format!("redirect to {to}"),
-        Action::Bcc(to) => format!("copy to {to}"),
-        Action::Prepend(field) => format!("prepend {field}"),
-        Action::RemoveHeader(removal) => format!("remove header {removal}"),
-        Action::Warn(text) => with("warn", text),
-        Action::Class(Class::Bulk) => "class bulk".to_owned(),
-        Action::Class(Class::Ordinary) => "class ordinary".to_owned(),
-        Action::Route(hop) => format!("route {hop}"),
-        Action::Copy(hop) => format!("copy to {hop}"),
+/// The same of what could not be asked.
+pub(crate) fn note_unknown(steps: &mut Option<&mut Vec<Step>>, unknown: Unknown, step: (&str, &str, &str)) {
+    if let Some(steps) = steps {
+        let (asked, place, answer) = step;
+        steps.push(Step { unknown: Some(unknown), ..Step::new(asked, place, answer) });
     }
-}
-
-fn with(word: &str, text: &str) -> String {
-    if text.is_empty() { word.to_owned() } else { format!("{word}: {text}") }
 }
 
 impl fmt::Display for Step {

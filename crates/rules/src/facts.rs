@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use stentor_mail::Class;
 use stentor_mail::address::Address;
-use stentor_strangers::{Answered, Greylisted, Question, Seen};
+use stentor_strangers::{Answered, ClientName, Greylisted, Question, Seen};
 use stentor_tables::{Included, NotIncluded};
 
 use crate::address::Key;
@@ -15,8 +15,8 @@ use crate::address::Key;
 pub struct Facts<'a> {
     /// In its canonical form.
     pub client: IpAddr,
-    /// In lower case; `None`: it has none that leads back to it; empty: it is not known, which matches nothing.
-    pub client_name: Option<&'a str>,
+    /// One that is not known matches nothing.
+    pub client_name: ClientName<&'a str>,
     /// In lower case.
     pub helo: &'a str,
     pub sender: &'a Key,

@@ -10,7 +10,7 @@ use crate::explain::{Step, note};
 use crate::facts::{Answer, Facts, Field, Subject, Tables};
 use crate::hop::NextHop;
 use crate::routes::Who;
-use crate::rule::action_of;
+use crate::rule::{RuleId, action_of};
 
 impl Rulebook {
     /// The next hop, by whom the order asks first.
@@ -18,7 +18,7 @@ impl Rulebook {
         &self,
         facts: &Facts<'_>,
         tables: &dyn Tables,
-        by_rule: Option<(NextHop, usize)>,
+        by_rule: Option<(NextHop, RuleId)>,
         steps: &mut Option<&mut Vec<Step>>,
     ) -> Result<(NextHop, Why), End> {
         let mut chosen: Option<(NextHop, Why)> = None;

@@ -67,6 +67,26 @@ impl Dialect {
     }
 }
 
+/// A rule's place among the rules, from 0 on; a configuration has at most 10,000.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RuleId(u16);
+
+impl RuleId {
+    /// Of the rule at a place.
+    pub fn new(at: usize) -> RuleId {
+        RuleId(u16::try_from(at).unwrap_or(u16::MAX))
+    }
+
+    pub fn at(self) -> usize {
+        usize::from(self.0)
+    }
+
+    /// As people count.
+    pub fn number(self) -> usize {
+        self.at() + 1
+    }
+}
+
 /// A table of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableName {
@@ -98,6 +118,11 @@ pub struct Rule {
 }
 
 impl Rule {
+    /// Whether it is asked when milters have seen the message.
+    pub(crate) fn asks_auth(&self) -> bool {
+        self.when.content.asks_auth() || self.unless.content.asks_auth()
+    }
+
     /// Whether it is asked at the end of the data.
     pub fn waits(&self) -> bool {
         !self.when.content.is_empty() || !self.unless.content.is_empty()

@@ -14,7 +14,7 @@ pub fn policy_request(facts: &Facts<'_>) -> Option<String> {
     let (client, port) = (facts.client.to_string(), session.client_port.to_string());
     let server = session.server.map(|server| (server.ip().to_canonical().to_string(), server.port().to_string()));
     let (server, server_port) = server.unwrap_or_default();
-    let name = facts.client_name.filter(|name| !name.is_empty()).unwrap_or(UNKNOWN);
+    let name = facts.client_name.is().unwrap_or(UNKNOWN);
     let size = session.size.unwrap_or(0).to_string();
     let login = session.login.unwrap_or_default();
     Some(request([

@@ -26,7 +26,7 @@ use stentor_tables::{Included, NotIncluded};
 
 use crate::addresses::extension;
 use crate::book::Rulebook;
-use crate::decision::{MISCONFIGURED, Pending, UNAVAILABLE};
+use crate::decision::{MISCONFIGURED, Pending, UNAVAILABLE, Why};
 use crate::explain::{Step, note};
 use crate::facts::{Answer, Field, Found, Subject, TableId, Tables};
 use crate::refusal::sendmail_error;
@@ -53,7 +53,7 @@ pub(crate) enum Here {
 /// What an address means, and what said so.
 pub(crate) struct Meant {
     pub verdict: Verdict,
-    pub by: String,
+    pub by: Why,
     /// Targets that nobody has.
     pub left_out: Vec<Address>,
 }
@@ -138,11 +138,11 @@ impl Rulebook {
         let by = match &meaning {
             Meaning::Itself | Meaning::List(_) | Meaning::Bounces => return Ok(Here::AsItIs),
             Meaning::Nobody if self.policy.is_local_domain(domain) => return Ok(Here::AsItIs),
-            Meaning::Nobody => format!("nobody has {address}"),
+            Meaning::Nobody => Why::Nobody(format!("nobody has {address}").into()),
             Meaning::Fixed(all) if !walk.needs_tables(all) => return Ok(Here::AsItIs),
-            Meaning::Fixed(_) => format!("alias {address}"),
-            Meaning::Refused(_, by) => by.clone(),
-            Meaning::Targets(targets) => targets.by.clone(),
+            Meaning::Fixed(_) => Why::Address(format!("alias {address}").into()),
+            Meaning::Refused(_, by) => Why::Address(by.as_str().into()),
+            Meaning::Targets(targets) => Why::Address(targets.by.as_str().into()),
         };
         let is_ours = matches!(meaning, Meaning::Nobody) || walk.is_ours(domain)?;
         let verdict = match meaning {

@@ -11,15 +11,18 @@ use std::sync::Arc;
 
 use stentor_mail::reply::Reply;
 use stentor_strangers::{
-    About, Answer, Answered, DnsList, Greylisted, HeloFault, Listed, Question, RateOver, sender_question,
+    About, Answer, Answered, DnsList, Greylisted, HeloFault, Listed, Over, Question, RateOver, sender_question,
 };
 
 use crate::action::{Action, Verdict};
 use crate::book::Rulebook;
-use crate::explain::{Step, note};
+use crate::explain::{Step, Unknown, note, note_unknown};
 use crate::facts::{Facts, Tables};
 use crate::rule::Rule;
 use crate::stranger_conditions::StrangerConditions;
+
+/// Of what only a session of the client shows.
+const NOT_SEEN: &str = "not known here: it counts for the client";
 
 /// What came of one condition.
 enum Is {
@@ -142,28 +145,47 @@ impl Asking<'_, '_, '_> {
         ]
     }
 
-    fn early(&self, wanted: bool) -> Is {
-        if self.facts.seen.is_early != wanted {
-            return Is::No;
+    fn early(&mut self, wanted: bool) -> Is {
+        match self.facts.seen.is_early {
+            Some(is_early) if is_early != wanted => return Is::No,
+            Some(_) => {}
+            None => {
+                note_unknown(self.steps, Unknown::EarlyTalker, ("early_talker", "", NOT_SEEN));
+                return Is::Unanswered;
+            }
         }
         Is::Yes(if wanted { "the client spoke before the greeting".to_owned() } else { "the client waited".to_owned() })
     }
 
-    fn rates(&self, rates: &[RateOver]) -> Is {
-        let found = rates.iter().find_map(|rate| Some((rate, rate.exceeded(&self.facts.seen.counts)?)));
-        found.map_or(Is::No, |(rate, now)| Is::Yes(format!("{now} with a limit of {rate}")))
+    fn rates(&mut self, rates: &[RateOver]) -> Is {
+        let mut is = Is::No;
+        for rate in rates {
+            match rate.is_exceeded(&self.facts.seen.counts) {
+                Over::Yes(now) => return Is::Yes(format!("{now} with a limit of {rate}")),
+                Over::No => {}
+                Over::Unknown => {
+                    note_unknown(self.steps, Unknown::Rate, (&format!("client_rate_over {rate}"), "", NOT_SEEN));
+                    is = Is::Unanswered;
+                }
+            }
+        }
+        is
     }
 
     /// Whether the mail has to be tried again; asked last, since asking begins the delay.
     fn greylisted(&mut self) -> Option<String> {
         let facts = self.facts;
+        match facts.seen.is_greylisted {
+            Some(true) => return Some("greylisted, as was stated".to_owned()),
+            Some(false) => return None,
+            None => {}
+        }
         match self.tables.greylisted(facts.client, facts.sender.as_str(), facts.recipient.as_str()) {
             Some(Greylisted::Yes(ms)) => Some(format!("greylisted for {} s", ms.div_ceil(1_000))),
             Some(Greylisted::No) => None,
             None => {
-                note(self.steps, || {
-                    ("greylist".to_owned(), String::new(), "only the server asks it, at RCPT".to_owned())
-                });
+                let answer = "only the server asks it, at RCPT: taken as passed";
+                note_unknown(self.steps, Unknown::Greylist, ("greylist", "", answer));
                 None
             }
         }

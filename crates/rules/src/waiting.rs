@@ -1,5 +1,8 @@
 //! The rules of one message's recipients that wait for its content, from RCPT to the end of the data.
 //!
+//! States: recipients are taken -> the content streams by and is searched -> the waiting rules are asked, in their order, up to the first
+//! that asks for results of authentication -> once milters have seen the message, that one and those behind it.
+//!
 //! The data has one reply for all recipients, so a client that is not trusted names one kind of recipients at a time: those whose
 //! waiting rules could end otherwise are put off to another transaction (RFC 5321 section 4.5.3.1.10). A trusted client, which may be
 //! a mail program that shows its user an error, is not: there the first refusal is that of the message.
@@ -9,30 +12,29 @@ use std::collections::HashMap;
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 
-use crate::action::{Action, Verdict};
+use crate::action::Action;
 use crate::book::Rulebook;
-use crate::content::{Hits, SCAN_BYTES_MAX, Scan};
+use crate::content::{AuthResults, Hits, SCAN_BYTES_MAX, Scan};
 use crate::decision::Marks;
-use crate::explain::{Step, note, would, yes};
+use crate::explain::{Step, note, yes};
 use crate::hop::NextHop;
-use crate::rule::Does;
+use crate::results::RuleResults;
+use crate::rule::{Does, RuleId};
+use crate::wishes::Named;
 
 /// Recipients whose waiting rules differ, of one message.
 const KINDS_MAX: usize = 100;
-/// Octets of fields that are put before a header.
-const FIELDS_BYTES_MAX: usize = 8 * 1024;
 const OTHER_RULES: Reply =
     Reply::fixed(452, (4, 5, 3), "Other rules hold for this recipient; send it in another transaction");
 
 /// See the module's documentation.
 #[derive(Default)]
 pub struct Waiting {
-    /// The rules of each kind of recipient, in their order, and the first of it.
-    kinds: Vec<(Box<[u16]>, Box<str>)>,
-    /// Recipients of kinds, if there are several.
+    kinds: Vec<Kind>,
+    /// Recipients of kinds.
     of: HashMap<Box<str>, usize>,
     /// Those that end the rules, of the first recipient.
-    ends: Option<Vec<u16>>,
+    ends: Option<Vec<RuleId>>,
     scan: Option<Scan>,
     /// What was found in the content: the data is over.
     hits: Option<Hits>,
@@ -40,23 +42,22 @@ pub struct Waiting {
     is_over: bool,
 }
 
-/// What the waiting rules of one recipient say of a content, with the rule that says so.
-#[derive(Debug, Default)]
-pub struct Found {
-    pub refusal: Option<(Reply, usize)>,
-    pub discard: Option<(Box<str>, usize)>,
-    pub marks: Marks,
+/// Recipients with the same rules.
+struct Kind {
+    /// In their order.
+    open: Box<[RuleId]>,
+    /// Those that have been asked.
+    asked: usize,
+    /// One of these has named a next hop.
+    has_route: bool,
+    named: Named,
 }
 
-/// What waiting rules say of a content.
+/// What waiting rules say.
 #[derive(Debug, Default)]
 pub struct ContentSaid {
-    /// With the rule that says so.
-    pub refusal: Option<(Reply, usize)>,
-    /// With the first of the kind of recipients whose rule it is.
-    pub discards: Vec<(Box<str>, usize, Box<str>)>,
-    /// What is asked of the message for each kind of recipients, and the first of it.
-    pub kinds: Vec<(Marks, Box<str>)>,
+    /// Of each kind of recipients.
+    pub kinds: Vec<(RuleResults, Named)>,
     of: HashMap<Box<str>, usize>,
 }
 
@@ -65,39 +66,43 @@ impl Waiting {
     ///
     /// # Errors
     /// It is to be sent in another transaction.
-    pub fn admits(&self, rules: &Rulebook, is_trusted: bool, open: &[u16]) -> Result<(), Reply> {
+    pub fn admits(&self, rules: &Rulebook, is_trusted: bool, open: &[RuleId]) -> Result<(), Reply> {
         if rules.content.is_empty() || self.is_over {
             return Ok(());
         }
-        let is_other = |first: &Vec<u16>| !first.iter().copied().eq(ends(rules, open));
+        let is_other = |first: &Vec<RuleId>| !first.iter().copied().eq(ends(rules, open));
         if !is_trusted && self.ends.as_ref().is_some_and(is_other) {
             return Err(OTHER_RULES);
         }
-        let is_known = self.kinds.iter().any(|(kind, _)| **kind == *open);
+        let is_known = self.kinds.iter().any(|kind| *kind.open == *open);
         if is_known || self.kinds.len() < KINDS_MAX { Ok(()) } else { Err(OTHER_RULES) }
     }
 
     /// It is taken, as [`Waiting::admits`] allows.
-    pub fn add(&mut self, rules: &Rulebook, to: &Address, open: Vec<u16>) {
+    pub fn add(&mut self, rules: &Rulebook, to: &Address, open: Vec<RuleId>) {
         if rules.content.is_empty() || self.is_over && self.hits.is_none() {
             return;
         }
         self.ends.get_or_insert_with(|| ends(rules, &open).collect());
-        let kind = self.kinds.iter().position(|(kind, _)| **kind == *open).unwrap_or_else(|| {
-            self.kinds.push((open.into(), to.as_str().into()));
+        // Nobody joins those whose rules were asked.
+        let at = self.kinds.iter().position(|kind| kind.asked == 0 && *kind.open == *open).unwrap_or_else(|| {
+            let named = Named::default();
+            self.kinds.push(Kind { open: open.into(), asked: 0, has_route: false, named });
             self.kinds.len() - 1
         });
-        self.of.insert(to.as_str().into(), kind);
+        if self.of.insert(to.as_str().into(), at).is_none() {
+            self.kinds[at].named.add(to.as_str());
+        }
     }
 
     /// Some rule of some recipient waits.
     fn is_any(&self) -> bool {
-        self.kinds.iter().any(|(kind, _)| !kind.is_empty())
+        self.kinds.iter().any(|kind| kind.asked < kind.open.len())
     }
 
     /// The data begins, behind so many octets of ours. With `may_grow` recipients may come when it is over, whose rules are not known yet.
     pub fn begin(&mut self, rules: &Rulebook, ours: usize, may_grow: bool) {
-        if self.is_any() || may_grow && !rules.content.is_empty() {
+        if (self.is_any() || may_grow) && rules.content.is_of_text() {
             self.scan = Some(Scan::new(rules.content.clone(), ours, false));
         }
     }
@@ -120,69 +125,95 @@ impl Waiting {
     }
 
     /// Why the content's rules refuse a recipient that comes when the data is over, and the rule that does.
-    pub fn refusal(&self, rules: &Rulebook, open: &[u16]) -> Option<(Reply, usize)> {
-        rules.by_content(open, self.hits.as_ref()?, &mut None).refusal
+    pub fn refusal(&self, rules: &Rulebook, open: &[RuleId]) -> Option<(Reply, RuleId)> {
+        let open = &open[..asked_at_once(open, |id| !rules.asks_auth(id))];
+        rules.by_content(open, self.hits.as_ref()?, &mut None).refusal().map(|(reply, by)| (reply.clone(), by))
     }
 
-    /// The data is over; or it was, and recipients have come since, whom alone the answer concerns. `None`: nothing was searched for.
+    /// The data is over; or it was, and recipients have come since, whom alone the answer concerns. `None`: no rule waited.
     pub fn finish(&mut self, rules: &Rulebook) -> Option<ContentSaid> {
-        self.is_over = true;
-        if let Some(scan) = self.scan.take() {
-            self.hits = Some(scan.finish());
+        if !std::mem::replace(&mut self.is_over, true) && !rules.content.is_empty() {
+            let unread = || Hits::new(rules.content.tests, false);
+            self.hits = Some(self.scan.take().map_or_else(unread, Scan::finish));
         }
-        let hits = self.hits.as_ref()?;
-        let mut all = ContentSaid { of: std::mem::take(&mut self.of), ..ContentSaid::default() };
-        for (kind, first) in std::mem::take(&mut self.kinds) {
-            let Found { refusal, discard, marks } = rules.by_content(&kind, hits, &mut None);
-            all.refusal = all.refusal.or(refusal);
-            all.discards.extend(discard.map(|(text, at)| (text, at, first.clone())));
-            all.kinds.push((marks, first));
-        }
-        Some(all)
+        let hits = self.hits.take()?;
+        let said = self.is_any().then(|| self.ask(rules, &hits, |id| !rules.asks_auth(id)));
+        self.hits = Some(hits);
+        said
     }
+
+    /// Whether rules wait for results of authentication.
+    pub fn waits_for_auth(&self) -> bool {
+        self.is_over && self.is_any()
+    }
+
+    /// Milters have seen the message, with these results. `None`: no rule waited for them.
+    pub fn authenticated(&mut self, rules: &Rulebook, results: &AuthResults) -> Option<ContentSaid> {
+        let mut hits = self.hits.take()?;
+        rules.content.authenticated(results, &mut hits);
+        Some(self.ask(rules, &hits, |_| true))
+    }
+
+    /// Asks the rules of each kind that have not been asked, up to the first that may not be.
+    fn ask(&mut self, rules: &Rulebook, hits: &Hits, may_ask: impl Fn(RuleId) -> bool) -> ContentSaid {
+        let mut said = ContentSaid { kinds: Vec::with_capacity(self.kinds.len()), ..ContentSaid::default() };
+        for kind in &mut self.kinds {
+            let open = &kind.open[kind.asked..];
+            let count = asked_at_once(open, &may_ask);
+            let mut results = rules.by_content(&open[..count], hits, &mut None);
+            kind.asked = if results.is_over() { kind.open.len() } else { kind.asked + count };
+            // The first one that was named stays.
+            results.route = results.route.filter(|_| !kind.has_route);
+            kind.has_route |= results.route.is_some();
+            said.kinds.push((results, kind.named.clone()));
+        }
+        said.of = if self.is_any() { self.of.clone() } else { std::mem::take(&mut self.of) };
+        said
+    }
+}
+
+/// How many rules can be asked, before the first that cannot.
+fn asked_at_once(open: &[RuleId], may_ask: impl Fn(RuleId) -> bool) -> usize {
+    open.iter().position(|id| !may_ask(*id)).unwrap_or(open.len())
 }
 
 /// Of the rules that wait, those that end the rules.
-fn ends(rules: &Rulebook, open: &[u16]) -> impl Iterator<Item = u16> {
-    open.iter().copied().filter(|at| rules.ends_by_content(usize::from(*at)))
+fn ends(rules: &Rulebook, open: &[RuleId]) -> impl Iterator<Item = RuleId> {
+    open.iter().copied().filter(|id| rules.ends_by_content(*id))
 }
 
 impl ContentSaid {
-    /// What is asked for a recipient: the next hop that a rule names, others that get a copy.
-    pub fn of(&self, to: &Address) -> Option<&Marks> {
-        self.kinds.get(*self.of.get(to.as_str())?).map(|(marks, _)| marks)
+    /// The first refusal: it is the message's.
+    pub fn refusal(&self) -> Option<(&Reply, RuleId)> {
+        self.kinds.iter().find_map(|(results, _)| results.refusal())
+    }
+
+    /// What is said for a recipient.
+    pub fn of(&self, to: &Address) -> Option<&RuleResults> {
+        self.kinds.get(*self.of.get(to.as_str())?).map(|(results, _)| results)
+    }
+
+    /// What is asked of the message for a recipient.
+    pub fn marks_of(&self, to: &Address) -> Option<&Marks> {
+        self.of(to).map(|results| &results.marks)
     }
 
     /// The next hop that a rule names for a recipient, or for those that it stands for.
     pub fn route(&self, to: &Address) -> Option<&NextHop> {
-        self.of(to)?.route.as_ref()
-    }
-
-    /// The fields that are put before the header, as the wire has them.
-    pub fn fields(&self) -> Vec<u8> {
-        let mut out = Vec::new();
-        let mut all: Vec<&str> = Vec::new();
-        for field in self.kinds.iter().flat_map(|(marks, _)| &marks.prepend) {
-            if !all.contains(&&**field) && out.len() + field.len() < FIELDS_BYTES_MAX {
-                all.push(field);
-                out.extend_from_slice(field.as_bytes());
-                out.extend_from_slice(b"\r\n");
-            }
-        }
-        out
+        self.of(to)?.route.as_ref().map(|(hop, _)| hop)
     }
 }
 
 impl Rulebook {
     /// What the waiting rules of a recipient say, in their order; `steps` gets what was asked.
-    pub fn by_content(&self, open: &[u16], hits: &Hits, steps: &mut Option<&mut Vec<Step>>) -> Found {
-        let mut said = Found::default();
-        for at in open.iter().map(|at| usize::from(*at)) {
-            let Some(rule) = self.rules.get(at) else { continue };
+    pub fn by_content(&self, open: &[RuleId], hits: &Hits, steps: &mut Option<&mut Vec<Step>>) -> RuleResults {
+        let mut results = RuleResults::default();
+        for id in open.iter().copied() {
+            let Some(rule) = self.rules.get(id.at()) else { continue };
             let failing = rule.when.content.failing(hits);
             let failing = failing.or_else(|| rule.unless.content.holding(hits).map(|_| "not"));
             if let Some(key) = failing {
-                note(steps, || (self.rule_name(at), rule.place.to_string(), format!("no: {key}")));
+                note(steps, || (self.rule_name(id), rule.place.to_string(), format!("no: {key}")));
                 continue;
             }
             let Does::Actions(actions) = &rule.does else { continue };
@@ -190,43 +221,39 @@ impl Rulebook {
                 note(steps, || {
                     let met = rule.when.content.met_by(hits);
                     let met = if met.is_empty() { String::new() } else { format!(" ({met})") };
-                    (self.rule_name(at), rule.place.to_string(), format!("{}{met}", yes(rule, action)))
+                    (self.rule_name(id), rule.place.to_string(), format!("{}{met}", yes(rule, action)))
                 });
-            }
-            let mut is_end = false;
-            if rule.is_warning {
-                let would = actions.iter().map(|action| (would(action, "").into(), at));
-                said.marks.would.extend(would);
-                continue;
-            }
-            for action in actions {
+                if rule.is_warning {
+                    results.warn(action.clone(), "", id);
+                    continue;
+                }
+                // The policy of its acceptance names the next hop that it had before, and no field.
                 match action {
-                    Action::End(Verdict::Refuse(reply)) => said.refusal = Some((reply.clone(), at)),
-                    Action::End(Verdict::Discard(text)) => said.discard = Some((text.clone(), at)),
-                    Action::Route(hop) if said.marks.route.is_none() => {
-                        // The policy of its acceptance names the next hop that it had before.
-                        said.marks.did.push((format!("routed by its content to {hop}").into(), at));
-                        said.marks.route = Some(hop.clone());
+                    Action::Route(hop) if results.route.is_none() => {
+                        results.marks.did.push((format!("routed by its content to {hop}").into(), id));
                     }
                     Action::Prepend(field) => {
                         let name = field.split(':').next().unwrap_or_default();
-                        said.marks.did.push((format!("prepended {name}").into(), at));
-                        said.marks.add(action.clone(), at);
+                        results.marks.did.push((format!("prepended {name}").into(), id));
                     }
-                    other => said.marks.add(other.clone(), at),
+                    _ => {}
                 }
-                is_end |= matches!(action, Action::End(_));
+                results.add(action.clone(), id);
             }
-            if is_end {
+            if results.is_over() {
                 break;
             }
         }
-        said
+        results
+    }
+
+    fn asks_auth(&self, id: RuleId) -> bool {
+        self.rules.get(id.at()).is_some_and(crate::rule::Rule::asks_auth)
     }
 
     /// Whether a rule that waits ends the rules of its recipient.
-    fn ends_by_content(&self, at: usize) -> bool {
-        self.rules.get(at).is_some_and(|rule| match &rule.does {
+    fn ends_by_content(&self, id: RuleId) -> bool {
+        self.rules.get(id.at()).is_some_and(|rule| match &rule.does {
             _ if rule.is_warning => false,
             Does::Actions(actions) => actions.iter().any(|action| matches!(action, Action::End(_))),
             Does::Table => false,

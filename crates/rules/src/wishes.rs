@@ -3,7 +3,7 @@
 //! Promise: what the first recipient's rules ask stays; everything asked names the rule with its place, and for whom it was
 //! asked. Bounded: [`BCC_MAX`] copies, [`FIELDS_MAX`] fields, [`TOLD_MAX`] remarks of [`WHO_MAX`] recipients each.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 
 use stentor_mail::Class;
 use stentor_mail::address::Address;
@@ -11,13 +11,15 @@ use stentor_mail::address::Address;
 use crate::book::Rulebook;
 use crate::decision::{BCC_MAX, Marks, Why};
 use crate::removal::Removal;
+use crate::rule::RuleId;
 
-/// Fields before a message's header.
+/// Fields before a message's header, and octets of those that are kept with its envelopes.
 const FIELDS_MAX: usize = 100;
+const FIELDS_BYTES_MAX: usize = 8 * 1024;
 /// Kinds of fields that are taken out of it.
 const REMOVALS_MAX: usize = 100;
 /// Things that are said of a message, and recipients that are named for each.
-const TOLD_MAX: usize = 20;
+const REMARKS_MAX: usize = 20;
 const WHO_MAX: usize = 5;
 /// What is kept with a message of the rule that holds it.
 const HELD_BY_BYTES_MAX: usize = 500;
@@ -35,59 +37,145 @@ pub struct Wishes {
     pub bcc: Vec<Address>,
     pub class: Option<Class>,
     prepend: Vec<Box<str>>,
+    /// So many of them have been written before the content.
+    written: usize,
     /// Fields of its header that go.
     pub remove: Vec<Removal>,
-    told: Vec<Told>,
+    remarks: Vec<(Remark, Named)>,
+}
+
+/// Something that is done with a message; `by`: the rule or milter with its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Remark {
+    Held {
+        by: Box<str>,
+    },
+    Quarantined {
+        by: Box<str>,
+    },
+    Redirected {
+        to: Address,
+        by: String,
+    },
+    /// To an address or a next hop.
+    Copied {
+        to: String,
+        by: String,
+    },
+    /// What else rules on the content do.
+    Did {
+        what: Box<str>,
+        by: String,
+    },
+    /// A rule would do it that only warns.
+    Would {
+        what: String,
+        by: String,
+    },
+    RewrittenSender {
+        to: Address,
+    },
+    Rewritten {
+        to: Address,
+    },
+    Discarded {
+        by: String,
+    },
+    /// Milters have removed the last recipient.
+    RemovedByMilters,
+}
+
+impl fmt::Display for Remark {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Remark::Held { by } => write!(out, "held by {by}"),
+            Remark::Quarantined { by } => write!(out, "quarantined by {by}"),
+            Remark::Redirected { to, by } => write!(out, "redirected to {to} by {by}"),
+            Remark::Copied { to, by } => write!(out, "copied to {to} by {by}"),
+            Remark::Did { what, by } => write!(out, "{what} by {by}"),
+            Remark::Would { what, by } => write!(out, "{what} by {by}, which only warns"),
+            Remark::RewrittenSender { to } => write!(out, "rewritten to {to}, as the sender"),
+            Remark::Rewritten { to } => write!(out, "rewritten to {to}"),
+            Remark::Discarded { by } => write!(out, "discarded by {by}"),
+            Remark::RemovedByMilters => out.write_str("removed by milters"),
+        }
+    }
+}
+
+/// Recipients that something is said of: the first of them, and how many there are beside.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Named {
+    who: Vec<Box<str>>,
+    more: u64,
+}
+
+impl Named {
+    pub fn one(who: &str) -> Named {
+        Named { who: vec![who.into()], more: 0 }
+    }
+
+    /// Of what is done with all of a message.
+    pub fn all() -> Named {
+        Named::one("all recipients")
+    }
+
+    pub(crate) fn add(&mut self, who: &str) {
+        if self.who.len() < WHO_MAX { self.who.push(who.into()) } else { self.more += 1 }
+    }
+
+    fn join(&mut self, others: &Named) {
+        others.who.iter().for_each(|who| self.add(who));
+        self.more += others.more;
+    }
+}
+
+impl fmt::Display for Named {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&self.who.join(", "))?;
+        if self.more > 0 { write!(out, " and {} more", self.more) } else { Ok(()) }
+    }
 }
 
 /// The rule that holds or keeps a message, with its place and its text.
-pub fn keeper(rules: &Rulebook, (text, at): &(Box<str>, usize)) -> Box<str> {
+pub fn keeper(rules: &Rulebook, (text, at): &(Box<str>, RuleId)) -> Box<str> {
     let by = rules.shown(&Why::Rule(*at));
     let mut who = if text.is_empty() { by } else { format!("{by}: {text}") };
     who.truncate(who.floor_char_boundary(HELD_BY_BYTES_MAX));
     who.into()
 }
 
-/// Something that is done, and for which recipients.
-#[derive(Debug)]
-struct Told {
-    what: String,
-    who: Vec<Box<str>>,
-    more: u64,
-}
-
 impl Wishes {
-    /// Takes the marks of one recipient.
-    pub fn add(&mut self, rules: &Rulebook, marks: Marks, recipient: &str) {
-        let by = |at| rules.shown(&Why::Rule(at));
+    /// Takes the marks of recipients.
+    pub fn add(&mut self, rules: &Rulebook, marks: Marks, who: &Named) {
+        let by = |rule| rules.shown(&Why::Rule(rule));
         if let Some(hold) = &marks.hold {
-            let who = keeper(rules, hold);
-            self.told(format!("held by {who}"), recipient);
-            self.hold.get_or_insert(who);
+            let by = keeper(rules, hold);
+            self.remark(Remark::Held { by: by.clone() }, who);
+            self.hold.get_or_insert(by);
         }
         if let Some(quarantine) = &marks.quarantine {
-            let who = keeper(rules, quarantine);
-            self.told(format!("quarantined by {who}"), recipient);
-            self.quarantine.get_or_insert(who);
+            let by = keeper(rules, quarantine);
+            self.remark(Remark::Quarantined { by: by.clone() }, who);
+            self.quarantine.get_or_insert(by);
         }
-        if let Some((to, at)) = marks.redirect
+        if let Some((to, rule)) = marks.redirect
             && self.redirect.as_ref().is_none_or(|known| *known == to)
         {
-            self.told(format!("redirected to {to} by {}", by(at)), recipient);
+            self.remark(Remark::Redirected { to: to.clone(), by: by(rule) }, who);
             self.redirect = Some(to);
         }
-        for (to, at) in marks.bcc {
-            self.told(format!("copied to {to} by {}", by(at)), recipient);
+        for (to, rule) in marks.bcc {
+            self.remark(Remark::Copied { to: to.to_string(), by: by(rule) }, who);
             self.bcc(to);
         }
-        for (hop, at) in marks.copies {
-            self.told(format!("copied to {hop} by {}", by(at)), recipient);
+        for (hop, rule) in marks.copies {
+            self.remark(Remark::Copied { to: hop.to_string(), by: by(rule) }, who);
         }
-        for (did, at) in marks.did {
-            self.told(format!("{did} by {}", by(at)), recipient);
+        for (did, rule) in marks.did {
+            self.remark(Remark::Did { what: did, by: by(rule) }, who);
         }
-        for (would, at) in marks.would {
-            self.told(format!("{would} by {}, which only warns", by(at)), recipient);
+        for (would, rule) in marks.would {
+            self.remark(Remark::Would { what: would.to_string(), by: by(rule) }, who);
         }
         self.class = self.class.or(marks.class);
         marks.prepend.into_iter().for_each(|field| self.field(field));
@@ -96,8 +184,6 @@ impl Wishes {
 
     /// Takes what the rules of a further recipient ask.
     pub fn merge(&mut self, more: Wishes) {
-        let is_other = self.redirect.is_some() && more.redirect != self.redirect;
-        let redirected = more.redirect.as_ref().filter(|_| is_other).map(|to| format!("redirected to {to} "));
         self.is_discarded |= more.is_discarded;
         self.hold = self.hold.take().or(more.hold);
         self.quarantine = self.quarantine.take().or(more.quarantine);
@@ -106,20 +192,18 @@ impl Wishes {
         more.bcc.into_iter().for_each(|to| self.bcc(to));
         more.prepend.into_iter().for_each(|field| self.field(field));
         more.remove.into_iter().for_each(|removal| self.removal(removal));
-        for Told { what, who, more } in more.told {
+        for (remark, who) in more.remarks {
             // Of two addresses the first one is taken.
-            if !redirected.as_ref().is_some_and(|other| what.starts_with(other)) {
-                for who in &who {
-                    self.told(what.clone(), who);
-                }
-                self.told.iter_mut().filter(|told| told.what == what).for_each(|told| told.more += more);
+            let is_lost = matches!(&remark, Remark::Redirected { to, .. } if self.redirect.as_ref() != Some(to));
+            if !is_lost {
+                self.remark(remark, &who);
             }
         }
     }
 
     /// It is to be taken and dropped: why, and for whom.
-    pub fn discard(&mut self, reason: String, recipient: &str) {
-        self.told(reason, recipient);
+    pub fn discard(&mut self, remark: Remark, who: &Named) {
+        self.remark(remark, who);
         self.is_discarded = true;
     }
 
@@ -128,15 +212,12 @@ impl Wishes {
         self.is_discarded
     }
 
-    /// Says of a recipient what is done.
-    pub fn told(&mut self, what: String, recipient: &str) {
-        let has_room = self.told.len() < TOLD_MAX;
-        match self.told.iter_mut().find(|told| told.what == what) {
-            Some(told) if told.who.len() < WHO_MAX => told.who.push(recipient.into()),
-            Some(told) => told.more += 1,
-            None if has_room => {
-                self.told.push(Told { what, who: vec![recipient.into()], more: 0 });
-            }
+    /// Says of recipients what is done.
+    pub fn remark(&mut self, remark: Remark, who: &Named) {
+        let has_room = self.remarks.len() < REMARKS_MAX;
+        match self.remarks.iter_mut().find(|(known, _)| *known == remark) {
+            Some((_, named)) => named.join(who),
+            None if has_room => self.remarks.push((remark, who.clone())),
             None => {}
         }
     }
@@ -144,26 +225,37 @@ impl Wishes {
     /// What is done with the message, and for whom: `sales@x.example: redirected to a@y.example by rule 1 (stentor.toml:9)`.
     pub fn words(&self) -> String {
         let mut out = String::new();
-        for Told { what, who, more } in &self.told {
+        for (remark, who) in &self.remarks {
             let end = if out.is_empty() { "" } else { "; " };
-            let more = if *more > 0 { format!(" and {more} more") } else { String::new() };
             // Writing into a string cannot fail.
-            let _ = write!(out, "{end}{}{more}: {what}", who.join(", "));
+            let _ = write!(out, "{end}{who}: {remark}");
         }
         out
     }
 
-    /// How many fields go before the header.
-    pub fn fields_count(&self) -> usize {
-        self.prepend.len()
-    }
-
-    /// The fields that go before the header, as the wire has them.
-    pub fn fields(&self, out: &mut Vec<u8>) {
-        for field in &self.prepend {
+    /// Writes the fields that go before the header, as the wire has them.
+    pub fn write_fields(&mut self, out: &mut Vec<u8>) {
+        for field in &self.prepend[self.written..] {
             out.extend_from_slice(field.as_bytes());
             out.extend_from_slice(b"\r\n");
         }
+        self.written = self.prepend.len();
+    }
+
+    /// How many of them are before the content.
+    pub fn fields_written(&self) -> usize {
+        self.written
+    }
+
+    /// The same of those that came when the content had begun: they are kept with the envelopes, before others that are there.
+    pub fn write_late_fields(&mut self, out: &mut Vec<u8>) {
+        for field in &self.prepend[self.written..] {
+            if out.len() + field.len() < FIELDS_BYTES_MAX {
+                out.extend_from_slice(field.as_bytes());
+                out.extend_from_slice(b"\r\n");
+            }
+        }
+        self.written = self.prepend.len();
     }
 
     fn bcc(&mut self, to: Address) {
@@ -189,10 +281,13 @@ impl Wishes {
 mod tests {
     use super::*;
 
-    fn told(wishes: &mut Wishes, what: &str, who: &str) {
-        let redirect = what.strip_prefix("redirected to ").and_then(|to| to.split(' ').next()?.parse().ok());
+    fn merged(wishes: &mut Wishes, remark: Remark, who: &str) {
+        let redirect = match &remark {
+            Remark::Redirected { to, .. } => Some(to.clone()),
+            _ => None,
+        };
         let mut more = Wishes { redirect, ..Wishes::default() };
-        more.told(what.to_owned(), who);
+        more.remark(remark, &Named::one(who));
         wishes.merge(more);
     }
 
@@ -200,10 +295,11 @@ mod tests {
     fn each_thing_is_said_once_and_for_whom() {
         let mut all = Wishes::default();
         for n in 1..=7 {
-            told(&mut all, "held by rule 1 (f:2)", &format!("{n}@x.example"));
+            merged(&mut all, Remark::Held { by: "rule 1 (f:2)".into() }, &format!("{n}@x.example"));
         }
-        told(&mut all, "redirected to a@y.example by rule 2 (f:4)", "1@x.example");
-        told(&mut all, "redirected to b@y.example by rule 3 (f:6)", "2@x.example");
+        let redirected = |to: &str, by: &str| Remark::Redirected { to: to.parse().unwrap(), by: by.to_owned() };
+        merged(&mut all, redirected("a@y.example", "rule 2 (f:4)"), "1@x.example");
+        merged(&mut all, redirected("b@y.example", "rule 3 (f:6)"), "2@x.example");
         assert_eq!(
             all.words(),
             "1@x.example, 2@x.example, 3@x.example, 4@x.example, 5@x.example and 2 more: held by rule 1 (f:2); \
@@ -211,8 +307,26 @@ mod tests {
         );
         assert_eq!(all.redirect.as_ref().map(Address::as_str), Some("a@y.example"), "the first one counts");
         for n in 0..100 {
-            told(&mut all, &format!("copied to {n}@y.example by rule 4 (f:8)"), "1@x.example");
+            let remark = Remark::Copied { to: format!("{n}@y.example"), by: "rule 4 (f:8)".to_owned() };
+            merged(&mut all, remark, "1@x.example");
         }
-        assert!(all.words().matches("copied").count() == TOLD_MAX - 2 && Wishes::default().words().is_empty());
+        assert!(all.words().matches("copied").count() == REMARKS_MAX - 2 && Wishes::default().words().is_empty());
+    }
+
+    #[test]
+    fn fields_are_written_once_before_the_content_or_with_the_envelopes() {
+        let mut all = Wishes::default();
+        all.field("X-A: 1".into());
+        let (mut before, mut late) = (Vec::new(), Vec::new());
+        all.write_fields(&mut before);
+        all.field("X-A: 1".into());
+        all.field("X-B: 2".into());
+        all.write_late_fields(&mut late);
+        all.write_late_fields(&mut late);
+        assert_eq!((before.as_slice(), late.as_slice()), (&b"X-A: 1\r\n"[..], &b"X-B: 2\r\n"[..]));
+        let large = format!("X-C: {}", "x".repeat(FIELDS_BYTES_MAX));
+        all.field(large.into());
+        all.write_late_fields(&mut late);
+        assert_eq!(late.len(), 8, "bounded");
     }
 }

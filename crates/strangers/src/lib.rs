@@ -10,6 +10,7 @@
 //! refuse mail.
 
 mod answers;
+mod client_name;
 mod greylist;
 mod helo;
 mod list;
@@ -18,21 +19,27 @@ mod question;
 mod rates;
 
 pub use answers::{AnswerPattern, BadAnswer};
+pub use client_name::ClientName;
 pub use greylist::{Damaged, Greylist, GreylistSettings, Greylisted};
 pub use helo::{HeloFault, sender_question};
 pub use list::{DnsList, Listed, Of, ZoneError};
 pub use question::{About, Answer, Answered, Kind, Question};
-pub use rates::{Counts, Event, RateOver, Rates};
+pub use rates::{Counts, Event, Over, RateOver, Rates};
 
 /// What is known of a client's behaviour.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// It spoke before our greeting (RFC 5321 section 4.3.1).
-    pub is_early: bool,
+    /// It spoke before our greeting (RFC 5321 section 4.3.1); `None`: not known.
+    pub is_early: Option<bool>,
     /// How often it came.
     pub counts: Counts,
+    /// Whether its mail has to be tried again, where that is said beforehand and no greylist is asked.
+    pub is_greylisted: Option<bool>,
 }
 
 impl Seen {
-    pub const NOTHING: Seen = Seen { is_early: false, counts: Counts::NONE };
+    /// It has done nothing yet.
+    pub const NOTHING: Seen = Seen { is_early: Some(false), counts: Counts::NONE, is_greylisted: None };
+    /// Nobody has seen it.
+    pub const UNKNOWN: Seen = Seen { is_early: None, counts: Counts::UNKNOWN, is_greylisted: None };
 }

@@ -66,7 +66,7 @@ impl DnsList {
     pub fn question(&self, about: &About<'_>) -> Option<Question> {
         match self.of {
             Of::Client => Some(self.of_client(about.client)),
-            Of::ClientName => self.of_name(about.client_name.unwrap_or_default()),
+            Of::ClientName => self.of_name(about.client_name.is().unwrap_or_default()),
             Of::Helo => self.of_name(about.helo),
             Of::Sender => self.of_name(about.sender),
         }
@@ -141,7 +141,7 @@ mod tests {
     }
 
     fn asked(of: Of, client: &str, (name, helo, sender): (Option<&str>, &str, &str)) -> Option<String> {
-        let about = About { client: client.parse().unwrap(), client_name: name, helo, sender };
+        let about = About { client: client.parse().unwrap(), client_name: name.into(), helo, sender };
         list(of, &[]).question(&about).map(|question| question.name.into())
     }
 
@@ -199,7 +199,7 @@ mod tests {
         #[test]
         fn what_is_asked_is_always_a_name(helo in "\\PC{0,80}", sender in "[a-z.\\-]{0,250}", v6: u128) {
             for of in [Of::Client, Of::Helo, Of::Sender] {
-                let about = About { client: IpAddr::V6(v6.into()), client_name: None, helo: &helo, sender: &sender };
+                let about = About { client: IpAddr::V6(v6.into()), client_name: crate::ClientName::Nameless, helo: &helo, sender: &sender };
                 if let Some(question) = list(of, &[]).question(&about) {
                     prop_assert!(question.name.len() <= NAME_BYTES_MAX && question.name.ends_with(".bl.example"));
                     prop_assert!(question.name.split('.').all(|label| (1..=63).contains(&label.len())));

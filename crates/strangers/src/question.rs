@@ -4,13 +4,14 @@ use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+use crate::client_name::ClientName;
+
 /// Whose mail it is.
 #[derive(Debug, Clone, Copy)]
 pub struct About<'a> {
     /// In its canonical form: no IPv4 address in IPv6.
     pub client: IpAddr,
-    /// `None`: it has none; empty: it is not known.
-    pub client_name: Option<&'a str>,
+    pub client_name: ClientName<&'a str>,
     /// In lower case, without a final dot.
     pub helo: &'a str,
     /// The domain of the sender; empty: the null sender.

@@ -49,10 +49,13 @@ impl RateOver {
         Some(RateOver { over: number.parse().ok()?, event, window })
     }
 
-    /// The rate of a client, if it is higher.
-    pub fn exceeded(&self, counts: &Counts) -> Option<u32> {
-        let rate = counts.of(self.event, self.window);
-        (rate > self.over).then_some(rate)
+    /// Whether the rate of a client is higher.
+    pub fn is_exceeded(&self, counts: &Counts) -> Over {
+        match counts.of(self.event, self.window) {
+            None => Over::Unknown,
+            Some(rate) if rate > self.over => Over::Yes(rate),
+            Some(_) => Over::No,
+        }
     }
 }
 
@@ -64,15 +67,30 @@ impl fmt::Display for RateOver {
     }
 }
 
-/// What a client has done, by event: in the last minute and in the last hour.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts([[u32; 2]; 3]);
+/// Whether a rate is too high.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Over {
+    /// With the client's rate.
+    Yes(u32),
+    No,
+    Unknown,
+}
+
+/// What a client has done, by event: in the last minute and in the last hour; `None`: not known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counts([[Option<u32>; 2]; 3]);
 
 impl Counts {
-    pub(crate) const NONE: Counts = Counts([[0; 2]; 3]);
+    pub(crate) const NONE: Counts = Counts([[Some(0); 2]; 3]);
+    pub(crate) const UNKNOWN: Counts = Counts([[None; 2]; 3]);
 
-    fn of(&self, event: Event, window: Window) -> u32 {
+    fn of(&self, event: Event, window: Window) -> Option<u32> {
         self.0[event as usize][window as usize]
+    }
+
+    /// Takes a rate as it is stated: `40 connections/minute`.
+    pub fn state(&mut self, rate: &RateOver) {
+        self.0[rate.event as usize][rate.window as usize] = Some(rate.over);
     }
 }
 
@@ -140,7 +158,7 @@ impl Rates {
             *count = count.saturating_add(1);
         }
         let (minute, hour) = (known.minute.read(now, MINUTE_MS), known.hour.read(now, HOUR_MS));
-        Counts(std::array::from_fn(|n| [minute[n], hour[n]]))
+        Counts(std::array::from_fn(|n| [Some(minute[n]), Some(hour[n])]))
     }
 }
 
@@ -155,7 +173,7 @@ mod tests {
     }
 
     fn exceeds(rate: &str, counts: &Counts) -> bool {
-        RateOver::parse(rate).unwrap().exceeded(counts).is_some()
+        matches!(RateOver::parse(rate).unwrap().is_exceeded(counts), Over::Yes(_))
     }
 
     #[test]
@@ -188,7 +206,7 @@ mod tests {
     #[test]
     fn memory_is_bounded_and_who_goes_on_stays_known() {
         let mut rates = Rates::new(100);
-        let mut last = Counts::default();
+        let mut last = Counts::NONE;
         for n in 0..10_000 {
             last = rates.count(client(0), Event::Message, HOUR_MS);
             rates.count(client(n), Event::Connection, HOUR_MS);
@@ -207,8 +225,8 @@ mod tests {
                 times.push(now);
                 let counts = rates.count(client(1), Event::Recipient, now);
                 let within_two = times.iter().filter(|at| now - **at < 2 * MINUTE_MS).count();
-                prop_assert!(counts.of(Event::Recipient, Window::Minute) as usize <= within_two);
-                prop_assert!(counts.of(Event::Recipient, Window::Minute) >= 1);
+                prop_assert!(counts.of(Event::Recipient, Window::Minute).unwrap() as usize <= within_two);
+                prop_assert!(counts.of(Event::Recipient, Window::Minute) >= Some(1));
             }
         }
     }

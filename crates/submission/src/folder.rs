@@ -318,7 +318,11 @@ mod tests {
         folder.defer(&taken).unwrap();
         let all = || {
             let mut all = Vec::new();
-            folder.each_reported(|stem, is_there| Ok(all.push((stem.to_owned(), is_there)))).unwrap();
+            let seen = folder.each_reported(|stem, is_there| {
+                all.push((stem.to_owned(), is_there));
+                Ok(())
+            });
+            seen.unwrap();
             all.sort();
             all
         };

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use stentor_engine::core::memory::PIECE_BYTES;
 use stentor_engine::core::{Core, Settings, intake};
-use stentor_engine::smtp_in::{Speaker, Stranger, Transaction};
+use stentor_engine::smtp_in::{ClientName, Speaker, Stranger, Transaction};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::dsn;
 use stentor_mail::reply::Reply;
@@ -34,7 +34,7 @@ const PASSWD: &str = "/etc/passwd";
 const CLIENT: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const SPEAKER: Speaker<'_> = Speaker {
     client: CLIENT,
-    name: Some("localhost"),
+    name: ClientName::Is("localhost"),
     helo: "localhost",
     may_relay: true,
     session: None,
@@ -172,7 +172,7 @@ impl Submitting<'_> {
                 if is_last {
                     refused.extend(offered.deferred.drain(..).map(Refused::expired));
                 }
-                self.conclude(offered, back, refused, is_last).await
+                Box::pin(self.conclude(offered, back, refused, is_last)).await
             }
         }
     }
@@ -301,7 +301,7 @@ impl Submitting<'_> {
                 break Err(reply);
             }
             if let Some(piece) = body.full_piece() {
-                transaction.piece(core, piece, size_max).await;
+                transaction.piece(core, settings, piece, size_max).await;
             }
             at += n as u64;
         };

@@ -179,20 +179,25 @@ async fn commit(
     let detail = Value::Object(detail).to_string();
     let audit = Audit { at: core.clock.now(), who: who.to_owned(), verb: verb.name(), detail };
     let change = if verb == Verb::QuarantineRelease {
-        let message_ids = message_ids(core, &found).await;
-        let released = |(Found { id: from, ids, bytes_max }, message_id)| Released {
-            from,
-            to: core.next_message_id(),
-            ids,
-            bytes_max,
-            message_id,
-        };
-        Change::ReleaseQuarantined { parts: found.into_iter().zip(message_ids).map(released).collect() }
+        Change::ReleaseQuarantined { parts: releases(core, found).await }
     } else {
         let recipients = found.into_iter().map(|found| (found.id, found.ids)).collect();
         Change::EndQuarantine { fate: Fate::Removed, recipients }
     };
     core.intake.verb(audit, change).await
+}
+
+/// The messages that these become.
+async fn releases(core: &Arc<Core>, found: Vec<Found>) -> Vec<Released> {
+    let message_ids = message_ids(core, &found).await;
+    let released = |(Found { id: from, ids, bytes_max }, message_id)| Released {
+        from,
+        to: core.next_message_id(),
+        ids,
+        bytes_max,
+        message_id,
+    };
+    found.into_iter().zip(message_ids).map(released).collect()
 }
 
 /// Their Message-IDs, where those are in the contents alone; else, or if one cannot be read, empty.

@@ -11,13 +11,13 @@ use stentor_engine::core::Core;
 use stentor_engine::core::audit::Audit;
 use stentor_engine::core::hub::Hub;
 use stentor_engine::core::intake::Refused;
-use stentor_engine::core::verb::{Change, Released};
+use stentor_engine::core::verb::Change;
 use stentor_queue::ids::{AddressId, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
 
 use super::link::{Links, Ticket};
-use super::{Place, seen};
+use super::{Found, Place, releases, seen};
 
 /// What the copy is.
 pub enum Own {
@@ -107,8 +107,8 @@ pub async fn release_own(
     let detail = json!({"id": ticket.message.to_string(), "recipients": ids.len(), "link": true, "client": client});
     let who = format!("recipient={}", ticket.recipient);
     let audit = Audit { at: core.clock.now(), who, verb: "quarantine_release", detail: detail.to_string() };
-    let part = Released { from: ticket.message, to: core.next_message_id(), ids, bytes_max };
-    core.intake.verb(audit, Change::ReleaseQuarantined { parts: vec![part] }).await?;
+    let parts = releases(core, vec![Found { id: ticket.message, ids, bytes_max }]).await;
+    core.intake.verb(audit, Change::ReleaseQuarantined { parts }).await?;
     tracing::info!(message = %ticket.message, recipient = %ticket.recipient, client, "the quarantine: released by its recipient");
     links.released(ticket);
     Ok(None)

@@ -98,27 +98,46 @@ fn noted(
         if let Err(reply) = &result {
             answer = format!("refused with {reply}");
         }
-        steps.push(Step { asked, place, answer });
+        steps.push(Step::new(asked, place, answer));
     }
     result
 }
 
-/// The class that rules, the client's network or the header give a message, and why in words. `None`: it depends on its sender's rate.
+/// What gives a message its class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClassCause {
+    Rule,
+    Network,
+    Header,
+    SenderRate,
+}
+
+impl ClassCause {
+    pub fn words(self) -> &'static str {
+        match self {
+            ClassCause::Rule => "a rule",
+            ClassCause::Network => "its client's network",
+            ClassCause::Header => "its header",
+            ClassCause::SenderRate => "its sender's rate",
+        }
+    }
+
+    /// Behind what else the log says of why the message was taken.
+    pub(super) fn logged(self, class: Class) -> String {
+        let class = if class == Class::Bulk { "bulk" } else { "ordinary" };
+        format!("; {class}: {}", self.words())
+    }
+}
+
+/// The class that rules, the client's network or the header give a message, and which of them does. `None`: it depends on its sender's
+/// rate.
 pub fn class(
     settings: &Settings,
     by_rule: Option<Class>,
     client: IpAddr,
     facts: &HeaderFacts,
-) -> Option<(Class, &'static str)> {
-    match by_rule {
-        Some(Class::Bulk) => return Some((Class::Bulk, "; bulk: a rule")),
-        Some(Class::Ordinary) => return Some((Class::Ordinary, "; ordinary: a rule")),
-        None => {}
-    }
-    match settings.config.classes.injectors.of(client) {
-        Some(Class::Ordinary) => Some((Class::Ordinary, "; ordinary: its client's network")),
-        Some(Class::Bulk) => Some((Class::Bulk, "; bulk: its client's network")),
-        None if facts.is_bulk() => Some((Class::Bulk, "; bulk: its header")),
-        None => None,
-    }
+) -> Option<(Class, ClassCause)> {
+    let by_network = || Some((settings.config.classes.injectors.of(client)?, ClassCause::Network));
+    let by_header = || facts.is_bulk().then_some((Class::Bulk, ClassCause::Header));
+    by_rule.map(|class| (class, ClassCause::Rule)).or_else(by_network).or_else(by_header)
 }

@@ -16,7 +16,10 @@ use stentor_policy::{self as policy, Verdict};
 use stentor_queue::event::RcptParams;
 use stentor_queue::ids::Ms;
 use stentor_resolve::Asker;
-use stentor_rules::{AUTHENTICATED, Decision, Facts, Key, Marks, NextHop, Outcome, SessionFacts, Why, Wishes, keeper};
+use stentor_rules::{
+    AUTHENTICATED, ClientName, Decision, Facts, Key, Marks, Named, NextHop, Outcome, Remark, RuleId, SessionFacts, Why,
+    Wishes, keeper,
+};
 use stentor_strangers::{Greylist, Seen};
 
 use crate::core::Settings;
@@ -46,8 +49,7 @@ impl Stranger<'static> {
 #[derive(Clone, Copy)]
 pub struct Speaker<'a> {
     pub client: IpAddr,
-    /// Its name as DNS has it both ways; `None`: it has none; empty: it is not known.
-    pub name: Option<&'a str>,
+    pub name: ClientName<&'a str>,
     pub helo: &'a str,
     /// In the client networks, or logged in.
     pub may_relay: bool,
@@ -81,7 +83,7 @@ pub(super) struct Judged {
     /// Its next hop, which is to be asked whether it takes the recipient.
     pub ask: Option<NextHop>,
     /// Its rules that wait for the content.
-    pub open: Vec<u16>,
+    pub open: Vec<RuleId>,
     pub why: Because,
 }
 
@@ -190,13 +192,13 @@ fn taken(settings: &Settings, facts: &Facts<'_>, decision: Decision, wishes: &mu
     }
     let copies: Vec<Arc<str>> = marks.copies.iter().map(|(hop, _)| hop.to_string().into()).collect();
     let quarantine: Option<Arc<str>> = marks.quarantine.as_ref().map(|by| keeper(&settings.rules, by).into());
-    let add = |wishes: &mut Wishes, marks| wishes.add(&settings.rules, marks, facts.recipient.as_str());
+    let add = |wishes: &mut Wishes, marks| wishes.add(&settings.rules, marks, &Named::one(facts.recipient.as_str()));
     let (rule_route, open) = (marks.route.take(), std::mem::take(&mut marks.open));
     match outcome {
         Outcome::Refuse(reply) => Judged::of(Verdict::Refuse(reply), Because::Rules(words)),
         Outcome::Discard(text) => {
-            let text = if text.is_empty() { words.clone() } else { format!("{words}: {text}") };
-            wishes.discard(format!("discarded by {text}"), facts.recipient.as_str());
+            let by = if text.is_empty() { words.clone() } else { format!("{words}: {text}") };
+            wishes.discard(Remark::Discarded { by }, &Named::one(facts.recipient.as_str()));
             add(wishes, marks);
             // It stands for a recipient, so that the message is taken; nobody gets it.
             Judged { open, ..Judged::of(Verdict::Relay, Because::Rules(words)) }
@@ -243,7 +245,7 @@ pub fn pinned(settings: &Settings, domain: &str, hop: &NextHop, by: Option<&Why>
 
 /// The same of a next hop that a rule names.
 pub(super) fn pinned_by_rule(settings: &Settings, domain: &str, hop: &NextHop) -> Option<Arc<str>> {
-    pinned(settings, domain, hop, Some(&Why::Rule(0)))
+    pinned(settings, domain, hop, Some(&Why::Rule(RuleId::new(0))))
 }
 
 /// The next hops of recipients that nobody named: targets of aliases, copies, who takes a redirected message.

@@ -21,5 +21,6 @@ pub use judge::{Speaker, Stranger, calls_ahead, facts, pinned};
 pub use listener::{Listeners, bind};
 pub use redirect::redirected;
 pub use rewrite::{canonical, header};
+pub use stentor_rules::ClientName;
 pub use strangers::StrangerThreads;
 pub use transaction::Transaction;

@@ -1,11 +1,12 @@
 //! Canonical addresses and masquerading of envelopes and headers.
 //!
 //! Promise: an envelope's addresses are rewritten when they are named, before rules see them. A header is rewritten once, with the message
-//! that is stored, and only of clients that are trusted: what others have signed stays as it is. Of a header addresses alone change.
+//! that is stored, and only of clients that are trusted: what others have signed stays as it is. Of a header addresses alone change. A
+//! header that comes in several pieces is rewritten field by field ([`HeaderStream`]), whatever its size.
 //!
-//! Failure: 451, and nothing of the message is kept.
+//! Failure: 451, and nothing of the message is kept. A field that is too long to be held passes as it is, and the log says so.
 
-use stentor_addresses::{HeaderAddress, Role, addresses, replaced};
+use stentor_addresses::{HeaderAddress, HeaderStream, Role, Split, addresses, replaced};
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_rules::{Part, Pending, Step};
@@ -57,12 +58,31 @@ async fn looked_up(
     }
 }
 
-/// A message, or the beginning of one with all of its header, with other addresses in its header. `steps` gets what was asked.
+/// The next octets of a message that can be stored, with other addresses in the fields that have ended. `steps` gets what was asked.
+///
+/// # Errors
+/// A table cannot be asked, or has no address.
 pub async fn header(
     settings: &Settings,
-    message: Vec<u8>,
-    mut steps: Option<&mut Vec<Step>>,
+    stream: &mut HeaderStream,
+    (octets, is_last): (Vec<u8>, bool),
+    steps: Option<&mut Vec<Step>>,
 ) -> Result<Vec<u8>, Reply> {
+    let Split { mut before, fields, behind, too_long } = stream.split(octets, is_last);
+    if let Some(name) = too_long {
+        tracing::warn!(?name, "a header field is too long: its addresses stay as they are");
+    }
+    let fields = if fields.is_empty() { fields } else { rewritten(settings, fields, steps).await? };
+    if before.is_empty() && (fields.is_empty() || behind.is_empty()) {
+        return Ok(if fields.is_empty() { behind } else { fields });
+    }
+    before.extend(fields);
+    before.extend(behind);
+    Ok(before)
+}
+
+/// A message, or the beginning of one with all of its header, with other addresses in its header. `steps` gets what was asked.
+async fn rewritten(settings: &Settings, message: Vec<u8>, mut steps: Option<&mut Vec<Step>>) -> Result<Vec<u8>, Reply> {
     let (tables, mut questions) = (settings.tables.questions(), HEADER_QUESTIONS_MAX);
     let mut changes: Vec<(HeaderAddress, (String, String))> = Vec::new();
     for (n, found) in addresses(&message).into_iter().enumerate() {

@@ -15,7 +15,7 @@ use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::{ServerSession, Step, Xclient, XclientName};
 use stentor_policy::counted_as;
 use stentor_resolve::Asker;
-use stentor_rules::SessionFacts;
+use stentor_rules::{ClientName, SessionFacts};
 use stentor_strangers::{Event, Seen};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
@@ -47,8 +47,8 @@ pub struct Session {
     smtp: ServerSession,
     client: IpAddr,
     port: u16,
-    /// As DNS has it both ways; asked for if a rule wants it.
-    name: Option<String>,
+    /// Asked for if a rule or milter wants it.
+    name: ClientName<String>,
     trusted: bool,
     /// Who has logged in, at the proxy that says so.
     login: Option<Box<str>>,
@@ -113,11 +113,11 @@ impl Session {
             smtp,
             client,
             port: peer.port(),
-            name: Some(String::new()),
+            name: ClientName::Unknown,
             trusted,
             login: None,
             asker: None,
-            seen: Seen::default(),
+            seen: Seen::NOTHING,
             stop,
             grace_until: None,
             transaction: None,
@@ -264,7 +264,7 @@ impl Session {
             Step::Piece(bytes) => {
                 if let Some(transaction) = &mut self.transaction {
                     let size_max = self.settings.smtp.size_max;
-                    transaction.piece(&self.core, bytes, size_max).await;
+                    transaction.piece(&self.core, &self.settings, bytes, size_max).await;
                 }
             }
             Step::EndOfData(end) => {
@@ -284,7 +284,7 @@ impl Session {
 
     async fn look_up_name(&mut self) {
         if self.settings.rules.needs_name() {
-            self.name = self.core.resolver.client_name(self.client).await;
+            self.name = self.core.resolver.client_name(self.client).await.into();
         }
     }
 
@@ -309,11 +309,11 @@ impl Session {
             self.count(Event::Connection);
         }
         match &said.name {
-            Some(XclientName::Is(name)) => self.name = Some(name.to_string()),
-            Some(XclientName::None) => self.name = None,
-            Some(XclientName::Unknown) => self.name = Some(String::new()),
+            Some(XclientName::Is(name)) => self.name = ClientName::Is(name.to_string()),
+            Some(XclientName::None) => self.name = ClientName::Nameless,
+            Some(XclientName::Unknown) => self.name = ClientName::Unknown,
             None if said.address.is_some() => {
-                self.name = Some(String::new());
+                self.name = ClientName::Unknown;
                 self.look_up_name().await;
             }
             None => {}
@@ -324,14 +324,14 @@ impl Session {
     /// Tells the milters of a message that begins.
     async fn filtered(&mut self, mut transaction: Transaction) -> Reply {
         if self.filter.is_none() {
-            if self.name.as_deref() == Some("") {
-                self.name = self.core.resolver.client_name(self.client).await;
+            if self.name == ClientName::Unknown {
+                self.name = self.core.resolver.client_name(self.client).await.into();
             }
             let listener = self.stream.local_addr().ok();
             self.filter = self.settings.filters.of(ClientFacts {
                 address: self.client,
                 port: self.port,
-                name: self.name.clone(),
+                name: self.name.clone().is(),
                 listener,
                 login: self.login.as_deref().map(str::to_owned),
             });
@@ -407,13 +407,16 @@ impl Session {
             }
         };
         let (name, ()) = tokio::join!(named, wait);
-        self.name = name.unwrap_or_else(|| self.name.take());
+        if let Some(name) = name {
+            self.name = name.into();
+        }
     }
 
     /// Whether a rule says what becomes of a client that spoke first; if so, it is remembered.
     fn may_be_early(&mut self) -> bool {
-        self.seen.is_early = !self.trusted && self.settings.rules.sees_early();
-        self.seen.is_early
+        let is_early = !self.trusted && self.settings.rules.sees_early();
+        self.seen.is_early = Some(is_early);
+        is_early
     }
 
     /// Whether the client sent something before our greeting.

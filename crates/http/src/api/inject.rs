@@ -26,7 +26,7 @@ use stentor_engine::core::limits::Limit;
 use stentor_engine::core::memory::{PIECE_BYTES, Reserved};
 use stentor_engine::core::observer::TraceParent;
 use stentor_engine::core::{Core, Settings};
-use stentor_engine::smtp_in::{Speaker, Stranger, Transaction};
+use stentor_engine::smtp_in::{ClientName, Speaker, Stranger, Transaction};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{self, MailFrom, RcptTo, TextBody};
@@ -291,7 +291,7 @@ async fn run(
     let count = recipients.len();
     let speaker = Speaker {
         client: *client,
-        name: Some(""),
+        name: ClientName::Unknown,
         helo: "",
         may_relay: true,
         session: None,
@@ -327,7 +327,9 @@ async fn run(
     loop {
         let pushed = match parts.next().await {
             Ok(None) => break,
-            Ok(Some(part)) => push(core, (&mut transaction, &mut body), &part, size_max).await.map_err(Failure::from),
+            Ok(Some(part)) => {
+                push((core, settings), (&mut transaction, &mut body), &part, size_max).await.map_err(Failure::from)
+            }
             Err(failure) => Err(failure),
         };
         if let Err(failure) = pushed {
@@ -352,7 +354,7 @@ async fn run(
 
 /// Takes the next octets; full pieces go to the transaction.
 async fn push(
-    core: &Arc<Core>,
+    (core, settings): (&Arc<Core>, &Settings),
     (transaction, body): (&mut Transaction, &mut TextBody),
     octets: &[u8],
     size_max: u64,
@@ -360,7 +362,7 @@ async fn push(
     for part in octets.chunks(PIECE_BYTES as usize / 4) {
         body.push(part)?;
         if let Some(piece) = body.full_piece() {
-            transaction.piece(core, piece, size_max).await;
+            transaction.piece(core, settings, piece, size_max).await;
         }
     }
     Ok(())

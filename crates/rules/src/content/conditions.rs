@@ -3,6 +3,7 @@
 use stentor_mime::scripts::ScriptName;
 use stentor_mime::walk::Defect;
 
+use super::auth::AuthTest;
 use super::hits::Hits;
 use super::pattern::{ContentError, Pattern};
 
@@ -21,6 +22,8 @@ pub enum Test {
     Attachment { names: Vec<Pattern>, types: Vec<Pattern>, over: Option<u64> },
     /// Programs may read another message than these tests do, or more of it: for this reason, or any.
     Malformed(Option<Defect>),
+    /// A result of authentication, in a field that is ours.
+    Auth(AuthTest),
 }
 
 /// Each group must have a test that is met.
@@ -89,6 +92,7 @@ impl Test {
             Test::Header { field, pattern, .. } => format!("{field}: {}", pattern.shown),
             Test::Malformed(defect) => defect.map_or("*", Defect::name).to_owned(),
             Test::Body(pattern) | Test::Charset(pattern) => pattern.shown.to_string(),
+            Test::Auth(test) => test.shown(),
             Test::Script { name, percent: 0 } => (*name).to_owned(),
             Test::Script { name, percent } => format!("{name} {percent}%"),
             Test::Attachment { names, types, over } => {
@@ -110,6 +114,11 @@ impl ContentConditions {
 
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
+    }
+
+    /// Whether it asks for results of authentication.
+    pub(crate) fn asks_auth(&self) -> bool {
+        self.groups.iter().flat_map(|group| &group.tests).any(|test| matches!(test, Test::Auth(_)))
     }
 
     /// Gives the tests their places among all.

@@ -16,7 +16,7 @@ pub struct Hits {
 }
 
 impl Hits {
-    pub(super) fn new(tests: usize, is_shown: bool) -> Hits {
+    pub(crate) fn new(tests: usize, is_shown: bool) -> Hits {
         Hits { bits: vec![0; tests.div_ceil(64)], shown: is_shown.then(Vec::new) }
     }
 

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 
-use regex::{RegexSet, RegexSetBuilder};
+use regex::{Regex, RegexSet, RegexSetBuilder};
 use stentor_mime::scripts::ScriptName;
 use stentor_mime::walk::Defect;
 
+use super::auth::{AuthResults, AuthTest};
 use super::conditions::{ContentConditions, Test};
 use super::hits::Hits;
 use super::pattern::{ContentError, Pattern};
@@ -37,7 +38,7 @@ impl Tests {
 /// Immutable once it is built.
 #[derive(Debug, Default)]
 pub struct Matcher {
-    pub(super) tests: usize,
+    pub(crate) tests: usize,
     /// Decoded fields by name; empty: all of them.
     pub(super) headers: HashMap<Box<str>, Set>,
     pub(super) raw_headers: HashMap<Box<str>, Set>,
@@ -48,6 +49,8 @@ pub struct Matcher {
     pub(super) files: Vec<Files>,
     /// Test, and the defect that it asks for, or any.
     pub(super) defects: Vec<(usize, Option<Defect>)>,
+    /// Test, and the expressions of its properties.
+    auth: Vec<(usize, AuthTest, Vec<Regex>)>,
 }
 
 /// Patterns that are held against the same text.
@@ -87,6 +90,10 @@ impl Matcher {
                     matcher.scripts.extend(ScriptName::parse(name).map(|script| (at, script, percent)));
                 }
                 Test::Malformed(defect) => matcher.defects.push((at, defect)),
+                Test::Auth(test) => {
+                    let expressions = test.compiled()?;
+                    matcher.auth.push((at, test, expressions));
+                }
                 Test::Attachment { names, types, over } => {
                     matcher.files.push(Files { test: at, names: compiled(&names)?, types: compiled(&types)?, over });
                 }
@@ -98,6 +105,20 @@ impl Matcher {
             set.regexes = compiled(&patterns)?;
         }
         Ok(matcher)
+    }
+
+    /// Whether the message itself has to be searched.
+    pub(crate) fn is_of_text(&self) -> bool {
+        self.tests > self.auth.len()
+    }
+
+    /// Notes the tests on authentication that are met.
+    pub fn authenticated(&self, results: &AuthResults, hits: &mut Hits) {
+        for (at, test, expressions) in &self.auth {
+            if let Some(by) = test.met(expressions, results) {
+                hits.add(*at, || by);
+            }
+        }
     }
 
     /// No rule asks anything of a content.

@@ -38,6 +38,8 @@ pub enum ContentError {
         "{0:?} is no defect: write header, ambiguous, boundary, nested, encoding, charset, word or name, or * for any"
     )]
     Defect(String),
+    #[error("{0:?} is no result of authentication: write spf=fail, dkim=pass header.d=example.org, or dmarc=* for any")]
+    Auth(String),
     #[error("all patterns of rules on content together are too large: {0}")]
     TooLarge(String),
 }

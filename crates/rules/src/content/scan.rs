@@ -12,6 +12,7 @@ use stentor_mime::scripts::Scripts;
 use stentor_mime::walk::{Defect, Part, Visitor, Walker};
 use stentor_mime::words;
 
+use super::auth::AuthResults;
 use super::hits::Hits;
 use super::matcher::Matcher;
 
@@ -41,8 +42,16 @@ impl Scan {
             shown: String::new(),
             html: Html::default(),
             scripts: Scripts::default(),
+            auth: None,
         };
         Scan { walker: Walker::new(), seen, skip }
+    }
+
+    /// Takes results of authentication from the message as it is.
+    #[must_use]
+    pub fn with_auth(mut self, id: &str) -> Scan {
+        self.seen.auth = Some(AuthResults::new(id));
+        self
     }
 
     /// Takes the next octets.
@@ -56,7 +65,11 @@ impl Scan {
     pub fn finish(mut self) -> Hits {
         self.walker.finish(&mut self.seen);
         self.seen.weigh_scripts();
-        self.seen.hits
+        let Seen { matcher, mut hits, auth, .. } = self.seen;
+        if let Some(auth) = auth {
+            matcher.authenticated(&auth, &mut hits);
+        }
+        hits
     }
 }
 
@@ -68,12 +81,16 @@ struct Seen {
     shown: String,
     html: Html,
     scripts: Scripts,
+    auth: Option<AuthResults>,
 }
 
 impl Visitor for Seen {
     fn field(&mut self, path: &[u32], name: &[u8], value: &[u8], fallback: Charset) {
         let matcher = self.matcher.clone();
         let is_own = path.is_empty();
+        if let Some(auth) = self.auth.as_mut().filter(|_| is_own) {
+            auth.field(name, value);
+        }
         let name = String::from_utf8_lossy(name).to_ascii_lowercase();
         if is_own && !matcher.raw_headers.is_empty() {
             let value = String::from_utf8_lossy(value.trim_ascii());

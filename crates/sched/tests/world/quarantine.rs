@@ -95,12 +95,12 @@ impl World {
             return;
         }
         let fate = [None, None, Some(Fate::Removed), Some(Fate::Expired)][self.kept.rng.usize(0..4)];
-        let Some(fate) = fate else { return self.release(id, ids) };
+        let Some(fate) = fate else { return self.release(id, &ids) };
         *self.kept.ended.entry(fate).or_default() += ids.len() as u64;
         self.store.apply(Event::QuarantineEnded { message: id, fate, ids, by: Some("an operator"), at: self.now });
     }
 
-    fn release(&mut self, from: MessageId, ids: IdSet) {
+    fn release(&mut self, from: MessageId, ids: &IdSet) {
         let to = self.store.next_message_id(self.now);
         let message = self.store.in_quarantine(from).expect("it is kept");
         let accept = Accept { id: to, accepted: self.now, held_by: None, ..message.as_accepted(ids.clone()) };

@@ -8,6 +8,7 @@ use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
+use stentor_addresses::HeaderStream;
 use stentor_control::format::plural;
 use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
@@ -19,7 +20,7 @@ use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, TextBody};
 use stentor_policy::Verdict;
-use stentor_rules::{Decision, FoundInContent, Hits, Outcome, Scan, Step, Why};
+use stentor_rules::{Decision, Outcome, RuleResults, Scan, Step, Why};
 
 use super::{Decided, Options};
 
@@ -29,11 +30,11 @@ const PIECE_BYTES: usize = 256 * 1024;
 /// What the content of a message leads to.
 pub(super) struct Judged {
     steps: Vec<Step>,
+    /// By other things than rules.
     refusal: Option<Reply>,
     class: Option<String>,
-    /// What rules that waited for the content do, in words, and what they drop it for.
-    content: Vec<String>,
-    discard: Option<(Box<str>, usize)>,
+    /// What rules say that waited for the content.
+    content: Option<RuleResults>,
 }
 
 /// Of a recipient that is taken. The error is that of the file.
@@ -43,11 +44,13 @@ pub(super) async fn judge(
     decided: &Decided,
     file: &Path,
 ) -> Result<Judged, std::io::Error> {
-    let mut judged = Judged { steps: Vec::new(), refusal: None, class: None, content: Vec::new(), discard: None };
+    let mut judged = Judged { steps: Vec::new(), refusal: None, class: None, content: None };
     let open = &decided.decision.marks.open;
-    let mut scan = (!open.is_empty()).then(|| Scan::new(settings.rules.content.clone(), 0, true));
+    let id = &settings.config.authserv_id;
+    let mut scan = (!open.is_empty()).then(|| Scan::new(settings.rules.content.clone(), 0, true).with_auth(id));
     let size_max = settings.config.message_size_bytes_max;
-    let (mut first, mut body) = (None, TextBody::new(Vec::new(), size_max, PIECE_BYTES));
+    let mut header = Header::of(settings, options);
+    let mut body = TextBody::new(Vec::new(), size_max, PIECE_BYTES);
     let (mut input, mut buffer) = (File::open(file)?, vec![0; 64 * 1024]);
     let ended = loop {
         let octets = input.read(&mut buffer)?;
@@ -61,12 +64,12 @@ pub(super) async fn judge(
             break Err(reply);
         }
         if let Some(piece) = body.full_piece() {
-            first.get_or_insert(piece);
+            header.take(settings, piece, false).await;
         }
     };
-    if matches!(decided.decision.outcome, Outcome::Refuse(_) | Outcome::Local(Verdict::Refuse(_))) {
+    if decided.decision.refusal().is_some() {
         let answer = "not looked at: the recipient is refused before it".to_owned();
-        judged.steps.push(Step { asked: "message".to_owned(), place: String::new(), answer });
+        judged.steps.push(Step::new("message", "", answer));
         return Ok(judged);
     }
     let place = settings.config.place("", "message_size_bytes_max");
@@ -75,24 +78,30 @@ pub(super) async fn judge(
         Err(reply) => (format!("message_size_bytes_max {size_max}"), place, format!("refused with {reply}")),
         Ok(end) => (format!("message_size_bytes_max {size_max}"), place, plural(end.size, "octet")),
     };
-    judged.steps.push(Step { asked, place, answer });
+    judged.steps.push(Step::new(asked, place, answer));
     let end = ended.map_err(|reply| judged.refusal = Some(reply)).ok();
     if let Some(EndOfData { last, facts, .. }) = end {
         let (aliases, lists) = named(decided);
         let sender = decided.from.parse().map_or(ReversePath::Null, ReversePath::Address);
         let named = Named { sender: &sender, aliases, lists: &lists };
         judged.refusal = check_content(settings, &named, &facts, &Files(settings), Some(&mut judged.steps)).err();
-        let mut by_rule = decided.decision.marks.class;
+        let mut decision = decided.decision.clone();
         if judged.refusal.is_none()
             && let Some(scan) = scan
         {
-            by_rule = judged.by_content(settings, open, &scan.finish()).marks.class.or(by_rule);
+            let results = settings.rules.by_content(open, &scan.finish(), &mut Some(&mut judged.steps));
+            decision.merge(results.clone());
+            judged.content = Some(results);
+            if decision.refusal().is_some() {
+                return Ok(judged);
+            }
         }
-        let is_trusted = options.login || settings.policy.is_trusted(options.client);
-        if judged.refusal.is_none() && is_trusted && !settings.rules.addresses.rewriting.is_empty() {
-            judged.refusal = header(settings, first.unwrap_or(last), Some(&mut judged.steps)).await.err();
+        header.take(settings, last, true).await;
+        if judged.refusal.is_none() {
+            judged.steps.append(&mut header.steps);
+            judged.refusal = header.refusal.take();
         }
-        if let (None, Some((to, at))) = (&judged.refusal, &decided.decision.marks.redirect) {
+        if let (None, Some((to, at))) = (&judged.refusal, &decision.marks.redirect) {
             let found = redirected(settings, (to, Clock::start().now()), &facts).await.and_then(|found| {
                 let takes = |list| check_post(settings, list, (&sender, &facts), &Files(settings));
                 found.lists.iter().try_for_each(takes).map(|()| found)
@@ -102,36 +111,39 @@ pub(super) async fn judge(
                 Err(reply) => format!("refused with {reply}"),
             };
             let asked = format!("redirect to {to}, {}", settings.rules.shown(&Why::Rule(*at)));
-            judged.steps.push(Step { asked, place: String::new(), answer });
+            judged.steps.push(Step::new(asked, "", answer));
             judged.refusal = found.err();
         }
-        let class = class(settings, by_rule, options.client, &facts);
+        let class = class(settings, decision.marks.class, options.client, &facts);
         judged.class = Some(match class {
             _ if !lists.is_empty() => "class bulk: a post".to_owned(),
-            Some((Class::Bulk, why)) => format!("class bulk: {}", cause(why)),
-            Some((Class::Ordinary, why)) => format!("class ordinary: {}", cause(why)),
+            Some((Class::Bulk, cause)) => format!("class bulk: {}", cause.words()),
+            Some((Class::Ordinary, cause)) => format!("class ordinary: {}", cause.words()),
             None => "class ordinary, unless its sender has sent much lately".to_owned(),
         });
     }
     Ok(judged)
 }
 
-impl Judged {
-    /// Asks the rules that waited for the content.
-    fn by_content(&mut self, settings: &Settings, open: &[u16], hits: &Hits) -> FoundInContent {
-        let before = self.steps.len();
-        let mut said = settings.rules.by_content(open, hits, &mut Some(&mut self.steps));
-        self.refusal = said.refusal.take().map(|(reply, _)| reply);
-        self.discard = said.discard.take();
-        let yes = self.steps[before..].iter().filter(|step| step.answer.starts_with("yes: "));
-        self.content = yes.map(|step| format!("by its content, {}: {}", step.asked, &step.answer[5..])).collect();
-        said
-    }
+/// The header's addresses as the server rewrites them, of clients that are trusted.
+#[derive(Default)]
+struct Header {
+    stream: Option<HeaderStream>,
+    steps: Vec<Step>,
+    refusal: Option<Reply>,
 }
 
-/// Behind the colon of what the log says.
-fn cause(why: &'static str) -> &'static str {
-    why.rsplit_once(": ").map_or(why, |(_, cause)| cause)
+impl Header {
+    fn of(settings: &Settings, options: &Options) -> Header {
+        let is_trusted = options.login || settings.policy.is_trusted(options.client);
+        let is_rewritten = is_trusted && !settings.rules.addresses.rewriting.is_empty();
+        Header { stream: is_rewritten.then(HeaderStream::default), ..Header::default() }
+    }
+
+    async fn take(&mut self, settings: &Settings, octets: Vec<u8>, is_last: bool) {
+        let Some(stream) = self.stream.as_mut().filter(|_| self.refusal.is_none()) else { return };
+        self.refusal = header(settings, stream, (octets, is_last), Some(&mut self.steps)).await.err();
+    }
 }
 
 /// The aliases and lists that a decision has of its recipient.
@@ -144,24 +156,21 @@ fn named(decided: &Decided) -> (Vec<&Address>, Vec<Arc<str>>) {
 }
 
 /// What the message changes about a decision.
-pub(super) fn add(decided: &mut Decided, judged: &Judged) {
-    decided.steps.extend(judged.steps.iter().cloned());
-    let Some(reply) = &judged.refusal else {
-        decided.also.retain(|also| !also.starts_with("class "));
-        decided.also.extend(judged.class.clone());
-        decided.also.extend(judged.content.iter().cloned());
-        if let Some((text, by)) = &judged.discard {
-            decided.decision.outcome = Outcome::Discard(text.clone());
-            decided.decision.why = Why::Rule(*by);
-        }
-        return;
-    };
-    let why = judged.steps.last().map(|step| {
-        if step.place.is_empty() { step.asked.clone() } else { format!("{} ({})", step.asked, step.place) }
-    });
-    let (outcome, why) = (Outcome::Refuse(reply.clone()), Why::Address(why.unwrap_or_default().into()));
-    decided.decision = Decision { outcome, why, route: None, marks: std::mem::take(&mut decided.decision.marks) };
-    decided.also.clear();
+pub(super) fn add(decided: &mut Decided, judged: Judged) {
+    if let Some(results) = judged.content {
+        decided.by_content.clone_from(&results.route);
+        decided.decision.merge(results);
+    }
+    if let Some(reply) = judged.refusal {
+        let why = judged.steps.last().map(|step| {
+            if step.place.is_empty() { step.asked.clone() } else { format!("{} ({})", step.asked, step.place) }
+        });
+        let marks = std::mem::take(&mut decided.decision.marks);
+        let why = Why::Address(why.unwrap_or_default().into());
+        decided.decision = Decision { outcome: Outcome::Refuse(reply), why, route: None, marks };
+    }
+    decided.steps.extend(judged.steps);
+    decided.class = judged.class.or(decided.class.take());
 }
 
 /// The subscribers files as they are now.

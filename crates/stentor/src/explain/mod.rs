@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::json;
 use stentor_addresses::Role;
 use stentor_config::Config;
@@ -23,41 +23,56 @@ use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
 use stentor_engine::core::call_ahead::Answer;
 use stentor_engine::delivery::call_ahead::{self, Recipient};
-use stentor_engine::smtp_in::{Speaker, Stranger, calls_ahead, canonical, facts, pinned};
+use stentor_engine::smtp_in::{ClientName, Speaker, Stranger, calls_ahead, canonical, facts, pinned};
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
-use stentor_policy::Verdict;
 use stentor_resolve::{Asker, Resolver, ResolverError};
-use stentor_rules::{Decision, Key, Marks, Outcome, Rulebook, Step, Why};
+use stentor_rules::{Decision, Key, Marks, NextHop, Outcome, RuleId, Rulebook, Step, Why};
+use stentor_strangers::{RateOver, Seen};
 
 use self::targets::{Target, Targets, targets};
-use self::words::{also, because, because_of, outcome};
+use self::words::{also, because_of, by_srs, class_of, headline, logged, unknown};
 use crate::asking::{fail, load_noting, usage};
 use crate::output::{done, print};
 
-/// Exit codes of sysexits(3).
+/// Exit codes of sysexits(3): what the server would answer to RCPT or, with `--message`, to the data.
 const REFUSED: u8 = 69;
 const DEFERRED: u8 = 75;
+const POSTMASTER: &str = "postmaster";
+/// The name of a client that has none, as in rules.
+const NAMELESS: &str = stentor_rules::UNKNOWN;
 
 #[derive(Args)]
+#[command(
+    after_long_help = "Exit codes: 0 accepted (discarded mail, too), 69 refused, 75 deferred, 2 wrong arguments, 1 any other failure."
+)]
 pub struct Options {
     /// The envelope sender; "" or "<>" for the null sender.
     #[arg(long, value_name = "ADDRESS")]
     from: String,
-    /// The recipient.
+    /// The recipient; `postmaster` alone is that of this server.
     #[arg(long, value_name = "ADDRESS")]
     to: String,
     /// The client's address.
     #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
     client: IpAddr,
-    /// The client's name, as DNS has it both ways.
+    /// The client's name, as DNS has it both ways; `unknown` if it has none [default: conditions on it cannot be asked, which is said].
     #[arg(long, value_name = "NAME")]
     client_name: Option<String>,
+    /// Whether the client speaks before the greeting.
+    #[arg(long, value_name = "WHETHER")]
+    early_talker: Option<YesNo>,
+    /// How often the client comes: `40 connections/minute`, with messages, recipients and hour, too. As often as needed.
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    rate: Vec<RateOver>,
+    /// Whether the greylist has the mail tried again.
+    #[arg(long, value_name = "WHETHER")]
+    greylisted: Option<YesNo>,
     /// Its name in HELO or EHLO.
     #[arg(long, value_name = "NAME", default_value = "")]
     helo: String,
-    /// A message, with the line ends of mail or of this system: what its header and size lead to. The exit code is 0 if it would be
-    /// taken, 69 if it would be refused, 75 if it would be deferred.
+    /// A message, with the line ends of mail or of this system: what its header, text and size lead to. Of its
+    /// Authentication-Results, those of this server count as if its milters had added them.
     #[arg(long, value_name = "FILE")]
     message: Option<PathBuf>,
     /// The client has logged in.
@@ -74,12 +89,25 @@ pub struct Options {
     config: Option<PathBuf>,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum YesNo {
+    Yes,
+    No,
+}
+
+fn rate(text: &str) -> Result<RateOver, &'static str> {
+    RateOver::parse(text).ok_or("write 40 connections/minute: connections, messages or recipients, per minute or hour")
+}
+
 pub fn run(options: &Options) -> ExitCode {
     let config = match load_noting(options.config.as_deref()) {
         Ok(config) => config,
         Err(code) => return code,
     };
-    let to: Address = match options.to.parse() {
+    // RFC 5321 section 4.5.1: there is a postmaster without a domain.
+    let is_bare = options.to.eq_ignore_ascii_case(POSTMASTER);
+    let to = if is_bare { format!("{POSTMASTER}@{}", config.hostname) } else { options.to.clone() };
+    let to: Address = match to.parse() {
         Ok(to) => to,
         Err(error) => return usage(&format!("{:?} is not a mail address: {error}", options.to)),
     };
@@ -99,33 +127,25 @@ pub fn run(options: &Options) -> ExitCode {
 
 async fn explain(options: &Options, config: Config, from: &str, to: &Address) -> ExitCode {
     let settings = Settings::new(config, None);
-    let (name, helo) = (
-        options.client_name.as_ref().map(|name| name.to_lowercase()),
-        options.helo.trim_end_matches('.').to_lowercase(),
-    );
+    let helo = options.helo.trim_end_matches('.').to_lowercase();
+    let name = options.client_name.as_ref().map(|name| name.trim_end_matches('.').to_lowercase());
     let asker = match asker(&settings) {
         Ok(asker) => asker,
         Err(error) => return fail(&error.to_string()),
     };
-    let stranger = Stranger { asker: asker.as_ref(), ..Stranger::UNKNOWN };
-    let speaker = Speaker {
-        client: options.client,
-        name: name.as_deref(),
-        helo: &helo,
-        may_relay: options.login,
-        session: None,
-        stranger,
+    let stranger = Stranger { seen: seen(options), asker: asker.as_ref(), greylist: None };
+    let name = match name.as_deref() {
+        None => ClientName::Unknown,
+        Some(NAMELESS) => ClientName::Nameless,
+        Some(name) => ClientName::Is(name),
     };
+    let speaker =
+        Speaker { client: options.client, name, helo: &helo, may_relay: options.login, session: None, stranger };
     let Some(mut decided) = decide(&settings, speaker, (from, to)).await else {
         return fail("the tables take too long");
     };
     if let Some(recipient) = decided.ask.take() {
         ask_ahead(&settings, &recipient, options.call_ahead, &mut decided).await;
-    }
-    let asked = settings.filters.milters().iter().map(|milter| &milter.settings).filter(|milter| milter.scope.smtp);
-    let asked: Vec<String> = asked.map(|milter| format!("{} ({})", milter.name, milter.place)).collect();
-    if !asked.is_empty() {
-        decided.also.push(format!("if its milters take it, which are not asked here: {}", asked.join(", ")));
     }
     let judged = match &options.message {
         Some(file) => match message::judge(&settings, options, &decided, file).await {
@@ -134,18 +154,14 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
         },
         None => None,
     };
-    if let Some(judged) = &judged {
+    if let Some(judged) = judged {
         message::add(&mut decided, judged);
     }
+    add_words(&settings, &mut decided);
     let Some(targets) = targets(&settings, speaker, &mut decided).await else {
         return fail("the tables take too long");
     };
-    let refusal = match &decided.decision.outcome {
-        Outcome::Refuse(reply) | Outcome::Local(Verdict::Refuse(reply)) if judged.is_some() => {
-            Some(reply.is_temporary())
-        }
-        _ => None,
-    };
+    let refusal = decided.decision.refusal().map(Reply::is_temporary);
     let shown = if options.json { as_json } else { as_text };
     let printed = done(print(&shown(&settings.rules, &decided, &targets)));
     match refusal {
@@ -154,6 +170,39 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
         }
         _ => printed,
     }
+}
+
+/// What is stated of the client; what is not stated is not known.
+fn seen(options: &Options) -> Seen {
+    let is = |stated: Option<YesNo>| stated.map(|stated| stated == YesNo::Yes);
+    let mut seen = Seen { is_early: is(options.early_talker), is_greylisted: is(options.greylisted), ..Seen::UNKNOWN };
+    options.rate.iter().for_each(|rate| seen.counts.state(rate));
+    seen
+}
+
+/// What else is done with the message, in words, and what would have to be known to be sure.
+fn add_words(settings: &Settings, decided: &mut Decided) {
+    let is_refused = decided.decision.refusal().is_some();
+    let mut all = Vec::new();
+    if is_refused {
+        all.extend(logged(&settings.rules, &decided.decision));
+    } else {
+        all.extend(decided.srs.take());
+        all.extend(also(&settings.rules, &decided.decision));
+        all.extend(decided.class.take());
+        all.append(&mut decided.also);
+        let asked = settings.filters.milters().iter().map(|milter| &milter.settings).filter(|milter| milter.scope.smtp);
+        let asked: Vec<String> = asked.map(|milter| format!("{} ({})", milter.name, milter.place)).collect();
+        if !asked.is_empty() {
+            all.push(format!("if its milters take it, which are not asked here: {}", asked.join(", ")));
+        }
+    }
+    let mut open: Vec<&str> = decided.steps.iter().filter_map(|step| step.unknown).map(unknown).collect();
+    open.dedup();
+    if !open.is_empty() {
+        all.push(format!("as far as it is known here; not known: {}", open.join(", ")));
+    }
+    decided.also = all;
 }
 
 /// Who asks the DNS, as the server would, if rules want to know something of it.
@@ -170,11 +219,27 @@ struct Decided {
     decision: Decision,
     steps: Vec<Step>,
     also: Vec<String>,
+    /// The sender that an alias's targets see, and the class, in words.
+    srs: Option<String>,
+    class: Option<String>,
+    /// The next hop that a rule on the content names.
+    by_content: Option<(NextHop, RuleId)>,
     /// Sender and recipient as rules have seen them.
     from: String,
     to: Address,
     /// Its next hop would be asked whether it takes the recipient.
     ask: Option<Recipient>,
+}
+
+impl Decided {
+    fn of(decision: Decision, steps: Vec<Step>, (from, to): (String, Address)) -> Decided {
+        Decided { decision, steps, also: Vec::new(), srs: None, class: None, by_content: None, from, to, ask: None }
+    }
+
+    /// What else is done, in words that two configurations can be compared by.
+    fn words(&self, rules: &Rulebook) -> impl Iterator<Item = String> {
+        self.srs.clone().into_iter().chain(also(rules, &self.decision)).chain(self.class.clone())
+    }
 }
 
 /// Asks the next hop, or says that a server would.
@@ -191,7 +256,7 @@ async fn ask_ahead(settings: &Settings, recipient: &Recipient, is_wanted: bool, 
         Answer::Refused(_, log) => format!("refused: {log}"),
         Answer::Undecided(words) => format!("undecided: {}", words.log),
     };
-    decided.steps.push(Step { asked: "call-ahead".to_owned(), place: String::new(), answer: said });
+    decided.steps.push(Step::new("call-ahead", "", said));
     if let Some((reply, _)) = call_ahead::refusal(answer, settings.config.call_ahead.on_failure) {
         decided.decision.outcome = Outcome::Refuse(reply);
         decided.decision.why = Why::Address("call-ahead".into());
@@ -207,7 +272,7 @@ async fn decide(settings: &Settings, speaker: Speaker<'_>, (from, to): (&str, &A
             let (outcome, why) = (Outcome::Refuse(reply), Why::Address("a canonical table".into()));
             let decision = Decision { outcome, why, route: None, marks: Marks::default() };
             let (from, to) = (from.to_owned(), to.clone());
-            return Some(Decided { decision, steps: rewritten, also: Vec::new(), from, to, ask: None });
+            return Some(Decided::of(decision, rewritten, (from, to)));
         }
     };
     let key = |text| Key::new(text).told(|domain| settings.policy.is_local_domain(domain));
@@ -220,7 +285,7 @@ async fn decide(settings: &Settings, speaker: Speaker<'_>, (from, to): (&str, &A
         settings.rules.decide(&facts, tables, Some(&mut steps))
     });
     let decision = decided.await?;
-    let also = also(&settings.rules, &decision, &facts);
+    let srs = by_srs(&settings.rules, &decision, &facts);
     let ask = match &decision.outcome {
         Outcome::Relay(hop) if calls_ahead(settings, &facts, (&decision.why, &decision.marks)) => {
             let own_hop = pinned(settings, to.domain(), hop, decision.route.as_ref());
@@ -229,7 +294,8 @@ async fn decide(settings: &Settings, speaker: Speaker<'_>, (from, to): (&str, &A
         _ => None,
     };
     drop(facts);
-    Some(Decided { decision, steps, also, from, to, ask })
+    let class = class_of(&decision);
+    Some(Decided { srs, class, ask, ..Decided::of(decision, steps, (from, to)) })
 }
 
 /// Sender and recipient as rules see them.
@@ -256,7 +322,7 @@ fn as_text(rules: &Rulebook, Decided { decision, steps, also, .. }: &Decided, ta
     for step in steps {
         line(&mut out, format_args!("{step}"));
     }
-    line(&mut out, format_args!("=> {}", outcome(rules, decision) + &because(rules, decision)));
+    line(&mut out, format_args!("=> {}", headline(rules, decision)));
     line(&mut out, format_args!("   {}", because_of(rules, &decision.why)));
     for also in also {
         line(&mut out, format_args!("   {also}"));
@@ -275,7 +341,7 @@ fn as_json(rules: &Rulebook, Decided { decision, steps, also, .. }: &Decided, ta
         steps.iter().map(|step| json!({"asked": step.asked, "place": step.place, "answer": step.answer})).collect();
     let route = decision.route.as_ref().map(|why| rules.shown(why));
     let all = json!({
-        "decision": outcome(rules, decision) + &because(rules, decision),
+        "decision": headline(rules, decision),
         "because": rules.shown(&decision.why),
         "route_because": route,
         "also": also,

@@ -14,12 +14,11 @@ use serde_json::json;
 use stentor_config::Config;
 use stentor_control::format::{line, plural};
 use stentor_engine::core::Settings;
-use stentor_engine::smtp_in::{Speaker, Stranger};
+use stentor_engine::smtp_in::{ClientName, Speaker, Stranger};
 use stentor_mail::address::Address;
 use stentor_rules::AUTHENTICATED;
 use stentor_stats::record::Record;
 
-use super::Decided;
 use super::words::{because, because_of, outcome};
 use crate::asking::{fail, load};
 use crate::observe::input;
@@ -205,16 +204,16 @@ async fn replay(options: &Replay, past: Past, old: Config, new: Config) -> ExitC
 async fn decided(settings: &Settings, asked: &Asked, to: &Address) -> Option<(String, String, String)> {
     let speaker = Speaker {
         client: asked.client,
-        name: Some(""),
+        name: ClientName::Unknown,
         helo: "",
         may_relay: asked.has_login,
         session: None,
         stranger: Stranger::UNKNOWN,
     };
-    let Decided { decision, also, .. } = super::decide(settings, speaker, (&asked.from, to)).await?;
-    let rules = &settings.rules;
-    let words = std::iter::once(outcome(rules, &decision)).chain(also).collect::<Vec<_>>().join(", ");
-    let route = because(rules, &decision);
+    let decided = super::decide(settings, speaker, (&asked.from, to)).await?;
+    let (rules, decision) = (&settings.rules, &decided.decision);
+    let words = std::iter::once(outcome(rules, decision)).chain(decided.words(rules)).collect::<Vec<_>>().join(", ");
+    let route = because(rules, decision);
     Some((words, rules.shown(&decision.why) + &route, because_of(rules, &decision.why) + &route))
 }
 

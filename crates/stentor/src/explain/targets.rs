@@ -37,7 +37,7 @@ pub(super) struct Targets {
 
 /// The first of them, in order; the look-ups of generic addresses join the steps. `None`: too many tables would have to be asked.
 pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, decided: &mut Decided) -> Option<Targets> {
-    let Decided { decision, steps, also, from, to, .. } = decided;
+    let Decided { decision, steps, also, from, to, by_content, .. } = decided;
     let (mut all, mut left) = (Vec::new(), 0);
     match &decision.outcome {
         Outcome::Relay(_) | Outcome::Local(Verdict::Alias(_) | Verdict::List(_))
@@ -76,7 +76,11 @@ pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, decided: 
             let owned = expansion.owned.iter().flat_map(|(by, all)| all.iter().map(move |to| (owner(by), to)));
             left = expansion.everyone().count().saturating_sub(TARGETS_SHOWN_MAX);
             for (sender, to) in unowned.chain(owned).take(TARGETS_SHOWN_MAX) {
-                let found = route(settings, speaker, (from, to)).await?;
+                // A rule on the content of an alias's mail holds for whoever gets it.
+                let found = match by_content {
+                    Some((hop, rule)) => Ok((hop.clone(), Why::Rule(*rule))),
+                    None => route(settings, speaker, (from, to)).await?,
+                };
                 all.push((sender, to.clone(), found));
             }
         }

@@ -2,7 +2,7 @@
 
 use stentor_mail::Class;
 use stentor_policy::{Program, Verdict};
-use stentor_rules::{Decision, Facts, NextHop, Outcome, Rulebook, Why};
+use stentor_rules::{Decision, Facts, NextHop, Outcome, Rulebook, Unknown, Why};
 
 /// What becomes of the recipient; without places, so that two configurations can be compared.
 pub(super) fn outcome(rules: &Rulebook, decision: &Decision) -> String {
@@ -41,6 +41,15 @@ pub(super) fn relayed(rules: &Rulebook, hop: &NextHop) -> String {
     format!("relayed to {hop}{hosts}")
 }
 
+/// What becomes of the recipient, with what named its next hop.
+pub(super) fn headline(rules: &Rulebook, decision: &Decision) -> String {
+    let is_kept = decision.marks.quarantine.is_some()
+        && decision.refusal().is_none()
+        && !matches!(decision.outcome, Outcome::Discard(_));
+    let kept = if is_kept { "quarantined; once released, " } else { "" };
+    format!("{kept}{}{}", outcome(rules, decision), because(rules, decision))
+}
+
 /// What named the next hop, behind the outcome.
 pub(super) fn because(rules: &Rulebook, decision: &Decision) -> String {
     match (&decision.outcome, &decision.route) {
@@ -63,21 +72,15 @@ pub(super) fn because_of(rules: &Rulebook, why: &Why) -> String {
         Why::Base(_) => format!("because {}", rules.shown(why)),
         Why::RelayDomain => "because its domain is relayed for".to_owned(),
         Why::Authenticated => "because the client has logged in".to_owned(),
-        Why::Address(by) if by.starts_with("nobody has ") => format!("because {by}"),
+        Why::Nobody(by) => format!("because {by}"),
         why => format!("because of {}", rules.shown(why)),
     }
 }
 
 /// What else is done with the message; without places, too.
-pub(super) fn also(rules: &Rulebook, decision: &Decision, facts: &Facts<'_>) -> Vec<String> {
+pub(super) fn also(rules: &Rulebook, decision: &Decision) -> Vec<String> {
     let marks = &decision.marks;
     let mut all = Vec::new();
-    if let Outcome::Local(Verdict::Alias(to)) = &decision.outcome
-        && !facts.sender.is_null()
-    {
-        let forwarder = rules.forwarder(facts.sender.as_str(), to.addresses.iter(), facts.today);
-        all.extend(forwarder.map(|sender| format!("from {sender}, by SRS")));
-    }
     if let Some((text, _)) = &marks.hold {
         all.push(if text.is_empty() { "held".to_owned() } else { format!("held: {text}") });
     }
@@ -88,14 +91,42 @@ pub(super) fn also(rules: &Rulebook, decision: &Decision, facts: &Facts<'_>) -> 
     all.extend(marks.bcc.iter().map(|(to, _)| format!("copied to {to}")));
     all.extend(marks.copies.iter().map(|(hop, _)| format!("copied to {hop}")));
     all.extend(marks.prepend.iter().map(|field| format!("with {field}")));
+    all.extend(marks.remove.iter().map(|removal| format!("without header {removal}")));
     all.extend(marks.left_out.iter().map(|to| format!("without {to}: nobody has this address")));
-    all.extend(marks.warn.iter().map(|text| format!("logged: {text}")));
-    all.extend(
-        marks
-            .would
-            .iter()
-            .map(|(would, at)| format!("logged: {would}, {}, which only warns", rules.shown(&Why::Rule(*at)))),
-    );
-    all.extend(marks.class.map(|class| if class == Class::Bulk { "class bulk" } else { "class ordinary" }.to_owned()));
+    all.extend(logged(rules, decision));
     all
+}
+
+/// What is logged of a recipient, be it refused.
+pub(super) fn logged(rules: &Rulebook, decision: &Decision) -> Vec<String> {
+    let warn = decision.marks.warn.iter().map(|text| format!("logged: {text}"));
+    let would = decision.marks.would.iter();
+    let would = would.map(|(would, at)| format!("logged: {would}, {}, which only warns", rules.shown(&Why::Rule(*at))));
+    warn.chain(would).collect()
+}
+
+/// The sender that an alias's targets see.
+pub(super) fn by_srs(rules: &Rulebook, decision: &Decision, facts: &Facts<'_>) -> Option<String> {
+    match &decision.outcome {
+        Outcome::Local(Verdict::Alias(to)) if !facts.sender.is_null() => {
+            let forwarder = rules.forwarder(facts.sender.as_str(), to.addresses.iter(), facts.today);
+            forwarder.map(|sender| format!("from {sender}, by SRS"))
+        }
+        _ => None,
+    }
+}
+
+/// The class that rules give.
+pub(super) fn class_of(decision: &Decision) -> Option<String> {
+    decision.marks.class.map(|class| if class == Class::Bulk { "class bulk" } else { "class ordinary" }.to_owned())
+}
+
+/// What only a session of the client shows, and how to state it.
+pub(super) fn unknown(what: Unknown) -> &'static str {
+    match what {
+        Unknown::ClientName => "the client's name (--client-name)",
+        Unknown::EarlyTalker => "whether it speaks before the greeting (--early-talker)",
+        Unknown::Rate => "how often it comes (--rate)",
+        Unknown::Greylist => "whether the greylist lets it pass (--greylisted)",
+    }
 }

@@ -281,3 +281,24 @@ fn fields_are_removed_for_relayed_and_local_mail() {
     let (why, _) = explained(&server, &format!("{header}\r\nx\r\n"));
     assert!(why.contains("remove header X-Note: /secret|geheim/"), "{why}");
 }
+
+/// What rules on the content do is said of every recipient whose rules they are, and fields that two rules prepend are there once.
+#[test]
+fn what_content_does_is_said_of_all_recipients() {
+    let lab = TestLab::sites(&["one.example"]);
+    let rules = "[[rules]]\nsender = \"me@home.example\"\ndo = \"prepend X-Tag: a\"\n\
+        [[rules]]\nsubject = \"look\"\ndo = [\"hold Look\", \"prepend X-Tag: a\", \"discard\", \"reject\"]\n";
+    let server = with(builder(&lab), &[], &format!("{DOMAINS}{rules}"));
+    let answer = answered(&server, &["ann@one.example", "bob@one.example"], "Subject: look\r\n\r\nx\r\n");
+    // Of two actions that end the rules the first counts, as at RCPT.
+    assert!(answer.starts_with("250"), "{answer}");
+    server.log().wait(&["discarded", "ann@one.example, bob@one.example: discarded by rule 2", "held by rule 2"]);
+    server.edit_config(|text| text.replace(", \"discard\", \"reject\"", "").replace("\"hold Look\", ", ""));
+    server.operator(&["reload"]);
+    let answer = answered(&server, &["ann@one.example"], "Subject: look\r\n\r\nx\r\n");
+    assert!(answer.starts_with("250"), "{answer}");
+    lab.wait_copies(1);
+    let copies = lab.recorder().copies_to("ann@one.example");
+    let body = String::from_utf8_lossy(copies[0].body.as_deref().expect("the lab keeps bodies")).into_owned();
+    assert_eq!(body.matches("X-Tag: a\r\n").count(), 1, "{body}");
+}

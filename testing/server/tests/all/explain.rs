@@ -144,3 +144,82 @@ fn check_finds_values_that_are_not_in_the_words_of_their_table() {
     );
     assert!(text.contains("`order` names one of rule, recipient, sender and default twice\n"), "{text}");
 }
+
+/// What `explain` says of a recipient, and its exit code.
+fn asked(server: &Server, to: &str, more: &[&str]) -> (String, i32) {
+    let arguments = ["explain", "--from", "me@home.example", "--to", to, "--client", "192.0.2.1"];
+    let output = server.operator(&[&arguments[..], more].concat());
+    (String::from_utf8(output.stdout).unwrap(), output.status.code().unwrap())
+}
+
+#[test]
+fn the_exit_code_says_what_the_server_would_answer() {
+    let lab = TestLab::sites(&["one.example"]);
+    let rules = "[domains]\npostmaster = \"ann@one.example\"\nrelay = [\"one.example\"]\n[[rules]]\nrecipient = \"later@one.example\"\ndo = \"defer\"\n";
+    let server = with(builder(&lab), &[], rules);
+    for (to, wanted) in [("ann@one.example", 0), ("x@two.example", 69), ("later@one.example", 75), ("nobody", 2)] {
+        let (why, code) = asked(&server, to, &[]);
+        assert_eq!(code, wanted, "{to}: {why}");
+        assert!(!why.contains("if its milters"), "{why}");
+    }
+    // RFC 5321 section 4.5.1: it needs no domain.
+    let (why, code) = asked(&server, "Postmaster", &[]);
+    assert!(code == 0 && why.contains("=> alias: ann@one.example"), "{code}: {why}");
+}
+
+#[test]
+fn what_only_a_session_shows_is_said_and_can_be_stated() {
+    let lab = TestLab::sites(&["one.example"]);
+    let rule = |to: &str, condition: &str| {
+        format!("[[rules]]\nrecipient = \"{to}@one.example\"\n{condition}\ndo = \"reject 550 5.7.1 no\"\n")
+    };
+    let rules = rule("name", "client_name = \"unknown\"")
+        + &rule("early", "early_talker = true")
+        + &rule("rate", "client_rate_over = \"30 connections/minute\"")
+        + "[[rules]]\nrecipient = \"grey@one.example\"\ngreylisted = true\ndo = \"defer\"\n";
+    let server = with(builder(&lab), &[], &format!("[domains]\nrelay = [\"one.example\"]\n{rules}"));
+    for (to, option, values, hint) in [
+        ("name", "--client-name", [("unknown", 69), ("mx.home.example", 0)], "the client's name (--client-name)"),
+        ("early", "--early-talker", [("yes", 69), ("no", 0)], "whether it speaks before the greeting (--early-talker)"),
+        (
+            "rate",
+            "--rate",
+            [("31 connections/minute", 69), ("30 connections/minute", 0)],
+            "how often it comes (--rate)",
+        ),
+        ("grey", "--greylisted", [("yes", 75), ("no", 0)], "whether the greylist lets it pass (--greylisted)"),
+    ] {
+        let to = format!("{to}@one.example");
+        let (why, code) = asked(&server, &to, &[]);
+        let wanted = format!("   as far as it is known here; not known: {hint}\n");
+        assert!(code == 0 && why.contains(&wanted), "{code} {wanted} {why}");
+        for (value, wanted) in values {
+            let (why, code) = asked(&server, &to, &[option, value]);
+            assert!(code == wanted && !why.contains("not known:"), "{value} {code}: {why}");
+        }
+    }
+    let (_, code) = asked(&server, "rate@one.example", &["--rate", "often"]);
+    assert_eq!(code, 2);
+}
+
+/// What rules on the content add is in the decision, as the server decides it: of a class the first counts, of a next hop theirs.
+#[test]
+fn the_decision_is_that_of_all_rules() {
+    let lab = TestLab::sites(&["one.example"]);
+    let rules = "[domains]\nrelay = [\"one.example\"]\n\
+        [[rules]]\nclient = \"127.0.0.2\"\ndo = [\"class ordinary\", \"route mx:a.example\"]\n\
+        [[rules]]\nsubject = \"offer\"\ndo = [\"class bulk\", \"route mx:b.example\", \"quarantine spam\"]\n\
+        [[rules]]\nauth = \"spf=fail\"\ndo = [\"reject 550 5.7.23 SPF\", \"discard\"]\n";
+    let server = with(builder(&lab).set("authserv_id", "\"auth.test\""), &[], rules);
+    let pair = ("me@home.example", "ann@one.example");
+    let (why, code) = explained(&server, pair, "Subject: offer\r\n\r\nx\r\n");
+    assert!(
+        why.contains("=> quarantined; once released, relayed to mx:b.example:") && why.contains(", by rule 2 ("),
+        "{why}"
+    );
+    assert!(why.contains("   class ordinary: a rule\n") && !why.contains("class bulk\n   ") && code == 0, "{why}");
+    let (why, code) = explained(&server, pair, "Authentication-Results: auth.test; spf=fail\r\n\r\nx\r\n");
+    assert!(why.contains("=> refused: 550 5.7.23 SPF\n   because of rule 3 (") && code == 69, "{why}");
+    let (why, _) = explained(&server, pair, "Authentication-Results: other.test; spf=fail\r\n\r\nx\r\n");
+    assert!(why.contains("=> relayed to mx:a.example"), "{why}");
+}

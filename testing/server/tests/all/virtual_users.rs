@@ -401,3 +401,24 @@ fn a_pipe_in_the_place_of_a_table_hangs_nothing() {
     let said = format!("{}{}", String::from_utf8_lossy(&check.stdout), String::from_utf8_lossy(&check.stderr));
     assert!(said.contains("not a regular file"), "{said}");
 }
+
+/// A header that comes in several pieces is rewritten to its end.
+#[test]
+fn canonical_addresses_hold_for_the_whole_of_a_large_header() {
+    let lab = TestLab::sites(&["one.example"]);
+    let server = with(
+        builder(&lab),
+        &[("canonical", "old@home.example new@home.example\n")],
+        "[domains]\nrelay = [\"one.example\"]\n[tables.all]\nsource = \"hash:{}/canonical\"\nas = \"canonical\"\n\
+         [addresses]\ncanonical = \"all\"\n",
+    );
+    let filler: String = (0..600).map(|n| format!("X-{n}: {}\r\n", "y".repeat(900))).collect();
+    let body = "From: old@home.example\r\n".repeat(20_000);
+    let wire =
+        format!("To: old@home.example\r\n{filler}Message-ID: <large@test>\r\nFrom: <old@home.example>\r\n\r\n{body}");
+    let expected =
+        format!("To: new@home.example\r\n{filler}Message-ID: <large@test>\r\nFrom: <new@home.example>\r\n\r\n{body}");
+    lab.recorder().expect_message(expected.into_bytes().into());
+    server.smtp().send("a@home.example", &["x@one.example"], wire.as_bytes()).expect(250);
+    lab.wait_clean("large@test", &["x@one.example"]);
+}

@@ -26,6 +26,7 @@ use stentor_engine::core::own::hand_in;
 use stentor_mail::address::Address;
 use stentor_queue::book::HOP;
 use stentor_queue::ids::{AddressId, MessageId, Ms};
+use stentor_queue::message::Message;
 
 use self::state::{Run, State};
 use self::text::{Around, Row, mail};
@@ -76,19 +77,15 @@ async fn look(core: &Arc<Core>, links: &Arc<Links>, known: &mut Option<State>) -
     let now = core.clock.now();
     let Some(due) = digest.last_due(now) else { return Ok(()) };
     let folder = settings.config.data_dir.clone();
-    let state = match known {
-        Some(state) => state,
-        None => {
-            let from = folder.clone();
-            let found = block(move || State::load(&from)).await?;
-            let state = match found {
-                Some(state) => state,
-                // The first is sent at the next time, not at once.
-                None => State { last: due, ..State::default() },
-            };
-            save(&state, &folder).await?;
-            known.insert(state)
-        }
+    let state = if let Some(state) = known {
+        state
+    } else {
+        let from = folder.clone();
+        let found = block(move || State::load(&from)).await?;
+        // The first is sent at the next time, not at once.
+        let state = found.unwrap_or_else(|| State { last: due, ..State::default() });
+        save(&state, &folder).await?;
+        known.insert(state)
     };
     // The clock was set back.
     state.last = state.last.min(now);
@@ -131,7 +128,7 @@ async fn kept(core: &Arc<Core>) -> Vec<MessageId> {
     let mut all: Vec<MessageId> = Vec::new();
     loop {
         let found = core.with(|hub, _| {
-            let ids = hub.store.quarantined(all.last().copied()).take(STEPS_MAX).map(|message| message.id());
+            let ids = hub.store.quarantined(all.last().copied()).take(STEPS_MAX).map(Message::id);
             ids.collect::<Vec<_>>()
         });
         let is_last = found.len() < STEPS_MAX;
@@ -201,9 +198,9 @@ async fn gather(core: &Arc<Core>, run: &Run) -> BTreeMap<u32, Kept> {
                     }
                     let kept = next.entry(id).or_default();
                     if kept.of.len() < ROWS_MAX * PARTS_MAX {
-                        kept.of.push(message.id())
+                        kept.of.push(message.id());
                     } else {
-                        kept.more += 1
+                        kept.more += 1;
                     }
                     if next.len() > RECIPIENTS_AT_ONCE {
                         next.pop_last();

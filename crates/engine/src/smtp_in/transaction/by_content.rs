@@ -1,9 +1,9 @@
-//! The data is over: what the rules that waited for the content say.
+//! The data is over: what the rules that waited for the content say, and once milters have seen it, those that waited for them.
 
 use std::net::IpAddr;
 
 use stentor_mail::reply::Reply;
-use stentor_rules::{Why, keeper};
+use stentor_rules::{ContentSaid, Remark, RuleId, Why, keeper};
 
 use super::super::judge::{Asked, pinned_by_rule};
 use super::Transaction;
@@ -20,25 +20,36 @@ impl Transaction {
         self.apply_content_rules(settings, client)
     }
 
-    /// The same, or what they say of recipients that have been added since: the fields that their rules prepend come too late.
+    /// The same, or what they say of recipients that have been added since.
     pub(super) fn apply_content_rules(&mut self, settings: &Settings, client: IpAddr) -> Result<(), Reply> {
-        let is_first = !self.waiting.is_over();
+        match self.waiting.finish(&settings.rules) {
+            Some(said) => self.take_said(settings, client, said),
+            None => Ok(()),
+        }
+    }
+
+    /// Does what waiting rules say.
+    pub(super) fn take_said(
+        &mut self,
+        settings: &Settings,
+        client: IpAddr,
+        mut said: ContentSaid,
+    ) -> Result<(), Reply> {
         let rules = &settings.rules;
-        let Some(mut said) = self.waiting.finish(rules) else { return Ok(()) };
-        for text in said.kinds.iter_mut().flat_map(|(marks, _)| marks.warnings(rules)) {
+        for text in said.kinds.iter_mut().flat_map(|(results, _)| results.marks.warnings(rules)) {
             tracing::warn!(%client, message = %self.id, from = self.mail.path.as_str(), "a rule warns: {text}");
         }
-        if let Some((reply, by)) = said.refusal {
+        if let Some((reply, by)) = said.refusal() {
             self.why_refused = rules.shown(&Why::Rule(by));
-            return Err(reply);
+            return Err(reply.clone());
         }
-        for (text, by, first) in std::mem::take(&mut said.discards) {
-            let by = rules.shown(&Why::Rule(by));
-            let by = if text.is_empty() { by } else { format!("{by}: {text}") };
-            self.wishes.discard(format!("discarded by {by}"), &first);
+        for (results, named) in &said.kinds {
+            if let Some(by) = results.discard().map(|(text, rule)| Self::discarded_by(settings, text, rule)) {
+                self.wishes.discard(Remark::Discarded { by }, named);
+            }
         }
         for (to, asked) in self.rcpts.named_mut() {
-            let by = said.of(to).and_then(|marks| marks.quarantine.as_ref());
+            let by = said.marks_of(to).and_then(|marks| marks.quarantine.as_ref());
             asked.quarantine = asked.quarantine.take().or_else(|| by.map(|by| keeper(rules, by).into()));
         }
         for (to, asked) in self.rcpts.relayed_mut() {
@@ -51,25 +62,37 @@ impl Transaction {
                 asked.hop = Some(hop.to_string().into());
             }
         }
-        for (to, lists) in std::mem::take(&mut self.open) {
-            let Some(marks) = said.of(&to) else { continue };
-            for list in &lists {
-                self.quarantined_lists
-                    .extend(marks.quarantine.as_ref().map(|by| (list.clone(), keeper(rules, by).into())));
-            }
-            if let Some(hop) = &marks.route {
-                self.route_lists(&lists, hop);
-            }
-            for (hop, _) in &marks.copies {
-                self.rcpts.add_copy(to.clone(), Asked { hop: Some(hop.to_string().into()), ..unasked() });
-            }
+        self.take_said_of_lists(settings, &said);
+        for (results, named) in said.kinds {
+            self.wishes.add(rules, results.marks, &named);
         }
-        if is_first {
-            self.added = said.fields();
-        }
-        for (marks, first) in said.kinds {
-            self.wishes.add(rules, marks, &first);
-        }
+        self.wishes.write_late_fields(&mut self.added);
         Ok(())
+    }
+
+    /// What they say of posts, and of copies for other servers.
+    fn take_said_of_lists(&mut self, settings: &Settings, said: &ContentSaid) {
+        for (to, lists) in std::mem::take(&mut self.open) {
+            if let Some(results) = said.of(&to) {
+                for list in &lists {
+                    let by = results.marks.quarantine.as_ref().map(|by| keeper(&settings.rules, by).into());
+                    self.quarantined_lists.extend(by.map(|by| (list.clone(), by)));
+                }
+                if let Some((hop, _)) = &results.route {
+                    self.route_lists(&lists, hop);
+                }
+                for (hop, _) in &results.marks.copies {
+                    self.rcpts.add_copy(to.clone(), Asked { hop: Some(hop.to_string().into()), ..unasked() });
+                }
+            }
+            if self.waiting.waits_for_auth() {
+                self.open.push((to, lists));
+            }
+        }
+    }
+
+    fn discarded_by(settings: &Settings, text: &str, rule: RuleId) -> String {
+        let by = settings.rules.shown(&Why::Rule(rule));
+        if text.is_empty() { by } else { format!("{by}: {text}") }
     }
 }

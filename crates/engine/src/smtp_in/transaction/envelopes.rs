@@ -13,9 +13,10 @@ use stentor_mail::server::EndOfData;
 use stentor_policy::{self as policy, Verdict};
 use stentor_queue::event::{Class, MessageIdAt, Ret};
 use stentor_queue::ids::Ms;
+use stentor_rules::ClientName;
 
 use super::super::ahead::subscribers_at;
-use super::super::content::{check_post, class};
+use super::super::content::{ClassCause, check_post, class};
 use super::super::judge::{Asked, SLOW_TABLES, Speaker, Stranger, route_others};
 use super::super::redirect::{alias_of, check_forwarded, redirected, via};
 use super::rcpt::unasked;
@@ -78,7 +79,7 @@ impl Transaction {
         let spoke = self.spoke.take();
         let speaker = Speaker {
             client,
-            name: spoke.as_ref().and_then(|spoke| spoke.name.as_deref()),
+            name: spoke.as_ref().map_or(ClientName::Unknown, |spoke| spoke.name.as_deref()),
             helo: spoke.as_ref().map_or("", |spoke| &spoke.helo),
             may_relay: self.injector.is_some(),
             session: None,
@@ -219,7 +220,7 @@ impl Transaction {
         let envelope = |(n, (group, quarantine)): (usize, (_, Option<Arc<str>>))| {
             let named = self.names.of(&group, |list| address_of(settings, list));
             let policy::Group { of, sender, to, why } = group;
-            let why = if matches!(of, policy::Of::List(_)) { why } else { why + class_why };
+            let why = if matches!(of, policy::Of::List(_)) { why } else { why + &class_why };
             // Nearly always there is one.
             let relayed = if n == last { relayed.take() } else { relayed.clone() }?;
             let is_mailbox = is_mailbox(&of, &to);
@@ -295,18 +296,18 @@ impl Transaction {
         client: IpAddr,
         facts: &HeaderFacts,
         recipients: u64,
-    ) -> (Class, &'static str) {
-        if let Some(class) = class(settings, self.wishes.class, client, facts) {
-            return class;
+    ) -> (Class, String) {
+        if let Some((class, cause)) = class(settings, self.wishes.class, client, facts) {
+            return (class, cause.logged(class));
         }
         let classes = &settings.config.classes;
         let (trusted, now) = (settings.policy.is_trusted(client), core.clock.now());
         if recipients > 0
             && core.senders.lock().is_bulk(&self.mail.path, client, trusted, recipients, &classes.sender_rate, now)
         {
-            return (Class::Bulk, "; bulk: its sender's rate");
+            return (Class::Bulk, ClassCause::SenderRate.logged(Class::Bulk));
         }
-        (Class::Ordinary, "")
+        (Class::Ordinary, String::new())
     }
 }
 

@@ -9,17 +9,18 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use stentor_filters::{
-    ClientFacts, Content, Filter, Filtered, MailFacts, RcptFacts, Recipient, Refusal, without_fields,
+    ClientFacts, Content, Filter, Filtered, MailFacts, RcptFacts, Recipient, Refusal, each_field, without_fields,
 };
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, RcptTo};
 use stentor_policy::Verdict;
 use stentor_queue::ids::ContentId;
-use stentor_rules::Key;
+use stentor_rules::{AuthResults, ClientName, Key, Named, Remark, claims};
 
 use super::super::judge::{Asked, Speaker, Stranger};
 use super::Transaction;
+use super::rcpt::TAKEN;
 use crate::core::intake::Job;
 use crate::core::{Core, Settings, log};
 
@@ -86,16 +87,15 @@ impl Transaction {
         speaker: Speaker<'_>,
         rcpt: RcptTo,
     ) -> Reply {
-        self.why_refused.clear();
-        let reply = self.take_rcpt(core, settings, speaker, (rcpt.clone(), None)).await;
+        let taken = self.try_rcpt(core, settings, speaker, (rcpt.clone(), None)).await;
+        let Err(refusal) = taken else { return TAKEN };
         // What a milter has refused itself is no news.
-        if take(&mut self.why_refused).is_empty()
-            && !reply.is_success()
+        if !refusal.is_milters
             && let Some(filtering) = &self.filtering
         {
-            filtering.filter.chain().await.rcpt_refused(&rcpt, &reply).await;
+            filtering.filter.chain().await.rcpt_refused(&rcpt, &refusal.reply).await;
         }
-        reply
+        self.refuse(core, speaker.client, *refusal)
     }
 
     /// Asks them about a recipient that is otherwise taken, and keeps it.
@@ -108,32 +108,52 @@ impl Transaction {
     ) -> Result<(), Refusal> {
         let Some(filtering) = &mut self.filtering else { return Ok(()) };
         let is_local = *verdict != Verdict::Relay;
-        let told = filtering.filter.chain().await.rcpt(RcptFacts { rcpt: &rcpt, is_local }).await;
-        if let Err(refusal) = told {
-            self.why_refused.clone_from(&refusal.by);
-            return Err(refusal);
-        }
+        filtering.filter.chain().await.rcpt(RcptFacts { rcpt: &rcpt, is_local }).await?;
         let (address, asked, verdict, why) = (address.clone(), asked.clone(), verdict.clone(), why.to_owned());
         filtering.taken.push(Taken { named: rcpt.address, address, asked, verdict, why });
         Ok(())
     }
 
-    /// Takes the header fields out that rules want to go; `ours` fields before the message stay.
+    /// Takes the header fields out that rules want to go, and results of authentication that a client says are ours (RFC 8601
+    /// section 5); `ours` fields before the message stay.
     pub(super) async fn remove_fields(
         &mut self,
         core: &Arc<Core>,
         settings: &Settings,
         (end, ours): (&mut EndOfData, usize),
+        is_forged: bool,
     ) -> Result<(), Reply> {
-        let removals = take(&mut self.wishes.remove);
+        let (removals, id) = (take(&mut self.wishes.remove), &settings.config.authserv_id);
         let size_max = settings.config.message_size_bytes_max;
         let mut octets = Octets { core, transaction: self, last: take(&mut end.last), before: None, size_max };
-        let goes = |name: &[u8], value: &[u8]| removals.iter().any(|removal| removal.is_met(name, value));
+        let goes = |name: &[u8], value: &[u8]| {
+            removals.iter().any(|removal| removal.is_met(name, value)) || is_forged && claims(id, name, value)
+        };
         let result = without_fields(&mut octets, ours, size_max, goes).await;
         octets.forget();
         end.last = octets.last;
         if let Some(new) = result? {
             *end = new;
+        }
+        Ok(())
+    }
+
+    /// Asks the rules that waited for results of authentication, which milters have written into the header by now.
+    pub(super) fn by_authentication(
+        &mut self,
+        core: &Arc<Core>,
+        settings: &Settings,
+        client: IpAddr,
+        end: &mut EndOfData,
+    ) -> Result<(), Reply> {
+        let size_max = settings.config.message_size_bytes_max;
+        let mut results = AuthResults::new(&settings.config.authserv_id);
+        let octets = Octets { core, transaction: self, last: take(&mut end.last), before: None, size_max };
+        let read = each_field(&octets, |name, value| results.field(name, value));
+        end.last = octets.last;
+        read?;
+        if let Some(said) = self.waiting.authenticated(&settings.rules, &results) {
+            self.take_said(settings, client, said)?;
         }
         Ok(())
     }
@@ -172,7 +192,7 @@ impl Transaction {
         (filtering, filtered, end): (&mut Filtering, Filtered, &mut EndOfData),
     ) -> Result<(), Reply> {
         if let Some(by) = filtered.discard {
-            self.wishes.discard(format!("discarded by {by}"), "all recipients");
+            self.wishes.discard(Remark::Discarded { by }, &Named::all());
             return Ok(());
         }
         if let Some(new) = filtered.end {
@@ -211,8 +231,14 @@ impl Transaction {
                 self.rcpts.add_by(address, asked, verdict, why);
             }
         }
-        let speaker =
-            Speaker { client, name: Some(""), helo: "", may_relay: true, session: None, stranger: Stranger::UNKNOWN };
+        let speaker = Speaker {
+            client,
+            name: ClientName::Unknown,
+            helo: "",
+            may_relay: true,
+            session: None,
+            stranger: Stranger::UNKNOWN,
+        };
         let mut is_refused = false;
         for rcpt in added.into_iter().filter(|rcpt| !filtering.taken.iter().any(|taken| taken.named == rcpt.address)) {
             if !self.rcpts.has(&rcpt.address) {
@@ -237,11 +263,11 @@ impl Transaction {
 
     /// Milters have removed all who were named: who else gets the message by rules, a copy or all of it, gets it all the same.
     fn nobody_is_left(&mut self) {
-        let (why, who) = ("removed by milters".to_owned(), "all recipients");
+        let remark = Remark::RemovedByMilters;
         if self.rcpts.has_copies() || !self.wishes.bcc.is_empty() || self.wishes.redirect.is_some() {
-            self.wishes.told(why, who);
+            self.wishes.remark(remark, &Named::all());
         } else {
-            self.wishes.discard(why, who);
+            self.wishes.discard(remark, &Named::all());
         }
     }
 }
@@ -292,7 +318,7 @@ impl Content for Octets<'_> {
                 self.core.memory.rewritten(memory);
             }
         }
-        self.transaction.piece(self.core, piece, self.size_max).await;
+        self.transaction.store_piece(self.core, piece, self.size_max).await;
         self.transaction.failed.map_or(Ok(()), |refused| Err(refused.reply()))
     }
 

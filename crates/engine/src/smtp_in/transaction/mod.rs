@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use stentor_addresses::HeaderStream;
 use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::heading::Heading;
@@ -25,7 +26,7 @@ use stentor_mail::server::{EndOfData, MailFrom};
 use stentor_policy::{self as policy, Names};
 use stentor_queue::ids::{ContentId, MessageId};
 use stentor_resolve::Asker;
-use stentor_rules::{Key, NextHop, Waiting, Wishes};
+use stentor_rules::{ClientName, Key, NextHop, Waiting, Wishes};
 use stentor_strangers::Seen;
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
@@ -85,9 +86,9 @@ pub struct Transaction {
     /// Sender and recipients as the client gave them, where they are others here.
     given_sender: Option<String>,
     names: Names,
-    /// The sender, and what there was of the header, have been rewritten.
+    /// The sender has been rewritten; what there was of the header.
     has_canonical_sender: bool,
-    has_canonical_header: bool,
+    header: HeaderStream,
     /// The client's name, its HELO and who asks about it, where next hops of others than the named recipients may depend on them.
     spoke: Option<Spoke>,
     /// What the aliases among its recipients stand for.
@@ -122,7 +123,7 @@ pub struct Transaction {
 
 /// Who spoke, for what is decided at the end of the data.
 struct Spoke {
-    name: Option<Box<str>>,
+    name: ClientName<Box<str>>,
     helo: Box<str>,
     asker: Option<Arc<Asker>>,
     seen: Seen,
@@ -158,7 +159,7 @@ impl Transaction {
             given_sender: None,
             names: Names::default(),
             has_canonical_sender: false,
-            has_canonical_header: false,
+            header: HeaderStream::default(),
             list_hops: Vec::new(),
             quarantined_lists: Vec::new(),
             quarantine: None,
@@ -204,14 +205,22 @@ impl Transaction {
         self.traced = observer.and_then(|observer| observer.begin(self.id, "http", parent, core.clock.now()));
     }
 
-    /// The beginning of the content, with canonical addresses in its header.
-    async fn canonical_header(&mut self, settings: &Settings, content: Vec<u8>) -> Result<Vec<u8>, Reply> {
-        let is_done = std::mem::replace(&mut self.has_canonical_header, true);
-        let is_trusted = self.trusted || self.injector.is_some();
-        if is_done || !is_trusted || settings.rules.addresses.rewriting.is_empty() {
-            return Ok(content);
+    /// The client's word counts: it is in the client networks, or who uses it has logged in.
+    fn is_of_trusted(&self) -> bool {
+        self.trusted || self.injector.is_some()
+    }
+
+    /// The next octets of the content, with canonical addresses in its header.
+    async fn canonical_header(
+        &mut self,
+        settings: &Settings,
+        octets: Vec<u8>,
+        is_last: bool,
+    ) -> Result<Vec<u8>, Reply> {
+        if !self.is_of_trusted() || settings.rules.addresses.rewriting.is_empty() {
+            return Ok(octets);
         }
-        header(settings, content, None).await
+        header(settings, &mut self.header, (octets, is_last), None).await
     }
 
     /// Whether [`Transaction::reserve`] will not wait.
@@ -299,7 +308,7 @@ impl Transaction {
         // Of others than trusted clients nothing is held before it has come.
         let expected = self.mail.size.filter(|_| self.trusted).unwrap_or(0).min(PIECE_BYTES) as usize;
         let mut prefix = Vec::with_capacity(expected + 512);
-        self.wishes.fields(&mut prefix);
+        self.wishes.write_fields(&mut prefix);
         let hostname = &settings.config.hostname;
         received(&Trace { helo, client, hostname, protocol, id: &self.id, now: core.clock.now() }, &mut prefix);
         self.waiting.begin(&settings.rules, prefix.len(), self.filtering.is_some());
@@ -310,7 +319,7 @@ impl Transaction {
     pub fn start_local_data(&mut self, core: &Core, settings: &Settings, uid: u32) -> Vec<u8> {
         self.begin_data(core, "local");
         let mut prefix = Vec::new();
-        self.wishes.fields(&mut prefix);
+        self.wishes.write_fields(&mut prefix);
         received_local(&settings.config.hostname, uid, (&self.id, core.clock.now()), &mut prefix);
         self.waiting.begin(&settings.rules, prefix.len(), self.filtering.is_some());
         prefix
@@ -328,17 +337,22 @@ impl Transaction {
         }
     }
 
-    /// Stores a piece of a body that is too large to be held; waits until it is written, so that one piece at a time is
-    /// in memory.
-    pub async fn piece(&mut self, core: &Arc<Core>, bytes: Vec<u8>, size_max: u64) {
+    /// Takes a piece of a body that is too large to be held: it is searched, rewritten and stored.
+    pub async fn piece(&mut self, core: &Arc<Core>, settings: &Settings, bytes: Vec<u8>, size_max: u64) {
         if self.failed.is_some() {
             return;
         }
         self.waiting.push(&bytes);
-        let Ok(bytes) = self.canonical_header(&core.settings(), bytes).await else {
-            self.failed = Some(Refused::Table);
-            return;
-        };
+        match self.canonical_header(settings, bytes, false).await {
+            // All of it may be the beginning of a field.
+            Ok(bytes) if bytes.is_empty() => {}
+            Ok(bytes) => self.store_piece(core, bytes, size_max).await,
+            Err(_) => self.failed = Some(Refused::Table),
+        }
+    }
+
+    /// Stores a piece; waits until it is written, so that one piece at a time is in memory.
+    async fn store_piece(&mut self, core: &Arc<Core>, bytes: Vec<u8>, size_max: u64) {
         let Some(memory) = &mut self.memory else { return };
         if !core.memory.stream(memory, bytes.len() as u64, size_max).await {
             core.limits.hit(Limit::StreamedBytes, core.clock.now());
@@ -377,6 +391,45 @@ impl Transaction {
         reply
     }
 
+    /// What content, rules and milters say of the message, in this order: loops and posts, rules that wait for the content, canonical
+    /// addresses, fields that go, milters, rules that wait for what milters have found.
+    async fn judge_content(
+        &mut self,
+        core: &Arc<Core>,
+        settings: &Arc<Settings>,
+        (client, peer): (IpAddr, Option<&TcpStream>),
+        end: &mut EndOfData,
+    ) -> Result<(), Reply> {
+        // Before the client's message there are the fields that rules had prepended when it began, and our Received.
+        let ours = self.wishes.fields_written() + 1;
+        if let Some(refused) = self.failed {
+            return Err(refused.reply());
+        }
+        self.check(core, settings, &end.facts)?;
+        self.by_content(settings, client, &end.last)?;
+        end.last = self.canonical_header(settings, std::mem::take(&mut end.last), true).await?;
+        let is_forged = end.facts.has_auth_results && !self.is_of_trusted();
+        if (is_forged || !self.wishes.remove.is_empty()) && !self.wishes.is_discarded() {
+            Box::pin(self.remove_fields(core, settings, (&mut *end, ours), is_forged)).await?;
+        }
+        if self.filtering.is_some() {
+            let begun = Instant::now();
+            Box::pin(self.filter(core, settings, client, (&mut *end, ours))).await?;
+            if begun.elapsed() >= LEAVES_AFTER && peer.is_some_and(has_left) {
+                "client left while milters were asked".clone_into(&mut self.why_refused);
+                return Err(LEFT);
+            }
+        }
+        if self.waiting.waits_for_auth() && !self.wishes.is_discarded() {
+            self.by_authentication(core, settings, client, &mut *end)?;
+        }
+        // Of rules on authentication, and of recipients that milters have added.
+        if !self.wishes.remove.is_empty() && !self.wishes.is_discarded() {
+            Box::pin(self.remove_fields(core, settings, (end, ours), false)).await?;
+        }
+        Ok(())
+    }
+
     async fn finish(
         mut self,
         core: &Arc<Core>,
@@ -384,29 +437,7 @@ impl Transaction {
         (client, peer): (IpAddr, Option<&TcpStream>),
         mut end: EndOfData,
     ) -> Reply {
-        // Before the client's message there are the fields that rules have prepended by now, and our Received.
-        let ours = self.wishes.fields_count() + 1;
-        let mut verdict = match self.failed {
-            Some(refused) => Err(refused.reply()),
-            None => self.check(core, settings, &end.facts).and_then(|()| self.by_content(settings, client, &end.last)),
-        };
-        if verdict.is_ok() {
-            match self.canonical_header(settings, std::mem::take(&mut end.last)).await {
-                Ok(last) => end.last = last,
-                Err(reply) => verdict = Err(reply),
-            }
-        }
-        if verdict.is_ok() && !self.wishes.remove.is_empty() && !self.wishes.is_discarded() {
-            verdict = Box::pin(self.remove_fields(core, settings, (&mut end, ours))).await;
-        }
-        if verdict.is_ok() && self.filtering.is_some() {
-            let begun = Instant::now();
-            verdict = Box::pin(self.filter(core, settings, client, (&mut end, ours))).await;
-            if verdict.is_ok() && begun.elapsed() >= LEAVES_AFTER && peer.is_some_and(has_left) {
-                "client left while milters were asked".clone_into(&mut self.why_refused);
-                verdict = Err(LEFT);
-            }
-        }
+        let verdict = self.judge_content(core, settings, (client, peer), &mut end).await;
         let named = self.rcpts.named();
         let envelopes = match verdict {
             Ok(()) if self.wishes.is_discarded() => return self.discarded(core, settings, client, &end),
@@ -430,7 +461,7 @@ impl Transaction {
             }
             if named == 0 {
                 // Milters have removed all who were named, and the copies of rules lead to nobody.
-                return self.discarded(core, settings, client, end.size);
+                return self.discarded(core, settings, client, &end);
             }
             self.abandon(core);
             return Reply::fixed(250, (2, 0, 0), "Ok: report noted");

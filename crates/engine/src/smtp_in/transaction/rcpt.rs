@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use stentor_addresses::Role;
+use stentor_filters::Refusal;
 use stentor_lists::check_sender;
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::headers::HeaderFacts;
@@ -12,7 +13,7 @@ use stentor_mail::reply::Reply;
 use stentor_mail::server::{Notify, RcptTo};
 use stentor_policy::Verdict;
 use stentor_queue::event::RcptParams;
-use stentor_rules::{Key, NextHop, SessionFacts, Wishes};
+use stentor_rules::{Key, Named, NextHop, Remark, SessionFacts, Wishes};
 
 use super::super::judge::{Asked, Because, Judged, Speaker, judge};
 use super::super::rewrite::canonical;
@@ -26,6 +27,38 @@ const RCPT_PARAMS_BYTES: usize = 20;
 const TARGETS_MAX: usize = 20_000;
 /// Targets of an alias that are compared with standing bounces: a larger one is taken.
 const ALIAS_TARGETS_SEEN: usize = 100;
+
+pub(super) const TAKEN: Reply = Reply::fixed(250, (2, 1, 5), "Ok");
+
+/// Why a recipient is not taken.
+pub(super) struct RcptRefusal {
+    to: Address,
+    pub reply: Reply,
+    /// What decided, in words.
+    policy: String,
+    /// A milter refuses it.
+    pub is_milters: bool,
+}
+
+#[expect(clippy::unnecessary_box_returns, reason = "as the results have it, which stay small")]
+impl RcptRefusal {
+    fn of(to: &Address, reply: Reply) -> Box<RcptRefusal> {
+        Box::new(RcptRefusal { to: to.clone(), reply, policy: String::new(), is_milters: false })
+    }
+
+    fn by_milter(to: &Address, Refusal { reply, by }: Refusal) -> Box<RcptRefusal> {
+        Box::new(RcptRefusal { policy: by, is_milters: true, ..*RcptRefusal::of(to, reply) })
+    }
+}
+
+/// The lists that a recipient leads to.
+fn lists_of(verdict: &Verdict) -> &[Arc<str>] {
+    match verdict {
+        Verdict::List(list) => std::slice::from_ref(list),
+        Verdict::Alias(expansion) => &expansion.lists,
+        Verdict::Relay | Verdict::Bounces(_) | Verdict::Refuse(_) => &[],
+    }
+}
 
 impl Transaction {
     /// Answers RCPT.
@@ -42,7 +75,7 @@ impl Transaction {
         self.take_rcpt(core, settings, speaker, (rcpt, None)).await
     }
 
-    /// The same without what milters say of recipients that are refused. `facts` are those of a content that has come already.
+    /// The same without what milters hear of recipients that are refused. `facts` are those of a content that has come already.
     pub(super) async fn take_rcpt(
         &mut self,
         core: &Arc<Core>,
@@ -50,83 +83,46 @@ impl Transaction {
         speaker: Speaker<'_>,
         (rcpt, facts): (RcptTo, Option<&HeaderFacts>),
     ) -> Reply {
-        let told = self.filtering.is_some().then(|| rcpt.clone());
-        let client = speaker.client;
-        if rcpt.notify.is_some() || rcpt.orcpt.is_some() {
-            let more = RCPT_PARAMS_BYTES + rcpt.orcpt.as_ref().map_or(0, String::len);
-            if self.params_bytes + more > core.intake.batch_bytes_max() {
-                // RFC 5321 section 4.5.3.1.10: the client sends the rest in another transaction.
-                let reply = Reply::fixed(452, (4, 5, 3), "Too many recipients with parameters");
-                return self.refuse(core, client, &rcpt.address, reply);
-            }
-            self.params_bytes += more;
+        match self.try_rcpt(core, settings, speaker, (rcpt, facts)).await {
+            Ok(()) => TAKEN,
+            Err(refusal) => self.refuse(core, speaker.client, *refusal),
         }
-        let (rcpt, given) = match self.canonical(settings, rcpt).await {
-            Ok(found) => found,
-            Err((rcpt, reply)) => return self.refuse(core, client, &rcpt.address, reply),
-        };
+    }
+
+    /// Takes the recipient, or says why not.
+    pub(super) async fn try_rcpt(
+        &mut self,
+        core: &Arc<Core>,
+        settings: &Arc<Settings>,
+        speaker: Speaker<'_>,
+        (rcpt, facts): (RcptTo, Option<&HeaderFacts>),
+    ) -> Result<(), Box<RcptRefusal>> {
+        let told = self.filtering.is_some().then(|| rcpt.clone());
+        self.count_params(core, &rcpt).map_err(|reply| RcptRefusal::of(&rcpt.address, reply))?;
+        let (rcpt, given) = self.canonical(settings, rcpt).await?;
         let instance = speaker.session.map(|_| self.id.to_string()).unwrap_or_default();
         let session = speaker.session.map(|facts| SessionFacts { size: self.mail.size, instance: &instance, ..facts });
         let may_relay = self.injector.is_some() || speaker.may_relay;
         let speaker = Speaker { may_relay, session, ..speaker };
-        let asked = (&self.sender, &rcpt.address);
         // Of a recipient that is refused, nothing is asked of the message.
         let mut wishes = Wishes::default();
-        let Judged { verdict, hop, quarantine, copies, route, ask, open, why } =
-            judge((settings, core.clock.now()), speaker, asked, &mut wishes).await;
-        let lists = match &verdict {
-            Verdict::Refuse(reply) => {
-                let policy = why.words();
-                return self.refuse_by(core, client, (&rcpt.address, &policy), reply.clone());
-            }
-            Verdict::List(list) => std::slice::from_ref(list),
-            Verdict::Alias(expansion) => &expansion.lists,
-            Verdict::Relay | Verdict::Bounces(_) => &[],
-        };
-        if let Verdict::Alias(expansion) = &verdict
-            && let Err(reply) = self.add_targets(expansion.everyone().count())
-        {
-            return self.refuse(core, client, &rcpt.address, reply);
-        }
-        if let Some(reply) = self.bounced(core, (&rcpt.address, hop.is_some()), &verdict) {
-            return self.refuse(core, client, &rcpt.address, reply);
-        }
-        for list in lists {
-            if let Err(reply) = self.check_list(core, list).await {
-                return self.refuse(core, client, &rcpt.address, reply);
-            }
-        }
-        if let Some(facts) = facts
-            && let Err((reply, policy)) = self.check_late(core, settings, (&rcpt.address, facts), &verdict, &open)
-        {
-            return self.refuse_by(core, client, (&rcpt.address, &policy), reply);
-        }
-        if let Some(next) = ask {
-            let recipient = Recipient { address: rcpt.address.clone(), hop: next, own_hop: hop.clone() };
-            let answer = Box::pin(call_ahead::ask(core, settings, client, recipient)).await;
-            if let Some((reply, said)) = call_ahead::refusal(answer, settings.config.call_ahead.on_failure) {
-                let policy = format!("call-ahead: {said}");
-                return self.refuse_by(core, client, (&rcpt.address, &policy), reply);
-            }
-        }
-        let is_trusted = self.trusted || self.injector.is_some();
-        if let Err(reply) = self.waiting.admits(&settings.rules, is_trusted, &open) {
-            return self.refuse(core, client, &rcpt.address, reply);
-        }
+        let asked = (&self.sender, &rcpt.address);
+        let mut judged = judge((settings, core.clock.now()), speaker, asked, &mut wishes).await;
+        self.admit(core, settings, (speaker.client, &rcpt.address, facts), &mut judged).await?;
+        let Judged { verdict, hop, quarantine, copies, route, open, mut why, .. } = judged;
         if let Some(given) = given {
-            wishes.told(format!("rewritten to {}", rcpt.address), given.as_str());
+            wishes.remark(Remark::Rewritten { to: rcpt.address.clone() }, &Named::one(given.as_str()));
             self.names.rewrite(given, rcpt.address.clone());
         }
-        let mut why = why;
         let params = RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt };
         let asked = Asked { params, hop, quarantine, via: None };
         if let Some(told) = told {
             let words = why.words();
-            if let Err(refusal) = self.filter_taken(told, (&rcpt.address, &asked), &verdict, &words).await {
-                return self.refuse_by(core, client, (&rcpt.address, &refusal.by), refusal.reply);
-            }
+            let taken = self.filter_taken(told, (&rcpt.address, &asked), &verdict, &words).await;
+            taken.map_err(|refusal| RcptRefusal::by_milter(&rcpt.address, refusal))?;
             why = Because::Rules(words);
         }
+        let lists = lists_of(&verdict);
         for list in lists {
             self.quarantined_lists.extend(asked.quarantine.iter().map(|by| (list.clone(), by.clone())));
         }
@@ -135,14 +131,7 @@ impl Transaction {
         }
         self.waiting.add(&settings.rules, &rcpt.address, open);
         self.wishes.merge(wishes);
-        if self.spoke.is_none() && settings.rules.has_own_hops() {
-            self.spoke = Some(Spoke {
-                name: speaker.name.map(Into::into),
-                helo: speaker.helo.to_ascii_lowercase().into(),
-                asker: speaker.stranger.asker.cloned(),
-                seen: speaker.stranger.seen,
-            });
-        }
+        self.remember(settings, speaker);
         if let Some(route) = route {
             self.route_lists(lists, &route);
         }
@@ -154,7 +143,69 @@ impl Transaction {
             Because::Rules(words) => self.rcpts.add_by(rcpt.address, asked, verdict, words),
             Because::Policy(_) => self.rcpts.add(rcpt.address, asked, verdict, || why.words()),
         }
-        Reply::fixed(250, (2, 1, 5), "Ok")
+        Ok(())
+    }
+
+    /// Counts what a recipient's parameters take.
+    fn count_params(&mut self, core: &Core, rcpt: &RcptTo) -> Result<(), Reply> {
+        if rcpt.notify.is_none() && rcpt.orcpt.is_none() {
+            return Ok(());
+        }
+        let more = RCPT_PARAMS_BYTES + rcpt.orcpt.as_ref().map_or(0, String::len);
+        if self.params_bytes + more > core.intake.batch_bytes_max() {
+            // RFC 5321 section 4.5.3.1.10: the client sends the rest in another transaction.
+            return Err(Reply::fixed(452, (4, 5, 3), "Too many recipients with parameters"));
+        }
+        self.params_bytes += more;
+        Ok(())
+    }
+
+    /// Whether a recipient can be taken that was judged: standing bounces, its lists, its next hop, other recipients' rules.
+    async fn admit(
+        &mut self,
+        core: &Arc<Core>,
+        settings: &Arc<Settings>,
+        (client, address, facts): (IpAddr, &Address, Option<&HeaderFacts>),
+        judged: &mut Judged,
+    ) -> Result<(), Box<RcptRefusal>> {
+        let refused = |reply| RcptRefusal::of(address, reply);
+        if let Verdict::Refuse(reply) = &judged.verdict {
+            let why = std::mem::replace(&mut judged.why, Because::Rules(String::new()));
+            return Err(Box::new(RcptRefusal { policy: why.words(), ..*refused(reply.clone()) }));
+        }
+        if let Verdict::Alias(expansion) = &judged.verdict {
+            self.add_targets(expansion.everyone().count()).map_err(refused)?;
+        }
+        if let Some(reply) = self.bounced(core, (address, judged.hop.is_some()), &judged.verdict) {
+            return Err(refused(reply));
+        }
+        for list in lists_of(&judged.verdict) {
+            self.check_list(core, list).await.map_err(refused)?;
+        }
+        if let Some(facts) = facts {
+            let late = self.check_late(core, settings, (address, facts), &judged.verdict, &judged.open);
+            late.map_err(|(reply, policy)| Box::new(RcptRefusal { policy, ..*refused(reply) }))?;
+        }
+        if let Some(next) = judged.ask.take() {
+            let recipient = Recipient { address: address.clone(), hop: next, own_hop: judged.hop.clone() };
+            let answer = Box::pin(call_ahead::ask(core, settings, client, recipient)).await;
+            if let Some((reply, said)) = call_ahead::refusal(answer, settings.config.call_ahead.on_failure) {
+                return Err(Box::new(RcptRefusal { policy: format!("call-ahead: {said}"), ..*refused(reply) }));
+            }
+        }
+        self.waiting.admits(&settings.rules, self.is_of_trusted(), &judged.open).map_err(refused)
+    }
+
+    /// Keeps who spoke, where next hops of others may depend on it.
+    fn remember(&mut self, settings: &Settings, speaker: Speaker<'_>) {
+        if self.spoke.is_none() && settings.rules.has_own_hops() {
+            self.spoke = Some(Spoke {
+                name: speaker.name.into_owned(),
+                helo: speaker.helo.to_ascii_lowercase().into(),
+                asker: speaker.stranger.asker.cloned(),
+                seen: speaker.stranger.seen,
+            });
+        }
     }
 
     /// A rule names the next hop of these lists' subscribers; the first one counts.
@@ -172,7 +223,7 @@ impl Transaction {
         &mut self,
         settings: &Settings,
         rcpt: RcptTo,
-    ) -> Result<(RcptTo, Option<Address>), (RcptTo, Reply)> {
+    ) -> Result<(RcptTo, Option<Address>), Box<RcptRefusal>> {
         if settings.rules.addresses.rewriting.is_empty() {
             return Ok((rcpt, None));
         }
@@ -181,7 +232,8 @@ impl Transaction {
         {
             match canonical(settings, sender, Role::Sender, None).await {
                 Ok(Some(canonical)) => {
-                    self.wishes.told(format!("rewritten to {canonical}, as the sender"), sender.as_str());
+                    let remark = Remark::RewrittenSender { to: canonical.clone() };
+                    self.wishes.remark(remark, &Named::one(sender.as_str()));
                     self.given_sender = Some(sender.as_str().to_owned());
                     self.sender = Key::new(canonical.as_str());
                     self.mail.path = ReversePath::Address(canonical);
@@ -189,7 +241,7 @@ impl Transaction {
                 Ok(None) => {}
                 Err(reply) => {
                     self.has_canonical_sender = false;
-                    return Err((rcpt, reply));
+                    return Err(RcptRefusal::of(&rcpt.address, reply));
                 }
             }
         }
@@ -199,7 +251,7 @@ impl Transaction {
                 Ok((RcptTo { address, ..rcpt }, Some(given)))
             }
             Ok(None) => Ok((rcpt, None)),
-            Err(reply) => Err((rcpt, reply)),
+            Err(reply) => Err(RcptRefusal::of(&rcpt.address, reply)),
         }
     }
 
@@ -250,13 +302,9 @@ impl Transaction {
     }
 
     /// A recipient is refused; reports that.
-    fn refuse(&self, core: &Core, client: IpAddr, to: &Address, reply: Reply) -> Reply {
-        self.refuse_by(core, client, (to, ""), reply)
-    }
-
-    /// The same with what decided, in words.
-    fn refuse_by(&self, core: &Core, client: IpAddr, (to, policy): (&Address, &str), reply: Reply) -> Reply {
-        log::refused_recipient(core, &self.mail, (to.as_str(), policy), client, &reply);
+    pub(super) fn refuse(&self, core: &Core, client: IpAddr, refusal: RcptRefusal) -> Reply {
+        let RcptRefusal { to, reply, policy, .. } = refusal;
+        log::refused_recipient(core, &self.mail, (to.as_str(), &policy), client, &reply);
         reply
     }
 

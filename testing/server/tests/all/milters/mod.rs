@@ -585,3 +585,63 @@ fn a_large_message_is_changed_piece_by_piece() {
     // What was written meanwhile is not kept.
     wait_until("the journal holds nothing", || server.status()["content_bytes"] == 0);
 }
+
+/// Results of authentication are asked for when milters have written them down; what a client writes in our name is gone before (RFC 8601).
+#[test]
+fn rules_ask_what_milters_have_found_and_nobody_can_forge_it() {
+    let lab = lab();
+    let sender = Arc::new(std::sync::Mutex::new(String::new()));
+    let milter = Milter::start(move |command, data| {
+        let text = String::from_utf8_lossy(data).into_owned();
+        match command {
+            'M' => {
+                *sender.lock().expect("nobody panics") = text;
+                Vec::new()
+            }
+            'E' => {
+                let is_bad = sender.lock().expect("nobody panics").contains("bad.example");
+                let result = if is_bad { "fail" } else { "none" };
+                let value = format!("auth.test;\n\tspf={result} (checked) smtp.mailfrom=joe@bad.example");
+                vec![says('i', indexed(0, &["Authentication-Results", &value])), says('c', "")]
+            }
+            _ => Vec::new(),
+        }
+    });
+    let rules = "[[rules]]\nname = \"pass\"\nauth = \"spf=pass\"\ndo = \"ok\"\n\
+                 [[rules]]\nname = \"fail\"\nauth = \"spf=fail smtp.mailfrom=*@bad.example\"\ndo = \"reject 550 5.7.23 SPF says no\"\n\
+                 [[rules]]\nnot = { auth = \"dkim=pass\" }\ndo = [\"prepend X-Unsigned: yes\", \"remove_header X-Drop\"]\n";
+    let server = builder(&lab).set("authserv_id", "\"auth.test\"").prepare();
+    let more = format!("[domains]\nrelay = [\"one.example\"]\n{}{rules}", milter.config("auth", ""));
+    server.edit_config(|text| format!("{text}\n{more}"));
+    let server = server.run();
+    let fields = "Authentication-Results: (x) \"Auth.Test\" 1; spf=pass; dkim=pass\r\n\
+                  Authentication-Results: mx.other.example; spf=pass\r\nX-Drop: 1\r\n";
+    let send = |mut client: stentor_harness::Smtp, from: &str, id: &str| {
+        client.cmd(&format!("MAIL FROM:<{from}>")).expect(250);
+        client.cmd(&format!("RCPT TO:<{TO}>")).expect(250);
+        client.cmd("DATA").expect(354);
+        client.raw(&stentor_harness::dot_stuff(&message_with(id, fields, "text\r\n")));
+        let reply = client.reply();
+        format!("{} {}", reply.code, reply.lines.join(" "))
+    };
+    let stranger = || server.connect_from("127.0.0.2").greeted();
+    assert_eq!(send(stranger(), "joe@bad.example", "forged@test"), "550 5.7.23 SPF says no");
+    server.log().wait(&["ruleset=check_eom", "policy=rule 2 \"fail\"", "550 5.7.23 SPF says no"]);
+    let shown = milter.told('L').join(" ");
+    assert!(shown.contains("mx.other.example") && !shown.to_lowercase().contains("auth.test"), "{shown}");
+    // One that is trusted may say so itself.
+    assert!(send(server.smtp(), "joe@bad.example", "trusted@test").starts_with("250"));
+    let copy = delivered(&lab, TO);
+    assert!(
+        copy.contains("(x) \"Auth.Test\" 1; spf=pass") && copy.contains("X-Drop") && !copy.contains("X-Unsigned"),
+        "{copy}"
+    );
+    let before = lab.recorder().copies_to(TO).len();
+    assert!(send(stranger(), SENDER, "taken@test").starts_with("250"));
+    lab.wait("another copy", |recorder| recorder.copies_to(TO).len() > before);
+    let copy = lab.recorder().copies_to(TO).into_iter().filter_map(|copy| copy.body.clone());
+    let copy = copy.map(|body| String::from_utf8_lossy(&body).into_owned()).find(|body| body.contains("taken@test"));
+    let copy = copy.expect("the lab keeps bodies");
+    assert!(copy.starts_with("X-Unsigned: yes\r\n") && copy.contains("auth.test;\r\n\tspf=none"), "{copy}");
+    assert!(!copy.contains("Auth.Test") && copy.contains("mx.other.example") && !copy.contains("X-Drop"), "{copy}");
+}

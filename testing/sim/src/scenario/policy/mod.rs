@@ -1,5 +1,5 @@
 //! Decisions in random worlds: what the rule engine decides, what it says when it explains, and a plain reading of
-//! docs/design/rules.md are the same.
+//! docs/design/rules.md are the same; also of rules that wait for the content, as a session asks them and as `explain` does.
 
 mod plain;
 mod world;
@@ -7,10 +7,14 @@ mod world;
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
+use stentor_mail::Class;
 use stentor_mail::address::Address;
-use stentor_rules::{Decision, Facts, Key, NextHop, Outcome, Step, Why};
+use stentor_rules::{
+    AuthResults, ClientName, Decision, Facts, Key, Marks, Named, NextHop, Outcome, RuleId, Rulebook, Scan, Step,
+    Waiting, Why, Wishes,
+};
 use stentor_strangers::Seen;
-use world::{CLIENTS, Table, World, book};
+use world::{AUTHSERV_ID, CLIENTS, Table, World, book};
 
 /// Differences that are named; all are counted.
 const SHOWN_MAX: usize = 10;
@@ -41,7 +45,7 @@ fn check(seed: u64) -> Result<usize, String> {
     let (sender, recipient) = (Key::new(world.sender()), Key::new(world.recipient()));
     let facts = Facts {
         client,
-        client_name: None,
+        client_name: ClientName::Nameless,
         helo: "h.test",
         sender: &sender,
         recipient: &recipient,
@@ -61,11 +65,68 @@ fn check(seed: u64) -> Result<usize, String> {
     if decided != explained {
         return Err(format!("decided {decided:?}, explained {explained:?}"));
     }
-    let (engine, page) = (shown(&decided), plain::expected(&world));
-    if engine != page {
-        return Err(format!("the engine says {engine}, the page {page}"));
+    // As `explain` makes it: all waiting rules are asked once.
+    let message = world.message();
+    let mut scan = Scan::new(book.content.clone(), 0, true).with_auth(AUTHSERV_ID);
+    scan.push(message.as_bytes());
+    let results = book.by_content(&decided.marks.open, &scan.finish(), &mut Some(&mut steps));
+    let mut whole = decided.clone();
+    if decided.refusal().is_none() {
+        whole.merge(results);
+    }
+    let (explained, page) = (shown(&whole), plain::expected(&world));
+    if explained != page {
+        return Err(format!("the explanation says {explained}, the page {page}"));
+    }
+    // As a session makes it: those that wait for milters are asked behind them.
+    let sent = sent(&book, &address, decided.clone(), &message)?;
+    if sent != page {
+        return Err(format!("a session says {sent}, the page {page}"));
     }
     if says(&steps, &decided) { Ok(steps.len()) } else { Err(format!("{decided:?} is not in {steps:?}")) }
+}
+
+/// What a session makes of a recipient and its message, by what a transaction has of both.
+fn sent(book: &Rulebook, to: &Address, decided: Decision, message: &str) -> Result<String, String> {
+    if decided.refusal().is_some() {
+        let mut whole = decided;
+        whole.marks.open.clear();
+        return Ok(shown(&whole));
+    }
+    let Decision { mut outcome, why, route, marks } = decided;
+    let (mut waiting, mut wishes, who) = (Waiting::default(), Wishes::default(), Named::one(to.as_str()));
+    waiting.admits(book, false, &marks.open).map_err(|reply| reply.to_string())?;
+    waiting.add(book, to, marks.open.clone());
+    wishes.add(book, marks, &who);
+    waiting.begin(book, 0, false);
+    waiting.push(message.as_bytes());
+    let mut auth = AuthResults::new(AUTHSERV_ID);
+    let (name, value) = message.split_once(':').ok_or("no field")?;
+    auth.field(name.as_bytes(), value.lines().next().unwrap_or_default().as_bytes());
+    let (first, mut second) = (waiting.finish(book), None);
+    if first.as_ref().is_none_or(|said| said.refusal().is_none()) {
+        second = waiting.authenticated(book, &auth);
+    }
+    for said in [first, second].into_iter().flatten() {
+        let refused = said.refusal().map(|(reply, _)| reply.clone());
+        let discards = said.of(to).and_then(|results| results.discard().map(|(text, _)| text.into()));
+        match (&mut outcome, refused, discards, said.route(to)) {
+            (_, Some(reply), _, _) => outcome = Outcome::Refuse(reply),
+            (Outcome::Discard(_), None, _, _) => {}
+            (_, None, Some(text), _) => outcome = Outcome::Discard(text),
+            (Outcome::Relay(own), None, None, Some(hop)) => *own = hop.clone(),
+            _ => {}
+        }
+        for (results, named) in said.kinds {
+            wishes.add(book, results.marks, &named);
+        }
+    }
+    let mut marks = Marks { class: wishes.class, ..Marks::default() };
+    let rule = RuleId::new(0);
+    marks.hold = wishes.hold.map(|text| (text, rule));
+    marks.redirect = wishes.redirect.map(|to| (to, rule));
+    marks.bcc = wishes.bcc.into_iter().map(|to| (to, rule)).collect();
+    Ok(shown(&Decision { outcome, why, route, marks }))
 }
 
 /// Whether the steps say what was decided.
@@ -92,7 +153,13 @@ fn shown(decision: &Decision) -> String {
     };
     let hold = if decision.marks.hold.is_some() { " +hold" } else { "" };
     let bcc = if decision.marks.bcc.is_empty() { "" } else { " +bcc" };
-    format!("{outcome}{hold}{bcc}")
+    let redirect = decision.marks.redirect.as_ref().map_or(String::new(), |(to, _)| format!(" +redirect {to}"));
+    let class = match decision.marks.class {
+        None => "",
+        Some(Class::Bulk) => " +class bulk",
+        Some(Class::Ordinary) => " +class ordinary",
+    };
+    format!("{outcome}{hold}{bcc}{redirect}{class}")
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::world::{ACTIONS, CLIENTS, HOPS, PATTERNS, Table, World};
+use super::world::{CLIENTS, HOPS, PATTERNS, Table, World};
 
 /// Whether a pattern matches, read off the table of docs/design/rules.md.
 fn matches(pattern: &str, address: &str) -> bool {
@@ -25,51 +25,139 @@ fn matches(pattern: &str, address: &str) -> bool {
 /// The decision as the page has it: a line of text.
 pub(super) fn expected(world: &World) -> String {
     let (from, to) = (world.sender(), world.recipient());
-    let (mut verdict, mut route, mut marks): (Option<(&str, usize)>, Option<&str>, String) = Default::default();
-    for (at, rule) in world.rules.iter().enumerate() {
+    let mut said = Said::default();
+    let mut waiting = Vec::new();
+    for rule in &world.rules {
         let holds = rule.client.is_none_or(|client| client == world.client)
             && rule.sender.is_none_or(|pattern| matches(PATTERNS[pattern], from))
             && rule.recipient.is_none_or(|pattern| matches(PATTERNS[pattern], to));
-        let action = match (holds, rule.is_table()) {
+        let actions: Vec<&str> = match (holds, rule.is_table()) {
             (false, _) => continue,
-            (true, false) => Some(ACTIONS[rule.action]),
+            (true, false) => rule.actions().collect(),
             (true, true) => match Table(world).has(to) {
-                Ok(action) => action,
-                Err(()) => return format!("451 4.3.0{marks}"),
+                Ok(action) => action.into_iter().collect(),
+                Err(()) => return format!("451 4.3.0{}", said.marks()),
             },
         };
         if rule.not_sender.is_some_and(|pattern| matches(PATTERNS[pattern], from)) {
             continue;
         }
-        let Some(action) = action else { continue };
-        let (word, rest) = action.split_once(' ').unwrap_or((action, ""));
-        match word {
-            "hold" if !marks.contains("hold") => marks.push_str(" +hold"),
-            "bcc" if !marks.contains("bcc") => marks.push_str(" +bcc"),
-            "dunno" | "hold" | "bcc" => {}
-            "route" => route = route.or(Some(rest)),
-            _ => {
-                verdict = Some((action, at));
-                break;
+        if rule.waits() {
+            waiting.push((rule, actions));
+            continue;
+        }
+        said.take(&actions);
+        if said.verdict.is_some() {
+            break;
+        }
+    }
+    let mut later = Said::default();
+    for (rule, actions) in waiting {
+        let holds = rule.content.is_none_or(|content| world.has(content));
+        if holds && !rule.not_content.is_some_and(|content| world.has(content)) {
+            later.take(&actions);
+        }
+        if later.verdict.is_some() {
+            break;
+        }
+    }
+    decided(world, &said, &later)
+}
+
+/// What rules have said, in the words of their actions.
+#[derive(Default)]
+struct Said {
+    verdict: Option<&'static str>,
+    route: Option<&'static str>,
+    class: Option<&'static str>,
+    redirect: Option<&'static str>,
+    hold: bool,
+    bcc: bool,
+}
+
+impl Said {
+    /// Takes the actions of a rule that holds; of those of one kind the first counts.
+    fn take(&mut self, actions: &[&'static str]) {
+        for action in actions {
+            let (word, rest) = action.split_once(' ').unwrap_or((action, ""));
+            match word {
+                "hold" => self.hold = true,
+                "bcc" => self.bcc = true,
+                "dunno" => {}
+                "route" => self.route = self.route.or(Some(rest)),
+                "class" => self.class = self.class.or(Some(rest)),
+                "redirect" => self.redirect = self.redirect.or(Some(rest)),
+                _ => self.verdict = self.verdict.or(Some(action)),
             }
         }
     }
-    // Marks are shown in a fixed order.
-    let marks =
-        ["hold", "bcc"].iter().filter(|mark| marks.contains(*mark)).fold(String::new(), |all, mark| all + " +" + mark);
-    let action = verdict.map_or("", |(action, _)| action);
-    if let Some(text) = action.strip_prefix("reject ").or(action.strip_prefix("defer ")) {
-        return format!("{}{marks}", &text[..9]);
+
+    /// In a fixed order.
+    fn marks(&self) -> String {
+        let mut all = String::new();
+        all.push_str(if self.hold { " +hold" } else { "" });
+        all.push_str(if self.bcc { " +bcc" } else { "" });
+        all.extend(self.redirect.map(|to| format!(" +redirect {to}")));
+        all.extend(self.class.map(|class| format!(" +class {class}")));
+        all
     }
-    if action == "discard" {
-        return format!("discard{marks}");
+
+    fn refusal(&self) -> Option<&'static str> {
+        let text = self.verdict?;
+        text.strip_prefix("reject ").or(text.strip_prefix("defer ")).map(|reply| &reply[..9])
     }
+}
+
+/// The decision at RCPT, and what rules on the content change about it.
+fn decided(world: &World, said: &Said, later: &Said) -> String {
+    let (from, to) = (world.sender(), world.recipient());
+    let both = Said {
+        verdict: None,
+        route: None,
+        class: said.class.or(later.class),
+        redirect: said.redirect.or(later.redirect),
+        hold: said.hold || later.hold,
+        bcc: said.bcc || later.bcc,
+    };
+    let marks = both.marks();
+    if let Some(reply) = said.refusal() {
+        return format!("{reply}{}", said.marks());
+    }
+    let refused = later.refusal();
+    let is_discarded = [said.verdict, later.verdict].contains(&Some("discard"));
+    if said.verdict == Some("discard") {
+        return refused.map_or(format!("discard{marks}"), |reply| format!("{reply}{marks}"));
+    }
+    let outcome = at_rcpt(world, (from, to), said);
+    if outcome.starts_with(['4', '5']) && outcome.len() == 9 {
+        // Nothing waits for the content of a recipient that is refused.
+        return outcome + &said.marks();
+    }
+    match (refused, is_discarded, later.route) {
+        (Some(reply), _, _) => format!("{reply}{marks}"),
+        (None, true, _) => format!("discard{marks}"),
+        (None, false, Some(hop)) => format!("{}{marks}", shown(hop)),
+        (None, false, None) => outcome + &marks,
+    }
+}
+
+fn shown(hop: &str) -> &str {
+    match hop {
+        "error: 551 5.1.6 away" => "551 5.1.6",
+        "10.1.1.1" => "10.1.1.1:25",
+        hop => hop,
+    }
+}
+
+/// What an address that no rule refuses is here, and its next hop.
+fn at_rcpt(world: &World, (from, to): (&str, &str), said: &Said) -> String {
+    let (action, route) = (said.verdict.unwrap_or_default(), said.route);
     if to.ends_with("@local.test") {
-        return format!("550 5.1.1{marks}");
+        return "550 5.1.1".to_owned();
     }
     let trusted = CLIENTS[world.client].starts_with("10.");
     if !trusted && action != "relay" && !(world.relay_y && to.ends_with("@y.test")) {
-        return format!("550 5.7.1{marks}");
+        return "550 5.7.1".to_owned();
     }
     let most_specific = |entries: &[(usize, usize)], address: &str, any: bool| {
         let first: HashMap<usize, usize> = entries.iter().rev().map(|(pattern, hop)| (*pattern, *hop)).collect();
@@ -95,9 +183,5 @@ pub(super) fn expected(world: &World) -> String {
         2 => most_specific(&world.sender_routes, from, false).or(most_specific(&world.sender_routes, from, true)),
         _ => most_specific(&world.routes, to, true),
     });
-    match hop.unwrap_or("mx") {
-        "error: 551 5.1.6 away" => format!("551 5.1.6{marks}"),
-        "10.1.1.1" => format!("10.1.1.1:25{marks}"),
-        hop => format!("{hop}{marks}"),
-    }
+    shown(hop.unwrap_or("mx")).to_owned()
 }

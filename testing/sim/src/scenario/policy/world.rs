@@ -1,4 +1,4 @@
-//! Random worlds of rules, routes and one table, and the rulebook of each. Whatever is parsed here is one of the constants below, so
+//! Random worlds of rules, routes, one table and a message's subject, and the rulebook of each. Whatever is parsed here is one of the constants below, so
 //! that an `unwrap` is a mistake in them.
 
 use std::collections::HashMap;
@@ -7,16 +7,16 @@ use std::sync::Arc;
 use fastrand::Rng;
 use stentor_policy::{Policy, PolicyInput};
 use stentor_rules::{
-    Action, AddressPattern, Addresses, Answer, Book, ClientPattern, Conditions, Dialect, Does, Field, Found, Included,
-    NextHop, NotIncluded, Order, RelayDomains, RouteEntry, Routes, Rule, Rulebook, Subject, TableId, TableName, Tables,
-    Who,
+    Action, AddressPattern, Addresses, Answer, AuthTest, Book, ClientPattern, Conditions, Dialect, Does, Field, Found,
+    Included, Matcher, NextHop, NotIncluded, Order, RelayDomains, RouteEntry, Routes, Rule, Rulebook, Subject, TableId,
+    TableName, Tables, Test, Who,
 };
 
 pub(super) const ADDRESSES: [&str; 6] =
     ["a@x.test", "a+d@x.test", "b@x.test", "a@s.x.test", "b@y.test", "c@local.test"];
 pub(super) const PATTERNS: [&str; 8] = ["a@x.test", "x.test", ".x.test", "a@", "y.test", "b@y.test", "*", "/^b@/"];
 pub(super) const CLIENTS: [&str; 3] = ["10.0.0.1", "192.0.2.1", "2001:db8::1"];
-pub(super) const ACTIONS: [&str; 10] = [
+pub(super) const ACTIONS: [&str; 14] = [
     "ok",
     "relay",
     "reject 550 5.7.9 no",
@@ -27,7 +27,15 @@ pub(super) const ACTIONS: [&str; 10] = [
     "route 10.1.1.1",
     "route hop:gate",
     "dunno",
+    "class bulk",
+    "class ordinary",
+    "redirect one@x.test",
+    "redirect two@x.test",
 ];
+/// What a message may have as its subject, and as a result of authentication.
+pub(super) const SUBJECTS: [&str; 3] = ["offer", "invoice", "hello"];
+pub(super) const AUTH: [&str; 2] = ["spf=fail", "spf=pass"];
+pub(super) const AUTHSERV_ID: &str = "mx.local.test";
 pub(super) const HOPS: [&str; 3] = ["10.2.2.2:25", "mx", "error: 551 5.1.6 away"];
 
 #[derive(Debug, Clone)]
@@ -37,7 +45,11 @@ pub(super) struct RuleOf {
     pub(super) recipient: Option<usize>,
     pub(super) not_sender: Option<usize>,
     pub(super) table: bool,
-    pub(super) action: usize,
+    /// In their order.
+    pub(super) actions: Vec<usize>,
+    /// What the subject has to be, or the result of authentication, behind the subjects.
+    pub(super) content: Option<usize>,
+    pub(super) not_content: Option<usize>,
 }
 
 #[derive(Debug, Clone)]
@@ -52,19 +64,24 @@ pub(super) struct World {
     pub(super) client: usize,
     pub(super) sender: usize,
     pub(super) recipient: usize,
+    pub(super) subject: usize,
+    pub(super) auth: usize,
 }
 
 impl World {
     pub(super) fn new(seed: u64) -> World {
         let rng = &mut Rng::with_seed(seed);
         let maybe = |rng: &mut Rng, of: usize| rng.bool().then(|| rng.usize(..of));
+        let is_content = rng.bool();
         let rule = |rng: &mut Rng| RuleOf {
             client: maybe(rng, CLIENTS.len()),
             sender: maybe(rng, PATTERNS.len()),
             recipient: maybe(rng, PATTERNS.len()),
             not_sender: maybe(rng, PATTERNS.len()),
             table: rng.f32() < 0.3,
-            action: rng.usize(..ACTIONS.len()),
+            actions: (0..=rng.usize(..3)).map(|_| rng.usize(..ACTIONS.len())).collect(),
+            content: maybe(rng, SUBJECTS.len() + AUTH.len()).filter(|_| is_content),
+            not_content: maybe(rng, SUBJECTS.len() + AUTH.len()).filter(|_| is_content),
         };
         let rules = (0..rng.usize(..6)).map(|_| rule(rng)).collect();
         // `user@` and expressions are no routes.
@@ -84,6 +101,8 @@ impl World {
             client: rng.usize(..CLIENTS.len()),
             sender: rng.usize(..=ADDRESSES.len()),
             recipient: rng.usize(..ADDRESSES.len()),
+            subject: rng.usize(..SUBJECTS.len()),
+            auth: rng.usize(..AUTH.len()),
         }
     }
 
@@ -93,6 +112,18 @@ impl World {
 
     pub(super) fn recipient(&self) -> &'static str {
         ADDRESSES[self.recipient]
+    }
+
+    /// Whether the message has what a rule asks of its content.
+    pub(super) fn has(&self, content: usize) -> bool {
+        content == self.subject || content == SUBJECTS.len() + self.auth
+    }
+
+    pub(super) fn message(&self) -> String {
+        format!(
+            "Authentication-Results: {AUTHSERV_ID}; {}\r\nSubject: {}\r\n\r\nx\r\n",
+            AUTH[self.auth], SUBJECTS[self.subject]
+        )
     }
 }
 
@@ -168,10 +199,22 @@ pub(super) fn book(world: &World) -> Rulebook {
         if let Some(pattern) = rule.not_sender {
             unless.sender(AddressPattern::parse(PATTERNS[pattern]).unwrap());
         }
+        for (conditions, content) in [(&mut when, rule.content), (&mut unless, rule.not_content)] {
+            match content.filter(|_| rule.waits()) {
+                Some(at) if at < SUBJECTS.len() => {
+                    conditions.content.add("subject", vec![Test::subject(SUBJECTS[at]).unwrap()]);
+                }
+                Some(at) => {
+                    let test = Test::Auth(AuthTest::parse(AUTH[at - SUBJECTS.len()]).unwrap());
+                    conditions.content.add("auth", vec![test]);
+                }
+                None => {}
+            }
+        }
         let does = if rule.is_table() {
             Does::Table
         } else {
-            Does::Actions(vec![Action::parse(ACTIONS[rule.action], 25).unwrap()])
+            Does::Actions(rule.actions().map(|action| Action::parse(action, 25).unwrap()).collect())
         };
         Rule { name: None, place: "".into(), when, unless, does, is_warning: false }
     });
@@ -180,10 +223,13 @@ pub(super) fn book(world: &World) -> Rulebook {
     if world.relay_y {
         relay_domains.add(AddressPattern::parse("y.test").unwrap());
     }
+    let mut rules: Vec<Rule> = rules.collect();
+    let conditions = rules.iter_mut().flat_map(|rule| [&mut rule.when.content, &mut rule.unless.content]);
+    let content = Matcher::new(conditions).unwrap();
     Rulebook::new(Book {
-        content: Arc::default(),
+        content: Arc::new(content),
         policy: Arc::new(policy.unwrap()),
-        rules: rules.collect(),
+        rules,
         dns_lists: Vec::new().into(),
         tables: vec![TableName { name: "t".into(), dialect: Dialect::Own }],
         hops: HashMap::new(),
@@ -201,5 +247,19 @@ pub(super) fn book(world: &World) -> Rulebook {
 impl RuleOf {
     pub(super) fn is_table(&self) -> bool {
         self.table && self.recipient.is_none()
+    }
+
+    /// It is asked at the end of the data. A table's value would come too late.
+    pub(super) fn waits(&self) -> bool {
+        !self.is_table() && (self.content.is_some() || self.not_content.is_some())
+    }
+
+    /// Who may relay is decided at RCPT.
+    pub(super) fn actions(&self) -> impl Iterator<Item = &'static str> {
+        let waits = self.waits();
+        self.actions
+            .iter()
+            .map(|at| ACTIONS[*at])
+            .map(move |action| if waits && action == "relay" { "ok" } else { action })
     }
 }

@@ -1,0 +1,32 @@
+//! Actions in words.
+
+use stentor_mail::Class;
+
+use crate::action::{Action, Verdict};
+
+/// An action for people.
+pub(crate) fn in_words(action: &Action) -> String {
+    match action {
+        Action::End(Verdict::Ok) => "ok".to_owned(),
+        Action::End(Verdict::Relay) => "relay".to_owned(),
+        Action::MayRelay => "the client may relay".to_owned(),
+        Action::End(Verdict::Refuse(reply)) => format!("refuse with {reply}"),
+        Action::End(Verdict::Discard(text)) => with("discard", text),
+        Action::Dunno => "nothing".to_owned(),
+        Action::Hold(text) => with("hold", text),
+        Action::Quarantine(text) => with("quarantine", text),
+        Action::Redirect(to) => format!("redirect to {to}"),
+        Action::Bcc(to) => format!("copy to {to}"),
+        Action::Prepend(field) => format!("prepend {field}"),
+        Action::RemoveHeader(removal) => format!("remove header {removal}"),
+        Action::Warn(text) => with("warn", text),
+        Action::Class(Class::Bulk) => "class bulk".to_owned(),
+        Action::Class(Class::Ordinary) => "class ordinary".to_owned(),
+        Action::Route(hop) => format!("route {hop}"),
+        Action::Copy(hop) => format!("copy to {hop}"),
+    }
+}
+
+fn with(word: &str, text: &str) -> String {
+    if text.is_empty() { word.to_owned() } else { format!("{word}: {text}") }
+}

@@ -1,0 +1,20 @@
+//! What a rule that only warns would do.
+
+use std::fmt;
+
+use crate::action::Action;
+use crate::words::in_words;
+
+/// An action that is not done, and what met the rule's conditions on untrusted clients; empty: it has none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Would {
+    pub action: Action,
+    pub met: Box<str>,
+}
+
+impl fmt::Display for Would {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "would {}", in_words(&self.action))?;
+        if self.met.is_empty() { Ok(()) } else { write!(out, " ({})", self.met) }
+    }
+}

@@ -1,0 +1,48 @@
+//! What the DNS calls a client.
+
+/// A client's name as the DNS has it, for its address and back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ClientName<T> {
+    /// In lower case.
+    Is(T),
+    /// It has none that leads back to it.
+    Nameless,
+    #[default]
+    Unknown,
+}
+
+impl<T> ClientName<T> {
+    pub fn is(self) -> Option<T> {
+        match self {
+            ClientName::Is(name) => Some(name),
+            ClientName::Nameless | ClientName::Unknown => None,
+        }
+    }
+}
+
+impl ClientName<&str> {
+    pub fn into_owned(self) -> ClientName<Box<str>> {
+        match self {
+            ClientName::Is(name) => ClientName::Is(name.into()),
+            ClientName::Nameless => ClientName::Nameless,
+            ClientName::Unknown => ClientName::Unknown,
+        }
+    }
+}
+
+impl<T: std::ops::Deref<Target = str>> ClientName<T> {
+    pub fn as_deref(&self) -> ClientName<&str> {
+        match self {
+            ClientName::Is(name) => ClientName::Is(name),
+            ClientName::Nameless => ClientName::Nameless,
+            ClientName::Unknown => ClientName::Unknown,
+        }
+    }
+}
+
+/// Once the DNS has been asked.
+impl<T> From<Option<T>> for ClientName<T> {
+    fn from(found: Option<T>) -> ClientName<T> {
+        found.map_or(ClientName::Nameless, ClientName::Is)
+    }
+}
