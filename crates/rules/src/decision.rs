@@ -31,6 +31,9 @@ pub(crate) const MISCONFIGURED: Reply = Reply::fixed(451, (4, 3, 5), "Server con
 /// What lets a client that has logged in relay, in the words of the log: a replay finds it there.
 pub const AUTHENTICATED: &str = "authenticated client";
 
+/// Why somebody gets a message that a rule redirects, in the words of the log: a replay finds them there.
+pub const REDIRECTED: &str = "redirected by a rule";
+
 /// What decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Why {

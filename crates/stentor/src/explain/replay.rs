@@ -1,7 +1,7 @@
 //! `stentor policy replay`: the decisions of the last days again, as another configuration would make them.
 //!
-//! From the history come client, sender and recipient of what was accepted and of what was refused at RCPT. Each is decided by the
-//! configuration that is in force and by the new one; what differs is listed, the most frequent first. Both are read from
+//! From the history come client, sender and recipient of what was accepted, of what was refused at RCPT, and of what was discarded; of
+//! what was redirected, the recipients that the client named. Each is decided by the configuration that is in force and by the new one; what differs is listed, the most frequent first. Both are read from
 //! their files as they are now: tables too. What the history does not keep, a client's name and its HELO, is unknown to both.
 
 use std::collections::HashMap;
@@ -16,8 +16,8 @@ use stentor_control::format::{line, plural};
 use stentor_engine::core::Settings;
 use stentor_engine::smtp_in::{ClientName, Speaker, Stranger};
 use stentor_mail::address::Address;
-use stentor_rules::AUTHENTICATED;
-use stentor_stats::record::Record;
+use stentor_rules::{AUTHENTICATED, REDIRECTED};
+use stentor_stats::record::{Record, Topic};
 
 use super::words::{because, because_of, outcome};
 use crate::asking::{fail, load};
@@ -95,6 +95,9 @@ impl Past {
             Record::Accepted(accepted) => {
                 let Some(client) = accepted.client else { return };
                 let has_login = accepted.policy.contains(AUTHENTICATED);
+                if accepted.policy.contains(REDIRECTED) {
+                    return accepted.named.iter().for_each(|to| self.add(client, has_login, accepted.from, to));
+                }
                 match lists.get(accepted.list) {
                     Some(address) => self.add(client, has_login, accepted.from, address.as_str()),
                     // Of an alias or a virtual user the record has the address that was named.
@@ -118,6 +121,11 @@ impl Past {
                     self.add(client, has_login, &from, to);
                 }
             }
+            Record::Note(note) if note.topic == Topic::Policy => {
+                if let Some((from, client)) = discarded(note.text) {
+                    note.to.iter().for_each(|to| self.add(client, false, from, to));
+                }
+            }
             Record::Refused(refused) if refused.step == "RCPT" => {
                 if let Some(client) = refused.client {
                     self.add(client, false, refused.from, refused.to);
@@ -126,6 +134,13 @@ impl Past {
             _ => {}
         }
     }
+}
+
+/// Sender and client of mail that was taken and dropped.
+fn discarded(text: &str) -> Option<(&str, IpAddr)> {
+    let (from, rest) = text.strip_prefix("discarded: from=<")?.split_once(">, relay=[")?;
+    let (client, _) = rest.split_once(']')?;
+    Some((from, client.parse().ok()?))
 }
 
 /// The address that was named, of an envelope for what it stands for: the reason begins with it.

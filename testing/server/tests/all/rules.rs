@@ -423,6 +423,34 @@ fn the_last_days_are_decided_again_by_a_configuration_that_is_not_loaded() {
     assert_eq!((&json["decisions"], &json["changed"]), (&6.into(), &5.into()), "{json}");
 }
 
+/// Of what rules redirect or discard, the recipients that the client named are decided about.
+#[test]
+fn a_replay_sees_what_was_redirected_and_discarded() {
+    let lab = sites(&["one.example", "two.example"]);
+    let rules = "[[rules]]\nrecipient = \"moved@one.example\"\ndo = \"redirect ann@two.example\"\n\
+                 [[rules]]\nrecipient = \"gone@one.example\"\ndo = \"discard\"\n";
+    let server = with(builder(&lab), &format!("[domains]\nrelay = [\"one.example\", \"two.example\"]\n{rules}"));
+    for to in ["moved@one.example", "gone@one.example"] {
+        server.smtp().send("me@home.example", &[to], &stentor_harness::message("a@test", "x")).expect(250);
+    }
+    drained(&server);
+    let old = server.path("old.toml");
+    std::fs::copy(server.config(), &old).unwrap();
+    server.edit_config(|text| text.replace("ann@two.example", "bob@two.example").replace("\"discard\"", "\"hold\""));
+    let replay = || {
+        let output = server.operator(&["policy", "replay", "--against", old.to_str().unwrap()]);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    wait_until("the history has it", || replay().starts_with("2 of 2 decisions would change\n"));
+    let text = replay();
+    assert!(
+        text.contains("to <moved@one.example>\n         now: relayed to mx, redirected to ann@two.example ("),
+        "{text}"
+    );
+    assert!(text.contains("new: relayed to mx, redirected to bob@two.example, "), "{text}");
+    assert!(text.contains("to <gone@one.example>\n         now: accepted and discarded ("), "{text}");
+}
+
 /// The client of the API is in no client network: it relays because it has logged in, and so the log says.
 #[test]
 fn a_login_is_one_in_a_replay() {

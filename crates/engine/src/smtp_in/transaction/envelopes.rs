@@ -13,7 +13,7 @@ use stentor_mail::server::EndOfData;
 use stentor_policy::{self as policy, Verdict};
 use stentor_queue::event::{Class, MessageIdAt, Ret};
 use stentor_queue::ids::Ms;
-use stentor_rules::ClientName;
+use stentor_rules::{ClientName, REDIRECTED};
 
 use super::super::ahead::subscribers_at;
 use super::super::content::{ClassCause, check_post, class};
@@ -51,7 +51,7 @@ impl Transaction {
             self.rcpts.forget_named();
             let found = self.redirected(core, settings, (&to, now), &end.facts).await;
             let found = found.inspect_err(|_| self.why_refused = self.wishes.words())?;
-            let why = || "redirected by a rule".to_owned();
+            let why = || REDIRECTED.to_owned();
             let quarantine: Option<Arc<str>> = self.wishes.quarantine.as_deref().map(Arc::from);
             let alias = Arc::new(to.clone());
             self.quarantined_lists.extend(found.lists.iter().cloned().zip(quarantine.iter().cycle().cloned()));
