@@ -11,13 +11,13 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
-use stentor_engine::core::memory::PIECE_BYTES;
 use stentor_engine::core::{Core, Settings, intake};
 use stentor_engine::smtp_in::{ClientName, Speaker, Stranger, Transaction};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::dsn;
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{Body, MailFrom, Notify, RcptTo, TextBody, xtext_decode};
+use stentor_memory::PIECE_BYTES;
 use stentor_sendmail::addresses::qualified;
 use stentor_sendmail::format::Envelope;
 use stentor_sendmail::options::Ret;

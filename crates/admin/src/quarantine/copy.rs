@@ -16,11 +16,11 @@ use stentor_engine::core::Core;
 use stentor_engine::core::audit::Audit;
 use stentor_engine::core::envelope::{NewEnvelope, To};
 use stentor_engine::core::intake::{Job, Refused};
-use stentor_engine::core::memory::PIECE_BYTES;
 use stentor_engine::core::own::hand_in_last;
 use stentor_engine::core::verb::Change;
 use stentor_mail::address::Address;
 use stentor_mail::dsn::format_date;
+use stentor_memory::PIECE_BYTES;
 use stentor_queue::ids::{ContentId, MessageId};
 use tokio::sync::oneshot;
 

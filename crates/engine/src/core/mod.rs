@@ -17,8 +17,6 @@ pub mod known;
 pub mod lists;
 pub mod log;
 pub mod measures;
-pub mod memory;
-pub mod memory_group;
 pub mod observer;
 pub mod own;
 pub mod people;
@@ -56,12 +54,11 @@ use self::intake::{Intake, Refused};
 use self::limits::{Limit, Limits};
 use self::lists::Lists;
 use self::measures::Measures;
-use self::memory::Memory;
-use self::memory_group::{MemoryGroup, Pressure, bodies_bytes};
 pub use self::settings::Settings;
 use crate::clock::Clock;
 use crate::core::observer::Observer;
 use stentor_live::Live;
+use stentor_memory::{Memory, MemoryGroup, Pressure, bodies_bytes};
 use stentor_resolve::Resolver;
 
 /// Counters since the start, for `stentor status` and the demo's summary.

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::Core;
 use super::envelope::{NewEnvelope, Recipients, Taken, To};
 use super::intake::{FateRecord, Job, Refused, Submission};
-use super::memory::PIECE_BYTES;
+use stentor_memory::PIECE_BYTES;
 
 impl NewEnvelope {
     /// To people, from the null reverse-path, so that it is never bounced. `message_id` with its brackets; `what` names

@@ -19,9 +19,9 @@ use stentor_queue::site::{SiteLimits, Target};
 use stentor_rules::Rulebook;
 use stentor_sched::{Backoff, FlowKey, FlowRules, SchedConfig, Scheduler, SourceConfig, SourceNo, SourceSet};
 
-use super::memory::PIECE_BYTES;
 use crate::clock::Clock;
 use crate::rule_tables::RuleTables;
+use stentor_memory::PIECE_BYTES;
 use stentor_resolve::ResolverConfig;
 
 /// Silent connections kept beside the budget, as a share of it.

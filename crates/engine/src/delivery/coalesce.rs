@@ -20,8 +20,8 @@ use crate::core::Core;
 use crate::core::audit::Audit;
 use crate::core::envelope::{NewEnvelope, To};
 use crate::core::intake::{FateRecord, Job, Refused};
-use crate::core::memory::PIECE_BYTES;
 use crate::core::own::hand_in_last;
+use stentor_memory::PIECE_BYTES;
 
 /// Octets read of a post at a time.
 const CHUNK_BYTES: usize = 64 * 1024;

@@ -40,10 +40,10 @@ use crate::core::envelope::NewEnvelope;
 use crate::core::intake::{AssignedIds, Job, Refused, Submission};
 use crate::core::limits::Limit;
 use crate::core::log::Whole;
-use crate::core::memory::{PIECE_BYTES, Reserved};
 use crate::core::observer::{Receiving, TraceParent};
 use crate::core::{Core, Settings, log};
 use stentor_live::posts::{Noted, RECIPIENTS_MIN};
+use stentor_memory::{PIECE_BYTES, Reserved};
 
 /// How long milters may take before a client may have left for it. Until then one whose side is closed has said all it wanted to, and
 /// reads the reply.

@@ -1,0 +1,8 @@
+//! What the memory of the process may be used for: budgets for the bodies of incoming messages ([`Memory`]), and the limit of its
+//! control group ([`MemoryGroup`]).
+
+mod budget;
+mod group;
+
+pub use budget::{Memory, PIECE_BYTES, Reserved};
+pub use group::{MemoryGroup, Pressure, bodies_bytes};
