@@ -69,7 +69,10 @@ fn log_and_trace_say_what_rules_did_and_know_the_address_that_was_named() {
         1,
     );
     let dropped = "nrcpts=1: gone@two.example: discarded by rule 2 (stentor.toml:";
-    log.wait_nth(&[&format!("{gone}: discarded: to=<gone@two.example>, from=<"), dropped, "nobody reads it"], 1);
+    log.wait_nth(
+        &[&format!("{gone}: discarded: to=<gone@two.example>, msgid=<gone@test>, from=<"), dropped, "nobody reads it"],
+        1,
+    );
     log.wait_nth(&["marks=seen@two.example: copied to archive@two.example by rule 4 (stentor.toml:"], 1);
     log.wait_nth(&["marks=twice@two.example: copied to mx:one.example:", " by rule 5 (stentor.toml:"], 1);
     log.wait_nth(&[&format!("{sales}: from=<"), "orig_to=<sales@shop.example>"], 1);
