@@ -4,6 +4,7 @@
 //! first. A set of patterns is a hash set of such texts, so that a thousand addresses cost what one does.
 
 use std::fmt;
+use std::hash::BuildHasher as _;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
@@ -16,6 +17,13 @@ const REGEX_BYTES_MAX: usize = 1024 * 1024;
 pub const NULL: &str = "<>";
 /// What divides a user from the detail (RFC 5233 section 1).
 const DETAIL: char = '+';
+/// Of sets of patterns and of what is looked up in them.
+const HASH: FixedState = FixedState::with_seed(0);
+
+/// One of 64 bits for a text. Most sets have none of a key's bits, so that most rules cost a comparison of two numbers.
+fn bit(text: &str) -> u64 {
+    1 << (HASH.hash_one(text) >> 58)
+}
 
 /// An envelope address in lower case, with the places where it can be cut.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +34,8 @@ pub struct Key {
     /// Of the `@`; of `text` and of `plain`.
     at: usize,
     at_plain: usize,
+    /// Of all that may stand for it.
+    bits: u64,
     /// Its domain is one of ours.
     pub is_local: bool,
 }
@@ -34,14 +44,17 @@ impl Key {
     /// Of an address as [`stentor_mail::address::Address`] has it; the empty text is the null sender.
     pub fn new(address: &str) -> Key {
         if address.is_empty() {
-            return Key { text: NULL.to_owned(), plain: None, at: NULL.len(), at_plain: 0, is_local: false };
+            let (text, at) = (NULL.to_owned(), NULL.len());
+            return Key { text, plain: None, at, at_plain: 0, bits: bit(NULL), is_local: false };
         }
         let text = if address.is_ascii() { address.to_ascii_lowercase() } else { address.to_lowercase() };
         let at = text.rfind('@').unwrap_or(text.len());
         // A detail behind an empty user is none; quoted local parts are taken as they are.
         let plus = text[..at].find(DETAIL).filter(|plus| *plus > 0 && !text.starts_with('"'));
         let plain = plus.map(|plus| format!("{}{}", &text[..plus], &text[at..]));
-        Key { plain, at_plain: plus.unwrap_or(0), at, text, is_local: false }
+        let mut key = Key { plain, at_plain: plus.unwrap_or(0), at, text, bits: 0, is_local: false };
+        key.bits = key.all().map(bit).fold(0, |bits, bit| bits | bit);
+        key
     }
 
     /// The same, where somebody says whether a domain is one of ours: some tables have keys for those alone.
@@ -183,6 +196,8 @@ impl fmt::Display for AddressPattern {
 pub(crate) struct AddressSet {
     any: bool,
     texts: HashSet<Box<str>, FixedState>,
+    /// Of the texts.
+    bits: u64,
     regexes: Vec<Regex>,
 }
 
@@ -194,7 +209,10 @@ impl AddressSet {
     pub fn add(&mut self, pattern: AddressPattern) {
         match pattern {
             AddressPattern::Any => self.any = true,
-            AddressPattern::Text(text) => drop(self.texts.insert(text)),
+            AddressPattern::Text(text) => {
+                self.bits |= bit(&text);
+                self.texts.insert(text);
+            }
             AddressPattern::Regex(regex) => self.regexes.push(regex),
         }
     }
@@ -208,7 +226,7 @@ impl AddressSet {
         if self.any {
             return Some("*");
         }
-        if !self.texts.is_empty()
+        if self.bits & key.bits != 0
             && let Some(found) = key.all().find_map(|text| self.texts.get(text))
         {
             return Some(found);
