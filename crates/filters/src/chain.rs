@@ -49,6 +49,8 @@ pub(crate) struct Seat {
     pub milter: Arc<Milter>,
     pub connection: Option<Connection>,
     pub role: Role,
+    /// It is told of DATA with the content.
+    pub owes_data: bool,
     /// It refuses the client.
     refuses: Option<Reply>,
     /// What it was told last, and its refusal.
@@ -69,7 +71,8 @@ pub struct Chain {
 
 impl Chain {
     pub(crate) fn new(milters: Vec<Arc<Milter>>, client: ClientFacts, hostname: &str) -> Chain {
-        let seat = |milter| Seat { milter, connection: None, role: Role::Out, refuses: None, helo: None };
+        let seat =
+            |milter| Seat { milter, connection: None, role: Role::Out, owes_data: false, refuses: None, helo: None };
         let is_local = client.listener.is_none();
         let name = client.name.clone().or_else(|| is_local.then(|| "localhost".to_owned()));
         let known = name.clone().unwrap_or_else(|| UNKNOWN.to_owned());
@@ -120,7 +123,7 @@ impl Chain {
         let client = Client { name: &self.client_name, address: self.client.address, port: self.client.port };
         let helo = if facts.helo.is_empty() { self.hostname.as_str() } else { facts.helo };
         for seat in &mut self.seats {
-            seat.role = Role::Asked;
+            (seat.role, seat.owes_data) = (Role::Asked, false);
             macros.set("daemon_name", seat.milter.settings.daemon_name.as_str());
             let verdict = seat.begin((client, helo), macros, &args).await;
             let discard = seat.judge(verdict)?;
@@ -139,7 +142,7 @@ impl Chain {
         self.recipient_macros([address.as_str(), address.domain(), mailer]);
         let args = rcpt_args(facts.rcpt);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        self.each(|session, macros| session.rcpt(&args, macros)).await
+        self.each(|_| true, |session, macros| session.rcpt(&args, macros)).await
     }
 
     /// A recipient that was refused: those that want to hear of it do; what they say changes nothing.
@@ -159,12 +162,16 @@ impl Chain {
         }
     }
 
-    /// The content begins.
+    /// The content begins. Milters that are told header and body at once are told of it with them, which spares a round trip: their
+    /// refusal of DATA then follows the content.
     ///
     /// # Errors
     /// The refusal.
     pub async fn data(&mut self) -> Result<(), Refusal> {
-        self.each(Session::data).await
+        for seat in &mut self.seats {
+            seat.owes_data = seat.milter.is_told_at_once();
+        }
+        self.each(|seat| !seat.owes_data, Session::data).await
     }
 
     /// A command that SMTP does not know: those hear of it that know the client.
@@ -189,12 +196,17 @@ impl Chain {
         }
     }
 
-    /// Tells all milters the same, up to the first that refuses.
-    async fn each(&mut self, tell: impl Fn(&mut Session, &Macros)) -> Result<(), Refusal> {
+    /// Tells those milters the same for which `is_told` says so, up to the first that refuses.
+    async fn each(
+        &mut self,
+        is_told: impl Fn(&Seat) -> bool,
+        tell: impl Fn(&mut Session, &Macros),
+    ) -> Result<(), Refusal> {
         for seat in &mut self.seats {
             match &seat.role {
                 Role::Out => continue,
                 Role::Failed(refusal) => return Err(refusal.clone()),
+                Role::Asked if !is_told(seat) => continue,
                 Role::Asked => {}
             }
             let limit = seat.milter.command_limit();

@@ -206,7 +206,9 @@ impl Connection {
 
     /// Writes a few octets now, as far as the socket takes them; the rest goes before whatever is written next.
     pub fn write_now(&mut self) {
-        if let Ok(count) = self.stream.try_write(self.session.output()) {
+        if !self.session.output().is_empty()
+            && let Ok(count) = self.stream.try_write(self.session.output())
+        {
             self.session.output().drain(..count);
         }
     }

@@ -20,6 +20,8 @@ use crate::changes::{Envelope, Recipient, shown};
 use crate::connection::Failed;
 use crate::milter::MilterResult;
 
+/// Octets read first: most messages are not longer, and need no buffer of the largest size.
+const FIRST_BYTES: usize = 16 * 1024;
 /// Octets of a piece of a new body or message.
 const PIECE_BYTES: usize = 256 * 1024;
 /// What milters may ask for beside a body: changes, and octets of them.
@@ -143,6 +145,16 @@ impl Message {
     }
 }
 
+/// Reads a chunk of a body; the buffer grows to the largest for a body that fills it.
+fn next_chunk<C: Content>(content: &C, at: u64, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    let mut read = content.read_at(at, buffer)?;
+    if read == buffer.len() && read < CHUNK_BYTES_MAX {
+        buffer.resize(CHUNK_BYTES_MAX, 0);
+        read += content.read_at(at + read as u64, &mut buffer[read..])?;
+    }
+    Ok(read)
+}
+
 /// Takes those fields out of a message for which `goes` says so, given name and value; `ours` fields before it stay. `None`: it has none.
 ///
 /// # Errors
@@ -153,7 +165,7 @@ pub async fn without_fields<C: Content>(
     size_max: u64,
     goes: impl FnMut(&[u8], &[u8]) -> bool,
 ) -> Result<Option<EndOfData>, Reply> {
-    let mut buffer = vec![0; CHUNK_BYTES_MAX];
+    let mut buffer = vec![0; FIRST_BYTES];
     let mut message = Message::read(content, ours, &mut buffer).map_err(|error| unreadable(&error))?;
     if message.header.remove(goes) == 0 {
         return Ok(None);
@@ -166,7 +178,7 @@ pub async fn without_fields<C: Content>(
 /// # Errors
 /// It cannot be read back.
 pub fn each_field<C: Content>(content: &C, mut see: impl FnMut(&[u8], &[u8])) -> Result<(), Reply> {
-    let mut buffer = vec![0; CHUNK_BYTES_MAX];
+    let mut buffer = vec![0; FIRST_BYTES];
     let message = Message::read(content, 0, &mut buffer).map_err(|error| unreadable(&error))?;
     message.header.shown(true).for_each(|(name, value)| see(name, &value));
     Ok(())
@@ -193,7 +205,7 @@ impl Chain {
             return Err(refusal.clone());
         }
         let ours_fails = |reply: Reply| Refusal { reply, by: String::new() };
-        let mut buffer = vec![0; CHUNK_BYTES_MAX];
+        let mut buffer = vec![0; FIRST_BYTES];
         let read = Message::read(content, ours, &mut buffer);
         let mut message = read.map_err(|error| ours_fails(unreadable(&error)))?;
         let end = Instant::now() + MESSAGE_TIME;
@@ -245,7 +257,7 @@ impl Seat {
         &mut self,
         (macros, end): (&stentor_milter::Macros, Instant),
         message: &Message,
-        (content, buffer): (&mut C, &mut [u8]),
+        (content, buffer): (&mut C, &mut Vec<u8>),
         size_max: u64,
         asked: &mut Asked,
     ) -> Result<Verdict, Trouble> {
@@ -258,7 +270,10 @@ impl Seat {
         if connection.session.is_over() {
             return Ok(Verdict::Continue);
         }
-        let is_at_once = self.milter.is_told_at_once();
+        let is_at_once = self.owes_data || self.milter.is_told_at_once();
+        if std::mem::take(&mut self.owes_data) {
+            connection.session.data(macros);
+        }
         let waits = |session: &stentor_milter::Session| session.is_full() || !is_at_once;
         let keeps_space = connection.session.keeps_space();
         for (name, value) in message.header.shown(keeps_space) {
@@ -280,20 +295,23 @@ impl Seat {
             if !connection.session.wants_body() {
                 break;
             }
-            let read = content.read_at(at, buffer).map_err(|error| Trouble::Ours(unreadable(&error)))?;
+            let read = next_chunk(content, at, buffer).map_err(|error| Trouble::Ours(unreadable(&error)))?;
             if read == 0 {
                 break;
             }
             at += read as u64;
             connection.session.body(&buffer[..read]);
         }
-        // By itself, so that the last answer is the one to it.
-        if let Some(verdict) = connection.decision(limit, end).await? {
+        if !connection.session.counts_right()
+            && let Some(verdict) = connection.decision(limit, end).await?
+        {
             return Ok(verdict);
         }
         connection.session.end(macros);
         loop {
             match connection.event(limit, end).await? {
+                // To the content.
+                Some(Event::Verdict(Verdict::Continue | Verdict::Skip)) if connection.session.is_owed() => {}
                 Some(Event::Verdict(verdict)) => return Ok(verdict),
                 Some(Event::Progress) => {}
                 Some(Event::Change(Change::Body(octets))) => {
@@ -455,16 +473,42 @@ mod tests {
         }
     }
 
+    /// A milter that refuses every message at its end. `extra`: and answers its body twice.
+    async fn refuses(mut stream: UnixStream, extra: bool) -> io::Result<()> {
+        loop {
+            let mut packet = vec![0; stream.read_u32().await? as usize];
+            stream.read_exact(&mut packet).await?;
+            match packet[0] {
+                b'O' => stream.write_all(&[0, 0, 0, 13, b'O', 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0, 0]).await?,
+                b'D' | b'A' => {}
+                b'B' if extra => stream.write_all(&[0, 0, 0, 1, b'c', 0, 0, 0, 1, b'c']).await?,
+                b'E' => stream.write_all(&[0, 0, 0, 1, b'r']).await?,
+                _ => stream.write_all(&[0, 0, 0, 1, b'c']).await?,
+            }
+        }
+    }
+
     fn milter(folder: &std::path::Path, name: &str, on_failure: OnFailure) -> Arc<Milter> {
-        let path = folder.join(name);
-        let listener = UnixListener::bind(&path).expect("a new folder");
+        milter_of(&folder.join(name), on_failure, works_for_ever)
+    }
+
+    fn milter_of<F>(
+        path: &std::path::Path,
+        on_failure: OnFailure,
+        serve: impl Fn(UnixStream) -> F + Send + 'static,
+    ) -> Arc<Milter>
+    where
+        F: Future<Output = io::Result<()>> + Send + 'static,
+    {
+        let listener = UnixListener::bind(path).expect("a new folder");
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(works_for_ever(stream));
+                tokio::spawn(serve(stream));
             }
         });
+        let path = path.to_owned();
         Arc::new(Milter::new(MilterSettings {
-            name: name.to_owned(),
+            name: path.to_string_lossy().into_owned(),
             place: Place::Unix(path),
             scope: Scope { smtp: true, listeners: Vec::new(), local: true },
             on_unreachable: on_failure,
@@ -477,6 +521,28 @@ mod tests {
             pipelining: true,
             daemon_name: "test".to_owned(),
         }))
+    }
+
+    /// The end of the second message on a connection is told with its content.
+    #[tokio::test]
+    async fn the_last_answer_is_that_to_the_end_of_the_message() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let client = ClientFacts { address: [127, 0, 0, 1].into(), port: 1, name: None, listener: None, login: None };
+        for (extra, code) in [(false, 550), (true, 451)] {
+            let path = folder.path().join(extra.to_string());
+            let milter = milter_of(&path, OnFailure::Tempfail, move |stream| refuses(stream, extra));
+            let mut chain = Chain::new(vec![milter], client.clone(), "mx.test");
+            for _ in 0..3 {
+                let mail = MailFrom::parse(b"<a@x.test>", 1_000).expect("a sender");
+                if let Err(refusal) = chain.mail(MailFacts { helo: "x", id: "1", mail: &mail }).await {
+                    assert!(extra && refusal.reply.code == code, "left alone after its failure");
+                    continue;
+                }
+                chain.data().await.expect("it goes on");
+                let said = chain.message(&mut Octets(b"Received: ours\r\nA: b\r\n\r\nc\r\n"), 1, 1_000).await;
+                assert_eq!(said.err().map(|refusal| refusal.reply.code), Some(code), "{extra}");
+            }
+        }
     }
 
     /// On paused time: it goes on when nobody has anything else to do.

@@ -2,9 +2,10 @@
 //!
 //! States: negotiating; before a message (behind [`Session::abort`]); in a message (from [`Session::mail`]); over (it was accepted,
 //! refused or discarded, for this message or, before MAIL, for the connection): what it is told then does nothing. While an answer
-//! [`Session::is_owed`] nothing more is to be told, but for the content: its header, the end of that and its body may be told
-//! [at once](Session::is_full), and are answered in their order. The end of the message waits for all of those, so that the last
-//! answer can be that to nothing else.
+//! [`Session::is_owed`] nothing more is to be told, but for the content: DATA, its header, the end of that and its body may be told
+//! [at once](Session::is_full), and are answered in their order. So may be the end of the message, once the connection [counts right](Session::counts_right): the
+//! first message on it has had an answer for each thing that it was told. Before that the end waits for all others, so that the
+//! last answer can be that to nothing else.
 //!
 //! A milter that decides early, with answers still owed, may answer the rest (as rspamd does) or not (libmilter); nobody can know
 //! which. Nothing can be told on such a connection any more: [`Session::is_cut_short`].
@@ -74,6 +75,7 @@ pub struct Session {
     skips_body: bool,
     over: Over,
     known: Known,
+    counts_right: bool,
 }
 
 impl Session {
@@ -89,6 +91,7 @@ impl Session {
             skips_body: false,
             over: Over::No,
             known: Known::None,
+            counts_right: false,
         }
     }
 
@@ -110,6 +113,12 @@ impl Session {
     /// Whether it has decided while more answers were owed: the connection is to be closed.
     pub fn is_cut_short(&self) -> bool {
         self.is_over() && self.is_owed()
+    }
+
+    /// Whether it has answered everything of a whole message, each thing once: a milter that says more than it owes would have its
+    /// answer to the body taken for the one to the end.
+    pub fn counts_right(&self) -> bool {
+        self.counts_right
     }
 
     /// Whether it wants to hear nothing more, of this message or of this connection.
@@ -204,6 +213,7 @@ impl Session {
         }
         if told == Command::EndOfMessage {
             self.over = Over::Message;
+            self.counts_right = self.packets.is_empty();
             self.known = if *verdict == Verdict::Continue { Known::Finished } else { Known::None };
         }
     }
@@ -214,9 +224,11 @@ impl Session {
 
     /// Tells it of an event, unless it does not want to hear of it, or of nothing more.
     fn tell(&mut self, command: Command, macros: Option<&Macros>, data: impl FnOnce(&mut Vec<u8>)) {
-        let is_content = |told: &Command| matches!(told, Command::Header | Command::EndOfHeader | Command::Body);
+        let is_content =
+            |told: &Command| matches!(told, Command::Data | Command::Header | Command::EndOfHeader | Command::Body);
+        let may_wait = is_content(&command) || command == Command::EndOfMessage && self.counts_right;
         debug_assert!(
-            self.owed.is_empty() || (is_content(&command) && self.owed.iter().all(is_content)),
+            self.owed.is_empty() || (may_wait && self.owed.iter().all(is_content)),
             "it owes answers to {:?}",
             self.owed
         );
@@ -534,6 +546,37 @@ mod tests {
         assert!(!session.is_full());
         session.header(b"A", b"b");
         assert!(session.is_full());
+    }
+
+    #[test]
+    fn the_end_is_told_with_the_content_where_answers_are_known_to_be_counted() {
+        let none = Macros::default();
+        let mut session = ready(0, 0);
+        let _ = message(&mut session);
+        assert!(!session.counts_right());
+        go_on(&mut session);
+        assert!(session.counts_right());
+        session.abort();
+        session.mail(&["<>"], &none);
+        go_on(&mut session);
+        session.data(&none);
+        session.header(b"A", b"b");
+        session.end_of_header(&none);
+        session.body(b"x");
+        session.end(&none);
+        assert_eq!(sent(&mut session), "MTLNBE");
+        for _ in 0..4 {
+            go_on(&mut session);
+            assert!(session.is_owed());
+        }
+        assert!(matches!(answer(&mut session, b'r', b""), Ok(Some(Event::Verdict(Verdict::Refuse(_))))));
+        assert!(!session.is_owed() && session.counts_right());
+
+        let mut session = ready(0, 0);
+        let _ = message(&mut session);
+        session.receive(&[0, 0, 0, 1, b'c', 0, 0, 0, 1, b'r']);
+        assert_eq!(session.poll(), Ok(Some(Event::Verdict(Verdict::Continue))));
+        assert!(!session.counts_right(), "it has said more than it owed");
     }
 
     #[test]

@@ -157,16 +157,20 @@ fn a_later_milter_sees_what_the_first_has_made() {
 
 #[test]
 fn refusals_at_each_stage_reach_the_client_and_the_log() {
-    for (stage, at) in [
-        ('C', "MAIL"),
-        ('H', "MAIL"),
-        ('M', "MAIL"),
-        ('R', "RCPT"),
-        ('T', "DATA"),
-        ('L', "."),
-        ('N', "."),
-        ('B', "."),
-        ('E', "."),
+    const IN_TURN: &str = "pipelining = false\n";
+    for (stage, at, more) in [
+        ('C', "MAIL", ""),
+        ('H', "MAIL", ""),
+        ('M', "MAIL", ""),
+        ('R', "RCPT", ""),
+        ('T', "DATA", IN_TURN),
+        // It is told of DATA with the content.
+        ('T', ".", ""),
+        ('L', ".", ""),
+        ('N', ".", ""),
+        ('B', ".", ""),
+        ('E', ".", ""),
+        ('E', ".", IN_TURN),
     ] {
         for (answer, reply) in [
             (says('r', ""), "550 5.7.1 Command rejected"),
@@ -175,7 +179,7 @@ fn refusals_at_each_stage_reach_the_client_and_the_log() {
         ] {
             let milter =
                 Milter::start(move |command, _| if command == stage { vec![answer.clone()] } else { Vec::new() });
-            let server = alone(&milter.config("no", ""));
+            let server = alone(&milter.config("no", more));
             let mut smtp = server.smtp();
             let mut last = smtp.cmd(&format!("MAIL FROM:<{SENDER}>"));
             if at != "MAIL" {
