@@ -1,6 +1,6 @@
 //! The conditions of a rule on a message's content: header fields, texts, charsets, scripts, attachments, results of authentication.
 
-use stentor_rules::{AuthTest, ContentConditions, ContentError, Pattern, Test};
+use stentor_rules::{AuthTest, ContentConditions, ContentError, Pattern, Test, unlikely};
 
 use super::raw::Section;
 
@@ -44,7 +44,12 @@ fn patterns<T>(section: &Section<'_>, key: &'static str, parse: impl Fn(&str) ->
         context.error(text.span.clone(), format!("more than {PATTERNS_MAX} patterns"));
     }
     let read = texts.into_iter().filter_map(|text| match parse(text.value) {
-        Ok(read) => Some(read),
+        Ok(read) => {
+            if let Some(why) = unlikely(key, text.value) {
+                context.warn(text.span, why);
+            }
+            Some(read)
+        }
         Err(error) => {
             context.error(text.span, error.to_string());
             None

@@ -11,7 +11,7 @@ use stentor_policy::{Policy, RouteHost};
 use stentor_rules::{
     Action, AddressPattern, Addresses, Book, ClientPattern, Conditions, Dialect, Does, Field, Matcher, NamePattern,
     NextHop, Order, PatternError, RelayDomains, RouteEntry, Routes, Rule, Rulebook, TableId, TableName, UNKNOWN,
-    Unroutable, Verdict, Who, name_of,
+    Unroutable, Verdict, Who, name_of, unlikely,
 };
 
 use super::content::{self, PATTERNS_MAX};
@@ -462,6 +462,8 @@ impl Reader<'_, '_> {
                     None => {
                         if let Err(error) = add(&mut conditions, field, text.value) {
                             self.context.error(text.span, error.to_string());
+                        } else if let Some(why) = unlikely(key, text.value) {
+                            self.context.warn(text.span, why);
                         }
                     }
                 }

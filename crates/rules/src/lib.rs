@@ -48,7 +48,9 @@ pub use address::{AddressPattern, Key, PatternError};
 pub use addresses::{Addresses, Generic, Masquerade, Rewriting};
 pub use book::{Book, RelayDomains, Rulebook};
 pub use conditions::Conditions;
-pub use content::{AuthResults, AuthTest, ContentConditions, ContentError, Hits, Matcher, Pattern, Scan, Test, claims};
+pub use content::{
+    AuthResults, AuthTest, ContentConditions, ContentError, Hits, Matcher, Pattern, Scan, Test, claims, unlikely,
+};
 pub use decision::{AUTHENTICATED, Decision, Marks, Outcome, Pending, REDIRECTED, RuleEntry, Why};
 pub use explain::{Step, Unknown};
 pub use facts::{Answer, Facts, Field, Found, SessionFacts, Subject, TableId, Tables};

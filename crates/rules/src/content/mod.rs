@@ -12,6 +12,7 @@ mod pattern;
 mod scan;
 #[cfg(test)]
 mod tests;
+mod unlikely;
 
 pub use auth::{AuthResults, AuthTest, claims};
 pub use conditions::{ContentConditions, Test};
@@ -19,3 +20,4 @@ pub use hits::Hits;
 pub use matcher::Matcher;
 pub use pattern::{ContentError, Pattern};
 pub use scan::{SCAN_BYTES_MAX, Scan};
+pub use unlikely::unlikely;

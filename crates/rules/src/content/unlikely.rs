@@ -1,0 +1,76 @@
+//! Patterns that are allowed and hardly mean what they look like, for `check`.
+
+use stentor_mime::charset::Charset;
+
+/// Why a pattern under a key of a rule hardly ever matches.
+pub fn unlikely(key: &str, pattern: &str) -> Option<String> {
+    let is_expression = |text: &str| text.len() > 1 && text.starts_with('/') && text.ends_with('/');
+    if is_expression(pattern) {
+        return None;
+    }
+    match key {
+        "sender" | "recipient" => {
+            let domain = pattern.rsplit_once('@').map_or(pattern, |(_, domain)| domain).trim_start_matches(['*', '.']);
+            (pattern != "*" && pattern.contains('*'))
+                .then(|| format!("{pattern:?} has an asterisk that stands for itself: write {domain:?} for all of a domain, \".{domain}\" for what is below it"))
+        }
+        "subject" | "body" | "header" | "raw_header" => {
+            let text = if key.ends_with("header") { pattern.split_once(':')?.1.trim() } else { pattern };
+            let is_padded = text.len() > 1 && (text.starts_with('*') || text.ends_with('*'));
+            (is_padded && !is_expression(text)).then(|| {
+                let bare = text.trim_matches('*');
+                format!("the asterisks of {text:?} stand for themselves: a text is found anywhere, write {bare:?}")
+            })
+        }
+        "charset" => (!pattern.contains('*') && Charset::named(pattern.as_bytes()).is_none())
+            .then(|| format!("no charset known here has the name {pattern:?}: only mail that writes it so is meant")),
+        "attachment" => (!pattern.contains(['*', '.'])).then(|| {
+            format!("only a file whose whole name is {pattern:?} is meant: write \"*.{pattern}\" for the end of a name")
+        }),
+        "attachment_type" => {
+            (!pattern.contains(['*', '/'])).then(|| format!("no type is {pattern:?} alone: write \"{pattern}/*\""))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_hardly_matches_is_named_with_what_to_write() {
+        for (key, pattern, better) in [
+            ("sender", "*@evil.example", "\"evil.example\""),
+            ("recipient", "*.evil.example", "\".evil.example\""),
+            ("subject", "*invoice*", "\"invoice\""),
+            ("body", "*invoice", "\"invoice\""),
+            ("header", "X-Mailer: *bulk*", "\"bulk\""),
+            ("charset", "gb-2312", "\"gb-2312\""),
+            ("attachment", "exe", "\"*.exe\""),
+            ("attachment_type", "image", "\"image/*\""),
+        ] {
+            let said = unlikely(key, pattern);
+            assert!(said.as_ref().is_some_and(|said| said.contains(better)), "{key} {pattern}: {said:?}");
+        }
+        for (key, pattern) in [
+            ("sender", "*"),
+            ("sender", "/^x.*@/"),
+            ("recipient", "ann@evil.example"),
+            ("subject", "5 * 3"),
+            ("subject", "*"),
+            ("subject", "/^\\*+/"),
+            ("header", "*: bulk"),
+            ("header", "X-Spam: /.*/"),
+            ("charset", "gb2312"),
+            ("charset", "KOI8-R"),
+            ("charset", "x-*"),
+            ("attachment", "*.exe"),
+            ("attachment", "/exe/"),
+            ("attachment_type", "image/*"),
+            ("script", "Han"),
+        ] {
+            assert_eq!(unlikely(key, pattern), None, "{key} {pattern}");
+        }
+    }
+}
