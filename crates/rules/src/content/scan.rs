@@ -142,11 +142,14 @@ impl Visitor for Seen {
         if !wants_text && self.matcher.scripts.is_empty() {
             return;
         }
+        let counts_letters = !self.matcher.scripts.is_empty();
         if part.is_html() {
             let from = self.shown.len();
             self.html.push(text, &mut self.shown);
-            self.scripts.add(&self.shown[from..]);
-        } else {
+            if counts_letters {
+                self.scripts.add(&self.shown[from..]);
+            }
+        } else if counts_letters {
             self.scripts.add(text);
         }
         if wants_text {
