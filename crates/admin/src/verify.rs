@@ -28,7 +28,6 @@ const SPEAKER: Speaker<'_> = Speaker {
     session: None,
     stranger: Stranger::UNKNOWN,
 };
-const TOO_MUCH: Reply = Reply::fixed(451, (4, 3, 0), "The tables take too long");
 
 /// See the module's page. `from` is empty for the null path.
 pub async fn verify(core: &Arc<Core>, (from, to): (&str, &str)) -> Answer {
@@ -78,7 +77,7 @@ impl Found<'_> {
             let (from, recipient) = (key(&self.sender), key(to.as_str()));
             let facts = facts(settings, SPEAKER, (&from, &recipient, &to), self.now);
             let tables = settings.tables.questions();
-            tables.settle(|tables| settings.rules.decide(&facts, tables, None)).await.ok_or(TOO_MUCH)?
+            tables.settle(|tables| settings.rules.decide(&facts, tables, None)).await
         };
         match (outcome, marks.redirect) {
             (Outcome::Refuse(reply) | Outcome::Local(Verdict::Refuse(reply)), _) => return Err(reply),
@@ -139,7 +138,7 @@ impl Found<'_> {
             let (from, recipient) = (Key::new(&self.sender), Key::new(to.as_str()));
             let facts = facts(self.settings, SPEAKER, (&from, &recipient, to), self.now);
             let tables = self.settings.tables.questions();
-            tables.settle(|tables| self.settings.rules.route(&facts, tables)).await.ok_or(TOO_MUCH)?
+            tables.settle(|tables| self.settings.rules.route(&facts, tables)).await
         };
         match found {
             Ok((hop, _)) => self.hop(to, &hop),

@@ -215,12 +215,12 @@ struct Wanted {
 impl Questions<'_> {
     /// Decides again and again, each time with the answers that it lacked before. What has no answer when the time of a decision is over
     /// is unavailable, as if its own had been: a service's default action counts, and nobody waits longer.
-    pub async fn settle<T>(&self, mut decide: impl FnMut(&Self) -> Result<T, Pending>) -> Option<T> {
+    pub async fn settle<T>(&self, mut decide: impl FnMut(&Self) -> Result<T, Pending>) -> T {
         let limit = tokio::time::Instant::now() + REMOTE_DECISION_MAX;
         let dns_until = self.asker.map(Asker::until);
         loop {
             if let Ok(decided) = decide(self) {
-                return Some(decided);
+                return decided;
             }
             if let (Some(asker), Some(until)) = (self.asker, dns_until) {
                 asker.fetch(until).await;

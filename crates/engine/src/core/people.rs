@@ -89,18 +89,17 @@ impl Settings {
         }
         let tables = self.tables.questions();
         match tables.settle(|tables| self.rules.people((address, today(now)), tables)).await {
-            Some(Ok(found)) => {
+            Ok(found) => {
                 let people = found.people().cloned().map(To::plain);
                 let program = |address| To { hop: self.program(), ..To::plain(address) };
                 let programs = found.programs.iter().map(|to| program(to.address.clone()));
                 let people = people.chain(programs).collect();
                 Ok(Readers { people, lists: found.lists, has_null: found.has_null })
             }
-            Some(Err(reply)) => {
+            Err(reply) => {
                 tracing::warn!(%address, "who reads mail to this address cannot be found out now: {reply}");
                 Err(Refused::Table)
             }
-            None => Err(Refused::Table),
         }
     }
 }

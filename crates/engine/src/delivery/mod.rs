@@ -135,8 +135,7 @@ async fn look_up_hosts(resolver: &Resolver, settings: &Settings, name: &str) -> 
 /// What routes and tables have for a domain.
 async fn domain_hop(settings: &Settings, domain: &str) -> Result<NextHop, Reply> {
     let tables = settings.tables.questions();
-    let found = tables.settle(|tables| settings.rules.domain_hop(domain, tables)).await;
-    found.unwrap_or(Err(Reply::fixed(451, (4, 3, 0), "The tables of routes take too long")))
+    tables.settle(|tables| settings.rules.domain_hop(domain, tables)).await
 }
 
 /// What the operator says of a domain in place of hosts.

@@ -143,10 +143,8 @@ async fn by_rules(
     let facts = facts(settings, speaker, (&sender, &recipient, address), now);
     let greylist = speaker.stranger.greylist.map(|greylist| (greylist, settings.config.greylist, now));
     let tables = settings.tables.questions_about(speaker.stranger.asker, greylist);
-    match tables.settle(|tables| rules.decide(&facts, tables, None)).await {
-        Some(decision) => taken(settings, &facts, decision, wishes),
-        None => Judged::of(Verdict::Refuse(SLOW_TABLES), Because::Rules(String::new())),
-    }
+    let decision = tables.settle(|tables| rules.decide(&facts, tables, None)).await;
+    taken(settings, &facts, decision, wishes)
 }
 
 /// What is known when rules are asked.
@@ -270,10 +268,7 @@ pub(super) async fn route_others(
         }
         let recipient = Key::new(to.address.as_str()).told(is_local);
         let facts = facts(settings, speaker, (sender, &recipient, &to.address), now);
-        let (hop, why) = match tables.settle(|tables| settings.rules.route(&facts, tables)).await {
-            Some(found) => found?,
-            None => return Err(SLOW_TABLES),
-        };
+        let (hop, why) = tables.settle(|tables| settings.rules.route(&facts, tables)).await?;
         to.hop = pinned(settings, to.address.domain(), &hop, Some(&why));
     }
     Ok(())

@@ -141,9 +141,7 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
     };
     let speaker =
         Speaker { client: options.client, name, helo: &helo, may_relay: options.login, session: None, stranger };
-    let Some(mut decided) = decide(&settings, speaker, (from, to)).await else {
-        return fail("the tables take too long");
-    };
+    let mut decided = decide(&settings, speaker, (from, to)).await;
     if let Some(recipient) = decided.ask.take() {
         ask_ahead(&settings, &recipient, options.call_ahead, &mut decided).await;
     }
@@ -158,9 +156,7 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
         message::add(&mut decided, judged);
     }
     add_words(&settings, &mut decided);
-    let Some(targets) = targets(&settings, speaker, &mut decided).await else {
-        return fail("the tables take too long");
-    };
+    let targets = targets(&settings, speaker, &mut decided).await;
     let refusal = decided.decision.refusal().map(Reply::is_temporary);
     let shown = if options.json { as_json } else { as_text };
     let printed = done(print(&shown(&settings.rules, &decided, &targets)));
@@ -263,8 +259,8 @@ async fn ask_ahead(settings: &Settings, recipient: &Recipient, is_wanted: bool, 
     }
 }
 
-/// What a configuration decides about a recipient. `None`: it asks too much of tables behind sockets.
-async fn decide(settings: &Settings, speaker: Speaker<'_>, (from, to): (&str, &Address)) -> Option<Decided> {
+/// What a configuration decides about a recipient.
+async fn decide(settings: &Settings, speaker: Speaker<'_>, (from, to): (&str, &Address)) -> Decided {
     let mut rewritten = Vec::new();
     let (from, to) = match canonical_pair(settings, from, to, &mut rewritten).await {
         Ok(pair) => pair,
@@ -272,7 +268,7 @@ async fn decide(settings: &Settings, speaker: Speaker<'_>, (from, to): (&str, &A
             let (outcome, why) = (Outcome::Refuse(reply), Why::Address("a canonical table".into()));
             let decision = Decision { outcome, why, route: None, marks: Marks::default() };
             let (from, to) = (from.to_owned(), to.clone());
-            return Some(Decided::of(decision, rewritten, (from, to)));
+            return Decided::of(decision, rewritten, (from, to));
         }
     };
     let key = |text| Key::new(text).told(|domain| settings.policy.is_local_domain(domain));
@@ -284,7 +280,7 @@ async fn decide(settings: &Settings, speaker: Speaker<'_>, (from, to): (&str, &A
         steps.clone_from(&rewritten);
         settings.rules.decide(&facts, tables, Some(&mut steps))
     });
-    let decision = decided.await?;
+    let decision = decided.await;
     let srs = by_srs(&settings.rules, &decision, &facts);
     let ask = match &decision.outcome {
         Outcome::Relay(hop) if calls_ahead(settings, &facts, (&decision.why, &decision.marks)) => {
@@ -295,7 +291,7 @@ async fn decide(settings: &Settings, speaker: Speaker<'_>, (from, to): (&str, &A
     };
     drop(facts);
     let class = class_of(&decision);
-    Some(Decided { srs, class, ask, ..Decided::of(decision, steps, (from, to)) })
+    Decided { srs, class, ask, ..Decided::of(decision, steps, (from, to)) }
 }
 
 /// Sender and recipient as rules see them.

@@ -35,15 +35,15 @@ pub(super) struct Targets {
     pub left: usize,
 }
 
-/// The first of them, in order; the look-ups of generic addresses join the steps. `None`: too many tables would have to be asked.
-pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, decided: &mut Decided) -> Option<Targets> {
+/// The first of them, in order; the look-ups of generic addresses join the steps.
+pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, decided: &mut Decided) -> Targets {
     let Decided { decision, steps, also, from, to, by_content, .. } = decided;
     let (mut all, mut left) = (Vec::new(), 0);
     match &decision.outcome {
         Outcome::Relay(_) | Outcome::Local(Verdict::Alias(_) | Verdict::List(_))
             if decision.marks.redirect.is_some() =>
         {
-            let Some((to, _)) = &decision.marks.redirect else { return Some(Targets::default()) };
+            let Some((to, _)) = &decision.marks.redirect else { return Targets::default() };
             match settings.readers_of(to, Clock::start().now()).await {
                 Ok(found) => {
                     if found.is_nobody() {
@@ -56,7 +56,7 @@ pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, decided: 
                     let people = found.people;
                     left = people.len().saturating_sub(TARGETS_SHOWN_MAX);
                     for one in people.into_iter().take(TARGETS_SHOWN_MAX) {
-                        let found = route(settings, speaker, (from, &one.address)).await?;
+                        let found = route(settings, speaker, (from, &one.address)).await;
                         all.push((from.clone(), one.address, found));
                     }
                 }
@@ -79,7 +79,7 @@ pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, decided: 
                 // A rule on the content of an alias's mail holds for whoever gets it.
                 let found = match by_content {
                     Some((hop, rule)) => Ok((hop.clone(), Why::Rule(*rule))),
-                    None => route(settings, speaker, (from, to)).await?,
+                    None => route(settings, speaker, (from, to)).await,
                 };
                 all.push((sender, to.clone(), found));
             }
@@ -100,7 +100,7 @@ pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, decided: 
         let route = found.map(|(hop, why)| (relayed(&settings.rules, &hop), named_by(&settings.rules, &why)));
         targets.shown.push(Target { from, to, route, seen });
     }
-    Some(targets)
+    targets
 }
 
 /// The next hop of an address that nobody named.
@@ -108,7 +108,7 @@ async fn route(
     settings: &Settings,
     speaker: Speaker<'_>,
     (from, to): (&str, &Address),
-) -> Option<Result<(NextHop, Why), Reply>> {
+) -> Result<(NextHop, Why), Reply> {
     let (sender, recipient) = (Key::new(from), Key::new(to.as_str()));
     let facts = facts(settings, speaker, (&sender, &recipient, to), Clock::start().now());
     let tables = settings.tables.questions_about(speaker.stranger.asker, None);
