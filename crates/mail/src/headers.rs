@@ -94,6 +94,8 @@ pub struct HeaderScan {
     name: [u8; NAME_BYTES_MAX],
     /// Length of the name so far; counts on beyond the size of `name`.
     name_bytes: usize,
+    /// The same without the white space at its end, of which there may be any amount (RFC 5322 section 4.5).
+    bare_name_bytes: usize,
     /// Where in the header section the line of that name began.
     line_at: u64,
     /// Whether all octets of the name may be in one; white space only at its end.
@@ -120,6 +122,7 @@ impl HeaderScan {
             state: State::LineStart,
             name: [0; NAME_BYTES_MAX],
             name_bytes: 0,
+            bare_name_bytes: 0,
             line_at: 0,
             name_valid: true,
             name_space: false,
@@ -239,7 +242,7 @@ impl HeaderScan {
         }
         self.facts.fields += 1;
         self.line_at = self.facts.header_bytes;
-        self.name_bytes = 0;
+        (self.name_bytes, self.bare_name_bytes) = (0, 0);
         self.name_valid = true;
         self.name_space = false;
         self.state = State::Name;
@@ -250,7 +253,7 @@ impl HeaderScan {
         for &byte in part {
             match byte {
                 b' ' | b'\t' if self.name_bytes > 0 => self.name_space = true,
-                b'!'..=b'~' if !self.name_space => {}
+                b'!'..=b'~' if !self.name_space => self.bare_name_bytes += 1,
                 _ => self.name_valid = false,
             }
             if self.name_bytes < NAME_BYTES_MAX {
@@ -267,10 +270,7 @@ impl HeaderScan {
     fn begin_field(&mut self) {
         self.state = State::Value;
         self.field = None;
-        if self.name_bytes > NAME_BYTES_MAX {
-            return;
-        }
-        let name = self.name[..self.name_bytes].trim_ascii_end();
+        let Some(name) = self.name.get(..self.bare_name_bytes) else { return };
         if name.len() >= 5 && name[..5].eq_ignore_ascii_case(b"List-") {
             self.facts.has_list_headers = true;
         }
@@ -454,6 +454,17 @@ mod tests {
         assert!(scan(b"Subject: \xc3\xa9\r\n\r\n").eight_bit);
         assert!(scan(b"A: b\r\n\r\nbody \xe9").eight_bit);
         assert!(!scan(b"A: b\r\n\r\nbody").eight_bit);
+    }
+
+    #[test]
+    fn white_space_before_the_colon_hides_no_field() {
+        for space in ["", " ", "           ", &" \t".repeat(100)] {
+            let facts =
+                scan(format!("Authentication-Results{space}: mx; spf=pass\r\nReceived{space}: x\r\n\r\n").as_bytes());
+            assert!(facts.has_auth_results, "{}", space.len());
+            assert_eq!((facts.received_count, facts.fields), (1, 2), "{}", space.len());
+        }
+        assert!(!scan(b"Authentication-Results x: mx\r\n\r\n").has_auth_results);
     }
 
     #[test]
