@@ -11,6 +11,7 @@
 //! How it fails: what cannot be parsed is an error with the text that is wrong, before it is used. A table that does not answer
 //! defers the recipient.
 
+mod access_db;
 mod action;
 mod address;
 mod addresses;

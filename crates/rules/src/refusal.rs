@@ -69,6 +69,18 @@ pub(crate) fn sendmail_error(text: &str) -> Reply {
     refusal(&words, OURS.reject, DENIED)
 }
 
+/// The reply code that such a text names, if it is of no refusal: it is then taken for a part of the text.
+pub(crate) fn names_other_code(text: &str) -> Option<&str> {
+    let text = text.trim();
+    let text = match text.split_once(':') {
+        Some((first, rest)) if Enhanced::parse(first).is_some() => rest,
+        _ => text,
+    };
+    let (code, _) = split(unquoted(text));
+    let is_code = code.len() == 3 && code.bytes().all(|byte| byte.is_ascii_digit());
+    (is_code && reply_code(code).is_none()).then_some(code)
+}
+
 /// `nouser text` and its like, which sendmail turns into codes.
 fn worded(text: &str) -> String {
     let (word, rest) = text.split_once(' ').unwrap_or((text, ""));

@@ -50,6 +50,9 @@ impl Rulebook {
                 Some("a network is written as the beginning of its addresses here, and with a length in a cidr: table")
             }
             Dialect::SendmailAccess if of_other_use(key) => None,
+            _ if is_of_clients && is_like_address(subject) => {
+                Some("it is no address, of which the beginning is enough, and no name of a host has only digits")
+            }
             Dialect::SendmailAccess if subject.contains(':') && !has_prefix(subject, "IPv6:") => {
                 Some("`IPv6:` stands before an address of IPv6 here")
             }
@@ -75,7 +78,7 @@ impl Rulebook {
 }
 
 /// The tag of a key of sendmail's access file, and what is behind it.
-fn tag(key: &str) -> (&str, &str) {
+pub(crate) fn tag(key: &str) -> (&str, &str) {
     match key.split_once(':') {
         Some((tag, rest))
             if tag.bytes().all(|octet| octet.is_ascii_alphabetic() || octet == b'_') && !has_prefix(key, "IPv6:") =>
@@ -93,15 +96,23 @@ fn of_other_use(key: &str) -> bool {
 }
 
 /// `fe80:1` has no tag.
-fn is_hexadecimal(text: &str) -> bool {
+pub(crate) fn is_hexadecimal(text: &str) -> bool {
     text.len() <= 4 && text.bytes().all(|octet| octet.is_ascii_hexdigit())
+}
+
+/// Digits and dots, of which no look-up is made: `192.0.2.300`, `192.0.2.`.
+fn is_like_address(text: &str) -> bool {
+    let is_number = |part: &str| part.parse::<u8>().is_ok_and(|number| number.to_string() == part);
+    !text.is_empty()
+        && text.bytes().all(|octet| octet.is_ascii_digit() || octet == b'.')
+        && (text.split('.').count() > 4 || !text.split('.').all(is_number))
 }
 
 fn is_network(text: &str) -> bool {
     text.split_once('/').is_some_and(|(address, _)| address.parse::<std::net::IpAddr>().is_ok())
 }
 
-fn has_prefix(text: &str, prefix: &str) -> bool {
+pub(crate) fn has_prefix(text: &str, prefix: &str) -> bool {
     text.get(..prefix.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(prefix))
 }
 
@@ -136,6 +147,9 @@ mod tests {
             (Dialect::SendmailAccess, "Connect:2001:db8::/32"),
             (Dialect::SendmailAccess, "Connect:2001:db8"),
             (Dialect::SendmailAccess, "2001:db8::1"),
+            (Dialect::SendmailAccess, "Connect:192.0.2.300"),
+            (Dialect::SendmailAccess, "192.0.2."),
+            (Dialect::Access, "192.0.2.010"),
             (Dialect::Mailertable, "ann@a.test"),
             (Dialect::Virtusertable, "a.test"),
         ] {
@@ -145,6 +159,9 @@ mod tests {
             (Dialect::Transport, "ann@a.test"),
             (Dialect::Access, "ann@"),
             (Dialect::Access, "2001:db8"),
+            (Dialect::Access, "192.0.2.1"),
+            (Dialect::SendmailAccess, "Connect:10"),
+            (Dialect::SendmailAccess, "GreetPause:192.0.2.300"),
             (Dialect::SendmailAccess, "Connect:IPv6:2001:db8"),
             (Dialect::SendmailAccess, "ipv6:2001:db8"),
             (Dialect::SendmailAccess, "TLS_Clt:a:b"),

@@ -4,6 +4,7 @@
 //! Promise: nothing is created, changed or kept open; a name server gets one query, a DNS list two, a milter the negotiation, a policy service a connection. What would make a start fail, or mail of
 //! a source fail, is an error; what depends on the user who runs the check, or may be meant, is a warning.
 
+use std::collections::HashMap;
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
@@ -24,7 +25,7 @@ use stentor_filters::Milter;
 use stentor_lists::subscribers::{self, Seen};
 use stentor_milter::{MilterSettings, Place};
 use stentor_policy::{DELIVER_SOCKETS, Host, RouteHost};
-use stentor_rules::{Dialect, NextHop, Routes, Rulebook};
+use stentor_rules::{Dialect, Field, NextHop, Routes, Rulebook};
 use stentor_tablefiles as files;
 use stentor_tables::{Loaded, Problem, Reference, Table};
 
@@ -247,11 +248,15 @@ impl Trial<'_> {
             if let Some(why) = Rulebook::never_asked(config.dialect, &key) {
                 return Some(format!("{key:?} in table {name} is never looked up: {why}"));
             }
+            if let Some(why) = Rulebook::without_effect(config.dialect, &key, &value) {
+                return Some(format!("{key:?} in table {name} does not do what it says: {why}"));
+            }
             let why = rules.unusable(config.dialect, &key, &value)?;
             Some(format!("mail for this key of table {name} is deferred: {why}"))
         };
         let mut doubts: Vec<(u32, String)> =
             table.lines().filter_map(|(key, value, line)| Some((line, doubt(key, value)?))).collect();
+        doubts.extend(unasked(rules, name, table));
         doubts.sort_unstable();
         let file: PathBuf = table.file().map_or_else(|| self.file.clone(), Into::into);
         let more = doubts.len().saturating_sub(BAD_LINES_SHOWN_MAX) as u64;
@@ -447,6 +452,22 @@ impl Trial<'_> {
     }
 }
 
+/// The first key of each kind that no rule asks a table for, such as the name of a client.
+fn unasked(rules: &Rulebook, name: &str, table: &Table) -> Vec<(u32, String)> {
+    let mut first: HashMap<Field, (u32, String)> = HashMap::new();
+    for (key, _, line) in table.lines() {
+        let key = String::from_utf8_lossy(key);
+        let Some(field) = rules.unasked(name, &key) else { continue };
+        let (at, known) = first.entry(field).or_insert((line, String::new()));
+        if known.is_empty() || line < *at {
+            let condition = field.name();
+            let why = format!("no rule has `{condition} = \"table:{name}\"`, as entries of this kind need");
+            (*at, *known) = (line, format!("{key:?} in table {name} is never looked up: {why}"));
+        }
+    }
+    first.into_values().collect()
+}
+
 /// Where the server of this configuration listens, if it runs.
 fn listening(socket: &Path) -> Vec<SocketAddr> {
     let asked = Client::connect(socket).and_then(|mut client| client.ask(&Request::Status));
@@ -597,6 +618,38 @@ mod tests {
         assert_eq!(findings(folder.path(), &text), [expected]);
         drop(other);
         assert_eq!(findings(folder.path(), &text), Vec::<String>::new());
+    }
+
+    #[test]
+    fn entries_of_an_access_file_that_do_nothing_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = "Connect:10.1 RELAY\nGreetPause:127.0.0.1 5000\nConect:1.2.3.4 REJECT\nFrom:ok@x.example RELAY\n\
+                    Connect:192.0.2.300 REJECT\nTo:x.example ERROR:5.7.1:250 text\nConnect:evil.example REJECT\n\
+                    Connect:worse.example REJECT\n";
+        fs::write(folder.path().join("access"), text).unwrap();
+        let rules = |fields: &[&str]| {
+            let rules: String = fields.iter().map(|field| format!("[[rules]]\n{field} = \"table:access\"\n")).collect();
+            let path = folder.path().display();
+            format!(
+                "[listen]\nsmtp = \"127.0.0.1:0\"\n[http]\nlisten = []\n[tables.access]\nsource = \"makemap:{path}/access\"\n\
+                 as = \"sendmail-access\"\n{rules}"
+            )
+        };
+        let found = findings(folder.path(), &rules(&["client", "sender", "recipient"]));
+        let expected = [
+            (2, "does not do what it says: `greetpause:` is not looked up here: `[listen] greet_delay_s`"),
+            (3, "does not do what it says: `conect:` is no tag of an access file"),
+            (4, "does not do what it says: RELAY does not count for a sender"),
+            (5, "is never looked up: it is no address"),
+            (6, "does not do what it says: a refusal has a code 4NN or 5NN, and not 250"),
+            (7, "is never looked up: no rule has `client_name = \"table:access\"`"),
+        ];
+        assert_eq!(found.len(), expected.len(), "{found:#?}");
+        for (found, (line, expected)) in found.iter().zip(expected) {
+            assert!(found.starts_with(&format!("access:{line}:1: warning: ")) && found.contains(expected), "{found}");
+        }
+        let found = findings(folder.path(), &rules(&["client", "client_name", "sender", "recipient"]));
+        assert_eq!(found.len(), 5, "{found:#?}");
     }
 
     #[test]

@@ -1,0 +1,123 @@
+//! Entries of sendmail's access file that do nothing here: for `check`, since neither a look-up nor a log would ever show them.
+
+use crate::book::Rulebook;
+use crate::facts::{Field, TableId};
+use crate::refusal::names_other_code;
+use crate::rule::Dialect;
+use crate::usable::{has_prefix, is_hexadecimal, tag};
+
+/// What else sendmail looks up in the file, and what does it here. The longest comes first where one begins with another.
+const OF_OTHER_USE: [(&str, &str); 10] = [
+    ("GreetPause", "`[listen] greet_delay_s` is for clients that speak before the greeting"),
+    ("ClientRate", "a rule with `client_rate_over` limits how often a client comes"),
+    ("ClientConn", "`[listen] connections_per_client_max` limits its connections"),
+    ("Spam", "the exception is a condition in the `not` of the rule that refuses"),
+    ("TLS_", "TLS is not decided by a table"),
+    ("Try_TLS", "TLS is not decided by a table"),
+    ("AuthInfo", "no host is logged in to"),
+    ("SRV_Features", "extensions are offered to all clients"),
+    ("CLT_Features", "each host is spoken to by what it offers"),
+    ("Verify", "TLS is not decided by a table"),
+];
+
+impl Rulebook {
+    /// Why an entry of a table with these words does nothing, or another thing than it is written for.
+    pub fn without_effect(dialect: Dialect, key: &str, value: &str) -> Option<String> {
+        if dialect != Dialect::SendmailAccess {
+            return None;
+        }
+        let (name, _) = tag(key);
+        if field_of(key).is_none() && !name.is_empty() && !is_hexadecimal(name) {
+            let known = OF_OTHER_USE.iter().find(|(of, _)| has_prefix(name, of));
+            return Some(known.map_or_else(
+                || format!("`{name}:` is no tag of an access file; known are Connect, From and To"),
+                |(_, instead)| format!("`{name}:` is not looked up here: {instead}"),
+            ));
+        }
+        if name.eq_ignore_ascii_case("From") && value.trim().eq_ignore_ascii_case("RELAY") {
+            return Some("RELAY does not count for a sender, which anybody may write: it is as OK".to_owned());
+        }
+        let error = value.trim().get(6..).filter(|_| has_prefix(value.trim(), "ERROR:"))?;
+        names_other_code(error)
+            .map(|code| format!("a refusal has a code 4NN or 5NN, and not {code}; the client gets 550 with this text"))
+    }
+
+    /// The condition that asks a table for such a key, if no rule has it.
+    pub fn unasked(&self, table: &str, key: &str) -> Option<Field> {
+        let at = self.tables.iter().position(|known| *known.name == *table)?;
+        let id = TableId(u16::try_from(at).ok()?);
+        let field = field_of(key).filter(|_| self.dialect(id) == Dialect::SendmailAccess)?;
+        let asks = |(of, asked): &(Field, TableId)| {
+            // A name in HELO is looked up as that of the client is.
+            *asked == id && (*of == field || (field, *of) == (Field::ClientName, Field::Helo))
+        };
+        let mut rules = self.rules.iter();
+        let is_asked = rules.any(|rule| rule.when.tables().iter().chain(rule.unless.tables()).any(asks));
+        (!is_asked).then_some(field)
+    }
+}
+
+/// What a key with a tag is asked about.
+fn field_of(key: &str) -> Option<Field> {
+    match tag(key) {
+        (name, subject) if name.eq_ignore_ascii_case("Connect") => {
+            let is_address =
+                has_prefix(subject, "IPv6:") || subject.bytes().all(|octet| octet.is_ascii_digit() || octet == b'.');
+            Some(if is_address { Field::Client } else { Field::ClientName })
+        }
+        (name, _) if name.eq_ignore_ascii_case("From") => Some(Field::Sender),
+        (name, _) if name.eq_ignore_ascii_case("To") => Some(Field::Recipient),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_that_do_nothing() {
+        let why = |key, value| Rulebook::without_effect(Dialect::SendmailAccess, key, value).unwrap_or_default();
+        for (key, value, expected) in [
+            ("conect:1.2.3.4", "REJECT", "is no tag"),
+            ("GreetPause:127.0.0.1", "5000", "greet_delay_s"),
+            ("clientrate:127.0.0.1", "10", "client_rate_over"),
+            ("ClientConn:127.0.0.1", "10", "connections_per_client_max"),
+            ("Spam:abuse@gw.test", "FRIEND", "`not` of the rule"),
+            ("TLS_Clt:a.test", "VERIFY", "TLS"),
+            ("From:ok@x.test", "RELAY", "does not count"),
+            ("From:x.test", "ERROR:5.7.1:250 text", "and not 250"),
+            ("x.test", "error:\"399 text\"", "and not 399"),
+        ] {
+            assert!(why(key, value).contains(expected), "{key} {value}: {}", why(key, value));
+        }
+        for (key, value) in [
+            ("Connect:1.2.3.4", "RELAY"),
+            ("to:x.test", "RELAY"),
+            ("x.test", "RELAY"),
+            ("fe80:1", "REJECT"),
+            ("IPv6:2001:db8", "REJECT"),
+            ("From:x.test", "ERROR:5.7.1:550 text"),
+            ("From:x.test", "ERROR:5.7.1:text 250"),
+            ("From:x.test", "ERROR:4.2.2:450 text"),
+        ] {
+            assert_eq!(why(key, value), "", "{key} {value}");
+        }
+        assert_eq!(Rulebook::without_effect(Dialect::Access, "conect:1.2.3.4", "REJECT"), None);
+    }
+
+    #[test]
+    fn what_a_key_is_asked_about() {
+        for (key, field) in [
+            ("Connect:10.1", Some(Field::Client)),
+            ("Connect:IPv6:2001:db8", Some(Field::Client)),
+            ("connect:evil.test", Some(Field::ClientName)),
+            ("From:x.test", Some(Field::Sender)),
+            ("To:x.test", Some(Field::Recipient)),
+            ("x.test", None),
+            ("Spam:x.test", None),
+        ] {
+            assert_eq!(field_of(key), field, "{key}");
+        }
+    }
+}
