@@ -30,7 +30,7 @@ fn outcome(decision: &Decision) -> String {
 /// Who decided: of what is relayed, who named the next hop, or else the rule that let it relay.
 fn by(config: &Config, decision: &Decision) -> String {
     let shown = |why: &Why| match why {
-        Why::Rule(at) | Why::Stranger(at, _) => Some(format!("rule {}", at.number())),
+        Why::Rule(at) | Why::Stranger(at, _) | Why::Unavailable(at, _) => Some(format!("rule {}", at.number())),
         Why::Entry(entry) => Some(format!("rule {}", entry.rule.number())),
         Why::Route(Who::Sender, entry) => Some(format!("sender_routes {}", entry.pattern)),
         Why::Route(_, entry) => Some(format!("routes {}", entry.pattern)),

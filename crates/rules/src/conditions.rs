@@ -191,12 +191,14 @@ impl Conditions {
         Match::Yes(value)
     }
 
+    /// The policy service, if there is no session to ask it in.
+    pub(crate) fn unasked_service(&self, facts: &Facts<'_>) -> Option<TableId> {
+        self.service.filter(|_| facts.session.is_none())
+    }
+
     /// Asks the policy service, if there is one: when all else holds, since asking it may change what it says next.
     pub(crate) fn ask_service(&self, facts: &Facts<'_>, tables: &dyn Tables) -> Option<Match> {
         let service = self.service?;
-        if facts.session.is_none() {
-            return Some(Match::No("policy_service, which is asked in a client's session only"));
-        }
         Some(match tables.ask_service(service, facts) {
             Answer::Found(found) => Match::Yes(Some((service, Field::Recipient, found))),
             Answer::NotFound => Match::No("policy_service"),

@@ -23,16 +23,6 @@ use crate::rule::{Does, Rule, RuleId, action_of};
 use crate::stands_for::{Here, Meant, Stop};
 use crate::strangers::{Holds, Met};
 
-/// What the rules have said so far.
-#[derive(Default)]
-struct Said {
-    results: RuleResults,
-    /// Of the verdict, if a table has it.
-    entry: Option<Box<RuleEntry>>,
-    /// Of the verdict: what met the conditions on untrusted clients.
-    met: Option<Box<str>>,
-}
-
 impl Rulebook {
     /// The next hop of a recipient that nobody named, such as an alias's target: rules are asked for their routes alone. A
     /// table that cannot be asked is a refusal.
@@ -41,7 +31,7 @@ impl Rulebook {
     /// A table's answer has to be fetched first.
     pub fn route(&self, facts: &Facts<'_>, tables: &dyn Tables) -> Result<Result<(NextHop, Why), Reply>, Pending> {
         let found = self.rules(facts, tables, &mut None);
-        let found = found.and_then(|said| self.next_hop(facts, tables, said.results.route, &mut None));
+        let found = found.and_then(|said| self.next_hop(facts, tables, said.route, &mut None));
         match found {
             Ok(found) => Ok(Ok(found)),
             Err(End::Pending) => Err(Pending),
@@ -86,23 +76,18 @@ impl Rulebook {
             note(steps, || ("relay forms".to_owned(), String::new(), base.to_string()));
             return Ok(local(base, Marks::default()));
         }
-        let Said { results, entry, met } = self.rules(facts, tables, steps)?;
+        let results = self.rules(facts, tables, steps)?;
         let RuleResults { verdict, may_relay: may_relay_by, route, mut marks } = results;
-        let because = |at| match (entry, met) {
-            (Some(entry), _) => Why::Entry(entry),
-            (None, Some(met)) => Why::Stranger(at, met),
-            (None, None) => Why::Rule(at),
-        };
         marks.route = route.as_ref().map(|(hop, _)| hop.clone());
         marks.accepted = matches!(verdict, Some((Verdict::Ok, _)));
         let may_relay = match &verdict {
-            Some((Verdict::Refuse(reply), at)) => {
+            Some((Verdict::Refuse(reply), by)) => {
                 let outcome = Outcome::Refuse(reply.clone());
-                return Ok(Decision { outcome, why: because(*at), route: None, marks });
+                return Ok(Decision { outcome, why: by.clone(), route: None, marks });
             }
-            Some((Verdict::Discard(text), at)) => {
+            Some((Verdict::Discard(text), by)) => {
                 let outcome = Outcome::Discard(text.clone());
-                return Ok(Decision { outcome, why: because(*at), route: None, marks });
+                return Ok(Decision { outcome, why: by.clone(), route: None, marks });
             }
             Some((Verdict::Relay, _)) => true,
             _ => may_relay_by.is_some(),
@@ -135,9 +120,9 @@ impl Rulebook {
             return Ok(standing_for(meant, marks));
         }
         // A rule that says `ok` has let nobody relay.
-        let by_rule = verdict.filter(|(verdict, _)| *verdict == Verdict::Relay).map(|(_, at)| at).or(may_relay_by);
+        let by_rule = verdict.filter(|(verdict, _)| *verdict == Verdict::Relay).map(|(_, by)| by).or(may_relay_by);
         let why = match by_rule {
-            Some(at) => Why::Rule(at),
+            Some(by) => by,
             None if is_relay_domain => Why::RelayDomain,
             None if base.why == policy::Why::ClientOutside => Why::Authenticated,
             None => Why::Base(base.why),
@@ -166,8 +151,13 @@ impl Rulebook {
     }
 
     /// Asks the rules until one ends them.
-    fn rules(&self, facts: &Facts<'_>, tables: &dyn Tables, steps: &mut Option<&mut Vec<Step>>) -> Result<Said, End> {
-        let mut said = Said::default();
+    fn rules(
+        &self,
+        facts: &Facts<'_>,
+        tables: &dyn Tables,
+        steps: &mut Option<&mut Vec<Step>>,
+    ) -> Result<RuleResults, End> {
+        let mut said = RuleResults::default();
         for (at, rule) in self.rules.iter().enumerate() {
             let at = RuleId::new(at);
             let asked = match rule.when.all(facts, tables) {
@@ -186,7 +176,7 @@ impl Rulebook {
                 let answer = "client_name is not known here: taken not to match";
                 note_unknown(steps, Unknown::ClientName, (&name, &rule.place, answer));
             }
-            let Some(found) = self.matched((at, rule), asked, &mut said.results.marks, steps)? else { continue };
+            let Some(found) = self.matched((at, rule), asked, &mut said.marks, steps)? else { continue };
             let met = match self.of_stranger(rule, facts, tables, steps) {
                 Holds::Yes(met) => met,
                 Holds::No(condition) => {
@@ -197,18 +187,24 @@ impl Rulebook {
             };
             if rule.waits() {
                 note(steps, || (self.rule_name(at), rule.place.to_string(), "asked at the end of the data".to_owned()));
-                said.results.marks.open.push(at);
+                said.marks.open.push(at);
+                continue;
+            }
+            if let Some(service) = rule.when.unasked_service(facts) {
+                let name = if steps.is_some() { self.rule_name(at) } else { String::new() };
+                let answer = "no: policy_service, which is asked in a client's session only";
+                note_unknown(steps, Unknown::Service(service), (&name, &rule.place, answer));
                 continue;
             }
             let found = match rule.when.ask_service(facts, tables) {
                 None => found,
-                Some(asked) => match self.matched((at, rule), asked, &mut said.results.marks, steps)? {
+                Some(asked) => match self.matched((at, rule), asked, &mut said.marks, steps)? {
                     Some(found) => found,
                     None => continue,
                 },
             };
             self.apply((at, rule), found, &mut said, steps, (facts, met))?;
-            if said.results.is_over() {
+            if said.is_over() {
                 break;
             }
         }
@@ -234,8 +230,13 @@ impl Rulebook {
             Match::Unavailable(table, why) => {
                 let answer = || format!("{} cannot be asked: {why}", self.table_name(table));
                 note(steps, || (self.rule_name(at), rule.place.to_string(), answer()));
-                let reply = if rule.when.is_service(table) { SERVICE_UNAVAILABLE } else { UNAVAILABLE };
-                Err(ended(reply, Why::Rule(at), std::mem::take(marks)))
+                let (reply, kind) = match rule.when.is_service(table) {
+                    true => (SERVICE_UNAVAILABLE, "policy service"),
+                    false => (UNAVAILABLE, "table"),
+                };
+                // No commas: they divide the log's fields.
+                let words = format!("{kind} {}: {}", self.table_name(table), why.replace(',', ";"));
+                Err(ended(reply, Why::Unavailable(at, words.into()), std::mem::take(marks)))
             }
         }
     }
@@ -253,7 +254,7 @@ impl Rulebook {
         &self,
         (at, rule): (RuleId, &Rule),
         found: Option<(TableId, Field, Found)>,
-        said: &mut Said,
+        said: &mut RuleResults,
         steps: &mut Option<&mut Vec<Step>>,
         (facts, met): (&Facts<'_>, Met),
     ) -> Result<(), End> {
@@ -262,7 +263,9 @@ impl Rulebook {
                 for action in actions {
                     let action = met.filled(action.clone(), facts);
                     note(steps, || (self.rule_name(at), rule.place.to_string(), yes(rule, &action)));
-                    said.take(action, (at, rule), &met);
+                    let is_met = matches!(action, Action::End(_)) && !rule.is_warning && !met.words.is_empty();
+                    let by = if is_met { Why::Stranger(at, met.words.as_str().into()) } else { Why::Rule(at) };
+                    said.take(action, (by, rule), &met);
                 }
             }
             (Does::Table, Some((table, field, found))) => {
@@ -275,16 +278,15 @@ impl Rulebook {
                 match action {
                     Ok(action) => {
                         note(steps, || (asked(), found.place.clone(), yes(rule, &action)));
-                        if matches!(action, Action::End(_)) && !rule.is_warning {
-                            said.entry = Some(entry(None));
-                        }
-                        said.take(action, (at, rule), &met);
+                        let is_any = action != Action::Dunno;
+                        let by = if is_any { Why::Entry(entry(None)) } else { Why::Rule(at) };
+                        said.take(action, (by, rule), &met);
                     }
                     Err(error) => {
                         let error = format!("{:?}: {error}", found.value);
                         note(steps, || (asked(), found.place.clone(), error.clone()));
                         let why = Why::Entry(entry(Some(error.into())));
-                        return Err(ended(MISCONFIGURED, why, std::mem::take(&mut said.results.marks)));
+                        return Err(ended(MISCONFIGURED, why, std::mem::take(&mut said.marks)));
                     }
                 }
             }
@@ -295,17 +297,14 @@ impl Rulebook {
     }
 }
 
-impl Said {
+impl RuleResults {
     /// What an action of a rule asks; of one that only warns it is noted.
-    fn take(&mut self, action: Action, (id, rule): (RuleId, &Rule), met: &Met) {
+    fn take(&mut self, action: Action, (by, rule): (Why, &Rule), met: &Met) {
         if rule.is_warning {
-            self.results.warn(action, &met.words, id);
-            return;
+            self.warn(action, &met.words, by);
+        } else {
+            self.add(action, by);
         }
-        if matches!(action, Action::End(_)) && !self.results.is_over() && !met.words.is_empty() {
-            self.met = Some(met.words.as_str().into());
-        }
-        self.results.add(action, id);
     }
 }
 

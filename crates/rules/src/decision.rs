@@ -40,6 +40,8 @@ pub enum Why {
     Rule(RuleId),
     /// The same of a rule on untrusted clients, with what met its conditions.
     Stranger(RuleId, Box<str>),
+    /// The table or policy service that a rule asks cannot be asked: which, and why.
+    Unavailable(RuleId, Box<str>),
     /// An entry of the table that a rule asks.
     Entry(Box<RuleEntry>),
     /// An entry of a table of routes: whose, and its pattern.
@@ -84,25 +86,25 @@ pub enum Outcome {
     Discard(Box<str>),
 }
 
-/// What else is to be done with the message; what moves or stops mail has its rule.
+/// What else is to be done with the message; what moves or stops mail has its rule, and the entry of its table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Marks {
-    pub hold: Option<(Box<str>, RuleId)>,
-    pub quarantine: Option<(Box<str>, RuleId)>,
-    pub redirect: Option<(Address, RuleId)>,
-    pub bcc: Vec<(Address, RuleId)>,
+    pub hold: Option<(Box<str>, Why)>,
+    pub quarantine: Option<(Box<str>, Why)>,
+    pub redirect: Option<(Address, Why)>,
+    pub bcc: Vec<(Address, Why)>,
     pub prepend: Vec<Box<str>>,
     pub remove: Vec<Removal>,
     pub warn: Vec<Box<str>>,
     /// What rules that only warn would do.
-    pub would: Vec<(Would, RuleId)>,
+    pub would: Vec<(Would, Why)>,
     pub class: Option<Class>,
     /// Other next hops that this recipient's mail goes to as well.
-    pub copies: Vec<(NextHop, RuleId)>,
+    pub copies: Vec<(NextHop, Why)>,
     /// Targets of the address that nobody has.
     pub left_out: Vec<Address>,
     /// What else rules on the content do, for the log.
-    pub did: Vec<(Box<str>, RuleId)>,
+    pub did: Vec<(Box<str>, Why)>,
     /// The next hop that a rule names: of a post, whose recipients nobody named.
     pub route: Option<NextHop>,
     /// A rule says `ok`: nobody else is asked whether the recipient exists.
@@ -115,31 +117,30 @@ impl Marks {
     /// What is to be logged as warnings.
     pub fn warnings(&mut self, rules: &Rulebook) -> Vec<String> {
         let warn = std::mem::take(&mut self.warn).into_iter().map(String::from);
-        let would =
-            self.would.iter().map(|(would, at)| format!("{would}, {}, which only warns", rules.shown(&Why::Rule(*at))));
+        let would = self.would.iter().map(|(would, by)| format!("{would}, {}, which only warns", rules.shown(by)));
         warn.chain(would).collect()
     }
 
     /// Takes what a rule's action asks of the message; what an earlier one asked stays.
-    pub(crate) fn add(&mut self, action: Action, at: RuleId) {
+    pub(crate) fn add(&mut self, action: Action, by: Why) {
         match action {
             Action::Hold(text) => {
-                self.hold.get_or_insert((text, at));
+                self.hold.get_or_insert((text, by));
             }
             Action::Quarantine(text) => {
-                self.quarantine.get_or_insert((text, at));
+                self.quarantine.get_or_insert((text, by));
             }
             Action::Redirect(to) => {
-                self.redirect.get_or_insert((to, at));
+                self.redirect.get_or_insert((to, by));
             }
-            Action::Bcc(to) => self.bcc((to, at)),
+            Action::Bcc(to) => self.bcc((to, by)),
             Action::Prepend(field) => self.prepend.push(field),
             Action::RemoveHeader(removal) => self.remove.push(removal),
             Action::Warn(text) => self.warn.push(text),
             Action::Class(class) => {
                 self.class.get_or_insert(class);
             }
-            Action::Copy(hop) => self.copy((hop, at)),
+            Action::Copy(hop) => self.copy((hop, by)),
             // What becomes of the recipient: `RuleResults`.
             Action::Dunno | Action::End(_) | Action::MayRelay | Action::Route(_) => {}
         }
@@ -159,13 +160,13 @@ impl Marks {
         self.would.extend(later.would);
     }
 
-    fn bcc(&mut self, (to, by): (Address, RuleId)) {
+    fn bcc(&mut self, (to, by): (Address, Why)) {
         if self.bcc.len() < BCC_MAX && !self.bcc.iter().any(|(known, _)| *known == to) {
             self.bcc.push((to, by));
         }
     }
 
-    fn copy(&mut self, (hop, by): (NextHop, RuleId)) {
+    fn copy(&mut self, (hop, by): (NextHop, Why)) {
         if self.copies.len() < COPIES_MAX && !self.copies.iter().any(|(known, _)| *known == hop) {
             self.copies.push((hop, by));
         }

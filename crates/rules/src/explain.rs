@@ -5,6 +5,7 @@ use std::fmt::{self, Write as _};
 use crate::action::Action;
 use crate::book::Rulebook;
 use crate::decision::{AUTHENTICATED, Why};
+use crate::facts::TableId;
 use crate::routes::Who;
 use crate::rule::Rule;
 use crate::words::in_words;
@@ -28,6 +29,8 @@ pub enum Unknown {
     EarlyTalker,
     Rate,
     Greylist,
+    /// What a policy service says.
+    Service(TableId),
 }
 
 impl Step {
@@ -44,7 +47,7 @@ impl Rulebook {
                 let place = self.rules.get(at.at()).map_or("", |rule| &rule.place);
                 format!("{} ({place})", self.rule_name(*at))
             }
-            Why::Stranger(at, by) => format!("{}; {by}", self.shown(&Why::Rule(*at))),
+            Why::Stranger(at, by) | Why::Unavailable(at, by) => format!("{}; {by}", self.shown(&Why::Rule(*at))),
             Why::Entry(entry) => {
                 let rule = self.shown(&Why::Rule(entry.rule));
                 // No commas: they divide the log's fields.

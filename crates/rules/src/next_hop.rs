@@ -10,7 +10,7 @@ use crate::explain::{Step, note};
 use crate::facts::{Answer, Facts, Field, Subject, Tables};
 use crate::hop::NextHop;
 use crate::routes::Who;
-use crate::rule::{RuleId, action_of};
+use crate::rule::action_of;
 
 impl Rulebook {
     /// The next hop, by whom the order asks first.
@@ -18,7 +18,7 @@ impl Rulebook {
         &self,
         facts: &Facts<'_>,
         tables: &dyn Tables,
-        by_rule: Option<(NextHop, RuleId)>,
+        by_rule: Option<(NextHop, Why)>,
         steps: &mut Option<&mut Vec<Step>>,
     ) -> Result<(NextHop, Why), End> {
         let mut chosen: Option<(NextHop, Why)> = None;
@@ -31,7 +31,7 @@ impl Rulebook {
                 break;
             }
             let named = match who {
-                Who::Rule => by_rule.take().map(|(hop, at)| (hop, Why::Rule(at))),
+                Who::Rule => by_rule.take(),
                 Who::Recipient => recipient.take().flatten(),
                 Who::Sender => self.by(Who::Sender, facts.sender, tables, &mut None, steps)?,
                 Who::Default => self.default_hop(catch_all.take()),

@@ -13,40 +13,39 @@ use stentor_policy as policy;
 use crate::action::{Action, Verdict};
 use crate::decision::{Decision, Marks, Outcome, Why};
 use crate::hop::NextHop;
-use crate::rule::RuleId;
 use crate::would::Would;
 
-/// See the module's documentation. What is done has the rule that says so.
+/// See the module's documentation. What is done has the rule that says so, and the entry of its table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RuleResults {
     /// What ends the rules.
-    pub verdict: Option<(Verdict, RuleId)>,
+    pub verdict: Option<(Verdict, Why)>,
     /// The first rule that lets the client relay and asks on.
-    pub may_relay: Option<RuleId>,
-    pub route: Option<(NextHop, RuleId)>,
+    pub may_relay: Option<Why>,
+    pub route: Option<(NextHop, Why)>,
     pub marks: Marks,
 }
 
 impl RuleResults {
     /// Takes an action of a rule that holds.
-    pub(crate) fn add(&mut self, action: Action, rule: RuleId) {
+    pub(crate) fn add(&mut self, action: Action, by: Why) {
         match action {
             Action::End(verdict) => {
-                self.verdict.get_or_insert((verdict, rule));
+                self.verdict.get_or_insert((verdict, by));
             }
             Action::MayRelay => {
-                self.may_relay.get_or_insert(rule);
+                self.may_relay.get_or_insert(by);
             }
             Action::Route(hop) => {
-                self.route.get_or_insert((hop, rule));
+                self.route.get_or_insert((hop, by));
             }
-            other => self.marks.add(other, rule),
+            other => self.marks.add(other, by),
         }
     }
 
     /// Takes an action of a rule that only warns, and what met its conditions.
-    pub(crate) fn warn(&mut self, action: Action, met: &str, rule: RuleId) {
-        self.marks.would.push((Would { action, met: met.into() }, rule));
+    pub(crate) fn warn(&mut self, action: Action, met: &str, by: Why) {
+        self.marks.would.push((Would { action, met: met.into() }, by));
     }
 
     /// Whether no later rule is asked.
@@ -55,17 +54,17 @@ impl RuleResults {
     }
 
     /// The refusal, if it is one.
-    pub fn refusal(&self) -> Option<(&Reply, RuleId)> {
+    pub fn refusal(&self) -> Option<(&Reply, &Why)> {
         match &self.verdict {
-            Some((Verdict::Refuse(reply), rule)) => Some((reply, *rule)),
+            Some((Verdict::Refuse(reply), by)) => Some((reply, by)),
             _ => None,
         }
     }
 
     /// The text of a discard.
-    pub fn discard(&self) -> Option<(&str, RuleId)> {
+    pub fn discard(&self) -> Option<(&str, &Why)> {
         match &self.verdict {
-            Some((Verdict::Discard(text), rule)) => Some((text, *rule)),
+            Some((Verdict::Discard(text), by)) => Some((text, by)),
             _ => None,
         }
     }
@@ -86,16 +85,16 @@ impl Decision {
         self.marks.merge(marks);
         let is_open = !matches!(self.outcome, Outcome::Discard(_)) && self.refusal().is_none();
         let ended = match verdict {
-            Some((Verdict::Refuse(reply), rule)) if self.refusal().is_none() => Some((Outcome::Refuse(reply), rule)),
-            Some((Verdict::Discard(text), rule)) if is_open => Some((Outcome::Discard(text), rule)),
+            Some((Verdict::Refuse(reply), by)) if self.refusal().is_none() => Some((Outcome::Refuse(reply), by)),
+            Some((Verdict::Discard(text), by)) if is_open => Some((Outcome::Discard(text), by)),
             _ => None,
         };
         match (ended, route) {
-            (Some((outcome, rule)), _) => {
-                (self.outcome, self.why, self.route) = (outcome, Why::Rule(rule), None);
+            (Some((outcome, by)), _) => {
+                (self.outcome, self.why, self.route) = (outcome, by, None);
             }
-            (None, Some((hop, rule))) => match &mut self.outcome {
-                Outcome::Relay(own) => (*own, self.route) = (hop, Some(Why::Rule(rule))),
+            (None, Some((hop, by))) => match &mut self.outcome {
+                Outcome::Relay(own) => (*own, self.route) = (hop, Some(by)),
                 // Of a post, the next hop that a rule has named at RCPT stays.
                 _ => {
                     self.marks.route.get_or_insert(hop);

@@ -15,7 +15,7 @@ use stentor_mail::reply::Reply;
 use crate::action::Action;
 use crate::book::Rulebook;
 use crate::content::{AuthResults, Hits, SCAN_BYTES_MAX, Scan};
-use crate::decision::Marks;
+use crate::decision::{Marks, Why};
 use crate::explain::{Step, note, yes};
 use crate::hop::NextHop;
 use crate::results::RuleResults;
@@ -125,9 +125,10 @@ impl Waiting {
     }
 
     /// Why the content's rules refuse a recipient that comes when the data is over, and the rule that does.
-    pub fn refusal(&self, rules: &Rulebook, open: &[RuleId]) -> Option<(Reply, RuleId)> {
+    pub fn refusal(&self, rules: &Rulebook, open: &[RuleId]) -> Option<(Reply, Why)> {
         let open = &open[..asked_at_once(open, |id| !rules.asks_auth(id))];
-        rules.by_content(open, self.hits.as_ref()?, &mut None).refusal().map(|(reply, by)| (reply.clone(), by))
+        let results = rules.by_content(open, self.hits.as_ref()?, &mut None);
+        results.refusal().map(|(reply, by)| (reply.clone(), by.clone()))
     }
 
     /// The data is over; or it was, and recipients have come since, whom alone the answer concerns. `None`: no rule waited.
@@ -184,7 +185,7 @@ fn ends(rules: &Rulebook, open: &[RuleId]) -> impl Iterator<Item = RuleId> {
 
 impl ContentSaid {
     /// The first refusal: it is the message's.
-    pub fn refusal(&self) -> Option<(&Reply, RuleId)> {
+    pub fn refusal(&self) -> Option<(&Reply, &Why)> {
         self.kinds.iter().find_map(|(results, _)| results.refusal())
     }
 
@@ -224,21 +225,21 @@ impl Rulebook {
                     (self.rule_name(id), rule.place.to_string(), format!("{}{met}", yes(rule, action)))
                 });
                 if rule.is_warning {
-                    results.warn(action.clone(), "", id);
+                    results.warn(action.clone(), "", Why::Rule(id));
                     continue;
                 }
                 // The policy of its acceptance names the next hop that it had before, and no field.
                 match action {
                     Action::Route(hop) if results.route.is_none() => {
-                        results.marks.did.push((format!("routed by its content to {hop}").into(), id));
+                        results.marks.did.push((format!("routed by its content to {hop}").into(), Why::Rule(id)));
                     }
                     Action::Prepend(field) => {
                         let name = field.split(':').next().unwrap_or_default();
-                        results.marks.did.push((format!("prepended {name}").into(), id));
+                        results.marks.did.push((format!("prepended {name}").into(), Why::Rule(id)));
                     }
                     _ => {}
                 }
-                results.add(action.clone(), id);
+                results.add(action.clone(), Why::Rule(id));
             }
             if results.is_over() {
                 break;

@@ -11,7 +11,6 @@ use stentor_mail::address::Address;
 use crate::book::Rulebook;
 use crate::decision::{BCC_MAX, Marks, Why};
 use crate::removal::Removal;
-use crate::rule::RuleId;
 
 /// Fields before a message's header, and octets of those that are kept with its envelopes.
 const FIELDS_MAX: usize = 100;
@@ -137,8 +136,8 @@ impl fmt::Display for Named {
 }
 
 /// The rule that holds or keeps a message, with its place and its text.
-pub fn keeper(rules: &Rulebook, (text, at): &(Box<str>, RuleId)) -> Box<str> {
-    let by = rules.shown(&Why::Rule(*at));
+pub fn keeper(rules: &Rulebook, (text, by): &(Box<str>, Why)) -> Box<str> {
+    let by = rules.shown(by);
     let mut who = if text.is_empty() { by } else { format!("{by}: {text}") };
     who.truncate(who.floor_char_boundary(HELD_BY_BYTES_MAX));
     who.into()
@@ -147,7 +146,7 @@ pub fn keeper(rules: &Rulebook, (text, at): &(Box<str>, RuleId)) -> Box<str> {
 impl Wishes {
     /// Takes the marks of recipients.
     pub fn add(&mut self, rules: &Rulebook, marks: Marks, who: &Named) {
-        let by = |rule| rules.shown(&Why::Rule(rule));
+        let by = |by: &Why| rules.shown(by);
         if let Some(hold) = &marks.hold {
             let by = keeper(rules, hold);
             self.remark(Remark::Held { by: by.clone() }, who);
@@ -158,24 +157,24 @@ impl Wishes {
             self.remark(Remark::Quarantined { by: by.clone() }, who);
             self.quarantine.get_or_insert(by);
         }
-        if let Some((to, rule)) = marks.redirect
+        if let Some((to, why)) = marks.redirect
             && self.redirect.as_ref().is_none_or(|known| *known == to)
         {
-            self.remark(Remark::Redirected { to: to.clone(), by: by(rule) }, who);
+            self.remark(Remark::Redirected { to: to.clone(), by: by(&why) }, who);
             self.redirect = Some(to);
         }
-        for (to, rule) in marks.bcc {
-            self.remark(Remark::Copied { to: to.to_string(), by: by(rule) }, who);
+        for (to, why) in marks.bcc {
+            self.remark(Remark::Copied { to: to.to_string(), by: by(&why) }, who);
             self.bcc(to);
         }
-        for (hop, rule) in marks.copies {
-            self.remark(Remark::Copied { to: hop.to_string(), by: by(rule) }, who);
+        for (hop, why) in marks.copies {
+            self.remark(Remark::Copied { to: hop.to_string(), by: by(&why) }, who);
         }
-        for (did, rule) in marks.did {
-            self.remark(Remark::Did { what: did, by: by(rule) }, who);
+        for (did, why) in marks.did {
+            self.remark(Remark::Did { what: did, by: by(&why) }, who);
         }
-        for (would, rule) in marks.would {
-            self.remark(Remark::Would { what: would.to_string(), by: by(rule) }, who);
+        for (would, why) in marks.would {
+            self.remark(Remark::Would { what: would.to_string(), by: by(&why) }, who);
         }
         self.class = self.class.or(marks.class);
         marks.prepend.into_iter().for_each(|field| self.field(field));

@@ -318,6 +318,9 @@ fn mail_refused_or_dropped_as_a_whole_is_found_by_recipient_and_message_id() {
         assert!(!text.contains("Connection refused"), "{text}");
     }
     assert!(told("dan@z", &records).is_empty());
+    let tempfail = Refused { at: NOW, to: "eve@y", reply: "450 4.7.1 later", step: "RCPT", ..Refused::default() };
+    let text = told("eve@y", &[Record::Refused(tempfail)]);
+    assert!(text.contains("  deferred at RCPT: from <> to <eve@y>,: 450 4.7.1 later"), "{text}");
     let text = told("<3@X>", &records);
     assert!(text.starts_with("Q9  <3@x>\n  discarded   bob@y\n"), "{text}");
 }

@@ -202,10 +202,12 @@ impl Refusal {
             all => all.iter().map(|to| format!("<{}>", printable(to))).collect(),
         };
         let user = if self.user.is_empty() { String::new() } else { format!(" by {}", printable(&self.user)) };
+        // The client is to come again.
+        let what = if self.reply.starts_with('4') { "deferred" } else { "refused" };
         push(
             out,
             format_args!(
-                "{}  refused{step}: from <{}> to {},{client}{user}: {}",
+                "{}  {what}{step}: from <{}> to {},{client}{user}: {}",
                 time(self.at, zone),
                 printable(&self.from),
                 to.join(", "),

@@ -101,7 +101,7 @@ pub(super) async fn judge(
             judged.steps.append(&mut header.steps);
             judged.refusal = header.refusal.take();
         }
-        if let (None, Some((to, at))) = (&judged.refusal, &decision.marks.redirect) {
+        if let (None, Some((to, by))) = (&judged.refusal, &decision.marks.redirect) {
             let found = redirected(settings, (to, Clock::start().now()), &facts).await.and_then(|found| {
                 let takes = |list| check_post(settings, list, (&sender, &facts), &Files(settings));
                 found.lists.iter().try_for_each(takes).map(|()| found)
@@ -110,7 +110,7 @@ pub(super) async fn judge(
                 Ok(found) => goes_to(found),
                 Err(reply) => format!("refused with {reply}"),
             };
-            let asked = format!("redirect to {to}, {}", settings.rules.shown(&Why::Rule(*at)));
+            let asked = format!("redirect to {to}, {}", settings.rules.shown(by));
             judged.steps.push(Step::new(asked, "", answer));
             judged.refusal = found.err();
         }

@@ -27,11 +27,11 @@ use stentor_engine::smtp_in::{ClientName, Speaker, Stranger, calls_ahead, canoni
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_resolve::{Asker, Resolver, ResolverError};
-use stentor_rules::{Decision, Key, Marks, NextHop, Outcome, RuleId, Rulebook, Step, Why};
+use stentor_rules::{Decision, Key, Marks, NextHop, Outcome, Rulebook, Step, Why};
 use stentor_strangers::{RateOver, Seen};
 
 use self::targets::{Target, Targets, targets};
-use self::words::{also, because_of, by_srs, class_of, headline, logged, unknown};
+use self::words::{also, also_without_places, because_of, by_srs, class_of, headline, logged, unknown};
 use crate::asking::{fail, load_noting, usage};
 use crate::output::{done, print};
 
@@ -193,7 +193,9 @@ fn add_words(settings: &Settings, decided: &mut Decided) {
             all.push(format!("if its milters take it, which are not asked here: {}", asked.join(", ")));
         }
     }
-    let mut open: Vec<&str> = decided.steps.iter().filter_map(|step| step.unknown).map(unknown).collect();
+    let rules = &settings.rules;
+    let mut open: Vec<String> =
+        decided.steps.iter().filter_map(|step| step.unknown).map(|what| unknown(rules, what)).collect();
     open.dedup();
     if !open.is_empty() {
         all.push(format!("as far as it is known here; not known: {}", open.join(", ")));
@@ -219,7 +221,7 @@ struct Decided {
     srs: Option<String>,
     class: Option<String>,
     /// The next hop that a rule on the content names.
-    by_content: Option<(NextHop, RuleId)>,
+    by_content: Option<(NextHop, Why)>,
     /// Sender and recipient as rules have seen them.
     from: String,
     to: Address,
@@ -234,7 +236,7 @@ impl Decided {
 
     /// What else is done, in words that two configurations can be compared by.
     fn words(&self, rules: &Rulebook) -> impl Iterator<Item = String> {
-        self.srs.clone().into_iter().chain(also(rules, &self.decision)).chain(self.class.clone())
+        self.srs.clone().into_iter().chain(also_without_places(rules, &self.decision)).chain(self.class.clone())
     }
 }
 

@@ -12,7 +12,7 @@ use stentor_policy::Verdict;
 use stentor_rules::{Decision, Key, NextHop, Outcome, Why};
 
 use super::Decided;
-use super::words::{named_by, relayed};
+use super::words::{named_by, refused, relayed};
 
 /// Targets whose routes are looked up.
 const TARGETS_SHOWN_MAX: usize = 100;
@@ -78,7 +78,7 @@ pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, decided: 
             for (sender, to) in unowned.chain(owned).take(TARGETS_SHOWN_MAX) {
                 // A rule on the content of an alias's mail holds for whoever gets it.
                 let found = match by_content {
-                    Some((hop, rule)) => Ok((hop.clone(), Why::Rule(*rule))),
+                    Some((hop, by)) => Ok((hop.clone(), by.clone())),
                     None => route(settings, speaker, (from, to)).await,
                 };
                 all.push((sender, to.clone(), found));
@@ -142,7 +142,7 @@ impl Target {
         if !matches!(decision.outcome, Outcome::Relay(_)) || decision.marks.redirect.is_some() {
             lines.push(match &self.route {
                 Ok((words, why)) => format!("{}: {words}, {why}", self.to),
-                Err(reply) => format!("{}: refused: {reply}", self.to),
+                Err(reply) => format!("{}: {}", self.to, refused(reply)),
             });
         }
         match &self.seen {

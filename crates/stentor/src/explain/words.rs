@@ -1,6 +1,7 @@
 //! Decisions in words.
 
 use stentor_mail::Class;
+use stentor_mail::reply::Reply;
 use stentor_policy::{Program, Verdict};
 use stentor_rules::{Decision, Facts, NextHop, Outcome, Rulebook, Unknown, Why};
 
@@ -24,11 +25,16 @@ pub(super) fn outcome(rules: &Rulebook, decision: &Decision) -> String {
             format!("alias: {}", all.join(", "))
         }
         Outcome::Local(Verdict::Relay) => "relayed".to_owned(),
-        Outcome::Local(Verdict::Refuse(reply)) | Outcome::Refuse(reply) => format!("refused: {reply}"),
+        Outcome::Local(Verdict::Refuse(reply)) | Outcome::Refuse(reply) => refused(reply),
         Outcome::Discard(text) if text.is_empty() => "accepted and discarded".to_owned(),
         Outcome::Discard(text) => format!("accepted and discarded: {text}"),
         Outcome::Relay(hop) => relayed(rules, hop),
     }
+}
+
+/// What a reply does with the recipient.
+pub(super) fn refused(reply: &Reply) -> String {
+    if reply.is_temporary() { format!("deferred: {reply}") } else { format!("refused: {reply}") }
 }
 
 /// The next hop, with its hosts.
@@ -77,19 +83,29 @@ pub(super) fn because_of(rules: &Rulebook, why: &Why) -> String {
     }
 }
 
-/// What else is done with the message; without places, too.
+/// What else is done with the message, with what asks for it.
 pub(super) fn also(rules: &Rulebook, decision: &Decision) -> Vec<String> {
+    also_with(rules, decision, &|by| format!(", by {}", rules.shown(by)))
+}
+
+/// The same without places, which differ between two configurations that do the same.
+pub(super) fn also_without_places(rules: &Rulebook, decision: &Decision) -> Vec<String> {
+    also_with(rules, decision, &|_| String::new())
+}
+
+fn also_with(rules: &Rulebook, decision: &Decision, by: &dyn Fn(&Why) -> String) -> Vec<String> {
     let marks = &decision.marks;
     let mut all = Vec::new();
-    if let Some((text, _)) = &marks.hold {
-        all.push(if text.is_empty() { "held".to_owned() } else { format!("held: {text}") });
+    if let Some((text, why)) = &marks.hold {
+        all.push(if text.is_empty() { format!("held{}", by(why)) } else { format!("held: {text}{}", by(why)) });
     }
-    if let Some((text, _)) = &marks.quarantine {
-        all.push(if text.is_empty() { "quarantined".to_owned() } else { format!("quarantined: {text}") });
+    if let Some((text, why)) = &marks.quarantine {
+        let text = if text.is_empty() { String::new() } else { format!(": {text}") };
+        all.push(format!("quarantined{text}{}", by(why)));
     }
-    all.extend(marks.redirect.iter().map(|(to, _)| format!("redirected to {to}")));
-    all.extend(marks.bcc.iter().map(|(to, _)| format!("copied to {to}")));
-    all.extend(marks.copies.iter().map(|(hop, _)| format!("copied to {hop}")));
+    all.extend(marks.redirect.iter().map(|(to, why)| format!("redirected to {to}{}", by(why))));
+    all.extend(marks.bcc.iter().map(|(to, why)| format!("copied to {to}{}", by(why))));
+    all.extend(marks.copies.iter().map(|(hop, why)| format!("copied to {hop}{}", by(why))));
     all.extend(marks.prepend.iter().map(|field| format!("with {field}")));
     all.extend(marks.remove.iter().map(|removal| format!("without header {removal}")));
     all.extend(marks.left_out.iter().map(|to| format!("without {to}: nobody has this address")));
@@ -101,7 +117,7 @@ pub(super) fn also(rules: &Rulebook, decision: &Decision) -> Vec<String> {
 pub(super) fn logged(rules: &Rulebook, decision: &Decision) -> Vec<String> {
     let warn = decision.marks.warn.iter().map(|text| format!("logged: {text}"));
     let would = decision.marks.would.iter();
-    let would = would.map(|(would, at)| format!("logged: {would}, {}, which only warns", rules.shown(&Why::Rule(*at))));
+    let would = would.map(|(would, by)| format!("logged: {would}, {}, which only warns", rules.shown(by)));
     warn.chain(would).collect()
 }
 
@@ -122,11 +138,13 @@ pub(super) fn class_of(decision: &Decision) -> Option<String> {
 }
 
 /// What only a session of the client shows, and how to state it.
-pub(super) fn unknown(what: Unknown) -> &'static str {
-    match what {
+pub(super) fn unknown(rules: &Rulebook, what: Unknown) -> String {
+    let words = match what {
         Unknown::ClientName => "the client's name (--client-name)",
         Unknown::EarlyTalker => "whether it speaks before the greeting (--early-talker)",
         Unknown::Rate => "how often it comes (--rate)",
         Unknown::Greylist => "whether the greylist lets it pass (--greylisted)",
-    }
+        Unknown::Service(service) => return format!("what policy service {} says", rules.table_name(service)),
+    };
+    words.to_owned()
 }

@@ -221,7 +221,8 @@ fn a_redirect_to_nobody_ends_and_one_to_an_unknown_address_loses_nothing() {
     assert_eq!(code, Some(75), "{why}");
     let half = text(&server, &["explain", "--from", SENDER, "--to", "half@two.example"]);
     assert!(
-        half.contains("   redirected to both@home.test\n") && half.contains("   ann@one.example: relayed to mx, "),
+        half.contains("   redirected to both@home.test, by rule 2 (stentor.toml:")
+            && half.contains("   ann@one.example: relayed to mx, "),
         "{half}"
     );
 

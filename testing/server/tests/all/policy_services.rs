@@ -151,9 +151,10 @@ fn it_is_told_all_that_is_known() {
     // What is explained is no mail, and may not count as some.
     let shown =
         server.operator(&["explain", "--from", "a@b.example", "--to", "ann@one.example", "--client", "127.0.0.2"]);
-    assert!(
-        String::from_utf8_lossy(&shown.stdout).contains("policy_service, which is asked in a client's session only")
-    );
+    let shown = String::from_utf8_lossy(&shown.stdout);
+    assert!(shown.contains("policy_service, which is asked in a client's session only"), "{shown}");
+    let last = shown.lines().last().unwrap_or_default();
+    assert!(last.contains("as far as it is known here; not known: what policy service judge says"), "{shown}");
     assert!(service.asked.try_recv().is_err());
 }
 
@@ -165,6 +166,7 @@ fn without_an_answer_recipients_are_deferred_or_as_configured() {
         let closed = server(&lab, &service.section(""));
         let deferred = "451 4.3.0 A policy service that decides about this mail cannot be asked now";
         assert_eq!(heard(&mut stranger(&closed), "ann"), deferred, "{answer:?}");
+        closed.log().wait(&["arg1=<ann@one.example>", "policy=rule 1 (stentor.toml:41); policy service judge: "]);
         let open = server(&lab, &service.section("default_action = \"DUNNO\""));
         assert!(heard(&mut stranger(&open), "ann").starts_with("250"), "{answer:?}");
         open.wait_log(&["policy service inet:127.0.0.1"]);

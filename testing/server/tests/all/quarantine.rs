@@ -59,6 +59,35 @@ fn quarantined(server: &Server) -> u64 {
     recipients["quarantined"].as_u64().expect("a number")
 }
 
+#[test]
+fn an_access_files_entry_is_named_with_its_line() {
+    let access = "# sendmail's\nFrom:q.example QUARANTINE:looks odd\nFrom:h.example RELAY\nConnect:127.0.0.2 RELAY\n";
+    let rules = "[tables.access]\nsource = \"makemap:{}/access\"\nas = \"sendmail-access\"\n\
+                 [[rules]]\nclient = \"table:access\"\n[[rules]]\nsender = \"table:access\"\n";
+    let lab = lab();
+    let server = with(builder(&lab), &[("access", access)], rules);
+    let wire = message("q@test", "Hello");
+    lab.recorder().expect_message(wire.clone().into());
+    let id = server.smtp().send("bob@q.example", &["ann@one.example"], &wire).expect(250).queue_id();
+    expect(&server, [1, 0, 0, 1]);
+    let entry = |text: &str, key: &str, line: u32| {
+        let begin = format!("; table access has {key} (");
+        text.contains(&begin) && text.contains(&format!("/access:{line})"))
+    };
+    let rows = listed(&server, &[]);
+    let by = rows[0]["by"].as_str().expect("who keeps it");
+    assert!(entry(by, "From:q.example", 2) && by.ends_with(": looks odd"), "{by}");
+    traced(&server, &id, &["; table access has From:q.example (", "/access:2): looks odd"]);
+    let explained = text(&server, &["explain", "--from", "bob@q.example", "--to", "ann@one.example"]);
+    let last =
+        explained.lines().find(|line| line.contains("   quarantined: looks odd, by rule 2 (")).unwrap_or_default();
+    assert!(entry(last, "From:q.example", 2), "{explained}");
+    let relayed = ["explain", "--from", "bob@x.example", "--to", "ann@one.example", "--client", "127.0.0.2"];
+    let explained = text(&server, &relayed);
+    let because = explained.lines().find(|line| line.contains("   because of rule 1 (")).unwrap_or_default();
+    assert!(entry(because, "Connect:127.0.0.2", 4), "{explained}");
+}
+
 /// What the queue and the quarantine come to.
 #[track_caller]
 fn expect(server: &Server, [acknowledged, delivered, pending, kept]: [u64; 4]) {

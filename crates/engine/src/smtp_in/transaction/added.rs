@@ -12,7 +12,7 @@ use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
 use stentor_policy::Verdict;
-use stentor_rules::{RuleId, Why};
+use stentor_rules::RuleId;
 
 use super::super::content::{Named, check as check_content};
 use super::{InForce, Transaction};
@@ -39,6 +39,6 @@ impl Transaction {
         let named = Named { sender: &self.mail.path, aliases, lists };
         check_content(settings, &named, facts, &InForce(core), None).map_err(|reply| (reply, String::new()))?;
         let Some((reply, by)) = self.waiting.refusal(&settings.rules, open) else { return Ok(()) };
-        Err((reply, settings.rules.shown(&Why::Rule(by))))
+        Err((reply, settings.rules.shown(&by)))
     }
 }

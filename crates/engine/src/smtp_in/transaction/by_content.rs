@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use stentor_mail::reply::Reply;
-use stentor_rules::{ContentSaid, Remark, RuleId, Why, keeper};
+use stentor_rules::{ContentSaid, Remark, Why, keeper};
 
 use super::super::judge::{Asked, pinned_by_rule};
 use super::Transaction;
@@ -40,11 +40,11 @@ impl Transaction {
             tracing::warn!(%client, message = %self.id, from = self.mail.path.as_str(), "a rule warns: {text}");
         }
         if let Some((reply, by)) = said.refusal() {
-            self.why_refused = rules.shown(&Why::Rule(by));
+            self.why_refused = rules.shown(by);
             return Err(reply.clone());
         }
         for (results, named) in &said.kinds {
-            if let Some(by) = results.discard().map(|(text, rule)| Self::discarded_by(settings, text, rule)) {
+            if let Some(by) = results.discard().map(|(text, by)| Self::discarded_by(settings, text, by)) {
                 self.wishes.discard(Remark::Discarded { by }, named);
             }
         }
@@ -91,8 +91,8 @@ impl Transaction {
         }
     }
 
-    fn discarded_by(settings: &Settings, text: &str, rule: RuleId) -> String {
-        let by = settings.rules.shown(&Why::Rule(rule));
+    fn discarded_by(settings: &Settings, text: &str, by: &Why) -> String {
+        let by = settings.rules.shown(by);
         if text.is_empty() { by } else { format!("{by}: {text}") }
     }
 }

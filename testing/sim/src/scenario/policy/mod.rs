@@ -122,10 +122,10 @@ fn sent(book: &Rulebook, to: &Address, decided: Decision, message: &str) -> Resu
         }
     }
     let mut marks = Marks { class: wishes.class, ..Marks::default() };
-    let rule = RuleId::new(0);
-    marks.hold = wishes.hold.map(|text| (text, rule));
-    marks.redirect = wishes.redirect.map(|to| (to, rule));
-    marks.bcc = wishes.bcc.into_iter().map(|to| (to, rule)).collect();
+    let rule = Why::Rule(RuleId::new(0));
+    marks.hold = wishes.hold.map(|text| (text, rule.clone()));
+    marks.redirect = wishes.redirect.map(|to| (to, rule.clone()));
+    marks.bcc = wishes.bcc.into_iter().map(|to| (to, rule.clone())).collect();
     Ok(shown(&Decision { outcome, why, route, marks }))
 }
 
