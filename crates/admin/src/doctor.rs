@@ -187,7 +187,9 @@ fn limits(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
     for limit in Limit::ALL {
         let (hits, ago) = (core.limits.hits(*limit), status.now.saturating_sub(core.limits.hit_at(*limit)));
         if hits > 0 && ago <= LIMITS_MS {
-            let what = format!("limit {} hit {} in {up}, last {} ago", limit.name(), plural(hits, "time"), span(ago));
+            let by = core.limits.last_by(*limit).map_or_else(String::new, |by| format!(" by {by}"));
+            let what =
+                format!("limit {} hit {} in {up}, last {} ago{by}", limit.name(), plural(hits, "time"), span(ago));
             let next = match limit.key().strip_prefix("nothing: ") {
                 Some(what) => what.to_owned(),
                 None => format!("raise {}", limit.key()),

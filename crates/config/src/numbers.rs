@@ -44,8 +44,18 @@ impl Section<'_> {
         };
         let value = value.and_then(|value| u64::try_from(value).ok()).filter(|value| range.contains(value));
         value.unwrap_or_else(|| {
-            let bound = |value: u64| units::number(unit, value.into());
-            self.out_of_range(&entry, &shown, &bound(*range.start()), &bound(*range.end()));
+            let is_plain = matches!(entry.value, DeValue::Integer(_));
+            match unit {
+                // Of a number without a unit the limits are shown as it is written.
+                Some(unit @ (Unit::Hours | Unit::Days)) if is_plain => {
+                    let max = format!("{} {}", range.end(), unit.name());
+                    self.out_of_range(&entry, &shown, &range.start().to_string(), &max);
+                }
+                _ => {
+                    let bound = |value: u64| units::number(unit, value.into());
+                    self.out_of_range(&entry, &shown, &bound(*range.start()), &bound(*range.end()));
+                }
+            }
             default
         })
     }

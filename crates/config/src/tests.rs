@@ -356,6 +356,8 @@ rotate_bytes = \"1GiB\"
     assert_eq!((with.delivery.idle_ms, with.journal.commit_delay_us), (60_000, 1_000));
     assert_eq!(with.journal.address_unseen_ms, 14 * 86_400_000);
     assert_eq!((with.log.rotation.age_ms_max, with.log.rotation.bytes_max), (7 * 86_400_000, 1 << 30));
+    let plain = "stentor.toml:2:15: `expire_days` in [quarantine] is 0; it must be from 1 to 3650 days";
+    assert_eq!(findings("[quarantine]\nexpire_days = 0\n"), plain);
     let text = "[retry]\nlifetime_s = \"40d\"\n[journal]\naddress_unseen_days = \"36h\"\nsegment_bytes = \"2 GiB\"\n\
                 addresses_max = \"1000\"\n[dns]\ntimeout_ms = true\n";
     let expected = "\

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use stentor_milter::{Failure, MilterSettings};
+use stentor_milter::{Failure, MilterSettings, OnFailure};
 use tokio::time::Instant;
 
 use crate::circuit::Circuit;
@@ -202,9 +202,10 @@ impl Milter {
     /// Whether it can be reached and speaks the protocol, for `check`.
     ///
     /// # Errors
-    /// Why not.
-    pub async fn try_out(settings: &MilterSettings) -> Result<(), String> {
-        let mut connection = Connection::open(settings).await.map_err(|failed| failed.why)?;
+    /// Why not, and what becomes of mail meanwhile.
+    pub async fn try_out(settings: &MilterSettings) -> Result<(), (String, OnFailure)> {
+        let opened = Connection::open(settings).await;
+        let mut connection = opened.map_err(|failed| (failed.why, settings.action(failed.failure)))?;
         connection.session.quit();
         connection.write_now();
         Ok(())

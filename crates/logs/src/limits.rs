@@ -4,7 +4,9 @@
 //! says how many there were and which key of the configuration raises the limit. `/metrics` has them as
 //! `stentor_limit_hits_total`.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use stentor_stats::record::Ms;
 
@@ -42,7 +44,7 @@ limits! {
     Connections: "connections", "[listen] connections_max", "a client was turned away with 421";
     ConnectionsPerClient: "connections_per_client", "[listen] connections_per_client_max",
         "a client with many connections was turned away with 421";
-    ProxyHeader: "proxy_header", "[listen] proxy_clients, or the proxy's own configuration",
+    ProxyHeader: "proxy_header", "nothing: turn on send-proxy at this proxy, or take it out of [listen] proxy_clients",
         "a proxy's connection did not begin with a PROXY header and was closed";
     RecipientsPerMessage: "recipients_per_message", "[listen] recipients_per_message_max", "RCPT was answered with 452";
     Errors: "errors", "[listen] errors_max", "a session was closed after too many errors, or commands without a message";
@@ -80,6 +82,8 @@ struct Row {
     /// Hits at the last log line, and its time plus one; 0: never.
     logged: AtomicU64,
     logged_at: AtomicU64,
+    /// Who hit it last, of limits whose remedy is at one client.
+    by: Mutex<Option<IpAddr>>,
 }
 
 pub struct Limits {
@@ -89,6 +93,12 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Limits {
         Limits { rows: Limit::ALL.iter().map(|_| Row::default()).collect() }
+    }
+}
+
+impl Row {
+    fn by(&self) -> MutexGuard<'_, Option<IpAddr>> {
+        self.by.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -104,6 +114,17 @@ impl Limits {
             row.hit_at.store(now, Ordering::Relaxed);
             self.log(limit, now);
         }
+    }
+
+    /// Hit by a client that has to be named.
+    pub fn hit_by(&self, limit: Limit, by: IpAddr, now: Ms) {
+        *self.rows[limit as usize].by() = Some(by);
+        self.hit(limit, now);
+    }
+
+    /// Who hit it last, of limits where that is known.
+    pub fn last_by(&self, limit: Limit) -> Option<IpAddr> {
+        *self.rows[limit as usize].by()
     }
 
     /// When it was hit last; 0: never.
@@ -124,7 +145,8 @@ impl Limits {
 
     fn log(&self, limit: Limit, now: Ms) {
         if let Some(times) = self.due(limit, now) {
-            tracing::warn!(limit = limit.name(), times, raised_by = limit.key(), "limit hit: {}", limit.what());
+            let by = self.last_by(limit).map(tracing::field::display);
+            tracing::warn!(limit = limit.name(), times, by, raised_by = limit.key(), "limit hit: {}", limit.what());
         }
     }
 
@@ -162,6 +184,15 @@ mod tests {
             (Some(4), None)
         );
         assert_eq!((limits.hits(Limit::Errors), limits.hits(Limit::Received)), (5, 0));
+    }
+
+    #[test]
+    fn who_hit_it_last_is_known_where_it_matters() {
+        let limits = Limits::default();
+        limits.hit_by(Limit::ProxyHeader, [192, 0, 2, 7].into(), 0);
+        limits.hit(Limit::Errors, 0);
+        assert_eq!(limits.last_by(Limit::ProxyHeader), Some([192, 0, 2, 7].into()));
+        assert_eq!((limits.hits(Limit::ProxyHeader), limits.last_by(Limit::Errors)), (1, None));
     }
 
     #[test]

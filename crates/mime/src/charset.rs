@@ -136,6 +136,33 @@ impl Charset {
         }
     }
 
+    /// What to call a text in this charset that was asked for by a label: the label, unless the text needs more than the charset that
+    /// the label names. Browsers read `gb2312` as GBK and `iso-8859-1` as windows-1252, which have more characters.
+    pub fn label(self, asked: &str, octets: &[u8]) -> String {
+        let asked = asked.trim();
+        let mut rest = octets.iter();
+        let is_enough = match self.name() {
+            _ if asked.to_ascii_lowercase().contains("ascii") => octets.is_ascii(),
+            // GB 2312 in EUC-CN.
+            "GBK" => loop {
+                match rest.next() {
+                    None => break true,
+                    Some(lead) if lead.is_ascii() => {}
+                    Some(lead) => match rest.next() {
+                        Some(0xa1..=0xfe) if (0xa1..=0xf7).contains(lead) => {}
+                        _ => break false,
+                    },
+                }
+            },
+            name if name.starts_with("windows-") => !octets.iter().any(|octet| (0x80..=0x9f).contains(octet)),
+            _ => true,
+        };
+        let is_plain =
+            asked.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b':' | b'+'));
+        let is_own = asked.eq_ignore_ascii_case(self.name());
+        if is_enough && is_plain && !is_own { asked.to_owned() } else { self.name().to_owned() }
+    }
+
     /// What octets of which nobody said it are most likely in.
     pub fn guess(octets: &[u8]) -> Charset {
         if std::str::from_utf8(octets).is_ok() {

@@ -175,13 +175,14 @@ fn from_q(text: &[u8]) -> Option<Vec<u8>> {
 const WORD_BYTES_MAX: usize = 75;
 
 /// A text as encoded words, each of whole characters, with spaces between them; `None` if the charset lacks a character.
-pub fn encode(text: &str, charset: Charset, form: Form) -> Option<String> {
+/// `label`: what the words call the charset.
+pub fn encode(text: &str, (charset, label): (Charset, &str), form: Form) -> Option<String> {
     let (mut out, mut rest) = (String::new(), text);
     while !rest.is_empty() {
         let mut fits: Option<(usize, String)> = None;
         for (at, c) in rest.char_indices() {
             let end = at + c.len_utf8();
-            let word = one_word(&charset.encode(&rest[..end])?, charset, form);
+            let word = one_word(&charset.encode(&rest[..end])?, label, form);
             if word.len() > WORD_BYTES_MAX && fits.is_some() {
                 break;
             }
@@ -197,10 +198,9 @@ pub fn encode(text: &str, charset: Charset, form: Form) -> Option<String> {
     Some(out)
 }
 
-fn one_word(octets: &[u8], charset: Charset, form: Form) -> String {
+fn one_word(octets: &[u8], name: &str, form: Form) -> String {
     use std::fmt::Write as _;
 
-    let name = charset.name();
     match form {
         Form::B => format!("=?{name}?B?{}?=", transfer::base64(octets)),
         Form::Q => {
@@ -227,6 +227,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    const UTF_8: (Charset, &str) = (Charset::UTF_8, "UTF-8");
 
     fn text(value: &str) -> String {
         decode(value.as_bytes(), Charset::UNDECLARED).text
@@ -290,16 +292,16 @@ mod tests {
 
     #[test]
     fn words_are_written() {
-        assert_eq!(encode("Grüße", Charset::UTF_8, Form::Q).as_deref(), Some("=?UTF-8?Q?Gr=C3=BC=C3=9Fe?="));
-        assert_eq!(encode("请查收！", Charset::UTF_8, Form::B).as_deref(), Some("=?UTF-8?B?6K+35p+l5pS277yB?="));
-        assert_eq!(encode("请", Charset::named(b"koi8-r").unwrap(), Form::B), None);
+        assert_eq!(encode("Grüße", UTF_8, Form::Q).as_deref(), Some("=?UTF-8?Q?Gr=C3=BC=C3=9Fe?="));
+        assert_eq!(encode("请查收！", UTF_8, Form::B).as_deref(), Some("=?UTF-8?B?6K+35p+l5pS277yB?="));
+        assert_eq!(encode("请", (Charset::named(b"koi8-r").unwrap(), "koi8-r"), Form::B), None);
     }
 
     proptest! {
         #[test]
         fn what_is_written_is_read(text in "\\PC{1,80}", is_q in any::<bool>()) {
             let form = if is_q { Form::Q } else { Form::B };
-            let written = encode(&text, Charset::UTF_8, form).unwrap();
+            let written = encode(&text, UTF_8, form).unwrap();
             prop_assert!(written.split(' ').all(|word| word.len() <= WORD_BYTES_MAX));
             let mark = text.strip_prefix('\u{feff}');
             prop_assert_eq!(decode(written.as_bytes(), Charset::UNDECLARED).text, mark.unwrap_or(&text));

@@ -64,7 +64,10 @@ pub(crate) fn sendmail_error(text: &str) -> Reply {
             };
             format!("{code} {enhanced} {words}")
         }
-        None => worded(unquoted(text)),
+        None => {
+            let (words, default) = worded(unquoted(text));
+            return refusal(&words, OURS.reject, default);
+        }
     };
     refusal(&words, OURS.reject, DENIED)
 }
@@ -81,25 +84,26 @@ pub(crate) fn names_other_code(text: &str) -> Option<&str> {
     (is_code && reply_code(code).is_none()).then_some(code)
 }
 
-/// `nouser text` and its like, which sendmail turns into codes.
-fn worded(text: &str) -> String {
+/// `nouser text` and its like, which sendmail turns into codes; with sendmail's words for one without a text.
+fn worded(text: &str) -> (String, &'static str) {
     let (word, rest) = text.split_once(' ').unwrap_or((text, ""));
-    let code = match word.to_ascii_lowercase().as_str() {
-        "nouser" => "550 5.1.1",
-        "nohost" => "550 5.1.2",
-        "unavailable" => "550 5.7.0",
-        "usage" => "501 5.5.2",
-        "tempfail" => "451 4.3.0",
-        "protocol" => "501 5.5.0",
-        "config" => "550 5.3.5",
-        _ => return text.to_owned(),
+    let (code, default) = match word.to_ascii_lowercase().as_str() {
+        "nouser" => ("550 5.1.1", "User unknown"),
+        "nohost" => ("550 5.1.2", "Host unknown"),
+        "unavailable" => ("550 5.7.0", "Service unavailable"),
+        "usage" => ("501 5.5.2", "Bad usage"),
+        "tempfail" => ("451 4.3.0", "Deferred"),
+        "protocol" => ("501 5.5.0", "Remote protocol error"),
+        "config" => ("550 5.3.5", "Local configuration error"),
+        _ => return (text.to_owned(), DENIED),
     };
     // A code of its own may follow, which counts.
     let (given, words) = split(rest);
-    match (reply_code(given), code.split_once(' ')) {
+    let text = match (reply_code(given), code.split_once(' ')) {
         (Some(given), Some((_, enhanced))) => format!("{given} {enhanced} {words}"),
         _ => format!("{code} {rest}"),
-    }
+    };
+    (text, default)
 }
 
 /// Without the quotes around it.

@@ -123,6 +123,9 @@ mod tests {
         assert_eq!(hop("esmtp:[10.0.0.1]:[IPv6:::1]:c.test"), "10.0.0.1:25 [::1]:25 mx:c.test:25");
         assert_eq!(hop("error:5.7.0:550 not here"), "error: 550 5.7.0 not here");
         assert_eq!(hop("error:nouser no such user"), "error: 550 5.1.1 no such user");
+        assert_eq!(hop("error:nohost"), "error: 550 5.1.2 Host unknown");
+        assert_eq!(hop("error:nouser"), "error: 550 5.1.1 User unknown");
+        assert_eq!(hop("error:tempfail"), "error: 451 4.3.0 Deferred");
         assert!(hop("local:joe").starts_with('!') && hop("esmtp").starts_with('!') && hop("esmtp:").starts_with('!'));
     }
 

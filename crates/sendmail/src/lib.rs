@@ -23,6 +23,8 @@ pub const WAITING: &str = "waiting";
 /// How the names of unfinished and of complete submissions begin.
 pub const UNFINISHED: &str = "new-";
 pub const COMPLETE: &str = "mail-";
+/// The same of one that the server has tried, and tries again later.
+pub const DEFERRED: &str = "deferred-";
 /// Where the folder is unless [`CONFIGURATION`] says otherwise.
 pub const FOLDER: &str = "/var/spool/stentor/submission";
 /// The program's own configuration: a line `folder = "PATH"`.

@@ -249,7 +249,12 @@ fn mode(value: &[u8]) -> Result<Mode, Failure> {
         Some(b'd' | b'D') => {
             return Err(Failure::usage("-bd is not supported: start the server with `stentor serve` or its unit"));
         }
-        Some(b't') => return Err(Failure::usage("-bt is not supported: `stentor check` looks at the configuration")),
+        Some(b't') => {
+            return Err(Failure::usage(
+                "-bt is not supported: instead of `3,0 user@host`, `stentor explain --from SENDER --to user@host`; of `/map TABLE KEY`, \
+                 `stentor table get TABLE KEY`",
+            ));
+        }
         _ => return Err(Failure::usage(format!("-b{} is not supported", value.escape_ascii()))),
     })
 }
@@ -346,7 +351,7 @@ mod tests {
             (&["-f"], "option -f needs a value"),
             (&["-bd"], "stentor serve"),
             (&["-bd", "-q30m"], "stentor serve"),
-            (&["-bt"], "stentor check"),
+            (&["-bt"], "stentor explain"),
             (&["-X/tmp/log", "a"], "-X is not supported"),
             (&["-n", "a"], "-n is not supported"),
             (&["-B", "9BIT", "a"], "8BITMIME or 7BIT"),

@@ -254,6 +254,8 @@ struct Lookup {
     asked: Vec<String>,
     /// The value with `%1` and so on filled in.
     expanded: Option<Vec<u8>>,
+    /// The key lacks the tag that sendmail's access file has before most of its keys.
+    lacks_tag: bool,
 }
 
 fn look_up(
@@ -264,7 +266,7 @@ fn look_up(
 ) -> Lookup {
     let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
     let Some(owner) = owner else {
-        return Lookup { result: source.get(key), asked: vec![text(key)], expanded: None };
+        return Lookup { result: source.get(key), asked: vec![text(key)], expanded: None, lacks_tag: false };
     };
     let options = Asked { delimiters: get.delimiter.as_bytes(), is_local: get.local, parents: None };
     candidates.set(owner, key, &options);
@@ -278,13 +280,14 @@ fn look_up(
             expand(value, candidate.key, &candidate.arguments, &mut expanded);
             let is_of_sendmail = matches!(owner, Owner::Mailertable | Owner::Virtusertable | Owner::Genericstable);
             let expanded = (is_of_sendmail && expanded != *value).then_some(expanded);
-            return Lookup { result, asked, expanded };
+            return Lookup { result, asked, expanded, lacks_tag: false };
         }
         if let Outcome::Tempfail(_) = result {
-            return Lookup { result, asked, expanded: None };
+            return Lookup { result, asked, expanded: None, lacks_tag: false };
         }
     }
-    Lookup { result: Outcome::NotFound, asked, expanded: None }
+    let has_tag = ["connect:", "from:", "to:"].iter().any(|tag| key.to_ascii_lowercase().starts_with(tag.as_bytes()));
+    Lookup { result: Outcome::NotFound, asked, expanded: None, lacks_tag: owner == Owner::AccessDb && !has_tag }
 }
 
 fn run_get(get: &Get) -> ExitCode {
@@ -370,7 +373,10 @@ impl Lookup {
                     if before.is_empty() { String::new() } else { format!("; not found: {}", before.join(", ")) };
                 eprintln!("found {key}{at}{missed}");
             }
-            Outcome::NotFound => eprintln!("not found: {}", self.asked.join(", ")),
+            Outcome::NotFound => {
+                let hint = if self.lacks_tag { " (write Connect:, From: or To: before it)" } else { "" };
+                eprintln!("not found: {}{hint}", self.asked.join(", "));
+            }
             Outcome::Tempfail(why) => eprintln!("stentor: {why}"),
         }
         Ok(())

@@ -23,7 +23,7 @@ use stentor_control::format::plural;
 use stentor_control::{Client, Reply, Request};
 use stentor_filters::Milter;
 use stentor_lists::subscribers::{self, Seen};
-use stentor_milter::{MilterSettings, Place};
+use stentor_milter::{MilterSettings, OnFailure, Place};
 use stentor_policy::{DELIVER_SOCKETS, Host, RouteHost};
 use stentor_rules::{Dialect, Field, NextHop, Routes, Rulebook};
 use stentor_tablefiles as files;
@@ -143,10 +143,16 @@ impl Trial<'_> {
         };
         let tried = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime.block_on(Milter::try_out(&quick)),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err((error.to_string(), milter.on_unreachable)),
         };
-        if let Err(why) = tried {
-            self.warn((section, "address"), &format!("milter {} ({}): {why}", milter.name, milter.place));
+        if let Err((why, action)) = tried {
+            let then = match action {
+                OnFailure::Accept => "mail is taken without it",
+                OnFailure::Tempfail => "mail is deferred",
+                OnFailure::Reject => "mail is refused",
+            };
+            let why = format!("milter {} ({}): {why}; meanwhile {then}", milter.name, milter.place);
+            self.warn((section, "address"), &why);
         }
     }
 
@@ -618,6 +624,24 @@ mod tests {
         assert_eq!(findings(folder.path(), &text), [expected]);
         drop(other);
         assert_eq!(findings(folder.path(), &text), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_milter_that_is_down_is_named_with_what_becomes_of_mail() {
+        let folder = tempfile::tempdir().unwrap();
+        for (action, then) in [
+            ("", "mail is deferred"),
+            ("unreachable_action = \"accept\"", "mail is taken without it"),
+            ("unreachable_action = \"reject\"", "mail is refused"),
+        ] {
+            let text = format!(
+                "[listen]\nsmtp = \"127.0.0.1:0\"\n[http]\nlisten = []\n[[milters]]\nname = \"judge\"\n\
+                 address = \"unix:/nowhere/judge\"\n{action}\n"
+            );
+            let found = findings(folder.path(), &text);
+            assert!(found[0].contains("milter judge (unix:/nowhere/judge): no connection: "), "{found:?}");
+            assert!(found.len() == 1 && found[0].ends_with(&format!("; meanwhile {then}")), "{found:?}");
+        }
     }
 
     #[test]

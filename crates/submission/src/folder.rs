@@ -9,11 +9,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use stentor_queue::ids::{MessageId, QUEUE_ID_CHARS};
-use stentor_sendmail::{COMPLETE, UNFINISHED};
+use stentor_sendmail::{COMPLETE, DEFERRED, UNFINISHED};
 
 use crate::reported::Reported;
 
-const DEFERRED: &str = "deferred-";
 const TAKEN: &str = "taken-";
 const REPORTED: &str = "reported-";
 const BAD: &str = "bad";
@@ -54,6 +53,20 @@ impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}{}", if self.is_deferred { DEFERRED } else { COMPLETE }, self.stem)
     }
+}
+
+/// How many submissions wait in a folder, and since when: for who asks while no server reads it.
+///
+/// # Errors
+/// It cannot be read.
+pub fn waiting_in(path: &Path) -> io::Result<(u64, Option<SystemTime>)> {
+    let (mut count, mut oldest) = (0, None);
+    for entry in fs::read_dir(path)? {
+        let Some(name) = Name::parse(&entry?.file_name()) else { continue };
+        count += 1;
+        oldest = [oldest, name.submitted()].into_iter().flatten().min();
+    }
+    Ok((count, oldest))
 }
 
 /// A submission that nobody has taken yet.

@@ -37,6 +37,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 pub use self::accepted::Accepted;
+pub use self::folder::waiting_in;
 use self::folder::{Folder, Taken};
 use self::inject::Outcome;
 use self::look::{LIMITS, Look, Seen};

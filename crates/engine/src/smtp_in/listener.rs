@@ -133,7 +133,10 @@ impl Listeners {
                 // A health check that only connects.
                 Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {}
                 Ok(Err(error)) if error.kind() != io::ErrorKind::InvalidData => {}
-                Ok(Err(_)) | Err(_) => listeners.core.limits.hit(Limit::ProxyHeader, listeners.core.clock.now()),
+                Ok(Err(_)) | Err(_) => {
+                    let (address, now) = (peer.ip().to_canonical(), listeners.core.clock.now());
+                    listeners.core.limits.hit_by(Limit::ProxyHeader, address, now);
+                }
             }
         });
     }

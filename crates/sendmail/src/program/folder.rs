@@ -20,7 +20,7 @@ use nix::unistd::{UnlinkatFlags, syncfs, unlinkat};
 use stentor_sendmail::exit::{EX_CONFIG, EX_UNAVAILABLE, Failure};
 use stentor_sendmail::format::{Check, ENVELOPE_BYTES_MAX, Envelope, HEAD_BYTES};
 use stentor_sendmail::settings::Settings;
-use stentor_sendmail::{COMPLETE, SETTINGS, UNFINISHED, WAITING};
+use stentor_sendmail::{COMPLETE, DEFERRED, SETTINGS, UNFINISHED, WAITING};
 
 use super::privileges::Privileges;
 
@@ -41,6 +41,19 @@ pub struct Published {
     pub control: Option<String>,
     /// Messages in the queue, and when that was.
     pub waiting: Option<(u64, u64)>,
+    /// The folder itself.
+    pub path: PathBuf,
+}
+
+impl Published {
+    /// How many submissions wait in the folder; `None`: the caller may not read it.
+    pub fn submissions(&self) -> Option<u64> {
+        let names = std::fs::read_dir(&self.path).ok()?.flatten().map(|entry| entry.file_name());
+        let is_one = |name: &std::ffi::OsString| {
+            name.to_str().is_some_and(|name| name.starts_with(COMPLETE) || name.starts_with(DEFERRED))
+        };
+        Some(names.filter(is_one).count() as u64)
+    }
 }
 
 pub struct Folder {
@@ -76,7 +89,7 @@ impl Folder {
             _ => None,
         };
         let Settings { origin, control, .. } = self.settings.clone();
-        Ok(Published { origin, control, waiting })
+        Ok(Published { origin, control, waiting, path: self.path.clone() })
     }
 
     /// Begins a submission.

@@ -39,8 +39,20 @@ pub fn ask(call: &Call, published: &Published, caller: &Caller) -> Result<(), Fa
             let plural = if messages == 1 { "message" } else { "messages" };
             print(&mut out, &format!("{messages} {plural} in the queue ({}); root may list them\n", date(at)))
         }
+        (Err(failure), _) if failure.code == EX_UNAVAILABLE && is_list(call.mode) => {
+            Err(with_folder(failure, published))
+        }
         (asked, _) => asked,
     }
+}
+
+/// What a server that is down will take when it starts, where the caller may know it.
+fn with_folder(failure: Failure, published: &Published) -> Failure {
+    let text = match published.submissions().filter(|waiting| *waiting > 0) {
+        Some(waiting) => format!("{}; {waiting} in the submission folder", failure.text),
+        None => failure.text,
+    };
+    Failure { text, ..failure }
 }
 
 fn is_list(mode: Mode) -> bool {

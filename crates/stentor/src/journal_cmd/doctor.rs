@@ -12,6 +12,7 @@ use clap::Args;
 use stentor_config::{Config, Diagnostic};
 use stentor_control::doctor::{Finding as Note, Severity};
 use stentor_control::foreign::marked;
+use stentor_control::format::{plural, span};
 use stentor_control::{Client, Reply, Request};
 use stentor_journal::{Disk, Finding, RealDisk, SegmentState};
 
@@ -208,18 +209,15 @@ fn stopped(disk: &dyn Disk, config: &Config, dir: &Path, notes: &mut Vec<Note>) 
             return;
         }
     };
-    let what = format!(
-        "no server is running; {} messages are waiting for {} recipients, the last batch is {}",
-        folded.store.len(),
-        folded.store.pending(),
-        folded.found.last_seq
-    );
+    let (messages, recipients) = (folded.store.len(), folded.store.pending());
+    let what = format!("no server is running; {messages} messages are waiting for {recipients} recipients");
     let (severity, next) = if folded.store.pending() > 0 {
         (Severity::Warning, "start it: `systemctl start stentor`, or `stentor serve`; its log says why it ended")
     } else {
         (Severity::Fine, "")
     };
     notes.push(note(severity, what, next));
+    submitted(config, notes);
     let segments = folded.found.segments.iter().filter(|segment| segment.state == SegmentState::Abandoned);
     abandoned(segments.map(|segment| segment.file.as_str()), notes);
     if let Some((file, offset)) = &folded.found.torn {
@@ -249,6 +247,28 @@ fn stopped(disk: &dyn Disk, config: &Config, dir: &Path, notes: &mut Vec<Note>) 
             what,
             "raise [journal] addresses_max (about 55 bytes of memory each) and restart, or lower address_unseen_days",
         ));
+    }
+}
+
+/// Mail of local users that the server would take when it starts; no journal has it yet.
+fn submitted(config: &Config, notes: &mut Vec<Note>) {
+    let Some(path) = &config.submission.folder else { return };
+    match stentor_submission::waiting_in(path) {
+        Ok((0, _)) => {}
+        Ok((count, oldest)) => {
+            let since = oldest.and_then(|oldest| oldest.elapsed().ok());
+            let since =
+                since.map_or_else(String::new, |since| format!(", the first for {}", span(since.as_millis() as u64)));
+            let shown = path.display();
+            let what = format!("{} of local users in the submission folder {shown}{since}", plural(count, "message"));
+            notes.push(note(Severity::Warning, what, "the server takes them when it starts"));
+        }
+        // The server makes it.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => {
+            let what = format!("the submission folder {} cannot be read: {error}", path.display());
+            notes.push(note(Severity::Warning, what, "run as root or as the server's user"));
+        }
     }
 }
 

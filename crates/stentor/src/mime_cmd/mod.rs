@@ -70,8 +70,19 @@ struct Encode {
     #[arg(long = "as", value_name = "FORM", default_value = "word")]
     form: Target,
     /// The charset.
-    #[arg(long, value_name = "NAME", value_parser = charset, default_value = "utf-8")]
+    #[arg(long, value_name = "NAME", value_parser = label, default_value = "utf-8")]
+    charset: Label,
+}
+
+/// A charset, and the name that it was asked for by.
+#[derive(Clone)]
+struct Label {
     charset: Charset,
+    name: String,
+}
+
+fn label(name: &str) -> Result<Label, String> {
+    Ok(Label { charset: charset(name)?, name: name.to_owned() })
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -221,20 +232,25 @@ fn listed(scripts: &Scripts) -> String {
 
 fn encoded(encode: &Encode, input: &[u8]) -> Result<String, String> {
     let text = std::str::from_utf8(input).map_err(|_| "the text is not UTF-8".to_owned())?;
-    let lacks = || format!("{} cannot be written in {}", shortened(text), encode.charset.name());
-    let word = |form| words::encode(without_break(text), encode.charset, form).map(|word| word + "\n");
+    let Label { charset, name } = &encode.charset;
+    let lacks = || format!("{} cannot be written in {}", shortened(text), charset.name());
+    let word = |form| {
+        let text = without_break(text);
+        let label = charset.label(name, &charset.encode(text)?);
+        words::encode(text, (*charset, &label), form).map(|word| word + "\n")
+    };
     match encode.form {
         Target::Word => word(words::Form::B).ok_or_else(lacks),
         Target::QWord => word(words::Form::Q).ok_or_else(lacks),
         Target::Base64 => {
-            let octets = encode.charset.encode(text).ok_or_else(lacks)?;
+            let octets = charset.encode(text).ok_or_else(lacks)?;
             let all = transfer::base64(&octets);
             let lines: Vec<&str> =
                 all.as_bytes().chunks(76).filter_map(|line| std::str::from_utf8(line).ok()).collect();
             Ok(lines.join("\n") + "\n")
         }
         Target::QuotedPrintable => {
-            let octets = encode.charset.encode(text).ok_or_else(lacks)?;
+            let octets = charset.encode(text).ok_or_else(lacks)?;
             let (mut writer, mut out) = (QuotedPrintable::default(), Vec::new());
             for line in without_line_end(&octets).split(|b| *b == b'\n') {
                 writer.push(line.strip_suffix(b"\r").unwrap_or(line), &mut out);
@@ -272,6 +288,20 @@ mod tests {
     }
 
     #[test]
+    fn the_charset_has_the_name_that_it_was_asked_for_by() {
+        let word = |name: &str, text: &str| {
+            let encode = Encode { text: Vec::new(), form: Target::Word, charset: label(name).unwrap() };
+            encoded(&encode, text.as_bytes()).unwrap()
+        };
+        assert_eq!(word("gb2312", "请"), "=?gb2312?B?x+s=?=\n");
+        assert_eq!(word("iso-8859-1", "é"), "=?iso-8859-1?B?6Q==?=\n");
+        assert_eq!(word("utf-8", "é"), "=?UTF-8?B?w6k=?=\n");
+        // What it does not have.
+        assert_eq!(word("gb2312", "請"), "=?GBK?B?1YQ=?=\n");
+        assert_eq!(word("iso-8859-1", "€"), "=?windows-1252?B?gA==?=\n");
+    }
+
+    #[test]
     fn nothing_moves_the_cursor() {
         let text = decode("=?utf-8?q?=1B[2J=E2=80=AE=07?= =?\u{1b}?q?a?=");
         assert!(!text.chars().any(|c| c.is_control() && c != '\n' || c == '\u{202e}'), "{text:?}");
@@ -287,6 +317,7 @@ mod tests {
             (Target::Base64, Charset::UTF_8),
             (Target::QuotedPrintable, Charset::UTF_8),
         ] {
+            let charset = Label { charset, name: charset.name().to_owned() };
             let encode = Encode { text: Vec::new(), form, charset };
             let encoded = encoded(&encode, "请查收！ =ok\n".as_bytes()).unwrap();
             assert_eq!(
@@ -295,7 +326,7 @@ mod tests {
                 "{encoded}"
             );
         }
-        let encode = Encode { text: Vec::new(), form: Target::Base64, charset: Charset::named(b"koi8-r").unwrap() };
+        let encode = Encode { text: Vec::new(), form: Target::Base64, charset: label("koi8-r").unwrap() };
         assert_eq!(encoded(&encode, "请".as_bytes()), Err("请 cannot be written in KOI8-R".to_owned()));
     }
 }

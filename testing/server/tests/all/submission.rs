@@ -142,6 +142,13 @@ fn a_server_that_is_down_delivers_later() {
     assert_eq!(waiting(&server), 20);
     let output = run(program(&server, &["-bp"]), "");
     assert_eq!(output.status.code(), Some(69), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).ends_with("; 20 in the submission folder\n"), "{output:?}");
+    let shown = String::from_utf8(server.operator(&["doctor"]).stdout).expect("UTF-8");
+    assert!(
+        shown.contains("20 messages of local users in the submission folder ") && shown.contains(", the first for "),
+        "{shown}"
+    );
+    assert!(!shown.contains("the last batch is"), "{shown}");
     server.start_again();
     lab.wait_copies(20);
     wait_until("the folder is drained", || waiting(&server) == 0);
