@@ -230,10 +230,9 @@ impl Rulebook {
             Match::Unavailable(table, why) => {
                 let answer = || format!("{} cannot be asked: {why}", self.table_name(table));
                 note(steps, || (self.rule_name(at), rule.place.to_string(), answer()));
-                let (reply, kind) = match rule.when.is_service(table) {
-                    true => (SERVICE_UNAVAILABLE, "policy service"),
-                    false => (UNAVAILABLE, "table"),
-                };
+                let is_service = rule.when.is_service(table);
+                let (reply, kind) =
+                    if is_service { (SERVICE_UNAVAILABLE, "policy service") } else { (UNAVAILABLE, "table") };
                 // No commas: they divide the log's fields.
                 let words = format!("{kind} {}: {}", self.table_name(table), why.replace(',', ";"));
                 Err(ended(reply, Why::Unavailable(at, words.into()), std::mem::take(marks)))

@@ -52,24 +52,19 @@ pub(crate) fn refusal(text: &str, (code, enhanced): (u16, (u8, u16, u16)), defau
 pub(crate) fn sendmail_error(text: &str) -> Reply {
     let text = text.trim();
     let (first, rest) = text.split_once(':').unwrap_or(("", text));
-    let words = match Enhanced::parse(first) {
-        // The code comes first in our words, the enhanced code second.
-        Some(enhanced) => {
-            let rest = unquoted(rest);
-            let is_code = rest.len() >= 3 && rest.bytes().take(3).all(|byte| byte.is_ascii_digit());
-            let (code, words) = match rest.split_once(' ') {
-                Some((code, words)) if is_code => (code, words),
-                _ if is_code => (rest, ""),
-                _ => (if enhanced.class == 4 { "450" } else { "550" }, rest),
-            };
-            format!("{code} {enhanced} {words}")
-        }
-        None => {
-            let (words, default) = worded(unquoted(text));
-            return refusal(&words, OURS.reject, default);
-        }
+    let Some(enhanced) = Enhanced::parse(first) else {
+        let (words, default) = worded(unquoted(text));
+        return refusal(&words, OURS.reject, default);
     };
-    refusal(&words, OURS.reject, DENIED)
+    let rest = unquoted(rest);
+    let is_code = rest.len() >= 3 && rest.bytes().take(3).all(|byte| byte.is_ascii_digit());
+    let (code, words) = match rest.split_once(' ') {
+        Some((code, words)) if is_code => (code, words),
+        _ if is_code => (rest, ""),
+        _ => (if enhanced.class == 4 { "450" } else { "550" }, rest),
+    };
+    // The code comes first in our words, the enhanced code second.
+    refusal(&format!("{code} {enhanced} {words}"), OURS.reject, DENIED)
 }
 
 /// The reply code that such a text names, if it is of no refusal: it is then taken for a part of the text.

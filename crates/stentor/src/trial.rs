@@ -652,7 +652,8 @@ mod tests {
                     Connect:worse.example REJECT\n";
         fs::write(folder.path().join("access"), text).unwrap();
         let rules = |fields: &[&str]| {
-            let rules: String = fields.iter().map(|field| format!("[[rules]]\n{field} = \"table:access\"\n")).collect();
+            let rules = fields.iter().map(|field| format!("[[rules]]\n{field} = \"table:access\"\n"));
+            let rules = rules.collect::<Vec<_>>().concat();
             let path = folder.path().display();
             format!(
                 "[listen]\nsmtp = \"127.0.0.1:0\"\n[http]\nlisten = []\n[tables.access]\nsource = \"makemap:{path}/access\"\n\

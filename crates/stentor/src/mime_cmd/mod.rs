@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(word("iso-8859-1", "é"), "=?iso-8859-1?B?6Q==?=\n");
         assert_eq!(word("utf-8", "é"), "=?UTF-8?B?w6k=?=\n");
         // What it does not have.
-        assert_eq!(word("gb2312", "請"), "=?GBK?B?1YQ=?=\n");
+        assert_eq!(word("gb2312", "請"), "=?GBK?B?1Yg=?=\n");
         assert_eq!(word("iso-8859-1", "€"), "=?windows-1252?B?gA==?=\n");
     }
 
