@@ -57,6 +57,8 @@ pub trait Content: Send {
 pub struct Filtered {
     /// The message as it is now, if it has changed: what was not written to the [`Content`], with its size and facts.
     pub end: Option<EndOfData>,
+    /// Fields before the client's message now, where that begins with a line of an mbox: what milters put before it counts.
+    pub before: Option<usize>,
     pub envelope: Envelope,
     /// Who wants it to be dropped.
     pub discard: Option<String>,
@@ -173,14 +175,14 @@ pub async fn without_fields<C: Content>(
     message.write(content, size_max, &mut buffer).await.map(Some)
 }
 
-/// Shows each field of a message's header, with its name and value, those before the message too.
+/// Shows each field of a message's header, with its name and value, the `before` fields before the message too.
 ///
 /// # Errors
 /// It cannot be read back.
-pub fn each_field<C: Content>(content: &C, mut see: impl FnMut(&[u8], &[u8])) -> Result<(), Reply> {
+pub fn each_field<C: Content>(content: &C, before: usize, mut see: impl FnMut(&[u8], &[u8])) -> Result<(), Reply> {
     let mut buffer = vec![0; FIRST_BYTES];
-    let message = Message::read(content, 0, &mut buffer).map_err(|error| unreadable(&error))?;
-    message.header.shown(true).for_each(|(name, value)| see(name, &value));
+    let message = Message::read(content, before, &mut buffer).map_err(|error| unreadable(&error))?;
+    message.header.all().for_each(|(name, value)| see(name, &value));
     Ok(())
 }
 
@@ -231,6 +233,7 @@ impl Chain {
                 return Ok(filtered);
             }
         }
+        filtered.before = message.header.mbox_line_at();
         if message.has_new_header || message.has_new_body {
             let end = message.write(content, size_max, &mut buffer).await.map_err(ours_fails)?;
             filtered.end = Some(end);

@@ -107,13 +107,30 @@ impl Header {
     /// Names and values as a milter is shown them: lines of a value are divided by LF. Of the space behind the colon one is
     /// left out unless the milter wants it.
     pub fn shown(&self, keeps_space: bool) -> impl Iterator<Item = (&[u8], Vec<u8>)> {
-        self.fields.iter().filter(|field| field.name > 0 && !field.is_ours).map(move |field| {
+        Self::values(self.fields.iter().filter(|field| !field.is_ours), keeps_space)
+    }
+
+    /// The same of all fields, ours too.
+    pub fn all(&self) -> impl Iterator<Item = (&[u8], Vec<u8>)> {
+        Self::values(self.fields.iter(), true)
+    }
+
+    fn values<'h>(
+        fields: impl Iterator<Item = &'h Field>,
+        keeps_space: bool,
+    ) -> impl Iterator<Item = (&'h [u8], Vec<u8>)> {
+        fields.filter(|field| field.name > 0).map(move |field| {
             let value = field.octets.get(field.name + 1..).unwrap_or_default();
             let value = if keeps_space { value } else { value.strip_prefix(b" ").unwrap_or(value) };
             let value = value.strip_suffix(b"\n").unwrap_or(value);
             let value = value.iter().copied().filter(|octet| *octet != b'\r').collect();
             (field.name().trim_ascii_end(), value)
         })
+    }
+
+    /// How many fields are before the line of an mbox that the message begins with, if it does.
+    pub fn mbox_line_at(&self) -> Option<usize> {
+        self.fields.iter().position(|field| field.name == 0)
     }
 
     /// Takes out the fields of the message for which `goes` says so, given name and value. How many went.

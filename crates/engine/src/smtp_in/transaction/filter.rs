@@ -144,12 +144,12 @@ impl Transaction {
         core: &Arc<Core>,
         settings: &Settings,
         client: IpAddr,
-        end: &mut EndOfData,
+        (end, ours): (&mut EndOfData, usize),
     ) -> Result<(), Reply> {
         let size_max = settings.config.message_size_bytes_max;
         let mut results = AuthResults::new(&settings.config.authserv_id);
         let octets = Octets { core, transaction: self, last: take(&mut end.last), before: None, size_max };
-        let read = each_field(&octets, |name, value| results.field(name, value));
+        let read = each_field(&octets, ours, |name, value| results.field(name, value));
         end.last = octets.last;
         read?;
         if let Some(said) = self.waiting.authenticated(&settings.rules, &results) {
@@ -158,22 +158,25 @@ impl Transaction {
         Ok(())
     }
 
-    /// The message has come: shows it to the milters and does what they ask for.
+    /// The message has come: shows it to the milters and does what they ask for. Returns how many fields are before the client's.
     pub(super) async fn filter(
         &mut self,
         core: &Arc<Core>,
         settings: &Arc<Settings>,
         client: IpAddr,
         (end, ours): (&mut EndOfData, usize),
-    ) -> Result<(), Reply> {
-        let Some(mut filtering) = self.filtering.take() else { return Ok(()) };
+    ) -> Result<usize, Reply> {
+        let Some(mut filtering) = self.filtering.take() else { return Ok(ours) };
         let size_max = settings.config.message_size_bytes_max;
         let mut octets = Octets { core, transaction: self, last: take(&mut end.last), before: None, size_max };
         let filtered = filtering.filter.chain().await.message(&mut octets, ours, size_max).await;
         octets.forget();
         end.last = octets.last;
         let result = match filtered {
-            Ok(filtered) => self.change(core, settings, client, (&mut filtering, filtered, end)).await,
+            Ok(filtered) => {
+                let before = filtered.before.unwrap_or(ours);
+                self.change(core, settings, client, (&mut filtering, filtered, end)).await.map(|()| before)
+            }
             Err(refusal) => {
                 self.why_refused = refusal.by;
                 Err(refusal.reply)

@@ -401,7 +401,7 @@ impl Transaction {
         end: &mut EndOfData,
     ) -> Result<(), Reply> {
         // Before the client's message there are the fields that rules had prepended when it began, and our Received.
-        let ours = self.wishes.fields_written() + 1;
+        let mut ours = self.wishes.fields_written() + 1;
         if let Some(refused) = self.failed {
             return Err(refused.reply());
         }
@@ -414,14 +414,14 @@ impl Transaction {
         }
         if self.filtering.is_some() {
             let begun = Instant::now();
-            Box::pin(self.filter(core, settings, client, (&mut *end, ours))).await?;
+            ours = Box::pin(self.filter(core, settings, client, (&mut *end, ours))).await?;
             if begun.elapsed() >= LEAVES_AFTER && peer.is_some_and(has_left) {
                 "client left while milters were asked".clone_into(&mut self.why_refused);
                 return Err(LEFT);
             }
         }
         if self.waiting.waits_for_auth() && !self.wishes.is_discarded() {
-            self.by_authentication(core, settings, client, &mut *end)?;
+            self.by_authentication(core, settings, client, (&mut *end, ours))?;
         }
         // Of rules on authentication, and of recipients that milters have added.
         if !self.wishes.remove.is_empty() && !self.wishes.is_discarded() {

@@ -591,6 +591,36 @@ fn a_large_message_is_changed_piece_by_piece() {
 }
 
 /// Results of authentication are asked for when milters have written them down; what a client writes in our name is gone before (RFC 8601).
+/// What a client writes to keep rules from seeing what a milter has found, or to be believed itself.
+#[test]
+fn no_form_of_a_header_hides_what_milters_have_found() {
+    let lab = lab();
+    let milter = Milter::start(move |command, _| match command {
+        'E' => {
+            let value = "auth.test; spf=fail smtp.mailfrom=joe@bad.example";
+            vec![says('h', texts(&["Authentication-Results", value])), says('c', "")]
+        }
+        _ => Vec::new(),
+    });
+    let rules = "[[rules]]\nauth = \"dkim=pass\"\ndo = \"ok\"\n[[rules]]\nauth = \"spf=fail\"\ndo = \"reject 550 5.7.23 SPF says no\"\n";
+    let server = builder(&lab).set("authserv_id", "\"auth.test\"").prepare();
+    let more = format!("[domains]\nrelay = [\"one.example\"]\n{}{rules}", milter.config("auth", ""));
+    server.edit_config(|text| format!("{text}\n{more}"));
+    let server = server.run();
+    let forged = format!("Authentication-Results{}: auth.test; dkim=pass\r\n", " ".repeat(40));
+    for begin in ["", "From joe@bad.example Mon Jan  1 10:00:00 2024\r\n", &forged] {
+        let mut client = server.connect_from("127.0.0.2").greeted();
+        client.cmd("MAIL FROM:<joe@bad.example>").expect(250);
+        client.cmd(&format!("RCPT TO:<{TO}>")).expect(250);
+        client.cmd("DATA").expect(354);
+        let mut wire = begin.as_bytes().to_vec();
+        wire.extend(message("hidden@test", "x"));
+        client.raw(&stentor_harness::dot_stuff(&wire));
+        let reply = client.reply();
+        assert_eq!((reply.code, reply.lines.join(" ").as_str()), (550, "5.7.23 SPF says no"), "{begin}");
+    }
+}
+
 #[test]
 fn rules_ask_what_milters_have_found_and_nobody_can_forge_it() {
     let lab = lab();
