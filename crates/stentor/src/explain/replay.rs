@@ -16,7 +16,7 @@ use stentor_control::format::{line, plural};
 use stentor_engine::core::Settings;
 use stentor_engine::smtp_in::{ClientName, Speaker, Stranger};
 use stentor_mail::address::Address;
-use stentor_rules::{AUTHENTICATED, REDIRECTED};
+use stentor_rules::{AUTHENTICATED, REDIRECTED, Rule, RuleId};
 use stentor_stats::record::{Record, Topic};
 
 use super::words::{because, because_of, outcome};
@@ -189,6 +189,9 @@ async fn replay(options: &Replay, past: Past, old: Config, new: Config) -> ExitC
     if old.rules.asks_dns() || new.rules.asks_dns() {
         eprintln!("stentor: the DNS is not asked about clients of the past: rules that want it do not hold here");
     }
+    for note in not_asked(&new) {
+        eprintln!("stentor: {note}");
+    }
     let (mut changes, mut changed) = (Vec::new(), 0);
     for (asked, times) in past.asked {
         let Ok(to) = asked.to.parse::<Address>() else { continue };
@@ -210,6 +213,23 @@ async fn replay(options: &Replay, past: Past, old: Config, new: Config) -> ExitC
         as_text(&changes, left, (changed, past.all, past.left_out))
     };
     done(print(&text))
+}
+
+/// What decides about mail as well, and cannot be asked about mail of the past.
+fn not_asked(settings: &Settings) -> Vec<String> {
+    let named = |is: fn(&Rule) -> bool| {
+        let rules = settings.rules.rules.iter().enumerate().filter(|(_, rule)| is(rule));
+        rules.map(|(at, _)| settings.rules.rule_name(RuleId::new(at))).collect::<Vec<_>>().join(", ")
+    };
+    let services = named(|rule| rule.when.asks_service());
+    let contents = named(Rule::waits);
+    let milters: Vec<&str> = settings.filters.milters().iter().map(|milter| &*milter.settings.name).collect();
+    let notes = [
+        (services, "policy services are asked in a client's session only: not by "),
+        (contents, "the history keeps no message: not asked about their content are "),
+        (milters.join(", "), "milters see no mail of the past: "),
+    ];
+    notes.into_iter().filter(|(names, _)| !names.is_empty()).map(|(names, what)| format!("{what}{names}")).collect()
 }
 
 /// A decision in words, and why.
