@@ -23,7 +23,7 @@ use crate::milter::MilterResult;
 /// Octets read first: most messages are not longer, and need no buffer of the largest size.
 const FIRST_BYTES: usize = 16 * 1024;
 /// Octets of a piece of a new body or message.
-const PIECE_BYTES: usize = 256 * 1024;
+pub(crate) const PIECE_BYTES: usize = 256 * 1024;
 /// What milters may ask for beside a body: changes, and octets of them.
 const CHANGES_MAX: usize = 20_000;
 const CHANGES_BYTES_MAX: usize = 4 * 1024 * 1024;
@@ -31,7 +31,7 @@ const CHANGES_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// for the reply (RFC 5321 section 4.5.3.2.6), and send again what they gave up.
 const MESSAGE_TIME: Duration = Duration::from_mins(9);
 /// Octets that milters may add to a message of the largest size.
-const GROWTH_BYTES: u64 = 2 * HEADER_BYTES_MAX as u64;
+pub(crate) const GROWTH_BYTES: u64 = 2 * HEADER_BYTES_MAX as u64;
 const UNREADABLE: Reply = Reply::fixed(451, (4, 3, 0), "The message could not be read back, try again later");
 
 /// A message's content, which can be written anew while it is read.
@@ -78,8 +78,8 @@ impl From<Failed> for Trouble {
     }
 }
 
-fn unreadable(error: &io::Error) -> Reply {
-    tracing::error!(%error, "a message cannot be read back for its milters");
+pub(crate) fn unreadable(error: &io::Error) -> Reply {
+    tracing::error!(%error, "a message cannot be read back for its milters or rules");
     UNREADABLE
 }
 

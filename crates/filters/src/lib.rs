@@ -19,6 +19,7 @@ pub mod circuit;
 mod connection;
 mod content;
 mod milter;
+mod recoded;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -30,6 +31,7 @@ pub use chain::{Chain, MailFacts, RcptFacts};
 pub use changes::{Envelope, Recipient};
 pub use content::{Content, Filtered, each_field, without_fields};
 pub use milter::{Counters, Milter, MilterResult};
+pub use recoded::{Recoded, recoded};
 use stentor_mail::reply::Reply;
 
 /// A refusal, and who decided it, in words.

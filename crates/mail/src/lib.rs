@@ -10,9 +10,9 @@ mod fields;
 pub mod headers;
 pub mod heading;
 pub mod received;
+pub mod recode;
 pub mod reply;
 pub mod server;
-pub mod seven_bit;
 pub mod wire;
 
 /// Ordinary mail and bulk have shares of their own, so that neither waits behind the other.

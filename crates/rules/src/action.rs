@@ -5,6 +5,7 @@
 
 use stentor_mail::Class;
 use stentor_mail::address::Address;
+use stentor_mail::recode::Target;
 use stentor_mail::reply::Reply;
 
 use crate::hop::{HopError, NextHop};
@@ -41,6 +42,8 @@ pub enum Action {
     Prepend(Box<str>),
     /// Fields of the message's header go.
     RemoveHeader(Removal),
+    /// The message is stored in other transfer encodings.
+    TransferEncoding(Target),
     Warn(Box<str>),
     Class(Class),
     Route(NextHop),
@@ -73,7 +76,7 @@ pub enum ActionError {
     Removal(#[from] RemovalError),
 }
 
-const KNOWN: &str = "known are ok, relay, reject, defer, discard, quarantine, hold, redirect, bcc, prepend, remove_header, warn, class, route, copy and dunno";
+const KNOWN: &str = "known are ok, relay, reject, defer, discard, quarantine, hold, redirect, bcc, prepend, remove_header, transfer_encoding, warn, class, route, copy and dunno";
 const KNOWN_OF_POSTFIX: &str = "known are OK, REJECT, DEFER, 4NN and 5NN with a text, DUNNO, DISCARD, HOLD, REDIRECT, BCC, PREPEND, WARN, INFO, FILTER";
 const TRY_LATER: &str = "Try again later";
 
@@ -103,6 +106,11 @@ impl Action {
                 _ => Err(ActionError::Missing { word: word.to_owned(), what: "`ordinary` or `bulk`" }),
             },
             "remove_header" => Ok(Action::RemoveHeader(Removal::parse(rest)?)),
+            "transfer_encoding" => match rest.to_ascii_lowercase().as_str() {
+                "7bit" => Ok(Action::TransferEncoding(Target::SevenBit)),
+                "8bit" => Ok(Action::TransferEncoding(Target::EightBit)),
+                _ => Err(ActionError::Missing { word: word.to_owned(), what: "`8bit` or `7bit`" }),
+            },
             "route" => Ok(Action::Route(NextHop::parse(rest, smtp_port)?)),
             "copy" => match NextHop::parse(rest, smtp_port)? {
                 NextHop::Refuse(_) => {
@@ -244,6 +252,8 @@ mod tests {
         assert!(ours("copy error: 550 no").starts_with('!'));
         assert!(ours("relay all").starts_with("! relay takes nothing"));
         assert!(ours("remove_header").starts_with('!') && ours("remove_header Received").starts_with('!'));
+        assert!(ours("transfer_encoding base64").starts_with("! transfer_encoding needs `8bit` or `7bit`"));
+        assert!(postfix("transfer_encoding 7bit").starts_with('!'), "Postfix has none");
         assert!(ours("redirect").starts_with("! redirect needs an address"));
         assert!(
             ours("bcc a b").starts_with('!')
@@ -266,6 +276,7 @@ mod tests {
             Action::parse("remove_header X-A: b", 25),
             Ok(Action::RemoveHeader(Removal::parse("x-a: b").unwrap()))
         );
+        assert_eq!(Action::parse("transfer_encoding 8BIT", 25), Ok(Action::TransferEncoding(Target::EightBit)));
         assert_eq!(Action::parse_postfix("1234", 25), Ok(Action::End(Verdict::Ok)));
         assert_eq!(Action::parse_postfix("permit", 25), Ok(Action::End(Verdict::Ok)));
         assert_eq!(Action::parse_postfix("INFO x", 25), Ok(Action::Warn("x".into())));

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use stentor_mail::Class;
 use stentor_mail::address::Address;
+use stentor_mail::recode::Target;
 use stentor_mail::reply::Reply;
 use stentor_policy as policy;
 
@@ -95,6 +96,7 @@ pub struct Marks {
     pub bcc: Vec<(Address, Why)>,
     pub prepend: Vec<Box<str>>,
     pub remove: Vec<Removal>,
+    pub transfer_encoding: Option<Target>,
     pub warn: Vec<Box<str>>,
     /// What rules that only warn would do.
     pub would: Vec<(Would, Why)>,
@@ -136,6 +138,9 @@ impl Marks {
             Action::Bcc(to) => self.bcc((to, by)),
             Action::Prepend(field) => self.prepend.push(field),
             Action::RemoveHeader(removal) => self.remove.push(removal),
+            Action::TransferEncoding(target) => {
+                self.transfer_encoding.get_or_insert(target);
+            }
             Action::Warn(text) => self.warn.push(text),
             Action::Class(class) => {
                 self.class.get_or_insert(class);
@@ -151,6 +156,7 @@ impl Marks {
         self.hold = self.hold.take().or(later.hold);
         self.quarantine = self.quarantine.take().or(later.quarantine);
         self.redirect = self.redirect.take().or(later.redirect);
+        self.transfer_encoding = self.transfer_encoding.or(later.transfer_encoding);
         self.class = self.class.or(later.class);
         later.bcc.into_iter().for_each(|bcc| self.bcc(bcc));
         later.copies.into_iter().for_each(|copy| self.copy(copy));

@@ -7,6 +7,7 @@ use std::fmt::{self, Write};
 
 use stentor_mail::Class;
 use stentor_mail::address::Address;
+use stentor_mail::recode::Target;
 
 use crate::book::Rulebook;
 use crate::decision::{BCC_MAX, Marks, Why};
@@ -40,6 +41,8 @@ pub struct Wishes {
     written: usize,
     /// Fields of its header that go.
     pub remove: Vec<Removal>,
+    /// The transfer encoding that its texts get.
+    pub transfer_encoding: Option<Target>,
     remarks: Vec<(Remark, Named)>,
 }
 
@@ -176,6 +179,7 @@ impl Wishes {
         for (would, why) in marks.would {
             self.remark(Remark::Would { what: would.to_string(), by: by(&why) }, who);
         }
+        self.transfer_encoding = self.transfer_encoding.or(marks.transfer_encoding);
         self.class = self.class.or(marks.class);
         marks.prepend.into_iter().for_each(|field| self.field(field));
         marks.remove.into_iter().for_each(|removal| self.removal(removal));
@@ -187,6 +191,7 @@ impl Wishes {
         self.hold = self.hold.take().or(more.hold);
         self.quarantine = self.quarantine.take().or(more.quarantine);
         self.redirect = self.redirect.take().or(more.redirect);
+        self.transfer_encoding = self.transfer_encoding.or(more.transfer_encoding);
         self.class = self.class.or(more.class);
         more.bcc.into_iter().for_each(|to| self.bcc(to));
         more.prepend.into_iter().for_each(|field| self.field(field));

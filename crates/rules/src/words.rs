@@ -19,6 +19,7 @@ pub(crate) fn in_words(action: &Action) -> String {
         Action::Bcc(to) => format!("copy to {to}"),
         Action::Prepend(field) => format!("prepend {field}"),
         Action::RemoveHeader(removal) => format!("remove header {removal}"),
+        Action::TransferEncoding(target) => format!("transfer encoding {}", target.name()),
         Action::Warn(text) => with("warn", text),
         Action::Class(Class::Bulk) => "class bulk".to_owned(),
         Action::Class(Class::Ordinary) => "class ordinary".to_owned(),

@@ -9,9 +9,11 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use stentor_filters::{
-    ClientFacts, Content, Filter, Filtered, MailFacts, RcptFacts, Recipient, Refusal, each_field, without_fields,
+    ClientFacts, Content, Filter, Filtered, MailFacts, RcptFacts, Recipient, Recoded, Refusal, each_field, recoded,
+    without_fields,
 };
 use stentor_mail::address::Address;
+use stentor_mail::recode::Target;
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, RcptTo};
 use stentor_policy::Verdict;
@@ -134,6 +136,32 @@ impl Transaction {
         end.last = octets.last;
         if let Some(new) = result? {
             *end = new;
+        }
+        Ok(())
+    }
+
+    /// Writes the message in the transfer encodings that rules want; `ours` fields before it are ours.
+    pub(super) async fn recode(
+        &mut self,
+        core: &Arc<Core>,
+        settings: &Settings,
+        target: Target,
+        (end, ours): (&mut EndOfData, usize),
+    ) -> Result<(), Reply> {
+        let size_max = settings.config.message_size_bytes_max;
+        let mut octets = Octets { core, transaction: self, last: take(&mut end.last), before: None, size_max };
+        let result = recoded(&mut octets, ours, size_max, target).await;
+        octets.forget();
+        let last = octets.last;
+        match result? {
+            // What is not written yet is with the content.
+            Recoded::New(new) => *end = EndOfData { last, ..new },
+            Recoded::Same => end.last = last,
+            Recoded::Cannot(why) => {
+                end.last = last;
+                let (message, from, to) = (self.id, self.mail.path.as_str(), target.name());
+                tracing::warn!(%message, from, "a rule wants it in {to}, and it stays as it is: {why}");
+            }
         }
         Ok(())
     }

@@ -392,7 +392,7 @@ impl Transaction {
     }
 
     /// What content, rules and milters say of the message, in this order: loops and posts, rules that wait for the content, canonical
-    /// addresses, fields that go, milters, rules that wait for what milters have found.
+    /// addresses, fields that go, milters, rules that wait for what milters have found, the transfer encoding.
     async fn judge_content(
         &mut self,
         core: &Arc<Core>,
@@ -425,7 +425,10 @@ impl Transaction {
         }
         // Of rules on authentication, and of recipients that milters have added.
         if !self.wishes.remove.is_empty() && !self.wishes.is_discarded() {
-            Box::pin(self.remove_fields(core, settings, (end, ours), false)).await?;
+            Box::pin(self.remove_fields(core, settings, (&mut *end, ours), false)).await?;
+        }
+        if let Some(target) = self.wishes.transfer_encoding.filter(|_| !self.wishes.is_discarded()) {
+            Box::pin(self.recode(core, settings, target, (end, ours))).await?;
         }
         Ok(())
     }

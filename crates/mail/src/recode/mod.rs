@@ -1,7 +1,9 @@
-//! 8-bit content for hosts without 8BITMIME: converted to 7-bit while it is sent (RFC 6152 section 3, RFC 2045 section
-//! 6).
+//! Content in other transfer encodings: 8-bit content made 7-bit for hosts without 8BITMIME while it is sent (RFC 6152 section
+//! 3, RFC 2045 section 6), and either way for rules that ask for it ([`Survey`]).
 //!
-//! The converter walks the MIME structure line by line. Leaf parts that hold octets over 127 or NULs, which DATA cannot
+//! The converter walks the MIME structure line by line.
+//!
+//! **To 7 bits**: leaf parts that hold octets over 127 or NULs, which DATA cannot
 //! carry either (RFC 3030 section 3), become quoted-printable; `multipart/*` and `message/rfc822` are never encoded
 //! themselves (RFC 2045 6.4), what is in them is; `message/global` and its kin are leaves that may be (RFC 6532 3.7, RFC
 //! 6533 section 6). Parts without such octets stay as they are, so that a signature over one of them stays good, and of
@@ -27,16 +29,24 @@
 //!
 //! Failure answers: a [`ConvertError`], after which the output is to be discarded and the message bounced. Our own
 //! DSNs, which must arrive in some form, use [`Converter::lossy`], which writes `?` instead.
+//!
+//! **To 8 bits** (`eight_bit.rs`): encoded text is written as it is where that is safe; anything else passes as it came.
 
+mod eight_bit;
 mod field;
 mod header;
+mod survey;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_eight_bit;
 
+use eight_bit::Decoding;
 use header::{Facts, Kind};
 use memchr::memchr;
 use stentor_mime::quoted::{self, QuotedPrintable};
 use stentor_mime::transfer::Encoding;
+pub use survey::{Recoding, Survey};
 
 /// Most octets of one header section, the outermost or a part's.
 pub const HEADER_BYTES_MAX: usize = 2 * 1024 * 1024;
@@ -46,6 +56,23 @@ pub const HOLD_BYTES_MAX: usize = 256 * 1024;
 pub const LEVELS_MAX: usize = 100;
 /// Longest line that is looked at as a whole; longer ones cannot be delimiters (RFC 2046 5.1.1) and pass in pieces.
 const LINE_BYTES_MAX: usize = 1024;
+
+/// What content is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    SevenBit,
+    EightBit,
+}
+
+impl Target {
+    /// As `Content-Transfer-Encoding` has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Target::SevenBit => "7bit",
+            Target::EightBit => "8bit",
+        }
+    }
+}
 
 /// Why a message cannot be made 7-bit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -71,7 +98,7 @@ enum State {
     Header,
     /// Preamble or epilogue.
     Filler,
-    /// A leaf that may yet turn out to be 7-bit; its header has not gone out.
+    /// A leaf that may yet turn out to be 7-bit, or that may be decoded; its header has not gone out.
     Hold {
         facts: Facts,
         body: Vec<u8>,
@@ -82,12 +109,26 @@ enum State {
     Pass(Encoding),
     /// Must hold no octet over 127.
     Refuse,
+    /// Passes as it is.
+    Copy,
 }
 
 #[derive(Debug)]
 enum Level {
     Multipart { boundary: Vec<u8>, digest: bool },
     Message,
+}
+
+/// What ends a leaf that is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stop {
+    /// The line end before it is the delimiter's (RFC 2046 5.1.1).
+    Delimiter,
+    Eof,
+    /// [`HOLD_BYTES_MAX`], perhaps in the middle of a line.
+    Full {
+        is_line_open: bool,
+    },
 }
 
 /// How a piece of a line ends.
@@ -101,7 +142,7 @@ enum End {
     Eof,
 }
 
-/// Makes one message 7-bit. `push` its octets, then `finish`.
+/// Makes one message 7-bit, or 8-bit. `push` its octets, then `finish`.
 #[derive(Debug)]
 pub struct Converter {
     /// The beginning of a line that is not complete.
@@ -114,6 +155,8 @@ pub struct Converter {
     header: Vec<u8>,
     /// Replaces what cannot be encoded by `?`.
     is_lossy: bool,
+    /// Toward 8 bits.
+    decoding: Option<Box<Decoding>>,
     has_eight_bit_header: bool,
 }
 
@@ -124,7 +167,7 @@ impl Default for Converter {
 }
 
 impl Converter {
-    /// A converter at the beginning of a message.
+    /// A converter to 7 bits at the beginning of a message.
     pub fn new() -> Self {
         Self {
             line: Vec::new(),
@@ -133,6 +176,7 @@ impl Converter {
             levels: Vec::new(),
             header: Vec::new(),
             is_lossy: false,
+            decoding: None,
             has_eight_bit_header: false,
         }
     }
@@ -191,7 +235,7 @@ impl Converter {
         if !line.is_empty() {
             self.piece(&line, End::Eof, out)?;
         }
-        self.end_entity(out)
+        self.end_entity(Stop::Eof, out)
     }
 
     /// Keeps the beginning of a line; if it is long, passes it on, all but a CR that may be half a line end.
@@ -219,7 +263,7 @@ impl Converter {
             if text.starts_with(b"--")
                 && let Some((level, closes)) = self.delimiter(text)
             {
-                self.end_entity(out)?;
+                self.end_entity(Stop::Delimiter, out)?;
                 self.begin_at(level, closes);
                 out.extend_from_slice(text);
                 end_line(end, out);
@@ -236,6 +280,10 @@ impl Converter {
                 if self.header.len() > HEADER_BYTES_MAX {
                     return Err(ConvertError::HeaderTooLarge);
                 }
+            }
+            State::Copy => {
+                out.extend_from_slice(text);
+                end_line(end, out);
             }
             State::Filler => {
                 push_masked(text, out);
@@ -269,7 +317,7 @@ impl Converter {
                 body.extend_from_slice(text);
                 end_line(end, body);
                 if body.len() > HOLD_BYTES_MAX {
-                    return self.release(end == End::Open, out);
+                    return self.release(Stop::Full { is_line_open: end == End::Open }, out);
                 }
             }
         }
@@ -292,18 +340,22 @@ impl Converter {
     /// Behind a delimiter of `level`.
     fn begin_at(&mut self, level: usize, closes: bool) {
         self.levels.truncate(if closes { level } else { level + 1 });
-        self.state = if closes { State::Filler } else { State::Header };
+        self.state = if closes { self.filler() } else { State::Header };
+    }
+
+    fn filler(&self) -> State {
+        if self.decoding.is_some() { State::Copy } else { State::Filler }
     }
 
     /// What was being read ends here.
-    fn end_entity(&mut self, out: &mut Vec<u8>) -> Result<(), ConvertError> {
+    fn end_entity(&mut self, stop: Stop, out: &mut Vec<u8>) -> Result<(), ConvertError> {
         match self.state {
             State::Header => {
                 self.header_done(false, out)?;
                 // A leaf without a body.
-                if matches!(self.state, State::Hold { .. }) { self.release(false, out) } else { Ok(()) }
+                if matches!(self.state, State::Hold { .. }) { self.release(stop, out) } else { Ok(()) }
             }
-            State::Hold { .. } => self.release(false, out),
+            State::Hold { .. } => self.release(stop, out),
             _ => Ok(()),
         }
     }
@@ -317,6 +369,10 @@ impl Converter {
         facts.empty_line = empty_line;
         if !facts.has_type && matches!(parent, Some(Level::Multipart { digest: true, .. })) {
             facts.kind = Kind::Message;
+        }
+        if self.decoding.is_some() {
+            self.begin_decoding(facts, out);
+            return Ok(());
         }
         let identity = facts.encoding == Encoding::Identity;
         let next = match std::mem::replace(&mut facts.kind, Kind::Leaf) {
@@ -350,12 +406,16 @@ impl Converter {
         Ok(())
     }
 
-    /// Lets the leaf that is held go, encoded if it must be. With `line_open` its last line is not complete.
-    fn release(&mut self, line_open: bool, out: &mut Vec<u8>) -> Result<(), ConvertError> {
+    /// Lets the leaf that is held go, encoded if it must be, or decoded if it may be.
+    fn release(&mut self, stop: Stop, out: &mut Vec<u8>) -> Result<(), ConvertError> {
         let State::Hold { facts, body, eight_bit } = std::mem::replace(&mut self.state, State::Filler) else {
             return Ok(());
         };
         let header = std::mem::take(&mut self.header);
+        if self.decoding.is_some() {
+            self.release_decoded((&header, &facts), &body, stop, out);
+            return Ok(());
+        }
         self.has_eight_bit_header |= eight_bit && facts.is_global;
         if !eight_bit && body.len() <= HOLD_BYTES_MAX {
             header::write_seven_bit(&header, &facts, self.is_lossy, out)?;
@@ -374,7 +434,7 @@ impl Converter {
             rest = &rest[at + 2..];
         }
         encoder.push(rest, out);
-        if !line_open {
+        if stop != (Stop::Full { is_line_open: true }) {
             encoder.finish(out);
         }
         self.state = State::Qp(encoder);

@@ -22,7 +22,7 @@ fn convert(message: &str) -> String {
 
 /// What a reader makes of a message: for each part, in order, its decoded body. `line_ends` of text are made LF, since
 /// quoted-printable readers differ in what they give.
-fn bodies(raw: &[u8]) -> Vec<Vec<u8>> {
+pub(super) fn bodies(raw: &[u8]) -> Vec<Vec<u8>> {
     fn collect(message: &Message<'_>, out: &mut Vec<Vec<u8>>) {
         for part in &message.parts {
             match &part.body {
@@ -236,7 +236,7 @@ fn noise_in_encoded_parts() {
 }
 
 /// The messages that mail-parser ships for its own tests, wherever the registry has put them.
-fn shipped_messages() -> Vec<PathBuf> {
+pub(super) fn shipped_messages() -> Vec<PathBuf> {
     fn walk(dir: &Path, out: &mut Vec<PathBuf>) {
         for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
             let path = entry.path();
@@ -263,7 +263,7 @@ fn shipped_messages() -> Vec<PathBuf> {
     found
 }
 
-fn with_crlf(raw: &[u8]) -> Vec<u8> {
+pub(super) fn with_crlf(raw: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(raw.len() + raw.len() / 32);
     for line in raw.split_inclusive(|&b| b == b'\n') {
         let text = line.strip_suffix(b"\n").unwrap_or(line);

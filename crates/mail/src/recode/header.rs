@@ -1,6 +1,6 @@
 //! A header section: what it says about the part, and how it is rewritten.
 
-use stentor_mime::field::lines as fields;
+use stentor_mime::field::{lines as fields, may_follow};
 use stentor_mime::params::MimeField;
 use stentor_mime::transfer::Encoding;
 
@@ -27,7 +27,13 @@ pub(super) enum Kind {
 pub(super) struct Facts {
     pub(super) kind: Kind,
     pub(super) encoding: Encoding,
+    /// It says `binary`, which is more than 8bit.
+    pub(super) is_binary: bool,
     pub(super) has_type: bool,
+    /// `text/*` whose octets may be looked at as ASCII, or nothing is said of it (RFC 2045 section 5.2).
+    pub(super) is_text: bool,
+    /// Programs differ in how they read this header: MIME fields or parameters that come twice, a line that is no field.
+    pub(super) is_ambiguous: bool,
     /// One of the types of RFC 6532 and RFC 6533, which hold header fields with UTF-8.
     pub(super) is_global: bool,
     pub(super) has_version: bool,
@@ -46,22 +52,35 @@ impl Facts {
         let mut facts = Self {
             kind: Kind::Leaf,
             encoding: Encoding::Identity,
+            is_binary: false,
             has_type: false,
+            is_text: true,
+            is_ambiguous: false,
             is_global: false,
             has_version: false,
             of_message: true,
             empty_line: false,
         };
         let mut has_encoding = false;
-        for field in fields(header) {
+        for (index, field) in fields(header).enumerate() {
+            facts.is_ambiguous |= !may_follow(index > 0, field);
             let Some((name, value)) = split(field) else { continue };
-            if name.eq_ignore_ascii_case(b"Content-Type") && !facts.has_type {
+            let (is_type, is_encoding) =
+                (name.eq_ignore_ascii_case(b"Content-Type"), name.eq_ignore_ascii_case(b"Content-Transfer-Encoding"));
+            facts.is_ambiguous |= is_type && facts.has_type || is_encoding && has_encoding;
+            if is_type && !facts.has_type {
                 facts.has_type = true;
-                facts.kind = kind(value);
-                facts.is_global = is_global(value);
-            } else if name.eq_ignore_ascii_case(b"Content-Transfer-Encoding") && !has_encoding {
+                let field = MimeField::parse(value);
+                facts.is_ambiguous |= field.is_ambiguous;
+                facts.kind = kind(&field);
+                facts.is_global = is_global(&field);
+                facts.is_text = is_text(&field);
+            } else if is_encoding && !has_encoding {
                 has_encoding = true;
-                facts.encoding = encoding(value);
+                let field = MimeField::parse(value);
+                facts.is_ambiguous |= field.is_ambiguous;
+                facts.encoding = Encoding::named(field.value.as_bytes());
+                facts.is_binary = field.value.eq_ignore_ascii_case("binary");
             } else if name.eq_ignore_ascii_case(b"MIME-Version") {
                 facts.has_version = true;
             }
@@ -78,7 +97,7 @@ pub(super) fn write_seven_bit(
     out: &mut Vec<u8>,
 ) -> Result<(), ConvertError> {
     let encoding = (facts.encoding == Encoding::Identity).then_some("7bit");
-    write(header, encoding, lossy, out)?;
+    write(header, encoding, Some(lossy), out)?;
     if facts.empty_line {
         out.extend_from_slice(b"\r\n");
     }
@@ -93,7 +112,7 @@ pub(super) fn write_quoted(
     lossy: bool,
     out: &mut Vec<u8>,
 ) -> Result<(), ConvertError> {
-    let has_encoding = write(header, Some("quoted-printable"), lossy, out)?;
+    let has_encoding = write(header, Some("quoted-printable"), Some(lossy), out)?;
     if facts.of_message && !facts.has_version {
         out.extend_from_slice(b"MIME-Version: 1.0\r\n");
     }
@@ -105,7 +124,7 @@ pub(super) fn write_quoted(
         out.extend_from_slice(b"\r\n");
     }
     if !has_encoding {
-        out.extend_from_slice(b"Content-Transfer-Encoding: quoted-printable\r\n");
+        push_encoding("quoted-printable", out);
     }
     if facts.empty_line {
         out.extend_from_slice(b"\r\n");
@@ -113,33 +132,46 @@ pub(super) fn write_quoted(
     Ok(())
 }
 
-/// Writes the fields, the transfer encoding replaced; says whether there was one.
-fn write(header: &[u8], encoding: Option<&str>, lossy: bool, out: &mut Vec<u8>) -> Result<bool, ConvertError> {
+/// Writes the section with another transfer encoding, and nothing else changed.
+pub(super) fn write_encoding(header: &[u8], facts: &Facts, encoding: &str, out: &mut Vec<u8>) {
+    // Only fields that are made 7-bit can fail.
+    if !write(header, Some(encoding), None, out).unwrap_or(true) {
+        push_encoding(encoding, out);
+    }
+    if facts.empty_line {
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+fn push_encoding(encoding: &str, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"Content-Transfer-Encoding: ");
+    out.extend_from_slice(encoding.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Writes the fields, the transfer encoding replaced; says whether there was one. With `lossy` (see [`field::write_seven_bit`])
+/// the fields are made 7-bit.
+fn write(header: &[u8], encoding: Option<&str>, lossy: Option<bool>, out: &mut Vec<u8>) -> Result<bool, ConvertError> {
     let mut has_encoding = false;
     for raw in fields(header) {
         let named = split(raw).is_some_and(|(name, _)| name.eq_ignore_ascii_case(b"Content-Transfer-Encoding"));
         match encoding {
             Some(word) if named => {
                 if !has_encoding {
-                    out.extend_from_slice(b"Content-Transfer-Encoding: ");
-                    out.extend_from_slice(word.as_bytes());
-                    out.extend_from_slice(b"\r\n");
+                    push_encoding(word, out);
                 }
                 has_encoding = true;
             }
-            _ if super::is_plain(raw) => out.extend_from_slice(raw),
-            _ => field::write_seven_bit(raw, lossy, out)?,
+            _ => match lossy.filter(|_| !super::is_plain(raw)) {
+                Some(lossy) => field::write_seven_bit(raw, lossy, out)?,
+                None => out.extend_from_slice(raw),
+            },
         }
     }
     Ok(has_encoding)
 }
 
-fn encoding(value: &[u8]) -> Encoding {
-    Encoding::named(MimeField::parse(value).value.as_bytes())
-}
-
-fn kind(value: &[u8]) -> Kind {
-    let field = MimeField::parse(value);
+fn kind(field: &MimeField) -> Kind {
     match (field.main(), field.sub()) {
         // No type at all.
         (_, "") => Kind::Leaf,
@@ -158,14 +190,32 @@ fn kind(value: &[u8]) -> Kind {
     }
 }
 
-fn is_global(value: &[u8]) -> bool {
-    let field = MimeField::parse(value);
+fn is_global(field: &MimeField) -> bool {
     field.main() == "message" && field.sub().starts_with("global")
+}
+
+/// Charsets whose characters have more than one octet, among them NUL, CR and LF: RFC 2046 4.1.2 keeps them out of text, and
+/// mail programs that break lines would break characters.
+const WIDE_CHARSETS: [&[u8]; 9] =
+    [b"utf-16", b"utf16", b"utf-32", b"utf32", b"ucs", b"csucs", b"iso-10646-ucs", b"unicode", b"csunicode"];
+
+fn is_text(field: &MimeField) -> bool {
+    let is_wide = |charset: &[u8]| WIDE_CHARSETS.iter().any(|wide| charset.starts_with(wide));
+    let mut charsets = field.all("charset").map(|param| param.octets.trim_ascii().to_ascii_lowercase());
+    field.main() == "text" && !field.sub().is_empty() && !charsets.any(|charset| is_wide(&charset))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn kind(value: &[u8]) -> Kind {
+        super::kind(&MimeField::parse(value))
+    }
+
+    fn is_global(value: &[u8]) -> bool {
+        super::is_global(&MimeField::parse(value))
+    }
 
     fn multipart(boundary: &str) -> Kind {
         Kind::Multipart { boundary: boundary.into(), digest: false }
@@ -190,6 +240,31 @@ mod tests {
         for leaf in ["text/plain", "", "multipart", ";;;===\"\"(((", "message/delivery-status", "message/global"] {
             assert_eq!(kind(leaf.as_bytes()), Kind::Leaf, "{leaf}");
         }
+    }
+
+    #[test]
+    fn texts() {
+        for (value, wanted) in [
+            ("text/plain", true),
+            ("Text/HTML; charset=\"GB18030\"", true),
+            ("text/plain; charset=utf-16le", false),
+            ("text/plain; charset=UTF-32", false),
+            ("text/plain; charset=ISO-10646-UCS-2", false),
+            ("application/xml", false),
+            ("text", false),
+        ] {
+            assert_eq!(is_text(&MimeField::parse(value.as_bytes())), wanted, "{value}");
+        }
+    }
+
+    #[test]
+    fn what_programs_read_differently_is_ambiguous() {
+        let is_ambiguous = |header: &str| Facts::read(header.as_bytes()).is_ambiguous;
+        assert!(!is_ambiguous("Subject: x\r\nContent-Type: text/plain\r\nContent-Transfer-Encoding: base64\r\n"));
+        assert!(is_ambiguous("Content-Type: text/plain\r\nContent-Type: text/html\r\n"));
+        assert!(is_ambiguous("Content-Transfer-Encoding: base64\r\nContent-Transfer-Encoding: 7bit\r\n"));
+        assert!(is_ambiguous("Content-Type: multipart/mixed; boundary=a; boundary=b\r\n"));
+        assert!(is_ambiguous("Subject: x\r\nno field\r\nContent-Transfer-Encoding: base64\r\n"));
     }
 
     #[test]

@@ -1,0 +1,67 @@
+//! The first reading of a content that is to be stored with other encodings: must anything change, can it, and how large does it become?
+
+use super::eight_bit::Decoding;
+use super::{ConvertError, Converter, Target, is_plain};
+
+/// Reads a content. `push` its octets, then `finish`.
+#[derive(Debug)]
+pub struct Survey {
+    target: Target,
+    converter: Converter,
+    result: Result<(), ConvertError>,
+    is_plain: bool,
+    size: u64,
+    out: Vec<u8>,
+}
+
+/// How a content is to be written.
+#[derive(Debug)]
+pub struct Recoding {
+    /// For the second reading.
+    pub converter: Converter,
+    /// Octets that it will write, without the encodings that multiparts get.
+    pub size: u64,
+}
+
+impl Survey {
+    pub fn new(target: Target) -> Survey {
+        let converter = match target {
+            Target::SevenBit => Converter::new(),
+            Target::EightBit => Converter::decoding(Decoding::default()),
+        };
+        Survey { target, converter, result: Ok(()), is_plain: true, size: 0, out: Vec::new() }
+    }
+
+    /// Takes the next octets (lines end with CRLF).
+    pub fn push(&mut self, octets: &[u8]) {
+        self.is_plain &= is_plain(octets);
+        if self.result.is_ok() {
+            self.result = self.converter.push(octets, &mut self.out);
+            self.count();
+        }
+    }
+
+    /// All has been read. `None`: it is what it should be.
+    ///
+    /// # Errors
+    /// It cannot be converted.
+    pub fn finish(mut self) -> Result<Option<Recoding>, ConvertError> {
+        if self.target == Target::SevenBit && self.is_plain {
+            return Ok(None);
+        }
+        self.result?;
+        self.converter.finish(&mut self.out)?;
+        self.count();
+        let converter = match self.converter.decoding {
+            None => Converter::new(),
+            Some(decoding) if !decoding.has_changed => return Ok(None),
+            Some(decoding) => Converter::decoding(decoding.again()),
+        };
+        Ok(Some(Recoding { converter, size: self.size }))
+    }
+
+    fn count(&mut self) {
+        self.size += self.out.len() as u64;
+        self.out.clear();
+    }
+}
