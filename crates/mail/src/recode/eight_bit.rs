@@ -164,7 +164,7 @@ impl Converter {
                 |level| matches!(level, Level::Multipart { boundary, .. } if rest.starts_with(boundary.as_slice())),
             )
         };
-        memchr::memmem::find_iter(line, b"--").any(|at| delimits(&line[at + 2..]))
+        memchr::memchr_iter(b'-', line).any(|at| line[at..].strip_prefix(b"--").is_some_and(delimits))
     }
 }
 

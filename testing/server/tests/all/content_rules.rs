@@ -302,3 +302,58 @@ fn what_content_does_is_said_of_all_recipients() {
     let body = String::from_utf8_lossy(copies[0].body.as_deref().expect("the lab keeps bodies")).into_owned();
     assert_eq!(body.matches("X-Tag: a\r\n").count(), 1, "{body}");
 }
+
+/// What is stored is in the encoding that a rule wants, for all recipients, whether it is held in memory or in pieces.
+#[test]
+fn texts_are_decoded_and_encoded_in_flight() {
+    let lab = TestLab::start(
+        "[[site]]\nname = 'one.example'\n[[site]]\nname = 'two.example'\nbehaviour = { no_8bitmime = true }\n",
+    );
+    let rules = "[[rules]]\nsubject = \"decode\"\ndo = [\"remove_header X-Gone\", \"transfer_encoding 8bit\"]\n\
+        [[rules]]\nsubject = \"encode\"\ndo = \"transfer_encoding 7bit\"\n";
+    let server = with(taking(builder(&lab)), &[], &format!("{DOMAINS}{rules}"));
+    let got = |to: &str| {
+        lab.wait(&format!("a copy for {to}"), |recorder| !recorder.copies_to(to).is_empty());
+        let text = String::from_utf8(lab.body_for(to)).expect("UTF-8");
+        text.split_inclusive("\r\n").filter(|line| !line.starts_with(['R', '\t'])).collect::<String>()
+    };
+    let of = |subject: &str, encoding: &str, body: &str| {
+        format!(
+            "Subject: {subject}\r\nMIME-Version: 1.0\r\nContent-Type: text/plain; charset=utf-8\r\n\
+             Content-Transfer-Encoding: {encoding}\r\n\r\n{body}"
+        )
+    };
+    let encoded = of("decode", "quoted-printable", "Gr=C3=BC=C3=9Fe\r\n.dot =\r\nsoft\r\n");
+    let clear = of("decode", "8bit", "Grüße\r\n.dot soft\r\n");
+    let to = ["ann@one.example", "bob@two.example"];
+    assert!(answered(&server, &to, &format!("X-Gone: 1\r\n{encoded}")).starts_with("250"));
+    assert_eq!(got("ann@one.example"), clear);
+    // A host without 8BITMIME gets 7 bits as ever.
+    assert!(got("bob@two.example").ends_with("quoted-printable\r\n\r\nGr=C3=BC=C3=9Fe\r\n.dot soft\r\n"));
+    // A large message, in pieces: its small text is decoded, its large one stays.
+    let large = "a line that makes it large=\r\n".repeat(40_000) + "\r\n";
+    let parts = |label: &str, first: &str| {
+        format!(
+            "Subject: decode\r\nMIME-Version: 1.0\r\nContent-Type: multipart/mixed; boundary=b\r\n{label}\r\n--b\r\n{first}\r\n\
+             --b\r\nContent-Type: text/plain\r\nContent-Transfer-Encoding: quoted-printable\r\n\r\n{large}--b--\r\n"
+        )
+    };
+    assert!(answered(&server, &["cid@one.example"], &parts("", &encoded)).starts_with("250"));
+    assert_eq!(got("cid@one.example"), parts("Content-Transfer-Encoding: 8bit\r\n", &clear));
+    // Local mail, and what needs no change.
+    submit(&server, &["dan@one.example"], &encoded);
+    let dan = got("dan@one.example");
+    assert!(dan.contains("Encoding: 8bit\r\n") && dan.ends_with("\r\n\r\nGrüße\r\n.dot soft\r\n"), "{dan}");
+    assert!(answered(&server, &["eve@one.example"], &clear).starts_with("250"));
+    assert_eq!(got("eve@one.example"), clear);
+    // To 7 bits; an address that cannot be encoded leaves the message as it is.
+    assert!(answered(&server, &["fay@one.example"], &of("encode", "8bit", "Grüße\r\n")).starts_with("250"));
+    assert_eq!(got("fay@one.example"), of("encode", "quoted-printable", "Gr=C3=BC=C3=9Fe\r\n"));
+    let cannot = format!("To: é@x.example\r\n{}", of("encode", "8bit", "Grüße\r\n"));
+    assert!(answered(&server, &["gil@one.example"], &cannot).starts_with("250"));
+    assert_eq!(got("gil@one.example"), cannot);
+    server.log().wait(&["a rule wants it in 7bit, and it stays as it is: 8-bit characters in an address"]);
+    lab.assert_no_violations();
+    let (why, _) = explained(&server, &encoded);
+    assert!(why.contains("transfer encoding 8bit"), "{why}");
+}
