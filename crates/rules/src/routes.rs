@@ -42,7 +42,7 @@ impl Default for Order {
 }
 
 impl Order {
-    /// Those that are named, then the others: a rule that is not named first, the rest last. `None`: one is named twice.
+    /// Those that are not named come last, in the default order, except a rule, which then comes first. `None`: one is named twice.
     pub fn new(named: &[Who]) -> Option<Order> {
         let mut order: Vec<Who> = Vec::with_capacity(4);
         if !named.contains(&Who::Rule) {
