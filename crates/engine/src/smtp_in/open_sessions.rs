@@ -71,7 +71,7 @@ pub struct Admitted {
 }
 
 impl Admitted {
-    /// Counts a connection, if there is room for it.
+    /// Counts a connection, if the limits allow one more.
     ///
     /// # Errors
     /// The limit that is reached, and what the client is told of it.
@@ -90,7 +90,7 @@ impl Admitted {
         Ok(Admitted { sessions, who, sessions_max })
     }
 
-    /// Counts it for another client from now on, if there is room for that.
+    /// Counts it for another client from now on, if the limits allow that.
     ///
     /// # Errors
     /// As [`Admitted::new`]; it is then counted as before.
