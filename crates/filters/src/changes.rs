@@ -23,7 +23,7 @@ pub struct Envelope {
     pub sender: Option<ReversePath>,
     /// In the order in which they were asked for.
     pub recipients: Vec<Recipient>,
-    /// Why the message is to be held; in the end, and by whom.
+    /// Why the message is to be quarantined; in the end, and by whom.
     pub quarantine: Option<String>,
 }
 

@@ -1,7 +1,7 @@
 //! The right sides of Postfix's transport(5) and of sendmail's mailertable, as next hops.
 //!
 //! Names without brackets have MX hosts, names in brackets do not. Transports that hand mail to programs and mailboxes are
-//! errors here: they are routes of their own (docs/operate/gateway.md).
+//! errors here: they are routes of their own (docs/operate/local-delivery.md).
 
 use crate::hop::{HopError, NextHop};
 use crate::refusal::{refusal, sendmail_error};

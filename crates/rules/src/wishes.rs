@@ -1,7 +1,7 @@
 //! What the rules of a message's recipients ask of the message together, and the words that log, history and views have for it.
 //!
 //! Promise: what the first recipient's rules ask stays; everything asked names the rule with its place, and for whom it was
-//! asked. Bounded: [`BCC_MAX`] copies, [`FIELDS_MAX`] fields, [`TOLD_MAX`] remarks of [`WHO_MAX`] recipients each.
+//! asked. Bounded: [`BCC_MAX`] copies, [`FIELDS_MAX`] fields, [`REMARKS_MAX`] remarks of [`WHO_MAX`] recipients each.
 
 use std::fmt::{self, Write};
 
@@ -24,7 +24,7 @@ const WHO_MAX: usize = 5;
 /// What is kept with a message of the rule that holds it.
 const HELD_BY_BYTES_MAX: usize = 500;
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Wishes {
     /// It is taken and dropped.

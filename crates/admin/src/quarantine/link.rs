@@ -38,7 +38,7 @@ pub struct Ticket {
     pub recipient: String,
 }
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Default)]
 pub struct Links {
     path: PathBuf,

@@ -33,7 +33,7 @@ pub struct Run {
     pub after: Option<u32>,
 }
 
-/// See the module's page.
+/// See the module's documentation.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct State {
     /// The last time for which all were sent.

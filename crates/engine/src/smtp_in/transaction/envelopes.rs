@@ -340,8 +340,8 @@ fn aliases_apart(settings: &Settings, groups: Vec<policy::Group<Asked>>) -> Vec<
     all
 }
 
-/// Who stands behind the alias of his own address gets an envelope of his own, without Delivered-To: his mailbox puts the field there itself, and
-/// takes one that it finds for a loop.
+/// A recipient that is itself the alias gets an envelope without Delivered-To: its mailbox adds that field, and would take one already there
+/// for a loop.
 fn mailboxes_apart(groups: Vec<policy::Group<Asked>>) -> Vec<policy::Group<Asked>> {
     let mut all = Vec::with_capacity(groups.len());
     for mut group in groups {
