@@ -11,12 +11,12 @@ use stentor_control::problem::ErrorCode;
 use stentor_control::{Reply as Answer, VerifyRow, VerifyView};
 use stentor_engine::core::intake::Refused;
 use stentor_engine::core::{Core, Settings};
-use stentor_engine::smtp_in::{Speaker, Stranger, canonical, facts};
+use stentor_engine::smtp_in::{Speaker, Stranger, canonical, facts, route_of};
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_policy::{Expansion, Verdict};
 use stentor_queue::ids::Ms;
-use stentor_rules::{ClientName, Decision, Key, NextHop, Outcome};
+use stentor_rules::{ClientName, Decision, NextHop, Outcome};
 
 /// Rows of one answer.
 const ROWS_MAX: usize = 1_000;
@@ -73,8 +73,7 @@ impl Found<'_> {
         let new = if is_rewriting { canonical(settings, to, Role::Recipient, None).await? } else { None };
         let to = new.unwrap_or_else(|| to.clone());
         let Decision { outcome, marks, .. } = {
-            let key = |text| Key::new(text).told(|domain| settings.policy.is_local_domain(domain));
-            let (from, recipient) = (key(&self.sender), key(to.as_str()));
+            let (from, recipient) = (settings.rules.key_of(&self.sender), settings.rules.key_of(to.as_str()));
             let facts = facts(settings, SPEAKER, (&from, &recipient, &to), self.now);
             let tables = settings.tables.questions();
             tables.settle(|tables| settings.rules.decide(&facts, tables, None)).await
@@ -134,13 +133,9 @@ impl Found<'_> {
             self.more += 1;
             return Ok(());
         }
-        let found = {
-            let (from, recipient) = (Key::new(&self.sender), Key::new(to.as_str()));
-            let facts = facts(self.settings, SPEAKER, (&from, &recipient, to), self.now);
-            let tables = self.settings.tables.questions();
-            tables.settle(|tables| self.settings.rules.route(&facts, tables)).await
-        };
-        match found {
+        let sender = self.settings.rules.key_of(&self.sender);
+        let tables = self.settings.tables.questions();
+        match route_of((self.settings, &tables), SPEAKER, (&sender, to), self.now).await {
             Ok((hop, _)) => self.hop(to, &hop),
             Err(reply) => self.refuse(to, &reply),
         }
@@ -170,5 +165,38 @@ impl Found<'_> {
 
     fn add(&mut self, row: VerifyRow) {
         if self.rows.len() == ROWS_MAX { self.more += 1 } else { self.rows.push(row) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    /// Keys without a domain are those of local recipients, and a target of an alias is one, too.
+    const CONFIG: &str = r#"
+[domains]
+local = ["local.test"]
+
+[tables.access]
+as = "sendmail-access"
+[tables.access.inline]
+"To:ann@" = "127.0.0.9:26"
+
+[routing]
+tables = ["access"]
+"#;
+
+    #[tokio::test]
+    async fn a_target_is_routed_by_the_keys_of_its_domain() {
+        let config = stentor_config::check_text(Path::new("stentor.toml"), CONFIG).expect("it is usable");
+        let settings = Settings::new(config, None);
+        let mut found = Found { settings: &settings, sender: String::new(), now: 0, rows: Vec::new(), more: 0 };
+        for to in ["ann@local.test", "ann@elsewhere.test"] {
+            found.routed(&to.parse().expect("an address")).await.expect("rows are for all");
+        }
+        let hosts: Vec<&str> = found.rows.iter().map(|row| &*row.host).collect();
+        assert_eq!(hosts, ["127.0.0.9:26", "elsewhere.test"]);
     }
 }

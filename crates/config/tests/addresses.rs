@@ -9,7 +9,7 @@ use stentor_addresses::{Role, untagged};
 use stentor_config::Config;
 use stentor_mail::address::Address;
 use stentor_policy::{Expansion, Verdict};
-use stentor_rules::{ClientName, Facts, Key, Outcome, Part};
+use stentor_rules::{ClientName, Facts, Outcome, Part};
 
 /// When postsrsd made the senders of the cases.
 const TODAY: u64 = 20_780;
@@ -35,8 +35,7 @@ fn decide(config: &Config, case: &str) -> String {
     let (client, recipient) = case.split_once(' ').unwrap();
     let client: IpAddr = client.parse().unwrap();
     let address: Address = recipient.parse().unwrap();
-    let key = |text| Key::new(text).told(|domain| config.policy.is_local_domain(domain));
-    let (sender, recipient) = (key("a@x.test"), key(address.as_str()));
+    let (sender, recipient) = (config.rules.key_of("a@x.test"), config.rules.key_of(address.as_str()));
     let facts = Facts {
         client,
         client_name: ClientName::Nameless,

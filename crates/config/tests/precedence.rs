@@ -10,7 +10,7 @@ use stentor_config::Config;
 use stentor_mail::Class;
 use stentor_mail::address::Address;
 use stentor_policy::Verdict;
-use stentor_rules::{Decision, Facts, Key, Marks, Outcome, Who, Why};
+use stentor_rules::{Decision, Facts, Marks, Outcome, Who, Why};
 
 fn outcome(decision: &Decision) -> String {
     match &decision.outcome {
@@ -74,7 +74,7 @@ fn decide(config: &Config, case: &str) -> String {
     let (client, name) = client.split_once(',').map_or((client, None), |(client, name)| (client, Some(name)));
     let client = client.parse::<IpAddr>().unwrap().to_canonical();
     let address: Address = to.parse().unwrap();
-    let key = |text| Key::new(text).told(|domain| config.policy.is_local_domain(domain));
+    let key = |text| config.rules.key_of(text);
     let (sender, recipient) = (key(if sender == "~" { "" } else { sender }), key(address.as_str()));
     let (name, helo) = (name.map(str::to_lowercase), helo.to_lowercase());
     let facts = Facts {

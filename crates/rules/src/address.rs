@@ -36,8 +36,8 @@ pub struct Key {
     at_plain: usize,
     /// Of all that may stand for it.
     bits: u64,
-    /// Its domain is one of ours.
-    pub is_local: bool,
+    /// Its domain is one of ours, as far as is known: see [`crate::Rulebook::key_of`].
+    pub(crate) is_local: bool,
 }
 
 impl Key {
@@ -55,12 +55,6 @@ impl Key {
         let mut key = Key { plain, at_plain: plus.unwrap_or(0), at, text, bits: 0, is_local: false };
         key.bits = key.all().map(bit).fold(0, |bits, bit| bits | bit);
         key
-    }
-
-    /// The same, where somebody says whether a domain is one of ours: some tables have keys for those alone.
-    #[must_use]
-    pub fn told(self, is_local: impl FnOnce(&str) -> bool) -> Key {
-        Key { is_local: is_local(self.domain()), ..self }
     }
 
     pub fn as_str(&self) -> &str {

@@ -164,6 +164,17 @@ impl Rulebook {
         self.policy.is_local_domain(domain) || own.alias_domains.contains(domain) || *domain == *own.origin
     }
 
+    /// An address as rules and routes compare it; the empty text is the null sender. Some tables have keys for local domains alone.
+    pub fn key_of(&self, address: &str) -> Key {
+        self.mark_local(Key::new(address))
+    }
+
+    /// The same of a key that was made before its rules were known.
+    pub fn mark_local(&self, mut key: Key) -> Key {
+        key.is_local = self.policy.is_local_domain(key.domain());
+        key
+    }
+
     /// Whether an address is in a domain that is this server's, or that it relays for.
     pub fn is_ours(&self, address: &Address) -> bool {
         let domain = address.domain();

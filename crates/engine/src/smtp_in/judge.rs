@@ -25,6 +25,7 @@ use stentor_strangers::{Greylist, Seen};
 use crate::core::Settings;
 use crate::core::envelope::To;
 use crate::core::people::today;
+use crate::rule_tables::Questions;
 
 /// Targets of an alias that are routed before others get a turn.
 const ROUTED_AT_ONCE: usize = 1_000;
@@ -138,8 +139,7 @@ async fn by_rules(
     let rules = &settings.rules;
     let helo = speaker.helo.trim_end_matches('.').to_ascii_lowercase();
     let speaker = Speaker { helo: &helo, ..speaker };
-    let is_local = |domain: &str| settings.policy.is_local_domain(domain);
-    let (sender, recipient) = (sender.clone().told(is_local), Key::new(address.as_str()).told(is_local));
+    let (sender, recipient) = (rules.mark_local(sender.clone()), rules.key_of(address.as_str()));
     let facts = facts(settings, speaker, (&sender, &recipient, address), now);
     let greylist = speaker.stranger.greylist.map(|greylist| (greylist, settings.config.greylist, now));
     let tables = settings.tables.questions_about(speaker.stranger.asker, greylist);
@@ -246,6 +246,22 @@ pub(super) fn pinned_by_rule(settings: &Settings, domain: &str, hop: &NextHop) -
     pinned(settings, domain, hop, Some(&Why::Rule(RuleId::new(0))))
 }
 
+/// The next hop of an address that nobody named, and what named it; `tables` keep their answers from one address to the next. `sender` is
+/// as [`Rulebook::key_of`](stentor_rules::Rulebook::key_of) has it.
+///
+/// # Errors
+/// A table cannot be asked: the message is deferred.
+pub async fn route_of(
+    (settings, tables): (&Settings, &Questions<'_>),
+    speaker: Speaker<'_>,
+    (sender, to): (&Key, &Address),
+    now: Ms,
+) -> Result<(NextHop, Why), Reply> {
+    let recipient = settings.rules.key_of(to.as_str());
+    let facts = facts(settings, speaker, (sender, &recipient, to), now);
+    tables.settle(|tables| settings.rules.route(&facts, tables)).await
+}
+
 /// The next hops of recipients that nobody named: targets of aliases, copies, who takes a redirected message.
 pub(super) async fn route_others(
     settings: &Settings,
@@ -256,8 +272,7 @@ pub(super) async fn route_others(
     if !settings.rules.has_own_hops() {
         return Ok(());
     }
-    let is_local = |domain: &str| settings.policy.is_local_domain(domain);
-    let sender = &sender.clone().told(is_local);
+    let sender = settings.rules.mark_local(sender.clone());
     let tables = settings.tables.questions_about(speaker.stranger.asker, None);
     for (n, to) in all.iter_mut().enumerate() {
         if to.hop.is_some() {
@@ -266,9 +281,7 @@ pub(super) async fn route_others(
         if n % ROUTED_AT_ONCE == ROUTED_AT_ONCE - 1 {
             tokio::task::yield_now().await;
         }
-        let recipient = Key::new(to.address.as_str()).told(is_local);
-        let facts = facts(settings, speaker, (sender, &recipient, &to.address), now);
-        let (hop, why) = tables.settle(|tables| settings.rules.route(&facts, tables)).await?;
+        let (hop, why) = route_of((settings, &tables), speaker, (&sender, &to.address), now).await?;
         to.hop = pinned(settings, to.address.domain(), &hop, Some(&why));
     }
     Ok(())

@@ -27,7 +27,7 @@ use stentor_engine::smtp_in::{ClientName, Speaker, Stranger, calls_ahead, canoni
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_resolve::{Asker, Resolver, ResolverError};
-use stentor_rules::{Decision, Key, Marks, NextHop, Outcome, Rulebook, Step, Why};
+use stentor_rules::{Decision, Marks, NextHop, Outcome, Rulebook, Step, Why};
 use stentor_strangers::{RateOver, Seen};
 
 use self::targets::{Target, Targets, targets};
@@ -273,8 +273,7 @@ async fn decide(settings: &Settings, speaker: Speaker<'_>, (from, to): (&str, &A
             return Decided::of(decision, rewritten, (from, to));
         }
     };
-    let key = |text| Key::new(text).told(|domain| settings.policy.is_local_domain(domain));
-    let (sender, recipient) = (key(&from), key(to.as_str()));
+    let (sender, recipient) = (settings.rules.key_of(&from), settings.rules.key_of(to.as_str()));
     let facts = facts(settings, speaker, (&sender, &recipient, &to), Clock::start().now());
     let tables = settings.tables.questions_about(speaker.stranger.asker, None);
     let mut steps = Vec::new();

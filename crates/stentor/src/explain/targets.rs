@@ -4,12 +4,13 @@ use serde_json::{Value, json};
 use stentor_addresses::Role;
 use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
+use stentor_engine::core::people::today;
 use stentor_engine::delivery::generic_address;
-use stentor_engine::smtp_in::{Speaker, facts};
+use stentor_engine::smtp_in::{Speaker, route_of};
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_policy::Verdict;
-use stentor_rules::{Decision, Key, NextHop, Outcome, Why};
+use stentor_rules::{Decision, NextHop, Outcome, Why};
 
 use super::Decided;
 use super::words::{named_by, refused, relayed};
@@ -39,12 +40,14 @@ pub(super) struct Targets {
 pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, decided: &mut Decided) -> Targets {
     let Decided { decision, steps, also, from, to, by_content, .. } = decided;
     let (mut all, mut left) = (Vec::new(), 0);
+    let (key, now) = (settings.rules.key_of(from), Clock::start().now());
+    let tables = settings.tables.questions_about(speaker.stranger.asker, None);
     match &decision.outcome {
         Outcome::Relay(_) | Outcome::Local(Verdict::Alias(_) | Verdict::List(_))
             if decision.marks.redirect.is_some() =>
         {
             let Some((to, _)) = &decision.marks.redirect else { return Targets::default() };
-            match settings.readers_of(to, Clock::start().now()).await {
+            match settings.readers_of(to, now).await {
                 Ok(found) => {
                     if found.is_nobody() {
                         also.push(format!("the message is refused: nobody here has {to}"));
@@ -56,7 +59,7 @@ pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, decided: 
                     let people = found.people;
                     left = people.len().saturating_sub(TARGETS_SHOWN_MAX);
                     for one in people.into_iter().take(TARGETS_SHOWN_MAX) {
-                        let found = route(settings, speaker, (from, &one.address)).await;
+                        let found = route_of((settings, &tables), speaker, (&key, &one.address), now).await;
                         all.push((from.clone(), one.address, found));
                     }
                 }
@@ -68,8 +71,7 @@ pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, decided: 
             all.push((from.clone(), to.clone(), Ok((hop.clone(), by))));
         }
         Outcome::Local(Verdict::Alias(expansion)) => {
-            let today = Clock::start().now() / (24 * 3_600_000);
-            let forwarder = settings.rules.forwarder(from, expansion.addresses.iter(), today);
+            let forwarder = settings.rules.forwarder(from, expansion.addresses.iter(), today(now));
             let sender = forwarder.map_or_else(|| from.clone(), |sender| sender.as_str().to_owned());
             let unowned = expansion.addresses.iter().map(|to| (sender.clone(), to));
             let owner = |owner: &Address| if from.is_empty() { String::new() } else { owner.as_str().to_owned() };
@@ -79,7 +81,7 @@ pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, decided: 
                 // A rule on the content of an alias's mail holds for whoever gets it.
                 let found = match by_content {
                     Some((hop, by)) => Ok((hop.clone(), by.clone())),
-                    None => route(settings, speaker, (from, to)).await,
+                    None => route_of((settings, &tables), speaker, (&key, to), now).await,
                 };
                 all.push((sender, to.clone(), found));
             }
@@ -101,18 +103,6 @@ pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, decided: 
         targets.shown.push(Target { from, to, route, seen });
     }
     targets
-}
-
-/// The next hop of an address that nobody named.
-async fn route(
-    settings: &Settings,
-    speaker: Speaker<'_>,
-    (from, to): (&str, &Address),
-) -> Result<(NextHop, Why), Reply> {
-    let (sender, recipient) = (Key::new(from), Key::new(to.as_str()));
-    let facts = facts(settings, speaker, (&sender, &recipient, to), Clock::start().now());
-    let tables = settings.tables.questions_about(speaker.stranger.asker, None);
-    tables.settle(|tables| settings.rules.route(&facts, tables)).await
 }
 
 fn is_lmtp(settings: &Settings, hop: &NextHop) -> bool {
