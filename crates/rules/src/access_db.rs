@@ -2,9 +2,8 @@
 
 use crate::book::Rulebook;
 use crate::facts::{Field, TableId};
-use crate::refusal::names_other_code;
+use crate::refusal::{ERROR, has_prefix, names_other_code};
 use crate::rule::Dialect;
-use crate::usable::{has_prefix, is_hexadecimal, tag};
 
 /// What else sendmail looks up in the file, and what does it here. The longest comes first where one begins with another.
 const OF_OTHER_USE: [(&str, &str); 10] = [
@@ -27,7 +26,7 @@ impl Rulebook {
             return None;
         }
         let (name, _) = tag(key);
-        if field_of(key).is_none() && !name.is_empty() && !is_hexadecimal(name) {
+        if of_other_use(key) {
             let known = OF_OTHER_USE.iter().find(|(of, _)| has_prefix(name, of));
             return Some(known.map_or_else(
                 || format!("`{name}:` is no tag of an access file; known are Connect, From and To"),
@@ -37,7 +36,7 @@ impl Rulebook {
         if name.eq_ignore_ascii_case("From") && value.trim().eq_ignore_ascii_case("RELAY") {
             return Some("RELAY does not count for a sender, which anybody may write: it is as OK".to_owned());
         }
-        let error = value.trim().get(6..).filter(|_| has_prefix(value.trim(), "ERROR:"))?;
+        let error = value.trim().get(ERROR.len()..).filter(|_| has_prefix(value.trim(), ERROR))?;
         names_other_code(error)
             .map(|code| format!("a refusal has a code 4NN or 5NN, and not {code}; the client gets 550 with this text"))
     }
@@ -57,12 +56,39 @@ impl Rulebook {
     }
 }
 
+/// The tag of a key of sendmail's access file, and what is behind it.
+pub(crate) fn tag(key: &str) -> (&str, &str) {
+    match key.split_once(':') {
+        Some((tag, rest))
+            if tag.bytes().all(|octet| octet.is_ascii_alphabetic() || octet == b'_') && !has_prefix(key, "IPv6:") =>
+        {
+            (tag, rest)
+        }
+        _ => ("", key),
+    }
+}
+
+/// sendmail looks it up elsewhere: `Spam:`, `TLS_Clt:`, `ClientRate:` and their like.
+pub(crate) fn of_other_use(key: &str) -> bool {
+    let (tag, _) = tag(key);
+    !["", "Connect", "From", "To"].iter().any(|known| tag.eq_ignore_ascii_case(known)) && !is_hexadecimal(tag)
+}
+
+/// `fe80:1` has no tag.
+fn is_hexadecimal(text: &str) -> bool {
+    text.len() <= 4 && text.bytes().all(|octet| octet.is_ascii_hexdigit())
+}
+
+/// Nothing but digits and dots, as an address of IPv4 or its beginning.
+pub(crate) fn has_digits_alone(text: &str) -> bool {
+    text.bytes().all(|octet| octet.is_ascii_digit() || octet == b'.')
+}
+
 /// What a key with a tag is asked about.
 fn field_of(key: &str) -> Option<Field> {
     match tag(key) {
         (name, subject) if name.eq_ignore_ascii_case("Connect") => {
-            let is_address =
-                has_prefix(subject, "IPv6:") || subject.bytes().all(|octet| octet.is_ascii_digit() || octet == b'.');
+            let is_address = has_prefix(subject, "IPv6:") || has_digits_alone(subject);
             Some(if is_address { Field::Client } else { Field::ClientName })
         }
         (name, _) if name.eq_ignore_ascii_case("From") => Some(Field::Sender),
@@ -104,6 +130,16 @@ mod tests {
             assert_eq!(why(key, value), "", "{key} {value}");
         }
         assert_eq!(Rulebook::without_effect(Dialect::Access, "conect:1.2.3.4", "REJECT"), None);
+    }
+
+    #[test]
+    fn what_sendmail_looks_up_elsewhere_defers_nothing() {
+        for key in ["Spam:ann@a.test", "SPAMFRIEND:a", "TLS_Clt:a", "GreetPause:10"] {
+            assert!(of_other_use(key), "{key}");
+        }
+        for key in ["Connect:10", "to:a", "a.test", "IPv6:2001:db8", "fe:80"] {
+            assert!(!of_other_use(key), "{key}");
+        }
     }
 
     #[test]

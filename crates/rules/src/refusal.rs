@@ -48,6 +48,14 @@ pub(crate) fn refusal(text: &str, (code, enhanced): (u16, (u8, u16, u16)), defau
     Reply { code, enhanced: Some(enhanced), text }
 }
 
+/// sendmail's word before a refusal, in any case.
+pub(crate) const ERROR: &str = "error:";
+
+/// Whether a text begins with a word, in any case.
+pub(crate) fn has_prefix(text: &str, prefix: &str) -> bool {
+    text.get(..prefix.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(prefix))
+}
+
 /// What follows `ERROR:`: `D.S.N:NNN text`, `"NNN text"`, `NNN text`, or a word of sysexits(3) and a text.
 pub(crate) fn sendmail_error(text: &str) -> Reply {
     let text = text.trim();

@@ -29,7 +29,7 @@ use crate::book::Rulebook;
 use crate::decision::{MISCONFIGURED, Pending, UNAVAILABLE, Why};
 use crate::explain::{Step, note};
 use crate::facts::{Answer, Field, Found, Subject, TableId, Tables};
-use crate::refusal::sendmail_error;
+use crate::refusal::{ERROR, has_prefix, sendmail_error};
 use crate::rule::Dialect;
 
 /// Addresses that one recipient may lead to, those on the way included.
@@ -37,8 +37,6 @@ pub const ADDRESSES_MAX: usize = TARGETS_MAX;
 const UNKNOWN: Reply = Reply::fixed(550, (5, 1, 1), "No such list or address here");
 /// A file that stands for nobody.
 const NULL: &str = "/dev/null";
-/// Before what sendmail's virtusertable refuses.
-const ERROR: &str = "error:";
 
 /// What tables make of a recipient.
 pub(crate) enum Here {
@@ -455,7 +453,7 @@ impl<'w, 's> Walk<'w, 's> {
         let by = self.by(table, found);
         let value = found.value.trim();
         let is_postfix = self.book.dialect(table) == Dialect::Virtual;
-        if !is_postfix && value.get(..ERROR.len()).is_some_and(|tag| tag.eq_ignore_ascii_case(ERROR)) {
+        if !is_postfix && has_prefix(value, ERROR) {
             return Ok(Meaning::Refused(sendmail_error(&value[ERROR.len()..]), by));
         }
         let all = parse(value).map_err(|error| self.wrong(format!("{by}: {error}")))?;

@@ -3,12 +3,11 @@
 
 use stentor_addresses::{Target, parse};
 
+use crate::access_db::{has_digits_alone, of_other_use, tag};
 use crate::book::Rulebook;
 use crate::hop::NextHop;
+use crate::refusal::{ERROR, has_prefix};
 use crate::rule::{Dialect, action_of};
-
-/// sendmail's word before a refusal.
-const ERROR: &str = "error:";
 
 impl Rulebook {
     /// Why mail for a key of a table with these words would be deferred. `None`: it can be used.
@@ -23,7 +22,7 @@ impl Rulebook {
             let is_hop = dialect == Dialect::Own && NextHop::parse(value, self.smtp_port).is_ok();
             return (!is_hop).then(|| error.to_string());
         }
-        let begins_with_error = value.trim().get(..ERROR.len()).is_some_and(|tag| tag.eq_ignore_ascii_case(ERROR));
+        let begins_with_error = has_prefix(value.trim(), ERROR);
         // Of a domain that is itself a key, the value means nothing.
         if dialect == Dialect::Virtual && !key.contains('@') || dialect == Dialect::Virtusertable && begins_with_error {
             return None;
@@ -77,43 +76,16 @@ impl Rulebook {
     }
 }
 
-/// The tag of a key of sendmail's access file, and what is behind it.
-pub(crate) fn tag(key: &str) -> (&str, &str) {
-    match key.split_once(':') {
-        Some((tag, rest))
-            if tag.bytes().all(|octet| octet.is_ascii_alphabetic() || octet == b'_') && !has_prefix(key, "IPv6:") =>
-        {
-            (tag, rest)
-        }
-        _ => ("", key),
-    }
-}
-
-/// sendmail looks it up elsewhere: `Spam:`, `TLS_Clt:`, `ClientRate:` and their like.
-fn of_other_use(key: &str) -> bool {
-    let (tag, _) = tag(key);
-    !["", "Connect", "From", "To"].iter().any(|known| tag.eq_ignore_ascii_case(known)) && !is_hexadecimal(tag)
-}
-
-/// `fe80:1` has no tag.
-pub(crate) fn is_hexadecimal(text: &str) -> bool {
-    text.len() <= 4 && text.bytes().all(|octet| octet.is_ascii_hexdigit())
-}
-
 /// Digits and dots, of which no look-up is made: `192.0.2.300`, `192.0.2.`.
 fn is_like_address(text: &str) -> bool {
     let is_number = |part: &str| part.parse::<u8>().is_ok_and(|number| number.to_string() == part);
     !text.is_empty()
-        && text.bytes().all(|octet| octet.is_ascii_digit() || octet == b'.')
+        && has_digits_alone(text)
         && (text.split('.').count() > 4 || !text.split('.').all(is_number))
 }
 
 fn is_network(text: &str) -> bool {
     text.split_once('/').is_some_and(|(address, _)| address.parse::<std::net::IpAddr>().is_ok())
-}
-
-pub(crate) fn has_prefix(text: &str, prefix: &str) -> bool {
-    text.get(..prefix.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(prefix))
 }
 
 /// With a letter in place of each `%1`.
@@ -176,13 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn what_sendmail_looks_up_elsewhere_defers_nothing() {
-        for key in ["Spam:ann@a.test", "SPAMFRIEND:a", "TLS_Clt:a", "GreetPause:10"] {
-            assert!(of_other_use(key), "{key}");
-        }
-        for key in ["Connect:10", "to:a", "a.test", "IPv6:2001:db8", "fe:80"] {
-            assert!(!of_other_use(key), "{key}");
-        }
+    fn what_arguments_stand_for_is_left_open() {
         assert_eq!(with_arguments("smtp:%1.in.test 5% %%2"), "smtp:x.in.test 5% %x");
     }
 }
