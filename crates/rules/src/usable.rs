@@ -79,9 +79,7 @@ impl Rulebook {
 /// Digits and dots, of which no look-up is made: `192.0.2.300`, `192.0.2.`.
 fn is_like_address(text: &str) -> bool {
     let is_number = |part: &str| part.parse::<u8>().is_ok_and(|number| number.to_string() == part);
-    !text.is_empty()
-        && has_digits_alone(text)
-        && (text.split('.').count() > 4 || !text.split('.').all(is_number))
+    !text.is_empty() && has_digits_alone(text) && (text.split('.').count() > 4 || !text.split('.').all(is_number))
 }
 
 fn is_network(text: &str) -> bool {

@@ -1,6 +1,6 @@
 //! One message held against all tests while it streams by.
 //!
-//! Text is searched in windows of [`WINDOW_BYTES`] that overlap by [`OVERLAP_BYTES`]: a match may span that much. Beside them, memory
+//! Text is searched in windows of [`WINDOW_BYTES`] that overlap by at least [`OVERLAP_BYTES`]: a match may span that much. Beside them, memory
 //! is that of a [`Walker`]. A message with more levels or longer fields than a walker takes is searched as far as it goes, and what
 //! is left of it as plain text; [`Defect`]s are what a rule can ask for then.
 
@@ -20,8 +20,10 @@ use super::matcher::Matcher;
 const WINDOW_BYTES: usize = 64 * 1024;
 /// What a scan may take, roughly: a window, a header field and the parts around the one at hand.
 pub const SCAN_BYTES_MAX: u64 = 384 * 1024;
-/// The end of a window that the next begins with.
+/// The end of a window that the next has, too.
 const OVERLAP_BYTES: usize = 4 * 1024;
+/// Before it, octets in which the next may find a place to begin.
+const BEGIN_BYTES: usize = 2 * 1024;
 
 /// The state of a search.
 pub struct Scan {
@@ -221,8 +223,28 @@ impl Seen {
 
 /// Where the next window begins: at a line's begin, or behind white space, so that no word is seen from its middle.
 fn cut(window: &str) -> usize {
-    let from = window.floor_char_boundary(window.len() - OVERLAP_BYTES.min(window.len()));
-    let rest = &window[from..];
-    let at = rest.find('\n').or_else(|| rest.find(char::is_whitespace)).filter(|at| *at < OVERLAP_BYTES / 2);
-    at.map_or(from, |at| from + at + rest[at..].chars().next().map_or(0, char::len_utf8))
+    let from = window.floor_char_boundary(window.len().saturating_sub(OVERLAP_BYTES + BEGIN_BYTES));
+    let begins = &window[from..window.floor_char_boundary(from + BEGIN_BYTES)];
+    let at = begins.find('\n').or_else(|| begins.find(char::is_whitespace));
+    at.map_or(from, |at| from + at + begins[at..].chars().next().map_or(0, char::len_utf8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_overlap_by_what_a_match_may_span() {
+        let text = "x".repeat(WINDOW_BYTES);
+        for (from_end, space) in [(OVERLAP_BYTES - 1_000, "\n"), (OVERLAP_BYTES + 1_000, "\u{3000}"), (0, "\n")] {
+            let (before, behind) = text.split_at(WINDOW_BYTES - from_end);
+            let window = format!("{before}{space}{behind}");
+            let cut = cut(&window);
+            assert!(window.len() - cut >= OVERLAP_BYTES, "{from_end}: {}", window.len() - cut);
+            assert_eq!(window[..cut].ends_with(space), from_end == OVERLAP_BYTES + 1_000, "{from_end}");
+        }
+        // Where a line ends only later, a word does.
+        let window = format!("{}, {}\n{}", "x".repeat(60_000), "y".repeat(3_500), "z".repeat(2_000));
+        assert!(window[cut(&window)..].starts_with('y'));
+    }
 }
