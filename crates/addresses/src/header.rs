@@ -9,6 +9,8 @@
 
 use std::ops::Range;
 
+use stentor_mime::field;
+
 /// Addresses of one header that are looked at.
 pub const HEADER_ADDRESSES_MAX: usize = 10_000;
 
@@ -53,7 +55,7 @@ pub struct HeaderAddress {
 pub fn addresses(message: &[u8]) -> Vec<HeaderAddress> {
     let mut found = Vec::new();
     let mut at = 0;
-    while let Some((name, value)) = field(message, at) {
+    while let Some(Line { name, value }) = line(message, at) {
         let role = FIELDS.iter().find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes())).map(|(_, role)| *role);
         if let Some(role) = role {
             let before = found.len();
@@ -70,7 +72,7 @@ pub fn addresses(message: &[u8]) -> Vec<HeaderAddress> {
 /// Octets of a message's header section, without the empty line that ends it, as far as the message goes.
 pub fn header_octets(message: &[u8]) -> usize {
     let mut at = 0;
-    while let Some((_, value)) = field(message, at) {
+    while let Some(Line { value, .. }) = line(message, at) {
         at = value.end;
     }
     at
@@ -81,7 +83,7 @@ pub fn header_octets(message: &[u8]) -> usize {
 pub(crate) fn whole_fields(begun: &[u8]) -> (usize, bool) {
     let mut at = 0;
     while begun[at..].contains(&b'\n') {
-        let Some((_, value)) = field(begun, at) else { return (at, true) };
+        let Some(Line { value, .. }) = line(begun, at) else { return (at, true) };
         // Unless another line has begun, a fold may follow.
         if value.end == begun.len() {
             break;
@@ -109,23 +111,27 @@ pub fn replaced(message: &[u8], changes: &[(HeaderAddress, (String, String))]) -
     out
 }
 
-/// The name of the field that begins here, and where its value is, with folds, to the line end's last octet.
-fn field(message: &[u8], begin: usize) -> Option<(&[u8], Range<usize>)> {
-    let rest = message.get(begin..)?;
-    let colon = rest.iter().position(|octet| !matches!(octet, b'!'..=b'9' | b';'..=b'~'))?;
-    // White space before the colon is obsolete (RFC 5322 section 4.5), and still seen.
-    let name = &rest[..colon];
-    let gap = rest[colon..].iter().take_while(|octet| matches!(octet, b' ' | b'\t')).count();
-    if name.is_empty() || rest.get(colon + gap) != Some(&b':') {
-        return None;
-    }
-    let value = colon + gap + 1;
-    let mut end = value;
-    loop {
-        end += rest[end..].iter().position(|octet| *octet == b'\n').map_or(rest.len() - end, |line| line + 1);
-        if !matches!(rest.get(end), Some(b' ' | b'\t')) {
-            return Some((name, begin + value..begin + end));
+/// A field of a header section, or a line of an mbox between them.
+struct Line<'m> {
+    /// Empty: a line of an mbox.
+    name: &'m [u8],
+    /// With folds, to the line end's last octet.
+    value: Range<usize>,
+}
+
+/// What begins here of a header section; `None`: the section is over. A line of an mbox does not end it, though it stands behind the fields
+/// that a server puts before the message.
+fn line(message: &[u8], begin: usize) -> Option<Line<'_>> {
+    let folded = field::lines(message.get(begin..)?).next()?;
+    let first = folded.split_inclusive(|octet| *octet == b'\n').next()?;
+    let end = begin + folded.len();
+    match field::split(first) {
+        Some((name, _)) => {
+            let colon = first.iter().position(|octet| *octet == b':')?;
+            Some(Line { name, value: begin + colon + 1..end })
         }
+        None if field::may_follow(false, first) => Some(Line { name: &[], value: end..end }),
+        None => None,
     }
 }
 
@@ -146,13 +152,13 @@ fn tokens(message: &[u8], value: Range<usize>) -> Option<Vec<(Token, Range<usize
         let begin = at;
         match message[at] {
             b' ' | b'\t' | b'\r' | b'\n' => at += 1,
-            b'(' => at = behind_comment(message, at, value.end)?,
+            b'(' => at += field::comment_end(&message[at..value.end])?,
             b'"' => {
-                at = behind(message, at, value.end, b'"')?;
+                at += field::quoted_end(&message[at..value.end], b'"')?;
                 tokens.push((Token::Word, begin..at));
             }
             b'[' => {
-                at = behind(message, at, value.end, b']')?;
+                at += field::quoted_end(&message[at..value.end], b']')?;
                 tokens.push((Token::Literal, begin..at));
             }
             special @ (b'<' | b'>' | b'@' | b',' | b';' | b':' | b'.') => {
@@ -173,34 +179,6 @@ fn tokens(message: &[u8], value: Range<usize>) -> Option<Vec<(Token, Range<usize
         }
     }
     Some(tokens)
-}
-
-/// Behind the octet that closes what begins here.
-fn behind(message: &[u8], begin: usize, end: usize, close: u8) -> Option<usize> {
-    let mut at = begin + 1;
-    while at < end {
-        match message[at] {
-            b'\\' => at += 2,
-            octet if octet == close => return Some(at + 1),
-            _ => at += 1,
-        }
-    }
-    None
-}
-
-fn behind_comment(message: &[u8], begin: usize, end: usize) -> Option<usize> {
-    let (mut at, mut depth) = (begin, 0_u32);
-    while at < end {
-        match message[at] {
-            b'\\' => at += 1,
-            b'(' => depth += 1,
-            b')' if depth == 1 => return Some(at + 1),
-            b')' => depth -= 1,
-            _ => {}
-        }
-        at += 1;
-    }
-    None
 }
 
 /// Adds the addresses of a field.
@@ -329,6 +307,17 @@ mod tests {
         // A line that is no field ends the header, as a message without one has it.
         assert_eq!(shown("no field\r\nTo: a@b.test\r\n"), [""; 0]);
         assert_eq!(shown("To: a@b.test"), ["a@b.test"]);
+    }
+
+    #[test]
+    fn a_line_of_an_mbox_does_not_end_the_header() {
+        for line in ["From joe@z.test Mon Jan  1 00:00:00 2026", ">From joe Mon Jan  1 00:00:00 2026"] {
+            assert_eq!(shown(&format!("{line}\r\nTo: a@b.test\r\n\r\n")), ["a@b.test"]);
+            let behind_ours = format!("Received: by us\r\n{line}\r\nTo: a@b.test\r\n\r\nTo: body@b.test\r\n");
+            assert_eq!(shown(&behind_ours), ["a@b.test"]);
+            assert_eq!(header_octets(behind_ours.as_bytes()), behind_ours.find("\r\n\r\n").unwrap() + 2);
+        }
+        assert_eq!(shown("From\r\nTo: a@b.test\r\n"), [""; 0]);
     }
 
     #[test]

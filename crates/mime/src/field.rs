@@ -46,3 +46,30 @@ pub fn lines(section: &[u8]) -> impl Iterator<Item = &[u8]> {
         Some(std::mem::take(&mut rest))
     })
 }
+
+/// Behind the octet that closes what `text` begins with: a quoted string (`"`) or a domain in brackets (`]`). `None`: nothing does.
+pub fn quoted_end(text: &[u8], close: u8) -> Option<usize> {
+    let mut at = 1;
+    loop {
+        match *text.get(at)? {
+            b'\\' => at += 2,
+            octet if octet == close => return Some(at + 1),
+            _ => at += 1,
+        }
+    }
+}
+
+/// Behind the comment that `text` begins with, and those within it. `None`: it is not closed.
+pub fn comment_end(text: &[u8]) -> Option<usize> {
+    let (mut at, mut depth) = (0, 0_usize);
+    loop {
+        match *text.get(at)? {
+            b'\\' => at += 1,
+            b'(' => depth += 1,
+            b')' if depth == 1 => return Some(at + 1),
+            b')' => depth -= 1,
+            _ => {}
+        }
+        at += 1;
+    }
+}

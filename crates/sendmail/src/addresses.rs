@@ -7,6 +7,8 @@
 
 use std::ops::Range;
 
+use stentor_mime::field::{comment_end, quoted_end};
+
 /// An address in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
@@ -127,7 +129,7 @@ fn tokens(bytes: &[u8]) -> Vec<Token> {
     while at < bytes.len() {
         let kind = match bytes[at] {
             b'(' => {
-                at = comment_end(bytes, at);
+                at = comment_end(&bytes[at..]).map_or(bytes.len(), |end| at + end);
                 continue;
             }
             byte if is_space(byte) => {
@@ -135,7 +137,7 @@ fn tokens(bytes: &[u8]) -> Vec<Token> {
                 continue;
             }
             b'"' => {
-                let end = quoted_end(bytes, at);
+                let end = quoted_end(&bytes[at..], b'"').map_or(bytes.len(), |end| at + end);
                 tokens.push(Token { kind: Kind::Word, place: at..end });
                 at = end;
                 continue;
@@ -171,34 +173,6 @@ fn tokens(bytes: &[u8]) -> Vec<Token> {
 /// Other control characters stay part of the word, which is no address then.
 fn is_space(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
-}
-
-fn comment_end(bytes: &[u8], from: usize) -> usize {
-    let (mut depth, mut at) = (0_usize, from);
-    while at < bytes.len() {
-        match bytes[at] {
-            b'\\' => at += 1,
-            b'(' => depth += 1,
-            b')' if depth == 1 => return at + 1,
-            b')' => depth -= 1,
-            _ => {}
-        }
-        at += 1;
-    }
-    bytes.len()
-}
-
-fn quoted_end(bytes: &[u8], from: usize) -> usize {
-    let mut at = from + 1;
-    while at < bytes.len() {
-        match bytes[at] {
-            b'\\' => at += 1,
-            b'"' => return at + 1,
-            _ => {}
-        }
-        at += 1;
-    }
-    bytes.len()
 }
 
 #[cfg(test)]

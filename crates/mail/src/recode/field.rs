@@ -2,6 +2,7 @@
 //!
 //! Addresses are never changed: mail to a changed address would go elsewhere.
 
+use stentor_mime::field::{comment_end, quoted_end};
 use stentor_mime::quoted::escaped;
 
 use super::{ConvertError, is_plain};
@@ -182,8 +183,8 @@ fn write_addresses(value: &[u8], out: &mut Vec<u8>) -> Result<(), ConvertError> 
     let mut rest = value;
     while let Some(&first) = rest.first() {
         let end = match first {
-            b'"' => quoted_end(rest),
-            b'(' => comment_end(rest),
+            b'"' => quoted_end(rest, b'"').unwrap_or(rest.len()),
+            b'(' => comment_end(rest).unwrap_or(rest.len()),
             b'<' => memchr::memchr(b'>', rest).map_or(rest.len(), |at| at + 1),
             b if is_space(b) || b",;:".contains(&b) => 1,
             _ => rest.iter().position(|&b| is_space(b) || b",;:<(\"".contains(&b)).unwrap_or(rest.len()),
@@ -218,33 +219,6 @@ fn write_addresses(value: &[u8], out: &mut Vec<u8>) -> Result<(), ConvertError> 
     Ok(())
 }
 
-/// Where a quoted string that `text` begins with ends.
-fn quoted_end(text: &[u8]) -> usize {
-    let mut at = 1;
-    while let Some(&b) = text.get(at) {
-        at += match b {
-            b'"' => return at + 1,
-            b'\\' => 2,
-            _ => 1,
-        };
-    }
-    text.len()
-}
-
-fn comment_end(text: &[u8]) -> usize {
-    let (mut at, mut depth) = (0, 0_usize);
-    while let Some(&b) = text.get(at) {
-        at += if b == b'\\' { 2 } else { 1 };
-        match b {
-            b'(' => depth += 1,
-            b')' if depth <= 1 => return at,
-            b')' => depth -= 1,
-            _ => {}
-        }
-    }
-    text.len()
-}
-
 fn unquoted(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.iter();
@@ -262,7 +236,7 @@ fn write_parameters(value: &[u8], out: &mut Vec<u8>) {
         while let Some(&b) = rest.get(end) {
             match b {
                 b';' => break,
-                b'"' => end += quoted_end(&rest[end..]),
+                b'"' => end = quoted_end(&rest[end..], b'"').map_or(rest.len(), |quoted| end + quoted),
                 _ => end += 1,
             }
         }
