@@ -1,17 +1,16 @@
 //! The end of a message: its content is shown to each milter in turn, and what they ask for is done.
 //!
 //! Promise: a milter that fails, refuses or discards changes nothing. A message that no milter changes is left as it is, without a
-//! copy; one that is changed is written once more, piece by piece, header first.
+//! copy; one that is changed is written once more ([`crate::rewrite`]).
 //!
 //! Failure: the refusal; the content is then of no use to anybody.
 
 use std::fmt::Write as _;
-use std::io;
 use std::time::Duration;
 
 use stentor_mail::reply::Reply;
-use stentor_mail::server::{EndOfData, TextBody};
-use stentor_milter::{CHUNK_BYTES_MAX, Change, Event, HEADER_BYTES_MAX, Header, LineEnds, Verdict};
+use stentor_mail::server::EndOfData;
+use stentor_milter::{Change, Event, LineEnds, Verdict};
 use tokio::time::Instant;
 
 use crate::Refusal;
@@ -19,38 +18,14 @@ use crate::chain::{Chain, Role, Seat};
 use crate::changes::{Envelope, Recipient, shown};
 use crate::connection::Failed;
 use crate::milter::MilterResult;
+use crate::rewrite::{Content, FIRST_BYTES, GROWTH_BYTES, Message, PIECE_BYTES, next_chunk, unreadable};
 
-/// Octets read first: most messages are not longer, and need no buffer of the largest size.
-const FIRST_BYTES: usize = 16 * 1024;
-/// Octets of a piece of a new body or message.
-pub(crate) const PIECE_BYTES: usize = 256 * 1024;
 /// What milters may ask for beside a body: changes, and octets of them.
 const CHANGES_MAX: usize = 20_000;
 const CHANGES_BYTES_MAX: usize = 4 * 1024 * 1024;
 /// How long all milters together may take for a message's content, however often they ask for more time: clients wait for ten minutes
 /// for the reply (RFC 5321 section 4.5.3.2.6), and send again what they gave up.
 const MESSAGE_TIME: Duration = Duration::from_mins(9);
-/// Octets that milters may add to a message of the largest size.
-pub(crate) const GROWTH_BYTES: u64 = 2 * HEADER_BYTES_MAX as u64;
-const UNREADABLE: Reply = Reply::fixed(451, (4, 3, 0), "The message could not be read back, try again later");
-
-/// A message's content, which can be written anew while it is read.
-pub trait Content: Send {
-    /// Octets from `at` on; 0 at the end.
-    ///
-    /// # Errors
-    /// It cannot be read back.
-    fn read_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<usize>;
-
-    /// The next piece of a new content; the old one is still read.
-    fn write(&mut self, piece: Vec<u8>) -> impl Future<Output = Result<(), Reply>> + Send;
-
-    /// What was written, with `last` behind it, is the content from now on.
-    fn replace(&mut self, last: Vec<u8>);
-
-    /// What was written is not needed.
-    fn forget(&mut self);
-}
 
 /// What milters made of a message.
 #[derive(Default)]
@@ -78,20 +53,6 @@ impl From<Failed> for Trouble {
     }
 }
 
-pub(crate) fn unreadable(error: &io::Error) -> Reply {
-    tracing::error!(%error, "a message cannot be read back for its milters or rules");
-    UNREADABLE
-}
-
-/// The message as the next milter sees it.
-struct Message {
-    header: Header,
-    /// Where the body begins in the content.
-    body_at: u64,
-    has_new_header: bool,
-    has_new_body: bool,
-}
-
 /// What one milter asked for.
 #[derive(Default)]
 struct Asked {
@@ -105,85 +66,6 @@ struct NewBody {
     ends: LineEnds,
     piece: Vec<u8>,
     bytes: u64,
-}
-
-impl Message {
-    fn read<C: Content>(content: &C, ours: usize, buffer: &mut [u8]) -> io::Result<Message> {
-        let mut octets = Vec::new();
-        loop {
-            let read = content.read_at(octets.len() as u64, buffer)?;
-            octets.extend_from_slice(&buffer[..read]);
-            if let Some((header, body_at)) = Header::take(&octets, ours, read == 0) {
-                return Ok(Message { header, body_at: body_at as u64, has_new_header: false, has_new_body: false });
-            }
-            if octets.len() > HEADER_BYTES_MAX {
-                return Err(io::ErrorKind::FileTooLarge.into());
-            }
-        }
-    }
-
-    /// Writes header and body as they are now.
-    async fn write<C: Content>(&self, content: &mut C, size_max: u64, buffer: &mut [u8]) -> Result<EndOfData, Reply> {
-        let octets = self.header.octets();
-        let (lead, rest) = octets.split_at(self.header.lead());
-        let mut text = TextBody::new(lead.to_vec(), size_max.saturating_add(GROWTH_BYTES), PIECE_BYTES);
-        text.push(rest)?;
-        text.push(b"\r\n")?;
-        let mut at = self.body_at;
-        loop {
-            if let Some(piece) = text.full_piece() {
-                content.write(piece).await?;
-            }
-            let read = content.read_at(at, buffer).map_err(|error| unreadable(&error))?;
-            if read == 0 {
-                break;
-            }
-            text.push(&buffer[..read])?;
-            at += read as u64;
-        }
-        let end = text.finish()?;
-        content.replace(Vec::new());
-        Ok(end)
-    }
-}
-
-/// Reads a chunk of a body; the buffer grows to the largest for a body that fills it.
-fn next_chunk<C: Content>(content: &C, at: u64, buffer: &mut Vec<u8>) -> io::Result<usize> {
-    let mut read = content.read_at(at, buffer)?;
-    if read == buffer.len() && read < CHUNK_BYTES_MAX {
-        buffer.resize(CHUNK_BYTES_MAX, 0);
-        read += content.read_at(at + read as u64, &mut buffer[read..])?;
-    }
-    Ok(read)
-}
-
-/// Takes those fields out of a message for which `goes` says so, given name and value; `ours` fields before it stay. `None`: it has none.
-///
-/// # Errors
-/// It cannot be read back or written; the content is then of no use to anybody.
-pub async fn without_fields<C: Content>(
-    content: &mut C,
-    ours: usize,
-    size_max: u64,
-    goes: impl FnMut(&[u8], &[u8]) -> bool,
-) -> Result<Option<EndOfData>, Reply> {
-    let mut buffer = vec![0; FIRST_BYTES];
-    let mut message = Message::read(content, ours, &mut buffer).map_err(|error| unreadable(&error))?;
-    if message.header.remove(goes) == 0 {
-        return Ok(None);
-    }
-    message.write(content, size_max, &mut buffer).await.map(Some)
-}
-
-/// Shows each field of a message's header, with its name and value, the `before` fields before the message too.
-///
-/// # Errors
-/// It cannot be read back.
-pub fn each_field<C: Content>(content: &C, before: usize, mut see: impl FnMut(&[u8], &[u8])) -> Result<(), Reply> {
-    let mut buffer = vec![0; FIRST_BYTES];
-    let message = Message::read(content, before, &mut buffer).map_err(|error| unreadable(&error))?;
-    message.header.all().for_each(|(name, value)| see(name, &value));
-    Ok(())
 }
 
 impl Chain {
@@ -428,6 +310,7 @@ fn words(envelope: &Envelope, has_new_header: bool, has_new_body: bool) -> Strin
 
 #[cfg(test)]
 mod tests {
+    use std::io;
     use std::sync::Arc;
 
     use stentor_mail::server::MailFrom;

@@ -7,19 +7,21 @@
 //!
 //! Promise: a milter that is down, silent, slow or broken costs a message at most its time-out, and gets what the configuration says
 //! for that failure; after some failures in a row it is left alone for some seconds, so that others do not wait for it
-//! ([`circuit`]). Nothing that it asked for is done unless its last answer came. One chunk of the body and the header are in
+//! (`circuit`). Nothing that it asked for is done unless its last answer came. One chunk of the body and the header are in
 //! memory at a time, whatever the message's size; a body that a milter replaces goes piece by piece to the [`Content`].
 //!
 //! Modules: `milter` (one milter: its connections that wait, its circuit, its counters), `connection` (one connection), `chain` (all
-//! milters of a session), `content` (the end of a message), `changes` (to the envelope).
+//! milters of a session), `content` (the end of a message), `changes` (to the envelope), `rewrite` (a stored content written once more, or without
+//! some of its fields: [`without_fields`]), `recoded` (a stored content in 8 or 7 bits).
 
 mod chain;
 mod changes;
-pub mod circuit;
+mod circuit;
 mod connection;
 mod content;
 mod milter;
 mod recoded;
+mod rewrite;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -29,9 +31,10 @@ use tokio::sync::{Mutex, MutexGuard};
 
 pub use chain::{Chain, MailFacts, RcptFacts};
 pub use changes::{Envelope, Recipient};
-pub use content::{Content, Filtered, each_field, without_fields};
+pub use content::Filtered;
 pub use milter::{Counters, Milter, MilterResult};
 pub use recoded::{Recoded, recoded};
+pub use rewrite::{Content, each_field, without_fields};
 use stentor_mail::reply::Reply;
 
 /// A refusal, and who decided it, in words.

@@ -10,7 +10,7 @@ use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, TextBody};
 use stentor_milter::{CHUNK_BYTES_MAX, Header};
 
-use crate::content::{Content, GROWTH_BYTES, PIECE_BYTES, unreadable};
+use crate::rewrite::{Content, GROWTH_BYTES, PIECE_BYTES, unreadable};
 
 /// What became of a message.
 pub enum Recoded {

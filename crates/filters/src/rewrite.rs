@@ -1,0 +1,135 @@
+//! A stored content read again, and written once more, header first, with the changes of milters or without fields that go.
+//!
+//! Promise: a message is written piece by piece, and only if something of it changes.
+//!
+//! Failure: it cannot be read back or written; the content is then of no use to anybody.
+
+use std::io;
+
+use stentor_mail::reply::Reply;
+use stentor_mail::server::{EndOfData, TextBody};
+use stentor_milter::{CHUNK_BYTES_MAX, HEADER_BYTES_MAX, Header};
+
+/// Octets read first: most messages are not longer, and need no buffer of the largest size.
+pub(crate) const FIRST_BYTES: usize = 16 * 1024;
+/// Octets of a piece of a new body or message.
+pub(crate) const PIECE_BYTES: usize = 256 * 1024;
+/// Octets that milters may add to a message of the largest size.
+pub(crate) const GROWTH_BYTES: u64 = 2 * HEADER_BYTES_MAX as u64;
+const UNREADABLE: Reply = Reply::fixed(451, (4, 3, 0), "The message could not be read back, try again later");
+
+/// A message's content, which can be written anew while it is read.
+pub trait Content: Send {
+    /// Octets from `at` on; 0 at the end.
+    ///
+    /// # Errors
+    /// It cannot be read back.
+    fn read_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// The next piece of a new content; the old one is still read.
+    fn write(&mut self, piece: Vec<u8>) -> impl Future<Output = Result<(), Reply>> + Send;
+
+    /// What was written, with `last` behind it, is the content from now on.
+    fn replace(&mut self, last: Vec<u8>);
+
+    /// What was written is not needed.
+    fn forget(&mut self);
+}
+
+pub(crate) fn unreadable(error: &io::Error) -> Reply {
+    tracing::error!(%error, "a message cannot be read back for its milters or rules");
+    UNREADABLE
+}
+
+/// The message as the next milter sees it.
+pub(crate) struct Message {
+    pub header: Header,
+    /// Where the body begins in the content.
+    pub body_at: u64,
+    pub has_new_header: bool,
+    pub has_new_body: bool,
+}
+
+impl Message {
+    pub fn read<C: Content>(content: &C, ours: usize, buffer: &mut [u8]) -> io::Result<Message> {
+        let mut octets = Vec::new();
+        loop {
+            let read = content.read_at(octets.len() as u64, buffer)?;
+            octets.extend_from_slice(&buffer[..read]);
+            if let Some((header, body_at)) = Header::take(&octets, ours, read == 0) {
+                return Ok(Message { header, body_at: body_at as u64, has_new_header: false, has_new_body: false });
+            }
+            if octets.len() > HEADER_BYTES_MAX {
+                return Err(io::ErrorKind::FileTooLarge.into());
+            }
+        }
+    }
+
+    /// Writes header and body as they are now.
+    pub async fn write<C: Content>(
+        &self,
+        content: &mut C,
+        size_max: u64,
+        buffer: &mut [u8],
+    ) -> Result<EndOfData, Reply> {
+        let octets = self.header.octets();
+        let (lead, rest) = octets.split_at(self.header.lead());
+        let mut text = TextBody::new(lead.to_vec(), size_max.saturating_add(GROWTH_BYTES), PIECE_BYTES);
+        text.push(rest)?;
+        text.push(b"\r\n")?;
+        let mut at = self.body_at;
+        loop {
+            if let Some(piece) = text.full_piece() {
+                content.write(piece).await?;
+            }
+            let read = content.read_at(at, buffer).map_err(|error| unreadable(&error))?;
+            if read == 0 {
+                break;
+            }
+            text.push(&buffer[..read])?;
+            at += read as u64;
+        }
+        let end = text.finish()?;
+        content.replace(Vec::new());
+        Ok(end)
+    }
+}
+
+/// Reads a chunk of a body; the buffer grows to the largest for a body that fills it.
+pub(crate) fn next_chunk<C: Content>(content: &C, at: u64, buffer: &mut Vec<u8>) -> io::Result<usize> {
+    let mut read = content.read_at(at, buffer)?;
+    if read == buffer.len() && read < CHUNK_BYTES_MAX {
+        buffer.resize(CHUNK_BYTES_MAX, 0);
+        read += content.read_at(at + read as u64, &mut buffer[read..])?;
+    }
+    Ok(read)
+}
+
+/// Takes those fields out of a message for which `goes` says so, given name and value; `ours` fields before it stay. `None`: it has none.
+///
+/// # Errors
+/// It cannot be read back or written; the content is then of no use to anybody.
+pub async fn without_fields<C: Content>(
+    content: &mut C,
+    ours: usize,
+    size_max: u64,
+    goes: impl FnMut(&[u8], &[u8]) -> bool,
+) -> Result<Option<EndOfData>, Reply> {
+    let mut buffer = vec![0; FIRST_BYTES];
+    let mut message = Message::read(content, ours, &mut buffer).map_err(|error| unreadable(&error))?;
+    if message.header.remove(goes) == 0 {
+        return Ok(None);
+    }
+    message.write(content, size_max, &mut buffer).await.map(Some)
+}
+
+/// Shows each field of a message's header, with its name and value, the `before` fields before the message too.
+///
+/// # Errors
+/// It cannot be read back.
+pub fn each_field<C: Content>(content: &C, before: usize, mut see: impl FnMut(&[u8], &[u8])) -> Result<(), Reply> {
+    let mut buffer = vec![0; FIRST_BYTES];
+    let message = Message::read(content, before, &mut buffer).map_err(|error| unreadable(&error))?;
+    message.header.all().for_each(|(name, value)| see(name, &value));
+    Ok(())
+}
