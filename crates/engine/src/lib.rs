@@ -7,6 +7,7 @@
 pub mod clock;
 pub mod core;
 pub mod delivery;
+pub mod files;
 pub mod replay;
 pub mod rule_tables;
 pub mod smtp_in;

@@ -6,12 +6,13 @@
 //! One that cannot be written is a warning.
 
 use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::io::{ErrorKind, Read as _};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use stentor_engine::core::Core;
+use stentor_engine::files::replace;
 use stentor_strangers::Greylist;
 
 /// Between two writes; what a crash forgets is deferred once more.
@@ -59,15 +60,7 @@ pub fn save(core: &Core) {
     let settings = core.settings().config.greylist;
     let Some(body) = core.greylist.lock().save(&settings, core.clock.now()) else { return };
     let path = path(core);
-    if let Err(error) = replace(&path, &Greylist::sealed(body)) {
+    if let Err(error) = replace(&path, &Greylist::sealed(body), 0o600) {
         tracing::warn!(path = %path.display(), %error, "the greylist cannot be written");
     }
-}
-
-fn replace(path: &Path, octets: &[u8]) -> io::Result<()> {
-    let new = path.with_extension("new");
-    let mut file = File::create(&new)?;
-    file.write_all(octets)?;
-    file.sync_all()?;
-    fs::rename(&new, path)
 }

@@ -3,11 +3,12 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, DirBuilder, File, Permissions};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use stentor_engine::files::replace;
 use stentor_queue::ids::{MessageId, QUEUE_ID_CHARS};
 use stentor_sendmail::{COMPLETE, DEFERRED, UNFINISHED};
 
@@ -203,12 +204,7 @@ impl Folder {
 
     /// Makes them durable.
     pub fn report(&self, stem: &str, reported: &Reported) -> io::Result<()> {
-        let new = self.path.join(format!("{REPORTED}{stem}.new"));
-        let mut file = File::create(&new)?;
-        file.write_all(reported.to_text().as_bytes())?;
-        file.sync_all()?;
-        fs::rename(new, self.path.join(format!("{REPORTED}{stem}")))?;
-        self.sync()
+        replace(&self.path.join(format!("{REPORTED}{stem}")), reported.to_text().as_bytes(), 0o600)
     }
 
     /// To be called when the removal of the submission is durable.
@@ -241,12 +237,7 @@ impl Folder {
 
     /// Replaces a file that the program reads.
     pub fn publish(&self, name: &str, text: &str) -> io::Result<()> {
-        let new = self.path.join(format!("{name}.new"));
-        let mut file = File::create(&new)?;
-        file.write_all(text.as_bytes())?;
-        file.set_permissions(Permissions::from_mode(0o644))?;
-        file.sync_all()?;
-        fs::rename(new, self.path.join(name))
+        replace(&self.path.join(name), text.as_bytes(), 0o644)
     }
 }
 

@@ -7,9 +7,8 @@
 //! Failure: a key that cannot be read or made is an error for who makes links; none opens then. Who removes the file ends all links.
 
 use std::collections::{HashSet, VecDeque};
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::File;
+use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -17,6 +16,7 @@ use base64ct::{Base64UrlUnpadded, Encoding as _};
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use parking_lot::Mutex;
 use sha2::Sha256;
+use stentor_engine::files::replace;
 use stentor_queue::ids::{MessageId, Ms};
 
 const FILE: &str = "quarantine.key";
@@ -140,25 +140,9 @@ fn mac(key: &[u8; KEY_BYTES], body: &[u8]) -> Hmac<Sha256> {
     mac
 }
 
-/// Replaces a file whole and durably.
-pub(super) fn replace(path: &Path, octets: &[u8], mode: u32) -> io::Result<()> {
-    let mut new = path.as_os_str().to_owned();
-    new.push(".new");
-    // What an attempt before has left might have another mode.
-    match fs::remove_file(&new) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
-    file.write_all(octets)?;
-    file.sync_all()?;
-    fs::rename(&new, path)?;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(folder)?.sync_all()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;

@@ -12,9 +12,8 @@ use std::io::{self, ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
+use stentor_engine::files::replace;
 use stentor_queue::ids::{MessageId, Ms};
-
-use super::super::link::replace;
 
 const FILE: &str = "quarantine.digests";
 const AFTER: &str = "quarantine.digests.after";
