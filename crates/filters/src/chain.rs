@@ -38,17 +38,18 @@ pub struct RcptFacts<'a> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum MilterState {
     Asked,
-    Out,
+    /// No message has begun, or it failed and that is to be ignored.
+    Skipped,
     Failed(Refusal),
 }
 
 /// One milter in this session.
-pub(crate) struct Seat {
+pub(crate) struct SessionMilter {
     pub milter: Arc<Milter>,
     pub connection: Option<Connection>,
-    pub role: Role,
+    pub state: MilterState,
     /// It is told of DATA with the content.
     pub owes_data: bool,
     /// It refuses the client.
@@ -59,7 +60,7 @@ pub(crate) struct Seat {
 
 /// See the module's documentation.
 pub struct Chain {
-    pub(crate) seats: Vec<Seat>,
+    pub(crate) milters: Vec<SessionMilter>,
     pub(crate) macros: Macros,
     pub(crate) hostname: String,
     client: ClientFacts,
@@ -71,8 +72,14 @@ pub struct Chain {
 
 impl Chain {
     pub(crate) fn new(milters: Vec<Arc<Milter>>, client: ClientFacts, hostname: &str) -> Chain {
-        let seat =
-            |milter| Seat { milter, connection: None, role: Role::Out, owes_data: false, refuses: None, helo: None };
+        let one = |milter| SessionMilter {
+            milter,
+            connection: None,
+            state: MilterState::Skipped,
+            owes_data: false,
+            refuses: None,
+            helo: None,
+        };
         let is_local = client.listener.is_none();
         let name = client.name.clone().or_else(|| is_local.then(|| "localhost".to_owned()));
         let known = name.clone().unwrap_or_else(|| UNKNOWN.to_owned());
@@ -94,13 +101,13 @@ impl Chain {
             macros.set("auth_authen", login.as_str());
             macros.set("auth_type", "PLAIN");
         }
-        let seats = milters.into_iter().map(seat).collect();
-        Chain { seats, macros, hostname: hostname.to_owned(), client, client_name, discard: None }
+        let milters = milters.into_iter().map(one).collect();
+        Chain { milters, macros, hostname: hostname.to_owned(), client, client_name, discard: None }
     }
 
     /// The message that they know of is over, whatever became of it.
     pub fn over(&mut self) {
-        for connection in self.seats.iter_mut().filter_map(|seat| seat.connection.as_mut()) {
+        for connection in self.milters.iter_mut().filter_map(|one| one.connection.as_mut()) {
             connection.session.abort();
             connection.write_now();
         }
@@ -122,11 +129,11 @@ impl Chain {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         let client = Client { name: &self.client_name, address: self.client.address, port: self.client.port };
         let helo = if facts.helo.is_empty() { self.hostname.as_str() } else { facts.helo };
-        for seat in &mut self.seats {
-            (seat.role, seat.owes_data) = (Role::Asked, false);
-            macros.set("daemon_name", seat.milter.settings.daemon_name.as_str());
-            let verdict = seat.begin((client, helo), macros, &args).await;
-            let discard = seat.judge(verdict)?;
+        for one in &mut self.milters {
+            (one.state, one.owes_data) = (MilterState::Asked, false);
+            macros.set("daemon_name", one.milter.settings.daemon_name.as_str());
+            let verdict = one.begin((client, helo), macros, &args).await;
+            let discard = one.judge(verdict)?;
             self.discard = self.discard.take().or(discard);
         }
         Ok(())
@@ -151,12 +158,12 @@ impl Chain {
         self.recipient_macros([&reply.to_string(), &dsn, "error"]);
         let args = rcpt_args(rcpt);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        for seat in self.seats.iter_mut().filter(|seat| seat.role == Role::Asked) {
-            if seat.connection.as_ref().is_some_and(|connection| connection.session.wants_refused()) {
-                let limit = seat.milter.command_limit();
-                if let Err(failed) = seat.ask(limit, |session| session.rcpt(&args, &self.macros)).await {
+        for one in self.milters.iter_mut().filter(|one| one.state == MilterState::Asked) {
+            if one.connection.as_ref().is_some_and(|connection| connection.session.wants_refused()) {
+                let limit = one.milter.command_limit();
+                if let Err(failed) = one.ask(limit, |session| session.rcpt(&args, &self.macros)).await {
                     // The next question gets what is configured for that.
-                    let _ = seat.fail(&failed);
+                    let _ = one.fail(&failed);
                 }
             }
         }
@@ -168,10 +175,10 @@ impl Chain {
     /// # Errors
     /// The refusal.
     pub async fn data(&mut self) -> Result<(), Refusal> {
-        for seat in &mut self.seats {
-            seat.owes_data = seat.milter.is_told_at_once();
+        for one in &mut self.milters {
+            one.owes_data = one.milter.is_told_at_once();
         }
-        self.each(|seat| !seat.owes_data, Session::data).await
+        self.each(|one| !one.owes_data, Session::data).await
     }
 
     /// A command that SMTP does not know: those hear of it that know the client.
@@ -179,12 +186,12 @@ impl Chain {
     /// # Errors
     /// The refusal that takes the place of ours.
     pub async fn unknown(&mut self, line: &[u8]) -> Result<(), Refusal> {
-        for seat in self.seats.iter_mut().filter(|seat| seat.role == Role::Asked) {
+        for one in self.milters.iter_mut().filter(|one| one.state == MilterState::Asked) {
             // It may have closed it between two messages, which is no failure.
-            if seat.connection.as_mut().is_some_and(Connection::is_idle) {
-                let limit = seat.milter.command_limit();
-                let verdict = seat.ask(limit, |session| session.unknown(line)).await;
-                seat.judge(verdict)?;
+            if one.connection.as_mut().is_some_and(Connection::is_idle) {
+                let limit = one.milter.command_limit();
+                let verdict = one.ask(limit, |session| session.unknown(line)).await;
+                one.judge(verdict)?;
             }
         }
         Ok(())
@@ -199,19 +206,19 @@ impl Chain {
     /// Tells those milters the same for which `is_told` says so, up to the first that refuses.
     async fn each(
         &mut self,
-        is_told: impl Fn(&Seat) -> bool,
+        is_told: impl Fn(&SessionMilter) -> bool,
         tell: impl Fn(&mut Session, &Macros),
     ) -> Result<(), Refusal> {
-        for seat in &mut self.seats {
-            match &seat.role {
-                Role::Out => continue,
-                Role::Failed(refusal) => return Err(refusal.clone()),
-                Role::Asked if !is_told(seat) => continue,
-                Role::Asked => {}
+        for one in &mut self.milters {
+            match &one.state {
+                MilterState::Skipped => continue,
+                MilterState::Failed(refusal) => return Err(refusal.clone()),
+                MilterState::Asked if !is_told(one) => continue,
+                MilterState::Asked => {}
             }
-            let limit = seat.milter.command_limit();
-            let verdict = seat.ask(limit, |session| tell(session, &self.macros)).await;
-            let discard = seat.judge(verdict)?;
+            let limit = one.milter.command_limit();
+            let verdict = one.ask(limit, |session| tell(session, &self.macros)).await;
+            let discard = one.judge(verdict)?;
             self.discard = self.discard.take().or(discard);
         }
         Ok(())
@@ -220,15 +227,15 @@ impl Chain {
 
 impl Drop for Chain {
     fn drop(&mut self) {
-        for seat in &mut self.seats {
-            if let Some(connection) = seat.connection.take() {
-                seat.milter.give_back(connection);
+        for one in &mut self.milters {
+            if let Some(connection) = one.connection.take() {
+                one.milter.give_back(connection);
             }
         }
     }
 }
 
-impl Seat {
+impl SessionMilter {
     fn name(&self) -> String {
         format!("milter {}", self.milter.settings.name)
     }
@@ -306,14 +313,14 @@ impl Seat {
         self.milter.failed(failed);
         let reply = match self.milter.settings.action(failed.failure) {
             OnFailure::Accept => {
-                self.role = Role::Out;
+                self.state = MilterState::Skipped;
                 return Ok(());
             }
             OnFailure::Tempfail => UNAVAILABLE,
             OnFailure::Reject => REFUSED,
         };
         let refusal = Refusal { reply, by: format!("{}: {}", self.name(), failed.why) };
-        self.role = Role::Failed(refusal.clone());
+        self.state = MilterState::Failed(refusal.clone());
         Err(refusal)
     }
 }

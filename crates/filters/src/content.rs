@@ -14,9 +14,9 @@ use stentor_milter::{Change, Event, LineEnds, Verdict};
 use tokio::time::Instant;
 
 use crate::Refusal;
-use crate::chain::{Chain, Role, Seat};
+use crate::chain::{Chain, MilterState, SessionMilter};
 use crate::changes::{Envelope, Recipient, shown};
-use crate::connection::Failed;
+use crate::connection::{Connection, Failed};
 use crate::milter::MilterResult;
 use crate::rewrite::{Content, FIRST_BYTES, GROWTH_BYTES, Message, PIECE_BYTES, next_chunk, unreadable};
 
@@ -55,7 +55,7 @@ impl From<Failed> for Trouble {
 
 /// What one milter asked for.
 #[derive(Default)]
-struct Asked {
+struct RequestedChanges {
     changes: Vec<Change>,
     bytes: usize,
     body: Option<NewBody>,
@@ -83,8 +83,8 @@ impl Chain {
         if filtered.discard.is_some() {
             return Ok(filtered);
         }
-        if let Some(Role::Failed(refusal)) =
-            self.seats.iter().map(|seat| &seat.role).find(|role| matches!(role, Role::Failed(_)))
+        if let Some(MilterState::Failed(refusal)) =
+            self.milters.iter().map(|one| &one.state).find(|state| matches!(state, MilterState::Failed(_)))
         {
             return Err(refusal.clone());
         }
@@ -93,13 +93,13 @@ impl Chain {
         let read = Message::read(content, ours, &mut buffer);
         let mut message = read.map_err(|error| ours_fails(unreadable(&error)))?;
         let end = Instant::now() + MESSAGE_TIME;
-        for seat in self.seats.iter_mut().filter(|seat| seat.role == Role::Asked) {
-            let mut asked = Asked::default();
-            let shown = seat.show((&self.macros, end), &message, (content, &mut buffer), size_max, &mut asked).await;
-            seat.close_if_it_owes();
+        for one in self.milters.iter_mut().filter(|one| one.state == MilterState::Asked) {
+            let mut requested = RequestedChanges::default();
+            let shown = one.show((&self.macros, end), &message, (content, &mut buffer), size_max, &mut requested).await;
+            one.close_if_it_owes();
             let verdict = match shown {
                 Ok(verdict @ (Verdict::Continue | Verdict::Accept | Verdict::Skip)) => {
-                    seat.apply(asked, (&mut message, content), &self.hostname, &mut filtered).map(|()| verdict)
+                    one.apply(requested, (&mut message, content), &self.hostname, &mut filtered).map(|()| verdict)
                 }
                 Ok(verdict) => Ok(verdict),
                 Err(Trouble::Milter(failed)) => Err(failed),
@@ -107,10 +107,10 @@ impl Chain {
             };
             content.forget();
             if verdict.as_ref().is_ok_and(|verdict| matches!(verdict, Verdict::Continue | Verdict::Accept)) {
-                seat.milter.counters.count(MilterResult::Accept);
-                seat.milter.succeeded();
+                one.milter.counters.count(MilterResult::Accept);
+                one.milter.succeeded();
             }
-            filtered.discard = seat.judge(verdict)?;
+            filtered.discard = one.judge(verdict)?;
             if filtered.discard.is_some() {
                 return Ok(filtered);
             }
@@ -124,8 +124,8 @@ impl Chain {
     }
 }
 
-impl Seat {
-    /// After [`Seat::show`]: a connection on which answers are still owed is closed. A milter that has decided before it had seen all
+impl SessionMilter {
+    /// After [`SessionMilter::show`]: a connection on which answers are still owed is closed. A milter that has decided before it had seen all
     /// that it was told is asked one thing at a time from now on, so that it keeps its connections.
     fn close_if_it_owes(&mut self) {
         let Some(connection) = &self.connection else { return };
@@ -144,7 +144,7 @@ impl Seat {
         message: &Message,
         (content, buffer): (&mut C, &mut Vec<u8>),
         size_max: u64,
-        asked: &mut Asked,
+        requested: &mut RequestedChanges,
     ) -> Result<Verdict, Trouble> {
         let limit = self.milter.content_limit();
         if Instant::now() >= end {
@@ -193,53 +193,33 @@ impl Seat {
             return Ok(verdict);
         }
         connection.session.end(macros);
-        loop {
-            match connection.event(limit, end).await? {
-                // To the content.
-                Some(Event::Verdict(Verdict::Continue | Verdict::Skip)) if connection.session.is_owed() => {}
-                Some(Event::Verdict(verdict)) => return Ok(verdict),
-                Some(Event::Progress) => {}
-                Some(Event::Change(Change::Body(octets))) => {
-                    let body = asked.body.get_or_insert_default();
-                    body.ends.push(&octets, &mut body.piece);
-                    body.bytes += octets.len() as u64;
-                    if body.bytes > size_max.saturating_add(GROWTH_BYTES) {
-                        return Err(Failed::broken("it sends a body larger than a message may be").into());
-                    }
-                    if body.piece.len() >= PIECE_BYTES {
-                        content.write(std::mem::take(&mut body.piece)).await.map_err(Trouble::Ours)?;
-                    }
-                }
-                Some(Event::Change(change)) => asked.add(change)?,
-                Some(Event::Ready) | None => return Err(Failed::broken("an answer out of turn").into()),
-            }
-        }
+        final_verdict(connection, (limit, end), content, size_max, requested).await
     }
 
     /// Does what it asked for: all or nothing.
     fn apply<C: Content>(
         &mut self,
-        asked: Asked,
+        requested: RequestedChanges,
         (message, content): (&mut Message, &mut C),
         hostname: &str,
         filtered: &mut Filtered,
     ) -> Result<(), Failed> {
         let keeps_space = self.connection.as_ref().is_some_and(|connection| connection.session.keeps_space());
         let mut envelope = Envelope::default();
-        let mut header = (!asked.changes.is_empty()).then(|| message.header.clone());
-        for change in &asked.changes {
+        let mut header = (!requested.changes.is_empty()).then(|| message.header.clone());
+        for change in &requested.changes {
             envelope.take(change, hostname)?;
             if let Some(header) = &mut header {
                 header.apply(change, keeps_space).map_err(Failed::broken)?;
             }
         }
         let has_new_header = header.as_ref().is_some_and(|header| *header != message.header);
-        let words = words(&envelope, has_new_header, asked.body.is_some());
+        let words = words(&envelope, has_new_header, requested.body.is_some());
         if let Some(header) = header {
             message.header = header;
             message.has_new_header |= has_new_header;
         }
-        if let Some(body) = asked.body {
+        if let Some(body) = requested.body {
             content.replace(body.piece);
             message.body_at = 0;
             message.has_new_body = true;
@@ -263,7 +243,38 @@ impl Seat {
     }
 }
 
-impl Asked {
+/// Takes the answers to the end of a message, up to the last verdict.
+async fn final_verdict<C: Content>(
+    connection: &mut Connection,
+    (limit, end): (Duration, Instant),
+    content: &mut C,
+    size_max: u64,
+    requested: &mut RequestedChanges,
+) -> Result<Verdict, Trouble> {
+    loop {
+        match connection.event(limit, end).await? {
+            // To the content.
+            Some(Event::Verdict(Verdict::Continue | Verdict::Skip)) if connection.session.is_owed() => {}
+            Some(Event::Verdict(verdict)) => return Ok(verdict),
+            Some(Event::Progress) => {}
+            Some(Event::Change(Change::Body(octets))) => {
+                let body = requested.body.get_or_insert_default();
+                body.ends.push(&octets, &mut body.piece);
+                body.bytes += octets.len() as u64;
+                if body.bytes > size_max.saturating_add(GROWTH_BYTES) {
+                    return Err(Failed::broken("it sends a body larger than a message may be").into());
+                }
+                if body.piece.len() >= PIECE_BYTES {
+                    content.write(std::mem::take(&mut body.piece)).await.map_err(Trouble::Ours)?;
+                }
+            }
+            Some(Event::Change(change)) => requested.add(change)?,
+            Some(Event::Ready) | None => return Err(Failed::broken("an answer out of turn").into()),
+        }
+    }
+}
+
+impl RequestedChanges {
     fn add(&mut self, change: Change) -> Result<(), Failed> {
         self.bytes += match &change {
             Change::AddHeader { name, value }
