@@ -32,14 +32,7 @@ impl Rulebook {
     pub fn route(&self, facts: &Facts<'_>, tables: &dyn Tables) -> Result<Result<(NextHop, Why), Reply>, Pending> {
         let found = self.rules(facts, tables, &mut None);
         let found = found.and_then(|said| self.next_hop(facts, tables, said.route, &mut None));
-        match found {
-            Ok(found) => Ok(Ok(found)),
-            Err(End::Pending) => Err(Pending),
-            Err(End::Decided(decision)) => match decision.outcome {
-                Outcome::Refuse(reply) => Ok(Err(reply)),
-                _ => Ok(Err(UNAVAILABLE)),
-            },
-        }
+        found.map_or_else(|end| end.into_reply().map(Err), |found| Ok(Ok(found)))
     }
 
     /// What `[routes]` has for a domain: for mail that waits, too.
@@ -180,13 +173,13 @@ impl Rulebook {
             let met = match self.of_stranger(rule, facts, tables, steps) {
                 Holds::Yes(met) => met,
                 Holds::No(condition) => {
-                    note(steps, || (self.rule_name(at), rule.place.to_string(), format!("no: {condition}")));
+                    self.note_rule(steps, (at, rule), || format!("no: {condition}"));
                     continue;
                 }
                 Holds::Pending => return Err(End::Pending),
             };
             if rule.waits() {
-                note(steps, || (self.rule_name(at), rule.place.to_string(), "asked at the end of the data".to_owned()));
+                self.note_rule(steps, (at, rule), || "asked at the end of the data".to_owned());
                 said.marks.open.push(at);
                 continue;
             }
@@ -223,13 +216,12 @@ impl Rulebook {
         match asked {
             Match::Yes(found) => Ok(Some(found)),
             Match::No(condition) => {
-                note(steps, || (self.rule_name(at), rule.place.to_string(), format!("no: {condition}")));
+                self.note_rule(steps, (at, rule), || format!("no: {condition}"));
                 Ok(None)
             }
             Match::Pending => Err(End::Pending),
             Match::Unavailable(table, why) => {
-                let answer = || format!("{} cannot be asked: {why}", self.table_name(table));
-                note(steps, || (self.rule_name(at), rule.place.to_string(), answer()));
+                self.note_rule(steps, (at, rule), || format!("{} cannot be asked: {why}", self.table_name(table)));
                 let is_service = rule.when.is_service(table);
                 let (reply, kind) =
                     if is_service { (SERVICE_UNAVAILABLE, "policy service") } else { (UNAVAILABLE, "table") };
@@ -261,7 +253,7 @@ impl Rulebook {
             (Does::Actions(actions), _) => {
                 for action in actions {
                     let action = met.filled(action.clone(), facts);
-                    note(steps, || (self.rule_name(at), rule.place.to_string(), yes(rule, &action)));
+                    self.note_rule(steps, (at, rule), || yes(rule, &action));
                     let is_met = matches!(action, Action::End(_)) && !rule.is_warning && !met.words.is_empty();
                     let by = if is_met { Why::Stranger(at, met.words.as_str().into()) } else { Why::Rule(at) };
                     said.take(action, (by, rule), &met);
@@ -309,17 +301,9 @@ impl RuleResults {
 
 fn standing_for(meant: Meant, marks: Marks) -> Decision {
     let Meant { verdict, by, left_out } = meant;
-    let outcome = match verdict {
-        policy::Verdict::Refuse(reply) => Outcome::Refuse(reply),
-        other => Outcome::Local(other),
-    };
-    Decision { outcome, why: by, route: None, marks: Marks { left_out, ..marks } }
+    Decision { outcome: verdict.into(), why: by, route: None, marks: Marks { left_out, ..marks } }
 }
 
 fn local(base: policy::Decision, marks: Marks) -> Decision {
-    let outcome = match base.verdict {
-        policy::Verdict::Refuse(reply) => Outcome::Refuse(reply),
-        other => Outcome::Local(other),
-    };
-    Decision { outcome, why: Why::Base(base.why), route: None, marks }
+    Decision { outcome: base.verdict.into(), why: Why::Base(base.why), route: None, marks }
 }

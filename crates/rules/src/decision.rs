@@ -87,6 +87,15 @@ pub enum Outcome {
     Discard(Box<str>),
 }
 
+impl From<policy::Verdict> for Outcome {
+    fn from(verdict: policy::Verdict) -> Outcome {
+        match verdict {
+            policy::Verdict::Refuse(reply) => Outcome::Refuse(reply),
+            other => Outcome::Local(other),
+        }
+    }
+}
+
 /// What else is to be done with the message; what moves or stops mail has its rule, and the entry of its table.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Marks {
@@ -198,6 +207,19 @@ pub struct Pending;
 pub(crate) enum End {
     Pending,
     Decided(Box<Decision>),
+}
+
+impl End {
+    /// The refusal, where only that can have ended it.
+    pub(crate) fn into_reply(self) -> Result<Reply, Pending> {
+        match self {
+            End::Pending => Err(Pending),
+            End::Decided(decision) => match decision.outcome {
+                Outcome::Refuse(reply) => Ok(reply),
+                _ => Ok(UNAVAILABLE),
+            },
+        }
+    }
 }
 
 pub(crate) fn ended(reply: Reply, why: Why, marks: Marks) -> End {

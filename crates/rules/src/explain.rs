@@ -7,7 +7,7 @@ use crate::book::Rulebook;
 use crate::decision::{AUTHENTICATED, Why};
 use crate::facts::TableId;
 use crate::routes::Who;
-use crate::rule::Rule;
+use crate::rule::{Rule, RuleId};
 use crate::words::in_words;
 
 /// One thing that was asked, with its answer.
@@ -79,6 +79,16 @@ impl Rulebook {
             Why::Address(by) | Why::Nobody(by) => by.to_string(),
             Why::Mx => "no route".to_owned(),
         }
+    }
+
+    /// Notes what a rule answers, if somebody wants to know.
+    pub(crate) fn note_rule(
+        &self,
+        steps: &mut Option<&mut Vec<Step>>,
+        (id, rule): (RuleId, &Rule),
+        answer: impl FnOnce() -> String,
+    ) {
+        note(steps, || (self.rule_name(id), rule.place.to_string(), answer()));
     }
 }
 

@@ -11,7 +11,7 @@ use crate::refusal::{OURS, refusal};
 const NAME_BYTES_MAX: usize = 64;
 /// Hosts of one hop.
 const HOSTS_MAX: usize = 32;
-const NOT_SERVED: &str = "Mail for this address is not accepted here";
+pub(crate) const NOT_SERVED: &str = "Mail for this address is not accepted here";
 
 /// Where a recipient's copy goes.
 #[derive(Debug, Clone, PartialEq, Eq)]

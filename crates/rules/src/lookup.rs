@@ -27,14 +27,19 @@ pub struct TableKey {
 impl TableKey {
     /// A value as it counts for this key.
     pub fn filled(&self, dialect: Dialect, value: String) -> String {
-        if !dialect.has_arguments() || !value.contains('%') {
-            return value;
-        }
         let arguments: Vec<&[u8]> = self.arguments.iter().map(Vec::as_slice).collect();
-        let mut out = Vec::new();
-        expand(value.as_bytes(), self.text.as_bytes(), &arguments, &mut out);
-        String::from_utf8_lossy(&out).into_owned()
+        filled(dialect, value, (self.text.as_bytes(), &arguments))
     }
+}
+
+/// A value with what `%1` and its like stand for, where these words have them.
+fn filled(dialect: Dialect, value: String, (key, arguments): (&[u8], &[&[u8]])) -> String {
+    if !dialect.has_arguments() || !value.contains('%') {
+        return value;
+    }
+    let mut out = Vec::new();
+    expand(value.as_bytes(), key, arguments, &mut out);
+    String::from_utf8_lossy(&out).into_owned()
 }
 
 /// The keys of a look-up, in the order in which they are asked. `takes_parts`: the table may be asked for more than the first.
@@ -75,11 +80,9 @@ pub fn find(
     for candidate in candidates.iter().filter(|candidate| takes_parts || !candidate.is_partial) {
         match get(table, candidate.key, scratch, &place_of) {
             Answer::NotFound => {}
-            Answer::Found(mut found) if dialect.has_arguments() && found.value.contains('%') => {
-                let mut out = Vec::new();
-                expand(found.value.as_bytes(), candidate.key, &candidate.arguments, &mut out);
-                found.value = String::from_utf8_lossy(&out).into_owned();
-                return Answer::Found(found);
+            Answer::Found(found) => {
+                let value = filled(dialect, found.value, (candidate.key, &candidate.arguments));
+                return Answer::Found(Found { value, ..found });
             }
             other => return other,
         }

@@ -5,7 +5,7 @@ use stentor_mail::reply::Reply;
 use crate::action::Action;
 use crate::address::Key;
 use crate::book::Rulebook;
-use crate::decision::{End, MISCONFIGURED, Marks, Outcome, Pending, UNAVAILABLE, Why, ended};
+use crate::decision::{End, MISCONFIGURED, Marks, Pending, UNAVAILABLE, Why, ended};
 use crate::explain::{Step, note};
 use crate::facts::{Answer, Facts, Field, Subject, Tables};
 use crate::hop::NextHop;
@@ -65,11 +65,7 @@ impl Rulebook {
         match self.by(Who::Recipient, &Key::new(&format!("@{domain}")), tables, &mut catch_all, &mut None) {
             Ok(Some((hop, _))) => Ok(Ok(hop)),
             Ok(None) => Ok(Ok(self.default_hop(catch_all).map_or(NextHop::Mx, |(hop, _)| hop))),
-            Err(End::Pending) => Err(Pending),
-            Err(End::Decided(decision)) => match decision.outcome {
-                Outcome::Refuse(reply) => Ok(Err(reply)),
-                _ => Ok(Err(UNAVAILABLE)),
-            },
+            Err(end) => end.into_reply().map(Err),
         }
     }
 

@@ -5,9 +5,6 @@ use stentor_tables::policy_service::request;
 use crate::facts::Facts;
 use crate::names::UNKNOWN;
 
-/// As rules see the null sender, which has no characters here.
-const NULL_SENDER: &str = "<>";
-
 /// The text that asks about a recipient; `None`: there is no session, so no service is asked.
 pub fn policy_request(facts: &Facts<'_>) -> Option<String> {
     let session = facts.session.as_ref()?;
@@ -28,7 +25,7 @@ pub fn policy_request(facts: &Facts<'_>) -> Option<String> {
         ("server_address", &server),
         ("server_port", &server_port),
         ("helo_name", facts.helo),
-        ("sender", Some(facts.sender.as_str()).filter(|sender| *sender != NULL_SENDER).unwrap_or_default()),
+        ("sender", if facts.sender.is_null() { "" } else { facts.sender.as_str() }),
         ("recipient", facts.recipient.as_str()),
         ("recipient_count", "0"),
         ("queue_id", ""),

@@ -3,10 +3,9 @@
 //! Names without brackets have MX hosts, names in brackets do not. Transports that hand mail to programs and mailboxes are
 //! errors here: they are routes of their own (docs/operate/local-delivery.md).
 
-use crate::hop::{HopError, NextHop};
+use crate::hop::{HopError, NOT_SERVED, NextHop};
 use crate::refusal::{refusal, sendmail_error};
 
-const NOT_WANTED: &str = "Mail for this address is not accepted here";
 const DEFERRED: &str = "Mail for this address is deferred";
 
 /// `transport:nexthop`, where either may be missing.
@@ -17,7 +16,7 @@ pub(crate) fn next_hop(value: &str, smtp_port: u16) -> Result<NextHop, HopError>
     let (transport, next) = value.trim().split_once(':').unwrap_or((value.trim(), ""));
     let next = next.trim();
     match transport.to_ascii_lowercase().as_str() {
-        "error" => Ok(NextHop::Refuse(refusal(next, (550, (5, 0, 0)), NOT_WANTED))),
+        "error" => Ok(NextHop::Refuse(refusal(next, (550, (5, 0, 0)), NOT_SERVED))),
         "retry" => Ok(NextHop::Refuse(refusal(next, (450, (4, 0, 0)), DEFERRED))),
         "" | "smtp" | "relay" | "esmtp" if next.is_empty() => Ok(NextHop::Mx),
         "" | "smtp" | "relay" | "esmtp" => relayhost(next, smtp_port),

@@ -16,7 +16,7 @@ use crate::action::Action;
 use crate::book::Rulebook;
 use crate::content::{AuthResults, Hits, SCAN_BYTES_MAX, Scan};
 use crate::decision::{Marks, Why};
-use crate::explain::{Step, note, yes};
+use crate::explain::{Step, yes};
 use crate::hop::NextHop;
 use crate::results::RuleResults;
 use crate::rule::{Does, RuleId};
@@ -214,15 +214,15 @@ impl Rulebook {
             let failing = rule.when.content.failing(hits);
             let failing = failing.or_else(|| rule.unless.content.holding(hits).map(|_| "not"));
             if let Some(key) = failing {
-                note(steps, || (self.rule_name(id), rule.place.to_string(), format!("no: {key}")));
+                self.note_rule(steps, (id, rule), || format!("no: {key}"));
                 continue;
             }
             let Does::Actions(actions) = &rule.does else { continue };
             for action in actions {
-                note(steps, || {
+                self.note_rule(steps, (id, rule), || {
                     let met = rule.when.content.met_by(hits);
                     let met = if met.is_empty() { String::new() } else { format!(" ({met})") };
-                    (self.rule_name(id), rule.place.to_string(), format!("{}{met}", yes(rule, action)))
+                    format!("{}{met}", yes(rule, action))
                 });
                 if rule.is_warning {
                     results.warn(action.clone(), "", Why::Rule(id));
