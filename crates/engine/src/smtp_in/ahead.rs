@@ -9,7 +9,7 @@ use stentor_queue::ids::AddressId;
 use stentor_rules::NextHop;
 use tokio::sync::oneshot;
 
-use super::judge::pinned_by_rule;
+use super::judge::own_hop_by_rule;
 use crate::core::committer::Merged;
 use crate::core::envelope::{NewEnvelope, Recipients};
 use crate::core::intake::{Interned, Job, Refused};
@@ -92,7 +92,7 @@ pub(super) async fn subscribers_at(
             let entry = |id: &u32| {
                 let id = AddressId(*id);
                 let domain = book.try_domain(id).map_or("", |domain| book.domain_name(domain));
-                match pinned_by_rule(settings, domain, hop) {
+                match own_hop_by_rule(settings, domain, hop) {
                     Some(hop) => at_hop(book.text(id), &hop),
                     None => book.text(id).to_owned(),
                 }

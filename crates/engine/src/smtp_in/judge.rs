@@ -211,11 +211,11 @@ fn taken(settings: &Settings, facts: &Facts<'_>, decision: Decision, wishes: &mu
         },
         Outcome::Relay(hop) => {
             let is_asked = calls_ahead(settings, facts, (&why, &marks));
-            let pinned = pinned(settings, facts.recipient.domain(), &hop, route.as_ref());
+            let hop_kept = own_hop(settings, facts.recipient.domain(), &hop, route.as_ref());
             add(wishes, marks);
             let ask = is_asked.then_some(hop);
             let why = Because::Rules(words);
-            Judged { hop: pinned, quarantine, copies, ask, open, ..Judged::of(Verdict::Relay, why) }
+            Judged { hop: hop_kept, quarantine, copies, ask, open, ..Judged::of(Verdict::Relay, why) }
         }
     }
 }
@@ -229,21 +229,21 @@ pub fn calls_ahead(settings: &Settings, facts: &Facts<'_>, (why, marks): (&Why, 
 }
 
 /// The next hop as it is kept with a recipient; `None`: what holds for its domain when it is sent.
-pub fn pinned(settings: &Settings, domain: &str, hop: &NextHop, by: Option<&Why>) -> Option<Arc<str>> {
+pub fn own_hop(settings: &Settings, domain: &str, hop: &NextHop, by: Option<&Why>) -> Option<Arc<str>> {
     let is_of_domain = match by {
         None | Some(Why::Mx) => true,
         // Not if another entry holds for the domain when it is looked up: the order may have put this one first.
         Some(Why::Route(_, entry)) => settings.rules.of_domain(domain).is_some_and(|own| Arc::ptr_eq(own, entry)),
         Some(_) => false,
     };
-    let rules = &settings.rules;
-    let is_mx_anyhow = *hop == NextHop::Mx && rules.recipient_tables.is_empty() && rules.of_domain(domain).is_none();
-    if is_of_domain || is_mx_anyhow { None } else { Some(hop.to_string().into()) }
+    if is_of_domain { None } else { own_hop_by_rule(settings, domain, hop) }
 }
 
-/// The same of a next hop that a rule names.
-pub(super) fn pinned_by_rule(settings: &Settings, domain: &str, hop: &NextHop) -> Option<Arc<str>> {
-    pinned(settings, domain, hop, Some(&Why::Rule(RuleId::new(0))))
+/// The same of a next hop that a rule names: kept, but for the MX of a domain for which nothing else can be named.
+pub(super) fn own_hop_by_rule(settings: &Settings, domain: &str, hop: &NextHop) -> Option<Arc<str>> {
+    let rules = &settings.rules;
+    let is_mx_anyhow = *hop == NextHop::Mx && rules.recipient_tables.is_empty() && rules.of_domain(domain).is_none();
+    (!is_mx_anyhow).then(|| hop.to_string().into())
 }
 
 /// The next hop of an address that nobody named, and what named it; `tables` keep their answers from one address to the next. `sender` is
@@ -282,7 +282,7 @@ pub(super) async fn route_others(
             tokio::task::yield_now().await;
         }
         let (hop, why) = route_of((settings, &tables), speaker, (&sender, &to.address), now).await?;
-        to.hop = pinned(settings, to.address.domain(), &hop, Some(&why));
+        to.hop = own_hop(settings, to.address.domain(), &hop, Some(&why));
     }
     Ok(())
 }

@@ -23,7 +23,7 @@ use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
 use stentor_engine::core::call_ahead::Answer;
 use stentor_engine::delivery::call_ahead::{self, Recipient};
-use stentor_engine::smtp_in::{ClientName, Speaker, Stranger, calls_ahead, canonical, facts, pinned};
+use stentor_engine::smtp_in::{ClientName, Speaker, Stranger, calls_ahead, canonical, facts, own_hop};
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_resolve::{Asker, Resolver, ResolverError};
@@ -285,7 +285,7 @@ async fn decide(settings: &Settings, speaker: Speaker<'_>, (from, to): (&str, &A
     let srs = by_srs(&settings.rules, &decision, &facts);
     let ask = match &decision.outcome {
         Outcome::Relay(hop) if calls_ahead(settings, &facts, (&decision.why, &decision.marks)) => {
-            let own_hop = pinned(settings, to.domain(), hop, decision.route.as_ref());
+            let own_hop = own_hop(settings, to.domain(), hop, decision.route.as_ref());
             Some(Recipient { address: to.clone(), hop: hop.clone(), own_hop })
         }
         _ => None,

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use stentor_mail::reply::Reply;
 use stentor_rules::{ContentSaid, Remark, Why, keeper};
 
-use super::super::judge::{Asked, pinned_by_rule};
+use super::super::judge::{Asked, own_hop_by_rule};
 use super::Transaction;
 use super::rcpt::unasked;
 use crate::core::Settings;
@@ -54,7 +54,7 @@ impl Transaction {
         }
         for (to, asked) in self.rcpts.relayed_mut() {
             if let Some(hop) = said.route(to) {
-                asked.hop = pinned_by_rule(settings, to.domain(), hop);
+                asked.hop = own_hop_by_rule(settings, to.domain(), hop);
             }
         }
         for (alias, asked) in self.rcpts.aliases_mut() {
