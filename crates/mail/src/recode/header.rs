@@ -97,7 +97,7 @@ pub(super) fn write_seven_bit(
     out: &mut Vec<u8>,
 ) -> Result<(), ConvertError> {
     let encoding = (facts.encoding == Encoding::Identity).then_some("7bit");
-    write(header, encoding, Some(lossy), out)?;
+    write(header, encoding, Octets::seven_bit(lossy), out)?;
     if facts.empty_line {
         out.extend_from_slice(b"\r\n");
     }
@@ -112,7 +112,7 @@ pub(super) fn write_quoted(
     lossy: bool,
     out: &mut Vec<u8>,
 ) -> Result<(), ConvertError> {
-    let has_encoding = write(header, Some("quoted-printable"), Some(lossy), out)?;
+    let has_encoding = write(header, Some("quoted-printable"), Octets::seven_bit(lossy), out)?;
     if facts.of_message && !facts.has_version {
         out.extend_from_slice(b"MIME-Version: 1.0\r\n");
     }
@@ -135,7 +135,7 @@ pub(super) fn write_quoted(
 /// Writes the section with another transfer encoding, and nothing else changed.
 pub(super) fn write_encoding(header: &[u8], facts: &Facts, encoding: &str, out: &mut Vec<u8>) {
     // Only fields that are made 7-bit can fail.
-    if !write(header, Some(encoding), None, out).unwrap_or(true) {
+    if !write(header, Some(encoding), Octets::Keep, out).unwrap_or(true) {
         push_encoding(encoding, out);
     }
     if facts.empty_line {
@@ -149,9 +149,24 @@ fn push_encoding(encoding: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Writes the fields, the transfer encoding replaced; says whether there was one. With `lossy` (see [`field::write_seven_bit`])
-/// the fields are made 7-bit.
-fn write(header: &[u8], encoding: Option<&str>, lossy: Option<bool>, out: &mut Vec<u8>) -> Result<bool, ConvertError> {
+/// What becomes of octets over 127 and NULs in fields.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Octets {
+    Keep,
+    /// As standards allow it; where none does, the field cannot be written.
+    SevenBit,
+    /// There `?` stands for them: see [`field::write_seven_bit`].
+    Lossy,
+}
+
+impl Octets {
+    fn seven_bit(is_lossy: bool) -> Octets {
+        if is_lossy { Octets::Lossy } else { Octets::SevenBit }
+    }
+}
+
+/// Writes the fields, the transfer encoding replaced; says whether there was one.
+fn write(header: &[u8], encoding: Option<&str>, octets: Octets, out: &mut Vec<u8>) -> Result<bool, ConvertError> {
     let mut has_encoding = false;
     for raw in fields(header) {
         let named = split(raw).is_some_and(|(name, _)| name.eq_ignore_ascii_case(b"Content-Transfer-Encoding"));
@@ -162,10 +177,8 @@ fn write(header: &[u8], encoding: Option<&str>, lossy: Option<bool>, out: &mut V
                 }
                 has_encoding = true;
             }
-            _ => match lossy.filter(|_| !super::is_plain(raw)) {
-                Some(lossy) => field::write_seven_bit(raw, lossy, out)?,
-                None => out.extend_from_slice(raw),
-            },
+            _ if octets == Octets::Keep || super::is_plain(raw) => out.extend_from_slice(raw),
+            _ => field::write_seven_bit(raw, octets == Octets::Lossy, out)?,
         }
     }
     Ok(has_encoding)
