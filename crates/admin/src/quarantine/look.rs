@@ -23,7 +23,7 @@ const SHORT_CHARS_MAX: usize = 200;
 
 /// See the module's documentation.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct DecodedMessage {
     pub fields: Vec<(String, String)>,
     pub text: String,
     pub files: Vec<AttachmentView>,
@@ -31,15 +31,13 @@ pub struct Seen {
     html: Html,
 }
 
-impl Seen {
+impl DecodedMessage {
     /// The first field of this name in the message's own header, for a line.
     pub fn field(&self, name: &str) -> String {
         let found = self.fields.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         found.map_or_else(String::new, |(_, value)| value.chars().take(SHORT_CHARS_MAX).collect())
     }
-}
 
-impl Seen {
     fn list(&mut self, file: AttachmentView) {
         if self.files.len() < FILES_MAX {
             self.files.push(file);
@@ -49,7 +47,7 @@ impl Seen {
     }
 }
 
-impl Visitor for Seen {
+impl Visitor for DecodedMessage {
     fn field(&mut self, path: &[u32], name: &[u8], value: &[u8], fallback: Charset) {
         if !path.is_empty() {
             return;
@@ -108,8 +106,8 @@ pub fn look(
     prefix: &[u8],
     header_only: bool,
     read: &mut dyn FnMut(u64, &mut [u8]) -> io::Result<usize>,
-) -> io::Result<Seen> {
-    let (mut walker, mut seen) = (Walker::new(), Seen::default());
+) -> io::Result<DecodedMessage> {
+    let (mut walker, mut seen) = (Walker::new(), DecodedMessage::default());
     walker.push(prefix, &mut seen);
     let mut piece = vec![0; if header_only { HEADER_BYTES_MAX } else { 64 * 1024 }];
     let mut at = 0;
@@ -133,7 +131,7 @@ pub fn look(
 mod tests {
     use super::*;
 
-    fn seen(message: &str, header_only: bool) -> Seen {
+    fn seen(message: &str, header_only: bool) -> DecodedMessage {
         let mut read = |at: u64, piece: &mut [u8]| {
             let rest = &message.as_bytes()[(at as usize).min(message.len())..];
             let count = rest.len().min(piece.len());

@@ -221,6 +221,12 @@ struct Place {
     content: ContentId,
 }
 
+impl Place {
+    fn of(message: &Message) -> Place {
+        Place { prefix: message.prefix().to_vec(), content: message.content() }
+    }
+}
+
 /// What is in the quarantine, with what the headers say.
 pub async fn list(core: &Arc<Core>, options: &QuarantineOptions) -> Reply {
     let expire_ms = core.settings().config.quarantine.expire_ms;
@@ -238,7 +244,7 @@ pub async fn list(core: &Arc<Core>, options: &QuarantineOptions) -> Reply {
             for Found { id, ids, .. } in &found[..fits] {
                 let Some(message) = hub.store.in_quarantine(*id) else { continue };
                 rows.push(view(hub, message, ids, expire_ms));
-                places.push(Place { prefix: message.prefix().to_vec(), content: message.content() });
+                places.push(Place::of(message));
             }
             walk.after = if fits < found.len() { found[..fits].last().map(|found| found.id) } else { walk.after };
             is_last && fits == found.len()
@@ -279,7 +285,7 @@ pub async fn message(core: &Arc<Core>, id: MessageId) -> Result<QuarantinedMessa
     let expire_ms = core.settings().config.quarantine.expire_ms;
     let found = core.with(|hub, now| {
         let message = hub.store.in_quarantine(id)?;
-        let place = Place { prefix: message.prefix().to_vec(), content: message.content() };
+        let place = Place::of(message);
         Some((view(hub, message, message.pending(), expire_ms), place, now))
     });
     let Some((mut message, place, now)) = found else {
@@ -312,7 +318,7 @@ fn view(hub: &Hub, message: &Message, ids: &IdSet, expire_ms: Ms) -> Quarantined
 }
 
 /// Read where the disk may block.
-async fn seen(core: &Arc<Core>, place: Place, header_only: bool) -> std::io::Result<look::Seen> {
+async fn seen(core: &Arc<Core>, place: Place, header_only: bool) -> std::io::Result<look::DecodedMessage> {
     let core = core.clone();
     let looked = tokio::task::spawn_blocking(move || {
         let mut read = |at, piece: &mut [u8]| core.reader.read_at(place.content.0, at, piece);

@@ -74,7 +74,7 @@ pub async fn look_at_own(core: &Arc<Core>, links: &Links, ticket: &Ticket) -> st
             files: Vec::new(),
             limit: None,
         };
-        Some((view, Place { prefix: message.prefix().to_vec(), content: message.content() }))
+        Some((view, Place::of(message)))
     });
     let Some((mut view, place)) = found else { return Ok(left(links, ticket)) };
     let seen = seen(core, place, false).await?;

@@ -232,7 +232,7 @@ impl Rows {
     async fn of(&mut self, core: &Arc<Core>, id: MessageId, expire_ms: Ms) -> Option<(Row, Ms)> {
         let found = core.with(|hub, _| {
             let message = hub.store.in_quarantine(id)?;
-            let place = Place { prefix: message.prefix().to_vec(), content: message.content() };
+            let place = Place::of(message);
             let row = Row {
                 from: message.sender().to_owned(),
                 date: message.accepted(),
