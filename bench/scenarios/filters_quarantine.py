@@ -1,19 +1,14 @@
 """The quarantine: a crash campaign in which operators release, delete and let expire; and a corpus of markup in a real browser."""
 
 import json
-import os
-import shutil
 import subprocess
 
-from measure import BenchError, CannotHere
+import browser
+from measure import BenchError
 from results import Goal
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-# The selection of `make test`, whose dependencies are built.
-COMMAND = [
-    "cargo", "test", "--workspace", "--features", "stentor-kit/engines", "--test", "all", "kept_messages_in_a_browser",
-]
-RESULT = os.path.join(ROOT, "target", "browser", "quarantine.json")
+COMMAND = browser.command("kept_messages_in_a_browser")
+RESULT = browser.result("quarantine.json")
 SECONDS = 60
 CUTS_MIN = 5_000
 
@@ -49,9 +44,7 @@ class Quarantine:
         )
 
     def browser(self, bench):
-        # It has one size: a smoke run takes what the integration tests, which `make test` runs before it, have left.
-        if not (bench.smoke and os.path.exists(RESULT)):
-            self.drive(bench)
+        browser.drive(bench, COMMAND, RESULT)
         with open(RESULT) as file:
             seen = json.load(file)
         if not (seen["caught_scripts"] and seen["caught_requests"]):
@@ -60,15 +53,3 @@ class Quarantine:
         bench.results.record(
             self.name + ".browser", "faults", [[faults, 0]], " ".join(COMMAND), Goal(most=0), peer_name="the goal", **seen,
         )
-
-    def drive(self, bench):
-        for program in ("node", "chromium"):
-            if not shutil.which(program):
-                raise CannotHere(f"{program} is missing: testing/install.sh installs it")
-        if os.path.exists(RESULT):
-            os.remove(RESULT)
-        # Skipping would count nothing and look well.
-        environment = {**os.environ, "STENTOR_BIN": bench.binary, "STENTOR_NO_SKIP": "1"}
-        done = subprocess.run(COMMAND, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800)
-        if not os.path.exists(RESULT):
-            raise BenchError(f"{' '.join(COMMAND)}: {done.stdout[-1000:]}{done.stderr[-1000:]}")

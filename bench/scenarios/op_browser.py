@@ -2,18 +2,12 @@
 
 import json
 import os
-import shutil
-import subprocess
 
-from measure import BenchError, CannotHere
+import browser
 from results import Goal
 
-ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-# The selection of `make test`, whose dependencies are built.
-COMMAND = [
-    "cargo", "test", "--workspace", "--features", "stentor-kit/engines", "--test", "all", "the_console_in_a_browser",
-]
-RESULT = os.path.join(ROOT, "target", "browser", "result.json")
+COMMAND = browser.command("the_console_in_a_browser")
+RESULT = browser.result("result.json")
 
 
 # What each page is judged by, in each look and size: faults of all checks, rules of axe-core that are broken, texts that are
@@ -29,9 +23,7 @@ class Browser:
     smoke = {}
 
     def run(self, bench):
-        # It has one size: a smoke run takes what the integration tests, which `make test` runs before it, have left.
-        if not (bench.smoke and os.path.exists(RESULT)):
-            self.drive(bench)
+        browser.drive(bench, COMMAND, RESULT)
         with open(RESULT) as file:
             result = json.load(file)
         for count, entry in zip(COUNTS, self.entries):
@@ -40,15 +32,3 @@ class Browser:
                 checks=result["checks"], pages=result["pages"], longest_pixels=result["height"], what=result["what"],
                 screenshots=os.path.dirname(RESULT),
             )
-
-    def drive(self, bench):
-        for program in ("node", "chromium"):
-            if not shutil.which(program):
-                raise CannotHere(f"{program} is missing: testing/install.sh installs it")
-        if os.path.exists(RESULT):
-            os.remove(RESULT)
-        # Skipping would count nothing and look well.
-        environment = {**os.environ, "STENTOR_BIN": bench.binary, "STENTOR_NO_SKIP": "1"}
-        done = subprocess.run(COMMAND, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=1800)
-        if not os.path.exists(RESULT):
-            raise BenchError(f"{' '.join(COMMAND)}: {done.stdout[-1000:]}{done.stderr[-1000:]}")
