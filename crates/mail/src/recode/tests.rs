@@ -315,8 +315,13 @@ fn entity() -> impl Strategy<Value = Vec<u8>> {
     ]);
     let leaf = (encoding, charset, "([a-zé=. \t\u{4e00}]{0,90}\r\n){1,5}")
         .prop_map(|(encoding, charset, body)| format!("{encoding}{charset}\r\n{body}").into_bytes());
+    nested(leaf)
+}
+
+/// Of parts, multiparts and messages within each other.
+pub(super) fn nested(leaf: impl Strategy<Value = Vec<u8>> + 'static) -> impl Strategy<Value = Vec<u8>> {
     leaf.prop_recursive(4, 24, 4, |inner| {
-        (proptest::collection::vec(inner, 1..4), "[a-z]{6,8}", any::<bool>()).prop_map(|(parts, boundary, message)| {
+        (proptest::collection::vec(inner, 1..4), "[a-z]{8}", any::<bool>()).prop_map(|(parts, boundary, message)| {
             let kind = if message { "Content-Type: message/rfc822\r\n\r\n" } else { "" };
             let mut out = format!("{kind}Content-Type: multipart/mixed; boundary=\"{boundary}\"\r\n\r\n").into_bytes();
             for part in parts {
