@@ -16,7 +16,6 @@ use stentor_control::{
 };
 use stentor_engine::core::limits::Limit;
 use stentor_engine::core::{Core, log};
-use stentor_queue::event::Class;
 use stentor_queue::ids::{AddressId, MessageId, Ms};
 use stentor_queue::message::Message;
 use stentor_stats::civil::Zone;
@@ -251,7 +250,7 @@ impl Operator {
                 now,
                 sender: envelope.sender.to_owned(),
                 list: envelope.list.map(str::to_owned),
-                class: if message.class() == Class::Bulk { "bulk" } else { "ordinary" }.to_owned(),
+                class: message.class().name().to_owned(),
                 size: envelope.size,
                 accepted: message.accepted(),
                 expires: (!message.is_held()).then(|| message.accepted() + settings.lifetime_ms(message)),

@@ -23,5 +23,15 @@ pub enum Class {
     Bulk,
 }
 
+impl Class {
+    /// As options, logs and JSON have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Class::Ordinary => "ordinary",
+            Class::Bulk => "bulk",
+        }
+    }
+}
+
 /// Milliseconds since the Unix epoch, from the caller's clock (which never runs backwards within a process).
 pub type Ms = u64;

@@ -78,14 +78,6 @@ impl fmt::Display for Client {
     }
 }
 
-/// As a scope's name has it.
-pub fn class_name(class: Class) -> &'static str {
-    match class {
-        Class::Ordinary => "ordinary",
-        Class::Bulk => "bulk",
-    }
-}
-
 impl Scope {
     /// `None`: it is no such name, or one of a newer version.
     pub fn of_name(what: &str) -> Option<Scope> {
@@ -99,9 +91,7 @@ impl Scope {
         let is_given = !value.is_empty();
         match kind {
             "all" if !is_given => Some(Scope::All),
-            "class" => {
-                [Class::Ordinary, Class::Bulk].into_iter().find(|class| class_name(*class) == value).map(Scope::Class)
-            }
+            "class" => [Class::Ordinary, Class::Bulk].into_iter().find(|class| class.name() == value).map(Scope::Class),
             "list" => is_given.then(|| Scope::List(value.to_owned())),
             "domain" => is_given.then(|| Scope::Domain(value.to_owned())),
             "sender" => Some(Scope::Sender(value.to_owned())),
@@ -115,7 +105,7 @@ impl Scope {
     pub fn parts(&self) -> (&'static str, String) {
         match self {
             Scope::All => ("all", String::new()),
-            Scope::Class(class) => ("class", class_name(*class).to_owned()),
+            Scope::Class(class) => ("class", class.name().to_owned()),
             Scope::List(name) => ("list", name.clone()),
             Scope::Domain(domain) => ("domain", domain.clone()),
             Scope::Sender(sender) => ("sender", sender.clone()),

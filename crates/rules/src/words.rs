@@ -1,7 +1,5 @@
 //! Actions in words.
 
-use stentor_mail::Class;
-
 use crate::action::{Action, Verdict};
 
 /// An action for people.
@@ -21,8 +19,7 @@ pub(crate) fn in_words(action: &Action) -> String {
         Action::RemoveHeader(removal) => format!("remove header {removal}"),
         Action::TransferEncoding(target) => format!("transfer encoding {}", target.name()),
         Action::Warn(text) => with("warn", text),
-        Action::Class(Class::Bulk) => "class bulk".to_owned(),
-        Action::Class(Class::Ordinary) => "class ordinary".to_owned(),
+        Action::Class(class) => format!("class {}", class.name()),
         Action::Route(hop) => format!("route {hop}"),
         Action::Copy(hop) => format!("copy to {hop}"),
     }

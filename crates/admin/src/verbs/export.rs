@@ -8,7 +8,7 @@ use stentor_control::reply::ExportedRecipient;
 use stentor_control::{Counted, EnvelopeView, Reply, Selection};
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
-use stentor_queue::event::{Class, MessageIdAt, Ret};
+use stentor_queue::event::{MessageIdAt, Ret};
 use stentor_queue::ids::{AddressId, ContentId, Ms};
 use tokio::sync::mpsc;
 
@@ -71,7 +71,7 @@ fn envelope(hub: &Hub, found: &Found, now: Ms) -> Option<(EnvelopeView, Option<(
         held: message.is_held(),
         sender: envelope.sender.to_owned(),
         list: envelope.list.map(str::to_owned),
-        class: if message.class() == Class::Bulk { "bulk" } else { "ordinary" }.to_owned(),
+        class: message.class().name().to_owned(),
         size: envelope.size,
         accepted: message.accepted(),
         origin: envelope.origin.to_owned(),

@@ -11,7 +11,6 @@ use stentor_control::problem::Problem;
 use stentor_control::{Mailqq, MailqqOptions, MailqqRow, MailqqSort};
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
-use stentor_queue::event::Class;
 use stentor_queue::ids::{AddressId, DomainId, MessageId, MessageNo, Ms};
 use stentor_queue::message::Message;
 use stentor_queue::sender::is_match;
@@ -185,7 +184,7 @@ fn row(hub: &Hub, counted: Option<&DatedCensus>, (no, at): (MessageNo, Option<At
         accepted: message.accepted(),
         sender: envelope.sender.to_owned(),
         list: envelope.list.map(str::to_owned),
-        class: if message.class() == Class::Bulk { "bulk" } else { "ordinary" }.to_owned(),
+        class: message.class().name().to_owned(),
         causes: causes::of_message(hub, counted, (no, at), now),
     })
 }

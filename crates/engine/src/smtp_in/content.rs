@@ -124,8 +124,7 @@ impl ClassCause {
 
     /// Behind what else the log says of why the message was taken.
     pub(super) fn logged(self, class: Class) -> String {
-        let class = if class == Class::Bulk { "bulk" } else { "ordinary" };
-        format!("; {class}: {}", self.words())
+        format!("; {}: {}", class.name(), self.words())
     }
 }
 

@@ -1,6 +1,5 @@
 //! Decisions in words.
 
-use stentor_mail::Class;
 use stentor_mail::reply::Reply;
 use stentor_policy::{Program, Verdict};
 use stentor_rules::{Decision, Facts, NextHop, Outcome, Rulebook, Unknown, Why};
@@ -135,7 +134,7 @@ pub(super) fn by_srs(rules: &Rulebook, decision: &Decision, facts: &Facts<'_>) -
 
 /// The class that rules give.
 pub(super) fn class_of(decision: &Decision) -> Option<String> {
-    decision.marks.class.map(|class| if class == Class::Bulk { "class bulk" } else { "class ordinary" }.to_owned())
+    decision.marks.class.map(|class| format!("class {}", class.name()))
 }
 
 /// What only a session of the client shows, and how to state it.

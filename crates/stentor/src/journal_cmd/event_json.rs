@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use stentor_queue::book::{MailboxHistory, SiteHistory};
-use stentor_queue::event::{Accept, Class, Event, Ret, Tally};
+use stentor_queue::event::{Accept, Event, Ret, Tally};
 use stentor_queue::ids::AddressId;
 use stentor_queue::idset::IdSet;
 
@@ -102,7 +102,7 @@ pub fn accept(accept: &Accept) -> Value {
         "size": accept.size,
         "accepted_ms": accept.accepted,
         "sender": accept.sender,
-        "class": if accept.class == Class::Bulk { "bulk" } else { "ordinary" },
+        "class": accept.class.name(),
         "list": accept.list,
         "recipients": ids(&accept.recipients),
         "prefix": String::from_utf8_lossy(&accept.prefix),
