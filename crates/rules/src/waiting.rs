@@ -149,9 +149,9 @@ impl Waiting {
     }
 
     /// Milters have seen the message, with these results. `None`: no rule waited for them.
-    pub fn authenticated(&mut self, rules: &Rulebook, results: &AuthResults) -> Option<ContentSaid> {
+    pub fn finish_with_auth(&mut self, rules: &Rulebook, results: &AuthResults) -> Option<ContentSaid> {
         let mut hits = self.hits.take()?;
-        rules.content.authenticated(results, &mut hits);
+        rules.content.match_auth(results, &mut hits);
         Some(self.ask(rules, &hits, |_| true))
     }
 

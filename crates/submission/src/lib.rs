@@ -214,7 +214,7 @@ impl Drain {
             if under_way.len() == AT_ONCE
                 && let Some(Ok((file, outcome))) = under_way.join_next().await
             {
-                done = done.and(self.settle(folder, &file, outcome));
+                done = done.and(self.finish(folder, &file, outcome));
             }
             let (core, folder) = (self.core.clone(), folder.clone());
             under_way.spawn(async move {
@@ -224,7 +224,7 @@ impl Drain {
         }
         while let Some(ended) = under_way.join_next().await {
             if let Ok((file, outcome)) = ended {
-                done = done.and(self.settle(folder, &file, outcome));
+                done = done.and(self.finish(folder, &file, outcome));
             }
         }
         done?;
@@ -241,7 +241,7 @@ impl Drain {
         Ok(())
     }
 
-    fn settle(&mut self, folder: &Folder, file: &Taken, outcome: Outcome) -> io::Result<()> {
+    fn finish(&mut self, folder: &Folder, file: &Taken, outcome: Outcome) -> io::Result<()> {
         match outcome {
             Outcome::Done => {
                 self.accepted.add(file.id);

@@ -113,7 +113,7 @@ impl Matcher {
     }
 
     /// Notes the tests on authentication that are met.
-    pub fn authenticated(&self, results: &AuthResults, hits: &mut Hits) {
+    pub fn match_auth(&self, results: &AuthResults, hits: &mut Hits) {
         for (at, test, expressions) in &self.auth {
             if let Some(by) = test.met(expressions, results) {
                 hits.add(*at, || by);

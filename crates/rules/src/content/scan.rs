@@ -28,7 +28,7 @@ const BEGIN_BYTES: usize = 2 * 1024;
 /// The state of a search.
 pub struct Scan {
     walker: Walker,
-    seen: Seen,
+    search: Search,
     /// Octets before the message, which are ours.
     skip: usize,
 }
@@ -37,7 +37,7 @@ impl Scan {
     /// `skip`: so many octets before the message are no part of it. `is_shown`: it is to be known what met each test.
     pub fn new(matcher: Arc<Matcher>, skip: usize, is_shown: bool) -> Scan {
         let hits = Hits::new(matcher.tests, is_shown);
-        let seen = Seen {
+        let search = Search {
             matcher,
             hits,
             source: String::new(),
@@ -46,13 +46,13 @@ impl Scan {
             scripts: Scripts::default(),
             auth: None,
         };
-        Scan { walker: Walker::new(), seen, skip }
+        Scan { walker: Walker::new(), search, skip }
     }
 
     /// Takes results of authentication from the message as it is.
     #[must_use]
     pub fn with_auth(mut self, id: &str) -> Scan {
-        self.seen.auth = Some(AuthResults::new(id));
+        self.search.auth = Some(AuthResults::new(id));
         self
     }
 
@@ -60,22 +60,22 @@ impl Scan {
     pub fn push(&mut self, octets: &[u8]) {
         let ours = self.skip.min(octets.len());
         self.skip -= ours;
-        self.walker.push(&octets[ours..], &mut self.seen);
+        self.walker.push(&octets[ours..], &mut self.search);
     }
 
     /// The tests that the message meets.
     pub fn finish(mut self) -> Hits {
-        self.walker.finish(&mut self.seen);
-        self.seen.weigh_scripts();
-        let Seen { matcher, mut hits, auth, .. } = self.seen;
+        self.walker.finish(&mut self.search);
+        self.search.weigh_scripts();
+        let Search { matcher, mut hits, auth, .. } = self.search;
         if let Some(auth) = auth {
-            matcher.authenticated(&auth, &mut hits);
+            matcher.match_auth(&auth, &mut hits);
         }
         hits
     }
 }
 
-struct Seen {
+struct Search {
     matcher: Arc<Matcher>,
     hits: Hits,
     /// The windows of a part's text: as it is, and of HTML also what people see.
@@ -86,7 +86,7 @@ struct Seen {
     auth: Option<AuthResults>,
 }
 
-impl Visitor for Seen {
+impl Visitor for Search {
     fn field(&mut self, path: &[u32], name: &[u8], value: &[u8], fallback: Charset) {
         let matcher = self.matcher.clone();
         let is_own = path.is_empty();
@@ -157,12 +157,12 @@ impl Visitor for Seen {
         if wants_text {
             self.source.push_str(text);
         }
-        self.search(wants_text, WINDOW_BYTES);
+        self.search_windows(wants_text, WINDOW_BYTES);
     }
 
     fn end(&mut self, part: &Part, size: u64) {
         self.html.finish(&mut self.shown);
-        self.search(true, 1);
+        self.search_windows(true, 1);
         self.source.clear();
         self.shown.clear();
         if part.is_attachment() {
@@ -183,9 +183,9 @@ impl Visitor for Seen {
     }
 }
 
-impl Seen {
+impl Search {
     /// Searches the windows that have so many octets, and keeps what the next begin with.
-    fn search(&mut self, wants_text: bool, least: usize) {
+    fn search_windows(&mut self, wants_text: bool, least: usize) {
         for window in [&mut self.source, &mut self.shown] {
             if window.len() < least {
                 continue;

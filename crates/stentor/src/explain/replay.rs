@@ -61,7 +61,7 @@ struct Replay {
 
 /// What was asked of the server.
 #[derive(PartialEq, Eq, Hash)]
-struct Asked {
+struct PastRecipient {
     client: IpAddr,
     has_login: bool,
     from: Box<str>,
@@ -72,7 +72,7 @@ struct Asked {
 #[derive(Default)]
 struct Past {
     /// How often each was asked.
-    asked: HashMap<Asked, u64>,
+    asked: HashMap<PastRecipient, u64>,
     /// Of the messages: who handed them in.
     by_id: HashMap<Box<str>, (IpAddr, bool, Box<str>)>,
     all: u64,
@@ -82,7 +82,7 @@ struct Past {
 impl Past {
     fn add(&mut self, client: IpAddr, has_login: bool, from: &str, to: &str) {
         self.all += 1;
-        let asked = Asked { client, has_login, from: from.into(), to: to.into() };
+        let asked = PastRecipient { client, has_login, from: from.into(), to: to.into() };
         if self.asked.len() >= DECISIONS_MAX && !self.asked.contains_key(&asked) {
             self.left_out += 1;
             return;
@@ -151,7 +151,7 @@ fn alias_of(policy: &str) -> Option<&str> {
 
 /// A decision that would change.
 struct Change {
-    asked: Asked,
+    asked: PastRecipient,
     times: u64,
     before: String,
     was_because: String,
@@ -233,7 +233,7 @@ fn not_asked(settings: &Settings) -> Vec<String> {
 }
 
 /// A decision in words, and why.
-async fn decided(settings: &Settings, asked: &Asked, to: &Address) -> (String, String, String) {
+async fn decided(settings: &Settings, asked: &PastRecipient, to: &Address) -> (String, String, String) {
     let speaker = Speaker {
         client: asked.client,
         name: ClientName::Unknown,
@@ -252,7 +252,10 @@ async fn decided(settings: &Settings, asked: &Asked, to: &Address) -> (String, S
 fn as_text(changes: &[Change], left: usize, (changed, all, left_out): (u64, u64, u64)) -> String {
     let mut out = String::new();
     line(&mut out, format_args!("{changed} of {} would change", plural(all, "decision")));
-    for Change { asked: Asked { client, from, to, .. }, times, before, was_because, after, because_of, .. } in changes {
+    for Change {
+        asked: PastRecipient { client, from, to, .. }, times, before, was_because, after, because_of, ..
+    } in changes
+    {
         line(&mut out, format_args!("{times:>7}  client {client}, from <{from}> to <{to}>"));
         line(&mut out, format_args!("         now: {before} ({was_because})"));
         line(&mut out, format_args!("         new: {after}, {because_of}"));
@@ -276,7 +279,7 @@ fn as_json(changes: &[Change], (changed, all, left_out): (u64, u64, u64)) -> Str
     let changes: Vec<_> = changes
         .iter()
         .map(|change| {
-            let Asked { client, from, to, .. } = &change.asked;
+            let PastRecipient { client, from, to, .. } = &change.asked;
             json!({ "client": client, "from": from, "to": to, "times": change.times, "before": change.before, "was_because": change.was_because, "after": change.after, "because": change.because })
         })
         .collect();

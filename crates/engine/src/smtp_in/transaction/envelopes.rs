@@ -118,7 +118,7 @@ impl Transaction {
     ) -> Result<Readers, Reply> {
         let found = redirected(settings, to, facts).await?;
         for list in &found.lists {
-            if let Some(reply) = self.bounced(core, (to.0, false), &Verdict::List(list.clone())) {
+            if let Some(reply) = self.standing_bounce_refusal(core, (to.0, false), &Verdict::List(list.clone())) {
                 return Err(reply);
             }
             self.check_list(core, list).await?;

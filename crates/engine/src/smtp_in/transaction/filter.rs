@@ -30,12 +30,12 @@ use crate::core::{Core, Settings, log};
 pub(super) struct Filtering {
     filter: Filter,
     /// Recipients that were taken: a milter may remove one again.
-    taken: Vec<Taken>,
+    taken: Vec<TakenRcpt>,
     /// What milters did with the message, for the log.
     pub words: String,
 }
 
-struct Taken {
+struct TakenRcpt {
     /// As the client named it.
     named: Address,
     address: Address,
@@ -112,7 +112,7 @@ impl Transaction {
         let is_local = *verdict != Verdict::Relay;
         filtering.filter.chain().await.rcpt(RcptFacts { rcpt: &rcpt, is_local }).await?;
         let (address, asked, verdict, why) = (address.clone(), asked.clone(), verdict.clone(), why.to_owned());
-        filtering.taken.push(Taken { named: rcpt.address, address, asked, verdict, why });
+        filtering.taken.push(TakenRcpt { named: rcpt.address, address, asked, verdict, why });
         Ok(())
     }
 
@@ -167,7 +167,7 @@ impl Transaction {
     }
 
     /// Asks the rules that waited for results of authentication, which milters have written into the header by now.
-    pub(super) fn by_authentication(
+    pub(super) fn apply_auth_rules(
         &mut self,
         core: &Arc<Core>,
         settings: &Settings,
@@ -180,7 +180,7 @@ impl Transaction {
         let read = each_field(&octets, ours, |name, value| results.field(name, value));
         end.last = octets.last;
         read?;
-        if let Some(said) = self.waiting.authenticated(&settings.rules, &results) {
+        if let Some(said) = self.waiting.finish_with_auth(&settings.rules, &results) {
             self.take_said(settings, client, said)?;
         }
         Ok(())
@@ -255,7 +255,7 @@ impl Transaction {
             // Rules on the content may have given them other next hops, or keep it from them.
             let said: HashMap<_, _> = self.rcpts.named_mut().map(|(to, now)| (to.clone(), now.clone())).collect();
             self.rcpts.forget_named();
-            for Taken { address, mut asked, verdict, why, .. } in take(&mut filtering.taken) {
+            for TakenRcpt { address, mut asked, verdict, why, .. } in take(&mut filtering.taken) {
                 if let Some(now) = said.get(&address) {
                     asked.clone_from(now);
                 }

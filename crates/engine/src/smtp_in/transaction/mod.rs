@@ -421,7 +421,7 @@ impl Transaction {
             }
         }
         if self.waiting.waits_for_auth() && !self.wishes.is_discarded() {
-            self.by_authentication(core, settings, client, (&mut *end, ours))?;
+            self.apply_auth_rules(core, settings, client, (&mut *end, ours))?;
         }
         // Of rules on authentication, and of recipients that milters have added.
         if !self.wishes.remove.is_empty() && !self.wishes.is_discarded() {
@@ -539,7 +539,7 @@ impl Transaction {
         }
     }
 
-    /// Content rules: loops, caps, and who may post.
+    /// Loops, limits and posting rights.
     fn check(&self, core: &Arc<Core>, settings: &Settings, facts: &HeaderFacts) -> Result<(), Reply> {
         let members = InForce(core);
         let named =

@@ -176,7 +176,7 @@ impl Transaction {
         if let Verdict::Alias(expansion) = &judged.verdict {
             self.add_targets(expansion.everyone().count()).map_err(refused)?;
         }
-        if let Some(reply) = self.bounced(core, (address, judged.hop.is_some()), &judged.verdict) {
+        if let Some(reply) = self.standing_bounce_refusal(core, (address, judged.hop.is_some()), &judged.verdict) {
             return Err(refused(reply));
         }
         for list in lists_of(&judged.verdict) {
@@ -266,7 +266,7 @@ impl Transaction {
     }
 
     /// What a standing bounce certainly covers is refused, rather than taken and returned to a sender who may be forged.
-    pub(super) fn bounced(
+    pub(super) fn standing_bounce_refusal(
         &self,
         core: &Arc<Core>,
         (address, has_own_hop): (&Address, bool),

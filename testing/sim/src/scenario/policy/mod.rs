@@ -105,7 +105,7 @@ fn sent(book: &Rulebook, to: &Address, decided: Decision, message: &str) -> Resu
     auth.field(name.as_bytes(), value.lines().next().unwrap_or_default().as_bytes());
     let (first, mut second) = (waiting.finish(book), None);
     if first.as_ref().is_none_or(|said| said.refusal().is_none()) {
-        second = waiting.authenticated(book, &auth);
+        second = waiting.finish_with_auth(book, &auth);
     }
     for said in [first, second].into_iter().flatten() {
         let refused = said.refusal().map(|(reply, _)| reply.clone());
