@@ -15,114 +15,142 @@ use stentor_engine::core::Settings;
 use stentor_engine::core::people::Readers;
 use stentor_engine::smtp_in::{Members, Named, check_content, check_post, class, header, redirected};
 use stentor_lists::subscribers::{Seen, read};
-use stentor_mail::Class;
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, TextBody};
 use stentor_policy::Verdict;
-use stentor_rules::{Decision, Outcome, RuleResults, Scan, Step, Why};
+use stentor_rules::{Decision, Outcome, Scan, Step, Why};
 
 use super::{Decided, Options};
 
 /// What is held of a message: the server's own piece.
 const PIECE_BYTES: usize = 256 * 1024;
 
-/// What the content of a message leads to.
-pub(super) struct Judged {
-    steps: Vec<Step>,
-    /// By other things than rules.
-    refusal: Option<Reply>,
-    class: Option<String>,
-    /// What rules say that waited for the content.
-    content: Option<RuleResults>,
+/// A message that was read.
+struct Read {
+    ended: Result<EndOfData, Reply>,
+    /// What rules that wait for the content look for.
+    scan: Option<Scan>,
+    header: Header,
 }
 
-/// Of a recipient that is taken. The error is that of the file.
+/// Decides about the content for a recipient that is taken. The error is that of the file.
 pub(super) async fn judge(
     settings: &Settings,
     options: &Options,
-    decided: &Decided,
+    decided: &mut Decided,
     file: &Path,
-) -> Result<Judged, std::io::Error> {
-    let mut judged = Judged { steps: Vec::new(), refusal: None, class: None, content: None };
-    let open = &decided.decision.marks.open;
-    let id = &settings.config.authserv_id;
-    let mut scan = (!open.is_empty()).then(|| Scan::new(settings.rules.content.clone(), 0, true).with_auth(id));
-    let size_max = settings.config.message_size_bytes_max;
-    let mut header = Header::of(settings, options);
-    let mut body = TextBody::new(Vec::new(), size_max, PIECE_BYTES);
-    let (mut input, mut buffer) = (File::open(file)?, vec![0; 64 * 1024]);
-    let ended = loop {
-        let octets = input.read(&mut buffer)?;
-        if octets == 0 {
-            break body.finish();
-        }
-        if let Some(scan) = &mut scan {
-            scan.push(&buffer[..octets]);
-        }
-        if let Err(reply) = body.push(&buffer[..octets]) {
-            break Err(reply);
-        }
-        if let Some(piece) = body.full_piece() {
-            header.take(settings, piece, false).await;
-        }
-    };
+) -> Result<(), std::io::Error> {
+    let Read { ended, scan, header } =
+        read_file(settings, options, !decided.decision.marks.open.is_empty(), file).await?;
     if decided.decision.refusal().is_some() {
-        let answer = "not looked at: the recipient is refused before it".to_owned();
-        judged.steps.push(Step::new("message", "", answer));
-        return Ok(judged);
+        decided.steps.push(Step::new("message", "", "not looked at: the recipient is refused before it"));
+        return Ok(());
     }
-    let place = settings.config.place("", "message_size_bytes_max");
+    let (size_max, place) =
+        (settings.config.message_size_bytes_max, settings.config.place("", "message_size_bytes_max"));
     let (asked, place, answer) = match &ended {
         Err(reply) if reply.code != 552 => ("the content".to_owned(), String::new(), format!("refused with {reply}")),
         Err(reply) => (format!("message_size_bytes_max {size_max}"), place, format!("refused with {reply}")),
         Ok(end) => (format!("message_size_bytes_max {size_max}"), place, plural(end.size, "octet")),
     };
-    judged.steps.push(Step::new(asked, place, answer));
-    let end = ended.map_err(|reply| judged.refusal = Some(reply)).ok();
-    if let Some(EndOfData { last, facts, .. }) = end {
-        let (aliases, lists) = named(decided);
-        let sender = decided.from.parse().map_or(ReversePath::Null, ReversePath::Address);
-        let named = Named { sender: &sender, aliases, lists: &lists };
-        judged.refusal = check_content(settings, &named, &facts, &Files(settings), Some(&mut judged.steps)).err();
-        let mut decision = decided.decision.clone();
-        if judged.refusal.is_none()
-            && let Some(scan) = scan
-        {
-            let results = settings.rules.by_content(open, &scan.finish(), &mut Some(&mut judged.steps));
-            decision.merge(results.clone());
-            judged.content = Some(results);
-            if decision.refusal().is_some() {
-                return Ok(judged);
-            }
-        }
-        header.take(settings, last, true).await;
-        if judged.refusal.is_none() {
-            judged.steps.append(&mut header.steps);
-            judged.refusal = header.refusal.take();
-        }
-        if let (None, Some((to, by))) = (&judged.refusal, &decision.marks.redirect) {
-            let found = redirected(settings, (to, Clock::start().now()), &facts).await.and_then(|found| {
-                let takes = |list| check_post(settings, list, (&sender, &facts), &Files(settings));
-                found.lists.iter().try_for_each(takes).map(|()| found)
-            });
-            let answer = match &found {
-                Ok(found) => goes_to(found),
-                Err(reply) => format!("refused with {reply}"),
-            };
-            let asked = format!("redirect to {to}, {}", settings.rules.shown(by));
-            judged.steps.push(Step::new(asked, "", answer));
-            judged.refusal = found.err();
-        }
-        let class = class(settings, decision.marks.class, options.client, &facts);
-        judged.class = Some(match class {
-            _ if !lists.is_empty() => "class bulk: a post".to_owned(),
-            Some((Class::Bulk, cause)) => format!("class bulk: {}", cause.words()),
-            Some((Class::Ordinary, cause)) => format!("class ordinary: {}", cause.words()),
-            None => "class ordinary, unless its sender has sent much lately".to_owned(),
-        });
+    let mut steps = vec![Step::new(asked, place, answer)];
+    let judged = match ended {
+        Ok(end) => judge_content(settings, options, decided, (end, scan, header), &mut steps).await,
+        Err(reply) => Err(reply),
+    };
+    decided.steps.append(&mut steps);
+    match judged {
+        Ok(class) => decided.class = class.or(decided.class.take()),
+        Err(reply) => refuse(decided, reply),
     }
-    Ok(judged)
+    Ok(())
+}
+
+/// Reads the message. `is_searched`: rules wait for what is in it.
+async fn read_file(
+    settings: &Settings,
+    options: &Options,
+    is_searched: bool,
+    file: &Path,
+) -> Result<Read, std::io::Error> {
+    let id = &settings.config.authserv_id;
+    let mut scan = is_searched.then(|| Scan::new(settings.rules.content.clone(), 0, true).with_auth(id));
+    let mut header = Header::of(settings, options);
+    let mut body = TextBody::new(Vec::new(), settings.config.message_size_bytes_max, PIECE_BYTES);
+    let (mut input, mut buffer) = (File::open(file)?, vec![0; 64 * 1024]);
+    loop {
+        let octets = input.read(&mut buffer)?;
+        if octets == 0 {
+            return Ok(Read { ended: body.finish(), scan, header });
+        }
+        if let Some(scan) = &mut scan {
+            scan.push(&buffer[..octets]);
+        }
+        if let Err(reply) = body.push(&buffer[..octets]) {
+            return Ok(Read { ended: Err(reply), scan, header });
+        }
+        if let Some(piece) = body.full_piece() {
+            header.take(settings, piece, false).await;
+        }
+    }
+}
+
+/// What the content leads to, rules that wait for it included: the class in words. `None`: a rule refuses it, which the decision says. The error
+/// refuses it, by other things than rules.
+async fn judge_content(
+    settings: &Settings,
+    options: &Options,
+    decided: &mut Decided,
+    (end, scan, mut header): (EndOfData, Option<Scan>, Header),
+    steps: &mut Vec<Step>,
+) -> Result<Option<String>, Reply> {
+    let EndOfData { last, facts, .. } = end;
+    let (aliases, lists) = named(decided);
+    let sender = decided.from.parse().map_or(ReversePath::Null, ReversePath::Address);
+    let named = Named { sender: &sender, aliases, lists: &lists };
+    check_content(settings, &named, &facts, &Files(settings), Some(&mut *steps))?;
+    if let Some(scan) = scan {
+        let results = settings.rules.by_content(&decided.decision.marks.open, &scan.finish(), &mut Some(&mut *steps));
+        decided.by_content.clone_from(&results.route);
+        decided.decision.merge(results);
+        if decided.decision.refusal().is_some() {
+            return Ok(None);
+        }
+    }
+    header.take(settings, last, true).await;
+    steps.append(&mut header.steps);
+    if let Some(reply) = header.refusal {
+        return Err(reply);
+    }
+    if let Some((to, by)) = &decided.decision.marks.redirect {
+        let found = redirected(settings, (to, Clock::start().now()), &facts).await.and_then(|found| {
+            let takes = |list| check_post(settings, list, (&sender, &facts), &Files(settings));
+            found.lists.iter().try_for_each(takes).map(|()| found)
+        });
+        let answer = match &found {
+            Ok(found) => goes_to(found),
+            Err(reply) => format!("refused with {reply}"),
+        };
+        let asked = format!("redirect to {to}, {}", settings.rules.shown(by));
+        steps.push(Step::new(asked, "", answer));
+        found?;
+    }
+    Ok(Some(match class(settings, decided.decision.marks.class, options.client, &facts) {
+        _ if !lists.is_empty() => "class bulk: a post".to_owned(),
+        Some((class, cause)) => format!("class {}: {}", class.name(), cause.words()),
+        None => "class ordinary, unless its sender has sent much lately".to_owned(),
+    }))
+}
+
+/// The message is refused because of the last step.
+fn refuse(decided: &mut Decided, reply: Reply) {
+    let why = decided.steps.last().map(|step| {
+        if step.place.is_empty() { step.asked.clone() } else { format!("{} ({})", step.asked, step.place) }
+    });
+    let marks = std::mem::take(&mut decided.decision.marks);
+    let why = Why::Address(why.unwrap_or_default().into());
+    decided.decision = Decision { outcome: Outcome::Refuse(reply), why, route: None, marks };
 }
 
 /// The header's addresses as the server rewrites them, of clients that are trusted.
@@ -153,24 +181,6 @@ fn named(decided: &Decided) -> (Vec<&Address>, Vec<Arc<str>>) {
         Outcome::Local(Verdict::Alias(expansion)) => (vec![&decided.to], expansion.lists.clone()),
         _ => (Vec::new(), Vec::new()),
     }
-}
-
-/// What the message changes about a decision.
-pub(super) fn add(decided: &mut Decided, judged: Judged) {
-    if let Some(results) = judged.content {
-        decided.by_content.clone_from(&results.route);
-        decided.decision.merge(results);
-    }
-    if let Some(reply) = judged.refusal {
-        let why = judged.steps.last().map(|step| {
-            if step.place.is_empty() { step.asked.clone() } else { format!("{} ({})", step.asked, step.place) }
-        });
-        let marks = std::mem::take(&mut decided.decision.marks);
-        let why = Why::Address(why.unwrap_or_default().into());
-        decided.decision = Decision { outcome: Outcome::Refuse(reply), why, route: None, marks };
-    }
-    decided.steps.extend(judged.steps);
-    decided.class = judged.class.or(decided.class.take());
 }
 
 /// The subscribers files as they are now.

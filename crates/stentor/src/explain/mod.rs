@@ -145,15 +145,10 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
     if let Some(recipient) = decided.ask.take() {
         ask_ahead(&settings, &recipient, options.call_ahead, &mut decided).await;
     }
-    let judged = match &options.message {
-        Some(file) => match message::judge(&settings, options, &decided, file).await {
-            Ok(judged) => Some(judged),
-            Err(why) => return fail(&format!("{}: {why}", file.display())),
-        },
-        None => None,
-    };
-    if let Some(judged) = judged {
-        message::add(&mut decided, judged);
+    if let Some(file) = &options.message
+        && let Err(why) = message::judge(&settings, options, &mut decided, file).await
+    {
+        return fail(&format!("{}: {why}", file.display()));
     }
     add_words(&settings, &mut decided);
     let targets = targets(&settings, speaker, &mut decided).await;
