@@ -1,7 +1,5 @@
 //! The data is over: what the rules that waited for the content say, and once milters have seen it, those that waited for them.
 
-use std::net::IpAddr;
-
 use stentor_mail::reply::Reply;
 use stentor_rules::{ContentSaid, Remark, Why, keeper};
 
@@ -15,27 +13,22 @@ impl Transaction {
     ///
     /// # Errors
     /// A rule refuses the message.
-    pub(super) fn by_content(&mut self, settings: &Settings, client: IpAddr, last: &[u8]) -> Result<(), Reply> {
+    pub(super) fn by_content(&mut self, settings: &Settings, last: &[u8]) -> Result<(), Reply> {
         self.waiting.push(last);
-        self.apply_content_rules(settings, client)
+        self.apply_content_rules(settings)
     }
 
     /// The same, or what they say of recipients that have been added since.
-    pub(super) fn apply_content_rules(&mut self, settings: &Settings, client: IpAddr) -> Result<(), Reply> {
+    pub(super) fn apply_content_rules(&mut self, settings: &Settings) -> Result<(), Reply> {
         match self.waiting.finish(&settings.rules) {
-            Some(said) => self.take_said(settings, client, said),
+            Some(said) => self.take_said(settings, said),
             None => Ok(()),
         }
     }
 
     /// Does what waiting rules say.
-    pub(super) fn take_said(
-        &mut self,
-        settings: &Settings,
-        client: IpAddr,
-        mut said: ContentSaid,
-    ) -> Result<(), Reply> {
-        let rules = &settings.rules;
+    pub(super) fn take_said(&mut self, settings: &Settings, mut said: ContentSaid) -> Result<(), Reply> {
+        let (rules, client) = (&settings.rules, self.client);
         for text in said.kinds.iter_mut().flat_map(|(results, _)| results.marks.warnings(rules)) {
             tracing::warn!(%client, message = %self.id, from = self.mail.path.as_str(), "a rule warns: {text}");
         }

@@ -1,7 +1,6 @@
 //! A message has come: the envelopes that follow from its recipients, with copies, next hops and the class.
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,7 +34,6 @@ impl Transaction {
         &mut self,
         core: &Arc<Core>,
         settings: &Settings,
-        client: IpAddr,
         end: &EndOfData,
     ) -> Result<Vec<NewEnvelope>, Reply> {
         let now = core.clock.now();
@@ -47,26 +45,7 @@ impl Transaction {
             self.names.replaced(named.clone(), redirect.is_some());
         }
         if let Some(to) = redirect {
-            // Copies for other servers stay.
-            self.rcpts.forget_named();
-            let found = self.redirected(core, settings, (&to, now), &end.facts).await;
-            let found = found.inspect_err(|_| self.why_refused = self.wishes.words())?;
-            let why = || REDIRECTED.to_owned();
-            let quarantine: Option<Arc<str>> = self.wishes.quarantine.as_deref().map(Arc::from);
-            let alias = Arc::new(to.clone());
-            self.quarantined_lists.extend(found.lists.iter().cloned().zip(quarantine.iter().cycle().cloned()));
-            for To { address, hop, .. } in found.people {
-                let via = via(&alias, &address);
-                let asked = Asked { hop, quarantine: quarantine.clone(), via, ..Asked::default() };
-                self.rcpts.add(address, asked, Verdict::Relay, why);
-            }
-            for list in found.lists {
-                let address = address_of(settings, &list).unwrap_or_else(|| to.clone());
-                self.rcpts.add(address, Asked::default(), Verdict::List(list), why);
-            }
-            if found.has_null {
-                self.nulls.push((to, self.wishes.words() + "; ", named));
-            }
+            self.redirect(core, settings, (to, now), (named, &end.facts)).await?;
         }
         for to in copies {
             self.add_copies((settings, now), &to, &end.facts).await?;
@@ -75,10 +54,10 @@ impl Transaction {
         for list in self.rcpts.bounces() {
             owners.insert(list.clone(), settings.owners(list, core.clock.now()).await.map_err(Refused::reply)?);
         }
-        let mut envelopes = self.envelopes(core, settings, (client, owners), end);
+        let mut envelopes = self.envelopes(core, settings, owners, end);
         let spoke = self.spoke.take();
         let speaker = Speaker {
-            client,
+            client: self.client,
             name: spoke.as_ref().map_or(ClientName::Unknown, |spoke| spoke.name.as_deref()),
             helo: spoke.as_ref().map_or("", |spoke| &spoke.helo),
             may_relay: self.injector.is_some(),
@@ -106,6 +85,37 @@ impl Transaction {
             }
         }
         Ok(envelopes)
+    }
+
+    /// A rule redirects the message: who reads mail to that address takes the place of those who were named.
+    async fn redirect(
+        &mut self,
+        core: &Arc<Core>,
+        settings: &Settings,
+        (to, now): (Address, Ms),
+        (named, facts): (Vec<Box<str>>, &HeaderFacts),
+    ) -> Result<(), Reply> {
+        // Copies for other servers stay.
+        self.rcpts.forget_named();
+        let found = self.redirected(core, settings, (&to, now), facts).await;
+        let found = found.inspect_err(|_| self.why_refused = self.wishes.words())?;
+        let why = || REDIRECTED.to_owned();
+        let quarantine: Option<Arc<str>> = self.wishes.quarantine.as_deref().map(Arc::from);
+        let alias = Arc::new(to.clone());
+        self.quarantined_lists.extend(found.lists.iter().cloned().zip(quarantine.iter().cycle().cloned()));
+        for To { address, hop, .. } in found.people {
+            let via = via(&alias, &address);
+            let asked = Asked { hop, quarantine: quarantine.clone(), via, ..Asked::default() };
+            self.rcpts.add(address, asked, Verdict::Relay, why);
+        }
+        for list in found.lists {
+            let address = address_of(settings, &list).unwrap_or_else(|| to.clone());
+            self.rcpts.add(address, Asked::default(), Verdict::List(list), why);
+        }
+        if found.has_null {
+            self.nulls.push((to, self.wishes.words() + "; ", named));
+        }
+        Ok(())
     }
 
     /// Who gets a message that a rule redirects, with the lists that take it as a post.
@@ -168,14 +178,13 @@ impl Transaction {
         &mut self,
         core: &Core,
         settings: &Settings,
-        (client, mut owners): (IpAddr, HashMap<Arc<str>, Vec<To>>),
+        mut owners: HashMap<Arc<str>, Vec<To>>,
         end: &EndOfData,
     ) -> Vec<NewEnvelope> {
-        let facts = &end.facts;
         let owners = |list: &str| {
             let owners = owners.remove(list).unwrap_or_default();
             if owners.is_empty() {
-                log::report_noted(core, list, &self.mail, client);
+                log::report_noted(core, list, &self.mail, self.client);
             }
             let asked = |To { address, hop, params }| (address, Asked { params, hop, ..Asked::default() });
             owners.into_iter().map(asked).collect()
@@ -186,34 +195,10 @@ impl Transaction {
             .extend(nulls.map(|alias| (alias.clone(), String::new(), vec![self.names.given(alias).as_str().into()])));
         let (groups, relayed) = std::mem::take(&mut self.rcpts).into_groups(owners, program);
         let groups = self.quarantined_apart(mailboxes_apart(aliases_apart(settings, groups)));
-        let (class, class_why) = self.class(core, settings, client, facts, relayed as u64);
-        let message_id = facts.message_id.clone().unwrap_or_default();
-        let relayed = NewEnvelope {
-            sender: self.mail.path.as_str().to_owned(),
-            class,
-            list: None,
-            recipients: Recipients::List,
-            eight_bit: facts.eight_bit || !self.added.is_ascii(),
-            prefix: std::mem::take(&mut self.added),
-            smtputf8: self.mail.smtputf8,
-            ret: self.mail.ret,
-            envid: self.mail.envid.take(),
-            origin: self.injector.clone().unwrap_or_else(|| client.to_string()),
-            // A large body's header has been stored already; its text is nothing beside it.
-            message_id_at: if self.stored == 0 { MessageIdAt::find(&end.last, &message_id) } else { None },
-            message_id,
-            is_report: false,
-            given_sender: None,
-            held_by: self.wishes.hold.clone(),
-            is_quarantined: false,
-            taken: Taken::local(""),
-        };
+        let (class, class_why) = self.class(core, settings, &end.facts, relayed as u64);
+        let relayed = self.relayed(class, end);
         let given = self.given_sender.take().unwrap_or_else(|| self.mail.path.as_str().to_owned());
-        let (mut marks, protocol) = (self.wishes.words(), self.protocol);
-        if let Some(filtering) = self.filtering.as_ref().filter(|filtering| !filtering.words.is_empty()) {
-            marks += if marks.is_empty() { "" } else { "; " };
-            marks += &filtering.words;
-        }
+        let (marks, protocol) = (self.marks(), self.protocol);
         let to = |(address, Asked { params, hop, .. })| To { address, hop, params };
         let all = |named: Vec<(Address, Asked)>| named.into_iter().map(to).collect();
         let (last, mut relayed) = (groups.len().saturating_sub(1), Some(relayed));
@@ -260,6 +245,42 @@ impl Transaction {
         groups.into_iter().enumerate().filter_map(envelope).collect()
     }
 
+    /// The envelope of those who are no list's and no alias's, still without them.
+    fn relayed(&mut self, class: Class, end: &EndOfData) -> NewEnvelope {
+        let facts = &end.facts;
+        let message_id = facts.message_id.clone().unwrap_or_default();
+        NewEnvelope {
+            sender: self.mail.path.as_str().to_owned(),
+            class,
+            list: None,
+            recipients: Recipients::List,
+            eight_bit: facts.eight_bit || !self.added.is_ascii(),
+            prefix: std::mem::take(&mut self.added),
+            smtputf8: self.mail.smtputf8,
+            ret: self.mail.ret,
+            envid: self.mail.envid.take(),
+            origin: self.injector.clone().unwrap_or_else(|| self.client.to_string()),
+            // A large body's header has been stored already; its text is nothing beside it.
+            message_id_at: if self.stored == 0 { MessageIdAt::find(&end.last, &message_id) } else { None },
+            message_id,
+            is_report: false,
+            given_sender: None,
+            held_by: self.wishes.hold.clone(),
+            is_quarantined: false,
+            taken: Taken::local(""),
+        }
+    }
+
+    /// What rules and milters did with the message, in words.
+    fn marks(&self) -> String {
+        let mut marks = self.wishes.words();
+        if let Some(filtering) = self.filtering.as_ref().filter(|filtering| !filtering.words.is_empty()) {
+            marks += if marks.is_empty() { "" } else { "; " };
+            marks += &filtering.words;
+        }
+        marks
+    }
+
     /// Each group with the rule or milter that keeps the message from it, if one does.
     fn quarantined_apart(&self, groups: Vec<policy::Group<Asked>>) -> Vec<(policy::Group<Asked>, Option<Arc<str>>)> {
         let mut all = Vec::with_capacity(groups.len());
@@ -289,14 +310,8 @@ impl Transaction {
 
     /// The class of what is relayed, and why in words: what the configuration says of the injector, else header fields and
     /// sender's rate.
-    fn class(
-        &self,
-        core: &Core,
-        settings: &Settings,
-        client: IpAddr,
-        facts: &HeaderFacts,
-        recipients: u64,
-    ) -> (Class, String) {
+    fn class(&self, core: &Core, settings: &Settings, facts: &HeaderFacts, recipients: u64) -> (Class, String) {
+        let client = self.client;
         if let Some((class, cause)) = class(settings, self.wishes.class, client, facts) {
             return (class, cause.logged(class));
         }

@@ -5,7 +5,6 @@
 use std::collections::HashMap;
 use std::io;
 use std::mem::take;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use stentor_filters::{
@@ -13,6 +12,7 @@ use stentor_filters::{
     without_fields,
 };
 use stentor_mail::address::Address;
+use stentor_mail::headers::HeaderFacts;
 use stentor_mail::recode::Target;
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, RcptTo};
@@ -21,8 +21,8 @@ use stentor_queue::ids::ContentId;
 use stentor_rules::{AuthResults, ClientName, Key, Named, Remark, claims};
 
 use super::super::judge::{Asked, Speaker, Stranger};
-use super::Transaction;
 use super::rcpt::TAKEN;
+use super::{Received, Transaction};
 use crate::core::intake::Job;
 use crate::core::{Core, Settings, log};
 
@@ -117,12 +117,12 @@ impl Transaction {
     }
 
     /// Takes the header fields out that rules want to go, and results of authentication that a client says are ours (RFC 8601
-    /// section 5); `ours` fields before the message stay.
+    /// section 5); our own fields before the message stay.
     pub(super) async fn remove_fields(
         &mut self,
         core: &Arc<Core>,
         settings: &Settings,
-        (end, ours): (&mut EndOfData, usize),
+        Received { end, own_fields }: &mut Received<'_>,
         is_forged: bool,
     ) -> Result<(), Reply> {
         let (removals, id) = (take(&mut self.wishes.remove), &settings.config.authserv_id);
@@ -131,31 +131,31 @@ impl Transaction {
         let goes = |name: &[u8], value: &[u8]| {
             removals.iter().any(|removal| removal.is_met(name, value)) || is_forged && claims(id, name, value)
         };
-        let result = without_fields(&mut octets, ours, size_max, goes).await;
+        let result = without_fields(&mut octets, *own_fields, size_max, goes).await;
         octets.forget();
         end.last = octets.last;
         if let Some(new) = result? {
-            *end = new;
+            **end = new;
         }
         Ok(())
     }
 
-    /// Writes the message in the transfer encodings that rules want; `ours` fields before it are ours.
+    /// Writes the message in the transfer encodings that rules want.
     pub(super) async fn recode(
         &mut self,
         core: &Arc<Core>,
         settings: &Settings,
         target: Target,
-        (end, ours): (&mut EndOfData, usize),
+        Received { end, own_fields }: &mut Received<'_>,
     ) -> Result<(), Reply> {
         let size_max = settings.config.message_size_bytes_max;
         let mut octets = Octets { core, transaction: self, last: take(&mut end.last), before: None, size_max };
-        let result = recoded(&mut octets, ours, size_max, target).await;
+        let result = recoded(&mut octets, *own_fields, size_max, target).await;
         octets.forget();
         let last = octets.last;
         match result? {
             // What is not written yet is with the content.
-            Recoded::New(new) => *end = EndOfData { last, ..new },
+            Recoded::New(new) => **end = EndOfData { last, ..new },
             Recoded::Same => end.last = last,
             Recoded::Cannot(why) => {
                 end.last = last;
@@ -171,39 +171,37 @@ impl Transaction {
         &mut self,
         core: &Arc<Core>,
         settings: &Settings,
-        client: IpAddr,
-        (end, ours): (&mut EndOfData, usize),
+        Received { end, own_fields }: &mut Received<'_>,
     ) -> Result<(), Reply> {
         let size_max = settings.config.message_size_bytes_max;
         let mut results = AuthResults::new(&settings.config.authserv_id);
         let octets = Octets { core, transaction: self, last: take(&mut end.last), before: None, size_max };
-        let read = each_field(&octets, ours, |name, value| results.field(name, value));
+        let read = each_field(&octets, *own_fields, |name, value| results.field(name, value));
         end.last = octets.last;
         read?;
         if let Some(said) = self.waiting.finish_with_auth(&settings.rules, &results) {
-            self.take_said(settings, client, said)?;
+            self.take_said(settings, said)?;
         }
         Ok(())
     }
 
-    /// The message has come: shows it to the milters and does what they ask for. Returns how many fields are before the client's.
+    /// The message has come: shows it to the milters and does what they ask for.
     pub(super) async fn filter(
         &mut self,
         core: &Arc<Core>,
         settings: &Arc<Settings>,
-        client: IpAddr,
-        (end, ours): (&mut EndOfData, usize),
-    ) -> Result<usize, Reply> {
-        let Some(mut filtering) = self.filtering.take() else { return Ok(ours) };
+        Received { end, own_fields }: &mut Received<'_>,
+    ) -> Result<(), Reply> {
+        let Some(mut filtering) = self.filtering.take() else { return Ok(()) };
         let size_max = settings.config.message_size_bytes_max;
         let mut octets = Octets { core, transaction: self, last: take(&mut end.last), before: None, size_max };
-        let filtered = filtering.filter.chain().await.message(&mut octets, ours, size_max).await;
+        let filtered = filtering.filter.chain().await.message(&mut octets, *own_fields, size_max).await;
         octets.forget();
         end.last = octets.last;
         let result = match filtered {
             Ok(filtered) => {
-                let before = filtered.before.unwrap_or(ours);
-                self.change(core, settings, client, (&mut filtering, filtered, end)).await.map(|()| before)
+                *own_fields = filtered.before.unwrap_or(*own_fields);
+                self.change(core, settings, (&mut filtering, filtered, end)).await
             }
             Err(refusal) => {
                 self.why_refused = refusal.by;
@@ -219,7 +217,6 @@ impl Transaction {
         &mut self,
         core: &Arc<Core>,
         settings: &Arc<Settings>,
-        client: IpAddr,
         (filtering, filtered, end): (&mut Filtering, Filtered, &mut EndOfData),
     ) -> Result<(), Reply> {
         if let Some(by) = filtered.discard {
@@ -239,9 +236,24 @@ impl Transaction {
             self.sender = Key::new(sender.as_str());
             self.mail.path = sender;
         }
+        let added = self.remove_recipients(filtering, filtered.envelope.recipients);
+        let is_refused = self.add_recipients(core, settings, (filtering, added), &end.facts).await?;
+        self.apply_content_rules(settings)?;
+        // A milter that puts nobody in somebody's place has a mistake that can be mended.
+        if self.rcpts.named() == 0 && is_refused {
+            return Err(Reply::fixed(451, (4, 3, 5), "Server configuration error"));
+        }
+        if self.rcpts.named() == 0 {
+            self.nobody_is_left();
+        }
+        Ok(())
+    }
+
+    /// Forgets the recipients that milters remove; returns those that they add.
+    fn remove_recipients(&mut self, filtering: &mut Filtering, changes: Vec<Recipient>) -> Vec<RcptTo> {
         let mut added: Vec<RcptTo> = Vec::new();
         let before = filtering.taken.len();
-        for change in filtered.envelope.recipients {
+        for change in changes {
             match change {
                 Recipient::Add(rcpt) => added.push(rcpt),
                 Recipient::Delete(RcptTo { address: gone, .. }) => {
@@ -262,8 +274,19 @@ impl Transaction {
                 self.rcpts.add_by(address, asked, verdict, why);
             }
         }
+        added
+    }
+
+    /// Takes the recipients that milters add; says whether one was refused for good.
+    async fn add_recipients(
+        &mut self,
+        core: &Arc<Core>,
+        settings: &Arc<Settings>,
+        (filtering, added): (&Filtering, Vec<RcptTo>),
+        facts: &HeaderFacts,
+    ) -> Result<bool, Reply> {
         let speaker = Speaker {
-            client,
+            client: self.client,
             name: ClientName::Unknown,
             helo: "",
             may_relay: true,
@@ -274,22 +297,14 @@ impl Transaction {
         for rcpt in added.into_iter().filter(|rcpt| !filtering.taken.iter().any(|taken| taken.named == rcpt.address)) {
             if !self.rcpts.has(&rcpt.address) {
                 // One that is refused for good is in the log; the others get their mail.
-                let reply = self.take_rcpt(core, settings, speaker, (rcpt, Some(&end.facts))).await;
+                let reply = self.take_rcpt(core, settings, speaker, (rcpt, Some(facts))).await;
                 if reply.is_temporary() {
                     return Err(reply);
                 }
                 is_refused |= !reply.is_success();
             }
         }
-        self.apply_content_rules(settings, client)?;
-        // A milter that puts nobody in somebody's place has a mistake that can be mended.
-        if self.rcpts.named() == 0 && is_refused {
-            return Err(Reply::fixed(451, (4, 3, 5), "Server configuration error"));
-        }
-        if self.rcpts.named() == 0 {
-            self.nobody_is_left();
-        }
-        Ok(())
+        Ok(is_refused)
     }
 
     /// Milters have removed all who were named: who else gets the message by rules, a copy or all of it, gets it all the same.

@@ -6,6 +6,7 @@
 //! (docs/design/decisions/0004-strangers.md).
 
 mod added;
+mod body;
 mod by_content;
 mod envelopes;
 mod filter;
@@ -20,7 +21,6 @@ use stentor_addresses::HeaderStream;
 use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::heading::Heading;
-use stentor_mail::received::{Trace, received, received_local};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, MailFrom};
 use stentor_policy::{self as policy, Names};
@@ -43,7 +43,7 @@ use crate::core::log::Whole;
 use crate::core::observer::{Receiving, TraceParent};
 use crate::core::{Core, Settings, log};
 use stentor_live::posts::{Noted, RECIPIENTS_MIN};
-use stentor_memory::{PIECE_BYTES, Reserved};
+use stentor_memory::Reserved;
 
 /// How long milters may take before a client may have left for it. Until then one whose side is closed has said all it wanted to, and
 /// reads the reply.
@@ -119,6 +119,14 @@ pub struct Transaction {
     assigned: Option<AssignedIds>,
     /// Its spans, if it is sampled.
     traced: Option<Box<dyn Receiving>>,
+}
+
+/// A message that has come.
+struct Received<'e> {
+    end: &'e mut EndOfData,
+    /// How many fields are before the client's: those that rules had prepended when it began, our Received, and what milters have put before a
+    /// line of an mbox.
+    own_fields: usize,
 }
 
 /// Who spoke, for what is decided at the end of the data.
@@ -223,153 +231,29 @@ impl Transaction {
         header(settings, &mut self.header, (octets, is_last), None).await
     }
 
-    /// Whether [`Transaction::reserve`] will not wait.
-    pub fn is_room(&self, core: &Core) -> bool {
-        core.memory.is_plenty(self.mail.size)
-    }
-
-    /// Reserves memory for the body at DATA or the first BDAT; a trusted client waits for it.
-    pub async fn reserve(&mut self, core: &Core) -> Result<(), Reply> {
-        self.memory =
-            if self.trusted { core.memory.reserve(self.mail.size).await } else { core.memory.begin(self.client) };
-        if self.memory.is_some() {
-            return Ok(());
-        }
-        let reply = Self::no_room(core);
-        log::refused(core, ("DATA", ""), &self.mail, self.client, &reply);
-        Err(reply)
-    }
-
-    /// In place of [`Transaction::reserve`], where the body is in memory already: who holds some must not wait for more.
-    pub fn reserved(&mut self, memory: Reserved) {
-        self.memory = Some(memory);
-    }
-
-    /// Reserves memory for this many octets of the body.
-    pub fn hold(&mut self, core: &Core, bytes: u64) -> Result<(), Reply> {
-        let is_held = self.memory.as_mut().is_none_or(|memory| core.memory.hold(memory, bytes + self.waiting.bytes()));
-        if is_held { Ok(()) } else { Err(Self::no_room(core)) }
-    }
-
-    fn no_room(core: &Core) -> Reply {
-        core.limits.hit(Limit::BodyMemory, core.clock.now());
-        Reply::fixed(452, (4, 3, 1), "Too many messages are being received, try again later")
-    }
-
     /// The body was refused after `size` octets: logs that and abandons the transaction.
-    pub fn refused(self, core: &Core, client: IpAddr, reply: &Reply, size: u64) {
+    pub fn refused(self, core: &Core, _: IpAddr, reply: &Reply, size: u64) {
         let named = self.rcpts.named();
-        self.refused_of(core, client, reply, ("", size, named));
+        self.refused_of(core, reply, ("", size, named));
     }
 
     /// The same with its Message-ID; those that have become envelopes are counted only.
-    fn refused_of(self, core: &Core, client: IpAddr, reply: &Reply, of: (&str, u64, u64)) {
+    fn refused_of(self, core: &Core, reply: &Reply, of: (&str, u64, u64)) {
         let settings = core.settings();
         let to = self.names.all(&self.rcpts, |list| address_of(&settings, list));
-        log::refused_message(core, &self.mail, reply, &self.whole(client, &self.why_refused, &to, of));
+        log::refused_message(core, &self.mail, reply, &self.whole(&self.why_refused, &to, of));
         self.abandon(core);
     }
 
     /// For the log: what asks for its end, recipients, Message-ID, octets and the number of recipients.
     fn whole<'a>(
         &'a self,
-        client: IpAddr,
         why: &'a str,
         to: &'a [Box<str>],
         (message_id, size, recipients): (&'a str, u64, u64),
     ) -> Whole<'a> {
         let origin = self.injector.as_deref().unwrap_or_default();
-        Whole { client, why, message_id, to, recipients, size, origin }
-    }
-
-    /// The fields to put before the body, and the gathering rule told that a message is on its way.
-    pub fn start_data(
-        &mut self,
-        core: &Core,
-        settings: &Settings,
-        (helo, is_esmtp, client): (&str, bool, IpAddr),
-    ) -> Vec<u8> {
-        let protocol = match (self.mail.smtputf8, is_esmtp) {
-            (true, _) => "UTF8SMTP",
-            (false, true) => "ESMTP",
-            (false, false) => "SMTP",
-        };
-        self.start_data_by(core, settings, (helo, protocol, client))
-    }
-
-    /// The same for whatever the message came by.
-    pub fn start_data_by(
-        &mut self,
-        core: &Core,
-        settings: &Settings,
-        (helo, protocol, client): (&str, &'static str, IpAddr),
-    ) -> Vec<u8> {
-        self.begin_data(core, protocol);
-        // Of others than trusted clients nothing is held before it has come.
-        let expected = self.mail.size.filter(|_| self.trusted).unwrap_or(0).min(PIECE_BYTES) as usize;
-        let mut prefix = Vec::with_capacity(expected + 512);
-        self.wishes.write_fields(&mut prefix);
-        let hostname = &settings.config.hostname;
-        received(&Trace { helo, client, hostname, protocol, id: &self.id, now: core.clock.now() }, &mut prefix);
-        self.waiting.begin(&settings.rules, prefix.len(), self.filtering.is_some());
-        prefix
-    }
-
-    /// The same for a message of a local user.
-    pub fn start_local_data(&mut self, core: &Core, settings: &Settings, uid: u32) -> Vec<u8> {
-        self.begin_data(core, "local");
-        let mut prefix = Vec::new();
-        self.wishes.write_fields(&mut prefix);
-        received_local(&settings.config.hostname, uid, (&self.id, core.clock.now()), &mut prefix);
-        self.waiting.begin(&settings.rules, prefix.len(), self.filtering.is_some());
-        prefix
-    }
-
-    fn begin_data(&mut self, core: &Core, protocol: &'static str) {
-        self.protocol = protocol;
-        // Nobody's commit waits for who may send slowly on purpose.
-        self.is_receiving = self.trusted;
-        if self.trusted {
-            core.intake.receiving();
-        }
-        if let Some(traced) = &mut self.traced {
-            traced.data();
-        }
-    }
-
-    /// Takes a piece of a body that is too large to be held: it is searched, rewritten and stored.
-    pub async fn piece(&mut self, core: &Arc<Core>, settings: &Settings, bytes: Vec<u8>, size_max: u64) {
-        if self.failed.is_some() {
-            return;
-        }
-        self.waiting.push(&bytes);
-        match self.canonical_header(settings, bytes, false).await {
-            // All of it may be the beginning of a field.
-            Ok(bytes) if bytes.is_empty() => {}
-            Ok(bytes) => self.store_piece(core, bytes, size_max).await,
-            Err(_) => self.failed = Some(Refused::Table),
-        }
-    }
-
-    /// Stores a piece; waits until it is written, so that one piece at a time is in memory.
-    async fn store_piece(&mut self, core: &Arc<Core>, bytes: Vec<u8>, size_max: u64) {
-        let Some(memory) = &mut self.memory else { return };
-        if !core.memory.stream(memory, bytes.len() as u64, size_max).await {
-            core.limits.hit(Limit::StreamedBytes, core.clock.now());
-            self.failed = Some(Refused::Crowded);
-            return;
-        }
-        let content = *self.content.get_or_insert_with(|| core.next_content_id());
-        self.stored += bytes.len() as u64;
-        // A large body is no company worth waiting for.
-        self.arrived(core);
-        let (answer, ticket) = oneshot::channel();
-        core.intake.push(Job::Piece { content, bytes, answer });
-        self.failed = match ticket.await {
-            Ok(Ok(())) => None,
-            Ok(Err(refused)) => Some(refused),
-            Err(_) => Some(Refused::Stopping),
-        };
+        Whole { client: self.client, why, message_id, to, recipients, size, origin }
     }
 
     /// Decides about the whole message, makes it durable and answers.
@@ -378,15 +262,15 @@ impl Transaction {
         mut self,
         core: &Arc<Core>,
         settings: &Arc<Settings>,
-        (client, peer): (IpAddr, Option<&TcpStream>),
+        (_, peer): (IpAddr, Option<&TcpStream>),
         end: EndOfData,
     ) -> Reply {
         let size = end.size;
         let Some(mut traced) = self.traced.take() else {
-            return self.finish(core, settings, (client, peer), end).await;
+            return self.finish(core, settings, peer, end).await;
         };
         traced.end_of_data();
-        let reply = self.finish(core, settings, (client, peer), end).await;
+        let reply = self.finish(core, settings, peer, end).await;
         traced.answered(core, size, &reply);
         reply
     }
@@ -397,38 +281,37 @@ impl Transaction {
         &mut self,
         core: &Arc<Core>,
         settings: &Arc<Settings>,
-        (client, peer): (IpAddr, Option<&TcpStream>),
+        peer: Option<&TcpStream>,
         end: &mut EndOfData,
     ) -> Result<(), Reply> {
-        // Before the client's message there are the fields that rules had prepended when it began, and our Received.
-        let mut ours = self.wishes.fields_written() + 1;
         if let Some(refused) = self.failed {
             return Err(refused.reply());
         }
         self.check(core, settings, &end.facts)?;
-        self.by_content(settings, client, &end.last)?;
+        self.by_content(settings, &end.last)?;
         end.last = self.canonical_header(settings, std::mem::take(&mut end.last), true).await?;
         let is_forged = end.facts.has_auth_results && !self.is_of_trusted();
+        let mut message = Received { end, own_fields: self.wishes.fields_written() + 1 };
         if (is_forged || !self.wishes.remove.is_empty()) && !self.wishes.is_discarded() {
-            Box::pin(self.remove_fields(core, settings, (&mut *end, ours), is_forged)).await?;
+            Box::pin(self.remove_fields(core, settings, &mut message, is_forged)).await?;
         }
         if self.filtering.is_some() {
             let begun = Instant::now();
-            ours = Box::pin(self.filter(core, settings, client, (&mut *end, ours))).await?;
+            Box::pin(self.filter(core, settings, &mut message)).await?;
             if begun.elapsed() >= LEAVES_AFTER && peer.is_some_and(has_left) {
                 "client left while milters were asked".clone_into(&mut self.why_refused);
                 return Err(LEFT);
             }
         }
         if self.waiting.waits_for_auth() && !self.wishes.is_discarded() {
-            self.apply_auth_rules(core, settings, client, (&mut *end, ours))?;
+            self.apply_auth_rules(core, settings, &mut message)?;
         }
         // Of rules on authentication, and of recipients that milters have added.
         if !self.wishes.remove.is_empty() && !self.wishes.is_discarded() {
-            Box::pin(self.remove_fields(core, settings, (&mut *end, ours), false)).await?;
+            Box::pin(self.remove_fields(core, settings, &mut message, false)).await?;
         }
         if let Some(target) = self.wishes.transfer_encoding.filter(|_| !self.wishes.is_discarded()) {
-            Box::pin(self.recode(core, settings, target, (end, ours))).await?;
+            Box::pin(self.recode(core, settings, target, &mut message)).await?;
         }
         Ok(())
     }
@@ -437,46 +320,57 @@ impl Transaction {
         mut self,
         core: &Arc<Core>,
         settings: &Arc<Settings>,
-        (client, peer): (IpAddr, Option<&TcpStream>),
+        peer: Option<&TcpStream>,
         mut end: EndOfData,
     ) -> Reply {
-        let verdict = self.judge_content(core, settings, (client, peer), &mut end).await;
+        let verdict = self.judge_content(core, settings, peer, &mut end).await;
         let named = self.rcpts.named();
         let envelopes = match verdict {
-            Ok(()) if self.wishes.is_discarded() => return self.discarded(core, settings, client, &end),
-            Ok(()) => self.routed(core, settings, client, &end).await,
+            Ok(()) if self.wishes.is_discarded() => return self.discarded(core, settings, &end),
+            Ok(()) => self.routed(core, settings, &end).await,
             Err(reply) => Err(reply),
         };
-        let message_id = end.facts.message_id.as_deref().unwrap_or_default();
         let envelopes = match envelopes {
-            Ok(envelopes) => envelopes,
+            Ok(envelopes) if envelopes.is_empty() => return self.for_nobody(core, settings, (&end, named)),
+            Ok(envelopes) => intern_ahead(core, envelopes).await.map_err(Refused::reply),
+            Err(reply) => Err(reply),
+        };
+        match envelopes {
+            Ok(envelopes) => self.submit(core, settings, envelopes, (end, named)).await,
             Err(reply) => {
-                self.refused_of(core, client, &reply, (message_id, end.size, named));
-                return reply;
+                let message_id = end.facts.message_id.as_deref().unwrap_or_default();
+                self.refused_of(core, &reply, (message_id, end.size, named));
+                reply
             }
-        };
-        if envelopes.is_empty() {
-            if !self.nulls.is_empty() {
-                self.log_nulls(core, client, (message_id, end.size, true));
-                let id = self.id;
-                self.abandon(core);
-                return Reply::new(250, (2, 0, 0), format!("Ok: queued as {id}"));
-            }
-            if named == 0 {
-                // Milters have removed all who were named, and the copies of rules lead to nobody.
-                return self.discarded(core, settings, client, &end);
-            }
-            self.abandon(core);
-            return Reply::fixed(250, (2, 0, 0), "Ok: report noted");
         }
-        let envelopes = match intern_ahead(core, envelopes).await {
-            Ok(envelopes) => envelopes,
-            Err(refused) => {
-                let reply = refused.reply();
-                self.refused_of(core, client, &reply, (message_id, end.size, named));
-                return reply;
-            }
-        };
+    }
+
+    /// No envelope follows from its recipients: it is taken, and nobody gets it.
+    fn for_nobody(self, core: &Core, settings: &Settings, (end, named): (&EndOfData, u64)) -> Reply {
+        if !self.nulls.is_empty() {
+            let message_id = end.facts.message_id.as_deref().unwrap_or_default();
+            self.log_nulls(core, (message_id, end.size, true));
+            let id = self.id;
+            self.abandon(core);
+            return Reply::new(250, (2, 0, 0), format!("Ok: queued as {id}"));
+        }
+        if named == 0 {
+            // Milters have removed all who were named, and the copies of rules lead to nobody.
+            return self.discarded(core, settings, end);
+        }
+        self.abandon(core);
+        Reply::fixed(250, (2, 0, 0), "Ok: report noted")
+    }
+
+    /// Hands it over, and answers once it is durable.
+    async fn submit(
+        mut self,
+        core: &Arc<Core>,
+        settings: &Settings,
+        envelopes: Vec<NewEnvelope>,
+        (end, named): (EndOfData, u64),
+    ) -> Reply {
+        let message_id = end.facts.message_id.as_deref().unwrap_or_default();
         let content = self.content.unwrap_or_else(|| core.next_content_id());
         self.note_post(core, settings, (content, &envelopes), &end.last);
         let told_size = end.size;
@@ -493,14 +387,14 @@ impl Transaction {
         core.measures.commit_wait.observe(begun.elapsed());
         match answered {
             Ok(Ok(())) => {
-                self.log_nulls(core, client, (message_id, told_size, false));
+                self.log_nulls(core, (message_id, told_size, false));
                 Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id))
             }
             refused => {
                 let refused = refused.ok().and_then(Result::err).unwrap_or(Refused::Stopping);
                 core.refused(refused);
                 let reply = refused.reply();
-                let whole = self.whole(client, "", &[], (message_id, told_size, named));
+                let whole = self.whole("", &[], (message_id, told_size, named));
                 log::refused_message(core, &self.mail, &reply, &whole);
                 reply
             }
@@ -552,21 +446,21 @@ impl Transaction {
     }
 
     /// Copies that nobody gets are in the log alone.
-    fn log_nulls(&self, core: &Core, client: IpAddr, (message_id, size, is_all): (&str, u64, bool)) {
+    fn log_nulls(&self, core: &Core, (message_id, size, is_all): (&str, u64, bool)) {
         for (alias, why, to) in &self.nulls {
             let why = format!("{why}alias {alias}: /dev/null");
             let recipients = to.len() as u64;
-            let whole = self.whole(client, &why, to, (message_id, size, recipients));
+            let whole = self.whole(&why, to, (message_id, size, recipients));
             log::discarded(core, &self.mail, (self.id, is_all), &whole);
         }
     }
 
     /// A rule asks for it: the client hears that the message was taken, and nobody gets it.
-    fn discarded(self, core: &Core, settings: &Settings, client: IpAddr, end: &EndOfData) -> Reply {
+    fn discarded(self, core: &Core, settings: &Settings, end: &EndOfData) -> Reply {
         let reply = Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id));
         let (why, to) = (self.wishes.words(), self.names.all(&self.rcpts, |list| address_of(settings, list)));
         let message_id = end.facts.message_id.as_deref().unwrap_or_default();
-        let whole = self.whole(client, &why, &to, (message_id, end.size, self.rcpts.named()));
+        let whole = self.whole(&why, &to, (message_id, end.size, self.rcpts.named()));
         log::discarded(core, &self.mail, (self.id, true), &whole);
         self.abandon(core);
         reply

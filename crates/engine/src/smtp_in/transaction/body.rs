@@ -1,0 +1,141 @@
+//! The body of a message on its way: memory that is reserved for it, the fields before it, and its pieces, which go to the journal.
+//!
+//! Failure: without memory the refusal; a piece that cannot be stored is remembered, and the rest of the body is dropped.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use stentor_mail::received::{Trace, received, received_local};
+use stentor_mail::reply::Reply;
+use stentor_memory::{PIECE_BYTES, Reserved};
+use tokio::sync::oneshot;
+
+use super::Transaction;
+use crate::core::intake::{Job, Refused};
+use crate::core::limits::Limit;
+use crate::core::{Core, Settings, log};
+
+impl Transaction {
+    /// Whether [`Transaction::reserve`] will not wait.
+    pub fn is_room(&self, core: &Core) -> bool {
+        core.memory.is_plenty(self.mail.size)
+    }
+
+    /// Reserves memory for the body at DATA or the first BDAT; a trusted client waits for it.
+    pub async fn reserve(&mut self, core: &Core) -> Result<(), Reply> {
+        self.memory =
+            if self.trusted { core.memory.reserve(self.mail.size).await } else { core.memory.begin(self.client) };
+        if self.memory.is_some() {
+            return Ok(());
+        }
+        let reply = Self::no_memory(core);
+        log::refused(core, ("DATA", ""), &self.mail, self.client, &reply);
+        Err(reply)
+    }
+
+    /// In place of [`Transaction::reserve`], where the body is in memory already: who holds some must not wait for more.
+    pub fn reserved(&mut self, memory: Reserved) {
+        self.memory = Some(memory);
+    }
+
+    /// Reserves memory for this many octets of the body.
+    pub fn hold(&mut self, core: &Core, bytes: u64) -> Result<(), Reply> {
+        let is_held = self.memory.as_mut().is_none_or(|memory| core.memory.hold(memory, bytes + self.waiting.bytes()));
+        if is_held { Ok(()) } else { Err(Self::no_memory(core)) }
+    }
+
+    fn no_memory(core: &Core) -> Reply {
+        core.limits.hit(Limit::BodyMemory, core.clock.now());
+        Reply::fixed(452, (4, 3, 1), "Too many messages are being received, try again later")
+    }
+
+    /// The fields to put before the body, and the gathering rule told that a message is on its way.
+    pub fn start_data(
+        &mut self,
+        core: &Core,
+        settings: &Settings,
+        (helo, is_esmtp, client): (&str, bool, IpAddr),
+    ) -> Vec<u8> {
+        let protocol = match (self.mail.smtputf8, is_esmtp) {
+            (true, _) => "UTF8SMTP",
+            (false, true) => "ESMTP",
+            (false, false) => "SMTP",
+        };
+        self.start_data_by(core, settings, (helo, protocol, client))
+    }
+
+    /// The same for whatever the message came by.
+    pub fn start_data_by(
+        &mut self,
+        core: &Core,
+        settings: &Settings,
+        (helo, protocol, client): (&str, &'static str, IpAddr),
+    ) -> Vec<u8> {
+        self.begin_data(core, protocol);
+        // Of others than trusted clients nothing is held before it has come.
+        let expected = self.mail.size.filter(|_| self.trusted).unwrap_or(0).min(PIECE_BYTES) as usize;
+        let mut prefix = Vec::with_capacity(expected + 512);
+        self.wishes.write_fields(&mut prefix);
+        let hostname = &settings.config.hostname;
+        received(&Trace { helo, client, hostname, protocol, id: &self.id, now: core.clock.now() }, &mut prefix);
+        self.waiting.begin(&settings.rules, prefix.len(), self.filtering.is_some());
+        prefix
+    }
+
+    /// The same for a message of a local user.
+    pub fn start_local_data(&mut self, core: &Core, settings: &Settings, uid: u32) -> Vec<u8> {
+        self.begin_data(core, "local");
+        let mut prefix = Vec::new();
+        self.wishes.write_fields(&mut prefix);
+        received_local(&settings.config.hostname, uid, (&self.id, core.clock.now()), &mut prefix);
+        self.waiting.begin(&settings.rules, prefix.len(), self.filtering.is_some());
+        prefix
+    }
+
+    fn begin_data(&mut self, core: &Core, protocol: &'static str) {
+        self.protocol = protocol;
+        // Nobody's commit waits for who may send slowly on purpose.
+        self.is_receiving = self.trusted;
+        if self.trusted {
+            core.intake.receiving();
+        }
+        if let Some(traced) = &mut self.traced {
+            traced.data();
+        }
+    }
+
+    /// Takes a piece of a body that is too large to be held: it is searched, rewritten and stored.
+    pub async fn piece(&mut self, core: &Arc<Core>, settings: &Settings, bytes: Vec<u8>, size_max: u64) {
+        if self.failed.is_some() {
+            return;
+        }
+        self.waiting.push(&bytes);
+        match self.canonical_header(settings, bytes, false).await {
+            // All of it may be the beginning of a field.
+            Ok(bytes) if bytes.is_empty() => {}
+            Ok(bytes) => self.store_piece(core, bytes, size_max).await,
+            Err(_) => self.failed = Some(Refused::Table),
+        }
+    }
+
+    /// Stores a piece; waits until it is written, so that one piece at a time is in memory.
+    pub(super) async fn store_piece(&mut self, core: &Arc<Core>, bytes: Vec<u8>, size_max: u64) {
+        let Some(memory) = &mut self.memory else { return };
+        if !core.memory.stream(memory, bytes.len() as u64, size_max).await {
+            core.limits.hit(Limit::StreamedBytes, core.clock.now());
+            self.failed = Some(Refused::Crowded);
+            return;
+        }
+        let content = *self.content.get_or_insert_with(|| core.next_content_id());
+        self.stored += bytes.len() as u64;
+        // A large body is no company worth waiting for.
+        self.arrived(core);
+        let (answer, ticket) = oneshot::channel();
+        core.intake.push(Job::Piece { content, bytes, answer });
+        self.failed = match ticket.await {
+            Ok(Ok(())) => None,
+            Ok(Err(refused)) => Some(refused),
+            Err(_) => Some(Refused::Stopping),
+        };
+    }
+}
