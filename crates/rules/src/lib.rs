@@ -69,5 +69,5 @@ pub use stentor_strangers::ClientName;
 pub use stentor_tables::{Included, NotIncluded};
 pub use stranger_conditions::StrangerConditions;
 pub use waiting::{ContentSaid, Waiting};
-pub use wishes::{Named, Remark, Wishes, keeper};
+pub use wishes::{Named, Remark, Wishes, decided_by};
 pub use would::Would;

@@ -138,8 +138,8 @@ impl fmt::Display for Named {
     }
 }
 
-/// The rule that holds or keeps a message, with its place and its text.
-pub fn keeper(rules: &Rulebook, (text, by): &(Box<str>, Why)) -> Box<str> {
+/// The rule that holds or quarantines a message, with its place and its text.
+pub fn decided_by(rules: &Rulebook, (text, by): &(Box<str>, Why)) -> Box<str> {
     let by = rules.shown(by);
     let mut who = if text.is_empty() { by } else { format!("{by}: {text}") };
     who.truncate(who.floor_char_boundary(HELD_BY_BYTES_MAX));
@@ -151,12 +151,12 @@ impl Wishes {
     pub fn add(&mut self, rules: &Rulebook, marks: Marks, who: &Named) {
         let by = |by: &Why| rules.shown(by);
         if let Some(hold) = &marks.hold {
-            let by = keeper(rules, hold);
+            let by = decided_by(rules, hold);
             self.remark(Remark::Held { by: by.clone() }, who);
             self.hold.get_or_insert(by);
         }
         if let Some(quarantine) = &marks.quarantine {
-            let by = keeper(rules, quarantine);
+            let by = decided_by(rules, quarantine);
             self.remark(Remark::Quarantined { by: by.clone() }, who);
             self.quarantine.get_or_insert(by);
         }

@@ -1,4 +1,4 @@
-//! A copy of a kept message to one other address, for a look at it as it is.
+//! A copy of a quarantined message to one other address, for a look at it as it is.
 //!
 //! Promise: the message itself stays where it is, for all of its recipients. The copy is a message of ours from the null sender with `Resent-`
 //! fields (RFC 5322 section 3.6.6): no rule or milter is asked about it, and it never bounces. That it was asked for is in the journal

@@ -1,4 +1,4 @@
-//! Links with which recipients look at their own kept mail, and release it.
+//! Links with which recipients look at their own quarantined mail, and release it.
 //!
 //! Promise: a link is for one message and one recipient, and until the message expires. It is sealed by HMAC-SHA-256 with a key of this server
 //! alone (`quarantine.key` in the data directory, mode 0600), made when the first link is: nobody who lacks it can make or change one.

@@ -1,4 +1,4 @@
-//! What a kept message says, decoded for people who must not run any of it: text alone, files by name.
+//! What a quarantined message says, decoded for people who must not run any of it: text alone, files by name.
 //!
 //! Promise: bounded by the limits below, whatever the message; nothing of it is rendered.
 

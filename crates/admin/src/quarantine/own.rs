@@ -1,4 +1,4 @@
-//! A recipient's own copy of a kept message, as a link of theirs opens it: looked at, and released.
+//! A recipient's own copy of a quarantined message, as a link of theirs opens it: looked at, and released.
 //!
 //! Promise: nothing but this recipient's copy is shown or released, and no other recipient is named. A release is a verb of the journal, by
 //! `recipient=ADDRESS`.
@@ -44,7 +44,7 @@ pub struct OwnView {
     pub limit: Option<&'static str>,
 }
 
-/// Entries of the address book that are this recipient, of those whose copies are kept.
+/// Entries of the address book that are this recipient, of those whose copies are quarantined.
 fn own_ids(hub: &Hub, message: &Message, recipient: &str) -> IdSet {
     // A copy for each next hop is an entry of its own.
     let entries = hub.store.book.entries_of(recipient).into_iter().map(|id| id.0);
@@ -114,7 +114,7 @@ pub async fn release_own(
     Ok(None)
 }
 
-/// Why a message is kept, without the place of the rule: that is the operator's business.
+/// Why a message is quarantined, without the place of the rule: that is the operator's business.
 pub fn why(by: &str) -> &str {
     if !by.starts_with("rule ") {
         return by;

@@ -18,7 +18,7 @@ use stentor_queue::ids::Ms;
 use stentor_resolve::Asker;
 use stentor_rules::{
     AUTHENTICATED, ClientName, Decision, Facts, Key, Marks, Named, NextHop, Outcome, Remark, RuleId, SessionFacts, Why,
-    Wishes, keeper,
+    Wishes, decided_by,
 };
 use stentor_strangers::{Greylist, Seen};
 
@@ -189,7 +189,7 @@ fn taken(settings: &Settings, facts: &Facts<'_>, decision: Decision, wishes: &mu
         let _ = write!(words, "; to {hop} by {}", settings.rules.shown(by));
     }
     let copies: Vec<Arc<str>> = marks.copies.iter().map(|(hop, _)| hop.to_string().into()).collect();
-    let quarantine: Option<Arc<str>> = marks.quarantine.as_ref().map(|by| keeper(&settings.rules, by).into());
+    let quarantine: Option<Arc<str>> = marks.quarantine.as_ref().map(|by| decided_by(&settings.rules, by).into());
     let add = |wishes: &mut Wishes, marks| wishes.add(&settings.rules, marks, &Named::one(facts.recipient.as_str()));
     let (rule_route, open) = (marks.route.take(), std::mem::take(&mut marks.open));
     match outcome {

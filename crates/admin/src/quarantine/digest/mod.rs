@@ -1,11 +1,11 @@
-//! Digests to the recipients whose mail is kept: what is new for each since the last one, with links to release it.
+//! Digests to the recipients whose mail is quarantined: what is new for each since the last one, with links to release it.
 //!
 //! Promise: at each time of `digest_at` every recipient in a domain of ours gets at most [`PARTS_MAX`] digests of [`ROWS_MAX`] messages: those
 //! that came since the last one and are still there. A restart goes on where the run was ([`state`]). Digests are our own mail
-//! from the null sender: no rule or milter is asked about them, so that none is kept, and nothing bounces.
+//! from the null sender: no rule or milter is asked about them, so that none is quarantined, and nothing bounces.
 //!
 //! States of a run: the messages are chosen and durable -> digests are stored, recipient after recipient, and how far it is -> the messages
-//! count as named. Memory: some octets for each kept message, and the rows of [`RECIPIENTS_AT_ONCE`] recipients.
+//! count as named. Memory: some octets for each quarantined message, and the rows of [`RECIPIENTS_AT_ONCE`] recipients.
 //!
 //! Failure: what cannot be stored stops the run; it goes on at the next look. A message that cannot be read is a row without subject.
 //! Without a key for links ([`super::link`]) digests have none.
@@ -184,7 +184,7 @@ async fn save_progress(run: &Run, folder: PathBuf) -> io::Result<()> {
     }
 }
 
-/// The next recipients of a run with what is kept for them.
+/// The next recipients of a run with what is quarantined for them.
 async fn gather(core: &Arc<Core>, run: &Run) -> BTreeMap<u32, Kept> {
     let mut next: BTreeMap<u32, Kept> = BTreeMap::new();
     for part in run.of.chunks(GATHERED_AT_ONCE) {
@@ -213,7 +213,7 @@ async fn gather(core: &Arc<Core>, run: &Run) -> BTreeMap<u32, Kept> {
     next
 }
 
-/// Whom a digest goes to, the way that the kept mail would have gone; `None`: it is nobody of ours, or wants none.
+/// Whom a digest goes to, the way that the quarantined mail would have gone; `None`: it is nobody of ours, or wants none.
 fn recipient(core: &Arc<Core>, digest: &DigestConfig, id: u32) -> Option<To> {
     let entry = core.with(|hub, _| hub.store.book.entry(AddressId(id)).to_owned());
     let text = core.with(|hub, _| hub.store.book.text(AddressId(id)).to_owned());

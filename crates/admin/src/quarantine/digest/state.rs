@@ -1,10 +1,10 @@
-//! Which kept messages digests have named, over restarts: files beside the journal.
+//! Which quarantined messages digests have named, over restarts: files beside the journal.
 //!
 //! Promise: `quarantine.digests` is replaced whole and durably before the first digest of a run is stored and when all are;
 //! `quarantine.digests.after` in between, at most [`super::PROGRESS_EVERY`] digests behind. So a crash omits nobody, and sends no more than
-//! those again. Whether a message is new does not depend on a clock: the file names every kept message that a digest has had.
+//! those again. Whether a message is new does not depend on a clock: the file names every quarantined message that a digest has had.
 //!
-//! Failure: a file that cannot be written stops the run, which goes on later. One that is damaged is moved aside (`.bad`), and what is kept
+//! Failure: a file that cannot be written stops the run, which goes on later. One that is damaged is moved aside (`.bad`), and the quarantine
 //! is announced anew.
 
 use std::fs::{self, File};
@@ -37,7 +37,7 @@ pub struct Run {
 pub struct State {
     /// The last time for which all were sent.
     pub last: Ms,
-    /// Messages that were named and are still kept, ascending.
+    /// Messages that were named and are still quarantined, ascending.
     pub named: Vec<MessageId>,
     pub run: Option<Run>,
 }

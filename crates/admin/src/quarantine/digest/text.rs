@@ -1,6 +1,6 @@
 //! The digest as a mail: the same list as text and as HTML.
 //!
-//! Promise: what kept messages say is escaped and cut, so that none can add a field, a part or markup; nothing in it is loaded from
+//! Promise: what quarantined messages say is escaped and cut, so that none can add a field, a part or markup; nothing in it is loaded from
 //! anywhere. It is automatic (RFC 3834 section 5.1), so that nothing answers it; no line is longer than RFC 5321 section 4.5.3.1.6 allows.
 
 use std::fmt::Write as _;
@@ -12,7 +12,7 @@ use stentor_stats::escape::printable;
 /// Octets of a text in a row.
 const CELL_BYTES_MAX: usize = 120;
 
-/// A kept message.
+/// A quarantined message.
 #[derive(Clone, Default, Debug)]
 pub struct Row {
     pub from: String,

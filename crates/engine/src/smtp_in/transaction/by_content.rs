@@ -1,7 +1,7 @@
 //! The data is over: what the rules that waited for the content say, and once milters have seen it, those that waited for them.
 
 use stentor_mail::reply::Reply;
-use stentor_rules::{ContentSaid, Remark, Why, keeper};
+use stentor_rules::{ContentSaid, Remark, Why, decided_by};
 
 use super::super::judge::{Asked, own_hop_by_rule};
 use super::Transaction;
@@ -43,7 +43,7 @@ impl Transaction {
         }
         for (to, asked) in self.rcpts.named_mut() {
             let by = said.marks_of(to).and_then(|marks| marks.quarantine.as_ref());
-            asked.quarantine = asked.quarantine.take().or_else(|| by.map(|by| keeper(rules, by).into()));
+            asked.quarantine = asked.quarantine.take().or_else(|| by.map(|by| decided_by(rules, by).into()));
         }
         for (to, asked) in self.rcpts.relayed_mut() {
             if let Some(hop) = said.route(to) {
@@ -68,7 +68,7 @@ impl Transaction {
         for (to, lists) in std::mem::take(&mut self.open) {
             if let Some(results) = said.of(&to) {
                 for list in &lists {
-                    let by = results.marks.quarantine.as_ref().map(|by| keeper(&settings.rules, by).into());
+                    let by = results.marks.quarantine.as_ref().map(|by| decided_by(&settings.rules, by).into());
                     self.quarantined_lists.extend(by.map(|by| (list.clone(), by)));
                 }
                 if let Some((hop, _)) = &results.route {

@@ -281,7 +281,7 @@ impl Transaction {
         marks
     }
 
-    /// Each group with the rule or milter that keeps the message from it, if one does.
+    /// Each group with the rule or milter that quarantines the message for it, if one does.
     fn quarantined_apart(&self, groups: Vec<policy::Group<Asked>>) -> Vec<(policy::Group<Asked>, Option<Arc<str>>)> {
         let mut all = Vec::with_capacity(groups.len());
         for group in groups {
@@ -295,12 +295,12 @@ impl Transaction {
                 continue;
             }
             let policy::Group { of, sender, to, why } = group;
-            let mut kept: BTreeMap<Option<Arc<str>>, Vec<(Address, Asked)>> = BTreeMap::new();
+            let mut apart: BTreeMap<Option<Arc<str>>, Vec<(Address, Asked)>> = BTreeMap::new();
             for (address, asked) in to {
-                kept.entry(asked.quarantine.clone()).or_default().push((address, asked));
+                apart.entry(asked.quarantine.clone()).or_default().push((address, asked));
             }
             all.extend(
-                kept.into_iter().map(|(by, to)| {
+                apart.into_iter().map(|(by, to)| {
                     (policy::Group { of: of.clone(), sender: sender.clone(), to, why: why.clone() }, by)
                 }),
             );

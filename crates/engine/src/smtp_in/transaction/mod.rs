@@ -80,7 +80,7 @@ pub struct Transaction {
     list_hops: Vec<(Arc<str>, NextHop)>,
     /// The rules that keep a post from a list's subscribers, in words.
     quarantined_lists: Vec<(Arc<str>, Arc<str>)>,
-    /// The milter that keeps the message from all recipients, in words.
+    /// The milter that quarantines the message for all recipients, in words.
     quarantine: Option<Arc<str>>,
     sender: Key,
     /// Sender and recipients as the client gave them, where they are others here.
