@@ -124,7 +124,7 @@ def by_sendmail(said):
 def by_us(said):
     """The same of `stentor explain --json`."""
     decision = json.loads(said)["decision"]
-    if decision.startswith("refused: 451 4.3.5"):
+    if decision.startswith("deferred: 451 4.3.5"):
         return None
     kind, _, rest = decision.partition(": ")
     if kind != "alias":
