@@ -9,7 +9,7 @@ use std::hash::BuildHasher as _;
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 use regex::bytes::{Regex, RegexBuilder};
-use stentor_mail::address::normalise_domain;
+use stentor_mail::address::{Address, normalise_domain};
 
 /// Memory that one compiled regular expression may take.
 const REGEX_BYTES_MAX: usize = 1024 * 1024;
@@ -140,12 +140,13 @@ impl AddressPattern {
             return regex(expression).map(AddressPattern::Regex);
         }
         let wrong = || PatternError::Address(text.to_owned());
-        let domain = |text: &str| normalise_domain(text).map_err(|_| wrong());
+        // Folded as addresses are: needless quotes go, and a literal is in lower case.
+        let domain = |text: &str| normalise_domain(text).map(|name| name.to_ascii_lowercase()).map_err(|_| wrong());
+        let address = |text: &str| text.parse::<Address>().map(|address| Key::new(address.as_str()).text);
         let folded = match text.rsplit_once('@') {
             Some(("", name)) => dotted(name, &domain)?,
-            Some((user, "")) if is_user(user) => format!("{}@", user.to_lowercase()),
-            Some((user, name)) if is_user(user) => format!("{}@{}", user.to_lowercase(), domain(name)?),
-            Some(_) => return Err(wrong()),
+            Some((_, "")) => address(&format!("{text}x")).map_err(|_| wrong())?.trim_end_matches('x').into(),
+            Some(_) => address(text).map_err(|_| wrong())?,
             None => dotted(text, &domain)?,
         };
         Ok(AddressPattern::Text(folded.into()))
@@ -160,13 +161,13 @@ fn dotted(text: &str, domain: &dyn Fn(&str) -> Result<String, PatternError>) -> 
     }
 }
 
-fn is_user(user: &str) -> bool {
-    let is_quoted = user.starts_with('"');
-    !user.is_empty() && !user.contains(|letter: char| letter.is_control() || !is_quoted && " \t@".contains(letter))
-}
-
 fn regex(expression: &str) -> Result<Regex, PatternError> {
-    let built = RegexBuilder::new(expression).unicode(false).case_insensitive(true).size_limit(REGEX_BYTES_MAX).build();
+    // Letters beyond ASCII have a case as well; the tables for it are loaded only where there are any.
+    let built = RegexBuilder::new(expression)
+        .unicode(!expression.is_ascii())
+        .case_insensitive(true)
+        .size_limit(REGEX_BYTES_MAX)
+        .build();
     built.map_err(|error| {
         // The library draws the place below the expression; the last line says what is wrong.
         let text = error.to_string();
@@ -281,9 +282,30 @@ mod tests {
         }
     }
 
+    /// However it is written: what a session makes of an address is made of a pattern as well.
+    #[test]
+    fn patterns_are_folded_as_addresses_are() {
+        let session = |address: &str| Key::new(address.parse::<Address>().unwrap().as_str());
+        let same = [
+            ("evil@[IPv6:2001:db8::1]", "evil@[IPv6:2001:db8::1]"),
+            ("@[IPv6:2001:DB8::2]", "a@[ipv6:2001:db8::2]"),
+            ("\"evil\"@q.test", "evil@q.test"),
+            ("evil@q.test", "\"e\\vil\"@q.test"),
+            ("\"evil\"@", "Evil@any.test"),
+            ("\"two words\"@", "\"two words\"@any.test"),
+            ("a@B\u{fc}cher.test", "a@xn--bcher-kva.test"),
+            ("max@", "max@x"),
+            ("/^JOS\u{c9}@/", "jos\u{e9}@x.test"),
+        ];
+        for (pattern, address) in same {
+            assert!(set(&[pattern]).find(&session(address)).is_some(), "{pattern} {address}");
+        }
+    }
+
     #[test]
     fn what_is_no_pattern() {
-        for bad in ["", "@", "a b@c.test", "a@b@", "/(?=x)/", "/(a)\\1/", "/[/", "-.test", "a@-"] {
+        for bad in ["", "@", "a b@c.test", "a..b@c.test", "a b@", "a@b@", "/(?=x)/", "/(a)\\1/", "/[/", "-.test", "a@-"]
+        {
             assert!(AddressPattern::parse(bad).is_err(), "{bad}");
         }
         let why = AddressPattern::parse("/(?=x)/").unwrap_err().to_string();
