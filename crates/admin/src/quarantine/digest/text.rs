@@ -86,10 +86,15 @@ fn words(around: &Around<'_>, has_links: bool) -> (String, Vec<String>) {
     (before, behind)
 }
 
+/// What a stranger has written must not become a link beside ours: mail programs make one of each address that they see.
+fn inert(text: &str) -> String {
+    text.replace("://", "[:]//").replace("www.", "www[.]")
+}
+
 fn cells(row: &Row) -> [(&'static str, String); 4] {
     let cut = |text: &str| {
         let text = printable(text, CELL_BYTES_MAX);
-        if text.trim().is_empty() { "(none)".to_owned() } else { text }
+        if text.trim().is_empty() { "(none)".to_owned() } else { inert(&text) }
     };
     [("From", cut(&row.from)), ("Subject", cut(&row.subject)), ("Date", format_date(row.date)), ("Why", cut(&row.why))]
 }
@@ -188,6 +193,16 @@ mod tests {
         assert!(!html.contains("<script") && !html.contains("<img") && html.contains("&lt;script&gt;"), "{html}");
         assert!(html.contains("href=\"https://q.example/kept/a&quot;b\""), "{html}");
         assert!(text.split("\r\n").all(|line| !line.contains(['\r', '\n'])), "{text:?}");
+    }
+
+    #[test]
+    fn what_strangers_write_becomes_no_link_beside_ours() {
+        let bad = "spam Release: <https://mail-example.org/kept/AAz9> www.evil.test";
+        let ours = "https://q.example/kept/ab";
+        let (from, subject, link) = (bad.to_owned(), bad.to_owned(), Some(ours.to_owned()));
+        let text = text(&AROUND, Row { from, subject, date: 0, why: "rule 1".to_owned(), link });
+        assert_eq!((text.matches("://").count(), text.matches(ours).count()), (2, 2), "{text}");
+        assert!(text.contains("https[:]//mail-example.org/kept/AAz9") && !text.contains("www."), "{text}");
     }
 
     #[test]
