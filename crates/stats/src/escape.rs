@@ -43,6 +43,14 @@ pub fn printable(text: &str, bytes_max: usize) -> String {
     String::from_utf8(out).unwrap_or_default()
 }
 
+/// `text` as it stands between `<` and `>` of a log line ([`Place::Field`]); [`unescaped`] gives it back.
+pub fn field(text: &str, bytes_max: usize) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    push(&mut out, text, Place::Field, bytes_max);
+    // The postcondition above: always UTF-8.
+    String::from_utf8(out).unwrap_or_default()
+}
+
 /// A name out of a log line: what [`Place::Field`] escaped of ASCII is as it was.
 pub fn unescaped(text: &str) -> Cow<'_, str> {
     if !text.contains('\\') {

@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::fmt::Write;
 use std::net::IpAddr;
 
+use stentor_mail::address::PATH_BYTES_MAX;
 use stentor_mail::reply::Reply;
 use stentor_mail::server::MailFrom;
 use stentor_queue::event::{Accept, Class, Fate};
@@ -16,6 +17,7 @@ use stentor_queue::message::Message;
 use stentor_queue::site::Target;
 use stentor_sched::verdict::{Judge, Verdict};
 use stentor_sched::{Failure, RcptOutcome};
+use stentor_stats::escape::field;
 use stentor_stats::record::{Accepted, Attempt, Note, PROTO_RELEASED, Record, Refused, Stat, To, Topic};
 
 use super::Core;
@@ -445,7 +447,8 @@ pub fn discarded(core: &Core, mail: &MailFrom, (id, is_end): (MessageId, bool), 
         return;
     }
     let Whole { client, why, message_id, to, recipients, size, origin } = *whole;
-    let (from, user) = (mail.path.as_str(), user(origin));
+    // `policy replay` reads sender and client out of this text.
+    let (from, user) = (field(mail.path.as_str(), PATH_BYTES_MAX), user(origin));
     let user = if user.is_empty() { String::new() } else { format!(", user={user}") };
     let text = format!("discarded: from=<{from}>, relay=[{client}]{user}, size={size}, nrcpts={recipients}: {why}");
     let (id, to) = (id.to_string(), to.iter().map(|to| &**to).collect());
@@ -456,7 +459,8 @@ pub fn discarded(core: &Core, mail: &MailFrom, (id, is_end): (MessageId, bool), 
 /// A report about a list's post came and nobody is named to read it.
 pub fn report_noted(core: &Core, list: &str, mail: &MailFrom, client: IpAddr) {
     core.counters.reports_noted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let text = format!("report: list={list}, from=<{}>, relay=[{client}], noted", mail.path.as_str());
+    let text =
+        format!("report: list={list}, from=<{}>, relay=[{client}], noted", field(mail.path.as_str(), PATH_BYTES_MAX));
     note(core, Topic::Policy, &text);
 }
 

@@ -17,6 +17,7 @@ use stentor_engine::core::Settings;
 use stentor_engine::smtp_in::{ClientName, Speaker, Stranger};
 use stentor_mail::address::Address;
 use stentor_rules::{AUTHENTICATED, REDIRECTED, Rule, RuleId};
+use stentor_stats::escape::unescaped;
 use stentor_stats::record::{Record, Topic};
 
 use super::words::{because, because_of, outcome};
@@ -123,7 +124,7 @@ impl Past {
             }
             Record::Note(note) if note.topic == Topic::Policy => {
                 if let Some((from, client)) = discarded(note.text) {
-                    note.to.iter().for_each(|to| self.add(client, false, from, to));
+                    note.to.iter().for_each(|to| self.add(client, false, &from, to));
                 }
             }
             Record::Refused(refused) if refused.step == "RCPT" => {
@@ -136,11 +137,12 @@ impl Past {
     }
 }
 
-/// Sender and client of mail that was taken and dropped.
-fn discarded(text: &str) -> Option<(&str, IpAddr)> {
+/// Sender and client of mail that was taken and dropped. What a client writes into its address ends nothing here: the
+/// record has it escaped.
+fn discarded(text: &str) -> Option<(String, IpAddr)> {
     let (from, rest) = text.strip_prefix("discarded: from=<")?.split_once(">, relay=[")?;
     let (client, _) = rest.split_once(']')?;
-    Some((from, client.parse().ok()?))
+    Some((unescaped(from).into_owned(), client.parse().ok()?))
 }
 
 /// The address that was named, of an envelope for what it stands for: the reason begins with it.
@@ -284,4 +286,21 @@ fn as_json(changes: &[Change], (changed, all, left_out): (u64, u64, u64)) -> Str
         })
         .collect();
     format!("{}\n", json!({ "decisions": all, "changed": changed, "left_out": left_out, "changes": changes }))
+}
+
+#[cfg(test)]
+mod tests {
+    use stentor_stats::escape::field;
+
+    use super::*;
+
+    #[test]
+    fn a_sender_cannot_name_the_client_of_its_mail() {
+        let from = "\"a>, relay=[9.9.9.9], x\"@evil.example";
+        let text = format!(
+            "discarded: from=<{}>, relay=[192.0.2.1], size=1, nrcpts=1: rule 1, relay=[9.9.9.9]",
+            field(from, 256)
+        );
+        assert_eq!(discarded(&text), Some((from.to_owned(), "192.0.2.1".parse().unwrap())));
+    }
 }
