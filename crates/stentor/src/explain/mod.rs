@@ -111,13 +111,15 @@ pub fn run(options: &Options) -> ExitCode {
         Ok(to) => to,
         Err(error) => return usage(&format!("{:?} is not a mail address: {error}", options.to)),
     };
+    // In the form that a session gives it: without needless quotes, the domain in ASCII.
     let from = match options.from.as_str() {
-        "" | "<>" => "",
+        "" | "<>" => None,
         text => match text.parse::<Address>() {
-            Ok(_) => text,
+            Ok(from) => Some(from),
             Err(error) => return usage(&format!("{text:?} is not a mail address: {error}")),
         },
     };
+    let from = from.as_ref().map_or("", Address::as_str);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     match runtime {
         Ok(runtime) => runtime.block_on(explain(options, config, from, &to)),
