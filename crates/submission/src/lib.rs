@@ -2,7 +2,7 @@
 //!
 //! Promise: what a user left in the folder is accepted once, returned to the user, or kept beside the reason (`bad`); a
 //! file goes only when its message, or the report about it, is durable. Users take turns, however much one of them
-//! leaves. Memory: the names that a look keeps ([`look`]), [`AT_ONCE`] envelopes, and bodies as those of other clients.
+//! leaves, and however long its mail takes. Memory: the names that a look keeps ([`look`]), [`AT_ONCE`] envelopes, and bodies as those of other clients.
 //!
 //! States of a file: `mail-X` (complete) -> `taken-ID-X` (it has a queue id, and that is on the disk) -> gone. A start puts
 //! back what was taken and has not become a message; the rest of it is removed ([`recover`]). What cannot be taken now
@@ -22,6 +22,7 @@ mod refusal;
 mod reported;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,8 +47,11 @@ use self::watch::Watch;
 
 /// Submissions taken between two syncs of the folder.
 const ROUND_MAX: usize = 256;
-/// Submissions on their way into the queue at a time.
-const AT_ONCE: usize = 8;
+/// Submissions on their way into the queue at a time; of one user at most half of what others leave, since a filter or table may
+/// hold each of them for a minute.
+const AT_ONCE: usize = 32;
+/// How long a round waits for one of them to end, before the folder is looked at again for other users' mail.
+const PATIENCE: Duration = Duration::from_millis(500);
 /// How long until a new file is noticed without inotify, and how often the figures for `mailq` are renewed.
 const POLL: Duration = Duration::from_secs(30);
 
@@ -96,6 +100,7 @@ pub async fn run(core: Arc<Core>, accepted: Accepted, mut stopping: signal::Rece
         path,
         accepted,
         look: Look::new(LIMITS),
+        under_way: UnderWay::default(),
         gone: Vec::new(),
         partly: Vec::new(),
         settings: String::new(),
@@ -124,8 +129,10 @@ pub async fn run(core: Arc<Core>, accepted: Accepted, mut stopping: signal::Rece
             () = tokio::time::sleep_until(until) => {}
             () = Watch::changed(watch.as_ref()) => {}
             () = reloads.reloaded.notified() => {}
+            () = drain.under_way.one_ends() => {}
         }
     }
+    drain.stop().await;
 }
 
 struct Drain {
@@ -136,6 +143,7 @@ struct Drain {
     /// Messages whose files may still be there.
     accepted: Accepted,
     look: Look,
+    under_way: UnderWay,
     /// Submissions whose files went in this round.
     gone: Vec<String>,
     /// Submissions some of whose recipients are done with, which is to be written down.
@@ -154,6 +162,9 @@ impl Drain {
         let folder = if let Some(folder) = &self.folder {
             folder.clone()
         } else {
+            // What has ended is known by its names and by the journal.
+            self.under_way.all_end().await;
+            self.under_way.ended.clear();
             let group = &settings.config.submission.group;
             let folder = Arc::new(recovered(&self.core, &self.path, group, &mut self.accepted)?);
             tracing::info!(folder = %self.path.display(), "taking mail of local users");
@@ -161,6 +172,7 @@ impl Drain {
             self.folder.insert(folder).clone()
         };
         self.publish(&folder, &settings)?;
+        self.finish_ended(&folder).await?;
         let idle = Some(Instant::now() + POLL);
         let (files, now) = (folder.clone(), SystemTime::now());
         // After an error a sweep begins anew.
@@ -174,16 +186,16 @@ impl Drain {
         if !self.core.troubles().is_empty() || self.core.with(|hub, _| hub.is_stopping()) {
             return Ok(idle);
         }
-        let chosen = self.look.take(ROUND_MAX);
+        let chosen = self.look.take(ROUND_MAX, |uid| self.under_way.is_busy(uid));
         if chosen.is_empty() {
             let Some(seen) = seen else { return Ok(None) };
             let next = seen.next.map(|at| Instant::now() + at.duration_since(now).unwrap_or_default());
             return Ok(next.into_iter().chain(idle).min());
         }
-        let mut taken: Vec<Taken> = Vec::with_capacity(chosen.len());
+        let mut taken = Vec::with_capacity(chosen.len());
         for file in chosen {
             match folder.take(file.name, self.core.next_message_id()) {
-                Ok(file) => taken.push(file),
+                Ok(took) => taken.push((file.uid, took)),
                 Err(error) => tracing::warn!(%error, "a submission cannot be taken"),
             }
         }
@@ -197,35 +209,50 @@ impl Drain {
         Ok(None)
     }
 
-    /// Hands the taken to the queue, some at a time. Whatever fails, each that was begun comes to its end.
+    /// Hands the taken to the queue, some at a time. Those of users whose mail is slow go back, and are chosen again when it
+    /// has ended.
     async fn store(
         &mut self,
         folder: &Arc<Folder>,
-        taken: Vec<Taken>,
+        mut taken: Vec<(u32, Taken)>,
         stopping: &signal::Receiver<bool>,
     ) -> io::Result<()> {
-        let mut under_way: JoinSet<(Taken, Outcome)> = JoinSet::new();
-        let mut done = Ok(());
-        for file in taken {
-            if *stopping.borrow() || done.is_err() {
-                done = done.and(folder.put_back(&file));
-                continue;
+        loop {
+            for (uid, file) in std::mem::take(&mut taken) {
+                if !self.under_way.may_begin(uid) || *stopping.borrow() {
+                    taken.push((uid, file));
+                    continue;
+                }
+                let (core, folder) = (self.core.clone(), folder.clone());
+                self.under_way.begin(uid, async move {
+                    let outcome = Box::pin(inject::submit(&core, &folder, &file)).await;
+                    (file, outcome)
+                });
+                if self.under_way.is_full() {
+                    let _ = tokio::time::timeout(PATIENCE, self.under_way.one_ends()).await;
+                }
             }
-            if under_way.len() == AT_ONCE
-                && let Some(Ok((file, outcome))) = under_way.join_next().await
-            {
-                done = done.and(self.finish(folder, &file, outcome));
+            let is_over = taken.is_empty() || *stopping.borrow();
+            if is_over || tokio::time::timeout(PATIENCE, self.under_way.one_ends()).await.is_err() {
+                break;
             }
-            let (core, folder) = (self.core.clone(), folder.clone());
-            under_way.spawn(async move {
-                let outcome = Box::pin(inject::submit(&core, &folder, &file)).await;
-                (file, outcome)
-            });
         }
-        while let Some(ended) = under_way.join_next().await {
-            if let Ok((file, outcome)) = ended {
-                done = done.and(self.finish(folder, &file, outcome));
-            }
+        let put_back = taken.iter().map(|(_, file)| folder.put_back(file)).fold(Ok(()), io::Result::and);
+        if !self.under_way.is_empty() {
+            // Most end at once.
+            let _ = tokio::time::timeout(PATIENCE, self.under_way.all_end()).await;
+        }
+        put_back.and(self.finish_ended(folder).await)
+    }
+
+    /// What was under way has ended, for the folder; its files go durably.
+    async fn finish_ended(&mut self, folder: &Arc<Folder>) -> io::Result<()> {
+        if self.under_way.ended.is_empty() {
+            return Ok(());
+        }
+        let mut done = Ok(());
+        for (file, outcome) in std::mem::take(&mut self.under_way.ended) {
+            done = done.and(self.finish(folder, &file, outcome));
         }
         done?;
         let folder = folder.clone();
@@ -239,6 +266,16 @@ impl Drain {
         .await?;
         self.accepted.clear();
         Ok(())
+    }
+
+    /// The server stops: whatever was begun comes to its end.
+    async fn stop(&mut self) {
+        self.under_way.all_end().await;
+        if let Some(folder) = self.folder.clone()
+            && let Err(error) = self.finish_ended(&folder).await
+        {
+            tracing::warn!(%error, "the submission folder cannot be used; a start looks at it again");
+        }
     }
 
     fn finish(&mut self, folder: &Folder, file: &Taken, outcome: Outcome) -> io::Result<()> {
@@ -293,6 +330,66 @@ impl Drain {
     }
 }
 
+/// Submissions on their way into the queue.
+#[derive(Default)]
+struct UnderWay {
+    tasks: JoinSet<(u32, Taken, Outcome)>,
+    /// How many, by user.
+    users: BTreeMap<u32, usize>,
+    /// Those that have come to their end, which the folder does not know yet.
+    ended: Vec<(Taken, Outcome)>,
+}
+
+impl UnderWay {
+    fn is_empty(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    fn is_full(&self) -> bool {
+        self.tasks.len() >= AT_ONCE
+    }
+
+    fn is_busy(&self, uid: u32) -> bool {
+        let own = self.users.get(&uid).copied().unwrap_or_default();
+        let others = self.tasks.len() - own;
+        own >= (AT_ONCE.saturating_sub(others) / 2).max(1)
+    }
+
+    fn may_begin(&self, uid: u32) -> bool {
+        !self.is_full() && !self.is_busy(uid)
+    }
+
+    fn begin(&mut self, uid: u32, submission: impl Future<Output = (Taken, Outcome)> + Send + 'static) {
+        *self.users.entry(uid).or_default() += 1;
+        self.tasks.spawn(async move {
+            let (file, outcome) = submission.await;
+            (uid, file, outcome)
+        });
+    }
+
+    /// Waits until one ends; for ever where there is none.
+    async fn one_ends(&mut self) {
+        match self.tasks.join_next().await {
+            Some(Ok((uid, file, outcome))) => {
+                if let Some(count) = self.users.get_mut(&uid) {
+                    *count -= 1;
+                }
+                self.users.retain(|_, count| *count > 0);
+                self.ended.push((file, outcome));
+            }
+            // A panic ends the process.
+            Some(Err(_)) => {}
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn all_end(&mut self) {
+        while !self.is_empty() {
+            self.one_ends().await;
+        }
+    }
+}
+
 fn figures(seen: &Seen) -> Submissions {
     let ms = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_millis() as u64;
     let (waiting, deferred) = (seen.submissions, seen.deferred);
@@ -326,4 +423,40 @@ fn rights(settings: &Settings) -> Rights {
 /// Runs what waits for the disk beside the sessions.
 async fn blocking<T: Send + 'static>(what: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
     tokio::task::spawn_blocking(what).await.unwrap_or_else(|_| Err(io::Error::other("the server is stopping")))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn users_whose_mail_is_slow_leave_places_for_others() {
+        let mut under_way = UnderWay::default();
+        let counts: Vec<usize> = (0..6)
+            .map(|uid| {
+                while under_way.may_begin(uid) {
+                    under_way.begin(uid, pending());
+                }
+                under_way.users.get(&uid).copied().unwrap_or_default()
+            })
+            .collect();
+        assert_eq!(counts, [16, 8, 4, 2, 1, 1]);
+        assert!(under_way.is_full() && !under_way.may_begin(6));
+    }
+
+    #[tokio::test]
+    async fn a_place_is_free_again_once_its_submission_has_ended() {
+        let mut under_way = UnderWay::default();
+        let (go, wait) = tokio::sync::oneshot::channel::<()>();
+        let file = Taken { stem: "1".to_owned(), id: stentor_queue::ids::MessageId(1) };
+        under_way.begin(7, async {
+            let _ = wait.await;
+            (file, Outcome::Done)
+        });
+        drop(go);
+        under_way.all_end().await;
+        assert!(under_way.users.is_empty() && under_way.ended.len() == 1);
+    }
 }

@@ -128,10 +128,10 @@ impl Look {
         }
     }
 
-    /// The oldest of each user, then the second of each, and so on.
-    pub fn take(&mut self, max: usize) -> Vec<Waiting> {
-        let names =
-            self.users.iter().flat_map(|(uid, names)| names.iter().take(max).enumerate().map(move |n| (uid, n)));
+    /// The oldest of each user, then the second of each, and so on; none of users that are busy.
+    pub fn take(&mut self, max: usize, is_busy: impl Fn(u32) -> bool) -> Vec<Waiting> {
+        let users = self.users.iter().filter(|(uid, _)| !is_busy(**uid));
+        let names = users.flat_map(|(uid, names)| names.iter().take(max).enumerate().map(move |n| (uid, n)));
         let mut ranked: Vec<(usize, &Name, u32)> = names.map(|(uid, (rank, name))| (rank, name, *uid)).collect();
         ranked.sort_by(|a, b| (a.0, &a.1.stem).cmp(&(b.0, &b.1.stem)));
         ranked.truncate(max);
@@ -190,9 +190,11 @@ mod tests {
         for (stem, uid) in [("3", 1), ("1", 1), ("2", 1), ("5", 2), ("4", 2), ("6", 3)] {
             look.keep(uid, name(stem));
         }
-        assert_eq!(stems(&look.take(5)), ["1", "4", "6", "2", "5"]);
-        assert_eq!(stems(&look.take(5)), ["3"]);
-        assert!(look.take(4).is_empty() && look.kept == 0 && look.users.is_empty());
+        assert_eq!(stems(&look.take(5, |uid| uid != 3)), ["6"]);
+        look.keep(3, name("6"));
+        assert_eq!(stems(&look.take(5, |_| false)), ["1", "4", "6", "2", "5"]);
+        assert_eq!(stems(&look.take(5, |_| false)), ["3"]);
+        assert!(look.take(4, |_| false).is_empty() && look.kept == 0 && look.users.is_empty());
     }
 
     #[test]
@@ -212,7 +214,7 @@ mod tests {
             look.keep(uid, name("50"));
         }
         assert_eq!((look.kept, look.users.len()), (12, 12));
-        assert_eq!(stems(&look.take(3)), ["10", "10", "10"], "the oldest of each is kept");
+        assert_eq!(stems(&look.take(3, |_| false)), ["10", "10", "10"], "the oldest of each is kept");
     }
 
     /// One user's deferred files, many more than a look reads and than are kept, hide no other's.
@@ -232,7 +234,7 @@ mod tests {
         let mut looks = 0;
         while found.len() < 10 {
             look.go_on(&folder, now).unwrap();
-            for file in look.take(256) {
+            for file in look.take(256, |_| false) {
                 assert!(!file.name.is_deferred);
                 std::fs::remove_file(path.join(format!("mail-{}", file.name.stem))).unwrap();
                 found.insert(file.name.stem);
@@ -254,7 +256,7 @@ mod tests {
         let next = seen.next.unwrap().duration_since(now).unwrap();
         assert!(next <= RETRY_MAX && next + Duration::from_mins(5) > RETRY_MAX, "{next:?}");
         look.go_on(&folder, now + RETRY_MAX + Duration::from_mins(1)).unwrap();
-        assert!(look.take(1)[0].name.is_deferred);
+        assert!(look.take(1, |_| false)[0].name.is_deferred);
     }
 
     #[test]
@@ -267,7 +269,7 @@ mod tests {
         let mut look = Look::new(LIMITS);
         let mut tried_after = |wait| {
             look.go_on(&folder, now + wait).unwrap();
-            look.take(1).len()
+            look.take(1, |_| false).len()
         };
         assert_eq!((tried_after(RETRY_MIN / 2), tried_after(RETRY_MIN * 2)), (0, 1));
     }
@@ -284,7 +286,7 @@ mod tests {
         file("new-0a-3");
         let mut look = Look::new(LIMITS);
         look.go_on(&folder, SystemTime::now()).unwrap();
-        assert_eq!(stems(&look.take(9)), ["0a-2"]);
+        assert_eq!(stems(&look.take(9, |_| false)), ["0a-2"]);
         assert!(!path.join("new-0a-1").exists() && path.join("new-0a-3").exists());
     }
 }
