@@ -284,6 +284,8 @@ impl Transaction {
         peer: Option<&TcpStream>,
         end: &mut EndOfData,
     ) -> Result<(), Reply> {
+        // Before the client's message there are the fields that rules had prepended when it began, and our Received.
+        let own_fields = self.wishes.fields_written() + 1;
         if let Some(refused) = self.failed {
             return Err(refused.reply());
         }
@@ -291,7 +293,7 @@ impl Transaction {
         self.by_content(settings, &end.last)?;
         end.last = self.canonical_header(settings, std::mem::take(&mut end.last), true).await?;
         let is_forged = end.facts.has_auth_results && !self.is_of_trusted();
-        let mut message = Received { end, own_fields: self.wishes.fields_written() + 1 };
+        let mut message = Received { end, own_fields };
         if (is_forged || !self.wishes.remove.is_empty()) && !self.wishes.is_discarded() {
             Box::pin(self.remove_fields(core, settings, &mut message, is_forged)).await?;
         }
