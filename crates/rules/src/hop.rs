@@ -37,7 +37,8 @@ pub enum HopError {
     Name(String),
     #[error("more than {HOSTS_MAX} hosts")]
     Many,
-    #[error("the transport {0:?} is not known here; known are smtp, esmtp, relay, lmtp, error and retry")]
+    /// A transport or mailer of other servers.
+    #[error("{0:?} is no transport of this server: {instead}", instead = instead_of(.0))]
     Transport(String),
 }
 
@@ -60,7 +61,8 @@ impl NextHop {
         if let Some(words) = text.strip_prefix("error:") {
             return Ok(NextHop::Refuse(refusal(words.trim(), OURS.reject, NOT_SERVED)));
         }
-        NextHop::hosts(text.split([' ', '\t', ',']).filter(|host| !host.is_empty()), smtp_port)
+        let hosts = NextHop::hosts(text.split([' ', '\t', ',']).filter(|host| !host.is_empty()), smtp_port);
+        hosts.map_err(|error| foreign(text).map_or(error, HopError::Transport))
     }
 
     /// # Errors
@@ -73,6 +75,33 @@ impl NextHop {
             0 => Err(HopError::Empty),
             1..=HOSTS_MAX => Ok(NextHop::Hosts(hosts)),
             _ => Err(HopError::Many),
+        }
+    }
+}
+
+/// The transport of another server that a text begins with, such as `slow:` of master.cf.
+fn foreign(text: &str) -> Option<String> {
+    const OURS_TOO: [&str; 9] = ["smtp", "esmtp", "relay", "lmtp", "mx", "hop", "error", "pipe", "unix"];
+    let (word, rest) = text.split_once(':')?;
+    let is_word = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+    let is_ours = OURS_TOO.iter().any(|own| own.eq_ignore_ascii_case(word));
+    (is_word && !is_ours && rest.parse::<u16>().is_err()).then(|| word.to_owned())
+}
+
+/// What is written here in place of a transport of other servers.
+fn instead_of(transport: &str) -> &'static str {
+    match transport.to_ascii_lowercase().as_str() {
+        "discard" => "mail that goes nowhere has no next hop; write a rule with do = \"discard\"",
+        "retry" => "write error: 450 4.0.0 text",
+        "local" | "virtual" | "cyrus" | "dovecot" => {
+            "write local: for the mailboxes of stentor-deliver, or lmtp:unix:/path; who a mailbox's name stands for is in [addresses]"
+        }
+        "pipe" | "prog" | "procmail" | "maildrop" | "uucp" => {
+            "a program is a service of stentor-deliver; write pipe:NAME, or local: for mailboxes"
+        }
+        _ => {
+            "for a transport of your own write smtp: (in [routes] the hosts alone) and put its limits into [sites]; known are smtp, esmtp, \
+             relay, lmtp, error and retry in tables, and everywhere mx, local:, pipe:NAME and hop:NAME"
         }
     }
 }
@@ -132,6 +161,17 @@ mod tests {
         assert!(hop("10.0.0.256").starts_with("! \"10.0.0.256\" is no next hop"));
         assert!(hop("mx:10.0.0.1").starts_with('!') && hop("mx:").starts_with('!'));
         assert_eq!(hop(&"a.test ".repeat(33)), "! more than 32 hosts");
+        for (text, instead) in [
+            ("discard:", "do = \"discard\""),
+            ("slow:", "limits into [sites]"),
+            ("slow:[10.0.0.1]", "limits into [sites]"),
+            ("procmail:", "pipe:NAME"),
+            ("virtual:", "local:"),
+            ("retry:later", "error: 450"),
+        ] {
+            assert!(hop(text).contains(instead), "{text}: {}", hop(text));
+        }
+        assert!(hop("smtp:[10.0.0.1]").contains("as in a transport table") && hop("gate:0").contains("port"));
     }
 
     proptest! {

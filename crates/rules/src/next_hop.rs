@@ -2,7 +2,7 @@
 
 use stentor_mail::reply::Reply;
 
-use crate::action::Action;
+use crate::action::{Action, ActionError};
 use crate::address::Key;
 use crate::book::Rulebook;
 use crate::decision::{End, MISCONFIGURED, Marks, Pending, UNAVAILABLE, Why, ended};
@@ -103,17 +103,19 @@ impl Rulebook {
                 }
             };
             let why = Why::Table(*id, who, found.key.clone().into(), found.place.clone().into());
-            let hop = match action_of(self.dialect(*id), &found.value, self.smtp_port) {
-                Ok(Action::Route(hop)) => hop,
+            let read = match action_of(self.dialect(*id), &found.value, self.smtp_port) {
+                Ok(Action::Route(hop)) => Ok(hop),
                 Ok(Action::Dunno) => continue,
-                _ => match NextHop::parse(&found.value, self.smtp_port) {
-                    Ok(hop) => hop,
-                    Err(error) => {
-                        let asked = format!("table {}, {}", self.table_name(*id), found.key);
-                        note(steps, || (asked, found.place.clone(), format!("{:?}: {error}", found.value)));
-                        return Err(ended(MISCONFIGURED, why, Marks::default()));
-                    }
-                },
+                Err(ActionError::Hop(error)) => Err(error),
+                _ => NextHop::parse(&found.value, self.smtp_port),
+            };
+            let hop = match read {
+                Ok(hop) => hop,
+                Err(error) => {
+                    let asked = format!("table {}, {}", self.table_name(*id), found.key);
+                    note(steps, || (asked, found.place.clone(), format!("{:?}: {error}", found.value)));
+                    return Err(ended(MISCONFIGURED, why, Marks::default()));
+                }
             };
             if who == Who::Recipient && matches!(&*found.key, "*" | ".") {
                 catch_all.get_or_insert((hop, why));

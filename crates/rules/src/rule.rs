@@ -2,6 +2,7 @@
 
 use crate::action::{Action, ActionError};
 use crate::conditions::Conditions;
+use crate::transport::{mailer, next_hop, or_own, relayhost};
 
 /// Whose words a table's values are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,10 +139,10 @@ pub(crate) fn action_of(dialect: Dialect, value: &str, smtp_port: u16) -> Result
         Dialect::Own => Action::parse(value, smtp_port),
         Dialect::Access => Action::parse_postfix(value, smtp_port),
         Dialect::SendmailAccess => crate::sendmail::action(value),
-        Dialect::Transport => Ok(Action::Route(crate::transport::next_hop(value, smtp_port)?)),
-        Dialect::Mailertable => Ok(Action::Route(crate::transport::mailer(value, smtp_port)?)),
+        Dialect::Transport => Ok(Action::Route(or_own(next_hop, value, smtp_port)?)),
+        Dialect::Mailertable => Ok(Action::Route(or_own(mailer, value, smtp_port)?)),
         Dialect::Relayhost if value.trim().eq_ignore_ascii_case("DUNNO") => Ok(Action::Dunno),
-        Dialect::Relayhost => Ok(Action::Route(crate::transport::relayhost(value, smtp_port)?)),
+        Dialect::Relayhost => Ok(Action::Route(or_own(relayhost, value, smtp_port)?)),
         Dialect::Bcc => Action::parse(&format!("bcc {}", value.trim()), smtp_port),
         // The configuration's reader admits no such table here.
         Dialect::Virtual

@@ -1,7 +1,7 @@
 //! The right sides of Postfix's transport(5) and of sendmail's mailertable, as next hops.
 //!
-//! Names without brackets have MX hosts, names in brackets do not. Transports that hand mail to programs and mailboxes are
-//! errors here: they are routes of their own (docs/operate/local-delivery.md).
+//! Names without brackets have MX hosts, names in brackets do not. Next hops in our own words (`local:`, `pipe:NAME`, `hop:NAME`) are taken
+//! behind them ([`or_own`]); other transports that hand mail to programs and mailboxes are errors.
 
 use crate::hop::{HopError, NOT_SERVED, NextHop};
 use crate::refusal::{refusal, sendmail_error};
@@ -27,6 +27,18 @@ pub(crate) fn next_hop(value: &str, smtp_port: u16) -> Result<NextHop, HopError>
         }
         _ => Err(HopError::Transport(transport.to_owned())),
     }
+}
+
+/// A table's value that is no next hop in the words of the table's owner may be one in ours.
+///
+/// # Errors
+/// That of the owner's words.
+pub(crate) fn or_own(
+    read: fn(&str, u16) -> Result<NextHop, HopError>,
+    value: &str,
+    smtp_port: u16,
+) -> Result<NextHop, HopError> {
+    read(value, smtp_port).or_else(|error| NextHop::parse(value, smtp_port).map_err(|_| error))
 }
 
 /// Hosts without a transport, as `relayhost` and `sender_dependent_relayhost_maps` have them.
@@ -111,7 +123,22 @@ mod tests {
         assert_eq!(hop("error:5.1.2 not here"), "error: 550 5.1.2 not here");
         assert_eq!(hop("error:no"), "error: 550 5.0.0 no");
         assert_eq!(hop("retry:later"), "error: 450 4.0.0 later");
-        assert!(hop("procmail:").starts_with("! the transport \"procmail\""));
+        assert!(hop("procmail:").starts_with("! \"procmail\" is no transport of this server: a program"));
+    }
+
+    #[test]
+    fn next_hops_in_our_words_are_taken_too() {
+        for (read, value, expected) in [
+            (next_hop as fn(&str, u16) -> _, "hop:gateway", "hop:gateway"),
+            (next_hop, "mx", "mx"),
+            (next_hop, "pipe:archive", "lmtp:unix:/run/stentor-deliver/archive.sock"),
+            (mailer, "local:", "lmtp:unix:/run/stentor-deliver/local.sock"),
+            (relayhost, "hop:gateway", "hop:gateway"),
+        ] {
+            assert_eq!(shown(&or_own(read, value, 25)), expected);
+        }
+        assert!(shown(&or_own(mailer, "local:joe", 25)).starts_with("! \"local\" is no transport"));
+        assert!(shown(&or_own(next_hop, "discard:", 25)).ends_with("do = \"discard\""));
     }
 
     #[test]

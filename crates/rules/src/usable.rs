@@ -4,6 +4,7 @@
 use stentor_addresses::{Target, parse};
 
 use crate::access_db::{has_digits_alone, of_other_use, tag};
+use crate::action::Action;
 use crate::book::Rulebook;
 use crate::hop::NextHop;
 use crate::refusal::{ERROR, has_prefix};
@@ -18,7 +19,13 @@ impl Rulebook {
         if !dialect.is_of_addresses() {
             // What stands for them is a part of the address.
             let value = if dialect.has_arguments() { &*with_arguments(value) } else { value };
-            let error = action_of(dialect, value, self.smtp_port).err()?;
+            let error = match action_of(dialect, value, self.smtp_port) {
+                Ok(Action::Route(NextHop::Named(name))) if !self.hops.contains_key(&name) => {
+                    return Some(format!("there is no hop {name:?}; see [hops]"));
+                }
+                Ok(_) => return None,
+                Err(error) => error,
+            };
             let is_hop = dialect == Dialect::Own && NextHop::parse(value, self.smtp_port).is_ok();
             return (!is_hop).then(|| error.to_string());
         }
