@@ -7,6 +7,9 @@ use super::raw::Section;
 /// Patterns under one key of a rule.
 pub(super) const PATTERNS_MAX: usize = 1_000;
 
+/// Before the name of a table among patterns of the envelope.
+pub(super) const TABLE: &str = "table:";
+
 /// No attachment has more octets.
 const BYTES_MAX: u64 = 1 << 40;
 
@@ -37,6 +40,15 @@ pub(super) fn read(section: &Section<'_>, content: &mut ContentConditions) {
     }
 }
 
+/// Whether a pattern is written as those of the envelope that name a table, with the header field before it or without.
+fn names_table(key: &str, pattern: &str) -> bool {
+    let behind =
+        if key.ends_with("header") { pattern.split_once(':').map_or("", |(_, text)| text.trim_start()) } else { "" };
+    [pattern, behind]
+        .iter()
+        .any(|text| text.strip_prefix(TABLE).is_some_and(|name| !name.is_empty() && !name.starts_with(' ')))
+}
+
 fn patterns<T>(section: &Section<'_>, key: &'static str, parse: impl Fn(&str) -> Result<T, ContentError>) -> Vec<T> {
     let context = section.context;
     let texts = section.texts(key).unwrap_or_default();
@@ -44,6 +56,14 @@ fn patterns<T>(section: &Section<'_>, key: &'static str, parse: impl Fn(&str) ->
         context.error(text.span.clone(), format!("more than {PATTERNS_MAX} patterns"));
     }
     let read = texts.into_iter().filter_map(|text| match parse(text.value) {
+        _ if names_table(key, text.value) => {
+            let message = format!(
+                "rules on content take no tables: write a rule for each line of the table (docs/operate/content-rules.md); \
+                 `/{TABLE}/` is this text"
+            );
+            context.error(text.span, message);
+            None
+        }
         Ok(read) => {
             if let Some(why) = unlikely(key, text.value) {
                 context.warn(text.span, why);

@@ -14,7 +14,7 @@ use stentor_rules::{
     Unroutable, Verdict, Who, name_of, unlikely,
 };
 
-use super::content::{self, PATTERNS_MAX};
+use super::content::{self, PATTERNS_MAX, TABLE};
 use super::diagnose::{Spot, likely};
 use super::dns_lists::{self, DnsLists};
 use super::policy_services;
@@ -24,8 +24,6 @@ use super::settings;
 
 /// Rules of a configuration.
 const RULES_MAX: usize = 10_000;
-/// Before the name of a table among patterns.
-const TABLE: &str = "table:";
 
 const DIALECTS: [(&str, Dialect); 13] = [
     ("own", Dialect::Own),
