@@ -1,6 +1,6 @@
 //! `[tables]`, `[hops]`, `[routes]`, `[sender_routes]`, `[routing]` and `[[rules]]`: docs/design/rules.md.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -100,6 +100,7 @@ pub(super) fn read(top: &Section<'_>, relay: &[Spot<String>], smtp_port: u16) ->
         lists: &lists,
         smtp_port,
         copied: RefCell::default(),
+        unusable_tables: Cell::default(),
     };
     let mut domains = Vec::new();
     let by_recipient = reader.routes(&top.section("routes"), &mut domains);
@@ -224,10 +225,18 @@ struct Reader<'r, 'c> {
     lists: &'r DnsLists,
     smtp_port: u16,
     copied: RefCell<Vec<Spot<Address>>>,
+    /// Names of tables that rules and routes cannot use.
+    unusable_tables: Cell<usize>,
 }
 
 impl Reader<'_, '_> {
     fn table(&self, name: &str, span: &Range<usize>) -> Option<TableId> {
+        let id = self.usable_table(name, span);
+        self.unusable_tables.update(|count| count + usize::from(id.is_none()));
+        id
+    }
+
+    fn usable_table(&self, name: &str, span: &Range<usize>) -> Option<TableId> {
         let (id, dialect) = find_table(self.context, self.tables, name, span)?;
         if dialect.is_of_addresses() {
             let message = format!("table {name:?} says what addresses stand for; name it in [addresses]");
@@ -367,7 +376,11 @@ impl Reader<'_, '_> {
 
     fn rule(&self, section: Section<'_>) -> Option<Rule> {
         let name = section.text("name").map(|text| text.value.into());
+        let unusable = self.unusable_tables.get();
         let when = self.conditions(&section, false);
+        // What the rule does may be in a table, or said by a service, whose name is an error already.
+        let lacks_source =
+            self.unusable_tables.get() > unusable || section.has("policy_service") && !when.asks_service();
         let unless = section.has("not").then(|| section.section("not"));
         let unless = unless.map_or_else(Conditions::default, |section| {
             let unless = self.conditions(&section, true);
@@ -378,7 +391,7 @@ impl Reader<'_, '_> {
             section.finish();
             unless
         });
-        let does = self.does(&section, &when);
+        let does = self.does(&section, &when, lacks_source);
         let is_warning = section.flag("warn_only", false);
         let waits = !when.content.is_empty() || !unless.content.is_empty();
         if waits {
@@ -406,10 +419,13 @@ impl Reader<'_, '_> {
         self.context.error(section.span_of("do"), wrong.to_owned());
     }
 
-    fn does(&self, section: &Section<'_>, when: &Conditions) -> Option<Does> {
+    fn does(&self, section: &Section<'_>, when: &Conditions, lacks_source: bool) -> Option<Does> {
         let Some(texts) = section.texts("do") else {
             if when.has_action() {
                 return Some(Does::Table);
+            }
+            if lacks_source {
+                return None;
             }
             let message = "`do` is missing: what is done with mail to which the rule applies; only a rule with exactly one \
                            table, or with `policy_service`, has its action from there";

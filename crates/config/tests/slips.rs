@@ -31,3 +31,13 @@ fn rules_on_content_take_no_tables() {
         assert_eq!(said(&format!("[[rules]]\n{condition}\ndo = \"reject\"\n")), "", "{condition}");
     }
 }
+
+#[test]
+fn a_misspelt_source_of_an_action_is_said_once() {
+    let found = said("[[rules]]\nsender = \"table:nosuch\"\n");
+    assert!(found.contains("there is no table \"nosuch\"") && found.lines().count() == 1, "{found}");
+    let found = said("[[rules]]\npolicy_service = \"nosuch\"\n");
+    assert!(!found.contains("`do` is missing") && found.lines().count() == 1, "{found}");
+    let found = said("[[rules]]\nsender = \"a@b.example\"\n");
+    assert!(found.contains("`do` is missing"), "{found}");
+}
