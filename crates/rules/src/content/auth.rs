@@ -13,6 +13,9 @@ const FIELD: &[u8] = b"authentication-results";
 /// Results of one message that are looked at, and properties of each.
 const RESULTS_MAX: usize = 1_000;
 const PROPERTIES_MAX: usize = 100;
+/// Methods whose results are those of RFC 8601 section 2.7 (`arc`: RFC 8617); methods of others have words of their own.
+const METHODS: [&str; 6] = ["spf", "dkim", "dmarc", "arc", "auth", "iprev"];
+const RESULTS: [&str; 8] = ["pass", "fail", "softfail", "neutral", "none", "policy", "temperror", "permerror"];
 
 /// One result with its properties: `dkim=pass header.d=example.org`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -160,13 +163,17 @@ impl AuthTest {
         if !is_word(method) || !(result == "*" || is_word(result)) {
             return Err(wrong());
         }
-        let result = (result != "*").then(|| result.to_ascii_lowercase().into());
+        let (method, result) = (method.to_ascii_lowercase(), result.to_ascii_lowercase());
+        if METHODS.contains(&method.as_str()) && result != "*" && !RESULTS.contains(&result.as_str()) {
+            return Err(ContentError::AuthResult { method, result, known: RESULTS.join(", ") });
+        }
+        let result = (result != "*").then(|| result.into());
         let properties = pairs.map(|pair| {
             let (name, pattern) = pair.filter(|(name, _)| is_word(name)).ok_or_else(wrong)?;
             Ok((name.to_ascii_lowercase().into(), Pattern::name(pattern)?))
         });
         let properties = properties.collect::<Result<_, ContentError>>()?;
-        Ok(AuthTest { method: method.to_ascii_lowercase().into(), result, properties })
+        Ok(AuthTest { method: method.into(), result, properties })
     }
 
     pub(super) fn shown(&self) -> String {
@@ -276,6 +283,13 @@ mod tests {
         ] {
             assert!(AuthTest::parse(text).is_err(), "{text}");
         }
+        for (text, is_known) in
+            [("dmarc=failed", false), ("SPF=Hardfail", false), ("spf=SoftFail", true), ("x-tls=strong", true)]
+        {
+            assert_eq!(AuthTest::parse(text).is_ok(), is_known, "{text}");
+        }
+        let why = AuthTest::parse("dmarc=failed").unwrap_err().to_string();
+        assert!(why.contains("dmarc has no result \"failed\": pass, fail, softfail"), "{why}");
         assert_eq!(AuthTest::parse("DKIM=pass header.D=a*").unwrap().shown(), "dkim=pass header.d=a*");
     }
 

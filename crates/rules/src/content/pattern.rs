@@ -40,6 +40,8 @@ pub enum ContentError {
     Defect(String),
     #[error("{0:?} is no result of authentication: write spf=fail, dkim=pass header.d=example.org, or dmarc=* for any")]
     Auth(String),
+    #[error("{method} has no result {result:?}: {known} are those of RFC 8601, and * is any")]
+    AuthResult { method: String, result: String, known: String },
     #[error("all patterns of rules on content together are too large: {0}")]
     TooLarge(String),
 }
