@@ -274,6 +274,10 @@ impl Reader<'_, '_> {
             }
             section.keep_entry(&entry, || settings::value(entry.value));
             let pattern = if let Ok(pattern) = AddressPattern::parse(&entry.key) {
+                // `user@`, the hint for a bare word, is no route.
+                if let Some(why) = unlikely("recipient", &entry.key).filter(|_| entry.key.contains('*')) {
+                    self.context.warn(entry.key_span.clone(), why);
+                }
                 Some(pattern)
             } else {
                 let message = format!(

@@ -41,3 +41,16 @@ fn a_misspelt_source_of_an_action_is_said_once() {
     let found = said("[[rules]]\nsender = \"a@b.example\"\n");
     assert!(found.contains("`do` is missing"), "{found}");
 }
+
+#[test]
+fn patterns_that_hardly_match_are_named() {
+    let found = said("[routes]\n\"*@f.example\" = \"192.0.2.1\"\n");
+    assert!(found.contains("stands for itself: write \"f.example\""), "{found}");
+    assert_eq!(said("[routes]\n\"intranet\" = \"192.0.2.1\"\n"), "");
+    let found = said("[[rules]]\nrecipient = \"joe\"\ndo = \"reject\"\n");
+    assert!(found.contains("did you mean \"joe@\""), "{found}");
+    let found = said("[[rules]]\nattachment = \".exe\"\ndo = \"reject\"\n");
+    assert!(found.contains("write \"*.exe\""), "{found}");
+    let found = said("[[rules]]\nauth = \"dmarc=failed\"\ndo = \"reject\"\n");
+    assert!(found.contains("no result \"failed\": pass, fail,"), "{found}");
+}

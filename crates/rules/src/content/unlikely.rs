@@ -11,6 +11,14 @@ pub fn unlikely(key: &str, pattern: &str) -> Option<String> {
     match key {
         "sender" | "recipient" => {
             let domain = pattern.rsplit_once('@').map_or(pattern, |(_, domain)| domain).trim_start_matches(['*', '.']);
+            let is_bare = !pattern.is_empty()
+                && pattern.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_+".contains(&byte));
+            if is_bare && !pattern.eq_ignore_ascii_case("localhost") {
+                return Some(format!(
+                    "{pattern:?} is a domain here: did you mean {:?}, this user at any domain?",
+                    format!("{pattern}@")
+                ));
+            }
             (pattern != "*" && pattern.contains('*'))
                 .then(|| format!("{pattern:?} has an asterisk that stands for itself: write {domain:?} for all of a domain, \".{domain}\" for what is below it"))
         }
@@ -24,9 +32,12 @@ pub fn unlikely(key: &str, pattern: &str) -> Option<String> {
         }
         "charset" => (!pattern.contains('*') && Charset::named(pattern.as_bytes()).is_none())
             .then(|| format!("no charset known here has the name {pattern:?}: only mail that writes it so is meant")),
-        "attachment" => (!pattern.contains(['*', '.'])).then(|| {
-            format!("only a file whose whole name is {pattern:?} is meant: write \"*.{pattern}\" for the end of a name")
-        }),
+        "attachment" => {
+            let end = pattern.strip_prefix('.').unwrap_or(pattern);
+            (!end.contains(['*', '.'])).then(|| {
+                format!("only a file whose whole name is {pattern:?} is meant: write \"*.{end}\" for the end of a name")
+            })
+        }
         "attachment_type" => {
             (!pattern.contains(['*', '/'])).then(|| format!("no type is {pattern:?} alone: write \"{pattern}/*\""))
         }
@@ -48,6 +59,9 @@ mod tests {
             ("header", "X-Mailer: *bulk*", "\"bulk\""),
             ("charset", "gb-2312", "\"gb-2312\""),
             ("attachment", "exe", "\"*.exe\""),
+            ("attachment", ".exe", "\"*.exe\""),
+            ("recipient", "joe", "\"joe@\""),
+            ("sender", "mailer-daemon", "\"mailer-daemon@\""),
             ("attachment_type", "image", "\"image/*\""),
         ] {
             let said = unlikely(key, pattern);
@@ -57,6 +71,10 @@ mod tests {
             ("sender", "*"),
             ("sender", "/^x.*@/"),
             ("recipient", "ann@evil.example"),
+            ("recipient", "joe@"),
+            ("recipient", "localhost"),
+            ("recipient", ".test"),
+            ("sender", "<>"),
             ("subject", "5 * 3"),
             ("subject", "*"),
             ("subject", "/^\\*+/"),
@@ -66,6 +84,7 @@ mod tests {
             ("charset", "KOI8-R"),
             ("charset", "x-*"),
             ("attachment", "*.exe"),
+            ("attachment", ".profile.exe"),
             ("attachment", "/exe/"),
             ("attachment_type", "image/*"),
             ("script", "Han"),
