@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use stentor_config::check_text;
+use stentor_rules::Dialect;
 
 /// All that is said about a configuration, a line each.
 fn said(text: &str) -> String {
@@ -53,4 +54,44 @@ fn patterns_that_hardly_match_are_named() {
     assert!(found.contains("write \"*.exe\""), "{found}");
     let found = said("[[rules]]\nauth = \"dmarc=failed\"\ndo = \"reject\"\n");
     assert!(found.contains("no result \"failed\": pass, fail,"), "{found}");
+}
+
+#[test]
+fn transports_of_other_servers_lead_to_what_is_here() {
+    for (hop, instead) in [("discard:", "do = \"discard\""), ("slow:", "[sites]"), ("procmail:", "pipe:NAME")] {
+        let found = said(&format!("[routes]\n\"a.example\" = \"{hop}\"\n"));
+        assert!(found.contains(instead), "{hop}: {found}");
+    }
+}
+
+#[test]
+fn a_policy_service_needs_a_name_that_no_condition_asks_for() {
+    let service = "[policy_services.grey]\naddress = \"unix:/run/grey\"\n[[rules]]\npolicy_service = \"grey\"\n";
+    let rules = |text: &str| check_text(Path::new("stentor.toml"), text).expect("it is sound").rules;
+    let by_service = rules(service);
+    assert!(by_service.needs_name() && !by_service.asks_name());
+    let by_name = rules("[[rules]]\nnot = { client_name = \"unknown\" }\ndo = \"hold\"\n");
+    assert!(by_name.needs_name() && by_name.asks_name());
+}
+
+#[test]
+fn tables_of_routes_have_next_hops_in_our_words_too() {
+    let rules = check_text(Path::new("stentor.toml"), "[hops]\ngate = [\"192.0.2.1\"]\n").expect("it is sound").rules;
+    for (dialect, value) in [
+        (Dialect::Mailertable, "local:"),
+        (Dialect::Transport, "hop:gate"),
+        (Dialect::Transport, "pipe:archive"),
+        (Dialect::Relayhost, "hop:gate"),
+    ] {
+        assert_eq!(rules.unusable(dialect, "a.example", value), None, "{value}");
+    }
+    for (dialect, value, why) in [
+        (Dialect::Transport, "hop:gaet", "there is no hop"),
+        (Dialect::Transport, "slow:", "[sites]"),
+        (Dialect::Mailertable, "procmail:/etc/procmailrcs/a", "pipe:NAME"),
+        (Dialect::Mailertable, "discard:", "do = \"discard\""),
+    ] {
+        let found = rules.unusable(dialect, "a.example", value).unwrap_or_default();
+        assert!(found.contains(why), "{value}: {found}");
+    }
 }

@@ -128,6 +128,11 @@ impl Rulebook {
         self.needs_name
     }
 
+    /// Whether a condition asks for a client's name; a policy service is told it, too.
+    pub fn asks_name(&self) -> bool {
+        self.rules.iter().any(|rule| rule.when.asks_name() || rule.unless.asks_name())
+    }
+
     /// Whether a rule asks the DNS about clients that are not trusted.
     pub fn asks_dns(&self) -> bool {
         self.asks_dns

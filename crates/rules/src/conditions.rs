@@ -121,7 +121,12 @@ impl Conditions {
 
     /// Whether the client's name has to be known.
     pub fn needs_name(&self) -> bool {
-        self.is_given(Field::ClientName) || self.strangers.needs_name() || self.service.is_some()
+        self.asks_name() || self.service.is_some()
+    }
+
+    /// Whether a condition asks for it.
+    pub fn asks_name(&self) -> bool {
+        self.is_given(Field::ClientName) || self.strangers.needs_name()
     }
 
     fn is_given(&self, field: Field) -> bool {

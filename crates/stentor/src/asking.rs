@@ -138,8 +138,13 @@ pub(crate) fn named_by(given: Option<&Path>) -> &'static str {
 
 /// Where the configuration is; else the code to exit with, and why has been said.
 pub(crate) fn locate(given: Option<&Path>) -> Result<PathBuf, ExitCode> {
+    locate_by("--config", given)
+}
+
+/// The same where another option names it.
+pub(crate) fn locate_by(option: &str, given: Option<&Path>) -> Result<PathBuf, ExitCode> {
     let variable = std::env::var_os(VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
-    located(given, variable, Path::new(DEFAULT_PATH)).map_err(|why| {
+    located(option, given, variable, Path::new(DEFAULT_PATH)).map_err(|why| {
         eprintln!("stentor: {why}");
         ExitCode::from(CONFIGURATION)
     })
@@ -147,13 +152,13 @@ pub(crate) fn locate(given: Option<&Path>) -> Result<PathBuf, ExitCode> {
 
 /// The flag, else the environment variable, else the default if it is there. One that is named need not exist: reading it
 /// says what is wrong with it.
-fn located(given: Option<&Path>, variable: Option<PathBuf>, default: &Path) -> Result<PathBuf, String> {
+fn located(option: &str, given: Option<&Path>, variable: Option<PathBuf>, default: &Path) -> Result<PathBuf, String> {
     if let Some(path) = given.map(Path::to_owned).or(variable) {
         return Ok(path);
     }
     match default.symlink_metadata() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(format!(
-            "no configuration: name one with --config FILE, set {VARIABLE}, or create {}",
+            "no configuration: name one with {option} FILE, set {VARIABLE}, or create {}",
             default.display()
         )),
         _ => Ok(default.to_owned()),
@@ -163,6 +168,11 @@ fn located(given: Option<&Path>, variable: Option<PathBuf>, default: &Path) -> R
 /// The checked configuration, or what is wrong with it said on standard error.
 pub fn load(path: Option<&Path>) -> Result<Config, ExitCode> {
     config::check(&locate(path)?).map_err(|diagnostics| wrong(&diagnostics))
+}
+
+/// The same where another option names it.
+pub(crate) fn load_by(option: &str, path: Option<&Path>) -> Result<Config, ExitCode> {
+    config::check(&locate_by(option, path)?).map_err(|diagnostics| wrong(&diagnostics))
 }
 
 /// The same, with the place of every key.
@@ -354,13 +364,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let default = folder.path().join("stentor.toml");
         let (flag, variable) = (Path::new("flag.toml"), || Some(PathBuf::from("variable.toml")));
-        assert_eq!(located(Some(flag), variable(), &default), Ok(flag.to_owned()));
-        assert_eq!(located(None, variable(), &default), Ok("variable.toml".into()));
-        let why = located(None, None, &default).unwrap_err();
+        assert_eq!(located("--config", Some(flag), variable(), &default), Ok(flag.to_owned()));
+        assert_eq!(located("--config", None, variable(), &default), Ok("variable.toml".into()));
+        let why = located("--config", None, None, &default).unwrap_err();
         for place in ["--config FILE", "STENTOR_CONFIG", "stentor.toml"] {
             assert!(why.contains(place), "{why}");
         }
         std::fs::write(&default, "").unwrap();
-        assert_eq!(located(None, None, &default), Ok(default));
+        let why = located("--against", None, None, Path::new("/nowhere/stentor.toml")).unwrap_err();
+        assert!(why.starts_with("no configuration: name one with --against FILE,"), "{why}");
+        assert_eq!(located("--config", None, None, &default), Ok(default));
     }
 }

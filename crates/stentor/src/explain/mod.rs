@@ -228,12 +228,31 @@ struct Decided {
 
 impl Decided {
     fn of(decision: Decision, steps: Vec<Step>, (from, to): (String, Address)) -> Decided {
-        Decided { decision, steps, also: Vec::new(), srs: None, class: None, by_content: None, from, to, ask: None }
+        Decided {
+            decision,
+            steps,
+            also: Vec::new(),
+            srs: None,
+            class: None,
+            kept: Vec::new(),
+            by_content: None,
+            from,
+            to,
+            ask: None,
+        }
     }
 
     /// What else is done, in words that two configurations can be compared by.
-    fn words(&self, rules: &Rulebook) -> impl Iterator<Item = String> {
-        self.srs.clone().into_iter().chain(also_without_places(rules, &self.decision)).chain(self.class.clone())
+    fn words(&self, rules: &Rulebook) -> Vec<String> {
+        if self.decision.refusal().is_some() {
+            return logged(rules, &self.decision);
+        }
+        self.srs
+            .clone()
+            .into_iter()
+            .chain(also_without_places(rules, &self.decision))
+            .chain(self.class.clone())
+            .collect()
     }
 }
 

@@ -21,7 +21,7 @@ use stentor_stats::escape::unescaped;
 use stentor_stats::record::{Record, Topic};
 
 use super::words::{because, because_of, outcome};
-use crate::asking::{fail, load};
+use crate::asking::{fail, load, load_by};
 use crate::observe::input;
 use crate::output::{done, print};
 
@@ -165,7 +165,7 @@ struct Change {
 
 pub fn run(options: &Options) -> ExitCode {
     let What::Replay(options) = &options.what;
-    let (old, new) = match (load(options.against.as_deref()), load(Some(&options.config))) {
+    let (old, new) = match (load_by("--against", options.against.as_deref()), load(Some(&options.config))) {
         (Ok(old), Ok(new)) => (old, new),
         (Err(code), _) | (_, Err(code)) => return code,
     };
@@ -185,7 +185,7 @@ pub fn run(options: &Options) -> ExitCode {
 
 async fn replay(options: &Replay, past: Past, old: Config, new: Config) -> ExitCode {
     let (old, new) = (Settings::new(old, None), Settings::new(new, None));
-    if old.rules.needs_name() || new.rules.needs_name() {
+    if old.rules.asks_name() || new.rules.asks_name() {
         eprintln!("stentor: rules ask for the client's name, which the history does not keep: it is unknown here");
     }
     if old.rules.asks_dns() || new.rules.asks_dns() {

@@ -467,7 +467,8 @@ fn a_login_is_one_in_a_replay() {
         drained(&server);
         let old = server.path("old.toml");
         std::fs::copy(server.config(), &old).unwrap();
-        let more = "[[rules]]\nrecipient = \"ann@one.example\"\ndo = \"reject 550 5.7.1 not any more\"\n\
+        let more = "[[rules]]\nrecipient = \"ann@one.example\"\n\
+                    do = [\"transfer_encoding 8bit\", \"reject 550 5.7.1 not any more\"]\n\
                     [[rules]]\nname = \"spam\"\nsubject = \"offer\"\ndo = \"reject\"\n";
         server.edit_config(|text| format!("{text}\n{more}"));
         let replay = || {
@@ -477,7 +478,7 @@ fn a_login_is_one_in_a_replay() {
         wait_until("the history has it", || replay().starts_with("1 of 1 decision would change\n"));
         let text = replay();
         assert!(text.contains("now: relayed to mx (authenticated client, "), "{text}");
-        assert!(text.contains("new: refused: 550 5.7.1 not any more"), "{text}");
+        assert!(text.contains("new: refused: 550 5.7.1 not any more, because of rule "), "{text}");
         let rule = if rules.is_empty() { "rule 2" } else { "rule 3" };
         let note =
             format!("stentor: the history keeps no message: not asked about their content are {rule} \"spam\"\n");
