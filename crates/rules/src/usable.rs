@@ -4,7 +4,7 @@
 use stentor_addresses::{Target, parse};
 
 use crate::access_db::{has_digits_alone, of_other_use, tag};
-use crate::action::Action;
+use crate::action::{Action, Verdict};
 use crate::book::Rulebook;
 use crate::hop::NextHop;
 use crate::refusal::{ERROR, has_prefix};
@@ -43,6 +43,11 @@ impl Rulebook {
             return Some(format!("{value:?} is not one address"));
         }
         targets.iter().find_map(|target| self.unusable_target(dialect, target, value))
+    }
+
+    /// Whether a value ends all rules, and Postfix, whose words these are, ends with it one list of restrictions alone.
+    pub fn ends_more(&self, dialect: Dialect, value: &str) -> bool {
+        dialect == Dialect::Access && matches!(action_of(dialect, value, self.smtp_port), Ok(Action::End(Verdict::Ok)))
     }
 
     /// Why no mail leads to a key of a table with these words.

@@ -22,4 +22,5 @@ pub mod serve;
 mod table_cmd;
 mod trial;
 mod trial_lists;
+mod trial_rules;
 mod zone;

@@ -29,7 +29,7 @@ use stentor_rules::{Dialect, Field, NextHop, Routes, Rulebook};
 use stentor_tablefiles as files;
 use stentor_tables::{Loaded, Problem, Reference, Table};
 
-use crate::trial_lists;
+use crate::{trial_lists, trial_rules};
 
 const GROUPS: &str = "/etc/group";
 /// Bad lines of a subscribers file that are shown.
@@ -77,6 +77,9 @@ pub(crate) fn run(config: &Config, settings: &Settings) -> Vec<Diagnostic> {
     }
     if has_programs && let Ok(NextHop::Hosts(hosts)) = NextHop::parse(&rules.addresses.programs, 0) {
         trial.sockets(("addresses", "programs"), &hosts);
+    }
+    for (route, why) in trial_rules::unknown_recipients(config) {
+        trial.warn(("routes", &route), &why);
     }
     trial.routes("routes", &rules.by_recipient);
     trial.routes("sender_routes", &rules.by_sender);
@@ -263,6 +266,7 @@ impl Trial<'_> {
         let mut doubts: Vec<(u32, String)> =
             table.lines().filter_map(|(key, value, line)| Some((line, doubt(key, value)?))).collect();
         doubts.extend(unasked(rules, name, table));
+        doubts.extend(trial_rules::ending_ok(rules, (name, config.dialect), table));
         doubts.sort_unstable();
         let file: PathBuf = table.file().map_or_else(|| self.file.clone(), Into::into);
         let more = doubts.len().saturating_sub(BAD_LINES_SHOWN_MAX) as u64;
@@ -675,6 +679,42 @@ mod tests {
         }
         let found = findings(folder.path(), &rules(&["client", "client_name", "sender", "recipient"]));
         assert_eq!(found.len(), 5, "{found:#?}");
+    }
+
+    #[test]
+    fn what_postfix_does_otherwise_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("access"), "bad.example REJECT\ngood.example OK\n").unwrap();
+        let head = "[listen]\nsmtp = \"127.0.0.1:0\"\n[http]\nlisten = []\n";
+        let text = |access: &str, rules: &str| {
+            let path = folder.path().display();
+            format!("{head}[tables.access]\nsource = \"hash:{path}/access\"\nas = \"{access}\"\n{rules}")
+        };
+        let (by_table, other) =
+            ("[[rules]]\nsender = \"table:access\"\n", "[[rules]]\nsubject = \"x\"\ndo = \"reject\"\n");
+        let found = findings(folder.path(), &text("access", &format!("{by_table}{other}")));
+        assert!(found.len() == 1 && found[0].starts_with("access:2:1: warning: OK for \"good.example\""), "{found:#?}");
+        for sound in
+            [text("access", &format!("{other}{by_table}")), text("sendmail-access", &format!("{by_table}{other}"))]
+        {
+            let found = findings(
+                folder.path(),
+                &sound.replace("hash:", if sound.contains("sendmail") { "makemap:" } else { "hash:" }),
+            );
+            assert_eq!(found, Vec::<String>::new());
+        }
+        let socket = folder.path().join("lmtp.sock");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let text = |more: &str| {
+            format!(
+                "{head}[domains]\nrelay = [\"a.example\"]\n[routes]\n\"a.example\" = \"lmtp:unix:{}\"\n{more}",
+                socket.display()
+            )
+        };
+        let found = findings(folder.path(), &text(""));
+        assert!(found.len() == 1 && found[0].contains("`[call_ahead] domains = [\"a.example\"]`"), "{found:#?}");
+        let found = findings(folder.path(), &text("[call_ahead]\ndomains = \"all\"\n"));
+        assert_eq!(found, Vec::<String>::new());
     }
 
     #[test]
