@@ -3,6 +3,7 @@
 //! It evaluates the file, not the running server: with `--config` a configuration can be tried before it is loaded. Files of
 //! tables are read, tables behind sockets are asked.
 
+mod kept;
 mod message;
 pub(crate) mod replay;
 mod targets;
@@ -44,7 +45,7 @@ const NAMELESS: &str = stentor_rules::UNKNOWN;
 
 #[derive(Args)]
 #[command(
-    after_long_help = "Exit codes: 0 accepted (discarded mail, too), 69 refused, 75 deferred, 2 wrong arguments, 1 any other failure."
+    after_long_help = "What was set by command (queue-only, suspend, standing bounces) is not asked: see `stentor status`.\n\nExit codes: 0 accepted (discarded mail, too), 69 refused, 75 deferred, 2 wrong arguments, 1 any other failure."
 )]
 pub struct Options {
     /// The envelope sender; "" or "<>" for the null sender.
@@ -154,6 +155,7 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
     }
     add_words(&settings, &mut decided);
     let targets = targets(&settings, speaker, &mut decided).await;
+    decided.kept = kept::lines(&settings, options, &decided, &targets);
     let refusal = decided.decision.refusal().map(Reply::is_temporary);
     let shown = if options.json { as_json } else { as_text };
     let printed = done(print(&shown(&settings.rules, &decided, &targets)));
@@ -217,6 +219,8 @@ struct Decided {
     /// The sender that an alias's targets see, and the class, in words.
     srs: Option<String>,
     class: Option<String>,
+    /// What of the configuration keeps the message in the queue, in words.
+    kept: Vec<String>,
     /// The next hop that a rule on the content names.
     by_content: Option<(NextHop, Why)>,
     /// Sender and recipient as rules have seen them.
@@ -330,7 +334,7 @@ async fn canonical_pair(
     Ok((from, recipient.unwrap_or_else(|| to.clone())))
 }
 
-fn as_text(rules: &Rulebook, Decided { decision, steps, also, .. }: &Decided, targets: &Targets) -> String {
+fn as_text(rules: &Rulebook, Decided { decision, steps, also, kept, .. }: &Decided, targets: &Targets) -> String {
     let mut out = String::new();
     for step in steps {
         line(&mut out, format_args!("{step}"));
@@ -346,10 +350,13 @@ fn as_text(rules: &Rulebook, Decided { decision, steps, also, .. }: &Decided, ta
     if targets.left > 0 {
         line(&mut out, format_args!("   ... and {} more", targets.left));
     }
+    for text in kept {
+        line(&mut out, format_args!("   {text}"));
+    }
     out
 }
 
-fn as_json(rules: &Rulebook, Decided { decision, steps, also, .. }: &Decided, targets: &Targets) -> String {
+fn as_json(rules: &Rulebook, Decided { decision, steps, also, kept, .. }: &Decided, targets: &Targets) -> String {
     let steps: Vec<_> =
         steps.iter().map(|step| json!({"asked": step.asked, "place": step.place, "answer": step.answer})).collect();
     let route = decision.route.as_ref().map(|why| rules.shown(why));
@@ -358,6 +365,7 @@ fn as_json(rules: &Rulebook, Decided { decision, steps, also, .. }: &Decided, ta
         "because": rules.shown(&decision.why),
         "route_because": route,
         "also": also,
+        "kept": kept,
         "targets": targets.shown.iter().map(Target::json).collect::<Vec<_>>(),
         "steps": steps,
     });

@@ -36,6 +36,13 @@ pub(super) struct Targets {
     pub left: usize,
 }
 
+impl Targets {
+    /// Of those that are shown.
+    pub fn domains(&self) -> impl Iterator<Item = &str> {
+        self.shown.iter().map(|target| target.to.domain())
+    }
+}
+
 /// The first of them, in order; the look-ups of generic addresses join the steps.
 pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, decided: &mut Decided) -> Targets {
     let Decided { decision, steps, also, from, to, by_content, .. } = decided;

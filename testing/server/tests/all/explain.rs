@@ -225,3 +225,27 @@ fn the_decision_is_that_of_all_rules() {
     let (why, _) = explained(&server, pair, "Authentication-Results: other.test; spf=fail\r\n\r\nx\r\n");
     assert!(why.contains("=> relayed to mx:a.example"), "{why}");
 }
+
+#[test]
+fn what_keeps_accepted_mail_in_the_queue_is_said_last() {
+    let lab = TestLab::sites(&["one.example"]);
+    let server = with(
+        builder(&lab),
+        &[],
+        "[domains]\nrelay = [\"one.example\", \"two.example\"]\n[queue_only.works]\ndomain = \"one.example\"\n\
+         [queue_only.shop]\nsender = \"@shop.example\"\n[[rules]]\nsender = \"no@shop.example\"\ndo = \"reject\"\n",
+    );
+    let said = |from: &str, to: &str| {
+        let output = server.operator(&["explain", "--from", from, "--to", to]);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let works = "\n   accepted and kept in the queue: [queue_only.works] (stentor.toml:";
+    let last = said("me@home.example", "ann@one.example");
+    assert!(last.contains(works) && last.lines().last().is_some_and(|line| line.contains("works")), "{last}");
+    let other = said("me@home.example", "ann@two.example");
+    assert!(!other.contains("kept in the queue"), "{other}");
+    let shop = said("me@shop.example", "ann@two.example");
+    assert!(shop.contains("kept in the queue: [queue_only.shop]"), "{shop}");
+    let refused = said("no@shop.example", "ann@one.example");
+    assert!(!refused.contains("kept in the queue"), "{refused}");
+}

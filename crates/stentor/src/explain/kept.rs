@@ -1,0 +1,54 @@
+//! What keeps an accepted message in the queue: sections `[queue_only.NAME]`. What was set by command is known to the running server alone.
+
+use stentor_config::{InForce, QueueOnlyConfig};
+use stentor_engine::clock::Clock;
+use stentor_engine::core::Settings;
+use stentor_mail::Class;
+use stentor_policy::Verdict;
+use stentor_queue::event::Envelope;
+use stentor_queue::queue_only::Scope;
+use stentor_rules::Outcome;
+
+use super::targets::Targets;
+use super::{Decided, Options};
+
+/// A line for each section that the message is of, in the order of the file.
+pub(super) fn lines(settings: &Settings, options: &Options, decided: &Decided, targets: &Targets) -> Vec<String> {
+    if decided.decision.refusal().is_some() || matches!(decided.decision.outcome, Outcome::Discard(_)) {
+        return Vec::new();
+    }
+    let now = Clock::start().now();
+    let of = settings.config.queue_only.iter().filter(|section| is_of(section, options, decided, targets));
+    of.map(|section| {
+        let (name, key) = (format!("queue_only.{}", section.name), section.scope.parts().0);
+        let place = settings.config.place(&name, key);
+        match section.in_force(now) {
+            Some(InForce::Always | InForce::Until(_)) => format!("accepted and kept in the queue: [{name}] ({place})"),
+            None => format!("kept in the queue while a window of [{name}] ({place}) is open; none is now"),
+        }
+    })
+    .collect()
+}
+
+fn is_of(section: &QueueOnlyConfig, options: &Options, decided: &Decided, targets: &Targets) -> bool {
+    let list = match &decided.decision.outcome {
+        Outcome::Local(Verdict::List(name)) => Some(&**name),
+        _ => None,
+    };
+    match &section.scope {
+        Scope::All => true,
+        Scope::Class(class) => {
+            let is_bulk = list.is_some() || decided.also.iter().any(|words| words.starts_with("class bulk"));
+            *class == if is_bulk { Class::Bulk } else { Class::Ordinary }
+        }
+        Scope::List(name) => list == Some(name),
+        Scope::Domain(domain) => decided.to.domain() == domain || targets.domains().any(|of| of == domain),
+        // Which source a copy goes out from is decided when it is sent.
+        Scope::Source(_) => false,
+        scope @ (Scope::Sender(_) | Scope::Client(_)) => {
+            let login = if options.login { " login" } else { "" };
+            let origin = format!("{}{login}", options.client);
+            scope.has_message(&Envelope { sender: &decided.from, origin: &origin, ..Envelope::default() })
+        }
+    }
+}
