@@ -126,7 +126,7 @@ pub struct Acting {
     /// Count what is selected, without changing anything.
     #[arg(long)]
     dry_run: bool,
-    /// Recorded in the journal's audit record, and quoted in bounces.
+    /// Recorded in the journal's audit record; `bounce` quotes it to the sender.
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }

@@ -161,8 +161,9 @@ impl VerbJob {
                 core.standing.store(hub.store.standing_bounces().next().is_some(), Ordering::Relaxed);
             }
             Change::EndQuarantine { fate, recipients } => {
+                let who = self.audit.who_and_why();
                 for (message, ids) in recipients {
-                    log::left_quarantine(core, hub, (message, fate), &ids, &self.audit.who, now);
+                    log::left_quarantine(core, hub, (message, fate), &ids, &who, now);
                     hub.apply(Event::QuarantineEnded {
                         message,
                         fate,

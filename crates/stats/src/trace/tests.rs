@@ -311,7 +311,7 @@ fn mail_refused_or_dropped_as_a_whole_is_found_by_recipient_and_message_id() {
         story.finish();
         story.text(&Zone::utc())
     };
-    let refused = "refused at .: from <ann@home.example> to <bob@y>, <cid@y>, by uid 1000 (ann): 550 5.7.1 no\n";
+    let refused = "refused at the end of the data: from <ann@home.example> to <bob@y>, <cid@y>, by uid 1000 (ann): 550 5.7.1 no\n";
     for what in ["BOB@y", "cid@y", "<2@x>", "2@x"] {
         let text = told(what, &records[..2]);
         assert!(text.contains(refused) && text.contains("Message-ID: <2@x>"), "{what}: {text}");

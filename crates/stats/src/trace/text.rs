@@ -8,6 +8,8 @@ use crate::record::Ms;
 
 /// One text on a line; longer ones are cut.
 const TEXT_CHARS_MAX: usize = 1_024;
+/// The step of a refusal of the content, in records.
+const END_OF_DATA: &str = ".";
 
 impl Story {
     /// As lines for people; times in `zone`.
@@ -196,7 +198,11 @@ impl Unreached {
 impl Refusal {
     fn text(&self, zone: &Zone, out: &mut String) {
         let client = self.client.map(|ip| format!(" [{ip}]")).unwrap_or_default();
-        let step = if self.step.is_empty() { String::new() } else { format!(" at {}", printable(&self.step)) };
+        let step = match self.step.as_str() {
+            "" => String::new(),
+            END_OF_DATA => " at the end of the data".to_owned(),
+            step => format!(" at {}", printable(step)),
+        };
         let to: Vec<String> = match self.orig_to.as_slice() {
             [] => vec![format!("<{}>", printable(&self.to))],
             all => all.iter().map(|to| format!("<{}>", printable(to))).collect(),

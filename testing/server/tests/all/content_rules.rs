@@ -151,8 +151,7 @@ fn mail_that_content_refuses_or_drops_is_found_again() {
     assert!(answered(&server, &to, &message("exe", "no programs")).starts_with("550"));
     let named = "orig_to=<ann@one.example>,<bob@one.example>";
     server.log().wait(&["ruleset=check_eom", "msgid=<exe@test>", named, "policy=rule 1"]);
-    let refused =
-        "refused at .: from <me@home.example> to <ann@one.example>, <bob@one.example>, [127.0.0.2]: 550 5.7.1";
+    let refused = "refused at the end of the data: from <me@home.example> to <ann@one.example>, <bob@one.example>, [127.0.0.2]: 550 5.7.1";
     for what in ["<exe@test>", "ann@one.example", "bob@one.example"] {
         traced(what, &[refused, "policy: rule 1", "Message-ID: <exe@test>"]);
     }
@@ -162,7 +161,7 @@ fn mail_that_content_refuses_or_drops_is_found_again() {
     // The same of a local user, who is named.
     submit(&server, &["-f", "me@one.example", "cid@one.example"], &message("own", "no programs"));
     server.log().wait(&["ruleset=check_eom", "user=uid ", "msgid=<own@test>", "orig_to=<cid@one.example>"]);
-    traced("cid@one.example", &["refused at .:", "by uid ", "No programs"]);
+    traced("cid@one.example", &["refused at the end of the data:", "by uid ", "No programs"]);
     submit(&server, &["-f", "me@one.example", "cid@one.example"], &message("good", "hello"));
     server.log().wait(&["msgid=<good@test>", "proto=local", "user=uid "]);
     traced("<good@test>", &["accepted", ", by uid "]);
