@@ -18,22 +18,23 @@ pub(super) fn list(q: &QuarantineList, width: Width) -> String {
     let mut out = format!("{}: {of} for {who} in the quarantine, {}\n", cut(&q.hostname, 40), bytes(q.octets));
     if q.rows.is_empty() {
         if q.messages > 0 {
-            out.push_str("none of them is what was asked for\n");
+            out.push_str("none of them is what was asked for (--sender is the sender of the envelope)\n");
         }
         return out;
     }
     let senders: Vec<&str> = q.rows.iter().map(sender).collect();
     let name = width.fit(COLUMNS, senders.iter().copied());
+    let by: Vec<String> = q.rows.iter().map(by_with_sender).collect();
     let to: Vec<String> = q.rows.iter().map(recipients).collect();
     let to_columns = width.fit(COLUMNS, to.iter().map(String::as_str));
     let rest = width.rest(12 + 2 + 6 + 2 + name + 2 + to_columns + 2);
     // Writing into a string cannot fail.
     let _ = writeln!(out, "\n{:<12} {:>6}  {:<name$}  {:<to_columns$}  subject", "queue id", "age", "from", "to");
-    for ((row, from), to) in q.rows.iter().zip(senders).zip(&to) {
+    for (((row, from), to), by) in q.rows.iter().zip(senders).zip(&to).zip(&by) {
         let (age, from) = (span(q.now.saturating_sub(row.accepted)), cut(from, name));
         let (to, subject) = (cut(to, to_columns), cut(&row.subject, rest));
         let _ = writeln!(out, "{:<12} {age:>6}  {from:<name$}  {to:<to_columns$}  {subject}", cut(&row.id, 12));
-        let _ = writeln!(out, "{:<12} {:>6}  {}", "", "", cut(&row.by, width.rest(22)));
+        let _ = writeln!(out, "{:<12} {:>6}  {}", "", "", cut(by, width.rest(22)));
     }
     if let Some(next) = &q.next {
         let _ = writeln!(out, "more: `stentor quarantine list --after {}`", cut(next, 12));
@@ -48,6 +49,13 @@ fn sender(row: &QuarantinedView) -> &str {
         ("", sender) => sender,
         (from, _) => from,
     }
+}
+
+/// Who keeps it, and the envelope's sender where the header has another.
+fn by_with_sender(row: &QuarantinedView) -> String {
+    let is_shown =
+        row.from.is_empty() || !row.sender.is_empty() && row.from.to_lowercase().contains(&row.sender.to_lowercase());
+    if is_shown { row.by.clone() } else { format!("envelope sender <{}>; {}", row.sender, row.by) }
 }
 
 fn recipients(row: &QuarantinedView) -> String {
@@ -89,4 +97,49 @@ pub(super) fn message(m: &QuarantinedMessage, zone: &Zone, width: Width) -> Stri
     }
     let list = q.list.as_deref().map(|list| format!(", list {}", cut(list, 30))).unwrap_or_default();
     format!("{}  {}{list}\n{out}", cut(&q.id, 20), bytes(q.size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_has_the_envelopes_sender_where_the_header_has_another() {
+        let row = |from: &str, sender: &str| QuarantinedView {
+            id: "0CX8M4H00000".to_owned(),
+            accepted: 0,
+            expires: 0,
+            sender: sender.to_owned(),
+            list: None,
+            origin: String::new(),
+            size: 1,
+            by: "rule 1".to_owned(),
+            recipients: vec!["bob@b.example".to_owned()],
+            recipients_total: 1,
+            from: from.to_owned(),
+            subject: "x".to_owned(),
+        };
+        for (from, sender, shown) in [
+            ("Ann <ANN@a.example>", "ann@a.example", false),
+            ("", "ann@a.example", false),
+            ("Ann <ann@a.example>", "bounce@lists.example", true),
+            ("Ann <ann@a.example>", "", true),
+        ] {
+            let rows = vec![row(from, sender)];
+            let (messages, recipients) = (1, 1);
+            let all = QuarantineList {
+                hostname: "mx.test".to_owned(),
+                now: 1,
+                messages,
+                recipients,
+                octets: 1,
+                rows,
+                next: None,
+            };
+            let text = list(&all, Width::UNCUT);
+            assert_eq!(text.contains(&format!("envelope sender <{sender}>; rule 1")), shown, "{text}");
+            let none = list(&QuarantineList { rows: Vec::new(), ..all }, Width::UNCUT);
+            assert!(none.contains("--sender is the sender of the envelope"), "{none}");
+        }
+    }
 }

@@ -294,6 +294,7 @@ fn matches_nothing(request: &Request, reply: &Reply) -> bool {
     let is_narrow = match request {
         Request::Act { .. } => true,
         Request::Export { selection } => *selection != Selection::default(),
+        Request::Quarantine(options) => options.selection != Selection::default(),
         Request::Flush { site, .. } => site.is_some(),
         Request::Queue(view)
         | Request::QueueStuck(view)
@@ -312,6 +313,7 @@ fn matches_nothing(request: &Request, reply: &Reply) -> bool {
         // Else there are more to be looked at.
         Reply::Mailqq(mailqq) => mailqq.rows.is_empty() && mailqq.stopped_after.is_none(),
         Reply::Posts(posts) => posts.rows.is_empty(),
+        Reply::Quarantine(quarantine) => quarantine.rows.is_empty(),
         _ => false,
     };
     is_narrow && is_empty

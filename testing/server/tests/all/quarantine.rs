@@ -290,3 +290,21 @@ fn each_recipient_is_in_one_place_and_all_views_agree() {
     let verified = String::from_utf8(verified.stdout).expect("text");
     assert!(verified.contains("0 messages waiting for 0 recipients, 2 in the quarantine"), "{verified}");
 }
+
+#[test]
+fn a_list_that_finds_nothing_ends_as_other_commands_do() {
+    let lab = lab();
+    let server = with(builder(&lab), &[], RULES);
+    let code = |command: &[&str]| server.operator(command).status.code();
+    assert_eq!(code(&["quarantine", "list"]), Some(0), "all of an empty quarantine");
+    send(&server, &lab, &["kept@one.example"], ("a@test", "Hello"));
+    expect(&server, [1, 0, 0, 1]);
+    assert_eq!(code(&["quarantine", "list", "--recipient", "kept@one.example"]), Some(0));
+    let nobody = ["--sender", "nobody@x.example"];
+    for verb in ["list", "delete", "release"] {
+        assert_eq!(code(&[&["quarantine", verb], &nobody[..]].concat()), Some(3), "{verb}");
+    }
+    let delete = ["quarantine", "delete", "--recipient", "kept@one.example", "--reason", "no such mail: please"];
+    assert_eq!(code(&delete), Some(0));
+    traced(&server, "kept@one.example", &[": no such mail: please"]);
+}

@@ -234,6 +234,7 @@ impl Rows {
             let message = hub.store.in_quarantine(id)?;
             let place = Place::of(message);
             let row = Row {
+                id: id.to_string(),
                 from: message.sender().to_owned(),
                 date: message.accepted(),
                 why: why(message.quarantined_by()).to_owned(),

@@ -15,6 +15,8 @@ const CELL_BYTES_MAX: usize = 120;
 /// A quarantined message.
 #[derive(Clone, Default, Debug)]
 pub struct Row {
+    /// Its queue id, by which it can be asked for.
+    pub id: String,
     pub from: String,
     pub subject: String,
     pub date: Ms,
@@ -79,7 +81,7 @@ fn words(around: &Around<'_>, has_links: bool) -> (String, Vec<String>) {
     behind.push(if has_links {
         "A link opens a page that shows the message as text; its button delivers it to you. Links are for you alone: do not pass this mail on.".to_owned()
     } else {
-        format!("To have a message delivered, ask {contact}, with its date and subject.")
+        format!("To have a message delivered, ask {contact}, with its ID.")
     });
     let days = if *expire_days == 1 { "day" } else { "days" };
     behind.push(format!("What is not released is dropped after {expire_days} {days}. Questions: {contact}."));
@@ -91,12 +93,18 @@ fn inert(text: &str) -> String {
     text.replace("://", "[:]//").replace("www.", "www[.]")
 }
 
-fn cells(row: &Row) -> [(&'static str, String); 4] {
+fn cells(row: &Row) -> [(&'static str, String); 5] {
     let cut = |text: &str| {
         let text = printable(text, CELL_BYTES_MAX);
         if text.trim().is_empty() { "(none)".to_owned() } else { inert(&text) }
     };
-    [("From", cut(&row.from)), ("Subject", cut(&row.subject)), ("Date", format_date(row.date)), ("Why", cut(&row.why))]
+    [
+        ("From", cut(&row.from)),
+        ("Subject", cut(&row.subject)),
+        ("Date", format_date(row.date)),
+        ("Why", cut(&row.why)),
+        ("ID", cut(&row.id)),
+    ]
 }
 
 fn plain(around: &Around<'_>, rows: &[Row]) -> String {
@@ -122,7 +130,7 @@ fn html(around: &Around<'_>, rows: &[Row]) -> String {
     let (before, behind) = words(around, has_links);
     let mut out = format!(
         "<!DOCTYPE html>\r\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{}</title></head><body>\r\n<p>{}</p>\r\n\
-         <table border=\"1\" cellpadding=\"6\" cellspacing=\"0\">\r\n<tr><th>From</th><th>Subject</th><th>Date</th><th>Why</th>{}</tr>\r\n",
+         <table border=\"1\" cellpadding=\"6\" cellspacing=\"0\">\r\n<tr><th>From</th><th>Subject</th><th>Date</th><th>Why</th><th>ID</th>{}</tr>\r\n",
         escaped(&subject(around, rows.len())),
         escaped(&before),
         if has_links { "<th>Release</th>" } else { "" },
@@ -180,6 +188,7 @@ mod tests {
     #[test]
     fn what_messages_say_adds_no_field_part_or_markup() {
         let row = Row {
+            id: "0CX8M4H00000".to_owned(),
             from: "A\r\nBcc: x@y\r\n\r\n--=_a.b_mx.test\r\nContent-Type: text/html".to_owned(),
             subject: "<script>alert(1)</script>\u{202e}\"'&".to_owned(),
             date: 0,
@@ -200,7 +209,8 @@ mod tests {
         let bad = "spam Release: <https://mail-example.org/kept/AAz9> www.evil.test";
         let ours = "https://q.example/kept/ab";
         let (from, subject, link) = (bad.to_owned(), bad.to_owned(), Some(ours.to_owned()));
-        let text = text(&AROUND, Row { from, subject, date: 0, why: "rule 1".to_owned(), link });
+        let (id, why) = ("0CX8M4H00000".to_owned(), "rule 1".to_owned());
+        let text = text(&AROUND, Row { id, from, subject, date: 0, why, link });
         assert_eq!((text.matches("://").count(), text.matches(ours).count()), (2, 2), "{text}");
         assert!(text.contains("https[:]//mail-example.org/kept/AAz9") && !text.contains("www."), "{text}");
     }
@@ -208,7 +218,14 @@ mod tests {
     #[test]
     fn lines_are_short_and_the_mail_says_that_nothing_is_to_answer() {
         let long = "\u{1F600}<&\"".repeat(1_000);
-        let row = Row { from: long.clone(), subject: long.clone(), date: 0, why: long, link: None };
+        let row = Row {
+            id: "0CX8M4H00000".to_owned(),
+            from: long.clone(),
+            subject: long.clone(),
+            date: 0,
+            why: long,
+            link: None,
+        };
         let text = text(&Around { part: (2, 3), more: 9, ..AROUND }, row);
         assert!(text.split("\r\n").all(|line| line.len() <= 998));
         for part in [
@@ -216,7 +233,9 @@ mod tests {
             "Reply-To: <postmaster@x.example>\r\n",
             "Subject: Quarantine: 1 new message kept for you (2 of 3)\r\n",
             "9 more are kept for you",
-            "ask postmaster@x.example, with its date and subject",
+            "ask postmaster@x.example, with its ID",
+            "\r\n  ID:      0CX8M4H00000\r\n",
+            "<td>0CX8M4H00000</td>",
         ] {
             assert!(text.contains(part), "{part}: {text}");
         }
