@@ -14,10 +14,10 @@ use crate::rewrite::{Content, GROWTH_BYTES, PIECE_BYTES, unreadable};
 
 /// What became of a message.
 pub enum Recoded {
-    /// It is what it should be.
-    Same,
+    /// It is what it should be, but for so many encoded texts that stay.
+    Same { stayed: usize },
     /// What was not written to the [`Content`], with size and facts.
-    New(EndOfData),
+    New { end: EndOfData, stayed: usize },
     /// It stays as it is, for this reason.
     Cannot(String),
 }
@@ -43,10 +43,10 @@ pub async fn recoded<C: Content>(
         survey.push(&buffer[..read]);
         at += read as u64;
     }
-    let converter = match survey.finish() {
-        Ok(None) => return Ok(Recoded::Same),
-        Ok(Some(Recoding { converter, size })) if size <= size_max => converter,
-        Ok(Some(_)) => return Ok(Recoded::Cannot("it would be larger than a message may be".to_owned())),
+    let (converter, stayed) = match survey.finish() {
+        Ok((None, stayed)) => return Ok(Recoded::Same { stayed }),
+        Ok((Some(Recoding { converter, size }), stayed)) if size <= size_max => (converter, stayed),
+        Ok((Some(_), _)) => return Ok(Recoded::Cannot("it would be larger than a message may be".to_owned())),
         Err(error) => return Ok(Recoded::Cannot(error.to_string())),
     };
     let mut new = New { converter, text: None, ours, size_max };
@@ -68,10 +68,10 @@ pub async fn recoded<C: Content>(
     match new.text.map(TextBody::finish) {
         Some(Ok(mut end)) => {
             content.replace(std::mem::take(&mut end.last));
-            Ok(Recoded::New(end))
+            Ok(Recoded::New { end, stayed })
         }
         Some(Err(reply)) => Ok(Recoded::Cannot(reply.text.into())),
-        None => Ok(Recoded::Same),
+        None => Ok(Recoded::Same { stayed }),
     }
 }
 

@@ -69,6 +69,16 @@ pub enum Remark {
         what: Box<str>,
         by: String,
     },
+    /// It has been stored in this transfer encoding; so many encoded texts of it stay encoded.
+    Recoded {
+        to: &'static str,
+        stayed: usize,
+    },
+    /// It has not: all its encoded texts stay.
+    StaysEncoded {
+        to: &'static str,
+        stayed: usize,
+    },
     /// A rule would do it that only warns.
     Would {
         what: String,
@@ -95,6 +105,11 @@ impl fmt::Display for Remark {
             Remark::Redirected { to, by } => write!(out, "redirected to {to} by {by}"),
             Remark::Copied { to, by } => write!(out, "copied to {to} by {by}"),
             Remark::Did { what, by } => write!(out, "{what} by {by}"),
+            Remark::Recoded { to, stayed: 0 } => write!(out, "in transfer encoding {to}"),
+            Remark::Recoded { to, stayed } => write!(out, "in transfer encoding {to} but for {}", texts(*stayed)),
+            Remark::StaysEncoded { to, stayed } => {
+                write!(out, "as it came, not in transfer encoding {to}: it has {}", texts(*stayed))
+            }
             Remark::Would { what, by } => write!(out, "{what} by {by}, which only warns"),
             Remark::RewrittenSender { to } => write!(out, "rewritten to {to}, as the sender"),
             Remark::Rewritten { to } => write!(out, "rewritten to {to}"),
@@ -102,6 +117,10 @@ impl fmt::Display for Remark {
             Remark::RemovedByMilters => out.write_str("removed by milters"),
         }
     }
+}
+
+fn texts(count: usize) -> String {
+    if count == 1 { "1 encoded text".to_owned() } else { format!("{count} encoded texts") }
 }
 
 /// Recipients that something is said of: the first of them, and how many there are beside.
@@ -315,6 +334,17 @@ mod tests {
             merged(&mut all, remark, "1@x.example");
         }
         assert!(all.words().matches("copied").count() == REMARKS_MAX - 2 && Wishes::default().words().is_empty());
+    }
+
+    #[test]
+    fn what_became_of_encoded_texts_is_said() {
+        assert_eq!(Remark::Recoded { to: "8bit", stayed: 0 }.to_string(), "in transfer encoding 8bit");
+        assert_eq!(
+            Remark::Recoded { to: "8bit", stayed: 2 }.to_string(),
+            "in transfer encoding 8bit but for 2 encoded texts"
+        );
+        let stays = Remark::StaysEncoded { to: "8bit", stayed: 1 }.to_string();
+        assert_eq!(stays, "as it came, not in transfer encoding 8bit: it has 1 encoded text");
     }
 
     #[test]

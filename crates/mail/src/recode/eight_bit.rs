@@ -4,7 +4,8 @@
 //! (RFC 6152, RFC 2045 section 2.8: NULs, a CR or LF of its own, lines over 998 octets), where a line of it would be taken for the
 //! delimiter of a multipart around it, where it has no last line end and nothing behind it to carry one, where it is larger than
 //! [`HOLD_BYTES_MAX`](super::HOLD_BYTES_MAX), or where readers differ in what they make of its encoding or header. Whatever
-//! is no text, is signed or encrypted passes octet by octet.
+//! is no text, is signed or encrypted passes octet by octet. A text of lines that end with LF alone (Python's email writes such base64)
+//! stays too: it is not canonical (RFC 2045 section 6.8), but an attached script or patch is a `text/*` as well, and with CRLF another file.
 //!
 //! Headers of what is around a part go out before it is known, and must name the highest encoding within (RFC 2045 section 6.4): so
 //! a message is read twice. The first reading counts multiparts and messages, and notes which of them come to hold 8-bit text.
@@ -23,6 +24,8 @@ const CONTAINERS_MAX: usize = 256 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct Decoding {
     pub(super) has_changed: bool,
+    /// Encoded texts that stay encoded.
+    pub(super) stayed: usize,
     /// Multiparts and messages so far.
     containers: usize,
     /// Those around the octet being read: their numbers, beside `levels`.
@@ -86,7 +89,11 @@ impl Converter {
                 self.state = if matches!(level, Level::Message) { State::Header } else { State::Copy };
                 self.levels.push(level);
             }
-            _ => {
+            (_, decoding) => {
+                let is_encoded = matches!(facts.encoding, Encoding::QuotedPrintable | Encoding::Base64);
+                if let Some(decoding) = decoding.as_mut().filter(|_| facts.is_text && is_encoded) {
+                    decoding.stayed += 1;
+                }
                 push_section(&header, &facts, out);
                 self.state = State::Copy;
             }
@@ -104,6 +111,9 @@ impl Converter {
         self.state = State::Copy;
         let text = self.decoded(facts.encoding, body, stop);
         let (Some(text), Some(decoding)) = (text, &mut self.decoding) else {
+            if let Some(decoding) = &mut self.decoding {
+                decoding.stayed += 1;
+            }
             push_section(header, facts, out);
             out.extend_from_slice(body);
             return;

@@ -41,23 +41,24 @@ impl Survey {
         }
     }
 
-    /// All has been read. `None`: it is what it should be.
+    /// All has been read. `None`: it is what it should be, or can be; with how many encoded texts stay encoded toward 8 bits.
     ///
     /// # Errors
     /// It cannot be converted.
-    pub fn finish(mut self) -> Result<Option<Recoding>, ConvertError> {
+    pub fn finish(mut self) -> Result<(Option<Recoding>, usize), ConvertError> {
         if self.target == Target::SevenBit && self.is_plain {
-            return Ok(None);
+            return Ok((None, 0));
         }
         self.result?;
         self.converter.finish(&mut self.out)?;
         self.count();
+        let stayed = self.converter.decoding.as_ref().map_or(0, |decoding| decoding.stayed);
         let converter = match self.converter.decoding {
             None => Converter::new(),
-            Some(decoding) if !decoding.has_changed => return Ok(None),
+            Some(decoding) if !decoding.has_changed => return Ok((None, stayed)),
             Some(decoding) => Converter::decoding(decoding.again()),
         };
-        Ok(Some(Recoding { converter, size: self.size }))
+        Ok((Some(Recoding { converter, size: self.size }), stayed))
     }
 
     fn count(&mut self) {

@@ -10,7 +10,7 @@ use super::*;
 fn recode(target: Target, raw: &[u8], cut: usize) -> Result<Option<Vec<u8>>, ConvertError> {
     let mut survey = Survey::new(target);
     raw.chunks(cut).for_each(|piece| survey.push(piece));
-    let Some(Recoding { mut converter, size }) = survey.finish()? else { return Ok(None) };
+    let (Some(Recoding { mut converter, size }), _) = survey.finish()? else { return Ok(None) };
     let mut out = Vec::new();
     for piece in raw.chunks(cut) {
         converter.push(piece, &mut out)?;
@@ -279,4 +279,21 @@ proptest! {
             prop_assert_eq!(recode(Target::EightBit, &out, cut), Ok(None));
         }
     }
+}
+
+#[test]
+fn texts_that_stay_encoded_are_counted() {
+    let stayed = |text: &str| {
+        let mut survey = Survey::new(Target::EightBit);
+        survey.push(text.as_bytes());
+        let (recoding, stayed) = survey.finish().unwrap();
+        (recoding.is_some(), stayed)
+    };
+    // Lines that end with LF alone, as Python's email writes them.
+    let bare = "Content-Type: text/plain\r\nContent-Transfer-Encoding: base64\r\n\r\nYQpiCg==\r\n";
+    assert_eq!(stayed(bare), (false, 1));
+    let clear = "Content-Type: text/plain\r\nContent-Transfer-Encoding: base64\r\n\r\nYQ0KYg0K\r\n";
+    assert_eq!(stayed(clear), (true, 0));
+    let both = format!("Content-Type: multipart/mixed; boundary=b\r\n\r\n--b\r\n{bare}--b\r\n{clear}--b--\r\n");
+    assert_eq!(stayed(&both), (true, 1));
 }

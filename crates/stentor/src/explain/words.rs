@@ -107,7 +107,12 @@ fn also_with(rules: &Rulebook, decision: &Decision, by: &dyn Fn(&Why) -> String)
     all.extend(marks.copies.iter().map(|(hop, why)| format!("copied to {hop}{}", by(why))));
     all.extend(marks.prepend.iter().map(|field| format!("with {field}")));
     all.extend(marks.remove.iter().map(|removal| format!("without header {removal}")));
-    all.extend(marks.transfer_encoding.iter().map(|target| format!("in transfer encoding {}", target.name())));
+    all.extend(
+        marks
+            .transfer_encoding
+            .iter()
+            .map(|target| format!("in transfer encoding {}, as far as its parts allow", target.name())),
+    );
     all.extend(marks.left_out.iter().map(|to| format!("without {to}: nobody has this address")));
     all.extend(logged(rules, decision));
     all

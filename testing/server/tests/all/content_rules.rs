@@ -353,6 +353,17 @@ fn texts_are_decoded_and_encoded_in_flight() {
     assert_eq!(got("gil@one.example"), cannot);
     server.log().wait(&["a rule wants it in 7bit, and it stays as it is: 8-bit characters in an address"]);
     lab.assert_no_violations();
+    // Who broke a signature can be told afterwards.
+    for (to, wanted) in [
+        ("ann@one.example", "all recipients: in transfer encoding 8bit\n"),
+        ("cid@one.example", "all recipients: in transfer encoding 8bit but for 1 encoded text\n"),
+        ("fay@one.example", "all recipients: in transfer encoding 7bit\n"),
+    ] {
+        stentor_harness::wait_until(&format!("trace {to}"), || {
+            let traced = server.operator(&["trace", to]);
+            String::from_utf8_lossy(&traced.stdout).contains(wanted)
+        });
+    }
     let (why, _) = explained(&server, &encoded);
-    assert!(why.contains("transfer encoding 8bit"), "{why}");
+    assert!(why.contains("in transfer encoding 8bit, as far as its parts allow"), "{why}");
 }

@@ -155,8 +155,16 @@ impl Transaction {
         let last = octets.last;
         match result? {
             // What is not written yet is with the content.
-            Recoded::New(new) => **end = EndOfData { last, ..new },
-            Recoded::Same => end.last = last,
+            Recoded::New { end: new, stayed } => {
+                **end = EndOfData { last, ..new };
+                self.wishes.remark(Remark::Recoded { to: target.name(), stayed }, &Named::all());
+            }
+            Recoded::Same { stayed } => {
+                end.last = last;
+                if stayed > 0 {
+                    self.wishes.remark(Remark::StaysEncoded { to: target.name(), stayed }, &Named::all());
+                }
+            }
             Recoded::Cannot(why) => {
                 end.last = last;
                 let (message, from, to) = (self.id, self.mail.path.as_str(), target.name());
