@@ -106,10 +106,6 @@ mod tests {
         for size in 1..=message.len() {
             assert_eq!(streamed(message, size), (message.to_vec(), message.to_vec()), "{size}");
         }
-        let mbox = b"Received: a\r\nFrom a@x.test Mon Jan  1 00:00:00 2026\r\nTo: a@x.test\r\n\r\nx\r\n";
-        for size in 1..=mbox.len() {
-            assert_eq!(streamed(mbox, size), (mbox.to_vec(), mbox.to_vec()), "{size}");
-        }
         let no_body = b"To: a@x.test\r\n";
         assert_eq!(streamed(no_body, 5).1, no_body);
     }

@@ -32,8 +32,6 @@ const MESSAGE_TIME: Duration = Duration::from_mins(9);
 pub struct Filtered {
     /// The message as it is now, if it has changed: what was not written to the [`Content`], with its size and facts.
     pub end: Option<EndOfData>,
-    /// Fields before the client's message now, where that begins with a line of an mbox: what milters put before it counts.
-    pub before: Option<usize>,
     pub envelope: Envelope,
     /// Who wants it to be dropped.
     pub discard: Option<String>,
@@ -90,8 +88,7 @@ impl Chain {
         }
         let ours_fails = |reply: Reply| Refusal { reply, by: String::new() };
         let mut buffer = vec![0; FIRST_BYTES];
-        let read = Message::read(content, ours, &mut buffer);
-        let mut message = read.map_err(|error| ours_fails(unreadable(&error)))?;
+        let mut message = Message::read(content, ours, &mut buffer).map_err(ours_fails)?;
         let end = Instant::now() + MESSAGE_TIME;
         for one in self.milters.iter_mut().filter(|one| one.state == MilterState::Asked) {
             let mut requested = RequestedChanges::default();
@@ -115,7 +112,6 @@ impl Chain {
                 return Ok(filtered);
             }
         }
-        filtered.before = message.header.mbox_line_at();
         if message.has_new_header || message.has_new_body {
             let end = message.write(content, size_max, &mut buffer).await.map_err(ours_fails)?;
             filtered.end = Some(end);
@@ -342,6 +338,10 @@ mod tests {
             let len = rest.len().min(buffer.len());
             buffer[..len].copy_from_slice(&rest[..len]);
             Ok(len)
+        }
+
+        fn hold(&mut self, _: usize) -> Result<(), Reply> {
+            Ok(())
         }
 
         async fn write(&mut self, _: Vec<u8>) -> Result<(), Reply> {

@@ -8,7 +8,7 @@
 use stentor_mail::recode::{Converter, Recoding, Survey, Target};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, TextBody};
-use stentor_milter::{CHUNK_BYTES_MAX, Header};
+use stentor_milter::{CHUNK_BYTES_MAX, HeaderReader};
 
 use crate::rewrite::{Content, GROWTH_BYTES, PIECE_BYTES, unreadable};
 
@@ -105,7 +105,8 @@ impl New {
             0
         } else {
             // The converter writes a header section as a whole.
-            Header::take(out, self.ours, true).map_or(0, |(header, _)| header.lead())
+            let mut reader = HeaderReader::new(self.ours);
+            reader.push(out).map_or(0, |_| reader.finish().0.lead())
         };
         let (lead, rest) = out.split_at(lead);
         let text = self.text.get_or_insert_with(|| TextBody::new(lead.to_vec(), self.size_max, PIECE_BYTES));

@@ -8,7 +8,7 @@ use std::io;
 
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, TextBody};
-use stentor_milter::{CHUNK_BYTES_MAX, HEADER_BYTES_MAX, Header};
+use stentor_milter::{CHUNK_BYTES_MAX, HEADER_BYTES_MAX, Header, HeaderReader};
 
 /// Octets read first: most messages are not longer, and need no buffer of the largest size.
 pub(crate) const FIRST_BYTES: usize = 16 * 1024;
@@ -17,6 +17,7 @@ pub(crate) const PIECE_BYTES: usize = 256 * 1024;
 /// Octets that milters may add to a message of the largest size.
 pub(crate) const GROWTH_BYTES: u64 = 2 * HEADER_BYTES_MAX as u64;
 const UNREADABLE: Reply = Reply::fixed(451, (4, 3, 0), "The message could not be read back, try again later");
+const TOO_LARGE: Reply = Reply::fixed(552, (5, 3, 4), "Message header too large");
 
 /// A message's content, which can be written anew while it is read.
 pub trait Content: Send {
@@ -25,6 +26,12 @@ pub trait Content: Send {
     /// # Errors
     /// It cannot be read back.
     fn read_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Reserves memory for so many octets beside the content's.
+    ///
+    /// # Errors
+    /// There is none: the refusal.
+    fn hold(&mut self, bytes: usize) -> Result<(), Reply>;
 
     /// The next piece of a new content; the old one is still read.
     fn write(&mut self, piece: Vec<u8>) -> impl Future<Output = Result<(), Reply>> + Send;
@@ -51,18 +58,20 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    pub fn read<C: Content>(content: &C, ours: usize, buffer: &mut [u8]) -> io::Result<Message> {
-        let mut octets = Vec::new();
+    /// Reads the header, once and no further than it goes.
+    pub fn read<C: Content>(content: &mut C, ours: usize, buffer: &mut [u8]) -> Result<Message, Reply> {
+        let (mut reader, mut at) = (HeaderReader::new(ours), 0);
         loop {
-            let read = content.read_at(octets.len() as u64, buffer)?;
-            octets.extend_from_slice(&buffer[..read]);
-            if let Some((header, body_at)) = Header::take(&octets, ours, read == 0) {
-                return Ok(Message { header, body_at: body_at as u64, has_new_header: false, has_new_body: false });
+            let read = content.read_at(at, buffer).map_err(|error| unreadable(&error))?;
+            let is_over = reader.push(&buffer[..read]).map_err(|_| TOO_LARGE)?;
+            content.hold(buffer.len() + reader.held_bytes())?;
+            if is_over || read == 0 {
+                break;
             }
-            if octets.len() > HEADER_BYTES_MAX {
-                return Err(io::ErrorKind::FileTooLarge.into());
-            }
+            at += read as u64;
         }
+        let (header, body_at) = reader.finish();
+        Ok(Message { header, body_at: body_at as u64, has_new_header: false, has_new_body: false })
     }
 
     /// Writes header and body as they are now.
@@ -116,20 +125,20 @@ pub async fn without_fields<C: Content>(
     goes: impl FnMut(&[u8], &[u8]) -> bool,
 ) -> Result<Option<EndOfData>, Reply> {
     let mut buffer = vec![0; FIRST_BYTES];
-    let mut message = Message::read(content, ours, &mut buffer).map_err(|error| unreadable(&error))?;
+    let mut message = Message::read(content, ours, &mut buffer)?;
     if message.header.remove(goes) == 0 {
         return Ok(None);
     }
     message.write(content, size_max, &mut buffer).await.map(Some)
 }
 
-/// Shows each field of a message's header, with its name and value, the `before` fields before the message too.
+/// Shows each field of a message's header, with its name and value, those before the message too.
 ///
 /// # Errors
 /// It cannot be read back.
-pub fn each_field<C: Content>(content: &C, before: usize, mut see: impl FnMut(&[u8], &[u8])) -> Result<(), Reply> {
+pub fn each_field<C: Content>(content: &mut C, mut see: impl FnMut(&[u8], &[u8])) -> Result<(), Reply> {
     let mut buffer = vec![0; FIRST_BYTES];
-    let message = Message::read(content, before, &mut buffer).map_err(|error| unreadable(&error))?;
+    let message = Message::read(content, 0, &mut buffer)?;
     message.header.all().for_each(|(name, value)| see(name, &value));
     Ok(())
 }

@@ -5,11 +5,11 @@
 //! [`HeaderFacts`] names. Deliberately not a full RFC 5322 parser: the facts serve loop protection, the rules for posts
 //! and the log; everything else passes through untouched.
 //!
-//! States: start of a line, in a field's name, in its value, after the CR of an empty line, in the body. The header
-//! section ends at the first empty line, or at the first line that is not a field (such mail exists; the rest is body).
-//! A leading mbox `From ` line is skipped.
+//! What a field is and where the section ends is defined in [`stentor_mime::field`], for all who read messages.
 //!
 //! Failure answer: [`HeaderScan::overflow`] names the limit exceeded; the session drops the transaction with 552.
+
+use stentor_mime::field::{Section, Token};
 
 /// Longest header section in octets.
 pub const HEADER_BYTES_MAX: u64 = 1024 * 1024;
@@ -23,10 +23,6 @@ const LOOP_BYTES_MAX: usize = 64 * 1024;
 const VALUE_BYTES_MAX: usize = 2_048;
 /// Octets of a fact that is kept (an address, an identifier).
 const FACT_BYTES_MAX: usize = 512;
-/// Longest field name of interest.
-const NAME_BYTES_MAX: usize = 32;
-/// A longer line without a colon is not a field (RFC 5322 section 2.1.1: the longest line).
-const FIELD_NAME_BYTES_MAX: usize = 998;
 
 /// What is known of a message after its last octet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -55,6 +51,9 @@ pub struct HeaderFacts {
     pub header_bytes: u64,
     /// Number of fields.
     pub fields: u32,
+    /// It begins with a line of an mbox, or the body with a line of its own in place of an empty one: it is stored otherwise
+    /// ([`StoredForm`](crate::stored::StoredForm)).
+    pub is_irregular: bool,
     /// The limit exceeded, if any: the message must be refused.
     pub overflow: Option<&'static str>,
 }
@@ -64,15 +63,6 @@ impl HeaderFacts {
     pub fn is_bulk(&self) -> bool {
         self.has_list_headers || matches!(self.precedence.as_deref(), Some("bulk" | "list" | "junk"))
     }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
-    LineStart,
-    Name,
-    Value,
-    EmptyLine,
-    Body,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,20 +77,15 @@ enum Field {
 }
 
 /// Incremental scan of one message.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct HeaderScan {
+    section: Section,
+    gathered: Gathered,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Gathered {
     facts: HeaderFacts,
-    state: State,
-    name: [u8; NAME_BYTES_MAX],
-    /// Length of the name so far; counts on beyond the size of `name`.
-    name_bytes: usize,
-    /// The same without the white space at its end, of which there may be any amount (RFC 5322 section 4.5).
-    bare_name_bytes: usize,
-    /// Where in the header section the line of that name began.
-    line_at: u64,
-    /// Whether all octets of the name may be in one; white space only at its end.
-    name_valid: bool,
-    name_space: bool,
     /// The interesting field whose value is being gathered.
     field: Option<Field>,
     value: Vec<u8>,
@@ -108,169 +93,75 @@ pub struct HeaderScan {
     loop_bytes: usize,
 }
 
-impl Default for HeaderScan {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl HeaderScan {
     /// A scan before the first octet; allocates nothing.
     pub fn new() -> Self {
-        Self {
-            facts: HeaderFacts::default(),
-            state: State::LineStart,
-            name: [0; NAME_BYTES_MAX],
-            name_bytes: 0,
-            bare_name_bytes: 0,
-            line_at: 0,
-            name_valid: true,
-            name_space: false,
-            field: None,
-            value: Vec::new(),
-            loop_bytes: 0,
-        }
+        Self::default()
     }
 
     /// Memory that the facts take so far, beside a few that are bounded each.
     pub fn kept_bytes(&self) -> usize {
-        self.loop_bytes
+        self.gathered.loop_bytes
     }
 
     /// Takes the next octets.
     pub fn push(&mut self, bytes: &[u8]) {
-        self.facts.eight_bit = self.facts.eight_bit || !bytes.is_ascii();
-        let mut rest = bytes;
-        while self.state != State::Body && !rest.is_empty() {
-            let taken = self.header(rest);
-            self.facts.header_bytes += taken as u64;
-            rest = &rest[taken..];
-            // Not within a name: its line may turn out to be the body's first.
-            let in_header = matches!(self.state, State::Value | State::LineStart);
-            if in_header && self.facts.header_bytes > HEADER_BYTES_MAX {
-                self.overflow_at("header section too large");
-            }
+        let Self { section, gathered } = self;
+        gathered.facts.eight_bit = gathered.facts.eight_bit || !bytes.is_ascii();
+        if !section.is_over() && gathered.facts.overflow.is_none() {
+            section.push(bytes, &mut |token| gathered.take(token));
         }
     }
 
     /// The cap that was overstepped so far, if one was.
     pub fn overflow(&self) -> Option<&'static str> {
-        self.facts.overflow
+        self.gathered.facts.overflow
     }
 
     /// The facts, after the last octet.
     pub fn finish(mut self) -> HeaderFacts {
-        match self.state {
-            State::Value | State::LineStart => self.end_field(),
-            State::Name | State::EmptyLine | State::Body => {}
-        }
-        self.facts
+        self.section.finish(&mut |token| self.gathered.take(token));
+        self.gathered.end_field();
+        self.gathered.facts
     }
+}
 
-    /// Takes some octets of the header section (`rest` is not empty) and says how many.
-    fn header(&mut self, rest: &[u8]) -> usize {
-        match self.state {
-            State::LineStart => self.line_start(rest[0]),
-            State::Name => self.name(rest),
-            State::Value => {
-                let end = memchr::memchr(b'\n', rest);
-                self.keep_value(&rest[..end.unwrap_or(rest.len())]);
-                if end.is_some() {
-                    self.state = State::LineStart;
+impl Gathered {
+    fn take(&mut self, token: Token<'_>) {
+        if self.facts.overflow.is_some() {
+            return;
+        }
+        let octets = match token {
+            Token::Name { octets, name } => {
+                self.end_field();
+                if self.facts.fields == HEADER_FIELDS_MAX {
+                    return self.overflow_at("too many header fields");
                 }
-                end.map_or(rest.len(), |end| end + 1)
+                self.facts.fields += 1;
+                self.begin_field(&octets[..name]);
+                octets
             }
-            State::EmptyLine => {
-                self.state = State::Body;
-                self.facts.header_bytes -= 1;
-                // The LF is not the header's either; whatever else came is body.
-                0
+            Token::Value(part) => {
+                self.keep_value(part.strip_suffix(b"\n").unwrap_or(part));
+                part
             }
-            State::Body => 0,
+            Token::Mbox(line) => {
+                self.facts.is_irregular = true;
+                line
+            }
+            Token::Empty(_) => return self.end_field(),
+            Token::Body(_) => {
+                self.facts.is_irregular = true;
+                return self.end_field();
+            }
+        };
+        self.facts.header_bytes += octets.len() as u64;
+        if self.facts.header_bytes > HEADER_BYTES_MAX {
+            self.overflow_at("header section too large");
         }
     }
 
-    fn name(&mut self, rest: &[u8]) -> usize {
-        let end = memchr::memchr2(b':', b'\n', rest);
-        self.keep_name(&rest[..end.unwrap_or(rest.len())]);
-        let may_be_mbox = self.facts.fields == 1 && self.is_mbox_line();
-        match end.map(|end| rest[end]) {
-            _ if self.name_bytes > FIELD_NAME_BYTES_MAX => return self.not_a_field(),
-            Some(b':') if self.name_valid && self.name_bytes > 0 => self.begin_field(),
-            // The time in an mbox line.
-            Some(b':') if may_be_mbox => self.keep_name(b":"),
-            Some(b'\n') if may_be_mbox => {
-                self.facts.fields = 0;
-                self.state = State::LineStart;
-            }
-            Some(_) => return self.not_a_field(),
-            None => {}
-        }
-        end.map_or(rest.len(), |end| end + 1)
-    }
-
-    /// The line that was begun is the body's.
-    fn not_a_field(&mut self) -> usize {
-        self.facts.fields -= 1;
-        self.facts.header_bytes = self.line_at;
-        self.state = State::Body;
-        0
-    }
-
-    fn line_start(&mut self, byte: u8) -> usize {
-        match byte {
-            b' ' | b'\t' if self.facts.fields > 0 => {
-                self.state = State::Value;
-                return 0;
-            }
-            b'\r' => {
-                self.end_field();
-                self.state = State::EmptyLine;
-                return 1;
-            }
-            b'\n' => {
-                self.end_field();
-                self.state = State::Body;
-                return 0;
-            }
-            _ => {}
-        }
-        self.end_field();
-        if self.facts.fields == HEADER_FIELDS_MAX {
-            self.overflow_at("too many header fields");
-            return 0;
-        }
-        self.facts.fields += 1;
-        self.line_at = self.facts.header_bytes;
-        (self.name_bytes, self.bare_name_bytes) = (0, 0);
-        self.name_valid = true;
-        self.name_space = false;
-        self.state = State::Name;
-        0
-    }
-
-    fn keep_name(&mut self, part: &[u8]) {
-        for &byte in part {
-            match byte {
-                b' ' | b'\t' if self.name_bytes > 0 => self.name_space = true,
-                b'!'..=b'~' if !self.name_space => self.bare_name_bytes += 1,
-                _ => self.name_valid = false,
-            }
-            if self.name_bytes < NAME_BYTES_MAX {
-                self.name[self.name_bytes] = byte;
-            }
-            self.name_bytes += 1;
-        }
-    }
-
-    fn is_mbox_line(&self) -> bool {
-        self.name.starts_with(b"From ") || self.name.starts_with(b">From ")
-    }
-
-    fn begin_field(&mut self) {
-        self.state = State::Value;
-        self.field = None;
-        let Some(name) = self.name.get(..self.bare_name_bytes) else { return };
+    fn begin_field(&mut self, name: &[u8]) {
         if name.len() >= 5 && name[..5].eq_ignore_ascii_case(b"List-") {
             self.facts.has_list_headers = true;
         }
@@ -332,7 +223,6 @@ impl HeaderScan {
     fn overflow_at(&mut self, why: &'static str) {
         self.facts.overflow.get_or_insert(why);
         self.field = None;
-        self.state = State::Body;
     }
 }
 

@@ -13,6 +13,7 @@ pub mod received;
 pub mod recode;
 pub mod reply;
 pub mod server;
+pub mod stored;
 pub mod wire;
 
 /// Ordinary mail and bulk have shares of their own, so that neither waits behind the other.

@@ -10,7 +10,10 @@
 //!
 //! Failure: [`TooLarge`], beyond [`HEADER_BYTES_MAX`] or [`FIELDS_MAX`].
 
-use stentor_mime::field;
+use std::ops::Range;
+use std::sync::Arc;
+
+use stentor_mime::field::{Section, Token};
 
 use crate::answer::Change;
 
@@ -23,12 +26,19 @@ const FIELDS_MAX: usize = 20_000;
 #[error("the header becomes too large")]
 pub struct TooLarge;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A field's octets, with their line ends.
+#[derive(Debug, Clone)]
+enum Octets {
+    /// Those of the message, which are fewer than [`u32::MAX`].
+    Read(Range<u32>),
+    Made(Box<[u8]>),
+}
+
+#[derive(Debug, Clone)]
 struct Field {
-    /// With its line ends.
-    octets: Vec<u8>,
-    /// Length of its name; 0: an mbox line, which is not shown.
-    name: usize,
+    octets: Octets,
+    /// Octets before its colon.
+    name: u32,
     /// We put it before the message.
     is_ours: bool,
 }
@@ -52,97 +62,151 @@ impl Field {
             octets.extend_from_slice(line);
             octets.extend_from_slice(b"\r\n");
         }
-        Field { octets, name: name.len(), is_ours: false }
+        Field { octets: Octets::Made(octets.into()), name: place(name.len()), is_ours: false }
+    }
+}
+
+/// A field as it is seen.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Seen<'h> {
+    octets: &'h [u8],
+    name: usize,
+    is_ours: bool,
+}
+
+impl<'h> Seen<'h> {
+    fn name(self) -> &'h [u8] {
+        self.octets[..self.name].trim_ascii_end()
     }
 
-    fn name(&self) -> &[u8] {
-        &self.octets[..self.name]
-    }
-
-    fn is(&self, name: &[u8]) -> bool {
-        self.name > 0 && self.name().trim_ascii_end().eq_ignore_ascii_case(name)
+    fn value(self) -> &'h [u8] {
+        self.octets.get(self.name + 1..).unwrap_or_default()
     }
 }
 
 /// A header section without the empty line that ends it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default)]
 pub struct Header {
+    /// As it was read; changes leave it as it is.
+    text: Arc<Vec<u8>>,
     fields: Vec<Field>,
     bytes: usize,
 }
 
-impl Header {
-    /// Takes the header off a message whose first `ours` fields are ours. Returns it with the number of octets before the body;
-    /// `None`: it goes on behind these octets, which `is_all` rules out. A line that is no field begins the body.
-    pub fn take(message: &[u8], ours: usize, is_all: bool) -> Option<(Header, usize)> {
-        let mut header = Header { fields: Vec::new(), bytes: 0 };
-        let mut at = 0;
-        loop {
-            let rest = &message[at..];
-            let end = match memchr::memchr(b'\n', rest) {
-                Some(end) => end + 1,
-                None if !is_all => return None,
-                None if rest.is_empty() => return Some((header, at)),
-                None => rest.len(),
-            };
-            let line = &rest[..end];
-            if line.trim_ascii_end().is_empty() && !matches!(line[0], b' ' | b'\t') {
-                return Some((header, at + end));
+impl PartialEq for Header {
+    fn eq(&self, other: &Header) -> bool {
+        self.seen().eq(other.seen())
+    }
+}
+
+impl Eq for Header {}
+
+/// The header of a stored message that comes in pieces: its end is as [`stentor_mime::field`] has it.
+#[derive(Debug)]
+pub struct HeaderReader {
+    section: Section,
+    text: Vec<u8>,
+    fields: Vec<Field>,
+    ours: usize,
+    /// Octets of the empty line.
+    end: usize,
+}
+
+impl HeaderReader {
+    /// Of a message whose first `ours` fields are ours.
+    pub fn new(ours: usize) -> HeaderReader {
+        HeaderReader { section: Section::bare(), text: Vec::new(), fields: Vec::new(), ours, end: 0 }
+    }
+
+    /// Takes the next octets. Whether the header is over.
+    ///
+    /// # Errors
+    /// It is larger than may be; nothing more can be taken.
+    pub fn push(&mut self, octets: &[u8]) -> Result<bool, TooLarge> {
+        let HeaderReader { section, text, fields, ours, end } = self;
+        section.push(octets, &mut |token| match token {
+            _ if fields.len() > FIELDS_MAX || text.len() > HEADER_BYTES_MAX => {}
+            Token::Name { octets, .. } => {
+                let begin = place(text.len());
+                text.extend_from_slice(octets);
+                let (octets, name) = (Octets::Read(begin..place(text.len())), place(octets.len() - 1));
+                fields.push(Field { octets, name, is_ours: fields.len() < *ours });
             }
-            let is_more = matches!(line[0], b' ' | b'\t');
-            let count = header.fields.len();
-            match (header.fields.last_mut(), name_bytes(line)) {
-                (Some(field), _) if is_more => field.octets.extend_from_slice(line),
-                (_, Some(name)) => header.fields.push(Field { octets: line.to_vec(), name, is_ours: count < ours }),
-                _ if count == ours && field::may_follow(false, line) => {
-                    header.fields.push(Field { octets: line.to_vec(), name: 0, is_ours: false });
+            Token::Value(value) => {
+                text.extend_from_slice(value);
+                if let Some(Field { octets: Octets::Read(whole), .. }) = fields.last_mut() {
+                    whole.end = place(text.len());
                 }
-                _ => return Some((header, at)),
             }
-            header.bytes += end;
-            at += end;
-        }
+            Token::Empty(line) => *end = line.len(),
+            Token::Mbox(_) | Token::Body(_) => {}
+        });
+        let is_too_large = self.fields.len() > FIELDS_MAX || self.text.len() > HEADER_BYTES_MAX;
+        if is_too_large { Err(TooLarge) } else { Ok(self.section.is_over()) }
+    }
+
+    /// Memory that the header takes so far.
+    pub fn held_bytes(&self) -> usize {
+        self.text.capacity() + self.fields.capacity() * size_of::<Field>()
+    }
+
+    /// The header, and the octets before the body. The message may have ended.
+    pub fn finish(self) -> (Header, usize) {
+        let (bytes, end) = (self.text.len(), self.end);
+        (Header { text: Arc::new(self.text), fields: self.fields, bytes }, bytes + end)
+    }
+}
+
+impl Header {
+    fn see<'h>(&'h self, field: &'h Field) -> Seen<'h> {
+        let octets = match &field.octets {
+            Octets::Read(whole) => &self.text[whole.start as usize..whole.end as usize],
+            Octets::Made(octets) => octets,
+        };
+        Seen { octets, name: field.name as usize, is_ours: field.is_ours }
+    }
+
+    fn seen(&self) -> impl DoubleEndedIterator<Item = Seen<'_>> + ExactSizeIterator {
+        self.fields.iter().map(|field| self.see(field))
     }
 
     /// Names and values as a milter is shown them: lines of a value are divided by LF. Of the space behind the colon one is
     /// left out unless the milter wants it.
     pub fn shown(&self, keeps_space: bool) -> impl Iterator<Item = (&[u8], Vec<u8>)> {
-        Self::values(self.fields.iter().filter(|field| !field.is_ours), keeps_space)
+        Self::values(self.seen().filter(|field| !field.is_ours), keeps_space)
     }
 
     /// The same of all fields, ours too.
     pub fn all(&self) -> impl Iterator<Item = (&[u8], Vec<u8>)> {
-        Self::values(self.fields.iter(), true)
+        Self::values(self.seen(), true)
     }
 
     fn values<'h>(
-        fields: impl Iterator<Item = &'h Field>,
+        fields: impl Iterator<Item = Seen<'h>>,
         keeps_space: bool,
     ) -> impl Iterator<Item = (&'h [u8], Vec<u8>)> {
-        fields.filter(|field| field.name > 0).map(move |field| {
-            let value = field.octets.get(field.name + 1..).unwrap_or_default();
+        fields.map(move |field| {
+            let value = field.value();
             let value = if keeps_space { value } else { value.strip_prefix(b" ").unwrap_or(value) };
             let value = value.strip_suffix(b"\n").unwrap_or(value);
             let value = value.iter().copied().filter(|octet| *octet != b'\r').collect();
-            (field.name().trim_ascii_end(), value)
+            (field.name(), value)
         })
-    }
-
-    /// How many fields are before the line of an mbox that the message begins with, if it does.
-    pub fn mbox_line_at(&self) -> Option<usize> {
-        self.fields.iter().position(|field| field.name == 0)
     }
 
     /// Takes out the fields of the message for which `goes` says so, given name and value. How many went.
     pub fn remove(&mut self, mut goes: impl FnMut(&[u8], &[u8]) -> bool) -> usize {
         let before = self.fields.len();
-        let bytes = &mut self.bytes;
-        self.fields.retain(|field| {
-            let value = field.octets.get(field.name + 1..).unwrap_or_default();
-            let goes = field.name > 0 && !field.is_ours && goes(field.name().trim_ascii_end(), value);
-            *bytes -= if goes { field.octets.len() } else { 0 };
+        let mut fields = std::mem::take(&mut self.fields);
+        let mut gone = 0;
+        fields.retain(|field| {
+            let seen = self.see(field);
+            let goes = !field.is_ours && goes(seen.name(), seen.value());
+            gone += if goes { seen.octets.len() } else { 0 };
             !goes
         });
+        self.fields = fields;
+        self.bytes -= gone;
         before - self.fields.len()
     }
 
@@ -157,12 +221,14 @@ impl Header {
             }
             Change::ChangeHeader { index, name, value } => {
                 let nth = usize::try_from(*index).unwrap_or(usize::MAX).max(1) - 1;
-                let mut all = self.fields.iter().enumerate().filter(|(_, field)| !field.is_ours && field.is(name));
-                match (all.nth(nth).map(|(at, _)| at), value.is_empty()) {
+                let is = |field: Seen<'_>| !field.is_ours && field.name().eq_ignore_ascii_case(name);
+                let found = self.seen().enumerate().filter(|(_, field)| is(*field)).nth(nth).map(|(at, _)| at);
+                match (found, value.is_empty()) {
                     (None, true) => Ok(()),
                     (None, false) => self.insert(self.fields.len(), Field::of(name, value, keeps_space)),
                     (Some(at), is_deleted) => {
-                        self.bytes -= self.fields.remove(at).octets.len();
+                        let field = self.fields.remove(at);
+                        self.bytes -= self.see(&field).octets.len();
                         if is_deleted { Ok(()) } else { self.insert(at, Field::of(name, value, keeps_space)) }
                     }
                 }
@@ -183,7 +249,7 @@ impl Header {
     }
 
     fn insert(&mut self, at: usize, field: Field) -> Result<(), TooLarge> {
-        self.bytes += field.octets.len();
+        self.bytes += self.see(&field).octets.len();
         self.fields.insert(at, field);
         if self.bytes > HEADER_BYTES_MAX || self.fields.len() > FIELDS_MAX { Err(TooLarge) } else { Ok(()) }
     }
@@ -191,8 +257,8 @@ impl Header {
     /// The octets, without the empty line.
     pub fn octets(&self) -> Vec<u8> {
         let mut octets = Vec::with_capacity(self.bytes + 2);
-        for field in &self.fields {
-            octets.extend_from_slice(&field.octets);
+        for field in self.seen() {
+            octets.extend_from_slice(field.octets);
         }
         octets
     }
@@ -200,13 +266,13 @@ impl Header {
     /// The octets up to the message's first field: ours, and what milters put before or among them.
     pub fn lead(&self) -> usize {
         let last = self.fields.iter().rposition(|field| field.is_ours).map_or(0, |at| at + 1);
-        self.fields[..last].iter().map(|field| field.octets.len()).sum()
+        self.seen().take(last).map(|field| field.octets.len()).sum()
     }
 }
 
-/// Octets before the colon of the field that a line begins. What a field is, rules on content and milters must not see differently.
-fn name_bytes(line: &[u8]) -> Option<usize> {
-    field::split(line).and_then(|_| memchr::memchr(b':', line))
+/// Limits keep it small.
+fn place(octets: usize) -> u32 {
+    u32::try_from(octets).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -217,8 +283,14 @@ mod tests {
 
     const MESSAGE: &[u8] = b"Received: ours\r\n\tby us\r\nReceived: first\r\nSubject:  two\r\n\t spaces\r\nreceived : second\r\nX:\r\n\r\nbody\r\n";
 
+    fn take(message: &[u8], ours: usize) -> (Header, usize) {
+        let mut reader = HeaderReader::new(ours);
+        reader.push(message).unwrap();
+        reader.finish()
+    }
+
     fn header() -> Header {
-        Header::take(MESSAGE, 1, true).unwrap().0
+        take(MESSAGE, 1).0
     }
 
     fn with(change: &Change) -> String {
@@ -255,30 +327,46 @@ mod tests {
 
     #[test]
     fn the_header_ends_where_the_body_begins() {
-        assert_eq!(Header::take(MESSAGE, 1, true).unwrap().1, MESSAGE.len() - 6);
-        assert_eq!(Header::take(&MESSAGE[..20], 1, false), None);
+        assert_eq!(take(MESSAGE, 1).1, MESSAGE.len() - 6);
         for (message, bytes, body) in [
             (&b"A: b\r\nno field\r\n"[..], 6, 6),
             (b"\r\nbody", 0, 2),
             (b"A: b\r\n", 6, 6),
             (b"A: b", 4, 4),
-            (b"From a@b Mon\r\nA: b\r\n\r\n", 20, 22),
+            (b"A: b\r\nFrom a@b Mon\r\nA: b\r\n\r\n", 6, 6),
             (b" x\r\n", 0, 0),
+            (b"A: b\r\nX\x0c: y\r\n", 6, 6),
+            (b"A: b\r\n\x0c\r\n", 6, 6),
             (b"", 0, 0),
         ] {
-            let (header, at) = Header::take(message, 0, true).unwrap();
+            let (header, at) = take(message, 0);
             assert_eq!((header.octets().len(), at), (bytes, body), "{}", message.escape_ascii());
         }
     }
 
     #[test]
-    fn a_line_whose_colon_comes_too_late_begins_the_body() {
-        for (name, is_field) in [(997, true), (998, false)] {
-            let message = [b"A: b\r\n".to_vec(), vec![b'x'; name], b": c\r\n\r\n".to_vec()].concat();
-            let (header, at) = Header::take(&message, 0, true).unwrap();
-            assert_eq!((header.shown(true).count() == 2, at == 6), (is_field, !is_field), "{name}");
-            assert_eq!(field::may_follow(true, &message[6..]), is_field, "{name}");
+    fn a_header_in_pieces_is_that_of_the_whole() {
+        for size in 1..MESSAGE.len() {
+            let mut reader = HeaderReader::new(1);
+            let over = MESSAGE.chunks(size).position(|piece| reader.push(piece).unwrap());
+            assert_eq!(over, Some((MESSAGE.len() - 7) / size), "{size}");
+            let (header, at) = reader.finish();
+            assert_eq!((at, header == self::header()), (MESSAGE.len() - 6, true), "{size}");
         }
+    }
+
+    /// What is read of it takes memory by its octets, and of fields without any a bounded part more.
+    #[test]
+    fn a_header_that_is_read_has_limits() {
+        let mut reader = HeaderReader::new(0);
+        let fields = b"A:\r\n".repeat(FIELDS_MAX);
+        assert_eq!(reader.push(&fields), Ok(false));
+        assert!(reader.held_bytes() < 2_000_000, "{}", reader.held_bytes());
+        assert_eq!(reader.push(&fields), Err(TooLarge));
+        assert!(reader.held_bytes() < 3_000_000, "{}", reader.held_bytes());
+        let mut reader = HeaderReader::new(0);
+        let long = [b"A: ".to_vec(), vec![b'x'; HEADER_BYTES_MAX]].concat();
+        assert_eq!(reader.push(&long), Err(TooLarge));
     }
 
     #[test]
@@ -314,7 +402,7 @@ mod tests {
     #[test]
     fn a_value_cannot_end_the_header_or_begin_a_field() {
         let add = |value: &str, keeps| {
-            let mut header = Header { fields: Vec::new(), bytes: 0 };
+            let mut header = Header::default();
             header.apply(&Change::AddHeader { name: b"X".to_vec(), value: value.into() }, keeps).unwrap();
             String::from_utf8(header.octets()).unwrap()
         };
@@ -335,7 +423,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_not_changed_keeps_its_octets(message in "((A|b c|From |X-Long):? ?[a-z:]{0,6}(\r\n|\n|\r\n |\r\n\t|\r\n\r\n)){0,8}", ours in 0usize..3) {
-            let (header, body) = Header::take(message.as_bytes(), ours, true).unwrap();
+            let (header, body) = take(message.as_bytes(), ours);
             let octets = header.octets();
             prop_assert!(message.as_bytes().starts_with(&octets));
             prop_assert!(body - octets.len() <= 2);
@@ -358,7 +446,7 @@ mod tests {
                 header.apply(&change, keeps).unwrap();
             }
             let octets = [header.octets(), b"\r\nbody".to_vec()].concat();
-            let (again, body) = Header::take(&octets, 0, true).unwrap();
+            let (again, body) = take(&octets, 0);
             prop_assert_eq!(&octets[body..], b"body");
             prop_assert_eq!(again.fields.len(), header.fields.len());
             let ours: Vec<&Field> = header.fields.iter().filter(|field| field.is_ours).collect();

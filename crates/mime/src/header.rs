@@ -1,7 +1,7 @@
 //! A header section while it comes, and the part that it describes.
 
 use crate::charset::Charset;
-use crate::field;
+use crate::field::{self, Place};
 use crate::params::MimeField;
 use crate::part::{Defect, Kind, Part, Visitor};
 use crate::transfer::Encoding;
@@ -28,7 +28,7 @@ pub(crate) struct Header {
     of_message: bool,
     /// Of a part of `multipart/digest`.
     is_of_digest: bool,
-    pub is_begun: bool,
+    pub place: Place,
     /// The field so far, with its folds.
     field: Vec<u8>,
     /// Fields that wait for a charset.
@@ -49,7 +49,6 @@ impl Header {
 
     /// More of the field at hand.
     pub fn push(&mut self, text: &[u8], line_end: &[u8]) {
-        self.is_begun = true;
         for octets in [text, line_end] {
             let left = FIELD_BYTES_MAX.saturating_sub(self.field.len());
             self.field.extend_from_slice(&octets[..octets.len().min(left)]);

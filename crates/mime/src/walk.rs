@@ -16,7 +16,7 @@
 //! that is too long is told as far as it is kept; [`Visitor::defect`] is told of both.
 
 use crate::charset;
-use crate::field;
+use crate::field::{self, Line, Place};
 pub use crate::header::FIELD_BYTES_MAX;
 use crate::header::Header;
 pub use crate::part::{Defect, Kind, Part, Visitor};
@@ -197,18 +197,20 @@ impl Walker {
         }
         match &mut self.state {
             State::Header(header) => {
-                if is_start && text.is_empty() && end != End::Open {
-                    return self.header_done(visitor);
-                }
-                if is_start && !field::may_follow(header.is_begun, text) {
-                    // The body begins without an empty line.
-                    header.is_broken = true;
-                    self.header_done(visitor);
-                    self.in_long_line = false;
-                    return self.piece(text, end, visitor);
-                }
-                if is_start && !matches!(text.first(), Some(b' ' | b'\t')) {
-                    header.field_done(visitor);
+                // A piece of a line is long enough.
+                let line = is_start.then(|| field::line(header.place, text, end != End::Open)).flatten();
+                header.place = line.map_or(header.place, Place::behind);
+                match line {
+                    Some(Line::Empty) => return self.header_done(visitor),
+                    Some(Line::Body) => {
+                        // It begins without an empty line.
+                        header.is_broken = true;
+                        self.header_done(visitor);
+                        self.in_long_line = false;
+                        return self.piece(text, end, visitor);
+                    }
+                    Some(Line::Field { .. } | Line::Mbox) => header.field_done(visitor),
+                    Some(Line::Fold) | None => {}
                 }
                 header.push(text, end.octets());
             }

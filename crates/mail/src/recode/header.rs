@@ -1,6 +1,6 @@
 //! A header section: what it says about the part, and how it is rewritten.
 
-use stentor_mime::field::{lines as fields, may_follow};
+use stentor_mime::field::{Line, Place, line, lines as fields};
 use stentor_mime::params::MimeField;
 use stentor_mime::transfer::Encoding;
 
@@ -62,8 +62,8 @@ impl Facts {
             empty_line: false,
         };
         let mut has_encoding = false;
-        for (index, field) in fields(header).enumerate() {
-            facts.is_ambiguous |= !may_follow(index > 0, field);
+        for field in fields(header) {
+            facts.is_ambiguous |= !matches!(line(Place::Bare, field, true), Some(Line::Field { .. }));
             let Some((name, value)) = split(field) else { continue };
             let (is_type, is_encoding) =
                 (name.eq_ignore_ascii_case(b"Content-Type"), name.eq_ignore_ascii_case(b"Content-Transfer-Encoding"));

@@ -18,6 +18,7 @@ use stentor_lists::subscribers::{Seen, read};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, TextBody};
+use stentor_mail::stored::StoredForm;
 use stentor_policy::Verdict;
 use stentor_rules::{Decision, Outcome, Scan, Step, Why};
 
@@ -157,6 +158,7 @@ fn refuse(decided: &mut Decided, reply: Reply) {
 #[derive(Default)]
 struct Header {
     stream: Option<HeaderStream>,
+    stored_form: StoredForm,
     steps: Vec<Step>,
     refusal: Option<Reply>,
 }
@@ -170,6 +172,7 @@ impl Header {
 
     async fn take(&mut self, settings: &Settings, octets: Vec<u8>, is_last: bool) {
         let Some(stream) = self.stream.as_mut().filter(|_| self.refusal.is_none()) else { return };
+        let octets = self.stored_form.push(octets, is_last);
         self.refusal = header(settings, stream, (octets, is_last), Some(&mut self.steps)).await.err();
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use stentor_mail::received::{Trace, received, received_local};
 use stentor_mail::reply::Reply;
+use stentor_mail::stored::StoredForm;
 use stentor_memory::{PIECE_BYTES, Reserved};
 use tokio::sync::oneshot;
 
@@ -79,6 +80,7 @@ impl Transaction {
         let hostname = &settings.config.hostname;
         received(&Trace { helo, client, hostname, protocol, id: &self.id, now: core.clock.now() }, &mut prefix);
         self.waiting.begin(&settings.rules, prefix.len(), self.filtering.is_some());
+        self.stored_form = StoredForm::new(prefix.len());
         prefix
     }
 
@@ -89,6 +91,7 @@ impl Transaction {
         self.wishes.write_fields(&mut prefix);
         received_local(&settings.config.hostname, uid, (&self.id, core.clock.now()), &mut prefix);
         self.waiting.begin(&settings.rules, prefix.len(), self.filtering.is_some());
+        self.stored_form = StoredForm::new(prefix.len());
         prefix
     }
 
@@ -110,6 +113,7 @@ impl Transaction {
             return;
         }
         self.waiting.push(&bytes);
+        let bytes = self.stored_form.push(bytes, false);
         match self.canonical_header(settings, bytes, false).await {
             // All of it may be the beginning of a field.
             Ok(bytes) if bytes.is_empty() => {}

@@ -179,12 +179,12 @@ impl Transaction {
         &mut self,
         core: &Arc<Core>,
         settings: &Settings,
-        Received { end, own_fields }: &mut Received<'_>,
+        Received { end, .. }: &mut Received<'_>,
     ) -> Result<(), Reply> {
         let size_max = settings.config.message_size_bytes_max;
         let mut results = AuthResults::new(&settings.config.authserv_id);
-        let octets = Octets { core, transaction: self, last: take(&mut end.last), before: None, size_max };
-        let read = each_field(&octets, *own_fields, |name, value| results.field(name, value));
+        let mut octets = Octets { core, transaction: self, last: take(&mut end.last), before: None, size_max };
+        let read = each_field(&mut octets, |name, value| results.field(name, value));
         end.last = octets.last;
         read?;
         if let Some(said) = self.waiting.finish_with_auth(&settings.rules, &results) {
@@ -207,10 +207,7 @@ impl Transaction {
         octets.forget();
         end.last = octets.last;
         let result = match filtered {
-            Ok(filtered) => {
-                *own_fields = filtered.before.unwrap_or(*own_fields);
-                self.change(core, settings, (&mut filtering, filtered, end)).await
-            }
+            Ok(filtered) => self.change(core, settings, (&mut filtering, filtered, end)).await,
             Err(refusal) => {
                 self.why_refused = refusal.by;
                 Err(refusal.reply)
@@ -363,6 +360,10 @@ impl Content for Octets<'_> {
         let len = buffer.len().min(rest.len());
         buffer[..len].copy_from_slice(&rest[..len]);
         Ok(len)
+    }
+
+    fn hold(&mut self, bytes: usize) -> Result<(), Reply> {
+        self.transaction.hold(self.core, (self.last.len() + bytes) as u64)
     }
 
     async fn write(&mut self, piece: Vec<u8>) -> Result<(), Reply> {

@@ -23,6 +23,7 @@ use stentor_mail::headers::HeaderFacts;
 use stentor_mail::heading::Heading;
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, MailFrom};
+use stentor_mail::stored::StoredForm;
 use stentor_policy::{self as policy, Names};
 use stentor_queue::ids::{ContentId, MessageId};
 use stentor_resolve::Asker;
@@ -89,6 +90,7 @@ pub struct Transaction {
     /// The sender has been rewritten; what there was of the header.
     has_canonical_sender: bool,
     header: HeaderStream,
+    stored_form: StoredForm,
     /// The client's name, its HELO and who asks about it, where next hops of others than the named recipients may depend on them.
     spoke: Option<Spoke>,
     /// What the aliases among its recipients stand for.
@@ -168,6 +170,7 @@ impl Transaction {
             names: Names::default(),
             has_canonical_sender: false,
             header: HeaderStream::default(),
+            stored_form: StoredForm::default(),
             list_hops: Vec::new(),
             quarantined_lists: Vec::new(),
             quarantine: None,
@@ -275,8 +278,9 @@ impl Transaction {
         reply
     }
 
-    /// What content, rules and milters say of the message, in this order: loops and posts, rules that wait for the content, canonical
-    /// addresses, fields that go, milters, rules that wait for what milters have found, the transfer encoding.
+    /// What content, rules and milters say of the message, in this order: loops and posts, rules that wait for the content as the client
+    /// sent it, its stored form, canonical addresses, fields that go, milters, rules that wait for what milters have found, the transfer
+    /// encoding.
     async fn judge_content(
         &mut self,
         core: &Arc<Core>,
@@ -291,6 +295,9 @@ impl Transaction {
         }
         self.check(core, settings, &end.facts)?;
         self.by_content(settings, &end.last)?;
+        if end.facts.is_irregular || self.stored_form.is_begun() {
+            end.last = self.stored_form.push(std::mem::take(&mut end.last), true);
+        }
         end.last = self.canonical_header(settings, std::mem::take(&mut end.last), true).await?;
         let is_forged = end.facts.has_auth_results && !self.is_of_trusted();
         let mut message = Received { end, own_fields };
