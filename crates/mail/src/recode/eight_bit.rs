@@ -13,7 +13,8 @@
 use stentor_mime::transfer::Encoding;
 
 use super::header::{self, Facts, Kind};
-use super::{Converter, LEVELS_MAX, Level, State, Stop, is_plain};
+use super::levels::Level;
+use super::{Converter, LEVELS_MAX, State, Stop, is_plain};
 
 /// Longest line (RFC 5322 section 2.1.1).
 const LINE_BYTES_MAX: usize = 998;
@@ -159,22 +160,12 @@ impl Converter {
                 },
                 None => line,
             };
-            if line.len() > LINE_BYTES_MAX || memchr::memchr2(0, b'\r', line).is_some() || self.may_delimit(line) {
+            if line.len() > LINE_BYTES_MAX || memchr::memchr2(0, b'\r', line).is_some() || self.levels.may_delimit(line)
+            {
                 return false;
             }
         }
         true
-    }
-
-    /// Whether some reader may take a line for a delimiter: such a one begins with it (RFC 2046 5.1.1), and there are readers that
-    /// find it anywhere in a line.
-    fn may_delimit(&self, line: &[u8]) -> bool {
-        let delimits = |rest: &[u8]| {
-            self.levels.iter().any(
-                |level| matches!(level, Level::Multipart { boundary, .. } if rest.starts_with(boundary.as_slice())),
-            )
-        };
-        memchr::memchr_iter(b'-', line).any(|at| line[at..].strip_prefix(b"--").is_some_and(delimits))
     }
 }
 

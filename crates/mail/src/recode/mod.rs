@@ -35,6 +35,7 @@
 mod eight_bit;
 mod field;
 mod header;
+mod levels;
 mod survey;
 #[cfg(test)]
 mod tests;
@@ -43,6 +44,7 @@ mod tests_eight_bit;
 
 use eight_bit::Decoding;
 use header::{Facts, Kind};
+use levels::{Level, Levels};
 use memchr::memchr;
 use stentor_mime::quoted::{self, QuotedPrintable};
 use stentor_mime::transfer::Encoding;
@@ -113,12 +115,6 @@ enum State {
     Copy,
 }
 
-#[derive(Debug)]
-enum Level {
-    Multipart { boundary: Vec<u8>, digest: bool },
-    Message,
-}
-
 /// What ends a leaf that is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stop {
@@ -150,7 +146,7 @@ pub struct Converter {
     /// The line's beginning has been passed on already.
     in_long_line: bool,
     state: State,
-    levels: Vec<Level>,
+    levels: Levels,
     /// The header section being read, or that of the leaf being held.
     header: Vec<u8>,
     /// Replaces what cannot be encoded by `?`.
@@ -173,7 +169,7 @@ impl Converter {
             line: Vec::new(),
             in_long_line: false,
             state: State::Header,
-            levels: Vec::new(),
+            levels: Levels::default(),
             header: Vec::new(),
             is_lossy: false,
             decoding: None,
@@ -261,7 +257,7 @@ impl Converter {
         self.in_long_line = end == End::Open;
         if start && end != End::Open {
             if text.starts_with(b"--")
-                && let Some((level, closes)) = self.delimiter(text)
+                && let Some((level, closes)) = self.levels.delimiter(text)
             {
                 self.end_entity(Stop::Delimiter, out)?;
                 self.begin_at(level, closes);
@@ -322,19 +318,6 @@ impl Converter {
             }
         }
         Ok(())
-    }
-
-    /// The level whose delimiter `text` is, innermost first, and whether it closes that level (RFC 2046 5.1.1).
-    fn delimiter(&self, text: &[u8]) -> Option<(usize, bool)> {
-        let rest = text.strip_prefix(b"--")?.trim_ascii_end();
-        self.levels.iter().enumerate().rev().find_map(|(index, level)| match level {
-            Level::Multipart { boundary, .. } => match rest.strip_prefix(boundary.as_slice())? {
-                b"" => Some((index, false)),
-                b"--" => Some((index, true)),
-                _ => None,
-            },
-            Level::Message => None,
-        })
     }
 
     /// Behind a delimiter of `level`.
@@ -400,7 +383,7 @@ impl Converter {
         self.header.clear();
         self.state = next;
         if is_too_deep {
-            self.levels.pop();
+            self.levels.truncate(LEVELS_MAX);
             self.state = State::Refuse;
         }
         Ok(())
