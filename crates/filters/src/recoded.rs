@@ -1,7 +1,7 @@
 //! A message in other transfer encodings, because a rule asks for it.
 //!
 //! Promise: the content is read once to learn whether anything changes, and written anew, in pieces, only if it does. What cannot be
-//! converted stays as it is: to whom it can go is decided at its delivery, as of any message.
+//! converted stays as it is: to whom it can go is decided at its delivery, as of any message. Others get a turn after each chunk.
 //!
 //! Failure: the refusal; the content is then of no use to anybody.
 
@@ -9,6 +9,7 @@ use stentor_mail::recode::{Converter, Recoding, Survey, Target};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, TextBody};
 use stentor_milter::{CHUNK_BYTES_MAX, HeaderReader};
+use tokio::task::yield_now;
 
 use crate::rewrite::{Content, GROWTH_BYTES, PIECE_BYTES, unreadable};
 
@@ -42,6 +43,7 @@ pub async fn recoded<C: Content>(
         }
         survey.push(&buffer[..read]);
         at += read as u64;
+        yield_now().await;
     }
     let (converter, stayed) = match survey.finish() {
         Ok((None, stayed)) => return Ok(Recoded::Same { stayed }),
@@ -64,6 +66,7 @@ pub async fn recoded<C: Content>(
             break;
         }
         at += read as u64;
+        yield_now().await;
     }
     match new.text.map(TextBody::finish) {
         Some(Ok(mut end)) => {
