@@ -299,7 +299,9 @@ impl Transaction {
             end.last = self.stored_form.push(std::mem::take(&mut end.last), true);
         }
         end.last = self.canonical_header(settings, std::mem::take(&mut end.last), true).await?;
-        let is_forged = end.facts.has_auth_results && !self.is_of_trusted();
+        // Where rules ask for results no fact is relied on.
+        let may_be_forged = end.facts.has_auth_results || self.waiting.waits_for_auth();
+        let is_forged = may_be_forged && !self.is_of_trusted();
         let mut message = Received { end, own_fields };
         if (is_forged || !self.wishes.remove.is_empty()) && !self.wishes.is_discarded() {
             Box::pin(self.remove_fields(core, settings, &mut message, is_forged)).await?;
