@@ -87,7 +87,7 @@ fn tls() -> Result<Arc<ClientConfig>, String> {
         if roots.is_empty() {
             return Err("TLS: the system has no certificates".to_owned());
         }
-        let provider = Arc::new(tokio_rustls::rustls::crypto::ring::default_provider());
+        let provider = Arc::new(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
         let builder = builder.map_err(|error| format!("TLS: {error}"))?;
         Ok(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))

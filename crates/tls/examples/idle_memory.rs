@@ -1,0 +1,74 @@
+//! Octets that an idle session takes: `cargo run --release -p stentor-tls --example idle_memory [SESSIONS]`.
+//!
+//! Opens sessions in memory, lets both sides send as much as a message takes, lets them rest, and looks at the process's
+//! resident memory before and after, divided by the number of sides.
+
+use std::fs;
+
+use stentor_tls::{
+    Client, ClientSettings, Identities, IdentityStore, Plain, Requirement, Secured, Server, ServerSettings,
+};
+
+/// Octets of the exchange of each session: more than one record.
+const TALK_BYTES: usize = 40_000;
+
+fn resident() -> usize {
+    let statm = fs::read_to_string("/proc/self/statm").expect("Linux has it");
+    let pages: usize =
+        statm.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("its second field is a number");
+    pages * 4096
+}
+
+/// Moves what waits from one side to the other.
+fn carry(from: &mut Secured, to: &mut Secured) {
+    let mut octets = Vec::new();
+    from.send(|pieces| {
+        pieces.iter().for_each(|piece| octets.extend_from_slice(piece));
+        Ok(pieces.iter().map(|piece| piece.len()).sum())
+    })
+    .expect("a vector takes all");
+    let mut at = 0;
+    while at < octets.len() {
+        at += to.receive(&octets[at..]).expect("both sides are ours");
+        while let Plain::Octets(_) = to.read(&mut [0; 4096]) {}
+    }
+}
+
+fn open(client: &Client, server: &Server, host: &str) -> (Secured, Secured) {
+    let requirement = Requirement::Encrypted { names: vec!["mx.example.org".into()] };
+    let mut ours = client.begin(&requirement, "mx.example.org", host).expect("the settings are good");
+    let mut theirs = server.begin().expect("the settings are good");
+    while ours.is_handshaking() || theirs.is_handshaking() || ours.wants_send() || theirs.wants_send() {
+        carry(&mut ours, &mut theirs);
+        carry(&mut theirs, &mut ours);
+    }
+    let bytes = vec![b'x'; TALK_BYTES];
+    ours.write(&bytes);
+    carry(&mut ours, &mut theirs);
+    theirs.write(b"250 2.0.0 Ok\r\n");
+    carry(&mut theirs, &mut ours);
+    ours.rest();
+    theirs.rest();
+    (ours, theirs)
+}
+
+fn main() {
+    let sessions = std::env::args().nth(1).and_then(|count| count.parse().ok()).unwrap_or(5_000);
+    let folder = std::env::temp_dir().join(format!("idle-memory-{}", std::process::id()));
+    let identities =
+        Identities::self_signed(&folder, "mx.example.org", 1_800_000_000).expect("the folder can be written");
+    let _ = fs::remove_dir_all(&folder);
+    let server = Server::new(ServerSettings::default(), IdentityStore::new(identities)).expect("the settings are good");
+    for resumed in [false, true] {
+        let client = Client::new(ClientSettings { hosts_max: 1, ..ClientSettings::default() });
+        drop(open(&client, &server, "first"));
+        let mut all = Vec::with_capacity(sessions);
+        let before = resident();
+        for session in 0..sessions {
+            let host = if resumed { "first".to_owned() } else { format!("host {session}") };
+            all.push(open(&client, &server, &host));
+        }
+        let each = resident().saturating_sub(before) / (2 * sessions);
+        println!("{sessions} sessions, {}: {each} octets for each side", if resumed { "resumed" } else { "new" });
+    }
+}

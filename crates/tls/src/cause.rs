@@ -1,0 +1,308 @@
+//! Why TLS failed, or why a peer is not proven: a cause for machines, and a sentence for people.
+
+use std::fmt;
+use std::io;
+
+use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible, PeerMisbehaved};
+
+use crate::certificate::day;
+
+/// One of a fixed set, to be counted by and decided on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Cause {
+    /// The certificate's time is over.
+    Expired,
+    NotYetValid,
+    /// The certificate is for other names.
+    WrongName,
+    /// Signed by itself, and not known.
+    SelfSigned,
+    UnknownIssuer,
+    Revoked,
+    /// A signature, in the chain or of the handshake, is wrong, or made in a way that is not accepted.
+    BadSignature,
+    /// The certificate cannot be read, or is for another purpose.
+    BadCertificate,
+    /// The peer presented none.
+    NoCertificate,
+    /// None of the fingerprints is this certificate's.
+    WrongFingerprint,
+    /// No TLSA record is about this certificate.
+    NoTlsaMatch,
+    NoSharedVersion,
+    NoSharedCipher,
+    /// The peer answers in plain text.
+    NotTls,
+    /// The peer breaks the rules of the protocol.
+    Protocol,
+    /// The peer ended with this alert.
+    Alert(u8),
+    /// The connection ended without a word: in the handshake, or without the close that TLS asks for.
+    UnexpectedEof,
+    Timeout,
+    /// The socket failed.
+    Io(io::ErrorKind),
+    /// Nothing was asked for: a session that nobody has to prove.
+    NotAsked,
+    /// Our own settings, random numbers or clock.
+    Ours,
+}
+
+impl Cause {
+    /// The word for records, metrics and JSON.
+    pub fn key(self) -> &'static str {
+        match self {
+            Cause::Expired => "expired",
+            Cause::NotYetValid => "not-yet-valid",
+            Cause::WrongName => "wrong-name",
+            Cause::SelfSigned => "self-signed",
+            Cause::UnknownIssuer => "unknown-issuer",
+            Cause::Revoked => "revoked",
+            Cause::BadSignature => "bad-signature",
+            Cause::BadCertificate => "bad-certificate",
+            Cause::NoCertificate => "no-certificate",
+            Cause::WrongFingerprint => "wrong-fingerprint",
+            Cause::NoTlsaMatch => "no-tlsa-match",
+            Cause::NoSharedVersion => "no-shared-version",
+            Cause::NoSharedCipher => "no-shared-cipher",
+            Cause::NotTls => "not-tls",
+            Cause::Protocol => "protocol",
+            Cause::Alert(_) => "alert",
+            Cause::UnexpectedEof => "unexpected-eof",
+            Cause::Timeout => "timeout",
+            Cause::Io(_) => "io",
+            Cause::NotAsked => "not-asked",
+            Cause::Ours => "ours",
+        }
+    }
+
+    /// The result type of a TLS report (RFC 8460 section 4.3).
+    pub fn report_type(self) -> &'static str {
+        match self {
+            Cause::Expired | Cause::NotYetValid => "certificate-expired",
+            Cause::WrongName => "certificate-host-mismatch",
+            Cause::SelfSigned | Cause::UnknownIssuer | Cause::Revoked | Cause::WrongFingerprint => {
+                "certificate-not-trusted"
+            }
+            _ => "validation-failure",
+        }
+    }
+
+    /// Whether the certificate is what is wrong, not the connection or the protocol.
+    pub fn is_of_certificate(self) -> bool {
+        matches!(
+            self,
+            Cause::Expired
+                | Cause::NotYetValid
+                | Cause::WrongName
+                | Cause::SelfSigned
+                | Cause::UnknownIssuer
+                | Cause::Revoked
+                | Cause::BadSignature
+                | Cause::BadCertificate
+                | Cause::NoCertificate
+                | Cause::WrongFingerprint
+                | Cause::NoTlsaMatch
+        )
+    }
+}
+
+/// A failure: its cause, and what people read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsError {
+    pub cause: Cause,
+    pub text: Box<str>,
+}
+
+impl fmt::Display for TlsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl std::error::Error for TlsError {}
+
+impl TlsError {
+    pub fn new(cause: Cause, text: impl Into<Box<str>>) -> TlsError {
+        TlsError { cause, text: text.into() }
+    }
+
+    pub(crate) fn eof(in_handshake: bool) -> TlsError {
+        let text = if in_handshake {
+            "the peer closed the connection in the TLS handshake"
+        } else {
+            "the connection ended without the close of TLS: what was sent last may be cut off"
+        };
+        TlsError::new(Cause::UnexpectedEof, text)
+    }
+
+    /// Text where a TLS record was expected; the beginning of it is shown.
+    pub(crate) fn not_tls(bytes: &[u8]) -> TlsError {
+        const SHOWN_BYTES: usize = 60;
+        let line = bytes.split(|byte| matches!(byte, b'\r' | b'\n')).next().unwrap_or_default();
+        let shown = line[..line.len().min(SHOWN_BYTES)].escape_ascii();
+        TlsError::new(Cause::NotTls, format!("the peer does not speak TLS: it sent \"{shown}\""))
+    }
+
+    pub(crate) fn timeout() -> TlsError {
+        TlsError::new(Cause::Timeout, "the TLS handshake was not complete in time")
+    }
+}
+
+impl From<io::Error> for TlsError {
+    fn from(error: io::Error) -> TlsError {
+        match error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>()) {
+            Some(inner) => inner.clone(),
+            None => TlsError::new(Cause::Io(error.kind()), error.to_string()),
+        }
+    }
+}
+
+impl From<TlsError> for io::Error {
+    fn from(error: TlsError) -> io::Error {
+        let kind = match error.cause {
+            Cause::Io(kind) => kind,
+            Cause::UnexpectedEof => io::ErrorKind::UnexpectedEof,
+            Cause::Timeout => io::ErrorKind::TimedOut,
+            _ => io::ErrorKind::InvalidData,
+        };
+        io::Error::new(kind, error)
+    }
+}
+
+impl From<&Error> for TlsError {
+    fn from(error: &Error) -> TlsError {
+        let (cause, text) = match error {
+            Error::InvalidCertificate(error) => return of_certificate(error),
+            Error::AlertReceived(alert) => return of_alert(*alert),
+            Error::PeerIncompatible(why) => return incompatible(why),
+            Error::NoCertificatesPresented => (Cause::NoCertificate, "the peer presents no certificate".to_owned()),
+            Error::NoApplicationProtocol => (Cause::Protocol, "no protocol (ALPN) in common with the peer".to_owned()),
+            Error::PeerMisbehaved(PeerMisbehaved::SignedHandshakeWithUnadvertisedSigScheme) => {
+                (Cause::BadSignature, "the peer signs the handshake in a way that was not offered".to_owned())
+            }
+            Error::InvalidMessage(_)
+            | Error::InappropriateMessage { .. }
+            | Error::InappropriateHandshakeMessage { .. }
+            | Error::PeerMisbehaved(_)
+            | Error::DecryptError
+            | Error::PeerSentOversizedRecord => {
+                (Cause::Protocol, format!("the peer breaks the rules of TLS: {}", error.to_string().escape_debug()))
+            }
+            _ => (Cause::Ours, format!("TLS: {}", error.to_string().escape_debug())),
+        };
+        TlsError::new(cause, text)
+    }
+}
+
+#[allow(deprecated, reason = "rustls keeps an older form of an unsupported signature")]
+fn of_certificate(error: &CertificateError) -> TlsError {
+    use CertificateError as Why;
+    if let Why::Other(other) = error
+        && let Some(own) = other.0.downcast_ref::<TlsError>()
+    {
+        return own.clone();
+    }
+    let (cause, text) = match error {
+        Why::ExpiredContext { not_after, .. } => {
+            (Cause::Expired, format!("the certificate has expired on {}", day(not_after.as_secs().cast_signed())))
+        }
+        Why::Expired => (Cause::Expired, "the certificate has expired".to_owned()),
+        Why::NotValidYetContext { not_before, .. } => {
+            let from = day(not_before.as_secs().cast_signed());
+            (Cause::NotYetValid, format!("the certificate is not valid before {from}"))
+        }
+        Why::NotValidYet => (Cause::NotYetValid, "the certificate is not valid yet".to_owned()),
+        Why::NotValidForName | Why::NotValidForNameContext { .. } => {
+            (Cause::WrongName, "the certificate is for another name".to_owned())
+        }
+        Why::UnknownIssuer => {
+            (Cause::UnknownIssuer, "the certificate's issuer is not one of those that are trusted".to_owned())
+        }
+        Why::Revoked => (Cause::Revoked, "the certificate has been revoked".to_owned()),
+        Why::BadSignature => {
+            (Cause::BadSignature, "a signature of the certificate or the handshake is wrong".to_owned())
+        }
+        Why::UnsupportedSignatureAlgorithm
+        | Why::UnsupportedSignatureAlgorithmContext { .. }
+        | Why::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => (
+            Cause::BadSignature,
+            "a signature of the certificate or the handshake is of a kind that is not accepted, or its key is too short"
+                .to_owned(),
+        ),
+        Why::InvalidPurpose | Why::InvalidPurposeContext { .. } => {
+            (Cause::BadCertificate, "the certificate is for another purpose".to_owned())
+        }
+        Why::BadEncoding => (Cause::BadCertificate, "the certificate cannot be read".to_owned()),
+        _ => (Cause::BadCertificate, format!("the certificate is not accepted: {}", error.to_string().escape_debug())),
+    };
+    TlsError::new(cause, text)
+}
+
+fn of_alert(alert: AlertDescription) -> TlsError {
+    let number = u8::from(alert);
+    let name = alert_name(number);
+    match alert {
+        AlertDescription::ProtocolVersion => {
+            TlsError::new(Cause::NoSharedVersion, "no version of TLS in common: the peer sent alert protocol_version")
+        }
+        AlertDescription::HandshakeFailure | AlertDescription::InsufficientSecurity => TlsError::new(
+            Cause::NoSharedCipher,
+            format!("the peer sent alert {name}: most likely no cipher suite, key exchange or signature in common"),
+        ),
+        _ => TlsError::new(Cause::Alert(number), format!("the peer ended TLS with alert {name} ({number})")),
+    }
+}
+
+fn incompatible(why: &PeerIncompatible) -> TlsError {
+    use PeerIncompatible as Why;
+    match why {
+        Why::ServerDoesNotSupportTls12Or13
+        | Why::ServerTlsVersionIsDisabledByOurConfig
+        | Why::SupportedVersionsExtensionRequired
+        | Why::Tls12NotOffered
+        | Why::Tls12NotOfferedOrEnabled => {
+            TlsError::new(Cause::NoSharedVersion, "no version of TLS in common: the peer has older ones only")
+        }
+        _ => TlsError::new(
+            Cause::NoSharedCipher,
+            format!("no cipher suite, key exchange or signature in common with the peer ({why:?})"),
+        ),
+    }
+}
+
+/// As RFC 8446 section 6 has it.
+fn alert_name(number: u8) -> &'static str {
+    match number {
+        0 => "close_notify",
+        10 => "unexpected_message",
+        20 => "bad_record_mac",
+        21 => "decryption_failed",
+        22 => "record_overflow",
+        40 => "handshake_failure",
+        42 => "bad_certificate",
+        43 => "unsupported_certificate",
+        44 => "certificate_revoked",
+        45 => "certificate_expired",
+        46 => "certificate_unknown",
+        47 => "illegal_parameter",
+        48 => "unknown_ca",
+        49 => "access_denied",
+        50 => "decode_error",
+        51 => "decrypt_error",
+        70 => "protocol_version",
+        71 => "insufficient_security",
+        80 => "internal_error",
+        86 => "inappropriate_fallback",
+        90 => "user_canceled",
+        100 => "no_renegotiation",
+        109 => "missing_extension",
+        110 => "unsupported_extension",
+        112 => "unrecognized_name",
+        113 => "bad_certificate_status_response",
+        115 => "unknown_psk_identity",
+        116 => "certificate_required",
+        120 => "no_application_protocol",
+        _ => "of unknown kind",
+    }
+}

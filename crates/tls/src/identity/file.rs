@@ -1,0 +1,113 @@
+//! Certificates and keys from files.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use rustls::Error;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+
+use super::{Files, Identities, Identity, Warning};
+use crate::certificate::{Certificate, end_point};
+use crate::pem::{self, read};
+use crate::provider;
+
+/// Which of the two files is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    Chain,
+    Key,
+}
+
+/// A certificate that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IdentityError {
+    /// Position in the list that was given.
+    pub index: usize,
+    pub part: Part,
+    pub file: PathBuf,
+    pub why: String,
+}
+
+impl fmt::Display for IdentityError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.file.display(), self.why)
+    }
+}
+
+impl std::error::Error for IdentityError {}
+
+impl Identities {
+    /// All of them, or every reason why not.
+    pub fn load(files: &[Files], now: i64) -> Result<Identities, Vec<IdentityError>> {
+        let (mut loaded, mut errors) = (Vec::with_capacity(files.len()), Vec::new());
+        for (index, files) in files.iter().enumerate() {
+            match load(files, now) {
+                Ok(identity) => loaded.push(identity),
+                Err((part, why)) => {
+                    let file = if part == Part::Chain { &files.chain } else { &files.key };
+                    errors.push(IdentityError { index, part, file: file.clone(), why });
+                }
+            }
+        }
+        if !errors.is_empty() {
+            return Err(errors);
+        }
+        let none = || {
+            let why = "no certificate is given".to_owned();
+            vec![IdentityError { index: 0, part: Part::Chain, file: PathBuf::new(), why }]
+        };
+        Identities::new(loaded).ok_or_else(none)
+    }
+}
+
+fn load(files: &Files, now: i64) -> Result<Identity, (Part, String)> {
+    let (chain, _) = read(&files.chain).map_err(|why| (Part::Chain, why))?;
+    let chain = pem::certificates(&chain).map_err(|why| (Part::Chain, why))?;
+    let (key, mode) = read(&files.key).map_err(|why| (Part::Key, why))?;
+    let key = pem::key(&key).map_err(|why| (Part::Key, why))?;
+    let mut identity = identity(chain, key)?;
+    identity.warnings.extend(identity.dates(now));
+    if mode & 0o007 != 0 {
+        identity.warnings.push(Warning::KeyReadable { mode: mode & 0o777 });
+    }
+    identity.files = Some(files.clone());
+    Ok(identity)
+}
+
+/// Puts a chain and its key together.
+pub(super) fn identity(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<Identity, (Part, String)> {
+    let leaf = chain.first().ok_or_else(|| (Part::Chain, "it has no certificate".to_owned()))?;
+    let certificate =
+        Certificate::read(leaf).ok_or_else(|| (Part::Chain, "its first certificate is not one of X.509".to_owned()))?;
+    let (end_point, warnings) = (end_point(leaf).map(Into::into), chain_warnings(&chain, &certificate));
+    let key = CertifiedKey::from_der(chain, key, provider()).map_err(|error| match error {
+        Error::InconsistentKeys(_) => {
+            (Part::Key, format!("the key is not that of the certificate for {}", certificate.subject))
+        }
+        Error::InvalidCertificate(why) => (Part::Chain, format!("its first certificate cannot be used: {why}")),
+        _ => {
+            (Part::Key, "the key is of no kind that can be used: RSA of 2,048 to 8,192 bits, ECDSA, Ed25519".to_owned())
+        }
+    })?;
+    Ok(Identity { files: None, certificate, warnings, key: Arc::new(key), end_point })
+}
+
+fn chain_warnings(chain: &[CertificateDer<'static>], leaf: &Certificate) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    if leaf.names.is_empty() {
+        warnings.push(Warning::Nameless);
+    }
+    if chain.len() == 1 && !leaf.is_self_issued {
+        warnings.push(Warning::NoIntermediate);
+    }
+    let facts: Vec<_> = chain.iter().filter_map(Certificate::read).collect();
+    if facts.windows(2).any(|pair| pair[0].issuer != pair[1].subject) {
+        warnings.push(Warning::Order);
+    }
+    warnings
+}

@@ -1,0 +1,165 @@
+//! Who we are: certificates with their keys, chosen by the name that a client asks for.
+//!
+//! Promise: a set is loaded whole or not at all, and swapped whole; a handshake that has begun ends with the set it began
+//! with. The first certificate is for clients that ask for no name, or for one that none has. Of several for one name the
+//! first that the client can verify is taken, so that RSA and ECDSA may stand side by side.
+
+mod challenge;
+mod file;
+mod self_signed;
+mod store;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use rustls::SignatureScheme;
+use rustls::sign::CertifiedKey;
+
+use crate::certificate::Certificate;
+
+pub use self::file::{IdentityError, Part};
+pub use self::self_signed::SELF_SIGNED_FILE;
+pub use self::store::IdentityStore;
+
+pub(crate) use self::challenge::ACME_TLS_ALPN;
+
+/// Days before its end from which a certificate is warned of.
+pub const ENDS_SOON_DAYS: i64 = 14;
+
+const DAY_S: i64 = 86_400;
+
+/// The two files of one certificate; they may be the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Files {
+    /// The certificate, then those that lead to the CA.
+    pub chain: PathBuf,
+    pub key: PathBuf,
+}
+
+/// One certificate with its key.
+#[derive(Debug)]
+pub struct Identity {
+    /// Nothing for the self-signed one.
+    pub files: Option<Files>,
+    pub certificate: Certificate,
+    pub warnings: Vec<Warning>,
+    pub(crate) key: Arc<CertifiedKey>,
+    pub(crate) end_point: Option<Box<[u8]>>,
+}
+
+/// What works, and will not for long or not for everybody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Warning {
+    Expired {
+        not_after: i64,
+    },
+    EndsSoon {
+        not_after: i64,
+    },
+    NotYetValid {
+        not_before: i64,
+    },
+    /// Clients that verify will not find the way to the CA.
+    NoIntermediate,
+    /// The certificates of the chain do not follow each other.
+    Order,
+    /// Others on this machine can read the key.
+    KeyReadable {
+        mode: u32,
+    },
+    /// It is for no name.
+    Nameless,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use crate::certificate::day;
+        match self {
+            Warning::Expired { not_after } => write!(f, "the certificate has expired on {}", day(*not_after)),
+            Warning::EndsSoon { not_after } => write!(f, "the certificate ends on {}", day(*not_after)),
+            Warning::NotYetValid { not_before } => {
+                write!(f, "the certificate is not valid before {}", day(*not_before))
+            }
+            Warning::NoIntermediate => f.write_str(
+                "the chain has the certificate only, not those between it and the CA: who verifies will refuse it (fullchain.pem, not cert.pem)",
+            ),
+            Warning::Order => f.write_str("each certificate of a chain must be signed by the one that follows it"),
+            Warning::KeyReadable { mode } => write!(f, "others can read the key: its mode is {mode:o}, not 600"),
+            Warning::Nameless => f.write_str("the certificate has no subjectAltName: who verifies will refuse it"),
+        }
+    }
+}
+
+impl Identity {
+    /// What is wrong with its dates now.
+    pub fn dates(&self, now: i64) -> Option<Warning> {
+        let Certificate { not_before, not_after, .. } = self.certificate;
+        if not_after <= now {
+            Some(Warning::Expired { not_after })
+        } else if not_before > now {
+            Some(Warning::NotYetValid { not_before })
+        } else {
+            (not_after - now < ENDS_SOON_DAYS * DAY_S).then_some(Warning::EndsSoon { not_after })
+        }
+    }
+
+    /// Whether this is the one that the server made for itself.
+    pub fn is_self_made(&self) -> bool {
+        self.files.is_none()
+    }
+}
+
+/// All certificates of the server, at least one.
+#[derive(Debug)]
+pub struct Identities {
+    all: Vec<Arc<Identity>>,
+    by_name: HashMap<Arc<str>, Vec<usize>>,
+    /// Wildcards, by what follows `*.`.
+    by_parent: HashMap<Arc<str>, Vec<usize>>,
+}
+
+impl Identities {
+    /// Nothing if there is none.
+    pub(crate) fn new(all: Vec<Identity>) -> Option<Identities> {
+        let all: Vec<_> = all.into_iter().map(Arc::new).collect();
+        let (mut by_name, mut by_parent) = (HashMap::<_, Vec<usize>>::new(), HashMap::<_, Vec<usize>>::new());
+        for (index, identity) in all.iter().enumerate() {
+            for name in &identity.certificate.names {
+                match name.strip_prefix("*.") {
+                    Some(parent) => by_parent.entry(Arc::from(parent)).or_default().push(index),
+                    None => by_name.entry(name.clone()).or_default().push(index),
+                }
+            }
+        }
+        (!all.is_empty()).then_some(Identities { all, by_name, by_parent })
+    }
+
+    /// In the order of the configuration; the first is the default.
+    pub fn all(&self) -> &[Arc<Identity>] {
+        &self.all
+    }
+
+    /// The one for a name, among those whose key can sign as the client wants, if there are such.
+    pub fn choose(&self, name: Option<&str>, schemes: &[SignatureScheme]) -> &Arc<Identity> {
+        let name = name.map(|name| name.trim_end_matches('.').to_ascii_lowercase());
+        let candidates = name.and_then(|name| {
+            let parent = name.split_once('.').map(|(_, parent)| parent);
+            self.by_name.get(&*name).or_else(|| self.by_parent.get(parent?))
+        });
+        let of = |index: &usize| &self.all[*index];
+        let can_sign = |identity: &&Arc<Identity>| identity.key.key.choose_scheme(schemes).is_some();
+        match candidates {
+            Some(indexes) => indexes.iter().map(of).find(can_sign).unwrap_or(&self.all[indexes[0]]),
+            None => self.default_for(can_sign),
+        }
+    }
+
+    /// The first, or another for the same name if the client cannot verify it.
+    fn default_for(&self, can_sign: impl Fn(&&Arc<Identity>) -> bool) -> &Arc<Identity> {
+        let first = &self.all[0];
+        let same = |identity: &&Arc<Identity>| identity.certificate.names == first.certificate.names;
+        self.all.iter().filter(same).find(can_sign).unwrap_or(first)
+    }
+}

@@ -1,0 +1,105 @@
+//! The certificate that the server makes for itself, so that STARTTLS is there from the first minute.
+//!
+//! One file holds certificate and key, written aside, synced and renamed: there is never one without the other. Its key stays
+//! when the certificate is renewed or gets another name, so that a TLSA record `3 1 1` goes on matching.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
+use rcgen::{CertificateParams, DnType, ExtendedKeyUsagePurpose, KeyPair, PKCS_ECDSA_P256_SHA256};
+use rustls::pki_types::PrivateKeyDer;
+use time::OffsetDateTime;
+
+use super::file::identity;
+use super::{DAY_S, Identities, Identity};
+use crate::pem::{self, read};
+
+/// Within the folder that the caller gives.
+pub const SELF_SIGNED_FILE: &str = "self-signed.pem";
+
+const VALID_DAYS: i64 = 730;
+/// Renewed from then on: earlier than [`super::ENDS_SOON_DAYS`] warns.
+const RENEW_DAYS: i64 = 60;
+/// Clocks of others may be behind.
+const BACKDATED_S: i64 = DAY_S;
+
+impl Identities {
+    /// The certificate in this folder, made or renewed if need be.
+    pub fn self_signed(folder: &Path, host: &str, now: i64) -> io::Result<Identities> {
+        let path = folder.join(SELF_SIGNED_FILE);
+        let old = match existing(&path) {
+            Ok(identity) if is_good(&identity, host, now) => return whole(identity),
+            Ok(_) => read(&path).ok().and_then(|(text, _)| pem::key(&text).ok()),
+            Err(why) => {
+                if let Some(why) = why {
+                    tracing::warn!(file = %path.display(), %why, "the self-signed certificate cannot be used; a new one is made");
+                }
+                None
+            }
+        };
+        let text = make(host, now, old.as_ref()).map_err(io::Error::other)?;
+        write(folder, &path, &text)?;
+        existing(&path).map_err(|why| io::Error::other(why.unwrap_or_default())).and_then(whole)
+    }
+}
+
+fn whole(identity: Identity) -> io::Result<Identities> {
+    Identities::new(vec![identity]).ok_or_else(|| io::Error::other("no certificate"))
+}
+
+fn is_good(identity: &Identity, host: &str, now: i64) -> bool {
+    let certificate = &identity.certificate;
+    let is_named = certificate.subject.eq_ignore_ascii_case(&common_name(host));
+    is_named && certificate.not_before <= now && certificate.not_after - now > RENEW_DAYS * DAY_S
+}
+
+/// Nothing as the reason if there is no file.
+fn existing(path: &Path) -> Result<Identity, Option<String>> {
+    if matches!(path.try_exists(), Ok(false)) {
+        return Err(None);
+    }
+    let (text, _) = read(path).map_err(Some)?;
+    let (chain, key) = (pem::certificates(&text).map_err(Some)?, pem::key(&text).map_err(Some)?);
+    identity(chain, key).map_err(|(_, why)| Some(why))
+}
+
+/// A common name has at most 64 characters (RFC 5280 appendix A.1); the whole name is in subjectAltName.
+fn common_name(host: &str) -> String {
+    const COMMON_NAME_CHARS_MAX: usize = 64;
+    host.chars().take(COMMON_NAME_CHARS_MAX).collect()
+}
+
+fn make(host: &str, now: i64, key: Option<&PrivateKeyDer<'_>>) -> Result<String, rcgen::Error> {
+    let kept = key.and_then(|key| KeyPair::from_der_and_sign_algo(key, &PKCS_ECDSA_P256_SHA256).ok());
+    let key = match kept {
+        Some(key) => key,
+        None => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?,
+    };
+    // A host without a name that DNS could have gets a certificate all the same.
+    let names = vec![host.to_owned()];
+    let mut params = CertificateParams::new(names).or_else(|_| CertificateParams::new(Vec::new()))?;
+    params.distinguished_name.push(DnType::CommonName, common_name(host));
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.not_before = moment(now - BACKDATED_S);
+    params.not_after = moment(now + VALID_DAYS * DAY_S);
+    let certificate = params.self_signed(&key)?;
+    Ok(pem::write("CERTIFICATE", certificate.der()) + &pem::write("PRIVATE KEY", key.serialized_der()))
+}
+
+pub(super) fn moment(seconds: i64) -> OffsetDateTime {
+    OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH)
+}
+
+fn write(folder: &Path, path: &Path, text: &str) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    let aside = path.with_extension("new");
+    // One of a start that was cut off.
+    let _ = fs::remove_file(&aside);
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&aside)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&aside, path)?;
+    fs::File::open(folder)?.sync_all()
+}

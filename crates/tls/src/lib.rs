@@ -1,0 +1,65 @@
+//! TLS for both sides of mail, and for the console: rustls with one provider of cryptography, aws-lc-rs.
+//!
+//! - [`Identities`]: certificates with their keys, from files or made by the server; an [`IdentityStore`] swaps them whole.
+//! - [`Server`] and [`Client`]: settings, made once; each gives [`Secured`] sessions, which are octets in, octets out.
+//! - [`Requirement`]: what a host's certificate must be; [`How`]: how it was proven, or why not, also where nothing was asked.
+//! - [`TlsSocket`]: a session over a socket, with the calls that sockets of tokio have.
+//!
+//! Promise: the signature of a handshake is always verified; nothing is resumed under another requirement than the one it
+//! was proven under; each failure has a [`Cause`]; buffers have limits, and an idle session holds no more than it must.
+//! It reads the clock in handshakes (dates of certificates), and files only where a function's name says so.
+
+mod cause;
+mod certificate;
+mod client;
+mod der;
+mod identity;
+mod pem;
+mod secured;
+mod server;
+mod socket;
+mod verify;
+
+use std::sync::{Arc, LazyLock};
+
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::{SupportedProtocolVersion, version};
+
+pub use self::cause::{Cause, TlsError};
+pub use self::certificate::{Certificate, day};
+pub use self::client::{Client, ClientSettings};
+pub use self::identity::{
+    ENDS_SOON_DAYS, Files, Identities, Identity, IdentityError, IdentityStore, Part, SELF_SIGNED_FILE, Warning,
+};
+pub use self::secured::{Facts, Plain, Secured, WRITE_BYTES_MAX};
+pub use self::server::{ClientCertificates, Server, ServerSettings};
+pub use self::socket::{RawSocket, TlsSocket};
+pub use self::verify::{Fingerprint, How, Requirement, Roots, RootsError, Tlsa, TlsaUse};
+
+static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| Arc::new(aws_lc_rs::default_provider()));
+
+fn provider() -> &'static CryptoProvider {
+    &PROVIDER
+}
+
+fn provider_arc() -> Arc<CryptoProvider> {
+    PROVIDER.clone()
+}
+
+/// The oldest version that is spoken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum MinVersion {
+    #[default]
+    Tls12,
+    Tls13,
+}
+
+impl MinVersion {
+    fn versions(self) -> &'static [&'static SupportedProtocolVersion] {
+        static BOTH: [&SupportedProtocolVersion; 2] = [&version::TLS13, &version::TLS12];
+        match self {
+            MinVersion::Tls12 => &BOTH,
+            MinVersion::Tls13 => &BOTH[..1],
+        }
+    }
+}

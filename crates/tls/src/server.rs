@@ -1,0 +1,202 @@
+//! The side that is connected to.
+//!
+//! Sessions are resumed by tickets, encrypted with keys that change every six hours: nothing is kept here for them. New settings
+//! have new keys, so that nothing is resumed that they would not allow.
+
+use std::sync::{Arc, OnceLock};
+
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::crypto::aws_lc_rs::Ticketer;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, ServerConnection};
+use rustls::sign::CertifiedKey;
+use rustls::{DigitallySignedStruct, DistinguishedName, Error, ServerConfig, SignatureScheme};
+
+use crate::cause::TlsError;
+use crate::identity::{ACME_TLS_ALPN, Identities, Identity, IdentityStore};
+use crate::secured::Secured;
+use crate::verify::{How, Proof, Roots, is_client_of, refusal, verify_signature_12, verify_signature_13};
+use crate::{MinVersion, provider, provider_arc};
+
+/// Sent after a handshake of TLS 1.3: a client may open as many connections more.
+const TICKETS: usize = 2;
+/// Names of CAs sent to clients that are asked for a certificate, at most; more would only make handshakes large.
+const HINTS_MAX: usize = 10;
+
+/// Clients' certificates.
+#[derive(Clone, Debug, Default)]
+pub enum ClientCertificates {
+    /// None are asked for.
+    #[default]
+    Never,
+    /// Asked for. One that these CAs have not signed proves nothing; its fingerprints are known all the same.
+    Ask(Roots),
+    /// Asked for. One that these CAs have not signed ends the handshake; none at all does not.
+    Verify(Roots),
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct ServerSettings {
+    pub min_version: MinVersion,
+    pub client_certificates: ClientCertificates,
+    /// What is spoken here, for clients that ask (ALPN). None: what they ask for does not matter.
+    pub alpn: Vec<Vec<u8>>,
+    /// Answers `tls-alpn-01` challenges.
+    pub acme: bool,
+}
+
+/// Makes sessions with clients.
+#[derive(Debug)]
+pub struct Server {
+    config: ServerConfig,
+    store: Arc<IdentityStore>,
+    /// Of clients.
+    roots: Option<Roots>,
+}
+
+impl Server {
+    pub fn new(settings: ServerSettings, store: Arc<IdentityStore>) -> Result<Arc<Server>, TlsError> {
+        let (roots, is_strict) = match settings.client_certificates {
+            ClientCertificates::Never => (None, false),
+            ClientCertificates::Ask(roots) => (Some(roots), false),
+            ClientCertificates::Verify(roots) => (Some(roots), true),
+        };
+        let builder = ServerConfig::builder_with_provider(provider_arc())
+            .with_protocol_versions(settings.min_version.versions())
+            .map_err(|error| TlsError::from(&error))?;
+        let builder = match &roots {
+            Some(roots) => builder.with_client_cert_verifier(Arc::new(ClientVerifier::new(roots.clone(), is_strict))),
+            None => builder.with_no_client_auth(),
+        };
+        let unused = Arc::new(Choice { store: store.clone(), identities: store.current(), chosen: OnceLock::new() });
+        let mut config = builder.with_cert_resolver(unused);
+        config.alpn_protocols = settings.alpn;
+        if settings.acme {
+            config.alpn_protocols.push(ACME_TLS_ALPN.to_vec());
+        }
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.ticketer = Ticketer::new().map_err(|error| TlsError::from(&error))?;
+        config.send_tls13_tickets = TICKETS;
+        Ok(Arc::new(Server { config, store, roots }))
+    }
+
+    /// Begins a session with the certificates that are in force now.
+    pub fn begin(&self) -> Result<Secured, TlsError> {
+        let choice =
+            Arc::new(Choice { store: self.store.clone(), identities: self.store.current(), chosen: OnceLock::new() });
+        let mut config = self.config.clone();
+        config.cert_resolver = choice.clone();
+        let connection = ServerConnection::new(Arc::new(config)).map_err(|error| TlsError::from(&error))?;
+        Ok(Secured::new(connection.into(), Arc::new(OurSide { choice, roots: self.roots.clone() })))
+    }
+
+    pub fn store(&self) -> &Arc<IdentityStore> {
+        &self.store
+    }
+}
+
+/// The certificate of one session.
+#[derive(Debug)]
+struct Choice {
+    store: Arc<IdentityStore>,
+    identities: Arc<Identities>,
+    chosen: OnceLock<Arc<Identity>>,
+}
+
+impl ResolvesServerCert for Choice {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let is_challenge =
+            hello.alpn().is_some_and(|mut names| names.next() == Some(ACME_TLS_ALPN) && names.next().is_none());
+        if is_challenge {
+            return self.store.challenge(hello.server_name()?);
+        }
+        let chosen = self.identities.choose(hello.server_name(), hello.signature_schemes());
+        Some(self.chosen.get_or_init(|| chosen.clone()).key.clone())
+    }
+}
+
+/// What a session is asked about when its handshake is complete.
+#[derive(Debug)]
+struct OurSide {
+    choice: Arc<Choice>,
+    roots: Option<Roots>,
+}
+
+impl Proof for OurSide {
+    fn proven(&self, chain: &[CertificateDer<'_>]) -> How {
+        let Some(roots) = &self.roots else { return How::not_asked() };
+        match is_client_of(chain, roots, UnixTime::now()) {
+            Ok(name) => How::Ca(name),
+            Err(why) => How::Nothing(why),
+        }
+    }
+
+    fn server_end_point(&self, _chain: &[CertificateDer<'_>]) -> Option<Box<[u8]>> {
+        self.choice.chosen.get()?.end_point.clone()
+    }
+}
+
+#[derive(Debug)]
+struct ClientVerifier {
+    roots: Roots,
+    hints: Vec<DistinguishedName>,
+    is_strict: bool,
+}
+
+impl ClientVerifier {
+    fn new(roots: Roots, is_strict: bool) -> ClientVerifier {
+        let mut hints = roots.store.subjects();
+        if hints.len() > HINTS_MAX {
+            hints.clear();
+        }
+        ClientVerifier { roots, hints, is_strict }
+    }
+}
+
+impl ClientCertVerifier for ClientVerifier {
+    fn client_auth_mandatory(&self) -> bool {
+        false
+    }
+
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &self.hints
+    }
+
+    fn verify_client_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        others: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, Error> {
+        if self.is_strict {
+            let chain: Vec<_> = [leaf].into_iter().chain(others).cloned().collect();
+            if let Err(why) = is_client_of(&chain, &self.roots, now) {
+                return Err(refusal(why));
+            }
+        }
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_signature_12(message, certificate, signed)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_signature_13(message, certificate, signed)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        provider().signature_verification_algorithms.supported_schemes()
+    }
+}

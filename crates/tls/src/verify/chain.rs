@@ -1,0 +1,123 @@
+//! Proof by name and CA (RFC 5280, RFC 6125), by webpki.
+
+use rustls::client::verify_server_cert_signed_by_trust_anchor;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+
+use super::roots::Roots;
+use crate::cause::{Cause, TlsError};
+use crate::certificate::{Certificate, day};
+use crate::{provider, provider_arc};
+
+/// The name for which the certificate is proven.
+pub(super) fn verify(
+    leaf: &CertificateDer<'_>,
+    others: &[CertificateDer<'_>],
+    roots: &Roots,
+    names: &[Box<str>],
+    now: UnixTime,
+) -> Result<Box<str>, TlsError> {
+    signed(leaf, others, roots, now)?;
+    named(leaf, names)
+}
+
+/// Whether one of the CAs has signed it, by way of the others.
+fn signed(
+    leaf: &CertificateDer<'_>,
+    others: &[CertificateDer<'_>],
+    roots: &Roots,
+    now: UnixTime,
+) -> Result<(), TlsError> {
+    if roots.has_pinned(leaf) {
+        return in_time(leaf, now);
+    }
+    let parsed = ParsedCertificate::try_from(leaf).map_err(|error| TlsError::from(&error))?;
+    let algorithms = provider().signature_verification_algorithms.all;
+    verify_server_cert_signed_by_trust_anchor(&parsed, &roots.store, others, now, algorithms)
+        .map_err(|error| explain(TlsError::from(&error), leaf, others, now))
+}
+
+/// Says what is wrong in the words of whoever has to mend it: webpki reports what it met last.
+fn explain(error: TlsError, leaf: &CertificateDer<'_>, others: &[CertificateDer<'_>], now: UnixTime) -> TlsError {
+    let Some(facts) = Certificate::read(leaf) else { return error };
+    if let Err(error) = in_time(leaf, now) {
+        return error;
+    }
+    if facts.is_self_issued {
+        return TlsError::new(Cause::SelfSigned, format!("the certificate of {} is signed by itself", facts.subject));
+    }
+    if error.cause != Cause::UnknownIssuer {
+        return error;
+    }
+    let last = others.last().and_then(Certificate::read).unwrap_or(facts);
+    let text = if others.is_empty() {
+        format!("the certificate's issuer, {}, is not trusted, and the peer sends no certificate between", last.issuer)
+    } else {
+        format!("the certificate's issuer, {}, is not one of those that are trusted", last.issuer)
+    };
+    TlsError::new(Cause::UnknownIssuer, text)
+}
+
+pub(super) fn in_time(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), TlsError> {
+    let Some(facts) = Certificate::read(certificate) else {
+        return Err(TlsError::new(Cause::BadCertificate, "the certificate cannot be read"));
+    };
+    let now = now.as_secs().cast_signed();
+    if now > facts.not_after {
+        let text = format!("the certificate of {} has expired on {}", facts.subject, day(facts.not_after));
+        return Err(TlsError::new(Cause::Expired, text));
+    }
+    if now < facts.not_before {
+        let text = format!("the certificate of {} is not valid before {}", facts.subject, day(facts.not_before));
+        return Err(TlsError::new(Cause::NotYetValid, text));
+    }
+    Ok(())
+}
+
+/// The first of our names that is one of the certificate's.
+pub(super) fn named(leaf: &CertificateDer<'_>, names: &[Box<str>]) -> Result<Box<str>, TlsError> {
+    let parsed = ParsedCertificate::try_from(leaf).map_err(|error| TlsError::from(&error))?;
+    let facts = Certificate::read(leaf);
+    let is_for = |name: &str| match name.strip_prefix('.') {
+        Some(domain) => facts.as_ref().is_some_and(|facts| facts.names.iter().any(|name| is_below(name, domain))),
+        None => ServerName::try_from(name).is_ok_and(|name| rustls::client::verify_server_name(&parsed, &name).is_ok()),
+    };
+    if let Some(name) = names.iter().find(|name| is_for(name)) {
+        return Ok(name.clone());
+    }
+    const SHOWN_MAX: usize = 5;
+    let has = facts.map(|facts| facts.names).unwrap_or_default();
+    let more = if has.len() > SHOWN_MAX { ", ..." } else { "" };
+    let has = if has.is_empty() { "no name".to_owned() } else { has[..has.len().min(SHOWN_MAX)].join(", ") };
+    let text = format!("the certificate is for {has}{more}, not for {}", names.join(" or "));
+    Err(TlsError::new(Cause::WrongName, text))
+}
+
+/// Whether a certificate's name is of a host below the domain.
+fn is_below(name: &str, domain: &str) -> bool {
+    let name =
+        name.strip_prefix("*.").map_or(name, |parent| if parent.eq_ignore_ascii_case(domain) { name } else { parent });
+    let at = name.len().checked_sub(domain.len() + 1);
+    at.is_some_and(|at| at > 0 && name.as_bytes()[at] == b'.' && name[at + 1..].eq_ignore_ascii_case(domain))
+}
+
+/// What a client's certificate is known by, if one of the CAs has signed it: its subject, or else its first name.
+pub(crate) fn is_client_of(chain: &[CertificateDer<'_>], roots: &Roots, now: UnixTime) -> Result<Box<str>, TlsError> {
+    let Some((leaf, others)) = chain.split_first() else {
+        return Err(TlsError::new(Cause::NoCertificate, "the client presents no certificate"));
+    };
+    if roots.has_pinned(leaf) {
+        in_time(leaf, now)?;
+    } else {
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots.store.clone(), provider_arc())
+            .build()
+            .map_err(|error| TlsError::new(Cause::UnknownIssuer, error.to_string()))?;
+        verifier
+            .verify_client_cert(leaf, others, now)
+            .map_err(|error| explain(TlsError::from(&error), leaf, others, now))?;
+    }
+    let facts = Certificate::read(leaf)
+        .ok_or_else(|| TlsError::new(Cause::BadCertificate, "the certificate cannot be read"))?;
+    let name = if facts.subject.is_empty() { facts.names.first() } else { Some(&facts.subject) };
+    Ok(name.map_or("", |name| name).into())
+}

@@ -1,0 +1,159 @@
+//! Proof by TLSA records: RFC 6698, with RFC 7671 and RFC 7672 for mail.
+//!
+//! Usage 3 (DANE-EE): the certificate itself; its names and dates do not matter (RFC 7671 section 5.1). Usage 2 (DANE-TA): one
+//! of those above it, or a key that has signed one of them; names and dates matter (section 5.2). Usages 0 and 1 are not for mail
+//! (RFC 7672 section 3.1.3), and what is unknown is left out (RFC 7671 section 10.1 wants it treated as unusable).
+
+use std::fmt;
+
+use rustls::pki_types::{CertificateDer, TrustAnchor, UnixTime};
+use sha2::{Digest as _, Sha256, Sha512};
+use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
+
+use super::chain::{in_time, named};
+use crate::cause::{Cause, TlsError};
+use crate::certificate::public_key;
+use crate::der::{Elements, tag};
+use crate::provider;
+
+/// A TLSA record as DNS has it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Tlsa {
+    pub usage: u8,
+    pub selector: u8,
+    pub matching: u8,
+    pub data: Box<[u8]>,
+}
+
+impl fmt::Display for Tlsa {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {} ", self.usage, self.selector, self.matching)?;
+        self.data.iter().try_for_each(|octet| write!(f, "{octet:02x}"))
+    }
+}
+
+/// Which kind of record it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TlsaUse {
+    TrustAnchor,
+    EndEntity,
+}
+
+impl Tlsa {
+    /// Whether it can be used for mail: known, and of the length that its hash has.
+    pub fn is_usable(&self) -> bool {
+        let is_length_right = match self.matching {
+            0 => !self.data.is_empty(),
+            1 => self.data.len() == 32,
+            2 => self.data.len() == 64,
+            _ => false,
+        };
+        matches!(self.usage, 2 | 3) && self.selector <= 1 && is_length_right
+    }
+
+    fn is_of(&self, certificate: &CertificateDer<'_>) -> bool {
+        let selected: Option<&[u8]> = match self.selector {
+            0 => Some(certificate.as_ref()),
+            1 => public_key(certificate),
+            _ => None,
+        };
+        selected.is_some_and(|selected| match self.matching {
+            0 => selected == &*self.data,
+            1 => Sha256::digest(selected).as_slice() == &*self.data,
+            2 => Sha512::digest(selected).as_slice() == &*self.data,
+            _ => false,
+        })
+    }
+}
+
+pub(super) fn verify(
+    leaf: &CertificateDer<'_>,
+    others: &[CertificateDer<'_>],
+    records: &[Tlsa],
+    names: &[Box<str>],
+    now: UnixTime,
+) -> Result<TlsaUse, TlsError> {
+    let usable = || records.iter().filter(|record| record.is_usable());
+    if usable().any(|record| record.usage == 3 && record.is_of(leaf)) {
+        return Ok(TlsaUse::EndEntity);
+    }
+    // What is said if no record fits; a record that fits, and whose chain then fails, has more to say.
+    let mut why = TlsError::new(Cause::NoTlsaMatch, "no TLSA record is about the certificate or one above it");
+    for record in usable().filter(|record| record.usage == 2) {
+        for anchor in others.iter().filter(|other| record.is_of(other)) {
+            match by_anchor(leaf, others, anchor, names, now) {
+                Ok(()) => return Ok(TlsaUse::TrustAnchor),
+                Err(error) => why = error,
+            }
+        }
+        if record.matching == 0 {
+            match by_data(leaf, others, record, names, now) {
+                Some(Ok(())) => return Ok(TlsaUse::TrustAnchor),
+                Some(Err(error)) => why = error,
+                None => {}
+            }
+        }
+    }
+    Err(why)
+}
+
+/// By a certificate that a record is about. Its dates count, as for OpenSSL and so for Postfix.
+fn by_anchor(
+    leaf: &CertificateDer<'_>,
+    others: &[CertificateDer<'_>],
+    anchor: &CertificateDer<'_>,
+    names: &[Box<str>],
+    now: UnixTime,
+) -> Result<(), TlsError> {
+    let trusted = anchor_from_trusted_cert(anchor)
+        .map_err(|_| TlsError::new(Cause::BadCertificate, "the trust anchor's certificate cannot be read"))?;
+    path(leaf, others, &trusted, now)?;
+    in_time(anchor, now)?;
+    named(leaf, names).map(drop)
+}
+
+/// By a whole certificate or key that is in the record and not in the chain.
+fn by_data(
+    leaf: &CertificateDer<'_>,
+    others: &[CertificateDer<'_>],
+    record: &Tlsa,
+    names: &[Box<str>],
+    now: UnixTime,
+) -> Option<Result<(), TlsError>> {
+    if record.selector == 0 {
+        let anchor = CertificateDer::from(&*record.data);
+        return Some(by_anchor(leaf, others, &anchor, names, now));
+    }
+    let key = Elements(&record.data).take(tag::SEQUENCE)?.value;
+    // The key has no name: it is tried as that of the issuer of each certificate.
+    let proven = [leaf].into_iter().chain(others).any(|signed| {
+        let Ok(signed) = EndEntityCert::try_from(signed) else { return false };
+        let anchor = TrustAnchor {
+            subject: signed.issuer().into(),
+            subject_public_key_info: key.into(),
+            name_constraints: None,
+        };
+        path(leaf, others, &anchor, now).is_ok()
+    });
+    proven.then(|| named(leaf, names).map(drop))
+}
+
+fn path(
+    leaf: &CertificateDer<'_>,
+    others: &[CertificateDer<'_>],
+    anchor: &TrustAnchor<'_>,
+    now: UnixTime,
+) -> Result<(), TlsError> {
+    let unreadable = |_| TlsError::new(Cause::BadCertificate, "the certificate cannot be read");
+    let parsed = EndEntityCert::try_from(leaf).map_err(unreadable)?;
+    let algorithms = provider().signature_verification_algorithms.all;
+    let anchors = std::slice::from_ref(anchor);
+    match parsed.verify_for_usage(algorithms, anchors, others, now, KeyUsage::server_auth(), None, None) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            in_time(leaf, now)?;
+            let text = format!("the certificate does not lead to the trust anchor of the TLSA record: {error}");
+            Err(TlsError::new(Cause::UnknownIssuer, text))
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! What a server's certificate must be, and whether it is.
+//!
+//! Promise: the signature of the handshake is verified whatever is required, so that the peer has the key of the certificate
+//! that it shows. A [`Requirement`] says what the certificate must be beyond that; [`judge`] says how it is proven, or why
+//! it is not, also for those of whom nothing is required.
+
+mod chain;
+mod dane;
+mod roots;
+mod verifier;
+
+use std::fmt;
+use std::str::FromStr;
+
+use rustls::pki_types::{CertificateDer, UnixTime};
+use sha2::{Digest as _, Sha256};
+
+use crate::cause::{Cause, TlsError};
+use crate::certificate::public_key;
+
+pub use self::dane::{Tlsa, TlsaUse};
+pub use self::roots::{Roots, RootsError};
+
+pub(crate) use self::chain::is_client_of;
+pub(crate) use self::verifier::{Verifier, refusal, verify_signature_12, verify_signature_13};
+
+/// What a peer's certificate must be.
+///
+/// Names: `mx.example.org` is that host; `.example.org` is any host below that domain.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Requirement {
+    /// Anything. How it would be proven by name and CA is found out all the same.
+    Encrypted { names: Vec<Box<str>> },
+    /// For one of the names, by a CA that is trusted.
+    Ca { names: Vec<Box<str>> },
+    /// One of these; names, dates and CA do not matter.
+    Fingerprint(Vec<Fingerprint>),
+    /// One of the TLSA records (RFC 7672 section 3.1). The names are for records of usage 2 only.
+    Dane { records: Vec<Tlsa>, names: Vec<Box<str>> },
+}
+
+/// SHA-256 of a certificate or of its public key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Fingerprint {
+    Certificate([u8; 32]),
+    PublicKey([u8; 32]),
+    /// One that does not say which it is: either will do, as Postfix has it.
+    Either([u8; 32]),
+}
+
+impl FromStr for Fingerprint {
+    type Err = &'static str;
+
+    /// `key:` or `cert:` or nothing, then 64 hexadecimal digits, with or without colons between the octets.
+    fn from_str(text: &str) -> Result<Fingerprint, &'static str> {
+        let (kind, digits): (fn([u8; 32]) -> Fingerprint, &str) = if let Some(digits) = text.strip_prefix("key:") {
+            (Fingerprint::PublicKey, digits)
+        } else if let Some(digits) = text.strip_prefix("cert:") {
+            (Fingerprint::Certificate, digits)
+        } else {
+            (Fingerprint::Either, text)
+        };
+        let digits: Vec<u8> = digits.bytes().filter(|byte| *byte != b':').collect();
+        let mut hash = [0; 32];
+        if digits.len() != 2 * hash.len() {
+            return Err("a fingerprint is 64 hexadecimal digits: SHA-256, with or without colons");
+        }
+        for (octet, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
+            let digit = |byte: u8| char::from(byte).to_digit(16);
+            let (Some(high), Some(low)) = (digit(pair[0]), digit(pair[1])) else {
+                return Err("a fingerprint has hexadecimal digits only");
+            };
+            *octet = (high << 4 | low) as u8;
+        }
+        Ok(kind(hash))
+    }
+}
+
+/// How a peer has proven who it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum How {
+    /// It has not, and why.
+    Nothing(TlsError),
+    /// By a CA, for this name.
+    Ca(Box<str>),
+    Fingerprint,
+    /// By a TLSA record.
+    Dane(TlsaUse),
+}
+
+impl How {
+    /// The word for records and logs.
+    pub fn key(&self) -> &'static str {
+        match self {
+            How::Nothing(_) => "none",
+            How::Ca(_) => "ca",
+            How::Fingerprint => "fingerprint",
+            How::Dane(TlsaUse::TrustAnchor) => "dane-ta",
+            How::Dane(TlsaUse::EndEntity) => "dane-ee",
+        }
+    }
+
+    /// Whether anything is proven.
+    pub fn is_proven(&self) -> bool {
+        !matches!(self, How::Nothing(_))
+    }
+
+    pub(crate) fn not_asked() -> How {
+        How::Nothing(TlsError::new(Cause::NotAsked, "nobody asked for a certificate"))
+    }
+}
+
+impl fmt::Display for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            How::Nothing(why) => write!(f, "not proven: {why}"),
+            How::Ca(name) => write!(f, "proven for {name} by a CA"),
+            How::Fingerprint => f.write_str("proven by its fingerprint"),
+            How::Dane(TlsaUse::TrustAnchor) => f.write_str("proven by DANE (trust anchor)"),
+            How::Dane(TlsaUse::EndEntity) => f.write_str("proven by DANE (its own certificate)"),
+        }
+    }
+}
+
+/// What a session asks when its handshake is complete.
+pub(crate) trait Proof: fmt::Debug + Send + Sync {
+    /// How the peer with this chain is proven.
+    fn proven(&self, chain: &[CertificateDer<'_>]) -> How;
+    /// The hash of the server's certificate for `tls-server-end-point`; the chain is the peer's.
+    fn server_end_point(&self, chain: &[CertificateDer<'_>]) -> Option<Box<[u8]>>;
+}
+
+/// How a chain is proven under a requirement; the error is why not.
+pub(crate) fn judge(
+    requirement: &Requirement,
+    roots: &Roots,
+    chain: &[CertificateDer<'_>],
+    now: UnixTime,
+) -> Result<How, TlsError> {
+    let Some((leaf, others)) = chain.split_first() else {
+        return Err(TlsError::new(Cause::NoCertificate, "the peer presents no certificate"));
+    };
+    match requirement {
+        Requirement::Encrypted { names } | Requirement::Ca { names } => {
+            chain::verify(leaf, others, roots, names, now).map(How::Ca)
+        }
+        Requirement::Fingerprint(wanted) => by_fingerprint(leaf, wanted).map(|()| How::Fingerprint),
+        Requirement::Dane { records, names } => dane::verify(leaf, others, records, names, now).map(How::Dane),
+    }
+}
+
+fn by_fingerprint(leaf: &CertificateDer<'_>, wanted: &[Fingerprint]) -> Result<(), TlsError> {
+    let certificate: [u8; 32] = Sha256::digest(leaf).into();
+    let key = public_key(leaf).map(|key| <[u8; 32]>::from(Sha256::digest(key)));
+    let is_wanted = wanted.iter().any(|wanted| match wanted {
+        Fingerprint::Certificate(hash) => *hash == certificate,
+        Fingerprint::PublicKey(hash) => Some(*hash) == key,
+        Fingerprint::Either(hash) => *hash == certificate || Some(*hash) == key,
+    });
+    if is_wanted {
+        return Ok(());
+    }
+    let shown = |hash: &[u8; 32]| hash.iter().map(|octet| format!("{octet:02x}")).collect::<String>();
+    let key = key.as_ref().map_or_else(|| "unreadable".to_owned(), shown);
+    let text = format!("no fingerprint fits: the certificate has {}, its key {key}", shown(&certificate));
+    Err(TlsError::new(Cause::WrongFingerprint, text))
+}

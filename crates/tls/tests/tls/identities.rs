@@ -1,0 +1,169 @@
+//! Certificates and keys from files, the one that the server makes, and those for ACME.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use stentor_tls::{
+    Client, ClientSettings, Files, Identities, IdentityStore, Part, SELF_SIGNED_FILE, Secured, Server, ServerSettings,
+    Warning,
+};
+
+use crate::kit::*;
+
+fn why(files: &Files) -> (Part, String) {
+    let errors = Identities::load(std::slice::from_ref(files), now()).unwrap_err();
+    (errors[0].part, errors[0].why.clone())
+}
+
+#[test]
+fn each_mistake_is_named_with_its_file() {
+    let ca = Ca::new();
+    let good = ca.sign("good", &server_params(&["a.example"]));
+    let other = ca.sign("other", &server_params(&["b.example"]));
+    let with = |chain: &str, key: &str| Files { chain: ca.path(chain), key: ca.path(key) };
+    fs::write(ca.path("empty.pem"), "").unwrap();
+    fs::write(ca.path("cut.pem"), "-----BEGIN CERTIFICATE-----\nAAAA\n").unwrap();
+    fs::write(ca.path("letters.pem"), "-----BEGIN CERTIFICATE-----\n!!!!\n-----END CERTIFICATE-----\n").unwrap();
+    fs::write(ca.path("nonsense.pem"), pem("CERTIFICATE", b"nonsense")).unwrap();
+    fs::write(ca.path("nonsense.key"), pem("PRIVATE KEY", b"nonsense")).unwrap();
+    fs::write(ca.path("locked.key"), pem("ENCRYPTED PRIVATE KEY", b"nonsense")).unwrap();
+    for (chain, key, part, text) in [
+        ("none.pem", "good.key", Part::Chain, "there is no such file"),
+        ("good.pem", "none.key", Part::Key, "there is no such file"),
+        (".", "good.key", Part::Chain, "it is not a file"),
+        ("empty.pem", "good.key", Part::Chain, "it has no certificate: \"-----BEGIN CERTIFICATE-----\" does not occur"),
+        ("good.key", "good.key", Part::Chain, "it has no certificate: \"-----BEGIN CERTIFICATE-----\" does not occur"),
+        ("cut.pem", "good.key", Part::Chain, "a section does not end: \"-----END CERTIFICATE-----\" is missing"),
+        ("letters.pem", "good.key", Part::Chain, "a section is not base64"),
+        ("nonsense.pem", "good.key", Part::Chain, "its first certificate is not one of X.509"),
+        ("good.pem", "good.pem", Part::Key, "it has no private key: \"-----BEGIN PRIVATE KEY-----\" does not occur"),
+        ("good.pem", "locked.key", Part::Key, "its key is encrypted; `openssl pkey` writes it without a password"),
+        (
+            "good.pem",
+            "nonsense.key",
+            Part::Key,
+            "the key is of no kind that can be used: RSA of 2,048 to 8,192 bits, ECDSA, Ed25519",
+        ),
+        ("good.pem", "other.key", Part::Key, "the key is not that of the certificate for a.example"),
+    ] {
+        assert_eq!(why(&with(chain, key)), (part, text.to_owned()), "{chain} {key}");
+    }
+    let all = [good, with("none.pem", "x"), other, with("good.pem", "none.key")];
+    let errors = Identities::load(&all, now()).unwrap_err();
+    assert_eq!(errors.iter().map(|error| error.index).collect::<Vec<_>>(), [1, 3]);
+    assert_eq!(errors[0].to_string(), format!("{}: there is no such file", ca.path("none.pem").display()));
+    assert!(Identities::load(&[], now()).is_err());
+}
+
+#[test]
+fn what_will_not_last_is_warned_of() {
+    let ca = Ca::new();
+    let warnings =
+        |files: &Files| Identities::load(std::slice::from_ref(files), now()).unwrap().all()[0].warnings.clone();
+    let until = |days: i64| {
+        let mut params = server_params(&["a.example"]);
+        params.not_after = moment(now() + days * DAY_S);
+        ca.sign("until", &params)
+    };
+    assert_eq!(warnings(&until(20)), []);
+    assert!(matches!(warnings(&until(10))[..], [Warning::EndsSoon { .. }]));
+    let mut params = server_params(&["a.example"]);
+    (params.not_before, params.not_after) = (moment(now() - 9 * DAY_S), moment(now() - 3 * DAY_S));
+    assert!(matches!(warnings(&ca.sign("old", &params))[..], [Warning::Expired { .. }]));
+    (params.not_before, params.not_after) = (moment(now() + DAY_S), moment(now() + 30 * DAY_S));
+    assert!(matches!(warnings(&ca.sign("new", &params))[..], [Warning::NotYetValid { .. }]));
+    let files = until(30);
+    fs::set_permissions(&files.key, fs::Permissions::from_mode(0o644)).unwrap();
+    assert_eq!(warnings(&files), [Warning::KeyReadable { mode: 0o644 }]);
+    fs::set_permissions(&files.key, fs::Permissions::from_mode(0o640)).unwrap();
+    assert_eq!(warnings(&files), []);
+    assert_eq!(warnings(&ca.sign("nameless", &server_params(&[]))), [Warning::Nameless]);
+    let whole = fs::read_to_string(&files.chain).unwrap();
+    let leaf = &whole[..whole.find("-----END").unwrap() + "-----END CERTIFICATE-----\n".len()];
+    fs::write(&files.chain, leaf).unwrap();
+    assert_eq!(warnings(&files), [Warning::NoIntermediate]);
+    fs::write(&files.chain, [leaf, leaf].concat()).unwrap();
+    assert_eq!(warnings(&files), [Warning::Order]);
+}
+
+/// The name of the certificate that a client gets that asks for this one.
+fn shown(server: &Server, asked: &str) -> String {
+    let client = Client::new(ClientSettings::default());
+    let (client, _) = session(&client, server, &any(), asked).unwrap();
+    client.facts().unwrap().peer.as_ref().unwrap().names[0].to_string()
+}
+
+#[test]
+fn the_name_that_is_asked_for_chooses() {
+    let ca = Ca::new();
+    let sign = |file: &str, names: &[&str]| ca.sign(file, &server_params(names));
+    let files = [
+        sign("first", &["mx.example.org", "smtp.example.org"]),
+        sign("wild", &["*.example.net", "example.net"]),
+        sign("exact", &["mail.example.net"]),
+    ];
+    let server =
+        Server::new(ServerSettings::default(), IdentityStore::new(Identities::load(&files, now()).unwrap())).unwrap();
+    for (asked, is_shown) in [
+        ("smtp.example.org", "mx.example.org"),
+        ("a.example.net", "*.example.net"),
+        ("A.Example.Net", "*.example.net"),
+        ("example.net", "*.example.net"),
+        ("mail.example.net", "mail.example.net"),
+        ("a.b.example.net", "mx.example.org"),
+        ("unknown.example", "mx.example.org"),
+        // Not sent: addresses are no names.
+        ("192.0.2.1", "mx.example.org"),
+    ] {
+        assert_eq!(shown(&server, asked), is_shown, "{asked}");
+    }
+}
+
+#[test]
+fn one_is_made_at_the_first_start_and_renewed_with_its_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let within = folder.path().join("tls");
+    let make = |host: &str, now: i64| Identities::self_signed(&within, host, now).unwrap().all()[0].clone();
+    let first = make("mx.example.org", now());
+    assert!(first.is_self_made());
+    assert_eq!(first.certificate.names, ["mx.example.org".into()]);
+    assert!(first.certificate.is_self_issued);
+    assert_eq!(fs::metadata(within.join(SELF_SIGNED_FILE)).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(make("mx.example.org", now()).certificate, first.certificate);
+    let renewed = make("mx.example.org", first.certificate.not_after - 30 * DAY_S);
+    assert_ne!(renewed.certificate.sha256, first.certificate.sha256);
+    assert_eq!(renewed.certificate.key_sha256, first.certificate.key_sha256);
+    assert!(renewed.certificate.not_after > first.certificate.not_after);
+    let renamed = make("mail.example.org", now());
+    assert_eq!(renamed.certificate.names, ["mail.example.org".into()]);
+    assert_eq!(renamed.certificate.key_sha256, first.certificate.key_sha256);
+    fs::write(within.join(SELF_SIGNED_FILE), "broken").unwrap();
+    let again = make("mail.example.org", now());
+    assert_ne!(again.certificate.key_sha256, first.certificate.key_sha256);
+    // A name that no certificate can have.
+    assert!(make("mx_1 \u{fc}", now()).certificate.names.is_empty());
+}
+
+#[test]
+fn an_acme_server_gets_its_answer_and_others_do_not() {
+    let ca = Ca::new();
+    let settings = ServerSettings { alpn: vec![b"http/1.1".to_vec()], acme: true, ..ServerSettings::default() };
+    let server = ca.server_with(&["mx.example.org"], settings);
+    let ask = |alpn: &[&[u8]]| -> Result<(Secured, Secured), stentor_tls::TlsError> {
+        let alpn = alpn.iter().map(|name| name.to_vec()).collect();
+        let client = Client::new(ClientSettings { alpn, ..ClientSettings::default() });
+        session(&client, &server, &any(), "mx.example.org")
+    };
+    assert!(ask(&[b"acme-tls/1"]).is_err());
+    server.store().put_challenge("MX.example.org", &[7; 32]).unwrap();
+    let (client, _) = ask(&[b"acme-tls/1"]).unwrap();
+    let facts = client.facts().unwrap();
+    assert_eq!(facts.alpn.as_deref(), Some(&b"acme-tls/1"[..]));
+    assert!(facts.peer.as_ref().unwrap().is_self_issued);
+    for alpn in [&[&b"http/1.1"[..]][..], &[b"http/1.1", b"acme-tls/1"], &[]] {
+        let (client, _) = ask(alpn).unwrap();
+        assert_eq!(&*client.facts().unwrap().peer.as_ref().unwrap().issuer, "Test CA");
+    }
+    server.store().remove_challenge("mx.example.org");
+    assert!(ask(&[b"acme-tls/1"]).is_err());
+}

@@ -1,0 +1,224 @@
+//! Requirements: fingerprints, names, DANE, and what may be resumed under which.
+
+use rustls::pki_types::{CertificateDer, pem::PemObject as _};
+use sha2::{Digest as _, Sha256, Sha512};
+use std::sync::Arc;
+use stentor_tls::{
+    Cause, Client, ClientSettings, Fingerprint, How, Requirement, Roots, Server, ServerSettings, Tlsa, TlsaUse,
+};
+use stentor_tls::{Files, Identities, IdentityStore, TlsError};
+
+use crate::kit::*;
+
+const NAME: &str = "mx.example.org";
+
+/// What one handshake proves.
+fn shake(client: &Client, server: &Server, requirement: &Requirement) -> Result<How, TlsError> {
+    session(client, server, requirement, NAME).map(|(client, _)| proven(&client))
+}
+
+fn of_files(files: &Files) -> Arc<Server> {
+    let identities = Identities::load(std::slice::from_ref(files), now()).unwrap();
+    Server::new(ServerSettings::default(), IdentityStore::new(identities)).unwrap()
+}
+
+fn chain(files: &Files) -> Vec<CertificateDer<'static>> {
+    CertificateDer::pem_file_iter(&files.chain).unwrap().map(Result::unwrap).collect()
+}
+
+fn key_of(der: &CertificateDer<'_>) -> Vec<u8> {
+    use rustls::server::ParsedCertificate;
+    ParsedCertificate::try_from(der).unwrap().subject_public_key_info().to_vec()
+}
+
+fn tlsa(usage: u8, selector: u8, matching: u8, of: &CertificateDer<'_>) -> Tlsa {
+    let selected = if selector == 0 { of.to_vec() } else { key_of(of) };
+    let data = match matching {
+        1 => Sha256::digest(&selected).to_vec(),
+        2 => Sha512::digest(&selected).to_vec(),
+        _ => selected,
+    };
+    Tlsa { usage, selector, matching, data: data.into() }
+}
+
+fn dane(records: &[Tlsa]) -> Requirement {
+    Requirement::Dane { records: records.to_vec(), names: names(&[NAME, "example.org"]) }
+}
+
+#[test]
+fn the_name_may_be_one_of_several_or_below_a_domain() {
+    let ca = Ca::new();
+    let server = ca.server_with(&[NAME, "*.wild.example", "192.0.2.7"], ServerSettings::default());
+    let client = ca.client();
+    let prove = |wanted: &[&str]| shake(&client, &server, &Requirement::Ca { names: names(wanted) });
+    for (wanted, by) in [
+        (&["example.net", NAME][..], NAME),
+        (&["MX.Example.ORG"], "MX.Example.ORG"),
+        (&[".example.org"], ".example.org"),
+        (&["a.wild.example"], "a.wild.example"),
+        (&[".wild.example"], ".wild.example"),
+        (&["192.0.2.7"], "192.0.2.7"),
+    ] {
+        assert_eq!(prove(wanted), Ok(How::Ca(by.into())), "{wanted:?}");
+    }
+    for wanted in
+        [&["example.org"][..], &["a.b.wild.example"], &["wild.example"], &[".org.example"], &["192.0.2.8"], &[]]
+    {
+        assert_eq!(prove(wanted).unwrap_err().cause, Cause::WrongName, "{wanted:?}");
+    }
+}
+
+#[test]
+fn a_certificate_in_the_file_of_cas_is_trusted_as_it_is() {
+    let ca = Ca::new();
+    let folder = tempfile::tempdir().unwrap();
+    let identities = Identities::self_signed(folder.path(), NAME, now()).unwrap();
+    let server = Server::new(ServerSettings::default(), IdentityStore::new(identities)).unwrap();
+    let roots = Roots::from_file(&folder.path().join(stentor_tls::SELF_SIGNED_FILE)).unwrap();
+    let client = Client::new(ClientSettings { roots, ..ClientSettings::default() });
+    assert_eq!(shake(&client, &server, &by_ca(NAME)), Ok(How::Ca(NAME.into())));
+    assert_eq!(shake(&client, &server, &by_ca("other.example")).unwrap_err().cause, Cause::WrongName);
+    assert_eq!(shake(&ca.client(), &server, &by_ca(NAME)).unwrap_err().cause, Cause::SelfSigned);
+}
+
+#[test]
+fn fingerprints_of_certificate_and_key() {
+    let ca = Ca::new();
+    let mut params = server_params(&["elsewhere.example"]);
+    params.not_after = moment(now() - DAY_S);
+    params.not_before = moment(now() - 2 * DAY_S);
+    let files = ca.sign("mx", &params);
+    let (server, leaf) = (of_files(&files), chain(&files)[0].clone());
+    let client = Client::new(ClientSettings::default());
+    let (certificate, key) = (Sha256::digest(&leaf).into(), Sha256::digest(key_of(&leaf)).into());
+    let hex = |hash: [u8; 32]| hash.map(|octet| format!("{octet:02X}")).join(":");
+    for fits in [
+        Fingerprint::Certificate(certificate),
+        Fingerprint::PublicKey(key),
+        Fingerprint::Either(key),
+        hex(certificate).parse().unwrap(),
+        format!("key:{}", hex(key).to_lowercase().replace(':', "")).parse().unwrap(),
+    ] {
+        let wanted = vec![Fingerprint::Certificate([7; 32]), fits];
+        assert_eq!(shake(&client, &server, &Requirement::Fingerprint(wanted)), Ok(How::Fingerprint));
+    }
+    for not in [Fingerprint::Certificate(key), Fingerprint::PublicKey(certificate), Fingerprint::Either([7; 32])] {
+        let error = shake(&client, &server, &Requirement::Fingerprint(vec![not])).unwrap_err();
+        assert_eq!(error.cause, Cause::WrongFingerprint);
+    }
+    assert!("key:12".parse::<Fingerprint>().is_err());
+    assert!("z".repeat(64).parse::<Fingerprint>().is_err());
+}
+
+#[test]
+fn dane_ee_ignores_names_and_dates() {
+    let ca = Ca::new();
+    let mut params = server_params(&["elsewhere.example"]);
+    (params.not_before, params.not_after) = (moment(now() - 9 * DAY_S), moment(now() - 3 * DAY_S));
+    let files = ca.sign("mx", &params);
+    let (server, chain) = (of_files(&files), chain(&files));
+    let client = Client::new(ClientSettings::default());
+    for selector in 0..2 {
+        for matching in 0..3 {
+            let fits = tlsa(3, selector, matching, &chain[0]);
+            let other = tlsa(3, selector, matching, &chain[1]);
+            let all = dane(&[other.clone(), fits]);
+            assert_eq!(shake(&client, &server, &all), Ok(How::Dane(TlsaUse::EndEntity)), "{selector} {matching}");
+            // Usage 3 is about the certificate itself, usage 2 not.
+            let error = shake(&client, &server, &dane(&[other])).unwrap_err();
+            assert_eq!(error.cause, Cause::NoTlsaMatch);
+            let error = shake(&client, &server, &dane(&[tlsa(2, selector, matching, &chain[0])])).unwrap_err();
+            assert_eq!(error.cause, Cause::NoTlsaMatch);
+        }
+    }
+    // Usages 0 and 1 are not for mail; hashes of a wrong length are nothing.
+    let mut short = tlsa(3, 1, 1, &chain[0]);
+    short.data = short.data[..31].into();
+    for record in [tlsa(1, 1, 1, &chain[0]), tlsa(0, 0, 1, &chain[1]), short] {
+        assert!(!record.is_usable());
+        assert_eq!(shake(&client, &server, &dane(&[record])).unwrap_err().cause, Cause::NoTlsaMatch);
+    }
+}
+
+#[test]
+fn dane_ta_needs_chain_name_and_dates() {
+    let ca = Ca::new();
+    let good = ca.sign("mx", &server_params(&[NAME]));
+    let anchor = chain(&good)[1].clone();
+    let client = Client::new(ClientSettings::default());
+    for selector in 0..2 {
+        for matching in 0..3 {
+            let requirement = dane(&[tlsa(2, selector, matching, &anchor)]);
+            let how = shake(&client, &of_files(&good), &requirement);
+            assert_eq!(how, Ok(How::Dane(TlsaUse::TrustAnchor)), "{selector} {matching}");
+        }
+    }
+    let by_domain = ca.sign("domain", &server_params(&["example.org"]));
+    let ta = dane(&[tlsa(2, 0, 1, &anchor)]);
+    assert_eq!(shake(&client, &of_files(&by_domain), &ta), Ok(How::Dane(TlsaUse::TrustAnchor)));
+    let elsewhere = ca.sign("elsewhere", &server_params(&["elsewhere.example"]));
+    assert_eq!(shake(&client, &of_files(&elsewhere), &ta).unwrap_err().cause, Cause::WrongName);
+    let mut params = server_params(&[NAME]);
+    (params.not_before, params.not_after) = (moment(now() - 9 * DAY_S), moment(now() - 3 * DAY_S));
+    assert_eq!(shake(&client, &of_files(&ca.sign("old", &params)), &ta).unwrap_err().cause, Cause::Expired);
+    // A CA that only stands in the chain has signed nothing.
+    let other = Ca::new();
+    let foreign = other.sign("foreign", &server_params(&[NAME]));
+    let mixed = pem("CERTIFICATE", &chain(&foreign)[0]) + &pem("CERTIFICATE", &anchor);
+    std::fs::write(&foreign.chain, mixed).unwrap();
+    assert_eq!(shake(&client, &of_files(&foreign), &ta).unwrap_err().cause, Cause::UnknownIssuer);
+}
+
+#[test]
+fn dane_ta_with_the_anchor_in_the_record_only() {
+    let ca = Ca::new();
+    let files = ca.sign("mx", &server_params(&[NAME]));
+    let whole = chain(&files);
+    std::fs::write(&files.chain, pem("CERTIFICATE", &whole[0])).unwrap();
+    let (server, client) = (of_files(&files), Client::new(ClientSettings::default()));
+    for selector in 0..2 {
+        let how = shake(&client, &server, &dane(&[tlsa(2, selector, 0, &whole[1])]));
+        assert_eq!(how, Ok(How::Dane(TlsaUse::TrustAnchor)), "{selector}");
+        assert!(shake(&client, &server, &dane(&[tlsa(2, selector, 1, &whole[1])])).is_err());
+        let other = Ca::new().sign("x", &server_params(&[NAME]));
+        assert!(shake(&client, &server, &dane(&[tlsa(2, selector, 0, &chain(&other)[1])])).is_err());
+    }
+}
+
+#[test]
+fn nothing_is_resumed_under_another_requirement() {
+    let ca = Ca::new();
+    let (client, server) = (ca.client(), ca.server(NAME));
+    let resumed = |requirement: &Requirement, name: &str| {
+        let (client, _) = session(&client, &server, requirement, name).unwrap();
+        client.facts().unwrap().resumed
+    };
+    assert!(!resumed(&any(), NAME));
+    assert!(resumed(&any(), NAME));
+    assert!(!resumed(&by_ca(NAME), NAME));
+    assert!(resumed(&by_ca(NAME), NAME));
+    assert!(!resumed(&Requirement::Encrypted { names: Vec::new() }, NAME));
+    assert!(!resumed(&any(), "other.example.org"));
+    assert!(resumed(&any(), NAME));
+    // How the first one was proven goes with it.
+    let (client, _) = session(&client, &server, &by_ca(NAME), NAME).unwrap();
+    assert_eq!(proven(&client), How::Ca(NAME.into()));
+}
+
+/// Many connections to a host at once, and then again: all of them find a ticket.
+#[test]
+fn several_connections_at_once_resume() {
+    let ca = Ca::new();
+    let (client, server) = (ca.client(), ca.server(NAME));
+    let begin = |count| -> Vec<_> {
+        let mut all: Vec<_> =
+            (0..count).map(|_| (client.begin(&any(), NAME, "a").unwrap(), server.begin().unwrap())).collect();
+        for (ours, theirs) in &mut all {
+            pump(ours, theirs).unwrap();
+        }
+        all.iter().filter(|(ours, _)| ours.facts().unwrap().resumed).count()
+    };
+    assert_eq!(begin(4), 0);
+    assert_eq!(begin(8), 8);
+    assert_eq!(begin(8), 8);
+}
