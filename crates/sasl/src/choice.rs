@@ -1,0 +1,147 @@
+//! Which mechanism a client takes: the strongest that the server offers and that we can.
+//!
+//! With a password: SCRAM bound to the channel, SCRAM, PLAIN, LOGIN, CRAM-MD5. PLAIN and LOGIN come before CRAM-MD5 since they are
+//! for protected channels only, where nothing is gained by MD5; without protection they are not taken at all. With a token:
+//! OAUTHBEARER, XOAUTH2, both for protected channels only.
+
+use crate::binding::{Binding, Bindings};
+use crate::mechanism::{Mechanism, Mechanisms};
+
+const BY_PASSWORD: [Mechanism; 5] =
+    [Mechanism::ScramSha256Plus, Mechanism::ScramSha256, Mechanism::Plain, Mechanism::Login, Mechanism::CramMd5];
+const BY_TOKEN: [Mechanism; 2] = [Mechanism::OauthBearer, Mechanism::Xoauth2];
+
+/// What a client has to prove itself with, and over which channel.
+#[derive(Debug, Clone, Copy)]
+pub struct Have<'a> {
+    /// A token, not a password.
+    pub is_token: bool,
+    /// Those that may be used; all by default.
+    pub allowed: Mechanisms,
+    /// The channel is encrypted and the server proven, as far as the caller asks for that: passwords may go over it.
+    pub is_protected: bool,
+    pub bindings: &'a Bindings,
+}
+
+/// A mechanism, and how SCRAM speaks of channel binding with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    pub mechanism: Mechanism,
+    pub(crate) flag: ClientFlag,
+}
+
+/// What a client says of channel binding (RFC 5802 section 7, `gs2-cbind-flag`).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ClientFlag {
+    /// It cannot.
+    Not,
+    /// It could; the server seems not to. A server that can knows by this that somebody is in between.
+    ServerCannot,
+    Bound(Binding),
+}
+
+/// Why no mechanism can be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NoMechanism {
+    #[error("the server offers no mechanism for {0} that is known and allowed here")]
+    NoneOffered(&'static str),
+    #[error("the server offers only mechanisms that would show the secret, and the channel is not protected")]
+    Unprotected,
+}
+
+impl Choice {
+    /// The mechanism without a choice: by its name in a configuration, or in a test.
+    pub fn of(mechanism: Mechanism, bindings: &Bindings) -> Choice {
+        let flag = match mechanism {
+            Mechanism::ScramSha256Plus => bindings.best().map_or(ClientFlag::Not, ClientFlag::Bound),
+            _ => ClientFlag::Not,
+        };
+        Choice { mechanism, flag }
+    }
+}
+
+/// Chooses of what is `offered`.
+pub fn choose(offered: Mechanisms, have: &Have<'_>) -> Result<Choice, NoMechanism> {
+    let order: &[Mechanism] = if have.is_token { &BY_TOKEN } else { &BY_PASSWORD };
+    let can_bind = have.allowed.has(Mechanism::ScramSha256Plus) && !have.bindings.is_empty();
+    let mut is_unprotected = false;
+    for &mechanism in order {
+        if !offered.has(mechanism) || !have.allowed.has(mechanism) {
+            continue;
+        }
+        if mechanism.is_clear() && !have.is_protected {
+            is_unprotected = true;
+            continue;
+        }
+        let flag = match mechanism {
+            Mechanism::ScramSha256Plus => match have.bindings.best() {
+                Some(binding) => ClientFlag::Bound(binding),
+                None => continue,
+            },
+            Mechanism::ScramSha256 if can_bind => ClientFlag::ServerCannot,
+            _ => ClientFlag::Not,
+        };
+        return Ok(Choice { mechanism, flag });
+    }
+    Err(if is_unprotected {
+        NoMechanism::Unprotected
+    } else {
+        NoMechanism::NoneOffered(if have.is_token { "a token" } else { "a password" })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bindings() -> Bindings {
+        Bindings { exporter: Some([7; 32]), end_point: Some(vec![9; 32]) }
+    }
+
+    fn taken(offered: &str, have: &Have<'_>) -> Result<Mechanism, NoMechanism> {
+        choose(Mechanisms::parse(offered), have).map(|choice| choice.mechanism)
+    }
+
+    #[test]
+    fn the_strongest_is_taken_and_cram_md5_last() {
+        let bindings = bindings();
+        let have = Have { is_token: false, allowed: Mechanisms::all(), is_protected: true, bindings: &bindings };
+        let mut offered = Mechanisms::all();
+        for wanted in BY_PASSWORD {
+            assert_eq!(choose(offered, &have).unwrap().mechanism, wanted);
+            offered = offered.without(wanted);
+        }
+        assert_eq!(choose(offered, &have), Err(NoMechanism::NoneOffered("a password")));
+        let have = Have { is_token: true, ..have };
+        assert_eq!(taken("PLAIN XOAUTH2 OAUTHBEARER", &have), Ok(Mechanism::OauthBearer));
+        assert_eq!(taken("PLAIN XOAUTH2", &have), Ok(Mechanism::Xoauth2));
+        assert_eq!(taken("PLAIN", &have), Err(NoMechanism::NoneOffered("a token")));
+    }
+
+    #[test]
+    fn no_secret_goes_over_an_open_channel() {
+        let none = Bindings::default();
+        let have = Have { is_token: false, allowed: Mechanisms::all(), is_protected: false, bindings: &none };
+        assert_eq!(taken("PLAIN LOGIN CRAM-MD5", &have), Ok(Mechanism::CramMd5));
+        assert_eq!(taken("PLAIN LOGIN", &have), Err(NoMechanism::Unprotected));
+        assert_eq!(taken("XOAUTH2", &Have { is_token: true, ..have }), Err(NoMechanism::Unprotected));
+        let allowed = Mechanisms::all().without(Mechanism::CramMd5);
+        assert_eq!(taken("PLAIN LOGIN CRAM-MD5", &Have { allowed, ..have }), Err(NoMechanism::Unprotected));
+    }
+
+    #[test]
+    fn what_is_said_of_channel_binding_is_what_we_can() {
+        let (bound, none) = (bindings(), Bindings::default());
+        let have = Have { is_token: false, allowed: Mechanisms::all(), is_protected: true, bindings: &bound };
+        let flag = |offered: &str, have: &Have<'_>| choose(Mechanisms::parse(offered), have).unwrap().flag;
+        let binding = Binding { kind: crate::BindingKind::TlsExporter, data: vec![7; 32] };
+        assert_eq!(flag("SCRAM-SHA-256 SCRAM-SHA-256-PLUS", &have), ClientFlag::Bound(binding));
+        assert_eq!(flag("SCRAM-SHA-256", &have), ClientFlag::ServerCannot);
+        let unbound = Have { bindings: &none, ..have };
+        assert_eq!(taken("SCRAM-SHA-256 SCRAM-SHA-256-PLUS", &unbound), Ok(Mechanism::ScramSha256));
+        assert_eq!(flag("SCRAM-SHA-256 SCRAM-SHA-256-PLUS", &unbound), ClientFlag::Not);
+        // Who may not use it must not say that the server cannot: the server would take that for an attack.
+        let forbidden = Have { allowed: Mechanisms::all().without(Mechanism::ScramSha256Plus), ..have };
+        assert_eq!(flag("SCRAM-SHA-256 SCRAM-SHA-256-PLUS", &forbidden), ClientFlag::Not);
+    }
+}

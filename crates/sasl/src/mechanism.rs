@@ -1,0 +1,158 @@
+//! The names of mechanisms, and sets of them.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A mechanism that we speak on at least one side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Mechanism {
+    ScramSha256Plus,
+    ScramSha256,
+    OauthBearer,
+    Xoauth2,
+    Plain,
+    Login,
+    CramMd5,
+}
+
+impl Mechanism {
+    pub const ALL: [Mechanism; 7] = [
+        Mechanism::ScramSha256Plus,
+        Mechanism::ScramSha256,
+        Mechanism::OauthBearer,
+        Mechanism::Xoauth2,
+        Mechanism::Plain,
+        Mechanism::Login,
+        Mechanism::CramMd5,
+    ];
+
+    /// As registered with IANA; LOGIN and XOAUTH2 are not.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mechanism::ScramSha256Plus => "SCRAM-SHA-256-PLUS",
+            Mechanism::ScramSha256 => "SCRAM-SHA-256",
+            Mechanism::OauthBearer => "OAUTHBEARER",
+            Mechanism::Xoauth2 => "XOAUTH2",
+            Mechanism::Plain => "PLAIN",
+            Mechanism::Login => "LOGIN",
+            Mechanism::CramMd5 => "CRAM-MD5",
+        }
+    }
+
+    /// Whoever reads the exchange has the password or token: only for a channel that is protected.
+    pub fn is_clear(self) -> bool {
+        matches!(self, Mechanism::Plain | Mechanism::Login | Mechanism::OauthBearer | Mechanism::Xoauth2)
+    }
+
+    /// A token is sent, not a password.
+    pub fn takes_token(self) -> bool {
+        matches!(self, Mechanism::OauthBearer | Mechanism::Xoauth2)
+    }
+
+    /// The client's first message does not wait for a challenge (RFC 4422 section 3, "client-first").
+    pub fn is_client_first(self) -> bool {
+        !matches!(self, Mechanism::Login | Mechanism::CramMd5)
+    }
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(self.name())
+    }
+}
+
+/// A name that is none of [`Mechanism::ALL`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("not a SASL mechanism that is spoken here")]
+pub struct UnknownMechanism;
+
+impl FromStr for Mechanism {
+    type Err = UnknownMechanism;
+
+    /// Without regard to case (RFC 4954 section 4 compares keywords so).
+    fn from_str(text: &str) -> Result<Mechanism, UnknownMechanism> {
+        Mechanism::ALL.into_iter().find(|one| one.name().eq_ignore_ascii_case(text)).ok_or(UnknownMechanism)
+    }
+}
+
+/// A set of mechanisms; it is read in the order of [`Mechanism::ALL`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Mechanisms(u8);
+
+impl Mechanisms {
+    pub const NONE: Mechanisms = Mechanisms(0);
+
+    pub fn all() -> Mechanisms {
+        Mechanism::ALL.into_iter().collect()
+    }
+
+    pub fn has(self, mechanism: Mechanism) -> bool {
+        self.0 & (1 << mechanism as u8) != 0
+    }
+
+    #[must_use]
+    pub fn with(self, mechanism: Mechanism) -> Mechanisms {
+        Mechanisms(self.0 | 1 << mechanism as u8)
+    }
+
+    #[must_use]
+    pub fn without(self, mechanism: Mechanism) -> Mechanisms {
+        Mechanisms(self.0 & !(1 << mechanism as u8))
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    pub fn iter(self) -> impl Iterator<Item = Mechanism> {
+        Mechanism::ALL.into_iter().filter(move |one| self.has(*one))
+    }
+
+    /// What the value of EHLO's AUTH names; names that are not known are left out.
+    pub fn parse(text: &str) -> Mechanisms {
+        text.split_ascii_whitespace().filter_map(|name| name.parse().ok()).collect()
+    }
+}
+
+impl FromIterator<Mechanism> for Mechanisms {
+    fn from_iter<T: IntoIterator<Item = Mechanism>>(mechanisms: T) -> Mechanisms {
+        mechanisms.into_iter().fold(Mechanisms::NONE, Mechanisms::with)
+    }
+}
+
+/// As EHLO has it: names between spaces.
+impl fmt::Display for Mechanisms {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, mechanism) in self.iter().enumerate() {
+            if place > 0 {
+                out.write_str(" ")?;
+            }
+            out.write_str(mechanism.name())?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back_whatever_their_case() {
+        for mechanism in Mechanism::ALL {
+            assert_eq!(mechanism.name().parse(), Ok(mechanism));
+            assert_eq!(mechanism.name().to_lowercase().parse(), Ok(mechanism));
+        }
+        assert_eq!("SCRAM-SHA-1".parse::<Mechanism>(), Err(UnknownMechanism));
+    }
+
+    #[test]
+    fn a_set_is_what_ehlo_says() {
+        let offered = Mechanisms::parse("login PLAIN GSSAPI plain SCRAM-SHA-256");
+        assert_eq!(offered.to_string(), "SCRAM-SHA-256 PLAIN LOGIN");
+        assert!(offered.has(Mechanism::Login) && !offered.has(Mechanism::CramMd5));
+        assert_eq!(offered.without(Mechanism::Plain).to_string(), "SCRAM-SHA-256 LOGIN");
+        assert_eq!(Mechanisms::all().iter().count(), 7);
+        assert!(Mechanisms::parse("GSSAPI").is_empty());
+    }
+}

@@ -1,0 +1,96 @@
+//! The server's side of SCRAM.
+//!
+//! States: waits for the first message -> waits for the caller's keys -> waits for the proof -> proven. An error ends it.
+//! Nonce, salt and iterations are sent to whoever asks, for made-up users as well; whether a user exists is used at the end alone, where
+//! it is the same error as a wrong proof.
+
+use base64ct::{Base64, Encoding as _};
+
+use super::keys::{Key, ScramKeys, hash, mac, xor};
+use super::text::{ClientFinal, ClientFirst, Flag, text_of};
+use crate::binding::Bindings;
+use crate::error::SaslError;
+use crate::limits::USER_BYTES_MAX;
+use crate::prep::prepare;
+use crate::secret::is_same;
+
+#[derive(Debug)]
+pub(crate) struct ScramServer {
+    /// What `c=` has to hold.
+    binding: Vec<u8>,
+    bare: String,
+    /// The whole of it: the client's and ours.
+    nonce: String,
+    server_first: String,
+    keys: Option<ScramKeys>,
+}
+
+/// Who a client says it is.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    pub user: String,
+    pub authzid: Option<String>,
+}
+
+impl ScramServer {
+    /// Reads the first message. `is_plus`: the mechanism is the bound one; `offers_plus`: it was among those offered; `nonce` is random
+    /// and printable.
+    pub fn begin(
+        message: &[u8],
+        is_plus: bool,
+        offers_plus: bool,
+        bindings: &Bindings,
+        nonce: &str,
+    ) -> Result<(ScramServer, Claim), SaslError> {
+        let first = ClientFirst::parse(text_of(message)?)?;
+        let mut binding = first.gs2_header.as_bytes().to_vec();
+        match (first.flag, is_plus) {
+            // RFC 5802 section 6: the client would have taken the bound mechanism, had it seen it.
+            (Flag::ServerCannot, false) if offers_plus => return Err(SaslError::Downgraded),
+            (Flag::Not | Flag::ServerCannot, false) => {}
+            (Flag::Not | Flag::ServerCannot, true) => {
+                return Err(SaslError::Malformed("the mechanism binds and the client does not"));
+            }
+            (Flag::Bound(_), false) => return Err(SaslError::Malformed("the client binds and the mechanism does not")),
+            (Flag::Bound(kind), true) => {
+                let data = kind.and_then(|kind| bindings.get(kind)).ok_or(SaslError::NoSuchBinding)?;
+                binding.extend_from_slice(data);
+            }
+        }
+        // A name that cannot be prepared is nobody's, and learns that in the end as others do.
+        let user =
+            prepare(&first.user, USER_BYTES_MAX).map_or_else(|_| first.user.clone(), std::borrow::Cow::into_owned);
+        let nonce = format!("{}{nonce}", first.nonce);
+        let server =
+            ScramServer { binding, bare: first.bare.to_owned(), nonce, server_first: String::new(), keys: None };
+        Ok((server, Claim { user, authzid: first.authzid }))
+    }
+
+    /// Takes the keys of the user and gives the challenge with salt and iterations.
+    pub fn first(&mut self, keys: ScramKeys) -> Vec<u8> {
+        self.server_first = format!("r={},s={},i={}", self.nonce, Base64::encode_string(&keys.salt), keys.iterations);
+        self.keys = Some(keys);
+        self.server_first.clone().into_bytes()
+    }
+
+    /// Checks the proof and gives our own, with which the client knows that we have the keys.
+    pub fn last(&mut self, message: &[u8]) -> Result<Vec<u8>, SaslError> {
+        let keys = self.keys.take().ok_or(SaslError::OutOfOrder)?;
+        let last = ClientFinal::parse(text_of(message)?)?;
+        if !is_same(last.nonce.as_bytes(), self.nonce.as_bytes()) {
+            return Err(SaslError::ForeignNonce);
+        }
+        if !is_same(&last.binding, &self.binding) {
+            return Err(SaslError::OtherChannel);
+        }
+        let signed: [&[u8]; 5] =
+            [self.bare.as_bytes(), b",", self.server_first.as_bytes(), b",", last.without_proof.as_bytes()];
+        let client_key: Key = xor(&last.proof, &mac(&keys.stored_key, &signed));
+        let is_right = is_same(&hash(&client_key), &keys.stored_key);
+        let signature = mac(&keys.server_key, &signed);
+        if !is_right || keys.is_made_up {
+            return Err(SaslError::Wrong);
+        }
+        Ok(format!("v={}", Base64::encode_string(&signature)).into_bytes())
+    }
+}
