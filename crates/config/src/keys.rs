@@ -2,16 +2,10 @@
 
 use std::sync::Arc;
 
-use argon2::password_hash::phc::PasswordHash;
-use argon2::password_hash::{PasswordHasher, PasswordVerifier};
-use argon2::{Argon2, Params};
 use base64ct::{Base64UrlUnpadded, Encoding as _};
 use sha2::{Digest, Sha256};
-
-/// Memory that checking a configured password may take, KiB.
-const MEMORY_KIB_MAX: u32 = 256 * 1024;
-/// Passes over it.
-const PASSES_MAX: u32 = 64;
+pub use stentor_sasl::is_same;
+pub use stentor_users::password::{check_hash, verify};
 
 /// A program's key for the HTTP API.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,11 +18,6 @@ pub struct Token {
 
 pub fn sha256(bytes: &[u8]) -> [u8; 32] {
     Sha256::digest(bytes).into()
-}
-
-/// Compares in constant time.
-pub fn is_same(a: &[u8], b: &[u8]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }
 
 /// Random octets.
@@ -46,28 +35,9 @@ pub fn random_text() -> String {
     Base64UrlUnpadded::encode_string(&random::<32>())
 }
 
-/// An argon2id hash with the parameters that OWASP recommends (19 MiB, two passes).
+/// An argon2id hash, as the users file has them.
 pub fn hash(password: &str) -> Result<String, String> {
-    let hash = Argon2::default().hash_password_with_salt(password.as_bytes(), &random::<16>());
-    hash.map(|hash| hash.to_string()).map_err(|error| error.to_string())
-}
-
-/// What is wrong with a configured hash, if anything.
-pub fn check_hash(text: &str) -> Result<(), String> {
-    let hash = PasswordHash::new(text).map_err(|error| error.to_string())?;
-    if hash.algorithm.as_str() != "argon2id" || hash.hash.is_none() || hash.salt.is_none() {
-        return Err("only complete argon2id hashes are taken".to_owned());
-    }
-    let params = Params::try_from(&hash).map_err(|error| error.to_string())?;
-    if params.m_cost() > MEMORY_KIB_MAX || params.t_cost() > PASSES_MAX {
-        return Err(format!("it asks for more than {MEMORY_KIB_MAX} KiB of memory or {PASSES_MAX} passes"));
-    }
-    Ok(())
-}
-
-pub fn verify(password: &str, hash: &str) -> bool {
-    let Ok(hash) = PasswordHash::new(hash) else { return false };
-    Argon2::default().verify_password(password.as_bytes(), &hash).is_ok()
+    stentor_users::password::hash(password, &random())
 }
 
 pub fn hex(bytes: &[u8]) -> String {

@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(of("Password", "NaCl", 80_000), "TdzY9guYviGDDO5e8icB+WQaRBjQTAQUrv8Ih2s0q1Y=");
     }
 
-    /// Those that PostgreSQL's and Python's arithmetic have for RFC 7677's example.
+    /// As Python has them by its hashlib, for RFC 7677's example.
     #[test]
     fn keys_are_those_of_the_password() {
         let salt = Base64::decode_vec("W22ZaJ0SNY7soEsUEjb6gQ==").unwrap();

@@ -1,0 +1,247 @@
+//! The format of the users file. A user is a name in brackets, and below it one key a line:
+//!
+//! ```text
+//! # Comments and empty lines may be anywhere.
+//! [ann@example.org]
+//! password = $argon2id$v=19$m=19456,t=2,p=1$...
+//! scram = SCRAM-SHA-256$100000:...$...:...
+//! send_as = ann@example.org, *-bounces@lists.example.org, @news.example.org
+//! messages_per_hour_max = 200
+//! locked = yes
+//! ```
+//!
+//! All of it is read, so that all errors are reported at once; a file with one is not used.
+
+use std::fmt;
+
+use stentor_sasl::KeysError;
+
+use crate::password::check_hash;
+use crate::user::{Limits, User, Users, canonical_name};
+
+/// A file; far more than [`USERS_MAX`] take.
+pub const FILE_BYTES_MAX: usize = 64 << 20;
+pub const USERS_MAX: usize = 100_000;
+/// Addresses and patterns of one user: each message looks at all of them.
+pub const SEND_AS_MAX: usize = 500;
+/// Errors that are reported; the rest is likely of the same kind.
+const FAULTS_MAX: usize = 20;
+
+/// The keys, in the order in which they are written.
+pub const KEYS: [&str; 8] = [
+    "password",
+    "scram",
+    "send_as",
+    "messages_per_hour_max",
+    "messages_per_day_max",
+    "recipients_per_hour_max",
+    "recipients_per_day_max",
+    "locked",
+];
+
+/// One error: where, what, and what to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    /// From 1.
+    pub line: u32,
+    pub why: String,
+    pub help: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}: {}; {}", self.line, self.why, self.help)
+    }
+}
+
+/// What one line is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Line<'a> {
+    /// Empty, or a comment.
+    Nothing,
+    /// The name as written.
+    Name(&'a str),
+    Pair(&'a str, &'a str),
+    Other,
+}
+
+pub(crate) fn line(text: &str) -> Line<'_> {
+    let text = text.trim();
+    if text.is_empty() || text.starts_with('#') {
+        return Line::Nothing;
+    }
+    if let Some(rest) = text.strip_prefix('[') {
+        return rest.strip_suffix(']').map_or(Line::Other, |name| Line::Name(name.trim()));
+    }
+    text.split_once('=').map_or(Line::Other, |(key, value)| Line::Pair(key.trim(), value.trim()))
+}
+
+#[derive(Default)]
+struct Reading {
+    users: Users,
+    faults: Vec<Fault>,
+    /// The user whose keys are being read, and which of the keys were there.
+    open: Option<(User, [bool; KEYS.len()])>,
+}
+
+/// Reads a file's text.
+pub fn parse(text: &str) -> Result<Users, Vec<Fault>> {
+    let mut reading = Reading::default();
+    if text.len() > FILE_BYTES_MAX {
+        let why = format!("the file has more than {} MiB", FILE_BYTES_MAX >> 20);
+        return Err(vec![Fault { line: 1, why, help: "have Dovecot check so many users".to_owned() }]);
+    }
+    for (place, text) in text.lines().enumerate() {
+        reading.line(place as u32 + 1, text);
+        if reading.faults.len() >= FAULTS_MAX {
+            break;
+        }
+    }
+    reading.close();
+    if reading.faults.is_empty() { Ok(reading.users) } else { Err(reading.faults) }
+}
+
+/// Octets that are not UTF-8 are an error of their line.
+pub fn parse_octets(octets: &[u8]) -> Result<Users, Vec<Fault>> {
+    match std::str::from_utf8(octets) {
+        Ok(text) => parse(text),
+        Err(error) => {
+            let line = octets[..error.valid_up_to()].split(|octet| *octet == b'\n').count() as u32;
+            let help = "store the file in UTF-8".to_owned();
+            Err(vec![Fault { line, why: "not valid UTF-8".to_owned(), help }])
+        }
+    }
+}
+
+impl Reading {
+    fn fault(&mut self, line: u32, why: impl Into<String>, help: impl Into<String>) {
+        self.faults.push(Fault { line, why: why.into(), help: help.into() });
+    }
+
+    fn line(&mut self, number: u32, text: &str) {
+        match line(text) {
+            Line::Nothing => {}
+            Line::Name(name) => {
+                self.close();
+                self.begin(number, name);
+            }
+            Line::Pair(key, value) => self.pair(number, key, value),
+            Line::Other => {
+                self.fault(number, "neither [NAME] nor KEY = VALUE", "put a # before it if it is a comment");
+            }
+        }
+    }
+
+    fn begin(&mut self, line: u32, name: &str) {
+        let name = match canonical_name(name) {
+            Ok(known) if known.contains(['[', ']']) => {
+                self.fault(line, format!("the name {name:?} cannot be used: it has brackets"), "choose another");
+                format!("\0{line}")
+            }
+            Ok(known) => known,
+            Err(error) => {
+                self.fault(line, format!("the name {name:?} cannot be used: {error}"), "choose another");
+                // Its keys are read all the same.
+                format!("\0{line}")
+            }
+        };
+        let user = User {
+            name: name.into(),
+            hash: None,
+            scram: None,
+            send_as: Vec::new(),
+            limits: Limits::default(),
+            is_locked: false,
+            line,
+        };
+        self.open = Some((user, [false; KEYS.len()]));
+    }
+
+    fn pair(&mut self, line: u32, key: &str, value: &str) {
+        let Some((user, seen)) = &mut self.open else {
+            return self.fault(line, format!("{key:?} belongs to no user"), "put the user's [NAME] above it");
+        };
+        let Some(place) = KEYS.iter().position(|known| *known == key) else {
+            return self.fault(line, format!("unknown key {key:?}"), format!("known are {}", KEYS.join(", ")));
+        };
+        if std::mem::replace(&mut seen[place], true) {
+            return self.fault(line, format!("{key} is there twice"), "delete one of the two lines");
+        }
+        if let Err((why, help)) = set(user, key, value) {
+            self.fault(line, format!("{key}: {why}"), help);
+        }
+    }
+
+    /// The user is complete.
+    fn close(&mut self) {
+        let Some((mut user, seen)) = self.open.take() else { return };
+        let (line, name) = (user.line, user.name.clone());
+        if name.starts_with('\0') {
+            return;
+        }
+        if !seen[0] && !seen[1] {
+            let help = format!("set one: stentor user passwd {name}");
+            self.fault(line, format!("{name} has no password"), help);
+        }
+        if !seen[2] {
+            // Who is called like an address sends as it.
+            match name.parse() {
+                Ok(own) => user.send_as = vec![own],
+                Err(_) => self.fault(
+                    line,
+                    format!("{name} may send as nobody"),
+                    "add `send_as = ADDRESS, @DOMAIN`; a name that is an address needs none",
+                ),
+            }
+        }
+        if self.users.len() >= USERS_MAX {
+            self.fault(line, format!("more than {USERS_MAX} users"), "have Dovecot check so many");
+        } else if let Err(known) = self.users.add(user) {
+            let help = format!("delete it here or in line {}", known.line);
+            self.fault(line, format!("{name} is there twice"), help);
+        }
+    }
+}
+
+type Wrong = (String, String);
+
+fn set(user: &mut User, key: &str, value: &str) -> Result<(), Wrong> {
+    let again = || format!("set it anew: stentor user passwd {}", user.name);
+    let number = || -> Result<Option<u32>, Wrong> {
+        let why =
+            || (format!("{value:?} is not a number"), "give a number, or delete the line for no limit".to_owned());
+        value.parse().map(Some).map_err(|_| why())
+    };
+    match key {
+        "password" => {
+            check_hash(value).map_err(|error| (format!("no argon2id hash: {error}"), again()))?;
+            user.hash = Some(value.into());
+        }
+        "scram" => user.scram = Some(value.parse().map_err(|error: KeysError| (error.to_string(), again()))?),
+        "send_as" => {
+            for one in value.split([',', ' ', '\t']).filter(|one| !one.is_empty()) {
+                let help = || "write ADDRESS, @DOMAIN, a pattern with *, or * for any, between commas".to_owned();
+                user.send_as.push(one.parse().map_err(|error: crate::SendAsError| (error.to_string(), help()))?);
+                if user.send_as.len() > SEND_AS_MAX {
+                    let why = format!("more than {SEND_AS_MAX} addresses");
+                    return Err((why, "take @DOMAIN or a pattern with *".to_owned()));
+                }
+            }
+        }
+        "messages_per_hour_max" => user.limits.messages_per_hour_max = number()?,
+        "messages_per_day_max" => user.limits.messages_per_day_max = number()?,
+        "recipients_per_hour_max" => user.limits.recipients_per_hour_max = number()?,
+        "recipients_per_day_max" => user.limits.recipients_per_day_max = number()?,
+        _ => {
+            user.is_locked = match value {
+                "yes" | "true" => true,
+                "no" | "false" => false,
+                _ => return Err((format!("{value:?} is neither yes nor no"), "write yes or no".to_owned())),
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,101 @@
+//! The file on a real disk: changed whole, read again, refused where others could read it.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+
+use stentor_users::{Document, DocumentError, FileError, Refreshed, UsersFile, change};
+
+const HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$AQEBAQEBAQEBAQEBAQEBAQ$Yf4vEnRjF1Gf5UN0m7TMJcpkJOm3Tk0eLMkHRHRYzQU";
+
+fn add(name: &str) -> impl FnOnce(&mut Document) -> Result<(), DocumentError> {
+    move |document| {
+        document.add(name)?;
+        document.set(name, "password", Some(HASH))
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn a_file_is_made_changed_and_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("users");
+    assert!(matches!(UsersFile::open(&path), Err(FileError::Io { .. })));
+    change(&path, add("ann@example.org")).unwrap();
+    assert_eq!(mode(&path), 0o600);
+    let mut file = UsersFile::open(&path).unwrap();
+    let before = file.users().clone();
+    assert!(before.get("ann@example.org").is_some());
+    assert!(matches!(file.refresh(), Refreshed::Same));
+    change(&path, add("bob@example.org")).unwrap();
+    let Refreshed::Replaced(users) = file.refresh() else { panic!("not read") };
+    assert_eq!((users.len(), before.len()), (2, 1));
+    assert!(fs::read_to_string(&path).unwrap().starts_with("# Who may log in"));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+}
+
+#[test]
+fn a_broken_or_open_file_leaves_the_version_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("users");
+    change(&path, add("ann@example.org")).unwrap();
+    let mut file = UsersFile::open(&path).unwrap();
+    fs::write(&path, "[ann@example.org]\nnonsense\n").unwrap();
+    let Refreshed::Kept(error) = file.refresh() else { panic!("taken") };
+    let text = error.to_string();
+    assert!(text.contains("users:2: neither [NAME]") && text.contains("users:1: ann@example.org has no"), "{text}");
+    assert!(matches!(file.refresh(), Refreshed::Same), "said once");
+    assert!(file.users().get("ann@example.org").is_some());
+    // Not changed either: who has it open in an editor is to mend it.
+    assert!(matches!(change(&path, add("bob@example.org")), Err(FileError::Faults { .. })));
+    fs::remove_file(&path).unwrap();
+    assert!(matches!(file.refresh(), Refreshed::Kept(FileError::Io { .. })));
+    change(&path, add("bob@example.org")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    let Refreshed::Kept(error) = file.refresh() else { panic!("taken") };
+    assert!(error.to_string().contains("chmod 600"), "{error}");
+    assert_eq!(file.users().iter().map(|user| user.name.to_string()).collect::<Vec<_>>(), ["ann@example.org"]);
+}
+
+#[test]
+fn a_change_that_fails_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("users");
+    change(&path, add("ann@example.org")).unwrap();
+    let before = fs::read(&path).unwrap();
+    assert!(matches!(change(&path, add("ann@example.org")), Err(FileError::Change(DocumentError::Known(_)))));
+    // What could not be read afterwards is not written.
+    let bad = change(&path, |document| document.set("ann@example.org", "locked", Some("perhaps")));
+    assert!(matches!(bad, Err(FileError::Faults { .. })));
+    assert_eq!(fs::read(&path).unwrap(), before);
+}
+
+#[test]
+fn the_groups_right_and_a_link_stay() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, link) = (folder.path().join("users"), folder.path().join("link"));
+    change(&path, add("ann@example.org")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    symlink(&path, &link).unwrap();
+    change(&link, add("bob@example.org")).unwrap();
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_eq!(mode(&path), 0o640);
+    assert_eq!(UsersFile::open(&path).unwrap().users().len(), 2);
+}
+
+#[test]
+fn two_at_a_time_lose_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("users");
+    let all: Vec<_> = (0..8)
+        .map(|n| {
+            let path = path.clone();
+            std::thread::spawn(move || change(&path, add(&format!("user{n}@example.org"))).unwrap())
+        })
+        .collect();
+    all.into_iter().for_each(|one| one.join().unwrap());
+    assert_eq!(UsersFile::open(&path).unwrap().users().len(), 8);
+}
