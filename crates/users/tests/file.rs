@@ -96,6 +96,8 @@ fn two_at_a_time_lose_nothing() {
             std::thread::spawn(move || change(&path, add(&format!("user{n}@example.org"))).unwrap())
         })
         .collect();
-    all.into_iter().for_each(|one| one.join().unwrap());
+    for one in all {
+        one.join().unwrap();
+    }
     assert_eq!(UsersFile::open(&path).unwrap().users().len(), 8);
 }

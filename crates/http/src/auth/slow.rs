@@ -2,53 +2,35 @@
 
 use std::net::IpAddr;
 
-use hashbrown::HashMap;
-use stentor_policy::counted_as;
+use stentor_config::keys::random;
+use stentor_policy::{Guesses, Slowness, counted_as};
 use stentor_queue::ids::Ms;
 
-/// Wrong passwords of an address before it waits.
-const FREE: u32 = 5;
-/// The first wait; it doubles with each wrong password.
-const WAIT_MS_MIN: u64 = 1_000;
-const WAIT_MS_MAX: u64 = 60_000;
-/// An address without wrong passwords for so long begins anew.
-const FORGOTTEN_MS: u64 = 15 * 60_000;
-/// Addresses remembered.
-const ADDRESSES_MAX: usize = 4_096;
+/// Five wrong passwords of an address are free; an address without wrong ones for a quarter of an hour begins anew.
+const SLOWNESS: Slowness = Slowness { free: 5, wait_ms_min: 1_000, wait_ms_max: 60_000, forgotten_ms: 15 * 60_000 };
 /// What is said to wait when too many passwords are being checked, seconds.
 pub const CROWDED_S: u64 = 5;
 
-#[derive(Default)]
-pub(super) struct Slow {
-    wrong: HashMap<IpAddr, (u32, Ms)>,
+pub(super) struct Slow(Guesses);
+
+impl Default for Slow {
+    fn default() -> Slow {
+        Slow(Guesses::new(SLOWNESS, u64::from_ne_bytes(random())))
+    }
 }
 
 impl Slow {
     /// How long an address still waits, if it does.
     pub fn wait_ms(&self, address: IpAddr, now: Ms) -> Option<u64> {
-        let (count, last) = *self.wrong.get(&counted_as(address))?;
-        let doublings = count.checked_sub(FREE)?;
-        let wait = WAIT_MS_MIN.saturating_mul(1 << doublings.min(16)).min(WAIT_MS_MAX);
-        (last + wait).checked_sub(now).filter(|left| *left > 0)
+        self.0.wait_ms(&counted_as(address), now)
     }
 
     pub fn wrong(&mut self, address: IpAddr, now: Ms) {
-        let address = counted_as(address);
-        if !self.wrong.contains_key(&address) && self.wrong.len() >= ADDRESSES_MAX {
-            self.wrong.retain(|_, (_, last)| now.saturating_sub(*last) < FORGOTTEN_MS);
-            if self.wrong.len() >= ADDRESSES_MAX
-                && let Some(oldest) = self.wrong.iter().min_by_key(|(_, (_, last))| *last).map(|(a, _)| *a)
-            {
-                self.wrong.remove(&oldest);
-            }
-        }
-        let (count, last) = self.wrong.entry(address).or_insert((0, now));
-        *count = if now.saturating_sub(*last) < FORGOTTEN_MS { count.saturating_add(1) } else { 1 };
-        *last = now;
+        self.0.wrong(&counted_as(address), now);
     }
 
     pub fn right(&mut self, address: IpAddr) {
-        self.wrong.remove(&counted_as(address));
+        self.0.right(&counted_as(address));
     }
 }
 
@@ -57,31 +39,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_guesses_waits_longer_and_longer_and_others_do_not() {
+    fn a_network_of_ipv6_guesses_as_one() {
         let (mut slow, guesser) = (Slow::default(), "2001:db8::1".parse().unwrap());
-        for n in 0..FREE {
+        for n in 0..SLOWNESS.free {
             assert_eq!(slow.wait_ms(guesser, 0), None, "{n}");
             slow.wrong(guesser, 0);
         }
         assert_eq!(slow.wait_ms(guesser, 0), Some(1_000));
         slow.wrong("2001:db8::2".parse().unwrap(), 1_000);
-        assert_eq!(slow.wait_ms(guesser, 1_000), Some(2_000), "a network is one");
-        assert_eq!(slow.wait_ms(guesser, 3_000), None);
-        for _ in 0..100 {
-            slow.wrong(guesser, 3_000);
-        }
-        assert_eq!(slow.wait_ms(guesser, 3_000), Some(WAIT_MS_MAX));
-        assert_eq!(slow.wait_ms("2001:db8:1::1".parse().unwrap(), 3_000), None);
+        assert_eq!(slow.wait_ms(guesser, 1_000), Some(2_000));
+        assert_eq!(slow.wait_ms("2001:db8:1::1".parse().unwrap(), 1_000), None);
         slow.right(guesser);
-        assert_eq!(slow.wait_ms(guesser, 3_000), None);
-    }
-
-    #[test]
-    fn memory_is_bounded() {
-        let mut slow = Slow::default();
-        for n in 0..2 * ADDRESSES_MAX as u32 {
-            slow.wrong(IpAddr::from(n.to_be_bytes()), n.into());
-        }
-        assert_eq!(slow.wrong.len(), ADDRESSES_MAX);
+        assert_eq!(slow.wait_ms(guesser, 1_000), None);
     }
 }

@@ -1,0 +1,136 @@
+//! What a server has one of: the source of users, who has to wait, what was used of limits.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use stentor_mail::Ms;
+use stentor_sasl::{Mechanism, Mechanisms};
+use stentor_users::FileError;
+use tokio::time::Instant;
+
+use crate::brakes::Brakes;
+use crate::channel::Channel;
+use crate::checks::Checks;
+use crate::dovecot;
+use crate::exchange::Exchange;
+use crate::login::Login;
+use crate::random::random;
+use crate::refusal::Refusal;
+use crate::source::OwnUsers;
+use crate::usage::{Amounts, OverLimit, Usage};
+
+/// Where users come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settings {
+    /// A users file; `secret` is [`crate::load_secret`]'s.
+    Users { path: PathBuf, secret: [u8; 32] },
+    /// The socket of Dovecot's auth service.
+    Dovecot { socket: PathBuf },
+}
+
+/// Why there is no authenticator.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("{0}")]
+    Users(#[from] FileError),
+}
+
+/// The same, opened.
+pub(crate) enum Source {
+    Own(OwnUsers),
+    Dovecot(dovecot::Link),
+}
+
+pub(crate) struct Shared {
+    pub source: Source,
+    pub brakes: Mutex<Brakes>,
+    pub checks: Checks,
+    usage: Mutex<Usage>,
+    begun: Instant,
+}
+
+impl Shared {
+    /// Steady.
+    pub fn now(&self) -> Ms {
+        self.begun.elapsed().as_millis() as Ms
+    }
+}
+
+/// Who may log in; one for the server, shared by its sessions.
+#[derive(Clone)]
+pub struct Authenticator {
+    shared: Arc<Shared>,
+}
+
+impl Authenticator {
+    /// Opens the source; a users file that cannot be used is an error, a Dovecot that is not there yet is none. Blocks for a moment;
+    /// needs a runtime, which Dovecot's connection lives in until the last clone is dropped. `checks_at_once`: passwords that are
+    /// checked at a time, each on a thread of its own; half of the processors is a good number.
+    pub fn open(settings: &Settings, checks_at_once: usize) -> Result<Authenticator, OpenError> {
+        let source = match settings {
+            Settings::Users { path, secret } => Source::Own(OwnUsers::open(path, *secret)?),
+            Settings::Dovecot { socket } => Source::Dovecot(dovecot::Link::open(socket)),
+        };
+        let shared = Shared {
+            source,
+            brakes: Mutex::new(Brakes::new(u64::from_ne_bytes(random()))),
+            checks: Checks::new(checks_at_once),
+            usage: Mutex::default(),
+            begun: Instant::now(),
+        };
+        Ok(Authenticator { shared: Arc::new(shared) })
+    }
+
+    /// What EHLO offers on a channel. Empty while Dovecot was never there. Whether AUTH is offered at all without TLS is the caller's to
+    /// know; PLUS needs TLS, and ends at us: never through Dovecot.
+    pub fn mechanisms(&self, channel: &Channel) -> Mechanisms {
+        let scram_plus =
+            |all: Mechanisms| if channel.bindings.is_empty() { all } else { all.with(Mechanism::ScramSha256Plus) };
+        match &self.shared.source {
+            Source::Own(_) => {
+                scram_plus([Mechanism::ScramSha256, Mechanism::Plain, Mechanism::Login].into_iter().collect())
+            }
+            Source::Dovecot(link) => link.mechanisms(),
+        }
+    }
+
+    /// Begins an exchange; one whose mechanism is not offered is refused at its first step.
+    pub fn begin(&self, mechanism: Mechanism, channel: Channel) -> Exchange {
+        let offered = self.mechanisms(&channel);
+        if !offered.has(mechanism) {
+            let is_gone = matches!(self.shared.source, Source::Dovecot(_)) && offered.is_empty();
+            let refusal = if is_gone { Refusal::Unavailable } else { Refusal::Mechanism };
+            return Exchange::refused(self.shared.clone(), mechanism, channel, refusal);
+        }
+        let offers_plus = offered.has(Mechanism::ScramSha256Plus);
+        Exchange::new(self.shared.clone(), mechanism, channel, offers_plus)
+    }
+
+    /// Reads the users file again if it has changed: to be called every second or so. Logins whose user is gone or locked end.
+    pub async fn refresh(&self) {
+        if let Source::Own(users) = &self.shared.source {
+            users.refresh().await;
+        }
+    }
+
+    /// Counts a message of the login's user, at MAIL, or says which limit is reached (452 4.5.3 or 450 4.7.1).
+    pub fn take_message(&self, login: &Login) -> Result<(), OverLimit> {
+        self.shared.usage.lock().take_message(login.user(), &login.limits(), self.shared.now())
+    }
+
+    /// The same of a recipient, at RCPT.
+    pub fn take_recipient(&self, login: &Login) -> Result<(), OverLimit> {
+        self.shared.usage.lock().take_recipient(login.user(), &login.limits(), self.shared.now())
+    }
+
+    /// What was counted for a transaction that came to nothing counts no more.
+    pub fn give_back(&self, login: &Login, messages: u32, recipients: u32) {
+        self.shared.usage.lock().give_back(login.user(), messages, recipients, self.shared.now());
+    }
+
+    /// What a user has submitted in the last hour and day, since the start.
+    pub fn amounts(&self, user: &Arc<str>) -> Amounts {
+        self.shared.usage.lock().amounts(user, self.shared.now())
+    }
+}

@@ -1,0 +1,329 @@
+//! The connection to Dovecot: a task that owns it, and the requests that sessions make over it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use stentor_sasl::{Mechanism, Mechanisms};
+use stentor_users::SendAs;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::protocol::{Failure, Handshake, LINE_BYTES_MAX, Line, ProtocolError, auth, cancel, go_on, greeting};
+use crate::channel::Channel;
+
+/// Connecting and the handshake.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// An answer. Dovecot itself holds up a failure for seconds, and up to 15 s where a client has many.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(40);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Between two tries to connect, doubling.
+const RETRY_MIN: Duration = Duration::from_millis(500);
+const RETRY_MAX: Duration = Duration::from_secs(15);
+/// Requests under way; more are refused.
+const REQUESTS_MAX: usize = 1_024;
+/// Commands that wait to be written.
+const COMMANDS_MAX: usize = 256;
+const READ_BYTES: usize = 4_096;
+
+/// What became of a step.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Challenge(Vec<u8>),
+    Done { user: String, send_as: Vec<SendAs> },
+    Wrong,
+    Locked,
+    Unavailable,
+}
+
+enum Command {
+    /// A line of a request, and who waits for the answer to it.
+    Say {
+        id: u32,
+        is_first: bool,
+        line: String,
+        answer: oneshot::Sender<Answer>,
+    },
+    Cancel {
+        id: u32,
+    },
+}
+
+/// The link, kept up by a task until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Link {
+    commands: mpsc::Sender<Command>,
+    mechanisms: watch::Receiver<Mechanisms>,
+    ids: Arc<AtomicU32>,
+    task: AbortHandle,
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Link {
+    pub fn open(socket: &Path) -> Link {
+        let (commands, queue) = mpsc::channel(COMMANDS_MAX);
+        let (said, mechanisms) = watch::channel(Mechanisms::NONE);
+        let keeper = Keeper { socket: socket.to_owned(), queue, mechanisms: said, requests: HashMap::new() };
+        let task = tokio::spawn(keeper.run()).abort_handle();
+        Link { commands, mechanisms, ids: Arc::default(), task }
+    }
+
+    /// What Dovecot offers, as far as it is spoken here; none before it was there for the first time.
+    pub fn mechanisms(&self) -> Mechanisms {
+        *self.mechanisms.borrow()
+    }
+
+    pub async fn begin(&self, mechanism: Mechanism, channel: &Channel, response: Option<&[u8]>) -> (Request, Answer) {
+        // Unique for as long as anybody could remember: Dovecot wants those of a connection to differ.
+        let id = self.ids.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+        let mut request = Request { id, commands: self.commands.clone(), is_open: false };
+        let answer = request.say(true, auth(id, mechanism, channel, response)).await;
+        (request, answer)
+    }
+}
+
+/// One exchange; dropped while it is open, Dovecot is told.
+#[derive(Debug)]
+pub(crate) struct Request {
+    id: u32,
+    commands: mpsc::Sender<Command>,
+    is_open: bool,
+}
+
+impl Request {
+    pub async fn go_on(&mut self, response: &[u8]) -> Answer {
+        self.say(false, go_on(self.id, response)).await
+    }
+
+    /// It waits for the client.
+    pub fn keep(&mut self) {
+        self.is_open = true;
+    }
+
+    async fn say(&mut self, is_first: bool, line: String) -> Answer {
+        // Until there is an answer: who waits for it may be dropped.
+        self.is_open = true;
+        let (answer, waits) = oneshot::channel();
+        let command = Command::Say { id: self.id, is_first, line, answer };
+        let answered = timeout(ANSWER_TIMEOUT, async {
+            self.commands.send(command).await.ok()?;
+            waits.await.ok()
+        });
+        let answer = answered.await.ok().flatten();
+        self.is_open = answer.is_none();
+        answer.unwrap_or(Answer::Unavailable)
+    }
+}
+
+impl Drop for Request {
+    fn drop(&mut self) {
+        if self.is_open {
+            // Where there is no place for it, Dovecot forgets the request by itself.
+            let _ = self.commands.try_send(Command::Cancel { id: self.id });
+        }
+    }
+}
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+enum Lost {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Protocol(#[from] ProtocolError),
+    #[error("it closed the connection")]
+    Closed,
+    #[error("no answer in {} s", ANSWER_TIMEOUT.as_secs())]
+    Silent,
+    #[error("no connection in {} s", CONNECT_TIMEOUT.as_secs())]
+    Unreachable,
+    /// Nobody has the link any more.
+    #[error("the server stops")]
+    Unused,
+}
+
+/// Octets that were read, by line.
+#[derive(Default)]
+struct Lines {
+    octets: Vec<u8>,
+}
+
+impl Lines {
+    fn next(&mut self) -> Result<Option<Vec<u8>>, ProtocolError> {
+        match self.octets.iter().position(|octet| *octet == b'\n') {
+            Some(end) => {
+                let line = self.octets.drain(..=end).take(end).collect();
+                Ok(Some(line))
+            }
+            None if self.octets.len() > LINE_BYTES_MAX => Err(ProtocolError::TooLong),
+            None => Ok(None),
+        }
+    }
+
+    /// Reads more; can be dropped without a loss.
+    async fn read(&mut self, stream: &mut (impl AsyncRead + Unpin)) -> Result<(), Lost> {
+        let mut part = [0; READ_BYTES];
+        match stream.read(&mut part).await? {
+            0 => Err(Lost::Closed),
+            count => {
+                self.octets.extend_from_slice(&part[..count]);
+                Ok(())
+            }
+        }
+    }
+}
+
+struct Keeper {
+    socket: PathBuf,
+    queue: mpsc::Receiver<Command>,
+    mechanisms: watch::Sender<Mechanisms>,
+    /// Under way on this connection: who waits, or None while the client is to answer.
+    requests: HashMap<u32, Option<oneshot::Sender<Answer>>>,
+}
+
+impl Keeper {
+    async fn run(mut self) {
+        let mut retry = RETRY_MIN;
+        loop {
+            let lost = match timeout(CONNECT_TIMEOUT, connect(&self.socket)).await {
+                Ok(Ok((stream, lines, mechanisms))) => {
+                    retry = RETRY_MIN;
+                    tracing::info!(socket = %self.socket.display(), %mechanisms, "connected to Dovecot's auth service");
+                    self.mechanisms.send_replace(mechanisms);
+                    self.serve(stream, lines).await
+                }
+                Ok(Err(lost)) => lost,
+                Err(_) => Lost::Unreachable,
+            };
+            // Their senders are dropped: all of them are answered.
+            self.requests.clear();
+            if matches!(lost, Lost::Unused) {
+                return;
+            }
+            // Once for each failure, not for each try.
+            if retry == RETRY_MIN {
+                tracing::warn!(socket = %self.socket.display(), "Dovecot's auth service is not available: {lost}");
+            }
+            if !self.wait(Instant::now() + retry).await {
+                return;
+            }
+            retry = (retry * 2).min(RETRY_MAX);
+        }
+    }
+
+    /// Refuses what comes, until the time; false when the link is gone.
+    async fn wait(&mut self, until: Instant) -> bool {
+        loop {
+            tokio::select! {
+                () = sleep_until(until) => return true,
+                // Dropped with whom waits for its answer in it.
+                command = self.queue.recv() => if command.is_none() { return false },
+            }
+        }
+    }
+
+    /// Carries requests and answers until the connection is lost.
+    async fn serve(&mut self, mut stream: UnixStream, mut lines: Lines) -> Lost {
+        let (mut reader, mut writer) = stream.split();
+        // Since when Dovecot owes an answer and has said nothing.
+        let mut silent_since = Instant::now();
+        loop {
+            match self.answer_all(&mut lines) {
+                Ok(true) => silent_since = Instant::now(),
+                Ok(false) => {}
+                Err(error) => return error.into(),
+            }
+            let is_owed = self.requests.values().any(Option::is_some);
+            let command = tokio::select! {
+                read = lines.read(&mut reader) => match read {
+                    Ok(()) => continue,
+                    Err(lost) => return lost,
+                },
+                command = self.queue.recv() => match command {
+                    Some(command) => command,
+                    None => return Lost::Unused,
+                },
+                () = sleep_until(silent_since + ANSWER_TIMEOUT), if is_owed => return Lost::Silent,
+            };
+            if !is_owed {
+                silent_since = Instant::now();
+            }
+            let Some(line) = self.take(command) else { continue };
+            match timeout(WRITE_TIMEOUT, writer.write_all(line.as_bytes())).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => return error.into(),
+                Err(_) => return Lost::Silent,
+            }
+        }
+    }
+
+    /// What to write for a command; who waits for it is noted, or answered by being dropped.
+    fn take(&mut self, command: Command) -> Option<String> {
+        match command {
+            Command::Say { id, is_first, line, answer } => {
+                // A request that began on a connection before, or one too many.
+                if is_first == self.requests.contains_key(&id) || (is_first && self.requests.len() >= REQUESTS_MAX) {
+                    return None;
+                }
+                self.requests.insert(id, Some(answer));
+                Some(line)
+            }
+            Command::Cancel { id } => self.requests.remove(&id).map(|_| cancel(id)),
+        }
+    }
+
+    /// Hands out the answers that have come; whether there was one.
+    fn answer_all(&mut self, lines: &mut Lines) -> Result<bool, ProtocolError> {
+        let mut has_answered = false;
+        while let Some(line) = lines.next()? {
+            let (id, answer) = match Line::parse(&line)? {
+                Line::Other => continue,
+                Line::Continue { id, challenge } => (id, Answer::Challenge(challenge)),
+                Line::Ok { id, user: Some(user), send_as } => (id, Answer::Done { user, send_as }),
+                // Nobody knows who has logged in.
+                Line::Ok { id, user: None, .. } => (id, Answer::Unavailable),
+                Line::Fail { id, failure: Failure::Wrong } => (id, Answer::Wrong),
+                Line::Fail { id, failure: Failure::Locked } => (id, Answer::Locked),
+                Line::Fail { id, failure: Failure::Temporary } => (id, Answer::Unavailable),
+            };
+            has_answered = true;
+            let is_open = matches!(answer, Answer::Challenge(_));
+            // Those that are not known were cancelled.
+            let Some(waits) = self.requests.remove(&id) else { continue };
+            if let Some(waits) = waits
+                && waits.send(answer).is_ok()
+                && is_open
+            {
+                self.requests.insert(id, None);
+            }
+        }
+        Ok(has_answered)
+    }
+}
+
+async fn connect(socket: &Path) -> Result<(UnixStream, Lines, Mechanisms), Lost> {
+    let mut stream = UnixStream::connect(socket).await?;
+    // Dovecot takes it for a process id, and wants each connection to have its own.
+    let number = u32::from_ne_bytes(crate::random::random()) & 0x3fff_ffff | 1;
+    stream.write_all(greeting(number).as_bytes()).await?;
+    let (mut lines, mut handshake) = (Lines::default(), Handshake::default());
+    loop {
+        while let Some(line) = lines.next()? {
+            if let Some(mechanisms) = handshake.line(&line)? {
+                return Ok((stream, lines, mechanisms));
+            }
+        }
+        lines.read(&mut stream).await?;
+    }
+}

@@ -1,0 +1,307 @@
+//! Dovecot's authentication protocol, version 1, the side of a client: lines of words between TABs.
+//!
+//! Promise: whatever comes, no panic; a line is at most [`LINE_BYTES_MAX`] octets.
+
+use base64ct::{Base64, Encoding as _};
+use stentor_sasl::{Mechanism, Mechanisms};
+use stentor_users::SendAs;
+
+use crate::channel::Channel;
+
+/// A line; Dovecot itself takes 8,192 of a client, and sends as much.
+pub const LINE_BYTES_MAX: usize = 32 * 1024;
+/// Lines before DONE; Dovecot has a dozen mechanisms.
+pub const HANDSHAKE_LINES_MAX: usize = 100;
+/// The version that we speak: 1.1 has all that we use.
+const VERSION: (u32, u32) = (1, 1);
+/// The field of a passdb that holds whom a user may send as, between commas, beside the user's own address.
+const SEND_AS_FIELD: &str = "stentor_send_as";
+/// What is taken of that field.
+const SEND_AS_MAX: usize = 100;
+
+/// Why a connection cannot be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ProtocolError {
+    #[error("it speaks another version of the protocol")]
+    Version,
+    #[error("a line is longer than {LINE_BYTES_MAX} octets")]
+    TooLong,
+    #[error("a line is not of the protocol")]
+    Malformed,
+    #[error("the handshake does not end")]
+    Endless,
+}
+
+/// What Dovecot says.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Line {
+    Continue {
+        id: u32,
+        challenge: Vec<u8>,
+    },
+    Ok {
+        id: u32,
+        user: Option<String>,
+        send_as: Vec<SendAs>,
+    },
+    Fail {
+        id: u32,
+        failure: Failure,
+    },
+    /// Nothing for us.
+    Other,
+}
+
+/// Why a login failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Failure {
+    Wrong,
+    Locked,
+    /// It cannot tell now.
+    Temporary,
+}
+
+/// What a client says first. Its number has to be that of no other connection.
+pub fn greeting(number: u32) -> String {
+    format!("VERSION\t{}\t{}\nCPID\t{number}\n", VERSION.0, VERSION.1)
+}
+
+/// What the server says first, up to DONE.
+#[derive(Debug, Default)]
+pub struct Handshake {
+    mechanisms: Mechanisms,
+    has_version: bool,
+    lines: usize,
+}
+
+impl Handshake {
+    /// Takes a line; the mechanisms after the last.
+    pub fn line(&mut self, line: &[u8]) -> Result<Option<Mechanisms>, ProtocolError> {
+        self.lines += 1;
+        if self.lines > HANDSHAKE_LINES_MAX {
+            return Err(ProtocolError::Endless);
+        }
+        let text = std::str::from_utf8(line).map_err(|_| ProtocolError::Malformed)?;
+        let mut words = text.split('\t');
+        match words.next().unwrap_or_default() {
+            "VERSION" => {
+                self.has_version = words.next().and_then(|major| major.parse().ok()) == Some(VERSION.0);
+                if self.has_version { Ok(None) } else { Err(ProtocolError::Version) }
+            }
+            "MECH" => {
+                // A mechanism that is for Dovecot's own use alone.
+                let name = words.next().unwrap_or_default();
+                let is_private = words.any(|word| word == "private");
+                match name.parse() {
+                    // Its binding would be to Dovecot's TLS, which is not there.
+                    Ok(Mechanism::ScramSha256Plus | Mechanism::CramMd5) | Err(_) => {}
+                    Ok(_) if is_private => {}
+                    Ok(mechanism) => self.mechanisms = self.mechanisms.with(mechanism),
+                }
+                Ok(None)
+            }
+            "DONE" if self.has_version => Ok(Some(self.mechanisms)),
+            "DONE" => Err(ProtocolError::Version),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// Undoes what Dovecot does to characters that divide words.
+fn unescape(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut characters = text.chars();
+    while let Some(character) = characters.next() {
+        if character != '\x01' {
+            out.push(character);
+            continue;
+        }
+        match characters.next() {
+            Some('0') => out.push('\0'),
+            Some('1') => out.push('\x01'),
+            Some('t') => out.push('\t'),
+            Some('r') => out.push('\r'),
+            Some('n') => out.push('\n'),
+            Some(other) => out.push(other),
+            None => {}
+        }
+    }
+    out
+}
+
+impl Line {
+    pub fn parse(line: &[u8]) -> Result<Line, ProtocolError> {
+        let text = std::str::from_utf8(line).map_err(|_| ProtocolError::Malformed)?;
+        let mut words = text.split('\t');
+        let command = words.next().unwrap_or_default();
+        if !matches!(command, "OK" | "CONT" | "FAIL") {
+            return Ok(Line::Other);
+        }
+        let id = words.next().and_then(|id| id.parse().ok()).ok_or(ProtocolError::Malformed)?;
+        match command {
+            "CONT" => {
+                let text = words.next().unwrap_or_default();
+                let challenge = Base64::decode_vec(text).map_err(|_| ProtocolError::Malformed)?;
+                Ok(Line::Continue { id, challenge })
+            }
+            "OK" => Ok(ok(id, words)),
+            _ => Ok(Line::Fail { id, failure: failure(words) }),
+        }
+    }
+}
+
+fn ok<'a>(id: u32, words: impl Iterator<Item = &'a str>) -> Line {
+    let (mut user, mut send_as) = (None, Vec::new());
+    for (key, value) in words.filter_map(|word| word.split_once('=')) {
+        let value = unescape(value);
+        match key {
+            "user" => user = Some(value),
+            SEND_AS_FIELD => {
+                let all = value.split([',', ' ']).filter_map(|one| one.parse().ok());
+                send_as.extend(all.take(SEND_AS_MAX));
+            }
+            _ => {}
+        }
+    }
+    // Who is called like an address sends as it.
+    if let Some(own) = user.as_deref().filter(|user| !user.contains('*')).and_then(|user| user.parse().ok()) {
+        send_as.push(own);
+    }
+    Line::Ok { id, user, send_as }
+}
+
+fn failure<'a>(words: impl Iterator<Item = &'a str>) -> Failure {
+    let mut failure = Failure::Wrong;
+    for word in words {
+        match word {
+            "temp" | "code=temp_fail" => return Failure::Temporary,
+            "user_disabled" | "code=user_disabled" | "pass_expired" | "code=pass_expired" => failure = Failure::Locked,
+            _ => {}
+        }
+    }
+    failure
+}
+
+/// Begins a request. The response comes last: so Dovecot wants it.
+pub fn auth(id: u32, mechanism: Mechanism, channel: &Channel, response: Option<&[u8]>) -> String {
+    // As the addresses are known elsewhere: not ::ffff:192.0.2.1.
+    let (local, client) = (channel.local.ip().to_canonical(), channel.client.ip().to_canonical());
+    let mut line = format!(
+        "AUTH\t{id}\t{mechanism}\tservice=smtp\tnologin\tlip={local}\trip={client}\tlport={}\trport={}",
+        channel.local.port(),
+        channel.client.port()
+    );
+    if channel.is_secured {
+        line.push_str("\tsecured");
+    }
+    if let Some(response) = response {
+        line.push_str("\tresp=");
+        line.push_str(&Base64::encode_string(response));
+    }
+    line.push('\n');
+    line
+}
+
+pub fn go_on(id: u32, response: &[u8]) -> String {
+    format!("CONT\t{id}\t{}\n", Base64::encode_string(response))
+}
+
+pub fn cancel(id: u32) -> String {
+    format!("CANCEL\t{id}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_handshake_names_the_mechanisms() {
+        let mut handshake = Handshake::default();
+        for line in [
+            "VERSION\t1\t2",
+            "MECH\tPLAIN\tplaintext",
+            "MECH\tLOGIN\tplaintext",
+            "MECH\tSCRAM-SHA-256\tmutual-auth",
+            "MECH\tGSSAPI",
+            "MECH\tSCRAM-SHA-256-PLUS\tmutual-auth",
+            "MECH\tXOAUTH2\tprivate",
+            "SPID\t77",
+            "CUID\t1",
+            "COOKIE\t00ff",
+            "NEW\tx",
+        ] {
+            assert_eq!(handshake.line(line.as_bytes()), Ok(None), "{line}");
+        }
+        let wanted = Mechanisms::parse("PLAIN LOGIN SCRAM-SHA-256");
+        assert_eq!(handshake.line(b"DONE"), Ok(Some(wanted)));
+        assert_eq!(Handshake::default().line(b"VERSION\t2\t0"), Err(ProtocolError::Version));
+        assert_eq!(Handshake::default().line(b"DONE"), Err(ProtocolError::Version));
+        let mut endless = Handshake::default();
+        let last = (0..=HANDSHAKE_LINES_MAX).map(|_| endless.line(b"MECH\tPLAIN")).last();
+        assert_eq!(last, Some(Err(ProtocolError::Endless)));
+    }
+
+    #[test]
+    fn answers_are_read() {
+        let line = |text: &str| Line::parse(text.as_bytes());
+        assert_eq!(line("CONT\t7\tVXNlcm5hbWU6"), Ok(Line::Continue { id: 7, challenge: b"Username:".to_vec() }));
+        assert_eq!(line("CONT\t7\t"), Ok(Line::Continue { id: 7, challenge: Vec::new() }));
+        assert_eq!(line("CONT\t7"), Ok(Line::Continue { id: 7, challenge: Vec::new() }));
+        let own = |text: &str| text.parse::<SendAs>().unwrap();
+        assert_eq!(
+            line("OK\t7\tuser=ann@x.example\tstentor_send_as=@lists.example,bob@x.example\tproxy"),
+            Ok(Line::Ok {
+                id: 7,
+                user: Some("ann@x.example".to_owned()),
+                send_as: vec![own("@lists.example"), own("bob@x.example"), own("ann@x.example")],
+            })
+        );
+        assert_eq!(line("OK\t7\tuser=*"), Ok(Line::Ok { id: 7, user: Some("*".to_owned()), send_as: Vec::new() }));
+        let fail = |text: &str| match line(text) {
+            Ok(Line::Fail { id: 7, failure }) => failure,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(fail("FAIL\t7\tuser=ann"), Failure::Wrong);
+        assert_eq!(fail("FAIL\t7\tuser=ann\ttemp\treason=x"), Failure::Temporary);
+        assert_eq!(fail("FAIL\t7\tuser=ann\tcode=temp_fail"), Failure::Temporary);
+        assert_eq!(fail("FAIL\t7\tuser=ann\tuser_disabled"), Failure::Locked);
+        assert_eq!(line("OK\tx"), Err(ProtocolError::Malformed));
+        assert_eq!(line("CONT\t7\t!"), Err(ProtocolError::Malformed));
+        assert_eq!(line("MECH\tPLAIN"), Ok(Line::Other));
+        assert_eq!(unescape("a\x01tb\x01n\x011\x010\x01"), "a\tb\n\x01\0");
+    }
+
+    #[test]
+    fn a_request_has_the_response_at_its_end() {
+        let mut channel = Channel {
+            client: "[::ffff:192.0.2.1]:4711".parse().unwrap(),
+            local: "[2001:db8::1]:587".parse().unwrap(),
+            is_secured: true,
+            bindings: stentor_sasl::Bindings::default(),
+        };
+        let line = auth(3, Mechanism::Plain, &channel, Some(b"\0a\0b"));
+        let wanted = "AUTH\t3\tPLAIN\tservice=smtp\tnologin\tlip=2001:db8::1\trip=192.0.2.1\tlport=587\trport=4711\tsecured\tresp=AGEAYg==\n";
+        assert_eq!(line, wanted);
+        channel.is_secured = false;
+        assert!(auth(3, Mechanism::Login, &channel, None).ends_with("rport=4711\n"));
+        assert_eq!(go_on(3, b""), "CONT\t3\t\n");
+    }
+
+    proptest! {
+        #[test]
+        fn any_line_is_read_or_an_error(line in proptest::collection::vec(any::<u8>(), 0..80), text in "(OK|CONT|FAIL|MECH|VERSION|DONE)\t[0-9]{0,10}\t?[a-z=\t\\x01]{0,40}") {
+            let _ = (Line::parse(&line), Handshake::default().line(&line));
+            let _ = (Line::parse(text.as_bytes()), Handshake::default().line(text.as_bytes()));
+        }
+
+        /// No response can be another line or another word.
+        #[test]
+        fn a_request_is_one_line(response in proptest::collection::vec(any::<u8>(), 0..80)) {
+            let line = go_on(1, &response);
+            prop_assert_eq!(line.matches('\n').count(), 1);
+            prop_assert_eq!(line.matches('\t').count(), 2);
+        }
+    }
+}

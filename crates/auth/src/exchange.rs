@@ -1,0 +1,224 @@
+//! One login under way.
+//!
+//! States: begun -> (challenges) -> done or refused; after that nothing more is taken. Before a password or proof is looked at, and again
+//! when its result is there, it is asked whether this client and user have to wait ([`crate::brakes`]): many tries at the same time
+//! reveal no more than one after the other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use stentor_sasl::{Credentials, Mechanism, SaslError, Server, ServerStep, peek_user};
+use stentor_users::canonical_name;
+
+use crate::authenticator::{Shared, Source};
+use crate::brakes::Who;
+use crate::channel::Channel;
+use crate::dovecot;
+use crate::login::{Login, Rights};
+use crate::refusal::Refusal;
+use crate::source::OwnUsers;
+
+/// How long the reply to a wrong guess takes at least.
+const WRONG_PAUSE: Duration = Duration::from_millis(500);
+/// Octets of a name in a log line.
+const NAME_BYTES_MAX: usize = 64;
+
+/// What a step led to.
+#[derive(Debug)]
+pub enum Step {
+    /// For the client, which answers.
+    Challenge(Vec<u8>),
+    Done(Login),
+    Refused(Refusal),
+}
+
+/// An exchange; dropped to cancel it.
+pub struct Exchange {
+    shared: Arc<Shared>,
+    mechanism: Mechanism,
+    channel: Channel,
+    /// Canonical, once it is known.
+    user: Option<String>,
+    state: State,
+}
+
+enum State {
+    Own(Box<Server>),
+    Dovecot(Option<dovecot::Request>),
+    Refused(Refusal),
+    Ended,
+}
+
+impl Exchange {
+    pub(crate) fn new(shared: Arc<Shared>, mechanism: Mechanism, channel: Channel, offers_plus: bool) -> Exchange {
+        let state = match &shared.source {
+            Source::Own(_) => {
+                let nonce = crate::random::nonce();
+                State::Own(Box::new(Server::new(mechanism, channel.bindings.clone(), offers_plus, &nonce)))
+            }
+            Source::Dovecot(_) => State::Dovecot(None),
+        };
+        Exchange { shared, mechanism, channel, user: None, state }
+    }
+
+    pub(crate) fn refused(shared: Arc<Shared>, mechanism: Mechanism, channel: Channel, refusal: Refusal) -> Exchange {
+        Exchange { shared, mechanism, channel, user: None, state: State::Refused(refusal) }
+    }
+
+    pub fn mechanism(&self) -> Mechanism {
+        self.mechanism
+    }
+
+    /// Takes a response; the first is AUTH's initial response, None without one (`=` is an empty one).
+    pub async fn step(&mut self, response: Option<&[u8]>) -> Step {
+        let shared = self.shared.clone();
+        let result = match (std::mem::replace(&mut self.state, State::Ended), &shared.source) {
+            (State::Own(server), Source::Own(users)) => self.own(server, users, response).await,
+            (State::Dovecot(request), Source::Dovecot(link)) => self.dovecot(request, link, response).await,
+            (State::Refused(refusal), _) => Err(refusal),
+            _ => Err(Refusal::Protocol(SaslError::OutOfOrder)),
+        };
+        match result {
+            Ok(step) => step,
+            Err(refusal) => self.refuse(refusal).await,
+        }
+    }
+
+    async fn own(
+        &mut self,
+        mut server: Box<Server>,
+        users: &OwnUsers,
+        response: Option<&[u8]>,
+    ) -> Result<Step, Refusal> {
+        let mut step = server.step(response).map_err(Refusal::Protocol)?;
+        if let ServerStep::Keys { user } = step {
+            self.knows_user(&user);
+            // A name that has no canonical form is nobody's.
+            let name = self.user.clone().unwrap_or(user);
+            self.check_brakes()?;
+            step = ServerStep::Challenge(server.keys(users.scram_keys(&name)).map_err(Refusal::Protocol)?);
+        }
+        match step {
+            ServerStep::Challenge(octets) => {
+                // A right proof is said to be right by the signature: not to who has to wait by now.
+                self.check_brakes()?;
+                self.state = State::Own(server);
+                Ok(Step::Challenge(octets))
+            }
+            ServerStep::Password(credentials) => self.check(users, &credentials).await,
+            ServerStep::Done { authzid, .. } => self.log_in(users, authzid.as_deref()),
+            ServerStep::Token(_) | ServerStep::Keys { .. } => Err(Refusal::Mechanism),
+        }
+    }
+
+    async fn check(&mut self, users: &OwnUsers, given: &Credentials) -> Result<Step, Refusal> {
+        self.knows_user(&given.user);
+        self.check_brakes()?;
+        let user = self.user.as_deref().and_then(|name| users.get(name));
+        let is_familiar = self
+            .user
+            .as_deref()
+            .is_some_and(|name| self.shared.brakes.lock().is_familiar(self.channel.client.ip(), name));
+        let is_right = self.shared.checks.is_right(user, &given.password, is_familiar).await;
+        if !is_right.map_err(|_| Refusal::Crowded)? {
+            return Err(Refusal::Wrong);
+        }
+        self.log_in(users, given.authzid.as_deref())
+    }
+
+    /// The user has proven to be one.
+    fn log_in(&mut self, users: &OwnUsers, authzid: Option<&str>) -> Result<Step, Refusal> {
+        self.check_brakes()?;
+        let user = self.user.as_deref().and_then(|name| users.get(name)).ok_or(Refusal::Wrong)?;
+        if authzid.is_some_and(|other| canonical_name(other).as_deref() != Ok(&*user.name)) {
+            return Err(Refusal::Identity);
+        }
+        if user.is_locked {
+            return Err(Refusal::Locked);
+        }
+        let rights = Rights::File { user: user.clone(), users: users.watch() };
+        Ok(self.done(Login { user: user.name.clone(), mechanism: self.mechanism, rights }))
+    }
+
+    async fn dovecot(
+        &mut self,
+        request: Option<dovecot::Request>,
+        link: &dovecot::Link,
+        response: Option<&[u8]>,
+    ) -> Result<Step, Refusal> {
+        if self.user.is_none()
+            && let Some(user) = response.and_then(|octets| peek_user(self.mechanism, octets))
+        {
+            self.knows_user(&user);
+        }
+        self.check_brakes()?;
+        let (mut request, answer) = match request {
+            None => link.begin(self.mechanism, &self.channel, response).await,
+            Some(mut request) => {
+                let answer = request.go_on(response.unwrap_or_default()).await;
+                (request, answer)
+            }
+        };
+        match answer {
+            dovecot::Answer::Challenge(octets) => {
+                request.keep();
+                self.state = State::Dovecot(Some(request));
+                Ok(Step::Challenge(octets))
+            }
+            dovecot::Answer::Done { user, send_as } => {
+                self.knows_user(&user);
+                self.check_brakes()?;
+                let name: Arc<str> = self.user.as_deref().unwrap_or(&user).into();
+                let login = Login { user: name, mechanism: self.mechanism, rights: Rights::Given(send_as.into()) };
+                Ok(self.done(login))
+            }
+            dovecot::Answer::Wrong => Err(Refusal::Wrong),
+            dovecot::Answer::Locked => Err(Refusal::Locked),
+            dovecot::Answer::Unavailable => Err(Refusal::Unavailable),
+        }
+    }
+
+    fn knows_user(&mut self, name: &str) {
+        self.user = canonical_name(name).ok();
+    }
+
+    fn who(&self) -> Who<'_> {
+        // Whether Dovecot knows a user is not known before it says so: its names are counted as those that are not.
+        let is_known = match (&self.shared.source, self.user.as_deref()) {
+            (Source::Own(users), Some(name)) => users.get(name).is_some(),
+            _ => false,
+        };
+        Who { client: self.channel.client.ip(), user: self.user.as_deref(), is_known }
+    }
+
+    fn check_brakes(&self) -> Result<(), Refusal> {
+        match self.shared.brakes.lock().wait_ms(self.who(), self.shared.now()) {
+            Some(wait_ms) => Err(Refusal::Slow(wait_ms.div_ceil(1_000))),
+            None => Ok(()),
+        }
+    }
+
+    fn done(&self, login: Login) -> Step {
+        self.shared.brakes.lock().right(self.channel.client.ip(), &login.user);
+        tracing::info!(user = %login.user, client = %self.channel.client.ip(), mechanism = %self.mechanism, "logged in");
+        Step::Done(login)
+    }
+
+    async fn refuse(&self, refusal: Refusal) -> Step {
+        if refusal.is_wrong_guess() {
+            self.shared.brakes.lock().wrong(self.who(), self.shared.now());
+        }
+        // Whoever has to wait was written down for the guesses before.
+        if !matches!(refusal, Refusal::Slow(_) | Refusal::Crowded) {
+            let user = self.user.as_deref().unwrap_or("?");
+            let user: String =
+                user.chars().take(NAME_BYTES_MAX).map(|c| if c.is_control() { '?' } else { c }).collect();
+            let client = self.channel.client.ip();
+            tracing::warn!(%user, %client, mechanism = %self.mechanism, "login refused: {refusal}");
+        }
+        if refusal.is_wrong_guess() {
+            tokio::time::sleep(WRONG_PAUSE).await;
+        }
+        Step::Refused(refusal)
+    }
+}

@@ -1,0 +1,46 @@
+//! Who may log in to send mail, as whom and how much.
+//!
+//! Promise: an [`Authenticator`] checks logins against the users file or has Dovecot check them; whatever becomes of either, no thread of
+//! the runtime waits for it: files and argon2 are on blocking threads, a bounded number at a time, and Dovecot has time-outs. Memory
+//! is bounded whoever guesses: failures are counted by client (a /64 of IPv6) and by user in tables of a fixed size ([`brakes`]), and
+//! each wrong guess beyond the first few doubles the wait before the next is looked at. Who does not exist looks like who does. No
+//! octet of an exchange gets into a log.
+//!
+//! How it is used, per login:
+//!
+//! ```text
+//! let mut exchange = authenticator.begin(mechanism, channel);
+//! let mut step = exchange.step(initial).await;             // AUTH's initial response, decoded, if there is one
+//! while let Step::Challenge(octets) = step {               // 334 with these octets in base64
+//!     step = exchange.step(Some(response)).await;          // `*` in its place: drop the exchange, 501
+//! }
+//! Step::Done(login)                                        // 235; keep the login with the session
+//! Step::Refused(refusal)                                   // `refusal.reply()`
+//! ```
+//!
+//! And then: [`Login::owns`] before MAIL and From are taken, [`Authenticator::take_message`] and [`Authenticator::take_recipient`] for the
+//! limits, [`Login::ended`] beside whatever the session waits for: it returns when the user is locked, removed, or has another
+//! password.
+//!
+//! Failure answers: the users file broken or gone: the version before stays in force. Dovecot silent or gone: a temporary refusal, and a
+//! new connection as soon as it can be had. Too many checks at a time: a temporary refusal.
+
+mod authenticator;
+pub mod brakes;
+mod channel;
+mod checks;
+pub mod dovecot;
+mod exchange;
+mod login;
+mod random;
+mod refusal;
+mod source;
+pub mod usage;
+
+pub use authenticator::{Authenticator, OpenError, Settings};
+pub use channel::Channel;
+pub use exchange::{Exchange, Step};
+pub use login::Login;
+pub use random::load_secret;
+pub use refusal::Refusal;
+pub use usage::{Amounts, OverLimit};

@@ -1,0 +1,61 @@
+//! Why nobody was logged in, and the reply to it (RFC 4954 section 6, RFC 5248).
+
+use stentor_mail::reply::Reply;
+use stentor_sasl::SaslError;
+
+/// What ends an exchange without a login.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Password, proof or token is wrong, or there is no such user.
+    #[error("wrong user or password")]
+    Wrong,
+    /// The password is right and the user locked.
+    #[error("user is locked")]
+    Locked,
+    /// The client asks to act as somebody else than it logs in as.
+    #[error("another identity than the user's own is asked for")]
+    Identity,
+    #[error("{0}")]
+    Protocol(SaslError),
+    #[error("mechanism is not offered")]
+    Mechanism,
+    /// Too many wrong ones before: nothing was looked at.
+    #[error("too many wrong passwords; next try in {0} s")]
+    Slow(u64),
+    /// As many are being checked as may.
+    #[error("too many logins at a time")]
+    Crowded,
+    /// Dovecot cannot be asked, or says that it cannot tell now.
+    #[error("authentication service is not available")]
+    Unavailable,
+}
+
+impl Refusal {
+    /// Somebody may have guessed.
+    pub fn is_wrong_guess(self) -> bool {
+        // A locked user's right password is one that was guessed, perhaps: that it was right is said, once it was waited for.
+        matches!(self, Refusal::Wrong | Refusal::Protocol(SaslError::Wrong))
+    }
+
+    pub fn reply(self) -> Reply {
+        match self {
+            Refusal::Wrong | Refusal::Protocol(SaslError::Wrong | SaslError::Unprepared) => {
+                Reply::fixed(535, (5, 7, 8), "Authentication credentials invalid")
+            }
+            Refusal::Locked => Reply::fixed(535, (5, 7, 13), "User account is disabled"),
+            Refusal::Identity => Reply::fixed(535, (5, 7, 8), "Authorization identity must be the user's own"),
+            Refusal::Protocol(SaslError::TooLong) => {
+                Reply::fixed(500, (5, 5, 6), "Authentication exchange line is too long")
+            }
+            Refusal::Protocol(SaslError::Downgraded | SaslError::OtherChannel | SaslError::NoSuchBinding) => {
+                Reply::fixed(535, (5, 7, 8), "Channel binding does not match")
+            }
+            Refusal::Protocol(_) => Reply::fixed(501, (5, 5, 2), "Malformed authentication response"),
+            Refusal::Mechanism => Reply::fixed(504, (5, 5, 4), "Authentication mechanism is not supported"),
+            Refusal::Slow(seconds) => {
+                Reply::new(454, (4, 7, 0), format!("Too many wrong passwords, try again in {seconds} s"))
+            }
+            Refusal::Crowded | Refusal::Unavailable => Reply::fixed(454, (4, 7, 0), "Temporary authentication failure"),
+        }
+    }
+}
