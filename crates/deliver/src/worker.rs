@@ -155,7 +155,11 @@ impl<'a> Worker<'a> {
                     self.session.answer(OK);
                 }
                 Step::Rcpt(rcpt) => self.recipient(&rcpt),
-                Step::Client(_) => self.session.answer(NOT_OFFERED),
+                // TLS and AUTH are not offered.
+                Step::Client(_) | Step::StartTls | Step::Auth { .. } | Step::AuthResponse(_) => {
+                    self.session.answer(NOT_OFFERED);
+                }
+                Step::AuthCancelled => {}
                 Step::Unknown { reply, .. } => self.session.answer(reply),
                 Step::Data => {
                     self.spool = Some(Spool::default());

@@ -1,8 +1,8 @@
 //! A session's octets as commands and replies, without the data of messages and without credentials.
 //!
 //! States of the client's side: commands; after DATA, until its reply is seen (what comes before may be data: a 3xx makes
-//! what follows data, another reply does not); data, until the dot; a chunk of BDAT; after AUTH, until its last reply; blind,
-//! after a chunk of unknown length. In doubt, lines are not shown. Bounded: [`LINE_BYTES_MAX`] of a line are kept. Whoever feeds it
+//! what follows data, another reply does not); data, until the dot; a chunk of BDAT; after AUTH, until its last reply, and if
+//! that refuses until a command that SMTP knows; blind, after a chunk of unknown length. In doubt, lines are not shown. Bounded: [`LINE_BYTES_MAX`] of a line are kept. Whoever feeds it
 //! begins at the start of a session, or where no transaction is open.
 
 /// Longer lines are cut.
@@ -11,6 +11,9 @@ pub const LINE_BYTES_MAX: usize = 512;
 const END: &[u8; 5] = b"\r\n.\r\n";
 /// Octets of it that are no data.
 const DOT_BYTES: u64 = 3;
+/// What ends the rest of an exchange that was refused.
+const VERBS: [&str; 12] =
+    ["EHLO", "HELO", "LHLO", "STARTTLS", "AUTH", "MAIL", "RCPT", "DATA", "BDAT", "RSET", "NOOP", "QUIT"];
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Seen {
@@ -36,7 +39,12 @@ enum State {
         octets: u64,
         left: u64,
     },
-    AfterAuth,
+    /// The same of AUTH.
+    AfterAuth {
+        before: u32,
+    },
+    /// What comes may be the rest of a refused exchange.
+    AuthRefused,
     Blind,
 }
 
@@ -84,7 +92,11 @@ impl Wire {
                         see(Seen::Data(octets));
                     }
                 }
-                State::Commands | State::AfterData { .. } | State::AfterAuth | State::Blind => {
+                State::Commands
+                | State::AfterData { .. }
+                | State::AfterAuth { .. }
+                | State::AuthRefused
+                | State::Blind => {
                     let Some(line) = self.client.take(&mut bytes) else { return };
                     self.command(line, see);
                 }
@@ -109,7 +121,7 @@ impl Wire {
 
     fn command(&mut self, line: String, see: &mut dyn FnMut(Seen)) {
         match self.state {
-            State::AfterAuth => return see(Seen::Command("(credentials)".to_owned())),
+            State::AfterAuth { .. } => return see(Seen::Command("(credentials)".to_owned())),
             State::AfterData { .. } | State::Blind => return see(Seen::Command("(not shown)".to_owned())),
             _ => {}
         }
@@ -117,10 +129,16 @@ impl Wire {
         self.open = before.saturating_add(1);
         let mut words = line.split_ascii_whitespace();
         let verb = words.next().unwrap_or_default().to_ascii_uppercase();
+        if self.state == State::AuthRefused {
+            if !VERBS.contains(&verb.as_str()) {
+                return see(Seen::Command("(credentials)".to_owned()));
+            }
+            self.state = State::Commands;
+        }
         match verb.as_str() {
             "AUTH" => {
                 let mechanism = words.next().unwrap_or_default();
-                self.state = State::AfterAuth;
+                self.state = State::AfterAuth { before };
                 return see(Seen::Command(format!("AUTH {mechanism} (credentials)")));
             }
             "DATA" => self.state = State::AfterData { before },
@@ -139,21 +157,24 @@ impl Wire {
         while !bytes.is_empty() {
             let Some(line) = self.server.take(&mut bytes) else { return };
             if line.as_bytes().get(3) != Some(&b'-') {
-                self.replied(line.starts_with('3'));
+                self.replied(line.as_bytes().first().copied().unwrap_or_default());
             }
             see(Seen::Reply(line));
         }
     }
 
     /// A reply has ended.
-    fn replied(&mut self, asks_for_more: bool) {
+    fn replied(&mut self, class: u8) {
+        let asks_for_more = class == b'3';
         self.open = self.open.saturating_sub(1);
         match self.state {
             State::AfterData { before } if before > 0 => self.state = State::AfterData { before: before - 1 },
             // What follows is at the beginning of a line. Our own client takes any 3xx for a 354.
             State::AfterData { .. } if asks_for_more => self.state = State::Data { octets: 0, matched: 2 },
             State::AfterData { .. } => self.state = State::Commands,
-            State::AfterAuth if !asks_for_more => self.state = State::Commands,
+            State::AfterAuth { before } if before > 0 => self.state = State::AfterAuth { before: before - 1 },
+            State::AfterAuth { .. } if class == b'2' => self.state = State::Commands,
+            State::AfterAuth { .. } if !asks_for_more => self.state = State::AuthRefused,
             _ => {}
         }
     }
@@ -244,6 +265,24 @@ mod tests {
         for size in [1, 3, 1_000] {
             let all = seen(&parts, size);
             assert!(!all.iter().any(|line| line.contains("secret")), "{all:?}");
+        }
+    }
+
+    #[test]
+    fn the_rest_of_a_refused_exchange_is_not_shown() {
+        let parts = [
+            ">EHLO me\r\nAUTH LOGIN\r\n",
+            "<250 mx\r\n",
+            ">secret\r\n",
+            "<538 no\r\n",
+            ">secret\r\n",
+            "<500 no\r\n",
+            ">NOOP\r\nFOO\r\n",
+            "<250 ok\r\n500 no\r\n",
+        ];
+        for size in [1, 3, 1_000] {
+            let all = seen(&parts, size);
+            assert!(!all.iter().any(|line| line.contains("secret")) && all.contains(&"C: FOO".to_owned()), "{all:?}");
         }
     }
 

@@ -206,7 +206,7 @@ impl Submitting<'_> {
         let envid =
             self.opened.envelope.envid.clone().filter(|envid| xtext_decode(envid).is_some_and(|id| !id.is_empty()));
         let size = Some(self.opened.head.message);
-        let mail = MailFrom { path: sender, size, body: Body::EightBitMime, smtputf8, ret, envid };
+        let mail = MailFrom { path: sender, size, body: Body::EightBitMime, smtputf8, ret, envid, requiretls: false };
         let mut transaction = Transaction::begin_local(core, mail, self.taken.id, self.user.shown())?;
         if let Err(reply) = transaction.filtered_locally(core, settings, &self.user.shown()).await {
             transaction.abandon(core);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use rustix::net::RecvFlags;
 use stentor_filters::{ClientFacts, Filter};
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_mail::server::{ServerSession, Step, Xclient, XclientName};
+use stentor_mail::server::{NOT_OFFERED, ServerSession, Step, Xclient, XclientName};
 use stentor_policy::counted_as;
 use stentor_resolve::Asker;
 use stentor_rules::{ClientName, SessionFacts};
@@ -277,7 +277,8 @@ impl Session {
                 };
                 self.smtp.answer(reply);
             }
-            Step::NeedInput | Step::Flush | Step::Reset | Step::Refused { .. } | Step::Close => {}
+            Step::StartTls | Step::Auth { .. } | Step::AuthResponse(_) => self.smtp.answer(NOT_OFFERED),
+            Step::AuthCancelled | Step::NeedInput | Step::Flush | Step::Reset | Step::Refused { .. } | Step::Close => {}
         }
         Ok(())
     }

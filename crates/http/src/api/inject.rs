@@ -279,7 +279,15 @@ async fn run(
         return Err(Failure::Bad("no recipient: recipients or list is needed".to_owned()));
     }
     let smtputf8 = !path.is_ascii() || recipients.iter().any(|to| !to.is_ascii());
-    let mail = MailFrom { path, size: length, body: server::Body::EightBitMime, smtputf8, ret: None, envid: None };
+    let mail = MailFrom {
+        path,
+        size: length,
+        body: server::Body::EightBitMime,
+        smtputf8,
+        ret: None,
+        envid: None,
+        requiretls: false,
+    };
     let mut transaction = Transaction::begin(core, mail, *client, true)?;
     let assigned = transaction.of_injector();
     transaction.traced_by(core, order.parent);

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use super::ehlo::is_helo_name;
-use super::params::{Body, MailParams, Notify, RcptParams, decimal};
+use super::params::{Also, Body, MailParams, Notify, RcptParams, decimal};
 use super::{Refusal, Ret, replies};
 use crate::address::{Address, AddressError, ReversePath};
 use crate::reply::Reply;
@@ -22,6 +22,8 @@ pub struct MailFrom {
     pub ret: Option<Ret>,
     /// ENVID as received, in xtext: it can be sent on unchanged; [`super::xtext_decode`] decodes it.
     pub envid: Option<String>,
+    /// REQUIRETLS (RFC 8689): it is to be sent on only over TLS that is proven.
+    pub requiretls: bool,
 }
 
 /// An accepted RCPT command.
@@ -56,9 +58,21 @@ pub(super) enum Command<'a> {
     Help,
     /// The attributes.
     Xclient(&'a [u8]),
+    StartTls,
+    /// The mechanism, and what may be a password.
+    Auth(&'a [u8]),
 }
 
 impl<'a> Command<'a> {
+    /// Whether it is taken where TLS is asked for and not there yet (RFC 3207 section 4). DATA and BDAT find no
+    /// transaction, and then it is said.
+    pub(super) fn may_be_in_clear(self) -> bool {
+        matches!(
+            self,
+            Self::Ehlo(_) | Self::Lhlo(_) | Self::Noop | Self::Quit | Self::StartTls | Self::Data | Self::Bdat { .. }
+        )
+    }
+
     /// Parses a line without its CRLF.
     pub(super) fn parse(line: &'a [u8]) -> Result<Self, Refusal> {
         let verb_end = line.iter().position(|&byte| byte == b' ').unwrap_or(line.len());
@@ -83,8 +97,11 @@ impl<'a> Command<'a> {
             b"VRFY" if argument.is_empty() => Err(replies::ARGUMENT),
             b"VRFY" => Ok(Self::Vrfy),
             b"XCLIENT" => Ok(Self::Xclient(argument)),
-            b"EXPN" | b"STARTTLS" | b"AUTH" | b"PROXY" | b"XFORWARD" | b"ETRN" | b"TURN" | b"ATRN" | b"SEND"
-            | b"SOML" | b"SAML" | b"BURL" => Err(replies::NOT_OFFERED),
+            b"STARTTLS" => without_argument(argument, Self::StartTls),
+            b"AUTH" => Ok(Self::Auth(argument)),
+            b"EXPN" | b"PROXY" | b"XFORWARD" | b"ETRN" | b"TURN" | b"ATRN" | b"SEND" | b"SOML" | b"SAML" | b"BURL" => {
+                Err(replies::NOT_OFFERED)
+            }
             // A browser that was led here (cross-protocol attack): its body would be read as commands.
             b"GET" | b"POST" | b"PUT" | b"CONNECT" | b"OPTIONS" | b"HEAD" => {
                 return Err(Refusal::Close(replies::NOT_HTTP));
@@ -99,13 +116,18 @@ impl<'a> Command<'a> {
 }
 
 impl MailFrom {
-    /// Parses what follows `FROM:`.
+    /// Parses what follows `FROM:`, with the parameters that each session has.
     ///
     /// # Errors
     /// The reply that refuses it.
     pub fn parse(argument: &[u8], size_max: u64) -> Result<Self, Reply> {
+        Self::parse_with(argument, size_max, Also::default())
+    }
+
+    /// The same with parameters that not every session has.
+    pub(super) fn parse_with(argument: &[u8], size_max: u64, also: Also) -> Result<Self, Reply> {
         let (path, rest) = split_path(argument).ok_or(replies::MAIL_SYNTAX)?;
-        let params = MailParams::parse(rest, size_max)?;
+        let params = MailParams::parse(rest, size_max, also)?;
         let path = if path.is_empty() {
             ReversePath::Null
         } else {
@@ -119,6 +141,7 @@ impl MailFrom {
             smtputf8: params.smtputf8,
             ret: params.ret,
             envid: params.envid,
+            requiretls: params.requiretls,
         })
     }
 }
@@ -156,7 +179,10 @@ pub(super) fn with_domain<'a>(argument: &'a [u8], origin: Option<&str>) -> Cow<'
 /// Runs a line through all command parsers; returns whether it is a command. For fuzzing.
 pub fn fuzz_command(line: &[u8], smtputf8: bool) -> bool {
     match Command::parse(line) {
-        Ok(Command::Mail(argument)) => MailFrom::parse(argument, 1 << 20).is_ok(),
+        Ok(Command::Mail(argument)) => {
+            let also = Also { auth: smtputf8, requiretls: smtputf8 };
+            MailFrom::parse_with(argument, 1 << 20, also).is_ok()
+        }
         Ok(Command::Rcpt(argument)) => RcptTo::parse(argument, smtputf8, "mx.example.org").is_ok(),
         parsed => parsed.is_ok(),
     }
@@ -269,8 +295,8 @@ mod tests {
             (b" QUIT", replies::UNKNOWN),
             (b"DATA x", replies::NO_ARGUMENT),
             (b"QUIT now", replies::NO_ARGUMENT),
-            (b"STARTTLS", replies::NOT_OFFERED),
-            (b"AUTH PLAIN AAA=", replies::NOT_OFFERED),
+            (b"STARTTLS now", replies::NO_ARGUMENT),
+            (b"AUTH PLAIN\0AAA=", replies::CONTROL),
             (b"PROXY TCP4 1.2.3.4 1.2.3.4 1 1", replies::NOT_OFFERED),
             (b"EXPN list", replies::NOT_OFFERED),
             (b"VRFY", replies::ARGUMENT),

@@ -18,20 +18,27 @@ pub(super) fn write_helo(config: &ServerConfig, out: &mut Vec<u8>) {
 
 /// What is not offered to everyone.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Offers {
+pub(super) struct Listed<'a> {
     pub dsn: bool,
     pub xclient: bool,
+    pub starttls: bool,
+    pub requiretls: bool,
+    /// Mechanisms; none if empty.
+    pub auth: &'a str,
 }
 
 /// Appends the reply to EHLO or LHLO with the extensions offered.
-pub(super) fn write_ehlo(config: &ServerConfig, offers: Offers, out: &mut Vec<u8>) {
+pub(super) fn write_ehlo(config: &ServerConfig, listed: Listed<'_>, out: &mut Vec<u8>) {
     let (hostname, size_max) = (&config.hostname, config.size_max);
-    let dsn = if offers.dsn { "250-DSN\r\n" } else { "" };
-    let xclient = if offers.xclient { XCLIENT } else { "" };
+    let dsn = if listed.dsn { "250-DSN\r\n" } else { "" };
+    let xclient = if listed.xclient { XCLIENT } else { "" };
+    let starttls = if listed.starttls { "250-STARTTLS\r\n" } else { "" };
+    let requiretls = if listed.requiretls { "250-REQUIRETLS\r\n" } else { "" };
+    let auth = if listed.auth.is_empty() { String::new() } else { format!("250-AUTH {}\r\n", listed.auth) };
     let last =
         if config.lmtp { "250 SMTPUTF8\r\n".to_owned() } else { format!("250-SMTPUTF8\r\n{dsn}250 CHUNKING\r\n") };
     let reply = format!(
-        "250-{hostname}\r\n250-PIPELINING\r\n250-SIZE {size_max}\r\n250-8BITMIME\r\n250-ENHANCEDSTATUSCODES\r\n{xclient}{last}"
+        "250-{hostname}\r\n250-PIPELINING\r\n250-SIZE {size_max}\r\n250-8BITMIME\r\n250-ENHANCEDSTATUSCODES\r\n{starttls}{auth}{requiretls}{xclient}{last}"
     );
     out.extend_from_slice(reply.as_bytes());
 }

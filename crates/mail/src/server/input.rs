@@ -1,5 +1,7 @@
 //! Octets received and not yet consumed. Consuming moves an offset, so many commands in one segment cost no moves.
 
+use zeroize::Zeroize;
+
 /// Consumed octets are dropped from the front once there are this many of them.
 const COMPACT_BYTES: usize = 64 * 1024;
 /// A larger buffer is given back or made smaller when the session waits, so that idle sessions hold little.
@@ -35,6 +37,12 @@ impl Input {
     pub(super) fn consume(&mut self, count: usize) {
         debug_assert!(self.at + count <= self.bytes.len());
         self.at += count;
+    }
+
+    /// The same of what may be a password: it is overwritten.
+    pub(super) fn consume_secret(&mut self, count: usize) {
+        self.bytes[self.at..self.at + count].zeroize();
+        self.consume(count);
     }
 
     /// Drops everything unread.

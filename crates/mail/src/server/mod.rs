@@ -6,29 +6,35 @@
 //! unread until then, so a client that does not read its replies blocks itself.
 //!
 //! Promise: steps (except `Flush`) and replies depend on the bytes alone, not on how they were split into segments; the
-//! one exception is body data sent before our 354, which is noticed only if it has already arrived. Memory per session
+//! exceptions are body data sent before our 354, and octets sent behind STARTTLS, which are noticed only if they have
+//! already arrived. Memory per session
 //! is bounded by the configured limits and by what the caller passes in at once, whatever the client sends, and is
 //! released while the session waits; time is linear. Nothing after a framing error is ever read as a command. An
-//! untrusted client may send [`ServerConfig::unproductive_max`] commands that do not lead to a message.
+//! untrusted client may send [`ServerConfig::unproductive_max`] commands that do not lead to a message. Octets of an AUTH
+//! exchange are in no text of ours, and overwritten where they were held.
 //!
 //! Offered: PIPELINING, SIZE (RFC 1870), 8BITMIME (RFC 6152), ENHANCEDSTATUSCODES (RFC 2034), SMTPUTF8 (RFC 6531),
 //! CHUNKING (RFC 3030); DSN (RFC 3461) only to trusted clients, since anyone else could use it to make us send mail of
-//! their choice to anyone (docs/design/decisions/0004-strangers.md). XCLIENT only to proxies that are named. Absent on
-//! purpose: STARTTLS, AUTH, BINARYMIME.
+//! their choice to anyone (docs/design/decisions/0004-strangers.md). XCLIENT only to proxies that are named. Where
+//! [`Offers`] say so: STARTTLS (RFC 3207), AUTH (RFC 4954), REQUIRETLS (RFC 8689); the caller does the handshake and decides
+//! who has logged in. Absent on purpose: BINARYMIME.
 //!
 //! An LMTP session (RFC 2033, [`ServerConfig::lmtp`]) begins with LHLO, and after a body the caller answers once for each
 //! recipient. It offers neither CHUNKING nor DSN: whoever delivers sends no reports.
 //!
 //! Modules: `input` (received octets), `command` and `params` (parse one line), `dots` (where DATA ends), `body`
-//! (octets to pieces, sizes, facts), `timer` (deadlines), `text` (a body that comes otherwise), `session` (the states; its documentation lists them).
+//! (octets to pieces, sizes, facts), `timer` (deadlines), `offers` and `sasl` (TLS and AUTH), `text` (a body that comes
+//! otherwise), `session` (the states; its documentation lists them).
 
 mod body;
 mod command;
 mod dots;
 mod ehlo;
 mod input;
+mod offers;
 mod params;
 mod replies;
+mod sasl;
 mod session;
 mod text;
 mod timer;
@@ -39,8 +45,10 @@ mod tests;
 
 pub use command::{MailFrom, RcptTo, fuzz_command};
 pub use dots::ContentRule;
+pub use offers::Offers;
 pub use params::{Body, Notify, xtext_decode};
 pub use replies::NOT_OFFERED;
+pub use sasl::{AUTH_LINE_BYTES_MAX, Secret};
 pub use session::{OUTPUT_BYTES_MAX, ServerSession};
 pub use text::TextBody;
 pub use xclient::{Xclient, XclientName};
@@ -69,6 +77,8 @@ pub struct ServerConfig {
     pub recipients_max: u32,
     /// Consecutive errors (without an accepted message in between) that close the session.
     pub errors_max: u32,
+    /// Attempts of AUTH that may fail before the session is closed, whoever the client is.
+    pub auth_failures_max: u8,
     /// Commands of an untrusted client, without an accepted message in between, that close the session. Not counted:
     /// accepted recipients, up to the limit of one message, and non-empty chunks.
     pub unproductive_max: u32,
@@ -91,6 +101,7 @@ impl Default for ServerConfig {
             piece_bytes_max: 256 * 1024,
             recipients_max: 1_000,
             errors_max: 20,
+            auth_failures_max: 5,
             unproductive_max: 100,
             command_timeout_ms: 300_000,
             data_timeout_ms: 180_000,
@@ -113,6 +124,15 @@ pub enum Step {
     /// A proxy names the client that it speaks for: call [`ServerSession::become_client`], or
     /// [`ServerSession::answer`] to refuse.
     Client(Box<Xclient>),
+    /// The 220 is in the output: write it, do the handshake, then call [`ServerSession::secured`]; if it fails, close.
+    StartTls,
+    /// The client wants to log in, by one of the mechanisms offered (in upper case): call [`ServerSession::challenge`], or
+    /// [`ServerSession::answer`], and after a 235 [`ServerSession::authenticated`].
+    Auth { mechanism: Box<str>, initial: Option<Secret> },
+    /// The response to a challenge: the same.
+    AuthResponse(Secret),
+    /// The client has given up the exchange, or its line was refused: forget it. Needs no answer.
+    AuthCancelled,
     /// A command that SMTP does not know, without its CRLF, after [`ServerSession::tell_unknown`]: call [`ServerSession::answer`], with
     /// this reply unless somebody has another.
     Unknown { line: Box<[u8]>, reply: Reply },

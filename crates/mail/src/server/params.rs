@@ -1,5 +1,5 @@
 //! Parameters of MAIL and RCPT: SIZE (RFC 1870), BODY (RFC 6152), SMTPUTF8 (RFC 6531), RET, ENVID, NOTIFY and ORCPT
-//! (RFC 3461 section 4).
+//! (RFC 3461 section 4), AUTH (RFC 4954 section 5), REQUIRETLS (RFC 8689).
 //!
 //! Promise: what is accepted can be sent on unchanged: no space, no control character, and non-ASCII only in ORCPT of
 //! an SMTPUTF8 transaction (RFC 6533 section 3). Unknown parameters are refused, never ignored.
@@ -69,6 +69,16 @@ pub(super) struct MailParams {
     pub(super) smtputf8: bool,
     pub(super) ret: Option<Ret>,
     pub(super) envid: Option<String>,
+    pub(super) requiretls: bool,
+}
+
+/// Parameters that not every session has.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Also {
+    /// AUTH (RFC 4954 section 5).
+    pub(super) auth: bool,
+    /// REQUIRETLS (RFC 8689 section 2).
+    pub(super) requiretls: bool,
 }
 
 /// Parameters of RCPT.
@@ -80,8 +90,9 @@ pub(super) struct RcptParams {
 
 impl MailParams {
     /// Parses what follows the path; SIZE is checked against `size_max`.
-    pub(super) fn parse(text: &[u8], size_max: u64) -> Result<Self, Reply> {
+    pub(super) fn parse(text: &[u8], size_max: u64, also: Also) -> Result<Self, Reply> {
         let mut params = Self::default();
+        let mut submitter = None;
         for (name, value) in split(text) {
             let text = value.and_then(|value| std::str::from_utf8(value).ok()).unwrap_or_default();
             match name.to_ascii_uppercase().as_slice() {
@@ -119,6 +130,17 @@ impl MailParams {
                         return Err(replies::ENVID_SYNTAX);
                     }
                     once(&mut params.envid, text.to_owned())?;
+                }
+                // Who submitted it elsewhere: nothing here depends on it.
+                b"AUTH" if also.auth => {
+                    xtext_decode(text).filter(|of| !of.is_empty()).ok_or(replies::AUTH_PARAM_SYNTAX)?;
+                    once(&mut submitter, ())?;
+                }
+                b"REQUIRETLS" if also.requiretls => {
+                    if value.is_some() {
+                        return Err(replies::REQUIRETLS_SYNTAX);
+                    }
+                    params.requiretls = true;
                 }
                 _ => return Err(replies::PARAMETER_UNKNOWN),
             }
@@ -221,7 +243,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn mail(text: &str) -> Result<MailParams, Reply> {
-        MailParams::parse(text.as_bytes(), 1_000)
+        MailParams::parse(text.as_bytes(), 1_000, Also::default())
     }
 
     fn rcpt(text: &str) -> Result<RcptParams, Reply> {
@@ -267,6 +289,21 @@ mod tests {
     }
 
     #[test]
+    fn parameters_of_secured_sessions() {
+        let parse = |text: &str| MailParams::parse(text.as_bytes(), 9, Also { auth: true, requiretls: true });
+        for known in ["AUTH=<>", "AUTH=e+3Dmc2@example.com", "auth=x"] {
+            assert_eq!(parse(known), Ok(MailParams::default()), "{known}");
+        }
+        assert!(parse("RequireTLS AUTH=<>").unwrap().requiretls);
+        for bad in ["AUTH=", "AUTH", "AUTH=a=b", "AUTH=a+0D", "AUTH=\u{e9}"] {
+            assert_eq!(parse(bad), Err(replies::AUTH_PARAM_SYNTAX), "{bad}");
+        }
+        assert_eq!(parse("AUTH=<> AUTH=<>"), Err(replies::PARAMETER_TWICE));
+        assert_eq!(parse("REQUIRETLS=yes"), Err(replies::REQUIRETLS_SYNTAX));
+        assert_eq!(mail("REQUIRETLS"), Err(replies::PARAMETER_UNKNOWN));
+    }
+
+    #[test]
     fn rcpt_parameters() {
         let params = rcpt("NOTIFY=success,DELAY ORCPT=rfc822;a+2Bb@x.org").unwrap();
         let notify = params.notify.unwrap();
@@ -299,7 +336,7 @@ mod tests {
     proptest! {
         #[test]
         fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..80), utf8: bool) {
-            let _ = MailParams::parse(&bytes, 1_000);
+            let _ = MailParams::parse(&bytes, 1_000, Also { auth: utf8, requiretls: utf8 });
             let _ = RcptParams::parse(&bytes, utf8);
         }
 

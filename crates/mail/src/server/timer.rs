@@ -47,6 +47,17 @@ impl Timer {
         self.restart = true;
     }
 
+    /// The same for a session that begins anew at `now`, on the same connection.
+    pub(super) fn restart_at(&mut self, config: &ServerConfig, now: Ms) {
+        (self.phase, self.phase_since) = (now.saturating_add(config.command_timeout_ms), now);
+        self.waits_since = None;
+    }
+
+    /// From now on the client is a trusted one, or is not.
+    pub(super) fn trust(&mut self, trusted: bool) {
+        self.trusted = trusted;
+    }
+
     /// A body begins.
     pub(super) fn body(&mut self, config: &ServerConfig) {
         self.restart = true;

@@ -89,7 +89,11 @@ pub fn serve(call: &Call, folder: &Folder, privileges: &Privileges, caller: &Cal
                 }
                 session.answer(Reply::fixed(250, (2, 1, 5), "Ok"));
             }
-            Step::Client(_) => session.answer(NOT_OFFERED),
+            // TLS and AUTH are not offered.
+            Step::Client(_) | Step::StartTls | Step::Auth { .. } | Step::AuthResponse(_) => {
+                session.answer(NOT_OFFERED);
+            }
+            Step::AuthCancelled => {}
             Step::Unknown { reply, .. } => session.answer(reply),
             Step::Data => session.begin_data(Vec::new()),
             Step::Piece(octets) => {

@@ -2,7 +2,7 @@
 //!
 //! `Command`: expects a line. `Asked`: the caller owes an answer. `Data`: reads dot-terminated octets until `DataEnd`;
 //! a framing error leads to `Broken`. `Chunk`: reads the octets of a BDAT chunk until its count is used up. `Swallow`:
-//! discards an unwanted chunk, then replies. `Closed`: reads nothing more.
+//! discards an unwanted chunk, then replies. `StartTls` and `Response`: see `security`. `Closed`: reads nothing more.
 //!
 //! Besides the state there is the transaction: `open` from an accepted MAIL to its end or a `Step::Reset`. After each
 //! step and answer, session and caller agree on whether one is open. BDAT keeps its body (`incoming`) over several
@@ -16,13 +16,18 @@ use super::body::Incoming;
 use super::command::{Command, with_domain};
 use super::dots::Dots;
 use super::input::Input;
+use super::params::Also;
+use super::sasl::Secret;
 use super::timer::Timer;
 use super::xclient::Xclient;
 use super::{MailFrom, RcptTo, Refusal, ServerConfig, Step, ehlo, replies};
 use crate::Ms;
 use crate::reply::{Enhanced, Reply};
 
+mod security;
 mod transfer;
+
+use security::Security;
 
 /// The reply code after which a server closes (RFC 5321 section 3.8).
 const CLOSING_CODE: u16 = 421;
@@ -63,6 +68,7 @@ pub struct ServerSession {
     recipients_seen: u32,
     /// Refusals sent since they were last taken, for counters.
     refusals: Vec<(u16, Option<Enhanced>)>,
+    security: Security,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -85,6 +91,10 @@ enum State {
     Refused {
         chunk: Option<(u64, Reply)>,
     },
+    /// STARTTLS was taken: its 220 follows.
+    StartTls,
+    /// The client owes a response to a challenge.
+    Response,
     Closed,
 }
 
@@ -97,6 +107,8 @@ enum Question {
     End,
     Client,
     Unknown,
+    Tls,
+    Auth,
 }
 
 /// A command that is legal in the session's state.
@@ -109,6 +121,8 @@ enum Request {
     Bdat { size: u64, last: bool },
     Rset,
     Client(Box<Xclient>),
+    StartTls,
+    Auth { mechanism: Box<str>, initial: Option<Secret> },
     Say(Reply),
 }
 
@@ -139,6 +153,7 @@ impl ServerSession {
             unproductive: 0,
             recipients_seen: 0,
             refusals: Vec::new(),
+            security: Security::default(),
         }
     }
 
@@ -168,6 +183,10 @@ impl ServerSession {
         self.helo = said.helo.clone().filter(|helo| !helo.is_empty());
         self.esmtp = said.is_esmtp.unwrap_or(true) && self.helo.is_some();
         (self.errors, self.unproductive, self.recipients_seen) = (0, 0, 0);
+        self.security.vouched(match &said.login {
+            Some(login) => !login.is_empty(),
+            None => self.is_authenticated() && said.address.is_none(),
+        });
         ehlo::write_greeting(&self.config, &mut self.output);
     }
 
@@ -276,6 +295,8 @@ impl ServerSession {
                     };
                     self.reset()
                 }
+                State::StartTls => Some(self.go_tls()),
+                State::Response => Some(self.response()),
                 State::Asked(_) => {
                     debug_assert!(false, "the caller owes an answer");
                     Some(Step::NeedInput)
@@ -298,8 +319,8 @@ impl ServerSession {
         }
     }
 
-    /// Answers the last `Mail`, `Rcpt`, `Client`, `Unknown` and `Data` (with a refusal) or `EndOfData` (in LMTP for the next of the accepted
-    /// recipients; their replies can be written one by one). A 421 closes the session.
+    /// Answers the last `Mail`, `Rcpt`, `Client`, `Unknown`, `Auth` or `AuthResponse`, `Data` (with a refusal) or `EndOfData` (in LMTP for
+    /// the next of the accepted recipients; their replies can be written one by one). A 421 closes the session.
     pub fn answer(&mut self, reply: Reply) {
         let State::Asked(question) = self.state else {
             debug_assert!(false, "nothing was asked");
@@ -320,7 +341,12 @@ impl ServerSession {
                     self.unproductive = self.unproductive.saturating_sub(1);
                 }
             }
-            Question::Rcpt | Question::Client | Question::Unknown => {}
+            Question::Auth if !accepted => {
+                self.say(&reply, !self.trusted);
+                return self.auth_failed();
+            }
+            Question::Tls => return self.close_with(&reply),
+            Question::Rcpt | Question::Client | Question::Unknown | Question::Auth => {}
             Question::Data => self.state = State::Refused { chunk: None },
             Question::Chunk { size, .. } => {
                 // The chunk comes whatever we say; its reply comes behind it.
@@ -364,7 +390,7 @@ impl ServerSession {
 
     /// Takes one command line, if it has come.
     fn line(&mut self) -> Option<Step> {
-        let line_bytes_max = self.config.command_bytes_max;
+        let line_bytes_max = self.line_bytes_max();
         let rest = self.input.rest();
         let Some(end) = memchr(b'\n', &rest[..rest.len().min(line_bytes_max)]) else {
             if rest.len() < line_bytes_max && !self.overlong {
@@ -379,14 +405,22 @@ impl ServerSession {
             self.input.consume(end + 1);
             return self.overlong_line();
         }
-        let request = match rest[..end].strip_suffix(b"\r") {
-            Some(line) => Command::parse(line).and_then(|command| self.admit(command)),
+        let command = match rest[..end].strip_suffix(b"\r") {
+            Some(line) => Command::parse(line),
             None => Err(replies::LINE_END.into()),
         };
-        let is_unknown =
-            self.tells_unknown && matches!(&request, Err(Refusal::Continue(reply)) if *reply == replies::UNKNOWN);
+        let (is_known, is_auth) = (command.is_ok(), matches!(command, Ok(Command::Auth(_))));
+        let request = command.and_then(|command| self.admit(command));
+        let is_unknown = self.tells_unknown
+            && !self.security.may_be_secret()
+            && matches!(&request, Err(Refusal::Continue(reply)) if *reply == replies::UNKNOWN);
         let unknown: Option<Box<[u8]>> = is_unknown.then(|| rest[..end].trim_ascii_end().into());
-        self.input.consume(end + 1);
+        if is_auth {
+            self.input.consume_secret(end + 1);
+        } else {
+            self.input.consume(end + 1);
+        }
+        self.security.read_command(is_known, is_auth);
         self.unproductive += u32::from(!self.trusted && !matches!(request, Err(Refusal::Close(_))));
         if self.unproductive > self.config.unproductive_max {
             self.close_with(&replies::TOO_MANY_COMMANDS);
@@ -413,7 +447,10 @@ impl ServerSession {
 
     /// Checks a command against the session's state, then parses its arguments.
     fn admit(&self, command: Command<'_>) -> Result<Request, Refusal> {
+        let security = &self.security;
         let refused = match command {
+            // The others of RFC 3207 section 4 are below; the octets behind DATA and BDAT are no commands, whatever they get.
+            _ if security.wants_tls() && !command.may_be_in_clear() => replies::TLS_FIRST,
             Command::Lhlo(_) if !self.config.lmtp => replies::NOT_OFFERED,
             Command::Helo(_) | Command::Ehlo(_) if self.config.lmtp => replies::LHLO_WANTED,
             // The octets behind it would be read as commands.
@@ -422,6 +459,7 @@ impl ServerSession {
             Command::Mail(_) if self.helo.is_none() => replies::HELO_FIRST,
             Command::Mail(_) | Command::Rcpt(_) | Command::Data if self.incoming.is_some() => replies::BDAT_BEGUN,
             Command::Mail(_) if self.open => replies::NESTED_MAIL,
+            Command::Mail(_) if security.wants_auth() => replies::AUTH_FIRST,
             Command::Rcpt(_) if !self.open => replies::MAIL_FIRST,
             Command::Rcpt(_) if !self.trusted && self.recipients >= self.config.recipients_max => {
                 replies::TOO_MANY_RECIPIENTS
@@ -431,7 +469,8 @@ impl ServerSession {
             Command::Xclient(argument) => return Ok(Request::Client(Box::new(Xclient::parse(argument)?))),
             Command::Mail(argument) => {
                 let argument = with_domain(argument, self.config.origin.as_deref());
-                let mail = MailFrom::parse(&argument, self.config.size_max)?;
+                let also = Also { auth: !security.offers().auth.is_empty(), requiretls: security.lists_requiretls() };
+                let mail = MailFrom::parse_with(&argument, self.config.size_max, also)?;
                 let asks = mail.ret.is_some() || mail.envid.is_some();
                 return if asks && !self.trusted { Err(replies::NO_DSN.into()) } else { Ok(Request::Mail(mail)) };
             }
@@ -445,6 +484,8 @@ impl ServerSession {
             Command::Ehlo(name) | Command::Lhlo(name) => return Ok(Request::Helo { name: name.into(), esmtp: true }),
             Command::Data => return Ok(Request::Data),
             Command::Bdat { size, last } => return Ok(Request::Bdat { size, last }),
+            Command::StartTls => return self.admit_starttls(),
+            Command::Auth(argument) => return Ok(self.admit_auth(argument)?),
             Command::Rset => return Ok(Request::Rset),
             Command::Noop => return Ok(Request::Say(replies::OK)),
             Command::Vrfy => return Ok(Request::Say(replies::VRFY)),
@@ -467,8 +508,14 @@ impl ServerSession {
             Request::Helo { name, esmtp } => {
                 (self.helo, self.esmtp) = (Some(name), esmtp);
                 if esmtp {
-                    let offers = ehlo::Offers { dsn: self.trusted, xclient: self.may_xclient };
-                    ehlo::write_ehlo(&self.config, offers, &mut self.output);
+                    let listed = ehlo::Listed {
+                        dsn: self.trusted,
+                        xclient: self.may_xclient,
+                        starttls: self.security.lists_starttls(),
+                        requiretls: self.security.lists_requiretls(),
+                        auth: &self.security.offers().auth,
+                    };
+                    ehlo::write_ehlo(&self.config, listed, &mut self.output);
                 } else {
                     ehlo::write_helo(&self.config, &mut self.output);
                 }
@@ -479,6 +526,8 @@ impl ServerSession {
                 self.state = State::Asked(Question::Client);
                 Some(Step::Client(said))
             }
+            Request::StartTls => self.starttls_command(),
+            Request::Auth { mechanism, initial } => Some(self.auth_command(mechanism, initial)),
             Request::Data => self.data_command(),
             Request::Bdat { size, last } => self.bdat_command(size, last),
             Request::Rset => {

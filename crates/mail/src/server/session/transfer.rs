@@ -15,7 +15,7 @@ impl ServerSession {
             return None;
         }
         if !self.open {
-            return self.error(&replies::MAIL_FIRST);
+            return self.error(&self.mail_first());
         }
         if self.recipients == 0 {
             return self.error(&replies::NO_RECIPIENTS);
@@ -27,7 +27,7 @@ impl ServerSession {
     /// A BDAT command. Its octets follow whatever we reply, and the reply comes after them.
     pub(super) fn bdat_command(&mut self, size: u64, last: bool) -> Option<Step> {
         let refused = if !self.open {
-            Some(replies::MAIL_FIRST)
+            Some(self.mail_first())
         } else if self.recipients == 0 {
             Some(replies::NO_RECIPIENTS)
         } else {
@@ -48,6 +48,11 @@ impl ServerSession {
         }
         self.state = State::Asked(Question::Chunk { size, last });
         Some(Step::Data)
+    }
+
+    /// Why there is no transaction.
+    fn mail_first(&self) -> Reply {
+        if self.security.wants_tls() { replies::TLS_FIRST } else { replies::MAIL_FIRST }
     }
 
     /// Takes octets of DATA.

@@ -5,7 +5,7 @@ use super::*;
 fn lmtp() -> Run {
     let config = ServerConfig { lmtp: true, ..config() };
     let session = ServerSession::new(Arc::new(config), true, NOW);
-    let mut run = Run { session, steps: Vec::new(), output: Vec::new(), closed: false, now: NOW };
+    let mut run = Run { session, steps: Vec::new(), output: Vec::new(), closed: false, now: NOW, name: None };
     run.pump();
     assert_eq!(run.take(), "220 mx.example.org LMTP Stentor\r\n");
     run

@@ -6,11 +6,12 @@ mod deadlines;
 mod dialogue;
 mod hostile;
 mod lmtp;
+mod security;
 mod segments;
 
 use std::sync::Arc;
 
-use super::{EndOfData, ServerConfig, ServerSession, Step};
+use super::{EndOfData, Offers, ServerConfig, ServerSession, Step};
 use crate::Ms;
 use crate::reply::Reply;
 
@@ -25,6 +26,8 @@ struct Run {
     output: Vec<u8>,
     closed: bool,
     now: Ms,
+    /// What AUTH LOGIN has so far: a name.
+    name: Option<Vec<u8>>,
 }
 
 fn config() -> ServerConfig {
@@ -43,7 +46,7 @@ impl Run {
 
     fn with(config: ServerConfig, trusted: bool) -> Self {
         let session = ServerSession::new(Arc::new(config), trusted, NOW);
-        let mut run = Self { session, steps: Vec::new(), output: Vec::new(), closed: false, now: NOW };
+        let mut run = Self { session, steps: Vec::new(), output: Vec::new(), closed: false, now: NOW, name: None };
         run.pump();
         assert!(run.replies().starts_with("220 mx.example.org ESMTP"));
         run
@@ -96,12 +99,46 @@ impl Run {
                     self.session.answer(reply);
                 }
                 Step::Client(said) => self.session.become_client(said, false, self.now),
+                Step::StartTls => {
+                    let auth = "PLAIN LOGIN".to_owned();
+                    let offers = Offers { starttls: true, auth, requiretls: true, ..Offers::default() };
+                    self.session.secured(Arc::new(offers), false, self.now);
+                }
+                Step::Auth { mechanism, initial } => match (&**mechanism, initial) {
+                    ("PLAIN", Some(response)) => self.log_in(response.octets() == b"\0ann\0secret"),
+                    ("LOGIN", Some(response)) => self.named(response.octets()),
+                    ("LOGIN", None) => self.session.challenge(b"Username:"),
+                    _ => self.session.challenge(b""),
+                },
+                Step::AuthResponse(response) => match self.name.take() {
+                    Some(name) => self.log_in(name == b"ann" && response.octets() == b"secret"),
+                    None if response.octets().contains(&0) => {
+                        self.log_in(response.octets() == b"\0ann\0secret");
+                    }
+                    None if response.octets() == b"ann" => self.named(b"ann"),
+                    None => self.log_in(false),
+                },
+                Step::AuthCancelled => self.name = None,
                 Step::Unknown { reply, .. } => self.session.answer(reply.clone()),
                 Step::Data => self.session.begin_data(PREFIX.to_vec()),
                 Step::EndOfData(_) => self.session.answer(Reply::fixed(250, (2, 0, 0), "Queued")),
                 Step::Piece(_) | Step::Reset | Step::Refused { .. } => {}
             }
             self.steps.push(step);
+        }
+    }
+
+    fn named(&mut self, name: &[u8]) {
+        self.name = Some(name.to_vec());
+        self.session.challenge(b"Password:");
+    }
+
+    fn log_in(&mut self, is_right: bool) {
+        if is_right {
+            self.session.answer(Reply::fixed(235, (2, 7, 0), "Ok"));
+            self.session.authenticated();
+        } else {
+            self.session.answer(Reply::fixed(535, (5, 7, 8), "Wrong"));
         }
     }
 

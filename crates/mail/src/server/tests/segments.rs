@@ -8,6 +8,7 @@ use super::*;
 /// it wait behind DATA).
 fn play(script: &[Vec<u8>], cuts: &[usize], config: ServerConfig) -> (Vec<Step>, String) {
     let mut run = Run::with(config, false);
+    run.session.offer(Arc::new(Offers { starttls: true, auth: "PLAIN LOGIN".to_owned(), ..Offers::default() }));
     let mut cuts = cuts.iter().cycle();
     for part in script {
         let mut rest = part.as_slice();
@@ -39,6 +40,11 @@ fn commands() -> impl Strategy<Value = Vec<u8>> {
         Just("BDAT 3 LAST\r\nx\r\n".to_owned()),
         Just("BDAT 90\r\n".to_owned() + &"0123456789\r\n\r\n0123456789\r\n.\r\n9\r\n".repeat(3)),
         Just("NOOP\n".to_owned()),
+        Just("AUTH PLAIN\r\nAGFubgBzZWNyZXQ=\r\n".to_owned()),
+        Just("AUTH LOGIN\r\nYW5u\r\n".to_owned()),
+        Just("AUTH PLAIN AGFubgB3cm9uZw==\r\n".to_owned()),
+        Just("AUTH PLAIN\r\n*\r\n".to_owned()),
+        Just(format!("AUTH LOGIN\r\n{}\r\n", "A".repeat(13_000))),
         Just(format!("NOOP {}\r\n", "x".repeat(90))),
         "[A-Z\r\n\\. 0-9]{0,20}",
     ];
@@ -65,11 +71,16 @@ proptest! {
         before in commands(),
         bodies in proptest::collection::vec(body(), 1..3),
         after in commands(),
+        tls: bool,
         cuts in proptest::collection::vec(1usize..20, 1..30),
         (size_max, piece_bytes_max) in (20u64..300, 8usize..100),
     ) {
         let config = ServerConfig { size_max, piece_bytes_max, command_bytes_max: 80, errors_max: 5, ..config() };
         let mut script = vec![before];
+        if tls {
+            // What is behind it is noticed only if it has come already.
+            script.push(b"RSET\r\nSTARTTLS\r\n".to_vec());
+        }
         for body in bodies {
             script.push(b"RSET\r\nEHLO c\r\nMAIL FROM:<a@x.org>\r\nRCPT TO:<b@y.org>\r\nDATA\r\n".to_vec());
             script.push(body);
