@@ -9,7 +9,5 @@ pub mod core;
 pub mod delivery;
 pub mod files;
 pub mod replay;
-pub mod rule_tables;
 pub mod smtp_in;
-pub mod tables;
 pub mod ticker;

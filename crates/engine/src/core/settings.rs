@@ -17,10 +17,10 @@ use stentor_queue::ids::Ms;
 use stentor_queue::message::Message;
 use stentor_queue::site::{SiteLimits, Target};
 use stentor_rules::Rulebook;
+use stentor_ruletables::RuleTables;
 use stentor_sched::{Backoff, FlowKey, FlowRules, SchedConfig, Scheduler, SourceConfig, SourceNo, SourceSet};
 
 use crate::clock::Clock;
-use crate::rule_tables::RuleTables;
 use stentor_memory::PIECE_BYTES;
 use stentor_resolve::ResolverConfig;
 

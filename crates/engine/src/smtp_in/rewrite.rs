@@ -10,10 +10,10 @@ use stentor_addresses::{HeaderAddress, HeaderStream, Role, Split, addresses, rep
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_rules::{Part, Pending, Step};
+use stentor_ruletables::Questions;
 
 use crate::core::Settings;
 use crate::core::intake::Refused;
-use crate::rule_tables::Questions;
 
 /// Questions to remote tables for one address, and for a header.
 const QUESTIONS_MAX: usize = 64;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use stentor_tables::Endpoint;
 use stentor_tables::socketmap::Reply;
 
-use stentor_engine::tables::remote::{Remote, TABLE_CONNECTIONS_MAX};
+use stentor_ruletables::remote::{Remote, TABLE_CONNECTIONS_MAX};
 
 /// A daemon in another language. It answers `KEY` with `MAP/KEY`, and has keys that make it misbehave.
 const DAEMON: &str = r#"

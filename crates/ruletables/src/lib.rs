@@ -25,7 +25,9 @@ use stentor_tables::socketmap::Reply;
 use stentor_tables::{Reference, Report, Severity, Table};
 use tokio::task::JoinSet;
 
-use crate::tables::remote::Remote;
+use self::remote::Remote;
+
+pub mod remote;
 
 /// Findings of one table that a line of the log has.
 const FINDINGS_SHOWN_MAX: usize = 3;
