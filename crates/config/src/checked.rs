@@ -20,6 +20,7 @@ use super::keys::Token;
 use super::quarantine::QuarantineConfig;
 use super::queue_only::QueueOnlyConfig;
 use super::rule_sources::TableConfig;
+use super::security::{AuthConfig, TlsConfig};
 use super::sending::{FlowConfig, SendingConfig};
 use super::settings::Settings;
 use super::url::Url;
@@ -38,6 +39,10 @@ pub struct Config {
     pub message_size_bytes_max: u64,
     pub received_max: u32,
     pub listen: ListenConfig,
+    /// `[tls]`
+    pub tls: TlsConfig,
+    /// `[auth]`
+    pub auth: AuthConfig,
     pub domains: DomainsConfig,
     /// `[quarantine]`
     pub quarantine: QuarantineConfig,
@@ -94,6 +99,14 @@ impl Config {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenConfig {
     pub smtp: Vec<SocketAddr>,
+    /// TLS from the first octet, for clients that log in.
+    pub smtps: Vec<SocketAddr>,
+    /// STARTTLS, for clients that log in.
+    pub submission: Vec<SocketAddr>,
+    /// STARTTLS is offered on `smtp`.
+    pub starttls: bool,
+    /// So is AUTH.
+    pub smtp_auth: bool,
     /// Proxies that begin each connection with a PROXY header.
     pub proxy_clients: Vec<IpNet>,
     /// Proxies that may say XCLIENT.
@@ -106,6 +119,8 @@ pub struct ListenConfig {
     pub session_timeout_ms: u64,
     /// For clients outside the client networks.
     pub recipients_per_message_max: u32,
+    /// For clients that have logged in.
+    pub submission_recipients_max: u32,
     pub errors_max: u32,
     /// Memory for message bodies in all sessions together.
     pub body_bytes_max: u64,

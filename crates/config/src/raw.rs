@@ -546,21 +546,46 @@ pub(super) fn addresses(
         section.effective(key, Origin::Default, settings::array([default]), settings::array([default]));
         return vec![default];
     };
-    let mut addresses: Vec<SocketAddr> = Vec::with_capacity(texts.len());
-    for text in texts {
-        match text.value.parse::<SocketAddr>() {
-            Ok(address) if addresses.contains(&address) => {
-                section.context.error(text.span, format!("{:?} is there twice", text.value));
-            }
-            Ok(address) => addresses.push(address),
-            Err(_) => section.context.error(
-                text.span,
-                format!("{:?} is not an address and port; write, for instance, {example:?} or \"[::]:25\"", text.value),
-            ),
-        }
-    }
+    let addresses = parsed(section, texts, example, &[]);
     let of_default = settings::array([default]);
     let value = if addresses == [default] { of_default.clone() } else { settings::array(&addresses) };
     section.effective(key, Origin::Default, value, of_default);
+    addresses
+}
+
+/// The same where none is the default; `others` are taken.
+pub(super) fn more_addresses(
+    section: &Section<'_>,
+    key: &'static str,
+    example: &str,
+    others: &[SocketAddr],
+) -> Vec<SocketAddr> {
+    let addresses = parsed(section, section.texts(key).unwrap_or_default(), example, others);
+    let none = settings::array::<SocketAddr>([]);
+    let value = if addresses.is_empty() { none.clone() } else { settings::array(&addresses) };
+    section.effective(key, Origin::Default, value, none);
+    addresses
+}
+
+fn parsed(section: &Section<'_>, texts: Vec<Spot<&str>>, example: &str, others: &[SocketAddr]) -> Vec<SocketAddr> {
+    let mut addresses: Vec<SocketAddr> = Vec::with_capacity(texts.len());
+    for text in texts {
+        match text.value.parse::<SocketAddr>() {
+            Ok(address) if address.port() != 0 && (addresses.contains(&address) || others.contains(&address)) => {
+                section.context.error(text.span, format!("{:?} is there twice", text.value));
+            }
+            Ok(address) => addresses.push(address),
+            Err(_) => {
+                let port = example.rsplit_once(':').map_or("25", |(_, port)| port);
+                section.context.error(
+                    text.span,
+                    format!(
+                        "{:?} is not an address and port; write, for instance, {example:?} or \"[::]:{port}\"",
+                        text.value
+                    ),
+                );
+            }
+        }
+    }
     addresses
 }

@@ -18,11 +18,11 @@ use super::checked::{
 };
 use super::diagnose::Spot;
 use super::numbers::at_most;
-use super::raw::{Context, DAY_S, Section, addresses};
+use super::raw::{Context, DAY_S, Section, addresses, more_addresses};
 use super::settings::{self, Origin, Settings};
 use super::{
-    Places, call_ahead, cross, dns_lists, http, log, milters, quarantine, queue_only, sending, submission, tables,
-    webhooks,
+    Places, call_ahead, cross, dns_lists, http, log, milters, quarantine, queue_only, security, sending, submission,
+    tables, webhooks,
 };
 
 const KIB: u64 = 1024;
@@ -48,6 +48,8 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let message_size_bytes_max = top.number("message_size_bytes_max", 50 * MIB, KIB..=2 * GIB);
     let received_max = top.number("received_max", 50, 1..=1_000) as u32;
     let listen = listen(top.section("listen"));
+    let tls = security::tls(top.section("tls"));
+    let auth = security::auth(top.section("auth"), networks);
     let mut delivery = delivery(top.section("delivery"));
     if let Some((name, port)) = &context.in_force {
         (hostname, delivery.smtp_port) = (name.clone(), *port);
@@ -57,7 +59,8 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let tables = tables::read(&top, &hostname, delivery.smtp_port, &sending.sources);
     let call_ahead = call_ahead::read(top.section("call_ahead"), &tables.relay);
     let quarantine = quarantine::read(top.section("quarantine"));
-    let milters = milters::read(&top, &hostname, &listen.smtp);
+    let listeners = [&listen.smtp[..], &listen.smtps, &listen.submission].concat();
+    let milters = milters::read(&top, &hostname, &listeners);
     let greylist = dns_lists::greylist(top.section("greylist"));
     let classes = classes(top.section("classes"));
     let dns = dns(top.section("dns"));
@@ -84,6 +87,8 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
         message_size_bytes_max,
         received_max,
         listen,
+        tls,
+        auth,
         domains: tables.domains.value,
         call_ahead,
         quarantine,
@@ -246,8 +251,15 @@ fn classes(section: Section<'_>) -> ClassesConfig {
 fn listen(section: Section<'_>) -> ListenConfig {
     let connections_max = section.number("connections_max", 2_000, 1..=1_000_000) as u32;
     let per_client_default = connections_max.min(100);
+    let smtp = addresses(&section, "smtp", SocketAddr::from(([127, 0, 0, 1], 2525)), "0.0.0.0:25");
+    let smtps = more_addresses(&section, "smtps", "0.0.0.0:465", &smtp);
+    let submission = more_addresses(&section, "submission", "0.0.0.0:587", &[&smtp[..], &smtps].concat());
     let config = ListenConfig {
-        smtp: addresses(&section, "smtp", SocketAddr::from(([127, 0, 0, 1], 2525)), "0.0.0.0:25"),
+        smtp,
+        smtps,
+        submission,
+        starttls: section.flag("starttls", true),
+        smtp_auth: section.flag("smtp_auth", false),
         proxy_clients: proxies(&section, "proxy_clients"),
         xclient_clients: proxies(&section, "xclient_clients"),
         connections_max,
@@ -260,6 +272,7 @@ fn listen(section: Section<'_>) -> ListenConfig {
         data_timeout_ms: section.seconds("data_timeout_s", 180, 1.0..=DAY_S),
         session_timeout_ms: section.seconds("session_timeout_s", 3_600, 1.0..=DAY_S),
         recipients_per_message_max: section.number("recipients_per_message_max", 1_000, 100..=1_000_000) as u32,
+        submission_recipients_max: section.number("submission_recipients_max", 1_000, 100..=1_000_000) as u32,
         errors_max: section.number("errors_max", 20, 1..=10_000) as u32,
         body_bytes_max: section.number("body_bytes_max", 256 * MIB, MIB..=1_024 * GIB),
         streamed_bytes_max: section.number("streamed_bytes_max", GIB, MIB..=1_024 * GIB),
@@ -270,6 +283,10 @@ fn listen(section: Section<'_>) -> ListenConfig {
     at_most(&section, "connections_per_client_max", per_client.into(), "connections_max", connections_max.into());
     section.finish();
     config
+}
+
+fn networks(section: &Section<'_>, key: &'static str) -> Vec<IpNet> {
+    section.texts(key).unwrap_or_default().into_iter().filter_map(|text| network(section, text)).collect()
 }
 
 /// Networks of proxies; whoever is among them says who a client is, and so whose mail is relayed.

@@ -489,7 +489,7 @@ pub(super) const ONE_OF_EACH: &str = "[lists.NAME]\naddress = \"news@example.org
      [sources.NAME]\naddress = \"192.0.2.1\"\n[sites.\"mx.example\"]\n[senders.\"example.org\"]\n[queue_only.NAME]\nall = true\n\
      [webhooks.NAME]\nurl = \"http://x/\"\nsecret = \"0123456789abcdef\"\n\
      [dns_lists.NAME]\nzone = \"bl.example\"\n[tables.NAME]\ninline = {}\n[policy_services.NAME]\naddress = \"unix:/x\"\n[[rules]]\ndo = \"ok\"\nnot = {}\n\
-     [[milters]]\nname = \"dkim\"\naddress = \"unix:/dkim\"\n";
+     [[milters]]\nname = \"dkim\"\naddress = \"unix:/dkim\"\n[[tls.certificates]]\nchain = \"/c\"\nkey = \"/k\"\n";
 
 /// Every key that the readers ask for.
 pub(super) fn known_keys() -> Vec<String> {

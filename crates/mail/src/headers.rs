@@ -45,6 +45,11 @@ pub struct HeaderFacts {
     pub has_auth_results: bool,
     /// The addr-spec of the first mailbox of the first `From`.
     pub from: Option<String>,
+    /// Whether From has more than that: another mailbox, another field, or more than is looked at.
+    pub has_more_from: bool,
+    pub has_date: bool,
+    /// Whether any `Bcc` or `Resent-Bcc` occurs.
+    pub has_bcc: bool,
     /// Whether any octet over 127 occurs in the header section or in the body.
     pub eight_bit: bool,
     /// Octets of the header section, without the empty line that ends it.
@@ -89,6 +94,7 @@ struct Gathered {
     /// The interesting field whose value is being gathered.
     field: Option<Field>,
     value: Vec<u8>,
+    has_from: bool,
     /// Octets of `List-Id` and `Delivered-To` that are kept.
     loop_bytes: usize,
 }
@@ -169,6 +175,10 @@ impl Gathered {
         if is("Authentication-Results") {
             self.facts.has_auth_results = true;
         }
+        self.facts.has_bcc |= is("Bcc") || is("Resent-Bcc");
+        self.facts.has_date |= is("Date");
+        self.facts.has_more_from |= is("From") && self.has_from;
+        self.has_from |= is("From");
         self.field = match name.len() {
             4 if is("From") && self.facts.from.is_none() => Some(Field::From),
             7 if is("List-Id") => Some(Field::ListId),
@@ -191,6 +201,7 @@ impl Gathered {
     /// Turns the gathered value into a fact.
     fn end_field(&mut self) {
         let Some(field) = self.field.take() else { return };
+        let is_cut = self.value.len() == VALUE_BYTES_MAX;
         let value: String =
             String::from_utf8_lossy(&self.value).chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         self.value.clear();
@@ -212,7 +223,11 @@ impl Gathered {
             Field::Precedence => facts.precedence = Some(keyword(value)),
             Field::AutoSubmitted => facts.auto_submitted = Some(keyword(value)),
             Field::MessageId => facts.message_id = Some(clip(value)).filter(|id| !id.is_empty()),
-            Field::From => facts.from = first_addr_spec(value),
+            Field::From => {
+                let (first, rest) = first_addr_spec(value);
+                facts.from = first;
+                facts.has_more_from |= is_cut || first_addr_spec(rest).0.is_some();
+            }
         }
         if facts.list_ids.len().max(facts.delivered_to.len()) > LOOP_FIELDS_MAX || self.loop_bytes > LOOP_BYTES_MAX {
             self.overflow_at("too many List-Id or Delivered-To fields");
@@ -256,8 +271,9 @@ fn without_comments(value: &str) -> String {
 }
 
 /// The addr-spec of the first mailbox in an unfolded address list (RFC 5322 section 3.4): what is between the first
-/// angle brackets outside quotes and comments, else the first list item without its comments. `None` without an `@`.
-fn first_addr_spec(value: &str) -> Option<String> {
+/// angle brackets outside quotes and comments, else the first list item without its comments. `None` without an `@`. And what is
+/// behind it.
+fn first_addr_spec(value: &str) -> (Option<String>, &str) {
     let mut item = String::new();
     let mut comment_depth = 0_u32;
     let mut quoted = false;
@@ -297,7 +313,7 @@ fn first_addr_spec(value: &str) -> Option<String> {
         }
     }
     let item = item.trim();
-    (item.contains('@') && !item.is_empty()).then(|| clip(item))
+    ((item.contains('@') && !item.is_empty()).then(|| clip(item)), chars.as_str())
 }
 
 #[cfg(test)]
@@ -309,6 +325,28 @@ mod tests {
         let mut scan = HeaderScan::new();
         scan.push(bytes);
         scan.finish()
+    }
+
+    #[test]
+    fn more_than_one_author_is_noticed() {
+        for (header, first, has_more) in [
+            ("From: Ann <ann@x>\r\n", Some("ann@x"), false),
+            ("From: \"bob@y\" <ann@x> (boss@z)\r\n", Some("ann@x"), false),
+            ("From: ann@x, bob@y\r\n", Some("ann@x"), true),
+            ("From: Ann <ann@x>,\r\n Bob <bob@y>\r\n", Some("ann@x"), true),
+            ("From: <ann@x> <bob@y>\r\n", Some("ann@x"), true),
+            ("From: Friends: ann@x; bob@y\r\n", Some("ann@x"), true),
+            ("From: ann@x\r\nfrom : bob@y\r\n", Some("ann@x"), true),
+            ("From: nobody\r\nFrom: bob@y\r\n", Some("bob@y"), true),
+            ("Subject: x\r\n", None, false),
+        ] {
+            let facts = scan(format!("{header}\r\n").as_bytes());
+            assert_eq!((facts.from.as_deref(), facts.has_more_from), (first, has_more), "{header}");
+        }
+        let long = format!("From: ann@x{}, bob@y\r\n\r\n", " ".repeat(VALUE_BYTES_MAX));
+        assert!(scan(long.as_bytes()).has_more_from);
+        let facts = scan(b"DATE: x\r\nresent-bcc: y\r\n\r\nBcc: z");
+        assert!(facts.has_date && facts.has_bcc && !scan(b"X: y\r\n\r\nBcc: z\r\nDate: x").has_bcc);
     }
 
     #[test]
@@ -381,7 +419,7 @@ mod tests {
             ("<>", None),
             ("(((((", None),
         ] {
-            assert_eq!(first_addr_spec(value).as_deref(), wanted, "{value}");
+            assert_eq!(first_addr_spec(value).0.as_deref(), wanted, "{value}");
         }
     }
 

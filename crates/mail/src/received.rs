@@ -14,8 +14,26 @@ pub struct Trace<'a> {
     pub client: IpAddr,
     pub hostname: &'a str,
     pub protocol: &'static str,
+    /// Version and cipher, of a session in TLS.
+    pub tls: Option<(&'a str, &'a str)>,
     pub id: &'a dyn Display,
     pub now: Ms,
+}
+
+/// How a message came, as `with` has it (RFC 3848; RFC 6531 section 4.3): S for TLS, A for a login. Of a client that says HELO neither
+/// has a name.
+pub const fn protocol(smtputf8: bool, is_esmtp: bool, is_secured: bool, is_authenticated: bool) -> &'static str {
+    match (smtputf8, is_secured, is_authenticated) {
+        (false, ..) if !is_esmtp => "SMTP",
+        (false, false, false) => "ESMTP",
+        (false, true, false) => "ESMTPS",
+        (false, false, true) => "ESMTPA",
+        (false, true, true) => "ESMTPSA",
+        (true, false, false) => "UTF8SMTP",
+        (true, true, false) => "UTF8SMTPS",
+        (true, false, true) => "UTF8SMTPA",
+        (true, true, true) => "UTF8SMTPSA",
+    }
 }
 
 /// Appends the field, folded, ending in CRLF.
@@ -33,13 +51,26 @@ pub fn received(trace: &Trace<'_>, out: &mut Vec<u8>) {
     // Writing to a Vec cannot fail.
     let _ = write!(
         out,
-        " ([{tag}{}])\r\n\tby {} with {} id {};\r\n\t{}\r\n",
+        " ([{tag}{}])\r\n\tby {} with {}{} id {};\r\n\t{}\r\n",
         trace.client,
         trace.hostname,
         trace.protocol,
+        Comment(trace.tls),
         trace.id,
         format_date(trace.now)
     );
+}
+
+/// `TLSv1.3` and its cipher as a comment; as RFC 8314 section 4.3 and others write it.
+struct Comment<'a>(Option<(&'a str, &'a str)>);
+
+impl Display for Comment<'_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some((version, cipher)) => write!(out, "\r\n\t(TLS{} {cipher})", version.trim_start_matches("TLSv")),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The same of a message that a local user submitted.
@@ -65,6 +96,29 @@ mod tests {
     }
 
     #[test]
+    fn what_the_session_was_is_said() {
+        let mut out = Vec::new();
+        let trace = Trace {
+            helo: "c.example",
+            client: "2001:db8::1".parse().unwrap(),
+            hostname: "mx.example.org",
+            protocol: protocol(false, true, true, true),
+            tls: Some(("TLSv1.3", "TLS_AES_256_GCM_SHA384")),
+            id: &"000000000001",
+            now: 0,
+        };
+        received(&trace, &mut out);
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "Received: from c.example ([IPv6:2001:db8::1])\r\n\tby mx.example.org with ESMTPSA\r\n\t(TLS1.3 \
+             TLS_AES_256_GCM_SHA384) id 000000000001;\r\n\tThu, 1 Jan 1970 00:00:00 +0000\r\n"
+        );
+        assert_eq!(protocol(true, true, true, false), "UTF8SMTPS");
+        assert_eq!(protocol(false, true, false, true), "ESMTPA");
+        assert_eq!(protocol(false, false, true, true), "SMTP");
+    }
+
+    #[test]
     fn a_hostile_helo_cannot_inject() {
         let mut out = Vec::new();
         let trace = Trace {
@@ -72,6 +126,7 @@ mod tests {
             client: "192.0.2.1".parse().unwrap(),
             hostname: "lists.example.org",
             protocol: "ESMTP",
+            tls: None,
             id: &"000000000001",
             now: 0,
         };

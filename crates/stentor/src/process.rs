@@ -7,6 +7,7 @@ use std::sync::Arc;
 use stentor_admin::operator::{Demand, Operator, Reloaded};
 use stentor_config::Config;
 use stentor_engine::core::Settings;
+use stentor_engine::core::security::{self, Security};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -69,8 +70,8 @@ async fn run(config: Config) -> ExitCode {
     for address in &server.http_addresses {
         tracing::info!("console at http://{address}/");
     }
-    for address in &server.addresses {
-        tracing::info!(%address, "listening");
+    for (address, service) in &server.services {
+        tracing::info!(%address, service = service.name(), "listening");
     }
     loop {
         let demand = tokio::select! {
@@ -117,6 +118,11 @@ fn reload(server: &Server) -> Reloaded {
                 tracing::warn!("{key} changed: takes effect after a restart");
             }
             let settings = Arc::new(Settings::new(config, Some(&*old)));
+            let before = server.core.security();
+            match Security::open(&settings.config, Some(&before), security::seconds(server.core.clock.now())) {
+                Ok(security) => server.core.replace_security(Arc::new(security)),
+                Err(why) => tracing::error!("TLS and logins stay as they were: {why}"),
+            }
             server.core.resolver.clear_cache();
             let has_new_routes = settings.rules.by_recipient != old.rules.by_recipient
                 || settings.rules.hops != old.rules.hops

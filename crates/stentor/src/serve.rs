@@ -19,6 +19,7 @@ use stentor_control::{Control, ControlServer};
 use stentor_engine::clock::Clock;
 use stentor_engine::core::committer::Committer;
 use stentor_engine::core::hub::Hub;
+use stentor_engine::core::security::{self, Security, Service};
 use stentor_engine::core::{Core, Parts, Settings};
 use stentor_engine::delivery::Tasks;
 use stentor_engine::replay::{ReplayError, replay_heard, resume};
@@ -69,6 +70,8 @@ pub enum StartError {
     Store { path: PathBuf, error: UnknownAddress },
     #[error("cannot listen on {addr}: {source}{}", remedy(source))]
     Listen { addr: SocketAddr, source: io::Error },
+    #[error("TLS and logins: {0}")]
+    Security(String),
     #[error("the resolver cannot be set up: {0}")]
     Resolver(#[from] ResolverError),
     #[error("the log: {0}")]
@@ -97,6 +100,8 @@ pub struct Server {
     pub core: Arc<Core>,
     /// Where clients connect, with the ports that the system chose.
     pub addresses: Vec<SocketAddr>,
+    /// The same, with what is there.
+    pub services: Vec<(SocketAddr, Service)>,
     listeners: Listeners,
     stop: watch::Sender<bool>,
     submissions: tokio::task::JoinHandle<()>,
@@ -120,11 +125,19 @@ impl Server {
         let config = &settings.config;
         let mut accepted = submission::Accepted::ask(config.submission.folder.as_deref());
         let (mut journal, store) = open(&settings, &clock, &mut |record| accepted.hear(record))?;
-        let mut sockets = Vec::with_capacity(config.listen.smtp.len());
-        for addr in &config.listen.smtp {
-            sockets.push(bind(*addr).map_err(|source| StartError::Listen { addr: *addr, source })?);
+        let listen = &config.listen;
+        let services =
+            [(Service::Smtp, &listen.smtp), (Service::Smtps, &listen.smtps), (Service::Submission, &listen.submission)];
+        let mut sockets = Vec::with_capacity(listen.smtp.len());
+        for (service, addr) in
+            services.into_iter().flat_map(|(service, all)| all.iter().map(move |addr| (service, addr)))
+        {
+            sockets.push((bind(*addr).map_err(|source| StartError::Listen { addr: *addr, source })?, service));
         }
-        let addresses: Vec<SocketAddr> = sockets.iter().filter_map(|socket| socket.local_addr().ok()).collect();
+        let services: Vec<_> =
+            sockets.iter().filter_map(|(socket, service)| Some((socket.local_addr().ok()?, *service))).collect();
+        let addresses: Vec<SocketAddr> = services.iter().map(|(address, _)| *address).collect();
+        let security = Security::open(config, None, security::seconds(clock.now())).map_err(StartError::Security)?;
         let group = MemoryGroup::of_this_process();
         let memory_limit = group.as_ref().and_then(MemoryGroup::limit_bytes);
         let bodies =
@@ -145,6 +158,8 @@ impl Server {
             settings: settings.clone(),
             memory_limit,
         });
+        core.replace_security(Arc::new(security));
+        tokio::spawn(security::watch(core.clone()));
         greylist::load(&core);
         tokio::spawn(greylist::keep(core.clone()));
         let preparing = Arc::new(std::sync::atomic::AtomicBool::new(true));
@@ -185,12 +200,13 @@ impl Server {
         let submissions = tokio::spawn(submission::run(core.clone(), accepted, stopping.clone()));
         let listeners = Listeners::new(core.clone(), StrangerThreads::start().map_err(StartError::Thread)?, stopping);
         core.live.count_sessions(listeners.sessions_counter());
-        for socket in sockets {
-            tokio::spawn(listeners.clone().serve(socket));
+        for (socket, service) in sockets {
+            tokio::spawn(listeners.clone().serve(socket, service));
         }
         Ok(Server {
             core,
             addresses,
+            services,
             listeners,
             stop,
             submissions,

@@ -71,12 +71,14 @@ pub struct Taken {
     pub marks: Cow<'static, str>,
     /// `ESMTP`, `SMTP`, `UTF8SMTP`, `HTTP`, or `local` for what we wrote ourselves.
     pub proto: &'static str,
+    /// Version and cipher of the client's session.
+    pub tls: Option<(&'static str, &'static str)>,
 }
 
 impl Taken {
     /// A message of our own, and its kind.
     pub const fn local(what: &'static str) -> Taken {
-        Taken { policy: Cow::Borrowed(what), named: Vec::new(), marks: Cow::Borrowed(""), proto: "local" }
+        Taken { policy: Cow::Borrowed(what), named: Vec::new(), marks: Cow::Borrowed(""), proto: "local", tls: None }
     }
 }
 

@@ -32,6 +32,8 @@ const RELEASED: &str = "released from the quarantine: ";
 
 /// How the origin of a local user's mail begins.
 const LOCAL_USER: &str = "uid ";
+/// Between client and name in the origin of mail that came with a login.
+const LOGIN: &str = " login ";
 
 /// The target of a transaction or a failed connection.
 #[derive(Clone, Copy)]
@@ -53,6 +55,7 @@ struct Texts {
     id: String,
     dsn: String,
     reply: String,
+    tls: String,
 }
 
 thread_local! {
@@ -102,7 +105,10 @@ fn record_accepted(core: &Core, accept: &Accept, taken: &Taken) {
                 is_bulk: accept.class == Class::Bulk,
                 list: accept.list.as_deref().unwrap_or_default(),
                 policy: &taken.policy,
-                tls: "",
+                tls: match taken.tls {
+                    Some((version, cipher)) => text(&mut texts.tls, format_args!("{version} {cipher}")),
+                    None => "",
+                },
                 named: taken.named.iter().map(|named| &**named).collect(),
                 marks: &taken.marks,
                 orig_from: accept.given_sender.as_deref().unwrap_or_default(),
@@ -410,9 +416,9 @@ pub struct Whole<'a> {
     pub origin: &'a str,
 }
 
-/// The user of this machine that an origin names, in its words; empty if it is a client.
+/// The user that an origin names: one of this machine in its words, or a login; empty if it is only a client.
 fn user(origin: &str) -> &str {
-    if origin.starts_with(LOCAL_USER) { origin } else { "" }
+    if origin.starts_with(LOCAL_USER) { origin } else { origin.split_once(LOGIN).map_or("", |(_, login)| login) }
 }
 
 /// A whole message was refused.

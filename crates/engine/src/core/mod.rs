@@ -22,6 +22,7 @@ pub mod own;
 pub mod people;
 pub mod pins;
 mod reach;
+pub mod security;
 pub mod settings;
 pub mod submissions;
 pub mod unreached;
@@ -54,6 +55,7 @@ use self::intake::{Intake, Refused};
 use self::limits::{Limit, Limits};
 use self::lists::Lists;
 use self::measures::Measures;
+use self::security::Security;
 pub use self::settings::Settings;
 use crate::clock::Clock;
 use crate::core::observer::Observer;
@@ -88,6 +90,8 @@ pub struct JournalFigures {
 pub struct Core {
     pub clock: Clock,
     settings: RwLock<Arc<Settings>>,
+    /// TLS and AUTH for clients.
+    security: RwLock<Arc<Security>>,
     hub: Mutex<Hub>,
     pub intake: Intake,
     pub reader: ContentReader,
@@ -214,6 +218,7 @@ impl Core {
             last_content_id: AtomicU64::new(parts.next_content_id),
             hub: Mutex::new(parts.hub),
             settings: RwLock::new(parts.settings),
+            security: RwLock::new(Arc::new(Security::none())),
             ticker: Notify::new(),
             reloaded: Notify::new(),
             actor: parts.actor,
@@ -231,6 +236,15 @@ impl Core {
     pub fn replace_settings(&self, settings: Arc<Settings>) {
         *self.settings.write() = settings;
         self.reloaded.notify_one();
+    }
+
+    /// What sessions are offered; one keeps what it began with.
+    pub fn security(&self) -> Arc<Security> {
+        self.security.read().clone()
+    }
+
+    pub fn replace_security(&self, security: Arc<Security>) {
+        *self.security.write() = security;
     }
 
     /// Never reused by this store: ids grow with time, across restarts too.

@@ -19,6 +19,7 @@ use super::proxied::{HEADER_TIMEOUT, NOBODY, read_header};
 use super::session::Session;
 use super::strangers::StrangerThreads;
 use crate::core::limits::Limit;
+use crate::core::security::Service;
 use crate::core::{Core, Settings};
 
 /// Connections that the kernel holds for us while all sessions are busy; a backlog of 5 stalls a storm in one-second
@@ -77,7 +78,7 @@ impl Listeners {
     }
 
     /// Accepts until told to stop. Dropping the listener then refuses new connections; sessions go on by themselves.
-    pub async fn serve(self, listener: TcpListener) {
+    pub async fn serve(self, listener: TcpListener, service: Service) {
         let mut stop = self.stop.clone();
         let mut paused = false;
         loop {
@@ -93,7 +94,7 @@ impl Listeners {
                 Ok((stream, peer)) => {
                     // Said again only after a time of plenty.
                     paused &= self.sessions() >= self.sessions_max() / 4 * 3;
-                    self.admit(stream, peer);
+                    self.admit(stream, peer, service);
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
@@ -104,19 +105,19 @@ impl Listeners {
         }
     }
 
-    fn admit(&self, stream: TcpStream, peer: SocketAddr) {
+    fn admit(&self, stream: TcpStream, peer: SocketAddr, service: Service) {
         let settings = self.core.settings();
         let address = peer.ip().to_canonical();
         if settings.config.listen.proxy_clients.iter().any(|proxies| proxies.contains(&address)) {
-            self.admit_proxied(stream, peer, &settings);
+            self.admit_proxied(stream, (peer, service), &settings);
         } else {
             let trusted = settings.policy.is_trusted(address);
-            self.admit_client(stream, (peer, trusted), settings);
+            self.admit_client((stream, service), (peer, trusted), settings);
         }
     }
 
     /// Waits for the header in which a proxy names its client.
-    fn admit_proxied(&self, mut stream: TcpStream, peer: SocketAddr, settings: &Settings) {
+    fn admit_proxied(&self, mut stream: TcpStream, (peer, service): (SocketAddr, Service), settings: &Settings) {
         let proxy = Counted { client: peer.ip().to_canonical(), trusted: false, is_proxy: true };
         let Some(admitted) = self.count(&stream, proxy, settings) else { return };
         let listeners = self.clone();
@@ -127,9 +128,9 @@ impl Listeners {
             match header {
                 Ok(Ok(Some(client))) => {
                     let trusted = settings.policy.is_trusted(client.ip().to_canonical());
-                    listeners.admit_client(stream, (client, trusted), settings);
+                    listeners.admit_client((stream, service), (client, trusted), settings);
                 }
-                Ok(Ok(None)) => listeners.admit_client(stream, (NOBODY, false), settings),
+                Ok(Ok(None)) => listeners.admit_client((stream, service), (NOBODY, false), settings),
                 // A health check that only connects.
                 Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {}
                 Ok(Err(error)) if error.kind() != io::ErrorKind::InvalidData => {}
@@ -141,11 +142,17 @@ impl Listeners {
         });
     }
 
-    fn admit_client(&self, stream: TcpStream, (peer, trusted): (SocketAddr, bool), settings: Arc<Settings>) {
+    fn admit_client(
+        &self,
+        (stream, service): (TcpStream, Service),
+        (peer, trusted): (SocketAddr, bool),
+        settings: Arc<Settings>,
+    ) {
         let who = Counted { client: peer.ip().to_canonical(), trusted, is_proxy: false };
         let Some(admitted) = self.count(&stream, who, &settings) else { return };
         let (core, stop) = (self.core.clone(), self.stop.clone());
-        let session = move |stream| Session::new(core, settings, stream, (peer, trusted), admitted, stop).run();
+        let session =
+            move |stream| Session::new(core, settings, (stream, service), (peer, trusted), admitted, stop).run();
         if trusted {
             tokio::spawn(session(stream));
         } else {

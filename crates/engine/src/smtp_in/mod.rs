@@ -13,6 +13,7 @@ mod proxied;
 mod redirect;
 mod rewrite;
 mod session;
+mod socket;
 mod strangers;
 mod transaction;
 

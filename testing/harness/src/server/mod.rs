@@ -129,6 +129,14 @@ impl Server {
         self.address.expect("it was started")
     }
 
+    /// Where one of `[listen]` is: `smtps`, `submission`.
+    #[track_caller]
+    pub fn address_of(&self, service: &str) -> SocketAddr {
+        let line = self.wait_log(&["listening", "address=", &format!("service=\"{service}\"")]);
+        let address = line.split("address=").nth(1).and_then(|rest| rest.split_whitespace().next());
+        address.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{line}"))
+    }
+
     /// What this run wrote to standard error (the attempt log too, unless it was sent elsewhere).
     pub fn log(&self) -> &Log {
         &self.log

@@ -5,13 +5,13 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use stentor_mail::received::{Trace, received, received_local};
+use stentor_mail::received::{Trace, protocol, received, received_local};
 use stentor_mail::reply::Reply;
 use stentor_mail::stored::StoredForm;
 use stentor_memory::{PIECE_BYTES, Reserved};
 use tokio::sync::oneshot;
 
-use super::Transaction;
+use super::{Manner, Transaction};
 use crate::core::intake::{Job, Refused};
 use crate::core::limits::Limit;
 use crate::core::{Core, Settings, log};
@@ -51,18 +51,13 @@ impl Transaction {
     }
 
     /// The fields to put before the body, and the gathering rule told that a message is on its way.
-    pub fn start_data(
-        &mut self,
-        core: &Core,
-        settings: &Settings,
-        (helo, is_esmtp, client): (&str, bool, IpAddr),
-    ) -> Vec<u8> {
-        let protocol = match (self.mail.smtputf8, is_esmtp) {
-            (true, _) => "UTF8SMTP",
-            (false, true) => "ESMTP",
-            (false, false) => "SMTP",
-        };
-        self.start_data_by(core, settings, (helo, protocol, client))
+    pub fn start_data(&mut self, core: &Core, settings: &Settings, manner: Manner<'_>) -> Vec<u8> {
+        let Manner { helo, is_esmtp, client, tls, is_authenticated } = manner;
+        self.tls = tls;
+        let protocol = protocol(self.mail.smtputf8, is_esmtp, tls.is_some(), is_authenticated);
+        let prefix = self.start_data_by(core, settings, (helo, protocol, client));
+        self.prefix_bytes = Some(prefix.len());
+        prefix
     }
 
     /// The same for whatever the message came by.
@@ -78,7 +73,8 @@ impl Transaction {
         let mut prefix = Vec::with_capacity(expected + 512);
         self.wishes.write_fields(&mut prefix);
         let hostname = &settings.config.hostname;
-        received(&Trace { helo, client, hostname, protocol, id: &self.id, now: core.clock.now() }, &mut prefix);
+        let (tls, now) = (self.tls, core.clock.now());
+        received(&Trace { helo, client, hostname, protocol, tls, id: &self.id, now }, &mut prefix);
         self.waiting.begin(&settings.rules, prefix.len(), self.filtering.is_some());
         self.stored_form = StoredForm::new(prefix.len());
         prefix
@@ -112,6 +108,7 @@ impl Transaction {
         if self.failed.is_some() {
             return;
         }
+        self.prefix_bytes = None;
         self.waiting.push(&bytes);
         let bytes = self.stored_form.push(bytes, false);
         match self.canonical_header(settings, bytes, false).await {

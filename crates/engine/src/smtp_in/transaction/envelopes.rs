@@ -198,7 +198,7 @@ impl Transaction {
         let (class, class_why) = self.class(core, settings, &end.facts, relayed as u64);
         let relayed = self.relayed(class, end);
         let given = self.given_sender.take().unwrap_or_else(|| self.mail.path.as_str().to_owned());
-        let (marks, protocol) = (self.marks(), self.protocol);
+        let (marks, protocol, tls) = (self.marks(), self.protocol, self.tls);
         let to = |(address, Asked { params, hop, .. })| To { address, hop, params };
         let all = |named: Vec<(Address, Asked)>| named.into_iter().map(to).collect();
         let (last, mut relayed) = (groups.len().saturating_sub(1), Some(relayed));
@@ -209,7 +209,7 @@ impl Transaction {
             // Nearly always there is one.
             let relayed = if n == last { relayed.take() } else { relayed.clone() }?;
             let is_mailbox = is_mailbox(&of, &to);
-            let taken = Taken { policy: why.into(), named, marks: marks.clone().into(), proto: protocol };
+            let taken = Taken { policy: why.into(), named, marks: marks.clone().into(), proto: protocol, tls };
             let envelope = match of {
                 policy::Of::List(name) => {
                     let list = settings.list(&name)?;

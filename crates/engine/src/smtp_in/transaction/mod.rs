@@ -11,12 +11,12 @@ mod by_content;
 mod envelopes;
 mod filter;
 mod rcpt;
+mod submitted;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use stentor_addresses::HeaderStream;
 use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
@@ -29,14 +29,15 @@ use stentor_queue::ids::{ContentId, MessageId};
 use stentor_resolve::Asker;
 use stentor_rules::{ClientName, Key, NextHop, Waiting, Wishes};
 use stentor_strangers::Seen;
-use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use self::filter::Filtering;
+pub use self::submitted::{Account, Submitted};
 use super::ahead::intern_ahead;
 use super::content::{Members, Named, check as check_content};
 use super::judge::Asked;
 use super::rewrite::header;
+use super::socket::Socket;
 use crate::core::envelope::NewEnvelope;
 use crate::core::intake::{AssignedIds, Job, Refused, Submission};
 use crate::core::limits::Limit;
@@ -102,6 +103,12 @@ pub struct Transaction {
     /// What NOTIFY and ORCPT of the recipients take in their message's record.
     params_bytes: usize,
     protocol: &'static str,
+    /// Version and cipher of the client's session.
+    tls: Option<(&'static str, &'static str)>,
+    /// What is special about it if a user submits it.
+    submitted: Option<Box<Submitted>>,
+    /// Where the client's header begins in the octets that have come, as long as no piece of them was handed on.
+    prefix_bytes: Option<usize>,
     id: MessageId,
     content: Option<ContentId>,
     /// Octets of the pieces that were handed to the journal.
@@ -129,6 +136,16 @@ struct Received<'e> {
     /// How many fields are before the client's: those that rules had prepended when it began, our Received, and what milters have put before a
     /// line of an mbox.
     own_fields: usize,
+}
+
+/// How a session speaks, for the trace of its messages.
+#[derive(Clone, Copy)]
+pub struct Manner<'a> {
+    pub helo: &'a str,
+    pub is_esmtp: bool,
+    pub client: IpAddr,
+    pub tls: Option<(&'static str, &'static str)>,
+    pub is_authenticated: bool,
 }
 
 /// Who spoke, for what is decided at the end of the data.
@@ -182,6 +199,9 @@ impl Transaction {
             rcpts: policy::Recipients::default(),
             params_bytes: 0,
             protocol: "SMTP",
+            tls: None,
+            submitted: None,
+            prefix_bytes: None,
             id,
             content: None,
             stored: 0,
@@ -265,7 +285,7 @@ impl Transaction {
         mut self,
         core: &Arc<Core>,
         settings: &Arc<Settings>,
-        (_, peer): (IpAddr, Option<&TcpStream>),
+        (_, peer): (IpAddr, Option<&Socket>),
         end: EndOfData,
     ) -> Reply {
         let size = end.size;
@@ -285,7 +305,7 @@ impl Transaction {
         &mut self,
         core: &Arc<Core>,
         settings: &Arc<Settings>,
-        peer: Option<&TcpStream>,
+        peer: Option<&Socket>,
         end: &mut EndOfData,
     ) -> Result<(), Reply> {
         // Before the client's message there are the fields that rules had prepended when it began, and our Received.
@@ -298,6 +318,7 @@ impl Transaction {
         if end.facts.is_irregular || self.stored_form.is_begun() {
             end.last = self.stored_form.push(std::mem::take(&mut end.last), true);
         }
+        self.complete(core, settings, end)?;
         end.last = self.canonical_header(settings, std::mem::take(&mut end.last), true).await?;
         // Where rules ask for results no fact is relied on.
         let may_be_forged = end.facts.has_auth_results || self.waiting.waits_for_auth();
@@ -309,7 +330,7 @@ impl Transaction {
         if self.filtering.is_some() {
             let begun = Instant::now();
             Box::pin(self.filter(core, settings, &mut message)).await?;
-            if begun.elapsed() >= LEAVES_AFTER && peer.is_some_and(has_left) {
+            if begun.elapsed() >= LEAVES_AFTER && peer.is_some_and(Socket::has_left) {
                 "client left while milters were asked".clone_into(&mut self.why_refused);
                 return Err(LEFT);
             }
@@ -331,7 +352,7 @@ impl Transaction {
         mut self,
         core: &Arc<Core>,
         settings: &Arc<Settings>,
-        peer: Option<&TcpStream>,
+        peer: Option<&Socket>,
         mut end: EndOfData,
     ) -> Reply {
         let verdict = self.judge_content(core, settings, peer, &mut end).await;
@@ -428,6 +449,9 @@ impl Transaction {
     /// Forgets the message: nothing of it was promised.
     pub fn abandon(mut self, core: &Core) {
         self.arrived(core);
+        if let Some(submitted) = &self.submitted {
+            submitted.give_back();
+        }
         if let Some(filtering) = &self.filtering {
             filtering.over();
         }
@@ -476,12 +500,6 @@ impl Transaction {
         self.abandon(core);
         reply
     }
-}
-
-/// Whether a client has closed its side of the connection, whatever it sent before.
-fn has_left(peer: &TcpStream) -> bool {
-    let mut polled = [PollFd::new(peer, PollFlags::RDHUP)];
-    matches!(poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1..))
 }
 
 /// The address of a list.

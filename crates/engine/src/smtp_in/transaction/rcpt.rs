@@ -98,6 +98,7 @@ impl Transaction {
         (rcpt, facts): (RcptTo, Option<&HeaderFacts>),
     ) -> Result<(), Box<RcptRefusal>> {
         let told = self.filtering.is_some().then(|| rcpt.clone());
+        self.count_submitted().map_err(|reply| RcptRefusal::of(&rcpt.address, reply))?;
         self.count_params(core, &rcpt).map_err(|reply| RcptRefusal::of(&rcpt.address, reply))?;
         let (rcpt, given) = self.canonical(settings, rcpt).await?;
         let instance = speaker.session.map(|_| self.id.to_string()).unwrap_or_default();

@@ -9,10 +9,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::net::RecvFlags;
+use stentor_auth::{Exchange, Login};
 use stentor_filters::{ClientFacts, Filter};
 use stentor_mail::reply::{Enhanced, Reply};
-use stentor_mail::server::{NOT_OFFERED, ServerSession, Step, Xclient, XclientName};
+use stentor_mail::server::{ServerSession, Step, Xclient, XclientName};
 use stentor_policy::counted_as;
 use stentor_resolve::Asker;
 use stentor_rules::{ClientName, SessionFacts};
@@ -23,16 +23,23 @@ use tokio::time::Instant;
 
 use super::judge::{Speaker, Stranger};
 use super::open_sessions::{Admitted, Counted};
-use super::transaction::Transaction;
+use super::socket::Socket;
+use super::transaction::{Manner, Transaction};
 use crate::core::limits::Limit;
+use crate::core::security::{Security, Service};
 use crate::core::{Core, Settings};
 use stentor_live::traffic::Tapped;
+
+mod login;
+mod secure;
 
 /// Octets read at once; one buffer per thread serves all sessions, so that an idle one holds none.
 const READ_BYTES: usize = 64 * 1024;
 
 /// The same of a client that is not trusted: what it may make us hold while it does not take its replies.
 const STRANGER_READ_BYTES: usize = 8 * 1024;
+/// Time for a client to take the close of TLS.
+const SHUTDOWN_MAX: Duration = Duration::from_secs(10);
 /// How often a client that is not trusted is looked at while it makes us wait: others may want its place.
 const CROWD_POLL: Duration = Duration::from_secs(5);
 
@@ -43,15 +50,23 @@ thread_local! {
 pub struct Session {
     core: Arc<Core>,
     settings: Arc<Settings>,
-    stream: TcpStream,
+    security: Arc<Security>,
+    service: Service,
+    stream: Socket,
     smtp: ServerSession,
     client: IpAddr,
     port: u16,
     /// Asked for if a rule or milter wants it.
     name: ClientName<String>,
     trusted: bool,
-    /// Who has logged in, at the proxy that says so.
+    /// Who has logged in, here or at the proxy that says so.
     login: Option<Box<str>>,
+    /// The login, if it was here.
+    account: Option<Box<Login>>,
+    /// AUTH that is under way.
+    exchange: Option<Box<Exchange>>,
+    /// The name in its certificate that makes it trusted.
+    proven: Option<Box<str>>,
     /// Who asks the DNS about it; made if a rule wants it.
     asker: Option<Arc<Asker>>,
     /// What it has done.
@@ -86,13 +101,15 @@ enum Input {
     Closed,
     TimedOut,
     Stopping,
+    /// The user may not go on.
+    LoginEnded,
 }
 
 impl Session {
     pub fn new(
         core: Arc<Core>,
         settings: Arc<Settings>,
-        stream: TcpStream,
+        (stream, service): (TcpStream, Service),
         (peer, trusted): (SocketAddr, bool),
         admitted: Admitted,
         stop: watch::Receiver<bool>,
@@ -106,16 +123,21 @@ impl Session {
         if let Some(tap) = &tap {
             tap.event(core.clock.now(), &format!("connection from {client}"));
         }
-        Session {
+        let mut session = Session {
+            security: core.security(),
+            service,
             core,
             settings,
-            stream,
+            stream: Socket::Clear(stream),
             smtp,
             client,
             port: peer.port(),
             name: ClientName::Unknown,
             trusted,
             login: None,
+            account: None,
+            exchange: None,
+            proven: None,
             asker: None,
             seen: Seen::NOTHING,
             stop,
@@ -124,7 +146,9 @@ impl Session {
             filter: None,
             admitted,
             tap,
-        }
+        };
+        session.offer();
+        session
     }
 
     /// Runs until either side closes. Errors of the socket end the session: the client keeps what was not acknowledged.
@@ -141,11 +165,14 @@ impl Session {
     }
 
     async fn talk(&mut self) -> io::Result<()> {
-        self.stream.set_nodelay(true)?;
+        self.stream.set_nodelay()?;
         self.count(Event::Connection);
+        if self.service == Service::Smtps {
+            Box::pin(self.become_secured()).await?;
+        }
         // Its future, and others in boxes below, would make that of each session larger while it waits for a command.
         Box::pin(self.before_greeting()).await;
-        if self.speaks_first() && !self.may_be_early() {
+        if !self.stream.is_secured() && self.stream.has_input() && !self.may_be_early() {
             // RFC 5321 section 4.3.1: the client waits for the greeting.
             self.core.measures.refused(554, Some(Enhanced::new(5, 5, 0)));
             self.smtp.output().clear();
@@ -162,6 +189,10 @@ impl Session {
                         Input::Some => {}
                         Input::Closed => return Ok(()),
                         Input::TimedOut => self.smtp.timed_out(),
+                        Input::LoginEnded => {
+                            login::ENDED.write_to(self.smtp.output());
+                            return self.close().await;
+                        }
                         Input::Stopping => {
                             self.smtp.output().extend_from_slice(b"421 4.3.2 Service is closing\r\n");
                             return self.flush().await;
@@ -188,7 +219,7 @@ impl Session {
             Step::Mail(mail) => {
                 self.count(Event::Message);
                 let begun = Transaction::begin(&self.core, mail, self.client, self.trusted);
-                let begun = begun.map(|begun| begun.with_login(self.login.as_deref()));
+                let begun = begun.and_then(|begun| self.submits(begun));
                 let reply = match begun {
                     Ok(transaction) if self.settings.filters.is_empty() => {
                         self.transaction = Some(transaction);
@@ -209,7 +240,7 @@ impl Session {
                     Some(transaction) => {
                         let session = SessionFacts {
                             client_port: self.port,
-                            server: self.stream.local_addr().ok(),
+                            server: self.stream.local_addr(),
                             is_esmtp: self.smtp.is_esmtp(),
                             login: self.login.as_deref(),
                             size: None,
@@ -254,8 +285,14 @@ impl Session {
                 }
                 match ready {
                     Ok(()) => {
-                        let trace = (self.smtp.helo(), self.smtp.is_esmtp(), self.client);
-                        let prefix = transaction.start_data(&self.core, &self.settings, trace);
+                        let manner = Manner {
+                            helo: self.smtp.helo(),
+                            is_esmtp: self.smtp.is_esmtp(),
+                            client: self.client,
+                            tls: secure::words(&self.stream),
+                            is_authenticated: self.smtp.is_authenticated(),
+                        };
+                        let prefix = transaction.start_data(&self.core, &self.settings, manner);
                         self.smtp.begin_data(prefix);
                     }
                     Err(reply) => self.smtp.answer(reply),
@@ -277,8 +314,11 @@ impl Session {
                 };
                 self.smtp.answer(reply);
             }
-            Step::StartTls | Step::Auth { .. } | Step::AuthResponse(_) => self.smtp.answer(NOT_OFFERED),
-            Step::AuthCancelled | Step::NeedInput | Step::Flush | Step::Reset | Step::Refused { .. } | Step::Close => {}
+            Step::StartTls => Box::pin(self.start_tls()).await?,
+            Step::Auth { mechanism, initial } => Box::pin(self.authenticate(&mechanism, initial)).await,
+            Step::AuthResponse(response) => Box::pin(self.respond(Some(&response))).await,
+            Step::AuthCancelled => self.exchange = None,
+            Step::NeedInput | Step::Flush | Step::Reset | Step::Refused { .. } | Step::Close => {}
         }
         Ok(())
     }
@@ -305,6 +345,7 @@ impl Session {
         }
         (self.client, self.port) = (client, said.port.unwrap_or_default());
         (self.trusted, self.login, self.filter, self.asker) = (trusted, login, None, None);
+        self.account = None;
         if said.address.is_some() {
             self.seen = Seen::NOTHING;
             self.count(Event::Connection);
@@ -328,7 +369,7 @@ impl Session {
             if self.name == ClientName::Unknown {
                 self.name = self.core.resolver.client_name(self.client).await.into();
             }
-            let listener = self.stream.local_addr().ok();
+            let listener = self.stream.local_addr();
             self.filter = self.settings.filters.of(ClientFacts {
                 address: self.client,
                 port: self.port,
@@ -388,13 +429,18 @@ impl Session {
     /// mail does not wait. The wait ends early where others need its place, and when it speaks.
     async fn before_greeting(&mut self) {
         let delay_ms = self.settings.config.listen.greet_delay_ms;
-        let is_delayed = delay_ms > 0 && !self.trusted && !self.smtp.allows_xclient() && !self.is_crowded();
+        let is_delayed = delay_ms > 0
+            && !self.trusted
+            && !self.service.is_for_users()
+            && !self.smtp.allows_xclient()
+            && !self.is_crowded();
         let until = self.core.clock.steady_instant(self.core.clock.steady() + delay_ms);
         let mut stop = self.stop.clone();
+        let (stream, client) = (&mut self.stream, self.client);
         let wait = async {
             if is_delayed {
                 tokio::select! {
-                    _ = self.stream.readable() => {}
+                    _ = stream.readable() => {}
                     () = tokio::time::sleep_until(until) => {}
                     _ = stop.wait_for(|stop| *stop) => {}
                 }
@@ -403,7 +449,7 @@ impl Session {
         let resolver = self.settings.rules.needs_name().then_some(&self.core.resolver);
         let named = async {
             match resolver {
-                Some(resolver) => Some(resolver.client_name(self.client).await),
+                Some(resolver) => Some(resolver.client_name(client).await),
                 None => None,
             }
         };
@@ -418,14 +464,6 @@ impl Session {
         let is_early = !self.trusted && self.settings.rules.sees_early();
         self.seen.is_early = Some(is_early);
         is_early
-    }
-
-    /// Whether the client sent something before our greeting.
-    fn speaks_first(&self) -> bool {
-        // Asks the socket itself: the runtime may not know yet that there is something to read.
-        let mut byte = [0u8; 1];
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        matches!(rustix::net::recv(&self.stream, &mut byte, flags), Ok((1, _)))
     }
 
     /// Counts the refusals of the state machine, its own and those it was given.
@@ -468,6 +506,10 @@ impl Session {
                 Err(error) => return Err(error),
             }
         }
+        // What is encrypted and not sent yet counts as well.
+        tokio::time::timeout_at(deadline, self.stream.flush())
+            .await
+            .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         self.smtp.sent();
         Ok(())
     }
@@ -490,6 +532,9 @@ impl Session {
                     return Ok(Input::Stopping);
                 }
             }
+            if self.account.as_ref().is_some_and(|login| !login.is_valid()) {
+                return Ok(Input::LoginEnded);
+            }
             if self.is_crowded() {
                 self.smtp.hurry();
             }
@@ -501,7 +546,7 @@ impl Session {
                     if let Some(tap) = &mut self.tap {
                         tap.client(self.core.clock.now(), &buffer[..n]);
                     }
-                    self.smtp.receive(&buffer[..n]);
+                    secure::receive(&mut self.smtp, &mut buffer[..n]);
                     Ok(n)
                 }
                 Err(error) => Err(error),
@@ -521,6 +566,7 @@ impl Session {
                 ready = self.stream.readable() => ready?,
                 _ = self.stop.wait_for(|stop| *stop), if may_stop => return Ok(Input::Stopping),
                 () = grace_over(&mut stop, self.grace_until), if has_grace => return Ok(Input::Stopping),
+                () = login::ended(self.account.as_deref()) => return Ok(Input::LoginEnded),
                 () = tokio::time::sleep_until(look_again) => {
                     if deadline <= Instant::now() {
                         return Ok(Input::TimedOut);
@@ -532,10 +578,11 @@ impl Session {
 
     /// Sends the last reply, then drains a little so that the client reads it instead of a reset.
     async fn close(&mut self) -> io::Result<()> {
-        use tokio::io::AsyncWriteExt;
         const DRAIN_READS_MAX: usize = 16;
         self.flush().await?;
-        self.stream.shutdown().await?;
+        if tokio::time::timeout(SHUTDOWN_MAX, self.stream.shutdown()).await.is_err() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
         let mut sink = [0u8; 4096];
         for _ in 0..DRAIN_READS_MAX {
             match self.stream.try_read(&mut sink) {

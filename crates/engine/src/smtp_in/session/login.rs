@@ -1,0 +1,93 @@
+//! AUTH: who logs in, and what a login is worth.
+//!
+//! Promise: an exchange is the authenticator's, which takes no thread of the runtime and slows guesses; nothing of it is logged here.
+//! A login stands for a client network, and has limits and senders of its own. It ends with its session, at TLS, and at once when
+//! its user is locked, removed or gets another password.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use stentor_auth::{Channel, Login, Step};
+use stentor_mail::reply::Reply;
+use stentor_mail::server::{NOT_OFFERED, Secret};
+use stentor_sasl::{Bindings, Mechanism};
+
+use super::super::open_sessions::Counted;
+use super::super::transaction::{Account, Submitted, Transaction};
+use super::Session;
+
+const LOGGED_IN: Reply = Reply::fixed(235, (2, 7, 0), "Authentication successful");
+/// What is written to a session whose user may not go on.
+pub(super) const ENDED: Reply = Reply::fixed(421, (4, 7, 0), "The login is no longer valid, closing");
+
+/// Returns once a login has ended; never without one.
+pub(super) async fn ended(account: Option<&Login>) {
+    match account {
+        Some(login) => login.ended().await,
+        None => std::future::pending().await,
+    }
+}
+
+impl Session {
+    pub(super) async fn authenticate(&mut self, mechanism: &str, initial: Option<Secret>) {
+        let (Some(auth), Ok(mechanism)) = (self.security.auth(), mechanism.parse::<Mechanism>()) else {
+            return self.smtp.answer(NOT_OFFERED);
+        };
+        self.exchange = Some(Box::new(auth.begin(mechanism, self.channel())));
+        self.respond(initial.as_ref()).await;
+    }
+
+    /// Goes on with the client's response.
+    pub(super) async fn respond(&mut self, response: Option<&Secret>) {
+        let Some(mut exchange) = self.exchange.take() else {
+            return self.smtp.answer(NOT_OFFERED);
+        };
+        match exchange.step(response.map(Secret::octets)).await {
+            Step::Challenge(octets) => {
+                self.smtp.challenge(&octets);
+                self.exchange = Some(exchange);
+            }
+            Step::Done(login) => self.logged_in(login),
+            Step::Refused(refusal) => self.smtp.answer(refusal.reply()),
+        }
+    }
+
+    fn logged_in(&mut self, login: Login) {
+        let who = Counted { client: self.client, trusted: true, is_proxy: false };
+        if let Err((limit, reply)) = self.admitted.change(who, &self.settings.config.listen) {
+            self.core.limits.hit(limit, self.core.clock.now());
+            return self.smtp.answer(reply);
+        }
+        self.login = Some(login.user().as_ref().into());
+        // Milters were told that there is none.
+        (self.trusted, self.filter) = (true, None);
+        self.account = Some(Box::new(login));
+        self.smtp.answer(LOGGED_IN);
+        self.smtp.authenticated();
+    }
+
+    /// What an exchange runs over.
+    pub(super) fn channel(&self) -> Channel {
+        let tls = self.stream.tls().map(|socket| socket.secured());
+        let bindings = Bindings {
+            exporter: tls.and_then(|tls| tls.exporter()),
+            end_point: tls.and_then(|tls| tls.server_end_point()).map(Vec::from),
+        };
+        Channel {
+            client: SocketAddr::new(self.client, self.port),
+            local: self.stream.local_addr().unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into()),
+            is_secured: tls.is_some() || self.situation().may_be_clear,
+            bindings,
+        }
+    }
+
+    /// What is special about a message of somebody who has logged in, or submits it where users do.
+    pub(super) fn submits(&self, begun: Transaction) -> Result<Transaction, Reply> {
+        let begun = begun.with_login(self.login.as_deref());
+        if self.account.is_none() && !self.service.is_for_users() {
+            return Ok(begun);
+        }
+        let account = self.account.as_deref().zip(self.security.auth());
+        let account = account.map(|(login, auth)| Account { login: login.clone(), auth: auth.clone() });
+        begun.submitted(&self.core, Submitted::new(&self.settings, account))
+    }
+}

@@ -1,0 +1,136 @@
+//! A client's connection, in clear or secured, with the same calls.
+//!
+//! Promise: the socket of a session that has asked for TLS is never read or written in clear again, whether the handshake
+//! succeeds or not.
+
+use std::io;
+use std::net::SocketAddr;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use stentor_tls::{Facts, Server, TlsError, TlsSocket};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+pub enum Socket {
+    Clear(TcpStream),
+    Secured(Box<TlsSocket<TcpStream>>),
+    /// A handshake could not begin.
+    Gone,
+}
+
+impl Socket {
+    fn tcp(&self) -> io::Result<&TcpStream> {
+        match self {
+            Socket::Clear(socket) => Ok(socket),
+            Socket::Secured(socket) => Ok(socket.socket()),
+            Socket::Gone => Err(gone()),
+        }
+    }
+
+    /// Does the handshake; afterwards all that is read and written is in TLS.
+    pub async fn secure(&mut self, server: &Server, deadline: Instant) -> Result<(), TlsError> {
+        let Socket::Clear(socket) = std::mem::replace(self, Socket::Gone) else { return Err(gone().into()) };
+        let mut socket = Box::new(TlsSocket::new(socket, server.begin()?));
+        let done = socket.handshake(deadline).await;
+        if done.is_ok() {
+            *self = Socket::Secured(socket);
+        }
+        done
+    }
+
+    /// Of a secured one.
+    pub fn facts(&self) -> Option<&Facts> {
+        match self {
+            Socket::Secured(socket) => socket.facts(),
+            _ => None,
+        }
+    }
+
+    /// Of a secured one.
+    pub fn tls(&self) -> Option<&TlsSocket<TcpStream>> {
+        match self {
+            Socket::Secured(socket) => Some(socket),
+            _ => None,
+        }
+    }
+
+    pub fn is_secured(&self) -> bool {
+        matches!(self, Socket::Secured(_))
+    }
+
+    pub fn set_nodelay(&self) -> io::Result<()> {
+        self.tcp()?.set_nodelay(true)
+    }
+
+    pub fn local_addr(&self) -> Option<SocketAddr> {
+        self.tcp().ok()?.local_addr().ok()
+    }
+
+    pub fn try_read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Socket::Clear(socket) => socket.try_read(into),
+            Socket::Secured(socket) => socket.try_read(into),
+            Socket::Gone => Err(gone()),
+        }
+    }
+
+    pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Socket::Clear(socket) => socket.try_write(bytes),
+            Socket::Secured(socket) => socket.try_write(bytes),
+            Socket::Gone => Err(gone()),
+        }
+    }
+
+    pub async fn readable(&mut self) -> io::Result<()> {
+        match self {
+            Socket::Clear(socket) => socket.readable().await,
+            Socket::Secured(socket) => socket.readable().await,
+            Socket::Gone => Err(gone()),
+        }
+    }
+
+    pub async fn writable(&mut self) -> io::Result<()> {
+        match self {
+            Socket::Clear(socket) => socket.writable().await,
+            Socket::Secured(socket) => socket.writable().await,
+            Socket::Gone => Err(gone()),
+        }
+    }
+
+    /// Waits until the kernel has all that was written.
+    pub async fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Socket::Secured(socket) => socket.flush().await,
+            _ => Ok(()),
+        }
+    }
+
+    pub async fn shutdown(&mut self) -> io::Result<()> {
+        use tokio::io::AsyncWriteExt;
+        match self {
+            Socket::Clear(socket) => socket.shutdown().await,
+            Socket::Secured(socket) => socket.shutdown().await,
+            Socket::Gone => Err(gone()),
+        }
+    }
+
+    /// Whether the client has sent something that nobody has read.
+    pub fn has_input(&self) -> bool {
+        // Asks the socket itself: the runtime may not know yet that there is something to read.
+        let flags = rustix::net::RecvFlags::PEEK | rustix::net::RecvFlags::DONTWAIT;
+        let mut octet = [0u8; 1];
+        self.tcp().is_ok_and(|socket| matches!(rustix::net::recv(socket, &mut octet, flags), Ok((1, _))))
+    }
+
+    /// Whether the client has closed its side of the connection, whatever it sent before.
+    pub fn has_left(&self) -> bool {
+        let Ok(socket) = self.tcp() else { return true };
+        let mut polled = [PollFd::new(socket, PollFlags::RDHUP)];
+        matches!(poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(1..))
+    }
+}
+
+fn gone() -> io::Error {
+    io::ErrorKind::NotConnected.into()
+}

@@ -1,0 +1,149 @@
+//! Mail of users who have logged in: whose senders they may use, and what is completed in the header (RFC 6409 section 8).
+//!
+//! Promise: neither the envelope nor From names an address that the user does not own, if that is configured. Date and Message-ID
+//! are there, Bcc is not. Fields that are added stand where the client's begin, so that milters see and sign them; those of a
+//! message whose header is on its way to the disk already stand before all others.
+
+use stentor_auth::{Authenticator, Login};
+use stentor_config::OwnSenders;
+use stentor_mail::address::{Address, ReversePath};
+use stentor_mail::dsn::format_date;
+use stentor_mail::reply::Reply;
+use stentor_mail::server::EndOfData;
+use stentor_rules::Removal;
+
+use super::Transaction;
+use crate::core::{Core, Settings, log};
+
+const NOT_OWN_SENDER: Reply = Reply::fixed(553, (5, 7, 1), "This login may not use this sender");
+const NOT_OWN_FROM: Reply = Reply::fixed(550, (5, 7, 1), "This login may not use the address in From");
+const MANY_FROM: Reply = Reply::fixed(550, (5, 7, 1), "From must have exactly one address, which is your own");
+const LEFT_OUT: [&str; 2] = ["Bcc", "Resent-Bcc"];
+
+/// Whose message it is.
+pub struct Account {
+    pub login: Login,
+    pub auth: Authenticator,
+}
+
+/// What is special about a user's message.
+pub struct Submitted {
+    /// None: who it is is proven by a certificate.
+    account: Option<Account>,
+    own_senders: OwnSenders,
+    recipients_max: u32,
+    messages: u32,
+    recipients: u32,
+}
+
+impl Submitted {
+    pub fn new(settings: &Settings, account: Option<Account>) -> Submitted {
+        let (own_senders, recipients_max) =
+            (settings.config.auth.own_senders, settings.config.listen.submission_recipients_max);
+        Submitted { account, own_senders, recipients_max, messages: 0, recipients: 0 }
+    }
+
+    /// Who has to own the senders, if somebody has.
+    fn owner(&self) -> Option<&Login> {
+        self.account.as_ref().filter(|_| self.own_senders != OwnSenders::Any).map(|account| &account.login)
+    }
+
+    /// Checks the sender and counts the message.
+    fn take_message(&mut self, sender: &ReversePath) -> Result<(), Reply> {
+        if self.owner().is_some_and(|login| !login.owns_path(sender)) {
+            return Err(NOT_OWN_SENDER);
+        }
+        if let Some(Account { login, auth }) = &self.account {
+            auth.take_message(login).map_err(|over| Reply::new(450, (4, 7, 1), over.to_string()))?;
+        }
+        self.messages = 1;
+        Ok(())
+    }
+
+    /// Counts a recipient that is named.
+    fn take_recipient(&mut self) -> Result<(), Reply> {
+        if self.recipients >= self.recipients_max {
+            return Err(Reply::fixed(452, (4, 5, 3), "Too many recipients"));
+        }
+        if let Some(Account { login, auth }) = &self.account {
+            auth.take_recipient(login).map_err(|over| Reply::new(452, (4, 5, 3), over.to_string()))?;
+        }
+        self.recipients += 1;
+        Ok(())
+    }
+
+    /// Nothing came of the message.
+    pub(super) fn give_back(&self) {
+        if let Some(Account { login, auth }) = &self.account {
+            auth.give_back(login, self.messages, self.recipients);
+        }
+    }
+}
+
+impl Transaction {
+    /// Makes it a user's message.
+    ///
+    /// # Errors
+    /// The user may not use the sender, or has sent as many messages as allowed.
+    pub fn submitted(mut self, core: &Core, mut submitted: Submitted) -> Result<Transaction, Reply> {
+        let taken = submitted.take_message(&self.mail.path);
+        self.submitted = Some(Box::new(submitted));
+        match taken {
+            Ok(()) => Ok(self),
+            Err(reply) => {
+                log::refused(core, ("MAIL", ""), &self.mail, self.client, &reply);
+                self.abandon(core);
+                Err(reply)
+            }
+        }
+    }
+
+    /// Counts a recipient of a user's message.
+    pub(super) fn count_submitted(&mut self) -> Result<(), Reply> {
+        self.submitted.as_mut().map_or(Ok(()), |submitted| submitted.take_recipient())
+    }
+
+    /// Checks and completes the header of a user's message; all of it has come.
+    pub(super) fn complete(&mut self, core: &Core, settings: &Settings, end: &mut EndOfData) -> Result<(), Reply> {
+        let Some(submitted) = &self.submitted else { return Ok(()) };
+        let facts = &mut end.facts;
+        if let Some(login) = submitted.owner().filter(|_| submitted.own_senders == OwnSenders::Both) {
+            let from = facts.from.as_deref().filter(|_| !facts.has_more_from).ok_or(MANY_FROM)?;
+            if !Address::parse(from.as_bytes(), true).is_ok_and(|from| login.owns(&from)) {
+                return Err(NOT_OWN_FROM);
+            }
+        }
+        if facts.has_bcc {
+            self.wishes.remove.extend(LEFT_OUT.iter().filter_map(|field| Removal::parse(field).ok()));
+        }
+        let mut fields = String::new();
+        if !facts.has_date {
+            fields += &format!("Date: {}\r\n", format_date(core.clock.now()));
+            facts.has_date = true;
+        }
+        if facts.message_id.is_none() {
+            let id = format!("<{}.{:x}@{}>", self.id, core.clock.now(), settings.config.hostname);
+            fields += &format!("Message-ID: {id}\r\n");
+            facts.message_id = Some(id);
+        }
+        match self.prefix_bytes.filter(|at| *at <= end.last.len()) {
+            _ if fields.is_empty() => {}
+            Some(at) => drop(end.last.splice(at..at, fields.into_bytes())),
+            None => self.added.extend_from_slice(fields.as_bytes()),
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recipients_have_a_limit() {
+        let settings = Settings::new(stentor_config::without_file().unwrap(), None);
+        let mut submitted = Submitted { recipients_max: 2, ..Submitted::new(&settings, None) };
+        assert!(submitted.take_recipient().is_ok() && submitted.take_recipient().is_ok());
+        assert_eq!(submitted.take_recipient().map_err(|reply| reply.code), Err(452));
+    }
+}

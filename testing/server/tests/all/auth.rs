@@ -1,0 +1,287 @@
+//! Users that log in, by each mechanism, with other people's clients.
+
+use std::process::{Command, Output, Stdio};
+
+use stentor_harness::{Builder, Server, TestLab, stentor, wait_until};
+
+use crate::tls_in::{codes, session, session_with};
+
+const PASSWORD: &str = "correct horse";
+
+fn builder(lab: &TestLab) -> Builder {
+    // Nobody is trusted by address.
+    Server::builder()
+        .lab(lab)
+        .set("client_networks", "[\"192.0.2.1\"]")
+        .set("listen.smtps", "[\"127.0.0.1:0\"]")
+        .set("listen.submission", "[\"127.0.0.1:0\"]")
+        .set("auth.users", "\"users\"")
+}
+
+/// With the users ann@home.example and bob@home.example.
+fn started(more: impl FnOnce(Builder) -> Builder) -> (TestLab, Server) {
+    let lab = TestLab::sites(&["one.example"]);
+    let server = more(builder(&lab)).file("users", b"").prepare();
+    for name in ["ann@home.example", "bob@home.example"] {
+        user(&server, &["add", name], PASSWORD);
+    }
+    let server = server.run();
+    (lab, server)
+}
+
+/// `stentor user ...`, with a password on standard input.
+#[track_caller]
+fn user(server: &Server, arguments: &[&str], password: &str) {
+    use std::io::Write;
+    let mut child = Command::new(stentor())
+        .arg("user")
+        .args(arguments)
+        .arg("--config")
+        .arg(server.config())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary can be run");
+    let _ = child.stdin.take().expect("it is piped").write_all(format!("{password}\n").as_bytes());
+    let output = child.wait_with_output().expect("it ends");
+    assert!(output.status.success(), "{output:?}");
+}
+
+fn client(name: &str, arguments: &[&str]) -> Output {
+    Command::new(name).args(arguments).stdin(Stdio::null()).output().unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+#[test]
+fn no_mail_before_tls_and_login() {
+    let (_lab, server) = started(|builder| builder);
+    let submission = server.address_of("submission").port();
+    let said =
+        session(submission, &["EHLO c", "MAIL FROM:<ann@home.example>", "@user:ann@home.example:x", "HELP", "QUIT"]);
+    assert_eq!(codes(&said), ["220", "250", "530", "530", "530", "221"], "{said:?}");
+    assert!(!said.iter().any(|line| line.contains("AUTH")), "{said:?}");
+    let steps = ["EHLO c", "@starttls", "EHLO c", "MAIL FROM:<ann@home.example>", "@user:ann@home.example:wrong"];
+    let said = session(submission, &steps);
+    assert_eq!(codes(&said), ["220", "250", "220", "250", "530", "535"], "{said:?}");
+    assert!(said.iter().any(|line| line == "250-AUTH SCRAM-SHA-256-PLUS SCRAM-SHA-256 PLAIN LOGIN"), "{said:?}");
+    let smtps = server.address_of("smtps").port();
+    let said = session_with(smtps, &["--implicit"], &["EHLO c", "MAIL FROM:<ann@home.example>", "STARTTLS"]);
+    assert_eq!(codes(&said), ["220", "250", "530", "503"], "{said:?}");
+    // On the other port AUTH is not offered.
+    let said = session(server.address().port(), &["EHLO c", "@starttls", "EHLO c", "@user:ann@home.example:x"]);
+    assert_eq!(codes(&said).last().unwrap(), &"502", "{said:?}");
+}
+
+#[test]
+fn a_users_message_is_completed_and_says_how_it_came() {
+    let (lab, server) = started(|builder| builder);
+    let port = server.address_of("submission").port();
+    let login = format!("@user:Ann@Home.example:{PASSWORD}");
+    let text = "@message:From: Ann <ann@home.example>\\r\\nBcc: secret@one.example\\r\\nSubject: x\\r\\n\\r\\nx";
+    let steps = [
+        "EHLO c.example",
+        "@starttls",
+        "EHLO c.example",
+        &login,
+        "EHLO c.example",
+        "MAIL FROM:<ann@home.example> AUTH=<>",
+        "RCPT TO:<zoe@one.example>",
+        text,
+        "@user:ann@home.example:again",
+    ];
+    let said = session(port, &steps);
+    let expected = ["220", "250", "220", "250", "235", "250", "250", "250", "354", "250", "503"];
+    assert_eq!(codes(&said), expected, "{said:?}");
+    lab.wait_copies(1);
+    let copy = lab.recorder().copies_to("zoe@one.example").remove(0).body.expect("the lab keeps bodies");
+    let text = String::from_utf8_lossy(&copy).replace("\r\n\t", " ");
+    assert!(text.contains(" with ESMTPSA (TLS1.3 TLS_AES_256_GCM_SHA384) id "), "{text}");
+    assert!(text.contains("\r\nDate: ") && text.contains("\r\nMessage-ID: <") && !text.contains("Bcc"), "{text}");
+    server.wait_log(&["from=<ann@home.example>", "tls=", "user="]);
+    let log = server.log().lines().join("\n");
+    let encoded = ["Y29ycmVjdCBob3JzZQ", PASSWORD];
+    assert!(encoded.iter().all(|secret| !log.contains(secret)), "{log}");
+}
+
+#[test]
+fn senders_are_the_users_own() {
+    let (_lab, server) = started(|builder| builder);
+    let port = server.address_of("smtps").port();
+    let login = format!("@user:ann@home.example:{PASSWORD}");
+    let with_from = |from: &str| {
+        let text = format!("@message:{from}\\r\\nSubject: x\\r\\n\\r\\nx");
+        let steps =
+            ["EHLO c", &login, "MAIL FROM:<ann@home.example>", "RCPT TO:<zoe@one.example>", &text].map(str::to_owned);
+        let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
+        session_with(port, &["--implicit"], &steps).pop().unwrap()
+    };
+    assert!(with_from("From: ann@home.example").starts_with("250 2.0.0"));
+    for from in [
+        "From: bob@home.example",
+        "From: ann@home.example, bob@home.example",
+        "X: y",
+        "From: ann@home.example\\r\\nFrom: b@c.example",
+    ] {
+        let said = with_from(from);
+        assert!(said.starts_with("550 5.7.1"), "{from}: {said}");
+    }
+    let steps = ["EHLO c", &login, "MAIL FROM:<bob@home.example>", "MAIL FROM:<>"];
+    let said = session_with(port, &["--implicit"], &steps);
+    assert_eq!(codes(&said)[3..], ["553", "250"], "{said:?}");
+}
+
+#[test]
+fn each_mechanism() {
+    let (_lab, server) = started(|builder| builder);
+    let port = server.address_of("smtps").port();
+    for (step, code) in [
+        (format!("@user:ann@home.example:{PASSWORD}"), "235"),
+        (format!("@scram:ann@home.example:{PASSWORD}"), "235"),
+        (format!("@plus:ann@home.example:{PASSWORD}"), "235"),
+        ("@scram:bob@home.example:wrong".to_owned(), "535"),
+        ("@plus:nobody@home.example:wrong".to_owned(), "535"),
+    ] {
+        let said = session_with(port, &["--implicit"], &["EHLO c", &step]);
+        assert_eq!(codes(&said).last().unwrap(), &code, "{step}: {said:?}");
+    }
+}
+
+#[test]
+fn other_peoples_clients_log_in() {
+    let (lab, server) = started(|builder| builder);
+    let (submission, smtps) = (server.address_of("submission"), server.address_of("smtps"));
+    let port = submission.port().to_string();
+    let mut copies = 0;
+    for mechanism in ["PLAIN", "LOGIN"] {
+        let output = client(
+            "swaks",
+            &[
+                "--server",
+                "127.0.0.1",
+                "--port",
+                &port,
+                "-tls",
+                "--auth",
+                mechanism,
+                "--auth-user",
+                "ann@home.example",
+                "--auth-password",
+                PASSWORD,
+                "--from",
+                "ann@home.example",
+                "--to",
+                "zoe@one.example",
+            ],
+        );
+        assert!(output.status.success(), "swaks {mechanism}: {output:?}");
+        copies += 1;
+    }
+    let script = "import smtplib, ssl, sys\n\
+        port, secured, password, mechanism = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]\n\
+        context = ssl._create_unverified_context()\n\
+        for implicit in (False, True):\n    \
+            client = smtplib.SMTP_SSL('127.0.0.1', secured, context=context) if implicit else smtplib.SMTP('127.0.0.1', port)\n    \
+            implicit or client.starttls(context=context)\n    \
+            client.ehlo()\n    \
+            client.user, client.password = 'ann@home.example', password\n    \
+            client.auth(mechanism, getattr(client, 'auth_' + mechanism.lower()))\n    \
+            client.sendmail('ann@home.example', ['zoe@one.example'], 'From: ann@home.example\\r\\n\\r\\nx')\n    \
+            client.quit()\n";
+    for mechanism in ["PLAIN", "LOGIN"] {
+        let output = client("/usr/bin/python3", &["-c", script, &port, &smtps.port().to_string(), PASSWORD, mechanism]);
+        assert!(output.status.success(), "smtplib {mechanism}: {output:?}");
+        copies += 2;
+    }
+    let message = server.path("message.eml");
+    std::fs::write(&message, "From: ann@home.example\r\nSubject: x\r\n\r\nx\r\n").unwrap();
+    let file = message.display().to_string();
+    for (url, mechanism) in [
+        (format!("smtps://{smtps}"), "PLAIN"),
+        (format!("smtps://{smtps}"), "LOGIN"),
+        (format!("smtp://{submission}"), "PLAIN"),
+    ] {
+        let (user, options) = (format!("ann@home.example:{PASSWORD}"), format!("AUTH={mechanism}"));
+        let output = client(
+            "/usr/bin/curl",
+            &[
+                "-sS",
+                "-k",
+                "--ssl-reqd",
+                "--url",
+                &url,
+                "--user",
+                &user,
+                "--login-options",
+                &options,
+                "--mail-from",
+                "ann@home.example",
+                "--mail-rcpt",
+                "zoe@one.example",
+                "--upload-file",
+                &file,
+            ],
+        );
+        assert!(output.status.success(), "curl {mechanism}: {output:?}");
+        copies += 1;
+    }
+    lab.wait_copies(copies);
+}
+
+#[test]
+fn a_locked_users_sessions_end_at_once() {
+    use std::io::{BufRead, BufReader};
+    let (_lab, server) = started(|builder| builder);
+    let port = server.address_of("smtps").port();
+    let mut child = Command::new("/usr/bin/python3")
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/tls_session.py"))
+        .args(["--implicit", &port.to_string(), "EHLO c", &format!("@user:ann@home.example:{PASSWORD}")])
+        .args(["MAIL FROM:<ann@home.example>", "RCPT TO:<zoe@one.example>", "@reply", "@reply"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python3 runs");
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.starts_with("235 ")) && lines.any(|line| line.starts_with("250 2.1.5")));
+    user(&server, &["lock", "ann@home.example"], "");
+    let said = lines.next().unwrap();
+    assert!(said.starts_with("421 4.7.0 The login is no longer valid"), "{said}");
+    child.wait().expect("it ends");
+    let login = format!("@user:ann@home.example:{PASSWORD}");
+    let said = session_with(port, &["--implicit"], &["EHLO c", &login]);
+    assert_eq!(codes(&said).last().unwrap(), &"535", "{said:?}");
+    user(&server, &["unlock", "ann@home.example"], "");
+    wait_until("the user may log in again", || {
+        let said = session_with(port, &["--implicit"], &["EHLO c", &login]);
+        codes(&said).last() == Some(&"235")
+    });
+}
+
+#[test]
+fn five_wrong_passwords_end_a_session() {
+    let (_lab, server) = started(|builder| builder);
+    let port = server.address_of("smtps").port();
+    let steps = [
+        "EHLO c",
+        "@user:ann@home.example:1",
+        "@user:ann@home.example:2",
+        "@user:ann@home.example:3",
+        "@user:ann@home.example:4",
+        "@user:ann@home.example:5",
+        "@reply",
+    ];
+    let said = session_with(port, &["--implicit"], &steps);
+    let last = said.iter().rfind(|line| *line != "end").unwrap();
+    assert!(
+        last.starts_with("421 4.7.0 Too many failed logins") || said.iter().any(|line| line.starts_with("454 4.7.0")),
+        "{said:?}"
+    );
+}
+
+#[test]
+fn in_clear_only_where_it_is_allowed() {
+    let (_lab, server) = started(|builder| builder.set("auth.allow_clear_networks", "[\"127.0.0.1\"]"));
+    let port = server.address_of("submission").port();
+    let login = format!("@user:ann@home.example:{PASSWORD}");
+    let said = session(port, &["EHLO c", &login, "MAIL FROM:<ann@home.example>"]);
+    assert_eq!(codes(&said), ["220", "250", "235", "250"], "{said:?}");
+    assert!(said.contains(&"250-AUTH SCRAM-SHA-256 PLAIN LOGIN".to_owned()), "{said:?}");
+}

@@ -1,0 +1,283 @@
+//! TLS of clients: STARTTLS and TLS from the first octet, with openssl and Python's ssl at the other end.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use rustix::process::Signal;
+use stentor_harness::{Builder, Server, TestLab, message};
+
+/// Plays steps of a session; what it prints.
+pub fn session(port: u16, steps: &[&str]) -> Vec<String> {
+    session_with(port, &[], steps)
+}
+
+pub fn session_with(port: u16, options: &[&str], steps: &[&str]) -> Vec<String> {
+    let output = command(port, options, steps).stdin(Stdio::null()).output().expect("python3 runs");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+}
+
+fn command(port: u16, options: &[&str], steps: &[&str]) -> Command {
+    let mut command = Command::new("/usr/bin/python3");
+    command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/tls_session.py"));
+    command.args(options).arg(port.to_string()).args(steps);
+    command
+}
+
+/// Codes of the final lines of replies.
+pub fn codes(lines: &[String]) -> Vec<&str> {
+    lines
+        .iter()
+        .filter(|line| line.as_bytes().get(3) == Some(&b' '))
+        .map(|line| &line[..3])
+        .filter(|code| *code != "tls")
+        .collect()
+}
+
+fn builder(lab: &TestLab) -> Builder {
+    Server::builder().lab(lab).list("news", &["ann@one.example"])
+}
+
+/// A certificate for this name, signed by itself or by this one.
+pub fn certificate(folder: &Path, name: &str, signer: Option<&str>) {
+    let at = |end: &str| folder.join(format!("{name}{end}")).display().to_string();
+    let mut openssl = Command::new("openssl");
+    openssl.args([
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:prime256v1",
+        "-nodes",
+        "-days",
+        "30",
+    ]);
+    openssl.args(["-subj", &format!("/CN={name}"), "-addext", &format!("subjectAltName=DNS:{name}")]);
+    openssl.args(["-keyout", &at(".key"), "-out", &at(".pem")]);
+    if let Some(signer) = signer {
+        let of = |end: &str| folder.join(format!("{signer}{end}")).display().to_string();
+        openssl.args(["-CA", &of(".pem"), "-CAkey", &of(".key"), "-addext", "basicConstraints=critical,CA:FALSE"]);
+    }
+    let output = openssl.stdin(Stdio::null()).output().expect("openssl runs");
+    assert!(output.status.success(), "{output:?}");
+}
+
+/// The hash of a certificate's DER, as `@certificate` shows it.
+fn fingerprint(file: &Path) -> String {
+    let output = Command::new("openssl")
+        .args(["x509", "-noout", "-fingerprint", "-sha256", "-in", &file.display().to_string()])
+        .output()
+        .expect("openssl runs");
+    let text = String::from_utf8_lossy(&output.stdout).to_lowercase();
+    let hash = text.trim().rsplit_once('=').expect("a fingerprint").1.replace(':', "");
+    format!("certificate {hash}")
+}
+
+#[test]
+fn starttls_is_there_from_the_first_minute() {
+    let lab = TestLab::sites(&["one.example"]);
+    let server = builder(&lab).start();
+    let port = server.address().port();
+    let wire = message("starttls@test", "x");
+    lab.recorder().expect_message(wire.into());
+    let text = "Message-Id: <tls@test>\\r\\nSubject: x\\r\\n\\r\\nx";
+    let steps = [
+        "EHLO c.example",
+        "@starttls",
+        "EHLO c.example",
+        "MAIL FROM:<me@home.example>",
+        "RCPT TO:<news@lists.test>",
+        &format!("@message:{text}"),
+        "QUIT",
+    ];
+    let said = session(port, &steps);
+    assert!(said.contains(&"250-STARTTLS".to_owned()), "{said:?}");
+    assert_eq!(said.iter().filter(|line| line.contains("STARTTLS")).count(), 1, "not again in TLS: {said:?}");
+    assert_eq!(codes(&said), ["220", "250", "220", "250", "250", "250", "354", "250", "221"], "{said:?}");
+    lab.wait_clean("tls@test", &["ann@one.example"]);
+    let copy = lab.recorder().copies_to("ann@one.example").remove(0).body.expect("the lab keeps bodies");
+    let text = String::from_utf8_lossy(&copy).replace("\r\n\t", " ");
+    assert!(text.contains(" with ESMTPS (TLS1.3 TLS_AES_256_GCM_SHA384) id "), "{text}");
+    server.wait_log(&["from=<me@home.example>", "tls="]);
+    // Certificate and key stay over a restart.
+    let folder = server.path("stentor-data/tls");
+    assert!(folder.is_dir(), "{}", folder.display());
+}
+
+#[test]
+fn openssl_talks_to_it() {
+    let lab = TestLab::sites(&["one.example"]);
+    let server = builder(&lab).start();
+    for version in ["-tls1_2", "-tls1_3"] {
+        let mut client = Command::new("openssl")
+            .args(["s_client", "-starttls", "smtp", "-crlf", "-quiet", version, "-connect"])
+            .arg(server.address().to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("openssl runs");
+        let mut stdin = client.stdin.take().expect("it is piped");
+        stdin.write_all(b"EHLO openssl.example\nNOOP\nQUIT\n").expect("it takes input");
+        let output = client.wait_with_output().expect("openssl ends");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("250 2.0.0 Ok") && text.contains("221 2.0.0 Bye"), "{version}: {text}");
+    }
+    // Older ones are nobody's.
+    let output = Command::new("openssl")
+        .args(["s_client", "-starttls", "smtp", "-tls1_1", "-cipher", "ALL:@SECLEVEL=0", "-connect"])
+        .arg(server.address().to_string())
+        .stdin(Stdio::null())
+        .output()
+        .expect("openssl runs");
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("Cipher is ECDHE"), "{output:?}");
+    assert_eq!(server.smtp().cmd("NOOP").code, 250);
+}
+
+#[test]
+fn nothing_that_came_in_clear_survives() {
+    let lab = TestLab::sites(&["one.example"]);
+    let server = builder(&lab).start();
+    let port = server.address().port();
+    // In the same segment: closed, and nothing is read of it.
+    let injected = "@raw:EHLO c\\r\\nSTARTTLS\\r\\nMAIL FROM:<evil@x.example>\\r\\nRCPT TO:<news@lists.test>\\r\\n";
+    let said = session(port, &[injected, "@rest"]);
+    assert!(said.iter().any(|line| line.starts_with("554 5.5.0 ")), "{said:?}");
+    assert!(!said.iter().any(|line| line.contains("250 2.1")), "{said:?}");
+    // Behind the 220: taken for a handshake, which it is not.
+    let said = session(port, &["EHLO c", "STARTTLS", "@raw:MAIL FROM:<evil@x.example>\\r\\n", "@rest"]);
+    assert!(!said.iter().any(|line| line.starts_with("250 2.1")), "{said:?}");
+    // And what the session knew is forgotten.
+    let steps = [
+        "EHLO c",
+        "MAIL FROM:<me@home.example>",
+        "RCPT TO:<news@lists.test>",
+        "@starttls",
+        "RCPT TO:<news@lists.test>",
+        "DATA",
+        "MAIL FROM:<me@home.example>",
+        "STARTTLS",
+        "EHLO c",
+        "MAIL FROM:<me@home.example>",
+    ];
+    let said = session(port, &steps);
+    assert_eq!(codes(&said)[4..], ["220", "503", "503", "503", "503", "250", "250"], "{said:?}");
+    let held = server.queue();
+    assert_eq!(held["messages"].as_array().map_or(0, Vec::len), 0, "{held}");
+}
+
+#[test]
+fn a_handshake_that_fails_or_hangs_harms_nobody() {
+    let lab = TestLab::sites(&["one.example"]);
+    let server = builder(&lab).set("listen.command_timeout_s", "1").start();
+    let mut hanging = server.smtp();
+    hanging.cmd("EHLO c").expect(250);
+    hanging.cmd("STARTTLS").expect(220);
+    let mut garbage = server.smtp();
+    garbage.cmd("STARTTLS").expect(220);
+    garbage.raw(&[0x16, 3, 1, 0, 4, 1, 0, 0, 0]);
+    assert_eq!(
+        session(server.address().port(), &["EHLO c", "@starttls", "NOOP", "QUIT"]).last().unwrap(),
+        "221 2.0.0 Bye"
+    );
+    // Closed by the deadline, with nothing in clear behind the 220.
+    hanging.rest();
+    garbage.rest();
+}
+
+#[test]
+fn certificates_by_name_and_replaced_under_open_sessions() {
+    let lab = TestLab::sites(&["one.example"]);
+    let prepared = builder(&lab).prepare();
+    let folder = prepared.folder().to_owned();
+    for name in ["mx.test", "other.test", "new.test"] {
+        certificate(&folder, name, None);
+    }
+    prepared.edit_config(|text| {
+        let of = |name: &str| format!("[[tls.certificates]]\nchain = \"{name}.pem\"\nkey = \"{name}.key\"\n");
+        format!("{text}\n{}{}", of("mx.test"), of("other.test"))
+    });
+    let server = prepared.run();
+    let port = server.address().port();
+    let shown =
+        |name: &str| session_with(port, &["--name", name], &["EHLO c", "@starttls", "@certificate"]).pop().unwrap();
+    assert_eq!(shown("mx.test"), fingerprint(&folder.join("mx.test.pem")));
+    assert_eq!(shown("other.test"), fingerprint(&folder.join("other.test.pem")));
+    assert_eq!(shown("unknown.test"), fingerprint(&folder.join("mx.test.pem")), "the first is the default");
+    let mut open: Vec<_> = (0..20)
+        .map(|_| {
+            let steps = ["EHLO c", "@starttls", "EHLO c", "@wait", "MAIL FROM:<me@home.example>", "NOOP", "QUIT"];
+            let mut child = command(port, &[], &steps).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+            let mut output = BufReader::new(child.stdout.take().unwrap());
+            let mut line = String::new();
+            while line.trim() != "waiting" {
+                line.clear();
+                assert!(output.read_line(&mut line).unwrap() > 0, "the session ended");
+            }
+            (child, output)
+        })
+        .collect();
+    for end in [".pem", ".key"] {
+        std::fs::rename(folder.join(format!("new.test{end}")), folder.join(format!("mx.test{end}"))).unwrap();
+    }
+    server.signal(Signal::HUP);
+    server.wait_log(&["configuration read again"]);
+    assert_eq!(shown("mx.test"), fingerprint(&folder.join("mx.test.pem")), "the new one");
+    for (child, output) in &mut open {
+        child.stdin.take().unwrap().write_all(b"\n").unwrap();
+        let rest: Vec<String> = output.lines().map(Result::unwrap).collect();
+        assert_eq!(codes(&rest), ["250", "250", "221"], "{rest:?}");
+        child.wait().unwrap();
+    }
+    // A broken one leaves those in force.
+    std::fs::write(folder.join("mx.test.key"), "no key").unwrap();
+    server.signal(Signal::HUP);
+    server.wait_log(&["TLS stays as it was", "mx.test.key"]);
+    assert_eq!(codes(&session(port, &["EHLO c", "@starttls", "NOOP"])), ["220", "250", "220", "250"]);
+}
+
+#[test]
+fn a_broken_certificate_refuses_the_start() {
+    let mut prepared = Server::builder().file("x.pem", b"nothing").prepare();
+    prepared.edit_config(|text| format!("{text}\n[[tls.certificates]]\nchain = \"x.pem\"\nkey = \"absent.key\"\n"));
+    let command = prepared.command();
+    let log = prepared.try_start_as(command).unwrap_err();
+    assert!(log.contains("TLS: ") && log.contains("x.pem"), "{log}");
+}
+
+#[test]
+fn the_oldest_version_is_configured() {
+    let server = Server::builder().set_in("tls", "min_version", "\"1.3\"").start();
+    let port = server.address().port();
+    let said = session_with(port, &["--tls12"], &["EHLO c", "@starttls", "NOOP"]);
+    assert!(said.last().unwrap().starts_with("broken "), "{said:?}");
+    assert_eq!(session(port, &["EHLO c", "@starttls", "NOOP"]).last().unwrap(), "250 2.0.0 Ok");
+}
+
+#[test]
+fn a_client_is_trusted_by_its_certificate() {
+    let lab = TestLab::sites(&["one.example"]);
+    let prepared = builder(&lab).set("client_networks", "[\"192.0.2.1\"]").prepare();
+    let folder = prepared.folder().to_owned();
+    certificate(&folder, "ca.test", None);
+    for (name, signer) in [("app.test", Some("ca.test")), ("other.test", Some("ca.test")), ("forged.test", None)] {
+        certificate(&folder, name, signer);
+        let both = [".pem", ".key"].map(|end| std::fs::read(folder.join(format!("{name}{end}"))).unwrap()).concat();
+        std::fs::write(folder.join(format!("{name}.both")), both).unwrap();
+    }
+    prepared.edit_config(|text| {
+        format!("{text}\n[tls]\nclient_ca = \"ca.test.pem\"\nclient_certificates = [\"app.test\", \"forged.test\"]\n")
+    });
+    let server = prepared.run();
+    let port = server.address().port();
+    let relays = |file: &str| {
+        let file = folder.join(file).display().to_string();
+        let steps = ["EHLO c", "@starttls", "EHLO c", "MAIL FROM:<me@home.example>", "RCPT TO:<bob@one.example>"];
+        codes(&session_with(port, &["--certificate", &file], &steps)).last().unwrap().to_string()
+    };
+    assert_eq!(relays("app.test.both"), "250");
+    assert_eq!(relays("other.test.both"), "550");
+    assert_eq!(relays("forged.test.both"), "550", "not of this CA");
+}
