@@ -37,6 +37,8 @@ command -v fio >/dev/null || wished+=(fio)
 # Filters of others, behind Postfix and behind ours.
 [ -e /usr/lib/python3/dist-packages/Milter ] || wished+=(python3-milter)
 command -v opendkim >/dev/null || wished+=(opendkim)
+# What checks logins behind its auth socket; its service is not started.
+[ -x /usr/sbin/dovecot ] || wished+=(dovecot-core)
 # What `make test-peers` needs beside: filters that bring daemons along, which it starts itself.
 if [ "${1:-}" = --peers ]; then
     command -v pyspf-milter >/dev/null || wished+=(pyspf-milter)

@@ -24,7 +24,7 @@ const WAITING_MAX: usize = 32;
 const FAMILIAR_WAITING_MAX: usize = 64;
 /// Passwords that were right lately.
 const REMEMBERED_MAX: usize = 4_096;
-const REMEMBERED: Duration = Duration::from_secs(300);
+const REMEMBERED: Duration = Duration::from_mins(5);
 
 /// As many are being checked, and wait for it, as may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -65,7 +65,7 @@ impl Login {
                 }
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     /// Whether the user may send as this address: in MAIL and in From. The file as it is now decides; a stale login owns nothing.

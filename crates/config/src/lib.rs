@@ -108,6 +108,17 @@ fn places_in(path: &Path, text: &str) -> Option<Places> {
     sections::places(&context, document.get_ref())
 }
 
+/// The users file that `[auth] users` names, whatever else is wrong in the configuration: so that users can be changed while it is
+/// being edited. `None`: it names none, or cannot be read.
+pub fn users_file(path: &Path) -> Option<PathBuf> {
+    let text = read(path).ok()?;
+    let context = Context::new(path, &text);
+    let (document, _) = DeTable::parse_recoverable(&text);
+    let auth = document.get_ref().get("auth")?.get_ref().as_table()?;
+    let users = auth.get("users")?.get_ref().as_str()?;
+    Some(context.path(users))
+}
+
 /// The file's text.
 fn read(path: &Path) -> Result<String, Vec<Diagnostic>> {
     let unreadable = |why: &dyn std::fmt::Display| vec![Diagnostic::of_file(path, format!("cannot be read: {why}"))];

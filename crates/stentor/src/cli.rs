@@ -13,7 +13,7 @@ use crate::asking::{QueryArgs, ServerArgs, ask, load, locate, query, query_with,
 use crate::cli_verbs::{Acting, QueueOnlyScope, Selectors, Suspended};
 use crate::observe::{batchstat, hosts, latedudes, mailqq, mailstat, queue, realstat, report, trace, watch};
 use crate::output::{done, print};
-use crate::{config_cmd, explain, help, journal_cmd, logging, mime_cmd, process, secrets, table_cmd, trial};
+use crate::{config_cmd, explain, help, journal_cmd, logging, mime_cmd, process, secrets, table_cmd, trial, user_cmd};
 
 /// Mail transfer agent for mailing lists and bulk mail.
 #[derive(Parser)]
@@ -47,6 +47,8 @@ enum Command {
     HttpPassword,
     /// Create a token for the HTTP API and print it with its hash, for `[http]`.
     HttpToken(secrets::NewToken),
+    /// Add, lock or remove users who log in to send mail, or set their passwords.
+    User(user_cmd::Options),
     /// Look up a key in a table of Postfix or sendmail, or check tables.
     Table(table_cmd::Options),
     /// Decode or encode text as mail has it, or show what a message says.
@@ -325,6 +327,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Batchstat(options) => batchstat::run(&options),
         Command::HttpPassword => secrets::password_command(),
         Command::HttpToken(new) => secrets::token_command(&new),
+        Command::User(options) => user_cmd::run(&options),
         Command::Table(options) => table_cmd::run(&options),
         Command::Mime(options) => mime_cmd::run(&options),
         Command::Journal(options) => journal_cmd::run(options),

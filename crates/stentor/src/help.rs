@@ -42,6 +42,7 @@ Statistics (from the history, or from any MTA's log):
   batchstat         Chart of a day
 Set up:
   explain, policy   What rules do with a recipient; with the last days' mail
+  user              Who may log in to send mail: add, list, lock, remove
   http-password, http-token  Hash a console password, create an API token
   table, mime       Look up a key; decode, encode or show what mail has
   journal           Verify, dump or salvage a stopped journal

@@ -23,4 +23,5 @@ mod table_cmd;
 mod trial;
 mod trial_lists;
 mod trial_rules;
+mod user_cmd;
 mod zone;

@@ -1,6 +1,7 @@
-//! `stentor http-password` and `stentor http-token`: secrets for `[http]`.
+//! `stentor http-password` and `stentor http-token`: secrets for `[http]`; asking for a password without showing it.
 
 use std::io::{BufRead, IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -34,18 +35,27 @@ pub fn token_command(new: &NewToken) -> ExitCode {
 
 /// Reads a password and prints its hash.
 pub fn password_command() -> ExitCode {
-    let asked = if std::io::stdin().is_terminal() { ask_twice() } else { read_line() };
-    let password = match asked {
-        Ok(password) => password,
-        Err(why) => return fail(&why),
-    };
-    if password.chars().count() < PASSWORD_CHARS_MIN {
-        return fail(&format!("a password needs at least {PASSWORD_CHARS_MIN} characters"));
-    }
-    match hash(&password) {
+    match ask_password(None).and_then(|password| hash(&password)) {
         Ok(hash) => done(print(&format!("{hash}\n"))),
         Err(why) => fail(&why),
     }
+}
+
+/// A new password: the first line of a file, or of standard input; asked for twice where that is a terminal, without showing it. Never from
+/// the command line, which others see.
+pub(crate) fn ask_password(file: Option<&Path>) -> Result<String, String> {
+    let password = match file {
+        Some(path) => {
+            let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            text.lines().next().unwrap_or_default().to_owned()
+        }
+        None if std::io::stdin().is_terminal() => ask_twice()?,
+        None => read_line()?,
+    };
+    if password.chars().count() < PASSWORD_CHARS_MIN {
+        return Err(format!("a password needs at least {PASSWORD_CHARS_MIN} characters"));
+    }
+    Ok(password)
 }
 
 fn ask_twice() -> Result<String, String> {

@@ -7,7 +7,8 @@ use stentor_sasl::{Account, Bindings, Choice, Client, Mechanism, ScramKeys, Serv
 fuzz_target!(|data: &[u8]| {
     let [which, bound, rest @ ..] = data else { return };
     let mechanism = Mechanism::ALL[usize::from(*which) % Mechanism::ALL.len()];
-    let bindings = Bindings { exporter: (bound & 1 != 0).then_some([7; 32]), end_point: (bound & 2 != 0).then(|| vec![9; 32]) };
+    let bindings =
+        Bindings { exporter: (bound & 1 != 0).then_some([7; 32]), end_point: (bound & 2 != 0).then(|| vec![9; 32]) };
     let messages = || rest.split(|octet| *octet == b'\n');
 
     let mut server = Server::new(mechanism, bindings.clone(), bound & 4 != 0, "%hvYDpWUa2RaTCAfuxFIlj");
@@ -25,7 +26,9 @@ fuzz_target!(|data: &[u8]| {
     }
 
     let account = Account { user: "user".to_owned(), secret: "pencil".into(), host: "h".to_owned(), port: 25 };
-    let Ok(mut client) = Client::new(&Choice::of(mechanism, &bindings), account, "rOprNGfwEbeRWgbNEkqO") else { return };
+    let Ok(mut client) = Client::new(&Choice::of(mechanism, &bindings), account, "rOprNGfwEbeRWgbNEkqO") else {
+        return;
+    };
     let _ = client.initial();
     // SCRAM's costs by its iterations, which the server chooses: kept small here.
     let is_scram = matches!(mechanism, Mechanism::ScramSha256 | Mechanism::ScramSha256Plus);

@@ -291,11 +291,12 @@ impl Keeper {
                 Line::Other => continue,
                 Line::Continue { id, challenge } => (id, Answer::Challenge(challenge)),
                 Line::Ok { id, user: Some(user), send_as } => (id, Answer::Done { user, send_as }),
-                // Nobody knows who has logged in.
-                Line::Ok { id, user: None, .. } => (id, Answer::Unavailable),
                 Line::Fail { id, failure: Failure::Wrong } => (id, Answer::Wrong),
                 Line::Fail { id, failure: Failure::Locked } => (id, Answer::Locked),
-                Line::Fail { id, failure: Failure::Temporary } => (id, Answer::Unavailable),
+                // A login without a name is nobody's.
+                Line::Fail { id, failure: Failure::Temporary } | Line::Ok { id, user: None, .. } => {
+                    (id, Answer::Unavailable)
+                }
             };
             has_answered = true;
             let is_open = matches!(answer, Answer::Challenge(_));

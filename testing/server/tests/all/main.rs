@@ -76,6 +76,7 @@ mod tls_in;
 mod truth;
 mod units;
 mod untrusted_clients;
+mod user_command;
 mod verbs;
 mod views;
 mod virtual_users;
