@@ -6,7 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use stentor_mail::Ms;
 use stentor_sasl::{Mechanism, Mechanisms};
-use stentor_users::FileError;
+use stentor_users::{FileError, Users};
 use tokio::time::Instant;
 
 use crate::brakes::Brakes;
@@ -127,6 +127,14 @@ impl Authenticator {
     /// What was counted for a transaction that came to nothing counts no more.
     pub fn give_back(&self, login: &Login, messages: u32, recipients: u32) {
         self.shared.usage.lock().give_back(login.user(), messages, recipients, self.shared.now());
+    }
+
+    /// All users of the file as it is in force; None with Dovecot, which knows its own.
+    pub fn users(&self) -> Option<Arc<Users>> {
+        match &self.shared.source {
+            Source::Own(users) => Some(users.watch().borrow().clone()),
+            Source::Dovecot(_) => None,
+        }
     }
 
     /// What a user has submitted in the last hour and day, since the start.

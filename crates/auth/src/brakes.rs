@@ -1,8 +1,11 @@
 //! Who has to wait after wrong guesses: by client, and by user.
 //!
-//! By client (an address of IPv4, a /64 of IPv6): the first few are free. By user, wherever they are guessed from: more are free, and a
-//! client from which the user has logged in before does not wait for others' guesses, so that nobody can lock a user
-//! out by guessing. Clients of IPv4, those of IPv6, users that exist and names that do not have a table each: a flood of one kind
+//! By client (an address of IPv4, a /64 of IPv6): the first few are free. By user, wherever they are guessed from: more are free. A client
+//! from which the user has logged in before is familiar: there the user's wrong guesses are counted apart, and no others'
+//! count, so that nobody can lock a user out by guessing, and a forgotten program with an old password nobody but its user. A login
+//! forgives the client nothing: else whoever has one account could guess those of others in between.
+//!
+//! Clients of IPv4, those of IPv6, users that exist, names that do not, and familiar users have a table each: a flood of one kind
 //! forgets nothing of another.
 
 use std::collections::VecDeque;
@@ -32,6 +35,7 @@ pub struct Brakes {
     v6: Guesses,
     known: Guesses,
     unknown: Guesses,
+    familiar: Guesses,
     pairs: HashSet<u64>,
     /// The same, oldest first.
     order: VecDeque<u64>,
@@ -46,6 +50,7 @@ impl Brakes {
             v6: of(CLIENT, 2),
             known: of(USER, 3),
             unknown: of(USER, 4),
+            familiar: of(USER, 5),
             pairs: HashSet::new(),
             order: VecDeque::new(),
             hasher: foldhash::fast::SeedableRandomState::with_seed(seed, foldhash::SharedSeed::global_fixed()),
@@ -62,30 +67,39 @@ impl Brakes {
         self.pairs.contains(&self.pair(counted_as(client), user))
     }
 
+    /// The client, and the pair that it is with the user if that is familiar.
+    fn places(&self, who: Who<'_>) -> (IpAddr, Option<u64>) {
+        let client = counted_as(who.client);
+        let pair = who.user.map(|user| self.pair(client, user)).filter(|pair| self.pairs.contains(pair));
+        (client, pair)
+    }
+
     /// How long is to be waited before the next try, if so.
     pub fn wait_ms(&self, who: Who<'_>, now: Ms) -> Option<u64> {
-        let client = counted_as(who.client);
+        let (client, pair) = self.places(who);
+        if let Some(pair) = pair {
+            return self.familiar.wait_ms(&pair, now);
+        }
         let by_client = if client.is_ipv4() { &self.v4 } else { &self.v6 }.wait_ms(&client, now);
-        let by_user = who
-            .user
-            .filter(|user| !self.is_familiar(client, user))
-            .and_then(|user| if who.is_known { &self.known } else { &self.unknown }.wait_ms(&user, now));
-        by_client.max(by_user)
+        let users = if who.is_known { &self.known } else { &self.unknown };
+        by_client.max(who.user.and_then(|user| users.wait_ms(&user, now)))
     }
 
     pub fn wrong(&mut self, who: Who<'_>, now: Ms) {
-        let client = counted_as(who.client);
+        let (client, pair) = self.places(who);
+        if let Some(pair) = pair {
+            return self.familiar.wrong(&pair, now);
+        }
         if client.is_ipv4() { &mut self.v4 } else { &mut self.v6 }.wrong(&client, now);
         if let Some(user) = who.user {
             if who.is_known { &mut self.known } else { &mut self.unknown }.wrong(&user, now);
         }
     }
 
-    /// A login: the client begins anew. The user's count stays, since others go on guessing.
+    /// A login: the user is at home there.
     pub fn right(&mut self, client: IpAddr, user: &str) {
-        let client = counted_as(client);
-        if client.is_ipv4() { &mut self.v4 } else { &mut self.v6 }.right(&client);
-        let pair = self.pair(client, user);
+        let pair = self.pair(counted_as(client), user);
+        self.familiar.right(&pair);
         if !self.pairs.insert(pair) {
             return;
         }
@@ -115,6 +129,23 @@ mod tests {
             brakes.wrong(who("192.0.2.1", &user, false), 0);
         }
         assert_eq!(brakes.wait_ms(who("192.0.2.1", "ann", true), 0), Some(1_000));
+        assert_eq!(brakes.wait_ms(who("192.0.2.2", "ann", true), 0), None);
+        // Who logs in goes on; an account of one's own forgives nothing else.
+        brakes.right("192.0.2.1".parse().unwrap(), "eve");
+        assert_eq!(brakes.wait_ms(who("192.0.2.1", "eve", true), 0), None);
+        assert_eq!(brakes.wait_ms(who("192.0.2.1", "ann", true), 0), Some(1_000));
+    }
+
+    #[test]
+    fn a_familiar_place_counts_for_its_user_alone() {
+        let mut brakes = Brakes::new(1);
+        brakes.right("192.0.2.1".parse().unwrap(), "ann");
+        for n in 0..10 {
+            assert_eq!(brakes.wait_ms(who("192.0.2.1", "ann", true), 0), None, "{n}");
+            brakes.wrong(who("192.0.2.1", "ann", true), 0);
+        }
+        assert_eq!(brakes.wait_ms(who("192.0.2.1", "ann", true), 0), Some(1_000));
+        assert_eq!(brakes.wait_ms(who("192.0.2.1", "bob", true), 0), None);
         assert_eq!(brakes.wait_ms(who("192.0.2.2", "ann", true), 0), None);
         brakes.right("192.0.2.1".parse().unwrap(), "ann");
         assert_eq!(brakes.wait_ms(who("192.0.2.1", "ann", true), 0), None);

@@ -179,6 +179,7 @@ async fn guesses_are_slowed_and_a_right_one_in_between_is_not_said() {
     done(log_in(&place.auth, Mechanism::Plain, "ann@example.org", "pencil", "192.0.2.2").await);
     tokio::time::sleep(Duration::from_secs(1)).await;
     done(log_in(&place.auth, Mechanism::Plain, "ann@example.org", "pencil", "192.0.2.1").await);
+    assert_eq!(place.auth.users().unwrap().len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
