@@ -1,6 +1,7 @@
 //! The connection to Dovecot: a task that owns it, and the requests that sessions make over it.
 
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +14,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
 use super::protocol::{Failure, Handshake, LINE_BYTES_MAX, Line, ProtocolError, auth, cancel, go_on, greeting};
 use crate::channel::Channel;
@@ -26,6 +27,9 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Between two tries to connect, doubling.
 const RETRY_MIN: Duration = Duration::from_millis(500);
 const RETRY_MAX: Duration = Duration::from_secs(15);
+/// How often it is looked whether another Dovecot listens there: the one before answers nothing more when it is stopped, and keeps
+/// connections open for half a minute.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Requests under way; more are refused.
 const REQUESTS_MAX: usize = 1_024;
 /// Commands that wait to be written.
@@ -144,6 +148,8 @@ enum Lost {
     Protocol(#[from] ProtocolError),
     #[error("it closed the connection")]
     Closed,
+    #[error("another one listens at its socket")]
+    Replaced,
     #[error("no answer in {} s", ANSWER_TIMEOUT.as_secs())]
     Silent,
     #[error("no connection in {} s", CONNECT_TIMEOUT.as_secs())]
@@ -211,6 +217,9 @@ impl Keeper {
             if matches!(lost, Lost::Unused) {
                 return;
             }
+            if matches!(lost, Lost::Replaced) {
+                continue;
+            }
             // Once for each failure, not for each try.
             if retry == RETRY_MIN {
                 tracing::warn!(socket = %self.socket.display(), "Dovecot's auth service is not available: {lost}");
@@ -236,6 +245,8 @@ impl Keeper {
     /// Carries requests and answers until the connection is lost.
     async fn serve(&mut self, mut stream: UnixStream, mut lines: Lines) -> Lost {
         let (mut reader, mut writer) = stream.split();
+        let (listener, mut looks) = (self.listener().await, interval(LOOK_EVERY));
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // Since when Dovecot owes an answer and has said nothing.
         let mut silent_since = Instant::now();
         loop {
@@ -255,6 +266,10 @@ impl Keeper {
                     None => return Lost::Unused,
                 },
                 () = sleep_until(silent_since + ANSWER_TIMEOUT), if is_owed => return Lost::Silent,
+                _ = looks.tick() => match self.listener().await {
+                    now @ Some(_) if now != listener => return Lost::Replaced,
+                    _ => continue,
+                },
             };
             if !is_owed {
                 silent_since = Instant::now();
@@ -266,6 +281,12 @@ impl Keeper {
                 Err(_) => return Lost::Silent,
             }
         }
+    }
+
+    /// What tells one socket at the path from another.
+    async fn listener(&self) -> Option<(u64, i64, i64)> {
+        let data = tokio::fs::metadata(&self.socket).await.ok()?;
+        Some((data.ino(), data.mtime(), data.mtime_nsec()))
     }
 
     /// What to write for a command; who waits for it is noted, or answered by being dropped.
