@@ -100,6 +100,12 @@ pub(crate) fn name_covers(name: &str, host: &str) -> bool {
     }
 }
 
+/// The common name of the subject alone.
+pub(crate) fn common_name(der: &CertificateDer<'_>) -> Option<String> {
+    let parts = Parts::of(der)?;
+    named_parts(&parts.subject).0
+}
+
 /// The public key with its algorithm, whole: what selector 1 of TLSA means.
 pub(crate) fn public_key<'a>(der: &'a CertificateDer<'_>) -> Option<&'a [u8]> {
     Parts::of(der).map(|parts| parts.key.whole)
@@ -212,6 +218,15 @@ impl<'a> Parts<'a> {
 
 /// Common name, or unit and organization, or nothing: what people know it by.
 fn distinguished(name: &Element<'_>) -> String {
+    let (common, organization, unit) = named_parts(name);
+    match (organization, common.or(unit)) {
+        (Some(organization), Some(name)) if organization != name => format!("{name} ({organization})"),
+        (organization, name) => name.or(organization).unwrap_or_default(),
+    }
+}
+
+/// Common name, organization and unit.
+fn named_parts(name: &Element<'_>) -> (Option<String>, Option<String>, Option<String>) {
     let (mut common, mut organization, mut unit) = (None, None, None);
     let mut sets = name.inside();
     while let Some(set) = sets.take(tag::SET) {
@@ -227,10 +242,7 @@ fn distinguished(name: &Element<'_>) -> String {
             }
         }
     }
-    match (organization, common.or(unit)) {
-        (Some(organization), Some(name)) if organization != name => format!("{name} ({organization})"),
-        (organization, name) => name.or(organization).unwrap_or_default(),
-    }
+    (common, organization, unit)
 }
 
 fn address(octets: &[u8]) -> Option<IpAddr> {

@@ -29,7 +29,8 @@ pub use self::cause::{Cause, TlsError};
 pub use self::certificate::{Certificate, day};
 pub use self::client::{Client, ClientSettings};
 pub use self::identity::{
-    ENDS_SOON_DAYS, Files, Identities, Identity, IdentityError, IdentityStore, Part, SELF_SIGNED_FILE, Warning,
+    ACME_TLS_ALPN, ENDS_SOON_DAYS, Files, Identities, Identity, IdentityError, IdentityStore, Look, Part,
+    SELF_SIGNED_FILE, Source, Warning, Watch,
 };
 pub use self::secured::{Facts, Plain, Secured, WRITE_BYTES_MAX};
 pub use self::server::{ClientCertificates, Server, ServerSettings};

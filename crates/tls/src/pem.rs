@@ -43,7 +43,7 @@ fn has(text: &[u8], what: &[u8]) -> bool {
 fn explain(error: &Error) -> String {
     match error {
         Error::MissingSectionEnd { end_marker } => {
-            format!("a section does not end: \"{}\" is missing", end_marker.escape_ascii())
+            format!("a section does not end: \"-----END {}-----\" is missing", end_marker.escape_ascii())
         }
         Error::IllegalSectionStart { line } => {
             format!("the line \"{}\" begins no section", line[..line.len().min(LINE_CHARS)].escape_ascii())
@@ -79,7 +79,7 @@ pub(crate) fn read(path: &Path) -> Result<(Vec<u8>, u32), String> {
             return Err(io::Error::other("it is not a file"));
         }
         if meta.len() > FILE_BYTES_MAX {
-            return Err(io::Error::other(format!("it is larger than {} octets", FILE_BYTES_MAX)));
+            return Err(io::Error::other(format!("it is larger than {FILE_BYTES_MAX} octets")));
         }
         let mut bytes = Vec::with_capacity(meta.len() as usize + 1);
         file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;

@@ -211,8 +211,11 @@ impl<S: RawSocket> TlsSocket<S> {
                     break;
                 }
             }
-            if self.secured.wants_send() {
-                self.push()?;
+            if self.secured.wants_send()
+                && let Err(error) = self.push()
+                && filled == 0
+            {
+                return Err(error);
             }
             Ok((read, filled))
         })

@@ -9,7 +9,7 @@ use rustls::sign::CertifiedKey;
 use crate::provider;
 
 /// The protocol that its client asks for, and nobody else.
-pub(crate) const ACME_TLS_ALPN: &[u8] = b"acme-tls/1";
+pub const ACME_TLS_ALPN: &[u8] = b"acme-tls/1";
 
 /// A certificate for the name, with the hash of the key authorization in it.
 pub(super) fn certificate(name: &str, digest: &[u8; 32]) -> Result<Arc<CertifiedKey>, String> {
@@ -18,7 +18,7 @@ pub(super) fn certificate(name: &str, digest: &[u8; 32]) -> Result<Arc<Certified
     params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
     let certificate = params.self_signed(&key).map_err(|error| error.to_string())?;
     let der = PrivatePkcs8KeyDer::from(key.serialize_der());
-    CertifiedKey::from_der(vec![certificate.der().clone()], der.into(), provider())
-        .map(Arc::new)
-        .map_err(|error| error.to_string())
+    // Not compared with the certificate: webpki does not read one with a critical extension that it does not know.
+    let key = provider().key_provider.load_private_key(der.into()).map_err(|error| error.to_string())?;
+    Ok(Arc::new(CertifiedKey::new(vec![certificate.der().clone()], key)))
 }

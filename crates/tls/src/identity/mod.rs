@@ -8,6 +8,7 @@ mod challenge;
 mod file;
 mod self_signed;
 mod store;
+mod watch;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -19,11 +20,11 @@ use rustls::sign::CertifiedKey;
 
 use crate::certificate::Certificate;
 
+pub use self::challenge::ACME_TLS_ALPN;
 pub use self::file::{IdentityError, Part};
 pub use self::self_signed::SELF_SIGNED_FILE;
 pub use self::store::IdentityStore;
-
-pub(crate) use self::challenge::ACME_TLS_ALPN;
+pub use self::watch::{Look, Source, Watch};
 
 /// Days before its end from which a certificate is warned of.
 pub const ENDS_SOON_DAYS: i64 = 14;

@@ -26,7 +26,8 @@ const RENEW_DAYS: i64 = 60;
 const BACKDATED_S: i64 = DAY_S;
 
 impl Identities {
-    /// The certificate in this folder, made or renewed if need be.
+    /// The certificate in this folder, made or renewed if need be. Where it cannot be written it is for this run only: a full disk must
+    /// not keep a server from starting.
     pub fn self_signed(folder: &Path, host: &str, now: i64) -> io::Result<Identities> {
         let path = folder.join(SELF_SIGNED_FILE);
         let old = match existing(&path) {
@@ -40,8 +41,21 @@ impl Identities {
             }
         };
         let text = make(host, now, old.as_ref()).map_err(io::Error::other)?;
-        write(folder, &path, &text)?;
-        existing(&path).map_err(|why| io::Error::other(why.unwrap_or_default())).and_then(whole)
+        if let Err(error) = write(folder, &path, &text) {
+            tracing::warn!(file = %path.display(), %error, "the self-signed certificate cannot be written; the next start makes another");
+        }
+        whole(parse(text.as_bytes()).map_err(io::Error::other)?)
+    }
+}
+
+impl Identities {
+    /// The certificate that an earlier start has made in this folder, whatever its dates.
+    pub fn self_signed_before(folder: &Path) -> Result<Option<Identities>, String> {
+        match existing(&folder.join(SELF_SIGNED_FILE)) {
+            Ok(identity) => Ok(Identities::new(vec![identity])),
+            Err(None) => Ok(None),
+            Err(Some(why)) => Err(why),
+        }
     }
 }
 
@@ -61,8 +75,11 @@ fn existing(path: &Path) -> Result<Identity, Option<String>> {
         return Err(None);
     }
     let (text, _) = read(path).map_err(Some)?;
-    let (chain, key) = (pem::certificates(&text).map_err(Some)?, pem::key(&text).map_err(Some)?);
-    identity(chain, key).map_err(|(_, why)| Some(why))
+    parse(&text).map_err(Some)
+}
+
+fn parse(text: &[u8]) -> Result<Identity, String> {
+    identity(pem::certificates(text)?, pem::key(text)?).map_err(|(_, why)| why)
 }
 
 /// A common name has at most 64 characters (RFC 5280 appendix A.1); the whole name is in subjectAltName.

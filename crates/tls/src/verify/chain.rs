@@ -1,5 +1,6 @@
 //! Proof by name and CA (RFC 5280, RFC 6125), by webpki.
 
+use rustls::CertificateError;
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
@@ -8,6 +9,9 @@ use super::roots::Roots;
 use crate::cause::{Cause, TlsError};
 use crate::certificate::{Certificate, day};
 use crate::{provider, provider_arc};
+
+/// Names of a certificate that an error shows.
+const SHOWN_MAX: usize = 5;
 
 /// The name for which the certificate is proven.
 pub(super) fn verify(
@@ -31,23 +35,28 @@ fn signed(
     if roots.has_pinned(leaf) {
         return in_time(leaf, now);
     }
-    let parsed = ParsedCertificate::try_from(leaf).map_err(|error| TlsError::from(&error))?;
+    let explained = |error: rustls::Error| explain(&error, leaf, others, now);
+    let parsed = ParsedCertificate::try_from(leaf).map_err(explained)?;
     let algorithms = provider().signature_verification_algorithms.all;
-    verify_server_cert_signed_by_trust_anchor(&parsed, &roots.store, others, now, algorithms)
-        .map_err(|error| explain(TlsError::from(&error), leaf, others, now))
+    verify_server_cert_signed_by_trust_anchor(&parsed, &roots.store, others, now, algorithms).map_err(explained)
 }
 
 /// Says what is wrong in the words of whoever has to mend it: webpki reports what it met last.
-fn explain(error: TlsError, leaf: &CertificateDer<'_>, others: &[CertificateDer<'_>], now: UnixTime) -> TlsError {
-    let Some(facts) = Certificate::read(leaf) else { return error };
+fn explain(error: &rustls::Error, leaf: &CertificateDer<'_>, others: &[CertificateDer<'_>], now: UnixTime) -> TlsError {
+    let Some(facts) = Certificate::read(leaf) else { return error.into() };
     if let Err(error) = in_time(leaf, now) {
         return error;
     }
     if facts.is_self_issued {
         return TlsError::new(Cause::SelfSigned, format!("the certificate of {} is signed by itself", facts.subject));
     }
-    if error.cause != Cause::UnknownIssuer {
-        return error;
+    // A CA of that name is trusted, and has another key: nothing leads to it either.
+    let is_unknown = matches!(
+        error,
+        rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer | CertificateError::BadSignature)
+    );
+    if !is_unknown {
+        return error.into();
     }
     let last = others.last().and_then(Certificate::read).unwrap_or(facts);
     let text = if others.is_empty() {
@@ -85,7 +94,6 @@ pub(super) fn named(leaf: &CertificateDer<'_>, names: &[Box<str>]) -> Result<Box
     if let Some(name) = names.iter().find(|name| is_for(name)) {
         return Ok(name.clone());
     }
-    const SHOWN_MAX: usize = 5;
     let has = facts.map(|facts| facts.names).unwrap_or_default();
     let more = if has.len() > SHOWN_MAX { ", ..." } else { "" };
     let has = if has.is_empty() { "no name".to_owned() } else { has[..has.len().min(SHOWN_MAX)].join(", ") };
@@ -112,9 +120,7 @@ pub(crate) fn is_client_of(chain: &[CertificateDer<'_>], roots: &Roots, now: Uni
         let verifier = WebPkiClientVerifier::builder_with_provider(roots.store.clone(), provider_arc())
             .build()
             .map_err(|error| TlsError::new(Cause::UnknownIssuer, error.to_string()))?;
-        verifier
-            .verify_client_cert(leaf, others, now)
-            .map_err(|error| explain(TlsError::from(&error), leaf, others, now))?;
+        verifier.verify_client_cert(leaf, others, now).map_err(|error| explain(&error, leaf, others, now))?;
     }
     let facts = Certificate::read(leaf)
         .ok_or_else(|| TlsError::new(Cause::BadCertificate, "the certificate cannot be read"))?;

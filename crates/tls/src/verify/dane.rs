@@ -12,7 +12,7 @@ use webpki::{EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 
 use super::chain::{in_time, named};
 use crate::cause::{Cause, TlsError};
-use crate::certificate::public_key;
+use crate::certificate::{Certificate, common_name, name_covers, public_key};
 use crate::der::{Elements, tag};
 use crate::provider;
 
@@ -109,7 +109,7 @@ fn by_anchor(
         .map_err(|_| TlsError::new(Cause::BadCertificate, "the trust anchor's certificate cannot be read"))?;
     path(leaf, others, &trusted, now)?;
     in_time(anchor, now)?;
-    named(leaf, names).map(drop)
+    named_at_all(leaf, names)
 }
 
 /// By a whole certificate or key that is in the record and not in the chain.
@@ -135,7 +135,7 @@ fn by_data(
         };
         path(leaf, others, &anchor, now).is_ok()
     });
-    proven.then(|| named(leaf, names).map(drop))
+    proven.then(|| named_at_all(leaf, names))
 }
 
 fn path(
@@ -156,4 +156,13 @@ fn path(
             Err(TlsError::new(Cause::UnknownIssuer, text))
         }
     }
+}
+
+/// By its names, or where it has none by its common name, as RFC 7672 section 3.2.3 allows and OpenSSL does.
+fn named_at_all(leaf: &CertificateDer<'_>, names: &[Box<str>]) -> Result<(), TlsError> {
+    let common = Certificate::read(leaf).filter(|facts| facts.names.is_empty()).and_then(|_| common_name(leaf));
+    if common.is_some_and(|common| names.iter().any(|name| name_covers(&common, name))) {
+        return Ok(());
+    }
+    named(leaf, names).map(drop)
 }

@@ -160,7 +160,7 @@ fn by_fingerprint(leaf: &CertificateDer<'_>, wanted: &[Fingerprint]) -> Result<(
     if is_wanted {
         return Ok(());
     }
-    let shown = |hash: &[u8; 32]| hash.iter().map(|octet| format!("{octet:02x}")).collect::<String>();
+    let shown = |hash: &[u8; 32]| hash.map(|octet| format!("{octet:02x}")).concat();
     let key = key.as_ref().map_or_else(|| "unreadable".to_owned(), shown);
     let text = format!("no fingerprint fits: the certificate has {}, its key {key}", shown(&certificate));
     Err(TlsError::new(Cause::WrongFingerprint, text))

@@ -114,7 +114,7 @@ pub fn names(names: &[&str]) -> Vec<Box<str>> {
     names.iter().map(|name| (*name).into()).collect()
 }
 
-pub fn any() -> Requirement {
+pub fn unproven() -> Requirement {
     Requirement::Encrypted { names: names(&["mx.example.org"]) }
 }
 

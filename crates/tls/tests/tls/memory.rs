@@ -1,5 +1,6 @@
 //! Sessions in memory.
 
+use proptest::prelude::{ProptestConfig, prop, prop_assert, prop_assert_eq, proptest};
 use stentor_tls::{Cause, How, MinVersion, Plain, ServerSettings};
 
 use crate::kit::*;
@@ -10,7 +11,7 @@ fn octets_go_both_ways_and_the_facts_are_known() {
     for (min_version, version) in [(MinVersion::Tls12, "TLSv1.3"), (MinVersion::Tls13, "TLSv1.3")] {
         let settings = ServerSettings { min_version, ..ServerSettings::default() };
         let server = ca.server_with(&["mx.example.org"], settings);
-        let (mut client, mut server) = session(&ca.client(), &server, &any(), "mx.example.org").unwrap();
+        let (mut client, mut server) = session(&ca.client(), &server, &unproven(), "mx.example.org").unwrap();
         assert_eq!(client.write(b"EHLO a\r\n"), 8);
         assert_eq!(server.write(b"250 b\r\n"), 7);
         assert_eq!(pump(&mut client, &mut server).unwrap(), (b"250 b\r\n".to_vec(), b"EHLO a\r\n".to_vec()));
@@ -33,11 +34,72 @@ fn octets_go_both_ways_and_the_facts_are_known() {
 fn an_end_is_told_from_a_close() {
     let ca = Ca::new();
     let server = ca.server("mx.example.org");
-    let (mut client, mut server) = session(&ca.client(), &server, &any(), "mx.example.org").unwrap();
+    let (mut client, mut server) = session(&ca.client(), &server, &unproven(), "mx.example.org").unwrap();
     server.close();
     pump(&mut client, &mut server).unwrap();
     assert_eq!(client.read(&mut [0; 10]), Plain::Closed);
     assert_eq!(client.receive_end(), Ok(()));
     assert_eq!(server.receive_end().unwrap_err().cause, Cause::UnexpectedEof);
     assert_eq!(server.write(b"x"), 0);
+}
+
+#[test]
+fn garbage_in_a_session_ends_it_with_a_cause() {
+    let ca = Ca::new();
+    let server = ca.server("mx.example.org");
+    let (mut client, mut server) = session(&ca.client(), &server, &unproven(), "mx.example.org").unwrap();
+    client.write(b"MAIL FROM:<a@b>\r\n");
+    let mut octets = sent(&mut client);
+    *octets.last_mut().unwrap() ^= 1;
+    let error = server.receive(&octets).unwrap_err();
+    assert_eq!(error.cause, Cause::Protocol);
+    // It stays so, and the peer gets an alert.
+    assert_eq!(server.receive(b"").unwrap_err(), error);
+    let alert = sent(&mut server);
+    assert_eq!(client.receive(&alert).unwrap_err().cause, Cause::Alert(20));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+
+    /// Whatever the pieces are in which octets are written, carried and read.
+    #[test]
+    fn octets_arrive_whole_however_they_are_cut(
+        writes in prop::collection::vec(1_usize..40_000, 1..8),
+        piece in 1_usize..20_000,
+        buffer in 1_usize..20_000,
+    ) {
+        static SETTINGS: std::sync::LazyLock<(Ca, std::sync::Arc<stentor_tls::Server>)> = std::sync::LazyLock::new(|| {
+            let ca = Ca::new();
+            let server = ca.server("mx.example.org");
+            (ca, server)
+        });
+        let (ca, server) = &*SETTINGS;
+        let (mut client, mut server) = session(&ca.client(), server, &unproven(), "mx.example.org").unwrap();
+        let (mut all, mut got) = (Vec::new(), Vec::new());
+        for (n, octets) in writes.into_iter().enumerate() {
+            let bytes: Vec<u8> = (0..octets).map(|at| (at * 7 + n) as u8).collect();
+            let mut at = 0;
+            while at < bytes.len() {
+                at += client.write(&bytes[at..]);
+                let ciphertext = sent(&mut client);
+                for part in ciphertext.chunks(piece) {
+                    let mut taken = 0;
+                    while taken < part.len() {
+                        taken += server.receive(&part[taken..]).unwrap();
+                        let mut into = vec![0; buffer];
+                        while let Plain::Octets(octets) = server.read(&mut into) {
+                            got.extend_from_slice(&into[..octets]);
+                        }
+                    }
+                }
+            }
+            all.extend(bytes);
+        }
+        prop_assert!(all == got);
+        server.rest();
+        prop_assert_eq!(server.write(b"250 Ok\r\n"), 8);
+        let reply = sent(&mut server);
+        prop_assert_eq!(client.receive(&reply).unwrap(), reply.len());
+    }
 }

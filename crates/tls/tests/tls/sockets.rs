@@ -72,7 +72,7 @@ async fn what_is_written_arrives_over_tcp_and_unix() {
     assert!(theirs.has_peer_left());
 
     let (a, b) = UnixStream::pair().unwrap();
-    let mut ours = TlsSocket::new(a, client.begin(&any(), "mx.example.org", "unix").unwrap());
+    let mut ours = TlsSocket::new(a, client.begin(&unproven(), "mx.example.org", "unix").unwrap());
     let mut theirs = TlsSocket::new(b, server.begin().unwrap());
     let (one, other) = tokio::join!(ours.handshake(later()), theirs.handshake(later()));
     (one.unwrap(), other.unwrap());
@@ -111,7 +111,7 @@ fn stuff(socket: &mut TlsSocket<TcpStream>, bytes: &[u8]) -> usize {
 #[tokio::test]
 async fn a_large_write_waits_and_is_whole_in_the_end() {
     let ca = Ca::new();
-    let (mut ours, mut theirs) = pair(&ca.client(), &ca.server("mx.example.org"), &any()).await;
+    let (mut ours, mut theirs) = pair(&ca.client(), &ca.server("mx.example.org"), &unproven()).await;
     socket2::SockRef::from(ours.socket()).set_send_buffer_size(100_000).unwrap();
     socket2::SockRef::from(theirs.socket()).set_recv_buffer_size(100_000).unwrap();
     let bytes = pattern(32_000_000);
@@ -132,7 +132,7 @@ async fn a_large_write_waits_and_is_whole_in_the_end() {
 #[tokio::test]
 async fn who_waits_for_a_reply_still_sends_what_is_encrypted() {
     let ca = Ca::new();
-    let (mut ours, mut theirs) = pair(&ca.client(), &ca.server("mx.example.org"), &any()).await;
+    let (mut ours, mut theirs) = pair(&ca.client(), &ca.server("mx.example.org"), &unproven()).await;
     socket2::SockRef::from(ours.socket()).set_send_buffer_size(50_000).unwrap();
     let bytes = pattern(8_000_000);
     let taken = stuff(&mut ours, &bytes);
@@ -156,19 +156,19 @@ async fn a_session_goes_on_while_the_certificate_is_replaced() {
         IdentityStore::new(Identities::load(&[ca.sign("old", &server_params(&["mx.example.org"]))], now()).unwrap());
     let server = Server::new(ServerSettings::default(), store.clone()).unwrap();
     let client = ca.client();
-    let (mut ours, mut theirs) = pair(&client, &server, &any()).await;
+    let (mut ours, mut theirs) = pair(&client, &server, &unproven()).await;
     let old = ours.facts().unwrap().peer.clone().unwrap().sha256;
     // One more is between its hello and its end.
     let mut begun = server.begin().unwrap();
     store.replace(Identities::load(&[ca.sign("new", &server_params(&["mx.example.org"]))], now()).unwrap());
-    let mut other = Client::new(ClientSettings::default()).begin(&any(), "mx.example.org", "a").unwrap();
+    let mut other = Client::new(ClientSettings::default()).begin(&unproven(), "mx.example.org", "a").unwrap();
     pump(&mut other, &mut begun).unwrap();
     assert_eq!(other.facts().unwrap().peer.as_ref().unwrap().sha256, old);
     assert_eq!(*other.server_end_point().unwrap(), old);
     assert_eq!(begun.server_end_point(), other.server_end_point());
     write_all(&mut ours, b"NOOP\r\n").await.unwrap();
     assert_eq!(read_some(&mut theirs, 100).await.unwrap(), b"NOOP\r\n");
-    let (next, _) = pair(&Client::new(ClientSettings::default()), &server, &any()).await;
+    let (next, _) = pair(&Client::new(ClientSettings::default()), &server, &unproven()).await;
     assert_ne!(next.facts().unwrap().peer.as_ref().unwrap().sha256, old);
 }
 
@@ -186,20 +186,20 @@ async fn a_client_may_show_a_certificate() {
     };
     let (ask, verify) = (with(ClientCertificates::Ask(ca.roots())), with(ClientCertificates::Verify(ca.roots())));
     for server in [&ask, &verify] {
-        let (_, theirs) = pair(&show(&ca), server, &any()).await;
+        let (_, theirs) = pair(&show(&ca), server, &unproven()).await;
         assert_eq!(theirs.facts().unwrap().proven, How::Ca("client.example.net".into()));
-        let (_, theirs) = pair(&ca.client(), server, &any()).await;
+        let (_, theirs) = pair(&ca.client(), server, &unproven()).await;
         let How::Nothing(why) = &theirs.facts().unwrap().proven else { panic!("proven by nothing") };
         assert_eq!(why.cause, Cause::NoCertificate);
     }
-    let (_, theirs) = pair(&show(&other), &ask, &any()).await;
+    let (_, theirs) = pair(&show(&other), &ask, &unproven()).await;
     let facts = theirs.facts().unwrap();
     let How::Nothing(why) = &facts.proven else { panic!("proven by another's CA") };
     assert_eq!(why.cause, Cause::UnknownIssuer);
     assert_eq!(&*facts.peer.as_ref().unwrap().subject, "client.example.net");
 
     let (a, b) = sockets().await;
-    let mut ours = TlsSocket::new(a, show(&other).begin(&any(), "mx.example.org", "a").unwrap());
+    let mut ours = TlsSocket::new(a, show(&other).begin(&unproven(), "mx.example.org", "a").unwrap());
     let mut theirs = TlsSocket::new(b, verify.begin().unwrap());
     let (_, refused) = tokio::join!(ours.handshake(later()), theirs.handshake(later()));
     assert_eq!(refused.unwrap_err().cause, Cause::UnknownIssuer);
@@ -225,7 +225,7 @@ async fn a_client_that_speaks_plain_text_is_told_from_others() {
 async fn it_reads_and_writes_as_tokio_does() {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt};
     let ca = Ca::new();
-    let (mut ours, mut theirs) = pair(&ca.client(), &ca.server("mx.example.org"), &any()).await;
+    let (mut ours, mut theirs) = pair(&ca.client(), &ca.server("mx.example.org"), &unproven()).await;
     let bytes = Arc::new(pattern(3_000_000));
     let sent = bytes.clone();
     let writer = tokio::spawn(async move {
