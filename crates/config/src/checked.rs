@@ -20,9 +20,10 @@ use super::keys::Token;
 use super::quarantine::QuarantineConfig;
 use super::queue_only::QueueOnlyConfig;
 use super::rule_sources::TableConfig;
-use super::security::{AuthConfig, TlsConfig};
+use super::security::AuthConfig;
 use super::sending::{FlowConfig, SendingConfig};
 use super::settings::Settings;
+use super::tls::TlsConfig;
 use super::url::Url;
 
 /// The whole configuration, consistent; see `docs/operate/configuration.md` for what each key means.
@@ -39,8 +40,6 @@ pub struct Config {
     pub message_size_bytes_max: u64,
     pub received_max: u32,
     pub listen: ListenConfig,
-    /// `[tls]`
-    pub tls: TlsConfig,
     /// `[auth]`
     pub auth: AuthConfig,
     pub domains: DomainsConfig,
@@ -68,6 +67,7 @@ pub struct Config {
     pub history: HistoryConfig,
     pub control: ControlConfig,
     pub submission: SubmissionConfig,
+    pub tls: TlsConfig,
     pub http: HttpConfig,
     pub webhooks: Vec<WebhookConfig>,
     pub telemetry: TelemetryConfig,
@@ -411,6 +411,8 @@ pub enum Reading {
 pub struct HttpConfig {
     /// Empty: no listener.
     pub listen: Vec<SocketAddr>,
+    /// HTTPS, and nothing but redirects in clear.
+    pub tls: bool,
     pub reading: Reading,
     /// Names of this server, besides addresses, `localhost` and its host name.
     pub host_names: Vec<String>,

@@ -17,6 +17,7 @@ const OPERATOR: &str = "operator";
 
 pub(super) fn read(section: Section<'_>) -> HttpConfig {
     let listen = addresses(&section, "listen", SocketAddr::from(([127, 0, 0, 1], 8025)), "127.0.0.1:8025");
+    let tls = section.flag("tls", false);
     let outside = listen.iter().find(|address| !address.ip().is_loopback()).copied();
     let default = if outside.is_some() { Reading::Login } else { Reading::Open };
     let reading = section.choice("reading", default, &[("open", Reading::Open), ("login", Reading::Login)]);
@@ -42,7 +43,7 @@ pub(super) fn read(section: Section<'_>) -> HttpConfig {
         _ => {}
     }
     section.finish();
-    HttpConfig { listen, reading, host_names, connections_max, session_ms, users, tokens }
+    HttpConfig { listen, tls, reading, host_names, connections_max, session_ms, users, tokens }
 }
 
 fn users(section: &Section<'_>) -> Vec<(String, String)> {

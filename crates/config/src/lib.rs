@@ -12,6 +12,7 @@
 
 mod addresses;
 mod call_ahead;
+mod certificates;
 mod checked;
 mod content;
 mod cross;
@@ -40,6 +41,7 @@ mod submission;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod tls;
 mod units;
 mod url;
 mod webhooks;
@@ -62,9 +64,10 @@ pub use queue_only::QueueOnlyConfig;
 use raw::Context;
 pub use reload::check_again;
 pub use rule_sources::{PolicyService, TableConfig, TableSource};
-pub use security::{AuthConfig, AuthSource, CertificateFiles, OwnSenders, TlsConfig, TlsVersion};
+pub use security::{AuthConfig, AuthSource, OwnSenders};
 pub use sending::{FlowConfig, SendingConfig, Source};
 use settings::Settings;
+pub use tls::{CertificateConfig, TlsConfig, Unverified};
 pub use units::duration_s;
 pub use url::Url;
 pub use windows::InForce;

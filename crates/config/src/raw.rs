@@ -84,7 +84,7 @@ impl<'a> Context<'a> {
     }
 
     /// Line and column.
-    fn position(&self, span: &Range<usize>) -> (usize, usize) {
+    pub fn position(&self, span: &Range<usize>) -> (usize, usize) {
         self.positions.get_or_init(|| Positions::new(self.text)).of(self.text, span.start)
     }
 
@@ -198,6 +198,7 @@ fn unknown_key(known: &BTreeMap<String, Vec<&'static str>>, section: &str, key: 
             "dns_lists.",
             "rules.",
             "milters.",
+            "tls.certificates.",
         ]
         .iter()
         .any(|table| name.starts_with(table))
@@ -251,8 +252,9 @@ impl<'a> Section<'a> {
     /// The tables of an array of tables, `[[key]]`.
     pub fn tables(&self, key: &'static str) -> Vec<Self> {
         let Some(entry) = self.entry(key) else { return Vec::new() };
+        let parent = if self.name.is_empty() { String::new() } else { format!("{}.", self.name) };
         let Some(items) = entry.value.as_array() else {
-            self.wrong_type(&entry, &format!("an array of tables, [[{key}]]"));
+            self.wrong_type(&entry, &format!("an array of tables, [[{parent}{key}]]"));
             return Vec::new();
         };
         let section = |(n, item): (usize, &'a toml::Spanned<DeValue<'a>>)| {
@@ -261,7 +263,7 @@ impl<'a> Section<'a> {
                 let message = format!("`{key}` must hold tables, not {}", kind(item.get_ref()));
                 self.context.error(item.span(), message);
             }
-            let name = format!("{key}.{}", n + 1);
+            let name = format!("{parent}{key}.{}", n + 1);
             Some(Self {
                 context: self.context,
                 name,

@@ -55,7 +55,6 @@ pub static RULES: &[Rule] = {
         rule("listen", &["submission"], restart!(listen.submission)),
         rule("listen", &["body_bytes_max"], restart!(listen.body_bytes_max)),
         rule("listen", &["streamed_bytes_max"], restart!(listen.streamed_bytes_max)),
-        rule("tls", &[], NewConnections),
         rule("auth", &[], NewConnections),
         rule("domains", &[], NewConnections),
         rule("call_ahead", &[], NewConnections),
@@ -105,8 +104,9 @@ pub static RULES: &[Rule] = {
         rule("history", &[], restart!(history)),
         rule("submission", &[], AtOnce),
         rule("submission", &["folder", "group"], Effect::Restart(keep_submission)),
+        rule("tls", &[], NewConnections),
         rule("http", &[], AtOnce),
-        rule("http", &["listen", "connections_max"], Effect::Restart(keep_http)),
+        rule("http", &["listen", "tls", "connections_max"], Effect::Restart(keep_http)),
         rule("webhooks", &[], restart!(webhooks)),
         rule("telemetry", &[], restart!(telemetry)),
         rule("control", &[], restart!(control)),
@@ -208,8 +208,8 @@ fn keep_submission(new: &mut Config, old: &Config) -> bool {
 }
 
 fn keep_http(new: &mut Config, old: &Config) -> bool {
-    let (listen, connections_max) = (old.http.listen.clone(), old.http.connections_max);
-    let kept = HttpConfig { listen, connections_max, ..new.http.clone() };
+    let (listen, tls, connections_max) = (old.http.listen.clone(), old.http.tls, old.http.connections_max);
+    let kept = HttpConfig { listen, tls, connections_max, ..new.http.clone() };
     keep(&mut new.http, &kept)
 }
 

@@ -22,7 +22,7 @@ use super::raw::{Context, DAY_S, Section, addresses, more_addresses};
 use super::settings::{self, Origin, Settings};
 use super::{
     Places, call_ahead, cross, dns_lists, http, log, milters, quarantine, queue_only, security, sending, submission,
-    tables, webhooks,
+    tables, tls, webhooks,
 };
 
 const KIB: u64 = 1024;
@@ -48,7 +48,6 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let message_size_bytes_max = top.number("message_size_bytes_max", 50 * MIB, KIB..=2 * GIB);
     let received_max = top.number("received_max", 50, 1..=1_000) as u32;
     let listen = listen(top.section("listen"));
-    let tls = security::tls(top.section("tls"));
     let auth = security::auth(top.section("auth"), networks);
     let mut delivery = delivery(top.section("delivery"));
     if let Some((name, port)) = &context.in_force {
@@ -70,6 +69,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let history = log::history(top.section("history"));
     let control = control(top.section("control"), &data_dir);
     let submission = submission::read(top.section("submission"));
+    let tls = tls::read(top.section("tls"));
     let http = http::read(top.section("http"));
     let is_list = |name: &str| tables.lists.iter().any(|list| &**list.value.list.name() == name);
     let webhooks = webhooks::webhooks(&top.section("webhooks"), &is_list);
@@ -87,7 +87,6 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
         message_size_bytes_max,
         received_max,
         listen,
-        tls,
         auth,
         domains: tables.domains.value,
         call_ahead,
@@ -107,6 +106,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
         history,
         control,
         submission,
+        tls,
         http,
         webhooks,
         telemetry,

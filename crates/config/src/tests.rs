@@ -489,7 +489,8 @@ pub(super) const ONE_OF_EACH: &str = "[lists.NAME]\naddress = \"news@example.org
      [sources.NAME]\naddress = \"192.0.2.1\"\n[sites.\"mx.example\"]\n[senders.\"example.org\"]\n[queue_only.NAME]\nall = true\n\
      [webhooks.NAME]\nurl = \"http://x/\"\nsecret = \"0123456789abcdef\"\n\
      [dns_lists.NAME]\nzone = \"bl.example\"\n[tables.NAME]\ninline = {}\n[policy_services.NAME]\naddress = \"unix:/x\"\n[[rules]]\ndo = \"ok\"\nnot = {}\n\
-     [[milters]]\nname = \"dkim\"\naddress = \"unix:/dkim\"\n[[tls.certificates]]\nchain = \"/c\"\nkey = \"/k\"\n";
+     [[milters]]\nname = \"dkim\"\naddress = \"unix:/dkim\"\n\
+     [[tls.certificates]]\nchain = \"chain.pem\"\nkey = \"key.pem\"\n";
 
 /// Every key that the readers ask for.
 pub(super) fn known_keys() -> Vec<String> {
@@ -561,8 +562,11 @@ fn the_example_is_sound_and_names_every_key() {
     for key in known_keys() {
         let (section, name) = key.rsplit_once('.').unwrap_or(("", &key));
         let is_section = full.contains(&format!("[{name}]")) || full.contains(&format!("[{name}."));
+        let is_array = full.contains(&format!("[[{key}]]"));
         assert!(
-            is_section && section.is_empty() || full.lines().any(|line| line.starts_with(&format!("{name} = "))),
+            is_array
+                || is_section && section.is_empty()
+                || full.lines().any(|line| line.starts_with(&format!("{name} = "))),
             "{key}"
         );
     }
@@ -634,6 +638,38 @@ fn the_limits_are_those_that_hold() {
         compared += 1;
     }
     assert!(compared >= 7, "{compared}");
+}
+
+#[test]
+fn tls_names_files_and_where_they_stand() {
+    let text = "[tls]\ncertificates = [\n  { chain = \"a.pem\", key = \"/b.key\" },\n]\nmin_version = \"1.3\"\n\
+                client_ca = \"ca.pem\"\nclient_certificates = [\"Host.Example\"]\nclient_unverified = \"refuse\"\n";
+    let mut tls = config(text).tls;
+    let certificate = tls.certificates.pop().unwrap();
+    assert_eq!((certificate.chain_at, certificate.key_at), ((3, 13), (3, 28)));
+    assert_eq!(certificate.files.key, Path::new("/b.key"));
+    assert_eq!(tls.client_ca, Some(("ca.pem".into(), (6, 13))));
+    assert_eq!(tls.client_certificates, ["host.example"]);
+    assert_eq!(tls.client_unverified, Unverified::Refuse);
+    let text = "[[tls.certificates]]\nchain = \"a.pem\"\nkey = \"a.key\"\n[[tls.certificates]]\nchain = \"b.pem\"\nkey = \"b.key\"\n";
+    assert_eq!(config(text).tls.files().len(), 2);
+    // The files are looked at by `load_certificates`, at the start and by `stentor check`.
+    let errors = config(text).load_certificates(0).unwrap_err();
+    let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(lines, [":2:9: a.pem: there is no such file", ":5:9: b.pem: there is no such file"]);
+    for (text, expected) in [
+        ("certificates = [{ chain = \"a.pem\" }]", "`key` is missing in [tls.certificates.1]"),
+        ("certificates = [{ chain = \"a.pem\", key = \"a.key\", keys = 1 }]", "did you mean `key`?"),
+        ("certificates = \"a.pem\"", "must be an array of tables, [[tls.certificates]], not a string"),
+        ("min_version = \"1.1\"", "it must be one of \"1.2\", \"1.3\""),
+        ("client_certificates = [\"a.example\"]", "names count only if a CA has signed them"),
+        ("client_unverified = \"refuse\"", "no `client_ca` could verify a client"),
+    ] {
+        let found = findings(&format!("[tls]\n{text}\n"));
+        assert!(found.contains(expected), "{expected}: {found}");
+    }
+    let fingerprint = "ab:".repeat(31) + "ab";
+    assert_eq!(findings(&format!("[tls]\nclient_certificates = [\"{fingerprint}\"]\n")), "");
 }
 
 mod random {

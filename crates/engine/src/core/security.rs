@@ -1,33 +1,25 @@
 //! What sessions of clients are offered of TLS and AUTH, by where they connect, and the certificates for it.
 //!
-//! Promise: one value serves all sessions; a reload makes a new one for those that begin afterwards, and the certificates of the
-//! one before stay with the handshakes that have begun. Certificates are read again when their files change. Without configured
-//! ones a self-signed one is made, once.
+//! Promise: one value serves all sessions; a reload makes a new one for those that begin afterwards. Certificates are those in
+//! the store at a handshake's beginning.
 //!
-//! Failure: files that cannot be read refuse a start; later the set that is in force stays, and the log says which file is wrong.
+//! Failure: a users file or CAs that cannot be read refuse a start; later what is in force stays, and the log says what is wrong.
 
-use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use parking_lot::Mutex;
 use stentor_auth::{Authenticator, Channel, Settings as AuthSettings, load_secret};
-use stentor_config::{AuthSource, CertificateFiles, Config, TlsVersion};
+use stentor_config::{AuthSource, Config};
 use stentor_mail::server::Offers;
-use stentor_tls::{
-    ClientCertificates, Facts, Files, How, Identities, IdentityStore, MinVersion, Roots, Server, ServerSettings,
-};
+use stentor_tls::{Facts, Fingerprint, How, IdentityStore, Server};
 use tokio::time::MissedTickBehavior;
 
 use super::Core;
 
-/// In `data_dir`: the self-signed certificate.
-const TLS_FOLDER: &str = "tls";
-/// There, too: what users that do not exist are made out of.
+/// In `data_dir`: what users that do not exist are made out of.
 const AUTH_SECRET: &str = "auth.secret";
-/// How often it is looked whether the users file is another, and how many times less the files of certificates.
-const FILES_POLL: Duration = Duration::from_secs(1);
-const CERTIFICATES_PART: u64 = 10;
+/// How often it is looked whether the users file is another.
+const USERS_POLL: Duration = Duration::from_secs(1);
 /// With channel bindings.
 const PLUS: &str = "-PLUS";
 
@@ -95,51 +87,31 @@ pub struct Security {
     auth: Option<(AuthSettings, Authenticator)>,
     /// By service, then by situation.
     offers: Vec<Arc<Offers>>,
-    /// Whose certificates are trusted.
-    client_names: Vec<String>,
-    files: Vec<Files>,
-    seen: Mutex<Vec<Option<(SystemTime, u64)>>>,
+    /// Whose certificates are trusted: names, or fingerprints.
+    client_certificates: Vec<String>,
 }
 
 impl Security {
     /// Nothing is offered.
     pub fn none() -> Security {
-        let (client_names, files) = (Vec::new(), Vec::new());
-        Security { tls: None, auth: None, offers: Vec::new(), client_names, files, seen: Mutex::default() }
+        Security { tls: None, auth: None, offers: Vec::new(), client_certificates: Vec::new() }
     }
 
-    /// Reads files, which blocks. `now`: seconds. What is counted of logins goes on from `before` if their source is the same.
+    /// Reads files, which blocks. What is counted of logins goes on from `before` if their source is the same.
     ///
     /// # Errors
     /// Which file is wrong, and how.
-    pub fn open(config: &Config, before: Option<&Security>, now: i64) -> Result<Security, String> {
-        let tls = &config.tls;
-        let files: Vec<Files> = tls.certificates.iter().map(files_of).collect();
-        let seen = files.iter().map(stamp).collect();
-        let identities = if files.is_empty() {
-            let folder = config.data_dir.join(TLS_FOLDER);
-            Identities::self_signed(&folder, &config.hostname, now)
-                .map_err(|error| format!("a self-signed certificate in {}: {error}", folder.display()))?
-        } else {
-            loaded(&files, now)?
-        };
-        warn(&identities);
-        let roots = tls.client_ca.as_deref().map(|path: &Path| Roots::from_file(path)).transpose();
-        let roots = roots.map_err(|error| format!("[tls] client_ca: {error}"))?;
-        let settings = ServerSettings {
-            min_version: match tls.min_version {
-                TlsVersion::Tls12 => MinVersion::Tls12,
-                TlsVersion::Tls13 => MinVersion::Tls13,
-            },
-            client_certificates: roots.map_or(ClientCertificates::Never, ClientCertificates::Ask),
-            ..ServerSettings::default()
-        };
-        let server = Server::new(settings, IdentityStore::new(identities)).map_err(|error| error.to_string())?;
+    pub fn open(
+        config: &Config,
+        certificates: &Arc<IdentityStore>,
+        before: Option<&Security>,
+    ) -> Result<Security, String> {
+        let settings = config.tls_server().map_err(|error| error.to_string())?;
+        let server = Server::new(settings, certificates.clone()).map_err(|error| error.to_string())?;
         let all = Service::ALL.into_iter().flat_map(|service| (0..Situation::ALL).map(move |bits| (service, bits)));
         let offers = all.map(|(service, bits)| Arc::new(offers(config, service, Situation::of(bits)))).collect();
-        let client_names = tls.client_certificates.clone();
-        let auth = opened(config, before)?;
-        Ok(Security { tls: Some(server), auth, offers, client_names, files, seen: Mutex::new(seen) })
+        let client_certificates = config.tls.client_certificates.clone();
+        Ok(Security { tls: Some(server), auth: opened(config, before)?, offers, client_certificates })
     }
 
     pub fn tls(&self) -> Option<&Arc<Server>> {
@@ -164,50 +136,27 @@ impl Security {
         Some(if auth == offers.auth { offers.clone() } else { Arc::new(Offers { auth, ..Offers::clone(offers) }) })
     }
 
-    /// The name in a client's certificate that makes it a trusted one.
+    /// What of a client's certificate makes it a trusted one: a name that a CA has signed, or its fingerprint.
     pub fn proven<'s>(&'s self, facts: &Facts) -> Option<&'s str> {
-        let (How::Ca(_), Some(certificate)) = (&facts.proven, &facts.peer) else { return None };
-        self.client_names.iter().map(String::as_str).find(|name| certificate.is_for(name))
-    }
-
-    /// Reads the certificates again if their files are others than before.
-    fn refresh(&self, now: i64) {
-        let Some(server) = &self.tls else { return };
-        let stamps: Vec<_> = self.files.iter().map(stamp).collect();
-        if self.files.is_empty() || std::mem::replace(&mut *self.seen.lock(), stamps.clone()) == stamps {
-            return;
-        }
-        match loaded(&self.files, now) {
-            Ok(identities) => {
-                warn(&identities);
-                server.store().replace(identities);
-                tracing::info!("certificates read again");
-            }
-            Err(why) => tracing::error!("the certificates stay as they were: {why}"),
-        }
+        let certificate = facts.peer.as_ref()?;
+        let is_signed = matches!(facts.proven, How::Ca(_));
+        self.client_certificates.iter().map(String::as_str).find(|text| match text.parse::<Fingerprint>() {
+            Ok(fingerprint) => fingerprint.is_of(certificate),
+            Err(_) => is_signed && certificate.is_for(text),
+        })
     }
 }
 
-/// Looks after the users file and those of certificates until the process ends.
+/// Looks after the users file until the process ends.
 pub async fn watch(core: Arc<Core>) {
-    let mut ticks = tokio::time::interval(FILES_POLL);
+    let mut ticks = tokio::time::interval(USERS_POLL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    for tick in 0_u64.. {
+    loop {
         ticks.tick().await;
-        let (security, now) = (core.security(), core.clock.now());
-        if let Some(auth) = security.auth() {
+        if let Some(auth) = core.security().auth() {
             auth.refresh().await;
         }
-        if tick % CERTIFICATES_PART != 0 {
-            continue;
-        }
-        let _ = tokio::task::spawn_blocking(move || security.refresh(seconds(now))).await;
     }
-}
-
-/// Of the clock's milliseconds.
-pub fn seconds(now: u64) -> i64 {
-    i64::try_from(now / 1_000).unwrap_or(i64::MAX)
 }
 
 /// Who knows the users.
@@ -227,31 +176,6 @@ fn opened(config: &Config, before: Option<&Security>) -> Result<Option<(AuthSett
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let auth = Authenticator::open(&settings, (processors / 2).max(1)).map_err(|error| format!("[auth] {error}"))?;
     Ok(Some((settings, auth)))
-}
-
-fn files_of(files: &CertificateFiles) -> Files {
-    Files { chain: files.chain.clone(), key: files.key.clone() }
-}
-
-/// What changes when a file is written or replaced. Both files of a certificate: a new key comes with a new chain.
-fn stamp(files: &Files) -> Option<(SystemTime, u64)> {
-    let of = |path: &Path| std::fs::metadata(path).and_then(|data| Ok((data.modified()?, data.len()))).ok();
-    let (chain, key) = (of(&files.chain)?, of(&files.key)?);
-    Some((chain.0.max(key.0), chain.1.wrapping_mul(31).wrapping_add(key.1)))
-}
-
-fn loaded(files: &[Files], now: i64) -> Result<Identities, String> {
-    let joined = |errors: Vec<_>| errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-    Identities::load(files, now).map_err(joined)
-}
-
-fn warn(identities: &Identities) {
-    for identity in identities.all() {
-        let file = identity.files.as_ref().map(|files| files.chain.display().to_string()).unwrap_or_default();
-        for warning in &identity.warnings {
-            tracing::warn!(file, "certificate: {warning}");
-        }
-    }
 }
 
 fn offers(config: &Config, service: Service, situation: Situation) -> Offers {

@@ -1,0 +1,125 @@
+//! `[tls]`: certificates, the oldest version, and clients' certificates. The files are read apart from the configuration's
+//! check: at the start, at a reload, by `stentor check`, and when they are replaced.
+
+use std::path::{Path, PathBuf};
+
+use stentor_tls::{Files, MinVersion, Part};
+
+use super::diagnose::{Diagnostic, Severity};
+use super::raw::{Context, Section};
+
+const CERTIFICATES_MAX: usize = 1_000;
+/// What is not a hash of 64 digits is a name.
+const CLIENTS_MAX: usize = 10_000;
+
+/// `[tls]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsConfig {
+    /// The first is the default; none: the server makes one for itself.
+    pub certificates: Vec<CertificateConfig>,
+    pub min_version: MinVersion,
+    /// Whose clients' certificates are believed, and where the key stands.
+    pub client_ca: Option<(PathBuf, Place)>,
+    /// Names and fingerprints of clients that are trusted; lower case.
+    pub client_certificates: Vec<String>,
+    pub client_unverified: Unverified,
+}
+
+/// Line and column in the configuration file.
+pub type Place = (usize, usize);
+
+/// What becomes of a client whose certificate the CAs have not signed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unverified {
+    Ignore,
+    Refuse,
+}
+
+/// One certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateConfig {
+    pub files: Files,
+    pub chain_at: Place,
+    pub key_at: Place,
+}
+
+pub(super) fn read(section: Section<'_>) -> TlsConfig {
+    #[cfg(test)]
+    section.note("certificates", "tables of `chain` and `key`", None);
+    let context = section.context;
+    let tables = section.tables("certificates");
+    if tables.len() > CERTIFICATES_MAX {
+        context.error(section.span_of("certificates"), format!("more than {CERTIFICATES_MAX} certificates"));
+    }
+    let certificates = tables.into_iter().filter_map(certificate).collect();
+    let versions = [("1.2", MinVersion::Tls12), ("1.3", MinVersion::Tls13)];
+    let min_version = section.choice("min_version", MinVersion::Tls12, &versions);
+    let client_ca = section.text("client_ca").map(|text| (context.path(text.value), context.position(&text.span)));
+    let clients = section.texts("client_certificates").unwrap_or_default();
+    if clients.len() > CLIENTS_MAX {
+        context.error(section.span_of("client_certificates"), format!("more than {CLIENTS_MAX} names"));
+    }
+    let words = [("ignore", Unverified::Ignore), ("refuse", Unverified::Refuse)];
+    let client_unverified = section.choice("client_unverified", Unverified::Ignore, &words);
+    if client_unverified == Unverified::Refuse && client_ca.is_none() {
+        let message = "`client_unverified` in [tls] is \"refuse\", and no `client_ca` could verify a client";
+        context.error(section.span_of("client_unverified"), message);
+    }
+    let client_certificates = clients.iter().filter_map(|text| client(context, text, client_ca.is_some())).collect();
+    section.finish();
+    TlsConfig { certificates, min_version, client_ca, client_certificates, client_unverified }
+}
+
+fn certificate(table: Section<'_>) -> Option<CertificateConfig> {
+    let context = table.context;
+    let chain = table.required("chain", "/etc/ssl/mx.example.org/fullchain.pem");
+    let key = table.required("key", "/etc/ssl/mx.example.org/privkey.pem");
+    table.finish();
+    let (chain, key) = (chain?, key?);
+    Some(CertificateConfig {
+        files: Files { chain: context.path(chain.value), key: context.path(key.value) },
+        chain_at: context.position(&chain.span),
+        key_at: context.position(&key.span),
+    })
+}
+
+/// A name, or the SHA-256 of a certificate or its key.
+fn client(context: &Context<'_>, text: &super::diagnose::Spot<&str>, has_ca: bool) -> Option<String> {
+    if text.value.is_empty() {
+        context.error(text.span.clone(), "a name or fingerprint of a client's certificate must not be empty");
+        return None;
+    }
+    let is_fingerprint = text.value.parse::<stentor_tls::Fingerprint>().is_ok();
+    if !is_fingerprint && !has_ca {
+        let message = format!(
+            "{:?} is no fingerprint (SHA-256, 64 hexadecimal digits), and names count only if a CA has signed them: set `client_ca` in [tls]",
+            text.value
+        );
+        context.error(text.span.clone(), message);
+    }
+    Some(text.value.to_ascii_lowercase())
+}
+
+impl TlsConfig {
+    pub fn files(&self) -> Vec<Files> {
+        self.certificates.iter().map(|certificate| certificate.files.clone()).collect()
+    }
+
+    /// Where a certificate's file is named.
+    pub(super) fn place(&self, index: usize, part: Part) -> Place {
+        let place = |certificate: &CertificateConfig| match part {
+            Part::Chain => certificate.chain_at,
+            Part::Key => certificate.key_at,
+        };
+        self.certificates.get(index).map(place).unwrap_or_default()
+    }
+
+    pub(super) fn diagnostic(
+        file: Option<&Path>,
+        (line, column): Place,
+        severity: Severity,
+        message: String,
+    ) -> Diagnostic {
+        Diagnostic { file: file.unwrap_or(Path::new("")).to_owned(), line, column, severity, message }
+    }
+}
