@@ -34,6 +34,7 @@ use stentor_admin::quarantine::Links;
 use stentor_control::{Control, ErrorCode, Peer, Reply, Request};
 use stentor_engine::core::Core;
 use stentor_stats::civil::Zone;
+use stentor_tls::Server;
 use tokio::sync::watch;
 
 use self::auth::Auth;
@@ -113,9 +114,10 @@ fn router(http: Http) -> Router {
         .with_state(http)
 }
 
-/// Where it listens, with the ports that the system chose; it ends when `stop` says so.
+/// Where it listens, with the ports that the system chose; it ends when `stop` says so. With `tls` it is HTTPS.
 pub async fn serve(
     addresses: &[SocketAddr],
+    tls: Option<Arc<Server>>,
     http: Http,
     stop: &watch::Receiver<bool>,
 ) -> Result<Vec<SocketAddr>, (SocketAddr, io::Error)> {
@@ -127,7 +129,7 @@ pub async fn serve(
     for addr in addresses {
         let listener = tokio::net::TcpListener::bind(addr).await.map_err(|error| (*addr, error))?;
         bound.push(listener.local_addr().unwrap_or(*addr));
-        let slots = listener::Slots { permits: permits.clone(), anonymous: anonymous.clone() };
+        let slots = listener::Slots { tls: tls.clone(), permits: permits.clone(), anonymous: anonymous.clone() };
         tokio::spawn(listener::serve(listener, app.clone(), http.core.clone(), slots, stop.clone()));
     }
     Ok(bound)

@@ -1,20 +1,28 @@
 //! Connections: a limited number, of which those without a login get at most half ([`anonymous`](super::anonymous)),
 //! each with deadlines for its headers and for reading our answers; bodies have theirs in [`body`](super::body).
+//! Where TLS is on, what begins in clear is sent to HTTPS and gets nothing else.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::ConnectInfo;
+use axum::extract::{ConnectInfo, Request};
+use axum::http::{Method, StatusCode, header};
+use axum::response::{IntoResponse, Redirect, Response};
 use axum::{Extension, Router};
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use stentor_control::ErrorCode;
 use stentor_engine::core::Core;
 use stentor_engine::core::limits::Limit;
+use stentor_tls::{ACME_TLS_ALPN, Server, TlsSocket};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, timeout_at};
 
 use super::anonymous::{AnonymousConnection, AnonymousConnections};
+use super::problem;
 
 /// From the connection, or the end of the answer before, to the end of a request's header.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -25,8 +33,13 @@ const UNREAD_TIMEOUT: Duration = Duration::from_mins(1);
 /// `accept` failed, most likely for want of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
+/// The first octet of a TLS session.
+const TLS_HANDSHAKE: u8 = 0x16;
+
 /// What connections need, shared by all listeners.
 pub(super) struct Slots {
+    /// Without it HTTP is spoken in clear.
+    pub tls: Option<Arc<Server>>,
     pub permits: Arc<Semaphore>,
     pub anonymous: Arc<AnonymousConnections>,
 }
@@ -36,7 +49,7 @@ pub(super) async fn serve(
     listener: TcpListener,
     app: Router,
     core: Arc<Core>,
-    Slots { permits, anonymous }: Slots,
+    Slots { tls, permits, anonymous }: Slots,
     mut stop: watch::Receiver<bool>,
 ) {
     loop {
@@ -57,18 +70,89 @@ pub(super) async fn serve(
         };
         let place = anonymous.begin();
         let app = app.clone().layer(Extension(ConnectInfo(address))).layer(Extension(place.clone()));
-        let stop = stop.clone();
+        let (tls, stop) = (tls.clone(), stop.clone());
         tokio::spawn(async move {
-            converse(stream, app, &place, stop).await;
+            converse(stream, app, tls.as_deref(), &place, stop).await;
             drop(permit);
         });
     }
 }
 
-async fn converse(stream: TcpStream, app: Router, place: &AnonymousConnection, mut stop: watch::Receiver<bool>) {
+async fn converse(
+    stream: TcpStream,
+    app: Router,
+    tls: Option<&Server>,
+    place: &AnonymousConnection,
+    stop: watch::Receiver<bool>,
+) {
     // Best effort both: without them it is slower, or a slot is held longer.
     let _ = stream.set_nodelay(true);
     let _ = socket2::SockRef::from(&stream).set_tcp_user_timeout(Some(UNREAD_TIMEOUT));
+    let Some(tls) = tls else { return talk(stream, app, place, stop).await };
+    let mut stopped = stop.clone();
+    let begun = tokio::select! {
+        begun = secured(stream, tls) => begun,
+        () = place.over() => return,
+        _ = stopped.wait_for(|stop| *stop) => return,
+    };
+    match begun {
+        Begun::Secured(stream) => talk(*stream, app, place, stop).await,
+        Begun::Clear(stream) => talk(stream, Router::new().fallback(in_clear), place, stop).await,
+        Begun::Over => {}
+    }
+}
+
+/// How a connection to a listener with TLS begins.
+enum Begun {
+    Secured(Box<TlsSocket<TcpStream>>),
+    /// HTTP in clear.
+    Clear(TcpStream),
+    Over,
+}
+
+async fn secured(stream: TcpStream, tls: &Server) -> Begun {
+    let deadline = Instant::now() + HEADER_TIMEOUT;
+    let mut first = [0];
+    match timeout_at(deadline, stream.peek(&mut first)).await {
+        Ok(Ok(1)) if first[0] == TLS_HANDSHAKE => {}
+        Ok(Ok(1)) => return Begun::Clear(stream),
+        _ => return Begun::Over,
+    }
+    let Ok(session) = tls.begin() else { return Begun::Over };
+    let mut socket = TlsSocket::new(stream, session);
+    match socket.handshake(deadline).await {
+        // The peer of an ACME challenge has seen what it wanted.
+        Ok(()) if socket.facts().is_some_and(|facts| facts.alpn.as_deref() != Some(ACME_TLS_ALPN)) => {
+            Begun::Secured(Box::new(socket))
+        }
+        Ok(()) => Begun::Over,
+        Err(error) => {
+            tracing::debug!(%error, "a TLS handshake of an HTTP client failed");
+            Begun::Over
+        }
+    }
+}
+
+/// The answer to HTTP in clear where HTTPS is spoken. What was sent with it is not taken: it has been readable on its way.
+async fn in_clear(request: Request) -> Response {
+    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    let is_plain = |host: &&str| host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.:[]_".contains(&byte));
+    match (request.method(), host.filter(is_plain)) {
+        (&Method::GET | &Method::HEAD, Some(host)) => {
+            let path = request.uri().path_and_query().map_or("/", |path| path.as_str());
+            Redirect::temporary(&format!("https://{host}{path}")).into_response()
+        }
+        _ => problem(StatusCode::FORBIDDEN, ErrorCode::Forbidden, "HTTPS only: nothing was done"),
+    }
+}
+
+/// Serves one connection to its end.
+async fn talk<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    app: Router,
+    place: &AnonymousConnection,
+    mut stop: watch::Receiver<bool>,
+) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(HEADER_TIMEOUT)

@@ -13,7 +13,9 @@ use crate::asking::{QueryArgs, ServerArgs, ask, load, locate, query, query_with,
 use crate::cli_verbs::{Acting, QueueOnlyScope, Selectors, Suspended};
 use crate::observe::{batchstat, hosts, latedudes, mailqq, mailstat, queue, realstat, report, trace, watch};
 use crate::output::{done, print};
-use crate::{config_cmd, explain, help, journal_cmd, logging, mime_cmd, process, secrets, table_cmd, trial, user_cmd};
+use crate::{
+    config_cmd, explain, help, journal_cmd, logging, mime_cmd, process, secrets, table_cmd, tls_cmd, trial, user_cmd,
+};
 
 /// Mail transfer agent for mailing lists and bulk mail.
 #[derive(Parser)]
@@ -51,6 +53,8 @@ enum Command {
     User(user_cmd::Options),
     /// Look up a key in a table of Postfix or sendmail, or check tables.
     Table(table_cmd::Options),
+    /// Show the server's certificates.
+    Tls(tls_cmd::Options),
     /// Decode or encode text as mail has it, or show what a message says.
     Mime(mime_cmd::Options),
     /// Inspect a stopped or damaged journal, or save its contents; never changes it.
@@ -329,6 +333,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::HttpToken(new) => secrets::token_command(&new),
         Command::User(options) => user_cmd::run(&options),
         Command::Table(options) => table_cmd::run(&options),
+        Command::Tls(options) => tls_cmd::run(&options),
         Command::Mime(options) => mime_cmd::run(&options),
         Command::Journal(options) => journal_cmd::run(options),
         Command::Completions { shell } => help::completions(command(), shell),

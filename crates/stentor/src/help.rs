@@ -45,6 +45,7 @@ Set up:
   user              Who may log in to send mail: add, list, lock, remove
   http-password, http-token  Hash a console password, create an API token
   table, mime       Look up a key; decode, encode or show what mail has
+  tls               Certificates: names, end, TLSA record
   journal           Verify, dump or salvage a stopped journal
   completions, man, help  Shell completions; manual pages; a command
 

@@ -2,6 +2,7 @@
 //! the history and a stopped journal. ARCHITECTURE.md says where everything else is.
 
 mod asking;
+mod certificates;
 pub mod cli;
 mod cli_verbs;
 mod config_cmd;
@@ -20,6 +21,7 @@ pub mod process;
 mod secrets;
 pub mod serve;
 mod table_cmd;
+mod tls_cmd;
 mod trial;
 mod trial_lists;
 mod trial_rules;

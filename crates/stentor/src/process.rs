@@ -7,7 +7,7 @@ use std::sync::Arc;
 use stentor_admin::operator::{Demand, Operator, Reloaded};
 use stentor_config::Config;
 use stentor_engine::core::Settings;
-use stentor_engine::core::security::{self, Security};
+use stentor_engine::core::security::Security;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -68,7 +68,8 @@ async fn run(config: Config) -> ExitCode {
         return fail(&error.to_string());
     }
     for address in &server.http_addresses {
-        tracing::info!("console at http://{address}/");
+        let scheme = if server.core.settings().config.http.tls { "https" } else { "http" };
+        tracing::info!("console at {scheme}://{address}/");
     }
     for (address, service) in &server.services {
         tracing::info!(%address, service = service.name(), "listening");
@@ -112,14 +113,16 @@ fn reload(server: &Server) -> Reloaded {
         tracing::info!("no configuration file to reload; logs reopened");
         return Reloaded::NoFile;
     };
-    match stentor_config::check_again(file, &old.config) {
+    let checked = stentor_config::check_again(file, &old.config)
+        .and_then(|(config, kept)| server.certificates.reload(&config).map(|()| (config, kept)));
+    match checked {
         Ok((config, kept)) => {
             for key in &kept {
                 tracing::warn!("{key} changed: takes effect after a restart");
             }
             let settings = Arc::new(Settings::new(config, Some(&*old)));
             let before = server.core.security();
-            match Security::open(&settings.config, Some(&before), security::seconds(server.core.clock.now())) {
+            match Security::open(&settings.config, &server.certificates.store, Some(&before)) {
                 Ok(security) => server.core.replace_security(Arc::new(security)),
                 Err(why) => tracing::error!("TLS and logins stay as they were: {why}"),
             }

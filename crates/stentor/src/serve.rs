@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use stentor_admin::operator::Operator;
 use stentor_admin::quarantine::Links;
 use stentor_admin::report;
-use stentor_config::Config;
+use stentor_config::{Config, Diagnostic};
 use stentor_control::{Control, ControlServer};
 use stentor_engine::clock::Clock;
 use stentor_engine::core::committer::Committer;
@@ -38,6 +38,7 @@ use stentor_submission as submission;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
+use crate::certificates::Certificates;
 use crate::greylist;
 use crate::zone;
 
@@ -82,8 +83,16 @@ pub enum StartError {
     Control { path: PathBuf, source: io::Error },
     #[error("cannot listen on {addr} for HTTP: {source}{}; [http] listen = [] is none", remedy(source))]
     Http { addr: SocketAddr, source: io::Error },
+    #[error("{}", lines(.0))]
+    Tls(Vec<Diagnostic>),
+    #[error("TLS for HTTP: {0}")]
+    Https(stentor_tls::TlsError),
     #[error("a thread cannot be started: {0}")]
     Thread(io::Error),
+}
+
+fn lines(diagnostics: &[Diagnostic]) -> String {
+    diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
 /// What to do about an address that cannot be listened on.
@@ -110,6 +119,7 @@ pub struct Server {
     preparer: JoinHandle<()>,
     webhooks: Arc<Registry>,
     links: Arc<Links>,
+    pub(crate) certificates: Arc<Certificates>,
     /// Where the console is.
     pub http_addresses: Vec<SocketAddr>,
     http_stop: watch::Sender<bool>,
@@ -125,6 +135,7 @@ impl Server {
         let config = &settings.config;
         let mut accepted = submission::Accepted::ask(config.submission.folder.as_deref());
         let (mut journal, store) = open(&settings, &clock, &mut |record| accepted.hear(record))?;
+        let certificates = Certificates::start(config).map_err(StartError::Tls)?;
         let listen = &config.listen;
         let services =
             [(Service::Smtp, &listen.smtp), (Service::Smtps, &listen.smtps), (Service::Submission, &listen.submission)];
@@ -137,7 +148,7 @@ impl Server {
         let services: Vec<_> =
             sockets.iter().filter_map(|(socket, service)| Some((socket.local_addr().ok()?, *service))).collect();
         let addresses: Vec<SocketAddr> = services.iter().map(|(address, _)| *address).collect();
-        let security = Security::open(config, None, security::seconds(clock.now())).map_err(StartError::Security)?;
+        let security = Security::open(config, &certificates.store, None).map_err(StartError::Security)?;
         let group = MemoryGroup::of_this_process();
         let memory_limit = group.as_ref().and_then(MemoryGroup::limit_bytes);
         let bodies =
@@ -160,6 +171,7 @@ impl Server {
         });
         core.replace_security(Arc::new(security));
         tokio::spawn(security::watch(core.clone()));
+        tokio::spawn(certificates.clone().keep());
         greylist::load(&core);
         tokio::spawn(greylist::keep(core.clone()));
         let preparing = Arc::new(std::sync::atomic::AtomicBool::new(true));
@@ -215,6 +227,7 @@ impl Server {
             preparer,
             webhooks,
             links,
+            certificates,
             http_addresses: Vec::new(),
             http_stop: watch::Sender::new(false),
             control: None,
@@ -253,9 +266,12 @@ impl Server {
 
     /// Opens the HTTP listeners.
     pub async fn listen_http(&mut self, operator: Arc<Operator>) -> Result<(), StartError> {
-        let addresses = self.core.settings().config.http.listen.clone();
+        let settings = self.core.settings();
+        let addresses = settings.config.http.listen.clone();
+        let tls = settings.config.http.tls.then(|| self.certificates.https(&settings.config));
+        let tls = tls.transpose().map_err(StartError::Https)?;
         let http = Http::new(self.core.clone(), operator, (self.webhooks.clone(), self.links.clone()), zone::local());
-        let bound = stentor_http::serve(&addresses, http, &self.http_stop.subscribe()).await;
+        let bound = stentor_http::serve(&addresses, tls, http, &self.http_stop.subscribe()).await;
         self.http_addresses = bound.map_err(|(addr, source)| StartError::Http { addr, source })?;
         Ok(())
     }

@@ -29,6 +29,7 @@ use stentor_rules::{Dialect, Field, NextHop, Routes, Rulebook};
 use stentor_tablefiles as files;
 use stentor_tables::{Loaded, Problem, Reference, Table};
 
+use crate::certificates::now_s;
 use crate::{trial_lists, trial_rules};
 
 const GROUPS: &str = "/etc/group";
@@ -49,6 +50,7 @@ pub(crate) fn run(config: &Config, settings: &Settings) -> Vec<Diagnostic> {
     let mut trial = Trial { file, settings, found: Vec::new() };
     trial.folders(config);
     trial.submission(&config.submission);
+    trial.certificates(config);
     trial.secrets();
     for list in &config.lists {
         trial.subscribers(&list.subscribers);
@@ -378,6 +380,16 @@ impl Trial<'_> {
             let (section, key) = (secret.section.clone(), secret.key.clone());
             self.warn((&section, &key), &what);
         }
+    }
+
+    /// The files of `[tls]`: what is broken, and what will not last.
+    fn certificates(&mut self, config: &Config) {
+        match config.load_certificates(now_s()) {
+            Ok(Some(identities)) => self.found.extend(config.certificate_warnings(&identities)),
+            Ok(None) => {}
+            Err(errors) => self.found.extend(errors),
+        }
+        self.found.extend(config.tls_server().err().map(|error| *error));
     }
 
     /// A bad line costs one subscriber, not the list.

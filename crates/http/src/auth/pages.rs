@@ -42,6 +42,7 @@ async fn login(
 ) -> Response {
     let name = user.clone();
     let user = if user.is_empty() { "operator".to_owned() } else { user };
+    let speaks_tls = http.core.settings().config.http.tls;
     // Carried out to the end whatever becomes of the client: the next password waits for this one, and a wrong one counts.
     let tried = tokio::spawn(async move {
         let settings = http.core.settings();
@@ -68,7 +69,8 @@ async fn login(
         }
     };
     // Behind a proxy that speaks TLS the browser says so here.
-    let is_https = headers.get(header::ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"));
+    let is_https =
+        speaks_tls || headers.get(header::ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"));
     let secure = if is_https { "; Secure" } else { "" };
     let (id, age_s) = (opened.id, opened.lifetime_ms / 1000);
     let cookie = format!("{COOKIE}={id}; Path=/; HttpOnly; SameSite=Strict; Max-Age={age_s}{secure}");

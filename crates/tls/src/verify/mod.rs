@@ -48,6 +48,17 @@ pub enum Fingerprint {
     Either([u8; 32]),
 }
 
+impl Fingerprint {
+    /// Whether it is of this certificate or its key.
+    pub fn is_of(&self, certificate: &Certificate) -> bool {
+        match self {
+            Fingerprint::Certificate(hash) => *hash == certificate.sha256,
+            Fingerprint::PublicKey(hash) => *hash == certificate.key_sha256,
+            Fingerprint::Either(hash) => *hash == certificate.sha256 || *hash == certificate.key_sha256,
+        }
+    }
+}
+
 impl FromStr for Fingerprint {
     type Err = &'static str;
 

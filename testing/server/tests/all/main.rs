@@ -37,6 +37,7 @@ mod http_api;
 mod http_auth;
 mod http_inject;
 mod http_metrics;
+mod https;
 mod kit;
 mod large;
 mod limits;

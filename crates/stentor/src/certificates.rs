@@ -1,0 +1,108 @@
+//! The certificates in force: read at the start and at a reload, and when their files are replaced; without any in the
+//! configuration the server makes one for itself.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+use stentor_config::{Config, Diagnostic};
+use stentor_tls::{Identities, IdentityStore, Look, Server, ServerSettings, Source, TlsError, Watch};
+use tokio::time::MissedTickBehavior;
+
+/// How often it is looked whether files were replaced.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
+
+pub struct Certificates {
+    pub store: Arc<IdentityStore>,
+    watch: Mutex<Watch>,
+}
+
+impl Certificates {
+    /// Reads what the configuration names.
+    pub fn start(config: &Config) -> Result<Arc<Certificates>, Vec<Diagnostic>> {
+        let (watch, identities) = load(config)?;
+        Ok(Arc::new(Certificates { store: IdentityStore::new(identities), watch: Mutex::new(watch) }))
+    }
+
+    /// Puts in force what another configuration names, or nothing of it.
+    pub fn reload(&self, config: &Config) -> Result<(), Vec<Diagnostic>> {
+        let (watch, identities) = load(config)?;
+        *self.watch.lock() = watch;
+        self.store.replace(identities);
+        Ok(())
+    }
+
+    /// How HTTPS is spoken.
+    pub fn https(&self, config: &Config) -> Result<Arc<Server>, TlsError> {
+        let settings = ServerSettings {
+            min_version: config.tls.min_version,
+            alpn: vec![b"http/1.1".to_vec()],
+            acme: true,
+            ..ServerSettings::default()
+        };
+        Server::new(settings, self.store.clone())
+    }
+
+    /// Looks at the files, until the process ends.
+    pub async fn keep(self: Arc<Self>) {
+        let mut ticks = tokio::time::interval(LOOK_PAUSE);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let certificates = self.clone();
+            // A file system that does not answer keeps one thread.
+            let _ = tokio::task::spawn_blocking(move || certificates.look()).await;
+        }
+    }
+
+    fn look(&self) {
+        let mut watch = self.watch.lock();
+        match watch.look(now_s()) {
+            Look::Same => {}
+            Look::Replaced(identities) => {
+                let is_other = is_other(&self.store.current(), &identities);
+                for identity in identities.all().iter().filter(|_| is_other) {
+                    let certificate = &identity.certificate;
+                    tracing::info!(names = %certificate.names.join(", "), ends = %certificate.ends_on(), "a certificate in force");
+                    for warning in &identity.warnings {
+                        tracing::warn!(names = %certificate.names.join(", "), "{warning}");
+                    }
+                }
+                self.store.replace(identities);
+            }
+            Look::Broken(errors) => {
+                for error in errors {
+                    tracing::error!(%error, "a certificate was replaced by what cannot be used; the one before stays in force");
+                }
+            }
+        }
+    }
+}
+
+fn is_other(old: &Identities, new: &Identities) -> bool {
+    let hashes = |all: &Identities| all.all().iter().map(|one| one.certificate.sha256).collect::<Vec<_>>();
+    hashes(old) != hashes(new)
+}
+
+fn load(config: &Config) -> Result<(Watch, Identities), Vec<Diagnostic>> {
+    let now = now_s();
+    let own = Source::Own { folder: config.tls_folder(), host: config.hostname.clone() };
+    let source = if config.tls.certificates.is_empty() { own } else { Source::Files(config.tls.files()) };
+    let watch = Watch::new(source, now);
+    // A file of CAs that cannot be used is an error now, not when the first client comes.
+    config.tls_server().map_err(|diagnostic| vec![*diagnostic])?;
+    let identities = match config.load_certificates(now)? {
+        Some(identities) => identities,
+        None => Identities::self_signed(&config.tls_folder(), &config.hostname, now)
+            .map_err(|error| vec![config.tls_diagnostic(format!("no certificate can be made: {error}"))])?,
+    };
+    for warning in config.certificate_warnings(&identities) {
+        tracing::warn!("{warning}");
+    }
+    Ok((watch, identities))
+}
+
+/// Certificates have their dates in seconds.
+pub(crate) fn now_s() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs().cast_signed())
+}
