@@ -44,8 +44,7 @@ Set up:
   explain, policy   What rules do with a recipient; with the last days' mail
   user              Who may log in to send mail: add, list, lock, remove
   http-password, http-token  Hash a console password, create an API token
-  table, mime       Look up a key; decode, encode or show what mail has
-  tls               Certificates: names, end, TLSA record
+  table, tls, mime  Look up a key; show certificates; decode or encode mail
   journal           Verify, dump or salvage a stopped journal
   completions, man, help  Shell completions; manual pages; a command
 

@@ -23,7 +23,9 @@ fn resident() -> usize {
 fn carry(from: &mut Secured, to: &mut Secured) {
     let mut octets = Vec::new();
     from.send(|pieces| {
-        pieces.iter().for_each(|piece| octets.extend_from_slice(piece));
+        for piece in pieces {
+            octets.extend_from_slice(piece);
+        }
         Ok(pieces.iter().map(|piece| piece.len()).sum())
     })
     .expect("a vector takes all");

@@ -16,7 +16,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use sha2::{Digest as _, Sha256};
 
 use crate::cause::{Cause, TlsError};
-use crate::certificate::public_key;
+use crate::certificate::{Certificate, public_key};
 
 pub use self::dane::{Tlsa, TlsaUse};
 pub use self::roots::{Roots, RootsError};

@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use stentor_tls::{
-    Client, ClientSettings, Files, Identities, IdentityStore, Part, SELF_SIGNED_FILE, Secured, Server, ServerSettings,
-    Warning,
+    Client, ClientSettings, Files, Identities, IdentityStore, Look, Part, SELF_SIGNED_FILE, Secured, Server,
+    ServerSettings, Source, Warning, Watch,
 };
 
 use crate::kit::*;
@@ -166,4 +166,41 @@ fn an_acme_server_gets_its_answer_and_others_do_not() {
     }
     server.store().remove_challenge("mx.example.org");
     assert!(ask(&[b"acme-tls/1"]).is_err());
+}
+
+#[test]
+fn files_that_are_replaced_are_read_once_they_rest() {
+    let ca = Ca::new();
+    let (files, new) =
+        (ca.sign("mx", &server_params(&["mx.example.org"])), ca.sign("new", &server_params(&["mx.example.org"])));
+    let mut watch = Watch::new(Source::Files(vec![files.clone()]), now());
+    assert!(matches!(watch.look(now()), Look::Same));
+    // The chain alone: what does not fit is reported once.
+    fs::rename(&new.chain, &files.chain).unwrap();
+    assert!(matches!(watch.look(now()), Look::Same));
+    let Look::Broken(errors) = watch.look(now()) else { panic!("it has rested") };
+    assert_eq!((errors[0].index, errors[0].part), (0, Part::Key));
+    assert!(matches!(watch.look(now()), Look::Same));
+    fs::rename(&new.key, &files.key).unwrap();
+    assert!(matches!(watch.look(now()), Look::Same));
+    assert!(matches!(watch.look(now()), Look::Replaced(_)));
+    assert!(matches!(watch.look(now()), Look::Same));
+    fs::remove_file(&files.key).unwrap();
+    assert!(matches!(watch.look(now()), Look::Same));
+    assert!(matches!(watch.look(now()), Look::Broken(_)));
+    assert!(matches!(watch.look(now()), Look::Same));
+}
+
+#[test]
+fn the_one_that_the_server_makes_is_renewed_while_it_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let first = Identities::self_signed(folder.path(), "mx.example.org", now()).unwrap().all()[0].certificate.clone();
+    let source = Source::Own { folder: folder.path().to_owned(), host: "mx.example.org".to_owned() };
+    let mut watch = Watch::new(source, now());
+    assert!(matches!(watch.look(now() + 60), Look::Same));
+    let Look::Replaced(same) = watch.look(now() + DAY_S) else { panic!("an hour has passed") };
+    assert_eq!(same.all()[0].certificate, first);
+    let Look::Replaced(renewed) = watch.look(first.not_after - 20 * DAY_S) else { panic!("it ends soon") };
+    assert!(renewed.all()[0].certificate.not_after > first.not_after);
+    assert_eq!(renewed.all()[0].certificate.key_sha256, first.key_sha256);
 }

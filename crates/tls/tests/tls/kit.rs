@@ -127,7 +127,9 @@ pub fn sent(secured: &mut Secured) -> Vec<u8> {
     let mut all = Vec::new();
     secured
         .send(|pieces| {
-            pieces.iter().for_each(|piece| all.extend_from_slice(piece));
+            for piece in pieces {
+                all.extend_from_slice(piece);
+            }
             Ok(pieces.iter().map(|piece| piece.len()).sum())
         })
         .unwrap();
