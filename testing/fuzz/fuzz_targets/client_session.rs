@@ -1,25 +1,69 @@
 //! Any server: every transaction gets its results, one per recipient, then the session closes; nothing counts as
-//! delivered before its content was out, and no line but ours goes out.
+//! delivered before its content was out, and no line but ours goes out. With TLS and AUTH in all their states: no
+//! transaction begins in clear where TLS is required, or without AUTH where that is asked for; what AUTH sends is in no
+//! error.
 #![no_main]
 
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use stentor_mail::client::{ClientConfig, ClientEvent, ClientSession, Stage, TxRcpt, TxSpec};
+use stentor_mail::client::{ClientConfig, ClientEvent, ClientSession, SaslOctets, Stage, TlsStage, TlsUse, TxRcpt, TxSpec};
 
 const CONTENT: &[u8] = b"Subject: x\r\n\r\n.\r\n";
+const SECRET: &str = "s3cret-password";
+
+/// What the caller does about TLS and AUTH.
+fn protect(session: &mut ClientSession, flags: u8, step: u8, event: &ClientEvent, now: u64) {
+    match event {
+        ClientEvent::StartTls if step & 1 != 0 => session.tls_failed("expired"),
+        ClientEvent::StartTls => {
+            // Refused if something came behind the 220.
+            let _ = session.secured(now);
+        }
+        ClientEvent::Authenticate(mechanisms) => {
+            assert!(!mechanisms.is_empty());
+            match step % 4 {
+                0 => session.decline_auth("none", now),
+                1 => session.auth("LOGIN", None, now).expect("it is our turn"),
+                2 => session.auth("PLAIN", Some(SECRET.as_bytes()), now).expect("it is our turn"),
+                _ => session.auth("XOAUTH2", Some(SECRET.repeat(40).as_bytes()), now).expect("it is our turn"),
+            }
+        }
+        ClientEvent::Challenge(SaslOctets(octets)) => match octets.first() {
+            Some(b'!') => session.decline_auth("no", now),
+            // Closed since, if the server did not wait.
+            _ => drop(session.respond(SECRET.as_bytes(), now)),
+        },
+        ClientEvent::Authenticated if flags & 64 != 0 => session.decline_auth("not proven", now),
+        _ => {}
+    }
+}
 
 fuzz_target!(|data: &[u8]| {
     let [flags, step, bytes @ ..] = data else { return };
     let config = ClientConfig { lmtp: flags & 1 != 0, pipelining: flags & 2 != 0, ..ClientConfig::default() };
     let mut session = ClientSession::new(Arc::new(config), 0);
+    let tls = [TlsUse::Never, TlsUse::IfOffered, TlsUse::Required, TlsUse::Implicit][usize::from(flags >> 3 & 3)];
+    let authenticates = flags & 32 != 0;
+    session.protect(tls, authenticates);
+    let mut authenticated = false;
     let (mut begun, mut done, mut closed, mut ended) = (0_u64, 0, false, Vec::new());
     let mut output = Vec::new();
-    let mut events = |session: &mut ClientSession, ended: &[u64]| {
+    let mut events = |session: &mut ClientSession, ended: &[u64], now: u64| {
         while let Some(event) = session.poll_event() {
             assert!(!closed, "nothing comes after Closed");
+            assert!(!format!("{event:?}").contains(SECRET), "a secret is shown");
+            protect(session, *flags, *step, &event, now);
             match event {
-                ClientEvent::Ready(_) => {}
+                ClientEvent::Unsecured(_) => assert_eq!(tls, TlsUse::IfOffered),
+                ClientEvent::Authenticated => authenticated = true,
+                ClientEvent::Ready(_) => {
+                    let in_clear = matches!(session.tls_stage(), TlsStage::Clear | TlsStage::Refused);
+                    assert!(!in_clear || matches!(tls, TlsUse::Never | TlsUse::IfOffered));
+                    assert!(in_clear || session.tls_stage() == TlsStage::Secured);
+                    assert_eq!(authenticated, authenticates);
+                }
+                ClientEvent::StartTls | ClientEvent::Authenticate(_) | ClientEvent::Challenge(_) => {}
                 ClientEvent::Done { tx, results } => {
                     done += 1;
                     assert_eq!(results.len(), 3);
@@ -46,6 +90,7 @@ fuzz_target!(|data: &[u8]| {
                 size_exact: flags & 4 != 0 || !session.can_begin(),
                 eight_bit: false,
                 smtputf8: false,
+                require_tls: flags & 128 != 0,
                 ret: None,
                 envid: None,
             };
@@ -59,10 +104,10 @@ fuzz_target!(|data: &[u8]| {
         }
         assert!(session.deadline() > now);
         output.append(session.output());
-        events(&mut session, &ended);
+        events(&mut session, &ended, now);
     }
     session.disconnected();
-    events(&mut session, &ended);
+    events(&mut session, &ended, u64::MAX);
     assert!(closed && session.is_closed());
     assert_eq!(begun, done);
     for line in String::from_utf8(output).expect("ASCII").split_terminator("\r\n") {
@@ -77,7 +122,10 @@ fuzz_target!(|data: &[u8]| {
             "RSET",
             "QUIT",
             "Subject: x",
+            "STARTTLS",
+            "AUTH ",
         ];
-        assert!(matches!(line, "" | "." | "..") || ours.iter().any(|start| line.starts_with(start)), "{line:?}");
+        let is_response = |line: &str| line.bytes().all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b));
+        assert!(matches!(line, "" | "." | ".." | "*") || (authenticates && is_response(line)) || ours.iter().any(|start| line.starts_with(start)), "{line:?}");
     }
 });

@@ -369,6 +369,8 @@ impl Connection {
                     }
                     return Some(Ended { error });
                 }
+                // Neither TLS nor AUTH is asked for.
+                _ => {}
             }
         }
         None
@@ -544,6 +546,7 @@ impl Connection {
             size_exact: true,
             eight_bit: assignment.eight_bit && !form.seven_bit,
             smtputf8: form.smtputf8,
+            require_tls: false,
             ret: assignment.ret,
             envid: assignment.envid.as_deref(),
         };

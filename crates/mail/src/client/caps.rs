@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::mechanisms::Mechanisms;
 use super::reply_parser::ReplyView;
 
 /// A set of service extensions that a server offers and then refuses.
@@ -75,7 +76,13 @@ pub struct Caps {
     pub transactions_max: Option<u32>,
     /// RFC 9422 RCPTDOMAINMAX: most different recipient domains of one transaction.
     pub domains_max: Option<u32>,
+    /// STARTTLS, REQUIRETLS and the mechanisms of AUTH, in the space of one number: each session has two of these.
+    pub(super) protection: u16,
 }
+
+/// Bits of [`Caps::protection`] behind those of [`Mechanisms`].
+const STARTTLS: u16 = 1 << 14;
+const REQUIRETLS: u16 = 1 << 15;
 
 /// Octets of the peer's name that are kept.
 const PEER_NAME_BYTES_MAX: usize = 255;
@@ -100,6 +107,21 @@ impl Caps {
         caps
     }
 
+    /// RFC 3207.
+    pub fn starttls(&self) -> bool {
+        self.protection & STARTTLS != 0
+    }
+
+    /// RFC 8689. It counts only where TLS is in use.
+    pub fn require_tls(&self) -> bool {
+        self.protection & REQUIRETLS != 0
+    }
+
+    /// RFC 4954.
+    pub fn mechanisms(&self) -> Mechanisms {
+        Mechanisms::of_bits(self.protection)
+    }
+
     /// As if the server did not offer these.
     #[must_use]
     pub(super) fn without(&self, withheld: Extensions) -> Self {
@@ -116,7 +138,6 @@ impl Caps {
     }
 
     fn keyword(&mut self, line: &[u8]) {
-        // "250-AUTH=LOGIN" and the like are old forms of nothing that is used here.
         let mut words = line.split(|&b| b == b' ').filter(|word| !word.is_empty());
         let Some(keyword) = words.next() else { return };
         match keyword.to_ascii_uppercase().as_slice() {
@@ -130,12 +151,31 @@ impl Caps {
             b"CHUNKING" => self.chunking = true,
             b"DSN" => self.dsn = true,
             b"ENHANCEDSTATUSCODES" => self.enhanced = true,
+            b"STARTTLS" => self.protection |= STARTTLS,
+            b"REQUIRETLS" => self.protection |= REQUIRETLS,
+            b"AUTH" => {
+                for word in words {
+                    self.mechanism(word);
+                }
+            }
+            // "250 AUTH=LOGIN PLAIN": from before RFC 2554, and still sent beside the other form for old clients.
+            [b'A', b'U', b'T', b'H', b'=', ..] => {
+                for word in std::iter::once(&keyword[5..]).chain(words) {
+                    self.mechanism(word);
+                }
+            }
             b"LIMITS" => {
                 for word in words {
                     self.limit(word);
                 }
             }
             _ => {}
+        }
+    }
+
+    fn mechanism(&mut self, word: &[u8]) {
+        if let Some(name) = std::str::from_utf8(word).ok().filter(|name| !name.is_empty()) {
+            self.protection |= Mechanisms::of(name).bits();
         }
     }
 
@@ -207,6 +247,23 @@ mod tests {
         {
             assert_eq!(caps(&format!("250-a\r\n250 LIMITS {odd}\r\n"), true), caps("250 a\r\n", true), "{odd}");
         }
+    }
+
+    #[test]
+    fn what_protects_a_session_is_read_in_both_forms_and_takes_no_space() {
+        let found = caps("250-a\r\n250-starttls\r\n250-AUTH PLAIN login NTLM\r\n250 REQUIRETLS\r\n", true);
+        assert!(found.starttls() && found.require_tls());
+        assert_eq!(found.mechanisms().to_string(), "PLAIN LOGIN others");
+        for old in ["AUTH=LOGIN PLAIN", "auth=PLAIN LOGIN", "AUTH= LOGIN PLAIN"] {
+            let found = caps(&format!("250-a\r\n250-AUTH SCRAM-SHA-256\r\n250 {old}\r\n"), true);
+            assert_eq!(found.mechanisms().to_string(), "SCRAM-SHA-256 PLAIN LOGIN", "{old}");
+            assert!(!found.starttls());
+        }
+        for none in ["AUTH", "AUTH=", "XAUTH PLAIN", "STARTTLSX", "AUTHPLAIN"] {
+            assert_eq!(caps(&format!("250-a\r\n250 {none}\r\n"), true), caps("250 a\r\n", true), "{none}");
+        }
+        assert!(!caps("250-a\r\n250 STARTTLS\r\n", false).starttls(), "HELO offers nothing");
+        assert_eq!(size_of::<Caps>(), 64);
     }
 
     proptest! {

@@ -33,6 +33,9 @@ pub(super) fn write_mail(spec: &TxSpec<'_>, caps: &Caps, out: &mut Vec<u8>) -> R
         out.extend_from_slice(b" SMTPUTF8");
         used = used.and(Extensions::SMTPUTF8);
     }
+    if spec.require_tls {
+        out.extend_from_slice(b" REQUIRETLS");
+    }
     if caps.dsn {
         match spec.ret {
             Some(Ret::Full) => out.extend_from_slice(b" RET=FULL"),
@@ -171,7 +174,17 @@ mod tests {
     use super::*;
 
     fn spec(sender: &str) -> TxSpec<'_> {
-        TxSpec { tx: 1, sender, size: 10, size_exact: true, eight_bit: false, smtputf8: false, ret: None, envid: None }
+        TxSpec {
+            tx: 1,
+            sender,
+            size: 10,
+            size_exact: true,
+            eight_bit: false,
+            smtputf8: false,
+            require_tls: false,
+            ret: None,
+            envid: None,
+        }
     }
 
     fn everything() -> Caps {

@@ -6,7 +6,7 @@
 //! thousand pipelined recipients stops reading once its replies are not taken.
 //!
 //! ```text
-//! Greeting -> Ehlo (-> Helo) -> Ready <-> transactions -> Quitting -> Closed
+//! Greeting -> Ehlo (-> Helo) (-> Securing -> Ehlo) (-> Authenticating) -> Ready <-> transactions -> Quitting -> Closed
 //!
 //! transaction:  MAIL, RCPT... --+-- BDAT n LAST + content          small content, CHUNKING and PIPELINING offered
 //!                               +-- (replies) BDAT n LAST + content  CHUNKING, large content or no PIPELINING
@@ -32,12 +32,23 @@
 //! results name the extension to blame, and the caller may retry without it: over the same connection, or over another
 //! if content may have been read as commands.
 //!
+//! TLS (RFC 3207), as [`TlsUse`] demands it: after the 220 to STARTTLS comes [`ClientEvent::StartTls`]; the caller makes
+//! the handshake, calls [`ClientSession::secured`], and moves bytes within TLS from then on. EHLO goes again, and
+//! nothing that came in clear is kept. Octets behind the 220 end the session (CVE-2021-38371); after a failed handshake
+//! nothing more is sent. Where TLS is used if offered, and is not offered or refused, the session goes on in clear and
+//! says why ([`ClientEvent::Unsecured`]).
+//!
+//! AUTH (RFC 4954), where the caller asks for it: [`ClientEvent::Authenticate`] has what is offered, the caller runs the
+//! mechanism. What it sends and receives in it is in no error and no `Debug`; [`ClientSession::in_auth`] tells
+//! whoever shows sessions to others.
+//!
 //! Failure answers: 421 at any point, a reply over the limits, a reply to nothing, or a code that has no meaning where
 //! it came: all open transactions get results, then `Closed` with the error. The socket is then closed by the caller.
 
 mod body;
 mod caps;
 mod command;
+mod mechanisms;
 mod reply_parser;
 mod session;
 #[cfg(test)]
@@ -46,7 +57,11 @@ mod transaction;
 mod types;
 
 pub use caps::{Caps, Extensions};
+pub use mechanisms::Mechanisms;
 pub use reply_parser::{LINE_BYTES_MAX, LINES_MAX, REPLY_BYTES_MAX, TEXT_BYTES_MAX};
 pub use reply_parser::{ParsedReply, ReplyError, ReplyParser, ReplyView};
 pub use session::ClientSession;
-pub use types::{ClientConfig, ClientError, ClientEvent, RcptResult, Ret, Stage, TxRcpt, TxSpec};
+pub use types::{
+    AuthRefusal, ClientConfig, ClientError, ClientEvent, RcptResult, Ret, SaslOctets, Stage, TlsStage, TlsUse, TxRcpt,
+    TxSpec, Unsecured,
+};

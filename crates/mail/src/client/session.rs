@@ -4,16 +4,21 @@
 //! transaction, which leaves the queue with its last reply. So several transactions can be in progress: the one at the
 //! back is being written while the one in front is being answered.
 
+mod auth;
 mod replies;
+mod secure;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
+
+use auth::Exchange;
 
 use super::caps::{Caps, Extensions};
 use super::command::{write_mail, write_rcpt};
 use super::reply_parser::{ParsedReply, ReplyParser, ReplyView};
 use super::transaction::{Content, Flow, Transaction};
-use super::types::{ClientConfig, ClientError, ClientEvent, RcptResult, Stage, TxRcpt, TxSpec};
+use super::types::{ClientConfig, ClientError, ClientEvent, RcptResult, Stage, TlsStage, TlsUse, TxRcpt, TxSpec};
 use crate::Ms;
 use crate::reply::Enhanced;
 
@@ -24,8 +29,11 @@ const SPARE_RESULTS_CAPACITY_MAX: usize = 4096;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
-    /// Greeting, EHLO, HELO.
+    /// Greeting, EHLO, HELO, STARTTLS.
     Opening,
+    /// The caller makes the TLS handshake.
+    Securing,
+    Authenticating,
     Ready,
     Quitting,
     Closed,
@@ -37,6 +45,9 @@ enum Await {
     Greeting,
     Ehlo,
     Helo,
+    StartTls,
+    /// A challenge or the end of AUTH.
+    Auth,
     /// RSET: clears the server's side of a failed transaction before the next MAIL.
     Reset,
     Mail,
@@ -55,6 +66,8 @@ impl Await {
             Self::Greeting => "waiting for the greeting",
             Self::Ehlo => "sending EHLO",
             Self::Helo => "sending HELO",
+            Self::StartTls => "sending STARTTLS",
+            Self::Auth => "authenticating",
             Self::Reset => "sending RSET",
             Self::Mail => "sending MAIL FROM",
             Self::Rcpt(_) => "sending RCPT TO",
@@ -69,6 +82,8 @@ impl Await {
             Self::Greeting => "greeting",
             Self::Ehlo => "EHLO",
             Self::Helo => "HELO",
+            Self::StartTls => "STARTTLS",
+            Self::Auth => "AUTH",
             Self::Reset => "RSET",
             Self::Mail => "MAIL",
             Self::Rcpt(_) => "RCPT",
@@ -89,7 +104,6 @@ impl Await {
 }
 
 /// The client side of one connection; see [`super`].
-#[derive(Debug)]
 pub struct ClientSession {
     config: Arc<ClientConfig>,
     /// What the server offers, less what is withheld.
@@ -97,6 +111,13 @@ pub struct ClientSession {
     caps: Caps,
     withheld: Extensions,
     phase: Phase,
+    /// What the caller demands of TLS, and how far it is.
+    tls: TlsUse,
+    stage: TlsStage,
+    /// AUTH comes before the first transaction.
+    authenticates: bool,
+    /// AUTH under way.
+    auth: Option<Box<Exchange>>,
     parser: ReplyParser,
     output: Vec<u8>,
     /// Without PIPELINING: commands waiting for the reply to the one before, and the offset of the next.
@@ -132,6 +153,10 @@ impl ClientSession {
             caps: Caps::default(),
             withheld: Extensions::NONE,
             phase: Phase::Opening,
+            tls: TlsUse::Never,
+            stage: TlsStage::Clear,
+            authenticates: false,
+            auth: None,
             parser: ReplyParser::new(),
             output: Vec::new(),
             held: Vec::new(),
@@ -246,8 +271,17 @@ impl ClientSession {
         if !self.can_begin() {
             return Err(ClientError::NotReady);
         }
-        let smtputf8 = !address.is_ascii();
-        let spec = TxSpec { tx, sender, size: 0, size_exact: true, eight_bit: false, smtputf8, ret: None, envid: None };
+        let spec = TxSpec {
+            tx,
+            sender,
+            size: 0,
+            size_exact: true,
+            eight_bit: false,
+            smtputf8: !address.is_ascii(),
+            require_tls: false,
+            ret: None,
+            envid: None,
+        };
         self.begin_by(Flow::NoContent, &spec, std::iter::once(TxRcpt::new(address)), now)
     }
 
@@ -370,8 +404,11 @@ impl ClientSession {
 
     /// Takes bytes from the server. An error is also in the [`ClientEvent::Closed`] that ends the session.
     pub fn receive(&mut self, bytes: &[u8], now: Ms) -> Result<(), ClientError> {
-        if self.phase == Phase::Closed {
-            return Ok(());
+        match self.phase {
+            Phase::Closed => return Ok(()),
+            // In clear, behind the 220: RFC 3207 section 6, CVE-2021-38371.
+            Phase::Securing => return self.fail(ClientError::Injected),
+            _ => {}
         }
         let mut parser = std::mem::take(&mut self.parser);
         parser.push(bytes);
@@ -381,8 +418,10 @@ impl ClientSession {
                     if let Err(error) = self.reply(reply, now) {
                         break self.fail(error);
                     }
-                    if self.phase == Phase::Closed {
-                        break Ok(());
+                    match self.phase {
+                        Phase::Closed => break Ok(()),
+                        Phase::Securing if !parser.is_empty() => break self.fail(ClientError::Injected),
+                        _ => {}
                     }
                 }
                 Ok(None) => break Ok(()),
@@ -398,10 +437,13 @@ impl ClientSession {
         let config = &self.config;
         let wait = match self.awaited.front() {
             _ if self.phase == Phase::Closed => return Ms::MAX,
+            _ if self.phase == Phase::Securing => config.handshake_ms,
             _ if self.wants_body() => config.data_block_ms,
             None => return Ms::MAX,
             Some(Await::Greeting) => config.greeting_ms,
             Some(Await::Ehlo | Await::Helo) => config.ehlo_ms,
+            Some(Await::StartTls) => config.starttls_ms,
+            Some(Await::Auth) => config.auth_ms,
             Some(Await::Reset | Await::Mail) => config.mail_ms,
             Some(Await::Rcpt(_)) => config.rcpt_ms,
             Some(Await::Data) => config.data_init_ms,
@@ -430,7 +472,7 @@ impl ClientSession {
         if self.phase == Phase::Closed || self.phase == Phase::Quitting {
             return;
         }
-        if self.phase == Phase::Opening || !self.transactions.is_empty() {
+        if self.phase != Phase::Ready || !self.transactions.is_empty() {
             return self.lost(ClientError::GivenUp(self.doing()));
         }
         self.output.extend_from_slice(b"QUIT\r\n");
@@ -470,6 +512,9 @@ impl ClientSession {
         if spec.eight_bit && !self.caps.eight_bit_mime {
             return made(554, (5, 6, 3), "8BITMIME is needed, and the host does not offer it");
         }
+        if spec.require_tls && !(self.is_secured() && self.caps.require_tls()) {
+            return made(550, (5, 7, 30), "REQUIRETLS is needed, and the host does not offer it over TLS");
+        }
         match self.caps.size {
             Some(max) if max > 0 && spec.size > max => {
                 made(552, (5, 3, 4), "message is larger than the host says it takes")
@@ -503,6 +548,8 @@ impl ClientSession {
     fn doing(&self) -> &'static str {
         match self.awaited.front() {
             _ if self.wants_body() => "sending the message",
+            _ if self.phase == Phase::Securing => "making the TLS handshake",
+            _ if self.phase == Phase::Authenticating => "authenticating",
             Some(awaited) => awaited.doing(),
             None => "idle",
         }
@@ -512,6 +559,9 @@ impl ClientSession {
     fn keep(&mut self, reply: ReplyView<'_>) -> ParsedReply {
         self.text.clear();
         reply.text_into(&mut self.text);
+        if let Some(exchange) = &self.auth {
+            exchange.hide(reply.code, &mut self.text);
+        }
         if *self.last_text != *self.text {
             self.last_text = Arc::from(self.text.as_str());
         }
@@ -576,7 +626,22 @@ impl ClientSession {
         let quitting = self.phase == Phase::Quitting;
         self.phase = Phase::Closed;
         self.awaited.clear();
+        self.end_auth();
         self.events.push_back(ClientEvent::Closed { error: if quitting { None } else { Some(error) } });
+    }
+}
+
+/// Without what is to be sent: it may hold a password.
+impl fmt::Debug for ClientSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClientSession")
+            .field("phase", &self.phase)
+            .field("stage", &self.stage)
+            .field("awaited", &self.awaited)
+            .field("transactions", &self.transactions)
+            .field("events", &self.events)
+            .field("caps", &self.caps)
+            .finish_non_exhaustive()
     }
 }
 

@@ -1,6 +1,8 @@
 //! Dialogues, one after the other, and what must hold of every one of them.
 
+mod auth;
 mod offers;
+mod starttls;
 mod verify;
 
 use std::sync::Arc;
@@ -44,6 +46,7 @@ fn spec(tx: u64, size: usize) -> TxSpec<'static> {
         size_exact: true,
         eight_bit: false,
         smtputf8: false,
+        require_tls: false,
         ret: None,
         envid: None,
     }

@@ -1,6 +1,9 @@
 //! What goes into a client session and what comes out of it.
 
+use std::fmt;
+
 use super::caps::{Caps, Extensions};
+use super::mechanisms::Mechanisms;
 use super::reply_parser::{ParsedReply, ReplyError};
 
 /// Settings of client sessions; shared by many.
@@ -22,6 +25,12 @@ pub struct ClientConfig {
     pub greeting_ms: u64,
     /// Time for the reply to EHLO, LHLO or HELO.
     pub ehlo_ms: u64,
+    /// Time for the reply to STARTTLS.
+    pub starttls_ms: u64,
+    /// Time for the TLS handshake.
+    pub handshake_ms: u64,
+    /// Time for each reply of AUTH.
+    pub auth_ms: u64,
     /// Time for the reply to MAIL, and to RSET.
     pub mail_ms: u64,
     /// Time for the reply to each RCPT.
@@ -36,7 +45,8 @@ pub struct ClientConfig {
     pub quit_ms: u64,
 }
 
-/// Timeouts as in RFC 5321 4.5.3.2.
+/// Timeouts as in RFC 5321 4.5.3.2; those of TLS and AUTH, of which it says nothing, are shorter: whoever gets no further
+/// has other hosts, or goes on in clear.
 impl Default for ClientConfig {
     fn default() -> Self {
         Self {
@@ -48,12 +58,111 @@ impl Default for ClientConfig {
             transactions_in_flight_max: 16,
             greeting_ms: 300_000,
             ehlo_ms: 300_000,
+            starttls_ms: 120_000,
+            handshake_ms: 60_000,
+            auth_ms: 120_000,
             mail_ms: 300_000,
             rcpt_ms: 300_000,
             data_init_ms: 120_000,
             data_block_ms: 180_000,
             data_done_ms: 600_000,
             quit_ms: 5_000,
+        }
+    }
+}
+
+/// Whether a session is to be encrypted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum TlsUse {
+    /// STARTTLS is not sent.
+    #[default]
+    Never,
+    /// By STARTTLS where it is offered; in clear where it is not, or where it is refused.
+    IfOffered,
+    /// By STARTTLS, or not at all.
+    Required,
+    /// The caller made the handshake before the greeting (RFC 8314 section 3).
+    Implicit,
+}
+
+/// How far a session is with TLS; kept when it ends, so that the caller knows what a lost connection was lost in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum TlsStage {
+    /// In clear; STARTTLS was not sent.
+    #[default]
+    Clear,
+    /// STARTTLS was sent, the reply has not come.
+    Asked,
+    /// In clear, since the server refused STARTTLS.
+    Refused,
+    /// The server expects the handshake.
+    Handshake,
+    /// Encrypted. The server has not replied within TLS: some refuse our side of the handshake only now.
+    Hello,
+    /// Encrypted, and the server has replied within it.
+    Secured,
+}
+
+/// Why a session that is encrypted if possible is in clear.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unsecured {
+    /// STARTTLS is not offered.
+    NotOffered,
+    /// STARTTLS is offered and refused.
+    Refused(ParsedReply),
+}
+
+impl fmt::Display for Unsecured {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotOffered => f.write_str("STARTTLS is not offered"),
+            Self::Refused(reply) => write!(f, "STARTTLS is refused: {reply}"),
+        }
+    }
+}
+
+/// What a server sends within AUTH. Not shown by `Debug`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SaslOctets(pub Vec<u8>);
+
+impl fmt::Debug for SaslOctets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "({} octets)", self.0.len())
+    }
+}
+
+/// What a refusal of AUTH means (RFC 4954 section 6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum AuthRefusal {
+    /// 535: user, password or token are wrong.
+    Credentials,
+    /// 454, or another 4xx: not now.
+    Temporary,
+    /// 534: the mechanism is too weak for this user.
+    TooWeak,
+    /// 432: the password has to be changed first.
+    PasswordTransition,
+    /// 530, 538: not without TLS.
+    NeedsTls,
+    /// 504: the mechanism is not known after all.
+    Mechanism,
+    /// 500, 501, 503: what was sent was not understood.
+    Syntax,
+    /// Another 5xx.
+    Other,
+}
+
+impl AuthRefusal {
+    pub(super) fn of(code: u16) -> Self {
+        match code {
+            535 => Self::Credentials,
+            534 => Self::TooWeak,
+            432 => Self::PasswordTransition,
+            530 | 538 => Self::NeedsTls,
+            504 => Self::Mechanism,
+            500 | 501 | 503 => Self::Syntax,
+            400..=499 => Self::Temporary,
+            _ => Self::Other,
         }
     }
 }
@@ -82,6 +191,9 @@ pub struct TxSpec<'a> {
     pub eight_bit: bool,
     /// The message or an address of it needs SMTPUTF8 (RFC 6531).
     pub smtputf8: bool,
+    /// RFC 8689: only to a server that offers REQUIRETLS over TLS; any other gets no such transaction. Whether the
+    /// server is proven to be the right one is the caller's to know.
+    pub require_tls: bool,
     /// RFC 3461 RET, passed on where DSN is offered.
     pub ret: Option<Ret>,
     /// RFC 3461 ENVID as xtext, passed on where DSN is offered.
@@ -148,6 +260,17 @@ impl RcptResult {
 /// Events of the session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientEvent {
+    /// The session is to be encrypted if possible, and goes on in clear.
+    Unsecured(Unsecured),
+    /// The server expects the handshake; see [`super::ClientSession::secured`].
+    StartTls,
+    /// These mechanisms are offered; see [`super::ClientSession::auth`].
+    Authenticate(Mechanisms),
+    /// A challenge of the mechanism; see [`super::ClientSession::respond`].
+    Challenge(SaslOctets),
+    /// The server takes us for whom we say we are; [`ClientEvent::Ready`] follows. A mechanism that proves the server as
+    /// well may not be through: see [`super::ClientSession::decline_auth`].
+    Authenticated,
     /// Greeted; transactions may begin.
     Ready(Caps),
     /// A transaction is over.
@@ -205,6 +328,29 @@ pub enum ClientError {
     /// trusted. Transactions in progress may be retried by DATA over another connection.
     #[error("BDAT is offered and refused: {0}")]
     ChunkingRefused(ParsedReply),
+    /// STARTTLS is required and not offered.
+    #[error("TLS is required, and STARTTLS is not offered")]
+    TlsNotOffered,
+    /// STARTTLS is required, offered and refused.
+    #[error("TLS is required, and STARTTLS is refused: {0}")]
+    TlsRefused(ParsedReply),
+    /// Octets in clear behind the 220 to STARTTLS: somebody wants them taken for the server's words within TLS.
+    #[error("octets in clear behind the reply to STARTTLS")]
+    Injected,
+    /// The handshake failed, or TLS did later on.
+    #[error("TLS failed: {0}")]
+    Tls(Box<str>),
+    /// AUTH was refused.
+    #[error("AUTH refused: {reply}")]
+    Auth {
+        /// What that means.
+        why: AuthRefusal,
+        /// The reply, without what was sent in AUTH if it repeats that.
+        reply: ParsedReply,
+    },
+    /// AUTH is to be used and cannot be, or the server failed in it.
+    #[error("no AUTH: {0}")]
+    NoAuth(&'static str),
     /// No reply, or no progress, for as long as RFC 5321 4.5.3.2 allows.
     #[error("timed out while {0}")]
     TimedOut(&'static str),

@@ -101,8 +101,9 @@ impl Session {
                     }
                 }
                 Some(ClientEvent::Closed { error: Some(error) }) => return Err(error),
-                Some(ClientEvent::Ready(_)) => {}
                 Some(ClientEvent::Closed { error: None }) | None => break,
+                // Before the first question, or not asked for.
+                Some(_) => {}
             }
         }
         let result = result.ok_or(ClientError::Disconnected("sending RCPT TO"))?;

@@ -33,6 +33,8 @@ impl ClientSession {
         self.since = now;
         match awaited {
             Await::Greeting | Await::Ehlo | Await::Helo => self.opening_reply(awaited, reply),
+            Await::StartTls => self.starttls_reply(reply),
+            Await::Auth => self.auth_reply(reply),
             Await::Reset => {
                 // Whatever it says, the reply to the MAIL that follows decides; but its 503 would be about the RSET.
                 self.reset_refused = reply.code / 100 != 2;
@@ -52,17 +54,13 @@ impl ClientSession {
         let success = reply.code / 100 == 2;
         self.awaited.pop_front();
         match awaited {
-            Await::Greeting if success => {
-                let verb: &[u8] = if self.config.lmtp { b"LHLO " } else { b"EHLO " };
-                self.say_hello(verb, Await::Ehlo);
-            }
+            Await::Greeting if success => self.say_first_hello(),
             // RFC 5321 3.2: a server that does not know EHLO is old, not broken. LMTP has no HELO.
             Await::Ehlo if reply.code / 100 == 5 && !self.config.lmtp => self.say_hello(b"HELO ", Await::Helo),
             Await::Ehlo | Await::Helo if success => {
                 self.offered = Caps::parse(reply, awaited == Await::Ehlo);
                 self.caps = self.offered.without(self.withheld);
-                self.phase = Phase::Ready;
-                self.events.push_back(ClientEvent::Ready(self.caps.clone()));
+                return self.greeted();
             }
             _ => {
                 self.output.extend_from_slice(b"QUIT\r\n");
@@ -71,6 +69,17 @@ impl ClientSession {
             }
         }
         Ok(())
+    }
+
+    pub(super) fn say_first_hello(&mut self) {
+        let verb: &[u8] = if self.config.lmtp { b"LHLO " } else { b"EHLO " };
+        self.say_hello(verb, Await::Ehlo);
+    }
+
+    /// Transactions may begin.
+    pub(super) fn ready(&mut self) {
+        self.phase = Phase::Ready;
+        self.events.push_back(ClientEvent::Ready(self.caps.clone()));
     }
 
     fn say_hello(&mut self, verb: &[u8], awaited: Await) {
@@ -208,7 +217,7 @@ impl ClientSession {
         Ok(())
     }
 
-    fn unexpected(&mut self, awaited: Await, reply: ReplyView<'_>) -> ClientError {
+    pub(super) fn unexpected(&mut self, awaited: Await, reply: ReplyView<'_>) -> ClientError {
         ClientError::Unexpected { to: awaited.name(), reply: self.keep(reply) }
     }
 }
