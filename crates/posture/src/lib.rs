@@ -1,0 +1,25 @@
+//! How well a message must be protected on its way to a host, and what a host's domain publishes about it.
+//!
+//! What it does: [`Policies`] holds the operator's rules and finds the one in force for a recipient's domain, a site, a list and a
+//! sender ([`Policies::find`]). The answer is a [`Posture`]: the way in which a host is to be proven ([`Requirement`]), and the
+//! least that is acceptable ([`Floor`]).
+//!
+//! What it promises: nothing here does I/O, reads a clock or panics; `now` is an argument. All rules can only make each other
+//! stricter, except that a more specific rule of the same kind takes the place of a wider one. Every answer has its reason.
+//!
+//! How it fails: parsers give typed errors that name what is wrong; what a domain publishes and we cannot read never counts as
+//! protection, and never as a permission to send in clear where something forbids it.
+
+mod fingerprint;
+mod names;
+mod reason;
+mod requirement;
+mod table;
+#[cfg(test)]
+mod tests;
+
+pub use fingerprint::{Fingerprint, FingerprintError};
+pub use names::{HostPattern, Peer, PeerName};
+pub use reason::{Held, Reason, Rule};
+pub use requirement::{Floor, Posture, Requirement, RequirementError, Strength};
+pub use table::{Policies, Question, RuleError, RuleInput};

@@ -1,0 +1,120 @@
+//! Names that a host's certificate may have, and how patterns of hosts are compared.
+
+use std::fmt;
+
+use stentor_mail::address::{AddressError, normalise_domain};
+
+/// A name or a wider pattern for names of hosts: `mx.example.com`, or `.example.com` for all below it and not itself.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HostPattern {
+    Exact(String),
+    /// Without the dot.
+    Below(String),
+}
+
+impl HostPattern {
+    pub fn parse(text: &str) -> Result<HostPattern, AddressError> {
+        match text.strip_prefix('.') {
+            Some(suffix) => normalise_domain(suffix).map(HostPattern::Below),
+            None => normalise_domain(text).map(HostPattern::Exact),
+        }
+    }
+
+    /// `name` in lower case, without a final dot.
+    pub fn matches(&self, name: &str) -> bool {
+        match self {
+            HostPattern::Exact(own) => own == name,
+            HostPattern::Below(suffix) => {
+                name.strip_suffix(&**suffix).is_some_and(|rest| rest.len() > 1 && rest.ends_with('.'))
+            }
+        }
+    }
+}
+
+impl fmt::Display for HostPattern {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HostPattern::Exact(name) => out.write_str(name),
+            HostPattern::Below(suffix) => write!(out, ".{suffix}"),
+        }
+    }
+}
+
+/// What a certificate must be for, as the operator writes it. The three words are Postfix's (`smtp_tls_verify_cert_match`).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PeerName {
+    /// The name of the host, as the MX record or the route has it. From a DNS without DNSSEC that name itself is unproven.
+    Hostname,
+    /// The domain of the recipient, or the host of a route as it is written.
+    Nexthop,
+    /// Any name below the domain.
+    DotNexthop,
+    /// This name, or all below it.
+    Pattern(HostPattern),
+}
+
+/// The names that [`PeerName`]s stand for, of one host. In lower case, without final dots.
+#[derive(Debug, Clone, Copy)]
+pub struct Peer<'a> {
+    pub hostname: &'a str,
+    pub nexthop: &'a str,
+}
+
+impl PeerName {
+    /// `hostname`, `nexthop`, `dot-nexthop`, a name, or `.suffix`.
+    pub fn parse(text: &str) -> Result<PeerName, AddressError> {
+        Ok(match text {
+            "hostname" => PeerName::Hostname,
+            "nexthop" => PeerName::Nexthop,
+            "dot-nexthop" => PeerName::DotNexthop,
+            other => PeerName::Pattern(HostPattern::parse(other)?),
+        })
+    }
+
+    /// What a certificate's name is compared with.
+    pub fn pattern(&self, peer: Peer<'_>) -> HostPattern {
+        match self {
+            PeerName::Hostname => HostPattern::Exact(peer.hostname.to_owned()),
+            PeerName::Nexthop => HostPattern::Exact(peer.nexthop.to_owned()),
+            PeerName::DotNexthop => HostPattern::Below(peer.nexthop.to_owned()),
+            PeerName::Pattern(pattern) => pattern.clone(),
+        }
+    }
+}
+
+impl fmt::Display for PeerName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PeerName::Hostname => out.write_str("hostname"),
+            PeerName::Nexthop => out.write_str("nexthop"),
+            PeerName::DotNexthop => out.write_str("dot-nexthop"),
+            PeerName::Pattern(pattern) => pattern.fmt(out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_suffix_is_for_what_is_below() {
+        let below = HostPattern::parse(".Example.COM").unwrap();
+        assert!(below.matches("mx.example.com") && below.matches("a.b.example.com"));
+        assert!(!below.matches("example.com") && !below.matches(".example.com") && !below.matches("mxexample.com"));
+        let exact = HostPattern::parse("MX.example.com").unwrap();
+        assert!(exact.matches("mx.example.com") && !exact.matches("a.mx.example.com"));
+        assert!(
+            HostPattern::parse("").is_err() && HostPattern::parse(".").is_err() && HostPattern::parse("a b").is_err()
+        );
+    }
+
+    #[test]
+    fn words_stand_for_names_of_the_host() {
+        let peer = Peer { hostname: "mx1.host.test", nexthop: "example.com" };
+        let matched = |word: &str, name: &str| PeerName::parse(word).unwrap().pattern(peer).matches(name);
+        assert!(matched("hostname", "mx1.host.test") && matched("nexthop", "example.com"));
+        assert!(matched("dot-nexthop", "a.example.com") && !matched("dot-nexthop", "example.com"));
+        assert!(matched(".host.test", "mx9.host.test") && !matched("hostname", "example.com"));
+    }
+}
