@@ -350,7 +350,7 @@ pub enum ClientError {
     },
     /// AUTH is to be used and cannot be, or the server failed in it.
     #[error("no AUTH: {0}")]
-    NoAuth(&'static str),
+    NoAuth(Box<str>),
     /// No reply, or no progress, for as long as RFC 5321 4.5.3.2 allows.
     #[error("timed out while {0}")]
     TimedOut(&'static str),

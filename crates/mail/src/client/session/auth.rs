@@ -35,7 +35,7 @@ pub(super) struct Exchange {
     sent: Vec<u8>,
     challenges: u8,
     /// Cancelled, and why.
-    cancelled: Option<&'static str>,
+    cancelled: Option<Box<str>>,
 }
 
 impl Exchange {
@@ -122,10 +122,10 @@ impl ClientSession {
 
     /// Ends AUTH, and the session with it: in place of [`Self::auth`] or [`Self::respond`], or after
     /// [`ClientEvent::Authenticated`] if the server has not proven itself.
-    pub fn decline_auth(&mut self, why: &'static str, now: Ms) {
+    pub fn decline_auth(&mut self, why: &str, now: Ms) {
         match &mut self.auth {
             Some(exchange) if self.awaited.is_empty() => {
-                exchange.cancelled = Some(why);
+                exchange.cancelled = Some(why.into());
                 self.output.extend_from_slice(b"*\r\n");
                 self.awaited.push_back(Await::Auth);
                 self.since = now;
@@ -134,7 +134,7 @@ impl ClientSession {
                 // Ready may be among them.
                 self.events.clear();
                 self.output.extend_from_slice(b"QUIT\r\n");
-                self.lost(ClientError::NoAuth(why));
+                self.lost(ClientError::NoAuth(why.into()));
             }
             _ => {}
         }
@@ -149,7 +149,7 @@ impl ClientSession {
         let mechanisms = self.caps.mechanisms();
         if mechanisms.is_empty() {
             self.output.extend_from_slice(b"QUIT\r\n");
-            return Err(ClientError::NoAuth("the host does not offer it"));
+            return Err(ClientError::NoAuth("the host does not offer it".into()));
         }
         self.phase = Phase::Authenticating;
         self.events.push_back(ClientEvent::Authenticate(mechanisms));
@@ -158,14 +158,13 @@ impl ClientSession {
 
     pub(super) fn auth_reply(&mut self, reply: ReplyView<'_>) -> Result<(), ClientError> {
         let Some(exchange) = &mut self.auth else { return Ok(()) };
-        let cancelled = exchange.cancelled;
         match reply.code {
-            334 if cancelled.is_none() => {
+            334 if exchange.cancelled.is_none() => {
                 self.awaited.pop_front();
                 self.challenge(reply);
                 Ok(())
             }
-            235 if cancelled.is_none() && exchange.initial.is_none() => {
+            235 if exchange.cancelled.is_none() && exchange.initial.is_none() => {
                 self.awaited.pop_front();
                 self.end_auth();
                 self.events.push_back(ClientEvent::Authenticated);
@@ -173,6 +172,7 @@ impl ClientSession {
                 Ok(())
             }
             400..=599 => {
+                let cancelled = exchange.cancelled.take();
                 self.output.extend_from_slice(b"QUIT\r\n");
                 let reply = self.keep(reply);
                 Err(match cancelled {

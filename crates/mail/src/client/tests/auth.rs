@@ -174,7 +174,7 @@ fn the_caller_may_decline_at_each_step() {
     // No mechanism that it has, or a server that has not proven itself.
     let mut session = asked();
     session.decline_auth("no mechanism in common", 0);
-    assert_eq!(closed(&mut session), Some(ClientError::NoAuth("no mechanism in common")));
+    assert_eq!(closed(&mut session), Some(ClientError::NoAuth("no mechanism in common".into())));
     assert_eq!(take(&mut session), "QUIT\r\n");
     // In the middle.
     let mut session = asked();
@@ -187,7 +187,7 @@ fn the_caller_may_decline_at_each_step() {
     session.decline_auth("wrong nonce", 0);
     assert_eq!(take(&mut session), "*\r\n");
     assert!(session.receive(b"501 ok\r\n", 0).is_err());
-    assert_eq!(closed(&mut session), Some(ClientError::NoAuth("wrong nonce")));
+    assert_eq!(closed(&mut session), Some(ClientError::NoAuth("wrong nonce".into())));
     // A server that says 235 before it has proven that it knows the password (RFC 5802 section 3).
     let mut session = asked();
     session.auth("SCRAM-SHA-256", Some(b"n,,n=ann,r=x"), 0).unwrap();
@@ -195,7 +195,7 @@ fn the_caller_may_decline_at_each_step() {
     say(&mut session, "235 ok\r\n");
     assert_eq!(session.poll_event(), Some(ClientEvent::Authenticated));
     session.decline_auth("the host has not proven itself", 0);
-    assert_eq!(closed(&mut session), Some(ClientError::NoAuth("the host has not proven itself")));
+    assert_eq!(closed(&mut session), Some(ClientError::NoAuth("the host has not proven itself".into())));
     assert_eq!(take(&mut session), "QUIT\r\n");
 }
 
