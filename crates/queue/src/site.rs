@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use stentor_posture::Posture;
+
 /// Where a host is connected to.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Endpoint {
@@ -53,6 +55,9 @@ pub struct Target {
     pub addr: Endpoint,
     /// Spoken to by LMTP (RFC 2033), not SMTP.
     pub lmtp: bool,
+    /// What TLS must do there for the mail of this site; `None`: what it can. A host that does not do it keeps back this
+    /// site's mail alone: at other sites it has a clock of its own.
+    pub posture: Option<Arc<Posture>>,
 }
 
 impl fmt::Display for Target {
@@ -99,7 +104,8 @@ impl SiteLimits {
 /// Where a domain's mail goes. Two plans with the same `key` are the same site.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SitePlan {
-    /// The sorted MX host names joined by `,`, or `route:` and the route's hosts.
+    /// The sorted MX host names joined by `,`, or `route:` and the route's hosts; behind them `;tls=` and what TLS must do
+    /// there, if anything ([`SitePlan::protect`]).
     pub key: Arc<str>,
     /// Sorted by preference; for a route every host has its own preference (its position).
     pub targets: Vec<Target>,
@@ -109,6 +115,24 @@ pub struct SitePlan {
     pub limits: SiteLimits,
     /// How long the answer holds.
     pub ttl_s: u32,
+}
+
+impl SitePlan {
+    /// Mail of this site goes only as the posture demands. One that demands nothing changes nothing, so that a site has the
+    /// name that it always had.
+    pub fn protect(&mut self, posture: &Posture) {
+        let key = posture.key();
+        if key.is_empty() {
+            return;
+        }
+        // Names of sites are written in commands.
+        let key = key.replace(", ", ",").replace(' ', "");
+        self.key = format!("{};tls={key}", self.key).into();
+        let posture = Some(Arc::new(posture.clone()));
+        for target in &mut self.targets {
+            target.posture.clone_from(&posture);
+        }
+    }
 }
 
 /// The answer to a look-up of a domain.
@@ -125,4 +149,30 @@ pub enum Resolution {
         dsn: &'static str,
         text: String,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use stentor_posture::{PeerName, Requirement};
+
+    use super::*;
+
+    #[test]
+    fn a_demand_makes_another_site_of_the_same_hosts() {
+        let target =
+            Target { preference: 0, host: "mx".into(), addr: ([192, 0, 2, 1], 25).into(), lmtp: false, posture: None };
+        let limits = SiteLimits::default();
+        let plan = SitePlan { key: "mx".into(), targets: vec![target], mixes_domains: true, limits, ttl_s: 60 };
+        let protected = |requirement: Requirement| {
+            let mut plan = plan.clone();
+            plan.protect(&requirement.into());
+            plan
+        };
+        assert_eq!(protected(Requirement::May), plan);
+        let names = [PeerName::Hostname, PeerName::parse(".example.com").unwrap()].into();
+        let verified = protected(Requirement::Verify { names });
+        assert_eq!(&*verified.key, "mx;tls=verify(hostname,.example.com)");
+        assert!(verified.targets[0].posture.is_some() && verified.targets != plan.targets);
+        assert_eq!(&*protected(Requirement::None).key, "mx;tls=none");
+    }
 }

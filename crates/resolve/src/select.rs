@@ -134,6 +134,7 @@ pub fn plan(domain: &str, hosts: &[(Host, AddressAnswer)], ttl_s: u32, us: &Iden
                             host: host.name.clone(),
                             addr: addr.into(),
                             lmtp: false,
+                            posture: None,
                         });
                     } else {
                         bad = true;
@@ -187,7 +188,7 @@ pub fn route_plan(
             RouteTo::Unix(path) => {
                 let host: Arc<str> = format!("unix:{path}").into();
                 key.push_str(&host);
-                targets.push(Target { preference, host, addr: Endpoint::Unix((&**path).into()), lmtp });
+                targets.push(Target { preference, host, addr: Endpoint::Unix((&**path).into()), lmtp, posture: None });
                 continue;
             }
         };
@@ -200,7 +201,7 @@ pub fn route_plan(
                     if is_own(addr) {
                         why = format!("the route to {addr} leads back to this server");
                     } else {
-                        targets.push(Target { preference, host: name.clone(), addr: addr.into(), lmtp });
+                        targets.push(Target { preference, host: name.clone(), addr: addr.into(), lmtp, posture: None });
                     }
                 }
             }

@@ -73,7 +73,7 @@ impl Bench {
     fn plan(&self, domain: u32) -> Resolution {
         let n = if self.route { 0 } else { domain };
         let addr = SocketAddr::new(IpAddr::V4(Ipv4Addr::from(0x7f00_0000 + n)), 25).into();
-        let target = Target { preference: 0, host: "host".into(), addr, lmtp: false };
+        let target = Target { preference: 0, host: "host".into(), addr, lmtp: false, posture: None };
         let key = format!("site {n}").into();
         Resolution::Site(SitePlan {
             key,

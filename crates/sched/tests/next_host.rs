@@ -107,6 +107,7 @@ impl Site {
             host: format!("mx{host}.example").into(),
             addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), host).into(),
             lmtp: false,
+            posture: None,
         };
         let (key, targets) =
             if domain == "one.example" { ("one", vec![target(1)]) } else { ("mx", vec![target(1), target(2)]) };

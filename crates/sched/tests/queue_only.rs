@@ -91,7 +91,7 @@ impl World {
         let host = if name.ends_with("shared.example") { "shared" } else { &*name };
         let port = 1 + host.bytes().map(u16::from).sum::<u16>();
         let addr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port).into();
-        let target = Target { preference: 0, host: host.into(), addr, lmtp: false };
+        let target = Target { preference: 0, host: host.into(), addr, lmtp: false, posture: None };
         let plan = SitePlan {
             key: host.into(),
             targets: vec![target],

@@ -46,7 +46,7 @@ pub fn resolve(name: &str) -> Resolution {
     }
     let host: Arc<str> = format!("mx{number}").into();
     let addr = SocketAddr::from((Ipv4Addr::new(192, 0, 2, number), 25)).into();
-    let target = Target { preference: 0, host: host.clone(), addr, lmtp: false };
+    let target = Target { preference: 0, host: host.clone(), addr, lmtp: false, posture: None };
     let limits = SiteLimits::default();
     Resolution::Site(SitePlan { key: host, targets: vec![target], mixes_domains: false, limits, ttl_s: 3600 })
 }

@@ -92,6 +92,7 @@ impl Net {
             host: format!("h{host}.example").into(),
             addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::from(HOST_BASE + host)), 25).into(),
             lmtp: false,
+            posture: None,
         };
         let targets = domain.hosts.iter().enumerate().map(target).collect();
         Resolution::Site(SitePlan {

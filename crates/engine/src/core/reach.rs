@@ -149,6 +149,7 @@ mod tests {
             host: format!("mx{n}.example").into(),
             addr: ([192, 0, 2, *n], 25).into(),
             lmtp: false,
+            posture: None,
         };
         let (targets, limits) = (hosts.iter().map(target).collect(), SiteLimits::default());
         Resolution::Site(SitePlan { key: "mx.example".into(), targets, mixes_domains: true, limits, ttl_s: 60 })

@@ -327,7 +327,7 @@ mod tests {
 
     fn plan() -> Resolution {
         let addr = ([192, 0, 2, 1], 25).into();
-        let target = Target { preference: 0, host: "mx".into(), addr, lmtp: false };
+        let target = Target { preference: 0, host: "mx".into(), addr, lmtp: false, posture: None };
         let limits = SiteLimits::default();
         Resolution::Site(SitePlan { key: "mx".into(), targets: vec![target], mixes_domains: false, limits, ttl_s: 60 })
     }

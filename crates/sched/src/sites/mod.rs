@@ -1,6 +1,6 @@
 //! Sites and host addresses: their lines, paths and hosts, and which target is tried next.
 //!
-//! A host address has one clock per source, for all sites that use it. From its failure until it has proven itself again, one
+//! A host address has one clock per source and demand on TLS, for all sites that use it so. From its failure until it has proven itself again, one
 //! connection (the probe) may try it when the clock has run out; its outcome decides for all these sites.
 
 pub mod history;
@@ -12,6 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use stentor_posture::Posture;
 use stentor_queue::ids::{MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::site::{Endpoint, SiteLimits, SitePlan, Target};
@@ -28,6 +29,9 @@ use crate::tables::{Parts, Pieces};
 pub type HostNo = u32;
 /// Place of a connection in the pool.
 pub type Slot = u32;
+
+/// Source, address, and what is demanded of TLS there: a host that does not do it has failed for those who demand it.
+type HostKey = (u8, Endpoint, Option<Arc<Posture>>);
 
 /// The host of a site that a connection from a source goes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,7 +94,7 @@ pub struct Host {
     pub sites: IdSet,
     /// A timer looks whether it is vacant (`vacancy`).
     pub is_leaving: bool,
-    addr: Option<(u8, Endpoint)>,
+    addr: Option<HostKey>,
 }
 
 impl Host {
@@ -194,7 +198,7 @@ pub struct Sites {
     pub hosts: Pieces<Host>,
     free: Vec<SiteId>,
     free_hosts: Vec<HostNo>,
-    host_by_addr: Parts<(u8, Endpoint), HostNo>,
+    host_by_addr: Parts<HostKey, HostNo>,
     /// Sites to look at again.
     pub dirty: VecDeque<SiteId>,
     /// Sites whose domains are to be looked up again.
@@ -305,13 +309,13 @@ impl Sites {
     }
 
     fn hosts_of(&mut self, site: SiteId, source: u8) -> SmallVec<[HostNo; 1]> {
-        let addrs: SmallVec<[Endpoint; 4]> =
-            self.list[site.0 as usize].targets.iter().map(|target| target.addr.clone()).collect();
-        addrs.into_iter().map(|addr| self.host_of(addr, source, site)).collect()
+        let targets = &self.list[site.0 as usize].targets;
+        let keys: SmallVec<[HostKey; 4]> =
+            targets.iter().map(|target| (source, target.addr.clone(), target.posture.clone())).collect();
+        keys.into_iter().map(|key| self.host_of(key, site)).collect()
     }
 
-    fn host_of(&mut self, addr: Endpoint, source: u8, site: SiteId) -> HostNo {
-        let key = (source, addr);
+    fn host_of(&mut self, key: HostKey, site: SiteId) -> HostNo {
         let no = *self.host_by_addr.get_or_insert_with(key.clone(), || {
             let host = Host { addr: Some(key), ..Host::default() };
             if let Some(no) = self.free_hosts.pop() {

@@ -125,7 +125,7 @@ mod tests {
             let number: u32 = name[1..].parse().unwrap();
             let host = if number > DEAD / 2 { DEAD } else { number };
             let addr = SocketAddr::from((std::net::Ipv4Addr::from_bits(host), 25)).into();
-            let target = Target { preference: 0, host: "mx".into(), addr, lmtp: false };
+            let target = Target { preference: 0, host: "mx".into(), addr, lmtp: false, posture: None };
             let (key, limits) = (format!("mx.{name}").into(), SiteLimits::default());
             Resolution::Site(SitePlan { key, targets: vec![target], mixes_domains: false, limits, ttl_s: 60 })
         }

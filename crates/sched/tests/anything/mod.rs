@@ -260,6 +260,7 @@ impl World {
             host: format!("h{host}.example").into(),
             addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), *host as u16 + 1).into(),
             lmtp: self.lmtp,
+            posture: None,
         });
         Resolution::Site(SitePlan {
             key: format!("{equal}{hosts:?}").into(),

@@ -163,6 +163,7 @@ impl Hosts {
             host: format!("h{host}.example").into(),
             addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), *host as u16 + 1).into(),
             lmtp: false,
+            posture: None,
         });
         let (key, mixes_domains) = (domain.key.clone(), domain.mixes);
         Resolution::Site(SitePlan {
