@@ -136,6 +136,15 @@ fn site_advice(cause: Cause, site: &str, since: &str, known: &Known<'_>) -> Stri
         Cause::Greeting => {
             format!("host refuses us at the greeting{since}: read the reply; {back}")
         }
+        Cause::Tls => {
+            format!(
+                "TLS is required here and fails{since}: read the reason; ask its postmaster, or change the `tls` policy \
+                 that requires it"
+            )
+        }
+        Cause::Auth => {
+            format!("the host does not take our login{since}: read the reason; check [smart_hosts] and its secret")
+        }
         Cause::Rate => {
             format!("host limits the rate{since}: wait, or set the site's rate in the configuration")
         }

@@ -79,6 +79,8 @@ pub fn short(cause: Cause) -> &'static str {
         Cause::Lost => "connection lost",
         Cause::Busy => "busy (421)",
         Cause::Greeting => "4xx at greeting",
+        Cause::Tls => "TLS required",
+        Cause::Auth => "login refused",
         Cause::Rate => "rate limited",
         Cause::Mailbox => "mailbox 4.2.x",
         Cause::Sender => "4xx at MAIL",

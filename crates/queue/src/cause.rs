@@ -42,6 +42,10 @@ pub enum Cause {
     Busy,
     /// Another refusal at the greeting or at EHLO.
     Greeting,
+    /// The session cannot be encrypted, or the host is not proven, where that is required.
+    Tls,
+    /// A smart host refuses our login, or gives none that we have.
+    Auth,
     /// A reply about how much we send at a time.
     Rate,
     /// 4xx that says so (RFC 6647).
@@ -63,7 +67,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    pub const ALL: [Cause; 27] = [
+    pub const ALL: [Cause; 29] = [
         Cause::Ready,
         Cause::Sending,
         Cause::Reporting,
@@ -82,6 +86,8 @@ impl Cause {
         Cause::Lost,
         Cause::Busy,
         Cause::Greeting,
+        Cause::Tls,
+        Cause::Auth,
         Cause::Rate,
         Cause::Greylisted,
         Cause::MailboxFull,
@@ -147,6 +153,8 @@ impl Cause {
             Cause::Lost => ("lost", "connection lost"),
             Cause::Busy => ("busy", "host busy (421)"),
             Cause::Greeting => ("greeting", "refused at the greeting"),
+            Cause::Tls => ("tls", "not protected as required (TLS)"),
+            Cause::Auth => ("auth", "login refused (AUTH)"),
             Cause::Rate => ("rate", "rate limited by the host"),
             Cause::Greylisted => ("greylisted", "greylisted"),
             Cause::MailboxFull => ("mailbox_full", "mailbox full"),

@@ -73,6 +73,8 @@ pub enum Stage {
     Unreadable,
     /// A table that rewrites addresses on the way out has no usable answer for this one now: nobody's failure out there.
     Table,
+    /// The session does not protect the message as its list or sender demands. Others go over it.
+    Tls,
     /// Not sendable there, by our own judgement (5.6.x: SMTPUTF8 or 8-bit not offered; SIZE exceeded).
     Content,
 }
@@ -82,7 +84,7 @@ pub enum Stage {
 pub struct RcptOutcome {
     pub id: AddressId,
     pub stage: Stage,
-    /// The deciding reply's code; 0 if there was none (`Connect`, `Lost`, `LostAfterDot`, `Unreadable`, `Table`, `Content`).
+    /// The deciding reply's code; 0 if there was none (`Connect`, `Lost`, `LostAfterDot`, `Unreadable`, `Table`, `Tls`, `Content`).
     pub code: u16,
     pub dsn: Option<Enhanced>,
     /// The reply or the error, one line. Share one `Arc` among the recipients of one reply.
@@ -103,6 +105,10 @@ pub enum NoSession {
     Unreachable,
     /// No answer in time, lost before it was ready, not SMTP, or it gave way.
     Failed,
+    /// It cannot be encrypted, or the host is not proven, where that is required.
+    Tls,
+    /// AUTH failed, or there was none that we have.
+    Auth,
     /// The greeting, EHLO or HELO was answered with this code.
     Reply { code: u16, dsn: Option<Enhanced> },
 }

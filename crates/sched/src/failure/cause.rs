@@ -17,6 +17,8 @@ pub fn of_no_session(why: NoSession, text: &str) -> Cause {
     match why {
         NoSession::Reply { code: REPLY_SERVICE_NOT_AVAILABLE, .. } => of_421(text),
         NoSession::Reply { .. } => Cause::Greeting,
+        NoSession::Tls => Cause::Tls,
+        NoSession::Auth => Cause::Auth,
         // A Unix socket that is not there refuses as one does at which nobody listens.
         NoSession::Unreachable if has(text, &["refused", "no such file"]) => Cause::Refused,
         NoSession::Unreachable => Cause::Unreachable,
@@ -53,6 +55,7 @@ pub fn of_outcome(outcome: &RcptOutcome) -> Cause {
         Stage::Connect | Stage::Lost | Stage::LostAfterDot => return of_loss(text),
         Stage::Unreadable | Stage::Content => return Cause::Unreadable,
         Stage::Table => return Cause::Table,
+        Stage::Tls => return Cause::Tls,
         _ if code == REPLY_SERVICE_NOT_AVAILABLE => return of_421(text),
         Stage::Greeting => return Cause::Greeting,
         Stage::Mail | Stage::Rcpt | Stage::Data | Stage::Final => {}
@@ -114,6 +117,7 @@ mod tests {
             (Stage::LostAfterDot, 0, None, "no answer to the data: timed out", Cause::Silent),
             (Stage::Unreadable, 0, None, "stored content unreadable", Cause::Unreadable),
             (Stage::Table, 0, None, "table unavailable", Cause::Table),
+            (Stage::Tls, 0, None, "list press demands verify: certificate expired", Cause::Tls),
         ];
         for (stage, code, dsn, text, cause) in table {
             let outcome = RcptOutcome { id: AddressId(1), stage, code, dsn, text: text.into() };
@@ -132,6 +136,8 @@ mod tests {
             (NoSession::Failed, "given up while waiting for the greeting", Cause::NoGreeting),
             (NoSession::Failed, "gave way while connecting", Cause::TimedOut),
             (NoSession::Failed, "Connection reset by peer", Cause::Lost),
+            (NoSession::Tls, "STARTTLS timed out", Cause::Tls),
+            (NoSession::Auth, "AUTH refused: 535 no", Cause::Auth),
             (reply(421), "busy", Cause::Busy),
             (reply(554), "no", Cause::Greeting),
         ];

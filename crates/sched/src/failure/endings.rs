@@ -68,7 +68,9 @@ impl Failures {
                 self.takes_no_mail(core, hop.host, reply);
             }
             NoSession::Unreachable => self.charge_host(core, hop, Charge::Pause, reply, now),
-            NoSession::Failed | NoSession::Reply { .. } => self.charge_host(core, hop, Charge::Retry, reply, now),
+            NoSession::Failed | NoSession::Tls | NoSession::Auth | NoSession::Reply { .. } => {
+                self.charge_host(core, hop, Charge::Retry, reply, now);
+            }
         }
     }
 

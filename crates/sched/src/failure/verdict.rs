@@ -34,7 +34,8 @@ pub enum Verdict {
     Lost,
     /// Lost after it: perhaps delivered; retried behind the message's clock.
     LostAfterDot,
-    /// Our own content cannot be read now, or a table of ours cannot be asked: the message's clock; no host has been asked.
+    /// Our own content cannot be read now, a table of ours cannot be asked, or the session does not protect the message as it
+    /// demands: the message's clock; no host has been asked.
     Unreadable,
 }
 
@@ -111,7 +112,7 @@ impl Judge {
             Stage::Lost => return Verdict::Lost,
             Stage::LostAfterDot => return Verdict::LostAfterDot,
             Stage::Content => return Verdict::Fail,
-            Stage::Unreadable | Stage::Table => return Verdict::Unreadable,
+            Stage::Unreadable | Stage::Table | Stage::Tls => return Verdict::Unreadable,
             Stage::Final if outcome.is_delivered() => return Verdict::Delivered,
             Stage::Mail | Stage::Rcpt | Stage::Data | Stage::Final => {}
         }
@@ -219,6 +220,7 @@ mod tests {
             (Stage::Content, 0, d(5, 6, 7), "no SMTPUTF8", Verdict::Fail),
             (Stage::Unreadable, 0, d(4, 3, 0), "stored content unreadable", Verdict::Unreadable),
             (Stage::Table, 0, d(4, 3, 0), "table unavailable", Verdict::Unreadable),
+            (Stage::Tls, 0, d(4, 7, 5), "certificate expired", Verdict::Unreadable),
         ];
         let mailbox = Some(Enhanced::new(4, 2, 2));
         let one = |stage, code, dsn, text: &str| RcptOutcome { id: AddressId(1), stage, code, dsn, text: text.into() };

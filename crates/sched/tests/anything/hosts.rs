@@ -87,8 +87,9 @@ fn leaves(rng: &mut fastrand::Rng) -> Said {
 }
 
 fn no_session(rng: &mut fastrand::Rng) -> NoSession {
-    match rng.u32(0..4) {
+    match rng.u32(0..5) {
         0 => NoSession::Unreachable,
+        4 => NoSession::Tls,
         1 => NoSession::Failed,
         2 => NoSession::Reply { code: [421, 521, 554, 450][rng.usize(0..4)], dsn: None },
         _ => NoSession::Reply { code: CODES[rng.usize(1..CODES.len())], dsn: DSNS[rng.usize(0..DSNS.len())] },
