@@ -17,6 +17,7 @@ use super::call_ahead::CallAheadConfig;
 use super::diagnose::Diagnostic;
 use super::endpoints::WebhookConfig;
 use super::keys::Token;
+use super::protection::ProtectionConfig;
 use super::quarantine::QuarantineConfig;
 use super::queue_only::QueueOnlyConfig;
 use super::rule_sources::TableConfig;
@@ -61,6 +62,8 @@ pub struct Config {
     pub queue_only: Vec<QueueOnlyConfig>,
     pub dns: DnsConfig,
     pub delivery: DeliveryConfig,
+    /// `[delivery] tls`, `[[tls_policy]]`, `[smart_hosts]`
+    pub protection: ProtectionConfig,
     pub retry: RetryConfig,
     pub journal: JournalConfig,
     pub log: LogConfig,

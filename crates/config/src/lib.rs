@@ -25,6 +25,7 @@ mod log;
 mod milters;
 mod numbers;
 mod policy_services;
+mod protection;
 mod quarantine;
 mod queue_only;
 mod raw;
@@ -59,6 +60,7 @@ pub use checked::{
 };
 pub use diagnose::{Diagnostic, Severity};
 pub use endpoints::{Kind, WebhookConfig};
+pub use protection::{ProtectionConfig, SecretSource, SmartHost};
 pub use quarantine::{DigestConfig, QuarantineConfig};
 pub use queue_only::QueueOnlyConfig;
 use raw::Context;

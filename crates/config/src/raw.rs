@@ -199,6 +199,8 @@ fn unknown_key(known: &BTreeMap<String, Vec<&'static str>>, section: &str, key: 
             "rules.",
             "milters.",
             "tls.certificates.",
+            "tls_policy.",
+            "smart_hosts.",
         ]
         .iter()
         .any(|table| name.starts_with(table))

@@ -21,8 +21,8 @@ use super::numbers::at_most;
 use super::raw::{Context, DAY_S, Section, addresses, more_addresses};
 use super::settings::{self, Origin, Settings};
 use super::{
-    Places, call_ahead, cross, dns_lists, http, log, milters, quarantine, queue_only, security, sending, submission,
-    tables, tls, webhooks,
+    Places, call_ahead, cross, dns_lists, http, log, milters, protection, quarantine, queue_only, security, sending,
+    submission, tables, tls, webhooks,
 };
 
 const KIB: u64 = 1024;
@@ -49,10 +49,13 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let received_max = top.number("received_max", 50, 1..=1_000) as u32;
     let listen = listen(top.section("listen"));
     let auth = security::auth(top.section("auth"), networks);
-    let mut delivery = delivery(top.section("delivery"));
+    let of_delivery = top.section("delivery");
+    let mut delivery = delivery(&of_delivery);
     if let Some((name, port)) = &context.in_force {
         (hostname, delivery.smtp_port) = (name.clone(), *port);
     }
+    let protection = protection::read(&top, &of_delivery, delivery.smtp_port);
+    of_delivery.finish();
     let authserv_id = authserv_id(&top, &hostname);
     let sending = sending::read(&top, &hostname, delivery.profiles);
     let tables = tables::read(&top, &hostname, delivery.smtp_port, &sending.sources);
@@ -100,6 +103,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
         queue_only,
         dns,
         delivery,
+        protection,
         retry,
         journal,
         log,
@@ -306,7 +310,7 @@ fn proxies(section: &Section<'_>, key: &'static str) -> Vec<IpNet> {
     networks
 }
 
-fn delivery(section: Section<'_>) -> DeliveryConfig {
+fn delivery(section: &Section<'_>) -> DeliveryConfig {
     let connections_max = section.number("connections_max", SCHED.connections_max as u64, 1..=100_000) as u32;
     let timeout = |key, default| section.seconds(key, default, 0.1..=DAY_S);
     let config = DeliveryConfig {
@@ -346,8 +350,7 @@ fn delivery(section: Section<'_>) -> DeliveryConfig {
         resolves_max: section.number("resolves_max", SCHED.resolves_max as u64, 1..=10_000) as u32,
     };
     let per_site = config.connections_per_site_max;
-    at_most(&section, "connections_per_site_max", per_site.into(), "connections_max", connections_max.into());
-    section.finish();
+    at_most(section, "connections_per_site_max", per_site.into(), "connections_max", connections_max.into());
     config
 }
 

@@ -490,7 +490,9 @@ pub(super) const ONE_OF_EACH: &str = "[lists.NAME]\naddress = \"news@example.org
      [webhooks.NAME]\nurl = \"http://x/\"\nsecret = \"0123456789abcdef\"\n\
      [dns_lists.NAME]\nzone = \"bl.example\"\n[tables.NAME]\ninline = {}\n[policy_services.NAME]\naddress = \"unix:/x\"\n[[rules]]\ndo = \"ok\"\nnot = {}\n\
      [[milters]]\nname = \"dkim\"\naddress = \"unix:/dkim\"\n\
-     [[tls.certificates]]\nchain = \"chain.pem\"\nkey = \"key.pem\"\n";
+     [[tls.certificates]]\nchain = \"chain.pem\"\nkey = \"key.pem\"\n\
+     [[tls_policy]]\ndomain = \"example.org\"\nrequire = \"verify\"\n\
+     [smart_hosts.\"HOST:587\"]\nuser = \"u\"\nsecret_file = \"/dev/null\"\n";
 
 /// Every key that the readers ask for.
 pub(super) fn known_keys() -> Vec<String> {
