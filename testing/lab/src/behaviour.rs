@@ -9,6 +9,7 @@
 //! (see [`crate::scenario`]): inside one, the window's table overrides the site's.
 
 use crate::script::Rule;
+use crate::tls::Tls;
 use serde::Deserialize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,9 +106,21 @@ pub struct Behaviour {
     pub quit_delay_ms: u32,
     /// Pause before each single byte of a reply; 0 = replies are written whole.
     pub trickle_ms: u32,
+    /// STARTTLS is offered, and what comes of it.
+    pub tls: Option<Tls>,
+    /// The handshake comes before the greeting (RFC 8314).
+    pub tls_implicit: bool,
+    /// Mail is taken within TLS only (530 5.7.0).
+    pub tls_required: bool,
+    /// AUTH is offered within TLS, and needed before MAIL: `user:password`, for PLAIN and LOGIN.
+    pub auth: Option<String>,
+    /// AUTH is offered in clear as well.
+    pub auth_in_clear: bool,
     /// Faults per stage.
     pub at_greeting: Option<Action>,
     pub at_ehlo: Option<Action>,
+    pub at_starttls: Option<Action>,
+    pub at_auth: Option<Action>,
     pub at_mail: Option<Action>,
     pub at_rcpt: Option<Action>,
     /// At DATA (before 354), or at the first BDAT.
@@ -172,8 +185,15 @@ impl Default for Behaviour {
             data_delay_ms: 0,
             quit_delay_ms: 0,
             trickle_ms: 0,
+            tls: None,
+            tls_implicit: false,
+            tls_required: false,
+            auth: None,
+            auth_in_clear: false,
             at_greeting: None,
             at_ehlo: None,
+            at_starttls: None,
+            at_auth: None,
             at_mail: None,
             at_rcpt: None,
             at_data: None,
@@ -264,10 +284,12 @@ impl Behaviour {
         Duration::from_millis(u64::from(self.rtt_ms))
     }
 
-    fn stages(&self) -> [(&'static str, &Option<Action>); 8] {
+    fn stages(&self) -> [(&'static str, &Option<Action>); 10] {
         [
             ("at_greeting", &self.at_greeting),
             ("at_ehlo", &self.at_ehlo),
+            ("at_starttls", &self.at_starttls),
+            ("at_auth", &self.at_auth),
             ("at_mail", &self.at_mail),
             ("at_rcpt", &self.at_rcpt),
             ("at_data", &self.at_data),
@@ -297,7 +319,8 @@ impl Behaviour {
             for (name, action) in self.stages() {
                 match action {
                     None => {}
-                    Some(_) if name == "at_quit" => {}
+                    // Of these the client makes what it can.
+                    Some(_) if matches!(name, "at_quit" | "at_starttls" | "at_auth") => {}
                     Some(Action::Reply(500..=599, _)) if name != "at_greeting" && name != "at_ehlo" => {
                         return Fate::Refused;
                     }

@@ -26,6 +26,7 @@ pub mod recorder;
 pub mod scenario;
 pub mod script;
 mod sink;
+pub mod tls;
 mod wire_text;
 
 pub use behaviour::{Action, Behaviour, Connect, Fate, GreylistBy};
@@ -37,4 +38,5 @@ pub use scenario::Scenario;
 pub use sink::engine::{Met, Model, Sink, SinkOptions};
 pub use sink::store::{MESSAGE_RECORD, StoreAs, StoreOptions, Sync, read_journal};
 pub use sink::{Listening, SinkOnly};
+pub use tls::Tls;
 pub use wire_text::crlf;

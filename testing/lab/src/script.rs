@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! rule     = stage [ "(" text ")" ] ":" step *( ";" step )
-//! stage    = greeting | ehlo | helo | mail | rcpt | data | bdat | body | dot | rset | quit
+//! stage    = greeting | ehlo | helo | starttls | auth | mail | rcpt | data | bdat | body | dot | rset | quit
 //! step     = ok             the command is carried out and answered as usual
 //!          | mute           it is carried out, and the answer swallowed
 //!          | spill          (bdat, first) the chunk's octets are taken for commands
@@ -31,6 +31,8 @@ pub enum Stage {
     Greeting,
     Ehlo,
     Helo,
+    StartTls,
+    Auth,
     Mail,
     Rcpt,
     Data,
@@ -41,10 +43,12 @@ pub enum Stage {
     Quit,
 }
 
-const STAGES: [(&str, Stage); 11] = [
+const STAGES: [(&str, Stage); 13] = [
     ("greeting", Stage::Greeting),
     ("ehlo", Stage::Ehlo),
     ("helo", Stage::Helo),
+    ("starttls", Stage::StartTls),
+    ("auth", Stage::Auth),
     ("mail", Stage::Mail),
     ("rcpt", Stage::Rcpt),
     ("data", Stage::Data),

@@ -18,6 +18,10 @@ pub enum Command<'a> {
     },
     Rset,
     Noop,
+    /// RFC 3207.
+    StartTls,
+    /// RFC 4954: the mechanism, and the initial response.
+    Auth(&'a str, Option<&'a str>),
     Quit,
     Other,
 }
@@ -60,6 +64,11 @@ pub fn parse(line: &[u8]) -> Result<Command<'_>, Breach> {
         bare(Command::Rset)
     } else if is("QUIT") {
         bare(Command::Quit)
+    } else if is("STARTTLS") {
+        bare(Command::StartTls)
+    } else if is("AUTH") {
+        let (mechanism, initial) = rest.split_once(' ').map_or((rest, None), |(name, text)| (name, Some(text)));
+        if mechanism.is_empty() { Err("AUTH without a mechanism") } else { Ok(Command::Auth(mechanism, initial)) }
     } else if is("NOOP") {
         Ok(Command::Noop)
     } else if is("EHLO") || is("HELO") || is("LHLO") {

@@ -6,14 +6,14 @@
 
 use super::line::{Line, Turn};
 use super::session::{COMMAND_BYTES_MAX, Session};
+use super::wire::Wire;
 use crate::recorder::Recorder;
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWriteExt, ReadBuf};
+use tokio::io::ReadBuf;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -26,14 +26,14 @@ thread_local! {
 }
 
 pub(super) struct Connection<'a> {
-    stream: TcpStream,
+    stream: Wire,
     line: Line,
     recorder: &'a Recorder,
 }
 
 impl<'a> Connection<'a> {
     pub fn new(stream: TcpStream, session: Session, recorder: &'a Recorder) -> Self {
-        Self { stream, line: Line::new(session), recorder }
+        Self { stream: Wire::Clear(stream), line: Line::new(session), recorder }
     }
 
     /// Until the connection is over. Errors of the socket are the client's business and end it as well.
@@ -54,7 +54,13 @@ impl<'a> Connection<'a> {
                 Turn::Writable => self.stream.writable().await?,
                 // Sinks of this kind have no store, so that this cannot be; the client would get no answer.
                 Turn::Store | Turn::Close => return Ok(()),
-                Turn::Reset => return socket2::SockRef::from(&self.stream).set_linger(Some(Duration::ZERO)),
+                Turn::Reset => return self.stream.reset(),
+                Turn::Secure(kind) => {
+                    if !self.stream.secure(kind, self.line.session.host_name()).await? {
+                        return Ok(());
+                    }
+                    self.line.session.within_tls();
+                }
                 Turn::HalfClose => {
                     self.stream.shutdown().await?;
                     while self.read().await? > 0 {}
@@ -78,7 +84,7 @@ impl<'a> Connection<'a> {
             BUFFER.with_borrow_mut(|buffer| {
                 let held = line.held();
                 let mut into = ReadBuf::new(&mut buffer[held..held + READ_BYTES]);
-                match Pin::new(&mut *stream).poll_read(context, &mut into) {
+                match stream.poll_read(context, &mut into) {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                     Poll::Ready(Ok(())) => {}

@@ -45,6 +45,10 @@ impl Session {
             self.reply(503, "5.5.1 bad sequence");
             return;
         }
+        if self.wants_more_protection() {
+            self.refuse_mail(530, "5.7.0 not without TLS and AUTH");
+            return;
+        }
         if let Some(breach) = self.unoffered(mail) {
             self.violation(breach, line);
             self.reply(555, "5.5.4 parameter not known");

@@ -7,6 +7,7 @@
 //! The owner passes input ([`Line::input`]), asks for the next action ([`Line::turn`]), performs it, and asks again.
 
 use super::session::{Effect, Session};
+use crate::tls::Tls;
 use std::collections::VecDeque;
 use std::io;
 
@@ -41,6 +42,8 @@ pub(super) enum Turn {
     HalfClose,
     /// Over: close with RST.
     Reset,
+    /// The client begins a handshake; [`Session::within_tls`] once it is made.
+    Secure(Tls),
 }
 
 struct Batch {
@@ -152,6 +155,11 @@ impl Line {
                     }
                     batch.flooded += batch.bytes.len();
                     batch.due_us = now_us + FLOOD_PAUSE_US;
+                }
+                Some(Effect::Secure(kind)) => {
+                    self.queue.pop_front();
+                    self.session.replies_written();
+                    return Ok(Turn::Secure(kind));
                 }
                 Some(effect) => return Ok(self.over(effect)),
             }

@@ -12,8 +12,10 @@ mod line;
 mod message;
 mod play;
 mod session;
+mod protect;
 pub(crate) mod site;
 pub(crate) mod store;
+mod wire;
 
 use crate::behaviour::Connect;
 use crate::error::LabError;

@@ -15,6 +15,7 @@ use super::site::Host;
 use crate::behaviour::{Action, Behaviour, share_hits};
 use crate::recorder::{CopyMeter, Recorder};
 use crate::script::Stage;
+use crate::tls::Tls;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -27,6 +28,8 @@ const RCPTS_KEEP_BYTES_MAX: usize = 16 << 10;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
     Close,
+    /// The client begins a handshake.
+    Secure(Tls),
     /// Close after QUIT: nothing more can come.
     Bye,
     Reset,
@@ -42,6 +45,8 @@ pub(super) enum Effect {
 #[derive(Debug)]
 pub(super) enum State {
     Command,
+    /// The client's next line is a response of AUTH.
+    Response,
     Data,
     Chunk {
         left: u64,
@@ -81,6 +86,12 @@ pub(super) struct Session {
     pub(super) state: State,
     pub(super) greeted: bool,
     pub(super) extended: bool,
+    /// What comes now comes within TLS.
+    pub(super) secured: bool,
+    /// AUTH: whether it succeeded; what LOGIN has sent so far.
+    pub(super) authenticated: bool,
+    pub(super) responses: Vec<String>,
+    pub(super) mechanism: String,
     pub(super) messages: u32,
     pub(super) transactions: u32,
     pub(super) tx: Transaction,
@@ -156,6 +167,10 @@ impl Session {
             state: State::Command,
             greeted: false,
             extended: false,
+            secured: false,
+            authenticated: false,
+            responses: Vec::new(),
+            mechanism: String::new(),
             messages: 0,
             transactions: 0,
             tx: Transaction::default(),
@@ -176,6 +191,17 @@ impl Session {
         };
         session.tx.faulty = session.fault_strikes(0);
         session.work(|b| b.greeting_delay_ms);
+        if session.behaviour.tls_implicit {
+            session.effect = session.behaviour.tls.map(Effect::Secure);
+            return session;
+        }
+        session.welcome(open);
+        session
+    }
+
+    /// The first octets that it says.
+    fn welcome(&mut self, open: u32) {
+        let session = self;
         let limit = session.behaviour.connections_max;
         if limit > 0 && open > limit {
             session.reply(421, "4.7.0 too many connections from you");
@@ -183,7 +209,20 @@ impl Session {
         } else {
             session.scripted(Stage::Greeting, b"", Self::greet);
         }
-        session
+    }
+
+    /// The handshake is made; what was said before it counts for nothing (RFC 3207 section 4.2).
+    pub(super) fn within_tls(&mut self) {
+        let is_first = !self.greeted && self.behaviour.tls_implicit;
+        (self.secured, self.greeted, self.extended) = (true, false, false);
+        self.reset();
+        if is_first {
+            self.welcome(0);
+        }
+    }
+
+    pub(super) fn host_name(&self) -> &str {
+        &self.host.name
     }
 
     fn greet(&mut self) {
@@ -302,6 +341,11 @@ impl Session {
                     at += end + 1;
                     self.command_line(&rest[..=end], &input[at..], now_us);
                 }
+                State::Response => {
+                    let Some(end) = memchr::memchr(b'\n', rest) else { return at };
+                    at += end + 1;
+                    self.response(&rest[..end]);
+                }
                 State::Data => {
                     let (used, done) = self.with_content(|dots, _, content| dots.scan(rest, content));
                     at += used;
@@ -388,7 +432,7 @@ impl Session {
         };
         // RFC 2920 3.1: these end a group, and without PIPELINING every command does.
         let ends_group =
-            matches!(command, Command::Ehlo | Command::Helo | Command::Lhlo | Command::Data | Command::Quit);
+            matches!(command, Command::Ehlo | Command::Helo | Command::Lhlo | Command::Data | Command::Quit | Command::StartTls | Command::Auth(..));
         if ends_group || !self.extended || self.behaviour.no_pipelining {
             self.quiet_why =
                 if ends_group { "pipelined behind a command that ends its group" } else { "pipelined unasked" };
@@ -405,6 +449,8 @@ impl Session {
         let stage = match command {
             Command::Ehlo | Command::Lhlo => Stage::Ehlo,
             Command::Helo => Stage::Helo,
+            Command::StartTls => Stage::StartTls,
+            Command::Auth(..) => Stage::Auth,
             Command::Mail(_) => Stage::Mail,
             Command::Rcpt(_) => Stage::Rcpt,
             Command::Data => Stage::Data,
@@ -432,7 +478,7 @@ impl Session {
             Command::Quit => self.work(|b| b.quit_delay_ms),
             // Its last chunk counts as the end of the data.
             Command::Bdat { .. } => {}
-            Command::Rset | Command::Noop | Command::Other => self.work(|_| 0),
+            Command::Rset | Command::Noop | Command::StartTls | Command::Auth(..) | Command::Other => self.work(|_| 0),
         }
         match command {
             Command::Ehlo if !self.behaviour.lmtp => self.ehlo(),
@@ -453,6 +499,8 @@ impl Session {
                 self.reply(250, "2.0.0 ok");
             }
             Command::Noop => self.reply(250, "2.0.0 ok"),
+            Command::StartTls if self.offers_starttls() => self.starttls(),
+            Command::Auth(mechanism, initial) if self.offers_auth() => self.auth(mechanism, *initial, line),
             Command::Quit => {
                 if !self.strikes(|b| &b.at_quit) {
                     self.reply(221, "2.0.0 bye");
@@ -460,7 +508,12 @@ impl Session {
                     self.effect = Some(Effect::Bye);
                 }
             }
-            Command::Ehlo | Command::Helo | Command::Lhlo | Command::Other => {
+            Command::Ehlo
+            | Command::Helo
+            | Command::Lhlo
+            | Command::StartTls
+            | Command::Auth(..)
+            | Command::Other => {
                 self.violation("unknown command", line);
                 self.reply(500, "5.5.1 unknown command");
             }
@@ -491,7 +544,8 @@ impl Session {
         self.out.extend_from_slice(b"250-");
         self.out.extend_from_slice(self.host.name.as_bytes());
         self.out.extend_from_slice(b"\r\n");
-        for (_, offer) in offers.iter().filter(|(absent, _)| !absent) {
+        let protected = [(!self.offers_starttls(), "STARTTLS"), (!self.offers_auth(), "AUTH PLAIN LOGIN")];
+        for (_, offer) in offers.iter().chain(&protected).filter(|(absent, _)| !absent) {
             self.out.extend_from_slice(b"250-");
             self.out.extend_from_slice(offer.as_bytes());
             self.out.extend_from_slice(b"\r\n");

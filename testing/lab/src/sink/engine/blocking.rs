@@ -272,7 +272,8 @@ impl Common {
                     let stored = store.put_and_wait(line.session.take_job());
                     line.stored(stored, recorder.now_us());
                 }
-                Turn::Close => return Ok(()),
+                // Sinks of this kind speak no TLS.
+            Turn::Close | Turn::Secure(_) => return Ok(()),
                 Turn::Reset => {
                     reset(socket);
                     return Ok(());

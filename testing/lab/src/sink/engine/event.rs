@@ -418,7 +418,8 @@ impl Loop {
                     self.set_timer(number, now_us + LINGER.as_micros() as u64);
                 }
             }
-            Turn::Close => {
+            // Sinks of this kind speak no TLS.
+            Turn::Close | Turn::Secure(_) => {
                 self.close(number);
                 return false;
             }
