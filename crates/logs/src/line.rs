@@ -107,6 +107,7 @@ impl Ident {
                 let _ = write!(out, ", port={}", a.port);
             }
             let _ = write!(out, ", xdelay={:.3}", a.xdelay_ms as f64 / 1_000.0);
+            push_tls(out, a.tls);
         }
         if let Some(unreached) = &a.unreached {
             push_waiting(out, unreached);
@@ -400,9 +401,18 @@ fn attempt_tail(out: &mut Vec<u8>, a: &Attempt<'_>) {
     push(out, a.mailer, Place::Field, FIELD_BYTES_MAX);
     out.extend_from_slice(b", relay=");
     push_relay(out, a.host, a.ip, true);
+    push_tls(out, a.tls);
     out.extend_from_slice(b", dsn=");
     push(out, a.dsn, Place::Field, FIELD_BYTES_MAX);
     push_stat(out, a);
+}
+
+/// How the session is protected.
+fn push_tls(out: &mut Vec<u8>, tls: &str) {
+    if !tls.is_empty() {
+        out.extend_from_slice(b", tls=");
+        push(out, tls, Place::Field, FIELD_BYTES_MAX);
+    }
 }
 
 /// `site=mx.example.net, waiting=12, domains=example.net:10,example.org:2`.

@@ -1,10 +1,16 @@
-//! What deliveries have learned and soon need again: hosts that refuse extensions that they offer, contents with NULs.
+//! What deliveries have learned and soon need again: hosts that refuse extensions that they offer, hosts where TLS fails,
+//! contents with NULs.
 //!
 //! A host that offers an extension and refuses it costs each message an extra try, so the extension is not used there
 //! for [`KEPT_MS`]. A host that drops the connection in its first transaction [`LOSSES_MAX`] times in a row, without a
 //! success in between, may be behind a middlebox that handles neither pipelining nor BDAT: then neither is used.
 //!
+//! A host with which TLS failed is spoken to in clear for [`TLS_KEPT_MS`], where nothing demands more: not each connection
+//! fails first.
+//!
 //! A bounded cache, lost at a restart; when it is full, new entries are dropped.
+
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -14,6 +20,8 @@ use stentor_queue::site::Endpoint;
 
 /// How long an extension that a host refused is not used with it.
 const KEPT_MS: Ms = 12 * 3_600_000;
+/// How long mail that may go in clear is not held up by TLS that failed. A certificate or server is mended in about as long.
+const TLS_KEPT_MS: Ms = 3_600_000;
 const HOSTS_MAX: usize = 4_096;
 const CONTENTS_MAX: usize = 1_024;
 /// First transactions lost in a row.
@@ -26,8 +34,15 @@ struct Host {
     until: Ms,
 }
 
+/// TLS has failed with a host.
+struct NoTls {
+    why: Arc<str>,
+    until: Ms,
+}
+
 #[derive(Default)]
 pub struct Known {
+    no_tls: Mutex<HashMap<Endpoint, NoTls, foldhash::fast::RandomState>>,
     hosts: Mutex<HashMap<Endpoint, Host, foldhash::fast::RandomState>>,
     contents: Mutex<HashMap<ContentId, bool, foldhash::fast::FixedState>>,
 }
@@ -83,6 +98,23 @@ impl Known {
         change(known);
     }
 
+    /// TLS failed with this host.
+    pub fn tls_failed(&self, host: &Endpoint, why: &str, now: Ms) {
+        let mut hosts = self.no_tls.lock();
+        if hosts.len() >= HOSTS_MAX && !hosts.contains_key(host) {
+            hosts.retain(|_, known| now < known.until);
+            if hosts.len() >= HOSTS_MAX {
+                return;
+            }
+        }
+        hosts.insert(host.clone(), NoTls { why: why.into(), until: now + TLS_KEPT_MS });
+    }
+
+    /// Why TLS failed with this host not long ago.
+    pub fn tls_failure(&self, host: &Endpoint, now: Ms) -> Option<Arc<str>> {
+        self.no_tls.lock().get(host).filter(|known| now < known.until).map(|known| known.why.clone())
+    }
+
     /// Whether a content is known to hold a NUL, or to hold none.
     pub fn holds_nul(&self, content: ContentId) -> Option<bool> {
         self.contents.lock().get(&content).copied()
@@ -127,6 +159,19 @@ mod tests {
         assert!(known.lost(&host(1), 0) && !known.lost(&host(1), 0));
         known.answered(&host(1));
         assert_eq!(known.withheld(&host(1), 0), Extensions::PIPELINING.and(Extensions::CHUNKING));
+    }
+
+    #[test]
+    fn where_tls_failed_it_is_not_tried_for_a_time() {
+        let known = Known::default();
+        known.tls_failed(&host(1), "expired", 5);
+        assert_eq!(known.tls_failure(&host(1), 5).as_deref(), Some("expired"));
+        assert_eq!(known.tls_failure(&host(2), 5), None);
+        assert_eq!(known.tls_failure(&host(1), 5 + TLS_KEPT_MS), None);
+        for n in 0..10_000 {
+            known.tls_failed(&host(n), "eof", 6);
+        }
+        assert_eq!(known.no_tls.lock().len(), HOSTS_MAX);
     }
 
     #[test]

@@ -41,6 +41,8 @@ pub struct Via<'a> {
     pub target: &'a Target,
     /// The configured source's name, empty for the default.
     pub source: &'a str,
+    /// How the session is protected; empty if there is none.
+    pub tls: &'a str,
 }
 
 impl Via<'_> {
@@ -166,7 +168,7 @@ pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], v
                 stat: stat(verdict),
                 dsn: text(&mut texts.dsn, verdict.dsn(first.dsn)),
                 reply,
-                tls: "",
+                tls: via.tls,
                 size: assignment.size,
                 is_bulk: assignment.is_bulk,
                 is_repeated: false,
@@ -338,7 +340,7 @@ fn without_host(core: &Core, message: &Message, to: &[&str], how: (&str, Stat, &
 }
 
 /// A failed session: no copy was tried, so there is neither queue id nor recipient, but who waited for it counts as deferred.
-pub fn connect_failed(core: &Core, via: &Via<'_>, begun: Ms, why: &str, unreached: &Unreached) {
+pub fn connect_failed(core: &Core, via: &Via<'_>, begun: Ms, (dsn, why): (&str, &str), unreached: &Unreached) {
     let now = core.clock.now();
     core.live.unreached(Some(via.target), unreached.waiting);
     core.measures.unreached(unreached.waiting);
@@ -356,8 +358,9 @@ pub fn connect_failed(core: &Core, via: &Via<'_>, begun: Ms, why: &str, unreache
                 port: via.target.addr.port(),
                 xdelay_ms: now.saturating_sub(begun),
                 stat: Stat::Deferred,
-                dsn: "4.4.1",
+                dsn,
                 reply: why,
+                tls: via.tls,
                 unreached: Some(unreached.as_record()),
                 ..Attempt::default()
             }),

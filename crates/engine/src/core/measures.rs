@@ -81,6 +81,12 @@ pub struct Measures {
     pub deferred: AtomicU64,
     pub bounced: AtomicU64,
     pub connect_failures: AtomicU64,
+    /// Sessions with hosts that began, by what TLS they have, in the order of [`TLS_SESSIONS`].
+    pub tls_sessions: [AtomicU64; 4],
+    /// Of them, those that took up an earlier one.
+    pub tls_resumed: AtomicU64,
+    /// Handshakes, and what leads to them, that failed.
+    pub tls_failures: AtomicU64,
     /// How long a client waits for its 250: from the end of its data until the commit, microseconds.
     pub commit_wait: Histogram<16>,
     /// A commit with its sync, microseconds.
@@ -98,6 +104,9 @@ impl Default for Measures {
             deferred: AtomicU64::new(0),
             bounced: AtomicU64::new(0),
             connect_failures: AtomicU64::new(0),
+            tls_sessions: Default::default(),
+            tls_resumed: AtomicU64::new(0),
+            tls_failures: AtomicU64::new(0),
             commit_wait: Histogram::new(&SYNC_US),
             sync: Histogram::new(&SYNC_US),
             batch_messages: Histogram::new(&MESSAGES),
@@ -106,7 +115,16 @@ impl Default for Measures {
     }
 }
 
+/// What TLS a session with a host has: the host is proven, it is not, there is none, or it is not used on purpose.
+pub const TLS_SESSIONS: [&str; 4] = ["proven", "unproven", "clear", "none"];
+
 impl Measures {
+    /// A session with a host began, with TLS as one of [`TLS_SESSIONS`] says.
+    pub fn tls_session(&self, kind: usize, is_resumed: bool) {
+        self.tls_sessions[kind].fetch_add(1, Ordering::Relaxed);
+        self.tls_resumed.fetch_add(u64::from(is_resumed), Ordering::Relaxed);
+    }
+
     /// A transaction of a delivery ended.
     pub fn attempt(&self, took_ms: u64, outcomes: impl Iterator<Item = Stat>) {
         self.attempt.observe_value(took_ms.saturating_mul(1_000));

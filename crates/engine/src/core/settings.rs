@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
 use stentor_config::{Config, EightBit, FlowConfig, InForce, QueueOnlyConfig, ReportConfig, Source};
@@ -15,10 +15,13 @@ use stentor_policy::Policy;
 use stentor_queue::event::Class;
 use stentor_queue::ids::Ms;
 use stentor_queue::message::Message;
-use stentor_queue::site::{SiteLimits, Target};
+use stentor_posture::{HostPattern, PeerName, Question, Requirement};
+use stentor_queue::site::{Endpoint, SiteLimits, SitePlan, Target};
 use stentor_rules::Rulebook;
 use stentor_ruletables::RuleTables;
 use stentor_sched::{Backoff, FlowKey, FlowRules, SchedConfig, Scheduler, SourceConfig, SourceNo, SourceSet};
+
+use stentor_tls::{Client, ClientSettings, Roots};
 
 use crate::clock::Clock;
 use stentor_memory::PIECE_BYTES;
@@ -48,6 +51,8 @@ pub struct Settings {
     pub smtp: Arc<ServerConfig>,
     /// One per source (at least one): how it speaks SMTP and LMTP.
     clients: Vec<[Arc<ClientConfig>; 2]>,
+    /// TLS with hosts; made at the first use, since that reads the CAs.
+    tls: OnceLock<Arc<Client>>,
     pub sched: SchedConfig,
     pub converts_eight_bit: bool,
     lists: HashMap<Arc<str>, ListEntry, foldhash::fast::FixedState>,
@@ -71,6 +76,7 @@ impl Settings {
             filters: Filters::new(&config.hostname, &config.milters, before.map(|before| &before.filters)),
             smtp: Arc::new(server(&config)),
             clients,
+            tls: OnceLock::new(),
             sched: sched(&config),
             converts_eight_bit: config.delivery.eight_bit == EightBit::Convert,
             lists: lists.collect(),
@@ -99,6 +105,40 @@ impl Settings {
     pub fn client_for(&self, source: SourceNo, target: &Target) -> Arc<ClientConfig> {
         let both = self.clients.get(usize::from(source)).unwrap_or(&self.clients[0]);
         both[usize::from(target.lmtp)].clone()
+    }
+
+    /// TLS with hosts.
+    pub fn tls_client(&self) -> &Client {
+        self.tls.get_or_init(|| {
+            let roots = match &self.config.protection.ca_file {
+                None => Roots::of_system(),
+                Some(file) => Roots::from_file(file).unwrap_or_else(|error| {
+                    tracing::error!(%error, "`tls_ca_file` in [delivery] cannot be used; no host is proven by a CA");
+                    Roots::none()
+                }),
+            };
+            Client::new(ClientSettings { roots, ..ClientSettings::default() })
+        })
+    }
+
+    /// What TLS must do for mail to this domain at the plan's hosts becomes part of the plan.
+    pub fn protect(&self, plan: &mut SitePlan, domain: &str) {
+        if plan.targets.iter().all(|target| matches!(target.addr, Endpoint::Unix(_))) {
+            return;
+        }
+        let hosts: Vec<&str> = plan.targets.iter().map(|target| target.host.trim_end_matches('.')).collect();
+        let question = Question { domain, hosts: &hosts, list: None, sender: "" };
+        let mut posture = self.config.protection.policies.find(&question).posture;
+        if let Requirement::Verify { names } = &posture.requirement {
+            // Domains at the same hosts whose names are another's must not share a session.
+            let of_domain = |name: &PeerName| match name {
+                PeerName::Nexthop => PeerName::Pattern(HostPattern::Exact(domain.to_owned())),
+                PeerName::DotNexthop => PeerName::Pattern(HostPattern::Below(domain.to_owned())),
+                name => name.clone(),
+            };
+            posture.requirement = Requirement::Verify { names: names.iter().map(of_domain).collect() };
+        }
+        plan.protect(&posture);
     }
 
     /// The limits for the site with these hosts.
@@ -271,6 +311,7 @@ fn client(config: &Config, ehlo_name: &str, lmtp: bool) -> ClientConfig {
         use_chunking: delivery.chunking,
         greeting_ms: delivery.greeting_timeout_ms,
         ehlo_ms: delivery.ehlo_timeout_ms,
+        handshake_ms: config.protection.handshake_timeout_ms,
         mail_ms: delivery.mail_timeout_ms,
         rcpt_ms: delivery.rcpt_timeout_ms,
         data_init_ms: delivery.data_init_timeout_ms,

@@ -13,20 +13,24 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use stentor_mail::client::{
-    ClientError, ClientEvent, ClientSession, Extensions, ParsedReply, RcptResult, Stage as ClientStage, TxRcpt, TxSpec,
+    ClientError, ClientEvent, ClientSession, Extensions, Mechanisms, RcptResult, SaslOctets, Stage as ClientStage, TlsStage, TxRcpt, TxSpec,
+    Unsecured,
 };
-use stentor_policy::DELIVER_SOCKETS;
+use stentor_posture::{Peer, Question};
 use stentor_queue::ids::{ConnId, Ms};
-use stentor_queue::site::{Endpoint, Target};
+use stentor_queue::site::Target;
 use stentor_sched::{CloseReason, Enhanced, NoSession, RcptOutcome, SourceNo, Stage};
 
 use super::body::{self, ContentError, Form, Outgoing};
+use super::ending::{close_reason, dsn, no_session, said};
 use super::generic;
+use super::login;
+use super::opening::{Opened, closed, open_in_time, place};
 use super::outcome;
-use super::stream::Stream;
+use super::protection::Protection;
+use super::stream::{Stream, tls_error};
 use super::way::Way;
 use crate::core::assignment::{Assignment, Tried};
 use crate::core::hub::Signal;
@@ -51,13 +55,16 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
     let settings = core.settings();
     let begun = core.clock.now();
     let failed = match open_in_time(&core, &settings, source, &target, &signal).await {
-        Ok((stream, smtp)) => {
+        Ok(Opened { stream, smtp, protection }) => {
             let connection = Connection {
                 smtp,
                 conn,
                 target,
                 signal,
                 stream,
+                protection,
+                pending: None,
+                login: None,
                 settings,
                 open: VecDeque::new(),
                 again: VecDeque::new(),
@@ -84,7 +91,7 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
             core.with(|hub, _| hub.connection_gone(conn));
             return;
         }
-        Err(error) => (no_session(&error), unreached(&target, &error)),
+        Err(error) => (error.why(), error.text(&target)),
     };
     let (why, failed) = failed;
     let tally = core.with(|hub, now| {
@@ -95,99 +102,13 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
     if let Some(tap) = core.live.traffic.of_host(&target.addr) {
         tap.event(core.clock.now(), &format!("connection to {} failed: {failed}", place(&target)));
     }
-    log::connect_failed(&core, &via(&settings, source, &target), begun, &failed, &unreached);
+    log::connect_failed(&core, &via(&settings, source, &target, ""), begun, (dsn(why), &failed), &unreached);
 }
 
 /// The target of a transaction or a failed connection, for the log.
-fn via<'a>(settings: &'a Settings, source: SourceNo, target: &'a Target) -> Via<'a> {
+fn via<'a>(settings: &'a Settings, source: SourceNo, target: &'a Target, tls: &'a str) -> Via<'a> {
     let source = settings.config.sending.sources.get(usize::from(source)).map_or("", |source| source.name.as_str());
-    Via { target, source }
-}
-
-/// A connection and a session on it, that knows what the host refuses.
-async fn open_in_time(
-    core: &Core,
-    settings: &Settings,
-    source: SourceNo,
-    target: &Target,
-    signal: &Signal,
-) -> io::Result<(Stream, ClientSession)> {
-    let patience = Duration::from_millis(settings.config.delivery.connect_timeout_ms);
-    let opened = tokio::select! {
-        opened = tokio::time::timeout(patience, open(settings, source, target)) => opened,
-        why = closed(signal) => Ok(Err(io::Error::other(why))),
-    };
-    let stream = opened.unwrap_or_else(|_| Err(io::Error::other("Connection timed out")))?;
-    core.counters.connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let now = core.clock.steady();
-    let mut smtp = ClientSession::new(settings.client_for(source, target), now);
-    smtp.withhold(core.known.withheld(&target.addr, now));
-    Ok((stream, smtp))
-}
-
-/// Connects. Running out of descriptors is not the host's fault, and a Unix socket whose queue is full is busy: retried.
-async fn open(settings: &Settings, source: SourceNo, target: &Target) -> io::Result<Stream> {
-    const PAUSE: Duration = Duration::from_millis(200);
-    let source = settings.config.sending.sources.get(usize::from(source));
-    loop {
-        match Stream::open(&target.addr, source).await {
-            Err(error) if is_out_of_descriptors(&error) || error.kind() == io::ErrorKind::WouldBlock => {
-                tokio::time::sleep(PAUSE).await;
-            }
-            opened => return opened,
-        }
-    }
-}
-
-fn is_out_of_descriptors(error: &io::Error) -> bool {
-    let code = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
-    matches!(code, Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE))
-}
-
-/// Whether the network refused at once: a host that is being restarted.
-fn no_session(error: &io::Error) -> NoSession {
-    // Of a Unix socket: nobody has bound it, or nobody listens any more.
-    use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, NotFound};
-    let is_at_once = matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable | NotFound);
-    if is_at_once { NoSession::Unreachable } else { NoSession::Failed }
-}
-
-/// The system's error text, without its number.
-pub(super) fn plain(error: &io::Error) -> String {
-    let text = error.to_string();
-    text.split(" (os error").next().unwrap_or_default().to_owned()
-}
-
-/// Why there is no connection, in words that name who is missing.
-fn unreached(target: &Target, error: &io::Error) -> String {
-    let is_missing = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
-    match &target.addr {
-        Endpoint::Unix(path) if is_missing && path.starts_with(DELIVER_SOCKETS) => {
-            let service = path.rsplit('/').next().unwrap_or_default().trim_end_matches(".sock");
-            format!("stentor-deliver is not running, or has no service {service}: {}", plain(error))
-        }
-        _ => plain(error),
-    }
-}
-
-/// A host with its address, for who watches its sessions.
-fn place(target: &Target) -> String {
-    match &target.addr {
-        Endpoint::Tcp(addr) => format!("{} [{addr}]", target.host),
-        Endpoint::Unix(_) => target.host.to_string(),
-    }
-}
-
-async fn closed(signal: &Signal) -> &'static str {
-    loop {
-        if signal.must_close() {
-            return "given up";
-        }
-        if signal.must_give_way() {
-            return "gave way while connecting";
-        }
-        signal.signalled().await;
-    }
+    Via { target, source, tls }
 }
 
 struct Connection {
@@ -198,6 +119,12 @@ struct Connection {
     target: Target,
     signal: Arc<Signal>,
     stream: Stream,
+    /// What is demanded of TLS, and what the session has.
+    protection: Protection,
+    /// What the session waits for us to do.
+    pending: Option<Pending>,
+    /// AUTH under way.
+    login: Option<Box<stentor_sasl::Client>>,
     smtp: ClientSession,
     /// Transactions begun, oldest first.
     open: VecDeque<Assignment>,
@@ -233,6 +160,14 @@ struct Connection {
     tap_generation: u64,
 }
 
+/// What a session waits for before its first transaction.
+enum Pending {
+    Handshake,
+    Login(Mechanisms),
+    Challenge(Vec<u8>),
+    LoggedIn,
+}
+
 /// The session has ended, with this error if there was one.
 struct Ended {
     error: Option<ClientError>,
@@ -248,6 +183,13 @@ impl Connection {
                     return;
                 }
                 continue;
+            }
+            match self.pending.take() {
+                Some(pending) => {
+                    Box::pin(self.prepare_session(pending)).await;
+                    continue;
+                }
+                None => {}
             }
             let is_empty = self.open.is_empty() && self.again.is_empty() && self.held.is_none();
             if self.signal.must_close() && is_empty {
@@ -265,8 +207,82 @@ impl Connection {
             self.report_progress();
             if let Err(error) = self.exchange().await {
                 tracing::debug!(host = %self.target.host, %error, "connection lost");
-                self.smtp.disconnected();
+                match tls_error(&error) {
+                    Some(error) => self.smtp.tls_failed(&error.text),
+                    None => self.smtp.disconnected(),
+                }
             }
+        }
+    }
+
+    /// Does what the session waits for before its first transaction.
+    async fn prepare_session(&mut self, pending: Pending) {
+        match pending {
+            Pending::Handshake => self.secure().await,
+            Pending::Login(offered) => self.log_in(offered).await,
+            Pending::Challenge(octets) => {
+                let Some(login) = self.login.take() else { return };
+                let (login, response) = login::respond(login, octets).await;
+                self.login = login;
+                let now = self.core.clock.steady();
+                match response {
+                    Ok(octets) => _ = self.smtp.respond(&octets, now),
+                    Err(why) => self.smtp.decline_auth(&why, now),
+                }
+            }
+            Pending::LoggedIn => {
+                if let Some(Err(error)) = self.login.take().map(|login| login.finish()) {
+                    self.smtp.decline_auth(&error.to_string(), self.core.clock.steady());
+                }
+            }
+        }
+    }
+
+    /// Begins AUTH. It ends the session if there is no secret, or no mechanism in common.
+    async fn log_in(&mut self, offered: Mechanisms) {
+        let port = self.target.addr.port();
+        let smart_host = self.settings.config.protection.smart_host(&self.target.host, port);
+        let Some(smart_host) = smart_host else { return };
+        let is_proven = self.protection.facts().is_some_and(|facts| facts.proven.is_proven());
+        let begun = tokio::select! {
+            begun = login::begin(smart_host, offered, self.stream.secured(), is_proven) => begun,
+            _ = closed(&self.signal) => return self.smtp.quit(self.core.clock.steady()),
+        };
+        let now = self.core.clock.steady();
+        match begun {
+            Ok((login, initial)) => {
+                if let Some(tap) = &self.tap {
+                    tap.event(self.core.clock.now(), &format!("AUTH {} as {}", login.mechanism(), smart_host.user));
+                }
+                let sent = self.smtp.auth(login.mechanism().name(), initial.as_deref(), now);
+                if sent.is_err() {
+                    self.smtp.decline_auth("the secret is too long", now);
+                }
+                self.login = Some(login);
+            }
+            Err(why) => self.smtp.decline_auth(&why, now),
+        }
+    }
+
+    /// Makes the handshake that the host expects. It ends the session if it fails.
+    async fn secure(&mut self) {
+        let stream = std::mem::replace(&mut self.stream, Stream::Gone);
+        let deadline = self.core.clock.steady_instant(self.smtp.deadline());
+        let made = tokio::select! {
+            made = self.protection.handshake(stream, &self.settings, &self.target, deadline) => made,
+            _ = closed(&self.signal) => return self.smtp.quit(self.core.clock.steady()),
+        };
+        match made {
+            Ok(stream) => {
+                self.stream = stream;
+                self.is_alive = true;
+                if let Some(tap) = &self.tap {
+                    tap.event(self.core.clock.now(), self.protection.text());
+                }
+                // It waits for nothing else.
+                let _ = self.smtp.secured(self.core.clock.steady());
+            }
+            Err(error) => self.smtp.tls_failed(&error.text),
         }
     }
 
@@ -323,16 +339,18 @@ impl Connection {
         }
     }
 
-    /// The session has ended; whether the connection has too. Where BDAT was refused another takes its place, once: of
-    /// what this one says from here on nobody knows to what it is a reply.
+    /// The session has ended; whether the connection has too. Another takes its place where BDAT was refused, once, since
+    /// of what this one says from here on nobody knows to what it is a reply; and where TLS failed and mail may go in
+    /// clear: all in the same attempt.
     async fn is_over(&mut self, error: Option<&ClientError>) -> bool {
-        if !matches!(error, Some(ClientError::ChunkingRefused(_))) || self.is_second {
+        let is_refused = matches!(error, Some(ClientError::ChunkingRefused(_))) && !self.is_second;
+        if !is_refused && !error.is_some_and(|error| self.falls_back(error)) {
             return true;
         }
-        self.is_second = true;
+        self.is_second |= is_refused;
         match open_in_time(&self.core, &self.settings, self.source, &self.target, &self.signal).await {
-            Ok((stream, smtp)) => {
-                (self.stream, self.smtp, self.out_at) = (stream, smtp, 0);
+            Ok(Opened { stream, smtp, protection }) => {
+                (self.stream, self.smtp, self.protection, self.out_at) = (stream, smtp, protection, 0);
                 (self.is_ready, self.begun_any, self.answered) = (false, false, false);
                 if let Some(tap) = &mut self.tap {
                     tap.restart();
@@ -344,12 +362,60 @@ impl Connection {
         }
     }
 
+    /// Whether the session ended by TLS, which this mail does without. The host is remembered, so that the next connection
+    /// is in clear from its beginning.
+    fn falls_back(&self, error: &ClientError) -> bool {
+        let is_tls = matches!(self.smtp.tls_stage(), TlsStage::Asked | TlsStage::Handshake | TlsStage::Hello);
+        let is_ours = matches!(error, ClientError::GivenUp(_)) || self.signal.must_close();
+        if !is_tls || is_ours || !self.protection.allows_clear() {
+            return false;
+        }
+        let why = match (error, self.protection.failed()) {
+            (ClientError::TimedOut(_), _) => "timeout",
+            (_, Some(error)) => error.cause.key(),
+            (ClientError::Injected, None) => "injected",
+            (ClientError::Disconnected(_), None) => "lost",
+            (_, None) => "reply",
+        };
+        tracing::info!(
+            host = %self.target.host, address = %self.target.addr,
+            "{error}; mail goes to this host in clear for a while, as nothing demands more"
+        );
+        if let Some(tap) = &self.tap {
+            tap.event(self.core.clock.now(), &error.to_string());
+        }
+        self.core.measures.tls_failures.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.core.known.tls_failed(&self.target.addr, why, self.core.clock.steady());
+        true
+    }
+
     /// Handles the session's events. `Some` ends it, with the error if there was one.
     fn events(&mut self) -> Option<Ended> {
         while let Some(event) = self.smtp.poll_event() {
             match event {
+                ClientEvent::Unsecured(why) => self.protection.in_clear(match why {
+                    Unsecured::NotOffered => "not-offered",
+                    Unsecured::Refused(_) => "refused",
+                }),
+                ClientEvent::StartTls => {
+                    self.pending = Some(Pending::Handshake);
+                    return None;
+                }
+                ClientEvent::Authenticate(offered) => {
+                    self.pending = Some(Pending::Login(offered));
+                    return None;
+                }
+                ClientEvent::Challenge(SaslOctets(octets)) => {
+                    self.pending = Some(Pending::Challenge(octets));
+                    return None;
+                }
+                ClientEvent::Authenticated => {
+                    self.pending = Some(Pending::LoggedIn);
+                    return None;
+                }
                 ClientEvent::Ready(_) => {
                     self.is_ready = true;
+                    self.protection.count(&self.core.measures);
                     if std::mem::replace(&mut self.was_ready, true) {
                         continue;
                     }
@@ -369,8 +435,6 @@ impl Connection {
                     }
                     return Some(Ended { error });
                 }
-                // Neither TLS nor AUTH is asked for.
-                _ => {}
             }
         }
         None
@@ -424,6 +488,10 @@ impl Connection {
             "{refused}: offered, but refused; not used with this host for a while"
         );
         self.core.known.refused(&self.target.addr, refused, self.core.clock.steady());
+    }
+
+    fn via(&self) -> Via<'_> {
+        via(&self.settings, self.source, &self.target, self.protection.text())
     }
 
     /// Keeps those recipients for another try whose refusal may be about an extension and not about them; gives the
@@ -482,7 +550,7 @@ impl Connection {
             self.is_starved = next.is_none();
             self.held = next;
         }
-        log::attempt(&self.core, assignment, outcomes, &via(&self.settings, self.source, &self.target));
+        log::attempt(&self.core, assignment, outcomes, &self.via());
         if !self.smtp.caps().dsn {
             super::bounce::relayed(&self.core, assignment, outcomes, &self.target.host);
         }
@@ -532,6 +600,11 @@ impl Connection {
 
     /// Gives the transaction back if it turns out too large to go behind those that are open.
     fn begin_one(&mut self, mut assignment: Assignment) -> Option<Assignment> {
+        if let Some((dsn, text)) = self.lacks(&assignment) {
+            let outcomes = outcome::same(&assignment, Stage::Tls, 0, dsn, &text);
+            self.apply_outcomes(&assignment, &outcomes);
+            return None;
+        }
         let (form, size) = match self.prepare(&mut assignment) {
             Ok(prepared) => prepared,
             Err(error) => {
@@ -572,6 +645,22 @@ impl Connection {
             }
         }
         None
+    }
+
+    /// What this session lacks of what the message's list or sender demands.
+    fn lacks(&self, assignment: &Assignment) -> Option<(Enhanced, String)> {
+        let policies = &self.settings.config.protection.policies;
+        // What goes to a socket of this machine does not leave it.
+        if !policies.differs_by_mail() || self.target.addr.ip().is_none() {
+            return None;
+        }
+        let list = (!assignment.list.is_empty()).then_some(&*assignment.list);
+        let host = self.target.host.trim_end_matches('.');
+        let domain = assignment.positions().next().map_or("", |at| assignment.wire_address(at));
+        let domain = domain.rsplit_once('@').map_or("", |(_, domain)| domain);
+        let question = Question { domain, hosts: &[host], list, sender: &assignment.sender };
+        let posture = policies.find(&question).posture;
+        self.protection.lacks(&posture, Peer { hostname: host, nexthop: domain })
     }
 
     /// The form for this host, and the octets that it takes.
@@ -687,7 +776,12 @@ impl Connection {
             match self.stream.try_write(&self.smtp.output()[self.out_at..]) {
                 Ok(n) => {
                     if let Some(tap) = &mut self.tap {
-                        tap.client(self.core.clock.now(), &self.smtp.output()[self.out_at..self.out_at + n]);
+                        let now = self.core.clock.now();
+                        if self.smtp.in_auth() {
+                            tap.client(now, HIDDEN);
+                        } else {
+                            tap.client(now, &self.smtp.output()[self.out_at..self.out_at + n]);
+                        }
                     }
                     self.out_at += n;
                     self.core.live.sent(n);
@@ -712,7 +806,8 @@ impl Connection {
             Ok(n) => {
                 self.core.live.received(n);
                 if let Some(tap) = &mut self.tap {
-                    tap.server(self.core.clock.now(), &buffer[..n]);
+                    let shown = if self.smtp.in_auth() { HIDDEN } else { &buffer[..n] };
+                    tap.server(self.core.clock.now(), shown);
                 }
                 let replies = self.smtp.replies();
                 // An error is in the session's last event as well.
@@ -728,7 +823,11 @@ impl Connection {
 
     /// The connection is over. What was taken and not begun goes back.
     async fn finish(mut self, error: Option<ClientError>) {
-        let (refused, said) = (refused_with(error.as_ref()), said(error.as_ref()).cloned());
+        let (refused, said) = (no_session(error.as_ref(), self.smtp.tls_stage()), said(error.as_ref()).cloned());
+        if refused == NoSession::Tls {
+            self.core.measures.tls_failures.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        }
+        self.stream.close().await;
         let error = error.filter(|_| self.unreadable.is_none());
         let text = &*error.as_ref().map_or_else(|| "closed".to_owned(), ToString::to_string);
         let reason = close_reason(error);
@@ -738,7 +837,7 @@ impl Connection {
         let left = std::mem::take(&mut self.again).into_iter().chain(std::mem::take(&mut self.open));
         for assignment in left.chain(self.held.take()) {
             let outcomes = outcome::same(&assignment, Stage::Lost, 0, Enhanced::new(4, 4, 2), text);
-            log::attempt(&self.core, &assignment, &outcomes, &via(&self.settings, self.source, &self.target));
+            log::attempt(&self.core, &assignment, &outcomes, &self.via());
             let (conn, lmtp) = (self.conn, self.target.lmtp);
             self.core.with(|hub, now| outcome::apply(hub, conn, &assignment, &outcomes, lmtp, now));
         }
@@ -757,38 +856,16 @@ impl Connection {
         });
         if let Some(tally) = tally {
             let unreached = tally.count(&self.core).await;
-            let via = via(&self.settings, self.source, &self.target);
-            log::connect_failed(&self.core, &via, self.begun, text, &unreached);
+            log::connect_failed(&self.core, &self.via(), self.begun, (dsn(refused), text), &unreached);
         }
     }
 }
+
+/// Stands for what is sent and received in AUTH, where sessions are watched.
+const HIDDEN: &[u8] = b"(AUTH)\r\n";
 
 const UNREADABLE: &str = "stored content unreadable";
 const OWN_FAILURE: Enhanced = Enhanced::new(4, 3, 0);
 
 /// An idle session has no deadline of its own: the scheduler closes it.
 const FAR_MS: Ms = 24 * 3_600_000;
-
-/// The host's own last words, if it said why the session ends.
-fn said(error: Option<&ClientError>) -> Option<&ParsedReply> {
-    match error {
-        Some(ClientError::Refused { reply, .. } | ClientError::ServerClosing { reply, .. }) => Some(reply),
-        _ => None,
-    }
-}
-
-/// What the host said instead of opening a session.
-fn refused_with(error: Option<&ClientError>) -> NoSession {
-    said(error).map_or(NoSession::Failed, |reply| NoSession::Reply { code: reply.code, dsn: reply.enhanced })
-}
-
-fn close_reason(error: Option<ClientError>) -> CloseReason {
-    match error {
-        None => CloseReason::Normal,
-        Some(ClientError::ServerClosing { reply, .. } | ClientError::Refused { reply, .. }) => {
-            let text = reply.enhanced.map_or_else(|| reply.text.clone(), |dsn| format!("{dsn} {}", reply.text).into());
-            CloseReason::Refused { text }
-        }
-        Some(error) => CloseReason::Lost { text: error.to_string().into() },
-    }
-}

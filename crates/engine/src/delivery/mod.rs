@@ -6,8 +6,12 @@ pub mod call_ahead;
 mod coalesce;
 mod connection;
 mod delays;
+mod ending;
 mod generic;
+mod login;
+mod opening;
 pub mod outcome;
+mod protection;
 mod stream;
 mod suspend;
 mod way;
@@ -106,6 +110,7 @@ pub async fn look_up(resolver: &Resolver, settings: &Settings, name: &str) -> Re
     let mut resolution = look_up_hosts(resolver, settings, name).await;
     if let Resolution::Site(plan) = &mut resolution {
         plan.limits = settings.site_limits(&plan.targets);
+        settings.protect(plan, split_hop(name).0);
     }
     resolution
 }

@@ -1,16 +1,21 @@
-//! The socket of an outgoing connection: TCP, or a Unix socket of this machine.
+//! The socket of an outgoing connection: TCP, or a Unix socket of this machine; in clear or within TLS.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use stentor_config::Source;
 use stentor_queue::site::Endpoint;
+use stentor_tls::{Cause, Facts, Secured, TlsError, TlsSocket};
 use tokio::io::{Interest, Ready};
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
+use tokio::time::Instant;
 
 pub enum Stream {
     Tcp(TcpStream),
     Unix(UnixStream),
+    Tls(Box<TlsSocket<TcpStream>>),
+    /// It is in a handshake, or was lost in one.
+    Gone,
 }
 
 impl Stream {
@@ -29,26 +34,73 @@ impl Stream {
         Ok(Stream::Tcp(stream))
     }
 
-    pub async fn ready(&self, interest: Interest) -> io::Result<Ready> {
+    /// Makes the handshake; what is known of the session then.
+    pub async fn secure(self, secured: Secured, deadline: Instant) -> Result<(Stream, Box<Facts>), TlsError> {
+        let Stream::Tcp(stream) = self else {
+            return Err(TlsError::new(Cause::Ours, "TLS is for connections by TCP in clear"));
+        };
+        let mut socket = Box::new(TlsSocket::new(stream, secured));
+        socket.handshake(deadline).await?;
+        match socket.facts().cloned() {
+            Some(facts) => Ok((Stream::Tls(socket), Box::new(facts))),
+            None => Err(TlsError::new(Cause::Protocol, "the handshake ended without a session")),
+        }
+    }
+
+    /// The session within TLS, for channel bindings.
+    pub fn secured(&self) -> Option<&Secured> {
+        match self {
+            Stream::Tls(socket) => Some(socket.secured()),
+            _ => None,
+        }
+    }
+
+    pub async fn ready(&mut self, interest: Interest) -> io::Result<Ready> {
         match self {
             Stream::Tcp(stream) => stream.ready(interest).await,
             Stream::Unix(stream) => stream.ready(interest).await,
+            Stream::Tls(socket) => socket.ready(interest).await,
+            Stream::Gone => Err(gone()),
         }
     }
 
-    pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+    pub fn try_read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => stream.try_read(buffer),
             Stream::Unix(stream) => stream.try_read(buffer),
+            Stream::Tls(socket) => socket.try_read(buffer),
+            Stream::Gone => Err(gone()),
         }
     }
 
-    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+    pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Stream::Tcp(stream) => stream.try_write(bytes),
             Stream::Unix(stream) => stream.try_write(bytes),
+            Stream::Tls(socket) => socket.try_write(bytes),
+            Stream::Gone => Err(gone()),
         }
     }
+
+    /// Closes TLS as the protocol asks for, as far as the socket takes that at once.
+    pub async fn close(&mut self) {
+        if let Stream::Tls(socket) = self {
+            tokio::select! {
+                biased;
+                _ = socket.shutdown() => {}
+                () = std::future::ready(()) => {}
+            }
+        }
+    }
+}
+
+fn gone() -> io::Error {
+    io::ErrorKind::NotConnected.into()
+}
+
+/// What TLS says of an error of the socket, if it is about TLS.
+pub fn tls_error(error: &io::Error) -> Option<&TlsError> {
+    error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>())
 }
 
 async fn from(source: &Source, addr: SocketAddr) -> io::Result<TcpStream> {

@@ -18,7 +18,7 @@ use stentor_admin::wanted::Wanted;
 use stentor_control::Status;
 use stentor_engine::core::Core;
 use stentor_engine::core::limits::Limit;
-use stentor_engine::core::measures::Histogram;
+use stentor_engine::core::measures::{Histogram, TLS_SESSIONS};
 use stentor_queue::cause::Cause;
 
 use self::text::Text;
@@ -94,6 +94,20 @@ fn mail(text: &mut Text, core: &Core, status: &Status) {
         "stentor_connect_failures_total",
         "Sessions with hosts that did not come about.",
         read(&measures.connect_failures),
+    );
+    text.family("stentor_host_sessions_total", "counter", "Sessions with hosts that began, by what TLS they have.");
+    for (tls, count) in TLS_SESSIONS.iter().zip(&measures.tls_sessions) {
+        text.sample(&[("tls", tls)], read(count));
+    }
+    text.counter(
+        "stentor_host_sessions_resumed_total",
+        "TLS sessions with hosts that took up an earlier one.",
+        read(&measures.tls_resumed),
+    );
+    text.counter(
+        "stentor_host_tls_failures_total",
+        "Failed TLS handshakes with hosts, and what should have led to one.",
+        read(&measures.tls_failures),
     );
     text.family("stentor_refused_total", "counter", "Refusals given to clients, by reply code and enhanced code.");
     for ((code, dsn), count) in measures.refusals() {

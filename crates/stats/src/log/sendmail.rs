@@ -210,6 +210,7 @@ fn attempt(at: Ms, pid: &str, id: &str, rest: &str, is_own: bool, state: &mut St
             "mailer" => record.mailer = value,
             "relay" => (record.host, record.ip, record.port) = relay(value),
             "dsn" => record.dsn = value,
+            "tls" => record.tls = value,
             "reply" => said = value,
             "stat" => stat = Some(value),
             _ => {}
@@ -238,7 +239,9 @@ fn attempt(at: Ms, pid: &str, id: &str, rest: &str, is_own: bool, state: &mut St
         }
         record.size = known.size;
     }
-    record.tls = state.tls(pid, record.host);
+    if record.tls.is_empty() {
+        record.tls = state.tls(pid, record.host);
+    }
     if is_own {
         // Our own log has the fate in a line of its own.
         out.put(&Record::Attempt(record));

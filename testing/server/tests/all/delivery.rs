@@ -295,7 +295,7 @@ fn attempts_are_logged_with_sendmails_fields() {
     for part in [
         &format!(" {id}: to=<ann@log.example>, from=<{SENDER}>, delay=") as &str,
         ", xdelay=",
-        ", mailer=esmtp, relay=mx1.log.example. [127.16.0.1], dsn=2.0.0, stat=Sent (250 2.0.0 taken)",
+        ", mailer=esmtp, relay=mx1.log.example. [127.16.0.1], tls=clear:not-offered, dsn=2.0.0, stat=Sent (250 2.0.0 taken)",
     ] {
         assert!(sent.contains(part), "{part} in {sent}");
     }

@@ -74,6 +74,8 @@ mod submission;
 mod suspend;
 mod telemetry;
 mod tls_in;
+mod tls_out;
+mod tls_postfix;
 mod truth;
 mod units;
 mod untrusted_clients;

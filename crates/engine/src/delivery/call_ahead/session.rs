@@ -6,12 +6,13 @@ use std::io;
 use std::time::Duration;
 
 use stentor_config::Source;
-use stentor_mail::client::{ClientError, ClientEvent, ClientSession, RcptResult};
+use stentor_mail::client::{ClientError, ClientEvent, ClientSession, RcptResult, TlsUse};
 use stentor_queue::ids::Ms;
 use stentor_queue::site::{Endpoint, Target};
 use stentor_sched::SourceNo;
 use tokio::io::Interest;
 
+use super::super::protection::Protection;
 use super::super::stream::Stream;
 use crate::clock::Clock;
 use crate::core::Settings;
@@ -53,13 +54,21 @@ impl Session {
     pub async fn open(engine: Engine<'_>, target: &Target) -> Result<Session, String> {
         let settings = engine.settings;
         let (source_no, source) = source_for(&settings.config.sending.sources, &target.addr);
+        let mut protection = Protection::of(settings, target, None, 0).map_err(|error| error.to_string())?;
         let limit = Duration::from_millis(settings.config.delivery.connect_timeout_ms);
-        let stream = match tokio::time::timeout(limit, Stream::open(&target.addr, source)).await {
+        let mut stream = match tokio::time::timeout(limit, Stream::open(&target.addr, source)).await {
             Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return Err(super::super::connection::plain(&error)),
+            Ok(Err(error)) => return Err(super::super::opening::plain(&error)),
             Err(_) => return Err("Connection timed out".to_owned()),
         };
-        let smtp = ClientSession::new(settings.client_for(source_no, target), engine.clock.steady());
+        if protection.tls() == TlsUse::Implicit {
+            let now = engine.clock.steady() + settings.config.protection.handshake_timeout_ms;
+            let made = protection.handshake(stream, settings, target, engine.clock.steady_instant(now)).await;
+            stream = made.map_err(|error| format!("TLS failed: {error}"))?;
+        }
+        let mut smtp = ClientSession::new(settings.client_for(source_no, target), engine.clock.steady());
+        // Addresses alone are asked for: where mail may go in clear, they may.
+        smtp.protect(if protection.allows_clear() { TlsUse::Never } else { protection.tls() }, false);
         let mut session = Session {
             clock: engine.clock.clone(),
             target: target.clone(),
@@ -72,10 +81,27 @@ impl Session {
             replies: 0,
         };
         session.event(&format!("connected to {target} to ask for recipients"));
-        match session.next(engine.live, &|| ()).await {
-            Some(ClientEvent::Ready(_)) => Ok(session),
-            Some(ClientEvent::Closed { error: Some(error) }) => Err(error.to_string()),
-            _ => Err("the session ended before it began".to_owned()),
+        loop {
+            match session.next(engine.live, &|| ()).await {
+                Some(ClientEvent::Ready(_)) => return Ok(session),
+                Some(ClientEvent::Closed { error: Some(error) }) => return Err(error.to_string()),
+                Some(ClientEvent::StartTls) => session.secure(&mut protection, settings).await,
+                _ => return Err("the session ended before it began".to_owned()),
+            }
+        }
+    }
+
+    /// Makes the handshake. It ends the session if it fails.
+    async fn secure(&mut self, protection: &mut Protection, settings: &Settings) {
+        let stream = std::mem::replace(&mut self.stream, Stream::Gone);
+        let deadline = self.clock.steady_instant(self.smtp.deadline());
+        match protection.handshake(stream, settings, &self.target, deadline).await {
+            Ok(stream) => {
+                self.stream = stream;
+                // It waits for nothing else.
+                let _ = self.smtp.secured(self.clock.steady());
+            }
+            Err(error) => self.smtp.tls_failed(&error.text),
         }
     }
 
@@ -101,9 +127,15 @@ impl Session {
                     }
                 }
                 Some(ClientEvent::Closed { error: Some(error) }) => return Err(error),
+                Some(
+                    ClientEvent::Ready(_)
+                    | ClientEvent::Unsecured(_)
+                    | ClientEvent::StartTls
+                    | ClientEvent::Authenticate(_)
+                    | ClientEvent::Challenge(_)
+                    | ClientEvent::Authenticated,
+                ) => {}
                 Some(ClientEvent::Closed { error: None }) | None => break,
-                // Before the first question, or not asked for.
-                Some(_) => {}
             }
         }
         let result = result.ok_or(ClientError::Disconnected("sending RCPT TO"))?;

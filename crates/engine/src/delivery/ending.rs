@@ -1,0 +1,86 @@
+//! What the end of a session means for the scheduler: whether there was one, and why it is over.
+
+use stentor_mail::client::{ClientError, ParsedReply, TlsStage};
+use stentor_sched::{CloseReason, NoSession};
+
+/// The host's own last words, if it said why the session ends.
+pub(super) fn said(error: Option<&ClientError>) -> Option<&ParsedReply> {
+    match error {
+        Some(ClientError::Refused { reply, .. } | ClientError::ServerClosing { reply, .. }) => Some(reply),
+        _ => None,
+    }
+}
+
+/// What there was instead of a session, which came so far with TLS.
+pub(super) fn no_session(error: Option<&ClientError>, stage: TlsStage) -> NoSession {
+    match error {
+        Some(ClientError::Auth { .. } | ClientError::NoAuth(_)) => NoSession::Auth,
+        // Whoever is busy may be so at any command.
+        Some(ClientError::ServerClosing { reply, .. }) => reply_with(reply),
+        Some(ClientError::GivenUp(_)) | None => NoSession::Failed,
+        Some(
+            ClientError::TlsNotOffered | ClientError::TlsRefused(_) | ClientError::Tls(_) | ClientError::Injected,
+        ) => NoSession::Tls,
+        Some(_) if matches!(stage, TlsStage::Asked | TlsStage::Handshake | TlsStage::Hello) => NoSession::Tls,
+        error => said(error).map_or(NoSession::Failed, reply_with),
+    }
+}
+
+/// What stands for it in records (RFC 3463; RFC 4954 section 6).
+pub(super) fn dsn(why: NoSession) -> &'static str {
+    match why {
+        NoSession::Tls => "4.7.5",
+        NoSession::Auth => "4.7.8",
+        NoSession::Unreachable | NoSession::Failed | NoSession::Reply { .. } => "4.4.1",
+    }
+}
+
+fn reply_with(reply: &ParsedReply) -> NoSession {
+    NoSession::Reply { code: reply.code, dsn: reply.enhanced }
+}
+
+pub(super) fn close_reason(error: Option<ClientError>) -> CloseReason {
+    match error {
+        None => CloseReason::Normal,
+        Some(ClientError::ServerClosing { reply, .. } | ClientError::Refused { reply, .. }) => {
+            let text = reply.enhanced.map_or_else(|| reply.text.clone(), |dsn| format!("{dsn} {}", reply.text).into());
+            CloseReason::Refused { text }
+        }
+        Some(error) => CloseReason::Lost { text: error.to_string().into() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use stentor_mail::client::AuthRefusal;
+
+    use super::*;
+
+    #[test]
+    fn failures_of_tls_and_auth_are_told_from_those_of_hosts() {
+        let reply = |code| ParsedReply { code, enhanced: None, text: Arc::from("no") };
+        let closing = |at| ClientError::ServerClosing { at, reply: reply(421) };
+        let busy = NoSession::Reply { code: 421, dsn: None };
+        for (error, stage, expected) in [
+            (ClientError::Disconnected("x"), TlsStage::Clear, NoSession::Failed),
+            (ClientError::Disconnected("x"), TlsStage::Refused, NoSession::Failed),
+            (ClientError::Disconnected("x"), TlsStage::Asked, NoSession::Tls),
+            (ClientError::TimedOut("x"), TlsStage::Handshake, NoSession::Tls),
+            (ClientError::Disconnected("x"), TlsStage::Hello, NoSession::Tls),
+            (ClientError::Disconnected("x"), TlsStage::Secured, NoSession::Failed),
+            (ClientError::Tls("x".into()), TlsStage::Secured, NoSession::Tls),
+            (ClientError::TlsNotOffered, TlsStage::Clear, NoSession::Tls),
+            (ClientError::TlsRefused(reply(454)), TlsStage::Refused, NoSession::Tls),
+            (ClientError::Injected, TlsStage::Handshake, NoSession::Tls),
+            (closing("STARTTLS"), TlsStage::Asked, busy),
+            (ClientError::GivenUp("x"), TlsStage::Handshake, NoSession::Failed),
+            (ClientError::Auth { why: AuthRefusal::Credentials, reply: reply(535) }, TlsStage::Secured, NoSession::Auth),
+            (ClientError::NoAuth("x".into()), TlsStage::Clear, NoSession::Auth),
+        ] {
+            assert_eq!(no_session(Some(&error), stage), expected, "{error} {stage:?}");
+        }
+        assert_eq!(no_session(None, TlsStage::Secured), NoSession::Failed);
+    }
+}

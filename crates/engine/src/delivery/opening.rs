@@ -1,0 +1,147 @@
+//! Makes connections to hosts: the socket, TLS where it comes before the greeting, and a session that knows what the host
+//! refuses and what is demanded of it. Why there is none, in words that name who is missing.
+
+use std::io;
+use std::time::Duration;
+
+use stentor_mail::client::{ClientSession, TlsUse};
+use stentor_policy::DELIVER_SOCKETS;
+use stentor_queue::site::{Endpoint, Target};
+use stentor_sched::{NoSession, SourceNo};
+use stentor_tls::TlsError;
+
+use super::protection::Protection;
+use super::stream::Stream;
+use crate::core::hub::Signal;
+use crate::core::{Core, Settings};
+
+/// A connection, and a session on it.
+pub(super) struct Opened {
+    pub stream: Stream,
+    pub smtp: ClientSession,
+    pub protection: Protection,
+}
+
+/// Why there is no connection.
+pub(super) enum NotOpened {
+    Socket(io::Error),
+    /// What is demanded cannot be had, or the handshake before the greeting failed.
+    Tls(TlsError),
+}
+
+impl NotOpened {
+    /// For the scheduler.
+    pub fn why(&self) -> NoSession {
+        match self {
+            NotOpened::Socket(error) => no_session(error),
+            NotOpened::Tls(_) => NoSession::Tls,
+        }
+    }
+
+    /// In words.
+    pub fn text(&self, target: &Target) -> String {
+        match self {
+            NotOpened::Socket(error) => unreached(target, error),
+            NotOpened::Tls(error) => format!("TLS failed: {error}"),
+        }
+    }
+}
+
+/// A connection and a session on it, that knows what the host refuses.
+pub(super) async fn open_in_time(
+    core: &Core,
+    settings: &Settings,
+    source: SourceNo,
+    target: &Target,
+    signal: &Signal,
+) -> Result<Opened, NotOpened> {
+    let now = core.clock.steady();
+    let mut protection = Protection::of(settings, target, Some(&core.known), now).map_err(NotOpened::Tls)?;
+    let patience = Duration::from_millis(settings.config.delivery.connect_timeout_ms);
+    let opened = tokio::select! {
+        opened = tokio::time::timeout(patience, open(settings, source, target)) => opened,
+        why = closed(signal) => Ok(Err(io::Error::other(why))),
+    };
+    let stream = opened.unwrap_or_else(|_| Err(io::Error::other("Connection timed out")));
+    let mut stream = stream.map_err(NotOpened::Socket)?;
+    core.counters.connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    if protection.tls() == TlsUse::Implicit {
+        let deadline = core.clock.steady() + settings.config.protection.handshake_timeout_ms;
+        let deadline = core.clock.steady_instant(deadline);
+        stream = tokio::select! {
+            made = protection.handshake(stream, settings, target, deadline) => made.map_err(NotOpened::Tls)?,
+            why = closed(signal) => return Err(NotOpened::Socket(io::Error::other(why))),
+        };
+    }
+    let now = core.clock.steady();
+    let mut smtp = ClientSession::new(settings.client_for(source, target), now);
+    smtp.protect(protection.tls(), protection.logs_in());
+    smtp.withhold(core.known.withheld(&target.addr, now));
+    Ok(Opened { stream, smtp, protection })
+}
+
+/// Connects. Running out of descriptors is not the host's fault, and a Unix socket whose queue is full is busy: retried.
+async fn open(settings: &Settings, source: SourceNo, target: &Target) -> io::Result<Stream> {
+    const PAUSE: Duration = Duration::from_millis(200);
+    let source = settings.config.sending.sources.get(usize::from(source));
+    loop {
+        match Stream::open(&target.addr, source).await {
+            Err(error) if is_out_of_descriptors(&error) || error.kind() == io::ErrorKind::WouldBlock => {
+                tokio::time::sleep(PAUSE).await;
+            }
+            opened => return opened,
+        }
+    }
+}
+
+fn is_out_of_descriptors(error: &io::Error) -> bool {
+    let code = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
+    matches!(code, Some(rustix::io::Errno::MFILE | rustix::io::Errno::NFILE))
+}
+
+/// Whether the network refused at once: a host that is being restarted.
+fn no_session(error: &io::Error) -> NoSession {
+    // Of a Unix socket: nobody has bound it, or nobody listens any more.
+    use io::ErrorKind::{ConnectionRefused, HostUnreachable, NetworkUnreachable, NotFound};
+    let is_at_once = matches!(error.kind(), ConnectionRefused | HostUnreachable | NetworkUnreachable | NotFound);
+    if is_at_once { NoSession::Unreachable } else { NoSession::Failed }
+}
+
+/// The system's error text, without its number.
+pub(super) fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+/// Why there is no connection, in words that name who is missing.
+fn unreached(target: &Target, error: &io::Error) -> String {
+    let is_missing = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
+    match &target.addr {
+        Endpoint::Unix(path) if is_missing && path.starts_with(DELIVER_SOCKETS) => {
+            let service = path.rsplit('/').next().unwrap_or_default().trim_end_matches(".sock");
+            format!("stentor-deliver is not running, or has no service {service}: {}", plain(error))
+        }
+        _ => plain(error),
+    }
+}
+
+/// A host with its address, for who watches its sessions.
+pub(super) fn place(target: &Target) -> String {
+    match &target.addr {
+        Endpoint::Tcp(addr) => format!("{} [{addr}]", target.host),
+        Endpoint::Unix(_) => target.host.to_string(),
+    }
+}
+
+/// Waits until the connection is not wanted any more.
+pub(super) async fn closed(signal: &Signal) -> &'static str {
+    loop {
+        if signal.must_close() {
+            return "given up";
+        }
+        if signal.must_give_way() {
+            return "gave way while connecting";
+        }
+        signal.signalled().await;
+    }
+}

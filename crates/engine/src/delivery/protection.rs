@@ -1,0 +1,223 @@
+//! TLS of outgoing sessions: what is demanded of a host, the handshake, and what is known of a session afterwards.
+//!
+//! Promise: a session is encrypted where the host can; it goes in clear only where nothing demands more, and says why.
+//! What a posture demands of a site's mail was decided with the site's key ([`stentor_queue::site::SitePlan::protect`]), so
+//! a host that does not do it keeps back that mail alone. What a list or sender demands beyond that is compared with what the
+//! session has ([`Protection::lacks`]): their mail waits, others' goes.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use stentor_mail::client::TlsUse;
+use stentor_mail::reply::Enhanced;
+use stentor_posture::{Floor, HostPattern, Peer, Posture, Requirement as Asked};
+use stentor_queue::ids::Ms;
+use stentor_queue::site::{Endpoint, Target};
+use stentor_tls::{Cause, Facts, Fingerprint, How, Requirement, TlsError};
+use tokio::time::Instant;
+
+use super::stream::Stream;
+use crate::core::Settings;
+use crate::core::known::Known;
+use crate::core::measures::Measures;
+
+/// TLS from the first octet (RFC 8314 section 3.3).
+const SUBMISSIONS_PORT: u16 = 465;
+/// RFC 7372 section 3.1 and RFC 3463: encryption needed; cryptographic failure.
+const NOT_ENCRYPTED: Enhanced = Enhanced::new(4, 7, 10);
+const NOT_PROVEN: Enhanced = Enhanced::new(4, 7, 5);
+
+/// What is demanded of a host, and what a session with it has.
+pub struct Protection {
+    tls: TlsUse,
+    requirement: Requirement,
+    allows_clear: bool,
+    logs_in: bool,
+    facts: Option<Box<Facts>>,
+    failed: Option<TlsError>,
+    /// As records have it.
+    text: Arc<str>,
+}
+
+impl Protection {
+    /// What is demanded of this host. An error if that is nothing that any host could do.
+    pub fn of(settings: &Settings, target: &Target, known: Option<&Known>, now: Ms) -> Result<Protection, TlsError> {
+        let Endpoint::Tcp(addr) = &target.addr else { return Ok(Protection::none()) };
+        let asked = target.posture.as_deref();
+        let (tls, requirement) = demand(target, asked)?;
+        let is_implicit = addr.port() == SUBMISSIONS_PORT && tls != TlsUse::Never;
+        let tls = if is_implicit { TlsUse::Implicit } else { tls };
+        let logs_in = settings.config.protection.smart_host(&target.host, addr.port()).is_some();
+        let allows_clear = tls == TlsUse::IfOffered && asked.is_none_or(Posture::allows_clear);
+        let mut protection = Protection { tls, requirement, allows_clear, logs_in, facts: None, failed: None, text: "".into() };
+        if allows_clear && let Some(why) = known.and_then(|known| known.tls_failure(&target.addr, now)) {
+            protection.tls = TlsUse::Never;
+            protection.in_clear(&why);
+        }
+        Ok(protection)
+    }
+
+    fn none() -> Protection {
+        Protection {
+            tls: TlsUse::Never,
+            requirement: Requirement::Encrypted { names: Vec::new() },
+            allows_clear: true,
+            logs_in: false,
+            facts: None,
+            failed: None,
+            text: "".into(),
+        }
+    }
+
+    pub fn tls(&self) -> TlsUse {
+        self.tls
+    }
+
+    /// Whether AUTH comes before the first transaction.
+    pub fn logs_in(&self) -> bool {
+        self.logs_in
+    }
+
+    /// Whether mail may go in clear if TLS fails.
+    pub fn allows_clear(&self) -> bool {
+        self.allows_clear
+    }
+
+    /// As records have it: `TLSv1.3:TLS_AES_256_GCM_SHA384:verified`, `clear:why`; empty where TLS is not used on purpose.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Counts the session, which has begun.
+    pub fn count(&self, measures: &Measures) {
+        let kind = match &self.facts {
+            Some(facts) if facts.proven.is_proven() => 0,
+            Some(_) => 1,
+            None if self.text.is_empty() => 3,
+            None => 2,
+        };
+        measures.tls_session(kind, self.facts().is_some_and(|facts| facts.resumed));
+    }
+
+    /// Nothing before the handshake.
+    pub fn facts(&self) -> Option<&Facts> {
+        self.facts.as_deref()
+    }
+
+    /// The session goes on in clear; why, in one word.
+    pub fn in_clear(&mut self, why: &str) {
+        self.text = format!("clear:{why}").into();
+    }
+
+    /// Why the last handshake failed.
+    pub fn failed(&self) -> Option<&TlsError> {
+        self.failed.as_ref()
+    }
+
+    /// Makes the handshake that the host expects.
+    pub async fn handshake(
+        &mut self,
+        stream: Stream,
+        settings: &Settings,
+        target: &Target,
+        deadline: Instant,
+    ) -> Result<Stream, TlsError> {
+        let name = target.host.trim_end_matches('.');
+        let secured = settings.tls_client().begin(&self.requirement, name, &target.addr.to_string());
+        let made = match secured {
+            Ok(secured) => stream.secure(secured, deadline).await,
+            Err(error) => Err(error),
+        };
+        match made {
+            Ok((stream, facts)) => {
+                self.text = described(&facts).into();
+                self.facts = Some(facts);
+                Ok(stream)
+            }
+            Err(error) => {
+                self.failed = Some(error.clone());
+                Err(error)
+            }
+        }
+    }
+
+    /// What the session lacks of what a message demands; nothing if it may go.
+    pub fn lacks(&self, posture: &Posture, peer: Peer<'_>) -> Option<(Enhanced, String)> {
+        if posture.allows_clear() {
+            return None;
+        }
+        let Some(facts) = self.facts() else {
+            let why = if self.text.is_empty() { "TLS is not used with this host" } else { &self.text };
+            return Some((NOT_ENCRYPTED, format!("{posture} is demanded: {why}")));
+        };
+        if posture.floor == Floor::Encrypted || is_proven(facts, &posture.requirement, peer) {
+            return None;
+        }
+        let why = match &facts.proven {
+            How::Nothing(error) => error.to_string(),
+            how => how.to_string(),
+        };
+        Some((NOT_PROVEN, format!("{posture} is demanded: {why}")))
+    }
+}
+
+/// What TLS must do, for a host of this posture.
+fn demand(target: &Target, posture: Option<&Posture>) -> Result<(TlsUse, Requirement), TlsError> {
+    let host = target.host.trim_end_matches('.');
+    let anybody = || Requirement::Encrypted { names: vec![host.into()] };
+    let asked = posture.map_or(&Asked::May, |posture| &posture.requirement);
+    let (tls, requirement) = match asked {
+        Asked::None => (TlsUse::Never, anybody()),
+        // What a domain publishes is no part of the posture: where it publishes nothing these are `may`.
+        Asked::May | Asked::Dane | Asked::Sts => (TlsUse::IfOffered, anybody()),
+        Asked::Encrypt => (TlsUse::Required, anybody()),
+        Asked::Verify { names } => {
+            // The site's key has the domain in it where names stand for it.
+            let peer = Peer { hostname: host, nexthop: host };
+            let names = names.iter().map(|name| name.pattern(peer).to_string().into()).collect();
+            (TlsUse::Required, Requirement::Ca { names })
+        }
+        Asked::Fingerprint { fingerprints } => {
+            let fingerprints = fingerprints.iter().map(|one| Fingerprint::Either(one.0)).collect();
+            (TlsUse::Required, Requirement::Fingerprint(fingerprints))
+        }
+        Asked::DaneOnly => {
+            let text = "dane-only is demanded, and there are no TLSA records that are proven";
+            return Err(TlsError::new(Cause::NoTlsaMatch, text));
+        }
+    };
+    let is_lifted = tls == TlsUse::IfOffered && posture.is_some_and(|posture| !posture.allows_clear());
+    Ok((if is_lifted { TlsUse::Required } else { tls }, requirement))
+}
+
+/// Whether what is known of the host is what a requirement asks for.
+fn is_proven(facts: &Facts, requirement: &Asked, peer: Peer<'_>) -> bool {
+    let certificate = facts.peer.as_ref();
+    match requirement {
+        Asked::Fingerprint { fingerprints } => certificate.is_some_and(|certificate| {
+            fingerprints.iter().any(|one| one.0 == certificate.sha256 || one.0 == certificate.key_sha256)
+        }),
+        Asked::Verify { names } => {
+            let has = |pattern: &HostPattern| {
+                certificate.is_some_and(|certificate| match pattern {
+                    HostPattern::Exact(name) => certificate.is_for(name),
+                    below @ HostPattern::Below(_) => certificate.names.iter().any(|name| below.matches(name)),
+                })
+            };
+            matches!(facts.proven, How::Ca(_)) && names.iter().any(|name| has(&name.pattern(peer)))
+        }
+        Asked::DaneOnly => matches!(facts.proven, How::Dane(_)),
+        _ => facts.proven.is_proven(),
+    }
+}
+
+/// One word of records: version, cipher, and how the host is proven.
+fn described(facts: &Facts) -> String {
+    let mut text = format!("{}:{}:", facts.version, facts.cipher);
+    let _ = match &facts.proven {
+        How::Nothing(why) => write!(text, "unproven({})", why.cause.key()),
+        How::Ca(_) => write!(text, "verified"),
+        how => write!(text, "{}", how.key()),
+    };
+    text
+}
