@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use base64ct::{Base64, Encoding as _};
 use parking_lot::Mutex;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
 use rustls::ServerConfig;
@@ -85,14 +86,21 @@ static CA: LazyLock<Ca> = LazyLock::new(|| {
 
 /// The certificate of the lab's CA.
 pub fn ca_pem() -> String {
-    CA.issuer.pem()
+    pem("CERTIFICATE", CA.issuer.der())
 }
 
 /// A certificate and key in PEM for a name, of the lab's CA: for other people's servers.
 pub fn certificate_pem(name: &str) -> (String, String) {
     let key = key();
     let signed = params(&[name], name, (-1, 90)).signed_by(&key, &CA.issuer).expect("a certificate can be made");
-    (signed.pem() + &ca_pem(), key.serialize_pem())
+    (pem("CERTIFICATE", signed.der()) + &ca_pem(), pem("PRIVATE KEY", key.serialized_der()))
+}
+
+fn pem(label: &str, der: &[u8]) -> String {
+    const COLUMNS: usize = 64;
+    let text = Base64::encode_string(der);
+    let lines: String = text.as_bytes().chunks(COLUMNS).map(|line| String::from_utf8_lossy(line).into_owned() + "\n").collect();
+    format!("-----BEGIN {label}-----\n{lines}-----END {label}-----\n")
 }
 
 fn key() -> KeyPair {

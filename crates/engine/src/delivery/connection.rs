@@ -266,6 +266,10 @@ impl Connection {
 
     /// Makes the handshake that the host expects. It ends the session if it fails.
     async fn secure(&mut self) {
+        // Octets in clear came behind the go-ahead.
+        if self.smtp.is_closed() {
+            return;
+        }
         let stream = std::mem::replace(&mut self.stream, Stream::Gone);
         let deadline = self.core.clock.steady_instant(self.smtp.deadline());
         let made = tokio::select! {

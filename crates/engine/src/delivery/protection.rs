@@ -221,3 +221,56 @@ fn described(facts: &Facts) -> String {
     };
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use stentor_posture::{Fingerprint as Wanted, PeerName};
+
+    use super::*;
+
+    fn target(port: u16) -> Target {
+        let addr = ([192, 0, 2, 1], port).into();
+        Target { preference: 0, host: "mx.example.".into(), addr, lmtp: false, posture: None }
+    }
+
+    fn demanded(asked: Asked) -> Result<(TlsUse, Requirement), TlsError> {
+        demand(&target(25), Some(&asked.into()))
+    }
+
+    #[test]
+    fn each_requirement_asks_of_tls_what_it_says() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).into()).collect::<Vec<Box<str>>>();
+        let anybody = Requirement::Encrypted { names: names(&["mx.example"]) };
+        assert_eq!(demand(&target(25), None), Ok((TlsUse::IfOffered, anybody.clone())));
+        for (asked, tls) in [
+            (Asked::None, TlsUse::Never),
+            (Asked::May, TlsUse::IfOffered),
+            (Asked::Dane, TlsUse::IfOffered),
+            (Asked::Sts, TlsUse::IfOffered),
+            (Asked::Encrypt, TlsUse::Required),
+        ] {
+            assert_eq!(demanded(asked), Ok((tls, anybody.clone())));
+        }
+        let patterns = [PeerName::Hostname, PeerName::parse(".example.com").unwrap()].into();
+        let by_ca = Requirement::Ca { names: names(&["mx.example", ".example.com"]) };
+        assert_eq!(demanded(Asked::Verify { names: patterns }), Ok((TlsUse::Required, by_ca)));
+        let fingerprints = [Wanted([7; 32])].into();
+        let by_hash = Requirement::Fingerprint(vec![Fingerprint::Either([7; 32])]);
+        assert_eq!(demanded(Asked::Fingerprint { fingerprints }), Ok((TlsUse::Required, by_hash)));
+        assert_eq!(demanded(Asked::DaneOnly).map_err(|error| error.cause), Err(Cause::NoTlsaMatch));
+        // What may go in clear by itself may not where a list or sender demands more of the same mail.
+        let lifted = Posture::from(Asked::Dane).join(Asked::Encrypt.into());
+        assert_eq!(demand(&target(25), Some(&lifted)).map(|(tls, _)| tls), Ok(TlsUse::Required));
+    }
+
+    #[test]
+    fn a_session_in_clear_lacks_whatever_is_demanded() {
+        let peer = Peer { hostname: "mx.example", nexthop: "example" };
+        let mut session = Protection::none();
+        session.in_clear("not-offered");
+        assert_eq!(session.text(), "clear:not-offered");
+        assert_eq!(session.lacks(&Asked::May.into(), peer), None);
+        let (dsn, text) = session.lacks(&Asked::Encrypt.into(), peer).unwrap();
+        assert_eq!((dsn, text.as_str()), (NOT_ENCRYPTED, "encrypt is demanded: clear:not-offered"));
+    }
+}

@@ -93,6 +93,10 @@ impl Session {
 
     /// Makes the handshake. It ends the session if it fails.
     async fn secure(&mut self, protection: &mut Protection, settings: &Settings) {
+        // Octets in clear came behind the go-ahead.
+        if self.smtp.is_closed() {
+            return;
+        }
         let stream = std::mem::replace(&mut self.stream, Stream::Gone);
         let deadline = self.clock.steady_instant(self.smtp.deadline());
         match protection.handshake(stream, settings, &self.target, deadline).await {
