@@ -17,6 +17,7 @@ use crate::exchange::Exchange;
 use crate::login::Login;
 use crate::random::random;
 use crate::refusal::Refusal;
+use crate::shared::{Shared, Source};
 use crate::source::OwnUsers;
 use crate::usage::{Amounts, OverLimit, Usage};
 
@@ -34,27 +35,6 @@ pub enum Settings {
 pub enum OpenError {
     #[error("{0}")]
     Users(#[from] FileError),
-}
-
-/// The same, opened.
-pub(crate) enum Source {
-    Own(OwnUsers),
-    Dovecot(dovecot::Link),
-}
-
-pub(crate) struct Shared {
-    pub source: Source,
-    pub brakes: Mutex<Brakes>,
-    pub checks: Checks,
-    usage: Mutex<Usage>,
-    begun: Instant,
-}
-
-impl Shared {
-    /// Steady.
-    pub fn now(&self) -> Ms {
-        self.begun.elapsed().as_millis() as Ms
-    }
 }
 
 /// Who may log in; one for the server, shared by its sessions.

@@ -10,12 +10,12 @@ use std::time::Duration;
 use stentor_sasl::{Credentials, Mechanism, SaslError, Server, ServerStep, peek_user};
 use stentor_users::canonical_name;
 
-use crate::authenticator::{Shared, Source};
 use crate::brakes::Who;
 use crate::channel::Channel;
 use crate::dovecot;
 use crate::login::{Login, Rights};
 use crate::refusal::Refusal;
+use crate::shared::{Shared, Source};
 use crate::source::OwnUsers;
 
 /// How long the reply to a wrong guess takes at least.

@@ -34,6 +34,7 @@ mod exchange;
 mod login;
 mod random;
 mod refusal;
+mod shared;
 mod source;
 pub mod usage;
 

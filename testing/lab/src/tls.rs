@@ -99,7 +99,8 @@ pub fn certificate_pem(name: &str) -> (String, String) {
 fn pem(label: &str, der: &[u8]) -> String {
     const COLUMNS: usize = 64;
     let text = Base64::encode_string(der);
-    let lines: String = text.as_bytes().chunks(COLUMNS).map(|line| String::from_utf8_lossy(line).into_owned() + "\n").collect();
+    let lines: String =
+        text.as_bytes().chunks(COLUMNS).map(|line| String::from_utf8_lossy(line).into_owned() + "\n").collect();
     format!("-----BEGIN {label}-----\n{lines}-----END {label}-----\n")
 }
 

@@ -6,7 +6,7 @@
 
 use super::line::{Line, Turn};
 use super::session::{COMMAND_BYTES_MAX, Session};
-use super::wire::Wire;
+use super::wire::{LINGER, Wire};
 use crate::recorder::Recorder;
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -18,8 +18,6 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep_until, timeout};
 
 const READ_BYTES: usize = 64 << 10;
-/// How long a closing sink still reads, so that the kernel does not answer pipelined input with RST and lose our reply.
-pub(super) const LINGER: Duration = Duration::from_secs(2);
 
 thread_local! {
     static BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_BYTES + COMMAND_BYTES_MAX + 2].into());

@@ -431,8 +431,16 @@ impl Session {
             }
         };
         // RFC 2920 3.1: these end a group, and without PIPELINING every command does.
-        let ends_group =
-            matches!(command, Command::Ehlo | Command::Helo | Command::Lhlo | Command::Data | Command::Quit | Command::StartTls | Command::Auth(..));
+        let ends_group = matches!(
+            command,
+            Command::Ehlo
+                | Command::Helo
+                | Command::Lhlo
+                | Command::Data
+                | Command::Quit
+                | Command::StartTls
+                | Command::Auth(..)
+        );
         if ends_group || !self.extended || self.behaviour.no_pipelining {
             self.quiet_why =
                 if ends_group { "pipelined behind a command that ends its group" } else { "pipelined unasked" };
@@ -508,12 +516,7 @@ impl Session {
                     self.effect = Some(Effect::Bye);
                 }
             }
-            Command::Ehlo
-            | Command::Helo
-            | Command::Lhlo
-            | Command::StartTls
-            | Command::Auth(..)
-            | Command::Other => {
+            Command::Ehlo | Command::Helo | Command::Lhlo | Command::StartTls | Command::Auth(..) | Command::Other => {
                 self.violation("unknown command", line);
                 self.reply(500, "5.5.1 unknown command");
             }

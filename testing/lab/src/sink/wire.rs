@@ -13,6 +13,8 @@ use tokio_rustls::server::TlsStream;
 
 use crate::tls::{self, Tls};
 
+/// How long a closing sink still reads, so that the kernel does not answer pipelined input with RST and lose our reply.
+pub(super) const LINGER: Duration = Duration::from_secs(2);
 /// A handshake that lasts longer is the client's fault.
 const HANDSHAKE: Duration = Duration::from_secs(30);
 
@@ -99,7 +101,7 @@ impl Wire {
                 stream.write_all(kind.answer()).await?;
                 stream.shutdown().await?;
                 let drained = async { while stream.read(&mut hello).await.is_ok_and(|count| count > 0) {} };
-                let _ = timeout(super::connection::LINGER, drained).await;
+                let _ = timeout(LINGER, drained).await;
             }
         }
         Ok(false)

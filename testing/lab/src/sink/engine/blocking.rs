@@ -273,7 +273,7 @@ impl Common {
                     line.stored(stored, recorder.now_us());
                 }
                 // Sinks of this kind speak no TLS.
-            Turn::Close | Turn::Secure(_) => return Ok(()),
+                Turn::Close | Turn::Secure(_) => return Ok(()),
                 Turn::Reset => {
                     reset(socket);
                     return Ok(());

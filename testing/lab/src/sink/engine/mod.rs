@@ -14,10 +14,10 @@
 mod blocking;
 mod event;
 
-use super::connection::LINGER;
 use super::session::Session;
 use super::site::{Host, Schedule, SiteState};
 use super::store::{Store, StoreOptions};
+use super::wire::LINGER;
 use super::{Listening, listen};
 use crate::behaviour::{Behaviour, Connect};
 use crate::error::LabError;
