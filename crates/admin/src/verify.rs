@@ -11,12 +11,12 @@ use stentor_control::problem::ErrorCode;
 use stentor_control::{Reply as Answer, VerifyRow, VerifyView};
 use stentor_engine::core::intake::Refused;
 use stentor_engine::core::{Core, Settings};
-use stentor_engine::smtp_in::{Speaker, Stranger, canonical, facts, route_of};
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_policy::{Expansion, Verdict};
 use stentor_queue::ids::Ms;
 use stentor_rules::{ClientName, Decision, NextHop, Outcome};
+use stentor_sessions::{Speaker, Stranger, canonical, facts, route_of};
 
 /// Rows of one answer.
 const ROWS_MAX: usize = 1_000;

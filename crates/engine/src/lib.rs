@@ -1,4 +1,4 @@
-//! The engine of the mail server: incoming sessions, the queue behind one lock, the committer, deliveries.
+//! The engine of the mail server: the queue behind one lock, the committer, deliveries. Sessions of clients are in `stentor-sessions`.
 //!
 //! Promise: whatever is answered 250 is on the disk; whatever is on the disk is tried until each recipient has a fate.
 //! It has no command line, no HTTP and no control socket: those call it, and an [`core::observer::Observer`] is
@@ -9,5 +9,4 @@ pub mod core;
 pub mod delivery;
 pub mod files;
 pub mod replay;
-pub mod smtp_in;
 pub mod ticker;

@@ -8,7 +8,13 @@ use stentor_mail::reply::Enhanced;
 use stentor_queue::site::{Resolution, Target};
 
 fn said(stage: Stage, code: u16, enhanced: Option<(u8, u16, u16)>) -> String {
-    let target = Target { preference: 0, host: "mx.inner".into(), addr: ([192, 0, 2, 1], 25).into(), lmtp: false, posture: None };
+    let target = Target {
+        preference: 0,
+        host: "mx.inner".into(),
+        addr: ([192, 0, 2, 1], 25).into(),
+        lmtp: false,
+        posture: None,
+    };
     let enhanced = enhanced.map(|(class, subject, detail)| Enhanced::new(class, subject, detail));
     let reply = ParsedReply { code, enhanced, text: "words".into() };
     match answer_of(&target, &RcptResult { reply, stage, blames: Extensions::NONE }) {
@@ -62,7 +68,13 @@ fn a_failure_defers_or_accepts_and_the_client_learns_of_no_host() {
 
 #[test]
 fn a_refusal_keeps_its_code() {
-    let target = Target { preference: 0, host: "mx.inner".into(), addr: ([192, 0, 2, 1], 25).into(), lmtp: false, posture: None };
+    let target = Target {
+        preference: 0,
+        host: "mx.inner".into(),
+        addr: ([192, 0, 2, 1], 25).into(),
+        lmtp: false,
+        posture: None,
+    };
     let heard = |code, enhanced| {
         let reply = ParsedReply { code, enhanced, text: "No such user".into() };
         let result = RcptResult { reply, stage: Stage::Rcpt, blames: Extensions::NONE };

@@ -5,10 +5,10 @@
 //!
 //! Failure: the refusal; the content is then of no use to anybody.
 
-use stentor_mail::recode::{Converter, Recoding, Survey, Target};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, TextBody};
 use stentor_milter::{CHUNK_BYTES_MAX, HeaderReader};
+use stentor_recode::{Converter, Recoding, Survey, Target};
 use tokio::task::yield_now;
 
 use crate::rewrite::{Content, GROWTH_BYTES, PIECE_BYTES, unreadable};

@@ -10,7 +10,6 @@ mod fields;
 pub mod headers;
 pub mod heading;
 pub mod received;
-pub mod recode;
 pub mod reply;
 pub mod server;
 pub mod stored;

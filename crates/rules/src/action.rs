@@ -5,8 +5,8 @@
 
 use stentor_mail::Class;
 use stentor_mail::address::Address;
-use stentor_mail::recode::Target;
 use stentor_mail::reply::Reply;
+use stentor_recode::Target;
 
 use crate::hop::{HopError, NextHop};
 use crate::refusal::{DENIED, Defaults, OURS, POSTFIX, refusal, reply_code, split};

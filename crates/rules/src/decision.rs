@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use stentor_mail::Class;
 use stentor_mail::address::Address;
-use stentor_mail::recode::Target;
 use stentor_mail::reply::Reply;
 use stentor_policy as policy;
+use stentor_recode::Target;
 
 use crate::action::Action;
 use crate::book::Rulebook;

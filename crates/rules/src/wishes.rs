@@ -7,7 +7,7 @@ use std::fmt::{self, Write};
 
 use stentor_mail::Class;
 use stentor_mail::address::Address;
-use stentor_mail::recode::Target;
+use stentor_recode::Target;
 
 use crate::book::Rulebook;
 use crate::decision::{BCC_MAX, Marks, Why};

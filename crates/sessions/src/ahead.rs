@@ -10,12 +10,12 @@ use stentor_rules::NextHop;
 use tokio::sync::oneshot;
 
 use super::judge::own_hop_by_rule;
-use crate::core::committer::Merged;
-use crate::core::envelope::{NewEnvelope, Recipients};
-use crate::core::intake::{Interned, Job, Refused};
-use crate::core::lists::INTERN_ADDRESSES_MAX;
-use crate::core::pins::Pin;
-use crate::core::{Core, Settings};
+use stentor_engine::core::committer::Merged;
+use stentor_engine::core::envelope::{NewEnvelope, Recipients};
+use stentor_engine::core::intake::{Interned, Job, Refused};
+use stentor_engine::core::lists::INTERN_ADDRESSES_MAX;
+use stentor_engine::core::pins::Pin;
+use stentor_engine::core::{Core, Settings};
 
 /// Octets of addresses from which on they are interned ahead, however few they are.
 const INTERN_AHEAD_BYTES: usize = 128 * 1024;

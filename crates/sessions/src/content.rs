@@ -14,7 +14,7 @@ use stentor_mail::reply::Reply;
 use stentor_queue::event::Class;
 use stentor_rules::Step;
 
-use crate::core::Settings;
+use stentor_engine::core::Settings;
 
 /// Who is subscribed.
 pub trait Members {

@@ -22,10 +22,10 @@ use stentor_rules::{
 };
 use stentor_strangers::{Greylist, Seen};
 
-use crate::core::Settings;
-use crate::core::envelope::To;
-use crate::core::people::today;
-use crate::rule_tables::Questions;
+use stentor_engine::core::Settings;
+use stentor_engine::core::envelope::To;
+use stentor_engine::core::people::today;
+use stentor_ruletables::Questions;
 
 /// Targets of an alias that are routed before others get a turn.
 const ROUTED_AT_ONCE: usize = 1_000;

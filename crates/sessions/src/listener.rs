@@ -18,9 +18,9 @@ use super::open_sessions::{Admitted, Counted, OpenSessions};
 use super::proxied::{HEADER_TIMEOUT, NOBODY, read_header};
 use super::session::Session;
 use super::strangers::StrangerThreads;
-use crate::core::limits::Limit;
-use crate::core::security::Service;
-use crate::core::{Core, Settings};
+use stentor_engine::core::limits::Limit;
+use stentor_engine::core::security::Service;
+use stentor_engine::core::{Core, Settings};
 
 /// Connections that the kernel holds for us while all sessions are busy; a backlog of 5 stalls a storm in one-second
 /// steps.

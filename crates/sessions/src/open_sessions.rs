@@ -11,7 +11,7 @@ use stentor_config::ListenConfig;
 use stentor_mail::reply::Reply;
 use stentor_policy::counted_as;
 
-use crate::core::limits::Limit;
+use stentor_engine::core::limits::Limit;
 
 /// Open sessions: in total, of clients that are not trusted, and by client (a /64 of IPv6 is one).
 #[derive(Default)]

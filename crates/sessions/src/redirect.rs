@@ -13,9 +13,9 @@ use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
 use stentor_queue::ids::Ms;
 
-use crate::core::Settings;
-use crate::core::intake::Refused;
-use crate::core::people::Readers;
+use stentor_engine::core::Settings;
+use stentor_engine::core::intake::Refused;
+use stentor_engine::core::people::Readers;
 
 const NOBODY: Reply = Reply::fixed(451, (4, 3, 5), "Server configuration error");
 

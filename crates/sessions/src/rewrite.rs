@@ -12,8 +12,8 @@ use stentor_mail::reply::Reply;
 use stentor_rules::{Part, Pending, Step};
 use stentor_ruletables::Questions;
 
-use crate::core::Settings;
-use crate::core::intake::Refused;
+use stentor_engine::core::Settings;
+use stentor_engine::core::intake::Refused;
 
 /// Questions to remote tables for one address, and for a header.
 const QUESTIONS_MAX: usize = 64;

@@ -14,8 +14,20 @@ const START: &str = "`stentor ";
 /// Commands that take neither option.
 const TAKE_NEITHER: [&str; 6] = ["http-password", "http-token", "mime", "completions", "man", "help"];
 /// Commands that read the configuration and ask no server.
-const TAKE_NO_SOCKET: [&str; 12] =
-    ["serve", "check", "config", "explain", "policy", "table", "tls", "user", "doctor", "mailstat", "batchstat", "journal"];
+const TAKE_NO_SOCKET: [&str; 12] = [
+    "serve",
+    "check",
+    "config",
+    "explain",
+    "policy",
+    "table",
+    "tls",
+    "user",
+    "doctor",
+    "mailstat",
+    "batchstat",
+    "journal",
+];
 
 /// How the user named the server, if by options.
 #[derive(Clone, Debug, Default)]

@@ -12,7 +12,6 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use stentor_engine::core::{Core, Settings, intake};
-use stentor_engine::smtp_in::{ClientName, Speaker, Stranger, Transaction};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::dsn;
 use stentor_mail::reply::Reply;
@@ -22,6 +21,7 @@ use stentor_sendmail::addresses::qualified;
 use stentor_sendmail::format::Envelope;
 use stentor_sendmail::options::Ret;
 use stentor_sendmail::settings::{User, login_of};
+use stentor_sessions::{ClientName, Speaker, Stranger, Transaction};
 
 use super::file::{Opened, READ_BYTES, open};
 use super::folder::{Folder, Taken};

@@ -12,8 +12,8 @@ use std::io;
 use std::sync::Arc;
 
 use stentor_mail::client::ClientSession;
-use stentor_mail::recode::Converter;
 use stentor_mail::reply::Reply;
+use stentor_recode::Converter;
 use stentor_sched::Enhanced;
 
 use crate::core::Core;

@@ -9,14 +9,16 @@
 //! that replaces this one. At most [`TRIES_MAX`] tries and one more connection; the scheduler only gets the final
 //! outcome. The cause is remembered for the host ([`crate::core::known`]).
 
+mod sending;
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
 use stentor_mail::client::{
-    ClientError, ClientEvent, ClientSession, Extensions, Mechanisms, RcptResult, SaslOctets, Stage as ClientStage, TlsStage, TxRcpt, TxSpec,
-    Unsecured,
+    ClientError, ClientEvent, ClientSession, Extensions, Mechanisms, RcptResult, SaslOctets, Stage as ClientStage,
+    TlsStage, TxRcpt, TxSpec, Unsecured,
 };
 use stentor_posture::{Peer, Question};
 use stentor_queue::ids::{ConnId, Ms};
@@ -557,173 +559,6 @@ impl Connection {
         log::attempt(&self.core, assignment, outcomes, &self.via());
         if !self.smtp.caps().dsn {
             super::bounce::relayed(&self.core, assignment, outcomes, &self.target.host);
-        }
-    }
-
-    /// Begins as many transactions as the session can take.
-    async fn begin(&mut self) {
-        while self.is_ready && self.sending.is_none() && !self.smtp.is_closed() {
-            if self.held.is_none() {
-                self.held = self.again.pop_front();
-            }
-            if self.held.is_none() {
-                if self.is_starved || self.signal.must_close() || !self.smtp.can_pipeline(0) {
-                    return;
-                }
-                let conn = self.conn;
-                self.held = self.core.with(|hub, now| Assignment::take(hub, conn, now));
-                self.is_starved = self.held.is_none();
-            }
-            let Some(mut assignment) = self.held.take() else { return };
-            if assignment.tried.is_none()
-                && assignment.generic.is_none()
-                && generic::applies(&self.settings, &self.target)
-            {
-                // Nobody reads or writes for the open ones while a table behind a socket is waited for.
-                if !self.open.is_empty() && self.settings.tables.has_remote() {
-                    self.held = Some(assignment);
-                    return;
-                }
-                let rewritten = Box::pin(generic::rewrite(&self.core, &self.settings, &mut assignment)).await;
-                if let Err(error) = rewritten {
-                    self.not_prepared(&assignment, error);
-                    continue;
-                }
-            }
-            if !self.smtp.can_begin() && !self.smtp.can_pipeline(assignment.wire_size()) {
-                self.held = Some(assignment);
-                return;
-            }
-            if let Some(too_large) = self.begin_one(assignment) {
-                self.held = Some(too_large);
-                return;
-            }
-            self.send_content();
-        }
-    }
-
-    /// Gives the transaction back if it turns out too large to go behind those that are open.
-    fn begin_one(&mut self, mut assignment: Assignment) -> Option<Assignment> {
-        if let Some((dsn, text)) = self.lacks(&assignment) {
-            let outcomes = outcome::same(&assignment, Stage::Tls, 0, dsn, &text);
-            self.apply_outcomes(&assignment, &outcomes);
-            return None;
-        }
-        let (form, size) = match self.prepare(&mut assignment) {
-            Ok(prepared) => prepared,
-            Err(error) => {
-                self.not_prepared(&assignment, error);
-                return None;
-            }
-        };
-        let spec = TxSpec {
-            tx: assignment.work.tx.0,
-            sender: assignment.wire_sender(),
-            size,
-            size_exact: true,
-            eight_bit: assignment.eight_bit && !form.seven_bit,
-            smtputf8: form.smtputf8,
-            require_tls: false,
-            ret: assignment.ret,
-            envid: assignment.envid.as_deref(),
-        };
-        let rcpts = assignment.positions().map(|position| {
-            let params = assignment.params(position);
-            TxRcpt {
-                address: assignment.wire_address(position),
-                notify: params.and_then(|p| p.notify),
-                orcpt: params.and_then(|p| p.orcpt.as_deref()),
-            }
-        });
-        match self.smtp.begin(&spec, rcpts, self.core.clock.steady()) {
-            Ok(()) => {
-                self.begun_any = true;
-                self.sending = Some(Outgoing::new(&assignment, form));
-                self.open.push_back(assignment);
-            }
-            // Larger now that it is converted than what may be pipelined: it goes when those before it are through.
-            Err(ClientError::NotReady) => return Some(assignment),
-            Err(error) => {
-                let text = error.to_string();
-                self.not_sendable(&assignment, Enhanced::new(5, 6, 0), &text);
-            }
-        }
-        None
-    }
-
-    /// What this session lacks of what the message's list or sender demands.
-    fn lacks(&self, assignment: &Assignment) -> Option<(Enhanced, String)> {
-        let policies = &self.settings.config.protection.policies;
-        // What goes to a socket of this machine does not leave it.
-        if !policies.differs_by_mail() || self.target.addr.ip().is_none() {
-            return None;
-        }
-        let list = (!assignment.list.is_empty()).then_some(&*assignment.list);
-        let host = self.target.host.trim_end_matches('.');
-        let domain = assignment.positions().next().map_or("", |at| assignment.wire_address(at));
-        let domain = domain.rsplit_once('@').map_or("", |(_, domain)| domain);
-        let question = Question { domain, hosts: &[host], list, sender: &assignment.sender };
-        let posture = policies.find(&question).posture;
-        self.protection.lacks(&posture, Peer { hostname: host, nexthop: domain })
-    }
-
-    /// The form for this host, and the octets that it takes.
-    fn prepare(&self, assignment: &mut Assignment) -> Result<(Form, u64), ContentError> {
-        body::load(&self.core, assignment)?;
-        let form = Form::choose(&self.core, assignment, &self.smtp, self.settings.converts_eight_bit)?;
-        Ok((form, Outgoing::wire_size(&self.core, assignment, form)?))
-    }
-
-    /// Nothing of it went out.
-    fn not_prepared(&mut self, assignment: &Assignment, error: ContentError) {
-        match error {
-            ContentError::Unfit(dsn, text) => self.not_sendable(assignment, dsn, &text),
-            ContentError::Read(error) => {
-                tracing::error!(message = %assignment.id, %error, "a stored content cannot be read; the message waits");
-                let outcomes = outcome::same(assignment, Stage::Unreadable, 0, OWN_FAILURE, UNREADABLE);
-                self.apply_outcomes(assignment, &outcomes);
-            }
-            ContentError::Table(reply) => {
-                let outcomes = generic::deferred(assignment, &reply);
-                self.apply_outcomes(assignment, &outcomes);
-            }
-        }
-    }
-
-    fn not_sendable(&mut self, assignment: &Assignment, dsn: Enhanced, text: &str) {
-        let outcomes = outcome::same(assignment, Stage::Content, 0, dsn, text);
-        self.apply_outcomes(assignment, &outcomes);
-    }
-
-    /// Moves content into the session's output, up to the mark at which the socket must take some first.
-    fn send_content(&mut self) {
-        let Some(outgoing) = &mut self.sending else { return };
-        let Some(assignment) = self.open.back() else { return };
-        while self.smtp.wants_body() && self.smtp.output().len() < OUTPUT_BYTES_HIGH {
-            let now = self.core.clock.steady();
-            let smtp = &mut self.smtp;
-            let mut pushed = Ok(());
-            let more = outgoing.next(&self.core, assignment, |bytes| pushed = smtp.push_body(bytes, now));
-            match (more, pushed) {
-                (Ok(true), Ok(())) => {}
-                (Ok(false), _) => {
-                    let _ = self.smtp.end_body(now);
-                    self.sending = None;
-                    return;
-                }
-                (Ok(true), Err(_)) => return,
-                (Err(error), _) => {
-                    // The rest of a content cannot be left out: the connection is dropped, the message waits. No other is
-                    // under way, since a content that is not in memory whole is not pipelined behind others.
-                    tracing::error!(message = %assignment.id, ?error, "a stored content cannot be read; the message waits");
-                    self.unreadable = Some(assignment.work.tx.0);
-                    self.smtp.disconnected();
-                    return;
-                }
-            }
-        }
-        if !self.smtp.wants_body() && self.smtp.can_begin() {
-            self.sending = None;
         }
     }
 

@@ -18,9 +18,9 @@ pub(super) fn no_session(error: Option<&ClientError>, stage: TlsStage) -> NoSess
         // Whoever is busy may be so at any command.
         Some(ClientError::ServerClosing { reply, .. }) => reply_with(reply),
         Some(ClientError::GivenUp(_)) | None => NoSession::Failed,
-        Some(
-            ClientError::TlsNotOffered | ClientError::TlsRefused(_) | ClientError::Tls(_) | ClientError::Injected,
-        ) => NoSession::Tls,
+        Some(ClientError::TlsNotOffered | ClientError::TlsRefused(_) | ClientError::Tls(_) | ClientError::Injected) => {
+            NoSession::Tls
+        }
         Some(_) if matches!(stage, TlsStage::Asked | TlsStage::Handshake | TlsStage::Hello) => NoSession::Tls,
         error => said(error).map_or(NoSession::Failed, reply_with),
     }
@@ -76,7 +76,11 @@ mod tests {
             (ClientError::Injected, TlsStage::Handshake, NoSession::Tls),
             (closing("STARTTLS"), TlsStage::Asked, busy),
             (ClientError::GivenUp("x"), TlsStage::Handshake, NoSession::Failed),
-            (ClientError::Auth { why: AuthRefusal::Credentials, reply: reply(535) }, TlsStage::Secured, NoSession::Auth),
+            (
+                ClientError::Auth { why: AuthRefusal::Credentials, reply: reply(535) },
+                TlsStage::Secured,
+                NoSession::Auth,
+            ),
             (ClientError::NoAuth("x".into()), TlsStage::Clear, NoSession::Auth),
         ] {
             assert_eq!(no_session(Some(&error), stage), expected, "{error} {stage:?}");

@@ -41,12 +41,8 @@ pub(super) async fn begin(
     } else {
         stentor_sasl::Mechanisms::parse(&host.mechanisms.join(" "))
     };
-    let have = Have {
-        is_token: host.is_token,
-        allowed,
-        is_protected: is_proven || host.allow_unproven,
-        bindings: &bindings,
-    };
+    let have =
+        Have { is_token: host.is_token, allowed, is_protected: is_proven || host.allow_unproven, bindings: &bindings };
     let choice = choose(stentor_sasl::Mechanisms::parse(&offered.to_string()), &have)
         .map_err(|error| format!("{error} (offered: {offered})"))?;
     let source = host.secret.clone();
@@ -61,7 +57,10 @@ pub(super) async fn begin(
 }
 
 /// The response to a challenge.
-pub(super) async fn respond(mut client: Box<Client>, octets: Vec<u8>) -> (Option<Box<Client>>, Result<Vec<u8>, String>) {
+pub(super) async fn respond(
+    mut client: Box<Client>,
+    octets: Vec<u8>,
+) -> (Option<Box<Client>>, Result<Vec<u8>, String>) {
     let responded = tokio::task::spawn_blocking(move || {
         let response = client.respond(&octets).map_err(|error| error.to_string());
         (client, response)

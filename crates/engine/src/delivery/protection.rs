@@ -49,7 +49,8 @@ impl Protection {
         let tls = if is_implicit { TlsUse::Implicit } else { tls };
         let logs_in = settings.config.protection.smart_host(&target.host, addr.port()).is_some();
         let allows_clear = tls == TlsUse::IfOffered && asked.is_none_or(Posture::allows_clear);
-        let mut protection = Protection { tls, requirement, allows_clear, logs_in, facts: None, failed: None, text: "".into() };
+        let mut protection =
+            Protection { tls, requirement, allows_clear, logs_in, facts: None, failed: None, text: "".into() };
         if allows_clear && let Some(why) = known.and_then(|known| known.tls_failure(&target.addr, now)) {
             protection.tls = TlsUse::Never;
             protection.in_clear(&why);

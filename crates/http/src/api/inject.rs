@@ -25,11 +25,11 @@ use stentor_control::{ErrorCode, Peer};
 use stentor_engine::core::limits::Limit;
 use stentor_engine::core::observer::TraceParent;
 use stentor_engine::core::{Core, Settings};
-use stentor_engine::smtp_in::{ClientName, Speaker, Stranger, Transaction};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{self, MailFrom, RcptTo, TextBody};
 use stentor_memory::{PIECE_BYTES, Reserved};
+use stentor_sessions::{ClientName, Speaker, Stranger, Transaction};
 
 use super::RETRY_AFTER_S;
 use super::idempotency::{KEY_BYTES_MAX, Known};

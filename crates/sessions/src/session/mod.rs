@@ -25,9 +25,9 @@ use super::judge::{Speaker, Stranger};
 use super::open_sessions::{Admitted, Counted};
 use super::socket::Socket;
 use super::transaction::{Manner, Transaction};
-use crate::core::limits::Limit;
-use crate::core::security::{Security, Service};
-use crate::core::{Core, Settings};
+use stentor_engine::core::limits::Limit;
+use stentor_engine::core::security::{Security, Service};
+use stentor_engine::core::{Core, Settings};
 use stentor_live::traffic::Tapped;
 
 mod login;

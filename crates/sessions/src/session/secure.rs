@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::super::open_sessions::Counted;
 use super::super::socket::Socket;
 use super::Session;
-use crate::core::security::Situation;
+use stentor_engine::core::security::Situation;
 
 /// Time for a handshake; and while connections are short.
 const HANDSHAKE_MAX: Duration = Duration::from_secs(60);

@@ -16,7 +16,7 @@ use stentor_rules::RuleId;
 
 use super::super::content::{Named, check as check_content};
 use super::{InForce, Transaction};
-use crate::core::{Core, Settings};
+use stentor_engine::core::{Core, Settings};
 
 impl Transaction {
     /// See the module's documentation.

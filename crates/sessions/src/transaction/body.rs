@@ -12,9 +12,9 @@ use stentor_memory::{PIECE_BYTES, Reserved};
 use tokio::sync::oneshot;
 
 use super::{Manner, Transaction};
-use crate::core::intake::{Job, Refused};
-use crate::core::limits::Limit;
-use crate::core::{Core, Settings, log};
+use stentor_engine::core::intake::{Job, Refused};
+use stentor_engine::core::limits::Limit;
+use stentor_engine::core::{Core, Settings, log};
 
 impl Transaction {
     /// Whether [`Transaction::reserve`] will not wait.

@@ -6,7 +6,7 @@ use stentor_rules::{ContentSaid, Remark, Why, decided_by};
 use super::super::judge::{Asked, own_hop_by_rule};
 use super::Transaction;
 use super::rcpt::unasked;
-use crate::core::Settings;
+use stentor_engine::core::Settings;
 
 impl Transaction {
     /// With the last octets of the data.

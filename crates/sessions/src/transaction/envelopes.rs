@@ -20,10 +20,10 @@ use super::super::judge::{Asked, SLOW_TABLES, Speaker, Stranger, route_others};
 use super::super::redirect::{alias_of, check_forwarded, redirected, via};
 use super::rcpt::unasked;
 use super::{InForce, Transaction, address_of};
-use crate::core::envelope::{NewEnvelope, Recipients, Taken, To};
-use crate::core::intake::Refused;
-use crate::core::people::{Readers, today};
-use crate::core::{Core, Settings, log};
+use stentor_engine::core::envelope::{NewEnvelope, Recipients, Taken, To};
+use stentor_engine::core::intake::Refused;
+use stentor_engine::core::people::{Readers, today};
+use stentor_engine::core::{Core, Settings, log};
 
 /// How long tables may take when a message has come.
 const ROUTING_S_MAX: u64 = 120;

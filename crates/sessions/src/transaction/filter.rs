@@ -13,18 +13,18 @@ use stentor_filters::{
 };
 use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
-use stentor_mail::recode::Target;
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, RcptTo};
 use stentor_policy::Verdict;
 use stentor_queue::ids::ContentId;
+use stentor_recode::Target;
 use stentor_rules::{AuthResults, ClientName, Key, Named, Remark, claims};
 
 use super::super::judge::{Asked, Speaker, Stranger};
 use super::rcpt::TAKEN;
 use super::{Received, Transaction};
-use crate::core::intake::Job;
-use crate::core::{Core, Settings, log};
+use stentor_engine::core::intake::Job;
+use stentor_engine::core::{Core, Settings, log};
 
 /// A transaction that milters are shown.
 pub(super) struct Filtering {

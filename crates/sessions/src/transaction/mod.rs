@@ -38,12 +38,12 @@ use super::content::{Members, Named, check as check_content};
 use super::judge::Asked;
 use super::rewrite::header;
 use super::socket::Socket;
-use crate::core::envelope::NewEnvelope;
-use crate::core::intake::{AssignedIds, Job, Refused, Submission};
-use crate::core::limits::Limit;
-use crate::core::log::Whole;
-use crate::core::observer::{Receiving, TraceParent};
-use crate::core::{Core, Settings, log};
+use stentor_engine::core::envelope::NewEnvelope;
+use stentor_engine::core::intake::{AssignedIds, Job, Refused, Submission};
+use stentor_engine::core::limits::Limit;
+use stentor_engine::core::log::Whole;
+use stentor_engine::core::observer::{Receiving, TraceParent};
+use stentor_engine::core::{Core, Settings, log};
 use stentor_live::posts::{Noted, RECIPIENTS_MIN};
 use stentor_memory::Reserved;
 

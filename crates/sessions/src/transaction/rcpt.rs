@@ -18,8 +18,8 @@ use stentor_rules::{Key, Named, NextHop, Remark, SessionFacts, Wishes};
 use super::super::judge::{Asked, Because, Judged, Speaker, judge};
 use super::super::rewrite::canonical;
 use super::{Spoke, Transaction};
-use crate::core::{Core, Settings, log};
-use crate::delivery::call_ahead::{self, Recipient};
+use stentor_engine::core::{Core, Settings, log};
+use stentor_engine::delivery::call_ahead::{self, Recipient};
 
 /// NOTIFY and ORCPT of a recipient in its message's record, beside ORCPT's text.
 const RCPT_PARAMS_BYTES: usize = 20;

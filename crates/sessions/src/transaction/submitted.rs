@@ -13,7 +13,7 @@ use stentor_mail::server::EndOfData;
 use stentor_rules::Removal;
 
 use super::Transaction;
-use crate::core::{Core, Settings, log};
+use stentor_engine::core::{Core, Settings, log};
 
 const NOT_OWN_SENDER: Reply = Reply::fixed(553, (5, 7, 1), "This login may not use this sender");
 const NOT_OWN_FROM: Reply = Reply::fixed(550, (5, 7, 1), "This login may not use the address in From");

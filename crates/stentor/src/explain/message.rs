@@ -13,7 +13,6 @@ use stentor_control::format::plural;
 use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
 use stentor_engine::core::people::Readers;
-use stentor_engine::smtp_in::{Members, Named, check_content, check_post, class, header, redirected};
 use stentor_lists::subscribers::{Seen, read};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::reply::Reply;
@@ -21,6 +20,7 @@ use stentor_mail::server::{EndOfData, TextBody};
 use stentor_mail::stored::StoredForm;
 use stentor_policy::Verdict;
 use stentor_rules::{Decision, Outcome, Scan, Step, Why};
+use stentor_sessions::{Members, Named, check_content, check_post, class, header, redirected};
 
 use super::{Decided, Options};
 

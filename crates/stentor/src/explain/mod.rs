@@ -24,11 +24,11 @@ use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
 use stentor_engine::core::call_ahead::Answer;
 use stentor_engine::delivery::call_ahead::{self, Recipient};
-use stentor_engine::smtp_in::{ClientName, Speaker, Stranger, calls_ahead, canonical, facts, own_hop};
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_resolve::{Asker, Resolver, ResolverError};
 use stentor_rules::{Decision, Marks, NextHop, Outcome, Rulebook, Step, Why};
+use stentor_sessions::{ClientName, Speaker, Stranger, calls_ahead, canonical, facts, own_hop};
 use stentor_strangers::{RateOver, Seen};
 
 use self::targets::{Target, Targets, targets};

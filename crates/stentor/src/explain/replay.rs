@@ -14,9 +14,9 @@ use serde_json::json;
 use stentor_config::Config;
 use stentor_control::format::{line, plural};
 use stentor_engine::core::Settings;
-use stentor_engine::smtp_in::{ClientName, Speaker, Stranger};
 use stentor_mail::address::Address;
 use stentor_rules::{AUTHENTICATED, REDIRECTED, Rule, RuleId};
+use stentor_sessions::{ClientName, Speaker, Stranger};
 use stentor_stats::escape::unescaped;
 use stentor_stats::record::{Record, Topic};
 

@@ -6,11 +6,11 @@ use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
 use stentor_engine::core::people::today;
 use stentor_engine::delivery::generic_address;
-use stentor_engine::smtp_in::{Speaker, route_of};
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_policy::Verdict;
 use stentor_rules::{Decision, NextHop, Outcome, Why};
+use stentor_sessions::{Speaker, route_of};
 
 use super::Decided;
 use super::words::{named_by, refused, relayed};

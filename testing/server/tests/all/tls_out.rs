@@ -20,7 +20,12 @@ const BROKEN: [(&str, &str, &str, &str); 20] = [
     ("silent", "tls = 'silent'", "clear:timeout", "TLS failed"),
     ("inject", "tls = 'inject'", "clear:injected", "octets in clear"),
     ("closeafter", "tls = 'close_after'", "clear:", ""),
-    ("refuses", "tls = 'good', at_starttls = '454 4.7.0 TLS not available'", "clear:refused", "STARTTLS is refused: 454"),
+    (
+        "refuses",
+        "tls = 'good', at_starttls = '454 4.7.0 TLS not available'",
+        "clear:refused",
+        "STARTTLS is refused: 454",
+    ),
     ("unknown", "tls = 'good', at_starttls = '502 5.5.1 what'", "clear:refused", "STARTTLS is refused: 502"),
     ("busy", "tls = 'good', at_starttls = '421 4.3.2 busy'", "clear:reply", ""),
     ("drops", "tls = 'good', at_starttls = 'drop'", "clear:lost", "lost connection while sending STARTTLS"),
@@ -153,9 +158,11 @@ fn a_list_or_sender_that_demands_more_waits_alone() {
         "[[site]]\nname = 'clear.example'\n[[site]]\nname = 'good.example'\nbehaviour = { tls = 'good' }\n\
          [[site]]\nname = 'sender.example'\n",
     );
-    let rules = "[{ sender = 'boss@sender.example', require = 'encrypt' }, { sender = 'law.example', require = 'verify' }]";
+    let rules =
+        "[{ sender = 'boss@sender.example', require = 'encrypt' }, { sender = 'law.example', require = 'verify' }]";
     let server = trusting(builder(&lab)).set("tls_policy", rules).start();
-    let send = |from: &str, to: &str, id: &str| server.smtp().send(from, &[to], &message(id, "x")).expect(250).queue_id();
+    let send =
+        |from: &str, to: &str, id: &str| server.smtp().send(from, &[to], &message(id, "x")).expect(250).queue_id();
     let waits = send("boss@sender.example", "ann@clear.example", "boss@test");
     let line = server.wait_log(&[&waits, "stat=Deferred"]);
     assert!(line.contains("dsn=4.7.10") && line.contains("encrypt is demanded: clear:not-offered"), "{line}");
@@ -245,16 +252,23 @@ fn a_login_that_is_refused_waits_and_shows_no_secret() {
         ("auth = 'ann:s3cret-here', auth_in_clear = true", "ann", "the channel is not protected"),
         ("tls = 'good'", "ann", "no AUTH: the host does not offer it"),
         ("tls = 'good', auth = 'ann:s3cret-here', at_auth = '454 4.7.0 later'", "ann", "AUTH refused: 454"),
-        ("tls = 'good', auth = 'ann:s3cret-here', script = ['auth: say 535 no AGFubgBzM2NyZXQtaGVyZQ== s3cret-here']", "ann",
-         "AUTH refused: 535 no (hidden) (hidden)"),
+        (
+            "tls = 'good', auth = 'ann:s3cret-here', script = ['auth: say 535 no AGFubgBzM2NyZXQtaGVyZQ== s3cret-here']",
+            "ann",
+            "AUTH refused: 535 no (hidden) (hidden)",
+        ),
     ] {
-        let lab = TestLab::start(&format!("[[site]]\nname = 'relay.example'\nrelay = true\nbehaviour = {{ {behaviour} }}\n"));
+        let lab =
+            TestLab::start(&format!("[[site]]\nname = 'relay.example'\nrelay = true\nbehaviour = {{ {behaviour} }}\n"));
         let server = smart_host(&lab, user).start();
         server.smtp().send(SENDER, &["bob@tap.example"], &message("no@test", "x")).expect(250);
         let line = server.wait_log(&["connect: relay=", "stat=Deferred"]);
         assert!(line.contains("dsn=4.7.8") && line.contains(why), "{behaviour}: {line}");
         let queue = server.queue();
-        assert!(queue["causes"].as_array().is_some_and(|rows| rows.iter().any(|row| row["cause"] == "auth")), "{queue}");
+        assert!(
+            queue["causes"].as_array().is_some_and(|rows| rows.iter().any(|row| row["cause"] == "auth")),
+            "{queue}"
+        );
         let all = server.log().whole().join("\n");
         assert!(!all.contains("s3cret") && !all.contains("AGFubg"), "{all}");
     }

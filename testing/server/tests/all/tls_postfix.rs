@@ -58,7 +58,8 @@ impl Postfix {
              smtpd_recipient_restrictions = permit\nalias_maps =\n"
         );
         fs::write(path("main.cf"), main).expect("main.cf is written");
-        fs::write(path("master.cf"), format!("127.0.0.1:{port} inet n - n - - smtpd\n{SERVICES}")).expect("master.cf is written");
+        fs::write(path("master.cf"), format!("127.0.0.1:{port} inet n - n - - smtpd\n{SERVICES}"))
+            .expect("master.cf is written");
         let owned = Command::new("chown").args(["-R", "postfix"]).arg(path("data")).status();
         assert!(owned.is_ok_and(|status| status.success()), "the data folder is Postfix's");
         // Its programs go down as another user.
