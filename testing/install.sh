@@ -11,6 +11,8 @@ export PATH="$PATH:/usr/sbin"
 packages=()
 command -v curl >/dev/null || packages+=(curl)
 command -v swaks >/dev/null || packages+=(swaks)
+command -v msmtp >/dev/null || packages+=(msmtp)
+command -v s-nail >/dev/null || packages+=(s-nail)
 command -v smtp-source >/dev/null || packages+=(postfix)
 # Table types of Postfix that are packages of their own: what ours are held against.
 for type in cdb lmdb pcre; do
@@ -53,7 +55,6 @@ if [ "${1:-}" = --peers ]; then
     command -v socat >/dev/null || wished+=(socat)
 fi
 # Programs that call sendmail.
-command -v s-nail >/dev/null || wished+=(s-nail)
 command -v bsd-mailx >/dev/null || wished+=(bsd-mailx)
 command -v php >/dev/null || wished+=(php-cli)
 [ -e /usr/lib/git-core/git-send-email ] || wished+=(git-email libmailtools-perl)

@@ -49,6 +49,15 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let received_max = top.number("received_max", 50, 1..=1_000) as u32;
     let listen = listen(top.section("listen"));
     let auth = security::auth(top.section("auth"), networks);
+    let tls = tls::read(top.section("tls"));
+    if auth.source.is_none() && tls.client_certificates.is_empty() {
+        for (key, all) in [("smtps", &listen.smtps), ("submission", &listen.submission)] {
+            if !all.is_empty() {
+                let message = "nobody can log in there: set `users` or `dovecot` in [auth]";
+                context.warn(top.span_of("listen"), format!("`{key}` of [listen]: {message}"));
+            }
+        }
+    }
     let of_delivery = top.section("delivery");
     let mut delivery = delivery(&of_delivery);
     if let Some((name, port)) = &context.in_force {
@@ -72,7 +81,6 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let history = log::history(top.section("history"));
     let control = control(top.section("control"), &data_dir);
     let submission = submission::read(top.section("submission"));
-    let tls = tls::read(top.section("tls"));
     let http = http::read(top.section("http"));
     let is_list = |name: &str| tables.lists.iter().any(|list| &**list.value.list.name() == name);
     let webhooks = webhooks::webhooks(&top.section("webhooks"), &is_list);

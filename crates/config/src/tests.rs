@@ -526,6 +526,40 @@ fn who_may_submit_as_whom_is_read_and_checked() {
 }
 
 #[test]
+fn tls_and_logins_are_read_and_checked() {
+    let text = "[listen]\nsmtps = [\"127.0.0.1:465\"]\nsubmission = \"127.0.0.1:587\"\n[tls]\nmin_version = \"1.3\"\nclient_ca = \"ca.pem\"\n\
+                client_certificates = [\"App.Example\"]\n[[tls.certificates]]\nchain = \"a.pem\"\nkey = \"a.key\"\n\
+                [auth]\nusers = \"users\"\nmechanisms = [\"plain\", \"SCRAM-SHA-256\"]\nallow_clear_networks = [\"10.0.0.0/8\"]\nown_senders = \"envelope\"\n";
+    let read = config(text);
+    assert_eq!((read.listen.smtps.len(), read.listen.submission.len()), (1, 1));
+    assert_eq!((read.tls.min_version, read.tls.certificates.len()), (stentor_tls::MinVersion::Tls13, 1));
+    assert_eq!(read.tls.client_certificates, ["app.example"]);
+    assert_eq!(read.auth.mechanisms, ["SCRAM-SHA-256", "PLAIN"], "best first");
+    assert_eq!((read.auth.own_senders, read.auth.allow_clear_networks.len()), (OwnSenders::Envelope, 1));
+    let default = config("");
+    assert!(default.auth.source.is_none() && default.listen.starttls && !default.listen.smtp_auth);
+    assert_eq!(config("[auth]\ndovecot = \"/x\"\n").auth.mechanisms.len(), 6);
+    let found = findings(
+        "[listen]\nsmtp = \"127.0.0.1:25\"\nsubmission = [\"127.0.0.1:25\"]\n[tls]\nclient_certificates = [\"x y\"]\n[[tls.certificates]]\nchain = \"a\"\n\
+         [auth]\nusers = \"u\"\ndovecot = \"d\"\nmechanisms = [\"CRAM-MD5\", \"PLAIN\", \"PLAIN\"]\n",
+    );
+    for expected in [
+        "\"127.0.0.1:25\" is there twice",
+        "\"x y\" is no fingerprint",
+        "`key` is missing",
+        "`users` and `dovecot` are both there",
+        "\"CRAM-MD5\" is no mechanism",
+        "PLAIN is there twice",
+    ] {
+        assert!(found.contains(expected), "{expected}: {found}");
+    }
+    assert!(findings("[auth]\nusers = \"u\"\nmechanisms = [\"XOAUTH2\"]\n").contains("XOAUTH2 takes `dovecot`"));
+    assert!(findings("[tls]\nclient_certificates = [\"x.y\"]\n").contains("names count only if a CA has signed them: set `client_ca`"));
+    let nobody = findings("[listen]\nsubmission = [\"127.0.0.1:587\"]\n");
+    assert!(nobody.contains("nobody can log in"), "{nobody}");
+}
+
+#[test]
 fn the_example_is_sound_and_names_every_key() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = fs::read_to_string(root.join("stentor.example.toml")).unwrap();

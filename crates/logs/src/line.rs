@@ -187,6 +187,7 @@ impl Ident {
         push(out, m.proto, Place::Field, FIELD_BYTES_MAX);
         out.extend_from_slice(b", relay=");
         push_relay(out, m.client_host, m.client, false);
+        push_tls(out, m.tls);
         push_user(out, m.user);
         if !m.orig_from.is_empty() {
             push_addresses(out, b", orig_from=", &[m.orig_from]);
@@ -349,7 +350,7 @@ fn push_message_id(out: &mut Vec<u8>, message_id: &str) {
     out.push(b'>');
 }
 
-/// The user of this machine who submitted a message, if one did.
+/// Who submitted a message: a user of this machine, or who has logged in; if one did.
 fn push_user(out: &mut Vec<u8>, user: &str) {
     if !user.is_empty() {
         out.extend_from_slice(b", user=");

@@ -52,7 +52,7 @@ pub struct Accepted<'a> {
     pub marks: &'a str,
     /// The sender that the client gave, where `from` is another one; empty otherwise.
     pub orig_from: &'a str,
-    /// The user of this machine who submitted it; empty otherwise.
+    /// The user of this machine who submitted it, or who has logged in; empty otherwise.
     pub user: &'a str,
 }
 

@@ -7,7 +7,9 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use stentor_mail::client::{ClientConfig, ClientEvent, ClientSession, SaslOctets, Stage, TlsStage, TlsUse, TxRcpt, TxSpec};
+use stentor_mail::client::{
+    ClientConfig, ClientEvent, ClientSession, SaslOctets, Stage, TlsStage, TlsUse, TxRcpt, TxSpec,
+};
 
 const CONTENT: &[u8] = b"Subject: x\r\n\r\n.\r\n";
 const SECRET: &str = "s3cret-password";
@@ -127,6 +129,11 @@ fuzz_target!(|data: &[u8]| {
             "AUTH ",
         ];
         let is_response = |line: &str| line.bytes().all(|b| b.is_ascii_alphanumeric() || b"+/=".contains(&b));
-        assert!(matches!(line, "" | "." | ".." | "*") || (authenticates && is_response(line)) || ours.iter().any(|start| line.starts_with(start)), "{line:?}");
+        assert!(
+            matches!(line, "" | "." | ".." | "*")
+                || (authenticates && is_response(line))
+                || ours.iter().any(|start| line.starts_with(start)),
+            "{line:?}"
+        );
     }
 });

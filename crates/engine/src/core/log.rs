@@ -108,7 +108,7 @@ fn record_accepted(core: &Core, accept: &Accept, taken: &Taken) {
                 list: accept.list.as_deref().unwrap_or_default(),
                 policy: &taken.policy,
                 tls: match taken.tls {
-                    Some((version, cipher)) => text(&mut texts.tls, format_args!("{version} {cipher}")),
+                    Some((version, cipher)) => text(&mut texts.tls, format_args!("{version}:{cipher}")),
                     None => "",
                 },
                 named: taken.named.iter().map(|named| &**named).collect(),

@@ -164,6 +164,7 @@ fn accepted(at: Ms, id: &str, rest: &str, state: &mut State, out: &mut Out<'_, '
         match key {
             "orig_to" => _ = addresses(value, &mut record.named),
             "orig_from" => record.orig_from = bare(value),
+            "tls" => record.tls = value,
             "user" => record.user = value,
             "marks" => record.marks = value,
             "from" => record.from = bare(value),

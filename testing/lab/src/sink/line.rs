@@ -10,7 +10,10 @@ use super::session::{Effect, Session};
 use crate::tls::Tls;
 use std::collections::VecDeque;
 use std::io;
+use std::time::Duration;
 
+/// How long a closing sink still reads, so that the kernel does not answer pipelined input with RST and lose our reply.
+pub(super) const LINGER: Duration = Duration::from_secs(2);
 const ENDLESS_PAUSE_US: u64 = 10_000;
 const ENDLESS_LINES: usize = 32;
 /// A flood comes in pieces of this size, one in so many microseconds at most, so that a reader that keeps up does not take the

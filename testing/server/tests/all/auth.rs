@@ -1,5 +1,6 @@
 //! Users that log in, by each mechanism, with other people's clients.
 
+use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 use stentor_harness::{Builder, Server, TestLab, stentor, wait_until};
@@ -21,7 +22,7 @@ fn builder(lab: &TestLab) -> Builder {
 /// With the users ann@home.example and bob@home.example.
 fn started(more: impl FnOnce(Builder) -> Builder) -> (TestLab, Server) {
     let lab = TestLab::sites(&["one.example"]);
-    let server = more(builder(&lab)).file("users", b"").prepare();
+    let server = more(builder(&lab)).prepare();
     for name in ["ann@home.example", "bob@home.example"] {
         user(&server, &["add", name], PASSWORD);
     }
@@ -32,7 +33,6 @@ fn started(more: impl FnOnce(Builder) -> Builder) -> (TestLab, Server) {
 /// `stentor user ...`, with a password on standard input.
 #[track_caller]
 fn user(server: &Server, arguments: &[&str], password: &str) {
-    use std::io::Write;
     let mut child = Command::new(stentor())
         .arg("user")
         .args(arguments)
@@ -222,6 +222,40 @@ fn other_peoples_clients_log_in() {
             ],
         );
         assert!(output.status.success(), "curl {mechanism}: {output:?}");
+        copies += 1;
+    }
+    for mechanism in ["plain", "login"] {
+        let mta = format!("-Smta=smtp://ann%40home.example:correct%20horse@{submission}");
+        let auth = format!("-Ssmtp-auth={mechanism}");
+        let options = [
+            "-:/",
+            "-Sv15-compat",
+            "-Ssmtp-use-starttls",
+            "-Stls-verify=ignore",
+            "-Ssendwait",
+            &mta,
+            &auth,
+            "-Sfrom=ann@home.example",
+            "-rann@home.example",
+            "-sx",
+            "zoe@one.example",
+        ];
+        let output = client("s-nail", &options);
+        assert!(output.status.success(), "s-nail {mechanism}: {output:?}");
+        copies += 1;
+    }
+    for mechanism in ["plain", "login", "scram-sha-256"] {
+        let mut child = Command::new("msmtp")
+            .args(["--host=127.0.0.1", &format!("--port={port}"), "--tls=on", "--tls-starttls=on"])
+            .args(["--tls-certcheck=off", &format!("--auth={mechanism}"), "--user=ann@home.example"])
+            .args([&format!("--passwordeval=echo {PASSWORD}"), "--from=ann@home.example", "zoe@one.example"])
+            .stdin(Stdio::piped())
+            .spawn()
+            .expect("msmtp is installed: testing/install.sh");
+        let mut stdin = child.stdin.take().expect("it is piped");
+        stdin.write_all(b"From: ann@home.example\nTo: zoe@one.example\n\nx\n").expect("it takes input");
+        drop(stdin);
+        assert!(child.wait().expect("it ends").success(), "msmtp {mechanism}");
         copies += 1;
     }
     lab.wait_copies(copies);
