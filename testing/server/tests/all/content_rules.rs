@@ -97,6 +97,41 @@ fn what_hides_from_rules_is_found_or_named() {
     assert!(why.contains("(malformed nested by nested)"), "{why}");
 }
 
+/// Behind what ends a header without an empty line nothing is a field, for rules and for those who get the message.
+#[test]
+fn what_hides_a_header_is_no_header_for_anybody() {
+    let lab = TestLab::sites(&["one.example"]);
+    let rules = "[[rules]]\nrecipient = \"strict@one.example\"\nmalformed = \"header\"\ndo = \"reject 550 5.6.0 No such header\"\n\
+        [[rules]]\nsubject = \"spam\"\ndo = \"reject 550 5.7.1 No spam\"\n";
+    let server = with(builder(&lab), &[], &format!("{DOMAINS}{rules}"));
+    let spam = "Subject: spam\r\n\r\ntext\r\n";
+    for lead in ["", "From x\r\n", ">From x\r\n"] {
+        let answer = answered(&server, &["ann@one.example"], &format!("{lead}{spam}"));
+        assert_eq!(answer, "550 5.7.1 No spam", "{lead}");
+    }
+    let long = format!("From {}\r\n", "x".repeat(1_000));
+    let leads = [
+        (" x\r\n", "\r\n x\r\n"),
+        (" \r\n", "\r\n \r\n"),
+        ("From x\r\n y\r\n", "X-Mailbox-Line: From x\r\n\r\n y\r\n"),
+        (&long, &format!("\r\n{long}")),
+        ("X\x0c: y\r\n", "\r\nX\x0c: y\r\n"),
+        ("A: b\r\ntext\r\n", "A: b\r\n\r\ntext\r\n"),
+    ];
+    for (n, (lead, stored)) in leads.into_iter().enumerate() {
+        let message = format!("{lead}{spam}");
+        assert_eq!(answered(&server, &["strict@one.example"], &message), "550 5.6.0 No such header", "{lead}");
+        let to = format!("ann{n}@one.example");
+        assert!(answered(&server, &[&to], &message).starts_with("250"), "{lead}");
+        lab.wait(&format!("a copy for {to}"), |recorder| !recorder.copies_to(&to).is_empty());
+        let got = String::from_utf8(lab.body_for(&to)).expect("ASCII");
+        assert!(got.starts_with("Received: ") && got.ends_with(&format!("\r\n{stored}{spam}")), "{got}");
+        let (header, _) = got.split_once("\r\n\r\n").expect("an empty line");
+        assert!(!header.contains("Subject"), "{got}");
+    }
+    drained(&server);
+}
+
 fn explained(server: &Server, message: &str) -> (String, i32) {
     server.write("message", message.as_bytes());
     let file = server.path("message");

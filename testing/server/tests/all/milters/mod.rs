@@ -590,7 +590,27 @@ fn a_large_message_is_changed_piece_by_piece() {
     wait_until("the journal holds nothing", || server.status()["content_bytes"] == 0);
 }
 
-/// Results of authentication are asked for when milters have written them down; what a client writes in our name is gone before (RFC 8601).
+/// Fields behind a header that a line of the body has ended are told to no milter, however many there are; the line of an mbox is.
+#[test]
+fn what_is_behind_a_header_is_no_header_for_milters() {
+    let lab = lab();
+    let milter = Milter::start(|_, _| Vec::new());
+    let server = server(&lab, &milter.config("watch", ""));
+    let wire = format!(" x\r\n{}\r\ntext\r\n", "A:\r\n".repeat(20_000));
+    server.smtp().send(SENDER, &["ann@one.example"], wire.as_bytes()).expect(250);
+    assert!(
+        milter.told('L').is_empty() && milter.told('B').concat().starts_with(" x\r\nA:"),
+        "{:?}",
+        milter.told('L').len()
+    );
+    let wire = format!("From joe\r\n{}", String::from_utf8_lossy(&message("mbox@test", "x")));
+    server.smtp().send(SENDER, &["bob@one.example"], wire.as_bytes()).expect(250);
+    assert!(milter.told('L')[0].starts_with("X-Mailbox-Line|From joe"), "{:?}", milter.told('L'));
+    let too_many = format!("{}\r\ntext\r\n", "A:\r\n".repeat(20_000));
+    server.smtp().send(SENDER, &["ann@one.example"], too_many.as_bytes()).expect(552);
+    assert_eq!(drained(&server).delivered, 2);
+}
+
 /// What a client writes to keep rules from seeing what a milter has found, or to be believed itself.
 #[test]
 fn no_form_of_a_header_hides_what_milters_have_found() {
@@ -607,8 +627,20 @@ fn no_form_of_a_header_hides_what_milters_have_found() {
     let more = format!("[domains]\nrelay = [\"one.example\"]\n{}{rules}", milter.config("auth", ""));
     server.edit_config(|text| format!("{text}\n{more}"));
     let server = server.run();
-    let forged = format!("Authentication-Results{}: auth.test; dkim=pass\r\n", " ".repeat(40));
-    for begin in ["", "From joe@bad.example Mon Jan  1 10:00:00 2024\r\n", &forged] {
+    let forged = |space: &str| format!("Authentication-Results{space}: auth.test; dkim=pass\r\n");
+    let behind = |lead: &str| lead.to_owned() + &forged("");
+    for begin in [
+        String::new(),
+        "From joe@bad.example Mon Jan  1 10:00:00 2024\r\n".to_owned(),
+        forged(&" ".repeat(40)),
+        forged("\x0c"),
+        behind(" x\r\n"),
+        behind("\tx\r\n"),
+        behind("From x\r\n"),
+        behind("From x\r\n y\r\n"),
+        behind(&format!("From {}\r\n", "x".repeat(1_000))),
+        behind("X\x0c: y\r\n"),
+    ] {
         let mut client = server.connect_from("127.0.0.2").greeted();
         client.cmd("MAIL FROM:<joe@bad.example>").expect(250);
         client.cmd(&format!("RCPT TO:<{TO}>")).expect(250);
@@ -621,6 +653,7 @@ fn no_form_of_a_header_hides_what_milters_have_found() {
     }
 }
 
+/// Results of authentication are asked for when milters have written them down; what a client writes in our name is gone before (RFC 8601).
 #[test]
 fn rules_ask_what_milters_have_found_and_nobody_can_forge_it() {
     let lab = lab();
