@@ -554,7 +554,10 @@ fn tls_and_logins_are_read_and_checked() {
         assert!(found.contains(expected), "{expected}: {found}");
     }
     assert!(findings("[auth]\nusers = \"u\"\nmechanisms = [\"XOAUTH2\"]\n").contains("XOAUTH2 takes `dovecot`"));
-    assert!(findings("[tls]\nclient_certificates = [\"x.y\"]\n").contains("names count only if a CA has signed them: set `client_ca`"));
+    assert!(
+        findings("[tls]\nclient_certificates = [\"x.y\"]\n")
+            .contains("names count only if a CA has signed them: set `client_ca`")
+    );
     let nobody = findings("[listen]\nsubmission = [\"127.0.0.1:587\"]\n");
     assert!(nobody.contains("nobody can log in"), "{nobody}");
 }
