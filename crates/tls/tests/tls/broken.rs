@@ -302,7 +302,7 @@ async fn servers_that_send_something_else() {
     refused_always(&ca, sender(vec![0xff; 100]).await, Cause::NotTls).await;
     // A record of TLS with nonsense in it, one of a length that is not allowed, a hello that is cut off.
     refused_always(&ca, sender([&[22, 3, 3, 0, 50][..], &[0xab; 50]].concat()).await, Cause::Protocol).await;
-    refused_always(&ca, sender([&[22, 3, 3, 0xff, 0xff][..], &[2; 70_000]].concat()).await, Cause::Protocol).await;
+    refused_always(&ca, sender([&[22, 3, 3, 0xff, 0xff][..], &vec![2; 70_000]].concat()).await, Cause::Protocol).await;
     refused_always(&ca, sender([22, 3, 3, 0, 100, 2, 0, 0, 96, 3, 3]).await, Cause::UnexpectedEof).await;
     // Encrypted octets before there is a key.
     refused_always(&ca, sender([&[23, 3, 3, 0, 50][..], &[0xab; 50]].concat()).await, Cause::Protocol).await;

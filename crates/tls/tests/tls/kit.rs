@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 pub const DAY_S: i64 = 86_400;
 
 pub fn now() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs().cast_signed()
 }
 
 pub fn moment(seconds: i64) -> OffsetDateTime {

@@ -55,7 +55,8 @@ async fn pair(
     let mut ours = TlsSocket::new(ours, client.begin(requirement, "mx.example.org", "192.0.2.1:25").unwrap());
     let mut theirs = TlsSocket::new(theirs, server.begin().unwrap());
     let (a, b) = tokio::join!(ours.handshake(later()), theirs.handshake(later()));
-    (a.unwrap(), b.unwrap());
+    a.unwrap();
+    b.unwrap();
     (ours, theirs)
 }
 
@@ -75,7 +76,8 @@ async fn what_is_written_arrives_over_tcp_and_unix() {
     let mut ours = TlsSocket::new(a, client.begin(&unproven(), "mx.example.org", "unix").unwrap());
     let mut theirs = TlsSocket::new(b, server.begin().unwrap());
     let (one, other) = tokio::join!(ours.handshake(later()), theirs.handshake(later()));
-    (one.unwrap(), other.unwrap());
+    one.unwrap();
+    other.unwrap();
     write_all(&mut theirs, b"250 b\r\n").await.unwrap();
     // A buffer of one octet: the rest is kept.
     let mut got = Vec::new();
