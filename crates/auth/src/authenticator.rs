@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use stentor_mail::Ms;
 use stentor_sasl::{Mechanism, Mechanisms};
 use stentor_users::{FileError, Users};
 use tokio::time::Instant;
@@ -19,7 +18,7 @@ use crate::random::random;
 use crate::refusal::Refusal;
 use crate::shared::{Shared, Source};
 use crate::source::OwnUsers;
-use crate::usage::{Amounts, OverLimit, Usage};
+use crate::usage::{Amounts, OverLimit};
 
 /// Where users come from.
 #[derive(Debug, Clone, PartialEq, Eq)]

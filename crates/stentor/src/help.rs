@@ -42,9 +42,8 @@ Statistics (from the history, or from any MTA's log):
   batchstat         Chart of a day
 Set up:
   explain, policy   What rules do with a recipient; with the last days' mail
-  user              Who may log in to send mail: add, list, lock, remove
   http-password, http-token  Hash a console password, create an API token
-  table, tls, mime  Look up a key; show certificates; decode or encode mail
+  user, table, tls, mime  Logins; look up a key; certificates; what mail has
   journal           Verify, dump or salvage a stopped journal
   completions, man, help  Shell completions; manual pages; a command
 

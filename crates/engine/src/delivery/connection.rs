@@ -18,16 +18,14 @@ use std::sync::Arc;
 
 use stentor_mail::client::{
     ClientError, ClientEvent, ClientSession, Extensions, Mechanisms, RcptResult, SaslOctets, Stage as ClientStage,
-    TlsStage, TxRcpt, TxSpec, Unsecured,
+    TlsStage, Unsecured,
 };
-use stentor_posture::{Peer, Question};
 use stentor_queue::ids::{ConnId, Ms};
 use stentor_queue::site::Target;
 use stentor_sched::{CloseReason, Enhanced, NoSession, RcptOutcome, SourceNo, Stage};
 
-use super::body::{self, ContentError, Form, Outgoing};
+use super::body::Outgoing;
 use super::ending::{close_reason, dsn, no_session, said};
-use super::generic;
 use super::login;
 use super::opening::{Opened, closed, open_in_time, place};
 use super::outcome;

@@ -4,9 +4,9 @@
 //! The task ends when the client has gone or the behaviour says so; the session counts replies that could not be
 //! written.
 
-use super::line::{Line, Turn};
+use super::line::{LINGER, Line, Turn};
 use super::session::{COMMAND_BYTES_MAX, Session};
-use super::wire::{LINGER, Wire};
+use super::wire::Wire;
 use crate::recorder::Recorder;
 use std::cell::RefCell;
 use std::future::poll_fn;

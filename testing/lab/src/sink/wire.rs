@@ -11,10 +11,9 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use super::line::LINGER;
 use crate::tls::{self, Tls};
 
-/// How long a closing sink still reads, so that the kernel does not answer pipelined input with RST and lose our reply.
-pub(super) const LINGER: Duration = Duration::from_secs(2);
 /// A handshake that lasts longer is the client's fault.
 const HANDSHAKE: Duration = Duration::from_secs(30);
 

@@ -17,7 +17,7 @@ mod event;
 use super::session::Session;
 use super::site::{Host, Schedule, SiteState};
 use super::store::{Store, StoreOptions};
-use super::wire::LINGER;
+use super::line::LINGER;
 use super::{Listening, listen};
 use crate::behaviour::{Behaviour, Connect};
 use crate::error::LabError;
