@@ -272,10 +272,10 @@ mod tests {
         let before = "hostname = \"old.example\"\n[journal]\ncompletion_sync_ms_max = 100\n";
         let in_force = check_text(&path, before).unwrap();
         let after = "hostname = \"new.example\"\ndata_dir = \"elsewhere\"\nmessage_size_bytes_max = 2048\nreceived_max = 7\n\
-             [listen]\nsmtp = [\"127.0.0.1:9\"]\nbody_bytes_max = 2000000\nstreamed_bytes_max = 2000000\nerrors_max = 3\n\
+             [listen]\nsmtp = [\"127.0.0.1:9\"]\nsmtps = [\"127.0.0.1:8\"]\nsubmission = [\"127.0.0.1:7\"]\nbody_bytes_max = 2000000\nstreamed_bytes_max = 2000000\nerrors_max = 3\n\
              [dns]\nattempts = 9\n[delivery]\nsmtp_port = 2626\nidle_ms = 1\n[routes]\n\"a.example\" = [\"mx.a.example\"]\n\
              [journal]\naddresses_max = 2000\ncompletion_sync_ms_max = 50\n[log]\nattempts = \"off\"\n\
-             [history]\nkeep_days = 1\n[http]\nlisten = []\nconnections_max = 9\nhost_names = [\"mail.example\"]\n\
+             [history]\nkeep_days = 1\n[http]\nlisten = []\ntls = true\nconnections_max = 9\nhost_names = [\"mail.example\"]\n\
              [webhooks.a]\nurl = \"http://127.0.0.1/\"\nsecret = \"0123456789abcdef\"\n[telemetry]\nsample_one_in = 9\n\
              [control]\nsocket = \"other.sock\"\n[submission]\nfolder = \"spool\"\nstrict = true\n";
         fs::write(&path, after).unwrap();
@@ -293,7 +293,7 @@ mod tests {
         assert_eq!(of("[dns]"), ["[dns] attempts"]);
         assert_eq!(of("[journal]"), ["[journal] addresses_max"]);
         assert_eq!(of("[webhooks"), ["[webhooks.a] url", "[webhooks.a] secret"]);
-        assert_eq!((of("[http]").len(), of("[listen]").len(), config.restart_pending.len()), (2, 3, kept.len()));
+        assert_eq!((of("[http]").len(), of("[listen]").len(), config.restart_pending.len()), (3, 5, kept.len()));
         assert_eq!((&config.hostname, &config.data_dir), (&in_force.hostname, &in_force.data_dir));
         assert!(config.policy.is_local_domain("old.example") && !config.policy.is_local_domain("new.example"));
         let route = config.rules.of_domain("a.example").map(|route| route.hop.to_string());

@@ -125,9 +125,7 @@ stentor.toml:2:8: `subscribers` is missing in [lists.news]; add, for instance, s
 stentor.toml:4:1: unknown key `subscriber` in [lists.news]; did you mean `subscribers`?
 stentor.toml:6:1: unknown key `command_timeout` in [listen]; did you mean `command_timeout_s`?
 stentor.toml:7:1: unknown key `data_dir` in [listen]; it belongs at the top of the file
-stentor.toml:8:1: unknown key `zebra` in [listen]; known are `connections_max`, `smtp`, `proxy_clients`, `xclient_clients`, `connections_per_client_max`, \
-`command_timeout_s`, `data_timeout_s`, `session_timeout_s`, `recipients_per_message_max`, `errors_max`, `body_bytes_max`, \
-`streamed_bytes_max`, `greet_delay_s`, `dns_timeout_s`
+stentor.toml:8:1: unknown key `zebra` in [listen]; see docs/operate/configuration.md
 stentor.toml:9:2: unknown section [delivry]; did you mean `delivery`?
 stentor.toml:12:1: unknown key `foo` in [domains]; known are `local`, `virtual`, `postmaster`, `relay`
 stentor.toml:13:2: unknown section [dsn]; did you mean `dns`?

@@ -22,6 +22,7 @@ pub struct Trace<'a> {
 
 /// How a message came, as `with` has it (RFC 3848; RFC 6531 section 4.3): S for TLS, A for a login. Of a client that says HELO neither
 /// has a name.
+#[expect(clippy::fn_params_excessive_bools, reason = "each is a letter of the word")]
 pub const fn protocol(smtputf8: bool, is_esmtp: bool, is_secured: bool, is_authenticated: bool) -> &'static str {
     match (smtputf8, is_secured, is_authenticated) {
         (false, ..) if !is_esmtp => "SMTP",

@@ -30,7 +30,8 @@ fn greeting_and_offers() {
     let mut offers = client.cmd("EHLO client.example").expect(250).lines;
     assert!(offers.remove(0).starts_with("mx.test"));
     offers.sort();
-    let expected = ["8BITMIME", "CHUNKING", "DSN", "ENHANCEDSTATUSCODES", "PIPELINING", "SIZE 1048576", "SMTPUTF8"];
+    let expected =
+        ["8BITMIME", "CHUNKING", "DSN", "ENHANCEDSTATUSCODES", "PIPELINING", "SIZE 1048576", "SMTPUTF8", "STARTTLS"];
     assert_eq!(offers, expected);
     assert_eq!(client.cmd("HELO client.example").expect(250).lines.len(), 1);
     client.quit();
@@ -68,7 +69,7 @@ fn other_commands() {
         ("HELP", 214),
         ("VRFY someone", 252),
         ("EXPN list", 502),
-        ("STARTTLS", 502),
+        ("STARTTLS now", 501),
         ("AUTH PLAIN AHgAeA==", 502),
         ("XCLIENT ADDR=10.0.0.1", 502),
         ("PROXY TCP4 10.0.0.1 10.0.0.2 1 2", 502),

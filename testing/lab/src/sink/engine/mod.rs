@@ -14,10 +14,10 @@
 mod blocking;
 mod event;
 
+use super::line::LINGER;
 use super::session::Session;
 use super::site::{Host, Schedule, SiteState};
 use super::store::{Store, StoreOptions};
-use super::line::LINGER;
 use super::{Listening, listen};
 use crate::behaviour::{Behaviour, Connect};
 use crate::error::LabError;
