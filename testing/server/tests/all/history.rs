@@ -52,7 +52,9 @@ fn a_message_is_told_from_acceptance_to_each_recipients_fate() {
     // By Message-ID the report is not told, but its subject is.
     assert_eq!(trace(&server, "<story@test>")["messages"][0]["id"], id.as_str());
     let text = String::from_utf8(server.operator(&["trace", &id]).stdout).expect("text");
-    for part in ["accepted: from <", "relay: client network", "no TLS", "now         ", "cid@later.example", "451"] {
+    for part in
+        ["accepted: from <", "relay: client network", "clear:not-offered", "now         ", "cid@later.example", "451"]
+    {
         assert!(text.contains(part), "{part} in {text}");
     }
     let nobody = server.operator(&["trace", "nobody@yes.example"]);
