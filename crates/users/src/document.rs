@@ -22,7 +22,7 @@ pub enum DocumentError {
 
 /// What a new file begins with.
 const PREAMBLE: &str = "\
-# Who may log in to send mail. The command "stentor user" changes this file; so may you: see users.md of Stentor's documentation.
+# Who may log in to send mail. The command 'stentor user' changes this file; so may you: see users.md of Stentor's documentation.
 # Passwords are not in it, but what is there helps to guess them: only the server may read it.
 ";
 

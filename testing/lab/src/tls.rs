@@ -110,7 +110,7 @@ fn key() -> KeyPair {
 
 /// `days`: from when until when, from now.
 fn params(names: &[&str], common_name: &str, days: (i64, i64)) -> CertificateParams {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs().cast_signed());
     let moment = |days: i64| OffsetDateTime::from_unix_timestamp(now + days * DAY_S).expect("a date of our time");
     let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
     let mut params = CertificateParams::new(names).expect("names of hosts");

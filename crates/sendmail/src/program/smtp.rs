@@ -64,7 +64,7 @@ pub fn serve(call: &Call, folder: &Folder, privileges: &Privileges, caller: &Cal
             session.sent();
         }
         match step {
-            Step::Flush => {}
+            Step::Flush | Step::AuthCancelled => {}
             Step::Close => return Ok(()),
             // A line at a time: whoever pipes a whole session in sends data before the reply to DATA.
             Step::NeedInput => {
@@ -93,7 +93,6 @@ pub fn serve(call: &Call, folder: &Folder, privileges: &Privileges, caller: &Cal
             Step::Client(_) | Step::StartTls | Step::Auth { .. } | Step::AuthResponse(_) => {
                 session.answer(NOT_OFFERED);
             }
-            Step::AuthCancelled => {}
             Step::Unknown { reply, .. } => session.answer(reply),
             Step::Data => session.begin_data(Vec::new()),
             Step::Piece(octets) => {

@@ -106,7 +106,7 @@ fn offered_and_refused_goes_on_in_clear_or_not_at_all() {
         say(&mut session, refusal);
         match session.poll_event() {
             Some(ClientEvent::Unsecured(Unsecured::Refused(reply))) => {
-                assert!(refusal.starts_with(&reply.code.to_string()))
+                assert!(refusal.starts_with(&reply.code.to_string()));
             }
             other => panic!("{other:?}"),
         }
@@ -179,7 +179,8 @@ fn lmtp_says_lhlo_again() {
 
 #[test]
 fn after_a_failed_handshake_nothing_is_sent() {
-    let failures: [(fn(&mut ClientSession), &str); 4] = [
+    type Fails = fn(&mut ClientSession);
+    let failures: [(Fails, &str); 4] = [
         (|session| session.tls_failed("certificate expired"), "TLS failed: certificate expired"),
         (ClientSession::disconnected, "lost connection while making the TLS handshake"),
         (|session| assert!(session.timed_out(60_000)), "timed out while making the TLS handshake"),
@@ -235,14 +236,16 @@ fn requiretls_goes_only_where_it_is_offered_within_tls() {
     let mut session = securing(TlsUse::Required);
     session.secured(0).unwrap();
     say(&mut session, WITHIN);
-    (session.poll_event(), take(&mut session));
+    session.poll_event();
+    take(&mut session);
     session.begin(&needs, [TxRcpt::new("a@x")], 0).unwrap();
     assert_eq!(take(&mut session), "MAIL FROM:<s@us.example> SIZE=3 REQUIRETLS\r\n");
 
     let mut in_clear = greeted(TlsUse::Never, WITHIN);
     let mut not_offered = securing(TlsUse::Required);
     not_offered.secured(0).unwrap();
-    (take(&mut not_offered), say(&mut not_offered, PLAIN));
+    take(&mut not_offered);
+    say(&mut not_offered, PLAIN);
     for session in [&mut in_clear, &mut not_offered] {
         session.poll_event();
         session.begin(&needs, [TxRcpt::new("a@x")], 0).unwrap();
