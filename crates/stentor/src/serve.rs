@@ -95,6 +95,19 @@ fn lines(diagnostics: &[Diagnostic]) -> String {
     diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
+/// Where clients connect, with what is there.
+fn sockets(config: &Config) -> Result<Vec<(tokio::net::TcpListener, Service)>, StartError> {
+    let listen = &config.listen;
+    let services =
+        [(Service::Smtp, &listen.smtp), (Service::Smtps, &listen.smtps), (Service::Submission, &listen.submission)];
+    let all = services.into_iter().flat_map(|(service, all)| all.iter().map(move |addr| (service, *addr)));
+    all.map(|(service, addr)| match bind(addr) {
+        Ok(socket) => Ok((socket, service)),
+        Err(source) => Err(StartError::Listen { addr, source }),
+    })
+    .collect()
+}
+
 /// What to do about an address that cannot be listened on.
 fn remedy(source: &io::Error) -> &'static str {
     match source.kind() {
@@ -136,15 +149,7 @@ impl Server {
         let mut accepted = submission::Accepted::ask(config.submission.folder.as_deref());
         let (mut journal, store) = open(&settings, &clock, &mut |record| accepted.hear(record))?;
         let certificates = Certificates::start(config).map_err(StartError::Tls)?;
-        let listen = &config.listen;
-        let services =
-            [(Service::Smtp, &listen.smtp), (Service::Smtps, &listen.smtps), (Service::Submission, &listen.submission)];
-        let mut sockets = Vec::with_capacity(listen.smtp.len());
-        for (service, addr) in
-            services.into_iter().flat_map(|(service, all)| all.iter().map(move |addr| (service, addr)))
-        {
-            sockets.push((bind(*addr).map_err(|source| StartError::Listen { addr: *addr, source })?, service));
-        }
+        let sockets = sockets(config)?;
         let services: Vec<_> =
             sockets.iter().filter_map(|(socket, service)| Some((socket.local_addr().ok()?, *service))).collect();
         let addresses: Vec<SocketAddr> = services.iter().map(|(address, _)| *address).collect();

@@ -184,12 +184,9 @@ impl Connection {
                 }
                 continue;
             }
-            match self.pending.take() {
-                Some(pending) => {
-                    Box::pin(self.prepare_session(pending)).await;
-                    continue;
-                }
-                None => {}
+            if let Some(pending) = self.pending.take() {
+                Box::pin(self.prepare_session(pending)).await;
+                continue;
             }
             let is_empty = self.open.is_empty() && self.again.is_empty() && self.held.is_none();
             if self.signal.must_close() && is_empty {

@@ -249,6 +249,26 @@ fn from_query(query: &str) -> Result<Order, Failure> {
     Ok(order)
 }
 
+fn bad(text: &str, why: &dyn std::fmt::Display) -> Failure {
+    Failure::Bad(format!("{text:?}: {why}"))
+}
+
+/// Whom an order names: a list, addresses, or both.
+fn recipients_of(order: &Order, settings: &Settings) -> Result<Vec<Address>, Failure> {
+    let mut recipients: Vec<Address> = Vec::with_capacity(order.recipients.len() + 1);
+    if let Some(name) = &order.list {
+        let list = settings.list(name).ok_or_else(|| Failure::Bad(format!("there is no list {name:?}")))?;
+        recipients.push(list.settings().address.clone());
+    }
+    for text in &order.recipients {
+        recipients.push(text.parse().map_err(|error| bad(text, &error))?);
+    }
+    if recipients.is_empty() {
+        return Err(Failure::Bad("no recipient: recipients or list is needed".to_owned()));
+    }
+    Ok(recipients)
+}
+
 /// A transaction as an SMTP session would have it; of an order with its length, and the memory that is reserved already.
 async fn run(
     http: &Http,
@@ -262,22 +282,11 @@ async fn run(
     if core.with(|hub, _| hub.is_stopping()) {
         return Err(Reply::fixed(421, (4, 3, 2), "Service is closing").into());
     }
-    let bad = |text: &str, why: &dyn std::fmt::Display| Failure::Bad(format!("{text:?}: {why}"));
     let path = match order.sender.as_str() {
         "" => ReversePath::Null,
         text => ReversePath::Address(text.parse().map_err(|error| bad(text, &error))?),
     };
-    let mut recipients: Vec<Address> = Vec::with_capacity(order.recipients.len() + 1);
-    if let Some(name) = &order.list {
-        let list = settings.list(name).ok_or_else(|| Failure::Bad(format!("there is no list {name:?}")))?;
-        recipients.push(list.settings().address.clone());
-    }
-    for text in &order.recipients {
-        recipients.push(text.parse().map_err(|error| bad(text, &error))?);
-    }
-    if recipients.is_empty() {
-        return Err(Failure::Bad("no recipient: recipients or list is needed".to_owned()));
-    }
+    let recipients = recipients_of(&order, settings)?;
     let smtputf8 = !path.is_ascii() || recipients.iter().any(|to| !to.is_ascii());
     let mail = MailFrom {
         path,

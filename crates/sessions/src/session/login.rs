@@ -10,6 +10,7 @@ use stentor_auth::{Channel, Login, Step};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{NOT_OFFERED, Secret};
 use stentor_sasl::{Bindings, Mechanism};
+use stentor_tls::{Secured, TlsSocket};
 
 use super::super::open_sessions::Counted;
 use super::super::transaction::{Account, Submitted, Transaction};
@@ -67,10 +68,10 @@ impl Session {
 
     /// What an exchange runs over.
     pub(super) fn channel(&self) -> Channel {
-        let tls = self.stream.tls().map(|socket| socket.secured());
+        let tls = self.stream.tls().map(TlsSocket::secured);
         let bindings = Bindings {
-            exporter: tls.and_then(|tls| tls.exporter()),
-            end_point: tls.and_then(|tls| tls.server_end_point()).map(Vec::from),
+            exporter: tls.and_then(Secured::exporter),
+            end_point: tls.and_then(Secured::server_end_point).map(Vec::from),
         };
         Channel {
             client: SocketAddr::new(self.client, self.port),

@@ -269,35 +269,7 @@ impl Session {
                 let reply = Box::pin(self.milters_on_unknown(&line)).await.unwrap_or(reply);
                 self.smtp.answer(reply);
             }
-            Step::Data => {
-                // What is answered already must not wait for memory.
-                if self.trusted && self.transaction.as_ref().is_some_and(|transaction| !transaction.is_room(&self.core))
-                {
-                    self.flush().await?;
-                }
-                let Some(transaction) = &mut self.transaction else {
-                    self.smtp.answer(Reply::fixed(503, (5, 5, 1), "MAIL first"));
-                    return Ok(());
-                };
-                let mut ready = transaction.reserve(&self.core).await;
-                if ready.is_ok() && self.filter.is_some() {
-                    ready = Box::pin(transaction.filter_data(&self.core)).await;
-                }
-                match ready {
-                    Ok(()) => {
-                        let manner = Manner {
-                            helo: self.smtp.helo(),
-                            is_esmtp: self.smtp.is_esmtp(),
-                            client: self.client,
-                            tls: secure::words(&self.stream),
-                            is_authenticated: self.smtp.is_authenticated(),
-                        };
-                        let prefix = transaction.start_data(&self.core, &self.settings, manner);
-                        self.smtp.begin_data(prefix);
-                    }
-                    Err(reply) => self.smtp.answer(reply),
-                }
-            }
+            Step::Data => self.answer_data().await?,
             Step::Piece(bytes) => {
                 if let Some(transaction) = &mut self.transaction {
                     let size_max = self.settings.smtp.size_max;
@@ -319,6 +291,37 @@ impl Session {
             Step::AuthResponse(response) => Box::pin(self.respond(Some(&response))).await,
             Step::AuthCancelled => self.exchange = None,
             Step::NeedInput | Step::Flush | Step::Reset | Step::Refused { .. } | Step::Close => {}
+        }
+        Ok(())
+    }
+
+    /// The body begins.
+    async fn answer_data(&mut self) -> io::Result<()> {
+        // What is answered already must not wait for memory.
+        if self.trusted && self.transaction.as_ref().is_some_and(|transaction| !transaction.is_room(&self.core)) {
+            self.flush().await?;
+        }
+        let Some(transaction) = &mut self.transaction else {
+            self.smtp.answer(Reply::fixed(503, (5, 5, 1), "MAIL first"));
+            return Ok(());
+        };
+        let mut ready = transaction.reserve(&self.core).await;
+        if ready.is_ok() && self.filter.is_some() {
+            ready = Box::pin(transaction.filter_data(&self.core)).await;
+        }
+        match ready {
+            Ok(()) => {
+                let manner = Manner {
+                    helo: self.smtp.helo(),
+                    is_esmtp: self.smtp.is_esmtp(),
+                    client: self.client,
+                    tls: secure::words(&self.stream),
+                    is_authenticated: self.smtp.is_authenticated(),
+                };
+                let prefix = transaction.start_data(&self.core, &self.settings, manner);
+                self.smtp.begin_data(prefix);
+            }
+            Err(reply) => self.smtp.answer(reply),
         }
         Ok(())
     }

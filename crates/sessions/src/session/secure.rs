@@ -6,17 +6,17 @@
 use std::io;
 use std::time::Duration;
 
+use stentor_engine::core::security::Situation;
 use stentor_mail::server::ServerSession;
-use stentor_tls::Facts;
+use stentor_tls::{Facts, TlsSocket};
 use tokio::time::Instant;
 
 use super::super::open_sessions::Counted;
 use super::super::socket::Socket;
 use super::Session;
-use stentor_engine::core::security::Situation;
 
 /// Time for a handshake; and while connections are short.
-const HANDSHAKE_MAX: Duration = Duration::from_secs(60);
+const HANDSHAKE_MAX: Duration = Duration::from_mins(1);
 const HURRIED_HANDSHAKE_MAX: Duration = Duration::from_secs(10);
 
 impl Session {
@@ -63,7 +63,7 @@ impl Session {
 
     /// What its offers depend on.
     pub(super) fn situation(&self) -> Situation {
-        let tls = self.stream.tls().map(|socket| socket.secured());
+        let tls = self.stream.tls().map(TlsSocket::secured);
         let networks = &self.settings.config.auth.allow_clear_networks;
         Situation {
             is_secured: tls.is_some(),

@@ -118,12 +118,14 @@ impl Transaction {
         }
         let mut fields = String::new();
         if !facts.has_date {
-            fields += &format!("Date: {}\r\n", format_date(core.clock.now()));
+            fields.push_str("Date: ");
+            fields.push_str(&format_date(core.clock.now()));
+            fields.push_str("\r\n");
             facts.has_date = true;
         }
         if facts.message_id.is_none() {
             let id = format!("<{}.{:x}@{}>", self.id, core.clock.now(), settings.config.hostname);
-            fields += &format!("Message-ID: {id}\r\n");
+            fields.extend(["Message-ID: ", &id, "\r\n"]);
             facts.message_id = Some(id);
         }
         match self.prefix_bytes.filter(|at| *at <= end.last.len()) {

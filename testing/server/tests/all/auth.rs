@@ -224,6 +224,15 @@ fn other_peoples_clients_log_in() {
         assert!(output.status.success(), "curl {mechanism}: {output:?}");
         copies += 1;
     }
+    lab.wait_copies(copies);
+}
+
+#[test]
+fn mail_programs_log_in() {
+    let (lab, server) = started(|builder| builder);
+    let submission = server.address_of("submission");
+    let port = submission.port().to_string();
+    let mut copies = 0;
     for mechanism in ["plain", "login"] {
         let mta = format!("-Smta=smtp://ann%40home.example:correct%20horse@{submission}");
         let auth = format!("-Ssmtp-auth={mechanism}");

@@ -69,9 +69,12 @@ fn mail_is_encrypted_where_the_host_can_and_the_next_session_is_resumed() {
         let line = server.wait_log(&[&queue_id, "stat=Sent"]);
         assert!(line.contains(", tls=TLSv1.3:TLS_") && line.contains(":verified, dsn=2.0.0"), "{line}");
     }
-    let trace = server.operator(&["trace", "ann@good.example"]);
-    let trace = String::from_utf8_lossy(&trace.stdout).into_owned();
-    assert!(trace.contains("TLSv1.3:TLS_"), "{trace}");
+    let mut trace = String::new();
+    wait_until("the trace has it", || {
+        let output = server.operator(&["trace", "ann@good.example"]);
+        trace = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        trace.contains("TLSv1.3:TLS_")
+    });
     assert_eq!(fates(&server).delivered, 3);
 }
 
@@ -94,11 +97,12 @@ fn broken_tls_stops_no_mail_where_nothing_is_demanded() {
     assert_eq!((fates(&server).pending, fates(&server).bounced), (0, 0));
     let failed = server.log().matching(&["stat=Deferred"]);
     assert!(failed.is_empty(), "it was one attempt each: {failed:?}");
+    let falls_back = |word: &str| word.starts_with("clear:") && !matches!(word, "clear:refused" | "clear:not-offered");
+    let count = BROKEN.iter().filter(|(_, _, word, _)| falls_back(word)).count();
+    let remembered = server.log().matching(&["in clear for a while"]);
+    assert_eq!(remembered.len(), count, "each broken host fails once: {remembered:?}");
     let connections = lab.stats().sinks.connections;
-    let fell_back = BROKEN.iter().filter(|(_, _, word, _)| {
-        word.starts_with("clear:") && !matches!(*word, "clear:refused" | "clear:not-offered")
-    });
-    assert_eq!(connections, (2 * BROKEN.len() + fell_back.count()) as u64, "a second connection once per broken host");
+    assert!(connections <= (2 * BROKEN.len() + count) as u64, "{connections}");
 }
 
 /// It waits with the reason, at its own site, and the same hosts serve others; nobody's mailbox is to blame.
@@ -269,7 +273,7 @@ fn a_login_that_is_refused_waits_and_shows_no_secret() {
             queue["causes"].as_array().is_some_and(|rows| rows.iter().any(|row| row["cause"] == "auth")),
             "{queue}"
         );
-        let all = server.log().whole().join("\n");
+        let all = server.log().lines().join("\n");
         assert!(!all.contains("s3cret") && !all.contains("AGFubg"), "{all}");
     }
 }
