@@ -10,6 +10,7 @@
 //! How it fails: parsers give typed errors that name what is wrong; what a domain publishes and we cannot read never counts as
 //! protection, and never as a permission to send in clear where something forbids it.
 
+pub mod dane;
 mod fingerprint;
 mod names;
 mod reason;
