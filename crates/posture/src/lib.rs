@@ -15,6 +15,7 @@ mod fingerprint;
 mod names;
 mod reason;
 mod requirement;
+pub mod sts;
 mod table;
 #[cfg(test)]
 mod tests;

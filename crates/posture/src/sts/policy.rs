@@ -1,0 +1,224 @@
+//! The policy file (RFC 8461 3.2) and the hosts that it allows (4.1).
+
+use serde::{Deserialize, Serialize};
+use stentor_mail::address::normalise_domain;
+
+/// Octets of a policy file (RFC 8461 3.3 suggests this limit).
+pub const POLICY_BYTES_MAX: usize = 64 * 1024;
+/// Seconds for which a policy may be kept (RFC 8461 3.2: about a year). A longer one is cut.
+pub const MAX_AGE_S_MAX: u64 = 31_557_600;
+/// `mx` patterns of one policy.
+pub const PATTERNS_MAX: usize = 256;
+
+/// What is done with hosts that do not match.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// They get no mail.
+    Enforce,
+    /// They get it all the same, and the domain hears of it (TLSRPT).
+    Testing,
+    /// The domain takes its policy back.
+    None,
+}
+
+impl Mode {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Mode::Enforce => "enforce",
+            Mode::Testing => "testing",
+            Mode::None => "none",
+        }
+    }
+}
+
+/// A policy that has been read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Policy {
+    pub mode: Mode,
+    pub max_age_s: u64,
+    /// Names, or `*.` and a name, in lower case; not empty unless the mode is `none`.
+    pub mx: Vec<String>,
+}
+
+/// Why a file is no policy.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    #[error("it is longer than {POLICY_BYTES_MAX} octets")]
+    TooLong,
+    #[error("it is not UTF-8")]
+    NotUtf8,
+    #[error("line {0} is not NAME: VALUE")]
+    Line(usize),
+    #[error("it does not begin with a `version` of STSv1")]
+    Version,
+    #[error("`mode` is missing, or none of enforce, testing and none")]
+    Mode,
+    #[error("`max_age` is missing, or not a number of up to 10 digits")]
+    MaxAge,
+    #[error("line {0}: `mx` is neither a host nor `*.` and a domain")]
+    Mx(usize),
+    #[error("it has no `mx`")]
+    NoMx,
+    #[error("it has more than {PATTERNS_MAX} `mx`")]
+    TooManyMx,
+}
+
+impl Policy {
+    /// Unknown fields are passed over; of one that is there twice, other than `mx`, the first counts (RFC 8461 3.2).
+    pub fn parse(text: &[u8]) -> Result<Policy, PolicyError> {
+        if text.len() > POLICY_BYTES_MAX {
+            return Err(PolicyError::TooLong);
+        }
+        let text = std::str::from_utf8(text).map_err(|_| PolicyError::NotUtf8)?;
+        let (mut version, mut mode, mut max_age, mut mx) = (None, None, None, Vec::new());
+        let lines = text.strip_suffix('\n').unwrap_or(text).split('\n');
+        for (line, number) in lines.zip(1..) {
+            let line = line.strip_suffix('\r').unwrap_or(line);
+            // Files end with empty lines, whatever the grammar says.
+            if line.trim_matches([' ', '\t']).is_empty() {
+                continue;
+            }
+            let (name, value) = line.split_once(':').ok_or(PolicyError::Line(number))?;
+            let value = value.trim_matches([' ', '\t']);
+            if !is_name(name) || value.chars().any(char::is_control) {
+                return Err(PolicyError::Line(number));
+            }
+            match name {
+                "version" => version = version.or(Some(value)),
+                "mode" => mode = mode.or(Some(value)),
+                "max_age" => max_age = max_age.or(Some(value)),
+                "mx" if mx.len() == PATTERNS_MAX => return Err(PolicyError::TooManyMx),
+                "mx" => mx.push(pattern(value).ok_or(PolicyError::Mx(number))?),
+                _ => {}
+            }
+        }
+        if version != Some("STSv1") {
+            return Err(PolicyError::Version);
+        }
+        let mode = [Mode::Enforce, Mode::Testing, Mode::None].into_iter().find(|m| Some(m.name()) == mode);
+        let mode = mode.ok_or(PolicyError::Mode)?;
+        let digits =
+            max_age.filter(|value| (1..=10).contains(&value.len()) && value.bytes().all(|b| b.is_ascii_digit()));
+        let max_age_s: u64 = digits.and_then(|digits| digits.parse().ok()).ok_or(PolicyError::MaxAge)?;
+        if mx.is_empty() && mode != Mode::None {
+            return Err(PolicyError::NoMx);
+        }
+        Ok(Policy { mode, max_age_s: max_age_s.min(MAX_AGE_S_MAX), mx })
+    }
+
+    /// Whether mail may go to this host (in lower case, without a final dot): `*` stands for exactly one label (RFC 8461 4.1).
+    pub fn allows(&self, host: &str) -> bool {
+        let parent = host.split_once('.').filter(|(label, _)| !label.is_empty()).map(|(_, parent)| parent);
+        self.mx.iter().any(|pattern| match pattern.strip_prefix("*.") {
+            Some(suffix) => parent == Some(suffix),
+            None => pattern == host,
+        })
+    }
+
+    /// The policy as lines, as reports about it quote it (RFC 8460 4.4).
+    pub fn lines(&self) -> Vec<String> {
+        let head = ["version: STSv1".to_owned(), format!("mode: {}", self.mode.name())];
+        let mx = self.mx.iter().map(|mx| format!("mx: {mx}"));
+        head.into_iter().chain(mx).chain([format!("max_age: {}", self.max_age_s)]).collect()
+    }
+}
+
+fn is_name(name: &str) -> bool {
+    let mut chars = name.bytes();
+    name.len() <= 32
+        && chars.next().is_some_and(|b| b.is_ascii_alphanumeric())
+        && chars.all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'))
+}
+
+fn pattern(value: &str) -> Option<String> {
+    let (wildcard, name) = value.strip_prefix("*.").map_or(("", value), |name| ("*.", name));
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let is_host = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_') || !b.is_ascii();
+    if !name.bytes().all(is_host) {
+        return None;
+    }
+    normalise_domain(name).ok().map(|name| format!("{wildcard}{name}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const EXAMPLE: &str = "version: STSv1\r\nmode: enforce\r\nmx: mail.example.com\r\nmx: *.Example.net\r\nmx: backupmx.example.com\r\nmax_age: 604800\r\n";
+
+    fn parse(text: &str) -> Result<Policy, PolicyError> {
+        Policy::parse(text.as_bytes())
+    }
+
+    #[test]
+    fn the_example_of_the_rfc() {
+        let policy = parse(EXAMPLE).unwrap();
+        assert_eq!((policy.mode, policy.max_age_s, policy.mx.len()), (Mode::Enforce, 604_800, 3));
+        assert_eq!(parse(&EXAMPLE.replace('\r', "")), Ok(policy.clone()));
+        assert_eq!(policy.lines().join("\r\n") + "\r\n", EXAMPLE.to_lowercase().replace("stsv1", "STSv1"));
+    }
+
+    #[test]
+    fn a_star_is_one_label() {
+        let policy = parse(EXAMPLE).unwrap();
+        for (host, allowed) in [
+            ("mail.example.com", true),
+            ("backupmx.example.com", true),
+            ("a.example.net", true),
+            ("a.b.example.net", false),
+            ("example.net", false),
+            (".example.net", false),
+            ("x.mail.example.com", false),
+            ("", false),
+        ] {
+            assert_eq!(policy.allows(host), allowed, "{host}");
+        }
+    }
+
+    #[test]
+    fn what_is_unknown_or_there_twice_is_passed_over() {
+        let text = "version: STSv1\nmode: none\nmode: enforce\nx_1: \u{e9}\nmax_age: 0\nmax_age:9\nversion: STSv2\n\n";
+        assert_eq!(parse(text), Ok(Policy { mode: Mode::None, max_age_s: 0, mx: vec![] }));
+        let long = parse("version:STSv1\nmode:none\nmax_age: 9999999999").unwrap();
+        assert_eq!(long.max_age_s, MAX_AGE_S_MAX);
+    }
+
+    #[test]
+    fn what_is_no_policy_says_why() {
+        let with = |from: &str, to: &str| parse(&EXAMPLE.replace(from, to)).unwrap_err();
+        assert_eq!(parse(""), Err(PolicyError::Version));
+        assert_eq!(parse("<html>\n"), Err(PolicyError::Line(1)));
+        assert_eq!(with("STSv1", "STSv2"), PolicyError::Version);
+        assert_eq!(with("enforce", "Enforce"), PolicyError::Mode);
+        assert_eq!(with("mode: enforce\r\n", ""), PolicyError::Mode);
+        assert_eq!(with("604800", "12345678901"), PolicyError::MaxAge);
+        assert_eq!(with("604800", "-1"), PolicyError::MaxAge);
+        assert_eq!(with("604800", ""), PolicyError::MaxAge);
+        for bad in ["*", "*.", "a.*.b", "**.b", "*a.b", "a b", "", "[192.0.2.1]", "a@b"] {
+            assert_eq!(with("mail.example.com", bad), PolicyError::Mx(3), "{bad}");
+        }
+        assert_eq!(parse("version: STSv1\nmode: testing\nmax_age: 1\n"), Err(PolicyError::NoMx));
+        let many = format!("{EXAMPLE}{}", "mx: a.test\n".repeat(254));
+        assert_eq!(parse(&many), Err(PolicyError::TooManyMx));
+        assert_eq!(Policy::parse(&vec![b'x'; POLICY_BYTES_MAX + 1]), Err(PolicyError::TooLong));
+        assert_eq!(Policy::parse(b"version: \xff"), Err(PolicyError::NotUtf8));
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics_and_never_allows_what_no_pattern_names(
+            text in "(version: STSv1\n)?(mode: (enforce|testing|none)\n)?((mx|max_age): ?[*a-b0-9.]{0,6}\r?\n){0,5}\\PC{0,20}", host in "[ab.]{0,8}",
+        ) {
+            if let Ok(policy) = parse(&text) {
+                prop_assert!(policy.mx.is_empty() <= (policy.mode == Mode::None));
+                prop_assert_eq!(parse(&policy.lines().join("\n")), Ok(policy.clone()));
+                if policy.allows(&host) {
+                    let names = |p: &String| *p == host || p.strip_prefix('*').is_some_and(|suffix| host.ends_with(suffix));
+                    prop_assert!(policy.mx.iter().any(names));
+                }
+            }
+        }
+    }
+}

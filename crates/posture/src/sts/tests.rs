@@ -1,0 +1,150 @@
+//! The states of the cache, as the table in `cache.rs` has them.
+
+use super::*;
+
+const DAY: u64 = REFRESH_MS;
+const START: u64 = 1_800_000_000_000;
+
+fn policy(max_age_s: u64) -> Policy {
+    Policy { mode: Mode::Enforce, max_age_s, mx: vec!["mx.a.test".to_owned()] }
+}
+
+fn id(id: &str) -> Record {
+    Record::Id(id.to_owned())
+}
+
+fn failure(why: &str) -> FetchFailure {
+    FetchFailure { kind: FetchFailureKind::Fetch, why: why.to_owned() }
+}
+
+fn with_policy() -> Cache {
+    let mut cache = Cache::default();
+    assert_eq!(cache.consult("a.test", Some(&id("1")), START), Consulted::Fetch { id: "1".to_owned() });
+    cache.fetched("a.test", "1".to_owned(), Ok(policy(10 * 86_400)), START);
+    cache
+}
+
+fn is_used(consulted: &Consulted) -> bool {
+    match consulted {
+        Consulted::Use(policy) => policy.is_some(),
+        Consulted::Fetch { id } => panic!("fetch {id}"),
+    }
+}
+
+#[test]
+fn without_a_record_there_is_no_policy_and_nothing_is_kept() {
+    let mut cache = Cache::default();
+    for record in [Some(Record::Absent), Some(Record::Invalid(RecordError::NoId)), None] {
+        assert!(!is_used(&cache.consult("a.test", record.as_ref(), START)));
+    }
+    assert!(cache.is_empty() && !cache.take_changed());
+}
+
+#[test]
+fn the_same_id_is_not_fetched_again() {
+    let mut cache = with_policy();
+    assert!(cache.take_changed() && !cache.take_changed());
+    assert!(is_used(&cache.consult("a.test", Some(&id("1")), START + 9 * DAY)));
+}
+
+#[test]
+fn a_record_that_is_gone_or_broken_takes_no_policy_away() {
+    let mut cache = with_policy();
+    for record in [Some(Record::Absent), Some(Record::Invalid(RecordError::Several)), None] {
+        assert!(is_used(&cache.consult("a.test", record.as_ref(), START + 9 * DAY)));
+        assert!(!is_used(&cache.consult("a.test", record.as_ref(), START + 10 * DAY)), "it is over");
+    }
+}
+
+#[test]
+fn another_id_is_fetched_and_a_failure_keeps_the_old_policy() {
+    let mut cache = with_policy();
+    let now = START + DAY;
+    assert_eq!(cache.consult("a.test", Some(&id("2")), now), Consulted::Fetch { id: "2".to_owned() });
+    cache.fetched("a.test", "2".to_owned(), Err(failure("404")), now);
+    assert!(cache.live("a.test", now).is_some());
+    assert!(is_used(&cache.consult("a.test", Some(&id("2")), now + RETRY_MS - 1)), "not again so soon");
+    assert!(
+        matches!(cache.consult("a.test", Some(&id("3")), now + 1), Consulted::Fetch { .. }),
+        "one more change is news"
+    );
+    assert!(matches!(cache.consult("a.test", Some(&id("2")), now + RETRY_MS), Consulted::Fetch { .. }));
+    assert_eq!(cache.about("a.test").1, Some(&failure("404")));
+    cache.fetched("a.test", "2".to_owned(), Ok(policy(86_400)), now + RETRY_MS);
+    assert_eq!(cache.about("a.test").0.map(|kept| &*kept.id), Some("2"));
+    assert_eq!(cache.about("a.test").1, None);
+}
+
+#[test]
+fn a_policy_that_was_never_there_does_not_stop_mail() {
+    let mut cache = Cache::default();
+    assert!(matches!(cache.consult("a.test", Some(&id("1")), START), Consulted::Fetch { .. }));
+    cache.fetched("a.test", "1".to_owned(), Err(failure("no route")), START);
+    assert!(!is_used(&cache.consult("a.test", Some(&id("1")), START + 1)));
+    assert!(!cache.take_changed(), "failures are not written");
+}
+
+#[test]
+fn what_is_used_is_refreshed_once_a_day_and_what_fails_once_an_hour() {
+    let mut cache = with_policy();
+    assert!(cache.due(START + DAY - 1, 10).is_empty());
+    let due = vec![("a.test".to_owned(), "1".to_owned())];
+    assert_eq!(cache.due(START + DAY, 10), due);
+    cache.fetched("a.test", "1".to_owned(), Err(failure("down")), START + DAY);
+    assert!(cache.due(START + DAY + 30 * 60_000, 10).is_empty());
+    assert_eq!(cache.due(START + DAY + 3_600_000, 10), due);
+    cache.fetched("a.test", "1".to_owned(), Ok(policy(10 * 86_400)), START + 2 * DAY);
+    assert!(cache.due(START + 2 * DAY + 1, 10).is_empty());
+    // Nobody has asked for a week.
+    assert!(cache.due(START + 11 * DAY, 10).is_empty());
+}
+
+#[test]
+fn a_short_policy_is_refreshed_before_it_is_over() {
+    let mut cache = Cache::default();
+    cache.fetched("a.test", "1".to_owned(), Ok(policy(3600)), START);
+    assert!(cache.due(START + 1_799_999, 10).is_empty());
+    assert_eq!(cache.due(START + 1_800_000, 10).len(), 1);
+    assert!(cache.due(START + 3_600_000, 10).is_empty() && cache.is_empty(), "what is over is forgotten");
+}
+
+#[test]
+fn it_survives_a_restart_and_a_damaged_file_is_known() {
+    let mut cache = with_policy();
+    cache.fetched("b.test", "1".to_owned(), Err(failure("x")), START);
+    let text = cache.write();
+    let read = Cache::read(&text).unwrap();
+    assert_eq!(read.about("a.test").0, cache.about("a.test").0);
+    assert_eq!(read.len(), 1);
+    assert_eq!(Cache::read("").unwrap_err(), CacheError::Head);
+    assert_eq!(Cache::read(&text[..text.len() - 3]).unwrap_err(), CacheError::Line(2));
+    assert_eq!(Cache::read(&text.replace("enforce", "maybe")).unwrap_err(), CacheError::Line(2));
+    assert_eq!(Cache::read("stentor mta-sts 2\n").unwrap_err(), CacheError::Head);
+}
+
+#[test]
+fn a_clock_that_was_far_ahead_keeps_no_policy_alive() {
+    let mut cache = Cache::default();
+    cache.fetched("a.test", "1".to_owned(), Ok(policy(86_400)), START + 300 * DAY);
+    assert!(cache.live("a.test", START).is_none());
+}
+
+#[test]
+fn it_has_a_limit_and_what_is_over_first_goes_first() {
+    let mut cache = Cache::default();
+    for n in 0..DOMAINS_MAX as u64 {
+        cache.fetched(&format!("{n}.test"), "1".to_owned(), Ok(policy(100_000 + n)), START);
+    }
+    cache.fetched("new.test", "1".to_owned(), Ok(policy(1)), START);
+    assert_eq!(cache.len(), DOMAINS_MAX - DOMAINS_MAX / 16 + 1);
+    assert!(cache.live("0.test", START).is_none() && cache.live("65535.test", START).is_some());
+    assert!(cache.live("new.test", START).is_some());
+}
+
+#[test]
+fn a_policy_that_is_over_at_once_is_not_fetched_for_every_message() {
+    let mut cache = Cache::default();
+    cache.fetched("a.test", "1".to_owned(), Ok(policy(0)), START);
+    assert!(!is_used(&cache.consult("a.test", Some(&id("1")), START)));
+    assert!(matches!(cache.consult("a.test", Some(&id("1")), START + RETRY_MS), Consulted::Fetch { .. }));
+}

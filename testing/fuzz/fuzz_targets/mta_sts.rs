@@ -1,0 +1,26 @@
+//! Any octets as the record, the policy file and the kept policies of MTA-STS: no panic; what is read is read again the same.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use stentor_posture::sts::{Cache, Mode, Policy, Record};
+
+fuzz_target!(|data: &[u8]| {
+    let with_head = [b"v=STSv1;", data].concat();
+    for record in [data, &with_head] {
+        if let Record::Id(id) = Record::of([record]) {
+            assert!((1..=32).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric()));
+        }
+    }
+    let with_head = [b"version: STSv1\nmode: enforce\nmax_age: 1\nmx: a.b\n", data].concat();
+    for file in [data, &with_head] {
+        let Ok(policy) = Policy::parse(file) else { continue };
+        assert!(policy.mode == Mode::None || !policy.mx.is_empty());
+        assert!(!policy.allows("") && !policy.allows("."));
+        assert_eq!(Policy::parse(policy.lines().join("\n").as_bytes()), Ok(policy));
+    }
+    if let Ok(text) = std::str::from_utf8(data)
+        && let Ok(cache) = Cache::read(&format!("stentor mta-sts 1\n{text}"))
+    {
+        assert_eq!(Cache::read(&cache.write()).map(|again| again.len()), Ok(cache.len()));
+    }
+});
