@@ -12,16 +12,21 @@
 
 pub mod dane;
 mod fingerprint;
+mod hosts;
 mod names;
 mod reason;
+mod require_tls;
 mod requirement;
 pub mod sts;
 mod table;
 #[cfg(test)]
 mod tests;
+pub mod tlsrpt;
 
 pub use fingerprint::{Fingerprint, FingerprintError};
+pub use hosts::{Applied, HostQuestion, HostRefusal, HostUse, Level, Proof, host_use};
 pub use names::{HostPattern, Peer, PeerName};
 pub use reason::{Held, Reason, Rule};
+pub use require_tls::{NO_PROOF, NO_REQUIRETLS, TLS_REQUIRED, Wish, says_no};
 pub use requirement::{Floor, Posture, Requirement, RequirementError, Strength};
 pub use table::{Policies, Question, RuleError, RuleInput};

@@ -1,0 +1,107 @@
+//! REQUIRETLS and `TLS-Required: No` (RFC 8689): what a sender says about one message.
+//!
+//! REQUIRETLS: the message goes only to hosts that are proven to be the domain's (by DNSSEC and DANE, or by an enforced MTA-STS
+//! policy; RFC 8689 4.2.1) and that offer REQUIRETLS themselves. If none of the hosts does, the message is returned, and without
+//! its content, as it may not go back unprotected (5).
+//!
+//! `TLS-Required: No`: what the recipient's domain publishes is not held to (RFC 8689 4.2.2); what the operator of this server
+//! demands is. REQUIRETLS with it: the field says nothing (4.1).
+
+use crate::reason::{Held, Reason, Rule};
+use crate::requirement::{Floor, Posture, Requirement};
+
+/// No host of the domain offers REQUIRETLS (RFC 8689 4.2.1, 6).
+pub const NO_REQUIRETLS: (&str, &str) = ("5.7.30", "REQUIRETLS support required");
+/// No host of the domain could be used with TLS and proof.
+pub const NO_PROOF: (&str, &str) = ("5.7.10", "Encryption needed");
+
+/// Name of the header field.
+pub const TLS_REQUIRED: &str = "TLS-Required";
+
+/// Whether the value of a `TLS-Required` field is `No`, the only one there is; in any case, with blanks around it.
+pub fn says_no(value: &[u8]) -> bool {
+    value.trim_ascii().eq_ignore_ascii_case(b"no")
+}
+
+/// What a message brings along.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Wish {
+    /// MAIL came with REQUIRETLS.
+    pub require_tls: bool,
+    /// Exactly one `TLS-Required` field, and it says no.
+    pub tls_required_no: bool,
+}
+
+impl Held {
+    /// With what the sender says about the message.
+    #[must_use]
+    pub fn wished(mut self, wish: Wish) -> Held {
+        if wish.require_tls {
+            let requirement = Requirement::Sts;
+            let posture = Posture { floor: Floor::Proven, require_tls: true, requirement: requirement.clone() };
+            return self.join(Held { posture, reasons: vec![Reason { rule: Rule::RequireTls, requirement }] });
+        }
+        if wish.tls_required_no && matches!(self.posture.requirement, Requirement::Dane | Requirement::Sts) {
+            let requirement = if self.posture.floor == Floor::Clear { Requirement::May } else { Requirement::Encrypt };
+            self.posture.requirement = requirement.clone();
+            self.reasons.insert(0, Reason { rule: Rule::TlsRequiredNo, requirement });
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(word: &str) -> Held {
+        let fingerprints = if word == "fingerprint" { vec![crate::Fingerprint([1; 32])] } else { Vec::new() };
+        let requirement = Requirement::new(word, vec![], fingerprints).unwrap();
+        Reason { rule: Rule::Default, requirement }.into()
+    }
+
+    const REQUIRE: Wish = Wish { require_tls: true, tls_required_no: false };
+    const NO: Wish = Wish { require_tls: false, tls_required_no: true };
+
+    #[test]
+    fn requiretls_demands_proof_and_keeps_what_is_stronger() {
+        for (word, wanted) in [
+            ("none", "sts+proven+requiretls"),
+            ("may", "sts+proven+requiretls"),
+            ("encrypt", "sts+proven+requiretls"),
+            ("dane", "sts+proven+requiretls"),
+            ("verify", "verify (hostname)+requiretls"),
+            ("dane-only", "dane-only+requiretls"),
+        ] {
+            let posture = held(word).wished(REQUIRE).posture;
+            assert_eq!(posture.key(), wanted);
+            assert!(!posture.allows_clear());
+        }
+    }
+
+    #[test]
+    fn no_lowers_what_domains_publish_and_nothing_else() {
+        let key = |held: Held| held.wished(NO).posture.key();
+        assert_eq!(key(held("sts")), "");
+        assert_eq!(key(held("dane")), "");
+        assert_eq!(key(held("sts").join(held("encrypt"))), "encrypt");
+        for word in ["none", "encrypt", "verify", "dane-only", "fingerprint"] {
+            assert_eq!(key(held(word)), held(word).posture.key());
+        }
+        let text = held("dane").wished(NO).to_string();
+        assert_eq!(text, "may: may by TLS-Required: No of the sender; dane by [delivery] tls");
+    }
+
+    #[test]
+    fn requiretls_goes_before_no() {
+        let both = Wish { require_tls: true, tls_required_no: true };
+        assert_eq!(held("may").wished(both), held("may").wished(REQUIRE));
+        assert_eq!(held("may").wished(Wish::default()), held("may"));
+    }
+
+    #[test]
+    fn the_only_value_is_no() {
+        assert!(says_no(b" No\r\n") && says_no(b"NO"));
+        assert!(!says_no(b"") && !says_no(b"yes") && !says_no(b"no no") && !says_no(b"(x) no"));
+    }
+}

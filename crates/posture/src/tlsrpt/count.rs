@@ -1,0 +1,203 @@
+//! Sessions counted for the reports of a day (UTC), by policy domain and policy, in bounded memory.
+//!
+//! What is over a limit is still in the sums: a domain that has more policies in a day than [`POLICIES_MAX`] has the rest under the
+//! last of them, and failures beyond [`DETAILS_MAX`] different ones are counted without details. Domains beyond [`DOMAINS_MAX`] get
+//! no report for this day.
+
+use std::collections::BTreeMap;
+
+use hashbrown::HashMap;
+use serde::{Deserialize, Serialize};
+
+use super::result::{AppliedPolicy, Failure};
+
+pub const DAY_MS: u64 = 86_400_000;
+/// Domains counted in one day.
+pub const DOMAINS_MAX: usize = 16_384;
+/// Policies of one domain in one day: one for each host with TLSA records, and each change.
+pub const POLICIES_MAX: usize = 16;
+/// Different failures of one policy in one day.
+pub const DETAILS_MAX: usize = 64;
+/// Octets of a text that comes from others.
+const TEXT_BYTES_MAX: usize = 256;
+/// Lines of one policy that are quoted.
+const LINES_MAX: usize = 64;
+/// A day beyond the year 4000 is none that was counted.
+const DAY_NUMBER_MAX: u64 = 750_000;
+/// The first line of the file.
+const HEAD: &str = "stentor tlsrpt 1";
+
+/// Sessions under one policy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PolicyCount {
+    pub policy: AppliedPolicy,
+    pub successes: u64,
+    /// Those without details included.
+    pub failures: u64,
+    pub details: Vec<(Failure, u64)>,
+}
+
+/// All sessions of a domain in a day.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct DomainCount {
+    pub policies: Vec<PolicyCount>,
+}
+
+/// The days that are not reported yet: the present one and those before it.
+#[derive(Debug, Default)]
+pub struct Counts {
+    days: BTreeMap<u64, HashMap<String, DomainCount, foldhash::fast::RandomState>>,
+    /// Sessions of domains beyond the limit, since the start.
+    uncounted: u64,
+    is_changed: bool,
+}
+
+/// Why a file cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum CountsError {
+    #[error("the file is not one of TLS reports of this version")]
+    Head,
+    #[error("line {0} cannot be read")]
+    Line(usize),
+}
+
+/// Days since 1970 of a time.
+pub const fn day_of(now: u64) -> u64 {
+    now / DAY_MS
+}
+
+impl Counts {
+    /// A session ended its handshake, or did not: `failure`. One session has one result.
+    pub fn session(&mut self, domain: &str, policy: &AppliedPolicy, failure: Option<&Failure>, now: u64) {
+        let day = self.days.entry(day_of(now)).or_default();
+        if !day.contains_key(domain) && day.len() >= DOMAINS_MAX {
+            self.uncounted += 1;
+            return;
+        }
+        self.is_changed = true;
+        let count = day.entry_ref(domain).or_default().under(policy);
+        let Some(failure) = failure else {
+            count.successes += 1;
+            return;
+        };
+        count.failures += 1;
+        let failure = cut(failure);
+        if let Some((_, number)) = count.details.iter_mut().find(|(known, _)| *known == failure) {
+            *number += 1;
+        } else if count.details.len() < DETAILS_MAX {
+            count.details.push((failure, 1));
+        }
+    }
+
+    /// Days before today that have something to report, the oldest first.
+    pub fn finished(&self, now: u64) -> impl Iterator<Item = (u64, &str)> {
+        let past = self.days.range(..day_of(now));
+        past.flat_map(|(day, domains)| domains.keys().map(move |domain| (*day, &**domain)))
+    }
+
+    pub fn of(&self, day: u64, domain: &str) -> Option<&DomainCount> {
+        self.days.get(&day)?.get(domain)
+    }
+
+    /// It is reported, or nobody wants to hear of it.
+    pub fn remove(&mut self, day: u64, domain: &str) {
+        let Some(domains) = self.days.get_mut(&day) else { return };
+        self.is_changed |= domains.remove(domain).is_some();
+        if domains.is_empty() {
+            self.days.remove(&day);
+        }
+    }
+
+    /// Gives up what could not be reported within a day after its day (RFC 8460 5.4); how many reports that are.
+    pub fn give_up(&mut self, now: u64) -> usize {
+        let kept = self.days.split_off(&day_of(now).saturating_sub(2));
+        let given_up = std::mem::replace(&mut self.days, kept).values().map(HashMap::len).sum();
+        self.is_changed |= given_up > 0;
+        given_up
+    }
+
+    /// Sessions that are in no report, since there are too many domains.
+    pub fn uncounted(&self) -> u64 {
+        self.uncounted
+    }
+
+    /// What was taken could not be written.
+    pub fn set_changed(&mut self) {
+        self.is_changed = true;
+    }
+
+    /// Whether there is something new to write since the last call.
+    pub fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.is_changed)
+    }
+
+    /// The file: a line for each domain and day.
+    pub fn write(&self) -> String {
+        let mut text = format!("{HEAD}\n");
+        for (day, domains) in &self.days {
+            for (domain, count) in domains {
+                if let Ok(line) = serde_json::to_string(&(day, domain, count)) {
+                    text.push_str(&line);
+                    text.push('\n');
+                }
+            }
+        }
+        text
+    }
+
+    /// # Errors
+    /// The file is not ours or is damaged; the caller moves it aside and begins anew.
+    pub fn read(text: &str) -> Result<Counts, CountsError> {
+        let mut lines = text.lines().zip(1..);
+        if lines.next().is_none_or(|(line, _)| line != HEAD) {
+            return Err(CountsError::Head);
+        }
+        let mut counts = Counts::default();
+        for (line, number) in lines {
+            let (day, domain, count): (u64, String, DomainCount) =
+                serde_json::from_str(line).map_err(|_| CountsError::Line(number))?;
+            if day > DAY_NUMBER_MAX {
+                return Err(CountsError::Line(number));
+            }
+            let domains = counts.days.entry(day).or_default();
+            if domains.len() < DOMAINS_MAX {
+                domains.insert(domain, count);
+            }
+        }
+        Ok(counts)
+    }
+}
+
+impl DomainCount {
+    fn under(&mut self, policy: &AppliedPolicy) -> &mut PolicyCount {
+        let is_same = |count: &PolicyCount| {
+            let shown = policy.lines.len().min(LINES_MAX);
+            count.policy.kind == policy.kind
+                && count.policy.lines.len() == shown
+                && count.policy.lines == policy.lines[..shown]
+                && count.policy.mx == policy.mx
+        };
+        let found = self.policies.iter().position(is_same);
+        let place = found.unwrap_or_else(|| {
+            if self.policies.len() < POLICIES_MAX {
+                let mut policy = policy.clone();
+                policy.lines.truncate(LINES_MAX);
+                self.policies.push(PolicyCount { policy, successes: 0, failures: 0, details: Vec::new() });
+            }
+            self.policies.len() - 1
+        });
+        &mut self.policies[place]
+    }
+}
+
+fn cut(failure: &Failure) -> Failure {
+    let short = |text: &str| text[..text.floor_char_boundary(TEXT_BYTES_MAX.min(text.len()))].to_owned();
+    Failure {
+        result: failure.result,
+        sending_ip: short(&failure.sending_ip),
+        receiving_host: short(&failure.receiving_host),
+        receiving_ip: short(&failure.receiving_ip),
+        receiving_helo: short(&failure.receiving_helo),
+        reason: short(&failure.reason),
+    }
+}

@@ -1,0 +1,176 @@
+//! The TXT record at `_smtp._tls.DOMAIN` (RFC 8460 3): where reports go.
+
+/// Octets of the text of one record that are looked at.
+pub const RECORD_BYTES_MAX: usize = 4096;
+/// TXT records of one answer that are looked at.
+pub const RECORDS_MAX: usize = 100;
+/// Places of one domain that are sent to; the first of a longer list.
+pub const PLACES_MAX: usize = 5;
+
+/// Where reports go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// An address; it is checked as any other when mail is made for it.
+    Mail(String),
+    /// A whole `https:` URL.
+    Https(String),
+}
+
+/// What the records say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Record {
+    /// Not empty.
+    Places(Vec<Place>),
+    Absent,
+    /// The domain counts as one that wants no reports (RFC 8460 3).
+    Invalid(RecordError),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    #[error("more than one record begins with v=TLSRPTv1")]
+    Several,
+    #[error("a field is not NAME=VALUE")]
+    Field,
+    #[error("there is no rua with a mailto: or https: URI")]
+    NoPlace,
+    #[error("the record is longer than {RECORD_BYTES_MAX} octets")]
+    TooLong,
+}
+
+impl Record {
+    /// Of all TXT records of the name, the strings of each one behind the other.
+    pub fn of<'a>(records: impl IntoIterator<Item = &'a [u8]>) -> Record {
+        let mut own = records.into_iter().take(RECORDS_MAX).filter_map(|record| {
+            let rest = record.strip_prefix(b"v=TLSRPTv1")?;
+            rest.trim_ascii_start().strip_prefix(b";").map(|fields| (record.len(), fields))
+        });
+        let Some((length, fields)) = own.next() else { return Record::Absent };
+        if own.next().is_some() {
+            return Record::Invalid(RecordError::Several);
+        }
+        if length > RECORD_BYTES_MAX {
+            return Record::Invalid(RecordError::TooLong);
+        }
+        match places(fields) {
+            Ok(places) => Record::Places(places),
+            Err(error) => Record::Invalid(error),
+        }
+    }
+}
+
+fn places(fields: &[u8]) -> Result<Vec<Place>, RecordError> {
+    let fields = std::str::from_utf8(fields).map_err(|_| RecordError::Field)?;
+    let mut found = Vec::new();
+    let mut fields = fields.split(';').map(|field| field.trim_matches([' ', '\t'])).peekable();
+    while let Some(field) = fields.next() {
+        if field.is_empty() && fields.peek().is_none() {
+            break; // the last semicolon
+        }
+        let (name, value) = field.split_once('=').ok_or(RecordError::Field)?;
+        if name.is_empty() || !name.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.')) {
+            return Err(RecordError::Field);
+        }
+        if name == "rua" && found.is_empty() {
+            found = value.split(',').filter_map(place).take(PLACES_MAX).collect();
+        }
+    }
+    if found.is_empty() { Err(RecordError::NoPlace) } else { Ok(found) }
+}
+
+/// URIs of other schemes are passed over.
+fn place(uri: &str) -> Option<Place> {
+    let uri = uri.trim_matches([' ', '\t']);
+    if !uri.bytes().all(|b| matches!(b, 0x21..=0x7e)) {
+        return None;
+    }
+    let (scheme, rest) = uri.split_once(':')?;
+    if scheme.eq_ignore_ascii_case("mailto") {
+        // What stands behind a `?` are fields of a header, which nobody else shall set.
+        let address = decoded(rest.split('?').next()?)?;
+        let (local, domain) = address.rsplit_once('@')?;
+        return (!local.is_empty() && !domain.is_empty()).then_some(Place::Mail(address));
+    }
+    let host = rest.strip_prefix("//")?;
+    (scheme.eq_ignore_ascii_case("https") && !host.is_empty() && !host.starts_with('/'))
+        .then(|| Place::Https(uri.to_owned()))
+}
+
+/// Percent-encoding (RFC 3986 2.1) taken out; nothing that could end a line or an address.
+fn decoded(text: &str) -> Option<String> {
+    let mut octets = Vec::with_capacity(text.len());
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        let octet = match byte {
+            b'%' => {
+                let pair = [bytes.next()?, bytes.next()?];
+                let digit = |b: u8| char::from(b).to_digit(16).map(|d| d as u8);
+                digit(pair[0])? << 4 | digit(pair[1])?
+            }
+            other => other,
+        };
+        if octet <= b' ' || octet == 0x7f || matches!(octet, b'<' | b'>' | b',') {
+            return None;
+        }
+        octets.push(octet);
+    }
+    String::from_utf8(octets).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn of(records: &[&str]) -> Record {
+        Record::of(records.iter().map(|record| record.as_bytes()))
+    }
+
+    fn mail(address: &str) -> Place {
+        Place::Mail(address.to_owned())
+    }
+
+    #[test]
+    fn the_examples_of_the_rfc() {
+        let one = of(&["v=TLSRPTv1;rua=mailto:reports@example.com"]);
+        assert_eq!(one, Record::Places(vec![mail("reports@example.com")]));
+        let https = of(&["v=TLSRPTv1; rua=https://reporting.example.com/v1/tlsrpt"]);
+        assert_eq!(https, Record::Places(vec![Place::Https("https://reporting.example.com/v1/tlsrpt".to_owned())]));
+        let both = of(&["x", "v=TLSRPTv1; rua=MAILTO:a%2cb@x.test , mailto:c+d@x.test?subject=x,https://r.test ;x=y;"]);
+        assert_eq!(both, Record::Places(vec![mail("c+d@x.test"), Place::Https("https://r.test".to_owned())]));
+    }
+
+    #[test]
+    fn anything_else_gets_no_reports() {
+        assert_eq!(of(&["v=TLSRPTv2; rua=mailto:a@b.test"]), Record::Absent);
+        let rua = "v=TLSRPTv1; rua=mailto:a@b.test";
+        assert_eq!(of(&[rua, rua]), Record::Invalid(RecordError::Several));
+        for bad in [
+            "",
+            "http://a.test/",
+            "mailto:",
+            "mailto:a",
+            "mailto:@b",
+            "mailto:a%0d%0ab@c.test",
+            "mailto:a%zz@c",
+            "https:",
+            "https:///x",
+        ] {
+            assert_eq!(of(&[&format!("v=TLSRPTv1; rua={bad}")]), Record::Invalid(RecordError::NoPlace), "{bad}");
+        }
+        assert_eq!(of(&["v=TLSRPTv1; x"]), Record::Invalid(RecordError::Field));
+        assert_eq!(of(&["v=TLSRPTv1;"]), Record::Invalid(RecordError::NoPlace));
+    }
+
+    proptest! {
+        #[test]
+        fn never_panics_and_no_address_can_end_a_line(text in "(rua=)?(mailto:|https://)?\\PC{0,30}") {
+            if let Record::Places(places) = of(&[&format!("v=TLSRPTv1;{text}")]) {
+                for place in places {
+                    let (Place::Mail(text) | Place::Https(text)) = place;
+                    prop_assert!(!text.chars().any(|c| c.is_ascii_control() || c == ' '));
+                }
+            }
+        }
+    }
+}

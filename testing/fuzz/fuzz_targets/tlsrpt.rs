@@ -1,0 +1,26 @@
+//! Any octets as a record of TLSRPT and as kept counts: no panic; nothing in an address or URL ends a line of a header.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use stentor_posture::tlsrpt::{Counts, Place, Record, Report, Submitter};
+
+const US: Submitter<'_> = Submitter { hostname: "us.test", organization: "Us", contact: "postmaster@us.test" };
+
+fuzz_target!(|data: &[u8]| {
+    let with_head = [b"v=TLSRPTv1;rua=", data].concat();
+    for record in [data, &with_head] {
+        if let Record::Places(places) = Record::of([record]) {
+            for place in places {
+                let (Place::Mail(text) | Place::Https(text)) = place;
+                assert!(!text.bytes().any(|b| b <= b' ' || b == 0x7f));
+            }
+        }
+    }
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(counts) = Counts::read(&format!("stentor tlsrpt 1\n{text}")) else { return };
+    assert!(Counts::read(&counts.write()).is_ok());
+    for (day, domain) in counts.finished(u64::MAX) {
+        let count = counts.of(day, domain).expect("it is finished");
+        let _ = Report::new(domain, day, count, US);
+    }
+});
