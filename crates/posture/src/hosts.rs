@@ -205,6 +205,8 @@ fn unproven(about: &HostQuestion<'_>) -> HostRefusal {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::needless_pass_by_value, clippy::unnecessary_wraps, reason = "cases in one line each")]
+
     use super::*;
     use crate::dane::{NotApplicable, Tlsa};
 

@@ -162,7 +162,17 @@ pub fn decide(only: bool, mx: Option<&MxFacts>, host: &HostFacts, answers: &Answ
         return not_applicable(NotApplicable::InsecureMx);
     }
     let is_alias = host.canonical != host.name;
-    if !host.security.is_secure() {
+    if host.security.is_secure() {
+        match &answers.canonical {
+            None => return Step::AskCanonical(owner(host.port, &host.canonical)),
+            Some(Answer::Failed(why)) => return failed(why),
+            Some(Answer::Found(Security::Secure, rdata)) if !rdata.is_empty() => {
+                return Step::Done(of_records(only, mx, &host.canonical, rdata));
+            }
+            Some(_) if !is_alias => return not_applicable(NotApplicable::NoRecords),
+            Some(_) => {}
+        }
+    } else {
         if !is_alias {
             return not_applicable(NotApplicable::InsecureHost);
         }
@@ -173,16 +183,6 @@ pub fn decide(only: bool, mx: Option<&MxFacts>, host: &HostFacts, answers: &Answ
             // It was one a moment ago, as Postfix sees it.
             Some(Answer::Absent) => return failed(&"the host is no longer an alias".to_owned()),
             Some(Answer::Failed(why)) => return failed(why),
-        }
-    } else {
-        match &answers.canonical {
-            None => return Step::AskCanonical(owner(host.port, &host.canonical)),
-            Some(Answer::Failed(why)) => return failed(why),
-            Some(Answer::Found(Security::Secure, rdata)) if !rdata.is_empty() => {
-                return Step::Done(of_records(only, mx, &host.canonical, rdata));
-            }
-            Some(_) if !is_alias => return not_applicable(NotApplicable::NoRecords),
-            Some(_) => {}
         }
     }
     match &answers.name {
