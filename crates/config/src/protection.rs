@@ -1,13 +1,14 @@
 //! `[delivery] tls`, `[[tls_policy]]` and `[smart_hosts]`: how mail is protected on its way out, and as whom we log in
 //! where a smart host wants that.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use stentor_policy::{Host, RouteHost};
 use stentor_posture::{Fingerprint, PeerName, Policies, Requirement, RuleError, RuleInput};
 
-use super::raw::{Entry, Section};
+use super::raw::{Context, Entry, Section};
 
 /// Requirements that hold for all mail; the others name something, and so belong into a `[[tls_policy]]`.
 const DEFAULTS: [&str; 7] = ["none", "may", "encrypt", "verify", "dane", "dane-only", "sts"];
@@ -62,6 +63,7 @@ pub(super) fn read(top: &Section<'_>, delivery: &Section<'_>, smtp_port: u16) ->
     let default = delivery.choice("tls", DEFAULT, &DEFAULTS.map(|word| (word, word)));
     let ca_file = delivery.text("tls_ca_file").map(|text| delivery.context.path(text.value));
     let handshake_timeout_ms = delivery.seconds("tls_timeout_s", 60, 0.1..=600.0);
+    warn_of_unproven(delivery.context, delivery.span_of("tls"), default);
     // Those names ask for nothing more.
     let default = Requirement::new(default, Vec::new(), Vec::new()).unwrap_or(Requirement::May);
     let sections = top.tables("tls_policy");
@@ -82,6 +84,17 @@ pub(super) fn read(top: &Section<'_>, delivery: &Section<'_>, smtp_port: u16) ->
     let hosts = top.section("smart_hosts");
     let smart_hosts = hosts.entries().iter().filter_map(|entry| smart_host(&hosts, entry, smtp_port)).collect();
     ProtectionConfig { policies: Arc::new(policies), ca_file, handshake_timeout_ms, smart_hosts }
+}
+
+/// What other servers publish about themselves is not looked up.
+fn warn_of_unproven(context: &Context<'_>, span: Range<usize>, word: &str) {
+    let effect = match word {
+        "dane" | "sts" => "is as \"may\"",
+        "dane-only" => "lets no mail out",
+        _ => return,
+    };
+    context
+        .warn(span, format!("{word:?} {effect}: TLSA records and MTA-STS policies are not looked up by this version"));
 }
 
 fn rule(section: Section<'_>) -> Option<RuleInput> {
@@ -112,6 +125,7 @@ fn rule(section: Section<'_>) -> Option<RuleInput> {
     }
     section.finish();
     let word = word.filter(|_| is_good)?;
+    warn_of_unproven(context, word.span.clone(), word.value);
     match Requirement::new(word.value, names, fingerprints) {
         Ok(requirement) => Some(RuleInput { domain, site, list, sender, requirement }),
         Err(error) => {

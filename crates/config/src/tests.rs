@@ -561,6 +561,16 @@ fn tls_and_logins_are_read_and_checked() {
 }
 
 #[test]
+fn proofs_that_are_not_looked_up_are_said_to_be_none() {
+    let found =
+        findings("[delivery]\ntls = \"dane\"\n[[tls_policy]]\ndomain = \"a.example\"\nrequire = \"dane-only\"\n");
+    assert!(
+        found.contains("stentor.toml:2:7: warning: \"dane\" is as \"may\"") && found.contains("lets no mail out"),
+        "{found}"
+    );
+}
+
+#[test]
 fn the_example_is_sound_and_names_every_key() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let text = fs::read_to_string(root.join("stentor.example.toml")).unwrap();
