@@ -88,13 +88,17 @@ fn a_refusal_keeps_its_code() {
 
 #[test]
 fn a_domain_that_gets_no_mail_is_refused_and_one_that_cannot_be_looked_up_is_not() {
-    for (dsn, text) in [("5.1.2", "the domain x.y does not exist"), ("5.1.10", "x.y does not accept mail (null MX)")] {
+    for (dsn, text) in
+        [((5, 1, 2), "the domain x.y does not exist"), ((5, 1, 10), "x.y does not accept mail (null MX)")]
+    {
+        let dsn = Enhanced::new(dsn.0, dsn.1, dsn.2);
         let answer = planned(Resolution::Permanent { dsn, text: text.to_owned() }).unwrap_err();
         for on_failure in [OnFailure::Accept, OnFailure::Defer] {
             let (reply, log) = refusal(answer.clone(), on_failure).unwrap();
             assert_eq!((reply.to_string(), &*log), (format!("550 {dsn} {NO_HOST}"), text));
         }
     }
-    let answer = planned(Resolution::Temporary { dsn: "4.4.3", text: "SERVFAIL".to_owned() }).unwrap_err();
+    let answer =
+        planned(Resolution::Temporary { dsn: Enhanced::new(4, 4, 3), text: "SERVFAIL".to_owned() }).unwrap_err();
     assert_eq!(refusal(answer, OnFailure::Accept), None);
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+pub use stentor_mail::reply::Enhanced;
 use stentor_posture::Posture;
 
 /// Where a host is connected to.
@@ -141,12 +142,12 @@ pub enum Resolution {
     Site(SitePlan),
     /// The domain cannot get mail: null MX (5.1.10), no such domain (5.1.2), a loop to ourselves (5.4.6).
     Permanent {
-        dsn: &'static str,
+        dsn: Enhanced,
         text: String,
     },
     /// Ask again later: SERVFAIL, time-out, no answer (4.4.3).
     Temporary {
-        dsn: &'static str,
+        dsn: Enhanced,
         text: String,
     },
 }

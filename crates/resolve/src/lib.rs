@@ -40,7 +40,7 @@ use hickory_resolver::proto::rr::{Name, RecordType};
 use hint::Hint;
 use select::{AddressAnswer, Host, Identity, MxAnswer, TTL_S_MAX};
 use stentor_policy::{Host as RouteTo, RouteHost};
-use stentor_queue::site::Resolution;
+use stentor_queue::site::{Enhanced, Resolution};
 use tokio::task::JoinSet;
 
 /// One resolution, all its lookups and repeats together.
@@ -175,7 +175,7 @@ impl Resolver {
         let limit = Duration::from_millis(RESOLVE_MS_MAX);
         let resolution = match tokio::time::timeout(limit, self.resolve_domain(&plain(domain))).await {
             Ok(resolution) => resolution,
-            Err(_) => select::temporary("4.4.3", format!("looking up {domain} took too long")),
+            Err(_) => select::temporary(Enhanced::new(4, 4, 3), format!("looking up {domain} took too long")),
         };
         // Address literals ask no name server.
         let hint = || self.0.hint.take(&resolution, &self.0.config.name_servers);
@@ -192,7 +192,7 @@ impl Resolver {
         let planned = async {
             let (hosts, ttl_s) = match self.expanded(hosts).await {
                 Ok(found) => found,
-                Err(why) => return select::temporary("4.4.4", why),
+                Err(why) => return select::temporary(Enhanced::new(4, 4, 4), why),
             };
             let names = hosts.iter().map(|host| match &host.host {
                 RouteTo::Name(name) | RouteTo::Mx(name) => Arc::from(plain(name)),
@@ -206,7 +206,9 @@ impl Resolver {
         };
         let resolution = match tokio::time::timeout(limit, planned).await {
             Ok(resolution) => resolution,
-            Err(_) => select::temporary("4.4.3", "looking up the route's hosts took too long".to_owned()),
+            Err(_) => {
+                select::temporary(Enhanced::new(4, 4, 3), "looking up the route's hosts took too long".to_owned())
+            }
         };
         let is_named = hosts.iter().any(|host| matches!(host.host, RouteTo::Name(_) | RouteTo::Mx(_)));
         if is_named && matches!(resolution, Resolution::Site(_)) {
@@ -297,8 +299,8 @@ impl Resolver {
         let answers = self.host_addresses(hosts.iter().map(|h| h.name.clone()).collect()).await;
         let hosts: Vec<_> = hosts.into_iter().zip(answers).map(|(host, (_, answer))| (host, answer)).collect();
         match select::plan(domain, &hosts, ttl_s, &self.identity(&|addr| self.is_own(addr))) {
-            Resolution::Permanent { dsn: "5.4.4", .. } if is_unproven => select::temporary(
-                "4.4.3",
+            Resolution::Permanent { dsn: select::NO_ADDRESS, .. } if is_unproven => select::temporary(
+                Enhanced::new(4, 4, 3),
                 format!("MX lookup of {domain}: the answer holds neither MX records of that name nor an SOA"),
             ),
             resolution => resolution,
@@ -312,7 +314,7 @@ impl Resolver {
     /// The resolution that needs no addresses.
     async fn mx_hosts(&self, domain: &str) -> Result<(Vec<Host>, u32, bool), Resolution> {
         let Some(name) = dns_name(domain) else {
-            return Err(select::permanent("5.1.2", format!("{domain} is not a domain name")));
+            return Err(select::permanent(Enhanced::new(5, 1, 2), format!("{domain} is not a domain name")));
         };
         let answer = answers::mx_answer(&name, self.lookup(&name, RecordType::MX).await);
         // Many a small forwarder leaves the SOA out, so that the domain itself is tried; but that it has no address is not final.
@@ -326,7 +328,9 @@ impl Resolver {
                 Ok((vec![Host { preference: 0, name: domain.into() }], TTL_S_MAX, is_unproven))
             }
             MxAnswer::NoDomain => Err(select::no_such_domain(domain)),
-            MxAnswer::Failed(why) => Err(select::temporary("4.4.3", format!("MX lookup of {domain}: {why}"))),
+            MxAnswer::Failed(why) => {
+                Err(select::temporary(Enhanced::new(4, 4, 3), format!("MX lookup of {domain}: {why}")))
+            }
         }
     }
 

@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use stentor_policy::{Host as RouteTo, RouteHost};
-use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
+use stentor_queue::site::{Endpoint, Enhanced, Resolution, SiteLimits, SitePlan, Target};
 
 /// Hosts of one domain that are looked up and tried; the rest of a longer MX set is left alone.
 pub const MX_HOSTS_MAX: usize = 20;
@@ -16,6 +16,8 @@ pub const HOST_ADDRESSES_MAX: usize = 8;
 /// Bounds of [`SitePlan::ttl_s`]: a zone with TTL 0 must not make us ask for every message.
 pub const TTL_S_MIN: u32 = 10;
 pub const TTL_S_MAX: u32 = 86_400;
+/// None of the domain's hosts has an address (RFC 3463 X.4.4: unable to route).
+pub(super) const NO_ADDRESS: Enhanced = Enhanced::new(5, 4, 4);
 
 /// One MX record as it came: any names, any order.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -82,11 +84,11 @@ pub fn candidates(domain: &str, records: Vec<MxRecord>, own_name: &str) -> Resul
     if let [only] = records.as_slice()
         && only.host.is_empty()
     {
-        return Err(permanent("5.1.10", format!("{domain} does not accept mail (null MX)")));
+        return Err(permanent(Enhanced::new(5, 1, 10), format!("{domain} does not accept mail (null MX)")));
     }
     let mut records: Vec<_> = records.into_iter().filter(|r| is_host_name(&r.host)).collect();
     if records.is_empty() {
-        return Err(permanent("5.4.4", format!("the MX records of {domain} name no usable host")));
+        return Err(permanent(NO_ADDRESS, format!("the MX records of {domain} name no usable host")));
     }
     records.sort_unstable_by(|a, b| (a.preference, &a.host).cmp(&(b.preference, &b.host)));
     // RFC 5321 5.1: ourselves, and all that is as far from the destination as we are or farther, is dropped.
@@ -154,14 +156,17 @@ pub fn plan(domain: &str, hosts: &[(Host, AddressAnswer)], ttl_s: u32, us: &Iden
     }
     if let Some(why) = failure {
         // A host that could not be looked up may be a good one: never bounce for it.
-        return temporary("4.4.3", format!("address lookup of {why}"));
+        return temporary(Enhanced::new(4, 4, 3), format!("address lookup of {why}"));
     }
     match () {
         () if own.is_some() => loops(domain),
-        () if looped => permanent("5.4.6", format!("the CNAME records of {domain} form a loop")),
-        () if bad => permanent("5.4.6", format!("mail for {domain} is directed to a loopback or unusable address")),
+        () if looped => permanent(Enhanced::new(5, 4, 6), format!("the CNAME records of {domain} form a loop")),
+        () if bad => permanent(
+            Enhanced::new(5, 4, 6),
+            format!("mail for {domain} is directed to a loopback or unusable address"),
+        ),
         () if no_domain && hosts.len() == 1 && *hosts[0].0.name == *domain => no_such_domain(domain),
-        () => permanent("5.4.4", format!("no host for {domain} has an address")),
+        () => permanent(NO_ADDRESS, format!("no host for {domain} has an address")),
     }
 }
 
@@ -211,7 +216,7 @@ pub fn route_plan(
         }
     }
     if targets.is_empty() {
-        return temporary("4.4.4", why);
+        return temporary(Enhanced::new(4, 4, 4), why);
     }
     let mut plan = site(key, targets, ttl_s);
     plan.mixes_domains = true;
@@ -225,7 +230,9 @@ pub fn address_literal(domain: &str) -> Option<Result<IpAddr, Resolution>> {
         Some(tag) if tag.eq_ignore_ascii_case("IPv6:") => inner[5..].parse().ok().map(IpAddr::V6),
         _ => inner.parse().ok().map(IpAddr::V4),
     });
-    Some(parsed.ok_or_else(|| permanent("5.1.2", format!("{domain} is not an address literal that can be reached"))))
+    Some(parsed.ok_or_else(|| {
+        permanent(Enhanced::new(5, 1, 2), format!("{domain} is not an address literal that can be reached"))
+    }))
 }
 
 /// Whether `name` can be a host: the characters of RFC 1123 and the underscore, no empty label, not too long. What
@@ -239,20 +246,20 @@ pub fn is_host_name(name: &str) -> bool {
 
 /// The domain does not exist (RFC 3463 X.1.2).
 pub fn no_such_domain(domain: &str) -> Resolution {
-    permanent("5.1.2", format!("the domain {domain} does not exist"))
+    permanent(Enhanced::new(5, 1, 2), format!("the domain {domain} does not exist"))
 }
 
 /// Not now; the queue asks again.
-pub fn temporary(dsn: &'static str, text: String) -> Resolution {
+pub fn temporary(dsn: Enhanced, text: String) -> Resolution {
     Resolution::Temporary { dsn, text }
 }
 
-pub(super) fn permanent(dsn: &'static str, text: String) -> Resolution {
+pub(super) fn permanent(dsn: Enhanced, text: String) -> Resolution {
     Resolution::Permanent { dsn, text }
 }
 
 fn loops(domain: &str) -> Resolution {
-    permanent("5.4.6", format!("mail for {domain} loops back to this server"))
+    permanent(Enhanced::new(5, 4, 6), format!("mail for {domain} loops back to this server"))
 }
 
 fn site(key: String, targets: Vec<Target>, ttl_s: u32) -> SitePlan {

@@ -13,6 +13,7 @@ use crate::address::{AddressPattern, AddressSet, Key};
 use crate::addresses::Addresses;
 use crate::content::Matcher;
 use crate::facts::TableId;
+use crate::hop::NextHop;
 use crate::routes::{Order, Routes};
 use crate::rule::{Dialect, Does, Rule, RuleId, TableName};
 use crate::stranger_conditions::StrangerConditions;
@@ -47,6 +48,7 @@ pub struct Rulebook {
     book: Book,
     is_plain: bool,
     has_own_hops: bool,
+    refuses_hops: bool,
     needs_name: bool,
     asks_dns: bool,
     sees_early: bool,
@@ -97,6 +99,10 @@ impl Rulebook {
             Does::Table => true,
             Does::Actions(actions) => actions.iter().any(|action| matches!(action, Action::Route(_))),
         };
+        let refuses = |rule: &Rule| match &rule.does {
+            Does::Table => true,
+            Does::Actions(actions) => actions.iter().any(|action| matches!(action, Action::Route(NextHop::Refuse(_)))),
+        };
         let by_address = has_tables || !book.by_sender.is_empty() || book.by_recipient.has_addresses();
         Rulebook {
             is_plain: book.rules.is_empty()
@@ -104,6 +110,10 @@ impl Rulebook {
                 && book.addresses.is_empty()
                 && !by_address
                 && !book.by_recipient.has_refusals(),
+            refuses_hops: has_tables
+                || book.by_sender.has_refusals()
+                || book.by_recipient.has_refusals()
+                || book.rules.iter().any(refuses),
             has_own_hops: by_address || book.rules.iter().any(routes),
             needs_name: book.rules.iter().any(|rule| rule.when.needs_name() || rule.unless.needs_name()),
             asks_dns: any(&book.rules, StrangerConditions::asks_dns),
@@ -121,6 +131,11 @@ impl Rulebook {
     /// Whether a recipient may have another next hop than its domain.
     pub fn has_own_hops(&self) -> bool {
         self.has_own_hops
+    }
+
+    /// Whether some address may have `error:` for its next hop.
+    pub fn refuses_hops(&self) -> bool {
+        self.refuses_hops
     }
 
     /// Whether a client's name has to be looked up.

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
-use stentor_policy::{self as policy, Verdict};
+use stentor_policy::{self as policy, Expansion, Verdict};
 use stentor_queue::event::RcptParams;
 use stentor_queue::ids::Ms;
 use stentor_resolve::Asker;
@@ -29,6 +29,8 @@ use stentor_ruletables::Questions;
 
 /// Targets of an alias that are routed before others get a turn.
 const ROUTED_AT_ONCE: usize = 1_000;
+/// Targets of an alias that are routed before it is taken.
+const REFUSED_TARGETS_MAX: usize = 100;
 pub(super) const SLOW_TABLES: Reply =
     Reply::fixed(451, (4, 3, 0), "The tables that decide about this mail take too long");
 
@@ -260,6 +262,29 @@ pub async fn route_of(
     let recipient = settings.rules.key_of(to.as_str());
     let facts = facts(settings, speaker, (sender, &recipient, to), now);
     tables.settle(|tables| settings.rules.route(&facts, tables)).await
+}
+
+/// The refusal of a recipient that stands for nobody but addresses whose next hop is `error:`: the first one's, and what named it.
+/// Said at RCPT, since a report later would go to a sender who may be forged. What a table cannot say now is left for the message.
+pub async fn refused_targets(
+    (settings, tables): (&Settings, &Questions<'_>),
+    speaker: Speaker<'_>,
+    (sender, expansion): (&Key, &Expansion),
+    now: Ms,
+) -> Option<(Reply, Why)> {
+    let Expansion { addresses, lists, owned, programs, has_null } = expansion;
+    let is_taken = !lists.is_empty() || !owned.is_empty() || !programs.is_empty() || *has_null;
+    if is_taken || addresses.len() > REFUSED_TARGETS_MAX || !settings.rules.refuses_hops() {
+        return None;
+    }
+    let mut first = None;
+    for to in addresses {
+        match route_of((settings, tables), speaker, (sender, to), now).await {
+            Ok((NextHop::Refuse(reply), why)) => first = first.or(Some((reply, why))),
+            Ok(_) | Err(_) => return None,
+        }
+    }
+    first
 }
 
 /// The next hops of recipients that nobody named: targets of aliases, copies, who takes a redirected message.

@@ -18,7 +18,7 @@ mod strangers;
 mod transaction;
 
 pub use content::{Members, Named, check as check_content, check_post, class};
-pub use judge::{Speaker, Stranger, calls_ahead, facts, own_hop, route_of};
+pub use judge::{Speaker, Stranger, calls_ahead, facts, own_hop, refused_targets, route_of};
 pub use listener::{Listeners, bind};
 pub use redirect::redirected;
 pub use rewrite::{canonical, header};

@@ -42,7 +42,7 @@ pub fn resolve(name: &str) -> Resolution {
     let number =
         hop.unwrap_or(domain).trim_start_matches('d').split('.').next().and_then(|n| n.parse().ok()).unwrap_or(0);
     if number == NOWHERE {
-        return Resolution::Permanent { dsn: "5.1.2", text: "no such domain".to_owned() };
+        return Resolution::Permanent { dsn: Enhanced::new(5, 1, 2), text: "no such domain".to_owned() };
     }
     let host: Arc<str> = format!("mx{number}").into();
     let addr = SocketAddr::from((Ipv4Addr::new(192, 0, 2, number), 25)).into();

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use stentor_queue::ids::Ms;
-use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
+use stentor_queue::site::{Endpoint, Enhanced, Resolution, SiteLimits, SitePlan, Target};
 
 use crate::host::{Host, Mood};
 
@@ -85,7 +85,7 @@ impl Net {
 
     pub fn resolve(&self, name: &str) -> Resolution {
         let Some(domain) = Net::number(name).and_then(|n| self.domains.get(n)) else {
-            return Resolution::Permanent { dsn: "5.1.2", text: "no such domain".into() };
+            return Resolution::Permanent { dsn: Enhanced::new(5, 1, 2), text: "no such domain".into() };
         };
         let target = |(i, host): (usize, &u32)| Target {
             preference: if domain.equal { 10 } else { 10 + i as u16 },

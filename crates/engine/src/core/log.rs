@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::net::IpAddr;
 
 use stentor_mail::address::PATH_BYTES_MAX;
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_mail::server::MailFrom;
 use stentor_queue::event::{Accept, Class, Fate};
 use stentor_queue::ids::{AddressId, MessageId, MessageNo, Ms};
@@ -369,7 +369,7 @@ pub fn connect_failed(core: &Core, via: &Via<'_>, begun: Ms, (dsn, why): (&str, 
 }
 
 /// A look-up failed temporarily, and no site of the domain is known from before.
-pub fn look_up_failed(core: &Core, begun: Ms, (dsn, text): (&str, &str), unreached: &Unreached) {
+pub fn look_up_failed(core: &Core, begun: Ms, (dsn, text): (Enhanced, &str), unreached: &Unreached) {
     let now = core.clock.now();
     core.live.unreached(None, unreached.waiting);
     core.measures.unreached(unreached.waiting);
@@ -383,7 +383,7 @@ pub fn look_up_failed(core: &Core, begun: Ms, (dsn, text): (&str, &str), unreach
                 mailer: "dns",
                 xdelay_ms: now.saturating_sub(begun),
                 stat: Stat::Deferred,
-                dsn,
+                dsn: &dsn.to_string(),
                 reply: text,
                 unreached: Some(unreached.as_record()),
                 ..Attempt::default()

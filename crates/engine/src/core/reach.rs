@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use stentor_queue::book::SiteAttempt;
 use stentor_queue::ids::{ConnId, DomainId, Ms, SiteId};
-use stentor_queue::site::Resolution;
+use stentor_queue::site::{Enhanced, Resolution};
 use stentor_sched::{NoSession, Waiters};
 
 use super::Core;
@@ -33,7 +33,7 @@ pub struct Tally {
 
 /// A look-up that failed temporarily.
 pub struct LookUpFailed {
-    pub dsn: &'static str,
+    pub dsn: Enhanced,
     pub text: String,
     pub tally: Tally,
 }
@@ -120,7 +120,9 @@ impl Hub {
     pub fn resolved(&mut self, domain: DomainId, resolution: Resolution, now: Ms) -> Option<LookUpFailed> {
         let failure = match &resolution {
             Resolution::Temporary { dsn, text } => Some((*dsn, text.clone())),
-            Resolution::Site(plan) if plan.targets.is_empty() => Some(("4.4.4", "no address of any host".to_owned())),
+            Resolution::Site(plan) if plan.targets.is_empty() => {
+                Some((Enhanced::new(4, 4, 4), "no address of any host".to_owned()))
+            }
             Resolution::Site(_) | Resolution::Permanent { .. } => None,
         };
         self.sched.resolved(&self.store, domain, resolution, now);
@@ -208,9 +210,9 @@ mod tests {
     fn a_look_up_that_fails_defers_who_waits_for_it() {
         let mut hub = hub(&["a@one.example", "b@one.example"]);
         let Some(Effect::Resolve { domain }) = hub.sched.effects().next() else { panic!("a look-up") };
-        let failed = Resolution::Temporary { dsn: "4.4.3", text: "SERVFAIL".to_owned() };
+        let failed = Resolution::Temporary { dsn: Enhanced::new(4, 4, 3), text: "SERVFAIL".to_owned() };
         let failed = hub.resolved(domain, failed, NOW).expect("a failure");
-        assert_eq!((failed.dsn, failed.text.as_str()), ("4.4.3", "SERVFAIL"));
+        assert_eq!((failed.dsn, failed.text.as_str()), (Enhanced::new(4, 4, 3), "SERVFAIL"));
         let unreached = counted(&hub, failed.tally);
         assert_eq!((unreached.waiting, unreached.domains), (2, vec![("one.example".to_owned(), 2)]));
     }
@@ -232,7 +234,7 @@ mod tests {
         let mut hub = hub(&["a@one.example"]);
         let Some(Effect::Resolve { domain }) = hub.sched.effects().next() else { panic!("a look-up") };
         hub.sched.set_queue_only(&Scope::All, Some(""), By::Configuration);
-        let failed = Resolution::Temporary { dsn: "4.4.3", text: "SERVFAIL".to_owned() };
+        let failed = Resolution::Temporary { dsn: Enhanced::new(4, 4, 3), text: "SERVFAIL".to_owned() };
         let failed = hub.resolved(domain, failed, NOW).expect("a failure");
         let unreached = counted(&hub, failed.tally);
         assert_eq!((unreached.waiting, unreached.domains), (0, Vec::new()));

@@ -23,7 +23,7 @@ pub use bounce::{bounce, by_operator};
 pub use connection::connect;
 pub use generic::address as generic_address;
 use parking_lot::Mutex;
-use stentor_mail::reply::Reply;
+use stentor_mail::reply::{Enhanced, Reply};
 use stentor_queue::book::split_hop;
 use stentor_queue::ids::DomainId;
 use stentor_queue::site::Resolution;
@@ -120,7 +120,7 @@ async fn look_up_hosts(resolver: &Resolver, settings: &Settings, name: &str) -> 
     let own = own.map(|hop| NextHop::parse(hop, settings.config.delivery.smtp_port));
     let hop = match own {
         Some(Ok(hop)) => hop,
-        Some(Err(error)) => return Resolution::Temporary { dsn: "4.4.4", text: error.to_string() },
+        Some(Err(error)) => return Resolution::Temporary { dsn: Enhanced::new(4, 4, 4), text: error.to_string() },
         None => match domain_hop(settings, domain).await {
             Ok(hop) => hop,
             Err(reply) => return refused(&reply),
@@ -131,7 +131,10 @@ async fn look_up_hosts(resolver: &Resolver, settings: &Settings, name: &str) -> 
         NextHop::Hosts(hosts) => resolver.route(hosts).await,
         NextHop::Named(hop) => match settings.rules.hops.get(hop) {
             Some(hosts) => resolver.route(hosts).await,
-            None => Resolution::Temporary { dsn: "4.4.4", text: format!("there is no hop {hop:?} in [hops]") },
+            None => Resolution::Temporary {
+                dsn: Enhanced::new(4, 4, 4),
+                text: format!("there is no hop {hop:?} in [hops]"),
+            },
         },
         NextHop::Refuse(reply) => refused(reply),
     }
@@ -143,12 +146,9 @@ async fn domain_hop(settings: &Settings, domain: &str) -> Result<NextHop, Reply>
     tables.settle(|tables| settings.rules.domain_hop(domain, tables)).await
 }
 
-/// What the operator says of a domain in place of hosts.
+/// What the operator says of a domain in place of hosts, with the enhanced code of his words.
 fn refused(reply: &Reply) -> Resolution {
-    let text = reply.text.clone().into_owned();
-    if reply.is_temporary() {
-        Resolution::Temporary { dsn: "4.7.1", text }
-    } else {
-        Resolution::Permanent { dsn: "5.7.1", text }
-    }
+    let (class, text) = (if reply.is_temporary() { 4 } else { 5 }, reply.text.clone().into_owned());
+    let dsn = reply.enhanced.filter(|own| own.class == class).unwrap_or(Enhanced::new(class, 7, 1));
+    if reply.is_temporary() { Resolution::Temporary { dsn, text } } else { Resolution::Permanent { dsn, text } }
 }

@@ -10,6 +10,7 @@
 
 use std::collections::VecDeque;
 
+use stentor_mail::reply::Enhanced;
 use stentor_queue::ids::{DomainId, Ms};
 
 use super::{Domains, LookUp};
@@ -166,7 +167,7 @@ impl Domains {
         self.look_ups.end(domain);
         core.effects.push(Effect::ForgetLookUp { domain });
         let text = "no answer from the name servers, and others waited".into();
-        drains.extend(self.failed(core, domain, "4.4.3", text, now));
+        drains.extend(self.failed(core, domain, Enhanced::new(4, 4, 3), text, now));
         true
     }
 }
@@ -229,7 +230,7 @@ mod tests {
         }
 
         fn fails(&mut self, domain: DomainId) {
-            let failed = Resolution::Temporary { dsn: "4.4.3", text: "SERVFAIL".into() };
+            let failed = Resolution::Temporary { dsn: Enhanced::new(4, 4, 3), text: "SERVFAIL".into() };
             self.sched.resolved(&self.store, domain, failed, self.now);
             self.note();
         }

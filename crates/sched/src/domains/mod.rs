@@ -192,7 +192,7 @@ impl Domains {
         match resolution {
             Resolution::Site(plan) if plan.targets.is_empty() => {
                 let text = "no address of any host".into();
-                self.failed(core, domain, "4.4.4", text, now).map_or(Answered::Nothing, Answered::Drain)
+                self.failed(core, domain, Enhanced::new(4, 4, 4), text, now).map_or(Answered::Nothing, Answered::Drain)
             }
             Resolution::Site(plan) => self.found(core, store, domain, plan, now),
             Resolution::Temporary { dsn, text } => {
@@ -204,8 +204,7 @@ impl Domains {
                 if let Some(before) = entry.site.take() {
                     core.sites.leave(&mut core.timers, before, domain, now + VACANT_MS);
                 }
-                let reply =
-                    Reply { code: 0, dsn: Enhanced::parse(dsn), text: text.into(), cause: Cause::Dns, host: None };
+                let reply = Reply { code: 0, dsn: Some(dsn), text: text.into(), cause: Cause::Dns, host: None };
                 self.get(domain).reason = core.reasons.keep(reply.clone());
                 Answered::Drain(Drain::all(DrainWhat::Domain(domain), &reply))
             }
@@ -244,8 +243,8 @@ impl Domains {
     }
 
     /// A look-up failed temporarily. What of its mail is over its lifetime has had its chance.
-    fn failed(&mut self, core: &mut Core, domain: DomainId, dsn: &str, text: String, now: Ms) -> Option<Drain> {
-        let reply = Reply { code: 0, dsn: Enhanced::parse(dsn), text: text.into(), cause: Cause::Dns, host: None };
+    fn failed(&mut self, core: &mut Core, domain: DomainId, dsn: Enhanced, text: String, now: Ms) -> Option<Drain> {
+        let reply = Reply { code: 0, dsn: Some(dsn), text: text.into(), cause: Cause::Dns, host: None };
         let reason = core.reasons.keep(reply.clone());
         let entry = self.get(domain);
         entry.fails = entry.fails.saturating_add(1);

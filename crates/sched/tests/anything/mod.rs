@@ -12,7 +12,7 @@ use ledger::{End, Ledger};
 use stentor_queue::event::{Accept, Class, Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, DomainId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
-use stentor_queue::site::{Resolution, SiteLimits, SitePlan, Target};
+use stentor_queue::site::{Enhanced, Resolution, SiteLimits, SitePlan, Target};
 use stentor_queue::store::{Applied, Store};
 use stentor_sched::{
     CloseReason, Effect, Failure, NoSession, RcptOutcome, SchedConfig, Scheduler, SourceConfig, Stage, Strategies, Work,
@@ -247,11 +247,11 @@ impl World {
         let number: usize = name.trim_start_matches('d').trim_end_matches(".example").parse().unwrap_or(0);
         let draw = self.rng.u32(0..100);
         if draw < self.look_up_faults.0 && self.now < self.good_at {
-            return Resolution::Temporary { dsn: "4.4.3", text: "SERVFAIL".into() };
+            return Resolution::Temporary { dsn: Enhanced::new(4, 4, 3), text: "SERVFAIL".into() };
         }
         if draw + self.look_up_faults.1 >= 100 {
             self.no_domain = true;
-            return Resolution::Permanent { dsn: "5.1.10", text: "null MX".into() };
+            return Resolution::Permanent { dsn: Enhanced::new(5, 1, 10), text: "null MX".into() };
         }
         let plans = &self.domains[number];
         let (hosts, equal) = &plans[self.rng.usize(0..plans.len())];

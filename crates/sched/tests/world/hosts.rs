@@ -151,10 +151,12 @@ impl Hosts {
     pub fn resolve(&self, name: &str, now: Ms) -> Resolution {
         let domain = self.of(name);
         match domain.kind {
-            DomainKind::None => return Resolution::Permanent { dsn: "5.1.10", text: "null MX".into() },
-            DomainKind::NeverAnswers => return Resolution::Temporary { dsn: "4.4.3", text: "SERVFAIL".into() },
+            DomainKind::None => return Resolution::Permanent { dsn: Enhanced::new(5, 1, 10), text: "null MX".into() },
+            DomainKind::NeverAnswers => {
+                return Resolution::Temporary { dsn: Enhanced::new(4, 4, 3), text: "SERVFAIL".into() };
+            }
             DomainKind::Site if now < domain.servfail_until => {
-                return Resolution::Temporary { dsn: "4.4.3", text: "SERVFAIL".into() };
+                return Resolution::Temporary { dsn: Enhanced::new(4, 4, 3), text: "SERVFAIL".into() };
             }
             DomainKind::Site => {}
         }

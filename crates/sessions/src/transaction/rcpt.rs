@@ -11,11 +11,11 @@ use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{Notify, RcptTo};
-use stentor_policy::Verdict;
+use stentor_policy::{Expansion, Verdict};
 use stentor_queue::event::RcptParams;
 use stentor_rules::{Key, Named, NextHop, Remark, SessionFacts, Wishes};
 
-use super::super::judge::{Asked, Because, Judged, Speaker, judge};
+use super::super::judge::{Asked, Because, Judged, Speaker, judge, refused_targets};
 use super::super::rewrite::canonical;
 use super::{Spoke, Transaction};
 use stentor_engine::core::{Core, Settings, log};
@@ -109,7 +109,7 @@ impl Transaction {
         let mut wishes = Wishes::default();
         let asked = (&self.sender, &rcpt.address);
         let mut judged = judge((settings, core.clock.now()), speaker, asked, &mut wishes).await;
-        self.admit(core, settings, (speaker.client, &rcpt.address, facts), &mut judged).await?;
+        self.admit(core, settings, (speaker, &rcpt.address, facts), (&mut judged, &wishes)).await?;
         let Judged { verdict, hop, quarantine, copies, route, open, mut why, .. } = judged;
         if let Some(given) = given {
             wishes.remark(Remark::Rewritten { to: rcpt.address.clone() }, &Named::one(given.as_str()));
@@ -166,8 +166,8 @@ impl Transaction {
         &mut self,
         core: &Arc<Core>,
         settings: &Arc<Settings>,
-        (client, address, facts): (IpAddr, &Address, Option<&HeaderFacts>),
-        judged: &mut Judged,
+        (speaker, address, facts): (Speaker<'_>, &Address, Option<&HeaderFacts>),
+        (judged, wishes): (&mut Judged, &Wishes),
     ) -> Result<(), Box<RcptRefusal>> {
         let refused = |reply| RcptRefusal::of(address, reply);
         if let Verdict::Refuse(reply) = &judged.verdict {
@@ -176,6 +176,12 @@ impl Transaction {
         }
         if let Verdict::Alias(expansion) = &judged.verdict {
             self.add_targets(expansion.everyone().count()).map_err(refused)?;
+            // A rule may yet name another next hop, or keep the message.
+            let is_settled = judged.open.is_empty() && judged.quarantine.is_none() && wishes.redirect.is_none();
+            if is_settled && let Some((reply, policy)) = self.refused_targets(core, settings, speaker, expansion).await
+            {
+                return Err(Box::new(RcptRefusal { policy, ..*refused(reply) }));
+            }
         }
         if let Some(reply) = self.standing_bounce_refusal(core, (address, judged.hop.is_some()), &judged.verdict) {
             return Err(refused(reply));
@@ -189,12 +195,30 @@ impl Transaction {
         }
         if let Some(next) = judged.ask.take() {
             let recipient = Recipient { address: address.clone(), hop: next, own_hop: judged.hop.clone() };
-            let answer = Box::pin(call_ahead::ask(core, settings, client, recipient)).await;
+            let answer = Box::pin(call_ahead::ask(core, settings, speaker.client, recipient)).await;
             if let Some((reply, said)) = call_ahead::refusal(answer, settings.config.call_ahead.on_failure) {
                 return Err(Box::new(RcptRefusal { policy: format!("call-ahead: {said}"), ..*refused(reply) }));
             }
         }
         self.waiting.admits(&settings.rules, self.is_of_trusted(), &judged.open).map_err(refused)
+    }
+
+    /// Why an alias is refused whose targets all are, and by what, in words.
+    async fn refused_targets(
+        &self,
+        core: &Core,
+        settings: &Settings,
+        speaker: Speaker<'_>,
+        expansion: &Expansion,
+    ) -> Option<(Reply, String)> {
+        if !settings.rules.refuses_hops() {
+            return None;
+        }
+        let sender = settings.rules.mark_local(self.sender.clone());
+        let tables = settings.tables.questions_about(speaker.stranger.asker, None);
+        let asked = refused_targets((settings, &tables), speaker, (&sender, expansion), core.clock.now());
+        let (reply, why) = Box::pin(asked).await?;
+        Some((reply, format!("all it stands for is refused: {}", settings.rules.shown(&why))))
     }
 
     /// Keeps who spoke, where next hops of others may depend on it.

@@ -26,9 +26,10 @@ use stentor_engine::core::call_ahead::Answer;
 use stentor_engine::delivery::call_ahead::{self, Recipient};
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
+use stentor_policy::Verdict;
 use stentor_resolve::{Asker, Resolver, ResolverError};
-use stentor_rules::{Decision, Marks, NextHop, Outcome, Rulebook, Step, Why};
-use stentor_sessions::{ClientName, Speaker, Stranger, calls_ahead, canonical, facts, own_hop};
+use stentor_rules::{Decision, Key, Marks, NextHop, Outcome, Rulebook, Step, Why};
+use stentor_sessions::{ClientName, Speaker, Stranger, calls_ahead, canonical, facts, own_hop, refused_targets};
 use stentor_strangers::{RateOver, Seen};
 
 use self::targets::{Target, Targets, targets};
@@ -311,8 +312,23 @@ async fn decide(settings: &Settings, speaker: Speaker<'_>, (from, to): (&str, &A
         _ => None,
     };
     drop(facts);
+    let decision = Box::pin(with_targets(settings, speaker, &sender, decision)).await;
     let class = class_of(&decision);
     Decided { srs, class, ask, ..Decided::of(decision, steps, (from, to)) }
+}
+
+/// The decision, which is a refusal if all that an alias stands for is refused.
+async fn with_targets(settings: &Settings, speaker: Speaker<'_>, sender: &Key, decision: Decision) -> Decision {
+    let Decision { outcome: Outcome::Local(Verdict::Alias(expansion)), marks, .. } = &decision else { return decision };
+    if !marks.open.is_empty() || marks.quarantine.is_some() || marks.redirect.is_some() {
+        return decision;
+    }
+    let tables = settings.tables.questions_about(speaker.stranger.asker, None);
+    let refused = refused_targets((settings, &tables), speaker, (sender, expansion), Clock::start().now()).await;
+    match refused {
+        Some((reply, why)) => Decision { outcome: Outcome::Refuse(reply), why, ..decision },
+        None => decision,
+    }
 }
 
 /// Sender and recipient as rules see them.

@@ -36,9 +36,11 @@ pub(super) fn refused(reply: &Reply) -> String {
     if reply.is_temporary() { format!("deferred: {reply}") } else { format!("refused: {reply}") }
 }
 
-/// The next hop, with its hosts.
+/// The next hop, with its hosts; of an address that nobody named, if it has none.
 pub(super) fn relayed(rules: &Rulebook, hop: &NextHop) -> String {
     let hosts = match hop {
+        NextHop::Refuse(reply) if reply.is_temporary() => return format!("waits: {reply}"),
+        NextHop::Refuse(reply) => return format!("bounced with {reply}"),
         NextHop::Named(name) => rules.hops.get(name).map(|hosts| NextHop::Hosts(hosts.clone()).to_string()),
         _ => None,
     };

@@ -195,8 +195,7 @@ pub fn planned(resolution: Resolution) -> Result<SitePlan, Answer> {
         Resolution::Temporary { text, .. } => Err(none(&text)),
         // A delivery would return the mail.
         Resolution::Permanent { dsn, text } => {
-            let enhanced = Some(Enhanced::parse(dsn).unwrap_or(UNKNOWN_USER));
-            Err(Answer::Refused(Reply { code: 550, enhanced, text: NO_HOST.into() }, text.into()))
+            Err(Answer::Refused(Reply { code: 550, enhanced: Some(dsn), text: NO_HOST.into() }, text.into()))
         }
     }
 }
