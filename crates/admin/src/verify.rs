@@ -67,10 +67,10 @@ impl Found<'_> {
         let settings = self.settings;
         let is_rewriting = !settings.rules.addresses.rewriting.is_empty();
         if let Some(sender) = sender {
-            let new = if is_rewriting { canonical(settings, &sender, Role::Sender, None).await? } else { None };
+            let new = if is_rewriting { canonical(settings, (&sender, Role::Sender), None, None).await? } else { None };
             new.unwrap_or(sender).as_str().clone_into(&mut self.sender);
         }
-        let new = if is_rewriting { canonical(settings, to, Role::Recipient, None).await? } else { None };
+        let new = if is_rewriting { canonical(settings, (to, Role::Recipient), None, None).await? } else { None };
         let to = new.unwrap_or_else(|| to.clone());
         let Decision { outcome, marks, .. } = {
             let (from, recipient) = (settings.rules.key_of(&self.sender), settings.rules.key_of(to.as_str()));

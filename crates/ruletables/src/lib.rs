@@ -25,7 +25,7 @@ use stentor_tables::socketmap::Reply;
 use stentor_tables::{Reference, Report, Severity, Table};
 use tokio::task::JoinSet;
 
-use self::remote::Remote;
+use self::remote::{For, Remote};
 
 pub mod remote;
 
@@ -87,7 +87,7 @@ impl RuleTables {
 
     /// The questions of one decision.
     pub fn questions(&self) -> Questions<'_> {
-        Questions { tables: self, asker: None, greylist: None, open: Mutex::default() }
+        Questions { tables: self, stranger: None, asker: None, greylist: None, open: Mutex::default() }
     }
 
     /// The same with those who know more of an untrusted client.
@@ -192,6 +192,8 @@ pub struct Questions<'t> {
     tables: &'t RuleTables,
     /// Who asks the DNS.
     asker: Option<&'t Asker>,
+    /// The client whose mail they are about, if it is not trusted.
+    stranger: Option<IpAddr>,
     /// With its settings and the time.
     greylist: Option<(&'t Mutex<Greylist>, GreylistSettings, Ms)>,
     open: Mutex<Open>,
@@ -206,15 +208,22 @@ struct Open {
     wanted: Vec<Wanted>,
 }
 
-/// A table, a key of it, and the client for whom a policy service is asked.
+/// A table, a key of it, and for whom it is asked.
 #[derive(Clone, PartialEq, Eq)]
 struct Wanted {
     table: u16,
     key: String,
-    client: Option<IpAddr>,
+    whom: For,
 }
 
 impl Questions<'_> {
+    /// About the mail of a client that is not trusted; `None`: of another.
+    #[must_use]
+    pub fn of_stranger(mut self, client: Option<IpAddr>) -> Self {
+        self.stranger = client;
+        self
+    }
+
     /// Decides again and again, each time with the answers that it lacked before. What has no answer when the time of a decision is over
     /// is unavailable, as if its own had been: a service's default action counts, and nobody waits longer.
     pub async fn settle<T>(&self, mut decide: impl FnMut(&Self) -> Result<T, Pending>) -> T {
@@ -246,12 +255,12 @@ impl Questions<'_> {
     pub async fn fetch(&self) {
         let wanted = self.open.lock().wanted.clone();
         let mut asked = JoinSet::new();
-        for Wanted { table, key, client } in wanted {
+        for Wanted { table, key, whom } in wanted {
             let body = self.tables.0.get(usize::from(table)).map(|table| &table.body);
             let Some(Body::Remote(remote) | Body::Service(remote, _)) = body else { continue };
             let remote = remote.clone();
             asked.spawn(async move {
-                let reply = remote.get(key.as_bytes(), client).await;
+                let reply = remote.get(key.as_bytes(), whom).await;
                 (table, key, reply)
             });
         }
@@ -303,7 +312,10 @@ impl Tables for Questions<'_> {
                 default.clone().map_or_else(|| Answer::Unavailable(why.clone()), found)
             }
             Some(other) => other.clone(),
-            None => open.want(Wanted { table: id.0, key: request, client: Some(facts.client) }),
+            None => {
+                let whom = if facts.is_trusted { For::Trusted(facts.client) } else { For::Stranger(facts.client) };
+                open.want(Wanted { table: id.0, key: request, whom })
+            }
         }
     }
 
@@ -342,7 +354,8 @@ impl Tables for Questions<'_> {
                         }
                         Some(answer) => return answer,
                         None => {
-                            return open.want(Wanted { table: id.0, key: key.text, client: None });
+                            let whom = self.stranger.map_or(For::Us, For::Stranger);
+                            return open.want(Wanted { table: id.0, key: key.text, whom });
                         }
                     }
                 }

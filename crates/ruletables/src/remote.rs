@@ -1,8 +1,8 @@
 //! Tables and policy services behind a socket.
 //!
 //! Promise: a table has at most so many look-ups at a time as [`Protocol::connections_max`] says, more wait for their turn; each takes at most its
-//! time-out, waiting included. Of those of a policy service, which a client can make slow by what it sends, one client has at most a quarter. Connections
-//! are kept for later look-ups, unless the other side has spoken out of turn: its next reply would be taken for another question's. A kept one that
+//! time-out, waiting included. What is asked can be made slow by what a client sends, so clients that are not trusted have three quarters of the turns
+//! between them, and one client of a policy service, or one that is not trusted, has a quarter. Connections are kept for later look-ups, unless the other side has spoken out of turn: its next reply would be taken for another question's. A kept one that
 //! fails before a reply may have been closed by the other side meanwhile: the look-up is tried once more over a new one. Whatever else fails is a
 //! temporary failure with its reason.
 
@@ -29,8 +29,8 @@ use tokio::time::{sleep, timeout};
 pub const TABLE_CONNECTIONS_MAX: usize = 16;
 /// The same of a policy service, which may ask DNS for each.
 const SERVICE_CONNECTIONS_MAX: usize = 64;
-/// Those of them that one client has.
-const CLIENT_CONNECTIONS_MAX: usize = SERVICE_CONNECTIONS_MAX / 4;
+/// One client has this part of them.
+const CLIENT_PART: usize = 4;
 /// Before a daemon whose queue of connections is full is tried again.
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
@@ -53,6 +53,15 @@ impl Protocol {
     }
 }
 
+/// For whom something is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum For {
+    /// The server itself, or a trusted client whose questions need no bound.
+    Us,
+    Trusted(IpAddr),
+    Stranger(IpAddr),
+}
+
 pub struct Remote {
     place: Place,
     protocol: Protocol,
@@ -60,6 +69,8 @@ pub struct Remote {
     name: String,
     timeout: Duration,
     turns: Semaphore,
+    /// Those that clients have who are not trusted.
+    strangers: Semaphore,
     clients: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
     idle: Mutex<Vec<Box<dyn Stream>>>,
 }
@@ -87,8 +98,8 @@ struct ClientShare<'a> {
 }
 
 impl<'a> ClientShare<'a> {
-    fn new(clients: &'a Mutex<HashMap<IpAddr, Arc<Semaphore>>>, client: IpAddr) -> Self {
-        let new = || Arc::new(Semaphore::new(CLIENT_CONNECTIONS_MAX));
+    fn new(clients: &'a Mutex<HashMap<IpAddr, Arc<Semaphore>>>, client: IpAddr, max: usize) -> Self {
+        let new = || Arc::new(Semaphore::new(max));
         let turns = clients.lock().entry(client).or_insert_with(new).clone();
         Self { clients, client, turns }
     }
@@ -120,14 +131,15 @@ impl Remote {
     }
 
     fn new(place: Place, protocol: Protocol, name: String, timeout: Duration) -> Self {
-        let turns = Semaphore::new(protocol.connections_max());
-        Self { place, protocol, name, timeout, turns, clients: Mutex::default(), idle: Mutex::default() }
+        let max = protocol.connections_max();
+        let (turns, strangers) = (Semaphore::new(max), Semaphore::new(max - max / CLIENT_PART));
+        Self { place, protocol, name, timeout, turns, strangers, clients: Mutex::default(), idle: Mutex::default() }
     }
 
-    /// Looks up a key, as it is; of a policy service: its request, for a client.
-    pub async fn get(&self, key: &[u8], client: Option<IpAddr>) -> Reply {
+    /// Looks up a key, as it is; of a policy service: its request.
+    pub async fn get(&self, key: &[u8], whom: For) -> Reply {
         let tempfail = |why: String| Reply::Tempfail(format!("{}: {why}", self.name));
-        match timeout(self.timeout, self.in_turn(key, client)).await {
+        match timeout(self.timeout, self.in_turn(key, whom)).await {
             Ok(Ok(Reply::Tempfail(why))) => tempfail(why),
             Ok(Ok(reply)) => reply,
             Ok(Err(failure)) => tempfail(failure.to_string()),
@@ -135,13 +147,23 @@ impl Remote {
         }
     }
 
-    /// Asks when it is the client's turn, among its own look-ups and then among all.
-    async fn in_turn(&self, key: &[u8], client: Option<IpAddr>) -> Result<Reply, Failure> {
-        let share = client.map(|client| ClientShare::new(&self.clients, counted_as(client)));
+    /// Asks when it is the client's turn: among its own look-ups, among those of its kind, and among all.
+    async fn in_turn(&self, key: &[u8], whom: For) -> Result<Reply, Failure> {
+        let client_max = self.protocol.connections_max() / CLIENT_PART;
+        let share = match whom {
+            For::Us => None,
+            For::Trusted(client) | For::Stranger(client) => {
+                Some(ClientShare::new(&self.clients, counted_as(client), client_max))
+            }
+        };
         // No semaphore is ever closed.
         let _of_client = match &share {
             Some(share) => share.turns.acquire().await.ok(),
             None => None,
+        };
+        let _of_strangers = match whom {
+            For::Stranger(_) => self.strangers.acquire().await.ok(),
+            For::Us | For::Trusted(_) => None,
         };
         let _turn = self.turns.acquire().await;
         self.ask(key).await

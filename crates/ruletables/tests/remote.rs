@@ -1,5 +1,6 @@
 //! Tables behind a daemon in another language.
 
+use std::net::IpAddr;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,8 @@ use std::time::Duration;
 use stentor_tables::Endpoint;
 use stentor_tables::socketmap::Reply;
 
-use stentor_ruletables::remote::{Remote, TABLE_CONNECTIONS_MAX};
+use stentor_ruletables::remote::{For, Remote, TABLE_CONNECTIONS_MAX};
+use tokio::task::{JoinSet, yield_now};
 
 /// A daemon in another language. It answers `KEY` with `MAP/KEY`, and has keys that make it misbehave.
 const DAEMON: &str = r#"
@@ -98,19 +100,19 @@ fn fails(reply: Reply, why: &str) {
 async fn a_daemon_is_asked_over_tcp() {
     let daemon = Daemon::start(&[]);
     let remote = Remote::socketmap(daemon.endpoint(), PATIENT);
-    assert_eq!(remote.get(b"a b", None).await, found(b"map/a b"));
-    assert_eq!(remote.get(b"absent", None).await, Reply::NotFound);
+    assert_eq!(remote.get(b"a b", For::Us).await, found(b"map/a b"));
+    assert_eq!(remote.get(b"absent", For::Us).await, Reply::NotFound);
     for (key, why) in [(&b"busy"[..], "TEMP: try later"), (b"denied", "PERM: no such map"), (b"slow", "TIMEOUT: base")]
     {
-        fails(remote.get(key, None).await, why);
+        fails(remote.get(key, For::Us).await, why);
     }
-    fails(remote.get(b"odd", None).await, "begins with none of");
-    fails(remote.get(b"huge", None).await, "longer than");
-    fails(remote.get(b"close", None).await, "closed without a reply");
-    assert_eq!(remote.get(b"large", None).await, found(&b"x".repeat(99_997)));
+    fails(remote.get(b"odd", For::Us).await, "begins with none of");
+    fails(remote.get(b"huge", For::Us).await, "longer than");
+    fails(remote.get(b"close", For::Us).await, "closed without a reply");
+    assert_eq!(remote.get(b"large", For::Us).await, found(&b"x".repeat(99_997)));
     // The daemon closes behind its reply: the next look-up needs another connection.
-    assert_eq!(remote.get(b"once", None).await, found(b"1"));
-    assert_eq!(remote.get(b"next", None).await, found(b"map/next"));
+    assert_eq!(remote.get(b"once", For::Us).await, found(b"1"));
+    assert_eq!(remote.get(b"next", For::Us).await, found(b"map/next"));
 }
 
 #[tokio::test]
@@ -124,7 +126,7 @@ async fn a_daemon_is_asked_over_a_unix_socket_by_many_at_once() {
         let remote = remote.clone();
         tasks.spawn(async move {
             let key = format!("key {number}");
-            assert_eq!(remote.get(key.as_bytes(), None).await, found(format!("map/{key}").as_bytes()));
+            assert_eq!(remote.get(key.as_bytes(), For::Us).await, found(format!("map/{key}").as_bytes()));
         });
     }
     while let Some(task) = tasks.join_next().await {
@@ -136,10 +138,32 @@ async fn a_daemon_is_asked_over_a_unix_socket_by_many_at_once() {
 async fn who_does_not_answer_is_a_temporary_failure() {
     let daemon = Daemon::start(&[]);
     let remote = Remote::socketmap(daemon.endpoint(), Duration::from_millis(200));
-    fails(remote.get(b"silent", None).await, "no reply within 0.2 s");
+    fails(remote.get(b"silent", For::Us).await, "no reply within 0.2 s");
     let endpoint = daemon.endpoint();
     drop(daemon);
-    fails(Remote::socketmap(endpoint, PATIENT).get(b"key", None).await, "cannot connect");
+    fails(Remote::socketmap(endpoint, PATIENT).get(b"key", For::Us).await, "cannot connect");
     let endpoint = Endpoint::Unix { path: "/does/not/exist".into(), name: "m".into() };
-    fails(Remote::socketmap(endpoint, PATIENT).get(b"key", None).await, "cannot connect");
+    fails(Remote::socketmap(endpoint, PATIENT).get(b"key", For::Us).await, "cannot connect");
+}
+
+#[tokio::test]
+async fn slow_keys_of_strangers_leave_turns_to_others() {
+    let daemon = Daemon::start(&[]);
+    let remote = Arc::new(Remote::socketmap(daemon.endpoint(), PATIENT));
+    let client = |n: u8| For::Stranger(IpAddr::from([192, 0, 2, n]));
+    let mut asked = JoinSet::new();
+    let mut ask = |whom| {
+        for _ in 0..TABLE_CONNECTIONS_MAX {
+            let remote = remote.clone();
+            asked.spawn(async move { remote.get(b"silent", whom).await });
+        }
+    };
+    ask(client(1));
+    yield_now().await;
+    assert_eq!(remote.get(b"a", client(2)).await, found(b"map/a"), "one client has all turns");
+    for n in 2..10 {
+        ask(client(n));
+    }
+    yield_now().await;
+    assert_eq!(remote.get(b"b", For::Us).await, found(b"map/b"), "strangers have all turns");
 }

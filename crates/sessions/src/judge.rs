@@ -145,6 +145,7 @@ async fn by_rules(
     let facts = facts(settings, speaker, (&sender, &recipient, address), now);
     let greylist = speaker.stranger.greylist.map(|greylist| (greylist, settings.config.greylist, now));
     let tables = settings.tables.questions_about(speaker.stranger.asker, greylist);
+    let tables = tables.of_stranger((!facts.is_trusted).then_some(facts.client));
     let decision = tables.settle(|tables| rules.decide(&facts, tables, None)).await;
     taken(settings, &facts, decision, wishes)
 }
@@ -298,7 +299,9 @@ pub(super) async fn route_others(
         return Ok(());
     }
     let sender = settings.rules.mark_local(sender.clone());
+    let is_trusted = speaker.may_relay || settings.policy.is_trusted(speaker.client);
     let tables = settings.tables.questions_about(speaker.stranger.asker, None);
+    let tables = tables.of_stranger((!is_trusted).then_some(speaker.client));
     for (n, to) in all.iter_mut().enumerate() {
         if to.hop.is_some() {
             continue;

@@ -6,6 +6,8 @@
 //!
 //! Failure: 451, and nothing of the message is kept. A field that is too long to be held passes as it is, and the log says so.
 
+use std::net::IpAddr;
+
 use stentor_addresses::{HeaderAddress, HeaderStream, Role, Split, addresses, replaced};
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
@@ -21,15 +23,15 @@ const HEADER_QUESTIONS_MAX: usize = 1_000;
 /// Addresses of a header that are looked up before others get a turn.
 const AT_ONCE: usize = 1_000;
 
-/// The address that stands for one of an envelope, if another does. `steps` gets what was asked.
+/// The address that stands for one of an envelope, if another does. `stranger`: the client, if it is not trusted. `steps` gets what was asked.
 pub async fn canonical(
     settings: &Settings,
-    address: &Address,
-    role: Role,
+    (address, role): (&Address, Role),
+    stranger: Option<IpAddr>,
     mut steps: Option<&mut Vec<Step>>,
 ) -> Result<Option<Address>, Reply> {
     let mut questions = QUESTIONS_MAX;
-    let tables = settings.tables.questions();
+    let tables = settings.tables.questions().of_stranger(stranger);
     looked_up(settings, (address, (role, Part::Envelope)), (&tables, &mut questions), &mut steps).await
 }
 

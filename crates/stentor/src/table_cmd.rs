@@ -17,7 +17,7 @@ use serde_json::json;
 use stentor_config::TableSource;
 use stentor_control::format::{bytes, grouped, plural};
 use stentor_rules::Dialect;
-use stentor_ruletables::remote::Remote;
+use stentor_ruletables::remote::{For, Remote};
 use stentor_tablefiles as files;
 use stentor_tables::candidates::{Candidates, Options as Asked, Owner};
 use stentor_tables::expand::expand;
@@ -239,7 +239,7 @@ impl Source {
                 Answer::NotFound => Outcome::NotFound,
                 Answer::Tempfail(why) => Outcome::Tempfail(why.to_owned()),
             },
-            Self::Remote { remote, runtime } => match runtime.block_on(remote.get(key, None)) {
+            Self::Remote { remote, runtime } => match runtime.block_on(remote.get(key, For::Us)) {
                 Reply::Found(value) => Outcome::Found { value, place: None },
                 Reply::NotFound => Outcome::NotFound,
                 Reply::Tempfail(why) => Outcome::Tempfail(why),

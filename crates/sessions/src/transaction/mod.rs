@@ -241,6 +241,11 @@ impl Transaction {
         self.trusted || self.injector.is_some()
     }
 
+    /// The client, if it is not trusted.
+    fn stranger(&self) -> Option<IpAddr> {
+        (!self.is_of_trusted()).then_some(self.client)
+    }
+
     /// The next octets of the content, with canonical addresses in its header.
     async fn canonical_header(
         &mut self,

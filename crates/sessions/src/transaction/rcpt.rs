@@ -215,7 +215,7 @@ impl Transaction {
             return None;
         }
         let sender = settings.rules.mark_local(self.sender.clone());
-        let tables = settings.tables.questions_about(speaker.stranger.asker, None);
+        let tables = settings.tables.questions_about(speaker.stranger.asker, None).of_stranger(self.stranger());
         let asked = refused_targets((settings, &tables), speaker, (&sender, expansion), core.clock.now());
         let (reply, why) = Box::pin(asked).await?;
         Some((reply, format!("all it stands for is refused: {}", settings.rules.shown(&why))))
@@ -255,7 +255,7 @@ impl Transaction {
         if !std::mem::replace(&mut self.has_canonical_sender, true)
             && let ReversePath::Address(sender) = &self.mail.path
         {
-            match canonical(settings, sender, Role::Sender, None).await {
+            match canonical(settings, (sender, Role::Sender), self.stranger(), None).await {
                 Ok(Some(canonical)) => {
                     let remark = Remark::RewrittenSender { to: canonical.clone() };
                     self.wishes.remark(remark, &Named::one(sender.as_str()));
@@ -270,7 +270,7 @@ impl Transaction {
                 }
             }
         }
-        match canonical(settings, &rcpt.address, Role::Recipient, None).await {
+        match canonical(settings, (&rcpt.address, Role::Recipient), self.stranger(), None).await {
             Ok(Some(address)) => {
                 let given = rcpt.address;
                 Ok((RcptTo { address, ..rcpt }, Some(given)))

@@ -342,10 +342,10 @@ async fn canonical_pair(
         return Ok((from.to_owned(), to.clone()));
     }
     let sender = match from.parse::<Address>() {
-        Ok(sender) => canonical(settings, &sender, Role::Sender, Some(steps)).await?,
+        Ok(sender) => canonical(settings, (&sender, Role::Sender), None, Some(steps)).await?,
         Err(_) => None,
     };
-    let recipient = canonical(settings, to, Role::Recipient, Some(steps)).await?;
+    let recipient = canonical(settings, (to, Role::Recipient), None, Some(steps)).await?;
     let from = sender.map_or_else(|| from.to_owned(), |sender| sender.as_str().to_owned());
     Ok((from, recipient.unwrap_or_else(|| to.clone())))
 }
