@@ -1,5 +1,6 @@
 //! One look-up of a rule or route in a table: by the partial keys that the owner of its words documents, most specific first.
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use stentor_tables::candidates::{Candidates, Options, Owner};
@@ -7,14 +8,71 @@ use stentor_tables::expand::expand;
 use stentor_tables::{Scratch, Table};
 
 use crate::address::Key;
-use crate::facts::{Answer, Field, Found, Subject};
+use crate::facts::{Answer, Field, Found, Subject, TableId};
 use crate::rule::Dialect;
 
-/// Buffers of look-ups. To be reused.
+/// Sets of keys that are kept: a decision asks its tables for a handful of things, in as many forms as they have owners.
+const KEPT_MAX: usize = 8;
+
+/// The look-ups of one decision: their buffers, and the keys of what was asked, which many tables are asked for. To be reused.
 #[derive(Debug, Default)]
 pub struct Asking {
-    candidates: Candidates,
+    kept: Vec<Kept>,
+    /// The place that gives way.
+    next: usize,
     scratch: Scratch,
+}
+
+/// The keys of one thing that is looked up.
+#[derive(Debug)]
+struct Kept {
+    owner: Owner,
+    is_local: bool,
+    text: String,
+    candidates: Candidates,
+    /// The tables that had none of them, a bit each.
+    missed: Vec<u64>,
+}
+
+impl Kept {
+    fn is_missed(&self, table: TableId) -> bool {
+        let (word, bit) = place_of_bit(table);
+        self.missed.get(word).is_some_and(|bits| bits & bit != 0)
+    }
+
+    fn miss(&mut self, table: TableId) {
+        let (word, bit) = place_of_bit(table);
+        if self.missed.len() <= word {
+            self.missed.resize(word + 1, 0);
+        }
+        self.missed[word] |= bit;
+    }
+}
+
+fn place_of_bit(TableId(table): TableId) -> (usize, u64) {
+    (usize::from(table / 64), 1 << (table % 64))
+}
+
+impl Asking {
+    /// The place of the keys of a subject.
+    fn keys_of(&mut self, dialect: Dialect, field: Field, subject: Subject<'_>) -> usize {
+        let (owner, text, is_local) = asked(dialect, field, subject);
+        let is_it = |kept: &Kept| kept.owner == owner && kept.is_local == is_local && *kept.text == *text;
+        if let Some(at) = self.kept.iter().position(is_it) {
+            return at;
+        }
+        let mut candidates = Candidates::default();
+        candidates.set(owner, text.as_bytes(), &Options { is_local, ..Options::default() });
+        let kept = Kept { owner, is_local, text: text.into_owned(), candidates, missed: Vec::new() };
+        if self.kept.len() < KEPT_MAX {
+            self.kept.push(kept);
+            return self.kept.len() - 1;
+        }
+        let at = self.next;
+        self.next = (at + 1) % KEPT_MAX;
+        self.kept[at] = kept;
+        at
+    }
 }
 
 /// One key of a look-up, and what `%1` and its like stand for in what it finds.
@@ -49,8 +107,8 @@ pub fn keys(dialect: Dialect, field: Field, subject: Subject<'_>, takes_parts: b
         let own = own.into_iter().take(if takes_parts { usize::MAX } else { 1 });
         return own.map(|text| TableKey { text, arguments: Vec::new() }).collect();
     }
-    set(&mut asking.candidates, dialect, field, subject);
-    let all = asking.candidates.iter().filter(|candidate| takes_parts || !candidate.is_partial);
+    let at = asking.keys_of(dialect, field, subject);
+    let all = asking.kept[at].candidates.iter().filter(|candidate| takes_parts || !candidate.is_partial);
     all.map(|candidate| TableKey {
         text: String::from_utf8_lossy(candidate.key).to_lowercase(),
         arguments: candidate.arguments.iter().map(|argument| argument.to_vec()).collect(),
@@ -58,9 +116,10 @@ pub fn keys(dialect: Dialect, field: Field, subject: Subject<'_>, takes_parts: b
     .collect()
 }
 
-/// Asks a table that is in memory. `place_of` says where an entry without a file stands.
+/// Asks a table that is in memory, once for each thing: what it did not have it does not get. `place_of` says where an entry without a
+/// file stands.
 pub fn find(
-    table: &Table,
+    (id, table): (TableId, &Table),
     (dialect, field, subject): (Dialect, Field, Subject<'_>),
     asking: &mut Asking,
     place_of: impl Fn(&str) -> String,
@@ -75,9 +134,13 @@ pub fn find(
         }
         return Answer::NotFound;
     }
-    let Asking { candidates, scratch } = asking;
-    set(candidates, dialect, field, subject);
-    for candidate in candidates.iter().filter(|candidate| takes_parts || !candidate.is_partial) {
+    let at = asking.keys_of(dialect, field, subject);
+    let Asking { kept, scratch, .. } = asking;
+    let kept = &mut kept[at];
+    if kept.is_missed(id) {
+        return Answer::NotFound;
+    }
+    for candidate in kept.candidates.iter().filter(|candidate| takes_parts || !candidate.is_partial) {
         match get(table, candidate.key, scratch, &place_of) {
             Answer::NotFound => {}
             Answer::Found(found) => {
@@ -87,6 +150,7 @@ pub fn find(
             other => return other,
         }
     }
+    kept.miss(id);
     Answer::NotFound
 }
 
@@ -114,17 +178,16 @@ fn of_address(key: &Key) -> impl Iterator<Item = String> {
     key.mailboxes().map(str::to_owned).chain(with_at).chain(key.domains().map(str::to_owned))
 }
 
-fn set(candidates: &mut Candidates, dialect: Dialect, field: Field, subject: Subject<'_>) {
-    let text = match subject {
-        Subject::Client(client) => client_text(dialect, client),
-        Subject::Name(name) => name.to_owned(),
-        Subject::Address(key) if dialect == Dialect::Mailertable => key.domain().to_owned(),
+/// What an owner's keys are made of: whose they are, the text that is looked up, and whether its domain is one of ours.
+fn asked(dialect: Dialect, field: Field, subject: Subject<'_>) -> (Owner, Cow<'_, str>, bool) {
+    let text: Cow<'_, str> = match subject {
+        Subject::Client(client) => client_text(dialect, client).into(),
+        Subject::Name(name) => name.into(),
+        Subject::Address(key) if dialect == Dialect::Mailertable => key.domain().into(),
         // Of a domain alone: Postfix has no key with nobody before the `@`.
-        Subject::Address(key) if dialect == Dialect::Transport && key.as_str().starts_with('@') => {
-            key.domain().to_owned()
-        }
-        Subject::Address(key) => key.as_str().to_owned(),
-        Subject::Mailbox { address, .. } => address.to_owned(),
+        Subject::Address(key) if dialect == Dialect::Transport && key.as_str().starts_with('@') => key.domain().into(),
+        Subject::Address(key) => key.as_str().into(),
+        Subject::Mailbox { address, .. } => address.into(),
     };
     let (owner, text) = match dialect {
         Dialect::Own | Dialect::Access => (Owner::Access, text),
@@ -142,7 +205,7 @@ fn set(candidates: &mut Candidates, dialect: Dialect, field: Field, subject: Sub
                 Field::Sender => "From",
                 Field::Recipient => "To",
             };
-            (Owner::AccessDb, format!("{tag}:{text}"))
+            (Owner::AccessDb, format!("{tag}:{text}").into())
         }
     };
     let is_local = match subject {
@@ -150,7 +213,7 @@ fn set(candidates: &mut Candidates, dialect: Dialect, field: Field, subject: Sub
         Subject::Mailbox { is_local, .. } => is_local,
         Subject::Client(_) | Subject::Name(_) => false,
     };
-    candidates.set(owner, text.as_bytes(), &Options { is_local, ..Options::default() });
+    (owner, text, is_local)
 }
 
 /// sendmail writes `IPv6:` before such an address.

@@ -340,9 +340,9 @@ impl Tables for Questions<'_> {
         match &table.body {
             Body::Broken(why) => Answer::Unavailable(why.clone()),
             Body::Inline(inline, places) => {
-                find(inline, asked, &mut open.asking, |key| places.get(key).cloned().unwrap_or_default())
+                find((id, inline), asked, &mut open.asking, |key| places.get(key).cloned().unwrap_or_default())
             }
-            Body::File(file) => find(&file.table(), asked, &mut open.asking, |_| String::new()),
+            Body::File(file) => find((id, &file.table()), asked, &mut open.asking, |_| String::new()),
             Body::Service(..) => Answer::Unavailable("it is a policy service, not a table".to_owned()),
             Body::Remote(_) => {
                 for key in keys(table.dialect, field, subject, table.dialect.asks_remote_parts()) {
