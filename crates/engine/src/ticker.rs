@@ -61,8 +61,15 @@ fn sample(sampler: &mut Sampler, core: &Arc<Core>, now: Ms) -> Option<MachineNow
 fn refresh_tables(core: &Arc<Core>) {
     let settings = core.settings();
     if settings.tables.has_files() {
-        let now = core.clock.steady();
-        drop(tokio::task::spawn_blocking(move || settings.tables.refresh(now)));
+        let (core, now) = (core.clone(), core.clock.steady());
+        drop(tokio::task::spawn_blocking(move || {
+            settings.tables.refresh(now, |table| {
+                // Mail that waits for a domain goes where the table sends it now.
+                if settings.rules.recipient_tables.contains(&table) {
+                    core.with(|hub, now| hub.sched.routes_changed(now));
+                }
+            });
+        }));
     }
 }
 

@@ -99,9 +99,15 @@ impl RuleTables {
         Questions { asker: asker.map(AsRef::as_ref), greylist, ..self.questions() }
     }
 
-    /// Reads the files that were replaced, but for those that are being read. Blocks. `now`: of the steady clock.
-    pub fn refresh(&self, now: Ms) {
-        for table in &self.0 {
+    /// Whether a table answers at once, and what it says is known to change when its file is replaced.
+    pub fn is_in_memory(&self, TableId(table): TableId) -> bool {
+        self.0.get(usize::from(table)).is_some_and(|table| matches!(table.body, Body::Inline(..) | Body::File(_)))
+    }
+
+    /// Reads the files that were replaced, but for those that are being read. Blocks. `now`: of the steady clock; `replaced` is told
+    /// of each table before the log is.
+    pub fn refresh(&self, now: Ms, replaced: impl Fn(TableId)) {
+        for (id, table) in self.0.iter().enumerate() {
             let Body::File(file) = &table.body else { continue };
             match file.refresh(now) {
                 Refreshed::Same | Refreshed::Busy => {}
@@ -113,6 +119,7 @@ impl RuleTables {
                     );
                 }
                 Refreshed::Replaced(report) => {
+                    replaced(TableId(id as u16));
                     tracing::info!(table = table.name, "the table was replaced{}", in_words(": ", &report));
                 }
                 Refreshed::Kept(report) => {

@@ -17,8 +17,8 @@ use stentor_queue::event::RcptParams;
 use stentor_queue::ids::Ms;
 use stentor_resolve::Asker;
 use stentor_rules::{
-    AUTHENTICATED, ClientName, Decision, Facts, Key, Marks, Named, NextHop, Outcome, Remark, RuleId, SessionFacts, Why,
-    Wishes, decided_by,
+    AUTHENTICATED, ClientName, Decision, Facts, Key, Marks, Named, NextHop, Outcome, Remark, RuleId, SessionFacts, Who,
+    Why, Wishes, decided_by,
 };
 use stentor_strangers::{Greylist, Seen};
 
@@ -237,9 +237,19 @@ pub fn own_hop(settings: &Settings, domain: &str, hop: &NextHop, by: Option<&Why
         None | Some(Why::Mx) => true,
         // Not if another entry holds for the domain when it is looked up: the order may have put this one first.
         Some(Why::Route(_, entry)) => settings.rules.of_domain(domain).is_some_and(|own| Arc::ptr_eq(own, entry)),
+        // It has that when the domain is looked up, too, which is done again when a file is replaced: not so behind a socket.
+        Some(Why::Table(id, Who::Recipient, key, _)) => settings.tables.is_in_memory(*id) && is_of_domain(key, domain),
         Some(_) => false,
     };
     if is_of_domain { None } else { own_hop_by_rule(settings, domain, hop) }
+}
+
+/// Whether a table's key stands for all addresses of a domain.
+fn is_of_domain(key: &str, domain: &str) -> bool {
+    let name = key.strip_prefix('@').unwrap_or(key);
+    let Some(left) = domain.len().checked_sub(name.len()) else { return false };
+    let is_its_end = domain.is_char_boundary(left) && domain[left..].eq_ignore_ascii_case(name);
+    matches!(name, "*" | ".") || is_its_end && (left == 0 || name.starts_with('.') || domain[..left].ends_with('.'))
 }
 
 /// The same of a next hop that a rule names: kept, but for the MX of a domain for which nothing else can be named.

@@ -163,6 +163,33 @@ fn the_same_mail_goes_to_two_servers_and_each_is_retried_by_itself() {
     assert!(hosts(&server, "ann@one.example")[0].starts_with("mx.two.example"));
 }
 
+/// What a table has for a domain is asked when its mail goes out; what it has for an address is kept with the recipient.
+#[test]
+fn mail_that_waits_for_a_domain_follows_a_table_that_is_replaced() {
+    let lab = sites(&["gate.example"]);
+    let files = tempfile::tempdir().expect("a folder");
+    let (path, new) = (files.path().join("transport"), files.path().join("new"));
+    let lines =
+        |host: &str| format!("two.example smtp:{host}\nann@one.example smtp:{host}\n.three.example smtp:{host}\n");
+    std::fs::write(&path, lines("nowhere.example")).expect("it is writable");
+    let config = format!(
+        "[tables.transport]\nsource = \"hash:{}\"\nas = \"transport\"\n[routing]\ntables = [\"transport\"]\n",
+        path.display()
+    );
+    let server = with(builder(&lab), &config);
+    let to = ["ann@one.example", "bob@two.example", "cid@sub.three.example"];
+    post(&server, &lab, &to, "replaced@test");
+    server.log().wait_nth(&["lookup:", "two.example:1"], 1);
+    server.log().wait_nth(&["lookup:", "sub.three.example:1"], 1);
+    assert_eq!(fates(&server).pending, 3);
+    std::fs::write(&new, lines("gate.example")).expect("it is writable");
+    std::fs::rename(&new, &path).expect("it is writable");
+    for recipient in ["bob@two.example", "cid@sub.three.example"] {
+        server.log().wait_nth(&["stat=Sent", &format!("<{recipient}>")], 1);
+    }
+    assert_eq!(fates(&server).pending, 1);
+}
+
 #[test]
 fn postfixs_tables_of_senders_are_read_as_they_are() {
     let lab = sites(&["one.example", "gate.example", "archive.example"]);
