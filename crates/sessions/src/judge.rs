@@ -23,7 +23,6 @@ use stentor_rules::{
 use stentor_strangers::{Greylist, Seen};
 
 use stentor_engine::core::Settings;
-use stentor_engine::core::envelope::To;
 use stentor_engine::core::people::today;
 use stentor_ruletables::Questions;
 
@@ -65,8 +64,10 @@ pub struct Speaker<'a> {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Asked {
     pub params: RcptParams,
-    /// See [`To::hop`].
+    /// See [`stentor_engine::core::envelope::To::hop`].
     pub hop: Option<Arc<str>>,
+    /// Its next hop is known, if it is that of its domain.
+    pub is_routed: bool,
     /// The rule that keeps the message from it, in words.
     pub quarantine: Option<Arc<str>>,
     /// The alias that a rule named and that stands for it.
@@ -303,24 +304,21 @@ pub(super) async fn route_others(
     settings: &Settings,
     speaker: Speaker<'_>,
     (sender, now): (&Key, Ms),
-    all: &mut [To],
+    all: &mut [(Address, Asked)],
 ) -> Result<(), Reply> {
-    if !settings.rules.has_own_hops() {
-        return Ok(());
-    }
     let sender = settings.rules.mark_local(sender.clone());
     let is_trusted = speaker.may_relay || settings.policy.is_trusted(speaker.client);
     let tables = settings.tables.questions_about(speaker.stranger.asker, None);
     let tables = tables.of_stranger((!is_trusted).then_some(speaker.client));
-    for (n, to) in all.iter_mut().enumerate() {
-        if to.hop.is_some() {
+    for (n, (address, asked)) in all.iter_mut().enumerate() {
+        if asked.hop.is_some() || asked.is_routed {
             continue;
         }
         if n % ROUTED_AT_ONCE == ROUTED_AT_ONCE - 1 {
             tokio::task::yield_now().await;
         }
-        let (hop, why) = route_of((settings, &tables), speaker, (&sender, &to.address), now).await?;
-        to.hop = own_hop(settings, to.address.domain(), &hop, Some(&why));
+        let (hop, why) = route_of((settings, &tables), speaker, (&sender, address), now).await?;
+        asked.hop = own_hop(settings, address.domain(), &hop, Some(&why));
     }
     Ok(())
 }

@@ -25,6 +25,8 @@ use stentor_engine::core::intake::Refused;
 use stentor_engine::core::people::{Readers, today};
 use stentor_engine::core::{Core, Settings, log};
 
+type Group = policy::Group<Asked>;
+
 /// How long tables may take when a message has come.
 const ROUTING_S_MAX: u64 = 120;
 
@@ -54,7 +56,21 @@ impl Transaction {
         for list in self.rcpts.bounces() {
             owners.insert(list.clone(), settings.owners(list, core.clock.now()).await.map_err(Refused::reply)?);
         }
-        let mut envelopes = self.envelopes(core, settings, owners, end);
+        let (mut groups, relayed) = self.groups(core, settings, owners);
+        if settings.rules.has_own_hops() {
+            self.route(settings, &mut groups, now).await?;
+        }
+        let mut envelopes = self.envelopes(core, settings, (groups, relayed), end);
+        for envelope in &mut envelopes {
+            let (Recipients::List, Some(list)) = (&envelope.recipients, envelope.list.as_deref()) else { continue };
+            let Some((_, hop)) = self.list_hops.iter().find(|(name, _)| **name == *list) else { continue };
+            envelope.recipients = subscribers_at(core, settings, list, hop).await.map_err(Refused::reply)?;
+        }
+        Ok(envelopes)
+    }
+
+    /// Finds the next hops of those whom nobody named.
+    async fn route(&mut self, settings: &Settings, groups: &mut [Group], now: Ms) -> Result<(), Reply> {
         let spoke = self.spoke.take();
         let speaker = Speaker {
             client: self.client,
@@ -68,23 +84,12 @@ impl Transaction {
                 greylist: None,
             }),
         };
-        for envelope in &mut envelopes {
-            match &mut envelope.recipients {
-                Recipients::Addresses(all) if settings.rules.has_own_hops() => {
-                    let routed = Box::pin(route_others(settings, speaker, (&self.sender, now), all));
-                    let limit = Duration::from_secs(ROUTING_S_MAX);
-                    tokio::time::timeout(limit, routed).await.unwrap_or(Err(SLOW_TABLES))?;
-                }
-                Recipients::List => {
-                    let list = envelope.list.as_deref().unwrap_or_default();
-                    let Some((_, hop)) = self.list_hops.iter().find(|(name, _)| **name == *list) else { continue };
-                    let all = subscribers_at(core, settings, list, hop).await;
-                    envelope.recipients = all.map_err(Refused::reply)?;
-                }
-                Recipients::Addresses(_) | Recipients::Interned(..) => {}
-            }
+        for group in groups {
+            let routed = Box::pin(route_others(settings, speaker, (&self.sender, now), &mut group.to));
+            let limit = Duration::from_secs(ROUTING_S_MAX);
+            tokio::time::timeout(limit, routed).await.unwrap_or(Err(SLOW_TABLES))?;
         }
-        Ok(envelopes)
+        Ok(())
     }
 
     /// A rule redirects the message: who reads mail to that address takes the place of those who were named.
@@ -174,13 +179,13 @@ impl Transaction {
         Ok(())
     }
 
-    fn envelopes(
+    /// The recipients by what they were named for, and how many are relayed to.
+    fn groups(
         &mut self,
         core: &Core,
         settings: &Settings,
         mut owners: HashMap<Arc<str>, Vec<To>>,
-        end: &EndOfData,
-    ) -> Vec<NewEnvelope> {
+    ) -> (Vec<Group>, usize) {
         let owners = |list: &str| {
             let owners = owners.remove(list).unwrap_or_default();
             if owners.is_empty() {
@@ -193,7 +198,16 @@ impl Transaction {
         let nulls = self.rcpts.nulls();
         self.nulls
             .extend(nulls.map(|alias| (alias.clone(), String::new(), vec![self.names.given(alias).as_str().into()])));
-        let (groups, relayed) = std::mem::take(&mut self.rcpts).into_groups(owners, program);
+        std::mem::take(&mut self.rcpts).into_groups(owners, program)
+    }
+
+    fn envelopes(
+        &mut self,
+        core: &Core,
+        settings: &Settings,
+        (groups, relayed): (Vec<Group>, usize),
+        end: &EndOfData,
+    ) -> Vec<NewEnvelope> {
         let groups = self.quarantined_apart(mailboxes_apart(aliases_apart(settings, groups)));
         let (class, class_why) = self.class(core, settings, &end.facts, relayed as u64);
         let relayed = self.relayed(class, end);
@@ -282,7 +296,7 @@ impl Transaction {
     }
 
     /// Each group with the rule or milter that quarantines the message for it, if one does.
-    fn quarantined_apart(&self, groups: Vec<policy::Group<Asked>>) -> Vec<(policy::Group<Asked>, Option<Arc<str>>)> {
+    fn quarantined_apart(&self, groups: Vec<Group>) -> Vec<(Group, Option<Arc<str>>)> {
         let mut all = Vec::with_capacity(groups.len());
         for group in groups {
             let of_list = match &group.of {
@@ -329,7 +343,7 @@ impl Transaction {
 /// Programs and files that a rule or a list's owner led to get envelopes of their aliases: their service takes a first Delivered-To
 /// of the alias for the server's, so it must not be the client's. So do people behind an alias that a rule named: by that field
 /// their mail is known when it comes back.
-fn aliases_apart(settings: &Settings, groups: Vec<policy::Group<Asked>>) -> Vec<policy::Group<Asked>> {
+fn aliases_apart(settings: &Settings, groups: Vec<Group>) -> Vec<Group> {
     let mut all = Vec::with_capacity(groups.len());
     for mut group in groups {
         if group.of == policy::Of::Others {
@@ -357,7 +371,7 @@ fn aliases_apart(settings: &Settings, groups: Vec<policy::Group<Asked>>) -> Vec<
 
 /// A recipient that is itself the alias gets an envelope without Delivered-To: its mailbox adds that field, and would take one already there
 /// for a loop.
-fn mailboxes_apart(groups: Vec<policy::Group<Asked>>) -> Vec<policy::Group<Asked>> {
+fn mailboxes_apart(groups: Vec<Group>) -> Vec<Group> {
     let mut all = Vec::with_capacity(groups.len());
     for mut group in groups {
         if let policy::Of::Alias(alias) = &group.of

@@ -116,7 +116,8 @@ impl Transaction {
             self.names.rewrite(given, rcpt.address.clone());
         }
         let params = RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt };
-        let asked = Asked { params, hop, quarantine, via: None };
+        let is_routed = matches!(verdict, Verdict::Relay);
+        let asked = Asked { params, hop, is_routed, quarantine, via: None };
         if let Some(told) = told {
             let words = why.words();
             let taken = self.filter_taken(told, (&rcpt.address, &asked), &verdict, &words).await;
