@@ -127,7 +127,7 @@ pub fn find(
     let takes_parts = table.takes_partial_keys();
     if let Some(own) = own_keys(dialect, subject) {
         for key in own.iter().take(if takes_parts { usize::MAX } else { 1 }) {
-            match get(table, key.as_bytes(), &mut asking.scratch, &place_of) {
+            match said(table.get(key.as_bytes(), &mut asking.scratch), key.as_bytes(), &place_of) {
                 Answer::NotFound => {}
                 other => return other,
             }
@@ -141,7 +141,7 @@ pub fn find(
         return Answer::NotFound;
     }
     for candidate in kept.candidates.iter().filter(|candidate| takes_parts || !candidate.is_partial) {
-        match get(table, candidate.key, scratch, &place_of) {
+        match said(table.get_candidate(&candidate, scratch), candidate.key, &place_of) {
             Answer::NotFound => {}
             Answer::Found(found) => {
                 let value = filled(dialect, found.value, (candidate.key, &candidate.arguments));
@@ -224,8 +224,9 @@ fn client_text(dialect: Dialect, client: IpAddr) -> String {
     }
 }
 
-fn get(table: &Table, key: &[u8], scratch: &mut Scratch, place_of: &impl Fn(&str) -> String) -> Answer {
-    match table.get(key, scratch) {
+/// An answer of a table, about this key.
+fn said(answer: stentor_tables::Answer<'_>, key: &[u8], place_of: &impl Fn(&str) -> String) -> Answer {
+    match answer {
         stentor_tables::Answer::Found { value, place } => {
             let key = String::from_utf8_lossy(key).into_owned();
             let place = match place {

@@ -105,13 +105,18 @@ impl Keyed {
 
     pub fn get(&self, key: &[u8], folded: &mut Vec<u8>) -> Option<Hit<'_>> {
         self.fold.fold(key, folded).ok()?;
-        let is_it = |place: &u32| hit(&self.arena, *place).key == folded.as_slice();
-        self.index.find(hash(folded), is_it).map(|place| hit(&self.arena, *place))
+        self.get_folded(folded, hash(folded))
+    }
+
+    /// The same of a key that is folded as this table folds, and its [`hash`].
+    pub fn get_folded(&self, folded: &[u8], hash: u64) -> Option<Hit<'_>> {
+        let is_it = |place: &u32| hit(&self.arena, *place).key == folded;
+        self.index.find(hash, is_it).map(|place| hit(&self.arena, *place))
     }
 }
 
 /// Keys come from the administrator, only look-ups from the network: no seed is needed.
-fn hash(key: &[u8]) -> u64 {
+pub(crate) fn hash(key: &[u8]) -> u64 {
     FixedState::default().hash_one(key)
 }
 

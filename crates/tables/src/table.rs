@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use crate::candidates::{Candidate, Folded};
 use crate::cdb::Cdb;
 use crate::cidr::Cidr;
 use crate::keyed::Keyed;
@@ -106,6 +107,20 @@ impl Table {
     pub fn get<'a>(&'a self, key: &[u8], scratch: &'a mut Scratch) -> Answer<'a> {
         match self.find(key, scratch) {
             Some(Found { value, place }) => Answer::Found { value: value.unwrap_or(&scratch.value), place },
+            None => Answer::NotFound,
+        }
+    }
+
+    /// The same of one of the partial keys.
+    pub fn get_candidate<'a>(&'a self, candidate: &Candidate<'_>, scratch: &'a mut Scratch) -> Answer<'a> {
+        let keyed = match (&self.body, candidate.folded) {
+            (Body::Keyed(keyed), Some(folded)) => Some((keyed, folded)),
+            (Body::Makemap(keyed), Some(folded)) if folded.is_ascii => Some((keyed, folded)),
+            _ => None,
+        };
+        let Some((keyed, Folded { key, hash, .. })) = keyed else { return self.get(candidate.key, scratch) };
+        match keyed.get_folded(key, hash) {
+            Some(hit) => Answer::Found { value: hit.value, place: self.file.as_deref().map(|file| (file, hit.line)) },
             None => Answer::NotFound,
         }
     }

@@ -8,6 +8,9 @@ mod sendmail;
 
 use std::ops::Range;
 
+use crate::fold::Fold;
+use crate::keyed;
+
 /// Whose table it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
@@ -80,6 +83,17 @@ pub struct Candidate<'a> {
     pub is_partial: bool,
     /// `%1` and so on for [`crate::expand::expand`].
     pub arguments: [&'a [u8]; ARGUMENTS_MAX],
+    /// For [`crate::Table::get_candidate`], which many tables may be asked.
+    pub(crate) folded: Option<Folded<'a>>,
+}
+
+/// A key as tables of text have it, with its hash there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Folded<'a> {
+    pub key: &'a [u8],
+    pub hash: u64,
+    /// However the table folds its keys, it is this.
+    pub is_ascii: bool,
 }
 
 /// `%1`, `%2` and `%3`.
@@ -90,6 +104,7 @@ pub const ARGUMENTS_MAX: usize = 3;
 pub struct Candidates {
     bytes: Vec<u8>,
     keys: Vec<Key>,
+    folded: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -97,6 +112,8 @@ struct Key {
     bytes: Range<u32>,
     is_partial: bool,
     arguments: [Range<u32>; ARGUMENTS_MAX],
+    /// Nothing of a key that is not UTF-8.
+    folded: Option<(Range<u32>, u64, bool)>,
 }
 
 impl Candidates {
@@ -114,14 +131,31 @@ impl Candidates {
             Owner::Virtusertable => sendmail::virtusertable(self, key),
             Owner::Genericstable => sendmail::genericstable(self, key),
         }
+        self.fold();
+    }
+
+    fn fold(&mut self) {
+        let Candidates { bytes, keys, folded } = self;
+        for key in keys {
+            key.folded = Fold::Unicode.fold(&bytes[span(&key.bytes)], folded).ok().map(|()| {
+                let begin = bytes.len() as u32;
+                bytes.extend_from_slice(folded);
+                (begin..bytes.len() as u32, keyed::hash(folded), bytes[span(&key.bytes)].is_ascii())
+            });
+        }
     }
 
     pub fn iter(&self) -> impl Iterator<Item = Candidate<'_>> {
-        let stored = |range: &Range<u32>| &self.bytes[range.start as usize..range.end as usize];
+        let stored = |range: &Range<u32>| &self.bytes[span(range)];
         self.keys.iter().map(move |key| Candidate {
             key: stored(&key.bytes),
             is_partial: key.is_partial,
             arguments: key.arguments.each_ref().map(stored),
+            folded: key.folded.as_ref().map(|(range, hash, is_ascii)| Folded {
+                key: stored(range),
+                hash: *hash,
+                is_ascii: *is_ascii,
+            }),
         })
     }
 
@@ -136,7 +170,7 @@ impl Candidates {
         for (range, argument) in stored.iter_mut().zip(arguments) {
             *range = self.store(&[argument]);
         }
-        self.keys.push(Key { bytes, is_partial: !self.keys.is_empty(), arguments: stored });
+        self.keys.push(Key { bytes, is_partial: !self.keys.is_empty(), arguments: stored, folded: None });
     }
 
     fn store(&mut self, pieces: &[&[u8]]) -> Range<u32> {
@@ -146,6 +180,10 @@ impl Candidates {
         }
         begin..self.bytes.len() as u32
     }
+}
+
+fn span(range: &Range<u32>) -> Range<usize> {
+    range.start as usize..range.end as usize
 }
 
 /// Local part and domain, between which is the last `@`.

@@ -1,5 +1,10 @@
 use proptest::prelude::*;
 
+use crate::fold::Fold;
+use crate::keyed::Keyed;
+use crate::table::{Body, Scratch, Table};
+use crate::text::alias_targets::Includes;
+
 use super::{Candidates, Options, Owner, Parents};
 
 fn keys(owner: Owner, key: &str, options: &Options<'_>) -> Vec<String> {
@@ -176,6 +181,38 @@ proptest! {
             prop_assert!(!found.is_empty() && found.len() <= 4 * key.len() + 9);
             for (at, candidate) in candidates.iter().enumerate() {
                 prop_assert_eq!(candidate.is_partial, at > 0);
+            }
+        }
+    }
+}
+
+/// A table of these keys.
+fn table(fold: Fold, keys: &[String]) -> Table {
+    let (mut keyed, mut folded) = (Keyed::new(fold, 0), Vec::new());
+    for (line, key) in keys.iter().enumerate() {
+        // Of two that fold to the same the first stays.
+        let _ = keyed.add(key.as_bytes(), key.as_bytes(), line as u32, &mut folded);
+    }
+    let keyed = keyed.finish();
+    let body = if fold == Fold::Ascii { Body::Makemap(keyed) } else { Body::Keyed(keyed) };
+    Table { file: None, body, includes: Includes::new() }
+}
+
+proptest! {
+    /// A key that was folded once is found where it is found by itself, in tables of either kind; the Kelvin sign folds to `k`.
+    #[test]
+    fn a_candidate_finds_what_its_key_finds(
+        key in "[a-cA-C\u{212a}k\u{df}\u{c9}\u{e9}+.@]{0,9}",
+        keys in proptest::collection::vec("[a-cA-C\u{212a}k\u{df}\u{c9}\u{e9}+.@]{1,5}", 0..40),
+    ) {
+        let (mut candidates, mut one, mut other) = (Candidates::default(), Scratch::default(), Scratch::default());
+        for table in [table(Fold::Unicode, &keys), table(Fold::Ascii, &keys)] {
+            for (owner, _) in Owner::ALL {
+                candidates.set(owner, key.as_bytes(), &Options::default());
+                for candidate in candidates.iter() {
+                    let found = table.get_candidate(&candidate, &mut one);
+                    prop_assert_eq!(found, table.get(candidate.key, &mut other));
+                }
             }
         }
     }
