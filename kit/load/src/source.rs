@@ -13,7 +13,7 @@ use serde::Serialize;
 use stentor_measure::{Histogram, Stop};
 
 use crate::error::LoadError;
-use crate::load::{self, Content, Count, People, Pipelining, Plan, Sizes, Step, Tally};
+use crate::load::{self, Content, Count, People, Pipelining, Plan, Sizes, Step, Tally, Tls};
 
 /// What to send where.
 #[derive(Debug, Clone)]
@@ -30,6 +30,7 @@ pub struct Source {
     pub keep_open: bool,
     /// MAIL, RCPT and DATA in one write, where the server offers it.
     pub pipelining: bool,
+    pub tls: Tls,
     pub sender: String,
     /// Used in turn.
     pub recipients: Vec<String>,
@@ -53,6 +54,7 @@ impl Source {
             size_bytes: 4096,
             keep_open: true,
             pipelining: true,
+            tls: Tls::Off,
             sender: "source@source.lab".to_owned(),
             recipients: vec!["sink@sink.lab".to_owned()],
             recipients_per_message: 1,
@@ -87,6 +89,7 @@ impl Source {
         plan.duration = self.duration_max;
         plan.messages_per_session = if self.keep_open { None } else { Some(1) };
         plan.pipelining = if self.pipelining { Pipelining::Offered } else { Pipelining::Off };
+        plan.tls = self.tls;
         plan.people = People::List(self.recipients);
         plan.recipients_per_message = Count::exactly(self.recipients_per_message as u32);
         plan.sender = self.sender;

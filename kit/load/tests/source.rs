@@ -1,7 +1,8 @@
 //! The source against the lab's sinks.
 
-use stentor_lab::{Behaviour, Mode, SinkOnly};
-use stentor_load::Source;
+use stentor_lab::{Behaviour, Lab, Mode, Scenario, SinkOnly};
+use stentor_load::load::Tls;
+use stentor_load::{Source, SourceReport};
 
 fn sink(behaviour: &str) -> SinkOnly {
     let behaviour = Behaviour::parse(behaviour).expect("valid behaviour");
@@ -42,4 +43,47 @@ async fn the_source_reports_refusals() {
     let mut source = Source::new(([127, 0, 0, 1], 1).into());
     source.messages = 3;
     assert_eq!(source.run().await.expect("runs").errors.get("connect: connection refused"), Some(&3));
+}
+
+/// A source to the only host of a lab, which behaves so.
+async fn encrypted(behaviour: &str, tls: Tls) -> SourceReport {
+    let scenario = format!("[[site]]\nname = 'sink.example'\nbehaviour = {{ {behaviour} }}\n");
+    let lab = Lab::start_with(Scenario::parse(&scenario).expect("valid scenario"), Mode::Full).await.expect("starts");
+    let mut source = Source::new((lab.scenario().sites()[0].hosts[0].address, lab.smtp_port()).into());
+    (source.messages, source.connections, source.keep_open, source.tls) = (20, 4, false, tls);
+    // More than a record, and more than rustls keeps for a socket that is full.
+    source.size_bytes = 200_000;
+    source.recipients = vec!["r@sink.example".to_owned()];
+    let original = source.message(19);
+    lab.recorder().expect_message(original.into());
+    let report = source.run().await.expect("runs");
+    let stats = lab.recorder().stats();
+    assert_eq!((stats.recipients, stats.violations), (report.accepted, 0));
+    assert_eq!(stats.intact, u64::from(report.accepted > 0));
+    lab.stop().await;
+    report
+}
+
+#[tokio::test]
+async fn the_source_encrypts() {
+    for (behaviour, tls) in [
+        ("tls = 'good', tls_required = true", Tls::Starttls),
+        ("tls = 'self_signed', tls_implicit = true", Tls::Implicit),
+    ] {
+        let report = encrypted(behaviour, tls).await;
+        assert_eq!((report.accepted, report.errors.len()), (20, 0), "{:?}", report.errors);
+    }
+}
+
+#[tokio::test]
+async fn a_source_that_cannot_encrypt_sends_nothing() {
+    for (behaviour, error) in [
+        ("no_size = true", "STARTTLS: not offered"),
+        ("tls = 'good', at_starttls = '454 4.7.0 later'", "454 STARTTLS"),
+        ("tls = 'inject'", "STARTTLS: octets in clear behind it"),
+        ("tls = 'eof'", "TLS handshake: closed"),
+    ] {
+        let report = encrypted(behaviour, Tls::Starttls).await;
+        assert_eq!((report.accepted, report.errors.get(error)), (0, Some(&20)), "{behaviour}: {:?}", report.errors);
+    }
 }

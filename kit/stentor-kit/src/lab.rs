@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use stentor_lab::LabError;
-use stentor_lab::cli::{Recording, run_scenario, write_hosts, write_subscribers};
+use stentor_lab::cli::{Recording, RunOptions, run_scenario, write_hosts, write_subscribers};
 
 use crate::fail;
 
@@ -29,6 +29,9 @@ enum Command {
         /// Port of the DNS server, instead of the scenario's.
         #[arg(long)]
         dns_port: Option<u16>,
+        /// Write the certificate of the CA that has signed the hosts' ones.
+        #[arg(long, value_name = "FILE")]
+        ca: Option<PathBuf>,
     },
     #[cfg(feature = "measure")]
     #[command(flatten)]
@@ -65,8 +68,9 @@ pub fn run(options: Options) -> ExitCode {
 
 async fn carry_out(command: Command) -> Result<(), LabError> {
     match command {
-        Command::Run { scenario, recording, smtp_port, dns_port } => {
-            run_scenario(&scenario, &recording.options(smtp_port, dns_port)).await
+        Command::Run { scenario, recording, smtp_port, dns_port, ca } => {
+            let options = RunOptions { ca, ..recording.options(smtp_port, dns_port) };
+            run_scenario(&scenario, &options).await
         }
         // Carried out before there is a runtime.
         #[cfg(feature = "measure")]

@@ -66,6 +66,7 @@ impl Recording {
             copies: self.copies,
             dump: self.dump.clone(),
             report_every: self.every,
+            ca: None,
         }
     }
 }
@@ -85,6 +86,8 @@ pub struct RunOptions {
     pub dump: Option<PathBuf>,
     /// A line of counters this often.
     pub report_every: Option<Duration>,
+    /// Where the certificate of the lab's CA is written before anything listens.
+    pub ca: Option<PathBuf>,
 }
 
 /// Starts a scenario and serves it until Ctrl-C (or the options' end).
@@ -92,6 +95,9 @@ pub async fn run_scenario(path: &Path, options: &RunOptions) -> Result<(), LabEr
     let mut scenario = Scenario::load(path)?;
     scenario.smtp_port = options.smtp_port.unwrap_or(scenario.smtp_port);
     scenario.dns_port = options.dns_port.unwrap_or(scenario.dns_port);
+    if let Some(path) = &options.ca {
+        std::fs::write(path, crate::tls::ca_pem())?;
+    }
     let lab = Lab::start_with(scenario, options.mode).await?;
     let hosts: usize = lab.scenario().sites().iter().map(|s| s.hosts.len()).sum();
     say(&format!(

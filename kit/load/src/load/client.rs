@@ -12,6 +12,7 @@ use super::content::Body;
 use super::people::Choice;
 use super::plan::{Pipelining, Plan};
 use super::tally::{Step, Tally, Times, What};
+use super::wire::Tls;
 
 /// A message that is to be sent.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +40,8 @@ pub(super) struct Context<'a, F> {
 pub(super) enum Turn {
     /// More replies are on their way.
     Wait,
+    /// The handshake is to begin.
+    Secure,
     /// The next message may begin.
     Ready,
     /// The session is over: its connection is to be closed.
@@ -77,6 +80,9 @@ pub(super) struct Client {
     pipelining: bool,
     chunking: bool,
     eight_bit: bool,
+    starttls: bool,
+    is_greeted: bool,
+    is_secured: bool,
     said_helo: bool,
     current: Option<Current>,
     ahead: Option<Current>,
@@ -97,11 +103,31 @@ impl Client {
         self.pending = job;
         self.messages = 0;
         self.said_helo = false;
-        (self.pipelining, self.chunking, self.eight_bit) = (false, false, false);
+        (self.is_greeted, self.is_secured) = (false, false);
+        self.forget_offers();
     }
 
-    pub fn connected(&mut self, now_ns: u64) {
-        self.waiting.push_back((Step::Greeting, now_ns));
+    fn forget_offers(&mut self) {
+        (self.pipelining, self.chunking, self.eight_bit, self.starttls) = (false, false, false, false);
+    }
+
+    pub fn connected(&mut self, plan: &Plan, now_ns: u64) {
+        let first = if plan.tls == Tls::Implicit { Step::Handshake } else { Step::Greeting };
+        self.waiting.push_back((first, now_ns));
+    }
+
+    /// The handshake is over: what was offered in clear is forgotten (RFC 3207 section 4.2).
+    pub fn secured(&mut self, tally: &mut Tally, now_ns: u64) {
+        if let Some((step, since_ns)) = self.waiting.pop_front() {
+            tally.step(step, since_ns, now_ns);
+        }
+        self.is_secured = true;
+        self.forget_offers();
+        if self.is_greeted {
+            self.command(b"EHLO source.lab\r\n", Step::Ehlo, now_ns);
+        } else {
+            self.waiting.push_back((Step::Greeting, now_ns));
+        }
     }
 
     /// The step whose reply is waited for.
@@ -208,6 +234,7 @@ impl Client {
         let word = line.get(4..).unwrap_or_default().trim_ascii();
         self.pipelining |= word.eq_ignore_ascii_case(b"PIPELINING") && plan.pipelining != Pipelining::Off;
         self.chunking |= word.eq_ignore_ascii_case(b"CHUNKING") && plan.chunking;
+        self.starttls |= word.eq_ignore_ascii_case(b"STARTTLS");
         self.eight_bit |= word.eq_ignore_ascii_case(b"8BITMIME");
     }
 
@@ -229,14 +256,21 @@ impl Client {
         }
         match step {
             Step::Connect => Turn::Wait,
-            Step::Greeting if is_good => self.say(b"EHLO source.lab\r\n", Step::Ehlo, context.now_ns),
+            Step::Greeting if is_good => {
+                self.is_greeted = true;
+                self.say(b"EHLO source.lab\r\n", Step::Ehlo, context.now_ns)
+            }
+            Step::Starttls if is_good => {
+                self.waiting.push_back((Step::Handshake, context.now_ns));
+                Turn::Secure
+            }
             Step::Ehlo => self.after_ehlo(is_good, context),
             Step::Mail => self.after_mail(is_good, context),
             Step::Rcpt => self.after_rcpt(is_good, context),
             Step::Data => self.after_data(is_good, context),
             Step::Final => self.after_final(is_good, context),
             Step::Rset => self.after_rset(is_good, context),
-            Step::Greeting | Step::Quit => Turn::Close,
+            Step::Greeting | Step::Starttls | Step::Handshake | Step::Quit => Turn::Close,
         }
     }
 
@@ -258,8 +292,21 @@ impl Client {
         if !is_good {
             return Turn::Close;
         }
+        if context.plan.tls == Tls::Starttls && !self.is_secured {
+            if self.starttls {
+                return self.say(b"STARTTLS\r\n", Step::Starttls, context.now_ns);
+            }
+            context.tally.error(Step::Starttls, What::Connection("not offered".to_owned()), b"");
+            return Turn::Close;
+        }
         match self.pending.take() {
             None => Turn::Ready,
+            Some(job) if context.plan.greets_only => {
+                self.messages += 1;
+                let times = Times { intended: job.intended_ns, begun: job.begun_ns, mail: context.now_ns };
+                context.tally.accepted(times, 0, 0, context.now_ns);
+                Turn::Ready
+            }
             Some(job) => {
                 self.begin(context.plan, job, context.now_ns);
                 Turn::Wait

@@ -7,9 +7,9 @@
 //! keeping the source from sending (no coordinated omission).
 //!
 //! Files: [`Plan`] says what to send; `client` is one session without I/O; `worker` moves its octets, one thread with an
-//! epoll each; `tally` counts; [`run`] starts and ends; `options`, `command` and `report` are the command line.
+//! epoll each, `wire` encrypts them; `tally` counts; [`run`] starts and ends; `options`, `command` and `report` are the command line.
 //!
-//! States of a connection: free, connecting, greeted, in a message or between messages, quitting. Failure: whatever breaks
+//! States of a connection: free, connecting, in a handshake, greeted, in a message or between messages, quitting. Failure: whatever breaks
 //! a session is counted under the step that waited for a reply; the connection is closed and its slot opens a new one with
 //! the next message, after a pause if it could not connect.
 
@@ -24,6 +24,7 @@ mod report;
 mod run;
 mod shared;
 mod tally;
+mod wire;
 mod worker;
 
 pub use arrivals::Arrivals;
@@ -38,6 +39,7 @@ pub use report::report;
 pub use run::run;
 pub use shared::Watch;
 pub use tally::{Failed, Failure, Second, Step, Tally, What};
+pub use wire::Tls;
 
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,7 @@ use super::arrivals::Arrivals;
 use super::content::{Content, Sizes};
 use super::people::{Count, People};
 use super::plan::{Pipelining, Plan};
+use super::wire::Tls;
 use crate::address::Sources;
 use crate::output::OnceArgs;
 
@@ -74,6 +75,15 @@ pub struct SourceArgs {
     /// The same as `--pipelining off`.
     #[arg(long)]
     pub no_pipelining: bool,
+    /// Encrypt sessions; certificates are not judged.
+    #[arg(long, value_enum, default_value = "off")]
+    pub tls: Tls,
+    /// Resume sessions by tickets of earlier ones, in place of a full handshake for each.
+    #[arg(long)]
+    pub tls_resume: bool,
+    /// Sessions without a message: QUIT after EHLO, each counted as an accepted message.
+    #[arg(long, requires = "session_each")]
+    pub greet_only: bool,
     /// BDAT where it is offered.
     #[arg(long)]
     pub bdat: bool,
@@ -127,6 +137,7 @@ impl SourceArgs {
             return Err("--sessions needs --per-session or --session-each".to_owned());
         }
         plan.pipelining = if self.no_pipelining { Pipelining::Off } else { self.pipelining };
+        (plan.tls, plan.tls_resumes, plan.greets_only) = (self.tls, self.tls_resume, self.greet_only);
         plan.chunking = self.bdat;
         plan.rset = self.rset;
         plan.sender.clone_from(&self.from);

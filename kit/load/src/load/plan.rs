@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::arrivals::Arrivals;
 use super::content::{Content, Sizes};
 use super::people::{Count, People};
+use super::wire::Tls;
 
 /// How many commands go out before a reply is waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -37,6 +38,11 @@ pub struct Plan {
     /// Then the session ends with QUIT. 1: a session each. None: as long as there is work.
     pub messages_per_session: Option<u64>,
     pub pipelining: Pipelining,
+    pub tls: Tls,
+    /// Sessions are resumed by tickets of earlier ones; else each has a full handshake.
+    pub tls_resumes: bool,
+    /// No message at all: QUIT follows EHLO's reply, which counts as accepted. With a session each.
+    pub greets_only: bool,
     /// BDAT where the server offers CHUNKING (RFC 3030), else DATA.
     pub chunking: bool,
     /// RSET before each further message of a session.
@@ -71,6 +77,9 @@ impl Plan {
             drain: Duration::from_secs(10),
             messages_per_session: None,
             pipelining: Pipelining::Offered,
+            tls: Tls::Off,
+            tls_resumes: false,
+            greets_only: false,
             chunking: false,
             rset: false,
             content: Content::made(Sizes::Fixed(4096), &sender, "run"),
@@ -97,6 +106,9 @@ impl Plan {
         }
         if self.messages_per_session == Some(0) {
             return Err("no message per session; choose 1 or more".to_owned());
+        }
+        if self.greets_only && self.messages_per_session != Some(1) {
+            return Err("sessions without a message are a session each".to_owned());
         }
         if self.rset && self.pipelining == Pipelining::Ahead {
             return Err("RSET between messages and commands sent ahead exclude each other".to_owned());

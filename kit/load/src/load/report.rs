@@ -6,6 +6,7 @@ use stentor_measure::{Cell, Chart, Column, Histogram, Report, Table};
 use super::options::SourceArgs;
 use super::plan::Plan;
 use super::tally::{Step, Tally, What};
+use super::wire::Tls;
 
 const US: f64 = 1000.0;
 const MS: f64 = 1e6;
@@ -54,6 +55,10 @@ fn parameters(report: &mut Report, plan: &Plan, options: &SourceArgs) {
     report.parameter("size", if is_made { options.size.clone() } else { "files".to_owned() });
     report.parameter("recipients_per_message", &options.recipients_per_message);
     report.parameter("pipelining", format!("{:?}", plan.pipelining).to_lowercase());
+    if plan.tls != Tls::Off {
+        report.parameter("tls", format!("{:?}", plan.tls).to_lowercase());
+        report.parameter("tls_resumed", plan.tls_resumes);
+    }
     report.parameter("data", if plan.chunking { "BDAT" } else { "DATA" });
     match plan.arrivals.rate() {
         None => report.parameter("arrivals", "closed loop"),

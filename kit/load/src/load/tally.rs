@@ -15,6 +15,9 @@ pub enum Step {
     Connect,
     Greeting,
     Ehlo,
+    Starttls,
+    /// From the first octet of ours to the last of it.
+    Handshake,
     Mail,
     Rcpt,
     Data,
@@ -25,10 +28,12 @@ pub enum Step {
 }
 
 impl Step {
-    pub const ALL: [Step; 9] = [
+    pub const ALL: [Step; 11] = [
         Step::Connect,
         Step::Greeting,
         Step::Ehlo,
+        Step::Starttls,
+        Step::Handshake,
         Step::Mail,
         Step::Rcpt,
         Step::Data,
@@ -42,6 +47,8 @@ impl Step {
             Step::Connect => "connect",
             Step::Greeting => "greeting",
             Step::Ehlo => "EHLO",
+            Step::Starttls => "STARTTLS",
+            Step::Handshake => "TLS handshake",
             Step::Mail => "MAIL",
             Step::Rcpt => "RCPT",
             Step::Data => "DATA",

@@ -45,7 +45,7 @@ impl Talk {
     fn begin(plan: Plan, more: u64) -> Talk {
         let mut client = Client::default();
         client.reset(Some(job(0, 0)));
-        client.connected(0);
+        client.connected(&plan, 0);
         Talk { plan, client, tally: Tally::default(), more: More(more), now_ns: 0 }
     }
 

@@ -3,19 +3,22 @@
 //! Sockets are registered once, edge-triggered; a reply costs one wait (shared by all ready sockets), one read and one
 //! write. Replies are read into one buffer for all connections; a connection keeps only a partial line.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use rustix::event::{Timespec, epoll};
 use rustix::time::{ClockId, clock_gettime};
+use rustls::ClientConfig;
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::arrivals::Schedule;
 use super::client::{Client, Context, Feed, Job, Turn};
 use super::shared::Shared;
 use super::tally::{Step, Tally, What};
+use super::wire::{self, Tls, Wire};
 
 const READ_BYTES: usize = 64 << 10;
 /// A longer reply ends the session.
@@ -45,7 +48,7 @@ enum State {
 
 struct Slot {
     state: State,
-    stream: Option<TcpStream>,
+    stream: Option<Wire>,
     client: Client,
     /// A line that has not come whole.
     partial: Vec<u8>,
@@ -77,6 +80,7 @@ pub(super) struct Worker<'a> {
     source: Source<'a>,
     tally: Tally,
     buffer: Vec<u8>,
+    tls: Option<Arc<ClientConfig>>,
     next_sweep_ns: u64,
     sessions: usize,
 }
@@ -147,6 +151,7 @@ impl<'a> Worker<'a> {
             source,
             tally: Tally { warm_up_ns: nanos(plan.warm_up), ..Tally::default() },
             buffer: vec![0; READ_BYTES],
+            tls: if plan.tls == Tls::Off { None } else { Some(wire::config(plan.tls_resumes)?) },
             next_sweep_ns: SWEEP_NS,
             sessions: number,
         })
@@ -253,7 +258,7 @@ impl<'a> Worker<'a> {
             Ok(stream)
         });
         match opened {
-            Ok(stream) => slot.stream = Some(stream),
+            Ok(stream) => slot.stream = Some(Wire::Clear(stream)),
             Err(error) => self.lose(at, error.kind().to_string().as_str(), now_ns),
         }
     }
@@ -263,17 +268,23 @@ impl<'a> Worker<'a> {
         let gone = flags.intersects(epoll::EventFlags::RDHUP | epoll::EventFlags::HUP | epoll::EventFlags::ERR);
         let slot = &mut self.slots[at];
         if slot.state == State::Connecting {
-            let error =
-                if gone { slot.stream.as_ref().and_then(|stream| stream.take_error().ok().flatten()) } else { None };
+            let error = if gone {
+                slot.stream.as_ref().and_then(|wire| wire.stream().take_error().ok().flatten())
+            } else {
+                None
+            };
             if let Some(error) = error {
                 return self.lose(at, error.kind().to_string().as_str(), now_ns);
             }
             slot.state = State::Busy;
-            slot.client.connected(now_ns);
+            slot.client.connected(self.shared.plan, now_ns);
             self.tally.step(Step::Connect, slot.since_ns, now_ns);
+            if self.shared.plan.tls == Tls::Implicit {
+                self.secure(at, now_ns);
+            }
         }
-        if flags.contains(OUT) && !slot.client.out.is_empty() {
-            self.flush(at, now_ns);
+        if flags.contains(OUT) {
+            self.more(at, now_ns);
         }
         if flags.contains(IN) || gone {
             self.read(at, gone, now_ns);
@@ -283,18 +294,27 @@ impl<'a> Worker<'a> {
     /// Reads what there is. With `gone` until the end of the stream, else once unless the buffer was filled.
     fn read(&mut self, at: usize, gone: bool, now_ns: u64) {
         loop {
-            let Some(stream) = &mut self.slots[at].stream else { return };
-            match stream.read(&mut self.buffer) {
+            let slot = &mut self.slots[at];
+            let Some(wire) = &mut slot.stream else { return };
+            let (came, is_clear) = (wire.read(&mut self.buffer), wire.is_clear());
+            if wire.take_secured() {
+                slot.client.secured(&mut self.tally, now_ns);
+                self.flush(at, now_ns);
+            }
+            match came {
                 Ok(0) => return self.lose(at, "closed", now_ns),
                 Ok(length) => {
                     let turn = self.lines(at, length, now_ns);
                     self.act(at, turn, now_ns);
-                    if length < self.buffer.len() && !gone {
+                    if is_clear && length < self.buffer.len() && !gone {
                         return;
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::InvalidData => {
+                    return self.lose(at, &error.to_string(), now_ns);
+                }
                 Err(error) => return self.lose(at, error.kind().to_string().as_str(), now_ns),
             }
         }
@@ -336,7 +356,11 @@ impl<'a> Worker<'a> {
                 context.tally.error(step, What::Connection("no reply code".to_owned()), line);
                 Turn::Close
             };
-            if turn == Turn::Close {
+            if turn == Turn::Secure && !rest.is_empty() {
+                context.tally.error(Step::Starttls, What::Connection("octets in clear behind it".to_owned()), rest);
+                turn = Turn::Close;
+            }
+            if matches!(turn, Turn::Close | Turn::Secure) {
                 return turn;
             }
         }
@@ -351,8 +375,31 @@ impl<'a> Worker<'a> {
     fn act(&mut self, at: usize, turn: Turn, now_ns: u64) {
         match turn {
             Turn::Wait => self.flush(at, now_ns),
+            Turn::Secure => self.secure(at, now_ns),
             Turn::Ready => self.go_on(at, now_ns),
             Turn::Close => self.close(at, false, now_ns),
+        }
+    }
+
+    /// Begins the handshake.
+    fn secure(&mut self, at: usize, now_ns: u64) {
+        let slot = &mut self.slots[at];
+        let (Some(wire), Some(config)) = (slot.stream.take(), &self.tls) else { return };
+        let host = wire.stream().peer_addr().map(|peer| peer.ip());
+        match host.and_then(|host| wire.secure(config, host)) {
+            Ok(wire) => slot.stream = Some(wire),
+            Err(error) => self.lose(at, &error.to_string(), now_ns),
+        }
+    }
+
+    /// The socket takes octets again.
+    fn more(&mut self, at: usize, now_ns: u64) {
+        let slot = &mut self.slots[at];
+        if let Some(Err(error)) = slot.stream.as_mut().map(Wire::push) {
+            return self.lose(at, error.kind().to_string().as_str(), now_ns);
+        }
+        if !slot.client.out.is_empty() {
+            self.flush(at, now_ns);
         }
     }
 
@@ -394,11 +441,11 @@ impl<'a> Worker<'a> {
             return;
         }
         slot.deadline_ns = now_ns.saturating_add(self.shared.timeout_ns);
-        let Some(stream) = &mut slot.stream else { return };
+        let Some(wire) = &mut slot.stream else { return };
         let mut writes = 0;
         while !slot.client.out.is_empty() {
             let slices = slot.client.out.slices(plan);
-            match stream.write_vectored(&slices) {
+            match wire.write(&slices) {
                 Ok(octets) => {
                     writes += 1;
                     slot.client.out.advance(octets, plan);
