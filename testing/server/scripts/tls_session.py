@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""One session, step by step: `tls_session.py [--implicit] [--tls12] [--name NAME] [--certificate FILE] PORT STEP...`
+"""One session, step by step: `tls_session.py [--implicit] [--tls12] [--name NAME] [--certificate FILE] [--sessions N] PORT STEP...`
 
 A step is a command, of which the reply is printed; `@starttls` (the command, then the handshake), `@handshake` (that alone),
 `@raw:OCTETS` (sent as they are, with escapes), `@reply` (waits for one), `@message:OCTETS` (DATA, the message, the end), `@user:NAME:PASSWORD`
 (AUTH PLAIN), `@scram:NAME:PASSWORD` (AUTH SCRAM-SHA-256), `@plus:NAME:PASSWORD` (the same bound to the certificate), `@rest` (what comes until
-the end), `@certificate` (the peer's names), `@wait` (for a line on standard input).
+the end), `@certificate` (the peer's names), `@wait` (for a line on standard input). Of several sessions each takes a step before any
+takes the next; they wait together.
 """
 
 import argparse
@@ -125,13 +126,15 @@ def main():
     parser.add_argument("--tls12", action="store_true")
     parser.add_argument("--name")
     parser.add_argument("--certificate")
+    parser.add_argument("--sessions", type=int, default=1)
     parser.add_argument("port", type=int)
     parser.add_argument("steps", nargs="*")
     options = parser.parse_args()
     try:
-        session = Session(options)
+        sessions = [Session(options) for _ in range(options.sessions)]
         for step in options.steps:
-            session.step(step)
+            for session in sessions[:1] if step == "@wait" else sessions:
+                session.step(step)
     except (ssl.SSLError, ConnectionError) as error:
         print("broken", type(error).__name__, error)
 
