@@ -39,6 +39,8 @@ command -v fio >/dev/null || wished+=(fio)
 # Filters of others, behind Postfix and behind ours.
 [ -e /usr/lib/python3/dist-packages/Milter ] || wished+=(python3-milter)
 command -v opendkim >/dev/null || wished+=(opendkim)
+# Other people's clients that `tls.clients` needs beside those above.
+command -v mutt >/dev/null || wished+=(mutt)
 # What checks logins behind its auth socket; its service is not started.
 [ -x /usr/sbin/dovecot ] || wished+=(dovecot-core)
 # What `make test-peers` needs beside: filters that bring daemons along, which it starts itself.
