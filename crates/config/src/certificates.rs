@@ -10,21 +10,13 @@ use super::diagnose::{Diagnostic, Severity};
 use super::tls::{TlsConfig, Unverified};
 
 impl Config {
-    /// Reads the certificates' files; nothing if none are configured. `now`: seconds since 1970.
-    ///
-    /// # Errors
-    /// All that is wrong, at the places of the keys that name the files.
-    pub fn load_certificates(&self, now: i64) -> Result<Option<Identities>, Vec<Diagnostic>> {
-        if self.tls.certificates.is_empty() {
-            return Ok(None);
-        }
-        Identities::load(&self.tls.files(), now).map(Some).map_err(|errors| {
-            let diagnostic = |error: stentor_tls::IdentityError| {
-                let place = self.tls.place(error.index, error.part);
-                TlsConfig::diagnostic(self.file.as_deref(), place, Severity::Error, error.to_string())
-            };
-            errors.into_iter().map(diagnostic).collect()
-        })
+    /// What is wrong, at the places of the keys that name the files.
+    pub fn certificate_errors(&self, errors: Vec<stentor_tls::IdentityError>) -> Vec<Diagnostic> {
+        let diagnostic = |error: stentor_tls::IdentityError| {
+            let place = self.tls.place(error.index, error.part);
+            TlsConfig::diagnostic(self.file.as_deref(), place, Severity::Error, error.to_string())
+        };
+        errors.into_iter().map(diagnostic).collect()
     }
 
     /// What of the certificates will not last, or not work for everybody.
@@ -70,6 +62,11 @@ impl Config {
     /// An error about all of `[tls]`.
     pub fn tls_diagnostic(&self, message: String) -> Diagnostic {
         TlsConfig::diagnostic(self.file.as_deref(), (0, 0), Severity::Error, message)
+    }
+
+    /// The folder of accounts at CAs, of their certificates and keys.
+    pub fn acme_folder(&self) -> PathBuf {
+        self.data_dir.join("acme")
     }
 
     /// The folder of the certificate that the server makes for itself.

@@ -13,6 +13,7 @@ use stentor_policy::{AliasInput, InjectorClasses, Policy, RateLimits};
 use stentor_rules::Rulebook;
 use stentor_strangers::GreylistSettings;
 
+use super::acme::AcmeConfig;
 use super::call_ahead::CallAheadConfig;
 use super::diagnose::Diagnostic;
 use super::endpoints::WebhookConfig;
@@ -71,6 +72,7 @@ pub struct Config {
     pub control: ControlConfig,
     pub submission: SubmissionConfig,
     pub tls: TlsConfig,
+    pub acme: AcmeConfig,
     pub http: HttpConfig,
     pub webhooks: Vec<WebhookConfig>,
     pub telemetry: TelemetryConfig,

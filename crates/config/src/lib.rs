@@ -10,6 +10,7 @@
 //! How it fails: with all errors at once, each a [`Diagnostic`] with file, line, column, what is wrong and what to do.
 //! Warnings do not stop a start; they are in [`Config::warnings`].
 
+mod acme;
 mod addresses;
 mod call_ahead;
 mod certificates;
@@ -53,6 +54,7 @@ use std::path::{Path, PathBuf};
 
 use toml::de::DeTable;
 
+pub use acme::{AcmeChallenge, AcmeConfig};
 pub use call_ahead::{CallAheadConfig, OnFailure};
 pub use checked::{
     Config, DelayWarning, EightBit, HttpConfig, ListenConfig, LogConfig, LogFormat, LogLevel, LogTarget, Reading,

@@ -109,6 +109,9 @@ pub static RULES: &[Rule] = {
         rule("submission", &[], AtOnce),
         rule("submission", &["folder", "group"], Effect::Restart(keep_submission)),
         rule("tls", &[], NewConnections),
+        rule("acme", &[], AtOnce),
+        rule("acme", &["http_listen"], restart!(acme.http_listen)),
+        rule("acme", &["tls_listen"], restart!(acme.tls_listen)),
         rule("http", &[], AtOnce),
         rule("http", &["listen", "tls", "connections_max"], Effect::Restart(keep_http)),
         rule("webhooks", &[], restart!(webhooks)),
@@ -277,7 +280,7 @@ mod tests {
              [journal]\naddresses_max = 2000\ncompletion_sync_ms_max = 50\n[log]\nattempts = \"off\"\n\
              [history]\nkeep_days = 1\n[http]\nlisten = []\ntls = true\nconnections_max = 9\nhost_names = [\"mail.example\"]\n\
              [webhooks.a]\nurl = \"http://127.0.0.1/\"\nsecret = \"0123456789abcdef\"\n[telemetry]\nsample_one_in = 9\n\
-             [control]\nsocket = \"other.sock\"\n[submission]\nfolder = \"spool\"\nstrict = true\n";
+             [acme]\nhttp_listen = \"127.0.0.1:6\"\ntls_listen = \"127.0.0.1:5\"\n[control]\nsocket = \"other.sock\"\n[submission]\nfolder = \"spool\"\nstrict = true\n";
         fs::write(&path, after).unwrap();
         let (config, kept) = check_again(&path, &in_force).unwrap();
         let rules = RULES.iter().filter(|rule| matches!(rule.effect, Effect::Restart(_)));

@@ -21,8 +21,8 @@ use super::numbers::at_most;
 use super::raw::{Context, DAY_S, Section, addresses, more_addresses};
 use super::settings::{self, Origin, Settings};
 use super::{
-    Places, call_ahead, cross, dns_lists, http, log, milters, protection, quarantine, queue_only, security, sending,
-    submission, tables, tls, webhooks,
+    Places, acme, call_ahead, cross, dns_lists, http, log, milters, protection, quarantine, queue_only, security,
+    sending, submission, tables, tls, webhooks,
 };
 
 const KIB: u64 = 1024;
@@ -83,6 +83,8 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let submission = submission::read(top.section("submission"));
     let http = http::read(top.section("http"));
     let is_list = |name: &str| tables.lists.iter().any(|list| &**list.value.list.name() == name);
+    let acme =
+        acme::read(top.section("acme"), http.tls && !http.listen.is_empty(), &[&listeners[..], &http.listen].concat());
     let webhooks = webhooks::webhooks(&top.section("webhooks"), &is_list);
     let queue_only = queue_only::read(&top, &sending.sources, is_list);
     let telemetry = webhooks::telemetry(top.section("telemetry"));
@@ -119,6 +121,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
         control,
         submission,
         tls,
+        acme,
         http,
         webhooks,
         telemetry,

@@ -13,12 +13,12 @@ fn check_here(text: &str) -> Result<Config, String> {
         .map_err(|found| found.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
 }
 
-fn config(text: &str) -> Config {
+pub(super) fn config(text: &str) -> Config {
     check_here(text).unwrap_or_else(|found| panic!("{found}"))
 }
 
 /// The findings of a text, one a line; of a sound one, its warnings.
-fn findings(text: &str) -> String {
+pub(super) fn findings(text: &str) -> String {
     match check_here(text) {
         Ok(config) => config.warnings.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"),
         Err(found) => found,
@@ -489,6 +489,7 @@ pub(super) const ONE_OF_EACH: &str = "[lists.NAME]\naddress = \"news@example.org
      [dns_lists.NAME]\nzone = \"bl.example\"\n[tables.NAME]\ninline = {}\n[policy_services.NAME]\naddress = \"unix:/x\"\n[[rules]]\ndo = \"ok\"\nnot = {}\n\
      [[milters]]\nname = \"dkim\"\naddress = \"unix:/dkim\"\n\
      [[tls.certificates]]\nchain = \"chain.pem\"\nkey = \"key.pem\"\n\
+     [acme]\nagree_terms = true\n[[acme.certificates]]\nnames = [\"mx.example.org\"]\n\
      [[tls_policy]]\ndomain = \"example.org\"\nrequire = \"verify\"\n\
      [smart_hosts.\"HOST:587\"]\nuser = \"u\"\nsecret_file = \"/dev/null\"\n";
 
@@ -700,8 +701,10 @@ fn tls_names_files_and_where_they_stand() {
     assert_eq!(tls.client_unverified, Unverified::Refuse);
     let text = "[[tls.certificates]]\nchain = \"a.pem\"\nkey = \"a.key\"\n[[tls.certificates]]\nchain = \"b.pem\"\nkey = \"b.key\"\n";
     assert_eq!(config(text).tls.files().len(), 2);
-    // The files are looked at by `load_certificates`, at the start and by `stentor check`.
-    let errors = config(text).load_certificates(0).unwrap_err();
+    // The files are looked at at the start and by `stentor check`.
+    let read = config(text);
+    let errors = stentor_tls::Identities::load(&read.tls.files(), 0).unwrap_err();
+    let errors = read.certificate_errors(errors);
     let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
     assert_eq!(lines, [":2:9: a.pem: there is no such file", ":5:9: b.pem: there is no such file"]);
     for (text, expected) in [

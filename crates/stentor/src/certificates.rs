@@ -1,12 +1,13 @@
-//! The certificates in force: read at the start and at a reload, and when their files are replaced; without any in the
-//! configuration the server makes one for itself.
+//! The certificates in force: read at the start and at a reload, and when their files are replaced. Those that were obtained from a CA
+//! (`acme.rs`) stand behind those that the configuration names; without any of both the server makes one for itself.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
+use stentor_acme::certificate_file;
 use stentor_config::{Config, Diagnostic};
-use stentor_tls::{Identities, IdentityStore, Look, Server, ServerSettings, Source, TlsError, Watch};
+use stentor_tls::{Identities, IdentityStore, Look, Server, ServerSettings, Source, SourceError, TlsError, Watch};
 use tokio::time::MissedTickBehavior;
 
 /// How often it is looked whether files were replaced.
@@ -40,6 +41,12 @@ impl Certificates {
             acme: true,
             ..ServerSettings::default()
         };
+        Server::new(settings, self.store.clone())
+    }
+
+    /// How `tls-alpn-01` challenges are answered where nothing else is.
+    pub fn challenges(&self) -> Result<Arc<Server>, TlsError> {
+        let settings = ServerSettings { acme: true, ..ServerSettings::default() };
         Server::new(settings, self.store.clone())
     }
 
@@ -86,20 +93,34 @@ fn is_other(old: &Identities, new: &Identities) -> bool {
 
 fn load(config: &Config) -> Result<(Watch, Identities), Vec<Diagnostic>> {
     let now = now_s();
-    let own = Source::Own { folder: config.tls_folder(), host: config.hostname.clone() };
-    let source = if config.tls.certificates.is_empty() { own } else { Source::Files(config.tls.files()) };
-    let watch = Watch::new(source, now);
+    let source = source(config);
+    let watch = Watch::new(source.clone(), now);
     // A file of CAs that cannot be used is an error now, not when the first client comes.
     config.tls_server().map_err(|diagnostic| vec![*diagnostic])?;
-    let identities = match config.load_certificates(now)? {
-        Some(identities) => identities,
-        None => Identities::self_signed(&config.tls_folder(), &config.hostname, now)
-            .map_err(|error| vec![config.tls_diagnostic(format!("no certificate can be made: {error}"))])?,
-    };
+    let identities = source.load(now).map_err(|error| match error {
+        SourceError::Files(errors) => config.certificate_errors(errors),
+        own @ SourceError::Own(_) => vec![config.tls_diagnostic(own.to_string())],
+    })?;
     for warning in config.certificate_warnings(&identities) {
         tracing::warn!("{warning}");
     }
     Ok((watch, identities))
+}
+
+/// Where certificates come from.
+pub(crate) fn source(config: &Config) -> Source {
+    let folder = config.acme_folder();
+    let obtained = config.acme.certificates.iter().map(|names| folder.join(certificate_file(names)));
+    Source {
+        files: config.tls.files(),
+        obtained: obtained.collect(),
+        own: (config.tls_folder(), config.hostname.clone()),
+    }
+}
+
+/// Those that the configuration names, and those that were obtained; nothing if there are none.
+pub(crate) fn found(config: &Config) -> Result<Option<Identities>, Vec<Diagnostic>> {
+    source(config).found(now_s()).map_err(|errors| config.certificate_errors(errors))
 }
 
 /// Certificates have their dates in seconds.

@@ -131,6 +131,7 @@ fn reload(server: &Server) -> Reloaded {
                 || settings.rules.hops != old.rules.hops
                 || settings.config.sending.sites != old.config.sending.sites;
             server.core.replace_settings(settings.clone());
+            server.acme.notify_one();
             server.core.call_ahead.forget_refusals();
             server.core.with(|hub, now| {
                 hub.sched.configure(settings.sched.clone());

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use stentor_acme::Answers;
 use stentor_admin::operator::Operator;
 use stentor_admin::quarantine::Links;
 use stentor_admin::report;
@@ -36,8 +37,9 @@ use stentor_sched::Scheduler;
 use stentor_sessions::{Listeners, StrangerThreads, bind};
 use stentor_submission as submission;
 use tokio::runtime::Handle;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 
+use crate::acme;
 use crate::certificates::Certificates;
 use crate::greylist;
 use crate::zone;
@@ -133,6 +135,8 @@ pub struct Server {
     webhooks: Arc<Registry>,
     links: Arc<Links>,
     pub(crate) certificates: Arc<Certificates>,
+    /// Woken by a reload.
+    pub(crate) acme: Arc<Notify>,
     /// Where the console is.
     pub http_addresses: Vec<SocketAddr>,
     http_stop: watch::Sender<bool>,
@@ -150,6 +154,10 @@ impl Server {
         let (mut journal, store) = open(&settings, &clock, &mut |record| accepted.hear(record))?;
         let certificates = Certificates::start(config).map_err(StartError::Tls)?;
         let sockets = sockets(config)?;
+        let (stop, stopping) = watch::channel(false);
+        let answers = Answers::new(certificates.store.clone());
+        acme::listen(config, &certificates, &answers, &stopping)
+            .map_err(|(addr, source)| StartError::Listen { addr, source })?;
         let services: Vec<_> =
             sockets.iter().filter_map(|(socket, service)| Some((socket.local_addr().ok()?, *service))).collect();
         let addresses: Vec<SocketAddr> = services.iter().map(|(address, _)| *address).collect();
@@ -177,6 +185,8 @@ impl Server {
         core.replace_security(Arc::new(security));
         tokio::spawn(security::watch(core.clone()));
         tokio::spawn(certificates.clone().keep());
+        let acme_reloaded = Arc::new(Notify::new());
+        tokio::spawn(acme::keep(core.clone(), answers, acme_reloaded.clone()));
         greylist::load(&core);
         tokio::spawn(greylist::keep(core.clone()));
         let preparing = Arc::new(std::sync::atomic::AtomicBool::new(true));
@@ -213,7 +223,6 @@ impl Server {
         }
         let lists = core.clone();
         tokio::spawn(async move { lists.lists.remove_unconfigured(&lists).await });
-        let (stop, stopping) = watch::channel(false);
         let submissions = tokio::spawn(submission::run(core.clone(), accepted, stopping.clone()));
         let listeners = Listeners::new(core.clone(), StrangerThreads::start().map_err(StartError::Thread)?, stopping);
         core.live.count_sessions(listeners.sessions_counter());
@@ -233,6 +242,7 @@ impl Server {
             webhooks,
             links,
             certificates,
+            acme: acme_reloaded,
             http_addresses: Vec::new(),
             http_stop: watch::Sender::new(false),
             control: None,

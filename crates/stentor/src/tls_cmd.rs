@@ -1,5 +1,6 @@
-//! `stentor tls show`: the certificates that the configuration names, or the one that the server has made: names, issuer, end, and
-//! the TLSA record that would announce each. The files are read as a start would read them.
+//! `stentor tls show`: the certificates that the configuration names, those that were obtained, or the one that the server has made: names,
+//! issuer, end, and the TLSA record that would announce each; how it stands with what a CA is asked for. The files are read as a start
+//! would read them.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -7,6 +8,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
+use stentor_acme::{View, certificate_file};
 use stentor_config::{Config, Diagnostic};
 use stentor_control::format::plural;
 use stentor_stats::escape::printable;
@@ -15,6 +17,7 @@ use stentor_tls::{Identities, Identity, SELF_SIGNED_FILE};
 use crate::asking::{fail, locate, wrong};
 use crate::certificates::now_s;
 use crate::output::{done, print};
+use crate::{acme, certificates};
 
 const DAY_S: i64 = 86_400;
 /// Names come out of files that others have made.
@@ -50,30 +53,48 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             Err(code) => return code,
         };
     let identities = match loaded(&config) {
-        Ok(Some(identities)) => identities,
-        Ok(None) => {
-            let folder = config.tls_folder();
-            return fail(&format!(
-                "no certificate yet: the server makes one in {} at its first start",
-                folder.display()
-            ));
-        }
+        Ok(identities) => identities,
         Err(diagnostics) => return wrong(&diagnostics),
     };
+    let standing = acme::standing(&config);
+    if identities.is_none() && standing.is_empty() {
+        let folder = config.tls_folder();
+        return fail(&format!("no certificate yet: the server makes one in {} at its first start", folder.display()));
+    }
     let own = config.tls_folder().join(SELF_SIGNED_FILE);
-    let file = |one: &Identity| one.files.as_ref().map_or_else(|| own.clone(), |files| files.chain.clone());
-    let all = || identities.all().iter().map(|one| (file(one), &**one));
+    let all = identities.as_ref().map_or(&[][..], Identities::all);
+    let mut shown: Vec<Shown<'_>> = all
+        .iter()
+        .map(|one| {
+            let file = one.files.as_ref().map_or_else(|| own.clone(), |files| files.chain.clone());
+            Shown { file, identity: Some(one), view: None }
+        })
+        .collect();
+    for view in &standing {
+        let file = config.acme_folder().join(certificate_file(&view.names));
+        match shown.iter_mut().find(|one| one.file == file) {
+            Some(one) => one.view = Some(view),
+            None => shown.push(Shown { file, identity: None, view: Some(view) }),
+        }
+    }
     done(print(&if show.json {
-        let array: Value = all().map(|(file, one)| as_json(&file.display().to_string(), one)).collect();
-        format!("{array:#}\n")
+        format!("{:#}\n", shown.iter().map(as_json).collect::<Value>())
     } else {
-        all().map(|(file, one)| as_text(&file.display().to_string(), one)).collect::<Vec<_>>().join("\n")
+        shown.iter().map(as_text).collect::<Vec<_>>().join("\n")
     }))
+}
+
+/// A certificate, or one that is not there yet.
+struct Shown<'a> {
+    file: PathBuf,
+    identity: Option<&'a Identity>,
+    /// How it stands with the CA that it is asked of.
+    view: Option<&'a View>,
 }
 
 /// What the configuration names, or what the server has made.
 fn loaded(config: &Config) -> Result<Option<Identities>, Vec<Diagnostic>> {
-    if let Some(identities) = config.load_certificates(now_s())? {
+    if let Some(identities) = certificates::found(config)? {
         return Ok(Some(identities));
     }
     let path = config.tls_folder().join(SELF_SIGNED_FILE);
@@ -89,35 +110,68 @@ fn hex(octets: &[u8]) -> String {
     })
 }
 
-fn as_text(file: &str, identity: &Identity) -> String {
-    let certificate = &identity.certificate;
-    let days = (certificate.not_after - now_s()).div_euclid(DAY_S);
-    let left = match u64::try_from(days) {
-        Ok(days) => format!("in {}", plural(days, "day")),
-        Err(_) => "it has ended".to_owned(),
+fn as_text(shown: &Shown<'_>) -> String {
+    let mut text = format!("{}\n", shown.file.display());
+    let mut line = |word: &str, value: &str| {
+        let _ = writeln!(text, "  {word:<8} {}", printable(value, SHOWN_CHARS_MAX));
     };
-    let issuer = if certificate.is_self_issued { "itself" } else { &certificate.issuer };
-    let names = if certificate.names.is_empty() { "none".to_owned() } else { certificate.names.join(", ") };
-    let mut text = format!("{file}\n");
-    for (word, value) in [
-        ("names", names),
-        ("issuer", issuer.to_owned()),
-        ("ends", format!("{} ({left})", certificate.ends_on())),
-        ("SHA-256", hex(&certificate.sha256)),
-        ("TLSA", format!("3 1 1 {}", hex(&certificate.key_sha256))),
-    ] {
-        let _ = writeln!(text, "  {word:<8} {}", printable(&value, SHOWN_CHARS_MAX));
+    if let Some(identity) = shown.identity {
+        let certificate = &identity.certificate;
+        let days = (certificate.not_after - now_s()).div_euclid(DAY_S);
+        let left = match u64::try_from(days) {
+            Ok(days) => format!("in {}", plural(days, "day")),
+            Err(_) => "it has ended".to_owned(),
+        };
+        let issuer = if certificate.is_self_issued { "itself" } else { &certificate.issuer };
+        let names = if certificate.names.is_empty() { "none".to_owned() } else { certificate.names.join(", ") };
+        line("names", &names);
+        line("issuer", issuer);
+        line("ends", &format!("{} ({left})", certificate.ends_on()));
+        line("SHA-256", &hex(&certificate.sha256));
+        line("TLSA", &format!("3 1 1 {}", hex(&certificate.key_sha256)));
+    } else if let Some(view) = shown.view {
+        line("names", &view.names.join(", "));
+        line("none", "not obtained yet");
     }
-    for warning in &identity.warnings {
+    if let Some(view) = shown.view {
+        let record = &view.record;
+        if let Some(tried_s) = record.tried_s {
+            line("last try", &acme::minute(tried_s));
+        }
+        if let Some(error) = &record.error {
+            line("failed", &format!("{error} ({} in a row)", record.failures));
+        }
+        let word = if record.failures == 0 && view.certificate.is_some() { "renewal" } else { "next try" };
+        line(word, &acme::next(view, now_s()));
+    }
+    for warning in shown.identity.into_iter().flat_map(|identity| &identity.warnings) {
         let _ = writeln!(text, "  warning: {warning}");
     }
     text
 }
 
-fn as_json(file: &str, identity: &Identity) -> Value {
+fn as_json(shown: &Shown<'_>) -> Value {
+    let mut object = match shown.identity {
+        Some(identity) => of_identity(identity),
+        None => json!({ "names": shown.view.map(|view| &view.names) }),
+    };
+    object["file"] = json!(shown.file.display().to_string());
+    if let Some(View { record, due_s, .. }) = shown.view {
+        object["acme"] = json!({
+            "directory": record.directory,
+            "obtained": record.obtained_s,
+            "tried": record.tried_s,
+            "failures": record.failures,
+            "error": record.error,
+            "next": due_s,
+        });
+    }
+    object
+}
+
+fn of_identity(identity: &Identity) -> Value {
     let certificate = &identity.certificate;
     json!({
-        "file": file,
         "names": certificate.names.iter().map(|name| &**name).collect::<Vec<_>>(),
         "subject": &*certificate.subject,
         "issuer": &*certificate.issuer,

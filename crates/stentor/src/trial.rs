@@ -29,8 +29,7 @@ use stentor_rules::{Dialect, Field, NextHop, Routes, Rulebook};
 use stentor_tablefiles as files;
 use stentor_tables::{Loaded, Problem, Reference, Table};
 
-use crate::certificates::now_s;
-use crate::{trial_lists, trial_rules};
+use crate::{acme, certificates, trial_lists, trial_rules};
 
 const GROUPS: &str = "/etc/group";
 /// Bad lines of a subscribers file that are shown.
@@ -384,12 +383,15 @@ impl Trial<'_> {
 
     /// The files of `[tls]`: what is broken, and what will not last.
     fn certificates(&mut self, config: &Config) {
-        match config.load_certificates(now_s()) {
+        match certificates::found(config) {
             Ok(Some(identities)) => self.found.extend(config.certificate_warnings(&identities)),
             Ok(None) => {}
             Err(errors) => self.found.extend(errors),
         }
         self.found.extend(config.tls_server().err().map(|error| *error));
+        for (key, is_error, what) in acme::findings(config) {
+            self.report(if is_error { Severity::Error } else { Severity::Warning }, ("acme", key), &what);
+        }
     }
 
     /// A bad line costs one subscriber, not the list.
@@ -431,8 +433,17 @@ impl Trial<'_> {
         }
         // Its ports are taken by the server itself, if it runs; not those that it does not listen on.
         let ours = listening(&config.control.socket);
-        let listeners = config.listen.smtp.iter().map(|address| (("listen", "smtp"), address));
-        for (key, address) in listeners.chain(config.http.listen.iter().map(|address| (("http", "listen"), address))) {
+        let of = |key: (&'static str, &'static str), all: &'_ [SocketAddr]| {
+            all.iter().map(move |address| (key, *address)).collect::<Vec<_>>()
+        };
+        let listeners = [
+            of(("listen", "smtp"), &config.listen.smtp),
+            of(("http", "listen"), &config.http.listen),
+            of(("acme", "http_listen"), &config.acme.http_listen),
+            of(("acme", "tls_listen"), &config.acme.tls_listen),
+        ];
+        for (key, address) in listeners.iter().flatten() {
+            let key = *key;
             match bind(*address) {
                 Ok(()) => {}
                 Err(error) if error.kind() == ErrorKind::AddrInUse && ours.contains(address) => {}

@@ -14,6 +14,7 @@ mod oid {
     pub const ORGANIZATION: &[u8] = &[0x55, 0x04, 0x0a];
     pub const UNIT: &[u8] = &[0x55, 0x04, 0x0b];
     pub const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
+    pub const AUTHORITY_KEY: &[u8] = &[0x55, 0x1d, 0x23];
     /// 1.2.840.113549.1.1: signatures by RSA.
     pub const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01];
     /// 1.2.840.10045.4.3: signatures by ECDSA with a hash of the SHA-2 family.
@@ -25,6 +26,9 @@ mod oid {
 
 /// Names of a certificate that are kept.
 const NAMES_MAX: usize = 100;
+
+/// `[0]` of an authority key identifier, primitive.
+const KEY_IDENTIFIER: u8 = 0x80;
 
 /// The facts of one certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,6 +115,14 @@ pub(crate) fn public_key<'a>(der: &'a CertificateDer<'_>) -> Option<&'a [u8]> {
     Parts::of(der).map(|parts| parts.key.whole)
 }
 
+/// The identifier of the key that signed it (RFC 5280 section 4.2.1.1), and its serial number as it is encoded.
+pub(crate) fn issuer_key_and_serial<'a>(der: &'a CertificateDer<'_>) -> Option<(&'a [u8], &'a [u8])> {
+    let parts = Parts::of(der)?;
+    let extension = parts.extension(oid::AUTHORITY_KEY)?;
+    let key = Elements(extension).take(tag::SEQUENCE)?.inside().take(KEY_IDENTIFIER)?;
+    Some((key.value, parts.serial.value))
+}
+
 /// The certificate's hash for `tls-server-end-point` (RFC 5929 section 4.1): by the hash of its signature, SHA-256 instead of
 /// MD5 and SHA-1. Nothing if the signature has no hash of its own.
 pub(crate) fn end_point(der: &CertificateDer<'_>) -> Option<Vec<u8>> {
@@ -171,6 +183,7 @@ fn pss_hash(der: &CertificateDer<'_>) -> Option<Hash> {
 
 /// The parts of a certificate (RFC 5280 section 4.1).
 struct Parts<'a> {
+    serial: Element<'a>,
     issuer: Element<'a>,
     subject: Element<'a>,
     not_before: i64,
@@ -188,7 +201,7 @@ impl<'a> Parts<'a> {
         let signature = certificate.take(tag::SEQUENCE)?;
         // The version is left out in version 1.
         body.take(tag::CONTEXT_0);
-        let (_serial, _algorithm) = (body.next()?, body.take(tag::SEQUENCE)?);
+        let (serial, _algorithm) = (body.next()?, body.take(tag::SEQUENCE)?);
         let issuer = body.take(tag::SEQUENCE)?;
         let mut validity = body.take(tag::SEQUENCE)?.inside();
         let (not_before, not_after) = (validity.next()?.moment()?, validity.next()?.moment()?);
@@ -200,7 +213,7 @@ impl<'a> Parts<'a> {
                 extensions = element.inside().take(tag::SEQUENCE);
             }
         }
-        Some(Parts { issuer, subject, not_before, not_after, key, extensions, signature })
+        Some(Parts { serial, issuer, subject, not_before, not_after, key, extensions, signature })
     }
 
     fn extension(&self, name: &[u8]) -> Option<&'a [u8]> {

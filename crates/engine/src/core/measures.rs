@@ -87,6 +87,8 @@ pub struct Measures {
     pub tls_resumed: AtomicU64,
     /// Handshakes, and what leads to them, that failed.
     pub tls_failures: AtomicU64,
+    /// Certificates that could not be obtained from their CA when it was tried last.
+    pub certificates_failing: AtomicU64,
     /// How long a client waits for its 250: from the end of its data until the commit, microseconds.
     pub commit_wait: Histogram<16>,
     /// A commit with its sync, microseconds.
@@ -107,6 +109,7 @@ impl Default for Measures {
             tls_sessions: Default::default(),
             tls_resumed: AtomicU64::new(0),
             tls_failures: AtomicU64::new(0),
+            certificates_failing: AtomicU64::new(0),
             commit_wait: Histogram::new(&SYNC_US),
             sync: Histogram::new(&SYNC_US),
             batch_messages: Histogram::new(&MESSAGES),

@@ -27,6 +27,8 @@ use crate::webhooks::WebhookView;
 
 /// Sites with a series of their own.
 pub const SITES_MAX: usize = 20;
+/// Certificates with a series of their own.
+const CERTIFICATES_MAX: usize = 100;
 /// What the other sites are summed under.
 pub const OTHERS: &str = "(others)";
 const MICROSECONDS: f64 = 1e-6;
@@ -43,6 +45,7 @@ async fn metrics(State(http): State<Http>) -> Response {
     queue(&mut text, &http).await;
     storage(&mut text, &http.core, &status);
     connections(&mut text, &http.core, &status);
+    certificates(&mut text, &http.core);
     call_ahead(&mut text, &http.core);
     milters(&mut text, &http.core);
     dns_lists(&mut text, &http.core);
@@ -267,6 +270,23 @@ fn connections(text: &mut Text, core: &Core, status: &Status) {
         "stentor_delivery_connections_max",
         "Connections to hosts that there may be in the fast lane.",
         f64::from(config.delivery.connections_max),
+    );
+}
+
+/// By their first names.
+fn certificates(text: &mut Text, core: &Core) {
+    if let Some(server) = core.security().tls() {
+        text.family("stentor_certificate_end_timestamp_seconds", "gauge", "When a certificate of ours ends.");
+        for identity in server.store().current().all().iter().take(CERTIFICATES_MAX) {
+            let certificate = &identity.certificate;
+            let name = certificate.names.first().unwrap_or(&certificate.subject);
+            text.sample(&[("name", name)], certificate.not_after as f64);
+        }
+    }
+    text.gauge(
+        "stentor_certificates_failing",
+        "Certificates that could not be obtained from their CA when it was tried last.",
+        read(&core.measures.certificates_failing),
     );
 }
 

@@ -41,6 +41,14 @@ impl std::error::Error for IdentityError {}
 impl Identities {
     /// All of them, or every reason why not.
     pub fn load(files: &[Files], now: i64) -> Result<Identities, Vec<IdentityError>> {
+        let none = || {
+            let why = "no certificate is given".to_owned();
+            vec![IdentityError { index: 0, part: Part::Chain, file: PathBuf::new(), why }]
+        };
+        Identities::new(Identities::load_all(files, now)?).ok_or_else(none)
+    }
+
+    pub(super) fn load_all(files: &[Files], now: i64) -> Result<Vec<Identity>, Vec<IdentityError>> {
         let (mut loaded, mut errors) = (Vec::with_capacity(files.len()), Vec::new());
         for (index, files) in files.iter().enumerate() {
             match load(files, now) {
@@ -51,14 +59,7 @@ impl Identities {
                 }
             }
         }
-        if !errors.is_empty() {
-            return Err(errors);
-        }
-        let none = || {
-            let why = "no certificate is given".to_owned();
-            vec![IdentityError { index: 0, part: Part::Chain, file: PathBuf::new(), why }]
-        };
-        Identities::new(loaded).ok_or_else(none)
+        if errors.is_empty() { Ok(loaded) } else { Err(errors) }
     }
 }
 

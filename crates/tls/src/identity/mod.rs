@@ -4,9 +4,11 @@
 //! with. The first certificate is for clients that ask for no name, or for one that none has. Of several for one name the
 //! first that the client can verify is taken, so that RSA and ECDSA may stand side by side.
 
+mod bundle;
 mod challenge;
 mod file;
 mod self_signed;
+mod source;
 mod store;
 mod watch;
 
@@ -20,11 +22,13 @@ use rustls::sign::CertifiedKey;
 
 use crate::certificate::Certificate;
 
+pub use self::bundle::bundle_key;
 pub use self::challenge::ACME_TLS_ALPN;
 pub use self::file::{IdentityError, Part};
 pub use self::self_signed::SELF_SIGNED_FILE;
+pub use self::source::{Source, SourceError};
 pub use self::store::IdentityStore;
-pub use self::watch::{Look, Source, Watch};
+pub use self::watch::{Look, Watch};
 
 /// Days before its end from which a certificate is warned of.
 pub const ENDS_SOON_DAYS: i64 = 14;

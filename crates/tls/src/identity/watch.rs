@@ -7,27 +7,17 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use super::Identities;
 use super::file::IdentityError;
-use super::{Files, Identities};
+use super::source::{Source, SourceError};
 
 /// Between looks at the end of the server's own certificate.
 const OWN_PAUSE_S: i64 = 3_600;
 
 /// What tells a file from the one before: inode, length, time of change and of modification. Nothing if it is missing.
 type Stamp = Option<(u64, u64, i64, i64, i64)>;
-
-/// Where certificates come from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Source {
-    Files(Vec<Files>),
-    /// Made by the server in this folder for its host name.
-    Own {
-        folder: PathBuf,
-        host: String,
-    },
-}
 
 /// What a look found.
 #[derive(Debug)]
@@ -53,51 +43,32 @@ pub struct Watch {
 impl Watch {
     /// What was read before belongs to the stamps of now, or older ones: begin before reading.
     pub fn new(source: Source, now: i64) -> Watch {
-        let stamps = source.stamps();
+        let stamps = stamps(&source);
         Watch { source, read: stamps.clone(), seen: stamps, looked_s: now }
     }
 
     /// Looks; blocks. To be called about once a second; `now` in seconds since 1970.
     pub fn look(&mut self, now: i64) -> Look {
-        let files = match &self.source {
-            Source::Files(files) => files,
-            Source::Own { folder, host } => {
-                if now - self.looked_s < OWN_PAUSE_S {
-                    return Look::Same;
-                }
-                self.looked_s = now;
-                return renew(folder, host, now);
-            }
-        };
-        let stamps = self.source.stamps();
-        let is_settled = stamps == self.seen;
-        if stamps == self.read || !is_settled {
+        let stamps = stamps(&self.source);
+        let (is_same, is_settled) = (stamps == self.read, stamps == self.seen);
+        // The server's own has an end as well.
+        let is_own_due = self.source.files.is_empty() && now - self.looked_s >= OWN_PAUSE_S;
+        if !is_settled || is_same && !is_own_due {
             self.seen = stamps;
             return Look::Same;
         }
-        let loaded = Identities::load(files, now);
-        self.read = stamps;
-        match loaded {
+        (self.read, self.looked_s) = (stamps, now);
+        match self.source.load(now) {
             Ok(identities) => Look::Replaced(identities),
-            Err(errors) => Look::Broken(errors),
+            Err(SourceError::Files(errors)) => Look::Broken(errors),
+            Err(SourceError::Own(_)) => Look::Same,
         }
     }
 }
 
-fn renew(folder: &Path, host: &str, now: i64) -> Look {
-    Look::Replaced(match Identities::self_signed(folder, host, now) {
-        Ok(identities) => identities,
-        Err(_) => return Look::Same,
-    })
-}
-
-impl Source {
-    fn stamps(&self) -> Vec<Stamp> {
-        match self {
-            Source::Files(files) => files.iter().flat_map(|files| [stamp(&files.chain), stamp(&files.key)]).collect(),
-            Source::Own { .. } => Vec::new(),
-        }
-    }
+fn stamps(source: &Source) -> Vec<Stamp> {
+    let files = source.files.iter().flat_map(|files| [&files.chain, &files.key]);
+    files.chain(&source.obtained).map(|path| stamp(path)).collect()
 }
 
 fn stamp(path: &Path) -> Stamp {

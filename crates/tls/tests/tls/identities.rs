@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use stentor_tls::{
-    Client, ClientSettings, Files, Identities, IdentityStore, Look, Part, SELF_SIGNED_FILE, Secured, Server,
-    ServerSettings, Source, Warning, Watch,
+    Client, ClientSettings, Files, Identities, Identity, IdentityStore, Look, Part, SELF_SIGNED_FILE, Secured, Server,
+    ServerSettings, Source, Warning, Watch, bundle_key,
 };
 
 use crate::kit::*;
@@ -168,12 +168,57 @@ fn an_acme_server_gets_its_answer_and_others_do_not() {
     assert!(ask(&[b"acme-tls/1"]).is_err());
 }
 
+fn source(files: Vec<Files>, obtained: Vec<PathBuf>, folder: &Path) -> Source {
+    Source { files, obtained, own: (folder.to_owned(), "mx.example.org".to_owned()) }
+}
+
+/// In one file, as the server keeps it; the certificate's hash.
+fn obtain(from: &Files, path: &Path) -> [u8; 32] {
+    let key = bundle_key(&fs::read(&from.key).unwrap()).unwrap();
+    let (identity, text) = Identity::bundle(&fs::read(&from.chain).unwrap(), &key).unwrap();
+    let again = Identity::from_bundle(text.as_bytes()).unwrap();
+    assert_eq!(again.certificate, identity.certificate);
+    fs::write(path, text).unwrap();
+    identity.certificate.sha256
+}
+
+#[test]
+fn one_that_was_obtained_takes_the_place_of_the_own() {
+    let ca = Ca::new();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mx.pem");
+    let of = |identities: &Identities| identities.all().iter().map(|one| one.certificate.sha256).collect::<Vec<_>>();
+    let source = source(Vec::new(), vec![path.clone()], folder.path());
+    let mut watch = Watch::new(source.clone(), now());
+    assert!(source.load(now()).unwrap().all()[0].is_self_made());
+    let files = ca.sign("mx", &server_params(&["mx.example.org"]));
+    for name in ["mx", "new"] {
+        let hash = obtain(&ca.sign(name, &server_params(&["mx.example.org"])), &path);
+        assert!(matches!(watch.look(now()), Look::Same));
+        let Look::Replaced(found) = watch.look(now()) else { panic!("it has rested") };
+        assert_eq!(of(&found), [hash]);
+        assert!(!found.all()[0].is_self_made());
+    }
+    // It does not go before those that the configuration names, and a damaged one is no error.
+    let both = Source { files: vec![files], ..source.clone() };
+    assert_eq!(both.load(now()).unwrap().all().len(), 2);
+    fs::write(&path, "damaged").unwrap();
+    assert_eq!(both.load(now()).unwrap().all().len(), 1);
+    assert!(matches!(watch.look(now()), Look::Same));
+    let Look::Replaced(own) = watch.look(now()) else { panic!("it has rested") };
+    assert!(own.all()[0].is_self_made());
+    // A key of another certificate.
+    let (a, b) = (ca.sign("a", &server_params(&["a.example"])), ca.sign("b", &server_params(&["b.example"])));
+    let key = bundle_key(&fs::read(&b.key).unwrap()).unwrap();
+    assert!(Identity::bundle(&fs::read(&a.chain).unwrap(), &key).unwrap_err().contains("the key is not"));
+}
+
 #[test]
 fn files_that_are_replaced_are_read_once_they_rest() {
     let ca = Ca::new();
     let (files, new) =
         (ca.sign("mx", &server_params(&["mx.example.org"])), ca.sign("new", &server_params(&["mx.example.org"])));
-    let mut watch = Watch::new(Source::Files(vec![files.clone()]), now());
+    let mut watch = Watch::new(source(vec![files.clone()], Vec::new(), files.key.parent().unwrap()), now());
     assert!(matches!(watch.look(now()), Look::Same));
     // The chain alone: what does not fit is reported once.
     fs::rename(&new.chain, &files.chain).unwrap();
@@ -195,8 +240,7 @@ fn files_that_are_replaced_are_read_once_they_rest() {
 fn the_one_that_the_server_makes_is_renewed_while_it_runs() {
     let folder = tempfile::tempdir().unwrap();
     let first = Identities::self_signed(folder.path(), "mx.example.org", now()).unwrap().all()[0].certificate.clone();
-    let source = Source::Own { folder: folder.path().to_owned(), host: "mx.example.org".to_owned() };
-    let mut watch = Watch::new(source, now());
+    let mut watch = Watch::new(source(Vec::new(), Vec::new(), folder.path()), now());
     assert!(matches!(watch.look(now() + 60), Look::Same));
     let Look::Replaced(same) = watch.look(now() + DAY_S) else { panic!("an hour has passed") };
     assert_eq!(same.all()[0].certificate, first);

@@ -4,6 +4,7 @@
 #![allow(clippy::format_push_string, clippy::format_collect)]
 
 mod account;
+mod acme;
 mod addresses;
 mod alias_programs;
 mod aliases;

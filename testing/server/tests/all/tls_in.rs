@@ -18,7 +18,7 @@ pub fn session_with(port: u16, options: &[&str], steps: &[&str]) -> Vec<String> 
     String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
 }
 
-fn command(port: u16, options: &[&str], steps: &[&str]) -> Command {
+pub fn command(port: u16, options: &[&str], steps: &[&str]) -> Command {
     let mut command = Command::new("/usr/bin/python3");
     command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/tls_session.py"));
     command.args(options).arg(port.to_string()).args(steps);

@@ -1,0 +1,71 @@
+//! What challenges are answered with while an order is under way.
+//!
+//! Promise: an answer is there from [`Answers::give`] until its [`Given`] goes, whatever ended the order.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use parking_lot::RwLock;
+use stentor_tls::IdentityStore;
+
+use crate::Challenge;
+
+/// Answers at a time.
+const ANSWERS_MAX: usize = 100;
+
+/// Of `http-01` in here, of `tls-alpn-01` beside the certificates, where handshakes look.
+pub struct Answers {
+    /// Key authorizations by their tokens.
+    by_token: RwLock<HashMap<Box<str>, Box<str>>>,
+    store: Arc<IdentityStore>,
+}
+
+impl Answers {
+    pub fn new(store: Arc<IdentityStore>) -> Arc<Answers> {
+        Arc::new(Answers { by_token: RwLock::default(), store })
+    }
+
+    /// The key authorization for a token.
+    pub(crate) fn of_token(&self, token: &str) -> Option<Box<str>> {
+        self.by_token.read().get(token).cloned()
+    }
+
+    /// Answers a challenge for this name until what is returned goes.
+    pub(crate) fn give(
+        self: &Arc<Self>,
+        challenge: Challenge,
+        name: &str,
+        token: &str,
+        (text, digest): (&str, &[u8; 32]),
+    ) -> Result<Given, String> {
+        match challenge {
+            Challenge::Http01 => {
+                let mut all = self.by_token.write();
+                if all.len() >= ANSWERS_MAX {
+                    return Err(format!("more than {ANSWERS_MAX} challenges at a time"));
+                }
+                all.insert(token.into(), text.into());
+            }
+            Challenge::TlsAlpn01 => self.store.put_challenge(name, digest)?,
+        }
+        let key = if challenge == Challenge::Http01 { token } else { name };
+        Ok(Given { answers: self.clone(), challenge, key: key.into() })
+    }
+}
+
+/// An answer that is there.
+pub(crate) struct Given {
+    answers: Arc<Answers>,
+    challenge: Challenge,
+    /// The token, or the name.
+    key: Box<str>,
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        match self.challenge {
+            Challenge::Http01 => drop(self.answers.by_token.write().remove(&self.key)),
+            Challenge::TlsAlpn01 => self.answers.store.remove_challenge(&self.key),
+        }
+    }
+}

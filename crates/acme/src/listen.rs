@@ -1,0 +1,137 @@
+//! Serves answers to challenges: by HTTP, which has nothing else, and by TLS for those who ask for `acme-tls/1`.
+//!
+//! Anybody may come: connections are few at a time, each has seconds, and nothing that they send is kept.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue};
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use stentor_tls::{Server, TlsSocket};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::answers::Answers;
+
+/// RFC 8555 section 8.3.
+const PREFIX: &str = "/.well-known/acme-challenge/";
+/// A connection, to its end.
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
+/// At a time; further ones wait.
+const CONNECTIONS_MAX: usize = 64;
+/// The longest header, octets.
+const HEADER_BYTES_MAX: usize = 16 * 1024;
+/// `accept` failed, most likely for want of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
+
+/// Serves `http-01` answers until `stop` says so.
+pub async fn http01(listener: TcpListener, answers: Arc<Answers>, stop: watch::Receiver<bool>) {
+    accept(listener, stop, |stream| {
+        let answers = answers.clone();
+        async move {
+            let service = service_fn(|request: Request<Incoming>| {
+                let response = answer(&answers, request.method(), request.uri().path());
+                async move { Ok::<_, Infallible>(response) }
+            });
+            let mut server = http1::Builder::new();
+            server.keep_alive(false).max_buf_size(HEADER_BYTES_MAX);
+            // An error is the peer's departure or nonsense; there is nobody to report it to.
+            let _ = server.serve_connection(TokioIo::new(stream), service).await;
+        }
+    })
+    .await;
+}
+
+fn answer(answers: &Answers, method: &Method, path: &str) -> Response<Full<Bytes>> {
+    let found = path.strip_prefix(PREFIX).filter(|_| matches!(*method, Method::GET | Method::HEAD));
+    let found = found.and_then(|token| answers.of_token(token));
+    let status = if found.is_some() { StatusCode::OK } else { StatusCode::NOT_FOUND };
+    let body = found.map_or_else(|| Bytes::from_static(b"not found\n"), |text| Bytes::from(text.into_string()));
+    let mut response = Response::new(Full::new(body));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    response
+}
+
+/// Serves `tls-alpn-01` answers until `stop` says so. Whoever comes for something else sees a certificate, and the end.
+pub async fn tls_alpn01(listener: TcpListener, tls: Arc<Server>, stop: watch::Receiver<bool>) {
+    accept(listener, stop, |stream| {
+        let tls = tls.clone();
+        async move {
+            let Ok(session) = tls.begin() else { return };
+            let mut socket = TlsSocket::new(stream, session);
+            // RFC 8737 section 3: closed once the handshake is complete.
+            if socket.handshake(Instant::now() + CONNECTION_TIMEOUT).await.is_ok() {
+                let _ = socket.shutdown().await;
+            }
+        }
+    })
+    .await;
+}
+
+async fn accept<F, T>(listener: TcpListener, mut stop: watch::Receiver<bool>, serve: F)
+where
+    F: Fn(TcpStream) -> T,
+    T: Future<Output = ()> + Send + 'static,
+{
+    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    loop {
+        let accepted = tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => return,
+            accepted = async {
+                // The semaphore is never closed.
+                let permit = permits.clone().acquire_owned().await.ok();
+                listener.accept().await.map(|(stream, _)| (stream, permit))
+            } => accepted,
+        };
+        let Ok((stream, permit)) = accepted else {
+            sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let served = serve(stream);
+        tokio::spawn(async move {
+            let _ = timeout(CONNECTION_TIMEOUT, served).await;
+            drop(permit);
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stentor_tls::{Identities, IdentityStore};
+
+    use super::*;
+    use crate::Challenge;
+
+    #[test]
+    fn tokens_alone_are_answered() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = Identities::self_signed(folder.path(), "mx.example.org", 1_800_000_000).unwrap();
+        let answers = Answers::new(IdentityStore::new(own));
+        let status = |method: &Method, path: &str| answer(&answers, method, path).status().as_u16();
+        let path = "/.well-known/acme-challenge/token";
+        assert_eq!(status(&Method::GET, path), 404);
+        let given = answers.give(Challenge::Http01, "mx.example.org", "token", ("token.thumb", &[0; 32])).unwrap();
+        assert_eq!((status(&Method::GET, path), status(&Method::HEAD, path)), (200, 200));
+        assert_eq!(status(&Method::POST, path), 404);
+        for other in ["/", "/.well-known/acme-challenge/", "/.well-known/acme-challenge/token/", "/token", ""] {
+            assert_eq!(status(&Method::GET, other), 404, "{other}");
+        }
+        drop(given);
+        assert_eq!(status(&Method::GET, path), 404);
+        let all: Vec<_> =
+            (0..100).map(|n| answers.give(Challenge::Http01, "a", &format!("{n}"), ("", &[0; 32])).unwrap()).collect();
+        assert!(answers.give(Challenge::Http01, "a", "more", ("", &[0; 32])).is_err());
+        drop(all);
+        assert!(answers.give(Challenge::Http01, "a", "more", ("", &[0; 32])).is_ok());
+    }
+}

@@ -1,0 +1,169 @@
+//! What is kept: small files in one folder, each replaced whole.
+//!
+//! | file | has |
+//! |---|---|
+//! | `account-HASH.json` | the account at one CA (by the directory's URL), with its key |
+//! | `NAME.pem` | the certificate in force for the set of names that begins with NAME: chain, then key |
+//! | `NAME.order` | an order that is under way, with the key that it is for; written before the CA learns of the key |
+//! | `NAME.json` | when it was tried, with what result, and when it is tried next |
+//!
+//! Promise: the key of a certificate that a CA has issued is on the disk before it can be issued, and `NAME.order` goes only once
+//! `NAME.pem` is durable: a crash in between downloads the certificate again. A record that cannot be read is as one that is not
+//! there; nothing else depends on it.
+
+use std::io;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use stentor_tls::Identity;
+
+/// Where files are kept. Calls block.
+pub trait Shelf: Send + Sync {
+    /// Nothing if there is none.
+    fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>>;
+    /// Whole and durable, for the server's user alone.
+    fn replace(&self, name: &str, octets: &[u8]) -> io::Result<()>;
+    fn remove(&self, name: &str) -> io::Result<()>;
+}
+
+/// The file of a set's certificate.
+pub fn certificate_file(names: &[String]) -> String {
+    format!("{}.pem", first(names))
+}
+
+pub(crate) fn order_file(names: &[String]) -> String {
+    format!("{}.order", first(names))
+}
+
+pub(crate) fn record_file(names: &[String]) -> String {
+    format!("{}.json", first(names))
+}
+
+pub(crate) fn account_file(directory: &str) -> String {
+    let hash = Sha256::digest(directory.as_bytes());
+    let digits: String = hash.iter().take(6).map(|octet| format!("{octet:02x}")).collect();
+    format!("account-{digits}.json")
+}
+
+/// Names are those of hosts: letters, digits, `-` and `.`; the configuration has no others.
+fn first(names: &[String]) -> &str {
+    names.first().map_or("none", String::as_str)
+}
+
+/// The account of one CA. Its credentials have the key: never shown.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct AccountFile {
+    pub contact: Vec<String>,
+    pub credentials: serde_json::Value,
+}
+
+/// An order that is under way.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct OrderFile {
+    pub directory: String,
+    pub names: Vec<String>,
+    pub url: String,
+    /// PKCS #8, base64.
+    pub key: String,
+}
+
+/// How it went with one certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Record {
+    /// Whom the certificate in force is from.
+    pub directory: String,
+    pub obtained_s: Option<i64>,
+    pub tried_s: Option<i64>,
+    /// In a row.
+    pub failures: u32,
+    /// Of the last try.
+    pub error: Option<String>,
+    /// Not tried before.
+    pub next_s: Option<i64>,
+    /// The CA demands to be left alone until then.
+    pub is_demanded: bool,
+    pub warned_s: Option<i64>,
+    /// When the CA wants it to be renewed.
+    pub window: Option<(i64, i64)>,
+    /// When it is to be asked for that again.
+    pub ask_s: Option<i64>,
+}
+
+impl Record {
+    pub(crate) fn read(shelf: &dyn Shelf, names: &[String]) -> Record {
+        let octets = shelf.read(&record_file(names)).ok().flatten();
+        octets.and_then(|octets| serde_json::from_slice(&octets).ok()).unwrap_or_default()
+    }
+}
+
+/// The certificate that is kept, if it can be used.
+pub(crate) fn held(shelf: &dyn Shelf, names: &[String]) -> Option<Identity> {
+    let text = shelf.read(&certificate_file(names)).ok().flatten()?;
+    Identity::from_bundle(&text).ok()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::collections::BTreeMap;
+
+    use parking_lot::Mutex;
+
+    use super::*;
+
+    /// In memory.
+    #[derive(Default)]
+    pub struct Memory {
+        pub files: Mutex<BTreeMap<String, Vec<u8>>>,
+        /// Writing fails.
+        pub is_full: Mutex<bool>,
+    }
+
+    impl Shelf for Memory {
+        fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+            Ok(self.files.lock().get(name).cloned())
+        }
+
+        fn replace(&self, name: &str, octets: &[u8]) -> io::Result<()> {
+            if *self.is_full.lock() {
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            self.files.lock().insert(name.to_owned(), octets.to_vec());
+            Ok(())
+        }
+
+        fn remove(&self, name: &str) -> io::Result<()> {
+            self.files.lock().remove(name);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_record_survives_what_it_does_not_know() {
+        let shelf = Memory::default();
+        let names = ["mx.example.org".to_owned()];
+        assert_eq!(Record::read(&shelf, &names), Record::default());
+        let record = Record {
+            directory: "https://ca/".to_owned(),
+            failures: 3,
+            error: Some("no answer".to_owned()),
+            window: Some((1, 2)),
+            ..Record::default()
+        };
+        shelf.replace("mx.example.org.json", &serde_json::to_vec(&record).unwrap()).unwrap();
+        assert_eq!(Record::read(&shelf, &names), record);
+        shelf.replace("mx.example.org.json", b"{\"failures\":2,\"of a later version\":true}").unwrap();
+        assert_eq!(Record::read(&shelf, &names).failures, 2);
+        for damaged in [&b""[..], b"{", b"[1]", b"\xff", b"{\"failures\":\"x\"}"] {
+            shelf.replace("mx.example.org.json", damaged).unwrap();
+            assert_eq!(Record::read(&shelf, &names), Record::default());
+        }
+    }
+
+    #[test]
+    fn each_ca_has_an_account_of_its_own() {
+        let (a, b) = (account_file("https://a/directory"), account_file("https://b/directory"));
+        assert!(a != b && a.starts_with("account-"), "{a} {b}");
+        assert_eq!(a, account_file("https://a/directory"));
+    }
+}

@@ -1,0 +1,172 @@
+//! When a certificate is asked for: pure, in seconds since 1970.
+//!
+//! A certificate is renewed when a third of its lifetime is left, or when its CA says (RFC 9773); a little earlier, by its own hash,
+//! so that many servers do not come at once and a restart changes nothing. After a failure the next try is minutes away, then twice
+//! as long each time, up to a day; what the CA demands (Retry-After) is waited for.
+
+use stentor_tls::Certificate;
+
+use crate::record::Record;
+
+const MINUTE_S: i64 = 60;
+pub const DAY_S: i64 = 86_400;
+/// After the first failure.
+pub const RETRY_MIN_S: i64 = 5 * MINUTE_S;
+pub const RETRY_MAX_S: i64 = DAY_S;
+/// A CA that names a longer time than this is asked again all the same.
+pub const DEMANDED_MAX_S: i64 = 7 * DAY_S;
+/// A reload tries again at once, but not sooner than so long after a try.
+pub const HURRY_S: i64 = 10;
+/// Between warnings about one certificate.
+const WARNING_S: i64 = DAY_S;
+
+/// Renewed with this part of its lifetime left, and up to a thirtieth of the lifetime earlier.
+const LEFT: i64 = 3;
+const SPREAD: i64 = 30;
+/// The CA's own plan may be later than ours, but not later than this part.
+const LEFT_MIN: i64 = 6;
+
+/// When a certificate is renewed, if nothing fails.
+pub fn renewal(certificate: &Certificate, window: Option<(i64, i64)>) -> i64 {
+    let life = (certificate.not_after - certificate.not_before).max(1);
+    match window {
+        Some((start, end)) => {
+            (start + part(certificate, (end - start).max(0))).min(certificate.not_after - life / LEFT_MIN)
+        }
+        None => certificate.not_after - life / LEFT - part(certificate, life / SPREAD),
+    }
+}
+
+/// A part of `whole` that is the certificate's own.
+fn part(certificate: &Certificate, whole: i64) -> i64 {
+    let [a, b, ..] = certificate.sha256;
+    let share = i64::from(u16::from_be_bytes([a, b]));
+    // Lifetimes are far below 2^40 s.
+    whole.min(1 << 40) * share / i64::from(u16::MAX)
+}
+
+/// When it is tried to obtain a certificate for these names; what is past is now.
+pub fn due(record: &Record, certificate: Option<&Certificate>, names: &[String], directory: &str) -> i64 {
+    let wanted = match certificate {
+        Some(certificate) if is_for(certificate, names) && record.directory == directory => {
+            renewal(certificate, record.window)
+        }
+        _ => 0,
+    };
+    wanted.max(record.next_s.unwrap_or(0))
+}
+
+/// For these names, and no others.
+fn is_for(certificate: &Certificate, names: &[String]) -> bool {
+    let has = |name: &String| certificate.names.iter().any(|other| **other == **name);
+    certificate.names.len() == names.len() && names.iter().all(has)
+}
+
+/// When the next try is, after so many failures in a row. `random` spreads it by a quarter.
+pub fn retry(now: i64, failures: u32, demanded_s: Option<i64>, random: u16) -> i64 {
+    let doubled = RETRY_MIN_S << failures.saturating_sub(1).min(16);
+    let pause = doubled.min(RETRY_MAX_S);
+    let spread = pause / 4 * i64::from(random) / i64::from(u16::MAX);
+    // Not longer than a day; shorter than the pause never.
+    let pause = (pause + spread).min(RETRY_MAX_S);
+    now + pause.max(demanded_s.unwrap_or(0).min(DEMANDED_MAX_S))
+}
+
+/// Whether a failure is worth a warning: one a day.
+pub fn is_warned(now: i64, record: &Record) -> bool {
+    record.warned_s.is_none_or(|before| now - before >= WARNING_S || before > now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn certificate(life_s: i64, sha256: [u8; 32]) -> Certificate {
+        Certificate {
+            names: vec!["a.example".into(), "b.example".into()],
+            subject: "a".into(),
+            issuer: "ca".into(),
+            is_self_issued: false,
+            not_before: 1_000_000,
+            not_after: 1_000_000 + life_s,
+            sha256,
+            key_sha256: [0; 32],
+        }
+    }
+
+    #[test]
+    fn a_third_of_the_lifetime_is_left() {
+        for days in [6, 45, 90, 398] {
+            let life = days * DAY_S;
+            for sha256 in [[0; 32], [0x55; 32], [0xff; 32]] {
+                let certificate = certificate(life, sha256);
+                let left = certificate.not_after - renewal(&certificate, None);
+                assert!((life / 3..=life / 3 + life / 30).contains(&left), "{days}: {left}");
+            }
+        }
+        assert_eq!(renewal(&certificate(90 * DAY_S, [0; 32]), None), 1_000_000 + 60 * DAY_S);
+        // One without a lifetime is renewed, and nothing overflows.
+        assert!(renewal(&certificate(0, [0xff; 32]), None) <= 1_000_000);
+        assert!(renewal(&certificate(i64::MAX / 2, [0xff; 32]), None) > 0);
+    }
+
+    #[test]
+    fn the_ca_may_say_when() {
+        let certificate = certificate(90 * DAY_S, [0x80; 32]);
+        let start = certificate.not_before + 10 * DAY_S;
+        let at = renewal(&certificate, Some((start, start + DAY_S)));
+        assert!(at > start && at < start + DAY_S, "within the window");
+        let late = certificate.not_after + DAY_S;
+        assert_eq!(renewal(&certificate, Some((late, late))), certificate.not_after - 15 * DAY_S);
+        // Revoked: the window is past.
+        assert!(renewal(&certificate, Some((0, 0))) <= certificate.not_before);
+    }
+
+    #[test]
+    fn what_was_obtained_otherwise_is_asked_for_at_once() {
+        let certificate = certificate(90 * DAY_S, [0; 32]);
+        let names = ["b.example".to_owned(), "a.example".to_owned()];
+        let record = Record { directory: "https://ca/".to_owned(), ..Record::default() };
+        let at = renewal(&certificate, None);
+        assert_eq!(due(&record, Some(&certificate), &names, "https://ca/"), at);
+        assert_eq!(due(&record, None, &names, "https://ca/"), 0);
+        assert_eq!(due(&record, Some(&certificate), &names[..1], "https://ca/"), 0);
+        assert_eq!(due(&record, Some(&certificate), &names, "https://other/"), 0);
+        let failing = Record { next_s: Some(at + 7), ..record };
+        assert_eq!(due(&failing, Some(&certificate), &names, "https://ca/"), at + 7);
+        assert_eq!(due(&failing, None, &names, "https://ca/"), at + 7);
+    }
+
+    #[test]
+    fn pauses_grow_to_a_day() {
+        let pauses: Vec<i64> = (1..=12).map(|failures| retry(0, failures, None, 0)).collect();
+        assert_eq!(pauses[..4], [300, 600, 1_200, 2_400]);
+        assert!(pauses.windows(2).all(|pair| pair[0] <= pair[1]), "{pauses:?}");
+        assert_eq!(pauses[11], DAY_S);
+        assert_eq!(retry(0, u32::MAX, None, u16::MAX), DAY_S);
+        let spread = retry(0, 1, None, u16::MAX);
+        assert!(spread > 300 && spread <= 375, "{spread}");
+        // What the CA demands, within reason.
+        assert_eq!(retry(5, 1, Some(3_600), 0), 3_605);
+        assert_eq!(retry(0, 1, Some(1), 0), 300);
+        assert_eq!(retry(0, 1, Some(i64::MAX), 0), DEMANDED_MAX_S);
+        // A month of failures is about one try a day, after the first.
+        let (mut at, mut tries) = (0, 0);
+        while at < 30 * DAY_S {
+            tries += 1;
+            at = retry(at, tries, None, 0);
+        }
+        assert!(tries < 45, "{tries}");
+    }
+
+    #[test]
+    fn one_warning_a_day() {
+        let mut record = Record::default();
+        assert!(is_warned(100, &record));
+        record.warned_s = Some(100);
+        assert!(!is_warned(100 + DAY_S - 1, &record));
+        assert!(is_warned(100 + DAY_S, &record));
+        // The clock was set back.
+        assert!(is_warned(50, &record));
+    }
+}

@@ -1,0 +1,193 @@
+//! Certificates from a CA (`[acme]`): the task that asks for them, the folder that keeps them, the listeners that answer challenges, and
+//! what `check`, `doctor` and `tls show` say about it.
+//!
+//! Promise: mail waits for none of it. What was obtained is put in force by whoever watches the files (`certificates.rs`).
+
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, ErrorKind, Read as _};
+use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use stentor_acme::{Answers, Challenge, Keeper, Settings, Shelf, View, World, http01, tls_alpn01, views};
+use stentor_config::{AcmeChallenge, Config};
+use stentor_control::format::{plural, span};
+use stentor_engine::core::Core;
+use stentor_engine::files::replace;
+use stentor_sessions::bind;
+use stentor_tls::{Roots, day};
+use tokio::sync::{Notify, watch};
+
+use crate::certificates::{Certificates, now_s};
+
+/// The clock may be set, and files may go: they are looked at so often, whatever is due when.
+const LOOK_S: i64 = 60;
+/// A chain with its key has some thousand octets.
+const FILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Files for the server's user alone.
+struct Folder(PathBuf);
+
+impl Shelf for Folder {
+    fn read(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
+        let file = match File::open(self.0.join(name)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            file => file?,
+        };
+        let mut octets = Vec::new();
+        file.take(FILE_BYTES_MAX).read_to_end(&mut octets)?;
+        Ok(Some(octets))
+    }
+
+    fn replace(&self, name: &str, octets: &[u8]) -> io::Result<()> {
+        if !self.0.is_dir() {
+            DirBuilder::new().recursive(true).mode(0o700).create(&self.0)?;
+            File::open(self.0.parent().unwrap_or(Path::new(".")))?.sync_all()?;
+        }
+        replace(&self.0.join(name), octets, 0o600)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        match fs::remove_file(self.0.join(name)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+struct System;
+
+impl World for System {
+    fn now(&self) -> i64 {
+        now_s()
+    }
+
+    fn random(&self) -> u16 {
+        fastrand::u16(..)
+    }
+}
+
+/// Nothing if nothing is to be asked for.
+pub(crate) fn settings(config: &Config) -> Option<Settings> {
+    let acme = &config.acme;
+    let challenge = match acme.challenge {
+        AcmeChallenge::Http01 => Challenge::Http01,
+        AcmeChallenge::TlsAlpn01 => Challenge::TlsAlpn01,
+    };
+    (!acme.certificates.is_empty()).then(|| Settings {
+        directory: acme.directory.clone(),
+        ca_file: acme.ca_file.clone(),
+        contact: acme.contact.clone(),
+        challenge,
+        certificates: acme.certificates.clone(),
+        external: acme.external.clone(),
+        keep_key: acme.keep_key,
+    })
+}
+
+/// Listens for those who look at challenges.
+///
+/// # Errors
+/// The address that cannot be listened on.
+pub(crate) fn listen(
+    config: &Config,
+    certificates: &Certificates,
+    answers: &Arc<Answers>,
+    stop: &watch::Receiver<bool>,
+) -> Result<(), (SocketAddr, io::Error)> {
+    for addr in &config.acme.http_listen {
+        let listener = bind(*addr).map_err(|error| (*addr, error))?;
+        tokio::spawn(http01(listener, answers.clone(), stop.clone()));
+        tracing::info!(address = %addr, "answering http-01 challenges");
+    }
+    for addr in &config.acme.tls_listen {
+        let listener = bind(*addr).map_err(|error| (*addr, error))?;
+        let tls = certificates.challenges().map_err(|error| (*addr, io::Error::other(error.to_string())))?;
+        tokio::spawn(tls_alpn01(listener, tls, stop.clone()));
+        tracing::info!(address = %addr, "answering tls-alpn-01 challenges");
+    }
+    Ok(())
+}
+
+/// Asks for what is due, until the process ends. After a reload what has failed is tried again soon.
+pub(crate) async fn keep(core: Arc<Core>, answers: Arc<Answers>, reloaded: Arc<Notify>) {
+    let folder = Arc::new(Folder(core.settings().config.acme_folder()));
+    let mut keeper = Keeper::new(folder, answers, Arc::new(System));
+    if let Some(settings) = settings(&core.settings().config) {
+        keeper.resume(&settings).await;
+    }
+    loop {
+        let mut next_s = i64::MAX;
+        let mut failing = 0;
+        if let Some(settings) = settings(&core.settings().config) {
+            let turn = keeper.turn(&settings).await;
+            (next_s, failing) = (turn.next_s, turn.failing);
+        }
+        core.measures.certificates_failing.store(failing as u64, Ordering::Relaxed);
+        let pause_s = next_s.saturating_sub(now_s()).clamp(1, LOOK_S);
+        tokio::select! {
+            () = tokio::time::sleep(Duration::from_secs(pause_s.unsigned_abs())) => {}
+            () = reloaded.notified() => {
+                if let Some(settings) = settings(&core.settings().config) {
+                    keeper.hurry(&settings).await;
+                }
+            }
+        }
+    }
+}
+
+/// How it stands with each certificate, as the files say. Blocks.
+pub(crate) fn standing(config: &Config) -> Vec<View> {
+    settings(config).map_or_else(Vec::new, |settings| {
+        views(&Folder(config.acme_folder()), &settings.certificates, &settings.directory)
+    })
+}
+
+/// What is wrong: the key of `[acme]`, whether it is an error, and the words.
+pub(crate) fn findings(config: &Config) -> Vec<(&'static str, bool, String)> {
+    let mut found = Vec::new();
+    let Some(settings) = settings(config) else { return found };
+    if let Some(Err(error)) = settings.ca_file.as_deref().map(Roots::from_file) {
+        found.push(("ca_file", true, error.to_string()));
+    }
+    if let Some((_, file)) = &settings.external
+        && let Err(error) = fs::read_to_string(file)
+    {
+        found.push(("eab_key_file", true, format!("{}: {error}", file.display())));
+    }
+    for view in standing(config) {
+        if let Some(trouble) = trouble(&view, now_s()) {
+            found.push(("names", false, format!("{}: {trouble}", view.names.join(", "))));
+        }
+    }
+    found
+}
+
+/// Why the last tries have failed, if they have.
+fn trouble(view: &View, now: i64) -> Option<String> {
+    let record = &view.record;
+    let error = record.error.as_ref().filter(|_| record.failures > 0)?;
+    let serves = match &view.certificate {
+        Some(certificate) => format!("the one before serves, and ends on {}", certificate.ends_on()),
+        None => "the one that the server made for itself serves".to_owned(),
+    };
+    let tries = plural(record.failures.into(), "try").replace("trys", "tries");
+    Some(format!("no certificate could be obtained: {error} ({tries} in a row; next {}); {serves}", next(view, now)))
+}
+
+/// When the next try is, in words.
+pub(crate) fn next(view: &View, now: i64) -> String {
+    match u64::try_from(view.due_s - now) {
+        Ok(seconds) if seconds > 0 => format!("in {}", span(seconds * 1_000)),
+        _ => "now".to_owned(),
+    }
+}
+
+/// A moment in UTC, as `2027-01-31 12:05`.
+pub(crate) fn minute(seconds: i64) -> String {
+    let of_day = seconds.rem_euclid(86_400);
+    format!("{} {:02}:{:02} UTC", day(seconds), of_day / 3_600, of_day / 60 % 60)
+}

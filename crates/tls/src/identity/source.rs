@@ -1,0 +1,83 @@
+//! Where certificates come from: files that the configuration names, files of those that the server has obtained from a CA, and the
+//! one that it makes for itself while there is no other.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::file::IdentityError;
+use super::{Files, Identities, Identity, Warning};
+use crate::pem::read;
+
+/// In this order: the first certificate is the default.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    /// All of them can be used, or none is.
+    pub files: Vec<Files>,
+    /// Certificate and key in one file: those that are there. One that cannot be used is left out, since another will be obtained.
+    pub obtained: Vec<PathBuf>,
+    /// The folder of the certificate that the server makes for this host name.
+    pub own: (PathBuf, String),
+}
+
+/// Why there is no certificate.
+#[derive(Debug)]
+pub enum SourceError {
+    Files(Vec<IdentityError>),
+    /// None could be made.
+    Own(io::Error),
+}
+
+impl fmt::Display for SourceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SourceError::Files(errors) => {
+                f.write_str(&errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+            }
+            SourceError::Own(error) => write!(f, "no certificate can be made: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for SourceError {}
+
+impl Source {
+    /// Blocks.
+    ///
+    /// # Errors
+    /// One of `files` cannot be used, or nothing else is there and none can be made.
+    pub fn load(&self, now: i64) -> Result<Identities, SourceError> {
+        if let Some(found) = self.found(now).map_err(SourceError::Files)? {
+            return Ok(found);
+        }
+        let (folder, host) = &self.own;
+        Identities::self_signed(folder, host, now).map_err(SourceError::Own)
+    }
+
+    /// The same without one that the server would make for itself.
+    ///
+    /// # Errors
+    /// One of `files` cannot be used.
+    pub fn found(&self, now: i64) -> Result<Option<Identities>, Vec<IdentityError>> {
+        let mut all = Identities::load_all(&self.files, now)?;
+        for path in &self.obtained {
+            match obtained(path, now) {
+                Ok(identity) => all.extend(identity),
+                Err(why) => tracing::warn!(file = %path.display(), %why, "a certificate cannot be used"),
+            }
+        }
+        Ok(Identities::new(all))
+    }
+}
+
+/// Nothing if there is no file. Who has obtained it looks after its end: only one that is over is worth a warning here.
+fn obtained(path: &Path, now: i64) -> Result<Option<Identity>, String> {
+    if matches!(path.try_exists(), Ok(false)) {
+        return Ok(None);
+    }
+    let (text, _) = read(path)?;
+    let mut identity = Identity::from_bundle(&text)?;
+    identity.warnings.extend(identity.dates(now).filter(|warning| !matches!(warning, Warning::EndsSoon { .. })));
+    identity.files = Some(Files { chain: path.to_owned(), key: path.to_owned() });
+    Ok(Some(identity))
+}
