@@ -41,6 +41,8 @@ command -v fio >/dev/null || wished+=(fio)
 command -v opendkim >/dev/null || wished+=(opendkim)
 # Other people's clients that `tls.clients` needs beside those above.
 command -v mutt >/dev/null || wished+=(mutt)
+# A CA on loopback, which issues certificates to us.
+command -v pebble >/dev/null || wished+=(pebble)
 # What checks logins behind its auth socket; its service is not started.
 [ -x /usr/sbin/dovecot ] || wished+=(dovecot-core)
 # What `make test-peers` needs beside: filters that bring daemons along, which it starts itself.
