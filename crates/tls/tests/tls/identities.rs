@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 
+use rcgen::{CertificateParams, CertifiedIssuer, KeyIdMethod, SerialNumber};
 use stentor_tls::{
     Client, ClientSettings, Files, Identities, Identity, IdentityStore, Look, Part, SELF_SIGNED_FILE, Secured, Server,
     ServerSettings, Source, Warning, Watch, bundle_key,
@@ -211,6 +213,26 @@ fn one_that_was_obtained_takes_the_place_of_the_own() {
     let (a, b) = (ca.sign("a", &server_params(&["a.example"])), ca.sign("b", &server_params(&["b.example"])));
     let key = bundle_key(&fs::read(&b.key).unwrap()).unwrap();
     assert!(Identity::bundle(&fs::read(&a.chain).unwrap(), &key).unwrap_err().contains("the key is not"));
+}
+
+#[test]
+fn a_ca_is_told_which_certificate_is_meant() {
+    // The example of RFC 9773 section 4.1.
+    let identifier = "69885b6b87464041e1b37b847ba0ae2cde01c8d4";
+    let octets = (0..20).map(|at| u8::from_str_radix(&identifier[2 * at..2 * at + 2], 16).unwrap()).collect();
+    let mut params = ca_params("Test CA");
+    params.key_identifier_method = KeyIdMethod::PreSpecified(octets);
+    let issuer = CertifiedIssuer::self_signed(params, key()).unwrap();
+    let key = key();
+    let renewal_id = |params: &CertificateParams| {
+        let leaf = params.signed_by(&key, &issuer).unwrap();
+        Identity::bundle(pem("CERTIFICATE", leaf.der()).as_bytes(), &key.serialize_der()).unwrap().0.renewal_id()
+    };
+    let mut params = server_params(&["a.example"]);
+    params.serial_number = Some(SerialNumber::from_slice(&[0x87, 0x65, 0x43, 0x21]));
+    assert_eq!(renewal_id(&params), None);
+    params.use_authority_key_identifier_extension = true;
+    assert_eq!(renewal_id(&params), Some(("aYhba4dGQEHhs3uEe6CuLN4ByNQ".to_owned(), "AIdlQyE".to_owned())));
 }
 
 #[test]
