@@ -2,7 +2,7 @@
 //!
 //! States: begun -> (challenges) -> done or refused; after that nothing more is taken. Before a password or proof is looked at, and again
 //! when its result is there, it is asked whether this client and user have to wait ([`crate::brakes`]): many tries at the same time
-//! reveal no more than one after the other.
+//! reveal no more than one after the other. Who has to wait by then is told that alone, whether the password was right or wrong.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,6 +90,8 @@ impl Exchange {
         users: &OwnUsers,
         response: Option<&[u8]>,
     ) -> Result<Step, Refusal> {
+        // A proof is looked at here.
+        self.check_brakes()?;
         let mut step = server.step(response).map_err(Refusal::Protocol)?;
         if let ServerStep::Keys { user } = step {
             self.knows_user(&user);
@@ -100,8 +102,6 @@ impl Exchange {
         }
         match step {
             ServerStep::Challenge(octets) => {
-                // A right proof is said to be right by the signature: not to who has to wait by now.
-                self.check_brakes()?;
                 self.state = State::Own(server);
                 Ok(Step::Challenge(octets))
             }
@@ -120,7 +120,10 @@ impl Exchange {
             .as_deref()
             .is_some_and(|name| self.shared.brakes.lock().is_familiar(self.channel.client.ip(), name));
         let is_right = self.shared.checks.is_right(user, &given.password, is_familiar).await;
-        if !is_right.map_err(|_| Refusal::Crowded)? {
+        let is_right = is_right.map_err(|_| Refusal::Crowded)?;
+        // Others were wrong meanwhile: a wrong one must not be told from the right one by its reply.
+        self.check_brakes()?;
+        if !is_right {
             return Err(Refusal::Wrong);
         }
         self.log_in(users, given.authzid.as_deref())
@@ -159,6 +162,9 @@ impl Exchange {
                 (request, answer)
             }
         };
+        if !matches!(answer, dovecot::Answer::Challenge(_) | dovecot::Answer::Unavailable) {
+            self.check_brakes()?;
+        }
         match answer {
             dovecot::Answer::Challenge(octets) => {
                 request.keep();

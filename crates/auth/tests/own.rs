@@ -296,3 +296,42 @@ async fn limits_are_those_of_the_user() {
     let wanted = Amounts { messages_hour: 1, messages_day: 1, recipients_hour: 2, recipients_day: 2 };
     assert_eq!(place.auth.amounts(&user), wanted);
 }
+
+/// Many guesses at a time, the right one last: by then the client has to wait, and hears so for right and wrong ones alike.
+#[tokio::test(start_paused = true)]
+async fn guesses_at_the_same_time_are_answered_alike() {
+    const GUESSES: usize = 20;
+    let place = place();
+    for mechanism in [Mechanism::Plain, Mechanism::ScramSha256] {
+        let client = if mechanism == Mechanism::Plain { "192.0.2.7" } else { "192.0.2.8" };
+        let mut begun = Vec::new();
+        for n in 0..GUESSES {
+            let secret = if n + 1 == GUESSES { "pencil" } else { "wrong" };
+            let account =
+                Account { user: "ann@example.org".to_owned(), secret: secret.into(), host: String::new(), port: 587 };
+            let choice = Choice::of(mechanism, &Bindings::default());
+            let mut peer = Client::new(&choice, account, "client-nonce-of-some-length").unwrap();
+            let mut exchange = place.auth.begin(mechanism, channel(client, Bindings::default()));
+            let mut response = peer.initial().unwrap();
+            if mechanism == Mechanism::ScramSha256 {
+                // All have their challenge before the first proof is sent.
+                let Step::Challenge(challenge) = exchange.step(Some(&response)).await else { panic!("no challenge") };
+                response = peer.respond(&challenge).unwrap();
+            }
+            begun.push((exchange, response));
+        }
+        let mut tried = Vec::new();
+        for (mut exchange, response) in begun {
+            tried.push(tokio::spawn(async move { exchange.step(Some(&response)).await }));
+            // In this order.
+            tokio::task::yield_now().await;
+        }
+        let mut refusals = Vec::new();
+        for one in tried {
+            refusals.push(refused(one.await.unwrap()));
+        }
+        let is_wrong = |refusal: &&Refusal| refusal.is_wrong_guess();
+        assert!(refusals.iter().filter(is_wrong).count() <= 6, "{mechanism}: {refusals:?}");
+        assert!(matches!(refusals[GUESSES - 2..], [Refusal::Slow(_), Refusal::Slow(_)]), "{mechanism}: {refusals:?}");
+    }
+}
