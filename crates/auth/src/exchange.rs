@@ -20,8 +20,8 @@ use crate::source::OwnUsers;
 
 /// How long the reply to a wrong guess takes at least.
 const WRONG_PAUSE: Duration = Duration::from_millis(500);
-/// Octets of a name in a log line.
-const NAME_BYTES_MAX: usize = 64;
+/// Of a name in a log line.
+const NAME_CHARS_MAX: usize = 64;
 
 /// What a step led to.
 #[derive(Debug)]
@@ -206,7 +206,8 @@ impl Exchange {
 
     fn done(&self, login: Login) -> Step {
         self.shared.brakes.lock().right(self.channel.client.ip(), &login.user);
-        tracing::info!(user = %login.user, client = %self.channel.client.ip(), mechanism = %self.mechanism, "logged in");
+        let user = shown(&login.user);
+        tracing::info!(%user, client = %self.channel.client.ip(), mechanism = %self.mechanism, "logged in");
         Step::Done(login)
     }
 
@@ -216,9 +217,7 @@ impl Exchange {
         }
         // Whoever has to wait was written down for the guesses before.
         if !matches!(refusal, Refusal::Slow(_) | Refusal::Crowded) {
-            let user = self.user.as_deref().unwrap_or("?");
-            let user: String =
-                user.chars().take(NAME_BYTES_MAX).map(|c| if c.is_control() { '?' } else { c }).collect();
+            let user = shown(self.user.as_deref().unwrap_or("?"));
             let client = self.channel.client.ip();
             tracing::warn!(%user, %client, mechanism = %self.mechanism, "login refused: {refusal}");
         }
@@ -226,5 +225,23 @@ impl Exchange {
             tokio::time::sleep(WRONG_PAUSE).await;
         }
         Step::Refused(refusal)
+    }
+}
+
+/// A name as a log line has it: one word, so that no name passes for another field of the line, as `x client=192.0.2.1` would.
+fn shown(name: &str) -> String {
+    let plain = |c: char| if c.is_control() || c.is_whitespace() || c == '"' { '?' } else { c };
+    name.chars().take(NAME_CHARS_MAX).map(plain).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_one_word_of_a_log_line() {
+        assert_eq!(shown("ann@example.org"), "ann@example.org");
+        assert_eq!(shown("x client=192.0.2.1\u{2028}y\t\"z\""), "x?client=192.0.2.1?y??z?");
+        assert_eq!(shown(&"x".repeat(1_000)).len(), NAME_CHARS_MAX);
     }
 }
