@@ -1,6 +1,6 @@
 //! The users file on disk: read when it has changed, changed as a whole.
 //!
-//! Reading: a file with another size, time or inode is read whole at the next [`UsersFile::refresh`]; one that is broken or gone leaves
+//! Reading: a file with another size, time, inode, mode or owner is read whole at the next [`UsersFile::refresh`]; one that is broken or gone leaves
 //! the version before in force. Only the owner may write it and nobody else may read it, or it is not used.
 //!
 //! Changing ([`change`]): the file is locked, so that two commands do not undo each other; the new text is checked, written beside it
@@ -45,11 +45,18 @@ fn lines(path: &str, faults: &[Fault]) -> String {
 
 /// What tells one state of a file from another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stamp(u64, u64, i64, i64);
+struct Stamp {
+    octets: (u64, u64, i64, i64),
+    /// `chmod`, which the refusal of an open file asks for, changes nothing else.
+    rights: (u32, u32, u32, i64, i64),
+}
 
 fn stamp(path: &Path) -> Option<Stamp> {
     let data = fs::metadata(path).ok()?;
-    Some(Stamp(data.ino(), data.len(), data.mtime(), data.mtime_nsec()))
+    Some(Stamp {
+        octets: (data.ino(), data.len(), data.mtime(), data.mtime_nsec()),
+        rights: (data.mode(), data.uid(), data.gid(), data.ctime(), data.ctime_nsec()),
+    })
 }
 
 /// What a look at the file led to.

@@ -57,7 +57,14 @@ fn a_broken_or_open_file_leaves_the_version_before() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     let Refreshed::Kept(error) = file.refresh() else { panic!("taken") };
     assert!(error.to_string().contains("chmod 600"), "{error}");
+    assert!(matches!(file.refresh(), Refreshed::Same), "said once");
     assert_eq!(file.users().iter().map(|user| user.name.to_string()).collect::<Vec<_>>(), ["ann@example.org"]);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    let Refreshed::Replaced(users) = file.refresh() else { panic!("it did what was asked, and is not read") };
+    assert!(users.get("bob@example.org").is_some());
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(matches!(file.refresh(), Refreshed::Kept(FileError::Mode { .. })));
+    assert_eq!(file.users().iter().map(|user| user.name.to_string()).collect::<Vec<_>>(), ["bob@example.org"]);
 }
 
 #[test]
