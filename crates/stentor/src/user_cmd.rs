@@ -149,7 +149,7 @@ fn stored(password: &PasswordArg) -> Result<[(&'static str, String); 2], ExitCod
 
 fn add(add: &Add) -> Result<ExitCode, ExitCode> {
     let path = add.file.path()?;
-    if add.send_as.is_empty() && add.name.parse::<SendAs>().is_err() {
+    if add.send_as.is_empty() && SendAs::of_name(&add.name).is_none() {
         return Err(fail(&format!(
             "{:?} is no address: name at least one that the user may send as with --send-as",
             add.name

@@ -50,6 +50,13 @@ fn fits(pattern: &str, text: &str) -> bool {
 }
 
 impl SendAs {
+    /// What a user is who is called like an address: that address. Names are no patterns, whoever chose them: `*` owns nothing, and
+    /// neither does `@example.org`.
+    pub fn of_name(name: &str) -> Option<SendAs> {
+        let is_pattern = name.contains('*') || name.starts_with('@');
+        name.parse().ok().filter(|_| !is_pattern)
+    }
+
     /// Whether the user may send as this address.
     pub fn covers(&self, address: &Address) -> bool {
         let fits_local = |local: &str| match address.local() {
@@ -122,6 +129,14 @@ mod tests {
         assert!(covers("@example.org", "any@example.org") && !covers("@example.org", "any@sub.example.org"));
         assert!(covers("ann@b\u{fc}cher.example", "ann@xn--bcher-kva.example"));
         assert!(covers("*", "any@where.example"));
+    }
+
+    #[test]
+    fn a_name_is_an_address_and_no_pattern() {
+        assert_eq!(SendAs::of_name("ann@example.org"), "ann@example.org".parse().ok());
+        for name in ["*", "@example.org", "*@example.org", "ann@*", "@*.example.org", "ann"] {
+            assert_eq!(SendAs::of_name(name), None, "{name}");
+        }
     }
 
     #[test]

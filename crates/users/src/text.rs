@@ -17,6 +17,7 @@ use std::fmt;
 use stentor_sasl::KeysError;
 
 use crate::password::check_hash;
+use crate::send_as::SendAs;
 use crate::user::{Limits, User, Users, canonical_name};
 
 /// A file; far more than [`USERS_MAX`] take.
@@ -185,9 +186,9 @@ impl Reading {
         }
         if !seen[2] {
             // Who is called like an address sends as it.
-            match name.parse() {
-                Ok(own) => user.send_as = vec![own],
-                Err(_) => self.fault(
+            match SendAs::of_name(&name) {
+                Some(own) => user.send_as = vec![own],
+                None => self.fault(
                     line,
                     format!("{name} may send as nobody"),
                     "add `send_as = ADDRESS, @DOMAIN`; a name that is an address needs none",

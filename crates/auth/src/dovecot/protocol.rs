@@ -164,7 +164,7 @@ fn ok<'a>(id: u32, words: impl Iterator<Item = &'a str>) -> Line {
         }
     }
     // Who is called like an address sends as it.
-    if let Some(own) = user.as_deref().filter(|user| !user.contains('*')).and_then(|user| user.parse().ok()) {
+    if let Some(own) = user.as_deref().and_then(SendAs::of_name) {
         send_as.push(own);
     }
     Line::Ok { id, user, send_as }
