@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use stentor_mail::Ms;
 use stentor_sasl::{Mechanism, Mechanisms};
 use stentor_users::{FileError, Users};
 use tokio::time::Instant;
@@ -103,9 +104,14 @@ impl Authenticator {
         self.shared.usage.lock().take_recipient(login.user(), &login.limits(), self.shared.now())
     }
 
-    /// What was counted for a transaction that came to nothing counts no more.
-    pub fn give_back(&self, login: &Login, messages: u32, recipients: u32) {
-        self.shared.usage.lock().give_back(login.user(), messages, recipients, self.shared.now());
+    /// The moment, for [`Authenticator::give_back`].
+    pub fn moment(&self) -> Ms {
+        self.shared.now()
+    }
+
+    /// What was counted for a transaction that began at a moment and came to nothing counts no more.
+    pub fn give_back(&self, login: &Login, (messages, recipients): (u32, u32), begun: Ms) {
+        self.shared.usage.lock().give_back(login.user(), (messages, recipients), begun, self.shared.now());
     }
 
     /// All users of the file as it is in force; None with Dovecot, which knows its own.

@@ -53,9 +53,12 @@ impl<const N: usize> Window<N> {
         *part = part.saturating_add(count);
     }
 
-    fn take_back(&mut self, count: u32) {
-        let part = &mut self.parts[(self.newest % N as u64) as usize];
-        *part = part.saturating_sub(count);
+    /// Out of the part in which it was counted: out of a newer one, that would forget too early what was counted there.
+    fn take_back(&mut self, count: u32, from: u64) {
+        if from <= self.newest && self.newest - from < N as u64 {
+            let part = &mut self.parts[(from % N as u64) as usize];
+            *part = part.saturating_sub(count);
+        }
     }
 }
 
@@ -146,12 +149,13 @@ impl Usage {
         taken.map_err(|(max, per)| OverLimit { what: "recipients", max, per })
     }
 
-    /// A transaction has come to nothing: what was counted for it a moment ago counts no more.
-    pub fn give_back(&mut self, user: &Arc<str>, messages: u32, recipients: u32, now: Ms) {
+    /// A transaction that began at `begun` has come to nothing: what was counted for it counts no more. Recipients of it that were
+    /// named in a later part of an hour or day go on counting as far as that is not known.
+    pub fn give_back(&mut self, user: &Arc<str>, (messages, recipients): (u32, u32), begun: Ms, now: Ms) {
         let used = self.of(user, now);
         for (counted, count) in [(&mut used.messages, messages), (&mut used.recipients, recipients)] {
-            counted.hour.take_back(count);
-            counted.day.take_back(count);
+            counted.hour.take_back(count, begun / HOUR_PART_MS);
+            counted.day.take_back(count, begun / DAY_PART_MS);
         }
     }
 
@@ -203,10 +207,28 @@ mod tests {
         assert!((0..1_000).all(|_| usage.take_recipient(&ann, &Limits::default(), 0).is_ok()));
         let none = Limits { recipients_per_day_max: Some(0), ..Limits::default() };
         assert!(usage.take_recipient(&"bob".into(), &none, 0).is_err());
-        usage.give_back(&ann, 0, 999, 1);
+        usage.give_back(&ann, (0, 999), 0, 1);
         assert_eq!(usage.amounts(&ann, 1).recipients_hour, 1);
-        usage.give_back(&ann, 7, 7, 1);
+        usage.give_back(&ann, (7, 7), 0, 1);
         assert_eq!(usage.amounts(&ann, 1), Amounts::default());
+    }
+
+    /// A transaction that is kept open and given up later must not make place for more than the limit.
+    #[test]
+    fn what_is_given_back_late_makes_no_place_before_its_time() {
+        let (mut usage, ann): (_, Arc<str>) = (Usage::default(), "ann".into());
+        let limits = Limits { recipients_per_hour_max: Some(100), ..Limits::default() };
+        let take = |usage: &mut Usage, n: usize, now| {
+            (0..n).filter(|_| usage.take_recipient(&ann, &limits, now).is_ok()).count()
+        };
+        assert_eq!(take(&mut usage, 50, 0), 50);
+        let later = HOUR_PART_MS;
+        assert_eq!(take(&mut usage, 50, later), 50);
+        usage.give_back(&"ann".into(), (0, 50), 0, later);
+        assert_eq!(take(&mut usage, 999, later), 50);
+        // An hour and a part after the first: all that was sent was sent within the hour before.
+        assert_eq!(take(&mut usage, 999, HOUR_MS + HOUR_PART_MS), 0);
+        assert_eq!(take(&mut usage, 999, later + HOUR_MS + HOUR_PART_MS), 100);
     }
 
     proptest! {

@@ -32,6 +32,8 @@ pub struct Submitted {
     account: Option<Account>,
     own_senders: OwnSenders,
     recipients_max: u32,
+    /// By the clock of the counts.
+    begun: u64,
     messages: u32,
     recipients: u32,
 }
@@ -40,7 +42,8 @@ impl Submitted {
     pub fn new(settings: &Settings, account: Option<Account>) -> Submitted {
         let (own_senders, recipients_max) =
             (settings.config.auth.own_senders, settings.config.listen.submission_recipients_max);
-        Submitted { account, own_senders, recipients_max, messages: 0, recipients: 0 }
+        let begun = account.as_ref().map_or(0, |account| account.auth.moment());
+        Submitted { account, own_senders, recipients_max, begun, messages: 0, recipients: 0 }
     }
 
     /// Who has to own the senders, if somebody has.
@@ -75,7 +78,7 @@ impl Submitted {
     /// Nothing came of the message.
     pub(super) fn give_back(&self) {
         if let Some(Account { login, auth }) = &self.account {
-            auth.give_back(login, self.messages, self.recipients);
+            auth.give_back(login, (self.messages, self.recipients), self.begun);
         }
     }
 }
