@@ -45,7 +45,8 @@ pub struct HeaderFacts {
     pub has_auth_results: bool,
     /// The addr-spec of the first mailbox of the first `From`.
     pub from: Option<String>,
-    /// Whether From has more than that: another mailbox, another field, or more than is looked at.
+    /// Whether From has more than that, or a part of it that another program could take for another address: another mailbox or field,
+    /// an address in place of a name, text behind the mailbox, a comment or quotes that do not end, more than is looked at.
     pub has_more_from: bool,
     pub has_date: bool,
     /// Whether any `Bcc` or `Resent-Bcc` occurs.
@@ -224,9 +225,9 @@ impl Gathered {
             Field::AutoSubmitted => facts.auto_submitted = Some(keyword(value)),
             Field::MessageId => facts.message_id = Some(clip(value)).filter(|id| !id.is_empty()),
             Field::From => {
-                let (first, rest) = first_addr_spec(value);
-                facts.from = first;
-                facts.has_more_from |= is_cut || first_addr_spec(rest).0.is_some();
+                let Mailbox { address, is_odd, rest } = first_mailbox(value);
+                facts.has_more_from |= is_cut || is_odd || !is_end_of_list(rest);
+                facts.from = address;
             }
         }
         if facts.list_ids.len().max(facts.delivered_to.len()) > LOOP_FIELDS_MAX || self.loop_bytes > LOOP_BYTES_MAX {
@@ -270,14 +271,30 @@ fn without_comments(value: &str) -> String {
     text
 }
 
-/// The addr-spec of the first mailbox in an unfolded address list (RFC 5322 section 3.4): what is between the first
-/// angle brackets outside quotes and comments, else the first list item without its comments. `None` without an `@`. And what is
-/// behind it.
-fn first_addr_spec(value: &str) -> (Option<String>, &str) {
+/// Whether what is behind a mailbox is nothing but what a list of one may end with. An open comment may hide an address from us alone.
+fn is_end_of_list(rest: &str) -> bool {
+    !first_mailbox(rest).is_odd && without_comments(rest).chars().all(|c| c.is_whitespace() || matches!(c, ',' | ';'))
+}
+
+/// The first mailbox of an address list.
+struct Mailbox<'a> {
+    /// Its addr-spec; `None` without an `@`.
+    address: Option<String>,
+    /// Another address stands before it in place of a name, or a comment or quotes do not end: programs differ in whose it is.
+    is_odd: bool,
+    /// What is behind it.
+    rest: &'a str,
+}
+
+/// Reads the first mailbox in an unfolded address list (RFC 5322 section 3.4): what is between the first angle brackets outside quotes
+/// and comments, else the first list item without its comments.
+fn first_mailbox(value: &str) -> Mailbox<'_> {
     let mut item = String::new();
     let mut comment_depth = 0_u32;
     let mut quoted = false;
     let mut in_angle = false;
+    // Whether the item has an `@` outside quotes, and what had one in place of a name.
+    let (mut has_at, mut in_place_of_name, mut is_odd) = (false, String::new(), false);
     let mut chars = value.chars();
     while let Some(c) = chars.next() {
         match c {
@@ -296,8 +313,13 @@ fn first_addr_spec(value: &str) -> (Option<String>, &str) {
                 item.push(c);
             }
             _ if quoted => item.push(c),
-            '<' => {
-                in_angle = true;
+            // The name of a group, `Friends: a@x.org;`.
+            '<' | ':' if c == '<' || !in_angle => {
+                is_odd |= has_at && (c == ':' || !in_place_of_name.is_empty());
+                if has_at {
+                    item.trim().clone_into(&mut in_place_of_name);
+                }
+                (in_angle, has_at) = (c == '<', false);
                 item.clear();
             }
             '>' | ',' | ';' => {
@@ -306,14 +328,19 @@ fn first_addr_spec(value: &str) -> (Option<String>, &str) {
                 }
                 item.clear();
             }
-            // The name of a group, `Friends: a@x.org;`.
-            ':' if !in_angle => item.clear(),
             c if c.is_whitespace() && in_angle => {}
-            c => item.push(c),
+            c => {
+                has_at |= c == '@';
+                item.push(c);
+            }
         }
     }
     let item = item.trim();
-    ((item.contains('@') && !item.is_empty()).then(|| clip(item)), chars.as_str())
+    // Many programs put the address itself there for want of a name.
+    is_odd |= !in_place_of_name.is_empty() && !in_place_of_name.eq_ignore_ascii_case(item);
+    is_odd |= quoted || comment_depth > 0;
+    let address = (item.contains('@') && !item.is_empty()).then(|| clip(item));
+    Mailbox { address, is_odd, rest: chars.as_str() }
 }
 
 #[cfg(test)]
@@ -339,6 +366,22 @@ mod tests {
             ("From: ann@x\r\nfrom : bob@y\r\n", Some("ann@x"), true),
             ("From: nobody\r\nFrom: bob@y\r\n", Some("bob@y"), true),
             ("Subject: x\r\n", None, false),
+            // Read as boss's by some.
+            ("From: boss@z: ann@x;\r\n", Some("ann@x"), true),
+            ("From: boss@z <ann@x>\r\n", Some("ann@x"), true),
+            ("From: boss@z (x) <ann@x>\r\n", Some("ann@x"), true),
+            ("From: ann@x, =?utf-8?q?boss=40z?=\r\n", Some("ann@x"), true),
+            ("From: <ann@x> boss\r\n", Some("ann@x"), true),
+            ("From: ann@x (\r\n", Some("ann@x"), true),
+            ("From: ann@x ( <boss@z>\r\n", Some("ann@x"), true),
+            ("From: <ann@x> ( <boss@z>\r\n", Some("ann@x"), true),
+            ("From: <ann@x> (\\) <boss@z>\r\n", Some("ann@x"), true),
+            // And these by all as Ann's.
+            ("From: ann@x <Ann@X>\r\n", Some("Ann@X"), false),
+            ("From: \"boss@z\" <ann@x>\r\n", Some("ann@x"), false),
+            ("From: Friends: Ann <ann@x>;\r\n", Some("ann@x"), false),
+            ("From: <ann@x>,\r\n (Ann)\r\n", Some("ann@x"), false),
+            ("From: (\\)) <ann@x> (boss@z (\\())\r\n", Some("ann@x"), false),
         ] {
             let facts = scan(format!("{header}\r\n").as_bytes());
             assert_eq!((facts.from.as_deref(), facts.has_more_from), (first, has_more), "{header}");
@@ -419,7 +462,7 @@ mod tests {
             ("<>", None),
             ("(((((", None),
         ] {
-            assert_eq!(first_addr_spec(value).0.as_deref(), wanted, "{value}");
+            assert_eq!(first_mailbox(value).address.as_deref(), wanted, "{value}");
         }
     }
 
