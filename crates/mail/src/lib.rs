@@ -4,6 +4,7 @@
 
 pub mod address;
 pub mod client;
+pub mod completed;
 pub mod digest;
 pub mod dsn;
 mod fields;

@@ -56,7 +56,7 @@ impl Transaction {
         self.tls = tls;
         let protocol = protocol(self.mail.smtputf8, is_esmtp, tls.is_some(), is_authenticated);
         let prefix = self.start_data_by(core, settings, (helo, protocol, client));
-        self.prefix_bytes = Some(prefix.len());
+        self.completion = self.completion(core, settings, prefix.len());
         prefix
     }
 
@@ -108,9 +108,11 @@ impl Transaction {
         if self.failed.is_some() {
             return;
         }
-        self.prefix_bytes = None;
         self.waiting.push(&bytes);
-        let bytes = self.stored_form.push(bytes, false);
+        let mut bytes = self.stored_form.push(bytes, false);
+        if let Some(completion) = &mut self.completion {
+            bytes = completion.push(bytes, false);
+        }
         match self.canonical_header(settings, bytes, false).await {
             // All of it may be the beginning of a field.
             Ok(bytes) if bytes.is_empty() => {}

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use stentor_addresses::HeaderStream;
 use stentor_mail::address::Address;
+use stentor_mail::completed::Completion;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::heading::Heading;
 use stentor_mail::reply::Reply;
@@ -107,8 +108,8 @@ pub struct Transaction {
     tls: Option<(&'static str, &'static str)>,
     /// What is special about it if a user submits it.
     submitted: Option<Box<Submitted>>,
-    /// Where the client's header begins in the octets that have come, as long as no piece of them was handed on.
-    prefix_bytes: Option<usize>,
+    /// Adds what a user's message lacks.
+    completion: Option<Box<Completion>>,
     id: MessageId,
     content: Option<ContentId>,
     /// Octets of the pieces that were handed to the journal.
@@ -201,7 +202,7 @@ impl Transaction {
             protocol: "SMTP",
             tls: None,
             submitted: None,
-            prefix_bytes: None,
+            completion: None,
             id,
             content: None,
             stored: 0,
@@ -323,7 +324,7 @@ impl Transaction {
         if end.facts.is_irregular || self.stored_form.is_begun() {
             end.last = self.stored_form.push(std::mem::take(&mut end.last), true);
         }
-        self.complete(core, settings, end)?;
+        self.complete(end)?;
         end.last = self.canonical_header(settings, std::mem::take(&mut end.last), true).await?;
         // Where rules ask for results no fact is relied on.
         let may_be_forged = end.facts.has_auth_results || self.waiting.waits_for_auth();

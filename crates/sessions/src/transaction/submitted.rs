@@ -1,12 +1,12 @@
 //! Mail of users who have logged in: whose senders they may use, and what is completed in the header (RFC 6409 section 8).
 //!
 //! Promise: neither the envelope nor From names an address that the user does not own, if that is configured. Date and Message-ID
-//! are there, Bcc is not. Fields that are added stand where the client's begin, so that milters see and sign them; those of a
-//! message whose header is on its way to the disk already stand before all others.
+//! are there ([`Completion`]), Bcc is not.
 
 use stentor_auth::{Authenticator, Login};
 use stentor_config::OwnSenders;
 use stentor_mail::address::{Address, ReversePath};
+use stentor_mail::completed::Completion;
 use stentor_mail::dsn::format_date;
 use stentor_mail::reply::Reply;
 use stentor_mail::server::EndOfData;
@@ -106,8 +106,16 @@ impl Transaction {
         self.submitted.as_mut().map_or(Ok(()), |submitted| submitted.take_recipient())
     }
 
+    /// What a user's message gets if it is missing; `ours`: so many octets before the client's are ours.
+    pub(super) fn completion(&self, core: &Core, settings: &Settings, ours: usize) -> Option<Box<Completion>> {
+        self.submitted.as_ref()?;
+        let now = core.clock.now();
+        let message_id = format!("<{}.{now:x}@{}>", self.id, settings.config.hostname);
+        Some(Box::new(Completion::new(ours, format_date(now), message_id)))
+    }
+
     /// Checks and completes the header of a user's message; all of it has come.
-    pub(super) fn complete(&mut self, core: &Core, settings: &Settings, end: &mut EndOfData) -> Result<(), Reply> {
+    pub(super) fn complete(&mut self, end: &mut EndOfData) -> Result<(), Reply> {
         let Some(submitted) = &self.submitted else { return Ok(()) };
         let facts = &mut end.facts;
         if let Some(login) = submitted.owner().filter(|_| submitted.own_senders == OwnSenders::Both) {
@@ -119,22 +127,12 @@ impl Transaction {
         if facts.has_bcc {
             self.wishes.remove.extend(LEFT_OUT.iter().filter_map(|field| Removal::parse(field).ok()));
         }
-        let mut fields = String::new();
-        if !facts.has_date {
-            fields.push_str("Date: ");
-            fields.push_str(&format_date(core.clock.now()));
-            fields.push_str("\r\n");
+        if let Some(completion) = &mut self.completion {
+            end.last = completion.push(std::mem::take(&mut end.last), true);
             facts.has_date = true;
-        }
-        if facts.message_id.is_none() {
-            let id = format!("<{}.{:x}@{}>", self.id, core.clock.now(), settings.config.hostname);
-            fields.extend(["Message-ID: ", &id, "\r\n"]);
-            facts.message_id = Some(id);
-        }
-        match self.prefix_bytes.filter(|at| *at <= end.last.len()) {
-            _ if fields.is_empty() => {}
-            Some(at) => drop(end.last.splice(at..at, fields.into_bytes())),
-            None => self.added.extend_from_slice(fields.as_bytes()),
+            if let Some(id) = completion.given_id() {
+                facts.message_id = Some(id.to_owned());
+            }
         }
         Ok(())
     }
