@@ -2,20 +2,33 @@
 """One session, step by step: `tls_session.py [--implicit] [--tls12] [--name NAME] [--certificate FILE] [--sessions N] PORT STEP...`
 
 A step is a command, of which the reply is printed; `@starttls` (the command, then the handshake), `@handshake` (that alone),
-`@raw:OCTETS` (sent as they are, with escapes), `@reply` (waits for one), `@message:OCTETS` (DATA, the message, the end), `@user:NAME:PASSWORD`
-(AUTH PLAIN), `@scram:NAME:PASSWORD` (AUTH SCRAM-SHA-256), `@plus:NAME:PASSWORD` (the same bound to the certificate), `@rest` (what comes until
-the end), `@certificate` (the peer's names), `@wait` (for a line on standard input). Of several sessions each takes a step before any
-takes the next; they wait together.
+`@raw:OCTETS` (sent as they are, with escapes), `@reply` (waits for one), `@message:OCTETS` (DATA, the message, the end), `@file:PATH` (the
+same with a file's octets), `@user:NAME:PASSWORD` (AUTH PLAIN), `@login:NAME:PASSWORD` (AUTH LOGIN), `@scram:NAME:PASSWORD` (AUTH SCRAM-SHA-256),
+`@plus:NAME:PASSWORD` (the same bound to the certificate), `@bearer:NAME:KEY` and `@xoauth2:NAME:KEY` (a token for the name, signed by that key), `@cut`
+(ends the connection without the close of TLS), `@close` (closes TLS), `@rest` (what comes until the end), `@certificate` (the peer's names), `@wait` (for a line on standard input).
+Of several sessions each takes a step before any takes the next; they wait together.
 """
 
 import argparse
 import base64
 import hashlib
 import hmac
+import json
 import os
 import socket
 import ssl
 import sys
+import time
+
+
+def token(name, key):
+    """A JSON Web Token that says whose it is, for an hour."""
+    def text(octets):
+        return base64.urlsafe_b64encode(octets).rstrip(b"=")
+    now = int(time.time())
+    says = {"sub": name, "email": name, "iat": now - 1, "nbf": now - 1, "exp": now + 3600}
+    signed = b".".join(text(json.dumps(part).encode()) for part in ({"alg": "HS256", "typ": "JWT"}, says))
+    return (signed + b"." + text(hmac.digest(key, signed, "sha256"))).decode()
 
 
 class Session:
@@ -88,6 +101,13 @@ class Session:
         assert last == b"v=" + base64.b64encode(server), last
         self.ask("")
 
+    def bear(self, is_bearer, name, token):
+        """A server that refuses a token says why in a challenge, and wants an answer to it."""
+        text = f"n,a={name},\x01auth=Bearer {token}\x01\x01" if is_bearer else f"user={name}\x01auth=Bearer {token}\x01\x01"
+        mechanism = "OAUTHBEARER" if is_bearer else "XOAUTH2"
+        if self.ask(f"AUTH {mechanism} " + base64.b64encode(text.encode()).decode()).startswith("334"):
+            self.ask("AQ==" if is_bearer else "")
+
     def step(self, step):
         word, _, rest = step.partition(":")
         if word == "@starttls":
@@ -99,10 +119,27 @@ class Session:
             self.send(rest.encode().decode("unicode_escape").encode("latin-1"))
         elif word == "@reply":
             self.reply()
-        elif word == "@message":
+        elif word in ("@message", "@file"):
+            if word == "@file":
+                with open(rest, "rb") as file:
+                    octets = file.read()
+            else:
+                octets = rest.encode().decode("unicode_escape").encode("latin-1")
             if self.ask("DATA").startswith("354"):
-                self.send(rest.encode().decode("unicode_escape").encode("latin-1") + b"\r\n.\r\n")
+                self.send(octets + b"\r\n.\r\n")
                 self.reply()
+        elif word == "@cut":
+            os.close(self.socket.detach())
+            sys.exit(0)
+        elif word == "@close":
+            self.socket.unwrap()
+        elif word == "@login":
+            for text in ("AUTH LOGIN", *(base64.b64encode(part.encode()).decode() for part in rest.split(":", 1))):
+                if not self.ask(text).startswith("334"):
+                    break
+        elif word in ("@bearer", "@xoauth2"):
+            name, _, key = rest.partition(":")
+            self.bear(word == "@bearer", name, token(name, key.encode()))
         elif word == "@user":
             name, _, password = rest.partition(":")
             self.ask("AUTH PLAIN " + base64.b64encode(f"\0{name}\0{password}".encode()).decode())

@@ -150,11 +150,16 @@ impl Line {
     }
 }
 
+/// OK is not always a login. `nologin`: the password is right, and the user may not log in all the same. `proxy`: the login is to be made
+/// at another server, which is the one that checks the password; with `nopassword`, as such passdbs have it, any is taken here.
 fn ok<'a>(id: u32, words: impl Iterator<Item = &'a str>) -> Line {
-    let (mut user, mut send_as) = (None, Vec::new());
-    for (key, value) in words.filter_map(|word| word.split_once('=')) {
+    let (mut user, mut send_as, mut failure) = (None, Vec::new(), None);
+    for word in words {
+        let (key, value) = word.split_once('=').unwrap_or((word, ""));
         let value = unescape(value);
         match key {
+            "proxy" => failure = Some(Failure::Temporary),
+            "nologin" | "user_disabled" => failure = failure.or(Some(Failure::Locked)),
             "user" => user = Some(value),
             SEND_AS_FIELD => {
                 let all = value.split([',', ' ']).filter_map(|one| one.parse().ok());
@@ -162,6 +167,9 @@ fn ok<'a>(id: u32, words: impl Iterator<Item = &'a str>) -> Line {
             }
             _ => {}
         }
+    }
+    if let Some(failure) = failure {
+        return Line::Fail { id, failure };
     }
     // Who is called like an address sends as it.
     if let Some(own) = user.as_deref().and_then(SendAs::of_name) {
@@ -251,7 +259,7 @@ mod tests {
         assert_eq!(line("CONT\t7"), Ok(Line::Continue { id: 7, challenge: Vec::new() }));
         let own = |text: &str| text.parse::<SendAs>().unwrap();
         assert_eq!(
-            line("OK\t7\tuser=ann@x.example\tstentor_send_as=@lists.example,bob@x.example\tproxy"),
+            line("OK\t7\tuser=ann@x.example\tstentor_send_as=@lists.example,bob@x.example\tnodelay"),
             Ok(Line::Ok {
                 id: 7,
                 user: Some("ann@x.example".to_owned()),
@@ -263,6 +271,15 @@ mod tests {
             Ok(Line::Fail { id: 7, failure }) => failure,
             other => panic!("{other:?}"),
         };
+        for (text, wanted) in [
+            ("OK\t7\tuser=ann\tnologin", Failure::Locked),
+            ("OK\t7\tuser=ann\tnologin\treason=moved", Failure::Locked),
+            ("OK\t7\tuser=ann\tuser_disabled=y", Failure::Locked),
+            ("OK\t7\tuser=ann\tproxy\thost=192.0.2.7\tpass=x", Failure::Temporary),
+            ("OK\t7\tnologin\tuser=ann\tproxy=y", Failure::Temporary),
+        ] {
+            assert_eq!(fail(text), wanted, "{text}");
+        }
         assert_eq!(fail("FAIL\t7\tuser=ann"), Failure::Wrong);
         assert_eq!(fail("FAIL\t7\tuser=ann\ttemp\treason=x"), Failure::Temporary);
         assert_eq!(fail("FAIL\t7\tuser=ann\tcode=temp_fail"), Failure::Temporary);

@@ -25,6 +25,7 @@ mod delays;
 mod delivery;
 mod dns;
 mod doctor;
+mod dovecot;
 mod explain;
 mod failing_disk;
 mod faults;
