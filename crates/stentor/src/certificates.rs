@@ -21,16 +21,14 @@ pub struct Certificates {
 impl Certificates {
     /// Reads what the configuration names.
     pub fn start(config: &Config) -> Result<Arc<Certificates>, Vec<Diagnostic>> {
-        let (watch, identities) = load(config)?;
+        let Loaded { watch, identities } = load(config)?;
         Ok(Arc::new(Certificates { store: IdentityStore::new(identities), watch: Mutex::new(watch) }))
     }
 
-    /// Puts in force what another configuration names, or nothing of it.
-    pub fn reload(&self, config: &Config) -> Result<(), Vec<Diagnostic>> {
-        let (watch, identities) = load(config)?;
+    /// Puts in force what was read for another configuration.
+    pub fn put(&self, Loaded { watch, identities }: Loaded) {
         *self.watch.lock() = watch;
         self.store.replace(identities);
-        Ok(())
     }
 
     /// How HTTPS is spoken.
@@ -91,7 +89,13 @@ fn is_other(old: &Identities, new: &Identities) -> bool {
     hashes(old) != hashes(new)
 }
 
-fn load(config: &Config) -> Result<(Watch, Identities), Vec<Diagnostic>> {
+/// What a configuration names, read and not yet in force.
+pub struct Loaded {
+    watch: Watch,
+    identities: Identities,
+}
+
+pub fn load(config: &Config) -> Result<Loaded, Vec<Diagnostic>> {
     let now = now_s();
     let source = source(config);
     let watch = Watch::new(source.clone(), now);
@@ -104,7 +108,7 @@ fn load(config: &Config) -> Result<(Watch, Identities), Vec<Diagnostic>> {
     for warning in config.certificate_warnings(&identities) {
         tracing::warn!("{warning}");
     }
-    Ok((watch, identities))
+    Ok(Loaded { watch, identities })
 }
 
 /// Where certificates come from.

@@ -1,17 +1,19 @@
 //! `stentor serve`: the server with its signals. SIGTERM and SIGINT stop it in order, a second one at once; SIGHUP
 //! reads the configuration again: an invalid one is reported and the old one stays in force.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use stentor_admin::operator::{Demand, Operator, Reloaded};
-use stentor_config::Config;
+use stentor_config::{Config, Diagnostic};
 use stentor_engine::core::Settings;
 use stentor_engine::core::security::Security;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
 use crate::asking::fail;
+use crate::certificates::{self, Loaded};
 use crate::serve::Server;
 
 /// Threads that move mail; the committer, the log's writer and blocking file reads have their own.
@@ -105,6 +107,24 @@ async fn run(config: Config) -> ExitCode {
     }
 }
 
+/// All that a reload puts in force.
+struct Again {
+    config: Config,
+    kept: Vec<String>,
+    certificates: Loaded,
+    security: Security,
+}
+
+/// Reads the configuration, and the files of certificates, CAs and users that it names. Nothing is in force yet: an error in one of
+/// them must not leave half of a change behind.
+fn read_again(server: &Server, file: &Path, old: &Config) -> Result<Again, Vec<Diagnostic>> {
+    let (config, kept) = stentor_config::check_again(file, old)?;
+    let certificates = certificates::load(&config)?;
+    let security = Security::open(&config, &server.certificates.store, Some(&server.core.security()))
+        .map_err(|why| vec![config.tls_diagnostic(why)])?;
+    Ok(Again { config, kept, certificates, security })
+}
+
 /// Reads the configuration again. What takes a restart is said and keeps its old value (`config/reload.rs`).
 fn reload(server: &Server) -> Reloaded {
     server.core.log.reopen();
@@ -113,19 +133,14 @@ fn reload(server: &Server) -> Reloaded {
         tracing::info!("no configuration file to reload; logs reopened");
         return Reloaded::NoFile;
     };
-    let checked = stentor_config::check_again(file, &old.config)
-        .and_then(|(config, kept)| server.certificates.reload(&config).map(|()| (config, kept)));
-    match checked {
-        Ok((config, kept)) => {
+    match read_again(server, file, &old.config) {
+        Ok(Again { config, kept, certificates, security }) => {
             for key in &kept {
                 tracing::warn!("{key} changed: takes effect after a restart");
             }
             let settings = Arc::new(Settings::new(config, Some(&*old)));
-            let before = server.core.security();
-            match Security::open(&settings.config, &server.certificates.store, Some(&before)) {
-                Ok(security) => server.core.replace_security(Arc::new(security)),
-                Err(why) => tracing::error!("TLS and logins stay as they were: {why}"),
-            }
+            server.certificates.put(certificates);
+            server.core.replace_security(Arc::new(security));
             server.core.resolver.clear_cache();
             let has_new_routes = settings.rules.by_recipient != old.rules.by_recipient
                 || settings.rules.hops != old.rules.hops

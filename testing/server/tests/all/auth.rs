@@ -7,7 +7,7 @@ use stentor_harness::{Builder, Server, TestLab, stentor, wait_until};
 
 use crate::tls_in::{codes, session, session_with};
 
-const PASSWORD: &str = "correct horse";
+pub const PASSWORD: &str = "correct horse";
 
 fn builder(lab: &TestLab) -> Builder {
     // Nobody is trusted by address.
@@ -20,7 +20,7 @@ fn builder(lab: &TestLab) -> Builder {
 }
 
 /// With the users ann@home.example and bob@home.example.
-fn started(more: impl FnOnce(Builder) -> Builder) -> (TestLab, Server) {
+pub fn started(more: impl FnOnce(Builder) -> Builder) -> (TestLab, Server) {
     let lab = TestLab::sites(&["one.example"]);
     let server = more(builder(&lab)).prepare();
     for name in ["ann@home.example", "bob@home.example"] {
@@ -121,6 +121,11 @@ fn senders_are_the_users_own() {
         "From: ann@home.example, bob@home.example",
         "X: y",
         "From: ann@home.example\\r\\nFrom: b@c.example",
+        // Read as from boss@ by some programs.
+        "From: boss@home.example: ann@home.example;",
+        "From: boss@home.example <ann@home.example>",
+        "From: ann@home.example, =?utf-8?q?boss=40home.example?=",
+        "From: <ann@home.example> ( <boss@home.example>",
     ] {
         let said = with_from(from);
         assert!(said.starts_with("550 5.7.1"), "{from}: {said}");
@@ -327,4 +332,91 @@ fn in_clear_only_where_it_is_allowed() {
     let said = session(port, &["EHLO c", &login, "MAIL FROM:<ann@home.example>"]);
     assert_eq!(codes(&said), ["220", "250", "235", "250"], "{said:?}");
     assert!(said.contains(&"250-AUTH SCRAM-SHA-256 PLAIN LOGIN".to_owned()), "{said:?}");
+}
+
+/// Trace fields come first (RFC 5321 section 4.4), and what is added stands in the header, whatever has gone to the disk before.
+#[test]
+fn a_large_message_is_completed_where_its_header_ends() {
+    let (lab, server) = started(|builder| builder);
+    let port = server.address_of("smtps").port();
+    let login = format!("@user:ann@home.example:{PASSWORD}");
+    let pad = format!("X-Pad: {}\r\n", "p".repeat(900)).repeat(400);
+    let body = "y".repeat(70) + "\r\n";
+    for (n, (fields, lines)) in [
+        ("Subject: x\r\nBcc: a@secret.example\r\n".to_owned(), 8_000),
+        (pad + "Bcc: a@secret.example,\r\n b@secret.example\r\n", 5),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let file = server.path("large.eml");
+        let text = format!("From: ann@home.example\r\n{fields}\r\n{}", body.repeat(lines));
+        std::fs::write(&file, text.trim_end()).unwrap();
+        let step = format!("@file:{}", file.display());
+        let steps = ["EHLO c", &login, "MAIL FROM:<ann@home.example>", "RCPT TO:<zoe@one.example>", &step];
+        let said = session_with(port, &["--implicit"], &steps);
+        assert_eq!(codes(&said).last().unwrap(), &"250", "{said:?}");
+        lab.wait_copies(n as u64 + 1);
+        let copy = lab.recorder().copies_to("zoe@one.example").remove(n).body.expect("the lab keeps bodies");
+        let copy = String::from_utf8_lossy(&copy).into_owned();
+        let (header, got) = copy.split_once("\r\n\r\n").expect("a header and a body");
+        let names: Vec<&str> =
+            header.split("\r\n").filter_map(|line| line.split_once(": ").map(|(name, _)| name)).collect();
+        assert_eq!((names[0], &names[names.len() - 2..]), ("Received", &["Date", "Message-ID"][..]), "{n}");
+        assert!(!header.contains("secret.example") && got.trim_end() == body.repeat(lines).trim_end(), "{n}");
+    }
+}
+
+/// Neither half of it is put in force.
+#[test]
+fn a_reload_with_a_broken_users_file_changes_nothing() {
+    use std::os::unix::fs::PermissionsExt;
+    let (_lab, server) = started(|builder| builder);
+    let port = server.address_of("smtps").port();
+    let login = format!("@user:ann@home.example:{PASSWORD}");
+    let shown = || session_with(port, &["--implicit"], &["EHLO c", &login, "@certificate"]);
+    let before = shown();
+    assert!(codes(&before).ends_with(&["235"]), "{before:?}");
+    crate::tls_in::certificate(server.folder(), "new.test", None);
+    let others = server.path("others");
+    let good = std::fs::read_to_string(server.path("users")).unwrap().replace("[ann@", "[eve@");
+    std::fs::write(&others, format!("{good}nonsense\n")).unwrap();
+    std::fs::set_permissions(&others, std::fs::Permissions::from_mode(0o600)).unwrap();
+    server.edit_config(|text| {
+        let certificates = "[[tls.certificates]]\nchain = \"new.test.pem\"\nkey = \"new.test.key\"\n";
+        format!("{}\n{certificates}", text.replace("\"users\"", "\"others\""))
+    });
+    let reload = || {
+        let output = server.operator(&["reload"]);
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (is_done, text) = reload();
+    assert!(!is_done && text.contains("others:") && text.contains("neither [NAME] nor KEY = VALUE"), "{text}");
+    assert_eq!(shown(), before);
+    std::fs::write(&others, good).unwrap();
+    let (is_done, text) = reload();
+    assert!(is_done, "{text}");
+    let after = shown();
+    assert!(codes(&after).ends_with(&["535"]) && after.last() != before.last(), "{after:?}");
+}
+
+/// What is cut is not taken, whether TLS said that it ends or not.
+#[test]
+fn a_message_that_ends_with_its_connection_is_not_taken() {
+    let (lab, server) = started(|builder| builder);
+    let port = server.address_of("smtps").port();
+    let login = format!("@user:ann@home.example:{PASSWORD}");
+    let begin = ["EHLO c", &login, "MAIL FROM:<ann@home.example>", "RCPT TO:<zoe@one.example>"];
+    for (end, octets) in [
+        ("@cut", "@raw:DATA\\r\\nFrom: ann@home.example\\r\\n\\r\\nx\\r\\n."),
+        ("@cut", "@raw:BDAT 1000 LAST\\r\\nFrom: ann@home.example\\r\\n\\r\\nx\\r\\n"),
+        ("@close", "@raw:DATA\\r\\nFrom: ann@home.example\\r\\n\\r\\nx\\r\\n.\\r"),
+    ] {
+        session_with(port, &["--implicit"], &[&begin[..], &[octets, end]].concat());
+    }
+    let last = "@message:From: ann@home.example\\r\\nSubject: whole\\r\\n\\r\\nx";
+    let said = session_with(port, &["--implicit"], &[&begin[..], &[last]].concat());
+    assert_eq!(codes(&said).last().unwrap(), &"250", "{said:?}");
+    lab.wait_copies(1);
+    assert_eq!(lab.recorder().copies_to("zoe@one.example").len(), 1);
 }
