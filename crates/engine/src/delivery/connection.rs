@@ -54,7 +54,7 @@ thread_local! {
 pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Target, signal: Arc<Signal>) {
     let settings = core.settings();
     let begun = core.clock.now();
-    let failed = match open_in_time(&core, &settings, source, &target, &signal).await {
+    let failed = match open_in_time(&core, &settings, (source, &target), &signal, None).await {
         Ok(Opened { stream, smtp, protection }) => {
             let connection = Connection {
                 smtp,
@@ -75,6 +75,7 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
                 is_ready: false,
                 was_ready: false,
                 is_second: false,
+                tls_failed: None,
                 begun_any: false,
                 answered: false,
                 is_starved: false,
@@ -142,6 +143,8 @@ struct Connection {
     was_ready: bool,
     /// It has taken the place of one on which BDAT was refused.
     is_second: bool,
+    /// It has taken the place of one on which TLS failed, and why: once in an attempt, whatever is remembered of the host.
+    tls_failed: Option<&'static str>,
     /// A transaction was begun in this session, and one came to an end in it with answers for all.
     begun_any: bool,
     answered: bool,
@@ -349,7 +352,8 @@ impl Connection {
             return true;
         }
         self.is_second |= is_refused;
-        match open_in_time(&self.core, &self.settings, self.source, &self.target, &self.signal).await {
+        match open_in_time(&self.core, &self.settings, (self.source, &self.target), &self.signal, self.tls_failed).await
+        {
             Ok(Opened { stream, smtp, protection }) => {
                 (self.stream, self.smtp, self.protection, self.out_at) = (stream, smtp, protection, 0);
                 (self.is_ready, self.begun_any, self.answered) = (false, false, false);
@@ -365,10 +369,10 @@ impl Connection {
 
     /// Whether the session ended by TLS, which this mail does without. The host is remembered, so that the next connection
     /// is in clear from its beginning.
-    fn falls_back(&self, error: &ClientError) -> bool {
+    fn falls_back(&mut self, error: &ClientError) -> bool {
         let is_tls = matches!(self.smtp.tls_stage(), TlsStage::Asked | TlsStage::Handshake | TlsStage::Hello);
         let is_ours = matches!(error, ClientError::GivenUp(_)) || self.signal.must_close();
-        if !is_tls || is_ours || !self.protection.allows_clear() {
+        if !is_tls || is_ours || self.tls_failed.is_some() || !self.protection.allows_clear() {
             return false;
         }
         let why = match (error, self.protection.failed()) {
@@ -387,6 +391,7 @@ impl Connection {
         }
         self.core.measures.tls_failures.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         self.core.known.tls_failed(&self.target.addr, why, self.core.clock.steady());
+        self.tls_failed = Some(why);
         true
     }
 

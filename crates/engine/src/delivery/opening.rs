@@ -47,16 +47,18 @@ impl NotOpened {
     }
 }
 
-/// A connection and a session on it, that knows what the host refuses.
+/// A connection and a session on it, that knows what the host refuses. `failed`: why TLS has failed in this attempt, which is not
+/// left to what is remembered of hosts: that is bounded.
 pub(super) async fn open_in_time(
     core: &Core,
     settings: &Settings,
-    source: SourceNo,
-    target: &Target,
+    (source, target): (SourceNo, &Target),
     signal: &Signal,
+    failed: Option<&str>,
 ) -> Result<Opened, NotOpened> {
-    let now = core.clock.steady();
-    let mut protection = Protection::of(settings, target, Some(&core.known), now).map_err(NotOpened::Tls)?;
+    let remembered = core.known.tls_failure(&target.addr, core.clock.steady());
+    let failed = failed.or(remembered.as_deref());
+    let mut protection = Protection::of(settings, target, failed).map_err(NotOpened::Tls)?;
     let patience = Duration::from_millis(settings.config.delivery.connect_timeout_ms);
     let opened = tokio::select! {
         opened = tokio::time::timeout(patience, open(settings, source, target)) => opened,

@@ -11,14 +11,12 @@ use std::sync::Arc;
 use stentor_mail::client::TlsUse;
 use stentor_mail::reply::Enhanced;
 use stentor_posture::{Floor, HostPattern, Peer, Posture, Requirement as Asked};
-use stentor_queue::ids::Ms;
 use stentor_queue::site::{Endpoint, Target};
 use stentor_tls::{Cause, Facts, Fingerprint, How, Requirement, TlsError};
 use tokio::time::Instant;
 
 use super::stream::Stream;
 use crate::core::Settings;
-use crate::core::known::Known;
 use crate::core::measures::Measures;
 
 /// TLS from the first octet (RFC 8314 section 3.3).
@@ -40,8 +38,9 @@ pub struct Protection {
 }
 
 impl Protection {
-    /// What is demanded of this host. An error if that is nothing that any host could do.
-    pub fn of(settings: &Settings, target: &Target, known: Option<&Known>, now: Ms) -> Result<Protection, TlsError> {
+    /// What is demanded of this host; `failed` says why TLS has failed in this attempt or not long ago, so that mail which may goes in
+    /// clear. An error if that is nothing that any host could do.
+    pub fn of(settings: &Settings, target: &Target, failed: Option<&str>) -> Result<Protection, TlsError> {
         let Endpoint::Tcp(addr) = &target.addr else { return Ok(Protection::none()) };
         let asked = target.posture.as_deref();
         let (tls, requirement) = demand(target, asked)?;
@@ -51,9 +50,9 @@ impl Protection {
         let allows_clear = tls == TlsUse::IfOffered && asked.is_none_or(Posture::allows_clear);
         let mut protection =
             Protection { tls, requirement, allows_clear, logs_in, facts: None, failed: None, text: "".into() };
-        if allows_clear && let Some(why) = known.and_then(|known| known.tls_failure(&target.addr, now)) {
+        if let Some(why) = failed.filter(|_| allows_clear) {
             protection.tls = TlsUse::Never;
-            protection.in_clear(&why);
+            protection.in_clear(why);
         }
         Ok(protection)
     }
@@ -262,6 +261,18 @@ mod tests {
         // What may go in clear by itself may not where a list or sender demands more of the same mail.
         let lifted = Posture::from(Asked::Dane).join(Asked::Encrypt.into());
         assert_eq!(demand(&target(25), Some(&lifted)).map(|(tls, _)| tls), Ok(TlsUse::Required));
+    }
+
+    /// The memory of hosts is bounded: where it is full, an attempt must not begin TLS again and again.
+    #[test]
+    fn what_failed_in_this_attempt_is_not_tried_again_in_it() {
+        let settings = Settings::new(stentor_config::without_file().unwrap(), None);
+        assert_eq!(Protection::of(&settings, &target(25), None).unwrap().tls(), TlsUse::IfOffered);
+        let again = Protection::of(&settings, &target(25), Some("unexpected-eof")).unwrap();
+        assert_eq!((again.tls(), again.text()), (TlsUse::Never, "clear:unexpected-eof"));
+        let demands = Target { posture: Some(std::sync::Arc::new(Asked::Encrypt.into())), ..target(25) };
+        let again = Protection::of(&settings, &demands, Some("unexpected-eof")).unwrap();
+        assert_eq!((again.tls(), again.text()), (TlsUse::Required, ""));
     }
 
     #[test]

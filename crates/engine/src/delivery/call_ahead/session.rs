@@ -54,7 +54,7 @@ impl Session {
     pub async fn open(engine: Engine<'_>, target: &Target) -> Result<Session, String> {
         let settings = engine.settings;
         let (source_no, source) = source_for(&settings.config.sending.sources, &target.addr);
-        let mut protection = Protection::of(settings, target, None, 0).map_err(|error| error.to_string())?;
+        let mut protection = Protection::of(settings, target, None).map_err(|error| error.to_string())?;
         let limit = Duration::from_millis(settings.config.delivery.connect_timeout_ms);
         let mut stream = match tokio::time::timeout(limit, Stream::open(&target.addr, source)).await {
             Ok(Ok(stream)) => stream,
