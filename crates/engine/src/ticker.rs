@@ -19,11 +19,14 @@ const WATCHED_SAMPLE_S: u64 = 2;
 /// A sample over less than this says how it is now.
 const FRESH_MS: u64 = 10_000;
 
-/// Runs until the process ends.
-pub async fn run(core: Arc<Core>, each_second: impl Fn(&Arc<Core>, Ms)) {
+/// Runs until the process ends. Samples begin with the call.
+pub fn run(core: Arc<Core>, each_second: impl Fn(&Arc<Core>, Ms)) -> impl Future<Output = ()> {
+    tick(core, each_second, (Sampler::new(), Sampler::new()))
+}
+
+async fn tick(core: Arc<Core>, each_second: impl Fn(&Arc<Core>, Ms), (mut watched, mut minute): (Sampler, Sampler)) {
     let mut ticks = tokio::time::interval(SECOND);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let (mut watched, mut minute) = (Sampler::new(), Sampler::new());
     let mut until_sample = 0;
     loop {
         ticks.tick().await;

@@ -39,6 +39,17 @@ pub fn serve(config: Config) -> ExitCode {
     code
 }
 
+/// Keeps passwords, tokens and keys from the disk: no core dump is written of this process, and no other user's program may attach to
+/// it. What is ours is overwritten once it is used; the buffers of libraries are not, as that in which TLS hands out what a client
+/// sends with AUTH: a dump of a server without this has logins of its last sessions in it.
+pub(crate) fn keep_out_of_core_dumps() {
+    use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+    // Without it all works as before.
+    if let Err(error) = set_dumpable_behavior(DumpableBehavior::NotDumpable) {
+        tracing::warn!(%error, "core dumps of this process may have passwords in them");
+    }
+}
+
 /// As many descriptors as the system allows: each connection needs one.
 pub fn raise_descriptor_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
@@ -57,6 +68,8 @@ async fn run(config: Config) -> ExitCode {
         Ok(server) => server,
         Err(error) => return fail(&error.to_string()),
     };
+    // What is read of this process in /proc is open by now.
+    keep_out_of_core_dumps();
     let (demands, mut demanded) = mpsc::unbounded_channel();
     let sessions = server.sessions_counter();
     let operator = Arc::new(Operator::new(server.core.clone(), demands, sessions, server.webhooks_troubled()));

@@ -9,6 +9,7 @@ use stentor_config::keys::{hash, hex, random_text, sha256};
 
 use crate::asking::fail;
 use crate::output::{done, print};
+use crate::process::keep_out_of_core_dumps;
 
 const PASSWORD_CHARS_MIN: usize = 10;
 
@@ -44,6 +45,7 @@ pub fn password_command() -> ExitCode {
 /// A new password: the first line of a file, or of standard input; asked for twice where that is a terminal, without showing it. Never from
 /// the command line, which others see.
 pub(crate) fn ask_password(file: Option<&Path>) -> Result<String, String> {
+    keep_out_of_core_dumps();
     let password = match file {
         Some(path) => {
             let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;

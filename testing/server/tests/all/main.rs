@@ -67,6 +67,7 @@ mod rule_loops;
 mod rules;
 mod salvage;
 mod scribe;
+mod secrets;
 mod sending;
 mod smtp_in;
 mod standing_bounces;
