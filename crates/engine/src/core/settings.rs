@@ -311,6 +311,7 @@ fn client(config: &Config, ehlo_name: &str, lmtp: bool) -> ClientConfig {
         use_chunking: delivery.chunking,
         greeting_ms: delivery.greeting_timeout_ms,
         ehlo_ms: delivery.ehlo_timeout_ms,
+        starttls_ms: config.protection.handshake_timeout_ms,
         handshake_ms: config.protection.handshake_timeout_ms,
         mail_ms: delivery.mail_timeout_ms,
         rcpt_ms: delivery.rcpt_timeout_ms,

@@ -83,6 +83,8 @@ pub struct Receiver {
     pub does: String,
     /// Keys of the lab's behaviour beside the script.
     pub keys: &'static str,
+    /// Mail to it goes over TLS that proves the host, or not at all; the healthy host has such.
+    pub is_verified: bool,
     pub script: Vec<String>,
     pub mail: Mail,
     pub over: Over,

@@ -77,6 +77,8 @@ fn title(stage: &str) -> &str {
         "connect" => "Connecting",
         "greeting" => "Greeting",
         "ehlo" => "EHLO, LHLO",
+        "starttls" => "STARTTLS, where nothing is demanded",
+        "starttls-verified" => "STARTTLS, where the host's name must be proven",
         "mail" => "MAIL",
         "rcpt" => "RCPT",
         "data" => "DATA, before the content",

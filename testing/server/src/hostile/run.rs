@@ -217,8 +217,9 @@ fn scenario(cases: &[Case], sites: &str) -> String {
         text.push_str(&format!("[[site]]\nname = '{name}'\n[[site.host]]\nname = 'mx1.{name}'\npreference = 10\n"));
         text.push_str(&format!("behaviour = {{ {keys}{lmtp}script = [{}] }}\n", rules.join(", ")));
         if case.hosts > 1 {
+            let tls = if case.receiver.is_verified { "tls = 'good', " } else { "" };
             text.push_str(&format!(
-                "[[site.host]]\nname = 'mx2.{name}'\npreference = 20\nbehaviour = {{ {lmtp}rtt_ms = 0 }}\n"
+                "[[site.host]]\nname = 'mx2.{name}'\npreference = 20\nbehaviour = {{ {lmtp}{tls}rtt_ms = 0 }}\n"
             ));
         }
     }
@@ -227,7 +228,7 @@ fn scenario(cases: &[Case], sites: &str) -> String {
 
 /// The shipped clocks; replies are waited for as the options say.
 fn configured(lab: &TestLab, cases: &[Case], options: Options) -> Builder {
-    let stages = ["greeting", "ehlo", "mail", "rcpt", "data_init", "data_block", "data_done", "connect"];
+    let stages = ["greeting", "ehlo", "tls", "mail", "rcpt", "data_init", "data_block", "data_done", "connect"];
     let timeout = options.reply_timeout_s.to_string();
     let mut builder = stages
         .iter()
@@ -237,6 +238,17 @@ fn configured(lab: &TestLab, cases: &[Case], options: Options) -> Builder {
         .set("classes.ordinary_networks", "[\"127.0.0.1\"]")
         .set("log.attempts", &format!("{LOG:?}"))
         .set("log.format", "\"json\"");
+    let verified: Vec<String> = cases
+        .iter()
+        .filter(|case| case.receiver.is_verified)
+        .map(|case| format!("{{ domain = '{}', require = 'verify' }}", case.name()))
+        .collect();
+    if !verified.is_empty() {
+        builder = builder
+            .file("ca.pem", stentor_lab::tls::ca_pem().as_bytes())
+            .set("delivery.tls_ca_file", "\"ca.pem\"")
+            .set("tls_policy", &format!("[{}]", verified.join(", ")));
+    }
     for case in cases.iter().filter(|case| case.lmtp) {
         let name = case.name();
         let host = |mx: usize| format!("lmtp:mx{mx}.{name}:{}", lab.smtp_port());

@@ -9,6 +9,7 @@ struct Table {
     rows: Vec<Receiver>,
     stage: &'static str,
     keys: &'static str,
+    is_verified: bool,
     mail: Option<Mail>,
     over: Option<Over>,
     /// Rules that come before each row's own.
@@ -42,6 +43,7 @@ impl Table {
             stage: self.stage,
             does: does.to_owned(),
             keys: self.keys,
+            is_verified: self.is_verified,
             script: self.before.iter().map(|rule| (*rule).to_owned()).chain(own).collect(),
             mail: self.mail.unwrap_or(Mail::Plain),
             over: self.over.unwrap_or(Over::Both),
@@ -83,6 +85,7 @@ impl Table {
 pub fn receivers() -> Vec<Receiver> {
     let mut table = Table::default();
     opening(&mut table);
+    starttls(&mut table);
     envelope(&mut table);
     data(&mut table);
     content(&mut table);
@@ -127,6 +130,55 @@ fn opening(t: &mut Table) {
     t.row("both-550", "`550` to EHLO and to HELO", &["say 550 5.5.1 what", "helo: say 550 5.5.1 what"], Next);
     t.row("mixed", "two lines with different codes", &[r"say 250-a\r\n550 b"], Next);
     t.faults(Next);
+}
+
+/// What TLS ends in, at a host that offers STARTTLS and answers it by 220, by the keys of the lab.
+const TLS: [(&str, &str, &str); 13] = [
+    ("inject", "tls = 'inject', no_chunking = true", "sends replies in clear behind its 220 (CVE-2021-38371)"),
+    ("plain", "tls = 'plain', no_chunking = true", "answers the handshake by text"),
+    ("octets", "tls = 'garbage', no_chunking = true", "answers the handshake by octets that are no TLS"),
+    ("eof", "tls = 'eof', no_chunking = true", "closes in the handshake"),
+    ("reset", "tls = 'reset', no_chunking = true", "resets in the handshake"),
+    ("silent", "tls = 'silent', no_chunking = true", "is silent in the handshake"),
+    ("version", "tls = 'old_version', no_chunking = true", "has old versions of TLS alone"),
+    ("cipher", "tls = 'no_cipher', no_chunking = true", "has no cipher in common"),
+    ("after", "tls = 'close_after', no_chunking = true", "closes behind the handshake"),
+    ("self", "tls = 'self_signed'", "has a certificate signed by itself"),
+    ("expired", "tls = 'expired'", "has a certificate that has expired"),
+    ("early", "tls = 'not_yet_valid'", "has a certificate that is not valid yet"),
+    ("name", "tls = 'wrong_name'", "has a certificate for another name"),
+];
+
+fn starttls(t: &mut Table) {
+    for is_verified in [false, true] {
+        // Where nothing is demanded mail goes in clear, in the same attempt; else the host is one that has failed.
+        let end = if is_verified { Next } else { Taken };
+        t.at(if is_verified { "starttls-verified" } else { "starttls" });
+        (t.over, t.is_verified) = (Some(Over::Smtp), is_verified);
+        t.keys = "tls = 'good', no_chunking = true";
+        for (id, reply) in [
+            ("454", "454 4.7.0 TLS not available"),
+            ("502", "502 5.5.1 not implemented"),
+            ("250", "250 in place of 220"),
+            ("354", "354 go on"),
+            ("garbage", "hello"),
+        ] {
+            t.row(id, &format!("`{reply}`"), &[&format!("starttls: say {reply}")], end);
+        }
+        t.row("421", "`421 4.3.2 busy`, closes", &["starttls: say 421 4.3.2 busy; close"], end);
+        // The session goes on in clear, and is lost there.
+        t.row("454-fin", "`454 4.7.0 TLS not available`, closes", &["starttls: say 454 4.7.0 no; close"], Next);
+        // Of a host that takes its time mail goes to another meanwhile.
+        let late = if is_verified { Next } else { Again };
+        for (id, steps, does) in FAULTS {
+            let is_late = matches!(id, "half" | "hang" | "drip");
+            t.row(id, does, &[&format!("starttls: {steps}")], if is_late { late } else { end });
+        }
+        for (kind, keys, does) in TLS {
+            t.keys = keys;
+            t.row(&format!("tls-{kind}"), does, &[], if kind == "silent" { late } else { end });
+        }
+    }
 }
 
 fn envelope(t: &mut Table) {
