@@ -3,6 +3,9 @@
 //! Only records that the question's name leads to (itself, or through CNAMEs) count: a stray record under another name
 //! is not an answer. Anything but an authoritative "no such name" or "no such data" is a failure, and a failure is
 //! temporary.
+//!
+//! What the name server says of an answer's truth (AD, RFC 4035 3.2.3) goes along as [`Origin`]. It is about the whole answer, so it is lost
+//! where hickory has put an answer together from several, as it does for CNAMEs that the name server does not follow.
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -29,9 +32,42 @@ pub enum Empty {
     Failed(String),
 }
 
-pub fn mx_answer(name: &Name, result: Result<Lookup, NetError>) -> MxAnswer {
-    match usable(name, RecordType::MX, result) {
+/// Where an answer comes from.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Origin {
+    /// The name server says that all of it is authentic.
+    pub is_authentic: bool,
+    /// The name at the end of the CNAMEs; empty if nothing was found.
+    pub canonical: String,
+}
+
+impl Origin {
+    fn of(name: &Name, lookup: &Lookup, owners: &[Name]) -> Origin {
+        // A chain that hickory has followed ends with the answer to another question.
+        let is_whole = lookup.message().queries.first().is_some_and(|query| query.name() == name);
+        let canonical = owners.last().map(text).unwrap_or_default();
+        Origin { is_authentic: is_whole && lookup.message().metadata.authentic_data, canonical }
+    }
+
+    /// Of two answers about one name.
+    fn and(self, other: Origin) -> Origin {
+        let is_one = self.canonical == other.canonical;
+        Origin { is_authentic: is_one && self.is_authentic && other.is_authentic, ..self }
+    }
+}
+
+/// Addresses of one family.
+pub struct Family {
+    pub ips: Vec<IpAddr>,
+    pub ttl_s: u32,
+    pub origin: Origin,
+}
+
+pub fn mx_answer(name: &Name, result: Result<Lookup, NetError>) -> (MxAnswer, Origin) {
+    let mut origin = Origin::default();
+    let answer = match usable(name, RecordType::MX, result) {
         Ok((lookup, owners)) => {
+            origin = Origin::of(name, &lookup, &owners);
             let records: Vec<_> = lookup
                 .answers()
                 .iter()
@@ -40,20 +76,18 @@ pub fn mx_answer(name: &Name, result: Result<Lookup, NetError>) -> MxAnswer {
                 .take(MX_RECORDS_MAX)
                 .map(|mx| MxRecord { preference: mx.preference, host: text(&mx.exchange) })
                 .collect();
-            if records.is_empty() {
-                return MxAnswer::NoData;
-            }
-            MxAnswer::Records { records, ttl_s: ttl_s(&lookup) }
+            if records.is_empty() { MxAnswer::NoData } else { MxAnswer::Records { records, ttl_s: ttl_s(&lookup) } }
         }
         Err(Empty::NoData) => MxAnswer::NoData,
         Err(Empty::Unproven) => MxAnswer::Unproven,
         Err(Empty::NoDomain) => MxAnswer::NoDomain,
         Err(Empty::Failed(why)) => MxAnswer::Failed(why),
-    }
+    };
+    (answer, origin)
 }
 
 /// The addresses of one family and how long they hold.
-pub fn addresses(name: &Name, kind: RecordType, result: Result<Lookup, NetError>) -> Result<(Vec<IpAddr>, u32), Empty> {
+pub fn addresses(name: &Name, kind: RecordType, result: Result<Lookup, NetError>) -> Result<Family, Empty> {
     let (lookup, owners) = usable(name, kind, result)?;
     let ips: Vec<IpAddr> = lookup
         .answers()
@@ -65,7 +99,30 @@ pub fn addresses(name: &Name, kind: RecordType, result: Result<Lookup, NetError>
             _ => None,
         })
         .collect();
-    if ips.is_empty() { Err(Empty::NoData) } else { Ok((ips, ttl_s(&lookup))) }
+    if ips.is_empty() {
+        return Err(Empty::NoData);
+    }
+    let origin = Origin::of(name, &lookup, &owners);
+    Ok(Family { ips, ttl_s: ttl_s(&lookup), origin })
+}
+
+/// The data of records of one kind, as `data` has it, and how long they hold; `None`: there are none.
+pub fn data<T>(
+    name: &Name,
+    kind: RecordType,
+    result: Result<Lookup, NetError>,
+    data: impl Fn(&RData) -> Option<T>,
+) -> Result<Option<(Vec<T>, u32, Origin)>, String> {
+    match usable(name, kind, result) {
+        Ok((lookup, owners)) => {
+            let own = lookup.answers().iter().filter(|record| owners.contains(&record.name));
+            let found: Vec<T> = own.filter_map(|record| data(&record.data)).collect();
+            let origin = Origin::of(name, &lookup, &owners);
+            Ok((!found.is_empty()).then(|| (found, ttl_s(&lookup), origin)))
+        }
+        Err(Empty::Failed(why)) => Err(why),
+        Err(_) => Ok(None),
+    }
 }
 
 /// The names of an address; `Err` if they cannot be found out now.
@@ -91,19 +148,24 @@ pub fn is_unanswered(error: &NetError) -> bool {
 }
 
 /// Both families together: one that works is enough, and one that failed keeps the other's "nothing" from being final.
-pub fn both(v4: Result<(Vec<IpAddr>, u32), Empty>, v6: Result<(Vec<IpAddr>, u32), Empty>) -> AddressAnswer {
-    match (v4, v6) {
-        (Ok((v4, a)), Ok((v6, b))) => AddressAnswer::Found { v4, v6, ttl_s: a.min(b) },
-        (Ok((v4, ttl_s)), Err(_)) => AddressAnswer::Found { v4, v6: Vec::new(), ttl_s },
-        (Err(_), Ok((v6, ttl_s))) => AddressAnswer::Found { v4: Vec::new(), v6, ttl_s },
+pub fn both(v4: Result<Family, Empty>, v6: Result<Family, Empty>) -> (AddressAnswer, Origin) {
+    let none = Vec::new;
+    let answer = match (v4, v6) {
+        (Ok(a), Ok(b)) => {
+            let found = AddressAnswer::Found { v4: a.ips, v6: b.ips, ttl_s: a.ttl_s.min(b.ttl_s) };
+            return (found, a.origin.and(b.origin));
+        }
+        (Ok(a), Err(_)) => return (AddressAnswer::Found { v4: a.ips, v6: none(), ttl_s: a.ttl_s }, a.origin),
+        (Err(_), Ok(b)) => return (AddressAnswer::Found { v4: none(), v6: b.ips, ttl_s: b.ttl_s }, b.origin),
         (Err(Empty::Failed(why)), _) | (_, Err(Empty::Failed(why))) => AddressAnswer::Failed(why),
         (Err(Empty::NoDomain), Err(Empty::NoDomain)) => AddressAnswer::NoDomain,
         _ => AddressAnswer::NoData,
-    }
+    };
+    (answer, Origin::default())
 }
 
 /// Whether a family's "nothing" is not said with authority.
-pub fn is_unproven(answer: &Result<(Vec<IpAddr>, u32), Empty>) -> bool {
+pub fn is_unproven(answer: &Result<Family, Empty>) -> bool {
     matches!(answer, Err(Empty::Unproven))
 }
 
@@ -177,7 +239,7 @@ fn ttl_s(lookup: &Lookup) -> u32 {
 }
 
 /// Lower-case without the final dot; escapes of strange octets stay escapes, which no host name check lets through.
-fn text(name: &Name) -> String {
+pub fn text(name: &Name) -> String {
     let mut text = name.to_ascii();
     text.make_ascii_lowercase();
     if text.ends_with('.') {

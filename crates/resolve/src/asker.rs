@@ -144,8 +144,8 @@ impl Resolver {
         let Some(name) = dns_name(name) else { return Ok(Vec::new()) };
         let result = self.uncounted(&name, RecordType::A).await;
         match answers::addresses(&name, RecordType::A, result) {
-            Ok((all, _)) => {
-                Ok(all.into_iter().filter_map(|ip| if let IpAddr::V4(v4) = ip { Some(v4) } else { None }).collect())
+            Ok(all) => {
+                Ok(all.ips.into_iter().filter_map(|ip| if let IpAddr::V4(v4) = ip { Some(v4) } else { None }).collect())
             }
             Err(Empty::NoDomain | Empty::NoData | Empty::Unproven) => Ok(Vec::new()),
             Err(Empty::Failed(why)) => Err(why),
@@ -155,7 +155,7 @@ impl Resolver {
     /// Whether a name has MX hosts or an address; with `takes_mail` a null MX is none.
     async fn is_known(&self, domain: &str, takes_mail: bool) -> Result<bool, String> {
         let Some(name) = dns_name(domain) else { return Ok(false) };
-        match answers::mx_answer(&name, self.lookup(&name, RecordType::MX).await) {
+        match answers::mx_answer(&name, self.lookup(&name, RecordType::MX).await).0 {
             MxAnswer::Records { records, .. } => {
                 return Ok(!takes_mail || records.iter().any(|record| !record.host.is_empty()));
             }

@@ -1,5 +1,5 @@
 //! Where a domain's mail goes: MX and address lookups (RFC 5321 5.1), static routes, address literals. What rules ask about an
-//! untrusted client is in [`asker`].
+//! untrusted client is in [`asker`], DANE and what domains publish in TXT records in [`published`].
 //!
 //! Promise: [`Resolver::resolve`] always ends within [`RESOLVE_MS_MAX`] and asks a bounded number of questions,
 //! whatever the DNS returns; it bounces (`Permanent`) only on authoritative answers, and defers on everything else.
@@ -19,7 +19,9 @@
 
 mod answers;
 mod asker;
+mod connection;
 mod hint;
+mod published;
 mod select;
 #[cfg(test)]
 mod tests;
@@ -29,15 +31,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use answers::Empty;
+use answers::{Empty, Origin};
 pub use asker::{Asker, ListCounts};
-use hickory_resolver::TokioResolver;
+use connection::Provider;
 use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig as Servers};
 use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::NetError;
-use hickory_resolver::net::runtime::TokioRuntimeProvider;
 use hickory_resolver::proto::rr::{Name, RecordType};
 use hint::Hint;
+pub use published::{Decided, Facts};
 use select::{AddressAnswer, Host, Identity, MxAnswer, TTL_S_MAX};
 use stentor_policy::{Host as RouteTo, RouteHost};
 use stentor_queue::site::{Enhanced, Resolution};
@@ -128,8 +130,10 @@ pub struct Counters {
 pub struct Resolver(Arc<Inner>);
 
 struct Inner {
-    dns: TokioResolver,
+    dns: hickory_resolver::Resolver<Provider>,
     config: ResolverConfig,
+    /// Answers that are said to be authentic are believed.
+    is_trusted: bool,
     resolutions: AtomicU64,
     queries: AtomicU64,
     failures: AtomicU64,
@@ -144,7 +148,9 @@ impl Resolver {
             return Err(ResolverError::NoFamily);
         }
         let servers = Servers::from_name_servers(config.name_servers.iter().map(|s| name_server(*s)).collect());
-        let mut builder = TokioResolver::builder_with_config(servers, TokioRuntimeProvider::default());
+        let is_trusted = connection::are_trusted(&config.name_servers);
+        let provider = Provider::new(is_trusted);
+        let mut builder = hickory_resolver::Resolver::builder_with_config(servers, provider);
         let options = builder.options_mut();
         options.timeout = Duration::from_millis(config.timeout_ms);
         options.attempts = config.retries;
@@ -161,6 +167,7 @@ impl Resolver {
         Ok(Resolver(Arc::new(Inner {
             dns,
             config,
+            is_trusted,
             resolutions: zero(),
             queries: zero(),
             failures: zero(),
@@ -171,9 +178,15 @@ impl Resolver {
 
     /// Where mail for `domain` (A-labels, or an address literal) goes.
     pub async fn resolve(&self, domain: &str) -> Resolution {
+        self.resolve_with_facts(domain).await.0
+    }
+
+    /// The same, with what the answers show of their truth.
+    pub async fn resolve_with_facts(&self, domain: &str) -> (Resolution, Facts) {
         self.0.resolutions.fetch_add(1, Ordering::Relaxed);
         let limit = Duration::from_millis(RESOLVE_MS_MAX);
-        let resolution = match tokio::time::timeout(limit, self.resolve_domain(&plain(domain))).await {
+        let mut facts = Facts::default();
+        let resolution = match tokio::time::timeout(limit, self.resolve_domain(&plain(domain), &mut facts)).await {
             Ok(resolution) => resolution,
             Err(_) => select::temporary(Enhanced::new(4, 4, 3), format!("looking up {domain} took too long")),
         };
@@ -182,15 +195,21 @@ impl Resolver {
         if let Some(hint) = (!domain.starts_with('[')).then(hint).flatten() {
             tracing::warn!("{hint}");
         }
-        resolution
+        (resolution, facts)
     }
 
     /// The plan of a static route; `hosts` are tried in this order. Never permanent.
     pub async fn route(&self, hosts: &[RouteHost]) -> Resolution {
+        self.route_with_facts(hosts).await.0
+    }
+
+    /// The same, with what the answers show of their truth.
+    pub async fn route_with_facts(&self, hosts: &[RouteHost]) -> (Resolution, Facts) {
         self.0.resolutions.fetch_add(1, Ordering::Relaxed);
         let limit = Duration::from_millis(RESOLVE_MS_MAX);
+        let mut facts = Facts::default();
         let planned = async {
-            let (hosts, ttl_s) = match self.expanded(hosts).await {
+            let (hosts, ttl_s) = match self.expanded(hosts, &mut facts).await {
                 Ok(found) => found,
                 Err(why) => return select::temporary(Enhanced::new(4, 4, 4), why),
             };
@@ -201,7 +220,10 @@ impl Resolver {
                 RouteTo::Unix(_) => Arc::from(""),
             });
             let answers = self.host_addresses(names.collect()).await;
-            let hosts: Vec<_> = hosts.iter().zip(answers.into_iter().map(|(_, answer)| answer)).collect();
+            for (host, (name, (_, origin))) in hosts.iter().zip(&answers) {
+                facts.add(name, host.port, origin);
+            }
+            let hosts: Vec<_> = hosts.iter().zip(answers.into_iter().map(|(_, (answer, _))| answer)).collect();
             select::route_plan(&hosts, ttl_s, &|addr| self.is_own(addr))
         };
         let resolution = match tokio::time::timeout(limit, planned).await {
@@ -214,12 +236,12 @@ impl Resolver {
         if is_named && matches!(resolution, Resolution::Site(_)) {
             self.0.hint.resolved();
         }
-        resolution
+        (resolution, facts)
     }
 
     /// The hosts of a route with the MX hosts of a domain in the place of its `mx:` entry, and for how long they are good; why
     /// there is none.
-    async fn expanded(&self, hosts: &[RouteHost]) -> Result<(Vec<RouteHost>, u32), String> {
+    async fn expanded(&self, hosts: &[RouteHost], facts: &mut Facts) -> Result<(Vec<RouteHost>, u32), String> {
         let (mut named, mut ttl_s, mut failure) = (Vec::with_capacity(hosts.len()), TTL_S_MAX, None);
         for host in hosts {
             let RouteTo::Mx(domain) = &host.host else {
@@ -227,8 +249,9 @@ impl Resolver {
                 continue;
             };
             match self.mx_hosts(&plain(domain)).await {
-                Ok((found, ttl, _)) => {
+                Ok((found, ttl, _, origin)) => {
                     ttl_s = ttl_s.min(ttl);
+                    facts.found_mx(domain, origin.as_ref(), found.iter().map(|host| &*host.name));
                     let name = |found: Host| RouteHost { host: RouteTo::Name((&*found.name).into()), ..host.clone() };
                     named.extend(found.into_iter().map(name));
                 }
@@ -282,7 +305,7 @@ impl Resolver {
         self.0.dns.clear_cache();
     }
 
-    async fn resolve_domain(&self, domain: &str) -> Resolution {
+    async fn resolve_domain(&self, domain: &str, facts: &mut Facts) -> Resolution {
         if let Some(literal) = select::address_literal(domain) {
             return match literal {
                 Ok(ip) => {
@@ -292,12 +315,16 @@ impl Resolver {
                 Err(resolution) => resolution,
             };
         }
-        let (hosts, ttl_s, is_unproven) = match self.mx_hosts(domain).await {
+        let (hosts, ttl_s, is_unproven, origin) = match self.mx_hosts(domain).await {
             Ok(found) => found,
             Err(resolution) => return resolution,
         };
+        facts.found_mx(domain, origin.as_ref(), hosts.iter().map(|host| &*host.name));
         let answers = self.host_addresses(hosts.iter().map(|h| h.name.clone()).collect()).await;
-        let hosts: Vec<_> = hosts.into_iter().zip(answers).map(|(host, (_, answer))| (host, answer)).collect();
+        for (name, (_, origin)) in &answers {
+            facts.add(name, self.0.config.port, origin);
+        }
+        let hosts: Vec<_> = hosts.into_iter().zip(answers).map(|(host, (_, (answer, _)))| (host, answer)).collect();
         match select::plan(domain, &hosts, ttl_s, &self.identity(&|addr| self.is_own(addr))) {
             Resolution::Permanent { dsn: select::NO_ADDRESS, .. } if is_unproven => select::temporary(
                 Enhanced::new(4, 4, 3),
@@ -308,24 +335,24 @@ impl Resolver {
     }
 
     /// The MX hosts of a domain, best first, how long that holds, and whether nothing proves that there are none. Without MX
-    /// records, the domain itself (RFC 5321 5.1).
+    /// records, the domain itself (RFC 5321 5.1), and no origin.
     ///
     /// # Errors
     /// The resolution that needs no addresses.
-    async fn mx_hosts(&self, domain: &str) -> Result<(Vec<Host>, u32, bool), Resolution> {
+    async fn mx_hosts(&self, domain: &str) -> Result<(Vec<Host>, u32, bool, Option<Origin>), Resolution> {
         let Some(name) = dns_name(domain) else {
             return Err(select::permanent(Enhanced::new(5, 1, 2), format!("{domain} is not a domain name")));
         };
-        let answer = answers::mx_answer(&name, self.lookup(&name, RecordType::MX).await);
+        let (answer, origin) = answers::mx_answer(&name, self.lookup(&name, RecordType::MX).await);
         // Many a small forwarder leaves the SOA out, so that the domain itself is tried; but that it has no address is not final.
         let is_unproven = answer == MxAnswer::Unproven;
         match answer {
             MxAnswer::Records { records, ttl_s } => {
                 let hosts = select::candidates(domain, records, &self.0.config.hostname)?;
-                Ok((hosts, ttl_s, is_unproven))
+                Ok((hosts, ttl_s, is_unproven, Some(origin)))
             }
             MxAnswer::NoData | MxAnswer::Unproven => {
-                Ok((vec![Host { preference: 0, name: domain.into() }], TTL_S_MAX, is_unproven))
+                Ok((vec![Host { preference: 0, name: domain.into() }], TTL_S_MAX, is_unproven, None))
             }
             MxAnswer::NoDomain => Err(select::no_such_domain(domain)),
             MxAnswer::Failed(why) => {
@@ -340,17 +367,17 @@ impl Resolver {
     }
 
     /// The addresses of `names`, in their order; looked up side by side.
-    async fn host_addresses(&self, names: Vec<Arc<str>>) -> Vec<(Arc<str>, AddressAnswer)> {
+    async fn host_addresses(&self, names: Vec<Arc<str>>) -> Vec<(Arc<str>, (AddressAnswer, Origin))> {
         if let [only] = names.as_slice() {
-            let answer = self.addresses(only).await;
+            let answer = self.located(only).await;
             return vec![(only.clone(), answer)];
         }
         let mut tasks = JoinSet::new();
         for (i, name) in names.iter().cloned().enumerate() {
             let resolver = self.clone();
-            tasks.spawn(async move { (i, resolver.addresses(&name).await) });
+            tasks.spawn(async move { (i, resolver.located(&name).await) });
         }
-        let unfinished = || AddressAnswer::Failed("the lookup did not end".to_owned());
+        let unfinished = || (AddressAnswer::Failed("the lookup did not end".to_owned()), Origin::default());
         let mut results: Vec<_> = names.into_iter().map(|name| (name, unfinished())).collect();
         while let Some(joined) = tasks.join_next().await {
             if let Ok((i, answer)) = joined {
@@ -361,10 +388,14 @@ impl Resolver {
     }
 
     async fn addresses(&self, host: &str) -> AddressAnswer {
+        self.located(host).await.0
+    }
+
+    async fn located(&self, host: &str) -> (AddressAnswer, Origin) {
         if let Ok(ip) = host.parse() {
-            return found(ip);
+            return (found(ip), Origin::default());
         }
-        let Some(name) = dns_name(host) else { return AddressAnswer::NoDomain };
+        let Some(name) = dns_name(host) else { return (AddressAnswer::NoDomain, Origin::default()) };
         let family = async |wanted: bool, kind| {
             if !wanted {
                 return Err(Empty::NoData);
@@ -374,13 +405,15 @@ impl Resolver {
         let config = &self.0.config;
         let (v4, v6) = tokio::join!(family(config.ipv4, RecordType::A), family(config.ipv6, RecordType::AAAA));
         let is_unproven = answers::is_unproven(&v4) || answers::is_unproven(&v6);
-        match answers::both(v4, v6) {
+        let (answer, origin) = answers::both(v4, v6);
+        let answer = match answer {
             AddressAnswer::NoData if self.cnames_loop(&name).await => AddressAnswer::CnameLoop,
             AddressAnswer::NoData if is_unproven => {
                 AddressAnswer::Failed("the answer holds neither an address of that name nor an SOA".to_owned())
             }
             answer => answer,
-        }
+        };
+        (answer, origin)
     }
 
     /// Hickory ends a loop of CNAMEs as "no data"; one more look tells it from a name that simply has no address.

@@ -1,6 +1,7 @@
 //! The resolver against a small name server of its own on loopback, which can lie, fail and be silent.
 
 mod asker;
+mod published;
 mod select;
 
 use std::collections::HashMap;
@@ -22,6 +23,10 @@ use super::{Resolver, ResolverConfig};
 #[derive(Clone)]
 enum Zone {
     Records(Vec<RData>),
+    /// The same, said to be authentic to who asks for that.
+    Signed(Vec<RData>),
+    /// An alias and what is at its end, in one answer; whether all of it is authentic.
+    Alias(&'static str, Vec<RData>, bool),
     Code(ResponseCode),
     Silent,
     /// Nothing under the question's name, but records under others.
@@ -52,6 +57,11 @@ fn soa() -> Record {
     Record::from_rdata(name("x"), 60, RData::SOA(soa))
 }
 
+/// As a name server that validates tells those who want to know (RFC 6840 5.8).
+fn asks_for_truth(request: &Message) -> bool {
+    request.metadata.authentic_data && request.edns.as_ref().is_some_and(|edns| edns.flags().dnssec_ok)
+}
+
 fn answer(zones: &Zones, request: &[u8], over_udp: bool) -> Option<Vec<u8>> {
     let request = Message::from_vec(request).ok()?;
     let question = request.queries.first()?.clone();
@@ -73,7 +83,18 @@ fn answer(zones: &Zones, request: &[u8], over_udp: bool) -> Option<Vec<u8>> {
                 reply.add_answer(Record::from_rdata(name("wrong.x"), 300, data.clone()));
             }
         }
-        Some(Zone::Records(records)) => {
+        Some(Zone::Alias(target, records, is_signed)) => {
+            let target = name(target);
+            let alias = RData::CNAME(CNAME(target.clone()));
+            reply.add_answer(Record::from_rdata(question.name().clone(), 300, alias));
+            let asked = |data: &&RData| data.record_type() == question.query_type();
+            for data in records.iter().filter(asked) {
+                reply.add_answer(Record::from_rdata(target.clone(), 300, data.clone()));
+            }
+            reply.metadata.authentic_data = *is_signed && asks_for_truth(&request);
+        }
+        Some(zone @ (Zone::Records(records) | Zone::Signed(records))) => {
+            reply.metadata.authentic_data = matches!(zone, Zone::Signed(_)) && asks_for_truth(&request);
             for data in records {
                 let kind = data.record_type();
                 if kind == question.query_type() || kind == RecordType::CNAME {

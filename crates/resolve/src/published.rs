@@ -1,0 +1,221 @@
+//! What domains publish about TLS in the DNS: TLSA records of hosts (DANE), and TXT records.
+//!
+//! Promise: [`Resolver::decisions`] asks what `stentor_posture::dane` wants to know, for all hosts side by side, at most three questions
+//! for each, and ends within [`DANE_MS_MAX`]. What has no answer by then is a failed look-up, and so the host is not used: nothing that
+//! is slow or broken opens a way around the records.
+//!
+//! An answer is secure if a name server that is believed ([`super::connection`]) says so. The facts about MX and addresses are those of the
+//! answers from which the hosts were taken, so that nothing can change in between.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hickory_resolver::proto::rr::{RData, RecordType};
+use stentor_posture::dane::{
+    Answer, Answers, Decision, HostFacts, MxFacts, NotApplicable, Refusal, Security, Step, decide,
+};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::answers::{self, Origin};
+use super::select::{AddressAnswer, TTL_S_MAX};
+use super::{Resolver, dns_name};
+
+/// All questions about the hosts of one domain.
+pub const DANE_MS_MAX: u64 = 20_000;
+/// One question about a TXT record.
+pub const TEXT_MS_MAX: u64 = 5_000;
+/// After a failure it is looked up again.
+const FAILED_TTL_S: u32 = 60;
+/// Records that appear are noticed.
+const ABSENT_TTL_S: u32 = 3_600;
+/// Questions for one host; [`decide`] has no more.
+const STEPS_MAX: usize = 4;
+
+/// What the answers show from which a domain's hosts were taken.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// The MX answer that a host comes from.
+    mx: Vec<(Arc<str>, Arc<MxFacts>)>,
+    hosts: Vec<HostFacts>,
+}
+
+/// What DANE makes of a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decided {
+    pub host: String,
+    pub port: u16,
+    pub decision: Decision,
+    /// How long that holds.
+    pub ttl_s: u32,
+}
+
+impl Facts {
+    /// The hosts of a domain's MX records; without `origin` it has none, and is the host itself.
+    pub(super) fn found_mx<'a>(&mut self, domain: &str, origin: Option<&Origin>, hosts: impl Iterator<Item = &'a str>) {
+        let Some(origin) = origin else { return };
+        let mx = Arc::new(MxFacts {
+            security: security(origin),
+            domain: domain.to_owned(),
+            canonical: origin.canonical.clone(),
+        });
+        self.mx.extend(hosts.map(|host| (host.into(), mx.clone())));
+    }
+
+    /// The addresses of a host.
+    pub(super) fn add(&mut self, name: &str, port: u16, origin: &Origin) {
+        let canonical = if origin.canonical.is_empty() { name } else { &origin.canonical }.to_owned();
+        self.hosts.push(HostFacts { name: name.to_owned(), canonical, security: security(origin), port });
+    }
+
+    /// The MX answer by which a host is one of the domain's.
+    pub fn mx(&self, host: &str) -> Option<&Arc<MxFacts>> {
+        self.mx.iter().find(|(name, _)| **name == *host).map(|(_, mx)| mx)
+    }
+
+    pub fn hosts(&self) -> &[HostFacts] {
+        &self.hosts
+    }
+}
+
+impl Resolver {
+    /// Whether the name servers are believed when they say that an answer is authentic.
+    pub fn validates(&self) -> bool {
+        self.0.is_trusted
+    }
+
+    /// What DANE makes of each host. `only`: `dane-only`.
+    pub async fn decisions(&self, only: bool, facts: &Facts) -> Vec<Decided> {
+        let until = Instant::now() + Duration::from_millis(DANE_MS_MAX);
+        let mut tasks = JoinSet::new();
+        for (at, host) in facts.hosts.iter().cloned().enumerate() {
+            let (resolver, mx) = (self.clone(), facts.mx(&host.name).cloned());
+            tasks.spawn(async move {
+                let decided = tokio::time::timeout_at(until, resolver.decided(only, mx.as_deref(), &host)).await;
+                (at, decided.unwrap_or_else(|_| late(&host)))
+            });
+        }
+        let mut all: Vec<_> = facts.hosts.iter().map(late).collect();
+        while let Some(joined) = tasks.join_next().await {
+            if let Ok((at, decided)) = joined {
+                all[at] = decided;
+            }
+        }
+        all
+    }
+
+    async fn decided(&self, only: bool, mx: Option<&MxFacts>, host: &HostFacts) -> Decided {
+        let done = |decision, ttl_s| Decided { host: host.name.clone(), port: host.port, decision, ttl_s };
+        if !self.0.is_trusted {
+            let why = NotApplicable::NoDnssec;
+            let refused = || Decision::Refuse(Refusal::NotApplicable(why));
+            return done(if only { refused() } else { Decision::NotApplicable(why) }, TTL_S_MAX);
+        }
+        let (mut answers, mut ttl_s) = (Answers::default(), TTL_S_MAX);
+        for _ in 0..STEPS_MAX {
+            let ttl = match decide(only, mx, host, &answers) {
+                Step::Done(decision) => return done(decision, ttl_s),
+                Step::AskAlias(name) => kept(&mut answers.alias, self.alias(&name).await),
+                Step::AskCanonical(owner) => kept(&mut answers.canonical, self.tlsa(&owner).await),
+                Step::AskName(owner) => kept(&mut answers.name, self.tlsa(&owner).await),
+            };
+            ttl_s = ttl_s.min(ttl);
+        }
+        late(host)
+    }
+
+    /// Whether the name itself is an alias.
+    async fn alias(&self, name: &str) -> (Answer<()>, u32) {
+        let is_alias = |data: &RData| matches!(data, RData::CNAME(_)).then_some(());
+        let (answer, ttl_s) = self.records(name, RecordType::CNAME, is_alias).await;
+        let answer = match answer {
+            Answer::Found(security, _) => Answer::Found(security, ()),
+            Answer::Absent => Answer::Absent,
+            Answer::Failed(why) => Answer::Failed(why),
+        };
+        (answer, ttl_s)
+    }
+
+    /// The data of TLSA records, as the wire has it.
+    async fn tlsa(&self, owner: &str) -> (Answer<Vec<Vec<u8>>>, u32) {
+        self.records(owner, RecordType::TLSA, |data| {
+            let RData::TLSA(tlsa) = data else { return None };
+            let numbers = [tlsa.cert_usage.into(), tlsa.selector.into(), tlsa.matching.into()];
+            Some([&numbers[..], &tlsa.cert_data].concat())
+        })
+        .await
+    }
+
+    async fn records<T>(
+        &self,
+        name: &str,
+        kind: RecordType,
+        data: impl Fn(&RData) -> Option<T>,
+    ) -> (Answer<Vec<T>>, u32) {
+        // A name that is too long has no records.
+        let Some(name) = dns_name(name) else { return (Answer::Absent, ABSENT_TTL_S) };
+        match answers::data(&name, kind, self.uncounted(&name, kind).await, data) {
+            Ok(Some((found, ttl_s, origin))) => (Answer::Found(security(&origin), found), ttl_s),
+            Ok(None) => (Answer::Absent, ABSENT_TTL_S),
+            Err(why) => (Answer::Failed(why), FAILED_TTL_S),
+        }
+    }
+
+    /// The TXT records of a name, the strings of each joined; none if there are none.
+    ///
+    /// # Errors
+    /// Why they could not be looked up.
+    pub async fn texts(&self, name: &str) -> Result<Vec<Vec<u8>>, String> {
+        let texts = self.records(name, RecordType::TXT, |data| {
+            let RData::TXT(text) = data else { return None };
+            Some(text.txt_data.concat())
+        });
+        match tokio::time::timeout(Duration::from_millis(TEXT_MS_MAX), texts).await {
+            Ok((Answer::Found(_, texts), _)) => Ok(texts),
+            Ok((Answer::Absent, _)) => Ok(Vec::new()),
+            Ok((Answer::Failed(why), _)) => Err(why),
+            Err(_) => Err(format!("no answer within {} s", TEXT_MS_MAX / 1_000)),
+        }
+    }
+
+    /// The addresses of a host that is no mail server, both families.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub async fn ips(&self, host: &str) -> Result<Vec<IpAddr>, String> {
+        match self.addresses(host).await {
+            AddressAnswer::Found { v4, v6, .. } => Ok(v4.into_iter().chain(v6).collect()),
+            AddressAnswer::NoData => Err("it has no address".to_owned()),
+            AddressAnswer::NoDomain => Err("there is no such name".to_owned()),
+            AddressAnswer::CnameLoop => Err("its CNAME records form a loop".to_owned()),
+            AddressAnswer::Failed(why) => Err(why),
+        }
+    }
+
+    /// Whether the name servers validate: whether they say that the root zone is authentic, which is signed.
+    ///
+    /// # Errors
+    /// Why that cannot be found out.
+    pub async fn validates_root(&self) -> Result<bool, String> {
+        let root = hickory_resolver::proto::rr::Name::root();
+        let answer = self.uncounted(&root, RecordType::NS).await;
+        let found = answers::data(&root, RecordType::NS, answer, |data| matches!(data, RData::NS(_)).then_some(()))?;
+        Ok(found.is_some_and(|(_, _, origin)| origin.is_authentic))
+    }
+}
+
+fn kept<T>(place: &mut Option<Answer<T>>, (answer, ttl_s): (Answer<T>, u32)) -> u32 {
+    *place = Some(answer);
+    ttl_s
+}
+
+fn security(origin: &Origin) -> Security {
+    if origin.is_authentic { Security::Secure } else { Security::Insecure }
+}
+
+fn late(host: &HostFacts) -> Decided {
+    let why = format!("no answer within {} s", DANE_MS_MAX / 1_000);
+    let refusal = Refusal::LookUp { host: host.name.clone(), port: host.port, why };
+    Decided { host: host.name.clone(), port: host.port, decision: Decision::Refuse(refusal), ttl_s: FAILED_TTL_S }
+}
