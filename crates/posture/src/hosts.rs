@@ -24,14 +24,14 @@ pub struct HostQuestion<'a> {
 }
 
 /// How a host is used.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct HostUse {
     pub level: Level,
     /// Which published policy that comes from: what TLSRPT counts it under.
     pub applied: Applied,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Level {
     /// No STARTTLS.
     Clear,
@@ -46,7 +46,7 @@ pub enum Level {
 }
 
 /// How a host proves to be itself.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Proof {
     Dane(DaneProof),
     /// A certificate of a CA for a name that one of these matches.
@@ -68,7 +68,7 @@ pub enum Applied {
 }
 
 /// Why a host gets nothing now; a temporary failure, 4.7.5, except where the message itself asked for TLS.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum HostRefusal {
     #[error(transparent)]
     Dane(#[from] Refusal),

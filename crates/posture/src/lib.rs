@@ -12,6 +12,7 @@
 
 pub mod dane;
 mod fingerprint;
+mod host_posture;
 mod hosts;
 mod names;
 mod reason;
@@ -24,6 +25,7 @@ mod tests;
 pub mod tlsrpt;
 
 pub use fingerprint::{Fingerprint, FingerprintError};
+pub use host_posture::{HostPosture, Published, site_suffix};
 pub use hosts::{Applied, HostQuestion, HostRefusal, HostUse, Level, Proof, host_use};
 pub use names::{HostPattern, Peer, PeerName};
 pub use reason::{Held, Reason, Rule};

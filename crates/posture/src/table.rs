@@ -173,6 +173,13 @@ impl Policies {
             && self.senders.below.is_empty())
     }
 
+    /// The strongest requirement of a list or sender that asks what domains publish: of mail that may go anywhere.
+    pub fn published_by_mail(&self) -> Option<&Requirement> {
+        let by_list = self.lists.values().chain(self.addresses.values());
+        let all = by_list.chain(self.senders.exact.values()).chain(self.senders.below.values());
+        all.filter(|requirement| requirement.strength().asks_dane()).max_by_key(|requirement| requirement.strength())
+    }
+
     /// What holds by default.
     pub fn default_requirement(&self) -> &Requirement {
         &self.default

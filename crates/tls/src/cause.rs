@@ -29,6 +29,8 @@ pub enum Cause {
     WrongFingerprint,
     /// No TLSA record is about this certificate.
     NoTlsaMatch,
+    /// What its domain publishes says that the host is not to be used now.
+    Policy,
     NoSharedVersion,
     NoSharedCipher,
     /// The peer answers in plain text.
@@ -63,6 +65,7 @@ impl Cause {
             Cause::NoCertificate => "no-certificate",
             Cause::WrongFingerprint => "wrong-fingerprint",
             Cause::NoTlsaMatch => "no-tlsa-match",
+            Cause::Policy => "policy",
             Cause::NoSharedVersion => "no-shared-version",
             Cause::NoSharedCipher => "no-shared-cipher",
             Cause::NotTls => "not-tls",

@@ -98,7 +98,7 @@ pub enum Step {
 }
 
 /// What DANE makes of a host.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Decision {
     /// Nothing is published (securely): what else holds for the mail decides.
     NotApplicable(NotApplicable),
@@ -111,9 +111,9 @@ pub enum Decision {
 }
 
 /// Why DANE does not apply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum NotApplicable {
-    #[error("no answer is secure, since not every name server in [dns] is on loopback or trusted")]
+    #[error("no answer is secure, since not every name server in [dns] is on loopback")]
     NoDnssec,
     #[error("the MX records are not secured by DNSSEC")]
     InsecureMx,
@@ -124,7 +124,7 @@ pub enum NotApplicable {
 }
 
 /// Why a host is not used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Refusal {
     #[error("`dane-only`: {0}")]
     NotApplicable(NotApplicable),
@@ -135,7 +135,7 @@ pub enum Refusal {
 }
 
 /// With what a host's certificates are compared.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Proof {
     /// Those that count, never empty.
     pub records: Vec<Tlsa>,

@@ -11,7 +11,7 @@ pub const MAX_AGE_S_MAX: u64 = 31_557_600;
 pub const PATTERNS_MAX: usize = 256;
 
 /// What is done with hosts that do not match.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// They get no mail.
@@ -33,7 +33,7 @@ impl Mode {
 }
 
 /// A policy that has been read.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Policy {
     pub mode: Mode,
     pub max_age_s: u64,

@@ -37,6 +37,8 @@ pub enum Requirement {
     Fingerprint(Vec<Fingerprint>),
     /// One of the TLSA records (RFC 7672 section 3.1). The names are for records of usage 2 only.
     Dane { records: Vec<Tlsa>, names: Vec<Box<str>> },
+    /// Anything; whether it is what this would ask for is found out all the same.
+    Wanted(Box<Requirement>),
 }
 
 /// SHA-256 of a certificate or of its public key.
@@ -157,6 +159,7 @@ pub(crate) fn judge(
         }
         Requirement::Fingerprint(wanted) => by_fingerprint(leaf, wanted).map(|()| How::Fingerprint),
         Requirement::Dane { records, names } => dane::verify(leaf, others, records, names, now).map(How::Dane),
+        Requirement::Wanted(wanted) => judge(wanted, roots, chain, now),
     }
 }
 

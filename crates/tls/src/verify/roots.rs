@@ -5,11 +5,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hashbrown::HashSet;
-use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
+use rustls::{ClientConfig, RootCertStore};
 use sha2::{Digest as _, Sha256};
 
+use crate::cause::TlsError;
 use crate::pem::{self, read};
+use crate::provider_arc;
 
 #[derive(Clone, Debug)]
 pub struct Roots {
@@ -67,6 +69,13 @@ impl Roots {
                 .map_err(|error| format!("certificate {} of it cannot be used: {error}", index + 1))?;
         }
         Ok(Roots { store: Arc::new(store), pinned: Arc::new(pinned) })
+    }
+
+    /// Settings of a client of web servers, which trusts these CAs and asks for the server's name as the web does.
+    pub fn web_client(&self) -> Result<Arc<ClientConfig>, TlsError> {
+        let builder = ClientConfig::builder_with_provider(provider_arc()).with_safe_default_protocol_versions();
+        let builder = builder.map_err(|error| TlsError::from(&error))?;
+        Ok(Arc::new(builder.with_root_certificates(self.store.clone()).with_no_client_auth()))
     }
 
     pub fn len(&self) -> usize {
