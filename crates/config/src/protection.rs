@@ -1,18 +1,17 @@
 //! `[delivery] tls`, `[[tls_policy]]` and `[smart_hosts]`: how mail is protected on its way out, and as whom we log in
 //! where a smart host wants that.
 
-use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use stentor_policy::{Host, RouteHost};
 use stentor_posture::{Fingerprint, PeerName, Policies, Requirement, RuleError, RuleInput};
 
-use super::raw::{Context, Entry, Section};
+use super::raw::{Entry, Section};
 
 /// Requirements that hold for all mail; the others name something, and so belong into a `[[tls_policy]]`.
 const DEFAULTS: [&str; 7] = ["none", "may", "encrypt", "verify", "dane", "dane-only", "sts"];
-const DEFAULT: &str = "may";
+const DEFAULT: &str = "sts";
 /// Names of mechanisms that may be allowed for a smart host.
 const MECHANISMS: [&str; 7] =
     ["SCRAM-SHA-256-PLUS", "SCRAM-SHA-256", "OAUTHBEARER", "XOAUTH2", "PLAIN", "LOGIN", "CRAM-MD5"];
@@ -24,6 +23,10 @@ pub struct ProtectionConfig {
     /// CAs in place of the system's.
     pub ca_file: Option<PathBuf>,
     pub handshake_timeout_ms: u64,
+    /// Where web servers have MTA-STS policies, 443 outside the lab.
+    pub sts_port: u16,
+    /// They may be on this machine or in a private network.
+    pub sts_allows_private: bool,
     pub smart_hosts: Vec<SmartHost>,
 }
 
@@ -63,7 +66,8 @@ pub(super) fn read(top: &Section<'_>, delivery: &Section<'_>, smtp_port: u16) ->
     let default = delivery.choice("tls", DEFAULT, &DEFAULTS.map(|word| (word, word)));
     let ca_file = delivery.text("tls_ca_file").map(|text| delivery.context.path(text.value));
     let handshake_timeout_ms = delivery.seconds("tls_timeout_s", 60, 0.1..=600.0);
-    warn_of_unproven(delivery.context, delivery.span_of("tls"), default);
+    let sts_port = delivery.number("sts_port", 443, 1..=65_535) as u16;
+    let sts_allows_private = delivery.flag("sts_private_allowed", false);
     // Those names ask for nothing more.
     let default = Requirement::new(default, Vec::new(), Vec::new()).unwrap_or(Requirement::May);
     let sections = top.tables("tls_policy");
@@ -83,18 +87,8 @@ pub(super) fn read(top: &Section<'_>, delivery: &Section<'_>, smtp_port: u16) ->
     });
     let hosts = top.section("smart_hosts");
     let smart_hosts = hosts.entries().iter().filter_map(|entry| smart_host(&hosts, entry, smtp_port)).collect();
-    ProtectionConfig { policies: Arc::new(policies), ca_file, handshake_timeout_ms, smart_hosts }
-}
-
-/// What other servers publish about themselves is not looked up.
-fn warn_of_unproven(context: &Context<'_>, span: Range<usize>, word: &str) {
-    let effect = match word {
-        "dane" | "sts" => "is as \"may\"",
-        "dane-only" => "lets no mail out",
-        _ => return,
-    };
-    context
-        .warn(span, format!("{word:?} {effect}: TLSA records and MTA-STS policies are not looked up by this version"));
+    let policies = Arc::new(policies);
+    ProtectionConfig { policies, ca_file, handshake_timeout_ms, sts_port, sts_allows_private, smart_hosts }
 }
 
 fn rule(section: Section<'_>) -> Option<RuleInput> {
@@ -125,7 +119,6 @@ fn rule(section: Section<'_>) -> Option<RuleInput> {
     }
     section.finish();
     let word = word.filter(|_| is_good)?;
-    warn_of_unproven(context, word.span.clone(), word.value);
     match Requirement::new(word.value, names, fingerprints) {
         Ok(requirement) => Some(RuleInput { domain, site, list, sender, requirement }),
         Err(error) => {

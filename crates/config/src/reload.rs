@@ -98,6 +98,8 @@ pub static RULES: &[Rule] = {
                 "chunking",
                 "tls_ca_file",
                 "tls_timeout_s",
+                "sts_port",
+                "sts_private_allowed",
             ],
             NewConnections,
         ),

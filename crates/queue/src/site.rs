@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 pub use stentor_mail::reply::Enhanced;
-use stentor_posture::Posture;
+use stentor_posture::HostPosture;
 
 /// Where a host is connected to.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -58,7 +58,7 @@ pub struct Target {
     pub lmtp: bool,
     /// What TLS must do there for the mail of this site; `None`: what it can. A host that does not do it keeps back this
     /// site's mail alone: at other sites it has a clock of its own.
-    pub posture: Option<Arc<Posture>>,
+    pub posture: Option<Arc<HostPosture>>,
 }
 
 impl fmt::Display for Target {
@@ -119,19 +119,16 @@ pub struct SitePlan {
 }
 
 impl SitePlan {
-    /// Mail of this site goes only as the posture demands. One that demands nothing changes nothing, so that a site has the
-    /// name that it always had.
-    pub fn protect(&mut self, posture: &Posture) {
-        let key = posture.key();
-        if key.is_empty() {
-            return;
-        }
-        // Names of sites are written in commands.
-        let key = key.replace(", ", ",").replace(' ', "");
-        self.key = format!("{};tls={key}", self.key).into();
-        let posture = Some(Arc::new(posture.clone()));
+    /// Mail of this site goes only as `posture` has it for each host. `suffix` ([`stentor_posture::site_suffix`]) is empty where nothing is
+    /// demanded or published, so that a site has the name that it always had.
+    pub fn protect(&mut self, suffix: &str, mut posture: impl FnMut(&Target) -> Option<Arc<HostPosture>>) {
         for target in &mut self.targets {
-            target.posture.clone_from(&posture);
+            target.posture = posture(target);
+        }
+        if !suffix.is_empty() {
+            // Names of sites are written in commands.
+            let suffix = suffix.replace(", ", ",").replace(' ', "");
+            self.key = format!("{};tls={suffix}", self.key).into();
         }
     }
 }
@@ -154,7 +151,7 @@ pub enum Resolution {
 
 #[cfg(test)]
 mod tests {
-    use stentor_posture::{PeerName, Requirement};
+    use stentor_posture::{Peer, PeerName, Published, Requirement, site_suffix};
 
     use super::*;
 
@@ -165,8 +162,9 @@ mod tests {
         let limits = SiteLimits::default();
         let plan = SitePlan { key: "mx".into(), targets: vec![target], mixes_domains: true, limits, ttl_s: 60 };
         let protected = |requirement: Requirement| {
-            let mut plan = plan.clone();
-            plan.protect(&requirement.into());
+            let (mut plan, posture, peer) = (plan.clone(), requirement.into(), Peer { hostname: "mx", nexthop: "a" });
+            let host = HostPosture::new(&posture, None, peer, Published::default()).map(Arc::new);
+            plan.protect(&site_suffix(&posture, "a", [host.as_deref()].into_iter()), |_| host.clone());
             plan
         };
         assert_eq!(protected(Requirement::May), plan);

@@ -41,8 +41,8 @@ use tokio::sync::{Notify, watch};
 
 use crate::acme;
 use crate::certificates::Certificates;
-use crate::greylist;
 use crate::zone;
+use crate::{greylist, policies};
 
 /// Content kept in memory for its first attempt, in all.
 const BODIES_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -189,6 +189,9 @@ impl Server {
         tokio::spawn(acme::keep(core.clone(), answers, acme_reloaded.clone()));
         greylist::load(&core);
         tokio::spawn(greylist::keep(core.clone()));
+        policies::load(&core);
+        tokio::spawn(policies::keep(core.clone()));
+        tokio::spawn(policies::refresh(core.clone()));
         let preparing = Arc::new(std::sync::atomic::AtomicBool::new(true));
         let preparer = prepare(&journal, preparing.clone()).map_err(StartError::Thread)?;
         let committer = Committer::new(core.clone(), journal);
@@ -328,6 +331,7 @@ impl Server {
         let core = self.core.clone();
         let threads = tokio::task::spawn_blocking(move || {
             greylist::save(&core);
+            policies::save(&core);
             let journal = self.committer.join();
             let _ = self.preparer.join();
             journal

@@ -1,7 +1,7 @@
 //! What `stentor check` tries beyond the file itself: the folders, files, addresses and name servers that it names, on this
 //! machine and as this user.
 //!
-//! Promise: nothing is created, changed or kept open; a name server gets one query, a DNS list two, a milter the negotiation, a policy service a connection. What would make a start fail, or mail of
+//! Promise: nothing is created, changed or kept open; a name server gets one query, or two where DANE asks, a DNS list two, a milter the negotiation, a policy service a connection. What would make a start fail, or mail of
 //! a source fail, is an error; what depends on the user who runs the check, or may be meant, is a warning.
 
 use std::collections::HashMap;
@@ -29,7 +29,7 @@ use stentor_rules::{Dialect, Field, NextHop, Routes, Rulebook};
 use stentor_tablefiles as files;
 use stentor_tables::{Loaded, Problem, Reference, Table};
 
-use crate::{acme, certificates, trial_lists, trial_rules};
+use crate::{acme, certificates, trial_dane, trial_lists, trial_rules};
 
 const GROUPS: &str = "/etc/group";
 /// Bad lines of a subscribers file that are shown.
@@ -57,6 +57,9 @@ pub(crate) fn run(config: &Config, settings: &Settings) -> Vec<Diagnostic> {
     trial.addresses(config);
     for server in &config.dns.servers {
         trial.name_server(*server);
+    }
+    if let Some(why) = trial_dane::finding(config, settings.place("delivery", "tls").is_some()) {
+        trial.warn(("delivery", "tls"), &why);
     }
     for (list, why) in trial_lists::findings(config) {
         trial.warn((&format!("dns_lists.{list}"), "zone"), &format!("DNS list {list}: {why}"));

@@ -24,6 +24,7 @@ pub mod pins;
 mod reach;
 pub mod security;
 pub mod settings;
+pub mod sts;
 pub mod submissions;
 pub mod unreached;
 pub mod verb;
@@ -142,6 +143,8 @@ pub struct Core {
     pub held: LongestHold,
     /// DSNs being built: each may hold a copy of a whole message.
     pub reports: tokio::sync::Semaphore,
+    /// MTA-STS policies of domains.
+    pub policies: self::sts::Policies,
     /// Hosts that refuse what they offer, and contents with NULs.
     pub known: self::known::Known,
 }
@@ -224,6 +227,7 @@ impl Core {
             actor: parts.actor,
             held: LongestHold::default(),
             reports: tokio::sync::Semaphore::new(REPORTS_MAX),
+            policies: self::sts::Policies::default(),
             known: self::known::Known::default(),
         })
     }

@@ -12,11 +12,11 @@ use stentor_lists::List;
 use stentor_mail::client::ClientConfig;
 use stentor_mail::server::ServerConfig;
 use stentor_policy::Policy;
-use stentor_posture::{HostPattern, PeerName, Question, Requirement};
+use stentor_posture::{HostPattern, PeerName, Posture, Question, Requirement};
 use stentor_queue::event::Class;
 use stentor_queue::ids::Ms;
 use stentor_queue::message::Message;
-use stentor_queue::site::{Endpoint, SiteLimits, SitePlan, Target};
+use stentor_queue::site::{SiteLimits, SitePlan, Target};
 use stentor_rules::Rulebook;
 use stentor_ruletables::RuleTables;
 use stentor_sched::{Backoff, FlowKey, FlowRules, SchedConfig, Scheduler, SourceConfig, SourceNo, SourceSet};
@@ -53,6 +53,7 @@ pub struct Settings {
     clients: Vec<[Arc<ClientConfig>; 2]>,
     /// TLS with hosts; made at the first use, since that reads the CAs.
     tls: OnceLock<Arc<Client>>,
+    roots: OnceLock<Roots>,
     pub sched: SchedConfig,
     pub converts_eight_bit: bool,
     lists: HashMap<Arc<str>, ListEntry, foldhash::fast::FixedState>,
@@ -77,6 +78,7 @@ impl Settings {
             smtp: Arc::new(server(&config)),
             clients,
             tls: OnceLock::new(),
+            roots: OnceLock::new(),
             sched: sched(&config),
             converts_eight_bit: config.delivery.eight_bit == EightBit::Convert,
             lists: lists.collect(),
@@ -109,23 +111,23 @@ impl Settings {
 
     /// TLS with hosts.
     pub fn tls_client(&self) -> &Client {
-        self.tls.get_or_init(|| {
-            let roots = match &self.config.protection.ca_file {
-                None => Roots::of_system(),
-                Some(file) => Roots::from_file(file).unwrap_or_else(|error| {
-                    tracing::error!(%error, "`tls_ca_file` in [delivery] cannot be used; no host is proven by a CA");
-                    Roots::none()
-                }),
-            };
-            Client::new(ClientSettings { roots, ..ClientSettings::default() })
+        self.tls
+            .get_or_init(|| Client::new(ClientSettings { roots: self.roots().clone(), ..ClientSettings::default() }))
+    }
+
+    /// The CAs that are trusted.
+    pub fn roots(&self) -> &Roots {
+        self.roots.get_or_init(|| match &self.config.protection.ca_file {
+            None => Roots::of_system(),
+            Some(file) => Roots::from_file(file).unwrap_or_else(|error| {
+                tracing::error!(%error, "`tls_ca_file` in [delivery] cannot be used; no host is proven by a CA");
+                Roots::none()
+            }),
         })
     }
 
-    /// What TLS must do for mail to this domain at the plan's hosts becomes part of the plan.
-    pub fn protect(&self, plan: &mut SitePlan, domain: &str) {
-        if plan.targets.iter().all(|target| matches!(target.addr, Endpoint::Unix(_))) {
-            return;
-        }
+    /// What TLS must do for mail to this domain at the plan's hosts.
+    pub fn posture(&self, plan: &SitePlan, domain: &str) -> Posture {
         let hosts: Vec<&str> = plan.targets.iter().map(|target| target.host.trim_end_matches('.')).collect();
         let question = Question { domain, hosts: &hosts, list: None, sender: "" };
         let mut posture = self.config.protection.policies.find(&question).posture;
@@ -138,7 +140,7 @@ impl Settings {
             };
             posture.requirement = Requirement::Verify { names: names.iter().map(of_domain).collect() };
         }
-        plan.protect(&posture);
+        posture
     }
 
     /// The limits for the site with these hosts.

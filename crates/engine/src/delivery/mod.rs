@@ -9,6 +9,7 @@ mod delays;
 mod ending;
 mod generic;
 mod login;
+mod look_up;
 mod opening;
 pub mod outcome;
 mod protection;
@@ -22,19 +23,15 @@ use std::sync::Arc;
 pub use bounce::{bounce, by_operator};
 pub use connection::connect;
 pub use generic::address as generic_address;
+pub use look_up::{Asking, look_up};
 use parking_lot::Mutex;
-use stentor_mail::reply::{Enhanced, Reply};
-use stentor_queue::book::split_hop;
 use stentor_queue::ids::DomainId;
-use stentor_queue::site::Resolution;
-use stentor_resolve::Resolver;
-use stentor_rules::NextHop;
 pub use suspend::resume_when_over;
 use tokio::runtime::Handle;
 use tokio::task::AbortHandle;
 
 use crate::core::hub::Act;
-use crate::core::{Actor, Core, Settings, log};
+use crate::core::{Actor, Core, log};
 
 /// From this many on, finished lookups are forgotten.
 const LOOK_UPS_KEPT_MAX: usize = 4_096;
@@ -93,7 +90,7 @@ impl Actor for Tasks {
 pub async fn resolve(core: Arc<Core>, domain: DomainId, name: String) {
     loop {
         let (settings, begun) = (core.settings(), core.clock.now());
-        let resolution = look_up(&core.resolver, &settings, &name).await;
+        let resolution = look_up(&Asking::of(&core, &settings), &name).await;
         // Routes that changed meanwhile are looked at again.
         if Arc::ptr_eq(&settings, &core.settings()) {
             if let Some(failed) = core.with(|hub, now| hub.resolved(domain, resolution, now)) {
@@ -103,52 +100,4 @@ pub async fn resolve(core: Arc<Core>, domain: DomainId, name: String) {
             return;
         }
     }
-}
-
-/// Where a domain's mail goes: by its route, or by DNS.
-pub async fn look_up(resolver: &Resolver, settings: &Settings, name: &str) -> Resolution {
-    let mut resolution = look_up_hosts(resolver, settings, name).await;
-    if let Resolution::Site(plan) = &mut resolution {
-        plan.limits = settings.site_limits(&plan.targets);
-        settings.protect(plan, split_hop(name).0);
-    }
-    resolution
-}
-
-async fn look_up_hosts(resolver: &Resolver, settings: &Settings, name: &str) -> Resolution {
-    let (domain, own) = split_hop(name);
-    let own = own.map(|hop| NextHop::parse(hop, settings.config.delivery.smtp_port));
-    let hop = match own {
-        Some(Ok(hop)) => hop,
-        Some(Err(error)) => return Resolution::Temporary { dsn: Enhanced::new(4, 4, 4), text: error.to_string() },
-        None => match domain_hop(settings, domain).await {
-            Ok(hop) => hop,
-            Err(reply) => return refused(&reply),
-        },
-    };
-    match &hop {
-        NextHop::Mx => resolver.resolve(domain).await,
-        NextHop::Hosts(hosts) => resolver.route(hosts).await,
-        NextHop::Named(hop) => match settings.rules.hops.get(hop) {
-            Some(hosts) => resolver.route(hosts).await,
-            None => Resolution::Temporary {
-                dsn: Enhanced::new(4, 4, 4),
-                text: format!("there is no hop {hop:?} in [hops]"),
-            },
-        },
-        NextHop::Refuse(reply) => refused(reply),
-    }
-}
-
-/// What routes and tables have for a domain.
-async fn domain_hop(settings: &Settings, domain: &str) -> Result<NextHop, Reply> {
-    let tables = settings.tables.questions();
-    tables.settle(|tables| settings.rules.domain_hop(domain, tables)).await
-}
-
-/// What the operator says of a domain in place of hosts, with the enhanced code of his words.
-fn refused(reply: &Reply) -> Resolution {
-    let (class, text) = (if reply.is_temporary() { 4 } else { 5 }, reply.text.clone().into_owned());
-    let dsn = reply.enhanced.filter(|own| own.class == class).unwrap_or(Enhanced::new(class, 7, 1));
-    if reply.is_temporary() { Resolution::Temporary { dsn, text } } else { Resolution::Permanent { dsn, text } }
 }

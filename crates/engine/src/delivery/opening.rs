@@ -8,7 +8,7 @@ use stentor_mail::client::{ClientSession, TlsUse};
 use stentor_policy::DELIVER_SOCKETS;
 use stentor_queue::site::{Endpoint, Target};
 use stentor_sched::{NoSession, SourceNo};
-use stentor_tls::TlsError;
+use stentor_tls::{Cause, TlsError};
 
 use super::protection::Protection;
 use super::stream::Stream;
@@ -42,6 +42,7 @@ impl NotOpened {
     pub fn text(&self, target: &Target) -> String {
         match self {
             NotOpened::Socket(error) => unreached(target, error),
+            NotOpened::Tls(error) if error.cause == Cause::Policy => error.to_string(),
             NotOpened::Tls(error) => format!("TLS failed: {error}"),
         }
     }

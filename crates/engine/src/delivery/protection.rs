@@ -1,18 +1,18 @@
 //! TLS of outgoing sessions: what is demanded of a host, the handshake, and what is known of a session afterwards.
 //!
 //! Promise: a session is encrypted where the host can; it goes in clear only where nothing demands more, and says why.
-//! What a posture demands of a site's mail was decided with the site's key ([`stentor_queue::site::SitePlan::protect`]), so
-//! a host that does not do it keeps back that mail alone. What a list or sender demands beyond that is compared with what the
-//! session has ([`Protection::lacks`]): their mail waits, others' goes.
+//! How a host is used for a site's mail was decided with the site's key ([`stentor_queue::site::SitePlan::protect`]): by what the operator
+//! demands, and by what DANE and MTA-STS make of it. So a host that does not do it keeps back that mail alone. What a list or sender demands
+//! beyond that is compared with what the session has ([`Protection::lacks`]): their mail waits, others' goes.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 use stentor_mail::client::TlsUse;
 use stentor_mail::reply::Enhanced;
-use stentor_posture::{Floor, HostPattern, Peer, Posture, Requirement as Asked};
+use stentor_posture::{HostPattern, HostPosture, Level, Peer, Posture, Proof, Published};
 use stentor_queue::site::{Endpoint, Target};
-use stentor_tls::{Cause, Facts, Fingerprint, How, Requirement, TlsError};
+use stentor_tls::{Cause, Facts, Fingerprint, How, Requirement, TlsError, Tlsa};
 use tokio::time::Instant;
 
 use super::stream::Stream;
@@ -29,6 +29,9 @@ const NOT_PROVEN: Enhanced = Enhanced::new(4, 7, 5);
 pub struct Protection {
     tls: TlsUse,
     requirement: Requirement,
+    /// The name to ask for in the handshake.
+    server_name: Box<str>,
+    host: Option<Arc<HostPosture>>,
     allows_clear: bool,
     logs_in: bool,
     facts: Option<Box<Facts>>,
@@ -42,14 +45,14 @@ impl Protection {
     /// clear. An error if that is nothing that any host could do.
     pub fn of(settings: &Settings, target: &Target, failed: Option<&str>) -> Result<Protection, TlsError> {
         let Endpoint::Tcp(addr) = &target.addr else { return Ok(Protection::none()) };
-        let asked = target.posture.as_deref();
-        let (tls, requirement) = demand(target, asked)?;
+        let host = target.posture.clone();
+        let Demand { tls, requirement, server_name } = demand(target)?;
         let is_implicit = addr.port() == SUBMISSIONS_PORT && tls != TlsUse::Never;
         let tls = if is_implicit { TlsUse::Implicit } else { tls };
         let logs_in = settings.config.protection.smart_host(&target.host, addr.port()).is_some();
-        let allows_clear = tls == TlsUse::IfOffered && asked.is_none_or(Posture::allows_clear);
+        let allows_clear = tls == TlsUse::IfOffered && host.as_ref().is_none_or(|host| host.posture.allows_clear());
         let mut protection =
-            Protection { tls, requirement, allows_clear, logs_in, facts: None, failed: None, text: "".into() };
+            Protection { tls, requirement, server_name, host, allows_clear, logs_in, ..Protection::none() };
         if let Some(why) = failed.filter(|_| allows_clear) {
             protection.tls = TlsUse::Never;
             protection.in_clear(why);
@@ -61,6 +64,8 @@ impl Protection {
         Protection {
             tls: TlsUse::Never,
             requirement: Requirement::Encrypted { names: Vec::new() },
+            server_name: "".into(),
+            host: None,
             allows_clear: true,
             logs_in: false,
             facts: None,
@@ -83,7 +88,7 @@ impl Protection {
         self.allows_clear
     }
 
-    /// As records have it: `TLSv1.3:TLS_AES_256_GCM_SHA384:verified`, `clear:why`; empty where TLS is not used on purpose.
+    /// As records have it: `TLSv1.3:TLS_AES_256_GCM_SHA384:verified` (or `dane-ee`, `dane-ta`, `sts`), `clear:why`; empty where TLS is not used on purpose.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -122,15 +127,14 @@ impl Protection {
         target: &Target,
         deadline: Instant,
     ) -> Result<Stream, TlsError> {
-        let name = target.host.trim_end_matches('.');
-        let secured = settings.tls_client().begin(&self.requirement, name, &target.addr.to_string());
+        let secured = settings.tls_client().begin(&self.requirement, &self.server_name, &target.addr.to_string());
         let made = match secured {
             Ok(secured) => stream.secure(secured, deadline).await,
             Err(error) => Err(error),
         };
         match made {
             Ok((stream, facts)) => {
-                self.text = described(&facts).into();
+                self.text = described(&facts, self.host.as_deref()).into();
                 self.facts = Some(facts);
                 Ok(stream)
             }
@@ -143,14 +147,19 @@ impl Protection {
 
     /// What the session lacks of what a message demands; nothing if it may go.
     pub fn lacks(&self, posture: &Posture, peer: Peer<'_>) -> Option<(Enhanced, String)> {
-        if posture.allows_clear() {
-            return None;
-        }
+        let nothing = Published::default();
+        let published = self.host.as_ref().map_or(&nothing, |host| &host.published);
+        let proof = match published.used(posture, peer).level {
+            Level::Clear | Level::Opportunistic { .. } if posture.allows_clear() => return None,
+            Level::Refused(why) => return Some((NOT_PROVEN, format!("{posture} is demanded: {why}"))),
+            Level::Clear | Level::Opportunistic { .. } | Level::Encrypted { .. } => None,
+            Level::Proven(proof) => Some(proof),
+        };
         let Some(facts) = self.facts() else {
             let why = if self.text.is_empty() { "TLS is not used with this host" } else { &self.text };
             return Some((NOT_ENCRYPTED, format!("{posture} is demanded: {why}")));
         };
-        if posture.floor == Floor::Encrypted || is_proven(facts, &posture.requirement, peer) {
+        if proof.is_none_or(|proof| self.is_proven(facts, &proof)) {
             return None;
         }
         let why = match &facts.proven {
@@ -159,64 +168,110 @@ impl Protection {
         };
         Some((NOT_PROVEN, format!("{posture} is demanded: {why}")))
     }
-}
 
-/// What TLS must do, for a host of this posture.
-fn demand(target: &Target, posture: Option<&Posture>) -> Result<(TlsUse, Requirement), TlsError> {
-    let host = target.host.trim_end_matches('.');
-    let anybody = || Requirement::Encrypted { names: vec![host.into()] };
-    let asked = posture.map_or(&Asked::May, |posture| &posture.requirement);
-    let (tls, requirement) = match asked {
-        Asked::None => (TlsUse::Never, anybody()),
-        // What a domain publishes is no part of the posture: where it publishes nothing these are `may`.
-        Asked::May | Asked::Dane | Asked::Sts => (TlsUse::IfOffered, anybody()),
-        Asked::Encrypt => (TlsUse::Required, anybody()),
-        Asked::Verify { names } => {
-            // The site's key has the domain in it where names stand for it.
-            let peer = Peer { hostname: host, nexthop: host };
-            let names = names.iter().map(|name| name.pattern(peer).to_string().into()).collect();
-            (TlsUse::Required, Requirement::Ca { names })
+    /// Whether what is known of the host is what a proof asks for.
+    fn is_proven(&self, facts: &Facts, proof: &Proof) -> bool {
+        let certificate = facts.peer.as_ref();
+        match proof {
+            Proof::Dane(_) => matches!(facts.proven, How::Dane(_)),
+            Proof::Fingerprints(fingerprints) => certificate.is_some_and(|certificate| {
+                fingerprints.iter().any(|one| one.0 == certificate.sha256 || one.0 == certificate.key_sha256)
+            }),
+            // Records of a zone that is signed say as much of the name of a host as a CA does.
+            Proof::Names(_) if matches!(facts.proven, How::Dane(_)) => {
+                self.host.as_deref().is_some_and(is_of_secure_mx)
+            }
+            Proof::Names(patterns) => {
+                let has = |pattern: &HostPattern| {
+                    certificate.is_some_and(|certificate| match pattern {
+                        HostPattern::Exact(name) => certificate.is_for(name),
+                        below @ HostPattern::Below(_) => certificate.names.iter().any(|name| below.matches(name)),
+                    })
+                };
+                matches!(facts.proven, How::Ca(_)) && patterns.iter().any(has)
+            }
         }
-        Asked::Fingerprint { fingerprints } => {
-            let fingerprints = fingerprints.iter().map(|one| Fingerprint::Either(one.0)).collect();
-            (TlsUse::Required, Requirement::Fingerprint(fingerprints))
-        }
-        Asked::DaneOnly => {
-            let text = "dane-only is demanded, and there are no TLSA records that are proven";
-            return Err(TlsError::new(Cause::NoTlsaMatch, text));
-        }
-    };
-    let is_lifted = tls == TlsUse::IfOffered && posture.is_some_and(|posture| !posture.allows_clear());
-    Ok((if is_lifted { TlsUse::Required } else { tls }, requirement))
-}
-
-/// Whether what is known of the host is what a requirement asks for.
-fn is_proven(facts: &Facts, requirement: &Asked, peer: Peer<'_>) -> bool {
-    let certificate = facts.peer.as_ref();
-    match requirement {
-        Asked::Fingerprint { fingerprints } => certificate.is_some_and(|certificate| {
-            fingerprints.iter().any(|one| one.0 == certificate.sha256 || one.0 == certificate.key_sha256)
-        }),
-        Asked::Verify { names } => {
-            let has = |pattern: &HostPattern| {
-                certificate.is_some_and(|certificate| match pattern {
-                    HostPattern::Exact(name) => certificate.is_for(name),
-                    below @ HostPattern::Below(_) => certificate.names.iter().any(|name| below.matches(name)),
-                })
-            };
-            matches!(facts.proven, How::Ca(_)) && names.iter().any(|name| has(&name.pattern(peer)))
-        }
-        Asked::DaneOnly => matches!(facts.proven, How::Dane(_)),
-        _ => facts.proven.is_proven(),
     }
 }
 
+/// Whether records that prove the host prove it to be the domain's: the MX answer is secure, or there is none.
+fn is_of_secure_mx(host: &HostPosture) -> bool {
+    let proof = match &host.used.level {
+        Level::Proven(proof) => Some(proof),
+        Level::Opportunistic { wanted } | Level::Encrypted { wanted } => wanted.as_ref(),
+        _ => None,
+    };
+    matches!(proof, Some(Proof::Dane(proof)) if proof.mx.is_secure())
+}
+
+/// What TLS must do with a host.
+#[derive(Debug, PartialEq, Eq)]
+struct Demand {
+    tls: TlsUse,
+    requirement: Requirement,
+    server_name: Box<str>,
+}
+
+/// How a host is used, in terms of TLS. An error if it is not used now.
+fn demand(target: &Target) -> Result<Demand, TlsError> {
+    let host = target.host.trim_end_matches('.');
+    let anybody = || Requirement::Encrypted { names: vec![host.into()] };
+    let looked_at = |wanted: &Option<Proof>| match wanted {
+        None => anybody(),
+        Some(Proof::Names(patterns)) => Requirement::Encrypted { names: names(patterns) },
+        Some(proof) => Requirement::Wanted(Box::new(required(proof))),
+    };
+    let Some(posture) = target.posture.as_deref() else {
+        return Ok(Demand { tls: TlsUse::IfOffered, requirement: anybody(), server_name: host.into() });
+    };
+    let mut server_name = host;
+    let (tls, requirement) = match &posture.used.level {
+        Level::Clear => (TlsUse::Never, anybody()),
+        Level::Opportunistic { wanted } if posture.posture.allows_clear() => (TlsUse::IfOffered, looked_at(wanted)),
+        Level::Opportunistic { wanted } | Level::Encrypted { wanted } => (TlsUse::Required, looked_at(wanted)),
+        Level::Proven(proof) => (TlsUse::Required, required(proof)),
+        Level::Refused(why) => return Err(TlsError::new(Cause::Policy, why.to_string())),
+    };
+    if let Level::Proven(Proof::Dane(proof))
+    | Level::Opportunistic { wanted: Some(Proof::Dane(proof)) }
+    | Level::Encrypted { wanted: Some(Proof::Dane(proof)) } = &posture.used.level
+    {
+        // RFC 7672 8.1.
+        server_name = &proof.base_domain;
+    }
+    Ok(Demand { tls, requirement, server_name: server_name.into() })
+}
+
+/// A proof as TLS asks for it.
+fn required(proof: &Proof) -> Requirement {
+    match proof {
+        Proof::Names(patterns) => Requirement::Ca { names: names(patterns) },
+        Proof::Fingerprints(fingerprints) => {
+            Requirement::Fingerprint(fingerprints.iter().map(|one| Fingerprint::Either(one.0)).collect())
+        }
+        Proof::Dane(proof) => {
+            let record = |record: &stentor_posture::dane::Tlsa| {
+                let (usage, selector, matching) = record.numbers();
+                Tlsa { usage, selector, matching, data: record.data.clone() }
+            };
+            let names = proof.names.iter().map(|name| name.as_str().into()).collect();
+            Requirement::Dane { records: proof.records.iter().map(record).collect(), names }
+        }
+    }
+}
+
+fn names(patterns: &[HostPattern]) -> Vec<Box<str>> {
+    patterns.iter().map(|pattern| pattern.to_string().into()).collect()
+}
+
 /// One word of records: version, cipher, and how the host is proven.
-fn described(facts: &Facts) -> String {
+fn described(facts: &Facts, host: Option<&HostPosture>) -> String {
     let mut text = format!("{}:{}:", facts.version, facts.cipher);
     let _ = match &facts.proven {
         How::Nothing(why) => write!(text, "unproven({})", why.cause.key()),
-        How::Ca(_) => write!(text, "verified"),
+        // The host is, by its records; that it is the domain's is not.
+        How::Dane(_) if !host.is_some_and(is_of_secure_mx) => write!(text, "{}(insecure-mx)", facts.proven.key()),
+        How::Ca(_) => write!(text, "{}", host.and_then(HostPosture::applied).unwrap_or("verified")),
         how => write!(text, "{}", how.key()),
     };
     text
@@ -224,24 +279,44 @@ fn described(facts: &Facts) -> String {
 
 #[cfg(test)]
 mod tests {
-    use stentor_posture::{Fingerprint as Wanted, PeerName};
+    use stentor_posture::dane::{Decision, NotApplicable, Proof as DaneProof, Refusal, Security, Tlsa as Record};
+    use stentor_posture::sts::{Mode, Policy};
+    use stentor_posture::{Fingerprint as Wanted, PeerName, Requirement as Asked};
 
     use super::*;
 
-    fn target(port: u16) -> Target {
-        let addr = ([192, 0, 2, 1], port).into();
-        Target { preference: 0, host: "mx.example.".into(), addr, lmtp: false, posture: None }
+    const PEER: Peer<'_> = Peer { hostname: "mx.example", nexthop: "example" };
+
+    fn host(posture: &Posture, published: Published) -> Option<Arc<HostPosture>> {
+        HostPosture::new(posture, None, PEER, published).map(Arc::new)
+    }
+
+    fn demanded_with(posture: &Posture, published: Published) -> Result<Demand, TlsError> {
+        let (addr, posture) = (([192, 0, 2, 1], 25).into(), host(posture, published));
+        demand(&Target { preference: 0, host: "mx.example.".into(), addr, lmtp: false, posture })
     }
 
     fn demanded(asked: Asked) -> Result<(TlsUse, Requirement), TlsError> {
-        demand(&target(25), Some(&asked.into()))
+        demanded_with(&asked.into(), Published::default()).map(|demand| (demand.tls, demand.requirement))
+    }
+
+    fn matched(base_domain: &str) -> Decision {
+        let records = vec![Record::parse(&[&[3, 1, 1][..], &[7; 32]].concat()).unwrap()];
+        let (base_domain, names) = (base_domain.to_owned(), vec![base_domain.to_owned()]);
+        Decision::Match(DaneProof { records, base_domain, names, mx: Security::Secure, unusable: 0 })
+    }
+
+    fn policy(mode: Mode, mx: &str) -> Published {
+        Published::new(PEER.hostname, None, Some(&Policy { mode, max_age_s: 60, mx: vec![mx.to_owned()] }))
+    }
+
+    fn all_names(names: &[&str]) -> Vec<Box<str>> {
+        names.iter().map(|name| (*name).into()).collect()
     }
 
     #[test]
     fn each_requirement_asks_of_tls_what_it_says() {
-        let names = |names: &[&str]| names.iter().map(|name| (*name).into()).collect::<Vec<Box<str>>>();
-        let anybody = Requirement::Encrypted { names: names(&["mx.example"]) };
-        assert_eq!(demand(&target(25), None), Ok((TlsUse::IfOffered, anybody.clone())));
+        let anybody = Requirement::Encrypted { names: all_names(&["mx.example"]) };
         for (asked, tls) in [
             (Asked::None, TlsUse::Never),
             (Asked::May, TlsUse::IfOffered),
@@ -252,37 +327,72 @@ mod tests {
             assert_eq!(demanded(asked), Ok((tls, anybody.clone())));
         }
         let patterns = [PeerName::Hostname, PeerName::parse(".example.com").unwrap()].into();
-        let by_ca = Requirement::Ca { names: names(&["mx.example", ".example.com"]) };
+        let by_ca = Requirement::Ca { names: all_names(&["mx.example", ".example.com"]) };
         assert_eq!(demanded(Asked::Verify { names: patterns }), Ok((TlsUse::Required, by_ca)));
         let fingerprints = [Wanted([7; 32])].into();
         let by_hash = Requirement::Fingerprint(vec![Fingerprint::Either([7; 32])]);
         assert_eq!(demanded(Asked::Fingerprint { fingerprints }), Ok((TlsUse::Required, by_hash)));
-        assert_eq!(demanded(Asked::DaneOnly).map_err(|error| error.cause), Err(Cause::NoTlsaMatch));
+        assert_eq!(demanded(Asked::DaneOnly).map_err(|error| error.cause), Err(Cause::Policy));
         // What may go in clear by itself may not where a list or sender demands more of the same mail.
         let lifted = Posture::from(Asked::Dane).join(Asked::Encrypt.into());
-        assert_eq!(demand(&target(25), Some(&lifted)).map(|(tls, _)| tls), Ok(TlsUse::Required));
+        assert_eq!(demanded_with(&lifted, Published::default()).map(|demand| demand.tls), Ok(TlsUse::Required));
+    }
+
+    #[test]
+    fn what_is_published_is_asked_of_tls() {
+        let sts: Posture = Asked::Sts.into();
+        let dane = |decision| demanded_with(&sts, Published::new(PEER.hostname, Some(decision), None));
+        let record = Tlsa { usage: 3, selector: 1, matching: 1, data: [7; 32].into() };
+        let requirement = Requirement::Dane { records: vec![record], names: all_names(&["real.example"]) };
+        let wanted = Demand { tls: TlsUse::Required, requirement, server_name: "real.example".into() };
+        assert_eq!(dane(matched("real.example")), Ok(wanted), "the name to ask for is where the records are");
+        let unusable = dane(Decision::Encrypt { base_domain: "mx.example".into(), unusable: 1 }).unwrap();
+        assert_eq!(unusable.tls, TlsUse::Required);
+        assert_eq!(dane(Decision::NotApplicable(NotApplicable::NoRecords)).unwrap().tls, TlsUse::IfOffered);
+        let refusal = Refusal::LookUp { host: "mx.example".into(), port: 25, why: "SERVFAIL".into() };
+        let error = dane(Decision::Refuse(refusal)).unwrap_err();
+        assert_eq!(&*error.text, "TLSA lookup error for mx.example:25: SERVFAIL");
+        let by_ca = Requirement::Ca { names: all_names(&["mx.example"]) };
+        assert_eq!(demanded_with(&sts, policy(Mode::Enforce, "mx.example")).unwrap().requirement, by_ca);
+        let error = demanded_with(&sts, policy(Mode::Enforce, "mx.other")).unwrap_err();
+        assert_eq!(
+            (error.cause, &*error.text),
+            (Cause::Policy, "the MTA-STS policy of example does not list mx.example")
+        );
+        for listed in ["mx.example", "mx.other"] {
+            assert_eq!(demanded_with(&sts, policy(Mode::Testing, listed)).unwrap().tls, TlsUse::IfOffered);
+        }
     }
 
     /// The memory of hosts is bounded: where it is full, an attempt must not begin TLS again and again.
     #[test]
     fn what_failed_in_this_attempt_is_not_tried_again_in_it() {
+        let target = |posture| {
+            let addr = ([192, 0, 2, 1], 25).into();
+            Target { preference: 0, host: "mx.example.".into(), addr, lmtp: false, posture }
+        };
         let settings = Settings::new(stentor_config::without_file().unwrap(), None);
-        assert_eq!(Protection::of(&settings, &target(25), None).unwrap().tls(), TlsUse::IfOffered);
-        let again = Protection::of(&settings, &target(25), Some("unexpected-eof")).unwrap();
+        assert_eq!(Protection::of(&settings, &target(None), None).unwrap().tls(), TlsUse::IfOffered);
+        let again = Protection::of(&settings, &target(None), Some("unexpected-eof")).unwrap();
         assert_eq!((again.tls(), again.text()), (TlsUse::Never, "clear:unexpected-eof"));
-        let demands = Target { posture: Some(std::sync::Arc::new(Asked::Encrypt.into())), ..target(25) };
+        let demands = target(host(&Asked::Encrypt.into(), Published::default()));
         let again = Protection::of(&settings, &demands, Some("unexpected-eof")).unwrap();
         assert_eq!((again.tls(), again.text()), (TlsUse::Required, ""));
     }
 
     #[test]
     fn a_session_in_clear_lacks_whatever_is_demanded() {
-        let peer = Peer { hostname: "mx.example", nexthop: "example" };
         let mut session = Protection::none();
         session.in_clear("not-offered");
         assert_eq!(session.text(), "clear:not-offered");
-        assert_eq!(session.lacks(&Asked::May.into(), peer), None);
-        let (dsn, text) = session.lacks(&Asked::Encrypt.into(), peer).unwrap();
+        for asked in [Asked::May, Asked::Dane, Asked::Sts] {
+            assert_eq!(session.lacks(&asked.into(), PEER), None, "nothing is published");
+        }
+        let (dsn, text) = session.lacks(&Asked::Encrypt.into(), PEER).unwrap();
         assert_eq!((dsn, text.as_str()), (NOT_ENCRYPTED, "encrypt is demanded: clear:not-offered"));
+        assert_eq!(session.lacks(&Asked::DaneOnly.into(), PEER).unwrap().0, NOT_PROVEN);
+        let published = Published::new(PEER.hostname, Some(matched("mx.example")), None);
+        session.host = host(&Asked::May.into(), published);
+        assert_eq!(session.lacks(&Asked::Dane.into(), PEER).unwrap().0, NOT_ENCRYPTED, "records are");
     }
 }

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use stentor_posture::Posture;
+use stentor_posture::HostPosture;
 use stentor_queue::ids::{MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::site::{Endpoint, SiteLimits, SitePlan, Target};
@@ -31,7 +31,7 @@ pub type HostNo = u32;
 pub type Slot = u32;
 
 /// Source, address, and what is demanded of TLS there: a host that does not do it has failed for those who demand it.
-type HostKey = (u8, Endpoint, Option<Arc<Posture>>);
+type HostKey = (u8, Endpoint, Option<Arc<HostPosture>>);
 
 /// The host of a site that a connection from a source goes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

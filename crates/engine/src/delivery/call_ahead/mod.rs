@@ -40,7 +40,7 @@ use crate::clock::Clock;
 use crate::core::call_ahead::{Answer, Awaited, Entered, Look, Names, Question, Ticket, Words};
 use crate::core::limits::Limit;
 use crate::core::{Core, Settings};
-use crate::delivery::{generic_address, look_up};
+use crate::delivery::{Asking, generic_address, look_up};
 
 /// Of a host's words that are kept and passed on.
 const WORDS_BYTES_MAX: usize = 300;
@@ -165,7 +165,7 @@ async fn put(
     let undecided = |ticket, words| tell(ticket, Answer::Undecided(words));
     let deadline = core.clock.steady() + config.timeout_ms;
     let limit = Duration::from_millis(config.timeout_ms);
-    let looked_up = tokio::time::timeout(limit, look_up(&core.resolver, &settings, &entry)).await;
+    let looked_up = tokio::time::timeout(limit, look_up(&Asking::of(&core, &settings), &entry)).await;
     let plan = match looked_up.map(planned) {
         Ok(Ok(plan)) => Arc::new(plan),
         Ok(Err(answer)) => return tell(ticket, answer),
@@ -208,7 +208,8 @@ pub async fn once(settings: &Settings, clock: &Clock, recipient: &Recipient) -> 
             Ok(resolver) => resolver,
             Err(error) => return Answer::Undecided(Words::plain(&error.to_string())),
         };
-        let plan = match planned(look_up(&resolver, settings, &recipient.entry()).await) {
+        let asking = Asking { resolver: &resolver, settings, policies: None, clock };
+        let plan = match planned(look_up(&asking, &recipient.entry()).await) {
             Ok(plan) => plan,
             Err(answer) => return answer,
         };

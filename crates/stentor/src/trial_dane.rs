@@ -1,0 +1,52 @@
+//! Whether DANE can do anything for a configuration that asks for it: answers of the name servers must be believed, and be validated.
+
+use std::time::Duration;
+
+use stentor_config::Config;
+use stentor_engine::core::Settings;
+use stentor_posture::{Requirement, Strength};
+use stentor_resolve::Resolver;
+use tokio::time::timeout;
+
+/// How long the name servers may take.
+const WAIT: Duration = Duration::from_secs(3);
+
+/// What is wrong, if `[delivery] tls` (written in the file or not) or a rule asks for DANE.
+pub(super) fn finding(config: &Config, is_written: bool) -> Option<String> {
+    let policies = &config.protection.policies;
+    let strengths = || policies.requirements().map(Requirement::strength);
+    // `sts` by default is DANE where that can be had.
+    let asks = |strength: Strength| matches!(strength, Strength::Dane | Strength::DaneOnly);
+    if !(strengths().any(asks) || is_written && policies.default_requirement().strength() == Strength::Sts) {
+        return None;
+    }
+    let then = if strengths().any(|strength| strength == Strength::DaneOnly) {
+        "TLSA records are not looked at, and `dane-only` lets no mail out"
+    } else {
+        "TLSA records are not looked at"
+    };
+    let tried = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|e| e.to_string())?;
+        runtime.block_on(async {
+            let resolver = Resolver::new(Settings::resolver_of(config, &[])).map_err(|error| error.to_string())?;
+            if !resolver.validates() {
+                return Ok(Some(
+                    "not every name server in [dns] is on loopback, and what comes over a network proves nothing",
+                ));
+            }
+            match timeout(WAIT, resolver.validates_root()).await {
+                Ok(Ok(true)) => Ok(None),
+                Ok(Ok(false)) => Ok(Some(
+                    "the name servers in [dns] do not say that the root zone is authentic: they do not validate",
+                )),
+                Ok(Err(why)) => Err(why),
+                Err(_) => Err(format!("no answer within {} s", WAIT.as_secs())),
+            }
+        })
+    };
+    match tried() {
+        Ok(found) => found.map(|why| format!("{then}: {why}")),
+        // That a name server does not answer is said already.
+        Err(_) => None,
+    }
+}
