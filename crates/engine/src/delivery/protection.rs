@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use stentor_mail::client::TlsUse;
 use stentor_mail::reply::Enhanced;
-use stentor_posture::{HostPattern, HostPosture, Level, Peer, Posture, Proof, Published};
+use stentor_posture::{HostPattern, HostPosture, Level, Peer, Posture, Proof, Published, Strength};
 use stentor_queue::site::{Endpoint, Target};
 use stentor_tls::{Cause, Facts, Fingerprint, How, Requirement, TlsError, Tlsa};
 use tokio::time::Instant;
@@ -157,7 +157,9 @@ impl Protection {
         };
         let Some(facts) = self.facts() else {
             let why = if self.text.is_empty() { "TLS is not used with this host" } else { &self.text };
-            return Some((NOT_ENCRYPTED, format!("{posture} is demanded: {why}")));
+            // That is all that is missing where nothing has to be proven.
+            let demanded = if proof.is_some() { posture.to_string() } else { Strength::Encrypt.to_string() };
+            return Some((NOT_ENCRYPTED, format!("{demanded} is demanded: {why}")));
         };
         if proof.is_none_or(|proof| self.is_proven(facts, &proof)) {
             return None;
