@@ -9,11 +9,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64ct::{Base64, Encoding as _};
 use parking_lot::Mutex;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose, PublicKeyData as _,
+};
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde::Deserialize;
+use sha2::{Digest as _, Sha256};
 use time::OffsetDateTime;
 
 const DAY_S: i64 = 86_400;
@@ -73,7 +76,7 @@ impl Tls {
 
 struct Ca {
     issuer: CertifiedIssuer<'static, KeyPair>,
-    configs: Mutex<HashMap<(Tls, String), Arc<ServerConfig>>>,
+    configs: Mutex<HashMap<(Tls, String), (Arc<ServerConfig>, String)>>,
 }
 
 static CA: LazyLock<Ca> = LazyLock::new(|| {
@@ -119,8 +122,17 @@ fn params(names: &[&str], common_name: &str, days: (i64, i64)) -> CertificatePar
     params
 }
 
+/// The `3 1 1` TLSA data of a host: the SHA-256 of its key; nothing if it makes no handshake.
+pub fn key_sha256(kind: Tls, host: &str) -> Option<String> {
+    made(kind, host).map(|(_, hash)| hash)
+}
+
 /// The settings of a host of this name; nothing if it makes no handshake.
 pub(crate) fn config(kind: Tls, host: &str) -> Option<Arc<ServerConfig>> {
+    made(kind, host).map(|(config, _)| config)
+}
+
+fn made(kind: Tls, host: &str) -> Option<(Arc<ServerConfig>, String)> {
     let kind = kind.certificate()?;
     let mut configs = CA.configs.lock();
     let config = configs.entry((kind, host.to_owned())).or_insert_with(|| {
@@ -135,6 +147,8 @@ pub(crate) fn config(kind: Tls, host: &str) -> Option<Arc<ServerConfig>> {
         let certificate =
             if kind == Tls::SelfSigned { params.self_signed(&key) } else { params.signed_by(&key, &CA.issuer) };
         let chain: Vec<CertificateDer<'static>> = vec![certificate.expect("a certificate can be made").der().clone()];
+        let hash = Sha256::digest(key.subject_public_key_info());
+        let hash = hash.iter().map(|octet| format!("{octet:02x}")).collect();
         let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key of PKCS 8");
         let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()
@@ -142,7 +156,7 @@ pub(crate) fn config(kind: Tls, host: &str) -> Option<Arc<ServerConfig>> {
             .with_no_client_auth()
             .with_single_cert(chain, key)
             .expect("a certificate with its key");
-        Arc::new(config)
+        (Arc::new(config), hash)
     });
     Some(config.clone())
 }

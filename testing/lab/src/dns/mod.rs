@@ -195,6 +195,8 @@ impl Server {
         message.metadata.recursion_desired = query.metadata.recursion_desired;
         message.metadata.recursion_available = true;
         message.metadata.response_code = answer.code;
+        let asks = query.metadata.authentic_data || query.edns.as_ref().is_some_and(|edns| edns.flags().dnssec_ok);
+        message.metadata.authentic_data = self.scenario.dns_validates && asks && !answer.is_insecure;
         message.add_query(question.clone());
         message.add_answers(answer.records);
         message.add_authorities(answer.soa);
@@ -218,7 +220,7 @@ impl Server {
 /// Explicit records that cannot be served.
 pub(crate) fn check_records(scenario: &Scenario) -> Result<(), LabError> {
     for record in scenario.all_records() {
-        if zone::parse_record(record).is_none() {
+        if zone::parse_record(record).is_none() && !record.kind.eq_ignore_ascii_case(zone::FAIL) {
             let text = format!("record {}: {} {:?} is not one", record.name, record.kind, record.value);
             return Err(LabError::Scenario(text));
         }

@@ -5,7 +5,7 @@
 
 use crate::scenario::{Dns, Host, Record as FileRecord, Scenario, Site};
 use hickory_proto::op::ResponseCode;
-use hickory_proto::rr::rdata::{A, AAAA, CNAME, MX, SOA, TXT};
+use hickory_proto::rr::rdata::{A, AAAA, CNAME, MX, SOA, TLSA, TXT};
 use hickory_proto::rr::{Name, RData, Record, RecordType};
 use std::net::Ipv4Addr;
 
@@ -16,6 +16,8 @@ const NEGATIVE_TTL_S: u32 = 30;
 const CHAIN_LENGTH: u32 = 4;
 const MANY_MX: u32 = 1000;
 const CNAME_DEPTH_MAX: u32 = 10;
+/// The kind of record that is none.
+pub const FAIL: &str = "FAIL";
 
 /// How the server sends (or does not send) what it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,11 +37,13 @@ pub struct Answer {
     pub soa: Option<Record>,
     pub manner: Manner,
     pub delay_ms: u32,
+    /// A part of it is not signed.
+    pub is_insecure: bool,
 }
 
 impl Answer {
     fn new(code: ResponseCode) -> Self {
-        Self { code, records: Vec::new(), soa: None, manner: Manner::Proper, delay_ms: 0 }
+        Self { code, records: Vec::new(), soa: None, manner: Manner::Proper, delay_ms: 0, is_insecure: false }
     }
 }
 
@@ -59,9 +63,13 @@ fn look_up(scenario: &Scenario, name: &str, kind: RecordType, now_us: u64, depth
     }
     if let Some(records) = scenario.records(name) {
         for record in records {
+            if record.kind.eq_ignore_ascii_case(FAIL) {
+                answer.code = ResponseCode::ServFail;
+            }
             let Some(data) = parse_record(record) else { continue };
             let alias = if let RData::CNAME(target) = &data { Some(text(&target.0)) } else { None };
             if data.record_type() == kind || alias.is_some() {
+                answer.is_insecure |= record.insecure;
                 push(answer, name, data);
             }
             if let Some(target) = alias
@@ -231,6 +239,14 @@ pub fn parse_record(record: &FileRecord) -> Option<RData> {
         "CNAME" => RData::CNAME(CNAME(parse_name(value)?)),
         "TXT" => {
             RData::TXT(TXT::new(value.as_bytes().chunks(255).map(|c| String::from_utf8_lossy(c).into()).collect()))
+        }
+        "TLSA" => {
+            let fields: Vec<&str> = value.split_ascii_whitespace().collect();
+            let [usage, selector, matching, data] = fields[..] else { return None };
+            let number = |text: &str| text.parse::<u8>().ok();
+            let octet = |at: usize| u8::from_str_radix(data.get(at..at + 2)?, 16).ok();
+            let data = (0..data.len()).step_by(2).map(octet).collect::<Option<Vec<u8>>>()?;
+            RData::TLSA(TLSA::new(number(usage)?.into(), number(selector)?.into(), number(matching)?.into(), data))
         }
         "MX" => {
             let (preference, host) = value.split_once(' ')?;

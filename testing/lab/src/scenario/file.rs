@@ -17,6 +17,8 @@ pub struct File {
     pub dns_port: u16,
     /// Domains that are not the scenario's are served too, each by a site chosen by hash.
     pub foreign_domains: bool,
+    /// The DNS says of its answers that they are authentic (AD), to those who ask, as a resolver that validates does.
+    pub dns_validates: bool,
     /// The mail server under test: the target of `dns = "self_mx"`.
     pub self_name: Option<String>,
     pub self_address: Option<std::net::Ipv4Addr>,
@@ -126,10 +128,14 @@ pub struct Fault {
 #[serde(deny_unknown_fields)]
 pub struct Record {
     pub name: String,
-    /// MX (`10 host`), A, AAAA, CNAME or TXT.
+    /// MX (`10 host`), A, AAAA, CNAME, TXT, TLSA (`3 1 1 HEX`), or FAIL: SERVFAIL to any question.
     #[serde(rename = "type")]
     pub kind: String,
+    #[serde(default)]
     pub value: String,
+    /// Its zone is not signed.
+    #[serde(default)]
+    pub insecure: bool,
 }
 
 /// How the DNS answers for a site's domains.
