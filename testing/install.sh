@@ -57,6 +57,10 @@ if [ "${1:-}" = --peers ]; then
     command -v postgrey >/dev/null || wished+=(postgrey)
     command -v policyd-spf >/dev/null || wished+=(postfix-policyd-spf-python)
     command -v socat >/dev/null || wished+=(socat)
+    # Zones that are signed, and a resolver that validates them (bench/validated.py), which have configurations of their own.
+    command -v knotd >/dev/null || wished+=(knot)
+    command -v kdig >/dev/null || wished+=(knot-dnsutils)
+    command -v unbound >/dev/null || wished+=(unbound)
 fi
 # Programs that call sendmail.
 command -v bsd-mailx >/dev/null || wished+=(bsd-mailx)

@@ -104,7 +104,9 @@ class Postfix(Contestant):
         transport_maps = f"hash:{self.configuration}/transport" if self.routes or self.transports else ""
         values = {"folder": self.folder, "daemons": DAEMONS, "sink_port": self.sink_port}
         values |= {"alias_maps": alias_maps, "transport_maps": transport_maps}
-        self._write("main.cf", MAIN_CF.format(**values) + self.more_main)
+        own = {line.partition("=")[0].strip() for line in self.more_main.splitlines()}
+        lines = MAIN_CF.format(**values).splitlines(keepends=True)
+        self._write("main.cf", "".join(line for line in lines if line.partition("=")[0].strip() not in own) + self.more_main)
         services = MASTER_CF.format(port=self.port, processes=self.processes)
         if self.is_screened:
             services = SCREEN_CF.format(port=self.port) + services.split("\n", 1)[1]
