@@ -1,4 +1,4 @@
-//! Why mail waits, asked of every view while a server's mail waits for twelve different reasons, at hosts of the lab that
+//! Why mail waits, asked of every view while a server's mail waits for fourteen different reasons, at hosts of the lab that
 //! give them: the table of [`CASES`] is the judge.
 
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ const fn case(site: &'static str, behaviour: &'static str, cause: [&'static str;
 }
 
 /// The advice is a part that is the same whether it has been so for a minute or not.
-pub const CASES: [Case; 13] = [
+pub const CASES: [Case; 14] = [
     case("refused.example", "behaviour = { connect = 'refuse' }", ["refused", "connection refused", "refuse"], true),
     case(
         "mute.example",
@@ -50,6 +50,12 @@ pub const CASES: [Case; 13] = [
         "rate.example",
         "behaviour = { at_rcpt = '450 4.7.1 rate limit exceeded' }",
         ["rate", "rate limited by the host", "the rate"],
+        true,
+    ),
+    case(
+        "unproven.example",
+        "behaviour = { tls = 'self_signed' }",
+        ["tls", "not protected as required (TLS)", "TLS is required here and fails"],
         true,
     ),
     case("noname.example", "dns = 'servfail'", ["dns", "DNS lookup failed", "DNS lookup fails"], true),
@@ -105,6 +111,7 @@ pub fn ask() -> Verdict {
         .set("dns.timeout_ms", "300")
         .set("dns.attempts", "1")
         .set("delivery.connect_timeout_s", "1")
+        .set("tls_policy", "[{ domain = 'unproven.example', require = 'verify' }]")
         .set("http.listen", "[\"127.0.0.1:0\"]")
         .set_in("sites.\"mx.own.example\"", "messages_per_hour_max", "1")
         .set_in("sites.\"own.example\"", "messages_per_hour_max", "1")
