@@ -94,6 +94,19 @@ impl Authenticator {
         }
     }
 
+    /// Whether both are one, with the same users and counts.
+    pub fn is(&self, other: &Authenticator) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// Another has taken its place. Sessions that began with this one end their logins, and make none: who is locked, removed or unknown
+    /// to the other one would go on by a file that nobody reads any more. What Dovecot has let in stays, as its users have no end.
+    pub fn retire(&self) {
+        if let Source::Own(users) = &self.shared.source {
+            users.retire();
+        }
+    }
+
     /// Counts a message of the login's user, at MAIL, or says which limit is reached (452 4.5.3 or 450 4.7.1).
     pub fn take_message(&self, login: &Login) -> Result<(), OverLimit> {
         self.shared.usage.lock().take_message(login.user(), &login.limits(), self.shared.now())

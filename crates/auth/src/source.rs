@@ -40,6 +40,11 @@ impl OwnUsers {
         known.unwrap_or_else(|| ScramKeys::made_up(&self.secret, name, ITERATIONS_DEFAULT))
     }
 
+    /// Has no users from now on: logins end, and none is made any more.
+    pub fn retire(&self) {
+        self.current.send_replace(Arc::default());
+    }
+
     /// Reads the file if it has changed.
     pub async fn refresh(&self) {
         let file = self.file.clone();

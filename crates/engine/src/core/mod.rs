@@ -247,8 +247,12 @@ impl Core {
         self.security.read().clone()
     }
 
+    /// From now on sessions begin with this; logins of another source of users end.
     pub fn replace_security(&self, security: Arc<Security>) {
-        *self.security.write() = security;
+        let before = std::mem::replace(&mut *self.security.write(), security.clone());
+        if let Some(auth) = before.auth().filter(|auth| !security.auth().is_some_and(|now| now.is(auth))) {
+            auth.retire();
+        }
     }
 
     /// Never reused by this store: ids grow with time, across restarts too.

@@ -1,6 +1,6 @@
 //! Users that log in, by each mechanism, with other people's clients.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Output, Stdio};
 
 use stentor_harness::{Builder, Server, TestLab, stentor, wait_until};
@@ -277,7 +277,6 @@ fn mail_programs_log_in() {
 
 #[test]
 fn a_locked_users_sessions_end_at_once() {
-    use std::io::{BufRead, BufReader};
     let (_lab, server) = started(|builder| builder);
     let port = server.address_of("smtps").port();
     let mut child = Command::new("/usr/bin/python3")
@@ -393,9 +392,21 @@ fn a_reload_with_a_broken_users_file_changes_nothing() {
     let (is_done, text) = reload();
     assert!(!is_done && text.contains("others:") && text.contains("neither [NAME] nor KEY = VALUE"), "{text}");
     assert_eq!(shown(), before);
+    // A session that goes on meanwhile; its user is not in the other file.
+    let mut child = Command::new("/usr/bin/python3")
+        .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/scripts/tls_session.py"))
+        .args(["--implicit", &port.to_string(), "EHLO c", &login, "@reply"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python3 runs");
+    let mut lines = BufReader::new(child.stdout.take().expect("it is piped")).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.starts_with("235 ")));
     std::fs::write(&others, good).unwrap();
     let (is_done, text) = reload();
     assert!(is_done, "{text}");
+    let said = lines.next().unwrap();
+    assert!(said.starts_with("421 4.7.0 The login is no longer valid"), "{said}");
+    child.wait().expect("it ends");
     let after = shown();
     assert!(codes(&after).ends_with(&["535"]) && after.last() != before.last(), "{after:?}");
 }
