@@ -18,7 +18,7 @@ use crate::record::{Record, Shelf, held, order_file, record_file};
 use crate::schedule::{self, DAY_S, HURRY_S};
 
 /// A try, with all its waiting.
-const TRY_TIMEOUT: Duration = Duration::from_secs(300);
+const TRY_TIMEOUT: Duration = Duration::from_mins(5);
 
 /// The clock and chance, which are the caller's.
 pub trait World: Send + Sync {
@@ -64,14 +64,16 @@ impl Keeper {
         Keeper { shelf, answers, world, unwritten: HashMap::new() }
     }
 
-    /// At a start: orders that were cut off are taken up at once. They are the CA's already.
+    /// At a start: orders that were cut off are taken up at once, since they are the CA's already; and so is what the configuration
+    /// has otherwise than the certificate in force.
     pub async fn resume(&mut self, settings: &Settings) {
         for names in &settings.certificates {
             let file = order_file(names);
             let is_begun =
                 apart(&self.shelf, move |shelf| shelf.read(&file).is_ok_and(|octets| octets.is_some())).await;
             let mut record = self.held(names).await.record;
-            if is_begun.unwrap_or(false) && !record.is_demanded {
+            let is_other = record.failures == 0 && !schedule::is_same(&record, names, &settings.directory);
+            if (is_begun.unwrap_or(false) || is_other) && !record.is_demanded {
                 record.next_s = None;
                 // What cannot be written is in memory.
                 let _ = self.keep(names, record).await;
@@ -149,6 +151,8 @@ impl Keeper {
             Ok(identity) => {
                 let record = Record {
                     directory: settings.directory.clone(),
+                    names: names.to_vec(),
+                    next_s: Some(schedule::rest(now, &identity.certificate)),
                     obtained_s: Some(now),
                     tried_s: Some(begun),
                     ask_s: Some(now),

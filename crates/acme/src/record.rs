@@ -41,8 +41,8 @@ pub(crate) fn record_file(names: &[String]) -> String {
 
 pub(crate) fn account_file(directory: &str) -> String {
     let hash = Sha256::digest(directory.as_bytes());
-    let digits: String = hash.iter().take(6).map(|octet| format!("{octet:02x}")).collect();
-    format!("account-{digits}.json")
+    let octets = hash.iter().take(6).fold(0_u64, |number, octet| number << 8 | u64::from(*octet));
+    format!("account-{octets:012x}.json")
 }
 
 /// Names are those of hosts: letters, digits, `-` and `.`; the configuration has no others.
@@ -71,8 +71,9 @@ pub(crate) struct OrderFile {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Record {
-    /// Whom the certificate in force is from.
+    /// Whom the certificate in force is from, and for which names it was asked for.
     pub directory: String,
+    pub names: Vec<String>,
     pub obtained_s: Option<i64>,
     pub tried_s: Option<i64>,
     /// In a row.

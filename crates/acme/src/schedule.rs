@@ -48,7 +48,7 @@ fn part(certificate: &Certificate, whole: i64) -> i64 {
 /// When it is tried to obtain a certificate for these names; what is past is now.
 pub fn due(record: &Record, certificate: Option<&Certificate>, names: &[String], directory: &str) -> i64 {
     let wanted = match certificate {
-        Some(certificate) if is_for(certificate, names) && record.directory == directory => {
+        Some(certificate) if is_same(record, names, directory) && names.iter().all(|name| certificate.is_for(name)) => {
             renewal(certificate, record.window)
         }
         _ => 0,
@@ -56,10 +56,15 @@ pub fn due(record: &Record, certificate: Option<&Certificate>, names: &[String],
     wanted.max(record.next_s.unwrap_or(0))
 }
 
-/// For these names, and no others.
-fn is_for(certificate: &Certificate, names: &[String]) -> bool {
-    let has = |name: &String| certificate.names.iter().any(|other| **other == **name);
-    certificate.names.len() == names.len() && names.iter().all(has)
+/// What is in force was asked for with the same names, and of the same CA. What the certificate itself has besides is the CA's affair.
+pub fn is_same(record: &Record, names: &[String], directory: &str) -> bool {
+    record.names == names && record.directory == directory
+}
+
+/// Not before then, whatever the dates of a new certificate and its CA say: with a wrong clock, or a CA that calls for renewal at once,
+/// one would follow the other.
+pub fn rest(now: i64, certificate: &Certificate) -> i64 {
+    now + ((certificate.not_after - certificate.not_before) / LEFT).clamp(1, DAY_S)
 }
 
 /// When the next try is, after so many failures in a row. `random` spreads it by a quarter.
@@ -126,15 +131,37 @@ mod tests {
     fn what_was_obtained_otherwise_is_asked_for_at_once() {
         let certificate = certificate(90 * DAY_S, [0; 32]);
         let names = ["b.example".to_owned(), "a.example".to_owned()];
-        let record = Record { directory: "https://ca/".to_owned(), ..Record::default() };
+        let record = Record { directory: "https://ca/".to_owned(), names: names.to_vec(), ..Record::default() };
         let at = renewal(&certificate, None);
         assert_eq!(due(&record, Some(&certificate), &names, "https://ca/"), at);
         assert_eq!(due(&record, None, &names, "https://ca/"), 0);
         assert_eq!(due(&record, Some(&certificate), &names[..1], "https://ca/"), 0);
         assert_eq!(due(&record, Some(&certificate), &names, "https://other/"), 0);
+        // A CA may add names; one that is asked for must be there.
+        let one = Record { names: names[..1].to_vec(), ..record.clone() };
+        assert_eq!(due(&one, Some(&certificate), &names[..1], "https://ca/"), at);
+        let other = ["c.example".to_owned()];
+        let missing = Record { names: other.to_vec(), ..record.clone() };
+        assert_eq!(due(&missing, Some(&certificate), &other, "https://ca/"), 0);
         let failing = Record { next_s: Some(at + 7), ..record };
         assert_eq!(due(&failing, Some(&certificate), &names, "https://ca/"), at + 7);
         assert_eq!(due(&failing, None, &names, "https://ca/"), at + 7);
+    }
+
+    #[test]
+    fn a_new_certificate_is_not_renewed_at_once() {
+        // A clock that is years ahead.
+        let now = 2_000_000_000;
+        for (life, least) in [(90 * DAY_S, DAY_S), (24, 8), (0, 1), (-5, 1)] {
+            let certificate = certificate(life, [0; 32]);
+            assert!(renewal(&certificate, None) < now);
+            let next_s = rest(now, &certificate);
+            assert_eq!(next_s, now + least);
+            let names = vec!["a.example".to_owned()];
+            let record =
+                Record { next_s: Some(next_s), names: names.clone(), window: Some((0, 0)), ..Record::default() };
+            assert_eq!(due(&record, Some(&certificate), &names, ""), next_s);
+        }
     }
 
     #[test]
