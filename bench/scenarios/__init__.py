@@ -137,5 +137,5 @@ PEERS = {
     policy_sendmail.Matrix: {"CALLS_MAX": None, "WAITS_FOR_CRON": True},
     filters_milters.Milters: {"PEERS_MAX": None},
     filters_policy.PolicyServices: {},
-    tls_dane.Dane: {},
+    tls_dane.Dane: {"CASES_MAX": None, "LEVELS": tls_dane.LEVELS},
 }
