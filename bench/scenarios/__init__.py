@@ -53,6 +53,7 @@ from scenarios import (
     tls_idle,
     tls_relay,
     tls_replaced,
+    tls_sts,
     truth,
     vs_postfix,
     watching,
@@ -115,6 +116,7 @@ SCENARIOS = (
     tls_guesses.Guesses,
     tls_acme.Acme,
     tls_dane.Dane,
+    tls_sts.Sts,
     house.Cycles,
     house.Walk,
     house.Build,
@@ -138,4 +140,5 @@ PEERS = {
     filters_milters.Milters: {"PEERS_MAX": None},
     filters_policy.PolicyServices: {},
     tls_dane.Dane: {"CASES_MAX": None, "LEVELS": tls_dane.LEVELS},
+    tls_sts.Sts: {},
 }

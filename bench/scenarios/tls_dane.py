@@ -56,6 +56,7 @@ timeout_ms = 3000
 [delivery]
 tls = "{level}"
 smtp_port = {host_port}
+{delivery}
 [log]
 attempts = "attempts.log"
 flush = "line"
@@ -222,13 +223,16 @@ class Case:
 
 
 class Ours(Stentor):
+    # What proves a host, in the words of the log.
+    proofs = r":dane-(ee|ta),"
+
     def set_up(self, level, host_port):
         self.level, self.host_port = level, host_port
         return self
 
     def launch(self):
         with open(self.configuration, "w") as file:
-            file.write(OURS.format(port=self.port, resolver=RESOLVER, level=self.level, host_port=self.host_port))
+            file.write(OURS.format(port=self.port, resolver=RESOLVER, level=self.level, host_port=self.host_port, delivery=self.delivery))
         self.process = self.spawn([self.binary, "serve", "--config", self.configuration], "stderr")
 
     def outcomes(self, cases):
@@ -236,7 +240,7 @@ class Ours(Stentor):
         found = {}
         for case in cases:
             sent = [line for line in text.splitlines() if f"<x@{case.domain}>" in line and "stat=Sent" in line]
-            found[case.title] = (bool(sent), any(re.search(r":dane-(ee|ta),", line) for line in sent))
+            found[case.title] = (bool(sent), any(re.search(self.proofs, line) for line in sent))
         return found
 
 
