@@ -51,6 +51,8 @@ pub struct HeaderFacts {
     pub has_date: bool,
     /// Whether any `Bcc` or `Resent-Bcc` occurs.
     pub has_bcc: bool,
+    /// Exactly one `TLS-Required`, and it says `No`, the only value that there is (RFC 8689 section 3).
+    pub tls_required_no: bool,
     /// Whether any octet over 127 occurs in the header section or in the body.
     pub eight_bit: bool,
     /// Octets of the header section, without the empty line that ends it.
@@ -80,6 +82,7 @@ enum Field {
     AutoSubmitted,
     MessageId,
     From,
+    TlsRequired,
 }
 
 /// Incremental scan of one message.
@@ -96,6 +99,7 @@ struct Gathered {
     field: Option<Field>,
     value: Vec<u8>,
     has_from: bool,
+    has_tls_required: bool,
     /// Octets of `List-Id` and `Delivered-To` that are kept.
     loop_bytes: usize,
 }
@@ -187,6 +191,7 @@ impl Gathered {
             10 if is("Precedence") => Some(Field::Precedence),
             10 if is("Message-ID") && self.facts.message_id.is_none() => Some(Field::MessageId),
             12 if is("Delivered-To") => Some(Field::DeliveredTo),
+            12 if is("TLS-Required") => Some(Field::TlsRequired),
             14 if is("Auto-Submitted") => Some(Field::AutoSubmitted),
             _ => None,
         };
@@ -228,6 +233,10 @@ impl Gathered {
                 let Mailbox { address, is_odd, rest } = first_mailbox(value);
                 facts.has_more_from |= is_cut || is_odd || !is_end_of_list(rest);
                 facts.from = address;
+            }
+            Field::TlsRequired => {
+                let is_second = std::mem::replace(&mut self.has_tls_required, true);
+                facts.tls_required_no = !is_second && value.eq_ignore_ascii_case("no");
             }
         }
         if facts.list_ids.len().max(facts.delivered_to.len()) > LOOP_FIELDS_MAX || self.loop_bytes > LOOP_BYTES_MAX {
@@ -410,6 +419,27 @@ mod tests {
         assert!(facts.has_list_headers && facts.is_bulk() && !facts.eight_bit && facts.overflow.is_none());
         assert!(scan(b"Precedence: junk\r\n\r\n").is_bulk() && !scan(b"Precedence: first\r\n\r\n").is_bulk());
         assert!(scan(b"List-Unsubscribe: <x>\r\n\r\n").has_list_headers);
+    }
+
+    #[test]
+    fn tls_required_says_no_once() {
+        for (header, wanted) in [
+            ("TLS-Required: No\r\n", true),
+            ("tls-required : NO \r\n", true),
+            ("TLS-Required:\r\n no\r\n", true),
+            ("TLS-Required: Yes\r\n", false),
+            ("TLS-Required: No, No\r\n", false),
+            ("TLS-Required:\r\n", false),
+            ("TLS-Required: No\r\nTLS-Required: No\r\n", false),
+            ("TLS-Required: x\r\nTLS-Required: No\r\nTLS-Required: No\r\n", false),
+            ("Subject: x\r\n", false),
+        ] {
+            assert_eq!(
+                scan(format!("{header}\r\nTLS-Required: No\r\n").as_bytes()).tls_required_no,
+                wanted,
+                "{header}"
+            );
+        }
     }
 
     #[test]

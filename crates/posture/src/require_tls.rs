@@ -32,6 +32,40 @@ pub struct Wish {
     pub tls_required_no: bool,
 }
 
+/// How a wish begins a next hop; no host or name of a hop can.
+const REQUIRE: &str = "tls:require";
+const OPTIONAL: &str = "tls:optional";
+
+impl Wish {
+    /// The next hop of a recipient whose copy is sent by this wish: mail of which something else is demanded never shares a site
+    /// with other mail. `hop` is where the copy goes anyway, if that is not where its domain's mail goes.
+    #[must_use]
+    pub fn hop(self, hop: Option<&str>) -> Option<String> {
+        let word = match self {
+            Wish { require_tls: true, .. } => REQUIRE,
+            Wish { tls_required_no: true, .. } => OPTIONAL,
+            Wish { .. } => return hop.map(str::to_owned),
+        };
+        Some(hop.map_or_else(|| word.to_owned(), |hop| format!("{word} {hop}")))
+    }
+
+    /// The wish that a next hop begins with, and the rest of it.
+    #[must_use]
+    pub fn of_hop(hop: Option<&str>) -> (Wish, Option<&str>) {
+        let begins = |word: &str| {
+            let rest = hop?.strip_prefix(word)?;
+            if rest.is_empty() { Some(None) } else { rest.strip_prefix(' ').map(Some) }
+        };
+        if let Some(rest) = begins(REQUIRE) {
+            return (Wish { require_tls: true, tls_required_no: false }, rest);
+        }
+        match begins(OPTIONAL) {
+            Some(rest) => (Wish { require_tls: false, tls_required_no: true }, rest),
+            None => (Wish::default(), hop),
+        }
+    }
+}
+
 impl Held {
     /// With what the sender says about the message.
     #[must_use]
@@ -97,6 +131,19 @@ mod tests {
         let both = Wish { require_tls: true, tls_required_no: true };
         assert_eq!(held("may").wished(both), held("may").wished(REQUIRE));
         assert_eq!(held("may").wished(Wish::default()), held("may"));
+    }
+
+    #[test]
+    fn a_next_hop_has_the_wish_in_it() {
+        for wish in [REQUIRE, NO, Wish::default()] {
+            for hop in [None, Some("mx"), Some("relay.example:25 other.example"), Some("hop:slow")] {
+                let text = wish.hop(hop);
+                assert_eq!(Wish::of_hop(text.as_deref()), (wish, hop), "{text:?}");
+            }
+        }
+        for other in ["tls:requirements", "tls", "tls:required.example"] {
+            assert_eq!(Wish::of_hop(Some(other)), (Wish::default(), Some(other)));
+        }
     }
 
     #[test]

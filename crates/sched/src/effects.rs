@@ -107,6 +107,9 @@ pub enum NoSession {
     Failed,
     /// It cannot be encrypted, or the host is not proven, where that is required.
     Tls,
+    /// It has not what all mail of the site must have, and what no retry gives it (REQUIRETLS, RFC 8689): where no host has, the
+    /// mail fails with this code.
+    Unfit { dsn: Enhanced },
     /// AUTH failed, or there was none that we have.
     Auth,
     /// The greeting, EHLO or HELO was answered with this code.

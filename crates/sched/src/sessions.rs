@@ -71,7 +71,11 @@ impl Scheduler {
         let (hop, others) = (gone.hop, self.connections(now).leave(&gone));
         // One that we gave up is no failure of the host.
         if !gone.is_closing() {
-            let (code, dsn) = if let NoSession::Reply { code, dsn } = why { (code, dsn) } else { (0, None) };
+            let (code, dsn) = match why {
+                NoSession::Reply { code, dsn } => (code, dsn),
+                NoSession::Unfit { dsn } => (0, Some(dsn)),
+                _ => (0, None),
+            };
             let cause = of_no_session(why, text);
             let reply = Reply { code, dsn, text: text.into(), cause, host: Some(gone.host_name.clone()) };
             // Those that are still connecting count until they are refused too.

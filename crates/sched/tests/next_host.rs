@@ -464,6 +464,42 @@ fn a_521_at_the_greeting_is_permanent() {
     }
 }
 
+/// REQUIRETLS (RFC 8689 section 4.2.1): a host without it is passed over; where none has it the mail comes back, now and later.
+#[test]
+fn mail_that_no_host_of_its_site_is_fit_for_fails() {
+    let unfit = NoSession::Unfit { dsn: stentor_sched::Enhanced::new(5, 7, 30) };
+    let mut site = Site::new(SchedConfig::default());
+    site.no_session.insert(1, unfit);
+    site.mail("good.example", Class::Ordinary);
+    site.run(1_000);
+    assert_eq!((&site.delivered[..], site.bounced.len()), (&[2][..], 0), "the other host is asked");
+
+    // A host that is down may be fit.
+    let mut site = Site::new(SchedConfig::default());
+    site.no_session.extend([(1, unfit), (2, NoSession::Failed)]);
+    site.mail("good.example", Class::Ordinary);
+    site.run(1_000);
+    assert!(site.bounced.is_empty());
+    site.no_session.insert(2, unfit);
+    site.run(30 * MINUTE);
+    assert_eq!(site.bounced.len(), 1);
+
+    let mut site = Site::new(SchedConfig::default());
+    site.no_session.extend([(1, unfit), (2, unfit)]);
+    for round in 1..=20 {
+        let id = site.mail("good.example", Class::Ordinary).1;
+        site.run(10 * MINUTE);
+        assert_eq!(site.bounced.len(), round, "it waits for no clock that grows");
+        let failure = &site.bounced[round - 1];
+        assert_eq!((failure.id, failure.code, failure.expired), (id, 0, false));
+        assert_eq!((failure.dsn.to_string(), site.delivered.len()), ("5.7.30".to_owned(), 0));
+    }
+    site.no_session.clear();
+    site.mail("good.example", Class::Ordinary);
+    site.run(10 * MINUTE);
+    assert_eq!((site.delivered.len(), site.bounced.len()), (1, 20));
+}
+
 #[test]
 fn a_dead_host_hides_no_refusal_of_the_sender() {
     let mut site = Site::new(SchedConfig::default());

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use stentor_posture::Wish;
 use stentor_queue::book::at_hop;
 use stentor_queue::event::RcptParams;
 use stentor_queue::ids::AddressId;
@@ -73,12 +74,12 @@ pub(super) async fn intern_ahead(core: &Core, mut envelopes: Vec<NewEnvelope>) -
     Ok(envelopes)
 }
 
-/// The subscribers of a list as recipients whose copies go to a next hop that a rule names.
+/// The subscribers of a list as recipients whose copies go to a next hop that a rule names, or are sent by a wish.
 pub(super) async fn subscribers_at(
     core: &Arc<Core>,
     settings: &Settings,
     list: &str,
-    hop: &NextHop,
+    (hop, wish): (Option<&NextHop>, Wish),
 ) -> Result<Recipients, Refused> {
     let all = core.with(|hub, _| hub.store.receiving_subscribers(list)).ok_or(Refused::ListGone)?;
     let all: Vec<u32> = all.iter().collect();
@@ -92,7 +93,8 @@ pub(super) async fn subscribers_at(
             let entry = |id: &u32| {
                 let id = AddressId(*id);
                 let domain = book.try_domain(id).map_or("", |domain| book.domain_name(domain));
-                match own_hop_by_rule(settings, domain, hop) {
+                let hop = hop.and_then(|hop| own_hop_by_rule(settings, domain, hop));
+                match wish.hop(hop.as_deref()) {
                     Some(hop) => at_hop(book.text(id), &hop),
                     None => book.text(id).to_owned(),
                 }

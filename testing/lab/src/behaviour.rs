@@ -112,6 +112,10 @@ pub struct Behaviour {
     pub tls_implicit: bool,
     /// Mail is taken within TLS only (530 5.7.0).
     pub tls_required: bool,
+    /// REQUIRETLS (RFC 8689) is offered within TLS.
+    pub requiretls: bool,
+    /// Mail without REQUIRETLS is not taken (550 5.7.1).
+    pub requiretls_only: bool,
     /// AUTH is offered within TLS, and needed before MAIL: `user:password`, for PLAIN and LOGIN.
     pub auth: Option<String>,
     /// AUTH is offered in clear as well.
@@ -188,6 +192,8 @@ impl Default for Behaviour {
             tls: None,
             tls_implicit: false,
             tls_required: false,
+            requiretls: false,
+            requiretls_only: false,
             auth: None,
             auth_in_clear: false,
             at_greeting: None,

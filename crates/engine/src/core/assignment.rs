@@ -56,6 +56,8 @@ pub struct Assignment {
     pub body: Option<Body>,
     pub eight_bit: bool,
     pub smtputf8: bool,
+    /// It came with REQUIRETLS.
+    pub require_tls: bool,
     pub ret: Option<Ret>,
     pub envid: Option<String>,
     /// The recipients' addresses, one after the other.
@@ -103,6 +105,7 @@ impl Assignment {
             body: hub.bodies.get(message.content()),
             eight_bit: message.eight_bit(),
             smtputf8: message.smtputf8(),
+            require_tls: envelope.require_tls,
             ret: message.ret(),
             envid: envelope.envid.map(str::to_owned),
             addresses,

@@ -108,6 +108,8 @@ pub struct NewEnvelope {
     pub given_sender: Option<String>,
     /// The rule that holds or quarantines it, in words.
     pub held_by: Option<Box<str>>,
+    /// MAIL came with REQUIRETLS (RFC 8689).
+    pub require_tls: bool,
     /// It goes into the quarantine instead of the queue.
     pub is_quarantined: bool,
     pub taken: Taken,

@@ -36,6 +36,7 @@ impl NewEnvelope {
             is_report: true,
             given_sender: None,
             held_by: None,
+            require_tls: false,
             is_quarantined: false,
             taken: Taken::local(what),
         }

@@ -190,8 +190,7 @@ fn offers(config: &Config, service: Service, situation: Situation) -> Offers {
         auth_after_tls: has_auth,
         require_tls: service == Service::Submission && !may_be_clear,
         require_auth: service.is_for_users() && !is_proven,
-        // Until mail goes out as it asks for.
-        requiretls: false,
+        requiretls: true,
     }
 }
 

@@ -12,7 +12,7 @@ use stentor_lists::List;
 use stentor_mail::client::ClientConfig;
 use stentor_mail::server::ServerConfig;
 use stentor_policy::Policy;
-use stentor_posture::{HostPattern, PeerName, Posture, Question, Requirement};
+use stentor_posture::{HostPattern, PeerName, Posture, Question, Requirement, Wish};
 use stentor_queue::event::Class;
 use stentor_queue::ids::Ms;
 use stentor_queue::message::Message;
@@ -126,11 +126,14 @@ impl Settings {
         })
     }
 
-    /// What TLS must do for mail to this domain at the plan's hosts.
-    pub fn posture(&self, plan: &SitePlan, domain: &str) -> Posture {
+    /// What TLS must do for mail to this domain at the plan's hosts, with what the senders of this mail wish.
+    pub fn posture(&self, plan: &SitePlan, domain: &str, wish: Wish) -> Posture {
+        // What goes to a mailbox of this machine does not leave it.
+        let is_here = |target: &Target| target.lmtp && target.addr.ip().is_none_or(|ip| ip.is_loopback());
+        let wish = if plan.targets.iter().all(is_here) { Wish::default() } else { wish };
         let hosts: Vec<&str> = plan.targets.iter().map(|target| target.host.trim_end_matches('.')).collect();
         let question = Question { domain, hosts: &hosts, list: None, sender: "" };
-        let mut posture = self.config.protection.policies.find(&question).posture;
+        let mut posture = self.config.protection.policies.find(&question).wished(wish).posture;
         if let Requirement::Verify { names } = &posture.requirement {
             // Domains at the same hosts whose names are another's must not share a session.
             let of_domain = |name: &PeerName| match name {

@@ -16,6 +16,7 @@ use stentor_addresses::untagged;
 use stentor_mail::address::Address;
 use stentor_mail::dsn::{self, Action, Report, ReportRcpt, format_date};
 use stentor_mail::reply::Enhanced;
+use stentor_posture::Wish;
 use stentor_queue::book::{AddressBook, split_hop};
 use stentor_queue::event::{Fate, Ret};
 use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo, Ms};
@@ -43,6 +44,8 @@ pub(super) struct Subject {
     pub envid: Option<String>,
     pub ret: Option<Ret>,
     pub smtputf8: bool,
+    /// The report says REQUIRETLS too, and returns no content (RFC 8689 section 5).
+    pub require_tls: bool,
     pub accepted: Ms,
     pub content: ContentId,
     /// Octets of the content, without the prefix that is added at the wire.
@@ -161,6 +164,7 @@ pub fn relayed(core: &Arc<Core>, assignment: &Assignment, outcomes: &[RcptOutcom
         envid: assignment.envid.clone(),
         ret: Some(Ret::Headers),
         smtputf8: assignment.smtputf8,
+        require_tls: assignment.require_tls,
         accepted: assignment.accepted,
         content: assignment.content,
         size: assignment.content_len(),
@@ -186,8 +190,9 @@ impl Subject {
             id: message.id(),
             sender: envelope.sender.to_owned(),
             envid: envelope.envid.map(str::to_owned),
-            ret: message.ret(),
+            ret: if envelope.require_tls { Some(Ret::Headers) } else { message.ret() },
             smtputf8: message.smtputf8(),
+            require_tls: envelope.require_tls,
             accepted: message.accepted(),
             content: message.content(),
             size: envelope.size - envelope.prefix.len() as u64,
@@ -230,7 +235,7 @@ fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subj
 /// A recipient as the sender may know it: of a program or file, the alias that has it (RFC 3464 section 2.3.2).
 pub(super) fn told(settings: &Settings, book: &AddressBook, id: AddressId) -> String {
     let (entry, address) = (book.entry(id), book.text(id));
-    let hop = split_hop(&entry[address.len()..]).1;
+    let hop = Wish::of_hop(split_hop(&entry[address.len()..]).1).1;
     let (local, domain) = address.rsplit_once('@').unwrap_or((address, ""));
     match untagged(local) {
         Some((alias, _)) if hop.is_some() && hop == settings.program().as_deref() => format!("{alias}@{domain}"),
@@ -328,7 +333,9 @@ pub(super) async fn send(
         archive: subject.archive.as_deref(),
         smtputf8: subject.smtputf8,
     });
-    let envelope = NewEnvelope { eight_bit: !report.is_ascii(), ..NewEnvelope::own(to, message_id, "delivery report") };
+    // A null sender's mail goes also to hosts that do not offer it, rather than be lost (section 5): its site is the usual one.
+    let (eight_bit, require_tls) = (!report.is_ascii(), subject.require_tls);
+    let envelope = NewEnvelope { eight_bit, require_tls, ..NewEnvelope::own(to, message_id, "delivery report") };
     let stored = hand_in(core, (id, content), report, envelope, fate_records).await;
     if let Err(refused) = stored {
         tracing::warn!(message = %subject.id, %refused, "a DSN could not be stored; its recipients stay pending");

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use stentor_mail::digest::{Digest, Form, Plan, Spec};
 use stentor_mail::dsn::format_date;
+use stentor_posture::Wish;
 use stentor_queue::event::{Class, Fate, Ret};
 use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo};
 use stentor_queue::idset::IdSet;
@@ -34,6 +35,7 @@ struct Post {
     prefix: Vec<u8>,
     /// Octets of the content.
     size: u64,
+    require_tls: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +65,7 @@ pub async fn coalesce(core: Arc<Core>, list: Arc<str>, posts: Vec<MessageNo>, id
                 content: message.content(),
                 prefix: envelope.prefix.to_vec(),
                 size: envelope.size - envelope.prefix.len() as u64,
+                require_tls: envelope.require_tls,
             })
         };
         posts.iter().filter_map(post).collect()
@@ -117,9 +120,11 @@ async fn digest(
             return Err(why);
         }
     };
+    let wish = Wish { require_tls: posts.iter().any(|post| post.require_tls), tls_required_no: false };
+    let to = |address| To { hop: wish.hop(None).map(Arc::from), ..To::plain(address) };
     let recipients = core.with(|hub, _| {
         // Text and not ids: what an id stands for is decided in the batch that uses it.
-        ids.iter().filter_map(|id| hub.store.book.text(*id).parse().ok()).map(To::plain).collect()
+        ids.iter().filter_map(|id| hub.store.book.text(*id).parse().ok()).map(to).collect()
     });
     let envelope = NewEnvelope {
         sender: list.settings().bounces.as_str().to_owned(),
@@ -130,6 +135,7 @@ async fn digest(
         smtputf8: false,
         ret: Some(Ret::Headers),
         is_report: false,
+        require_tls: wish.require_tls,
         ..NewEnvelope::own(recipients, format!("<{message_id}>"), "digest of posts that waited")
     };
     let audit = || Audit { at: now, who: id.to_string(), verb: "coalesce", detail: "{}".to_owned() };

@@ -25,7 +25,7 @@ use stentor_queue::site::Target;
 use stentor_sched::{CloseReason, Enhanced, NoSession, RcptOutcome, SourceNo, Stage};
 
 use super::body::Outgoing;
-use super::ending::{close_reason, dsn, no_session, said};
+use super::ending::{close_reason, dsn, for_site, no_session, said};
 use super::login;
 use super::opening::{Opened, closed, open_in_time, place};
 use super::outcome;
@@ -71,6 +71,7 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
                 held: None,
                 sending: None,
                 unreadable: None,
+                unfit: None,
                 out_at: 0,
                 is_ready: false,
                 was_ready: false,
@@ -92,7 +93,7 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
             core.with(|hub, _| hub.connection_gone(conn));
             return;
         }
-        Err(error) => (error.why(), error.text(&target)),
+        Err(error) => (for_site(error.why(), None, &target), error.text(&target)),
     };
     let (why, failed) = failed;
     let tally = core.with(|hub, now| {
@@ -137,6 +138,8 @@ struct Connection {
     sending: Option<Outgoing>,
     /// The transaction whose content could not be read to its end: the connection ends with it, by our own fault.
     unreadable: Option<u64>,
+    /// What the host lacks of what all mail of its site demands: the session is none.
+    unfit: Option<(Enhanced, String)>,
     out_at: usize,
     is_ready: bool,
     /// The scheduler knows that the host has greeted us.
@@ -419,6 +422,7 @@ impl Connection {
                     self.pending = Some(Pending::LoggedIn);
                     return None;
                 }
+                ClientEvent::Ready(_) if self.is_unfit() => self.smtp.quit(self.core.clock.steady()),
                 ClientEvent::Ready(_) => {
                     self.is_ready = true;
                     self.protection.count(&self.core.measures);
@@ -444,6 +448,12 @@ impl Connection {
             }
         }
         None
+    }
+
+    /// Whether the session is one over which the site's mail may not go.
+    fn is_unfit(&mut self) -> bool {
+        self.unfit = self.protection.lacks_of_site(&self.target, self.smtp.caps().require_tls());
+        self.unfit.is_some()
     }
 
     /// A transaction is over: usually the oldest, but one that the session refused by itself ends at once.
@@ -662,13 +672,19 @@ impl Connection {
 
     /// The connection is over. What was taken and not begun goes back.
     async fn finish(mut self, error: Option<ClientError>) {
-        let (refused, said) = (no_session(error.as_ref(), self.smtp.tls_stage()), said(error.as_ref()).cloned());
-        if refused == NoSession::Tls {
+        let refused = no_session(error.as_ref(), self.smtp.tls_stage());
+        let (is_tls, refused) = (refused == NoSession::Tls, for_site(refused, error.as_ref(), &self.target));
+        let refused = self.unfit.as_ref().map_or(refused, |(dsn, _)| NoSession::Unfit { dsn: *dsn });
+        let said = said(error.as_ref()).cloned();
+        if is_tls {
             self.core.measures.tls_failures.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         }
         self.stream.close().await;
         let error = error.filter(|_| self.unreadable.is_none());
-        let text = &*error.as_ref().map_or_else(|| "closed".to_owned(), ToString::to_string);
+        let text = &*match &self.unfit {
+            Some((_, text)) => text.clone(),
+            None => error.as_ref().map_or_else(|| "closed".to_owned(), ToString::to_string),
+        };
         let reason = close_reason(error);
         if let Some(tap) = &self.tap {
             tap.event(self.core.clock.now(), text);
@@ -687,6 +703,7 @@ impl Connection {
                 return None;
             }
             let why = match (&said, &reason) {
+                _ if self.unfit.is_some() => text,
                 (Some(reply), _) => &reply.text,
                 (None, CloseReason::Normal) => "the session ended before it began",
                 (None, CloseReason::Refused { text } | CloseReason::Lost { text }) => text,

@@ -1,7 +1,14 @@
 //! What the end of a session means for the scheduler: whether there was one, and why it is over.
 
 use stentor_mail::client::{ClientError, ParsedReply, TlsStage};
-use stentor_sched::{CloseReason, NoSession};
+use stentor_posture::dane::Refusal;
+use stentor_posture::{HostPosture, HostRefusal, Level};
+use stentor_queue::site::Target;
+use stentor_sched::{CloseReason, Enhanced, NoSession};
+
+/// RFC 8689 section 4.2.1: no TLS or no proof; no REQUIRETLS.
+pub(super) const NOT_PROVEN: Enhanced = Enhanced::new(5, 7, 10);
+pub(super) const NO_REQUIRETLS: Enhanced = Enhanced::new(5, 7, 30);
 
 /// The host's own last words, if it said why the session ends.
 pub(super) fn said(error: Option<&ClientError>) -> Option<&ParsedReply> {
@@ -26,9 +33,27 @@ pub(super) fn no_session(error: Option<&ClientError>, stage: TlsStage) -> NoSess
     }
 }
 
-/// What stands for it in records (RFC 3463; RFC 4954 section 6).
+/// The same of mail that goes nowhere else than to hosts that have TLS and are proven: one that has been found otherwise is none
+/// for it. What was only late or lost is tried again.
+pub(super) fn for_site(why: NoSession, error: Option<&ClientError>, target: &Target) -> NoSession {
+    // A look-up that has failed says nothing of the host.
+    let is_known =
+        |host: &HostPosture| !matches!(host.used.level, Level::Refused(HostRefusal::Dane(Refusal::LookUp { .. })));
+    let is_demanded = target.posture.as_deref().is_some_and(|host| host.posture.require_tls && is_known(host));
+    let is_found = matches!(
+        error,
+        None | Some(
+            ClientError::TlsNotOffered | ClientError::TlsRefused(_) | ClientError::Tls(_) | ClientError::Injected
+        )
+    );
+    if why == NoSession::Tls && is_demanded && is_found { NoSession::Unfit { dsn: NOT_PROVEN } } else { why }
+}
+
+/// What stands for it in records (RFC 3463; RFC 4954 section 6; RFC 8689 section 8).
 pub(super) fn dsn(why: NoSession) -> &'static str {
     match why {
+        NoSession::Unfit { dsn: NOT_PROVEN } => "4.7.10",
+        NoSession::Unfit { .. } => "4.7.30",
         NoSession::Tls => "4.7.5",
         NoSession::Auth => "4.7.8",
         NoSession::Unreachable | NoSession::Failed | NoSession::Reply { .. } => "4.4.1",

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_posture::dane::Decision;
 use stentor_posture::sts::Policy;
-use stentor_posture::{HostPosture, Peer, Posture, Published, Strength, site_suffix};
+use stentor_posture::{HostPosture, Peer, Posture, Published, Strength, Wish, site_suffix};
 use stentor_queue::book::split_hop;
 use stentor_queue::site::{Endpoint, Resolution, SitePlan, Target};
 use stentor_resolve::{Decided, Facts, Resolver};
@@ -48,7 +48,8 @@ pub async fn look_up(asking: &Asking<'_>, name: &str) -> Resolution {
     let (mut resolution, facts, is_mx) = hosts(asking, name).await;
     if let Resolution::Site(plan) = &mut resolution {
         plan.limits = asking.settings.site_limits(&plan.targets);
-        protect(asking, plan, split_hop(name).0, &facts, is_mx).await;
+        let (domain, hop) = split_hop(name);
+        protect(asking, plan, (domain, Wish::of_hop(hop).0), &facts, is_mx).await;
     }
     resolution
 }
@@ -58,7 +59,7 @@ async fn hosts(asking: &Asking<'_>, name: &str) -> (Resolution, Facts, bool) {
     let none = |resolution| (resolution, Facts::default(), false);
     let (settings, resolver) = (asking.settings, asking.resolver);
     let (domain, own) = split_hop(name);
-    let own = own.map(|hop| NextHop::parse(hop, settings.config.delivery.smtp_port));
+    let own = Wish::of_hop(own).1.map(|hop| NextHop::parse(hop, settings.config.delivery.smtp_port));
     let hop = match own {
         Some(Ok(hop)) => hop,
         Some(Err(error)) => return none(Resolution::Temporary { dsn: Enhanced::new(4, 4, 4), text: error.to_string() }),
@@ -83,11 +84,17 @@ async fn hosts(asking: &Asking<'_>, name: &str) -> (Resolution, Facts, bool) {
 }
 
 /// What TLS must do at each host becomes part of the plan.
-async fn protect(asking: &Asking<'_>, plan: &mut SitePlan, domain: &str, facts: &Facts, is_mx: bool) {
+async fn protect(
+    asking: &Asking<'_>,
+    plan: &mut SitePlan,
+    (domain, wish): (&str, Wish),
+    facts: &Facts,
+    is_mx: bool,
+) {
     if plan.targets.iter().all(|target| matches!(target.addr, Endpoint::Unix(_))) {
         return;
     }
-    let posture = asking.settings.posture(plan, domain);
+    let posture = asking.settings.posture(plan, domain, wish);
     let by_mail = asking.settings.config.protection.policies.published_by_mail();
     let asks = |does: fn(Strength) -> bool| {
         does(posture.requirement.strength()) || by_mail.is_some_and(|by_mail| does(by_mail.strength()))

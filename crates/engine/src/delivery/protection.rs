@@ -15,6 +15,7 @@ use stentor_queue::site::{Endpoint, Target};
 use stentor_tls::{Cause, Facts, Fingerprint, How, Requirement, TlsError, Tlsa};
 use tokio::time::Instant;
 
+use super::ending;
 use super::stream::Stream;
 use crate::core::Settings;
 use crate::core::measures::Measures;
@@ -169,6 +170,21 @@ impl Protection {
             how => how.to_string(),
         };
         Some((NOT_PROVEN, format!("{posture} is demanded: {why}")))
+    }
+
+    /// What a session lacks of what all mail of its site demands and a handshake does not show (RFC 8689 section 4.2.1): nothing
+    /// where REQUIRETLS is not demanded. A name in a certificate that nobody has vouched for is no proof, as it came from the DNS.
+    pub fn lacks_of_site(&self, target: &Target, has_require_tls: bool) -> Option<(Enhanced, String)> {
+        if !target.posture.as_deref().is_some_and(|host| host.posture.require_tls) {
+            return None;
+        }
+        let is_proven = self.facts().is_some_and(|facts| facts.proven.is_proven());
+        if !is_proven || matches!(self.requirement, Requirement::Encrypted { .. } | Requirement::Wanted(_)) {
+            let text = "REQUIRETLS is demanded, and neither DANE, MTA-STS nor a [[tls_policy]] proves the host";
+            return Some((ending::NOT_PROVEN, text.to_owned()));
+        }
+        let text = "REQUIRETLS is demanded, and the host does not offer it";
+        (!has_require_tls).then(|| (ending::NO_REQUIRETLS, text.to_owned()))
     }
 
     /// Whether what is known of the host is what a proof asks for.

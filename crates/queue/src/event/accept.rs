@@ -50,6 +50,8 @@ pub struct Accept {
     pub given_sender: Option<String>,
     /// The rule that has it held, in words; a hold follows in the same batch. Or the one that has it quarantined.
     pub held_by: Option<String>,
+    /// MAIL came with REQUIRETLS (RFC 8689).
+    pub require_tls: bool,
 }
 
 impl Accept {
@@ -66,6 +68,7 @@ impl Accept {
             origin: &self.origin,
             given_sender: self.given_sender.as_deref(),
             held_by: self.held_by.as_deref(),
+            require_tls: self.require_tls,
         }
     }
 
@@ -92,6 +95,7 @@ impl Accept {
             is_report: false,
             given_sender: None,
             held_by: None,
+            require_tls: false,
         }
     }
 }
@@ -248,6 +252,7 @@ pub(super) fn decode_body(r: &mut Reader<'_>) -> Result<(Accept, bool), EventErr
         given_sender: envelope.given_sender.map(str::to_owned),
         // Of a hold that has been ended nobody wants to know.
         held_by: envelope.held_by.filter(|_| head.flags.is_by_rule()).map(str::to_owned),
+        require_tls: envelope.require_tls,
     };
     Ok((accept, head.flags.is_held()))
 }

@@ -42,7 +42,12 @@ pub struct Envelope<'a> {
     pub given_sender: Option<&'a str>,
     /// The rule that has it held from its acceptance on, in words.
     pub held_by: Option<&'a str>,
+    /// MAIL came with REQUIRETLS (RFC 8689).
+    pub require_tls: bool,
 }
+
+/// What an envelope says beside its texts.
+const REQUIRE_TLS: u64 = 1;
 
 impl<'a> Envelope<'a> {
     /// Appends the packed form.
@@ -54,7 +59,7 @@ impl<'a> Envelope<'a> {
         put_option(buf, self.envid);
         put_bytes(buf, self.message_id.as_bytes());
         put_bytes(buf, self.origin.as_bytes());
-        let has_more = self.given_sender.is_some() || self.held_by.is_some();
+        let has_more = self.given_sender.is_some() || self.held_by.is_some() || self.require_tls;
         // One of no octets: what follows is there, and it is not.
         if let Some(at) = self.message_id_at.or(has_more.then_some(MessageIdAt { offset: 0, len: 0 })) {
             put_varint(buf, u64::from(at.offset));
@@ -63,6 +68,9 @@ impl<'a> Envelope<'a> {
         if has_more {
             put_option(buf, self.given_sender);
             put_option(buf, self.held_by);
+        }
+        if self.require_tls {
+            put_varint(buf, REQUIRE_TLS);
         }
     }
 
@@ -85,6 +93,9 @@ impl<'a> Envelope<'a> {
         }
         if !r.is_empty() {
             (envelope.given_sender, envelope.held_by) = (r.option()?, r.option()?);
+        }
+        if !r.is_empty() {
+            envelope.require_tls = r.varint()? & REQUIRE_TLS != 0;
         }
         Ok(envelope)
     }

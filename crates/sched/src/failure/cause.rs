@@ -17,7 +17,7 @@ pub fn of_no_session(why: NoSession, text: &str) -> Cause {
     match why {
         NoSession::Reply { code: REPLY_SERVICE_NOT_AVAILABLE, .. } => of_421(text),
         NoSession::Reply { .. } => Cause::Greeting,
-        NoSession::Tls => Cause::Tls,
+        NoSession::Tls | NoSession::Unfit { .. } => Cause::Tls,
         NoSession::Auth => Cause::Auth,
         // A Unix socket that is not there refuses as one does at which nobody listens.
         NoSession::Unreachable if has(text, &["refused", "no such file"]) => Cause::Refused,
@@ -137,6 +137,7 @@ mod tests {
             (NoSession::Failed, "gave way while connecting", Cause::TimedOut),
             (NoSession::Failed, "Connection reset by peer", Cause::Lost),
             (NoSession::Tls, "STARTTLS timed out", Cause::Tls),
+            (NoSession::Unfit { dsn: Enhanced::new(5, 7, 30) }, "no REQUIRETLS", Cause::Tls),
             (NoSession::Auth, "AUTH refused: 535 no", Cause::Auth),
             (reply(421), "busy", Cause::Busy),
             (reply(554), "no", Cause::Greeting),

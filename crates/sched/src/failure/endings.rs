@@ -67,6 +67,12 @@ impl Failures {
                 self.charge_host(core, hop, Charge::Retry, reply, now);
                 self.takes_no_mail(core, hop.host, reply);
             }
+            NoSession::Unfit { .. } => {
+                // No host is waited for longer because it has been found so before.
+                core.sites.host(hop.host).retries = 0;
+                self.charge_host(core, hop, Charge::Retry, reply, now);
+                self.is_unfit(core, hop, reply);
+            }
             NoSession::Unreachable => self.charge_host(core, hop, Charge::Pause, reply, now),
             NoSession::Failed | NoSession::Tls | NoSession::Auth | NoSession::Reply { .. } => {
                 self.charge_host(core, hop, Charge::Retry, reply, now);

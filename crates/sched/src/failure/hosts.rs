@@ -96,6 +96,16 @@ impl Failures {
         core.sites.mark_dirty(site);
     }
 
+    /// A host has not what the site's mail must have. Where none of those that it goes to from this source has, what waits fails.
+    pub fn is_unfit(&mut self, core: &mut Core, hop: Hop, reply: &Reply) {
+        core.sites.host(hop.host).is_closed = true;
+        let Sites { list, hosts, .. } = &core.sites;
+        let all = &list[hop.site.0 as usize].paths[usize::from(hop.source)].hosts;
+        if all.iter().all(|no| hosts[*no as usize].is_closed) {
+            self.drains.push_back(Drain::all(DrainWhat::Site(hop.site, hop.source), reply));
+        }
+    }
+
     /// 521 at the greeting is permanent for that host (RFC 7504 section 3). Where all hosts of a site have answered so, to
     /// each source, what waits there fails; with others the mail goes to those.
     pub fn takes_no_mail(&mut self, core: &mut Core, host: HostNo, reply: &Reply) {

@@ -71,7 +71,7 @@ pub struct Host {
     pub pauses: u8,
     /// Their total length.
     pub paused_ms: Ms,
-    /// It has refused all mail (521, RFC 7504), and has opened no session since.
+    /// It has refused all mail (521, RFC 7504), or has not what this mail must have, and has opened no session since.
     pub is_closed: bool,
     /// Open connections that it has greeted.
     pub greeted: u32,

@@ -10,6 +10,7 @@ use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
 use stentor_mail::server::EndOfData;
 use stentor_policy::{self as policy, Verdict};
+use stentor_posture::{Requirement, Wish};
 use stentor_queue::event::{Class, MessageIdAt, Ret};
 use stentor_queue::ids::Ms;
 use stentor_rules::{ClientName, REDIRECTED};
@@ -62,9 +63,24 @@ impl Transaction {
         }
         let mut envelopes = self.envelopes(core, settings, (groups, relayed), end);
         for envelope in &mut envelopes {
-            let (Recipients::List, Some(list)) = (&envelope.recipients, envelope.list.as_deref()) else { continue };
-            let Some((_, hop)) = self.list_hops.iter().find(|(name, _)| **name == *list) else { continue };
-            envelope.recipients = subscribers_at(core, settings, list, hop).await.map_err(Refused::reply)?;
+            let wish = self.wish(settings, envelope, &end.facts);
+            match &mut envelope.recipients {
+                Recipients::Addresses(all) => {
+                    for to in all.iter_mut().filter(|_| wish != Wish::default()) {
+                        to.hop = wish.hop(to.hop.as_deref()).map(Arc::from);
+                    }
+                }
+                Recipients::List => {
+                    let list = envelope.list.as_deref().unwrap_or_default();
+                    let hop = self.list_hops.iter().find(|(name, _)| **name == *list).map(|(_, hop)| hop);
+                    if hop.is_none() && wish == Wish::default() {
+                        continue;
+                    }
+                    let all = subscribers_at(core, settings, list, (hop, wish)).await;
+                    envelope.recipients = all.map_err(Refused::reply)?;
+                }
+                Recipients::Interned(..) => {}
+            }
         }
         Ok(envelopes)
     }
@@ -90,6 +106,23 @@ impl Transaction {
             tokio::time::timeout(limit, routed).await.unwrap_or(Err(SLOW_TABLES))?;
         }
         Ok(())
+    }
+
+    /// What the sender wishes of TLS, as far as it decides where copies go. A list's copies are held to REQUIRETLS as the post is
+    /// (RFC 8689 section 6), but what the list's operator demands is not lowered by a poster. Without a sender REQUIRETLS is for
+    /// those hosts that offer it (section 5), and where nobody looks at what domains publish there is nothing to be lowered.
+    fn wish(&self, settings: &Settings, envelope: &NewEnvelope, facts: &HeaderFacts) -> Wish {
+        let asks = |requirement: &Requirement| {
+            let strength = requirement.strength();
+            strength.asks_dane() || strength.asks_sts()
+        };
+        let is_lowered = facts.tls_required_no && envelope.list.is_none();
+        Wish {
+            require_tls: envelope.require_tls && !envelope.sender.is_empty(),
+            tls_required_no: is_lowered
+                && !envelope.require_tls
+                && settings.config.protection.policies.requirements().any(asks),
+        }
     }
 
     /// A rule redirects the message: who reads mail to that address takes the place of those who were named.
@@ -278,6 +311,7 @@ impl Transaction {
             message_id_at: if self.stored == 0 { MessageIdAt::find(&end.last, &message_id) } else { None },
             message_id,
             is_report: false,
+            require_tls: self.mail.requiretls,
             given_sender: None,
             held_by: self.wishes.hold.clone(),
             is_quarantined: false,
@@ -291,6 +325,10 @@ impl Transaction {
         if let Some(filtering) = self.filtering.as_ref().filter(|filtering| !filtering.words.is_empty()) {
             marks += if marks.is_empty() { "" } else { "; " };
             marks += &filtering.words;
+        }
+        if self.mail.requiretls {
+            marks += if marks.is_empty() { "" } else { "; " };
+            marks += "REQUIRETLS";
         }
         marks
     }

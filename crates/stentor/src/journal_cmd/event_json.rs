@@ -117,6 +117,7 @@ pub fn accept(accept: &Accept) -> Value {
         "is_report": accept.is_report,
         "given_sender": accept.given_sender,
         "held_by": accept.held_by,
+        "require_tls": accept.require_tls,
     })
 }
 

@@ -122,6 +122,7 @@ impl Life<'_> {
             is_report: false,
             given_sender: None,
             held_by: None,
+            require_tls: false,
             is_quarantined: key.starts_with(QUARANTINED_KEY),
             taken: Taken::local("campaign"),
         }

@@ -169,6 +169,7 @@ fn envelope(recipients: Recipients, list: Option<&str>) -> NewEnvelope {
         is_report: false,
         given_sender: None,
         held_by: None,
+        require_tls: false,
         is_quarantined: false,
         taken: Taken::local(""),
     }

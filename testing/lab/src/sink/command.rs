@@ -34,6 +34,7 @@ pub struct Mail<'a> {
     pub body: bool,
     pub eight_bit: bool,
     pub smtputf8: bool,
+    pub requiretls: bool,
     pub dsn: bool,
 }
 
@@ -178,6 +179,7 @@ fn mail(rest: &str) -> Result<Mail<'_>, Breach> {
                 check_xtext(value)?;
             }
             None if is("SMTPUTF8") => mail.smtputf8 = true,
+            None if is("REQUIRETLS") => mail.requiretls = true,
             _ => return Err("unknown MAIL parameter"),
         }
     }

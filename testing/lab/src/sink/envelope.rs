@@ -19,6 +19,8 @@ impl Session {
             Some("SMTPUTF8 unasked")
         } else if mail.dsn && (all || b.no_dsn) {
             Some("RET or ENVID unasked")
+        } else if mail.requiretls && !self.offers_requiretls() {
+            Some("REQUIRETLS unasked")
         } else {
             None
         }
@@ -47,6 +49,10 @@ impl Session {
         }
         if self.wants_more_protection() {
             self.refuse_mail(530, "5.7.0 not without TLS and AUTH");
+            return;
+        }
+        if self.behaviour.requiretls_only && !mail.requiretls {
+            self.refuse_mail(550, "5.7.1 not without REQUIRETLS");
             return;
         }
         if let Some(breach) = self.unoffered(mail) {

@@ -10,6 +10,10 @@ impl Session {
         self.behaviour.tls.is_some() && !self.secured && !self.behaviour.tls_implicit
     }
 
+    pub(super) fn offers_requiretls(&self) -> bool {
+        self.behaviour.requiretls && self.secured
+    }
+
     pub(super) fn offers_auth(&self) -> bool {
         self.behaviour.auth.is_some() && (self.secured || self.behaviour.auth_in_clear)
     }

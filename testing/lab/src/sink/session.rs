@@ -547,7 +547,11 @@ impl Session {
         self.out.extend_from_slice(b"250-");
         self.out.extend_from_slice(self.host.name.as_bytes());
         self.out.extend_from_slice(b"\r\n");
-        let protected = [(!self.offers_starttls(), "STARTTLS"), (!self.offers_auth(), "AUTH PLAIN LOGIN")];
+        let protected = [
+            (!self.offers_starttls(), "STARTTLS"),
+            (!self.offers_auth(), "AUTH PLAIN LOGIN"),
+            (!self.offers_requiretls(), "REQUIRETLS"),
+        ];
         for (_, offer) in offers.iter().chain(&protected).filter(|(absent, _)| !absent) {
             self.out.extend_from_slice(b"250-");
             self.out.extend_from_slice(offer.as_bytes());

@@ -63,6 +63,7 @@ mod queue_only;
 mod real_clients;
 mod realstat_screen;
 mod report;
+mod require_tls;
 mod retry;
 mod rule_loops;
 mod rules;

@@ -204,6 +204,7 @@ impl Committer {
             is_report: envelope.is_report,
             given_sender: envelope.given_sender,
             held_by: envelope.held_by.map(String::from),
+            require_tls: envelope.require_tls,
         })
     }
 

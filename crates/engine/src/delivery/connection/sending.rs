@@ -73,7 +73,7 @@ impl Connection {
             size_exact: true,
             eight_bit: assignment.eight_bit && !form.seven_bit,
             smtputf8: form.smtputf8,
-            require_tls: false,
+            require_tls: self.requires_tls(&assignment),
             ret: assignment.ret,
             envid: assignment.envid.as_deref(),
         };
@@ -99,6 +99,14 @@ impl Connection {
             }
         }
         None
+    }
+
+    /// Whether MAIL says REQUIRETLS, which a host that does not offer it within TLS does not get. Reports say it where they can
+    /// (RFC 8689 section 5), and what does not leave this machine need not.
+    fn requires_tls(&self, assignment: &Assignment) -> bool {
+        let is_offered = self.smtp.caps().require_tls() && self.protection.facts().is_some();
+        let is_demanded = self.target.posture.as_deref().is_some_and(|host| host.posture.require_tls);
+        assignment.require_tls && (is_demanded || is_offered)
     }
 
     /// What this session lacks of what the message's list or sender demands.
