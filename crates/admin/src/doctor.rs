@@ -12,6 +12,7 @@ use stentor_control::{CauseRow, SiteRow, Status, causes as rows};
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_engine::core::limits::Limit;
+use stentor_engine::core::tls_seen::Dates;
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::Ms;
 use stentor_sched::{At, CauseCounts};
@@ -44,6 +45,9 @@ const SYNCS_MIN: u64 = 5;
 const CLOCK_BEHIND_MS: Ms = 60_000;
 /// The newest messages that are looked at.
 const NEWEST: u32 = 64;
+/// Hosts met within this time whose certificates are looked at, if they are so many.
+const CERTIFICATES_MS: Ms = 24 * 3_600_000;
+const CERTIFICATES_MIN: usize = 5;
 /// The clock is at least here: this was written then.
 const CLOCK_MIN: Ms = 1_790_000_000_000;
 
@@ -80,6 +84,20 @@ fn clock(core: &Arc<Core>, found: &mut Vec<Finding>) {
         let what = format!("the clock was set back: the newest message was accepted {} from now", span(ahead));
         found.push(Finding::new(Severity::Problem, what, next));
     }
+    let dates = core.tls_seen.dates(now.saturating_sub(CERTIFICATES_MS));
+    found.extend(by_certificates(dates).map(|what| Finding::new(Severity::Problem, what, next)));
+}
+
+/// Most hosts have certificates that are valid now: where most have not, it is not now.
+fn by_certificates(dates: Dates) -> Option<String> {
+    let Dates { hosts, not_yet_valid, expired } = dates;
+    let are_most = |wrong: usize| hosts >= CERTIFICATES_MIN && wrong * 2 > hosts;
+    let (wrong, words) = match (are_most(not_yet_valid), are_most(expired)) {
+        (true, _) => (not_yet_valid, "behind: the certificates of {} hosts are not valid yet"),
+        (_, true) => (expired, "ahead: the certificates of {} hosts have ended"),
+        _ => return None,
+    };
+    Some(format!("the clock seems to be {}", words.replace("{}", &format!("{wrong} of {hosts}"))))
 }
 
 /// All causes, most first.
@@ -263,5 +281,22 @@ fn others(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
         let (lines, records) =
             (plural(status.log_lines_lost, "log line"), plural(status.history_lost, "history record"));
         warn(format!("{lines} and {records} lost"), "use a faster disk or log target");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_is_doubted_by_most_certificates_and_not_by_some() {
+        let said = |hosts, not_yet_valid, expired| by_certificates(Dates { hosts, not_yet_valid, expired });
+        let behind = "the clock seems to be behind: the certificates of 4 of 6 hosts are not valid yet";
+        assert_eq!(said(6, 4, 0).as_deref(), Some(behind));
+        let ahead = "the clock seems to be ahead: the certificates of 9 of 10 hosts have ended";
+        assert_eq!(said(10, 0, 9).as_deref(), Some(ahead));
+        for (hosts, not_yet_valid, expired) in [(4, 4, 0), (6, 3, 3), (100, 20, 30), (0, 0, 0)] {
+            assert_eq!(said(hosts, not_yet_valid, expired), None);
+        }
     }
 }

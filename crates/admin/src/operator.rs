@@ -26,7 +26,7 @@ use crate::depth::Depths;
 use crate::views::{fates, holder, message_fates, recipient};
 use crate::wanted::Wanted;
 use crate::watch::{Overviews, Watch, traffic};
-use crate::{ages, depth, doctor, lists, quarantine, report, site, verbs, verify, waiting};
+use crate::{ages, depth, doctor, lists, quarantine, report, site, users, verbs, verify, waiting};
 
 /// Watchers at the control socket.
 const WATCHERS_MAX: usize = 8;
@@ -337,6 +337,7 @@ impl Operator {
                 let status = self.status().await;
                 Reply::Doctor(Box::new(doctor::examine(&self.core, &self.overviews.causes, &status).await))
             }
+            Request::Users => Reply::Users(Box::new(users::view(&self.core))),
             Request::Queue(view) => self.queue_of(&view).await,
             Request::QueueStuck(view) => match self.stuck(&view).await {
                 Ok(stuck) => Reply::Stuck(Box::new(stuck)),

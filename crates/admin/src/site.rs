@@ -18,7 +18,7 @@ const RECIPIENTS_LOOKED_MAX: usize = 1_024;
 use crate::causes::{Censuses, SitesNow};
 use crate::views::{lane_name, progress, reply};
 use crate::wanted::Wanted;
-use crate::{causes, near};
+use crate::{causes, near, tls};
 
 /// The site with what waits there, or of a list's mail what does, and each source's way to it.
 pub async fn view(core: &Arc<Core>, censuses: &Arc<Censuses>, name: &str, list: Option<String>) -> Reply {
@@ -38,7 +38,11 @@ pub async fn view(core: &Arc<Core>, censuses: &Arc<Censuses>, name: &str, list: 
         At::Site(site) => site_view(hub, &sites, site, &settings, now),
         At::Domain(domain) => Some(domain_view(hub, &sites, domain, now)),
     });
-    let view = found.map(|view| SiteView { list: asked.list.unwrap_or_default(), ..view });
+    let now = core.clock.now();
+    let view = found.map(|mut view| {
+        view.weakest_tls = tls::fill(core, view.paths.iter_mut().flat_map(|path| &mut path.hosts), now);
+        SiteView { list: asked.list.unwrap_or_default(), ..view }
+    });
     view.map_or_else(|| Reply::Error(near::unknown_site(core, name)), |view| Reply::Site(Box::new(view)))
 }
 
@@ -203,5 +207,6 @@ pub fn host_view(host: &HostStatus, now: Ms) -> HostView {
         last_reply: reply(host.reason.clone().filter(|_| host.fails > 0)),
         attempt: host.attempt.map_or_else(String::new, |attempt| progress(attempt, now)),
         since: host.attempt.map(|attempt| attempt.since),
+        tls: None,
     }
 }

@@ -135,6 +135,11 @@ impl Authenticator {
         }
     }
 
+    /// Users who have submitted something lately, in no order.
+    pub fn counted(&self) -> Vec<(Arc<str>, Amounts)> {
+        self.shared.usage.lock().all(self.shared.now())
+    }
+
     /// What a user has submitted in the last hour and day, since the start.
     pub fn amounts(&self, user: &Arc<str>) -> Amounts {
         self.shared.usage.lock().amounts(user, self.shared.now())

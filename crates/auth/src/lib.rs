@@ -44,4 +44,5 @@ pub use exchange::{Exchange, Step};
 pub use login::Login;
 pub use random::load_secret;
 pub use refusal::Refusal;
+pub use stentor_users::{Limits, User};
 pub use usage::{Amounts, OverLimit};

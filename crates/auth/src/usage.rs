@@ -159,12 +159,25 @@ impl Usage {
         }
     }
 
+    /// Those who have submitted something in the last day.
+    pub fn all(&mut self, now: Ms) -> Vec<(Arc<str>, Amounts)> {
+        let users: Vec<Arc<str>> = self.users.keys().cloned().collect();
+        let all = users.into_iter().map(|user| {
+            let amounts = self.amounts(&user, now);
+            (user, amounts)
+        });
+        all.filter(|(_, amounts)| *amounts != Amounts::default()).collect()
+    }
+
     /// What a user has submitted in the last hour and day.
     pub fn amounts(&mut self, user: &Arc<str>, now: Ms) -> Amounts {
         if !self.users.contains_key(user) {
             return Amounts::default();
         }
+        // To be looked at is no sign of life.
+        let last = self.users.get(user).map_or(now, |used| used.last);
         let used = self.of(user, now);
+        used.last = last;
         Amounts {
             messages_hour: used.messages.hour.sum(),
             messages_day: used.messages.day.sum(),
@@ -199,6 +212,8 @@ mod tests {
         let amounts = Amounts { messages_hour: 1, messages_day: 2, ..Amounts::default() };
         assert_eq!(usage.amounts(&ann, 25 * HOUR_MS), amounts);
         assert_eq!(usage.amounts(&"eve".into(), 0), Amounts::default());
+        assert_eq!(usage.all(25 * HOUR_MS), [(ann.clone(), amounts)]);
+        assert_eq!(usage.all(60 * HOUR_MS), []);
     }
 
     #[test]

@@ -24,6 +24,7 @@ impl Request {
             | Request::Flush { dry_run: true, .. }
             | Request::Status
             | Request::Doctor
+            | Request::Users
             | Request::Queue(_)
             | Request::QueueStuck(_)
             | Request::QueueShow { .. }

@@ -24,7 +24,8 @@ pub mod recipient_view;
 pub mod render;
 pub mod render_ages;
 mod render_quarantine;
-pub mod render_waiting;
+mod render_tls;
+mod render_waiting;
 pub mod reply;
 pub mod selection;
 pub mod server;
@@ -33,8 +34,11 @@ pub mod snapshot;
 mod standing_view;
 #[cfg(test)]
 mod tests;
+pub mod users_view;
 mod verify_view;
 pub mod view;
+#[cfg(test)]
+mod view_tests;
 mod wire;
 
 /// The protocol's version, in every request and reply. Fields may be added within a version; readers skip unknown ones.
@@ -58,7 +62,7 @@ pub use recipient_view::{RecipientState, RecipientView};
 pub use reply::{EnvelopeView, Fates, ListRow, MessageView, QueueSummary, Reply, SiteRow, Status, Stuck, StuckRow};
 pub use selection::{Counted, Selection, Standing, Verb};
 pub use server::{Control, ControlServer, Peer};
-pub use site_view::{HostView, PathView, SiteView};
+pub use site_view::{CertificateView, HostView, PathView, SiteView, TlsView, WeakTlsView, tls_words};
 pub use snapshot::{Snapshot, WatchOptions};
 pub use standing_view::StandingBounceView;
 pub use verify_view::{VerifyRow, VerifyView};

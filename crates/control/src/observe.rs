@@ -11,7 +11,7 @@ use stentor_queue::ids::{MessageId, Ms};
 
 use super::address_view::HostsHistoryView;
 use super::causes::CauseRow;
-use super::site_view::HostView;
+use super::site_view::{HostView, WeakTlsView};
 use crate::posts::PostReport;
 use crate::snapshot::WatchOptions;
 use crate::snapshot::{INTERVAL_MS_MAX, INTERVAL_MS_MIN};
@@ -311,6 +311,9 @@ pub struct HostRow {
     pub domains: u64,
     pub domain: String,
     pub history: HostsHistoryView,
+    /// The weakest TLS of a session in thirty days.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weakest_tls: Option<WeakTlsView>,
     pub hosts: Vec<HostView>,
 }
 

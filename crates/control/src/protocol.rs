@@ -30,9 +30,10 @@ pub const RECIPIENTS_MAX: u32 = 10_000;
 pub const SUSPENDED_SHOWN_MAX: usize = 100;
 
 /// The verbs of this version.
-pub const VERBS: [&str; 33] = [
+pub const VERBS: [&str; 34] = [
     "status",
     "doctor",
+    "users",
     "queue",
     "queue_stuck",
     "queue_show",
@@ -74,6 +75,8 @@ pub enum Request {
     Status,
     /// What the server finds wrong with itself.
     Doctor,
+    /// What users who log in have submitted of what they may.
+    Users,
     /// The queue in sum, by site and by list.
     Queue(View),
     /// The recipients with most messages waiting, and the sites.
@@ -432,6 +435,7 @@ impl Request {
         match verb.as_str() {
             "status" => plain(Request::Status),
             "doctor" => plain(Request::Doctor),
+            "users" => plain(Request::Users),
             "reload" => plain(Request::Reload),
             "stop" => plain(Request::Stop),
             "flush" => {
@@ -527,6 +531,7 @@ impl Request {
         let (verb, mut fields) = match self {
             Request::Status => ("status", Map::new()),
             Request::Doctor => ("doctor", Map::new()),
+            Request::Users => ("users", Map::new()),
             Request::Reload => ("reload", Map::new()),
             Request::Stop => ("stop", Map::new()),
             Request::Queue(view) => ("queue", view.to_json()),

@@ -17,10 +17,12 @@ use super::format::{
 };
 use super::queue_only_view::QueueOnlyView;
 use super::recipient_view::{RecipientState, RecipientView};
+use super::render_tls::{host_tls, weakest_tls};
 use super::render_waiting::more_sites;
 use super::reply::{Fates, MessageView, QueueSummary, Reply, SiteRow, Status};
 use super::site_view::{PathView, SiteView};
 use super::standing_view::StandingBounceView;
+use super::users_view::UsersView;
 use super::verify_view::VerifyView;
 
 const SITE_COLUMNS: usize = 34;
@@ -46,6 +48,7 @@ pub fn reply_in(reply: &Reply, zone: &Zone, width: Width) -> String {
         Reply::Hosts(h) => super::render_waiting::hosts(h, width),
         Reply::Posts(p) => super::render_waiting::posts(p, zone, width),
         Reply::Doctor(d) => doctor(d),
+        Reply::Users(u) => users(u),
         Reply::Quarantine(q) => super::render_quarantine::list(q, width),
         Reply::Quarantined(m) => super::render_quarantine::message(m, zone, width),
         Reply::Done { text, .. } => format!("{}\n", printable(&localised(text, zone, None), 1000)),
@@ -291,6 +294,9 @@ pub fn site(s: &SiteView, width: Width) -> String {
     if !s.last_reply.is_empty() {
         line(&mut out, format_args!("  last reply   {}", cut(&s.last_reply, width.rest(15))));
     }
+    if let Some(weak) = &s.weakest_tls {
+        line(&mut out, format_args!("  weakest TLS  {}", weakest_tls(weak, s.now, width)));
+    }
     for path in &s.paths {
         site_path(path, (s.now, width), &mut out);
     }
@@ -319,7 +325,20 @@ fn site_path(path: &PathView, (now, width): (Ms, Width), out: &mut String) {
         if !host.last_reply.is_empty() {
             line(out, format_args!("        {}", cut(&host.last_reply, width.rest(12))));
         }
+        host_tls(out, host, (now, width));
     }
+}
+
+/// Users with what they have submitted.
+fn users(u: &UsersView) -> String {
+    let mut out = String::new();
+    line(&mut out, format_args!("{}: {}", cut(&u.hostname, 60), plural(u.users_total, "user")));
+    for row in &u.rows {
+        let shares = row.shares().map(|(what, share)| format!("{what} {}", share.words())).join(", ");
+        let locked = if row.locked { ", locked" } else { "" };
+        line(&mut out, format_args!("{}  {shares}{locked}", cut(&row.user, ADDRESS_COLUMNS)));
+    }
+    out
 }
 
 /// `stentor doctor` of a running server.

@@ -11,6 +11,7 @@ use super::format::{
     Width, bytes, counted, date_time, duration, instant, line, localised, next_try, part, plural, slot_ago, span,
 };
 use super::observe::{HostRow, Hosts, Mailqq, Posts};
+use super::render_tls::{host_tls, weakest_tls};
 use super::reply::{SiteRow, Stuck};
 use super::site_view::site_state;
 
@@ -194,11 +195,15 @@ fn host_row(out: &mut String, row: &HostRow, (now, width): (u64, Width)) {
         out,
         format_args!("    history      {of}{answered} (last {success}), {failed} (last {failure}){took}{latency}"),
     );
+    if let Some(weak) = &row.weakest_tls {
+        line(out, format_args!("    weakest TLS  {}", weakest_tls(weak, now, width)));
+    }
     for host in &row.hosts {
         line(out, format_args!("    {} [{}]: {}", cut(&host.host, 34), cut(&host.address, 47), host.state(now)));
         if !host.last_reply.is_empty() {
             line(out, format_args!("        {}", cut(&host.last_reply, width.rest(12))));
         }
+        host_tls(out, host, (now, width));
     }
 }
 

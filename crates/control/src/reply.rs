@@ -19,6 +19,7 @@ use super::recipient_view::RecipientView;
 use super::selection::Counted;
 use super::site_view::SiteView;
 use super::standing_view::StandingBounceView;
+use super::users_view::UsersView;
 use super::verify_view::VerifyView;
 
 /// Recipients by fate. `acknowledged` is always the sum of the others.
@@ -338,6 +339,7 @@ pub enum Reply {
     Hosts(Box<Hosts>),
     Posts(Box<Posts>),
     Doctor(Box<Doctor>),
+    Users(Box<UsersView>),
     Quarantine(Box<QuarantineList>),
     Quarantined(Box<QuarantinedMessage>),
     /// It has been done, or begun; `count` says for how many, where that means something.

@@ -50,6 +50,9 @@ pub struct SiteView {
     pub waits_for: String,
     pub next_try: Option<Ms>,
     pub last_reply: String,
+    /// The weakest TLS of a session in thirty days.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weakest_tls: Option<WeakTlsView>,
     /// Each source's way there.
     pub paths: Vec<PathView>,
 }
@@ -93,6 +96,58 @@ pub struct HostView {
     pub attempt: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub since: Option<Ms>,
+    /// Of the last session with it, by whatever site; `None`: none is remembered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<TlsView>,
+}
+
+/// What TLS a session with a host had.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct TlsView {
+    /// As the log has it: `TLSv1.3:TLS_AES_256_GCM_SHA384:verified`, `clear:timeout`; empty: TLS is not used on purpose.
+    pub session: String,
+    pub at: Ms,
+    /// How the host was proven, or why not, in words; empty in clear.
+    pub proven: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<CertificateView>,
+    /// The weakest session of thirty days.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub weakest: Option<WeakTlsView>,
+}
+
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct CertificateView {
+    pub names: Vec<String>,
+    pub issuer: String,
+    /// Its last day.
+    pub ends: String,
+    /// SHA-256 of the certificate, and of its public key as TLSA `3 1 1` has it.
+    pub sha256: String,
+    pub key_sha256: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct WeakTlsView {
+    pub session: String,
+    /// When it was last like that.
+    pub at: Ms,
+    pub host: String,
+}
+
+/// A session's TLS as people read it.
+pub fn tls_words(session: &str) -> &str {
+    if session.is_empty() { "in clear, on purpose" } else { session }
+}
+
+impl CertificateView {
+    /// `mx.example.net by Example CA until 2027-01-31`.
+    pub fn words(&self) -> String {
+        format!("{} by {} until {}", self.names.join(", "), self.issuer, self.ends)
+    }
 }
 
 impl HostView {

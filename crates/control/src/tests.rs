@@ -412,6 +412,7 @@ impl Control for Double {
             Request::Act { .. }
             | Request::Export { .. }
             | Request::Doctor
+            | Request::Users
             | Request::Cat { .. }
             | Request::Verify { .. }
             | Request::Observe(_)

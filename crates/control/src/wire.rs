@@ -14,6 +14,7 @@ use super::recipient_view::RecipientView;
 use super::reply::{EnvelopeView, MessageView, QueueSummary, Reply, SiteRow, Status, Stuck, StuckRow};
 use super::selection::{AsOf, Counted};
 use super::site_view::SiteView;
+use super::users_view::{UserRow, UsersView};
 use super::verify_view::VerifyView;
 use crate::VERSION;
 use crate::posts::PostReport;
@@ -54,6 +55,8 @@ enum Body {
     HostRows(Vec<HostRow>),
     Posts(Box<Posts>),
     Doctor(Box<Doctor>),
+    Users(Box<UsersView>),
+    UserRows(Vec<UserRow>),
     Quarantine(Box<QuarantineList>),
     QuarantineRows(Vec<QuarantinedView>),
     Quarantined(Box<QuarantinedMessage>),
@@ -126,6 +129,11 @@ pub fn to_lines(reply: Reply) -> Vec<String> {
         }
         Reply::Site(site) => bodies.push(Body::Site(site)),
         Reply::Doctor(doctor) => bodies.push(Body::Doctor(doctor)),
+        Reply::Users(mut users) => {
+            let rows = std::mem::take(&mut users.rows);
+            bodies.push(Body::Users(users));
+            bodies.extend(rows.chunks(ROWS_PER_LINE_MAX).map(|rows| Body::UserRows(rows.to_vec())));
+        }
         Reply::Quarantine(mut list) => {
             let rows = std::mem::take(&mut list.rows);
             bodies.push(Body::Quarantine(list));
@@ -236,6 +244,11 @@ impl Assembler {
             (None, Body::Ages(ages)) => Reply::Ages(ages),
             (None, Body::Site(site)) => Reply::Site(site),
             (None, Body::Doctor(doctor)) => Reply::Doctor(doctor),
+            (None, Body::Users(users)) => Reply::Users(users),
+            (Some(Reply::Users(mut users)), Body::UserRows(rows)) => {
+                users.rows.extend(rows);
+                Reply::Users(users)
+            }
             (None, Body::Quarantined(message)) => Reply::Quarantined(message),
             (None, Body::Quarantine(list)) => Reply::Quarantine(list),
             (Some(Reply::Quarantine(mut list)), Body::QuarantineRows(rows)) => {

@@ -42,7 +42,7 @@ use tokio::sync::{Notify, watch};
 use crate::acme;
 use crate::certificates::Certificates;
 use crate::zone;
-use crate::{greylist, policies};
+use crate::{greylist, policies, tls_seen};
 
 /// Content kept in memory for its first attempt, in all.
 const BODIES_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -192,6 +192,8 @@ impl Server {
         policies::load(&core);
         tokio::spawn(policies::keep(core.clone()));
         tokio::spawn(policies::refresh(core.clone()));
+        tls_seen::load(&core);
+        tokio::spawn(tls_seen::keep(core.clone()));
         let preparing = Arc::new(std::sync::atomic::AtomicBool::new(true));
         let preparer = prepare(&journal, preparing.clone()).map_err(StartError::Thread)?;
         let committer = Committer::new(core.clone(), journal);
@@ -332,6 +334,7 @@ impl Server {
         let threads = tokio::task::spawn_blocking(move || {
             greylist::save(&core);
             policies::save(&core);
+            tls_seen::save(&core);
             let journal = self.committer.join();
             let _ = self.preparer.join();
             journal

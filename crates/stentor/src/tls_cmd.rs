@@ -1,3 +1,5 @@
+//! `stentor tls`: what is known of TLS ([`crate::tls_check`] has `check`).
+//!
 //! `stentor tls show`: the certificates that the configuration names, those that were obtained, or the one that the server has made: names,
 //! issuer, end, and the TLSA record that would announce each; how it stands with what a CA is asked for. The files are read as a start
 //! would read them.
@@ -17,7 +19,7 @@ use stentor_tls::{Identities, Identity, SELF_SIGNED_FILE};
 use crate::asking::{fail, locate, wrong};
 use crate::certificates::now_s;
 use crate::output::{done, print};
-use crate::{acme, certificates};
+use crate::{acme, certificates, tls_check};
 
 const DAY_S: i64 = 86_400;
 /// Names come out of files that others have made.
@@ -33,6 +35,8 @@ pub(crate) struct Options {
 enum Command {
     /// Print the server's certificates: names, issuer, end, TLSA record.
     Show(Show),
+    /// See what would happen to mail for a domain now: where it goes, STARTTLS, certificates, and what they prove.
+    Check(tls_check::Options),
 }
 
 #[derive(Args)]
@@ -46,7 +50,10 @@ struct Show {
 }
 
 pub(crate) fn run(options: &Options) -> ExitCode {
-    let Command::Show(show) = &options.command;
+    let show = match &options.command {
+        Command::Show(show) => show,
+        Command::Check(check) => return tls_check::run(check),
+    };
     let config =
         match locate(show.config.as_deref()).and_then(|path| stentor_config::check(&path).map_err(|all| wrong(&all))) {
             Ok(config) => config,

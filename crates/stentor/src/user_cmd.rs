@@ -5,6 +5,7 @@
 //! it is no argument, since arguments are seen by all users of the machine. Exit codes: 0, 1 with the reason, 3 for a user that is
 //! not there, 78 for a configuration that names no users file.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -12,6 +13,8 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use serde_json::json;
 use stentor_config::keys::random;
+use stentor_control::users_view::{Share, UserRow};
+use stentor_control::{Client, Reply, Request};
 use stentor_stats::escape::printable;
 use stentor_users::password::store;
 use stentor_users::{Document, DocumentError, FileError, SendAs, User, UsersFile, change};
@@ -44,7 +47,7 @@ enum Command {
         #[command(flatten)]
         file: FileArg,
     },
-    /// List all users: whether they are locked, as whom they may send, their limits.
+    /// List all users: whether they are locked, as whom they may send, their limits, and what the running server has counted of them.
     List {
         /// Print JSON lines.
         #[arg(long)]
@@ -120,6 +123,20 @@ impl FileArg {
             ));
             ExitCode::from(CONFIGURATION)
         })
+    }
+
+    /// What users have submitted, if a server runs that says it; one that does not run keeps nobody from a list.
+    fn used(&self) -> Vec<UserRow> {
+        let config = match (&self.users, &self.config) {
+            (Some(_), _) => None,
+            (None, Some(config)) => Some(config.clone()),
+            (None, None) => locate(None).ok(),
+        };
+        let Some(places) = config.and_then(|config| stentor_config::places(&config)) else { return Vec::new() };
+        match Client::connect(&places.socket).and_then(|mut client| client.ask(&Request::Users)) {
+            Ok(Reply::Users(view)) => view.rows,
+            _ => Vec::new(),
+        }
     }
 }
 
@@ -222,8 +239,11 @@ fn printable_lines(text: &str) -> String {
 fn list(json: bool, file: &FileArg) -> Result<ExitCode, ExitCode> {
     let users = UsersFile::open(&file.path()?).map_err(|error| failed(&error, file))?;
     let rows: Vec<&User> = users.users().iter().map(|user| &**user).collect();
+    let used = file.used();
+    let used: HashMap<&str, &UserRow> = used.iter().map(|row| (row.user.as_str(), row)).collect();
+    let of = |user: &User| used.get(&*user.name).copied();
     if json {
-        let lines: Vec<String> = rows.iter().map(|user| format!("{}\n", as_json(user))).collect();
+        let lines: Vec<String> = rows.iter().map(|user| format!("{}\n", as_json(user, of(user)))).collect();
         return Ok(done(print(&lines.concat())));
     }
     let names: Vec<String> = rows.iter().map(|user| printable(&user.name, SHOWN_BYTES_MAX)).collect();
@@ -237,7 +257,7 @@ fn list(json: bool, file: &FileArg) -> Result<ExitCode, ExitCode> {
             _ => "SCRAM",
         };
         let mut rights = send_as(user).join(", ");
-        for (key, value) in limits(user) {
+        for (key, value) in limits(user, of(user)) {
             let _ = write!(rights, "; {key} {value}");
         }
         let rights = printable(&rights, SHOWN_BYTES_MAX);
@@ -250,20 +270,35 @@ fn send_as(user: &User) -> Vec<String> {
     user.send_as.iter().map(ToString::to_string).collect()
 }
 
-/// Those that are set.
-fn limits(user: &User) -> Vec<(&'static str, u32)> {
+/// Those that are set, with what the running server has counted of them.
+fn limits(user: &User, used: Option<&UserRow>) -> Vec<(&'static str, String)> {
     let limits = &user.limits;
     let all = [
-        ("messages/hour", limits.messages_per_hour_max),
-        ("messages/day", limits.messages_per_day_max),
-        ("recipients/hour", limits.recipients_per_hour_max),
-        ("recipients/day", limits.recipients_per_day_max),
+        limits.messages_per_hour_max,
+        limits.messages_per_day_max,
+        limits.recipients_per_hour_max,
+        limits.recipients_per_day_max,
     ];
-    all.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
+    let shares = used.cloned().unwrap_or_default().shares();
+    let both = all.into_iter().zip(shares).filter_map(|(max, (what, share))| {
+        let max = Some(max?);
+        let words = used.map_or_else(|| max.unwrap_or_default().to_string(), |_| Share { max, ..share }.words());
+        Some((what, words))
+    });
+    both.collect()
 }
 
-fn as_json(user: &User) -> serde_json::Value {
+fn as_json(user: &User, used: Option<&UserRow>) -> serde_json::Value {
+    let used = used.map(|used| {
+        json!({
+            "messages_hour": used.messages_hour.used,
+            "messages_day": used.messages_day.used,
+            "recipients_hour": used.recipients_hour.used,
+            "recipients_day": used.recipients_day.used,
+        })
+    });
     json!({
+        "used": used,
         "user": *user.name,
         "locked": user.is_locked,
         "password": user.hash.is_some(),

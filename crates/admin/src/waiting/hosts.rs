@@ -16,7 +16,7 @@ use stentor_sched::{At, CauseCounts, Glance};
 use crate::causes::{Censuses, SitesNow};
 use crate::views::{lane_name, reply};
 use crate::wanted::{Key, Wanted, key};
-use crate::{causes, site, verbs};
+use crate::{causes, site, tls, verbs};
 
 /// Sites or domains looked at under one hold of the lock.
 const STEP: u32 = 256;
@@ -60,10 +60,14 @@ pub async fn hosts(core: &Arc<Core>, censuses: &Arc<Censuses>, wanted: &Wanted, 
         core.with(|hub, now| rows.extend(part.iter().filter_map(|found| row(hub, &sites, found, now))));
         tokio::task::yield_now().await;
     }
+    let now = core.clock.now();
+    for row in &mut rows {
+        row.weakest_tls = tls::fill(core, row.hosts.iter_mut(), now);
+    }
     let hostname = core.settings().config.hostname.clone();
     Ok(Hosts {
         hostname,
-        now: core.clock.now(),
+        now,
         part: wanted.words.clone(),
         sites_total,
         matching,
@@ -179,6 +183,7 @@ fn row(hub: &Hub, sites: &SitesNow, found: &Found, now: Ms) -> Option<HostRow> {
         domains: domains().count() as u64,
         domain: domain.map_or("", |domain| hub.store.book.domain_name(domain)).to_owned(),
         history: domain.map(|domain| verbs::hosts_history(hub, domain, now)).unwrap_or_default(),
+        weakest_tls: None,
         hosts: explained.hosts.iter().map(|host| site::host_view(host, now)).collect(),
         waits_for: site::waits_for(hub, counts, &explained, now),
     })

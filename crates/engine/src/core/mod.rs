@@ -26,6 +26,7 @@ pub mod security;
 pub mod settings;
 pub mod sts;
 pub mod submissions;
+pub mod tls_seen;
 pub mod unreached;
 pub mod verb;
 mod watch;
@@ -147,6 +148,8 @@ pub struct Core {
     pub policies: self::sts::Policies,
     /// Hosts that refuse what they offer, and contents with NULs.
     pub known: self::known::Known,
+    /// What TLS sessions with hosts had.
+    pub tls_seen: tls_seen::TlsSeen,
 }
 
 /// How often the control group is asked what is used of its memory.
@@ -229,6 +232,7 @@ impl Core {
             reports: tokio::sync::Semaphore::new(REPORTS_MAX),
             policies: self::sts::Policies::default(),
             known: self::known::Known::default(),
+            tls_seen: tls_seen::TlsSeen::default(),
         })
     }
 

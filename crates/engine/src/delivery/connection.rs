@@ -426,6 +426,7 @@ impl Connection {
                 ClientEvent::Ready(_) => {
                     self.is_ready = true;
                     self.protection.count(&self.core.measures);
+                    self.see_tls();
                     if std::mem::replace(&mut self.was_ready, true) {
                         continue;
                     }
@@ -450,9 +451,20 @@ impl Connection {
         None
     }
 
+    /// What TLS the session has is shown with its host.
+    fn see_tls(&self) {
+        if self.target.addr.ip().is_some() {
+            let host = self.target.host.trim_end_matches('.');
+            self.core.tls_seen.saw(host, self.protection.facts(), self.protection.text(), self.core.clock.now());
+        }
+    }
+
     /// Whether the session is one over which the site's mail may not go.
     fn is_unfit(&mut self) -> bool {
         self.unfit = self.protection.lacks_of_site(&self.target, self.smtp.caps().require_tls());
+        if self.unfit.is_some() {
+            self.see_tls();
+        }
         self.unfit.is_some()
     }
 

@@ -84,13 +84,7 @@ async fn hosts(asking: &Asking<'_>, name: &str) -> (Resolution, Facts, bool) {
 }
 
 /// What TLS must do at each host becomes part of the plan.
-async fn protect(
-    asking: &Asking<'_>,
-    plan: &mut SitePlan,
-    (domain, wish): (&str, Wish),
-    facts: &Facts,
-    is_mx: bool,
-) {
+async fn protect(asking: &Asking<'_>, plan: &mut SitePlan, (domain, wish): (&str, Wish), facts: &Facts, is_mx: bool) {
     if plan.targets.iter().all(|target| matches!(target.addr, Endpoint::Unix(_))) {
         return;
     }

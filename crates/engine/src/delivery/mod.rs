@@ -3,6 +3,7 @@
 mod body;
 mod bounce;
 pub mod call_ahead;
+pub mod check;
 mod coalesce;
 mod connection;
 mod delays;

@@ -110,6 +110,11 @@ impl Protection {
         self.facts.as_deref()
     }
 
+    /// The same, for who keeps them.
+    pub fn take_facts(&mut self) -> Option<Box<Facts>> {
+        self.facts.take()
+    }
+
     /// The session goes on in clear; why, in one word.
     pub fn in_clear(&mut self, why: &str) {
         self.text = format!("clear:{why}").into();

@@ -58,6 +58,7 @@ fn routes() -> Vec<(&'static str, &'static str, MethodRouter<Http>)> {
         ("get", "/api/v1/mailstat", get(past::mailstat)),
         ("get", "/api/v1/trace/{what}", get(past::trace)),
         ("get", "/api/v1/webhooks", get(webhooks)),
+        ("get", "/api/v1/users", get(users)),
         ("get", "/api/v1/openapi.json", get(|| async { Json(openapi::document()) })),
         ("post", "/api/v1/messages", inject::route()),
     ];
@@ -131,6 +132,14 @@ async fn quarantined(State(http): State<Http>, caller: Caller, Path(id): Path<St
     match request("quarantine_show", Map::new(), Some(("id", id))) {
         Ok(request) => answer(http.ask(request, peer).await),
         Err(refused) => answer(Reply::Error(refused)),
+    }
+}
+
+/// Who may log in is for operators to know.
+async fn users(State(http): State<Http>, caller: Caller) -> Response {
+    match caller.may_change(None) {
+        Ok(peer) => answer(http.ask(Request::Users, peer).await),
+        Err(refused) => refused,
     }
 }
 
@@ -220,6 +229,7 @@ fn answer(reply: Reply) -> Response {
         Reply::Hosts(hosts) => data(hosts),
         Reply::Posts(posts) => data(posts),
         Reply::Doctor(doctor) => data(doctor),
+        Reply::Users(users) => data(users),
         Reply::Quarantine(list) => data(list),
         Reply::Quarantined(message) => data(message),
         Reply::Done { text, count } => data(serde_json::json!({"text": text, "count": count})),

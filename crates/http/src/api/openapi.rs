@@ -266,6 +266,13 @@ const ROUTES: &[Route] = &[
         gives: "Webhooks",
     },
     Route {
+        method: "get",
+        path: "/api/v1/users",
+        summary: "Users who log in: what they have submitted in the last hour and day, and what they may. Needs a login.",
+        takes: Takes::Nothing,
+        gives: "Users",
+    },
+    Route {
         method: "post",
         path: "/api/v1/suspend",
         summary: "Stops all mail of a list or sender, to a site, or of a list to a subscriber.",

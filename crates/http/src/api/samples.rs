@@ -8,7 +8,8 @@ use stentor_control::observe::{HostRow, Hosts, Mailqq, MailqqRow, Posts};
 use stentor_control::posts::{PostReport, WaitingAt};
 use stentor_control::problem::Problem;
 use stentor_control::reply::ExportedRecipient;
-use stentor_control::site_view::{HostView, PathView, SiteView};
+use stentor_control::site_view::{CertificateView, HostView, PathView, SiteView, TlsView, WeakTlsView};
+use stentor_control::users_view::{Share, UserRow, UsersView};
 use stentor_control::{
     Ages, AgesRow, AttachmentView, Counted, EnvelopeView, ErrorCode, Fates, MessageView, QuarantineList,
     QuarantinedMessage, QuarantinedView, QueueOnlyView, QueueSummary, RecipientState, RecipientView, SiteRow,
@@ -82,6 +83,7 @@ pub(super) fn all() -> Vec<Sample> {
                 ..QuarantinedMessage::default()
             },
         ),
+        sample("Users", &users()),
         sample("Counted", &counted()),
         Sample { name: "Done", least: done_least, full: done },
         Sample { name: "Injected", least: injected.clone(), full: injected },
@@ -92,6 +94,19 @@ pub(super) fn all() -> Vec<Sample> {
         },
         Sample { name: "Error", least: error.clone(), full: error },
     ]
+}
+
+fn users() -> UsersView {
+    let share = |used, max| Share { used, max };
+    let row = UserRow {
+        user: "ann@example.org".to_owned(),
+        locked: true,
+        messages_hour: share(12, Some(100)),
+        messages_day: share(40, Some(1_000)),
+        recipients_hour: share(30, Some(500)),
+        recipients_day: share(70, Some(5_000)),
+    };
+    UsersView { source: "users".to_owned(), users_total: 1, rows: vec![row], now: NOW, ..UsersView::default() }
 }
 
 fn quarantined() -> QuarantinedView {
@@ -276,6 +291,11 @@ fn address() -> AddressView {
     }
 }
 
+fn weak_tls() -> WeakTlsView {
+    let session = "clear:timeout".to_owned();
+    WeakTlsView { session, at: NOW - 86_400_000, host: "mx.example.net".to_owned() }
+}
+
 fn site() -> SiteView {
     let host = HostView {
         host: "mx.example.net".to_owned(),
@@ -285,6 +305,19 @@ fn site() -> SiteView {
         last_reply: "connection refused".to_owned(),
         attempt: "connecting for 8s".to_owned(),
         since: Some(NOW - 8_000),
+        tls: Some(TlsView {
+            session: "TLSv1.3:TLS_AES_256_GCM_SHA384:verified".to_owned(),
+            at: NOW - 60_000,
+            proven: "proven for mx.example.net by a CA".to_owned(),
+            certificate: Some(CertificateView {
+                names: vec!["mx.example.net".to_owned()],
+                issuer: "Example CA".to_owned(),
+                ends: "2027-01-31".to_owned(),
+                sha256: "5f".repeat(32),
+                key_sha256: "1c".repeat(32),
+            }),
+            weakest: Some(weak_tls()),
+        }),
         ..HostView::default()
     };
     let path = PathView {
@@ -306,6 +339,7 @@ fn site() -> SiteView {
         causes: causes(),
         next_try: Some(NOW + 60_000),
         last_reply: "connection refused".to_owned(),
+        weakest_tls: Some(weak_tls()),
         paths: vec![path],
         ..SiteView::default()
     }
@@ -314,6 +348,7 @@ fn site() -> SiteView {
 fn hosts() -> Hosts {
     let row = HostRow {
         site: "mx.example.net".to_owned(),
+        weakest_tls: Some(weak_tls()),
         hosts: vec![HostView::default()],
         causes: causes(),
         ..HostRow::default()

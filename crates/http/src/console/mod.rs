@@ -35,6 +35,7 @@ mod storage;
 mod story;
 mod stragglers;
 mod table;
+mod users;
 mod webhooks;
 mod why;
 
@@ -66,6 +67,7 @@ pub fn router() -> Router<Http> {
         .route("/lists", get(lists::page))
         .route("/storage", get(storage::page))
         .route("/webhooks", get(webhooks::page))
+        .route("/users", get(users::page))
         .route("/audit", get(audit::page))
         .route("/configuration", get(configuration::page))
         .route("/login", get(login::page))

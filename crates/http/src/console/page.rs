@@ -43,7 +43,13 @@ const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
     ("Hosts", &[("/sites", "Sites"), ("/stragglers", "Stragglers")]),
     (
         "Server",
-        &[("/storage", "Storage"), ("/webhooks", "Webhooks"), ("/audit", "Audit"), ("/configuration", "Configuration")],
+        &[
+            ("/storage", "Storage"),
+            ("/webhooks", "Webhooks"),
+            ("/users", "Users"),
+            ("/audit", "Audit"),
+            ("/configuration", "Configuration"),
+        ],
     ),
 ];
 

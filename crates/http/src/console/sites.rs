@@ -10,6 +10,7 @@ use stentor_control::problem::Problem;
 use stentor_control::site_view::site_state;
 use stentor_control::{
     Control, ErrorCode, HostView, PathView, QueueOnlyView, Reply, Request, SiteRow, SiteView, StandingBounceView,
+    WeakTlsView, tls_words,
 };
 use stentor_queue::ids::Ms;
 use stentor_stats::civil::Zone;
@@ -232,6 +233,9 @@ fn reasons(view: &SiteView, zone: &Zone) -> Markup {
             dt { "Next try" } dd { (why::next_try_of(&view.causes, view.next_try, view.now)) }
             @if view.suspended { dt { "Suspension ends" } dd { (ends(view.suspended_until, view.now, zone)) } }
             dt { "Last reply" } dd { @if view.last_reply.is_empty() { "none since the start" } @else { (shown(&view.last_reply)) } }
+            @if let Some(weak) = &view.weakest_tls {
+                dt { "Weakest TLS of 30 days" } dd { (weakest(Some(weak), view.now)) " at " (shown(&weak.host)) }
+            }
             dt { "Waiting" } dd { (plural(view.waiting, "recipient")) " of " (plural(view.messages, "message")) " (" a href={ "/queue?site=" (encode(&view.site)) } { "show in the queue" } ")" }
         }
         @if view.causes.len() > 1 { (why::causes_table("What recipients wait for", &view.causes, view.now)) }
@@ -281,6 +285,8 @@ fn hosts(caption: &str, path: &PathView, now: u64) -> Markup {
         column("State", ""),
         column("Consecutive failures", "n"),
         column("Next try", "t"),
+        column("TLS of the last session", "long"),
+        column("Weakest of 30 days", "long"),
         column("Last reply", "reply"),
     ];
     let row = |host: &HostView| {
@@ -296,8 +302,28 @@ fn hosts(caption: &str, path: &PathView, now: u64) -> Markup {
             },
             html! { (host.failures) },
             next_try(host.next_try, now),
+            tls(host, now),
+            weakest(host.tls.as_ref().and_then(|tls| tls.weakest.as_ref()), now),
             why::cell(&host.attempt, &host.last_reply),
         ]
     };
     table(caption, &columns, &path.hosts.iter().map(row).collect::<Vec<_>>(), None)
+}
+
+/// Version, cipher and proof of the last session, and the host's certificate.
+fn tls(host: &HostView, now: u64) -> Markup {
+    let Some(tls) = &host.tls else { return html! {} };
+    html! {
+        span.mono { (shown(tls_words(&tls.session))) } ", " (ago(tls.at, now))
+        @if !tls.proven.is_empty() { br; (shown(&tls.proven)) }
+        @if let Some(certificate) = &tls.certificate {
+            br; (shown(&certificate.words()))
+            br; "SHA-256 " span.mono { (shown(&certificate.sha256)) }
+        }
+    }
+}
+
+fn weakest(weak: Option<&WeakTlsView>, now: u64) -> Markup {
+    let Some(weak) = weak else { return html! {} };
+    html! { span.mono { (shown(tls_words(&weak.session))) } ", " (ago(weak.at, now)) }
 }

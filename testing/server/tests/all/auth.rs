@@ -5,6 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use stentor_harness::{Builder, Server, TestLab, stentor, wait_until};
 
+use crate::http_auth::token;
 use crate::tls_in::{codes, session, session_with};
 
 pub const PASSWORD: &str = "correct horse";
@@ -430,4 +431,46 @@ fn a_message_that_ends_with_its_connection_is_not_taken() {
     assert_eq!(codes(&said).last().unwrap(), &"250", "{said:?}");
     lab.wait_copies(1);
     assert_eq!(lab.recorder().copies_to("zoe@one.example").len(), 1);
+}
+
+/// Of their limits, on the command line, in the console and by the API, for who may act.
+#[test]
+fn what_users_have_submitted_is_shown() {
+    let (robot, table) = token(&["robot"]);
+    let (lab, server) = started(|builder| builder.set("http.listen", "[\"127.0.0.1:0\"]").set("http.tokens", &table));
+    user(&server, &["add", "eve@home.example", "--messages-per-hour", "2", "--recipients-per-day", "9"], PASSWORD);
+    user(&server, &["lock", "bob@home.example"], PASSWORD);
+    let (port, login) = (server.address_of("smtps").port(), format!("@user:eve@home.example:{PASSWORD}"));
+    let steps = [
+        "EHLO c",
+        &login,
+        "MAIL FROM:<eve@home.example>",
+        "RCPT TO:<zoe@one.example>",
+        "RCPT TO:<amy@one.example>",
+        "@message:From: eve@home.example\\r\\nSubject: x\\r\\n\\r\\nx",
+        "QUIT",
+    ];
+    wait_until("the server has read the file", || {
+        codes(&session_with(port, &["--implicit"], &steps))
+            == ["220", "250", "235", "250", "250", "250", "354", "250", "221"]
+    });
+    lab.wait_copies(2);
+    server.http_get("/api/v1/users").expect(401);
+    let view = server.http("GET", "/api/v1/users").token(&robot).send().expect(200).json();
+    assert_eq!((&view["source"], &view["users_total"]), (&"users".into(), &3.into()), "{view}");
+    let rows = view["rows"].as_array().expect("rows");
+    let names: Vec<&str> = rows.iter().filter_map(|row| row["user"].as_str()).collect();
+    assert_eq!(names, ["ann@home.example", "bob@home.example", "eve@home.example"]);
+    assert_eq!(rows[1]["locked"], true);
+    let share = |used: u32, max: Option<u32>| serde_json::json!({"used": used, "max": max});
+    let eve = &rows[2];
+    assert_eq!((&eve["messages_hour"], &eve["messages_day"]), (&share(1, Some(2)), &share(1, None)), "{eve}");
+    assert_eq!(eve["recipients_day"], share(2, Some(9)), "{eve}");
+    let listed = String::from_utf8(server.operator(&["user", "list", "--json"]).stdout).expect("text");
+    let eve: serde_json::Value = serde_json::from_str(listed.lines().nth(2).expect("three users")).expect("JSON");
+    assert_eq!((&eve["used"]["messages_hour"], &eve["used"]["recipients_hour"]), (&1.into(), &2.into()), "{eve}");
+    let text = String::from_utf8(server.operator(&["user", "list"]).stdout).expect("text");
+    assert!(text.contains("; messages/hour 1 of 2; recipients/day 2 of 9\n"), "{text}");
+    let page = server.http_get("/users").expect(403).text();
+    assert!(!page.contains("eve@home.example"), "{page}");
 }

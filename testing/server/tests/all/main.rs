@@ -79,6 +79,7 @@ mod sts;
 mod submission;
 mod suspend;
 mod telemetry;
+mod tls_check;
 mod tls_in;
 mod tls_out;
 mod tls_postfix;

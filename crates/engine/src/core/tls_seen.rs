@@ -1,0 +1,346 @@
+//! What TLS the sessions with hosts had: of each host the last one, and the weakest of thirty days with when and why.
+//!
+//! Promise: memory is bounded by [`HOSTS_MAX`]; who was met longest ago is forgotten first. A session costs one look-up under a
+//! lock that is held for microseconds. What is known goes into a file now and then and is read at a start ([`TlsSeen::save`],
+//! [`TlsSeen::load`]); a crash forgets what came since.
+//!
+//! Hosts are known by name, for all sites that they serve: what they can do does not depend on whose mail they get.
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use stentor_queue::ids::Ms;
+use stentor_tls::{Certificate, Facts, How, day};
+
+/// 700 octets each, with certificate.
+pub const HOSTS_MAX: usize = 20_000;
+/// How many are forgotten at once when there are too many.
+const FORGOTTEN_PART: usize = 16;
+/// For how long the weakest is remembered.
+pub const WEAKEST_MS: Ms = 30 * 24 * 3_600_000;
+/// Names of a certificate that are shown.
+const NAMES_MAX: usize = 10;
+const NAME_BYTES_MAX: usize = 255;
+
+/// A host's certificate, as people want to see it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Shown {
+    pub names: Vec<String>,
+    pub issuer: String,
+    /// Its last day, `2027-01-31`.
+    pub ends: String,
+    /// SHA-256 of the whole, in hexadecimal digits.
+    pub sha256: String,
+    /// Of its public key: what a TLSA record `3 1 1` has.
+    pub key_sha256: String,
+}
+
+impl Shown {
+    pub fn of(certificate: &Certificate) -> Shown {
+        let names = certificate.names.iter().map(|name| &**name);
+        let names = names.chain(certificate.names.is_empty().then_some(&*certificate.subject));
+        Shown {
+            names: names.take(NAMES_MAX).map(cut).collect(),
+            issuer: cut(&certificate.issuer),
+            ends: day(certificate.not_after),
+            sha256: hex(&certificate.sha256),
+            key_sha256: hex(&certificate.key_sha256),
+        }
+    }
+}
+
+fn cut(text: &str) -> String {
+    text[..text.floor_char_boundary(NAME_BYTES_MAX)].to_owned()
+}
+
+fn hex(octets: &[u8]) -> String {
+    octets.iter().fold(String::with_capacity(2 * octets.len()), |mut text, octet| {
+        for digit in [octet >> 4, octet & 15] {
+            text.push(char::from_digit(u32::from(digit), 16).unwrap_or_default());
+        }
+        text
+    })
+}
+
+/// A session that was weaker than those after it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Weak {
+    pub at: Ms,
+    strength: u8,
+    /// As records have it: `clear:timeout`, `TLSv1.2:...:unproven(expired)`.
+    pub tls: Box<str>,
+}
+
+/// What is known of one host.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Seen {
+    /// Of the last session.
+    pub at: Ms,
+    /// As records have it; empty: TLS is not used on purpose.
+    pub tls: Box<str>,
+    /// How the host was proven, or why not, in words; empty if it went in clear.
+    pub proven: String,
+    pub certificate: Option<Shown>,
+    /// Oldest first, each stronger than the one before: the first is the weakest, and when it is too old the next is.
+    weak: Vec<Weak>,
+}
+
+impl Seen {
+    /// The weakest session of the last thirty days.
+    pub fn weakest(&self, now: Ms) -> Option<&Weak> {
+        self.weak.iter().find(|weak| weak.at + WEAKEST_MS > now)
+    }
+
+    fn add(&mut self, strength: u8, tls: &str, now: Ms) {
+        if let Some(last) = self.weak.last_mut().filter(|last| last.strength == strength && *last.tls == *tls) {
+            last.at = now;
+            return;
+        }
+        self.weak.retain(|weak| weak.strength < strength && weak.at + WEAKEST_MS > now);
+        self.weak.push(Weak { at: now, strength, tls: tls.into() });
+    }
+}
+
+impl Weak {
+    /// The weaker one, of two the later.
+    pub fn weaker<'w>(&'w self, other: &'w Weak) -> &'w Weak {
+        match self.strength.cmp(&other.strength).then(other.at.cmp(&self.at)) {
+            Ordering::Greater => other,
+            _ => self,
+        }
+    }
+}
+
+/// From nothing to proven by what a policy names; within each, by the version.
+fn strength(facts: Option<&Facts>, tls: &str) -> u8 {
+    let Some(facts) = facts else { return u8::from(!tls.is_empty()) };
+    let kind = match facts.proven {
+        How::Nothing(_) => 2,
+        How::Ca(_) => 4,
+        How::Dane(_) | How::Fingerprint => 6,
+    };
+    kind + u8::from(facts.version == "TLSv1.3")
+}
+
+/// What the certificates of hosts say of our clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Dates {
+    /// Hosts that showed one.
+    pub hosts: usize,
+    pub not_yet_valid: usize,
+    pub expired: usize,
+}
+
+#[derive(Default)]
+struct Inner {
+    hosts: HashMap<Arc<str>, Seen, foldhash::fast::RandomState>,
+    is_changed: bool,
+}
+
+/// See the module's page.
+#[derive(Default)]
+pub struct TlsSeen(Mutex<Inner>);
+
+impl TlsSeen {
+    /// A session with this host has begun, with these facts, or in clear.
+    pub fn saw(&self, host: &str, facts: Option<&Facts>, tls: &str, now: Ms) {
+        let mut inner = self.0.lock();
+        inner.is_changed = true;
+        let strength = strength(facts, tls);
+        let is_same = |seen: &Seen| {
+            let peer = facts.and_then(|facts| facts.peer.as_ref());
+            let known = seen.certificate.as_ref();
+            let has_same = match (peer, known) {
+                (Some(peer), Some(known)) => known.sha256 == hex(&peer.sha256),
+                (peer, known) => peer.is_none() && known.is_none(),
+            };
+            *seen.tls == *tls && has_same
+        };
+        if let Some(seen) = inner.hosts.get_mut(host)
+            && is_same(seen)
+        {
+            seen.at = now;
+            return seen.add(strength, tls, now);
+        }
+        let weak = inner.hosts.get_mut(host).map(|seen| std::mem::take(&mut seen.weak)).unwrap_or_default();
+        let mut seen = Seen {
+            at: now,
+            tls: tls.into(),
+            proven: facts.map_or_else(String::new, |facts| facts.proven.to_string()),
+            certificate: facts.and_then(|facts| facts.peer.as_ref()).map(Shown::of),
+            weak,
+        };
+        seen.add(strength, tls, now);
+        if inner.hosts.len() >= HOSTS_MAX && !inner.hosts.contains_key(host) {
+            inner.forget();
+        }
+        inner.hosts.insert(host.into(), seen);
+    }
+
+    /// What is known of a host.
+    pub fn of(&self, host: &str) -> Option<Seen> {
+        self.0.lock().hosts.get(host.trim_end_matches('.')).cloned()
+    }
+
+    /// Of the hosts that were met since then, by their last session: one whose dates are wrong has a wrong certificate, and most of
+    /// them have not.
+    pub fn dates(&self, since: Ms) -> Dates {
+        let inner = self.0.lock();
+        let met = inner.hosts.values().filter(|seen| seen.at >= since && seen.certificate.is_some());
+        met.fold(Dates::default(), |all, seen| Dates {
+            hosts: all.hosts + 1,
+            not_yet_valid: all.not_yet_valid + usize::from(seen.tls.ends_with("(not-yet-valid)")),
+            expired: all.expired + usize::from(seen.tls.ends_with("(expired)")),
+        })
+    }
+
+    /// For the file, if anything has changed since it was asked last.
+    pub fn save(&self) -> Option<Vec<u8>> {
+        let mut inner = self.0.lock();
+        if !std::mem::take(&mut inner.is_changed) {
+            return None;
+        }
+        let all: Vec<(String, Seen)> =
+            inner.hosts.iter().map(|(host, seen)| (host.to_string(), seen.clone())).collect();
+        drop(inner);
+        // Structs with string keys cannot fail.
+        serde_json::to_vec(&all).ok()
+    }
+
+    /// Takes what a file has.
+    ///
+    /// # Errors
+    /// It is damaged; nothing changes.
+    pub fn load(&self, octets: &[u8]) -> Result<(), serde_json::Error> {
+        let all: Vec<(String, Seen)> = serde_json::from_slice(octets)?;
+        self.0.lock().hosts = all.into_iter().take(HOSTS_MAX).map(|(host, seen)| (host.into(), seen)).collect();
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// Those that were met longest ago go.
+    fn forget(&mut self) {
+        let mut times: Vec<Ms> = self.hosts.values().map(|seen| seen.at).collect();
+        let (_, &mut until, _) = times.select_nth_unstable(HOSTS_MAX / FORGOTTEN_PART);
+        self.hosts.retain(|_, seen| seen.at > until);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stentor_tls::{Cause, TlsError};
+
+    use super::*;
+
+    const DAY: Ms = 24 * 3_600_000;
+
+    fn facts(version: &'static str, proven: How, hash: u8) -> Facts {
+        let peer = Certificate {
+            names: vec!["mx.example".into(), "*.example".into()],
+            subject: "mx".into(),
+            issuer: "A CA".into(),
+            is_self_issued: false,
+            not_before: 0,
+            not_after: 1_800_000_000,
+            sha256: [hash; 32],
+            key_sha256: [0xab; 32],
+        };
+        Facts {
+            version,
+            cipher: "C",
+            bits: 128,
+            group: "G",
+            resumed: false,
+            server_name: None,
+            peer: Some(peer),
+            proven,
+            alpn: None,
+        }
+    }
+
+    fn unproven() -> How {
+        How::Nothing(TlsError::new(Cause::Expired, "it ended"))
+    }
+
+    fn weakest(seen: &TlsSeen, now: Ms) -> Option<(String, Ms)> {
+        seen.of("mx.example.")?.weakest(now).map(|weak| (weak.tls.to_string(), weak.at / DAY))
+    }
+
+    #[test]
+    fn the_last_and_the_weakest_of_thirty_days_are_known() {
+        let seen = TlsSeen::default();
+        let saw = |facts: Option<Facts>, tls: &str, at: Ms| seen.saw("mx.example", facts.as_ref(), tls, at);
+        assert_eq!(seen.of("mx.example"), None);
+        saw(None, "clear:timeout", 2 * DAY);
+        saw(Some(facts("TLSv1.2", unproven(), 1)), "unproven", 4 * DAY);
+        saw(Some(facts("TLSv1.3", How::Ca("mx.example".into()), 2)), "verified", 5 * DAY);
+        saw(Some(facts("TLSv1.3", How::Fingerprint, 2)), "fingerprint", 6 * DAY);
+        let of = |seen: &TlsSeen| seen.of("mx.example").expect("it is known");
+        let shown = of(&seen).certificate.expect("a certificate");
+        assert_eq!(
+            (&*shown.names.join(" "), &*shown.issuer, &*shown.ends),
+            ("mx.example *.example", "A CA", "2027-01-15")
+        );
+        assert_eq!((shown.sha256, shown.key_sha256), ("02".repeat(32), "ab".repeat(32)));
+        assert_eq!((&*of(&seen).tls, &*of(&seen).proven), ("fingerprint", "proven by its fingerprint"));
+        let at = |now| weakest(&seen, now).expect("one is the weakest");
+        assert_eq!(at(6 * DAY), ("clear:timeout".to_owned(), 2));
+        assert_eq!(at(33 * DAY), ("unproven".to_owned(), 4));
+        assert_eq!(at(34 * DAY), ("verified".to_owned(), 5));
+        assert_eq!(at(35 * DAY), ("fingerprint".to_owned(), 6));
+        assert_eq!(weakest(&seen, 36 * DAY), None);
+        // A weaker one later takes the place of all that are stronger.
+        saw(None, "clear:lost", 7 * DAY);
+        assert_eq!((at(7 * DAY), at(36 * DAY)), (("clear:lost".to_owned(), 7), ("clear:lost".to_owned(), 7)));
+        assert_eq!(of(&seen).certificate, None);
+        saw(None, "", 8 * DAY);
+        assert_eq!(at(8 * DAY).0, "");
+    }
+
+    #[test]
+    fn it_outlives_a_restart_and_is_bounded() {
+        let seen = TlsSeen::default();
+        assert_eq!(seen.save(), None);
+        for n in 0..=HOSTS_MAX as Ms {
+            seen.saw(&format!("mx{n}.example"), None, "clear:lost", n);
+        }
+        let kept = seen.0.lock().hosts.len();
+        assert!(kept <= HOSTS_MAX && kept > HOSTS_MAX - HOSTS_MAX / FORGOTTEN_PART - 2, "{kept}");
+        assert_eq!(seen.of("mx0.example"), None);
+        let last = seen.of(&format!("mx{HOSTS_MAX}.example"));
+        let octets = seen.save().expect("it has changed");
+        assert_eq!(seen.save(), None);
+        let again = TlsSeen::default();
+        again.load(&octets).expect("it can be read");
+        assert!(last.is_some());
+        assert_eq!(again.of(&format!("mx{HOSTS_MAX}.example")), last);
+        assert!(again.load(b"[[\"mx\"").is_err());
+        assert!(again.of(&format!("mx{HOSTS_MAX}.example")).is_some(), "nothing changes");
+    }
+
+    #[test]
+    fn certificates_say_what_the_clock_is_worth() {
+        let seen = TlsSeen::default();
+        for (host, tls, at) in [
+            ("a", "TLSv1.3:C:unproven(not-yet-valid)", 10),
+            ("b", "TLSv1.3:C:unproven(expired)", 10),
+            ("c", "TLSv1.3:C:verified", 10),
+            ("d", "TLSv1.3:C:unproven(expired)", 9),
+        ] {
+            seen.saw(host, Some(&facts("TLSv1.3", unproven(), 1)), tls, at);
+        }
+        seen.saw("e", None, "clear:expired", 10);
+        assert_eq!(seen.dates(10), Dates { hosts: 3, not_yet_valid: 1, expired: 1 });
+    }
+
+    #[test]
+    fn of_two_the_weaker_and_then_the_later_one_counts() {
+        let weak = |strength, at| Weak { at, strength, tls: "x".into() };
+        let (a, b, c) = (weak(1, 5), weak(2, 9), weak(1, 7));
+        assert_eq!((a.weaker(&b), b.weaker(&a), a.weaker(&c), c.weaker(&a)), (&a, &a, &c, &c));
+    }
+}

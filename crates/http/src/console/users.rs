@@ -1,0 +1,88 @@
+//! Users who log in to send mail: what they have submitted of what they may.
+//!
+//! Shown only to who may act, even where reading is open: names are half of a login.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::Response;
+use maud::{Markup, html};
+use stentor_control::problem::Problem;
+use stentor_control::users_view::{Share, UserRow, UsersView};
+use stentor_control::{ErrorCode, Reply, Request};
+
+use super::format::{bar, number, plural, shown};
+use super::page::{Frame, heading};
+use super::table::{column, head, table};
+use crate::Http;
+use crate::browser::encode;
+
+/// `GET /users`
+pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
+    let peer = match frame.caller.may_change(None) {
+        Ok(peer) if frame.caller.is_operator() => peer,
+        _ => return for_operators(&frame),
+    };
+    let view = match http.ask(Request::Users, peer).await {
+        Reply::Users(view) => view,
+        Reply::Error(problem) => return frame.problem("/users", &problem),
+        _ => return frame.problem("/users", &Problem::new(ErrorCode::Failed, "an answer of another kind")),
+    };
+    let main = html! {
+        (heading("Users", &html! { (plural(view.users_total, "user")) }))
+        @match view.source.as_str() {
+            "" => div.panel { p.empty { "Nobody logs in to send mail: " code { "[auth]" } " names neither a users file nor Dovecot." } },
+            source => section.panel aria-labelledby="submitted" {
+                h2 #submitted { "Submitted in the last hour and day" }
+                @if view.rows.is_empty() { p.empty { "Nobody yet." } } @else { (rows(&view)) }
+                @if source == "dovecot" { p.small { "Users are Dovecot's: those who have submitted something since the start." } }
+                @else { p.small { "Counted since the start. " code { "stentor user lock NAME" } " keeps a user from logging in." } }
+            },
+        }
+    };
+    frame.page("/users", "Users", &main)
+}
+
+fn rows(view: &UsersView) -> Markup {
+    let columns = [
+        head("User", "long"),
+        column("State", ""),
+        column("Messages per hour", "n share"),
+        column("Messages per day", "n share"),
+        column("Recipients per hour", "n share"),
+        column("Recipients per day", "n share"),
+    ];
+    let row = |row: &UserRow| {
+        let is_at_limit = row.shares().iter().any(|(_, share)| share.is_used_up());
+        let mut cells = vec![
+            html! { (shown(&row.user)) },
+            html! {
+                @if row.locked { span.badge.bad { "locked" } }
+                @else if is_at_limit { span.badge.warn { "at a limit" } }
+                @else { span.badge.good { "active" } }
+            },
+        ];
+        cells.extend(row.shares().map(|(_, share)| amount(share)));
+        cells
+    };
+    let all: Vec<_> = view.rows.iter().map(row).collect();
+    table("Users with what they have submitted and may submit", &columns, &all, None)
+}
+
+fn amount(share: Share) -> Markup {
+    html! {
+        (number(share.used.into()))
+        @if let Some(max) = share.max {
+            " of " (number(max.into()))
+            (bar(&[("in", share.used.min(max).into())], u64::from(max).max(1)))
+        }
+    }
+}
+
+fn for_operators(frame: &Frame) -> Response {
+    let text = html! {
+        "Users are shown only to operators who may make changes. "
+        a href={ "/login?next=" (encode(&frame.here)) } { "Log in" }
+        ", or run " code { "stentor user list" } " on the server."
+    };
+    frame.sorry(StatusCode::FORBIDDEN, "/users", "Users", &text)
+}

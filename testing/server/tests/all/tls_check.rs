@@ -1,0 +1,139 @@
+//! `stentor tls check`, and what `hosts`, `site` and the API show of the TLS that hosts had.
+
+use serde_json::Value;
+use stentor_harness::{Builder, Server, TestLab};
+
+use crate::http_auth::with_token;
+use crate::kit::{builder, data, post};
+
+const WORLD: &str = "\
+    [[site]]\nname = 'good.example'\nbehaviour = { tls = 'good', requiretls = true }\n\
+    [[site]]\nname = 'self.example'\nbehaviour = { tls = 'self_signed' }\n\
+    [[site]]\nname = 'clear.example'\n\
+    [[site]]\nname = 'eof.example'\nbehaviour = { tls = 'eof' }\n\
+    [[site]]\nname = 'dead.example'\nbehaviour = { connect = 'refuse' }\n\
+    [[site]]\nname = 'both.example'\n[[site.host]]\nbehaviour = { connect = 'refuse' }\n[[site.host]]\nbehaviour = { tls = 'good' }\n";
+
+fn trusting(lab: &TestLab) -> Builder {
+    builder(lab)
+        .file("ca.pem", stentor_lab::tls::ca_pem().as_bytes())
+        .set("delivery.tls_ca_file", "\"ca.pem\"")
+        .set("delivery.tls_timeout_s", "2")
+}
+
+/// The exit code and what is printed.
+fn check(server: &Server, arguments: &[&str]) -> (i32, String) {
+    let output = server.operator(&[&["tls", "check"], arguments].concat());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    (output.status.code().expect("it ends by itself"), text)
+}
+
+#[test]
+fn each_kind_of_host_has_its_steps_and_its_verdict() {
+    let lab = TestLab::start(WORLD);
+    let rules = "[{ domain = 'demands.example', require = 'verify' }]";
+    let server = trusting(&lab).set("tls_policy", rules).prepare();
+    for (domain, code, words) in [
+        (
+            "good.example",
+            0,
+            &[
+                "good.example: mail goes encrypted, and the host is proven\n",
+                "demanded     sts: sts by [delivery] tls\n",
+                "MTA-STS      none is published\n",
+                "\nmx1.good.example",
+                "STARTTLS     offered\n",
+                "handshake    TLSv1.3 TLS_",
+                "certificate  ",
+                "as TLSA      3 1 1 ",
+                "REQUIRETLS   offered\n",
+            ][..],
+        ),
+        (
+            "self.example",
+            0,
+            &["self.example: mail goes encrypted\n", "proof        not proven: ", "REQUIRETLS   not offered\n"],
+        ),
+        ("clear.example", 3, &["clear.example: mail goes in clear\n", "STARTTLS     not offered\n"]),
+        ("eof.example", 3, &["STARTTLS     offered\n", "verdict      mail goes in clear: TLS failed"]),
+        (
+            "dead.example",
+            75,
+            &["dead.example: mail waits: no host takes it now\n", "no mail goes there now: Connection refused"],
+        ),
+        ("both.example", 0, &["Connection refused", "mail goes encrypted, and the host is proven\n"]),
+        ("nowhere.example", 69, &["nowhere.example: mail is returned: 5.1.2 "]),
+    ] {
+        let (found, text) = check(&server, &[domain]);
+        assert_eq!(found, code, "{text}");
+        for wanted in words {
+            assert!(text.contains(wanted), "{domain}: {wanted}: {text}");
+        }
+    }
+    assert_eq!(check(&server, &["not a domain"]).0, 2);
+    assert_eq!(lab.stats().sinks.transactions, 0);
+}
+
+#[test]
+fn what_is_demanded_decides() {
+    let lab = TestLab::start(WORLD);
+    let rules = "[{ domain = 'self.example', require = 'verify' }, { domain = 'clear.example', require = 'encrypt' }, \
+                  { domain = 'good.example', require = 'verify' }]";
+    let server = trusting(&lab).set("tls_policy", rules).prepare();
+    for (arguments, code, wanted) in [
+        (&["self.example"][..], 75, "no mail goes there now: TLS failed"),
+        (&["clear.example"], 75, "no mail goes there now: TLS is required, and STARTTLS is not offered"),
+        (&["good.example"], 0, "site         mx1.good.example;tls=verify(hostname)\n"),
+        (&["good.example", "--require-tls"], 0, "REQUIRETLS of the sender"),
+        (&["both.example", "--require-tls"], 75, "neither DANE nor an enforced MTA-STS policy proves"),
+    ] {
+        let (found, text) = check(&server, arguments);
+        assert_eq!(found, code, "{arguments:?}: {text}");
+        assert!(text.contains(wanted), "{wanted}: {text}");
+    }
+    let (code, text) = check(&server, &["good.example", "--json"]);
+    let found: Value = serde_json::from_str(&text).expect("JSON");
+    let host = &found["hosts"][0];
+    assert_eq!((code, &found["exit_code"], &host["goes"]), (0, &0.into(), &"proven".into()), "{found}");
+    assert_eq!((&host["tls"]["how"], &host["requiretls"]), (&"ca".into(), &true.into()), "{found}");
+    let hash = host["tls"]["certificate"]["sha256"].as_str().expect("a fingerprint");
+    assert_eq!(hash.len(), 64);
+}
+
+/// The last session of each host and the weakest of them all, over a restart too.
+#[test]
+fn what_tls_hosts_had_is_shown_and_kept() {
+    let lab = TestLab::start(WORLD);
+    let (mut server, _) = with_token(trusting(&lab).set("delivery.idle_ms", "0"));
+    post(&server, &lab, &["ann@good.example", "bob@eof.example"], "seen@test");
+    lab.wait_clean("seen@test", &["ann@good.example", "bob@eof.example"]);
+    let tls_of = |server: &Server, site: &str| {
+        let view = data(server.operator_json(&["site", site]).remove(0));
+        (view["paths"][0]["hosts"][0]["tls"].clone(), view["weakest_tls"].clone())
+    };
+    let (good, weakest) = tls_of(&server, "good.example");
+    assert!(good["session"].as_str().is_some_and(|text| text.ends_with(":verified")), "{good}");
+    assert_eq!(good["certificate"]["sha256"].as_str().map(str::len), Some(64), "{good}");
+    assert_eq!(weakest["session"], good["session"]);
+    let (clear, weakest) = tls_of(&server, "eof.example");
+    assert_eq!(
+        (&clear["session"], &weakest["session"]),
+        (&"clear:unexpected-eof".into(), &"clear:unexpected-eof".into())
+    );
+    assert!(clear["certificate"].is_null(), "{clear}");
+    let text = String::from_utf8(server.operator(&["hosts", "good.example"]).stdout).expect("text");
+    assert!(text.contains("weakest TLS  of 30 days: TLSv1.3:TLS_") && text.contains("certificate "), "{text}");
+    let page = server.http_get("/site?name=good.example").expect(200).text();
+    assert!(page.contains("Weakest TLS of 30 days") && page.contains(":verified"), "{page}");
+    let api = server.http_get("/api/v1/sites/eof.example").expect(200).json();
+    assert_eq!(api["weakest_tls"]["session"], "clear:unexpected-eof");
+    // The site is known again with its next mail, which does not go; what it had before is not forgotten.
+    server.ask(&["suspend", "--site", "mx1.eof.example", "--reason", "a test"]).expect("it is suspended");
+    server.stop();
+    server.start_again();
+    post(&server, &lab, &["cid@eof.example"], "again@test");
+    stentor_harness::wait_until("the site is known", || {
+        let view = data(server.operator_json(&["hosts", "eof.example"]).remove(0));
+        view["rows"][0]["weakest_tls"]["session"] == "clear:unexpected-eof"
+    });
+}
