@@ -26,6 +26,7 @@ use super::security::AuthConfig;
 use super::sending::{FlowConfig, SendingConfig};
 use super::settings::Settings;
 use super::tls::TlsConfig;
+use super::tls_reports::TlsReportsConfig;
 use super::url::Url;
 
 /// The whole configuration, consistent; see `docs/operate/configuration.md` for what each key means.
@@ -65,6 +66,8 @@ pub struct Config {
     pub delivery: DeliveryConfig,
     /// `[delivery] tls`, `[[tls_policy]]`, `[smart_hosts]`
     pub protection: ProtectionConfig,
+    /// `[tls_reports]`; none are sent without it.
+    pub tls_reports: Option<TlsReportsConfig>,
     pub retry: RetryConfig,
     pub journal: JournalConfig,
     pub log: LogConfig,

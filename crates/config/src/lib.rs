@@ -44,6 +44,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod tls_reports;
 mod units;
 mod url;
 mod webhooks;
@@ -72,6 +73,7 @@ pub use security::{AuthConfig, AuthSource, OwnSenders};
 pub use sending::{FlowConfig, SendingConfig, Source};
 use settings::Settings;
 pub use tls::{CertificateConfig, TlsConfig, Unverified};
+pub use tls_reports::TlsReportsConfig;
 pub use units::duration_s;
 pub use url::Url;
 pub use windows::InForce;

@@ -80,6 +80,7 @@ pub static RULES: &[Rule] = {
         rule("classes", &[], NewConnections),
         rule("tls_policy", &[], AtOnce),
         rule("smart_hosts", &[], NewConnections),
+        rule("tls_reports", &[], AtOnce),
         rule("dns", &[], restart!(dns)),
         rule("delivery", &[], AtOnce),
         rule("delivery", &["smtp_port"], restart!(delivery.smtp_port)),

@@ -22,7 +22,7 @@ use super::raw::{Context, DAY_S, Section, addresses, more_addresses};
 use super::settings::{self, Origin, Settings};
 use super::{
     Places, acme, call_ahead, cross, dns_lists, http, log, milters, protection, quarantine, queue_only, security,
-    sending, submission, tables, tls, webhooks,
+    sending, submission, tables, tls, tls_reports, webhooks,
 };
 
 const KIB: u64 = 1024;
@@ -65,6 +65,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     }
     let protection = protection::read(&top, &of_delivery, delivery.smtp_port);
     of_delivery.finish();
+    let tls_reports = tls_reports::read(top.section("tls_reports"));
     let authserv_id = authserv_id(&top, &hostname);
     let sending = sending::read(&top, &hostname, delivery.profiles);
     let tables = tables::read(&top, &hostname, delivery.smtp_port, &sending.sources);
@@ -114,6 +115,7 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
         dns,
         delivery,
         protection,
+        tls_reports,
         retry,
         journal,
         log,

@@ -20,6 +20,7 @@ pub mod metrics;
 mod outbound;
 mod readings;
 pub mod telemetry;
+pub mod tls_reports;
 pub mod webhooks;
 
 use std::io;

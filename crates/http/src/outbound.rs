@@ -1,6 +1,7 @@
 //! A small HTTP client for webhooks and telemetry. One POST per connection, `http` and `https` (rustls, the system's
 //! certificates), no redirects, bounded in time and in how much of the answer is read.
 
+use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -38,8 +39,33 @@ pub async fn post(url: &Url, headers: HeaderMap, body: Bytes, timeout: Duration)
     }
 }
 
+/// The same to one of these addresses, which the caller has found fit.
+///
+/// # Errors
+/// Why there was no answer, in words.
+pub async fn post_at(
+    url: &Url,
+    addresses: &[SocketAddr],
+    headers: HeaderMap,
+    body: Bytes,
+    timeout: Duration,
+) -> Result<Answer, String> {
+    let attempt = async {
+        let stream = TcpStream::connect(addresses).await.map_err(|error| error.to_string())?;
+        over(stream, url, headers, body).await
+    };
+    match tokio::time::timeout(timeout, attempt).await {
+        Ok(result) => result,
+        Err(_) => Err(format!("no answer in {} s", timeout.as_secs_f32())),
+    }
+}
+
 async fn attempt(url: &Url, headers: HeaderMap, body: Bytes) -> Result<Answer, String> {
     let stream = TcpStream::connect((url.host.as_str(), url.port)).await.map_err(|error| error.to_string())?;
+    over(stream, url, headers, body).await
+}
+
+async fn over(stream: TcpStream, url: &Url, headers: HeaderMap, body: Bytes) -> Result<Answer, String> {
     // Best effort: without it it is slower.
     let _ = stream.set_nodelay(true);
     if !url.is_tls {

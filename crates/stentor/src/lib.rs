@@ -25,6 +25,7 @@ pub mod serve;
 mod table_cmd;
 mod tls_check;
 mod tls_cmd;
+mod tls_counts;
 mod tls_seen;
 mod trial;
 mod trial_dane;

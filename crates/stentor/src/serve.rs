@@ -42,7 +42,7 @@ use tokio::sync::{Notify, watch};
 use crate::acme;
 use crate::certificates::Certificates;
 use crate::zone;
-use crate::{greylist, policies, tls_seen};
+use crate::{greylist, policies, tls_counts, tls_seen};
 
 /// Content kept in memory for its first attempt, in all.
 const BODIES_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -193,6 +193,8 @@ impl Server {
         tokio::spawn(policies::keep(core.clone()));
         tokio::spawn(policies::refresh(core.clone()));
         tls_seen::load(&core);
+        tls_counts::load(&core);
+        tokio::spawn(tls_counts::keep(core.clone()));
         tokio::spawn(tls_seen::keep(core.clone()));
         let preparing = Arc::new(std::sync::atomic::AtomicBool::new(true));
         let preparer = prepare(&journal, preparing.clone()).map_err(StartError::Thread)?;
@@ -207,6 +209,7 @@ impl Server {
         tokio::spawn(core.clone().watch_limits());
         let webhooks = stentor_http::webhooks::start(&core);
         stentor_http::telemetry::start(&core);
+        tokio::spawn(stentor_http::tls_reports::send_when_due(core.clone()));
         tokio::spawn(ticker::run(core.clone(), report::due));
         tokio::spawn(stentor_admin::quarantine::expire(core.clone()));
         let links = Arc::new(Links::load(&settings.config.data_dir));
@@ -335,6 +338,7 @@ impl Server {
             greylist::save(&core);
             policies::save(&core);
             tls_seen::save(&core);
+            tls_counts::save(&core);
             let journal = self.committer.join();
             let _ = self.preparer.join();
             journal

@@ -45,6 +45,7 @@ use stentor_journal::{ContentReader, Space, Statistics};
 use stentor_logs::Logs;
 use stentor_mail::reply::Reply;
 use stentor_policy::SenderRates;
+use stentor_posture::tlsrpt::Counts;
 use stentor_queue::event::MessageIdAt;
 use stentor_queue::ids::{ContentId, MessageId, Ms};
 use stentor_strangers::{Greylist, Rates};
@@ -148,6 +149,8 @@ pub struct Core {
     pub policies: self::sts::Policies,
     /// Hosts that refuse what they offer, and contents with NULs.
     pub known: self::known::Known,
+    /// Sessions counted for reports to domains that ask for them.
+    pub tls_counts: Mutex<Counts>,
     /// What TLS sessions with hosts had.
     pub tls_seen: tls_seen::TlsSeen,
 }
@@ -232,6 +235,7 @@ impl Core {
             reports: tokio::sync::Semaphore::new(REPORTS_MAX),
             policies: self::sts::Policies::default(),
             known: self::known::Known::default(),
+            tls_counts: Mutex::default(),
             tls_seen: tls_seen::TlsSeen::default(),
         })
     }

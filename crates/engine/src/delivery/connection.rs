@@ -27,9 +27,10 @@ use stentor_sched::{CloseReason, Enhanced, NoSession, RcptOutcome, SourceNo, Sta
 use super::body::Outgoing;
 use super::ending::{close_reason, dsn, for_site, no_session, said};
 use super::login;
-use super::opening::{Opened, closed, open_in_time, place};
+use super::opening::{NotOpened, Opened, closed, open_in_time, place};
 use super::outcome;
 use super::protection::Protection;
+use super::reported::{self, Finding};
 use super::stream::{Stream, tls_error};
 use super::way::Way;
 use crate::core::assignment::{Assignment, Tried};
@@ -72,6 +73,7 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
                 sending: None,
                 unreadable: None,
                 unfit: None,
+                counted: Vec::new(),
                 out_at: 0,
                 is_ready: false,
                 was_ready: false,
@@ -93,9 +95,12 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
             core.with(|hub, _| hub.connection_gone(conn));
             return;
         }
-        Err(error) => (for_site(error.why(), None, &target), error.text(&target)),
+        Err(error) => {
+            let found = if let NotOpened::Tls(error) = &error { Some(Finding::of(error)) } else { None };
+            (for_site(error.why(), None, &target), error.text(&target), found)
+        }
     };
-    let (why, failed) = failed;
+    let (why, failed, found) = failed;
     let tally = core.with(|hub, now| {
         hub.connection_gone(conn);
         hub.connect_failed(conn, why, &failed, now)
@@ -103,6 +108,9 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
     let unreached = tally.count(&core).await;
     if let Some(tap) = core.live.traffic.of_host(&target.addr) {
         tap.event(core.clock.now(), &format!("connection to {} failed: {failed}", place(&target)));
+    }
+    if let Some(found) = &found {
+        reported::count_unreached(&core, &settings, &target, &unreached, found);
     }
     log::connect_failed(&core, &via(&settings, source, &target, ""), begun, (dsn(why), &failed), &unreached);
 }
@@ -138,6 +146,8 @@ struct Connection {
     sending: Option<Outgoing>,
     /// The transaction whose content could not be read to its end: the connection ends with it, by our own fault.
     unreadable: Option<u64>,
+    /// Domains for whose reports this session is counted.
+    counted: Vec<Box<str>>,
     /// What the host lacks of what all mail of its site demands: the session is none.
     unfit: Option<(Enhanced, String)>,
     out_at: usize,
@@ -724,6 +734,10 @@ impl Connection {
         });
         if let Some(tally) = tally {
             let unreached = tally.count(&self.core).await;
+            if is_tls {
+                let found = self.protection.failed().map_or_else(Finding::not_offered, Finding::of);
+                reported::count_unreached(&self.core, &self.settings, &self.target, &unreached, &found);
+            }
             log::connect_failed(&self.core, &self.via(), self.begun, (dsn(refused), text), &unreached);
         }
     }

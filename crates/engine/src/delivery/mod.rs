@@ -14,6 +14,7 @@ mod look_up;
 mod opening;
 pub mod outcome;
 mod protection;
+mod reported;
 mod stream;
 mod suspend;
 mod way;

@@ -25,6 +25,8 @@ pub struct Submitter<'a> {
     pub organization: &'a str,
     /// An address, where people may ask.
     pub contact: &'a str,
+    /// Whom mail comes from.
+    pub from: &'a str,
 }
 
 /// The report of one domain and day.
@@ -66,12 +68,12 @@ impl Report {
     /// The message for an address (RFC 8460 5.3), with the line ends of mail. It asks for no TLS (RFC 8689): a domain with broken
     /// policies is to hear of it.
     pub fn message(&self, to: &str, message_id: &str, now: u64, by: Submitter<'_>) -> Vec<u8> {
-        let (domain, hostname, contact) = (&self.domain, by.hostname, by.contact);
+        let (domain, hostname, from) = (&self.domain, by.hostname, by.from);
         let boundary = format!("=_tlsrpt.{:016x}", fnv1a(&[&self.id]));
         let date = format_date(now);
         let body = Base64::encode_string(&self.compressed());
         let mut text = format!(
-            "Date: {date}\r\nFrom: <{contact}>\r\nTo: <{to}>\r\n\
+            "Date: {date}\r\nFrom: <{from}>\r\nTo: <{to}>\r\n\
              Subject: Report Domain: {domain}\r\n Submitter: {hostname}\r\n Report-ID: <{}>\r\n\
              Message-ID: {message_id}\r\nTLS-Report-Domain: {domain}\r\nTLS-Report-Submitter: {hostname}\r\nTLS-Required: No\r\n\
              Auto-Submitted: auto-generated\r\nMIME-Version: 1.0\r\n\

@@ -11,8 +11,12 @@ use super::*;
 /// 2016-04-01, as in the example of the RFC.
 const DAY: u64 = 16_892;
 const NOW: u64 = DAY * DAY_MS + 12 * 3_600_000;
-const US: Submitter<'_> =
-    Submitter { hostname: "mta.company-x.example", organization: "Company-X", contact: "postmaster@company-x.example" };
+const US: Submitter<'_> = Submitter {
+    hostname: "mta.company-x.example",
+    organization: "Company-X",
+    contact: "postmaster@company-x.example",
+    from: "tls-reports@mx.us.test",
+};
 
 fn sts() -> AppliedPolicy {
     let lines = ["version: STSv1", "mode: testing", "mx: *.mail.company-y.example", "max_age: 86400"];

@@ -83,6 +83,7 @@ mod tls_check;
 mod tls_in;
 mod tls_out;
 mod tls_postfix;
+mod tls_reports;
 mod truth;
 mod units;
 mod untrusted_clients;

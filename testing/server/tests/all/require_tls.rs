@@ -135,3 +135,36 @@ fn it_stays_with_the_message_over_restarts() {
     assert_eq!(lab.recorder().copies_to("ann@ready.example").len(), 1);
     lab.assert_no_violations();
 }
+
+/// By DANE: a host that its records prove gets such mail without a rule of ours. And the other way round, a message that says that TLS is
+/// not required goes to one that fails its records, beside mail that waits.
+#[test]
+fn what_a_domain_publishes_proves_it_and_may_be_passed_over() {
+    let port = crate::kit::closed_port();
+    let record = |site: &str, hash: &str| {
+        format!("[[record]]\nname = '_{port}._tcp.mx1.{site}.example'\ntype = 'TLSA'\nvalue = '3 1 1 {hash}'\n")
+    };
+    let own = stentor_lab::tls::key_sha256(stentor_lab::tls::Tls::SelfSigned, "mx1.ready.example");
+    let lab = TestLab::start(&format!(
+        "smtp_port = {port}\ndns_validates = true\n\
+         [[site]]\nname = 'ready.example'\n\
+         behaviour = {{ tls = 'self_signed', requiretls = true, requiretls_only = true }}\n\
+         [[site]]\nname = 'broken.example'\nbehaviour = {{ tls = 'self_signed' }}\n\
+         [[site]]\nname = 'sender.example'\n{}{}",
+        record("ready", &own.expect("it makes a handshake")),
+        record("broken", &"ab".repeat(32)),
+    ));
+    let server = builder(&lab).set("delivery.tls_timeout_s", "2").start();
+    require(&server, "ann@sender.example", &["ann@ready.example"], "dane@test");
+    let sent = server.wait_log(&["to=<ann@ready.example>", "stat=Sent"]);
+    assert!(sent.contains(":dane-ee"), "{sent}");
+    let wire = message("waits@test", "x");
+    server.smtp().send("ann@sender.example", &["bob@broken.example"], &wire).expect(250);
+    server.wait_log(&["mx1.broken.example", "dsn=4.7.5", "stat=Deferred"]);
+    let relaxed = stentor_harness::message_with("goes@test", "Subject: x\r\nTLS-Required: No\r\n", "x\r\n");
+    lab.recorder().expect_message(relaxed.clone().into());
+    server.smtp().send("ann@sender.example", &["cid@broken.example"], &relaxed).expect(250);
+    server.wait_log(&["to=<cid@broken.example>", "stat=Sent"]);
+    assert_eq!((lab.recorder().copies_to("bob@broken.example").len(), fates(&server).pending), (0, 1));
+    lab.assert_no_violations();
+}

@@ -5,9 +5,12 @@ use stentor_posture::{Peer, Question};
 use stentor_sched::{Enhanced, Stage};
 
 use super::super::body::{self, ContentError, Form, Outgoing};
-use super::super::{generic, outcome};
+use super::super::{generic, outcome, reported};
 use super::{Connection, OUTPUT_BYTES_HIGH, OWN_FAILURE, UNREADABLE};
 use crate::core::assignment::Assignment;
+
+/// Domains for whose reports a session is counted.
+const COUNTED_DOMAINS_MAX: usize = 32;
 
 impl Connection {
     /// Begins as many transactions as the session can take.
@@ -88,6 +91,7 @@ impl Connection {
         match self.smtp.begin(&spec, rcpts, self.core.clock.steady()) {
             Ok(()) => {
                 self.begun_any = true;
+                self.count_for_reports(&assignment);
                 self.sending = Some(Outgoing::new(&assignment, form));
                 self.open.push_back(assignment);
             }
@@ -99,6 +103,20 @@ impl Connection {
             }
         }
         None
+    }
+
+    /// Counts the session for the reports of the domain whose mail it carries, once for each.
+    fn count_for_reports(&mut self, assignment: &Assignment) {
+        if self.settings.config.tls_reports.is_none() || self.counted.len() >= COUNTED_DOMAINS_MAX {
+            return;
+        }
+        let address = assignment.positions().next().map_or("", |at| assignment.address(at));
+        let domain = address.rsplit_once('@').map_or("", |(_, domain)| domain);
+        if !self.counted.iter().any(|known| **known == *domain) {
+            let found = reported::of_session(&self.target, &self.protection);
+            reported::count(&self.core, &self.settings, &self.target, domain, found.as_ref());
+            self.counted.push(domain.into());
+        }
     }
 
     /// Whether MAIL says REQUIRETLS, which a host that does not offer it within TLS does not get. Reports say it where they can

@@ -1,0 +1,115 @@
+//! Sessions counted for reports on TLS (RFC 8460): what came of each, under the policy that was applied to it.
+//!
+//! Promise: a session counts once for each domain whose mail it was made for, an attempt in clear after a failed handshake as a
+//! part of it; nothing is counted unless reports are configured. Counted is what a domain publishes, or that it publishes nothing
+//! where that was looked for; what the operator alone demands is nobody's policy.
+
+use stentor_posture::tlsrpt::{AppliedPolicy, Failure, PolicyType, ResultType};
+use stentor_posture::{HostQuestion, Level, Peer, Question};
+use stentor_queue::book::split_hop;
+use stentor_queue::ids::Ms;
+use stentor_queue::site::Target;
+use stentor_tls::TlsError;
+
+use super::protection::Protection;
+use crate::core::unreached::Unreached;
+use crate::core::{Core, Settings};
+
+/// Domains for which one failure is counted.
+const DOMAINS_MAX: usize = 100;
+
+/// Why a session is not what a policy asks for.
+pub struct Finding {
+    pub result: ResultType,
+    pub reason: String,
+}
+
+impl Finding {
+    /// Of a failed handshake or a certificate that proves nothing.
+    pub fn of(error: &TlsError) -> Finding {
+        let name = error.cause.report_type();
+        let result = ResultType::ALL.into_iter().find(|result| result.name() == name);
+        Finding { result: result.unwrap_or(ResultType::ValidationFailure), reason: error.cause.key().to_owned() }
+    }
+
+    pub fn not_offered() -> Finding {
+        Finding { result: ResultType::StarttlsNotSupported, reason: String::new() }
+    }
+}
+
+/// Counts what came of a session for a domain.
+pub fn count(core: &Core, settings: &Settings, target: &Target, domain: &str, found: Option<&Finding>) {
+    if settings.config.tls_reports.is_none() || domain.is_empty() || target.addr.ip().is_none() {
+        return;
+    }
+    let now = core.clock.now();
+    let Some((policy, refused)) = applied(core, settings, target, domain, now) else { return };
+    // What is wrong with the policy itself comes before what was wrong with the session.
+    let failure = refused.as_ref().or(found).map(|found| Failure {
+        result: found.result,
+        sending_ip: String::new(),
+        receiving_host: target.host.trim_end_matches('.').to_owned(),
+        receiving_ip: target.addr.ip().map(|ip| ip.to_string()).unwrap_or_default(),
+        receiving_helo: String::new(),
+        reason: found.reason.clone(),
+    });
+    core.tls_counts.lock().session(domain, &policy, failure.as_ref(), now);
+}
+
+/// Counts a session that did not come about for the domains that waited for it.
+pub fn count_unreached(core: &Core, settings: &Settings, target: &Target, unreached: &Unreached, found: &Finding) {
+    for (name, _) in unreached.domains.iter().take(DOMAINS_MAX) {
+        count(core, settings, target, split_hop(name).0, Some(found));
+    }
+}
+
+/// The policy that is applied to the host for mail to this domain, and why it refuses the host, if it does.
+fn applied(
+    core: &Core,
+    settings: &Settings,
+    target: &Target,
+    domain: &str,
+    now: Ms,
+) -> Option<(AppliedPolicy, Option<Finding>)> {
+    let host = target.host.trim_end_matches('.');
+    let Some(known) = target.posture.as_deref() else {
+        let question = Question { domain, hosts: &[host], list: None, sender: "" };
+        let strength = settings.config.protection.policies.find(&question).posture.requirement.strength();
+        let none = AppliedPolicy { kind: PolicyType::NoPolicyFound, lines: Vec::new(), mx: Vec::new() };
+        return (strength.asks_dane() || strength.asks_sts()).then_some((none, None));
+    };
+    let peer = Peer { hostname: host, nexthop: domain };
+    // The site knows of the policy what it is for this host; the report quotes it whole.
+    let whole = core.policies.live(domain, now).filter(|_| known.published.sts.is_some());
+    let about = HostQuestion {
+        posture: &known.posture,
+        peer,
+        dane: known.published.dane.as_ref(),
+        sts: whole.as_deref().or(known.published.sts.as_deref()),
+    };
+    let policy = known.used.counted_under(&about)?;
+    let refused = known.used.finding().map(|(result, reason)| Finding { result, reason });
+    Some((policy, refused))
+}
+
+/// What a session that is ready shows; `None`: all that the policy asks for.
+pub fn of_session(target: &Target, protection: &Protection) -> Option<Finding> {
+    if let Some(facts) = protection.facts() {
+        let wanted = target.posture.as_deref().is_some_and(|host| match &host.used.level {
+            Level::Opportunistic { wanted } | Level::Encrypted { wanted } => wanted.is_some(),
+            _ => false,
+        });
+        return match &facts.proven {
+            stentor_tls::How::Nothing(error) if wanted => Some(Finding::of(error)),
+            _ => None,
+        };
+    }
+    match (protection.failed(), protection.text()) {
+        (Some(error), _) => Some(Finding::of(error)),
+        (None, "clear:not-offered" | "clear:refused") => Some(Finding::not_offered()),
+        (None, text) => {
+            let reason = text.strip_prefix("clear:").unwrap_or_default().to_owned();
+            Some(Finding { result: ResultType::ValidationFailure, reason })
+        }
+    }
+}
