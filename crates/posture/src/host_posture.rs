@@ -123,6 +123,7 @@ impl HostPosture {
 }
 
 /// What the name of the site of `domain` has besides its hosts'; empty for one of which nothing is demanded and that publishes nothing.
+#[allow(clippy::needless_pass_by_value, reason = "callers write the iterator in place")]
 pub fn site_suffix<'a>(
     posture: &Posture,
     domain: &str,

@@ -50,7 +50,7 @@ impl Origin {
     }
 
     /// Of two answers about one name.
-    fn and(self, other: Origin) -> Origin {
+    fn and(self, other: &Origin) -> Origin {
         let is_one = self.canonical == other.canonical;
         Origin { is_authentic: is_one && self.is_authentic && other.is_authentic, ..self }
     }
@@ -153,7 +153,7 @@ pub fn both(v4: Result<Family, Empty>, v6: Result<Family, Empty>) -> (AddressAns
     let answer = match (v4, v6) {
         (Ok(a), Ok(b)) => {
             let found = AddressAnswer::Found { v4: a.ips, v6: b.ips, ttl_s: a.ttl_s.min(b.ttl_s) };
-            return (found, a.origin.and(b.origin));
+            return (found, a.origin.and(&b.origin));
         }
         (Ok(a), Err(_)) => return (AddressAnswer::Found { v4: a.ips, v6: none(), ttl_s: a.ttl_s }, a.origin),
         (Err(_), Ok(b)) => return (AddressAnswer::Found { v4: none(), v6: b.ips, ttl_s: b.ttl_s }, b.origin),

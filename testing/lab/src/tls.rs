@@ -74,9 +74,12 @@ impl Tls {
     }
 }
 
+/// Settings, and the SHA-256 of the key.
+type Made = (Arc<ServerConfig>, String);
+
 struct Ca {
     issuer: CertifiedIssuer<'static, KeyPair>,
-    configs: Mutex<HashMap<(Tls, String), (Arc<ServerConfig>, String)>>,
+    configs: Mutex<HashMap<(Tls, String), Made>>,
 }
 
 static CA: LazyLock<Ca> = LazyLock::new(|| {
@@ -132,7 +135,7 @@ pub(crate) fn config(kind: Tls, host: &str) -> Option<Arc<ServerConfig>> {
     made(kind, host).map(|(config, _)| config)
 }
 
-fn made(kind: Tls, host: &str) -> Option<(Arc<ServerConfig>, String)> {
+fn made(kind: Tls, host: &str) -> Option<Made> {
     let kind = kind.certificate()?;
     let mut configs = CA.configs.lock();
     let config = configs.entry((kind, host.to_owned())).or_insert_with(|| {
@@ -148,7 +151,7 @@ fn made(kind: Tls, host: &str) -> Option<(Arc<ServerConfig>, String)> {
             if kind == Tls::SelfSigned { params.self_signed(&key) } else { params.signed_by(&key, &CA.issuer) };
         let chain: Vec<CertificateDer<'static>> = vec![certificate.expect("a certificate can be made").der().clone()];
         let hash = Sha256::digest(key.subject_public_key_info());
-        let hash = hash.iter().map(|octet| format!("{octet:02x}")).collect();
+        let hash = hash.iter().fold(String::new(), |text, octet| text + &format!("{octet:02x}"));
         let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key of PKCS 8");
         let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()

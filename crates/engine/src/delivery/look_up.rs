@@ -71,13 +71,13 @@ async fn hosts(asking: &Asking<'_>, name: &str) -> (Resolution, Facts, bool) {
     let (resolution, facts) = match &hop {
         NextHop::Mx => resolver.resolve_with_facts(domain).await,
         NextHop::Hosts(hosts) => resolver.route_with_facts(hosts).await,
-        NextHop::Named(hop) => match settings.rules.hops.get(hop) {
-            Some(hosts) => resolver.route_with_facts(hosts).await,
-            None => {
+        NextHop::Named(hop) => {
+            let Some(hosts) = settings.rules.hops.get(hop) else {
                 let text = format!("there is no hop {hop:?} in [hops]");
                 return none(Resolution::Temporary { dsn: Enhanced::new(4, 4, 4), text });
-            }
-        },
+            };
+            resolver.route_with_facts(hosts).await
+        }
         NextHop::Refuse(reply) => return none(refused(reply)),
     };
     (resolution, facts, hop == NextHop::Mx && !domain.starts_with('['))
