@@ -28,7 +28,7 @@ use crate::outbound;
 
 const PAUSE: Duration = Duration::from_secs(10);
 const RETRY_MS: Ms = 3_600_000;
-const POST_TIMEOUT: Duration = Duration::from_secs(60);
+const POST_TIMEOUT: Duration = Duration::from_mins(1);
 /// Reports that are made in one go; the next are a pause later.
 const AT_ONCE: usize = 64;
 

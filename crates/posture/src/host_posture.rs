@@ -168,16 +168,16 @@ mod tests {
         Policy { mode, max_age_s, mx: vec![mx.to_owned()] }
     }
 
-    fn host(posture: &Posture, domain: &str, dane: Option<Decision>, sts: Option<Policy>) -> Option<HostPosture> {
+    fn host(posture: &Posture, domain: &str, dane: Option<Decision>, sts: Option<&Policy>) -> Option<HostPosture> {
         let peer = Peer { hostname: "mx.host.test", nexthop: domain };
-        HostPosture::new(posture, None, peer, Published::new(peer.hostname, dane, sts.as_ref()))
+        HostPosture::new(posture, None, peer, Published::new(peer.hostname, dane, sts))
     }
 
     fn named(
         posture: &Posture,
         domain: &str,
         dane: Option<Decision>,
-        sts: Option<Policy>,
+        sts: Option<&Policy>,
     ) -> (String, Option<HostPosture>) {
         let host = host(posture, domain, dane, sts);
         (site_suffix(posture, domain, [host.as_ref()].into_iter()), host)
@@ -197,14 +197,14 @@ mod tests {
         assert_eq!(half.0, "sts+insecure-mx");
         let ta = named(&sts, "a.test", Some(matched(2, "a.test", secure)), None);
         assert_eq!(ta.0, "sts+for(a.test)");
-        let enforced = named(&sts, "a.test", None, Some(policy(Mode::Enforce, "mx.host.test", 5)));
-        assert_eq!(enforced, named(&sts, "b.test", None, Some(policy(Mode::Enforce, "*.host.test", 6))));
+        let enforced = named(&sts, "a.test", None, Some(&policy(Mode::Enforce, "mx.host.test", 5)));
+        assert_eq!(enforced, named(&sts, "b.test", None, Some(&policy(Mode::Enforce, "*.host.test", 6))));
         assert_eq!(enforced.0, "sts+enforce");
-        let broken = named(&sts, "b.test", None, Some(policy(Mode::Enforce, "mx.other.test", 5)));
+        let broken = named(&sts, "b.test", None, Some(&policy(Mode::Enforce, "mx.other.test", 5)));
         assert_eq!(broken.0, "sts+enforce+for(b.test)");
         assert!(matches!(broken.1.unwrap().used.level, Level::Refused(HostRefusal::NotListed { .. })));
-        assert_eq!(named(&sts, "a.test", None, Some(policy(Mode::Testing, "mx.host.test", 5))).0, "sts+testing");
-        assert_eq!(named(&sts, "a.test", None, Some(policy(Mode::None, "mx.host.test", 5))).0, "");
+        assert_eq!(named(&sts, "a.test", None, Some(&policy(Mode::Testing, "mx.host.test", 5))).0, "sts+testing");
+        assert_eq!(named(&sts, "a.test", None, Some(&policy(Mode::None, "mx.host.test", 5))).0, "");
     }
 
     #[test]

@@ -143,6 +143,31 @@ pub struct Server {
     control: Option<(watch::Sender<bool>, tokio::task::JoinHandle<()>)>,
 }
 
+/// Loads what was learned of others, which is in files beside the journal, and keeps these files.
+fn keep_learned(core: &Arc<Core>) {
+    greylist::load(core);
+    policies::load(core);
+    tls_seen::load(core);
+    tls_counts::load(core);
+    tokio::spawn(greylist::keep(core.clone()));
+    tokio::spawn(policies::keep(core.clone()));
+    tokio::spawn(policies::refresh(core.clone()));
+    tokio::spawn(tls_counts::keep(core.clone()));
+    tokio::spawn(tls_seen::keep(core.clone()));
+}
+
+/// Reads the subscribers. A post that comes before this is through waits for it at RCPT.
+fn read_lists(core: &Arc<Core>, settings: &Settings) {
+    for name in settings.list_names() {
+        let core = core.clone();
+        tokio::spawn(async move {
+            let _ = core.lists.refresh(&core, &name).await;
+        });
+    }
+    let core = core.clone();
+    tokio::spawn(async move { core.lists.remove_unconfigured(&core).await });
+}
+
 impl Server {
     /// Starts everything. `async` so that it runs in a runtime, which the tasks that it spawns need.
     #[allow(clippy::unused_async)]
@@ -187,15 +212,7 @@ impl Server {
         tokio::spawn(certificates.clone().keep());
         let acme_reloaded = Arc::new(Notify::new());
         tokio::spawn(acme::keep(core.clone(), answers, acme_reloaded.clone()));
-        greylist::load(&core);
-        tokio::spawn(greylist::keep(core.clone()));
-        policies::load(&core);
-        tokio::spawn(policies::keep(core.clone()));
-        tokio::spawn(policies::refresh(core.clone()));
-        tls_seen::load(&core);
-        tls_counts::load(&core);
-        tokio::spawn(tls_counts::keep(core.clone()));
-        tokio::spawn(tls_seen::keep(core.clone()));
+        keep_learned(&core);
         let preparing = Arc::new(std::sync::atomic::AtomicBool::new(true));
         let preparer = prepare(&journal, preparing.clone()).map_err(StartError::Thread)?;
         let committer = Committer::new(core.clone(), journal);
@@ -222,15 +239,7 @@ impl Server {
             }
             tokio::spawn(core.clone().watch_memory(group));
         }
-        for name in settings.list_names() {
-            let core = core.clone();
-            // A post that comes before this is through waits for it at RCPT.
-            tokio::spawn(async move {
-                let _ = core.lists.refresh(&core, &name).await;
-            });
-        }
-        let lists = core.clone();
-        tokio::spawn(async move { lists.lists.remove_unconfigured(&lists).await });
+        read_lists(&core, &settings);
         let submissions = tokio::spawn(submission::run(core.clone(), accepted, stopping.clone()));
         let listeners = Listeners::new(core.clone(), StrangerThreads::start().map_err(StartError::Thread)?, stopping);
         core.live.count_sessions(listeners.sessions_counter());

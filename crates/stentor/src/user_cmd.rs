@@ -281,8 +281,8 @@ fn limits(user: &User, used: Option<&UserRow>) -> Vec<(&'static str, String)> {
     ];
     let shares = used.cloned().unwrap_or_default().shares();
     let both = all.into_iter().zip(shares).filter_map(|(max, (what, share))| {
-        let max = Some(max?);
-        let words = used.map_or_else(|| max.unwrap_or_default().to_string(), |_| Share { max, ..share }.words());
+        let max = max?;
+        let words = used.map_or_else(|| max.to_string(), |_| Share { max: Some(max), ..share }.words());
         Some((what, words))
     });
     both.collect()

@@ -257,8 +257,11 @@ impl Core {
 
     /// From now on sessions begin with this; logins of another source of users end.
     pub fn replace_security(&self, security: Arc<Security>) {
-        let before = std::mem::replace(&mut *self.security.write(), security.clone());
-        if let Some(auth) = before.auth().filter(|auth| !security.auth().is_some_and(|now| now.is(auth))) {
+        let mut current = self.security.write();
+        let before = std::mem::replace(&mut *current, security);
+        let retired = before.auth().filter(|auth| !current.auth().is_some_and(|now| now.is(auth)));
+        drop(current);
+        if let Some(auth) = retired {
             auth.retire();
         }
     }

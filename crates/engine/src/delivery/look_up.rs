@@ -62,7 +62,9 @@ async fn hosts(asking: &Asking<'_>, name: &str) -> (Resolution, Facts, bool) {
     let own = Wish::of_hop(own).1.map(|hop| NextHop::parse(hop, settings.config.delivery.smtp_port));
     let hop = match own {
         Some(Ok(hop)) => hop,
-        Some(Err(error)) => return none(Resolution::Temporary { dsn: Enhanced::new(4, 4, 4), text: error.to_string() }),
+        Some(Err(error)) => {
+            return none(Resolution::Temporary { dsn: Enhanced::new(4, 4, 4), text: error.to_string() });
+        }
         None => match domain_hop(settings, domain).await {
             Ok(hop) => hop,
             Err(reply) => return none(refused(&reply)),

@@ -63,7 +63,7 @@ impl Transaction {
         }
         let mut envelopes = self.envelopes(core, settings, (groups, relayed), end);
         for envelope in &mut envelopes {
-            let wish = self.wish(settings, envelope, &end.facts);
+            let wish = wish(settings, envelope, &end.facts);
             match &mut envelope.recipients {
                 Recipients::Addresses(all) => {
                     for to in all.iter_mut().filter(|_| wish != Wish::default()) {
@@ -106,23 +106,6 @@ impl Transaction {
             tokio::time::timeout(limit, routed).await.unwrap_or(Err(SLOW_TABLES))?;
         }
         Ok(())
-    }
-
-    /// What the sender wishes of TLS, as far as it decides where copies go. A list's copies are held to REQUIRETLS as the post is
-    /// (RFC 8689 section 6), but what the list's operator demands is not lowered by a poster. Without a sender REQUIRETLS is for
-    /// those hosts that offer it (section 5), and where nobody looks at what domains publish there is nothing to be lowered.
-    fn wish(&self, settings: &Settings, envelope: &NewEnvelope, facts: &HeaderFacts) -> Wish {
-        let asks = |requirement: &Requirement| {
-            let strength = requirement.strength();
-            strength.asks_dane() || strength.asks_sts()
-        };
-        let is_lowered = facts.tls_required_no && envelope.list.is_none();
-        Wish {
-            require_tls: envelope.require_tls && !envelope.sender.is_empty(),
-            tls_required_no: is_lowered
-                && !envelope.require_tls
-                && settings.config.protection.policies.requirements().any(asks),
-        }
     }
 
     /// A rule redirects the message: who reads mail to that address takes the place of those who were named.
@@ -375,6 +358,23 @@ impl Transaction {
             return (Class::Bulk, ClassCause::SenderRate.logged(Class::Bulk));
         }
         (Class::Ordinary, String::new())
+    }
+}
+
+/// What the sender wishes of TLS, as far as it decides where copies go. A list's copies are held to REQUIRETLS as the post is
+/// (RFC 8689 section 6), but what the list's operator demands is not lowered by a poster. Without a sender REQUIRETLS is for
+/// those hosts that offer it (section 5), and where nobody looks at what domains publish there is nothing to be lowered.
+fn wish(settings: &Settings, envelope: &NewEnvelope, facts: &HeaderFacts) -> Wish {
+    let asks = |requirement: &Requirement| {
+        let strength = requirement.strength();
+        strength.asks_dane() || strength.asks_sts()
+    };
+    let is_lowered = facts.tls_required_no && envelope.list.is_none();
+    Wish {
+        require_tls: envelope.require_tls && !envelope.sender.is_empty(),
+        tls_required_no: is_lowered
+            && !envelope.require_tls
+            && settings.config.protection.policies.requirements().any(asks),
     }
 }
 
