@@ -234,7 +234,7 @@ fn reasons(view: &SiteView, zone: &Zone) -> Markup {
             @if view.suspended { dt { "Suspension ends" } dd { (ends(view.suspended_until, view.now, zone)) } }
             dt { "Last reply" } dd { @if view.last_reply.is_empty() { "none since the start" } @else { (shown(&view.last_reply)) } }
             @if let Some(weak) = &view.weakest_tls {
-                dt { "Weakest TLS of 30 days" } dd { (weakest(Some(weak), view.now)) " at " (shown(&weak.host)) }
+                dt { "Weakest TLS of 30 days" } dd { (weakest(weak, view.now)) " at " (shown(&weak.host)) }
             }
             dt { "Waiting" } dd { (plural(view.waiting, "recipient")) " of " (plural(view.messages, "message")) " (" a href={ "/queue?site=" (encode(&view.site)) } { "show in the queue" } ")" }
         }
@@ -286,7 +286,6 @@ fn hosts(caption: &str, path: &PathView, now: u64) -> Markup {
         column("Consecutive failures", "n"),
         column("Next try", "t"),
         column("TLS of the last session", "long"),
-        column("Weakest of 30 days", "long"),
         column("Last reply", "reply"),
     ];
     let row = |host: &HostView| {
@@ -303,7 +302,6 @@ fn hosts(caption: &str, path: &PathView, now: u64) -> Markup {
             html! { (host.failures) },
             next_try(host.next_try, now),
             tls(host, now),
-            weakest(host.tls.as_ref().and_then(|tls| tls.weakest.as_ref()), now),
             why::cell(&host.attempt, &host.last_reply),
         ]
     };
@@ -320,10 +318,12 @@ fn tls(host: &HostView, now: u64) -> Markup {
             br; (shown(&certificate.words()))
             br; "SHA-256 " span.mono { (shown(&certificate.sha256)) }
         }
+        @if let Some(weak) = tls.weakest.as_ref().filter(|weak| weak.session != tls.session) {
+            br; "weakest of 30 days: " (weakest(weak, now))
+        }
     }
 }
 
-fn weakest(weak: Option<&WeakTlsView>, now: u64) -> Markup {
-    let Some(weak) = weak else { return html! {} };
+fn weakest(weak: &WeakTlsView, now: u64) -> Markup {
     html! { span.mono { (shown(tls_words(&weak.session))) } ", " (ago(weak.at, now)) }
 }

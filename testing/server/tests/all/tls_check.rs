@@ -134,6 +134,7 @@ fn what_tls_hosts_had_is_shown_and_kept() {
     post(&server, &lab, &["cid@eof.example"], "again@test");
     stentor_harness::wait_until("the site is known", || {
         let view = data(server.operator_json(&["hosts", "eof.example"]).remove(0));
+        eprintln!("{view}");
         view["rows"][0]["weakest_tls"]["session"] == "clear:unexpected-eof"
     });
 }
