@@ -282,7 +282,7 @@ def settled(look):
 
 
 class Dane:
-    """Cases in which ours and Postfix do not do the same."""
+    """Cases in which ours and Postfix do not do the same, or do it other than the table says."""
 
     name = "tls.dane"
     entries = ("",)
@@ -318,10 +318,12 @@ class Dane:
             print(f"      {title}: {'; '.join(found)}", flush=True)
         for title, found in wrong.items():
             print(f"      the table is wrong on: {title}: {'; '.join(found)}", flush=True)
+        # Both may be wrong alike.
+        unmet = list(dict.fromkeys([*differences, *wrong]))
         command = f"{len(cases)} cases of signed, unsigned and bogus zones, at {' and '.join(LEVELS)}, with TLS and without"
         bench.results.record(
-            self.name, "cases that differ from Postfix", [[len(differences), 0]], command, Goal(most=0), peer_name="the goal",
-            cases=len(cases), named=list(differences)[:10], table_is_wrong=list(wrong)[:10],
+            self.name, "cases that differ from Postfix or from the table", [[len(unmet), 0]], command, Goal(most=0), peer_name="the goal",
+            cases=len(cases), named=unmet[:10], table_is_wrong=list(wrong)[:10],
         )
 
     @staticmethod
