@@ -6,13 +6,12 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Args;
 use serde_json::{Value, json};
 use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
-use stentor_engine::core::sts::{FETCH_MS_MAX, Means, Policies, fetched, record};
+use stentor_engine::core::sts::{Means, Policies, fetch_until, fetched, record};
 use stentor_engine::core::tls_seen::Shown;
 use stentor_engine::delivery::check::{self, Goes, HostCheck};
 use stentor_engine::delivery::{Asking, look_up};
@@ -129,7 +128,7 @@ async fn published(asking: &Asking<'_>, domain: &str) -> Vec<String> {
         Err(why) => format!("the record cannot be looked up: {why}"),
         Ok(Record::Id(id)) => {
             let means = Means { resolver: asking.resolver, settings: asking.settings, clock: asking.clock };
-            match fetched(means, domain, Duration::from_millis(FETCH_MS_MAX)).await {
+            match fetched(means, domain, fetch_until()).await {
                 Ok(policy) => {
                     let mx = policy.mx.join(", ");
                     format!("policy {id}: {}, for {mx}, kept {} s", policy.mode.name(), policy.max_age_s)

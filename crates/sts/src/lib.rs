@@ -1,6 +1,6 @@
 //! Fetches a domain's MTA-STS policy (RFC 8461 3.3): one GET over HTTPS, from the addresses that the caller has looked up.
 //!
-//! Promise: a fetch ends within its limit, reads at most [`POLICY_BYTES_MAX`] of a policy, follows no redirect, keeps nothing, and gives a
+//! Promise: a fetch ends in time, an address that does not answer leaves time for the next, it reads at most [`POLICY_BYTES_MAX`] of a policy, follows no redirect, keeps nothing, and gives a
 //! policy only if the certificate is good for the policy host, the status is 200 and the type `text/plain`. Nothing but addresses of
 //! the Internet is connected to, unless the caller says otherwise: a name in a stranger's DNS must not lead into the operator's network.
 //!
@@ -10,7 +10,6 @@ mod address;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
@@ -22,6 +21,7 @@ use hyper_util::rt::TokioIo;
 use stentor_posture::sts::{FetchFailure, FetchFailureKind, POLICY_BYTES_MAX, POLICY_PATH, Policy};
 use stentor_tls::{Roots, TlsError};
 use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::ClientConfig;
@@ -57,20 +57,20 @@ impl Fetcher {
         Ok(Fetcher(roots.web_client()?))
     }
 
-    /// Fetches and reads a policy.
+    /// Fetches and reads a policy, until then.
     ///
     /// # Errors
     /// Why there is none.
-    pub async fn fetch(&self, place: &Place<'_>, limit: Duration) -> Result<Policy, FetchFailure> {
-        match tokio::time::timeout(limit, attempt(self.0.clone(), place)).await {
+    pub async fn fetch(&self, place: &Place<'_>, until: Instant) -> Result<Policy, FetchFailure> {
+        match timeout_at(until, attempt(self.0.clone(), place, until)).await {
             Ok(result) => result,
-            Err(_) => Err(failure(FetchFailureKind::Fetch, format!("no policy within {} s", limit.as_secs_f32()))),
+            Err(_) => Err(failure(FetchFailureKind::Fetch, "no policy in time".to_owned())),
         }
     }
 }
 
-async fn attempt(client: Arc<ClientConfig>, place: &Place<'_>) -> Result<Policy, FetchFailure> {
-    let stream = connect(client, place).await?;
+async fn attempt(client: Arc<ClientConfig>, place: &Place<'_>, until: Instant) -> Result<Policy, FetchFailure> {
+    let stream = connect(client, place, until).await?;
     let unread = |error: hyper::Error| failure(FetchFailureKind::Fetch, format!("HTTP: {error}"));
     let (mut sender, connection) =
         http1::Builder::new().max_buf_size(HEAD_BYTES_MAX).handshake(TokioIo::new(stream)).await.map_err(unread)?;
@@ -98,25 +98,35 @@ impl Drop for Driving {
     }
 }
 
-/// The first address that answers and has a certificate for the host.
-async fn connect(client: Arc<ClientConfig>, place: &Place<'_>) -> Result<TlsStream<TcpStream>, FetchFailure> {
+/// The first address that answers and has a certificate for the host. Each has its share of the time that is left.
+async fn connect(
+    client: Arc<ClientConfig>,
+    place: &Place<'_>,
+    until: Instant,
+) -> Result<TlsStream<TcpStream>, FetchFailure> {
     let name = ServerName::try_from(place.host.to_owned())
         .map_err(|error| failure(FetchFailureKind::Fetch, format!("{}: {error}", place.host)))?;
     let connector = TlsConnector::from(client);
     let mut why = failure(FetchFailureKind::Fetch, format!("{} has no address", place.host));
-    for ip in place.addresses.iter().take(ADDRESSES_MAX) {
+    let count = place.addresses.len().min(ADDRESSES_MAX);
+    for (ip, left) in place.addresses.iter().zip((1..=count as u32).rev()) {
         if !place.allows_private && !is_public(*ip) {
             why =
                 failure(FetchFailureKind::Fetch, format!("{} is at {ip}, an address of no public network", place.host));
             continue;
         }
         let address = SocketAddr::new(*ip, place.port);
-        match TcpStream::connect(address).await {
-            Ok(stream) => match connector.connect(name.clone(), stream).await {
-                Ok(stream) => return Ok(stream),
-                Err(error) => why = failure(FetchFailureKind::Certificate, format!("TLS with {address}: {error}")),
-            },
-            Err(error) => why = failure(FetchFailureKind::Fetch, format!("{address}: {error}")),
+        let share = until.saturating_duration_since(Instant::now()) / left;
+        let connected = async {
+            let stream = TcpStream::connect(address).await;
+            let stream = stream.map_err(|error| failure(FetchFailureKind::Fetch, format!("{address}: {error}")))?;
+            let secured = connector.connect(name.clone(), stream).await;
+            secured.map_err(|error| failure(FetchFailureKind::Certificate, format!("TLS with {address}: {error}")))
+        };
+        match timeout(share, connected).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => why = error,
+            Err(_) => why = failure(FetchFailureKind::Fetch, format!("{address}: no answer in time")),
         }
     }
     Err(why)
@@ -155,7 +165,23 @@ fn failure(kind: FetchFailureKind, why: String) -> FetchFailure {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
+    use std::time::Duration;
+
     use super::*;
+
+    /// The first takes connections and says nothing; nobody listens at the second.
+    #[tokio::test]
+    async fn an_address_that_does_not_answer_leaves_time_for_the_next() {
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addresses = ["127.0.0.1".parse().unwrap(), "127.0.0.2".parse().unwrap()];
+        let port = silent.local_addr().unwrap().port();
+        let place = Place { host: "mta-sts.a.example", addresses: &addresses, port, allows_private: true };
+        let fetcher = Fetcher::new(&Roots::none()).unwrap();
+        let until = Instant::now() + Duration::from_secs(1);
+        let failure = fetcher.fetch(&place, until).await.unwrap_err();
+        assert!(failure.why.starts_with("127.0.0.2:"), "{}", failure.why);
+    }
 
     #[test]
     fn the_type_may_have_parameters() {

@@ -1,6 +1,6 @@
 //! MTA-STS policies of domains: what is kept, and what is fetched when mail is to go there (RFC 8461).
 //!
-//! Promise: mail waits for a policy at most [`FETCH_MS_MAX`] and the look-up of its record, once in five minutes for a domain whose web server
+//! Promise: mail waits for a policy at most [`FETCH_MS_MAX`], its turn included, and the look-up of its record, once in five minutes for a domain whose web server
 //! does not answer; at most [`FETCHES_MAX`] are fetched at a time. A failure never takes away a policy that is kept and not over
 //! ([`stentor_posture::sts::Cache`] decides), and a domain without one gets its mail as if it published none.
 //!
@@ -18,6 +18,7 @@ use stentor_queue::ids::Ms;
 use stentor_resolve::Resolver;
 use stentor_sts::{Fetcher, Place};
 use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout_at};
 
 use super::Settings;
 use crate::clock::Clock;
@@ -97,13 +98,10 @@ impl Policies {
     }
 
     async fn fetch(&self, means: Means<'_>, domain: &str, id: String) {
-        let limit = Duration::from_millis(FETCH_MS_MAX);
+        let until = fetch_until();
         // The turn of a fetch that has not begun says nothing of the domain.
-        let Ok(Ok(_turn)) = tokio::time::timeout(limit, self.fetches.acquire()).await else { return };
-        let result = match tokio::time::timeout(limit, fetched(means, domain, limit)).await {
-            Ok(result) => result,
-            Err(_) => Err(failure(FetchFailureKind::Fetch, format!("no policy within {} s", limit.as_secs()))),
-        };
+        let Ok(Ok(_turn)) = timeout_at(until, self.fetches.acquire()).await else { return };
+        let result = fetched(means, domain, until).await;
         match &result {
             Ok(policy) => {
                 self.fetched.fetch_add(1, Ordering::Relaxed);
@@ -147,13 +145,19 @@ pub async fn record(resolver: &Resolver, domain: &str) -> Result<Record, String>
     Ok(Record::of(texts.iter().map(Vec::as_slice)))
 }
 
-/// Looks up the policy's host and fetches it, with nothing kept.
+/// The end of a fetch that begins now.
+pub fn fetch_until() -> Instant {
+    Instant::now() + Duration::from_millis(FETCH_MS_MAX)
+}
+
+/// Looks up the policy's host and fetches it, with nothing kept; both end at `until`.
 ///
 /// # Errors
 /// Why there is no policy.
-pub async fn fetched(means: Means<'_>, domain: &str, limit: Duration) -> Result<Policy, FetchFailure> {
+pub async fn fetched(means: Means<'_>, domain: &str, until: Instant) -> Result<Policy, FetchFailure> {
     let host = policy_host(domain);
-    let addresses = means.resolver.ips(&host).await;
+    let addresses = timeout_at(until, means.resolver.ips(&host)).await;
+    let addresses = addresses.unwrap_or_else(|_| Err("no answer in time".to_owned()));
     let addresses = addresses.map_err(|why| failure(FetchFailureKind::Fetch, format!("{host}: {why}")))?;
     let protection = &means.settings.config.protection;
     let place = Place {
@@ -164,7 +168,7 @@ pub async fn fetched(means: Means<'_>, domain: &str, limit: Duration) -> Result<
     };
     let fetcher = Fetcher::new(means.settings.roots());
     let fetcher = fetcher.map_err(|error| failure(FetchFailureKind::Fetch, format!("TLS: {error}")))?;
-    fetcher.fetch(&place, limit).await
+    fetcher.fetch(&place, until).await
 }
 
 fn failure(kind: FetchFailureKind, why: String) -> FetchFailure {
