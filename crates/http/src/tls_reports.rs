@@ -2,7 +2,7 @@
 //!
 //! States: a day's counts ([`stentor_posture::tlsrpt::Counts`]) are closed at midnight (UTC); each domain's report is due at a moment of the
 //! next four hours that follows from its name. Then the domain is asked where it wants it: nowhere, and the counts are dropped; or at up to five
-//! places, each of which gets it. Where that fails it is tried again every hour, and given up a day after it was due (5.4).
+//! places, each of which gets it. Where that fails it is tried again every hour, and given up at the end of the second day after the one that it is about: it has been tried for more than the 24 hours of 5.4 by then.
 //!
 //! Promise: a report has the same id however often it is made, so that one that is sent twice (a crash in between) is known for the same.
 //! Mail for a report is not held to what the domain publishes (5.3, RFC 8689): a domain whose policy is broken is to hear of it. An HTTPS
@@ -68,7 +68,7 @@ async fn look(core: &Arc<Core>, settings: &Settings, config: &TlsReportsConfig, 
         let mut counts = core.tls_counts.lock();
         let given_up = counts.give_up(now);
         if given_up > 0 {
-            tracing::warn!(reports = given_up, "TLS reports could not be sent within a day; they are given up");
+            tracing::warn!(reports = given_up, "TLS reports could not be sent within two days; they are given up");
         }
         let is_due = |(day, domain): &(u64, &str)| (day + 1) * DAY_MS + delay_ms(domain) <= now;
         let key = |(day, domain): (u64, &str)| (day, domain.to_owned());

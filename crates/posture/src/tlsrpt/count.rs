@@ -108,7 +108,8 @@ impl Counts {
         }
     }
 
-    /// Gives up what could not be reported within a day after its day (RFC 8460 5.4); how many reports that are.
+    /// Gives up what could not be reported within two days after its day; how many reports that are. A report is due up to four hours
+    /// after its day and to be tried for 24 hours from then (RFC 8460 5.4), which one day does not hold.
     pub fn give_up(&mut self, now: u64) -> usize {
         let kept = self.days.split_off(&day_of(now).saturating_sub(2));
         let given_up = std::mem::replace(&mut self.days, kept).values().map(HashMap::len).sum();

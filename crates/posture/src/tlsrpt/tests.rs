@@ -124,8 +124,10 @@ fn days_end_at_midnight_and_are_kept_for_two() {
     counts.session("b.test", &none(), None, NOW + DAY_MS);
     assert_eq!(counts.finished(NOW).count(), 0);
     assert_eq!(counts.finished(NOW + DAY_MS).collect::<Vec<_>>(), [(DAY, "company-y.example")]);
-    assert_eq!(counts.give_up(NOW + 2 * DAY_MS), 0);
-    assert_eq!(counts.give_up(NOW + 3 * DAY_MS), 1);
+    // The one that is due last has its 24 hours.
+    assert_eq!(counts.give_up((DAY + 2) * DAY_MS + 4 * 3_600_000), 0);
+    assert_eq!(counts.give_up((DAY + 3) * DAY_MS - 1), 0);
+    assert_eq!(counts.give_up((DAY + 3) * DAY_MS), 1);
     counts.remove(DAY + 1, "b.test");
     assert_eq!(counts.finished(NOW + 9 * DAY_MS).count(), 0);
 }
