@@ -29,6 +29,6 @@ pub use host_posture::{HostPosture, Published, site_suffix};
 pub use hosts::{Applied, HostQuestion, HostRefusal, HostUse, Level, Proof, host_use};
 pub use names::{HostPattern, Peer, PeerName};
 pub use reason::{Held, Reason, Rule};
-pub use require_tls::{NO_PROOF, NO_REQUIRETLS, TLS_REQUIRED, Wish, says_no};
+pub use require_tls::Wish;
 pub use requirement::{Floor, Posture, Requirement, RequirementError, Strength};
 pub use table::{Policies, Question, RuleError, RuleInput};

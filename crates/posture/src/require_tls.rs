@@ -10,19 +10,6 @@
 use crate::reason::{Held, Reason, Rule};
 use crate::requirement::{Floor, Posture, Requirement};
 
-/// No host of the domain offers REQUIRETLS (RFC 8689 4.2.1, 6).
-pub const NO_REQUIRETLS: (&str, &str) = ("5.7.30", "REQUIRETLS support required");
-/// No host of the domain could be used with TLS and proof.
-pub const NO_PROOF: (&str, &str) = ("5.7.10", "Encryption needed");
-
-/// Name of the header field.
-pub const TLS_REQUIRED: &str = "TLS-Required";
-
-/// Whether the value of a `TLS-Required` field is `No`, the only one there is; in any case, with blanks around it.
-pub fn says_no(value: &[u8]) -> bool {
-    value.trim_ascii().eq_ignore_ascii_case(b"no")
-}
-
 /// What a message brings along.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Wish {
@@ -144,11 +131,5 @@ mod tests {
         for other in ["tls:requirements", "tls", "tls:required.example"] {
             assert_eq!(Wish::of_hop(Some(other)), (Wish::default(), Some(other)));
         }
-    }
-
-    #[test]
-    fn the_only_value_is_no() {
-        assert!(says_no(b" No\r\n") && says_no(b"NO"));
-        assert!(!says_no(b"") && !says_no(b"yes") && !says_no(b"no no") && !says_no(b"(x) no"));
     }
 }

@@ -7,8 +7,8 @@ use stentor_queue::site::Target;
 use stentor_sched::{CloseReason, Enhanced, NoSession};
 
 /// RFC 8689 section 4.2.1: no TLS or no proof; no REQUIRETLS.
-pub(super) const NOT_PROVEN: Enhanced = Enhanced::new(5, 7, 10);
-pub(super) const NO_REQUIRETLS: Enhanced = Enhanced::new(5, 7, 30);
+pub(super) const REQUIRETLS_NO_PROOF: Enhanced = Enhanced::new(5, 7, 10);
+pub(super) const REQUIRETLS_NOT_OFFERED: Enhanced = Enhanced::new(5, 7, 30);
 
 /// The host's own last words, if it said why the session ends.
 pub(super) fn said(error: Option<&ClientError>) -> Option<&ParsedReply> {
@@ -46,13 +46,13 @@ pub(super) fn for_site(why: NoSession, error: Option<&ClientError>, target: &Tar
             ClientError::TlsNotOffered | ClientError::TlsRefused(_) | ClientError::Tls(_) | ClientError::Injected
         )
     );
-    if why == NoSession::Tls && is_demanded && is_found { NoSession::Unfit { dsn: NOT_PROVEN } } else { why }
+    if why == NoSession::Tls && is_demanded && is_found { NoSession::Unfit { dsn: REQUIRETLS_NO_PROOF } } else { why }
 }
 
 /// What stands for it in records (RFC 3463; RFC 4954 section 6; RFC 8689 section 8).
 pub(super) fn dsn(why: NoSession) -> &'static str {
     match why {
-        NoSession::Unfit { dsn: NOT_PROVEN } => "4.7.10",
+        NoSession::Unfit { dsn: REQUIRETLS_NO_PROOF } => "4.7.10",
         NoSession::Unfit { .. } => "4.7.30",
         NoSession::Tls => "4.7.5",
         NoSession::Auth => "4.7.8",

@@ -22,7 +22,7 @@ use crate::core::measures::Measures;
 
 /// TLS from the first octet (RFC 8314 section 3.3).
 const SUBMISSIONS_PORT: u16 = 465;
-/// RFC 7372 section 3.1 and RFC 3463: encryption needed; cryptographic failure.
+/// The registry of RFC 5248 (X.7.10) and RFC 3463 (X.7.5): encryption needed; cryptographic failure.
 const NOT_ENCRYPTED: Enhanced = Enhanced::new(4, 7, 10);
 const NOT_PROVEN: Enhanced = Enhanced::new(4, 7, 5);
 
@@ -186,10 +186,10 @@ impl Protection {
         let is_proven = self.facts().is_some_and(|facts| facts.proven.is_proven());
         if !is_proven || matches!(self.requirement, Requirement::Encrypted { .. } | Requirement::Wanted(_)) {
             let text = "REQUIRETLS is demanded, and neither DANE, MTA-STS nor a [[tls_policy]] proves the host";
-            return Some((ending::NOT_PROVEN, text.to_owned()));
+            return Some((ending::REQUIRETLS_NO_PROOF, text.to_owned()));
         }
         let text = "REQUIRETLS is demanded, and the host does not offer it";
-        (!has_require_tls).then(|| (ending::NO_REQUIRETLS, text.to_owned()))
+        (!has_require_tls).then(|| (ending::REQUIRETLS_NOT_OFFERED, text.to_owned()))
     }
 
     /// Whether what is known of the host is what a proof asks for.
