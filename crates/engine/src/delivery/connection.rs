@@ -194,11 +194,11 @@ impl Connection {
         self.look_for_watchers();
         loop {
             if let Some(Ended { error }) = self.events() {
-                if self.is_over(error.as_ref()).await {
-                    self.finish(error).await;
-                    return;
+                if self.reconnect(error.as_ref()).await {
+                    continue;
                 }
-                continue;
+                self.finish(error).await;
+                return;
             }
             if let Some(pending) = self.pending.take() {
                 Box::pin(self.prepare_session(pending)).await;
@@ -356,13 +356,13 @@ impl Connection {
         }
     }
 
-    /// The session has ended; whether the connection has too. Another takes its place where BDAT was refused, once, since
+    /// The session has ended. Another connection takes its place, if it can be opened, where BDAT was refused, once, since
     /// of what this one says from here on nobody knows to what it is a reply; and where TLS failed and mail may go in
-    /// clear: all in the same attempt.
-    async fn is_over(&mut self, error: Option<&ClientError>) -> bool {
+    /// clear: all in the same attempt. Whether one has.
+    async fn reconnect(&mut self, error: Option<&ClientError>) -> bool {
         let is_refused = matches!(error, Some(ClientError::ChunkingRefused(_))) && !self.is_second;
-        if !is_refused && !error.is_some_and(|error| self.falls_back(error)) {
-            return true;
+        if !is_refused && !error.is_some_and(|error| self.give_up_tls(error)) {
+            return false;
         }
         self.is_second |= is_refused;
         match open_in_time(&self.core, &self.settings, (self.source, &self.target), &self.signal, self.tls_failed).await
@@ -374,15 +374,15 @@ impl Connection {
                     tap.restart();
                     tap.event(self.core.clock.now(), "connected again");
                 }
-                false
+                true
             }
-            Err(_) => true,
+            Err(_) => false,
         }
     }
 
-    /// Whether the session ended by TLS, which this mail does without. The host is remembered, so that the next connection
-    /// is in clear from its beginning.
-    fn falls_back(&mut self, error: &ClientError) -> bool {
+    /// If the session ended by TLS, which this mail does without, remembers that of the host, so that the next connection is
+    /// in clear from its beginning. Whether it did.
+    fn give_up_tls(&mut self, error: &ClientError) -> bool {
         let is_tls = matches!(self.smtp.tls_stage(), TlsStage::Asked | TlsStage::Handshake | TlsStage::Hello);
         let is_ours = matches!(error, ClientError::GivenUp(_)) || self.signal.must_close();
         if !is_tls || is_ours || self.tls_failed.is_some() || !self.protection.allows_clear() {
@@ -432,7 +432,7 @@ impl Connection {
                     self.pending = Some(Pending::LoggedIn);
                     return None;
                 }
-                ClientEvent::Ready(_) if self.is_unfit() => self.smtp.quit(self.core.clock.steady()),
+                ClientEvent::Ready(_) if self.note_unfit() => self.smtp.quit(self.core.clock.steady()),
                 ClientEvent::Ready(_) => {
                     self.is_ready = true;
                     self.protection.count(&self.core.measures);
@@ -469,8 +469,8 @@ impl Connection {
         }
     }
 
-    /// Whether the session is one over which the site's mail may not go.
-    fn is_unfit(&mut self) -> bool {
+    /// Notes what the session lacks of what all mail of its site demands; whether it lacks anything, so that none may go.
+    fn note_unfit(&mut self) -> bool {
         self.unfit = self.protection.lacks_of_site(&self.target, self.smtp.caps().require_tls());
         if self.unfit.is_some() {
             self.see_tls();

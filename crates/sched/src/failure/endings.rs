@@ -71,7 +71,7 @@ impl Failures {
                 // No host is waited for longer because it has been found so before.
                 core.sites.host(hop.host).retries = 0;
                 self.charge_host(core, hop, Charge::Retry, reply, now);
-                self.is_unfit(core, hop, reply);
+                self.close_unfit_host(core, hop, reply);
             }
             NoSession::Unreachable => self.charge_host(core, hop, Charge::Pause, reply, now),
             NoSession::Failed | NoSession::Tls | NoSession::Auth | NoSession::Reply { .. } => {

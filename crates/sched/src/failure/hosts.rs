@@ -96,8 +96,8 @@ impl Failures {
         core.sites.mark_dirty(site);
     }
 
-    /// A host has not what the site's mail must have. Where none of those that it goes to from this source has, what waits fails.
-    pub fn is_unfit(&mut self, core: &mut Core, hop: Hop, reply: &Reply) {
+    /// Closes a host that has not what the site's mail must have. Where none of those that it goes to from this source has, what waits fails.
+    pub fn close_unfit_host(&mut self, core: &mut Core, hop: Hop, reply: &Reply) {
         core.sites.host(hop.host).is_closed = true;
         let Sites { list, hosts, .. } = &core.sites;
         let all = &list[hop.site.0 as usize].paths[usize::from(hop.source)].hosts;
