@@ -48,11 +48,6 @@ impl Mechanism {
     pub fn takes_token(self) -> bool {
         matches!(self, Mechanism::OauthBearer | Mechanism::Xoauth2)
     }
-
-    /// The client's first message does not wait for a challenge (RFC 4422 section 3, "client-first").
-    pub fn is_client_first(self) -> bool {
-        !matches!(self, Mechanism::Login | Mechanism::CramMd5)
-    }
 }
 
 impl fmt::Display for Mechanism {

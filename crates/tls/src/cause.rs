@@ -90,24 +90,6 @@ impl Cause {
             _ => "validation-failure",
         }
     }
-
-    /// Whether the certificate is what is wrong, not the connection or the protocol.
-    pub fn is_of_certificate(self) -> bool {
-        matches!(
-            self,
-            Cause::Expired
-                | Cause::NotYetValid
-                | Cause::WrongName
-                | Cause::SelfSigned
-                | Cause::UnknownIssuer
-                | Cause::Revoked
-                | Cause::BadSignature
-                | Cause::BadCertificate
-                | Cause::NoCertificate
-                | Cause::WrongFingerprint
-                | Cause::NoTlsaMatch
-        )
-    }
 }
 
 /// A failure: its cause, and what people read.

@@ -22,8 +22,6 @@ use crate::secured::{Facts, Plain, Secured};
 const READ_BYTES_MAX: usize = 64 * 1024;
 /// The least that is read from the socket: a record's header must not take a call of its own.
 const MIN_READ_BYTES: usize = 4 * 1024;
-/// What is read to see whether the peer is still there.
-const PEEK_BYTES: usize = 4 * 1024;
 /// Reads in one call that yield no plain octets; then other sessions have their turn.
 const READS_MAX: usize = 16;
 
@@ -98,7 +96,7 @@ impl<S: RawSocket> TlsSocket<S> {
             if is_sent && !self.secured.is_handshaking() {
                 return Ok(());
             }
-            match self.take_in(READ_BYTES_MAX) {
+            match self.take_in() {
                 Ok(0) => self.secured.receive_end()?,
                 Ok(_) => continue,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
@@ -222,9 +220,9 @@ impl<S: RawSocket> TlsSocket<S> {
     }
 
     /// Reads once from the socket, in the handshake.
-    fn take_in(&mut self, max: usize) -> io::Result<usize> {
+    fn take_in(&mut self) -> io::Result<usize> {
         CIPHERTEXT.with_borrow_mut(|buffer| {
-            let read = self.socket.try_read(&mut buffer[..max])?;
+            let read = self.socket.try_read(&mut buffer[..READ_BYTES_MAX])?;
             let taken = self.secured.receive(&buffer[..read])?;
             self.held.extend_from_slice(&buffer[taken..read]);
             Ok(read)
@@ -308,19 +306,6 @@ impl<S: RawSocket> TlsSocket<S> {
         self.secured.close();
         self.flush().await?;
         Ok(rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write)?)
-    }
-
-    /// Whether the peer has ended the connection or TLS, as far as what has come shows: reads what there is, and keeps it. No
-    /// more than one record is read ahead.
-    pub fn has_peer_left(&mut self) -> bool {
-        if self.secured.readable() == 0 && self.held.is_empty() && !self.has_ended {
-            match self.take_in(PEEK_BYTES) {
-                Ok(0) => self.has_ended = true,
-                Err(error) if error.kind() != io::ErrorKind::WouldBlock => return true,
-                _ => {}
-            }
-        }
-        self.has_ended || self.secured.has_peer_closed()
     }
 }
 
