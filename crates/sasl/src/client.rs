@@ -96,8 +96,9 @@ impl Client {
             },
             // Both say so by a challenge when a token is refused, and want an answer before they fail.
             (Mechanism::OauthBearer | Mechanism::Xoauth2, 1) => {
-                let kept = &challenge[..challenge.len().min(FAILURE_BYTES_MAX)];
-                self.failure = Some(String::from_utf8_lossy(kept).into_owned());
+                let mut said = String::from_utf8_lossy(challenge).replace(secret.expose(), "(hidden)");
+                said.truncate(said.floor_char_boundary(FAILURE_BYTES_MAX));
+                self.failure = Some(said);
                 Ok(if self.mechanism == Mechanism::OauthBearer { oauth::ACKNOWLEDGED.to_vec() } else { Vec::new() })
             }
             _ => Err(SaslError::OutOfOrder),
@@ -113,7 +114,7 @@ impl Client {
         }
     }
 
-    /// What the server said of a token that it refuses: JSON, as sent, cut. It is the server's text: escape it where it is shown.
+    /// What the server said of a token that it refuses: JSON, cut, without the token. It is the server's text: escape it where it is shown.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }

@@ -23,6 +23,7 @@ use stentor_mail::client::{
 use stentor_queue::ids::{ConnId, Ms};
 use stentor_queue::site::Target;
 use stentor_sched::{CloseReason, Enhanced, NoSession, RcptOutcome, SourceNo, Stage};
+use stentor_stats::escape::printable;
 
 use super::body::Outgoing;
 use super::ending::{close_reason, dsn, for_site, no_session, said};
@@ -40,6 +41,8 @@ use crate::core::{Core, Settings, log};
 use stentor_live::traffic::Tapped;
 
 const READ_BYTES: usize = 32 * 1024;
+/// What is logged of the reason why a host refuses a token.
+const FAILURE_BYTES_MAX: usize = 1_024;
 /// How often the scheduler hears that a host is alive; well under the silence that changes lanes.
 const PROGRESS_MS: Ms = 500;
 /// Tries of one transaction over a connection: enough for a host that refuses two extensions, one after the other.
@@ -236,6 +239,12 @@ impl Connection {
             Pending::Challenge(octets) => {
                 let Some(login) = self.login.take() else { return };
                 let (login, response) = login::respond(login, octets).await;
+                if let Some(why) = login.as_ref().and_then(|login| login.failure()) {
+                    tracing::info!(
+                        host = %self.target.host, address = %self.target.addr,
+                        "the host refuses our token: {}", printable(why, FAILURE_BYTES_MAX)
+                    );
+                }
                 self.login = login;
                 let now = self.core.clock.steady();
                 match response {

@@ -71,6 +71,10 @@ fn a_refused_token_is_acknowledged_and_said() {
         assert_eq!(client.finish(), Err(SaslError::Refused));
         assert_eq!(client.respond(b""), Err(SaslError::OutOfOrder));
     }
+    let mut client = client(Mechanism::Xoauth2);
+    client.respond(format!("no pencil: {}", "\u{e9}".repeat(FAILURE_BYTES_MAX)).as_bytes()).unwrap();
+    let said = client.failure().unwrap();
+    assert!(said.starts_with("no (hidden): \u{e9}") && said.len() <= FAILURE_BYTES_MAX, "{said}");
 }
 
 #[test]
