@@ -19,7 +19,7 @@ impl Secret {
         &self.0
     }
 
-    /// As text; what was read is wiped if it is none.
+    /// As text, if it is any. The octets stay the caller's to wipe.
     pub fn from_utf8(octets: &[u8]) -> Option<Secret> {
         std::str::from_utf8(octets).ok().map(Secret::from)
     }

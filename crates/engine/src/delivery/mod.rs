@@ -15,6 +15,7 @@ mod opening;
 pub mod outcome;
 mod protection;
 mod reported;
+mod secret;
 mod stream;
 mod suspend;
 mod way;
