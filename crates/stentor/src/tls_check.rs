@@ -11,7 +11,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
-use stentor_engine::core::sts::{Means, Policies, fetch_until, fetched, record};
+use stentor_engine::core::sts::{Means, StsPolicies, fetch_until, fetched, record};
 use stentor_engine::core::tls_seen::Shown;
 use stentor_engine::delivery::check::{self, Goes, HostCheck};
 use stentor_engine::delivery::{Asking, look_up};
@@ -70,8 +70,9 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     let looked = runtime.map_err(|error| error.to_string()).and_then(|runtime| {
         runtime.block_on(async {
             let resolver = Resolver::new(settings.resolver(&[])).map_err(|error| error.to_string())?;
-            let (policies, clock) = (Policies::default(), Clock::start());
-            let asking = Asking { resolver: &resolver, settings: &settings, policies: Some(&policies), clock: &clock };
+            let (policies, clock) = (StsPolicies::default(), Clock::start());
+            let means = Means { resolver: &resolver, settings: &settings, clock: &clock };
+            let asking = Asking { means, policies: Some(&policies) };
             Ok(look(&asking, &domain, wish).await)
         })
     });
@@ -108,7 +109,7 @@ enum Found {
 async fn look(asking: &Asking<'_>, domain: &str, wish: Wish) -> Report {
     let name = wish.hop(None).map_or_else(|| domain.to_owned(), |hop| at_hop(domain, &hop));
     let resolution = look_up(asking, &name).await;
-    let settings = asking.settings;
+    let settings = asking.means.settings;
     let found = match resolution {
         Resolution::Permanent { dsn, text } => Found::Returned(format!("{dsn} {text}")),
         Resolution::Temporary { dsn, text } => Found::Waits(format!("{dsn} {text}")),
@@ -124,22 +125,19 @@ async fn look(asking: &Asking<'_>, domain: &str, wish: Wish) -> Report {
 /// What the domain itself publishes about TLS, and whether DANE can be told from nothing here.
 async fn published(asking: &Asking<'_>, domain: &str) -> Vec<String> {
     let mut lines = Vec::new();
-    let sts = match record(asking.resolver, domain).await {
+    let sts = match record(asking.means.resolver, domain).await {
         Err(why) => format!("the record cannot be looked up: {why}"),
-        Ok(Record::Id(id)) => {
-            let means = Means { resolver: asking.resolver, settings: asking.settings, clock: asking.clock };
-            match fetched(means, domain, fetch_until()).await {
-                Ok(policy) => {
-                    let mx = policy.mx.join(", ");
-                    format!("policy {id}: {}, for {mx}, kept {} s", policy.mode.name(), policy.max_age_s)
-                }
-                Err(failure) => format!("policy {id} cannot be fetched: {}", failure.why),
+        Ok(Record::Id(id)) => match fetched(asking.means, domain, fetch_until()).await {
+            Ok(policy) => {
+                let mx = policy.mx.join(", ");
+                format!("policy {id}: {}, for {mx}, kept {} s", policy.mode.name(), policy.max_age_s)
             }
-        }
+            Err(failure) => format!("policy {id} cannot be fetched: {}", failure.why),
+        },
         Ok(_) => "none is published".to_owned(),
     };
     lines.push(format!("MTA-STS      {sts}"));
-    if !asking.resolver.validates() {
+    if !asking.means.resolver.validates() {
         lines.push("DANE         not used: no validating name server on loopback is configured".to_owned());
     }
     lines
@@ -156,7 +154,7 @@ async fn hosts(asking: &Asking<'_>, plan: SitePlan) -> Found {
     let more = plan.targets.len().saturating_sub(HOSTS_MAX);
     let mut hosts = Vec::new();
     for target in plan.targets.into_iter().take(HOSTS_MAX) {
-        let checked = check::host(asking.settings, asking.clock, &target).await;
+        let checked = check::host(asking.means.settings, asking.means.clock, &target).await;
         hosts.push((target, checked));
     }
     Found::Hosts { site: plan.key.to_string(), hosts, more }

@@ -146,7 +146,7 @@ pub struct Core {
     /// DSNs being built: each may hold a copy of a whole message.
     pub reports: tokio::sync::Semaphore,
     /// MTA-STS policies of domains.
-    pub policies: self::sts::Policies,
+    pub policies: self::sts::StsPolicies,
     /// Hosts that refuse what they offer, and contents with NULs.
     pub known: self::known::Known,
     /// Sessions counted for reports to domains that ask for them.
@@ -233,7 +233,7 @@ impl Core {
             actor: parts.actor,
             held: LongestHold::default(),
             reports: tokio::sync::Semaphore::new(REPORTS_MAX),
-            policies: self::sts::Policies::default(),
+            policies: self::sts::StsPolicies::default(),
             known: self::known::Known::default(),
             tls_counts: Mutex::default(),
             tls_seen: tls_seen::TlsSeen::default(),

@@ -4,7 +4,7 @@
 //! does not answer; at most [`FETCHES_MAX`] are fetched at a time. A failure never takes away a policy that is kept and not over
 //! ([`stentor_posture::sts::Cache`] decides), and a domain without one gets its mail as if it published none.
 //!
-//! The file is the caller's: [`Policies::take`] gives its text when there is something new, [`Policies::restore`] takes it.
+//! The file is the caller's: [`StsPolicies::take`] gives its text when there is something new, [`StsPolicies::restore`] takes it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,17 +31,17 @@ const FETCHES_MAX: usize = 64;
 const REFRESHED_MAX: usize = 32;
 
 /// All policies.
-pub struct Policies {
+pub struct StsPolicies {
     cache: Mutex<Cache>,
     fetches: Semaphore,
     fetched: AtomicU64,
     failed: AtomicU64,
 }
 
-impl Default for Policies {
-    fn default() -> Policies {
+impl Default for StsPolicies {
+    fn default() -> StsPolicies {
         let (fetches, zero) = (Semaphore::new(FETCHES_MAX), || AtomicU64::new(0));
-        Policies { cache: Mutex::default(), fetches, fetched: zero(), failed: zero() }
+        StsPolicies { cache: Mutex::default(), fetches, fetched: zero(), failed: zero() }
     }
 }
 
@@ -53,7 +53,7 @@ pub struct Means<'a> {
     pub clock: &'a Clock,
 }
 
-impl Policies {
+impl StsPolicies {
     /// What holds for mail to this domain: asks the DNS whether there is a policy, and fetches one that is new.
     pub async fn policy(&self, means: Means<'_>, domain: &str) -> Option<Arc<Policy>> {
         let record = record(means.resolver, domain).await;
@@ -121,7 +121,7 @@ impl Policies {
         cache.take_changed().then(|| cache.write())
     }
 
-    /// What [`Policies::take`] gave could not be written.
+    /// What [`StsPolicies::take`] gave could not be written.
     pub fn not_written(&self) {
         self.cache.lock().set_changed();
     }

@@ -15,11 +15,10 @@ use stentor_posture::sts::Policy;
 use stentor_posture::{HostPosture, Peer, Posture, Published, Strength, Wish, site_suffix};
 use stentor_queue::book::split_hop;
 use stentor_queue::site::{Endpoint, Resolution, SitePlan, Target};
-use stentor_resolve::{Decided, Facts, Resolver};
+use stentor_resolve::{Decided, Facts};
 use stentor_rules::NextHop;
 
-use crate::clock::Clock;
-use crate::core::sts::{Means, Policies};
+use crate::core::sts::{Means, StsPolicies};
 use crate::core::{Core, Settings};
 
 /// A policy that appears or changes is noticed.
@@ -30,16 +29,15 @@ const TTL_S_MIN: u32 = 10;
 /// With what a look-up is made.
 #[derive(Clone, Copy)]
 pub struct Asking<'a> {
-    pub resolver: &'a Resolver,
-    pub settings: &'a Settings,
+    pub means: Means<'a>,
     /// `None`: without MTA-STS.
-    pub policies: Option<&'a Policies>,
-    pub clock: &'a Clock,
+    pub policies: Option<&'a StsPolicies>,
 }
 
 impl<'a> Asking<'a> {
     pub fn of(core: &'a Core, settings: &'a Settings) -> Asking<'a> {
-        Asking { resolver: &core.resolver, settings, policies: Some(&core.policies), clock: &core.clock }
+        let means = Means { resolver: &core.resolver, settings, clock: &core.clock };
+        Asking { means, policies: Some(&core.policies) }
     }
 }
 
@@ -47,7 +45,7 @@ impl<'a> Asking<'a> {
 pub async fn look_up(asking: &Asking<'_>, name: &str) -> Resolution {
     let (mut resolution, facts, is_mx) = hosts(asking, name).await;
     if let Resolution::Site(plan) = &mut resolution {
-        plan.limits = asking.settings.site_limits(&plan.targets);
+        plan.limits = asking.means.settings.site_limits(&plan.targets);
         let (domain, hop) = split_hop(name);
         protect(asking, plan, (domain, Wish::of_hop(hop).0), &facts, is_mx).await;
     }
@@ -57,7 +55,7 @@ pub async fn look_up(asking: &Asking<'_>, name: &str) -> Resolution {
 /// The hosts, what the answers show, and whether they are the domain's MX hosts.
 async fn hosts(asking: &Asking<'_>, name: &str) -> (Resolution, Facts, bool) {
     let none = |resolution| (resolution, Facts::default(), false);
-    let (settings, resolver) = (asking.settings, asking.resolver);
+    let (settings, resolver) = (asking.means.settings, asking.means.resolver);
     let (domain, own) = split_hop(name);
     let own = Wish::of_hop(own).1.map(|hop| NextHop::parse(hop, settings.config.delivery.smtp_port));
     let hop = match own {
@@ -90,19 +88,18 @@ async fn protect(asking: &Asking<'_>, plan: &mut SitePlan, (domain, wish): (&str
     if plan.targets.iter().all(|target| matches!(target.addr, Endpoint::Unix(_))) {
         return;
     }
-    let posture = asking.settings.posture(plan, domain, wish);
-    let by_mail = asking.settings.config.protection.policies.published_by_mail();
+    let posture = asking.means.settings.posture(plan, domain, wish);
+    let by_mail = asking.means.settings.config.protection.policies.published_by_mail();
     let asks = |does: fn(Strength) -> bool| {
         does(posture.requirement.strength()) || by_mail.is_some_and(|by_mail| does(by_mail.strength()))
     };
     let dane = async {
         let only = posture.requirement.strength() == Strength::DaneOnly;
-        if asks(Strength::asks_dane) { asking.resolver.decisions(only, facts).await } else { Vec::new() }
+        if asks(Strength::asks_dane) { asking.means.resolver.decisions(only, facts).await } else { Vec::new() }
     };
     let sts = async {
         let policies = asking.policies.filter(|_| is_mx && asks(Strength::asks_sts))?;
-        let means = Means { resolver: asking.resolver, settings: asking.settings, clock: asking.clock };
-        Some(policies.policy(means, domain).await)
+        Some(policies.policy(asking.means, domain).await)
     };
     let (dane, sts) = tokio::join!(dane, sts);
     let holds = dane.iter().map(|decided| decided.ttl_s).chain(sts.as_ref().map(|_| STS_TTL_S));

@@ -39,6 +39,7 @@ use self::worker::Outcome;
 use crate::clock::Clock;
 use crate::core::call_ahead::{Answer, Awaited, Entered, Look, Names, Question, Ticket, Words};
 use crate::core::limits::Limit;
+use crate::core::sts::Means;
 use crate::core::{Core, Settings};
 use crate::delivery::{Asking, generic_address, look_up};
 
@@ -208,7 +209,7 @@ pub async fn once(settings: &Settings, clock: &Clock, recipient: &Recipient) -> 
             Ok(resolver) => resolver,
             Err(error) => return Answer::Undecided(Words::plain(&error.to_string())),
         };
-        let asking = Asking { resolver: &resolver, settings, policies: None, clock };
+        let asking = Asking { means: Means { resolver: &resolver, settings, clock }, policies: None };
         let plan = match planned(look_up(&asking, &recipient.entry()).await) {
             Ok(plan) => plan,
             Err(answer) => return answer,
