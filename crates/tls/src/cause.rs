@@ -78,18 +78,6 @@ impl Cause {
             Cause::Ours => "ours",
         }
     }
-
-    /// The result type of a TLS report (RFC 8460 section 4.3).
-    pub fn report_type(self) -> &'static str {
-        match self {
-            Cause::Expired | Cause::NotYetValid => "certificate-expired",
-            Cause::WrongName => "certificate-host-mismatch",
-            Cause::SelfSigned | Cause::UnknownIssuer | Cause::Revoked | Cause::WrongFingerprint => {
-                "certificate-not-trusted"
-            }
-            _ => "validation-failure",
-        }
-    }
 }
 
 /// A failure: its cause, and what people read.

@@ -9,7 +9,7 @@ use stentor_posture::{HostQuestion, Level, Peer, Question};
 use stentor_queue::book::split_hop;
 use stentor_queue::ids::Ms;
 use stentor_queue::site::Target;
-use stentor_tls::TlsError;
+use stentor_tls::{Cause, TlsError};
 
 use super::protection::Protection;
 use crate::core::unreached::Unreached;
@@ -27,13 +27,37 @@ pub struct Finding {
 impl Finding {
     /// Of a failed handshake or a certificate that proves nothing.
     pub fn of(error: &TlsError) -> Finding {
-        let name = error.cause.report_type();
-        let result = ResultType::ALL.into_iter().find(|result| result.name() == name);
-        Finding { result: result.unwrap_or(ResultType::ValidationFailure), reason: error.cause.key().to_owned() }
+        Finding { result: result_type(error.cause), reason: error.cause.key().to_owned() }
     }
 
     pub fn not_offered() -> Finding {
         Finding { result: ResultType::StarttlsNotSupported, reason: String::new() }
+    }
+}
+
+/// The result type that stands for a cause (RFC 8460 4.3).
+fn result_type(cause: Cause) -> ResultType {
+    match cause {
+        Cause::Expired | Cause::NotYetValid => ResultType::CertificateExpired,
+        Cause::WrongName => ResultType::CertificateHostMismatch,
+        Cause::SelfSigned | Cause::UnknownIssuer | Cause::Revoked | Cause::WrongFingerprint => {
+            ResultType::CertificateNotTrusted
+        }
+        Cause::BadSignature
+        | Cause::BadCertificate
+        | Cause::NoCertificate
+        | Cause::NoTlsaMatch
+        | Cause::Policy
+        | Cause::NoSharedVersion
+        | Cause::NoSharedCipher
+        | Cause::NotTls
+        | Cause::Protocol
+        | Cause::Alert(_)
+        | Cause::UnexpectedEof
+        | Cause::Timeout
+        | Cause::Io(_)
+        | Cause::NotAsked
+        | Cause::Ours => ResultType::ValidationFailure,
     }
 }
 
