@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use stentor_acme::{View, certificate_file};
+use stentor_config::keys::hex;
 use stentor_config::{Config, Diagnostic};
 use stentor_control::format::plural;
 use stentor_stats::escape::printable;
@@ -107,14 +108,6 @@ fn loaded(config: &Config) -> Result<Option<Identities>, Vec<Diagnostic>> {
     let path = config.tls_folder().join(SELF_SIGNED_FILE);
     let error = |why: String| vec![config.tls_diagnostic(format!("{}: {why}", path.display()))];
     Identities::self_signed_before(&config.tls_folder()).map_err(error)
-}
-
-fn hex(octets: &[u8]) -> String {
-    octets.iter().fold(String::new(), |mut text, octet| {
-        // Writing into a string does not fail.
-        let _ = write!(text, "{octet:02x}");
-        text
-    })
 }
 
 fn as_text(shown: &Shown<'_>) -> String {

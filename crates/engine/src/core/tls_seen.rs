@@ -12,6 +12,7 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use stentor_config::keys::hex;
 use stentor_queue::ids::Ms;
 use stentor_tls::{Certificate, Facts, How, day};
 
@@ -54,15 +55,6 @@ impl Shown {
 
 fn cut(text: &str) -> String {
     text[..text.floor_char_boundary(NAME_BYTES_MAX)].to_owned()
-}
-
-fn hex(octets: &[u8]) -> String {
-    octets.iter().fold(String::with_capacity(2 * octets.len()), |mut text, octet| {
-        for digit in [octet >> 4, octet & 15] {
-            text.push(char::from_digit(u32::from(digit), 16).unwrap_or_default());
-        }
-        text
-    })
 }
 
 /// A session that was weaker than those after it.
