@@ -44,6 +44,9 @@ pub fn load_secret(path: &Path) -> io::Result<[u8; 32]> {
     file.write_all(&secret)?;
     file.sync_all()?;
     std::fs::rename(&new, path)?;
+    // A crash must not take it back: salts would change.
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()?;
     Ok(secret)
 }
 
