@@ -174,7 +174,7 @@ fn trouble(view: &View, now: i64) -> Option<String> {
         Some(certificate) => format!("the one before serves, and ends on {}", certificate.ends_on()),
         None => "the one that the server made for itself serves".to_owned(),
     };
-    let tries = plural(record.failures.into(), "try").replace("trys", "tries");
+    let tries = plural(record.failures.into(), "try");
     Some(format!("no certificate could be obtained: {error} ({tries} in a row; next {}); {serves}", next(view, now)))
 }
 

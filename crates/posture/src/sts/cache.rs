@@ -23,6 +23,10 @@ use super::record::Record;
 pub const REFRESH_MS: u64 = 24 * 3600 * 1000;
 /// After a fetch that failed (RFC 8461 3.3: five minutes or longer).
 pub const RETRY_MS: u64 = 5 * 60 * 1000;
+/// A policy that mail has not asked for in this time is not refreshed.
+const UNUSED_MS: u64 = 7 * REFRESH_MS;
+/// Between a refresh that failed and the next: the policy that is kept still holds.
+const REFRESH_RETRY_MS: u64 = 12 * RETRY_MS;
 /// Domains that are kept.
 pub const DOMAINS_MAX: usize = 65_536;
 /// The first line of the file.
@@ -164,11 +168,11 @@ impl Cache {
         let is_due = |(domain, entry): (&String, &Entry)| {
             let kept = entry.kept.as_ref()?;
             // A policy is not kept alive for longer than mail uses it.
-            let is_used = entry.used_ms.saturating_add(7 * REFRESH_MS) > now || entry.used_ms == 0;
+            let is_used = entry.used_ms.saturating_add(UNUSED_MS) > now || entry.used_ms == 0;
             let wait_ms = REFRESH_MS.min(kept.policy.max_age_s.saturating_mul(500));
             let is_old = now >= kept.fetched_ms.saturating_add(wait_ms);
             let has_failed_just_now =
-                entry.failed.as_ref().is_some_and(|(_, at, _)| now < at.saturating_add(12 * RETRY_MS));
+                entry.failed.as_ref().is_some_and(|(_, at, _)| now < at.saturating_add(REFRESH_RETRY_MS));
             (is_used && is_old && !has_failed_just_now).then(|| (domain.clone(), kept.id.clone()))
         };
         self.domains.iter().filter_map(is_due).take(limit).collect()
