@@ -166,6 +166,7 @@ fn verdict(goes: &Goes) -> (&'static str, &str) {
         Goes::Encrypted(why) => ("mail goes encrypted", why),
         Goes::Clear(why) => ("mail goes in clear", why),
         Goes::Not(why) => ("no mail goes there now", why),
+        Goes::Unfit(_, why) => ("no mail with REQUIRETLS goes there", why),
     }
 }
 
@@ -173,12 +174,21 @@ impl Report {
     /// The first host that takes mail.
     fn first(&self) -> Option<&Goes> {
         let Found::Hosts { hosts, .. } = &self.found else { return None };
-        hosts.iter().map(|(_, check)| &check.goes).find(|goes| !matches!(goes, Goes::Not(_)))
+        hosts.iter().map(|(_, check)| &check.goes).find(|goes| !matches!(goes, Goes::Not(_) | Goes::Unfit(..)))
+    }
+
+    /// With what the mail is returned at once where no host has what REQUIRETLS demands: the words of the host that is asked last.
+    fn unfit(&self) -> Option<String> {
+        let Found::Hosts { hosts, more: 0, .. } = &self.found else { return None };
+        let unfit = |goes: &Goes| if let Goes::Unfit(dsn, why) = goes { Some(format!("{dsn} {why}")) } else { None };
+        let all: Option<Vec<String>> = hosts.iter().map(|(_, check)| unfit(&check.goes)).collect();
+        all?.pop()
     }
 
     fn code(&self) -> u8 {
         match (&self.found, self.first()) {
             (Found::Returned(_), _) => RETURNED,
+            (Found::Hosts { .. }, None) if self.unfit().is_some() => RETURNED,
             (Found::Waits(_), _) | (Found::Hosts { .. }, None) => WAITS,
             (_, Some(Goes::Clear(_))) => IN_CLEAR,
             (_, Some(_)) => 0,
@@ -189,7 +199,10 @@ impl Report {
         match (&self.found, self.first()) {
             (Found::Returned(why), _) => format!("mail is returned: {why}"),
             (Found::Waits(why), _) => format!("mail waits: {why}"),
-            (Found::Hosts { .. }, None) => "mail waits: no host takes it now".to_owned(),
+            (Found::Hosts { .. }, None) => match self.unfit() {
+                Some(why) => format!("mail with REQUIRETLS is returned: {why}"),
+                None => "mail waits: no host takes it now".to_owned(),
+            },
             (_, Some(goes)) => verdict(goes).0.to_owned(),
         }
     }
@@ -281,6 +294,7 @@ fn host_json(target: &Target, check: &HostCheck) -> Value {
         Goes::Encrypted(_) => "encrypted",
         Goes::Clear(_) => "clear",
         Goes::Not(_) => "not",
+        Goes::Unfit(..) => "unfit",
     };
     let session = check.facts.as_ref().map(|facts| {
         let certificate = facts.peer.as_ref().map(Shown::of);

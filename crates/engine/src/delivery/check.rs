@@ -11,9 +11,11 @@ use std::time::Duration;
 use stentor_mail::client::{ClientError, ClientEvent, ClientSession, TlsStage, TlsUse, Unsecured};
 use stentor_queue::ids::Ms;
 use stentor_queue::site::{Endpoint, Target};
+use stentor_sched::{Enhanced, NoSession};
 use stentor_tls::Facts;
 use tokio::io::Interest;
 
+use super::ending::{for_site, no_session};
 use super::opening::plain;
 use super::protection::Protection;
 use super::stream::Stream;
@@ -35,6 +37,8 @@ pub enum Goes {
     Clear(String),
     /// Not now, and why.
     Not(String),
+    /// Not at all: it lacks what REQUIRETLS demands. Where all hosts do, the mail is returned with this code.
+    Unfit(Enhanced, String),
 }
 
 /// What one session has shown.
@@ -65,9 +69,17 @@ pub async fn host(settings: &Settings, clock: &Clock, target: &Target) -> HostCh
             check.goes = goes;
             check.facts = probe.protection.take_facts();
         }
-        Err(why) => check.goes = Goes::Not(why),
+        Err(goes) => check.goes = goes,
     }
     check
+}
+
+/// No session: not now, or not at all, as the scheduler would hear it.
+fn goes_not((why, error): (NoSession, Option<&ClientError>), target: &Target, text: String) -> Goes {
+    match for_site(why, error, target) {
+        NoSession::Unfit { dsn } => Goes::Unfit(dsn, text),
+        _ => Goes::Not(text),
+    }
 }
 
 struct Probe {
@@ -79,13 +91,9 @@ struct Probe {
 }
 
 impl Probe {
-    async fn open(
-        settings: &Settings,
-        clock: &Clock,
-        target: &Target,
-        is_connected: &mut bool,
-    ) -> Result<Probe, String> {
-        let mut protection = Protection::of(settings, target, None).map_err(|error| error.to_string())?;
+    async fn open(settings: &Settings, clock: &Clock, target: &Target, is_connected: &mut bool) -> Result<Probe, Goes> {
+        let no_tls = |text: String| goes_not((NoSession::Tls, None), target, text);
+        let mut protection = Protection::of(settings, target, None).map_err(|error| no_tls(error.to_string()))?;
         let source_no = settings.config.sending.sources.iter().position(|source| match &target.addr {
             Endpoint::Tcp(addr) if addr.is_ipv4() => source.v4.is_some(),
             Endpoint::Tcp(_) => source.v6.is_some(),
@@ -96,14 +104,14 @@ impl Probe {
         let limit = Duration::from_millis(settings.config.delivery.connect_timeout_ms);
         let mut stream = match tokio::time::timeout(limit, Stream::open(&target.addr, source)).await {
             Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return Err(plain(&error)),
-            Err(_) => return Err("Connection timed out".to_owned()),
+            Ok(Err(error)) => return Err(Goes::Not(plain(&error))),
+            Err(_) => return Err(Goes::Not("Connection timed out".to_owned())),
         };
         *is_connected = true;
         if protection.tls() == TlsUse::Implicit {
             let deadline = clock.steady_instant(clock.steady() + settings.config.protection.handshake_timeout_ms);
             let made = protection.handshake(stream, settings, target, deadline).await;
-            stream = made.map_err(|error| format!("TLS failed: {error}"))?;
+            stream = made.map_err(|error| no_tls(format!("TLS failed: {error}")))?;
         }
         let mut smtp = ClientSession::new(settings.client_for(source_no as u8, target), clock.steady());
         smtp.protect(protection.tls(), false);
@@ -136,10 +144,13 @@ impl Probe {
                         Some(ClientError::TlsRefused(_)) => check.offers_starttls = Some(true),
                         _ => {}
                     }
-                    let why = error.map_or_else(|| "the session ended before it began".to_owned(), |e| e.to_string());
-                    let is_tls =
-                        matches!(self.smtp.tls_stage(), TlsStage::Asked | TlsStage::Handshake | TlsStage::Hello);
-                    return if is_tls && self.protection.allows_clear() { Goes::Clear(why) } else { Goes::Not(why) };
+                    let (error, stage) = (error.as_ref(), self.smtp.tls_stage());
+                    let why = error.map_or_else(|| "the session ended before it began".to_owned(), ToString::to_string);
+                    let is_tls = matches!(stage, TlsStage::Asked | TlsStage::Handshake | TlsStage::Hello);
+                    if is_tls && self.protection.allows_clear() {
+                        return Goes::Clear(why);
+                    }
+                    return goes_not((no_session(error, stage), error), target, why);
                 }
                 Some(_) => {}
                 None => return Goes::Not("the session ended before it began".to_owned()),
@@ -148,8 +159,8 @@ impl Probe {
     }
 
     fn goes(&self, target: &Target, has_require_tls: bool, in_clear: Option<String>) -> Goes {
-        if let Some((_, why)) = self.protection.lacks_of_site(target, has_require_tls) {
-            return Goes::Not(why);
+        if let Some((dsn, why)) = self.protection.lacks_of_site(target, has_require_tls) {
+            return Goes::Unfit(dsn, why);
         }
         match self.protection.facts() {
             Some(facts) if facts.proven.is_proven() => Goes::Proven,

@@ -10,6 +10,7 @@ const WORLD: &str = "\
     [[site]]\nname = 'good.example'\nbehaviour = { tls = 'good', requiretls = true }\n\
     [[site]]\nname = 'self.example'\nbehaviour = { tls = 'self_signed' }\n\
     [[site]]\nname = 'clear.example'\n\
+    [[site]]\nname = 'plain.example'\nbehaviour = { tls = 'good' }\n\
     [[site]]\nname = 'eof.example'\nbehaviour = { tls = 'eof' }\n\
     [[site]]\nname = 'dead.example'\nbehaviour = { connect = 'refuse' }\n\
     [[site]]\nname = 'both.example'\n[[site.host]]\nbehaviour = { connect = 'refuse' }\n[[site.host]]\nbehaviour = { tls = 'good' }\n";
@@ -78,14 +79,16 @@ fn each_kind_of_host_has_its_steps_and_its_verdict() {
 fn what_is_demanded_decides() {
     let lab = TestLab::start(WORLD);
     let rules = "[{ domain = 'self.example', require = 'verify' }, { domain = 'clear.example', require = 'encrypt' }, \
-                  { domain = 'good.example', require = 'verify' }]";
+                  { domain = 'good.example', require = 'verify' }, { domain = 'plain.example', require = 'verify' }]";
     let server = trusting(&lab).set("tls_policy", rules).prepare();
     for (arguments, code, wanted) in [
         (&["self.example"][..], 75, "no mail goes there now: TLS failed"),
         (&["clear.example"], 75, "no mail goes there now: TLS is required, and STARTTLS is not offered"),
         (&["good.example"], 0, "site         mx1.good.example;tls=verify(hostname)\n"),
         (&["good.example", "--require-tls"], 0, "REQUIRETLS of the sender"),
-        (&["both.example", "--require-tls"], 75, "neither DANE nor an enforced MTA-STS policy proves"),
+        (&["both.example", "--require-tls"], 69, "mail with REQUIRETLS is returned: 5.7.10 "),
+        (&["both.example", "--require-tls"], 69, "neither DANE nor an enforced MTA-STS policy proves"),
+        (&["plain.example", "--require-tls"], 69, "mail with REQUIRETLS is returned: 5.7.30 "),
     ] {
         let (found, text) = check(&server, arguments);
         assert_eq!(found, code, "{arguments:?}: {text}");
