@@ -56,7 +56,7 @@ pub struct Question<'a> {
 }
 
 /// Rules for names, exact and by suffix.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq)]
 struct ByName {
     exact: Map<Requirement>,
     /// Without the dot before.
@@ -89,7 +89,7 @@ fn suffixes(name: &str) -> impl Iterator<Item = &str> {
 }
 
 /// All policies of a configuration.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Policies {
     default: Requirement,
     domains: ByName,

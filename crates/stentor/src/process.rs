@@ -157,7 +157,9 @@ fn reload(server: &Server) -> Reloaded {
             server.core.resolver.clear_cache();
             let has_new_routes = settings.rules.by_recipient != old.rules.by_recipient
                 || settings.rules.hops != old.rules.hops
-                || settings.config.sending.sites != old.config.sending.sites;
+                || settings.config.sending.sites != old.config.sending.sites
+                // What is demanded is part of a site's name.
+                || settings.config.protection.policies != old.config.protection.policies;
             server.core.replace_settings(settings.clone());
             server.acme.notify_one();
             server.core.call_ahead.forget_refusals();
