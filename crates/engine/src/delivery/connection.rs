@@ -26,7 +26,7 @@ use stentor_sched::{CloseReason, Enhanced, NoSession, RcptOutcome, SourceNo, Sta
 use stentor_stats::escape::printable;
 
 use super::body::Outgoing;
-use super::ending::{close_reason, dsn, for_site, no_session, said};
+use super::ending::{close_reason, dsn, for_site, no_session, said, tls_word};
 use super::login;
 use super::opening::{NotOpened, Opened, closed, open_in_time, place};
 use super::outcome;
@@ -100,10 +100,15 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
         }
         Err(error) => {
             let found = if let NotOpened::Tls(error) = &error { Some(Finding::of(error)) } else { None };
-            (for_site(error.why(), None, &target), error.text(&target), found)
+            let word = if let NotOpened::Tls(error) = &error {
+                format!("failed:{}", error.cause.key())
+            } else {
+                String::new()
+            };
+            (for_site(error.why(), None, &target), error.text(&target), found, word)
         }
     };
-    let (why, failed, found) = failed;
+    let (why, failed, found, word) = failed;
     let tally = core.with(|hub, now| {
         hub.connection_gone(conn);
         hub.connect_failed(conn, why, &failed, now)
@@ -115,7 +120,7 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
     if let Some(found) = &found {
         reported::count_unreached(&core, &settings, &target, &unreached, found);
     }
-    log::connect_failed(&core, &via(&settings, source, &target, ""), begun, (dsn(why), &failed), &unreached);
+    log::connect_failed(&core, &via(&settings, source, &target, &word), begun, (dsn(why), &failed), &unreached);
 }
 
 /// The target of a transaction or a failed connection, for the log.
@@ -265,9 +270,9 @@ impl Connection {
         let port = self.target.addr.port();
         let smart_host = self.settings.config.protection.smart_host(&self.target.host, port);
         let Some(smart_host) = smart_host else { return };
-        let is_proven = self.protection.facts().is_some_and(|facts| facts.proven.is_proven());
+        let unproven = self.protection.unproven();
         let begun = tokio::select! {
-            begun = login::begin(smart_host, offered, self.stream.secured(), is_proven) => begun,
+            begun = login::begin(smart_host, offered, self.stream.secured(), unproven.as_deref()) => begun,
             _ = closed(&self.signal) => return self.smtp.quit(self.core.clock.steady()),
         };
         let now = self.core.clock.steady();
@@ -397,13 +402,7 @@ impl Connection {
         if !is_tls || is_ours || self.tls_failed.is_some() || !self.protection.allows_clear() {
             return false;
         }
-        let why = match (error, self.protection.failed()) {
-            (ClientError::TimedOut(_), _) => "timeout",
-            (_, Some(error)) => error.cause.key(),
-            (ClientError::Injected, None) => "injected",
-            (ClientError::Disconnected(_), None) => "lost",
-            (_, None) => "reply",
-        };
+        let why = tls_word(error, self.protection.failed());
         tracing::info!(
             host = %self.target.host, address = %self.target.addr,
             "{error}; mail goes to this host in clear for a while, as nothing demands more"
@@ -709,6 +708,9 @@ impl Connection {
         let said = said(error.as_ref()).cloned();
         if is_tls {
             self.core.measures.tls_failures.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            if let Some(error) = &error {
+                self.protection.has_failed(tls_word(error, self.protection.failed()));
+            }
         }
         self.stream.close().await;
         let error = error.filter(|_| self.unreadable.is_none());

@@ -5,6 +5,7 @@ use stentor_posture::dane::Refusal;
 use stentor_posture::{HostPosture, HostRefusal, Level};
 use stentor_queue::site::Target;
 use stentor_sched::{CloseReason, Enhanced, NoSession};
+use stentor_tls::TlsError;
 
 /// RFC 8689 section 4.2.1: no TLS or no proof; no REQUIRETLS.
 pub(super) const REQUIRETLS_NO_PROOF: Enhanced = Enhanced::new(5, 7, 10);
@@ -30,6 +31,19 @@ pub(super) fn no_session(error: Option<&ClientError>, stage: TlsStage) -> NoSess
         }
         Some(_) if matches!(stage, TlsStage::Asked | TlsStage::Handshake | TlsStage::Hello) => NoSession::Tls,
         error => said(error).map_or(NoSession::Failed, reply_with),
+    }
+}
+
+/// Why TLS did not come to be, in one word, as records have it. `failed`: how the handshake did, if there was one.
+pub(super) fn tls_word(error: &ClientError, failed: Option<&TlsError>) -> &'static str {
+    match (error, failed) {
+        (ClientError::TimedOut(_), _) => "timeout",
+        (_, Some(error)) => error.cause.key(),
+        (ClientError::Injected, None) => "injected",
+        (ClientError::Disconnected(_), None) => "lost",
+        (ClientError::TlsNotOffered, None) => "not-offered",
+        (ClientError::TlsRefused(_), None) => "refused",
+        (_, None) => "reply",
     }
 }
 

@@ -9,7 +9,7 @@
 use base64ct::{Base64, Encoding as _};
 use stentor_config::SmartHost;
 use stentor_mail::client::Mechanisms;
-use stentor_sasl::{Account, Bindings, Client, Have, choose};
+use stentor_sasl::{Account, Bindings, Client, Have, NoMechanism, choose};
 use stentor_tls::Secured;
 
 use super::secret;
@@ -17,14 +17,15 @@ use super::secret;
 /// Octets of chance in SCRAM's nonce.
 const NONCE_BYTES: usize = 18;
 
-/// The mechanism, and its initial response if it has one; or why there is none.
+/// The mechanism, and its initial response if it has one; or why there is none. `unproven`: why the host has not proven who it is, if it
+/// has not.
 pub(super) async fn begin(
     host: &SmartHost,
     offered: Mechanisms,
     secured: Option<&Secured>,
-    is_proven: bool,
+    unproven: Option<&str>,
 ) -> Result<(Box<Client>, Option<Vec<u8>>), String> {
-    let begun = begun(host, offered, secured, is_proven).await;
+    let begun = begun(host, offered, secured, unproven).await;
     begun.map_err(|why| format!("[smart_hosts.\"{}:{}\"]: {why}", host.host, host.port))
 }
 
@@ -32,7 +33,7 @@ async fn begun(
     host: &SmartHost,
     offered: Mechanisms,
     secured: Option<&Secured>,
-    is_proven: bool,
+    unproven: Option<&str>,
 ) -> Result<(Box<Client>, Option<Vec<u8>>), String> {
     let bindings = secured.map_or_else(Bindings::default, |secured| Bindings {
         exporter: secured.exporter(),
@@ -43,10 +44,13 @@ async fn begun(
     } else {
         stentor_sasl::Mechanisms::parse(&host.mechanisms.join(" "))
     };
-    let have =
-        Have { is_token: host.is_token, allowed, is_protected: is_proven || host.allow_unproven, bindings: &bindings };
-    let choice = choose(stentor_sasl::Mechanisms::parse(&offered.to_string()), &have)
-        .map_err(|error| format!("{error} (offered: {offered})"))?;
+    let is_protected = unproven.is_none() || host.allow_unproven;
+    let have = Have { is_token: host.is_token, allowed, is_protected, bindings: &bindings };
+    let choice =
+        choose(stentor_sasl::Mechanisms::parse(&offered.to_string()), &have).map_err(|error| match unproven {
+            Some(why) if error == NoMechanism::Unprotected => would_show(host, why, offered),
+            _ => format!("{error} (offered: {offered})"),
+        })?;
     let source = host.secret.clone();
     let secret = tokio::task::spawn_blocking(move || secret::read(&source)).await;
     let secret = secret.map_err(|_| "the secret was not read".to_owned())??;
@@ -56,6 +60,15 @@ async fn begun(
     let client = Client::new(&choice, account, &Base64::encode_string(&nonce)).map_err(|error| error.to_string())?;
     let initial = client.initial();
     Ok((Box::new(client), initial))
+}
+
+/// Why there is no login where the secret would be shown to whoever it is, and what helps.
+fn would_show(host: &SmartHost, why: &str, offered: Mechanisms) -> String {
+    let (name, secret) = (&host.host, if host.is_token { "token" } else { "password" });
+    format!(
+        "no login: the host {name} is not proven ({why}), and what it offers ({offered}) would show it the {secret}; trust its CA by [delivery] \
+         tls_ca_file, or set allow_unproven = true"
+    )
 }
 
 /// The response to a challenge.
@@ -94,17 +107,24 @@ mod tests {
             allow_unproven: false,
         };
         let offered = Mechanisms::of("PLAIN").and(Mechanisms::of("LOGIN"));
-        let error = begin(&host, offered, None, false).await.unwrap_err();
+        let error = begin(&host, offered, None, Some("self-signed")).await.unwrap_err();
         assert!(error.starts_with("[smart_hosts.\"relay.example:587\"]: "), "{error}");
-        assert!(error.contains("not protected") && error.contains("PLAIN LOGIN"), "{error}");
-        let (client, initial) = begin(&host, offered, None, true).await.unwrap();
+        assert!(error.contains("]: no login: the host relay.example is not proven (self-signed)"), "{error}");
+        assert!(
+            error.contains("(PLAIN LOGIN) would show it the password") && error.contains("allow_unproven"),
+            "{error}"
+        );
+        let token = SmartHost { is_token: true, ..host.clone() };
+        let error = begin(&token, offered, None, Some("self-signed")).await.unwrap_err();
+        assert!(error.contains("for a token") && error.contains("(offered: PLAIN LOGIN)"), "{error}");
+        let (client, initial) = begin(&host, offered, None, None).await.unwrap();
         assert_eq!((client.mechanism().name(), initial.as_deref()), ("PLAIN", Some(&b"\0ann\0s3cret"[..])));
         let scram = offered.and(Mechanisms::of("SCRAM-SHA-256"));
-        let (client, initial) = begin(&host, scram, None, false).await.unwrap();
+        let (client, initial) = begin(&host, scram, None, Some("self-signed")).await.unwrap();
         assert_eq!(client.mechanism().name(), "SCRAM-SHA-256");
         assert!(!String::from_utf8(initial.unwrap()).unwrap().contains("s3cret"));
         let allowed = SmartHost { allow_unproven: true, mechanisms: vec!["LOGIN".to_owned()], ..host };
-        let (client, initial) = begin(&allowed, scram, None, false).await.unwrap();
+        let (client, initial) = begin(&allowed, scram, None, Some("self-signed")).await.unwrap();
         assert_eq!((client.mechanism().name(), initial), ("LOGIN", None));
     }
 }

@@ -120,6 +120,21 @@ impl Protection {
         self.text = format!("clear:{why}").into();
     }
 
+    /// There is no session, as TLS failed and the mail does not do without; why, in one word.
+    pub fn has_failed(&mut self, why: &str) {
+        self.text = format!("failed:{why}").into();
+    }
+
+    /// Why the host has not proven who it is, if it has not.
+    pub fn unproven(&self) -> Option<String> {
+        match self.facts().map(|facts| &facts.proven) {
+            None => Some("the session is in clear".to_owned()),
+            Some(proven) if proven.is_proven() => None,
+            Some(How::Nothing(error)) => Some(error.to_string()),
+            Some(how) => Some(how.to_string()),
+        }
+    }
+
     /// Why the last handshake failed.
     pub fn failed(&self) -> Option<&TlsError> {
         self.failed.as_ref()

@@ -123,6 +123,7 @@ fn broken_tls_keeps_mail_back_where_it_is_demanded() {
         let site = format!("mx1.{name}.example");
         let line = server.wait_log(&["connect: relay=", &site, "stat=Deferred"]);
         assert!(line.contains("dsn=4.7.5") && line.contains(why), "{name}: {line}");
+        assert!(line.contains(", tls=failed:"), "{name}: {line}");
     }
     wait_until("each waits for TLS", || {
         let queue = server.queue();
