@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use stentor_policy::{Host, RouteHost};
-use stentor_posture::{Fingerprint, PeerName, Policies, Requirement, RuleError, RuleInput};
+use stentor_posture::{Fingerprint, HostPattern, PeerName, Policies, Requirement, RuleError, RuleInput};
 
 use super::raw::{Entry, Section};
 
@@ -62,7 +62,12 @@ impl ProtectionConfig {
     }
 }
 
-pub(super) fn read(top: &Section<'_>, delivery: &Section<'_>, smtp_port: u16) -> ProtectionConfig {
+pub(super) fn read(
+    top: &Section<'_>,
+    delivery: &Section<'_>,
+    smtp_port: u16,
+    is_list: &dyn Fn(&str) -> bool,
+) -> ProtectionConfig {
     let default = delivery.choice("tls", DEFAULT, &DEFAULTS.map(|word| (word, word)));
     let ca_file = delivery.text("tls_ca_file").map(|text| delivery.context.path(text.value));
     let handshake_timeout_ms = delivery.seconds("tls_timeout_s", 60, 0.1..=600.0);
@@ -72,7 +77,7 @@ pub(super) fn read(top: &Section<'_>, delivery: &Section<'_>, smtp_port: u16) ->
     let default = Requirement::new(default, Vec::new(), Vec::new()).unwrap_or(Requirement::May);
     let sections = top.tables("tls_policy");
     let spans: Vec<_> = sections.iter().map(|section| section.span.clone()).collect();
-    let rules: Vec<_> = sections.into_iter().map(rule).collect();
+    let rules: Vec<_> = sections.into_iter().map(|section| rule(section, is_list)).collect();
     let are_read = rules.iter().all(Option::is_some);
     let policies = Policies::with_rules(default.clone(), rules.into_iter().flatten());
     let policies = policies.unwrap_or_else(|errors| {
@@ -91,15 +96,25 @@ pub(super) fn read(top: &Section<'_>, delivery: &Section<'_>, smtp_port: u16) ->
     ProtectionConfig { policies, ca_file, handshake_timeout_ms, sts_port, sts_allows_private, smart_hosts }
 }
 
-fn rule(section: Section<'_>) -> Option<RuleInput> {
+fn rule(section: Section<'_>, is_list: &dyn Fn(&str) -> bool) -> Option<RuleInput> {
     let context = section.context;
     let text = |key| section.text(key).map(|text| text.value.to_owned());
     let (domain, site, list, sender) = (text("domain"), text("site"), text("list"), text("sender"));
+    if let Some(text) = section.text("list").filter(|text| !is_list(text.value)) {
+        context.error(text.span, format!("there is no list {:?}", text.value));
+    }
     let word = section.required("require", "verify");
     let mut is_good = word.is_some();
     let mut names = Vec::new();
     for text in section.texts("names").unwrap_or_default() {
         match PeerName::parse(text.value) {
+            Ok(PeerName::Pattern(HostPattern::Exact(name))) if !name.contains('.') => {
+                is_good = false;
+                let message = format!(
+                    "{name:?} is none of hostname, nexthop and dot-nexthop, and no whole name of a host: it has no dot"
+                );
+                context.error(text.span, message);
+            }
             Ok(name) => names.push(name),
             Err(error) => {
                 is_good = false;

@@ -63,8 +63,6 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     if let Some((name, port)) = &context.in_force {
         (hostname, delivery.smtp_port) = (name.clone(), *port);
     }
-    let protection = protection::read(&top, &of_delivery, delivery.smtp_port);
-    of_delivery.finish();
     let tls_reports = tls_reports::read(top.section("tls_reports"));
     let authserv_id = authserv_id(&top, &hostname);
     let sending = sending::read(&top, &hostname, delivery.profiles);
@@ -84,6 +82,8 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let submission = submission::read(top.section("submission"));
     let http = http::read(top.section("http"));
     let is_list = |name: &str| tables.lists.iter().any(|list| &**list.value.list.name() == name);
+    let protection = protection::read(&top, &of_delivery, delivery.smtp_port, &is_list);
+    of_delivery.finish();
     let acme =
         acme::read(top.section("acme"), http.tls && !http.listen.is_empty(), &[&listeners[..], &http.listen].concat());
     let webhooks = webhooks::webhooks(&top.section("webhooks"), &is_list);

@@ -570,6 +570,14 @@ fn what_domains_publish_is_held_to_unless_another_word_says_so() {
     let found =
         findings("[delivery]\ntls = \"dane\"\n[[tls_policy]]\ndomain = \"a.example\"\nrequire = \"dane-only\"\n");
     assert_eq!(found, "");
+    let found = findings(
+        "[[tls_policy]]\nlist = \"nwes\"\nrequire = \"encrypt\"\n[[tls_policy]]\ndomain = \"a.example\"\nrequire = \"verify\"\nnames = [\"hostnme\"]\n",
+    );
+    for expected in
+        ["stentor.toml:2:8: there is no list \"nwes\"", "\"hostnme\" is none of hostname, nexthop and dot-nexthop"]
+    {
+        assert!(found.contains(expected), "{expected}: {found}");
+    }
 }
 
 #[test]
