@@ -101,6 +101,8 @@ impl Judged {
 /// Why a recipient is relayed. In words only where they are wanted: once for a message, not for each recipient.
 pub(super) enum Because {
     Policy(policy::Why),
+    /// It is not: nothing lets the client relay.
+    Outside,
     Rules(String),
 }
 
@@ -109,6 +111,7 @@ impl Because {
         match self {
             Because::Policy(policy::Why::ClientNetwork(network)) => format!("client network {network}"),
             Because::Policy(policy::Why::ClientOutside) => AUTHENTICATED.to_owned(),
+            Because::Outside => "no client network, login or certificate".to_owned(),
             Because::Policy(_) => String::new(),
             Because::Rules(words) => words,
         }
@@ -126,6 +129,9 @@ pub(super) async fn judge(
     if rules.is_plain() {
         let policy::Decision { verdict, why } = settings.policy.decide(speaker.client, address);
         let is_ours = why == policy::Why::ClientOutside && speaker.may_relay;
+        if why == policy::Why::ClientOutside && !is_ours {
+            return Judged::of(verdict, Because::Outside);
+        }
         let verdict = if is_ours { Verdict::Relay } else { verdict };
         return Judged::of(verdict, Because::Policy(why));
     }

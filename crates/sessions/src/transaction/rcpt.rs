@@ -143,7 +143,7 @@ impl Transaction {
         }
         match why {
             Because::Rules(words) => self.rcpts.add_by(rcpt.address, asked, verdict, words),
-            Because::Policy(_) => self.rcpts.add(rcpt.address, asked, verdict, || why.words()),
+            Because::Policy(_) | Because::Outside => self.rcpts.add(rcpt.address, asked, verdict, || why.words()),
         }
         Ok(())
     }
