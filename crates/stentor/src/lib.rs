@@ -28,6 +28,7 @@ mod tls_cmd;
 mod tls_counts;
 mod tls_seen;
 mod trial;
+mod trial_auth;
 mod trial_dane;
 mod trial_lists;
 mod trial_rules;

@@ -29,7 +29,7 @@ use stentor_rules::{Dialect, Field, NextHop, Routes, Rulebook};
 use stentor_tablefiles as files;
 use stentor_tables::{Loaded, Problem, Reference, Table};
 
-use crate::{acme, certificates, trial_dane, trial_lists, trial_rules};
+use crate::{acme, certificates, trial_auth, trial_dane, trial_lists, trial_rules};
 
 const GROUPS: &str = "/etc/group";
 /// Bad lines of a subscribers file that are shown.
@@ -51,6 +51,7 @@ pub(crate) fn run(config: &Config, settings: &Settings) -> Vec<Diagnostic> {
     trial.submission(&config.submission);
     trial.certificates(config);
     trial.secrets();
+    trial.logins(config);
     for list in &config.lists {
         trial.subscribers(&list.subscribers);
     }
@@ -381,6 +382,15 @@ impl Trial<'_> {
             );
             let (section, key) = (secret.section.clone(), secret.key.clone());
             self.warn((&section, &key), &what);
+        }
+    }
+
+    /// The users file, and the secrets for smart hosts.
+    fn logins(&mut self, config: &Config) {
+        let (users, lines) = trial_auth::users(config);
+        self.found.extend(lines);
+        for found in users.into_iter().chain(trial_auth::secrets(config, self.settings)) {
+            self.report(found.severity, (&found.section, found.key), &found.what);
         }
     }
 
