@@ -138,12 +138,14 @@ fn site_advice(cause: Cause, site: &str, since: &str, known: &Known<'_>) -> Stri
         }
         Cause::Tls => {
             format!(
-                "TLS is required here and fails{since}: read the reason; ask its postmaster, or change the `tls` policy \
-                 that requires it"
+                "TLS is required here and fails{since}: read the reason; `stentor tls check DOMAIN` shows what fails and who \
+                 demands it; ask its postmaster, or change the policy that it names"
             )
         }
         Cause::Auth => {
-            format!("the host does not take our login{since}: read the reason; check [smart_hosts] and its secret")
+            format!(
+                "the host does not take our login{since}: read the reason; check [smart_hosts]: user, secret, mechanisms, and `allow_unproven`"
+            )
         }
         Cause::Rate => {
             format!("host limits the rate{since}: wait, or set the site's rate in the configuration")

@@ -53,7 +53,7 @@ enum Command {
     User(user_cmd::Options),
     /// Look up a key in a table of Postfix or sendmail, or check tables.
     Table(table_cmd::Options),
-    /// Show the server's certificates.
+    /// The server's certificates, and what mail to a domain would meet.
     Tls(tls_cmd::Options),
     /// Decode or encode text as mail has it, or show what a message says.
     Mime(mime_cmd::Options),

@@ -71,12 +71,16 @@ struct Add {
     /// address].
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     send_as: Vec<SendAs>,
+    /// Messages that the user may submit in an hour [default: any number].
     #[arg(long, value_name = "N")]
     messages_per_hour: Option<u32>,
+    /// Messages that the user may submit in a day [default: any number].
     #[arg(long, value_name = "N")]
     messages_per_day: Option<u32>,
+    /// Recipients that the user may send to in an hour [default: any number].
     #[arg(long, value_name = "N")]
     recipients_per_hour: Option<u32>,
+    /// Recipients that the user may send to in a day [default: any number].
     #[arg(long, value_name = "N")]
     recipients_per_day: Option<u32>,
     #[command(flatten)]

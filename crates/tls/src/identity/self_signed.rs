@@ -41,8 +41,14 @@ impl Identities {
             }
         };
         let text = make(host, now, old.as_ref()).map_err(io::Error::other)?;
-        if let Err(error) = write(folder, &path, &text) {
-            tracing::warn!(file = %path.display(), %error, "the self-signed certificate cannot be written; the next start makes another");
+        match write(folder, &path, &text) {
+            Ok(()) => tracing::info!(
+                path = %path.display(),
+                "a self-signed certificate was made: it encrypts and proves nothing; for a real one see [acme]"
+            ),
+            Err(error) => {
+                tracing::warn!(file = %path.display(), %error, "the self-signed certificate cannot be written; the next start makes another")
+            }
         }
         whole(parse(text.as_bytes()).map_err(io::Error::other)?)
     }
