@@ -253,8 +253,8 @@ fn we_log_in_at_a_smart_host_that_is_proven() {
 fn a_login_that_is_refused_waits_and_shows_no_secret() {
     for (behaviour, user, why) in [
         ("tls = 'good', auth = 'ann:other'", "ann", "AUTH refused: 535 5.7.8 wrong name or password"),
-        ("tls = 'self_signed', auth = 'ann:s3cret-here'", "ann", "the channel is not protected"),
-        ("auth = 'ann:s3cret-here', auth_in_clear = true", "ann", "the channel is not protected"),
+        ("tls = 'self_signed', auth = 'ann:s3cret-here'", "ann", "is signed by itself"),
+        ("auth = 'ann:s3cret-here', auth_in_clear = true", "ann", "is not proven (the session is in clear)"),
         ("tls = 'good'", "ann", "no AUTH: the host does not offer it"),
         ("tls = 'good', auth = 'ann:s3cret-here', at_auth = '454 4.7.0 later'", "ann", "AUTH refused: 454"),
         (
