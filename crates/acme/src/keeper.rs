@@ -115,7 +115,8 @@ impl Keeper {
         let of = names.to_vec();
         let read = apart(&self.shelf, move |shelf| (Record::read(shelf, &of), held(shelf, &of))).await;
         let (record, identity) = read.unwrap_or_default();
-        Held { record: self.unwritten.get(&record_file(names)).cloned().unwrap_or(record), identity }
+        let record = self.unwritten.get(&record_file(names)).cloned().unwrap_or(record);
+        Held { record: schedule::believed(record, self.world.now()), identity }
     }
 
     /// Whether it is durable; in force it is all the same.
@@ -341,6 +342,26 @@ mod tests {
         scene.keeper.hurry(&scene.settings.clone()).await;
         scene.keeper.resume(&scene.settings.clone()).await;
         assert_eq!(scene.record(), record);
+    }
+
+    #[tokio::test]
+    async fn a_clock_that_was_ahead_does_not_stop_tries() {
+        let mut scene = Scene::new(closed_port());
+        let ahead = START_S + 5 * 365 * DAY_S;
+        let record = Record { obtained_s: Some(ahead), ..Record::default() };
+        scene.shelf.replace("mx.example.org.json", &serde_json::to_vec(&record).unwrap()).unwrap();
+        scene.turn_at(ahead).await;
+        // The clock is right again: a try at once, and the next after the usual pause.
+        let turn = scene.turn_at(START_S).await;
+        assert_eq!((scene.record().tried_s, scene.record().failures), (Some(START_S), 2));
+        assert_eq!(turn.next_s, START_S + 2 * RETRY_MIN_S);
+        assert_eq!(scene.turn_at(START_S + 1).await, turn);
+        scene.turn_at(ahead).await;
+        // A reload brings it forward, too.
+        scene.clock.0.store(START_S, Ordering::Relaxed);
+        scene.keeper.hurry(&scene.settings.clone()).await;
+        scene.turn_at(START_S).await;
+        assert_eq!(scene.record().tried_s, Some(START_S));
     }
 
     #[tokio::test]

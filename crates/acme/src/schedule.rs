@@ -17,6 +17,8 @@ pub const RETRY_MAX_S: i64 = DAY_S;
 pub const DEMANDED_MAX_S: i64 = 7 * DAY_S;
 /// A reload tries again at once, but not sooner than so long after a try.
 pub const HURRY_S: i64 = 10;
+/// What lies this far ahead was written when the clock was wrong.
+const AHEAD_MAX_S: i64 = 3_600;
 /// Between warnings about one certificate.
 const WARNING_S: i64 = DAY_S;
 
@@ -54,6 +56,29 @@ pub fn due(record: &Record, certificate: Option<&Certificate>, names: &[String],
         _ => 0,
     };
     wanted.max(record.next_s.unwrap_or(0))
+}
+
+/// What holds of a record. With a clock that was once ahead it would put off renewal until that date, maybe long after the certificate
+/// is over: times that were set by such a clock hold no longer.
+pub fn believed(record: Record, now: i64) -> Record {
+    let is_ahead = |at: Option<i64>, max_s: i64| at.is_some_and(|at| at > now.saturating_add(max_s));
+    if !is_ahead(record.tried_s, AHEAD_MAX_S)
+        && !is_ahead(record.obtained_s, AHEAD_MAX_S)
+        && !is_ahead(record.next_s, DEMANDED_MAX_S + AHEAD_MAX_S)
+    {
+        return record;
+    }
+    let past = |at: Option<i64>| at.filter(|at| *at <= now);
+    Record {
+        // Nor are they found ahead again when a try has failed.
+        tried_s: past(record.tried_s),
+        obtained_s: past(record.obtained_s),
+        next_s: None,
+        is_demanded: false,
+        window: None,
+        ask_s: record.ask_s.map(|_| now),
+        ..record
+    }
 }
 
 /// What is in force was asked for with the same names, and of the same CA. What the certificate itself has besides is the CA's affair.
@@ -162,6 +187,31 @@ mod tests {
                 Record { next_s: Some(next_s), names: names.clone(), window: Some((0, 0)), ..Record::default() };
             assert_eq!(due(&record, Some(&certificate), &names, ""), next_s);
         }
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_puts_nothing_off() {
+        let now = 1_800_000_000;
+        let year = 365 * DAY_S;
+        let good = Record {
+            tried_s: Some(now + 60),
+            obtained_s: Some(now - DAY_S),
+            next_s: Some(now + DEMANDED_MAX_S),
+            is_demanded: true,
+            window: Some((now + 5, now + 6)),
+            ask_s: Some(now + DAY_S),
+            ..Record::default()
+        };
+        assert_eq!(believed(good.clone(), now), good);
+        let mended =
+            Record { tried_s: None, next_s: None, is_demanded: false, window: None, ask_s: Some(now), ..good.clone() };
+        let tried = Record { tried_s: Some(now + year), next_s: Some(now + year + 300), ..good.clone() };
+        assert_eq!(believed(tried, now), mended);
+        let obtained = Record { obtained_s: Some(now + year), next_s: Some(now + 5), ..good.clone() };
+        assert_eq!(believed(obtained, now), Record { obtained_s: None, ..mended.clone() });
+        let put_off = Record { tried_s: None, next_s: Some(now + year), ..good };
+        assert_eq!(believed(put_off, now), mended);
+        assert_eq!(believed(mended.clone(), now), mended, "once");
     }
 
     #[test]

@@ -16,9 +16,9 @@ pub struct View {
 }
 
 /// What the files say. Blocks.
-pub fn views(shelf: &dyn Shelf, sets: &[Vec<String>], directory: &str) -> Vec<View> {
+pub fn views(shelf: &dyn Shelf, sets: &[Vec<String>], directory: &str, now: i64) -> Vec<View> {
     let view = |names: &Vec<String>| {
-        let record = Record::read(shelf, names);
+        let record = schedule::believed(Record::read(shelf, names), now);
         let certificate = held(shelf, names).map(|identity| identity.certificate);
         let due_s = schedule::due(&record, certificate.as_ref(), names, directory);
         View { names: names.clone(), certificate, record, due_s }
@@ -35,7 +35,7 @@ mod tests {
     fn without_files_everything_is_due() {
         let shelf = Memory::default();
         let sets = [vec!["mx.example.org".to_owned()]];
-        let views = views(&shelf, &sets, "https://ca/");
+        let views = views(&shelf, &sets, "https://ca/", 0);
         assert!(views[0].certificate.is_none() && views[0].due_s == 0, "{views:?}");
         shelf.replace("mx.example.org.pem", b"damaged").unwrap();
         assert!(held(&shelf, &sets[0]).is_none());

@@ -140,9 +140,9 @@ pub(crate) async fn keep(core: Arc<Core>, answers: Arc<Answers>, reloaded: Arc<N
 }
 
 /// How it stands with each certificate, as the files say. Blocks.
-pub(crate) fn standing(config: &Config) -> Vec<View> {
+pub(crate) fn standing(config: &Config, now: i64) -> Vec<View> {
     settings(config).map_or_else(Vec::new, |settings| {
-        views(&Folder(config.acme_folder()), &settings.certificates, &settings.directory)
+        views(&Folder(config.acme_folder()), &settings.certificates, &settings.directory, now)
     })
 }
 
@@ -158,7 +158,7 @@ pub(crate) fn findings(config: &Config) -> Vec<(&'static str, bool, String)> {
     {
         found.push(("eab_key_file", true, format!("{}: {error}", file.display())));
     }
-    for view in standing(config) {
+    for view in standing(config, now_s()) {
         if let Some(trouble) = trouble(&view, now_s()) {
             found.push(("names", false, format!("{}: {trouble}", view.names.join(", "))));
         }

@@ -64,7 +64,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         Ok(identities) => identities,
         Err(diagnostics) => return wrong(&diagnostics),
     };
-    let standing = acme::standing(&config);
+    let standing = acme::standing(&config, now_s());
     if identities.is_none() && standing.is_empty() {
         let folder = config.tls_folder();
         return fail(&format!("no certificate yet: the server makes one in {} at its first start", folder.display()));
