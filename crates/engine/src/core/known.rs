@@ -6,7 +6,8 @@
 //! success in between, may be behind a middlebox that handles neither pipelining nor BDAT: then neither is used.
 //!
 //! A host with which TLS failed is spoken to in clear for [`TLS_KEPT_MS`], where nothing demands more: not each connection
-//! fails first.
+//! fails first. That is known of a name and an address together: anybody can name others' addresses in his zone, and TLS that
+//! fails by that name, as he may demand what they do not have, says nothing of theirs.
 //!
 //! A bounded cache, lost at a restart; when it is full, new entries are dropped.
 
@@ -42,7 +43,7 @@ struct NoTls {
 
 #[derive(Default)]
 pub struct Known {
-    no_tls: Mutex<HashMap<Endpoint, NoTls, foldhash::fast::RandomState>>,
+    no_tls: Mutex<HashMap<(Endpoint, Box<str>), NoTls, foldhash::fast::RandomState>>,
     hosts: Mutex<HashMap<Endpoint, Host, foldhash::fast::RandomState>>,
     contents: Mutex<HashMap<ContentId, bool, foldhash::fast::FixedState>>,
 }
@@ -98,21 +99,26 @@ impl Known {
         change(known);
     }
 
-    /// TLS failed with this host.
-    pub fn tls_failed(&self, host: &Endpoint, why: &str, now: Ms) {
+    /// TLS failed with the host of this name and address.
+    pub fn tls_failed(&self, (name, addr): (&str, &Endpoint), why: &str, now: Ms) {
+        let host = (addr.clone(), plain(name));
         let mut hosts = self.no_tls.lock();
-        if hosts.len() >= HOSTS_MAX && !hosts.contains_key(host) {
+        if hosts.len() >= HOSTS_MAX && !hosts.contains_key(&host) {
             hosts.retain(|_, known| now < known.until);
             if hosts.len() >= HOSTS_MAX {
                 return;
             }
         }
-        hosts.insert(host.clone(), NoTls { why: why.into(), until: now + TLS_KEPT_MS });
+        hosts.insert(host, NoTls { why: why.into(), until: now + TLS_KEPT_MS });
     }
 
     /// Why TLS failed with this host not long ago.
-    pub fn tls_failure(&self, host: &Endpoint, now: Ms) -> Option<Arc<str>> {
-        self.no_tls.lock().get(host).filter(|known| now < known.until).map(|known| known.why.clone())
+    pub fn tls_failure(&self, (name, addr): (&str, &Endpoint), now: Ms) -> Option<Arc<str>> {
+        self.no_tls
+            .lock()
+            .get(&(addr.clone(), plain(name)))
+            .filter(|known| now < known.until)
+            .map(|known| known.why.clone())
     }
 
     /// Whether a content is known to hold a NUL, or to hold none.
@@ -127,6 +133,11 @@ impl Known {
         }
         contents.insert(content, holds);
     }
+}
+
+/// A name that may be written in more than one way.
+fn plain(name: &str) -> Box<str> {
+    name.trim_end_matches('.').to_ascii_lowercase().into()
 }
 
 #[cfg(test)]
@@ -164,12 +175,13 @@ mod tests {
     #[test]
     fn where_tls_failed_it_is_not_tried_for_a_time() {
         let known = Known::default();
-        known.tls_failed(&host(1), "expired", 5);
-        assert_eq!(known.tls_failure(&host(1), 5).as_deref(), Some("expired"));
-        assert_eq!(known.tls_failure(&host(2), 5), None);
-        assert_eq!(known.tls_failure(&host(1), 5 + TLS_KEPT_MS), None);
+        known.tls_failed(("mx.a.example", &host(1)), "expired", 5);
+        assert_eq!(known.tls_failure(("MX.a.example.", &host(1)), 5).as_deref(), Some("expired"));
+        assert_eq!(known.tls_failure(("mx.a.example", &host(2)), 5), None);
+        assert_eq!(known.tls_failure(("mx.b.example", &host(1)), 5), None, "others' failures are not this name's");
+        assert_eq!(known.tls_failure(("mx.a.example", &host(1)), 5 + TLS_KEPT_MS), None);
         for n in 0..10_000 {
-            known.tls_failed(&host(n), "eof", 6);
+            known.tls_failed(("mx.a.example", &host(n)), "eof", 6);
         }
         assert_eq!(known.no_tls.lock().len(), HOSTS_MAX);
     }

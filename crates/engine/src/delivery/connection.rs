@@ -411,7 +411,7 @@ impl Connection {
             tap.event(self.core.clock.now(), &error.to_string());
         }
         self.core.measures.tls_failures.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        self.core.known.tls_failed(&self.target.addr, why, self.core.clock.steady());
+        self.core.known.tls_failed((&self.target.host, &self.target.addr), why, self.core.clock.steady());
         self.tls_failed = Some(why);
         true
     }

@@ -57,7 +57,7 @@ pub(super) async fn open_in_time(
     signal: &Signal,
     failed: Option<&str>,
 ) -> Result<Opened, NotOpened> {
-    let remembered = core.known.tls_failure(&target.addr, core.clock.steady());
+    let remembered = core.known.tls_failure((&target.host, &target.addr), core.clock.steady());
     let failed = failed.or(remembered.as_deref());
     let mut protection = Protection::of(settings, target, failed).map_err(NotOpened::Tls)?;
     let patience = Duration::from_millis(settings.config.delivery.connect_timeout_ms);
