@@ -2,7 +2,9 @@
 //!
 //! Promise: the message itself stays where it is, for all of its recipients. The copy is a message of ours from the null sender with `Resent-`
 //! fields (RFC 5322 section 3.6.6): no rule or milter is asked about it, and it never bounces. That it was asked for is in the journal
-//! before it is. In bounded memory, whatever its size.
+//! before it is. In bounded memory, whatever its size. What came with REQUIRETLS goes on with it, and not to hosts without: the copy has
+//! no sender, for which that is otherwise lifted (RFC 8689 section 5), but it is somebody's mail all the same. If it
+//! cannot go so, the log says why.
 //!
 //! Failure: what cannot be read or stored is said, and nothing is sent.
 
@@ -53,9 +55,9 @@ async fn carry_out(
     let found = core.with(|hub, _| {
         let message = hub.store.in_quarantine(id)?;
         let shape = (message.eight_bit(), message.smtputf8(), message.message_id().to_owned());
-        Some((message.prefix().to_vec(), message.content(), shape))
+        Some((message.prefix().to_vec(), message.content(), shape, message.envelope().require_tls))
     });
-    let Some((prefix, from, (eight_bit, smtputf8, message_id))) = found else {
+    let Some((prefix, from, (eight_bit, smtputf8, message_id), require_tls)) = found else {
         return Err(Problem::new(ErrorCode::NotFound, format!("no message {id} is in the quarantine")));
     };
     let copy = core.next_message_id();
@@ -76,6 +78,7 @@ async fn carry_out(
     let smtputf8 = smtputf8 || own.smtputf8;
     let prefix = [resent(core, copy, to).into_bytes(), prefix].concat();
     let envelope = NewEnvelope { prefix, eight_bit, smtputf8, ..own };
+    let envelope = if require_tls { envelope.held_to_tls() } else { envelope };
     hand_in_last(core, (copy, content), (last, size), envelope, Vec::new())
         .await
         .map_err(|refused| failed(&refused))?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use stentor_journal::RECORD_OVERHEAD_BYTES;
 use stentor_mail::address::Address;
+use stentor_posture::Wish;
 use stentor_queue::book::at_hop;
 use stentor_queue::event::{
     AcceptParts, Class, MessageIdAt, RcptParams, Ret, accept_bytes_max, ids_bytes_max, intern_bytes_max,
@@ -116,6 +117,19 @@ pub struct NewEnvelope {
 }
 
 impl NewEnvelope {
+    /// Held to REQUIRETLS, also where it is from the null sender, for which that is otherwise only asked of hosts that offer it.
+    #[must_use]
+    pub fn held_to_tls(mut self) -> NewEnvelope {
+        let wish = Wish { require_tls: true, tls_required_no: false };
+        self.require_tls = true;
+        if let Recipients::Addresses(all) = &mut self.recipients {
+            for to in all {
+                to.hop = wish.hop(to.hop.as_deref()).map(Arc::from);
+            }
+        }
+        self
+    }
+
     /// Octets that its records take in a batch at most, the content not counted; `list_ids` are those that a list's
     /// subscribers take, whom only the committer knows.
     pub fn bytes_max(&self, list_ids: impl FnOnce(&str) -> usize) -> usize {

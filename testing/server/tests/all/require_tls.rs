@@ -2,8 +2,9 @@
 
 use stentor_harness::{Builder, Server, TestLab, dot_stuff, message, wait_until};
 
-use crate::kit::{builder, drained, fates, report_to};
+use crate::kit::{builder, data, drained, fates, report_to};
 use crate::tls_in::{codes, session};
+use crate::virtual_users::with;
 
 /// Hosts that are proven (or not), and offer REQUIRETLS (or not). The sender's host takes nothing without it.
 const WORLD: &str = "\
@@ -167,5 +168,26 @@ fn what_a_domain_publishes_proves_it_and_may_be_passed_over() {
     server.smtp().send("ann@sender.example", &["cid@broken.example"], &relaxed).expect(250);
     server.wait_log(&["to=<cid@broken.example>", "stat=Sent"]);
     assert_eq!((lab.recorder().copies_to("bob@broken.example").len(), fates(&server).pending), (0, 1));
+    lab.assert_no_violations();
+}
+
+/// A copy from the quarantine has no sender, but is somebody's mail: it is held to what the message came with.
+#[test]
+fn a_copy_from_the_quarantine_is_held_to_it() {
+    let lab = TestLab::start(WORLD);
+    let rules = "[[rules]]\nrecipient = \"kept@ready.example\"\ndo = \"quarantine\"\n";
+    let server = with(demanding(&lab), &[], rules);
+    require(&server, "ann@sender.example", &["kept@ready.example"], "kept@test");
+    let mut id = String::new();
+    wait_until("the message is in the quarantine", || {
+        let rows = data(server.operator_json(&["quarantine", "list"]).remove(0));
+        id = rows[0]["id"].as_str().unwrap_or_default().to_owned();
+        !id.is_empty()
+    });
+    for (to, parts) in [("bob@old.example", ["stat=", "5.7.30"]), ("bob@ready.example", ["stat=Sent", ":verified"])] {
+        assert!(server.operator(&["quarantine", "release", "--id", &id, "--to", to]).status.success());
+        server.wait_log(&[&format!("to=<{to}>"), parts[0], parts[1]]);
+    }
+    assert!(lab.recorder().copies_to("bob@old.example").is_empty());
     lab.assert_no_violations();
 }
