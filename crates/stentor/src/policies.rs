@@ -3,8 +3,8 @@
 //! Promise: a policy outlives a restart, so that nobody can take it away by keeping us from the domain's web server meanwhile (RFC 8461 10.2).
 //! Mail never waits for the file, which is replaced whole.
 //!
-//! Failure: one that is damaged or cannot be read is left behind as `mta-sts.bad`, and policies are fetched anew. One that cannot be
-//! written is a warning, and tried again.
+//! Failure: of one that is damaged the lines that can be read are used. One without any is left behind as `mta-sts.bad`, and policies are
+//! fetched anew. One that cannot be written is a warning, and tried again.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _};
@@ -13,14 +13,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stentor_engine::core::Core;
-use stentor_engine::core::sts::Means;
+use stentor_engine::core::sts;
 use stentor_engine::files::replace;
 
 /// Between two looks whether there is something to write.
 const SAVE_EVERY: Duration = Duration::from_secs(5);
 /// Between two looks for policies to refresh.
 const REFRESH_EVERY: Duration = Duration::from_mins(1);
-/// 65,536 policies of a usual size are a fifth of it.
+/// What is kept (32 MiB) is written in less.
 const FILE_BYTES_MAX: u64 = 128 * 1024 * 1024;
 
 fn path(core: &Core) -> PathBuf {
@@ -30,13 +30,17 @@ fn path(core: &Core) -> PathBuf {
 /// Takes what the file has. Blocks.
 pub fn load(core: &Core) {
     let path = path(core);
-    let mut text = String::new();
-    let read = File::open(&path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_string(&mut text));
+    let mut octets = Vec::new();
+    let read = File::open(&path).and_then(|file| file.take(FILE_BYTES_MAX).read_to_end(&mut octets));
     let why = match read {
         Err(error) if error.kind() == ErrorKind::NotFound => return,
         Err(error) => error.to_string(),
-        Ok(_) => match core.policies.restore(&text) {
-            Ok(()) => return,
+        Ok(_) => match core.policies.restore(&octets) {
+            Ok(None) => return,
+            Ok(Some(damaged)) => {
+                tracing::warn!(path = %path.display(), "the file of MTA-STS policies is damaged: {damaged}; the others are used");
+                return;
+            }
             Err(error) => error.to_string(),
         },
     };
@@ -49,8 +53,7 @@ pub fn load(core: &Core) {
 pub async fn refresh(core: Arc<Core>) {
     loop {
         tokio::time::sleep(REFRESH_EVERY).await;
-        let settings = core.settings();
-        core.policies.refresh(Means { resolver: &core.resolver, settings: &settings, clock: &core.clock }).await;
+        sts::refresh(&core).await;
     }
 }
 
@@ -64,12 +67,10 @@ pub async fn keep(core: Arc<Core>) {
     }
 }
 
-/// Writes the file, if anything has changed. Blocks.
+/// Writes the file, if anything has changed, once a write that is under way has ended. Blocks.
 pub fn save(core: &Core) {
-    let Some(text) = core.policies.take() else { return };
     let path = path(core);
-    if let Err(error) = replace(&path, text.as_bytes(), 0o600) {
-        core.policies.not_written();
+    if let Err(error) = core.policies.write(|text| replace(&path, text.as_bytes(), 0o600)) {
         tracing::warn!(path = %path.display(), %error, "MTA-STS policies cannot be written");
     }
 }

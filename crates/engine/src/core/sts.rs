@@ -2,9 +2,11 @@
 //!
 //! Promise: mail waits for a policy at most [`FETCH_MS_MAX`], its turn included, and the look-up of its record, once in five minutes for a domain whose web server
 //! does not answer; at most [`FETCHES_MAX`] are fetched at a time. A failure never takes away a policy that is kept and not over
-//! ([`stentor_posture::sts::Cache`] decides), and a domain without one gets its mail as if it published none.
+//! ([`stentor_posture::sts::Cache`] decides), and a domain without one gets its mail as if it published none. But that is said only
+//! of a domain whose own server was asked: if others have taken all turns, it is not known ([`StsFound::NotKnown`]), and mail waits.
+//! Domains whose last fetch failed have turns of their own, so that slow servers hold up those of others only once.
 //!
-//! The file is the caller's: [`StsPolicies::take`] gives its text when there is something new, [`StsPolicies::restore`] takes it.
+//! The file is the caller's: [`StsPolicies::write`] gives its text when there is something new, [`StsPolicies::restore`] takes it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,36 +14,51 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use stentor_posture::sts::{
-    Cache, CacheError, Consulted, FetchFailure, FetchFailureKind, Kept, Policy, Record, policy_host, record_name,
+    self, Cache, CacheError, Consulted, FetchFailure, FetchFailureKind, Kept, Policy, Record, Wanted, policy_host,
+    record_name,
 };
 use stentor_queue::ids::Ms;
 use stentor_resolve::Resolver;
 use stentor_sts::{Fetcher, Place};
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout_at};
 
-use super::Settings;
+use super::{Core, Settings};
 use crate::clock::Clock;
 
 /// Mail for a domain is not held up for longer by its web server.
 pub const FETCH_MS_MAX: u64 = 10_000;
 /// Web servers that are asked at a time.
 const FETCHES_MAX: usize = 64;
-/// Policies that are refreshed in one go.
-const REFRESHED_MAX: usize = 32;
+/// Of these, servers of domains whose last fetch failed.
+const FAILING_MAX: usize = 16;
+/// Policies that are refreshed in one go: so many a minute are all that are kept, each once a day.
+const REFRESHED_MAX: usize = 128;
+/// Of these, at a time.
+const REFRESHES_MAX: usize = 16;
 
 /// All policies.
 pub struct StsPolicies {
     cache: Mutex<Cache>,
+    /// Held while the file is written.
+    writing: Mutex<()>,
     fetches: Semaphore,
+    failing: Semaphore,
     fetched: AtomicU64,
     failed: AtomicU64,
 }
 
 impl Default for StsPolicies {
     fn default() -> StsPolicies {
-        let (fetches, zero) = (Semaphore::new(FETCHES_MAX), || AtomicU64::new(0));
-        StsPolicies { cache: Mutex::default(), fetches, fetched: zero(), failed: zero() }
+        StsPolicies {
+            cache: Mutex::default(),
+            writing: Mutex::default(),
+            fetches: Semaphore::new(FETCHES_MAX - FAILING_MAX),
+            failing: Semaphore::new(FAILING_MAX),
+            fetched: AtomicU64::new(0),
+            failed: AtomicU64::new(0),
+        }
     }
 }
 
@@ -53,17 +70,30 @@ pub struct Means<'a> {
     pub clock: &'a Clock,
 }
 
+/// What is known of a domain's policy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum StsFound {
+    Policy(Arc<Policy>),
+    /// The domain publishes none, or its own server does not give it.
+    Nothing,
+    /// It publishes one, and its server was not asked, or not for long enough.
+    NotKnown(String),
+}
+
+impl StsFound {
+    fn of(policy: Option<Arc<Policy>>) -> StsFound {
+        policy.map_or(StsFound::Nothing, StsFound::Policy)
+    }
+}
+
 impl StsPolicies {
     /// What holds for mail to this domain: asks the DNS whether there is a policy, and fetches one that is new.
-    pub async fn policy(&self, means: Means<'_>, domain: &str) -> Option<Arc<Policy>> {
+    pub async fn policy(&self, means: Means<'_>, domain: &str) -> StsFound {
         let record = record(means.resolver, domain).await;
         let consulted = self.cache.lock().consult(domain, record.as_ref().ok(), means.clock.now());
         match consulted {
-            Consulted::Use(policy) => policy,
-            Consulted::Fetch { id } => {
-                self.fetch(means, domain, id).await;
-                self.live(domain, means.clock.now())
-            }
+            Consulted::Use(policy) => StsFound::of(policy),
+            Consulted::Fetch(wanted) => self.fetch(means.clock, wanted, |until| fetched(means, domain, until)).await,
         }
     }
 
@@ -84,24 +114,34 @@ impl StsPolicies {
         (self.fetched.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed))
     }
 
-    /// Fetches what is used and will be over, or may have changed.
-    pub async fn refresh(&self, means: Means<'_>) {
-        let due = self.cache.lock().due(means.clock.now(), REFRESHED_MAX);
-        for (domain, kept) in due {
-            // The id of today; a record that is gone takes nothing away.
-            let id = match record(means.resolver, &domain).await {
-                Ok(Record::Id(id)) => id,
-                _ => kept,
-            };
-            self.fetch(means, &domain, id).await;
+    async fn refresh_one(&self, means: Means<'_>, mut wanted: Wanted) {
+        let domain = wanted.domain.clone();
+        // The id of today; a record that is gone takes nothing away.
+        if let Ok(Record::Id(id)) = record(means.resolver, &domain).await {
+            wanted.id = id;
         }
+        self.fetch(means.clock, wanted, |until| fetched(means, &domain, until)).await;
     }
 
-    async fn fetch(&self, means: Means<'_>, domain: &str, id: String) {
+    async fn fetch<F: Future<Output = Result<Policy, FetchFailure>>>(
+        &self,
+        clock: &Clock,
+        wanted: Wanted,
+        fetching: impl FnOnce(Instant) -> F,
+    ) -> StsFound {
+        let Wanted { domain, id, has_failed } = wanted;
         let until = fetch_until();
-        // The turn of a fetch that has not begun says nothing of the domain.
-        let Ok(Ok(_turn)) = timeout_at(until, self.fetches.acquire()).await else { return };
-        let result = fetched(means, domain, until).await;
+        let turns = if has_failed { &self.failing } else { &self.fetches };
+        let (turn, has_waited) = match turns.try_acquire() {
+            Ok(turn) => (Some(turn), false),
+            Err(_) => (timeout_at(until, turns.acquire()).await.ok().and_then(Result::ok), true),
+        };
+        // What others have taken says nothing of the domain.
+        let Some(_turn) = turn else { return self.not_known(&domain, clock.now()) };
+        let result = fetching(until).await;
+        if result.is_err() && has_waited && Instant::now() >= until {
+            return self.not_known(&domain, clock.now());
+        }
         match &result {
             Ok(policy) => {
                 self.fetched.fetch_add(1, Ordering::Relaxed);
@@ -112,28 +152,74 @@ impl StsPolicies {
                 tracing::info!(domain, id, "the MTA-STS policy cannot be fetched: {}", failure.why);
             }
         }
-        self.cache.lock().fetched(domain, id, result, means.clock.now());
+        StsFound::of(self.cache.lock().fetched(&domain, id, result, clock.now()))
     }
 
-    /// The text of the file, if there is something new in it.
-    pub fn take(&self) -> Option<String> {
-        let mut cache = self.cache.lock();
-        cache.take_changed().then(|| cache.write())
+    fn not_known(&self, domain: &str, now: Ms) -> StsFound {
+        if let Some(policy) = self.live(domain, now) {
+            return StsFound::Policy(policy);
+        }
+        tracing::info!(domain, "the MTA-STS policy is not fetched yet: servers of others hold up the fetch");
+        StsFound::NotKnown(format!(
+            "{domain} publishes an MTA-STS policy, which could not be fetched in time, as servers of other domains are slow"
+        ))
     }
 
-    /// What [`StsPolicies::take`] gave could not be written.
-    pub fn not_written(&self) {
-        self.cache.lock().set_changed();
-    }
-
-    /// Takes what the file has.
+    /// Hands over the text of the file, if there is something new in it. Waits for one that is being written; blocks.
     ///
     /// # Errors
-    /// It is not ours, or damaged.
-    pub fn restore(&self, text: &str) -> Result<(), CacheError> {
-        *self.cache.lock() = Cache::read(text)?;
-        Ok(())
+    /// Those of `to_disk`: it is handed over again.
+    pub fn write<E>(&self, to_disk: impl FnOnce(&str) -> Result<(), E>) -> Result<(), E> {
+        let _writing = self.writing.lock();
+        let policies = {
+            let mut cache = self.cache.lock();
+            if !cache.take_changed() {
+                return Ok(());
+            }
+            cache.policies()
+        };
+        // Mail does not wait for that.
+        to_disk(&sts::write(&policies)).inspect_err(|_| self.cache.lock().set_changed())
     }
+
+    /// Takes what the file has. The first line that cannot be read, if there is one: others are used all the same.
+    ///
+    /// # Errors
+    /// It is not ours, or all of it is damaged.
+    pub fn restore(&self, file: &[u8]) -> Result<Option<CacheError>, CacheError> {
+        let (cache, damaged) = Cache::read(file)?;
+        *self.cache.lock() = cache;
+        Ok(damaged)
+    }
+}
+
+/// Fetches what is used and will be over, or may have changed, some side by side: a server that is slow holds up few others.
+pub async fn refresh(core: &Arc<Core>) {
+    let due = core.policies.cache.lock().due(core.clock.now(), REFRESHED_MAX);
+    side_by_side(REFRESHES_MAX, due, |wanted| {
+        let core = core.clone();
+        async move {
+            let settings = core.settings();
+            let means = Means { resolver: &core.resolver, settings: &settings, clock: &core.clock };
+            core.policies.refresh_one(means, wanted).await;
+        }
+    })
+    .await;
+}
+
+/// Does `work` for all, in their order, at most `limit` at a time.
+async fn side_by_side<T, F>(limit: usize, all: Vec<T>, work: impl Fn(T) -> F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let mut running = JoinSet::new();
+    for one in all {
+        if running.len() >= limit {
+            running.join_next().await;
+        }
+        running.spawn(work(one));
+    }
+    while running.join_next().await.is_some() {}
 }
 
 /// What the DNS says of a domain's policy.
@@ -173,4 +259,120 @@ pub async fn fetched(means: Means<'_>, domain: &str, until: Instant) -> Result<P
 
 fn failure(kind: FetchFailureKind, why: String) -> FetchFailure {
     FetchFailure { kind, why }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use stentor_posture::sts::Mode;
+
+    use super::*;
+
+    fn wanted(domain: &str, has_failed: bool) -> Wanted {
+        Wanted { domain: domain.to_owned(), id: "1".to_owned(), has_failed }
+    }
+
+    fn policy() -> Policy {
+        Policy { mode: Mode::Enforce, max_age_s: 86_400, mx: vec!["mx.a.test".to_owned()] }
+    }
+
+    async fn slow(until: Instant) -> Result<Policy, FetchFailure> {
+        tokio::time::sleep_until(until).await;
+        Err(failure(FetchFailureKind::Fetch, "no policy in time".to_owned()))
+    }
+
+    async fn good(_: Instant) -> Result<Policy, FetchFailure> {
+        Ok(policy())
+    }
+
+    /// Strangers' servers take all turns, and end after all others.
+    async fn with_slow_strangers(policies: &Arc<StsPolicies>, count: usize, has_failed: bool) -> JoinSet<()> {
+        let mut strangers = JoinSet::new();
+        for n in 0..count {
+            let policies = policies.clone();
+            strangers.spawn(async move {
+                let clock = Clock::start();
+                let stranger = wanted(&format!("{n}.evil.test"), has_failed);
+                policies.fetch(&clock, stranger, |_| std::future::pending()).await;
+            });
+        }
+        tokio::task::yield_now().await;
+        strangers
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_strangers_hold_up_is_not_known_and_no_failure() {
+        let (policies, clock) = (Arc::new(StsPolicies::default()), Clock::start());
+        let _strangers = with_slow_strangers(&policies, 400, false).await;
+        let found = policies.fetch(&clock, wanted("a.test", false), good).await;
+        assert!(matches!(found, StsFound::NotKnown(_)), "{found:?}");
+        assert_eq!(policies.about("a.test"), (None, None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_is_slow_itself_is_as_one_without_a_policy() {
+        let (policies, clock) = (StsPolicies::default(), Clock::start());
+        let found = policies.fetch(&clock, wanted("a.test", false), slow).await;
+        assert_eq!(found, StsFound::Nothing);
+        assert!(policies.about("a.test").1.is_some());
+        // One that waited for its turn, and had it for a moment alone, is not known to be slow.
+        let turns = policies.fetches.acquire_many((FETCHES_MAX - FAILING_MAX) as u32).await.unwrap();
+        let waiting = policies.fetch(&clock, wanted("b.test", false), slow);
+        let release = async {
+            tokio::time::sleep(Duration::from_secs(9)).await;
+            drop(turns);
+        };
+        let (found, ()) = tokio::join!(waiting, release);
+        assert!(matches!(found, StsFound::NotKnown(_)), "{found:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn domains_that_fail_take_no_turns_of_others() {
+        let (policies, clock) = (Arc::new(StsPolicies::default()), Clock::start());
+        let _strangers = with_slow_strangers(&policies, 400, true).await;
+        let found = policies.fetch(&clock, wanted("a.test", false), good).await;
+        assert_eq!(found, StsFound::Policy(Arc::new(policy())));
+        // What is kept is used, whatever others do.
+        assert_eq!(policies.fetch(&clock, wanted("a.test", true), good).await, found);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn refreshes_run_side_by_side() {
+        let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        side_by_side(16, (0..100).collect(), |_: i32| {
+            let (running, most) = (running.clone(), most.clone());
+            async move {
+                most.fetch_max(running.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_secs(10)).await;
+                running.fetch_sub(1, Ordering::Relaxed);
+            }
+        })
+        .await;
+        assert_eq!((running.load(Ordering::Relaxed), most.load(Ordering::Relaxed)), (0, 16));
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_handed_over_again_and_one_waits_for_another() {
+        let policies = Arc::new(StsPolicies::default());
+        policies.cache.lock().fetched("a.test", "1".to_owned(), Ok(policy()), 5);
+        assert_eq!(policies.write(|_| Err("full")), Err("full"));
+        let (begun, begins) = std::sync::mpsc::channel();
+        let (go, goes) = std::sync::mpsc::channel::<()>();
+        let first = {
+            let policies = policies.clone();
+            std::thread::spawn(move || {
+                policies.write(|text| {
+                    assert!(text.contains("a.test"));
+                    begun.send(()).unwrap();
+                    goes.recv().map_err(|_| "lost")
+                })
+            })
+        };
+        begins.recv().unwrap();
+        assert!(policies.writing.try_lock().is_none(), "a second write waits");
+        go.send(()).unwrap();
+        assert_eq!(first.join().unwrap(), Ok(()));
+        assert_eq!(policies.write(|_| Err("nothing is new")), Ok(()));
+    }
 }

@@ -18,7 +18,7 @@ use stentor_queue::site::{Endpoint, Resolution, SitePlan, Target};
 use stentor_resolve::{Decided, Facts};
 use stentor_rules::NextHop;
 
-use crate::core::sts::{Means, StsPolicies};
+use crate::core::sts::{Means, StsFound, StsPolicies};
 use crate::core::{Core, Settings};
 
 /// A policy that appears or changes is noticed.
@@ -47,7 +47,9 @@ pub async fn look_up(asking: &Asking<'_>, name: &str) -> Resolution {
     if let Resolution::Site(plan) = &mut resolution {
         plan.limits = asking.means.settings.site_limits(&plan.targets);
         let (domain, hop) = split_hop(name);
-        protect(asking, plan, (domain, Wish::of_hop(hop).0), &facts, is_mx).await;
+        if let Err(text) = protect(asking, plan, (domain, Wish::of_hop(hop).0), &facts, is_mx).await {
+            return Resolution::Temporary { dsn: Enhanced::new(4, 7, 5), text };
+        }
     }
     resolution
 }
@@ -83,10 +85,16 @@ async fn hosts(asking: &Asking<'_>, name: &str) -> (Resolution, Facts, bool) {
     (resolution, facts, hop == NextHop::Mx && !domain.starts_with('['))
 }
 
-/// What TLS must do at each host becomes part of the plan.
-async fn protect(asking: &Asking<'_>, plan: &mut SitePlan, (domain, wish): (&str, Wish), facts: &Facts, is_mx: bool) {
+/// What TLS must do at each host becomes part of the plan. An error if what the domain publishes is not known.
+async fn protect(
+    asking: &Asking<'_>,
+    plan: &mut SitePlan,
+    (domain, wish): (&str, Wish),
+    facts: &Facts,
+    is_mx: bool,
+) -> Result<(), String> {
     if plan.targets.iter().all(|target| matches!(target.addr, Endpoint::Unix(_))) {
-        return;
+        return Ok(());
     }
     let posture = asking.means.settings.posture(plan, domain, wish);
     let by_mail = asking.means.settings.config.protection.policies.published_by_mail();
@@ -104,7 +112,11 @@ async fn protect(asking: &Asking<'_>, plan: &mut SitePlan, (domain, wish): (&str
     let (dane, sts) = tokio::join!(dane, sts);
     let holds = dane.iter().map(|decided| decided.ttl_s).chain(sts.as_ref().map(|_| STS_TTL_S));
     plan.ttl_s = holds.fold(plan.ttl_s, u32::min).max(TTL_S_MIN);
-    let sts = sts.flatten();
+    let sts = match sts {
+        Some(StsFound::Policy(policy)) => Some(policy),
+        Some(StsFound::NotKnown(why)) => return Err(why),
+        Some(StsFound::Nothing) | None => None,
+    };
     let of_target = |target: &Target| {
         let posture = host_posture(target, &posture, by_mail, domain, &dane, sts.as_deref())?;
         Some(Arc::new(posture))
@@ -113,6 +125,7 @@ async fn protect(asking: &Asking<'_>, plan: &mut SitePlan, (domain, wish): (&str
     let suffix = site_suffix(&posture, domain, all.iter().map(Option::as_deref));
     let mut all = all.into_iter();
     plan.protect(&suffix, |_| all.next().flatten());
+    Ok(())
 }
 
 fn host_posture(
