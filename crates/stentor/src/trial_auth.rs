@@ -139,8 +139,8 @@ mod tests {
         write("users", "[ann@x.example]\nlocked = perhaps\n", 0o600);
         write("secret", "s3cret\n", 0o644);
         let (all, _) = found();
-        assert!(all.len() == 2 && all[0].contains("users:2:1: "), "{all:#?}");
-        assert!(all[1].contains("Warning every user can read the secret in"), "{all:#?}");
+        assert!(all.len() == 3 && all[0].contains("users:2:1: "), "{all:#?}");
+        assert!(all[2].contains("Warning every user can read the secret in"), "{all:#?}");
         write("users", "", 0o644);
         write("secret", "s3cret\n", 0o600);
         let (all, _) = found();
