@@ -16,6 +16,27 @@ pub enum Place {
     Https(String),
 }
 
+impl Place {
+    /// By which it is known again.
+    pub fn uri(&self) -> String {
+        match self {
+            Place::Mail(address) => format!("mailto:{address}"),
+            Place::Https(url) => url.clone(),
+        }
+    }
+
+    /// The domain of an address is the same in capitals.
+    fn is(&self, other: &Place) -> bool {
+        match (self, other) {
+            (Place::Mail(one), Place::Mail(other)) => match (one.rsplit_once('@'), other.rsplit_once('@')) {
+                (Some((one, at)), Some((other, of))) => one == other && at.eq_ignore_ascii_case(of),
+                _ => one == other,
+            },
+            _ => self == other,
+        }
+    }
+}
+
 /// What the records say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
@@ -72,10 +93,24 @@ fn places(fields: &[u8]) -> Result<Vec<Place>, RecordError> {
             return Err(RecordError::Field);
         }
         if name == "rua" && found.is_empty() {
-            found = value.split(',').filter_map(place).take(PLACES_MAX).collect();
+            found = different(value.split(',').filter_map(place));
         }
     }
     if found.is_empty() { Err(RecordError::NoPlace) } else { Ok(found) }
+}
+
+/// The first places, each once.
+fn different(places: impl Iterator<Item = Place>) -> Vec<Place> {
+    let mut found: Vec<Place> = Vec::new();
+    for place in places {
+        if found.len() == PLACES_MAX {
+            break;
+        }
+        if !found.iter().any(|known| known.is(&place)) {
+            found.push(place);
+        }
+    }
+    found
 }
 
 /// URIs of other schemes are passed over.
@@ -138,6 +173,15 @@ mod tests {
         assert_eq!(https, Record::Places(vec![Place::Https("https://reporting.example.com/v1/tlsrpt".to_owned())]));
         let both = of(&["x", "v=TLSRPTv1; rua=MAILTO:a%2cb@x.test , mailto:c+d@x.test?subject=x,https://r.test ;x=y;"]);
         assert_eq!(both, Record::Places(vec![mail("c+d@x.test"), Place::Https("https://r.test".to_owned())]));
+    }
+
+    #[test]
+    fn a_place_that_is_named_twice_is_one() {
+        let found = of(&["v=TLSRPTv1; rua=mailto:a@b.test,mailto:a@B.test,MAILTO:%61@b.test,mailto:A@b.test,\
+                         https://r.test/a,https://r.test/a,https://r.test/b,https://r.test/c,https://r.test/d"]);
+        let https = ["a", "b", "c"].map(|page| Place::Https(format!("https://r.test/{page}")));
+        let all: Vec<Place> = [mail("a@b.test"), mail("A@b.test")].into_iter().chain(https).collect();
+        assert_eq!(found, Record::Places(all));
     }
 
     #[test]
