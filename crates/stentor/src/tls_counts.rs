@@ -57,15 +57,16 @@ pub async fn keep(core: Arc<Core>) {
 
 /// Writes the file, if anything has changed. Blocks.
 pub fn save(core: &Core) {
-    let text = {
+    let counts = {
         let mut counts = core.tls_counts.lock();
         if !counts.take_changed() {
             return;
         }
-        counts.write()
+        // Deliveries count their sessions while the copy is made into text.
+        counts.clone()
     };
     let path = path(core);
-    if let Err(error) = replace(&path, text.as_bytes(), 0o600) {
+    if let Err(error) = replace(&path, counts.write().as_bytes(), 0o600) {
         core.tls_counts.lock().set_changed();
         tracing::warn!(path = %path.display(), %error, "counts for TLS reports cannot be written");
     }

@@ -5,6 +5,7 @@
 //! no report for this day.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
@@ -20,7 +21,7 @@ pub const POLICIES_MAX: usize = 16;
 pub const DETAILS_MAX: usize = 64;
 /// Octets of a text that comes from others.
 const TEXT_BYTES_MAX: usize = 256;
-/// Lines of one policy that are quoted.
+/// Lines of one policy that are quoted, and `mx` patterns.
 const LINES_MAX: usize = 64;
 /// A day beyond the year 4000 is none that was counted.
 const DAY_NUMBER_MAX: u64 = 750_000;
@@ -41,12 +42,18 @@ pub struct PolicyCount {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct DomainCount {
     pub policies: Vec<PolicyCount>,
+    /// Places that have the report, or get none of this day, as [`Place::uri`] has them.
+    ///
+    /// [`Place::uri`]: super::Place::uri
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub done: Vec<String>,
 }
 
-/// The days that are not reported yet: the present one and those before it.
-#[derive(Debug, Default)]
+/// The days that are not reported yet: the present one and those before it. A copy shares the domains' counts with the original until
+/// either changes them, so that it is made quickly and can be written while sessions are counted.
+#[derive(Debug, Clone, Default)]
 pub struct Counts {
-    days: BTreeMap<u64, HashMap<String, DomainCount, foldhash::fast::RandomState>>,
+    days: BTreeMap<u64, HashMap<String, Arc<DomainCount>, foldhash::fast::RandomState>>,
     /// Sessions of domains beyond the limit, since the start.
     uncounted: u64,
     is_changed: bool,
@@ -75,7 +82,7 @@ impl Counts {
             return;
         }
         self.is_changed = true;
-        let count = day.entry_ref(domain).or_default().under(policy);
+        let count = Arc::make_mut(day.entry_ref(domain).or_default()).under(policy);
         let Some(failure) = failure else {
             count.successes += 1;
             return;
@@ -96,7 +103,16 @@ impl Counts {
     }
 
     pub fn of(&self, day: u64, domain: &str) -> Option<&DomainCount> {
-        self.days.get(&day)?.get(domain)
+        self.days.get(&day)?.get(domain).map(|count| &**count)
+    }
+
+    /// The report need not be sent to this place (any more), also after a restart.
+    pub fn set_done(&mut self, day: u64, domain: &str, uri: &str) {
+        let Some(count) = self.days.get_mut(&day).and_then(|domains| domains.get_mut(domain)) else { return };
+        if !count.done.iter().any(|done| done == uri) {
+            Arc::make_mut(count).done.push(uri.to_owned());
+            self.is_changed = true;
+        }
     }
 
     /// It is reported, or nobody wants to hear of it.
@@ -137,7 +153,7 @@ impl Counts {
         let mut text = format!("{HEAD}\n");
         for (day, domains) in &self.days {
             for (domain, count) in domains {
-                if let Ok(line) = serde_json::to_string(&(day, domain, count)) {
+                if let Ok(line) = serde_json::to_string(&(day, domain, &**count)) {
                     text.push_str(&line);
                     text.push('\n');
                 }
@@ -162,7 +178,7 @@ impl Counts {
             }
             let domains = counts.days.entry(day).or_default();
             if domains.len() < DOMAINS_MAX {
-                domains.insert(domain, count);
+                domains.insert(domain, Arc::new(count));
             }
         }
         Ok(counts)
@@ -172,23 +188,26 @@ impl Counts {
 impl DomainCount {
     fn under(&mut self, policy: &AppliedPolicy) -> &mut PolicyCount {
         let is_same = |count: &PolicyCount| {
-            let shown = policy.lines.len().min(LINES_MAX);
             count.policy.kind == policy.kind
-                && count.policy.lines.len() == shown
-                && count.policy.lines == policy.lines[..shown]
-                && count.policy.mx == policy.mx
+                && count.policy.lines == shown(&policy.lines)
+                && count.policy.mx == shown(&policy.mx)
         };
         let found = self.policies.iter().position(is_same);
         let place = found.unwrap_or_else(|| {
             if self.policies.len() < POLICIES_MAX {
                 let mut policy = policy.clone();
                 policy.lines.truncate(LINES_MAX);
+                policy.mx.truncate(LINES_MAX);
                 self.policies.push(PolicyCount { policy, successes: 0, failures: 0, details: Vec::new() });
             }
             self.policies.len() - 1
         });
         &mut self.policies[place]
     }
+}
+
+fn shown(texts: &[String]) -> &[String] {
+    &texts[..texts.len().min(LINES_MAX)]
 }
 
 fn cut(failure: &Failure) -> Failure {

@@ -167,6 +167,38 @@ fn it_survives_a_restart_and_a_damaged_file_is_known() {
 }
 
 #[test]
+fn patterns_beyond_the_limit_are_cut_and_the_policy_is_known_again() {
+    let mut counts = Counts::default();
+    let policy = AppliedPolicy { mx: (0..200).map(|n| format!("mx{n}.test")).collect(), ..sts() };
+    for _ in 0..3 {
+        counts.session("a.test", &policy, None, NOW);
+    }
+    let policies = &counts.of(DAY, "a.test").unwrap().policies;
+    assert_eq!((policies.len(), policies[0].successes, policies[0].policy.mx.len()), (1, 3, 64));
+}
+
+#[test]
+fn places_that_are_done_are_known_after_a_restart() {
+    let mut counts = counted();
+    let old = counts.write();
+    assert!(!old.contains("done"));
+    assert!(Counts::read(&old).unwrap().of(DAY, "company-y.example").unwrap().done.is_empty());
+    counts.take_changed();
+    let copy = counts.clone();
+    for _ in 0..2 {
+        counts.set_done(DAY, "company-y.example", "mailto:a@b.test");
+    }
+    assert!(counts.take_changed());
+    counts.set_done(DAY, "company-y.example", "mailto:a@b.test");
+    counts.set_done(DAY, "x.test", "mailto:a@b.test");
+    assert!(!counts.take_changed());
+    let read = Counts::read(&counts.write()).unwrap();
+    assert_eq!(read.of(DAY, "company-y.example").unwrap().done, ["mailto:a@b.test"]);
+    // A copy that is written meanwhile is as it was.
+    assert_eq!(copy.write(), old);
+}
+
+#[test]
 fn names_of_results_are_those_of_the_rfc() {
     for result in ResultType::ALL {
         assert_eq!(serde_json::to_string(&result).unwrap(), format!("\"{}\"", result.name()));
