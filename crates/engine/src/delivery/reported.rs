@@ -2,10 +2,11 @@
 //!
 //! Promise: a session counts once for each domain whose mail it was made for, an attempt in clear after a failed handshake as a
 //! part of it; nothing is counted unless reports are configured. Counted is what a domain publishes, or that it publishes nothing
-//! where that was looked for; what the operator alone demands is nobody's policy.
+//! where that was looked for; what the operator alone demands is
+//! nobody's policy. Our own reports are not counted: two servers would report about each other's reports for ever.
 
 use stentor_posture::tlsrpt::{AppliedPolicy, Failure, PolicyType, ResultType};
-use stentor_posture::{HostQuestion, Level, Peer, Question};
+use stentor_posture::{HostQuestion, Level, Peer, Question, Wish};
 use stentor_queue::book::split_hop;
 use stentor_queue::ids::Ms;
 use stentor_queue::site::Target;
@@ -83,8 +84,23 @@ pub fn count(core: &Core, settings: &Settings, target: &Target, domain: &str, fo
 /// Counts a session that did not come about for the domains that waited for it.
 pub fn count_unreached(core: &Core, settings: &Settings, target: &Target, unreached: &Unreached, found: &Finding) {
     for (name, _) in unreached.domains.iter().take(DOMAINS_MAX) {
-        count(core, settings, target, split_hop(name).0, Some(found));
+        if let Some(domain) = counted_domain(name) {
+            count(core, settings, target, domain, Some(found));
+        }
     }
+}
+
+/// The domain for whose mail a session is counted; `None`: the mail of this name is not held to what is published (`TLS-Required: No`),
+/// so that nothing was looked for. Our own reports go that way.
+fn counted_domain(name: &str) -> Option<&str> {
+    let (domain, hop) = split_hop(name);
+    (!Wish::of_hop(hop).0.tls_required_no).then_some(domain)
+}
+
+/// Whether a message is a report that this server sent on TLS: the only one of its own that has a sender.
+pub fn is_tls_report(settings: &Settings, is_report: bool, sender: &str) -> bool {
+    let from = settings.config.tls_reports.as_ref().map(|reports| reports.from.as_str());
+    is_report && from.is_some_and(|from| from.eq_ignore_ascii_case(sender))
 }
 
 /// The policy that is applied to the host for mail to this domain, and why it refuses the host, if it does.
@@ -135,5 +151,23 @@ pub fn of_session(target: &Target, protection: &Protection) -> Option<Finding> {
             let reason = text.strip_prefix("clear:").unwrap_or_default().to_owned();
             Some(Finding { result: ResultType::ValidationFailure, reason })
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stentor_queue::book::at_hop;
+
+    use super::*;
+
+    #[test]
+    fn mail_that_is_not_held_to_policies_is_not_counted() {
+        let optional = Wish { require_tls: false, tls_required_no: true };
+        let hop = |wish: Wish, own| at_hop("a.test", &wish.hop(own).unwrap_or_default());
+        assert_eq!(counted_domain(&hop(optional, None)), None);
+        assert_eq!(counted_domain(&hop(optional, Some("mx.test"))), None);
+        assert_eq!(counted_domain("a.test"), Some("a.test"));
+        assert_eq!(counted_domain(&hop(Wish::default(), Some("mx.test"))), Some("a.test"));
+        assert_eq!(counted_domain(&hop(Wish { require_tls: true, ..optional }, None)), Some("a.test"));
     }
 }

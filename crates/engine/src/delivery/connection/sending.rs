@@ -110,6 +110,9 @@ impl Connection {
         if self.settings.config.tls_reports.is_none() || self.counted.len() >= COUNTED_DOMAINS_MAX {
             return;
         }
+        if reported::is_tls_report(&self.settings, assignment.is_report, &assignment.sender) {
+            return;
+        }
         let address = assignment.positions().next().map_or("", |at| assignment.address(at));
         let domain = address.rsplit_once('@').map_or("", |(_, domain)| domain);
         if !self.counted.iter().any(|known| **known == *domain) {
