@@ -2,11 +2,12 @@
 //!
 //! Promise: a session counts once for each domain whose mail it was made for, an attempt in clear after a failed handshake as a
 //! part of it; nothing is counted unless reports are configured. Counted is what a domain publishes, or that it publishes nothing
-//! where that was looked for; what the operator alone demands is
+//! where that was looked for, or that its MTA-STS policy could not be fetched (RFC 8460 4.3.2.2); what the operator alone demands is
 //! nobody's policy. Our own reports are not counted: two servers would report about each other's reports for ever.
 
+use stentor_posture::sts::FetchFailure;
 use stentor_posture::tlsrpt::{AppliedPolicy, Failure, PolicyType, ResultType};
-use stentor_posture::{HostQuestion, Level, Peer, Question, Wish};
+use stentor_posture::{Applied, HostQuestion, Level, Peer, Question, Wish};
 use stentor_queue::book::split_hop;
 use stentor_queue::ids::Ms;
 use stentor_queue::site::Target;
@@ -103,6 +104,13 @@ pub fn is_tls_report(settings: &Settings, is_report: bool, sender: &str) -> bool
     is_report && from.is_some_and(|from| from.eq_ignore_ascii_case(sender))
 }
 
+/// What it is counted under where no policy holds: one that could not be fetched is the domain's all the same (RFC 8460 4.3.2.2).
+fn without_policy(failure: Option<FetchFailure>) -> (AppliedPolicy, Option<Finding>) {
+    let kind = if failure.is_some() { PolicyType::Sts } else { PolicyType::NoPolicyFound };
+    let found = failure.map(|failure| Finding { result: failure.kind.into(), reason: failure.why });
+    (AppliedPolicy { kind, lines: Vec::new(), mx: Vec::new() }, found)
+}
+
 /// The policy that is applied to the host for mail to this domain, and why it refuses the host, if it does.
 fn applied(
     core: &Core,
@@ -115,9 +123,13 @@ fn applied(
     let Some(known) = target.posture.as_deref() else {
         let question = Question { domain, hosts: &[host], list: None, sender: "" };
         let strength = settings.config.protection.policies.find(&question).posture.requirement.strength();
-        let none = AppliedPolicy { kind: PolicyType::NoPolicyFound, lines: Vec::new(), mx: Vec::new() };
-        return (strength.asks_dane() || strength.asks_sts()).then_some((none, None));
+        let failure = if strength.asks_sts() { not_fetched(core, domain, now) } else { None };
+        return (strength.asks_dane() || strength.asks_sts()).then(|| without_policy(failure));
     };
+    if known.used.applied == Applied::NotFound {
+        let asks_sts = known.posture.requirement.strength().asks_sts();
+        return Some(without_policy(if asks_sts { not_fetched(core, domain, now) } else { None }));
+    }
     let peer = Peer { hostname: host, nexthop: domain };
     // The site knows of the policy what it is for this host; the report quotes it whole.
     let whole = core.policies.live(domain, now).filter(|_| known.published.sts.is_some());
@@ -130,6 +142,11 @@ fn applied(
     let policy = known.used.counted_under(&about)?;
     let refused = known.used.finding().map(|(result, reason)| Finding { result, reason });
     Some((policy, refused))
+}
+
+/// Why there is no MTA-STS policy, if one is published and none is kept.
+fn not_fetched(core: &Core, domain: &str, now: Ms) -> Option<FetchFailure> {
+    if core.policies.live(domain, now).is_some() { None } else { core.policies.about(domain).1 }
 }
 
 /// What a session that is ready shows; `None`: all that the policy asks for.
@@ -156,6 +173,7 @@ pub fn of_session(target: &Target, protection: &Protection) -> Option<Finding> {
 
 #[cfg(test)]
 mod tests {
+    use stentor_posture::sts::FetchFailureKind;
     use stentor_queue::book::at_hop;
 
     use super::*;
@@ -169,5 +187,21 @@ mod tests {
         assert_eq!(counted_domain("a.test"), Some("a.test"));
         assert_eq!(counted_domain(&hop(Wish::default(), Some("mx.test"))), Some("a.test"));
         assert_eq!(counted_domain(&hop(Wish { require_tls: true, ..optional }, None)), Some("a.test"));
+    }
+
+    #[test]
+    fn a_policy_that_cannot_be_fetched_is_reported_as_one() {
+        let of = |kind| without_policy(Some(FetchFailure { kind, why: "why".to_owned() }));
+        for (kind, name) in [
+            (FetchFailureKind::Fetch, "sts-policy-fetch-error"),
+            (FetchFailureKind::Invalid, "sts-policy-invalid"),
+            (FetchFailureKind::Certificate, "sts-webpki-invalid"),
+        ] {
+            let (policy, found) = of(kind);
+            let found = found.expect("a finding");
+            assert_eq!((policy.kind, found.result.name(), &*found.reason), (PolicyType::Sts, name, "why"));
+        }
+        let (policy, found) = without_policy(None);
+        assert!(policy.kind == PolicyType::NoPolicyFound && found.is_none());
     }
 }
