@@ -2,19 +2,23 @@
 //!
 //! States: a day's counts ([`stentor_posture::tlsrpt::Counts`]) are closed at midnight (UTC); each domain's report is due at a moment of the
 //! next four hours that follows from its name. Then the domain is asked where it wants it: nowhere, and the counts are dropped; or at up to five
-//! places, each of which gets it. Where that fails it is tried again every hour, and given up at the end of the second day after the one that it is about: it has been tried for more than the 24 hours of 5.4 by then.
+//! places, each of which gets it. Where that fails it is tried again every hour, and given up two days after the day that it is about: more than the 24 hours of 5.4. A place that
+//! answers 4xx to a POST does not want this report. Which places are done is kept with the counts, over a restart too.
 //!
 //! Promise: a report has the same id however often it is made, so that one that is sent twice (a crash in between) is known for the same.
 //! Mail for a report is not held to what the domain publishes (5.3, RFC 8689): a domain whose policy is broken is to hear of it. An HTTPS
-//! place on this machine or in a private network gets nothing, as anybody may publish one.
+//! place on this machine or in a private network gets nothing, as anybody may publish one. Web servers that are slow hold up neither mail
+//! nor, but for their turn, each other: [`POSTS_MAX`] are asked at a time, one of a domain ([`agenda`]).
 
-use std::collections::HashMap;
+mod agenda;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use bytes::Bytes;
+use futures_util::{StreamExt, stream};
 use stentor_config::{TlsReportsConfig, Url};
 use stentor_engine::core::envelope::{NewEnvelope, To};
 use stentor_engine::core::own::hand_in;
@@ -22,140 +26,211 @@ use stentor_engine::core::{Core, Settings};
 use stentor_mail::address::Address;
 use stentor_posture::Wish;
 use stentor_posture::tlsrpt::{DAY_MS, MEDIA_TYPE, Place, Record, Report, Submitter, delay_ms, record_name};
-use stentor_queue::ids::Ms;
+use tokio::task::JoinSet;
 
+use self::agenda::{Agenda, Key, Mailed};
 use crate::outbound;
 
 const PAUSE: Duration = Duration::from_secs(10);
-const RETRY_MS: Ms = 3_600_000;
-const POST_TIMEOUT: Duration = Duration::from_mins(1);
-/// Reports that are made in one go; the next are a pause later.
-const AT_ONCE: usize = 64;
+const POST_TIMEOUT: Duration = Duration::from_secs(15);
+/// Web servers that are asked at a time.
+const POSTS_MAX: usize = 8;
+/// Domains whose record is looked up in one go, the next are a pause later; and at a time.
+const LOOK_UPS_MAX: usize = 64;
+const LOOK_UPS_AT_ONCE: usize = 8;
 
-/// A day's report for a domain.
-type Key = (u64, String);
-
-/// What is left of a report that could not be sent to all places.
-struct Left {
-    /// `None`: where it goes could not be looked up.
-    places: Option<Vec<Place>>,
-    next: Ms,
+/// Why a place does not have the report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Failed {
+    /// It is tried again.
+    Now(String),
+    /// The place gets none of this day.
+    ForGood(String),
 }
 
-/// What came of a report.
-enum Sent {
-    /// It is where it was wanted, or nobody wanted it.
-    Done,
-    /// Not at these places yet; `None`: they could not be looked up.
-    Later(Option<Vec<Place>>),
+/// What came of a POST.
+type Posted = (Key, Place, Result<(), Failed>);
+
+/// What is under way.
+#[derive(Default)]
+struct Work {
+    agenda: Agenda,
+    mailed: Mailed,
+    posts: JoinSet<Posted>,
 }
 
 /// Sends what is due, as long as the server runs.
 pub async fn send_when_due(core: Arc<Core>) {
-    let mut left: HashMap<Key, Left> = HashMap::new();
+    let mut work = Work::default();
     loop {
         let settings = core.settings();
         if let Some(config) = &settings.config.tls_reports {
-            look(&core, &settings, config, &mut left).await;
+            work.look(&core, &settings, config).await;
         }
         tokio::time::sleep(PAUSE).await;
     }
 }
 
-async fn look(core: &Arc<Core>, settings: &Settings, config: &TlsReportsConfig, left: &mut HashMap<Key, Left>) {
-    let now = core.clock.now();
-    let due: Vec<Key> = {
-        let mut counts = core.tls_counts.lock();
-        let given_up = counts.give_up(now);
-        if given_up > 0 {
-            tracing::warn!(reports = given_up, "TLS reports could not be sent within two days; they are given up");
-        }
-        let is_due = |(day, domain): &(u64, &str)| (day + 1) * DAY_MS + delay_ms(domain) <= now;
-        let key = |(day, domain): (u64, &str)| (day, domain.to_owned());
-        let may = |key: &Key| left.get(key).is_none_or(|left| left.next <= now);
-        counts.finished(now).filter(is_due).map(key).filter(may).take(AT_ONCE).collect()
-    };
-    left.retain(|(day, domain), _| core.tls_counts.lock().of(*day, domain).is_some());
-    for key in due {
-        let places = left.remove(&key).and_then(|left| left.places);
-        match report(core, settings, config, &key, places).await {
-            Sent::Done => core.tls_counts.lock().remove(key.0, &key.1),
-            Sent::Later(places) => {
-                left.insert(key, Left { places, next: now + RETRY_MS });
+impl Work {
+    async fn look(&mut self, core: &Arc<Core>, settings: &Settings, config: &TlsReportsConfig) {
+        while let Some(ended) = self.posts.try_join_next() {
+            // One that panicked is tried again later.
+            if let Ok((key, place, sent)) = ended {
+                self.agenda.post_ended(&key);
+                self.ended(core, &key, &place, sent);
             }
+        }
+        self.find_places(core).await;
+        let by = submitter(settings, config);
+        for (key, address) in self.agenda.mail(core.clock.now()) {
+            let Some(report) = made(core, &key, by) else { continue };
+            let sent = self.by_mail(core, settings, &report, &address, by).await;
+            self.ended(core, &key, &Place::Mail(address), sent);
+        }
+        let free = POSTS_MAX.saturating_sub(self.posts.len());
+        for (key, url) in self.agenda.begin_posts(core.clock.now(), free) {
+            let Some(report) = made(core, &key, by) else { continue };
+            let loopback_allowed = settings.config.dns.loopback_allowed;
+            let core = core.clone();
+            self.posts.spawn(async move {
+                let sent = by_https(&core, loopback_allowed, &report, &url).await;
+                (key, Place::Https(url), sent)
+            });
         }
     }
-}
 
-/// Sends a report.
-async fn report(
-    core: &Arc<Core>,
-    settings: &Settings,
-    config: &TlsReportsConfig,
-    (day, domain): &Key,
-    places: Option<Vec<Place>>,
-) -> Sent {
-    let places = match places {
-        Some(places) => places,
-        None => match core.resolver.texts(&record_name(domain)).await {
-            Err(why) => {
-                tracing::debug!(domain, why, "where TLS reports go cannot be looked up");
-                return Sent::Later(None);
+    /// Looks up where reports go that are due, those first that are new.
+    async fn find_places(&mut self, core: &Arc<Core>) {
+        let now = core.clock.now();
+        let mut due: Vec<Key> = {
+            let mut counts = core.tls_counts.lock();
+            let given_up = counts.give_up(now);
+            if given_up > 0 {
+                tracing::warn!(reports = given_up, "TLS reports could not be sent within two days; they are given up");
             }
-            Ok(texts) => match Record::of(texts.iter().map(Vec::as_slice)) {
-                Record::Places(places) => places,
-                Record::Absent => return Sent::Done,
-                Record::Invalid(why) => {
-                    tracing::info!(domain, %why, "the domain's record for TLS reports cannot be used; it gets none");
-                    return Sent::Done;
-                }
-            },
-        },
-    };
-    let (contact, from) = (config.contact.as_str(), config.from.as_str());
-    let by = Submitter { hostname: &settings.config.hostname, organization: &config.organization, contact, from };
-    let report = {
-        let counts = core.tls_counts.lock();
-        let Some(count) = counts.of(*day, domain) else { return Sent::Done };
-        Report::new(domain, *day, count, by)
-    };
-    let mut failed = Vec::new();
-    for place in places {
-        let (to, sent) = match &place {
-            Place::Mail(address) => (address.as_str(), by_mail(core, &report, address, by).await),
-            Place::Https(url) => (url.as_str(), by_https(core, settings, &report, url).await),
+            self.agenda.retain(|(day, domain)| counts.of(*day, domain).is_some());
+            let is_due = |(day, domain): &(u64, &str)| (day + 1) * DAY_MS + delay_ms(domain) <= now;
+            let key = |(day, domain): (u64, &str)| (day, domain.to_owned());
+            let is_new = |key: &Key| !self.agenda.is_known(key);
+            counts.finished(now).filter(is_due).map(key).filter(is_new).take(LOOK_UPS_MAX).collect()
         };
-        match sent {
-            Ok(()) => tracing::info!(domain, to, report = report.id, "TLS report sent"),
-            Err(why) => {
-                tracing::info!(domain, to, report = report.id, why, "the TLS report cannot be sent now");
-                failed.push(place);
+        due.extend(self.agenda.to_look_up(now).take(LOOK_UPS_MAX - due.len()).cloned());
+        let look_up = |key: Key| async move {
+            let places = places(core, &key.1).await;
+            (key, places)
+        };
+        let mut found = stream::iter(due).map(look_up).buffer_unordered(LOOK_UPS_AT_ONCE);
+        while let Some((key, places)) = found.next().await {
+            let Some(mut places) = places else {
+                self.agenda.not_looked_up(key, core.clock.now());
+                continue;
+            };
+            let mut counts = core.tls_counts.lock();
+            let Some(count) = counts.of(key.0, &key.1) else { continue };
+            places.retain(|place| !count.done.contains(&place.uri()));
+            if places.is_empty() {
+                counts.remove(key.0, &key.1);
+            } else {
+                self.agenda.looked_up(key, places);
             }
         }
     }
-    if failed.is_empty() { Sent::Done } else { Sent::Later(Some(failed)) }
+
+    /// Writes down what came of an attempt.
+    fn ended(&mut self, core: &Core, key: &Key, place: &Place, sent: Result<(), Failed>) {
+        let (domain, to) = (&key.1, place.uri());
+        match sent {
+            Ok(()) => tracing::info!(domain, to, "TLS report sent"),
+            Err(Failed::Now(why)) => {
+                tracing::info!(domain, to, why, "the TLS report cannot be sent now");
+                return self.agenda.failed(key, place, core.clock.now());
+            }
+            Err(Failed::ForGood(why)) => tracing::info!(domain, to, why, "the TLS report is not sent to this place"),
+        }
+        self.agenda.done(key, place);
+        let mut counts = core.tls_counts.lock();
+        if self.agenda.is_done(key) {
+            counts.remove(key.0, domain);
+        } else {
+            counts.set_done(key.0, domain, &to);
+        }
+    }
+
+    async fn by_mail(
+        &mut self,
+        core: &Arc<Core>,
+        settings: &Settings,
+        report: &Report,
+        to: &str,
+        by: Submitter<'_>,
+    ) -> Result<(), Failed> {
+        let address = Address::parse(to.as_bytes(), true).map_err(|error| Failed::ForGood(error.to_string()))?;
+        let now = core.clock.now();
+        let is_local = settings.policy.is_local_domain(address.domain());
+        if let Some(why) = self.mailed.refusal(&address, &report.domain, is_local, now) {
+            return Err(Failed::ForGood(why.to_owned()));
+        }
+        let mut people = settings.people(&address, now).await.map_err(|refused| Failed::Now(refused.to_string()))?;
+        let wish = Wish { require_tls: false, tls_required_no: true };
+        for To { hop, .. } in &mut people {
+            *hop = wish.hop(hop.as_deref()).map(Arc::from);
+        }
+        if people.is_empty() {
+            return Err(Failed::Now("nobody reads mail to this address".to_owned()));
+        }
+        let (id, content) = (core.next_message_id(), core.next_content_id());
+        let message_id = format!("<{id}.tls-report@{}>", by.hostname);
+        let body = report.message(to, &message_id, now, by);
+        let sender = by.from.to_owned();
+        let envelope = NewEnvelope { sender, ..NewEnvelope::own(people, message_id, "TLS report") };
+        let taken = hand_in(core, (id, content), body, envelope, Vec::new()).await;
+        taken.map_err(|refused| Failed::Now(refused.to_string()))?;
+        self.mailed.count(&address);
+        Ok(())
+    }
 }
 
-async fn by_mail(core: &Arc<Core>, report: &Report, to: &str, by: Submitter<'_>) -> Result<(), String> {
-    let address = Address::parse(to.as_bytes(), true).map_err(|error| error.to_string())?;
-    let now = core.clock.now();
-    let mut people = core.settings().people(&address, now).await.map_err(|refused| refused.to_string())?;
-    let wish = Wish { require_tls: false, tls_required_no: true };
-    for To { hop, .. } in &mut people {
-        *hop = wish.hop(hop.as_deref()).map(Arc::from);
-    }
-    if people.is_empty() {
-        return Err("nobody reads mail to this address".to_owned());
-    }
-    let (id, content) = (core.next_message_id(), core.next_content_id());
-    let message_id = format!("<{id}.tls-report@{}>", by.hostname);
-    let body = report.message(to, &message_id, now, by);
-    let sender = by.from.to_owned();
-    let envelope = NewEnvelope { sender, ..NewEnvelope::own(people, message_id, "TLS report") };
-    hand_in(core, (id, content), body, envelope, Vec::new()).await.map_err(|refused| refused.to_string())
+fn submitter<'a>(settings: &'a Settings, config: &'a TlsReportsConfig) -> Submitter<'a> {
+    let (contact, from) = (config.contact.as_str(), config.from.as_str());
+    Submitter { hostname: &settings.config.hostname, organization: &config.organization, contact, from }
 }
 
-async fn by_https(core: &Arc<Core>, settings: &Settings, report: &Report, url: &str) -> Result<(), String> {
+/// `None`: it is given up.
+fn made(core: &Core, (day, domain): &Key, by: Submitter<'_>) -> Option<Report> {
+    let counts = core.tls_counts.lock();
+    Some(Report::new(domain, *day, counts.of(*day, domain)?, by))
+}
+
+/// Where a domain wants its reports; `None`: that cannot be looked up now.
+async fn places(core: &Core, domain: &str) -> Option<Vec<Place>> {
+    match core.resolver.texts(&record_name(domain)).await {
+        Err(why) => {
+            tracing::debug!(domain, why, "where TLS reports go cannot be looked up");
+            None
+        }
+        Ok(texts) => match Record::of(texts.iter().map(Vec::as_slice)) {
+            Record::Places(places) => Some(places),
+            Record::Absent => Some(Vec::new()),
+            Record::Invalid(why) => {
+                tracing::info!(domain, %why, "the domain's record for TLS reports cannot be used; it gets none");
+                Some(Vec::new())
+            }
+        },
+    }
+}
+
+async fn by_https(core: &Core, loopback_allowed: bool, report: &Report, url: &str) -> Result<(), Failed> {
+    let (url, addresses) = found(core, loopback_allowed, url).await.map_err(Failed::Now)?;
+    let mut headers = HeaderMap::new();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
+    headers.insert(header::USER_AGENT, HeaderValue::from_static(concat!("stentor/", env!("CARGO_PKG_VERSION"))));
+    let body = Bytes::from(report.compressed());
+    let answer = outbound::post_at(&url, &addresses, headers, body, POST_TIMEOUT).await;
+    of_status(answer.map_err(Failed::Now)?.status)
+}
+
+/// The URL and those of its addresses that may be asked.
+async fn found(core: &Core, loopback_allowed: bool, url: &str) -> Result<(Url, Vec<SocketAddr>), String> {
     let url = Url::parse(url)?;
     if !url.is_tls {
         return Err("it is no https: URL".to_owned());
@@ -164,18 +239,35 @@ async fn by_https(core: &Arc<Core>, settings: &Settings, report: &Report, url: &
         Ok(ip) => vec![ip],
         Err(_) => core.resolver.ips(&url.host).await?,
     };
-    let may = |ip: &std::net::IpAddr| settings.config.dns.loopback_allowed || stentor_sts::is_public(*ip);
+    let may = |ip: &std::net::IpAddr| loopback_allowed || stentor_sts::is_public(*ip);
     let addresses: Vec<SocketAddr> = ips.into_iter().filter(may).map(|ip| (ip, url.port).into()).collect();
     if addresses.is_empty() {
         return Err("its addresses are of this machine or private".to_owned());
     }
-    let mut headers = HeaderMap::new();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));
-    headers.insert(header::USER_AGENT, HeaderValue::from_static(concat!("stentor/", env!("CARGO_PKG_VERSION"))));
-    let body = Bytes::from(report.compressed());
-    match outbound::post_at(&url, &addresses, headers, body, POST_TIMEOUT).await {
-        Ok(answer) if (200..300).contains(&answer.status) => Ok(()),
-        Ok(answer) => Err(format!("it answers {}", answer.status)),
-        Err(why) => Err(why),
+    Ok((url, addresses))
+}
+
+/// A server that does not take the report takes it no better in an hour, unless it says that the fault is its own.
+fn of_status(status: u16) -> Result<(), Failed> {
+    match status {
+        200..300 => Ok(()),
+        400..500 => Err(Failed::ForGood(format!("it answers {status}"))),
+        _ => Err(Failed::Now(format!("it answers {status}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_that_refuses_a_report_is_not_asked_again() {
+        assert_eq!((of_status(200), of_status(204)), (Ok(()), Ok(())));
+        for status in [400, 404, 410, 499] {
+            assert!(matches!(of_status(status), Err(Failed::ForGood(_))), "{status}");
+        }
+        for status in [301, 500, 503] {
+            assert!(matches!(of_status(status), Err(Failed::Now(_))), "{status}");
+        }
     }
 }

@@ -17,7 +17,13 @@ const WORLD: &str = "\
     [[site]]\nname = 'good.example'\nbehaviour = { tls = 'good' }\n\
     [[site]]\nname = 'clear.example'\n\
     [[site]]\nname = 'silent.example'\nbehaviour = { tls = 'good' }\n\
+    [[site]]\nname = 'broken.example'\nbehaviour = { tls = 'good' }\n\
+    [[site]]\nname = 'half.example'\nbehaviour = { tls = 'good' }\n\
     [[site]]\nname = 'reports.example'\nbehaviour = { tls = 'eof' }\n\
+    [[record]]\nname = '_mta-sts.broken.example'\ntype = 'TXT'\nvalue = 'v=STSv1; id=1;'\n\
+    [[record]]\nname = '_smtp._tls.broken.example'\ntype = 'TXT'\nvalue = 'v=TLSRPTv1; rua=mailto:tls@reports.example'\n\
+    [[record]]\nname = '_smtp._tls.half.example'\ntype = 'TXT'\nvalue = 'v=TLSRPTv1; rua=https://127.0.0.1:1/,mailto:tls@reports.example'\n\
+    [[record]]\nname = '_smtp._tls.reports.example'\ntype = 'TXT'\nvalue = 'v=TLSRPTv1; rua=mailto:tls@good.example'\n\
     [[record]]\nname = '_smtp._tls.good.example'\ntype = 'TXT'\nvalue = 'v=TLSRPTv1; rua=mailto:tls@reports.example'\n\
     [[record]]\nname = '_smtp._tls.clear.example'\ntype = 'TXT'\nvalue = 'v=TLSRPTv1;rua=mailto:tls@reports.example'\n";
 
@@ -62,7 +68,7 @@ fn begun(lab: &TestLab) -> Server {
 fn who_asks_for_reports_gets_one_for_a_day() {
     let lab = TestLab::start(WORLD);
     let mut server = begun(&lab);
-    let to = ["ann@good.example", "bob@clear.example", "cid@silent.example"];
+    let to = ["ann@good.example", "bob@clear.example", "cid@silent.example", "dan@broken.example", "eve@half.example"];
     for n in 0..2 {
         let id = format!("{n}@test");
         post(&server, &lab, &to, &id);
@@ -73,7 +79,7 @@ fn who_asks_for_reports_gets_one_for_a_day() {
     start(&mut server);
     set_clock(&server, DAY_S + SPREAD_S);
     let copies = || lab.recorder().copies_to("tls@reports.example");
-    wait_until("both reports are there", || copies().len() == 2);
+    wait_until("all reports are there", || copies().len() == 4);
     let reports: Vec<(String, Value)> = copies()
         .into_iter()
         .map(|copy| {
@@ -100,14 +106,24 @@ fn who_asks_for_reports_gets_one_for_a_day() {
     let failure = &clear["policies"][0]["failure-details"][0];
     assert_eq!(failure["result-type"], "starttls-not-supported", "{clear}");
     assert!(failure["receiving-mx-hostname"].as_str().is_some_and(|host| host.ends_with("clear.example")), "{clear}");
-    // Who asks for none is forgotten, and nothing is sent twice.
+    // A policy that cannot be fetched is told to who publishes it.
+    let (_, broken) = of("broken.example");
+    assert_eq!(broken["policies"][0]["policy"]["policy-type"], "sts", "{broken}");
+    assert_eq!(broken["policies"][0]["failure-details"][0]["result-type"], "sts-policy-fetch-error", "{broken}");
+    of("half.example");
+    // Who asks for none is forgotten, and nothing is sent twice; the reports themselves are in none.
     wait_until("nothing is left to report", || {
         server.stop();
         let left = std::fs::read_to_string(server.path("data/tls_reports")).expect("the file is there");
         start(&mut server);
-        !left.contains("silent.example") && !left.contains("\"good.example\"")
+        assert!(!left.contains("\"reports.example\""), "{left}");
+        // One of its places does not answer, the other has it.
+        !left.contains("silent.example")
+            && !left.contains("\"good.example\"")
+            && left.contains("\"half.example\"")
+            && left.contains("\"done\":[\"mailto:tls@reports.example\"]")
     });
-    assert_eq!(copies().len(), 2);
+    assert_eq!(copies().len(), 4);
 }
 
 #[test]

@@ -1,0 +1,274 @@
+//! Whose turn it is: where each report that is due still goes, and when it is tried again; and how many a mail domain gets in a day.
+//!
+//! Promise: what was never tried comes before what failed; a place that failed is tried again an hour after that attempt ended; a domain has
+//! one POST under way, so that one with slow web servers takes one turn of all. What is over a limit of a day is for the caller to drop.
+
+use std::collections::HashMap;
+
+use stentor_mail::address::Address;
+use stentor_posture::tlsrpt::{Place, day_of};
+use stentor_queue::ids::Ms;
+
+/// After an attempt that failed.
+const RETRY_MS: Ms = 3_600_000;
+/// A POST that has not ended by now never will.
+const POST_MS_MAX: Ms = 120_000;
+/// Reports of a day (UTC) to one address, and to all addresses of one domain.
+const TO_ADDRESS_MAX: u32 = 20;
+const TO_DOMAIN_MAX: u32 = 100;
+
+/// A day's report for a domain.
+pub type Key = (u64, String);
+
+/// Reports that could not be sent to all places yet.
+#[derive(Debug, Default)]
+pub struct Agenda {
+    left: HashMap<Key, Left>,
+}
+
+#[derive(Debug)]
+enum Left {
+    /// Where it goes could not be looked up; when that is tried again.
+    Unknown(Ms),
+    Places(Places),
+}
+
+#[derive(Debug, Default)]
+struct Places {
+    /// With the time of the next attempt.
+    places: Vec<(Place, Ms)>,
+    posts: u32,
+    /// A POST is under way, at most until then.
+    posting_until: Ms,
+}
+
+impl Agenda {
+    pub fn retain(&mut self, is_kept: impl Fn(&Key) -> bool) {
+        self.left.retain(|key, _| is_kept(key));
+    }
+
+    pub fn is_known(&self, key: &Key) -> bool {
+        self.left.contains_key(key)
+    }
+
+    /// The place cannot be looked up.
+    pub fn not_looked_up(&mut self, key: Key, now: Ms) {
+        self.left.insert(key, Left::Unknown(now + RETRY_MS));
+    }
+
+    pub fn looked_up(&mut self, key: Key, places: Vec<Place>) {
+        let places = places.into_iter().map(|place| (place, 0)).collect();
+        self.left.insert(key, Left::Places(Places { places, ..Places::default() }));
+    }
+
+    /// Those to look up again.
+    pub fn to_look_up(&self, now: Ms) -> impl Iterator<Item = &Key> {
+        let is_due = move |(key, left): (_, &Left)| matches!(left, Left::Unknown(next) if *next <= now).then_some(key);
+        self.left.iter().filter_map(is_due)
+    }
+
+    /// Mail to hand in now.
+    pub fn mail(&self, now: Ms) -> Vec<(Key, String)> {
+        let mut found = Vec::new();
+        for (key, left) in &self.left {
+            let Left::Places(all) = left else { continue };
+            for (place, next) in &all.places {
+                if let Place::Mail(address) = place
+                    && *next <= now
+                {
+                    found.push((key.clone(), address.clone()));
+                }
+            }
+        }
+        found
+    }
+
+    /// POSTs to begin now, no two of one domain; they count as under way.
+    pub fn begin_posts(&mut self, now: Ms, limit: usize) -> Vec<(Key, String)> {
+        let busy = |all: &Places| all.posting_until > now;
+        let all = || {
+            self.left
+                .iter()
+                .filter_map(|(key, left)| if let Left::Places(all) = left { Some((key, all)) } else { None })
+        };
+        let mut domains: Vec<String> = all().filter(|(_, all)| busy(all)).map(|(key, _)| key.1.clone()).collect();
+        let mut found: Vec<(u32, Ms, &Key, &str)> = Vec::new();
+        for (key, all) in all().filter(|(_, all)| !busy(all)) {
+            let due = all.places.iter().filter(|(place, next)| matches!(place, Place::Https(_)) && *next <= now);
+            if let Some((Place::Https(url), next)) = due.min_by_key(|(_, next)| *next) {
+                found.push((all.posts, *next, key, url));
+            }
+        }
+        found.sort_unstable();
+        let mut begun = Vec::new();
+        for (_, _, key, url) in found {
+            if begun.len() == limit {
+                break;
+            }
+            if !domains.contains(&key.1) {
+                domains.push(key.1.clone());
+                begun.push((key.clone(), url.to_owned()));
+            }
+        }
+        for (key, _) in &begun {
+            if let Some(Left::Places(all)) = self.left.get_mut(key) {
+                all.posts += 1;
+                all.posting_until = now + POST_MS_MAX;
+            }
+        }
+        begun
+    }
+
+    pub fn post_ended(&mut self, key: &Key) {
+        if let Some(Left::Places(all)) = self.left.get_mut(key) {
+            all.posting_until = 0;
+        }
+    }
+
+    /// An attempt has failed, and ended now.
+    pub fn failed(&mut self, key: &Key, at: &Place, now: Ms) {
+        let Some(Left::Places(all)) = self.left.get_mut(key) else { return };
+        if let Some((_, next)) = all.places.iter_mut().find(|(place, _)| place == at) {
+            *next = now + RETRY_MS;
+        }
+    }
+
+    /// The place has it, or gets none.
+    pub fn done(&mut self, key: &Key, at: &Place) {
+        if let Some(Left::Places(all)) = self.left.get_mut(key) {
+            all.places.retain(|(place, _)| place != at);
+        }
+    }
+
+    /// Whether it goes nowhere any more.
+    pub fn is_done(&self, key: &Key) -> bool {
+        matches!(self.left.get(key), Some(Left::Places(all)) if all.places.is_empty())
+    }
+}
+
+/// Reports that were mailed today.
+#[derive(Debug, Default)]
+pub struct Mailed {
+    day: u64,
+    to_address: HashMap<String, u32>,
+    to_domain: HashMap<String, u32>,
+}
+
+impl Mailed {
+    /// Why this address gets no report about the domain; a record's owner names whom he likes, and the rules that hold for
+    /// mail from others are not asked.
+    pub fn refusal(&mut self, to: &Address, about: &str, is_local: bool, now: Ms) -> Option<&'static str> {
+        if is_local && to.domain() != about {
+            return Some("the address is of another domain, which is local here");
+        }
+        if self.day != day_of(now) {
+            *self = Mailed { day: day_of(now), ..Mailed::default() };
+        }
+        let has = |of: &HashMap<String, u32>, name: &str, most| of.get(name).is_some_and(|number| *number >= most);
+        if has(&self.to_address, to.as_str(), TO_ADDRESS_MAX) {
+            return Some("the address has as many reports of today as it may get");
+        }
+        has(&self.to_domain, to.domain(), TO_DOMAIN_MAX)
+            .then_some("the domain of the address has as many reports of today as it may get")
+    }
+
+    pub fn count(&mut self, to: &Address) {
+        *self.to_address.entry(to.as_str().to_owned()).or_default() += 1;
+        *self.to_domain.entry(to.domain().to_owned()).or_default() += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(domain: &str) -> Key {
+        (1, domain.to_owned())
+    }
+
+    fn https(url: &str) -> Place {
+        Place::Https(url.to_owned())
+    }
+
+    fn domains(begun: &[(Key, String)]) -> Vec<&str> {
+        let mut domains: Vec<&str> = begun.iter().map(|(key, _)| &*key.1).collect();
+        domains.sort_unstable();
+        domains
+    }
+
+    #[test]
+    fn one_post_of_a_domain_at_a_time_and_the_untried_first() {
+        let mut agenda = Agenda::default();
+        agenda.looked_up(key("slow.test"), vec![https("https://a"), https("https://b")]);
+        let first = agenda.begin_posts(10, 8);
+        assert_eq!(domains(&first), ["slow.test"]);
+        assert!(agenda.begin_posts(11, 8).is_empty(), "it is under way");
+        let other_day = (2, "slow.test".to_owned());
+        agenda.looked_up(other_day.clone(), vec![https("https://a")]);
+        assert!(agenda.begin_posts(11, 8).is_empty(), "another day of the same domain waits too");
+        agenda.retain(|key| *key != other_day);
+        // The next attempt counts from the end of this one.
+        agenda.failed(&first[0].0, &https(&first[0].1), 5000);
+        agenda.post_ended(&first[0].0);
+        for domain in ["x.test", "y.test"] {
+            agenda.looked_up(key(domain), vec![https("https://a")]);
+        }
+        let second = agenda.begin_posts(6000, 2);
+        assert_eq!(domains(&second), ["x.test", "y.test"]);
+        let third = agenda.begin_posts(6000, 2);
+        assert_eq!(domains(&third), ["slow.test"]);
+        assert_ne!(third[0].1, first[0].1, "the place that was not tried");
+        agenda.done(&third[0].0, &https(&third[0].1));
+        agenda.post_ended(&third[0].0);
+        assert!(agenda.begin_posts(RETRY_MS + 4999, 1).iter().all(|(key, _)| key.1 != "slow.test"));
+        assert!(!agenda.is_done(&key("slow.test")));
+        assert!(agenda.begin_posts(RETRY_MS + 5000, 8).iter().any(|(key, _)| key.1 == "slow.test"));
+        agenda.done(&key("slow.test"), &https(&first[0].1));
+        assert!(agenda.is_done(&key("slow.test")));
+    }
+
+    #[test]
+    fn mail_waits_for_no_web_server() {
+        let mut agenda = Agenda::default();
+        let mail = Place::Mail("a@b.test".to_owned());
+        agenda.looked_up(key("a.test"), vec![https("https://a"), mail.clone()]);
+        agenda.begin_posts(1, 8);
+        assert_eq!(agenda.mail(1), [(key("a.test"), "a@b.test".to_owned())]);
+        agenda.failed(&key("a.test"), &mail, 7);
+        assert!(agenda.mail(RETRY_MS + 6).is_empty());
+        assert_eq!(agenda.mail(RETRY_MS + 7).len(), 1);
+        agenda.not_looked_up(key("c.test"), 7);
+        assert!(agenda.to_look_up(RETRY_MS + 6).next().is_none() && !agenda.is_done(&key("c.test")));
+        assert_eq!(agenda.to_look_up(RETRY_MS + 7).collect::<Vec<_>>(), [&key("c.test")]);
+    }
+
+    #[test]
+    fn nobody_is_flooded_with_reports() {
+        let address = |text: &str| Address::parse(text.as_bytes(), true).expect("an address");
+        let mut mailed = Mailed::default();
+        let now = 1_000_000_000;
+        let ann = address("ann@v.test");
+        for _ in 0..TO_ADDRESS_MAX {
+            assert_eq!(mailed.refusal(&ann, "a.test", false, now), None);
+            mailed.count(&ann);
+        }
+        assert!(mailed.refusal(&ann, "a.test", false, now).is_some_and(|why| why.starts_with("the address")));
+        for n in TO_ADDRESS_MAX..TO_DOMAIN_MAX {
+            let other = address(&format!("n{n}@v.test"));
+            assert_eq!(mailed.refusal(&other, "a.test", false, now), None);
+            mailed.count(&other);
+        }
+        let other = address("other@v.test");
+        assert!(mailed.refusal(&other, "a.test", false, now).is_some_and(|why| why.starts_with("the domain")));
+        assert_eq!(mailed.refusal(&other, "a.test", false, now + 86_400_000), None);
+    }
+
+    #[test]
+    fn a_local_address_gets_reports_about_its_own_domain_alone() {
+        let list = Address::parse(b"list@our.test", true).expect("an address");
+        let mut mailed = Mailed::default();
+        assert!(mailed.refusal(&list, "a.test", true, 1).is_some());
+        assert_eq!(mailed.refusal(&list, "our.test", true, 1), None);
+        assert_eq!(mailed.refusal(&list, "a.test", false, 1), None);
+    }
+}
