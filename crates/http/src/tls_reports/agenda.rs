@@ -36,7 +36,7 @@ enum Left {
 #[derive(Debug, Default)]
 struct Places {
     /// With the time of the next attempt.
-    places: Vec<(Place, Ms)>,
+    open: Vec<(Place, Ms)>,
     posts: u32,
     /// A POST is under way, at most until then.
     posting_until: Ms,
@@ -57,8 +57,8 @@ impl Agenda {
     }
 
     pub fn looked_up(&mut self, key: Key, places: Vec<Place>) {
-        let places = places.into_iter().map(|place| (place, 0)).collect();
-        self.left.insert(key, Left::Places(Places { places, ..Places::default() }));
+        let open = places.into_iter().map(|place| (place, 0)).collect();
+        self.left.insert(key, Left::Places(Places { open, ..Places::default() }));
     }
 
     /// Those to look up again.
@@ -72,7 +72,7 @@ impl Agenda {
         let mut found = Vec::new();
         for (key, left) in &self.left {
             let Left::Places(all) = left else { continue };
-            for (place, next) in &all.places {
+            for (place, next) in &all.open {
                 if let Place::Mail(address) = place
                     && *next <= now
                 {
@@ -94,7 +94,7 @@ impl Agenda {
         let mut domains: Vec<String> = all().filter(|(_, all)| busy(all)).map(|(key, _)| key.1.clone()).collect();
         let mut found: Vec<(u32, Ms, &Key, &str)> = Vec::new();
         for (key, all) in all().filter(|(_, all)| !busy(all)) {
-            let due = all.places.iter().filter(|(place, next)| matches!(place, Place::Https(_)) && *next <= now);
+            let due = all.open.iter().filter(|(place, next)| matches!(place, Place::Https(_)) && *next <= now);
             if let Some((Place::Https(url), next)) = due.min_by_key(|(_, next)| *next) {
                 found.push((all.posts, *next, key, url));
             }
@@ -128,7 +128,7 @@ impl Agenda {
     /// An attempt has failed, and ended now.
     pub fn failed(&mut self, key: &Key, at: &Place, now: Ms) {
         let Some(Left::Places(all)) = self.left.get_mut(key) else { return };
-        if let Some((_, next)) = all.places.iter_mut().find(|(place, _)| place == at) {
+        if let Some((_, next)) = all.open.iter_mut().find(|(place, _)| place == at) {
             *next = now + RETRY_MS;
         }
     }
@@ -136,13 +136,13 @@ impl Agenda {
     /// The place has it, or gets none.
     pub fn done(&mut self, key: &Key, at: &Place) {
         if let Some(Left::Places(all)) = self.left.get_mut(key) {
-            all.places.retain(|(place, _)| place != at);
+            all.open.retain(|(place, _)| place != at);
         }
     }
 
     /// Whether it goes nowhere any more.
     pub fn is_done(&self, key: &Key) -> bool {
-        matches!(self.left.get(key), Some(Left::Places(all)) if all.places.is_empty())
+        matches!(self.left.get(key), Some(Left::Places(all)) if all.open.is_empty())
     }
 }
 

@@ -47,7 +47,7 @@ impl Identities {
                 "a self-signed certificate was made: it encrypts and proves nothing; for a real one see [acme]"
             ),
             Err(error) => {
-                tracing::warn!(file = %path.display(), %error, "the self-signed certificate cannot be written; the next start makes another")
+                tracing::warn!(file = %path.display(), %error, "the self-signed certificate cannot be written; the next start makes another");
             }
         }
         whole(parse(text.as_bytes()).map_err(io::Error::other)?)
