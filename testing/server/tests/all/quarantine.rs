@@ -24,7 +24,7 @@ fn send(server: &Server, lab: &TestLab, to: &[&str], (id, subject): (&str, &str)
 }
 
 /// What is listed, with what narrows the list.
-fn listed(server: &Server, arguments: &[&str]) -> Vec<Value> {
+pub fn listed(server: &Server, arguments: &[&str]) -> Vec<Value> {
     let mut rows = Vec::new();
     for line in server.operator_json(&[&["quarantine", "list"], arguments].concat()) {
         let data = data(line);

@@ -2,7 +2,8 @@
 
 use stentor_harness::{Builder, Server, TestLab, dot_stuff, message, wait_until};
 
-use crate::kit::{builder, data, drained, fates, report_to};
+use crate::kit::{builder, drained, fates, report_to};
+use crate::quarantine::listed;
 use crate::tls_in::{codes, session};
 use crate::virtual_users::with;
 
@@ -180,8 +181,8 @@ fn a_copy_from_the_quarantine_is_held_to_it() {
     require(&server, "ann@sender.example", &["kept@ready.example"], "kept@test");
     let mut id = String::new();
     wait_until("the message is in the quarantine", || {
-        let rows = data(server.operator_json(&["quarantine", "list"]).remove(0));
-        id = rows[0]["id"].as_str().unwrap_or_default().to_owned();
+        let rows = listed(&server, &[]);
+        id = rows.first().and_then(|row| row["id"].as_str()).unwrap_or_default().to_owned();
         !id.is_empty()
     });
     for (to, parts) in [("bob@old.example", ["stat=", "5.7.30"]), ("bob@ready.example", ["stat=Sent", ":verified"])] {
