@@ -16,8 +16,8 @@ use stentor_stats::record::{Ms, Record};
 use super::input::{Input, is_history, now, scan};
 use super::when;
 use crate::asking::fail;
-use crate::foreign::{self, Fed, From};
 use crate::output;
+use stentor_logfiles::{self as logfiles, Fed, From};
 
 /// Days kept of a log that does not say which are wanted: the last ones.
 const DAYS_KEPT_MAX: usize = 400;
@@ -117,7 +117,7 @@ fn carry_out(options: &Options) -> Result<bool, String> {
     if options.input.from.is_given() && !options.beside.is_empty() {
         let from = From { files: options.beside.clone(), follow: false, ..options.input.from.clone() };
         let mut second = Days::new(options, &zone, wanted);
-        let summary = foreign::feed(&from, &mut |record: &Record<'_>| second.add(record))?;
+        let summary = logfiles::feed(&from, &mut |record: &Record<'_>| second.add(record))?;
         summary.print();
         complete &= !summary.failed;
         servers.push(second.chosen(options.days));
@@ -137,7 +137,7 @@ fn follow(options: &Options, zone: &Zone) -> Result<bool, String> {
     let mut days = Days::new(options, zone, wanted(options, zone)?);
     let mut drawn: Option<Instant> = None;
     let mut failure = None;
-    let summary = foreign::follow(&options.input.from, &mut |fed| {
+    let summary = logfiles::follow(&options.input.from, &mut |fed| {
         match fed {
             Fed::Record(record) => days.add(record),
             Fed::Idle if drawn.is_none_or(|drawn| drawn.elapsed() >= EVERY) => {

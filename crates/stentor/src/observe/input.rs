@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Args;
 use stentor_stats::record::{Ms, Record};
 
-use crate::foreign::{self, From};
+use stentor_logfiles::{self as logfiles, From};
 
 #[derive(Args)]
 pub struct Input {
@@ -32,7 +32,7 @@ impl Input {
         sink: &mut dyn FnMut(&Record<'_>),
     ) -> Result<bool, String> {
         if self.from.is_given() {
-            let summary = foreign::feed(&self.from, sink)?;
+            let summary = logfiles::feed(&self.from, sink)?;
             summary.print();
             return Ok(!summary.failed);
         }

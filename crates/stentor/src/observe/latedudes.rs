@@ -7,7 +7,9 @@ use stentor_control::view::Subject;
 use stentor_control::{Request, View};
 
 use crate::asking::{QueryArgs, query, usage};
-use crate::foreign::{From, commands};
+use stentor_logfiles::From;
+
+use super::from;
 
 #[derive(Args)]
 pub struct Options {
@@ -30,7 +32,7 @@ pub fn run(options: Options) -> ExitCode {
             return usage("of logs stuck shows recipients and domains, without --by, --list, --site and --sort");
         }
         let rows = options.view.rows_max.unwrap_or(Subject::Stuck.default_rows());
-        return commands::latedudes(&options.logs, rows as usize, options.query.server.json);
+        return from::latedudes(&options.logs, rows as usize, options.query.server.json);
     }
     query(&options.query, &Request::QueueStuck(options.view))
 }

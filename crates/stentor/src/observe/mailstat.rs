@@ -13,9 +13,9 @@ use stentor_stats::tops::Tops;
 use super::input::{Input, now};
 use super::when;
 use crate::asking::{WATCH_S_DEFAULT, fail, watch_s};
-use crate::foreign::Fed;
 use crate::output::{is_closed, print, repeat};
 use crate::paint::Colour;
+use stentor_logfiles::Fed;
 
 #[derive(Clone, Copy, ValueEnum)]
 enum ByArg {
@@ -150,7 +150,7 @@ fn follow(options: &Options, mut table: Table) -> Result<bool, String> {
     let every = Duration::from_secs(options.every);
     let mut printed: Option<Instant> = None;
     let in_place = std::io::stdout().is_terminal();
-    let summary = crate::foreign::follow(&options.input.from, &mut |fed| {
+    let summary = stentor_logfiles::follow(&options.input.from, &mut |fed| {
         match fed {
             Fed::Record(record) => table.add(record),
             Fed::Idle if printed.is_none_or(|printed| printed.elapsed() >= every) => {

@@ -2,6 +2,7 @@
 
 pub mod batchstat;
 pub mod cat;
+mod from;
 pub mod hosts;
 pub mod input;
 pub mod latedudes;

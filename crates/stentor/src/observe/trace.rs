@@ -22,13 +22,15 @@ use stentor_stats::trace::{MESSAGES_MAX, Message, Story};
 
 use super::when;
 use crate::asking::{fail, nothing, places as places_of};
-use crate::foreign::{self, From};
 use crate::output::{print, unless_closed};
 use crate::paint::Colour;
+use stentor_logfiles::{self as logfiles, From};
 
 /// Pending recipients that are known, and those that are named.
 const PENDING_MAX: usize = 10_000;
 const PENDING_SHOWN_MAX: usize = 100;
+/// How what holds a message begins, in words.
+const HELD_BY: &str = "held by ";
 const DAY_MS: Ms = 24 * 3_600_000;
 /// One text of the running server on a line.
 const TEXT_BYTES_MAX: usize = 1_024;
@@ -130,7 +132,7 @@ fn of_logs(options: &Options, from: Ms) -> Result<Story, String> {
         return Err("trace has no --follow".to_owned());
     }
     let mut story = Story::new(&options.what);
-    let summary = foreign::feed(&options.logs, &mut |record| {
+    let summary = logfiles::feed(&options.logs, &mut |record| {
         if record.at() >= from || matches!(record, Record::Accepted(_)) {
             story.add(record);
         }
@@ -165,6 +167,15 @@ fn of_history(options: &Options, from: Ms) -> Result<(Story, Present, u64), Stri
     // Failures of a domain say nothing of a recipient whose mail the server does not have.
     if present.is_running && present.pending.is_empty() && options.what.contains('@') {
         story.unreached.clear();
+    }
+    for message in &mut story.messages {
+        let mut waits = present.pending.iter().filter(|pending| pending.id == message.id);
+        if let Some(first) = waits.next()
+            && first.words.starts_with(HELD_BY)
+            && waits.all(|pending| pending.words == first.words)
+        {
+            message.held.clone_from(&first.words);
+        }
     }
     if damaged > 0 {
         eprintln!("stentor: {}: records are missing in {damaged} damaged places", dir.display());

@@ -12,7 +12,7 @@ use stentor_stats::now::TrafficLine;
 use stentor_stats::rates::clock;
 
 use crate::asking::{ServerArgs, streamed, usage};
-use crate::zone;
+use stentor_logfiles::zone;
 
 /// One line of a session, escaped.
 const TEXT_BYTES_MAX: usize = 1_024;

@@ -13,7 +13,7 @@ use stentor_control::protocol::snapshot_of;
 use stentor_control::{Client, ClientError, Mailqq, MailqqOptions, Observe, Reply, Request, render};
 use stentor_control::{Snapshot, WatchOptions};
 
-use crate::zone;
+use stentor_logfiles::zone;
 
 /// Between two attempts to connect.
 const AGAIN: Duration = Duration::from_secs(1);

@@ -18,7 +18,9 @@ use clap::Args;
 use stentor_control::WatchOptions;
 
 use crate::asking::{ServerArgs, streamed};
-use crate::foreign::{From, commands};
+use stentor_logfiles::From;
+
+use super::from;
 
 /// Time between rows.
 const ROWS_INTERVAL_S: f64 = 15.0;
@@ -57,7 +59,7 @@ fn interval(text: &str) -> Result<f64, String> {
 pub fn run(options: Options) -> ExitCode {
     if options.logs.is_given() {
         let interval_ms = (options.interval.unwrap_or(ROWS_INTERVAL_S) * 1_000.0) as u64;
-        return commands::realstat(&options.logs, interval_ms, options.count, options.server.json);
+        return from::realstat(&options.logs, interval_ms, options.count, options.server.json);
     }
     let socket: PathBuf = match options.server.socket() {
         Ok(socket) => socket,

@@ -8,7 +8,7 @@ use stentor_stats::civil::Zone;
 use stentor_stats::rates::{Interval, Scale, row};
 
 use super::feed;
-use crate::zone;
+use stentor_logfiles::zone;
 
 pub fn run(socket: &Path, options: WatchOptions, is_json: bool) -> Result<(), ClientError> {
     let zone = zone::local();

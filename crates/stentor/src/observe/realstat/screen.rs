@@ -13,7 +13,7 @@ use stentor_control::WatchOptions;
 use super::app::{App, HISTORY_S};
 use super::feed::{Feed, News};
 use super::{keys, view};
-use crate::zone;
+use stentor_logfiles::zone;
 
 /// How long a key is waited for before the news are looked at.
 const KEY_WAIT: Duration = Duration::from_millis(50);

@@ -12,9 +12,9 @@ use stentor_stats::mailstat::duration;
 use stentor_stats::rates::{Fold, Interval, Scale, row};
 use stentor_stats::record::Ms;
 
-use super::{Fed, From, ReadSummary, feed, follow, now};
 use crate::asking::fail;
 use crate::output::{print, unless_closed};
+use stentor_logfiles::{Fed, From, ReadSummary, feed, follow, now};
 
 /// `stentor realstat --from`: a row for each interval of the log, and with `--follow` of the clock.
 pub fn realstat(from: &From, interval_ms: u64, rows_max: Option<u64>, json: bool) -> ExitCode {

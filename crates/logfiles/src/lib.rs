@@ -21,10 +21,8 @@ use stentor_stats::civil::Zone;
 use stentor_stats::log::{Counters, Parser, first_time};
 use stentor_stats::record::{Ms, Record};
 
-use crate::zone;
-
-pub mod commands;
 mod tail;
+pub mod zone;
 
 /// Small enough for a processor's cache, large enough for the disk.
 const BLOCK_BYTES: usize = 256 * 1024;
@@ -204,7 +202,8 @@ impl FileSoFar {
     }
 }
 
-fn now() -> Ms {
+/// Milliseconds since 1970.
+pub fn now() -> Ms {
     ms_of(SystemTime::now())
 }
 

@@ -3,7 +3,7 @@
 use stentor_stats::civil::Zone;
 
 /// `local`, `utc`, `+01:00` or a name of the system's time zone database.
-pub(crate) fn named(name: &str) -> Result<Zone, String> {
+pub fn named(name: &str) -> Result<Zone, String> {
     use jiff::Timestamp;
     use jiff::tz::TimeZone;
 
@@ -26,7 +26,7 @@ pub(crate) fn named(name: &str) -> Result<Zone, String> {
 }
 
 /// The system's zone; UTC where it has none.
-pub(crate) fn local() -> Zone {
+pub fn local() -> Zone {
     named("local").unwrap_or_default()
 }
 
