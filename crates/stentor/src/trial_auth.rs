@@ -1,19 +1,29 @@
-//! Whether what logins need can be read: the users file, as a start reads it, and the secrets of `[smart_hosts]`.
+//! Whether what logins need is there: the users file, as a start reads it, or Dovecot's socket and the local settings for its users,
+//! and the secrets of `[smart_hosts]`, to which mail has to find a way.
 //!
 //! What would make a start fail, or leave mail waiting for a login, is an error; what may be meant, or only this user may not do, is a
-//! warning. No secret is read.
+//! warning. Files for `oauth` are read to see whether they can hold a token, and nothing of them is shown; no program is run.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Read as _};
 use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use stentor_config::settings::Settings;
-use stentor_config::{AuthSource, Config, Diagnostic, SecretSource, Severity};
-use stentor_users::{FileError, UsersFile};
+use stentor_config::{AuthSource, Config, Credential, DOVECOT_USERS, Diagnostic, SecretSource, Severity, SmartHost};
+use stentor_tables::Table;
+use stentor_users::{FileError, FileKind, UsersFile};
 
 const OTHERS_READ: u32 = 0o004;
+const ANYBODY_RUNS: u32 = 0o111;
+const OWNER_READS: u32 = 0o400;
 const GROUP_READS: u32 = 0o040;
+const OWNER_WRITES: u32 = 0o200;
+const GROUP_WRITES: u32 = 0o020;
+
+/// What is looked at of a file for a token.
+const FILE_BYTES_MAX: u64 = 32 * 1024;
 
 /// About a key of a section.
 pub(super) struct Finding {
@@ -25,10 +35,14 @@ pub(super) struct Finding {
 
 /// The users file: about its key, and about lines of the file itself.
 pub(super) fn users(config: &Config) -> (Option<Finding>, Vec<Diagnostic>) {
-    let Some(AuthSource::Users(path)) = &config.auth.source else { return (None, Vec::new()) };
-    let finding = |severity, what| Some(Finding { section: "auth".to_owned(), key: "users", severity, what });
+    let (kind, key, path) = match &config.auth.source {
+        Some(AuthSource::Users(path)) => (FileKind::Own, "users", path.clone()),
+        Some(AuthSource::Dovecot(_)) => (FileKind::DovecotOverrides, "dovecot", config.data_dir.join(DOVECOT_USERS)),
+        None => return (None, Vec::new()),
+    };
+    let (path, finding) = (&path, |severity, what| Some(Finding { section: "auth".to_owned(), key, severity, what }));
     let shown = path.display();
-    match UsersFile::open(path) {
+    match UsersFile::open(kind, path) {
         Ok(_) => (foreign_owner(config, path).and_then(|what| finding(Severity::Warning, what)), Vec::new()),
         Err(FileError::Faults { faults, .. }) => {
             let at =
@@ -52,6 +66,14 @@ pub(super) fn users(config: &Config) -> (Option<Finding>, Vec<Diagnostic>) {
     }
 }
 
+/// Whether Dovecot's socket takes a connection; nothing is sent.
+pub(super) fn dovecot(config: &Config) -> Option<Finding> {
+    let Some(AuthSource::Dovecot(path)) = &config.auth.source else { return None };
+    let error = UnixStream::connect(path).err()?;
+    let what = format!("Dovecot ({}) takes no connection: {error}; meanwhile nobody can log in", path.display());
+    Some(Finding { section: "auth".to_owned(), key: "dovecot", severity: Severity::Warning, what })
+}
+
 /// A file that root has made is nothing for a server that runs as another user.
 fn foreign_owner(config: &Config, path: &Path) -> Option<String> {
     let (file, folder) = (fs::metadata(path).ok()?, fs::metadata(&config.data_dir).ok()?);
@@ -64,24 +86,123 @@ fn foreign_owner(config: &Config, path: &Path) -> Option<String> {
     ))
 }
 
-/// The files with the secrets of `[smart_hosts]`.
+/// The sections of `[smart_hosts]` and what they are, in the order of the file.
+fn smart_hosts<'a>(config: &'a Config, settings: &'a Settings) -> impl Iterator<Item = (&'a str, &'a SmartHost)> {
+    // Each has a user, and none of the tables in it.
+    let has_user = |section: &str, key: &str| section.starts_with("smart_hosts.") && key == "user";
+    let sections = settings.iter().filter(move |setting| has_user(&setting.section, &setting.key));
+    sections.map(|setting| setting.section.as_str()).zip(&config.protection.smart_hosts)
+}
+
+/// The files with the secrets of `[smart_hosts]`, and the programs that know them.
 pub(super) fn secrets(config: &Config, settings: &Settings) -> Vec<Finding> {
-    let mut sections: Vec<&str> = settings
-        .iter()
-        .map(|setting| setting.section.as_str())
-        .filter(|name| name.starts_with("smart_hosts."))
-        .collect();
-    sections.dedup();
-    // Both in the order of the file.
-    sections
-        .into_iter()
-        .zip(&config.protection.smart_hosts)
-        .filter_map(|(section, host)| {
-            let SecretSource::File(path) = &host.secret else { return None };
-            let (severity, what) = doubt(path)?;
-            Some(Finding { section: section.to_owned(), key: "secret_file", severity, what })
-        })
-        .collect()
+    let mut findings = Vec::new();
+    for (section, host) in smart_hosts(config, settings) {
+        let finding = |key, (severity, what)| Finding { section: section.to_owned(), key, severity, what };
+        match &host.secret {
+            Credential::Secret(SecretSource::File(path)) => {
+                findings.extend(doubt(path).map(|found| finding("secret_file", found)));
+            }
+            Credential::Secret(SecretSource::Command(words)) => {
+                let found = words.first().and_then(|program| unrunnable(program));
+                findings.extend(found.map(|found| finding("secret_command", found)));
+            }
+            Credential::Oauth(grant) => {
+                let look = |path: &Path| doubt(path).or_else(|| no_token(path)).or_else(|| unreadable(config, path));
+                let secret = grant.client_secret_file.as_deref().and_then(look);
+                let refresh = grant.refresh_token_file.as_deref();
+                let refresh = refresh.and_then(|path| look(path).or_else(|| unreplaceable(config, path)));
+                for (key, found) in [("client_secret_file", secret), ("refresh_token_file", refresh)] {
+                    let of_grant = |found| Finding { section: format!("{section}.oauth"), ..finding(key, found) };
+                    findings.extend(found.map(of_grant));
+                }
+            }
+        }
+    }
+    findings
+}
+
+/// The first line of a file is what it has; the likeliest slip is the endpoint's whole answer.
+fn no_token(path: &Path) -> Option<(Severity, String)> {
+    let mut octets = Vec::new();
+    fs::File::open(path).ok()?.take(FILE_BYTES_MAX).read_to_end(&mut octets).ok()?;
+    let line = octets.split(|&b| b == b'\n').next().unwrap_or_default().trim_ascii();
+    let shown = path.display();
+    if line.is_empty() {
+        return Some((Severity::Error, format!("the first line of {shown} is empty, and mail waits for the login")));
+    }
+    let is_odd = line[0] == b'{' || line.iter().any(|b| !b.is_ascii_graphic());
+    is_odd.then(|| {
+        (
+            Severity::Warning,
+            format!("the first line of {shown} is no token or secret alone: it begins with {{ or holds blanks"),
+        )
+    })
+}
+
+/// Run by root, `check` reads what the server may not.
+fn unreadable(config: &Config, path: &Path) -> Option<(Severity, String)> {
+    let (file, server) = (fs::metadata(path).ok()?, fs::metadata(&config.data_dir).ok()?);
+    let right = if file.uid() == server.uid() {
+        OWNER_READS
+    } else if file.gid() == server.gid() {
+        GROUP_READS
+    } else {
+        OTHERS_READ
+    };
+    let (shown, data_dir) = (path.display(), config.data_dir.display());
+    (server.uid() != 0 && file.mode() & right == 0).then(|| {
+        (
+            Severity::Warning,
+            format!("{shown} cannot be read by the user whom {data_dir} belongs to, and mail waits for the login"),
+        )
+    })
+}
+
+/// A refresh token is replaced when the endpoint rotates it, by a new file in its folder.
+fn unreplaceable(config: &Config, path: &Path) -> Option<(Severity, String)> {
+    let path = fs::canonicalize(path).ok()?;
+    let (file, folder) = (fs::metadata(&path).ok()?, fs::metadata(path.parent()?).ok()?);
+    let server = fs::metadata(&config.data_dir).ok()?;
+    let writes = |data: &fs::Metadata| {
+        (data.uid() == server.uid() && data.mode() & OWNER_WRITES != 0)
+            || (data.gid() == server.gid() && data.mode() & GROUP_WRITES != 0)
+    };
+    if server.uid() == 0 || (file.uid() == server.uid() && writes(&folder)) {
+        return None;
+    }
+    let (shown, data_dir) = (path.display(), config.data_dir.display());
+    Some((
+        Severity::Warning,
+        format!(
+            "{shown} cannot be replaced by the user whom {data_dir} belongs to, so that a refresh token which the endpoint rotates is lost with \
+             the process: give that user the file and a folder for it"
+        ),
+    ))
+}
+
+fn unrunnable(program: &str) -> Option<(Severity, String)> {
+    let then = "the secret cannot be had, and mail waits for the login";
+    match fs::metadata(program) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            Some((Severity::Warning, format!("{program} cannot be looked at by this user: {error}")))
+        }
+        Err(error) => Some((Severity::Warning, format!("{program}: {error}: {then}"))),
+        Ok(data) if !data.is_file() || data.mode() & ANYBODY_RUNS == 0 => {
+            Some((Severity::Warning, format!("{program} is no program that can be run: {then}")))
+        }
+        Ok(_) => None,
+    }
+}
+
+/// Entries of `[smart_hosts]` that nothing leads to. `tables`: those that were read.
+pub(super) fn unnamed(config: &Config, settings: &Settings, tables: &[Table]) -> Vec<Finding> {
+    let unnamed = config.unnamed_smart_hosts(tables);
+    let of = |(at, what)| {
+        let (section, _) = smart_hosts(config, settings).nth(at)?;
+        Some(Finding { section: section.to_owned(), key: "user", severity: Severity::Warning, what })
+    };
+    unnamed.into_iter().filter_map(of).collect()
 }
 
 fn doubt(path: &Path) -> Option<(Severity, String)> {
@@ -147,5 +268,95 @@ mod tests {
         assert!(all.len() == 1 && all[0].contains("has mode 644") && all[0].contains("chmod 600"), "{all:#?}");
         write("users", "", 0o600);
         assert_eq!(found().0, Vec::<String>::new());
+    }
+
+    #[test]
+    fn files_of_grants_are_looked_at() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let text = "data_dir = \"data\"\n[smart_hosts.\"a.example:587\"]\nuser = \"u\"\n\
+                    [smart_hosts.\"a.example:587\".oauth]\ntoken_url = \"https://x/\"\nclient_id = \"c\"\n\
+                    client_secret_file = \"client\"\nrefresh_token_file = \"refresh\"\n";
+        fs::write(at("stentor.toml"), text).unwrap();
+        fs::create_dir(at("data")).unwrap();
+        let (config, settings) = stentor_config::check_noting(&at("stentor.toml")).unwrap();
+        let found = || {
+            let shown =
+                |one: Finding| format!("{:?} {:?}: {}", settings.place(&one.section, one.key), one.severity, one.what);
+            secrets(&config, &settings).into_iter().map(shown).collect::<Vec<_>>()
+        };
+        let all = found();
+        assert_eq!(all.len(), 2, "{all:#?}");
+        assert!(all[0].starts_with("Some((7, 22)) Error: ") && all[0].contains("client cannot be read"), "{all:#?}");
+        assert!(all[1].starts_with("Some((8, 22)) Error: ") && all[1].contains("refresh cannot be read"), "{all:#?}");
+        for (name, mode) in [("client", 0o600), ("refresh", 0o644)] {
+            fs::write(at(name), "x\n").unwrap();
+            fs::set_permissions(at(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let all = found();
+        assert!(all.len() == 1 && all[0].contains("every user can read the secret in"), "{all:#?}");
+        fs::set_permissions(at("refresh"), fs::Permissions::from_mode(0o600)).unwrap();
+        assert_eq!(found(), Vec::<String>::new());
+        for (text, wanted) in
+            [("\nx\n", "Error: "), ("{\"refresh_token\": \"x\"}\n", "Warning: "), ("x y\n", "Warning: ")]
+        {
+            fs::write(at("refresh"), text).unwrap();
+            let all = found();
+            assert!(all.len() == 1 && all[0].contains(&format!("{wanted}the first line of ")), "{text}: {all:#?}");
+        }
+        fs::write(at("refresh"), "x\n").unwrap();
+        // A server of another user, who may not read and write there.
+        if std::os::unix::fs::chown(at("data"), Some(4_242), Some(4_242)).is_ok() {
+            let all = found();
+            assert!(
+                all.len() == 2 && all.iter().all(|one| one.contains("cannot be read by the user whom")),
+                "{all:#?}"
+            );
+            for name in ["client", "refresh"] {
+                std::os::unix::fs::chown(at(name), Some(4_242), Some(4_242)).unwrap();
+            }
+            let all = found();
+            assert!(all.len() == 1 && all[0].contains("refresh cannot be replaced by the user whom"), "{all:#?}");
+            std::os::unix::fs::chown(folder.path(), Some(4_242), Some(4_242)).unwrap();
+            assert_eq!(found(), Vec::<String>::new());
+        }
+    }
+
+    #[test]
+    fn logins_that_never_come_about_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("stentor.toml");
+        let host = |name: &str, command: &str| {
+            format!("[smart_hosts.\"{name}\"]\nuser = \"u\"\nsecret_command = [\"{command}\"]\n")
+        };
+        let text = [
+            "[auth]\ndovecot = \"nowhere/auth\"\n[routes]\n\"*\" = [\"a.example:587\"]\n\"x.example\" = [\"hop:inner\"]\n\
+             [hops]\ninner = [\"b.example:587\"]\n",
+            &host("a.example:587", "/bin/true"),
+            &host("b.example:587", "/nowhere/secret"),
+            &host("c.example:587", "/etc/passwd"),
+        ];
+        fs::write(&file, text.concat()).unwrap();
+        let (config, settings) = stentor_config::check_noting(&file).unwrap();
+        let all = |found: Vec<Finding>| -> Vec<String> {
+            found.into_iter().map(|one| format!("{}: {}", one.section, one.what)).collect()
+        };
+        let found = all(unnamed(&config, &settings, &[]));
+        let never = "c.example:587: no route, hop or table names c.example:587: there is never a login";
+        assert!(found.len() == 1 && found[0].ends_with(never), "{found:#?}");
+        let found = all(secrets(&config, &settings));
+        assert_eq!(found.len(), 2, "{found:#?}");
+        assert!(found[0].contains("/nowhere/secret: No such file") && found[0].contains("mail waits"), "{found:#?}");
+        assert!(found[1].contains("/etc/passwd is no program that can be run"), "{found:#?}");
+        let dovecot = dovecot(&config).unwrap().what;
+        assert!(
+            dovecot.starts_with("Dovecot (") && dovecot.contains("nowhere/auth) takes no connection: "),
+            "{dovecot}"
+        );
+        assert!(dovecot.ends_with("; meanwhile nobody can log in"), "{dovecot}");
+        let _taken = std::os::unix::net::UnixListener::bind(folder.path().join("auth")).unwrap();
+        fs::write(&file, "[auth]\ndovecot = \"auth\"\n").unwrap();
+        let (config, _) = stentor_config::check_noting(&file).unwrap();
+        assert!(super::dovecot(&config).is_none());
     }
 }

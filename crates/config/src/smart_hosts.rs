@@ -1,0 +1,108 @@
+//! Whether mail ever comes to the hosts of `[smart_hosts]`: a login that nothing leads to is a slip.
+
+use stentor_policy::{Host, RouteHost};
+use stentor_rules::{Action, Does, NextHop};
+use stentor_tables::Table;
+
+use super::checked::Config;
+use super::rule_sources::TableSource;
+
+impl Config {
+    /// Entries of `[smart_hosts]` that nothing leads to, by their place there, and what that means. `tables`: those that could be read.
+    pub fn unnamed_smart_hosts(&self, tables: &[Table]) -> Vec<(usize, String)> {
+        let mut named_tables = 0;
+        let mut inline = Vec::new();
+        for table in &self.tables {
+            match &table.source {
+                TableSource::Inline(entries) => {
+                    inline.extend(entries.iter().map(|(_, value, _)| value.to_ascii_lowercase()));
+                }
+                TableSource::Named(_) => named_tables += 1,
+                TableSource::Service(_) => return Vec::new(),
+            }
+        }
+        // Of others nobody knows what they may say: patterns, and what is behind sockets.
+        if tables.len() < named_tables || tables.iter().any(|table| table.lines().next().is_none()) {
+            return Vec::new();
+        }
+        let mentions = |host: &str| {
+            let says = |table: &Table| {
+                table.lines().any(|(_, value, _)| String::from_utf8_lossy(value).to_ascii_lowercase().contains(host))
+            };
+            inline.iter().any(|value| value.contains(host)) || tables.iter().any(says)
+        };
+        let named = named_hosts(self);
+        let mut found = Vec::new();
+        for (at, smart) in self.protection.smart_hosts.iter().enumerate() {
+            let is_of_mx = |domain: &str| smart.host == domain || smart.host.ends_with(&format!(".{domain}"));
+            let is_name = |one: &RouteHost| match &one.host {
+                Host::Name(name) => **name == *smart.host,
+                Host::Addr(ip) => ip.to_string() == smart.host,
+                Host::Mx(domain) => is_of_mx(domain),
+                Host::Unix(_) => false,
+            };
+            let mut ports = named.iter().filter(|one| is_name(one)).map(|one| one.port).peekable();
+            let other = ports.peek().copied();
+            if ports.any(|port| port == smart.port) || mentions(&smart.host) {
+                continue;
+            }
+            let (host, port) = (&smart.host, smart.port);
+            let what = match other {
+                Some(other) => {
+                    format!("nothing leads to {host}:{port}, but to {host}:{other}: there is no login there")
+                }
+                None if port == self.delivery.smtp_port => {
+                    format!("no route, hop or table names {host}:{port}: there is a login only if an MX record does")
+                }
+                None => format!("no route, hop or table names {host}:{port}: there is never a login"),
+            };
+            found.push((at, what));
+        }
+        found
+    }
+}
+
+/// Hosts that routes, hops and rules name.
+fn named_hosts(config: &Config) -> Vec<&RouteHost> {
+    let rules = &config.rules;
+    let routes = rules.by_recipient.entries().chain(rules.by_sender.entries()).map(|entry| &entry.hop);
+    let actions = rules.rules.iter().flat_map(|rule| match &rule.does {
+        Does::Actions(actions) => actions.as_slice(),
+        Does::Table => &[],
+    });
+    let of_rules = actions.filter_map(|action| match action {
+        Action::Route(hop) | Action::Copy(hop) => Some(hop),
+        _ => None,
+    });
+    let hops = routes.chain(of_rules).filter_map(|hop| match hop {
+        NextHop::Hosts(hosts) => Some(hosts),
+        _ => None,
+    });
+    hops.chain(rules.hops.values()).flat_map(|hosts| hosts.iter()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_login_that_never_comes_about_is_named() {
+        let host = |name: &str| format!("[smart_hosts.\"{name}\"]\nuser = \"u\"\nsecret_command = [\"/bin/true\"]\n");
+        let text = [
+            "[routes]\n\"*\" = [\"a.example:587\"]\n\"x.example\" = \"hop:inner\"\n[hops]\ninner = [\"b.example:587\"]\n".to_owned(),
+            "[[rules]]\nsender = \"s.example\"\ndo = \"route e.example:587\"\n".to_owned(),
+            ["a.example:587", "a.example:465", "b.example:587", "c.example:587", "e.example:587", "mx.example:25"].map(host).concat(),
+        ];
+        let config = crate::tests::config(&text.concat());
+        let unnamed = config.unnamed_smart_hosts(&[]);
+        assert_eq!(
+            unnamed,
+            [
+                (1, "nothing leads to a.example:465, but to a.example:587: there is no login there".to_owned()),
+                (3, "no route, hop or table names c.example:587: there is never a login".to_owned()),
+                (
+                    5,
+                    "no route, hop or table names mx.example:25: there is a login only if an MX record does".to_owned()
+                ),
+            ]
+        );
+    }
+}

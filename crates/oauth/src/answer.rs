@@ -1,0 +1,215 @@
+//! What a token endpoint answers: a token (RFC 6749 section 5.1), or why there is none (section 5.2).
+//!
+//! It comes from a server that has proven its name, and is judged all the same: tokens are visible ASCII of bounded length, the type is
+//! `Bearer`, a life is a number of seconds. What is quoted of an error is short and printable, without the secrets of the request, and
+//! nothing of an answer that may hold a token is quoted at all.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{self, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use stentor_sasl::Secret;
+use stentor_sasl::limits::TOKEN_BYTES_MAX;
+use stentor_stats::escape::printable;
+use zeroize::Zeroizing;
+
+use crate::request::{encoded, is_token};
+
+/// Octets of an answer. Tokens have some thousand, and Microsoft's answer may hold three.
+pub const ANSWER_BYTES_MAX: usize = 64 * 1024;
+/// What is shown of an error's description.
+const QUOTED_CHARS_MAX: usize = 300;
+/// Of an error's code.
+const CODE_CHARS_MAX: usize = 60;
+
+/// A token, as it was issued.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// Or why there is none that can be used, although there is a refresh token.
+    pub access_token: Result<Secret, Refusal>,
+    /// How long it is good from then on, in seconds, if the endpoint says so.
+    pub expires_in_s: Option<u64>,
+    /// In place of the one that was used, which may be worth nothing from now on (section 6).
+    pub refresh_token: Option<Secret>,
+}
+
+/// Why there is no token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    pub fault: Fault,
+    /// Printable, short, and without secrets.
+    pub text: String,
+}
+
+/// Who can do something about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// `invalid_grant`: the refresh token, or the user's consent, is over.
+    Grant,
+    /// `invalid_client`, `unauthorized_client`: the client's id or secret.
+    Client,
+    /// `invalid_scope`
+    Scope,
+    /// Another error of ours, as the endpoint sees it: trying again at once does not help.
+    Request,
+    /// The endpoint's: it may be well again soon.
+    Endpoint,
+}
+
+impl Answer {
+    /// Reads an answer. `secrets`: what the request had, and no text may show.
+    ///
+    /// # Errors
+    /// There is no token in it, or none that can be used.
+    pub fn parse(status: u16, body: &[u8], secrets: &[&str]) -> Result<Answer, Refusal> {
+        let raw = serde_json::from_slice::<Raw>(body);
+        if status != 200 {
+            return Err(refusal(status, raw.ok(), body, secrets));
+        }
+        // A message of serde_json may quote a value.
+        let Ok(raw) = raw else {
+            return Err(endpoint("the response is not a token response (RFC 6749 section 5.1); check token_url"));
+        };
+        if let Some(code) = raw.error {
+            return Err(of_code(&code, raw.error_description.as_ref(), secrets));
+        }
+        let refresh_token = raw.refresh_token.map(|token| usable(&token, "refresh_token")).transpose()?;
+        let access_token = access_token(raw.access_token, raw.token_type);
+        match access_token {
+            // The refresh token that was used may be worth nothing any more.
+            Err(refusal) if refresh_token.is_none() => Err(refusal),
+            access_token => Ok(Answer {
+                access_token,
+                expires_in_s: raw.expires_in.and_then(|Seconds(seconds)| seconds),
+                refresh_token,
+            }),
+        }
+    }
+}
+
+fn access_token(token: Option<Text>, kind: Option<Text>) -> Result<Secret, Refusal> {
+    let token = token.ok_or_else(|| endpoint("the response has no access_token"))?;
+    match kind {
+        Some(kind) if kind.eq_ignore_ascii_case("bearer") => usable(&token, "access_token"),
+        Some(_) => Err(endpoint("the token type is not Bearer")),
+        None => Err(endpoint("the response has no token_type")),
+    }
+}
+
+fn usable(token: &Text, key: &str) -> Result<Secret, Refusal> {
+    if token.len() > TOKEN_BYTES_MAX {
+        return Err(endpoint(&format!("{key} is longer than {TOKEN_BYTES_MAX} octets")));
+    }
+    if !is_token(token) {
+        return Err(endpoint(&format!("{key} is empty or has characters outside visible ASCII")));
+    }
+    Ok(Secret::from(token.as_str()))
+}
+
+fn endpoint(text: &str) -> Refusal {
+    Refusal { fault: Fault::Endpoint, text: text.to_owned() }
+}
+
+fn refusal(status: u16, raw: Option<Raw>, body: &[u8], secrets: &[&str]) -> Refusal {
+    let is_ours = (400..500).contains(&status) && status != 408 && status != 429;
+    if let Some(Raw { error: Some(code), error_description, .. }) = raw {
+        let refusal = of_code(&code, error_description.as_ref(), secrets);
+        return if is_ours { refusal } else { Refusal { fault: Fault::Endpoint, ..refusal } };
+    }
+    let hint = if (300..400).contains(&status) { ", and redirects are not followed" } else { "" };
+    let fault = if is_ours { Fault::Request } else { Fault::Endpoint };
+    // What may hold a token, or repeat our request, is not quoted.
+    let octets = body.len();
+    Refusal {
+        fault,
+        text: format!("status {status}{hint}, with {octets} octets that are no error of RFC 6749 section 5.2"),
+    }
+}
+
+fn of_code(code: &Text, description: Option<&Text>, secrets: &[&str]) -> Refusal {
+    let fault = match code.as_str() {
+        "invalid_grant" | "interaction_required" | "consent_required" => Fault::Grant,
+        "invalid_client" | "unauthorized_client" => Fault::Client,
+        "invalid_scope" => Fault::Scope,
+        "temporarily_unavailable" | "server_error" | "slow_down" => Fault::Endpoint,
+        _ => Fault::Request,
+    };
+    let mut text = quoted(code, CODE_CHARS_MAX, secrets);
+    let description = description.map(|text| quoted(text.trim(), QUOTED_CHARS_MAX, secrets));
+    if let Some(description) = description.filter(|description| !description.is_empty()) {
+        text = format!("{text}: {description}");
+    }
+    Refusal { fault, text }
+}
+
+/// Others' words: without secrets, cut, and printable.
+fn quoted(text: &str, chars_max: usize, secrets: &[&str]) -> String {
+    let mut text = text.to_owned();
+    for secret in secrets.iter().filter(|secret| !secret.is_empty()) {
+        text = text.replace(secret, "(hidden)");
+        // As it stood in our request.
+        text = text.replace(encoded(secret).as_str(), "(hidden)");
+    }
+    // Microsoft's descriptions have several lines, of which the first says what it is about.
+    let line = text.lines().next().unwrap_or_default();
+    let cut: String = line.chars().take(chars_max).collect();
+    printable(&cut, 4 * chars_max)
+}
+
+#[derive(Deserialize)]
+struct Raw {
+    access_token: Option<Text>,
+    token_type: Option<Text>,
+    expires_in: Option<Seconds>,
+    refresh_token: Option<Text>,
+    error: Option<Text>,
+    error_description: Option<Text>,
+}
+
+/// Wiped.
+type Text = Zeroizing<String>;
+
+/// A number of seconds; some servers write it as a string, or with a fraction. None: it is something else, for which no token is thrown away.
+struct Seconds(Option<u64>);
+
+impl<'de> Deserialize<'de> for Seconds {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Seconds, D::Error> {
+        struct Numbers;
+        impl<'de> Visitor<'de> for Numbers {
+            type Value = Seconds;
+            fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+                out.write_str("a number of seconds")
+            }
+            fn visit_u64<E: de::Error>(self, number: u64) -> Result<Seconds, E> {
+                Ok(Seconds(Some(number)))
+            }
+            fn visit_i64<E: de::Error>(self, _: i64) -> Result<Seconds, E> {
+                Ok(Seconds(None))
+            }
+            fn visit_bool<E: de::Error>(self, _: bool) -> Result<Seconds, E> {
+                Ok(Seconds(None))
+            }
+            fn visit_f64<E: de::Error>(self, number: f64) -> Result<Seconds, E> {
+                // Saturates: what is too large is bounded by who keeps the token.
+                Ok(Seconds((number >= 0.0).then_some(number as u64)))
+            }
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Seconds, E> {
+                let whole = text.parse().ok();
+                let fraction = || text.parse::<f64>().ok().filter(|number| *number >= 0.0).map(|number| number as u64);
+                Ok(Seconds(whole.or_else(fraction)))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Seconds, A::Error> {
+                while items.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Seconds(None))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Seconds, A::Error> {
+                while entries.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Seconds(None))
+            }
+        }
+        deserializer.deserialize_any(Numbers)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,434 @@
+//! Access tokens for smart hosts: kept in memory, asked for where one is needed, by HTTPS from the endpoint that the configuration
+//! names (RFC 6749).
+//!
+//! Promise: at most one request at a time per smart host, and none that no login needs. A request outlives the session that started
+//! it, so that a rotated refresh token is never lost with a session. The file is synced before the access token is used. Time is
+//! bounded: [`LOCK_MS_MAX`] for the file's lock, [`REQUEST_MS_MAX`] for the endpoint. The states of a token: [`Keeper`].
+//!
+//! Failure: an error text with advice and without secrets. A changed file is tried at once. If the file cannot be written, a warning
+//! is logged, the new token is used from memory, and writing is tried again. After a crash between response and rename, the file has
+//! the previous token; where the endpoint no longer takes it (`invalid_grant`), somebody has to sign in again.
+
+mod files;
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use stentor_config::{Credential, OauthGrant, ProtectionConfig, SmartHost};
+use stentor_resolve::Resolver;
+use stentor_sasl::Secret;
+use stentor_sts::https;
+use stentor_tls::Roots;
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::timeout_at;
+
+use self::files::Stamp;
+use crate::answer::{ANSWER_BYTES_MAX, Answer, Fault, Refusal};
+use crate::keeper::{Keeper, Token, Wanted};
+use crate::request::Request;
+
+/// For the endpoint's addresses and its answer.
+const REQUEST_MS_MAX: u64 = 15_000;
+/// For another process that has the file: as long as a refresh may take there.
+const LOCK_MS_MAX: u64 = 20_000;
+/// For a token, with all that is waited for.
+const TOKEN_MS_MAX: u64 = LOCK_MS_MAX + REQUEST_MS_MAX + 5_000;
+/// At the end of the process, for requests under way.
+const SETTLE_MS_MAX: u64 = REQUEST_MS_MAX + 2_000;
+/// Between two tries to write a refresh token.
+const WRITE_AGAIN_MS: u64 = 60_000;
+/// Where a task of a request has panicked.
+const PANICKED: &str = "internal error while requesting the access token; see the log";
+
+/// Milliseconds of a clock that does not go back.
+pub type Steady = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// What a request for a token needs.
+#[derive(Clone, Copy)]
+pub struct RequestContext<'m> {
+    pub resolver: &'m Resolver,
+    /// That prove endpoints.
+    pub roots: &'m Roots,
+    /// The settings in force: tokens of other smart hosts are forgotten.
+    pub protection: &'m ProtectionConfig,
+    pub steady: &'m Steady,
+}
+
+/// The tokens of all smart hosts.
+#[derive(Default)]
+pub struct Tokens {
+    hosts: Mutex<HashMap<(String, u16), Host>>,
+    counts: Arc<Counts>,
+    /// The process ends soon: a rotated refresh token that is not written is lost.
+    is_brief: bool,
+}
+
+#[derive(Default)]
+struct Counts {
+    refreshed: AtomicU64,
+    failed: AtomicU64,
+}
+
+struct Host {
+    grant: Arc<OauthGrant>,
+    source: Arc<tokio::sync::Mutex<Source>>,
+}
+
+/// What is known of one grant. Locked while it is used: that is the one request at a time.
+struct Source {
+    grant: Arc<OauthGrant>,
+    /// For the log.
+    host: String,
+    counts: Arc<Counts>,
+    keeper: Keeper,
+    /// The files as they were read or written last.
+    seen: Seen,
+    unwritten: Option<Unwritten>,
+    /// As [`Tokens::brief`] has it.
+    is_brief: bool,
+}
+
+/// A rotated refresh token that is not in its file yet.
+struct Unwritten {
+    token: Secret,
+    try_at: u64,
+}
+
+/// The files of a grant; none: it has no such file, or it cannot be looked at.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    client_secret: Option<Stamp>,
+    refresh_token: Option<Stamp>,
+}
+
+/// With what an endpoint is asked.
+struct Asker {
+    resolver: Resolver,
+    roots: Roots,
+    steady: Steady,
+}
+
+/// What a request is made of.
+struct Credentials {
+    client_secret: Option<Secret>,
+    refresh: Option<files::Opened>,
+}
+
+impl Tokens {
+    /// For a command: an endpoint is only asked where the refresh token's file can be replaced, as the endpoint may rotate it.
+    pub fn brief() -> Tokens {
+        Tokens { is_brief: true, ..Tokens::default() }
+    }
+
+    /// Waits for requests under way, at the end of the process, and tries once more to write what could not be written.
+    pub async fn settle(&self) {
+        let until = tokio::time::Instant::now() + Duration::from_millis(SETTLE_MS_MAX);
+        let sources: Vec<_> = self.hosts.lock().drain().map(|(_, host)| host.source).collect();
+        for source in sources {
+            let Ok(mut source) = timeout_at(until, source.lock_owned()).await else { continue };
+            let _ = tokio::task::spawn_blocking(move || source.write_unwritten(u64::MAX)).await;
+        }
+    }
+
+    /// A token for a login: the one that is kept, or a new one.
+    ///
+    /// # Errors
+    /// Why there is none now.
+    pub async fn token(
+        &self,
+        context: RequestContext<'_>,
+        host: &SmartHost,
+        grant: &Arc<OauthGrant>,
+    ) -> Result<Token, String> {
+        let until = tokio::time::Instant::now() + Duration::from_millis(TOKEN_MS_MAX);
+        let source = timeout_at(until, self.source(context, host, grant).lock_owned()).await;
+        let mut source =
+            source.map_err(|_| "no access token: another login has been asking for one for too long".to_owned())?;
+        source.follow(grant);
+        if let Wanted::Use(token) = source.keeper.wanted((context.steady)()) {
+            return Ok(token);
+        }
+        let (resolver, roots) = (context.resolver.clone(), context.roots.clone());
+        let asker = Asker { resolver, roots, steady: context.steady.clone() };
+        // Goes on if this session does not.
+        let renewed = timeout_at(until, tokio::spawn(renew(source, asker))).await;
+        let renewed = renewed.map_err(|_| "no access token: its files or the endpoint do not answer".to_owned())?;
+        renewed.unwrap_or_else(|_| Err(PANICKED.to_owned()))
+    }
+
+    /// A smart host refuses the token of this generation. Whether it is worth another login.
+    pub async fn refused(&self, host: &SmartHost, generation: u64, now: u64) -> bool {
+        let Credential::Oauth(grant) = &host.secret else { return false };
+        let source = {
+            let hosts = self.hosts.lock();
+            let known = hosts.get(&(host.host.clone(), host.port)).filter(|known| known.grant == *grant);
+            known.map(|known| known.source.clone())
+        };
+        // Settings that have changed meanwhile have a token of their own.
+        let Some(source) = source else { return false };
+        source.lock().await.keeper.refused(generation, now)
+    }
+
+    /// Requests that brought a token, and those that did not, since the start.
+    pub fn counts(&self) -> (u64, u64) {
+        (self.counts.refreshed.load(Ordering::Relaxed), self.counts.failed.load(Ordering::Relaxed))
+    }
+
+    fn source(
+        &self,
+        context: RequestContext<'_>,
+        host: &SmartHost,
+        grant: &Arc<OauthGrant>,
+    ) -> Arc<tokio::sync::Mutex<Source>> {
+        let key = (host.host.clone(), host.port);
+        let mut hosts = self.hosts.lock();
+        if let Some(known) = hosts.get_mut(&key) {
+            known.grant.clone_from(grant);
+            return known.source.clone();
+        }
+        // Those that the configuration no longer has are forgotten; one with another grant may have a refresh token to write.
+        hosts.retain(|(name, port), _| {
+            let secret = context.protection.smart_host(name, *port).map(|host| &host.secret);
+            matches!(secret, Some(Credential::Oauth(_)))
+        });
+        let source = Source {
+            grant: grant.clone(),
+            host: format!("{}:{}", host.host, host.port),
+            counts: self.counts.clone(),
+            keeper: Keeper::default(),
+            seen: Seen::default(),
+            unwritten: None,
+            is_brief: self.is_brief,
+        };
+        let source = Arc::new(tokio::sync::Mutex::new(source));
+        hosts.insert(key, Host { grant: grant.clone(), source: source.clone() });
+        source
+    }
+
+    /// Tries again to write refresh tokens that could not be written. Called once a second.
+    pub fn write_again(&self, now: u64) {
+        let sources: Vec<_> = self.hosts.lock().values().map(|host| host.source.clone()).collect();
+        for source in sources {
+            // Whoever holds it is refreshing, and writes it then.
+            let Ok(mut source) = source.try_lock_owned() else { continue };
+            if source.unwritten.as_ref().is_some_and(|unwritten| unwritten.try_at <= now) {
+                drop(tokio::task::spawn_blocking(move || source.write_unwritten(now)));
+            }
+        }
+    }
+}
+
+/// A new token, unless another session has got one meanwhile, or it is too early to ask again.
+async fn renew(mut source: OwnedMutexGuard<Source>, asker: Asker) -> Result<Token, String> {
+    let wanted = source.keeper.wanted((asker.steady)());
+    if let Wanted::Use(token) = wanted {
+        return Ok(token);
+    }
+    // What reads files is not done here.
+    let read = tokio::task::spawn_blocking(move || {
+        let credentials = source.credentials(wanted);
+        (source, credentials)
+    });
+    let Ok((mut source, credentials)) = read.await else { return Err(PANICKED.to_owned()) };
+    let credentials = credentials?;
+    let asked_at = (asker.steady)();
+    let asked = source.ask(&asker, &credentials).await;
+    let now = (asker.steady)();
+    let ended = tokio::task::spawn_blocking(move || match asked {
+        Ok(answer) => source.issued(answer, credentials, asked_at, now),
+        Err((refusal, retry_after_s)) => Err(source.failed(&refusal, retry_after_s, now)),
+    });
+    ended.await.unwrap_or_else(|_| Err(PANICKED.to_owned()))
+}
+
+impl Source {
+    /// A reload has changed the grant: its tokens are others. A refresh token that could not be written stays, if the file is the same.
+    fn follow(&mut self, grant: &Arc<OauthGrant>) {
+        if self.grant == *grant {
+            return;
+        }
+        if self.grant.refresh_token_file != grant.refresh_token_file {
+            (self.unwritten, self.seen) = (None, Seen::default());
+        }
+        // The generations go on: an old token is never taken for a new one.
+        self.keeper.forget();
+        self.grant = grant.clone();
+    }
+
+    fn seen_now(&self) -> Seen {
+        let stamp = |path: &Option<PathBuf>| path.as_deref().and_then(files::stamp);
+        Seen {
+            client_secret: stamp(&self.grant.client_secret_file),
+            refresh_token: stamp(&self.grant.refresh_token_file),
+        }
+    }
+
+    /// What the files have, or why nobody is asked now. Blocks.
+    fn credentials(&mut self, wanted: Wanted) -> Result<Credentials, String> {
+        // As they are before they are read: what changes from now on is seen the next time.
+        let seen = self.seen_now();
+        if let Wanted::Wait(why) = wanted {
+            if seen == self.seen {
+                return Err(why);
+            }
+            self.keeper.retry();
+        }
+        let read = self.read(Instant::now() + Duration::from_millis(LOCK_MS_MAX));
+        if self.unwritten.is_some() && seen.refresh_token != self.seen.refresh_token {
+            tracing::info!(host = self.host, "the file of the refresh token was replaced, and is what is used");
+            self.unwritten = None;
+        }
+        self.seen = seen;
+        // Not kept as a failure: nobody was asked, and the files are all that is looked at next time.
+        read.inspect_err(|why| tracing::warn!(host = self.host, "no access token: {why}"))
+    }
+
+    fn read(&self, until: Instant) -> Result<Credentials, String> {
+        let client_secret = self.grant.client_secret_file.as_deref().map(files::read).transpose()?;
+        let refresh = self.grant.refresh_token_file.as_deref().map(|path| files::open(path, until)).transpose()?;
+        if let Some(file) = refresh.as_ref().filter(|_| self.is_brief) {
+            file.can_be_replaced().map_err(|error| {
+                format!(
+                    "not asked for: the endpoint may rotate the refresh token, and this user cannot replace its file ({error}); run this as the \
+                     server's user"
+                )
+            })?;
+        }
+        Ok(Credentials { client_secret, refresh })
+    }
+
+    /// The refresh token in use: one that could not be written is newer than the file's.
+    fn refresh_token<'s>(&'s self, credentials: &'s Credentials) -> Option<&'s Secret> {
+        let unwritten = self.unwritten.as_ref().map(|unwritten| &unwritten.token);
+        credentials.refresh.as_ref().map(|file| unwritten.unwrap_or(&file.line))
+    }
+
+    /// Asks the endpoint, which may say when to come back.
+    async fn ask(&self, asker: &Asker, credentials: &Credentials) -> Result<Answer, (Refusal, Option<u64>)> {
+        let endpoint = |text: String| (Refusal { fault: Fault::Endpoint, text }, None);
+        let grant = &*self.grant;
+        let until = tokio::time::Instant::now() + Duration::from_millis(REQUEST_MS_MAX);
+        let refresh_token = self.refresh_token(credentials);
+        let request = Request {
+            client_id: &grant.client_id,
+            client_secret: credentials.client_secret.as_ref(),
+            refresh_token,
+            scope: grant.scope.as_deref(),
+        };
+        let addresses = addresses(&asker.resolver, &grant.token_url.host, until).await.map_err(endpoint)?;
+        let (host, port) = (&*grant.token_url.host, grant.token_url.port);
+        let place = https::Place { host, addresses: &addresses, port, allows_private: true };
+        let client = https::Client::new(&asker.roots).map_err(|error| endpoint(format!("TLS: {error}")))?;
+        let request = https::form(&grant.token_url.uri, request.form());
+        let request = request.map_err(|error| endpoint(error.to_string()))?;
+        let answer = client.send(&place, request, ANSWER_BYTES_MAX, until).await;
+        let answer = answer.map_err(|failure| endpoint(failure.to_string()))?;
+        let secrets = [credentials.client_secret.as_ref(), refresh_token].map(|one| one.map_or("", Secret::expose));
+        Answer::parse(answer.status.as_u16(), &answer.body, &secrets).map_err(|refusal| (refusal, answer.retry_after_s))
+    }
+
+    /// The endpoint has issued a token: a new refresh token is written before it is used. Blocks.
+    fn issued(&mut self, answer: Answer, credentials: Credentials, asked_at: u64, now: u64) -> Result<Token, String> {
+        let rotated = answer.refresh_token.clone().filter(|new| Some(new) != self.refresh_token(&credentials));
+        let to_write = rotated.or_else(|| self.unwritten.take().map(|unwritten| unwritten.token));
+        if let (Some(token), Some(file)) = (to_write, &credentials.refresh) {
+            self.write(file, token, now);
+        }
+        // Until here the file is locked.
+        drop(credentials);
+        if self.is_brief && self.unwritten.is_some() {
+            return Err(
+                "the endpoint has rotated the refresh token, and its file could not be replaced: sign in again"
+                    .to_owned(),
+            );
+        }
+        let secret = answer.access_token.map_err(|refusal| self.failed(&refusal, None, now))?;
+        self.counts.refreshed.fetch_add(1, Ordering::Relaxed);
+        tracing::info!(
+            host = self.host,
+            expires_in_s = answer.expires_in_s,
+            "a new access token from {}",
+            self.grant.token_url.host
+        );
+        Ok(self.keeper.issued(secret, answer.expires_in_s, asked_at))
+    }
+
+    fn write(&mut self, file: &files::Opened, token: Secret, now: u64) {
+        match file.replace(&token) {
+            Ok(()) => {
+                self.unwritten = None;
+                self.seen.refresh_token = self.seen_now().refresh_token;
+                tracing::info!(host = self.host, "the endpoint has rotated the refresh token, which is written");
+            }
+            Err(error) => {
+                let path = self.grant.refresh_token_file.as_deref().unwrap_or(Path::new(""));
+                tracing::warn!(
+                    host = self.host,
+                    "the endpoint has rotated the refresh token, and {} cannot be replaced: {error}; the new one is in memory alone and lost \
+                     with the process: file and folder must belong to the server's user",
+                    path.display()
+                );
+                self.unwritten = Some(Unwritten { token, try_at: now.saturating_add(WRITE_AGAIN_MS) });
+            }
+        }
+    }
+
+    /// Once more. Blocks.
+    fn write_unwritten(&mut self, now: u64) {
+        let Some(path) = self.grant.refresh_token_file.clone() else { return };
+        let is_replaced = self.seen_now().refresh_token != self.seen.refresh_token;
+        let Some(unwritten) = &mut self.unwritten else { return };
+        unwritten.try_at = now.saturating_add(WRITE_AGAIN_MS);
+        // What the operator has written is newer: the next login takes it.
+        if is_replaced {
+            return;
+        }
+        let token = unwritten.token.clone();
+        if let Ok(file) = files::open(&path, Instant::now()) {
+            self.write(&file, token, now);
+        }
+    }
+
+    /// Counts and logs a failure. Returns why there is no token, with [`Source::advice`].
+    fn failed(&mut self, refusal: &Refusal, retry_after_s: Option<u64>, now: u64) -> String {
+        let (host, why) = (&self.grant.token_url.host, refusal.text.trim_end_matches('.'));
+        let text = format!("no access token from {host}: {why}{}", self.advice(refusal.fault));
+        let mut octets = [0; 4];
+        // Without chance all is as good, but for those who fail together.
+        let chance =
+            getrandom::fill(&mut octets).map_or(0.5, |()| f64::from(u32::from_ne_bytes(octets)) / f64::from(u32::MAX));
+        self.keeper.failed(&Refusal { fault: refusal.fault, text: text.clone() }, retry_after_s, now, chance);
+        self.counts.failed.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(host = self.host, "{text}");
+        text
+    }
+
+    /// What helps, behind the error; empty if nobody here can do anything.
+    fn advice(&self, fault: Fault) -> String {
+        let grant = &*self.grant;
+        let file = |path: Option<&PathBuf>| path.map(|path| path.display().to_string());
+        match (fault, file(grant.refresh_token_file.as_ref()), file(grant.client_secret_file.as_ref())) {
+            (Fault::Grant, Some(file), _) => format!("; sign in again and write the new refresh token to {file}"),
+            (Fault::Client, _, Some(file)) => format!("; check client_id and the secret in {file}"),
+            (Fault::Client | Fault::Grant, ..) => "; check client_id, and what this client may".to_owned(),
+            (Fault::Scope, ..) => "; check scope".to_owned(),
+            (Fault::Request | Fault::Endpoint, ..) => String::new(),
+        }
+    }
+}
+
+async fn addresses(resolver: &Resolver, host: &str, until: tokio::time::Instant) -> Result<Vec<IpAddr>, String> {
+    if let Ok(ip) = host.parse() {
+        return Ok(vec![ip]);
+    }
+    let found = timeout_at(until, resolver.ips(host)).await;
+    found.unwrap_or_else(|_| Err("no answer in time".to_owned())).map_err(|why| format!("{host}: {why}"))
+}
+
+#[cfg(test)]
+mod tests;
