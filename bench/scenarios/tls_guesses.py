@@ -57,7 +57,7 @@ class Guesses:
             sink, name="guesses", top='client_networks = ["192.0.2.1"]',
             listen=f'submission = ["127.0.0.1:{self.port}"]\nconnections_max = 10000',
             # Guesses in clear cost those who guess less.
-            more=f'{certificate.for_stentor()}[auth]\nusers = "{users}"\nallow_clear_networks = ["127.0.0.0/8"]\n',
+            more=f'{certificate.for_stentor()}[auth]\nusers = "{users}"\nclear_networks = ["127.0.0.0/8"]\n',
         )
         limit = resource.getrlimit(resource.RLIMIT_CORE)
         if limit[1] == 0:

@@ -1,12 +1,15 @@
 //! `users`: what users who log in have submitted in the last hour and day, and what they may.
 //!
-//! Those of our file in its order, all of them; Dovecot's are not ours to list: those who have submitted something.
+//! Those of our file in its order, all of them; Dovecot's are not ours to list: those who have logged in or submitted something in the
+//! last day, and those with local settings, such as a lock.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use stentor_auth::{Amounts, Limits, User};
+use stentor_auth::{Amounts, CountedUser, FileKind, Limits, OwnLimits, User};
 use stentor_control::users_view::{Share, USERS_MAX, UserRow, UsersView};
 use stentor_engine::core::Core;
+use stentor_users::Users;
 
 /// At most [`USERS_MAX`] of them.
 pub fn view(core: &Arc<Core>) -> UsersView {
@@ -14,18 +17,37 @@ pub fn view(core: &Arc<Core>) -> UsersView {
     let view = UsersView { hostname: settings.config.hostname.clone(), now: core.clock.now(), ..UsersView::default() };
     let security = core.security();
     let Some(auth) = security.auth() else { return view };
-    if let Some(users) = auth.users() {
+    let all = &settings.config.auth.limits;
+    let (kind, users) = auth.users();
+    if kind == FileKind::Own {
         let row = |user: &Arc<User>| {
-            let row = row(&user.name, auth.amounts(&user.name), &user.limits);
+            let row = row(&user.name, auth.amounts(&user.name), &user.limits.over(all));
             UserRow { locked: user.is_locked, ..row }
         };
         let rows = users.iter().take(USERS_MAX).map(row).collect();
         return UsersView { source: "users".to_owned(), users_total: users.len() as u64, rows, ..view };
     }
-    let mut all = auth.counted();
-    all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
-    let rows = all.iter().take(USERS_MAX).map(|(user, amounts)| row(user, *amounts, &Limits::default())).collect();
-    UsersView { source: "dovecot".to_owned(), users_total: all.len() as u64, rows, ..view }
+    let known = dovecots(&users, auth.counted());
+    let row = |(name, (user, counted)): (&Arc<str>, &(Option<&User>, Option<CountedUser>))| {
+        let (amounts, given) = counted.as_ref().map_or_else(Default::default, |one| (one.amounts, one.given));
+        let said = user.map_or_else(OwnLimits::default, |user| user.limits);
+        let row = row(name, amounts, &said.or(given).over(all));
+        UserRow { locked: user.is_some_and(|user| user.is_locked), ..row }
+    };
+    let rows = known.iter().take(USERS_MAX).map(row).collect();
+    UsersView { source: "dovecot".to_owned(), users_total: known.len() as u64, rows, ..view }
+}
+
+/// By name: a user's entry in the file, and what is counted.
+type Known<'a> = BTreeMap<Arc<str>, (Option<&'a User>, Option<CountedUser>)>;
+
+fn dovecots(users: &Users, counted: Vec<CountedUser>) -> Known<'_> {
+    let mut known: Known<'_> = users.iter().map(|user| (user.name.clone(), (Some(&**user), None))).collect();
+    for one in counted {
+        let name = one.user.clone();
+        known.entry(name).or_default().1 = Some(one);
+    }
+    known
 }
 
 fn row(user: &str, amounts: Amounts, limits: &Limits) -> UserRow {

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use stentor_mail::Ms;
 use stentor_sasl::{Mechanism, Mechanisms};
-use stentor_users::{FileError, Users};
-use tokio::time::Instant;
+use stentor_users::{FileError, FileKind, Limits, Users};
 
 use crate::brakes::Brakes;
 use crate::channel::Channel;
@@ -17,17 +16,18 @@ use crate::exchange::Exchange;
 use crate::login::Login;
 use crate::random::random;
 use crate::refusal::Refusal;
+use crate::refusals::Refusals;
 use crate::shared::{Shared, Source};
-use crate::source::OwnUsers;
-use crate::usage::{Amounts, OverLimit};
+use crate::source::{OwnUsers, WatchedFile};
+use crate::usage::{Amounts, CountedUser, Counts, OverLimit};
 
 /// Where users come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settings {
     /// A users file; `secret` is [`crate::load_secret`]'s.
     Users { path: PathBuf, secret: [u8; 32] },
-    /// The socket of Dovecot's auth service.
-    Dovecot { socket: PathBuf },
+    /// The socket of Dovecot's auth service, and the file with local settings for its users, which need not exist.
+    Dovecot { socket: PathBuf, overrides: PathBuf },
 }
 
 /// Why there is no authenticator.
@@ -46,18 +46,28 @@ pub struct Authenticator {
 impl Authenticator {
     /// Opens the source; a users file that cannot be used is an error, a Dovecot that is not there yet is none. Blocks for a moment;
     /// needs a runtime, which Dovecot's connection lives in until the last clone is dropped. `checks_at_once`: passwords that are
-    /// checked at a time, each on a thread of its own; half of the processors is a good number.
-    pub fn open(settings: &Settings, checks_at_once: usize) -> Result<Authenticator, OpenError> {
+    /// checked at a time, each on a thread of its own; half of the processors is a good number. `now`: the steady time, by which guesses and
+    /// limits are counted; `counts`: what was submitted before, by the same time.
+    pub fn open(
+        settings: &Settings,
+        counts: Counts,
+        checks_at_once: usize,
+        now: impl Fn() -> Ms + Send + Sync + 'static,
+    ) -> Result<Authenticator, OpenError> {
         let source = match settings {
             Settings::Users { path, secret } => Source::Own(OwnUsers::open(path, *secret)?),
-            Settings::Dovecot { socket } => Source::Dovecot(dovecot::Link::open(socket)),
+            Settings::Dovecot { socket, overrides } => {
+                let overrides = WatchedFile::open(FileKind::DovecotOverrides, overrides)?;
+                Source::Dovecot(dovecot::Link::open(socket), overrides)
+            }
         };
         let shared = Shared {
             source,
             brakes: Mutex::new(Brakes::new(u64::from_ne_bytes(random()))),
             checks: Checks::new(checks_at_once),
-            usage: Mutex::default(),
-            begun: Instant::now(),
+            usage: counts,
+            now: Box::new(now),
+            refusals: Refusals::default(),
         };
         Ok(Authenticator { shared: Arc::new(shared) })
     }
@@ -71,7 +81,7 @@ impl Authenticator {
             Source::Own(_) => {
                 scram_plus([Mechanism::ScramSha256, Mechanism::Plain, Mechanism::Login].into_iter().collect())
             }
-            Source::Dovecot(link) => link.mechanisms(),
+            Source::Dovecot(link, _) => link.mechanisms(),
         }
     }
 
@@ -79,7 +89,7 @@ impl Authenticator {
     pub fn begin(&self, mechanism: Mechanism, channel: Channel) -> Exchange {
         let offered = self.mechanisms(&channel);
         if !offered.has(mechanism) {
-            let is_gone = matches!(self.shared.source, Source::Dovecot(_)) && offered.is_empty();
+            let is_gone = matches!(self.shared.source, Source::Dovecot(..)) && offered.is_empty();
             let refusal = if is_gone { Refusal::Unavailable } else { Refusal::Mechanism };
             return Exchange::refused(self.shared.clone(), mechanism, channel, refusal);
         }
@@ -87,11 +97,11 @@ impl Authenticator {
         Exchange::new(self.shared.clone(), mechanism, channel, offers_plus)
     }
 
-    /// Reads the users file again if it has changed: to be called every second or so. Logins whose user is gone or locked end.
+    /// Reads the users file again if it has changed, and logs refusals that were not: to be called every second or so. Logins whose user
+    /// is gone or locked end.
     pub async fn refresh(&self) {
-        if let Source::Own(users) = &self.shared.source {
-            users.refresh().await;
-        }
+        self.shared.refusals.log_all(self.shared.now());
+        self.shared.source.file().refresh().await;
     }
 
     /// Whether both are one, with the same users and counts.
@@ -100,47 +110,49 @@ impl Authenticator {
     }
 
     /// Another has taken its place. Sessions that began with this one end their logins, and make none: who is locked, removed or unknown
-    /// to the other one would go on by a file that nobody reads any more. What Dovecot has let in stays, as its users have no end.
+    /// to the other one would go on by a file that nobody reads any more.
     pub fn retire(&self) {
-        if let Source::Own(users) = &self.shared.source {
-            users.retire();
-        }
+        self.shared.source.file().retire();
     }
 
-    /// Counts a message of the login's user, at MAIL, or says which limit is reached (452 4.5.3 or 450 4.7.1).
-    pub fn take_message(&self, login: &Login) -> Result<(), OverLimit> {
-        self.shared.usage.lock().take_message(login.user(), &login.limits(), self.shared.now())
+    /// Counts a message of the login's user, at MAIL, or says which limit is reached (452 4.5.3 or 450 4.7.1). `all`: the limits of
+    /// users without limits of their own.
+    pub fn take_message(&self, login: &Login, all: &Limits) -> Result<(), OverLimit> {
+        self.shared.usage.lock().take_message(login.user(), &login.limits(all), self.shared.now())
     }
 
-    /// The same of a recipient, at RCPT.
-    pub fn take_recipient(&self, login: &Login) -> Result<(), OverLimit> {
-        self.shared.usage.lock().take_recipient(login.user(), &login.limits(), self.shared.now())
+    /// The same of a recipient, at RCPT; when it was counted, for [`Authenticator::give_back`] if it is refused.
+    pub fn take_recipient(&self, login: &Login, all: &Limits) -> Result<Ms, OverLimit> {
+        let now = self.shared.now();
+        self.shared.usage.lock().take_recipient(login.user(), &login.limits(all), now)?;
+        Ok(now)
     }
 
-    /// The moment, for [`Authenticator::give_back`].
-    pub fn moment(&self) -> Ms {
-        self.shared.now()
-    }
-
-    /// What was counted for a transaction that began at a moment and came to nothing counts no more.
+    /// What was counted for a transaction that began at a time of the same clock and came to nothing counts no more.
     pub fn give_back(&self, login: &Login, (messages, recipients): (u32, u32), begun: Ms) {
         self.shared.usage.lock().give_back(login.user(), (messages, recipients), begun, self.shared.now());
     }
 
-    /// All users of the file as it is in force; None with Dovecot, which knows its own.
-    pub fn users(&self) -> Option<Arc<Users>> {
-        match &self.shared.source {
-            Source::Own(users) => Some(users.watch().borrow().clone()),
-            Source::Dovecot(_) => None,
-        }
+    /// Logins that were refused, by the reason in one word.
+    pub fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.shared.refusals.counts()
     }
 
-    /// Users who have submitted something lately, in no order.
-    pub fn counted(&self) -> Vec<(Arc<str>, Amounts)> {
+    /// Whose users they are, and those of the file as it is in force: all there are, or of Dovecot's those with local settings.
+    pub fn users(&self) -> (FileKind, Arc<Users>) {
+        let kind = match &self.shared.source {
+            Source::Own(_) => FileKind::Own,
+            Source::Dovecot(..) => FileKind::DovecotOverrides,
+        };
+        (kind, self.shared.source.file().users())
+    }
+
+    /// Users who have submitted something lately, or logged in by Dovecot; in no order.
+    pub fn counted(&self) -> Vec<CountedUser> {
         self.shared.usage.lock().all(self.shared.now())
     }
 
-    /// What a user has submitted in the last hour and day, since the start.
+    /// What a user has submitted in the last hour and day.
     pub fn amounts(&self, user: &Arc<str>) -> Amounts {
         self.shared.usage.lock().amounts(user, self.shared.now())
     }

@@ -8,17 +8,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stentor_sasl::{Credentials, Mechanism, SaslError, Server, ServerStep, peek_user};
-use stentor_users::canonical_name;
+use stentor_users::{SendAs, canonical_name};
+use tokio::time::Instant;
 
 use crate::brakes::Who;
 use crate::channel::Channel;
 use crate::dovecot;
 use crate::login::{Login, Rights};
 use crate::refusal::Refusal;
+use crate::refusals::Refused;
 use crate::shared::{Shared, Source};
-use crate::source::OwnUsers;
+use crate::source::{OwnUsers, WatchedFile};
 
-/// How long the reply to a wrong guess takes at least.
+/// The reply to a wrong guess takes so long, or a multiple of it: what was done to find out cannot be told from the time.
 const WRONG_PAUSE: Duration = Duration::from_millis(500);
 /// Of a name in a log line.
 const NAME_CHARS_MAX: usize = 64;
@@ -39,6 +41,8 @@ pub struct Exchange {
     channel: Channel,
     /// Canonical, once it is known.
     user: Option<String>,
+    /// A password was looked at.
+    has_checked: bool,
     state: State,
 }
 
@@ -56,13 +60,13 @@ impl Exchange {
                 let nonce = crate::random::nonce();
                 State::Own(Box::new(Server::new(mechanism, channel.bindings.clone(), offers_plus, &nonce)))
             }
-            Source::Dovecot(_) => State::Dovecot(None),
+            Source::Dovecot(..) => State::Dovecot(None),
         };
-        Exchange { shared, mechanism, channel, user: None, state }
+        Exchange { shared, mechanism, channel, user: None, has_checked: false, state }
     }
 
     pub(crate) fn refused(shared: Arc<Shared>, mechanism: Mechanism, channel: Channel, refusal: Refusal) -> Exchange {
-        Exchange { shared, mechanism, channel, user: None, state: State::Refused(refusal) }
+        Exchange { shared, mechanism, channel, user: None, has_checked: false, state: State::Refused(refusal) }
     }
 
     pub fn mechanism(&self) -> Mechanism {
@@ -71,16 +75,19 @@ impl Exchange {
 
     /// Takes a response; the first is AUTH's initial response, None without one (`=` is an empty one).
     pub async fn step(&mut self, response: Option<&[u8]>) -> Step {
+        let begun = Instant::now();
         let shared = self.shared.clone();
         let result = match (std::mem::replace(&mut self.state, State::Ended), &shared.source) {
             (State::Own(server), Source::Own(users)) => self.own(server, users, response).await,
-            (State::Dovecot(request), Source::Dovecot(link)) => self.dovecot(request, link, response).await,
+            (State::Dovecot(request), Source::Dovecot(link, overrides)) => {
+                self.dovecot(request, (link, overrides), response).await
+            }
             (State::Refused(refusal), _) => Err(refusal),
             _ => Err(Refusal::Protocol(SaslError::OutOfOrder)),
         };
         match result {
             Ok(step) => step,
-            Err(refusal) => self.refuse(refusal).await,
+            Err(refusal) => self.refuse(refusal, begun).await,
         }
     }
 
@@ -119,7 +126,8 @@ impl Exchange {
             .user
             .as_deref()
             .is_some_and(|name| self.shared.brakes.lock().is_familiar(self.channel.client.ip(), name));
-        let is_right = self.shared.checks.is_right(user, &given.password, is_familiar).await;
+        self.has_checked = true;
+        let is_right = self.shared.checks.is_right(user, &given.password, is_familiar, &|| self.shared.now()).await;
         let is_right = is_right.map_err(|_| Refusal::Crowded)?;
         // Others were wrong meanwhile: a wrong one must not be told from the right one by its reply.
         self.check_brakes()?;
@@ -139,14 +147,14 @@ impl Exchange {
         if user.is_locked {
             return Err(Refusal::Locked);
         }
-        let rights = Rights::File { user: user.clone(), users: users.watch() };
+        let rights = Rights::File { user: user.clone(), users: users.file.watch() };
         Ok(self.done(Login { user: user.name.clone(), mechanism: self.mechanism, rights }))
     }
 
     async fn dovecot(
         &mut self,
         request: Option<dovecot::Request>,
-        link: &dovecot::Link,
+        (link, overrides): (&dovecot::Link, &WatchedFile),
         response: Option<&[u8]>,
     ) -> Result<Step, Refusal> {
         if self.user.is_none()
@@ -171,17 +179,41 @@ impl Exchange {
                 self.state = State::Dovecot(Some(request));
                 Ok(Step::Challenge(octets))
             }
-            dovecot::Answer::Done { user, send_as } => {
+            dovecot::Answer::Done { user, send_as, limits } => {
                 self.knows_user(&user);
                 self.check_brakes()?;
-                let name: Arc<str> = self.user.as_deref().unwrap_or(&user).into();
-                let login = Login { user: name, mechanism: self.mechanism, rights: Rights::Given(send_as.into()) };
-                Ok(self.done(login))
+                self.let_in(user, (send_as, limits), overrides)
             }
             dovecot::Answer::Wrong => Err(Refusal::Wrong),
             dovecot::Answer::Locked => Err(Refusal::Locked),
             dovecot::Answer::Unavailable => Err(Refusal::Unavailable),
         }
+    }
+
+    /// Dovecot says that it is the user, and what it knows of them.
+    fn let_in(
+        &self,
+        user: String,
+        (send_as, limits): (Vec<SendAs>, dovecot::GivenLimits),
+        overrides: &WatchedFile,
+    ) -> Result<Step, Refusal> {
+        let user: Arc<str> = self.user.clone().unwrap_or(user).into();
+        if let Some(wrong) = limits.wrong {
+            let user = shown(&user);
+            tracing::warn!(
+                %user,
+                "Dovecot's field {}{wrong} is not a number, `none` or `default`; the limit of [auth] applies",
+                dovecot::FIELD_PREFIX
+            );
+        }
+        let limits = limits.own;
+        let rights = Rights::Given { send_as: send_as.into(), limits, overrides: overrides.watch() };
+        let login = Login { user, mechanism: self.mechanism, rights };
+        if !login.is_valid() {
+            return Err(Refusal::Locked);
+        }
+        self.shared.usage.lock().heard(&login.user, limits, self.shared.now());
+        Ok(self.done(login))
     }
 
     fn knows_user(&mut self, name: &str) {
@@ -211,18 +243,16 @@ impl Exchange {
         Step::Done(login)
     }
 
-    async fn refuse(&self, refusal: Refusal) -> Step {
+    async fn refuse(&self, refusal: Refusal, begun: Instant) -> Step {
         if refusal.is_wrong_guess() {
             self.shared.brakes.lock().wrong(self.who(), self.shared.now());
         }
-        // Whoever has to wait was written down for the guesses before.
-        if !matches!(refusal, Refusal::Slow(_) | Refusal::Crowded) {
-            let user = shown(self.user.as_deref().unwrap_or("?"));
-            let client = self.channel.client.ip();
-            tracing::warn!(%user, %client, mechanism = %self.mechanism, "login refused: {refusal}");
-        }
-        if refusal.is_wrong_guess() {
-            tokio::time::sleep(WRONG_PAUSE).await;
+        let user = shown(self.user.as_deref().unwrap_or("?"));
+        let refused = Refused { user, client: self.channel.client.ip(), mechanism: self.mechanism, refusal };
+        self.shared.refusals.refused(refused, self.shared.now());
+        if refusal.is_wrong_guess() || self.has_checked {
+            let over = (begun.elapsed().as_nanos() % WRONG_PAUSE.as_nanos()) as u64;
+            tokio::time::sleep(WRONG_PAUSE.saturating_sub(Duration::from_nanos(over))).await;
         }
         Step::Refused(refusal)
     }

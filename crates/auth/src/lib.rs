@@ -20,7 +20,7 @@
 //!
 //! And then: [`Login::owns`] before MAIL and From are taken, [`Authenticator::take_message`] and [`Authenticator::take_recipient`] for the
 //! limits, [`Login::ended`] beside whatever the session waits for: it returns when the user is locked, removed, or has another
-//! password.
+//! password. Users of Dovecot are locked in the file of local settings.
 //!
 //! Failure answers: the users file broken or gone: the version before stays in force. Dovecot silent or gone: a temporary refusal, and a
 //! new connection as soon as it can be had. Too many checks at a time: a temporary refusal.
@@ -31,9 +31,11 @@ mod channel;
 mod checks;
 pub mod dovecot;
 mod exchange;
+mod idle_thread;
 mod login;
 mod random;
 mod refusal;
+mod refusals;
 mod shared;
 mod source;
 pub mod usage;
@@ -44,5 +46,5 @@ pub use exchange::{Exchange, Step};
 pub use login::Login;
 pub use random::load_secret;
 pub use refusal::Refusal;
-pub use stentor_users::{Limits, User};
-pub use usage::{Amounts, OverLimit};
+pub use stentor_users::{FileKind, Limits, OwnLimits, User};
+pub use usage::{Amounts, CountedUser, Counts, NoCounts, OverLimit};

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use stentor_mail::address::{Address, ReversePath};
 use stentor_sasl::Mechanism;
-use stentor_users::{Limits, SendAs, User, Users};
+use stentor_users::{Limits, OwnLimits, SendAs, User};
 use tokio::sync::watch;
+
+use crate::source::InForce;
 
 /// A login of a session: who, and what they may. It goes stale when the user is locked, removed or gets another password.
 #[derive(Debug, Clone)]
@@ -18,24 +20,27 @@ pub struct Login {
 #[derive(Debug, Clone)]
 pub(crate) enum Rights {
     /// As of the login, and the file as it is now.
-    File { user: Arc<User>, users: watch::Receiver<Arc<Users>> },
-    /// What Dovecot said.
-    Given(Arc<[SendAs]>),
+    File { user: Arc<User>, users: watch::Receiver<InForce> },
+    /// As Dovecot gave them at the login, and the local settings for its users as they are now.
+    Given { send_as: Arc<[SendAs]>, limits: OwnLimits, overrides: watch::Receiver<InForce> },
 }
 
 impl Rights {
-    /// The user as the file has it now, if it is still the one who logged in.
-    fn current(&self) -> Option<Arc<User>> {
+    fn file(&self) -> &watch::Receiver<InForce> {
         match self {
-            Rights::File { user, users } => {
-                let users = users.borrow();
-                let now = users.get(&user.name)?;
-                let is_same = now.hash == user.hash && now.scram == user.scram;
-                (is_same && !now.is_locked).then(|| now.clone())
-            }
-            Rights::Given(_) => None,
+            Rights::File { users, .. } => users,
+            Rights::Given { overrides, .. } => overrides,
         }
     }
+}
+
+/// The user's entry in the file as it is now.
+enum Entry {
+    /// The login does not hold any more.
+    Ended,
+    /// A user of Dovecot without local settings.
+    Absent,
+    Present(Arc<User>),
 }
 
 impl Login {
@@ -48,31 +53,45 @@ impl Login {
         self.mechanism
     }
 
-    /// Whether the session may go on under it.
-    pub fn is_valid(&self) -> bool {
-        matches!(self.rights, Rights::Given(_)) || self.rights.current().is_some()
+    fn entry(&self) -> Entry {
+        let users = self.rights.file().borrow();
+        let Some(users) = users.as_ref() else { return Entry::Ended };
+        match (&self.rights, users.get(&self.user)) {
+            (_, Some(now)) if now.is_locked => Entry::Ended,
+            (Rights::File { user, .. }, Some(now)) if now.hash == user.hash && now.scram == user.scram => {
+                Entry::Present(now.clone())
+            }
+            (Rights::File { .. }, _) => Entry::Ended,
+            (Rights::Given { .. }, Some(now)) => Entry::Present(now.clone()),
+            (Rights::Given { .. }, None) => Entry::Absent,
+        }
     }
 
-    /// Returns when [`Login::is_valid`] has become false: the user is locked, removed, or has another password. Never, for users of Dovecot.
+    /// Whether the session may go on under it.
+    pub fn is_valid(&self) -> bool {
+        !matches!(self.entry(), Entry::Ended)
+    }
+
+    /// Returns when [`Login::is_valid`] has become false: the user is locked, removed, or has another password. What Dovecot changes
+    /// of its users is not known here.
     pub async fn ended(&self) {
-        if let Rights::File { users, .. } = &self.rights {
-            let mut users = users.clone();
-            loop {
-                // Seen before it is looked at: a change between the two wakes.
-                users.borrow_and_update();
-                if !self.is_valid() || users.changed().await.is_err() {
-                    return;
-                }
+        let mut file = self.rights.file().clone();
+        loop {
+            // Seen before it is looked at: a change between the two wakes.
+            file.borrow_and_update();
+            if !self.is_valid() || file.changed().await.is_err() {
+                return;
             }
         }
-        std::future::pending::<()>().await;
     }
 
     /// Whether the user may send as this address: in MAIL and in From. The file as it is now decides; a stale login owns nothing.
     pub fn owns(&self, address: &Address) -> bool {
-        match &self.rights {
-            Rights::File { .. } => self.rights.current().is_some_and(|user| user.owns(address)),
-            Rights::Given(all) => all.iter().any(|one| one.covers(address)),
+        match (&self.rights, self.entry()) {
+            (_, Entry::Ended) | (Rights::File { .. }, Entry::Absent) => false,
+            (Rights::File { .. }, Entry::Present(user)) => user.owns(address),
+            (Rights::Given { .. }, Entry::Present(user)) if !user.send_as.is_empty() => user.owns(address),
+            (Rights::Given { send_as, .. }, _) => send_as.iter().any(|one| one.covers(address)),
         }
     }
 
@@ -84,11 +103,14 @@ impl Login {
         }
     }
 
-    /// How much may be sent. Dovecot knows of no limits.
-    pub fn limits(&self) -> Limits {
-        match &self.rights {
-            Rights::File { user, .. } => self.rights.current().map_or(user.limits, |now| now.limits),
-            Rights::Given(_) => Limits::default(),
-        }
+    /// How much may be sent; `all`: the limits of users without limits of their own. An ended login of the users file has those of then.
+    pub fn limits(&self, all: &Limits) -> Limits {
+        let own = match (&self.rights, self.entry()) {
+            (Rights::File { .. }, Entry::Present(now)) => now.limits,
+            (Rights::File { user, .. }, _) => user.limits,
+            (Rights::Given { limits, .. }, Entry::Present(user)) => user.limits.or(*limits),
+            (Rights::Given { limits, .. }, _) => *limits,
+        };
+        own.over(all)
     }
 }

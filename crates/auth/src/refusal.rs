@@ -3,6 +3,10 @@
 use stentor_mail::reply::Reply;
 use stentor_sasl::SaslError;
 
+/// The reasons in one word, for metrics; [`Refusal::reason`] is the place in it.
+pub(crate) const REASONS: [&str; 8] =
+    ["wrong", "locked", "identity", "protocol", "mechanism", "slow", "crowded", "unavailable"];
+
 /// What ends an exchange without a login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -35,6 +39,25 @@ impl Refusal {
     pub fn is_wrong_guess(self) -> bool {
         // A locked user's right password is one that was guessed, perhaps: that it was right is said, once it was waited for.
         matches!(self, Refusal::Wrong | Refusal::Protocol(SaslError::Wrong))
+    }
+
+    /// The place of its reason in [`REASONS`].
+    pub(crate) fn reason(self) -> usize {
+        match self {
+            Refusal::Wrong | Refusal::Protocol(SaslError::Wrong) => 0,
+            Refusal::Locked => 1,
+            Refusal::Identity => 2,
+            Refusal::Protocol(_) => 3,
+            Refusal::Mechanism => 4,
+            Refusal::Slow(_) => 5,
+            Refusal::Crowded => 6,
+            Refusal::Unavailable => 7,
+        }
+    }
+
+    /// These cannot flood the log: wrong guesses are slowed, and the others take the right password.
+    pub(crate) fn is_logged_each_time(self) -> bool {
+        self.is_wrong_guess() || matches!(self, Refusal::Locked | Refusal::Identity)
     }
 
     pub fn reply(self) -> Reply {

@@ -2,31 +2,43 @@
 
 use parking_lot::Mutex;
 use stentor_mail::Ms;
-use tokio::time::Instant;
 
 use crate::brakes::Brakes;
 use crate::checks::Checks;
 use crate::dovecot;
-use crate::source::OwnUsers;
-use crate::usage::Usage;
+use crate::refusals::Refusals;
+use crate::source::{OwnUsers, WatchedFile};
+use crate::usage::Counts;
 
 /// Where users come from, opened.
 pub(crate) enum Source {
     Own(OwnUsers),
-    Dovecot(dovecot::Link),
+    /// And the local settings for its users.
+    Dovecot(dovecot::Link, WatchedFile),
+}
+
+impl Source {
+    /// The users file, or the local settings.
+    pub fn file(&self) -> &WatchedFile {
+        match self {
+            Source::Own(users) => &users.file,
+            Source::Dovecot(_, overrides) => overrides,
+        }
+    }
 }
 
 pub(crate) struct Shared {
     pub source: Source,
     pub brakes: Mutex<Brakes>,
     pub checks: Checks,
-    pub usage: Mutex<Usage>,
-    pub begun: Instant,
+    pub usage: Counts,
+    pub now: Box<dyn Fn() -> Ms + Send + Sync>,
+    pub refusals: Refusals,
 }
 
 impl Shared {
     /// Steady.
     pub fn now(&self) -> Ms {
-        self.begun.elapsed().as_millis() as Ms
+        (self.now)()
     }
 }

@@ -2,106 +2,55 @@
 //!
 //! The last hour is twelve parts of five minutes and the one that is running, the last day 24 parts of an hour and the running one. So a
 //! limit is never exceeded within any hour or day, and what was used comes back at most a part late. (The buckets of `policy/rate.rs` forget by rate:
-//! right to tell bulk mail, twice too much for a limit.) Counts are in memory: a restart begins anew. Every user who submits has an
-//! entry. Where there are too many, those of users who were silent for a day go, and if that is not enough, a sixteenth of all.
+//! right to tell bulk mail, twice too much for a limit.) Counts are in memory; [`saved`] makes a text of them, which outlives a restart.
+//! Every user who submits has an entry, and every Dovecot user who logs in. When the map is full, users silent for a day are dropped; if
+//! that is not enough, the sixteenth that was silent longest.
 
 use std::sync::Arc;
 
 use hashbrown::HashMap;
+use parking_lot::{Mutex, MutexGuard};
 use stentor_mail::Ms;
-use stentor_users::Limits;
+use stentor_users::{Limits, OwnLimits};
 
-const HOUR_PARTS: usize = 13;
-const DAY_PARTS: usize = 25;
-const HOUR_PART_MS: u64 = 5 * 60_000;
-const DAY_PART_MS: u64 = 60 * 60_000;
+mod saved;
+mod window;
+
+pub use saved::NoCounts;
+
+use self::window::{Counted, DAY_PART_MS, DAY_PARTS, HOUR_PART_MS};
+
 /// Users that are counted; beyond, those who have been silent longest are forgotten.
 const USERS_MAX: usize = 100_000;
-
-/// Counts in parts of a window, the newest at `now / part`.
-#[derive(Debug, Clone, Copy)]
-struct Window<const N: usize> {
-    parts: [u32; N],
-    /// Number of the newest part.
-    newest: u64,
-}
-
-impl<const N: usize> Default for Window<N> {
-    fn default() -> Self {
-        Window { parts: [0; N], newest: 0 }
-    }
-}
-
-impl<const N: usize> Window<N> {
-    fn move_to(&mut self, part: u64) {
-        if part.saturating_sub(self.newest) >= N as u64 {
-            self.parts = [0; N];
-            self.newest = part;
-        }
-        while self.newest < part {
-            self.newest += 1;
-            self.parts[(self.newest % N as u64) as usize] = 0;
-        }
-    }
-
-    fn sum(&self) -> u32 {
-        self.parts.iter().fold(0, |sum, part| sum.saturating_add(*part))
-    }
-
-    fn add(&mut self, count: u32) {
-        let part = &mut self.parts[(self.newest % N as u64) as usize];
-        *part = part.saturating_add(count);
-    }
-
-    /// Out of the part in which it was counted: out of a newer one, that would forget too early what was counted there.
-    fn take_back(&mut self, count: u32, from: u64) {
-        if from <= self.newest && self.newest - from < N as u64 {
-            let part = &mut self.parts[(from % N as u64) as usize];
-            *part = part.saturating_sub(count);
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Counted {
-    hour: Window<HOUR_PARTS>,
-    day: Window<DAY_PARTS>,
-}
-
-impl Counted {
-    fn move_to(&mut self, now: Ms) {
-        self.hour.move_to(now / HOUR_PART_MS);
-        self.day.move_to(now / DAY_PART_MS);
-    }
-
-    /// Counts one if both have place, else says which has not.
-    fn take(&mut self, per_hour_max: Option<u32>, per_day_max: Option<u32>) -> Result<(), (u32, &'static str)> {
-        if let Some(max) = per_hour_max.filter(|max| self.hour.sum() >= *max) {
-            return Err((max, "hour"));
-        }
-        if let Some(max) = per_day_max.filter(|max| self.day.sum() >= *max) {
-            return Err((max, "day"));
-        }
-        self.hour.add(1);
-        self.day.add(1);
-        Ok(())
-    }
-}
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Used {
     messages: Counted,
     recipients: Counted,
+    /// What Dovecot said at the last login.
+    given: OwnLimits,
     last: Ms,
 }
 
-/// A limit that is reached.
+/// A limit that is reached: as the client hears it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("limit of {max} {what} per {per} is reached")]
+#[error("Limit of {max} {what} per {per} is reached{}", retry_hint(*.wait_ms))]
 pub struct OverLimit {
     pub what: &'static str,
     pub max: u32,
     pub per: &'static str,
+    /// Until one more is taken; none where nothing ever is.
+    pub wait_ms: Option<Ms>,
+}
+
+/// When to try again: rounded up.
+fn retry_hint(wait_ms: Option<Ms>) -> String {
+    const MINUTE_MS: Ms = 60_000;
+    match wait_ms.map(|wait| wait.div_ceil(MINUTE_MS).max(1)) {
+        None => String::new(),
+        Some(minutes) if minutes <= 120 => format!(", try again in {minutes} min"),
+        Some(minutes) => format!(", try again in {} h", minutes.div_ceil(60)),
+    }
 }
 
 /// What a user has submitted.
@@ -113,17 +62,65 @@ pub struct Amounts {
     pub recipients_day: u32,
 }
 
+/// A user who is counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CountedUser {
+    pub user: Arc<str>,
+    pub amounts: Amounts,
+    /// Those that Dovecot gave at the last login.
+    pub given: OwnLimits,
+}
+
+/// The counts of a server, which a reload with other users' sources goes on with.
+#[derive(Debug, Clone, Default)]
+pub struct Counts(Arc<Mutex<Usage>>);
+
+impl Counts {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Usage> {
+        self.0.lock()
+    }
+
+    /// What counts of the last day, as a text that [`Counts::restore`] takes, if it has changed since the last call. `wall` and `now`: the same
+    /// moment by the time of day and by the steady time.
+    pub fn save(&self, wall: Ms, now: Ms) -> Option<String> {
+        // Sessions wait for the copy at most, not for the text.
+        let copy = self.lock().changed()?;
+        Some(copy.text(wall, now))
+    }
+
+    /// Goes on from what was counted before a restart.
+    ///
+    /// # Errors
+    /// It is no such text; a line that is none is left out.
+    pub fn restore(&self, text: &str, wall: Ms, now: Ms) -> Result<(), NoCounts> {
+        self.lock().restore(text, wall, now)
+    }
+
+    /// What was saved last was lost.
+    pub fn set_changed(&self) {
+        self.lock().has_changed = true;
+    }
+}
+
 /// All users' counts.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Usage {
     users: HashMap<Arc<str>, Used>,
+    /// Changed since the last [`Counts::save`].
+    has_changed: bool,
 }
 
 impl Usage {
+    /// A copy, if there was a change since the last one.
+    fn changed(&mut self) -> Option<Usage> {
+        std::mem::take(&mut self.has_changed).then(|| self.clone())
+    }
+
     fn of(&mut self, user: &Arc<str>, now: Ms) -> &mut Used {
         if !self.users.contains_key(user) && self.users.len() >= USERS_MAX {
             self.make_room(now);
         }
+        self.has_changed = true;
         let used = self.users.entry(user.clone()).or_default();
         used.last = used.last.max(now);
         let now = used.last;
@@ -151,14 +148,13 @@ impl Usage {
 
     /// Counts a message, or says why it is one too many.
     pub fn take_message(&mut self, user: &Arc<str>, limits: &Limits, now: Ms) -> Result<(), OverLimit> {
-        let taken = self.of(user, now).messages.take(limits.messages_per_hour_max, limits.messages_per_day_max);
-        taken.map_err(|(max, per)| OverLimit { what: "messages", max, per })
+        self.of(user, now).messages.take("messages", limits.messages_per_hour_max, limits.messages_per_day_max, now)
     }
 
     /// Counts a recipient, or says why it is one too many.
     pub fn take_recipient(&mut self, user: &Arc<str>, limits: &Limits, now: Ms) -> Result<(), OverLimit> {
-        let taken = self.of(user, now).recipients.take(limits.recipients_per_hour_max, limits.recipients_per_day_max);
-        taken.map_err(|(max, per)| OverLimit { what: "recipients", max, per })
+        let Limits { recipients_per_hour_max, recipients_per_day_max, .. } = *limits;
+        self.of(user, now).recipients.take("recipients", recipients_per_hour_max, recipients_per_day_max, now)
     }
 
     /// A transaction that began at `begun` has come to nothing: what was counted for it counts no more. Recipients of it that were
@@ -171,14 +167,22 @@ impl Usage {
         }
     }
 
-    /// Those who have submitted something in the last day.
-    pub fn all(&mut self, now: Ms) -> Vec<(Arc<str>, Amounts)> {
+    /// A user of Dovecot has logged in, with these limits.
+    pub fn heard(&mut self, user: &Arc<str>, given: OwnLimits, now: Ms) {
+        self.of(user, now).given = given;
+    }
+
+    /// Those who have logged in or submitted something in the last day, in no order.
+    pub fn all(&mut self, now: Ms) -> Vec<CountedUser> {
         let users: Vec<Arc<str>> = self.users.keys().cloned().collect();
-        let all = users.into_iter().map(|user| {
+        let all = users.into_iter().filter_map(|user| {
+            let used = self.users.get(&user)?;
+            let (given, last) = (used.given, used.last);
+            let is_new = now.saturating_sub(last) < DAY_PART_MS * (DAY_PARTS - 1) as u64;
             let amounts = self.amounts(&user, now);
-            (user, amounts)
+            (is_new || amounts != Amounts::default()).then_some(CountedUser { user, amounts, given })
         });
-        all.filter(|(_, amounts)| *amounts != Amounts::default()).collect()
+        all.collect()
     }
 
     /// What a user has submitted in the last hour and day.
@@ -186,22 +190,26 @@ impl Usage {
         if !self.users.contains_key(user) {
             return Amounts::default();
         }
-        // To be looked at is no sign of life.
-        let last = self.users.get(user).map_or(now, |used| used.last);
+        // Reading must not count as activity.
+        let (last, had_changed) = (self.users.get(user).map_or(now, |used| used.last), self.has_changed);
         let used = self.of(user, now);
         used.last = last;
-        Amounts {
+        let amounts = Amounts {
             messages_hour: used.messages.hour.sum(),
             messages_day: used.messages.day.sum(),
             recipients_hour: used.recipients.hour.sum(),
             recipients_day: used.recipients.day.sum(),
-        }
+        };
+        self.has_changed = had_changed;
+        amounts
     }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+
+    use stentor_users::Limit;
 
     use super::*;
 
@@ -215,7 +223,8 @@ mod tests {
             assert_eq!(usage.take_message(&ann, &limits, n), Ok(()));
         }
         let over = usage.take_message(&ann, &limits, 4).unwrap_err();
-        assert_eq!(over.to_string(), "limit of 3 messages per hour is reached");
+        // The parts are of five minutes, and go whole.
+        assert_eq!(over.to_string(), "Limit of 3 messages per hour is reached, try again in 65 min");
         assert_eq!(usage.take_message(&bob, &limits, 4), Ok(()));
         assert!(usage.take_message(&ann, &limits, HOUR_MS).is_err());
         assert_eq!(usage.take_message(&ann, &limits, HOUR_MS + HOUR_PART_MS), Ok(()));
@@ -224,8 +233,38 @@ mod tests {
         let amounts = Amounts { messages_hour: 1, messages_day: 2, ..Amounts::default() };
         assert_eq!(usage.amounts(&ann, 25 * HOUR_MS), amounts);
         assert_eq!(usage.amounts(&"eve".into(), 0), Amounts::default());
-        assert_eq!(usage.all(25 * HOUR_MS), [(ann.clone(), amounts)]);
+        let counted =
+            |user: &Arc<str>, amounts| CountedUser { user: user.clone(), amounts, given: OwnLimits::default() };
+        assert_eq!(usage.all(25 * HOUR_MS), [counted(&ann, amounts)]);
         assert_eq!(usage.all(60 * HOUR_MS), []);
+    }
+
+    /// Who has used up both limits is told of the one that lasts.
+    #[test]
+    fn the_time_to_wait_is_that_after_which_one_more_is_taken() {
+        let (mut usage, ann): (_, Arc<str>) = (Usage::default(), "ann".into());
+        let limits = Limits::new([Some(1), Some(2), None, None]);
+        let begin = 30 * HOUR_MS;
+        assert_eq!(usage.take_message(&ann, &limits, begin), Ok(()));
+        let over = usage.take_message(&ann, &limits, begin + 1).unwrap_err();
+        assert_eq!((over.per, over.wait_ms), ("hour", Some(13 * HOUR_PART_MS - 1)));
+        let later = begin + 13 * HOUR_PART_MS;
+        assert_eq!(usage.take_message(&ann, &limits, later), Ok(()));
+        let over = usage.take_message(&ann, &limits, later).unwrap_err();
+        assert_eq!((over.per, over.max, over.wait_ms), ("day", 2, Some(25 * HOUR_MS - 13 * HOUR_PART_MS)));
+        assert!(over.to_string().ends_with("is reached, try again in 24 h"), "{over}");
+        assert!(usage.take_message(&ann, &limits, later + over.wait_ms.unwrap() - 1).is_err());
+        assert_eq!(usage.take_message(&ann, &limits, later + over.wait_ms.unwrap()), Ok(()));
+    }
+
+    #[test]
+    fn who_logs_in_is_listed_with_what_dovecot_gave() {
+        let (mut usage, ann): (_, Arc<str>) = (Usage::default(), "ann".into());
+        let given = OwnLimits([Limit::AtMost(5), Limit::None, Limit::Default, Limit::Default]);
+        usage.heard(&ann, given, HOUR_MS);
+        let all = usage.all(2 * HOUR_MS);
+        assert_eq!(all, [CountedUser { user: ann, amounts: Amounts::default(), given }]);
+        assert!(usage.all(40 * HOUR_MS).is_empty());
     }
 
     #[test]
@@ -233,7 +272,8 @@ mod tests {
         let (mut usage, ann): (_, Arc<str>) = (Usage::default(), "ann".into());
         assert!((0..1_000).all(|_| usage.take_recipient(&ann, &Limits::default(), 0).is_ok()));
         let none = Limits { recipients_per_day_max: Some(0), ..Limits::default() };
-        assert!(usage.take_recipient(&"bob".into(), &none, 0).is_err());
+        let over = usage.take_recipient(&"bob".into(), &none, 0).unwrap_err();
+        assert_eq!(over.to_string(), "Limit of 0 recipients per day is reached");
         usage.give_back(&ann, (0, 999), 0, 1);
         assert_eq!(usage.amounts(&ann, 1).recipients_hour, 1);
         usage.give_back(&ann, (7, 7), 0, 1);
@@ -283,6 +323,10 @@ mod tests {
                 if usage.take_message(&ann, &limits, now).is_ok() {
                     taken.push(now);
                 } else {
+                    let wait = usage.take_message(&ann, &limits, now).unwrap_err().wait_ms.unwrap();
+                    let mut later = Usage { users: usage.users.clone(), has_changed: false };
+                    prop_assert!(later.take_message(&ann, &limits, now + wait - 1).is_err());
+                    prop_assert_eq!(later.take_message(&ann, &limits, now + wait), Ok(()));
                     let lately = taken.iter().filter(|at| now - **at <= HOUR_MS + HOUR_PART_MS).count();
                     prop_assert!(lately >= max as usize);
                 }

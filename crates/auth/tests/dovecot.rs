@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use stentor_auth::{Authenticator, Channel, Login, Refusal, Settings, Step};
+use stentor_auth::{Authenticator, Channel, Counts, FileKind, Limits, Login, Refusal, Settings, Step};
 use stentor_sasl::{Account, Bindings, Choice, Client, Mechanism, ScramKeys};
+use stentor_users::{Changes, Limit, change};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 
@@ -123,7 +124,13 @@ fn refused(step: Step) -> Refusal {
 }
 
 fn open(folder: &Path) -> Authenticator {
-    Authenticator::open(&Settings::Dovecot { socket: folder.join("auth") }, 1).unwrap()
+    Authenticator::open(
+        &Settings::Dovecot { socket: folder.join("auth"), overrides: folder.join("dovecot-users") },
+        Counts::default(),
+        1,
+        || 0,
+    )
+    .unwrap()
 }
 
 #[tokio::test]
@@ -239,4 +246,55 @@ async fn silence_nonsense_and_a_lost_connection_are_temporary() {
     let mut users = [done(first.await.unwrap()), done(second.await.unwrap())].map(|login| login.user().to_string());
     users.sort();
     assert_eq!(users, ["a", "b"]);
+}
+
+/// Local settings override what Dovecot says, for open sessions too.
+#[tokio::test(start_paused = true)]
+async fn local_settings_override_dovecot() {
+    let folder = tempfile::tempdir().unwrap();
+    let listener = UnixListener::bind(folder.path().join("auth")).unwrap();
+    let auth = open(folder.path());
+    let mut stream = accept(&listener).await;
+    connected(&auth).await;
+    let mut log_in = async || {
+        let tried = tokio::spawn({
+            let auth = auth.clone();
+            async move { auth.begin(Mechanism::Plain, channel(true)).step(Some(b"\0bob\0pencil")).await }
+        });
+        let id = request(&mut stream).await;
+        let fields = "stentor_messages_per_hour_max=5\tstentor_recipients_per_day_max=none\tstentor_send_as=@x.example";
+        stream.write_all(format!("OK\t{id}\tuser=Bob\t{fields}\n").as_bytes()).await.unwrap();
+        tried.await.unwrap()
+    };
+    let say = async |changes: &Changes| {
+        let path = folder.path().join("dovecot-users");
+        change(FileKind::DovecotOverrides, &path, |document| {
+            changes.apply(FileKind::DovecotOverrides, document, "BOB")
+        })
+        .unwrap();
+        auth.refresh().await;
+    };
+    let login = done(log_in().await);
+    let all = Limits::new([Some(1), Some(2), Some(3), Some(4)]);
+    assert_eq!(login.limits(&all), Limits::new([Some(5), Some(2), Some(3), None]));
+    let (given, said) = ("a@x.example".parse().unwrap(), "a@y.example".parse().unwrap());
+    assert!(login.owns(&given) && !login.owns(&said));
+    let limits = [Some(Limit::None), None, Some(Limit::AtMost(9)), None];
+    say(&Changes { limits, send_as: Some(vec!["@y.example".parse().unwrap()]), locked: None }).await;
+    assert_eq!(login.limits(&all), Limits::new([None, Some(2), Some(9), None]));
+    assert!(!login.owns(&given) && login.owns(&said));
+    let ended = tokio::spawn({
+        let login = login.clone();
+        async move { login.ended().await }
+    });
+    say(&Changes { locked: Some(true), ..Changes::default() }).await;
+    ended.await.unwrap();
+    assert!(!login.is_valid() && !login.owns(&said));
+    assert_eq!(refused(log_in().await), Refusal::Locked);
+    say(&Changes { locked: Some(false), ..Changes::default() }).await;
+    let login = done(log_in().await);
+    // Another source of users takes its place.
+    auth.retire();
+    login.ended().await;
+    assert_eq!(refused(log_in().await), Refusal::Locked);
 }

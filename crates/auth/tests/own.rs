@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use stentor_auth::{Amounts, Authenticator, Channel, Login, Refusal, Settings, Step};
+use stentor_auth::{Amounts, Authenticator, Channel, Counts, Login, Refusal, Settings, Step};
 use stentor_sasl::{Account, Bindings, Choice, Client, Have, Mechanism, Mechanisms, SaslError, choose};
-use stentor_users::{change, password};
+use stentor_users::{FileKind, Limits, change, password};
+use tokio::time::Instant;
 
 struct Place {
     _folder: tempfile::TempDir,
@@ -15,7 +16,7 @@ struct Place {
 }
 
 fn set(path: &Path, key: &str, value: Option<&str>) {
-    change(path, |document| document.set("ann@example.org", key, value)).unwrap();
+    change(FileKind::Own, path, |document| document.set("ann@example.org", key, value)).unwrap();
 }
 
 fn place() -> Place {
@@ -24,7 +25,7 @@ fn place() -> Place {
     // As few iterations as are taken: these tests derive keys all the time.
     let hash = password::hash("pencil", &[1; 16]).unwrap();
     let scram = stentor_sasl::ScramKeys::new("pencil", &[2; 16], 4_096).unwrap().to_string();
-    change(&path, |document| {
+    change(FileKind::Own, &path, |document| {
         document.add("ann@example.org")?;
         document.set("ann@example.org", "password", Some(&hash))?;
         document.set("ann@example.org", "scram", Some(&scram))?;
@@ -32,7 +33,9 @@ fn place() -> Place {
     })
     .unwrap();
     let settings = Settings::Users { path: path.clone(), secret: [7; 32] };
-    let auth = Authenticator::open(&settings, 1).unwrap();
+    let begun = Instant::now();
+    let auth =
+        Authenticator::open(&settings, Counts::default(), 1, move || begun.elapsed().as_millis() as u64).unwrap();
     Place { _folder: folder, path, auth }
 }
 
@@ -179,7 +182,7 @@ async fn guesses_are_slowed_and_a_right_one_in_between_is_not_said() {
     done(log_in(&place.auth, Mechanism::Plain, "ann@example.org", "pencil", "192.0.2.2").await);
     tokio::time::sleep(Duration::from_secs(1)).await;
     done(log_in(&place.auth, Mechanism::Plain, "ann@example.org", "pencil", "192.0.2.1").await);
-    assert_eq!(place.auth.users().unwrap().len(), 1);
+    assert_eq!(place.auth.users().1.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -249,8 +252,8 @@ async fn a_lock_a_new_password_and_a_removal_end_logins() {
     set(&place.path, "messages_per_hour_max", Some("1"));
     place.auth.refresh().await;
     assert!(login.is_valid(), "other changes end nothing");
-    assert_eq!(login.limits().messages_per_hour_max, Some(1));
-    change(&place.path, |document| document.remove("ann@example.org")).unwrap();
+    assert_eq!(login.limits(&Limits::default()).messages_per_hour_max, Some(1));
+    change(FileKind::Own, &place.path, |document| document.remove("ann@example.org")).unwrap();
     place.auth.refresh().await;
     login.ended().await;
 }
@@ -288,10 +291,10 @@ async fn limits_are_those_of_the_user() {
     let login = done(log_in(&place.auth, Mechanism::Plain, "ann@example.org", "pencil", "192.0.2.1").await);
     let taken = |n: usize, mut take: Box<dyn FnMut() -> bool>| (0..n).filter(|_| take()).count();
     let (auth, one) = (place.auth.clone(), login.clone());
-    assert_eq!(taken(5, Box::new(move || auth.take_message(&one).is_ok())), 2);
+    assert_eq!(taken(5, Box::new(move || auth.take_message(&one, &Limits::default()).is_ok())), 2);
     let (auth, one) = (place.auth.clone(), login.clone());
-    assert_eq!(taken(5, Box::new(move || auth.take_recipient(&one).is_ok())), 3);
-    place.auth.give_back(&login, (1, 1), place.auth.moment());
+    assert_eq!(taken(5, Box::new(move || auth.take_recipient(&one, &Limits::default()).is_ok())), 3);
+    place.auth.give_back(&login, (1, 1), 0);
     let user: Arc<str> = "ann@example.org".into();
     let wanted = Amounts { messages_hour: 1, messages_day: 1, recipients_hour: 2, recipients_day: 2 };
     assert_eq!(place.auth.amounts(&user), wanted);

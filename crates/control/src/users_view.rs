@@ -13,7 +13,7 @@ pub struct UsersView {
     pub now: Ms,
     /// Who knows the users: `users` (our own file), `dovecot`; empty: nobody logs in.
     pub source: String,
-    /// All there are; of Dovecot those who have submitted something in the last day.
+    /// All there are; of Dovecot those who have logged in or submitted something in the last day, and those with local settings.
     pub users_total: u64,
     /// In the order of the file, or by name.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -31,7 +31,7 @@ pub struct UserRow {
     pub recipients_day: Share,
 }
 
-/// How much is used since the start of the server, and of how much.
+/// How much is used of the last hour or day, and of how much.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
 #[serde(default)]
 pub struct Share {

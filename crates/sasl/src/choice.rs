@@ -1,8 +1,8 @@
 //! Which mechanism a client takes: the strongest that the server offers and that we can.
 //!
-//! With a password: SCRAM bound to the channel, SCRAM, PLAIN, LOGIN, CRAM-MD5. PLAIN and LOGIN come before CRAM-MD5 since they are
-//! for protected channels only, where nothing is gained by MD5; without protection they are not taken at all. With a token:
-//! OAUTHBEARER, XOAUTH2, both for protected channels only.
+//! With a password: SCRAM bound to the channel, SCRAM, PLAIN, LOGIN, CRAM-MD5. All but SCRAM are for protected channels only: PLAIN and
+//! LOGIN show the password, and a digest of CRAM-MD5 lets it be guessed offline by a server that chose the challenge. PLAIN and LOGIN
+//! come before it since nothing is gained by MD5 there. With a token: OAUTHBEARER, XOAUTH2, both for protected channels only.
 
 use crate::binding::{Binding, Bindings};
 use crate::mechanism::{Mechanism, Mechanisms};
@@ -45,7 +45,9 @@ pub(crate) enum ClientFlag {
 pub enum NoMechanism {
     #[error("the server offers no mechanism for {0} that is known and allowed here")]
     NoneOffered(&'static str),
-    #[error("the server offers only mechanisms that would show the secret, and the channel is not protected")]
+    #[error(
+        "the server offers only mechanisms that would show the secret or let it be guessed, and the channel is not protected"
+    )]
     Unprotected,
 }
 
@@ -122,11 +124,14 @@ mod tests {
     fn no_secret_goes_over_an_open_channel() {
         let none = Bindings::default();
         let have = Have { is_token: false, allowed: Mechanisms::all(), is_protected: false, bindings: &none };
-        assert_eq!(taken("PLAIN LOGIN CRAM-MD5", &have), Ok(Mechanism::CramMd5));
-        assert_eq!(taken("PLAIN LOGIN", &have), Err(NoMechanism::Unprotected));
+        for offered in ["PLAIN LOGIN CRAM-MD5", "PLAIN LOGIN", "CRAM-MD5"] {
+            assert_eq!(taken(offered, &have), Err(NoMechanism::Unprotected), "{offered}");
+        }
+        assert_eq!(taken("PLAIN CRAM-MD5 SCRAM-SHA-256", &have), Ok(Mechanism::ScramSha256));
         assert_eq!(taken("XOAUTH2", &Have { is_token: true, ..have }), Err(NoMechanism::Unprotected));
-        let allowed = Mechanisms::all().without(Mechanism::CramMd5);
-        assert_eq!(taken("PLAIN LOGIN CRAM-MD5", &Have { allowed, ..have }), Err(NoMechanism::Unprotected));
+        let allowed = Mechanisms::parse("CRAM-MD5");
+        assert_eq!(taken("PLAIN CRAM-MD5", &Have { allowed, ..have }), Err(NoMechanism::Unprotected));
+        assert_eq!(taken("PLAIN CRAM-MD5", &Have { allowed, is_protected: true, ..have }), Ok(Mechanism::CramMd5));
     }
 
     #[test]

@@ -39,9 +39,10 @@ impl Mechanism {
         }
     }
 
-    /// Whoever reads the exchange has the password or token: only for a channel that is protected.
+    /// Whoever reads the exchange has the password or token, or, with CRAM-MD5, what guesses are tried against at the speed of
+    /// MD5, under a challenge that the server chooses: only for a channel that is protected.
     pub fn is_clear(self) -> bool {
-        matches!(self, Mechanism::Plain | Mechanism::Login | Mechanism::OauthBearer | Mechanism::Xoauth2)
+        !matches!(self, Mechanism::ScramSha256Plus | Mechanism::ScramSha256)
     }
 
     /// A token is sent, not a password.
@@ -81,6 +82,11 @@ impl Mechanisms {
         Mechanism::ALL.into_iter().collect()
     }
 
+    /// Those that servers speak: CRAM-MD5 takes passwords that are stored in clear.
+    pub fn served() -> Mechanisms {
+        Mechanisms::all().without(Mechanism::CramMd5)
+    }
+
     pub fn has(self, mechanism: Mechanism) -> bool {
         self.0 & (1 << mechanism as u8) != 0
     }
@@ -93,6 +99,12 @@ impl Mechanisms {
     #[must_use]
     pub fn without(self, mechanism: Mechanism) -> Mechanisms {
         Mechanisms(self.0 & !(1 << mechanism as u8))
+    }
+
+    /// Those that are in both.
+    #[must_use]
+    pub fn shared(self, other: Mechanisms) -> Mechanisms {
+        Mechanisms(self.0 & other.0)
     }
 
     pub fn is_empty(self) -> bool {
@@ -115,12 +127,12 @@ impl FromIterator<Mechanism> for Mechanisms {
     }
 }
 
-/// As EHLO has it: names between spaces.
+/// As EHLO has it: names with spaces between them; with `{:#}` commas, too, for people.
 impl fmt::Display for Mechanisms {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (place, mechanism) in self.iter().enumerate() {
             if place > 0 {
-                out.write_str(" ")?;
+                out.write_str(if out.alternate() { ", " } else { " " })?;
             }
             out.write_str(mechanism.name())?;
         }
@@ -145,8 +157,10 @@ mod tests {
     fn a_set_is_what_ehlo_says() {
         let offered = Mechanisms::parse("login PLAIN GSSAPI plain SCRAM-SHA-256");
         assert_eq!(offered.to_string(), "SCRAM-SHA-256 PLAIN LOGIN");
+        assert_eq!(format!("{offered:#}"), "SCRAM-SHA-256, PLAIN, LOGIN");
         assert!(offered.has(Mechanism::Login) && !offered.has(Mechanism::CramMd5));
         assert_eq!(offered.without(Mechanism::Plain).to_string(), "SCRAM-SHA-256 LOGIN");
+        assert_eq!(offered.shared(Mechanisms::parse("XOAUTH2 LOGIN")).to_string(), "LOGIN");
         assert_eq!(Mechanisms::all().iter().count(), 7);
         assert!(Mechanisms::parse("GSSAPI").is_empty());
     }

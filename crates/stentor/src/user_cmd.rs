@@ -1,23 +1,24 @@
-//! `stentor user`: the users file from the command line. It needs no running server, which reads the file by itself when it has
-//! changed.
+//! `stentor user`: the users file from the command line, and the local settings for users of Dovecot. It needs no running
+//! server, which reads the file by itself when it has changed.
 //!
 //! A password is asked for on a terminal without showing it, read from standard input where that is none, or from `--password-file`;
 //! it is no argument, since arguments are seen by all users of the machine. Exit codes: 0, 1 with the reason, 3 for a user that is
-//! not there, 78 for a configuration that names no users file.
+//! not there, 78 for a configuration that names no users, or for a password of a user of Dovecot.
 
-use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand};
-use serde_json::json;
+use clap::{ArgGroup, Args, Subcommand};
+use stentor_admin::user_list::{SHOWN_BYTES_MAX, UserList};
+use stentor_config::UsersPlace;
 use stentor_config::keys::random;
-use stentor_control::users_view::{Share, UserRow};
+use stentor_control::users_view::UserRow;
 use stentor_control::{Client, Reply, Request};
 use stentor_stats::escape::printable;
 use stentor_users::password::store;
-use stentor_users::{Document, DocumentError, FileError, SendAs, User, UsersFile, change};
+use stentor_users::{
+    Changes, Document, DocumentError, FileError, FileKind, Limit, Limits, SendAs, UsersFile, canonical_name, change,
+};
 
 use crate::asking::{fail, locate, nothing};
 use crate::hints::Given;
@@ -26,8 +27,6 @@ use crate::secrets::ask_password;
 
 /// As sysexits' `EX_CONFIG`.
 const CONFIGURATION: u8 = 78;
-/// Columns of a name, and of what is listed beside it.
-const SHOWN_BYTES_MAX: usize = 1_000;
 
 #[derive(Args)]
 pub(crate) struct Options {
@@ -47,7 +46,10 @@ enum Command {
         #[command(flatten)]
         file: FileArg,
     },
+    /// Change a user's limits and addresses; what is not named stays. It holds at once, for open sessions too.
+    Set(Set),
     /// List all users: whether they are locked, as whom they may send, their limits, and what the running server has counted of them.
+    /// Of Dovecot's users those of the last day, and those with local settings.
     List {
         /// Print JSON lines.
         #[arg(long)]
@@ -55,11 +57,11 @@ enum Command {
         #[command(flatten)]
         file: FileArg,
     },
-    /// Keep a user from logging in; sessions that are logged in end.
+    /// Keep a user from logging in, also one of Dovecot; sessions that are logged in end.
     Lock(Named),
     /// Let a locked user log in again.
     Unlock(Named),
-    /// Remove a user; sessions that are logged in end.
+    /// Remove a user; sessions that are logged in end. Of a user of Dovecot: the local settings.
     Remove(Named),
 }
 
@@ -71,22 +73,52 @@ struct Add {
     /// address].
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     send_as: Vec<SendAs>,
-    /// Messages that the user may submit in an hour [default: any number].
-    #[arg(long, value_name = "N")]
-    messages_per_hour: Option<u32>,
-    /// Messages that the user may submit in a day [default: any number].
-    #[arg(long, value_name = "N")]
-    messages_per_day: Option<u32>,
-    /// Recipients that the user may send to in an hour [default: any number].
-    #[arg(long, value_name = "N")]
-    recipients_per_hour: Option<u32>,
-    /// Recipients that the user may send to in a day [default: any number].
-    #[arg(long, value_name = "N")]
-    recipients_per_day: Option<u32>,
+    #[command(flatten)]
+    limits: LimitArgs,
     #[command(flatten)]
     password: PasswordArg,
     #[command(flatten)]
     file: FileArg,
+}
+
+#[derive(Args)]
+#[command(group(ArgGroup::new("changes").required(true).multiple(true).args(CHANGES)))]
+struct Set {
+    name: String,
+    /// Addresses that the user may send as, in place of those before: ADDRESS, @DOMAIN, a pattern with *, or * for any.
+    #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
+    send_as: Option<Vec<SendAs>>,
+    #[command(flatten)]
+    limits: LimitArgs,
+    #[command(flatten)]
+    file: FileArg,
+}
+
+/// Of which `set` needs one.
+const CHANGES: [&str; 5] =
+    ["send_as", "messages_per_hour", "messages_per_day", "recipients_per_hour", "recipients_per_day"];
+
+#[derive(Args)]
+struct LimitArgs {
+    /// Messages that the user may submit in an hour: a number, 0 for nothing, `none` for no limit, `default` for that of [auth].
+    #[arg(long, value_name = "N")]
+    messages_per_hour: Option<Limit>,
+    /// The same in a day.
+    #[arg(long, value_name = "N")]
+    messages_per_day: Option<Limit>,
+    /// Recipients that the user may send to in an hour.
+    #[arg(long, value_name = "N")]
+    recipients_per_hour: Option<Limit>,
+    /// The same in a day.
+    #[arg(long, value_name = "N")]
+    recipients_per_day: Option<Limit>,
+}
+
+impl LimitArgs {
+    /// In the order of [`LIMIT_KEYS`](stentor_users::LIMIT_KEYS).
+    fn all(&self) -> [Option<Limit>; 4] {
+        [self.messages_per_hour, self.messages_per_day, self.recipients_per_hour, self.recipients_per_day]
+    }
 }
 
 #[derive(Args)]
@@ -115,31 +147,44 @@ struct FileArg {
 
 impl FileArg {
     /// Where the file is; else the code to exit with, and why has been said.
-    fn path(&self) -> Result<PathBuf, ExitCode> {
-        if let Some(path) = &self.users {
-            return Ok(path.clone());
+    fn place(&self) -> Result<UsersPlace, ExitCode> {
+        if let Some(file) = &self.users {
+            return Ok(UsersPlace { kind: FileKind::Own, file: file.clone(), limits: Limits::default() });
         }
         let config = locate(self.config.as_deref())?;
-        stentor_config::users_file(&config).ok_or_else(|| {
+        stentor_config::users_place(&config).ok_or_else(|| {
             fail(&format!(
-                "{} names no users file: set `users = \"users\"` in [auth], or name one with --users FILE",
+                "{} names no users: set `users = \"users\"` or `dovecot` in [auth], or name a users file with --users FILE",
                 config.display()
             ));
             ExitCode::from(CONFIGURATION)
         })
     }
 
+    /// Where users with passwords are.
+    fn own(&self) -> Result<PathBuf, ExitCode> {
+        let place = self.place()?;
+        if place.kind == FileKind::Own {
+            return Ok(place.file);
+        }
+        fail(
+            "[auth] names Dovecot, which has the users and their passwords: add them there. Locks and limits work here: \
+             `stentor user lock NAME`, `stentor user set NAME --messages-per-hour 200`",
+        );
+        Err(ExitCode::from(CONFIGURATION))
+    }
+
     /// What users have submitted, if a server runs that says it; one that does not run keeps nobody from a list.
-    fn used(&self) -> Vec<UserRow> {
+    fn used(&self) -> Option<Vec<UserRow>> {
         let config = match (&self.users, &self.config) {
             (Some(_), _) => None,
             (None, Some(config)) => Some(config.clone()),
             (None, None) => locate(None).ok(),
         };
-        let Some(places) = config.and_then(|config| stentor_config::places(&config)) else { return Vec::new() };
+        let places = config.and_then(|config| stentor_config::places(&config))?;
         match Client::connect(&places.socket).and_then(|mut client| client.ask(&Request::Users)) {
-            Ok(Reply::Users(view)) => view.rows,
-            _ => Vec::new(),
+            Ok(Reply::Users(view)) => Some(view.rows),
+            _ => None,
         }
     }
 }
@@ -149,13 +194,16 @@ pub(crate) fn run(options: &Options) -> ExitCode {
         Command::Add(add) => self::add(add),
         Command::Passwd { name, password, file } => passwd(name, password, file),
         Command::List { json, file } => list(*json, file),
+        Command::Set(Set { name, send_as, limits, file }) => {
+            apply(file, name, "changed", &Changes { send_as: send_as.clone(), limits: limits.all(), locked: None })
+        }
         Command::Lock(Named { name, file }) => {
-            edit(file, name, "locked", |document| document.set(name, "locked", Some("yes")))
+            apply(file, name, "locked", &Changes { locked: Some(true), ..Changes::default() })
         }
         Command::Unlock(Named { name, file }) => {
-            edit(file, name, "unlocked", |document| document.set(name, "locked", None))
+            apply(file, name, "unlocked", &Changes { locked: Some(false), ..Changes::default() })
         }
-        Command::Remove(Named { name, file }) => edit(file, name, "removed", |document| document.remove(name)),
+        Command::Remove(Named { name, file }) => edit(file, name, "removed", |_, document| document.remove(name)),
     };
     result.unwrap_or_else(|code| code)
 }
@@ -169,7 +217,7 @@ fn stored(password: &PasswordArg) -> Result<[(&'static str, String); 2], ExitCod
 }
 
 fn add(add: &Add) -> Result<ExitCode, ExitCode> {
-    let path = add.file.path()?;
+    let path = add.file.own()?;
     if add.send_as.is_empty() && SendAs::of_name(&add.name).is_none() {
         return Err(fail(&format!(
             "{:?} is no address: name at least one that the user may send as with --send-as",
@@ -178,45 +226,50 @@ fn add(add: &Add) -> Result<ExitCode, ExitCode> {
     }
     let is_new = !path.exists();
     // Before a password is asked for.
-    if let Ok(file) = UsersFile::open(&path)
+    if let Ok(file) = UsersFile::open(FileKind::Own, &path)
         && let Some(known) = file.users().get(&add.name)
     {
         return Err(failed(&FileError::Change(DocumentError::Known(known.name.to_string())), &add.file));
     }
-    let mut pairs = stored(&add.password)?.to_vec();
-    if !add.send_as.is_empty() {
-        let all: Vec<String> = add.send_as.iter().map(ToString::to_string).collect();
-        pairs.push(("send_as", all.join(", ")));
-    }
-    for (key, value) in [
-        ("messages_per_hour_max", add.messages_per_hour),
-        ("messages_per_day_max", add.messages_per_day),
-        ("recipients_per_hour_max", add.recipients_per_hour),
-        ("recipients_per_day_max", add.recipients_per_day),
-    ] {
-        pairs.extend(value.map(|value| (key, value.to_string())));
-    }
-    let made = edit(&add.file, &add.name, "added", |document| {
+    let pairs = stored(&add.password)?;
+    let send_as = (!add.send_as.is_empty()).then(|| add.send_as.clone());
+    let changes = Changes { send_as, limits: add.limits.all(), locked: None };
+    let made = edit(&add.file, &add.name, "added", |kind, document| {
         document.add(&add.name)?;
-        pairs.iter().try_for_each(|(key, value)| document.set(&add.name, key, Some(value)))
+        pairs.iter().try_for_each(|(key, value)| document.set(&add.name, key, Some(value)))?;
+        changes.apply(kind, document, &add.name)
     })?;
     if is_new {
-        eprintln!("stentor: {} is new and yours alone: give it to the user that the server runs as", path.display());
+        let path = path.display();
+        eprintln!("stentor: {path} is new and yours alone: `chown stentor {path}`, unless the server runs as you");
     }
     Ok(made)
 }
 
 fn passwd(name: &str, password: &PasswordArg, file: &FileArg) -> Result<ExitCode, ExitCode> {
     // Before a password is asked for.
-    let path = file.path()?;
-    let users = UsersFile::open(&path).map_err(|error| failed(&error, file))?;
+    let path = file.own()?;
+    let users = UsersFile::open(FileKind::Own, &path).map_err(|error| failed(&error, file))?;
     if users.users().get(name).is_none() {
         return Err(failed(&FileError::Change(DocumentError::Unknown(name.to_owned())), file));
     }
     let pairs = stored(password)?;
-    edit(file, name, "has a new password", |document| {
+    edit(file, name, "has a new password", |_, document| {
         pairs.iter().try_for_each(|(key, value)| document.set(name, key, Some(value)))
     })
+}
+
+/// Changes a user. Whether Dovecot has such a user is not known here: a name that has not logged in lately may be a typo.
+fn apply(file: &FileArg, name: &str, what: &str, changes: &Changes) -> Result<ExitCode, ExitCode> {
+    let place = file.place()?;
+    let is_unknown = place.kind == FileKind::DovecotOverrides
+        && file.used().is_some_and(|rows| !rows.iter().any(|row| canonical_name(name).as_deref() == Ok(&row.user)));
+    let done = edit(file, name, what, |kind, document| changes.apply(kind, document, name))?;
+    if is_unknown {
+        let name = printable(name, SHOWN_BYTES_MAX);
+        eprintln!("stentor: no login of {name} in the last day: is it spelled as in `user=` of the log?");
+    }
+    Ok(done)
 }
 
 /// Changes the file and says what was done.
@@ -224,9 +277,10 @@ fn edit(
     file: &FileArg,
     name: &str,
     what: &str,
-    edit: impl FnOnce(&mut Document) -> Result<(), DocumentError>,
+    edit: impl FnOnce(FileKind, &mut Document) -> Result<(), DocumentError> + Send,
 ) -> Result<ExitCode, ExitCode> {
-    change(&file.path()?, edit).map_err(|error| failed(&error, file))?;
+    let place = file.place()?;
+    change(place.kind, &place.file, |document| edit(place.kind, document)).map_err(|error| failed(&error, file))?;
     Ok(done(print(&format!("{} {what}\n", printable(name, SHOWN_BYTES_MAX)))))
 }
 
@@ -241,76 +295,13 @@ fn printable_lines(text: &str) -> String {
 }
 
 fn list(json: bool, file: &FileArg) -> Result<ExitCode, ExitCode> {
-    let users = UsersFile::open(&file.path()?).map_err(|error| failed(&error, file))?;
-    let rows: Vec<&User> = users.users().iter().map(|user| &**user).collect();
+    let place = file.place()?;
+    let users = UsersFile::open(place.kind, &place.file).map_err(|error| failed(&error, file))?;
     let used = file.used();
-    let used: HashMap<&str, &UserRow> = used.iter().map(|row| (row.user.as_str(), row)).collect();
-    let of = |user: &User| used.get(&*user.name).copied();
-    if json {
-        let lines: Vec<String> = rows.iter().map(|user| format!("{}\n", as_json(user, of(user)))).collect();
-        return Ok(done(print(&lines.concat())));
+    if used.is_none() && place.kind == FileKind::DovecotOverrides {
+        eprintln!("stentor: the server does not answer: only users with local settings are listed");
     }
-    let names: Vec<String> = rows.iter().map(|user| printable(&user.name, SHOWN_BYTES_MAX)).collect();
-    let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0).max("USER".len());
-    let mut text = format!("{:width$}  STATE   PASSWORD  MAY SEND AS; LIMITS\n", "USER");
-    for (user, name) in rows.iter().zip(&names) {
-        let state = if user.is_locked { "locked" } else { "active" };
-        let forms = match (&user.hash, &user.scram) {
-            (Some(_), Some(_)) => "both",
-            (Some(_), None) => "no SCRAM",
-            _ => "SCRAM",
-        };
-        let mut rights = send_as(user).join(", ");
-        for (key, value) in limits(user, of(user)) {
-            let _ = write!(rights, "; {key} {value}");
-        }
-        let rights = printable(&rights, SHOWN_BYTES_MAX);
-        let _ = writeln!(text, "{name:width$}  {state:<6}  {forms:<8}  {rights}");
-    }
-    Ok(done(print(&text)))
-}
-
-fn send_as(user: &User) -> Vec<String> {
-    user.send_as.iter().map(ToString::to_string).collect()
-}
-
-/// Those that are set, with what the running server has counted of them.
-fn limits(user: &User, used: Option<&UserRow>) -> Vec<(&'static str, String)> {
-    let limits = &user.limits;
-    let all = [
-        limits.messages_per_hour_max,
-        limits.messages_per_day_max,
-        limits.recipients_per_hour_max,
-        limits.recipients_per_day_max,
-    ];
-    let shares = used.cloned().unwrap_or_default().shares();
-    let both = all.into_iter().zip(shares).filter_map(|(max, (what, share))| {
-        let max = max?;
-        let words = used.map_or_else(|| max.to_string(), |_| Share { max: Some(max), ..share }.words());
-        Some((what, words))
-    });
-    both.collect()
-}
-
-fn as_json(user: &User, used: Option<&UserRow>) -> serde_json::Value {
-    let used = used.map(|used| {
-        json!({
-            "messages_hour": used.messages_hour.used,
-            "messages_day": used.messages_day.used,
-            "recipients_hour": used.recipients_hour.used,
-            "recipients_day": used.recipients_day.used,
-        })
-    });
-    json!({
-        "used": used,
-        "user": *user.name,
-        "locked": user.is_locked,
-        "password": user.hash.is_some(),
-        "scram": user.scram.is_some(),
-        "send_as": send_as(user),
-        "messages_per_hour_max": user.limits.messages_per_hour_max,
-        "messages_per_day_max": user.limits.messages_per_day_max,
-        "recipients_per_hour_max": user.limits.recipients_per_hour_max,
-        "recipients_per_day_max": user.limits.recipients_per_day_max,
-    })
+    let used = used.unwrap_or_default();
+    let list = UserList::new(place.kind, users.users(), &place.limits, &used);
+    Ok(done(print(&if json { list.json() } else { list.text() })))
 }

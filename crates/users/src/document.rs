@@ -1,6 +1,6 @@
 //! Changes to the text of a users file: only the lines that are meant, everything else as it was.
 
-use crate::text::{KEYS, Line, line};
+use crate::text::{FileKind, KEYS, Line, line};
 use crate::user::canonical_name;
 
 /// A file's lines.
@@ -26,13 +26,20 @@ const PREAMBLE: &str = "\
 # Passwords are not in it, but what is there helps to guess them: only the server may read it.
 ";
 
-impl Default for Document {
-    fn default() -> Document {
-        Document::new(PREAMBLE)
-    }
-}
+const PREAMBLE_OVERRIDES: &str = "\
+# Local settings for users of Dovecot: locks, limits, addresses to send as. Change them with 'stentor user' or an editor: see users.md
+# of Stentor's documentation.
+";
 
 impl Document {
+    /// A new file.
+    pub fn beginning(kind: FileKind) -> Document {
+        Document::new(match kind {
+            FileKind::Own => PREAMBLE,
+            FileKind::DovecotOverrides => PREAMBLE_OVERRIDES,
+        })
+    }
+
     pub fn new(text: &str) -> Document {
         Document { lines: text.lines().map(str::to_owned).collect() }
     }
@@ -78,6 +85,12 @@ impl Document {
         }
         self.lines.drain(begin..end);
         Ok(())
+    }
+
+    /// Whether no key of a user is there.
+    pub(crate) fn has_nothing(&self, name: &str) -> Result<bool, DocumentError> {
+        let (begin, end) = self.find(name)?;
+        Ok(self.lines[begin + 1..end].iter().all(|text| line(text) == Line::Nothing))
     }
 
     /// Sets a key of a user, or takes it away.

@@ -5,18 +5,24 @@
 //! Passwords are not in it: an argon2id hash for PLAIN and LOGIN, and the keys of SCRAM-SHA-256, neither of which lets anybody log in
 //! who does not guess the password.
 //!
+//! Local settings for users of Dovecot are a file of the same form without passwords: locks, and what overrides Dovecot's fields.
+//!
 //! The parts: [`text`] (the format), [`User`] and [`SendAs`] (what it means), [`Document`] (changes to the text), [`password`] (hashes), all
 //! without I/O; and `file.rs`, the only one that touches files. Random salts are arguments.
 
+mod changes;
 mod document;
 mod file;
+mod limits;
 pub mod password;
 mod send_as;
 pub mod text;
 mod user;
 
+pub use changes::Changes;
 pub use document::{Document, DocumentError};
-pub use file::{FileError, Refreshed, UsersFile, change};
+pub use file::{FileError, Refreshed, UsersFile, change, replace};
+pub use limits::{LIMIT_KEYS, Limit, LimitError, Limits, OwnLimits};
 pub use send_as::{SendAs, SendAsError};
-pub use text::Fault;
-pub use user::{Limits, User, Users, canonical_name};
+pub use text::{Fault, FileKind};
+pub use user::{User, Users, canonical_name};

@@ -10,15 +10,19 @@
 //! locked = yes
 //! ```
 //!
+//! Local settings for users of Dovecot ([`FileKind::DovecotOverrides`]) have the same keys but for the passwords, which are Dovecot's; they
+//! override what Dovecot says.
+//!
 //! All of it is read, so that all errors are reported at once; a file with one is not used.
 
 use std::fmt;
 
 use stentor_sasl::KeysError;
 
+use crate::limits::{LIMIT_KEYS, OwnLimits};
 use crate::password::check_hash;
 use crate::send_as::SendAs;
-use crate::user::{Limits, User, Users, canonical_name};
+use crate::user::{User, Users, canonical_name};
 
 /// A file; far more than [`USERS_MAX`] take.
 pub const FILE_BYTES_MAX: usize = 64 << 20;
@@ -29,16 +33,19 @@ pub const SEND_AS_MAX: usize = 500;
 const FAULTS_MAX: usize = 20;
 
 /// The keys, in the order in which they are written.
-pub const KEYS: [&str; 8] = [
-    "password",
-    "scram",
-    "send_as",
-    "messages_per_hour_max",
-    "messages_per_day_max",
-    "recipients_per_hour_max",
-    "recipients_per_day_max",
-    "locked",
-];
+pub const KEYS: [&str; 8] =
+    ["password", "scram", "send_as", LIMIT_KEYS[0], LIMIT_KEYS[1], LIMIT_KEYS[2], LIMIT_KEYS[3], "locked"];
+const PASSWORD_KEYS: [&str; 2] = ["password", "scram"];
+
+/// Whose users a file is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum FileKind {
+    /// Those who are in it, with their passwords.
+    #[default]
+    Own,
+    /// Dovecot's: those with local settings.
+    DovecotOverrides,
+}
 
 /// One error: where, what, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,6 +86,7 @@ pub(crate) fn line(text: &str) -> Line<'_> {
 
 #[derive(Default)]
 struct Reading {
+    kind: FileKind,
     users: Users,
     faults: Vec<Fault>,
     /// The user whose keys are being read, and which of the keys were there.
@@ -86,8 +94,8 @@ struct Reading {
 }
 
 /// Reads a file's text.
-pub fn parse(text: &str) -> Result<Users, Vec<Fault>> {
-    let mut reading = Reading::default();
+pub fn parse(kind: FileKind, text: &str) -> Result<Users, Vec<Fault>> {
+    let mut reading = Reading { kind, ..Reading::default() };
     if text.len() > FILE_BYTES_MAX {
         let why = format!("the file has more than {} MiB", FILE_BYTES_MAX >> 20);
         return Err(vec![Fault { line: 1, why, help: "have Dovecot check so many users".to_owned() }]);
@@ -103,9 +111,9 @@ pub fn parse(text: &str) -> Result<Users, Vec<Fault>> {
 }
 
 /// Octets that are not UTF-8 are an error of their line.
-pub fn parse_octets(octets: &[u8]) -> Result<Users, Vec<Fault>> {
+pub fn parse_octets(kind: FileKind, octets: &[u8]) -> Result<Users, Vec<Fault>> {
     match std::str::from_utf8(octets) {
-        Ok(text) => parse(text),
+        Ok(text) => parse(kind, text),
         Err(error) => {
             let line = octets[..error.valid_up_to()].split(|octet| *octet == b'\n').count() as u32;
             let help = "store the file in UTF-8".to_owned();
@@ -151,7 +159,7 @@ impl Reading {
             hash: None,
             scram: None,
             send_as: Vec::new(),
-            limits: Limits::default(),
+            limits: OwnLimits::default(),
             is_locked: false,
             line,
         };
@@ -168,7 +176,9 @@ impl Reading {
         if std::mem::replace(&mut seen[place], true) {
             return self.fault(line, format!("{key} is there twice"), "delete one of the two lines");
         }
-        if let Err((why, help)) = set(user, key, value) {
+        let is_foreign = self.kind == FileKind::DovecotOverrides && PASSWORD_KEYS.contains(&key);
+        let set = if is_foreign { Err(foreign_password()) } else { set(user, key, value) };
+        if let Err((why, help)) = set {
             self.fault(line, format!("{key}: {why}"), help);
         }
     }
@@ -180,6 +190,20 @@ impl Reading {
         if name.starts_with('\0') {
             return;
         }
+        if self.kind == FileKind::Own {
+            self.complete(&mut user, seen);
+        }
+        if self.users.len() >= USERS_MAX {
+            self.fault(line, format!("more than {USERS_MAX} users"), "have Dovecot check so many");
+        } else if let Err(known) = self.users.add(user) {
+            let help = format!("delete it here or in line {}", known.line);
+            self.fault(line, format!("{name} is there twice"), help);
+        }
+    }
+
+    /// What each user of ours has.
+    fn complete(&mut self, user: &mut User, seen: [bool; KEYS.len()]) {
+        let (line, name) = (user.line, user.name.clone());
         if !seen[0] && !seen[1] {
             let help = format!("set one: stentor user passwd {name}");
             self.fault(line, format!("{name} has no password"), help);
@@ -195,24 +219,17 @@ impl Reading {
                 ),
             }
         }
-        if self.users.len() >= USERS_MAX {
-            self.fault(line, format!("more than {USERS_MAX} users"), "have Dovecot check so many");
-        } else if let Err(known) = self.users.add(user) {
-            let help = format!("delete it here or in line {}", known.line);
-            self.fault(line, format!("{name} is there twice"), help);
-        }
     }
 }
 
 type Wrong = (String, String);
 
+fn foreign_password() -> Wrong {
+    ("Dovecot has the passwords of its users".to_owned(), "delete the line".to_owned())
+}
+
 fn set(user: &mut User, key: &str, value: &str) -> Result<(), Wrong> {
     let again = || format!("set it anew: stentor user passwd {}", user.name);
-    let number = || -> Result<Option<u32>, Wrong> {
-        let why =
-            || (format!("{value:?} is not a number"), "give a number, or delete the line for no limit".to_owned());
-        value.parse().map(Some).map_err(|_| why())
-    };
     match key {
         "password" => {
             check_hash(value).map_err(|error| (format!("no argon2id hash: {error}"), again()))?;
@@ -229,15 +246,18 @@ fn set(user: &mut User, key: &str, value: &str) -> Result<(), Wrong> {
                 }
             }
         }
-        "messages_per_hour_max" => user.limits.messages_per_hour_max = number()?,
-        "messages_per_day_max" => user.limits.messages_per_day_max = number()?,
-        "recipients_per_hour_max" => user.limits.recipients_per_hour_max = number()?,
-        "recipients_per_day_max" => user.limits.recipients_per_day_max = number()?,
-        _ => {
+        "locked" => {
             user.is_locked = match value {
                 "yes" | "true" => true,
                 "no" | "false" => false,
                 _ => return Err((format!("{value:?} is neither yes nor no"), "write yes or no".to_owned())),
+            }
+        }
+        _ => {
+            let help = "delete the line for the limit of all users";
+            if let Some(place) = LIMIT_KEYS.iter().position(|known| *known == key) {
+                user.limits.0[place] =
+                    value.parse().map_err(|error: crate::LimitError| (error.to_string(), help.to_owned()))?;
             }
         }
     }

@@ -7,27 +7,20 @@ use stentor_mail::address::Address;
 use stentor_sasl::limits::USER_BYTES_MAX;
 use stentor_sasl::{PrepError, ScramKeys, prepare};
 
+use crate::limits::OwnLimits;
 use crate::send_as::SendAs;
-
-/// How much a user may submit. None: no limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Limits {
-    pub messages_per_hour_max: Option<u32>,
-    pub messages_per_day_max: Option<u32>,
-    pub recipients_per_hour_max: Option<u32>,
-    pub recipients_per_day_max: Option<u32>,
-}
 
 /// One who may log in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     /// As [`canonical_name`] has it.
     pub name: Arc<str>,
-    /// argon2id; at least one of the two is there.
+    /// argon2id; at least one of the two is there, except for users of Dovecot.
     pub hash: Option<Box<str>>,
     pub scram: Option<ScramKeys>,
+    /// Of users of Dovecot: empty if what Dovecot says holds.
     pub send_as: Vec<SendAs>,
-    pub limits: Limits,
+    pub limits: OwnLimits,
     /// May not log in; sessions that are logged in end.
     pub is_locked: bool,
     /// Where the user begins in the file, from 1.

@@ -8,7 +8,10 @@ fuzz_target!(|data: &[u8]| {
     let mut handshake = Handshake::default();
     for (count, line) in data.split(|octet| *octet == b'\n').enumerate() {
         match Line::parse(line) {
-            Ok(Line::Ok { user: Some(user), send_as, .. }) => {
+            Ok(Line::Ok { user: Some(user), send_as, limits, .. }) => {
+                for limit in limits.own.0 {
+                    assert_eq!(limit.to_string().parse(), Ok(limit), "{user:?}");
+                }
                 for one in send_as {
                     let shown = one.to_string();
                     assert_eq!(shown.parse().as_ref(), Ok(&one), "{user:?}");

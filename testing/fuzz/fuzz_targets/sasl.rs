@@ -2,7 +2,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor_sasl::{Account, Bindings, Choice, Client, Mechanism, ScramKeys, Server, ServerStep, peek_user, prepare};
+use stentor_sasl::{
+    Account, Bindings, Choice, Client, Have, Mechanism, Mechanisms, ScramKeys, Server, ServerStep, choose, peek_user,
+    prepare,
+};
 
 fuzz_target!(|data: &[u8]| {
     let [which, bound, rest @ ..] = data else { return };
@@ -12,6 +15,10 @@ fuzz_target!(|data: &[u8]| {
     let messages = || rest.split(|octet| *octet == b'\n');
 
     let mut server = Server::new(mechanism, bindings.clone(), bound & 4 != 0, "%hvYDpWUa2RaTCAfuxFIlj");
+    if bound & 8 != 0 {
+        // Without an initial response.
+        assert!(matches!(server.step(None), Ok(ServerStep::Challenge(_))));
+    }
     for message in messages() {
         let _ = peek_user(mechanism, message);
         match server.step(Some(message)) {
@@ -42,6 +49,11 @@ fuzz_target!(|data: &[u8]| {
     assert!(!is_scram || client.finish().is_err());
 
     let text = String::from_utf8_lossy(rest);
+    let is_protected = bound & 32 != 0;
+    let have = Have { is_token: bound & 16 != 0, allowed: Mechanisms::all(), is_protected, bindings: &bindings };
+    if let Ok(choice) = choose(Mechanisms::parse(&text), &have) {
+        assert!(is_protected || !choice.mechanism.is_clear());
+    }
     if let Ok(keys) = text.parse::<ScramKeys>() {
         assert_eq!(keys.to_string(), text);
     }

@@ -2,20 +2,20 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor_users::Document;
+use stentor_users::{Document, FileKind};
 use stentor_users::text::{parse, parse_octets};
 
 fuzz_target!(|data: &[u8]| {
-    let Ok(users) = parse_octets(data) else { return };
+    let Ok(users) = parse_octets(FileKind::Own, data) else { return };
     let Ok(text) = std::str::from_utf8(data) else { return };
     let before = Document::new(text);
     for user in users.iter() {
         let mut document = before.clone();
         document.set(&user.name, "locked", Some("yes")).expect("the user is there");
-        let after = parse(&document.text()).expect("a lock breaks nothing");
+        let after = parse(FileKind::Own, &document.text()).expect("a lock breaks nothing");
         assert_eq!(after.len(), users.len());
         assert!(after.get(&user.name).is_some_and(|user| user.is_locked));
         document.remove(&user.name).expect("the user is there");
-        assert_eq!(parse(&document.text()).expect("nobody else was touched").len(), users.len() - 1);
+        assert_eq!(parse(FileKind::Own, &document.text()).expect("nobody else was touched").len(), users.len() - 1);
     }
 });

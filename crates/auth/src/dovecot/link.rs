@@ -16,7 +16,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until, timeout};
 
-use super::protocol::{Failure, Handshake, LINE_BYTES_MAX, Line, ProtocolError, auth, cancel, go_on, greeting};
+use super::protocol::{
+    Failure, GivenLimits, Handshake, LINE_BYTES_MAX, Line, ProtocolError, auth, cancel, go_on, greeting,
+};
 use crate::channel::Channel;
 
 /// Connecting and the handshake.
@@ -40,7 +42,7 @@ const READ_BYTES: usize = 4_096;
 #[derive(Debug)]
 pub(crate) enum Answer {
     Challenge(Vec<u8>),
-    Done { user: String, send_as: Vec<SendAs> },
+    Done { user: String, send_as: Vec<SendAs>, limits: GivenLimits },
     Wrong,
     Locked,
     Unavailable,
@@ -311,7 +313,7 @@ impl Keeper {
             let (id, answer) = match Line::parse(&line)? {
                 Line::Other => continue,
                 Line::Continue { id, challenge } => (id, Answer::Challenge(challenge)),
-                Line::Ok { id, user: Some(user), send_as } => (id, Answer::Done { user, send_as }),
+                Line::Ok { id, user: Some(user), send_as, limits } => (id, Answer::Done { user, send_as, limits }),
                 Line::Fail { id, failure: Failure::Wrong } => (id, Answer::Wrong),
                 Line::Fail { id, failure: Failure::Locked } => (id, Answer::Locked),
                 // A login without a name is nobody's.

@@ -8,3 +8,4 @@ mod link;
 pub mod protocol;
 
 pub(crate) use link::{Answer, Link, Request};
+pub use protocol::{FIELD_PREFIX, GivenLimits};

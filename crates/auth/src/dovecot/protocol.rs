@@ -4,7 +4,7 @@
 
 use base64ct::{Base64, Encoding as _};
 use stentor_sasl::{Mechanism, Mechanisms};
-use stentor_users::SendAs;
+use stentor_users::{LIMIT_KEYS, Limit, OwnLimits, SendAs};
 
 use crate::channel::Channel;
 
@@ -14,8 +14,9 @@ pub const LINE_BYTES_MAX: usize = 32 * 1024;
 pub const HANDSHAKE_LINES_MAX: usize = 100;
 /// The version that we speak: 1.1 has all that we use.
 const VERSION: (u32, u32) = (1, 1);
-/// The field of a passdb that holds whom a user may send as, between commas, beside the user's own address.
-const SEND_AS_FIELD: &str = "stentor_send_as";
+/// Prefix of our extra fields in a passdb. The rest is a key of the users file: a limit, or `send_as`.
+pub const FIELD_PREFIX: &str = "stentor_";
+const SEND_AS: &str = "send_as";
 /// What is taken of that field.
 const SEND_AS_MAX: usize = 100;
 
@@ -43,6 +44,7 @@ pub enum Line {
         id: u32,
         user: Option<String>,
         send_as: Vec<SendAs>,
+        limits: GivenLimits,
     },
     Fail {
         id: u32,
@@ -50,6 +52,28 @@ pub enum Line {
     },
     /// Nothing for us.
     Other,
+}
+
+/// The limits that Dovecot gives a user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct GivenLimits {
+    pub own: OwnLimits,
+    /// A key whose value is no limit; what holds for all stays in force for it.
+    pub wrong: Option<&'static str>,
+}
+
+impl GivenLimits {
+    fn take(&mut self, key: &str, value: &str) {
+        let Some(place) = LIMIT_KEYS.iter().position(|known| *known == key) else { return };
+        // What has no value in a table or directory.
+        if value.is_empty() {
+            return;
+        }
+        match value.parse::<Limit>() {
+            Ok(limit) => self.own.0[place] = limit,
+            Err(_) => self.wrong = Some(LIMIT_KEYS[place]),
+        }
+    }
 }
 
 /// Why a login failed.
@@ -154,6 +178,7 @@ impl Line {
 /// at another server, which is the one that checks the password; with `nopassword`, as such passdbs have it, any is taken here.
 fn ok<'a>(id: u32, words: impl Iterator<Item = &'a str>) -> Line {
     let (mut user, mut send_as, mut failure) = (None, Vec::new(), None);
+    let mut limits = GivenLimits::default();
     for word in words {
         let (key, value) = word.split_once('=').unwrap_or((word, ""));
         let value = unescape(value);
@@ -161,11 +186,14 @@ fn ok<'a>(id: u32, words: impl Iterator<Item = &'a str>) -> Line {
             "proxy" => failure = Some(Failure::Temporary),
             "nologin" | "user_disabled" => failure = failure.or(Some(Failure::Locked)),
             "user" => user = Some(value),
-            SEND_AS_FIELD => {
-                let all = value.split([',', ' ']).filter_map(|one| one.parse().ok());
-                send_as.extend(all.take(SEND_AS_MAX));
-            }
-            _ => {}
+            _ => match key.strip_prefix(FIELD_PREFIX) {
+                Some(SEND_AS) => {
+                    let all = value.split([',', ' ']).filter_map(|one| one.parse().ok());
+                    send_as.extend(all.take(SEND_AS_MAX));
+                }
+                Some(key) => limits.take(key, &value),
+                None => {}
+            },
         }
     }
     if let Some(failure) = failure {
@@ -175,7 +203,7 @@ fn ok<'a>(id: u32, words: impl Iterator<Item = &'a str>) -> Line {
     if let Some(own) = user.as_deref().and_then(SendAs::of_name) {
         send_as.push(own);
     }
-    Line::Ok { id, user, send_as }
+    Line::Ok { id, user, send_as, limits }
 }
 
 fn failure<'a>(words: impl Iterator<Item = &'a str>) -> Failure {
@@ -264,9 +292,11 @@ mod tests {
                 id: 7,
                 user: Some("ann@x.example".to_owned()),
                 send_as: vec![own("@lists.example"), own("bob@x.example"), own("ann@x.example")],
+                limits: GivenLimits::default(),
             })
         );
-        assert_eq!(line("OK\t7\tuser=*"), Ok(Line::Ok { id: 7, user: Some("*".to_owned()), send_as: Vec::new() }));
+        let Ok(Line::Ok { send_as, .. }) = line("OK\t7\tuser=*") else { panic!("a login") };
+        assert!(send_as.is_empty(), "no name is a pattern");
         let fail = |text: &str| match line(text) {
             Ok(Line::Fail { id: 7, failure }) => failure,
             other => panic!("{other:?}"),
@@ -291,6 +321,24 @@ mod tests {
     }
 
     #[test]
+    fn limits_are_fields_and_what_is_none_is_named() {
+        let limits = |text: &str| match Line::parse(format!("OK\t7\tuser=ann\t{text}").as_bytes()) {
+            Ok(Line::Ok { limits, .. }) => limits,
+            other => panic!("{other:?}"),
+        };
+        let given = limits("stentor_messages_per_hour_max=200\tstentor_recipients_per_day_max=none\tnodelay");
+        let wanted = OwnLimits([Limit::AtMost(200), Limit::Default, Limit::Default, Limit::None]);
+        assert_eq!(given, GivenLimits { own: wanted, wrong: None });
+        assert_eq!(limits("stentor_messages_per_hour_max=\tstentor_messages_per_day_max"), GivenLimits::default());
+        assert_eq!(limits("messages_per_hour_max=1\tstentor_x=1\tstentor_messages_per_hour=1"), GivenLimits::default());
+        for bad in ["-1", "many", "4294967296", "1\x01t2", "0x10", " 1"] {
+            let given = limits(&format!("stentor_messages_per_day_max=5\tstentor_messages_per_hour_max={bad}"));
+            let own = OwnLimits([Limit::Default, Limit::AtMost(5), Limit::Default, Limit::Default]);
+            assert_eq!(given, GivenLimits { own, wrong: Some("messages_per_hour_max") }, "{bad}");
+        }
+    }
+
+    #[test]
     fn a_request_has_the_response_at_its_end() {
         let mut channel = Channel {
             client: "[::ffff:192.0.2.1]:4711".parse().unwrap(),
@@ -311,6 +359,26 @@ mod tests {
         fn any_line_is_read_or_an_error(line in proptest::collection::vec(any::<u8>(), 0..80), text in "(OK|CONT|FAIL|MECH|VERSION|DONE)\t[0-9]{0,10}\t?[a-z=\t\\x01]{0,40}") {
             let _ = (Line::parse(&line), Handshake::default().line(&line));
             let _ = (Line::parse(text.as_bytes()), Handshake::default().line(text.as_bytes()));
+        }
+
+        /// A limit is what its field says as the users file would say it, or that of all users; nothing makes one that nobody wrote.
+        #[test]
+        fn a_limit_is_as_it_is_written(
+            place in 0usize..4,
+            value in "([0-9]{1,11}|none|default|[ -~]{0,12}|.{0,8})",
+            noise in "(nodelay|stentor_x=[0-9]{1,3}|pass=[a-z]{0,4})?",
+        ) {
+            let text = format!("OK\t1\tuser=ann\t{noise}\tstentor_{}={value}", LIMIT_KEYS[place]);
+            let parsed = Line::parse(text.as_bytes());
+            prop_assume!(!value.contains(['\t', '\x01']));
+            let Ok(Line::Ok { limits, .. }) = parsed else { panic!("{parsed:?}") };
+            let mut wanted = GivenLimits::default();
+            match value.parse::<Limit>() {
+                Ok(limit) => wanted.own.0[place] = limit,
+                Err(_) if value.is_empty() => {}
+                Err(_) => wanted.wrong = Some(LIMIT_KEYS[place]),
+            }
+            prop_assert_eq!(limits, wanted);
         }
 
         /// No response can be another line or another word.

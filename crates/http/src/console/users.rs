@@ -3,7 +3,6 @@
 //! Shown only to who may act, even where reading is open: names are half of a login.
 
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 use stentor_control::problem::Problem;
@@ -14,13 +13,12 @@ use super::format::{bar, number, plural, shown};
 use super::page::{Frame, heading};
 use super::table::{column, head, table};
 use crate::Http;
-use crate::browser::encode;
 
 /// `GET /users`
 pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
     let peer = match frame.caller.may_change(None) {
         Ok(peer) if frame.caller.is_operator() => peer,
-        _ => return for_operators(&frame),
+        _ => return frame.for_operators("/users", ("Users", "Users are"), "stentor user list"),
     };
     let view = match http.ask(Request::Users, peer).await {
         Reply::Users(view) => view,
@@ -34,8 +32,11 @@ pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
             source => section.panel aria-labelledby="submitted" {
                 h2 #submitted { "Submitted in the last hour and day" }
                 @if view.rows.is_empty() { p.empty { "Nobody yet." } } @else { (rows(&view)) }
-                @if source == "dovecot" { p.small { "Users are Dovecot's: those who have submitted something since the start." } }
-                @else { p.small { "Counted since the start. " code { "stentor user lock NAME" } " keeps a user from logging in." } }
+                @if source == "dovecot" { p.small { "Users are Dovecot's: those of the last day, and those with local settings." } }
+                p.small {
+                    code { "stentor user lock NAME" } " keeps a user from logging in, "
+                    code { "stentor user set NAME --messages-per-hour N" } " limits them."
+                }
             },
         }
     };
@@ -76,13 +77,4 @@ fn amount(share: Share) -> Markup {
             (bar(&[("in", share.used.min(max).into())], u64::from(max).max(1)))
         }
     }
-}
-
-fn for_operators(frame: &Frame) -> Response {
-    let text = html! {
-        "Users are shown only to operators who may make changes. "
-        a href={ "/login?next=" (encode(&frame.here)) } { "Log in" }
-        ", or run " code { "stentor user list" } " on the server."
-    };
-    frame.sorry(StatusCode::FORBIDDEN, "/users", "Users", &text)
 }

@@ -22,8 +22,14 @@ fn builder(lab: &TestLab) -> Builder {
 
 /// With the users ann@home.example and bob@home.example.
 pub fn started(more: impl FnOnce(Builder) -> Builder) -> (TestLab, Server) {
+    started_with(more, "")
+}
+
+/// The same with more at the end of the configuration.
+pub fn started_with(more: impl FnOnce(Builder) -> Builder, config: &str) -> (TestLab, Server) {
     let lab = TestLab::sites(&["one.example"]);
     let server = more(builder(&lab)).prepare();
+    server.edit_config(|text| format!("{text}\n{config}"));
     for name in ["ann@home.example", "bob@home.example"] {
         user(&server, &["add", name], PASSWORD);
     }
@@ -75,7 +81,7 @@ fn no_mail_before_tls_and_login() {
 
 #[test]
 fn a_users_message_is_completed_and_says_how_it_came() {
-    let (lab, server) = started(|builder| builder);
+    let (lab, server) = started(|builder| builder.set("auth.user_in_received", "true"));
     let port = server.address_of("submission").port();
     let login = format!("@user:Ann@Home.example:{PASSWORD}");
     let text = "@message:From: Ann <ann@home.example>\\r\\nBcc: secret@one.example\\r\\nSubject: x\\r\\n\\r\\nx";
@@ -96,7 +102,8 @@ fn a_users_message_is_completed_and_says_how_it_came() {
     lab.wait_copies(1);
     let copy = lab.recorder().copies_to("zoe@one.example").remove(0).body.expect("the lab keeps bodies");
     let text = String::from_utf8_lossy(&copy).replace("\r\n\t", " ");
-    assert!(text.contains(" with ESMTPSA (TLS1.3 TLS_AES_256_GCM_SHA384) id "), "{text}");
+    assert!(text.contains(" with ESMTPSA (TLS1.3 TLS_AES_128_GCM_SHA256) id "), "{text}");
+    assert!(text.contains("]) (Authenticated sender: ann@home.example) by "), "{text}");
     assert!(text.contains("\r\nDate: ") && text.contains("\r\nMessage-ID: <") && !text.contains("Bcc"), "{text}");
     server.wait_log(&["from=<ann@home.example>", "tls=", "user="]);
     let log = server.log().lines().join("\n");
@@ -134,6 +141,65 @@ fn senders_are_the_users_own() {
     let steps = ["EHLO c", &login, "MAIL FROM:<bob@home.example>", "MAIL FROM:<>"];
     let said = session_with(port, &["--implicit"], &steps);
     assert_eq!(codes(&said)[3..], ["553", "250"], "{said:?}");
+}
+
+/// As the lines of accepted mail do.
+#[test]
+fn refusals_of_a_users_mail_say_whose_it_is() {
+    let (_lab, server) = started(|builder| builder);
+    let port = server.address_of("smtps").port();
+    let login = format!("@user:ann@home.example:{PASSWORD}");
+    let steps = [
+        "EHLO c",
+        &login,
+        "MAIL FROM:<bob@home.example>",
+        "MAIL FROM:<ann@home.example>",
+        "RCPT TO:<nobody@mx.test>",
+        "RCPT TO:<zoe@one.example>",
+        "@message:From: bob@home.example\\r\\n\\r\\nx",
+    ];
+    let said = session_with(port, &["--implicit"], &steps);
+    assert_eq!(codes(&said)[3..], ["553", "250", "550", "250", "354", "550"], "{said:?}");
+    for rules in ["ruleset=check_mail", "ruleset=check_rcpt", "ruleset=check_eom"] {
+        let line = server.wait_log(&[rules]);
+        assert!(line.contains(", user=ann@home.example, "), "{line}");
+    }
+    // Who has not logged in is nobody.
+    server.smtp().cmd("EHLO c").expect(250);
+    let mut stranger = server.smtp();
+    stranger.cmd("EHLO c").expect(250);
+    stranger.cmd("MAIL FROM:<me@x.example>").expect(250);
+    stranger.cmd("RCPT TO:<zoe@one.example>").expect(550);
+    let line = server.wait_log(&["ruleset=check_rcpt", "from=<me@x.example>"]);
+    assert!(!line.contains("user="), "{line}");
+}
+
+/// Guesses have a line each; who waits for the next one, and what is no login at all, has few. All are counted.
+#[test]
+fn logins_that_are_refused_are_counted_and_throttled_ones_seldom_logged() {
+    const THROTTLED: u64 = 12;
+    let (_lab, server) =
+        started(|builder| builder.set("http.listen", "[\"127.0.0.1:0\"]").set("listen.errors_max", "100"));
+    let port = server.address_of("smtps").port();
+    let counted = |reason: &str| {
+        let text = server.http_get("/metrics").expect(200).text();
+        let name = format!("stentor_logins_refused_total{{reason=\"{reason}\"}} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&name)).expect("it is there");
+        line.parse::<u64>().expect("a count")
+    };
+    let guess = "@user:ann@home.example:guess";
+    wait_until("guesses are slowed", || {
+        session_with(port, &["--implicit"], &["EHLO c", guess]);
+        counted("slow") >= 1
+    });
+    while counted("slow") < THROTTLED {
+        session_with(port, &["--implicit"], &["EHLO c", guess, guess, guess]);
+    }
+    let lines = |words: &str| server.log().matching(&["WARN login refused: ", words]).len() as u64;
+    let line = server.wait_log(&["login refused: too many wrong passwords; next try in "]);
+    assert!(line.contains("client=127.0.0.1") && line.contains(" times=1"), "{line}");
+    assert!(lines("too many wrong passwords") < counted("slow") / 2, "{}", lines("too many wrong passwords"));
+    assert_eq!(lines("wrong user or password"), counted("wrong"));
 }
 
 #[test]
@@ -326,7 +392,7 @@ fn five_wrong_passwords_end_a_session() {
 
 #[test]
 fn in_clear_only_where_it_is_allowed() {
-    let (_lab, server) = started(|builder| builder.set("auth.allow_clear_networks", "[\"127.0.0.1\"]"));
+    let (_lab, server) = started(|builder| builder.set("auth.clear_networks", "[\"127.0.0.1\"]"));
     let port = server.address_of("submission").port();
     let login = format!("@user:ann@home.example:{PASSWORD}");
     let said = session(port, &["EHLO c", &login, "MAIL FROM:<ann@home.example>"]);
@@ -473,4 +539,58 @@ fn what_users_have_submitted_is_shown() {
     assert!(text.contains("; messages/hour 1 of 2; recipients/day 2 of 9\n"), "{text}");
     let page = server.http_get("/users").expect(403).text();
     assert!(!page.contains("eve@home.example"), "{page}");
+}
+
+/// A user with a typo in his address book pays for it with no other recipient.
+#[test]
+fn recipients_that_are_refused_count_for_no_limit() {
+    let (lab, server) = started(|builder| builder);
+    user(&server, &["add", "eve@home.example", "--recipients-per-hour", "2"], PASSWORD);
+    let (port, login) = (server.address_of("smtps").port(), format!("@user:eve@home.example:{PASSWORD}"));
+    let steps = [
+        "EHLO c",
+        &login,
+        "MAIL FROM:<eve@home.example>",
+        "RCPT TO:<nobody@mx.test>",
+        "RCPT TO:<zoe@one.example>",
+        "RCPT TO:<nobody@mx.test>",
+        "RCPT TO:<amy@one.example>",
+        "RCPT TO:<kim@one.example>",
+        "@message:From: eve@home.example\\r\\nSubject: x\\r\\n\\r\\nx",
+    ];
+    let mut said = Vec::new();
+    wait_until("the server has read the file", || {
+        said = session_with(port, &["--implicit"], &steps);
+        codes(&said).get(2).is_some_and(|code| *code == "235")
+    });
+    assert_eq!(codes(&said)[3..], ["250", "550", "250", "550", "250", "452", "354", "250"], "{said:?}");
+    let over = "452 4.5.3 Limit of 2 recipients per hour is reached, try again in ";
+    assert!(said.iter().any(|line| line.starts_with(over)), "{said:?}");
+    lab.wait_copies(2);
+    let text = String::from_utf8(server.operator(&["user", "list"]).stdout).expect("text");
+    assert!(text.contains("; recipients/hour 2 of 2\n"), "{text}");
+}
+
+/// What could not be stored is sent again: it must not count twice.
+#[test]
+fn what_could_not_be_stored_counts_for_no_limit() {
+    // The addresses of the message are more than there is room for, which is known when it is stored.
+    let (lab, server) =
+        started(|builder| builder.set("journal.addresses_max", "1000").set("listen.submission_recipients_max", "2000"));
+    user(&server, &["add", "eve@home.example", "--messages-per-hour", "1"], PASSWORD);
+    let (port, login) = (server.address_of("smtps").port(), format!("@user:eve@home.example:{PASSWORD}"));
+    let text = "@message:From: eve@home.example\\r\\nSubject: x\\r\\n\\r\\nx";
+    let send = |recipients: usize| {
+        let named: Vec<String> = (0..recipients).map(|n| format!("RCPT TO:<n{n}@one.example>")).collect();
+        let mut steps = vec!["EHLO c", &login, "MAIL FROM:<eve@home.example>"];
+        steps.extend(named.iter().map(String::as_str));
+        steps.push(text);
+        session_with(port, &["--implicit"], &steps)
+    };
+    wait_until("the server has read the file", || {
+        send(1_100).last().is_some_and(|said| said.starts_with("452 4.3.1 The queue is full"))
+    });
+    let said = send(1);
+    assert_eq!(codes(&said), ["220", "250", "235", "250", "250", "354", "250"], "{said:?}");
+    lab.wait_copies(1);
 }

@@ -54,7 +54,8 @@ fn start(folder: &Path) -> Option<Dovecot> {
     fs::create_dir_all(folder).expect("the folder can be written");
     fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).expect("the folder can be written");
     let users = format!(
-        "ann@home.example:{{PLAIN}}{PASSWORD}::::::stentor_send_as=@lists.home.example\n\
+        "ann@home.example:{{PLAIN}}{PASSWORD}::::::stentor_send_as=@lists.home.example \
+         stentor_messages_per_day_max=9 stentor_recipients_per_hour_max=none\n\
          bob@home.example:{{PLAIN}}{PASSWORD}::::::nologin=y\n\
          eve@home.example:::::::proxy=y host=192.0.2.7 nopassword=y\n"
     );
@@ -134,6 +135,11 @@ fn users_of_a_real_dovecot_log_in_and_send() {
     let steps = ["EHLO c", &login, "MAIL FROM:<bob@home.example>", "MAIL FROM:<x@lists.home.example>"];
     let said = play(&[&steps[..], &["RCPT TO:<zoe@one.example>", &text("boss@home.example")]].concat());
     assert!(codes(&said).ends_with(&["235", "553", "250", "250", "354", "550"]), "{said:?}");
+    // Its limits came with the login, and a lock of ours holds for its users.
+    let listed = String::from_utf8(server.operator(&["user", "list"]).stdout).expect("text");
+    assert!(listed.contains("ann@home.example  active") && listed.contains("; messages/day 5 of 9\n"), "{listed}");
+    assert!(server.operator(&["user", "lock", "ann@home.example"]).status.success());
+    wait_until("ann is locked", || play(&["EHLO c", &login]).last().is_some_and(|line| line.starts_with("535 5.7.13")));
     let all = server.log().lines().join("\n") + &fs::read_to_string(server.path("dovecot/log")).unwrap_or_default();
     assert!(!all.contains(PASSWORD) && !all.contains("eyJ"), "{all}");
 }

@@ -27,7 +27,8 @@ fn users_are_added_listed_locked_and_removed() {
     let users = folder.path().join("users");
     let added = run(&users, "a long password\n", &["add", "Ann@example.org", "--messages-per-hour", "200"]);
     assert!(added.status.success(), "{}", text(&added.stderr));
-    assert!(text(&added.stderr).contains("is new and yours alone"), "{}", text(&added.stderr));
+    let hint = format!("is new and yours alone: `chown stentor {}`, unless the server runs as you", users.display());
+    assert!(text(&added.stderr).contains(&hint), "{}", text(&added.stderr));
     let password = folder.path().join("password");
     fs::write(&password, "another password\nnot this\n").unwrap();
     let password = password.to_str().unwrap();
@@ -77,6 +78,10 @@ fn what_cannot_be_done_is_said_and_changes_nothing() {
         ("\n", &["passwd", "ann@example.org"], 1, "at least 10 characters"),
         ("a long password\n", &["passwd", "bob@example.org"], 3, "no user bob@example.org"),
         ("", &["lock", "bob@example.org"], 3, "stentor user list"),
+        ("", &["set", "bob@example.org", "--messages-per-day", "1"], 3, "stentor user list"),
+        ("", &["set", "ann@example.org"], 2, "--messages-per-day"),
+        ("", &["set", "ann@example.org", "--messages-per-day", "-1"], 2, "--messages-per-day"),
+        ("", &["set", "ann@example.org", "--messages-per-day", "many"], 2, "`none` or `default`"),
         ("", &["add", "b@example.org", "--send-as", "nonsense"], 2, "neither an address"),
         ("", &["add", "b@example.org", "--password-file", "/nonexistent"], 1, "/nonexistent"),
     ] {

@@ -1,0 +1,74 @@
+//! Logins that were refused: counted by reason, and the lines about those that anybody can cause as often as they like.
+//!
+//! Promise: each wrong guess is logged, since guesses are slowed, and each refusal that takes the right password (locked user, other
+//! identity). Any other reason is logged at most once in ten seconds ([`Seldom`]), with the number of refusals and the last client.
+//! Memory is one row per reason.
+
+use std::net::IpAddr;
+
+use parking_lot::Mutex;
+use stentor_mail::Ms;
+use stentor_sasl::Mechanism;
+use stentor_stats::seldom::Seldom;
+
+use crate::refusal::{REASONS, Refusal};
+
+/// Who was refused.
+pub(crate) struct Refused {
+    /// One word, as a log line has it.
+    pub user: String,
+    pub client: IpAddr,
+    pub mechanism: Mechanism,
+    pub refusal: Refusal,
+}
+
+impl Refused {
+    fn log(&self, times: Option<u64>) {
+        let Refused { user, client, mechanism, refusal } = self;
+        tracing::warn!(%user, %client, %mechanism, times, "login refused: {refusal}");
+    }
+}
+
+#[derive(Default)]
+struct Row {
+    seldom: Seldom,
+    last: Mutex<Option<Refused>>,
+}
+
+impl Row {
+    fn log(&self, now: Ms) {
+        if let Some(last) = &*self.last.lock()
+            && let Some(times) = self.seldom.due(now)
+        {
+            last.log(Some(times));
+        }
+    }
+}
+
+/// In the order of [`REASONS`].
+#[derive(Default)]
+pub(crate) struct Refusals([Row; REASONS.len()]);
+
+impl Refusals {
+    pub fn refused(&self, refused: Refused, now: Ms) {
+        let row = &self.0[refused.refusal.reason()];
+        row.seldom.count(1);
+        if refused.refusal.is_logged_each_time() {
+            return refused.log(None);
+        }
+        *row.last.lock() = Some(refused);
+        row.log(now);
+    }
+
+    /// Logs what was not logged, where the last line was long enough ago.
+    pub fn log_all(&self, now: Ms) {
+        for row in &self.0 {
+            row.log(now);
+        }
+    }
+
+    /// Counts by reason, since this users' source was opened.
+    pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        REASONS.iter().zip(&self.0).map(|(reason, row)| (*reason, row.seldom.times()))
+    }
+}
