@@ -1,5 +1,5 @@
-//! The files that `[tls]` names: read at the start, at a reload and by `stentor check`; what is wrong with them is reported at the
-//! place of their key.
+//! The files that `[tls]` and `[delivery] tls_ca_file` name: read at the start, at a reload and by `stentor check`; what is wrong with
+//! them is reported at the place of their key.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use stentor_tls::{ClientCertificates, Identities, Part, Roots, ServerSettings};
 
 use super::checked::Config;
 use super::diagnose::{Diagnostic, Severity};
-use super::tls::{TlsConfig, Unverified};
+use super::tls::{Place, TlsConfig, Unverified};
 
 impl Config {
     /// What is wrong, at the places of the keys that name the files.
@@ -43,20 +43,32 @@ impl Config {
     /// The file of CAs cannot be used.
     pub fn tls_server(&self) -> Result<ServerSettings, Box<Diagnostic>> {
         let tls = &self.tls;
-        let roots = match &tls.client_ca {
+        let roots = match &tls.client_ca_file {
             None => Roots::none(),
-            Some((path, place)) => Roots::from_file(path).map_err(|error| {
-                TlsConfig::diagnostic(self.file.as_deref(), *place, Severity::Error, error.to_string())
-            })?,
+            Some(named) => self.roots(named)?,
         };
         let client_certificates = match tls.client_unverified {
             Unverified::Refuse => ClientCertificates::Verify(roots),
-            Unverified::Ignore if tls.client_ca.is_some() || !tls.client_certificates.is_empty() => {
+            Unverified::Ignore if tls.client_ca_file.is_some() || !tls.client_certificates.is_empty() => {
                 ClientCertificates::Ask(roots)
             }
             Unverified::Ignore => ClientCertificates::Never,
         };
         Ok(ServerSettings { min_version: tls.min_version, client_certificates, ..ServerSettings::default() })
+    }
+
+    /// The CAs that may prove hosts, where a file has them: nothing stands for those of the system.
+    ///
+    /// # Errors
+    /// The file cannot be used.
+    pub fn host_roots(&self) -> Result<Option<Roots>, Box<Diagnostic>> {
+        self.protection.ca_file.as_ref().map(|named| self.roots(named)).transpose()
+    }
+
+    fn roots(&self, (path, place): &(PathBuf, Place)) -> Result<Roots, Box<Diagnostic>> {
+        let diagnostic =
+            |message| Box::new(TlsConfig::diagnostic(self.file.as_deref(), *place, Severity::Error, message));
+        Roots::from_file(path).map_err(|error| diagnostic(error.to_string()))
     }
 
     /// An error about all of `[tls]`.

@@ -50,12 +50,11 @@ pub static RULES: &[Rule] = {
         rule("", &["message_size_bytes_max"], restart!(message_size_bytes_max)),
         rule("", &["received_max", "authserv_id"], NewConnections),
         rule("listen", &[], NewConnections),
-        rule("listen", &["smtp"], restart!(listen.smtp)),
-        rule("listen", &["smtps"], restart!(listen.smtps)),
-        rule("listen", &["submission"], restart!(listen.submission)),
+        rule("listen", &["smtp", "smtps", "submission", "address"], Effect::Restart(keep_listeners)),
         rule("listen", &["body_bytes_max"], restart!(listen.body_bytes_max)),
         rule("listen", &["streamed_bytes_max"], restart!(listen.streamed_bytes_max)),
         rule("auth", &[], NewConnections),
+        rule("auth", &stentor_users::LIMIT_KEYS, AtOnce),
         rule("domains", &[], NewConnections),
         rule("call_ahead", &[], NewConnections),
         rule("quarantine", &[], AtOnce),
@@ -152,13 +151,24 @@ pub fn check_again(path: &Path, in_force: &Config) -> Result<(Config, Vec<String
     let rules = keep_all(&mut of_file, in_force);
     let mut kept: Vec<String> = rules.iter().flat_map(|rule| changed(rule, &of_file, in_force)).collect();
     if kept.is_empty() {
-        kept = rules.into_iter().map(Rule::name).collect();
+        kept = rules.iter().map(|rule| rule.name()).collect();
     }
     let mut config = check_beside(path, Some(in_force))?;
     keep_all(&mut config, in_force);
-    config.settings.clone_from(&in_force.settings);
+    config.settings = in_force_now(&of_file.settings, &in_force.settings, &rules);
     config.restart_pending.clone_from(&kept);
     Ok((config, kept))
+}
+
+/// What is in force with these rules waiting for a restart: what they are about as it was, all else as the file has it.
+fn in_force_now(of_file: &Settings, before: &Settings, waiting: &[&Rule]) -> Settings {
+    let waits = |setting: &&Setting| {
+        rule_of(&setting.section, &setting.key).is_some_and(|of| waiting.iter().any(|rule| std::ptr::eq(*rule, of)))
+    };
+    let mut settings = Settings::default();
+    let of_file = of_file.iter().filter(|setting| !waits(setting));
+    of_file.chain(before.iter().filter(waits)).for_each(|setting| settings.note(setting.clone()));
+    settings
 }
 
 /// The keys behind a rule that the file has otherwise than they are in force: `[dns] attempts`.
@@ -202,6 +212,22 @@ fn keep<T: PartialEq + Clone>(new: &mut T, old: &T) -> bool {
     let differs = new != old;
     if differs {
         new.clone_from(old);
+    }
+    differs
+}
+
+/// Addresses stay, and with other ones what their listeners offer: what is named as waiting for a restart waits as a whole. With the same
+/// addresses new sessions are offered what the file says.
+fn keep_listeners(new: &mut Config, old: &Config) -> bool {
+    let addresses = |config: &Config| {
+        config.listen.listeners().map(|(service, listener)| (service, listener.address)).collect::<Vec<_>>()
+    };
+    let differs = addresses(new) != addresses(old);
+    if differs {
+        let (new, old) = (&mut new.listen, &old.listen);
+        new.smtp.clone_from(&old.smtp);
+        new.smtps.clone_from(&old.smtps);
+        new.submission.clone_from(&old.submission);
     }
     differs
 }
@@ -318,6 +344,23 @@ mod tests {
         fs::write(&path, before).unwrap();
         let (back, none) = check_again(&path, &again).unwrap();
         assert_eq!((none, back.restart_pending), (Vec::<String>::new(), Vec::new()));
+    }
+
+    #[test]
+    fn what_an_earlier_reload_took_is_not_named_by_a_later_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("stentor.toml");
+        let text = |smtp, auth| {
+            format!(
+                "[listen]\nsmtp = \"{smtp}\"\nsubmission = {{ address = \"127.0.0.1:587\", auth = \"{auth}\" }}\n[auth]\nusers = \"users\"\n"
+            )
+        };
+        let started = check_text(&path, &text("127.0.0.1:25", "required")).unwrap();
+        fs::write(&path, text("127.0.0.1:25", "offered")).unwrap();
+        let (in_force, kept) = check_again(&path, &started).unwrap();
+        assert_eq!(kept, Vec::<String>::new());
+        fs::write(&path, text("127.0.0.1:26", "offered")).unwrap();
+        assert_eq!(check_again(&path, &in_force).unwrap().1, ["[listen] smtp"]);
     }
 
     #[test]

@@ -3,14 +3,13 @@
 use std::path::PathBuf;
 
 use ipnet::IpNet;
+use stentor_sasl::{Mechanism, Mechanisms};
+use stentor_users::{LIMIT_KEYS, Limits};
 
 use super::raw::Section;
 
 /// Longest path of a Unix socket (`sun_path` without its NUL).
 const SOCKET_PATH_BYTES_MAX: usize = 107;
-/// As [`AuthConfig::mechanisms`] has them, best first; those that take tokens are Dovecot's to check.
-const MECHANISMS: [&str; 6] = ["SCRAM-SHA-256-PLUS", "SCRAM-SHA-256", "OAUTHBEARER", "XOAUTH2", "PLAIN", "LOGIN"];
-const OF_DOVECOT: [&str; 2] = ["OAUTHBEARER", "XOAUTH2"];
 
 /// What a login may have as a sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,10 +36,14 @@ pub struct AuthConfig {
     /// None: nobody can log in.
     pub source: Option<AuthSource>,
     /// Clients that may log in without TLS.
-    pub allow_clear_networks: Vec<IpNet>,
-    /// Names, best first.
-    pub mechanisms: Vec<&'static str>,
+    pub clear_networks: Vec<IpNet>,
+    /// Those that are offered, if the session can.
+    pub mechanisms: Mechanisms,
     pub own_senders: OwnSenders,
+    /// `Received` of what users send names them.
+    pub user_in_received: bool,
+    /// Of users without limits of their own.
+    pub limits: Limits,
 }
 
 pub(super) fn auth(section: Section<'_>, networks: impl Fn(&Section<'_>, &'static str) -> Vec<IpNet>) -> AuthConfig {
@@ -48,7 +51,7 @@ pub(super) fn auth(section: Section<'_>, networks: impl Fn(&Section<'_>, &'stati
     let source = match (path("users"), path("dovecot")) {
         (Some(users), Some(_)) => {
             section.context.error(users.span, "`users` and `dovecot` are both there: one of them says who may log in");
-            None
+            Some(AuthSource::Users(section.context.path(users.value)))
         }
         (Some(users), None) => Some(AuthSource::Users(section.context.path(users.value))),
         (None, Some(socket)) => {
@@ -62,12 +65,16 @@ pub(super) fn auth(section: Section<'_>, networks: impl Fn(&Section<'_>, &'stati
         (None, None) => None,
     };
     let config = AuthConfig {
-        allow_clear_networks: networks(&section, "allow_clear_networks"),
+        clear_networks: networks(&section, "clear_networks"),
         mechanisms: mechanisms(&section, source.as_ref()),
         own_senders: section.choice(
             "own_senders",
             OwnSenders::Both,
             &[("both", OwnSenders::Both), ("envelope", OwnSenders::Envelope), ("any", OwnSenders::Any)],
+        ),
+        user_in_received: section.flag("user_in_received", false),
+        limits: Limits::new(
+            LIMIT_KEYS.map(|key| section.maybe_number(key, 0..=u32::MAX.into()).map(|number| number as u32)),
         ),
         source,
     };
@@ -75,29 +82,28 @@ pub(super) fn auth(section: Section<'_>, networks: impl Fn(&Section<'_>, &'stati
     config
 }
 
-/// All that the source can check, unless some are named.
-fn mechanisms(section: &Section<'_>, source: Option<&AuthSource>) -> Vec<&'static str> {
+/// All that the source can check, unless some are named. Tokens are Dovecot's to check.
+fn mechanisms(section: &Section<'_>, source: Option<&AuthSource>) -> Mechanisms {
     let is_own = !matches!(source, Some(AuthSource::Dovecot(_)));
-    let named = section.some_texts("mechanisms");
-    let Some(named) = named else {
-        return MECHANISMS.into_iter().filter(|name| !is_own || !OF_DOVECOT.contains(name)).collect();
+    let served = Mechanisms::served();
+    let Some(named) = section.some_texts("mechanisms") else {
+        return served.iter().filter(|mechanism| !is_own || !mechanism.takes_token()).collect();
     };
-    let mut mechanisms = Vec::new();
+    let mut mechanisms = Mechanisms::NONE;
     for text in named {
-        match MECHANISMS.into_iter().find(|name| name.eq_ignore_ascii_case(text.value)) {
-            Some(name) if is_own && OF_DOVECOT.contains(&name) => {
-                section.context.error(text.span, format!("{name} takes `dovecot`: tokens are checked there"));
+        match text.value.parse::<Mechanism>().ok().filter(|mechanism| served.has(*mechanism)) {
+            Some(mechanism) if is_own && mechanism.takes_token() => {
+                section.context.error(text.span, format!("{mechanism} takes `dovecot`: tokens are checked there"));
             }
-            Some(name) if mechanisms.contains(&name) => {
-                section.context.error(text.span, format!("{name} is there twice"));
+            Some(mechanism) if mechanisms.has(mechanism) => {
+                section.context.error(text.span, format!("{mechanism} is there twice"));
             }
-            Some(name) => mechanisms.push(name),
+            Some(mechanism) => mechanisms = mechanisms.with(mechanism),
             None => {
-                let message = format!("{:?} is no mechanism; there are {}", text.value, MECHANISMS.join(", "));
+                let message = format!("{:?} is no mechanism; there are {served:#}", text.value);
                 section.context.error(text.span, message);
             }
         }
     }
-    mechanisms.sort_by_key(|name| MECHANISMS.iter().position(|other| other == name));
     mechanisms
 }

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use stentor_tls::{Files, MinVersion, Part};
+use stentor_tls::{Files, Fingerprint, MinVersion, Part};
 
 use super::diagnose::{Diagnostic, Severity};
 use super::raw::{Context, Section};
@@ -19,14 +19,22 @@ pub struct TlsConfig {
     pub certificates: Vec<CertificateConfig>,
     pub min_version: MinVersion,
     /// Whose clients' certificates are believed, and where the key stands.
-    pub client_ca: Option<(PathBuf, Place)>,
-    /// Names and fingerprints of clients that are trusted; lower case.
-    pub client_certificates: Vec<String>,
+    pub client_ca_file: Option<(PathBuf, Place)>,
+    pub client_certificates: Vec<TrustedClient>,
     pub client_unverified: Unverified,
 }
 
 /// Line and column in the configuration file.
 pub type Place = (usize, usize);
+
+/// A client that is trusted by its certificate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrustedClient {
+    /// A name, `.suffix` for all names below it, or a fingerprint as it is written; lower case.
+    pub text: String,
+    /// None: it is a name, which a CA must have signed.
+    pub fingerprint: Option<Fingerprint>,
+}
 
 /// What becomes of a client whose certificate the CAs have not signed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,20 +62,22 @@ pub(super) fn read(section: Section<'_>) -> TlsConfig {
     let certificates = tables.into_iter().filter_map(certificate).collect();
     let versions = [("1.2", MinVersion::Tls12), ("1.3", MinVersion::Tls13)];
     let min_version = section.choice("min_version", MinVersion::Tls12, &versions);
-    let client_ca = section.text("client_ca").map(|text| (context.path(text.value), context.position(&text.span)));
+    let client_ca_file =
+        section.text("client_ca_file").map(|text| (context.path(text.value), context.position(&text.span)));
     let clients = section.texts("client_certificates").unwrap_or_default();
     if clients.len() > CLIENTS_MAX {
         context.error(section.span_of("client_certificates"), format!("more than {CLIENTS_MAX} names"));
     }
     let words = [("ignore", Unverified::Ignore), ("refuse", Unverified::Refuse)];
     let client_unverified = section.choice("client_unverified", Unverified::Ignore, &words);
-    if client_unverified == Unverified::Refuse && client_ca.is_none() {
-        let message = "`client_unverified` in [tls] is \"refuse\", and no `client_ca` could verify a client";
+    if client_unverified == Unverified::Refuse && client_ca_file.is_none() {
+        let message = "`client_unverified` in [tls] is \"refuse\", and no `client_ca_file` could verify a client";
         context.error(section.span_of("client_unverified"), message);
     }
-    let client_certificates = clients.iter().filter_map(|text| client(context, text, client_ca.is_some())).collect();
+    let client_certificates =
+        clients.iter().filter_map(|text| client(context, text, client_ca_file.is_some())).collect();
     section.finish();
-    TlsConfig { certificates, min_version, client_ca, client_certificates, client_unverified }
+    TlsConfig { certificates, min_version, client_ca_file, client_certificates, client_unverified }
 }
 
 fn certificate(table: Section<'_>) -> Option<CertificateConfig> {
@@ -84,20 +94,41 @@ fn certificate(table: Section<'_>) -> Option<CertificateConfig> {
 }
 
 /// A name, or the SHA-256 of a certificate or its key.
-fn client(context: &Context<'_>, text: &super::diagnose::Spot<&str>, has_ca: bool) -> Option<String> {
+fn client(context: &Context<'_>, text: &super::diagnose::Spot<&str>, has_ca: bool) -> Option<TrustedClient> {
     if text.value.is_empty() {
         context.error(text.span.clone(), "a name or fingerprint of a client's certificate must not be empty");
         return None;
     }
-    let is_fingerprint = text.value.parse::<stentor_tls::Fingerprint>().is_ok();
-    if !is_fingerprint && !has_ca {
+    let lower = text.value.to_ascii_lowercase();
+    let fingerprint = fingerprint(&lower);
+    if let Some(parent) = lower.strip_prefix("*.") {
+        let message = format!("{:?} is never met: \".{parent}\" is for all names below {parent}", text.value);
+        context.error(text.span.clone(), message);
+        return None;
+    }
+    if lower.starts_with('.')
+        && let Err(error) = stentor_posture::HostPattern::parse(&lower)
+    {
+        context.error(text.span.clone(), format!("{:?} is no domain to be below of: {error}", text.value));
+        return None;
+    }
+    if fingerprint.is_none() && !has_ca {
         let message = format!(
-            "{:?} is no fingerprint (SHA-256, 64 hexadecimal digits), and names count only if a CA has signed them: set `client_ca` in [tls]",
+            "{:?} is no fingerprint (SHA-256, 64 hexadecimal digits), and names count only if a CA has signed them: set `client_ca_file` in [tls]",
             text.value
         );
         context.error(text.span.clone(), message);
     }
-    Some(text.value.to_ascii_lowercase())
+    Some(TrustedClient { text: lower, fingerprint })
+}
+
+/// `key:` or `cert:` says what was hashed; without a prefix either may match.
+fn fingerprint(text: &str) -> Option<Fingerprint> {
+    type Kind = fn([u8; 32]) -> Fingerprint;
+    let kinds: [(&str, Kind); 3] =
+        [("key:", Fingerprint::PublicKey), ("cert:", Fingerprint::Certificate), ("", Fingerprint::Either)];
+    let (digits, kind) = kinds.into_iter().find_map(|(prefix, kind)| Some((text.strip_prefix(prefix)?, kind)))?;
+    stentor_posture::Fingerprint::parse(digits).ok().map(|hash| kind(hash.0))
 }
 
 impl TlsConfig {

@@ -19,7 +19,7 @@ use super::proxied::{HEADER_TIMEOUT, NOBODY, read_header};
 use super::session::Session;
 use super::strangers::StrangerThreads;
 use stentor_engine::core::limits::Limit;
-use stentor_engine::core::security::Service;
+use stentor_engine::core::security::ListenerId;
 use stentor_engine::core::{Core, Settings};
 
 /// Connections that the kernel holds for us while all sessions are busy; a backlog of 5 stalls a storm in one-second
@@ -38,6 +38,8 @@ pub fn bind(addr: SocketAddr) -> io::Result<TcpListener> {
         // `0.0.0.0` and `[::]` may both be listened on.
         socket.set_only_v6(true)?;
     }
+    // Every connection that is accepted has it from here.
+    socket.set_tcp_nodelay(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&addr.into())?;
     socket.listen(BACKLOG)?;
@@ -78,7 +80,7 @@ impl Listeners {
     }
 
     /// Accepts until told to stop. Dropping the listener then refuses new connections; sessions go on by themselves.
-    pub async fn serve(self, listener: TcpListener, service: Service) {
+    pub async fn serve(self, listener: TcpListener, id: ListenerId) {
         let mut stop = self.stop.clone();
         let mut paused = false;
         loop {
@@ -94,7 +96,7 @@ impl Listeners {
                 Ok((stream, peer)) => {
                     // Said again only after a time of plenty.
                     paused &= self.sessions() >= self.sessions_max() / 4 * 3;
-                    self.admit(stream, peer, service);
+                    self.admit(stream, peer, id);
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
@@ -105,19 +107,19 @@ impl Listeners {
         }
     }
 
-    fn admit(&self, stream: TcpStream, peer: SocketAddr, service: Service) {
+    fn admit(&self, stream: TcpStream, peer: SocketAddr, id: ListenerId) {
         let settings = self.core.settings();
         let address = peer.ip().to_canonical();
         if settings.config.listen.proxy_clients.iter().any(|proxies| proxies.contains(&address)) {
-            self.admit_proxied(stream, (peer, service), &settings);
+            self.admit_proxied(stream, (peer, id), &settings);
         } else {
             let trusted = settings.policy.is_trusted(address);
-            self.admit_client((stream, service), (peer, trusted), settings);
+            self.admit_client((stream, id), (peer, trusted), settings);
         }
     }
 
     /// Waits for the header in which a proxy names its client.
-    fn admit_proxied(&self, mut stream: TcpStream, (peer, service): (SocketAddr, Service), settings: &Settings) {
+    fn admit_proxied(&self, mut stream: TcpStream, (peer, id): (SocketAddr, ListenerId), settings: &Settings) {
         let proxy = Counted { client: peer.ip().to_canonical(), trusted: false, is_proxy: true };
         let Some(admitted) = self.count(&stream, proxy, settings) else { return };
         let listeners = self.clone();
@@ -128,9 +130,9 @@ impl Listeners {
             match header {
                 Ok(Ok(Some(client))) => {
                     let trusted = settings.policy.is_trusted(client.ip().to_canonical());
-                    listeners.admit_client((stream, service), (client, trusted), settings);
+                    listeners.admit_client((stream, id), (client, trusted), settings);
                 }
-                Ok(Ok(None)) => listeners.admit_client((stream, service), (NOBODY, false), settings),
+                Ok(Ok(None)) => listeners.admit_client((stream, id), (NOBODY, false), settings),
                 // A health check that only connects.
                 Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {}
                 Ok(Err(error)) if error.kind() != io::ErrorKind::InvalidData => {}
@@ -144,15 +146,14 @@ impl Listeners {
 
     fn admit_client(
         &self,
-        (stream, service): (TcpStream, Service),
+        (stream, id): (TcpStream, ListenerId),
         (peer, trusted): (SocketAddr, bool),
         settings: Arc<Settings>,
     ) {
         let who = Counted { client: peer.ip().to_canonical(), trusted, is_proxy: false };
         let Some(admitted) = self.count(&stream, who, &settings) else { return };
         let (core, stop) = (self.core.clone(), self.stop.clone());
-        let session =
-            move |stream| Session::new(core, settings, (stream, service), (peer, trusted), admitted, stop).run();
+        let session = move |stream| Session::new(core, settings, (stream, id), (peer, trusted), admitted, stop).run();
         if trusted {
             tokio::spawn(session(stream));
         } else {

@@ -4,10 +4,9 @@
 //! succeeds or not.
 
 use std::io;
-use std::net::SocketAddr;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use stentor_tls::{Facts, Server, TlsError, TlsSocket};
+use stentor_tls::{Facts, RawSocket, Server, TlsError, TlsSocket};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
@@ -58,20 +57,17 @@ impl Socket {
         matches!(self, Socket::Secured(_))
     }
 
-    pub fn set_nodelay(&self) -> io::Result<()> {
-        self.tcp()?.set_nodelay(true)
-    }
-
-    pub fn local_addr(&self) -> Option<SocketAddr> {
-        self.tcp().ok()?.local_addr().ok()
-    }
-
     pub fn try_read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         match self {
-            Socket::Clear(socket) => socket.try_read(into),
+            Socket::Clear(socket) => RawSocket::try_read(socket, into),
             Socket::Secured(socket) => socket.try_read(into),
             Socket::Gone => Err(gone()),
         }
+    }
+
+    /// Reads and forgets what the client has sent, as it came. Asks the socket itself: the runtime may not know yet of what is there.
+    pub fn discard(&self, into: &mut [u8]) -> io::Result<usize> {
+        Ok(rustix::io::read(self.tcp()?, into)?)
     }
 
     pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -79,6 +75,14 @@ impl Socket {
             Socket::Clear(socket) => socket.try_write(bytes),
             Socket::Secured(socket) => socket.try_write(bytes),
             Socket::Gone => Err(gone()),
+        }
+    }
+
+    /// The same for the last octets of all.
+    pub fn try_write_last(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Socket::Secured(socket) => socket.try_write_last(bytes),
+            _ => self.try_write(bytes),
         }
     }
 
@@ -106,12 +110,11 @@ impl Socket {
         }
     }
 
-    pub async fn shutdown(&mut self) -> io::Result<()> {
-        use tokio::io::AsyncWriteExt;
+    /// Ends TLS, where there is any; the connection ends when this is dropped.
+    pub async fn close(&mut self) -> io::Result<()> {
         match self {
-            Socket::Clear(socket) => socket.shutdown().await,
-            Socket::Secured(socket) => socket.shutdown().await,
-            Socket::Gone => Err(gone()),
+            Socket::Secured(socket) => socket.close().await,
+            _ => Ok(()),
         }
     }
 

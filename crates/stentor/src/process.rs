@@ -76,7 +76,7 @@ async fn run(config: Config) -> ExitCode {
     tokio::spawn(operator.overviews.causes.clone().keep(server.core.clone()));
     let mut listening = server.listen_control(operator.clone());
     if listening.is_ok() {
-        listening = server.listen_http(operator).await;
+        listening = server.listen_http(operator);
     }
     if let Err(error) = listening {
         server.stop().await;
@@ -122,7 +122,7 @@ async fn run(config: Config) -> ExitCode {
 
 /// All that a reload puts in force.
 struct Again {
-    config: Config,
+    settings: Settings,
     kept: Vec<String>,
     certificates: Loaded,
     security: Security,
@@ -130,12 +130,15 @@ struct Again {
 
 /// Reads the configuration, and the files of certificates, CAs and users that it names. Nothing is in force yet: an error in one of
 /// them must not leave half of a change behind.
-fn read_again(server: &Server, file: &Path, old: &Config) -> Result<Again, Vec<Diagnostic>> {
-    let (config, kept) = stentor_config::check_again(file, old)?;
+fn read_again(server: &Server, file: &Path, old: &Settings) -> Result<Again, Vec<Diagnostic>> {
+    let (config, kept) = stentor_config::check_again(file, &old.config)?;
     let certificates = certificates::load(&config)?;
-    let security = Security::open(&config, &server.certificates.store, Some(&server.core.security()))
-        .map_err(|why| vec![config.tls_diagnostic(why)])?;
-    Ok(Again { config, kept, certificates, security })
+    let security =
+        Security::open(&config, &server.certificates.store, Some(&server.core.security()), &server.core.clock)
+            .map_err(|why| vec![config.tls_diagnostic(why)])?;
+    let settings = Settings::new(config, Some(old));
+    settings.read_roots().map_err(|diagnostic| vec![*diagnostic])?;
+    Ok(Again { settings, kept, certificates, security })
 }
 
 /// Reads the configuration again. What takes a restart is said and keeps its old value (`config/reload.rs`).
@@ -146,12 +149,12 @@ fn reload(server: &Server) -> Reloaded {
         tracing::info!("no configuration file to reload; logs reopened");
         return Reloaded::NoFile;
     };
-    match read_again(server, file, &old.config) {
-        Ok(Again { config, kept, certificates, security }) => {
+    match read_again(server, file, &old) {
+        Ok(Again { settings, kept, certificates, security }) => {
             for key in &kept {
                 tracing::warn!("{key} changed: takes effect after a restart");
             }
-            let settings = Arc::new(Settings::new(config, Some(&*old)));
+            let settings = Arc::new(settings);
             server.certificates.put(certificates);
             server.core.replace_security(Arc::new(security));
             server.core.resolver.clear_cache();

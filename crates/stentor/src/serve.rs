@@ -2,7 +2,8 @@
 //!
 //! Start: lock and replay the journal, rebuild queue and scheduler, then listen. Stop: refuse new connections, let open
 //! transactions end in both directions, sync their results, release the journal. A failure at the start is reported
-//! with its place and what to do; a failed start changes nothing on the disk.
+//! with its place and what to do; a failed start has made at most the journal's folder and, once the ports for mail
+//! and HTTP are bound, the server's own certificate.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,12 +16,13 @@ use stentor_acme::Answers;
 use stentor_admin::operator::Operator;
 use stentor_admin::quarantine::Links;
 use stentor_admin::report;
-use stentor_config::{Config, Diagnostic};
+use stentor_config::{Config, Diagnostic, Listener, Service};
 use stentor_control::{Control, ControlServer};
 use stentor_engine::clock::Clock;
 use stentor_engine::core::committer::Committer;
 use stentor_engine::core::hub::Hub;
-use stentor_engine::core::security::{self, Security, Service};
+use stentor_engine::core::security::{self, ListenerId, Security};
+use stentor_engine::core::sts;
 use stentor_engine::core::{Core, Parts, Settings};
 use stentor_engine::delivery::Tasks;
 use stentor_engine::replay::{ReplayError, replay_heard, resume};
@@ -41,8 +43,8 @@ use tokio::sync::{Notify, watch};
 
 use crate::acme;
 use crate::certificates::Certificates;
-use crate::zone;
-use crate::{greylist, policies, tls_counts, tls_seen};
+use crate::learned::Learned;
+use stentor_logfiles::zone;
 
 /// Content kept in memory for its first attempt, in all.
 const BODIES_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -97,17 +99,18 @@ fn lines(diagnostics: &[Diagnostic]) -> String {
     diagnostics.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// Where clients connect, with what is there.
-fn sockets(config: &Config) -> Result<Vec<(tokio::net::TcpListener, Service)>, StartError> {
-    let listen = &config.listen;
-    let services =
-        [(Service::Smtp, &listen.smtp), (Service::Smtps, &listen.smtps), (Service::Submission, &listen.submission)];
-    let all = services.into_iter().flat_map(|(service, all)| all.iter().map(move |addr| (service, *addr)));
-    all.map(|(service, addr)| match bind(addr) {
-        Ok(socket) => Ok((socket, service)),
+/// Where clients connect.
+fn sockets(config: &Config) -> Result<Vec<(tokio::net::TcpListener, ListenerId)>, StartError> {
+    let all = config.listen.listeners().enumerate();
+    all.map(|(index, (service, &Listener { address: addr, .. }))| match bind(addr) {
+        Ok(socket) => Ok((socket, ListenerId { service, index })),
         Err(source) => Err(StartError::Listen { addr, source }),
     })
     .collect()
+}
+
+async fn bind_http(config: &Config) -> Result<Vec<tokio::net::TcpListener>, StartError> {
+    stentor_http::bind(&config.http.listen).await.map_err(|(addr, source)| StartError::Http { addr, source })
 }
 
 /// What to do about an address that cannot be listened on.
@@ -129,6 +132,7 @@ pub struct Server {
     listeners: Listeners,
     stop: watch::Sender<bool>,
     submissions: tokio::task::JoinHandle<()>,
+    learned: Learned,
     committer: JoinHandle<Journal>,
     preparing: Arc<std::sync::atomic::AtomicBool>,
     preparer: JoinHandle<()>,
@@ -137,23 +141,12 @@ pub struct Server {
     pub(crate) certificates: Arc<Certificates>,
     /// Woken by a reload.
     pub(crate) acme: Arc<Notify>,
+    /// Until they are served.
+    http_sockets: Vec<tokio::net::TcpListener>,
     /// Where the console is.
     pub http_addresses: Vec<SocketAddr>,
     http_stop: watch::Sender<bool>,
     control: Option<(watch::Sender<bool>, tokio::task::JoinHandle<()>)>,
-}
-
-/// Loads what was learned of others, which is in files beside the journal, and keeps these files.
-fn keep_learned(core: &Arc<Core>) {
-    greylist::load(core);
-    policies::load(core);
-    tls_seen::load(core);
-    tls_counts::load(core);
-    tokio::spawn(greylist::keep(core.clone()));
-    tokio::spawn(policies::keep(core.clone()));
-    tokio::spawn(policies::refresh(core.clone()));
-    tokio::spawn(tls_counts::keep(core.clone()));
-    tokio::spawn(tls_seen::keep(core.clone()));
 }
 
 /// Reads the subscribers. A post that comes before this is through waits for it at RCPT.
@@ -169,24 +162,26 @@ fn read_lists(core: &Arc<Core>, settings: &Settings) {
 }
 
 impl Server {
-    /// Starts everything. `async` so that it runs in a runtime, which the tasks that it spawns need.
-    #[allow(clippy::unused_async)]
+    /// Starts everything.
     pub async fn start(config: Config) -> Result<Server, StartError> {
         let clock = Clock::start();
         let settings = Arc::new(Settings::new(config, None));
         let config = &settings.config;
         let mut accepted = submission::Accepted::ask(config.submission.folder.as_deref());
         let (mut journal, store) = open(&settings, &clock, &mut |record| accepted.hear(record))?;
-        let certificates = Certificates::start(config).map_err(StartError::Tls)?;
+        // The ports for mail and HTTP, before anything is written or mail is tried; those of [acme] need certificates.
         let sockets = sockets(config)?;
+        let http_sockets = bind_http(config).await?;
+        let certificates = Certificates::start(config).map_err(StartError::Tls)?;
+        settings.read_roots().map_err(|diagnostic| StartError::Tls(vec![*diagnostic]))?;
         let (stop, stopping) = watch::channel(false);
         let answers = Answers::new(certificates.store.clone());
         acme::listen(config, &certificates, &answers, &stopping)
             .map_err(|(addr, source)| StartError::Listen { addr, source })?;
         let services: Vec<_> =
-            sockets.iter().filter_map(|(socket, service)| Some((socket.local_addr().ok()?, *service))).collect();
+            sockets.iter().filter_map(|(socket, at)| Some((socket.local_addr().ok()?, at.service))).collect();
         let addresses: Vec<SocketAddr> = services.iter().map(|(address, _)| *address).collect();
-        let security = Security::open(config, &certificates.store, None).map_err(StartError::Security)?;
+        let security = Security::open(config, &certificates.store, None, &clock).map_err(StartError::Security)?;
         let group = MemoryGroup::of_this_process();
         let memory_limit = group.as_ref().and_then(MemoryGroup::limit_bytes);
         let bodies =
@@ -212,7 +207,8 @@ impl Server {
         tokio::spawn(certificates.clone().keep());
         let acme_reloaded = Arc::new(Notify::new());
         tokio::spawn(acme::keep(core.clone(), answers, acme_reloaded.clone()));
-        keep_learned(&core);
+        let learned = Learned::start(&core);
+        tokio::spawn(sts::keep_fresh(core.clone()));
         let preparing = Arc::new(std::sync::atomic::AtomicBool::new(true));
         let preparer = prepare(&journal, preparing.clone()).map_err(StartError::Thread)?;
         let committer = Committer::new(core.clone(), journal);
@@ -243,8 +239,8 @@ impl Server {
         let submissions = tokio::spawn(submission::run(core.clone(), accepted, stopping.clone()));
         let listeners = Listeners::new(core.clone(), StrangerThreads::start().map_err(StartError::Thread)?, stopping);
         core.live.count_sessions(listeners.sessions_counter());
-        for (socket, service) in sockets {
-            tokio::spawn(listeners.clone().serve(socket, service));
+        for (socket, at) in sockets {
+            tokio::spawn(listeners.clone().serve(socket, at));
         }
         Ok(Server {
             core,
@@ -253,6 +249,7 @@ impl Server {
             listeners,
             stop,
             submissions,
+            learned,
             committer,
             preparing,
             preparer,
@@ -260,6 +257,7 @@ impl Server {
             links,
             certificates,
             acme: acme_reloaded,
+            http_sockets,
             http_addresses: Vec::new(),
             http_stop: watch::Sender::new(false),
             control: None,
@@ -296,15 +294,14 @@ impl Server {
         Ok(())
     }
 
-    /// Opens the HTTP listeners.
-    pub async fn listen_http(&mut self, operator: Arc<Operator>) -> Result<(), StartError> {
+    /// Serves the HTTP listeners.
+    pub fn listen_http(&mut self, operator: Arc<Operator>) -> Result<(), StartError> {
         let settings = self.core.settings();
-        let addresses = settings.config.http.listen.clone();
         let tls = settings.config.http.tls.then(|| self.certificates.https(&settings.config));
         let tls = tls.transpose().map_err(StartError::Https)?;
         let http = Http::new(self.core.clone(), operator, (self.webhooks.clone(), self.links.clone()), zone::local());
-        let bound = stentor_http::serve(&addresses, tls, http, &self.http_stop.subscribe()).await;
-        self.http_addresses = bound.map_err(|(addr, source)| StartError::Http { addr, source })?;
+        let sockets = std::mem::take(&mut self.http_sockets);
+        self.http_addresses = stentor_http::serve(sockets, tls.as_ref(), &http, &self.http_stop.subscribe());
         Ok(())
     }
 
@@ -335,6 +332,8 @@ impl Server {
         if tokio::time::timeout(STOP_DELIVERIES_MAX, waiting).await.is_err() {
             tracing::warn!("deliveries interrupted at the time limit; some mail may be delivered twice");
         }
+        // A refresh token that an endpoint rotates meanwhile is worth more than the seconds.
+        self.core.tokens.settle().await;
         let _ = self.http_stop.send(true);
         if let Some((stop, task)) = self.control {
             let _ = stop.send(true);
@@ -342,12 +341,8 @@ impl Server {
         }
         self.core.intake.stop();
         self.preparing.store(false, std::sync::atomic::Ordering::Relaxed);
-        let core = self.core.clone();
         let threads = tokio::task::spawn_blocking(move || {
-            greylist::save(&core);
-            policies::save(&core);
-            tls_seen::save(&core);
-            tls_counts::save(&core);
+            self.learned.save();
             let journal = self.committer.join();
             let _ = self.preparer.join();
             journal

@@ -6,7 +6,9 @@
 //! success in between, may be behind a middlebox that handles neither pipelining nor BDAT: then neither is used.
 //!
 //! A host with which TLS failed is spoken to in clear for [`TLS_KEPT_MS`], where nothing demands more: not each connection
-//! fails first. That is known of a name and an address together: anybody can name others' addresses in his zone, and TLS that
+//! fails first. A connection that broke or stalled may be a chance, or somebody in between who wants mail in clear: that is for
+//! [`TLS_PASSING_MS`], and twice as long each time that the next attempt fails, too. A handshake that succeeds ends it, and so does
+//! an operator's `flush`. That is known of a name and an address together: anybody can name others' addresses in his zone, and TLS that
 //! fails by that name, as he may demand what they do not have, says nothing of theirs.
 //!
 //! A bounded cache, lost at a restart; when it is full, new entries are dropped.
@@ -23,6 +25,10 @@ use stentor_queue::site::Endpoint;
 const KEPT_MS: Ms = 12 * 3_600_000;
 /// How long mail that may go in clear is not held up by TLS that failed. A certificate or server is mended in about as long.
 const TLS_KEPT_MS: Ms = 3_600_000;
+/// The same where the connection was lost in the handshake, or nothing came, for the first time.
+const TLS_PASSING_MS: Ms = 5 * 60_000;
+/// Failures that may be over with the next connection, by their words ([`stentor_tls::Cause::key`] and those of the stages before).
+const PASSING: [&str; 4] = ["io", "timeout", "unexpected-eof", "lost"];
 const HOSTS_MAX: usize = 4_096;
 const CONTENTS_MAX: usize = 1_024;
 /// First transactions lost in a row.
@@ -38,6 +44,7 @@ struct Host {
 /// TLS has failed with a host.
 struct NoTls {
     why: Arc<str>,
+    wait: Ms,
     until: Ms,
 }
 
@@ -109,7 +116,32 @@ impl Known {
                 return;
             }
         }
-        hosts.insert(host, NoTls { why: why.into(), until: now + TLS_KEPT_MS });
+        let wait = match hosts.get(&host).filter(|_| PASSING.contains(&why)) {
+            // Connections that were made side by side fail together.
+            Some(before) if now < before.until => return,
+            Some(before) if now < before.until + TLS_KEPT_MS => (before.wait * 2).min(TLS_KEPT_MS),
+            _ if PASSING.contains(&why) => TLS_PASSING_MS,
+            _ => TLS_KEPT_MS,
+        };
+        hosts.insert(host, NoTls { why: why.into(), wait, until: now + wait });
+    }
+
+    /// A handshake has succeeded with the host of this name and address.
+    pub fn tls_worked(&self, (name, addr): (&str, &Endpoint)) {
+        let mut hosts = self.no_tls.lock();
+        if !hosts.is_empty() {
+            hosts.remove(&(addr.clone(), plain(name)));
+        }
+    }
+
+    /// Forgets that TLS failed with these hosts, or with all. How many of them were spoken to in clear for it.
+    pub fn forget_tls_failures(&self, of: Option<&[(Arc<str>, Endpoint)]>, now: Ms) -> usize {
+        let mut hosts = self.no_tls.lock();
+        let forgotten: Vec<NoTls> = match of {
+            None => hosts.drain().map(|(_, known)| known).collect(),
+            Some(of) => of.iter().filter_map(|(name, addr)| hosts.remove(&(addr.clone(), plain(name)))).collect(),
+        };
+        forgotten.iter().filter(|known| now < known.until).count()
     }
 
     /// Why TLS failed with this host not long ago.
@@ -145,7 +177,7 @@ mod tests {
     use super::*;
 
     fn host(n: u16) -> Endpoint {
-        ([192, 0, 2, 1], n).into()
+        Endpoint::by_port(([192, 0, 2, 1], n))
     }
 
     #[test]
@@ -181,9 +213,37 @@ mod tests {
         assert_eq!(known.tls_failure(("mx.b.example", &host(1)), 5), None, "others' failures are not this name's");
         assert_eq!(known.tls_failure(("mx.a.example", &host(1)), 5 + TLS_KEPT_MS), None);
         for n in 0..10_000 {
-            known.tls_failed(("mx.a.example", &host(n)), "eof", 6);
+            known.tls_failed(("mx.a.example", &host(n)), "expired", 6);
         }
         assert_eq!(known.no_tls.lock().len(), HOSTS_MAX);
+    }
+
+    #[test]
+    fn what_may_be_a_chance_is_remembered_for_minutes_first() {
+        let (known, name, addr) = (Known::default(), "mx.a.example", host(1));
+        let is_known = |now| known.tls_failure((name, &addr), now).is_some();
+        let mut now = 5;
+        for minutes in [5, 10, 20, 40, 60, 60] {
+            let until = now + minutes * 60_000;
+            known.tls_failed((name, &addr), "io", now);
+            // One beside it.
+            known.tls_failed((name, &addr), "timeout", now + 1);
+            assert!(is_known(until - 1) && !is_known(until), "{minutes}");
+            now = until;
+        }
+        known.tls_worked((name, &addr));
+        known.tls_failed((name, &addr), "unexpected-eof", now);
+        assert!(is_known(now + TLS_PASSING_MS - 1) && !is_known(now + TLS_PASSING_MS));
+        // Long ago is no row.
+        now += TLS_PASSING_MS + TLS_KEPT_MS;
+        known.tls_failed((name, &addr), "lost", now);
+        assert!(!is_known(now + TLS_PASSING_MS));
+        known.tls_failed((name, &addr), "expired", now);
+        assert!(is_known(now + TLS_KEPT_MS - 1));
+        known.tls_failed(("mx.b.example", &addr), "expired", now);
+        let all = [(Arc::from("mx.A.example."), addr.clone()), (Arc::from("mx.c.example"), addr.clone())];
+        assert_eq!((known.forget_tls_failures(Some(&all), now), is_known(now)), (1, false));
+        assert_eq!((known.forget_tls_failures(None, now), known.forget_tls_failures(None, now)), (1, 0));
     }
 
     #[test]

@@ -8,48 +8,27 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stentor_auth::{Authenticator, Channel, Settings as AuthSettings, load_secret};
-use stentor_config::{AuthSource, Config};
+use stentor_auth::{Authenticator, Channel, Counts, Settings as AuthSettings, load_secret};
+use stentor_config::{AuthSource, Config, DOVECOT_USERS, Listener, ListenerAuth, ListenerTls, Service, TrustedClient};
 use stentor_mail::server::Offers;
-use stentor_tls::{Facts, Fingerprint, How, IdentityStore, Server};
+use stentor_sasl::{Bindings, Mechanism, Mechanisms};
+use stentor_tls::{Facts, How, IdentityStore, Secured, Server};
 use tokio::time::MissedTickBehavior;
 
 use super::Core;
+use crate::clock::Clock;
 
 /// In `data_dir`: what users that do not exist are made out of.
 const AUTH_SECRET: &str = "auth.secret";
 /// How often it is looked whether the users file is another.
 const USERS_POLL: Duration = Duration::from_secs(1);
-/// With channel bindings.
-const PLUS: &str = "-PLUS";
 
-/// Where a client connects.
+/// A listener of `[listen]`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Service {
-    /// `[listen] smtp`: for everybody.
-    Smtp,
-    /// `[listen] smtps`: TLS from the first octet, for users.
-    Smtps,
-    /// `[listen] submission`: STARTTLS, for users.
-    Submission,
-}
-
-impl Service {
-    const ALL: [Service; 3] = [Service::Smtp, Service::Smtps, Service::Submission];
-
-    /// Its key in `[listen]`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Service::Smtp => "smtp",
-            Service::Smtps => "smtps",
-            Service::Submission => "submission",
-        }
-    }
-
-    /// Only those who have logged in send mail.
-    pub fn is_for_users(self) -> bool {
-        self != Service::Smtp
-    }
+pub struct ListenerId {
+    pub service: Service,
+    /// Its place among all of them, which stays through each reload ([`ListenConfig::listeners`](stentor_config::ListenConfig::listeners)).
+    pub index: usize,
 }
 
 /// A session, as far as its offers depend on it.
@@ -62,18 +41,26 @@ pub struct Situation {
     pub may_be_clear: bool,
     /// The client's certificate stands for a login.
     pub is_proven: bool,
+    /// The client is in `client_networks`.
+    pub in_client_networks: bool,
 }
 
 impl Situation {
-    const ALL: usize = 16;
+    const ALL: usize = 32;
 
     fn of(bits: usize) -> Situation {
         let bit = |n: usize| bits & 1 << n != 0;
-        Situation { is_secured: bit(0), has_binding: bit(1), may_be_clear: bit(2), is_proven: bit(3) }
+        Situation {
+            is_secured: bit(0),
+            has_binding: bit(1),
+            may_be_clear: bit(2),
+            is_proven: bit(3),
+            in_client_networks: bit(4),
+        }
     }
 
     fn bits(self) -> usize {
-        [self.is_secured, self.has_binding, self.may_be_clear, self.is_proven]
+        [self.is_secured, self.has_binding, self.may_be_clear, self.is_proven, self.in_client_networks]
             .into_iter()
             .enumerate()
             .map(|(n, bit)| usize::from(bit) << n)
@@ -81,23 +68,45 @@ impl Situation {
     }
 }
 
+/// What a listener has for its sessions.
+struct OfListener {
+    /// TLS comes first.
+    is_implicit: bool,
+    /// By situation.
+    offers: Vec<Arc<Offers>>,
+}
+
+impl OfListener {
+    fn new(config: &Config, service: Service, listener: &Listener) -> OfListener {
+        let of = |bits| Arc::new(offers(config, service, listener, Situation::of(bits)));
+        OfListener { is_implicit: listener.tls == ListenerTls::Implicit, offers: (0..Situation::ALL).map(of).collect() }
+    }
+}
+
 pub struct Security {
     tls: Option<Arc<Server>>,
     /// With what it was opened by.
     auth: Option<(AuthSettings, Authenticator)>,
-    /// By service, then by situation.
-    offers: Vec<Arc<Offers>>,
-    /// Whose certificates are trusted: names, or fingerprints.
-    client_certificates: Vec<String>,
+    /// What users have submitted, whoever knows them.
+    counts: Counts,
+    listeners: Vec<OfListener>,
+    /// Whose certificates are trusted.
+    client_certificates: Vec<TrustedClient>,
 }
 
 impl Security {
     /// Nothing is offered.
     pub fn none() -> Security {
-        Security { tls: None, auth: None, offers: Vec::new(), client_certificates: Vec::new() }
+        Security {
+            tls: None,
+            auth: None,
+            counts: Counts::default(),
+            listeners: Vec::new(),
+            client_certificates: Vec::new(),
+        }
     }
 
-    /// Reads files, which blocks. What is counted of logins goes on from `before` if their source is the same.
+    /// Reads files, which blocks. What users have submitted is counted on from `before`, and guesses if the users' source is the same.
     ///
     /// # Errors
     /// Which file is wrong, and how.
@@ -105,13 +114,16 @@ impl Security {
         config: &Config,
         certificates: &Arc<IdentityStore>,
         before: Option<&Security>,
+        clock: &Clock,
     ) -> Result<Security, String> {
         let settings = config.tls_server().map_err(|error| error.to_string())?;
         let server = Server::new(settings, certificates.clone()).map_err(|error| error.to_string())?;
-        let all = Service::ALL.into_iter().flat_map(|service| (0..Situation::ALL).map(move |bits| (service, bits)));
-        let offers = all.map(|(service, bits)| Arc::new(offers(config, service, Situation::of(bits)))).collect();
+        let listeners = config.listen.listeners();
+        let listeners = listeners.map(|(service, listener)| OfListener::new(config, service, listener)).collect();
         let client_certificates = config.tls.client_certificates.clone();
-        Ok(Security { tls: Some(server), auth: opened(config, before)?, offers, client_certificates })
+        let counts = before.map_or_else(Counts::default, |before| before.counts.clone());
+        let auth = opened(config, before, &counts, clock)?;
+        Ok(Security { tls: Some(server), auth, counts, listeners, client_certificates })
     }
 
     pub fn tls(&self) -> Option<&Arc<Server>> {
@@ -122,28 +134,63 @@ impl Security {
         self.auth.as_ref().map(|(_, auth)| auth)
     }
 
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Whether sessions there begin with TLS.
+    pub fn is_implicit(&self, listener: ListenerId) -> bool {
+        self.listeners.get(listener.index).is_some_and(|listener| listener.is_implicit)
+    }
+
     /// What a session is offered; nothing where nothing is.
-    pub fn offers(&self, service: Service, situation: Situation, channel: &Channel) -> Option<Arc<Offers>> {
-        let at = Service::ALL.iter().position(|other| *other == service)?;
-        let offers = self.offers.get(at * Situation::ALL + situation.bits())?;
+    pub fn offers(
+        &self,
+        listener: ListenerId,
+        situation: Situation,
+        channel: impl FnOnce() -> Channel,
+    ) -> Option<Arc<Offers>> {
+        let offers = self.listeners.get(listener.index)?.offers.get(situation.bits())?;
         if offers.auth.is_empty() {
             return Some(offers.clone());
         }
         // Dovecot says what it has.
-        let known = self.auth()?.mechanisms(channel);
-        let is_known = |name: &&str| name.parse().is_ok_and(|mechanism| known.has(mechanism));
-        let auth = offers.auth.split(' ').filter(is_known).collect::<Vec<_>>().join(" ");
+        let known = self.auth()?.mechanisms(&channel());
+        let auth = Mechanisms::parse(&offers.auth).shared(known).to_string();
         Some(if auth == offers.auth { offers.clone() } else { Arc::new(Offers { auth, ..Offers::clone(offers) }) })
     }
 
-    /// What of a client's certificate makes it a trusted one: a name that a CA has signed, or its fingerprint.
-    pub fn proven<'s>(&'s self, facts: &Facts) -> Option<&'s str> {
+    /// The name in a client's certificate that makes it a trusted one, as a CA has signed it, or the first one where its fingerprint is
+    /// known; or why the certificate counts for nothing. Nothing of a client without one.
+    pub fn proven(&self, facts: &Facts) -> Option<Result<Box<str>, Box<str>>> {
         let certificate = facts.peer.as_ref()?;
+        let first = certificate.names.first().map_or(&*certificate.subject, |name| name);
         let is_signed = matches!(facts.proven, How::Ca(_));
-        self.client_certificates.iter().map(String::as_str).find(|text| match text.parse::<Fingerprint>() {
-            Ok(fingerprint) => fingerprint.is_of(certificate),
-            Err(_) => is_signed && certificate.is_for(text),
-        })
+        let is_of = |client: &&TrustedClient| match &client.fingerprint {
+            Some(fingerprint) => fingerprint.is_of(certificate),
+            None if client.text.starts_with('.') => is_signed && certificate.name_below(&client.text).is_some(),
+            None => is_signed && certificate.is_for(&client.text),
+        };
+        let Some(client) = self.client_certificates.iter().find(is_of) else {
+            let why = match &facts.proven {
+                How::Nothing(error) => error.to_string(),
+                _ => "it is none of `client_certificates`".to_owned(),
+            };
+            return Some(Err(format!("its certificate ({first}) is ignored: {why}").into()));
+        };
+        Some(Ok(match &client.fingerprint {
+            Some(_) => first,
+            None => certificate.name_below(&client.text).unwrap_or(&client.text),
+        }
+        .into()))
+    }
+}
+
+/// What SCRAM can be bound to of a session's TLS.
+pub fn bindings(tls: Option<&Secured>) -> Bindings {
+    Bindings {
+        exporter: tls.and_then(Secured::exporter),
+        end_point: tls.and_then(Secured::server_end_point).map(Vec::from),
     }
 }
 
@@ -160,10 +207,17 @@ pub async fn watch(core: Arc<Core>) {
 }
 
 /// Who knows the users.
-fn opened(config: &Config, before: Option<&Security>) -> Result<Option<(AuthSettings, Authenticator)>, String> {
+fn opened(
+    config: &Config,
+    before: Option<&Security>,
+    counts: &Counts,
+    clock: &Clock,
+) -> Result<Option<(AuthSettings, Authenticator)>, String> {
     let settings = match &config.auth.source {
         None => return Ok(None),
-        Some(AuthSource::Dovecot(socket)) => AuthSettings::Dovecot { socket: socket.clone() },
+        Some(AuthSource::Dovecot(socket)) => {
+            AuthSettings::Dovecot { socket: socket.clone(), overrides: config.data_dir.join(DOVECOT_USERS) }
+        }
         Some(AuthSource::Users(path)) => {
             let file = config.data_dir.join(AUTH_SECRET);
             let secret = load_secret(&file).map_err(|error| format!("{}: {error}", file.display()))?;
@@ -174,22 +228,32 @@ fn opened(config: &Config, before: Option<&Security>) -> Result<Option<(AuthSett
         return Ok(Some((same.clone(), auth.clone())));
     }
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let auth = Authenticator::open(&settings, (processors / 2).max(1)).map_err(|error| format!("[auth] {error}"))?;
+    let clock = clock.clone();
+    let auth = Authenticator::open(&settings, counts.clone(), (processors / 2).max(1), move || clock.steady());
+    let auth = auth.map_err(|error| format!("[auth] {error}"))?;
     Ok(Some((settings, auth)))
 }
 
-fn offers(config: &Config, service: Service, situation: Situation) -> Offers {
-    let Situation { is_secured, has_binding, may_be_clear, is_proven } = situation;
-    let (listen, auth) = (&config.listen, &config.auth);
-    let has_auth = auth.source.is_some() && (service.is_for_users() || listen.smtp_auth);
+fn offers(config: &Config, service: Service, listener: &Listener, situation: Situation) -> Offers {
+    let Situation { is_secured, has_binding, may_be_clear, is_proven, in_client_networks } = situation;
+    let auth = &config.auth;
+    let is_offered = listener.auth != ListenerAuth::None;
+    let has_auth = auth.source.is_some() && is_offered;
     let is_now = has_auth && (is_secured || may_be_clear);
-    let names = auth.mechanisms.iter().filter(|name| has_binding || !name.ends_with(PLUS));
+    let unbound = auth.mechanisms.without(Mechanism::ScramSha256Plus);
+    let mechanisms = if has_binding { auth.mechanisms } else { unbound };
+    let must_log_in = match listener.auth {
+        ListenerAuth::Required => true,
+        // Without a login, only trusted clients may send on listeners for users.
+        ListenerAuth::None | ListenerAuth::Offered => service.is_for_users() && !in_client_networks,
+    };
     Offers {
-        starttls: service == Service::Submission || service == Service::Smtp && listen.starttls,
-        auth: if is_now { names.copied().collect::<Vec<_>>().join(" ") } else { String::new() },
-        auth_after_tls: has_auth,
-        require_tls: service == Service::Submission && !may_be_clear,
-        require_auth: service.is_for_users() && !is_proven,
+        starttls: listener.tls.has_starttls(),
+        auth: if is_now { mechanisms.to_string() } else { String::new() },
+        auth_after_tls: has_auth && listener.tls != ListenerTls::None,
+        // `clear_networks` may skip TLS, but only where AUTH is offered.
+        require_tls: listener.tls == ListenerTls::Required && !(may_be_clear && is_offered),
+        require_auth: must_log_in && !is_proven,
         requiretls: true,
     }
 }
@@ -198,13 +262,26 @@ fn offers(config: &Config, service: Service, situation: Situation) -> Offers {
 mod tests {
     use super::*;
 
-    const CLEAR: Situation = Situation { is_secured: false, has_binding: false, may_be_clear: false, is_proven: false };
+    const CLEAR: Situation = Situation {
+        is_secured: false,
+        has_binding: false,
+        may_be_clear: false,
+        is_proven: false,
+        in_client_networks: false,
+    };
+    const SECURED: Situation = Situation { is_secured: true, ..CLEAR };
 
     fn config(text: &str) -> Config {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("stentor.toml");
         std::fs::write(&file, text).unwrap();
         stentor_config::check(&file).unwrap()
+    }
+
+    /// What the first listener of this key is offered.
+    fn of(config: &Config, key: &str, situation: Situation) -> Offers {
+        let (service, listener) = config.listen.listeners().find(|(service, _)| service.name() == key).unwrap();
+        offers(config, service, listener, situation)
     }
 
     #[test]
@@ -216,19 +293,68 @@ mod tests {
 
     #[test]
     fn passwords_wait_for_tls() {
-        let config = config("[auth]\nusers = \"users\"\n[listen]\nsubmission = [\"127.0.0.1:587\"]\n");
-        let of = |service, situation| offers(&config, service, situation);
-        let clear = of(Service::Submission, CLEAR);
+        let text = "[auth]\nusers = \"users\"\n[listen]\nsubmission = [\"127.0.0.1:587\"]\nsmtps = \"127.0.0.1:465\"\n";
+        let config = config(text);
+        let of = |key, situation| of(&config, key, situation);
+        let clear = of("submission", CLEAR);
         assert!(clear.starttls && clear.require_tls && clear.require_auth && clear.auth.is_empty());
-        let secured = of(Service::Submission, Situation { is_secured: true, ..CLEAR });
+        let secured = of("submission", SECURED);
         assert_eq!(secured.auth, "SCRAM-SHA-256 PLAIN LOGIN");
-        let bound = of(Service::Smtps, Situation { is_secured: true, has_binding: true, ..CLEAR });
+        let bound = of("smtps", Situation { has_binding: true, ..SECURED });
         assert_eq!(bound.auth, "SCRAM-SHA-256-PLUS SCRAM-SHA-256 PLAIN LOGIN");
         assert!(!bound.starttls);
-        let allowed = of(Service::Submission, Situation { may_be_clear: true, ..CLEAR });
+        let allowed = of("submission", Situation { may_be_clear: true, ..CLEAR });
         assert!(!allowed.require_tls && allowed.auth == secured.auth);
-        let smtp = of(Service::Smtp, Situation { is_secured: true, ..CLEAR });
+        let smtp = of("smtp", SECURED);
         assert!(smtp.auth.is_empty() && !smtp.require_auth && !smtp.auth_after_tls);
-        assert!(!of(Service::Smtps, Situation { is_secured: true, is_proven: true, ..CLEAR }).require_auth);
+        assert!(!of("smtps", Situation { is_proven: true, ..SECURED }).require_auth);
+        // Client networks are no exception where AUTH is required.
+        assert!(of("submission", Situation { in_client_networks: true, ..SECURED }).require_auth);
+    }
+
+    /// What a listener with this TLS and AUTH under a key is offered, in one line.
+    fn offered(key: &str, tls: &str, auth: &str, situation: Situation) -> String {
+        let text = format!(
+            "[auth]\nusers = \"users\"\nmechanisms = \"PLAIN\"\nclear_networks = \"10.0.0.0/8\"\n[listen]\n\
+             {key} = {{ address = \"127.0.0.1:26\", tls = \"{tls}\", auth = \"{auth}\" }}\n"
+        );
+        let Offers { starttls, auth, auth_after_tls, require_tls, require_auth, requiretls: _ } =
+            of(&config(&text), key, situation);
+        let words = [
+            (starttls, "STARTTLS"),
+            (!auth.is_empty(), "AUTH"),
+            (auth_after_tls, "later"),
+            (require_tls, "tls!"),
+            (require_auth, "auth!"),
+        ];
+        words.iter().filter(|(is, _)| *is).map(|(_, word)| *word).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn each_listener_offers_what_it_says() {
+        let may_be_clear = Situation { may_be_clear: true, ..CLEAR };
+        for (key, tls, auth, situation, expected) in [
+            ("smtp", "none", "none", CLEAR, ""),
+            ("smtp", "starttls", "none", CLEAR, "STARTTLS"),
+            ("smtp", "required", "none", CLEAR, "STARTTLS tls!"),
+            // Whoever may log in in clear has no login here.
+            ("smtp", "required", "none", may_be_clear, "STARTTLS tls!"),
+            ("smtp", "required", "offered", may_be_clear, "STARTTLS AUTH later"),
+            ("smtp", "starttls", "offered", CLEAR, "STARTTLS later"),
+            ("smtp", "starttls", "offered", SECURED, "STARTTLS AUTH later"),
+            ("smtp", "none", "offered", CLEAR, ""),
+            ("smtp", "none", "offered", may_be_clear, "AUTH"),
+            ("smtp", "implicit", "required", SECURED, "AUTH later auth!"),
+            ("smtp", "implicit", "required", Situation { in_client_networks: true, ..SECURED }, "AUTH later auth!"),
+            ("smtp", "implicit", "none", SECURED, ""),
+            ("submission", "starttls", "offered", CLEAR, "STARTTLS later auth!"),
+            ("submission", "starttls", "offered", Situation { in_client_networks: true, ..CLEAR }, "STARTTLS later"),
+            ("submission", "required", "none", SECURED, "STARTTLS tls! auth!"),
+            ("submission", "required", "none", Situation { in_client_networks: true, ..SECURED }, "STARTTLS tls!"),
+            ("submission", "implicit", "required", SECURED, "AUTH later auth!"),
+            ("smtps", "starttls", "offered", Situation { is_proven: true, ..SECURED }, "STARTTLS AUTH later"),
+        ] {
+            assert_eq!(offered(key, tls, auth, situation), expected, "{key} {tls} {auth} {situation:?}");
+        }
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
-use stentor_config::{Config, EightBit, FlowConfig, InForce, QueueOnlyConfig, ReportConfig, Source};
+use stentor_config::{Config, Diagnostic, EightBit, FlowConfig, InForce, QueueOnlyConfig, ReportConfig, Source};
 use stentor_filters::Filters;
 use stentor_journal::Options;
 use stentor_lists::List;
@@ -51,7 +51,7 @@ pub struct Settings {
     pub smtp: Arc<ServerConfig>,
     /// One per source (at least one): how it speaks SMTP and LMTP.
     clients: Vec<[Arc<ClientConfig>; 2]>,
-    /// TLS with hosts; made at the first use, since that reads the CAs.
+    /// TLS with hosts, and the CAs that prove them; made at the first use, since that reads those of the system.
     tls: OnceLock<Arc<Client>>,
     roots: OnceLock<Roots>,
     pub sched: SchedConfig,
@@ -115,14 +115,25 @@ impl Settings {
             .get_or_init(|| Client::new(ClientSettings { roots: self.roots().clone(), ..ClientSettings::default() }))
     }
 
+    /// Reads the CAs that prove hosts, if a file has them, before a session needs them. Blocks.
+    ///
+    /// # Errors
+    /// The file cannot be used.
+    pub fn read_roots(&self) -> Result<(), Box<Diagnostic>> {
+        if let Some(roots) = self.config.host_roots()? {
+            let _ = self.roots.set(roots);
+        }
+        Ok(())
+    }
+
     /// The CAs that are trusted.
     pub fn roots(&self) -> &Roots {
-        self.roots.get_or_init(|| match &self.config.protection.ca_file {
-            None => Roots::of_system(),
-            Some(file) => Roots::from_file(file).unwrap_or_else(|error| {
-                tracing::error!(%error, "`tls_ca_file` in [delivery] cannot be used; no host is proven by a CA");
+        self.roots.get_or_init(|| match self.config.host_roots() {
+            Ok(roots) => roots.unwrap_or_else(Roots::of_system),
+            Err(error) => {
+                tracing::error!(%error, "no host is proven by a CA");
                 Roots::none()
-            }),
+            }
         })
     }
 
@@ -133,7 +144,7 @@ impl Settings {
         let wish = if plan.targets.iter().all(is_here) { Wish::default() } else { wish };
         let hosts: Vec<&str> = plan.targets.iter().map(|target| target.host.trim_end_matches('.')).collect();
         let question = Question { domain, hosts: &hosts, list: None, sender: "" };
-        let mut posture = self.config.protection.policies.find(&question).wished(wish).posture;
+        let mut posture = self.config.protection.policies.posture(&question).wished(wish);
         if let Requirement::Verify { names } = &posture.requirement {
             // Domains at the same hosts whose names are another's must not share a session.
             let of_domain = |name: &PeerName| match name {

@@ -7,10 +7,11 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use stentor_auth::{Channel, Login, Step};
+use stentor_engine::core::security::bindings;
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{NOT_OFFERED, Secret};
-use stentor_sasl::{Bindings, Mechanism};
-use stentor_tls::{Secured, TlsSocket};
+use stentor_sasl::Mechanism;
+use stentor_tls::TlsSocket;
 
 use super::super::open_sessions::Counted;
 use super::super::transaction::{Account, Submitted, Transaction};
@@ -66,29 +67,35 @@ impl Session {
         self.smtp.authenticated();
     }
 
+    /// How its user has logged in, here or at the proxy that says so.
+    pub(super) fn mechanism(&self) -> &'static str {
+        match (&self.account, &self.login) {
+            (Some(login), _) => login.mechanism().name(),
+            // As Postfix has it.
+            (None, Some(_)) => "XCLIENT",
+            (None, None) => "",
+        }
+    }
+
     /// What an exchange runs over.
     pub(super) fn channel(&self) -> Channel {
         let tls = self.stream.tls().map(TlsSocket::secured);
-        let bindings = Bindings {
-            exporter: tls.and_then(Secured::exporter),
-            end_point: tls.and_then(Secured::server_end_point).map(Vec::from),
-        };
         Channel {
             client: SocketAddr::new(self.client, self.port),
-            local: self.stream.local_addr().unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into()),
-            is_secured: tls.is_some() || self.situation().may_be_clear,
-            bindings,
+            local: self.server.unwrap_or_else(|| (Ipv4Addr::UNSPECIFIED, 0).into()),
+            is_secured: tls.is_some() || self.may_be_clear(),
+            bindings: bindings(tls),
         }
     }
 
     /// What is special about a message of somebody who has logged in, or submits it where users do.
     pub(super) fn submits(&self, begun: Transaction) -> Result<Transaction, Reply> {
-        let begun = begun.with_login(self.login.as_deref());
-        if self.account.is_none() && !self.service.is_for_users() {
+        if self.account.is_none() && !self.listener.service.is_for_users() {
             return Ok(begun);
         }
         let account = self.account.as_deref().zip(self.security.auth());
         let account = account.map(|(login, auth)| Account { login: login.clone(), auth: auth.clone() });
-        begun.submitted(&self.core, Submitted::new(&self.settings, account))
+        let limits = self.core.settings().config.auth.limits;
+        begun.submitted(&self.core, Submitted::new(&self.settings, account, limits, self.core.clock.steady()))
     }
 }

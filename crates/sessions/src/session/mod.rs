@@ -11,22 +11,22 @@ use std::time::Duration;
 
 use stentor_auth::{Exchange, Login};
 use stentor_filters::{ClientFacts, Filter};
-use stentor_mail::reply::{Enhanced, Reply};
+use stentor_mail::reply::{Enhanced, OwnLimit, Reply};
 use stentor_mail::server::{ServerSession, Step, Xclient, XclientName};
 use stentor_policy::counted_as;
 use stentor_resolve::Asker;
-use stentor_rules::{ClientName, SessionFacts};
+use stentor_rules::{ClientName, SessionFacts, TlsFacts};
 use stentor_strangers::{Event, Seen};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::judge::{Speaker, Stranger};
+use super::judge::{Proof, Speaker, Stranger};
 use super::open_sessions::{Admitted, Counted};
 use super::socket::Socket;
 use super::transaction::{Manner, Transaction};
 use stentor_engine::core::limits::Limit;
-use stentor_engine::core::security::{Security, Service};
+use stentor_engine::core::security::{ListenerId, Security};
 use stentor_engine::core::{Core, Settings};
 use stentor_live::traffic::Tapped;
 
@@ -51,11 +51,14 @@ pub struct Session {
     core: Arc<Core>,
     settings: Arc<Settings>,
     security: Arc<Security>,
-    service: Service,
+    /// Where it has connected.
+    listener: ListenerId,
     stream: Socket,
     smtp: ServerSession,
     client: IpAddr,
     port: u16,
+    /// Ours, which it has connected to.
+    server: Option<SocketAddr>,
     /// Asked for if a rule or milter wants it.
     name: ClientName<String>,
     trusted: bool,
@@ -67,6 +70,10 @@ pub struct Session {
     exchange: Option<Box<Exchange>>,
     /// The name in its certificate that makes it trusted.
     proven: Option<Box<str>>,
+    /// Why the certificate that it has does not.
+    unproven: Option<Box<str>>,
+    /// A proxy speaks for it.
+    is_proxied: bool,
     /// Who asks the DNS about it; made if a rule wants it.
     asker: Option<Arc<Asker>>,
     /// What it has done.
@@ -109,7 +116,7 @@ impl Session {
     pub fn new(
         core: Arc<Core>,
         settings: Arc<Settings>,
-        (stream, service): (TcpStream, Service),
+        (stream, listener): (TcpStream, ListenerId),
         (peer, trusted): (SocketAddr, bool),
         admitted: Admitted,
         stop: watch::Receiver<bool>,
@@ -124,8 +131,9 @@ impl Session {
             tap.event(core.clock.now(), &format!("connection from {client}"));
         }
         let mut session = Session {
+            server: stream.local_addr().ok(),
             security: core.security(),
-            service,
+            listener,
             core,
             settings,
             stream: Socket::Clear(stream),
@@ -138,6 +146,8 @@ impl Session {
             account: None,
             exchange: None,
             proven: None,
+            unproven: None,
+            is_proxied: false,
             asker: None,
             seen: Seen::NOTHING,
             stop,
@@ -165,15 +175,15 @@ impl Session {
     }
 
     async fn talk(&mut self) -> io::Result<()> {
-        self.stream.set_nodelay()?;
         self.count(Event::Connection);
-        if self.service == Service::Smtps {
+        if self.security.is_implicit(self.listener) {
             Box::pin(self.become_secured()).await?;
         }
         // Its future, and others in boxes below, would make that of each session larger while it waits for a command.
         Box::pin(self.before_greeting()).await;
         if !self.stream.is_secured() && self.stream.has_input() && !self.may_be_early() {
             // RFC 5321 section 4.3.1: the client waits for the greeting.
+            self.core.early.sent_away(self.client, self.core.clock.steady());
             self.core.measures.refused(554, Some(Enhanced::new(5, 5, 0)));
             self.smtp.output().clear();
             self.smtp.output().extend_from_slice(b"554 5.5.0 Wait for the greeting\r\n");
@@ -218,7 +228,7 @@ impl Session {
             }
             Step::Mail(mail) => {
                 self.count(Event::Message);
-                let begun = Transaction::begin(&self.core, mail, self.client, self.trusted);
+                let begun = Transaction::begin(&self.core, mail, (self.client, self.trusted), self.login.as_deref());
                 let begun = begun.and_then(|begun| self.submits(begun));
                 let reply = match begun {
                     Ok(transaction) if self.settings.filters.is_empty() => {
@@ -236,13 +246,16 @@ impl Session {
                     let limit = Duration::from_millis(self.settings.config.listen.dns_timeout_ms);
                     self.asker = Some(Arc::new(self.core.resolver.asker(limit)));
                 }
+                let mechanism = self.mechanism();
                 let reply = match &mut self.transaction {
                     Some(transaction) => {
                         let session = SessionFacts {
                             client_port: self.port,
-                            server: self.stream.local_addr(),
+                            server: self.server,
                             is_esmtp: self.smtp.is_esmtp(),
                             login: self.login.as_deref(),
+                            mechanism,
+                            tls: secure::tls_facts(&self.stream, self.is_proxied, self.proven.is_some()),
                             size: None,
                             instance: "",
                         };
@@ -251,7 +264,13 @@ impl Session {
                             name: self.name.as_deref(),
                             helo: self.smtp.helo(),
                             may_relay: self.trusted,
-                            session: self.settings.tables.has_services().then_some(session),
+                            proof: match (&self.login, &self.proven, &self.unproven) {
+                                (Some(user), ..) => Proof::Login(user),
+                                (None, Some(name), _) => Proof::Certificate(name),
+                                (None, None, Some(why)) => Proof::Ignored(why),
+                                (None, None, None) => Proof::None,
+                            },
+                            session: self.settings.tables.has_services().then_some(&session),
                             stranger: Stranger {
                                 seen: self.seen,
                                 asker: self.asker.as_ref(),
@@ -350,6 +369,8 @@ impl Session {
         (self.trusted, self.login, self.filter, self.asker) = (trusted, login, None, None);
         self.account = None;
         if said.address.is_some() {
+            // Certificate and TLS are the proxy's.
+            (self.proven, self.unproven, self.is_proxied) = (None, None, true);
             self.seen = Seen::NOTHING;
             self.count(Event::Connection);
         }
@@ -364,6 +385,8 @@ impl Session {
             None => {}
         }
         self.smtp.become_client(said, trusted, self.core.clock.steady());
+        // What it is offered, and whether it has to log in, goes by its own address and certificate.
+        self.offer();
     }
 
     /// Tells the milters of a message that begins.
@@ -372,13 +395,19 @@ impl Session {
             if self.name == ClientName::Unknown {
                 self.name = self.core.resolver.client_name(self.client).await.into();
             }
-            let listener = self.stream.local_addr();
-            self.filter = self.settings.filters.of(ClientFacts {
+            let tls = secure::tls_facts(&self.stream, self.is_proxied, self.proven.is_some()).map(
+                |TlsFacts { version, cipher, bits, certificate }| {
+                    let certificate = certificate.map(|(subject, issuer)| (subject.to_owned(), issuer.to_owned()));
+                    stentor_filters::TlsFacts { version, cipher, bits, certificate }
+                },
+            );
+            self.filter = self.settings.filters.of(&ClientFacts {
                 address: self.client,
                 port: self.port,
                 name: self.name.clone().is(),
-                listener,
-                login: self.login.as_deref().map(str::to_owned),
+                listener: self.server,
+                login: self.login.as_deref().map(|login| (login.to_owned(), self.mechanism())),
+                tls,
             });
             if self.filter.is_some() {
                 self.smtp.tell_unknown();
@@ -434,7 +463,7 @@ impl Session {
         let delay_ms = self.settings.config.listen.greet_delay_ms;
         let is_delayed = delay_ms > 0
             && !self.trusted
-            && !self.service.is_for_users()
+            && !self.listener.service.is_for_users()
             && !self.smtp.allows_xclient()
             && !self.is_crowded();
         let until = self.core.clock.steady_instant(self.core.clock.steady() + delay_ms);
@@ -462,23 +491,22 @@ impl Session {
         }
     }
 
-    /// Whether a rule says what becomes of a client that spoke first; if so, it is remembered.
+    /// Whether a rule says what becomes of clients that speak first: a client that is not trusted is remembered as one then.
     fn may_be_early(&mut self) -> bool {
-        let is_early = !self.trusted && self.settings.rules.sees_early();
-        self.seen.is_early = Some(is_early);
-        is_early
+        let has_rule = self.settings.rules.sees_early();
+        self.seen.is_early = Some(has_rule && !self.trusted);
+        has_rule
     }
 
     /// Counts the refusals of the state machine, its own and those it was given.
     fn count_refusals(&mut self) {
-        let client = self.trusted;
-        for (code, dsn) in self.smtp.take_refusals() {
-            self.core.measures.refused(code, dsn);
-            let limit = match (code, dsn.map(|dsn| (dsn.subject, dsn.detail))) {
-                (452, Some((5, 3))) if !client => Limit::RecipientsPerMessage,
-                (421, Some((7, 0))) => Limit::Errors,
-                (552, Some((3, 4))) => Limit::MessageSize,
-                _ => continue,
+        for refused in self.smtp.take_refusals() {
+            self.core.measures.refused(refused.code, refused.enhanced);
+            let limit = match refused.limit {
+                Some(OwnLimit::Recipients) => Limit::RecipientsPerMessage,
+                Some(OwnLimit::Errors) => Limit::Errors,
+                Some(OwnLimit::MessageSize) => Limit::MessageSize,
+                None => continue,
             };
             self.core.limits.hit(limit, self.core.clock.now());
         }
@@ -486,6 +514,11 @@ impl Session {
 
     /// Writes all output. A client that does not read it in time is disconnected.
     async fn flush(&mut self) -> io::Result<()> {
+        self.send(Socket::try_write).await
+    }
+
+    /// Sends the replies by one of the socket's writes.
+    async fn send(&mut self, write: impl Fn(&mut Socket, &[u8]) -> io::Result<usize>) -> io::Result<()> {
         self.count_refusals();
         if self.smtp.output().is_empty() {
             return Ok(());
@@ -493,7 +526,7 @@ impl Session {
         let deadline = self.core.clock.steady_instant(self.smtp.write_deadline(self.core.clock.steady()));
         let mut at = 0;
         while at < self.smtp.output().len() {
-            match self.stream.try_write(&self.smtp.output()[at..]) {
+            match write(&mut self.stream, &self.smtp.output()[at..]) {
                 Ok(n) => {
                     if let Some(tap) = &mut self.tap {
                         tap.server(self.core.clock.now(), &self.smtp.output()[at..at + n]);
@@ -579,16 +612,17 @@ impl Session {
         }
     }
 
-    /// Sends the last reply, then drains a little so that the client reads it instead of a reset.
+    /// Sends the last reply, then drains a little: closing a socket with unread octets resets the connection, and the client may lose the
+    /// reply.
     async fn close(&mut self) -> io::Result<()> {
         const DRAIN_READS_MAX: usize = 16;
-        self.flush().await?;
-        if tokio::time::timeout(SHUTDOWN_MAX, self.stream.shutdown()).await.is_err() {
+        self.send(Socket::try_write_last).await?;
+        if tokio::time::timeout(SHUTDOWN_MAX, self.stream.close()).await.is_err() {
             return Err(io::ErrorKind::TimedOut.into());
         }
         let mut sink = [0u8; 4096];
         for _ in 0..DRAIN_READS_MAX {
-            match self.stream.try_read(&mut sink) {
+            match self.stream.discard(&mut sink) {
                 Ok(0) | Err(_) => break,
                 Ok(_) => {}
             }

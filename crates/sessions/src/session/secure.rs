@@ -6,9 +6,10 @@
 use std::io;
 use std::time::Duration;
 
-use stentor_engine::core::security::Situation;
+use stentor_engine::core::security::{Situation, bindings};
 use stentor_mail::server::ServerSession;
-use stentor_tls::{Facts, TlsSocket};
+use stentor_rules::TlsFacts;
+use stentor_tls::{Facts, How, TlsSocket};
 use tokio::time::Instant;
 
 use super::super::open_sessions::Counted;
@@ -31,15 +32,20 @@ impl Session {
         let limit = if self.is_crowded() { HURRIED_HANDSHAKE_MAX } else { HANDSHAKE_MAX };
         let command = Duration::from_millis(self.settings.config.listen.command_timeout_ms);
         if let Err(error) = self.stream.secure(&server, Instant::now() + limit.min(command)).await {
-            let (client, cause) = (self.client, error.cause.key());
-            tracing::debug!(%client, cause, %error, "a client's TLS handshake failed");
+            self.core.handshakes.failed(self.client, &error, self.core.clock.steady());
             if let Some(tap) = &self.tap {
                 tap.event(self.core.clock.now(), &format!("TLS handshake failed: {error}"));
             }
             return Err(error.into());
         }
         let facts = self.stream.facts();
-        self.proven = facts.and_then(|facts| self.security.proven(facts)).map(Box::from);
+        // A client that a proxy speaks for has shown no certificate, whoever made the handshake.
+        let own = facts.filter(|_| !self.is_proxied);
+        (self.proven, self.unproven) = match own.and_then(|facts| self.security.proven(facts)) {
+            Some(Ok(name)) => (Some(name), None),
+            Some(Err(why)) => (None, Some(why)),
+            None => (None, None),
+        };
         if let (Some(tap), Some(facts)) = (&self.tap, facts) {
             tap.event(self.core.clock.now(), &format!("{} {}", facts.version, facts.cipher));
         }
@@ -56,7 +62,7 @@ impl Session {
         }
         (self.trusted, self.login, self.filter) = (trusted, None, None);
         (self.account, self.exchange) = (None, None);
-        let offers = self.security.offers(self.service, self.situation(), &self.channel()).unwrap_or_default();
+        let offers = self.security.offers(self.listener, self.situation(), || self.channel()).unwrap_or_default();
         self.smtp.secured(offers, trusted, self.core.clock.steady());
         Ok(())
     }
@@ -64,18 +70,23 @@ impl Session {
     /// What its offers depend on.
     pub(super) fn situation(&self) -> Situation {
         let tls = self.stream.tls().map(TlsSocket::secured);
-        let networks = &self.settings.config.auth.allow_clear_networks;
         Situation {
             is_secured: tls.is_some(),
-            has_binding: tls.is_some_and(|tls| tls.server_end_point().is_some() || tls.exporter().is_some()),
-            may_be_clear: networks.iter().any(|network| network.contains(&self.client)),
+            // Deriving one costs several microseconds.
+            has_binding: self.security.auth().is_some() && !bindings(tls).is_empty(),
+            may_be_clear: self.may_be_clear(),
             is_proven: self.proven.is_some(),
+            in_client_networks: self.settings.policy.is_trusted(self.client),
         }
     }
 
-    /// Gives a session in clear its offers.
+    pub(super) fn may_be_clear(&self) -> bool {
+        self.settings.config.auth.clear_networks.iter().any(|network| network.contains(&self.client))
+    }
+
+    /// Gives a session the offers that go with what is known of it.
     pub(super) fn offer(&mut self) {
-        if let Some(offers) = self.security.offers(self.service, self.situation(), &self.channel()) {
+        if let Some(offers) = self.security.offers(self.listener, self.situation(), || self.channel()) {
             self.smtp.offer(offers);
         }
     }
@@ -84,6 +95,18 @@ impl Session {
 /// Version and cipher.
 pub(super) fn words(stream: &Socket) -> Option<(&'static str, &'static str)> {
     stream.facts().map(|&Facts { version, cipher, .. }| (version, cipher))
+}
+
+/// TLS of the session as milters and policy services get it: nothing where it is that of a proxy. `is_trusted`: the client is, by its
+/// certificate, whose names are then given although no CA may have signed it.
+pub(super) fn tls_facts(stream: &Socket, is_proxied: bool, is_trusted: bool) -> Option<TlsFacts<'_>> {
+    if is_proxied {
+        return None;
+    }
+    let &Facts { version, cipher, bits, ref peer, ref proven, .. } = stream.facts()?;
+    let is_proven = is_trusted || matches!(proven, How::Ca(_));
+    let certificate = peer.as_ref().filter(|_| is_proven).map(|peer| (&*peer.subject, &*peer.issuer));
+    Some(TlsFacts { version, cipher, bits, certificate })
 }
 
 /// Takes what was read, and overwrites it where it may hold a password.

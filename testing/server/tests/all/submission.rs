@@ -98,6 +98,26 @@ fn what_programs_submit_is_delivered() {
     let erna = received(&lab, "erna@one.example");
     assert!(erna.ends_with("\r\n\r\n.dots\r\n"), "{erna}");
 
+    // The same from a program that writes lines of this system; in a chunk each octet counts.
+    let session = format!(
+        "EHLO x\nMAIL FROM:<{SENDER}>\nRCPT TO:<gina@one.example>\nDATA\nSubject: y\n\n..dots\n.\nMAIL FROM:<{SENDER}>\n\
+         RCPT TO:<hans@one.example>\nBDAT 15\nSubject: z\r\n\r\nxBDAT 3 LAST\ny\r\nQUIT\n"
+    );
+    let output = run(program(&server, &["-bs"]), &session);
+    let replies = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success() && replies.contains("250 2.0.0 Ok: submitted\r\n221 "), "{replies}");
+    assert!(received(&lab, "gina@one.example").ends_with("\r\n\r\n.dots\r\n"));
+    assert!(received(&lab, "hans@one.example").ends_with("\r\n\r\nxy\r\n"));
+
+    // What a program passes on from strangers ends no message of one that ends its own lines with CR LF.
+    let session = format!(
+        "EHLO x\r\nMAIL FROM:<{SENDER}>\r\nRCPT TO:<ida@one.example>\r\nDATA\r\nSubject: y\r\n\r\ntext\n.\n\
+         MAIL FROM:<{SENDER}>\r\nRCPT TO:<victim@one.example>\r\nDATA\r\n\r\nx\r\n.\r\nQUIT\r\n"
+    );
+    let output = run(program(&server, &["-bs"]), &session);
+    let replies = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(replies.contains("550 5.5.2 Bare ") && !replies.contains("Ok: submitted"), "{replies}");
+
     // Larger than any piece.
     let large = "0123456789abcdef\n".repeat(60_000);
     submit(&server, &["-f", SENDER, "fritz@two.example"], &format!("Subject: large\n\n{large}"));
@@ -491,6 +511,12 @@ fn the_queue_is_listed_as_monitors_expect_it() {
     for expected in ["-Queue ID-", SENDER, "MAILER-DAEMON", "ann@later.example\n", "-- 1 Kbytes in 2 Requests.\n"] {
         assert!(listed.contains(expected), "{expected}: {listed}");
     }
+    let id =
+        listed.lines().find(|line| line.contains(SENDER)).and_then(|line| line.get(..12)).expect("an id").to_owned();
+    for selector in [format!("-qI{id}"), format!("-qS{SENDER}"), "-qRann@later.example".to_owned()] {
+        assert_eq!(asked(&[&selector]), "", "{selector}");
+    }
+    assert_eq!(run(program(&server, &["-qIxyz"]), "").status.code(), Some(69), "no queue id");
     wait_until("the site is known", || asked(&["-bh"]).contains("later.example"));
     let verified = "ann@later.example... deliverable: mailer esmtp, host later.example, user ann@later.example\n";
     assert_eq!(asked(&["-bv", "ann@later.example"]), verified);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
-use stentor_harness::{Builder, Server, TestLab, message};
+use stentor_harness::{Builder, Server, TestLab, message, wait_until};
 
 /// Plays steps of a session; what it prints.
 pub fn session(port: u16, steps: &[&str]) -> Vec<String> {
@@ -99,7 +99,7 @@ fn starttls_is_there_from_the_first_minute() {
     lab.wait_clean("tls@test", &["ann@one.example"]);
     let copy = lab.recorder().copies_to("ann@one.example").remove(0).body.expect("the lab keeps bodies");
     let text = String::from_utf8_lossy(&copy).replace("\r\n\t", " ");
-    assert!(text.contains(" with ESMTPS (TLS1.3 TLS_AES_256_GCM_SHA384) id "), "{text}");
+    assert!(text.contains(" with ESMTPS (TLS1.3 TLS_AES_128_GCM_SHA256) id "), "{text}");
     server.wait_log(&["from=<me@home.example>", "tls="]);
     // Certificate and key stay over a restart.
     let folder = server.path("data/tls");
@@ -109,7 +109,7 @@ fn starttls_is_there_from_the_first_minute() {
 #[test]
 fn openssl_talks_to_it() {
     let lab = TestLab::sites(&["one.example"]);
-    let server = builder(&lab).start();
+    let server = builder(&lab).set("http.listen", "[\"127.0.0.1:0\"]").start();
     for version in ["-tls1_2", "-tls1_3"] {
         let mut client = Command::new("openssl")
             .args(["s_client", "-starttls", "smtp", "-crlf", "-quiet", version, "-connect"])
@@ -134,6 +134,11 @@ fn openssl_talks_to_it() {
         .expect("openssl runs");
     assert!(!String::from_utf8_lossy(&output.stdout).contains("Cipher is ECDHE"), "{output:?}");
     assert_eq!(server.smtp().cmd("NOOP").code, 250);
+    // Who reads the counts is to know how many would be lost with a newer client alone.
+    wait_until("it is counted by its cause", || {
+        let text = server.http_get("/metrics").expect(200).text();
+        text.contains("stentor_client_tls_failures_total{cause=\"no-shared-version\"} 1\n")
+    });
 }
 
 #[test]
@@ -185,6 +190,27 @@ fn a_handshake_that_fails_or_hangs_harms_nobody() {
     // Closed by the deadline, with nothing in clear behind the 220.
     hanging.rest();
     garbage.rest();
+}
+
+/// Each is counted, and however many there are, few lines say so.
+#[test]
+fn handshakes_that_fail_are_counted_and_seldom_logged() {
+    const FAILED: u64 = 30;
+    let server = Server::builder().set("http.listen", "[\"127.0.0.1:0\"]").start();
+    for _ in 0..FAILED {
+        let mut client = server.smtp();
+        client.cmd("STARTTLS").expect(220);
+        client.raw(b"MAIL FROM:<a@b.example>\r\n");
+        client.rest();
+    }
+    let line = server.wait_log(&["INFO a client's TLS handshake failed", "client=127.0.0.1", "cause=\"not-tls\""]);
+    assert!(line.contains("times=1 ") && line.contains("error=the peer does not speak TLS"), "{line}");
+    wait_until("all are counted", || {
+        let text = server.http_get("/metrics").expect(200).text();
+        text.contains(&format!("stentor_client_tls_failures_total{{cause=\"not-tls\"}} {FAILED}\n"))
+    });
+    let lines = server.log().matching(&["a client's TLS handshake failed"]).len() as u64;
+    assert!(lines < FAILED / 2, "{lines}");
 }
 
 /// Sessions that are open while a certificate is replaced.
@@ -255,13 +281,18 @@ fn a_client_is_trusted_by_its_certificate() {
     let prepared = builder(&lab).set("client_networks", "[\"192.0.2.1\"]").prepare();
     let folder = prepared.folder().to_owned();
     certificate(&folder, "ca.test", None);
-    for (name, signer) in [("app.test", Some("ca.test")), ("other.test", Some("ca.test")), ("forged.test", None)] {
+    let ca = Some("ca.test");
+    for (name, signer) in
+        [("app.test", ca), ("other.test", ca), ("forged.test", None), ("a.b.partner.test", ca), ("partner.test", ca)]
+    {
         certificate(&folder, name, signer);
         let both = [".pem", ".key"].map(|end| std::fs::read(folder.join(format!("{name}{end}"))).unwrap()).concat();
         std::fs::write(folder.join(format!("{name}.both")), both).unwrap();
     }
     prepared.edit_config(|text| {
-        format!("{text}\n[tls]\nclient_ca = \"ca.test.pem\"\nclient_certificates = [\"app.test\", \"forged.test\"]\n")
+        format!(
+            "{text}\n[tls]\nclient_ca_file = \"ca.test.pem\"\nclient_certificates = [\"app.test\", \"forged.test\", \".Partner.test\"]\n"
+        )
     });
     let server = prepared.run();
     let port = server.address().port();
@@ -273,4 +304,27 @@ fn a_client_is_trusted_by_its_certificate() {
     assert_eq!(relays("app.test.both"), "250");
     assert_eq!(relays("other.test.both"), "550");
     assert_eq!(relays("forged.test.both"), "550", "not of this CA");
+    assert_eq!(relays("a.b.partner.test.both"), "250");
+    assert_eq!(relays("partner.test.both"), "550", "it is not below itself");
+    // Why, for who reads the log.
+    for (name, why) in [
+        ("other.test", "it is none of `client_certificates`"),
+        ("forged.test", "the certificate of forged.test is signed by itself"),
+    ] {
+        let ignored = format!("login or certificate; its certificate ({name}) is ignored: {why}");
+        server.wait_log(&["ruleset=check_rcpt", &ignored]);
+    }
+    for name in ["a.b.partner.test", "app.test"] {
+        let file = folder.join(format!("{name}.both")).display().to_string();
+        let steps = ["EHLO c", "@starttls", "EHLO c", "MAIL FROM:<me@home.example>", "RCPT TO:<bob@one.example>"];
+        let steps = [&steps[..], &["@message:Subject: x\\r\\n\\r\\nx", "QUIT"]].concat();
+        let said = session_with(port, &["--certificate", &file], &steps);
+        assert!(codes(&said).ends_with(&["250", "221"]), "{said:?}");
+        let certified = format!("client certificate {name}");
+        server.wait_log(&["from=<me@home.example>", "tls=", &format!("marks={certified}")]);
+        wait_until("the trace has it", || {
+            let output = server.operator(&["trace", "bob@one.example"]);
+            String::from_utf8_lossy(&output.stdout).contains(&format!("relay: {certified}"))
+        });
+    }
 }

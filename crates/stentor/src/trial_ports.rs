@@ -1,0 +1,106 @@
+//! Whether a start could listen where the configuration says.
+//!
+//! Promise: ports are bound and not listened on, so that no client notices. The running server is asked over its
+//! control socket where it listens, so that its ports are not reported as another program's. If it runs and cannot be asked, one
+//! warning says so, and ports in use are not reported.
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use rustix::net::{self, AddressFamily, SocketType};
+use stentor_config::{Config, Severity};
+use stentor_control::{Client, ClientError, Reply, Request};
+use stentor_journal::RealDisk;
+
+/// A finding about a key in a section.
+type Found = (Severity, (&'static str, &'static str), String);
+
+/// What is wrong with the addresses to listen on.
+pub(crate) fn findings(config: &Config) -> Vec<Found> {
+    let mut found = Vec::new();
+    let server = Running::look(config);
+    let mut is_untold = false;
+    for (key, address) in config.listening() {
+        match bind(address) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::AddrInUse => match &server {
+                Running::Listens(ours) if ours.iter().any(|own| are_one(*own, address)) => {}
+                Running::Silent(_) => is_untold = true,
+                _ => found.push((Severity::Warning, key, format!("another program listens on {address}"))),
+            },
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                let what = format!("this user may not listen on {address}: that takes root or CAP_NET_BIND_SERVICE");
+                found.push((Severity::Warning, key, what));
+            }
+            Err(_) => found.extend(not_own(address.ip()).map(|what| (Severity::Error, key, what))),
+        }
+    }
+    if let Running::Silent(why) = server
+        && is_untold
+    {
+        let what = format!("the server runs, and whether it or another program has the ports is not known: {why}");
+        found.push((Severity::Warning, ("control", "socket"), what));
+    }
+    found
+}
+
+/// Only an address of this machine can be bound to; no packet is sent.
+pub(crate) fn not_own(address: IpAddr) -> Option<String> {
+    match UdpSocket::bind((address, 0)) {
+        Ok(_) => None,
+        Err(error) if error.kind() == ErrorKind::AddrNotAvailable => {
+            Some(format!("this machine does not have the address {address}"))
+        }
+        Err(error) => Some(format!("{address}: {error}")),
+    }
+}
+
+/// The server of this configuration.
+enum Running {
+    No,
+    /// It runs and listens at these addresses.
+    Listens(Vec<SocketAddr>),
+    /// It runs, but cannot be asked; why: no reply, or this user may not open its socket.
+    Silent(String),
+}
+
+impl Running {
+    fn look(config: &Config) -> Running {
+        let socket = &config.control.socket;
+        match Client::connect(socket).and_then(|mut client| client.ask(&Request::Status)) {
+            Ok(Reply::Status(status)) => return Running::Listens(status.listening),
+            Err(error) if is_closed(&error) => return Running::Silent(error.to_string()),
+            _ => {}
+        }
+        match RealDisk::holder(&config.data_dir.join("journal")) {
+            Ok(Some(pid)) => {
+                let who = pid.map_or_else(|| "a process".to_owned(), |pid| format!("process {pid}"));
+                Running::Silent(format!("{who} has the journal open, and does not answer at {}", socket.display()))
+            }
+            _ => Running::No,
+        }
+    }
+}
+
+/// The socket is there, and this user may not use it.
+fn is_closed(error: &ClientError) -> bool {
+    matches!(error, ClientError::Connect { source, .. } if source.kind() == ErrorKind::PermissionDenied)
+}
+
+/// Whether a listener on one address prevents binding to the other.
+fn are_one(one: SocketAddr, other: SocketAddr) -> bool {
+    let are_alike = one.ip() == other.ip() || one.ip().is_unspecified() || other.ip().is_unspecified();
+    one.port() == other.port() && one.is_ipv4() == other.is_ipv4() && are_alike
+}
+
+/// Binds as a listener does, without listening: no client notices.
+fn bind(address: SocketAddr) -> io::Result<()> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let socket = net::socket(family, SocketType::STREAM, None)?;
+    // Connections in TIME_WAIT must not look like a listener.
+    net::sockopt::set_socket_reuseaddr(&socket, true)?;
+    if address.is_ipv6() {
+        net::sockopt::set_ipv6_v6only(&socket, true)?;
+    }
+    Ok(net::bind(&socket, &address)?)
+}
