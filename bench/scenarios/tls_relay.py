@@ -61,7 +61,7 @@ class Relay:
     def kept(self, certificate, secure, clear):
         stentor, postfix = self.contestants(certificate, secure, "kept", "yes")
         plain = self.bench.stentor(clear, name="clear")
-        plain.listen = "starttls = false"
+        plain.listener = '{{ address = "127.0.0.1:{port}", tls = "none" }}'
         sinks = {stentor: (secure, KEPT), postfix: (secure, KEPT), plain: (clear, ())}
         with self.bench.running(stentor, postfix, plain):
             rounds = self.bench.alternate([stentor, plain, postfix], lambda contestant: self.once(contestant, *sinks[contestant], MESSAGES))

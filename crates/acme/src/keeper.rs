@@ -194,13 +194,15 @@ impl Keeper {
     ) {
         let now = self.world.now();
         record.failures = record.failures.saturating_add(1);
-        record.error = Some(error.to_string());
+        let before = record.error.replace(error.to_string());
+        // An operator who has fixed one cause must see the next one at once.
+        let is_other = before != record.error;
         record.is_demanded = demanded_s.is_some_and(|seconds| seconds > HURRY_S);
         let next_s = schedule::retry(now, record.failures, demanded_s, self.world.random());
         record.next_s = Some(next_s);
         let ends = certificate.map_or_else(|| "the server's own serves".to_owned(), Certificate::ends_on);
         let (names, failures, next_try_s) = (names.join(", "), record.failures, next_s - now);
-        if schedule::is_warned(now, record) {
+        if is_other || schedule::is_warned(now, record) {
             record.warned_s = Some(now);
             tracing::warn!(%names, %error, failures, next_try_s, %ends, "no certificate could be obtained; the one in force stays");
         } else {
@@ -320,6 +322,22 @@ mod tests {
         }
         warnings.dedup();
         assert!(tries < 45 && (28..=31).contains(&warnings.len()), "{tries} {}", warnings.len());
+    }
+
+    #[tokio::test]
+    async fn another_reason_is_a_warning_at_once() {
+        let mut scene = Scene::new(closed_port());
+        let mut next_s = scene.turn_at(START_S).await.next_s;
+        let right = scene.settings.ca_file.replace("/nowhere/ca.pem".into());
+        for (at, ca_file, is_warned) in [(1, None, true), (2, None, false), (3, right, true)] {
+            if ca_file.is_some() {
+                scene.settings.ca_file = ca_file;
+            }
+            let now = next_s;
+            next_s = scene.turn_at(now).await.next_s;
+            let record = scene.record();
+            assert_eq!(record.warned_s == Some(now), is_warned, "{at}: {record:?}");
+        }
     }
 
     #[tokio::test]

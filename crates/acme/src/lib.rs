@@ -10,7 +10,7 @@
 //! all names; keys are on the disk before a CA learns of them, and in no log; a restart at any moment goes on with what is there.
 //!
 //! Failure: whatever fails changes nothing. It is tried again minutes later, then after longer pauses up to a day, or when the CA says;
-//! the log has one warning a day, and the record says what it was. Memory, connections, times and sizes have limits.
+//! the log has a warning for each new reason and one a day, and the record says what it was. Memory, connections, times and sizes have limits.
 
 mod answers;
 mod client;
@@ -26,7 +26,7 @@ pub use self::answers::Answers;
 pub use self::error::AcmeError;
 pub use self::keeper::{Keeper, Turn, World};
 pub use self::listen::{http01, tls_alpn01};
-pub use self::record::{Record, Shelf, certificate_file};
+pub use self::record::{NextKey, Record, Shelf, certificate_file};
 pub use self::view::{View, views};
 
 /// Whom to ask for what.

@@ -1,7 +1,9 @@
 //! Serves answers to challenges: by HTTP, which has nothing else, and by TLS for those who ask for `acme-tls/1`.
 //!
-//! Anybody may come: connections are few at a time, each has seconds, and nothing that they send is kept.
+//! Anybody may connect: connections are limited in number and time, and nothing that they send is kept. At the limit a new one
+//! closes the oldest: an answer takes milliseconds, so idle connections cannot keep a CA out.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::Future;
 use std::sync::Arc;
@@ -17,7 +19,8 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use stentor_tls::{Server, TlsSocket};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::answers::Answers;
@@ -26,7 +29,7 @@ use crate::answers::Answers;
 const PREFIX: &str = "/.well-known/acme-challenge/";
 /// A connection, to its end.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
-/// At a time; further ones wait.
+/// Open at a time, for each listener.
 const CONNECTIONS_MAX: usize = 64;
 /// The longest header, octets.
 const HEADER_BYTES_MAX: usize = 16 * 1024;
@@ -35,7 +38,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
 /// Serves `http-01` answers until `stop` says so.
 pub async fn http01(listener: TcpListener, answers: Arc<Answers>, stop: watch::Receiver<bool>) {
-    accept(listener, stop, |stream| {
+    accept(listener, stop, CONNECTION_TIMEOUT, |stream| {
         let answers = answers.clone();
         async move {
             let service = service_fn(|request: Request<Incoming>| {
@@ -64,50 +67,54 @@ fn answer(answers: &Answers, method: &Method, path: &str) -> Response<Full<Bytes
 
 /// Serves `tls-alpn-01` answers until `stop` says so. Whoever comes for something else sees a certificate, and the end.
 pub async fn tls_alpn01(listener: TcpListener, tls: Arc<Server>, stop: watch::Receiver<bool>) {
-    accept(listener, stop, |stream| {
+    accept(listener, stop, CONNECTION_TIMEOUT, |stream| {
         let tls = tls.clone();
         async move {
             let Ok(session) = tls.begin() else { return };
             let mut socket = TlsSocket::new(stream, session);
             // RFC 8737 section 3: closed once the handshake is complete.
             if socket.handshake(Instant::now() + CONNECTION_TIMEOUT).await.is_ok() {
-                let _ = socket.shutdown().await;
+                let _ = socket.close().await;
             }
         }
     })
     .await;
 }
 
-async fn accept<F, T>(listener: TcpListener, mut stop: watch::Receiver<bool>, serve: F)
+/// `limit`: the time of a connection.
+async fn accept<F, T>(listener: TcpListener, mut stop: watch::Receiver<bool>, limit: Duration, serve: F)
 where
     F: Fn(TcpStream) -> T,
     T: Future<Output = ()> + Send + 'static,
 {
-    let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    // The oldest first.
+    let mut open: VecDeque<AbortHandle> = VecDeque::with_capacity(CONNECTIONS_MAX);
     loop {
         let accepted = tokio::select! {
             _ = stop.wait_for(|stop| *stop) => return,
-            accepted = async {
-                // The semaphore is never closed.
-                let permit = permits.clone().acquire_owned().await.ok();
-                listener.accept().await.map(|(stream, _)| (stream, permit))
-            } => accepted,
+            accepted = listener.accept() => accepted,
         };
-        let Ok((stream, permit)) = accepted else {
+        let Ok((stream, _)) = accepted else {
             sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let served = serve(stream);
-        tokio::spawn(async move {
-            let _ = timeout(CONNECTION_TIMEOUT, served).await;
-            drop(permit);
-        });
+        open.retain(|connection| !connection.is_finished());
+        if open.len() >= CONNECTIONS_MAX
+            && let Some(oldest) = open.pop_front()
+        {
+            oldest.abort();
+        }
+        open.push_back(tokio::spawn(timeout(limit, serve(stream))).abort_handle());
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+
     use stentor_tls::{Identities, IdentityStore};
+    use tokio::io::AsyncReadExt as _;
+    use tokio::sync::mpsc;
 
     use super::*;
     use crate::Challenge;
@@ -133,5 +140,32 @@ mod tests {
         assert!(answers.give(Challenge::Http01, "a", "more", ("", &[0; 32])).is_err());
         drop(all);
         assert!(answers.give(Challenge::Http01, "a", "more", ("", &[0; 32])).is_ok());
+    }
+
+    #[tokio::test]
+    async fn connections_that_are_held_open_keep_no_ca_from_the_answer() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (_stop, stopping) = watch::channel(false);
+        let (begun, mut begins) = mpsc::unbounded_channel();
+        tokio::spawn(accept(listener, stopping, Duration::from_hours(1), move |stream| {
+            let begun = begun.clone();
+            async move {
+                let _ = begun.send(());
+                pending::<()>().await;
+                drop(stream);
+            }
+        }));
+        let mut held = Vec::new();
+        for _ in 0..CONNECTIONS_MAX {
+            held.push(TcpStream::connect(address).await.unwrap());
+            begins.recv().await.unwrap();
+        }
+        let _ca = TcpStream::connect(address).await.unwrap();
+        timeout(Duration::from_mins(1), begins.recv()).await.expect("it is served").unwrap();
+        // In place of the oldest, and of no other.
+        assert_eq!(held[0].read(&mut [0]).await.unwrap_or(0), 0);
+        let kind = held[1].try_read(&mut [0]).unwrap_err().kind();
+        assert_eq!(kind, std::io::ErrorKind::WouldBlock);
     }
 }

@@ -13,14 +13,14 @@ use instant_acme::{
     Account, AccountCredentials, AuthorizationStatus, CertificateIdentifier, ChallengeType, Error, ExternalAccountKey,
     Identifier, NewAccount, NewOrder, Order, OrderStatus, RetryPolicy,
 };
-use rcgen::{CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P256_SHA256};
+use rcgen::{CertificateParams, DistinguishedName, KeyPair, PKCS_ECDSA_P256_SHA256, PublicKeyData as _};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use stentor_tls::{Identity, Roots, bundle_key};
 
 use crate::answers::{Answers, Given};
 use crate::client::Http;
 use crate::error::{AcmeError, problem_text};
-use crate::record::{AccountFile, OrderFile, Shelf, account_file, certificate_file, order_file};
+use crate::record::{AccountFile, NextKey, OrderFile, Shelf, account_file, certificate_file, order_file};
 use crate::{Challenge, Settings};
 
 /// Between looks at an order: 0.5 s, then longer, or what the CA says.
@@ -172,9 +172,7 @@ impl Try<'_> {
     /// The order of an earlier try, if it is for the same and the CA still knows it.
     async fn begun(&self, account: &Account) -> Result<Option<(Order, KeyPair)>, AcmeError> {
         let Some(kept) = self.read::<OrderFile>(order_file(self.names)).await? else { return Ok(None) };
-        let key = Base64::decode_vec(&kept.key).ok().and_then(|key| key_pair(&key));
-        let is_same = kept.names == self.names && kept.directory == self.settings.directory;
-        let Some(key) = key.filter(|_| is_same) else { return Ok(None) };
+        let Some(key) = key_under_way(&kept, self.names, self.settings) else { return Ok(None) };
         match account.order(kept.url).await.map_err(|error| AcmeError::of("the order under way", error)) {
             Ok(mut order) => Ok((order.state().status != OrderStatus::Invalid).then_some((order, key))),
             Err(error) if error.is_kind("accountDoesNotExist") || !error.is_refusal() => Err(error),
@@ -186,9 +184,8 @@ impl Try<'_> {
     async fn begin(&self, account: &Account) -> Result<(Order, KeyPair), AcmeError> {
         let file = certificate_file(self.names);
         let is_kept = self.settings.keep_key;
-        let before = apart(self.shelf, move |shelf| shelf.read(&file).ok().flatten()).await?;
-        let before = before.filter(|_| is_kept).and_then(|text| key_pair(&bundle_key(&text).ok()?));
-        let key = match before {
+        let before = apart(self.shelf, move |shelf| held_key(shelf, &file)).await?;
+        let key = match before.filter(|_| is_kept) {
             Some(key) => key,
             None => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)
                 .map_err(|error| AcmeError::Settings(format!("no key can be made: {error}")))?,
@@ -334,6 +331,28 @@ fn contact(settings: &Settings) -> Vec<String> {
 
 fn key_pair(pkcs8: &[u8]) -> Option<KeyPair> {
     KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(pkcs8), &PKCS_ECDSA_P256_SHA256).ok()
+}
+
+/// The key of a certificate that is kept.
+fn held_key(shelf: &dyn Shelf, file: &str) -> Option<KeyPair> {
+    key_pair(&bundle_key(&shelf.read(file).ok().flatten()?).ok()?)
+}
+
+/// The key of an order under way, if it is for the same.
+fn key_under_way(order: &OrderFile, names: &[String], settings: &Settings) -> Option<KeyPair> {
+    let is_same = order.names == names && order.directory == settings.directory;
+    key_pair(&Base64::decode_vec(&order.key).ok().filter(|_| is_same)?)
+}
+
+/// The key that the next certificate will have. Blocks.
+pub(crate) fn next_key(shelf: &dyn Shelf, names: &[String], settings: &Settings) -> NextKey {
+    let order = shelf.read(&order_file(names)).ok().flatten();
+    let order = order.and_then(|octets| serde_json::from_slice::<OrderFile>(&octets).ok());
+    if let Some(key) = order.and_then(|order| key_under_way(&order, names, settings)) {
+        return NextKey::Made(key.subject_public_key_info());
+    }
+    let is_kept = settings.keep_key && held_key(shelf, &certificate_file(names)).is_some();
+    if is_kept { NextKey::Kept } else { NextKey::New }
 }
 
 /// A certificate signing request (RFC 8555 section 7.4): names and key, nothing else.

@@ -67,6 +67,17 @@ pub(crate) struct OrderFile {
     pub key: String,
 }
 
+/// The key that the next certificate will have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NextKey {
+    /// That of the certificate in force.
+    Kept,
+    /// This one (`SubjectPublicKeyInfo`, DER): an order for it is under way.
+    Made(Vec<u8>),
+    /// One that is not made yet.
+    New,
+}
+
 /// How it went with one certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -102,7 +102,7 @@ pub fn retry(now: i64, failures: u32, demanded_s: Option<i64>, random: u16) -> i
     now + pause.max(demanded_s.unwrap_or(0).min(DEMANDED_MAX_S))
 }
 
-/// Whether a failure is worth a warning: one a day.
+/// Whether a repeated failure is due for a warning: one a day. The keeper logs a new reason at once.
 pub fn is_warned(now: i64, record: &Record) -> bool {
     record.warned_s.is_none_or(|before| now - before >= WARNING_S || before > now)
 }

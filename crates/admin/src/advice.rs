@@ -119,7 +119,9 @@ fn site_advice(cause: Cause, site: &str, since: &str, known: &Known<'_>) -> Stri
     match cause {
         Cause::Connecting => "a connection is being made: wait".to_owned(),
         Cause::NoGreeting => {
-            format!("host accepts connections but does not greet{since}: {back}")
+            format!(
+                "host accepts connections but does not greet{since}: {back}; one that begins with TLS never does: write `smtps:` before it"
+            )
         }
         Cause::Refused => {
             format!("host refuses connections{since}: {back}")
@@ -144,7 +146,8 @@ fn site_advice(cause: Cause, site: &str, since: &str, known: &Known<'_>) -> Stri
         }
         Cause::Auth => {
             format!(
-                "the host does not take our login{since}: read the reason; check [smart_hosts]: user, secret, mechanisms, and `allow_unproven`"
+                "no login at the host{since}: the reason says what to mend; `no access token`: the host was not asked; else check [smart_hosts]: user, \
+                 secret, mechanisms, and `tls_ca_file` if the host is not proven"
             )
         }
         Cause::Rate => {
@@ -168,7 +171,9 @@ fn site_advice(cause: Cause, site: &str, since: &str, known: &Known<'_>) -> Stri
         ),
         Cause::OwnLimit => "at a local limit: raise the connection or rate limits if the hosts accept more".to_owned(),
         Cause::Table => {
-            "a table of `[addresses] generic` cannot be used: the log says why, `stentor check` where".to_owned()
+            "a table of `[routing]` or of `[addresses] generic` cannot be used: the reply names it, the log says why, `stentor check` \
+             where"
+                .to_owned()
         }
         Cause::Unreadable => "our stored content cannot be read: `stentor journal verify` says more".to_owned(),
         _ => "wait for the next try".to_owned(),

@@ -1,10 +1,12 @@
 //! `stentor doctor` of a running server: what it finds wrong with itself, and what to do.
 //!
-//! Promise: from memory, as all answers; each finding is one that an operator can act on, or a reason why mail waits. What
+//! Promise: from memory, as all answers, but for one connection to Dovecot's socket; each finding is one that an operator can act on, or a reason why mail waits. What
 //! belongs to the disk at rest is looked at by the command (`stentor doctor` without a server).
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use stentor_config::AuthSource;
 use stentor_control::doctor::{Doctor, Finding, Severity};
 use stentor_control::format::{grouped, plural, resume_command, span};
 use stentor_control::snapshot::time_us;
@@ -30,6 +32,8 @@ const STUCK_SHARE: f64 = 0.2;
 const FAILURES: u8 = 3;
 /// Limits that were hit longer ago are not named.
 const LIMITS_MS: Ms = 3_600_000;
+/// How long Dovecot's socket may take.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
 /// Letters of an operator's reason that are shown.
 const REASON_CHARS_MAX: usize = 200;
 /// A cause grows that has so many more recipients than before, and so many times as many.
@@ -64,6 +68,7 @@ pub async fn examine(core: &Arc<Core>, censuses: &Arc<Censuses>, status: &Status
     growing(censuses, &mut found);
     limits(core, status, &mut found);
     others(core, status, &mut found);
+    logins(core, &mut found).await;
     found.push(Finding::new(Severity::Fine, waiting(&causes, status), ""));
     found.sort_by_key(|finding| finding.severity);
     Doctor { hostname: status.hostname.clone(), now: status.now, findings: found }
@@ -282,6 +287,24 @@ fn others(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
             (plural(status.log_lines_lost, "log line"), plural(status.history_lost, "history record"));
         warn(format!("{lines} and {records} lost"), "use a faster disk or log target");
     }
+}
+
+/// Whether Dovecot's socket takes a connection; nothing is sent.
+async fn logins(core: &Arc<Core>, found: &mut Vec<Finding>) {
+    let settings = core.settings();
+    let Some(AuthSource::Dovecot(path)) = &settings.config.auth.source else { return };
+    let connected = tokio::time::timeout(CONNECT_MAX, tokio::net::UnixStream::connect(path)).await;
+    let why = match connected {
+        Ok(Ok(_)) => return,
+        Ok(Err(error)) => error.to_string(),
+        Err(_) => "it does not answer".to_owned(),
+    };
+    let what = format!("Dovecot ({}) takes no connection: {why}; meanwhile nobody can log in", path.display());
+    found.push(Finding::new(
+        Severity::Warning,
+        what,
+        "start it, or correct `dovecot` in [auth]; it is tried again by itself",
+    ));
 }
 
 #[cfg(test)]

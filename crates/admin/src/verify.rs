@@ -15,8 +15,8 @@ use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_policy::{Expansion, Verdict};
 use stentor_queue::ids::Ms;
-use stentor_rules::{ClientName, Decision, NextHop, Outcome};
-use stentor_sessions::{Speaker, Stranger, canonical, facts, route_of};
+use stentor_rules::{ClientName, Decision, NextHop, Outcome, Why};
+use stentor_sessions::{Proof, Speaker, Stranger, canonical, facts, route_of};
 
 /// Rows of one answer.
 const ROWS_MAX: usize = 1_000;
@@ -25,6 +25,7 @@ const SPEAKER: Speaker<'_> = Speaker {
     name: ClientName::Is("localhost"),
     helo: "localhost",
     may_relay: true,
+    proof: Proof::None,
     session: None,
     stranger: Stranger::UNKNOWN,
 };
@@ -88,7 +89,9 @@ impl Found<'_> {
             (Outcome::Local(Verdict::Bounces(name)), None) => {
                 self.add(VerifyRow::new(to.as_str(), "list", "", &format!("reports about posts of {name}")));
             }
-            (Outcome::Local(Verdict::Alias(expansion)), None) => self.expanded(&to, &expansion).await?,
+            (Outcome::Local(Verdict::Alias(expansion)), None) => {
+                self.expanded(&to, &expansion, marks.route.as_ref()).await?;
+            }
         }
         Ok(())
     }
@@ -99,7 +102,7 @@ impl Found<'_> {
             return Err(Reply::fixed(451, (4, 3, 5), "A rule redirects it to nobody"));
         }
         for one in &found.people {
-            self.routed(&one.address).await?;
+            self.routed(&one.to.address, None).await?;
         }
         for list in &found.lists {
             self.add(VerifyRow::new(to.as_str(), "list", "", list));
@@ -110,9 +113,14 @@ impl Found<'_> {
         Ok(())
     }
 
-    async fn expanded(&mut self, to: &Address, expansion: &Expansion) -> Result<(), Reply> {
+    async fn expanded(
+        &mut self,
+        to: &Address,
+        expansion: &Expansion,
+        route: Option<&(NextHop, Why)>,
+    ) -> Result<(), Reply> {
         for one in expansion.addresses.iter().chain(expansion.owned.iter().flat_map(|(_, all)| all)) {
-            self.routed(one).await?;
+            self.routed(one, route).await?;
         }
         for program in &expansion.programs {
             let mailer = if program.text.starts_with('|') { "prog" } else { "*file*" };
@@ -127,15 +135,15 @@ impl Found<'_> {
         Ok(())
     }
 
-    /// An address that nobody named: its next hop is looked up.
-    async fn routed(&mut self, to: &Address) -> Result<(), Reply> {
+    /// An address that nobody named: its next hop is looked up. `route`: what a rule names for the alias.
+    async fn routed(&mut self, to: &Address, route: Option<&(NextHop, Why)>) -> Result<(), Reply> {
         if self.rows.len() == ROWS_MAX {
             self.more += 1;
             return Ok(());
         }
         let sender = self.settings.rules.key_of(&self.sender);
         let tables = self.settings.tables.questions();
-        match route_of((self.settings, &tables), SPEAKER, (&sender, to), self.now).await {
+        match route_of((self.settings, &tables), SPEAKER, (&sender, to, self.now), route, None).await {
             Ok((hop, _)) => self.hop(to, &hop),
             Err(reply) => self.refuse(to, &reply),
         }
@@ -194,7 +202,7 @@ tables = ["access"]
         let settings = Settings::new(config, None);
         let mut found = Found { settings: &settings, sender: String::new(), now: 0, rows: Vec::new(), more: 0 };
         for to in ["ann@local.test", "ann@elsewhere.test"] {
-            found.routed(&to.parse().expect("an address")).await.expect("rows are for all");
+            found.routed(&to.parse().expect("an address"), None).await.expect("rows are for all");
         }
         let hosts: Vec<&str> = found.rows.iter().map(|row| &*row.host).collect();
         assert_eq!(hosts, ["127.0.0.9:26", "elsewhere.test"]);

@@ -1,27 +1,29 @@
 //! `[delivery] tls`, `[[tls_policy]]` and `[smart_hosts]`: how mail is protected on its way out, and as whom we log in
 //! where a smart host wants that.
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use stentor_mail::SUBMISSIONS_PORT;
 use stentor_policy::{Host, RouteHost};
-use stentor_posture::{Fingerprint, HostPattern, PeerName, Policies, Requirement, RuleError, RuleInput};
+use stentor_posture::{Fingerprint, HostPattern, PeerName, Policies, Requirement, RuleError, RuleInput, Strength};
+use stentor_sasl::{Mechanism, Mechanisms};
 
+use super::oauth::{self, OauthGrant};
 use super::raw::{Entry, Section};
+use super::tls::Place;
 
 /// Requirements that hold for all mail; the others name something, and so belong into a `[[tls_policy]]`.
 const DEFAULTS: [&str; 7] = ["none", "may", "encrypt", "verify", "dane", "dane-only", "sts"];
 const DEFAULT: &str = "sts";
-/// Names of mechanisms that may be allowed for a smart host.
-const MECHANISMS: [&str; 7] =
-    ["SCRAM-SHA-256-PLUS", "SCRAM-SHA-256", "OAUTHBEARER", "XOAUTH2", "PLAIN", "LOGIN", "CRAM-MD5"];
 
 /// See the module's page.
 #[derive(Debug, Clone)]
 pub struct ProtectionConfig {
     pub policies: Arc<Policies>,
-    /// CAs in place of the system's.
-    pub ca_file: Option<PathBuf>,
+    /// CAs in place of the system's, and where the key stands.
+    pub ca_file: Option<(PathBuf, Place)>,
     pub handshake_timeout_ms: u64,
     /// Where web servers have MTA-STS policies, 443 outside the lab.
     pub sts_port: u16,
@@ -37,16 +39,25 @@ pub struct SmartHost {
     pub host: String,
     pub port: u16,
     pub user: String,
-    pub secret: SecretSource,
+    pub secret: Credential,
     /// It is a token: for OAUTHBEARER and XOAUTH2.
     pub is_token: bool,
-    /// Names; empty: all.
-    pub mechanisms: Vec<String>,
+    /// Those that may be used.
+    pub mechanisms: Mechanisms,
     /// The secret may go to a host that has not proven who it is.
-    pub allow_unproven: bool,
+    pub unproven_allowed: bool,
 }
 
-/// Where a secret comes from, each time that it is needed.
+/// What a login at a smart host proves itself with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Credential {
+    /// A password, or a token that somebody else keeps fresh.
+    Secret(SecretSource),
+    /// An access token, which is requested when the one before ends.
+    Oauth(Arc<OauthGrant>),
+}
+
+/// Where a secret is read from, each time that it is needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SecretSource {
     /// The first line of a file.
@@ -69,7 +80,8 @@ pub(super) fn read(
     is_list: &dyn Fn(&str) -> bool,
 ) -> ProtectionConfig {
     let default = delivery.choice("tls", DEFAULT, &DEFAULTS.map(|word| (word, word)));
-    let ca_file = delivery.text("tls_ca_file").map(|text| delivery.context.path(text.value));
+    let context = delivery.context;
+    let ca_file = delivery.text("tls_ca_file").map(|text| (context.path(text.value), context.position(&text.span)));
     let handshake_timeout_ms = delivery.seconds("tls_timeout_s", 60, 0.1..=600.0);
     let sts_port = delivery.number("sts_port", 443, 1..=65_535) as u16;
     let sts_allows_private = delivery.flag("sts_private_allowed", false);
@@ -79,6 +91,7 @@ pub(super) fn read(
     let spans: Vec<_> = sections.iter().map(|section| section.span.clone()).collect();
     let rules: Vec<_> = sections.into_iter().map(|section| rule(section, is_list)).collect();
     let are_read = rules.iter().all(Option::is_some);
+    warn_of_none(delivery, &default, &spans, &rules);
     let policies = Policies::with_rules(default.clone(), rules.into_iter().flatten());
     let policies = policies.unwrap_or_else(|errors| {
         // Or their places are not those of the sections.
@@ -94,6 +107,29 @@ pub(super) fn read(
     let smart_hosts = hosts.entries().iter().filter_map(|entry| smart_host(&hosts, entry, smtp_port)).collect();
     let policies = Arc::new(policies);
     ProtectionConfig { policies, ca_file, handshake_timeout_ms, sts_port, sts_allows_private, smart_hosts }
+}
+
+/// Warns where mail is never encrypted and a list or sender may demand that it is: it would wait, and come back.
+fn warn_of_none(delivery: &Section<'_>, default: &Requirement, spans: &[Range<usize>], rules: &[Option<RuleInput>]) {
+    let is_by_mail = |rule: &RuleInput| rule.list.is_some() || rule.sender.is_some();
+    let Some(demand) = rules.iter().flatten().find(|rule| is_by_mail(rule)) else { return };
+    let (key, value) = match (&demand.list, &demand.sender) {
+        (Some(list), _) => ("list", list.as_str()),
+        (_, sender) => ("sender", sender.as_deref().unwrap_or_default()),
+    };
+    let what = format!(
+        "TLS is never used there: mail for which {key} = {value:?} demands {} waits until it expires, though the host may have TLS; \"may\" \
+         encrypts it",
+        demand.requirement
+    );
+    if *default == Requirement::None {
+        delivery.context.warn(delivery.span_of("tls"), what.clone());
+    }
+    for (span, rule) in spans.iter().zip(rules) {
+        if rule.as_ref().is_some_and(|rule| rule.requirement == Requirement::None) {
+            delivery.context.warn(span.clone(), what.clone());
+        }
+    }
 }
 
 fn rule(section: Section<'_>, is_list: &dyn Fn(&str) -> bool) -> Option<RuleInput> {
@@ -135,6 +171,14 @@ fn rule(section: Section<'_>, is_list: &dyn Fn(&str) -> bool) -> Option<RuleInpu
     section.finish();
     let word = word.filter(|_| is_good)?;
     match Requirement::new(word.value, names, fingerprints) {
+        Ok(requirement) if requirement.strength() <= Strength::May && (list.is_some() || sender.is_some()) => {
+            let message = format!(
+                "{:?} does nothing for a list or sender: what they demand holds beside the rule for where the mail goes, whichever is stricter",
+                word.value
+            );
+            context.error(word.span, message);
+            None
+        }
         Ok(requirement) => Some(RuleInput { domain, site, list, sender, requirement }),
         Err(error) => {
             context.error(word.span, error.to_string());
@@ -147,6 +191,13 @@ fn smart_host(hosts: &Section<'_>, entry: &Entry<'_>, smtp_port: u16) -> Option<
     let section = hosts.of_entry(entry)?;
     let context = section.context;
     let host = match RouteHost::parse(&entry.key, smtp_port) {
+        // Its port may be another than the key says: 465 of `smtps:`.
+        Ok(host) if RouteHost::tls_word(&entry.key).is_some() => {
+            let named = RouteHost { implicit_tls: host.port == SUBMISSIONS_PORT, ..host };
+            let message = format!("`smtps:` and `starttls:` belong in the route; here write [smart_hosts.\"{named}\"]");
+            context.error(entry.key_span.clone(), message);
+            None
+        }
         Ok(RouteHost { host: Host::Name(name) | Host::Mx(name), port, .. }) => Some((name.into_string(), port)),
         Ok(RouteHost { host: Host::Addr(ip), port, .. }) => Some((ip.to_string(), port)),
         Ok(_) => {
@@ -160,37 +211,52 @@ fn smart_host(hosts: &Section<'_>, entry: &Entry<'_>, smtp_port: u16) -> Option<
     };
     let user = section.required("user", "relay-user").map(|text| text.value.to_owned());
     let secret = secret(&section);
-    let is_token = section.choice("kind", false, &[("password", false), ("token", true)]);
-    let mut mechanisms = Vec::new();
+    let is_oauth = section.has("oauth");
+    let is_token = section.choice("kind", is_oauth, &[("password", false), ("token", true)]);
+    if is_oauth && !is_token {
+        context.error(
+            section.span_of("kind"),
+            format!("`oauth`{} needs kind = \"token\": leave `kind` out", section.place()),
+        );
+    }
+    let mut named = Mechanisms::NONE;
     for text in section.texts("mechanisms").unwrap_or_default() {
-        let name = text.value.to_ascii_uppercase();
-        if MECHANISMS.contains(&name.as_str()) {
-            mechanisms.push(name);
-        } else {
-            let message = format!("{:?} is none of {}", text.value, MECHANISMS.join(", "));
-            context.error(text.span, message);
+        match text.value.parse::<Mechanism>() {
+            Ok(mechanism) => named = named.with(mechanism),
+            Err(_) => context.error(text.span, format!("{:?} is none of {:#}", text.value, Mechanisms::all())),
         }
     }
-    let allow_unproven = section.flag("allow_unproven", false);
+    if is_oauth && !named.is_empty() && !named.iter().any(Mechanism::takes_token) {
+        let message = "`oauth` needs OAUTHBEARER or XOAUTH2: add one, or leave `mechanisms` out";
+        context.error(section.span_of("mechanisms"), message);
+    }
+    let mechanisms = if named.is_empty() { Mechanisms::all() } else { named };
+    let unproven_allowed = section.flag("unproven_allowed", false);
     section.finish();
     let (host, port) = host?;
-    Some(SmartHost { host, port, user: user?, secret: secret?, is_token, mechanisms, allow_unproven })
+    Some(SmartHost { host, port, user: user?, secret: secret?, is_token, mechanisms, unproven_allowed })
 }
 
-fn secret(section: &Section<'_>) -> Option<SecretSource> {
-    let file = section.text("secret_file").map(|text| SecretSource::File(section.context.path(text.value)));
+fn secret(section: &Section<'_>) -> Option<Credential> {
+    let file = section
+        .text("secret_file")
+        .map(|text| Credential::Secret(SecretSource::File(section.context.path(text.value))));
     let command = section.texts("secret_command").map(|texts| {
         let words: Vec<String> = texts.iter().map(|text| text.value.to_owned()).collect();
         if words.first().is_none_or(|program| !program.starts_with('/')) {
             let message = "`secret_command` is [\"/path/of/program\", \"argument\"]; no shell reads it";
             section.context.error(section.span_of("secret_command"), message);
         }
-        SecretSource::Command(words)
+        Credential::Secret(SecretSource::Command(words))
     });
-    match (file, command) {
-        (Some(source), None) | (None, Some(source)) => Some(source),
+    let oauth = section.section("oauth");
+    let grant = section.has("oauth").then(|| oauth::read(&oauth).map(|grant| Credential::Oauth(Arc::new(grant))));
+    oauth.finish();
+    match (file, command, grant) {
+        (Some(source), None, None) | (None, Some(source), None) => Some(source),
+        (None, None, Some(source)) => source,
         _ => {
-            let message = format!("one of `secret_file` and `secret_command` belongs{}", section.place());
+            let message = format!("one of `secret_file`, `secret_command` and `oauth` belongs{}", section.place());
             section.context.error(section.span.clone(), message);
             None
         }

@@ -1,7 +1,7 @@
 //! How well a message must be protected on its way to a host, and what a host's domain publishes about it.
 //!
 //! What it does: [`Policies`] holds the operator's rules and finds the one in force for a recipient's domain, a site, a list and a
-//! sender ([`Policies::find`]). The answer is a [`Posture`]: the way in which a host is to be proven ([`Requirement`]), and the
+//! sender ([`Policies::posture`]). The answer is a [`Posture`]: the way in which a host is to be proven ([`Requirement`]), and the
 //! least that is acceptable ([`Floor`]).
 //!
 //! What it promises: nothing here does I/O, reads a clock or panics; `now` is an argument. All rules can only make each other

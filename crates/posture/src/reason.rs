@@ -77,6 +77,12 @@ impl From<Reason> for Held {
 /// `dane, never in clear: dane by [delivery] tls; encrypt by [[tls_policy]] list = "press"`.
 impl fmt::Display for Held {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // One rule that holds as it is needs no sum.
+        if let [reason] = self.reasons.as_slice()
+            && self.posture.to_string() == reason.requirement.to_string()
+        {
+            return write!(out, "{reason}");
+        }
         write!(out, "{}:", self.posture)?;
         for (i, reason) in self.reasons.iter().enumerate() {
             write!(out, "{} {reason}", if i == 0 { "" } else { ";" })?;

@@ -53,17 +53,42 @@ impl Wish {
     }
 }
 
+/// What REQUIRETLS demands.
+fn required() -> Posture {
+    Posture { floor: Floor::Proven, require_tls: true, requirement: Requirement::Sts }
+}
+
+impl Posture {
+    /// With what the sender says about the message.
+    #[must_use]
+    pub fn wished(mut self, wish: Wish) -> Posture {
+        if wish.require_tls {
+            return self.join(required());
+        }
+        if let Some(requirement) = self.left_by(wish) {
+            self.requirement = requirement;
+        }
+        self
+    }
+
+    /// What is left of the requirement by `TLS-Required: No`, if it takes something away.
+    fn left_by(&self, wish: Wish) -> Option<Requirement> {
+        let is_published = matches!(self.requirement, Requirement::Dane | Requirement::Sts);
+        let left = || if self.floor == Floor::Clear { Requirement::May } else { Requirement::Encrypt };
+        (wish.tls_required_no && is_published).then(left)
+    }
+}
+
 impl Held {
     /// With what the sender says about the message.
     #[must_use]
     pub fn wished(mut self, wish: Wish) -> Held {
         if wish.require_tls {
-            let requirement = Requirement::Sts;
-            let posture = Posture { floor: Floor::Proven, require_tls: true, requirement: requirement.clone() };
-            return self.join(Held { posture, reasons: vec![Reason { rule: Rule::RequireTls, requirement }] });
+            let posture = required();
+            let reasons = vec![Reason { rule: Rule::RequireTls, requirement: posture.requirement.clone() }];
+            return self.join(Held { posture, reasons });
         }
-        if wish.tls_required_no && matches!(self.posture.requirement, Requirement::Dane | Requirement::Sts) {
-            let requirement = if self.posture.floor == Floor::Clear { Requirement::May } else { Requirement::Encrypt };
+        if let Some(requirement) = self.posture.left_by(wish) {
             self.posture.requirement = requirement.clone();
             self.reasons.insert(0, Reason { rule: Rule::TlsRequiredNo, requirement });
         }
@@ -118,6 +143,11 @@ mod tests {
         let both = Wish { require_tls: true, tls_required_no: true };
         assert_eq!(held("may").wished(both), held("may").wished(REQUIRE));
         assert_eq!(held("may").wished(Wish::default()), held("may"));
+        for word in ["none", "may", "encrypt", "dane", "dane-only", "sts", "verify"] {
+            for wish in [REQUIRE, NO, both, Wish::default()] {
+                assert_eq!(held(word).posture.wished(wish), held(word).wished(wish).posture, "{word}");
+            }
+        }
     }
 
     #[test]

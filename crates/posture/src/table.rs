@@ -18,7 +18,7 @@ use stentor_mail::address::{AddressError, normalise_domain};
 
 use crate::names::HostPattern;
 use crate::reason::{Held, Reason, Rule};
-use crate::requirement::Requirement;
+use crate::requirement::{Posture, Requirement};
 
 type Map<V> = HashMap<String, V, foldhash::fast::RandomState>;
 
@@ -55,6 +55,30 @@ pub struct Question<'a> {
     pub sender: &'a str,
 }
 
+/// A rule that holds.
+struct Holding<'a> {
+    rule: fn(String) -> Rule,
+    /// As it is written: a dot for all below the value, or nothing.
+    dot: &'static str,
+    value: &'a str,
+    requirement: &'a Requirement,
+}
+
+impl<'a> Holding<'a> {
+    /// With key and value of a table.
+    fn new(rule: fn(String) -> Rule, (value, requirement): (&'a String, &'a Requirement)) -> Holding<'a> {
+        Holding { rule, dot: "", value, requirement }
+    }
+
+    fn posture(&self) -> Posture {
+        self.requirement.clone().into()
+    }
+
+    fn reason(&self) -> Reason {
+        Reason { rule: (self.rule)(format!("{}{}", self.dot, self.value)), requirement: self.requirement.clone() }
+    }
+}
+
 /// Rules for names, exact and by suffix.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct ByName {
@@ -71,15 +95,16 @@ impl ByName {
         }
     }
 
-    /// The rule for exactly this name, else that of the longest suffix, with the value as it is written.
-    fn find(&self, name: &str) -> Option<(String, &Requirement)> {
-        if let Some(requirement) = self.exact.get(name) {
-            return Some((name.to_owned(), requirement));
+    /// The rule for exactly this name, else that of the longest suffix.
+    fn find(&self, rule: fn(String) -> Rule, name: &str) -> Option<Holding<'_>> {
+        if let Some(found) = self.exact.get_key_value(name) {
+            return Some(Holding::new(rule, found));
         }
         if self.below.is_empty() {
             return None;
         }
-        suffixes(name).skip(1).find_map(|s| self.below.get(s).map(|requirement| (format!(".{s}"), requirement)))
+        let found = suffixes(name).skip(1).find_map(|suffix| self.below.get_key_value(suffix))?;
+        Some(Holding { dot: ".", ..Holding::new(rule, found) })
     }
 }
 
@@ -153,16 +178,24 @@ impl Policies {
         if is_new { Ok(()) } else { Err(RuleError::Twice { rule, key, value }) }
     }
 
-    /// What holds for this mail, and why.
-    pub fn find(&self, about: &Question<'_>) -> Held {
-        let goes = self.domain_or_site(about).unwrap_or_else(|| reason(Rule::Default, &self.default));
-        let list = about
-            .list
-            .and_then(|list| self.lists.get(list).map(|requirement| reason(Rule::List(list.to_owned()), requirement)));
-        [list, self.sender(about.sender)]
-            .into_iter()
-            .flatten()
-            .fold(goes.into(), |held: Held, more| held.join(more.into()))
+    /// What holds for this mail.
+    pub fn posture(&self, about: &Question<'_>) -> Posture {
+        let (goes, whose) = self.holding(about);
+        whose.iter().flatten().fold(goes.posture(), |held, more| held.join(more.posture()))
+    }
+
+    /// The same, and why.
+    pub fn held(&self, about: &Question<'_>) -> Held {
+        let (goes, whose) = self.holding(about);
+        whose.iter().flatten().fold(goes.reason().into(), |held: Held, more| held.join(more.reason().into()))
+    }
+
+    /// The rule about where this mail goes, and those about whose it is.
+    fn holding(&self, about: &Question<'_>) -> (Holding<'_>, [Option<Holding<'_>>; 2]) {
+        let default = || Holding { rule: |_| Rule::Default, dot: "", value: "", requirement: &self.default };
+        let list = about.list.and_then(|list| self.lists.get_key_value(list));
+        let list = list.map(|found| Holding::new(Rule::List, found));
+        (self.domain_or_site(about).unwrap_or_else(default), [list, self.sender(about.sender)])
     }
 
     /// Whether the answer can differ between lists or senders; if not, one answer holds for all mail to a domain.
@@ -197,30 +230,22 @@ impl Policies {
             .chain(self.senders.below.values())
     }
 
-    fn domain_or_site(&self, about: &Question<'_>) -> Option<Reason> {
-        if let Some((value, requirement)) = self.domains.find(about.domain) {
-            return Some(reason(Rule::Domain(value), requirement));
-        }
-        if self.sites.is_empty() {
-            return None;
+    fn domain_or_site(&self, about: &Question<'_>) -> Option<Holding<'_>> {
+        let domain = self.domains.find(Rule::Domain, about.domain);
+        if domain.is_some() || self.sites.is_empty() {
+            return domain;
         }
         let of_host = |host: &&str| suffixes(host).find_map(|suffix| self.sites.get_key_value(suffix));
-        let (suffix, requirement) = about.hosts.iter().find_map(of_host)?;
-        Some(reason(Rule::Site(suffix.clone()), requirement))
+        about.hosts.iter().find_map(of_host).map(|found| Holding::new(Rule::Site, found))
     }
 
-    fn sender(&self, sender: &str) -> Option<Reason> {
+    fn sender(&self, sender: &str) -> Option<Holding<'_>> {
         let (_, domain) = sender.rsplit_once('@')?;
         if !self.addresses.is_empty()
-            && let Some((address, requirement)) = self.addresses.get_key_value(&sender.to_ascii_lowercase())
+            && let Some(found) = self.addresses.get_key_value(&sender.to_ascii_lowercase())
         {
-            return Some(reason(Rule::Sender(address.clone()), requirement));
+            return Some(Holding::new(Rule::Sender, found));
         }
-        let (value, requirement) = self.senders.find(domain)?;
-        Some(reason(Rule::Sender(value), requirement))
+        self.senders.find(Rule::Sender, domain)
     }
-}
-
-fn reason(rule: Rule, requirement: &Requirement) -> Reason {
-    Reason { rule, requirement: requirement.clone() }
 }

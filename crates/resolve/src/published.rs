@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use hickory_resolver::proto::rr::{RData, RecordType};
 use stentor_posture::dane::{
-    Answer, Answers, Decision, HostFacts, MxFacts, NotApplicable, Refusal, Security, Step, decide,
+    Answer, Answers, Decision, HostFacts, MxFacts, NotApplicable, Refusal, Security, Step, decide, owner,
 };
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -24,7 +24,7 @@ use super::{Resolver, dns_name};
 
 /// All questions about the hosts of one domain.
 pub const DANE_MS_MAX: u64 = 20_000;
-/// One question about a TXT record.
+/// One question about TXT or MX records.
 pub const TEXT_MS_MAX: u64 = 5_000;
 /// After a failure it is looked up again.
 const FAILED_TTL_S: u32 = 60;
@@ -125,6 +125,15 @@ impl Resolver {
         late(host)
     }
 
+    /// The data of the TLSA records of a host of ours, wherever its name leads.
+    pub async fn tlsa_of(&self, host: &str, port: u16) -> Answer<Vec<Vec<u8>>> {
+        match self.tlsa(&owner(port, host)).await.0 {
+            // An AD bit from beyond loopback can be forged.
+            Answer::Found(_, data) if !self.validates() => Answer::Found(Security::Insecure, data),
+            answer => answer,
+        }
+    }
+
     /// Whether the name itself is an alias.
     async fn alias(&self, name: &str) -> (Answer<()>, u32) {
         let is_alias = |data: &RData| matches!(data, RData::CNAME(_)).then_some(());
@@ -159,6 +168,26 @@ impl Resolver {
             Ok(Some((found, ttl_s, origin))) => (Answer::Found(security(&origin), found), ttl_s),
             Ok(None) => (Answer::Absent, ABSENT_TTL_S),
             Err(why) => (Answer::Failed(why), FAILED_TTL_S),
+        }
+    }
+
+    /// The MX records of a domain as they are published, hosts that are this server too: preference and host, the best first.
+    ///
+    /// # Errors
+    /// Why they could not be looked up.
+    pub async fn mx_of(&self, domain: &str) -> Result<Vec<(u16, String)>, String> {
+        let records = self.records(domain, RecordType::MX, |data| {
+            let RData::MX(mx) = data else { return None };
+            Some((mx.preference, answers::text(&mx.exchange)))
+        });
+        match tokio::time::timeout(Duration::from_millis(TEXT_MS_MAX), records).await {
+            Ok((Answer::Found(_, mut records), _)) => {
+                records.sort_unstable();
+                Ok(records)
+            }
+            Ok((Answer::Absent, _)) => Ok(Vec::new()),
+            Ok((Answer::Failed(why), _)) => Err(why),
+            Err(_) => Err(format!("no answer within {} s", TEXT_MS_MAX / 1_000)),
         }
     }
 

@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use stentor_policy::{Host as RouteTo, RouteHost};
+use stentor_queue::cause::Cause;
 use stentor_queue::site::{Endpoint, Enhanced, Resolution, SiteLimits, SitePlan, Target};
 
 /// Hosts of one domain that are looked up and tried; the rest of a longer MX set is left alone.
@@ -134,7 +135,7 @@ pub fn plan(domain: &str, hosts: &[(Host, AddressAnswer)], ttl_s: u32, us: &Iden
                         targets.push(Target {
                             preference: host.preference,
                             host: host.name.clone(),
-                            addr: addr.into(),
+                            addr: Endpoint::by_port(addr),
                             lmtp: false,
                             posture: None,
                         });
@@ -182,7 +183,8 @@ pub fn route_plan(
     let mut targets = Vec::new();
     let mut ttl_s = ttl_s;
     let mut why = String::from("the route names no host");
-    for (position, (RouteHost { host, port, lmtp }, answer)) in hosts.iter().enumerate() {
+    for (position, (route, answer)) in hosts.iter().enumerate() {
+        let RouteHost { host, port, lmtp, implicit_tls } = route;
         if position > 0 {
             key.push(',');
         }
@@ -197,6 +199,7 @@ pub fn route_plan(
                 continue;
             }
         };
+        key.push_str(route.tls_prefix());
         key.push_str(&host_port(&name, *port));
         match answer {
             AddressAnswer::Found { v4, v6, ttl_s: ttl } => {
@@ -206,7 +209,8 @@ pub fn route_plan(
                     if is_own(addr) {
                         why = format!("the route to {addr} leads back to this server");
                     } else {
-                        targets.push(Target { preference, host: name.clone(), addr: addr.into(), lmtp, posture: None });
+                        let addr = if *implicit_tls { Endpoint::Tls(addr) } else { Endpoint::Tcp(addr) };
+                        targets.push(Target { preference, host: name.clone(), addr, lmtp, posture: None });
                     }
                 }
             }
@@ -251,7 +255,7 @@ pub fn no_such_domain(domain: &str) -> Resolution {
 
 /// Not now; the queue asks again.
 pub fn temporary(dsn: Enhanced, text: String) -> Resolution {
-    Resolution::Temporary { dsn, text }
+    Resolution::Temporary { cause: Cause::Dns, dsn, text }
 }
 
 pub(super) fn permanent(dsn: Enhanced, text: String) -> Resolution {

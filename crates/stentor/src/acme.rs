@@ -141,9 +141,7 @@ pub(crate) async fn keep(core: Arc<Core>, answers: Arc<Answers>, reloaded: Arc<N
 
 /// How it stands with each certificate, as the files say. Blocks.
 pub(crate) fn standing(config: &Config, now: i64) -> Vec<View> {
-    settings(config).map_or_else(Vec::new, |settings| {
-        views(&Folder(config.acme_folder()), &settings.certificates, &settings.directory, now)
-    })
+    settings(config).map_or_else(Vec::new, |settings| views(&Folder(config.acme_folder()), &settings, now))
 }
 
 /// What is wrong: the key of `[acme]`, whether it is an error, and the words.

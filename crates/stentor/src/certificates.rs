@@ -7,7 +7,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use stentor_acme::certificate_file;
 use stentor_config::{Config, Diagnostic};
-use stentor_tls::{Identities, IdentityStore, Look, Server, ServerSettings, Source, SourceError, TlsError, Watch};
+use stentor_tls::{
+    Identities, IdentityStore, Look, SELF_SIGNED_FILE, Server, ServerSettings, Source, SourceError, TlsError, Watch,
+};
 use tokio::time::MissedTickBehavior;
 
 /// How often it is looked whether files were replaced.
@@ -118,6 +120,13 @@ pub(crate) fn source(config: &Config) -> Source {
     Source {
         files: config.tls.files(),
         obtained: obtained.collect(),
+        ca_files: config
+            .tls
+            .client_ca_file
+            .iter()
+            .chain(&config.protection.ca_file)
+            .map(|(path, _)| path.clone())
+            .collect(),
         own: (config.tls_folder(), config.hostname.clone()),
     }
 }
@@ -125,6 +134,16 @@ pub(crate) fn source(config: &Config) -> Source {
 /// Those that the configuration names, and those that were obtained; nothing if there are none.
 pub(crate) fn found(config: &Config) -> Result<Option<Identities>, Vec<Diagnostic>> {
     source(config).found(now_s()).map_err(|errors| config.certificate_errors(errors))
+}
+
+/// The same, or the one that the server has made for itself.
+pub(crate) fn served(config: &Config) -> Result<Option<Identities>, Vec<Diagnostic>> {
+    if let Some(identities) = found(config)? {
+        return Ok(Some(identities));
+    }
+    let path = config.tls_folder().join(SELF_SIGNED_FILE);
+    let error = |why: String| vec![config.tls_diagnostic(format!("{}: {why}", path.display()))];
+    Identities::self_signed_before(&config.tls_folder()).map_err(error)
 }
 
 /// Certificates have their dates in seconds.

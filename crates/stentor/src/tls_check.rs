@@ -1,7 +1,8 @@
 //! `stentor tls check DOMAIN`: what would happen to mail for a domain now, step by step: where it goes, what is demanded, and of each
 //! host the connection, STARTTLS, the handshake, the certificate, what it proves, and the verdict.
 //!
-//! It reads the configuration and asks DNS and hosts by itself: no server needs to run. Nothing is sent; each session ends with QUIT.
+//! It reads the configuration and the MTA-STS policies that the server keeps, and asks DNS and hosts by itself: no server needs to run. No mail is sent; each session ends with QUIT, after
+//! the login where the host is one of `[smart_hosts]`. Of a domain of ours it says what others find of it ([`stentor_admin::published`]).
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -9,24 +10,32 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::{Value, json};
+use stentor_admin::published;
+use stentor_config::Config;
+use stentor_control::format::span;
 use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
-use stentor_engine::core::sts::{Means, StsPolicies, fetch_until, fetched, record};
+use stentor_engine::core::sts::Means;
 use stentor_engine::core::tls_seen::Shown;
-use stentor_engine::delivery::check::{self, Goes, HostCheck};
-use stentor_engine::delivery::{Asking, look_up};
-use stentor_mail::address::normalise_domain;
+use stentor_engine::delivery::check::{self, Goes, HostCheck, LoginCheck, LoginEnd, Mail};
+use stentor_engine::delivery::{Asking, dane_of, look_up};
+use stentor_mail::address::{Address, normalise_domain};
+use stentor_oauth::Tokens;
 use stentor_posture::dane::Decision;
-use stentor_posture::sts::Record;
+use stentor_posture::sts::Kept;
 use stentor_posture::{Question, Wish};
 use stentor_queue::book::at_hop;
 use stentor_queue::site::{Resolution, SitePlan, Target};
-use stentor_resolve::Resolver;
+use stentor_resolve::{Decided, Resolver};
 use stentor_stats::escape::printable;
+use stentor_tls::day;
 
-use crate::asking::{fail, load, usage};
+use crate::asking::{fail, load, usage, wrong};
+use crate::learned::kept_policies;
 use crate::output::{done, print};
 
+/// A delivery waits for minutes; whoever has asked is waiting.
+const GREETING_MS_MAX: u64 = 30_000;
 /// Mail would go in clear.
 const IN_CLEAR: u8 = 3;
 /// As `explain` has them (sysexits): it is returned, it waits.
@@ -42,11 +51,17 @@ const SHOWN_CHARS_MAX: usize = 500;
     after_long_help = "Exit codes: 0 mail goes encrypted, 3 in clear, 75 it waits, 69 it is returned, 2 wrong arguments, 1 any other failure. The first host that takes mail decides."
 )]
 pub(crate) struct Options {
-    /// The recipients' domain.
+    /// The recipients' domain, or an address in it.
     domain: String,
     /// Of a message with REQUIRETLS.
     #[arg(long)]
     require_tls: bool,
+    /// Of a post to this list.
+    #[arg(long, value_name = "NAME")]
+    list: Option<String>,
+    /// Of a message from this envelope sender; `<>` for none [default: the list's].
+    #[arg(long, value_name = "ADDRESS")]
+    from: Option<String>,
     /// Print a JSON object.
     #[arg(long)]
     json: bool,
@@ -56,24 +71,41 @@ pub(crate) struct Options {
 }
 
 pub(crate) fn run(options: &Options) -> ExitCode {
-    let domain = match normalise_domain(&options.domain) {
+    let named = options.domain.rsplit_once('@').map_or(&*options.domain, |(_, domain)| domain);
+    let domain = match normalise_domain(named) {
         Ok(domain) => domain,
         Err(error) => return usage(&format!("{:?} is no domain: {error}", options.domain)),
     };
-    let config = match load(options.config.as_deref()) {
+    let mut config = match load(options.config.as_deref()) {
         Ok(config) => config,
         Err(code) => return code,
     };
+    let greeting_ms = &mut config.delivery.greeting_timeout_ms;
+    *greeting_ms = GREETING_MS_MAX.min(*greeting_ms);
+    let sender = match sender(options, &config) {
+        Ok(sender) => sender,
+        Err(why) => return usage(&why),
+    };
+    let mail = Mail { domain: &domain, list: options.list.as_deref(), sender: &sender };
     let wish = Wish { require_tls: options.require_tls, tls_required_no: false };
     let settings = Settings::new(config, None);
+    if let Err(diagnostic) = settings.read_roots() {
+        return wrong(&[*diagnostic]);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let looked = runtime.map_err(|error| error.to_string()).and_then(|runtime| {
         runtime.block_on(async {
             let resolver = Resolver::new(settings.resolver(&[])).map_err(|error| error.to_string())?;
-            let (policies, clock) = (StsPolicies::default(), Clock::start());
+            let (policies, unread) = kept_policies(&settings.config.data_dir);
+            let clock = Clock::start();
             let means = Means { resolver: &resolver, settings: &settings, clock: &clock };
             let asking = Asking { means, policies: Some(&policies) };
-            Ok(look(&asking, &domain, wish).await)
+            let mut report = look(&asking, mail, wish).await;
+            let unread = unread.filter(|_| matches!(report.found, Found::Hosts { .. }));
+            report.published.extend(unread.map(|why| {
+                format!("MTA-STS      those that the server keeps cannot all be read ({why}): it may know of another")
+            }));
+            Ok(report)
         })
     });
     let report = match looked {
@@ -90,6 +122,23 @@ pub(crate) fn run(options: &Options) -> ExitCode {
     }
 }
 
+/// The envelope sender; the list must be there.
+fn sender(options: &Options, config: &Config) -> Result<String, String> {
+    let list = options.list.as_deref().map(|name| {
+        let list = config.lists.iter().find(|list| **list.list.name() == *name);
+        list.ok_or_else(|| format!("there is no list {name:?}"))
+    });
+    let list = list.transpose()?;
+    match options.from.as_deref() {
+        Some("" | "<>") => Ok(String::new()),
+        Some(text) => match Address::parse(text.as_bytes(), true) {
+            Ok(address) => Ok(address.as_str().to_owned()),
+            Err(error) => Err(format!("{text:?} is no address: {error}")),
+        },
+        None => Ok(list.map_or_else(String::new, |list| list.list.settings().bounces.as_str().to_owned())),
+    }
+}
+
 /// All that was found.
 struct Report {
     domain: String,
@@ -101,22 +150,37 @@ struct Report {
 }
 
 enum Found {
-    Hosts { site: String, hosts: Vec<(Target, HostCheck)>, more: usize },
+    Hosts {
+        site: String,
+        hosts: Vec<(Target, HostCheck)>,
+        more: usize,
+        /// What DANE makes of them; nothing where no answer is believed.
+        dane: Vec<Decided>,
+    },
+    /// The domain is ours.
+    Ours,
     Returned(String),
     Waits(String),
 }
 
-async fn look(asking: &Asking<'_>, domain: &str, wish: Wish) -> Report {
+async fn look(asking: &Asking<'_>, mail: Mail<'_>, wish: Wish) -> Report {
+    let domain = mail.domain;
+    if asking.means.settings.policy.is_local_domain(domain) {
+        let published = published::published(asking.means, domain).await;
+        return Report { domain: domain.to_owned(), demanded: String::new(), published, found: Found::Ours };
+    }
     let name = wish.hop(None).map_or_else(|| domain.to_owned(), |hop| at_hop(domain, &hop));
     let resolution = look_up(asking, &name).await;
     let settings = asking.means.settings;
     let found = match resolution {
         Resolution::Permanent { dsn, text } => Found::Returned(format!("{dsn} {text}")),
-        Resolution::Temporary { dsn, text } => Found::Waits(format!("{dsn} {text}")),
+        Resolution::Temporary { dsn, text, .. } => Found::Waits(format!("{dsn} {text}")),
         Resolution::Site(plan) => {
-            let demanded = demanded(settings, domain, &plan, wish);
+            let demanded = demanded(settings, &plan, wish, mail);
             let published = published(asking, domain).await;
-            return Report { domain: domain.to_owned(), demanded, published, found: hosts(asking, plan).await };
+            let dane = if asking.means.resolver.validates() { dane_of(asking, &name).await } else { Vec::new() };
+            let found = hosts(asking, (plan, dane), mail).await;
+            return Report { domain: domain.to_owned(), demanded, published, found };
         }
     };
     Report { domain: domain.to_owned(), demanded: String::new(), published: Vec::new(), found }
@@ -124,40 +188,42 @@ async fn look(asking: &Asking<'_>, domain: &str, wish: Wish) -> Report {
 
 /// What the domain itself publishes about TLS, and whether DANE can be told from nothing here.
 async fn published(asking: &Asking<'_>, domain: &str) -> Vec<String> {
-    let mut lines = Vec::new();
-    let sts = match record(asking.means.resolver, domain).await {
-        Err(why) => format!("the record cannot be looked up: {why}"),
-        Ok(Record::Id(id)) => match fetched(asking.means, domain, fetch_until()).await {
-            Ok(policy) => {
-                let mx = policy.mx.join(", ");
-                format!("policy {id}: {}, for {mx}, kept {} s", policy.mode.name(), policy.max_age_s)
-            }
-            Err(failure) => format!("policy {id} cannot be fetched: {}", failure.why),
-        },
-        Ok(_) => "none is published".to_owned(),
+    let (text, fetched) = published::sts(asking.means, domain).await;
+    let now = asking.means.clock.now();
+    let kept = asking.policies.filter(|policies| policies.live(domain, now).is_some());
+    let sts = match kept.and_then(|policies| policies.about(domain).0) {
+        // It holds, whatever is published by now (RFC 8461 3.3).
+        Some(Kept { id, policy, fetched_ms }) if fetched.is_none() => format!(
+            "policy {id}: {}, for {}, kept, fetched {} ago; cannot be refreshed: {text}",
+            policy.mode.name(),
+            policy.mx.join(", "),
+            span(now.saturating_sub(fetched_ms)),
+        ),
+        _ => text,
     };
-    lines.push(format!("MTA-STS      {sts}"));
+    let mut lines = vec![format!("MTA-STS      {sts}")];
     if !asking.means.resolver.validates() {
         lines.push("DANE         not used: no validating name server on loopback is configured".to_owned());
     }
     lines
 }
 
-fn demanded(settings: &Settings, domain: &str, plan: &SitePlan, wish: Wish) -> String {
+fn demanded(settings: &Settings, plan: &SitePlan, wish: Wish, mail: Mail<'_>) -> String {
     let hosts: Vec<&str> = plan.targets.iter().map(|target| target.host.trim_end_matches('.')).collect();
-    let question = Question { domain, hosts: &hosts, list: None, sender: "" };
-    settings.config.protection.policies.find(&question).wished(wish).to_string()
+    let Mail { domain, list, sender } = mail;
+    let question = Question { domain, hosts: &hosts, list, sender };
+    settings.config.protection.policies.held(&question).wished(wish).to_string()
 }
 
 /// One after the other, as they are tried; the clock is a delivery's.
-async fn hosts(asking: &Asking<'_>, plan: SitePlan) -> Found {
+async fn hosts(asking: &Asking<'_>, (plan, dane): (SitePlan, Vec<Decided>), mail: Mail<'_>) -> Found {
     let more = plan.targets.len().saturating_sub(HOSTS_MAX);
-    let mut hosts = Vec::new();
+    let (mut hosts, tokens) = (Vec::new(), Tokens::brief());
     for target in plan.targets.into_iter().take(HOSTS_MAX) {
-        let checked = check::host(asking.means.settings, asking.means.clock, &target).await;
+        let checked = check::host(asking.means, &tokens, &target, mail).await;
         hosts.push((target, checked));
     }
-    Found::Hosts { site: plan.key.to_string(), hosts, more }
+    Found::Hosts { site: plan.key.to_string(), hosts, more, dane }
 }
 
 fn verdict(goes: &Goes) -> (&'static str, &str) {
@@ -191,12 +257,13 @@ impl Report {
             (Found::Hosts { .. }, None) if self.unfit().is_some() => RETURNED,
             (Found::Waits(_), _) | (Found::Hosts { .. }, None) => WAITS,
             (_, Some(Goes::Clear(_))) => IN_CLEAR,
-            (_, Some(_)) => 0,
+            (Found::Ours, _) | (_, Some(_)) => 0,
         }
     }
 
     fn words(&self) -> String {
         match (&self.found, self.first()) {
+            (Found::Ours, _) => "this domain is our own: its mail stays here; others find".to_owned(),
             (Found::Returned(why), _) => format!("mail is returned: {why}"),
             (Found::Waits(why), _) => format!("mail waits: {why}"),
             (Found::Hosts { .. }, None) => match self.unfit() {
@@ -220,14 +287,14 @@ impl Report {
         for line in &self.published {
             say("  ", line);
         }
-        if let Found::Hosts { site, hosts, more } = &self.found {
+        if let Found::Hosts { site, hosts, more, dane } = &self.found {
             say("  ", &format!("site         {site}"));
             for (target, check) in hosts {
                 say("", &format!("{} [{}], preference {}", target.host, target.addr, target.preference));
-                for line in tlsa(target) {
+                for line in tlsa(target, dane) {
                     say("  ", &line);
                 }
-                for line in steps(check) {
+                for line in steps(target, check) {
                     say("  ", &line);
                 }
             }
@@ -243,28 +310,42 @@ impl Report {
             "domain": self.domain, "verdict": self.words(), "exit_code": self.code(), "demanded": self.demanded,
             "published": self.published,
         });
-        if let Found::Hosts { site, hosts, .. } = &self.found {
+        if let Found::Hosts { site, hosts, dane, .. } = &self.found {
             all["site"] = site.as_str().into();
-            all["hosts"] = hosts.iter().map(|(target, check)| host_json(target, check)).collect();
+            all["hosts"] = hosts.iter().map(|(target, check)| host_json(target, check, dane)).collect();
         }
         all
     }
 }
 
-/// What DANE has for the host.
-fn tlsa(target: &Target) -> Vec<String> {
+/// What DANE has for the host, or why it does not apply.
+fn tlsa(target: &Target, dane: &[Decided]) -> Vec<String> {
+    let host = target.host.trim_end_matches('.');
+    let is_it = |decided: &&Decided| decided.host == host && decided.port == target.addr.port();
     match target.posture.as_deref().and_then(|host| host.published.dane.as_ref()) {
         Some(Decision::Match(proof)) => proof.records.iter().map(|record| format!("TLSA record  {record}")).collect(),
         Some(Decision::Refuse(why)) => vec![format!("TLSA         {why}")],
-        _ => Vec::new(),
+        Some(Decision::Encrypt { base_domain, unusable }) => {
+            vec![format!(
+                "TLSA         none of the {unusable} of {base_domain} is usable: never in clear, and nothing is proven"
+            )]
+        }
+        _ => match dane.iter().find(is_it).map(|decided| &decided.decision) {
+            Some(Decision::NotApplicable(why)) => vec![format!("DANE         does not apply: {why}")],
+            Some(_) => vec!["DANE         is not asked for by what is demanded; TLSA records are published".to_owned()],
+            None => Vec::new(),
+        },
     }
 }
 
 /// What happened, in its order.
-fn steps(check: &HostCheck) -> Vec<String> {
+fn steps(target: &Target, check: &HostCheck) -> Vec<String> {
     let mut steps = Vec::new();
     if check.is_connected {
         steps.push("connected".to_owned());
+    }
+    if target.addr.is_implicit_tls() {
+        steps.push("TLS          from the first octet".to_owned());
     }
     match check.offers_starttls {
         Some(true) => steps.push("STARTTLS     offered".to_owned()),
@@ -275,19 +356,34 @@ fn steps(check: &HostCheck) -> Vec<String> {
         steps.push(format!("handshake    {} {}, key exchange {}", facts.version, facts.cipher, facts.group));
         if let Some(shown) = facts.peer.as_ref().map(Shown::of) {
             let names = shown.names.join(", ");
-            steps.push(format!("certificate  {names} by {} until {}", shown.issuer, shown.ends));
+            let from = day(facts.peer.as_ref().map_or(0, |peer| peer.not_before));
+            steps.push(format!("certificate  {names} by {} from {from} until {}", shown.issuer, shown.ends));
             steps.push(format!("SHA-256      {}", shown.sha256));
             steps.push(format!("as TLSA      3 1 1 {}", shown.key_sha256));
         }
         steps.push(format!("proof        {}", facts.proven));
-        steps.push(format!("REQUIRETLS   {}", if check.offers_require_tls { "offered" } else { "not offered" }));
+        if !matches!(check.goes, Goes::Not(_)) {
+            steps.push(format!("REQUIRETLS   {}", if check.offers_require_tls { "offered" } else { "not offered" }));
+        }
     }
+    steps.extend(check.login.as_ref().map(|login| format!("login        {}", login_words(login))));
     let (words, why) = verdict(&check.goes);
     steps.push(if why.is_empty() { format!("verdict      {words}") } else { format!("verdict      {words}: {why}") });
     steps
 }
 
-fn host_json(target: &Target, check: &HostCheck) -> Value {
+/// With which mechanism, as whom, and what came of it.
+fn login_words(login: &LoginCheck) -> String {
+    let mechanism = login.mechanism.map_or_else(String::new, |mechanism| format!("{mechanism} "));
+    let end = match &login.end {
+        LoginEnd::NotTried => "not tried: the session did not come to it",
+        LoginEnd::Accepted => "accepted",
+        LoginEnd::Refused(why) => why,
+    };
+    format!("{mechanism}as {}: {end}", login.user)
+}
+
+fn host_json(target: &Target, check: &HostCheck, dane: &[Decided]) -> Value {
     let (words, why) = verdict(&check.goes);
     let goes = match check.goes {
         Goes::Proven => "proven",
@@ -297,15 +393,27 @@ fn host_json(target: &Target, check: &HostCheck) -> Value {
         Goes::Unfit(..) => "unfit",
     };
     let session = check.facts.as_ref().map(|facts| {
-        let certificate = facts.peer.as_ref().map(Shown::of);
+        let mut certificate = json!(facts.peer.as_ref().map(Shown::of));
+        if let Some(peer) = &facts.peer {
+            certificate["begins"] = day(peer.not_before).into();
+        }
         json!({
             "version": facts.version, "cipher": facts.cipher, "group": facts.group, "proven": facts.proven.to_string(),
             "how": facts.proven.key(), "certificate": certificate,
         })
     });
+    let login = check.login.as_ref().map(|login| {
+        let (end, why) = match &login.end {
+            LoginEnd::NotTried => ("not tried", None),
+            LoginEnd::Accepted => ("accepted", None),
+            LoginEnd::Refused(why) => ("refused", Some(why)),
+        };
+        json!({ "user": login.user, "mechanism": login.mechanism, "end": end, "why": why })
+    });
     json!({
-        "tlsa": tlsa(target), "host": *target.host, "address": target.addr.to_string(), "preference": target.preference,
-        "connected": check.is_connected, "starttls": check.offers_starttls, "tls": session,
-        "requiretls": check.offers_require_tls, "goes": goes, "verdict": words, "why": why,
+        "tlsa": tlsa(target, dane), "host": *target.host, "address": target.addr.to_string(), "preference": target.preference,
+        "connected": check.is_connected, "implicit_tls": target.addr.is_implicit_tls(),
+        "starttls": check.offers_starttls, "tls": session,
+        "requiretls": check.offers_require_tls, "login": login, "goes": goes, "verdict": words, "why": why,
     })
 }

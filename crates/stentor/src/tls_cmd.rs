@@ -12,7 +12,6 @@ use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 use stentor_acme::{View, certificate_file};
 use stentor_config::keys::hex;
-use stentor_config::{Config, Diagnostic};
 use stentor_control::format::plural;
 use stentor_stats::escape::printable;
 use stentor_tls::{Identities, Identity, SELF_SIGNED_FILE};
@@ -60,7 +59,7 @@ pub(crate) fn run(options: &Options) -> ExitCode {
             Ok(config) => config,
             Err(code) => return code,
         };
-    let identities = match loaded(&config) {
+    let identities = match certificates::served(&config) {
         Ok(identities) => identities,
         Err(diagnostics) => return wrong(&diagnostics),
     };
@@ -98,16 +97,6 @@ struct Shown<'a> {
     identity: Option<&'a Identity>,
     /// How it stands with the CA that it is asked of.
     view: Option<&'a View>,
-}
-
-/// What the configuration names, or what the server has made.
-fn loaded(config: &Config) -> Result<Option<Identities>, Vec<Diagnostic>> {
-    if let Some(identities) = certificates::found(config)? {
-        return Ok(Some(identities));
-    }
-    let path = config.tls_folder().join(SELF_SIGNED_FILE);
-    let error = |why: String| vec![config.tls_diagnostic(format!("{}: {why}", path.display()))];
-    Identities::self_signed_before(&config.tls_folder()).map_err(error)
 }
 
 fn as_text(shown: &Shown<'_>) -> String {

@@ -80,7 +80,10 @@ impl Cause {
     }
 }
 
-/// A failure: its cause, and what people read.
+/// Limit of the text: parts of it are the peer's, such as names in its certificate, which have no limit.
+const TEXT_BYTES_MAX: usize = 1_024;
+
+/// A failure: its cause, and what people read, which is one line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsError {
     pub cause: Cause,
@@ -97,7 +100,16 @@ impl std::error::Error for TlsError {}
 
 impl TlsError {
     pub fn new(cause: Cause, text: impl Into<Box<str>>) -> TlsError {
-        TlsError { cause, text: text.into() }
+        let text = text.into();
+        if text.len() <= TEXT_BYTES_MAX && !text.chars().any(char::is_control) {
+            return TlsError { cause, text };
+        }
+        let (kept, more) = match text.floor_char_boundary(TEXT_BYTES_MAX) {
+            all if all == text.len() => (all, ""),
+            cut => (cut, "..."),
+        };
+        let text: String = text[..kept].chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        TlsError { cause, text: (text + more).into() }
     }
 
     pub(crate) fn eof(in_handshake: bool) -> TlsError {
@@ -233,6 +245,8 @@ fn incompatible(why: &PeerIncompatible) -> TlsError {
         Why::ServerDoesNotSupportTls12Or13
         | Why::ServerTlsVersionIsDisabledByOurConfig
         | Why::SupportedVersionsExtensionRequired
+        // A ClientHello that may not leave it out since TLS 1.2 (RFC 5246 7.4.1.4.1), and has no room for it before.
+        | Why::SignatureAlgorithmsExtensionRequired
         | Why::Tls12NotOffered
         | Why::Tls12NotOfferedOrEnabled => {
             TlsError::new(Cause::NoSharedVersion, "no version of TLS in common: the peer has older ones only")
@@ -277,5 +291,20 @@ fn alert_name(number: u8) -> &'static str {
         116 => "certificate_required",
         120 => "no_application_protocol",
         _ => "of unknown kind",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It is kept with hosts and messages, and written into lines.
+    #[test]
+    fn a_peers_words_are_one_line_of_some_length() {
+        let text = |text: &str| TlsError::new(Cause::WrongName, text).text;
+        assert_eq!(&*text("the certificate is for a.test"), "the certificate is for a.test");
+        assert_eq!(&*text("for a\r\nX: y\u{1b}[2J, not"), "for a  X: y [2J, not");
+        let long = text(&"\u{e9}x".repeat(20_000));
+        assert!(long.len() <= TEXT_BYTES_MAX + 3 && long.ends_with("x..."), "{long}");
     }
 }

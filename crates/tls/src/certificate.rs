@@ -81,6 +81,13 @@ impl Certificate {
         self.names.iter().any(|name| name_covers(name, host))
     }
 
+    /// The name that is below a domain, which comes with its dot before it and in lower case.
+    pub fn name_below(&self, suffix: &str) -> Option<&str> {
+        let is_below =
+            |name: &&Arc<str>| suffix.starts_with('.') && name.len() > suffix.len() && name.ends_with(suffix);
+        self.names.iter().find(is_below).map(|name| &**name)
+    }
+
     /// The day of its end, as `2027-01-31`.
     pub fn ends_on(&self) -> String {
         day(self.not_after)
@@ -113,6 +120,11 @@ pub(crate) fn common_name(der: &CertificateDer<'_>) -> Option<String> {
 /// The public key with its algorithm, whole: what selector 1 of TLSA means.
 pub(crate) fn public_key<'a>(der: &'a CertificateDer<'_>) -> Option<&'a [u8]> {
     Parts::of(der).map(|parts| parts.key.whole)
+}
+
+/// The name of who signed it, as it is encoded.
+pub(crate) fn issuer_name<'a>(der: &'a CertificateDer<'_>) -> Option<&'a [u8]> {
+    Parts::of(der).map(|parts| parts.issuer.whole)
 }
 
 /// The identifier of the key that signed it (RFC 5280 section 4.2.1.1), and its serial number as it is encoded.

@@ -31,6 +31,8 @@ thread_local! {
 
 /// A socket that does not block.
 pub trait RawSocket: AsFd + Send {
+    /// Reads once. A short read means that the socket is empty, so that readiness is cleared at once: the next read waits without a
+    /// system call that returns EAGAIN, as half of all reads did.
     fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize>;
     fn try_write_vectored(&self, bytes: &[IoSlice<'_>]) -> io::Result<usize>;
     fn ready(&self, interest: Interest) -> impl Future<Output = io::Result<Ready>> + Send;
@@ -42,7 +44,12 @@ macro_rules! raw_socket {
     ($socket:ty) => {
         impl RawSocket for $socket {
             fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-                <$socket>::try_read(self, buffer)
+                let mut read = 0;
+                let result = self.try_io(Interest::READABLE, || {
+                    read = rustix::io::read(self, &mut *buffer)?;
+                    if (1..buffer.len()).contains(&read) { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(read) }
+                });
+                if read > 0 { Ok(read) } else { result }
             }
 
             fn try_write_vectored(&self, bytes: &[IoSlice<'_>]) -> io::Result<usize> {
@@ -232,6 +239,15 @@ impl<S: RawSocket> TlsSocket<S> {
     /// Encrypts and writes; how many octets were taken. They may still wait, encrypted, for the socket: [`TlsSocket::flush`],
     /// the next write and [`TlsSocket::ready`] send them.
     pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write(bytes, false)
+    }
+
+    /// The same for the last octets of all: TLS's close goes in one write with them.
+    pub fn try_write_last(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write(bytes, true)
+    }
+
+    fn write(&mut self, bytes: &[u8], is_last: bool) -> io::Result<usize> {
         let mut at = 0;
         while self.push()? {
             if at == bytes.len() {
@@ -240,6 +256,9 @@ impl<S: RawSocket> TlsSocket<S> {
             match self.secured.write(&bytes[at..]) {
                 0 => break,
                 taken => at += taken,
+            }
+            if is_last && at == bytes.len() {
+                self.secured.close();
             }
         }
         if at == 0 && !bytes.is_empty() {
@@ -301,11 +320,10 @@ impl<S: RawSocket> TlsSocket<S> {
         Ok(())
     }
 
-    /// Closes our side: what was written, the close of TLS, the end of the socket. The peer's may still be read.
-    pub async fn shutdown(&mut self) -> io::Result<()> {
+    /// Ends our side of TLS, once; that of the socket ends with the socket. The peer's may still be read.
+    pub async fn close(&mut self) -> io::Result<()> {
         self.secured.close();
-        self.flush().await?;
-        Ok(rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write)?)
+        self.flush().await
     }
 }
 

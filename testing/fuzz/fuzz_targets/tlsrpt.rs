@@ -2,17 +2,26 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use stentor_posture::tlsrpt::{Counts, Place, Record, Report, Submitter};
+use stentor_posture::tlsrpt::{Counts, DomainCount, Place, Record, Report, Submitter};
 
-const US: Submitter<'_> = Submitter { hostname: "us.test", organization: "Us", contact: "postmaster@us.test" };
+const US: Submitter<'_> =
+    Submitter { hostname: "us.test", organization: "Us", contact: "postmaster@us.test", from: "reports@us.test" };
 
 fuzz_target!(|data: &[u8]| {
     let with_head = [b"v=TLSRPTv1;rua=", data].concat();
     for record in [data, &with_head] {
         if let Record::Places(places) = Record::of([record]) {
             for place in places {
-                let (Place::Mail(text) | Place::Https(text)) = place;
+                let (Place::Mail(text) | Place::Https(text)) = &place;
                 assert!(!text.bytes().any(|b| b <= b' ' || b == 0x7f));
+                if let Place::Mail(to) = &place {
+                    let report = Report::new("a.test", 1, &DomainCount::default(), US);
+                    let message = report.message(to, "<1@us.test>", 0, US);
+                    let message = String::from_utf8(message).expect("an address is UTF-8");
+                    let (header, _) = message.split_once("\r\n\r\n").expect("there is a header");
+                    assert_eq!(header.lines().filter(|line| line.starts_with("To: <")).count(), 1);
+                    assert!(header.contains(&format!("\r\nTo: <{to}>\r\nSubject: ")));
+                }
             }
         }
     }

@@ -11,6 +11,7 @@
 use crate::script::Rule;
 use crate::tls::Tls;
 use serde::Deserialize;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -118,6 +119,8 @@ pub struct Behaviour {
     pub requiretls_only: bool,
     /// AUTH is offered within TLS, and needed before MAIL: `user:password`, for PLAIN and LOGIN.
     pub auth: Option<String>,
+    /// A file of lines `user:token`, read at each login: AUTH by XOAUTH2 and OAUTHBEARER, and by nothing else.
+    pub auth_tokens: Option<PathBuf>,
     /// AUTH is offered in clear as well.
     pub auth_in_clear: bool,
     /// Faults per stage.
@@ -195,6 +198,7 @@ impl Default for Behaviour {
             requiretls: false,
             requiretls_only: false,
             auth: None,
+            auth_tokens: None,
             auth_in_clear: false,
             at_greeting: None,
             at_ehlo: None,

@@ -2,11 +2,12 @@
 //!
 //! Promise: mail waits for a policy at most [`FETCH_MS_MAX`], its turn included, and the look-up of its record, once in five minutes for a domain whose web server
 //! does not answer; at most [`FETCHES_MAX`] are fetched at a time. A failure never takes away a policy that is kept and not over
-//! ([`stentor_posture::sts::Cache`] decides), and a domain without one gets its mail as if it published none. But that is said only
+//! ([`stentor_posture::sts::Cache`] decides), and a domain without one gets its mail as if it published none,
+//! unless the mail demands REQUIRETLS: it waits if nothing else proves a host ([`StsFound::NotNow`]). But that holds only
 //! of a domain whose own server was asked: if others have taken all turns, it is not known ([`StsFound::NotKnown`]), and mail waits.
 //! Domains whose last fetch failed have turns of their own, so that slow servers hold up those of others only once.
 //!
-//! The file is the caller's: [`StsPolicies::write`] gives its text when there is something new, [`StsPolicies::restore`] takes it.
+//! The file is the caller's: [`StsPolicies::save`] gives its text when there is something new, [`StsPolicies::restore`] takes it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,6 +34,8 @@ pub const FETCH_MS_MAX: u64 = 10_000;
 const FETCHES_MAX: usize = 64;
 /// Of these, servers of domains whose last fetch failed.
 const FAILING_MAX: usize = 16;
+/// Between two looks for policies to refresh.
+const REFRESH_EVERY: Duration = Duration::from_mins(1);
 /// Policies that are refreshed in one go: so many a minute are all that are kept, each once a day.
 const REFRESHED_MAX: usize = 128;
 /// Of these, at a time.
@@ -41,8 +44,6 @@ const REFRESHES_MAX: usize = 16;
 /// All policies.
 pub struct StsPolicies {
     cache: Mutex<Cache>,
-    /// Held while the file is written.
-    writing: Mutex<()>,
     fetches: Semaphore,
     failing: Semaphore,
     fetched: AtomicU64,
@@ -53,7 +54,6 @@ impl Default for StsPolicies {
     fn default() -> StsPolicies {
         StsPolicies {
             cache: Mutex::default(),
-            writing: Mutex::default(),
             fetches: Semaphore::new(FETCHES_MAX - FAILING_MAX),
             failing: Semaphore::new(FAILING_MAX),
             fetched: AtomicU64::new(0),
@@ -74,15 +74,23 @@ pub struct Means<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StsFound {
     Policy(Arc<Policy>),
-    /// The domain publishes none, or its own server does not give it.
+    /// The domain publishes none, or one that is invalid.
     Nothing,
+    /// The record cannot be looked up, or the policy cannot be fetched now. As [`StsFound::Nothing`], except for mail with
+    /// REQUIRETLS, which waits.
+    NotNow(String),
     /// It publishes one, and its server was not asked, or not for long enough.
     NotKnown(String),
 }
 
 impl StsFound {
-    fn of(policy: Option<Arc<Policy>>) -> StsFound {
-        policy.map_or(StsFound::Nothing, StsFound::Policy)
+    /// The policy that holds, or why there is none now: the last fetch failed.
+    fn of(policy: Option<Arc<Policy>>, failure: Option<&FetchFailure>) -> StsFound {
+        match (policy, failure) {
+            (Some(policy), _) => StsFound::Policy(policy),
+            (None, Some(failure)) if failure.kind != FetchFailureKind::Invalid => StsFound::NotNow(failure.why.clone()),
+            (None, _) => StsFound::Nothing,
+        }
     }
 }
 
@@ -91,9 +99,14 @@ impl StsPolicies {
     pub async fn policy(&self, means: Means<'_>, domain: &str) -> StsFound {
         let record = record(means.resolver, domain).await;
         let consulted = self.cache.lock().consult(domain, record.as_ref().ok(), means.clock.now());
-        match consulted {
-            Consulted::Use(policy) => StsFound::of(policy),
-            Consulted::Fetch(wanted) => self.fetch(means.clock, wanted, |until| fetched(means, domain, until)).await,
+        match (consulted, record) {
+            (Consulted::Fetch(wanted), _) => {
+                self.fetch(means.clock, wanted, |until| fetched(means, domain, until)).await
+            }
+            (Consulted::Use(None), Err(why)) => StsFound::NotNow(why),
+            // A fetch that failed is not repeated at once.
+            (Consulted::Use(None), Ok(Record::Id(_))) => StsFound::of(None, self.about(domain).1.as_ref()),
+            (Consulted::Use(policy), _) => StsFound::of(policy, None),
         }
     }
 
@@ -152,7 +165,8 @@ impl StsPolicies {
                 tracing::info!(domain, id, "the MTA-STS policy cannot be fetched: {}", failure.why);
             }
         }
-        StsFound::of(self.cache.lock().fetched(&domain, id, result, clock.now()))
+        let failure = result.as_ref().err().cloned();
+        StsFound::of(self.cache.lock().fetched(&domain, id, result, clock.now()), failure.as_ref())
     }
 
     fn not_known(&self, domain: &str, now: Ms) -> StsFound {
@@ -165,21 +179,19 @@ impl StsPolicies {
         ))
     }
 
-    /// Hands over the text of the file, if there is something new in it. Waits for one that is being written; blocks.
-    ///
-    /// # Errors
-    /// Those of `to_disk`: it is handed over again.
-    pub fn write<E>(&self, to_disk: impl FnOnce(&str) -> Result<(), E>) -> Result<(), E> {
-        let _writing = self.writing.lock();
+    /// The text of the file, if there is something new in it since the last time.
+    pub fn save(&self) -> Option<String> {
         let policies = {
             let mut cache = self.cache.lock();
-            if !cache.take_changed() {
-                return Ok(());
-            }
-            cache.policies()
+            cache.take_changed().then(|| cache.policies())
         };
         // Mail does not wait for that.
-        to_disk(&sts::write(&policies)).inspect_err(|_| self.cache.lock().set_changed())
+        policies.map(|policies| sts::write(&policies))
+    }
+
+    /// Marks it as changed again: the last text could not be written.
+    pub fn set_changed(&self) {
+        self.cache.lock().set_changed();
     }
 
     /// Takes what the file has. The first line that cannot be read, if there is one: others are used all the same.
@@ -193,8 +205,16 @@ impl StsPolicies {
     }
 }
 
+/// Refreshes policies until the process ends.
+pub async fn keep_fresh(core: Arc<Core>) {
+    loop {
+        tokio::time::sleep(REFRESH_EVERY).await;
+        refresh(&core).await;
+    }
+}
+
 /// Fetches what is used and will be over, or may have changed, some side by side: a server that is slow holds up few others.
-pub async fn refresh(core: &Arc<Core>) {
+async fn refresh(core: &Arc<Core>) {
     let due = core.policies.cache.lock().due(core.clock.now(), REFRESHED_MAX);
     side_by_side(REFRESHES_MAX, due, |wanted| {
         let core = core.clone();
@@ -262,6 +282,14 @@ fn failure(kind: FetchFailureKind, why: String) -> FetchFailure {
 }
 
 #[cfg(test)]
+impl StsPolicies {
+    /// Takes all turns of domains whose last fetch did not fail, as slow servers of others do.
+    pub(crate) async fn hold_turns(&self) -> tokio::sync::SemaphorePermit<'_> {
+        self.fetches.acquire_many((FETCHES_MAX - FAILING_MAX) as u32).await.expect("it is never closed")
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::sync::atomic::AtomicUsize;
 
@@ -314,10 +342,13 @@ mod tests {
     async fn a_server_that_is_slow_itself_is_as_one_without_a_policy() {
         let (policies, clock) = (StsPolicies::default(), Clock::start());
         let found = policies.fetch(&clock, wanted("a.test", false), slow).await;
-        assert_eq!(found, StsFound::Nothing);
+        assert!(matches!(found, StsFound::NotNow(_)), "{found:?}");
         assert!(policies.about("a.test").1.is_some());
+        // What it gives is none, which is known.
+        let invalid = async |_| Err(failure(FetchFailureKind::Invalid, "text/html".to_owned()));
+        assert_eq!(policies.fetch(&clock, wanted("c.test", false), invalid).await, StsFound::Nothing);
         // One that waited for its turn, and had it for a moment alone, is not known to be slow.
-        let turns = policies.fetches.acquire_many((FETCHES_MAX - FAILING_MAX) as u32).await.unwrap();
+        let turns = policies.hold_turns().await;
         let waiting = policies.fetch(&clock, wanted("b.test", false), slow);
         let release = async {
             tokio::time::sleep(Duration::from_secs(9)).await;
@@ -350,29 +381,5 @@ mod tests {
         })
         .await;
         assert_eq!((running.load(Ordering::Relaxed), most.load(Ordering::Relaxed)), (0, 16));
-    }
-
-    #[test]
-    fn what_could_not_be_written_is_handed_over_again_and_one_waits_for_another() {
-        let policies = Arc::new(StsPolicies::default());
-        policies.cache.lock().fetched("a.test", "1".to_owned(), Ok(policy()), 5);
-        assert_eq!(policies.write(|_| Err("full")), Err("full"));
-        let (begun, begins) = std::sync::mpsc::channel();
-        let (go, goes) = std::sync::mpsc::channel::<()>();
-        let first = {
-            let policies = policies.clone();
-            std::thread::spawn(move || {
-                policies.write(|text| {
-                    assert!(text.contains("a.test"));
-                    begun.send(()).unwrap();
-                    goes.recv().map_err(|_| "lost")
-                })
-            })
-        };
-        begins.recv().unwrap();
-        assert!(policies.writing.try_lock().is_none(), "a second write waits");
-        go.send(()).unwrap();
-        assert_eq!(first.join().unwrap(), Ok(()));
-        assert_eq!(policies.write(|_| Err("nothing is new")), Ok(()));
     }
 }

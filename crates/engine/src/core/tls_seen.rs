@@ -2,7 +2,7 @@
 //!
 //! Promise: memory is bounded by [`HOSTS_MAX`]; who was met longest ago is forgotten first. A session costs one look-up under a
 //! lock that is held for microseconds. What is known goes into a file now and then and is read at a start ([`TlsSeen::save`],
-//! [`TlsSeen::load`]); a crash forgets what came since.
+//! [`TlsSeen::load`]); a crash forgets what came since. The file's text is made of a copy that shares its entries with the table.
 //!
 //! Hosts are known by name, for all sites that they serve: what they can do does not depend on whose mail they get.
 
@@ -128,7 +128,7 @@ pub struct Dates {
 
 #[derive(Default)]
 struct Inner {
-    hosts: HashMap<Arc<str>, Seen, foldhash::fast::RandomState>,
+    hosts: HashMap<Arc<str>, Arc<Seen>, foldhash::fast::RandomState>,
     is_changed: bool,
 }
 
@@ -154,10 +154,11 @@ impl TlsSeen {
         if let Some(seen) = inner.hosts.get_mut(host)
             && is_same(seen)
         {
+            let seen = Arc::make_mut(seen);
             seen.at = now;
             return seen.add(strength, tls, now);
         }
-        let weak = inner.hosts.get_mut(host).map(|seen| std::mem::take(&mut seen.weak)).unwrap_or_default();
+        let weak = inner.hosts.get(host).map(|seen| seen.weak.clone()).unwrap_or_default();
         let mut seen = Seen {
             at: now,
             tls: tls.into(),
@@ -169,12 +170,13 @@ impl TlsSeen {
         if inner.hosts.len() >= HOSTS_MAX && !inner.hosts.contains_key(host) {
             inner.forget();
         }
-        inner.hosts.insert(host.into(), seen);
+        inner.hosts.insert(host.into(), Arc::new(seen));
     }
 
     /// What is known of a host.
     pub fn of(&self, host: &str) -> Option<Seen> {
-        self.0.lock().hosts.get(host.trim_end_matches('.')).cloned()
+        let seen = self.0.lock().hosts.get(host.trim_end_matches('.')).cloned();
+        seen.map(Arc::unwrap_or_clone)
     }
 
     /// Of the hosts that were met since then, by their last session: one whose dates are wrong has a wrong certificate, and most of
@@ -195,11 +197,16 @@ impl TlsSeen {
         if !std::mem::take(&mut inner.is_changed) {
             return None;
         }
-        let all: Vec<(String, Seen)> =
-            inner.hosts.iter().map(|(host, seen)| (host.to_string(), seen.clone())).collect();
+        let all: Vec<_> = inner.hosts.iter().map(|(host, seen)| (host.clone(), seen.clone())).collect();
         drop(inner);
+        let all: Vec<(&str, &Seen)> = all.iter().map(|(host, seen)| (&**host, &**seen)).collect();
         // Structs with string keys cannot fail.
         serde_json::to_vec(&all).ok()
+    }
+
+    /// Marks it as changed again: the last text could not be written.
+    pub fn set_changed(&self) {
+        self.0.lock().is_changed = true;
     }
 
     /// Takes what a file has.
@@ -208,7 +215,8 @@ impl TlsSeen {
     /// It is damaged; nothing changes.
     pub fn load(&self, octets: &[u8]) -> Result<(), serde_json::Error> {
         let all: Vec<(String, Seen)> = serde_json::from_slice(octets)?;
-        self.0.lock().hosts = all.into_iter().take(HOSTS_MAX).map(|(host, seen)| (host.into(), seen)).collect();
+        let all = all.into_iter().take(HOSTS_MAX).map(|(host, seen)| (Arc::<str>::from(host), Arc::new(seen)));
+        self.0.lock().hosts = all.collect();
         Ok(())
     }
 }

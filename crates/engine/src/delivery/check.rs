@@ -1,30 +1,29 @@
-//! What would happen to mail for one host now, as far as TLS is concerned: a session in which nothing is sent.
+//! What would happen to mail for one host now, as far as TLS and a login are concerned: a session in which no mail is sent.
 //!
-//! Promise: the host is judged as a delivery judges it ([`Protection`]), by what this very session shows and not by what is
-//! remembered. Every wait has a delivery's deadlines.
+//! Promise: the host is judged as a delivery judges it (`protection.rs`), by what this very session shows and not by what is
+//! remembered. A certificate that proves nothing where something is demanded is seen all the same, and the session ends with the
+//! handshake: a secret goes where a delivery would send it and nowhere else (`login.rs`); an access token is requested as by a
+//! delivery, anew. Every wait has a delivery's deadlines.
 //!
 //! Failure: whatever goes wrong is the verdict, in the words that a record would have.
 
-use std::io;
-use std::time::Duration;
-
-use stentor_mail::client::{ClientError, ClientEvent, ClientSession, TlsStage, TlsUse, Unsecured};
-use stentor_queue::ids::Ms;
-use stentor_queue::site::{Endpoint, Target};
+use stentor_config::SmartHost;
+use stentor_mail::client::{ClientError, ClientEvent, Mechanisms, SaslOctets, TlsStage, Unsecured};
+use stentor_oauth::Tokens;
+use stentor_queue::site::Target;
 use stentor_sched::{Enhanced, NoSession};
-use stentor_tls::Facts;
-use tokio::io::Interest;
+use stentor_tls::{Facts, TlsError};
 
 use super::ending::{for_site, no_session};
-use super::opening::plain;
-use super::protection::Protection;
-use super::stream::Stream;
+use super::login::{self, Begun, TokenAccess};
+use super::opening::Purpose;
+pub use super::protection::Mail;
+use super::short_session::{Engine, ShortSession};
 use crate::clock::Clock;
 use crate::core::Settings;
+use crate::core::sts::Means;
 
-const READ_BYTES: usize = 4 * 1024;
-/// Without anything awaited a session has no deadline.
-const FAR_MS: Ms = 3_600_000;
+const NO_SESSION: &str = "the session ended before it began";
 
 /// How mail would go to a host.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,203 +40,194 @@ pub enum Goes {
     Unfit(Enhanced, String),
 }
 
+/// A login at a smart host.
+#[derive(Debug, Default)]
+pub struct LoginCheck {
+    pub user: String,
+    /// What was chosen, if it came so far.
+    pub mechanism: Option<&'static str>,
+    pub end: LoginEnd,
+}
+
+#[derive(Debug, Default)]
+pub enum LoginEnd {
+    /// The session did not come to it.
+    #[default]
+    NotTried,
+    Accepted,
+    /// By the host, or by us; never with the secret.
+    Refused(String),
+}
+
 /// What one session has shown.
 #[derive(Debug)]
 pub struct HostCheck {
     pub is_connected: bool,
-    /// The TLS that came to be.
+    /// The TLS that came to be, or would have if the certificate were enough.
     pub facts: Option<Box<Facts>>,
     /// Offered before TLS; `None`: not known, or TLS came first.
     pub offers_starttls: Option<bool>,
     /// Offered in the end.
     pub offers_require_tls: bool,
+    /// What came of the login, where the configuration has one.
+    pub login: Option<LoginCheck>,
     pub goes: Goes,
 }
 
-/// Looks at the host.
-pub async fn host(settings: &Settings, clock: &Clock, target: &Target) -> HostCheck {
+/// Looks at the host, for this mail.
+pub async fn host(means: Means<'_>, tokens: &Tokens, target: &Target, mail: Mail<'_>) -> HostCheck {
+    let Means { settings, clock, .. } = means;
+    let smart_host = target.addr.ip().and_then(|_| smart_host(settings, target));
     let mut check = HostCheck {
-        is_connected: false,
+        is_connected: true,
         facts: None,
         offers_starttls: None,
         offers_require_tls: false,
-        goes: Goes::Not("the session ended before it began".to_owned()),
+        login: smart_host.map(|smart_host| LoginCheck { user: smart_host.user.clone(), ..LoginCheck::default() }),
+        goes: Goes::Not(NO_SESSION.to_owned()),
     };
-    match Probe::open(settings, clock, target, &mut check.is_connected).await {
-        Ok(mut probe) => {
-            let goes = probe.look(settings, target, &mut check).await;
-            check.goes = goes;
-            check.facts = probe.protection.take_facts();
+    match ShortSession::open(Engine { settings, clock, live: None }, target, Purpose::Look).await {
+        Ok(mut session) => {
+            session.smtp.protect(session.protection.tls(), session.protection.logs_in());
+            let mut probe = Probe { session, settings, access: TokenAccess { tokens, means }, login: None };
+            check.goes = probe.look(clock, mail, &mut check).await;
+            check.facts = probe.session.protection.facts().cloned().map(Box::new);
         }
-        Err(goes) => check.goes = goes,
+        Err(error) => {
+            check.is_connected = error.was_connected();
+            check.goes = goes_not(error.why(), (None, error.tls()), target, error.text(target));
+            check.facts = error.into_facts();
+        }
     }
     check
 }
 
+fn smart_host<'s>(settings: &'s Settings, target: &Target) -> Option<&'s SmartHost> {
+    settings.config.protection.smart_host(&target.host, target.addr.port())
+}
+
 /// No session: not now, or not at all, as the scheduler would hear it.
-fn goes_not((why, error): (NoSession, Option<&ClientError>), target: &Target, text: String) -> Goes {
-    match for_site(why, error, target) {
+fn goes_not(why: NoSession, how: (Option<&ClientError>, Option<&TlsError>), target: &Target, text: String) -> Goes {
+    match for_site(why, how, target) {
         NoSession::Unfit { dsn } => Goes::Unfit(dsn, text),
         _ => Goes::Not(text),
     }
 }
 
-struct Probe {
-    clock: Clock,
-    stream: Stream,
-    smtp: ClientSession,
-    protection: Protection,
-    out_at: usize,
+struct Probe<'s> {
+    session: ShortSession,
+    settings: &'s Settings,
+    access: TokenAccess<'s>,
+    login: Option<Box<stentor_sasl::Client>>,
 }
 
-impl Probe {
-    async fn open(settings: &Settings, clock: &Clock, target: &Target, is_connected: &mut bool) -> Result<Probe, Goes> {
-        let no_tls = |text: String| goes_not((NoSession::Tls, None), target, text);
-        let mut protection = Protection::of(settings, target, None).map_err(|error| no_tls(error.to_string()))?;
-        let source_no = settings.config.sending.sources.iter().position(|source| match &target.addr {
-            Endpoint::Tcp(addr) if addr.is_ipv4() => source.v4.is_some(),
-            Endpoint::Tcp(_) => source.v6.is_some(),
-            Endpoint::Unix(_) => true,
-        });
-        let source_no = source_no.unwrap_or(0);
-        let source = settings.config.sending.sources.get(source_no);
-        let limit = Duration::from_millis(settings.config.delivery.connect_timeout_ms);
-        let mut stream = match tokio::time::timeout(limit, Stream::open(&target.addr, source)).await {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return Err(Goes::Not(plain(&error))),
-            Err(_) => return Err(Goes::Not("Connection timed out".to_owned())),
-        };
-        *is_connected = true;
-        if protection.tls() == TlsUse::Implicit {
-            let deadline = clock.steady_instant(clock.steady() + settings.config.protection.handshake_timeout_ms);
-            let made = protection.handshake(stream, settings, target, deadline).await;
-            stream = made.map_err(|error| no_tls(format!("TLS failed: {error}")))?;
-        }
-        let mut smtp = ClientSession::new(settings.client_for(source_no as u8, target), clock.steady());
-        smtp.protect(protection.tls(), false);
-        Ok(Probe { clock: clock.clone(), stream, smtp, protection, out_at: 0 })
-    }
-
+impl Probe<'_> {
     /// Goes as far as a session that is ready for mail.
-    async fn look(&mut self, settings: &Settings, target: &Target, check: &mut HostCheck) -> Goes {
+    async fn look(&mut self, clock: &Clock, mail: Mail<'_>, check: &mut HostCheck) -> Goes {
         let mut in_clear = None;
         loop {
-            match self.next().await {
+            match self.session.next(None, |_| ()).await {
                 Some(ClientEvent::Unsecured(why)) => {
                     check.offers_starttls = Some(matches!(why, Unsecured::Refused(_)));
+                    self.session.protection.unsecured(&why);
                     in_clear = Some(why.to_string());
                 }
                 Some(ClientEvent::StartTls) => {
                     check.offers_starttls = Some(true);
-                    self.secure(settings, target).await;
+                    self.session.secure(self.settings).await;
+                }
+                Some(ClientEvent::Authenticate(offered)) => self.log_in(clock, offered, check).await,
+                Some(ClientEvent::Challenge(SaslOctets(octets))) => self.respond(clock, octets).await,
+                Some(ClientEvent::Authenticated) => {
+                    if let Some(Err(error)) = self.login.take().map(|login| login.finish()) {
+                        self.session.smtp.decline_auth(&error.to_string(), clock.steady());
+                    }
                 }
                 Some(ClientEvent::Ready(_)) => {
-                    check.offers_require_tls = self.smtp.caps().require_tls() && self.smtp.is_secured();
-                    let goes = self.goes(target, check.offers_require_tls, in_clear);
-                    self.smtp.quit(self.clock.steady());
-                    while self.next().await.is_some() {}
+                    let goes = self.ready(mail, in_clear, check);
+                    self.session.quit(None).await;
                     return goes;
                 }
-                Some(ClientEvent::Closed { error }) => {
-                    match error {
-                        Some(ClientError::TlsNotOffered) => check.offers_starttls = Some(false),
-                        Some(ClientError::TlsRefused(_)) => check.offers_starttls = Some(true),
-                        _ => {}
-                    }
-                    let (error, stage) = (error.as_ref(), self.smtp.tls_stage());
-                    let why = error.map_or_else(|| "the session ended before it began".to_owned(), ToString::to_string);
-                    let is_tls = matches!(stage, TlsStage::Asked | TlsStage::Handshake | TlsStage::Hello);
-                    if is_tls && self.protection.allows_clear() {
-                        return Goes::Clear(why);
-                    }
-                    return goes_not((no_session(error, stage), error), target, why);
-                }
+                Some(ClientEvent::Closed { error }) => return self.closed(error.as_ref(), check),
                 Some(_) => {}
-                None => return Goes::Not("the session ended before it began".to_owned()),
+                None => return Goes::Not(NO_SESSION.to_owned()),
             }
         }
     }
 
-    fn goes(&self, target: &Target, has_require_tls: bool, in_clear: Option<String>) -> Goes {
-        if let Some((dsn, why)) = self.protection.lacks_of_site(target, has_require_tls) {
+    /// What becomes of mail in a session that is ready.
+    fn ready(&self, mail: Mail<'_>, in_clear: Option<String>, check: &mut HostCheck) -> Goes {
+        let ShortSession { smtp, protection, target, .. } = &self.session;
+        check.offers_require_tls = smtp.caps().require_tls() && smtp.is_secured();
+        if let Some(login) = &mut check.login {
+            login.end = LoginEnd::Accepted;
+        }
+        if let Some((_, why)) = protection.lacks_of_mail(self.settings, target, mail) {
+            return Goes::Not(why);
+        }
+        if let Some((dsn, why)) = protection.lacks_of_site(target, check.offers_require_tls) {
             return Goes::Unfit(dsn, why);
         }
-        match self.protection.facts() {
+        match protection.facts() {
             Some(facts) if facts.proven.is_proven() => Goes::Proven,
             Some(facts) => Goes::Encrypted(facts.proven.to_string()),
             None => Goes::Clear(in_clear.unwrap_or_else(|| "TLS is not used with this host".to_owned())),
         }
     }
 
-    /// Makes the handshake. It ends the session if it fails.
-    async fn secure(&mut self, settings: &Settings, target: &Target) {
-        if self.smtp.is_closed() {
-            return;
-        }
-        let stream = std::mem::replace(&mut self.stream, Stream::Gone);
-        let deadline = self.clock.steady_instant(self.smtp.deadline());
-        match self.protection.handshake(stream, settings, target, deadline).await {
-            Ok(stream) => {
-                self.stream = stream;
-                // It waits for nothing else.
-                let _ = self.smtp.secured(self.clock.steady());
-            }
-            Err(error) => self.smtp.tls_failed(&error.text),
-        }
-    }
-
-    async fn next(&mut self) -> Option<ClientEvent> {
-        loop {
-            if let Some(event) = self.smtp.poll_event() {
-                return Some(event);
-            }
-            if self.smtp.is_closed() {
-                return None;
-            }
-            if self.exchange().await.is_err() {
-                self.smtp.disconnected();
-            }
-        }
-    }
-
-    /// Writes what there is, and waits for octets or the deadline.
-    async fn exchange(&mut self) -> io::Result<()> {
-        while self.out_at < self.smtp.output().len() {
-            match self.stream.try_write(&self.smtp.output()[self.out_at..]) {
-                Ok(octets) => self.out_at += octets,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) => return Err(error),
-            }
-        }
-        let is_written = self.out_at == self.smtp.output().len();
-        if is_written {
-            self.smtp.output().clear();
-            self.out_at = 0;
-        }
-        let interest = if is_written { Interest::READABLE } else { Interest::READABLE | Interest::WRITABLE };
-        let deadline = self.smtp.deadline().min(self.clock.steady() + FAR_MS);
-        tokio::select! {
-            ready = self.stream.ready(interest) => {
-                if ready?.is_readable() {
-                    self.read()?;
+    /// The session has ended before it was ready.
+    fn closed(&self, error: Option<&ClientError>, check: &mut HostCheck) -> Goes {
+        let ShortSession { smtp, protection, target, .. } = &self.session;
+        let why = error.map_or_else(|| NO_SESSION.to_owned(), ToString::to_string);
+        match error {
+            Some(ClientError::TlsNotOffered) => check.offers_starttls = Some(false),
+            Some(ClientError::TlsRefused(_)) => check.offers_starttls = Some(true),
+            Some(ClientError::Auth { .. } | ClientError::NoAuth(_)) => {
+                if let Some(login) = &mut check.login {
+                    let said = self.login.as_ref().and_then(|login| login.failure());
+                    let said = said.map_or_else(String::new, |said| format!(" ({said})"));
+                    login.end = LoginEnd::Refused(format!("{why}{said}"));
                 }
             }
-            () = tokio::time::sleep_until(self.clock.steady_instant(deadline)) => {
-                self.smtp.timed_out(self.clock.steady());
-            }
+            _ => {}
         }
-        Ok(())
+        let stage = smtp.tls_stage();
+        let is_tls = matches!(stage, TlsStage::Asked | TlsStage::Handshake | TlsStage::Hello);
+        if is_tls && protection.allows_clear() {
+            return Goes::Clear(why);
+        }
+        goes_not(no_session(error, stage), (error, protection.failed()), target, why)
     }
 
-    fn read(&mut self) -> io::Result<()> {
-        let mut buffer = [0; READ_BYTES];
-        match self.stream.try_read(&mut buffer) {
-            Ok(0) => self.smtp.disconnected(),
-            // An error is in the session's last event as well.
-            Ok(octets) => drop(self.smtp.receive(&buffer[..octets], self.clock.steady())),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
+    /// Begins AUTH. It ends the session if there is no secret, or none may go to this host.
+    async fn log_in(&mut self, clock: &Clock, offered: Mechanisms, check: &mut HostCheck) {
+        let Some(smart_host) = smart_host(self.settings, &self.session.target) else { return };
+        let unproven = self.session.protection.unproven();
+        let begun = login::begin(smart_host, self.access, offered, self.session.secured(), unproven.as_deref()).await;
+        let (smtp, now) = (&mut self.session.smtp, clock.steady());
+        match begun {
+            Ok(Begun { client, initial, .. }) => {
+                if let Some(login) = &mut check.login {
+                    login.mechanism = Some(client.mechanism().name());
+                }
+                if smtp.auth(client.mechanism().name(), initial.as_deref(), now).is_err() {
+                    smtp.decline_auth("the secret is too long", now);
+                }
+                self.login = Some(client);
+            }
+            Err(why) => smtp.decline_auth(&why, now),
         }
-        Ok(())
+    }
+
+    async fn respond(&mut self, clock: &Clock, challenge: Vec<u8>) {
+        let Some(login) = self.login.take() else { return };
+        let (login, response) = login::respond(login, challenge).await;
+        self.login = login;
+        let (smtp, now) = (&mut self.session.smtp, clock.steady());
+        match response {
+            // It is in the session's last event if it cannot be sent.
+            Ok(octets) => _ = smtp.respond(&octets, now),
+            Err(why) => smtp.decline_auth(&why, now),
+        }
     }
 }

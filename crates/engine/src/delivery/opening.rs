@@ -1,5 +1,5 @@
 //! Makes connections to hosts: the socket, TLS where it comes before the greeting, and a session that knows what the host
-//! refuses and what is demanded of it. Why there is none, in words that name who is missing.
+//! refuses and what is demanded of it. Why there is none, in words that name the service that is missing.
 
 use std::io;
 use std::time::Duration;
@@ -8,10 +8,11 @@ use stentor_mail::client::{ClientSession, TlsUse};
 use stentor_policy::DELIVER_SOCKETS;
 use stentor_queue::site::{Endpoint, Target};
 use stentor_sched::{NoSession, SourceNo};
-use stentor_tls::{Cause, TlsError};
+use stentor_tls::{Cause, Facts, TlsError};
 
 use super::protection::Protection;
 use super::stream::Stream;
+use crate::clock::Clock;
 use crate::core::hub::Signal;
 use crate::core::{Core, Settings};
 
@@ -25,16 +26,37 @@ pub(super) struct Opened {
 /// Why there is no connection.
 pub(super) enum NotOpened {
     Socket(io::Error),
-    /// What is demanded cannot be had, or the handshake before the greeting failed.
-    Tls(TlsError),
+    /// What is demanded cannot be had, or the handshake before the greeting failed; with what the handshake has shown, for checks.
+    Tls(TlsError, Option<Box<Facts>>),
 }
 
 impl NotOpened {
+    /// Whether there was a connection, on which the handshake failed.
+    pub fn was_connected(&self) -> bool {
+        matches!(self, NotOpened::Tls(error, _) if error.cause != Cause::Policy)
+    }
+
     /// For the scheduler.
     pub fn why(&self) -> NoSession {
         match self {
             NotOpened::Socket(error) => no_session(error),
-            NotOpened::Tls(_) => NoSession::Tls,
+            NotOpened::Tls(..) => NoSession::Tls,
+        }
+    }
+
+    /// What TLS says of it.
+    pub fn tls(&self) -> Option<&TlsError> {
+        match self {
+            NotOpened::Socket(_) => None,
+            NotOpened::Tls(error, _) => Some(error),
+        }
+    }
+
+    /// What a handshake has shown all the same.
+    pub fn into_facts(self) -> Option<Box<Facts>> {
+        match self {
+            NotOpened::Socket(_) => None,
+            NotOpened::Tls(_, facts) => facts,
         }
     }
 
@@ -42,8 +64,8 @@ impl NotOpened {
     pub fn text(&self, target: &Target) -> String {
         match self {
             NotOpened::Socket(error) => unreached(target, error),
-            NotOpened::Tls(error) if error.cause == Cause::Policy => error.to_string(),
-            NotOpened::Tls(error) => format!("TLS failed: {error}"),
+            NotOpened::Tls(error, _) if error.cause == Cause::Policy => error.to_string(),
+            NotOpened::Tls(error, _) => format!("TLS failed: {error}"),
         }
     }
 }
@@ -59,32 +81,59 @@ pub(super) async fn open_in_time(
 ) -> Result<Opened, NotOpened> {
     let remembered = core.known.tls_failure((&target.host, &target.addr), core.clock.steady());
     let failed = failed.or(remembered.as_deref());
-    let mut protection = Protection::of(settings, target, failed).map_err(NotOpened::Tls)?;
-    let patience = Duration::from_millis(settings.config.delivery.connect_timeout_ms);
     let opened = tokio::select! {
-        opened = tokio::time::timeout(patience, open(settings, source, target)) => opened,
-        why = closed(signal) => Ok(Err(io::Error::other(why))),
+        opened = open(settings, &core.clock, (source, target), Purpose::Deliver { failed }) => opened,
+        why = closed(signal) => Err(NotOpened::Socket(io::Error::other(why))),
     };
-    let stream = opened.unwrap_or_else(|_| Err(io::Error::other("Connection timed out")));
-    let mut stream = stream.map_err(NotOpened::Socket)?;
-    core.counters.connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    if protection.tls() == TlsUse::Implicit {
-        let deadline = core.clock.steady() + settings.config.protection.handshake_timeout_ms;
-        let deadline = core.clock.steady_instant(deadline);
-        stream = tokio::select! {
-            made = protection.handshake(stream, settings, target, deadline) => made.map_err(NotOpened::Tls)?,
-            why = closed(signal) => return Err(NotOpened::Socket(io::Error::other(why))),
-        };
+    if opened.as_ref().map_or_else(NotOpened::was_connected, |_| true) {
+        core.counters.connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
-    let now = core.clock.steady();
-    let mut smtp = ClientSession::new(settings.client_for(source, target), now);
-    smtp.protect(protection.tls(), protection.logs_in());
-    smtp.withhold(core.known.withheld(&target.addr, now));
+    let mut opened = opened?;
+    opened.smtp.protect(opened.protection.tls(), opened.protection.logs_in());
+    opened.smtp.withhold(core.known.withheld(&target.addr, core.clock.steady()));
+    Ok(opened)
+}
+
+/// What a connection is for.
+#[derive(Clone, Copy)]
+pub(super) enum Purpose<'p> {
+    /// `failed`: why TLS has failed in this attempt or not long ago.
+    Deliver {
+        failed: Option<&'p str>,
+    },
+    Ask,
+    /// No mail is sent, and a certificate that proves nothing is to be seen.
+    Look,
+}
+
+/// A connection and a session on it, without a login.
+pub(super) async fn open(
+    settings: &Settings,
+    clock: &Clock,
+    (source, target): (SourceNo, &Target),
+    purpose: Purpose<'_>,
+) -> Result<Opened, NotOpened> {
+    let failed = if let Purpose::Deliver { failed } = purpose { failed } else { None };
+    let mut protection = Protection::of(settings, target, failed).map_err(|error| NotOpened::Tls(error, None))?;
+    if matches!(purpose, Purpose::Look) {
+        protection.only_look();
+    }
+    let patience = Duration::from_millis(settings.config.delivery.connect_timeout_ms);
+    let connected = tokio::time::timeout(patience, connect(settings, source, target)).await;
+    let connected = connected.unwrap_or_else(|_| Err(io::Error::other("Connection timed out")));
+    let mut stream = connected.map_err(NotOpened::Socket)?;
+    if protection.tls() == TlsUse::Implicit {
+        let deadline = clock.steady_instant(clock.steady() + settings.config.protection.handshake_timeout_ms);
+        let made = protection.handshake(stream, settings, target, deadline).await;
+        stream = made.map_err(|error| NotOpened::Tls(error, protection.facts().cloned().map(Box::new)))?;
+    }
+    let mut smtp = ClientSession::new(settings.client_for(source, target), clock.steady());
+    smtp.protect(protection.tls(), false);
     Ok(Opened { stream, smtp, protection })
 }
 
 /// Connects. Running out of descriptors is not the host's fault, and a Unix socket whose queue is full is busy: retried.
-async fn open(settings: &Settings, source: SourceNo, target: &Target) -> io::Result<Stream> {
+async fn connect(settings: &Settings, source: SourceNo, target: &Target) -> io::Result<Stream> {
     const PAUSE: Duration = Duration::from_millis(200);
     let source = settings.config.sending.sources.get(usize::from(source));
     loop {
@@ -111,12 +160,12 @@ fn no_session(error: &io::Error) -> NoSession {
 }
 
 /// The system's error text, without its number.
-pub(super) fn plain(error: &io::Error) -> String {
+fn plain(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
-/// Why there is no connection, in words that name who is missing.
+/// Why there is no connection, in words that name the service that is missing.
 fn unreached(target: &Target, error: &io::Error) -> String {
     let is_missing = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
     match &target.addr {
@@ -131,7 +180,7 @@ fn unreached(target: &Target, error: &io::Error) -> String {
 /// A host with its address, for who watches its sessions.
 pub(super) fn place(target: &Target) -> String {
     match &target.addr {
-        Endpoint::Tcp(addr) => format!("{} [{addr}]", target.host),
+        Endpoint::Tcp(addr) | Endpoint::Tls(addr) => format!("{} [{addr}]", target.host),
         Endpoint::Unix(_) => target.host.to_string(),
     }
 }

@@ -3,15 +3,15 @@
 //! Promise: a session is encrypted where the host can; it goes in clear only where nothing demands more, and says why.
 //! How a host is used for a site's mail was decided with the site's key ([`stentor_queue::site::SitePlan::protect`]): by what the operator
 //! demands, and by what DANE and MTA-STS make of it. So a host that does not do it keeps back that mail alone. What a list or sender demands
-//! beyond that is compared with what the session has ([`Protection::lacks`]): their mail waits, others' goes.
+//! beyond that is compared with what the session has ([`Protection::lacks_of_mail`]): their mail waits, others' goes.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use stentor_mail::client::TlsUse;
+use stentor_mail::client::{TlsUse, Unsecured};
 use stentor_mail::reply::Enhanced;
-use stentor_posture::{HostPattern, HostPosture, Level, Peer, Posture, Proof, Published, Strength};
-use stentor_queue::site::{Endpoint, Target};
+use stentor_posture::{HostPattern, HostPosture, Level, Peer, Posture, Proof, Published, Question, Strength};
+use stentor_queue::site::Target;
 use stentor_tls::{Cause, Facts, Fingerprint, How, Requirement, TlsError, Tlsa};
 use tokio::time::Instant;
 
@@ -20,11 +20,19 @@ use super::stream::Stream;
 use crate::core::Settings;
 use crate::core::measures::Measures;
 
-/// TLS from the first octet (RFC 8314 section 3.3).
-const SUBMISSIONS_PORT: u16 = 465;
 /// The registry of RFC 5248 (X.7.10) and RFC 3463 (X.7.5): encryption needed; cryptographic failure.
 const NOT_ENCRYPTED: Enhanced = Enhanced::new(4, 7, 10);
 const NOT_PROVEN: Enhanced = Enhanced::new(4, 7, 5);
+
+/// Whose mail it is, as far as more is demanded of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Mail<'a> {
+    /// Of the recipients.
+    pub domain: &'a str,
+    pub list: Option<&'a str>,
+    /// Empty for the null sender.
+    pub sender: &'a str,
+}
 
 /// What is demanded of a host, and what a session with it has.
 pub struct Protection {
@@ -35,20 +43,52 @@ pub struct Protection {
     host: Option<Arc<HostPosture>>,
     allows_clear: bool,
     logs_in: bool,
-    facts: Option<Box<Facts>>,
+    state: State,
+    /// The handshake is made whatever the certificate is worth.
+    only_looks: bool,
     failed: Option<TlsError>,
-    /// As records have it.
-    text: Arc<str>,
+    /// The state as records have it.
+    text: Box<str>,
+}
+
+/// What a session has of TLS.
+enum State {
+    /// No TLS: it is not to be used, or the handshake has not been made yet.
+    Unused,
+    Clear(InClear),
+    /// No session: TLS failed, and the mail requires it; why, in one word.
+    Failed(Box<str>),
+    Secured(Box<Facts>),
+}
+
+/// Why a session goes in clear.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum InClear {
+    NotOffered,
+    Refused,
+    /// TLS has failed in this attempt or not long ago; why, in one word.
+    Failed(Box<str>),
+}
+
+impl InClear {
+    pub fn word(&self) -> &str {
+        match self {
+            InClear::NotOffered => "not-offered",
+            InClear::Refused => "refused",
+            InClear::Failed(why) => why,
+        }
+    }
 }
 
 impl Protection {
     /// What is demanded of this host; `failed` says why TLS has failed in this attempt or not long ago, so that mail which may goes in
     /// clear. An error if that is nothing that any host could do.
     pub fn of(settings: &Settings, target: &Target, failed: Option<&str>) -> Result<Protection, TlsError> {
-        let Endpoint::Tcp(addr) = &target.addr else { return Ok(Protection::none()) };
+        let Some(addr) = target.addr.addr() else { return Ok(Protection::none()) };
         let host = target.posture.clone();
         let Demand { tls, requirement, server_name } = demand(target)?;
-        let is_implicit = addr.port() == SUBMISSIONS_PORT && tls != TlsUse::Never;
+        // Nothing else is understood there, whatever is demanded.
+        let is_implicit = target.addr.is_implicit_tls();
         let tls = if is_implicit { TlsUse::Implicit } else { tls };
         let logs_in = settings.config.protection.smart_host(&target.host, addr.port()).is_some();
         let allows_clear = tls == TlsUse::IfOffered && host.as_ref().is_none_or(|host| host.posture.allows_clear());
@@ -56,7 +96,7 @@ impl Protection {
             Protection { tls, requirement, server_name, host, allows_clear, logs_in, ..Protection::none() };
         if let Some(why) = failed.filter(|_| allows_clear) {
             protection.tls = TlsUse::Never;
-            protection.in_clear(why);
+            protection.goes_in_clear(InClear::Failed(why.into()));
         }
         Ok(protection)
     }
@@ -69,7 +109,8 @@ impl Protection {
             host: None,
             allows_clear: true,
             logs_in: false,
-            facts: None,
+            state: State::Unused,
+            only_looks: false,
             failed: None,
             text: "".into(),
         }
@@ -96,33 +137,58 @@ impl Protection {
 
     /// Counts the session, which has begun.
     pub fn count(&self, measures: &Measures) {
-        let kind = match &self.facts {
-            Some(facts) if facts.proven.is_proven() => 0,
-            Some(_) => 1,
-            None if self.text.is_empty() => 3,
-            None => 2,
+        let kind = match &self.state {
+            State::Secured(facts) if facts.proven.is_proven() => 0,
+            State::Secured(_) => 1,
+            State::Clear(_) | State::Failed(_) => 2,
+            State::Unused => 3,
         };
         measures.tls_session(kind, self.facts().is_some_and(|facts| facts.resumed));
     }
 
     /// Nothing before the handshake.
     pub fn facts(&self) -> Option<&Facts> {
-        self.facts.as_deref()
+        match &self.state {
+            State::Secured(facts) => Some(facts),
+            _ => None,
+        }
     }
 
-    /// The same, for who keeps them.
-    pub fn take_facts(&mut self) -> Option<Box<Facts>> {
-        self.facts.take()
+    /// Why the session goes in clear, if that is not on purpose.
+    pub fn in_clear(&self) -> Option<&InClear> {
+        match &self.state {
+            State::Clear(why) => Some(why),
+            _ => None,
+        }
     }
 
-    /// The session goes on in clear; why, in one word.
-    pub fn in_clear(&mut self, why: &str) {
-        self.text = format!("clear:{why}").into();
+    /// The session goes on in clear.
+    pub fn goes_in_clear(&mut self, why: InClear) {
+        self.set(State::Clear(why));
     }
 
-    /// There is no session, as TLS failed and the mail does not do without; why, in one word.
+    /// The same where STARTTLS did not come to be.
+    pub fn unsecured(&mut self, why: &Unsecured) {
+        self.goes_in_clear(match why {
+            Unsecured::NotOffered => InClear::NotOffered,
+            Unsecured::Refused(_) => InClear::Refused,
+        });
+    }
+
+    /// No session: TLS failed, and the mail requires it; why, in one word.
     pub fn has_failed(&mut self, why: &str) {
-        self.text = format!("failed:{why}").into();
+        self.set(State::Failed(why.into()));
+    }
+
+    fn set(&mut self, state: State) {
+        let text = match &state {
+            State::Unused => String::new(),
+            State::Clear(why) => format!("clear:{}", why.word()),
+            State::Failed(why) => format!("failed:{why}"),
+            State::Secured(facts) => described(facts, self.host.as_deref()),
+        };
+        self.text = text.into();
+        self.state = state;
     }
 
     /// Why the host has not proven who it is, if it has not.
@@ -140,6 +206,11 @@ impl Protection {
         self.failed.as_ref()
     }
 
+    /// For a check that sends no mail: the handshake is completed, and its facts kept, even if the certificate proves nothing.
+    pub fn only_look(&mut self) {
+        self.only_looks = true;
+    }
+
     /// Makes the handshake that the host expects.
     pub async fn handshake(
         &mut self,
@@ -148,15 +219,27 @@ impl Protection {
         target: &Target,
         deadline: Instant,
     ) -> Result<Stream, TlsError> {
-        let secured = settings.tls_client().begin(&self.requirement, &self.server_name, &target.addr.to_string());
+        let must_prove = !matches!(self.requirement, Requirement::Encrypted { .. } | Requirement::Wanted(_));
+        let looks = self.only_looks && must_prove;
+        let wanted = looks.then(|| Requirement::Wanted(Box::new(self.requirement.clone())));
+        let requirement = wanted.as_ref().unwrap_or(&self.requirement);
+        let secured = settings.tls_client().begin(requirement, &self.server_name, &target.addr.to_string());
         let made = match secured {
             Ok(secured) => stream.secure(secured, deadline).await,
             Err(error) => Err(error),
         };
         match made {
+            Ok((_, facts)) if looks && !facts.proven.is_proven() => {
+                let why = match &facts.proven {
+                    How::Nothing(error) => error.clone(),
+                    how => TlsError::new(Cause::Policy, how.to_string()),
+                };
+                self.set(State::Secured(facts));
+                self.failed = Some(why.clone());
+                Err(why)
+            }
             Ok((stream, facts)) => {
-                self.text = described(&facts, self.host.as_deref()).into();
-                self.facts = Some(facts);
+                self.set(State::Secured(facts));
                 Ok(stream)
             }
             Err(error) => {
@@ -167,7 +250,7 @@ impl Protection {
     }
 
     /// What the session lacks of what a message demands; nothing if it may go.
-    pub fn lacks(&self, posture: &Posture, peer: Peer<'_>) -> Option<(Enhanced, String)> {
+    fn lacks(&self, posture: &Posture, peer: Peer<'_>) -> Option<(Enhanced, String)> {
         let nothing = Published::default();
         let published = self.host.as_ref().map_or(&nothing, |host| &host.published);
         let proof = match published.used(posture, peer).level {
@@ -177,7 +260,8 @@ impl Protection {
             Level::Proven(proof) => Some(proof),
         };
         let Some(facts) = self.facts() else {
-            let why = if self.text.is_empty() { "TLS is not used with this host" } else { &self.text };
+            let is_unused = matches!(self.state, State::Unused);
+            let why = if is_unused { "TLS is not used with this host" } else { &*self.text };
             // That is all that is missing where nothing has to be proven.
             let demanded = if proof.is_some() { posture.to_string() } else { Strength::Encrypt.to_string() };
             return Some((NOT_ENCRYPTED, format!("{demanded} is demanded: {why}")));
@@ -190,6 +274,19 @@ impl Protection {
             how => how.to_string(),
         };
         Some((NOT_PROVEN, format!("{posture} is demanded: {why}")))
+    }
+
+    /// What the session lacks of what a message's list or sender demands; nothing if it may go.
+    pub fn lacks_of_mail(&self, settings: &Settings, target: &Target, mail: Mail<'_>) -> Option<(Enhanced, String)> {
+        let policies = &settings.config.protection.policies;
+        // What goes to a socket of this machine does not leave it.
+        if !policies.differs_by_mail() || target.addr.ip().is_none() {
+            return None;
+        }
+        let Mail { domain, list, sender } = mail;
+        let host = target.host.trim_end_matches('.');
+        let posture = policies.posture(&Question { domain, hosts: &[host], list, sender });
+        self.lacks(&posture, Peer { hostname: host, nexthop: domain })
     }
 
     /// What a session lacks of what all mail of its site demands and a handshake does not show (RFC 8689 section 4.2.1): nothing
@@ -320,6 +417,7 @@ mod tests {
     use stentor_posture::dane::{Decision, NotApplicable, Proof as DaneProof, Refusal, Security, Tlsa as Record};
     use stentor_posture::sts::{Mode, Policy};
     use stentor_posture::{Fingerprint as Wanted, PeerName, Requirement as Asked};
+    use stentor_queue::site::Endpoint;
 
     use super::*;
 
@@ -330,7 +428,7 @@ mod tests {
     }
 
     fn demanded_with(posture: &Posture, published: Published) -> Result<Demand, TlsError> {
-        let (addr, posture) = (([192, 0, 2, 1], 25).into(), host(posture, published));
+        let (addr, posture) = (Endpoint::by_port(([192, 0, 2, 1], 25)), host(posture, published));
         demand(&Target { preference: 0, host: "mx.example.".into(), addr, lmtp: false, posture })
     }
 
@@ -402,11 +500,28 @@ mod tests {
         }
     }
 
+    #[test]
+    fn tls_from_the_first_octet_is_the_hosts() {
+        let settings = Settings::new(stentor_config::without_file().unwrap(), None);
+        let of = |addr, posture: Option<Asked>| {
+            let posture = posture.and_then(|asked| host(&asked.into(), Published::default()));
+            let target = Target { preference: 0, host: "mx.example.".into(), addr, lmtp: false, posture };
+            Protection::of(&settings, &target, Some("unexpected-eof")).unwrap()
+        };
+        let addr = ([192, 0, 2, 1], 4650).into();
+        for asked in [None, Some(Asked::None), Some(Asked::Encrypt)] {
+            let protection = of(Endpoint::Tls(addr), asked);
+            assert_eq!((protection.tls(), protection.allows_clear()), (TlsUse::Implicit, false));
+        }
+        assert_eq!(of(Endpoint::by_port(([192, 0, 2, 1], 465)), None).tls(), TlsUse::Implicit);
+        assert_eq!(of(Endpoint::Tcp(([192, 0, 2, 1], 465).into()), None).tls(), TlsUse::Never, "failed, in clear");
+    }
+
     /// The memory of hosts is bounded: where it is full, an attempt must not begin TLS again and again.
     #[test]
     fn what_failed_in_this_attempt_is_not_tried_again_in_it() {
         let target = |posture| {
-            let addr = ([192, 0, 2, 1], 25).into();
+            let addr = Endpoint::by_port(([192, 0, 2, 1], 25));
             Target { preference: 0, host: "mx.example.".into(), addr, lmtp: false, posture }
         };
         let settings = Settings::new(stentor_config::without_file().unwrap(), None);
@@ -421,7 +536,7 @@ mod tests {
     #[test]
     fn a_session_in_clear_lacks_whatever_is_demanded() {
         let mut session = Protection::none();
-        session.in_clear("not-offered");
+        session.goes_in_clear(InClear::NotOffered);
         assert_eq!(session.text(), "clear:not-offered");
         for asked in [Asked::May, Asked::Dane, Asked::Sts] {
             assert_eq!(session.lacks(&asked.into(), PEER), None, "nothing is published");

@@ -3,8 +3,11 @@
 //! Promise: a session counts once for each domain whose mail it was made for, an attempt in clear after a failed handshake as a
 //! part of it; nothing is counted unless reports are configured. Counted is what a domain publishes, or that it publishes nothing
 //! where that was looked for, or that its MTA-STS policy could not be fetched (RFC 8460 4.3.2.2); what the operator alone demands is
-//! nobody's policy. Our own reports are not counted: two servers would report about each other's reports for ever.
+//! nobody's policy, and neither is what a sender demands by REQUIRETLS. Our own reports are not counted: two servers would report about each other's reports for ever.
 
+use std::net::IpAddr;
+
+use stentor_config::Source;
 use stentor_posture::sts::FetchFailure;
 use stentor_posture::tlsrpt::{AppliedPolicy, Failure, PolicyType, ResultType};
 use stentor_posture::{Applied, HostQuestion, Level, Peer, Question, Wish};
@@ -13,7 +16,8 @@ use stentor_queue::ids::Ms;
 use stentor_queue::site::Target;
 use stentor_tls::{Cause, TlsError};
 
-use super::protection::Protection;
+use super::protection::{InClear, Protection};
+use super::stream::Stream;
 use crate::core::unreached::Unreached;
 use crate::core::{Core, Settings};
 
@@ -63,8 +67,30 @@ fn result_type(cause: Cause) -> ResultType {
     }
 }
 
+/// A host, and the address of ours that it sees, if that is known.
+pub type Ends<'a> = (&'a Target, Option<IpAddr>);
+
+/// The address of ours that a connection comes from.
+pub fn our_ip(stream: &Stream) -> Option<IpAddr> {
+    let local = match stream {
+        Stream::Tcp(socket) => socket.local_addr(),
+        Stream::Tls(socket) => socket.socket().local_addr(),
+        Stream::Unix(_) | Stream::Gone => return None,
+    };
+    local.ok().map(|address| address.ip())
+}
+
+/// The same of a connection that is gone, or was never made: that of the source which the operator has configured.
+pub fn source_ip(source: Option<&Source>, target: &Target) -> Option<IpAddr> {
+    let source = source?;
+    match target.addr.ip()? {
+        IpAddr::V4(_) => source.v4.map(IpAddr::V4),
+        IpAddr::V6(_) => source.v6.map(IpAddr::V6),
+    }
+}
+
 /// Counts what came of a session for a domain.
-pub fn count(core: &Core, settings: &Settings, target: &Target, domain: &str, found: Option<&Finding>) {
+pub fn count(core: &Core, settings: &Settings, (target, our_ip): Ends<'_>, domain: &str, found: Option<&Finding>) {
     if settings.config.tls_reports.is_none() || domain.is_empty() || target.addr.ip().is_none() {
         return;
     }
@@ -73,7 +99,7 @@ pub fn count(core: &Core, settings: &Settings, target: &Target, domain: &str, fo
     // What is wrong with the policy itself comes before what was wrong with the session.
     let failure = refused.as_ref().or(found).map(|found| Failure {
         result: found.result,
-        sending_ip: String::new(),
+        sending_ip: our_ip.map(|ip| ip.to_string()).unwrap_or_default(),
         receiving_host: target.host.trim_end_matches('.').to_owned(),
         receiving_ip: target.addr.ip().map(|ip| ip.to_string()).unwrap_or_default(),
         receiving_helo: String::new(),
@@ -83,10 +109,10 @@ pub fn count(core: &Core, settings: &Settings, target: &Target, domain: &str, fo
 }
 
 /// Counts a session that did not come about for the domains that waited for it.
-pub fn count_unreached(core: &Core, settings: &Settings, target: &Target, unreached: &Unreached, found: &Finding) {
+pub fn count_unreached(core: &Core, settings: &Settings, ends: Ends<'_>, unreached: &Unreached, found: &Finding) {
     for (name, _) in unreached.domains.iter().take(DOMAINS_MAX) {
         if let Some(domain) = counted_domain(name) {
-            count(core, settings, target, domain, Some(found));
+            count(core, settings, ends, domain, Some(found));
         }
     }
 }
@@ -122,13 +148,16 @@ fn applied(
     let host = target.host.trim_end_matches('.');
     let Some(known) = target.posture.as_deref() else {
         let question = Question { domain, hosts: &[host], list: None, sender: "" };
-        let strength = settings.config.protection.policies.find(&question).posture.requirement.strength();
+        let strength = settings.config.protection.policies.posture(&question).requirement.strength();
         let failure = if strength.asks_sts() { not_fetched(core, domain, now) } else { None };
         return (strength.asks_dane() || strength.asks_sts()).then(|| without_policy(failure));
     };
     if known.used.applied == Applied::NotFound {
         let asks_sts = known.posture.requirement.strength().asks_sts();
-        return Some(without_policy(if asks_sts { not_fetched(core, domain, now) } else { None }));
+        let failure = if asks_sts { not_fetched(core, domain, now) } else { None };
+        // Nothing is published, and the host is refused for what the message itself, or its list or sender, demands.
+        let is_nobodys = failure.is_none() && matches!(known.used.level, Level::Refused(_));
+        return (!is_nobodys).then(|| without_policy(failure));
     }
     let peer = Peer { hostname: host, nexthop: domain };
     // The site knows of the policy what it is for this host; the report quotes it whole.
@@ -161,14 +190,14 @@ pub fn of_session(target: &Target, protection: &Protection) -> Option<Finding> {
             _ => None,
         };
     }
-    match (protection.failed(), protection.text()) {
-        (Some(error), _) => Some(Finding::of(error)),
-        (None, "clear:not-offered" | "clear:refused") => Some(Finding::not_offered()),
-        (None, text) => {
-            let reason = text.strip_prefix("clear:").unwrap_or_default().to_owned();
-            Some(Finding { result: ResultType::ValidationFailure, reason })
+    Some(match (protection.failed(), protection.in_clear()) {
+        (Some(error), _) => Finding::of(error),
+        (None, Some(InClear::NotOffered | InClear::Refused)) => Finding::not_offered(),
+        (None, why) => {
+            let reason = why.map_or("", InClear::word).to_owned();
+            Finding { result: ResultType::ValidationFailure, reason }
         }
-    }
+    })
 }
 
 #[cfg(test)]

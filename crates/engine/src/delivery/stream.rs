@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use stentor_config::Source;
 use stentor_queue::site::Endpoint;
-use stentor_tls::{Cause, Facts, Secured, TlsError, TlsSocket};
+use stentor_tls::{Cause, Facts, RawSocket, Secured, TlsError, TlsSocket};
 use tokio::io::{Interest, Ready};
 use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use tokio::time::Instant;
@@ -23,7 +23,7 @@ impl Stream {
     /// another, which the system would choose, is not what the operator wants to be seen with.
     pub async fn open(to: &Endpoint, source: Option<&Source>) -> io::Result<Stream> {
         let addr = match to {
-            Endpoint::Tcp(addr) => *addr,
+            Endpoint::Tcp(addr) | Endpoint::Tls(addr) => *addr,
             Endpoint::Unix(path) => return UnixStream::connect(&**path).await.map(Stream::Unix),
         };
         let stream = match source {
@@ -66,8 +66,8 @@ impl Stream {
 
     pub fn try_read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Stream::Tcp(stream) => stream.try_read(buffer),
-            Stream::Unix(stream) => stream.try_read(buffer),
+            Stream::Tcp(stream) => RawSocket::try_read(stream, buffer),
+            Stream::Unix(stream) => RawSocket::try_read(stream, buffer),
             Stream::Tls(socket) => socket.try_read(buffer),
             Stream::Gone => Err(gone()),
         }
@@ -87,7 +87,7 @@ impl Stream {
         if let Stream::Tls(socket) = self {
             tokio::select! {
                 biased;
-                _ = socket.shutdown() => {}
+                _ = socket.close() => {}
                 () = std::future::ready(()) => {}
             }
         }

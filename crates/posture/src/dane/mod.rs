@@ -195,7 +195,8 @@ pub fn decide(only: bool, mx: Option<&MxFacts>, host: &HostFacts, answers: &Answ
     }
 }
 
-fn owner(port: u16, base_domain: &str) -> String {
+/// Where the records of a host are.
+pub fn owner(port: u16, base_domain: &str) -> String {
     format!("_{port}._tcp.{base_domain}")
 }
 

@@ -6,6 +6,8 @@ use std::fmt;
 pub const RECORDS_MAX: usize = 100;
 /// Octets of one record: certificates with keys of post-quantum algorithms fit.
 pub const RECORD_BYTES_MAX: usize = 16 * 1024;
+/// Octets of all records of a set that count: they are kept with each host, and a domain that changes them often would fill memory.
+pub const SET_BYTES_MAX: usize = RECORD_BYTES_MAX;
 
 /// What a record is compared with (RFC 6698 2.1.1). The usages 0 and 1 (PKIX) are not for mail (RFC 7672 3.1.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -133,11 +135,14 @@ impl fmt::Display for Tlsa {
 /// Of records with the same usage and selector those with the strongest hash count, and those with the whole data besides: a
 /// broken hash must not keep alive what a domain has replaced (RFC 7671 9, and so OpenSSL).
 pub fn usable<'a>(rdata: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Tlsa>, usize) {
-    let (mut records, mut unusable) = (Vec::new(), 0);
+    let (mut records, mut unusable, mut octets) = (Vec::new(), 0, 0);
     for rdata in rdata.into_iter().take(RECORDS_MAX) {
         match Tlsa::parse(rdata) {
-            Ok(record) => records.push(record),
-            Err(_) => unusable += 1,
+            Ok(record) if octets + record.data.len() <= SET_BYTES_MAX => {
+                octets += record.data.len();
+                records.push(record);
+            }
+            _ => unusable += 1,
         }
     }
     let strongest = |of: &Tlsa| {
@@ -187,6 +192,17 @@ mod tests {
         let (kept, unusable) = usable([&*a, &*b, &*c, &full, &bad, &b]);
         let kept: Vec<String> = kept.iter().map(|r| r.to_string()[..6].to_owned()).collect();
         assert_eq!((kept, unusable), (vec!["3 1 2 ".into(), "3 1 0 ".into(), "2 1 1 ".into()], 1));
+    }
+
+    /// It is kept with each host, site and session that is resumed.
+    #[test]
+    fn a_set_has_so_many_octets() {
+        let whole = |n: u8| [&[2, 0, 0, 0x30, 0x82, 0x13, 0x88, n][..], &[7; 4_999]].concat();
+        let all: Vec<Vec<u8>> = (0..20).map(whole).chain([record([3, 1, 1], 32)]).collect();
+        let (kept, unusable) = usable(all.iter().map(Vec::as_slice));
+        assert_eq!((kept.len(), unusable), (4, 17));
+        assert!(kept.iter().map(|record| record.data.len()).sum::<usize>() <= SET_BYTES_MAX);
+        assert_eq!(kept.iter().filter(|record| record.usage == Usage::EndEntity).count(), 1);
     }
 
     proptest! {

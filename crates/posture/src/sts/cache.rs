@@ -120,7 +120,7 @@ pub enum Consulted {
     Fetch(Wanted),
 }
 
-/// All domains. The caller writes [`Cache::write`] to a file when [`Cache::take_changed`] says so.
+/// All domains. The caller writes [`Cache::policies`] to a file when [`Cache::take_changed`] says so.
 #[derive(Debug, Default)]
 pub struct Cache {
     domains: HashMap<String, Entry, foldhash::fast::RandomState>,
@@ -296,7 +296,7 @@ impl Cache {
         }
     }
 
-    /// What was taken could not be written.
+    /// Marks it as changed again: the last text could not be written.
     pub fn set_changed(&mut self) {
         self.is_changed = true;
     }

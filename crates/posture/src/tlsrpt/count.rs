@@ -2,7 +2,7 @@
 //!
 //! What is over a limit is still in the sums: a domain that has more policies in a day than [`POLICIES_MAX`] has the rest under the
 //! last of them, and failures beyond [`DETAILS_MAX`] different ones are counted without details. Domains beyond [`DOMAINS_MAX`] get
-//! no report for this day.
+//! no report for this day. All of it is what others publish: beyond [`OCTETS_MAX`] of texts nothing new is kept.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,6 +19,8 @@ pub const DOMAINS_MAX: usize = 16_384;
 pub const POLICIES_MAX: usize = 16;
 /// Different failures of one policy in one day.
 pub const DETAILS_MAX: usize = 64;
+/// Octets of all policies and details of all days.
+pub const OCTETS_MAX: usize = 32 * 1024 * 1024;
 /// Octets of a text that comes from others.
 const TEXT_BYTES_MAX: usize = 256;
 /// Lines of one policy that are quoted, and `mx` patterns.
@@ -54,6 +56,8 @@ pub struct DomainCount {
 #[derive(Debug, Clone, Default)]
 pub struct Counts {
     days: BTreeMap<u64, HashMap<String, Arc<DomainCount>, foldhash::fast::RandomState>>,
+    /// Of all texts in them.
+    octets: usize,
     /// Sessions of domains beyond the limit, since the start.
     uncounted: u64,
     is_changed: bool,
@@ -76,13 +80,15 @@ pub const fn day_of(now: u64) -> u64 {
 impl Counts {
     /// A session ended its handshake, or did not: `failure`. One session has one result.
     pub fn session(&mut self, domain: &str, policy: &AppliedPolicy, failure: Option<&Failure>, now: u64) {
+        let has_space = self.octets < OCTETS_MAX;
         let day = self.days.entry(day_of(now)).or_default();
-        if !day.contains_key(domain) && day.len() >= DOMAINS_MAX {
+        if !day.contains_key(domain) && (day.len() >= DOMAINS_MAX || !has_space) {
             self.uncounted += 1;
             return;
         }
         self.is_changed = true;
-        let count = Arc::make_mut(day.entry_ref(domain).or_default()).under(policy);
+        let (count, added) = Arc::make_mut(day.entry_ref(domain).or_default()).under(policy, has_space);
+        self.octets += added;
         let Some(failure) = failure else {
             count.successes += 1;
             return;
@@ -91,7 +97,8 @@ impl Counts {
         let failure = cut(failure);
         if let Some((_, number)) = count.details.iter_mut().find(|(known, _)| *known == failure) {
             *number += 1;
-        } else if count.details.len() < DETAILS_MAX {
+        } else if count.details.len() < DETAILS_MAX && has_space {
+            self.octets += octets_of_failure(&failure);
             count.details.push((failure, 1));
         }
     }
@@ -118,7 +125,10 @@ impl Counts {
     /// It is reported, or nobody wants to hear of it.
     pub fn remove(&mut self, day: u64, domain: &str) {
         let Some(domains) = self.days.get_mut(&day) else { return };
-        self.is_changed |= domains.remove(domain).is_some();
+        if let Some(count) = domains.remove(domain) {
+            self.octets = self.octets.saturating_sub(count.octets());
+            self.is_changed = true;
+        }
         if domains.is_empty() {
             self.days.remove(&day);
         }
@@ -128,7 +138,10 @@ impl Counts {
     /// after its day and to be tried for 24 hours from then (RFC 8460 5.4), which one day does not hold.
     pub fn give_up(&mut self, now: u64) -> usize {
         let kept = self.days.split_off(&day_of(now).saturating_sub(2));
-        let given_up = std::mem::replace(&mut self.days, kept).values().map(HashMap::len).sum();
+        let given_up = std::mem::replace(&mut self.days, kept);
+        let octets: usize = given_up.values().flat_map(HashMap::values).map(|count| count.octets()).sum();
+        self.octets = self.octets.saturating_sub(octets);
+        let given_up = given_up.values().map(HashMap::len).sum();
         self.is_changed |= given_up > 0;
         given_up
     }
@@ -138,7 +151,7 @@ impl Counts {
         self.uncounted
     }
 
-    /// What was taken could not be written.
+    /// Marks it as changed again: the last text could not be written.
     pub fn set_changed(&mut self) {
         self.is_changed = true;
     }
@@ -177,7 +190,8 @@ impl Counts {
                 return Err(CountsError::Line(number));
             }
             let domains = counts.days.entry(day).or_default();
-            if domains.len() < DOMAINS_MAX {
+            if domains.len() < DOMAINS_MAX && counts.octets < OCTETS_MAX {
+                counts.octets += count.octets();
                 domains.insert(domain, Arc::new(count));
             }
         }
@@ -186,24 +200,44 @@ impl Counts {
 }
 
 impl DomainCount {
-    fn under(&mut self, policy: &AppliedPolicy) -> &mut PolicyCount {
+    fn octets(&self) -> usize {
+        let of_failures =
+            |count: &PolicyCount| count.details.iter().map(|(failure, _)| octets_of_failure(failure)).sum::<usize>();
+        self.policies.iter().map(|count| octets_of_policy(&count.policy) + of_failures(count)).sum()
+    }
+
+    /// The count of a policy, and the octets that were added for it.
+    fn under(&mut self, policy: &AppliedPolicy, has_space: bool) -> (&mut PolicyCount, usize) {
         let is_same = |count: &PolicyCount| {
             count.policy.kind == policy.kind
                 && count.policy.lines == shown(&policy.lines)
                 && count.policy.mx == shown(&policy.mx)
         };
         let found = self.policies.iter().position(is_same);
+        let mut added = 0;
         let place = found.unwrap_or_else(|| {
-            if self.policies.len() < POLICIES_MAX {
+            if self.policies.is_empty() || self.policies.len() < POLICIES_MAX && has_space {
                 let mut policy = policy.clone();
                 policy.lines.truncate(LINES_MAX);
                 policy.mx.truncate(LINES_MAX);
+                added = octets_of_policy(&policy);
                 self.policies.push(PolicyCount { policy, successes: 0, failures: 0, details: Vec::new() });
             }
             self.policies.len() - 1
         });
-        &mut self.policies[place]
+        (&mut self.policies[place], added)
     }
+}
+
+fn octets_of_policy(policy: &AppliedPolicy) -> usize {
+    let texts = policy.lines.iter().chain(&policy.mx).map(|text| text.len() + size_of::<String>());
+    size_of::<PolicyCount>() + texts.sum::<usize>()
+}
+
+fn octets_of_failure(failure: &Failure) -> usize {
+    let Failure { sending_ip, receiving_host, receiving_ip, receiving_helo, reason, .. } = failure;
+    let texts = [sending_ip, receiving_host, receiving_ip, receiving_helo, reason];
+    size_of::<(Failure, u64)>() + texts.into_iter().map(String::len).sum::<usize>()
 }
 
 fn shown(texts: &[String]) -> &[String] {

@@ -11,7 +11,7 @@ mod result;
 mod tests;
 
 pub use count::{
-    Counts, CountsError, DAY_MS, DETAILS_MAX, DOMAINS_MAX, DomainCount, POLICIES_MAX, PolicyCount, day_of,
+    Counts, CountsError, DAY_MS, DETAILS_MAX, DOMAINS_MAX, DomainCount, OCTETS_MAX, POLICIES_MAX, PolicyCount, day_of,
 };
 pub use record::{PLACES_MAX, Place, RECORD_BYTES_MAX, RECORDS_MAX, Record, RecordError};
 pub use report::{MEDIA_TYPE, Report, Submitter, delay_ms};

@@ -20,13 +20,21 @@ const BASE64_LINE: usize = 76;
 /// Who reports.
 #[derive(Debug, Clone, Copy)]
 pub struct Submitter<'a> {
-    /// Our domain: in the file's name, the subject and the identifiers.
+    /// Our name, in the identifiers: two servers of one organization report for themselves.
     pub hostname: &'a str,
     pub organization: &'a str,
     /// An address, where people may ask.
     pub contact: &'a str,
     /// Whom mail comes from.
     pub from: &'a str,
+}
+
+impl Submitter<'_> {
+    /// That of `contact-info`, by which receivers know the submitter in the file's name, the subject and the header (RFC 8460 5.1, 5.3):
+    /// some compare them.
+    fn domain(&self) -> &str {
+        self.contact.rsplit_once('@').map_or(self.hostname, |(_, domain)| domain)
+    }
 }
 
 /// The report of one domain and day.
@@ -53,7 +61,7 @@ impl Report {
             "report-id": id,
             "policies": policies,
         });
-        let file_name = format!("{}!{domain}!{}!{end_s}!{unique}.json.gz", by.hostname, begin_ms / 1000);
+        let file_name = format!("{}!{domain}!{}!{end_s}!{unique}.json.gz", by.domain(), begin_ms / 1000);
         Report { domain: domain.to_owned(), id, json: report.to_string(), file_name }
     }
 
@@ -68,18 +76,18 @@ impl Report {
     /// The message for an address (RFC 8460 5.3), with the line ends of mail. It asks for no TLS (RFC 8689): a domain with broken
     /// policies is to hear of it.
     pub fn message(&self, to: &str, message_id: &str, now: u64, by: Submitter<'_>) -> Vec<u8> {
-        let (domain, hostname, from) = (&self.domain, by.hostname, by.from);
+        let (domain, submitter, from) = (&self.domain, by.domain(), by.from);
         let boundary = format!("=_tlsrpt.{:016x}", fnv1a(&[&self.id]));
         let date = format_date(now);
         let body = Base64::encode_string(&self.compressed());
         let mut text = format!(
             "Date: {date}\r\nFrom: <{from}>\r\nTo: <{to}>\r\n\
-             Subject: Report Domain: {domain}\r\n Submitter: {hostname}\r\n Report-ID: <{}>\r\n\
-             Message-ID: {message_id}\r\nTLS-Report-Domain: {domain}\r\nTLS-Report-Submitter: {hostname}\r\nTLS-Required: No\r\n\
+             Subject: Report Domain: {domain}\r\n Submitter: {submitter}\r\n Report-ID: <{}>\r\n\
+             Message-ID: {message_id}\r\nTLS-Report-Domain: {domain}\r\nTLS-Report-Submitter: {submitter}\r\nTLS-Required: No\r\n\
              Auto-Submitted: auto-generated\r\nMIME-Version: 1.0\r\n\
              Content-Type: multipart/report; report-type=\"tlsrpt\";\r\n boundary=\"{boundary}\"\r\n\r\n\
              --{boundary}\r\nContent-Type: text/plain; charset=us-ascii\r\nContent-Transfer-Encoding: 7bit\r\n\r\n\
-             This is a report on TLS connections to the mail hosts of\r\n{domain}, by {hostname}.\r\n\r\n\
+             This is a report on TLS connections to the mail hosts of\r\n{domain}, by {submitter}.\r\n\r\n\
              --{boundary}\r\nContent-Type: {MEDIA_TYPE}\r\nContent-Transfer-Encoding: base64\r\n\
              Content-Disposition: attachment;\r\n filename=\"{}\"\r\n\r\n",
             self.id, self.file_name,

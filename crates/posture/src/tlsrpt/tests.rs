@@ -79,10 +79,7 @@ fn a_report_has_the_members_of_the_rfc() {
     assert_eq!(second["policy"]["policy-type"], "no-policy-found");
     assert!(second["policy"].get("policy-string").is_none() && second.get("failure-details").is_none());
     let unique = &report.id[11..27];
-    assert_eq!(
-        report.file_name,
-        format!("mta.company-x.example!company-y.example!1459468800!1459555199!{unique}.json.gz")
-    );
+    assert_eq!(report.file_name, format!("company-x.example!company-y.example!1459468800!1459555199!{unique}.json.gz"));
     let again = Report::new("company-y.example", DAY, counts.of(DAY, "company-y.example").unwrap(), US);
     assert_eq!(again, report);
 }
@@ -94,14 +91,12 @@ fn the_message_carries_the_report() {
     let message = String::from_utf8(report.message("rua@company-y.example", "<1.tlsrpt@x>", NOW, US)).unwrap();
     let (header, body) = message.split_once("\r\n\r\n").unwrap();
     let unfolded = header.replace("\r\n ", " ");
-    let subject = format!(
-        "Subject: Report Domain: company-y.example Submitter: mta.company-x.example Report-ID: <{}>",
-        report.id
-    );
+    let subject =
+        format!("Subject: Report Domain: company-y.example Submitter: company-x.example Report-ID: <{}>", report.id);
     assert!(unfolded.lines().any(|line| line == subject), "{unfolded}");
     for line in [
         "TLS-Report-Domain: company-y.example",
-        "TLS-Report-Submitter: mta.company-x.example",
+        "TLS-Report-Submitter: company-x.example",
         "TLS-Required: No",
         "To: <rua@company-y.example>",
         "Message-ID: <1.tlsrpt@x>",
@@ -175,6 +170,48 @@ fn patterns_beyond_the_limit_are_cut_and_the_policy_is_known_again() {
     }
     let policies = &counts.of(DAY, "a.test").unwrap().policies;
     assert_eq!((policies.len(), policies[0].successes, policies[0].policy.mx.len()), (1, 3, 64));
+}
+
+/// Whoever has many domains, with long policies that change, must not fill memory or the file.
+#[test]
+fn long_policies_and_many_failures_are_bounded_in_all() {
+    let long = |n: usize| Failure { reason: format!("{n:0250}"), ..failure(ResultType::ValidationFailure, "mx.test") };
+    let flood = |counts: &mut Counts, now: u64| {
+        for domain in 0..200 {
+            for n in 0..20 {
+                let mx = (0..64).map(|host| format!("{n:0200}.mx{host}.test")).collect();
+                let policy = AppliedPolicy { mx, ..sts() };
+                counts.session(&format!("{domain}.evil.test"), &policy, Some(&long(n)), now);
+            }
+        }
+    };
+    let number = |counts: &Counts, now: u64| counts.finished(now + DAY_MS).count();
+    let mut counts = Counts::default();
+    flood(&mut counts, NOW);
+    let (text, first) = (counts.write(), number(&counts, NOW));
+    assert!(text.len() < 2 * OCTETS_MAX && first < 200 && counts.uncounted() > 0, "{} {first}", text.len());
+    // Those that are known are counted on, under what they have.
+    let sums = |counts: &Counts| {
+        let policies = &counts.of(DAY, "0.evil.test").unwrap().policies;
+        (policies.len(), policies.iter().map(|policy| policy.failures).sum::<u64>())
+    };
+    assert_eq!(sums(&counts), (POLICIES_MAX, 20));
+    counts.session("0.evil.test", &none(), Some(&long(99)), NOW);
+    assert_eq!(sums(&counts), (POLICIES_MAX, 21));
+    let read = Counts::read(&text).unwrap();
+    assert_eq!(number(&read, NOW), first);
+    for mut counts in [counts, read] {
+        counts.session("good.test", &sts(), None, NOW);
+        assert!(counts.of(DAY, "good.test").is_none());
+        // What goes makes space.
+        counts.remove(DAY, "0.evil.test");
+        counts.session("good.test", &sts(), None, NOW);
+        assert!(counts.of(DAY, "good.test").is_some());
+        let later = NOW + 9 * DAY_MS;
+        assert_eq!(counts.give_up(later), first);
+        flood(&mut counts, later);
+        assert_eq!(number(&counts, later), first);
+    }
 }
 
 #[test]

@@ -252,7 +252,7 @@ async fn every_kind_of_answer_has_its_code() {
             Resolution::Permanent { dsn, text } => {
                 assert_eq!((dsn.to_string().as_str(), dsn.class), (expected, 5), "{domain} {text}");
             }
-            Resolution::Temporary { dsn, text } => {
+            Resolution::Temporary { dsn, text, .. } => {
                 assert_eq!((dsn.to_string().as_str(), dsn.class), (expected, 4), "{domain} {text}");
             }
             Resolution::Site(plan) => panic!("{domain}: {plan:?}"),

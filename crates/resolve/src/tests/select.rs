@@ -172,6 +172,24 @@ fn loopback_is_a_target_in_the_lab_only() {
 }
 
 #[test]
+fn one_host_with_two_kinds_of_tls_is_two_sites() {
+    let planned = |text: &str| {
+        let host = RouteHost::parse(text, 25).unwrap();
+        let plan = site(route_plan(&[(&host, at(&["10.0.0.5"]))], 60, &|_| false));
+        (plan.key.to_string(), plan.targets[0].addr.is_implicit_tls())
+    };
+    for (text, key, is_tls) in [
+        ("10.0.0.5:4650", "route:10.0.0.5:4650", false),
+        ("smtps:10.0.0.5:4650", "route:smtps:10.0.0.5:4650", true),
+        // As usual at that port: the name that it always had.
+        ("smtps:10.0.0.5", "route:10.0.0.5:465", true),
+        ("starttls:10.0.0.5:465", "route:starttls:10.0.0.5:465", false),
+    ] {
+        assert_eq!(planned(text), (key.to_owned(), is_tls), "{text}");
+    }
+}
+
+#[test]
 fn routes_are_tried_in_order_and_never_bounce() {
     let never = |_: SocketAddr| false;
     let to = |host: &str| RouteHost::parse(host, 25).unwrap();

@@ -6,9 +6,10 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
+use stentor_admin::own_tlsa;
 use stentor_config::{Config, Diagnostic};
 use stentor_control::doctor::{Finding as Note, Severity};
 use stentor_control::foreign::marked;
@@ -23,12 +24,14 @@ use super::journal_dir;
 use crate::asking::{locate, wrong};
 use crate::hints::Given;
 use crate::paint::Colour;
-use crate::trial;
+use crate::{acme, certificates, trial};
 
 /// Free space under this many times the reserve is worth a word.
 const RESERVE_FACTOR: u64 = 4;
 /// Share of `addresses_max` from which on it is near.
 const ADDRESSES_PERCENT: u64 = 90;
+/// How long systemd may take to answer.
+const CLOCK_WAIT_S: &str = "5";
 /// Findings that are written out.
 const FINDINGS_MAX: usize = 20;
 
@@ -49,7 +52,9 @@ pub fn run(options: &Options) -> ExitCode {
         Err(code) => return code,
     };
     let mut advice = examine(&config);
-    advice.extend(trial::run(&config, &settings).iter().map(tried));
+    advice.extend(trial::advised(&config, &settings).iter().map(tried));
+    advice.extend(tlsa(&config));
+    advice.extend(unsynchronised(&clock_state()));
     // As `examine` has them, the worst first within what it and the trial found.
     advice.sort_by_key(|note| note.severity);
     let given = Given::config(options.config.as_deref());
@@ -62,12 +67,34 @@ pub fn run(options: &Options) -> ExitCode {
     if advice.iter().any(|note| note.severity == Severity::Problem) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// What `check` finds on this machine.
-fn tried(finding: &Diagnostic) -> Note {
+/// What `check` finds on this machine, and what to do about it.
+fn tried((finding, next): &(Diagnostic, &str)) -> Note {
     let severity =
         if finding.severity == stentor_config::Severity::Error { Severity::Problem } else { Severity::Warning };
     // Its own word for that is in the finding's text.
-    note(severity, finding.to_string().replacen(" warning: ", " ", 1), "change it, then `stentor check`")
+    note(severity, finding.to_string().replacen(" warning: ", " ", 1), next)
+}
+
+/// What is wrong with TLSA records of ours. Certificates that cannot be read are in what `check` finds.
+fn tlsa(config: &Config) -> Vec<Note> {
+    let Ok(Some(identities)) = certificates::served(config) else { return Vec::new() };
+    let now = certificates::now_s();
+    let views = acme::standing(config, now);
+    own_tlsa::notes(&own_tlsa::Ours { config, identities: &identities, views: &views, now })
+}
+
+/// What the kernel says of its clock, whichever program keeps it, as systemd has it; empty where that cannot be asked.
+fn clock_state() -> String {
+    let mut asked = Command::new("timeout");
+    asked.arg(CLOCK_WAIT_S).args(["timedatectl", "show", "--property=NTPSynchronized", "--value"]);
+    let said = asked.stdin(Stdio::null()).stderr(Stdio::null()).output();
+    said.map_or_else(|_| String::new(), |output| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn unsynchronised(state: &str) -> Option<Note> {
+    let what = "the kernel says that the clock is not synchronised";
+    let next = "let chrony or systemd-timesyncd keep it; certificates, ages and expiry follow it";
+    (state.trim() == "no").then(|| note(Severity::Warning, what.to_owned(), next))
 }
 
 /// Names in it may come from the network.

@@ -15,12 +15,15 @@ mod watch;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use rustls::SignatureScheme;
+use rustls::pki_types::UnixTime;
 use rustls::sign::CertifiedKey;
 
 use crate::certificate::Certificate;
+use crate::verify::{Tlsa, by_tlsa};
 
 pub use self::bundle::bundle_key;
 pub use self::challenge::ACME_TLS_ALPN;
@@ -66,7 +69,8 @@ pub enum Warning {
     NotYetValid {
         not_before: i64,
     },
-    /// Clients that verify will not find the way to the CA.
+    /// Nothing is there between the certificate and its CA, which is no root that is known here: clients that verify may not find the
+    /// way to one.
     NoIntermediate,
     /// The certificates of the chain do not follow each other.
     Order,
@@ -88,7 +92,7 @@ impl fmt::Display for Warning {
                 write!(f, "the certificate is not valid before {}", day(*not_before))
             }
             Warning::NoIntermediate => f.write_str(
-                "the chain has the certificate only, not those between it and the CA: who verifies will refuse it (fullchain.pem, not cert.pem)",
+                "the chain has the certificate only: if there are CAs between it and the root, who verifies will refuse it (fullchain.pem, not cert.pem)",
             ),
             Warning::Order => f.write_str("each certificate of a chain must be signed by the one that follows it"),
             Warning::KeyReadable { mode } => write!(f, "others can read the key: its mode is {mode:o}, not 600"),
@@ -108,6 +112,13 @@ impl Identity {
         } else {
             (not_after - now < ENDS_SOON_DAYS * DAY_S).then_some(Warning::EndsSoon { not_after })
         }
+    }
+
+    /// Whether a TLSA record is about this certificate, for a client that asks for the host; `now` in seconds since 1970.
+    pub fn is_proven_by(&self, record: &Tlsa, host: &str, now: i64) -> bool {
+        let Some((leaf, others)) = self.key.cert.split_first() else { return false };
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(now.max(0).unsigned_abs()));
+        by_tlsa(leaf, others, std::slice::from_ref(record), &[host.into()], now).is_ok()
     }
 
     /// Whether this is the one that the server made for itself.
@@ -148,23 +159,22 @@ impl Identities {
 
     /// The one for a name, among those whose key can sign as the client wants, if there are such.
     pub fn choose(&self, name: Option<&str>, schemes: &[SignatureScheme]) -> &Arc<Identity> {
+        let can_sign = |identity: &&Arc<Identity>| identity.key.key.choose_scheme(schemes).is_some();
+        let mut candidates = self.candidates(name).peekable();
+        let first = candidates.peek().copied();
+        candidates.find(can_sign).or(first).unwrap_or(&self.all[0])
+    }
+
+    /// The certificates that a client asking for this name may get: all for that name, else the first and others for the same names.
+    pub fn candidates(&self, name: Option<&str>) -> impl Iterator<Item = &Arc<Identity>> {
         let name = name.map(|name| name.trim_end_matches('.').to_ascii_lowercase());
-        let candidates = name.and_then(|name| {
+        let by_name = name.and_then(|name| {
             let parent = name.split_once('.').map(|(_, parent)| parent);
             self.by_name.get(&*name).or_else(|| self.by_parent.get(parent?))
         });
-        let of = |index: &usize| &self.all[*index];
-        let can_sign = |identity: &&Arc<Identity>| identity.key.key.choose_scheme(schemes).is_some();
-        match candidates {
-            Some(indexes) => indexes.iter().map(of).find(can_sign).unwrap_or(&self.all[indexes[0]]),
-            None => self.default_for(can_sign),
-        }
-    }
-
-    /// The first, or another for the same name if the client cannot verify it.
-    fn default_for(&self, can_sign: impl Fn(&&Arc<Identity>) -> bool) -> &Arc<Identity> {
-        let first = &self.all[0];
-        let same = |identity: &&Arc<Identity>| identity.certificate.names == first.certificate.names;
-        self.all.iter().filter(same).find(can_sign).unwrap_or(first)
+        let is_default = move |identity: &&Arc<Identity>| {
+            by_name.is_none() && identity.certificate.names == self.all[0].certificate.names
+        };
+        by_name.into_iter().flatten().map(|index| &self.all[*index]).chain(self.all.iter().filter(is_default))
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::file::IdentityError;
 use super::{Files, Identities, Identity, Warning};
+use crate::Roots;
 use crate::pem::read;
 
 /// In this order: the first certificate is the default.
@@ -16,6 +17,8 @@ pub struct Source {
     pub files: Vec<Files>,
     /// Certificate and key in one file: those that are there. One that cannot be used is left out, since another will be obtained.
     pub obtained: Vec<PathBuf>,
+    /// CAs that are trusted beside those of the system: a certificate that one of them has signed needs no others in its chain.
+    pub ca_files: Vec<PathBuf>,
     /// The folder of the certificate that the server makes for this host name.
     pub own: (PathBuf, String),
 }
@@ -66,7 +69,24 @@ impl Source {
                 Err(why) => tracing::warn!(file = %path.display(), %why, "a certificate cannot be used"),
             }
         }
+        self.forgive(&mut all);
         Ok(Identities::new(all))
+    }
+
+    /// Takes back the warning about a chain of one where a root has signed that one. The CAs are read where there is such a chain.
+    fn forgive(&self, all: &mut [Identity]) {
+        let mut doubted = all.iter_mut().filter(|one| one.warnings.contains(&Warning::NoIntermediate)).peekable();
+        if doubted.peek().is_none() {
+            return;
+        }
+        let files = self.ca_files.iter().filter_map(|file| Roots::from_file(file).ok());
+        let roots: Vec<Roots> = files.chain([Roots::of_system()]).collect();
+        for identity in doubted {
+            let Some(leaf) = identity.key.cert.first() else { continue };
+            if roots.iter().any(|roots| roots.have_issuer_of(leaf)) {
+                identity.warnings.retain(|warning| *warning != Warning::NoIntermediate);
+            }
+        }
     }
 }
 

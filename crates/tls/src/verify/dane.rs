@@ -16,6 +16,10 @@ use crate::certificate::{Certificate, common_name, name_covers, public_key};
 use crate::der::{Elements, tag};
 use crate::provider;
 
+/// Paths that are looked for in one handshake. Each may take as many signatures as webpki looks at, on a thread that moves mail, and how
+/// many records and certificates there are is the peer's choice.
+const PATHS_MAX: u32 = 16;
+
 /// A TLSA record as DNS has it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Tlsa {
@@ -51,22 +55,36 @@ impl Tlsa {
         matches!(self.usage, 2 | 3) && self.selector <= 1 && is_length_right
     }
 
+    /// `3 1 1`: the hash of a key (`SubjectPublicKeyInfo`, DER).
+    pub fn of_key(key: &[u8]) -> Tlsa {
+        Tlsa { usage: 3, selector: 1, matching: 1, data: Sha256::digest(key).as_slice().into() }
+    }
+
+    /// Whether any certificate with this key (`SubjectPublicKeyInfo`, DER) is proven by it, and no other.
+    pub fn is_of_key(&self, key: &[u8]) -> bool {
+        (self.usage, self.selector) == (3, 1) && self.has(key)
+    }
+
     fn is_of(&self, certificate: &CertificateDer<'_>) -> bool {
         let selected: Option<&[u8]> = match self.selector {
             0 => Some(certificate.as_ref()),
             1 => public_key(certificate),
             _ => None,
         };
-        selected.is_some_and(|selected| match self.matching {
+        selected.is_some_and(|selected| self.has(selected))
+    }
+
+    fn has(&self, selected: &[u8]) -> bool {
+        match self.matching {
             0 => selected == &*self.data,
             1 => Sha256::digest(selected).as_slice() == &*self.data,
             2 => Sha512::digest(selected).as_slice() == &*self.data,
             _ => false,
-        })
+        }
     }
 }
 
-pub(super) fn verify(
+pub(crate) fn verify(
     leaf: &CertificateDer<'_>,
     others: &[CertificateDer<'_>],
     records: &[Tlsa],
@@ -79,15 +97,16 @@ pub(super) fn verify(
     }
     // What is said if no record fits; a record that fits, and whose chain then fails, has more to say.
     let mut why = TlsError::new(Cause::NoTlsaMatch, "no TLSA record is about the certificate or one above it");
+    let mut left = PATHS_MAX;
     for record in usable().filter(|record| record.usage == 2) {
         for anchor in others.iter().filter(|other| record.is_of(other)) {
-            match by_anchor(leaf, others, anchor, names, now) {
+            match by_anchor((leaf, others, &mut left), anchor, names, now) {
                 Ok(()) => return Ok(TlsaUse::TrustAnchor),
                 Err(error) => why = error,
             }
         }
         if record.matching == 0 {
-            match by_data(leaf, others, record, names, now) {
+            match by_data((leaf, others, &mut left), record, names, now) {
                 Some(Ok(())) => return Ok(TlsaUse::TrustAnchor),
                 Some(Err(error)) => why = error,
                 None => {}
@@ -97,32 +116,33 @@ pub(super) fn verify(
     Err(why)
 }
 
+/// The host's certificate, those that it sends beside, and how many paths may still be looked for.
+type Chain<'a> = (&'a CertificateDer<'a>, &'a [CertificateDer<'a>], &'a mut u32);
+
 /// By a certificate that a record is about. Its dates count, as for OpenSSL and so for Postfix.
 fn by_anchor(
-    leaf: &CertificateDer<'_>,
-    others: &[CertificateDer<'_>],
+    (leaf, others, left): Chain<'_>,
     anchor: &CertificateDer<'_>,
     names: &[Box<str>],
     now: UnixTime,
 ) -> Result<(), TlsError> {
     let trusted = anchor_from_trusted_cert(anchor)
         .map_err(|_| TlsError::new(Cause::BadCertificate, "the trust anchor's certificate cannot be read"))?;
-    path(leaf, others, &trusted, now)?;
+    path((leaf, others, left), &trusted, now)?;
     in_time(anchor, now)?;
     named_at_all(leaf, names)
 }
 
 /// By a whole certificate or key that is in the record and not in the chain.
 fn by_data(
-    leaf: &CertificateDer<'_>,
-    others: &[CertificateDer<'_>],
+    (leaf, others, left): Chain<'_>,
     record: &Tlsa,
     names: &[Box<str>],
     now: UnixTime,
 ) -> Option<Result<(), TlsError>> {
     if record.selector == 0 {
         let anchor = CertificateDer::from(&*record.data);
-        return Some(by_anchor(leaf, others, &anchor, names, now));
+        return Some(by_anchor((leaf, others, left), &anchor, names, now));
     }
     let key = Elements(&record.data).take(tag::SEQUENCE)?.value;
     // The key has no name: it is tried as that of the issuer of each certificate.
@@ -133,17 +153,16 @@ fn by_data(
             subject_public_key_info: key.into(),
             name_constraints: None,
         };
-        path(leaf, others, &anchor, now).is_ok()
+        path((leaf, others, &mut *left), &anchor, now).is_ok()
     });
     proven.then(|| named_at_all(leaf, names))
 }
 
-fn path(
-    leaf: &CertificateDer<'_>,
-    others: &[CertificateDer<'_>],
-    anchor: &TrustAnchor<'_>,
-    now: UnixTime,
-) -> Result<(), TlsError> {
+fn path((leaf, others, left): Chain<'_>, anchor: &TrustAnchor<'_>, now: UnixTime) -> Result<(), TlsError> {
+    *left = left.checked_sub(1).ok_or_else(|| {
+        let text = format!("more than {PATHS_MAX} pairs of a TLSA record and a certificate would have to be tried");
+        TlsError::new(Cause::NoTlsaMatch, text)
+    })?;
     let unreadable = |_| TlsError::new(Cause::BadCertificate, "the certificate cannot be read");
     let parsed = EndEntityCert::try_from(leaf).map_err(unreadable)?;
     let algorithms = provider().signature_verification_algorithms.all;

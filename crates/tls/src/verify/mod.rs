@@ -10,7 +10,6 @@ mod roots;
 mod verifier;
 
 use std::fmt;
-use std::str::FromStr;
 
 use rustls::pki_types::{CertificateDer, UnixTime};
 use sha2::{Digest as _, Sha256};
@@ -22,6 +21,7 @@ pub use self::dane::{Tlsa, TlsaUse};
 pub use self::roots::{Roots, RootsError};
 
 pub(crate) use self::chain::is_client_of;
+pub(crate) use self::dane::verify as by_tlsa;
 pub(crate) use self::verifier::{Verifier, refusal, verify_signature_12, verify_signature_13};
 
 /// What a peer's certificate must be.
@@ -58,34 +58,6 @@ impl Fingerprint {
             Fingerprint::PublicKey(hash) => *hash == certificate.key_sha256,
             Fingerprint::Either(hash) => *hash == certificate.sha256 || *hash == certificate.key_sha256,
         }
-    }
-}
-
-impl FromStr for Fingerprint {
-    type Err = &'static str;
-
-    /// `key:` or `cert:` or nothing, then 64 hexadecimal digits, with or without colons between the octets.
-    fn from_str(text: &str) -> Result<Fingerprint, &'static str> {
-        let (kind, digits): (fn([u8; 32]) -> Fingerprint, &str) = if let Some(digits) = text.strip_prefix("key:") {
-            (Fingerprint::PublicKey, digits)
-        } else if let Some(digits) = text.strip_prefix("cert:") {
-            (Fingerprint::Certificate, digits)
-        } else {
-            (Fingerprint::Either, text)
-        };
-        let digits: Vec<u8> = digits.bytes().filter(|byte| *byte != b':').collect();
-        let mut hash = [0; 32];
-        if digits.len() != 2 * hash.len() {
-            return Err("a fingerprint is 64 hexadecimal digits: SHA-256, with or without colons");
-        }
-        for (octet, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
-            let digit = |byte: u8| char::from(byte).to_digit(16);
-            let (Some(high), Some(low)) = (digit(pair[0]), digit(pair[1])) else {
-                return Err("a fingerprint has hexadecimal digits only");
-            };
-            *octet = (high << 4 | low) as u8;
-        }
-        Ok(kind(hash))
     }
 }
 

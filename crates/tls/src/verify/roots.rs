@@ -10,6 +10,7 @@ use rustls::{ClientConfig, RootCertStore};
 use sha2::{Digest as _, Sha256};
 
 use crate::cause::TlsError;
+use crate::certificate::issuer_name;
 use crate::pem::{self, read};
 use crate::provider_arc;
 
@@ -76,6 +77,12 @@ impl Roots {
         let builder = ClientConfig::builder_with_provider(provider_arc()).with_safe_default_protocol_versions();
         let builder = builder.map_err(|error| TlsError::from(&error))?;
         Ok(Arc::new(builder.with_root_certificates(self.store.clone()).with_no_client_auth()))
+    }
+
+    /// Whether a certificate names one of these CAs as its issuer; its signature is not looked at.
+    pub(crate) fn have_issuer_of(&self, certificate: &CertificateDer<'_>) -> bool {
+        let issuer = issuer_name(certificate);
+        self.store.subjects().iter().any(|subject| issuer == Some(subject.as_ref()))
     }
 
     pub fn len(&self) -> usize {

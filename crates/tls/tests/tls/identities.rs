@@ -84,6 +84,14 @@ fn what_will_not_last_is_warned_of() {
     let leaf = &whole[..whole.find("-----END").unwrap() + "-----END CERTIFICATE-----\n".len()];
     fs::write(&files.chain, leaf).unwrap();
     assert_eq!(warnings(&files), [Warning::NoIntermediate]);
+    // Nothing is between it and a root.
+    fs::write(ca.path("roots.pem"), &whole[leaf.len()..]).unwrap();
+    let of = |ca_files| {
+        let source = Source { ca_files, ..source(vec![files.clone()], Vec::new(), Path::new("")) };
+        source.found(now()).unwrap().unwrap().all()[0].warnings.clone()
+    };
+    assert_eq!(of(vec![ca.path("none.pem")]), [Warning::NoIntermediate]);
+    assert_eq!(of(vec![ca.path("none.pem"), ca.path("roots.pem")]), []);
     fs::write(&files.chain, [leaf, leaf].concat()).unwrap();
     assert_eq!(warnings(&files), [Warning::Order]);
 }
@@ -171,7 +179,7 @@ fn an_acme_server_gets_its_answer_and_others_do_not() {
 }
 
 fn source(files: Vec<Files>, obtained: Vec<PathBuf>, folder: &Path) -> Source {
-    Source { files, obtained, own: (folder.to_owned(), "mx.example.org".to_owned()) }
+    Source { files, obtained, ca_files: Vec::new(), own: (folder.to_owned(), "mx.example.org".to_owned()) }
 }
 
 /// In one file, as the server keeps it; the certificate's hash.

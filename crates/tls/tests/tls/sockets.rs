@@ -67,7 +67,7 @@ async fn what_is_written_arrives_over_tcp_and_unix() {
     let (mut ours, mut theirs) = pair(&client, &server, &by_ca("mx.example.org")).await;
     write_all(&mut ours, b"EHLO a\r\n").await.unwrap();
     assert_eq!(read_some(&mut theirs, 100).await.unwrap(), b"EHLO a\r\n");
-    ours.shutdown().await.unwrap();
+    ours.close().await.unwrap();
     assert_eq!(read_some(&mut theirs, 100).await.unwrap(), b"");
     assert!(!theirs.was_cut());
 
@@ -230,7 +230,7 @@ async fn it_reads_and_writes_as_tokio_does() {
     let sent = bytes.clone();
     let writer = tokio::spawn(async move {
         ours.write_all(&sent).await.unwrap();
-        ours.shutdown().await.unwrap();
+        ours.close().await.unwrap();
         let mut reply = Vec::new();
         ours.read_to_end(&mut reply).await.unwrap();
         reply
@@ -241,4 +241,51 @@ async fn it_reads_and_writes_as_tokio_does() {
     theirs.write_all(b"thanks").await.unwrap();
     AsyncWriteExt::shutdown(&mut theirs).await.unwrap();
     assert_eq!(writer.await.unwrap(), b"thanks");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_socket_that_was_emptied_is_asked_again_when_there_is_more() {
+    use stentor_tls::RawSocket;
+
+    /// Octets that come one by one: no end of the waiting may be lost between a read and what comes just after it.
+    const OCTETS: usize = 20_000;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let one = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+    let (other, _) = listener.accept().await.unwrap();
+    one.set_nodelay(true).unwrap();
+    let writer = tokio::spawn(async move {
+        for sent in 0..OCTETS {
+            while one.try_write(b"x").is_err() {
+                one.writable().await.unwrap();
+            }
+            if sent % 7 == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    let mut came = 0;
+    let mut buffer = [0; 64];
+    loop {
+        match RawSocket::try_read(&other, &mut buffer) {
+            Ok(0) => break,
+            Ok(octets) => {
+                came += octets;
+                if octets < buffer.len() {
+                    // Known without a call, unless more has been announced meanwhile.
+                    let again = RawSocket::try_read(&other, &mut buffer);
+                    match again {
+                        Ok(0) => break,
+                        Ok(octets) => came += octets,
+                        Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+                    }
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                tokio::time::timeout_at(later(), other.readable()).await.unwrap().unwrap();
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    writer.await.unwrap();
+    assert_eq!(came, OCTETS);
 }

@@ -15,13 +15,21 @@ impl Session {
     }
 
     pub(super) fn offers_auth(&self) -> bool {
-        self.behaviour.auth.is_some() && (self.secured || self.behaviour.auth_in_clear)
+        self.wants_auth() && (self.secured || self.behaviour.auth_in_clear)
+    }
+
+    pub(super) fn auth_offer(&self) -> &'static str {
+        if self.behaviour.auth_tokens.is_some() { "AUTH XOAUTH2 OAUTHBEARER" } else { "AUTH PLAIN LOGIN" }
+    }
+
+    fn wants_auth(&self) -> bool {
+        self.behaviour.auth.is_some() || self.behaviour.auth_tokens.is_some()
     }
 
     /// Whether mail is not taken yet.
     pub(super) fn wants_more_protection(&self) -> bool {
         let behaviour = &self.behaviour;
-        (behaviour.tls_required && !self.secured) || (behaviour.auth.is_some() && !self.authenticated)
+        (behaviour.tls_required && !self.secured) || (self.wants_auth() && !self.authenticated)
     }
 
     pub(super) fn starttls(&mut self) {
@@ -47,8 +55,8 @@ impl Session {
         self.responses.clear();
         self.mechanism = mechanism.to_ascii_uppercase();
         match (self.mechanism.as_str(), initial) {
-            ("PLAIN", Some(initial)) => self.response(initial.as_bytes()),
-            ("PLAIN", None) => self.ask(""),
+            ("PLAIN" | "XOAUTH2" | "OAUTHBEARER", Some(initial)) => self.response(initial.as_bytes()),
+            ("PLAIN" | "XOAUTH2" | "OAUTHBEARER", None) => self.ask(""),
             ("LOGIN", None) => self.ask("VXNlcm5hbWU6"),
             _ => self.reply(504, "5.5.4 no such mechanism"),
         }
@@ -69,6 +77,9 @@ impl Session {
         let decoded = Base64::decode_vec(text).ok().and_then(|octets| String::from_utf8(octets).ok());
         let Some(decoded) = decoded else { return self.reply(501, "5.5.2 not base64") };
         self.responses.push(decoded);
+        if self.mechanism != "PLAIN" && self.mechanism != "LOGIN" {
+            return self.token();
+        }
         if self.mechanism == "LOGIN" && self.responses.len() == 1 {
             return self.ask("UGFzc3dvcmQ6");
         }
@@ -82,6 +93,23 @@ impl Session {
             self.reply(235, "2.7.0 welcome");
         } else {
             self.reply(535, "5.7.8 wrong name or password");
+        }
+    }
+
+    /// A token that is refused gets the reason as a challenge, and its end after the response to that (RFC 7628 section 3.2.3).
+    fn token(&mut self) {
+        let [message] = self.responses.as_slice() else { return self.reply(535, "5.7.8 token not accepted") };
+        let user = message.split('\x01').next().unwrap_or_default();
+        let user = user.strip_prefix("user=").or_else(|| user.strip_prefix("n,a=")?.strip_suffix(','));
+        let token = message.split('\x01').find_map(|part| part.strip_prefix("auth=Bearer "));
+        let given = user.zip(token).map(|(user, token)| format!("{user}:{token}"));
+        let file = self.behaviour.auth_tokens.as_deref();
+        let good = file.and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default();
+        if given.is_some_and(|given| good.lines().any(|line| line == given)) {
+            self.authenticated = true;
+            self.reply(235, "2.7.0 welcome");
+        } else {
+            self.ask(&Base64::encode_string(br#"{"status":"401","schemes":"bearer","scope":"https://mail.example/"}"#));
         }
     }
 }

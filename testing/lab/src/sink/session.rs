@@ -549,7 +549,7 @@ impl Session {
         self.out.extend_from_slice(b"\r\n");
         let protected = [
             (!self.offers_starttls(), "STARTTLS"),
-            (!self.offers_auth(), "AUTH PLAIN LOGIN"),
+            (!self.offers_auth(), self.auth_offer()),
             (!self.offers_requiretls(), "REQUIRETLS"),
         ];
         for (_, offer) in offers.iter().chain(&protected).filter(|(absent, _)| !absent) {

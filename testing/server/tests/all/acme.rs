@@ -284,6 +284,8 @@ fn a_ca_that_is_down_costs_a_warning_and_nothing_else() {
         let output = server.operator(words);
         let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
         assert!(text.contains("the CA cannot be reached") && text.contains(NAME), "{words:?}: {text}");
+        let advice = "next: see that the CA can be reached";
+        assert_eq!(text.contains(advice), words == ["doctor"], "{words:?}: {text}");
     }
     let warnings = server.log().lines().iter().filter(|line| line.contains("no certificate could be obtained")).count();
     assert_eq!(warnings, 1, "one a day");
@@ -294,6 +296,7 @@ fn a_ca_that_is_down_costs_a_warning_and_nothing_else() {
     server.signal(Signal::HUP);
     let error = || show(&server).iter().find_map(|one| one["acme"]["error"].as_str().map(str::to_owned));
     wait_until("the proof fails", || error().is_some_and(|error| error.contains("could not be proven by http-01")));
+    server.wait_log(&["WARN", "no certificate could be obtained", "could not be proven by http-01"]);
     assert_eq!(shown(&server, NAME), own);
     // And in the end it works.
     pebble.stop();

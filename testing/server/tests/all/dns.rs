@@ -8,6 +8,7 @@ use crate::kit::{SENDER, SENDER_SITE, builder, data, drained, fates, post, repor
 
 /// Hosts that took something, from the log of attempts.
 fn relays(server: &Server) -> BTreeSet<String> {
+    server.wait_log(&["stat=Sent", "relay="]);
     let lines = server.log().matching(&["stat=Sent", "relay="]);
     let host = |line: &String| line.split("relay=").nth(1).and_then(|r| r.split(". ").next()).map(str::to_owned);
     lines.iter().filter_map(host).collect()

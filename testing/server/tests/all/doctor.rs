@@ -6,6 +6,7 @@ use crate::http_auth::token;
 use crate::kit::builder;
 use crate::live::patient;
 use crate::preload::{preload, set_clock, start};
+use crate::tls_in::certificate;
 
 const MINUTE_S: i64 = 60;
 
@@ -18,6 +19,38 @@ fn forward(server: &Server, by_s: i64) {
     let before = server.log().matching(&["clock was set from"]).len();
     set_clock(server, by_s);
     server.log().wait_nth(&["clock was set from"], before + 1).expect("it is seen");
+}
+
+#[test]
+fn what_check_finds_has_the_advice_that_fits() {
+    let server = Server::builder().file("news", b"no address\n").file("table", b"key\n").prepare();
+    let table = server.path("table").display().to_string();
+    let text = "[listen]\nsmtp = \"198.51.100.9:25\"\n[http]\nlisten = []\n[log]\nattempts = \"logs/mail\"\n[dns]\n\
+                servers = [\"127.0.0.1:9\"]\n[sources.out]\naddress = \"192.0.2.77\"\n[routes]\n\
+                \"a.example\" = \"lmtp:unix:/nowhere/lmtp\"\n[domains]\nrelay = [\"a.example\"]\n[auth]\nusers = \"users\"\n\
+                [lists.news]\naddress = \"news@lists.example\"\nsubscribers = \"news\"\n[[milters]]\nname = \"judge\"\n\
+                address = \"unix:/nowhere/judge\"\n[policy_services.grey]\naddress = \"unix:/nowhere/grey\"\n[tables.t]\n\
+                source = \"hash:TABLE\"\nas = \"access\"\n[dns_lists.bl]\nzone = \"bl.example\"\n";
+    server.write("stentor.toml", text.replace("TABLE", &table).as_bytes());
+    let said = doctor(&server);
+    for (finding, next) in [
+        ("logs does not exist", "make or mend the directory"),
+        ("no server starts without it", "mend the file or its owner and mode"),
+        ("news:1:", "mend the file; the next post reads it"),
+        ("does not have the address 192.0.2.77", "give the address to this machine"),
+        ("does not have the address 198.51.100.9", "change the key, or stop the other program"),
+        ("name server 127.0.0.1:9", "see that it runs and can be reached"),
+        ("DNS list bl", "see whether the list still exists"),
+        ("milter judge", "start the milter"),
+        ("policy service grey", "start the service"),
+        ("/table:1:", "mend the table"),
+        ("/nowhere/lmtp takes no connection", "start what listens there"),
+        ("`[call_ahead] domains", "change it, then `stentor check"),
+    ] {
+        let lines: Vec<&str> = said.lines().collect();
+        let at = lines.iter().position(|line| line.contains(finding)).unwrap_or_else(|| panic!("{finding}\n{said}"));
+        assert!(lines[at + 1].starts_with(&format!("    next: {next}")), "{finding}\n{said}");
+    }
 }
 
 #[test]
@@ -101,4 +134,67 @@ fn a_limit_is_named_for_an_hour() {
     assert!(doctor(&server).contains(named), "{}", doctor(&server));
     forward(&server, 61 * MINUTE_S);
     assert!(!doctor(&server).contains("limit "), "{}", doctor(&server));
+}
+
+#[test]
+fn a_clock_that_nobody_keeps_is_named() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("timedatectl");
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap_or_default());
+    let server = Server::builder().prepare();
+    let said = |state: &str| {
+        let script = format!("#!/bin/sh\n[ \"$*\" = 'show --property=NTPSynchronized --value' ] && echo {state}\n");
+        std::fs::write(&program, script).expect("it can be written");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+        let mut doctor = std::process::Command::new(stentor_harness::stentor());
+        doctor.args(["doctor", "--config"]).arg(server.config()).env("PATH", &path);
+        String::from_utf8_lossy(&doctor.output().expect("it runs").stdout).into_owned()
+    };
+    let words = "warning: the kernel says that the clock is not synchronised\n";
+    assert!(said("no").contains(words), "{}", said("no"));
+    assert!(!said("yes").contains(words) && !said("").contains(words));
+}
+
+/// Records of our own names, in a zone that is signed and in one that is not.
+#[test]
+fn tlsa_records_of_ours_that_do_not_match_are_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let names = ["mx.test", "second.test", "third.test"];
+    for name in names {
+        certificate(folder.path(), name, None);
+    }
+    let pair = |name: &str, end: &str| folder.path().join(format!("{name}{end}")).display().to_string();
+    let table = |name: &str| {
+        format!("[[tls.certificates]]\nchain = {:?}\nkey = {:?}\n", pair(name, ".pem"), pair(name, ".key"))
+    };
+    let with_certificates = |server: &Server| {
+        server.edit_config(|text| format!("{text}\n{}", names.map(table).concat()));
+    };
+    let unstarted = Server::builder().prepare();
+    with_certificates(&unstarted);
+    let shown = unstarted.operator(&["tls", "show", "--json"]).stdout;
+    let shown: serde_json::Value = serde_json::from_slice(&shown).expect("JSON");
+    let own = shown[0]["tlsa"].as_str().expect("a record").to_owned();
+    let record = |name: &str, value: &str, more: &str| {
+        format!("[[record]]\nname = '_25._tcp.{name}'\ntype = 'TLSA'\nvalue = '{value}'\n{more}\n")
+    };
+    let other = format!("3 1 1 {}", "ab".repeat(32));
+    let lab = TestLab::start(&format!(
+        "dns_validates = true\n{}{}{}",
+        record("mx.test", &own, ""),
+        record("second.test", &other, ""),
+        record("third.test", &other, "insecure = true")
+    ));
+    let server = builder(&lab).prepare();
+    with_certificates(&server);
+    let server = server.run();
+    let said = doctor(&server);
+    assert!(!said.contains("_25._tcp.mx.test"), "it matches: {said}");
+    let problem =
+        "PROBLEM: TLSA records of _25._tcp.second.test: none is about the certificate that clients get (3 1 1 ";
+    assert!(said.contains(problem), "{said}");
+    let second = shown[1]["tlsa"].as_str().expect("a record");
+    assert!(said.contains(&format!("next: publish `_25._tcp.second.test. IN TLSA {second}`")), "{said}");
+    assert!(said.contains("warning: TLSA records of _25._tcp.third.test: none is about"), "{said}");
 }

@@ -2,7 +2,7 @@
 
 use stentor_harness::{Builder, Server, TestLab, dot_stuff, message, wait_until};
 
-use crate::kit::{builder, drained, fates, report_to};
+use crate::kit::{builder, closed_port, drained, fates, report_to};
 use crate::quarantine::listed;
 use crate::tls_in::{codes, session};
 use crate::virtual_users::with;
@@ -17,12 +17,13 @@ const WORLD: &str = "\
     [[site]]\nname = 'both.example'\n\
     [[site.host]]\nbehaviour = { tls = 'good' }\n\
     [[site.host]]\nbehaviour = { tls = 'good', requiretls = true, requiretls_only = true }\n\
+    [[site]]\nname = 'lost.example'\nbehaviour = { tls = 'eof', requiretls = true }\n\
     [[site]]\nname = 'plain.example'\n\
     [[site]]\nname = 'sender.example'\nbehaviour = { tls = 'good', requiretls = true, requiretls_only = true }\n";
 
 /// All but `unnamed.example` are proven by the lab's CA, as far as they can be.
 fn demanding(lab: &TestLab) -> Builder {
-    let names = ["ready", "old", "clear", "self", "both"];
+    let names = ["ready", "old", "clear", "self", "both", "lost"];
     let rules: Vec<String> =
         names.iter().map(|name| format!("{{ domain = '{name}.example', require = 'verify' }}")).collect();
     builder(lab)
@@ -92,6 +93,27 @@ fn it_is_returned_where_no_host_has_what_it_needs() {
     }
 }
 
+/// What is only lost, or cannot be found out now, returns nothing: a handshake that broke, and a policy whose web server is down.
+#[test]
+fn it_waits_where_nothing_is_known_of_the_host() {
+    let published = "[[site]]\nname = 'unknown.example'\nbehaviour = { tls = 'good', requiretls = true }\n\
+        [[record]]\nname = '_mta-sts.unknown.example'\ntype = 'TXT'\nvalue = 'v=STSv1; id=1;'\n\
+        [[record]]\nname = 'mta-sts.unknown.example'\ntype = 'A'\nvalue = '127.0.0.1'\n";
+    let lab = TestLab::start(&[WORLD, published].concat());
+    let server = demanding(&lab)
+        .set("delivery.sts_port", &closed_port().to_string())
+        .set("delivery.sts_private_allowed", "true")
+        .start();
+    require(&server, "ann@sender.example", &["ann@lost.example", "bob@unknown.example"], "waits@test");
+    let line = server.wait_log(&["connect: relay=", "mx1.lost.example", "stat=Deferred"]);
+    assert!(line.contains("dsn=4.7.5"), "{line}");
+    let line = server.wait_log(&["stat=Deferred", "MTA-STS policy of unknown.example"]);
+    assert!(line.contains("dsn=4.7.5") && line.contains("cannot be found out now"), "{line}");
+    let fates = fates(&server);
+    assert_eq!((fates.pending, fates.bounced), (2, 0));
+    lab.assert_no_violations();
+}
+
 /// A report that a host cannot take so is sent all the same (RFC 8689 section 5).
 #[test]
 fn a_report_is_not_lost_for_it() {
@@ -143,7 +165,7 @@ fn it_stays_with_the_message_over_restarts() {
 /// not required goes to one that fails its records, beside mail that waits.
 #[test]
 fn what_a_domain_publishes_proves_it_and_may_be_passed_over() {
-    let port = crate::kit::closed_port();
+    let port = closed_port();
     let record = |site: &str, hash: &str| {
         format!("[[record]]\nname = '_{port}._tcp.mx1.{site}.example'\ntype = 'TLSA'\nvalue = '3 1 1 {hash}'\n")
     };

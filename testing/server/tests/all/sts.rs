@@ -2,76 +2,12 @@
 //! never delays another.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 
 use stentor_harness::{Builder, Server, TestLab, wait_until};
 
 use crate::kit::{builder, fates, post};
-
-const SCRIPT: &str = include_str!("../../scripts/policy_server.py");
-
-/// Web servers of policies, on one port.
-struct Web {
-    folder: tempfile::TempDir,
-    child: Child,
-    port: u16,
-}
-
-impl Web {
-    fn start() -> Web {
-        let folder = tempfile::tempdir().expect("a temporary folder can be made");
-        let script = folder.path().join("policy_server.py");
-        fs::write(&script, SCRIPT).expect("the script is written");
-        let mut child = Command::new("python3")
-            .arg(&script)
-            .arg(folder.path())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("python3 is installed");
-        let mut line = String::new();
-        let stdout = child.stdout.take().expect("it is a pipe");
-        BufReader::new(stdout).read_line(&mut line).expect("it prints its port");
-        let port = line.trim().parse().expect("a port");
-        Web { folder, child, port }
-    }
-
-    /// A policy, and a good certificate for its host.
-    fn publish(&self, domain: &str, policy: &str) {
-        self.certify(domain, &format!("mta-sts.{domain}"));
-        self.put(domain, "policy", policy);
-    }
-
-    fn certify(&self, domain: &str, name: &str) {
-        let (chain, key) = stentor_lab::tls::certificate_pem(name);
-        self.put(domain, "chain.pem", &chain);
-        self.put(domain, "key.pem", &key);
-    }
-
-    fn put(&self, domain: &str, name: &str, text: &str) {
-        let host = self.folder.path().join(format!("mta-sts.{domain}"));
-        fs::create_dir_all(&host).expect("the folder is made");
-        fs::write(host.join(name), text).expect("the file is written");
-    }
-
-    /// What a domain's host was asked for, a line each.
-    fn requests(&self, domain: &str) -> Vec<String> {
-        let path = self.folder.path().join(format!("mta-sts.{domain}")).join("requests");
-        fs::read_to_string(path).unwrap_or_default().lines().map(ToOwned::to_owned).collect()
-    }
-
-    fn stop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Web {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
+use crate::web::Web;
 
 fn policy(mode: &str, mx: &str) -> String {
     aged(mode, mx, 604_800)
@@ -240,6 +176,23 @@ fn a_policy_outlives_its_web_server_and_a_restart() {
     });
     assert!(server.log().matching(&["the MTA-STS policy cannot be fetched"]).is_empty(), "nothing is fetched");
     assert_eq!((fates(&server).pending, fates(&server).delivered), (2, 0));
+    // Who asks what would happen now hears the same.
+    let check = || {
+        let output = server.operator(&["tls", "check", "kept.example"]);
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (code, text) = check();
+    assert_eq!(code, Some(75), "{text}");
+    let wanted =
+        ["MTA-STS      policy 1: enforce, for mx1.kept.example, kept, fetched ", " ago; cannot be refreshed: "];
+    assert!(wanted.iter().all(|wanted| text.contains(wanted)), "{text}");
+    fs::write(server.path("data/mta-sts"), "rubbish\n").expect("it is written");
+    let (code, text) = check();
+    assert!(
+        code == Some(0) && text.contains("MTA-STS      those that the server keeps cannot all be read ("),
+        "{text}"
+    );
+    assert_eq!(fs::read_to_string(server.path("data/mta-sts")).expect("it is left"), "rubbish\n");
 }
 
 #[test]

@@ -40,9 +40,10 @@ fn each_kind_of_host_has_its_steps_and_its_verdict() {
             0,
             &[
                 "good.example: mail goes encrypted, and the host is proven\n",
-                "demanded     sts: sts by [delivery] tls\n",
+                "demanded     sts by [delivery] tls\n",
                 "MTA-STS      none is published\n",
                 "\nmx1.good.example",
+                "DANE         does not apply: the addresses of the host are not secured by DNSSEC\n",
                 "STARTTLS     offered\n",
                 "handshake    TLSv1.3 TLS_",
                 "certificate  ",
@@ -64,6 +65,8 @@ fn each_kind_of_host_has_its_steps_and_its_verdict() {
         ),
         ("both.example", 0, &["Connection refused", "mail goes encrypted, and the host is proven\n"]),
         ("nowhere.example", 69, &["nowhere.example: mail is returned: 5.1.2 "]),
+        // What is at hand is often an address.
+        ("Ann@good.example", 0, &["good.example: mail goes encrypted, and the host is proven\n"]),
     ] {
         let (found, text) = check(&server, &[domain]);
         assert_eq!(found, code, "{text}");
@@ -101,6 +104,110 @@ fn what_is_demanded_decides() {
     assert_eq!((&host["tls"]["how"], &host["requiretls"]), (&"ca".into(), &true.into()), "{found}");
     let hash = host["tls"]["certificate"]["sha256"].as_str().expect("a fingerprint");
     assert_eq!(hash.len(), 64);
+}
+
+/// What is wrong with it is to be seen.
+#[test]
+fn the_certificate_of_a_host_that_is_not_proven_is_shown() {
+    let lab = TestLab::start(WORLD);
+    let server = trusting(&lab).set("tls_policy", "[{ domain = 'self.example', require = 'verify' }]").prepare();
+    let (code, text) = check(&server, &["self.example"]);
+    assert_eq!(code, 75, "{text}");
+    for wanted in [
+        "handshake    TLSv1.3 TLS_",
+        "certificate  mx1.self.example by ",
+        " from 20",
+        " until 20",
+        "SHA-256      ",
+        "proof        not proven: the certificate of mx1.self.example is signed by itself\n",
+        "verdict      no mail goes there now: TLS failed: the certificate of mx1.self.example is signed by itself\n",
+    ] {
+        assert!(text.contains(wanted), "{wanted}: {text}");
+    }
+    let (_, text) = check(&server, &["self.example", "--json"]);
+    let found: Value = serde_json::from_str(&text).expect("JSON");
+    let certificate = &found["hosts"][0]["tls"]["certificate"];
+    assert_eq!(certificate["sha256"].as_str().map(str::len), Some(64), "{found}");
+    assert!(certificate["begins"].as_str() < certificate["ends"].as_str(), "{found}");
+}
+
+#[test]
+fn what_a_list_or_sender_demands_is_asked_for() {
+    let lab = TestLab::start(WORLD);
+    let rules = "[{ list = 'press', require = 'encrypt' }, { sender = 'boss@home.example', require = 'verify' }, \
+                  { sender = 'lists.test', require = 'encrypt' }]";
+    let server = trusting(&lab).list("press", &[]).list("news", &[]).set("tls_policy", rules).prepare();
+    for (arguments, code, wanted) in [
+        (&["clear.example"][..], 3, "mail goes in clear"),
+        (&["clear.example", "--list", "press"], 75, "encrypt by [[tls_policy]] list = \"press\""),
+        (&["clear.example", "--list", "press"], 75, "no mail goes there now: encrypt is demanded: clear:not-offered"),
+        (&["clear.example", "--list", "press", "--from", "<>"], 75, "encrypt is demanded"),
+        // A list has its own sender.
+        (&["clear.example", "--list", "news"], 75, "encrypt by [[tls_policy]] sender = \"lists.test\""),
+        (&["clear.example", "--list", "news", "--from", "<>"], 3, "mail goes in clear"),
+        (&["self.example"], 0, "mail goes encrypted"),
+        (&["self.example", "--from", "Boss@Home.example"], 75, "verify (hostname) is demanded: the certificate of"),
+        (&["good.example", "--from", "boss@home.example"], 0, "the host is proven"),
+        (&["good.example", "--list", "none"], 2, "there is no list \"none\""),
+        (&["good.example", "--from", "nobody"], 2, "\"nobody\" is no address"),
+    ] {
+        let (found, text) = check(&server, arguments);
+        assert!(found == code && text.contains(wanted), "{arguments:?}: {found} {wanted}: {text}");
+    }
+}
+
+/// As a delivery would, and with no mail.
+#[test]
+fn a_login_at_a_smart_host_is_tried() {
+    for (behaviour, code, wanted) in [
+        ("tls = 'good', auth = 'ann:s3cret-here'", 0, " as ann: accepted\n"),
+        ("tls = 'good', auth = 'ann:other'", 75, " as ann: AUTH refused: 535 5.7.8 wrong name or password\n"),
+        ("tls = 'good'", 75, "login        as ann: no AUTH: the host does not offer it\n"),
+        ("auth = 'ann:s3cret-here', auth_in_clear = true", 75, "is not proven (the session is in clear)"),
+        ("tls = 'self_signed', auth = 'ann:s3cret-here'", 75, "login        as ann: no AUTH: "),
+        ("connect = 'refuse'", 75, "login        as ann: not tried"),
+    ] {
+        let site = format!("[[site]]\nname = 'relay.example'\nrelay = true\nbehaviour = {{ {behaviour} }}\n");
+        let lab = TestLab::start(&site);
+        let host = format!("mx1.relay.example:{}", lab.smtp_port());
+        let section = format!("smart_hosts.\"{host}\"");
+        let server = trusting(&lab)
+            .route("tap.example", &[&host])
+            .file("relay.secret", b"s3cret-here\n")
+            .set_in(&section, "user", "\"ann\"")
+            .set_in(&section, "secret_file", "\"relay.secret\"")
+            .prepare();
+        let (found, text) = check(&server, &["tap.example"]);
+        assert!(found == code && text.contains(wanted), "{behaviour}: {found}: {text}");
+        assert!(!text.contains("s3cret") && !text.contains("czNjcmV0"), "{text}");
+        assert_eq!(lab.stats().sinks.transactions, 0);
+    }
+}
+
+#[test]
+fn of_a_domain_of_ours_what_others_find_is_shown() {
+    let hash = "ab".repeat(32);
+    let lab = TestLab::start(&format!(
+        "dns_validates = true\n[[record]]\nname = 'own.example'\ntype = 'MX'\nvalue = '10 mx.test'\n\
+         [[record]]\nname = '_25._tcp.mx.test'\ntype = 'TLSA'\nvalue = '3 1 1 {hash}'\n"
+    ));
+    let server = trusting(&lab).set("domains.local", "[\"own.example\"]").prepare();
+    let (code, text) = check(&server, &["own.example"]);
+    let expected = format!(
+        "own.example: this domain is our own: its mail stays here; others find\n  MX           10 mx.test\n  \
+         TLSA         mx.test: 3 1 1 {hash}, secured by DNSSEC\n  MTA-STS      none is published\n"
+    );
+    assert_eq!((code, text), (0, expected));
+}
+
+/// Whoever has published records is to see why they count for nothing.
+#[test]
+fn what_dane_makes_of_a_host_is_said() {
+    let lab = TestLab::start(&["dns_validates = true\n", WORLD].concat());
+    let server = trusting(&lab).prepare();
+    let (_, text) = check(&server, &["good.example"]);
+    let wanted = "  DANE         does not apply: there are no TLSA records, or none secured by DNSSEC\n";
+    assert!(text.contains(wanted), "{text}");
 }
 
 /// The last session of each host and the weakest of them all, over a restart too.

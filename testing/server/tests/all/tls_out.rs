@@ -1,6 +1,7 @@
 //! TLS on the way out, at hosts of the lab that do it well or badly: what goes encrypted, what goes in clear and why, what
 //! waits, and that none of it delays others.
 
+use rustix::process::Signal;
 use stentor_harness::{Builder, Server, TestLab, message, wait_until};
 
 use crate::kit::{SENDER, bare, builder, fates, post};
@@ -103,6 +104,29 @@ fn broken_tls_stops_no_mail_where_nothing_is_demanded() {
     assert_eq!(remembered.len(), count, "each broken host fails once: {remembered:?}");
     let connections = lab.stats().sinks.connections;
     assert!(connections <= (2 * BROKEN.len() + count) as u64, "{connections}");
+}
+
+/// A middlebox that was mended, or a reset by chance: nobody has to wait until it is forgotten.
+#[test]
+fn a_flush_of_the_site_tries_tls_again() {
+    let lab = TestLab::start(&world());
+    let server = trusting(builder(&lab)).set("delivery.idle_ms", "0").start();
+    let send = |id: &str| {
+        post(&server, &lab, &["ann@reset.example", "ann@eof.example"], id);
+        lab.wait_clean(id, &["ann@reset.example", "ann@eof.example"]);
+    };
+    send("1@test");
+    send("2@test");
+    let failed = |site: &str| server.log().matching(&["in clear for a while", site]).len();
+    wait_until("both have failed", || failed("mx1.reset.example") == 1 && failed("mx1.eof.example") == 1);
+    let dry = server.operator(&["flush", "mx1.reset.example", "--dry-run"]);
+    assert!(!String::from_utf8_lossy(&dry.stdout).contains("TLS"), "{dry:?}");
+    let flushed = server.operator(&["flush", "mx1.reset.example"]);
+    let said = String::from_utf8_lossy(&flushed.stdout).into_owned();
+    assert!(said.contains("; TLS, which failed, is tried again with 1 host"), "{said}");
+    send("3@test");
+    wait_until("it has failed again", || failed("mx1.reset.example") == 2);
+    assert_eq!(failed("mx1.eof.example"), 1);
 }
 
 /// It waits with the reason, at its own site, and the same hosts serve others; nobody's mailbox is to blame.
@@ -226,6 +250,27 @@ fn a_policy_that_names_nothing_real_is_an_error_with_its_place() {
     assert!(text.contains("`verifies` is not a requirement"), "{text}");
 }
 
+/// It is found before a session needs it, and those that were read before stay in force.
+#[test]
+fn a_broken_file_of_cas_fails_the_start_and_the_reload() {
+    let lab = TestLab::start("[[site]]\nname = 'good.example'\nbehaviour = { tls = 'good' }\n");
+    let server = trusting(builder(&lab)).set("delivery.tls", "\"verify\"").start();
+    std::fs::write(server.folder().join("ca.pem"), "nothing").unwrap();
+    server.signal(Signal::HUP);
+    let line = server.wait_log(&["ca.pem"]);
+    assert!(line.contains("stentor.toml:"), "{line}");
+    server.wait_log(&["the old one stays in force"]);
+    post(&server, &lab, &["ann@good.example"], "verified@test");
+    lab.wait_clean("verified@test", &["ann@good.example"]);
+    let mut prepared = trusting(bare()).file("ca.pem", b"nothing").prepare();
+    let checked = prepared.operator(&["check"]);
+    let text = String::from_utf8_lossy(&checked.stderr).into_owned() + &String::from_utf8_lossy(&checked.stdout);
+    assert!(!checked.status.success() && text.contains("ca.pem"), "{text}");
+    let command = prepared.command();
+    let log = prepared.try_start_as(command).unwrap_err();
+    assert!(log.contains("stentor.toml:") && log.contains("ca.pem"), "{log}");
+}
+
 /// The route, its login, and what the host wants; the last word of the log about it.
 fn smart_host(lab: &TestLab, behaviour_user: &str) -> Builder {
     let host = format!("mx1.relay.example:{}", lab.smtp_port());
@@ -255,6 +300,12 @@ fn a_login_that_is_refused_waits_and_shows_no_secret() {
         ("tls = 'good', auth = 'ann:other'", "ann", "AUTH refused: 535 5.7.8 wrong name or password"),
         ("tls = 'self_signed', auth = 'ann:s3cret-here'", "ann", "is signed by itself"),
         ("auth = 'ann:s3cret-here', auth_in_clear = true", "ann", "is not proven (the session is in clear)"),
+        // A digest is not answered to it either: it may have chosen the challenge.
+        (
+            "script = ['ehlo: say 250-mx1\\r\\n250 AUTH CRAM-MD5']",
+            "ann",
+            "what it offers (CRAM-MD5) would show it the password or let it guess it",
+        ),
         ("tls = 'good'", "ann", "no AUTH: the host does not offer it"),
         ("tls = 'good', auth = 'ann:s3cret-here', at_auth = '454 4.7.0 later'", "ann", "AUTH refused: 454"),
         (

@@ -6,8 +6,10 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use stentor_harness::{Builder, Server, TestLab, wait_until};
 
-use crate::kit::{builder, post};
-use crate::preload::{preload, set_clock, start};
+use crate::kit::{builder, drained, post, report_to};
+use crate::preload::{command, preload, set_clock, start};
+use crate::tls_in::{codes, session};
+use crate::web::Web;
 
 const DAY_S: i64 = 86_400;
 /// Reports are spread over four hours after midnight.
@@ -104,7 +106,11 @@ fn who_asks_for_reports_gets_one_for_a_day() {
     assert!(count("total-successful-session-count") >= 1 && count("total-failure-session-count") == 0, "{good}");
     let (_, clear) = of("clear.example");
     let failure = &clear["policies"][0]["failure-details"][0];
-    assert_eq!(failure["result-type"], "starttls-not-supported", "{clear}");
+    assert_eq!(
+        (&failure["result-type"], &failure["sending-mta-ip"]),
+        (&"starttls-not-supported".into(), &"127.0.0.1".into()),
+        "{clear}"
+    );
     assert!(failure["receiving-mx-hostname"].as_str().is_some_and(|host| host.ends_with("clear.example")), "{clear}");
     // A policy that cannot be fetched is told to who publishes it.
     let (_, broken) = of("broken.example");
@@ -124,6 +130,105 @@ fn who_asks_for_reports_gets_one_for_a_day() {
             && left.contains("\"done\":[\"mailto:tls@reports.example\"]")
     });
     assert_eq!(copies().len(), 4);
+}
+
+/// That nothing proves the hosts of a domain which publishes nothing is no failure of its TLS: a sender has demanded it.
+#[test]
+fn what_requiretls_demands_is_counted_for_nobody() {
+    let lab = TestLab::start(
+        "[[site]]\nname = 'unnamed.example'\nbehaviour = { tls = 'good', requiretls = true }\n\
+         [[site]]\nname = 'sender.example'\nbehaviour = { tls = 'good' }\n",
+    );
+    let mut server = reporting(&lab).start();
+    let steps = [
+        "EHLO c.example",
+        "@starttls",
+        "EHLO c.example",
+        "MAIL FROM:<ann@sender.example> REQUIRETLS",
+        "RCPT TO:<bob@unnamed.example>",
+        "@message:Subject: x\\r\\n\\r\\nx",
+        "QUIT",
+    ];
+    let said = session(server.address().port(), &steps);
+    assert!(codes(&said).ends_with(&["250", "354", "250", "221"]), "{said:?}");
+    report_to(&lab, "ann@sender.example").assert_failed("bob@unnamed.example", "5.7.10");
+    drained(&server);
+    server.stop();
+    let kept = std::fs::read_to_string(server.path("data/tls_reports")).expect("the way back was counted");
+    assert!(kept.contains("sender.example") && !kept.contains("unnamed.example"), "{kept}");
+}
+
+/// A domain whose reports go to a web server of its own.
+fn with_web(domain: &str, port: u16) -> String {
+    let host = format!("reports.{domain}");
+    format!(
+        "[[site]]\nname = '{domain}'\nbehaviour = {{ tls = 'good' }}\n\
+         [[record]]\nname = '{host}'\ntype = 'A'\nvalue = '127.0.0.1'\n\
+         [[record]]\nname = '_smtp._tls.{domain}'\ntype = 'TXT'\nvalue = 'v=TLSRPTv1; rua=https://{host}:{port}/in'\n"
+    )
+}
+
+/// Web servers' certificates are judged by the system's CAs, whose file this takes the place of.
+fn start_with_ca(server: &mut Server) {
+    let mut command = command(server);
+    command.env("SSL_CERT_FILE", server.path("ca.pem")).env_remove("SSL_CERT_DIR");
+    server.start_as(command);
+}
+
+/// Each web server gets a report once; one that is down is tried again every hour for two days, and one that refuses it is not.
+#[test]
+fn reports_are_posted_until_they_are_taken_refused_or_given_up() {
+    let web = Web::start();
+    let domains = ["good.example", "gone.example", "down.example"];
+    let lab = TestLab::start(&domains.map(|domain| with_web(domain, web.port)).concat());
+    let hosts = domains.map(|domain| format!("reports.{domain}"));
+    for (host, answers) in hosts.iter().zip(["503 201", "404", "503"]) {
+        web.take_posts(host, answers);
+    }
+    let counts = || [0, 1, 2].map(|at| web.posts(&hosts[at]).len());
+    let mut server = reporting(&lab).prepare();
+    preload(&server);
+    set_clock(&server, 0);
+    start_with_ca(&mut server);
+    let to = domains.map(|domain| format!("ann@{domain}"));
+    let to = to.each_ref().map(String::as_str);
+    post(&server, &lab, &to, "web@test");
+    lab.wait_clean("web@test", &to);
+    // An attempt ends when the server notices: the next one is an hour after that.
+    let failures = |server: &Server| {
+        let is_one = |line: &&String| line.contains("cannot be sent now") && line.contains("down.example");
+        server.log().lines().iter().filter(is_one).count()
+    };
+    let (due, hour) = (DAY_S + SPREAD_S, 3_660);
+    for (after, wanted) in [(0, [1, 1, 1]), (1, [2, 1, 2]), (2, [2, 1, 3])] {
+        set_clock(&server, due + after * hour);
+        wait_until("reports are posted", || counts() == wanted && failures(&server) == wanted[2]);
+    }
+    let posts = web.posts(&hosts[0]);
+    assert_eq!((&posts[0]["path"], &posts[0]["type"]), (&"/in".into(), &"application/tlsrpt+gzip".into()));
+    assert_eq!(posts[0]["report"], posts[1]["report"], "the same report, by its id too");
+    let report = &posts[1]["report"];
+    assert_eq!(
+        (&report["organization-name"], &report["contact-info"]),
+        (&"Test Mail".into(), &"postmaster@mx.test".into())
+    );
+    assert_eq!(report["policies"][0]["policy"]["policy-domain"], "good.example");
+    let summary = &report["policies"][0]["summary"];
+    assert!(summary["total-successful-session-count"].as_u64().is_some_and(|count| count > 0), "{report}");
+    assert!(report["report-id"].as_str().is_some_and(|id| id.contains('@')), "{report}");
+    let ends = |name: &str| report["date-range"][name].as_str().expect("a time").split_once('T').expect("two parts");
+    let (begin, end) = (ends("start-datetime"), ends("end-datetime"));
+    assert_eq!((begin.0, begin.1, end.1), (end.0, "00:00:00Z", "23:59:59Z"), "a day, in UTC");
+
+    // Two days after the day that it is about.
+    set_clock(&server, 3 * DAY_S);
+    wait_until("it is given up", || {
+        server.stop();
+        let left = std::fs::read_to_string(server.path("data/tls_reports")).expect("the file is there");
+        start_with_ca(&mut server);
+        !domains.iter().any(|domain| left.contains(domain))
+    });
+    assert_eq!(counts()[..2], [2, 1], "nothing is posted twice, over a restart too");
 }
 
 #[test]

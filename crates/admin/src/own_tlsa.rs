@@ -1,0 +1,380 @@
+//! Whether the TLSA records of our own host names (RFC 7672) are about the certificates that clients get at port 25, and will be about
+//! the next ones: a renewal that changes the key, or any renewal where a record is about the certificate itself, can stop the mail of
+//! every sender that uses DANE.
+//!
+//! Promise: one question for each name, a bounded number of them side by side and within a few seconds. Records are judged as senders
+//! judge them. Only a validating name server on loopback is trusted to say that they are authentic.
+//!
+//! Failure: if no name server answers, there are no findings here; `check` reports that.
+
+use std::time::Duration;
+
+use stentor_acme::{NextKey, View, certificate_file};
+use stentor_config::keys::hex;
+use stentor_config::{Config, Listener};
+use stentor_control::doctor::{Finding as Note, Severity};
+use stentor_control::format::span;
+use stentor_engine::core::Settings;
+use stentor_posture::dane::{Answer, Security, owner, usable};
+use stentor_resolve::Resolver;
+use stentor_tls::{Identities, Identity, Tlsa};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// The port of MX hosts.
+const PORT: u16 = 25;
+/// Names that are asked about.
+const NAMES_MAX: usize = 100;
+/// How long all answers may take.
+const WAIT: Duration = Duration::from_secs(3);
+
+/// A certificate that clients get for a name.
+struct Served<'a> {
+    identity: &'a Identity,
+    next: NextKey,
+    /// When there is another, in words.
+    when: String,
+}
+
+/// The TLSA records of a name.
+struct Published<'a> {
+    host: &'a str,
+    answer: &'a Answer<Vec<Vec<u8>>>,
+    /// The name servers validate, and are on loopback.
+    is_validated: bool,
+}
+
+/// Our certificates, as they are served and as they will be.
+pub struct Ours<'a> {
+    pub config: &'a Config,
+    pub identities: &'a Identities,
+    /// Those from a CA.
+    pub views: &'a [View],
+    /// Seconds since 1970.
+    pub now: i64,
+}
+
+/// What is wrong with our records, if anything is. Blocks.
+pub fn notes(ours: &Ours<'_>) -> Vec<Note> {
+    let &Ours { config, identities, now, .. } = ours;
+    if config.listen.smtp.is_empty() {
+        return Vec::new();
+    }
+    let names = names(config, identities);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string());
+    let asked = runtime.and_then(|runtime| runtime.block_on(ask(config, &names)));
+    let Ok((is_validated, answers)) = asked else { return Vec::new() };
+    let of_name = |(host, answer): (&String, &Answer<_>)| {
+        let all = identities.candidates(Some(host.as_str()));
+        let served: Vec<Served<'_>> = all.map(|identity| ours.served(identity, host)).collect();
+        let published = Published { host, answer, is_validated };
+        judge(&published, &served, has_starttls(&config.listen.smtp), now)
+    };
+    names.iter().zip(&answers).flat_map(of_name).collect()
+}
+
+/// Whether senders find STARTTLS: at port 25, or where that is sent on to if nobody listens there.
+fn has_starttls(listeners: &[Listener]) -> bool {
+    let mut public = listeners.iter().filter(|listener| listener.address.port() == PORT).peekable();
+    match public.peek() {
+        Some(_) => public.all(|listener| listener.tls.has_starttls()),
+        None => listeners.iter().any(|listener| listener.tls.has_starttls()),
+    }
+}
+
+/// Names by which clients may come: that of the host, and those of the certificates.
+fn names(config: &Config, identities: &Identities) -> Vec<String> {
+    let of_certificates = identities.all().iter().flat_map(|identity| &identity.certificate.names);
+    let is_host = |name: &&str| !name.starts_with("*.") && name.parse::<std::net::IpAddr>().is_err();
+    let mut names = vec![config.hostname.to_ascii_lowercase()];
+    for name in of_certificates.map(|name| &**name).filter(is_host) {
+        if names.len() < NAMES_MAX && !names.iter().any(|known| known == name) {
+            names.push(name.to_owned());
+        }
+    }
+    names
+}
+
+/// Whether the name servers validate, and what they say of each name.
+async fn ask(config: &Config, names: &[String]) -> Result<(bool, Vec<Answer<Vec<Vec<u8>>>>), String> {
+    let resolver = Resolver::new(Settings::resolver_of(config, &[])).map_err(|error| error.to_string())?;
+    let late = || format!("no answer within {} s", WAIT.as_secs());
+    let is_signed = timeout(WAIT, resolver.validates_root()).await.map_err(|_| late())??;
+    let mut asking = JoinSet::new();
+    for (at, name) in names.iter().cloned().enumerate() {
+        let resolver = resolver.clone();
+        asking.spawn(async move {
+            let answer = timeout(WAIT, resolver.tlsa_of(&name, PORT)).await;
+            (at, answer.unwrap_or_else(|_| Answer::Failed(late())))
+        });
+    }
+    let mut answers: Vec<_> = names.iter().map(|_| Answer::Failed(late())).collect();
+    while let Some(answered) = asking.join_next().await {
+        if let Ok((at, answer)) = answered {
+            answers[at] = answer;
+        }
+    }
+    Ok((is_signed && resolver.validates(), answers))
+}
+
+impl Ours<'_> {
+    /// What becomes of a certificate that is served for a host.
+    fn served<'i>(&self, identity: &'i Identity, host: &str) -> Served<'i> {
+        let folder = self.config.acme_folder();
+        let is_it = |view: &&View| match &identity.files {
+            Some(files) => files.chain == folder.join(certificate_file(&view.names)),
+            // The server's own serves until one is obtained.
+            None => view.names.iter().any(|name| name == host),
+        };
+        match self.views.iter().find(is_it) {
+            Some(view) => {
+                let in_ms = u64::try_from(view.due_s - self.now).unwrap_or_default().saturating_mul(1_000);
+                let when = if in_ms == 0 { "now".to_owned() } else { format!("in {}", span(in_ms)) };
+                Served { identity, next: view.next_key.clone(), when }
+            }
+            // The self-signed certificate keeps its key. For other files that is assumed: the next key cannot be known here.
+            None => {
+                Served { identity, next: NextKey::Kept, when: format!("before {}", identity.certificate.ends_on()) }
+            }
+        }
+    }
+}
+
+impl Served<'_> {
+    /// The record for its key.
+    fn record(&self) -> String {
+        format!("3 1 1 {}", hex(&self.identity.certificate.key_sha256))
+    }
+
+    fn is_proven_by(&self, record: &Tlsa, host: &str, now: i64) -> bool {
+        self.identity.is_proven_by(record, host, now)
+    }
+
+    /// Whether a record will be about the next certificate. One about a CA is taken to be: who issues does not change with the key.
+    fn will_be_proven_by(&self, record: &Tlsa, host: &str, now: i64) -> bool {
+        let is_now = self.is_proven_by(record, host, now);
+        match &self.next {
+            _ if record.usage == 2 => is_now,
+            NextKey::Kept => is_now && record.selector == 1,
+            NextKey::Made(key) => record.is_of_key(key),
+            NextKey::New => false,
+        }
+    }
+
+    /// What helps before the next certificate comes.
+    fn advice(&self, records: &[Tlsa], published: &Published<'_>, now: i64) -> String {
+        let publish = |record: &str| format!("publish {} beside the others", published.line(record));
+        match &self.next {
+            NextKey::Made(key) => {
+                format!(
+                    "{} now; the key is made, and those of before go when it serves",
+                    publish(&Tlsa::of_key(key).to_string())
+                )
+            }
+            NextKey::Kept => format!("{}: a key outlives its certificate", publish(&self.record())),
+            NextKey::New => {
+                let has_key = |record: &Tlsa| record.selector == 1 && self.is_proven_by(record, published.host, now);
+                let keep = "set `keep_key = true` in [acme], so that the renewed certificate has the same key";
+                if records.iter().any(has_key) {
+                    keep.to_owned()
+                } else {
+                    format!("{keep}, and {}", publish(&self.record()))
+                }
+            }
+        }
+    }
+}
+
+impl Published<'_> {
+    /// A record as a zone file has it.
+    fn line(&self, record: &str) -> String {
+        format!("`{}. IN TLSA {record}`", owner(PORT, self.host))
+    }
+
+    fn note(&self, severity: Severity, what: &str, next: impl Into<String>) -> Note {
+        Note::new(severity, format!("TLSA records of {}: {what}", owner(PORT, self.host)), next)
+    }
+}
+
+/// What is wrong with the records of one name.
+fn judge(published: &Published<'_>, all: &[Served<'_>], has_starttls: bool, now: i64) -> Vec<Note> {
+    let (security, data) = match published.answer {
+        Answer::Absent => return Vec::new(),
+        Answer::Failed(why) => {
+            let what = format!("they cannot be looked up ({why}): senders that use DANE keep their mail back");
+            return vec![published.note(
+                Severity::Warning,
+                &what,
+                "see what the zone's name servers answer, and its DNSSEC",
+            )];
+        }
+        Answer::Found(security, data) => (*security, data),
+    };
+    if published.is_validated && security == Security::Insecure {
+        let what = "they are not secured by DNSSEC, and senders ignore them";
+        return vec![published.note(Severity::Warning, what, "sign the zone")];
+    }
+    // Without a validating name server it is unknown whether senders use the records at all: a warning only.
+    let (severity, doubt) = match security {
+        Security::Secure => (Severity::Problem, ""),
+        Security::Insecure => {
+            (Severity::Warning, ", if they are secured by DNSSEC, which the name servers in [dns] do not say")
+        }
+    };
+    let waits = format!("senders that use DANE keep their mail back{doubt}");
+    if !has_starttls {
+        let what = format!("`smtp` in [listen] offers no STARTTLS: {waits}");
+        return vec![published.note(severity, &what, "offer STARTTLS, or take the records away")];
+    }
+    let (records, unusable) = usable(data.iter().map(Vec::as_slice));
+    let records: Vec<Tlsa> = records
+        .into_iter()
+        .map(|record| {
+            let (usage, selector, matching) = record.numbers();
+            Tlsa { usage, selector, matching, data: record.data }
+        })
+        .collect();
+    let of_one = |served: &Served<'_>| {
+        let publish = |record: &str| format!("publish {}", published.line(record));
+        if records.is_empty() {
+            let what = format!("none of the {unusable} can be used for mail, and so nothing is proven");
+            return Some(published.note(Severity::Warning, &what, publish(&served.record())));
+        }
+        if !records.iter().any(|record| served.is_proven_by(record, published.host, now)) {
+            let what = format!("none is about the certificate that clients get ({}): {waits}", served.record());
+            return Some(published.note(severity, &what, publish(&served.record())));
+        }
+        if records.iter().any(|record| served.will_be_proven_by(record, published.host, now)) {
+            return None;
+        }
+        let what = format!("none will be about the next certificate, which is due {}: then {waits}", served.when);
+        Some(published.note(Severity::Warning, &what, served.advice(&records, published, now)))
+    };
+    let mut notes: Vec<Note> = all.iter().filter_map(of_one).collect();
+    notes.dedup();
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use stentor_config::{ListenerTls, Service};
+
+    use super::*;
+
+    const HOST: &str = "mx.example.org";
+    const NOW: i64 = 1_800_000_000;
+
+    fn data(record: &Tlsa) -> Vec<u8> {
+        [&[record.usage, record.selector, record.matching][..], &record.data].concat()
+    }
+
+    fn found(security: Security, records: &[&Tlsa]) -> Answer<Vec<Vec<u8>>> {
+        Answer::Found(security, records.iter().map(|record| data(record)).collect())
+    }
+
+    /// What is said of records, with the certificate that the server makes for itself.
+    struct Scene {
+        identities: Identities,
+        _folder: tempfile::TempDir,
+    }
+
+    impl Scene {
+        fn new() -> Scene {
+            let folder = tempfile::tempdir().unwrap();
+            let identities = Identities::self_signed(folder.path(), HOST, NOW).unwrap();
+            Scene { identities, _folder: folder }
+        }
+
+        fn hash(&self, selector: u8) -> Tlsa {
+            let certificate = &self.identities.all()[0].certificate;
+            let hash = if selector == 0 { certificate.sha256 } else { certificate.key_sha256 };
+            Tlsa { usage: 3, selector, matching: 1, data: hash.into() }
+        }
+
+        fn said(&self, answer: &Answer<Vec<Vec<u8>>>, is_validated: bool, next: NextKey) -> Vec<Note> {
+            let served = Served { identity: &self.identities.all()[0], next, when: "in 9d".to_owned() };
+            judge(&Published { host: HOST, answer, is_validated }, &[served], true, NOW)
+        }
+    }
+
+    #[test]
+    fn records_are_compared_with_the_certificate_that_serves() {
+        let scene = Scene::new();
+        let (own, other) = (scene.hash(1), Tlsa::of_key(b"another"));
+        let kept = |answer: &_, is_validated| scene.said(answer, is_validated, NextKey::Kept);
+        assert!(kept(&Answer::Absent, true).is_empty());
+        assert!(kept(&found(Security::Secure, &[&other, &own]), true).is_empty());
+        let problem = kept(&found(Security::Secure, &[&other]), true).remove(0);
+        assert_eq!(problem.severity, Severity::Problem);
+        let what =
+            format!("TLSA records of _25._tcp.{HOST}: none is about the certificate that clients get ({own}): senders");
+        assert!(problem.what.starts_with(&what), "{}", problem.what);
+        assert_eq!(problem.next, format!("publish `_25._tcp.{HOST}. IN TLSA {own}`"));
+        // Nobody here says whether they are authentic.
+        let doubted = kept(&found(Security::Insecure, &[&other]), false).remove(0);
+        assert!(doubted.severity == Severity::Warning && doubted.what.contains("if they are secured"), "{doubted:?}");
+        let ignored = kept(&found(Security::Insecure, &[&other]), true).remove(0);
+        assert!(ignored.what.contains("not secured by DNSSEC, and senders ignore them"), "{ignored:?}");
+        let failed = kept(&Answer::Failed("SERVFAIL".to_owned()), true).remove(0);
+        assert!(failed.what.contains("cannot be looked up (SERVFAIL)"), "{failed:?}");
+        let pkix = Tlsa { usage: 1, ..own.clone() };
+        let unusable = kept(&found(Security::Secure, &[&pkix]), true).remove(0);
+        assert!(unusable.what.contains("none of the 1 can be used for mail"), "{unusable:?}");
+    }
+
+    #[test]
+    fn records_that_the_next_certificate_breaks_are_named_before() {
+        let scene = Scene::new();
+        let (key, certificate) = (scene.hash(1), scene.hash(0));
+        let said = |records: &[&Tlsa], next| scene.said(&found(Security::Secure, records), true, next);
+        let made = NextKey::Made(b"the next".to_vec());
+        let next = Tlsa::of_key(b"the next");
+        assert!(said(&[&key, &next], made.clone()).is_empty() && said(&[&key], NextKey::Kept).is_empty());
+        for (records, next_key, advice) in [
+            (vec![&key], made, format!("publish `_25._tcp.{HOST}. IN TLSA {next}` beside the others now;")),
+            (
+                vec![&key],
+                NextKey::New,
+                "set `keep_key = true` in [acme], so that the renewed certificate has the same key".to_owned(),
+            ),
+            (vec![&certificate], NextKey::New, "set `keep_key = true` in [acme]".to_owned()),
+            (
+                vec![&certificate],
+                NextKey::Kept,
+                format!("publish `_25._tcp.{HOST}. IN TLSA {key}` beside the others: a key"),
+            ),
+        ] {
+            let note = said(&records, next_key).remove(0);
+            assert_eq!(note.severity, Severity::Warning);
+            assert!(
+                note.what.contains("none will be about the next certificate, which is due in 9d: then"),
+                "{note:?}"
+            );
+            assert!(note.next.starts_with(&advice), "{note:?}");
+        }
+    }
+
+    #[test]
+    fn records_without_tls_keep_mail_back() {
+        let scene = Scene::new();
+        let answer = found(Security::Secure, &[&scene.hash(1)]);
+        let published = Published { host: HOST, answer: &answer, is_validated: true };
+        let note = judge(&published, &[], false, NOW).remove(0);
+        assert!(note.severity == Severity::Problem && note.what.contains("offers no STARTTLS"), "{note:?}");
+    }
+
+    #[test]
+    fn what_is_at_port_25_counts_if_anything_is() {
+        let at = |address: &str, tls| Listener { tls, ..Service::Smtp.listener(address.parse().unwrap()) };
+        let (clear, starttls) = (ListenerTls::None, ListenerTls::StartTls);
+        for (listeners, expected) in [
+            (&[at("192.0.2.1:25", starttls), at("10.0.0.1:2525", clear)][..], true),
+            (&[at("192.0.2.1:25", starttls), at("[2001:db8::1]:25", clear)], false),
+            (&[at("192.0.2.1:25", ListenerTls::Implicit), at("10.0.0.1:2525", starttls)], false),
+            // Sent on from port 25, to whichever of them.
+            (&[at("10.0.0.1:2525", ListenerTls::Required), at("10.0.0.1:2526", clear)], true),
+        ] {
+            assert_eq!(has_starttls(listeners), expected, "{listeners:?}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What is published about a domain of ours, for `stentor tls check`: its MX hosts, their TLSA records, its MTA-STS policy.
+//!
+//! Whether TLSA records are about our certificates is `stentor doctor`'s to say ([`crate::own_tlsa`]).
+
+use stentor_engine::core::sts::{Means, fetch_until, fetched, record};
+use stentor_posture::dane::{Answer, Security, usable};
+use stentor_posture::sts::{Policy, Record};
+
+/// The port of MX hosts.
+const PORT: u16 = 25;
+/// Hosts that are looked at, the best first.
+const HOSTS_MAX: usize = 32;
+
+/// A line each.
+pub async fn published(means: Means<'_>, domain: &str) -> Vec<String> {
+    let (found, (sts, fetched)) = tokio::join!(means.resolver.mx_of(domain), sts(means, domain));
+    let mut lines = Vec::new();
+    let mut hosts = match found {
+        Err(why) => {
+            lines.push(format!("MX           cannot be looked up: {why}"));
+            Vec::new()
+        }
+        Ok(records) if records.is_empty() => {
+            lines.push("MX           none is published: senders go to the addresses of the domain itself".to_owned());
+            vec![domain.to_owned()]
+        }
+        Ok(records) => {
+            lines.extend(records.iter().map(|(preference, host)| format!("MX           {preference} {host}")));
+            records.into_iter().map(|(_, host)| host).collect()
+        }
+    };
+    hosts.truncate(HOSTS_MAX);
+    for host in &hosts {
+        let answer = means.resolver.tlsa_of(host, PORT).await;
+        lines.extend(tlsa(&answer).into_iter().map(|text| format!("TLSA         {host}: {text}")));
+    }
+    lines.push(format!("MTA-STS      {sts}"));
+    let unlisted = fetched.iter().flat_map(|policy| hosts.iter().filter(|host| !policy.allows(host)));
+    lines.extend(unlisted.map(|host| format!("MTA-STS      the policy does not list {host}")));
+    lines
+}
+
+fn tlsa(answer: &Answer<Vec<Vec<u8>>>) -> Vec<String> {
+    let (security, data) = match answer {
+        Answer::Absent => return vec!["none".to_owned()],
+        Answer::Failed(why) => return vec![format!("cannot be looked up: {why}")],
+        Answer::Found(security, data) => (security, data),
+    };
+    let security = match security {
+        Security::Secure => "secured by DNSSEC",
+        Security::Insecure => "not known to be secured by DNSSEC",
+    };
+    let (records, unusable) = usable(data.iter().map(Vec::as_slice));
+    let unusable = (unusable > 0).then(|| format!("{unusable} that cannot be used for mail, {security}"));
+    records.iter().map(|record| format!("{record}, {security}")).chain(unusable).collect()
+}
+
+/// The domain's MTA-STS policy as it is published now: words about it, and the policy.
+pub async fn sts(means: Means<'_>, domain: &str) -> (String, Option<Policy>) {
+    let (text, policy) = match record(means.resolver, domain).await {
+        Err(why) => (format!("the record cannot be looked up: {why}"), None),
+        Ok(Record::Id(id)) => match fetched(means, domain, fetch_until()).await {
+            Ok(policy) => {
+                let mx = policy.mx.join(", ");
+                let text = format!("policy {id}: {}, for {mx}, kept {} s", policy.mode.name(), policy.max_age_s);
+                (text, Some(policy))
+            }
+            Err(failure) => (format!("policy {id} cannot be fetched: {}", failure.why), None),
+        },
+        Ok(_) => ("none is published".to_owned(), None),
+    };
+    (text, policy)
+}
