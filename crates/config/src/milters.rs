@@ -17,15 +17,15 @@ const NAME_BYTES_MAX: usize = 40;
 const ACTIONS: [(&str, OnFailure); 3] =
     [("tempfail", OnFailure::Tempfail), ("accept", OnFailure::Accept), ("reject", OnFailure::Reject)];
 
-/// `smtp`: where we listen.
-pub(super) fn read(top: &Section<'_>, hostname: &str, smtp: &[SocketAddr]) -> Vec<MilterSettings> {
+/// `listening`: where we listen for mail.
+pub(super) fn read(top: &Section<'_>, hostname: &str, listening: &[SocketAddr]) -> Vec<MilterSettings> {
     let sections = top.tables("milters");
     if let Some(section) = sections.get(MILTERS_MAX) {
         section.context.error(section.span.clone(), format!("more than {MILTERS_MAX} milters"));
     }
     let mut milters: Vec<MilterSettings> = Vec::new();
     for section in sections.into_iter().take(MILTERS_MAX) {
-        if let Some(milter) = milter(section, (hostname, smtp), &milters) {
+        if let Some(milter) = milter(section, (hostname, listening), &milters) {
             milters.push(milter);
         }
     }
@@ -34,7 +34,7 @@ pub(super) fn read(top: &Section<'_>, hostname: &str, smtp: &[SocketAddr]) -> Ve
 
 fn milter(
     section: Section<'_>,
-    (hostname, smtp): (&str, &[SocketAddr]),
+    (hostname, listening): (&str, &[SocketAddr]),
     others: &[MilterSettings],
 ) -> Option<MilterSettings> {
     let name = name(&section, others);
@@ -48,7 +48,7 @@ fn milter(
         place: place.clone().unwrap_or(Place::Unix("/".into())),
         scope: Scope {
             smtp: section.flag("smtp", true),
-            listeners: listeners(&section, smtp),
+            listeners: listeners(&section, listening),
             local: section.flag("local", false),
         },
         on_unreachable,
@@ -102,17 +102,46 @@ fn place(section: &Section<'_>) -> Option<Place> {
 }
 
 /// Those of our listening addresses whose clients' mail it is shown; none: all.
-fn listeners(section: &Section<'_>, smtp: &[SocketAddr]) -> Vec<SocketAddr> {
+fn listeners(section: &Section<'_>, listening: &[SocketAddr]) -> Vec<SocketAddr> {
     let mut listeners = Vec::new();
     for text in section.some_texts("listeners").unwrap_or_default() {
         match text.value.parse::<SocketAddr>() {
-            Ok(address) if smtp.contains(&address) => listeners.push(address),
+            Ok(address) if listening.contains(&address) => listeners.push(address),
             _ => {
-                let all: Vec<String> = smtp.iter().map(|address| format!("\"{address}\"")).collect();
-                let message = format!("{:?} is not among `smtp` of [listen]: {}", text.value, all.join(", "));
+                let all: Vec<String> = listening.iter().map(|address| format!("\"{address}\"")).collect();
+                let message = format!(
+                    "{:?} is not among `smtp`, `smtps` and `submission` of [listen]: {}",
+                    text.value,
+                    all.join(", ")
+                );
                 section.context.error(text.span, message);
             }
         }
     }
     listeners
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::check_text;
+
+    #[test]
+    fn listeners_are_those_of_all_mail() {
+        let text = |listener: &str| {
+            format!(
+                "[listen]\nsmtp = \"127.0.0.1:25\"\nsmtps = \"127.0.0.1:465\"\nsubmission = \"127.0.0.1:587\"\n[[milters]]\n\
+                 name = \"a\"\naddress = \"unix:/a\"\nlisteners = \"127.0.0.1:{listener}\"\n"
+            )
+        };
+        for port in ["25", "465", "587"] {
+            let milters = check_text(Path::new("stentor.toml"), &text(port)).unwrap().milters;
+            assert_eq!(milters[0].scope.listeners, [format!("127.0.0.1:{port}").parse().unwrap()]);
+        }
+        let found = check_text(Path::new("stentor.toml"), &text("26")).unwrap_err();
+        let expected = "\"127.0.0.1:26\" is not among `smtp`, `smtps` and `submission` of [listen]: \"127.0.0.1:25\", \
+                        \"127.0.0.1:465\", \"127.0.0.1:587\"";
+        assert!(found.iter().any(|found| found.message == expected), "{found:?}");
+    }
 }

@@ -61,7 +61,8 @@ impl DigestConfig {
 
 const HTTPS: &str = "https://";
 
-pub(super) fn read(section: Section<'_>) -> QuarantineConfig {
+/// `serves_https`: links lead to our own listener.
+pub(super) fn read(section: Section<'_>, serves_https: bool) -> QuarantineConfig {
     let expire_ms = section.number("expire_days", 30, 1..=3_650) * DAY_MS;
     let mut at = Vec::new();
     for text in section.texts("digest_at").unwrap_or_default() {
@@ -84,6 +85,11 @@ pub(super) fn read(section: Section<'_>) -> QuarantineConfig {
     let link_base = section.text("link_base").and_then(|text| {
         let base = text.value.trim_end_matches('/');
         if is_base(base) {
+            if serves_https && base[HTTPS.len()..].contains('/') {
+                let message = "links lead below a path, and with `[http] tls = true` pages are at the root: leave the path out, unless a proxy \
+                               in front takes it off";
+                section.context.warn(text.span.clone(), message);
+            }
             return Some(base.to_owned());
         }
         let message = format!(

@@ -1,8 +1,9 @@
 //! All milters of one client's session, in their order, and what each has said.
 //!
 //! States of a milter: without a connection (before the first MAIL, and after a failure, until the next MAIL); with one. In a
-//! message: asked; left out (it failed, and that is to be ignored); failed, with the reply that everything gets then.
+//! message: asked, perhaps before it has MAIL ([`Chain::mail`]); left out (it failed, and that is to be ignored); failed, with the reply that everything gets then.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +51,8 @@ pub(crate) struct SessionMilter {
     pub milter: Arc<Milter>,
     pub connection: Option<Connection>,
     pub state: MilterState,
+    /// It is still to be told of MAIL: with the first recipient.
+    owes_mail: bool,
     /// It is told of DATA with the content.
     pub owes_data: bool,
     /// It refuses the client.
@@ -58,24 +61,34 @@ pub(crate) struct SessionMilter {
     helo: Option<(Box<str>, Option<Reply>)>,
 }
 
+/// What a milter hears before the recipients of a message.
+struct Opening {
+    /// The client's name, or its address in brackets.
+    client_name: String,
+    address: IpAddr,
+    port: u16,
+    helo: String,
+    /// The sender in angle brackets, then the parameters.
+    mail_args: Vec<String>,
+}
+
 /// See the module's documentation.
 pub struct Chain {
     pub(crate) milters: Vec<SessionMilter>,
     pub(crate) macros: Macros,
     pub(crate) hostname: String,
-    client: ClientFacts,
-    /// In brackets if it has none.
-    client_name: String,
+    opening: Opening,
     /// A milter wants the message to be taken and dropped.
     pub(crate) discard: Option<String>,
 }
 
 impl Chain {
-    pub(crate) fn new(milters: Vec<Arc<Milter>>, client: ClientFacts, hostname: &str) -> Chain {
+    pub(crate) fn new(milters: Vec<Arc<Milter>>, client: &ClientFacts, hostname: &str) -> Chain {
         let one = |milter| SessionMilter {
             milter,
             connection: None,
             state: MilterState::Skipped,
+            owes_mail: false,
             owes_data: false,
             refuses: None,
             helo: None,
@@ -97,12 +110,23 @@ impl Chain {
             macros.set("daemon_addr", listener.ip().to_canonical().to_string());
             macros.set("daemon_port", listener.port().to_string());
         }
-        if let Some(login) = &client.login {
+        if let Some((login, mechanism)) = &client.login {
             macros.set("auth_authen", login.as_str());
-            macros.set("auth_type", "PLAIN");
+            macros.set("auth_type", *mechanism);
+        }
+        if let Some(tls) = &client.tls {
+            macros.set("tls_version", tls.version);
+            macros.set("cipher", tls.cipher);
+            macros.set("cipher_bits", tls.bits.to_string());
+            if let Some((subject, issuer)) = &tls.certificate {
+                macros.set("cert_subject", subject.as_str());
+                macros.set("cert_issuer", issuer.as_str());
+            }
         }
         let milters = milters.into_iter().map(one).collect();
-        Chain { milters, macros, hostname: hostname.to_owned(), client, client_name, discard: None }
+        let (address, port) = (client.address, client.port);
+        let opening = Opening { client_name, address, port, helo: String::new(), mail_args: Vec::new() };
+        Chain { milters, macros, hostname: hostname.to_owned(), opening, discard: None }
     }
 
     /// The message that they know of is over, whatever became of it.
@@ -113,7 +137,8 @@ impl Chain {
         }
     }
 
-    /// A message begins; milters that are not connected are told of the client before.
+    /// A message begins; milters without a connection get the client first. A milter that has accepted many senders in a row gets MAIL
+    /// together with the first recipient, which saves a round trip; if it then refuses the sender, each recipient is refused.
     ///
     /// # Errors
     /// Its refusal; the message does not begin.
@@ -125,16 +150,17 @@ impl Chain {
         macros.set("i", facts.id);
         macros.set("mail_addr", path);
         macros.set("mail_host", path.rsplit_once('@').map_or("", |(_, domain)| domain));
-        let args = mail_args(facts.mail);
-        let args: Vec<&str> = args.iter().map(String::as_str).collect();
-        let client = Client { name: &self.client_name, address: self.client.address, port: self.client.port };
-        let helo = if facts.helo.is_empty() { self.hostname.as_str() } else { facts.helo };
+        self.opening.mail_args = mail_args(facts.mail);
+        let helo = if facts.helo.is_empty() { &self.hostname } else { facts.helo };
+        helo.clone_into(&mut self.opening.helo);
         for one in &mut self.milters {
-            (one.state, one.owes_data) = (MilterState::Asked, false);
-            macros.set("daemon_name", one.milter.settings.daemon_name.as_str());
-            let verdict = one.begin((client, helo), macros, &args).await;
-            let discard = one.judge(verdict)?;
-            self.discard = self.discard.take().or(discard);
+            (one.state, one.owes_mail, one.owes_data) = (MilterState::Asked, true, false);
+            one.introduce(&self.opening, &mut self.macros).await?;
+            // A failure to connect may have been ignored.
+            if one.state == MilterState::Asked && !one.milter.takes_mail_late() {
+                let discard = one.tell(&self.opening, &mut self.macros, |_, _| {}).await?;
+                self.discard = self.discard.take().or(discard);
+            }
         }
         Ok(())
     }
@@ -160,6 +186,12 @@ impl Chain {
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         for one in self.milters.iter_mut().filter(|one| one.state == MilterState::Asked) {
             if one.connection.as_ref().is_some_and(|connection| connection.session.wants_refused()) {
+                if one.owes_mail {
+                    match one.tell(&self.opening, &mut self.macros, |_, _| {}).await {
+                        Ok(discard) => self.discard = self.discard.take().or(discard),
+                        Err(_) => continue,
+                    }
+                }
                 let limit = one.milter.command_limit();
                 if let Err(failed) = one.ask(limit, |session| session.rcpt(&args, &self.macros)).await {
                     // The next question gets what is configured for that.
@@ -216,12 +248,18 @@ impl Chain {
                 MilterState::Asked if !is_told(one) => continue,
                 MilterState::Asked => {}
             }
-            let limit = one.milter.command_limit();
-            let verdict = one.ask(limit, |session| tell(session, &self.macros)).await;
-            let discard = one.judge(verdict)?;
+            let discard = one.tell(&self.opening, &mut self.macros, &tell).await?;
             self.discard = self.discard.take().or(discard);
         }
         Ok(())
+    }
+
+    /// Sends MAIL, before the content, to milters that have had neither it nor a recipient.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub(crate) async fn tell_mail(&mut self) -> Result<(), Refusal> {
+        self.each(|one| one.owes_mail, |_, _| {}).await
     }
 }
 
@@ -247,13 +285,58 @@ impl SessionMilter {
         connection.verdict(limit).await
     }
 
-    /// Connects if it must, introduces the client, and begins a message.
-    async fn begin(
+    /// Tells it something, MAIL before if it owes that, and judges what it says.
+    async fn tell(
         &mut self,
-        (client, helo): (Client<'_>, &str),
-        macros: &Macros,
-        args: &[&str],
-    ) -> Result<Verdict, Failed> {
+        opening: &Opening,
+        macros: &mut Macros,
+        tell: impl Fn(&mut Session, &Macros),
+    ) -> Result<Option<String>, Refusal> {
+        let mut is_mail = std::mem::take(&mut self.owes_mail);
+        if is_mail {
+            // It may have closed the connection since MAIL.
+            self.introduce(opening, macros).await?;
+            is_mail = !self.is_over();
+            if let Some(connection) = &mut self.connection {
+                let args: Vec<&str> = opening.mail_args.iter().map(String::as_str).collect();
+                connection.session.mail(&args, macros);
+            }
+        }
+        let limit = self.milter.command_limit();
+        let verdict = self.ask(limit, |session| tell(session, macros)).await;
+        let is_over = self.is_over();
+        if is_mail && verdict.is_ok() && self.connection.is_some() {
+            self.milter.has_answered_mail(is_over);
+        }
+        // It decided at MAIL with RCPT already sent: whether a reply to that follows is unknown, so the connection cannot be used again.
+        if self.connection.as_ref().is_some_and(|connection| connection.session.is_cut_short()) {
+            self.connection = None;
+        }
+        let judged = self.judge(verdict);
+        // A recipient that is refused leaves the message to the others.
+        if let (true, Err(refusal)) = (is_over, &judged) {
+            self.state = MilterState::Failed(refusal.clone());
+        }
+        judged
+    }
+
+    /// Whether it wants to hear no more of the message.
+    fn is_over(&self) -> bool {
+        self.connection.as_ref().is_some_and(|connection| connection.session.is_over())
+    }
+
+    /// Connects if it must, and tells it of the client. The error is a refusal, which is that of all that follows.
+    async fn introduce(&mut self, opening: &Opening, macros: &mut Macros) -> Result<(), Refusal> {
+        macros.set("daemon_name", self.milter.settings.daemon_name.as_str());
+        let introduced = self.try_introduce(opening, macros).await;
+        let judged = self.judge(introduced);
+        if let Err(refusal) = &judged {
+            self.state = MilterState::Failed(refusal.clone());
+        }
+        judged.map(drop)
+    }
+
+    async fn try_introduce(&mut self, opening: &Opening, macros: &Macros) -> Result<Verdict, Failed> {
         let limit = self.milter.command_limit();
         // It may have closed it between two messages, which is no failure.
         if self.connection.as_mut().is_some_and(|connection| !connection.is_idle()) {
@@ -262,6 +345,7 @@ impl SessionMilter {
         while self.connection.is_none() {
             (self.refuses, self.helo) = (None, None);
             self.connection = Some(self.milter.connect().await?);
+            let client = Client { name: &opening.client_name, address: opening.address, port: opening.port };
             match self.ask(limit, |session| session.connect(client, macros)).await {
                 Ok(Verdict::Refuse(reply)) => self.refuses = Some(reply),
                 Ok(_) => {}
@@ -275,15 +359,13 @@ impl SessionMilter {
         if let Some(reply) = &self.refuses {
             return Ok(Verdict::Refuse(reply.clone()));
         }
-        if self.helo.as_ref().is_none_or(|(told, _)| **told != *helo) {
-            let verdict = self.ask(limit, |session| session.helo(helo, macros)).await?;
+        if self.helo.as_ref().is_none_or(|(told, _)| **told != *opening.helo) {
+            let verdict = self.ask(limit, |session| session.helo(&opening.helo, macros)).await?;
             let refusal = if let Verdict::Refuse(reply) = verdict { Some(reply) } else { None };
-            self.helo = Some((helo.into(), refusal));
+            self.helo = Some((opening.helo.as_str().into(), refusal));
         }
-        if let Some((_, Some(reply))) = &self.helo {
-            return Ok(Verdict::Refuse(reply.clone()));
-        }
-        self.ask(limit, |session| session.mail(args, macros)).await
+        let refusal = self.helo.as_ref().and_then(|(_, refusal)| refusal.clone());
+        Ok(refusal.map_or(Verdict::Continue, Verdict::Refuse))
     }
 
     /// What follows from a verdict before the end of the message: a refusal, or why the message is to be dropped.

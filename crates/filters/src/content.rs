@@ -77,6 +77,7 @@ impl Chain {
         ours: usize,
         size_max: u64,
     ) -> Result<Filtered, Refusal> {
+        self.tell_mail().await?;
         let mut filtered = Filtered { discard: self.discard.take(), ..Filtered::default() };
         if filtered.discard.is_some() {
             return Ok(filtered);
@@ -424,11 +425,12 @@ mod tests {
     #[tokio::test]
     async fn the_last_answer_is_that_to_the_end_of_the_message() {
         let folder = tempfile::tempdir().expect("a folder");
-        let client = ClientFacts { address: [127, 0, 0, 1].into(), port: 1, name: None, listener: None, login: None };
+        let client =
+            ClientFacts { address: [127, 0, 0, 1].into(), port: 1, name: None, listener: None, login: None, tls: None };
         for (extra, code) in [(false, 550), (true, 451)] {
             let path = folder.path().join(extra.to_string());
             let milter = milter_of(&path, OnFailure::Tempfail, move |stream| refuses(stream, extra));
-            let mut chain = Chain::new(vec![milter], client.clone(), "mx.test");
+            let mut chain = Chain::new(vec![milter], &client, "mx.test");
             for _ in 0..3 {
                 let mail = MailFrom::parse(b"<a@x.test>", 1_000).expect("a sender");
                 if let Err(refusal) = chain.mail(MailFacts { helo: "x", id: "1", mail: &mail }).await {
@@ -446,11 +448,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn all_milters_share_the_time_that_clients_wait() {
         let folder = tempfile::tempdir().expect("a folder");
-        let client = ClientFacts { address: [127, 0, 0, 1].into(), port: 1, name: None, listener: None, login: None };
+        let client =
+            ClientFacts { address: [127, 0, 0, 1].into(), port: 1, name: None, listener: None, login: None, tls: None };
         for (last, code) in [(OnFailure::Accept, None), (OnFailure::Tempfail, Some(451))] {
             let milters = [("a", OnFailure::Accept), ("b", OnFailure::Accept), ("c", last)];
             let named = |(name, on_failure)| milter(folder.path(), &format!("{name}{}", code.is_some()), on_failure);
-            let mut chain = Chain::new(milters.map(named).into(), client.clone(), "mx.test");
+            let mut chain = Chain::new(milters.map(named).into(), &client, "mx.test");
             let mail = MailFrom::parse(b"<a@x.test>", 1_000).expect("a sender");
             chain.mail(MailFacts { helo: "x", id: "1", mail: &mail }).await.expect("they go on");
             let begun = Instant::now();

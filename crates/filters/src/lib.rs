@@ -53,8 +53,19 @@ pub struct ClientFacts {
     pub name: Option<String>,
     /// Where it connected to; `None`: it is a local program, or came over HTTP.
     pub listener: Option<SocketAddr>,
-    /// Who is logged in.
-    pub login: Option<String>,
+    /// Who is logged in, and by which mechanism.
+    pub login: Option<(String, &'static str)>,
+    pub tls: Option<TlsFacts>,
+}
+
+/// What TLS its session has.
+#[derive(Debug, Clone)]
+pub struct TlsFacts {
+    pub version: &'static str,
+    pub cipher: &'static str,
+    pub bits: u16,
+    /// Subject and issuer of the client's certificate, if it is proven.
+    pub certificate: Option<(String, String)>,
 }
 
 /// All milters, in their order.
@@ -83,7 +94,7 @@ impl Filters {
     }
 
     /// For a client's session. `None`: no milter is shown its mail.
-    pub fn of(&self, client: ClientFacts) -> Option<Filter> {
+    pub fn of(&self, client: &ClientFacts) -> Option<Filter> {
         let is_shown = |milter: &&Arc<Milter>| {
             let scope = &milter.settings.scope;
             client.listener.map_or(scope.local, |listener| {

@@ -1,7 +1,7 @@
 //! One milter: its settings, the connections that wait for a session, whether it is left alone, and what is counted.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -14,6 +14,9 @@ use crate::connection::{Connection, Failed};
 /// Connections that wait for a session, and how long each does.
 const IDLE_MAX: usize = 32;
 const IDLE_TIME: Duration = Duration::from_secs(20);
+/// After so many messages without a decision at MAIL none is expected.
+const MAILS_SEEN: u32 = 100;
+const MAIL_DECIDES: u32 = u32::MAX;
 
 /// What became of a message or recipient that a milter was asked about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +89,8 @@ pub struct Milter {
     has_reaper: AtomicBool,
     /// It has ended a message before it had answered for all of the content that it was told.
     has_decided_early: AtomicBool,
+    /// Messages that it has let go on at MAIL; [`MAIL_DECIDES`] once it has not.
+    mails: AtomicU32,
 }
 
 impl Milter {
@@ -97,6 +102,7 @@ impl Milter {
             idle: Mutex::default(),
             has_reaper: AtomicBool::new(false),
             has_decided_early: AtomicBool::new(false),
+            mails: AtomicU32::new(0),
         }
     }
 
@@ -111,6 +117,22 @@ impl Milter {
     /// Whether it is told header and body without waiting for each answer.
     pub(crate) fn is_told_at_once(&self) -> bool {
         self.settings.pipelining && !self.has_decided_early.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is told of MAIL together with the first recipient.
+    pub(crate) fn takes_mail_late(&self) -> bool {
+        self.settings.pipelining && (MAILS_SEEN..MAIL_DECIDES).contains(&self.mails.load(Ordering::Relaxed))
+    }
+
+    /// It has answered to MAIL, and to a recipient told with it; `is_over`: with a decision on the message.
+    pub(crate) fn has_answered_mail(&self, is_over: bool) {
+        // A count lost between sessions only delays the optimisation by a message; a decision is not lost.
+        let mails = self.mails.load(Ordering::Relaxed);
+        if is_over {
+            self.mails.store(MAIL_DECIDES, Ordering::Relaxed);
+        } else if mails < MAILS_SEEN {
+            let _ = self.mails.compare_exchange(mails, mails + 1, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 
     /// It has decided on a message while more answers were owed.

@@ -170,7 +170,7 @@ fn reply(data: &[u8]) -> Option<Reply> {
         enhanced = enhanced.or(own);
         lines.push(rest);
     }
-    Some(Reply { code: code?.parse().ok()?, enhanced, text: lines.join("\n").into() })
+    Some(Reply { code: code?.parse().ok()?, enhanced, text: lines.join("\n").into(), limit: None })
 }
 
 #[cfg(test)]

@@ -2,8 +2,8 @@
 //!
 //! States: negotiating; before a message (behind [`Session::abort`]); in a message (from [`Session::mail`]); over (it was accepted,
 //! refused or discarded, for this message or, before MAIL, for the connection): what it is told then does nothing. While an answer
-//! [`Session::is_owed`] nothing more is to be told, but for the content: DATA, its header, the end of that and its body may be told
-//! [at once](Session::is_full), and are answered in their order. So may be the end of the message, once the connection [counts right](Session::counts_right): the
+//! [`Session::is_owed`] nothing more is to be told, but for the first recipient, which may follow MAIL at once, and for the content: DATA,
+//! its header, the end of that and its body may be told [at once](Session::is_full), and are answered in their order. So may be the end of the message, once the connection [counts right](Session::counts_right): the
 //! first message on it has had an answer for each thing that it was told. Before that the end waits for all others, so that the
 //! last answer can be that to nothing else.
 //!
@@ -227,8 +227,9 @@ impl Session {
         let is_content =
             |told: &Command| matches!(told, Command::Data | Command::Header | Command::EndOfHeader | Command::Body);
         let may_wait = is_content(&command) || command == Command::EndOfMessage && self.counts_right;
+        let follows_mail = command == Command::Rcpt && self.owed.iter().all(|told| *told == Command::Mail);
         debug_assert!(
-            self.owed.is_empty() || (may_wait && self.owed.iter().all(is_content)),
+            self.owed.is_empty() || follows_mail || (may_wait && self.owed.iter().all(is_content)),
             "it owes answers to {:?}",
             self.owed
         );

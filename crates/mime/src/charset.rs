@@ -106,6 +106,15 @@ impl Charset {
         }
     }
 
+    /// Whether ASCII stays ASCII in it.
+    pub(crate) fn holds_ascii(self) -> bool {
+        match self.0 {
+            Kind::Web(encoding) => encoding.is_ascii_compatible() || encoding == encoding_rs::ISO_2022_JP,
+            Kind::Utf16 => false,
+            Kind::Utf7 | Kind::Hz | Kind::Iso2022Kr | Kind::Undeclared => true,
+        }
+    }
+
     pub fn decoder(self) -> Decoder {
         Decoder(match self.0 {
             Kind::Web(encoding) => Stage::Web(encoding.new_decoder_with_bom_removal()),

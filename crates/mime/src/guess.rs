@@ -51,7 +51,8 @@ impl Reading {
                 Reading { form, charsets, is_charset_guessed: false, text }
             }
             Form::Parameter => {
-                let mut parts = octets.trim_ascii().splitn(3, |b| *b == b'\'');
+                let octets = without_name(octets);
+                let mut parts = octets.splitn(3, |b| *b == b'\'');
                 let (label, _, value) = (parts.next(), parts.next(), parts.next());
                 let mut decoded = Vec::new();
                 percent(value.unwrap_or(octets), &mut decoded);
@@ -85,8 +86,16 @@ fn guess(octets: &[u8], charset: Option<Charset>) -> Form {
     }
 }
 
+/// A parameter's value, of `filename*=utf-8''%41` and `filename*0*=utf-8''%41` too.
+fn without_name(octets: &[u8]) -> &[u8] {
+    let octets = octets.trim_ascii();
+    let Some(at) = memchr::memmem::find(octets, b"*=") else { return octets };
+    let is_name = octets[..at].iter().all(|b| b.is_ascii_alphanumeric() || b"-_*".contains(b));
+    if is_name { &octets[at + 2..] } else { octets }
+}
+
 fn is_parameter(octets: &[u8]) -> bool {
-    let mut parts = octets.trim_ascii().splitn(3, |b| *b == b'\'');
+    let mut parts = without_name(octets).splitn(3, |b| *b == b'\'');
     match (parts.next(), parts.next(), parts.next()) {
         (Some(label), Some(_), Some(value)) => Charset::named(label).is_some() && has_escape(value, b'%'),
         _ => false,
@@ -152,6 +161,8 @@ mod tests {
             ("=E8=AF=B7", Form::QuotedPrintable, "请"),
             ("a=\nb", Form::QuotedPrintable, "ab"),
             ("utf-8'zh'%E8%AF%B7.pdf", Form::Parameter, "请.pdf"),
+            ("filename*=gb2312''%C7%EB.exe", Form::Parameter, "请.exe"),
+            ("filename*0*=utf-8''%E8%AF%B7", Form::Parameter, "请"),
             ("Test", Form::Plain, "Test"),
             ("Invoice", Form::Plain, "Invoice"),
             ("plain text", Form::Plain, "plain text"),

@@ -1,7 +1,8 @@
 //! The text of HTML as people see it, roughly: without tags, comments, scripts and styles, its character references decoded.
 //!
 //! It streams, in constant memory and linear time, and any text is taken, broken as it may be: tags, comments and references end where
-//! the HTML Standard has them end (section 13.2.5). Layout is not followed: what a style hides is text all the same.
+//! the HTML Standard has them end (section 13.2.5). Layout is not followed: what a style hides is text all the same. White space is one
+//! blank, or a line end where a tag parts words, whatever line ends the source has; what shows nothing ([`is_invisible`]) is left out.
 
 use crate::charset::Charset;
 use html_escape::NAMED_ENTITIES;
@@ -71,6 +72,13 @@ pub struct Html {
     hidden: Option<&'static str>,
     /// `svg` or `math`, until it ends: scripts and styles hide no tags there.
     foreign: Option<&'static str>,
+    /// White space that the next character has before it.
+    gap: Option<char>,
+}
+
+/// Whether a character shows nothing within a word: a soft hyphen, or a space without a width.
+pub fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{200b}')
 }
 
 impl Html {
@@ -86,7 +94,22 @@ impl Html {
         if self.state == State::Reference {
             self.reference(text);
         }
+        // A blank at the end would keep `$` from a match.
+        text.extend(self.gap.filter(|gap| *gap == '\n'));
         *self = Html::default();
+    }
+
+    fn show(&mut self, c: char, text: &mut String) {
+        if c.is_ascii_whitespace() || c == '\u{a0}' {
+            self.gap = self.gap.or(Some(' '));
+        } else if !is_invisible(c) {
+            text.extend(self.gap.take());
+            text.push(c);
+        }
+    }
+
+    fn show_all(&mut self, referred: &str, text: &mut String) {
+        referred.chars().for_each(|c| self.show(c, text));
     }
 
     fn char(&mut self, c: char, text: &mut String) {
@@ -113,7 +136,7 @@ impl Html {
         match c {
             '<' => self.state = State::Name,
             '&' if self.hidden.is_none() => self.state = State::Reference,
-            _ if self.hidden.is_none() => text.push(c),
+            _ if self.hidden.is_none() => self.show(c, text),
             _ => {}
         }
     }
@@ -127,7 +150,7 @@ impl Html {
         if !self.name.is_empty() && self.name != "/" {
             if is_end {
                 self.state = if c == '>' { State::Text } else { State::Tag(Tag::BeforeName) };
-                self.tag(text);
+                self.tag();
             } else {
                 self.push_name(c);
             }
@@ -144,7 +167,7 @@ impl Html {
             _ if is_end_tag => State::Bogus,
             _ => {
                 // No tag: `a < b`.
-                text.push('<');
+                self.show('<', text);
                 self.state = State::Text;
                 return self.text(c, text);
             }
@@ -176,7 +199,7 @@ impl Html {
     }
 
     /// Behind the name of a tag.
-    fn tag(&mut self, text: &mut String) {
+    fn tag(&mut self) {
         let name = std::mem::take(&mut self.name);
         let (bare, is_end) = name.strip_prefix('/').map_or((name.as_str(), false), |bare| (bare, true));
         let known = |names: [&'static str; 2]| names.into_iter().find(|known| *known == bare);
@@ -186,8 +209,8 @@ impl Html {
             self.foreign = self.foreign.or(known(["svg", "math"]));
             self.hidden = known(["script", "style"]).filter(|_| self.foreign.is_none());
         }
-        if !INLINE.contains(&bare) && !text.ends_with(char::is_whitespace) {
-            text.push('\n');
+        if !INLINE.contains(&bare) {
+            self.gap = Some('\n');
         }
     }
 
@@ -215,7 +238,7 @@ impl Html {
             let name = std::mem::take(&mut self.name);
             self.state = State::Text;
             if let Some(referred) = number(&name).or_else(|| named(&name).map(str::to_owned)) {
-                return text.push_str(&referred);
+                return self.show_all(&referred, text);
             }
             self.name = name;
         }
@@ -228,12 +251,12 @@ impl Html {
         let name = std::mem::take(&mut self.name);
         self.state = State::Text;
         if let Some(referred) = number(&name) {
-            return text.push_str(&referred);
+            return self.show_all(&referred, text);
         }
         let may_stand = |len: &usize| WITHOUT_SEMICOLON.split_ascii_whitespace().any(|known| known == &name[..*len]);
         let len = (2..=name.len().min(6)).rev().find(may_stand).unwrap_or(0);
-        text.push_str(named(&name[..len]).unwrap_or("&"));
-        text.push_str(&name[len..]);
+        self.show_all(named(&name[..len]).unwrap_or("&"), text);
+        self.show_all(&name[len..], text);
     }
 }
 
@@ -337,9 +360,11 @@ mod tests {
             ("<p>a</p><p title=\"x>y\">b</p>", "\na\nb\n"),
             ("<style>p { color: red }</style>a<script>if (a < b) { '</p>' }</SCRIPT >b", "\na\nb"),
             ("&#35831;&#x67E5; Gr&uuml;&szlig;e &amp;amp; &nope; a&b", "请查 Grüße &amp; &nope; a&b"),
-            ("a < b & c <", "a < b & c "),
+            ("a < b & c <", "a < b & c"),
             ("a&nbsp;b&lt", "a b<"),
             ("1<br>2<br/>3", "1\n2\n3"),
+            ("your\r\n  bank\taccount \r\n<p>\r\n is <b>\n now</b>\n", "your bank account\nis now"),
+            ("a&nbsp; &#160;\u{a0}b Vi&shy;ag\u{200b}ra&ZeroWidthSpace;", "a b Viagra"),
         ] {
             assert_eq!(text(&[html]), wanted, "{html}");
         }
@@ -372,7 +397,7 @@ mod tests {
             ("<style>x</stylex>y</style x>a", "\na"),
             ("<style><</style>a", "\na"),
             ("<svg><style>a</style></svg><style>b</style>c", "\na\nc"),
-            ("&#0000000000000000000065;&#x00041&#65b&#65 ", "AAAbA "),
+            ("&#0000000000000000000065;&#x00041&#65b&#65 ", "AAAbA"),
             ("&ampx&eacutexyz&notit;&period;&#150;&#;&#x;&#99999999999;", "&xéxyz¬it;.–&#;&#x;\u{fffd}"),
             ("<<p>a<3", "<\na<3"),
         ] {

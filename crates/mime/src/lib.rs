@@ -9,6 +9,7 @@ pub mod field;
 pub mod guess;
 mod header;
 pub mod html;
+mod meta;
 pub mod params;
 mod part;
 pub mod quoted;

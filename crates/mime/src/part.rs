@@ -25,7 +25,7 @@ pub struct Part {
     pub content_type: MimeField,
     pub disposition: Option<MimeField>,
     pub encoding: Encoding,
-    /// As it is named, in lower case.
+    /// As it is named, in lower case; from the first text on, of HTML also as that names it.
     pub charset: Option<String>,
     /// Names that it has as a file, each once: programs differ in which they show.
     pub names: Vec<String>,
@@ -108,6 +108,9 @@ pub trait Visitor {
 
     /// A header section has been told.
     fn part(&mut self, _part: &Part) {}
+
+    /// A text of HTML names its charset itself, in lower case, and no field does.
+    fn charset(&mut self, _part: &Part, _label: &str) {}
 
     /// More text of a part, decoded.
     fn text(&mut self, _part: &Part, _text: &str) {}

@@ -15,10 +15,11 @@
 //! Failure answers: none; any octets are some message. What is nested too deep is a leaf whose text is told as it is; a header field
 //! that is too long is told as far as it is kept; [`Visitor::defect`] is told of both.
 
-use crate::charset;
+use crate::charset::{self, Charset};
 use crate::field::{self, Line, Place};
 pub use crate::header::FIELD_BYTES_MAX;
 use crate::header::Header;
+use crate::meta;
 pub use crate::part::{Defect, Kind, Part, Visitor};
 use crate::transfer::{self, Encoding};
 use crate::uu::Uu;
@@ -64,6 +65,8 @@ struct Leaf {
 }
 
 enum Sink {
+    /// HTML whose charset no field names: it may do so itself.
+    Html,
     Text(charset::Decoder, String),
     /// A message that was encoded.
     Nested(Box<Walker>),
@@ -322,6 +325,7 @@ impl Leaf {
                 base.push(0);
                 Sink::Nested(Box::new(Walker::within(base, nested + 1)))
             }
+            Kind::Text if part.is_html() && part.charset() == Charset::UNDECLARED => Sink::Html,
             Kind::Text => Sink::Text(part.charset().decoder(), String::new()),
             Kind::Multipart | Kind::Other => Sink::Counted,
         };
@@ -336,9 +340,12 @@ impl Leaf {
         }
     }
 
-    /// What has been decoded becomes text.
+    /// What has been decoded becomes text: the first time all of the body, or more than its beginning.
     fn flush(&mut self, visitor: &mut dyn Visitor) {
         self.size += self.octets.len() as u64;
+        if matches!(self.sink, Sink::Html) {
+            self.sink = Sink::Text(self.named_in_html(visitor).decoder(), String::new());
+        }
         if let Some(uu) = &mut self.uu {
             uu.push(&self.octets, |name, size| visitor.file(&self.part, name, size));
         }
@@ -348,9 +355,19 @@ impl Leaf {
                 told(&self.part, text, visitor);
             }
             Sink::Nested(walker) => walker.push(&self.octets, visitor),
-            Sink::Counted => {}
+            Sink::Html | Sink::Counted => {}
         }
         self.octets.clear();
+    }
+
+    /// The charset that the body names, of which the beginning is there.
+    fn named_in_html(&mut self, visitor: &mut dyn Visitor) -> Charset {
+        let Some(label) = meta::charset(&self.octets) else { return Charset::UNDECLARED };
+        visitor.charset(&self.part, &label);
+        // Its name could be read, so it is no charset in which it could not.
+        let named = Charset::named(label.as_bytes()).filter(|charset| charset.holds_ascii());
+        self.part.charset.get_or_insert(label);
+        named.unwrap_or(Charset::UNDECLARED)
     }
 
     fn finish(&mut self, visitor: &mut dyn Visitor) {
@@ -365,7 +382,7 @@ impl Leaf {
                 told(&self.part, text, visitor);
             }
             Sink::Nested(walker) => walker.finish(visitor),
-            Sink::Counted => {}
+            Sink::Html | Sink::Counted => {}
         }
     }
 }

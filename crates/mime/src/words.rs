@@ -6,6 +6,8 @@
 //! A word of an unknown charset or encoding, or one that cannot be decoded, is shown as it is. Octets over 127 outside of words
 //! are UTF-8 (RFC 6532), or else in the charset that the caller names.
 
+use std::borrow::Cow;
+
 use crate::charset::{Charset, Decoder};
 use crate::transfer::{self, hex, is_base64};
 
@@ -45,6 +47,23 @@ enum Found<'a> {
     No,
     /// No word ends any more.
     NoEnd,
+}
+
+/// A field's value without its folds, for those who search: one is a blank, whatever white space it has.
+pub fn unfolded(value: &[u8]) -> Cow<'_, [u8]> {
+    let value = value.trim_ascii();
+    if !value.contains(&b'\n') {
+        return Cow::Borrowed(value);
+    }
+    let mut out = Vec::with_capacity(value.len());
+    for line in value.split(|octet| *octet == b'\n') {
+        let line = line.trim_ascii();
+        if !out.is_empty() && !line.is_empty() {
+            out.push(b' ');
+        }
+        out.extend_from_slice(line);
+    }
+    Cow::Owned(out)
 }
 
 /// A field's value; line ends are folds (RFC 5322 section 2.2.3).

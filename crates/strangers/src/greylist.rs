@@ -181,6 +181,11 @@ impl Greylist {
         Some(out)
     }
 
+    /// Marks it as changed again: the last text could not be written.
+    pub fn set_changed(&mut self) {
+        self.is_changed = true;
+    }
+
     /// The octets of a file, with its checksum.
     pub fn sealed(mut body: Vec<u8>) -> Vec<u8> {
         let checksum = Sha256::digest(&body);

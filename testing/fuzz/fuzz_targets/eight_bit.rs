@@ -7,7 +7,7 @@ use stentor_recode::{ConvertError, Recoding, Survey, Target};
 fn recode(target: Target, octets: &[u8], step: usize) -> Result<Option<Vec<u8>>, ConvertError> {
     let mut survey = Survey::new(target);
     octets.chunks(step).for_each(|piece| survey.push(piece));
-    let Some(Recoding { mut converter, .. }) = survey.finish()? else { return Ok(None) };
+    let (Some(Recoding { mut converter, .. }), _) = survey.finish()? else { return Ok(None) };
     let mut out = Vec::new();
     for piece in octets.chunks(step) {
         converter.push(piece, &mut out)?;

@@ -1,16 +1,27 @@
-"""Web servers of MTA-STS policies, for tests: one port, a folder for each host.
+"""Web servers of MTA-STS policies, of those who want TLS reports, and token endpoints of OAuth 2.0, for tests: one port, a folder for each
+host.
 
     policy_server.py FOLDER     prints its port, then serves until it is killed
 
 FOLDER/HOST/chain.pem and key.pem are what the host shows (by SNI; a name without a folder ends the handshake). FOLDER/HOST/policy is the body, and
 beside it may be status, type and location. FOLDER/HOST/requests gets a line for each request.
+
+A POST gets the next word of FOLDER/HOST/answers as its status, the last one for ever; FOLDER/HOST/posts gets a line for each, which is JSON.
+
+Where FOLDER/HOST/tokens is, a POST is one for a token: its lines are answers, `{"status": 200, "body": {}, "head": {}}`, the next for each,
+the last one for ever; the line in FOLDER/HOST/posts has the form.
 """
 
+import gzip
+import json
 import pathlib
 import ssl
 import sys
+import threading
+import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+LOCK = threading.Lock()
 FOLDER = pathlib.Path(sys.argv[1])
 
 
@@ -32,6 +43,38 @@ class Policies(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         if (host / "location").exists():
             self.send_header("Location", text(host / "location", ""))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self):
+        host = FOLDER / self.headers.get("Host", "").split(":")[0]
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        if (host / "tokens").exists():
+            return self.token(host, body)
+        posts, answers = host / "posts", (host / "answers").read_text().split()
+        count = len(posts.read_text().splitlines()) if posts.exists() else 0
+        status = int(answers[min(count, len(answers) - 1)])
+        post = {"path": self.path, "type": self.headers.get("Content-Type"), "status": status, "report": json.loads(gzip.decompress(body))}
+        with open(posts, "a") as file:
+            file.write(json.dumps(post) + "\n")
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def token(self, host, body):
+        form = {key: value for key, [value] in urllib.parse.parse_qs(body.decode(), strict_parsing=True).items()}
+        with LOCK:
+            posts, answers = host / "posts", (host / "tokens").read_text().splitlines()
+            count = len(posts.read_text().splitlines()) if posts.exists() else 0
+            with open(posts, "a") as file:
+                file.write(json.dumps({"path": self.path, "type": self.headers.get("Content-Type"), "form": form}) + "\n")
+        answer = json.loads(answers[min(count, len(answers) - 1)])
+        body = json.dumps(answer["body"]).encode()
+        self.send_response(answer["status"])
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        for name, value in answer.get("head", {}).items():
+            self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)
 

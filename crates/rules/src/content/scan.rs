@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use stentor_mime::charset::Charset;
-use stentor_mime::html::Html;
+use stentor_mime::html::{Html, is_invisible};
 use stentor_mime::scripts::Scripts;
 use stentor_mime::walk::{Defect, Part, Visitor, Walker};
 use stentor_mime::words;
@@ -78,7 +78,7 @@ impl Scan {
 struct Search {
     matcher: Arc<Matcher>,
     hits: Hits,
-    /// The windows of a part's text: as it is, and of HTML also what people see.
+    /// The windows of a part's text: as it is, and what people see where that is another.
     source: String,
     shown: String,
     html: Html,
@@ -105,18 +105,21 @@ impl Visitor for Search {
         if matcher.charsets.is_empty() && matcher.defects.is_empty() && !(is_own && (is_read || is_searched)) {
             return;
         }
-        let words::Decoded { text, charsets, is_broken } = words::decode(value.trim_ascii(), fallback);
+        let words::Decoded { text, charsets, is_broken } = words::decode(&words::unfolded(value), fallback);
         if is_broken {
             self.defect(path, Defect::Word);
         }
         for charset in &charsets {
-            self.charset(charset);
+            self.named(charset);
         }
         if !is_own {
             return;
         }
         for set in [name.as_str(), ""].iter().filter_map(|name| matcher.headers.get(*name)) {
             set.search(&text, &mut self.hits);
+            if text.contains(is_invisible) {
+                set.search(&text.replace(is_invisible, ""), &mut self.hits);
+            }
         }
         if is_read {
             self.scripts.add(&text);
@@ -131,12 +134,16 @@ impl Visitor for Search {
         let params = fields.into_iter().flatten().flat_map(|field| &field.params);
         for param in params {
             if let Some(charset) = &param.charset {
-                self.charset(charset);
+                self.named(charset);
             }
             if param.name == "charset" {
-                self.charset(&String::from_utf8_lossy(&param.octets).to_ascii_lowercase());
+                self.named(&String::from_utf8_lossy(&param.octets).to_ascii_lowercase());
             }
         }
+    }
+
+    fn charset(&mut self, _: &Part, label: &str) {
+        self.named(label);
     }
 
     fn text(&mut self, part: &Part, text: &str) {
@@ -155,6 +162,9 @@ impl Visitor for Search {
             self.scripts.add(text);
         }
         if wants_text {
+            if !part.is_html() {
+                self.show_plain(text);
+            }
             self.source.push_str(text);
         }
         self.search_windows(wants_text, WINDOW_BYTES);
@@ -198,6 +208,16 @@ impl Search {
         }
     }
 
+    /// What a plain text shows goes beside it, from the first character on that shows nothing.
+    fn show_plain(&mut self, text: &str) {
+        if self.shown.is_empty() && text.contains(is_invisible) {
+            self.shown.push_str(&self.source);
+        }
+        if !self.shown.is_empty() || text.contains(is_invisible) {
+            self.shown.extend(text.chars().filter(|c| !is_invisible(*c)));
+        }
+    }
+
     fn attachment(&mut self, names: &[String], content_type: &str, size: u64) {
         for files in &self.matcher.files {
             if files.is_met(names, content_type, size) {
@@ -206,7 +226,7 @@ impl Search {
         }
     }
 
-    fn charset(&mut self, label: &str) {
+    fn named(&mut self, label: &str) {
         self.matcher.charsets.search(label.trim(), &mut self.hits);
     }
 

@@ -142,6 +142,55 @@ fn html_is_searched_as_its_source_and_as_people_see_it() {
 }
 
 #[test]
+fn phrases_are_found_however_lines_are_wrapped_and_words_are_cut() {
+    let html = "Content-Type: text/html\r\n\r\n<p>Please verify your\r\n    bank <b>account</b>\r\n<p>\r\nVi&shy;ag\u{200b}ra\r\n";
+    for (pattern, wanted) in [("verify your bank account", true), ("/^viagra$/", true), ("account viagra", false)] {
+        assert_eq!(is_met(Test::Body(Pattern::contained(pattern).unwrap()), html), wanted, "{pattern}");
+    }
+    let plain =
+        "Subject: Your\r\n\tac\u{ad}count \r\n   is locked\r\n\r\nCheap\u{200b}est Vi\u{ad}agra\r\nat  once\r\n";
+    for (test, wanted) in [
+        (Test::subject("your account is locked"), true),
+        (Test::subject("/^your ac\\xADcount is/"), true),
+        (Test::header("*: your account is", false), true),
+        (Pattern::contained("cheapest viagra").map(Test::Body), true),
+        (Pattern::contained("/vi\\xADagra$/").map(Test::Body), true),
+        (Pattern::contained("viagra at").map(Test::Body), false),
+        (Pattern::contained("at once").map(Test::Body), false),
+    ] {
+        let test = test.unwrap();
+        assert_eq!(is_met(test.clone(), plain), wanted, "{test:?}");
+    }
+}
+
+#[test]
+fn html_that_names_its_charset_itself_is_read_in_it() {
+    let html = b"<html><head><meta http-equiv=\"Content-Type\" content=\"text/html; charset=gb2312\"></head>\xc7\xeb\xb2\xe9\xca\xd5";
+    let base64 = "PGh0bWw+PGhlYWQ+PG1ldGEgaHR0cC1lcXVpdj0iQ29udGVudC1UeXBlIiBjb250ZW50PSJ0ZXh0\r\n\
+                  L2h0bWw7IGNoYXJzZXQ9Z2IyMzEyIj48L2hlYWQ+x+uy6crV\r\n";
+    let as_it_is = [&b"Content-Type: text/html\r\n\r\n"[..], html, b"\r\n"].concat();
+    let encoded = format!("Content-Type: text/html\r\nContent-Transfer-Encoding: base64\r\n\r\n{base64}").into_bytes();
+    let filler = b"filler ".repeat(20_000);
+    let long = [&as_it_is[..], &filler, b"\xc7\xeb\r\n"].concat();
+    for message in [as_it_is, encoded, long] {
+        for (test, cut) in [
+            (charset("gb2312"), 7),
+            (charset("gb2312"), 1_000_000),
+            (Test::script("Han").unwrap(), 100),
+            (Test::Body(Pattern::contained("请查收").unwrap()), 100),
+        ] {
+            let mut rules = [rule("test", vec![test.clone()])];
+            let found = hits(&mut rules, &message, cut);
+            assert_eq!(rules[0].failing(&found), None, "{test:?} in pieces of {cut}");
+        }
+    }
+    let declared = "Content-Type: text/html; charset=utf-8\r\n\r\n<meta charset=gbk>请\r\n";
+    assert!(!is_met(charset("gbk"), declared) && is_met(Test::script("Han").unwrap(), declared));
+    let plain = "Content-Type: text/plain\r\n\r\n<meta charset=gbk>\r\n";
+    assert!(!is_met(charset("gbk"), plain));
+}
+
+#[test]
 fn all_keys_must_hold_and_one_pattern_of_each() {
     let mut both = rule("charset", vec![charset("gbk"), charset("big5")]);
     both.add("subject", vec![Test::subject("offer").unwrap()]);

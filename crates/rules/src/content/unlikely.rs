@@ -8,6 +8,12 @@ pub fn unlikely(key: &str, pattern: &str) -> Option<String> {
     if is_expression(pattern) {
         return None;
     }
+    let behind = if key.ends_with("header") { pattern.split_once(':')?.1.trim() } else { pattern };
+    if let Some(expression) = flagged(behind) {
+        return Some(format!(
+            "{behind:?} stands for itself: write {expression:?} for the expression, which ignores case anyway"
+        ));
+    }
     match key {
         "sender" | "recipient" => {
             let domain = pattern.rsplit_once('@').map_or(pattern, |(_, domain)| domain).trim_start_matches(['*', '.']);
@@ -23,8 +29,13 @@ pub fn unlikely(key: &str, pattern: &str) -> Option<String> {
                 .then(|| format!("{pattern:?} has an asterisk that stands for itself: write {domain:?} for all of a domain, \".{domain}\" for what is below it"))
         }
         "subject" | "body" | "header" | "raw_header" => {
-            let text = if key.ends_with("header") { pattern.split_once(':')?.1.trim() } else { pattern };
-            let is_padded = text.len() > 1 && (text.starts_with('*') || text.ends_with('*'));
+            let text = behind;
+            if text == "*" {
+                let what = if key.ends_with("header") { "this field with any text" } else { "any text" };
+                return Some(format!("{text:?} stands for itself: write {:?} for {what}", with_field(pattern, text)));
+            }
+            // Several of them alone are a level of spam.
+            let is_padded = !text.bytes().all(|byte| byte == b'*') && (text.starts_with('*') || text.ends_with('*'));
             (is_padded && !is_expression(text)).then(|| {
                 let bare = text.trim_matches('*');
                 format!("the asterisks of {text:?} stand for themselves: a text is found anywhere, write {bare:?}")
@@ -45,6 +56,19 @@ pub fn unlikely(key: &str, pattern: &str) -> Option<String> {
     }
 }
 
+/// The expression of `/x/i`, as other programs have it.
+fn flagged(text: &str) -> Option<&str> {
+    let (expression, flags) = text.strip_prefix('/')?.rsplit_once('/')?;
+    let is_flags =
+        !expression.is_empty() && (1..=3).contains(&flags.len()) && flags.bytes().all(|b| b"imsxuU".contains(&b));
+    is_flags.then(|| &text[..text.len() - flags.len()])
+}
+
+/// The pattern with `/^/` in place of its text.
+fn with_field(pattern: &str, text: &str) -> String {
+    format!("{}/^/", pattern.trim_end().strip_suffix(text).unwrap_or_default())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,6 +81,12 @@ mod tests {
             ("subject", "*invoice*", "\"invoice\""),
             ("body", "*invoice", "\"invoice\""),
             ("header", "X-Mailer: *bulk*", "\"bulk\""),
+            ("header", "X-Ok: *", "\"X-Ok: /^/\""),
+            ("raw_header", "X-Spam-Level: *", "\"X-Spam-Level: /^/\""),
+            ("subject", "*", "\"/^/\""),
+            ("body", "/viagra/i", "\"/viagra/\""),
+            ("header", "Subject: /^win/im", "\"/^win/\""),
+            ("sender", "/^x.*@/i", "\"/^x.*@/\""),
             ("charset", "gb-2312", "\"gb-2312\""),
             ("attachment", "exe", "\"*.exe\""),
             ("attachment", ".exe", "\"*.exe\""),
@@ -76,9 +106,11 @@ mod tests {
             ("recipient", ".test"),
             ("sender", "<>"),
             ("subject", "5 * 3"),
-            ("subject", "*"),
             ("subject", "/^\\*+/"),
             ("header", "*: bulk"),
+            ("header", "X-Spam-Level: *****"),
+            ("body", "/unsubscribe/me"),
+            ("body", "either/or"),
             ("header", "X-Spam: /.*/"),
             ("charset", "gb2312"),
             ("charset", "KOI8-R"),

@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use stentor_harness::{Server, Smtp, TestLab, message};
 
+use crate::auth::{PASSWORD, started_with};
 use crate::kit::builder;
+use crate::tls_in::{certificate, session, session_with};
 
 type Request = HashMap<String, String>;
 
@@ -156,6 +158,60 @@ fn it_is_told_all_that_is_known() {
     let last = shown.lines().last().unwrap_or_default();
     assert!(last.contains("as far as it is known here; not known: what policy service judge says"), "{shown}");
     assert!(service.asked.try_recv().is_err());
+}
+
+#[test]
+fn it_is_told_of_tls_login_and_certificate() {
+    let service = Service::start(|_| "action=DUNNO\n\n".to_owned());
+    let told = |asked: &Request, wanted: &[(&str, &str)]| {
+        for (name, value) in wanted {
+            assert_eq!(asked.get(*name).map(String::as_str), Some(*value), "{name}: {asked:?}");
+        }
+        assert!(asked["encryption_cipher"].starts_with("TLS_"), "{asked:?}");
+        assert!(["128", "256"].contains(&asked["encryption_keysize"].as_str()), "{asked:?}");
+    };
+    let (_lab, server) = started_with(|builder| builder, &service.section(""));
+    let mail = ["MAIL FROM:<ann@home.example>", "RCPT TO:<zoe@one.example>"];
+    let login = format!("@scram:ann@home.example:{PASSWORD}");
+    session(server.address_of("submission").port(), &[&["EHLO c", "@starttls", "EHLO c", &login][..], &mail].concat());
+    let asked = service.asked.recv().expect("it was asked");
+    let user = ("sasl_username", "ann@home.example");
+    told(&asked, &[("sasl_method", "SCRAM-SHA-256"), user, ("encryption_protocol", "TLSv1.3"), ("ccert_subject", "")]);
+
+    let lab = TestLab::sites(&["one.example"]);
+    let prepared = builder(&lab).set("listen.xclient_clients", "[\"127.0.0.1\"]").prepare();
+    let folder = prepared.folder().to_owned();
+    certificate(&folder, "ca.test", None);
+    certificate(&folder, "app.test", Some("ca.test"));
+    let both = [".pem", ".key"].map(|end| std::fs::read(folder.join(format!("app.test{end}"))).expect("it is made"));
+    std::fs::write(folder.join("app.test.both"), both.concat()).expect("a folder");
+    let trusts = "[tls]\nclient_ca_file = \"ca.test.pem\"\nclient_certificates = [\"app.test\"]\n";
+    prepared.edit_config(|text| format!("{text}\n{trusts}{}", service.section("")));
+    let server = prepared.run();
+    let file = folder.join("app.test.both").display().to_string();
+    let steps = [&["EHLO c", "@starttls", "EHLO c"][..], &mail].concat();
+    session_with(server.address().port(), &["--certificate", &file, "--tls12"], &steps);
+    let asked = service.asked.recv().expect("it was asked");
+    told(
+        &asked,
+        &[
+            ("sasl_method", ""),
+            ("encryption_protocol", "TLSv1.2"),
+            ("ccert_subject", "app.test"),
+            ("ccert_issuer", "ca.test"),
+        ],
+    );
+    // Of a client that a proxy speaks for nothing is known of the kind.
+    let steps = [&["EHLO c", "@starttls", "EHLO c", "XCLIENT ADDR=127.0.0.1", "EHLO c"][..], &mail].concat();
+    session_with(server.address().port(), &["--certificate", &file], &steps);
+    let asked = service.asked.recv().expect("it was asked");
+    for name in ["encryption_protocol", "ccert_subject", "ccert_issuer"] {
+        assert_eq!(asked.get(name).map(String::as_str), Some(""), "{name}: {asked:?}");
+    }
+    // Nor is it trusted for a certificate that the proxy shows later.
+    let steps = [&["EHLO c", "XCLIENT ADDR=192.0.2.7", "EHLO c", "@starttls", "EHLO c"][..], &mail].concat();
+    let said = session_with(server.address().port(), &["--certificate", &file], &steps);
+    assert!(said.iter().any(|line| line.contains("550 5.7.1 ")), "{said:?}");
 }
 
 #[test]

@@ -58,6 +58,23 @@ fn listed_clients_and_false_names_are_refused_with_the_rule_in_the_log() {
 }
 
 #[test]
+fn a_rule_on_the_content_says_who_is_listed() {
+    let lab = TestLab::start(WORLD);
+    let rules = "[domains]\nrelay = [\"one.example\"]\n[dns_lists.bl]\nzone = \"bl.example\"\n\
+        [[rules]]\nname = \"both\"\ndns_list = \"bl\"\nsubject = \"offer\"\ndo = \"reject 554 5.7.1 {client} is listed by {lists}\"\n\
+        [[rules]]\nname = \"nameless\"\nclient_name = \"unknown\"\nrecipient = \"bob@one.example\"\ndo = \"reject 554 5.7.1 {client} has no name\"\n";
+    let server = with(builder(&lab), &[], rules);
+    let mut client = server.connect_from("127.0.0.5").greeted();
+    client.cmd("MAIL FROM:<me@one.example>").expect(250);
+    client.cmd("RCPT TO:<bob@one.example>").expect_text("554 5.7.1 127.0.0.5 has no name");
+    client.cmd("RCPT TO:<ann@one.example>").expect(250);
+    client.cmd("DATA").expect(354);
+    client.raw(b"Subject: An offer\r\n\r\nx\r\n.\r\n");
+    client.reply().expect_text("554 5.7.1 127.0.0.5 is listed by bl");
+    server.wait_log(&["policy=rule 1 \"both\"", "bl has 127.0.0.4", "127.0.0.5 is listed by bl"]);
+}
+
+#[test]
 fn explain_asks_and_check_finds_dead_lists() {
     let lab = TestLab::start(WORLD);
     let server = with(builder(&lab), &[], CONFIG);
@@ -85,8 +102,8 @@ fn explain_asks_and_check_finds_dead_lists() {
 const EARLY: &[u8] = b"EHLO bot.example\r\nMAIL FROM:<bot@one.example>\r\nRCPT TO:<ann@one.example>\r\n";
 
 /// What a client hears that does not wait for the greeting.
-fn hears_early(server: &Server) -> Vec<u16> {
-    let mut client = server.connect_from("127.0.0.5");
+fn hears_early(server: &Server, client: &str) -> Vec<u16> {
+    let mut client = server.connect_from(client);
     client.raw(EARLY);
     std::iter::from_fn(|| client.try_reply()).map(|reply| reply.code).take(4).collect()
 }
@@ -98,15 +115,17 @@ fn who_speaks_before_the_greeting_is_refused_as_a_rule_says_and_others_wait() {
     let delayed = || builder(&lab).set("listen.greet_delay_s", "3");
     let domains = "[domains]\nrelay = [\"one.example\"]\n";
     let server = with(delayed(), &[], domains);
-    assert_eq!(hears_early(&server), [554], "without a rule it is sent away at once");
+    assert_eq!(hears_early(&server, "127.0.0.5"), [554], "without a rule it is sent away at once");
+    server.wait_log(&["spoke before the greeting was sent away", "client=127.0.0.5", "times=1"]);
     let rule = "[[rules]]\nname = \"early\"\nearly_talker = true\ndo = \"reject 554 5.5.1 Wait for your turn\"\n";
     let server = with(delayed(), &[], &format!("{domains}{rule}"));
-    assert_eq!(hears_early(&server), [220, 250, 250, 554]);
+    assert_eq!(hears_early(&server, "127.0.0.5"), [220, 250, 250, 554]);
+    assert_eq!(hears_early(&server, "127.0.0.1"), [220, 250, 250, 250], "no rule is about trusted clients");
     server.log().wait(&["ruleset=check_rcpt", "policy=rule 1 \"early\"", "the client spoke before the greeting"]);
     let good = ("mx.known.example", "me@one.example", "ann@one.example");
     assert!(answered(&server, "127.0.0.6", good).starts_with("250 "), "who waits is taken");
     let server = with(delayed(), &[], &format!("{domains}{rule}warn_only = true\n"));
-    assert_eq!(hears_early(&server), [220, 250, 250, 250]);
+    assert_eq!(hears_early(&server, "127.0.0.5"), [220, 250, 250, 250]);
     server.wait_log(&["a rule warns", "rule 1 \"early\"", "which only warns"]);
 }
 

@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use stentor_harness::{Server, TestLab, message, message_with, wait_until};
 
 use self::script::{Does, Milter, indexed, negotiated, says, texts};
+use crate::auth::{PASSWORD, started_with};
 use crate::kit::{bare, builder, drained, fates};
+use crate::tls_in::session;
 
 const SENDER: &str = "joe@elsewhere.example";
 const TO: &str = "ann@one.example";
@@ -87,6 +89,25 @@ fn a_milter_is_told_of_client_message_and_content() {
     assert!(has('M', &format!("i|{id}|")) && has('M', &format!("{{mail_addr}}|{SENDER}|")), "{macros:?}");
     assert!(has('R', "{rcpt_addr}|bob@one.example|") && has('E', &format!("i|{id}|")));
     lab.wait_clean("told@test", &[TO, "bob@one.example"]);
+}
+
+#[test]
+fn a_milter_is_told_of_tls_and_login() {
+    let milter = Milter::start(|_, _| Vec::new());
+    let (_lab, server) = started_with(|builder| builder, &milter.config("watch", ""));
+    let login = format!("@scram:ann@home.example:{PASSWORD}");
+    let mail = ["MAIL FROM:<ann@home.example>", "RCPT TO:<zoe@one.example>", "QUIT"];
+    let steps = [&["EHLO c", "@starttls", "EHLO c", &login][..], &mail].concat();
+    session(server.address_of("submission").port(), &steps);
+    wait_until("the session's end", || milter.commands().ends_with('Q'));
+    let macros = milter.told('D');
+    let has = |stage: char, text: &str| macros.iter().any(|told| told.starts_with(stage) && told.contains(text));
+    for text in ["{tls_version}|TLSv1.3|", "{cipher}|TLS_", "{cipher_bits}|"] {
+        assert!(has('H', text), "{text}: {macros:?}");
+    }
+    for text in ["{auth_type}|SCRAM-SHA-256|", "{auth_authen}|ann@home.example|"] {
+        assert!(has('M', text), "{text}: {macros:?}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use stentor_harness::{Server, message, message_with};
 
-use super::script::{Does, Milter, says};
+use super::script::{Does, Milter, negotiated, says};
 use super::{SENDER, TO, alone};
 
 fn sends(server: &Server, subject: &str, code: u16) {
@@ -70,4 +70,83 @@ fn an_early_decision_is_not_answered_by_what_follows() {
         sends(&server, "good", 250);
         assert_eq!(milter.commands().matches('O').count(), 4, "one for each session: {}", milter.commands());
     }
+}
+
+/// As many without a decision at MAIL, and MAIL is told with the first recipient.
+const MAILS: usize = 100;
+
+#[test]
+fn mail_is_told_with_the_recipient_once_none_was_refused_for_long() {
+    for (decision, answers_the_rest) in [('r', false), ('r', true), ('a', false), ('a', true)] {
+        let (mails, bad) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let milter = Milter::start(move |command, data| match command {
+            'M' => {
+                let number = mails.fetch_add(1, Ordering::Relaxed);
+                bad.store(data.starts_with(b"<bad@"), Ordering::Relaxed);
+                match (bad.load(Ordering::Relaxed), number) {
+                    (true, _) => vec![says(decision, "")],
+                    // Who waits for this one waits forever.
+                    (false, MAILS) => vec![Does::Raw(Vec::new())],
+                    (false, _) => Vec::new(),
+                }
+            }
+            'R' if mails.load(Ordering::Relaxed) == MAILS + 1 => vec![says('c', ""), says('c', "")],
+            'R' if bad.load(Ordering::Relaxed) && !answers_the_rest => vec![Does::Raw(Vec::new())],
+            _ => Vec::new(),
+        });
+        let server = alone(&milter.config("calm", "command_timeout_s = 60"));
+        let mut smtp = server.smtp();
+        for number in 0..=MAILS {
+            smtp.send(SENDER, &[TO], &message(&format!("{number}@test"), "x")).expect(250);
+        }
+        // The refusal comes late, and is that of every recipient.
+        let code = if decision == 'r' { 550 } else { 250 };
+        smtp.cmd("MAIL FROM:<bad@home.example>").expect(250);
+        smtp.cmd(&format!("RCPT TO:<{TO}>")).expect(code);
+        smtp.cmd("RCPT TO:<eve@one.example>").expect(code);
+        smtp.cmd("RSET").expect(250);
+        smtp.send(SENDER, &[TO], &message("after@test", "x")).expect(250);
+        // It is learnt.
+        smtp.cmd("MAIL FROM:<bad@home.example>").expect(code);
+        smtp.cmd("RSET").expect(250);
+        smtp.send(SENDER, &[TO], &message("last@test", "x")).expect(250);
+        let commands = milter.commands();
+        assert_eq!(commands.matches('O').count(), 2, "one connection is lost: {commands}");
+    }
+}
+
+#[test]
+fn what_a_milter_decides_at_mail_counts_where_the_first_recipient_is_refused() {
+    let mails = AtomicUsize::new(0);
+    let milter = Milter::start(move |command, data| match command {
+        // It wants to hear of recipients that we refuse.
+        'O' => vec![negotiated(6, 0x1ff, 0x800)],
+        'M' => {
+            mails.fetch_add(1, Ordering::Relaxed);
+            if data.starts_with(b"<bad@") { vec![says('d', "")] } else { Vec::new() }
+        }
+        _ => Vec::new(),
+    });
+    let rule = "[[rules]]\nrecipient = \"no@one.example\"\ndo = \"reject\"\n";
+    let server = alone(&(milter.config("calm", "") + rule));
+    let mut smtp = server.smtp();
+    for number in 0..MAILS {
+        smtp.send(SENDER, &[TO], &message(&format!("{number}@test"), "x")).expect(250);
+    }
+    smtp.cmd("MAIL FROM:<bad@home.example>").expect(250);
+    smtp.cmd("RCPT TO:<no@one.example>").expect(550);
+    smtp.cmd(&format!("RCPT TO:<{TO}>")).expect(250);
+    smtp.cmd("DATA").expect(354);
+    smtp.raw(&stentor_harness::dot_stuff(&message("gone@test", "x")));
+    smtp.reply().expect(250);
+    assert!(server.log().wait(&["discarded:", "milter calm"]).is_some());
+}
+
+#[test]
+fn a_milter_whose_failure_is_ignored_is_tried_once_for_a_message() {
+    // It takes the connection and says nothing.
+    let milter = Milter::start(|_, _| vec![Does::Stalls]);
+    let server = alone(&milter.config("mute", "command_timeout_s = 0.3\ndefault_action = \"accept\""));
+    let _ = server.smtp().send(SENDER, &[TO], &message("once@test", "x")).expect(250);
+    assert_eq!(milter.commands(), "O");
 }
