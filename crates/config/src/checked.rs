@@ -18,6 +18,7 @@ use super::call_ahead::CallAheadConfig;
 use super::diagnose::Diagnostic;
 use super::endpoints::WebhookConfig;
 use super::keys::Token;
+use super::listeners::ListenConfig;
 use super::protection::ProtectionConfig;
 use super::quarantine::QuarantineConfig;
 use super::queue_only::QueueOnlyConfig;
@@ -101,43 +102,22 @@ impl Config {
         };
         format!("{}:{line}", file.file_name().unwrap_or(file.as_os_str()).display())
     }
-}
 
-/// `[listen]`
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ListenConfig {
-    pub smtp: Vec<SocketAddr>,
-    /// TLS from the first octet, for clients that log in.
-    pub smtps: Vec<SocketAddr>,
-    /// STARTTLS, for clients that log in.
-    pub submission: Vec<SocketAddr>,
-    /// STARTTLS is offered on `smtp`.
-    pub starttls: bool,
-    /// So is AUTH.
-    pub smtp_auth: bool,
-    /// Proxies that begin each connection with a PROXY header.
-    pub proxy_clients: Vec<IpNet>,
-    /// Proxies that may say XCLIENT.
-    pub xclient_clients: Vec<IpNet>,
-    pub connections_max: u32,
-    /// For clients outside the client networks.
-    pub connections_per_client_max: u32,
-    pub command_timeout_ms: u64,
-    pub data_timeout_ms: u64,
-    pub session_timeout_ms: u64,
-    /// For clients outside the client networks.
-    pub recipients_per_message_max: u32,
-    /// For clients that have logged in.
-    pub submission_recipients_max: u32,
-    pub errors_max: u32,
-    /// Memory for message bodies in all sessions together.
-    pub body_bytes_max: u64,
-    /// Octets of large bodies that are in the journal before their message is accepted, all sessions together.
-    pub streamed_bytes_max: u64,
-    /// Clients outside the client networks wait so long for the greeting.
-    pub greet_delay_ms: u64,
-    /// For what rules ask the DNS about a client outside the client networks.
-    pub dns_timeout_ms: u64,
+    /// All addresses to listen on, each with its section and key.
+    pub fn listening(&self) -> impl Iterator<Item = ((&'static str, &'static str), SocketAddr)> {
+        let of = |section, key, all: &'_ Vec<SocketAddr>| {
+            all.iter().map(|address| ((section, key), *address)).collect::<Vec<_>>()
+        };
+        let of_mail = self.listen.listeners().map(|(service, listener)| (("listen", service.name()), listener.address));
+        [
+            of_mail.collect(),
+            of("http", "listen", &self.http.listen),
+            of("acme", "http_listen", &self.acme.http_listen),
+            of("acme", "tls_listen", &self.acme.tls_listen),
+        ]
+        .into_iter()
+        .flatten()
+    }
 }
 
 /// `[submission]`

@@ -7,7 +7,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ipnet::IpNet;
+use stentor_mail::address::normalise_domain;
 use stentor_policy::{ListInput, Policy, PolicyInput, Subject, Verdict};
+use stentor_rules::Conditions;
 
 use super::raw::Context;
 use super::tables::Tables;
@@ -104,7 +106,28 @@ fn no_posts(context: &Context<'_>, tables: &Tables, policy: &Policy) {
     }
 }
 
+/// Warns of aliases of lists that rules name: posts by the alias pass such rules by.
+fn passed_by(context: &Context<'_>, tables: &Tables, policy: &Policy) {
+    let asked = |list: &str| {
+        let names = |conditions: &Conditions| conditions.lists().iter().any(|name| **name == *list);
+        tables.rules.rules.iter().find(|rule| names(&rule.when) || names(&rule.unless))
+    };
+    for alias in &tables.aliases {
+        let Verdict::Alias(expansion) = policy.rcpt(ANYBODY, &alias.value.address) else { continue };
+        let found = expansion.lists.iter().find_map(|list| Some((list, asked(list)?)));
+        if let Some((list, rule)) = found {
+            let message = format!(
+                "posts to list `{list}` by alias {} pass the rule at {} by: `list` asks for the recipient that the client names; name the alias \
+                 there as `recipient` in a rule of its own",
+                alias.value.address, rule.place
+            );
+            context.warn(alias.span.clone(), message);
+        }
+    }
+}
+
 fn warnings(context: &Context<'_>, tables: &Tables, policy: &Policy) {
+    local_and_relayed(context, tables, policy);
     for route in &tables.rules.domains {
         let pattern = &route.value;
         if policy.is_local_domain(pattern) {
@@ -113,6 +136,7 @@ fn warnings(context: &Context<'_>, tables: &Tables, policy: &Policy) {
             context.warn(route.span.clone(), message);
         }
     }
+    passed_by(context, tables, policy);
     // Tables may have the postmaster.
     if tables.rules.addresses.has_tables() {
         return;
@@ -128,5 +152,53 @@ fn warnings(context: &Context<'_>, tables: &Tables, policy: &Policy) {
             context.warn(tables.domains.span.clone(), message);
             break; // one setting cures all
         }
+    }
+}
+
+/// Warns of domains that are local and in `relay`: local counts, and unknown addresses are refused.
+fn local_and_relayed(context: &Context<'_>, tables: &Tables, policy: &Policy) {
+    let domains = &tables.domains.value;
+    for relay in &tables.relay {
+        let Ok(domain) = normalise_domain(&relay.value) else { continue };
+        if !policy.is_local_domain(&domain) {
+            continue;
+        }
+        let is = if domains.local.contains(&domain) {
+            "is in `local` and `relay`"
+        } else if domains.virtuals.contains(&domain) {
+            "is in `virtual` and `relay`"
+        } else {
+            "is in `relay`, and local because it is a list's, the host's own or `srs`"
+        };
+        let message = format!("`{domain}` {is}: local counts, and unknown addresses get 550");
+        context.warn(relay.span.clone(), message);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::check_text;
+
+    #[test]
+    fn a_relay_domain_that_is_local_is_named() {
+        let text = "hostname = \"mx.example.org\"\n[domains]\nlocal = [\"example.org\"]\nvirtual = [\"example.net\"]\n\
+                    relay = [\"Example.org\", \".example.org\", \"example.net\", \"example.com\", \"mx.example.org\"]\n\
+                    postmaster = \"ann@example.com\"\n";
+        let found = check_text(Path::new("stentor.toml"), text).unwrap().warnings;
+        let found = found.iter().map(ToString::to_string).filter(|found| found.contains("`relay`"));
+        let named = [
+            "stentor.toml:5:10: warning: `example.org` is in `local` and `relay`: local counts, and unknown addresses get 550",
+            "stentor.toml:5:41: warning: `example.net` is in `virtual` and `relay`: local counts, and unknown addresses get 550",
+            "stentor.toml:5:71: warning: `mx.example.org` is in `relay`, and local because it is a list's, the host's own or \
+             `srs`: local counts, and unknown addresses get 550",
+        ];
+        assert_eq!(found.collect::<Vec<_>>(), named);
+        // A route makes the host's own name an address elsewhere.
+        let routed = text.replace("[\"example.org\"]", "[]").replace("[\"example.net\"]", "[]")
+            + "[routes]\n\"mx.example.org\" = \"local:\"\n";
+        let found = check_text(Path::new("stentor.toml"), &routed).unwrap().warnings;
+        assert!(found.iter().all(|found| !found.message.contains("`relay`")), "{found:?}");
     }
 }

@@ -22,10 +22,13 @@ mod dns_lists;
 mod endpoints;
 mod http;
 pub mod keys;
+mod listeners;
 mod log;
 mod milters;
 mod numbers;
+mod oauth;
 mod policy_services;
+mod postfix;
 mod protection;
 mod quarantine;
 mod queue_only;
@@ -39,6 +42,7 @@ mod sections;
 mod security;
 mod sending;
 pub mod settings;
+mod smart_hosts;
 mod submission;
 mod tables;
 #[cfg(test)]
@@ -53,26 +57,29 @@ mod windows;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use stentor_users::{FileKind, LIMIT_KEYS, Limits};
 use toml::de::DeTable;
 
 pub use acme::{AcmeChallenge, AcmeConfig};
 pub use call_ahead::{CallAheadConfig, OnFailure};
 pub use checked::{
-    Config, DelayWarning, EightBit, HttpConfig, ListenConfig, LogConfig, LogFormat, LogLevel, LogTarget, Reading,
-    ReportConfig, ReportTo, Rotation, SubmissionConfig, SyslogTo,
+    Config, DelayWarning, EightBit, HttpConfig, LogConfig, LogFormat, LogLevel, LogTarget, Reading, ReportConfig,
+    ReportTo, Rotation, SubmissionConfig, SyslogTo,
 };
 pub use diagnose::{Diagnostic, Severity};
 pub use endpoints::{Kind, WebhookConfig};
-pub use protection::{ProtectionConfig, SecretSource, SmartHost};
+pub use listeners::{ListenConfig, Listener, ListenerAuth, ListenerTls, Service};
+pub use oauth::OauthGrant;
+pub use protection::{Credential, ProtectionConfig, SecretSource, SmartHost};
 pub use quarantine::{DigestConfig, QuarantineConfig};
 pub use queue_only::QueueOnlyConfig;
 use raw::Context;
 pub use reload::check_again;
-pub use rule_sources::{PolicyService, TableConfig, TableSource};
+pub use rule_sources::{NamedTable, PolicyService, TableConfig, TableSource};
 pub use security::{AuthConfig, AuthSource, OwnSenders};
 pub use sending::{FlowConfig, SendingConfig, Source};
 use settings::Settings;
-pub use tls::{CertificateConfig, TlsConfig, Unverified};
+pub use tls::{CertificateConfig, TlsConfig, TrustedClient, Unverified};
 pub use tls_reports::TlsReportsConfig;
 pub use units::duration_s;
 pub use url::Url;
@@ -117,15 +124,34 @@ fn places_in(path: &Path, text: &str) -> Option<Places> {
     sections::places(&context, document.get_ref())
 }
 
-/// The users file that `[auth] users` names, whatever else is wrong in the configuration: so that users can be changed while it is
+/// In `data_dir`: local settings for users of Dovecot.
+pub const DOVECOT_USERS: &str = "dovecot-users";
+
+/// Where commands change users: a users file, or the local settings for Dovecot's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UsersPlace {
+    pub kind: FileKind,
+    pub file: PathBuf,
+    /// Of users without limits of their own, as far as they can be read.
+    pub limits: Limits,
+}
+
+/// The users that `[auth]` names, whatever else is wrong in the configuration: so that users can be changed while it is
 /// being edited. `None`: it names none, or cannot be read.
-pub fn users_file(path: &Path) -> Option<PathBuf> {
+pub fn users_place(path: &Path) -> Option<UsersPlace> {
     let text = read(path).ok()?;
     let context = Context::new(path, &text);
     let (document, _) = DeTable::parse_recoverable(&text);
     let auth = document.get_ref().get("auth")?.get_ref().as_table()?;
-    let users = auth.get("users")?.get_ref().as_str()?;
-    Some(context.path(users))
+    let text_of = |key| auth.get(key).and_then(|value| value.get_ref().as_str()).filter(|text: &&str| !text.is_empty());
+    let limits = Limits::new(LIMIT_KEYS.map(|key| auth.get(key)?.get_ref().as_integer()?.as_str().parse().ok()));
+    let (kind, file) = if let Some(users) = text_of("users") {
+        (FileKind::Own, context.path(users))
+    } else {
+        text_of("dovecot")?;
+        (FileKind::DovecotOverrides, places_in(path, &text)?.data_dir.join(DOVECOT_USERS))
+    };
+    Some(UsersPlace { kind, file, limits })
 }
 
 /// The file's text.

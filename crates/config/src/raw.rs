@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use toml::de::{DeTable, DeValue};
 
 use super::diagnose::{Diagnostic, Positions, Severity, Spot, likely};
+use super::postfix;
 use super::settings::{self, Origin, Setting, Settings};
 
 /// Findings kept; a file with more is not a configuration.
@@ -27,6 +28,9 @@ struct Unknown {
     is_table: bool,
 }
 
+/// What to write in place of a key, if that is known.
+type Instead = fn(&str) -> Option<&'static str>;
+
 /// The file being checked, and the findings so far.
 pub(super) struct Context<'a> {
     file: &'a Path,
@@ -39,6 +43,8 @@ pub(super) struct Context<'a> {
     /// Keys by section, as they were asked for.
     known: RefCell<BTreeMap<String, Vec<&'static str>>>,
     unknown: RefCell<Vec<Unknown>>,
+    /// What to write in place of keys that a section does not have.
+    instead: RefCell<BTreeMap<String, Instead>>,
     /// What each key takes, for the reference in docs/operate/configuration.md.
     #[cfg(test)]
     pub facts: RefCell<super::reference::Facts>,
@@ -60,6 +66,7 @@ impl<'a> Context<'a> {
             broken_lines: RefCell::default(),
             known: RefCell::default(),
             unknown: RefCell::default(),
+            instead: RefCell::default(),
             #[cfg(test)]
             facts: RefCell::default(),
             settings: RefCell::default(),
@@ -146,16 +153,17 @@ impl<'a> Context<'a> {
 
     /// All findings in the order of the file.
     pub fn finish(self) -> Vec<Diagnostic> {
-        let known = self.known.borrow();
+        let (known, instead) = (self.known.borrow(), self.instead.borrow());
         for Unknown { section, key, is_table } in self.unknown.take() {
             let message = if is_table && section.is_empty() {
                 unknown_section(&known, &key.value)
             } else {
-                unknown_key(&known, &section, &key.value)
+                let instead = instead.get(&section).and_then(|instead| instead(&key.value));
+                unknown_key(&known, &section, &key.value, instead)
             };
             self.error(key.span.clone(), message);
         }
-        drop(known);
+        drop((known, instead));
         let mut found = self.found.into_inner();
         found.sort_by_key(|(offset, _)| *offset);
         found.into_iter().map(|(_, diagnostic)| diagnostic).collect()
@@ -182,7 +190,7 @@ fn unknown_section(known: &BTreeMap<String, Vec<&'static str>>, name: &str) -> S
 }
 
 /// The message for an unknown key.
-fn unknown_key(known: &BTreeMap<String, Vec<&'static str>>, section: &str, key: &str) -> String {
+fn unknown_key(known: &BTreeMap<String, Vec<&'static str>>, section: &str, key: &str, instead: Option<&str>) -> String {
     let mut message = format!("unknown key `{}`{}", key.escape_debug(), place(section));
     let here = known.get(section).map_or(&[][..], Vec::as_slice);
     // Tables whose names are the operator's have keys that others have too.
@@ -201,12 +209,17 @@ fn unknown_key(known: &BTreeMap<String, Vec<&'static str>>, section: &str, key: 
             "tls.certificates.",
             "tls_policy.",
             "smart_hosts.",
+            "listen.",
         ]
         .iter()
         .any(|table| name.starts_with(table))
     };
     let elsewhere = |(name, keys): &(&String, &Vec<&str>)| !is_named(name) && keys.contains(&key);
-    if let Some((name, _)) = known.iter().find(elsewhere) {
+    if let Some(instead) = instead {
+        let _ = write!(message, "; {instead}");
+    } else if let Some(place) = postfix::here(key) {
+        let _ = write!(message, "; {place}");
+    } else if let Some((name, _)) = known.iter().find(elsewhere) {
         let target = if name.is_empty() { "at the top of the file".to_owned() } else { format!("in [{name}]") };
         let _ = write!(message, "; it belongs {target}");
     } else if let Some(word) = likely(key, here.iter().copied()) {
@@ -232,11 +245,28 @@ pub(super) struct Section<'a> {
     /// Where the section is named.
     pub span: Range<usize>,
     asked: RefCell<Vec<&'static str>>,
+    /// An item of a key's array, whose value is noted as a whole.
+    is_item: bool,
+}
+
+/// One item of an array of texts and tables.
+pub(super) enum Item<'a> {
+    Text(Spot<&'a str>),
+    Table(Section<'a>),
 }
 
 impl<'a> Section<'a> {
+    fn new(context: &'a Context<'a>, name: String, table: Option<&'a DeTable<'a>>, span: Range<usize>) -> Self {
+        Self { context, name, table, span, asked: RefCell::default(), is_item: false }
+    }
+
     pub fn top(context: &'a Context<'a>, table: &'a DeTable<'a>) -> Self {
-        Self { context, name: String::new(), table: Some(table), span: 0..0, asked: RefCell::default() }
+        Self::new(context, String::new(), Some(table), 0..0)
+    }
+
+    /// What to write in place of keys that this section does not have.
+    pub fn advise(&self, instead: Instead) {
+        self.context.instead.borrow_mut().insert(self.name.clone(), instead);
     }
 
     /// A table under a name of the operator's choice, such as one list's.
@@ -247,8 +277,7 @@ impl<'a> Section<'a> {
             self.context
                 .error(entry.span.clone(), format!("`{name}` must be a table, [{name}], not {}", kind(entry.value)));
         }
-        let span = entry.key_span.clone();
-        Some(Self { context: self.context, name, table: Some(table?), span, asked: RefCell::default() })
+        Some(Self::new(self.context, name, Some(table?), entry.key_span.clone()))
     }
 
     /// The tables of an array of tables, `[[key]]`.
@@ -265,14 +294,7 @@ impl<'a> Section<'a> {
                 let message = format!("`{key}` must hold tables, not {}", kind(item.get_ref()));
                 self.context.error(item.span(), message);
             }
-            let name = format!("{parent}{key}.{}", n + 1);
-            Some(Self {
-                context: self.context,
-                name,
-                table: Some(table?),
-                span: item.span(),
-                asked: RefCell::default(),
-            })
+            Some(Self::new(self.context, format!("{parent}{key}.{}", n + 1), Some(table?), item.span()))
         };
         items.iter().enumerate().filter_map(section).collect()
     }
@@ -291,7 +313,7 @@ impl<'a> Section<'a> {
         }
         let span = found.as_ref().map_or(0..0, |entry| entry.key_span.clone());
         let table = found.and_then(|entry| entry.value.as_table());
-        Self { context: self.context, name, table, span, asked: RefCell::default() }
+        Self::new(self.context, name, table, span)
     }
 
     /// Notes what a key takes, for the reference. The first reader of a key counts.
@@ -303,7 +325,7 @@ impl<'a> Section<'a> {
 
     /// Notes a key's value, as TOML, for `stentor config show`.
     pub fn keep(&self, key: &str, origin: Origin, value: Option<String>, default: Option<String>) {
-        if !(self.context.is_noted)(&self.name, key) {
+        if self.is_item || !(self.context.is_noted)(&self.name, key) {
             return;
         }
         let origin = match self.table.and_then(|table| table.get(key)) {
@@ -500,6 +522,32 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// Several texts and tables; a single one may stand without brackets. `is_needed`: an empty array is wrong.
+    pub fn texts_or_tables(&self, key: &'static str, is_needed: bool) -> Option<Vec<Item<'a>>> {
+        let entry = self.entry(key)?;
+        let items: Vec<_> = match entry.value {
+            DeValue::Array(items) => items.iter().map(|item| (item.get_ref(), item.span())).collect(),
+            single => vec![(single, entry.span.clone())],
+        };
+        if items.is_empty() && is_needed {
+            let message = format!("`{key}`{} is empty; leave it out for the default", self.place());
+            self.context.error(entry.span.clone(), message);
+        }
+        let item = |(n, (value, span)): (usize, (&'a DeValue<'a>, Range<usize>))| match value {
+            DeValue::String(text) => Some(Item::Text(Spot { value: text.as_ref(), span })),
+            DeValue::Table(table) => {
+                let name = format!("{}.{key}.{}", self.name, n + 1);
+                Some(Item::Table(Self { is_item: true, ..Self::new(self.context, name, Some(table), span) }))
+            }
+            other => {
+                let message = format!("`{key}`{} must hold strings or tables, not {}", self.place(), kind(other));
+                self.context.error(span, message);
+                None
+            }
+        };
+        Some(items.into_iter().enumerate().filter_map(item).collect())
+    }
+
     /// Reports the keys that nobody asked for.
     pub fn finish(self) {
         let asked = self.asked.borrow();
@@ -545,8 +593,7 @@ pub(super) fn addresses(
     default: SocketAddr,
     example: &str,
 ) -> Vec<SocketAddr> {
-    let texts = if key == "smtp" { section.some_texts(key) } else { section.texts(key) };
-    let Some(texts) = texts else {
+    let Some(texts) = section.texts(key) else {
         section.effective(key, Origin::Default, settings::array([default]), settings::array([default]));
         return vec![default];
     };
@@ -572,24 +619,36 @@ pub(super) fn more_addresses(
 }
 
 fn parsed(section: &Section<'_>, texts: Vec<Spot<&str>>, example: &str, others: &[SocketAddr]) -> Vec<SocketAddr> {
-    let mut addresses: Vec<SocketAddr> = Vec::with_capacity(texts.len());
+    let mut addresses: Vec<SocketAddr> = others.to_vec();
     for text in texts {
-        match text.value.parse::<SocketAddr>() {
-            Ok(address) if address.port() != 0 && (addresses.contains(&address) || others.contains(&address)) => {
-                section.context.error(text.span, format!("{:?} is there twice", text.value));
-            }
-            Ok(address) => addresses.push(address),
-            Err(_) => {
-                let port = example.rsplit_once(':').map_or("25", |(_, port)| port);
-                section.context.error(
-                    text.span,
-                    format!(
-                        "{:?} is not an address and port; write, for instance, {example:?} or \"[::]:{port}\"",
-                        text.value
-                    ),
-                );
-            }
+        addresses.extend(address(section, text, example, &addresses));
+    }
+    addresses.split_off(others.len())
+}
+
+/// One address with its port; `others` are taken, unless the system chooses the port.
+pub(super) fn address(
+    section: &Section<'_>,
+    text: Spot<&str>,
+    example: &str,
+    others: &[SocketAddr],
+) -> Option<SocketAddr> {
+    match text.value.parse::<SocketAddr>() {
+        Ok(address) if address.port() != 0 && others.contains(&address) => {
+            section.context.error(text.span, format!("{:?} is there twice", text.value));
+            None
+        }
+        Ok(address) => Some(address),
+        Err(_) => {
+            let port = example.rsplit_once(':').map_or("25", |(_, port)| port);
+            section.context.error(
+                text.span,
+                format!(
+                    "{:?} is not an address and port; write, for instance, {example:?} or \"[::]:{port}\"",
+                    text.value
+                ),
+            );
+            None
         }
     }
-    addresses
 }

@@ -1,7 +1,10 @@
 //! Where rules look things up: tables, and policy services beside them.
 
+use std::path::PathBuf;
+
 use stentor_milter::Place;
 use stentor_rules::Dialect;
+use stentor_tables::{Reference, ReferenceError};
 
 /// A table of `[tables]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,10 +19,27 @@ pub struct TableConfig {
 pub enum TableSource {
     /// In the configuration: key, value, `file:line`.
     Inline(Vec<(String, String, String)>),
-    /// `TYPE:NAME`, as Postfix names tables.
-    Named(String),
+    Named(NamedTable),
     /// A policy service of `[policy_services]`.
     Service(PolicyService),
+}
+
+/// `TYPE:NAME`, as Postfix names tables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedTable {
+    pub text: String,
+    /// Of the configuration: where relative paths begin.
+    pub folder: PathBuf,
+}
+
+impl NamedTable {
+    /// What it names.
+    ///
+    /// # Errors
+    /// It names no table.
+    pub fn reference(&self) -> Result<Reference, ReferenceError> {
+        Reference::parse(&self.text).map(|reference| reference.below(&self.folder))
+    }
 }
 
 /// Another program that says what is done with a recipient (Postfix's `SMTPD_POLICY_README`).

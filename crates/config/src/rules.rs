@@ -9,9 +9,9 @@ use stentor_mail::Class;
 use stentor_mail::address::Address;
 use stentor_policy::{Policy, RouteHost};
 use stentor_rules::{
-    Action, AddressPattern, Addresses, Book, ClientPattern, Conditions, Dialect, Does, Field, Matcher, NamePattern,
-    NextHop, Order, PatternError, RelayDomains, RouteEntry, Routes, Rule, Rulebook, TableId, TableName, UNKNOWN,
-    Unroutable, Verdict, Who, name_of, unlikely,
+    Action, AddressPattern, Addresses, Book, ClientPattern, Conditions, Dialect, Does, Field, Matcher, Met,
+    NamePattern, NextHop, Order, PatternError, RelayDomains, RouteEntry, Routes, Rule, Rulebook, TableId, TableName,
+    UNKNOWN, Unroutable, Verdict, Who, name_of, unlikely,
 };
 
 use super::content::{self, PATTERNS_MAX, TABLE};
@@ -19,34 +19,18 @@ use super::diagnose::{Spot, likely};
 use super::dns_lists::{self, DnsLists};
 use super::policy_services;
 use super::raw::{Context, Entry, Section};
-use super::rule_sources::{TableConfig, TableSource};
+use super::rule_sources::{NamedTable, TableConfig, TableSource};
 use super::settings;
 
 /// Rules of a configuration.
 const RULES_MAX: usize = 10_000;
-
-const DIALECTS: [(&str, Dialect); 13] = [
-    ("own", Dialect::Own),
-    ("access", Dialect::Access),
-    ("sendmail-access", Dialect::SendmailAccess),
-    ("transport", Dialect::Transport),
-    ("mailertable", Dialect::Mailertable),
-    ("relayhost", Dialect::Relayhost),
-    ("bcc", Dialect::Bcc),
-    ("virtual", Dialect::Virtual),
-    ("virtusertable", Dialect::Virtusertable),
-    ("aliases", Dialect::Aliases),
-    ("canonical", Dialect::Canonical),
-    ("generic", Dialect::Generic),
-    ("genericstable", Dialect::Genericstable),
-];
 
 /// All of it, before the policy is known.
 pub(super) struct RuleTables {
     pub tables: Vec<TableConfig>,
     hops: HashMap<Box<str>, Vec<RouteHost>>,
     lists: DnsLists,
-    rules: Vec<Rule>,
+    pub rules: Vec<Rule>,
     content: Arc<Matcher>,
     order: Order,
     by_recipient: Routes,
@@ -142,14 +126,23 @@ pub(super) fn read(top: &Section<'_>, relay: &[Spot<String>], smtp_port: u16) ->
 fn table<'a>(sections: &Section<'a>, entry: &Entry<'a>) -> Option<TableConfig> {
     let section = sections.of_entry(entry)?;
     let context = section.context;
-    let dialect = section.choice("as", Dialect::Own, &DIALECTS);
+    let dialect = section.choice("as", Dialect::Own, &Dialect::ALL);
     #[cfg(test)]
     section.note("inline", "table", None);
     let inline = section.entry("inline");
     let named = section.text("source");
     let source = match (inline, named) {
         (Some(entry), None) => inline_source(&section, &entry),
-        (None, Some(text)) => Some(TableSource::Named(text.value.to_owned())),
+        (None, Some(text)) => {
+            if let Some(path) = text_of_postmap(text.value).filter(|_| dialect == Dialect::Aliases) {
+                let message = format!(
+                    "{:?} is read in postmap's form, in which the lines of an alias file have other keys; write \"aliases:{path}\"",
+                    text.value
+                );
+                context.error(text.span.clone(), message);
+            }
+            Some(TableSource::Named(NamedTable { text: text.value.to_owned(), folder: context.path("") }))
+        }
         _ => {
             let message = format!("table `{}` needs either `source` or `inline`", entry.key);
             context.error(section.span.clone(), message);
@@ -158,6 +151,13 @@ fn table<'a>(sections: &Section<'a>, entry: &Entry<'a>) -> Option<TableConfig> {
     };
     section.finish();
     Some(TableConfig { name: entry.key.clone(), dialect, source: source? })
+}
+
+/// The path of a table that is read as text in postmap's form.
+fn text_of_postmap(source: &str) -> Option<&str> {
+    let source = source.strip_prefix("proxy:").unwrap_or(source);
+    let (kind, path) = source.split_once(':')?;
+    matches!(kind, "hash" | "btree" | "dbm" | "sdbm" | "texthash").then_some(path)
 }
 
 fn inline_source<'a>(section: &Section<'a>, entry: &Entry<'a>) -> Option<TableSource> {
@@ -400,6 +400,18 @@ impl Reader<'_, '_> {
         let waits = !when.content.is_empty() || !unless.content.is_empty();
         if waits {
             self.may_wait(&section, does.as_ref());
+            if when.strangers.asks_greylist() {
+                let message = "`greylisted` is asked at RCPT, before the content is known, and would delay mail that the rule is not about: \
+                               leave out the conditions on content, or `greylisted`";
+                self.context.error(section.span_of("greylisted"), message.to_owned());
+            }
+        }
+        if let Some(Does::Actions(actions)) = &does
+            && !when.strangers.names_lists()
+            && actions.iter().any(Met::has_lists)
+        {
+            let message = "{lists} stands for itself here: the rule has neither `dns_list` nor `dns_score_min`";
+            self.context.warn(section.span_of("do"), message.to_owned());
         }
         let place = self.context.place(&section.span).into();
         section.finish();
@@ -459,6 +471,13 @@ impl Reader<'_, '_> {
         if actions.is_empty() && !self.context.has_errors() {
             self.context.error(section.span_of("do"), "`do` is empty".to_owned());
         }
+        if let Some(name) = doubled(&actions) {
+            let message = format!(
+                "a message has {name} once, and programs differ in which of two they show: \"remove_header {name}\" beside it \
+                 takes out the one that came"
+            );
+            self.context.warn(section.span_of("do"), message);
+        }
         (!actions.is_empty()).then_some(Does::Actions(actions))
     }
 
@@ -505,6 +524,23 @@ impl Reader<'_, '_> {
         content::read(section, &mut conditions.content);
         conditions
     }
+}
+
+/// The first field that actions prepend although a message may have it only once (RFC 5322 section 3.6) and no action removes it.
+fn doubled(actions: &[Action]) -> Option<&'static str> {
+    const ONCE: [&str; 9] = ["Subject", "From", "To", "Cc", "Date", "Message-ID", "Reply-To", "Sender", "Content-Type"];
+    let is_removed = |name: &str| {
+        actions
+            .iter()
+            .any(|action| matches!(action, Action::RemoveHeader(removal) if removal.is_met(name.as_bytes(), b"")))
+    };
+    let prepended = actions.iter().filter_map(|action| match action {
+        Action::Prepend(field) => field.split(':').next(),
+        _ => None,
+    });
+    prepended
+        .filter(|name| !is_removed(name))
+        .find_map(|name| ONCE.into_iter().find(|once| once.eq_ignore_ascii_case(name)))
 }
 
 /// Adds one pattern.

@@ -13,12 +13,12 @@ use stentor_sched::{Backoff, SchedConfig};
 use toml::de::DeTable;
 
 use super::checked::{
-    ClassesConfig, Config, ControlConfig, DelayWarning, DeliveryConfig, DnsConfig, EightBit, JournalConfig,
-    ListenConfig, RetryConfig,
+    ClassesConfig, Config, ControlConfig, DelayWarning, DeliveryConfig, DnsConfig, EightBit, JournalConfig, RetryConfig,
 };
 use super::diagnose::Spot;
+use super::listeners::{self, ListenConfig, Spans};
 use super::numbers::at_most;
-use super::raw::{Context, DAY_S, Section, addresses, more_addresses};
+use super::raw::{Context, DAY_S, Section};
 use super::settings::{self, Origin, Settings};
 use super::{
     Places, acme, call_ahead, cross, dns_lists, http, log, milters, protection, quarantine, queue_only, security,
@@ -47,17 +47,10 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let client_networks = client_networks(&top);
     let message_size_bytes_max = top.number("message_size_bytes_max", 50 * MIB, KIB..=2 * GIB);
     let received_max = top.number("received_max", 50, 1..=1_000) as u32;
-    let listen = listen(top.section("listen"));
+    let (listen, listener_spans) = listen(top.section("listen"));
     let auth = security::auth(top.section("auth"), networks);
     let tls = tls::read(top.section("tls"));
-    if auth.source.is_none() && tls.client_certificates.is_empty() {
-        for (key, all) in [("smtps", &listen.smtps), ("submission", &listen.submission)] {
-            if !all.is_empty() {
-                let message = "nobody can log in there: set `users` or `dovecot` in [auth]";
-                context.warn(top.span_of("listen"), format!("`{key}` of [listen]: {message}"));
-            }
-        }
-    }
+    listeners::check(context, &listen, &listener_spans, &auth, !tls.client_certificates.is_empty());
     let of_delivery = top.section("delivery");
     let mut delivery = delivery(&of_delivery);
     if let Some((name, port)) = &context.in_force {
@@ -68,9 +61,10 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let sending = sending::read(&top, &hostname, delivery.profiles);
     let tables = tables::read(&top, &hostname, delivery.smtp_port, &sending.sources);
     let call_ahead = call_ahead::read(top.section("call_ahead"), &tables.relay);
-    let quarantine = quarantine::read(top.section("quarantine"));
-    let listeners = [&listen.smtp[..], &listen.smtps, &listen.submission].concat();
-    let milters = milters::read(&top, &hostname, &listeners);
+    let http = http::read(top.section("http"));
+    let quarantine = quarantine::read(top.section("quarantine"), http.tls && !http.listen.is_empty());
+    let listening: Vec<SocketAddr> = listen.listeners().map(|(_, listener)| listener.address).collect();
+    let milters = milters::read(&top, &hostname, &listening);
     let greylist = dns_lists::greylist(top.section("greylist"));
     let classes = classes(top.section("classes"));
     let dns = dns(top.section("dns"));
@@ -80,12 +74,11 @@ pub(super) fn read<'a>(context: &'a Context<'a>, document: &'a DeTable<'a>) -> O
     let history = log::history(top.section("history"));
     let control = control(top.section("control"), &data_dir);
     let submission = submission::read(top.section("submission"));
-    let http = http::read(top.section("http"));
     let is_list = |name: &str| tables.lists.iter().any(|list| &**list.value.list.name() == name);
     let protection = protection::read(&top, &of_delivery, delivery.smtp_port, &is_list);
     of_delivery.finish();
     let acme =
-        acme::read(top.section("acme"), http.tls && !http.listen.is_empty(), &[&listeners[..], &http.listen].concat());
+        acme::read(top.section("acme"), http.tls && !http.listen.is_empty(), &[&listening[..], &http.listen].concat());
     let webhooks = webhooks::webhooks(&top.section("webhooks"), &is_list);
     let queue_only = queue_only::read(&top, &sending.sources, is_list);
     let telemetry = webhooks::telemetry(top.section("telemetry"));
@@ -265,18 +258,14 @@ fn classes(section: Section<'_>) -> ClassesConfig {
     config
 }
 
-fn listen(section: Section<'_>) -> ListenConfig {
+fn listen(section: Section<'_>) -> (ListenConfig, Vec<Spans>) {
     let connections_max = section.number("connections_max", 2_000, 1..=1_000_000) as u32;
     let per_client_default = connections_max.min(100);
-    let smtp = addresses(&section, "smtp", SocketAddr::from(([127, 0, 0, 1], 2525)), "0.0.0.0:25");
-    let smtps = more_addresses(&section, "smtps", "0.0.0.0:465", &smtp);
-    let submission = more_addresses(&section, "submission", "0.0.0.0:587", &[&smtp[..], &smtps].concat());
+    let ([smtp, smtps, submission], spans) = listeners::read(&section);
     let config = ListenConfig {
         smtp,
         smtps,
         submission,
-        starttls: section.flag("starttls", true),
-        smtp_auth: section.flag("smtp_auth", false),
         proxy_clients: proxies(&section, "proxy_clients"),
         xclient_clients: proxies(&section, "xclient_clients"),
         connections_max,
@@ -299,7 +288,7 @@ fn listen(section: Section<'_>) -> ListenConfig {
     let per_client = config.connections_per_client_max;
     at_most(&section, "connections_per_client_max", per_client.into(), "connections_max", connections_max.into());
     section.finish();
-    config
+    (config, spans)
 }
 
 fn networks(section: &Section<'_>, key: &'static str) -> Vec<IpNet> {

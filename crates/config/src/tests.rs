@@ -4,9 +4,15 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::Path;
 
+use stentor_tls::Fingerprint;
+
 use super::checked::RetryConfig;
 use super::raw::Context;
 use super::*;
+
+mod listeners;
+mod oauth;
+mod protection;
 
 fn check_here(text: &str) -> Result<Config, String> {
     check_text(Path::new("stentor.toml"), text)
@@ -28,7 +34,7 @@ pub(super) fn findings(text: &str) -> String {
 #[test]
 fn without_a_file_there_are_defaults() {
     let config = without_file().unwrap();
-    assert_eq!(config.listen.smtp, ["127.0.0.1:2525".parse().unwrap()]);
+    assert_eq!(config.listen.smtp, [Service::Smtp.listener("127.0.0.1:2525".parse().unwrap())]);
     assert_eq!(config.data_dir, Path::new("stentor-data"));
     assert_eq!(config.control.socket, Path::new("stentor-data/control.sock"));
     assert!(config.policy.is_trusted("127.9.9.9".parse().unwrap()));
@@ -110,6 +116,7 @@ subscriber = \"/dev/null\"
 command_timeout = 5
 data_dir = \"x\"
 zebra = 1
+mynetworks = 1
 [delivry]
 x = 1
 [domains]
@@ -126,10 +133,11 @@ stentor.toml:4:1: unknown key `subscriber` in [lists.news]; did you mean `subscr
 stentor.toml:6:1: unknown key `command_timeout` in [listen]; did you mean `command_timeout_s`?
 stentor.toml:7:1: unknown key `data_dir` in [listen]; it belongs at the top of the file
 stentor.toml:8:1: unknown key `zebra` in [listen]; see docs/operate/configuration.md
-stentor.toml:9:2: unknown section [delivry]; did you mean `delivery`?
-stentor.toml:12:1: unknown key `foo` in [domains]; known are `local`, `virtual`, `postmaster`, `relay`
-stentor.toml:13:2: unknown section [dsn]; did you mean `dns`?
-stentor.toml:15:2: unknown section [zebras]; see docs/operate/configuration.md";
+stentor.toml:9:1: unknown key `mynetworks` in [listen]; that of Postfix is `client_networks` here (docs/operate/moving.md)
+stentor.toml:10:2: unknown section [delivry]; did you mean `delivery`?
+stentor.toml:13:1: unknown key `foo` in [domains]; known are `local`, `virtual`, `postmaster`, `relay`
+stentor.toml:14:2: unknown section [dsn]; did you mean `dns`?
+stentor.toml:16:2: unknown section [zebras]; see docs/operate/configuration.md";
     assert_eq!(findings(text), expected);
 }
 
@@ -491,7 +499,9 @@ pub(super) const ONE_OF_EACH: &str = "[lists.NAME]\naddress = \"news@example.org
      [[tls.certificates]]\nchain = \"chain.pem\"\nkey = \"key.pem\"\n\
      [acme]\nagree_terms = true\n[[acme.certificates]]\nnames = [\"mx.example.org\"]\n\
      [[tls_policy]]\ndomain = \"example.org\"\nrequire = \"verify\"\n\
-     [smart_hosts.\"HOST:587\"]\nuser = \"u\"\nsecret_file = \"/dev/null\"\n";
+     [listen]\nsubmission = [{ address = \"127.0.0.1:587\" }]\n\
+     [smart_hosts.\"HOST:587\"]\nuser = \"u\"\nsecret_file = \"/dev/null\"\n\
+     [smart_hosts.\"A:587\"]\nuser = \"u\"\noauth = { token_url = \"https://x/\", client_id = \"x\", refresh_token_file = \"/dev/null\" }\n";
 
 /// Every key that the readers ask for.
 pub(super) fn known_keys() -> Vec<String> {
@@ -526,18 +536,18 @@ fn who_may_submit_as_whom_is_read_and_checked() {
 
 #[test]
 fn tls_and_logins_are_read_and_checked() {
-    let text = "[listen]\nsmtps = [\"127.0.0.1:465\"]\nsubmission = \"127.0.0.1:587\"\n[tls]\nmin_version = \"1.3\"\nclient_ca = \"ca.pem\"\n\
+    let text = "[listen]\nsmtps = [\"127.0.0.1:465\"]\nsubmission = \"127.0.0.1:587\"\n[tls]\nmin_version = \"1.3\"\nclient_ca_file = \"ca.pem\"\n\
                 client_certificates = [\"App.Example\"]\n[[tls.certificates]]\nchain = \"a.pem\"\nkey = \"a.key\"\n\
-                [auth]\nusers = \"users\"\nmechanisms = [\"plain\", \"SCRAM-SHA-256\"]\nallow_clear_networks = [\"10.0.0.0/8\"]\nown_senders = \"envelope\"\n";
+                [auth]\nusers = \"users\"\nmechanisms = [\"plain\", \"SCRAM-SHA-256\"]\nclear_networks = [\"10.0.0.0/8\"]\nown_senders = \"envelope\"\n";
     let read = config(text);
     assert_eq!((read.listen.smtps.len(), read.listen.submission.len()), (1, 1));
     assert_eq!((read.tls.min_version, read.tls.certificates.len()), (stentor_tls::MinVersion::Tls13, 1));
-    assert_eq!(read.tls.client_certificates, ["app.example"]);
-    assert_eq!(read.auth.mechanisms, ["SCRAM-SHA-256", "PLAIN"], "best first");
-    assert_eq!((read.auth.own_senders, read.auth.allow_clear_networks.len()), (OwnSenders::Envelope, 1));
+    assert_eq!(read.tls.client_certificates[0].text, "app.example");
+    assert_eq!(read.auth.mechanisms.to_string(), "SCRAM-SHA-256 PLAIN", "best first");
+    assert_eq!((read.auth.own_senders, read.auth.clear_networks.len()), (OwnSenders::Envelope, 1));
     let default = config("");
-    assert!(default.auth.source.is_none() && default.listen.starttls && !default.listen.smtp_auth);
-    assert_eq!(config("[auth]\ndovecot = \"/x\"\n").auth.mechanisms.len(), 6);
+    assert!(default.auth.source.is_none() && default.listen.submission.is_empty());
+    assert_eq!(config("[auth]\ndovecot = \"/x\"\n").auth.mechanisms.iter().count(), 6);
     let found = findings(
         "[listen]\nsmtp = \"127.0.0.1:25\"\nsubmission = [\"127.0.0.1:25\"]\n[tls]\nclient_certificates = [\"x y\"]\n[[tls.certificates]]\nchain = \"a\"\n\
          [auth]\nusers = \"u\"\ndovecot = \"d\"\nmechanisms = [\"CRAM-MD5\", \"PLAIN\", \"PLAIN\"]\n",
@@ -555,29 +565,12 @@ fn tls_and_logins_are_read_and_checked() {
     assert!(findings("[auth]\nusers = \"u\"\nmechanisms = [\"XOAUTH2\"]\n").contains("XOAUTH2 takes `dovecot`"));
     assert!(
         findings("[tls]\nclient_certificates = [\"x.y\"]\n")
-            .contains("names count only if a CA has signed them: set `client_ca`")
+            .contains("names count only if a CA has signed them: set `client_ca_file`")
     );
     let nobody = findings("[listen]\nsubmission = [\"127.0.0.1:587\"]\n");
     assert!(nobody.contains("nobody can log in"), "{nobody}");
-}
-
-#[test]
-fn what_domains_publish_is_held_to_unless_another_word_says_so() {
-    assert_eq!(without_file().unwrap().protection.policies.default_requirement().to_string(), "sts");
-    let own = config("[delivery]\ntls = \"may\"\nsts_port = 8443\nsts_private_allowed = true\n");
-    assert_eq!(own.protection.policies.default_requirement().to_string(), "may");
-    assert_eq!((own.protection.sts_port, own.protection.sts_allows_private), (8443, true));
-    let found =
-        findings("[delivery]\ntls = \"dane\"\n[[tls_policy]]\ndomain = \"a.example\"\nrequire = \"dane-only\"\n");
-    assert_eq!(found, "");
-    let found = findings(
-        "[[tls_policy]]\nlist = \"nwes\"\nrequire = \"encrypt\"\n[[tls_policy]]\ndomain = \"a.example\"\nrequire = \"verify\"\nnames = [\"hostnme\"]\n",
-    );
-    for expected in
-        ["stentor.toml:2:8: there is no list \"nwes\"", "\"hostnme\" is none of hostname, nexthop and dot-nexthop"]
-    {
-        assert!(found.contains(expected), "{expected}: {found}");
-    }
+    let both = "[listen]\nsmtps = \"127.0.0.1:465\"\n[auth]\nusers = \"u\"\ndovecot = \"d\"\n";
+    assert!(!findings(both).contains("nobody can log in"));
 }
 
 #[test]
@@ -623,6 +616,7 @@ fn the_example_is_sound_and_names_every_key() {
         assert!(
             is_array
                 || is_section && section.is_empty()
+                || full.contains(&format!(".{name}]"))
                 || full.lines().any(|line| line.starts_with(&format!("{name} = "))),
             "{key}"
         );
@@ -700,13 +694,14 @@ fn the_limits_are_those_that_hold() {
 #[test]
 fn tls_names_files_and_where_they_stand() {
     let text = "[tls]\ncertificates = [\n  { chain = \"a.pem\", key = \"/b.key\" },\n]\nmin_version = \"1.3\"\n\
-                client_ca = \"ca.pem\"\nclient_certificates = [\"Host.Example\"]\nclient_unverified = \"refuse\"\n";
+                client_ca_file = \"ca.pem\"\nclient_certificates = [\"Host.Example\"]\nclient_unverified = \"refuse\"\n";
     let mut tls = config(text).tls;
     let certificate = tls.certificates.pop().unwrap();
     assert_eq!((certificate.chain_at, certificate.key_at), ((3, 13), (3, 28)));
     assert_eq!(certificate.files.key, Path::new("/b.key"));
-    assert_eq!(tls.client_ca, Some(("ca.pem".into(), (6, 13))));
-    assert_eq!(tls.client_certificates, ["host.example"]);
+    assert_eq!(tls.client_ca_file, Some(("ca.pem".into(), (6, 18))));
+    let host = TrustedClient { text: "host.example".to_owned(), fingerprint: None };
+    assert_eq!(tls.client_certificates, [host]);
     assert_eq!(tls.client_unverified, Unverified::Refuse);
     let text = "[[tls.certificates]]\nchain = \"a.pem\"\nkey = \"a.key\"\n[[tls.certificates]]\nchain = \"b.pem\"\nkey = \"b.key\"\n";
     assert_eq!(config(text).tls.files().len(), 2);
@@ -722,13 +717,29 @@ fn tls_names_files_and_where_they_stand() {
         ("certificates = \"a.pem\"", "must be an array of tables, [[tls.certificates]], not a string"),
         ("min_version = \"1.1\"", "it must be one of \"1.2\", \"1.3\""),
         ("client_certificates = [\"a.example\"]", "names count only if a CA has signed them"),
-        ("client_unverified = \"refuse\"", "no `client_ca` could verify a client"),
+        (
+            "client_ca_file = \"ca.pem\"\nclient_certificates = [\"*.A.example\"]",
+            "\"*.A.example\" is never met: \".a.example\" is for all names below a.example",
+        ),
+        ("client_ca_file = \"ca.pem\"\nclient_certificates = [\".\"]", "\".\" is no domain to be below of"),
+        ("client_unverified = \"refuse\"", "no `client_ca_file` could verify a client"),
     ] {
         let found = findings(&format!("[tls]\n{text}\n"));
         assert!(found.contains(expected), "{expected}: {found}");
     }
-    let fingerprint = "ab:".repeat(31) + "ab";
-    assert_eq!(findings(&format!("[tls]\nclient_certificates = [\"{fingerprint}\"]\n")), "");
+    let hash = [0xab; 32];
+    for (prefix, expected) in [
+        ("", Fingerprint::Either(hash)),
+        ("key:", Fingerprint::PublicKey(hash)),
+        ("CERT:", Fingerprint::Certificate(hash)),
+    ] {
+        let text = format!("[tls]\nclient_certificates = [\"{prefix}{}AB\"]\n", "ab:".repeat(31));
+        assert_eq!(config(&text).tls.client_certificates[0].fingerprint, Some(expected), "{prefix}");
+    }
+    for bad in ["key:12", &"z".repeat(64)] {
+        let found = findings(&format!("[tls]\nclient_certificates = [\"{bad}\"]\n"));
+        assert!(found.contains("is no fingerprint"), "{found}");
+    }
 }
 
 mod random {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use stentor_config::check_text;
-use stentor_rules::Dialect;
+use stentor_rules::{Dialect, Readers};
 
 /// All that is said about a configuration, a line each.
 fn said(text: &str) -> String {
@@ -52,6 +52,11 @@ fn patterns_that_hardly_match_are_named() {
     assert!(found.contains("did you mean \"joe@\""), "{found}");
     let found = said("[[rules]]\nattachment = \".exe\"\ndo = \"reject\"\n");
     assert!(found.contains("write \"*.exe\""), "{found}");
+    let found = said("[[rules]]\nbody = \"/viagra/i\"\nheader = \"X-Ok: *\"\ndo = \"reject\"\n");
+    assert!(found.contains("write \"/viagra/\"") && found.contains("write \"X-Ok: /^/\""), "{found}");
+    let prepends = |more: &str| said(&format!("[[rules]]\nbody = \"x\"\ndo = [\"prepend subject: [spam]\"{more}]\n"));
+    assert!(prepends("").contains("a message has Subject once"), "{}", prepends(""));
+    assert_eq!(prepends(", \"remove_header Subject\""), "");
     let found = said("[[rules]]\nauth = \"dmarc=failed\"\ndo = \"reject\"\n");
     assert!(found.contains("no result \"failed\": pass, fail,"), "{found}");
 }
@@ -76,6 +81,7 @@ fn a_policy_service_needs_a_name_that_no_condition_asks_for() {
 
 #[test]
 fn tables_of_routes_have_next_hops_in_our_words_too() {
+    const ROUTES: Readers = Readers { rules: false, routes: true, is_used: true };
     let rules = check_text(Path::new("stentor.toml"), "[hops]\ngate = [\"192.0.2.1\"]\n").expect("it is sound").rules;
     for (dialect, value) in [
         (Dialect::Mailertable, "local:"),
@@ -83,7 +89,7 @@ fn tables_of_routes_have_next_hops_in_our_words_too() {
         (Dialect::Transport, "pipe:archive"),
         (Dialect::Relayhost, "hop:gate"),
     ] {
-        assert_eq!(rules.unusable(dialect, "a.example", value), None, "{value}");
+        assert_eq!(rules.unusable(dialect, ROUTES, "a.example", value), None, "{value}");
     }
     for (dialect, value, why) in [
         (Dialect::Transport, "hop:gaet", "there is no hop"),
@@ -91,7 +97,30 @@ fn tables_of_routes_have_next_hops_in_our_words_too() {
         (Dialect::Mailertable, "procmail:/etc/procmailrcs/a", "pipe:NAME"),
         (Dialect::Mailertable, "discard:", "do = \"discard\""),
     ] {
-        let found = rules.unusable(dialect, "a.example", value).unwrap_or_default();
+        let found = rules.unusable(dialect, ROUTES, "a.example", value).unwrap_or_default();
         assert!(found.contains(why), "{value}: {found}");
     }
+}
+
+#[test]
+fn an_alias_of_a_list_that_rules_name_is_named() {
+    let config = "hostname = \"mx.f.example\"\n[domains]\nlocal = [\"f.example\"]\npostmaster = \"ann@g.example\"\n\
+        [lists.news]\naddress = \"news@f.example\"\nowner = \"ann@g.example\"\nsubscribers = \"/dev/null\"\n\
+        [aliases]\n\"all@f.example\" = \"news@f.example\"\n\"ann@f.example\" = \"ann@g.example\"\n";
+    let rule = "[[rules]]\nlist = \"news\"\nclient = \"192.0.2.1\"\ndo = \"reject\"\n";
+    let found = said(&format!("{config}{rule}"));
+    assert!(found.contains("posts to list `news` by alias all@f.example pass the rule at"), "{found}");
+    assert!(found.lines().count() == 1 && said(config).is_empty(), "{found} {}", said(config));
+}
+
+#[test]
+fn links_below_a_path_are_doubted_where_pages_are_ours() {
+    let config = |tls: &str, base: &str| {
+        said(&format!(
+            "[http]\nlisten = [\"127.0.0.1:8443\"]\n{tls}[quarantine]\ndigest_at = \"07:00\"\nlink_base = \"{base}\"\n"
+        ))
+    };
+    assert!(config("tls = true\n", "https://q.example/base").contains("links lead below a path"));
+    assert!(!config("tls = true\n", "https://q.example/").contains("links lead below a path"));
+    assert!(!config("", "https://q.example/base").contains("links lead below a path"));
 }

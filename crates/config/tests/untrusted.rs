@@ -7,8 +7,8 @@ use std::sync::Arc;
 use stentor_config::Config;
 use stentor_mail::address::Address;
 use stentor_rules::{
-    Answer as TableAnswer, ClientName, Decision, Facts, Field, Included, Key, NotIncluded, Outcome, Subject, TableId,
-    Tables,
+    Answer as TableAnswer, ClientName, Decision, Facts, Field, Included, Key, NotIncluded, Outcome, Scan, Subject,
+    TableId, Tables,
 };
 use stentor_strangers::{Answer, Answered, Greylisted, Question, Seen};
 
@@ -127,6 +127,42 @@ fn a_list_refuses_with_its_name_and_a_silent_one_does_not() {
     // Nothing is asked about a trusted client, or of a sender without a domain.
     assert!(decided(&config, &[], "10.0.0.1 mx.a.test me@a.test").1.is_empty());
     assert_eq!(decided(&config, &[], "192.0.2.1 mx.a.test ~").1, ["1.2.0.192.zen.test"]);
+}
+
+#[test]
+fn texts_say_who_is_listed_also_where_the_content_decides() {
+    let rules = "[[rules]]\ndns_list = \"zen\"\nsubject = \"offer\"\n\
+                 do = [\"quarantine {client} is on {lists}\", \"warn {lists}\", \"prepend X-By: {client}\", \"reject 554 5.7.1 {client} is listed by {lists}\"]\n\
+                 [[rules]]\nclient = \"192.0.2.0/24\"\nsubject = \"offer\"\ndo = [\"hold of {client}\", \"discard {client}\"]\n\
+                 [[rules]]\nsender = \"@b.test\"\ndo = \"reject 550 5.7.1 not from {client} {lists}\"\n";
+    let config = config(rules).unwrap();
+    let said = |answers: &[(&str, &str)]| {
+        let decision = decided(&config, answers, PLAIN).0;
+        let mut scan = Scan::new(config.rules.content.clone(), 0, false);
+        scan.push(b"Subject: offer\r\n\r\n");
+        config.rules.by_content(&decision.marks.open, &scan.finish(), &mut None)
+    };
+    let listed = said(&[("1.2.0.192.zen.test", "127.0.0.4")]);
+    let (reply, by) = listed.refusal().unwrap();
+    assert_eq!(reply.to_string(), "554 5.7.1 192.0.2.1 is listed by zen");
+    assert_eq!(config.rules.shown(by), "rule 1 (stentor.toml:20); zen has 127.0.0.4");
+    let quarantine = listed.marks.quarantine.as_ref().map(|(text, _)| &**text);
+    assert_eq!(quarantine, Some("192.0.2.1 is on zen"));
+    assert_eq!((&*listed.marks.warn[0], &*listed.marks.prepend[0]), ("zen", "X-By: 192.0.2.1"));
+    let other = said(&[]);
+    assert_eq!(other.discard().map(|(text, _)| text), Some("192.0.2.1"));
+    assert_eq!(other.marks.hold.as_ref().map(|(text, _)| &**text), Some("of 192.0.2.1"));
+    // At RCPT as well.
+    assert_eq!(answer(&config, &[], "192.0.2.1 mx.a.test me@b.test"), "550 5.7.1 not from 192.0.2.1 {lists}");
+    assert!(config.warnings.iter().any(|found| found.to_string().contains("{lists} stands for itself here")));
+}
+
+#[test]
+fn of_a_score_those_that_speak_for_the_client_are_not_named() {
+    let rules = "[[rules]]\ndns_score_min = 1\ndo = \"reject 554 5.7.1 listed by {lists}\"\n";
+    let all = ["zen", "other", "good"].map(|list| (format!("1.2.0.192.{list}.test"), "127.0.0.2"));
+    let answers = all.each_ref().map(|(name, address)| (name.as_str(), *address));
+    assert_eq!(answer(&config(rules).unwrap(), &answers, PLAIN), "554 5.7.1 listed by zen, other");
 }
 
 #[test]
@@ -361,6 +397,11 @@ fn the_greylist_is_asked_last_and_only_where_all_else_holds() {
     assert_eq!(by_behaviour(&asked, Seen::NOTHING, None), ("ok".to_owned(), 1), "where nobody keeps a greylist");
     for (rules, finding) in [
         ("[[rules]]\nnot = { greylisted = true }\ndo = \"defer\"\n", "`greylisted` cannot stand in `not`"),
+        (
+            "[[rules]]\ngreylisted = true\nbody = \"x\"\ndo = \"defer\"\n",
+            "`greylisted` is asked at RCPT, before the content",
+        ),
+        ("[[rules]]\ngreylisted = true\nnot = { subject = \"x\" }\ndo = \"defer\"\n", "`greylisted` is asked at RCPT"),
         ("[[rules]]\ngreylisted = false\ndo = \"defer\"\n", "`greylisted` can only be true"),
         ("[[rules]]\nclient_rate_over = \"30 connections\"\ndo = \"defer\"\n", "\"30 connections\" is no rate"),
         ("[greylist]\ndelay_s = \"3d\"\nwindow_s = \"1d\"\n", "`delay_s` in [greylist]"),

@@ -5,13 +5,14 @@ use stentor_engine::core::call_ahead::{Answer, Words};
 use stentor_engine::delivery::call_ahead::{NO_HOST, answer_of, planned, refusal};
 use stentor_mail::client::{Extensions, ParsedReply, RcptResult, Stage};
 use stentor_mail::reply::Enhanced;
-use stentor_queue::site::{Resolution, Target};
+use stentor_queue::cause::Cause;
+use stentor_queue::site::{Endpoint, Resolution, Target};
 
 fn said(stage: Stage, code: u16, enhanced: Option<(u8, u16, u16)>) -> String {
     let target = Target {
         preference: 0,
         host: "mx.inner".into(),
-        addr: ([192, 0, 2, 1], 25).into(),
+        addr: Endpoint::by_port(([192, 0, 2, 1], 25)),
         lmtp: false,
         posture: None,
     };
@@ -71,7 +72,7 @@ fn a_refusal_keeps_its_code() {
     let target = Target {
         preference: 0,
         host: "mx.inner".into(),
-        addr: ([192, 0, 2, 1], 25).into(),
+        addr: Endpoint::by_port(([192, 0, 2, 1], 25)),
         lmtp: false,
         posture: None,
     };
@@ -99,6 +100,7 @@ fn a_domain_that_gets_no_mail_is_refused_and_one_that_cannot_be_looked_up_is_not
         }
     }
     let answer =
-        planned(Resolution::Temporary { dsn: Enhanced::new(4, 4, 3), text: "SERVFAIL".to_owned() }).unwrap_err();
+        planned(Resolution::Temporary { cause: Cause::Dns, dsn: Enhanced::new(4, 4, 3), text: "SERVFAIL".to_owned() })
+            .unwrap_err();
     assert_eq!(refusal(answer, OnFailure::Accept), None);
 }

@@ -74,7 +74,12 @@ impl Expansion {
 pub(crate) enum Node {
     List(Arc<str>),
     Bounces(Arc<str>),
-    Alias { targets: Vec<Address>, subject: Subject },
+    /// Implied: it fills a gap, which tables may fill before.
+    Alias {
+        targets: Vec<Address>,
+        subject: Subject,
+        is_implied: bool,
+    },
 }
 
 pub(crate) type Nodes = HashMap<Box<str>, Node, FixedState>;
@@ -107,7 +112,7 @@ impl<'a> Expander<'a> {
         let mut keys: Vec<&'a str> = self.nodes.keys().map(AsRef::as_ref).collect();
         keys.sort_unstable(); // the same errors in the same order in every run
         for key in keys {
-            if let Some(Node::Alias { targets, subject }) = self.nodes.get(key) {
+            if let Some(Node::Alias { targets, subject, .. }) = self.nodes.get(key) {
                 self.alias(key, targets, subject);
             }
         }
@@ -172,7 +177,8 @@ impl<'a> Expander<'a> {
             Node::Bounces(name) => {
                 self.fail(subject, format!("`{target}` takes the bounces of list `{name}` and cannot be a target"));
             }
-            Node::Alias { targets, subject: inner } => {
+            Node::Alias { is_implied: true, .. } if self.has_tables => collector.address(target),
+            Node::Alias { targets, subject: inner, .. } => {
                 if let Some(start) = self.path.iter().position(|step| **step == **key) {
                     let way = format!("`{}` -> `{key}`", self.path[start..].join("` -> `"));
                     let message = match subject {

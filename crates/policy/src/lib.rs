@@ -41,3 +41,4 @@ pub use recipients::{Group, Of, Recipients};
 pub use route::{DELIVER_SOCKETS, Host, RouteHost, RouteHostError};
 pub use rules::{AliasInput, Decision, ListInput, Policy, PolicyInput, Verdict, Why};
 pub use site::{PROFILES, SiteRule, SiteRules};
+pub use ways::Ways;

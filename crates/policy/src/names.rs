@@ -74,7 +74,7 @@ mod tests {
 
     fn group(of: Of, to: &[&str]) -> Group<()> {
         let to = to.iter().map(|to| (address(to), ())).collect();
-        Group { of, sender: None, to, why: String::new() }
+        Group { of, sender: None, to, why: String::new(), hops: String::new() }
     }
 
     #[test]

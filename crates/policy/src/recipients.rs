@@ -35,6 +35,8 @@ struct Alias<P> {
     address: Address,
     expansion: Arc<Expansion>,
     params: P,
+    /// What says that it stands for them, in words; may be empty.
+    by: String,
 }
 
 /// The recipients of one envelope to be.
@@ -47,6 +49,8 @@ pub struct Group<P> {
     pub to: Vec<(Address, P)>,
     /// The rules that led to it, in words.
     pub why: String,
+    /// What named the next hops of those whom nobody named, in words; may be empty.
+    pub hops: String,
 }
 
 /// What an envelope is for.
@@ -78,18 +82,19 @@ impl<P: Clone> Recipients<P> {
         if matches!(verdict, Verdict::Relay) && self.relays.is_empty() {
             self.relays.add(&address, why());
         }
-        self.take(address, params, verdict);
+        self.take(address, params, verdict, String::new());
     }
 
     /// The same of one that has its own reason.
     pub fn add_by(&mut self, address: Address, params: P, verdict: Verdict, why: String) {
+        let mut by = why;
         if matches!(verdict, Verdict::Relay) {
-            self.relays.add(&address, why);
+            self.relays.add(&address, std::mem::take(&mut by));
         }
-        self.take(address, params, verdict);
+        self.take(address, params, verdict, by);
     }
 
-    fn take(&mut self, address: Address, params: P, verdict: Verdict) {
+    fn take(&mut self, address: Address, params: P, verdict: Verdict, by: String) {
         match verdict {
             Verdict::Refuse(_) => return,
             Verdict::Relay => self.addresses.push((address, params)),
@@ -98,7 +103,7 @@ impl<P: Clone> Recipients<P> {
             Verdict::Alias(expansion) => {
                 expansion.lists.iter().for_each(|list| once(&mut self.lists, list));
                 if !self.aliases.iter().any(|alias| alias.address == address) {
-                    self.aliases.push(Alias { address, expansion, params });
+                    self.aliases.push(Alias { address, expansion, params, by });
                 }
             }
         }
@@ -123,6 +128,11 @@ impl<P: Clone> Recipients<P> {
     /// Whether mail is relayed to this address because it was named.
     pub fn has(&self, address: &Address) -> bool {
         self.addresses.iter().any(|(named, _)| named == address)
+    }
+
+    /// Whether an alias that was named stands for this address.
+    pub fn leads_to(&self, address: &Address) -> bool {
+        self.aliases.iter().any(|alias| alias.expansion.everyone().any(|to| to == address))
     }
 
     /// Those that mail is relayed to because they were named.
@@ -182,7 +192,7 @@ impl<P: Clone> Recipients<P> {
         let mut groups = Vec::with_capacity(self.lists.len() + self.aliases.len() + 1);
         for name in self.lists {
             let why = format!("list {name}");
-            groups.push(Group { of: Of::List(name), sender: None, to: Vec::new(), why });
+            groups.push(Group { of: Of::List(name), sender: None, to: Vec::new(), why, hops: String::new() });
         }
         let (mut others, mut why) = (self.addresses, String::new());
         for name in self.bounces {
@@ -200,13 +210,14 @@ impl<P: Clone> Recipients<P> {
         if !self.aliases.is_empty() {
             meant.extend(others.iter().map(|(to, _)| to.as_str().to_owned()));
         }
-        for Alias { address, expansion, params } in self.aliases {
+        for Alias { address, expansion, params, by } in self.aliases {
+            let why = if by.is_empty() { format!("alias {address}") } else { format!("alias {address}; {by}") };
             let mut group = |sender: Option<&Address>, all: &mut dyn Iterator<Item = &Address>, params: &P| {
                 let targets = all.filter(|to| meant.insert(to.as_str().to_owned()));
                 let to: Vec<_> = targets.map(|to| (to.clone(), params.clone())).collect();
                 if !to.is_empty() {
-                    let (of, why) = (Of::Alias(address.clone()), format!("alias {address}"));
-                    groups.push(Group { of, sender: sender.cloned(), to, why });
+                    let (of, why) = (Of::Alias(address.clone()), why.clone());
+                    groups.push(Group { of, sender: sender.cloned(), to, why, hops: String::new() });
                 }
             };
             group(None, &mut expansion.addresses.iter(), &params);
@@ -226,7 +237,7 @@ impl<P: Clone> Recipients<P> {
         }
         others.extend(self.copies);
         if !others.is_empty() {
-            groups.push(Group { of: Of::Others, sender: None, to: others, why });
+            groups.push(Group { of: Of::Others, sender: None, to: others, why, hops: String::new() });
         }
         (groups, relayed)
     }
@@ -271,19 +282,22 @@ mod tests {
         all.add(address("all@x.test"), 2, alias(&["news"], &["a@example.org", "b@example.org"]), none);
         all.add(address("all@x.test"), 3, alias(&["news"], &["a@example.org", "b@example.org"]), none);
         all.add(address("few@x.test"), 4, alias(&[], &["b@example.org"]), none);
+        let by = "table users; few@x.test (users:2)".to_owned();
+        all.add_by(address("two@x.test"), 4, alias(&[], &["c@example.org"]), by);
         all.add(address("news@x.test"), 5, Verdict::List("news".into()), none);
         all.add(address("news-bounces@x.test"), 6, Verdict::Bounces("news".into()), String::new);
-        assert_eq!((all.named(), all.lists().len(), all.aliases().count()), (6, 1, 2));
+        assert_eq!((all.named(), all.lists().len(), all.aliases().count()), (7, 1, 3));
         let (groups, relayed) = all.into_groups(|_| vec![(address("owner@example.org"), 0)], |n| n);
         assert_eq!(
             shown(&groups),
             [
                 "list news: ",
                 "alias all@x.test: b@example.org/2",
+                "alias two@x.test; table users; few@x.test (users:2): c@example.org/4",
                 "reports of list news to its owner; relay: client network 10.0.0.0/8: a@example.org/1,owner@example.org/0",
             ]
         );
-        assert_eq!(relayed, 5);
+        assert_eq!(relayed, 6);
     }
 
     #[test]

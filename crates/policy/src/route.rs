@@ -1,12 +1,18 @@
-//! One host of a route: `10.0.0.5:25`, `relay.example.org`, `mx:example.org`, `lmtp:127.0.0.1:8024`.
+//! One host of a route: `10.0.0.5:25`, `relay.example.org`, `mx:example.org`, `smtps:relay.example.org:4650`, `lmtp:127.0.0.1:8024`.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
+use stentor_mail::SUBMISSIONS_PORT;
 use stentor_mail::address::normalise_domain;
 
 /// Port of LMTP where a route names none (RFC 2033 leaves it open; 24 is the registered `lmtp`).
 const LMTP_PORT: u16 = 24;
+
+/// TLS from the first octet, at port 465 where none is named.
+const SMTPS: &str = "smtps:";
+/// TLS by STARTTLS, at port 465 as well.
+const STARTTLS: &str = "starttls:";
 
 /// The directory of the sockets of `stentor-deliver`, one for each of its services.
 pub const DELIVER_SOCKETS: &str = "/run/stentor-deliver";
@@ -33,6 +39,8 @@ pub struct RouteHost {
     /// 0 for a Unix socket.
     pub port: u16,
     pub lmtp: bool,
+    /// TLS from the first octet; else by STARTTLS, if at all.
+    pub implicit_tls: bool,
 }
 
 /// Why a route host is malformed.
@@ -48,6 +56,8 @@ pub enum RouteHostError {
     Path(String),
     #[error("a Unix socket is for LMTP: `lmtp:unix:{0}`")]
     UnixSmtp(String),
+    #[error("`{0}` is for hosts by SMTP: it stands before a name, an address or `mx:DOMAIN`")]
+    Tls(&'static str),
     #[error("`{0}` is not the name of a service: up to 32 of a-z, 0-9, - and _")]
     Service(String),
     #[error("`[` has no matching `]` around an IPv6 address")]
@@ -62,9 +72,28 @@ pub enum RouteHostError {
 
 impl RouteHost {
     /// Reads `host`, `host:port`, `10.0.0.5:25`, `[2001:db8::1]:25` or a bare IPv6 address, each optionally behind
-    /// `lmtp:`, or `mx:domain`. `smtp_port` is used where the text names no port (24 behind `lmtp:`). Also `lmtp:unix:/path`, and short for
+    /// `lmtp:`, or `mx:domain`. `smtp_port` is used where the text names no port (24 behind `lmtp:`). TLS begins with the first octet at port
+    /// 465, and behind `smtps:` at any (465 where none is named); behind `starttls:` it does not. Also `lmtp:unix:/path`, and short for
     /// sockets of `stentor-deliver`: `local:` and `pipe:NAME`.
     pub fn parse(text: &str, smtp_port: u16) -> Result<Self, RouteHostError> {
+        let Some((word, rest)) = Self::tls_word(text) else { return Self::usual(text, smtp_port) };
+        let implicit_tls = word == SMTPS;
+        let port_default = if implicit_tls { SUBMISSIONS_PORT } else { smtp_port };
+        let host = Self::usual(rest, port_default).map_err(|error| match error {
+            RouteHostError::BracketedName(host) => RouteHostError::BracketedName(format!("{word}{host}")),
+            error => error,
+        })?;
+        if host.lmtp { Err(RouteHostError::Tls(word)) } else { Ok(Self { implicit_tls, ..host }) }
+    }
+
+    /// `smtps:` or `starttls:` and what is behind it; none where it is a host of that name (`smtps:25`).
+    pub fn tls_word(text: &str) -> Option<(&'static str, &str)> {
+        let split = |word| Some((word, behind(text, word)?));
+        [SMTPS, STARTTLS].into_iter().find_map(split).filter(|(_, rest)| parse_port(rest).is_err())
+    }
+
+    /// One with TLS as is usual at its port.
+    fn usual(text: &str, smtp_port: u16) -> Result<Self, RouteHostError> {
         if text.eq_ignore_ascii_case("local:") {
             return Self::service(LOCAL);
         }
@@ -72,10 +101,8 @@ impl RouteHost {
             return Self::service(name);
         }
         if let Some(domain) = behind(text, "mx:") {
-            return match Self::parse(domain, smtp_port)? {
-                Self { host: Host::Name(name), port, lmtp: false } => {
-                    Ok(Self { host: Host::Mx(name), port, lmtp: false })
-                }
+            return match Self::usual(domain, smtp_port)? {
+                Self { host: Host::Name(name), port, lmtp: false, .. } => Ok(Self::new(Host::Mx(name), port, false)),
                 _ => Err(RouteHostError::Host(domain.to_owned())),
             };
         }
@@ -92,7 +119,7 @@ impl RouteHost {
             return Err(RouteHostError::Empty);
         }
         if let Ok(address) = rest.parse::<Ipv6Addr>() {
-            return Ok(Self { host: Host::Addr(address.into()), port: port_default, lmtp });
+            return Ok(Self::new(Host::Addr(address.into()), port_default, lmtp));
         }
         if let Some(inner) = rest.strip_prefix('[') {
             let (address, behind) = inner.split_once(']').ok_or(RouteHostError::Bracket)?;
@@ -105,7 +132,7 @@ impl RouteHost {
                 None if behind.is_empty() => port_default,
                 None => return Err(RouteHostError::Host(rest.to_owned())),
             };
-            return Ok(Self { host: Host::Addr(host), port, lmtp });
+            return Ok(Self::new(Host::Addr(host), port, lmtp));
         }
         let (name, port) = match rest.rsplit_once(':') {
             Some((name, port)) => (name, parse_port(port)?),
@@ -118,7 +145,21 @@ impl RouteHost {
             Ok(address) => Host::Addr(address),
             Err(_) => Host::Name(parse_name(name)?),
         };
-        Ok(Self { host, port, lmtp })
+        Ok(Self::new(host, port, lmtp))
+    }
+
+    /// TLS as is usual at the port.
+    fn new(host: Host, port: u16, lmtp: bool) -> Self {
+        Self { host, port, lmtp, implicit_tls: port == SUBMISSIONS_PORT && !lmtp }
+    }
+
+    /// What is written before the host where TLS is not as is usual at its port; else nothing.
+    pub fn tls_prefix(&self) -> &'static str {
+        match (self.implicit_tls, self.port == SUBMISSIONS_PORT && !self.lmtp) {
+            (true, false) => SMTPS,
+            (false, true) => STARTTLS,
+            _ => "",
+        }
     }
 
     /// A socket of `stentor-deliver`.
@@ -134,7 +175,7 @@ impl RouteHost {
         // A comma divides hosts, and `>` an address from its hop.
         let is_printable = path.chars().all(|c| !c.is_control() && !c.is_whitespace() && c != ',' && c != '>');
         if path.starts_with('/') && path.len() <= SOCKET_PATH_BYTES_MAX && is_printable {
-            return Ok(Self { host: Host::Unix(path.into()), port: 0, lmtp: true });
+            return Ok(Self::new(Host::Unix(path.into()), 0, true));
         }
         Err(RouteHostError::Path(path.to_owned()))
     }
@@ -165,13 +206,13 @@ fn parse_port(text: &str) -> Result<u16, RouteHostError> {
 
 impl fmt::Display for RouteHost {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let prefix = if self.lmtp { "lmtp:" } else { "" };
+        let prefix = if self.lmtp { "lmtp:" } else { self.tls_prefix() };
         match &self.host {
             Host::Addr(IpAddr::V6(address)) => write!(out, "{prefix}[{address}]:{}", self.port),
             Host::Addr(address) => write!(out, "{prefix}{address}:{}", self.port),
             Host::Name(name) => write!(out, "{prefix}{name}:{}", self.port),
             Host::Unix(path) => write!(out, "{prefix}unix:{path}"),
-            Host::Mx(name) => write!(out, "mx:{name}:{}", self.port),
+            Host::Mx(name) => write!(out, "{prefix}mx:{name}:{}", self.port),
         }
     }
 }
@@ -213,6 +254,34 @@ mod tests {
     }
 
     #[test]
+    fn tls_from_the_first_octet_goes_by_the_port_or_the_word_before() {
+        let is_implicit = |text| RouteHost::parse(text, 25).unwrap().implicit_tls;
+        for (text, shown, implicit) in [
+            ("relay.test:465", "relay.test:465", true),
+            ("smtps:relay.test", "relay.test:465", true),
+            ("SMTPS:relay.test:4650", "smtps:relay.test:4650", true),
+            ("smtps:[::1]:4650", "smtps:[::1]:4650", true),
+            ("smtps:mx:relay.test:4650", "smtps:mx:relay.test:4650", true),
+            ("starttls:relay.test:465", "starttls:relay.test:465", false),
+            ("starttls:relay.test", "relay.test:25", false),
+            ("starttls:mx:relay.test:465", "starttls:mx:relay.test:465", false),
+            ("mx:relay.test:465", "mx:relay.test:465", true),
+            ("lmtp:10.0.0.1:465", "lmtp:10.0.0.1:465", false),
+            // A host of that name.
+            ("smtps:25", "smtps:25", false),
+        ] {
+            assert_eq!((host(text).as_str(), is_implicit(text)), (shown, implicit), "{text}");
+        }
+        for bad in ["smtps:lmtp:10.0.0.1", "starttls:lmtp:unix:/x", "smtps:local:"] {
+            assert!(host(bad).contains("is for hosts by SMTP"), "{bad}: {}", host(bad));
+        }
+        for bad in ["smtps:", "smtps:smtps:a.test", "mx:smtps:a.test", "smtps:unix:/x", "smtps:starttls:a.test:25"] {
+            assert!(host(bad).starts_with('!'), "{bad}: {}", host(bad));
+        }
+        assert!(host("smtps:[mx.test]:4650").ends_with("the MX hosts of a domain: `smtps:mx.test:4650`"));
+    }
+
+    #[test]
     fn sockets_of_this_machine() {
         assert_eq!(host("lmtp:unix:/run/dovecot/lmtp"), "lmtp:unix:/run/dovecot/lmtp");
         assert_eq!(host("LMTP:UNIX:/run/x:y"), "lmtp:unix:/run/x:y");
@@ -249,7 +318,11 @@ mod tests {
         }
 
         #[test]
-        fn what_is_printed_is_read_again(text in "(lmtp:)?([a-z]{1,8}\\.[a-z]{2,5}|10\\.[1-9]{1,2}\\.0\\.1|\\[::[1-9]\\])(:[1-9][0-9]{0,3})?") {
+        fn what_is_printed_is_read_again(
+            prefix in "(lmtp:|smtps:|starttls:)?",
+            host in "([a-z]{1,8}\\.[a-z]{2,5}|10\\.[1-9]{1,2}\\.0\\.1|\\[::[1-9]\\])(:[1-9][0-9]{0,3})?",
+        ) {
+            let text = prefix + &host;
             let first = RouteHost::parse(&text, 25).unwrap();
             prop_assert_eq!(RouteHost::parse(&first.to_string(), 99).unwrap(), first);
         }

@@ -47,7 +47,8 @@ pub struct PolicyInput {
     pub hostname: String,
     pub client_networks: Vec<IpNet>,
     pub local_domains: Vec<String>,
-    /// Target of `postmaster@` every local domain that has no list or alias of that name (RFC 5321 section 4.5.1).
+    /// Target of `postmaster@` every local domain that has no list or alias of that name (RFC 5321 section 4.5.1); without one the
+    /// first owner of a list is.
     pub postmaster: Option<Address>,
     pub lists: Vec<ListInput>,
     pub aliases: Vec<AliasInput>,
@@ -130,7 +131,7 @@ impl fmt::Display for Decision {
 enum Local {
     List(Arc<str>),
     Bounces(Arc<str>),
-    Alias(Arc<Expansion>),
+    Alias { to: Arc<Expansion>, is_implied: bool },
 }
 
 /// The checked rules; immutable, shared by all sessions.
@@ -140,6 +141,7 @@ pub struct Policy {
     domains: HashSet<Box<str>, FixedState>,
     /// By [`key_of`] the address.
     local: HashMap<Box<str>, Local, FixedState>,
+    postmaster: Option<Address>,
 }
 
 impl Policy {
@@ -148,6 +150,7 @@ impl Policy {
         let mut builder = Builder::default();
         builder.domains(&input);
         builder.addresses(&input);
+        let postmaster = builder.postmasters(&input);
         let Builder { domains, nodes, mut errors } = builder;
         let is_local = |domain: &str| domains.contains(domain);
         let (expansions, alias_errors) = Expander::new(&nodes, &is_local, input.has_tables).run();
@@ -167,12 +170,14 @@ impl Policy {
             let local = match node {
                 Node::List(name) => Local::List(name),
                 Node::Bounces(name) => Local::Bounces(name),
-                Node::Alias { .. } => Local::Alias(expansions.get(&key).cloned().unwrap_or_default()),
+                Node::Alias { is_implied, .. } => {
+                    Local::Alias { to: expansions.get(&key).cloned().unwrap_or_default(), is_implied }
+                }
             };
             (key, local)
         };
         let local = nodes.into_iter().map(resolve).collect();
-        Ok(Self { networks: input.client_networks, domains, local })
+        Ok(Self { networks: input.client_networks, domains, local, postmaster })
     }
 
     /// Whether this client may relay. An IPv4 address in its IPv6 form (`::ffff:a.b.c.d`) counts as the IPv4 address.
@@ -190,6 +195,17 @@ impl Policy {
         self.domains.contains(domain)
     }
 
+    /// Whether an address of a local domain is here only because nobody else is named for it: the postmaster, and the owner of a
+    /// list without one. What tables have for it comes first.
+    pub fn is_implied(&self, address: &Address) -> bool {
+        matches!(self.local.get(key_of(address).as_str()), Some(Local::Alias { is_implied: true, .. }))
+    }
+
+    /// Who gets the postmaster's mail, if anybody is named for it.
+    pub fn postmaster(&self) -> Option<&Address> {
+        self.postmaster.as_ref()
+    }
+
     /// The verdict on a recipient that `client` names at RCPT.
     pub fn rcpt(&self, client: IpAddr, recipient: &Address) -> Verdict {
         self.decide(client, recipient).verdict
@@ -203,7 +219,9 @@ impl Policy {
         if self.domains.contains(recipient.domain()) {
             return match self.local.get(key_of(recipient).as_str()) {
                 Some(Local::List(name)) => Decision { verdict: Verdict::List(name.clone()), why: Why::ListAddress },
-                Some(Local::Alias(to)) => Decision { verdict: Verdict::Alias(to.clone()), why: Why::AliasAddress },
+                Some(Local::Alias { to, .. }) => {
+                    Decision { verdict: Verdict::Alias(to.clone()), why: Why::AliasAddress }
+                }
                 Some(Local::Bounces(name)) => {
                     Decision { verdict: Verdict::Bounces(name.clone()), why: Why::BouncesAddress }
                 }
@@ -262,7 +280,8 @@ impl Builder {
             } else if alias.targets.is_empty() {
                 self.fail(subject, format!("alias `{}` has no targets", alias.address));
             } else {
-                let node = Node::Alias { targets: alias.targets.clone(), subject: subject.clone() };
+                let (targets, subject) = (alias.targets.clone(), subject.clone());
+                let node = Node::Alias { targets, subject: subject.clone(), is_implied: false };
                 self.explicit(&alias.address, node, subject);
             }
         }
@@ -279,25 +298,29 @@ impl Builder {
             for name in [format!("{local}-owner@{domain}"), format!("owner-{local}@{domain}")] {
                 // A quoted or over-long local part has no such address; the list works without.
                 let Ok(address) = Address::parse(name.as_bytes(), true) else { continue };
-                self.implied(&address, Node::Alias { targets: vec![owner.clone()], subject: subject.clone() });
+                let (targets, subject, is_implied) = (vec![owner.clone()], subject.clone(), list.owner.is_none());
+                self.implied(&address, Node::Alias { targets, subject, is_implied });
             }
         }
-        self.postmasters(input);
     }
 
-    fn postmasters(&mut self, input: &PolicyInput) {
+    /// Each local domain has a postmaster, if anybody is one: who it is.
+    fn postmasters(&mut self, input: &PolicyInput) -> Option<Address> {
         // A list's owner answers for its domain where nobody else is named.
         let owner = input.lists.iter().find_map(|list| Some((list.owner.as_ref()?, Subject::Owner(list.name.clone()))));
         let named = input.postmaster.as_ref().map(|postmaster| (postmaster, Subject::Postmaster));
-        let Some((target, subject)) = named.or(owner) else { return };
+        let (target, subject) = named.or(owner)?;
         let domains: Vec<Box<str>> = self.domains.iter().cloned().collect();
         for domain in domains {
             let Ok(address) = Address::parse(format!("postmaster@{domain}").as_bytes(), true) else { continue };
-            if key_of(&address) == key_of(target) && self.nodes.contains_key(key_of(target).as_str()) {
+            let is_target = key_of(&address) == key_of(target);
+            if is_target && (input.has_tables || self.nodes.contains_key(key_of(target).as_str())) {
                 continue;
             }
-            self.implied(&address, Node::Alias { targets: vec![target.clone()], subject: subject.clone() });
+            let (targets, subject) = (vec![target.clone()], subject.clone());
+            self.implied(&address, Node::Alias { targets, subject, is_implied: true });
         }
+        Some(target.clone())
     }
 
     fn explicit(&mut self, address: &Address, node: Node, subject: Subject) {

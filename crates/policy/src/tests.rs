@@ -84,6 +84,32 @@ fn postmaster_is_there_in_every_local_domain() {
     }
 }
 
+/// Tables are asked before what follows from other settings, and so the target of an alias stays until then.
+#[test]
+fn what_nobody_named_is_left_to_tables() {
+    let mut input = input();
+    input.lists.push(list("free", "free@lists.example.org", None));
+    input.aliases.push(alias("abuse@example.org", &["postmaster@example.org"]));
+    let expanded = |policy: &Policy| match policy.rcpt(ip(OUTSIDE), &address("abuse@example.org")) {
+        Verdict::Alias(to) => to.addresses.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(expanded(&Policy::new(input.clone()).unwrap()), [address("root@admin.example")]);
+    input.has_tables = true;
+    let policy = Policy::new(input.clone()).unwrap();
+    assert_eq!(expanded(&policy), [address("postmaster@example.org")]);
+    let is_implied = |text: &str| policy.is_implied(&address(text));
+    assert!(is_implied("PostMaster@example.org") && is_implied("free-owner@lists.example.org"));
+    for named in ["news-owner@lists.example.org", "abuse@example.org", "news-bounces@lists.example.org", "x@y.example"]
+    {
+        assert!(!is_implied(named), "{named}");
+    }
+    assert_eq!(policy.postmaster(), Some(&address("root@admin.example")));
+    input.postmaster = Some(address("postmaster@example.org"));
+    let policy = Policy::new(input).unwrap();
+    assert!(!policy.is_implied(&address("postmaster@example.org")), "tables have it, or nobody");
+}
+
 #[test]
 fn without_a_postmaster_the_first_owner_is_one() {
     let mut input = input();

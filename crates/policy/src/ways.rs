@@ -9,7 +9,7 @@ use stentor_mail::address::Address;
 const WAYS_MAX: usize = 5;
 
 #[derive(Debug, Default)]
-pub(crate) struct Ways {
+pub struct Ways {
     ways: Vec<Way>,
     /// Recipients by ways that are not kept.
     others: u64,
@@ -25,6 +25,11 @@ struct Way {
 impl Ways {
     pub fn is_empty(&self) -> bool {
         self.ways.is_empty()
+    }
+
+    /// Whether all go in one way, in these words.
+    pub fn are_all(&self, words: &str) -> bool {
+        self.ways.iter().all(|way| way.words == words)
     }
 
     /// A recipient, and why it is relayed.

@@ -77,7 +77,7 @@ pub enum ActionError {
 }
 
 const KNOWN: &str = "known are ok, relay, reject, defer, discard, quarantine, hold, redirect, bcc, prepend, remove_header, transfer_encoding, warn, class, route, copy and dunno";
-const KNOWN_OF_POSTFIX: &str = "known are OK, REJECT, DEFER, 4NN and 5NN with a text, DUNNO, DISCARD, HOLD, REDIRECT, BCC, PREPEND, WARN, INFO, FILTER";
+const KNOWN_OF_POSTFIX: &str = "known are OK, PERMIT, REJECT, DEFER, DEFER_IF_PERMIT, 4NN and 5NN with a text, DUNNO, DISCARD, HOLD, REDIRECT, BCC, PREPEND, WARN, INFO, FILTER";
 const TRY_LATER: &str = "Try again later";
 
 impl Action {

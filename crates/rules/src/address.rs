@@ -104,7 +104,8 @@ impl Key {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     #[error(
-        "{0:?} is no pattern of addresses: write user@example.org, user@, example.org, .example.org, <>, * or /expression/"
+        "{0:?} is no pattern of addresses: write user@example.org, user@, example.org or @example.org (not its subdomains), \
+         .example.org (these alone), <>, * or /expression/"
     )]
     Address(String),
     #[error("the regular expression {expression:?} cannot be used: {why}")]
@@ -310,6 +311,11 @@ mod tests {
         }
         let why = AddressPattern::parse("/(?=x)/").unwrap_err().to_string();
         assert!(why.contains("look-around"), "{why}");
+        let why = AddressPattern::parse("a b").unwrap_err().to_string();
+        assert!(
+            why.contains("example.org or @example.org (not its subdomains), .example.org (these alone), "),
+            "{why}"
+        );
     }
 
     proptest! {

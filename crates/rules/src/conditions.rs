@@ -70,6 +70,11 @@ impl Conditions {
         self.lists.push(name.into());
     }
 
+    /// The lists that are named.
+    pub fn lists(&self) -> &[Box<str>] {
+        &self.lists
+    }
+
     pub fn class(&mut self, class: Class) {
         self.class = Some(class);
     }

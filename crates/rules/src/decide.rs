@@ -12,32 +12,50 @@ use crate::action::{Action, ActionError, Verdict};
 use crate::book::Rulebook;
 use crate::conditions::Match;
 use crate::decision::{
-    Decision, End, MISCONFIGURED, Marks, Outcome, Pending, RuleEntry, SERVICE_UNAVAILABLE, UNAVAILABLE, Why, ended,
+    Decision, End, MISCONFIGURED, Marks, Open, Outcome, Pending, RuleEntry, SERVICE_UNAVAILABLE, UNAVAILABLE, Why,
+    ended,
 };
 use crate::explain::{Step, Unknown, note, note_unknown, yes};
 use crate::facts::{Facts, Field, Found, TableId, Tables};
 use crate::hop::NextHop;
+use crate::met::Met;
 use crate::results::RuleResults;
-use crate::routes::RouteEntry;
+use crate::routes::{RouteEntry, Who};
 use crate::rule::{Does, Rule, RuleId, action_of};
 use crate::stands_for::{Here, Meant, Stop};
-use crate::strangers::{Holds, Met};
+use crate::strangers::Holds;
 
 impl Rulebook {
-    /// The next hop of a recipient that nobody named, such as an alias's target: rules are asked for their routes alone. A
-    /// table that cannot be asked is a refusal.
+    /// The next hop of a recipient that nobody named, such as an alias's target: rules are asked for their routes alone. Where they
+    /// name none, the one counts that a rule has named for the address that stands for it (`of_alias`). A table that cannot be asked
+    /// is a refusal. `steps` gets what was asked of routes.
     ///
     /// # Errors
     /// A table's answer has to be fetched first.
-    pub fn route(&self, facts: &Facts<'_>, tables: &dyn Tables) -> Result<Result<(NextHop, Why), Reply>, Pending> {
+    pub fn route(
+        &self,
+        facts: &Facts<'_>,
+        tables: &dyn Tables,
+        of_alias: Option<&(NextHop, Why)>,
+        mut steps: Option<&mut Vec<Step>>,
+    ) -> Result<Result<(NextHop, Why), Reply>, Pending> {
         let found = self.rules(facts, tables, &mut None);
-        let found = found.and_then(|said| self.next_hop(facts, tables, said.route, &mut None));
+        let by_rule = |said: RuleResults| said.route.or_else(|| of_alias.cloned());
+        let found = found.and_then(|said| self.next_hop(facts, tables, by_rule(said), &mut steps));
         found.map_or_else(|end| end.into_reply().map(Err), |found| Ok(Ok(found)))
     }
 
     /// What `[routes]` has for a domain: for mail that waits, too.
     pub fn of_domain(&self, domain: &str) -> Option<&Arc<RouteEntry>> {
         self.by_recipient.of_domain(domain)
+    }
+
+    /// The same as a next hop, with what names it.
+    pub fn hop_of_domain(&self, domain: &str) -> (NextHop, Why) {
+        let Some(entry) = self.of_domain(domain) else { return (NextHop::Mx, Why::Mx) };
+        let is_any = self.by_recipient.any().is_some_and(|any| Arc::ptr_eq(any, entry));
+        let who = if is_any { Who::Default } else { Who::Recipient };
+        (entry.hop.clone(), Why::Route(who, entry.clone()))
     }
 
     /// Decides about one recipient. `steps` gets everything that was asked, in order.
@@ -67,11 +85,10 @@ impl Rulebook {
         let base = self.policy.decide(facts.client, facts.address);
         if base.why == policy::Why::RouteSyntax {
             note(steps, || ("relay forms".to_owned(), String::new(), base.to_string()));
-            return Ok(local(base, Marks::default()));
+            return Ok(local(base, Marks::default(), None));
         }
         let results = self.rules(facts, tables, steps)?;
         let RuleResults { verdict, may_relay: may_relay_by, route, mut marks } = results;
-        marks.route = route.as_ref().map(|(hop, _)| hop.clone());
         marks.accepted = matches!(verdict, Some((Verdict::Ok, _)));
         let may_relay = match &verdict {
             Some((Verdict::Refuse(reply), by)) => {
@@ -86,7 +103,7 @@ impl Rulebook {
             _ => may_relay_by.is_some(),
         };
         let mapped = match self.addresses_of(facts, tables, steps)? {
-            Here::Ours(meant) => return Ok(standing_for(meant, marks)),
+            Here::Ours(meant) => return Ok(standing_for(meant, marks, route)),
             Here::Elsewhere(meant) => Some(meant),
             Here::AsItIs => None,
         };
@@ -107,10 +124,10 @@ impl Rulebook {
             ("local address or relay".to_owned(), String::new(), answer)
         });
         if !is_relayed {
-            return Ok(local(base, marks));
+            return Ok(local(base, marks, route));
         }
         if let Some(meant) = mapped {
-            return Ok(standing_for(meant, marks));
+            return Ok(standing_for(meant, marks, route));
         }
         // A rule that says `ok` has let nobody relay.
         let by_rule = verdict.filter(|(verdict, _)| *verdict == Verdict::Relay).map(|(_, by)| by).or(may_relay_by);
@@ -180,7 +197,7 @@ impl Rulebook {
             };
             if rule.waits() {
                 self.note_rule(steps, (at, rule), || "asked at the end of the data".to_owned());
-                said.marks.open.push(at);
+                said.marks.open.push(Open { rule: at, met });
                 continue;
             }
             if let Some(service) = rule.when.unasked_service(facts) {
@@ -196,7 +213,7 @@ impl Rulebook {
                     None => continue,
                 },
             };
-            self.apply((at, rule), found, &mut said, steps, (facts, met))?;
+            self.apply((at, rule), found, &mut said, steps, &met)?;
             if said.is_over() {
                 break;
             }
@@ -216,7 +233,7 @@ impl Rulebook {
         match asked {
             Match::Yes(found) => Ok(Some(found)),
             Match::No(condition) => {
-                self.note_rule(steps, (at, rule), || format!("no: {condition}"));
+                self.note_rule(steps, (at, rule), || self.missed(rule, condition));
                 Ok(None)
             }
             Match::Pending => Err(End::Pending),
@@ -247,16 +264,15 @@ impl Rulebook {
         found: Option<(TableId, Field, Found)>,
         said: &mut RuleResults,
         steps: &mut Option<&mut Vec<Step>>,
-        (facts, met): (&Facts<'_>, Met),
+        met: &Met,
     ) -> Result<(), End> {
         match (&rule.does, found) {
             (Does::Actions(actions), _) => {
                 for action in actions {
-                    let action = met.filled(action.clone(), facts);
+                    let action = met.filled(action.clone());
                     self.note_rule(steps, (at, rule), || yes(rule, &action));
-                    let is_met = matches!(action, Action::End(_)) && !rule.is_warning && !met.words.is_empty();
-                    let by = if is_met { Why::Stranger(at, met.words.as_str().into()) } else { Why::Rule(at) };
-                    said.take(action, (by, rule), &met);
+                    let by = Why::of_rule(rule, at, &action, met);
+                    said.take(action, (by, rule), met);
                 }
             }
             (Does::Table, Some((table, field, found))) => {
@@ -268,10 +284,14 @@ impl Rulebook {
                 };
                 match action {
                     Ok(action) => {
-                        note(steps, || (asked(), found.place.clone(), yes(rule, &action)));
                         let is_any = action != Action::Dunno;
+                        note(steps, || {
+                            let nothing =
+                                || format!("yes: {}, which ends nothing; the next rule is asked", found.value);
+                            (asked(), found.place.clone(), if is_any { yes(rule, &action) } else { nothing() })
+                        });
                         let by = if is_any { Why::Entry(entry(None)) } else { Why::Rule(at) };
-                        said.take(action, (by, rule), &met);
+                        said.take(action, (by, rule), met);
                     }
                     Err(error) => {
                         let error = format!("{:?}: {error}", found.value);
@@ -299,11 +319,22 @@ impl RuleResults {
     }
 }
 
-fn standing_for(meant: Meant, marks: Marks) -> Decision {
+fn standing_for(meant: Meant, marks: Marks, route: Option<(NextHop, Why)>) -> Decision {
     let Meant { verdict, by, left_out } = meant;
-    Decision { outcome: verdict.into(), why: by, route: None, marks: Marks { left_out, ..marks } }
+    here((verdict.into(), by), Marks { left_out, ..marks }, route)
 }
 
-fn local(base: policy::Decision, marks: Marks) -> Decision {
-    Decision { outcome: base.verdict.into(), why: Why::Base(base.why), route: None, marks }
+fn local(base: policy::Decision, marks: Marks, route: Option<(NextHop, Why)>) -> Decision {
+    here((base.verdict.into(), Why::Base(base.why)), marks, route)
+}
+
+/// The decision on an address of ours. A rule's next hop is for its targets or subscribers; `error:` refuses the address itself, since the
+/// client has named no other.
+fn here((outcome, why): (Outcome, Why), marks: Marks, route: Option<(NextHop, Why)>) -> Decision {
+    match (outcome, route) {
+        (Outcome::Local(_), Some((NextHop::Refuse(reply), by))) => {
+            Decision { outcome: Outcome::Refuse(reply), why: by, route: None, marks }
+        }
+        (outcome, route) => Decision { outcome, why, route: None, marks: Marks { route, ..marks } },
+    }
 }

@@ -12,9 +12,10 @@ use crate::action::Action;
 use crate::book::Rulebook;
 use crate::facts::TableId;
 use crate::hop::NextHop;
+use crate::met::Met;
 use crate::removal::Removal;
 use crate::routes::{RouteEntry, Who};
-use crate::rule::RuleId;
+use crate::rule::{Rule, RuleId};
 use crate::would::Would;
 
 /// Recipients that rules may add to a message.
@@ -31,9 +32,14 @@ pub(crate) const MISCONFIGURED: Reply = Reply::fixed(451, (4, 3, 5), "Server con
 
 /// What lets a client that has logged in relay, in the words of the log: a replay finds it there.
 pub const AUTHENTICATED: &str = "authenticated client";
+/// The same of one that has shown a certificate, in words.
+pub const CERTIFIED: &str = "client certificate";
 
 /// Why somebody gets a message that a rule redirects, in the words of the log: a replay finds them there.
 pub const REDIRECTED: &str = "redirected by a rule";
+
+/// Why somebody gets a copy of a message whom only a rule has named, in the words of the log.
+pub const COPIED: &str = "copied by a rule";
 
 /// What decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +67,14 @@ pub enum Why {
     Nobody(Box<str>),
     /// Nothing names a next hop.
     Mx,
+}
+
+impl Why {
+    /// A rule that does this, with what met it where that ends the rules.
+    pub(crate) fn of_rule(rule: &Rule, at: RuleId, action: &Action, met: &Met) -> Why {
+        let is_met = matches!(action, Action::End(_)) && !rule.is_warning && !met.words.is_empty();
+        if is_met { Why::Stranger(at, met.words.as_str().into()) } else { Why::Rule(at) }
+    }
 }
 
 /// What a rule's table had.
@@ -116,12 +130,19 @@ pub struct Marks {
     pub left_out: Vec<Address>,
     /// What else rules on the content do, for the log.
     pub did: Vec<(Box<str>, Why)>,
-    /// The next hop that a rule names: of a post, whose recipients nobody named.
-    pub route: Option<NextHop>,
+    /// The next hop that a rule names for those whom nobody named: subscribers of a list, whom an alias stands for.
+    pub route: Option<(NextHop, Why)>,
     /// A rule says `ok`: nobody else is asked whether the recipient exists.
     pub accepted: bool,
     /// Rules that wait for the content, in their order.
-    pub open: Vec<RuleId>,
+    pub open: Vec<Open>,
+}
+
+/// A rule that waits for the content, and what has met its other conditions.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Open {
+    pub rule: RuleId,
+    pub(crate) met: Met,
 }
 
 impl Marks {
@@ -210,6 +231,17 @@ pub(crate) enum End {
 }
 
 impl End {
+    /// The table of routes that has ended it.
+    pub(crate) fn table(&self) -> Option<TableId> {
+        match self {
+            End::Decided(decision) => match decision.why {
+                Why::Table(table, ..) => Some(table),
+                _ => None,
+            },
+            End::Pending => None,
+        }
+    }
+
     /// The refusal, where only that can have ended it.
     pub(crate) fn into_reply(self) -> Result<Reply, Pending> {
         match self {

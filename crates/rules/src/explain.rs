@@ -81,6 +81,13 @@ impl Rulebook {
         }
     }
 
+    /// That a condition of a rule does not hold, with the tables that it may have asked.
+    pub(crate) fn missed(&self, rule: &Rule, condition: &str) -> String {
+        let asked = rule.when.tables().iter().filter(|(field, _)| field.name() == condition);
+        let names: Vec<String> = asked.map(|(_, table)| format!("table {}", self.table_name(*table))).collect();
+        if names.is_empty() { format!("no: {condition}") } else { format!("no: {condition} ({})", names.join(", ")) }
+    }
+
     /// Notes what a rule answers, if somebody wants to know.
     pub(crate) fn note_rule(
         &self,

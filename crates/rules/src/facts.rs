@@ -43,12 +43,24 @@ pub struct SessionFacts<'a> {
     pub server: Option<SocketAddr>,
     /// It began with EHLO.
     pub is_esmtp: bool,
-    /// Who is logged in.
+    /// Who is logged in, and by which mechanism.
     pub login: Option<&'a str>,
+    pub mechanism: &'a str,
+    pub tls: Option<TlsFacts<'a>>,
     /// As MAIL declared it, in octets.
     pub size: Option<u64>,
     /// The same for all recipients of a message, and of no other.
     pub instance: &'a str,
+}
+
+/// What TLS a session has.
+#[derive(Debug, Clone, Copy)]
+pub struct TlsFacts<'a> {
+    pub version: &'static str,
+    pub cipher: &'static str,
+    pub bits: u16,
+    /// Subject and issuer of the client's certificate, if it is proven.
+    pub certificate: Option<(&'a str, &'a str)>,
 }
 
 /// What a pattern or a table is asked about.

@@ -33,6 +33,9 @@ pub enum HopError {
     Empty,
     #[error("{text:?} is no next hop: {why}")]
     Host { text: String, why: RouteHostError },
+    /// In a table of another server, written in a way that has another form there.
+    #[error("{text:?} is no next hop: {how}")]
+    Form { text: String, how: String },
     #[error("{0:?} cannot name a hop: use up to {NAME_BYTES_MAX} of a-z, A-Z, 0-9, - _ .")]
     Name(String),
     #[error("more than {HOSTS_MAX} hosts")]
@@ -70,7 +73,12 @@ impl NextHop {
     pub fn hosts<'t>(texts: impl Iterator<Item = &'t str>, smtp_port: u16) -> Result<NextHop, HopError> {
         let host =
             |text: &str| RouteHost::parse(text, smtp_port).map_err(|why| HopError::Host { text: text.to_owned(), why });
-        let hosts = texts.map(host).collect::<Result<Vec<_>, _>>()?;
+        NextHop::of_hosts(texts.map(host).collect::<Result<Vec<_>, _>>()?)
+    }
+
+    /// # Errors
+    /// There are none or too many.
+    pub(crate) fn of_hosts(hosts: Vec<RouteHost>) -> Result<NextHop, HopError> {
         match hosts.len() {
             0 => Err(HopError::Empty),
             1..=HOSTS_MAX => Ok(NextHop::Hosts(hosts)),
@@ -81,7 +89,8 @@ impl NextHop {
 
 /// The transport of another server that a text begins with, such as `slow:` of master.cf.
 fn foreign(text: &str) -> Option<String> {
-    const OURS_TOO: [&str; 9] = ["smtp", "esmtp", "relay", "lmtp", "mx", "hop", "error", "pipe", "unix"];
+    const OURS_TOO: [&str; 11] =
+        ["smtp", "esmtp", "relay", "smtps", "starttls", "lmtp", "mx", "hop", "error", "pipe", "unix"];
     let (word, rest) = text.split_once(':')?;
     let is_word = !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
     let is_ours = OURS_TOO.iter().any(|own| own.eq_ignore_ascii_case(word));
@@ -101,7 +110,7 @@ fn instead_of(transport: &str) -> &'static str {
         }
         _ => {
             "for a transport of your own write smtp: (in [routes] the hosts alone) and put its limits into [sites]; known are smtp, esmtp, \
-             relay, lmtp, error and retry in tables, and everywhere mx, local:, pipe:NAME and hop:NAME"
+             relay, smtps, lmtp, error and retry in tables, and everywhere mx, local:, pipe:NAME and hop:NAME"
         }
     }
 }
@@ -152,6 +161,7 @@ mod tests {
         assert_eq!(hop("mx:relay.test"), "mx:relay.test:25");
         assert_eq!(hop("mx:relay.test:2525"), "mx:relay.test:2525");
         assert_eq!(hop("lmtp:127.0.0.1"), "lmtp:127.0.0.1:24");
+        assert_eq!(hop("smtps:a.test:4650 starttls:b.test:465"), "smtps:a.test:4650 starttls:b.test:465");
     }
 
     #[test]

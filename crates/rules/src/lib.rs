@@ -24,6 +24,7 @@ mod explain;
 mod facts;
 mod hop;
 mod lookup;
+mod met;
 mod names;
 mod next_hop;
 mod refusal;
@@ -52,11 +53,14 @@ pub use conditions::Conditions;
 pub use content::{
     AuthResults, AuthTest, ContentConditions, ContentError, Hits, Matcher, Pattern, Scan, Test, claims, unlikely,
 };
-pub use decision::{AUTHENTICATED, Decision, Marks, Outcome, Pending, REDIRECTED, RuleEntry, Why};
+pub use decision::{
+    AUTHENTICATED, CERTIFIED, COPIED, Decision, Marks, Open, Outcome, Pending, REDIRECTED, RuleEntry, Why,
+};
 pub use explain::{Step, Unknown};
-pub use facts::{Answer, Facts, Field, Found, SessionFacts, Subject, TableId, Tables};
+pub use facts::{Answer, Facts, Field, Found, SessionFacts, Subject, TableId, Tables, TlsFacts};
 pub use hop::{HopError, NextHop, name_of};
 pub use lookup::{Asking, TableKey, find, keys};
+pub use met::Met;
 pub use names::{ClientPattern, NamePattern, UNKNOWN};
 pub use removal::{Removal, RemovalError};
 pub use results::RuleResults;
@@ -68,6 +72,7 @@ pub use stands_for::ADDRESSES_MAX;
 pub use stentor_strangers::ClientName;
 pub use stentor_tables::{Included, NotIncluded};
 pub use stranger_conditions::StrangerConditions;
+pub use usable::Readers;
 pub use waiting::{ContentSaid, Waiting};
 pub use wishes::{Named, Remark, Wishes, decided_by};
 pub use would::Would;

@@ -178,6 +178,25 @@ fn of_address(key: &Key) -> impl Iterator<Item = String> {
     key.mailboxes().map(str::to_owned).chain(with_at).chain(key.domains().map(str::to_owned))
 }
 
+impl Dialect {
+    /// By whose partial keys a table of these words is asked. `None`: by those of our own rules.
+    pub fn owner(self) -> Option<Owner> {
+        Some(match self {
+            Dialect::Own => return None,
+            Dialect::Access => Owner::Access,
+            Dialect::SendmailAccess => Owner::AccessDb,
+            Dialect::Transport => Owner::Transport,
+            Dialect::Mailertable => Owner::Mailertable,
+            Dialect::Virtual => Owner::Virtual,
+            Dialect::Virtusertable => Owner::Virtusertable,
+            Dialect::Aliases => Owner::Aliases,
+            Dialect::Canonical | Dialect::Relayhost | Dialect::SenderTransport | Dialect::Bcc => Owner::Canonical,
+            Dialect::Generic => Owner::Generic,
+            Dialect::Genericstable => Owner::Genericstable,
+        })
+    }
+}
+
 /// What an owner's keys are made of: whose they are, the text that is looked up, and whether its domain is one of ours.
 fn asked(dialect: Dialect, field: Field, subject: Subject<'_>) -> (Owner, Cow<'_, str>, bool) {
     let text: Cow<'_, str> = match subject {
@@ -189,25 +208,17 @@ fn asked(dialect: Dialect, field: Field, subject: Subject<'_>) -> (Owner, Cow<'_
         Subject::Address(key) => key.as_str().into(),
         Subject::Mailbox { address, .. } => address.into(),
     };
-    let (owner, text) = match dialect {
-        Dialect::Own | Dialect::Access => (Owner::Access, text),
-        Dialect::Transport => (Owner::Transport, text),
-        Dialect::Mailertable => (Owner::Mailertable, text),
-        Dialect::Virtual => (Owner::Virtual, text),
-        Dialect::Virtusertable => (Owner::Virtusertable, text),
-        Dialect::Aliases => (Owner::Aliases, text),
-        Dialect::Canonical | Dialect::Relayhost | Dialect::Bcc => (Owner::Canonical, text),
-        Dialect::Generic => (Owner::Generic, text),
-        Dialect::Genericstable => (Owner::Genericstable, text),
-        Dialect::SendmailAccess => {
-            let tag = match field {
-                Field::Client | Field::ClientName | Field::Helo => "Connect",
-                Field::Sender => "From",
-                Field::Recipient => "To",
-            };
-            (Owner::AccessDb, format!("{tag}:{text}").into())
-        }
+    let text = if dialect == Dialect::SendmailAccess {
+        let tag = match field {
+            Field::Client | Field::ClientName | Field::Helo => "Connect",
+            Field::Sender => "From",
+            Field::Recipient => "To",
+        };
+        format!("{tag}:{text}").into()
+    } else {
+        text
     };
+    let owner = dialect.owner().unwrap_or(Owner::Access);
     let is_local = match subject {
         Subject::Address(key) => key.is_local,
         Subject::Mailbox { is_local, .. } => is_local,

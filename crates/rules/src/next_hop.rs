@@ -2,15 +2,14 @@
 
 use stentor_mail::reply::Reply;
 
-use crate::action::{Action, ActionError};
 use crate::address::Key;
 use crate::book::Rulebook;
 use crate::decision::{End, MISCONFIGURED, Marks, Pending, UNAVAILABLE, Why, ended};
 use crate::explain::{Step, note};
-use crate::facts::{Answer, Facts, Field, Subject, Tables};
+use crate::facts::{Answer, Facts, Field, Subject, TableId, Tables};
 use crate::hop::NextHop;
 use crate::routes::Who;
-use crate::rule::action_of;
+use crate::rule::hop_of;
 
 impl Rulebook {
     /// The next hop, by whom the order asks first.
@@ -33,8 +32,8 @@ impl Rulebook {
             let named = match who {
                 Who::Rule => by_rule.take(),
                 Who::Recipient => recipient.take().flatten(),
-                Who::Sender => self.by(Who::Sender, facts.sender, tables, &mut None, steps)?,
-                Who::Default => self.default_hop(catch_all.take()),
+                Who::Sender => self.by_sender(facts, tables, steps)?,
+                Who::Default => self.catch_all(Who::Default, catch_all.take(), steps),
             };
             let is_first = chosen.is_none();
             note(steps, || {
@@ -55,6 +54,8 @@ impl Rulebook {
     /// The next hop of mail whose recipient has none of its own: what routes and tables have for its domain. Asked when a domain is
     /// looked up, for subscribers and reports too, and for mail that waits.
     ///
+    /// Inside, why not: it names the table that cannot be asked, or has something unusable.
+    ///
     /// # Errors
     /// A table's answer has to be fetched first.
     pub fn domain_hop(&self, domain: &str, tables: &dyn Tables) -> Result<Result<NextHop, Reply>, Pending> {
@@ -64,12 +65,33 @@ impl Rulebook {
         let mut catch_all = None;
         match self.by(Who::Recipient, &Key::new(&format!("@{domain}")), tables, &mut catch_all, &mut None) {
             Ok(Some((hop, _))) => Ok(Ok(hop)),
-            Ok(None) => Ok(Ok(self.default_hop(catch_all).map_or(NextHop::Mx, |(hop, _)| hop))),
-            Err(end) => end.into_reply().map(Err),
+            Ok(None) => {
+                let any = self.catch_all(Who::Default, catch_all, &mut None);
+                Ok(Ok(any.map_or(NextHop::Mx, |(hop, _)| hop)))
+            }
+            Err(end) => {
+                let table = end.table().map(|id| self.table_name(id).to_owned());
+                let reply = end.into_reply()?;
+                let Some(table) = table else { return Ok(Err(reply)) };
+                let text = format!("table {table}: {}", reply.text);
+                Ok(Err(Reply { text: text.into(), ..reply }))
+            }
         }
     }
 
-    /// What routes and tables have for an address. A table's catch-all for recipients is kept for later.
+    /// What routes and tables have for a sender, with their catch-alls.
+    fn by_sender(
+        &self,
+        facts: &Facts<'_>,
+        tables: &dyn Tables,
+        steps: &mut Option<&mut Vec<Step>>,
+    ) -> Result<Option<(NextHop, Why)>, End> {
+        let mut catch_all = None;
+        let own = self.by(Who::Sender, facts.sender, tables, &mut catch_all, steps)?;
+        Ok(own.or_else(|| self.catch_all(Who::Sender, catch_all, steps)))
+    }
+
+    /// What routes and tables have for an address, but for catch-alls: the first one of a table is kept for later.
     fn by(
         &self,
         who: Who,
@@ -82,19 +104,24 @@ impl Rulebook {
             Who::Sender => (&self.by_sender, &self.sender_tables, Field::Sender),
             _ => (&self.by_recipient, &self.recipient_tables, Field::Recipient),
         };
-        let own = routes.find(key).or_else(|| routes.any().filter(|_| who == Who::Sender && ids.is_empty()));
-        if let Some(entry) = own {
+        if let Some(entry) = routes.find(key) {
             return Ok(Some((entry.hop.clone(), Why::Route(who, entry.clone()))));
         }
+        let mut over = None;
         for id in ids {
+            let dialect = self.dialect(*id);
+            if over == Some(dialect) {
+                continue;
+            }
             let found = match tables.ask(*id, field, Subject::Address(key)) {
                 Answer::Found(found) => found,
-                Answer::NotFound => continue,
+                Answer::NotFound => {
+                    note(steps, || (self.asked_table(*id), String::new(), "not found".to_owned()));
+                    continue;
+                }
                 Answer::Pending => return Err(End::Pending),
                 Answer::Unavailable(why) => {
-                    note(steps, || {
-                        (format!("table {}", self.table_name(*id)), String::new(), format!("cannot be asked: {why}"))
-                    });
+                    note(steps, || (self.asked_table(*id), String::new(), format!("cannot be asked: {why}")));
                     return Err(ended(
                         UNAVAILABLE,
                         Why::Table(*id, who, key.as_str().into(), "".into()),
@@ -103,32 +130,61 @@ impl Rulebook {
                 }
             };
             let why = Why::Table(*id, who, found.key.clone().into(), found.place.clone().into());
-            let read = match action_of(self.dialect(*id), &found.value, self.smtp_port) {
-                Ok(Action::Route(hop)) => Ok(hop),
-                Ok(Action::Dunno) => continue,
-                Err(ActionError::Hop(error)) => Err(error),
-                _ => NextHop::parse(&found.value, self.smtp_port),
-            };
-            let hop = match read {
-                Ok(hop) => hop,
+            let hop = match hop_of(dialect, &found.value, self.smtp_port) {
+                Ok(Some(hop)) => hop,
+                Ok(None) => {
+                    let asked = || format!("{}, {}", self.asked_table(*id), found.key);
+                    note(steps, || (asked(), found.place.clone(), format!("{:?}: no next hop", found.value)));
+                    // In Postfix that is the answer of all tables of the kind, what they have for others among them.
+                    if dialect.ends_with_dunno() {
+                        over = Some(dialect);
+                        catch_all.take_if(|(_, by)| matches!(by, Why::Table(of, ..) if self.dialect(*of) == dialect));
+                    }
+                    continue;
+                }
                 Err(error) => {
-                    let asked = format!("table {}, {}", self.table_name(*id), found.key);
+                    let asked = format!("{}, {}", self.asked_table(*id), found.key);
                     note(steps, || (asked, found.place.clone(), format!("{:?}: {error}", found.value)));
                     return Err(ended(MISCONFIGURED, why, Marks::default()));
                 }
             };
-            if who == Who::Recipient && matches!(&*found.key, "*" | ".") {
-                catch_all.get_or_insert((hop, why));
-                continue;
+            if !matches!(&*found.key, "*" | ".") {
+                return Ok(Some((hop, why)));
             }
-            return Ok(Some((hop, why)));
+            match catch_all {
+                Some((_, first)) => self.note_lost(steps, who, (&hop, &why), first),
+                None => *catch_all = Some((hop, why)),
+            }
         }
-        let any = routes.any().filter(|_| who == Who::Sender);
-        Ok(any.map(|entry| (entry.hop.clone(), Why::Route(who, entry.clone()))))
+        Ok(None)
     }
 
-    fn default_hop(&self, of_table: Option<(NextHop, Why)>) -> Option<(NextHop, Why)> {
-        let own = self.by_recipient.any().map(|entry| (entry.hop.clone(), Why::Route(Who::Default, entry.clone())));
-        own.or(of_table)
+    /// The catch-all: a section's comes before a table's, as all of its entries do.
+    fn catch_all(
+        &self,
+        who: Who,
+        of_table: Option<(NextHop, Why)>,
+        steps: &mut Option<&mut Vec<Step>>,
+    ) -> Option<(NextHop, Why)> {
+        let routes = if who == Who::Sender { &self.by_sender } else { &self.by_recipient };
+        let Some(entry) = routes.any() else { return of_table };
+        let own = Why::Route(who, entry.clone());
+        if let Some((hop, by)) = &of_table {
+            self.note_lost(steps, who, (hop, by), &own);
+        }
+        Some((entry.hop.clone(), own))
+    }
+
+    /// Notes a catch-all that is there for nothing.
+    fn note_lost(&self, steps: &mut Option<&mut Vec<Step>>, who: Who, (hop, by): (&NextHop, &Why), first: &Why) {
+        note(steps, || {
+            let who = if who == Who::Recipient { Who::Default } else { who };
+            let answer = format!("{hop}, by {}, lost: {} comes first", self.shown(by), self.shown(first));
+            (format!("routes: {}", who.name()), String::new(), answer)
+        });
+    }
+
+    fn asked_table(&self, id: TableId) -> String {
+        format!("table {}", self.table_name(id))
     }
 }

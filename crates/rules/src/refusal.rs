@@ -45,7 +45,7 @@ pub(crate) fn refusal(text: &str, (code, enhanced): (u16, (u8, u16, u16)), defau
     let class = if code < 500 { 4 } else { 5 };
     let enhanced = named.unwrap_or(Enhanced::new(class, enhanced.1, enhanced.2));
     let text = if text.is_empty() { default.into() } else { text.to_owned().into() };
-    Reply { code, enhanced: Some(enhanced), text }
+    Reply { code, enhanced: Some(enhanced), text, limit: None }
 }
 
 /// sendmail's word before a refusal, in any case.

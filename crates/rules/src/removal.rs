@@ -53,10 +53,9 @@ impl Removal {
     /// Whether a field is meant; its value may have folds.
     pub fn is_met(&self, name: &[u8], value: &[u8]) -> bool {
         name.eq_ignore_ascii_case(self.field.as_bytes())
-            && self
-                .pattern
-                .as_ref()
-                .is_none_or(|(_, regex)| regex.is_match(&words::decode(value.trim_ascii(), Charset::UNDECLARED).text))
+            && self.pattern.as_ref().is_none_or(|(_, regex)| {
+                regex.is_match(&words::decode(&words::unfolded(value), Charset::UNDECLARED).text)
+            })
     }
 
     fn shown(&self) -> Option<&str> {

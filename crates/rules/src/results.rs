@@ -97,7 +97,7 @@ impl Decision {
                 Outcome::Relay(own) => (*own, self.route) = (hop, Some(by)),
                 // Of a post, the next hop that a rule has named at RCPT stays.
                 _ => {
-                    self.marks.route.get_or_insert(hop);
+                    self.marks.route.get_or_insert((hop, by));
                 }
             },
             (None, None) => {}

@@ -2,7 +2,8 @@
 
 use crate::action::{Action, ActionError};
 use crate::conditions::Conditions;
-use crate::transport::{mailer, next_hop, or_own, relayhost};
+use crate::hop::{HopError, NextHop};
+use crate::transport::{default_transport, mailer, next_hop, or_own, relayhost};
 
 /// Whose words a table's values are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,6 +20,8 @@ pub enum Dialect {
     Mailertable,
     /// Postfix's `sender_dependent_relayhost_maps`.
     Relayhost,
+    /// Postfix's `sender_dependent_default_transport_maps`.
+    SenderTransport,
     /// Postfix's `sender_bcc_maps` and `recipient_bcc_maps`.
     Bcc,
     /// Postfix's virtual(5).
@@ -36,6 +39,29 @@ pub enum Dialect {
 }
 
 impl Dialect {
+    /// All of them, with their names in `as` and on the command line.
+    pub const ALL: [(&'static str, Dialect); 14] = [
+        ("own", Dialect::Own),
+        ("access", Dialect::Access),
+        ("sendmail-access", Dialect::SendmailAccess),
+        ("transport", Dialect::Transport),
+        ("sender-transport", Dialect::SenderTransport),
+        ("mailertable", Dialect::Mailertable),
+        ("relayhost", Dialect::Relayhost),
+        ("bcc", Dialect::Bcc),
+        ("virtual", Dialect::Virtual),
+        ("virtusertable", Dialect::Virtusertable),
+        ("aliases", Dialect::Aliases),
+        ("canonical", Dialect::Canonical),
+        ("generic", Dialect::Generic),
+        ("genericstable", Dialect::Genericstable),
+    ];
+
+    /// Where a value says that the usual route is taken, Postfix asks no other table of this kind.
+    pub(crate) fn ends_with_dunno(self) -> bool {
+        matches!(self, Dialect::Transport | Dialect::SenderTransport | Dialect::Relayhost)
+    }
+
     /// Its values are addresses; no rule and no route can be made of them.
     pub fn is_of_addresses(self) -> bool {
         matches!(
@@ -130,6 +156,19 @@ impl Rule {
     }
 }
 
+/// A table's value as a next hop. `None`: it names none.
+///
+/// # Errors
+/// It is none in the words of the table's owner, and none in ours.
+pub(crate) fn hop_of(dialect: Dialect, value: &str, smtp_port: u16) -> Result<Option<NextHop>, HopError> {
+    match action_of(dialect, value, smtp_port) {
+        Ok(Action::Route(hop)) => Ok(Some(hop)),
+        Ok(Action::Dunno) => Ok(None),
+        Err(ActionError::Hop(error)) => Err(error),
+        _ => NextHop::parse(value, smtp_port).map(Some),
+    }
+}
+
 /// A table's value as an action.
 ///
 /// # Errors
@@ -139,9 +178,14 @@ pub(crate) fn action_of(dialect: Dialect, value: &str, smtp_port: u16) -> Result
         Dialect::Own => Action::parse(value, smtp_port),
         Dialect::Access => Action::parse_postfix(value, smtp_port),
         Dialect::SendmailAccess => crate::sendmail::action(value),
+        // transport(5): "do not change", as if the table did not exist.
+        Dialect::Transport if value.trim() == ":" => Ok(Action::Dunno),
         Dialect::Transport => Ok(Action::Route(or_own(next_hop, value, smtp_port)?)),
+        Dialect::SenderTransport | Dialect::Relayhost if value.trim().eq_ignore_ascii_case("DUNNO") => {
+            Ok(Action::Dunno)
+        }
+        Dialect::SenderTransport => Ok(default_transport(value, smtp_port)?.map_or(Action::Dunno, Action::Route)),
         Dialect::Mailertable => Ok(Action::Route(or_own(mailer, value, smtp_port)?)),
-        Dialect::Relayhost if value.trim().eq_ignore_ascii_case("DUNNO") => Ok(Action::Dunno),
         Dialect::Relayhost => Ok(Action::Route(or_own(relayhost, value, smtp_port)?)),
         Dialect::Bcc => Action::parse(&format!("bcc {}", value.trim()), smtp_port),
         // The configuration's reader admits no such table here.

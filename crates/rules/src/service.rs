@@ -14,6 +14,9 @@ pub fn policy_request(facts: &Facts<'_>) -> Option<String> {
     let name = facts.client_name.is().unwrap_or(UNKNOWN);
     let size = session.size.unwrap_or(0).to_string();
     let login = session.login.unwrap_or_default();
+    let tls = session.tls;
+    let (subject, issuer) = tls.and_then(|tls| tls.certificate).unwrap_or_default();
+    let bits = tls.map_or(0, |tls| tls.bits).to_string();
     Some(request([
         ("request", "smtpd_access_policy"),
         ("protocol_state", "RCPT"),
@@ -33,16 +36,16 @@ pub fn policy_request(facts: &Facts<'_>) -> Option<String> {
         ("size", &size),
         ("etrn_domain", ""),
         ("stress", ""),
-        ("sasl_method", if login.is_empty() { "" } else { "PLAIN" }),
+        ("sasl_method", if login.is_empty() { "" } else { session.mechanism }),
         ("sasl_username", login),
         ("sasl_sender", ""),
-        ("ccert_subject", ""),
-        ("ccert_issuer", ""),
+        ("ccert_subject", subject),
+        ("ccert_issuer", issuer),
         ("ccert_fingerprint", ""),
         ("ccert_pubkey_fingerprint", ""),
-        ("encryption_protocol", ""),
-        ("encryption_cipher", ""),
-        ("encryption_keysize", "0"),
+        ("encryption_protocol", tls.map_or("", |tls| tls.version)),
+        ("encryption_cipher", tls.map_or("", |tls| tls.cipher)),
+        ("encryption_keysize", &bits),
         ("policy_context", ""),
     ]))
 }

@@ -1,7 +1,8 @@
 //! What an address stands for: virtual users, aliases of the configuration and of alias files, one inside the other.
 //!
 //! Order: a sender that was rewritten here (SRS) stands for the one before; else for each address the virtual tables in their order; of a local domain then lists and aliases of the configuration, then the
-//! alias files. What is found is looked up again, until nothing is. An address that stands for itself among others is kept and not
+//! alias files, then what follows from the configuration without being named there: the postmaster, the owner of a list without one. What is found is looked up again, until nothing is. A postmaster
+//! whom nobody has, or who leads to nobody, is the one of the configuration (RFC 5321 section 4.5.1). An address that stands for itself among others is kept and not
 //! looked up again. Each address and each included file is followed once, so that two ways to it give one copy: the first way says whose
 //! alias a program is, and which `owner-NAME` hears of what comes back.
 //!
@@ -37,6 +38,8 @@ pub const ADDRESSES_MAX: usize = TARGETS_MAX;
 const UNKNOWN: Reply = Reply::fixed(550, (5, 1, 1), "No such list or address here");
 /// A file that stands for nobody.
 const NULL: &str = "/dev/null";
+/// RFC 5321 section 4.5.1, in any case.
+const POSTMASTER: &str = "postmaster";
 
 /// What tables make of a recipient.
 pub(crate) enum Here {
@@ -151,6 +154,7 @@ impl Rulebook {
                 walk.seen.insert(key.clone());
                 walk.path.push(key);
                 walk.follow(address, meaning, None)?;
+                walk.or_postmaster(address)?;
                 if walk.found.is_empty() {
                     Verdict::Refuse(UNKNOWN)
                 } else {
@@ -174,7 +178,7 @@ impl Rulebook {
     ) -> Result<Result<Expansion, Reply>, Pending> {
         let steps = &mut None;
         let mut walk = Walk::new(self, (tables, today), steps);
-        match walk.expand(address.clone(), None) {
+        match walk.expand(address.clone(), None).and_then(|()| walk.or_postmaster(address)) {
             Ok(()) => Ok(Ok(walk.found)),
             Err(Stop::Pending) => Err(Pending),
             Err(Stop::Refuse(reply, _)) => Ok(Err(reply)),
@@ -410,6 +414,13 @@ impl<'w, 's> Walk<'w, 's> {
                 return self.virtual_user(*table, address, &found);
             }
         }
+        if is_ours
+            && has_names
+            && book.policy.is_implied(address)
+            && let Some(targets) = self.alias(address)?
+        {
+            return Ok(Meaning::Targets(targets));
+        }
         let local = if is_ours { Some(book.policy.rcpt(std::net::Ipv4Addr::LOCALHOST.into(), address)) } else { None };
         match local {
             Some(Verdict::List(name)) => return Ok(Meaning::List(name)),
@@ -420,7 +431,38 @@ impl<'w, 's> Walk<'w, 's> {
         if has_names && let Some(targets) = self.alias(address)? {
             return Ok(Meaning::Targets(targets));
         }
-        Ok(if is_ours || self.is_ours(domain)? { Meaning::Nobody } else { Meaning::Itself })
+        Ok(if is_ours || self.is_ours(domain)? {
+            self.postmaster(address).map_or(Meaning::Nobody, Meaning::Targets)
+        } else {
+            Meaning::Itself
+        })
+    }
+
+    /// A postmaster who leads to nobody stands for the configuration's.
+    fn or_postmaster(&mut self, address: &Address) -> Result<(), Stop> {
+        match self.found.is_empty().then(|| self.postmaster(address)).flatten() {
+            Some(targets) => self.follow(address, Meaning::Targets(targets), None),
+            None => Ok(()),
+        }
+    }
+
+    /// Who is the postmaster of a domain that names none: the configuration's, else the alias files'.
+    fn postmaster(&mut self, address: &Address) -> Option<Targets> {
+        if !address.local().eq_ignore_ascii_case(POSTMASTER) {
+            return None;
+        }
+        let own = &self.book.addresses;
+        let is_other = |to: &Address| !to.as_str().eq_ignore_ascii_case(address.as_str());
+        let of_files = || self.book.named(POSTMASTER, "").filter(|_| !own.alias_tables.is_empty());
+        let to = self.book.policy.postmaster().cloned().or_else(of_files).filter(is_other)?;
+        // One that leads back to itself is none.
+        if self.path.contains(&to.as_str().to_lowercase()) {
+            return None;
+        }
+        let by = format!("postmaster of {}", address.domain());
+        note(self.steps, || (by.clone(), String::new(), format!("named by nobody: {to}")));
+        let (all, key, extension) = (vec![Target::Address(to.to_string())], String::new(), String::new());
+        Some(Targets { all, by, key, file: None, owner: None, extension })
     }
 
     /// The sender that one stands for that was rewritten here.
@@ -464,8 +506,10 @@ impl<'w, 's> Walk<'w, 's> {
     /// What the alias files have for a name.
     fn alias(&mut self, address: &Address) -> Result<Option<Targets>, Stop> {
         let book = self.book;
+        // The files have names without the quotes of an address.
+        let name = address.unquoted();
         for table in &book.addresses.alias_tables {
-            let subject = Subject::Mailbox { address: address.as_str(), is_local: true };
+            let subject = Subject::Mailbox { address: &name, is_local: true };
             let Some(found) = self.ask("aliases", *table, subject)? else { continue };
             let by = self.by(*table, &found);
             let all = parse(&found.value).map_err(|error| self.wrong(format!("{by}: {error}")))?;

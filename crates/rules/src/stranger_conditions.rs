@@ -50,6 +50,16 @@ impl StrangerConditions {
         self.greylisted = true;
     }
 
+    /// Whether asking begins the delay of a mail.
+    pub fn asks_greylist(&self) -> bool {
+        self.greylisted
+    }
+
+    /// Whether it can be said which lists list.
+    pub fn names_lists(&self) -> bool {
+        !self.lists.is_empty() || self.score.is_some()
+    }
+
     pub fn is_empty(&self) -> bool {
         !self.asks_dns() && !self.sees_early() && !self.counts() && !self.greylisted
     }

@@ -9,15 +9,14 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use stentor_mail::reply::Reply;
 use stentor_strangers::{
     About, Answer, Answered, DnsList, Greylisted, HeloFault, Listed, Over, Question, RateOver, sender_question,
 };
 
-use crate::action::{Action, Verdict};
 use crate::book::Rulebook;
 use crate::explain::{Step, Unknown, note, note_unknown};
 use crate::facts::{Facts, Tables};
+use crate::met::Met;
 use crate::rule::Rule;
 use crate::stranger_conditions::StrangerConditions;
 
@@ -41,14 +40,6 @@ pub(crate) enum Holds {
     Pending,
 }
 
-/// What met a rule's conditions.
-#[derive(Debug, Default)]
-pub(crate) struct Met {
-    pub words: String,
-    /// The lists that list.
-    pub lists: Vec<Arc<str>>,
-}
-
 /// Who asks, and where what was heard is noted.
 struct Asking<'e, 'a, 's> {
     rules: &'e Rulebook,
@@ -56,20 +47,6 @@ struct Asking<'e, 'a, 's> {
     tables: &'e dyn Tables,
     steps: &'e mut Option<&'s mut Vec<Step>>,
     lists: Vec<Arc<str>>,
-}
-
-impl Met {
-    /// An action whose refusal has `{client}` and `{lists}` filled in: a sender's postmaster sees where to be delisted.
-    pub fn filled(&self, action: Action, facts: &Facts<'_>) -> Action {
-        match action {
-            Action::End(Verdict::Refuse(reply)) if !self.words.is_empty() && reply.text.contains('{') => {
-                let lists = self.lists.join(", ");
-                let text = reply.text.replace("{client}", &facts.client.to_string()).replace("{lists}", &lists);
-                Action::End(Verdict::Refuse(Reply { text: text.into(), ..reply }))
-            }
-            other => other,
-        }
-    }
 }
 
 impl Rulebook {
@@ -83,7 +60,7 @@ impl Rulebook {
     ) -> Holds {
         let (when, unless) = (&rule.when.strangers, &rule.unless.strangers);
         if when.is_empty() && unless.is_empty() {
-            return Holds::Yes(Met::default());
+            return Holds::Yes(Met::of(facts));
         }
         if facts.is_trusted && !rule.when.is_of_trusted() {
             return Holds::No("a trusted client");
@@ -119,7 +96,7 @@ impl Rulebook {
                 None => return Holds::No("greylisted"),
             }
         }
-        Holds::Yes(Met { words: words.join("; "), lists: met })
+        Holds::Yes(Met { client: facts.client, words: words.join("; "), lists: met })
     }
 }
 
@@ -217,11 +194,13 @@ impl Asking<'_, '_, '_> {
         };
         let Some(question) = list.question(&about) else { return Some(Listed::No) };
         let answered = self.ask(&list.name, &question)?;
-        let listed = list.read(&answered.answer);
-        if matches!(listed, Listed::Yes(_)) && !self.lists.contains(&list.name) {
+        Some(list.read(&answered.answer))
+    }
+
+    fn note_list(&mut self, list: &DnsList) {
+        if !self.lists.contains(&list.name) {
             self.lists.push(list.name.clone());
         }
-        Some(listed)
     }
 
     fn lists(&mut self, lists: &[Arc<DnsList>]) -> Is {
@@ -235,6 +214,7 @@ impl Asking<'_, '_, '_> {
             if let Some(Listed::Yes(address)) = listed {
                 let and = if words.is_empty() { "" } else { ", " };
                 let _ = write!(words, "{and}{} has {address}", list.name);
+                self.note_list(list);
             }
         }
         if !words.is_empty() {
@@ -254,6 +234,9 @@ impl Asking<'_, '_, '_> {
                     sum += list.weight;
                     let and = if words.is_empty() { "" } else { ", " };
                     let _ = write!(words, "{and}{} has {address}: {:+}", list.name, list.weight);
+                    if list.weight > 0 {
+                        self.note_list(list);
+                    }
                 }
                 Some(Listed::Unanswered(_)) if list.weight < 0 => {
                     sum += list.weight;

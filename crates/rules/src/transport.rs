@@ -3,6 +3,8 @@
 //! Names without brackets have MX hosts, names in brackets do not. Next hops in our own words (`local:`, `pipe:NAME`, `hop:NAME`) are taken
 //! behind them ([`or_own`]); other transports that hand mail to programs and mailboxes are errors.
 
+use stentor_policy::{Host, RouteHost};
+
 use crate::hop::{HopError, NOT_SERVED, NextHop};
 use crate::refusal::{refusal, sendmail_error};
 
@@ -13,20 +15,32 @@ const DEFERRED: &str = "Mail for this address is deferred";
 /// # Errors
 /// The transport is none of ours, or a host is malformed.
 pub(crate) fn next_hop(value: &str, smtp_port: u16) -> Result<NextHop, HopError> {
-    let (transport, next) = value.trim().split_once(':').unwrap_or((value.trim(), ""));
-    let next = next.trim();
+    let (transport, next) = split(value);
     match transport.to_ascii_lowercase().as_str() {
         "error" => Ok(NextHop::Refuse(refusal(next, (550, (5, 0, 0)), NOT_SERVED))),
         "retry" => Ok(NextHop::Refuse(refusal(next, (450, (4, 0, 0)), DEFERRED))),
         "" | "smtp" | "relay" | "esmtp" if next.is_empty() => Ok(NextHop::Mx),
-        "" | "smtp" | "relay" | "esmtp" => relayhost(next, smtp_port),
-        "lmtp" => {
-            let next = next.strip_prefix("inet:").unwrap_or(next);
-            let host = if next.starts_with("unix:") { next.to_owned() } else { unbracketed(next) };
-            NextHop::hosts(std::iter::once(format!("lmtp:{host}").as_str()), smtp_port)
-        }
+        "" | "smtp" | "relay" | "esmtp" => parsed(listed(next), smtp_host, smtp_port),
+        // As master.cf usually names it: smtp_tls_wrappermode=yes.
+        "smtps" | "submissions" if !next.is_empty() => parsed(listed(next), smtps_host, smtp_port),
+        "lmtp" => parsed(listed(next), |host| Ok(lmtp_host(host)), smtp_port),
         _ => Err(HopError::Transport(transport.to_owned())),
     }
+}
+
+/// The same as `default_transport` has it: SMTP without a next hop is the usual route (`None`), where a relay host is used.
+///
+/// # Errors
+/// As [`next_hop`], and it is none in our words.
+pub(crate) fn default_transport(value: &str, smtp_port: u16) -> Result<Option<NextHop>, HopError> {
+    let (transport, next) = split(value);
+    let is_smtp = matches!(transport.to_ascii_lowercase().as_str(), "" | "smtp" | "relay" | "esmtp");
+    if is_smtp && next.is_empty() { Ok(None) } else { or_own(next_hop, value, smtp_port).map(Some) }
+}
+
+fn split(value: &str) -> (&str, &str) {
+    let (transport, next) = value.trim().split_once(':').unwrap_or((value.trim(), ""));
+    (transport, next.trim())
 }
 
 /// A table's value that is no next hop in the words of the table's owner may be one in ours.
@@ -46,8 +60,7 @@ pub(crate) fn or_own(
 /// # Errors
 /// One is malformed.
 pub(crate) fn relayhost(value: &str, smtp_port: u16) -> Result<NextHop, HopError> {
-    let texts: Vec<String> = value.split([',', ' ', '\t']).filter(|text| !text.is_empty()).map(smtp_host).collect();
-    NextHop::hosts(texts.iter().map(String::as_str), smtp_port)
+    parsed(listed(value), relay_host, smtp_port)
 }
 
 /// The mailertable's `mailer:host`, with `error:` as sendmail has it. Several hosts are divided by colons.
@@ -58,13 +71,27 @@ pub(crate) fn mailer(value: &str, smtp_port: u16) -> Result<NextHop, HopError> {
     let (mailer, next) = value.trim().split_once(':').ok_or_else(|| HopError::Transport(value.trim().to_owned()))?;
     match mailer.to_ascii_lowercase().as_str() {
         "error" => Ok(NextHop::Refuse(sendmail_error(next))),
-        "smtp" | "esmtp" | "smtp8" | "dsmtp" | "relay" => {
-            let texts: Vec<String> = hosts(next).map(smtp_host).collect();
-            NextHop::hosts(texts.iter().map(String::as_str), smtp_port)
-        }
+        "smtp" | "esmtp" | "smtp8" | "dsmtp" | "relay" => parsed(hosts(next), mailer_host, smtp_port),
         "lmtp" => NextHop::hosts(std::iter::once(format!("lmtp:{}", unbracketed(next)).as_str()), smtp_port),
         _ => Err(HopError::Transport(mailer.to_owned())),
     }
+}
+
+/// Hosts, each of which `own` brings into our words. An error has them as they are written.
+fn parsed<'t>(
+    texts: impl Iterator<Item = &'t str>,
+    own: fn(&str) -> Result<String, String>,
+    smtp_port: u16,
+) -> Result<NextHop, HopError> {
+    let host = |text: &str| {
+        let own = own(text).map_err(|how| HopError::Form { text: text.to_owned(), how })?;
+        RouteHost::parse(&own, smtp_port).map_err(|why| HopError::Host { text: text.to_owned(), why })
+    };
+    NextHop::of_hosts(texts.map(host).collect::<Result<Vec<_>, _>>()?)
+}
+
+fn listed(text: &str) -> impl Iterator<Item = &str> {
+    text.split([',', ' ', '\t']).filter(|text| !text.is_empty())
 }
 
 /// Divided by colons, those in brackets apart.
@@ -81,9 +108,46 @@ fn hosts(text: &str) -> impl Iterator<Item = &str> {
     parts.filter(|part| !part.is_empty())
 }
 
-/// `[host]:port` as we write it: an address or a name without MX; `host:port` with them.
-fn smtp_host(text: &str) -> String {
-    if text.starts_with('[') { unbracketed(text) } else { format!("mx:{text}") }
+/// `[host]:port` as we write it: an address or a name without MX; `host:port` with them. An error says how it is written.
+fn smtp_host(text: &str) -> Result<String, String> {
+    if text.starts_with('[') {
+        return Ok(unbracketed(text));
+    }
+    match RouteHost::parse(text, 0) {
+        Ok(RouteHost { host: Host::Addr(address), port, .. }) => {
+            let port = if port == 0 { String::new() } else { format!(":{port}") };
+            Err(format!("an address stands in brackets here: [{address}]{port}"))
+        }
+        _ => Ok(format!("mx:{text}")),
+    }
+}
+
+/// TLS from the first octet.
+fn smtps_host(text: &str) -> Result<String, String> {
+    smtp_host(text).map(|host| format!("smtps:{host}"))
+}
+
+fn relay_host(text: &str) -> Result<String, String> {
+    match text.split_once(':') {
+        Some(("smtp" | "esmtp" | "relay", host)) if host.parse::<u16>().is_err() => {
+            Err(format!("a relay host stands here without a transport: {host}"))
+        }
+        _ => smtp_host(text),
+    }
+}
+
+fn mailer_host(text: &str) -> Result<String, String> {
+    if text.parse::<u16>().is_ok() {
+        let how = "colons divide hosts here, which have no ports; a host with one is written as in [routes], without the mailer";
+        return Err(format!("{how}: 192.0.2.1:{text}"));
+    }
+    smtp_host(text)
+}
+
+fn lmtp_host(text: &str) -> String {
+    let text = text.strip_prefix("inet:").unwrap_or(text);
+    let host = if text.starts_with("unix:") { text.to_owned() } else { unbracketed(text) };
+    format!("lmtp:{host}")
 }
 
 /// `[10.0.0.1]:25` -> `10.0.0.1:25`, `[mx.test]` -> `mx.test`, `[IPv6:::1]` -> `[::1]`.
@@ -111,7 +175,6 @@ mod tests {
     #[test]
     fn transports_of_postfix() {
         let hop = |text| shown(&next_hop(text, 25));
-        assert_eq!(hop(":"), "mx");
         assert_eq!(hop("smtp:"), "mx");
         assert_eq!(hop("smtp:mx.test"), "mx:mx.test:25");
         assert_eq!(hop("smtp:mx.test:2525"), "mx:mx.test:2525");
@@ -120,6 +183,11 @@ mod tests {
         assert_eq!(hop(":[10.0.0.1]"), "10.0.0.1:25");
         assert_eq!(hop("lmtp:inet:10.0.0.1:2424"), "lmtp:10.0.0.1:2424");
         assert_eq!(hop("lmtp:[10.0.0.1]"), "lmtp:10.0.0.1:24");
+        let several = "lmtp:inet:10.0.0.1:2424, inet:[10.0.0.2] unix:/run/lmtp";
+        assert_eq!(hop(several), "lmtp:10.0.0.1:2424 lmtp:10.0.0.2:24 lmtp:unix:/run/lmtp");
+        assert_eq!(hop("smtps:[mx.test]:4650"), "smtps:mx.test:4650");
+        assert_eq!(hop("smtps:[mx.test]"), "mx.test:465");
+        assert_eq!(hop("submissions:mx.test:4650"), "smtps:mx:mx.test:4650");
         assert_eq!(hop("error:5.1.2 not here"), "error: 550 5.1.2 not here");
         assert_eq!(hop("error:no"), "error: 550 5.0.0 no");
         assert_eq!(hop("retry:later"), "error: 450 4.0.0 later");
@@ -153,6 +221,43 @@ mod tests {
         assert_eq!(hop("error:nouser"), "error: 550 5.1.1 User unknown");
         assert_eq!(hop("error:tempfail"), "error: 451 4.3.0 Deferred");
         assert!(hop("local:joe").starts_with('!') && hop("esmtp").starts_with('!') && hop("esmtp:").starts_with('!'));
+    }
+
+    #[test]
+    fn the_usual_route_is_no_next_hop_of_a_default_transport() {
+        let hop = |text| default_transport(text, 25).map(|hop| hop.map(|hop| hop.to_string()));
+        for usual in ["smtp:", "smtp", ":", "relay:"] {
+            assert_eq!(hop(usual), Ok(None), "{usual}");
+        }
+        assert_eq!(hop("smtp:[gate.test]:587"), Ok(Some("gate.test:587".to_owned())));
+        assert_eq!(hop("hop:gate"), Ok(Some("hop:gate".to_owned())));
+        assert!(hop("slow:").is_err());
+    }
+
+    #[test]
+    fn what_is_wrong_is_quoted_as_it_is_written_with_how_it_is_written() {
+        for (read, value, expected) in [
+            (
+                next_hop as fn(&str, u16) -> _,
+                "smtp:127.0.0.1:22001",
+                "! \"127.0.0.1:22001\" is no next hop: an address stands in brackets here: [127.0.0.1]:22001",
+            ),
+            (next_hop, "smtp:a..b", "! \"a..b\" is no next hop: `a..b` is not a host name or an address"),
+            (
+                mailer,
+                "esmtp:[127.0.0.1]:22001",
+                "! \"22001\" is no next hop: colons divide hosts here, which have no ports; a host with one is written as in \
+                 [routes], without the mailer: 192.0.2.1:22001",
+            ),
+            (
+                relayhost,
+                "smtp:[gate.example]:587",
+                "! \"smtp:[gate.example]:587\" is no next hop: a relay host stands here without a transport: [gate.example]:587",
+            ),
+        ] {
+            assert_eq!(shown(&or_own(read, value, 25)), expected);
+        }
+        assert_eq!(shown(&or_own(mailer, "127.0.0.1:22001", 25)), "127.0.0.1:22001");
     }
 
     proptest! {

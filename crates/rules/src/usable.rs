@@ -6,28 +6,74 @@ use stentor_addresses::{Target, parse};
 use crate::access_db::{has_digits_alone, of_other_use, tag};
 use crate::action::{Action, Verdict};
 use crate::book::Rulebook;
+use crate::conditions::Conditions;
+use crate::facts::TableId;
 use crate::hop::NextHop;
 use crate::refusal::{ERROR, has_prefix};
-use crate::rule::{Dialect, action_of};
+use crate::rule::{Dialect, Does, action_of, hop_of};
+
+/// Who reads the values of a table, apart from what it has of addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Readers {
+    /// Rules whose action it is.
+    pub rules: bool,
+    /// `[routing]`
+    pub routes: bool,
+    /// One of these, or a condition, which looks at keys alone. Values of an unused table may be actions or next hops.
+    pub is_used: bool,
+}
 
 impl Rulebook {
+    /// Who reads the values of a table.
+    pub fn readers(&self, table: &str) -> Readers {
+        let is_it = |id: &TableId| self.table_name(*id) == table;
+        let asks = |conditions: &Conditions| conditions.tables().iter().any(|(_, id)| is_it(id));
+        let rules = self.rules.iter().any(|rule| matches!(rule.does, Does::Table) && asks(&rule.when));
+        let routes = self.recipient_tables.iter().chain(&self.sender_tables).any(is_it);
+        let is_used = rules || routes || self.rules.iter().any(|rule| asks(&rule.when) || asks(&rule.unless));
+        Readers { rules, routes, is_used }
+    }
+
+    /// What is doubtful about an entry of a table, in words.
+    pub fn doubt(&self, (table, dialect, readers): (&str, Dialect, Readers), key: &str, value: &str) -> Option<String> {
+        if let Some(why) = Rulebook::never_asked(dialect, key) {
+            return Some(format!("{key:?} in table {table} is never looked up: {why}"));
+        }
+        if let Some(why) = Rulebook::without_effect(dialect, key, value) {
+            return Some(format!("{key:?} in table {table} does not do what it says: {why}"));
+        }
+        let why = self.unusable(dialect, readers, key, value)?;
+        Some(format!("mail for this key of table {table} is deferred: {why}"))
+    }
+
     /// Why mail for a key of a table with these words would be deferred. `None`: it can be used.
-    pub fn unusable(&self, dialect: Dialect, key: &str, value: &str) -> Option<String> {
+    pub fn unusable(&self, dialect: Dialect, readers: Readers, key: &str, value: &str) -> Option<String> {
         if dialect == Dialect::SendmailAccess && of_other_use(key) {
             return None;
         }
         if !dialect.is_of_addresses() {
             // What stands for them is a part of the address.
             let value = if dialect.has_arguments() { &*with_arguments(value) } else { value };
-            let error = match action_of(dialect, value, self.smtp_port) {
-                Ok(Action::Route(NextHop::Named(name))) if !self.hops.contains_key(&name) => {
-                    return Some(format!("there is no hop {name:?}; see [hops]"));
+            let missing = |hop: NextHop| match hop {
+                NextHop::Named(name) if !self.hops.contains_key(&name) => {
+                    Some(format!("there is no hop {name:?}; see [hops]"))
                 }
-                Ok(_) => return None,
-                Err(error) => error,
+                _ => None,
             };
-            let is_hop = dialect == Dialect::Own && NextHop::parse(value, self.smtp_port).is_ok();
-            return (!is_hop).then(|| error.to_string());
+            let as_action = || match action_of(dialect, value, self.smtp_port) {
+                Ok(Action::Route(hop) | Action::Copy(hop)) => missing(hop),
+                Ok(_) => None,
+                Err(error) => Some(error.to_string()),
+            };
+            let as_hop = || match hop_of(dialect, value, self.smtp_port) {
+                Ok(hop) => hop.and_then(missing),
+                Err(error) => Some(error.to_string()),
+            };
+            if !readers.is_used {
+                return as_action().filter(|_| as_hop().is_some());
+            }
+            let of_rules = if readers.rules { as_action() } else { None };
+            return of_rules.or_else(|| if readers.routes { as_hop() } else { None });
         }
         let begins_with_error = has_prefix(value.trim(), ERROR);
         // Of a domain that is itself a key, the value means nothing.
@@ -53,10 +99,12 @@ impl Rulebook {
     /// Why no mail leads to a key of a table with these words.
     pub fn never_asked(dialect: Dialect, key: &str) -> Option<&'static str> {
         const NO_AT: &str = "a domain is written without `@` here";
+        const NO_AT_OF_TRANSPORT: &str = "a domain is written without `@` here; of senders, with sender_dependent_default_transport_maps, as = \"sender-transport\"";
         let subject = if dialect == Dialect::SendmailAccess { tag(key).1 } else { key };
         let is_of_clients = matches!(dialect, Dialect::Access | Dialect::SendmailAccess);
         match dialect {
-            Dialect::Transport | Dialect::Access | Dialect::SendmailAccess if subject.starts_with('@') => Some(NO_AT),
+            Dialect::Transport if subject.starts_with('@') => Some(NO_AT_OF_TRANSPORT),
+            Dialect::Access | Dialect::SendmailAccess if subject.starts_with('@') => Some(NO_AT),
             _ if is_of_clients && is_network(subject) => {
                 Some("a network is written as the beginning of its addresses here, and with a length in a cidr: table")
             }
@@ -150,6 +198,8 @@ mod tests {
             (Dialect::SendmailAccess, "To:ann@"),
             (Dialect::Bcc, "@a.test"),
             (Dialect::Relayhost, "@a.test"),
+            (Dialect::SenderTransport, "@a.test"),
+            (Dialect::SenderTransport, "<>"),
             (Dialect::Own, "@a.test"),
             (Dialect::Virtusertable, "@a.test"),
         ] {

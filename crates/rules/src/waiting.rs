@@ -15,7 +15,7 @@ use stentor_mail::reply::Reply;
 use crate::action::Action;
 use crate::book::Rulebook;
 use crate::content::{AuthResults, Hits, SCAN_BYTES_MAX, Scan};
-use crate::decision::{Marks, Why};
+use crate::decision::{Marks, Open, Why};
 use crate::explain::{Step, yes};
 use crate::hop::NextHop;
 use crate::results::RuleResults;
@@ -44,8 +44,8 @@ pub struct Waiting {
 
 /// Recipients with the same rules.
 struct Kind {
-    /// In their order.
-    open: Box<[RuleId]>,
+    /// In their order, with what has met the first recipient's: the DNS says the same of all.
+    open: Box<[Open]>,
     /// Those that have been asked.
     asked: usize,
     /// One of these has named a next hop.
@@ -66,7 +66,7 @@ impl Waiting {
     ///
     /// # Errors
     /// It is to be sent in another transaction.
-    pub fn admits(&self, rules: &Rulebook, is_trusted: bool, open: &[RuleId]) -> Result<(), Reply> {
+    pub fn admits(&self, rules: &Rulebook, is_trusted: bool, open: &[Open]) -> Result<(), Reply> {
         if rules.content.is_empty() || self.is_over {
             return Ok(());
         }
@@ -74,22 +74,23 @@ impl Waiting {
         if !is_trusted && self.ends.as_ref().is_some_and(is_other) {
             return Err(OTHER_RULES);
         }
-        let is_known = self.kinds.iter().any(|kind| *kind.open == *open);
+        let is_known = self.kinds.iter().any(|kind| are_same(&kind.open, open));
         if is_known || self.kinds.len() < KINDS_MAX { Ok(()) } else { Err(OTHER_RULES) }
     }
 
     /// It is taken, as [`Waiting::admits`] allows.
-    pub fn add(&mut self, rules: &Rulebook, to: &Address, open: Vec<RuleId>) {
+    pub fn add(&mut self, rules: &Rulebook, to: &Address, open: Vec<Open>) {
         if rules.content.is_empty() || self.is_over && self.hits.is_none() {
             return;
         }
         self.ends.get_or_insert_with(|| ends(rules, &open).collect());
         // Nobody joins those whose rules were asked.
-        let at = self.kinds.iter().position(|kind| kind.asked == 0 && *kind.open == *open).unwrap_or_else(|| {
-            let named = Named::default();
-            self.kinds.push(Kind { open: open.into(), asked: 0, has_route: false, named });
-            self.kinds.len() - 1
-        });
+        let at =
+            self.kinds.iter().position(|kind| kind.asked == 0 && are_same(&kind.open, &open)).unwrap_or_else(|| {
+                let named = Named::default();
+                self.kinds.push(Kind { open: open.into(), asked: 0, has_route: false, named });
+                self.kinds.len() - 1
+            });
         if self.of.insert(to.as_str().into(), at).is_none() {
             self.kinds[at].named.add(to.as_str());
         }
@@ -125,7 +126,7 @@ impl Waiting {
     }
 
     /// Why the content's rules refuse a recipient that comes when the data is over, and the rule that does.
-    pub fn refusal(&self, rules: &Rulebook, open: &[RuleId]) -> Option<(Reply, Why)> {
+    pub fn refusal(&self, rules: &Rulebook, open: &[Open]) -> Option<(Reply, Why)> {
         let open = &open[..asked_at_once(open, |id| !rules.asks_auth(id))];
         let results = rules.by_content(open, self.hits.as_ref()?, &mut None);
         results.refusal().map(|(reply, by)| (reply.clone(), by.clone()))
@@ -174,13 +175,18 @@ impl Waiting {
 }
 
 /// How many rules can be asked, before the first that cannot.
-fn asked_at_once(open: &[RuleId], may_ask: impl Fn(RuleId) -> bool) -> usize {
-    open.iter().position(|id| !may_ask(*id)).unwrap_or(open.len())
+fn asked_at_once(open: &[Open], may_ask: impl Fn(RuleId) -> bool) -> usize {
+    open.iter().position(|open| !may_ask(open.rule)).unwrap_or(open.len())
 }
 
 /// Of the rules that wait, those that end the rules.
-fn ends(rules: &Rulebook, open: &[RuleId]) -> impl Iterator<Item = RuleId> {
-    open.iter().copied().filter(|id| rules.ends_by_content(*id))
+fn ends(rules: &Rulebook, open: &[Open]) -> impl Iterator<Item = RuleId> {
+    open.iter().map(|open| open.rule).filter(|id| rules.ends_by_content(*id))
+}
+
+/// Whether these are the same rules.
+fn are_same(some: &[Open], others: &[Open]) -> bool {
+    some.iter().map(|open| open.rule).eq(others.iter().map(|open| open.rule))
 }
 
 impl ContentSaid {
@@ -207,9 +213,9 @@ impl ContentSaid {
 
 impl Rulebook {
     /// What the waiting rules of a recipient say, in their order; `steps` gets what was asked.
-    pub fn by_content(&self, open: &[RuleId], hits: &Hits, steps: &mut Option<&mut Vec<Step>>) -> RuleResults {
+    pub fn by_content(&self, open: &[Open], hits: &Hits, steps: &mut Option<&mut Vec<Step>>) -> RuleResults {
         let mut results = RuleResults::default();
-        for id in open.iter().copied() {
+        for &Open { rule: id, met: ref of_client } in open {
             let Some(rule) = self.rules.get(id.at()) else { continue };
             let failing = rule.when.content.failing(hits);
             let failing = failing.or_else(|| rule.unless.content.holding(hits).map(|_| "not"));
@@ -219,17 +225,19 @@ impl Rulebook {
             }
             let Does::Actions(actions) = &rule.does else { continue };
             for action in actions {
+                let action = of_client.filled(action.clone());
                 self.note_rule(steps, (id, rule), || {
                     let met = rule.when.content.met_by(hits);
                     let met = if met.is_empty() { String::new() } else { format!(" ({met})") };
-                    format!("{}{met}", yes(rule, action))
+                    format!("{}{met}", yes(rule, &action))
                 });
+                let by = Why::of_rule(rule, id, &action, of_client);
                 if rule.is_warning {
-                    results.warn(action.clone(), "", Why::Rule(id));
+                    results.warn(action, &of_client.words, by);
                     continue;
                 }
                 // The policy of its acceptance names the next hop that it had before, and no field.
-                match action {
+                match &action {
                     Action::Route(hop) if results.route.is_none() => {
                         results.marks.did.push((format!("routed by its content to {hop}").into(), Why::Rule(id)));
                     }
@@ -239,7 +247,7 @@ impl Rulebook {
                     }
                     _ => {}
                 }
-                results.add(action.clone(), Why::Rule(id));
+                results.add(action, by);
             }
             if results.is_over() {
                 break;

@@ -119,6 +119,13 @@ impl fmt::Display for Remark {
     }
 }
 
+impl Remark {
+    /// Whether it can be said of a message that is taken and dropped, too: nobody else gets that.
+    fn is_of_discarded(&self) -> bool {
+        !matches!(self, Remark::Redirected { .. } | Remark::Copied { .. })
+    }
+}
+
 fn texts(count: usize) -> String {
     if count == 1 { "1 encoded text".to_owned() } else { format!("{count} encoded texts") }
 }
@@ -248,7 +255,7 @@ impl Wishes {
     /// What is done with the message, and for whom: `sales@x.example: redirected to a@y.example by rule 1 (stentor.toml:9)`.
     pub fn words(&self) -> String {
         let mut out = String::new();
-        for (remark, who) in &self.remarks {
+        for (remark, who) in self.remarks.iter().filter(|(remark, _)| !self.is_discarded || remark.is_of_discarded()) {
             let end = if out.is_empty() { "" } else { "; " };
             // Writing into a string cannot fail.
             let _ = write!(out, "{end}{who}: {remark}");
@@ -334,6 +341,20 @@ mod tests {
             merged(&mut all, remark, "1@x.example");
         }
         assert!(all.words().matches("copied").count() == REMARKS_MAX - 2 && Wishes::default().words().is_empty());
+    }
+
+    #[test]
+    fn of_a_discarded_message_nothing_is_said_that_was_not_done() {
+        let mut all = Wishes::default();
+        merged(
+            &mut all,
+            Remark::Copied { to: "arch@y.example".to_owned(), by: "rule 1 (f:2)".to_owned() },
+            "1@x.example",
+        );
+        let to = "b@y.example".parse().unwrap();
+        merged(&mut all, Remark::Redirected { to, by: "rule 1 (f:2)".to_owned() }, "1@x.example");
+        all.discard(Remark::Discarded { by: "rule 2 (f:4)".to_owned() }, &Named::one("1@x.example"));
+        assert_eq!(all.words(), "1@x.example: discarded by rule 2 (f:4)");
     }
 
     #[test]

@@ -168,7 +168,7 @@ fn body(name: &str, source: &TableSource) -> Body {
             return Body::Service(Arc::new(remote), service.default_action.clone());
         }
     };
-    match Reference::parse(named) {
+    match named.reference() {
         Ok(Reference::Socketmap(endpoint)) => Body::Remote(Arc::new(Remote::socketmap(endpoint, REMOTE_TIMEOUT))),
         Ok(reference) => match FileTable::open(reference) {
             Ok((file, report)) => {

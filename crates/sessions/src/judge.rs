@@ -12,13 +12,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
-use stentor_policy::{self as policy, Expansion, Verdict};
+use stentor_policy::{self as policy, Expansion, Verdict, Ways};
 use stentor_queue::event::RcptParams;
 use stentor_queue::ids::Ms;
 use stentor_resolve::Asker;
 use stentor_rules::{
-    AUTHENTICATED, ClientName, Decision, Facts, Key, Marks, Named, NextHop, Outcome, Remark, RuleId, SessionFacts, Who,
-    Why, Wishes, decided_by,
+    AUTHENTICATED, CERTIFIED, ClientName, Decision, Facts, Key, Marks, Named, NextHop, Open, Outcome, Remark, Rulebook,
+    SessionFacts, Step, Who, Why, Wishes, decided_by,
 };
 use stentor_strangers::{Greylist, Seen};
 
@@ -30,6 +30,8 @@ use stentor_ruletables::Questions;
 const ROUTED_AT_ONCE: usize = 1_000;
 /// Targets of an alias that are routed before it is taken.
 const REFUSED_TARGETS_MAX: usize = 100;
+/// Where mail goes whose next hop nobody names.
+const TO_MX: &str = "to mx";
 pub(super) const SLOW_TABLES: Reply =
     Reply::fixed(451, (4, 3, 0), "The tables that decide about this mail take too long");
 
@@ -55,9 +57,38 @@ pub struct Speaker<'a> {
     pub helo: &'a str,
     /// In the client networks, or logged in.
     pub may_relay: bool,
+    pub proof: Proof<'a>,
     /// What policy services are told of its session; `None`: they are not asked.
-    pub session: Option<SessionFacts<'a>>,
+    pub session: Option<&'a SessionFacts<'a>>,
     pub stranger: Stranger<'a>,
+}
+
+/// How a client has proven who it is: for the log's reason why its mail is relayed or refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Proof<'a> {
+    /// Neither login nor certificate: its address decides, or the caller has decided.
+    None,
+    Login(&'a str),
+    /// The name in its certificate.
+    Certificate(&'a str),
+    /// It has a certificate that counts for nothing, and why.
+    Ignored(&'a str),
+}
+
+impl Proof<'_> {
+    /// The reason in the log for a client that may relay by more than its address.
+    fn words(self) -> String {
+        match self {
+            Proof::Login(user) => format!("{AUTHENTICATED} {user}"),
+            Proof::Certificate(name) => format!("{CERTIFIED} {name}"),
+            Proof::None | Proof::Ignored(_) => AUTHENTICATED.to_owned(),
+        }
+    }
+
+    /// Appends why its certificate is ignored, if it has one.
+    fn lacking(self, words: String) -> String {
+        if let Proof::Ignored(why) = self { format!("{words}; {why}") } else { words }
+    }
 }
 
 /// A recipient as it is kept until the message has come.
@@ -72,6 +103,10 @@ pub(super) struct Asked {
     pub quarantine: Option<Arc<str>>,
     /// The alias that a rule named and that stands for it.
     pub via: Option<Arc<Address>>,
+    /// Who owns that alias, and reads what comes back.
+    pub owner: Option<Address>,
+    /// Of an alias: the next hop that a rule names for those whom it stands for.
+    pub route: Option<Arc<(NextHop, Why)>>,
 }
 
 /// The verdict on one recipient.
@@ -82,12 +117,12 @@ pub(super) struct Judged {
     pub quarantine: Option<Arc<str>>,
     /// Other next hops that take a copy.
     pub copies: Vec<Arc<str>>,
-    /// The next hop that a rule names for the subscribers of the list that the recipient is.
-    pub route: Option<NextHop>,
+    /// The next hop that a rule names for those whom the recipient stands for.
+    pub route: Option<(NextHop, Why)>,
     /// Its next hop, which is to be asked whether it takes the recipient.
     pub ask: Option<NextHop>,
     /// Its rules that wait for the content.
-    pub open: Vec<RuleId>,
+    pub open: Vec<Open>,
     pub why: Because,
 }
 
@@ -107,13 +142,16 @@ pub(super) enum Because {
 }
 
 impl Because {
-    pub fn words(self) -> String {
-        match self {
-            Because::Policy(policy::Why::ClientNetwork(network)) => format!("client network {network}"),
-            Because::Policy(policy::Why::ClientOutside) => AUTHENTICATED.to_owned(),
-            Because::Outside => "no client network, login or certificate".to_owned(),
-            Because::Policy(_) => String::new(),
-            Because::Rules(words) => words,
+    pub fn words(self, proof: Proof<'_>) -> String {
+        match (self, proof) {
+            // Where users send, networks count for nothing.
+            (Because::Policy(policy::Why::ClientNetwork(network)), Proof::None | Proof::Ignored(_)) => {
+                format!("client network {network}")
+            }
+            (Because::Policy(policy::Why::ClientNetwork(_) | policy::Why::ClientOutside), _) => proof.words(),
+            (Because::Outside, _) => proof.lacking("no client network, login or certificate".to_owned()),
+            (Because::Policy(_), _) => String::new(),
+            (Because::Rules(words), _) => words,
         }
     }
 }
@@ -154,7 +192,7 @@ async fn by_rules(
     let tables = settings.tables.questions_about(speaker.stranger.asker, greylist);
     let tables = tables.of_stranger((!facts.is_trusted).then_some(facts.client));
     let decision = tables.settle(|tables| rules.decide(&facts, tables, None)).await;
-    taken(settings, &facts, decision, wishes)
+    taken(settings, (&facts, speaker.proof), decision, wishes)
 }
 
 /// What is known when rules are asked.
@@ -178,13 +216,18 @@ pub fn facts<'a>(
         list,
         class: settings.config.classes.injectors.of(speaker.client),
         today: today(now),
-        session: speaker.session,
+        session: speaker.session.copied(),
         is_trusted: speaker.may_relay || settings.policy.is_trusted(speaker.client),
         seen: speaker.stranger.seen,
     }
 }
 
-fn taken(settings: &Settings, facts: &Facts<'_>, decision: Decision, wishes: &mut Wishes) -> Judged {
+fn taken(
+    settings: &Settings,
+    (facts, proof): (&Facts<'_>, Proof<'_>),
+    decision: Decision,
+    wishes: &mut Wishes,
+) -> Judged {
     let Decision { outcome, why, route, mut marks } = decision;
     for text in marks.warnings(&settings.rules) {
         let (from, to) = (facts.sender.as_str(), facts.recipient.as_str());
@@ -194,14 +237,21 @@ fn taken(settings: &Settings, facts: &Facts<'_>, decision: Decision, wishes: &mu
         let of = facts.recipient.as_str();
         tracing::warn!(recipient = of, "{to} is left out of what it stands for: nobody has this address");
     }
-    let mut words = settings.rules.shown(&why);
+    let mut words = match (&outcome, &why) {
+        // That it is an alias is said anyway.
+        (Outcome::Local(Verdict::Alias(_)), Why::Base(_)) => String::new(),
+        (Outcome::Local(Verdict::Alias(_)), Why::Address(by)) if by.starts_with("alias ") => String::new(),
+        (_, Why::Authenticated) => proof.words(),
+        (_, Why::Base(policy::Why::ClientOutside)) => proof.lacking(settings.rules.shown(&why)),
+        _ => settings.rules.shown(&why),
+    };
     if let (Outcome::Relay(hop), Some(by)) = (&outcome, route.as_ref().filter(|by| **by != Why::Mx)) {
-        let _ = write!(words, "; to {hop} by {}", settings.rules.shown(by));
+        let _ = write!(words, "; {}", routed_to(&settings.rules, hop, by));
     }
     let copies: Vec<Arc<str>> = marks.copies.iter().map(|(hop, _)| hop.to_string().into()).collect();
     let quarantine: Option<Arc<str>> = marks.quarantine.as_ref().map(|by| decided_by(&settings.rules, by).into());
     let add = |wishes: &mut Wishes, marks| wishes.add(&settings.rules, marks, &Named::one(facts.recipient.as_str()));
-    let (rule_route, open) = (marks.route.take(), std::mem::take(&mut marks.open));
+    let (route_of_others, open) = (marks.route.take(), std::mem::take(&mut marks.open));
     match outcome {
         Outcome::Refuse(reply) => Judged::of(Verdict::Refuse(reply), Because::Rules(words)),
         Outcome::Discard(text) => {
@@ -211,14 +261,11 @@ fn taken(settings: &Settings, facts: &Facts<'_>, decision: Decision, wishes: &mu
             // It stands for a recipient, so that the message is taken; nobody gets it.
             Judged { open, ..Judged::of(Verdict::Relay, Because::Rules(words)) }
         }
-        Outcome::Local(verdict) => match rule_route {
-            // Nobody has named the subscribers: the post is refused whole.
-            Some(NextHop::Refuse(reply)) => Judged::of(Verdict::Refuse(reply), Because::Rules(words)),
-            route => {
-                add(wishes, marks);
-                Judged { quarantine, copies, route, open, ..Judged::of(verdict, Because::Rules(words)) }
-            }
-        },
+        Outcome::Local(verdict) => {
+            add(wishes, marks);
+            let route = route_of_others;
+            Judged { quarantine, copies, route, open, ..Judged::of(verdict, Because::Rules(words)) }
+        }
         Outcome::Relay(hop) => {
             let is_asked = calls_ahead(settings, facts, (&why, &marks));
             let hop_kept = own_hop(settings, facts.recipient.domain(), &hop, route.as_ref());
@@ -267,19 +314,28 @@ pub(super) fn own_hop_by_rule(settings: &Settings, domain: &str, hop: &NextHop) 
 }
 
 /// The next hop of an address that nobody named, and what named it; `tables` keep their answers from one address to the next. `sender` is
-/// as [`Rulebook::key_of`](stentor_rules::Rulebook::key_of) has it.
+/// as [`Rulebook::key_of`](stentor_rules::Rulebook::key_of) has it, `of_alias` what a rule has named for the alias that stands for the
+/// address. `steps` gets what was asked.
 ///
 /// # Errors
 /// A table cannot be asked: the message is deferred.
 pub async fn route_of(
     (settings, tables): (&Settings, &Questions<'_>),
     speaker: Speaker<'_>,
-    (sender, to): (&Key, &Address),
-    now: Ms,
+    (sender, to, now): (&Key, &Address, Ms),
+    of_alias: Option<&(NextHop, Why)>,
+    mut steps: Option<&mut Vec<Step>>,
 ) -> Result<(NextHop, Why), Reply> {
     let recipient = settings.rules.key_of(to.as_str());
     let facts = facts(settings, speaker, (sender, &recipient, to), now);
-    tables.settle(|tables| settings.rules.route(&facts, tables)).await
+    let route = |tables: &Questions<'_>| {
+        // It may be asked again, with more answers.
+        if let Some(steps) = &mut steps {
+            steps.clear();
+        }
+        settings.rules.route(&facts, tables, of_alias, steps.as_deref_mut())
+    };
+    tables.settle(route).await
 }
 
 /// The refusal of a recipient that stands for nobody but addresses whose next hop is `error:`: the first one's, and what named it.
@@ -287,8 +343,8 @@ pub async fn route_of(
 pub async fn refused_targets(
     (settings, tables): (&Settings, &Questions<'_>),
     speaker: Speaker<'_>,
-    (sender, expansion): (&Key, &Expansion),
-    now: Ms,
+    (sender, expansion, now): (&Key, &Expansion, Ms),
+    of_alias: Option<&(NextHop, Why)>,
 ) -> Option<(Reply, Why)> {
     let Expansion { addresses, lists, owned, programs, has_null } = expansion;
     let is_taken = !lists.is_empty() || !owned.is_empty() || !programs.is_empty() || *has_null;
@@ -297,7 +353,7 @@ pub async fn refused_targets(
     }
     let mut first = None;
     for to in addresses {
-        match route_of((settings, tables), speaker, (sender, to), now).await {
+        match route_of((settings, tables), speaker, (sender, to, now), of_alias, None).await {
             Ok((NextHop::Refuse(reply), why)) => first = first.or(Some((reply, why))),
             Ok(_) | Err(_) => return None,
         }
@@ -305,17 +361,20 @@ pub async fn refused_targets(
     first
 }
 
-/// The next hops of recipients that nobody named: targets of aliases, copies, who takes a redirected message.
+/// The next hops of recipients that nobody named: targets of aliases, copies, who takes a redirected message. What named them, in words;
+/// empty where nothing did.
 pub(super) async fn route_others(
     settings: &Settings,
     speaker: Speaker<'_>,
     (sender, now): (&Key, Ms),
     all: &mut [(Address, Asked)],
-) -> Result<(), Reply> {
-    let sender = settings.rules.mark_local(sender.clone());
+) -> Result<String, Reply> {
+    let rules = &settings.rules;
+    let sender = rules.mark_local(sender.clone());
     let is_trusted = speaker.may_relay || settings.policy.is_trusted(speaker.client);
     let tables = settings.tables.questions_about(speaker.stranger.asker, None);
     let tables = tables.of_stranger((!is_trusted).then_some(speaker.client));
+    let mut ways = Ways::default();
     for (n, (address, asked)) in all.iter_mut().enumerate() {
         if asked.hop.is_some() || asked.is_routed {
             continue;
@@ -323,8 +382,44 @@ pub(super) async fn route_others(
         if n % ROUTED_AT_ONCE == ROUTED_AT_ONCE - 1 {
             tokio::task::yield_now().await;
         }
-        let (hop, why) = route_of((settings, &tables), speaker, (&sender, address), now).await?;
+        let of_alias = asked.route.as_deref();
+        let (hop, why) = if rules.has_own_hops() {
+            route_of((settings, &tables), speaker, (&sender, address, now), of_alias, None).await?
+        } else {
+            rules.hop_of_domain(address.domain())
+        };
+        ways.add(address, routed_to(rules, &hop, &why));
         asked.hop = own_hop(settings, address.domain(), &hop, Some(&why));
     }
-    Ok(())
+    let is_by_nothing = ways.is_empty() || ways.are_all(TO_MX);
+    Ok(if is_by_nothing { String::new() } else { format!("; {ways}") })
+}
+
+/// Where a recipient's copy goes, and what says so.
+fn routed_to(rules: &Rulebook, hop: &NextHop, by: &Why) -> String {
+    if *by == Why::Mx { TO_MX.to_owned() } else { format!("to {hop} by {}", rules.shown(by)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_has_shown_more_than_an_address_is_named() {
+        let of_network = || Because::Policy(policy::Why::ClientNetwork("127.0.0.1/32".parse().unwrap()));
+        let outside = || Because::Policy(policy::Why::ClientOutside);
+        for (because, proof, words) in [
+            (of_network(), Proof::None, "client network 127.0.0.1/32"),
+            (of_network(), Proof::Ignored("x"), "client network 127.0.0.1/32"),
+            (of_network(), Proof::Login("ann"), "authenticated client ann"),
+            (outside(), Proof::Login("ann"), "authenticated client ann"),
+            (of_network(), Proof::Certificate("a.test"), "client certificate a.test"),
+            (outside(), Proof::None, "authenticated client"),
+            (Because::Outside, Proof::None, "no client network, login or certificate"),
+            (Because::Outside, Proof::Ignored("why"), "no client network, login or certificate; why"),
+            (Because::Rules("rule 1".to_owned()), Proof::Login("ann"), "rule 1"),
+        ] {
+            assert_eq!(because.words(proof), words);
+        }
+    }
 }

@@ -16,7 +16,7 @@ use stentor_stats::escape::printable;
 use crate::hints::Given;
 use crate::output::{is_closed, print, repeat};
 use crate::paint::Colour;
-use crate::zone;
+use stentor_logfiles::zone;
 
 /// Exit code of a command that was understood and failed.
 const FAILED: u8 = 1;

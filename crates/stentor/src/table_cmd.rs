@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
-use stentor_config::TableSource;
+use stentor_config::{Config, TableConfig, TableSource};
 use stentor_control::format::{bytes, grouped, plural};
-use stentor_rules::Dialect;
+use stentor_rules::{Dialect, Field, Key, Subject, keys};
 use stentor_ruletables::remote::{For, Remote};
 use stentor_tablefiles as files;
 use stentor_tables::candidates::{Candidates, Options as Asked, Owner};
@@ -26,6 +26,7 @@ use stentor_tables::{Answer, Loaded, Reference, ReferenceError, Report, Scratch,
 
 use crate::asking::{fail, load};
 use crate::output::{done, is_closed, print};
+use crate::trial_tables;
 
 const NOT_FOUND: u8 = 1;
 /// As sysexits' `EX_TEMPFAIL`.
@@ -71,8 +72,8 @@ struct Get {
     /// The key; - for each line of standard input.
     key: String,
     /// Ask for the partial keys that this kind of table is asked for. A table of the configuration has its own kind.
-    #[arg(long = "as", value_name = "KIND", value_parser = owner)]
-    owner: Option<Owner>,
+    #[arg(long = "as", value_name = "KIND", value_parser = kind)]
+    kind: Option<Dialect>,
     /// Characters that begin an address extension (`recipient_delimiter`).
     #[arg(long, value_name = "CHARS", default_value = "+")]
     delimiter: String,
@@ -103,10 +104,17 @@ impl FromStr for Named {
     }
 }
 
-/// Where a table's entries are, and the kind that the configuration gives it.
+/// Where a table's entries are, and what the configuration says of it: with the place of the table there.
 struct Found {
     entries: Entries,
-    owner: Option<Owner>,
+    own: Option<(Config, usize)>,
+}
+
+impl Found {
+    fn own(&self) -> Option<(&Config, &TableConfig)> {
+        let (config, at) = self.own.as_ref()?;
+        Some((config, config.tables.get(*at)?))
+    }
 }
 
 enum Entries {
@@ -118,11 +126,12 @@ enum Entries {
 /// Finds a table by its name; else the code to exit with, and why has been said.
 fn find(table: &Named, config: &ConfigArg) -> Result<Found, ExitCode> {
     if let Some(reference) = &table.reference {
-        return Ok(Found { entries: Entries::At(reference.clone()), owner: None });
+        return Ok(Found { entries: Entries::At(reference.clone()), own: None });
     }
     let config = load(config.config.as_deref())?;
     let tables = || config.tables.iter().filter(|table| !matches!(table.source, TableSource::Service(_)));
-    let Some(own) = tables().find(|own| own.name == table.text) else {
+    let is_it = |own: &TableConfig| own.name == table.text && !matches!(own.source, TableSource::Service(_));
+    let Some(at) = config.tables.iter().position(is_it) else {
         let known: Vec<&str> = tables().map(|own| own.name.as_str()).collect();
         let known =
             if known.is_empty() { "there are none".to_owned() } else { format!("known are {}", known.join(", ")) };
@@ -131,41 +140,26 @@ fn find(table: &Named, config: &ConfigArg) -> Result<Found, ExitCode> {
         fail(&why);
         return Err(ExitCode::from(CONFIGURATION));
     };
+    let own = &config.tables[at];
     let entries = match &own.source {
         TableSource::Inline(entries) => Entries::Inline(entries.clone()),
-        TableSource::Named(text) => Entries::At(Reference::parse(text).map_err(|error| {
+        TableSource::Named(named) => Entries::At(named.reference().map_err(|error| {
             fail(&format!("[tables.{}]: {error}", own.name));
             ExitCode::from(CONFIGURATION)
         })?),
         // None of those that were looked through.
         TableSource::Service(_) => Entries::Inline(Vec::new()),
     };
-    Ok(Found { entries, owner: owner_of(own.dialect) })
+    Ok(Found { entries, own: Some((config, at)) })
 }
 
-/// Whose partial keys a table of these words is asked for. `None`: its keys are those that rules name, and are asked as they are.
-fn owner_of(dialect: Dialect) -> Option<Owner> {
-    Some(match dialect {
-        Dialect::Own => return None,
-        Dialect::Access => Owner::Access,
-        Dialect::SendmailAccess => Owner::AccessDb,
-        Dialect::Transport => Owner::Transport,
-        Dialect::Mailertable => Owner::Mailertable,
-        Dialect::Virtual => Owner::Virtual,
-        Dialect::Virtusertable => Owner::Virtusertable,
-        Dialect::Aliases => Owner::Aliases,
-        Dialect::Canonical | Dialect::Relayhost | Dialect::Bcc => Owner::Canonical,
-        Dialect::Generic => Owner::Generic,
-        Dialect::Genericstable => Owner::Genericstable,
-    })
-}
-
-/// Whose partial keys are asked.
-fn owner(text: &str) -> Result<Owner, String> {
-    let found = Owner::ALL.into_iter().find(|(_, name)| *name == text);
-    found.map(|(owner, _)| owner).ok_or_else(|| {
-        let names: Vec<&str> = Owner::ALL.iter().map(|(_, name)| *name).collect();
-        format!("known are {}; the key of access-db has its tag, as in From:user@example.com", names.join(", "))
+/// As `as` has it; sendmail's access file also by the name that it has there.
+fn kind(text: &str) -> Result<Dialect, String> {
+    let found = Dialect::ALL.into_iter().find(|(name, _)| *name == text);
+    let found = found.map(|(_, dialect)| dialect).or((text == "access-db").then_some(Dialect::SendmailAccess));
+    found.ok_or_else(|| {
+        let names: Vec<&str> = Dialect::ALL.iter().map(|(name, _)| *name).collect();
+        format!("known are {}; the key of sendmail-access has its tag, as in From:user@example.com", names.join(", "))
     })
 }
 
@@ -218,13 +212,11 @@ impl Source {
         Ok(Self::Local { table, scratch: Scratch::default(), places: HashMap::new() })
     }
 
-    /// As the server asks ([`stentor_rules::Dialect::asks_remote_parts`]).
-    fn takes_partial_keys(&self, owner: Owner) -> bool {
+    /// As the server asks.
+    fn takes_partial_keys(&self, dialect: Dialect) -> bool {
         match self {
             Self::Local { table, .. } => table.takes_partial_keys(),
-            Self::Remote { .. } => {
-                matches!(owner, Owner::AccessDb | Owner::Mailertable | Owner::Virtusertable | Owner::Genericstable)
-            }
+            Self::Remote { .. } => dialect.asks_remote_parts(),
         }
     }
 
@@ -260,17 +252,27 @@ struct Lookup {
 
 fn look_up(
     source: &mut Source,
-    (get, owner): (&Get, Option<Owner>),
+    (get, kind): (&Get, Option<Dialect>),
     candidates: &mut Candidates,
     key: &[u8],
 ) -> Lookup {
     let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
-    let Some(owner) = owner else {
-        return Lookup { result: source.get(key), asked: vec![text(key)], expanded: None, lacks_tag: false };
+    let plain = |result, asked| Lookup { result, asked, expanded: None, lacks_tag: false };
+    let Some(dialect) = kind else { return plain(source.get(key), vec![text(key)]) };
+    let takes_partial = source.takes_partial_keys(dialect);
+    let Some(owner) = dialect.owner() else {
+        let mut asked = Vec::new();
+        for key in own_keys(&text(key), takes_partial) {
+            let result = source.get(key.as_bytes());
+            asked.push(key);
+            if !matches!(result, Outcome::NotFound) {
+                return plain(result, asked);
+            }
+        }
+        return plain(Outcome::NotFound, asked);
     };
     let options = Asked { delimiters: get.delimiter.as_bytes(), is_local: get.local, parents: None };
     candidates.set(owner, key, &options);
-    let takes_partial = source.takes_partial_keys(owner);
     let mut asked = Vec::new();
     for candidate in candidates.iter().filter(|candidate| takes_partial || !candidate.is_partial) {
         asked.push(text(candidate.key));
@@ -283,20 +285,31 @@ fn look_up(
             return Lookup { result, asked, expanded, lacks_tag: false };
         }
         if let Outcome::Tempfail(_) = result {
-            return Lookup { result, asked, expanded: None, lacks_tag: false };
+            return plain(result, asked);
         }
     }
     let has_tag = ["connect:", "from:", "to:"].iter().any(|tag| key.to_ascii_lowercase().starts_with(tag.as_bytes()));
-    Lookup { result: Outcome::NotFound, asked, expanded: None, lacks_tag: owner == Owner::AccessDb && !has_tag }
+    Lookup { lacks_tag: owner == Owner::AccessDb && !has_tag, ..plain(Outcome::NotFound, asked) }
+}
+
+/// The keys of a table in our own words: of a client's address, an envelope address, or a name.
+fn own_keys(key: &str, takes_partial: bool) -> impl Iterator<Item = String> {
+    let (address, name) = (Key::new(key), key.to_lowercase());
+    let subject = match key.parse() {
+        Ok(client) => Subject::Client(client),
+        Err(_) if key.contains('@') || key == "<>" => Subject::Address(&address),
+        Err(_) => Subject::Name(&name),
+    };
+    keys(Dialect::Own, Field::Recipient, subject, takes_partial).into_iter().map(|key| key.text)
 }
 
 fn run_get(get: &Get) -> ExitCode {
-    let Found { entries, owner } = match find(&get.table, &get.config) {
+    let found = match find(&get.table, &get.config) {
         Ok(found) => found,
         Err(code) => return code,
     };
-    let asked = (get, get.owner.or(owner));
-    let mut source = match Source::open(&entries) {
+    let asked = (get, get.kind.or(found.own().map(|(_, own)| own.dialect)));
+    let mut source = match Source::open(&found.entries) {
         Ok(source) => source,
         Err(report) => {
             show(&report);
@@ -321,7 +334,7 @@ fn run_get(get: &Get) -> ExitCode {
 }
 
 /// Each line of standard input is a key. The code is that of the worst: a temporary failure, then nothing found at all.
-fn each_line(source: &mut Source, asked: (&Get, Option<Owner>), candidates: &mut Candidates) -> io::Result<u8> {
+fn each_line(source: &mut Source, asked: (&Get, Option<Dialect>), candidates: &mut Candidates) -> io::Result<u8> {
     let mut output = io::BufWriter::new(io::stdout().lock());
     let mut code = NOT_FOUND;
     for line in io::stdin().lock().split(b'\n') {
@@ -411,37 +424,51 @@ fn check(tables: &[Named], config: &ConfigArg) -> ExitCode {
     let mut is_wrong = false;
     for named in tables {
         let text = &named.text;
-        let reference = match find(named, config) {
-            Ok(Found { entries: Entries::At(reference), .. }) => reference,
-            Ok(Found { entries: Entries::Inline(entries), .. }) => {
-                let line = format!("{text}: ok; {}, in the configuration\n", plural(entries.len() as u64, "entry"));
-                if let Err(error) = print(&line) {
-                    return done(Err(error));
-                }
-                continue;
-            }
+        let found = match find(named, config) {
+            Ok(found) => found,
             Err(code) => return code,
         };
-        if let Reference::Socketmap(_) = reference {
-            eprintln!("{text}: asked at each look-up, nothing to check");
-            continue;
-        }
-        match files::load(&reference) {
-            Ok(Loaded { table, report }) => {
-                show(&report);
-                let entries = table.entries().map(|entries| format!("{}, ", plural(entries as u64, "entry")));
-                let line = format!("{text}: ok; {}{}\n", entries.unwrap_or_default(), bytes(table.bytes() as u64));
-                if let Err(error) = print(&line) {
-                    return done(Err(error));
+        let line = match &found.entries {
+            Entries::Inline(entries) => {
+                show_doubts(&found, None);
+                format!("{text}: ok; {}, in the configuration\n", plural(entries.len() as u64, "entry"))
+            }
+            Entries::At(Reference::Socketmap(_)) => {
+                eprintln!("{text}: asked at each look-up, nothing to check");
+                continue;
+            }
+            Entries::At(reference) => match files::load(reference) {
+                Ok(Loaded { table, report }) => {
+                    show(&report);
+                    show_doubts(&found, Some(&table));
+                    let entries = table.entries().map(|entries| format!("{}, ", plural(entries as u64, "entry")));
+                    format!("{text}: ok; {}{}\n", entries.unwrap_or_default(), bytes(table.bytes() as u64))
                 }
-            }
-            Err(report) => {
-                show(&report);
-                is_wrong = true;
-            }
+                Err(report) => {
+                    show(&report);
+                    is_wrong = true;
+                    continue;
+                }
+            },
+        };
+        if let Err(error) = print(&line) {
+            return done(Err(error));
         }
     }
     if is_wrong { ExitCode::from(CONFIGURATION) } else { ExitCode::SUCCESS }
+}
+
+/// What `stentor check` says of the entries of a table of the configuration.
+fn show_doubts(found: &Found, read: Option<&Table>) {
+    let Some((config, own)) = found.own() else { return };
+    let Some(entries) = trial_tables::Entries::of(own, read) else { return };
+    let (doubts, more) = trial_tables::doubtful(config, own, &entries);
+    for doubt in doubts {
+        eprintln!("{doubt}");
+    }
+    if more > 0 {
+        eprintln!("and {} more", grouped(more));
+    }
 }
 
 fn show(report: &Report) {

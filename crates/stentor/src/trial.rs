@@ -1,10 +1,9 @@
 //! What `stentor check` tries beyond the file itself: the folders, files, addresses and name servers that it names, on this
 //! machine and as this user.
 //!
-//! Promise: nothing is created, changed or kept open; a name server gets one query, or two where DANE asks, a DNS list two, a milter the negotiation, a policy service a connection. What would make a start fail, or mail of
+//! Promise: nothing is created, changed or kept open; a name server gets one query, or two where DANE asks, a DNS list two, a milter the negotiation, a policy service and Dovecot a connection each, our own running server a status request (`trial_ports.rs`). What would make a start fail, or mail of
 //! a source fail, is an error; what depends on the user who runs the check, or may be meant, is a warning.
 
-use std::collections::HashMap;
 use std::fs::{self, File, Metadata};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
@@ -14,22 +13,21 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{Access, access};
-use rustix::net::{self, AddressFamily, SocketType};
 use stentor_config::settings::{SECRET, Settings};
 use stentor_config::{
     Config, Diagnostic, LogTarget, PolicyService, Severity, SubmissionConfig, SyslogTo, TableConfig, TableSource,
 };
 use stentor_control::format::plural;
-use stentor_control::{Client, Reply, Request};
 use stentor_filters::Milter;
 use stentor_lists::subscribers::{self, Seen};
 use stentor_milter::{MilterSettings, OnFailure, Place};
 use stentor_policy::{DELIVER_SOCKETS, Host, RouteHost};
-use stentor_rules::{Dialect, Field, NextHop, Routes, Rulebook};
+use stentor_rules::{Dialect, NextHop, Routes};
 use stentor_tablefiles as files;
 use stentor_tables::{Loaded, Problem, Reference, Table};
 
-use crate::{acme, certificates, trial_auth, trial_dane, trial_lists, trial_rules};
+use crate::trial_advice as advice;
+use crate::{acme, certificates, trial_auth, trial_dane, trial_lists, trial_ports, trial_rules, trial_tables};
 
 const GROUPS: &str = "/etc/group";
 /// Bad lines of a subscribers file that are shown.
@@ -45,64 +43,99 @@ const ROOT_QUERY: [u8; 17] = [0x53, 0x74, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 2,
 
 /// All findings, in the order of what is tried.
 pub(crate) fn run(config: &Config, settings: &Settings) -> Vec<Diagnostic> {
+    advised(config, settings).into_iter().map(|(finding, _)| finding).collect()
+}
+
+/// The same, each with what to do about it.
+pub(crate) fn advised(config: &Config, settings: &Settings) -> Vec<(Diagnostic, &'static str)> {
     let file = config.file.clone().unwrap_or_default();
-    let mut trial = Trial { file, settings, found: Vec::new() };
+    let mut trial = Trial { file, settings, found: Vec::new(), advice: Vec::new() };
     trial.folders(config);
     trial.submission(&config.submission);
+    trial.advise(advice::FOLDER);
     trial.certificates(config);
     trial.secrets();
+    trial.advise(advice::MODE);
     trial.logins(config);
+    trial.advise(advice::LOGINS);
     for list in &config.lists {
         trial.subscribers(&list.subscribers);
     }
+    trial.advise(advice::SUBSCRIBERS);
     trial.addresses(config);
     for server in &config.dns.servers {
         trial.name_server(*server);
     }
+    trial.advise(advice::NAME_SERVER);
     if let Some(why) = trial_dane::finding(config, settings.place("delivery", "tls").is_some()) {
         trial.warn(("delivery", "tls"), &why);
     }
+    trial.advise(advice::DANE);
     for (list, why) in trial_lists::findings(config) {
         trial.warn((&format!("dns_lists.{list}"), "zone"), &format!("DNS list {list}: {why}"));
     }
+    trial.advise(advice::DNS_LIST);
     for (n, milter) in config.milters.iter().enumerate() {
         trial.milter(&format!("milters.{}", n + 1), milter);
     }
+    trial.advise(advice::MILTER);
     for table in &config.tables {
         if let TableSource::Service(service) = &table.source {
             trial.policy_service(&table.name, service);
         }
     }
-    let rules = &config.rules;
-    let mut has_programs = false;
-    for table in &config.tables {
-        let Some(read) = trial.table(table) else { continue };
-        has_programs |= read.has_programs() && table.dialect == Dialect::Aliases;
-        trial.values(rules, table, &read);
-    }
-    if has_programs && let Ok(NextHop::Hosts(hosts)) = NextHop::parse(&rules.addresses.programs, 0) {
-        trial.sockets(("addresses", "programs"), &hosts);
-    }
-    for (route, why) in trial_rules::unknown_recipients(config) {
-        trial.warn(("routes", &route), &why);
-    }
-    trial.routes("routes", &rules.by_recipient);
-    trial.routes("sender_routes", &rules.by_sender);
-    let mut hops: Vec<_> = rules.hops.iter().collect();
-    hops.sort_unstable_by_key(|(name, _)| *name);
-    for (name, hosts) in hops {
-        trial.sockets(("hops", name), hosts);
-    }
-    trial.found
+    trial.advise(advice::POLICY_SERVICE);
+    trial.tables_and_routes(config);
+    trial.found.into_iter().zip(trial.advice).collect()
 }
 
 struct Trial<'a> {
     file: PathBuf,
     settings: &'a Settings,
     found: Vec<Diagnostic>,
+    /// What to do about the first of them.
+    advice: Vec<&'static str>,
 }
 
 impl Trial<'_> {
+    /// What to do about all that was found since the last call.
+    fn advise(&mut self, advice: &'static str) {
+        self.advice.resize(self.found.len(), advice);
+    }
+
+    /// Tables and their values, and the sockets of next hops.
+    fn tables_and_routes(&mut self, config: &Config) {
+        let rules = &config.rules;
+        let (mut has_programs, mut tables) = (false, Vec::new());
+        for table in &config.tables {
+            let read = self.table(table);
+            has_programs |= read.as_ref().is_some_and(Table::has_programs) && table.dialect == Dialect::Aliases;
+            self.values(config, table, read.as_ref());
+            tables.extend(read);
+        }
+        self.advise(advice::TABLE);
+        for found in trial_auth::unnamed(config, self.settings, &tables) {
+            self.report(found.severity, (&found.section, found.key), &found.what);
+        }
+        self.advise(advice::KEY);
+        if has_programs && let Ok(NextHop::Hosts(hosts)) = NextHop::parse(&rules.addresses.programs, 0) {
+            self.sockets(("addresses", "programs"), &hosts);
+        }
+        self.advise(advice::SOCKET);
+        for (route, why) in trial_rules::unknown_recipients(config) {
+            self.warn(("routes", &route), &why);
+        }
+        self.advise(advice::KEY);
+        self.routes("routes", &rules.by_recipient);
+        self.routes("sender_routes", &rules.by_sender);
+        let mut hops: Vec<_> = rules.hops.iter().collect();
+        hops.sort_unstable_by_key(|(name, _)| *name);
+        for (name, hosts) in hops {
+            self.sockets(("hops", name), hosts);
+        }
+        self.advise(advice::SOCKET);
+    }
+
     /// A finding about a key, at its place if the file has it.
     fn report(&mut self, severity: Severity, (section, key): (&str, &str), what: &str) {
         let (line, column) = self.settings.place(section, key).unwrap_or_default();
@@ -228,7 +261,7 @@ impl Trial<'_> {
     fn table(&mut self, config: &TableConfig) -> Option<Table> {
         let TableSource::Named(named) = &config.source else { return None };
         let section = format!("tables.{}", config.name);
-        let (table, report) = match Reference::parse(named) {
+        let (table, report) = match named.reference() {
             Ok(Reference::Socketmap(_)) => return None,
             Ok(reference) => files::load(&reference)
                 .map_or_else(|report| (None, report), |Loaded { table, report }| (Some(table), report)),
@@ -254,33 +287,13 @@ impl Trial<'_> {
         table
     }
 
-    /// Values that are not in the words of `as`, for which mail is deferred, and keys that no mail leads to.
-    fn values(&mut self, rules: &Rulebook, config: &TableConfig, table: &Table) {
-        let name = &config.name;
-        let doubt = |key: &[u8], value: &[u8]| {
-            let (key, value) = (String::from_utf8_lossy(key), String::from_utf8_lossy(value));
-            if let Some(why) = Rulebook::never_asked(config.dialect, &key) {
-                return Some(format!("{key:?} in table {name} is never looked up: {why}"));
-            }
-            if let Some(why) = Rulebook::without_effect(config.dialect, &key, &value) {
-                return Some(format!("{key:?} in table {name} does not do what it says: {why}"));
-            }
-            let why = rules.unusable(config.dialect, &key, &value)?;
-            Some(format!("mail for this key of table {name} is deferred: {why}"))
-        };
-        let mut doubts: Vec<(u32, String)> =
-            table.lines().filter_map(|(key, value, line)| Some((line, doubt(key, value)?))).collect();
-        doubts.extend(unasked(rules, name, table));
-        doubts.extend(trial_rules::ending_ok(rules, (name, config.dialect), table));
-        doubts.sort_unstable();
-        let file: PathBuf = table.file().map_or_else(|| self.file.clone(), Into::into);
-        let more = doubts.len().saturating_sub(BAD_LINES_SHOWN_MAX) as u64;
-        for (line, message) in doubts.into_iter().take(BAD_LINES_SHOWN_MAX) {
-            let (line, severity) = (line as usize, Severity::Warning);
-            self.found.push(Diagnostic { file: file.clone(), line, column: 1, severity, message });
-        }
+    /// Entries for which mail is deferred, or that no mail leads to.
+    fn values(&mut self, config: &Config, own: &TableConfig, read: Option<&Table>) {
+        let Some(entries) = trial_tables::Entries::of(own, read) else { return };
+        let (doubts, more) = trial_tables::doubtful(config, own, &entries);
+        self.found.extend(doubts);
         if more > 0 {
-            let section = format!("tables.{name}");
+            let section = format!("tables.{}", own.name);
             self.warn((&section, "source"), &format!("and {} of the table", plural(more, "more doubtful entry")));
         }
     }
@@ -389,21 +402,26 @@ impl Trial<'_> {
     fn logins(&mut self, config: &Config) {
         let (users, lines) = trial_auth::users(config);
         self.found.extend(lines);
-        for found in users.into_iter().chain(trial_auth::secrets(config, self.settings)) {
+        let users = users.into_iter().chain(trial_auth::dovecot(config));
+        for found in users.chain(trial_auth::secrets(config, self.settings)) {
             self.report(found.severity, (&found.section, found.key), &found.what);
         }
     }
 
-    /// The files of `[tls]`: what is broken, and what will not last.
+    /// Certificates, and the CAs of clients and hosts: what is broken, and what will not last.
     fn certificates(&mut self, config: &Config) {
         match certificates::found(config) {
             Ok(Some(identities)) => self.found.extend(config.certificate_warnings(&identities)),
             Ok(None) => {}
             Err(errors) => self.found.extend(errors),
         }
+        self.advise(advice::CERTIFICATE);
         self.found.extend(config.tls_server().err().map(|error| *error));
+        self.found.extend(config.host_roots().err().map(|error| *error));
+        self.advise(advice::KEY);
         for (key, is_error, what) in acme::findings(config) {
             self.report(if is_error { Severity::Error } else { Severity::Warning }, ("acme", key), &what);
+            self.advise(if is_error { advice::KEY } else { advice::ACME });
         }
     }
 
@@ -441,47 +459,16 @@ impl Trial<'_> {
         for source in &config.sending.sources {
             let section = format!("sources.{}", source.name);
             for address in [source.v4.map(IpAddr::V4), source.v6.map(IpAddr::V6)].into_iter().flatten() {
-                self.own((&section, "address"), address);
-            }
-        }
-        // Its ports are taken by the server itself, if it runs; not those that it does not listen on.
-        let ours = listening(&config.control.socket);
-        let of = |key: (&'static str, &'static str), all: &'_ [SocketAddr]| {
-            all.iter().map(move |address| (key, *address)).collect::<Vec<_>>()
-        };
-        let listeners = [
-            of(("listen", "smtp"), &config.listen.smtp),
-            of(("http", "listen"), &config.http.listen),
-            of(("acme", "http_listen"), &config.acme.http_listen),
-            of(("acme", "tls_listen"), &config.acme.tls_listen),
-        ];
-        for (key, address) in listeners.iter().flatten() {
-            let key = *key;
-            match bind(*address) {
-                Ok(()) => {}
-                Err(error) if error.kind() == ErrorKind::AddrInUse && ours.contains(address) => {}
-                Err(error) if error.kind() == ErrorKind::AddrInUse => {
-                    self.warn(key, &format!("another program listens on {address}"));
+                if let Some(what) = trial_ports::not_own(address) {
+                    self.error((&section, "address"), &what);
                 }
-                Err(error) if error.kind() == ErrorKind::PermissionDenied => {
-                    let what =
-                        format!("this user may not listen on {address}: that takes root or CAP_NET_BIND_SERVICE");
-                    self.warn(key, &what);
-                }
-                Err(_) => self.own(key, address.ip()),
             }
         }
-    }
-
-    /// Only an address of this machine can be bound to; no packet is sent.
-    fn own(&mut self, key: (&str, &str), address: IpAddr) {
-        match UdpSocket::bind((address, 0)) {
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::AddrNotAvailable => {
-                self.error(key, &format!("this machine does not have the address {address}"));
-            }
-            Err(error) => self.error(key, &format!("{address}: {error}")),
+        self.advise(advice::SOURCE);
+        for (severity, key, what) in trial_ports::findings(config) {
+            self.report(severity, key, &what);
         }
+        self.advise(advice::PORT);
     }
 
     fn name_server(&mut self, server: SocketAddr) {
@@ -498,31 +485,6 @@ impl Trial<'_> {
     }
 }
 
-/// The first key of each kind that no rule asks a table for, such as the name of a client.
-fn unasked(rules: &Rulebook, name: &str, table: &Table) -> Vec<(u32, String)> {
-    let mut first: HashMap<Field, (u32, String)> = HashMap::new();
-    for (key, _, line) in table.lines() {
-        let key = String::from_utf8_lossy(key);
-        let Some(field) = rules.unasked(name, &key) else { continue };
-        let (at, known) = first.entry(field).or_insert((line, String::new()));
-        if known.is_empty() || line < *at {
-            let condition = field.name();
-            let why = format!("no rule has `{condition} = \"table:{name}\"`, as entries of this kind need");
-            (*at, *known) = (line, format!("{key:?} in table {name} is never looked up: {why}"));
-        }
-    }
-    first.into_values().collect()
-}
-
-/// Where the server of this configuration listens, if it runs.
-fn listening(socket: &Path) -> Vec<SocketAddr> {
-    let asked = Client::connect(socket).and_then(|mut client| client.ask(&Request::Status));
-    match asked {
-        Ok(Reply::Status(status)) => status.listening,
-        _ => Vec::new(),
-    }
-}
-
 /// The folder that a file is in; `.` for a bare name.
 fn folder_of(path: &Path) -> &Path {
     match path.parent() {
@@ -530,18 +492,6 @@ fn folder_of(path: &Path) -> &Path {
         Some(_) => Path::new("."),
         None => path,
     }
-}
-
-/// Binds as a listener does, without listening: no client notices.
-fn bind(address: SocketAddr) -> io::Result<()> {
-    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    let socket = net::socket(family, SocketType::STREAM, None)?;
-    // Connections that have just ended are no listener.
-    net::sockopt::set_socket_reuseaddr(&socket, true)?;
-    if address.is_ipv6() {
-        net::sockopt::set_ipv6_v6only(&socket, true)?;
-    }
-    Ok(net::bind(&socket, &address)?)
 }
 
 /// Whether anything with the query's id comes back.
@@ -751,6 +701,28 @@ mod tests {
         assert!(found.len() == 1 && found[0].contains("`[call_ahead] domains = [\"a.example\"]`"), "{found:#?}");
         let found = findings(folder.path(), &text("[call_ahead]\ndomains = \"all\"\n"));
         assert_eq!(found, Vec::<String>::new());
+    }
+
+    #[test]
+    fn values_are_looked_at_where_they_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("valid"), "ann@x.example ann/\nbob@x.example bob/\n").unwrap();
+        // A path is relative to the configuration's folder.
+        let head = "[listen]\nsmtp = \"127.0.0.1:0\"\n[http]\nlisten = []\n[tables.valid]\nsource = \"hash:valid\"\n\
+             [tables.t.inline]\n\"a@x.example\" = \"FROB x\"\n\"b@x.example\" = \"hop:gate\"\n\"c@x.example\" = \"192.0.2.1:26\"\n\
+             [hops]\ngate = \"192.0.2.9\"\n";
+        let found = |rules: &str| findings(folder.path(), &format!("{head}{rules}"));
+        let keys = "[[rules]]\nrecipient = \"x.example\"\nnot = { recipient = \"table:valid\" }\ndo = \"reject\"\n\
+                    [[rules]]\nsender = \"table:t\"\ndo = \"hold\"\n";
+        assert_eq!(found(keys), Vec::<String>::new(), "the keys alone count");
+        let actions = found("[[rules]]\nsender = \"table:t\"\n[[rules]]\nrecipient = \"table:valid\"\n");
+        let is_deferred = |found: &String, place: &str| found.starts_with(place) && found.contains("is deferred: ");
+        let places = ["valid:1:", "valid:2:", "stentor.toml:8:", "stentor.toml:9:", "stentor.toml:10:"];
+        assert_eq!(actions.len(), places.len(), "{actions:#?}");
+        assert!(places.iter().all(|place| actions.iter().any(|found| is_deferred(found, place))), "{actions:#?}");
+        // `FROB` and `x` may be hosts.
+        let routes = format!("{keys}[routing]\ntables = \"t\"\n");
+        assert_eq!(found(&routes), Vec::<String>::new());
     }
 
     #[test]

@@ -1,29 +1,10 @@
-//! What `stentor check` says of rules and routes that do not do here what the same words do in Postfix or sendmail.
+//! What `stentor check` warns of in routes and rules: relay domains whose mailboxes nobody asks for at RCPT, and redirects or copies to an address that nobody has.
 
-use stentor_config::Config;
+use stentor_config::{Config, Diagnostic, Severity};
+use stentor_engine::clock::Clock;
+use stentor_engine::core::Settings;
 use stentor_policy::Host;
-use stentor_rules::{Dialect, Does, Field, Key, NextHop, RuleId, Rulebook};
-use stentor_tables::Table;
-
-/// The first `OK` of an access table behind which rules are not asked.
-pub(crate) fn ending_ok(rules: &Rulebook, (name, dialect): (&str, Dialect), table: &Table) -> Option<(u32, String)> {
-    let id = rules.tables.iter().position(|known| *known.name == *name)?;
-    let asks = |at: &usize| {
-        let rule = &rules.rules[*at];
-        let is_asked = rule.when.tables().iter().any(|(_, table)| usize::from(table.0) == id);
-        is_asked && matches!(rule.does, Does::Table)
-    };
-    let at = (0..rules.rules.len()).find(asks).filter(|at| at + 1 < rules.rules.len())?;
-    let entries = table.lines().filter(|(_, value, _)| rules.ends_more(dialect, &String::from_utf8_lossy(value)));
-    let (key, value, line) = entries.min_by_key(|(_, _, line)| *line)?;
-    let (key, value) = (String::from_utf8_lossy(key), String::from_utf8_lossy(value));
-    let (by, next) = (rules.rule_name(RuleId::new(at)), rules.rule_name(RuleId::new(at + 1)));
-    let message = format!(
-        "{value} for {key:?} in table {name} ends all rules, where Postfix ends one list of restrictions: behind {by} neither {next} nor any \
-         later one is asked. What is to hold all the same stands before it, what it excepts from behind it (docs/operate/moving.md)"
-    );
-    Some((line, message))
-}
+use stentor_rules::{Action, Does, Field, Key, NextHop, RuleId};
 
 /// Routes of relay domains to mailboxes, of which nobody knows before the 250 who has one.
 pub(crate) fn unknown_recipients(config: &Config) -> Vec<(String, String)> {
@@ -55,5 +36,29 @@ pub(crate) fn unknown_recipients(config: &Config) -> Vec<(String, String)> {
         }
     }
     found.sort();
+    found
+}
+
+/// Rules that lead mail to an address of ours that nobody has. What a table behind a socket does not say is no finding.
+pub(crate) async fn leading_to_nobody(settings: &Settings) -> Vec<Diagnostic> {
+    let mut found = Vec::new();
+    let now = Clock::start().now();
+    for (at, rule) in settings.rules.rules.iter().enumerate() {
+        let Does::Actions(actions) = &rule.does else { continue };
+        for action in actions {
+            let (to, what) = match action {
+                Action::Redirect(to) => (to, "its mail is deferred with 451 4.3.5"),
+                Action::Bcc(to) => (to, "no copy is made"),
+                _ => continue,
+            };
+            if settings.readers_of(to, now).await.is_ok_and(|readers| readers.is_nobody()) {
+                let (file, line) = rule.place.rsplit_once(':').unwrap_or((&rule.place, ""));
+                let file = settings.config.file.clone().unwrap_or_else(|| file.into());
+                let line = line.parse().unwrap_or_default();
+                let message = format!("{}: nobody here has {to}: {what}", settings.rules.rule_name(RuleId::new(at)));
+                found.push(Diagnostic { file, line, column: 1, severity: Severity::Warning, message });
+            }
+        }
+    }
     found
 }

@@ -7,6 +7,7 @@
 //!
 //! The library itself wants a file that it maps and locks, C code, and `unsafe`; a table is read whole and swapped whole.
 
+use std::cell::Cell;
 use std::cmp::Ordering;
 
 use crate::diagnostic::Problem;
@@ -73,10 +74,16 @@ impl Lmdb {
     }
 
     pub fn get(&self, key: &[u8], folded: &mut Vec<u8>) -> Option<&[u8]> {
-        with_or_without_nul(key, folded, |key| self.find(key))
+        // No key sorts between K and K NUL: if K is missing, K NUL can only be the node at that place, so one search does for both.
+        let following: Cell<Option<Node<'_>>> = Cell::new(None);
+        with_or_without_nul(key, folded, |key| match following.get() {
+            Some(node) => (node.key == key).then(|| self.value(&node))?,
+            None => self.find(key, &following),
+        })
     }
 
-    fn find(&self, key: &[u8]) -> Option<&[u8]> {
+    /// The value of `key`; where it is missing, `following` becomes the node before which it would be.
+    fn find<'a>(&'a self, key: &[u8], following: &Cell<Option<Node<'a>>>) -> Option<&'a [u8]> {
         let mut number = self.root;
         for _ in 0..DEPTH_MAX {
             let page = self.page(number)?;
@@ -91,6 +98,10 @@ impl Lmdb {
                         Ordering::Less => low = middle + 1,
                         Ordering::Greater => high = middle,
                     }
+                }
+                // Behind the last of a page follows the first of another, which is looked for from the root.
+                if low < nodes {
+                    following.set(page.node(low));
                 }
                 return None;
             }
@@ -136,6 +147,7 @@ struct Page<'a> {
     flags: u16,
 }
 
+#[derive(Clone, Copy)]
 struct Node<'a> {
     /// The length of a value; in a branch the lower half of the child's number.
     value_bytes: u32,
@@ -224,6 +236,28 @@ mod tests {
         assert_eq!(lmdb.get(b"big", &mut buffer), Some("x".repeat(9000).as_bytes()));
         for absent in ["", "key", "key300@example.com", "zzz", "\u{1}"] {
             assert_eq!(lmdb.get(absent.as_bytes(), &mut buffer), None, "{absent}");
+        }
+    }
+
+    #[test]
+    fn keys_without_a_nul_are_found_at_every_place_of_a_page() {
+        // Those of postmap have one.
+        let mut bytes = MADE.to_vec();
+        for at in 0..bytes.len() - 13 {
+            if bytes[at..].starts_with(b"@example.com\0") {
+                bytes[at + 12] = b'x';
+            }
+        }
+        let lmdb = Lmdb::open(bytes).unwrap();
+        let mut buffer = Vec::new();
+        for number in 0..300 {
+            let value = lmdb.get(format!("key{number}@example.comx").as_bytes(), &mut buffer);
+            assert_eq!(
+                value.and_then(|value| value.strip_suffix(b"\0")),
+                Some(format!("value {number}").as_bytes()),
+                "{number}"
+            );
+            assert_eq!(lmdb.get(format!("key{number}@example.com").as_bytes(), &mut buffer), None, "{number}");
         }
     }
 

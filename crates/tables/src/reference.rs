@@ -86,6 +86,21 @@ impl Reference {
         parse(text.trim(), 0)
     }
 
+    /// The same with paths that begin in a folder.
+    #[must_use]
+    pub fn below(self, folder: &Path) -> Self {
+        let all = |tables: Vec<Self>| tables.into_iter().map(|table| table.below(folder)).collect();
+        match self {
+            Self::File { format, path } => Self::File { format, path: folder.join(path) },
+            Self::Union(tables) => Self::Union(all(tables)),
+            Self::Pipe(tables) => Self::Pipe(all(tables)),
+            Self::Socketmap(Endpoint::Unix { path, name }) => {
+                Self::Socketmap(Endpoint::Unix { path: folder.join(path), name })
+            }
+            Self::Inline(_) | Self::Static(_) | Self::Socketmap(Endpoint::Inet { .. }) => self,
+        }
+    }
+
     /// The files that the table is made of.
     pub fn files(&self) -> Vec<&Path> {
         match self {
@@ -218,6 +233,8 @@ mod tests {
         assert_eq!(parsed("lmdb:/a"), file(Format::Lmdb, "/a.lmdb"));
         let both = parsed("unionmap:{hash:/a, {pipemap:{regexp:/b,cidr:/c}} , static:{x y}}");
         assert_eq!(both.files(), [Path::new("/a"), Path::new("/b"), Path::new("/c")]);
+        let relative = parsed("unionmap:{hash:a, {pipemap:{regexp:/b,cdb:c}}}").below(Path::new("/etc"));
+        assert_eq!(relative.files(), [Path::new("/etc/a"), Path::new("/b"), Path::new("/etc/c.cdb")]);
     }
 
     #[test]

@@ -12,8 +12,9 @@ use std::sync::Arc;
 use stentor_mail::reply::{Enhanced, Reply};
 use stentor_posture::dane::Decision;
 use stentor_posture::sts::Policy;
-use stentor_posture::{HostPosture, Peer, Posture, Published, Strength, Wish, site_suffix};
+use stentor_posture::{HostPosture, Level, Peer, Posture, Published, Strength, Wish, site_suffix};
 use stentor_queue::book::split_hop;
+use stentor_queue::cause::Cause;
 use stentor_queue::site::{Endpoint, Resolution, SitePlan, Target};
 use stentor_resolve::{Decided, Facts};
 use stentor_rules::NextHop;
@@ -25,6 +26,8 @@ use crate::core::{Core, Settings};
 const STS_TTL_S: u32 = 3_600;
 /// Nothing is looked up more often.
 const TTL_S_MIN: u32 = 10;
+/// A table that cannot be asked (RFC 3463 X.3.0).
+const TABLE_FAILED: Enhanced = Enhanced::new(4, 3, 0);
 
 /// With what a look-up is made.
 #[derive(Clone, Copy)]
@@ -48,10 +51,16 @@ pub async fn look_up(asking: &Asking<'_>, name: &str) -> Resolution {
         plan.limits = asking.means.settings.site_limits(&plan.targets);
         let (domain, hop) = split_hop(name);
         if let Err(text) = protect(asking, plan, (domain, Wish::of_hop(hop).0), &facts, is_mx).await {
-            return Resolution::Temporary { dsn: Enhanced::new(4, 7, 5), text };
+            return temporary(Cause::Dns, Enhanced::new(4, 7, 5), text);
         }
     }
     resolution
+}
+
+/// What DANE makes of each host, whether it is asked for or not: for who looks.
+pub async fn dane_of(asking: &Asking<'_>, name: &str) -> Vec<Decided> {
+    let (_, facts, _) = hosts(asking, name).await;
+    asking.means.resolver.decisions(false, &facts).await
 }
 
 /// The hosts, what the answers show, and whether they are the domain's MX hosts.
@@ -63,11 +72,14 @@ async fn hosts(asking: &Asking<'_>, name: &str) -> (Resolution, Facts, bool) {
     let hop = match own {
         Some(Ok(hop)) => hop,
         Some(Err(error)) => {
-            return none(Resolution::Temporary { dsn: Enhanced::new(4, 4, 4), text: error.to_string() });
+            return none(temporary(Cause::Dns, Enhanced::new(4, 4, 4), error.to_string()));
         }
         None => match domain_hop(settings, domain).await {
             Ok(hop) => hop,
-            Err(reply) => return none(refused(&reply)),
+            Err(reply) => {
+                let (code, text) = (reply.enhanced.unwrap_or(TABLE_FAILED), reply.text.into_owned());
+                return none(temporary(Cause::Table, code, text));
+            }
         },
     };
     let (resolution, facts) = match &hop {
@@ -76,7 +88,7 @@ async fn hosts(asking: &Asking<'_>, name: &str) -> (Resolution, Facts, bool) {
         NextHop::Named(hop) => {
             let Some(hosts) = settings.rules.hops.get(hop) else {
                 let text = format!("there is no hop {hop:?} in [hops]");
-                return none(Resolution::Temporary { dsn: Enhanced::new(4, 4, 4), text });
+                return none(temporary(Cause::Dns, Enhanced::new(4, 4, 4), text));
             };
             resolver.route_with_facts(hosts).await
         }
@@ -112,16 +124,23 @@ async fn protect(
     let (dane, sts) = tokio::join!(dane, sts);
     let holds = dane.iter().map(|decided| decided.ttl_s).chain(sts.as_ref().map(|_| STS_TTL_S));
     plan.ttl_s = holds.fold(plan.ttl_s, u32::min).max(TTL_S_MIN);
-    let sts = match sts {
-        Some(StsFound::Policy(policy)) => Some(policy),
+    let (sts, not_now) = match sts {
+        Some(StsFound::Policy(policy)) => (Some(policy), None),
         Some(StsFound::NotKnown(why)) => return Err(why),
-        Some(StsFound::Nothing) | None => None,
+        Some(StsFound::NotNow(why)) => (None, Some(why)),
+        Some(StsFound::Nothing) | None => (None, None),
     };
     let of_target = |target: &Target| {
         let posture = host_posture(target, &posture, by_mail, domain, &dane, sts.as_deref())?;
         Some(Arc::new(posture))
     };
     let all: Vec<_> = plan.targets.iter().map(of_target).collect();
+    let is_proven =
+        |host: &Option<Arc<HostPosture>>| host.as_ref().is_some_and(|host| matches!(host.used.level, Level::Proven(_)));
+    // Mail with REQUIRETLS would come back for a policy that cannot be had now.
+    if let Some(why) = not_now.filter(|_| posture.require_tls && !all.iter().any(is_proven)) {
+        return Err(format!("whether an MTA-STS policy of {domain} proves its hosts cannot be found out now: {why}"));
+    }
     let suffix = site_suffix(&posture, domain, all.iter().map(Option::as_deref));
     let mut all = all.into_iter();
     plan.protect(&suffix, |_| all.next().flatten());
@@ -136,7 +155,7 @@ fn host_posture(
     dane: &[Decided],
     sts: Option<&Policy>,
 ) -> Option<HostPosture> {
-    let Endpoint::Tcp(addr) = &target.addr else { return None };
+    let addr = target.addr.addr()?;
     let host = target.host.trim_end_matches('.');
     let is_it = |decided: &&Decided| decided.host == host && decided.port == addr.port();
     let dane: Option<Decision> = dane.iter().find(is_it).map(|decided| decided.decision.clone());
@@ -144,7 +163,7 @@ fn host_posture(
     HostPosture::new(posture, by_mail, Peer { hostname: host, nexthop: domain }, published)
 }
 
-/// What routes and tables have for a domain.
+/// What routes and tables have for a domain; why a table cannot be asked.
 async fn domain_hop(settings: &Settings, domain: &str) -> Result<NextHop, Reply> {
     let tables = settings.tables.questions();
     tables.settle(|tables| settings.rules.domain_hop(domain, tables)).await
@@ -154,5 +173,101 @@ async fn domain_hop(settings: &Settings, domain: &str) -> Result<NextHop, Reply>
 fn refused(reply: &Reply) -> Resolution {
     let (class, text) = (if reply.is_temporary() { 4 } else { 5 }, reply.text.clone().into_owned());
     let dsn = reply.enhanced.filter(|own| own.class == class).unwrap_or(Enhanced::new(class, 7, 1));
-    if reply.is_temporary() { Resolution::Temporary { dsn, text } } else { Resolution::Permanent { dsn, text } }
+    if reply.is_temporary() { temporary(Cause::Dns, dsn, text) } else { Resolution::Permanent { dsn, text } }
+}
+
+fn temporary(cause: Cause, dsn: Enhanced, text: String) -> Resolution {
+    Resolution::Temporary { cause, dsn, text }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use tokio::net::UdpSocket;
+
+    use super::*;
+    use crate::clock::Clock;
+
+    const MX: &[u8] = b"\x03mx1\x01a\x04test\0";
+    const TTL: [u8; 4] = [0, 0, 1, 0];
+
+    /// The answer to a question about a.test, which has an MX host and publishes a policy, of which no host has an address.
+    fn answer(query: &[u8]) -> Vec<u8> {
+        let name = query[12..].split_inclusive(|octet| *octet == 0).next().expect("a question has a name");
+        let question = &query[12..12 + name.len() + 4];
+        let (owner, kind) =
+            (name.to_ascii_lowercase(), u16::from_be_bytes([question[name.len()], question[name.len() + 1]]));
+        let data = match (&*owner, kind) {
+            (b"\x01a\x04test\0", 15) => [&[0, 10], MX].concat(),
+            (MX, 1) => vec![192, 0, 2, 1],
+            (b"\x08_mta-sts\x01a\x04test\0", 16) => b"\x0ev=STSv1; id=1;".to_vec(),
+            _ => Vec::new(),
+        };
+        let is_found = !data.is_empty();
+        // Without an answer the zone's SOA, so that this is kept too.
+        let (kind, data) = if is_found { (kind, data) } else { (6, [&[0, 0][..], &[0; 18], &TTL[2..]].concat()) };
+        let counts = [0, 1, 0, u8::from(is_found), 0, u8::from(!is_found), 0, 0];
+        let length = (data.len() as u16).to_be_bytes();
+        [&query[..2], &[0x81, 0x80], &counts, question, &[0xc0, 12], &kind.to_be_bytes(), &[0, 1], &TTL, &length, &data]
+            .concat()
+    }
+
+    async fn name_server() -> SocketAddr {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a port is free");
+        let address = socket.local_addr().expect("it is bound");
+        tokio::spawn(async move {
+            let mut query = [0; 2048];
+            while let Ok((octets, from)) = socket.recv_from(&mut query).await {
+                let _ = socket.send_to(&answer(&query[..octets]), from).await;
+            }
+        });
+        address
+    }
+
+    /// It is no failure of the DNS, and the words name the table.
+    #[tokio::test]
+    async fn mail_waits_for_a_table_that_is_down() {
+        let text = "[tables.down]\nsource = \"socketmap:unix:/nonexistent/socket:map\"\nas = \"transport\"\n[routing]\ntables = \"down\"\n";
+        let config = stentor_config::check_text(std::path::Path::new("stentor.toml"), text).expect("it is sound");
+        let settings = Settings::new(config, None);
+        let resolver = stentor_resolve::Resolver::new(settings.resolver(&[])).expect("one can be made");
+        let clock = Clock::start();
+        let means = Means { resolver: &resolver, settings: &settings, clock: &clock };
+        let found = look_up(&Asking { means, policies: None }, "a.test").await;
+        let Resolution::Temporary { cause, dsn, text } = found else { panic!("{found:?}") };
+        assert_eq!((cause, dsn), (Cause::Table, TABLE_FAILED));
+        assert!(text.starts_with("table down: "), "{text}");
+    }
+
+    /// Whether mail may go in clear is not known of a domain whose own server was not asked; one that was asked in vain has no policy.
+    #[tokio::test]
+    async fn mail_waits_for_a_policy_while_strangers_hold_up_its_fetch() {
+        let mut config = stentor_config::without_file().expect("the defaults are a configuration");
+        config.dns.servers = vec![name_server().await];
+        let settings = Settings::new(config, None);
+        let resolver = stentor_resolve::Resolver::new(settings.resolver(&[])).expect("one can be made");
+        let (clock, policies) = (Clock::start(), StsPolicies::default());
+        let means = Means { resolver: &resolver, settings: &settings, clock: &clock };
+        let asking = Asking { means, policies: Some(&policies) };
+
+        // Answers are kept from here on: with the clock stopped nothing may depend on a socket.
+        let without = look_up(&Asking { policies: None, ..asking }, "a.test").await;
+        assert!(matches!(without, Resolution::Site(_)), "{without:?}");
+        crate::core::sts::record(&resolver, "a.test").await.expect("there is a record");
+        let turns = policies.hold_turns().await;
+        tokio::time::pause();
+        let Resolution::Temporary { dsn, text, .. } = look_up(&asking, "a.test").await else {
+            panic!("mail does not wait")
+        };
+        assert_eq!(dsn, Enhanced::new(4, 7, 5));
+        assert!(text.starts_with("a.test publishes an MTA-STS policy, which could not be fetched in time"), "{text}");
+        assert_eq!(policies.about("a.test"), (None, None), "nothing is held against it");
+
+        drop(turns);
+        tokio::time::resume();
+        let asked = look_up(&asking, "a.test").await;
+        assert!(matches!(asked, Resolution::Site(_)), "{asked:?}");
+        assert!(policies.about("a.test").1.is_some_and(|failure| failure.why.starts_with("mta-sts.a.test: ")));
+    }
 }

@@ -12,7 +12,7 @@ use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
 use stentor_policy::Verdict;
-use stentor_rules::RuleId;
+use stentor_rules::Open;
 
 use super::super::content::{Named, check as check_content};
 use super::{InForce, Transaction};
@@ -29,7 +29,7 @@ impl Transaction {
         settings: &Settings,
         (address, facts): (&Address, &HeaderFacts),
         verdict: &Verdict,
-        open: &[RuleId],
+        open: &[Open],
     ) -> Result<(), (Reply, String)> {
         let (aliases, lists): (Vec<&Address>, &[Arc<str>]) = match verdict {
             Verdict::Alias(expansion) => (vec![address], &expansion.lists),

@@ -30,7 +30,7 @@ impl Transaction {
             return Ok(());
         }
         let reply = Self::no_memory(core);
-        log::refused(core, ("DATA", ""), &self.mail, self.client, &reply);
+        log::refused(core, ("DATA", ""), &self.mail, self.by(), &reply);
         Err(reply)
     }
 
@@ -74,7 +74,9 @@ impl Transaction {
         self.wishes.write_fields(&mut prefix);
         let hostname = &settings.config.hostname;
         let (tls, now) = (self.tls, core.clock.now());
-        received(&Trace { helo, client, hostname, protocol, tls, id: &self.id, now }, &mut prefix);
+        let is_named = settings.config.auth.user_in_received;
+        let user = self.submitted.as_ref().filter(|_| is_named).and_then(|submitted| submitted.user());
+        received(&Trace { helo, client, hostname, protocol, tls, user, id: &self.id, now }, &mut prefix);
         self.waiting.begin(&settings.rules, prefix.len(), self.filtering.is_some());
         self.stored_form = StoredForm::new(prefix.len());
         prefix

@@ -13,17 +13,19 @@ use stentor_policy::{self as policy, Verdict};
 use stentor_posture::{Requirement, Wish};
 use stentor_queue::event::{Class, MessageIdAt, Ret};
 use stentor_queue::ids::Ms;
-use stentor_rules::{ClientName, REDIRECTED};
+use stentor_rules::{CERTIFIED, COPIED, ClientName, REDIRECTED};
 
 use super::super::ahead::subscribers_at;
 use super::super::content::{ClassCause, check_post, class};
-use super::super::judge::{Asked, SLOW_TABLES, Speaker, Stranger, route_others};
-use super::super::redirect::{alias_of, check_forwarded, redirected, via};
+use super::super::judge::{Asked, Proof, SLOW_TABLES, Speaker, Stranger, route_others};
+use super::super::redirect::{
+    AliasEnvelope, alias_envelope, alias_of, alias_sender, check_forwarded, is_same, redirected, via,
+};
 use super::rcpt::unasked;
 use super::{InForce, Transaction, address_of};
 use stentor_engine::core::envelope::{NewEnvelope, Recipients, Taken, To};
 use stentor_engine::core::intake::Refused;
-use stentor_engine::core::people::{Readers, today};
+use stentor_engine::core::people::{Reader, Readers};
 use stentor_engine::core::{Core, Settings, log};
 
 type Group = policy::Group<Asked>;
@@ -58,7 +60,7 @@ impl Transaction {
             owners.insert(list.clone(), settings.owners(list, core.clock.now()).await.map_err(Refused::reply)?);
         }
         let (mut groups, relayed) = self.groups(core, settings, owners);
-        if settings.rules.has_own_hops() {
+        if settings.rules.has_own_hops() || !settings.rules.is_plain() && !settings.rules.by_recipient.is_empty() {
             self.route(settings, &mut groups, now).await?;
         }
         let mut envelopes = self.envelopes(core, settings, (groups, relayed), end);
@@ -93,6 +95,7 @@ impl Transaction {
             name: spoke.as_ref().map_or(ClientName::Unknown, |spoke| spoke.name.as_deref()),
             helo: spoke.as_ref().map_or("", |spoke| &spoke.helo),
             may_relay: self.injector.is_some(),
+            proof: Proof::None,
             session: None,
             stranger: spoke.as_ref().map_or(Stranger::UNKNOWN, |spoke| Stranger {
                 seen: spoke.seen,
@@ -103,7 +106,7 @@ impl Transaction {
         for group in groups {
             let routed = Box::pin(route_others(settings, speaker, (&self.sender, now), &mut group.to));
             let limit = Duration::from_secs(ROUTING_S_MAX);
-            tokio::time::timeout(limit, routed).await.unwrap_or(Err(SLOW_TABLES))?;
+            group.hops = tokio::time::timeout(limit, routed).await.unwrap_or(Err(SLOW_TABLES))?;
         }
         Ok(())
     }
@@ -124,9 +127,10 @@ impl Transaction {
         let quarantine: Option<Arc<str>> = self.wishes.quarantine.as_deref().map(Arc::from);
         let alias = Arc::new(to.clone());
         self.quarantined_lists.extend(found.lists.iter().cloned().zip(quarantine.iter().cycle().cloned()));
-        for To { address, hop, .. } in found.people {
-            let via = via(&alias, &address);
-            let asked = Asked { hop, quarantine: quarantine.clone(), via, ..Asked::default() };
+        for reader in found.people {
+            let via = via(&alias, &reader);
+            let Reader { to: To { address, hop, .. }, owner } = reader;
+            let asked = Asked { hop, quarantine: quarantine.clone(), via, owner, ..Asked::default() };
             self.rcpts.add(address, asked, Verdict::Relay, why);
         }
         for list in found.lists {
@@ -178,9 +182,11 @@ impl Transaction {
             return Ok(());
         }
         let by = Arc::new(address.clone());
-        for to in found.people {
-            // Who is named gets it anyway, and hears of a failure.
-            if self.rcpts.has(&to.address) {
+        for reader in found.people {
+            let via = via(&by, &reader);
+            let Reader { to, owner } = reader;
+            // Who is named gets it anyway, and so does whom a named alias stands for: whoever sent it hears of a failure.
+            if self.rcpts.has(&to.address) || self.rcpts.leads_to(&to.address) {
                 continue;
             }
             if let Some(alias) = alias_of(settings, &to.address, to.hop.as_ref())
@@ -189,8 +195,8 @@ impl Transaction {
                 tracing::warn!(message = %self.id, %alias, "a rule's copy would be a mail loop (Delivered-To); it is not made");
                 continue;
             }
-            let asked = Asked { hop: to.hop, via: via(&by, &to.address), ..unasked() };
-            self.rcpts.add(to.address, asked, Verdict::Relay, || "copied by a rule".to_owned());
+            let asked = Asked { hop: to.hop, via, owner, ..unasked() };
+            self.rcpts.add(to.address, asked, Verdict::Relay, || COPIED.to_owned());
         }
         Ok(())
     }
@@ -234,8 +240,8 @@ impl Transaction {
         let (last, mut relayed) = (groups.len().saturating_sub(1), Some(relayed));
         let envelope = |(n, (group, quarantine)): (usize, (_, Option<Arc<str>>))| {
             let named = self.names.of(&group, |list| address_of(settings, list));
-            let policy::Group { of, sender, to, why } = group;
-            let why = if matches!(of, policy::Of::List(_)) { why } else { why + &class_why };
+            let policy::Group { of, sender, to, why, hops } = group;
+            let why = if matches!(of, policy::Of::List(_)) { why } else { why + &hops + &class_why };
             // Nearly always there is one.
             let relayed = if n == last { relayed.take() } else { relayed.clone() }?;
             let is_mailbox = is_mailbox(&of, &to);
@@ -255,7 +261,12 @@ impl Transaction {
                     }
                 }
                 policy::Of::Alias(address) => NewEnvelope {
-                    sender: alias_sender(settings, sender, &relayed.sender, (&to, core.clock.now())),
+                    sender: alias_sender(
+                        settings,
+                        sender,
+                        &relayed.sender,
+                        (&mut to.iter().map(|(to, _)| to), core.clock.now()),
+                    ),
                     recipients: Recipients::Addresses(all(to)),
                     prefix: if is_mailbox {
                         relayed.prefix
@@ -302,9 +313,15 @@ impl Transaction {
         }
     }
 
-    /// What rules and milters did with the message, in words.
+    /// What rules and milters did with the message, and the certificate that let its client relay, in words.
     fn marks(&self) -> String {
         let mut marks = self.wishes.words();
+        if let Some(name) = &self.certificate {
+            marks += if marks.is_empty() { "" } else { "; " };
+            marks += CERTIFIED;
+            marks += " ";
+            marks += name;
+        }
         if let Some(filtering) = self.filtering.as_ref().filter(|filtering| !filtering.words.is_empty()) {
             marks += if marks.is_empty() { "" } else { "; " };
             marks += &filtering.words;
@@ -329,16 +346,15 @@ impl Transaction {
                 all.push((group, whole));
                 continue;
             }
-            let policy::Group { of, sender, to, why } = group;
+            let policy::Group { of, sender, to, why, hops } = group;
             let mut apart: BTreeMap<Option<Arc<str>>, Vec<(Address, Asked)>> = BTreeMap::new();
             for (address, asked) in to {
                 apart.entry(asked.quarantine.clone()).or_default().push((address, asked));
             }
-            all.extend(
-                apart.into_iter().map(|(by, to)| {
-                    (policy::Group { of: of.clone(), sender: sender.clone(), to, why: why.clone() }, by)
-                }),
-            );
+            all.extend(apart.into_iter().map(|(by, to)| {
+                let (of, sender, why, hops) = (of.clone(), sender.clone(), why.clone(), hops.clone());
+                (policy::Group { of, sender, to, why, hops }, by)
+            }));
         }
         all
     }
@@ -380,24 +396,25 @@ fn wish(settings: &Settings, envelope: &NewEnvelope, facts: &HeaderFacts) -> Wis
 
 /// Programs and files that a rule or a list's owner led to get envelopes of their aliases: their service takes a first Delivered-To
 /// of the alias for the server's, so it must not be the client's. So do people behind an alias that a rule named: by that field
-/// their mail is known when it comes back.
+/// their mail is known when it comes back; the alias's owner is their sender.
 fn aliases_apart(settings: &Settings, groups: Vec<Group>) -> Vec<Group> {
     let mut all = Vec::with_capacity(groups.len());
     for mut group in groups {
         if group.of == policy::Of::Others {
-            let mut aliases: BTreeMap<(Address, bool), Vec<(Address, Asked)>> = BTreeMap::new();
+            let mut aliases: BTreeMap<AliasEnvelope, Vec<(Address, Asked)>> = BTreeMap::new();
             for (to, asked) in std::mem::take(&mut group.to) {
-                let program = alias_of(settings, &to, asked.hop.as_ref()).map(|alias| (alias, true));
-                let alias = || asked.via.as_deref().map(|alias| (alias.clone(), false));
-                match program.or_else(alias) {
+                let by = (asked.via.as_deref(), asked.owner.as_ref());
+                match alias_envelope(settings, (&to, asked.hop.as_ref()), by) {
                     Some(by) => aliases.entry(by).or_default().push((to, asked)),
                     None => group.to.push((to, asked)),
                 }
             }
-            let why = &group.why;
-            let of_alias =
-                |((alias, _), to)| policy::Group { of: policy::Of::Alias(alias), sender: None, to, why: why.clone() };
-            all.extend(aliases.into_iter().map(of_alias));
+            for ((alias, _, sender), to) in aliases {
+                // Why others are relayed to says nothing of copies.
+                let is_copy = !group.why.contains(REDIRECTED) && to.iter().all(|(_, asked)| asked.via.is_some());
+                let why = if is_copy { format!("relay: {COPIED}") } else { group.why.clone() };
+                all.push(policy::Group { of: policy::Of::Alias(alias), sender, to, why, hops: group.hops.clone() });
+            }
             if group.to.is_empty() {
                 continue;
             }
@@ -418,7 +435,7 @@ fn mailboxes_apart(groups: Vec<Group>) -> Vec<Group> {
             let (own, others): (Vec<_>, Vec<_>) = group.to.into_iter().partition(|(to, _)| is_same(to, alias));
             group.to = others;
             let (of, sender, why) = (group.of.clone(), group.sender.clone(), group.why.clone());
-            all.push(policy::Group { of, sender, to: own, why });
+            all.push(policy::Group { of, sender, to: own, why, hops: group.hops.clone() });
             if group.to.is_empty() {
                 continue;
             }
@@ -431,24 +448,4 @@ fn mailboxes_apart(groups: Vec<Group>) -> Vec<Group> {
 /// Whether a group is such an envelope.
 fn is_mailbox(of: &policy::Of, to: &[(Address, Asked)]) -> bool {
     matches!(of, policy::Of::Alias(alias) if to.iter().all(|(to, _)| is_same(to, alias)))
-}
-
-/// As a mailbox compares its address with Delivered-To.
-fn is_same(to: &Address, alias: &Address) -> bool {
-    to.as_str().eq_ignore_ascii_case(alias.as_str())
-}
-
-/// The envelope sender of what an alias expands to, but of what is itself a report: who owns it reads what comes back, else it comes back
-/// through this server, if that is configured.
-fn alias_sender(
-    settings: &Settings,
-    owner: Option<Address>,
-    sender: &str,
-    (to, now): (&[(Address, Asked)], Ms),
-) -> String {
-    if sender.is_empty() {
-        return String::new();
-    }
-    let forwarder = || settings.rules.forwarder(sender, to.iter().map(|(to, _)| to), today(now));
-    owner.or_else(forwarder).map_or_else(|| sender.to_owned(), |sender| sender.as_str().to_owned())
 }

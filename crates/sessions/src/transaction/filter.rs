@@ -20,7 +20,7 @@ use stentor_queue::ids::ContentId;
 use stentor_recode::Target;
 use stentor_rules::{AuthResults, ClientName, Key, Named, Remark, claims};
 
-use super::super::judge::{Asked, Speaker, Stranger};
+use super::super::judge::{Asked, Proof, Speaker, Stranger};
 use super::rcpt::TAKEN;
 use super::{Received, Transaction};
 use stentor_engine::core::intake::Job;
@@ -57,16 +57,17 @@ impl Transaction {
         let told = filter.chain().await.mail(MailFacts { helo, id: &id, mail: &self.mail }).await;
         self.filtering = Some(Box::new(Filtering { filter, taken: Vec::new(), words: String::new() }));
         told.map_err(|refusal| {
-            log::refused(core, ("MAIL", &refusal.by), &self.mail, self.client, &refusal.reply);
+            log::refused(core, ("MAIL", &refusal.by), &self.mail, self.by(), &refusal.reply);
             refusal.reply
         })
     }
 
     /// The same of a message that comes over HTTP or from a local program, of a user. The error is their refusal.
     pub async fn filtered_locally(&mut self, core: &Core, settings: &Settings, login: &str) -> Result<(), Reply> {
-        let login = Some(login.to_owned());
-        let facts = ClientFacts { address: self.client, port: 0, name: None, listener: None, login };
-        match settings.filters.of(facts) {
+        // Milters that sign what users send look for any mechanism.
+        let login = Some((login.to_owned(), "PLAIN"));
+        let facts = ClientFacts { address: self.client, port: 0, name: None, listener: None, login, tls: None };
+        match settings.filters.of(&facts) {
             Some(filter) => Box::pin(self.filtered_by(core, filter, "")).await,
             None => Ok(()),
         }
@@ -76,7 +77,7 @@ impl Transaction {
     pub async fn filter_data(&mut self, core: &Core) -> Result<(), Reply> {
         let Some(filtering) = &self.filtering else { return Ok(()) };
         filtering.filter.chain().await.data().await.map_err(|refusal| {
-            log::refused(core, ("DATA", &refusal.by), &self.mail, self.client, &refusal.reply);
+            log::refused(core, ("DATA", &refusal.by), &self.mail, self.by(), &refusal.reply);
             refusal.reply
         })
     }
@@ -295,6 +296,7 @@ impl Transaction {
             name: ClientName::Unknown,
             helo: "",
             may_relay: true,
+            proof: Proof::None,
             session: None,
             stranger: Stranger::UNKNOWN,
         };

@@ -42,7 +42,7 @@ use super::socket::Socket;
 use stentor_engine::core::envelope::NewEnvelope;
 use stentor_engine::core::intake::{AssignedIds, Job, Refused, Submission};
 use stentor_engine::core::limits::Limit;
-use stentor_engine::core::log::Whole;
+use stentor_engine::core::log::{Injector, Whole};
 use stentor_engine::core::observer::{Receiving, TraceParent};
 use stentor_engine::core::{Core, Settings, log};
 use stentor_live::posts::{Noted, RECIPIENTS_MIN};
@@ -106,6 +106,8 @@ pub struct Transaction {
     protocol: &'static str,
     /// Version and cipher of the client's session.
     tls: Option<(&'static str, &'static str)>,
+    /// The name in the certificate that let its client relay.
+    certificate: Option<Box<str>>,
     /// What is special about it if a user submits it.
     submitted: Option<Box<Submitted>>,
     /// Adds what a user's message lacks.
@@ -159,13 +161,21 @@ struct Spoke {
 
 impl Transaction {
     /// Answers MAIL: the place to push back, before any recipient is named.
-    pub fn begin(core: &Arc<Core>, mail: MailFrom, client: IpAddr, trusted: bool) -> Result<Transaction, Reply> {
+    /// `login`: who has logged in, here or at a proxy.
+    pub fn begin(
+        core: &Arc<Core>,
+        mail: MailFrom,
+        (client, trusted): (IpAddr, bool),
+        login: Option<&str>,
+    ) -> Result<Transaction, Reply> {
+        let injector = login.map(|login| format!("{client} login {login}"));
         if let Some(reply) = core.push_back() {
-            log::refused(core, ("MAIL", ""), &mail, client, &reply);
+            let by = Injector { client, origin: injector.as_deref().unwrap_or_default() };
+            log::refused(core, ("MAIL", ""), &mail, by, &reply);
             return Err(reply);
         }
         let id = core.next_message_id();
-        Ok(Transaction::new(core, mail, id, (client, trusted)))
+        Ok(Transaction { injector, ..Transaction::new(core, mail, id, (client, trusted)) })
     }
 
     /// One of a local user, `origin`; its queue id is known before the first attempt to store it.
@@ -201,6 +211,7 @@ impl Transaction {
             params_bytes: 0,
             protocol: "SMTP",
             tls: None,
+            certificate: None,
             submitted: None,
             completion: None,
             id,
@@ -224,13 +235,6 @@ impl Transaction {
         self.assigned.get_or_insert_default().clone()
     }
 
-    /// Of a client that a proxy has logged in.
-    #[must_use]
-    pub fn with_login(self, login: Option<&str>) -> Transaction {
-        let injector = login.map(|login| format!("{} login {login}", self.client));
-        Transaction { injector, ..self }
-    }
-
     /// Makes it part of the client's trace.
     pub fn traced_by(&mut self, core: &Core, parent: Option<TraceParent>) {
         let observer = core.observer.get();
@@ -240,6 +244,11 @@ impl Transaction {
     /// The client's word counts: it is in the client networks, or who uses it has logged in.
     fn is_of_trusted(&self) -> bool {
         self.trusted || self.injector.is_some()
+    }
+
+    /// For the log.
+    fn by(&self) -> Injector<'_> {
+        Injector { client: self.client, origin: self.injector.as_deref().unwrap_or_default() }
     }
 
     /// The client, if it is not trusted.
@@ -281,8 +290,8 @@ impl Transaction {
         to: &'a [Box<str>],
         (message_id, size, recipients): (&'a str, u64, u64),
     ) -> Whole<'a> {
-        let origin = self.injector.as_deref().unwrap_or_default();
-        Whole { client: self.client, why, message_id, to, recipients, size, origin }
+        let Injector { client, origin } = self.by();
+        Whole { client, why, message_id, to, recipients, size, origin }
     }
 
     /// Decides about the whole message, makes it durable and answers.
@@ -431,6 +440,9 @@ impl Transaction {
             refused => {
                 let refused = refused.ok().and_then(Result::err).unwrap_or(Refused::Stopping);
                 core.refused(refused);
+                if let Some(submitted) = &self.submitted {
+                    submitted.give_back();
+                }
                 let reply = refused.reply();
                 let whole = self.whole("", &[], (message_id, told_size, named));
                 log::refused_message(core, &self.mail, &reply, &whole);

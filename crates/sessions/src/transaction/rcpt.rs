@@ -13,11 +13,12 @@ use stentor_mail::reply::Reply;
 use stentor_mail::server::{Notify, RcptTo};
 use stentor_policy::{Expansion, Verdict};
 use stentor_queue::event::RcptParams;
-use stentor_rules::{Key, Named, NextHop, Remark, SessionFacts, Wishes};
+use stentor_rules::{Key, Named, NextHop, Remark, SessionFacts, Why, Wishes};
 
-use super::super::judge::{Asked, Because, Judged, Speaker, judge, refused_targets};
+use super::super::judge::{Asked, Because, Judged, Proof, Speaker, judge, refused_targets};
 use super::super::rewrite::canonical;
 use super::{Spoke, Transaction};
+use stentor_engine::core::log::Injector;
 use stentor_engine::core::{Core, Settings, log};
 use stentor_engine::delivery::call_ahead::{self, Recipient};
 
@@ -89,7 +90,7 @@ impl Transaction {
         }
     }
 
-    /// Takes the recipient, or says why not.
+    /// Takes the recipient, or says why not; one that is refused counts for no limit of a user.
     pub(super) async fn try_rcpt(
         &mut self,
         core: &Arc<Core>,
@@ -97,14 +98,29 @@ impl Transaction {
         speaker: Speaker<'_>,
         (rcpt, facts): (RcptTo, Option<&HeaderFacts>),
     ) -> Result<(), Box<RcptRefusal>> {
-        let told = self.filtering.is_some().then(|| rcpt.clone());
         self.count_submitted().map_err(|reply| RcptRefusal::of(&rcpt.address, reply))?;
+        let taken = self.try_counted(core, settings, speaker, (rcpt, facts)).await;
+        if taken.is_err() {
+            self.uncount_submitted();
+        }
+        taken
+    }
+
+    /// The same for one that is counted already.
+    async fn try_counted(
+        &mut self,
+        core: &Arc<Core>,
+        settings: &Arc<Settings>,
+        speaker: Speaker<'_>,
+        (rcpt, facts): (RcptTo, Option<&HeaderFacts>),
+    ) -> Result<(), Box<RcptRefusal>> {
+        let told = self.filtering.is_some().then(|| rcpt.clone());
         self.count_params(core, &rcpt).map_err(|reply| RcptRefusal::of(&rcpt.address, reply))?;
         let (rcpt, given) = self.canonical(settings, rcpt).await?;
         let instance = speaker.session.map(|_| self.id.to_string()).unwrap_or_default();
-        let session = speaker.session.map(|facts| SessionFacts { size: self.mail.size, instance: &instance, ..facts });
+        let session = speaker.session.map(|facts| SessionFacts { size: self.mail.size, instance: &instance, ..*facts });
         let may_relay = self.injector.is_some() || speaker.may_relay;
-        let speaker = Speaker { may_relay, session, ..speaker };
+        let speaker = Speaker { may_relay, session: session.as_ref(), ..speaker };
         // Of a recipient that is refused, nothing is asked of the message.
         let mut wishes = Wishes::default();
         let asked = (&self.sender, &rcpt.address);
@@ -117,9 +133,9 @@ impl Transaction {
         }
         let params = RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt };
         let is_routed = matches!(verdict, Verdict::Relay);
-        let asked = Asked { params, hop, is_routed, quarantine, via: None };
+        let asked = Asked { params, hop, is_routed, quarantine, route: route.map(Arc::new), ..Asked::default() };
         if let Some(told) = told {
-            let words = why.words();
+            let words = why.words(speaker.proof);
             let taken = self.filter_taken(told, (&rcpt.address, &asked), &verdict, &words).await;
             taken.map_err(|refusal| RcptRefusal::by_milter(&rcpt.address, refusal))?;
             why = Because::Rules(words);
@@ -134,8 +150,11 @@ impl Transaction {
         self.waiting.add(&settings.rules, &rcpt.address, open);
         self.wishes.merge(wishes);
         self.remember(settings, speaker);
-        if let Some(route) = route {
-            self.route_lists(lists, &route);
+        if let Proof::Certificate(name) = speaker.proof {
+            self.certificate.get_or_insert_with(|| name.into());
+        }
+        if let Some((hop, _)) = asked.route.as_deref() {
+            self.route_lists(lists, hop);
         }
         for hop in copies {
             let asked = Asked { hop: Some(hop), ..unasked() };
@@ -143,7 +162,9 @@ impl Transaction {
         }
         match why {
             Because::Rules(words) => self.rcpts.add_by(rcpt.address, asked, verdict, words),
-            Because::Policy(_) | Because::Outside => self.rcpts.add(rcpt.address, asked, verdict, || why.words()),
+            Because::Policy(_) | Because::Outside => {
+                self.rcpts.add(rcpt.address, asked, verdict, || why.words(speaker.proof));
+            }
         }
         Ok(())
     }
@@ -173,18 +194,19 @@ impl Transaction {
         let refused = |reply| RcptRefusal::of(address, reply);
         if let Verdict::Refuse(reply) = &judged.verdict {
             let why = std::mem::replace(&mut judged.why, Because::Rules(String::new()));
-            return Err(Box::new(RcptRefusal { policy: why.words(), ..*refused(reply.clone()) }));
+            return Err(Box::new(RcptRefusal { policy: why.words(speaker.proof), ..*refused(reply.clone()) }));
         }
         if let Verdict::Alias(expansion) = &judged.verdict {
             self.add_targets(expansion.everyone().count()).map_err(refused)?;
             // A rule may yet name another next hop, or keep the message.
             let is_settled = judged.open.is_empty() && judged.quarantine.is_none() && wishes.redirect.is_none();
-            if is_settled && let Some((reply, policy)) = self.refused_targets(core, settings, speaker, expansion).await
-            {
+            let alias = (&**expansion, judged.route.as_ref());
+            if is_settled && let Some((reply, policy)) = self.refused_targets(core, settings, speaker, alias).await {
                 return Err(Box::new(RcptRefusal { policy, ..*refused(reply) }));
             }
         }
-        if let Some(reply) = self.standing_bounce_refusal(core, (address, judged.hop.is_some()), &judged.verdict) {
+        let has_own_hop = judged.hop.is_some() || judged.route.is_some();
+        if let Some(reply) = self.standing_bounce_refusal(core, (address, has_own_hop), &judged.verdict) {
             return Err(refused(reply));
         }
         for list in lists_of(&judged.verdict) {
@@ -210,14 +232,14 @@ impl Transaction {
         core: &Core,
         settings: &Settings,
         speaker: Speaker<'_>,
-        expansion: &Expansion,
+        (expansion, of_alias): (&Expansion, Option<&(NextHop, Why)>),
     ) -> Option<(Reply, String)> {
         if !settings.rules.refuses_hops() {
             return None;
         }
         let sender = settings.rules.mark_local(self.sender.clone());
         let tables = settings.tables.questions_about(speaker.stranger.asker, None).of_stranger(self.stranger());
-        let asked = refused_targets((settings, &tables), speaker, (&sender, expansion), core.clock.now());
+        let asked = refused_targets((settings, &tables), speaker, (&sender, expansion, core.clock.now()), of_alias);
         let (reply, why) = Box::pin(asked).await?;
         Some((reply, format!("all it stands for is refused: {}", settings.rules.shown(&why))))
     }
@@ -330,7 +352,8 @@ impl Transaction {
     /// A recipient is refused; reports that.
     pub(super) fn refuse(&self, core: &Core, client: IpAddr, refusal: RcptRefusal) -> Reply {
         let RcptRefusal { to, reply, policy, .. } = refusal;
-        log::refused_recipient(core, &self.mail, (to.as_str(), &policy), client, &reply);
+        let by = Injector { client, ..self.by() };
+        log::refused_recipient(core, &self.mail, (to.as_str(), &policy), by, &reply);
         reply
     }
 

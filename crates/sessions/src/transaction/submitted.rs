@@ -3,8 +3,9 @@
 //! Promise: neither the envelope nor From names an address that the user does not own, if that is configured. Date and Message-ID
 //! are there ([`Completion`]), Bcc is not.
 
-use stentor_auth::{Authenticator, Login};
+use stentor_auth::{Authenticator, Limits, Login};
 use stentor_config::OwnSenders;
+use stentor_mail::Ms;
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::completed::Completion;
 use stentor_mail::dsn::format_date;
@@ -31,19 +32,27 @@ pub struct Submitted {
     /// None: who it is is proven by a certificate.
     account: Option<Account>,
     own_senders: OwnSenders,
+    /// Of users without limits of their own.
+    limits: Limits,
     recipients_max: u32,
-    /// By the clock of the counts.
-    begun: u64,
+    /// By the steady clock.
+    begun: Ms,
     messages: u32,
     recipients: u32,
+    /// When the last recipient was counted, by the same clock.
+    counted: Ms,
 }
 
 impl Submitted {
-    pub fn new(settings: &Settings, account: Option<Account>) -> Submitted {
+    /// `limits`: those in force now, which may be newer than the session's settings.
+    pub fn new(settings: &Settings, account: Option<Account>, limits: Limits, begun: Ms) -> Submitted {
         let (own_senders, recipients_max) =
             (settings.config.auth.own_senders, settings.config.listen.submission_recipients_max);
-        let begun = account.as_ref().map_or(0, |account| account.auth.moment());
-        Submitted { account, own_senders, recipients_max, begun, messages: 0, recipients: 0 }
+        Submitted { account, own_senders, limits, recipients_max, begun, messages: 0, recipients: 0, counted: begun }
+    }
+
+    pub fn user(&self) -> Option<&str> {
+        self.account.as_ref().map(|account| &**account.login.user())
     }
 
     /// Who has to own the senders, if somebody has.
@@ -57,7 +66,7 @@ impl Submitted {
             return Err(NOT_OWN_SENDER);
         }
         if let Some(Account { login, auth }) = &self.account {
-            auth.take_message(login).map_err(|over| Reply::new(450, (4, 7, 1), over.to_string()))?;
+            auth.take_message(login, &self.limits).map_err(|over| Reply::new(450, (4, 7, 1), over.to_string()))?;
         }
         self.messages = 1;
         Ok(())
@@ -69,10 +78,19 @@ impl Submitted {
             return Err(Reply::fixed(452, (4, 5, 3), "Too many recipients"));
         }
         if let Some(Account { login, auth }) = &self.account {
-            auth.take_recipient(login).map_err(|over| Reply::new(452, (4, 5, 3), over.to_string()))?;
+            let counted = auth.take_recipient(login, &self.limits);
+            self.counted = counted.map_err(|over| Reply::new(452, (4, 5, 3), over.to_string()))?;
         }
         self.recipients += 1;
         Ok(())
+    }
+
+    /// The recipient that was counted last is refused.
+    fn give_recipient_back(&mut self) {
+        self.recipients = self.recipients.saturating_sub(1);
+        if let Some(Account { login, auth }) = &self.account {
+            auth.give_back(login, (0, 1), self.counted);
+        }
     }
 
     /// Nothing came of the message.
@@ -94,7 +112,7 @@ impl Transaction {
         match taken {
             Ok(()) => Ok(self),
             Err(reply) => {
-                log::refused(core, ("MAIL", ""), &self.mail, self.client, &reply);
+                log::refused(core, ("MAIL", ""), &self.mail, self.by(), &reply);
                 self.abandon(core);
                 Err(reply)
             }
@@ -104,6 +122,13 @@ impl Transaction {
     /// Counts a recipient of a user's message.
     pub(super) fn count_submitted(&mut self) -> Result<(), Reply> {
         self.submitted.as_mut().map_or(Ok(()), |submitted| submitted.take_recipient())
+    }
+
+    /// The recipient that was counted last is refused.
+    pub(super) fn uncount_submitted(&mut self) {
+        if let Some(submitted) = &mut self.submitted {
+            submitted.give_recipient_back();
+        }
     }
 
     /// What a user's message gets if it is missing; `ours`: so many octets before the client's are ours.
@@ -145,8 +170,10 @@ mod tests {
     #[test]
     fn recipients_have_a_limit() {
         let settings = Settings::new(stentor_config::without_file().unwrap(), None);
-        let mut submitted = Submitted { recipients_max: 2, ..Submitted::new(&settings, None) };
+        let mut submitted = Submitted { recipients_max: 2, ..Submitted::new(&settings, None, Limits::default(), 0) };
         assert!(submitted.take_recipient().is_ok() && submitted.take_recipient().is_ok());
         assert_eq!(submitted.take_recipient().map_err(|reply| reply.code), Err(452));
+        submitted.give_recipient_back();
+        assert!(submitted.take_recipient().is_ok(), "one was refused");
     }
 }

@@ -12,16 +12,16 @@ use stentor_addresses::HeaderStream;
 use stentor_control::format::plural;
 use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
-use stentor_engine::core::people::Readers;
 use stentor_lists::subscribers::{Seen, read};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, TextBody};
 use stentor_mail::stored::StoredForm;
 use stentor_policy::Verdict;
-use stentor_rules::{Decision, Outcome, Scan, Step, Why};
+use stentor_rules::{Outcome, Scan, Step};
 use stentor_sessions::{Members, Named, check_content, check_post, class, header, redirected};
 
+use super::words::goes_to;
 use super::{Decided, Options};
 
 /// What is held of a message: the server's own piece.
@@ -63,7 +63,7 @@ pub(super) async fn judge(
     decided.steps.append(&mut steps);
     match judged {
         Ok(class) => decided.class = class.or(decided.class.take()),
-        Err(reply) => refuse(decided, reply),
+        Err(reply) => decided.refuse(reply),
     }
     Ok(())
 }
@@ -144,16 +144,6 @@ async fn judge_content(
     }))
 }
 
-/// The message is refused because of the last step.
-fn refuse(decided: &mut Decided, reply: Reply) {
-    let why = decided.steps.last().map(|step| {
-        if step.place.is_empty() { step.asked.clone() } else { format!("{} ({})", step.asked, step.place) }
-    });
-    let marks = std::mem::take(&mut decided.decision.marks);
-    let why = Why::Address(why.unwrap_or_default().into());
-    decided.decision = Decision { outcome: Outcome::Refuse(reply), why, route: None, marks };
-}
-
 /// The header's addresses as the server rewrites them, of clients that are trusted.
 #[derive(Default)]
 struct Header {
@@ -188,15 +178,6 @@ fn named(decided: &Decided) -> (Vec<&Address>, Vec<Arc<str>>) {
 
 /// The subscribers files as they are now.
 struct Files<'s>(&'s Settings);
-
-/// Where a redirect leads, in words.
-fn goes_to(found: &Readers) -> String {
-    let people = plural(found.people.len() as u64, "recipient");
-    let lists = found.lists.iter().map(|list| format!("a post to list {list}"));
-    let null = found.has_null.then(|| "taken and dropped: it stands for /dev/null".to_owned());
-    let people = (!found.people.is_empty()).then(|| format!("goes to {people}"));
-    people.into_iter().chain(lists).chain(null).collect::<Vec<_>>().join("; ")
-}
 
 impl Files<'_> {
     fn open(&self, list: &str) -> Option<File> {

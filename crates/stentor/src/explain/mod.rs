@@ -3,6 +3,7 @@
 //! It evaluates the file, not the running server: with `--config` a configuration can be tried before it is loaded. Files of
 //! tables are read, tables behind sockets are asked.
 
+mod forwards;
 mod kept;
 mod message;
 pub(crate) mod replay;
@@ -24,14 +25,16 @@ use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
 use stentor_engine::core::call_ahead::Answer;
 use stentor_engine::delivery::call_ahead::{self, Recipient};
+use stentor_lists::Post;
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_policy::Verdict;
 use stentor_resolve::{Asker, Resolver, ResolverError};
 use stentor_rules::{Decision, Key, Marks, NextHop, Outcome, Rulebook, Step, Why};
-use stentor_sessions::{ClientName, Speaker, Stranger, calls_ahead, canonical, facts, own_hop, refused_targets};
+use stentor_sessions::{ClientName, Proof, Speaker, Stranger, calls_ahead, canonical, facts, own_hop, refused_targets};
 use stentor_strangers::{RateOver, Seen};
 
+use self::forwards::Forward;
 use self::targets::{Target, Targets, targets};
 use self::words::{also, also_without_places, because_of, by_srs, class_of, headline, logged, unknown};
 use crate::asking::{fail, load_noting, usage};
@@ -46,7 +49,7 @@ const NAMELESS: &str = stentor_rules::UNKNOWN;
 
 #[derive(Args)]
 #[command(
-    after_long_help = "What was set by command (queue-only, suspend, standing bounces) is not asked: see `stentor status`.\n\nExit codes: 0 accepted (discarded mail, too), 69 refused, 75 deferred, 2 wrong arguments, 1 any other failure."
+    after_long_help = "What was set by command (queue-only, suspend, standing bounces) is not asked: see `stentor status`.\n\nExit codes: 0 accepted (discarded or quarantined mail, too), 69 refused, 75 deferred, 2 wrong arguments, 1 any other failure."
 )]
 pub struct Options {
     /// The envelope sender; "" or "<>" for the null sender.
@@ -55,7 +58,7 @@ pub struct Options {
     /// The recipient; `postmaster` alone is that of this server.
     #[arg(long, value_name = "ADDRESS")]
     to: String,
-    /// The client's address.
+    /// The client's address; the first step shows whether it may relay.
     #[arg(long, value_name = "IP", default_value = "127.0.0.1")]
     client: IpAddr,
     /// The client's name, as DNS has it both ways; `unknown` if it has none [default: conditions on it cannot be asked, which is said].
@@ -143,9 +146,17 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
         Some(NAMELESS) => ClientName::Nameless,
         Some(name) => ClientName::Is(name),
     };
-    let speaker =
-        Speaker { client: options.client, name, helo: &helo, may_relay: options.login, session: None, stranger };
+    let speaker = Speaker {
+        client: options.client,
+        name,
+        helo: &helo,
+        may_relay: options.login,
+        proof: Proof::None,
+        session: None,
+        stranger,
+    };
     let mut decided = decide(&settings, speaker, (from, to)).await;
+    decided.steps.insert(0, client(&settings, options));
     if let Some(recipient) = decided.ask.take() {
         ask_ahead(&settings, &recipient, options.call_ahead, &mut decided).await;
     }
@@ -153,6 +164,10 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
         && let Err(why) = message::judge(&settings, options, &mut decided, file).await
     {
         return fail(&format!("{}: {why}", file.display()));
+    }
+    forwards::follow(&settings, &mut decided, options.message.is_some()).await;
+    if options.message.is_none() {
+        posts(&settings, &mut decided);
     }
     add_words(&settings, &mut decided);
     let targets = targets(&settings, speaker, &mut decided).await;
@@ -166,6 +181,36 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
         }
         _ => printed,
     }
+}
+
+/// Who the client is taken for.
+fn client(settings: &Settings, options: &Options) -> Step {
+    let networks = &settings.config.client_networks;
+    let network = networks.iter().find(|network| network.contains(&options.client.to_canonical()));
+    let (place, answer) = match network {
+        _ if options.login => (String::new(), "trusted: it has logged in".to_owned()),
+        Some(network) => {
+            (settings.config.place("", "client_networks"), format!("trusted: in client network {network}"))
+        }
+        None => (String::new(), "not trusted: in no client network, and not logged in (--client, --login)".to_owned()),
+    };
+    Step::new(format!("client {}", options.client), place, answer)
+}
+
+/// What the content decides about posts.
+fn posts(settings: &Settings, decided: &mut Decided) {
+    let Outcome::Local(verdict) = &decided.decision.outcome else { return };
+    let lists = match verdict {
+        _ if decided.decision.marks.redirect.is_some() => &[],
+        Verdict::List(list) => std::slice::from_ref(list),
+        Verdict::Alias(expansion) => &expansion.lists[..],
+        Verdict::Relay | Verdict::Bounces(_) | Verdict::Refuse(_) => &[],
+    };
+    let demands = |name: &&Arc<str>| settings.list(name).is_some_and(|list| list.settings().post != Post::Anyone);
+    let words = lists.iter().filter(demands).map(|name| {
+        format!("if the sender or the author may post to list {name}, which the content decides; see --message")
+    });
+    decided.also.extend(words);
 }
 
 /// What is stated of the client; what is not stated is not known.
@@ -229,6 +274,8 @@ struct Decided {
     to: Address,
     /// Its next hop would be asked whether it takes the recipient.
     ask: Option<Recipient>,
+    /// Whom rules add, or put in its place.
+    forwards: Vec<Forward>,
 }
 
 impl Decided {
@@ -244,7 +291,19 @@ impl Decided {
             from,
             to,
             ask: None,
+            forwards: Vec::new(),
         }
+    }
+
+    /// The message is refused because of the last step.
+    fn refuse(&mut self, reply: Reply) {
+        let why = self.steps.last().map(|step| {
+            if step.place.is_empty() { step.asked.clone() } else { format!("{} ({})", step.asked, step.place) }
+        });
+        let marks = std::mem::take(&mut self.decision.marks);
+        let why = Why::Address(why.unwrap_or_default().into());
+        self.decision = Decision { outcome: Outcome::Refuse(reply), why, route: None, marks };
+        self.forwards.clear();
     }
 
     /// What else is done, in words that two configurations can be compared by.
@@ -324,7 +383,8 @@ async fn with_targets(settings: &Settings, speaker: Speaker<'_>, sender: &Key, d
         return decision;
     }
     let tables = settings.tables.questions_about(speaker.stranger.asker, None);
-    let refused = refused_targets((settings, &tables), speaker, (sender, expansion), Clock::start().now()).await;
+    let alias = (sender, &**expansion, Clock::start().now());
+    let refused = refused_targets((settings, &tables), speaker, alias, marks.route.as_ref()).await;
     match refused {
         Some((reply, why)) => Decision { outcome: Outcome::Refuse(reply), why, ..decision },
         None => decision,
@@ -360,7 +420,7 @@ fn as_text(rules: &Rulebook, Decided { decision, steps, also, kept, .. }: &Decid
     for also in also {
         line(&mut out, format_args!("   {also}"));
     }
-    for text in targets.shown.iter().flat_map(|target| target.lines(decision)) {
+    for text in targets.shown.iter().flat_map(Target::lines) {
         line(&mut out, format_args!("   {text}"));
     }
     if targets.left > 0 {

@@ -1,32 +1,29 @@
 //! `stentor policy replay`: the decisions of the last days again, as another configuration would make them.
 //!
 //! From the history come client, sender and recipient of what was accepted, of what was refused at RCPT, and of what was discarded; of
-//! what was redirected, the recipients that the client named. Each is decided by the configuration that is in force and by the new one; what differs is listed, the most frequent first. Both are read from
-//! their files as they are now: tables too. What the history does not keep, a client's name and its HELO, is unknown to both.
+//! what was redirected, the recipients that the client named ([`PastDecisions`]). Each is decided by the configuration that is in force and by the
+//! new one; what differs is listed, the most frequent first. Both are read from their files as they are now: tables too. What the history
+//! does not keep, a client's name and its HELO, is unknown to both.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::json;
+use stentor_admin::past::{PastDecisions, PastRecipient};
 use stentor_config::Config;
 use stentor_control::format::{line, plural};
 use stentor_engine::core::Settings;
 use stentor_mail::address::Address;
-use stentor_rules::{AUTHENTICATED, REDIRECTED, Rule, RuleId};
-use stentor_sessions::{ClientName, Speaker, Stranger};
-use stentor_stats::escape::unescaped;
-use stentor_stats::record::{Record, Topic};
+use stentor_rules::{Rule, RuleId};
+use stentor_sessions::{ClientName, Proof, Speaker, Stranger};
 
 use super::words::{because, because_of, outcome};
 use crate::asking::{fail, load, load_by};
 use crate::observe::input;
 use crate::output::{done, print};
 
-/// Different decisions that are made again; more are counted.
-const DECISIONS_MAX: usize = 1_000_000;
 const DAY_MS: u64 = 86_400_000;
 
 #[derive(Args)]
@@ -60,97 +57,6 @@ struct Replay {
     json: bool,
 }
 
-/// What was asked of the server.
-#[derive(PartialEq, Eq, Hash)]
-struct PastRecipient {
-    client: IpAddr,
-    has_login: bool,
-    from: Box<str>,
-    to: Box<str>,
-}
-
-/// What is in a history.
-#[derive(Default)]
-struct Past {
-    /// How often each was asked.
-    asked: HashMap<PastRecipient, u64>,
-    /// Of the messages: who handed them in.
-    by_id: HashMap<Box<str>, (IpAddr, bool, Box<str>)>,
-    all: u64,
-    left_out: u64,
-}
-
-impl Past {
-    fn add(&mut self, client: IpAddr, has_login: bool, from: &str, to: &str) {
-        self.all += 1;
-        let asked = PastRecipient { client, has_login, from: from.into(), to: to.into() };
-        if self.asked.len() >= DECISIONS_MAX && !self.asked.contains_key(&asked) {
-            self.left_out += 1;
-            return;
-        }
-        *self.asked.entry(asked).or_default() += 1;
-    }
-
-    fn record(&mut self, record: &Record<'_>, lists: &HashMap<&str, &Address>) {
-        match record {
-            Record::Accepted(accepted) => {
-                let Some(client) = accepted.client else { return };
-                let has_login = accepted.policy.contains(AUTHENTICATED);
-                if accepted.policy.contains(REDIRECTED) {
-                    return accepted.named.iter().for_each(|to| self.add(client, has_login, accepted.from, to));
-                }
-                match lists.get(accepted.list) {
-                    Some(address) => self.add(client, has_login, accepted.from, address.as_str()),
-                    // Of an alias or a virtual user the record has the address that was named.
-                    None if accepted.list.is_empty() && alias_of(accepted.policy).is_some() => {
-                        let to = alias_of(accepted.policy).unwrap_or_default();
-                        self.add(client, has_login, accepted.from, to);
-                    }
-                    None if accepted.list.is_empty() => {
-                        self.by_id.insert(accepted.id.into(), (client, has_login, accepted.from.into()));
-                    }
-                    None => {}
-                }
-            }
-            Record::Attempt(attempt) if !attempt.is_repeated && !attempt.is_fate_alone() => {
-                let Some((client, has_login, from)) = self.by_id.get(attempt.id).cloned() else { return };
-                // A retry is no decision: what was deferred is asked about when it ends.
-                if attempt.stat == stentor_stats::record::Stat::Deferred {
-                    return;
-                }
-                for to in &attempt.to {
-                    self.add(client, has_login, &from, to);
-                }
-            }
-            Record::Note(note) if note.topic == Topic::Policy => {
-                if let Some((from, client)) = discarded(note.text) {
-                    note.to.iter().for_each(|to| self.add(client, false, &from, to));
-                }
-            }
-            Record::Refused(refused) if refused.step == "RCPT" => {
-                if let Some(client) = refused.client {
-                    self.add(client, false, refused.from, refused.to);
-                }
-            }
-            _ => {}
-        }
-    }
-}
-
-/// Sender and client of mail that was taken and dropped. What a client writes into its address ends nothing here: the
-/// record has it escaped.
-fn discarded(text: &str) -> Option<(String, IpAddr)> {
-    let (from, rest) = text.strip_prefix("discarded: from=<")?.split_once(">, relay=[")?;
-    let (client, _) = rest.split_once(']')?;
-    Some((unescaped(from).into_owned(), client.parse().ok()?))
-}
-
-/// The address that was named, of an envelope for what it stands for: the reason begins with it.
-fn alias_of(policy: &str) -> Option<&str> {
-    let address = policy.strip_prefix("alias ")?.split(';').next()?;
-    address.contains('@').then_some(address)
-}
-
 /// A decision that would change.
 struct Change {
     asked: PastRecipient,
@@ -169,7 +75,7 @@ pub fn run(options: &Options) -> ExitCode {
         (Ok(old), Ok(new)) => (old, new),
         (Err(code), _) | (_, Err(code)) => return code,
     };
-    let mut past = Past::default();
+    let mut past = PastDecisions::default();
     let lists: HashMap<&str, &Address> =
         old.lists.iter().map(|one| (&**one.list.name(), &one.list.settings().address)).collect();
     let since = input::now().saturating_sub(options.days * DAY_MS);
@@ -183,7 +89,7 @@ pub fn run(options: &Options) -> ExitCode {
     }
 }
 
-async fn replay(options: &Replay, past: Past, old: Config, new: Config) -> ExitCode {
+async fn replay(options: &Replay, past: PastDecisions, old: Config, new: Config) -> ExitCode {
     let (old, new) = (Settings::new(old, None), Settings::new(new, None));
     if old.rules.asks_name() || new.rules.asks_name() {
         eprintln!("stentor: rules ask for the client's name, which the history does not keep: it is unknown here");
@@ -240,7 +146,8 @@ async fn decided(settings: &Settings, asked: &PastRecipient, to: &Address) -> (S
         client: asked.client,
         name: ClientName::Unknown,
         helo: "",
-        may_relay: asked.has_login,
+        may_relay: asked.may_relay,
+        proof: Proof::None,
         session: None,
         stranger: Stranger::UNKNOWN,
     };
@@ -286,21 +193,4 @@ fn as_json(changes: &[Change], (changed, all, left_out): (u64, u64, u64)) -> Str
         })
         .collect();
     format!("{}\n", json!({ "decisions": all, "changed": changed, "left_out": left_out, "changes": changes }))
-}
-
-#[cfg(test)]
-mod tests {
-    use stentor_stats::escape::field;
-
-    use super::*;
-
-    #[test]
-    fn a_sender_cannot_name_the_client_of_its_mail() {
-        let from = "\"a>, relay=[9.9.9.9], x\"@evil.example";
-        let text = format!(
-            "discarded: from=<{}>, relay=[192.0.2.1], size=1, nrcpts=1: rule 1, relay=[9.9.9.9]",
-            field(from, 256)
-        );
-        assert_eq!(discarded(&text), Some((from.to_owned(), "192.0.2.1".parse().unwrap())));
-    }
 }

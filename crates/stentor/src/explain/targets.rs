@@ -1,26 +1,48 @@
-//! Where the mail of a decision goes in the end: each address that the recipient stands for, its route, and what the host there sees.
+//! Where the mail of a decision goes in the end: each address that the recipient stands for, whom rules add or put in its place, its route,
+//! and what the host there sees.
+
+use std::collections::HashSet;
 
 use serde_json::{Value, json};
 use stentor_addresses::Role;
 use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
-use stentor_engine::core::people::today;
+use stentor_engine::core::people::{Reader, today};
 use stentor_engine::delivery::generic_address;
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
-use stentor_policy::Verdict;
-use stentor_rules::{Decision, NextHop, Outcome, Why};
-use stentor_sessions::{Speaker, route_of};
+use stentor_policy::{Expansion, Verdict};
+use stentor_queue::ids::Ms;
+use stentor_rules::{NextHop, Outcome, Step, Why};
+use stentor_sessions::{Speaker, route_of, senders};
 
 use super::Decided;
 use super::words::{named_by, refused, relayed};
 
 /// Targets whose routes are looked up.
 const TARGETS_SHOWN_MAX: usize = 100;
+/// Of these, targets whose steps are shown.
+const TARGETS_NOTED_MAX: usize = 10;
+
+/// Why an address gets the mail.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The client has named it.
+    Named,
+    /// Target of the alias that the client has named.
+    Target,
+    /// A rule puts it in the place of who was named.
+    Redirected,
+    /// A rule copies the mail to it.
+    Copy,
+}
 
 /// One address that gets the mail.
 pub(super) struct Target {
+    kind: Kind,
     from: String,
+    /// The sender that a rule's target gets, if it is not the one that rules have seen.
+    own_from: Option<String>,
     to: Address,
     /// Its next hop in words, and what named it; else why it has none.
     route: Result<(String, String), Reply>,
@@ -37,79 +59,104 @@ pub(super) struct Targets {
 }
 
 impl Targets {
-    /// Of those that are shown.
+    /// Of those that are shown and are no copies.
     pub fn domains(&self) -> impl Iterator<Item = &str> {
-        self.shown.iter().map(|target| target.to.domain())
+        self.shown.iter().filter(|target| target.kind != Kind::Copy).map(|target| target.to.domain())
     }
 }
 
-/// The first of them, in order; the look-ups of generic addresses join the steps.
+/// An address whose next hop is still to be found, if it is not known.
+struct Lead {
+    kind: Kind,
+    from: String,
+    to: Address,
+    known: Option<(NextHop, Why)>,
+}
+
+/// The first of them, in order; what was asked of their routes, and the look-ups of generic addresses, join the steps.
 pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, decided: &mut Decided) -> Targets {
-    let Decided { decision, steps, also, from, to, by_content, .. } = decided;
-    let (mut all, mut left) = (Vec::new(), 0);
-    let (key, now) = (settings.rules.key_of(from), Clock::start().now());
+    let (key, now) = (settings.rules.key_of(&decided.from), Clock::start().now());
     let tables = settings.tables.questions_about(speaker.stranger.asker, None);
-    match &decision.outcome {
-        Outcome::Relay(_) | Outcome::Local(Verdict::Alias(_) | Verdict::List(_))
-            if decision.marks.redirect.is_some() =>
-        {
-            let Some((to, _)) = &decision.marks.redirect else { return Targets::default() };
-            match settings.readers_of(to, now).await {
-                Ok(found) => {
-                    if found.is_nobody() {
-                        also.push(format!("the message is refused: nobody here has {to}"));
-                    }
-                    also.extend(
-                        found.lists.iter().map(|list| format!("a post to list {list}, if its sender may post")),
-                    );
-                    also.extend(found.has_null.then(|| format!("taken and dropped: {to} stands for /dev/null")));
-                    let people = found.people;
-                    left = people.len().saturating_sub(TARGETS_SHOWN_MAX);
-                    for one in people.into_iter().take(TARGETS_SHOWN_MAX) {
-                        let found = route_of((settings, &tables), speaker, (&key, &one.address), now).await;
-                        all.push((from.clone(), one.address, found));
-                    }
-                }
-                Err(refused) => also.push(format!("the message is refused: {}", refused.reply())),
-            }
+    let mut all = leads(settings, decided, now);
+    let mut targets = Targets { left: all.len().saturating_sub(TARGETS_SHOWN_MAX), ..Targets::default() };
+    all.truncate(TARGETS_SHOWN_MAX);
+    for (n, Lead { kind, from, to, known }) in all.into_iter().enumerate() {
+        let mut asked = Vec::new();
+        let found = if let Some(known) = known {
+            Ok(known)
+        } else {
+            let of_alias = decided.decision.marks.route.as_ref().filter(|_| kind == Kind::Target);
+            route_of((settings, &tables), speaker, (&key, &to, now), of_alias, Some(&mut asked)).await
+        };
+        if n < TARGETS_NOTED_MAX {
+            decided.steps.extend(asked.into_iter().map(|step| Step { asked: format!("{to}: {}", step.asked), ..step }));
         }
-        Outcome::Relay(hop) => {
-            let by = decision.route.as_ref().unwrap_or(&Why::Mx).clone();
-            all.push((from.clone(), to.clone(), Ok((hop.clone(), by))));
-        }
-        Outcome::Local(Verdict::Alias(expansion)) => {
-            let forwarder = settings.rules.forwarder(from, expansion.addresses.iter(), today(now));
-            let sender = forwarder.map_or_else(|| from.clone(), |sender| sender.as_str().to_owned());
-            let unowned = expansion.addresses.iter().map(|to| (sender.clone(), to));
-            let owner = |owner: &Address| if from.is_empty() { String::new() } else { owner.as_str().to_owned() };
-            let owned = expansion.owned.iter().flat_map(|(by, all)| all.iter().map(move |to| (owner(by), to)));
-            left = expansion.everyone().count().saturating_sub(TARGETS_SHOWN_MAX);
-            for (sender, to) in unowned.chain(owned).take(TARGETS_SHOWN_MAX) {
-                // A rule on the content of an alias's mail holds for whoever gets it.
-                let found = match by_content {
-                    Some((hop, by)) => Ok((hop.clone(), by.clone())),
-                    None => route_of((settings, &tables), speaker, (&key, to), now).await,
-                };
-                all.push((sender, to.clone(), found));
-            }
-        }
-        _ => {}
-    }
-    let mut targets = Targets { left, ..Targets::default() };
-    for (from, to, found) in all {
         let seen = match &found {
             Ok((hop, _)) if !is_lmtp(settings, hop) && !settings.rules.addresses.generic.is_empty() => {
                 let (mut own_steps, pair) = (Vec::new(), (from.as_str(), to.as_str()));
                 let seen = seen(settings, pair, &mut own_steps).await;
+                let steps = &mut decided.steps;
                 steps.extend(own_steps.into_iter().filter(|step| !steps.contains(step)).collect::<Vec<_>>());
                 Some(seen).filter(|seen| !seen.as_ref().is_ok_and(|(a, b)| (a.as_str(), b.as_str()) == pair))
             }
             _ => None,
         };
         let route = found.map(|(hop, why)| (relayed(&settings.rules, &hop), named_by(&settings.rules, &why)));
-        targets.shown.push(Target { from, to, route, seen });
+        let is_by_rule = matches!(kind, Kind::Redirected | Kind::Copy);
+        let own_from = (is_by_rule && from != decided.from).then(|| from.clone());
+        targets.shown.push(Target { kind, from, own_from, to, route, seen });
     }
     targets
+}
+
+/// All who get the mail.
+fn leads(settings: &Settings, decided: &Decided, now: Ms) -> Vec<Lead> {
+    let Decided { decision, from, to, by_content, .. } = decided;
+    let mut all = match &decision.outcome {
+        _ if decision.marks.redirect.is_some() => Vec::new(),
+        Outcome::Relay(hop) => {
+            let by = decision.route.as_ref().unwrap_or(&Why::Mx).clone();
+            vec![Lead { kind: Kind::Named, from: from.clone(), to: to.clone(), known: Some((hop.clone(), by)) }]
+        }
+        Outcome::Local(Verdict::Alias(expansion)) => expanded(settings, (from, expansion), by_content.as_ref(), now),
+        _ => Vec::new(),
+    };
+    if decision.refusal().is_some() {
+        return Vec::new();
+    }
+    let mut taken: HashSet<Address> = all.iter().map(|lead| lead.to.clone()).collect();
+    for forward in &decided.forwards {
+        let senders = senders(settings, (&forward.address, &forward.found), (from, now));
+        let kind = if forward.is_copy { Kind::Copy } else { Kind::Redirected };
+        for (Reader { to, .. }, from) in forward.found.people.iter().zip(senders) {
+            // Who gets it anyway gets no copy.
+            if !taken.insert(to.address.clone()) && forward.is_copy {
+                continue;
+            }
+            let hop = to.hop.as_deref().and_then(|hop| NextHop::parse(hop, settings.config.delivery.smtp_port).ok());
+            let known = hop.map(|hop| (hop, Why::Address("[addresses] programs".into())));
+            all.push(Lead { kind, from, to: to.address.clone(), known });
+        }
+    }
+    all
+}
+
+/// Whom an alias stands for.
+fn expanded(
+    settings: &Settings,
+    (from, expansion): (&str, &Expansion),
+    by_content: Option<&(NextHop, Why)>,
+    now: Ms,
+) -> Vec<Lead> {
+    let forwarder = settings.rules.forwarder(from, expansion.addresses.iter(), today(now));
+    let sender = forwarder.map_or_else(|| from.to_owned(), |sender| sender.as_str().to_owned());
+    let unowned = expansion.addresses.iter().map(|to| (sender.clone(), to));
+    let owner = |owner: &Address| if from.is_empty() { String::new() } else { owner.as_str().to_owned() };
+    let owned = expansion.owned.iter().flat_map(|(by, all)| all.iter().map(move |to| (owner(by), to)));
+    // A rule on the content of an alias's mail holds for whoever gets it.
+    let lead =
+        |(from, to): (String, &Address)| Lead { kind: Kind::Target, from, to: to.clone(), known: by_content.cloned() };
+    unowned.chain(owned).map(lead).collect()
 }
 
 fn is_lmtp(settings: &Settings, hop: &NextHop) -> bool {
@@ -120,11 +167,7 @@ fn is_lmtp(settings: &Settings, hop: &NextHop) -> bool {
     }
 }
 
-async fn seen(
-    settings: &Settings,
-    (from, to): (&str, &str),
-    steps: &mut Vec<stentor_rules::Step>,
-) -> Result<(String, String), Reply> {
+async fn seen(settings: &Settings, (from, to): (&str, &str), steps: &mut Vec<Step>) -> Result<(String, String), Reply> {
     let sender =
         if from.is_empty() { None } else { generic_address(settings, from, Role::Sender, Some(steps)).await? };
     let recipient = generic_address(settings, to, Role::Recipient, Some(steps)).await?;
@@ -134,12 +177,14 @@ async fn seen(
 
 impl Target {
     /// For people: the route of a target that was not named, and what is seen there.
-    pub fn lines(&self, decision: &Decision) -> Vec<String> {
+    pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
-        if !matches!(decision.outcome, Outcome::Relay(_)) || decision.marks.redirect.is_some() {
+        if self.kind != Kind::Named {
+            let copy = if self.kind == Kind::Copy { "copy to " } else { "" };
+            let from = self.own_from.as_ref().map_or(String::new(), |from| format!("; from <{from}>"));
             lines.push(match &self.route {
-                Ok((words, why)) => format!("{}: {words}, {why}", self.to),
-                Err(reply) => format!("{}: {}", self.to, refused(reply)),
+                Ok((words, why)) => format!("{copy}{}: {words}, {why}{from}", self.to),
+                Err(reply) => format!("{copy}{}: {}", self.to, refused(reply)),
             });
         }
         match &self.seen {
@@ -155,6 +200,7 @@ impl Target {
         json!({
             "from": self.from,
             "to": self.to.as_str(),
+            "copy": self.kind == Kind::Copy,
             "route": self.route.as_ref().ok().map(|(words, _)| words),
             "route_because": self.route.as_ref().ok().map(|(_, why)| why),
             "refused": self.route.as_ref().err().map(ToString::to_string),

@@ -1,5 +1,7 @@
 //! Decisions in words.
 
+use stentor_control::format::plural;
+use stentor_engine::core::people::Readers;
 use stentor_mail::reply::Reply;
 use stentor_policy::{Program, Verdict};
 use stentor_rules::{Decision, Facts, NextHop, Outcome, Rulebook, Unknown, Why};
@@ -29,6 +31,15 @@ pub(super) fn outcome(rules: &Rulebook, decision: &Decision) -> String {
         Outcome::Discard(text) => format!("accepted and discarded: {text}"),
         Outcome::Relay(hop) => relayed(rules, hop),
     }
+}
+
+/// Where an address leads that a rule names.
+pub(super) fn goes_to(found: &Readers) -> String {
+    let people = plural(found.people.len() as u64, "recipient");
+    let lists = found.lists.iter().map(|list| format!("a post to list {list}"));
+    let null = found.has_null.then(|| "taken and dropped: it stands for /dev/null".to_owned());
+    let people = (!found.people.is_empty()).then(|| format!("goes to {people}"));
+    people.into_iter().chain(lists).chain(null).collect::<Vec<_>>().join("; ")
 }
 
 /// What a reply does with the recipient.
@@ -131,7 +142,7 @@ pub(super) fn logged(rules: &Rulebook, decision: &Decision) -> Vec<String> {
 /// The sender that an alias's targets see.
 pub(super) fn by_srs(rules: &Rulebook, decision: &Decision, facts: &Facts<'_>) -> Option<String> {
     match &decision.outcome {
-        Outcome::Local(Verdict::Alias(to)) if !facts.sender.is_null() => {
+        Outcome::Local(Verdict::Alias(to)) if !facts.sender.is_null() && decision.marks.redirect.is_none() => {
             let forwarder = rules.forwarder(facts.sender.as_str(), to.addresses.iter(), facts.today);
             forwarder.map(|sender| format!("from {sender}, by SRS"))
         }

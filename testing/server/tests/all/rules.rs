@@ -16,7 +16,10 @@ fn with(builder: Builder, more: &str) -> Server {
 
 /// The hosts that took mail for a recipient, from the log.
 fn hosts(server: &Server, recipient: &str) -> Vec<String> {
-    let lines = server.log().matching(&["stat=Sent", &format!("<{recipient}>")]);
+    let of_recipient = ["stat=Sent", &format!("<{recipient}>")];
+    // Lines are written a little later.
+    server.wait_log(&of_recipient);
+    let lines = server.log().matching(&of_recipient);
     let host =
         |line: &String| line.split("relay=").nth(1).and_then(|rest| rest.split([' ', ',']).next()).map(str::to_owned);
     lines.iter().filter_map(host).collect()
@@ -241,6 +244,7 @@ fn a_lists_posts_go_by_the_hop_that_a_rule_names() {
     lab.recorder().expect_message(wire.clone().into());
     server.smtp().send("me@home.example", &["news@lists.test", "plain@lists.test"], &wire).expect(250);
     drained(&server);
+    server.log().wait_nth(&["stat=Sent", "<ann@one.example>"], 2);
     let mut of_ann = hosts(&server, "ann@one.example");
     of_ann.sort();
     assert!(of_ann[0].starts_with("mx.gate.example") && of_ann[1].starts_with("mx.one.example"), "{of_ann:?}");
@@ -570,12 +574,15 @@ fn what_is_asked_for_a_refused_recipient_touches_nobody_else() {
 fn copies_take_nothing_away_and_silence_no_report() {
     let lab = sites(&["one.example", "two.example", "sender.example"]);
     let rules = "[aliases]\n\"both@lists.test\" = [\"joe@one.example\", \"ann@one.example\"]\n\
+                 \"team@lists.test\" = [\"fay@nodomain.test\"]\n\
+                 [[rules]]\nrecipient = \"team@lists.test\"\ndo = \"bcc fay@nodomain.test\"\n\
                  [[rules]]\nrecipient = \"joe@one.example\"\ndo = \"copy mx:two.example\"\n\
                  [[rules]]\nrecipient = \"dan@one.example\"\ndo = [\"copy mx:two.example\", \"redirect new@one.example\"]\n\
                  [[rules]]\nrecipient = \"eve@one.example\"\ndo = [\"bcc eve@one.example\", \"bcc gone@nodomain.test\"]\n";
     let server = with(builder(&lab).list("news", &["x@one.example"]), rules);
     post(&server, &lab, &["joe@one.example", "both@lists.test"], "copy@test");
     drained(&server);
+    server.log().wait_nth(&["stat=Sent", "<joe@one.example>"], 2);
     let mut of_joe = hosts(&server, "joe@one.example");
     of_joe.sort();
     assert!(of_joe.len() == 2 && of_joe[0].starts_with("mx.one") && of_joe[1].starts_with("mx.two"), "{of_joe:?}");
@@ -592,6 +599,9 @@ fn copies_take_nothing_away_and_silence_no_report() {
     server.log().wait_nth(&["stat=Sent", "to=<ann@sender.example>"], 1);
     drained(&server);
     assert_eq!(hosts(&server, "eve@one.example").len(), 1);
+    // So does who named an alias of theirs.
+    server.smtp().send(SENDER, &["team@lists.test"], &message("team@test", "A test")).expect(250);
+    server.log().wait_nth(&["stat=Sent", "to=<ann@sender.example>"], 2);
 }
 
 #[test]

@@ -85,6 +85,7 @@ fn virtual_users_beside_rules_and_routes() {
     );
     drained(&server);
     // A route for one of the targets holds, as for a recipient that a client names.
+    server.log().wait_nth(&["stat=Sent", "to=<bob@two.example>"], 2);
     let bob = server.log().matching(&["stat=Sent", "to=<bob@two.example>"]);
     assert!(bob.iter().all(|line| line.contains("relay=mx1.gate.example")) && bob.len() == 2, "{bob:?}");
     let copy = String::from_utf8(lab.body_for("cid@one.example")).unwrap();

@@ -34,13 +34,13 @@ use stentor_queue::site::{Resolution, SitePlan, Target};
 use stentor_resolve::Resolver;
 use stentor_rules::NextHop;
 
-use self::session::Engine;
 use self::worker::Outcome;
 use crate::clock::Clock;
 use crate::core::call_ahead::{Answer, Awaited, Entered, Look, Names, Question, Ticket, Words};
 use crate::core::limits::Limit;
 use crate::core::sts::Means;
 use crate::core::{Core, Settings};
+use crate::delivery::short_session::Engine;
 use crate::delivery::{Asking, generic_address, look_up};
 
 /// Of a host's words that are kept and passed on.
@@ -195,9 +195,10 @@ pub fn planned(resolution: Resolution) -> Result<SitePlan, Answer> {
         Resolution::Site(plan) => Ok(plan),
         Resolution::Temporary { text, .. } => Err(none(&text)),
         // A delivery would return the mail.
-        Resolution::Permanent { dsn, text } => {
-            Err(Answer::Refused(Reply { code: 550, enhanced: Some(dsn), text: NO_HOST.into() }, text.into()))
-        }
+        Resolution::Permanent { dsn, text } => Err(Answer::Refused(
+            Reply { code: 550, enhanced: Some(dsn), text: NO_HOST.into(), limit: None },
+            text.into(),
+        )),
     }
 }
 
@@ -243,7 +244,7 @@ pub fn answer_of(target: &Target, result: &RcptResult) -> Result<Answer, Words> 
         Stage::Rcpt | Stage::Local if is_about_recipient(&result.reply) => {
             let enhanced = Some(result.reply.enhanced.unwrap_or(UNKNOWN_USER));
             let text = format!("The recipient's mail server refuses it: {said}").into();
-            Ok(Answer::Refused(Reply { code: result.reply.code, enhanced, text }, words().log))
+            Ok(Answer::Refused(Reply { code: result.reply.code, enhanced, text, limit: None }, words().log))
         }
         Stage::Mail => {
             Err(Words::new("its mail server does not answer the question", format!("{} to MAIL", words().log)))

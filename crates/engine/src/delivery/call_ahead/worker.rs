@@ -18,7 +18,8 @@ use stentor_queue::ids::Ms;
 use stentor_queue::site::Target;
 use tokio::sync::Notify;
 
-use super::session::{Engine, Heard, Session};
+use super::super::short_session::Engine;
+use super::session::{Heard, Session};
 use super::{answer_of, late, short};
 use crate::core::Core;
 use crate::core::call_ahead::{Answer, Failed, Names, Place, Question, Words};
@@ -250,11 +251,11 @@ async fn put(
     names: &Names,
     heard: Heard<'_>,
 ) -> Result<Result<Answer, Words>, ClientError> {
-    let address = names.at(&session.target).to_owned();
+    let address = names.at(session.target()).to_owned();
     let result = session.ask(engine, &address, heard).await?;
     // The host closes: of the recipient it says nothing.
     if result.reply.code == REPLY_CLOSING {
         return Err(ClientError::ServerClosing { at: "RCPT", reply: result.reply });
     }
-    Ok(answer_of(&session.target, &result))
+    Ok(answer_of(session.target(), &result))
 }

@@ -1,0 +1,182 @@
+//! A session in which no mail is sent: a host is asked about recipients, or looked at.
+//!
+//! Promise: it is opened and secured as one that delivers. Every wait has the session's own deadlines; the caller's may be shorter, and
+//! dropping the session closes it.
+
+use std::io;
+
+use stentor_config::Source;
+use stentor_live::Live;
+use stentor_live::traffic::Tapped;
+use stentor_mail::client::{ClientEvent, ClientSession};
+use stentor_queue::ids::Ms;
+use stentor_queue::site::{Endpoint, Target};
+use stentor_sched::SourceNo;
+use stentor_tls::Secured;
+use tokio::io::Interest;
+
+use super::opening::{NotOpened, Opened, Purpose, open};
+use super::protection::Protection;
+use super::stream::Stream;
+use crate::clock::Clock;
+use crate::core::Settings;
+
+const READ_BYTES: usize = 4 * 1024;
+/// Longest sleep: a session that awaits nothing has no deadline.
+const FAR_MS: Ms = 3_600_000;
+
+/// What sessions need of the engine.
+#[derive(Clone, Copy)]
+pub(super) struct Engine<'e> {
+    pub settings: &'e Settings,
+    pub clock: &'e Clock,
+    /// Who counts octets and watches sessions, in a server.
+    pub live: Option<&'e Live>,
+}
+
+pub(super) struct ShortSession {
+    pub target: Target,
+    pub smtp: ClientSession,
+    pub protection: Protection,
+    clock: Clock,
+    stream: Stream,
+    out_at: usize,
+    tap: Option<Box<Tapped>>,
+}
+
+impl ShortSession {
+    /// Connects, from the first source that can.
+    pub async fn open(engine: Engine<'_>, target: &Target, purpose: Purpose<'_>) -> Result<ShortSession, NotOpened> {
+        let source = source_for(&engine.settings.config.sending.sources, &target.addr);
+        let Opened { stream, smtp, protection } =
+            open(engine.settings, engine.clock, (source, target), purpose).await?;
+        Ok(ShortSession {
+            target: target.clone(),
+            smtp,
+            protection,
+            clock: engine.clock.clone(),
+            stream,
+            out_at: 0,
+            tap: engine.live.and_then(|live| live.traffic.of_host(&target.addr)),
+        })
+    }
+
+    /// Makes the handshake that [`ClientEvent::StartTls`] asks for. It ends the session if it fails.
+    pub async fn secure(&mut self, settings: &Settings) {
+        // Octets in clear came behind the go-ahead.
+        if self.smtp.is_closed() {
+            return;
+        }
+        let stream = std::mem::replace(&mut self.stream, Stream::Gone);
+        let deadline = self.clock.steady_instant(self.smtp.deadline());
+        match self.protection.handshake(stream, settings, &self.target, deadline).await {
+            Ok(stream) => {
+                self.stream = stream;
+                // It waits for nothing else.
+                let _ = self.smtp.secured(self.clock.steady());
+            }
+            Err(error) => self.smtp.tls_failed(&error.text),
+        }
+    }
+
+    /// The session's next event; none after the last. `moved` is called each time that something was sent or received.
+    pub async fn next(&mut self, live: Option<&Live>, moved: impl Fn(&ClientSession)) -> Option<ClientEvent> {
+        loop {
+            if let Some(event) = self.smtp.poll_event() {
+                return Some(event);
+            }
+            if self.smtp.is_closed() {
+                return None;
+            }
+            if self.exchange(live).await.is_err() {
+                self.smtp.disconnected();
+            }
+            moved(&self.smtp);
+        }
+    }
+
+    /// The session within TLS, for channel bindings.
+    pub fn secured(&self) -> Option<&Secured> {
+        self.stream.secured()
+    }
+
+    /// Ends the session as it should be.
+    pub async fn quit(&mut self, live: Option<&Live>) {
+        self.smtp.quit(self.clock.steady());
+        while self.next(live, |_| ()).await.is_some() {}
+    }
+
+    /// For who watches the session.
+    pub fn event(&self, text: &str) {
+        if let Some(tap) = &self.tap {
+            tap.event(self.clock.now(), text);
+        }
+    }
+
+    /// Writes what there is, and waits for octets or the deadline.
+    async fn exchange(&mut self, live: Option<&Live>) -> io::Result<()> {
+        self.write(live)?;
+        let is_written = self.smtp.output().is_empty();
+        let interest = if is_written { Interest::READABLE } else { Interest::READABLE | Interest::WRITABLE };
+        let now = self.clock.steady();
+        let deadline = self.clock.steady_instant(self.smtp.deadline().min(now + FAR_MS));
+        tokio::select! {
+            ready = self.stream.ready(interest) => {
+                if ready?.is_readable() {
+                    self.read(live)?;
+                }
+            }
+            () = tokio::time::sleep_until(deadline) => {
+                self.smtp.timed_out(self.clock.steady());
+            }
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, live: Option<&Live>) -> io::Result<()> {
+        while self.out_at < self.smtp.output().len() {
+            match self.stream.try_write(&self.smtp.output()[self.out_at..]) {
+                Ok(octets) => {
+                    if let Some(tap) = &mut self.tap {
+                        tap.client(self.clock.now(), &self.smtp.output()[self.out_at..self.out_at + octets]);
+                    }
+                    self.out_at += octets;
+                    live.inspect(|live| live.sent(octets));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        self.smtp.output().clear();
+        self.out_at = 0;
+        Ok(())
+    }
+
+    fn read(&mut self, live: Option<&Live>) -> io::Result<()> {
+        let mut buffer = [0; READ_BYTES];
+        match self.stream.try_read(&mut buffer) {
+            Ok(0) => self.smtp.disconnected(),
+            Ok(octets) => {
+                live.inspect(|live| live.received(octets));
+                if let Some(tap) = &mut self.tap {
+                    tap.server(self.clock.now(), &buffer[..octets]);
+                }
+                // An error is in the session's last event as well.
+                let _ = self.smtp.receive(&buffer[..octets], self.clock.steady());
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+}
+
+/// The first source with an address of the target's family.
+fn source_for(sources: &[Source], to: &Endpoint) -> SourceNo {
+    let is_fit = |source: &Source| match to {
+        Endpoint::Tcp(addr) | Endpoint::Tls(addr) if addr.is_ipv4() => source.v4.is_some(),
+        Endpoint::Tcp(_) | Endpoint::Tls(_) => source.v6.is_some(),
+        Endpoint::Unix(_) => true,
+    };
+    sources.iter().position(is_fit).unwrap_or(0) as SourceNo
+}

@@ -1,0 +1,75 @@
+//! Whom rules put in the place of a message's recipients, and to whom they copy it.
+//!
+//! Promise: the look-ups are those of the end of the data, and so are the refusals: a redirect to nobody, and what cannot be found out now,
+//! refuse the message. A copy for nobody is left out.
+
+use stentor_engine::clock::Clock;
+use stentor_engine::core::Settings;
+use stentor_engine::core::intake::Refused;
+use stentor_engine::core::people::Readers;
+use stentor_mail::address::Address;
+use stentor_mail::headers::HeaderFacts;
+use stentor_mail::reply::Reply;
+use stentor_rules::{Outcome, Step, Why};
+use stentor_sessions::redirected;
+
+use super::Decided;
+use super::words::goes_to;
+
+/// An address that a rule names, and who reads its mail.
+pub(super) struct Forward {
+    pub address: Address,
+    pub is_copy: bool,
+    pub found: Readers,
+}
+
+/// Follows them, and notes what was found. `has_content`: what the content says of a redirect has been asked.
+pub(super) async fn follow(settings: &Settings, decided: &mut Decided, has_content: bool) {
+    if decided.decision.refusal().is_some() || matches!(decided.decision.outcome, Outcome::Discard(_)) {
+        return;
+    }
+    let now = Clock::start().now();
+    if let Some((to, by)) = decided.decision.marks.redirect.clone() {
+        let found = redirected(settings, (&to, now), &HeaderFacts::default()).await;
+        if !has_content {
+            note(settings, decided, ("redirect", &to, &by), &found);
+        }
+        match found {
+            Ok(found) => {
+                if !has_content {
+                    let lists = found.lists.iter();
+                    decided.also.extend(lists.map(|list| format!("a post to list {list}, if its sender may post")));
+                }
+                decided.also.extend(found.has_null.then(|| format!("taken and dropped: {to} stands for /dev/null")));
+                decided.forwards.push(Forward { address: to, is_copy: false, found });
+            }
+            Err(reply) => return decided.refuse(reply),
+        }
+    }
+    for (to, by) in decided.decision.marks.bcc.clone() {
+        let found = settings.readers_of(&to, now).await.map_err(Refused::reply);
+        note(settings, decided, ("copy", &to, &by), &found);
+        match found {
+            Ok(found) => decided.forwards.push(Forward { address: to, is_copy: true, found }),
+            Err(reply) => return decided.refuse(reply),
+        }
+    }
+}
+
+fn note(
+    settings: &Settings,
+    decided: &mut Decided,
+    (what, to, by): (&str, &Address, &Why),
+    found: &Result<Readers, Reply>,
+) {
+    let answer = match found {
+        Err(reply) => format!("refused with {reply}"),
+        Ok(found) if what == "redirect" => goes_to(found),
+        Ok(found) if found.is_nobody() => "no copy: nobody here has this address".to_owned(),
+        Ok(found) if found.people.is_empty() && !found.lists.is_empty() => {
+            "no copy: it is no post to a list".to_owned()
+        }
+        Ok(found) => goes_to(&Readers { lists: Vec::new(), people: found.people.clone(), ..*found }),
+    };
+    decided.steps.push(Step::new(format!("{what} to {to}, {}", settings.rules.shown(by)), "", answer));
+}

@@ -1,0 +1,103 @@
+//! What `stentor check` and `stentor table check` say of the entries of a table: by what it is used for, before mail is deferred for one.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use stentor_config::{Config, Diagnostic, Severity, TableConfig, TableSource};
+use stentor_rules::{Dialect, Does, Field, RuleId, Rulebook};
+use stentor_tables::Table;
+
+/// Entries of one table that are shown.
+const SHOWN_MAX: usize = 20;
+
+/// The entries of a table that can be looked through.
+pub(crate) enum Entries<'a> {
+    /// Key, value, `file:line`.
+    Inline(&'a [(String, String, String)]),
+    Read(&'a Table),
+}
+
+/// Key, value and line.
+pub(crate) type Entry<'a> = (Cow<'a, str>, Cow<'a, str>, u32);
+
+impl<'a> Entries<'a> {
+    /// Those of a table of the configuration, which was `read` from its file.
+    pub(crate) fn of(own: &'a TableConfig, read: Option<&'a Table>) -> Option<Entries<'a>> {
+        match &own.source {
+            TableSource::Inline(entries) => Some(Entries::Inline(entries)),
+            _ => read.map(Entries::Read),
+        }
+    }
+
+    pub(crate) fn iter(&self) -> Box<dyn Iterator<Item = Entry<'a>> + 'a> {
+        match *self {
+            Entries::Inline(entries) => Box::new(entries.iter().map(|(key, value, place)| {
+                let line = place.rsplit_once(':').and_then(|(_, line)| line.parse().ok()).unwrap_or_default();
+                (key.into(), value.into(), line)
+            })),
+            Entries::Read(table) => Box::new(
+                table
+                    .lines()
+                    .map(|(key, value, line)| (String::from_utf8_lossy(key), String::from_utf8_lossy(value), line)),
+            ),
+        }
+    }
+}
+
+/// Values that are not in the words of `as`, for which mail is deferred, and keys that no mail leads to: the first of them, and how
+/// many more there are.
+pub(crate) fn doubtful(config: &Config, own: &TableConfig, entries: &Entries<'_>) -> (Vec<Diagnostic>, u64) {
+    let (rules, name) = (&config.rules, own.name.as_str());
+    let of = (name, own.dialect, rules.readers(name));
+    let mut doubts: Vec<(u32, String)> =
+        entries.iter().filter_map(|(key, value, line)| Some((line, rules.doubt(of, &key, &value)?))).collect();
+    doubts.extend(unasked(rules, name, entries));
+    doubts.extend(ending_ok(rules, (name, own.dialect), entries));
+    doubts.sort_unstable();
+    let file = match entries {
+        Entries::Read(table) => table.file().map(PathBuf::from),
+        Entries::Inline(_) => None,
+    };
+    let file = file.or_else(|| config.file.clone()).unwrap_or_else(|| Path::new("").to_owned());
+    let more = doubts.len().saturating_sub(SHOWN_MAX) as u64;
+    let shown = doubts.into_iter().take(SHOWN_MAX).map(|(line, message)| {
+        let (file, line, severity) = (file.clone(), line as usize, Severity::Warning);
+        Diagnostic { file, line, column: 1, severity, message }
+    });
+    (shown.collect(), more)
+}
+
+/// The first key of each kind that no rule asks a table for, such as the name of a client.
+fn unasked(rules: &Rulebook, name: &str, entries: &Entries<'_>) -> Vec<(u32, String)> {
+    let mut first: HashMap<Field, (u32, String)> = HashMap::new();
+    for (key, _, line) in entries.iter() {
+        let Some(field) = rules.unasked(name, &key) else { continue };
+        let (at, known) = first.entry(field).or_insert((line, String::new()));
+        if known.is_empty() || line < *at {
+            let condition = field.name();
+            let why = format!("no rule has `{condition} = \"table:{name}\"`, as entries of this kind need");
+            (*at, *known) = (line, format!("{key:?} in table {name} is never looked up: {why}"));
+        }
+    }
+    first.into_values().collect()
+}
+
+/// The first `OK` of an access table behind which rules are not asked.
+fn ending_ok(rules: &Rulebook, (name, dialect): (&str, Dialect), entries: &Entries<'_>) -> Option<(u32, String)> {
+    let id = rules.tables.iter().position(|known| *known.name == *name)?;
+    let asks = |at: &usize| {
+        let rule = &rules.rules[*at];
+        let is_asked = rule.when.tables().iter().any(|(_, table)| usize::from(table.0) == id);
+        is_asked && matches!(rule.does, Does::Table)
+    };
+    let at = (0..rules.rules.len()).find(asks).filter(|at| at + 1 < rules.rules.len())?;
+    let ending = entries.iter().filter(|(_, value, _)| rules.ends_more(dialect, value));
+    let (key, value, line) = ending.min_by_key(|(_, _, line)| *line)?;
+    let (by, next) = (rules.rule_name(RuleId::new(at)), rules.rule_name(RuleId::new(at + 1)));
+    let message = format!(
+        "{value} for {key:?} in table {name} ends all rules, where Postfix ends one list of restrictions: behind {by} neither {next} nor any \
+         later one is asked. What is to hold all the same stands before it, what it excepts from behind it (docs/operate/moving.md)"
+    );
+    Some((line, message))
+}
