@@ -90,6 +90,21 @@ impl Address {
         &self.text
     }
 
+    /// The same with what the quotes of the local part hold in place of them. It may be no address, and is for comparisons alone.
+    pub fn unquoted(&self) -> Cow<'_, str> {
+        let Some(quoted) = self.local().strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
+            return Cow::Borrowed(&self.text);
+        };
+        let mut text = String::with_capacity(self.text.len());
+        let mut letters = quoted.chars();
+        while let Some(letter) = letters.next() {
+            text.push(if letter == '\\' { letters.next().unwrap_or(letter) } else { letter });
+        }
+        text.push('@');
+        text.push_str(self.domain());
+        Cow::Owned(text)
+    }
+
     /// False if sending to or from this address needs SMTPUTF8 (only its local part can be non-ASCII).
     pub fn is_ascii(&self) -> bool {
         self.text.is_ascii()
@@ -339,6 +354,14 @@ mod tests {
         assert_eq!(ok(r#""a..b"@x.org"#), r#""a..b"@x.org"#);
         assert_eq!(ok(r#"""@x.org"#), r#"""@x.org"#);
         assert_eq!(ok(r#""a@b"@x.org"#), r#""a@b"@x.org"#);
+    }
+
+    #[test]
+    fn quotes_can_be_left_out_for_comparisons() {
+        let unquoted = |text: &str| text.parse::<Address>().unwrap().unquoted().into_owned();
+        assert_eq!(unquoted("\"a b\"@x.test"), "a b@x.test");
+        assert_eq!(unquoted(r#""a \" \\ b"@x.test"#), r#"a " \ b@x.test"#);
+        assert_eq!(unquoted("ann+x@x.test"), "ann+x@x.test");
     }
 
     #[test]

@@ -16,6 +16,9 @@ pub mod server;
 pub mod stored;
 pub mod wire;
 
+/// SMTP with TLS from the first octet (RFC 8314 section 3.3).
+pub const SUBMISSIONS_PORT: u16 = 465;
+
 /// Ordinary mail and bulk have shares of their own, so that neither waits behind the other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum Class {

@@ -1,6 +1,6 @@
 //! The Received header field that we add (RFC 5321 section 4.4).
 
-use std::fmt::Display;
+use std::fmt::{Display, Write as _};
 use std::net::IpAddr;
 
 use crate::Ms;
@@ -8,6 +8,8 @@ use crate::dsn::format_date;
 
 /// Octets of a HELO argument that are repeated in the header.
 const HELO_BYTES_MAX: usize = 255;
+/// Characters of a user's name: with escapes and four octets each a line stays below 998 octets (RFC 5322 section 2.1.1).
+const USER_CHARS_MAX: usize = 180;
 
 pub struct Trace<'a> {
     pub helo: &'a str,
@@ -16,6 +18,8 @@ pub struct Trace<'a> {
     pub protocol: &'static str,
     /// Version and cipher, of a session in TLS.
     pub tls: Option<(&'a str, &'a str)>,
+    /// Who has logged in, if that is to be said; as Postfix writes it.
+    pub user: Option<&'a str>,
     pub id: &'a dyn Display,
     pub now: Ms,
 }
@@ -52,14 +56,30 @@ pub fn received(trace: &Trace<'_>, out: &mut Vec<u8>) {
     // Writing to a Vec cannot fail.
     let _ = write!(
         out,
-        " ([{tag}{}])\r\n\tby {} with {}{} id {};\r\n\t{}\r\n",
+        " ([{tag}{}]){}\r\n\tby {} with {}{} id {};\r\n\t{}\r\n",
         trace.client,
+        User(trace.user),
         trace.hostname,
         trace.protocol,
         Comment(trace.tls),
         trace.id,
         format_date(trace.now)
     );
+}
+
+/// A comment, in which a name may hold what would end it or the field.
+struct User<'a>(Option<&'a str>);
+
+impl Display for User<'_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Some(user) = self.0 else { return Ok(()) };
+        out.write_str("\r\n\t(Authenticated sender: ")?;
+        for c in user.chars().filter(|c| !c.is_control()).take(USER_CHARS_MAX) {
+            out.write_str(if matches!(c, '(' | ')' | '\\') { "\\" } else { "" })?;
+            out.write_char(c)?;
+        }
+        out.write_char(')')
+    }
 }
 
 /// `TLSv1.3` and its cipher as a comment; as RFC 8314 section 4.3 and others write it.
@@ -105,6 +125,7 @@ mod tests {
             hostname: "mx.example.org",
             protocol: protocol(false, true, true, true),
             tls: Some(("TLSv1.3", "TLS_AES_256_GCM_SHA384")),
+            user: None,
             id: &"000000000001",
             now: 0,
         };
@@ -128,6 +149,7 @@ mod tests {
             hostname: "lists.example.org",
             protocol: "ESMTP",
             tls: None,
+            user: Some("evil) by me;\r\nBcc: x@\\example.org"),
             id: &"000000000001",
             now: 0,
         };
@@ -135,7 +157,8 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         assert_eq!(
             text,
-            "Received: from evilbymeBcc:xexample.org ([192.0.2.1])\r\n\tby lists.example.org with ESMTP id \
+            "Received: from evilbymeBcc:xexample.org ([192.0.2.1])\r\n\t(Authenticated sender: evil\\) by me;Bcc: \
+             x@\\\\example.org)\r\n\tby lists.example.org with ESMTP id \
              000000000001;\r\n\tThu, 1 Jan 1970 00:00:00 +0000\r\n"
         );
     }

@@ -53,22 +53,45 @@ pub struct Reply {
     pub code: u16,
     pub enhanced: Option<Enhanced>,
     pub text: Cow<'static, str>,
+    /// The limit of ours that it is about.
+    pub limit: Option<OwnLimit>,
+}
+
+/// A limit of the session's, whose hits are counted by what hit it: rules, milters and others choose codes of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OwnLimit {
+    /// A client's errors, and commands without a message.
+    Errors,
+    /// Recipients of a message.
+    Recipients,
+    MessageSize,
 }
 
 impl Reply {
     /// A reply with a constant text; usable in constants.
     pub const fn fixed(code: u16, (class, subject, detail): (u8, u16, u16), text: &'static str) -> Self {
-        Self { code, enhanced: Some(Enhanced::new(class, subject, detail)), text: Cow::Borrowed(text) }
+        Self { code, enhanced: Some(Enhanced::new(class, subject, detail)), text: Cow::Borrowed(text), limit: None }
+    }
+
+    /// The same about a limit of ours.
+    pub const fn of_limit(
+        limit: OwnLimit,
+        code: u16,
+        (class, subject, detail): (u8, u16, u16),
+        text: &'static str,
+    ) -> Self {
+        let enhanced = Some(Enhanced::new(class, subject, detail));
+        Self { code, enhanced, text: Cow::Borrowed(text), limit: Some(limit) }
     }
 
     /// A reply without an enhanced code (greeting, 354, answers to HELO: RFC 2034 section 4).
     pub const fn plain(code: u16, text: &'static str) -> Self {
-        Self { code, enhanced: None, text: Cow::Borrowed(text) }
+        Self { code, enhanced: None, text: Cow::Borrowed(text), limit: None }
     }
 
     /// A reply with any text; what does not fit on one line of ASCII is replaced when it is written.
     pub fn new(code: u16, (class, subject, detail): (u8, u16, u16), text: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, enhanced: Some(Enhanced::new(class, subject, detail)), text: text.into() }
+        Self { code, enhanced: Some(Enhanced::new(class, subject, detail)), text: text.into(), limit: None }
     }
 
     /// 2xx or 3xx: the command was taken.

@@ -2,6 +2,8 @@
 //! delivered before its content was out, and no line but ours goes out. With TLS and AUTH in all their states: no
 //! transaction begins in clear where TLS is required, or without AUTH where that is asked for; what AUTH sends is in no
 //! error.
+//!
+//! The octet 255 ends a part; the one behind it says what else happens there.
 #![no_main]
 
 use std::sync::Arc;
@@ -14,10 +16,11 @@ use stentor_mail::client::{
 const CONTENT: &[u8] = b"Subject: x\r\n\r\n.\r\n";
 const SECRET: &str = "s3cret-password";
 
-/// What the caller does about TLS and AUTH.
-fn protect(session: &mut ClientSession, flags: u8, step: u8, event: &ClientEvent, now: u64) {
+/// What the caller does about TLS and AUTH. `is_late`: the handshake is made later on.
+fn protect(session: &mut ClientSession, (flags, step): (u8, u8), is_late: bool, event: &ClientEvent, now: u64) {
     match event {
         ClientEvent::StartTls if step & 1 != 0 => session.tls_failed("expired"),
+        ClientEvent::StartTls if is_late => {}
         ClientEvent::StartTls => {
             // Refused if something came behind the 220.
             let _ = session.secured(now);
@@ -34,6 +37,7 @@ fn protect(session: &mut ClientSession, flags: u8, step: u8, event: &ClientEvent
         }
         ClientEvent::Challenge(SaslOctets(octets)) => match octets.first() {
             Some(b'!') => session.decline_auth("no", now),
+            Some(b'?') => drop(session.respond(b"", now)),
             // Closed since, if the server did not wait.
             _ => drop(session.respond(SECRET.as_bytes(), now)),
         },
@@ -52,11 +56,14 @@ fuzz_target!(|data: &[u8]| {
     let mut authenticated = false;
     let (mut begun, mut done, mut closed, mut ended) = (0_u64, 0, false, Vec::new());
     let mut output = Vec::new();
+    let is_late = step & 16 != 0;
+    // Whoever says it unasked, or by itself, is no concern of ours.
+    let said_by_server = bytes.windows(SECRET.len()).any(|octets| octets == SECRET.as_bytes());
     let mut events = |session: &mut ClientSession, ended: &[u64], now: u64| {
         while let Some(event) = session.poll_event() {
             assert!(!closed, "nothing comes after Closed");
-            assert!(!format!("{event:?}").contains(SECRET), "a secret is shown");
-            protect(session, *flags, *step, &event, now);
+            assert!(said_by_server || !format!("{event:?}").contains(SECRET), "a secret is shown");
+            protect(session, (*flags, *step), is_late, &event, now);
             match event {
                 ClientEvent::Unsecured(_) => assert_eq!(tls, TlsUse::IfOffered),
                 ClientEvent::Authenticated => authenticated = true,
@@ -81,8 +88,25 @@ fuzz_target!(|data: &[u8]| {
             }
         }
     };
-    for (index, piece) in bytes.chunks(usize::from(*step) + 1).enumerate() {
+    let parts = bytes.split(|octet| *octet == 255).enumerate().flat_map(|(index, part)| {
+        let (happens, part) = match part.split_first() {
+            Some((&happens, rest)) if index > 0 => (happens, rest),
+            _ => (0, part),
+        };
+        std::iter::once((happens, &b""[..])).chain(part.chunks(usize::from(*step) + 1).map(|piece| (0, piece)))
+    });
+    for (index, (happens, piece)) in parts.enumerate() {
         let now = index as u64;
+        match happens % 8 {
+            1 => _ = session.timed_out(session.deadline().min(u64::MAX - 1)),
+            2 => session.disconnected(),
+            3 => session.tls_failed("broken"),
+            4 => session.quit(now),
+            5 => session.decline_auth("no", now),
+            // Octets in clear may have come before it.
+            6 => _ = session.secured(now),
+            _ => {}
+        }
         let _ = session.receive(piece, now);
         if session.can_pipeline(CONTENT.len() as u64) && begun < 20 {
             begun += 1;

@@ -1,6 +1,6 @@
 //! The simulated Internet: domains, their sites and hosts, and the links between them.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use stentor_queue::ids::Ms;
@@ -90,7 +90,7 @@ impl Net {
         let target = |(i, host): (usize, &u32)| Target {
             preference: if domain.equal { 10 } else { 10 + i as u16 },
             host: format!("h{host}.example").into(),
-            addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::from(HOST_BASE + host)), 25).into(),
+            addr: Endpoint::by_port((Ipv4Addr::from(HOST_BASE + host), 25)),
             lmtp: false,
             posture: None,
         };

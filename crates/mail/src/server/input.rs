@@ -1,5 +1,7 @@
 //! Octets received and not yet consumed. Consuming moves an offset, so many commands in one segment cost no moves.
 
+use std::fmt;
+
 use zeroize::Zeroize;
 
 /// Consumed octets are dropped from the front once there are this many of them.
@@ -7,10 +9,17 @@ const COMPACT_BYTES: usize = 64 * 1024;
 /// A larger buffer is given back or made smaller when the session waits, so that idle sessions hold little.
 const IDLE_BYTES_MAX: usize = 4 * 1024;
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Input {
     bytes: Vec<u8>,
     at: usize,
+}
+
+/// They may be a password.
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "({} octets)", self.rest().len())
+    }
 }
 
 impl Input {

@@ -1,6 +1,6 @@
 //! The session's own replies, in one table that shows each code beside its enhanced code.
 
-use crate::reply::Reply;
+use crate::reply::{OwnLimit, Reply};
 
 pub(super) const OK: Reply = Reply::fixed(250, (2, 0, 0), "Ok");
 pub(super) const BYE: Reply = Reply::fixed(221, (2, 0, 0), "Bye");
@@ -9,10 +9,11 @@ pub(super) const VRFY: Reply = Reply::fixed(252, (2, 5, 0), "Cannot verify; send
 pub(super) const GO_AHEAD: Reply = Reply::plain(354, "End data with <CR><LF>.<CR><LF>");
 
 pub(super) const TIMED_OUT: Reply = Reply::fixed(421, (4, 4, 2), "Timeout, closing");
-pub(super) const TOO_MANY_ERRORS: Reply = Reply::fixed(421, (4, 7, 0), "Too many errors, closing");
+pub(super) const TOO_MANY_ERRORS: Reply = Reply::of_limit(OwnLimit::Errors, 421, (4, 7, 0), "Too many errors, closing");
 pub(super) const TOO_MANY_COMMANDS: Reply =
-    Reply::fixed(421, (4, 7, 0), "Too many commands without a message, closing");
-pub(super) const TOO_MANY_RECIPIENTS: Reply = Reply::fixed(452, (4, 5, 3), "Too many recipients");
+    Reply::of_limit(OwnLimit::Errors, 421, (4, 7, 0), "Too many commands without a message, closing");
+pub(super) const TOO_MANY_RECIPIENTS: Reply =
+    Reply::of_limit(OwnLimit::Recipients, 452, (4, 5, 3), "Too many recipients");
 
 pub(super) const LINE_TOO_LONG: Reply = Reply::fixed(500, (5, 5, 2), "Line too long");
 pub(super) const LINE_END: Reply = Reply::fixed(500, (5, 5, 2), "Lines must end with <CR><LF>");
@@ -42,6 +43,9 @@ pub(super) const TLS_FIRST: Reply = Reply::fixed(530, (5, 7, 0), "Must issue a S
 pub(super) const TLS_TWICE: Reply = Reply::fixed(503, (5, 5, 1), "TLS is active already");
 pub(super) const EARLY_TLS: Reply = Reply::fixed(554, (5, 5, 0), "Data sent behind STARTTLS; closing");
 pub(super) const AUTH_FIRST: Reply = Reply::fixed(530, (5, 7, 0), "Authentication required");
+/// Nobody can authenticate here.
+pub(super) const TRUSTED_ONLY: Reply =
+    Reply::fixed(554, (5, 7, 1), "Access denied: only trusted clients may send mail here");
 pub(super) const AUTH_AFTER_TLS: Reply = Reply::fixed(538, (5, 7, 11), "Encryption required: STARTTLS first");
 pub(super) const AUTH_TWICE: Reply = Reply::fixed(503, (5, 5, 1), "Authenticated already");
 pub(super) const AUTH_IN_MAIL: Reply = Reply::fixed(503, (5, 5, 1), "AUTH within a transaction");
@@ -66,7 +70,8 @@ pub(super) const EARLY_DATA: Reply = Reply::fixed(554, (5, 5, 0), "Data sent bef
 
 pub(super) const ROUTE: Reply = Reply::fixed(550, (5, 7, 1), "Source routes are not accepted");
 pub(super) const NOT_ASCII: Reply = Reply::fixed(553, (5, 6, 7), "Non-ASCII address needs SMTPUTF8 and valid UTF-8");
-pub(super) const TOO_BIG: Reply = Reply::fixed(552, (5, 3, 4), "Message size exceeds the limit");
+pub(super) const TOO_BIG: Reply =
+    Reply::of_limit(OwnLimit::MessageSize, 552, (5, 3, 4), "Message size exceeds the limit");
 pub(super) const BARE_LINE_END: Reply =
     Reply::fixed(550, (5, 5, 2), "Bare <CR> or <LF>, or <NUL> in a dot line; closing");
 pub(super) const BARE_IN_CHUNK: Reply =

@@ -2,7 +2,7 @@
 //!
 //! Promise: pure; a line that is not understood has no effect. Values are xtext without control characters.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use super::ehlo::is_helo_name;
 use super::params::xtext_decode;
@@ -54,6 +54,8 @@ impl Xclient {
         let decoded = xtext_decode(value)?;
         let known = || (decoded != UNAVAILABLE && decoded != TEMPORARILY_UNAVAILABLE).then_some(decoded.as_str());
         match name.to_ascii_uppercase().as_str() {
+            // As PROXY UNKNOWN: it may stand for anybody, so nothing that the proxy's own address may is granted to it.
+            "ADDR" if known().is_none() => self.address = Some(Ipv4Addr::UNSPECIFIED.into()),
             "ADDR" => self.address = Some(address(&decoded)?),
             "PORT" => self.port = known().map(str::parse).transpose().ok()?,
             "NAME" => {
@@ -121,6 +123,9 @@ mod tests {
         assert_eq!((none.helo, none.login), (Some("".into()), Some("".into())));
         assert_eq!(parse("NAME=[TEMPUNAVAIL]").unwrap().name, Some(XclientName::Unknown));
         assert_eq!(parse("DESTADDR=192.0.2.9 DESTPORT=25 REVERSE_NAME=x"), Some(Xclient::default()));
+        for unknown in ["ADDR=[UNAVAILABLE]", "ADDR=[TEMPUNAVAIL]"] {
+            assert_eq!(parse(unknown).unwrap().address, "0.0.0.0".parse().ok(), "{unknown}");
+        }
         assert_eq!(parse("ADDR=2001:db8::2").unwrap().address, "2001:db8::2".parse().ok());
     }
 
@@ -131,7 +136,6 @@ mod tests {
             " ",
             "ADDR",
             "ADDR=",
-            "ADDR=[UNAVAILABLE]",
             "ADDR=192.0.2.256",
             "PORT=65536",
             "PROTO=LMTP",

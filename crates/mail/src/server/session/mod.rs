@@ -22,7 +22,7 @@ use super::timer::Timer;
 use super::xclient::Xclient;
 use super::{MailFrom, RcptTo, Refusal, ServerConfig, Step, ehlo, replies};
 use crate::Ms;
-use crate::reply::{Enhanced, Reply};
+use crate::reply::{Enhanced, OwnLimit, Reply};
 
 mod security;
 mod transfer;
@@ -67,8 +67,17 @@ pub struct ServerSession {
     unproductive: u32,
     recipients_seen: u32,
     /// Refusals sent since they were last taken, for counters.
-    refusals: Vec<(u16, Option<Enhanced>)>,
+    refusals: Vec<Refused>,
     security: Security,
+}
+
+/// A refusal that was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refused {
+    pub code: u16,
+    pub enhanced: Option<Enhanced>,
+    /// The session's own limit that refuses.
+    pub limit: Option<OwnLimit>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -212,6 +221,16 @@ impl ServerSession {
     pub fn body_bytes(&self) -> Option<usize> {
         let incoming = self.incoming.as_ref().filter(|incoming| incoming.dropped().is_none())?;
         matches!(self.state, State::Data | State::Chunk { .. }).then(|| incoming.held_bytes())
+    }
+
+    /// Octets that are still expected of a chunk, in which no line ends count; 0 while lines are expected.
+    pub fn chunk_bytes_left(&self) -> u64 {
+        match &self.state {
+            State::Chunk { left, .. } | State::Swallow { left, .. } | State::Refused { chunk: Some((left, _)) } => {
+                *left
+            }
+            _ => 0,
+        }
     }
 
     /// The caller cannot take more of a body that it admitted: the body is dropped, and the client gets this reply at
@@ -415,7 +434,7 @@ impl ServerSession {
             && !self.security.may_be_secret()
             && matches!(&request, Err(Refusal::Continue(reply)) if *reply == replies::UNKNOWN);
         let unknown: Option<Box<[u8]>> = is_unknown.then(|| rest[..end].trim_ascii_end().into());
-        if is_auth {
+        if is_auth || self.security.may_be_secret() {
             self.input.consume_secret(end + 1);
         } else {
             self.input.consume(end + 1);
@@ -459,7 +478,7 @@ impl ServerSession {
             Command::Mail(_) if self.helo.is_none() => replies::HELO_FIRST,
             Command::Mail(_) | Command::Rcpt(_) | Command::Data if self.incoming.is_some() => replies::BDAT_BEGUN,
             Command::Mail(_) if self.open => replies::NESTED_MAIL,
-            Command::Mail(_) if security.wants_auth() => replies::AUTH_FIRST,
+            Command::Mail(_) if security.wants_auth() => security.refusal_before_auth(),
             Command::Rcpt(_) if !self.open => replies::MAIL_FIRST,
             Command::Rcpt(_) if !self.trusted && self.recipients >= self.config.recipients_max => {
                 replies::TOO_MANY_RECIPIENTS
@@ -571,12 +590,13 @@ impl ServerSession {
 
     fn note(&mut self, reply: &Reply) {
         if reply.code >= 400 && self.refusals.len() < REFUSALS_MAX {
-            self.refusals.push((reply.code, reply.enhanced));
+            let &Reply { code, enhanced, limit, .. } = reply;
+            self.refusals.push(Refused { code, enhanced, limit });
         }
     }
 
     /// The refusals given since this was asked last (the first [`REFUSALS_MAX`] of them).
-    pub fn take_refusals(&mut self) -> Vec<(u16, Option<Enhanced>)> {
+    pub fn take_refusals(&mut self) -> Vec<Refused> {
         std::mem::take(&mut self.refusals)
     }
 

@@ -56,6 +56,13 @@ impl Security {
         self.offers().require_auth && !self.is_authenticated
     }
 
+    /// MAIL of a client that has not logged in, where all have to.
+    pub(super) fn refusal_before_auth(&self) -> Reply {
+        let offers = self.offers();
+        let can_log_in = !offers.auth.is_empty() || offers.auth_after_tls;
+        if can_log_in { replies::AUTH_FIRST } else { replies::TRUSTED_ONLY }
+    }
+
     pub(super) fn may_be_secret(&self) -> bool {
         self.may_be_secret
     }

@@ -107,6 +107,16 @@ fn what_tls_is_needed_for() {
     assert_eq!(run.codes(), [220, 250, 250]);
 }
 
+/// "Authentication required" would send people to look for a login that there is not.
+#[test]
+fn who_may_not_send_is_told_whether_a_login_would_help() {
+    for (auth, auth_after_tls, code) in [("", false, 554), ("PLAIN", false, 530), ("", true, 530)] {
+        let mut run = run(Offers { require_auth: true, auth: auth.to_owned(), auth_after_tls, ..clear() });
+        run.send(b"EHLO c\r\nMAIL FROM:<a@x.org>\r\nRCPT TO:<b@x.org>\r\n");
+        assert_eq!(run.codes(), [250, code, 503], "{auth:?} {auth_after_tls}");
+    }
+}
+
 #[test]
 fn each_way_to_log_in() {
     let login = |run: &mut Run| {
@@ -243,6 +253,10 @@ fn what_may_be_a_password_is_shown_to_nobody() {
     let shown: Vec<_> = run.steps.iter().filter(|step| matches!(step, Step::Unknown { .. })).collect();
     assert_eq!(shown.len(), 1, "{shown:?}");
     run.send(format!("AUTH PLAIN {PLAIN}\r\n").as_bytes());
+    // Nor is what has come of one so far.
+    run.session.receive(b"AUTH PLAIN AGFubgBzZWNyZXQ");
+    let octets = format!("{:?}", b"AGFubgBzZWNyZXQ");
+    assert!(!format!("{:?}", run.session).contains(octets.trim_matches(['[', ']'])));
     let steps = format!("{:?}{:?}", run.steps, run.session);
     assert!(!steps.contains("c2VjcmV0") && !steps.contains(PLAIN) && steps.contains("Secret(..)"));
     assert!(run.session.output().len() < OUTPUT_BYTES_MAX);

@@ -1,0 +1,207 @@
+//! A connection in memory, in virtual time: octets arrive in pieces, late, or not at all; and somebody may sit on the wire.
+//!
+//! TLS is a layer that each piece of octets has: whoever sits on the wire can change and add what is in clear, and can do nothing
+//! to what is within TLS but cut it.
+
+use std::collections::VecDeque;
+
+use fastrand::Rng;
+use stentor_mail::Ms;
+
+use super::seen::{Checked, Seen};
+
+pub const START: Ms = 1_800_000_000_000;
+/// Things that happen in a world at most.
+const TURNS_MAX: u32 = 20_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layer {
+    Clear,
+    /// Messages of the handshake, which others than its two ends cannot make.
+    Handshake,
+    Tls,
+}
+
+#[derive(Debug, Clone)]
+pub struct Segment {
+    pub layer: Layer,
+    pub octets: Vec<u8>,
+}
+
+impl Segment {
+    pub fn new(layer: Layer, octets: &[u8]) -> Segment {
+        Segment { layer, octets: octets.to_vec() }
+    }
+}
+
+/// One end of the connection.
+pub trait End {
+    /// Octets of one layer have come.
+    fn read(&mut self, segment: Segment, now: Ms) -> Checked;
+    /// Nothing more will come.
+    fn disconnected(&mut self, now: Ms) -> Checked;
+    /// Does something of its own accord; false if it has nothing to do.
+    fn act(&mut self, now: Ms) -> Checked<bool>;
+    fn deadline(&self) -> Ms;
+    /// The deadline has passed.
+    fn timed_out(&mut self, now: Ms) -> Checked;
+    /// What it has written since.
+    fn written(&mut self) -> Vec<Segment>;
+    fn is_closed(&self) -> bool;
+}
+
+/// What the network does, and who sits on it.
+pub struct Weather {
+    /// The connection is cut after this many turns.
+    pub cut_after: Option<u32>,
+    /// Nobody says anything any more after this many turns, until somebody's time is up.
+    pub stall_after: Option<u32>,
+    /// Octets that arrive together, at most.
+    pub piece_bytes_max: usize,
+    /// Somebody changes and adds octets in clear.
+    pub has_attacker: bool,
+    /// The attacker has done so.
+    pub is_tampered: bool,
+}
+
+impl Weather {
+    pub fn new(rng: &mut Rng, has_attacker: bool) -> Weather {
+        let after = |rng: &mut Rng| if rng.u32(0..5) == 0 { Some(rng.u32(1..60)) } else { None };
+        Weather {
+            cut_after: after(rng),
+            stall_after: after(rng),
+            piece_bytes_max: [1, 7, 64, 20_000][rng.usize(0..4)],
+            has_attacker,
+            is_tampered: false,
+        }
+    }
+}
+
+/// What is put into a connection in clear: to the server and to the client. The names in it are looked for later.
+const TO_SERVER: [&str; 6] = [
+    "EHLO injected\r\nMAIL FROM:<injected@x.org>\r\n",
+    "MAIL FROM:<injected@x.org>\r\nRCPT TO:<b@y.org>\r\n",
+    "\r\n",
+    "AUTH PLAIN AGluamVjdGVkAGluamVjdGVk\r\n",
+    "RSET\r\nNOOP\r\n",
+    "E",
+];
+const TO_CLIENT: [&str; 6] = [
+    "250-injected\r\n250-AUTH PLAIN LOGIN\r\n250 PIPELINING\r\n",
+    "235 2.7.0 injected\r\n",
+    "2",
+    "\r\n",
+    "334 aW5qZWN0ZWQ=\r\n",
+    "220 2.0.0 injected\r\n",
+];
+
+/// Puts what one end has written on its way, as whoever sits on the wire leaves it.
+fn send(written: Vec<Segment>, to: &mut VecDeque<Segment>, is_up: bool, weather: &mut Weather, rng: &mut Rng) {
+    for mut segment in written {
+        let mut behind = None;
+        if weather.has_attacker && segment.layer == Layer::Clear {
+            let text = String::from_utf8_lossy(&segment.octets).into_owned();
+            let turns = text.ends_with("STARTTLS\r\n") || text.starts_with("220 2.0.0 Ready");
+            if !is_up && text.contains("250-STARTTLS\r\n") && rng.u32(0..6) == 0 {
+                segment.octets = text.replace("250-STARTTLS\r\n", "").into_bytes();
+                weather.is_tampered = true;
+            } else if !is_up && text.starts_with("220 2.0.0 Ready") && rng.u32(0..8) == 0 {
+                segment.octets = b"454 4.7.0 injected\r\n".to_vec();
+                weather.is_tampered = true;
+            } else if rng.u32(0..if turns { 3 } else { 24 }) == 0 {
+                behind = rng.choice(if is_up { TO_SERVER } else { TO_CLIENT });
+                weather.is_tampered = true;
+            }
+        }
+        to.push_back(segment);
+        to.extend(behind.map(|octets| Segment::new(Layer::Clear, octets.as_bytes())));
+    }
+}
+
+/// What arrives next.
+fn receive(from: &mut VecDeque<Segment>, bytes_max: usize, rng: &mut Rng) -> Option<Segment> {
+    let mut piece = from.pop_front()?;
+    if piece.layer == Layer::Handshake {
+        return Some(piece);
+    }
+    while rng.bool()
+        && let Some(next) = from.pop_front_if(|next| next.layer == piece.layer)
+    {
+        piece.octets.extend(next.octets);
+    }
+    // What is long comes in some pieces, not in thousands.
+    let bytes = rng.usize(1..=bytes_max.max(piece.octets.len() / 40));
+    if piece.octets.len() > bytes {
+        let rest = piece.octets.split_off(bytes);
+        from.push_front(Segment { layer: piece.layer, octets: rest });
+    }
+    Some(piece)
+}
+
+/// Runs both ends until they are closed.
+pub fn run<'a>(
+    client: &mut (dyn End + 'a),
+    server: &mut (dyn End + 'a),
+    weather: &mut Weather,
+    (rng, seen): (&mut Rng, &mut Seen),
+) -> Checked {
+    let (mut up, mut down) = (VecDeque::new(), VecDeque::new());
+    let mut now = START;
+    for turn in 0..TURNS_MAX {
+        send(client.written(), &mut up, true, weather, rng);
+        send(server.written(), &mut down, false, weather, rng);
+        if client.is_closed() && server.is_closed() {
+            return Ok(());
+        }
+        if weather.cut_after == Some(turn) {
+            seen.step("wire: cut");
+            up.clear();
+            down.clear();
+            client.disconnected(now)?;
+            server.disconnected(now)?;
+            continue;
+        }
+        now += rng.u64(0..20);
+        let is_stalled = weather.stall_after.is_some_and(|after| turn >= after);
+        if !is_stalled {
+            if rng.bool() && client.act(now)? {
+                continue;
+            }
+            let (from, to, other_is_closed) = if rng.bool() {
+                (&mut up, &mut *server, client.is_closed())
+            } else {
+                (&mut down, &mut *client, server.is_closed())
+            };
+            match receive(from, weather.piece_bytes_max, rng) {
+                Some(segment) if !to.is_closed() => to.read(segment, now)?,
+                None if other_is_closed && !to.is_closed() => to.disconnected(now)?,
+                _ => {}
+            }
+            let nothing_comes = up.is_empty() && down.is_empty();
+            if !nothing_comes || client.is_closed() || server.is_closed() || client.act(now)? || server.act(now)? {
+                continue;
+            }
+        }
+        // They wait for each other.
+        send(client.written(), &mut up, true, weather, rng);
+        send(server.written(), &mut down, false, weather, rng);
+        if !is_stalled && (!up.is_empty() || !down.is_empty()) {
+            continue;
+        }
+        let deadline = [&*client, &*server].iter().filter(|end| !end.is_closed()).map(|end| end.deadline()).min();
+        let deadline = deadline.filter(|deadline| *deadline < Ms::MAX);
+        if is_stalled {
+            seen.step("wire: stalled");
+            weather.stall_after = None;
+            now = now.max(deadline.unwrap_or_default());
+        } else {
+            now = now.max(deadline.ok_or("both ends wait, and nothing will ever happen")?);
+        }
+        for end in [&mut *client, &mut *server] {
+            if !end.is_closed() && end.deadline() <= now {
+                end.timed_out(now)?;
+            }
+        }
+    }
+    Err(format!("no end after {TURNS_MAX} turns"))
+}
