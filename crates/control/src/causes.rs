@@ -87,14 +87,14 @@ pub fn short(cause: Cause) -> &'static str {
         Cause::Recipient => "4xx at RCPT",
         Cause::Message => "4xx at DATA",
         Cause::Unreadable => "unreadable",
-        Cause::Table => "table unusable",
         Cause::Ready
         | Cause::QueueOnly
         | Cause::OwnLimit
         | Cause::Connecting
         | Cause::NoGreeting
         | Cause::Greylisted
-        | Cause::MailboxFull => cause.words(),
+        | Cause::MailboxFull
+        | Cause::Table => cause.words(),
     }
 }
 

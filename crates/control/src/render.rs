@@ -216,11 +216,11 @@ pub fn address(a: &AddressView, width: Width) -> String {
         ms.map_or_else(String::new, |ms| format!("{what} {}.{:03}s", ms / 1_000, ms % 1_000))
     };
     line(&mut out, format_args!("{}", cut(&a.address, 80)));
-    let has_failed = a.pending.as_ref().is_some_and(|pending| Cause::of_name(&pending.cause) == Some(Cause::Dns));
+    let failed = a.pending.as_ref().and_then(|pending| Cause::of_name(&pending.cause));
+    let failed = failed.filter(|cause| matches!(cause, Cause::Dns | Cause::Table));
     let place = match &a.site {
         Some(site) => format!("at {}", cut(site, width.column(40))),
-        None if has_failed => Cause::Dns.words().to_owned(),
-        None => "not looked up yet".to_owned(),
+        None => failed.map_or("not looked up yet", Cause::words).to_owned(),
     };
     line(&mut out, format_args!("  domain    {}, {place}", cut(&a.domain, width.column(40))));
     let lists = if a.lists.is_empty() { "none".to_owned() } else { a.lists.join(", ") };

@@ -11,6 +11,8 @@ use super::quarantine_view::{QuarantineList, QuarantinedMessage, QuarantinedView
 
 /// Lines of a text that are shown, and octets of one.
 const LINE_BYTES_MAX: usize = 4_096;
+/// Of a message's text: what is longer goes on in the next line.
+const PARAGRAPH_BYTES_MAX: usize = 1_000;
 const COLUMNS: usize = 32;
 
 pub(super) fn list(q: &QuarantineList, width: Width) -> String {
@@ -89,7 +91,14 @@ pub(super) fn message(m: &QuarantinedMessage, zone: &Zone, width: Width) -> Stri
         let _ = writeln!(out, "{}: {}", printable(name, 100), printable(value, LINE_BYTES_MAX));
     }
     out.push('\n');
-    for line in m.text.lines() {
+    for mut line in m.text.lines() {
+        // A paragraph of HTML is one line.
+        while line.len() > PARAGRAPH_BYTES_MAX {
+            let most = &line[..line.floor_char_boundary(PARAGRAPH_BYTES_MAX)];
+            let (first, rest) = line.split_at(most.rfind(' ').filter(|at| *at > 0).unwrap_or(most.len()));
+            let _ = writeln!(out, "{}", printable(first, LINE_BYTES_MAX));
+            line = rest.trim_start_matches(' ');
+        }
         let _ = writeln!(out, "{}", printable(line, LINE_BYTES_MAX));
     }
     if let Some(limit) = &m.limit {

@@ -60,7 +60,7 @@ pub enum Cause {
     Recipient,
     /// 4xx to DATA or to the data.
     Message,
-    /// A table of ours for addresses on the way out cannot be asked, or has something unusable.
+    /// A table of ours for routes or for addresses on the way out cannot be asked, or has something unusable.
     Table,
     /// Our own stored content cannot be read.
     Unreadable,
@@ -162,7 +162,7 @@ impl Cause {
             Cause::Sender => ("sender", "sender deferred (4xx at MAIL)"),
             Cause::Recipient => ("recipient", "recipient deferred (4xx at RCPT)"),
             Cause::Message => ("message", "message deferred (4xx at DATA)"),
-            Cause::Table => ("table", "table for outgoing addresses unusable"),
+            Cause::Table => ("table", "table unusable"),
             Cause::Unreadable => ("unreadable", "stored content unreadable"),
         }
     }

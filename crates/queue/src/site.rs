@@ -4,47 +4,60 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use stentor_mail::SUBMISSIONS_PORT;
 pub use stentor_mail::reply::Enhanced;
 use stentor_posture::HostPosture;
 
-/// Where a host is connected to.
+use crate::cause::Cause;
+
+/// Where and how a host is connected to. One address with two kinds of TLS is two hosts: each has its clock and connections.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Endpoint {
+    /// In clear, until STARTTLS.
     Tcp(SocketAddr),
+    /// TLS from the first octet.
+    Tls(SocketAddr),
     /// The path of a Unix socket on this machine.
     Unix(Arc<str>),
 }
 
 impl Endpoint {
+    /// TLS as is usual at the port.
+    pub fn by_port(addr: impl Into<SocketAddr>) -> Endpoint {
+        let addr = addr.into();
+        if addr.port() == SUBMISSIONS_PORT { Endpoint::Tls(addr) } else { Endpoint::Tcp(addr) }
+    }
+
+    /// TLS from the first octet.
+    pub fn is_implicit_tls(&self) -> bool {
+        matches!(self, Endpoint::Tls(_))
+    }
+
     /// A Unix socket has none.
-    pub fn ip(&self) -> Option<IpAddr> {
+    pub fn addr(&self) -> Option<SocketAddr> {
         match self {
-            Endpoint::Tcp(addr) => Some(addr.ip()),
+            Endpoint::Tcp(addr) | Endpoint::Tls(addr) => Some(*addr),
             Endpoint::Unix(_) => None,
         }
     }
 
+    /// A Unix socket has none.
+    pub fn ip(&self) -> Option<IpAddr> {
+        self.addr().map(|addr| addr.ip())
+    }
+
     /// 0 for a Unix socket.
     pub fn port(&self) -> u16 {
-        match self {
-            Endpoint::Tcp(addr) => addr.port(),
-            Endpoint::Unix(_) => 0,
-        }
+        self.addr().map_or(0, |addr| addr.port())
     }
 }
 
 impl fmt::Display for Endpoint {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Endpoint::Tcp(addr) => addr.fmt(out),
+            Endpoint::Tcp(addr) | Endpoint::Tls(addr) => addr.fmt(out),
             Endpoint::Unix(path) => write!(out, "unix:{path}"),
         }
-    }
-}
-
-impl<A: Into<SocketAddr>> From<A> for Endpoint {
-    fn from(addr: A) -> Endpoint {
-        Endpoint::Tcp(addr.into())
     }
 }
 
@@ -64,7 +77,7 @@ pub struct Target {
 impl fmt::Display for Target {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.addr {
-            Endpoint::Tcp(addr) => write!(out, "{} [{}]", self.host, addr.ip()),
+            Endpoint::Tcp(addr) | Endpoint::Tls(addr) => write!(out, "{} [{}]", self.host, addr.ip()),
             Endpoint::Unix(_) => out.write_str(&self.host),
         }
     }
@@ -142,8 +155,9 @@ pub enum Resolution {
         dsn: Enhanced,
         text: String,
     },
-    /// Ask again later: SERVFAIL, time-out, no answer (4.4.3).
+    /// Ask again later: SERVFAIL, time-out, no answer (4.4.3); or a table of ours cannot be asked.
     Temporary {
+        cause: Cause,
         dsn: Enhanced,
         text: String,
     },
@@ -156,9 +170,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn one_address_with_two_kinds_of_tls_is_two_endpoints() {
+        let addr: SocketAddr = ([192, 0, 2, 1], SUBMISSIONS_PORT).into();
+        assert_eq!(Endpoint::by_port(addr), Endpoint::Tls(addr));
+        assert!(Endpoint::by_port(addr) != Endpoint::Tcp(addr));
+        let other: SocketAddr = ([192, 0, 2, 1], 4650).into();
+        assert_eq!(Endpoint::by_port(other), Endpoint::Tcp(other));
+        assert_eq!(Endpoint::Tls(other).to_string(), "192.0.2.1:4650");
+    }
+
+    #[test]
     fn a_demand_makes_another_site_of_the_same_hosts() {
-        let target =
-            Target { preference: 0, host: "mx".into(), addr: ([192, 0, 2, 1], 25).into(), lmtp: false, posture: None };
+        let target = Target {
+            preference: 0,
+            host: "mx".into(),
+            addr: Endpoint::by_port(([192, 0, 2, 1], 25)),
+            lmtp: false,
+            posture: None,
+        };
         let limits = SiteLimits::default();
         let plan = SitePlan { key: "mx".into(), targets: vec![target], mixes_domains: true, limits, ttl_s: 60 };
         let protected = |requirement: Requirement| {

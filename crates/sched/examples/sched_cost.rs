@@ -9,14 +9,14 @@
 //! domains, each a site; (c) the same with every recipient greylisted once. The store's own work (accepting, recording fates) is not counted.
 
 use std::collections::VecDeque;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use stentor_queue::event::{Accept, Class, Event, Fate};
 use stentor_queue::ids::{ConnId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
-use stentor_queue::site::{Resolution, SiteLimits, SitePlan, Target};
+use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
 use stentor_queue::store::{Applied, Store};
 use stentor_sched::{CloseReason, Effect, RcptOutcome, SchedConfig, Scheduler, Stage};
 
@@ -72,7 +72,7 @@ impl Bench {
 
     fn plan(&self, domain: u32) -> Resolution {
         let n = if self.route { 0 } else { domain };
-        let addr = SocketAddr::new(IpAddr::V4(Ipv4Addr::from(0x7f00_0000 + n)), 25).into();
+        let addr = Endpoint::by_port((Ipv4Addr::from(0x7f00_0000 + n), 25));
         let target = Target { preference: 0, host: "host".into(), addr, lmtp: false, posture: None };
         let key = format!("site {n}").into();
         Resolution::Site(SitePlan {

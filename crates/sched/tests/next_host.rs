@@ -5,12 +5,12 @@
 mod at_once;
 
 use std::collections::{HashMap, HashSet};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 
 use stentor_queue::event::{Accept, Class, Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
-use stentor_queue::site::{Resolution, SiteLimits, SitePlan, Target};
+use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
 use stentor_queue::store::{Applied, Store};
 use stentor_sched::{
     Cause, CauseCounts, CloseReason, Effect, Failure, NoSession, RcptOutcome, Reach, RecipientState, SchedConfig,
@@ -105,7 +105,7 @@ impl Site {
         let target = |host: u16| Target {
             preference: host,
             host: format!("mx{host}.example").into(),
-            addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), host).into(),
+            addr: Endpoint::by_port((Ipv4Addr::LOCALHOST, host)),
             lmtp: false,
             posture: None,
         };
@@ -618,4 +618,25 @@ fn a_learned_rate_is_the_hosts_and_a_given_one_is_ours() {
     let waiting: Vec<_> = given.into_iter().filter(|(no, _)| site.store.message(*no).is_some()).collect();
     assert_eq!(causes(&site, &waiting), [Cause::OwnLimit; 2]);
     assert!(matches!(waits(&site), WaitsFor::Rate(at) if at > site.now), "{:?}", waits(&site));
+}
+
+/// As where a smart host has an address of IPv6 and this machine has none.
+#[test]
+fn a_login_that_is_refused_is_not_hidden_by_an_address_that_cannot_be_reached() {
+    for (one, two) in [(NoSession::Unreachable, NoSession::Auth), (NoSession::Tls, NoSession::Unreachable)] {
+        let expected = if one == NoSession::Tls { Cause::Tls } else { Cause::Auth };
+        let mut site = Site::new(SchedConfig::default());
+        (site.dead, site.no_session) = (HashSet::new(), HashMap::from([(1, one), (2, two)]));
+        let (no, id) = site.mail("good.example", Class::Ordinary);
+        // Short pauses lead to the unreachable one again and again.
+        for _ in 0..20 {
+            site.run(1_000);
+        }
+        let status = site.sched.recipient_status(&site.store, no, id, site.now);
+        assert_eq!((status.state, status.cause), (RecipientState::Site, expected), "{status:?}");
+        let at = site.sched.site_named("mx").unwrap();
+        let causes: Vec<_> =
+            site.sched.explain_site(at, site.now).unwrap().hosts.iter().map(|host| host.fails).collect();
+        assert!(causes.iter().all(|fails| *fails > 0), "both were tried: {causes:?}");
+    }
 }

@@ -4,13 +4,13 @@
 mod at_once;
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 
 use stentor_queue::event::{Accept, Class, Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, DomainId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::queue_only::Scope;
-use stentor_queue::site::{Resolution, SiteLimits, SitePlan, Target};
+use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
 use stentor_queue::store::{Applied, Store};
 use stentor_sched::{
     By, Cause, Census, CloseReason, Effect, FlowKey, FlowRules, NoSession, RcptOutcome, SchedConfig, Scheduler,
@@ -90,7 +90,7 @@ impl World {
         let name = self.store.book.domain_name(domain).to_owned();
         let host = if name.ends_with("shared.example") { "shared" } else { &*name };
         let port = 1 + host.bytes().map(u16::from).sum::<u16>();
-        let addr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port).into();
+        let addr = Endpoint::by_port((Ipv4Addr::LOCALHOST, port));
         let target = Target { preference: 0, host: host.into(), addr, lmtp: false, posture: None };
         let plan = SitePlan {
             key: host.into(),

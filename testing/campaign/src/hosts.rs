@@ -1,13 +1,13 @@
 //! The hosts that mail goes to: mostly healthy, some flaky, one dead, one domain that does not exist.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 use fastrand::Rng;
 use stentor_engine::core::assignment::Assignment;
 use stentor_engine::delivery::outcome;
 use stentor_queue::book::split_hop;
-use stentor_queue::site::{Resolution, SiteLimits, SitePlan, Target};
+use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
 use stentor_sched::{Enhanced, RcptOutcome, Stage};
 
 pub const DOMAINS: u8 = 8;
@@ -45,7 +45,7 @@ pub fn resolve(name: &str) -> Resolution {
         return Resolution::Permanent { dsn: Enhanced::new(5, 1, 2), text: "no such domain".to_owned() };
     }
     let host: Arc<str> = format!("mx{number}").into();
-    let addr = SocketAddr::from((Ipv4Addr::new(192, 0, 2, number), 25)).into();
+    let addr = Endpoint::by_port((Ipv4Addr::new(192, 0, 2, number), 25));
     let target = Target { preference: 0, host: host.clone(), addr, lmtp: false, posture: None };
     let limits = SiteLimits::default();
     Resolution::Site(SitePlan { key: host, targets: vec![target], mixes_domains: false, limits, ttl_s: 3600 })

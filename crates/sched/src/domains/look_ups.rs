@@ -11,9 +11,10 @@
 use std::collections::VecDeque;
 
 use stentor_mail::reply::Enhanced;
+use stentor_queue::cause::Cause;
 use stentor_queue::ids::{DomainId, Ms};
 
-use super::{Domains, LookUp};
+use super::{Domains, LookUp, failure};
 use crate::core::Core;
 use crate::effects::Effect;
 use crate::failure::drains::Drain;
@@ -166,8 +167,8 @@ impl Domains {
         };
         self.look_ups.end(domain);
         core.effects.push(Effect::ForgetLookUp { domain });
-        let text = "no answer from the name servers, and others waited".into();
-        drains.extend(self.failed(core, domain, Enhanced::new(4, 4, 3), text, now));
+        let text = "no answer from the name servers, and others waited".to_owned();
+        drains.extend(self.failed(core, domain, &failure(Cause::Dns, Enhanced::new(4, 4, 3), text), now));
         true
     }
 }
@@ -230,7 +231,8 @@ mod tests {
         }
 
         fn fails(&mut self, domain: DomainId) {
-            let failed = Resolution::Temporary { dsn: Enhanced::new(4, 4, 3), text: "SERVFAIL".into() };
+            let failed =
+                Resolution::Temporary { cause: Cause::Dns, dsn: Enhanced::new(4, 4, 3), text: "SERVFAIL".into() };
             self.sched.resolved(&self.store, domain, failed, self.now);
             self.note();
         }

@@ -191,12 +191,12 @@ impl Domains {
         self.look_ups.end(domain);
         match resolution {
             Resolution::Site(plan) if plan.targets.is_empty() => {
-                let text = "no address of any host".into();
-                self.failed(core, domain, Enhanced::new(4, 4, 4), text, now).map_or(Answered::Nothing, Answered::Drain)
+                let reply = failure(Cause::Dns, Enhanced::new(4, 4, 4), "no address of any host".to_owned());
+                self.failed(core, domain, &reply, now).map_or(Answered::Nothing, Answered::Drain)
             }
             Resolution::Site(plan) => self.found(core, store, domain, plan, now),
-            Resolution::Temporary { dsn, text } => {
-                self.failed(core, domain, dsn, text, now).map_or(Answered::Nothing, Answered::Drain)
+            Resolution::Temporary { cause, dsn, text } => {
+                self.failed(core, domain, &failure(cause, dsn, text), now).map_or(Answered::Nothing, Answered::Drain)
             }
             Resolution::Permanent { dsn, text } => {
                 let entry = self.get(domain);
@@ -204,7 +204,7 @@ impl Domains {
                 if let Some(before) = entry.site.take() {
                     core.sites.leave(&mut core.timers, before, domain, now + VACANT_MS);
                 }
-                let reply = Reply { code: 0, dsn: Some(dsn), text: text.into(), cause: Cause::Dns, host: None };
+                let reply = failure(Cause::Dns, dsn, text);
                 self.get(domain).reason = core.reasons.keep(reply.clone());
                 Answered::Drain(Drain::all(DrainWhat::Domain(domain), &reply))
             }
@@ -243,8 +243,7 @@ impl Domains {
     }
 
     /// A look-up failed temporarily. What of its mail is over its lifetime has had its chance.
-    fn failed(&mut self, core: &mut Core, domain: DomainId, dsn: Enhanced, text: String, now: Ms) -> Option<Drain> {
-        let reply = Reply { code: 0, dsn: Some(dsn), text: text.into(), cause: Cause::Dns, host: None };
+    fn failed(&mut self, core: &mut Core, domain: DomainId, reply: &Reply, now: Ms) -> Option<Drain> {
         let reason = core.reasons.keep(reply.clone());
         let entry = self.get(domain);
         entry.fails = entry.fails.saturating_add(1);
@@ -256,7 +255,7 @@ impl Domains {
         }
         entry.look_up = LookUp::Clock;
         core.timers.set(entry.until, Timer::Domain(domain));
-        Some(Drain::expired(DrainWhat::Domain(domain), &reply))
+        Some(Drain::expired(DrainWhat::Domain(domain), reply))
     }
 
     /// A domain's clock has run out.
@@ -310,6 +309,10 @@ impl Domains {
     }
 }
 
+fn failure(cause: Cause, dsn: Enhanced, text: String) -> Reply {
+    Reply { code: 0, dsn: Some(dsn), text: text.into(), cause, host: None }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -319,13 +322,13 @@ mod tests {
     use crate::{Effect, RcptOutcome, SchedConfig, Stage};
     use stentor_queue::event::Event;
     use stentor_queue::ids::AddressId;
-    use stentor_queue::site::{SiteLimits, SitePlan, Target};
+    use stentor_queue::site::{Endpoint, SiteLimits, SitePlan, Target};
     use stentor_queue::store::{Applied, Store};
 
     const NOW: Ms = 1_800_000_000_000;
 
     fn plan() -> Resolution {
-        let addr = ([192, 0, 2, 1], 25).into();
+        let addr = Endpoint::by_port(([192, 0, 2, 1], 25));
         let target = Target { preference: 0, host: "mx".into(), addr, lmtp: false, posture: None };
         let limits = SiteLimits::default();
         Resolution::Site(SitePlan { key: "mx".into(), targets: vec![target], mixes_domains: false, limits, ttl_s: 60 })
@@ -467,7 +470,7 @@ mod tests {
         let (mut now, mut known) = (NOW + 1, None);
         let moved = || {
             let Resolution::Site(mut plan) = plan() else { panic!("a site") };
-            plan.targets[0].addr = ([192, 0, 2, 2], 25).into();
+            plan.targets[0].addr = Endpoint::by_port(([192, 0, 2, 2], 25));
             Resolution::Site(plan)
         };
         while now < NOW + 48 * 3_600_000 {

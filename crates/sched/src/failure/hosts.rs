@@ -13,7 +13,7 @@ use crate::config::Backoff;
 use crate::core::Core;
 use crate::effects::SourceNo;
 use crate::reasons::Reply;
-use crate::sites::{Hop, Host, HostNo, Pick, Sites};
+use crate::sites::{Hop, Host, HostNo, Pick, Sites, telling};
 
 /// Short pauses of a host before `host_retry` begins. Each lasts a second longer than all before it together, up to 30 s, so a
 /// host is found again within the length of its outage plus one second.
@@ -85,6 +85,10 @@ impl Failures {
         if !core.cfg.strategies.memory {
             (entry.until, entry.fails) = (now + FORGOTTEN_MS, 0);
         }
+        let hosts = core.sites.list[site.0 as usize].paths[usize::from(source)].hosts.iter();
+        let reason = telling(reason, hosts.map(|no| &core.sites.hosts[*no as usize]));
+        let told = core.reasons.get(reason).cloned();
+        let reply = told.as_ref().unwrap_or(reply);
         let entry = core.sites.get(site);
         entry.reason = reason;
         entry.history.failed(now);

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use stentor_posture::HostPosture;
+use stentor_queue::cause::Cause;
 use stentor_queue::ids::{MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::site::{Endpoint, SiteLimits, SitePlan, Target};
@@ -205,6 +206,16 @@ pub struct Sites {
     pub refreshes: VecDeque<Refresh>,
     /// Names of sites that an operator stopped, known or not.
     pub suspended: Vec<Arc<str>>,
+}
+
+/// The reason, unless that host cannot be connected to and another of these was reached: somebody has to mend a login or TLS that fails,
+/// while one of the addresses may never be reachable (IPv6, where there is none).
+pub fn telling<'h>(reason: Reason, hosts: impl IntoIterator<Item = &'h Host>) -> Reason {
+    if !matches!(reason.cause, Cause::Refused | Cause::Unreachable | Cause::TimedOut) {
+        return reason;
+    }
+    let mut reasons = hosts.into_iter().filter(|host| host.fails > 0).map(|host| host.reason);
+    reasons.find(|other| matches!(other.cause, Cause::Auth | Cause::Tls)).unwrap_or(reason)
 }
 
 impl Sites {
@@ -427,13 +438,15 @@ impl Sites {
     pub fn clock_of(&self, site: SiteId, sources: SourceSet, now: Ms) -> Option<(Ms, Reason)> {
         let entry = self.list.get(site.0 as usize)?;
         let first = self.hosts_from(entry, sources).min_by_key(|host| host.until).filter(|host| host.until > now)?;
-        Some((first.until, if first.reason.is_none() { entry.reason } else { first.reason }))
+        let reason = if first.reason.is_none() { entry.reason } else { first.reason };
+        Some((first.until, telling(reason, self.hosts_from(entry, sources))))
     }
 
     /// What a host that has failed, and is being probed, failed with.
     pub fn failure_of(&self, site: SiteId, sources: SourceSet) -> Option<Reason> {
         let entry = self.list.get(site.0 as usize)?;
-        self.hosts_from(entry, sources).find(|host| host.fails > 0 && !host.reason.is_none()).map(|host| host.reason)
+        let failed = self.hosts_from(entry, sources).find(|host| host.fails > 0 && !host.reason.is_none())?;
+        Some(telling(failed.reason, self.hosts_from(entry, sources)))
     }
 
     /// Whether all hosts that may be tried from these sources have failed and not recovered.

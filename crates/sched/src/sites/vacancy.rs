@@ -91,15 +91,13 @@ impl Sites {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
-
     use super::*;
     use crate::Scheduler;
     use crate::{CloseReason, Effect, NoSession, RcptOutcome, SchedConfig, Stage};
     use stentor_queue::event::{Event, Fate};
     use stentor_queue::ids::AddressId;
     use stentor_queue::idset::IdSet;
-    use stentor_queue::site::{Resolution, SiteLimits, SitePlan, Target};
+    use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
     use stentor_queue::store::{Applied, Store};
 
     const NOW: Ms = 1_800_000_000_000;
@@ -124,7 +122,7 @@ mod tests {
             let name = self.store.book.domain_name(domain);
             let number: u32 = name[1..].parse().unwrap();
             let host = if number > DEAD / 2 { DEAD } else { number };
-            let addr = SocketAddr::from((std::net::Ipv4Addr::from_bits(host), 25)).into();
+            let addr = Endpoint::by_port((std::net::Ipv4Addr::from_bits(host), 25));
             let target = Target { preference: 0, host: "mx".into(), addr, lmtp: false, posture: None };
             let (key, limits) = (format!("mx.{name}").into(), SiteLimits::default());
             Resolution::Site(SitePlan { key, targets: vec![target], mixes_domains: false, limits, ttl_s: 60 })

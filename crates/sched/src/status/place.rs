@@ -340,5 +340,5 @@ fn of_look_up(domain: Option<&Domain>) -> Place {
         return Place::new(RecipientState::LookUp, Cause::LookUp);
     };
     let until = (domain.look_up == LookUp::Clock).then_some(domain.until);
-    Place { until, reason: domain.reason, ..Place::new(RecipientState::LookUp, Cause::Dns) }
+    Place { until, reason: domain.reason, ..Place::new(RecipientState::LookUp, domain.reason.cause) }
 }

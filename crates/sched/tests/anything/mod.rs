@@ -4,15 +4,16 @@ mod hosts;
 mod ledger;
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 
 use super::agenda::{Agenda, Next};
 use hosts::{Host, Welcome};
 use ledger::{End, Ledger};
+use stentor_queue::cause::Cause;
 use stentor_queue::event::{Accept, Class, Event, Fate};
 use stentor_queue::ids::{AddressId, ConnId, DomainId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
-use stentor_queue::site::{Enhanced, Resolution, SiteLimits, SitePlan, Target};
+use stentor_queue::site::{Endpoint, Enhanced, Resolution, SiteLimits, SitePlan, Target};
 use stentor_queue::store::{Applied, Store};
 use stentor_sched::{
     CloseReason, Effect, Failure, NoSession, RcptOutcome, SchedConfig, Scheduler, SourceConfig, Stage, Strategies, Work,
@@ -247,7 +248,7 @@ impl World {
         let number: usize = name.trim_start_matches('d').trim_end_matches(".example").parse().unwrap_or(0);
         let draw = self.rng.u32(0..100);
         if draw < self.look_up_faults.0 && self.now < self.good_at {
-            return Resolution::Temporary { dsn: Enhanced::new(4, 4, 3), text: "SERVFAIL".into() };
+            return Resolution::Temporary { cause: Cause::Dns, dsn: Enhanced::new(4, 4, 3), text: "SERVFAIL".into() };
         }
         if draw + self.look_up_faults.1 >= 100 {
             self.no_domain = true;
@@ -258,7 +259,7 @@ impl World {
         let targets = hosts.iter().enumerate().map(|(i, host)| Target {
             preference: if *equal { 10 } else { i as u16 },
             host: format!("h{host}.example").into(),
-            addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), *host as u16 + 1).into(),
+            addr: Endpoint::by_port((Ipv4Addr::LOCALHOST, *host as u16 + 1)),
             lmtp: self.lmtp,
             posture: None,
         });

@@ -1,9 +1,10 @@
 //! The hosts of a world, their moods, and its domains.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use stentor_queue::cause::Cause;
 use stentor_queue::ids::{AddressId, Ms};
 use stentor_queue::site::{Endpoint, Resolution, SiteLimits, SitePlan, Target};
 use stentor_sched::{CloseReason, Enhanced, RcptOutcome, Stage};
@@ -153,17 +154,25 @@ impl Hosts {
         match domain.kind {
             DomainKind::None => return Resolution::Permanent { dsn: Enhanced::new(5, 1, 10), text: "null MX".into() },
             DomainKind::NeverAnswers => {
-                return Resolution::Temporary { dsn: Enhanced::new(4, 4, 3), text: "SERVFAIL".into() };
+                return Resolution::Temporary {
+                    cause: Cause::Dns,
+                    dsn: Enhanced::new(4, 4, 3),
+                    text: "SERVFAIL".into(),
+                };
             }
             DomainKind::Site if now < domain.servfail_until => {
-                return Resolution::Temporary { dsn: Enhanced::new(4, 4, 3), text: "SERVFAIL".into() };
+                return Resolution::Temporary {
+                    cause: Cause::Dns,
+                    dsn: Enhanced::new(4, 4, 3),
+                    text: "SERVFAIL".into(),
+                };
             }
             DomainKind::Site => {}
         }
         let targets = domain.hosts.iter().enumerate().map(|(i, host)| Target {
             preference: if domain.equal { 10 } else { 10 * i as u16 },
             host: format!("h{host}.example").into(),
-            addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), *host as u16 + 1).into(),
+            addr: Endpoint::by_port((Ipv4Addr::LOCALHOST, *host as u16 + 1)),
             lmtp: false,
             posture: None,
         });
