@@ -45,7 +45,10 @@ fn main() -> ExitCode {
 fn run(call: &Call, privileges: Privileges) -> Result<(), Failure> {
     match call.mode {
         Mode::Aliases => {
-            let _ = writeln!(io::stdout(), "Aliases are read by the server: `stentor reload` after a change");
+            let _ = writeln!(
+                io::stdout(),
+                "Alias files are read by the server itself within seconds of a change: nothing to do; `stentor check` names mistakes in them"
+            );
             return Ok(());
         }
         Mode::Nothing => return Ok(()),

@@ -5,11 +5,11 @@
 //! `-d` stand with them alone. The first word that is no option begins the recipients; `--` ends the options.
 //!
 //! Ignored, since they say how sendmail works inside: -A -B7BIT -c -D -d -e -h -L -M -m -O -o (but -oi) -p -Q -s -T -U
-//! -x -v. Only root and a program that is not setgid take another configuration (`-C`), which the program decides.
+//! -x -v; -X, which says so on standard error. Only root and a program that is not setgid take another configuration (`-C`), which the program decides.
 
 use std::path::PathBuf;
 
-use crate::exit::{EX_DATAERR, Failure};
+use crate::exit::{EX_DATAERR, EX_OK, EX_USAGE, Failure};
 
 /// NOTIFY of a recipient (RFC 3461 section 4.1), as bits.
 pub const NEVER: u8 = 1;
@@ -49,6 +49,19 @@ pub enum Ret {
     Headers,
 }
 
+/// Of what is tried now, when not all of it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Only {
+    /// `-qRSITE`, `-qR@SITE`
+    Site(String),
+    /// `-qIID`
+    Id(String),
+    /// `-qSSENDER`, also `@domain`
+    Sender(String),
+    /// `-qRRECIPIENT`
+    Recipient(String),
+}
+
 /// A call, understood.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Call {
@@ -67,8 +80,8 @@ pub struct Call {
     /// `-G`: the header is left as it is.
     pub gateway: bool,
     pub configuration: Option<PathBuf>,
-    /// `-qR`: the site to flush.
-    pub site: Option<String>,
+    /// Of `-q`.
+    pub only: Option<Only>,
     /// Said on standard error; the call goes on.
     pub warnings: Vec<String>,
 }
@@ -78,6 +91,10 @@ const VALUED: &[u8] = b"ABCDFLMNOQRTVXbefhopr";
 /// Those whose value must stand with them, if there is one.
 const ATTACHED: &[u8] = b"dq";
 const FLAGS: &[u8] = b"GIUcimnstvx";
+/// For who asks for long options, of which there are none but `--help`.
+const USAGE: &str = "usage: sendmail [-t] [-i] [-f SENDER] [-F NAME] [-N CONDITIONS] [-R full|hdrs] [-V ID] [-G] [RECIPIENT ...] < MESSAGE\n       \
+                     sendmail -bs | -bp | -bP | -bv ADDRESS ... | -bi | -bh | -q | -qRSITE\n\
+                     docs/operate/sendmail.md explains each";
 
 /// Understands a call by its name (the last part of `argv[0]`) and its arguments.
 ///
@@ -101,6 +118,10 @@ pub fn parse(name: &str, arguments: &[Vec<u8>]) -> Result<Call, Failure> {
         at += 1;
         if letters == b"-" {
             break;
+        }
+        if letters.starts_with(b"-") {
+            let code = if letters == b"-help" { EX_OK } else { EX_USAGE };
+            return Err(Failure::new(code, USAGE));
         }
         let mut rest = letters;
         while let Some((&letter, more)) = rest.split_first() {
@@ -180,9 +201,8 @@ impl Call {
                 return Err(Failure::usage("-B needs 8BITMIME or 7BIT"));
             }
             b'X' => {
-                return Err(Failure::usage(
-                    "-X is not supported: `stentor watch --client 127.0.0.1` follows sessions; lists make VERP",
-                ));
+                let instead = "`stentor watch --client 127.0.0.1` follows sessions, lists make VERP";
+                self.warnings.push(format!("-X ignored: {instead}"));
             }
             _ => {}
         }
@@ -209,12 +229,18 @@ impl Call {
         match value.chars().next() {
             None | Some('f') => self.mode = Mode::Flush,
             Some(first) if first.is_ascii_digit() || first == 'p' => self.mode = Mode::Nothing,
-            Some('R') if value.len() > 1 => {
+            Some(which @ ('R' | 'I' | 'S')) if value.len() > 1 => {
                 self.mode = Mode::Flush;
-                self.site = Some(value[1..].trim_start_matches('@').to_owned());
+                let text = value[1..].to_owned();
+                self.only = Some(match which {
+                    'I' => Only::Id(text),
+                    'S' => Only::Sender(text),
+                    _ if text.trim_start_matches('@').contains('@') => Only::Recipient(text),
+                    _ => Only::Site(text.trim_start_matches('@').to_owned()),
+                });
             }
             _ => {
-                let what = "`stentor queue` and `stentor flush` select by id, sender and recipient";
+                let what = "`stentor requeue` selects by id, sender, recipient, site, list and age";
                 return Err(Failure::usage(format!("-q{value} is not supported: {what}")));
             }
         }
@@ -262,7 +288,6 @@ fn mode(value: &[u8]) -> Result<Mode, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exit::EX_USAGE;
 
     fn called(name: &str, arguments: &[&str]) -> Result<Call, Failure> {
         let arguments: Vec<Vec<u8>> = arguments.iter().map(|argument| argument.as_bytes().to_vec()).collect();
@@ -319,7 +344,14 @@ mod tests {
                 },
             ),
             ("-bs", Call { mode: Mode::Smtp, ..mail(&[]) }),
-            ("-qRsite.example", Call { mode: Mode::Flush, site: Some("site.example".into()), ..mail(&[]) }),
+            ("-qRsite.example", Call { mode: Mode::Flush, only: Some(Only::Site("site.example".into())), ..mail(&[]) }),
+            (
+                "-qR@site.example",
+                Call { mode: Mode::Flush, only: Some(Only::Site("site.example".into())), ..mail(&[]) },
+            ),
+            ("-qRann@x", Call { mode: Mode::Flush, only: Some(Only::Recipient("ann@x".into())), ..mail(&[]) }),
+            ("-qI0ABC", Call { mode: Mode::Flush, only: Some(Only::Id("0ABC".into())), ..mail(&[]) }),
+            ("-qS@x", Call { mode: Mode::Flush, only: Some(Only::Sender("@x".into())), ..mail(&[]) }),
             ("-q15m", Call { mode: Mode::Nothing, ..mail(&[]) }),
             ("-q", Call { mode: Mode::Flush, ..mail(&[]) }),
             ("u@x -f foo@x", mail(&["u@x", "-f", "foo@x"])),
@@ -352,18 +384,23 @@ mod tests {
             (&["-bd"], "stentor serve"),
             (&["-bd", "-q30m"], "stentor serve"),
             (&["-bt"], "stentor explain"),
-            (&["-X/tmp/log", "a"], "-X is not supported"),
             (&["-n", "a"], "-n is not supported"),
             (&["-B", "9BIT", "a"], "8BITMIME or 7BIT"),
             (&["-R", "all", "a"], "full or hdrs"),
             (&["-bp", "a"], "no recipients: a"),
             (&["-bs", "-t"], "-t goes"),
-            (&["-qIabc"], "-qIabc is not supported"),
+            (&["-qI"], "-qI is not supported"),
+            (&["-q!Rx"], "-q!Rx is not supported"),
         ] {
             let failure = called("sendmail", arguments).unwrap_err();
             assert!(failure.code == EX_USAGE && failure.text.contains(words), "{arguments:?}: {failure}");
         }
         assert_eq!(parse("sendmail", &[b"\xff@x".to_vec()]).unwrap_err().code, EX_DATAERR);
+        for (long, code) in [("--help", EX_OK), ("--version", EX_USAGE)] {
+            let failure = called("mailq", &[long]).unwrap_err();
+            assert!(failure.code == code && failure.text.starts_with("usage: sendmail ["), "{long}: {failure}");
+            assert!(failure.text.ends_with("docs/operate/sendmail.md explains each"), "{failure}");
+        }
     }
 
     #[test]
@@ -372,6 +409,7 @@ mod tests {
             let call = sendmail(line);
             assert!(call.notify.is_none() && call.warnings.len() == 1, "{call:?}");
         }
+        assert_eq!(sendmail("-X /tmp/log a").warnings.len(), 1);
         assert_eq!(sendmail(&format!("-V {} a", "x".repeat(101))).warnings.len(), 1);
     }
 }

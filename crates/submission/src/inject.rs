@@ -21,7 +21,7 @@ use stentor_sendmail::addresses::qualified;
 use stentor_sendmail::format::Envelope;
 use stentor_sendmail::options::Ret;
 use stentor_sendmail::settings::{User, login_of};
-use stentor_sessions::{ClientName, Speaker, Stranger, Transaction};
+use stentor_sessions::{ClientName, Proof, Speaker, Stranger, Transaction};
 
 use super::file::{Opened, READ_BYTES, open};
 use super::folder::{Folder, Taken};
@@ -37,6 +37,7 @@ const SPEAKER: Speaker<'_> = Speaker {
     name: ClientName::Is("localhost"),
     helo: "localhost",
     may_relay: true,
+    proof: Proof::None,
     session: None,
     stranger: Stranger::UNKNOWN,
 };

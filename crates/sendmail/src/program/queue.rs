@@ -13,7 +13,7 @@ use stentor_mail::address::Address;
 use stentor_mail::dsn::format_date;
 use stentor_sendmail::addresses::{self, qualified};
 use stentor_sendmail::exit::{EX_NOPERM, EX_NOUSER, EX_TEMPFAIL, EX_UNAVAILABLE, Failure};
-use stentor_sendmail::options::{Call, Mode};
+use stentor_sendmail::options::{Call, Mode, Only};
 
 use super::folder::Published;
 use super::message::shown;
@@ -31,7 +31,7 @@ pub fn ask(call: &Call, published: &Published, caller: &Caller) -> Result<(), Fa
         Mode::Queue => list(published, &mut out),
         Mode::Count => count(published, &mut out),
         Mode::Hosts => hosts(published, &mut out),
-        Mode::Flush => flush(call.site.as_deref(), published),
+        Mode::Flush => flush(call.only.as_ref(), published),
         _ => verify(call, published, caller, &mut out),
     };
     match (asked, published.waiting) {
@@ -206,9 +206,12 @@ fn hosts(published: &Published, out: &mut impl Write) -> Result<(), Failure> {
     })
 }
 
-fn flush(site: Option<&str>, published: &Published) -> Result<(), Failure> {
-    let asked = match site {
-        Some(site) => json!({"v": 1, "verb": "flush", "site": site}),
+fn flush(only: Option<&Only>, published: &Published) -> Result<(), Failure> {
+    let asked = match only {
+        Some(Only::Site(site)) => json!({"v": 1, "verb": "flush", "site": site}),
+        Some(Only::Id(id)) => json!({"v": 1, "verb": "requeue", "id": id}),
+        Some(Only::Sender(sender)) => json!({"v": 1, "verb": "requeue", "sender": sender}),
+        Some(Only::Recipient(recipient)) => json!({"v": 1, "verb": "requeue", "recipient": recipient}),
         None => json!({"v": 1, "verb": "flush"}),
     };
     request(published, &asked, &mut |_, _| Ok(()))

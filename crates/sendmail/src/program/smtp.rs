@@ -1,7 +1,8 @@
 //! `-bs`: SMTP on standard input and output, as a local user (mail programs that speak no other way, such as pine).
 //!
 //! The session is the server's own (`stentor_mail::server`), without clocks: whoever calls may take their time. 250 after
-//! the data means durable in the folder. At most [`MESSAGE_HELD_BYTES`] of a message is in memory beside its header.
+//! the data means durable in the folder. On a pipe of this machine a line may end in LF alone, which counts as CR LF: nobody between
+//! client and server could read the lines differently. At most [`MESSAGE_HELD_BYTES`] of a message is in memory beside its header.
 
 use std::io::{self, BufRead, Write};
 use std::sync::Arc;
@@ -56,6 +57,7 @@ pub fn serve(call: &Call, folder: &Folder, privileges: &Privileges, caller: &Cal
     let mut session = ServerSession::new(Arc::new(config), true, 0);
     let mut open: Option<Transaction<'_>> = None;
     let (mut input, mut output) = (io::stdin().lock(), io::stdout().lock());
+    let (mut before, mut has_bare_ends) = (b'\n', None);
     let lost = |error: io::Error| Failure::later(format!("the session was lost: {error}"));
     loop {
         let step = session.step(0);
@@ -73,7 +75,22 @@ pub fn serve(call: &Call, folder: &Folder, privileges: &Privileges, caller: &Cal
                     return Ok(());
                 }
                 let n = memchr::memchr(b'\n', octets).map_or(octets.len(), |end| end + 1);
-                session.receive(&octets[..n]);
+                let chunk = usize::try_from(session.chunk_bytes_left()).unwrap_or(usize::MAX);
+                let n = if chunk > 0 { n.min(chunk) } else { n };
+                match &octets[..n] {
+                    [line @ .., b'\n'] if chunk == 0 => {
+                        let is_bare = line.last().copied().unwrap_or(before) != b'\r';
+                        if is_bare && *has_bare_ends.get_or_insert(is_bare) {
+                            session.receive(line);
+                            session.receive(b"\r\n");
+                        } else {
+                            has_bare_ends.get_or_insert(is_bare);
+                            session.receive(&octets[..n]);
+                        }
+                    }
+                    line => session.receive(line),
+                }
+                before = octets[n - 1];
                 input.consume(n);
             }
             Step::Mail(mail) => {
