@@ -46,7 +46,7 @@ impl<'a> Nearest<'a> {
     /// `no site dead.exmple; did you mean mx1.dead.example?`
     fn problem(self) -> Problem {
         let wanted = self.wanted;
-        let hint = self.hint().unwrap_or_else(|| "`stentor queue` names them".to_owned());
+        let hint = self.hint().unwrap_or_else(|| "`stentor hosts` names them".to_owned());
         Problem::new(ErrorCode::NotFound, format!("no site {wanted}; {hint}"))
     }
 }
@@ -144,6 +144,6 @@ mod tests {
             (Some(2), Some(0))
         );
         let none = Nearest::to("q").problem();
-        assert_eq!(none.text, "no site q; `stentor queue` names them");
+        assert_eq!(none.text, "no site q; `stentor hosts` names them");
     }
 }

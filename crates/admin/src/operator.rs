@@ -125,7 +125,7 @@ impl Operator {
         });
         let submissions = core.submissions.lock().clone();
         let settings = core.settings();
-        let listening = settings.config.listen.smtp.iter().chain(&settings.config.http.listen).copied().collect();
+        let listening = settings.config.listening().map(|(_, address)| address).collect();
         let (standing_bounces, in_passing) =
             core.with(|hub, _| (verbs::standing_bounces(hub), hub.sched.bounced_in_passing()));
         let (queue_only, queue_run_since) =

@@ -109,7 +109,7 @@ fn domain_view(hub: &Hub, sites: &SitesNow, domain: DomainId, now: Ms) -> SiteVi
         messages: counts.map_or(0, |counts| counts.messages),
         waiting,
         counted: sites.counted.as_ref().map(|counted| counted.at),
-        waits_for: lookup(&rows, (waiting, reason.is_some())),
+        waits_for: lookup(&rows, (waiting, reason.as_ref())),
         next_try,
         last_reply: reply(reason),
         causes: rows,
@@ -120,11 +120,10 @@ fn domain_view(hub: &Hub, sites: &SitesNow, domain: DomainId, now: Ms) -> SiteVi
 }
 
 /// What mail to a domain without a site waits for, as counted, or as the lookup stands.
-pub fn lookup(rows: &[CauseRow], (waiting, has_failed): (u64, bool)) -> String {
-    match (rows, waiting, has_failed) {
+pub fn lookup(rows: &[CauseRow], (waiting, failure): (u64, Option<&stentor_sched::Reply>)) -> String {
+    match (rows, waiting, failure) {
         ([], 0, _) => String::new(),
-        ([], _, false) => Cause::LookUp.words().to_owned(),
-        ([], _, true) => Cause::Dns.words().to_owned(),
+        ([], _, failure) => failure.map_or(Cause::LookUp, |reply| reply.cause).words().to_owned(),
         (rows, ..) => summary(rows),
     }
 }

@@ -48,6 +48,7 @@ async fn tick(core: Arc<Core>, each_second: impl Fn(&Arc<Core>, Ms), (mut watche
             remember(&core, &sample.record());
         }
         refresh_tables(&core);
+        core.tokens.write_again(core.clock.steady());
         each_second(&core, now);
     }
 }

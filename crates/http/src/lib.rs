@@ -36,6 +36,7 @@ use stentor_control::{Control, ErrorCode, Peer, Reply, Request};
 use stentor_engine::core::Core;
 use stentor_stats::civil::Zone;
 use stentor_tls::Server;
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use self::auth::Auth;
@@ -115,23 +116,33 @@ fn router(http: Http) -> Router {
         .with_state(http)
 }
 
-/// Where it listens, with the ports that the system chose; it ends when `stop` says so. With `tls` it is HTTPS.
-pub async fn serve(
-    addresses: &[SocketAddr],
-    tls: Option<Arc<Server>>,
-    http: Http,
+/// Opens the listeners, which [`serve`] serves.
+///
+/// # Errors
+/// The address that cannot be listened on.
+pub async fn bind(addresses: &[SocketAddr]) -> Result<Vec<TcpListener>, (SocketAddr, io::Error)> {
+    let mut bound = Vec::with_capacity(addresses.len());
+    for addr in addresses {
+        bound.push(TcpListener::bind(addr).await.map_err(|error| (*addr, error))?);
+    }
+    Ok(bound)
+}
+
+/// Serves; it ends when `stop` says so. With `tls` it is HTTPS. The addresses have the ports that the system chose.
+pub fn serve(
+    listeners: Vec<TcpListener>,
+    tls: Option<&Arc<Server>>,
+    http: &Http,
     stop: &watch::Receiver<bool>,
-) -> Result<Vec<SocketAddr>, (SocketAddr, io::Error)> {
+) -> Vec<SocketAddr> {
     let connections_max = http.core.settings().config.http.connections_max as usize;
     let permits = Arc::new(tokio::sync::Semaphore::new(connections_max));
     let anonymous = anonymous::AnonymousConnections::new(connections_max);
     let app = router(http.clone());
-    let mut bound = Vec::with_capacity(addresses.len());
-    for addr in addresses {
-        let listener = tokio::net::TcpListener::bind(addr).await.map_err(|error| (*addr, error))?;
-        bound.push(listener.local_addr().unwrap_or(*addr));
-        let slots = listener::Slots { tls: tls.clone(), permits: permits.clone(), anonymous: anonymous.clone() };
+    let addresses = listeners.iter().filter_map(|listener| listener.local_addr().ok()).collect();
+    for listener in listeners {
+        let slots = listener::Slots { tls: tls.cloned(), permits: permits.clone(), anonymous: anonymous.clone() };
         tokio::spawn(listener::serve(listener, app.clone(), http.core.clone(), slots, stop.clone()));
     }
-    Ok(bound)
+    addresses
 }

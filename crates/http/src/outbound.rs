@@ -11,11 +11,12 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use stentor_config::Url;
+use stentor_tls::Roots;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 /// What is read of an answer's body: it is of no use, but the peer shall have sent it.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
@@ -105,18 +106,11 @@ where
 fn tls() -> Result<Arc<ClientConfig>, String> {
     static CONFIG: OnceLock<Result<Arc<ClientConfig>, String>> = OnceLock::new();
     let made = CONFIG.get_or_init(|| {
-        let mut roots = RootCertStore::empty();
-        for certificate in rustls_native_certs::load_native_certs().certs {
-            // One that cannot be read is one less.
-            let _ = roots.add(certificate);
-        }
+        let roots = Roots::of_system();
         if roots.is_empty() {
             return Err("TLS: the system has no certificates".to_owned());
         }
-        let provider = Arc::new(tokio_rustls::rustls::crypto::aws_lc_rs::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let builder = builder.map_err(|error| format!("TLS: {error}"))?;
-        Ok(Arc::new(builder.with_root_certificates(roots).with_no_client_auth()))
+        roots.web_client().map_err(|error| format!("TLS: {error}"))
     });
     made.clone()
 }

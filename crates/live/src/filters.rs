@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_site_has_the_hosts_that_it_was_given_last() {
-        let host = |last: u8| Endpoint::from(std::net::SocketAddr::from(([127, 0, 0, last], 25)));
+        let host = |last: u8| Endpoint::by_port(([127, 0, 0, last], 25));
         let filter = Filter::new(None, Some(vec![host(1)]));
         filter.set_hosts(&[host(2), host(3)]);
         let counted = [1, 2, 3].map(|last| filter.is_of(Some("news"), Some(&host(last))));

@@ -1,7 +1,7 @@
 //! Every limit of the server, by name: hits are counted and logged.
 //!
-//! Promise: a hit costs an atomic addition; the first is logged at once, then at most one line per [`LOG_INTERVAL_MS`]
-//! says how many there were and which key of the configuration raises the limit. `/metrics` has them as
+//! Promise: a hit costs an atomic addition; the first is logged at once, then at most one line in ten seconds
+//! ([`Seldom`]) says how many there were and which key of the configuration raises the limit. `/metrics` has them as
 //! `stentor_limit_hits_total`.
 
 use std::net::IpAddr;
@@ -9,9 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use stentor_stats::record::Ms;
-
-/// Between two lines about one limit.
-pub const LOG_INTERVAL_MS: u64 = 10_000;
+use stentor_stats::seldom::Seldom;
 
 macro_rules! limits {
     ($($(#[$doc:meta])* $limit:ident: $name:literal, $key:literal, $what:literal;)*) => {
@@ -76,12 +74,9 @@ limits! {
 
 #[derive(Default)]
 struct Row {
-    hits: AtomicU64,
+    hits: Seldom,
     /// Time of the last one.
     hit_at: AtomicU64,
-    /// Hits at the last log line, and its time plus one; 0: never.
-    logged: AtomicU64,
-    logged_at: AtomicU64,
     /// Who hit it last, of limits whose remedy is at one client.
     by: Mutex<Option<IpAddr>>,
 }
@@ -110,7 +105,7 @@ impl Limits {
     pub fn hit_times(&self, limit: Limit, times: u64, now: Ms) {
         if times > 0 {
             let row = &self.rows[limit as usize];
-            row.hits.fetch_add(times, Ordering::Relaxed);
+            row.hits.count(times);
             row.hit_at.store(now, Ordering::Relaxed);
             self.log(limit, now);
         }
@@ -133,7 +128,7 @@ impl Limits {
     }
 
     pub fn hits(&self, limit: Limit) -> u64 {
-        self.rows[limit as usize].hits.load(Ordering::Relaxed)
+        self.rows[limit as usize].hits.times()
     }
 
     /// Logs hits since the last line, where that was long enough ago.
@@ -144,47 +139,16 @@ impl Limits {
     }
 
     fn log(&self, limit: Limit, now: Ms) {
-        if let Some(times) = self.due(limit, now) {
+        if let Some(times) = self.rows[limit as usize].hits.due(now) {
             let by = self.last_by(limit).map(tracing::field::display);
             tracing::warn!(limit = limit.name(), times, by, raised_by = limit.key(), "limit hit: {}", limit.what());
         }
-    }
-
-    /// Hits to be logged now, if any; marks them as logged.
-    fn due(&self, limit: Limit, now: Ms) -> Option<u64> {
-        let row = &self.rows[limit as usize];
-        let logged_at = row.logged_at.load(Ordering::Relaxed);
-        let hits = row.hits.load(Ordering::Relaxed);
-        if hits == row.logged.load(Ordering::Relaxed) || (logged_at > 0 && now + 1 < logged_at + LOG_INTERVAL_MS) {
-            return None;
-        }
-        // Whoever is second leaves it to the first.
-        row.logged_at.compare_exchange(logged_at, now + 1, Ordering::Relaxed, Ordering::Relaxed).ok()?;
-        let times = hits - row.logged.swap(hits, Ordering::Relaxed).min(hits);
-        (times > 0).then_some(times)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_first_hit_is_said_at_once_and_the_rest_in_sum() {
-        let limits = Limits::default();
-        let hit = |times: u64| limits.rows[Limit::Errors as usize].hits.fetch_add(times, Ordering::Relaxed);
-        assert_eq!(limits.due(Limit::Errors, 0), None);
-        hit(1);
-        assert_eq!(limits.due(Limit::Errors, 0), Some(1));
-        hit(3);
-        assert_eq!(limits.due(Limit::Errors, LOG_INTERVAL_MS - 1), None);
-        hit(1);
-        assert_eq!(
-            (limits.due(Limit::Errors, LOG_INTERVAL_MS), limits.due(Limit::Errors, 9 * LOG_INTERVAL_MS)),
-            (Some(4), None)
-        );
-        assert_eq!((limits.hits(Limit::Errors), limits.hits(Limit::Received)), (5, 0));
-    }
 
     #[test]
     fn who_hit_it_last_is_known_where_it_matters() {

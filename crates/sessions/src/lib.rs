@@ -18,9 +18,9 @@ mod strangers;
 mod transaction;
 
 pub use content::{Members, Named, check as check_content, check_post, class};
-pub use judge::{Speaker, Stranger, calls_ahead, facts, own_hop, refused_targets, route_of};
+pub use judge::{Proof, Speaker, Stranger, calls_ahead, facts, own_hop, refused_targets, route_of};
 pub use listener::{Listeners, bind};
-pub use redirect::redirected;
+pub use redirect::{redirected, senders};
 pub use rewrite::{canonical, header};
 pub use stentor_rules::ClientName;
 pub use strangers::StrangerThreads;

@@ -13,6 +13,7 @@ pub mod mailstat;
 pub mod now;
 pub mod rates;
 pub mod record;
+pub mod seldom;
 pub mod time;
 pub mod tops;
 pub mod trace;

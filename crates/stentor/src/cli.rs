@@ -7,6 +7,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use stentor_config::{Config, Diagnostic, Severity, TableConfig, TableSource, duration_s};
 use stentor_control::format::plural;
 use stentor_control::{QuarantineOptions, Reply, Request, Selection, Standing, Verb, quarantine_view, render};
+use stentor_engine::core::Settings;
 use stentor_queue::ids::MessageId;
 
 use crate::asking::{QueryArgs, ServerArgs, ask, load, locate, query, query_with, shown, usage, wrong};
@@ -14,7 +15,8 @@ use crate::cli_verbs::{Acting, QueueOnlyScope, Selectors, Suspended};
 use crate::observe::{batchstat, hosts, latedudes, mailqq, mailstat, queue, realstat, report, trace, watch};
 use crate::output::{done, print};
 use crate::{
-    config_cmd, explain, help, journal_cmd, logging, mime_cmd, process, secrets, table_cmd, tls_cmd, trial, user_cmd,
+    config_cmd, explain, help, journal_cmd, logging, mime_cmd, process, secrets, table_cmd, tls_cmd, trial,
+    trial_rules, user_cmd,
 };
 
 /// Mail transfer agent for mailing lists and bulk mail.
@@ -430,7 +432,18 @@ fn check(file: Option<&Path>, file_only: bool) -> ExitCode {
         return wrong(&found);
     }
     print_warnings(&found);
-    done(print(&checked(&config)))
+    let summary = checked(&config);
+    if !file_only {
+        print_warnings(&led_to_nobody(config));
+    }
+    done(print(&summary))
+}
+
+fn led_to_nobody(config: Config) -> Vec<Diagnostic> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    // It is tried when the server starts, too.
+    let Ok(runtime) = runtime else { return Vec::new() };
+    runtime.block_on(async { trial_rules::leading_to_nobody(&Settings::new(config, None)).await })
 }
 
 /// What a sound configuration amounts to, in a line.

@@ -54,7 +54,7 @@ impl World {
         let text = format!(
             "hostname = \"mx.test\"\ndata_dir = \"data\"\nclient_networks = [\"127.0.0.1\"]\n\
              [listen]\nsmtp = [\"127.0.0.1:0\"]\n\
-             [journal]\nsegment_bytes = 2097152\nbatch_bytes_max = 1048576\nreserve_bytes = 0\n\
+             [http]\nlisten = []\n[journal]\nsegment_bytes = 2097152\nbatch_bytes_max = 1048576\nreserve_bytes = 0\n\
              [dns]\nservers = [\"{}\"]\nloopback_allowed = true\n\
              [delivery]\nsmtp_port = {}\n\
              [retry]\nrecipient_min_s = 600\nbounce_gather_ms = 50\n",

@@ -100,7 +100,7 @@ async fn people(core: &Arc<Core>, to: &str) -> Result<Vec<To>, Problem> {
     if found.people.is_empty() {
         return Err(wrong("is nobody here"));
     }
-    Ok(found.people)
+    Ok(found.people.into_iter().map(|reader| reader.to).collect())
 }
 
 fn resent(core: &Core, copy: MessageId, to: &str) -> String {

@@ -2,7 +2,8 @@
 //!
 //! Promise: retry clocks end once, at once; nothing is journaled. What is held, suspended, queue-only or about to bounce is
 //! left alone and not counted as tried. The counts are those of the shared census: of a large queue some seconds old, and
-//! missing while it is counted for the first time.
+//! missing while it is counted for the first time. Hosts that are spoken to in clear since TLS failed with them are tried with
+//! TLS again.
 
 use std::sync::Arc;
 
@@ -35,18 +36,42 @@ pub async fn flush(core: &Arc<Core>, censuses: &Arc<Censuses>, site: Option<Stri
         None => counted.census.total.clone(),
         Some((at, _)) => counted.census.at(*at).cloned().unwrap_or_default(),
     });
-    if !dry_run {
-        core.with(|hub, now| match &name {
-            None => hub.sched.flush_all(),
-            // Looked for again: its number may be another's by now.
-            Some(name) => match find_at(hub, name) {
-                Some((At::Site(site), _)) => hub.sched.flush_site(site),
-                Some((At::Domain(domain), _)) => hub.sched.flush_domain(domain, now),
-                None => {}
-            },
-        });
+    if dry_run {
+        return answer(name.as_deref(), counts.as_ref(), dry_run);
     }
-    answer(name.as_deref(), counts.as_ref(), dry_run)
+    let hosts = core.with(|hub, now| {
+        let Some(name) = &name else {
+            hub.sched.flush_all();
+            return None;
+        };
+        // Looked for again: its number may be another's by now.
+        match find_at(hub, name) {
+            Some((At::Site(site), _)) => {
+                hub.sched.flush_site(site);
+                let hosts = hub.sched.explain_site(site, now).map(|site| site.hosts).unwrap_or_default();
+                return Some(hosts.into_iter().map(|host| (host.host, host.addr)).collect::<Vec<_>>());
+            }
+            Some((At::Domain(domain), _)) => hub.sched.flush_domain(domain, now),
+            None => {}
+        }
+        Some(Vec::new())
+    });
+    let forgotten = core.known.forget_tls_failures(hosts.as_deref(), core.clock.steady());
+    with_tls(answer(name.as_deref(), counts.as_ref(), dry_run), forgotten)
+}
+
+/// Says that hosts are tried with TLS again.
+fn with_tls(mut reply: Reply, hosts: usize) -> Reply {
+    let text = match &mut reply {
+        Reply::Done { text, .. } => text,
+        Reply::Counted(counted) => &mut counted.text,
+        _ => return reply,
+    };
+    if hosts > 0 {
+        let more = format!("; TLS, which failed, is tried again with {}", plural(hosts as u64, "host"));
+        text.push_str(&more);
+    }
+    reply
 }
 
 /// `name`: of the one site.

@@ -199,7 +199,7 @@ fn row_of_domain(hub: &Hub, sites: &SitesNow, (waiting, domain): (u64, DomainId)
         waiting,
         lane: "unknown".to_owned(),
         messages: counts.map_or(0, |counts| counts.messages),
-        waits_for: site::lookup(&rows, (waiting, reason.is_some())),
+        waits_for: site::lookup(&rows, (waiting, reason.as_ref())),
         causes: rows,
         next_try,
         last_reply: reply(reason),

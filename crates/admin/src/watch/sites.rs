@@ -239,7 +239,7 @@ fn row_of_domain(hub: &Hub, sites: &SitesNow, (waiting, domain): (u64, DomainId)
         messages: counts.map_or(0, |counts| counts.messages),
         lane: "unknown".to_owned(),
         next_try,
-        waits_for: site::lookup(&causes, (waiting, reason.is_some())),
+        waits_for: site::lookup(&causes, (waiting, reason.as_ref())),
         last_reply: reply(reason),
         oldest: oldest(hub, counts),
         causes,

@@ -392,14 +392,24 @@ pub fn look_up_failed(core: &Core, begun: Ms, (dsn, text): (Enhanced, &str), unr
     }
 }
 
+/// Who hands a message in.
+#[derive(Clone, Copy)]
+pub struct Injector<'a> {
+    pub client: IpAddr,
+    /// The client with its login, or the local user; empty if there is neither.
+    pub origin: &'a str,
+}
+
 /// A client was refused at the command `step`; `policy` is what decided, in words, if it was no limit.
-pub fn refused(core: &Core, (step, policy): (&str, &str), mail: &MailFrom, client: IpAddr, reply: &Reply) {
-    record_refused(core, mail, reply, &Refused { client: Some(client), step, policy, ..Refused::default() });
+pub fn refused(core: &Core, (step, policy): (&str, &str), mail: &MailFrom, by: Injector<'_>, reply: &Reply) {
+    let (client, user) = (Some(by.client), user(by.origin));
+    record_refused(core, mail, reply, &Refused { client, step, policy, user, ..Refused::default() });
 }
 
 /// A recipient was refused; `policy` is what decided, in words.
-pub fn refused_recipient(core: &Core, mail: &MailFrom, (to, policy): (&str, &str), client: IpAddr, reply: &Reply) {
-    let refused = Refused { client: Some(client), to, step: "RCPT", policy, ..Refused::default() };
+pub fn refused_recipient(core: &Core, mail: &MailFrom, (to, policy): (&str, &str), by: Injector<'_>, reply: &Reply) {
+    let (client, user) = (Some(by.client), user(by.origin));
+    let refused = Refused { client, to, step: "RCPT", policy, user, ..Refused::default() };
     record_refused(core, mail, reply, &refused);
 }
 

@@ -8,8 +8,10 @@ pub mod audit;
 pub mod bodies;
 pub mod call_ahead;
 pub mod committer;
+pub mod early;
 pub mod envelope;
 pub mod forget;
+pub mod handshakes;
 mod held;
 pub mod hub;
 pub mod intake;
@@ -110,6 +112,10 @@ pub struct Core {
     /// Empty unless someone wants to observe each transaction.
     pub observer: OnceLock<Box<dyn Observer>>,
     pub measures: Measures,
+    /// Clients that did not wait for the greeting.
+    pub early: early::EarlyTalkers,
+    /// TLS handshakes of clients that failed.
+    pub handshakes: handshakes::FailedHandshakes,
     pub resolver: Resolver,
     /// How often clients come; counted if rules ask.
     pub rates: Mutex<Rates>,
@@ -147,6 +153,8 @@ pub struct Core {
     pub reports: tokio::sync::Semaphore,
     /// MTA-STS policies of domains.
     pub policies: self::sts::StsPolicies,
+    /// Access tokens for smart hosts.
+    pub tokens: stentor_oauth::Tokens,
     /// Hosts that refuse what they offer, and contents with NULs.
     pub known: self::known::Known,
     /// Sessions counted for reports to domains that ask for them.
@@ -213,6 +221,8 @@ impl Core {
             limits: Limits::default(),
             observer: OnceLock::new(),
             measures: Measures::default(),
+            early: early::EarlyTalkers::default(),
+            handshakes: handshakes::FailedHandshakes::default(),
             resolver: parts.resolver,
             rates: Mutex::new(Rates::new(RATE_CLIENTS_MAX)),
             greylist: Mutex::default(),
@@ -234,6 +244,7 @@ impl Core {
             held: LongestHold::default(),
             reports: tokio::sync::Semaphore::new(REPORTS_MAX),
             policies: self::sts::StsPolicies::default(),
+            tokens: stentor_oauth::Tokens::default(),
             known: self::known::Known::default(),
             tls_counts: Mutex::default(),
             tls_seen: tls_seen::TlsSeen::default(),

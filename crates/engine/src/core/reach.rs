@@ -119,7 +119,7 @@ impl Hub {
     /// it: one whose site is known goes on being served.
     pub fn resolved(&mut self, domain: DomainId, resolution: Resolution, now: Ms) -> Option<LookUpFailed> {
         let failure = match &resolution {
-            Resolution::Temporary { dsn, text } => Some((*dsn, text.clone())),
+            Resolution::Temporary { dsn, text, .. } => Some((*dsn, text.clone())),
             Resolution::Site(plan) if plan.targets.is_empty() => {
                 Some((Enhanced::new(4, 4, 4), "no address of any host".to_owned()))
             }
@@ -134,9 +134,10 @@ impl Hub {
 
 #[cfg(test)]
 mod tests {
+    use stentor_queue::cause::Cause;
     use stentor_queue::event::Event;
     use stentor_queue::ids::MessageNo;
-    use stentor_queue::site::{SiteLimits, SitePlan, Target};
+    use stentor_queue::site::{Endpoint, SiteLimits, SitePlan, Target};
     use stentor_queue::store::{Applied, Store};
     use stentor_sched::{By, Effect, NoSession, SchedConfig, Scheduler, Scope};
 
@@ -149,7 +150,7 @@ mod tests {
         let target = |n: &u8| Target {
             preference: (*n).into(),
             host: format!("mx{n}.example").into(),
-            addr: ([192, 0, 2, *n], 25).into(),
+            addr: Endpoint::by_port(([192, 0, 2, *n], 25)),
             lmtp: false,
             posture: None,
         };
@@ -210,7 +211,8 @@ mod tests {
     fn a_look_up_that_fails_defers_who_waits_for_it() {
         let mut hub = hub(&["a@one.example", "b@one.example"]);
         let Some(Effect::Resolve { domain }) = hub.sched.effects().next() else { panic!("a look-up") };
-        let failed = Resolution::Temporary { dsn: Enhanced::new(4, 4, 3), text: "SERVFAIL".to_owned() };
+        let failed =
+            Resolution::Temporary { cause: Cause::Dns, dsn: Enhanced::new(4, 4, 3), text: "SERVFAIL".to_owned() };
         let failed = hub.resolved(domain, failed, NOW).expect("a failure");
         assert_eq!((failed.dsn, failed.text.as_str()), (Enhanced::new(4, 4, 3), "SERVFAIL"));
         let unreached = counted(&hub, failed.tally);
@@ -234,7 +236,8 @@ mod tests {
         let mut hub = hub(&["a@one.example"]);
         let Some(Effect::Resolve { domain }) = hub.sched.effects().next() else { panic!("a look-up") };
         hub.sched.set_queue_only(&Scope::All, Some(""), By::Configuration);
-        let failed = Resolution::Temporary { dsn: Enhanced::new(4, 4, 3), text: "SERVFAIL".to_owned() };
+        let failed =
+            Resolution::Temporary { cause: Cause::Dns, dsn: Enhanced::new(4, 4, 3), text: "SERVFAIL".to_owned() };
         let failed = hub.resolved(domain, failed, NOW).expect("a failure");
         let unreached = counted(&hub, failed.tally);
         assert_eq!((unreached.waiting, unreached.domains), (0, Vec::new()));

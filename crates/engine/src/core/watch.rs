@@ -30,6 +30,8 @@ impl Core {
             }
             self.look_at_limits(&mut before);
             self.limits.log_all(self.clock.now());
+            self.handshakes.log_all(self.clock.steady());
+            self.early.log(self.clock.steady());
         }
     }
 

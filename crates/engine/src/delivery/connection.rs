@@ -9,6 +9,7 @@
 //! that replaces this one. At most [`TRIES_MAX`] tries and one more connection; the scheduler only gets the final
 //! outcome. The cause is remembered for the host ([`crate::core::known`]).
 
+mod logging_in;
 mod sending;
 
 use std::cell::RefCell;
@@ -18,17 +19,15 @@ use std::sync::Arc;
 
 use stentor_mail::client::{
     ClientError, ClientEvent, ClientSession, Extensions, Mechanisms, RcptResult, SaslOctets, Stage as ClientStage,
-    TlsStage, Unsecured,
+    TlsStage,
 };
 use stentor_queue::ids::{ConnId, Ms};
 use stentor_queue::site::Target;
 use stentor_sched::{CloseReason, Enhanced, NoSession, RcptOutcome, SourceNo, Stage};
-use stentor_stats::escape::printable;
 
 use super::body::Outgoing;
 use super::ending::{close_reason, dsn, for_site, no_session, said, tls_word};
-use super::login;
-use super::opening::{NotOpened, Opened, closed, open_in_time, place};
+use super::opening::{Opened, closed, open_in_time, place};
 use super::outcome;
 use super::protection::Protection;
 use super::reported::{self, Finding};
@@ -41,8 +40,6 @@ use crate::core::{Core, Settings, log};
 use stentor_live::traffic::Tapped;
 
 const READ_BYTES: usize = 32 * 1024;
-/// What is logged of the reason why a host refuses a token.
-const FAILURE_BYTES_MAX: usize = 1_024;
 /// How often the scheduler hears that a host is alive; well under the silence that changes lanes.
 const PROGRESS_MS: Ms = 500;
 /// Tries of one transaction over a connection: enough for a host that refuses two extensions, one after the other.
@@ -60,6 +57,7 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
     let begun = core.clock.now();
     let failed = match open_in_time(&core, &settings, (source, &target), &signal, None).await {
         Ok(Opened { stream, smtp, protection }) => {
+            let our_ip = reported::our_ip(&stream);
             let connection = Connection {
                 smtp,
                 conn,
@@ -69,6 +67,8 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
                 protection,
                 pending: None,
                 login: None,
+                token: None,
+                has_new_token: false,
                 settings,
                 open: VecDeque::new(),
                 again: VecDeque::new(),
@@ -92,6 +92,7 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
                 way: Way::begin(core.clock.steady()),
                 tap: None,
                 tap_generation: 0,
+                our_ip,
                 core: core.clone(),
             };
             connection.run().await;
@@ -99,13 +100,10 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
             return;
         }
         Err(error) => {
-            let found = if let NotOpened::Tls(error) = &error { Some(Finding::of(error)) } else { None };
-            let word = if let NotOpened::Tls(error) = &error {
-                format!("failed:{}", error.cause.key())
-            } else {
-                String::new()
-            };
-            (for_site(error.why(), None, &target), error.text(&target), found, word)
+            let failed = error.tls();
+            let word = failed.map_or_else(String::new, |error| format!("failed:{}", error.cause.key()));
+            let why = for_site(error.why(), (None, failed), &target);
+            (why, error.text(&target), failed.map(Finding::of), word)
         }
     };
     let (why, failed, found, word) = failed;
@@ -118,7 +116,8 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
         tap.event(core.clock.now(), &format!("connection to {} failed: {failed}", place(&target)));
     }
     if let Some(found) = &found {
-        reported::count_unreached(&core, &settings, &target, &unreached, found);
+        let our_ip = reported::source_ip(settings.config.sending.sources.get(usize::from(source)), &target);
+        reported::count_unreached(&core, &settings, (&target, our_ip), &unreached, found);
     }
     log::connect_failed(&core, &via(&settings, source, &target, &word), begun, (dsn(why), &failed), &unreached);
 }
@@ -132,6 +131,8 @@ fn via<'a>(settings: &'a Settings, source: SourceNo, target: &'a Target, tls: &'
 struct Connection {
     core: Arc<Core>,
     source: SourceNo,
+    /// The address that it comes from.
+    our_ip: Option<std::net::IpAddr>,
     settings: Arc<Settings>,
     conn: ConnId,
     target: Target,
@@ -143,6 +144,10 @@ struct Connection {
     pending: Option<Pending>,
     /// AUTH under way.
     login: Option<Box<stentor_sasl::Client>>,
+    /// The access token that was sent, by its number.
+    token: Option<u64>,
+    /// It has taken the place of one on which an access token was refused: once in an attempt.
+    has_new_token: bool,
     smtp: ClientSession,
     /// Transactions begun, oldest first.
     open: VecDeque<Assignment>,
@@ -241,53 +246,12 @@ impl Connection {
         match pending {
             Pending::Handshake => self.secure().await,
             Pending::Login(offered) => self.log_in(offered).await,
-            Pending::Challenge(octets) => {
-                let Some(login) = self.login.take() else { return };
-                let (login, response) = login::respond(login, octets).await;
-                if let Some(why) = login.as_ref().and_then(|login| login.failure()) {
-                    tracing::info!(
-                        host = %self.target.host, address = %self.target.addr,
-                        "the host refuses our token: {}", printable(why, FAILURE_BYTES_MAX)
-                    );
-                }
-                self.login = login;
-                let now = self.core.clock.steady();
-                match response {
-                    Ok(octets) => _ = self.smtp.respond(&octets, now),
-                    Err(why) => self.smtp.decline_auth(&why, now),
-                }
-            }
+            Pending::Challenge(octets) => self.respond(octets).await,
             Pending::LoggedIn => {
                 if let Some(Err(error)) = self.login.take().map(|login| login.finish()) {
                     self.smtp.decline_auth(&error.to_string(), self.core.clock.steady());
                 }
             }
-        }
-    }
-
-    /// Begins AUTH. It ends the session if there is no secret, or no mechanism in common.
-    async fn log_in(&mut self, offered: Mechanisms) {
-        let port = self.target.addr.port();
-        let smart_host = self.settings.config.protection.smart_host(&self.target.host, port);
-        let Some(smart_host) = smart_host else { return };
-        let unproven = self.protection.unproven();
-        let begun = tokio::select! {
-            begun = login::begin(smart_host, offered, self.stream.secured(), unproven.as_deref()) => begun,
-            _ = closed(&self.signal) => return self.smtp.quit(self.core.clock.steady()),
-        };
-        let now = self.core.clock.steady();
-        match begun {
-            Ok((login, initial)) => {
-                if let Some(tap) = &self.tap {
-                    tap.event(self.core.clock.now(), &format!("AUTH {} as {}", login.mechanism(), smart_host.user));
-                }
-                let sent = self.smtp.auth(login.mechanism().name(), initial.as_deref(), now);
-                if sent.is_err() {
-                    self.smtp.decline_auth("the secret is too long", now);
-                }
-                self.login = Some(login);
-            }
-            Err(why) => self.smtp.decline_auth(&why, now),
         }
     }
 
@@ -307,6 +271,7 @@ impl Connection {
             Ok(stream) => {
                 self.stream = stream;
                 self.is_alive = true;
+                self.core.known.tls_worked((&self.target.host, &self.target.addr));
                 if let Some(tap) = &self.tap {
                     tap.event(self.core.clock.now(), self.protection.text());
                 }
@@ -371,11 +336,12 @@ impl Connection {
     }
 
     /// The session has ended. Another connection takes its place, if it can be opened, where BDAT was refused, once, since
-    /// of what this one says from here on nobody knows to what it is a reply; and where TLS failed and mail may go in
-    /// clear: all in the same attempt. Whether one has.
+    /// of what this one says from here on nobody knows to what it is a reply; where TLS failed and mail may go in clear;
+    /// and where an access token was refused and there is another: all in the same attempt. Whether one has.
     async fn reconnect(&mut self, error: Option<&ClientError>) -> bool {
         let is_refused = matches!(error, Some(ClientError::ChunkingRefused(_))) && !self.is_second;
-        if !is_refused && !error.is_some_and(|error| self.give_up_tls(error)) {
+        let begins_anew = is_refused || error.is_some_and(|error| self.give_up_tls(error));
+        if !begins_anew && !self.replace_refused_token(error).await {
             return false;
         }
         self.is_second |= is_refused;
@@ -420,10 +386,7 @@ impl Connection {
     fn events(&mut self) -> Option<Ended> {
         while let Some(event) = self.smtp.poll_event() {
             match event {
-                ClientEvent::Unsecured(why) => self.protection.in_clear(match why {
-                    Unsecured::NotOffered => "not-offered",
-                    Unsecured::Refused(_) => "refused",
-                }),
+                ClientEvent::Unsecured(why) => self.protection.unsecured(&why),
                 ClientEvent::StartTls => {
                     self.pending = Some(Pending::Handshake);
                     return None;
@@ -703,7 +666,8 @@ impl Connection {
     /// The connection is over. What was taken and not begun goes back.
     async fn finish(mut self, error: Option<ClientError>) {
         let refused = no_session(error.as_ref(), self.smtp.tls_stage());
-        let (is_tls, refused) = (refused == NoSession::Tls, for_site(refused, error.as_ref(), &self.target));
+        let how = (error.as_ref(), self.protection.failed());
+        let (is_tls, refused) = (refused == NoSession::Tls, for_site(refused, how, &self.target));
         let refused = self.unfit.as_ref().map_or(refused, |(dsn, _)| NoSession::Unfit { dsn: *dsn });
         let said = said(error.as_ref()).cloned();
         if is_tls {
@@ -747,7 +711,8 @@ impl Connection {
             let unreached = tally.count(&self.core).await;
             if is_tls {
                 let found = self.protection.failed().map_or_else(Finding::not_offered, Finding::of);
-                reported::count_unreached(&self.core, &self.settings, &self.target, &unreached, &found);
+                let ends = (&self.target, self.our_ip);
+                reported::count_unreached(&self.core, &self.settings, ends, &unreached, &found);
             }
             log::connect_failed(&self.core, &self.via(), self.begun, (dsn(refused), text), &unreached);
         }

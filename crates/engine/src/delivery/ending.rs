@@ -5,7 +5,7 @@ use stentor_posture::dane::Refusal;
 use stentor_posture::{HostPosture, HostRefusal, Level};
 use stentor_queue::site::Target;
 use stentor_sched::{CloseReason, Enhanced, NoSession};
-use stentor_tls::TlsError;
+use stentor_tls::{Cause, TlsError};
 
 /// RFC 8689 section 4.2.1: no TLS or no proof; no REQUIRETLS.
 pub(super) const REQUIRETLS_NO_PROOF: Enhanced = Enhanced::new(5, 7, 10);
@@ -47,20 +47,30 @@ pub(super) fn tls_word(error: &ClientError, failed: Option<&TlsError>) -> &'stat
     }
 }
 
-/// The same of mail that goes nowhere else than to hosts that have TLS and are proven: one that has been found otherwise is none
-/// for it. What was only late or lost is tried again.
-pub(super) fn for_site(why: NoSession, error: Option<&ClientError>, target: &Target) -> NoSession {
+/// The same for mail with REQUIRETLS: a host that is known to lack TLS or proof is unfit for it. Time-outs, lost connections and
+/// temporary refusals are retried. `failed`: the error of the handshake, if it failed.
+pub(super) fn for_site(
+    why: NoSession,
+    (error, failed): (Option<&ClientError>, Option<&TlsError>),
+    target: &Target,
+) -> NoSession {
     // A look-up that has failed says nothing of the host.
     let is_known =
         |host: &HostPosture| !matches!(host.used.level, Level::Refused(HostRefusal::Dane(Refusal::LookUp { .. })));
     let is_demanded = target.posture.as_deref().is_some_and(|host| host.posture.require_tls && is_known(host));
-    let is_found = matches!(
-        error,
-        None | Some(
-            ClientError::TlsNotOffered | ClientError::TlsRefused(_) | ClientError::Tls(_) | ClientError::Injected
-        )
-    );
+    let is_found = match error {
+        Some(ClientError::TlsNotOffered | ClientError::Injected) => true,
+        Some(ClientError::TlsRefused(reply)) => reply.code >= 500,
+        // Before a session begins there is no other error.
+        None | Some(ClientError::Tls(_)) => failed.is_some_and(|failed| !is_passing(failed.cause)),
+        Some(_) => false,
+    };
     if why == NoSession::Tls && is_demanded && is_found { NoSession::Unfit { dsn: REQUIRETLS_NO_PROOF } } else { why }
+}
+
+/// Whether TLS ended in a way that says nothing of what the host has.
+fn is_passing(cause: Cause) -> bool {
+    matches!(cause, Cause::UnexpectedEof | Cause::Timeout | Cause::Io(_) | Cause::Ours)
 }
 
 /// What stands for it in records (RFC 3463; RFC 4954 section 6; RFC 8689 section 8).
@@ -94,6 +104,8 @@ mod tests {
     use std::sync::Arc;
 
     use stentor_mail::client::AuthRefusal;
+    use stentor_posture::{Floor, Peer, Posture, Published, Requirement};
+    use stentor_queue::site::Endpoint;
 
     use super::*;
 
@@ -125,5 +137,38 @@ mod tests {
             assert_eq!(no_session(Some(&error), stage), expected, "{error} {stage:?}");
         }
         assert_eq!(no_session(None, TlsStage::Secured), NoSession::Failed);
+    }
+
+    /// A network that breaks must not return mail that has asked for TLS.
+    #[test]
+    fn what_was_late_or_lost_makes_no_host_unfit() {
+        let posture = Posture { requirement: Requirement::Sts, floor: Floor::Proven, require_tls: true };
+        let peer = Peer { hostname: "mx.a.test", nexthop: "a.test" };
+        let host = HostPosture::new(&posture, None, peer, Published::default()).map(Arc::new);
+        let addr = Endpoint::by_port(([192, 0, 2, 1], 25));
+        let target = Target { preference: 0, host: "mx.a.test".into(), addr, lmtp: false, posture: host };
+        let refused = |code| ClientError::TlsRefused(ParsedReply { code, enhanced: None, text: Arc::from("no") });
+        let (broken, not_offered) = (|| Some(ClientError::Tls("x".into())), Some(ClientError::TlsNotOffered));
+        let failed = |cause| Some(TlsError::new(cause, "x"));
+        for (error, failed, is_unfit) in [
+            (not_offered, None, true),
+            (Some(ClientError::Injected), None, true),
+            (Some(refused(502)), None, true),
+            (Some(refused(454)), None, false),
+            (broken(), failed(Cause::SelfSigned), true),
+            (broken(), failed(Cause::NoSharedVersion), true),
+            (broken(), failed(Cause::UnexpectedEof), false),
+            (broken(), failed(Cause::Timeout), false),
+            (broken(), failed(Cause::Io(std::io::ErrorKind::ConnectionReset)), false),
+            // The connection broke after the handshake.
+            (broken(), None, false),
+            (Some(ClientError::Disconnected("x")), None, false),
+            // Before the session: the handshake at port 465, or a policy that forbids the host.
+            (None, failed(Cause::Timeout), false),
+            (None, failed(Cause::Policy), true),
+        ] {
+            let found = for_site(NoSession::Tls, (error.as_ref(), failed.as_ref()), &target);
+            assert_eq!(found != NoSession::Tls, is_unfit, "{error:?} {failed:?}");
+        }
     }
 }

@@ -29,7 +29,7 @@ use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{self, MailFrom, RcptTo, TextBody};
 use stentor_memory::{PIECE_BYTES, Reserved};
-use stentor_sessions::{ClientName, Speaker, Stranger, Transaction};
+use stentor_sessions::{ClientName, Proof, Speaker, Stranger, Transaction};
 
 use super::RETRY_AFTER_S;
 use super::idempotency::{KEY_BYTES_MAX, Known};
@@ -297,7 +297,7 @@ async fn run(
         envid: None,
         requiretls: false,
     };
-    let mut transaction = Transaction::begin(core, mail, *client, true)?;
+    let mut transaction = Transaction::begin(core, mail, (*client, true), None)?;
     let assigned = transaction.of_injector();
     transaction.traced_by(core, order.parent);
     if let Err(reply) = transaction.filtered_locally(core, settings, who.trim_start_matches("token=")).await {
@@ -311,6 +311,7 @@ async fn run(
         name: ClientName::Unknown,
         helo: "",
         may_relay: true,
+        proof: Proof::None,
         session: None,
         stranger: Stranger::UNKNOWN,
     };

@@ -8,7 +8,6 @@
 use std::path::Path;
 
 use axum::extract::{Query, State};
-use axum::http::StatusCode;
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
@@ -21,7 +20,6 @@ use super::format::{plural, shown};
 use super::page::{Frame, heading};
 use super::table::{column, head, table};
 use crate::Http;
-use crate::browser::encode;
 
 /// Keys that are shown.
 const ROWS_MAX: usize = 2_000;
@@ -36,7 +34,7 @@ pub struct Asked {
 /// `GET /configuration`
 pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: Frame) -> Response {
     if !frame.caller.is_operator() {
-        return for_operators(&frame);
+        return frame.for_operators("/configuration", ("Configuration", "The configuration is"), "stentor config show");
     }
     let file = http.core.settings().config.file.clone();
     let name = file.as_ref().map(|file| file.display().to_string());
@@ -62,16 +60,6 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
         }
     };
     frame.page("/configuration", "Configuration", &main)
-}
-
-/// Why it is not shown.
-fn for_operators(frame: &Frame) -> Response {
-    let text = html! {
-        "The configuration is shown only to operators who may make changes. "
-        a href={ "/login?next=" (encode(&frame.here)) } { "Log in" }
-        ", or run " code { "stentor config show" } " on the server."
-    };
-    frame.sorry(StatusCode::FORBIDDEN, "/configuration", "Configuration", &text)
 }
 
 fn keys(settings: &Settings, is_all: bool) -> Markup {

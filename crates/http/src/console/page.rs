@@ -179,6 +179,16 @@ impl Frame {
         };
         self.page_with(status, section, title, &main)
     }
+
+    /// The page for callers who are not operators. `what`: subject and verb ("Users are"); `command` prints the same on the server.
+    pub fn for_operators(&self, section: &str, (title, what): (&str, &str), command: &str) -> Response {
+        let text = html! {
+            (what) " shown only to operators who may make changes. "
+            a href={ "/login?next=" (encode(&self.here)) } { "Log in" }
+            ", or run " code { (command) } " on the server."
+        };
+        self.sorry(StatusCode::FORBIDDEN, section, title, &text)
+    }
 }
 
 /// Whatever path nothing answers: the API's clients get an object, people a page.

@@ -46,6 +46,8 @@ async fn metrics(State(http): State<Http>) -> Response {
     storage(&mut text, &http.core, &status);
     connections(&mut text, &http.core, &status);
     certificates(&mut text, &http.core);
+    security(&mut text, &http.core);
+    tokens(&mut text, &http.core);
     call_ahead(&mut text, &http.core);
     milters(&mut text, &http.core);
     dns_lists(&mut text, &http.core);
@@ -288,6 +290,28 @@ fn certificates(text: &mut Text, core: &Core) {
         "Certificates that could not be obtained from their CA when it was tried last.",
         read(&core.measures.certificates_failing),
     );
+}
+
+/// What clients fail at; anybody can.
+fn security(text: &mut Text, core: &Core) {
+    text.family("stentor_client_tls_failures_total", "counter", "Failed TLS handshakes of clients, by cause.");
+    for (cause, count) in core.handshakes.counts() {
+        text.sample(&[("cause", cause)], count as f64);
+    }
+    text.family("stentor_logins_refused_total", "counter", "Logins of clients that were refused, by reason.");
+    if let Some(auth) = core.security().auth() {
+        for (reason, count) in auth.refusals() {
+            text.sample(&[("reason", reason)], count as f64);
+        }
+    }
+}
+
+fn tokens(text: &mut Text, core: &Core) {
+    let (issued, failed) = core.tokens.counts();
+    text.family("stentor_token_requests_total", "counter", "Requests for access tokens for smart hosts, by result.");
+    for (result, count) in [("issued", issued), ("failed", failed)] {
+        text.sample(&[("result", result)], count as f64);
+    }
 }
 
 fn call_ahead(text: &mut Text, core: &Core) {

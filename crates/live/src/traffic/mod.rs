@@ -184,12 +184,12 @@ mod tests {
     #[test]
     fn sessions_are_seen_by_who_watches_them_and_rings_are_bounded() {
         let traffic = Traffic::default();
-        let (host, client) = (Endpoint::from(([192, 0, 2, 1], 25)), IpAddr::from([192, 0, 2, 9]));
+        let (host, client) = (Endpoint::by_port(([192, 0, 2, 1], 25)), IpAddr::from([192, 0, 2, 9]));
         assert!(traffic.of_host(&host).is_none(), "nobody watches");
         let (site, of_client) =
             (traffic.watch(Wanted::Hosts(vec![host.clone()])).unwrap(), traffic.watch(Wanted::Client(client)));
         let mut session = traffic.of_host(&host).expect("it is watched");
-        assert!(traffic.of_host(&([192, 0, 2, 2], 25).into()).is_none());
+        assert!(traffic.of_host(&Endpoint::by_port(([192, 0, 2, 2], 25))).is_none());
         assert!(traffic.of_client(client).is_some() && of_client.is_some());
         session.event(1, "connected");
         for _ in 0..LINES_MAX {

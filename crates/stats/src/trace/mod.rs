@@ -85,6 +85,9 @@ pub struct Message {
     /// Of such mail; that of mail that was queued is in its acceptance.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message_id: String,
+    /// Who holds it, as the server says; empty: nobody does, or nobody knows.
+    #[serde(skip)]
+    pub held: String,
     /// Found by a recipient, or by a domain: the others are not shown.
     #[serde(skip)]
     is_of_recipient: bool,

@@ -174,6 +174,8 @@ fn failed_sessions_stand_between_acceptance_and_fate() {
     assert_eq!(times, [("connect_failed", 0), ("connect_failed", 1_900), ("lookup_failed", 140_000)], "{waits:?}");
     assert!(waits.text(&Zone::utc()).contains("lookup of y failed; 4 recipients of all messages waited"));
     assert_eq!(waits.messages[0].state(), "no host has answered for it yet");
+    "held by rule 1 (stentor.toml:5)".clone_into(&mut waits.messages[0].held);
+    assert_eq!(waits.messages[0].state(), "held by rule 1 (stentor.toml:5)");
     // Nothing is known of it but its domain.
     let unknown = |what: &str| {
         let mut story = Story::new(what);

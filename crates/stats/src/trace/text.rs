@@ -79,6 +79,8 @@ impl Message {
         let parts: Vec<String> =
             all.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
         match parts.as_slice() {
+            [] if !self.held.is_empty() => printable(&self.held),
+            parts if !self.held.is_empty() => format!("{}, {}", parts.join(", "), printable(&self.held)),
             [] if self.domains.values().any(|domain| domain.is_pending) => "no host has answered for it yet".to_owned(),
             [] if !self.discarded.is_empty() && self.accepted.is_none() => "accepted and discarded".to_owned(),
             [] => "no records of its recipients".to_owned(),

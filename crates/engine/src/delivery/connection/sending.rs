@@ -1,10 +1,10 @@
 //! What a connection sends: the next transaction, in the form that the host takes, and its content.
 
 use stentor_mail::client::{ClientError, TxRcpt, TxSpec};
-use stentor_posture::{Peer, Question};
 use stentor_sched::{Enhanced, Stage};
 
 use super::super::body::{self, ContentError, Form, Outgoing};
+use super::super::protection::Mail;
 use super::super::{generic, outcome, reported};
 use super::{Connection, OUTPUT_BYTES_HIGH, OWN_FAILURE, UNREADABLE};
 use crate::core::assignment::Assignment;
@@ -117,7 +117,7 @@ impl Connection {
         let domain = address.rsplit_once('@').map_or("", |(_, domain)| domain);
         if !self.counted.iter().any(|known| **known == *domain) {
             let found = reported::of_session(&self.target, &self.protection);
-            reported::count(&self.core, &self.settings, &self.target, domain, found.as_ref());
+            reported::count(&self.core, &self.settings, (&self.target, self.our_ip), domain, found.as_ref());
             self.counted.push(domain.into());
         }
     }
@@ -132,18 +132,11 @@ impl Connection {
 
     /// What this session lacks of what the message's list or sender demands.
     fn lacks(&self, assignment: &Assignment) -> Option<(Enhanced, String)> {
-        let policies = &self.settings.config.protection.policies;
-        // What goes to a socket of this machine does not leave it.
-        if !policies.differs_by_mail() || self.target.addr.ip().is_none() {
-            return None;
-        }
-        let list = (!assignment.list.is_empty()).then_some(&*assignment.list);
-        let host = self.target.host.trim_end_matches('.');
         let domain = assignment.positions().next().map_or("", |at| assignment.wire_address(at));
         let domain = domain.rsplit_once('@').map_or("", |(_, domain)| domain);
-        let question = Question { domain, hosts: &[host], list, sender: &assignment.sender };
-        let posture = policies.find(&question).posture;
-        self.protection.lacks(&posture, Peer { hostname: host, nexthop: domain })
+        let list = (!assignment.list.is_empty()).then_some(&*assignment.list);
+        let mail = Mail { domain, list, sender: &assignment.sender };
+        self.protection.lacks_of_mail(&self.settings, &self.target, mail)
     }
 
     /// The form for this host, and the octets that it takes.

@@ -1,0 +1,62 @@
+//! Limits log lines about events that others can cause at will.
+//!
+//! Promise: the first is due at once, then at most one in [`INTERVAL_MS`], with how often it has happened since the line before; an
+//! attacker cannot fill the disk with them. Counting costs an atomic addition.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::record::Ms;
+
+/// Between two lines about the same.
+pub const INTERVAL_MS: Ms = 10_000;
+
+/// How often it has happened, and how often there was a line about it.
+#[derive(Default, Debug)]
+pub struct Seldom {
+    times: AtomicU64,
+    logged: AtomicU64,
+    /// The time of the last line plus one; 0: never.
+    logged_at: AtomicU64,
+}
+
+impl Seldom {
+    pub fn count(&self, times: u64) {
+        self.times.fetch_add(times, Ordering::Relaxed);
+    }
+
+    /// In all.
+    pub fn times(&self) -> u64 {
+        self.times.load(Ordering::Relaxed)
+    }
+
+    /// What is to be logged now, if anything; it counts as logged.
+    pub fn due(&self, now: Ms) -> Option<u64> {
+        let logged_at = self.logged_at.load(Ordering::Relaxed);
+        let times = self.times();
+        if times == self.logged.load(Ordering::Relaxed) || (logged_at > 0 && now + 1 < logged_at + INTERVAL_MS) {
+            return None;
+        }
+        // Of threads that come at the same time one logs.
+        self.logged_at.compare_exchange(logged_at, now + 1, Ordering::Relaxed, Ordering::Relaxed).ok()?;
+        let since = times - self.logged.swap(times, Ordering::Relaxed).min(times);
+        (since > 0).then_some(since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_is_said_at_once_and_the_rest_in_sum() {
+        let seldom = Seldom::default();
+        assert_eq!(seldom.due(0), None);
+        seldom.count(1);
+        assert_eq!(seldom.due(0), Some(1));
+        seldom.count(3);
+        assert_eq!(seldom.due(INTERVAL_MS - 1), None);
+        seldom.count(1);
+        assert_eq!((seldom.due(INTERVAL_MS), seldom.due(9 * INTERVAL_MS)), (Some(4), None));
+        assert_eq!(seldom.times(), 5);
+    }
+}
