@@ -22,7 +22,7 @@ data_dir = "data"
 [http]
 listen = {http}
 [listen]
-smtp = ["127.0.0.1:{port}"]
+smtp = [{listener}]
 {listen}
 
 [routes]
@@ -75,6 +75,8 @@ class Stentor(Contestant):
         self.log, self.history = log, history
         # The port of the console, if there is one.
         self.http = http
+        # Where it listens, as an entry of the configuration.
+        self.listener = '"127.0.0.1:{port}"'
         # Keys of no section, and of [listen].
         self.top, self.listen = top, listen
         # Most connections out at a time, if not the default.
@@ -92,7 +94,8 @@ class Stentor(Contestant):
         lines = "".join(f'"{domain}" = ["{host}"]\n' for domain, host in routes.items())
         values = {"port": self.port, "sink_port": self.sink_port, "routes": lines}
         values["http"] = json.dumps([f"127.0.0.1:{self.http}"] if self.http else [])
-        values |= {"top": self.top, "listen": self.listen, "delivery": self.delivery, "log": LOGS[self.log], "keep_days": 30 if self.history else 0}
+        values |= {"top": self.top, "listen": self.listen, "listener": self.listener.format(port=self.port)}
+        values |= {"delivery": self.delivery, "log": LOGS[self.log], "keep_days": 30 if self.history else 0}
         text = CONFIGURATION.format(recipients=RECIPIENTS_PER_TRANSACTION, **values)
         if self.subscribers:
             text += LIST.format(subscribers=self.subscribers)

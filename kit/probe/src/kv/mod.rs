@@ -92,14 +92,14 @@ fn failed(args: &KvArgs, case: &Case, broken: &Broken) -> MeasureError {
     MeasureError::Refused(format!("{}: {broken}; --engines leaves it out", case.name()))
 }
 
+fn not_built_in(kind: Kind) -> String {
+    format!("{} is not built in; build with: cargo build --release -p stentor-kit --features engines", kind.name())
+}
+
 fn cases(args: &KvArgs) -> Result<Vec<Case>, MeasureError> {
     let refused = |why: String| Err(MeasureError::Refused(why));
     if let Some(kind) = args.engines.iter().find(|kind| !kind.is_built_in()) {
-        let feature = kind.name().to_ascii_lowercase();
-        return refused(format!(
-            "{} is not built in; build with: cargo build --release -p stentor --features {feature}",
-            kind.name()
-        ));
+        return refused(not_built_in(*kind));
     }
     let chosen = |kind: &Kind| kind.is_built_in() && (args.engines.is_empty() || args.engines.contains(kind));
     let mut cases = Vec::new();
@@ -146,9 +146,10 @@ mod tests {
         let said = |line: &str| cases(&args(line)).unwrap_err().to_string();
         assert!(said("kv --record-bytes 16M --per-transaction 100").contains("256M"));
         assert!(Line::try_parse_from(["kv", "--seconds", "0"]).is_err());
-        if !Kind::Lmdb.is_built_in() {
-            assert!(said("kv --engines lmdb").contains("--features lmdb"));
+        for kind in Kind::ALL.into_iter().filter(|kind| !kind.is_built_in()) {
+            assert_eq!(said(&format!("kv --engines {}", kind.name().to_ascii_lowercase())), not_built_in(kind));
         }
+        assert!(not_built_in(Kind::Redb).ends_with("-p stentor-kit --features engines"));
         assert!(Line::try_parse_from(["kv", "--record-bytes", "3"]).is_err());
     }
 

@@ -235,6 +235,12 @@ impl Server {
         command.stdin(Stdio::null()).output().expect("the binary can be run")
     }
 
+    /// The same: what it prints, standard output before standard error.
+    pub fn operator_text(&self, arguments: &[&str]) -> String {
+        let output = self.operator(arguments);
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+    }
+
     /// The same with `--json`: its lines, one value each.
     #[track_caller]
     pub fn operator_json(&self, arguments: &[&str]) -> Vec<Value> {

@@ -143,7 +143,7 @@ fn hints_hold_the_configuration_that_was_given() {
     let server = crate::kit::bare().start();
     let config = server.config();
     for arguments in [&["flush", "mx.nowhere.example"][..], &["site", "mx.nowhere.example"]] {
-        let expected = format!("`stentor queue --config {}`", config.display());
+        let expected = format!("`stentor hosts --config {}`", config.display());
         let output = server.operator(arguments);
         assert!(err(&output).contains(&expected), "{}", err(&output));
     }
@@ -151,10 +151,10 @@ fn hints_hold_the_configuration_that_was_given() {
     let socket = server.path("data/control.sock");
     let mut command = Command::new(stentor());
     let output = command.args(["flush", "mx", "--socket"]).arg(&socket).output().expect("the binary can be run");
-    assert!(err(&output).contains(&format!("`stentor queue --socket {}`", socket.display())), "{output:?}");
+    assert!(err(&output).contains(&format!("`stentor hosts --socket {}`", socket.display())), "{output:?}");
     let mut command = Command::new(stentor());
     let output = command.args(["flush", "mx"]).env("STENTOR_CONFIG", &config).output().expect("the binary can be run");
-    assert!(err(&output).contains("`stentor queue` names them"), "{output:?}");
+    assert!(err(&output).contains("`stentor hosts` names them"), "{output:?}");
 }
 
 #[test]
@@ -170,6 +170,57 @@ fn a_port_of_another_program_is_named_while_we_run_on_others() {
     let output = server.operator(&["doctor"]);
     let shown = String::from_utf8_lossy(&output.stdout);
     assert!(shown.lines().any(|line| line.starts_with("warning: ") && line.ends_with(&expected)), "{shown}");
+}
+
+#[test]
+fn a_port_in_use_fails_the_start_before_anything_is_written() {
+    let other = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = other.local_addr().expect("an address");
+    for key in ["listen.smtp", "http.listen"] {
+        let server = crate::kit::bare().set(key, &format!("\"{address}\"")).prepare();
+        let output = server.command().output().expect("the binary can be run");
+        assert!(
+            !output.status.success() && err(&output).contains(&format!("cannot listen on {address}")),
+            "{output:?}"
+        );
+        let made = |path: &str| {
+            let all = std::fs::read_dir(server.path(path)).expect("a folder");
+            all.map(|entry| entry.expect("an entry").file_name()).collect::<Vec<_>>()
+        };
+        assert_eq!((made("data"), made("data/journal")), (vec!["journal".into()], vec!["lock".into()]), "{key}");
+    }
+}
+
+#[test]
+fn our_own_ports_are_not_taken_for_those_of_another_program() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let ports: Vec<u16> = (0..4).map(|_| crate::kit::closed_port()).collect();
+    let at = |n: usize| format!("[\"127.0.0.1:{}\"]", ports[n]);
+    let server = crate::kit::bare()
+        .file("users", b"")
+        .set("auth.users", "\"users\"")
+        .set("listen.smtps", &at(0))
+        .set("listen.submission", &at(1))
+        .set("acme.names", "[\"mx.acme.test\"]")
+        .set("acme.agree_terms", "true")
+        .set("acme.directory", &format!("\"https://127.0.0.1:{}/dir\"", ports[2]))
+        .set("acme.http_listen", &at(3))
+        .prepare();
+    std::fs::set_permissions(server.path("users"), std::fs::Permissions::from_mode(0o600)).expect("it is ours");
+    let server = server.run();
+    let said = |word: &str| {
+        let output = server.operator(&[word]);
+        String::from_utf8_lossy(&output.stdout).into_owned() + &err(&output)
+    };
+    for word in ["check", "doctor"] {
+        let text = said(word);
+        assert!(!text.contains("another program"), "{word}: {text}");
+    }
+    // One that cannot be asked is recognised all the same.
+    std::fs::remove_file(server.path("data/control.sock")).expect("it is there");
+    let text = said("check");
+    let expected = "the server runs, and whether it or another program has the ports is not known: process ";
+    assert!(text.contains(expected) && !text.contains("listens on"), "{text}");
 }
 
 #[test]

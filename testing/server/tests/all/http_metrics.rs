@@ -29,7 +29,7 @@ fn names(text: &str) -> BTreeSet<String> {
 }
 
 /// Samples by name and labels, without their fractions.
-fn samples(server: &Server) -> BTreeMap<String, u64> {
+pub fn samples(server: &Server) -> BTreeMap<String, u64> {
     let text = server.http_get("/metrics").expect(200).text();
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines

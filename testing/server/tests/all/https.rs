@@ -158,6 +158,7 @@ fn check_names_what_is_broken_or_ends_soon() {
     let doctor = Command::new(stentor()).arg("doctor").arg("--config").arg(server.config()).output();
     let doctor = doctor.expect("the binary can be run");
     assert!(text(&doctor).contains("the certificate ends on "), "{}", text(&doctor));
+    assert!(text(&doctor).contains("next: renew or mend its files"), "{}", text(&doctor));
     server.write("key.pem", &certificate("5").1);
     let found = check(server.folder(), &server.config());
     assert!(!found.status.success());

@@ -102,6 +102,15 @@ pub fn report_to(lab: &TestLab, recipient: &str) -> Report {
 
 /// A port at which nothing listens.
 pub fn closed_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("its address").port()
+    /// Below those that the system gives to connections and to listeners without a port of their own: one that it has given once and is free
+    /// again may be the next one's by the time it is used.
+    const PORTS: std::ops::Range<u32> = 10_000..32_000;
+    static TAKEN: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    loop {
+        let next = std::process::id() + TAKEN.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let port = (PORTS.start + next % (PORTS.end - PORTS.start)) as u16;
+        if std::net::TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }

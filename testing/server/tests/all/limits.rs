@@ -1,6 +1,10 @@
 //! Limits on connections, errors and time.
 
-use stentor_harness::{Server, Smtp, wait_until};
+use stentor_harness::{Server, Smtp, TestLab, wait_until};
+
+use crate::http_metrics::samples;
+use crate::kit::builder;
+use crate::virtual_users::with;
 
 #[test]
 fn connections_in_all() {
@@ -53,6 +57,34 @@ fn errors() {
     assert_eq!(codes.pop(), Some(421));
     assert!(codes.iter().all(|code| *code == 500), "{codes:?}");
     server.smtp().quit();
+}
+
+#[test]
+fn replies_of_rules_are_no_hits_of_our_limits() {
+    let lab = TestLab::sites(&["one.example"]);
+    let rules = "[domains]\nrelay = [\"one.example\"]\n\
+        [[rules]]\nrecipient = \"big@one.example\"\ndo = \"reject 552 5.3.4 Too much of you\"\n\
+        [[rules]]\nrecipient = \"many@one.example\"\ndo = \"defer 452 4.5.3 Too many of you\"\n\
+        [[rules]]\nrecipient = \"closed@one.example\"\ndo = \"defer 421 4.7.0 Come again\"\n\
+        [[rules]]\nrecipient = \"other@one.example\"\nsubject = \"x\"\ndo = \"reject 550 5.7.1 No x\"\n";
+    let server = builder(&lab).set("http.listen", "[\"127.0.0.1:0\"]").set("listen.recipients_per_message_max", "100");
+    let server = with(server, &[], rules);
+    let hits = |limit: &str| samples(&server)[&format!("stentor_limit_hits_total{{limit=\"{limit}\"}}")];
+    let mut client = server.connect_from("127.0.0.2").greeted();
+    client.cmd("MAIL FROM:<me@two.example>").expect(250);
+    client.cmd("RCPT TO:<big@one.example>").expect(552);
+    client.cmd("RCPT TO:<many@one.example>").expect(452);
+    client.cmd("RCPT TO:<ann@one.example>").expect(250);
+    client.cmd("RCPT TO:<other@one.example>").expect_text("452 4.5.3 Other rules hold");
+    client.cmd("RCPT TO:<closed@one.example>").expect(421);
+    assert_eq!(["message_size", "recipients_per_message", "errors"].map(hits), [0, 0, 0]);
+    let mut client = server.connect_from("127.0.0.2").greeted();
+    client.cmd("MAIL FROM:<me@two.example> SIZE=99999999999").expect(552);
+    client.cmd("MAIL FROM:<me@two.example>").expect(250);
+    for n in 0..=100 {
+        client.cmd(&format!("RCPT TO:<a{n}@one.example>")).expect(if n < 100 { 250 } else { 452 });
+    }
+    assert_eq!(["message_size", "recipients_per_message", "errors"].map(hits), [1, 1, 0]);
 }
 
 #[test]

@@ -215,6 +215,8 @@ fn a_file_that_there_is_no_room_for_is_not_read_for_everybody() {
     for _ in 0..40 {
         named();
     }
+    // The log comes through a thread of its own.
+    server.wait_log(&["cannot use the subscribers file"]);
     let readings = server.log().matching(&["cannot use the subscribers file"]).len();
     assert!((1..40).contains(&readings), "{readings} readings");
     // Another file is read at once.

@@ -90,7 +90,8 @@ fn log_and_trace_say_what_rules_did_and_know_the_address_that_was_named() {
     assert!(!told.contains("before the records kept"), "{told}");
     traced(&server, &gone, &["discarded   gone@two.example"]);
     traced(&server, &twice, &["state       2 delivered"]);
-    traced(&server, "sales@shop.example", &[&sales, "ann@one.example", "bob@two.example"]);
+    let policy = "; alias sales@shop.example; table users, sales@shop.example (";
+    traced(&server, "sales@shop.example", &[&sales, "ann@one.example", "bob@two.example", policy, "virtual:1)\n"]);
     traced(&server, "old@one.example", &[&rewritten, "cid@one.example", "rewritten to me@home.example, as the sender"]);
 
     // The same of the log alone.
@@ -156,6 +157,7 @@ fn who_holds_a_message_is_said_in_every_view_and_after_a_restart() {
             let shown = text(&server, command);
             assert!(shown.contains(by), "{command:?}: {shown}");
         }
+        traced(&server, &id, &[&format!("  state       1 without a finished attempt, {by}")]);
         let queue = text(&server, &["queue"]);
         assert!(queue.contains("held by a rule") && !queue.contains("by an operator"), "{queue}");
     }

@@ -50,10 +50,16 @@ pub fn preload(server: &Server) {
 
 /// Starts a server with the library.
 pub fn start(server: &mut Server) {
+    let command = command(server);
+    server.start_as(command);
+}
+
+/// What starts it.
+pub fn command(server: &Server) -> Command {
     let mut command = server.command();
     command.env("LD_PRELOAD", server.path("preload.so")).env("CLOCK_OFFSET_S", server.path("offset"));
     command.env("SYNCS_WAIT", server.path("syncs-wait")).env("SYNC_WAITS", server.path("sync-waits"));
-    server.start_as(command);
+    command
 }
 
 /// Sets the clock so many seconds forward, or back.
