@@ -12,6 +12,8 @@ BUILD := build --workspace --bins --tests
 # What `probe kv` compares our journal with; off by default, on wherever the kit is tested.
 ENGINES := --features stentor-kit/engines
 FUZZ_TARGETS := $(notdir $(basename $(wildcard testing/fuzz/fuzz_targets/*.rs)))
+# Tests at a time. Not the number of processors: most tests wait for the server and use none.
+TEST_THREADS ?= 4
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 60
 
@@ -27,8 +29,7 @@ test: ## install what the tests need (as root), then everything that CI runs
 	$(MAKE) --no-print-directory lint
 	$(CARGO) $(BUILD) $(ENGINES)
 	$(CARGO) test --workspace --doc $(ENGINES)
-	$(CARGO) test -p stentor-probe --lib --features lmdb kv::
-	STENTOR_BIN=$(abspath $(OUT))/debug/stentor $(CARGO) test --workspace --lib --bins --tests $(ENGINES)
+	STENTOR_BIN=$(abspath $(OUT))/debug/stentor RUST_TEST_THREADS=$(TEST_THREADS) $(CARGO) test --workspace --lib --bins --tests $(ENGINES)
 	$(MAKE) --no-print-directory smoke
 
 smoke: ## every benchmark once and small: does it still work? (as root; a debug build will do)
