@@ -188,7 +188,8 @@ mod tests {
         assert!(!left.exists());
         // In another container its number means nothing here, but its lock does.
         assert!(locked_one.exists() && alive.exists() && others.iter().all(|path| path.exists()));
-        drop(lock);
+        // Unlocked, not only closed: a child that another test has forked just now holds a copy of the descriptor until its exec.
+        flock(&lock, FlockOperation::Unlock).unwrap();
         drop(Scratch::make(directory.path()).unwrap());
         assert!(!locked_one.exists() && alive.exists());
     }

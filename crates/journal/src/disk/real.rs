@@ -110,6 +110,15 @@ fn read_pid(file: &mut File) -> Option<u32> {
     text.trim().parse().ok()
 }
 
+impl Drop for RealDisk {
+    fn drop(&mut self) {
+        // A child that was forked just now has a copy of the descriptor until its exec: closing ours would leave it locked.
+        if let Some(lock) = &self.lock {
+            let _ = lock.unlock();
+        }
+    }
+}
+
 impl Disk for RealDisk {
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
