@@ -285,17 +285,23 @@ pub fn calls_ahead(settings: &Settings, facts: &Facts<'_>, (why, marks): (&Why, 
     is_of_relay_domain && !is_known && settings.config.call_ahead.asks(facts.recipient)
 }
 
-/// The next hop as it is kept with a recipient; `None`: what holds for its domain when it is sent.
+/// The next hop as it is kept with a recipient; `None`: what holds for its domain when it is sent, which is looked up again when a file is
+/// replaced. Kept is one that the domain would not have: another order put it first, an entry for the address alone took it out of a
+/// table, or it is behind a socket.
 pub fn own_hop(settings: &Settings, domain: &str, hop: &NextHop, by: Option<&Why>) -> Option<Arc<str>> {
+    let rules = &settings.rules;
     let is_of_domain = match by {
         None | Some(Why::Mx) => true,
-        // Not if another entry holds for the domain when it is looked up: the order may have put this one first.
-        Some(Why::Route(_, entry)) => settings.rules.of_domain(domain).is_some_and(|own| Arc::ptr_eq(own, entry)),
-        // It has that when the domain is looked up, too, which is done again when a file is replaced: not so behind a socket.
+        Some(Why::Route(_, entry)) => rules.of_domain(domain).is_some_and(|own| Arc::ptr_eq(own, entry)),
         Some(Why::Table(id, Who::Recipient, key, _)) => settings.tables.is_in_memory(*id) && is_of_domain(key, domain),
         Some(_) => false,
     };
-    if is_of_domain { None } else { own_hop_by_rule(settings, domain, hop) }
+    let holds_for_domain = || {
+        let of_domain = rules.domain_hop(domain, &settings.tables.questions());
+        matches!(of_domain, Ok(Ok(own)) if own == *hop)
+    };
+    let is_looked_up = is_of_domain && (rules.recipient_tables.is_empty() || holds_for_domain());
+    if is_looked_up { None } else { own_hop_by_rule(settings, domain, hop) }
 }
 
 /// Whether a table's key stands for all addresses of a domain.
@@ -421,5 +427,73 @@ mod tests {
         ] {
             assert_eq!(because.words(proof), words);
         }
+    }
+
+    const SPEAKER: Speaker<'_> = Speaker {
+        client: IpAddr::V4(std::net::Ipv4Addr::LOCALHOST),
+        name: ClientName::Is("client.test"),
+        helo: "client.test",
+        may_relay: true,
+        proof: Proof::None,
+        session: None,
+        stranger: Stranger::UNKNOWN,
+    };
+
+    /// Entries of tables of routes, of their owners' words.
+    const ENTRIES: [(&str, [&str; 3]); 2] = [
+        ("transport", ["smtp:[10.0.0.1]", "smtp:[10.0.0.2]", ":"]),
+        ("own", ["route 10.0.0.3:25", "route mx", "dunno"]),
+    ];
+    const KEYS: [&str; 5] = ["vip@d.test", "d.test", "sub.d.test", ".d.test", "*"];
+    const ORDERS: [&str; 3] =
+        [r#""recipient", "default""#, r#""default", "recipient""#, r#""sender", "default", "recipient""#];
+
+    /// Tables with some of these entries, some routes, and an order.
+    fn world(rng: &mut fastrand::Rng) -> String {
+        let mut names = Vec::new();
+        let mut text = String::new();
+        for name in ["a", "b"].into_iter().take(rng.usize(0..3)) {
+            let (dialect, values) = ENTRIES[rng.usize(..2)];
+            let mut entries = Vec::new();
+            for key in KEYS {
+                if rng.bool() {
+                    entries.push(format!("{key:?} = {:?}", values[rng.usize(..3)]));
+                }
+            }
+            let _ = write!(text, "[tables.{name}]\nas = {dialect:?}\ninline = {{ {} }}\n", entries.join(", "));
+            names.push(format!("{name:?}"));
+        }
+        let _ = write!(text, "[routing]\norder = [{}]\n", ORDERS[rng.usize(..3)]);
+        let _ = write!(text, "tables = [{}]\n[routes]\n", names.join(", "));
+        for (key, hop) in [("d.test", "10.1.0.1:25"), ("vip@d.test", "10.1.0.2:25"), ("*", "10.1.0.3:25")] {
+            if rng.bool() {
+                let _ = writeln!(text, "{key:?} = {hop:?}");
+            }
+        }
+        text
+    }
+
+    #[tokio::test]
+    async fn where_mail_goes_is_what_was_decided() {
+        let mut rng = fastrand::Rng::with_seed(14);
+        let mut kept = 0;
+        for _ in 0..2_000 {
+            let text = world(&mut rng);
+            let config = stentor_config::check_text(std::path::Path::new("stentor.toml"), &text);
+            let settings = Settings::new(config.unwrap_or_else(|found| panic!("{text}\n{found:?}")), None);
+            let (tables, sender) = (settings.tables.questions(), settings.rules.key_of("ann@x.test"));
+            for to in ["vip@d.test", "joe@d.test", "joe@sub.d.test", "joe@e.test"] {
+                let to: Address = to.parse().unwrap();
+                let (hop, why) = route_of((&settings, &tables), SPEAKER, (&sender, &to, 0), None, None).await.unwrap();
+                let own = own_hop(&settings, to.domain(), &hop, Some(&why));
+                kept += u32::from(own.is_some());
+                let goes_to = own.map_or_else(
+                    || settings.rules.domain_hop(to.domain(), &tables).ok().unwrap().unwrap().to_string(),
+                    |hop| hop.to_string(),
+                );
+                assert_eq!(hop.to_string(), goes_to, "{to} by {why:?}\n{text}");
+            }
+        }
+        assert!((500..7_500).contains(&kept), "both ways: {kept}");
     }
 }
