@@ -4,7 +4,7 @@
 //! hold there ([`Service`]). What would let nobody log in is an error where it is written.
 
 use std::fmt::Write as _;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
 use ipnet::IpNet;
@@ -288,7 +288,18 @@ fn shown(service: Service, listeners: &[Listener]) -> String {
     format!("[{}]", listeners.iter().map(one).collect::<Vec<_>>().join(", "))
 }
 
-/// Whether AUTH can be what each listener says. `has_certificates`: clients may prove who they are by one, in place of a login.
+/// Whether it is where mail for our domains comes in from the Internet (RFC 5321 section 4.5.4.2 knows no other port) and takes none in clear.
+fn shuts_out_servers(service: Service, listener: &Listener) -> bool {
+    let is_within = match listener.address.ip().to_canonical() {
+        IpAddr::V4(ip) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local(),
+    };
+    let is_for_servers =
+        service == Service::Smtp && listener.auth != ListenerAuth::Required && listener.address.port() == 25;
+    is_for_servers && !is_within && matches!(listener.tls, ListenerTls::Required | ListenerTls::Implicit)
+}
+
+/// Whether AUTH can be what each listener says, and TLS what is asked of other servers. `has_certificates`: clients may prove who they are by one, in place of a login.
 pub(super) fn check(
     context: &Context<'_>,
     listen: &ListenConfig,
@@ -297,6 +308,11 @@ pub(super) fn check(
     has_certificates: bool,
 ) {
     for ((service, listener), spans) in listen.listeners().zip(spans) {
+        if let Some(span) = spans.tls.as_ref().filter(|_| shuts_out_servers(service, listener)) {
+            let message = "other mail servers that know no TLS cannot deliver here, and port 25 is where they do: RFC 3207 section 4 forbids \
+                           to require it of them; write tls = \"starttls\", or use another port";
+            context.warn(span.clone(), message);
+        }
         let is_required = match listener.auth {
             ListenerAuth::None => continue,
             ListenerAuth::Offered => false,

@@ -626,6 +626,14 @@ fn parsed(section: &Section<'_>, texts: Vec<Spot<&str>>, example: &str, others: 
     addresses.split_off(others.len())
 }
 
+/// They are the same, or one is all interfaces, with the same port: one of them alone can be listened on. `0.0.0.0` and `[::]` are of
+/// two kinds.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let is_any = one.ip().is_unspecified() || other.ip().is_unspecified();
+    let is_same_ip = one.ip() == other.ip() || is_any && one.is_ipv4() == other.is_ipv4();
+    one.port() != 0 && one.port() == other.port() && is_same_ip
+}
+
 /// One address with its port; `others` are taken, unless the system chooses the port.
 pub(super) fn address(
     section: &Section<'_>,
@@ -634,11 +642,20 @@ pub(super) fn address(
     others: &[SocketAddr],
 ) -> Option<SocketAddr> {
     match text.value.parse::<SocketAddr>() {
-        Ok(address) if address.port() != 0 && others.contains(&address) => {
-            section.context.error(text.span, format!("{:?} is there twice", text.value));
+        Ok(address) => {
+            let Some(other) = others.iter().find(|other| overlap(address, **other)) else { return Some(address) };
+            let message = if *other == address {
+                format!("{:?} is there twice", text.value)
+            } else {
+                format!(
+                    "{:?} and \"{other}\" cannot both be listened on: an address of all interfaces leaves its port to no other; name each \
+                     interface by its own address",
+                    text.value
+                )
+            };
+            section.context.error(text.span, message);
             None
         }
-        Ok(address) => Some(address),
         Err(_) => {
             let port = example.rsplit_once(':').map_or("25", |(_, port)| port);
             section.context.error(

@@ -103,6 +103,38 @@ fn where_nobody_could_log_in_is_an_error() {
 }
 
 #[test]
+fn an_address_of_all_interfaces_leaves_its_port_to_no_other() {
+    let both =
+        |one: &str, other: &str| findings(&format!("[listen]\nsmtp = [{one:?}]\nsubmission = [{other:?}]\n{USERS}"));
+    let found = both("0.0.0.0:587", "10.0.0.1:587");
+    assert!(
+        found.starts_with("stentor.toml:3:15: \"10.0.0.1:587\" and \"0.0.0.0:587\" cannot both be listened on"),
+        "{found}"
+    );
+    assert!(both("[::1]:587", "[::]:587").contains("cannot both be listened on"));
+    for (one, other) in [("0.0.0.0:587", "[::]:587"), ("0.0.0.0:25", "10.0.0.1:587"), ("10.0.0.1:587", "10.0.0.2:587")]
+    {
+        assert_eq!(both(one, other), "", "{one} {other}");
+    }
+}
+
+#[test]
+fn a_public_port_25_that_requires_tls_is_doubtful() {
+    let listener = |address: &str, more: &str| format!("[listen]\nsmtp = {{ address = \"{address}\"{more} }}\n");
+    let found = findings(&listener("0.0.0.0:25", ", tls = \"required\""));
+    assert!(
+        found.starts_with("stentor.toml:2:40: warning: other mail servers that know no TLS cannot deliver here"),
+        "{found}"
+    );
+    assert!(findings(&listener("[::]:25", ", tls = \"implicit\"")).contains("warning: other mail servers"));
+    for address in ["127.0.0.1:25", "10.1.2.3:25", "[fd00::1]:25", "0.0.0.0:2525"] {
+        assert_eq!(findings(&listener(address, ", tls = \"required\"")), "", "{address}");
+    }
+    assert_eq!(findings(&listener("0.0.0.0:25", ", tls = \"starttls\"")), "");
+    assert_eq!(findings(&(listener("0.0.0.0:25", ", tls = \"required\", auth = \"required\"") + USERS)), "");
+}
+
+#[test]
 fn listeners_are_shown_as_they_are_written() {
     let text = "[listen]\nsmtp = [{ address = \"127.0.0.1:25\", tls = \"starttls\" }, \
                 { address = \"127.0.0.1:26\", auth = \"offered\", tls = \"none\" }]\n\
