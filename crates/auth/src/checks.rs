@@ -2,7 +2,8 @@
 //!
 //! Who has logged in from the same place before waits in a line of its own: guesses from elsewhere cannot fill it. For ten
 //! seconds after a wrong password ([`GUESSED_MS`]) those of users who are new where they log in are checked by a thread of lowest priority
-//! (`idle_thread`): a check takes some 10 ms of a processor and 19 MiB of its caches, which mail would otherwise wait for.
+//! (`idle_thread`), which has a quarter of a processor at most: a check takes some 10 ms of it and 19 MiB of its caches, which mail would
+//! otherwise wait for.
 //!
 //! Most guesses need no check. For a password that was right in the last minutes, its HMAC under a key of this process is kept: the same
 //! password is accepted, any other is known to be wrong. Unknown users are known to be wrong as well. Both wait for a turn and then
@@ -14,7 +15,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hashbrown::HashMap;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use parking_lot::Mutex;
-use rustix::time::{ClockId, clock_gettime};
 use sha2::{Digest as _, Sha256};
 use stentor_mail::Ms;
 use stentor_sasl::Secret;
@@ -24,6 +24,7 @@ use tokio::sync::Semaphore;
 
 use crate::idle_thread::IdleThread;
 use crate::random::random;
+use crate::thread_time::thread_us;
 
 /// Logins that wait for a check: of clients that are new to the user, and of those that are not.
 const WAITING_MAX: usize = 32;
@@ -183,12 +184,6 @@ fn pretend(time_us: u64) -> bool {
     }
     std::hint::black_box(block);
     false
-}
-
-/// What the thread has had of a processor, in microseconds.
-fn thread_us() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec.cast_unsigned() * 1_000_000 + time.tv_nsec.cast_unsigned() / 1_000
 }
 
 #[cfg(test)]

@@ -1,16 +1,23 @@
-//! A thread that works only while no other thread of the machine wants the processor (`SCHED_IDLE`, sched(7)): what it does delays nobody.
+//! A thread that works only while no other thread of the machine wants the processor (`SCHED_IDLE`, sched(7)), and rests after each job
+//! for [`REST`] times what the job took: what it leaves in the caches, and a processor that it must first be taken from, cost others too.
 //!
-//! Failure: where the system does not allow that policy, it works like any other thread.
+//! Failure: where the system does not allow that policy, it works like any other thread, and rests all the same.
 
 use std::io;
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use thread_priority::ThreadPriority;
 use thread_priority::unix::{
     NormalThreadSchedulePolicy, ThreadSchedulePolicy, set_thread_priority_and_policy, thread_native_id,
 };
 use tokio::sync::oneshot;
+
+use crate::thread_time::thread_us;
+
+/// A quarter of one processor is all that jobs get.
+const REST: u64 = 3;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -24,7 +31,9 @@ impl IdleThread {
             let policy = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
             let _ = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy);
             for job in waiting {
+                let begun = thread_us();
                 job();
+                thread::sleep(Duration::from_micros(REST * thread_us().saturating_sub(begun)));
             }
         })?;
         Ok(IdleThread(jobs))

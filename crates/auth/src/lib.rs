@@ -9,7 +9,7 @@
 //! How it is used, per login:
 //!
 //! ```text
-//! let mut exchange = authenticator.begin(mechanism, channel);
+//! let mut exchange = authenticator.begin(mechanism, channel, offered);
 //! let mut step = exchange.step(initial).await;             // AUTH's initial response, decoded, if there is one
 //! while let Step::Challenge(octets) = step {               // 334 with these octets in base64
 //!     step = exchange.step(Some(response)).await;          // `*` in its place: drop the exchange, 501
@@ -38,6 +38,7 @@ mod refusal;
 mod refusals;
 mod shared;
 mod source;
+mod thread_time;
 pub mod usage;
 
 pub use authenticator::{Authenticator, OpenError, Settings};
