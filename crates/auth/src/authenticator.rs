@@ -85,11 +85,13 @@ impl Authenticator {
         }
     }
 
-    /// Begins an exchange; one whose mechanism is not offered is refused at its first step.
-    pub fn begin(&self, mechanism: Mechanism, channel: Channel) -> Exchange {
-        let offered = self.mechanisms(&channel);
+    /// Begins an exchange; one whose mechanism is not there is refused at its first step. `offered`: what EHLO said, which may be less
+    /// than there is.
+    pub fn begin(&self, mechanism: Mechanism, channel: Channel, offered: Mechanisms) -> Exchange {
+        let known = self.mechanisms(&channel);
+        let offered = offered.shared(known);
         if !offered.has(mechanism) {
-            let is_gone = matches!(self.shared.source, Source::Dovecot(..)) && offered.is_empty();
+            let is_gone = matches!(self.shared.source, Source::Dovecot(..)) && known.is_empty();
             let refusal = if is_gone { Refusal::Unavailable } else { Refusal::Mechanism };
             return Exchange::refused(self.shared.clone(), mechanism, channel, refusal);
         }

@@ -78,6 +78,7 @@ impl Exchange {
         let begun = Instant::now();
         let shared = self.shared.clone();
         let result = match (std::mem::replace(&mut self.state, State::Ended), &shared.source) {
+            _ if shared.source.file().is_retired() => Err(Refusal::Unavailable),
             (State::Own(server), Source::Own(users)) => self.own(server, users, response).await,
             (State::Dovecot(request), Source::Dovecot(link, overrides)) => {
                 self.dovecot(request, (link, overrides), response).await
@@ -86,6 +87,8 @@ impl Exchange {
             _ => Err(Refusal::Protocol(SaslError::OutOfOrder)),
         };
         match result {
+            // Another configuration has come meanwhile: nobody is known here any more, which is no fault of the client's.
+            _ if shared.source.file().is_retired() => self.refuse(Refusal::Unavailable, begun).await,
             Ok(step) => step,
             Err(refusal) => self.refuse(refusal, begun).await,
         }

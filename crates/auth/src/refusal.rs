@@ -29,7 +29,7 @@ pub enum Refusal {
     /// As many are being checked as may.
     #[error("too many logins at a time")]
     Crowded,
-    /// Dovecot cannot be asked, or says that it cannot tell now.
+    /// Dovecot cannot be asked, or says that it cannot tell now; or another configuration is in force since the session began.
     #[error("authentication service is not available")]
     Unavailable,
 }

@@ -44,6 +44,10 @@ impl WatchedFile {
         self.current.send_replace(None);
     }
 
+    pub fn is_retired(&self) -> bool {
+        self.current.borrow().is_none()
+    }
+
     /// Reads the file if it has changed.
     pub async fn refresh(&self) {
         let file = self.file.clone();

@@ -63,7 +63,7 @@ async fn log_in_by(
 ) -> Step {
     let account = Account { user: user.to_owned(), secret: secret.into(), host: String::new(), port: 587 };
     let mut client = Client::new(choice, account, "client-nonce-of-some-length").unwrap();
-    let mut exchange = auth.begin(choice.mechanism, channel);
+    let mut exchange = auth.begin(choice.mechanism, channel, Mechanisms::all());
     let initial = client.initial();
     let mut step = exchange.step(initial.as_deref().filter(|_| at_once)).await;
     let mut is_initial_due = initial.is_some() && !at_once;
@@ -127,7 +127,7 @@ async fn each_mechanism_lets_in_who_has_the_password() {
         }
     }
     for mechanism in [Mechanism::OauthBearer, Mechanism::Xoauth2, Mechanism::CramMd5] {
-        let step = place.auth.begin(mechanism, channel("192.0.2.1", tls())).step(Some(b"x")).await;
+        let step = place.auth.begin(mechanism, channel("192.0.2.1", tls()), Mechanisms::all()).step(Some(b"x")).await;
         assert_eq!(refused(step), Refusal::Mechanism);
     }
 }
@@ -211,6 +211,43 @@ fn refused_or_done(step: &Step) -> Option<Refusal> {
     }
 }
 
+/// A client that could bind says so, and that we could not: true where the operator left the bound mechanism out, else an attack.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_could_bind_is_judged_by_what_was_offered() {
+    let place = place();
+    let log_in = async |offered: Mechanisms| {
+        let bindings = tls();
+        let have = Have { is_token: false, allowed: Mechanisms::all(), is_protected: true, bindings: &bindings };
+        let choice = choose(Mechanisms::parse("SCRAM-SHA-256 PLAIN"), &have).unwrap();
+        let account =
+            Account { user: "ann@example.org".to_owned(), secret: "pencil".into(), host: String::new(), port: 587 };
+        let mut client = Client::new(&choice, account, "client-nonce-of-some-length").unwrap();
+        let mut exchange = place.auth.begin(choice.mechanism, channel("192.0.2.1", tls()), offered);
+        let Step::Challenge(challenge) = exchange.step(client.initial().as_deref()).await else { return None };
+        let Step::Challenge(proof) = exchange.step(client.respond(&challenge).as_deref().ok()).await else {
+            return None;
+        };
+        Some(exchange.step(client.respond(&proof).as_deref().ok()).await)
+    };
+    done(log_in(Mechanisms::parse("SCRAM-SHA-256 PLAIN")).await.expect("it goes on"));
+    assert!(log_in(Mechanisms::all()).await.is_none(), "somebody is in between");
+}
+
+/// Another configuration is in force: that is no guess, and no reason to ask the user for another password.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_is_older_than_the_configuration_is_asked_to_come_again() {
+    let place = place();
+    let mut half = place.auth.begin(Mechanism::Login, channel("192.0.2.1", tls()), Mechanisms::all());
+    assert!(matches!(half.step(None).await, Step::Challenge(_)));
+    place.auth.retire();
+    assert_eq!(refused(half.step(Some(b"ann@example.org")).await), Refusal::Unavailable);
+    for mechanism in [Mechanism::Plain, Mechanism::ScramSha256] {
+        let refusal = refused(log_in(&place.auth, mechanism, "ann@example.org", "pencil", "192.0.2.1").await);
+        assert_eq!(refusal, Refusal::Unavailable);
+        assert!(refusal.reply().is_temporary() && !refusal.is_wrong_guess());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn nobody_locks_a_user_out_by_guessing() {
     let place = place();
@@ -275,7 +312,7 @@ async fn a_locked_user_is_told_so_who_has_the_password_alone() {
 async fn nobody_acts_as_somebody_else() {
     let place = place();
     let plain = async |message: &[u8]| {
-        place.auth.begin(Mechanism::Plain, channel("192.0.2.1", tls())).step(Some(message)).await
+        place.auth.begin(Mechanism::Plain, channel("192.0.2.1", tls()), Mechanisms::all()).step(Some(message)).await
     };
     done(plain(b"Ann@example.org\0ann@example.org\0pencil").await);
     assert_eq!(refused(plain(b"bob@example.org\0ann@example.org\0pencil").await), Refusal::Identity);
@@ -314,7 +351,7 @@ async fn guesses_at_the_same_time_are_answered_alike() {
                 Account { user: "ann@example.org".to_owned(), secret: secret.into(), host: String::new(), port: 587 };
             let choice = Choice::of(mechanism, &Bindings::default());
             let mut peer = Client::new(&choice, account, "client-nonce-of-some-length").unwrap();
-            let mut exchange = place.auth.begin(mechanism, channel(client, Bindings::default()));
+            let mut exchange = place.auth.begin(mechanism, channel(client, Bindings::default()), Mechanisms::all());
             let mut response = peer.initial().unwrap();
             if mechanism == Mechanism::ScramSha256 {
                 // All have their challenge before the first proof is sent.

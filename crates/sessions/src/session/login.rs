@@ -10,7 +10,7 @@ use stentor_auth::{Channel, Login, Step};
 use stentor_engine::core::security::bindings;
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{NOT_OFFERED, Secret};
-use stentor_sasl::Mechanism;
+use stentor_sasl::{Mechanism, Mechanisms};
 use stentor_tls::TlsSocket;
 
 use super::super::open_sessions::Counted;
@@ -34,7 +34,8 @@ impl Session {
         let (Some(auth), Ok(mechanism)) = (self.security.auth(), mechanism.parse::<Mechanism>()) else {
             return self.smtp.answer(NOT_OFFERED);
         };
-        self.exchange = Some(Box::new(auth.begin(mechanism, self.channel())));
+        let offered = Mechanisms::parse(self.smtp.offered_mechanisms());
+        self.exchange = Some(Box::new(auth.begin(mechanism, self.channel(), offered)));
         self.respond(initial.as_ref()).await;
     }
 

@@ -79,6 +79,11 @@ impl Security {
 }
 
 impl ServerSession {
+    /// The mechanisms that EHLO names.
+    pub fn offered_mechanisms(&self) -> &str {
+        &self.security.offers().auth
+    }
+
     /// From now on the session offers and asks for this.
     pub fn offer(&mut self, offers: Arc<Offers>) {
         self.security.offers = Some(offers);
