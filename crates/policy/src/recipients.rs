@@ -130,9 +130,9 @@ impl<P: Clone> Recipients<P> {
         self.addresses.iter().any(|(named, _)| named == address)
     }
 
-    /// Whether an alias that was named stands for this address.
-    pub fn leads_to(&self, address: &Address) -> bool {
-        self.aliases.iter().any(|alias| alias.expansion.everyone().any(|to| to == address))
+    /// Those that were named and relayed to, and those that an alias stands for that was named.
+    pub fn reached(&self) -> impl Iterator<Item = &Address> {
+        self.relayed().chain(self.aliases.iter().flat_map(|alias| alias.expansion.everyone()))
     }
 
     /// Those that mail is relayed to because they were named.

@@ -1,6 +1,6 @@
 //! A message has come: the envelopes that follow from its recipients, with copies, next hops and the class.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -182,11 +182,12 @@ impl Transaction {
             return Ok(());
         }
         let by = Arc::new(address.clone());
+        // Who is named gets it anyway, and so does whom a named alias stands for: whoever sent it hears of a failure.
+        let mut reached: HashSet<Address> = self.rcpts.reached().cloned().collect();
         for reader in found.people {
             let via = via(&by, &reader);
             let Reader { to, owner } = reader;
-            // Who is named gets it anyway, and so does whom a named alias stands for: whoever sent it hears of a failure.
-            if self.rcpts.has(&to.address) || self.rcpts.leads_to(&to.address) {
+            if !reached.insert(to.address.clone()) {
                 continue;
             }
             if let Some(alias) = alias_of(settings, &to.address, to.hop.as_ref())
