@@ -14,7 +14,9 @@ use hickory_proto::rr::RecordType;
 use serde::Serialize;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener as StdListener};
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use tokio::task::JoinSet;
 
 const PORT_TRIES: u32 = 50;
@@ -147,8 +149,21 @@ fn listen_all(hosts: &[Host], wanted: u16) -> Result<(Listeners, u16), LabError>
     Err(LabError::NoCommonPort { hosts: hosts.len(), source: last })
 }
 
+/// Below those that the system gives to connections and to listeners without a port of their own: hosts that refuse connections hold
+/// none, and what is given to nobody stays theirs.
 fn free_port() -> io::Result<u16> {
-    Ok(StdListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+    const PORTS: Range<u32> = 10_000..32_000;
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    let mut last = io::Error::from(io::ErrorKind::AddrInUse);
+    for _ in PORTS {
+        let next = std::process::id().wrapping_mul(37).wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed));
+        let port = (PORTS.start + next % (PORTS.end - PORTS.start)) as u16;
+        match StdListener::bind((Ipv4Addr::LOCALHOST, port)) {
+            Ok(_) => return Ok(port),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 fn try_listen_all(hosts: &[Host], port: u16) -> Result<Listeners, (SocketAddr, io::Error)> {

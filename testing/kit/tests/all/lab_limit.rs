@@ -21,8 +21,8 @@ fn all_ways_with_and_without_syncs() {
         match row["sink"].as_str() {
             Some("counted only") => assert_eq!(syncs, None),
             Some("a sync each") => assert_eq!(syncs, Some(1.0), "{row}"),
-            // At the end of a run some are synced that nobody waits for.
-            _ => assert!(syncs > Some(0.0) && syncs <= Some(1.1), "{row}"),
+            // At the end of a run some are synced that nobody waits for; on a slow disk there are few others.
+            _ => assert!(syncs > Some(0.0) && syncs <= Some(2.0), "{row}"),
         }
         if row["way"] == "many recipients" {
             let [recipients, messages] = ["recipients_per_s", "messages_per_s"].map(|name| row[name].as_f64());

@@ -456,8 +456,8 @@ async fn connecting_goes_wrong() {
 async fn an_outage_begins_and_ends() {
     let text = "
 [[site]]\nname = 'x.example'
-[[site.window]]\nfrom_s = 0.4\nto_s = 0.9\nbehaviour = { connect = 'refuse' }
-[[site.window]]\nfrom_s = 0.9\nto_s = 1.2\nbehaviour = { at_mail = '451 4.3.0 warming up' }";
+[[site.window]]\nfrom_s = 2\nto_s = 4\nbehaviour = { connect = 'refuse' }
+[[site.window]]\nfrom_s = 4\nto_s = 8\nbehaviour = { at_mail = '451 4.3.0 warming up' }";
     let lab = Lab::start(Scenario::parse(text).expect("valid")).await.expect("starts");
     let address = (lab.scenario().sites()[0].hosts[0].address, lab.smtp_port()).into();
     let mut early = Raw::open(address).await;

@@ -28,9 +28,9 @@ pub struct Options {
 }
 
 impl Default for Options {
-    /// The first 10 s of each host and the 10 s after them.
+    /// The first 10 s of each host and those after them; on a busy machine a good host may take seconds to reply.
     fn default() -> Options {
-        Options { watched: Duration::from_secs(22), reply_timeout_s: 4 }
+        Options { watched: Duration::from_secs(30), reply_timeout_s: 8 }
     }
 }
 

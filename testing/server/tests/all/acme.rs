@@ -1,7 +1,7 @@
 //! Certificates from a CA: pebble asks for each proof over real sockets, issues, and is down, full of other people's words, or new.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use stentor_harness::{Builder, Server, skipped, wait_until};
 use tempfile::TempDir;
 
+use super::kit::closed_port;
 use super::tls_in::{certificate, codes, command, session_with};
 
 const NAME: &str = "mx.acme.test";
@@ -44,16 +45,13 @@ impl Pebble {
         }
         let folder = tempfile::tempdir().expect("a temporary folder can be made");
         certificate(folder.path(), "localhost", None);
-        let sockets: Vec<TcpListener> =
-            (0..6).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free")).collect();
-        let port = |at: usize| sockets[at].local_addr().expect("it is bound").port();
         let ports = Ports {
-            directory: port(0),
-            management: port(1),
-            dns: port(2),
-            dns_management: port(3),
-            http: port(4),
-            tls: port(5),
+            directory: closed_port(),
+            management: closed_port(),
+            dns: closed_port(),
+            dns_management: closed_port(),
+            http: closed_port(),
+            tls: closed_port(),
         };
         Some(Pebble { folder, ports, is_external, running: Vec::new() })
     }
@@ -94,8 +92,9 @@ impl Pebble {
             program.stdin(Stdio::null()).stdout(log(name)).stderr(log("errors.log"));
             self.running.push(program.spawn().expect("it is installed"));
         }
-        let port = self.ports.directory;
-        wait_until("pebble listens", || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok());
+        for port in [self.ports.directory, self.ports.dns_management] {
+            wait_until("pebble listens", || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok());
+        }
     }
 
     fn stop(&mut self) {

@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use stentor_harness::{Builder, Server, TestLab, message, wait_until};
 
-use crate::kit::{SENDER, SENDER_SITE, bare, builder, drained, report_to};
+use crate::kit::{SENDER, SENDER_SITE, bare, builder, drained, install, report_to};
 use crate::local_delivery::{Helper, home, mails, uid_of};
 
 const SERVICE: &str = "[services.aliases]\nkind = \"aliases\"\nfiles = [\"$DIR/aliases\"]\nuser = \"games\"\n";
@@ -28,8 +28,7 @@ fn write(helper: &Helper, aliases: &str) {
 /// A helper that is not running yet, with an alias file and a program.
 fn helper(more: &str, aliases: &str) -> Option<Helper> {
     let helper = Helper::prepare(&format!("{SERVICE}{more}"))?;
-    fs::write(helper.path("program"), PROGRAM).unwrap();
-    fs::set_permissions(helper.path("program"), fs::Permissions::from_mode(0o755)).unwrap();
+    install(&helper.path("program"), PROGRAM);
     write(&helper, aliases);
     Some(helper)
 }
@@ -265,8 +264,7 @@ fn a_shell_is_there_if_it_is_asked_for() {
 
 /// A program of one line.
 fn script(helper: &Helper, name: &str, text: &str) {
-    fs::write(helper.path(name), format!("#!/bin/sh\n{text}\n")).unwrap();
-    fs::set_permissions(helper.path(name), fs::Permissions::from_mode(0o755)).unwrap();
+    install(&helper.path(name), &format!("#!/bin/sh\n{text}\n"));
 }
 
 #[test]
@@ -283,7 +281,7 @@ fn what_a_program_leaves_running_is_part_of_the_delivery() {
 
 #[test]
 fn a_program_that_has_taken_the_message_does_not_get_it_again() {
-    let Some(mut helper) = helper("timeout_s = 1\n", "list: |$DIR/stays $DIR/out\n") else { return };
+    let Some(mut helper) = helper("timeout_s = 5\n", "list: |$DIR/stays $DIR/out\n") else { return };
     script(&helper, "stays", "cat > $1; (setsid sleep 600 &)");
     helper.run();
     let mut lmtp = helper.connect("aliases");

@@ -542,8 +542,8 @@ fn while_others_trickle_mail_is_taken() {
     let lab = lab();
     let server = Server::builder()
         .lab(&lab)
-        .set("listen.command_timeout_s", "3")
-        .set("listen.data_timeout_s", "3")
+        .set("listen.command_timeout_s", "10")
+        .set("listen.data_timeout_s", "10")
         .set("listen.connections_per_client_max", "1000")
         .list("news", &["ann@one.example"])
         .start();

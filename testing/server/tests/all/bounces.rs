@@ -200,7 +200,7 @@ fn what_a_host_says_cannot_add_to_the_report() {
 #[test]
 fn what_is_deferred_for_ever_is_returned_when_its_lifetime_is_over() {
     let lab = refusing();
-    let server = builder(&lab).set("retry.lifetime_s", "2").start();
+    let server = builder(&lab).set("retry.lifetime_s", "8").start();
     post(&server, &lab, &["ann@later.example", "bob@dead.example", "cid@yes.example"], "old@test");
     lab.wait("both are reported", |recorder| {
         let copies = recorder.copies_to(SENDER);

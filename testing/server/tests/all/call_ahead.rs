@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use stentor_harness::{Server, message, wait_until};
 
-use crate::kit::bare;
+use crate::kit::{bare, closed_address};
 use crate::virtual_users::with;
 
 /// What it says to a command; `None`: what a host says that takes everything.
@@ -183,9 +183,7 @@ fn rules_that_accept_a_recipient_know_better() {
 
 #[test]
 fn a_host_that_cannot_be_reached_defers_or_accepts_and_is_left_alone_for_a_time() {
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = closed.local_addr().unwrap().to_string();
-    drop(closed);
+    let address = closed_address().to_string();
     let server = relay(&address, "failure_ttl_s = 0.5e1\n");
     let reply = "450 4.1.1 The recipient cannot be verified now: its mail server cannot be reached";
     assert_eq!(rcpt(&server, "ann@inner.example"), reply);
@@ -282,7 +280,7 @@ fn a_silent_host_defers_in_time_and_keeps_nobody_else_waiting() {
         }
         None
     });
-    let server = host.relay("timeout_s = 2\n");
+    let server = host.relay("timeout_s = 5\n");
     let mut waiting = server.connect_from("127.0.0.2").greeted();
     waiting.cmd("MAIL FROM:<joe@elsewhere.example>").expect(250);
     waiting.raw(b"RCPT TO:<ann@inner.example>\r\n");
@@ -300,8 +298,8 @@ fn a_recipient_that_the_host_is_slow_about_concerns_nobody_else() {
         }
         knows(command)
     });
-    let server = host.relay("timeout_s = 2\n");
-    let reply = "450 4.1.1 The recipient cannot be verified now: no answer within 2 s";
+    let server = host.relay("timeout_s = 5\n");
+    let reply = "450 4.1.1 The recipient cannot be verified now: no answer within 5 s";
     assert_eq!(rcpt(&server, "slow@inner.example"), reply);
     assert!(rcpt(&server, "ann@inner.example").starts_with("250"));
     assert!(rcpt(&server, "nobody@inner.example").starts_with("550 5.1.1"));
@@ -429,7 +427,7 @@ fn a_host_is_asked_about_the_address_that_it_will_get() {
 #[test]
 fn a_generic_table_that_fails_defers() {
     let host = Host::start(knows);
-    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let closed = closed_address();
     let server = host.relay(&format!(
         "[tables.remote]\nsource = \"socketmap:inet:{closed}:out\"\nas = \"generic\"\n[addresses]\ngeneric = \"remote\"\n"
     ));

@@ -130,14 +130,14 @@ fn a_torn_tail_is_cut_and_the_rest_served() {
 #[test]
 fn waiting_mail_is_served_after_a_restart() {
     let lab = TestLab::start(
-        "[[site]]\nname = 'back.example'\n[[site.window]]\nfrom_s = 0\nto_s = 2\nbehaviour = { connect = 'refuse' }\n",
+        "[[site]]\nname = 'back.example'\n[[site.window]]\nfrom_s = 0\nto_s = 6\nbehaviour = { connect = 'refuse' }\n",
     );
     let mut server = builder(&lab).set("retry.host_min_s", "3600").set("retry.host_max_s", "3600").start();
     for n in 0..5 {
         post(&server, &lab, &["ann@back.example"], &format!("{n}@test"));
     }
     server.kill();
-    wait_until("the outage is over", || lab.recorder().now_us() > 2_200_000);
+    wait_until("the outage is over", || lab.recorder().now_us() > 6_200_000);
     server.start_again();
     for n in 0..5 {
         lab.wait_clean(&format!("{n}@test"), &["ann@back.example"]);

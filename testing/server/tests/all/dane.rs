@@ -44,7 +44,7 @@ fn record(site: &str, value: String) -> Record<'_> {
 }
 
 fn quick(lab: &TestLab) -> Builder {
-    builder(lab).set("delivery.idle_ms", "0").set("delivery.tls_timeout_s", "1")
+    builder(lab).set("delivery.idle_ms", "0").set("delivery.tls_timeout_s", "10")
 }
 
 fn waits(server: &Server, site: &str, why: &str) {

@@ -3,7 +3,7 @@
 use stentor_harness::{Server, TestLab, message, message_with, skipped, wait_until};
 
 use crate::http_auth::token;
-use crate::kit::builder;
+use crate::kit::{builder, install};
 use crate::live::patient;
 use crate::preload::{preload, set_clock, start};
 use crate::tls_in::certificate;
@@ -138,15 +138,13 @@ fn a_limit_is_named_for_an_hour() {
 
 #[test]
 fn a_clock_that_nobody_keeps_is_named() {
-    use std::os::unix::fs::PermissionsExt as _;
     let folder = tempfile::tempdir().expect("a folder");
     let program = folder.path().join("timedatectl");
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap_or_default());
     let server = Server::builder().prepare();
     let said = |state: &str| {
         let script = format!("#!/bin/sh\n[ \"$*\" = 'show --property=NTPSynchronized --value' ] && echo {state}\n");
-        std::fs::write(&program, script).expect("it can be written");
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+        install(&program, &script);
         let mut doctor = std::process::Command::new(stentor_harness::stentor());
         doctor.args(["doctor", "--config"]).arg(server.config()).env("PATH", &path);
         String::from_utf8_lossy(&doctor.output().expect("it runs").stdout).into_owned()

@@ -1,10 +1,8 @@
 //! Generic addresses (docs/operate/addresses.md): what other hosts see instead of what is stored.
 
-use std::net::TcpListener;
-
 use stentor_harness::{Server, wait_until};
 
-use crate::kit::{bare, data, drained};
+use crate::kit::{bare, closed_address, data, drained};
 use crate::scribe::Scribe;
 use crate::virtual_users::{replace, with};
 
@@ -127,9 +125,7 @@ fn causes(server: &Server) -> String {
 #[test]
 fn what_cannot_be_looked_up_waits_and_loses_nothing() {
     let host = Scribe::start(&["PIPELINING"], &[]);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    let address = closed_address();
     let server = with(
         bare().fast_retry().route("full.example", &[&host.host()]),
         &[("generic", "dave@full.example |/bin/false\n")],

@@ -208,6 +208,13 @@ fn logs_are_put_aside_by_size() {
         smtp.send(SENDER, &["ann@yes.example"], &message(&format!("m{n}@test"), "x")).expect(250);
     }
     drained(&server);
+    let last = smtp.send(SENDER, &["ann@yes.example"], &message("last@test", "x")).expect(250).queue_id();
+    // By then nothing is renamed any more.
+    wait_until("the last line is written", || {
+        let read = |name| std::fs::read_to_string(server.path(name)).unwrap_or_default();
+        ["mail.log", "mail.log.1"].into_iter().map(read).any(|text| text.contains(&last) && text.contains("stat=Sent"))
+    });
+    drained(&server);
     wait_until("two are put aside", || server.path("mail.log.2").exists());
     assert!(!server.path("mail.log.3").exists());
     for name in ["mail.log", "mail.log.1", "mail.log.2"] {

@@ -1,5 +1,9 @@
 //! Helpers shared by the delivery tests, on top of the harness.
 
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Command;
+
 use serde_json::Value;
 use stentor_harness::{Builder, Server, TestLab, message, wait_until};
 
@@ -11,9 +15,9 @@ pub const SENDER: &str = "ann@sender.example";
 /// The site of [`SENDER`], for a scenario.
 pub const SENDER_SITE: &str = "[[site]]\nname = 'sender.example'\n";
 
-/// Quick retries, quick DNS.
+/// Quick retries; a name server has so long that only those that never answer run out of it.
 pub fn builder(lab: &TestLab) -> Builder {
-    Server::builder().lab(lab).fast_retry().set("dns.timeout_ms", "300").set("dns.attempts", "2")
+    Server::builder().lab(lab).fast_retry().set("dns.timeout_ms", "3000").set("dns.attempts", "2")
 }
 
 /// A server without a world around it: no name is found.
@@ -98,6 +102,22 @@ pub fn report_to(lab: &TestLab, recipient: &str) -> Report {
     let copy = lab.recorder().copies_to(recipient).remove(0);
     assert_eq!(&*copy.sender, "", "reports have the null sender");
     Report::parse(&copy.body.expect("the lab keeps bodies"))
+}
+
+/// Writes a program that may be run at once. The writing is another process's: a child that another test forks meanwhile would have the
+/// file open for writing, and nobody could run it (ETXTBSY).
+#[track_caller]
+pub fn install(program: &Path, text: &str) {
+    let source = program.with_extension("source");
+    std::fs::write(&source, text).expect("the folder can be written");
+    let installed = Command::new("install").args(["-m", "755"]).arg(&source).arg(program).status();
+    assert!(installed.is_ok_and(|status| status.success()), "the folder can be written");
+    std::fs::remove_file(source).expect("it is ours");
+}
+
+/// An address at which nothing listens.
+pub fn closed_address() -> SocketAddr {
+    ([127, 0, 0, 1], closed_port()).into()
 }
 
 /// A port at which nothing listens.

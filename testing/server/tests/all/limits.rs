@@ -89,12 +89,12 @@ fn replies_of_rules_are_no_hits_of_our_limits() {
 
 #[test]
 fn time_for_a_command_and_for_a_session() {
-    let server = Server::builder().set("listen.command_timeout_s", "1").start();
+    let server = Server::builder().set("listen.command_timeout_s", "3").start();
     let mut client = server.smtp();
     client.raw(b"NOO");
     client.reply().expect_text("421 4.4.2");
     assert_eq!(client.rest(), "");
-    let server = Server::builder().set("listen.session_timeout_s", "1").start();
+    let server = Server::builder().set("listen.session_timeout_s", "3").start();
     let mut client = server.connect_from("127.0.0.2").greeted();
     // Busy all the time, and cut all the same.
     loop {
@@ -112,7 +112,7 @@ fn time_for_a_command_and_for_a_session() {
 
 #[test]
 fn time_for_a_body() {
-    let server = Server::builder().set("listen.data_timeout_s", "1").start();
+    let server = Server::builder().set("listen.data_timeout_s", "3").start();
     let mut client = server.smtp();
     client.begin("me@home.example", &["ann@one.example"]);
     client.raw(b"Subject: x\r\n");

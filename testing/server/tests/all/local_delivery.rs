@@ -3,7 +3,7 @@
 //! As root alone: mail is delivered as users of the system. Those of every Debian are taken (`games`, `man`, `nobody`).
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -65,8 +65,13 @@ impl Helper {
         command.stderr(log).stdin(Stdio::null());
         let _ = fs::remove_dir_all(self.path("run"));
         self.child = Some(command.spawn().expect("stentor-deliver starts"));
+        // Each is nobody's until it has its owner and mode.
+        let is_open = |entry: io::Result<fs::DirEntry>| {
+            entry.and_then(|entry| entry.metadata()).is_ok_and(|data| data.mode() & 0o777 == 0o660)
+        };
         wait_until("the sockets are there", || {
-            fs::read_dir(self.path("run")).is_ok_and(|mut entries| entries.next().is_some())
+            let entries: Vec<_> = fs::read_dir(self.path("run")).into_iter().flatten().collect();
+            !entries.is_empty() && entries.into_iter().all(is_open)
         });
     }
 

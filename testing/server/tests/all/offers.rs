@@ -325,7 +325,7 @@ fn nul_leaves_by_bdat_or_encoded() {
 /// Our own disk is no fault of the host: the message waits by itself, and nothing is given up.
 #[test]
 fn a_content_that_cannot_be_read_costs_no_host() {
-    let lab = TestLab::start("[[site]]\nname = 'grey.example'\nbehaviour = { greylist_ms = 3000 }\n");
+    let lab = TestLab::start("[[site]]\nname = 'grey.example'\nbehaviour = { greylist_ms = 10000 }\n");
     let server = builder(&lab).start();
     server.smtp().send(SENDER, &["ann@grey.example"], &message("lost@test", "x")).expect(250);
     server.wait_log(&["ann@grey.example", "stat=Deferred"]);

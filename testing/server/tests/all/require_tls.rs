@@ -29,7 +29,7 @@ fn demanding(lab: &TestLab) -> Builder {
     builder(lab)
         .file("ca.pem", stentor_lab::tls::ca_pem().as_bytes())
         .set("delivery.tls_ca_file", "\"ca.pem\"")
-        .set("delivery.tls_timeout_s", "2")
+        .set("delivery.tls_timeout_s", "10")
         .set("tls_policy", &format!("[{}]", rules.join(", ")))
 }
 
@@ -179,7 +179,7 @@ fn what_a_domain_publishes_proves_it_and_may_be_passed_over() {
         record("ready", &own.expect("it makes a handshake")),
         record("broken", &"ab".repeat(32)),
     ));
-    let server = builder(&lab).set("delivery.tls_timeout_s", "2").start();
+    let server = builder(&lab).set("delivery.tls_timeout_s", "10").start();
     require(&server, "ann@sender.example", &["ann@ready.example"], "dane@test");
     let sent = server.wait_log(&["to=<ann@ready.example>", "stat=Sent"]);
     assert!(sent.contains(":dane-ee"), "{sent}");

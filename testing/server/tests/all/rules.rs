@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 
 use stentor_harness::{Builder, Server, TestLab, message, wait_until};
 
-use crate::kit::{SENDER, builder, data, drained, fates, post};
+use crate::kit::{SENDER, builder, closed_address, data, drained, fates, post};
 
 /// A server with these lines at the end of its configuration.
 fn with(builder: Builder, more: &str) -> Server {
@@ -395,9 +395,7 @@ pub fn socketmap_with(address: SocketAddr, answer: fn(&str) -> &'static str) {
 #[test]
 fn a_table_behind_a_socket_is_asked_and_defers_while_it_is_down() {
     let lab = TestLab::sites(&["one.example"]);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    let address = closed_address();
     let server = with(
         builder(&lab),
         &format!(
@@ -634,6 +632,23 @@ fn tables_of_routes_hold_for_subscribers_and_reports_and_the_order_for_delivery(
     assert!(!check.status.success() && said.contains("transport") && said.contains("No such file"), "{said}");
 }
 
+/// As `explain` says it: not by what the table has for their domain.
+#[test]
+fn whom_a_table_leaves_alone_goes_where_others_of_no_table_go() {
+    let lab = sites(&["one.example", "gate.example"]);
+    let config = "[aliases]\n\"vips@lists.test\" = [\"vip@gated.example\"]\n[tables.transport]\nas = \"transport\"\n\
+                  inline = { \"vip@gated.example\" = \":\", \"gated.example\" = \"smtp:mx.gate.example\" }\n\
+                  [routing]\ntables = [\"transport\"]\n[routes]\n\"*\" = \"mx:one.example\"\n";
+    let server = with(builder(&lab).list("news", &["x@one.example"]), config);
+    post(&server, &lab, &["vip@gated.example", "joe@gated.example"], "a@test");
+    drained(&server);
+    server.smtp().send(SENDER, &["vips@lists.test"], &message("b@test", "A test")).expect(250);
+    drained(&server);
+    server.log().wait_nth(&["stat=Sent", "<vip@gated.example>"], 2);
+    assert!(hosts(&server, "vip@gated.example").iter().all(|host| host.starts_with("mx.one.")));
+    assert!(hosts(&server, "joe@gated.example")[0].starts_with("mx.gate."));
+}
+
 /// Each of its targets is asked about, and what the alias stands for is found in time.
 #[test]
 fn an_alias_of_many_addresses_behind_a_socket() {
@@ -644,9 +659,7 @@ fn an_alias_of_many_addresses_behind_a_socket() {
         if key.ends_with("all@one.example") { ALL.get_or_init(|| format!("OK {}", all())) } else { "NOTFOUND " }
     }
     let lab = TestLab::sites(&["one.example"]);
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    let address = closed_address();
     socketmap_with(address, answer);
     let server = with(
         builder(&lab),

@@ -126,7 +126,7 @@ fn by_sender_domain_and_list_and_ended_early() {
 #[test]
 fn what_is_in_flight_when_one_ends_goes_on() {
     let lab =
-        TestLab::start("[[site]]\nname = 'slow.example'\nbehaviour = { at_rcpt = '451 4.3.0 later', rtt_ms = 1000 }\n");
+        TestLab::start("[[site]]\nname = 'slow.example'\nbehaviour = { at_rcpt = '451 4.3.0 later', rtt_ms = 3000 }\n");
     let server = builder(&lab).start();
     let id = server.smtp().send(FROM, &["ann@slow.example"], &message("a@test", "x")).expect(250).queue_id();
     let recipient = || server.ask(&["queue", "show", &id]).expect("it is queued")["recipients"][0].clone();

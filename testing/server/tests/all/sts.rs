@@ -6,7 +6,7 @@ use std::path::Path;
 
 use stentor_harness::{Builder, Server, TestLab, wait_until};
 
-use crate::kit::{builder, fates, post};
+use crate::kit::{builder, fates, post, wait_fates};
 use crate::web::Web;
 
 fn policy(mode: &str, mx: &str) -> String {
@@ -92,7 +92,7 @@ fn a_broken_policy_delays_no_sibling() {
         post(&server, &lab, &to, &id);
         lab.wait_clean(&id, &to);
     }
-    assert_eq!((fates(&server).pending, fates(&server).delivered), (1, 6));
+    wait_fates(&server, "all of it is settled", |now| (now.pending, now.delivered) == (1, 6));
     assert!(hosts(&server).contains("mx1.host.example;tls=sts+enforce+for(broken.example)"), "{}", hosts(&server));
 }
 
@@ -152,7 +152,7 @@ fn what_is_no_policy_stops_no_mail() {
     post(&server, &lab, &to, "again@test");
     lab.wait_clean("again@test", &to);
     assert_eq!(web.requests("html.example").len(), 1);
-    assert_eq!(fates(&server).delivered, 2 * broken.len() as u64);
+    wait_fates(&server, "all of it is delivered", |now| now.delivered == 2 * broken.len() as u64);
 }
 
 /// It is on disk: with the web server gone, and after a restart, it still holds.
@@ -175,7 +175,7 @@ fn a_policy_outlives_its_web_server_and_a_restart() {
         server.log().matching(&["connect: relay=", "mx1.kept.example", "stat=Deferred"]).len() > before
     });
     assert!(server.log().matching(&["the MTA-STS policy cannot be fetched"]).is_empty(), "nothing is fetched");
-    assert_eq!((fates(&server).pending, fates(&server).delivered), (2, 0));
+    wait_fates(&server, "all of it is settled", |now| (now.pending, now.delivered) == (2, 0));
     // Who asks what would happen now hears the same.
     let check = || {
         let output = server.operator(&["tls", "check", "kept.example"]);
@@ -216,7 +216,7 @@ fn a_damaged_file_is_put_aside() {
 fn a_stale_policy_is_over() {
     let mut web = Web::start();
     let lab = TestLab::start(&site("stale.example", "self_signed"));
-    web.publish("stale.example", &aged("enforce", "mx1.stale.example", 3));
+    web.publish("stale.example", &aged("enforce", "mx1.stale.example", 10));
     let server = fetching(&lab, &web).start();
     post(&server, &lab, &["ann@stale.example"], "stale@test");
     server.wait_log(&["connect: relay=", "mx1.stale.example", "stat=Deferred"]);

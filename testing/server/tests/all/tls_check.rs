@@ -19,7 +19,7 @@ fn trusting(lab: &TestLab) -> Builder {
     builder(lab)
         .file("ca.pem", stentor_lab::tls::ca_pem().as_bytes())
         .set("delivery.tls_ca_file", "\"ca.pem\"")
-        .set("delivery.tls_timeout_s", "2")
+        .set("delivery.tls_timeout_s", "10")
 }
 
 /// The exit code and what is printed.

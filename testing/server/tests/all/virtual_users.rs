@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 
 use stentor_harness::{Builder, Server, TestLab, message, skipped, wait_until};
 
-use crate::kit::{builder, drained, report_to};
+use crate::kit::{builder, closed_address, drained, report_to};
 
 /// A server with these files, whose place is `{}` in the lines at the end of its configuration.
 pub fn with(builder: Builder, files: &[(&str, &str)], more: &str) -> Server {
@@ -249,9 +249,7 @@ fn a_table_that_is_down_defers_and_keeps_reports_until_it_is_back() {
     let lab = TestLab::start(
         "[[site]]\nname = 'no.example'\nbehaviour = { reject_share = 1.0 }\n[[site]]\nname = 'one.example'\n",
     );
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    drop(listener);
+    let address = closed_address();
     let server = with(
         builder(&lab),
         &[],

@@ -56,7 +56,7 @@ fn run(script: &str) -> (String, String) {
     let status = loop {
         match child.try_wait().expect("a child can be waited for") {
             Some(status) => break Some(status),
-            None if begun.elapsed() > PATIENCE => break None,
+            None if begun.elapsed() > 3 * PATIENCE => break None,
             None => std::thread::sleep(std::time::Duration::from_millis(50)),
         }
     };

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use stentor_harness::{Server, message, message_with};
+use stentor_harness::{Server, message, message_with, wait_until};
 
 use super::script::{Does, Milter, negotiated, says};
 use super::{SENDER, TO, alone};
@@ -148,5 +148,7 @@ fn a_milter_whose_failure_is_ignored_is_tried_once_for_a_message() {
     let milter = Milter::start(|_, _| vec![Does::Stalls]);
     let server = alone(&milter.config("mute", "command_timeout_s = 0.3\ndefault_action = \"accept\""));
     let _ = server.smtp().send(SENDER, &[TO], &message("once@test", "x")).expect(250);
+    // Its thread may be late to read what came.
+    wait_until("it is asked", || !milter.commands().is_empty());
     assert_eq!(milter.commands(), "O");
 }
