@@ -6,19 +6,22 @@
 //! forgives the client nothing: else whoever has one account could guess those of others in between.
 //!
 //! Clients of IPv4, those of IPv6, users that exist, names that do not, and familiar users have a table each: a flood of one kind
-//! forgets nothing of another.
+//! forgets nothing of another. Of familiar places those are forgotten where nobody has logged in for longest, and a user has a bounded
+//! number: whoever has an account and many addresses makes nobody else a stranger at home.
 
-use std::collections::VecDeque;
 use std::net::IpAddr;
+use std::num::NonZeroUsize;
 
-use hashbrown::HashSet;
+use lru::LruCache;
 use stentor_mail::Ms;
 use stentor_policy::{Guesses, Slowness, counted_as};
 
 const CLIENT: Slowness = Slowness { free: 5, wait_ms_min: 1_000, wait_ms_max: 120_000, forgotten_ms: 30 * 60_000 };
 const USER: Slowness = Slowness { free: 10, wait_ms_min: 1_000, wait_ms_max: 60_000, forgotten_ms: 30 * 60_000 };
-/// Users and the clients that they have logged in from; 16 octets and as much of order each.
-const PAIRS_MAX: usize = 16_384;
+/// Users and the clients that they have logged in from; some 50 octets each.
+const PAIRS_MAX: NonZeroUsize = NonZeroUsize::new(16_384).unwrap();
+/// Of one user.
+const PLACES_MAX: u64 = 256;
 
 /// Who tries.
 #[derive(Debug, Clone, Copy)]
@@ -36,42 +39,47 @@ pub struct Brakes {
     known: Guesses,
     unknown: Guesses,
     familiar: Guesses,
-    pairs: HashSet<u64>,
-    /// The same, oldest first.
-    order: VecDeque<u64>,
+    /// By the user and the place's number among [`PLACES_MAX`]: of two with the same number the newer one is familiar.
+    pairs: LruCache<(u64, u64), u64, foldhash::fast::SeedableRandomState>,
     hasher: foldhash::fast::SeedableRandomState,
 }
 
 impl Brakes {
     pub fn new(seed: u64) -> Brakes {
         let of = |slowness, n| Guesses::new(slowness, seed.wrapping_add(n));
+        let hasher = foldhash::fast::SeedableRandomState::with_seed(seed, foldhash::SharedSeed::global_fixed());
         Brakes {
             v4: of(CLIENT, 1),
             v6: of(CLIENT, 2),
             known: of(USER, 3),
             unknown: of(USER, 4),
             familiar: of(USER, 5),
-            pairs: HashSet::new(),
-            order: VecDeque::new(),
-            hasher: foldhash::fast::SeedableRandomState::with_seed(seed, foldhash::SharedSeed::global_fixed()),
+            pairs: LruCache::with_hasher(PAIRS_MAX, hasher.clone()),
+            hasher,
         }
     }
 
-    fn pair(&self, client: IpAddr, user: &str) -> u64 {
+    /// A user and a client, and where it is kept if it is familiar.
+    fn pair(&self, client: IpAddr, user: &str) -> ((u64, u64), u64) {
         use std::hash::BuildHasher as _;
-        self.hasher.hash_one((client, user))
+        let pair = self.hasher.hash_one((client, user));
+        ((self.hasher.hash_one(user), pair % PLACES_MAX), pair)
     }
 
     /// Whether the user has logged in from there.
     pub fn is_familiar(&self, client: IpAddr, user: &str) -> bool {
-        self.pairs.contains(&self.pair(counted_as(client), user))
+        self.familiar_pair(counted_as(client), user).is_some()
+    }
+
+    fn familiar_pair(&self, client: IpAddr, user: &str) -> Option<u64> {
+        let (place, pair) = self.pair(client, user);
+        self.pairs.peek(&place).copied().filter(|kept| *kept == pair)
     }
 
     /// The client, and the pair that it is with the user if that is familiar.
     fn places(&self, who: Who<'_>) -> (IpAddr, Option<u64>) {
         let client = counted_as(who.client);
-        let pair = who.user.map(|user| self.pair(client, user)).filter(|pair| self.pairs.contains(pair));
-        (client, pair)
+        (client, who.user.and_then(|user| self.familiar_pair(client, user)))
     }
 
     /// How long is to be waited before the next try, if so.
@@ -98,17 +106,9 @@ impl Brakes {
 
     /// A login: the user is at home there.
     pub fn right(&mut self, client: IpAddr, user: &str) {
-        let pair = self.pair(counted_as(client), user);
+        let (place, pair) = self.pair(counted_as(client), user);
         self.familiar.right(&pair);
-        if !self.pairs.insert(pair) {
-            return;
-        }
-        self.order.push_back(pair);
-        if self.order.len() > PAIRS_MAX
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.pairs.remove(&oldest);
-        }
+        self.pairs.put(place, pair);
     }
 }
 
@@ -178,11 +178,27 @@ mod tests {
     }
 
     #[test]
-    fn memory_is_bounded() {
+    fn memory_is_bounded_and_who_comes_again_is_kept() {
         let mut brakes = Brakes::new(1);
-        for n in 0..2 * PAIRS_MAX as u32 {
-            brakes.right(IpAddr::from(n.to_be_bytes()), "ann");
+        let home = "198.51.100.7".parse().unwrap();
+        for n in 0..2 * PAIRS_MAX.get() as u32 {
+            brakes.right(IpAddr::from(n.to_be_bytes()), &format!("user{n}"));
+            if n % 1_000 == 0 {
+                brakes.right(home, "ann");
+            }
         }
-        assert_eq!((brakes.pairs.len(), brakes.order.len()), (PAIRS_MAX, PAIRS_MAX));
+        assert!(brakes.pairs.len() == PAIRS_MAX.get() && brakes.is_familiar(home, "ann"));
+    }
+
+    #[test]
+    fn nobody_displaces_others_from_where_they_are_at_home() {
+        let mut brakes = Brakes::new(1);
+        let home = "198.51.100.7".parse().unwrap();
+        brakes.right(home, "ann");
+        for n in 0..4 * PAIRS_MAX.get() as u32 {
+            brakes.right(IpAddr::from(n.to_be_bytes()), "eve");
+        }
+        assert!(brakes.is_familiar(home, "ann"));
+        assert!(brakes.pairs.len() as u64 <= PLACES_MAX + 1);
     }
 }
