@@ -641,31 +641,23 @@ pub(super) fn address(
     example: &str,
     others: &[SocketAddr],
 ) -> Option<SocketAddr> {
-    match text.value.parse::<SocketAddr>() {
-        Ok(address) => {
-            let Some(other) = others.iter().find(|other| overlap(address, **other)) else { return Some(address) };
-            let message = if *other == address {
-                format!("{:?} is there twice", text.value)
-            } else {
-                format!(
-                    "{:?} and \"{other}\" cannot both be listened on: an address of all interfaces leaves its port to no other; name each \
-                     interface by its own address",
-                    text.value
-                )
-            };
-            section.context.error(text.span, message);
-            None
-        }
-        Err(_) => {
-            let port = example.rsplit_once(':').map_or("25", |(_, port)| port);
-            section.context.error(
-                text.span,
-                format!(
-                    "{:?} is not an address and port; write, for instance, {example:?} or \"[::]:{port}\"",
-                    text.value
-                ),
-            );
-            None
-        }
-    }
+    let Ok(address) = text.value.parse::<SocketAddr>() else {
+        let port = example.rsplit_once(':').map_or("25", |(_, port)| port);
+        let message =
+            format!("{:?} is not an address and port; write, for instance, {example:?} or \"[::]:{port}\"", text.value);
+        section.context.error(text.span, message);
+        return None;
+    };
+    let Some(other) = others.iter().find(|other| overlap(address, **other)) else { return Some(address) };
+    let message = if *other == address {
+        format!("{:?} is there twice", text.value)
+    } else {
+        format!(
+            "{:?} and \"{other}\" cannot both be listened on: an address of all interfaces leaves its port to no other; name each \
+             interface by its own address",
+            text.value
+        )
+    };
+    section.context.error(text.span, message);
+    None
 }
