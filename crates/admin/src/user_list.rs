@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use stentor_auth::{FileKind, Limits, OwnLimits, User};
 use stentor_control::users_view::{Share, UserRow};
 use stentor_stats::escape::printable;
-use stentor_users::{LIMIT_KEYS, Users};
+use stentor_users::{LIMIT_KEYS, Limit, Users};
 
 /// Octets of a name or of a column in the list.
 pub const SHOWN_BYTES_MAX: usize = 1_000;
@@ -113,8 +113,15 @@ impl Line<'_> {
         let send_as = self.send_as();
         let mut rights = if send_as.is_empty() { "what Dovecot says".to_owned() } else { send_as.join(", ") };
         let shares = self.counted.cloned().unwrap_or_default().shares();
-        for (max, (what, share)) in self.limits.values().into_iter().zip(shares) {
-            let Some(max) = max else { continue };
+        let own = self.user.map_or_else(OwnLimits::default, |user| user.limits).0;
+        for ((max, own), (what, share)) in self.limits.values().into_iter().zip(own).zip(shares) {
+            let Some(max) = max else {
+                // Others may have one.
+                if own == Limit::None {
+                    let _ = write!(rights, "; {what} without limit");
+                }
+                continue;
+            };
             let words = self.counted.map_or_else(|| max.to_string(), |_| Share { max: Some(max), ..share }.words());
             let _ = write!(rights, "; {what} {words}");
         }
@@ -151,7 +158,7 @@ mod tests {
         let list = UserList::new(FileKind::DovecotOverrides, &users, &all, &counted);
         let wanted = "USER           STATE   PASSWORD  MAY SEND AS; LIMITS\n\
                       ann@x.example  active  Dovecot   what Dovecot says; messages/hour 3 of 9\n\
-                      bob@x.example  active  Dovecot   @y.example\n\
+                      bob@x.example  active  Dovecot   @y.example; messages/hour without limit\n\
                       eve@x.example  locked  Dovecot   what Dovecot says; messages/hour 50; recipients/day 7\n";
         assert_eq!(list.text(), wanted);
         let lines: Vec<Value> = list.json().lines().map(|line| serde_json::from_str(line).unwrap()).collect();

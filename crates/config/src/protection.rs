@@ -118,7 +118,7 @@ fn warn_of_none(delivery: &Section<'_>, default: &Requirement, spans: &[Range<us
         (_, sender) => ("sender", sender.as_deref().unwrap_or_default()),
     };
     let what = format!(
-        "TLS is never used there: mail for which {key} = {value:?} demands {} waits until it expires, though the host may have TLS; \"may\" \
+        "TLS is never used there, but with hosts behind `smtps:`: mail for which {key} = {value:?} demands {} waits until it expires, though the host may have TLS; \"may\" \
          encrypts it",
         demand.requirement
     );

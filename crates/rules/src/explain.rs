@@ -26,6 +26,7 @@ pub struct Step {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unknown {
     ClientName,
+    Helo,
     EarlyTalker,
     Rate,
     Greylist,

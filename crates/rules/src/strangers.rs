@@ -258,6 +258,10 @@ impl Asking<'_, '_, '_> {
 
     fn helo(&mut self, faults: &[HeloFault]) -> Is {
         let helo = self.facts.helo;
+        // A session has one before MAIL.
+        if helo.is_empty() {
+            note_unknown(self.steps, Unknown::Helo, ("helo_is", "", NOT_SEEN));
+        }
         let mut is_asked = false;
         for fault in faults {
             match fault.is_of(helo, |name| self.rules.policy.is_local_domain(name)) {

@@ -18,7 +18,7 @@ use stentor_engine::core::Settings;
 use stentor_engine::core::sts::Means;
 use stentor_engine::core::tls_seen::Shown;
 use stentor_engine::delivery::check::{self, Goes, HostCheck, LoginCheck, LoginEnd, Mail};
-use stentor_engine::delivery::{Asking, dane_of, look_up};
+use stentor_engine::delivery::{Asking, dane_of, has_mx_hosts, look_up};
 use stentor_mail::address::{Address, normalise_domain};
 use stentor_oauth::Tokens;
 use stentor_posture::dane::Decision;
@@ -177,7 +177,8 @@ async fn look(asking: &Asking<'_>, mail: Mail<'_>, wish: Wish) -> Report {
         Resolution::Temporary { dsn, text, .. } => Found::Waits(format!("{dsn} {text}")),
         Resolution::Site(plan) => {
             let demanded = demanded(settings, &plan, wish, mail);
-            let published = published(asking, domain).await;
+            let by_mx = has_mx_hosts(settings, &name).await;
+            let published = published(asking, domain, by_mx).await;
             let dane = if asking.means.resolver.validates() { dane_of(asking, &name).await } else { Vec::new() };
             let found = hosts(asking, (plan, dane), mail).await;
             return Report { domain: domain.to_owned(), demanded, published, found };
@@ -187,11 +188,22 @@ async fn look(asking: &Asking<'_>, mail: Mail<'_>, wish: Wish) -> Report {
 }
 
 /// What the domain itself publishes about TLS, and whether DANE can be told from nothing here.
-async fn published(asking: &Asking<'_>, domain: &str) -> Vec<String> {
+async fn published(asking: &Asking<'_>, domain: &str, by_mx: bool) -> Vec<String> {
+    let mut lines = vec![format!("MTA-STS      {}", sts(asking, domain, by_mx).await)];
+    if !asking.means.resolver.validates() {
+        lines.push("DANE         not used: no validating name server on loopback is configured".to_owned());
+    }
+    lines
+}
+
+async fn sts(asking: &Asking<'_>, domain: &str, by_mx: bool) -> String {
+    if !by_mx {
+        return "does not apply: the hosts are named here, not by the domain's MX records".to_owned();
+    }
     let (text, fetched) = published::sts(asking.means, domain).await;
     let now = asking.means.clock.now();
     let kept = asking.policies.filter(|policies| policies.live(domain, now).is_some());
-    let sts = match kept.and_then(|policies| policies.about(domain).0) {
+    match kept.and_then(|policies| policies.about(domain).0) {
         // It holds, whatever is published by now (RFC 8461 3.3).
         Some(Kept { id, policy, fetched_ms }) if fetched.is_none() => format!(
             "policy {id}: {}, for {}, kept, fetched {} ago; cannot be refreshed: {text}",
@@ -200,12 +212,7 @@ async fn published(asking: &Asking<'_>, domain: &str) -> Vec<String> {
             span(now.saturating_sub(fetched_ms)),
         ),
         _ => text,
-    };
-    let mut lines = vec![format!("MTA-STS      {sts}")];
-    if !asking.means.resolver.validates() {
-        lines.push("DANE         not used: no validating name server on loopback is configured".to_owned());
     }
-    lines
 }
 
 fn demanded(settings: &Settings, plan: &SitePlan, wish: Wish, mail: Mail<'_>) -> String {

@@ -101,7 +101,7 @@ pub(super) fn secrets(config: &Config, settings: &Settings) -> Vec<Finding> {
         let finding = |key, (severity, what)| Finding { section: section.to_owned(), key, severity, what };
         match &host.secret {
             Credential::Secret(SecretSource::File(path)) => {
-                findings.extend(doubt(path).map(|found| finding("secret_file", found)));
+                findings.extend(no_secret(path).or_else(|| doubt(path)).map(|found| finding("secret_file", found)));
             }
             Credential::Secret(SecretSource::Command(words)) => {
                 let found = words.first().and_then(|program| unrunnable(program));
@@ -122,15 +122,24 @@ pub(super) fn secrets(config: &Config, settings: &Settings) -> Vec<Finding> {
     findings
 }
 
-/// The first line of a file is what it has; the likeliest slip is the endpoint's whole answer.
-fn no_token(path: &Path) -> Option<(Severity, String)> {
+/// The first line of a file is what it has.
+fn first_line(path: &Path) -> Option<Vec<u8>> {
     let mut octets = Vec::new();
     fs::File::open(path).ok()?.take(FILE_BYTES_MAX).read_to_end(&mut octets).ok()?;
-    let line = octets.split(|&b| b == b'\n').next().unwrap_or_default().trim_ascii();
-    let shown = path.display();
-    if line.is_empty() {
-        return Some((Severity::Error, format!("the first line of {shown} is empty, and mail waits for the login")));
+    Some(octets.split(|&b| b == b'\n').next().unwrap_or_default().trim_ascii().to_owned())
+}
+
+fn no_secret(path: &Path) -> Option<(Severity, String)> {
+    let what = || format!("the first line of {} is empty, and mail waits for the login", path.display());
+    first_line(path)?.is_empty().then(|| (Severity::Error, what()))
+}
+
+/// The likeliest slip is the endpoint's whole answer.
+fn no_token(path: &Path) -> Option<(Severity, String)> {
+    if let Some(empty) = no_secret(path) {
+        return Some(empty);
     }
+    let (line, shown) = (first_line(path)?, path.display());
     let is_odd = line[0] == b'{' || line.iter().any(|b| !b.is_ascii_graphic());
     is_odd.then(|| {
         (

@@ -30,8 +30,8 @@ fn what_domains_publish_is_held_to_unless_another_word_says_so() {
     assert_eq!(findings(none), "");
     let demand = "[[tls_policy]]\nsender = \"law.example\"\nrequire = \"encrypt\"\n";
     let found = findings(&[none, demand].concat());
-    let expected = "stentor.toml:1:1: warning: TLS is never used there: mail for which sender = \"law.example\" demands encrypt waits";
+    let expected = "stentor.toml:1:1: warning: TLS is never used there, but with hosts behind `smtps:`: mail for which sender = \"law.example\" demands encrypt waits";
     assert!(found.starts_with(expected) && found.lines().count() == 1, "{found}");
     let found = findings(&["[delivery]\ntls = \"none\"\n", demand].concat());
-    assert!(found.starts_with("stentor.toml:2:7: warning: TLS is never used there: "), "{found}");
+    assert!(found.starts_with("stentor.toml:2:7: warning: TLS is never used there, "), "{found}");
 }

@@ -67,20 +67,10 @@ pub async fn dane_of(asking: &Asking<'_>, name: &str) -> Vec<Decided> {
 async fn hosts(asking: &Asking<'_>, name: &str) -> (Resolution, Facts, bool) {
     let none = |resolution| (resolution, Facts::default(), false);
     let (settings, resolver) = (asking.means.settings, asking.means.resolver);
-    let (domain, own) = split_hop(name);
-    let own = Wish::of_hop(own).1.map(|hop| NextHop::parse(hop, settings.config.delivery.smtp_port));
-    let hop = match own {
-        Some(Ok(hop)) => hop,
-        Some(Err(error)) => {
-            return none(temporary(Cause::Dns, Enhanced::new(4, 4, 4), error.to_string()));
-        }
-        None => match domain_hop(settings, domain).await {
-            Ok(hop) => hop,
-            Err(reply) => {
-                let (code, text) = (reply.enhanced.unwrap_or(TABLE_FAILED), reply.text.into_owned());
-                return none(temporary(Cause::Table, code, text));
-            }
-        },
+    let (domain, _) = split_hop(name);
+    let hop = match next_hop(settings, name).await {
+        Ok(hop) => hop,
+        Err(resolution) => return none(resolution),
     };
     let (resolution, facts) = match &hop {
         NextHop::Mx => resolver.resolve_with_facts(domain).await,
@@ -94,7 +84,29 @@ async fn hosts(asking: &Asking<'_>, name: &str) -> (Resolution, Facts, bool) {
         }
         NextHop::Refuse(reply) => return none(refused(reply)),
     };
-    (resolution, facts, hop == NextHop::Mx && !domain.starts_with('['))
+    (resolution, facts, is_mx(domain, &hop))
+}
+
+/// The recipient's own next hop, or what holds for the domain; why it cannot be told.
+async fn next_hop(settings: &Settings, name: &str) -> Result<NextHop, Resolution> {
+    let (domain, own) = split_hop(name);
+    if let Some(hop) = Wish::of_hop(own).1 {
+        let hop = NextHop::parse(hop, settings.config.delivery.smtp_port);
+        return hop.map_err(|error| temporary(Cause::Dns, Enhanced::new(4, 4, 4), error.to_string()));
+    }
+    domain_hop(settings, domain).await.map_err(|reply| {
+        let (code, text) = (reply.enhanced.unwrap_or(TABLE_FAILED), reply.text.into_owned());
+        temporary(Cause::Table, code, text)
+    })
+}
+
+fn is_mx(domain: &str, hop: &NextHop) -> bool {
+    *hop == NextHop::Mx && !domain.starts_with('[')
+}
+
+/// Whether the hosts are the domain's MX hosts: MTA-STS is about no others (RFC 8461 section 2).
+pub async fn has_mx_hosts(settings: &Settings, name: &str) -> bool {
+    next_hop(settings, name).await.is_ok_and(|hop| is_mx(split_hop(name).0, &hop))
 }
 
 /// What TLS must do at each host becomes part of the plan. An error if what the domain publishes is not known.

@@ -27,7 +27,7 @@ use std::sync::Arc;
 pub use bounce::{bounce, by_operator};
 pub use connection::connect;
 pub use generic::address as generic_address;
-pub use look_up::{Asking, dane_of, look_up};
+pub use look_up::{Asking, dane_of, has_mx_hosts, look_up};
 use parking_lot::Mutex;
 use stentor_queue::ids::DomainId;
 pub use suspend::resume_when_over;

@@ -5,7 +5,7 @@
 //! new one; what differs is listed, the most frequent first. Both are read from their files as they are now: tables too. What the history
 //! does not keep, a client's name and its HELO, is unknown to both.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -19,6 +19,8 @@ use stentor_mail::address::Address;
 use stentor_rules::{Rule, RuleId};
 use stentor_sessions::{ClientName, Proof, Speaker, Stranger};
 
+use super::forwards;
+use super::targets::{Target, targets};
 use super::words::{because, because_of, outcome};
 use crate::asking::{fail, load, load_by};
 use crate::observe::input;
@@ -61,12 +63,27 @@ struct Replay {
 struct Change {
     asked: PastRecipient,
     times: u64,
-    before: String,
-    was_because: String,
-    after: String,
+    before: Decision,
+    after: Decision,
+}
+
+/// What a configuration decides, in words.
+struct Decision {
+    words: String,
+    /// Where the mail of those goes that the recipient stands for, the first of them.
+    targets: Vec<String>,
     because: String,
     /// The same as the end of a sentence.
     because_of: String,
+}
+
+impl Decision {
+    /// Its targets that the other has not, or sends elsewhere.
+    fn led_elsewhere(&self, other: &Decision) -> String {
+        let of_other: HashSet<&String> = other.targets.iter().collect();
+        let own = self.targets.iter().filter(|target| !of_other.contains(target));
+        own.map(|target| format!("; {target}")).collect()
+    }
 }
 
 pub fn run(options: &Options) -> ExitCode {
@@ -103,11 +120,13 @@ async fn replay(options: &Replay, past: PastDecisions, old: Config, new: Config)
     let (mut changes, mut changed) = (Vec::new(), 0);
     for (asked, times) in past.asked {
         let Ok(to) = asked.to.parse::<Address>() else { continue };
-        let (before, was_because, _) = decided(&old, &asked, &to).await;
-        let (after, because, because_of) = decided(&new, &asked, &to).await;
-        if before != after {
+        let (mut before, mut after) = (decided(&old, &asked, &to).await, decided(&new, &asked, &to).await);
+        let (left, come) = (before.led_elsewhere(&after), after.led_elsewhere(&before));
+        before.words += &left;
+        after.words += &come;
+        if before.words != after.words {
             changed += times;
-            changes.push(Change { asked, times, before, was_because, after, because, because_of });
+            changes.push(Change { asked, times, before, after });
         }
     }
     changes.sort_by(|a, b| {
@@ -140,8 +159,7 @@ fn not_asked(settings: &Settings) -> Vec<String> {
     notes.into_iter().filter(|(names, _)| !names.is_empty()).map(|(names, what)| format!("{what}{names}")).collect()
 }
 
-/// A decision in words, and why.
-async fn decided(settings: &Settings, asked: &PastRecipient, to: &Address) -> (String, String, String) {
+async fn decided(settings: &Settings, asked: &PastRecipient, to: &Address) -> Decision {
     let speaker = Speaker {
         client: asked.client,
         name: ClientName::Unknown,
@@ -151,23 +169,27 @@ async fn decided(settings: &Settings, asked: &PastRecipient, to: &Address) -> (S
         session: None,
         stranger: Stranger::UNKNOWN,
     };
-    let decided = super::decide(settings, speaker, (&asked.from, to)).await;
+    let mut decided = super::decide(settings, speaker, (&asked.from, to)).await;
+    forwards::follow(settings, &mut decided, false).await;
+    let targets = targets(settings, speaker, &mut decided).await.shown;
     let (rules, decision) = (&settings.rules, &decided.decision);
     let words = std::iter::once(outcome(rules, decision)).chain(decided.words(rules)).collect::<Vec<_>>().join(", ");
     let route = because(rules, decision);
-    (words, rules.shown(&decision.why) + &route, because_of(rules, &decision.why) + &route)
+    Decision {
+        words,
+        targets: targets.iter().filter_map(Target::led_to).collect(),
+        because: rules.shown(&decision.why) + &route,
+        because_of: because_of(rules, &decision.why) + &route,
+    }
 }
 
 fn as_text(changes: &[Change], left: usize, (changed, all, left_out): (u64, u64, u64)) -> String {
     let mut out = String::new();
     line(&mut out, format_args!("{changed} of {} would change", plural(all, "decision")));
-    for Change {
-        asked: PastRecipient { client, from, to, .. }, times, before, was_because, after, because_of, ..
-    } in changes
-    {
+    for Change { asked: PastRecipient { client, from, to, .. }, times, before, after } in changes {
         line(&mut out, format_args!("{times:>7}  client {client}, from <{from}> to <{to}>"));
-        line(&mut out, format_args!("         now: {before} ({was_because})"));
-        line(&mut out, format_args!("         new: {after}, {because_of}"));
+        line(&mut out, format_args!("         now: {} ({})", before.words, before.because));
+        line(&mut out, format_args!("         new: {}, {}", after.words, after.because_of));
     }
     if left > 0 {
         line(&mut out, format_args!("... and {left} more; --limit"));
@@ -189,7 +211,11 @@ fn as_json(changes: &[Change], (changed, all, left_out): (u64, u64, u64)) -> Str
         .iter()
         .map(|change| {
             let PastRecipient { client, from, to, .. } = &change.asked;
-            json!({ "client": client, "from": from, "to": to, "times": change.times, "before": change.before, "was_because": change.was_because, "after": change.after, "because": change.because })
+            json!({
+                "client": client, "from": from, "to": to, "times": change.times,
+                "before": change.before.words, "was_because": change.before.because,
+                "after": change.after.words, "because": change.after.because,
+            })
         })
         .collect();
     format!("{}\n", json!({ "decisions": all, "changed": changed, "left_out": left_out, "changes": changes }))

@@ -176,6 +176,15 @@ async fn seen(settings: &Settings, (from, to): (&str, &str), steps: &mut Vec<Ste
 }
 
 impl Target {
+    /// Of a target that was not named and is no copy: where its mail goes, for comparison.
+    pub fn led_to(&self) -> Option<String> {
+        let words = match &self.route {
+            Ok((words, _)) => words.clone(),
+            Err(reply) => refused(reply),
+        };
+        matches!(self.kind, Kind::Target | Kind::Redirected).then(|| format!("{}: {words}", self.to))
+    }
+
     /// For people: the route of a target that was not named, and what is seen there.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();

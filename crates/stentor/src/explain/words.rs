@@ -159,6 +159,7 @@ pub(super) fn class_of(decision: &Decision) -> Option<String> {
 pub(super) fn unknown(rules: &Rulebook, what: Unknown) -> String {
     let words = match what {
         Unknown::ClientName => "the client's name (--client-name)",
+        Unknown::Helo => "its name in HELO (--helo)",
         Unknown::EarlyTalker => "whether it speaks before the greeting (--early-talker)",
         Unknown::Rate => "how often it comes (--rate)",
         Unknown::Greylist => "whether the greylist lets it pass (--greylisted)",
