@@ -14,6 +14,10 @@ const SMTPS: &str = "smtps:";
 /// TLS by STARTTLS, at port 465 as well.
 const STARTTLS: &str = "starttls:";
 
+/// Words that a host of that name with its port would be taken for: `mx:25`. It is told by a dot behind it, as of any absolute name (RFC 1034
+/// section 3.1): `mx.:25`.
+const WORDS: [&str; 6] = ["mx", "lmtp", "unix", "pipe", "hop", "error"];
+
 /// The directory of the sockets of `stentor-deliver`, one for each of its services.
 pub const DELIVER_SOCKETS: &str = "/run/stentor-deliver";
 /// The service that `local:` stands for.
@@ -90,6 +94,11 @@ impl RouteHost {
     pub fn tls_word(text: &str) -> Option<(&'static str, &str)> {
         let split = |word| Some((word, behind(text, word)?));
         [SMTPS, STARTTLS].into_iter().find_map(split).filter(|(_, rest)| parse_port(rest).is_err())
+    }
+
+    /// A dot for a name that would be taken for another word of a route.
+    pub fn dot_behind(name: &str) -> &'static str {
+        if WORDS.iter().any(|word| word.eq_ignore_ascii_case(name)) { "." } else { "" }
     }
 
     /// One with TLS as is usual at its port.
@@ -190,7 +199,9 @@ fn behind<'a>(text: &'a str, keyword: &str) -> Option<&'a str> {
 /// A host name in its A-label form. All-numeric names are mistyped addresses (`10.0.0.256`), not names.
 fn parse_name(name: &str) -> Result<Box<str>, RouteHostError> {
     let wrong = || RouteHostError::Host(name.to_owned());
-    let last = name.trim_end_matches('.').rsplit('.').next().unwrap_or("");
+    // An absolute name.
+    let name = name.strip_suffix('.').unwrap_or(name);
+    let last = name.rsplit('.').next().unwrap_or("");
     if name.starts_with('[') || last.is_empty() || last.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(wrong());
     }
@@ -210,7 +221,7 @@ impl fmt::Display for RouteHost {
         match &self.host {
             Host::Addr(IpAddr::V6(address)) => write!(out, "{prefix}[{address}]:{}", self.port),
             Host::Addr(address) => write!(out, "{prefix}{address}:{}", self.port),
-            Host::Name(name) => write!(out, "{prefix}{name}:{}", self.port),
+            Host::Name(name) => write!(out, "{prefix}{name}{}:{}", Self::dot_behind(name), self.port),
             Host::Unix(path) => write!(out, "{prefix}unix:{path}"),
             Host::Mx(name) => write!(out, "{prefix}mx:{name}:{}", self.port),
         }
@@ -250,6 +261,10 @@ mod tests {
         assert_eq!(host("LMTP:[::1]:8024"), "lmtp:[::1]:8024");
         assert_eq!(host("lmtp:mailman"), "lmtp:mailman:24");
         assert_eq!(host("mx:Relay.test"), "mx:relay.test:25");
+        // Hosts that are called so.
+        assert_eq!(host("mx"), "mx.:25");
+        assert_eq!(host("error.:2525"), "error.:2525");
+        assert_eq!(host("lmtp:unix."), "lmtp:unix.:24");
         assert_eq!(host("mx:relay.test:26"), "mx:relay.test:26");
     }
 
@@ -320,7 +335,7 @@ mod tests {
         #[test]
         fn what_is_printed_is_read_again(
             prefix in "(lmtp:|smtps:|starttls:)?",
-            host in "([a-z]{1,8}\\.[a-z]{2,5}|10\\.[1-9]{1,2}\\.0\\.1|\\[::[1-9]\\])(:[1-9][0-9]{0,3})?",
+            host in "([a-z]{1,8}\\.[a-z]{2,5}|(mx|lmtp|unix|pipe|hop|error|smtp|local)\\.|10\\.[1-9]{1,2}\\.0\\.1|\\[::[1-9]\\])(:[1-9][0-9]{0,3})?",
         ) {
             let text = prefix + &host;
             let first = RouteHost::parse(&text, 25).unwrap();

@@ -186,7 +186,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_shown_is_read_again(text in "(mx|hop:[a-z]{1,5}|(mx:)?[a-z]{1,5}\\.test(:[1-9][0-9]{1,3})?( 10\\.0\\.0\\.[1-9])?)") {
+        fn what_is_shown_is_read_again(
+            text in "(mx|hop:[a-z]{1,5}|((mx:)?[a-z]{1,5}\\.test|(mx|hop|error|pipe|lmtp)\\.)(:[1-9][0-9]{1,3})?( 10\\.0\\.0\\.[1-9])?)"
+        ) {
             let first = NextHop::parse(&text, 25).unwrap();
             prop_assert_eq!(NextHop::parse(&first.to_string(), 99).unwrap(), first);
         }

@@ -159,7 +159,10 @@ fn unbracketed(text: &str) -> String {
         Some(tag) if tag.eq_ignore_ascii_case("ipv6:") => &inner[5..],
         _ => inner,
     };
-    if inner.parse::<std::net::Ipv6Addr>().is_ok() { format!("[{inner}]{behind}") } else { format!("{inner}{behind}") }
+    if inner.parse::<std::net::Ipv6Addr>().is_ok() {
+        return format!("[{inner}]{behind}");
+    }
+    format!("{inner}{}{behind}", RouteHost::dot_behind(inner))
 }
 
 #[cfg(test)]
@@ -179,6 +182,9 @@ mod tests {
         assert_eq!(hop("smtp:mx.test"), "mx:mx.test:25");
         assert_eq!(hop("smtp:mx.test:2525"), "mx:mx.test:2525");
         assert_eq!(hop("relay:[mx.test]:2525"), "mx.test:2525");
+        // A host that is called so.
+        assert_eq!(hop("relay:[mx]:2525"), "mx.:2525");
+        assert_eq!(hop("lmtp:[unix]"), "lmtp:unix.:24");
         assert_eq!(hop("smtp:[10.0.0.1], [::1]"), "10.0.0.1:25 [::1]:25");
         assert_eq!(hop(":[10.0.0.1]"), "10.0.0.1:25");
         assert_eq!(hop("lmtp:inet:10.0.0.1:2424"), "lmtp:10.0.0.1:2424");
