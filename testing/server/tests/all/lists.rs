@@ -2,6 +2,8 @@
 
 use stentor_harness::{Server, TestLab, dot_stuff, message, wait_until};
 
+use crate::kit::builder;
+
 fn lab() -> TestLab {
     TestLab::sites(&["one.example", "two.example", "three.example"])
 }
@@ -13,6 +15,16 @@ fn post(lab: &TestLab, server: &Server, id: &str, subscribers: &[&str]) {
     lab.recorder().expect_message(wire.clone().into());
     server.smtp().send("me@home.example", &["news@lists.test"], &wire).expect(250);
     lab.wait_clean(id, subscribers);
+}
+
+/// The queue id of the reply is that of the mail which somebody gets.
+#[test]
+fn a_list_that_nobody_reads_takes_no_queue_id() {
+    let lab = TestLab::sites(&["one.example"]);
+    let server = builder(&lab).list("none", &[]).start();
+    let to = ["none@lists.test", "joe@one.example"];
+    let id = server.smtp().send("me@home.example", &to, &message("both@test", "x")).expect(250).queue_id();
+    server.wait_log(&[&format!("{id}: to=<joe@one.example>"), "stat=Sent"]);
 }
 
 #[test]

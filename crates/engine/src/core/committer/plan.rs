@@ -106,10 +106,14 @@ impl Committer {
         for mut envelope in envelopes {
             let is_quarantined = envelope.is_quarantined;
             let taken = std::mem::replace(&mut envelope.taken, Taken::local(""));
-            let id = id.take().unwrap_or_else(|| self.core.next_message_id());
-            match self.accept(hub, id, content, size, envelope) {
+            let own = id.unwrap_or_else(|| self.core.next_message_id());
+            match self.accept(hub, own, content, size, envelope) {
+                // What the client is told is the first that has somebody.
                 Ok(accept) if accept.recipients.is_empty() => {}
-                Ok(accept) => accepts.push(Taking { accept, taken, is_quarantined }),
+                Ok(accept) => {
+                    id = None;
+                    accepts.push(Taking { accept, taken, is_quarantined });
+                }
                 Err(refused) => {
                     self.forget_interned(hub, first_interned);
                     self.batch.drop_content(content.0);
