@@ -14,7 +14,7 @@ use crate::addresses::Addresses;
 use crate::content::Matcher;
 use crate::facts::TableId;
 use crate::hop::NextHop;
-use crate::routes::{Order, Routes};
+use crate::routes::{Order, Routes, Who};
 use crate::rule::{Dialect, Does, Rule, RuleId, TableName};
 use crate::stranger_conditions::StrangerConditions;
 
@@ -103,7 +103,10 @@ impl Rulebook {
             Does::Table => true,
             Does::Actions(actions) => actions.iter().any(|action| matches!(action, Action::Route(NextHop::Refuse(_)))),
         };
-        let by_address = has_tables || !book.by_sender.is_empty() || book.by_recipient.has_addresses();
+        let place = |who: Who| book.order.iter().position(|other| other == who);
+        // A catch-all that comes before what a domain has.
+        let is_any_first = place(Who::Default) < place(Who::Recipient) && book.by_recipient.any().is_some();
+        let by_address = has_tables || is_any_first || !book.by_sender.is_empty() || book.by_recipient.has_addresses();
         Rulebook {
             is_plain: book.rules.is_empty()
                 && book.relay_domains.0.is_empty()

@@ -485,6 +485,9 @@ mod tests {
             for to in ["vip@d.test", "joe@d.test", "joe@sub.d.test", "joe@e.test"] {
                 let to: Address = to.parse().unwrap();
                 let (hop, why) = route_of((&settings, &tables), SPEAKER, (&sender, &to, 0), None, None).await.unwrap();
+                if !settings.rules.has_own_hops() {
+                    assert_eq!(settings.rules.hop_of_domain(to.domain()).0, hop, "{to}\n{text}");
+                }
                 let own = own_hop(&settings, to.domain(), &hop, Some(&why));
                 kept += u32::from(own.is_some());
                 let goes_to = own.map_or_else(

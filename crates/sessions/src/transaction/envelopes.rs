@@ -94,7 +94,7 @@ impl Transaction {
             client: self.client,
             name: spoke.as_ref().map_or(ClientName::Unknown, |spoke| spoke.name.as_deref()),
             helo: spoke.as_ref().map_or("", |spoke| &spoke.helo),
-            may_relay: self.injector.is_some(),
+            may_relay: self.is_of_trusted(),
             proof: Proof::None,
             session: None,
             stranger: spoke.as_ref().map_or(Stranger::UNKNOWN, |spoke| Stranger {

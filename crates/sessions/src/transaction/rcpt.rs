@@ -205,8 +205,13 @@ impl Transaction {
                 return Err(Box::new(RcptRefusal { policy, ..*refused(reply) }));
             }
         }
-        let has_own_hop = judged.hop.is_some() || judged.route.is_some();
-        if let Some(reply) = self.standing_bounce_refusal(core, (address, has_own_hop), &judged.verdict) {
+        // Where rules may still lead it elsewhere, it is returned later if need be.
+        let is_settled = judged.open.is_empty() && wishes.redirect.is_none();
+        // Targets of an alias may have hops that are not known yet.
+        let has_own_hop = judged.hop.is_some()
+            || judged.route.is_some()
+            || matches!(judged.verdict, Verdict::Alias(_)) && settings.rules.has_own_hops();
+        if is_settled && let Some(reply) = self.standing_bounce_refusal(core, (address, has_own_hop), &judged.verdict) {
             return Err(refused(reply));
         }
         for list in lists_of(&judged.verdict) {

@@ -649,6 +649,21 @@ fn whom_a_table_leaves_alone_goes_where_others_of_no_table_go() {
     assert!(hosts(&server, "joe@gated.example")[0].starts_with("mx.gate."));
 }
 
+/// Whoever is named, or stands behind an alias: nothing else asks for a rule here.
+#[test]
+fn a_catch_all_that_comes_first_is_first_for_aliases_too() {
+    let lab = sites(&["one.example", "gate.example"]);
+    let config = "[aliases]\n\"team@lists.test\" = [\"ann@one.example\"]\n[routing]\norder = [\"default\", \"recipient\"]\n\
+                  [routes]\n\"one.example\" = \"mx\"\n\"*\" = \"mx:gate.example\"\n";
+    let server = with(builder(&lab).list("news", &["x@one.example"]), config);
+    post(&server, &lab, &["joe@one.example"], "a@test");
+    server.smtp().send(SENDER, &["team@lists.test"], &message("b@test", "A test")).expect(250);
+    drained(&server);
+    for to in ["joe@one.example", "ann@one.example"] {
+        assert!(hosts(&server, to)[0].starts_with("mx.gate."), "{to}");
+    }
+}
+
 /// Each of its targets is asked about, and what the alias stands for is found in time.
 #[test]
 fn an_alias_of_many_addresses_behind_a_socket() {

@@ -123,6 +123,31 @@ fn by_sender_domain_and_list_and_ended_early() {
     lab.assert_no_violations();
 }
 
+/// One of a site is about its hosts: whoever an alias leads past them is none of those.
+#[test]
+fn an_alias_that_leads_elsewhere_is_not_refused_for_its_domain() {
+    let lab = TestLab::start(
+        "[[site]]\nname = 'one.example'\n[[site]]\nname = 'two.example'\nrelay = true\n[[site.host]]\nname = 'mx.two.example'\n",
+    );
+    let server = builder(&lab).list("news", &["x@one.example"]).prepare();
+    server.edit_config(|text| {
+        format!(
+            "{text}\n[routes]\n\"vip@one.example\" = \"mx:two.example\"\n\
+             [aliases]\n\"ceo@lists.test\" = [\"vip@one.example\"]\n"
+        )
+    });
+    let server = server.run();
+    send(&server, FROM, "ann@one.example", "known@test");
+    server.wait_empty();
+    server.ask(&["bounce", "--site", "one.example", "--for", "1h", "--reason", REASON]).expect("it is set");
+    refused(&server, FROM, "ann@one.example");
+    for to in ["vip@one.example", "ceo@lists.test"] {
+        send(&server, FROM, to, &format!("{to}.test"));
+    }
+    server.wait_empty();
+    assert_eq!(lab.recorder().copies_to("vip@one.example").len(), 2);
+}
+
 #[test]
 fn what_is_in_flight_when_one_ends_goes_on() {
     let lab =

@@ -275,6 +275,32 @@ fn the_oldest_version_is_configured() {
     assert_eq!(session(port, &["EHLO c", "@starttls", "NOOP"]).last().unwrap(), "250 2.0.0 Ok");
 }
 
+/// What rules ask of clients is asked for those too that an alias stands for.
+#[test]
+fn who_is_trusted_by_a_certificate_is_so_for_an_aliases_people() {
+    let lab = TestLab::start("[[site]]\nname = 'one.example'\n[[site]]\nname = 'gate.example'\nrelay = true\n");
+    let prepared = builder(&lab).set("client_networks", "[\"192.0.2.1\"]").list("news", &[]).prepare();
+    let folder = prepared.folder().to_owned();
+    certificate(&folder, "ca.test", None);
+    certificate(&folder, "app.test", Some("ca.test"));
+    let both = [".pem", ".key"].map(|end| std::fs::read(folder.join(format!("app.test{end}"))).unwrap()).concat();
+    std::fs::write(folder.join("app.test.both"), both).unwrap();
+    prepared.edit_config(|text| {
+        format!(
+            "{text}\n[tls]\nclient_ca_file = \"ca.test.pem\"\nclient_certificates = [\"app.test\"]\n\
+             [aliases]\n\"team@lists.test\" = [\"ann@one.example\"]\n\
+             [[rules]]\ntrusted = true\nrecipient = \"one.example\"\ndo = \"route mx:gate.example\"\n"
+        )
+    });
+    let server = prepared.run();
+    let file = folder.join("app.test.both").display().to_string();
+    let steps = ["EHLO c", "@starttls", "EHLO c", "MAIL FROM:<me@home.example>", "RCPT TO:<team@lists.test>"];
+    let steps = [&steps[..], &["@message:Subject: x\\r\\n\\r\\nx", "QUIT"]].concat();
+    session_with(server.address().port(), &["--certificate", &file], &steps);
+    let sent = server.wait_log(&["to=<ann@one.example>", "stat=Sent"]);
+    assert!(sent.contains("relay=mx1.gate.example"), "{sent}");
+}
+
 #[test]
 fn a_client_is_trusted_by_its_certificate() {
     let lab = TestLab::sites(&["one.example"]);
