@@ -121,9 +121,11 @@ async fn replay(options: &Replay, past: PastDecisions, old: Config, new: Config)
     for (asked, times) in past.asked {
         let Ok(to) = asked.to.parse::<Address>() else { continue };
         let (mut before, mut after) = (decided(&old, &asked, &to).await, decided(&new, &asked, &to).await);
-        let (left, come) = (before.led_elsewhere(&after), after.led_elsewhere(&before));
-        before.words += &left;
-        after.words += &come;
+        if before.words == after.words {
+            let (left, come) = (before.led_elsewhere(&after), after.led_elsewhere(&before));
+            before.words += &left;
+            after.words += &come;
+        }
         if before.words != after.words {
             changed += times;
             changes.push(Change { asked, times, before, after });

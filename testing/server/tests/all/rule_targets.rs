@@ -106,6 +106,22 @@ fn a_rules_route_holds_for_whom_an_alias_stands_for() {
     client.cmd("RCPT TO:<shut@home.test>").expect_text("550 5.2.1 shut");
     let (why, code) = explained(&server, "shut@home.test");
     assert!(code == 69 && why.contains("=> refused: 550 5.2.1 shut\n   because of rule 3"), "{why}");
+    // Another next hop of theirs is another decision about the alias.
+    let old = server.path("old.toml");
+    std::fs::copy(server.config(), &old).unwrap();
+    server.edit_config(|text| text.replace("route mx:gate.example", "route mx:two.example"));
+    let replay = || said(&server, &["policy", "replay", "--against", old.to_str().unwrap()]).0;
+    wait_until("the history has both", || replay().contains(" of 2 decisions"));
+    let replayed = replay();
+    for part in [
+        "1 of 2 decisions would change\n",
+        "from <ann@sender.example> to <team@home.test>\n",
+        "now: alias: ann@one.example, bob@two.example; ann@one.example: relayed to mx:gate.example:",
+        "new: alias: ann@one.example, bob@two.example; ann@one.example: relayed to mx:two.example:",
+    ] {
+        assert!(replayed.contains(part), "{part}\n{replayed}");
+    }
+    assert!(!replayed.contains("bob@two.example: "), "{replayed}");
 }
 
 #[test]
