@@ -82,7 +82,7 @@ impl Decision {
     fn led_elsewhere(&self, other: &Decision) -> String {
         let of_other: HashSet<&String> = other.targets.iter().collect();
         let own = self.targets.iter().filter(|target| !of_other.contains(target));
-        own.map(|target| format!("; {target}")).collect()
+        own.flat_map(|target| ["; ", target]).collect()
     }
 }
 
