@@ -48,6 +48,7 @@ fn decide(config: &Config, case: &str) -> String {
         session: None,
         today: TODAY,
         is_trusted: config.policy.is_trusted(client),
+        is_own: false,
         seen: stentor_strangers::Seen::NOTHING,
     };
     let tables = InMemory(config);

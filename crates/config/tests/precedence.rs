@@ -89,6 +89,7 @@ fn decide(config: &Config, case: &str) -> String {
         today: 20_000,
         session: None,
         is_trusted: config.policy.is_trusted(client),
+        is_own: false,
         seen: stentor_strangers::Seen::NOTHING,
     };
     let mut steps = Vec::new();

@@ -79,6 +79,7 @@ fn decided(config: &Config, answers: &[(&str, &str)], case: &str) -> (Decision, 
         today: 20_000,
         session: None,
         is_trusted: config.policy.is_trusted(client),
+        is_own: false,
         seen: Seen::NOTHING,
     };
     let dns = Dns { answers, waits: true, asked: RefCell::default() };
@@ -346,6 +347,7 @@ fn by_behaviour(config: &Config, seen: Seen, greylisted: Option<Greylisted>) -> 
         today: 20_000,
         session: None,
         is_trusted: false,
+        is_own: false,
         seen,
     };
     let greylist = Greylist(greylisted, RefCell::default());

@@ -119,6 +119,16 @@ impl Conditions {
         self.trusted == Some(true)
     }
 
+    /// Something is asked about the client.
+    pub(crate) fn asks_client(&self) -> bool {
+        let is_of_client = |field| self.is_given(field);
+        [Field::Client, Field::ClientName, Field::Helo].into_iter().any(is_of_client)
+            || self.trusted.is_some()
+            || self.class.is_some()
+            || self.service.is_some()
+            || !self.strangers.is_empty()
+    }
+
     /// Nothing is asked at RCPT, but of strangers.
     pub(crate) fn is_empty_at_rcpt(&self) -> bool {
         self.given().next().is_none()

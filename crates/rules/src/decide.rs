@@ -170,6 +170,9 @@ impl Rulebook {
         let mut said = RuleResults::default();
         for (at, rule) in self.rules.iter().enumerate() {
             let at = RuleId::new(at);
+            if facts.is_own && rule.asks_client() {
+                continue;
+            }
             let asked = match rule.when.all(facts, tables) {
                 Match::Yes(found) if rule.unless.is_empty_at_rcpt() => Match::Yes(found),
                 Match::Yes(found) => match rule.unless.any(facts, tables) {

@@ -28,6 +28,8 @@ pub struct Facts<'a> {
     pub class: Option<Class>,
     /// In `client_networks`, or logged in.
     pub is_trusted: bool,
+    /// The server itself wrote it: there is no client, and rules that ask about one are left out.
+    pub is_own: bool,
     /// What the client has done.
     pub seen: Seen,
     /// Days since the Unix epoch.

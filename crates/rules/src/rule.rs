@@ -150,6 +150,11 @@ impl Rule {
         self.when.content.asks_auth() || self.unless.content.asks_auth()
     }
 
+    /// Whether it asks about a client, which the server's own mail does not have.
+    pub(crate) fn asks_client(&self) -> bool {
+        self.when.asks_client() || self.unless.asks_client()
+    }
+
     /// Whether it is asked at the end of the data.
     pub fn waits(&self) -> bool {
         !self.when.content.is_empty() || !self.unless.content.is_empty()

@@ -10,11 +10,11 @@ use stentor_queue::ids::AddressId;
 use stentor_rules::NextHop;
 use tokio::sync::oneshot;
 
-use super::judge::own_hop_by_rule;
 use stentor_engine::core::committer::Merged;
 use stentor_engine::core::envelope::{NewEnvelope, Recipients};
 use stentor_engine::core::intake::{Interned, Job, Refused};
 use stentor_engine::core::lists::INTERN_ADDRESSES_MAX;
+use stentor_engine::core::next_hops::own_hop_by_rule;
 use stentor_engine::core::pins::Pin;
 use stentor_engine::core::{Core, Settings};
 

@@ -18,11 +18,12 @@ use stentor_queue::ids::Ms;
 use stentor_resolve::Asker;
 use stentor_rules::{
     AUTHENTICATED, CERTIFIED, ClientName, Decision, Facts, Key, Marks, Named, NextHop, Open, Outcome, Remark, Rulebook,
-    SessionFacts, Step, Who, Why, Wishes, decided_by,
+    SessionFacts, Step, Why, Wishes, decided_by,
 };
 use stentor_strangers::{Greylist, Seen};
 
 use stentor_engine::core::Settings;
+use stentor_engine::core::next_hops::own_hop;
 use stentor_engine::core::people::today;
 use stentor_ruletables::Questions;
 
@@ -218,6 +219,7 @@ pub fn facts<'a>(
         today: today(now),
         session: speaker.session.copied(),
         is_trusted: speaker.may_relay || settings.policy.is_trusted(speaker.client),
+        is_own: false,
         seen: speaker.stranger.seen,
     }
 }
@@ -283,40 +285,6 @@ pub fn calls_ahead(settings: &Settings, facts: &Facts<'_>, (why, marks): (&Why, 
     let is_of_relay_domain = *why == Why::RelayDomain && !facts.is_trusted;
     let is_known = marks.accepted || marks.redirect.is_some();
     is_of_relay_domain && !is_known && settings.config.call_ahead.asks(facts.recipient)
-}
-
-/// The next hop as it is kept with a recipient; `None`: what holds for its domain when it is sent, which is looked up again when a file is
-/// replaced. Kept is one that the domain would not have: another order put it first, an entry for the address alone took it out of a
-/// table, or it is behind a socket.
-pub fn own_hop(settings: &Settings, domain: &str, hop: &NextHop, by: Option<&Why>) -> Option<Arc<str>> {
-    let rules = &settings.rules;
-    let is_of_domain = match by {
-        None | Some(Why::Mx) => true,
-        Some(Why::Route(_, entry)) => rules.of_domain(domain).is_some_and(|own| Arc::ptr_eq(own, entry)),
-        Some(Why::Table(id, Who::Recipient, key, _)) => settings.tables.is_in_memory(*id) && is_of_domain(key, domain),
-        Some(_) => false,
-    };
-    let holds_for_domain = || {
-        let of_domain = rules.domain_hop(domain, &settings.tables.questions());
-        matches!(of_domain, Ok(Ok(own)) if own == *hop)
-    };
-    let is_looked_up = is_of_domain && (rules.recipient_tables.is_empty() || holds_for_domain());
-    if is_looked_up { None } else { own_hop_by_rule(settings, domain, hop) }
-}
-
-/// Whether a table's key stands for all addresses of a domain.
-fn is_of_domain(key: &str, domain: &str) -> bool {
-    let name = key.strip_prefix('@').unwrap_or(key);
-    let Some(left) = domain.len().checked_sub(name.len()) else { return false };
-    let is_its_end = domain.is_char_boundary(left) && domain[left..].eq_ignore_ascii_case(name);
-    matches!(name, "*" | ".") || is_its_end && (left == 0 || name.starts_with('.') || domain[..left].ends_with('.'))
-}
-
-/// The same of a next hop that a rule names: kept, but for the MX of a domain for which nothing else can be named.
-pub(super) fn own_hop_by_rule(settings: &Settings, domain: &str, hop: &NextHop) -> Option<Arc<str>> {
-    let rules = &settings.rules;
-    let is_mx_anyhow = *hop == NextHop::Mx && rules.recipient_tables.is_empty() && rules.of_domain(domain).is_none();
-    (!is_mx_anyhow).then(|| hop.to_string().into())
 }
 
 /// The next hop of an address that nobody named, and what named it; `tables` keep their answers from one address to the next. `sender` is

@@ -18,7 +18,7 @@ mod strangers;
 mod transaction;
 
 pub use content::{Members, Named, check as check_content, check_post, class};
-pub use judge::{Proof, Speaker, Stranger, calls_ahead, facts, own_hop, refused_targets, route_of};
+pub use judge::{Proof, Speaker, Stranger, calls_ahead, facts, refused_targets, route_of};
 pub use listener::{Listeners, bind};
 pub use redirect::{redirected, senders};
 pub use rewrite::{canonical, header};

@@ -19,6 +19,7 @@ pub mod known;
 pub mod lists;
 pub mod log;
 pub mod measures;
+pub mod next_hops;
 pub mod observer;
 pub mod own;
 pub mod people;

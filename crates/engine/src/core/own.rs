@@ -1,6 +1,6 @@
 //! Submits mail of our own to the queue: DSNs, notices to owners and posters, digests.
 //!
-//! Promise: whatever its size, it is submitted in pieces as a client's is, so that no batch is too small for it; the
+//! Promise: it goes where a client's mail from its sender would ([`super::next_hops`]). Whatever its size, it is submitted in pieces as a client's is, so that no batch is too small for it; the
 //! stored pieces of a refused message are dropped again.
 
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use super::Core;
 use super::envelope::{NewEnvelope, Recipients, Taken, To};
 use super::intake::{FateRecord, Job, Refused, Submission};
+use super::next_hops::route_own;
 use stentor_memory::PIECE_BYTES;
 
 impl NewEnvelope {
@@ -116,9 +117,10 @@ pub async fn hand_in_last(
     core: &Core,
     (first, content): (MessageId, ContentId),
     (last, size): (Vec<u8>, u64),
-    envelope: NewEnvelope,
+    mut envelope: NewEnvelope,
     fate_records: Vec<FateRecord>,
 ) -> Result<(), Refused> {
+    route_own(&core.settings(), &mut envelope, core.clock.now()).await;
     let envelopes = vec![envelope];
     let submission =
         Submission { first, content, last: Arc::new(last), size, envelopes, held: false, fate_records, assigned: None };

@@ -3,10 +3,11 @@
 use stentor_mail::reply::Reply;
 use stentor_rules::{ContentSaid, Remark, Why, decided_by};
 
-use super::super::judge::{Asked, own_hop_by_rule};
+use super::super::judge::Asked;
 use super::Transaction;
 use super::rcpt::unasked;
 use stentor_engine::core::Settings;
+use stentor_engine::core::next_hops::own_hop_by_rule;
 
 impl Transaction {
     /// With the last octets of the data.

@@ -24,6 +24,7 @@ use stentor_control::format::line;
 use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
 use stentor_engine::core::call_ahead::Answer;
+use stentor_engine::core::next_hops::own_hop;
 use stentor_engine::delivery::call_ahead::{self, Recipient};
 use stentor_lists::Post;
 use stentor_mail::address::Address;
@@ -31,7 +32,7 @@ use stentor_mail::reply::Reply;
 use stentor_policy::Verdict;
 use stentor_resolve::{Asker, Resolver, ResolverError};
 use stentor_rules::{Decision, Key, Marks, NextHop, Outcome, Rulebook, Step, Why};
-use stentor_sessions::{ClientName, Proof, Speaker, Stranger, calls_ahead, canonical, facts, own_hop, refused_targets};
+use stentor_sessions::{ClientName, Proof, Speaker, Stranger, calls_ahead, canonical, facts, refused_targets};
 use stentor_strangers::{RateOver, Seen};
 
 use self::forwards::Forward;

@@ -688,3 +688,58 @@ fn an_alias_of_many_addresses_behind_a_socket() {
     let output = server.operator(&["explain", "--from", SENDER, "--to", "all@one.example"]);
     assert!(String::from_utf8_lossy(&output.stdout).contains("u299@one.example"));
 }
+
+/// A site that refuses everybody, and some that take mail for every domain.
+fn refusing(names: &[&str]) -> TestLab {
+    let site = |name: &&str| format!("[[site]]\nname = '{name}'\nrelay = true\n[[site.host]]\nname = 'mx.{name}'\n");
+    let refusing = "[[site]]\nname = 'no.example'\nbehaviour = { reject_share = 1.0 }\n".to_owned();
+    TestLab::start(&(refusing + &names.iter().map(site).collect::<String>()))
+}
+
+#[test]
+fn reports_go_where_their_senders_routes_say() {
+    let lab = refusing(&["gate.example", "own.example", "sender.example"]);
+    // No other gateway than the one for all senders; what is refused goes there by itself.
+    let routes = "[routes]\n\"no.example\" = \"mx\"\n[sender_routes]\n\"*\" = \"mx:gate.example\"\n";
+    let server = with(builder(&lab), routes);
+    post(&server, &lab, &["ann@no.example"], "all@test");
+    assert!(hosts(&server, SENDER)[0].starts_with("mx.gate.example"));
+    drop(server);
+    let server = with(builder(&lab), &format!("{routes}\"<>\" = \"mx:own.example\"\n"));
+    post(&server, &lab, &["ann@no.example"], "null@test");
+    assert!(hosts(&server, SENDER)[0].starts_with("mx.own.example"));
+}
+
+#[test]
+fn reports_go_where_routes_and_rules_for_their_readers_say() {
+    let lab = refusing(&["one.example", "two.example", "gate.example"]);
+    // Rules on clients are not about them.
+    let config = "[routes]\n\"d.example\" = \"mx:one.example\"\n\"vip@d.example\" = \"mx:two.example\"\n\
+        [[rules]]\nclient = \"127.0.0.0/8\"\nrecipient = \"ruled@d.example\"\ndo = \"route mx:two.example\"\n\
+        [[rules]]\nrecipient = \"ruled@d.example\"\ndo = \"route mx:gate.example\"\n";
+    let server =
+        with(builder(&lab).list("news", &["ann@no.example"]).set("lists.news.owner", "\"vip@d.example\""), config);
+    let reported = |from: &str| {
+        server.smtp().send(from, &["ann@no.example"], &message(&format!("{from}.test"), "x")).expect(250);
+        hosts(&server, from).remove(0)
+    };
+    assert!(reported("joe@d.example").starts_with("mx.one.example"));
+    assert!(reported("ruled@d.example").starts_with("mx.gate.example"));
+    // A list's owner hears of its posts.
+    server.smtp().send(SENDER, &["news@lists.test"], &message("post@test", "x")).expect(250);
+    assert!(hosts(&server, "vip@d.example")[0].starts_with("mx.two.example"));
+}
+
+#[test]
+fn a_table_that_does_not_answer_keeps_no_report_back() {
+    let lab = refusing(&["sender.example"]);
+    let config = format!(
+        "[tables.gone]\nsource = \"socketmap:inet:{}:senders\"\nas = \"relayhost\"\n\
+         [routing]\nsender_tables = [\"gone\"]\n[routes]\n\"no.example\" = \"mx\"\n",
+        closed_address()
+    );
+    let server = with(builder(&lab), &config);
+    post(&server, &lab, &["ann@no.example"], "gone@test");
+    assert!(hosts(&server, SENDER)[0].starts_with("mx.sender.example"));
+    server.wait_log(&["where mail of our own goes cannot be found out now"]);
+}

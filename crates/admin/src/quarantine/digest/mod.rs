@@ -213,7 +213,7 @@ async fn gather(core: &Arc<Core>, run: &Run) -> BTreeMap<u32, Kept> {
     next
 }
 
-/// Whom a digest goes to, the way that the quarantined mail would have gone; `None`: it is nobody of ours, or wants none.
+/// Whom a digest goes to, the way that the quarantined mail would have gone if it has a next hop of its own; `None`: it is nobody of ours, or wants none.
 fn recipient(core: &Arc<Core>, digest: &DigestConfig, id: u32) -> Option<To> {
     let entry = core.with(|hub, _| hub.store.book.entry(AddressId(id)).to_owned());
     let text = core.with(|hub, _| hub.store.book.text(AddressId(id)).to_owned());

@@ -55,6 +55,7 @@ fn check(seed: u64) -> Result<usize, String> {
         today: 20_000,
         session: None,
         is_trusted: CLIENTS[world.client].starts_with("10."),
+        is_own: false,
         seen: Seen::NOTHING,
     };
     let table = Table(&world);

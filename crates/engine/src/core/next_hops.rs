@@ -1,0 +1,234 @@
+//! Next hops that recipients keep, of clients' mail and of the server's own.
+//!
+//! Promise: the server's own mail goes where a client's mail from the same sender would, by the same order of rules and routes; rules
+//! that ask about clients say nothing of it. A next hop that it has already stays, and posts to lists have none of their senders.
+//!
+//! Failure: where a table cannot be asked, a recipient of our own mail keeps none, and what holds for its domain is looked up when the
+//! mail is sent, which waits for the table. The mail itself is never lost for it.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use stentor_mail::address::Address;
+use stentor_mail::reply::Reply;
+use stentor_posture::Wish;
+use stentor_queue::ids::Ms;
+use stentor_rules::{ClientName, Facts, Key, NextHop, Who, Why};
+use stentor_ruletables::Questions;
+use stentor_strangers::Seen;
+
+use super::Settings;
+use super::envelope::{NewEnvelope, Recipients, To};
+use super::people::today;
+
+/// How long tables may take for one mail of our own.
+const ROUTING_MAX: Duration = Duration::from_mins(1);
+/// Recipients that are routed before others get a turn.
+const ROUTED_AT_ONCE: usize = 1_000;
+
+/// The next hop as it is kept with a recipient; `None`: what holds for its domain when it is sent, which is looked up again when a file is
+/// replaced. Kept is one that the domain would not have: another order put it first, an entry for the address alone took it out of a
+/// table, or it is behind a socket.
+pub fn own_hop(settings: &Settings, domain: &str, hop: &NextHop, by: Option<&Why>) -> Option<Arc<str>> {
+    let rules = &settings.rules;
+    let is_of_domain = match by {
+        None | Some(Why::Mx) => true,
+        Some(Why::Route(_, entry)) => rules.of_domain(domain).is_some_and(|own| Arc::ptr_eq(own, entry)),
+        Some(Why::Table(id, Who::Recipient, key, _)) => settings.tables.is_in_memory(*id) && is_of_domain(key, domain),
+        Some(_) => false,
+    };
+    let holds_for_domain = || {
+        let of_domain = rules.domain_hop(domain, &settings.tables.questions());
+        matches!(of_domain, Ok(Ok(own)) if own == *hop)
+    };
+    let is_looked_up = is_of_domain && (rules.recipient_tables.is_empty() || holds_for_domain());
+    if is_looked_up { None } else { own_hop_by_rule(settings, domain, hop) }
+}
+
+/// Whether a table's key stands for all addresses of a domain.
+fn is_of_domain(key: &str, domain: &str) -> bool {
+    let name = key.strip_prefix('@').unwrap_or(key);
+    let Some(left) = domain.len().checked_sub(name.len()) else { return false };
+    let is_its_end = domain.is_char_boundary(left) && domain[left..].eq_ignore_ascii_case(name);
+    matches!(name, "*" | ".") || is_its_end && (left == 0 || name.starts_with('.') || domain[..left].ends_with('.'))
+}
+
+/// The same of a next hop that a rule names: kept, but for the MX of a domain for which nothing else can be named.
+pub fn own_hop_by_rule(settings: &Settings, domain: &str, hop: &NextHop) -> Option<Arc<str>> {
+    let rules = &settings.rules;
+    let is_mx_anyhow = *hop == NextHop::Mx && rules.recipient_tables.is_empty() && rules.of_domain(domain).is_none();
+    (!is_mx_anyhow).then(|| hop.to_string().into())
+}
+
+/// Gives the recipients of our own mail their next hops.
+pub(super) async fn route_own(settings: &Settings, envelope: &mut NewEnvelope, now: Ms) {
+    let Recipients::Addresses(all) = &mut envelope.recipients else { return };
+    if envelope.list.is_some() || !settings.rules.has_own_hops() {
+        return;
+    }
+    let sender = settings.rules.key_of(&envelope.sender);
+    let routed = Box::pin(route_all(settings, (&sender, now), all));
+    if tokio::time::timeout(ROUTING_MAX, routed).await.is_err() {
+        let what = &envelope.taken.policy;
+        tracing::warn!(%what, "tables take too long to say where mail of our own goes: it goes where its domain's does");
+    }
+}
+
+async fn route_all(settings: &Settings, (sender, now): (&Key, Ms), all: &mut [To]) {
+    let tables = settings.tables.questions();
+    for (n, to) in all.iter_mut().enumerate() {
+        if n % ROUTED_AT_ONCE == ROUTED_AT_ONCE - 1 {
+            tokio::task::yield_now().await;
+        }
+        let (wish, hop) = Wish::of_hop(to.hop.as_deref());
+        if hop.is_some() {
+            continue;
+        }
+        match route_to(settings, &tables, (sender, &to.address, now)).await {
+            Ok((hop, why)) => {
+                let own = own_hop(settings, to.address.domain(), &hop, Some(&why));
+                to.hop = wish.hop(own.as_deref()).map(Arc::from);
+            }
+            Err(reply) => {
+                let to = &to.address;
+                tracing::warn!(%to, "where mail of our own goes cannot be found out now, so it goes where its domain's does: {reply}");
+            }
+        }
+    }
+}
+
+async fn route_to(
+    settings: &Settings,
+    tables: &Questions<'_>,
+    (sender, address, now): (&Key, &Address, Ms),
+) -> Result<(NextHop, Why), Reply> {
+    let recipient = settings.rules.key_of(address.as_str());
+    let facts = Facts {
+        client: Ipv4Addr::LOCALHOST.into(),
+        client_name: ClientName::Unknown,
+        helo: "",
+        sender,
+        recipient: &recipient,
+        address,
+        list: None,
+        class: None,
+        is_trusted: true,
+        is_own: true,
+        seen: Seen::NOTHING,
+        today: today(now),
+        session: None,
+    };
+    tables.settle(|tables| settings.rules.route(&facts, tables, None, None)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(text: &str) -> Settings {
+        let config = stentor_config::check_text(std::path::Path::new("stentor.toml"), text);
+        Settings::new(config.unwrap_or_else(|found| panic!("{text}\n{found:?}")), None)
+    }
+
+    /// The next hop of our own mail from this sender to a recipient with this next hop.
+    async fn routed(settings: &Settings, sender: &str, (to, hop): (&str, Option<&str>)) -> Option<String> {
+        let to = To { hop: hop.map(Arc::from), ..To::plain(to.parse().unwrap()) };
+        let own = NewEnvelope::own(vec![to], "<1@x>".to_owned(), "a test");
+        let mut envelope = NewEnvelope { sender: sender.to_owned(), ..own };
+        route_own(settings, &mut envelope, 0).await;
+        let Recipients::Addresses(all) = envelope.recipients else { panic!("they are others") };
+        all[0].hop.as_deref().map(str::to_owned)
+    }
+
+    const ROUTES: &str = r#"
+[routes]
+"d.test" = "10.0.0.1"
+"vip@d.test" = "10.0.0.2"
+[sender_routes]
+"<>" = "10.0.0.3"
+"tls@x.test" = "10.0.0.4"
+"#;
+
+    #[tokio::test]
+    async fn our_own_mail_goes_as_its_senders_mail_does() {
+        let settings = settings(ROUTES);
+        for (sender, to, hop) in [
+            ("", "ann@z.test", Some("10.0.0.3")),
+            ("tls@x.test", "ann@z.test", Some("10.0.0.4")),
+            ("other@x.test", "ann@z.test", None),
+            ("", "vip@d.test", Some("10.0.0.2")),
+            // As its domain's, which is looked up when it is sent.
+            ("", "joe@d.test", None),
+        ] {
+            let own = routed(&settings, sender, (to, None)).await;
+            assert_eq!(own, hop.map(|hop| format!("{hop}:25")), "{sender} {to}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_order_holds_for_our_own_mail() {
+        let text = format!("{ROUTES}[routing]\norder = [\"sender\", \"recipient\"]\n");
+        let settings = settings(&text);
+        for to in ["vip@d.test", "joe@d.test"] {
+            assert_eq!(routed(&settings, "", (to, None)).await.as_deref(), Some("10.0.0.3:25"), "{to}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_next_hop_that_our_own_mail_has_stays_and_a_wish_goes_with_it() {
+        let settings = settings(ROUTES);
+        for (hop, wanted) in [
+            ("pipe:aliases", "pipe:aliases"),
+            ("tls:require pipe:aliases", "tls:require pipe:aliases"),
+            ("tls:optional", "tls:optional 10.0.0.3:25"),
+        ] {
+            assert_eq!(routed(&settings, "", ("ann@z.test", Some(hop))).await.as_deref(), Some(wanted));
+        }
+        let optional = routed(&settings, "", ("joe@d.test", Some("tls:optional"))).await;
+        assert_eq!(optional.as_deref(), Some("tls:optional"));
+    }
+
+    #[tokio::test]
+    async fn mail_of_a_list_has_no_next_hop_of_its_sender() {
+        let settings = settings(ROUTES);
+        let to = vec![To::plain("ann@z.test".parse().unwrap())];
+        let own = NewEnvelope::own(to.clone(), "<1@x>".to_owned(), "a test");
+        let mut envelope = NewEnvelope { list: Some("news".to_owned()), ..own };
+        route_own(&settings, &mut envelope, 0).await;
+        assert!(matches!(envelope.recipients, Recipients::Addresses(all) if all == to));
+    }
+
+    #[tokio::test]
+    async fn rules_route_our_own_mail_unless_they_ask_about_a_client() {
+        let about_clients = [
+            "client = \"127.0.0.1\"",
+            "helo = \"*\"",
+            "client_name = \"*\"",
+            "trusted = true",
+            "class = \"bulk\"",
+            "early_talker = false\ntrusted = true",
+            "not = { client = \"10.0.0.0/8\" }",
+            "not = { trusted = false }",
+        ];
+        for about in about_clients {
+            let rule = |when: &str, hop: &str| format!("[[rules]]\n{when}\ndo = \"route {hop}\"\n");
+            let settings =
+                settings(&(rule(about, "10.0.0.8") + &rule("recipient = \"ann@z.test\"", "10.0.0.9") + ROUTES));
+            let own = routed(&settings, "", ("ann@z.test", None)).await;
+            assert_eq!(own.as_deref(), Some("10.0.0.9:25"), "{about}");
+        }
+        // What refuses clients' mail does not keep ours.
+        let refusing = settings(&format!("[[rules]]\ntrusted = true\ndo = \"reject\"\n{ROUTES}"));
+        assert_eq!(routed(&refusing, "", ("ann@z.test", None)).await.as_deref(), Some("10.0.0.3:25"));
+    }
+
+    #[tokio::test]
+    async fn a_table_that_cannot_be_asked_leaves_the_next_hop_to_the_delivery() {
+        let table = "[tables.gone]\nsource = \"texthash:/nowhere/there\"\n[routing]\nsender_tables = [\"gone\"]\n";
+        let settings = settings(&format!("{table}[routes]\n\"vip@d.test\" = \"10.0.0.2\"\n"));
+        assert_eq!(routed(&settings, "", ("ann@z.test", None)).await, None);
+        assert_eq!(routed(&settings, "", ("ann@z.test", Some("tls:require"))).await.as_deref(), Some("tls:require"));
+        assert_eq!(routed(&settings, "", ("vip@d.test", None)).await.as_deref(), Some("10.0.0.2:25"));
+    }
+}
