@@ -12,6 +12,7 @@ use std::sync::Arc;
 use stentor_mail::digest::{Digest, Form, Plan, Spec};
 use stentor_mail::dsn::format_date;
 use stentor_posture::Wish;
+use stentor_queue::book::HOP;
 use stentor_queue::event::{Class, Fate, Ret};
 use stentor_queue::ids::{AddressId, ContentId, MessageId, MessageNo};
 use stentor_queue::idset::IdSet;
@@ -121,10 +122,10 @@ async fn digest(
         }
     };
     let wish = Wish { require_tls: posts.iter().any(|post| post.require_tls), tls_required_no: false };
-    let to = |address| To { hop: wish.hop(None).map(Arc::from), ..To::plain(address) };
     let recipients = core.with(|hub, _| {
+        let book = &hub.store.book;
         // Text and not ids: what an id stands for is decided in the batch that uses it.
-        ids.iter().filter_map(|id| hub.store.book.text(*id).parse().ok()).map(to).collect()
+        ids.iter().filter_map(|id| recipient(book.text(*id), book.entry(*id), wish)).collect()
     });
     let envelope = NewEnvelope {
         sender: list.settings().bounces.as_str().to_owned(),
@@ -144,6 +145,14 @@ async fn digest(
     let fate_records = posts.iter().map(record).collect();
     hand_in_last(core, (id, content), (last, plan.size()), envelope, fate_records).await?;
     Ok(id)
+}
+
+/// Who gets the digest, the way that the posts would have gone: an entry has one next hop, and so all posts that wait for it. What they
+/// wished stands there too, and the digest has a wish of its own. `None`: nobody has this entry.
+fn recipient(text: &str, entry: &str, wish: Wish) -> Option<To> {
+    let hop = entry.strip_prefix(text).and_then(|rest| rest.strip_prefix(HOP));
+    let (_, hop) = Wish::of_hop(hop);
+    Some(To { hop: wish.hop(hop).map(Arc::from), ..To::plain(text.parse().ok()?) })
 }
 
 /// Writes the digest into the journal, in pieces; returns the rest for the last one.
@@ -194,4 +203,27 @@ async fn read(core: &Arc<Core>, post: &Post, mut show: impl FnMut(&[u8])) -> std
         tokio::task::yield_now().await;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_has_the_next_hop_of_its_posts_and_its_own_wish() {
+        let required = Wish { require_tls: true, tls_required_no: false };
+        for (text, hop, wish, wanted) in [
+            ("ann@a.test", "", Wish::default(), None),
+            ("ann@a.test", ">hop:slow", Wish::default(), Some("hop:slow")),
+            ("\">@\"@a.test", ">10.0.0.5:25", Wish::default(), Some("10.0.0.5:25")),
+            ("ann@a.test", ">tls:optional 10.0.0.5:25", Wish::default(), Some("10.0.0.5:25")),
+            ("ann@a.test", ">tls:optional", Wish::default(), None),
+            ("ann@a.test", ">tls:require hop:slow", required, Some("tls:require hop:slow")),
+            ("ann@a.test", "", required, Some("tls:require")),
+        ] {
+            let to = recipient(text, &format!("{text}{hop}"), wish).unwrap();
+            assert_eq!((to.address.as_str(), to.hop.as_deref()), (text, wanted));
+        }
+        assert!(recipient("", "", Wish::default()).is_none());
+    }
 }

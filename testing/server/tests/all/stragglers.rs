@@ -73,6 +73,32 @@ fn who_comes_back_gets_a_digest() {
 }
 
 #[test]
+fn a_digest_goes_where_its_posts_would_have_gone() {
+    let lab = TestLab::start(
+        "[[site]]\nname = 'gate.example'\nrelay = true\n[[site.host]]\nname = 'mx.gate.example'\n\
+         [[site.window]]\nfrom_s = 0\nto_s = 10\nbehaviour = { connect = 'refuse' }\n[[site]]\nname = 'away.example'\n",
+    );
+    let people = ["ann@away.example", "bob@away.example"];
+    let server = builder(&lab).list("news", &people).set("lists.news.coalesce_over", "2").prepare();
+    server.edit_config(|text| {
+        format!("{text}\n[[rules]]\nrecipient = \"news@lists.test\"\ndo = \"route mx:gate.example\"\n")
+    });
+    let server = server.run();
+    for n in 0..POSTS {
+        send_post(&server, &format!("{n}@test"));
+    }
+    server.wait_empty();
+    assert!(server.fates()["coalesced"].as_u64().is_some_and(|posts| posts > 0), "{}", server.fates());
+    for person in people {
+        let copies = lab.recorder().copies_to(person);
+        // The gateway is the first of the sites.
+        assert!(copies.iter().all(|copy| copy.site == 0), "{copies:?}");
+        let is_digest = |body: &[u8]| String::from_utf8_lossy(body).contains("multipart/digest");
+        assert!(copies.iter().any(|copy| copy.body.as_deref().is_some_and(is_digest)), "{copies:?}");
+    }
+}
+
+#[test]
 fn a_subscriber_who_is_refused_for_good_is_suspended() {
     let lab = TestLab::start(&format!(
         "{SENDER_SITE}[[site]]\nname = 'one.example'\nbehaviour = {{ reject_users = ['gone'] }}\n"
