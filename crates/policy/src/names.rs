@@ -6,7 +6,8 @@ use std::collections::HashSet;
 
 use stentor_mail::address::Address;
 
-use crate::recipients::{Group, Of, Recipients};
+use crate::meant::{Group, Of};
+use crate::recipients::Recipients;
 
 /// Of one envelope; a record of the history has room for as many.
 pub const NAMED_MAX: usize = 500;
@@ -33,7 +34,7 @@ impl Names {
     }
 
     /// All that were named. `list` has the address of a list.
-    pub fn all<P: Clone>(&self, rcpts: &Recipients<P>, list: impl Fn(&str) -> Option<Address>) -> Vec<Box<str>> {
+    pub fn all<P>(&self, rcpts: &Recipients<P>, list: impl Fn(&str) -> Option<Address>) -> Vec<Box<str>> {
         let lists: Vec<Address> = rcpts.lists().iter().filter_map(|name| list(name)).collect();
         let all = rcpts.relayed().chain(rcpts.aliases()).chain(&lists);
         all.take(NAMED_MAX).map(|to| self.given(to).as_str().into()).collect()

@@ -2,14 +2,15 @@
 //!
 //! Promise: each list gets one envelope, however often it was named, by itself or by aliases; each alias one, so that its copies
 //! can carry its address in Delivered-To; all other recipients share one. Whoever is meant twice, by name and by alias or by
-//! two aliases, is in one of them. An alias has one more for the addresses of each owner, and for programs. Lists come first, then aliases, then the others.
+//! two aliases, is in one of them (see [`Meant`]). An alias has one more for the addresses of each owner, and for programs. Lists come
+//! first, then aliases, then the others.
 
-use std::collections::HashSet;
 use std::fmt::Write;
 use std::sync::Arc;
 
 use stentor_mail::address::Address;
 
+use crate::meant::{Group, Meant, Of, Way};
 use crate::ways::Ways;
 use crate::{Expansion, Verdict};
 
@@ -21,8 +22,8 @@ pub struct Recipients<P> {
     copies: Vec<(Address, P)>,
     lists: Vec<Arc<str>>,
     aliases: Vec<Alias<P>>,
-    /// Reports about posts of these lists.
-    bounces: Vec<Arc<str>>,
+    /// Lists' addresses that were named, and their bounce addresses.
+    of_lists: Vec<OfList<P>>,
     /// Why recipients elsewhere are relayed.
     relays: Ways,
     /// How many were taken.
@@ -39,26 +40,14 @@ struct Alias<P> {
     by: String,
 }
 
-/// The recipients of one envelope to be.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Group<P> {
-    pub of: Of,
-    /// The envelope's sender, where it is not the client's.
-    pub sender: Option<Address>,
-    /// Empty for a list: its subscribers.
-    pub to: Vec<(Address, P)>,
-    /// The rules that led to it, in words.
-    pub why: String,
-    /// What named the next hops of those whom nobody named, in words; may be empty.
-    pub hops: String,
-}
-
-/// What an envelope is for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Of {
-    List(Arc<str>),
-    Alias(Address),
-    Others,
+/// A recipient that is a list's.
+#[derive(Debug)]
+struct OfList<P> {
+    list: Arc<str>,
+    /// Its bounce address: mail to it is a report about its posts.
+    is_bounces: bool,
+    address: Address,
+    params: P,
 }
 
 impl<P> Default for Recipients<P> {
@@ -68,14 +57,14 @@ impl<P> Default for Recipients<P> {
             copies: Vec::new(),
             lists: Vec::new(),
             aliases: Vec::new(),
-            bounces: Vec::new(),
+            of_lists: Vec::new(),
             relays: Ways::default(),
             named: 0,
         }
     }
 }
 
-impl<P: Clone> Recipients<P> {
+impl<P: Way> Recipients<P> {
     /// A recipient that is taken, and why it is relayed if it is; of several that are added in this way the first one's reason holds
     /// for all. One that is refused changes nothing.
     pub fn add(&mut self, address: Address, params: P, verdict: Verdict, why: impl FnOnce() -> String) {
@@ -98,18 +87,109 @@ impl<P: Clone> Recipients<P> {
         match verdict {
             Verdict::Refuse(_) => return,
             Verdict::Relay => self.addresses.push((address, params)),
-            Verdict::Bounces(list) => once(&mut self.bounces, &list),
-            Verdict::List(list) => once(&mut self.lists, &list),
+            Verdict::Bounces(list) => unite(&mut self.of_lists, OfList { list, is_bounces: true, address, params }),
+            Verdict::List(list) => {
+                once(&mut self.lists, &list);
+                unite(&mut self.of_lists, OfList { list, is_bounces: false, address, params });
+            }
             Verdict::Alias(expansion) => {
                 expansion.lists.iter().for_each(|list| once(&mut self.lists, list));
-                if !self.aliases.iter().any(|alias| alias.address == address) {
-                    self.aliases.push(Alias { address, expansion, params, by });
+                match self.aliases.iter_mut().find(|alias| alias.address == address) {
+                    Some(known) => _ = known.params.unite(&params),
+                    None => self.aliases.push(Alias { address, expansion, params, by }),
                 }
             }
         }
         self.named += 1;
     }
 
+    /// The envelopes, none of them empty, and the addresses that mail is relayed to, targets of aliases counted as often as
+    /// they are named. `owners` are those who read reports about a list's posts, with what is kept beside its bounce address; there may be
+    /// none. `program` makes of what is kept beside an alias what is kept beside its programs and files.
+    pub fn into_groups(
+        mut self,
+        mut owners: impl FnMut(&str, P) -> Vec<(Address, P)>,
+        program: impl Fn(P) -> P,
+    ) -> (Vec<Group<P>>, usize) {
+        let mut groups = Vec::with_capacity(self.lists.len() + self.aliases.len() + 1);
+        for name in std::mem::take(&mut self.lists) {
+            let why = format!("list {name}");
+            groups.push(Group { of: Of::List(name), sender: None, to: Vec::new(), why, hops: String::new() });
+        }
+        let (mut others, mut why) = (std::mem::take(&mut self.addresses), String::new());
+        for name in &self.bounces() {
+            others.extend(self.way_to_owners(name).map(|way| owners(name, way)).unwrap_or_default());
+            let more = if why.is_empty() { "" } else { "; " };
+            // Writing into a string cannot fail.
+            let _ = write!(why, "{more}reports of list {name} to its owner");
+        }
+        if !self.relays.is_empty() {
+            let more = if why.is_empty() { "" } else { "; " };
+            let _ = write!(why, "{more}relay: {}", self.relays);
+        }
+        let relayed = others.len() + self.aliases.iter().map(|alias| alias.expansion.everyone().count()).sum::<usize>();
+        let mut meant = Meant::new(why);
+        if self.aliases.is_empty() && others.len() <= 1 {
+            // There are no two ways.
+            others.append(&mut self.copies);
+            self.copies = others;
+        } else {
+            for (to, way) in &others {
+                meant.add(to, way);
+            }
+            for alias in self.aliases {
+                alias.expand(&mut meant, &program);
+            }
+        }
+        groups.append(&mut meant.finish(self.copies));
+        (groups, relayed)
+    }
+
+    /// What is kept beside the bounce addresses of a list.
+    fn way_to_owners(&self, list: &Arc<str>) -> Option<P> {
+        let reports = self.of_lists.iter().filter(|known| known.is_bounces && known.list == *list);
+        let mut ways = reports.map(|report| &report.params);
+        let mut first = ways.next()?.clone();
+        ways.for_each(|way| _ = first.unite(way));
+        Some(first)
+    }
+}
+
+impl<P: Way> Alias<P> {
+    /// Adds whom it stands for.
+    fn expand(self, meant: &mut Meant<P>, program: impl Fn(P) -> P) {
+        let Alias { address, expansion, params, by } = self;
+        let why = if by.is_empty() { format!("alias {address}") } else { format!("alias {address}; {by}") };
+        let mut group = |sender: Option<&Address>, all: &mut dyn Iterator<Item = &Address>, params: &P| {
+            meant.begin(Of::Alias(address.clone()), sender.cloned(), why.clone());
+            all.for_each(|to| meant.add(to, params));
+        };
+        group(None, &mut expansion.addresses.iter(), &params);
+        for (owner, all) in &expansion.owned {
+            group(Some(owner), &mut all.iter(), &params);
+        }
+        // By themselves: they are no forwarding, whose sender may be rewritten.
+        let programs = &expansion.programs;
+        let mut owners: Vec<Option<&Address>> = programs.iter().map(|program| program.owner.as_ref()).collect();
+        owners.sort_unstable();
+        owners.dedup();
+        let params = program(params);
+        for owner in owners {
+            let own = programs.iter().filter(|program| program.owner.as_ref() == owner);
+            group(owner, &mut own.map(|program| &program.address), &params);
+        }
+    }
+}
+
+/// One more way to a list, or what else the same one asks for.
+fn unite<P: Way>(all: &mut Vec<OfList<P>>, more: OfList<P>) {
+    match all.iter_mut().find(|known| known.list == more.list && known.address == more.address) {
+        Some(known) => _ = known.params.unite(&more.params),
+        None => all.push(more),
+    }
+}
+
+impl<P> Recipients<P> {
     /// One more copy for a recipient that is named, whoever else gets one.
     pub fn add_copy(&mut self, address: Address, params: P) {
         self.copies.push((address, params));
@@ -130,9 +210,11 @@ impl<P: Clone> Recipients<P> {
         self.addresses.iter().any(|(named, _)| named == address)
     }
 
-    /// Those that were named and relayed to, and those that an alias stands for that was named.
-    pub fn reached(&self) -> impl Iterator<Item = &Address> {
-        self.relayed().chain(self.aliases.iter().flat_map(|alias| alias.expansion.everyone()))
+    /// Those that were named and relayed to, and those that an alias stands for that was named, with what is kept beside them.
+    pub fn reached(&self) -> impl Iterator<Item = (&Address, &P)> {
+        let aliases = self.aliases.iter();
+        let targets = aliases.flat_map(|alias| alias.expansion.everyone().map(move |to| (to, &alias.params)));
+        self.addresses.iter().map(|(address, kept)| (address, kept)).chain(targets)
     }
 
     /// Those that mail is relayed to because they were named.
@@ -145,15 +227,26 @@ impl<P: Clone> Recipients<P> {
         self.addresses.iter_mut().map(|(address, kept)| (&*address, kept))
     }
 
-    /// Aliases that were named, with what is kept beside their targets.
-    pub fn aliases_mut(&mut self) -> impl Iterator<Item = (&Address, &mut P)> {
-        self.aliases.iter_mut().map(|alias| (&alias.address, &mut alias.params))
+    /// Aliases and bounce addresses of lists that were named, with what is kept beside those they stand for.
+    pub fn standing_mut(&mut self) -> impl Iterator<Item = (&Address, &mut P)> {
+        let aliases = self.aliases.iter_mut().map(|alias| (&alias.address, &mut alias.params));
+        let reports = self.of_lists.iter_mut().filter(|known| known.is_bounces);
+        aliases.chain(reports.map(|report| (&report.address, &mut report.params)))
     }
 
-    /// Those that mail is relayed to because they were named, and aliases that were named, with what is kept beside them.
+    /// All that were named, with what is kept beside them.
     pub fn named_mut(&mut self) -> impl Iterator<Item = (&Address, &mut P)> {
+        let relayed = self.addresses.iter_mut().map(|(address, kept)| (&*address, kept));
+        let of_lists = self.of_lists.iter_mut().map(|known| (&known.address, &mut known.params));
         let aliases = self.aliases.iter_mut().map(|alias| (&alias.address, &mut alias.params));
-        self.addresses.iter_mut().map(|(address, kept)| (&*address, kept)).chain(aliases)
+        relayed.chain(of_lists).chain(aliases)
+    }
+
+    /// What is kept beside each recipient that leads to a list.
+    pub fn ways_to(&self, list: &Arc<str>) -> impl Iterator<Item = &P> {
+        let posts = self.of_lists.iter().filter(move |known| !known.is_bounces && known.list == *list);
+        let leads = move |alias: &&Alias<P>| alias.expansion.lists.contains(list);
+        posts.map(|post| &post.params).chain(self.aliases.iter().filter(leads).map(|alias| &alias.params))
     }
 
     /// How many were taken, whatever they stand for.
@@ -167,8 +260,10 @@ impl<P: Clone> Recipients<P> {
     }
 
     /// Lists about whose posts it is a report.
-    pub fn bounces(&self) -> &[Arc<str>] {
-        &self.bounces
+    pub fn bounces(&self) -> Vec<Arc<str>> {
+        let mut all = Vec::new();
+        self.of_lists.iter().filter(|known| known.is_bounces).for_each(|report| once(&mut all, &report.list));
+        all
     }
 
     /// Aliases among them that stand for `/dev/null`.
@@ -179,67 +274,6 @@ impl<P: Clone> Recipients<P> {
     /// Aliases that were named.
     pub fn aliases(&self) -> impl Iterator<Item = &Address> {
         self.aliases.iter().map(|alias| &alias.address)
-    }
-
-    /// The envelopes, none of them empty, and the addresses that mail is relayed to, targets of aliases counted as often as
-    /// they are named. `owners` are those who read reports about a list's posts; there may be none. `program` makes of what
-    /// is kept beside an alias what is kept beside its programs and files.
-    pub fn into_groups(
-        self,
-        mut owners: impl FnMut(&str) -> Vec<(Address, P)>,
-        program: impl Fn(P) -> P,
-    ) -> (Vec<Group<P>>, usize) {
-        let mut groups = Vec::with_capacity(self.lists.len() + self.aliases.len() + 1);
-        for name in self.lists {
-            let why = format!("list {name}");
-            groups.push(Group { of: Of::List(name), sender: None, to: Vec::new(), why, hops: String::new() });
-        }
-        let (mut others, mut why) = (self.addresses, String::new());
-        for name in self.bounces {
-            others.extend(owners(&name));
-            let more = if why.is_empty() { "" } else { "; " };
-            // Writing into a string cannot fail.
-            let _ = write!(why, "{more}reports of list {name} to its owner");
-        }
-        if !self.relays.is_empty() {
-            let more = if why.is_empty() { "" } else { "; " };
-            let _ = write!(why, "{more}relay: {}", self.relays);
-        }
-        let relayed = others.len() + self.aliases.iter().map(|alias| alias.expansion.everyone().count()).sum::<usize>();
-        let mut meant: HashSet<String> = HashSet::new();
-        if !self.aliases.is_empty() {
-            meant.extend(others.iter().map(|(to, _)| to.as_str().to_owned()));
-        }
-        for Alias { address, expansion, params, by } in self.aliases {
-            let why = if by.is_empty() { format!("alias {address}") } else { format!("alias {address}; {by}") };
-            let mut group = |sender: Option<&Address>, all: &mut dyn Iterator<Item = &Address>, params: &P| {
-                let targets = all.filter(|to| meant.insert(to.as_str().to_owned()));
-                let to: Vec<_> = targets.map(|to| (to.clone(), params.clone())).collect();
-                if !to.is_empty() {
-                    let (of, why) = (Of::Alias(address.clone()), why.clone());
-                    groups.push(Group { of, sender: sender.cloned(), to, why, hops: String::new() });
-                }
-            };
-            group(None, &mut expansion.addresses.iter(), &params);
-            for (owner, all) in &expansion.owned {
-                group(Some(owner), &mut all.iter(), &params);
-            }
-            // By themselves: they are no forwarding, whose sender may be rewritten.
-            let programs = &expansion.programs;
-            let mut owners: Vec<Option<&Address>> = programs.iter().map(|program| program.owner.as_ref()).collect();
-            owners.sort_unstable();
-            owners.dedup();
-            let params = program(params);
-            for owner in owners {
-                let own = programs.iter().filter(|program| program.owner.as_ref() == owner);
-                group(owner, &mut own.map(|program| &program.address), &params);
-            }
-        }
-        others.extend(self.copies);
-        if !others.is_empty() {
-            groups.push(Group { of: Of::Others, sender: None, to: others, why, hops: String::new() });
-        }
-        (groups, relayed)
     }
 }
 
@@ -287,7 +321,7 @@ mod tests {
         all.add(address("news@x.test"), 5, Verdict::List("news".into()), none);
         all.add(address("news-bounces@x.test"), 6, Verdict::Bounces("news".into()), String::new);
         assert_eq!((all.named(), all.lists().len(), all.aliases().count()), (7, 1, 3));
-        let (groups, relayed) = all.into_groups(|_| vec![(address("owner@example.org"), 0)], |n| n);
+        let (groups, relayed) = all.into_groups(|_, _| vec![(address("owner@example.org"), 0)], |n| n);
         assert_eq!(
             shown(&groups),
             [
@@ -301,13 +335,67 @@ mod tests {
     }
 
     #[test]
+    fn whoever_is_meant_twice_gets_one_copy_if_any_way_lets_it_through() {
+        let net = || "net".to_owned();
+        let (kept, sales) = (100, address("sales@d.test"));
+        let of_joe = || alias(&[], &["joe@d.test"]);
+        // By two aliases, in both orders; by an alias and by name; by one alias that is named twice.
+        for (ways, expected) in [
+            (&[("sales", kept), ("info", 1)][..], "alias info@d.test: joe@d.test/1"),
+            (&[("info", 1), ("sales", kept)], "alias info@d.test: joe@d.test/1"),
+            (&[("joe", kept), ("info", 1)], "alias info@d.test: joe@d.test/1"),
+            (&[("sales", kept), ("joe", 1)], "relay: net: joe@d.test/1"),
+            (&[("sales", kept), ("info", kept + 1)], "alias sales@d.test: joe@d.test/100"),
+            (&[("joe", kept + 1), ("info", kept)], "relay: net: joe@d.test/101"),
+            (&[("sales", kept), ("sales", 1)], "alias sales@d.test: joe@d.test/1"),
+            (&[("joe", kept), ("joe", 1)], "relay: net: joe@d.test/1"),
+        ] {
+            let mut all: Recipients<u8> = Recipients::default();
+            for (name, way) in ways {
+                let verdict = if *name == "joe" { Verdict::Relay } else { of_joe() };
+                all.add(address(&format!("{name}@d.test")), *way, verdict, net);
+            }
+            assert_eq!(shown(&all.into_groups(|_, _| Vec::new(), |n| n).0), [expected], "{ways:?}");
+        }
+        // Who else an alias stands for is still kept from it.
+        let mut all: Recipients<u8> = Recipients::default();
+        all.add(sales, kept, alias(&[], &["ann@d.test", "joe@d.test"]), net);
+        all.add(address("info@d.test"), 1, of_joe(), net);
+        let (groups, relayed) = all.into_groups(|_, _| Vec::new(), |n| n);
+        let expected = ["alias sales@d.test: ann@d.test/100", "alias info@d.test: joe@d.test/1"];
+        assert_eq!((shown(&groups), relayed), (expected.map(str::to_owned).to_vec(), 3));
+    }
+
+    #[test]
+    fn all_ways_to_a_list_are_known_and_what_is_kept_beside_its_bounce_address_is_its_owners() {
+        let mut all: Recipients<u8> = Recipients::default();
+        let news: Arc<str> = "news".into();
+        all.add(address("all@x.test"), 100, alias(&["news"], &[]), String::new);
+        all.add(address("news@x.test"), 101, Verdict::List(news.clone()), String::new);
+        all.add(address("news@x.test"), 1, Verdict::List(news.clone()), String::new);
+        all.add(address("few@x.test"), 3, alias(&["few"], &[]), String::new);
+        all.add(address("news-bounces@x.test"), 100, Verdict::Bounces(news.clone()), String::new);
+        assert_eq!(all.ways_to(&news).copied().collect::<Vec<u8>>(), [1, 100]);
+        for (_, way) in all.standing_mut() {
+            *way += 10;
+        }
+        for (_, way) in all.named_mut() {
+            *way += 1;
+        }
+        assert_eq!(all.ways_to(&news).copied().collect::<Vec<u8>>(), [2, 111]);
+        let owners = |name: &str, way| vec![(address(&format!("{name}-owner@x.test")), way)];
+        let expected = ["list news: ", "list few: ", "reports of list news to its owner: news-owner@x.test/111"];
+        assert_eq!(shown(&all.into_groups(owners, |n| n).0), expected);
+    }
+
+    #[test]
     fn reasons_that_differ_are_told_by_recipient() {
         let mut all: Recipients<u8> = Recipients::default();
         for (to, why) in [("a@x.test", "rule 1"), ("b@x.test", "rule 1; to lmtp:inner"), ("c@x.test", "rule 1")] {
             all.add_by(address(to), 1, Verdict::Relay, why.to_owned());
         }
         all.add(address("archive@x.test"), 1, Verdict::Relay, || "copied by a rule".to_owned());
-        let (groups, _) = all.into_groups(|_| Vec::new(), |n| n);
+        let (groups, _) = all.into_groups(|_, _| Vec::new(), |n| n);
         let why = "relay: a@x.test and 1 more: rule 1; b@x.test: rule 1; to lmtp:inner";
         assert_eq!((groups[0].why.as_str(), groups[0].to.len()), (why, 4));
     }
@@ -318,7 +406,7 @@ mod tests {
         let owned = vec![(address("owner-team@x.test"), vec![address("b@y.test"), address("a@y.test")])];
         let expansion = Expansion { addresses: vec![address("a@y.test")], owned, ..Expansion::default() };
         all.add(address("team@x.test"), 1, Verdict::Alias(Arc::new(expansion)), String::new);
-        let (groups, relayed) = all.into_groups(|_| Vec::new(), |n| n);
+        let (groups, relayed) = all.into_groups(|_, _| Vec::new(), |n| n);
         assert_eq!(shown(&groups), ["alias team@x.test: a@y.test/1", "alias team@x.test: b@y.test/1"]);
         let senders: Vec<_> = groups.iter().map(|group| group.sender.as_ref().map(Address::as_str)).collect();
         assert_eq!((senders, relayed), (vec![None, Some("owner-team@x.test")], 3));
@@ -342,7 +430,7 @@ mod tests {
         let null = Expansion { has_null: true, ..Expansion::default() };
         all.add(address("null@x.test"), 2, Verdict::Alias(Arc::new(null)), String::new);
         assert_eq!((all.named(), all.nulls().map(Address::as_str).collect()), (2, vec!["null@x.test"]));
-        let (groups, relayed) = all.into_groups(|_| Vec::new(), |n| n + 10);
+        let (groups, relayed) = all.into_groups(|_, _| Vec::new(), |n| n + 10);
         let expected = ["a@y.test/1", "a=1@x.test/11,c=3@x.test/11", "b=2@x.test/11"];
         assert_eq!(shown(&groups), expected.map(|to| format!("alias team@x.test: {to}")));
         let senders: Vec<_> = groups.iter().map(|group| group.sender.as_ref().map(Address::as_str)).collect();
@@ -353,7 +441,7 @@ mod tests {
     fn a_report_that_nobody_reads_leaves_nothing() {
         let mut all: Recipients<u8> = Recipients::default();
         all.add(address("news-bounces@x.test"), 0, Verdict::Bounces("news".into()), String::new);
-        let (groups, relayed) = all.into_groups(|_| Vec::new(), |n| n);
+        let (groups, relayed) = all.into_groups(|_, _| Vec::new(), |n| n);
         assert!(groups.is_empty() && relayed == 0);
     }
 
@@ -361,7 +449,7 @@ mod tests {
     fn an_injector_relays_without_a_network() {
         let mut all: Recipients<u8> = Recipients::default();
         all.add(address("a@example.org"), 0, Verdict::Relay, || "authenticated client".to_owned());
-        let (groups, _) = all.into_groups(|_| Vec::new(), |n| n);
+        let (groups, _) = all.into_groups(|_, _| Vec::new(), |n| n);
         assert_eq!(shown(&groups), ["relay: authenticated client: a@example.org/0"]);
     }
 }

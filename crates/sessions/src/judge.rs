@@ -110,6 +110,19 @@ pub(super) struct Asked {
     pub route: Option<Arc<(NextHop, Why)>>,
 }
 
+impl policy::Way for Asked {
+    fn unite(&mut self, more: &Asked) -> bool {
+        let mut params = std::mem::take(&mut self.params);
+        params.unite(more.params.clone());
+        let is_replaced = self.quarantine.is_some() && more.quarantine.is_none();
+        if is_replaced {
+            *self = more.clone();
+        }
+        self.params = params;
+        is_replaced
+    }
+}
+
 /// The verdict on one recipient.
 pub(super) struct Judged {
     pub verdict: Verdict,
@@ -395,6 +408,24 @@ mod tests {
         ] {
             assert_eq!(because.words(proof), words);
         }
+    }
+
+    #[test]
+    fn ways_to_one_recipient_ask_for_what_each_asks_for() {
+        use stentor_policy::Way as _;
+        let way = |by: Option<&str>, notify, orcpt: Option<&str>, hop: &str| Asked {
+            params: RcptParams { notify, orcpt: orcpt.map(str::to_owned) },
+            hop: Some(hop.into()),
+            quarantine: by.map(Into::into),
+            ..Asked::default()
+        };
+        let (kept, free) = (way(Some("rule 1"), Some(1), Some("o"), "a"), way(None, Some(4), None, "b"));
+        let (by_rule_2, united) = (way(Some("rule 2"), None, Some("p"), "c"), way(None, Some(4), Some("o"), "b"));
+        let mut first = kept.clone();
+        assert!(first.unite(&free) && first == united, "{first:?}");
+        assert!(!first.unite(&kept) && first == united, "{first:?}");
+        let mut both = kept.clone();
+        assert!(!both.unite(&by_rule_2) && both == way(Some("rule 1"), None, Some("o"), "a"), "{both:?}");
     }
 
     const SPEAKER: Speaker<'_> = Speaker {

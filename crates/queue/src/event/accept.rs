@@ -17,6 +17,24 @@ pub struct RcptParams {
     pub orcpt: Option<String>,
 }
 
+impl RcptParams {
+    const NEVER: u8 = 1;
+    const FAILURE: u8 = 4;
+
+    /// The same recipient by another way: the first ORCPT holds, and whoever asked for a notice gets it. RFC 3461 says nothing of
+    /// duplicates; who asks for nothing hears of a failure (section 4.1), which another way's NEVER or SUCCESS must not take away.
+    pub fn unite(&mut self, more: RcptParams) {
+        self.notify = match (self.notify, more.notify) {
+            (Some(Self::NEVER), other) | (other, Some(Self::NEVER)) => other,
+            (Some(one), Some(other)) => Some(one | other),
+            (None, other) | (other, None) => other.map(|other| other | Self::FAILURE),
+        };
+        if self.orcpt.is_none() {
+            self.orcpt = more.orcpt;
+        }
+    }
+}
+
 /// A message enters the queue: one envelope of a transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Accept {

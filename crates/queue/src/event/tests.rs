@@ -294,3 +294,25 @@ fn bytes_are_as_documented() {
     let ended = Event::QuarantineEnded { message, fate: Fate::Expired, ids, by: None, at };
     assert_eq!(bytes(ended), b"\x0c\x12\xac\x02\x02\x02\x09");
 }
+
+#[test]
+fn a_notice_is_due_if_any_way_to_a_recipient_asked_for_it() {
+    const NEVER: Option<u8> = Some(1);
+    for (one, other, united) in [
+        (None, None, None),
+        (NEVER, NEVER, NEVER),
+        (NEVER, None, None),
+        (NEVER, Some(4), Some(4)),
+        (Some(2), Some(8), Some(10)),
+        // Who asks for nothing hears of a failure.
+        (None, Some(2), Some(6)),
+    ] {
+        for (one, other) in [(one, other), (other, one)] {
+            let mut first = RcptParams { notify: one, orcpt: None };
+            first.unite(RcptParams { notify: other, orcpt: Some("rfc822;a@x.test".to_owned()) });
+            first.unite(RcptParams { notify: other, orcpt: Some("rfc822;b@x.test".to_owned()) });
+            let expected = RcptParams { notify: united, orcpt: Some("rfc822;a@x.test".to_owned()) };
+            assert_eq!(first, expected, "{one:?} and {other:?}");
+        }
+    }
+}

@@ -51,12 +51,12 @@ impl Transaction {
                 asked.hop = own_hop_by_rule(settings, to.domain(), hop);
             }
         }
-        for (alias, asked) in self.rcpts.aliases_mut() {
-            if let Some(hop) = said.route(alias) {
+        for (to, asked) in self.rcpts.standing_mut() {
+            if let Some(hop) = said.route(to) {
                 asked.hop = Some(hop.to_string().into());
             }
         }
-        self.take_said_of_lists(settings, &said);
+        self.take_said_of_lists(&said);
         for (results, named) in said.kinds {
             self.wishes.add(rules, results.marks, &named);
         }
@@ -64,14 +64,10 @@ impl Transaction {
         Ok(())
     }
 
-    /// What they say of posts, and of copies for other servers.
-    fn take_said_of_lists(&mut self, settings: &Settings, said: &ContentSaid) {
+    /// What they say of posts' next hops, and of copies for other servers.
+    fn take_said_of_lists(&mut self, said: &ContentSaid) {
         for (to, lists) in std::mem::take(&mut self.open) {
             if let Some(results) = said.of(&to) {
-                for list in &lists {
-                    let by = results.marks.quarantine.as_ref().map(|by| decided_by(&settings.rules, by).into());
-                    self.quarantined_lists.extend(by.map(|by| (list.clone(), by)));
-                }
                 if let Some((hop, _)) = &results.route {
                     self.route_lists(&lists, hop);
                 }

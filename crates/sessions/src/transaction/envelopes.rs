@@ -57,7 +57,8 @@ impl Transaction {
         }
         let mut owners = HashMap::new();
         for list in self.rcpts.bounces() {
-            owners.insert(list.clone(), settings.owners(list, core.clock.now()).await.map_err(Refused::reply)?);
+            let found = settings.owners(&list, core.clock.now()).await.map_err(Refused::reply)?;
+            owners.insert(list, found);
         }
         let (mut groups, relayed) = self.groups(core, settings, owners);
         if settings.rules.has_own_hops() || !settings.rules.is_plain() && !settings.rules.by_recipient.is_empty() {
@@ -126,7 +127,6 @@ impl Transaction {
         let why = || REDIRECTED.to_owned();
         let quarantine: Option<Arc<str>> = self.wishes.quarantine.as_deref().map(Arc::from);
         let alias = Arc::new(to.clone());
-        self.quarantined_lists.extend(found.lists.iter().cloned().zip(quarantine.iter().cycle().cloned()));
         for reader in found.people {
             let via = via(&alias, &reader);
             let Reader { to: To { address, hop, .. }, owner } = reader;
@@ -135,7 +135,8 @@ impl Transaction {
         }
         for list in found.lists {
             let address = address_of(settings, &list).unwrap_or_else(|| to.clone());
-            self.rcpts.add(address, Asked::default(), Verdict::List(list), why);
+            let asked = Asked { quarantine: quarantine.clone(), ..Asked::default() };
+            self.rcpts.add(address, asked, Verdict::List(list), why);
         }
         if found.has_null {
             self.nulls.push((to, self.wishes.words() + "; ", named));
@@ -182,8 +183,10 @@ impl Transaction {
             return Ok(());
         }
         let by = Arc::new(address.clone());
-        // Who is named gets it anyway, and so does whom a named alias stands for: whoever sent it hears of a failure.
-        let mut reached: HashSet<Address> = self.rcpts.reached().cloned().collect();
+        // Who is named gets it anyway, and so does whom a named alias stands for, unless it is kept from them: whoever sent it hears of
+        // a failure.
+        let reached = self.rcpts.reached().filter(|(_, asked)| asked.quarantine.is_none());
+        let mut reached: HashSet<Address> = reached.map(|(to, _)| to.clone()).collect();
         for reader in found.people {
             let via = via(&by, &reader);
             let Reader { to, owner } = reader;
@@ -209,18 +212,21 @@ impl Transaction {
         settings: &Settings,
         mut owners: HashMap<Arc<str>, Vec<To>>,
     ) -> (Vec<Group>, usize) {
-        let owners = |list: &str| {
+        let owners = |list: &str, of_bounces: Asked| {
             let owners = owners.remove(list).unwrap_or_default();
             if owners.is_empty() {
                 log::report_noted(core, list, &self.mail, self.client);
             }
-            let asked = |To { address, hop, params }| (address, Asked { params, hop, ..Asked::default() });
+            let asked = |To { address, hop, .. }| {
+                (address, Asked { hop: hop.or_else(|| of_bounces.hop.clone()), ..of_bounces.clone() })
+            };
             owners.into_iter().map(asked).collect()
         };
         let program = |asked| Asked { hop: settings.program(), ..asked };
         let nulls = self.rcpts.nulls();
         self.nulls
             .extend(nulls.map(|alias| (alias.clone(), String::new(), vec![self.names.given(alias).as_str().into()])));
+        self.quarantined_lists = quarantined_lists(&self.rcpts);
         std::mem::take(&mut self.rcpts).into_groups(owners, program)
     }
 
@@ -376,6 +382,16 @@ impl Transaction {
         }
         (Class::Ordinary, String::new())
     }
+}
+
+/// The lists that no way lets the message through to, with the first rule that keeps it.
+fn quarantined_lists(rcpts: &policy::Recipients<Asked>) -> Vec<(Arc<str>, Arc<str>)> {
+    let kept = |list: &Arc<str>| {
+        let mut ways = rcpts.ways_to(list).map(|way| way.quarantine.clone());
+        let first = ways.next().flatten()?;
+        ways.all(|by| by.is_some()).then(|| (list.clone(), first))
+    };
+    rcpts.lists().iter().filter_map(kept).collect()
 }
 
 /// What the sender wishes of TLS, as far as it decides where copies go. A list's copies are held to REQUIRETLS as the post is

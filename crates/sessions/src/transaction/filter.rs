@@ -271,11 +271,12 @@ impl Transaction {
         }
         if filtering.taken.len() < before {
             // Rules on the content may have given them other next hops, or keep it from them.
-            let said: HashMap<_, _> = self.rcpts.named_mut().map(|(to, now)| (to.clone(), now.clone())).collect();
+            let now = |(to, now): (&Address, &mut Asked)| (to.clone(), (now.hop.clone(), now.quarantine.clone()));
+            let said: HashMap<_, _> = self.rcpts.named_mut().map(now).collect();
             self.rcpts.forget_named();
             for TakenRcpt { address, mut asked, verdict, why, .. } in take(&mut filtering.taken) {
-                if let Some(now) = said.get(&address) {
-                    asked.clone_from(now);
+                if let Some((hop, quarantine)) = said.get(&address) {
+                    (asked.hop, asked.quarantine) = (hop.clone(), quarantine.clone());
                 }
                 self.rcpts.add_by(address, asked, verdict, why);
             }

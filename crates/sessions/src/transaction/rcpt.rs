@@ -141,9 +141,6 @@ impl Transaction {
             why = Because::Rules(words);
         }
         let lists = lists_of(&verdict);
-        for list in lists {
-            self.quarantined_lists.extend(asked.quarantine.iter().map(|by| (list.clone(), by.clone())));
-        }
         if !open.is_empty() {
             self.open.push((rcpt.address.clone(), lists.to_vec()));
         }

@@ -7,7 +7,7 @@ use crate::report::Report;
 use crate::scribe::Scribe;
 
 /// A site that refuses everybody, one that never takes anything, and the sender's.
-fn refusing() -> TestLab {
+pub fn refusing() -> TestLab {
     TestLab::start(&format!(
         "{SENDER_SITE}[[site]]\nname = 'no.example'\nbehaviour = {{ reject_share = 1.0 }}\n\
          [[site]]\nname = 'later.example'\nbehaviour = {{ at_rcpt = '451 4.3.0 not today' }}\n\
@@ -15,7 +15,7 @@ fn refusing() -> TestLab {
     ))
 }
 
-fn reports(lab: &TestLab, to: &str) -> Vec<Report> {
+pub fn reports(lab: &TestLab, to: &str) -> Vec<Report> {
     let copies = lab.recorder().copies_to(to);
     copies.iter().map(|copy| Report::parse(copy.body.as_ref().expect("the lab keeps bodies"))).collect()
 }

@@ -76,6 +76,7 @@ mod salvage;
 mod scribe;
 mod secrets;
 mod sending;
+mod several_ways;
 mod smtp_in;
 mod standing_bounces;
 mod stragglers;

@@ -34,13 +34,13 @@ pub fn listed(server: &Server, arguments: &[&str]) -> Vec<Value> {
 }
 
 /// By recipient.
-fn id_of(server: &Server, recipient: &str) -> String {
+pub fn id_of(server: &Server, recipient: &str) -> String {
     let rows = listed(server, &["--recipient", recipient]);
     assert_eq!(rows.len(), 1, "{rows:?}");
     rows[0]["id"].as_str().expect("an id").to_owned()
 }
 
-fn text(server: &Server, command: &[&str]) -> String {
+pub fn text(server: &Server, command: &[&str]) -> String {
     let output = server.operator(command);
     String::from_utf8([output.stdout, output.stderr].concat()).expect("text")
 }
@@ -90,7 +90,7 @@ fn an_access_files_entry_is_named_with_its_line() {
 
 /// What the queue and the quarantine come to.
 #[track_caller]
-fn expect(server: &Server, [acknowledged, delivered, pending, kept]: [u64; 4]) {
+pub fn expect(server: &Server, [acknowledged, delivered, pending, kept]: [u64; 4]) {
     wait_fates(server, "the fates", |now| now.delivered == delivered && now.pending == pending);
     let Fates { acknowledged: all, .. } = fates(server);
     assert_eq!((all, quarantined(server)), (acknowledged, kept));

@@ -241,35 +241,24 @@ impl Committer {
     }
 }
 
-/// The recipients of an envelope, duplicates merged: the first ORCPT holds, NOTIFY is united (RFC 3461 section 4 says
-/// nothing of duplicates; whoever asked for a notice gets it).
+/// The recipients of an envelope, duplicates merged as [`RcptParams::unite`] has it.
 #[derive(Default)]
 pub struct Merged {
     pub ids: IdSet,
+    /// Of those that ask for something.
     params: BTreeMap<AddressId, RcptParams>,
 }
 
 impl Merged {
     pub fn add(&mut self, id: AddressId, more: RcptParams) {
-        let is_there = !self.ids.insert(id.0);
-        if more == RcptParams::default() {
-            // Who asked for nothing hears of a failure, which a copy's NEVER must not take away.
-            if let Some(known) = self.params.get_mut(&id).filter(|known| known.notify == Some(NEVER)) {
-                known.notify = None;
-            }
-            return;
+        let mut params = more;
+        if !self.ids.insert(id.0) {
+            let mut known = self.params.remove(&id).unwrap_or_default();
+            known.unite(params);
+            params = known;
         }
-        if is_there && more.notify == Some(NEVER) && self.params.get(&id).is_none_or(|known| known.notify.is_none()) {
-            return;
-        }
-        let known = self.params.entry(id).or_default();
-        known.notify = match (known.notify, more.notify) {
-            (Some(NEVER), Some(wish)) | (Some(wish), Some(NEVER)) => Some(wish),
-            (Some(one), Some(other)) => Some(one | other),
-            (one, other) => one.or(other),
-        };
-        if known.orcpt.is_none() {
-            known.orcpt = more.orcpt;
+        if params != RcptParams::default() {
+            self.params.insert(id, params);
         }
     }
 
@@ -277,9 +266,6 @@ impl Merged {
         std::mem::take(&mut self.params).into_iter().collect()
     }
 }
-
-/// NOTIFY=NEVER as a bit of [`RcptParams::notify`].
-const NEVER: u8 = 1;
 
 /// The version after the newest of a list, one that is in the batch being built included.
 fn next_version(hub: &Hub, planned: &[Planned], name: &str) -> u64 {
