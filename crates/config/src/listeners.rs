@@ -307,14 +307,6 @@ pub(super) fn check(
     auth: &AuthConfig,
     has_certificates: bool,
 ) {
-    let takes_logins = |(_, listener): (Service, &Listener)| listener.auth != ListenerAuth::None;
-    if auth.source.is_some()
-        && !listen.listeners().any(takes_logins)
-        && let Some(first) = spans.first()
-    {
-        let message = "[auth] knows users, and no listener takes a login: add `submission` or `smtps`, or auth = \"offered\" to one";
-        context.warn(first.address.clone(), message);
-    }
     for ((service, listener), spans) in listen.listeners().zip(spans) {
         if let Some(span) = spans.tls.as_ref().filter(|_| shuts_out_servers(service, listener)) {
             let message = "other mail servers that know no TLS cannot deliver here, and port 25 is where they do: RFC 3207 section 4 forbids \

@@ -402,7 +402,7 @@ impl Trial<'_> {
     fn logins(&mut self, config: &Config) {
         let (users, lines) = trial_auth::users(config);
         self.found.extend(lines);
-        let users = users.into_iter().chain(trial_auth::dovecot(config));
+        let users = users.into_iter().chain(trial_auth::unasked(config)).chain(trial_auth::dovecot(config));
         for found in users.chain(trial_auth::secrets(config, self.settings)) {
             self.report(found.severity, (&found.section, found.key), &found.what);
         }

@@ -11,7 +11,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use stentor_config::settings::Settings;
-use stentor_config::{AuthSource, Config, Credential, DOVECOT_USERS, Diagnostic, SecretSource, Severity, SmartHost};
+use stentor_config::{
+    AuthSource, Config, Credential, DOVECOT_USERS, Diagnostic, Listener, ListenerAuth, SecretSource, Severity,
+    SmartHost,
+};
 use stentor_tables::Table;
 use stentor_users::{FileError, FileKind, UsersFile};
 
@@ -64,6 +67,20 @@ pub(super) fn users(config: &Config) -> (Option<Finding>, Vec<Diagnostic>) {
         }
         Err(error) => (finding(Severity::Error, error.to_string()), Vec::new()),
     }
+}
+
+/// Users whom no listener asks for a login.
+pub(super) fn unasked(config: &Config) -> Option<Finding> {
+    let key = match &config.auth.source {
+        Some(AuthSource::Users(_)) => "users",
+        Some(AuthSource::Dovecot(_)) => "dovecot",
+        None => return None,
+    };
+    let takes_logins = |(_, listener): (_, &Listener)| listener.auth != ListenerAuth::None;
+    let what =
+        "no listener takes a login: add `submission` or `smtps` to [listen], or auth = \"offered\" to one of `smtp`";
+    let finding = || Finding { section: "auth".to_owned(), key, severity: Severity::Warning, what: what.to_owned() };
+    (!config.listen.listeners().any(takes_logins)).then(finding)
 }
 
 /// Whether Dovecot's socket takes a connection; nothing is sent.
@@ -237,6 +254,23 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
+
+    #[test]
+    fn users_whom_nobody_asks_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("stentor.toml");
+        for (listen, is_named) in [
+            ("smtp = \"127.0.0.1:25\"", true),
+            ("submission = \"127.0.0.1:587\"", false),
+            ("smtp = { address = \"127.0.0.1:25\", auth = \"offered\" }", false),
+        ] {
+            fs::write(&path, format!("[listen]\n{listen}\n[auth]\nusers = \"users\"\n")).unwrap();
+            let (config, settings) = stentor_config::check_noting(&path).unwrap();
+            let found = unasked(&config);
+            assert_eq!(found.is_some(), is_named, "{listen}");
+            assert!(found.is_none_or(|found| settings.place(&found.section, found.key).is_some()));
+        }
+    }
 
     #[test]
     fn files_of_logins_are_looked_at() {
