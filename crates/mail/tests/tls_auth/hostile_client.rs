@@ -246,14 +246,6 @@ impl End for HostileClient {
         Ok(true)
     }
 
-    fn deadline(&self) -> Ms {
-        Ms::MAX
-    }
-
-    fn timed_out(&mut self, _: Ms) -> Checked {
-        Ok(())
-    }
-
     fn written(&mut self) -> Vec<Segment> {
         std::mem::take(&mut self.written)
     }

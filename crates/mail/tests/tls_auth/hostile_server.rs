@@ -358,14 +358,6 @@ impl End for HostileServer<'_> {
         Ok(false)
     }
 
-    fn deadline(&self) -> Ms {
-        Ms::MAX
-    }
-
-    fn timed_out(&mut self, _: Ms) -> Checked {
-        Ok(())
-    }
-
     fn written(&mut self) -> Vec<Segment> {
         std::mem::take(&mut self.written)
     }

@@ -42,9 +42,13 @@ pub trait End {
     fn disconnected(&mut self, now: Ms) -> Checked;
     /// Does something of its own accord; false if it has nothing to do.
     fn act(&mut self, now: Ms) -> Checked<bool>;
-    fn deadline(&self) -> Ms;
+    fn deadline(&self) -> Ms {
+        Ms::MAX
+    }
     /// The deadline has passed.
-    fn timed_out(&mut self, now: Ms) -> Checked;
+    fn timed_out(&mut self, _: Ms) -> Checked {
+        Ok(())
+    }
     /// What it has written since.
     fn written(&mut self) -> Vec<Segment>;
     fn is_closed(&self) -> bool;
