@@ -14,10 +14,8 @@ use stentor_mime::transfer::Encoding;
 
 use super::header::{self, Facts, Kind};
 use super::levels::Level;
-use super::{Converter, LEVELS_MAX, State, Stop, is_plain};
+use super::{Converter, LEVELS_MAX, LINE_BYTES_MAX, Octets, State, Stop, is_plain};
 
-/// Longest line (RFC 5322 section 2.1.1).
-const LINE_BYTES_MAX: usize = 998;
 /// Multiparts and messages that are looked into; what is in any further one passes as it is.
 const CONTAINERS_MAX: usize = 256 * 1024;
 
@@ -59,7 +57,7 @@ impl Decoding {
 impl Converter {
     /// A converter to 8 bits.
     pub(super) fn decoding(decoding: Decoding) -> Converter {
-        Converter { decoding: Some(Box::new(decoding)), ..Converter::new() }
+        Converter { decoding: Some(Box::new(decoding)), ..Converter::with(Octets::Keep) }
     }
 
     /// The header section is complete: what kind of part is it?
@@ -70,7 +68,7 @@ impl Converter {
             Kind::Multipart { boundary, digest } if identity => Some(Level::Multipart { boundary, digest }),
             Kind::Message if identity => Some(Level::Message),
             Kind::Leaf if facts.is_text && matches!(facts.encoding, Encoding::QuotedPrintable | Encoding::Base64) => {
-                self.state = State::Hold { facts, body: Vec::new(), eight_bit: false };
+                self.state = State::Hold { facts, body: Vec::new(), eight_bit: false, has_long_line: false };
                 return;
             }
             _ => None,

@@ -1,11 +1,16 @@
-//! Header fields with octets over 127 or NULs: encoded where a standard allows it (RFC 2047, RFC 2231), else `?`.
+//! Header fields with octets over 127 or NULs, or with words longer than a line may be: encoded where a standard allows it (RFC 2047, RFC
+//! 2231; for their length alone only where readers are known to decode it), else `?`, or left for [`super::fold`] to break.
 //!
 //! Addresses are never changed: mail to a changed address would go elsewhere.
 
 use stentor_mime::field::{comment_end, quoted_end};
 use stentor_mime::quoted::escaped;
 
-use super::{ConvertError, is_plain};
+use super::fold::{self, SPACES_MAX, Syntax};
+use super::{ConvertError, Octets, without_end};
+
+/// Longest word that a line of its own can have, with room for what stands around it.
+const WORD_BYTES_MAX: usize = 960;
 
 /// Longest encoded word (RFC 2047 section 2).
 const ENCODED_WORD_BYTES_MAX: usize = 75;
@@ -56,47 +61,102 @@ const MACHINE_FIELDS: [&str; 14] = [
     "arc-authentication-results",
 ];
 
+/// How the names of other fields for programs begin.
+const MACHINE_BEGINS: [&str; 4] = ["resent-", "content-", "list-", "arc-"];
+
+/// Whether a field is written for programs: its value is never decoded as a whole, since a word of a name could become an address.
+pub fn is_structured(name: &[u8]) -> bool {
+    let is_in = |names: &[&str]| names.iter().any(|known| name.eq_ignore_ascii_case(known.as_bytes()));
+    let begins = |with: &&str| name.get(..with.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(with.as_bytes()));
+    let is_for_programs = is_in(&ADDRESS_FIELDS) || is_in(&MACHINE_FIELDS) || MACHINE_BEGINS.iter().any(begins);
+    is_for_programs && !is_in(&TEXT_FIELDS)
+}
+
 /// Name and value of a field.
 pub(super) fn split(field: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = memchr::memchr(b':', field)?;
     Some((field[..at].trim_ascii_end(), &field[at + 1..]))
 }
 
-/// Appends a field (its folds and its line end included) without octets over 127.
-/// With `lossy` an address with such octets gets `?`, where an error would stop the message.
-pub(super) fn write_seven_bit(raw: &[u8], lossy: bool, out: &mut Vec<u8>) -> Result<(), ConvertError> {
-    let Some((name, value)) = split(raw) else {
+/// Appends a field (its folds and its line end included) with the octets that are allowed, in lines that are not too long.
+///
+/// # Errors
+/// An address needs octets that are not allowed. With [`Octets::Lossy`] it gets `?`.
+pub(super) fn write(raw: &[u8], octets: Octets, out: &mut Vec<u8>) -> Result<(), ConvertError> {
+    // The line end belongs to no value: quotes that nobody closes must not take it in.
+    let text = without_end(raw);
+    let end = &raw[text.len()..];
+    let mut field = Vec::with_capacity(raw.len() + raw.len() / 8);
+    let Some((name, value)) = split(text) else {
         // Not a field at all.
-        super::push_masked(raw, out);
+        octets.push(raw, &mut field);
+        fold::write(&field, Syntax::Text, out);
         return Ok(());
     };
-    write_name(name, out);
-    out.push(b':');
+    write_name(name, octets, &mut field);
+    field.push(b':');
     let is_in = |names: &[&str]| names.iter().any(|n| name.eq_ignore_ascii_case(n.as_bytes()));
+    let mut syntax = Syntax::Structured;
     if is_in(&MACHINE_FIELDS) {
-        super::push_masked(value, out);
+        octets.push(value, &mut field);
     } else if is_in(&PARAMETER_FIELDS) {
-        write_parameters(value, out);
+        write_parameters(value, octets, &mut field);
     } else if is_in(&ADDRESS_FIELDS) {
-        let start = out.len();
-        match write_addresses(value, out) {
-            Err(_) if lossy => {
-                out.truncate(start);
-                super::push_masked(value, out);
+        let start = field.len();
+        match write_addresses(value, octets, &mut field) {
+            Err(_) if octets == Octets::Lossy => {
+                field.truncate(start);
+                octets.push(value, &mut field);
             }
             written => written?,
         }
+    } else if name.get(..LIST.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(LIST)) {
+        // Of white space within the URLs of such fields RFC 2369 section 2 says that readers skip it.
+        write_text(value, Needs::of_any_length(octets), &mut field);
     } else {
-        write_text(value, out);
+        syntax = Syntax::Text;
+        let needs = if is_in(&TEXT_FIELDS) { Needs::of(octets) } else { Needs::of_any_length(octets) };
+        write_text(value, needs, &mut field);
     }
+    field.extend_from_slice(end);
+    fold::write(&field, syntax, out);
     Ok(())
+}
+
+/// Fields of text for people, whose readers decode it (RFC 2047 section 5). In any other a long word may be for a program, such as a key in
+/// base64, which an encoding would destroy.
+const TEXT_FIELDS: [&str; 4] = ["subject", "comments", "keywords", "content-description"];
+
+/// How the fields of RFC 2369 and RFC 2919 begin.
+const LIST: &[u8] = b"List-";
+
+/// What has to be encoded.
+#[derive(Clone, Copy)]
+struct Needs {
+    octets: Octets,
+    word_bytes_max: usize,
+}
+
+impl Needs {
+    fn of(octets: Octets) -> Needs {
+        Needs { octets, word_bytes_max: WORD_BYTES_MAX }
+    }
+
+    /// Words are not encoded for their length.
+    fn of_any_length(octets: Octets) -> Needs {
+        Needs { octets, word_bytes_max: usize::MAX }
+    }
+
+    fn encoding(self, text: &[u8]) -> bool {
+        !self.octets.allow(text) || text.len() > self.word_bytes_max
+    }
 }
 
 /// RFC 5322 2.2 and RFC 6532 both require 7-bit names. Any other name is escaped reversibly, so that different names
 /// stay different.
-fn write_name(name: &[u8], out: &mut Vec<u8>) {
-    if name.len() > NAME_BYTES_MAX {
-        return super::push_masked(name, out);
+fn write_name(name: &[u8], octets: Octets, out: &mut Vec<u8>) {
+    if octets == Octets::Keep || name.len() > NAME_BYTES_MAX {
+        return octets.push(name, out);
     }
     for &b in name {
         match b {
@@ -110,20 +170,27 @@ fn is_space(b: u8) -> bool {
     matches!(b, b' ' | b'\t' | b'\r' | b'\n')
 }
 
-/// Unstructured text: each run of words with octets over 127 becomes encoded words, the white space within included.
-fn write_text(value: &[u8], out: &mut Vec<u8>) {
+/// Unstructured text: each run of words that have to be encoded becomes encoded words, the white space within included.
+fn write_text(value: &[u8], needs: Needs, out: &mut Vec<u8>) {
     let mut run: Option<(usize, usize)> = None;
     let (mut at, mut done) = (0, 0);
+    // Where the word before begins.
+    let mut before = None;
     while at < value.len() {
         let start = value[at..].iter().position(|&b| !is_space(b)).map_or(value.len(), |n| at + n);
         let end = value[start..].iter().position(|&b| is_space(b)).map_or(value.len(), |n| start + n);
-        if !is_plain(&value[start..end]) {
+        // White space that fills lines: only within encoded words it stays what it is.
+        let is_wide = start - at > SPACES_MAX && needs.word_bytes_max < usize::MAX && start < end;
+        if let Some(from) = before.filter(|_| is_wide) {
+            run = Some((run.map_or(from, |run| run.0), end));
+        } else if needs.encoding(&value[start..end]) {
             run = Some((run.map_or(start, |run| run.0), end));
         } else if let Some((from, to)) = run.take() {
             out.extend_from_slice(&value[done..from]);
             write_encoded(&value[from..to], out);
             done = to;
         }
+        before = (start < end).then_some(start);
         at = end;
     }
     if let Some((from, to)) = run {
@@ -179,7 +246,8 @@ fn fold_if_long(out: &mut Vec<u8>) {
 }
 
 /// Addresses, their phrases and comments encoded.
-fn write_addresses(value: &[u8], out: &mut Vec<u8>) -> Result<(), ConvertError> {
+fn write_addresses(value: &[u8], octets: Octets, out: &mut Vec<u8>) -> Result<(), ConvertError> {
+    let needs = Needs::of(octets);
     let mut rest = value;
     while let Some(&first) = rest.first() {
         let end = match first {
@@ -191,23 +259,23 @@ fn write_addresses(value: &[u8], out: &mut Vec<u8>) -> Result<(), ConvertError> 
         };
         let (token, after) = rest.split_at(end.max(1));
         rest = after;
-        if is_plain(token) {
+        let is_address = first == b'<'
+            || token.contains(&b'@') && !matches!(first, b'"' | b'(')
+            || first == b'"' && after.first() == Some(&b'@');
+        if !needs.encoding(token) || is_address && octets.allow(token) {
             out.extend_from_slice(token);
             continue;
         }
         match first {
-            b'<' => return Err(ConvertError::EightBitAddress),
+            _ if is_address => return Err(ConvertError::EightBitAddress),
             b'(' => {
                 out.push(b'(');
                 let inner = &token[1..];
                 let (inner, closed) = inner.strip_suffix(b")").map_or((inner, false), |inner| (inner, true));
-                write_text(inner, out);
+                write_text(inner, needs, out);
                 if closed {
                     out.push(b')');
                 }
-            }
-            _ if token.contains(&b'@') && first != b'"' || after.first() == Some(&b'@') => {
-                return Err(ConvertError::EightBitAddress);
             }
             b'"' => {
                 let inner = &token[1..];
@@ -229,7 +297,8 @@ fn unquoted(text: &[u8]) -> Vec<u8> {
 }
 
 /// `type; name="value"`: a value with octets over 127 is written as RFC 2231 section 4 says.
-fn write_parameters(value: &[u8], out: &mut Vec<u8>) {
+fn write_parameters(value: &[u8], octets: Octets, out: &mut Vec<u8>) {
+    let needs = Needs::of(octets);
     let mut rest = value;
     while !rest.is_empty() {
         let mut end = 0;
@@ -242,10 +311,10 @@ fn write_parameters(value: &[u8], out: &mut Vec<u8>) {
         }
         let (parameter, after) = rest.split_at(end);
         match memchr::memchr(b'=', parameter) {
-            Some(at) if !is_plain(parameter) && is_plain(&parameter[..at]) => {
+            Some(at) if needs.encoding(parameter) && !needs.encoding(&parameter[..at]) && !is_boundary(parameter) => {
                 write_extended(&parameter[..at], &parameter[at + 1..], out);
             }
-            _ => super::push_masked(parameter, out),
+            _ => octets.push(parameter, out),
         }
         rest = after;
         if let [b';', after @ ..] = rest {
@@ -255,8 +324,13 @@ fn write_parameters(value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
+/// What readers look for as it stands.
+fn is_boundary(parameter: &[u8]) -> bool {
+    let name = parameter.split(|&b| b == b'=').next().unwrap_or_default();
+    name.trim_ascii().eq_ignore_ascii_case(b"boundary") && parameter.is_ascii()
+}
+
 fn write_extended(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
-    let line_end: &[u8] = if value.ends_with(b"\r\n") { b"\r\n" } else { b"" };
     let value = value.trim_ascii();
     let inner = value.strip_prefix(b"\"").map(|inner| unquoted(inner.strip_suffix(b"\"").unwrap_or(inner)));
     let inner = inner.unwrap_or_else(|| value.to_vec());
@@ -292,7 +366,6 @@ fn write_extended(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
         }
         encode(section, out);
     }
-    out.extend_from_slice(line_end);
 }
 
 /// Octets of a parameter's value in one section; each takes up to three on the line.
@@ -304,7 +377,7 @@ mod tests {
 
     fn converted(field: &str) -> String {
         let mut out = Vec::new();
-        write_seven_bit(format!("{field}\r\n").as_bytes(), false, &mut out).unwrap();
+        write(format!("{field}\r\n").as_bytes(), Octets::SevenBit, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();
         text.strip_suffix("\r\n").unwrap().to_owned()
     }
@@ -316,7 +389,7 @@ mod tests {
         let long = converted(&format!("Subject: {}", "é".repeat(50)));
         assert!(long.split("\r\n").all(|line| line.len() < 90) && long.matches("=?utf-8?Q?").count() > 4);
         let mut out = Vec::new();
-        write_seven_bit(b"Subject: \xff\r\n", false, &mut out).unwrap();
+        write(b"Subject: \xff\r\n", Octets::SevenBit, &mut out).unwrap();
         assert_eq!(out, b"Subject: =?unknown-8bit?Q?=FF?=\r\n");
     }
 
@@ -328,10 +401,10 @@ mod tests {
              (=?utf-8?Q?n=C3=A9_=C3=A9?=), e@f.org"
         );
         for bad in ["To: é@b.org", "To: x <é@b.org>", "To: \"é\"@b.org", "To: a@é.org"] {
-            let result = write_seven_bit(bad.as_bytes(), false, &mut Vec::new());
+            let result = write(bad.as_bytes(), Octets::SevenBit, &mut Vec::new());
             assert_eq!(result, Err(ConvertError::EightBitAddress), "{bad}");
             let mut out = Vec::new();
-            write_seven_bit(bad.as_bytes(), true, &mut out).unwrap();
+            write(bad.as_bytes(), Octets::Lossy, &mut out).unwrap();
             assert_eq!(String::from_utf8(out).unwrap(), bad.replace('é', "??"));
         }
     }

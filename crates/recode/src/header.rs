@@ -1,11 +1,11 @@
 //! A header section: what it says about the part, and how it is rewritten.
 
 use stentor_mime::field::{Line, Place, line, lines as fields};
-use stentor_mime::params::MimeField;
+use stentor_mime::params::{MimeField, ParamName};
 use stentor_mime::transfer::Encoding;
 
-use super::ConvertError;
 use super::field::{self, split};
+use super::{ConvertError, LINE_BYTES_MAX, Octets, longest_line};
 
 /// What a part is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +36,8 @@ pub(super) struct Facts {
     pub(super) is_ambiguous: bool,
     /// One of the types of RFC 6532 and RFC 6533, which hold header fields with UTF-8.
     pub(super) is_global: bool,
+    /// Groups of fields, which may not be encoded (RFC 3464 section 2.1, RFC 8098 section 3.1).
+    pub(super) is_status: bool,
     pub(super) has_version: bool,
     /// Header of a message, not of a part of a multipart.
     pub(super) of_message: bool,
@@ -57,6 +59,7 @@ impl Facts {
             is_text: true,
             is_ambiguous: false,
             is_global: false,
+            is_status: false,
             has_version: false,
             of_message: true,
             empty_line: false,
@@ -74,6 +77,7 @@ impl Facts {
                 facts.is_ambiguous |= field.is_ambiguous;
                 facts.kind = kind(&field);
                 facts.is_global = is_global(&field);
+                facts.is_status = is_status(&field);
                 facts.is_text = is_text(&field);
             } else if is_encoding && !has_encoding {
                 has_encoding = true;
@@ -89,36 +93,29 @@ impl Facts {
     }
 }
 
-/// Writes the section with what it declares brought down to 7bit; its encoding stays.
-pub(super) fn write_seven_bit(
-    header: &[u8],
-    facts: &Facts,
-    lossy: bool,
-    out: &mut Vec<u8>,
-) -> Result<(), ConvertError> {
-    let encoding = (facts.encoding == Encoding::Identity).then_some("7bit");
-    write(header, encoding, Octets::seven_bit(lossy), out)?;
+/// Writes the section of a part whose encoding stays: with what it declares brought down to 7bit, where it becomes that.
+pub(super) fn write_kept(header: &[u8], facts: &Facts, octets: Octets, out: &mut Vec<u8>) -> Result<(), ConvertError> {
+    let is_brought_down = facts.encoding == Encoding::Identity && octets != Octets::Keep;
+    write(header, is_brought_down.then_some("7bit"), octets, out)?;
     if facts.empty_line {
         out.extend_from_slice(b"\r\n");
     }
     Ok(())
 }
 
-/// Writes the section of a leaf that becomes quoted-printable, with the fields that this takes.
+/// Writes the section of a leaf that becomes quoted-printable, with the fields that this takes. `charset` of its text, if nobody declared any.
 pub(super) fn write_quoted(
     header: &[u8],
     facts: &Facts,
-    utf8: bool,
-    lossy: bool,
+    charset: &str,
+    octets: Octets,
     out: &mut Vec<u8>,
 ) -> Result<(), ConvertError> {
-    let has_encoding = write(header, Some("quoted-printable"), Octets::seven_bit(lossy), out)?;
+    let has_encoding = write(header, Some("quoted-printable"), octets, out)?;
     if facts.of_message && !facts.has_version {
         out.extend_from_slice(b"MIME-Version: 1.0\r\n");
     }
     if !facts.has_type {
-        // RFC 1428 section 3 has the name for what nobody declared.
-        let charset = if utf8 { "utf-8" } else { "unknown-8bit" };
         out.extend_from_slice(b"Content-Type: text/plain; charset=");
         out.extend_from_slice(charset.as_bytes());
         out.extend_from_slice(b"\r\n");
@@ -134,13 +131,29 @@ pub(super) fn write_quoted(
 
 /// Writes the section with another transfer encoding, and nothing else changed.
 pub(super) fn write_encoding(header: &[u8], facts: &Facts, encoding: &str, out: &mut Vec<u8>) {
-    // Only fields that are made 7-bit can fail.
-    if !write(header, Some(encoding), Octets::Keep, out).unwrap_or(true) {
+    if !write_all(header, encoding, out) {
         push_encoding(encoding, out);
     }
     if facts.empty_line {
         out.extend_from_slice(b"\r\n");
     }
+}
+
+/// Writes the fields as they are, the transfer encoding replaced; says whether there was one.
+fn write_all(header: &[u8], encoding: &str, out: &mut Vec<u8>) -> bool {
+    let mut has_encoding = false;
+    for raw in fields(header) {
+        if !is_encoding(raw) {
+            out.extend_from_slice(raw);
+        } else if !std::mem::replace(&mut has_encoding, true) {
+            push_encoding(encoding, out);
+        }
+    }
+    has_encoding
+}
+
+fn is_encoding(raw: &[u8]) -> bool {
+    split(raw).is_some_and(|(name, _)| name.eq_ignore_ascii_case(b"Content-Transfer-Encoding"))
 }
 
 fn push_encoding(encoding: &str, out: &mut Vec<u8>) {
@@ -149,36 +162,19 @@ fn push_encoding(encoding: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// What becomes of octets over 127 and NULs in fields.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Octets {
-    Keep,
-    /// As standards allow it; where none does, the field cannot be written.
-    SevenBit,
-    /// There `?` stands for them: see [`field::write_seven_bit`].
-    Lossy,
-}
-
-impl Octets {
-    fn seven_bit(is_lossy: bool) -> Octets {
-        if is_lossy { Octets::Lossy } else { Octets::SevenBit }
-    }
-}
-
 /// Writes the fields, the transfer encoding replaced; says whether there was one.
 fn write(header: &[u8], encoding: Option<&str>, octets: Octets, out: &mut Vec<u8>) -> Result<bool, ConvertError> {
     let mut has_encoding = false;
     for raw in fields(header) {
-        let named = split(raw).is_some_and(|(name, _)| name.eq_ignore_ascii_case(b"Content-Transfer-Encoding"));
         match encoding {
-            Some(word) if named => {
+            Some(word) if is_encoding(raw) => {
                 if !has_encoding {
                     push_encoding(word, out);
                 }
                 has_encoding = true;
             }
-            _ if octets == Octets::Keep || super::is_plain(raw) => out.extend_from_slice(raw),
-            _ => field::write_seven_bit(raw, octets == Octets::Lossy, out)?,
+            _ if octets.allow(raw) && longest_line(raw) <= LINE_BYTES_MAX => out.extend_from_slice(raw),
+            _ => field::write(raw, octets, out)?,
         }
     }
     Ok(has_encoding)
@@ -190,7 +186,7 @@ fn kind(field: &MimeField) -> Kind {
         (_, "") => Kind::Leaf,
         ("multipart", "signed" | "encrypted") | ("message", "partial") => Kind::Sealed,
         ("multipart", sub) => {
-            let boundary = field.param("boundary").map(|param| param.octets.trim_ascii_end());
+            let boundary = field.param(ParamName::Boundary).map(|param| param.octets.trim_ascii_end());
             match boundary {
                 Some(boundary) if (1..=BOUNDARY_BYTES_MAX).contains(&boundary.len()) && boundary.is_ascii() => {
                     Kind::Multipart { boundary: boundary.to_vec(), digest: sub == "digest" }
@@ -207,6 +203,10 @@ fn is_global(field: &MimeField) -> bool {
     field.main() == "message" && field.sub().starts_with("global")
 }
 
+fn is_status(field: &MimeField) -> bool {
+    field.main() == "message" && matches!(field.sub(), "delivery-status" | "disposition-notification")
+}
+
 /// Charsets whose characters have more than one octet, among them NUL, CR and LF: RFC 2046 4.1.2 keeps them out of text, and
 /// mail programs that break lines would break characters.
 const WIDE_CHARSETS: [&[u8]; 9] =
@@ -214,7 +214,7 @@ const WIDE_CHARSETS: [&[u8]; 9] =
 
 fn is_text(field: &MimeField) -> bool {
     let is_wide = |charset: &[u8]| WIDE_CHARSETS.iter().any(|wide| charset.starts_with(wide));
-    let mut charsets = field.all("charset").map(|param| param.octets.trim_ascii().to_ascii_lowercase());
+    let mut charsets = field.all(ParamName::Charset).map(|param| param.octets.trim_ascii().to_ascii_lowercase());
     field.main() == "text" && !field.sub().is_empty() && !charsets.any(|charset| is_wide(&charset))
 }
 

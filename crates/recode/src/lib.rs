@@ -1,9 +1,15 @@
-//! Content in other transfer encodings: 8-bit content made 7-bit for hosts without 8BITMIME while it is sent (RFC 6152 section
-//! 3, RFC 2045 section 6), and either way for rules that ask for it ([`Survey`]).
+//! Content in other forms on its way out: made 7-bit for hosts without 8BITMIME (RFC 6152 section 3, RFC 2045 section 6), its lines made
+//! as short as SMTP has them (RFC 5321 section 4.5.3.1.6); and in other transfer encodings for rules that ask for it ([`Survey`]).
 //!
-//! The converter walks the MIME structure line by line.
+//! One converter does all that. It walks the MIME structure line by line.
 //!
-//! **To 7 bits**: leaf parts that hold octets over 127 or NULs, which DATA cannot
+//! **Lines**: no line that it writes is over [`LINE_BYTES_MAX`] octets, whatever comes. Header fields are folded (`fold.rs`). Leaf parts with
+//! such a line become quoted-printable, or stay in the encoding that they have with other line breaks (`wrap.rs`); fields within a
+//! `message/delivery-status` are folded. What cannot be encoded (`multipart/signed`, unknown encodings, preambles, leaves whose
+//! first long line comes after [`HOLD_BYTES_MAX`]) gets CRLF and a space after 998 octets, as by Postfix's `smtp_line_length_limit`: what is
+//! signed is then damaged, and would otherwise be refused.
+//!
+//! **To 7 bits**, in addition: leaf parts that hold octets over 127 or NULs, which DATA cannot
 //! carry either (RFC 3030 section 3), become quoted-printable; `multipart/*` and `message/rfc822` are never encoded
 //! themselves (RFC 2045 6.4), what is in them is; `message/global` and its kin are leaves that may be (RFC 6532 3.7, RFC
 //! 6533 section 6). Parts without such octets stay as they are, so that a signature over one of them stays good, and of
@@ -11,29 +17,33 @@
 //! Raw 8-bit text in header fields becomes encoded words (RFC 2047) or parameters (RFC 2231); such octets in a field's
 //! name, which no RFC knows, are written as `=C3=A9`; in preambles and epilogues, which nobody sees, as `?`.
 //!
-//! Promises: output holds no octet over 127, no NUL and no new line over 998 octets (76 in bodies; a header line near
-//! 998 may grow by one encoded word); each body decodes to its original octets; time is linear; memory is bounded by
-//! [`HEADER_BYTES_MAX`], [`HOLD_BYTES_MAX`] and [`LEVELS_MAX`].
+//! Promises: output for 7 bits holds no octet over 127 and no NUL; each body that may be encoded decodes to its original octets, but for
+//! such late long lines; a leaf without a long line stays as it is when lines alone are converted; the output does not depend on how the
+//! input was cut, and converting it again changes nothing; time is linear; memory is bounded by [`HEADER_BYTES_MAX`],
+//! [`HOLD_BYTES_MAX`] and [`LEVELS_MAX`].
 //!
 //! ```text
 //! Header --multipart--> Filler (preamble) --delimiter--> Header ... --close--> Filler (epilogue)
 //!    |---message------> Header
 //!    |---encoded leaf-> Pass
-//!    |---other leaf---> Hold --its end, no 8-bit--> as it was
+//!    |---other leaf---> Hold --its end, nothing to encode--> as it was
+//!    |                    |----HOLD_BYTES_MAX, lines alone, none long--> Filler
 //!    |                    |----its end, or HOLD_BYTES_MAX--> Qp
-//!    '---cannot be encoded--> Refuse (an error at the first octet over 127)
+//!    '---cannot be encoded--> Refuse (to 7 bits an error at the first octet over 127)
 //! ```
 //!
-//! The header, which goes out first, says whether a leaf is encoded: so a leaf is held back up to [`HOLD_BYTES_MAX`]. A
-//! larger one is encoded whether it needs it or not.
+//! The header, which goes out first, says whether a leaf is encoded: so a leaf is held back up to [`HOLD_BYTES_MAX`]. To 7 bits, a
+//! larger one is encoded whether it needs it or not. For lines alone it stays as it is unless a long
+//! line came by then; later long lines are broken as by Postfix.
 //!
-//! Failure answers: a [`ConvertError`], after which the output is to be discarded and the message bounced. Our own
-//! DSNs, which must arrive in some form, use [`Converter::lossy`], which writes `?` instead.
+//! Failure answers: a [`ConvertError`], after which the output is to be discarded and the message bounced; for lines alone there is none.
+//! Our own DSNs, which must arrive in some form, use [`Converter::lossy`], which writes `?` instead.
 //!
 //! **To 8 bits** (`eight_bit.rs`): encoded text is written as it is where that is safe; anything else passes as it came.
 
 mod eight_bit;
 mod field;
+mod fold;
 mod header;
 mod levels;
 mod survey;
@@ -41,14 +51,20 @@ mod survey;
 mod tests;
 #[cfg(test)]
 mod tests_eight_bit;
+#[cfg(test)]
+mod tests_lines;
+mod wrap;
 
 use eight_bit::Decoding;
+pub use field::is_structured;
 use header::{Facts, Kind};
 use levels::{Level, Levels};
 use memchr::memchr;
-use stentor_mime::quoted::{self, QuotedPrintable};
+use stentor_mime::quoted::QuotedPrintable;
 use stentor_mime::transfer::Encoding;
 pub use survey::{Recoding, Survey};
+pub use wrap::LineScan;
+use wrap::Wrap;
 
 /// Most octets of one header section, the outermost or a part's.
 pub const HEADER_BYTES_MAX: usize = 2 * 1024 * 1024;
@@ -56,8 +72,10 @@ pub const HEADER_BYTES_MAX: usize = 2 * 1024 * 1024;
 pub const HOLD_BYTES_MAX: usize = 256 * 1024;
 /// Most levels of `multipart/*` and `message/rfc822` within each other.
 pub const LEVELS_MAX: usize = 100;
+/// Longest line, without its end (RFC 5321 section 4.5.3.1.6, RFC 5322 section 2.1.1).
+pub const LINE_BYTES_MAX: usize = 998;
 /// Longest line that is looked at as a whole; longer ones cannot be delimiters (RFC 2046 5.1.1) and pass in pieces.
-const LINE_BYTES_MAX: usize = 1024;
+const WHOLE_LINE_BYTES_MAX: usize = 1024;
 
 /// What content is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,23 +112,51 @@ pub enum ConvertError {
     NotEncodable,
 }
 
+/// What becomes of octets over 127 and NULs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Octets {
+    Keep,
+    /// They are encoded as standards allow it; where none does, there is an error.
+    SevenBit,
+    /// There `?` stands for them.
+    Lossy,
+}
+
+impl Octets {
+    /// Whether an octet may stay.
+    fn allows(self, octet: u8) -> bool {
+        self == Octets::Keep || matches!(octet, 1..0x80)
+    }
+
+    /// Whether a text may stay.
+    fn allow(self, text: &[u8]) -> bool {
+        self == Octets::Keep || is_plain(text)
+    }
+
+    /// Appends `text` with `?` for what may not stay.
+    fn push(self, text: &[u8], out: &mut Vec<u8>) {
+        out.extend(text.iter().map(|&b| if self.allows(b) { b } else { b'?' }));
+    }
+}
+
 /// Where in the structure the next line belongs.
 #[derive(Debug)]
 enum State {
     Header,
     /// Preamble or epilogue.
-    Filler,
+    Filler(Wrap),
     /// A leaf that may yet turn out to be 7-bit, or that may be decoded; its header has not gone out.
     Hold {
         facts: Facts,
         body: Vec<u8>,
         eight_bit: bool,
+        has_long_line: bool,
     },
     Qp(QuotedPrintable),
     /// A leaf that is encoded already: octets over 127 in it are noise.
-    Pass(Encoding),
-    /// Must hold no octet over 127.
-    Refuse,
+    Pass(Wrap),
+    /// Cannot be encoded: must hold no octet that is not allowed.
+    Refuse(Wrap),
     /// Passes as it is.
     Copy,
 }
@@ -138,7 +184,7 @@ enum End {
     Eof,
 }
 
-/// Makes one message 7-bit, or 8-bit. `push` its octets, then `finish`.
+/// Makes one message 7-bit, or its lines short, or makes it 8-bit. `push` its octets, then `finish`.
 #[derive(Debug)]
 pub struct Converter {
     /// The beginning of a line that is not complete.
@@ -149,8 +195,7 @@ pub struct Converter {
     levels: Levels,
     /// The header section being read, or that of the leaf being held.
     header: Vec<u8>,
-    /// Replaces what cannot be encoded by `?`.
-    is_lossy: bool,
+    octets: Octets,
     /// Toward 8 bits.
     decoding: Option<Box<Decoding>>,
     has_eight_bit_header: bool,
@@ -165,21 +210,30 @@ impl Default for Converter {
 impl Converter {
     /// A converter to 7 bits at the beginning of a message.
     pub fn new() -> Self {
+        Self::with(Octets::SevenBit)
+    }
+
+    /// A converter to short lines alone, which does not fail.
+    pub fn of_lines() -> Self {
+        Self::with(Octets::Keep)
+    }
+
+    fn with(octets: Octets) -> Self {
         Self {
             line: Vec::new(),
             in_long_line: false,
             state: State::Header,
             levels: Levels::default(),
             header: Vec::new(),
-            is_lossy: false,
+            octets,
             decoding: None,
             has_eight_bit_header: false,
         }
     }
 
-    /// A converter that fails only at [`HEADER_BYTES_MAX`].
+    /// A converter to 7 bits that fails only at [`HEADER_BYTES_MAX`].
     pub fn lossy() -> Self {
-        Self { is_lossy: true, ..Self::new() }
+        Self::with(Octets::Lossy)
     }
 
     /// Whether what has been pushed has octets over 127 in a header section, of the message or of a part: such a message
@@ -228,7 +282,8 @@ impl Converter {
     /// The message is complete.
     pub fn finish(&mut self, out: &mut Vec<u8>) -> Result<(), ConvertError> {
         let line = std::mem::take(&mut self.line);
-        if !line.is_empty() {
+        // White space at the end of a long line may still be held, all of which has been passed on.
+        if !line.is_empty() || self.in_long_line {
             self.piece(&line, End::Eof, out)?;
         }
         self.end_entity(Stop::Eof, out)
@@ -237,7 +292,7 @@ impl Converter {
     /// Keeps the beginning of a line; if it is long, passes it on, all but a CR that may be half a line end.
     fn keep(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), ConvertError> {
         self.line.extend_from_slice(bytes);
-        if self.line.len() <= LINE_BYTES_MAX {
+        if self.line.len() <= WHOLE_LINE_BYTES_MAX {
             return Ok(());
         }
         let mut line = std::mem::take(&mut self.line);
@@ -255,13 +310,15 @@ impl Converter {
     fn piece(&mut self, text: &[u8], end: End, out: &mut Vec<u8>) -> Result<(), ConvertError> {
         let start = !self.in_long_line;
         self.in_long_line = end == End::Open;
-        if start && end != End::Open {
+        // One more octet, and it would be passed on in pieces where it comes in pieces.
+        if start && end != End::Open && text.len() < WHOLE_LINE_BYTES_MAX {
             if text.starts_with(b"--")
                 && let Some((level, closes)) = self.levels.delimiter(text)
             {
                 self.end_entity(Stop::Delimiter, out)?;
                 self.begin_at(level, closes);
-                out.extend_from_slice(text);
+                let is_long = text.len() > LINE_BYTES_MAX && self.decoding.is_none();
+                out.extend_from_slice(if is_long { text.trim_ascii_end() } else { text });
                 end_line(end, out);
                 return Ok(());
             }
@@ -269,47 +326,37 @@ impl Converter {
                 return self.header_done(true, out);
             }
         }
+        let octets = self.octets;
         match &mut self.state {
             State::Header => {
                 self.header.extend_from_slice(text);
                 end_line(end, &mut self.header);
                 if self.header.len() > HEADER_BYTES_MAX {
-                    return Err(ConvertError::HeaderTooLarge);
+                    return self.give_up_header(end, out);
                 }
             }
             State::Copy => {
                 out.extend_from_slice(text);
                 end_line(end, out);
             }
-            State::Filler => {
-                push_masked(text, out);
-                end_line(end, out);
-            }
-            State::Pass(Encoding::QuotedPrintable) => {
-                quoted::escape_high(text, out);
-                end_line(end, out);
-            }
-            State::Pass(_) => {
-                out.extend(text.iter().filter(|b| b.is_ascii() && **b != 0));
-                end_line(end, out);
-            }
-            State::Refuse => {
-                if !is_plain(text) && !self.is_lossy {
+            State::Filler(wrap) | State::Pass(wrap) => wrap.piece(text, start, end, octets, out),
+            State::Refuse(wrap) => {
+                if octets == Octets::SevenBit && !is_plain(text) {
                     return Err(ConvertError::NotEncodable);
                 }
-                push_masked(text, out);
-                end_line(end, out);
+                wrap.piece(text, start, end, octets, out);
             }
             State::Qp(encoder) => {
-                encoder.push(text, out);
+                push_quoted(encoder, text, start, out);
                 match end {
                     End::Open => {}
                     End::Crlf => encoder.end_line(out),
                     End::Eof => encoder.finish(out),
                 }
             }
-            State::Hold { body, eight_bit, .. } => {
+            State::Hold { body, eight_bit, has_long_line, .. } => {
                 *eight_bit |= !is_plain(text);
+                *has_long_line |= text.len() > LINE_BYTES_MAX;
                 body.extend_from_slice(text);
                 end_line(end, body);
                 if body.len() > HOLD_BYTES_MAX {
@@ -320,6 +367,23 @@ impl Converter {
         Ok(())
     }
 
+    /// The header section is too large to be kept: where that is no error, nothing in it or behind it is looked at.
+    fn give_up_header(&mut self, end: End, out: &mut Vec<u8>) -> Result<(), ConvertError> {
+        if self.octets != Octets::Keep || self.decoding.is_some() {
+            return Err(ConvertError::HeaderTooLarge);
+        }
+        let header = std::mem::take(&mut self.header);
+        let mut wrap = Wrap::hard();
+        let mut lines = header.split_inclusive(|&b| b == b'\n').peekable();
+        while let Some(line) = lines.next() {
+            let ended = line.strip_suffix(b"\r\n").filter(|_| lines.peek().is_some() || end == End::Crlf);
+            let (text, end) = ended.map_or((line, End::Open), |text| (text, End::Crlf));
+            wrap.piece(text, true, end, Octets::Keep, out);
+        }
+        self.state = State::Refuse(wrap);
+        Ok(())
+    }
+
     /// Behind a delimiter of `level`.
     fn begin_at(&mut self, level: usize, closes: bool) {
         self.levels.truncate(if closes { level } else { level + 1 });
@@ -327,7 +391,7 @@ impl Converter {
     }
 
     fn filler(&self) -> State {
-        if self.decoding.is_some() { State::Copy } else { State::Filler }
+        if self.decoding.is_some() { State::Copy } else { State::Filler(Wrap::hard()) }
     }
 
     /// What was being read ends here.
@@ -358,40 +422,45 @@ impl Converter {
             return Ok(());
         }
         let identity = facts.encoding == Encoding::Identity;
+        let octets = self.octets;
         let next = match std::mem::replace(&mut facts.kind, Kind::Leaf) {
             // Whatever encoding it claims: readers look for its delimiters all the same (RFC 2045 6.4 forbids it).
             Kind::Multipart { boundary, digest } => {
                 self.levels.push(Level::Multipart { boundary, digest });
-                State::Filler
+                State::Filler(Wrap::hard())
             }
             Kind::Message if identity => {
                 self.levels.push(Level::Message);
                 State::Header
             }
             Kind::Leaf if identity => {
-                self.state = State::Hold { facts, body: Vec::new(), eight_bit: false };
+                self.state = State::Hold { facts, body: Vec::new(), eight_bit: false, has_long_line: false };
                 return Ok(());
             }
-            Kind::Leaf if facts.encoding != Encoding::Unknown => State::Pass(facts.encoding),
-            _ => State::Refuse,
+            Kind::Leaf if facts.encoding != Encoding::Unknown => State::Pass(Wrap::of(facts.encoding)),
+            // Encoded in spite of RFC 2045 section 6.4: only readers that decode it have any use for it.
+            Kind::Message => State::Refuse(Wrap::of(facts.encoding)),
+            _ => State::Refuse(Wrap::hard()),
         };
         let is_too_deep = self.levels.len() > LEVELS_MAX;
-        if is_too_deep && !self.is_lossy {
+        if is_too_deep && octets == Octets::SevenBit {
             return Err(ConvertError::TooDeep);
         }
-        header::write_seven_bit(&self.header, &facts, self.is_lossy, out)?;
+        header::write_kept(&self.header, &facts, octets, out)?;
         self.header.clear();
         self.state = next;
         if is_too_deep {
             self.levels.truncate(LEVELS_MAX);
-            self.state = State::Refuse;
+            self.state = State::Refuse(Wrap::hard());
         }
         Ok(())
     }
 
     /// Lets the leaf that is held go, encoded if it must be, or decoded if it may be.
     fn release(&mut self, stop: Stop, out: &mut Vec<u8>) -> Result<(), ConvertError> {
-        let State::Hold { facts, body, eight_bit } = std::mem::replace(&mut self.state, State::Filler) else {
+        let state = std::mem::replace(&mut self.state, State::Copy);
+        let State::Hold { facts, body, eight_bit, has_long_line } = state else {
+            self.state = state;
             return Ok(());
         };
         let header = std::mem::take(&mut self.header);
@@ -400,29 +469,56 @@ impl Converter {
             return Ok(());
         }
         self.has_eight_bit_header |= eight_bit && facts.is_global;
-        if !eight_bit && body.len() <= HOLD_BYTES_MAX {
-            header::write_seven_bit(&header, &facts, self.is_lossy, out)?;
-            out.extend_from_slice(&body);
+        let octets = self.octets;
+        let is_cut = body.len() > HOLD_BYTES_MAX;
+        // To short lines alone, a large leaf needs nothing until a long line comes, and that is broken hard.
+        let may_stay = if octets == Octets::Keep { !is_cut || !has_long_line } else { !eight_bit && !is_cut };
+        if may_stay && (!has_long_line || facts.is_status) {
+            header::write_kept(&header, &facts, octets, out)?;
+            if has_long_line {
+                fold::write_groups(&body, out);
+            } else {
+                out.extend_from_slice(&body);
+            }
+            self.state = State::Filler(Wrap::hard());
             return Ok(());
         }
         // A cut at the limit may fall within a character; that alone makes no text anything but UTF-8.
-        let cut = body.len() > HOLD_BYTES_MAX;
-        let utf8 = std::str::from_utf8(&body).map_or_else(|error| cut && error.error_len().is_none(), |_| true);
-        header::write_quoted(&header, &facts, utf8, self.is_lossy, out)?;
+        let looked_at = &body[..body.len().min(HOLD_BYTES_MAX)];
+        let is_utf8 =
+            std::str::from_utf8(looked_at).map_or_else(|error| is_cut && error.error_len().is_none(), |_| true);
+        let charset = match eight_bit || is_cut {
+            false => "us-ascii",
+            true if is_utf8 => "utf-8",
+            // RFC 1428 section 3 has the name for what nobody declared.
+            true => "unknown-8bit",
+        };
+        header::write_quoted(&header, &facts, charset, octets, out)?;
         let mut encoder = QuotedPrintable::default();
         let mut rest = body.as_slice();
         while let Some(at) = memchr::memmem::find(rest, b"\r\n") {
-            encoder.push(&rest[..at], out);
+            push_quoted(&mut encoder, &rest[..at], true, out);
             encoder.end_line(out);
             rest = &rest[at + 2..];
         }
-        encoder.push(rest, out);
+        push_quoted(&mut encoder, rest, true, out);
         if stop != (Stop::Full { is_line_open: true }) {
             encoder.finish(out);
         }
         self.state = State::Qp(encoder);
         Ok(())
     }
+}
+
+/// Encodes a piece of a line. A long one, of which a soft line break cuts off what could be a delimiter, begins with no dash.
+fn push_quoted(encoder: &mut QuotedPrintable, text: &[u8], is_start: bool, out: &mut Vec<u8>) {
+    /// What fits into one line, its octets escaped.
+    const SHORT_BYTES: usize = 25;
+    if is_start && text.len() > SHORT_BYTES && text.starts_with(b"--") {
+        encoder.push_escaped(b'-', out);
+        return encoder.push(&text[1..], out);
+    }
+    encoder.push(text, out);
 }
 
 fn end_line(end: End, out: &mut Vec<u8>) {
@@ -436,7 +532,13 @@ fn is_plain(text: &[u8]) -> bool {
     text.is_ascii() && memchr(0, text).is_none()
 }
 
-/// Appends `text` with `?` for octets over 127 and NULs.
-fn push_masked(text: &[u8], out: &mut Vec<u8>) {
-    out.extend(text.iter().map(|&b| if b.is_ascii() && b != 0 { b } else { b'?' }));
+/// The longest line, without its end.
+fn longest_line(text: &[u8]) -> usize {
+    let lines = text.split_inclusive(|&b| b == b'\n');
+    lines.map(|line| without_end(line).len()).max().unwrap_or(0)
+}
+
+fn without_end(line: &[u8]) -> &[u8] {
+    let text = line.strip_suffix(b"\n").unwrap_or(line);
+    text.strip_suffix(b"\r").filter(|_| text.len() < line.len()).unwrap_or(text)
 }

@@ -132,7 +132,7 @@ fn large_leaves_are_encoded_in_bounded_memory() {
     converter.push(b"A: b\r\n\r\n", &mut converted).unwrap();
     for _ in 0..1000 {
         converter.push(&[0xe9; 1000], &mut converted).unwrap();
-        assert!(converter.line.len() <= LINE_BYTES_MAX + 1);
+        assert!(converter.line.len() <= WHOLE_LINE_BYTES_MAX + 1);
     }
     converter.finish(&mut converted).unwrap();
     assert!(converted.is_ascii() && longest_line(&converted) <= 77);
