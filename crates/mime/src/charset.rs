@@ -5,8 +5,8 @@
 //! must not decode, because markup could hide there; mail in these charsets exists, here nothing runs, and a filter that does not read
 //! them is a way around it: UTF-7 (RFC 2152), HZ (RFC 1843) and ISO-2022-KR (RFC 1557).
 //!
-//! Promise: linear time, constant memory, any octets; what is no character becomes U+FFFD. The text does not depend on where
-//! the octets are cut.
+//! Promise: linear time, constant memory, any octets; what is no character becomes U+FFFD, one for neighbours. The text does
+//! not depend on where the octets are cut.
 
 use encoding_rs::{EUC_KR, Encoding, GBK, REPLACEMENT, UTF_8, UTF_16LE, WINDOWS_1252, X_USER_DEFINED};
 
@@ -69,12 +69,16 @@ impl Charset {
         let is_padding = |b: &u8| b.is_ascii_whitespace() || matches!(b, b'"' | b'\'');
         let from = label.iter().position(|b| !is_padding(b))?;
         let to = label.iter().rposition(|b| !is_padding(b))? + 1;
-        let label = label[from..to].to_ascii_lowercase();
+        let label = &label[from..to];
         if label.len() > LABEL_BYTES_MAX {
             return None;
         }
-        let dashed: Vec<u8> = label.iter().map(|b| if *b == b'_' { b'-' } else { *b }).collect();
-        let kind = match dashed.as_slice() {
+        let mut dashed = [0; LABEL_BYTES_MAX];
+        let dashed = &mut dashed[..label.len()];
+        for (to, octet) in dashed.iter_mut().zip(label) {
+            *to = if *octet == b'_' { b'-' } else { octet.to_ascii_lowercase() };
+        }
+        let kind = match &*dashed {
             b"utf-7" | b"unicode-1-1-utf-7" | b"csutf7" | b"utf7" => Kind::Utf7,
             b"hz" | b"hz-gb-2312" => Kind::Hz,
             b"iso-2022-kr" | b"csiso2022kr" => Kind::Iso2022Kr,
@@ -82,9 +86,11 @@ impl Charset {
             // RFC 1428: nobody knows.
             b"unknown-8bit" | b"x-unknown" | b"unknown" | b"binary" | b"8bit" => Kind::Undeclared,
             _ => {
-                let more =
-                    MORE_LABELS.iter().find(|(name, _)| name.as_bytes() == dashed).map(|(_, encoding)| *encoding);
-                let found = Encoding::for_label(&label).or_else(|| Encoding::for_label(&dashed)).or(more)?;
+                let more = || MORE_LABELS.iter().find(|(name, _)| name.as_bytes() == &*dashed);
+                let is_dashed = label.contains(&b'_');
+                let found = Encoding::for_label(label)
+                    .or_else(|| is_dashed.then(|| Encoding::for_label(dashed)).flatten())
+                    .or_else(|| more().map(|(_, encoding)| *encoding))?;
                 if found == REPLACEMENT || found == X_USER_DEFINED {
                     return None;
                 }
@@ -116,14 +122,16 @@ impl Charset {
     }
 
     pub fn decoder(self) -> Decoder {
-        Decoder(match self.0 {
+        let stage = match self.0 {
+            Kind::Web(encoding) if encoding == UTF_8 => Stage::Utf8(Utf8 { is_begun: false, ..Utf8::default() }),
             Kind::Web(encoding) => Stage::Web(encoding.new_decoder_with_bom_removal()),
             Kind::Utf16 => Stage::Web(UTF_16LE.new_decoder()),
             Kind::Utf7 => Stage::Utf7(Utf7::default()),
             Kind::Hz => Stage::Hz(Hz::default(), GBK.new_decoder_without_bom_handling()),
             Kind::Iso2022Kr => Stage::Iso2022Kr(Iso2022Kr::default(), EUC_KR.new_decoder_without_bom_handling()),
-            Kind::Undeclared => Stage::Undeclared(Undeclared::default()),
-        })
+            Kind::Undeclared => Stage::Utf8(Utf8 { is_begun: true, is_undeclared: true, ..Utf8::default() }),
+        };
+        Decoder { stage, is_broken: false }
     }
 
     /// All of some octets.
@@ -184,37 +192,77 @@ impl Charset {
 }
 
 /// The state of a decoding.
-pub struct Decoder(Stage);
+pub struct Decoder {
+    stage: Stage,
+    /// The last character is U+FFFD.
+    is_broken: bool,
+}
 
 enum Stage {
     Web(encoding_rs::Decoder),
     Utf7(Utf7),
     Hz(Hz, encoding_rs::Decoder),
     Iso2022Kr(Iso2022Kr, encoding_rs::Decoder),
-    Undeclared(Undeclared),
+    Utf8(Utf8),
 }
 
 impl Decoder {
     /// Appends what the next octets say.
     pub fn push(&mut self, octets: &[u8], text: &mut String) {
-        match &mut self.0 {
+        let from = text.len();
+        match &mut self.stage {
             Stage::Web(decoder) => decode(decoder, octets, false, text),
             Stage::Utf7(utf7) => utf7.push(octets, text),
             Stage::Hz(hz, decoder) => decode(decoder, &hz.push(octets), false, text),
             Stage::Iso2022Kr(shifts, decoder) => decode(decoder, &shifts.push(octets), false, text),
-            Stage::Undeclared(undeclared) => undeclared.push(octets, text),
+            Stage::Utf8(utf8) => utf8.push(octets, text),
         }
+        self.join_broken(text, from);
     }
 
     /// The octets are over.
     pub fn finish(&mut self, text: &mut String) {
-        match &mut self.0 {
+        let from = text.len();
+        match &mut self.stage {
             Stage::Web(decoder) | Stage::Hz(_, decoder) | Stage::Iso2022Kr(_, decoder) => {
                 decode(decoder, b"", true, text);
             }
             Stage::Utf7(utf7) => utf7.finish(text),
-            Stage::Undeclared(undeclared) => undeclared.finish(text),
+            Stage::Utf8(utf8) => utf8.finish(text),
         }
+        self.join_broken(text, from);
+    }
+
+    /// Makes one of neighbours that are no character: how many there are is each decoder's choice (Unicode Standard, section 3.9), and
+    /// octets that nobody can read must not make three times as much text.
+    fn join_broken(&mut self, text: &mut String, from: usize) {
+        let added = &text[from..];
+        if added.is_empty() || added.is_ascii() {
+            self.is_broken &= added.is_empty();
+            return;
+        }
+        let was_broken = std::mem::replace(&mut self.is_broken, added.ends_with(char::REPLACEMENT_CHARACTER));
+        let has_neighbours = memchr::memmem::find(added.as_bytes(), "\u{fffd}\u{fffd}".as_bytes()).is_some();
+        let goes_on = was_broken && added.starts_with(char::REPLACEMENT_CHARACTER);
+        if !has_neighbours && !goes_on {
+            return;
+        }
+        let mut joined = String::with_capacity(added.len());
+        let (mut rest, mut is_broken) = (added, was_broken);
+        while !rest.is_empty() {
+            if let Some(behind) = rest.strip_prefix(char::REPLACEMENT_CHARACTER) {
+                if !std::mem::replace(&mut is_broken, true) {
+                    joined.push(char::REPLACEMENT_CHARACTER);
+                }
+                rest = behind;
+                continue;
+            }
+            let sound = rest.find(char::REPLACEMENT_CHARACTER).unwrap_or(rest.len());
+            joined.push_str(&rest[..sound]);
+            (rest, is_broken) = (&rest[sound..], false);
+        }
+        text.truncate(from);
+        text.push_str(&joined);
     }
 }
 
@@ -231,45 +279,83 @@ fn decode(decoder: &mut encoding_rs::Decoder, octets: &[u8], is_last: bool, text
     }
 }
 
-/// See [`Kind::Undeclared`].
+/// UTF-8, and what is none: runs of octets that nobody can read cost no more than others.
 #[derive(Debug, Default)]
-struct Undeclared {
+struct Utf8 {
     /// A character that the cut between two pieces divided.
     part: Vec<u8>,
+    /// Nobody said that it is UTF-8: see [`Kind::Undeclared`].
+    is_undeclared: bool,
+    /// Behind the place where a byte order mark may be, which is none of the text.
+    is_begun: bool,
 }
 
-impl Undeclared {
+impl Utf8 {
     fn push(&mut self, octets: &[u8], text: &mut String) {
+        let from = text.len();
+        self.decode(octets, text);
+        if !self.is_begun && text.len() > from {
+            self.is_begun = true;
+            if text[from..].starts_with('\u{feff}') {
+                text.remove(from);
+            }
+        }
+    }
+
+    fn decode(&mut self, octets: &[u8], text: &mut String) {
         let joined;
         let mut rest = octets;
         if !self.part.is_empty() {
             joined = [&std::mem::take(&mut self.part), octets].concat();
             rest = &joined;
         }
+        text.reserve(rest.len());
         while !rest.is_empty() {
-            match std::str::from_utf8(rest) {
-                Ok(valid) => {
-                    text.push_str(valid);
-                    return;
-                }
-                Err(error) => {
-                    let (valid, behind) = rest.split_at(error.valid_up_to());
-                    text.push_str(&String::from_utf8_lossy(valid));
-                    if error.error_len().is_none() {
-                        self.part = behind.to_vec();
-                        return;
-                    }
-                    text.push_str(&WINDOWS_1252.decode_without_bom_handling(&behind[..1]).0);
-                    rest = &behind[1..];
-                }
+            // Octets with which no character begins: the rest is looked at once for all of them.
+            let strays = rest.iter().take_while(|octet| matches!(octet, 0x80..=0xc1 | 0xf5..)).count();
+            self.broken(&rest[..strays], text);
+            rest = &rest[strays..];
+            let Some(chunk) = rest.utf8_chunks().next() else { return };
+            text.push_str(chunk.valid());
+            let behind = &rest[chunk.valid().len()..];
+            let is_cut = |error: std::str::Utf8Error| error.error_len().is_none();
+            if chunk.invalid().len() == behind.len() && std::str::from_utf8(behind).is_err_and(is_cut) {
+                self.part = behind.to_vec();
+                return;
             }
+            self.broken(chunk.invalid(), text);
+            rest = &behind[chunk.invalid().len()..];
+        }
+    }
+
+    fn broken(&self, octets: &[u8], text: &mut String) {
+        if self.is_undeclared {
+            in_windows_1252(octets, text);
+        } else if !octets.is_empty() {
+            text.push(char::REPLACEMENT_CHARACTER);
         }
     }
 
     fn finish(&mut self, text: &mut String) {
-        text.push_str(&WINDOWS_1252.decode_without_bom_handling(&std::mem::take(&mut self.part)).0);
+        let part = std::mem::take(&mut self.part);
+        self.broken(&part, text);
     }
 }
+
+/// What no character of UTF-8 is made of, octet by octet.
+fn in_windows_1252(octets: &[u8], text: &mut String) {
+    text.extend(octets.iter().map(|octet| match octet {
+        0x80..=0x9f => HIGH_CONTROLS[usize::from(octet - 0x80)],
+        octet => char::from(*octet),
+    }));
+}
+
+/// Characters of windows-1252 where ISO 8859-1 has controls: octets from 0x80 on. The numbers of references in HTML mean the same
+/// (HTML Standard, section 13.2.5.80).
+pub(crate) const HIGH_CONTROLS: [char; 32] = [
+    '€', '\u{81}', '‚', 'ƒ', '„', '…', '†', '‡', 'ˆ', '‰', 'Š', '‹', 'Œ', '\u{8d}', 'Ž', '\u{8f}', '\u{90}', '‘', '’',
+    '“', '”', '•', '–', '—', '˜', '™', 'š', '›', 'œ', '\u{9d}', 'ž', 'Ÿ',
+];
 
 #[cfg(test)]
 mod tests {
@@ -318,6 +404,27 @@ mod tests {
         assert_eq!(decoded("utf-16", b"\xfe\xff\x00a"), "a");
         assert_eq!(decoded("utf-8", b"\xef\xbb\xbfa\xff"), "a\u{fffd}");
         assert_eq!(Charset::UNDECLARED.decode(b"\xc3\xa9 \xe9\xc3"), "é éÃ");
+    }
+
+    #[test]
+    fn strays_are_windows_1252() {
+        for octet in 0x80..=0xff {
+            assert_eq!(
+                Charset::UNDECLARED.decode(&[octet, b'.']),
+                Charset::WINDOWS_1252.decode(&[octet, b'.']),
+                "{octet:x}"
+            );
+        }
+        for (octets, wanted) in [
+            (&b"\xf0\x90\x80"[..], "ð\u{90}€"),
+            (b"\xf0\x90\x80a", "ð\u{90}€a"),
+            (b"\xe2\x82\xac\xe2\x82", "€â‚"),
+            (b"\xed\xa0\x80", "í\u{a0}€"),
+            (b"\xc0\xaf\xff", "À¯ÿ"),
+            (b"\xf4\x90\x80\x80", "ô\u{90}€€"),
+        ] {
+            assert_eq!(Charset::UNDECLARED.decode(octets), wanted, "{octets:x?}");
+        }
     }
 
     #[test]

@@ -52,6 +52,9 @@ pub enum Line {
 /// What the line is that `text` begins with, its end included if it is there. `is_all`: no more of the line comes. `None`: more of it must be
 /// known; of one with over [`LINE_BYTES_MAX`] octets and two for its end everything is.
 pub fn line(place: Place, text: &[u8], is_all: bool) -> Option<Line> {
+    if let Some(b' ' | b'\t') = text.first() {
+        return Some(if place == Place::Field { Line::Fold } else { Line::Body });
+    }
     let text = &text[..text.len().min(LINE_BYTES_MAX + 2)];
     let end = memchr::memchr(b'\n', text);
     let line = &text[..end.unwrap_or(text.len())];
@@ -60,7 +63,6 @@ pub fn line(place: Place, text: &[u8], is_all: bool) -> Option<Line> {
     match whole.first() {
         None | Some(b'\r') if whole.len() < 2 && !is_all => return None,
         None => return Some(Line::Empty),
-        Some(b' ' | b'\t') => return Some(if place == Place::Field { Line::Fold } else { Line::Body }),
         Some(_) => {}
     }
     if let Some((name, colon)) = name(whole) {
@@ -103,6 +105,15 @@ pub enum Token<'a> {
     Empty(&'a [u8]),
     /// The section is over: the body begins with these octets, of which those stood in pieces before.
     Body(&'a [u8]),
+}
+
+/// What becomes of a field.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Edit {
+    None,
+    Remove,
+    /// Its value is another one, which may have folds.
+    Replace(Vec<u8>),
 }
 
 /// A header section that comes in pieces. Its tokens do not depend on where these are cut, but for the cuts within values; of a line at

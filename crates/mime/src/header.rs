@@ -1,8 +1,10 @@
 //! A header section while it comes, and the part that it describes.
 
+use std::collections::HashSet;
+
 use crate::charset::Charset;
 use crate::field::{self, Place};
-use crate::params::MimeField;
+use crate::params::{MimeField, ParamName};
 use crate::part::{Defect, Kind, Part, Visitor};
 use crate::transfer::Encoding;
 
@@ -17,6 +19,8 @@ const FIELDS_MAX: usize = 4;
 /// Names of a part as a file, and characters of each.
 const NAMES_MAX: usize = 12;
 const NAME_CHARS_MAX: usize = 255;
+/// Parameters that name it which are looked at.
+const NAME_PARAMS_MAX: usize = 24;
 /// Of a longer name, the characters at its beginning that are kept; the others are those at its end.
 const NAME_HEAD_CHARS: usize = 100;
 
@@ -36,6 +40,8 @@ pub(crate) struct Header {
     content_types: Vec<MimeField>,
     dispositions: Vec<MimeField>,
     encoding: Option<Encoding>,
+    /// Fields that name it.
+    encodings: usize,
     /// MIME fields that differ, or can be read in several ways.
     is_ambiguous: bool,
     /// It ends without an empty line, or a field is longer than is kept.
@@ -47,6 +53,10 @@ impl Header {
         Header { path, of_message, is_of_digest, ..Header::default() }
     }
 
+    pub fn path(&self) -> &[u32] {
+        &self.path
+    }
+
     /// More of the field at hand.
     pub fn push(&mut self, text: &[u8], line_end: &[u8]) {
         for octets in [text, line_end] {
@@ -56,19 +66,29 @@ impl Header {
         }
     }
 
+    /// A field is complete, and not looked at.
+    pub fn drop_field(&mut self) {
+        self.field.clear();
+    }
+
     /// A field is complete.
     pub fn field_done(&mut self, visitor: &mut dyn Visitor) {
         let field = std::mem::take(&mut self.field);
         let Some((name, value)) = field::split(&field) else { return };
         if name.eq_ignore_ascii_case(b"Content-Type") {
-            self.is_ambiguous |= note(&mut self.content_types, MimeField::parse(value));
+            self.is_ambiguous |= note(&mut self.content_types, value);
         } else if name.eq_ignore_ascii_case(b"Content-Disposition") {
-            self.is_ambiguous |= note(&mut self.dispositions, MimeField::parse(value));
+            self.is_ambiguous |= note(&mut self.dispositions, value);
         } else if name.eq_ignore_ascii_case(b"Content-Transfer-Encoding") {
-            let field = MimeField::parse(value);
-            let encoding = Encoding::named(field.value.as_bytes());
-            let is_other = *self.encoding.get_or_insert(encoding) != encoding;
-            self.is_ambiguous |= is_other || field.is_ambiguous;
+            self.encodings += 1;
+            if self.encodings <= FIELDS_MAX {
+                let field = MimeField::parse(value);
+                let encoding = Encoding::named(field.value.as_bytes());
+                let is_other = *self.encoding.get_or_insert(encoding) != encoding;
+                self.is_ambiguous |= is_other || field.is_ambiguous;
+            } else {
+                self.is_ambiguous = true;
+            }
         }
         let waits = self.content_types.is_empty() && std::str::from_utf8(value).is_err();
         if self.held.is_empty() && !waits {
@@ -92,7 +112,7 @@ impl Header {
 
     /// The charset of octets that are not UTF-8.
     fn fallback(&self) -> Charset {
-        let param = self.content_types.first().and_then(|field| field.param("charset"));
+        let param = self.content_types.first().and_then(|field| field.param(ParamName::Charset));
         match param.and_then(|param| Charset::named(&param.octets)) {
             None | Some(Charset::UNDECLARED) => Charset::WINDOWS_1252,
             Some(charset) => charset,
@@ -112,7 +132,7 @@ impl Header {
         let (names, is_odd) = names(&content_type, disposition.as_ref());
         let encoding = self.encoding.unwrap_or_default();
         let label = |octets: &[u8]| String::from_utf8_lossy(octets).to_ascii_lowercase();
-        let charset = content_type.param("charset").map(|param| label(&param.octets));
+        let charset = content_type.param(ParamName::Charset).map(|param| label(&param.octets));
         let is_encoded_multipart = kind == Kind::Multipart && encoding != Encoding::Identity;
         let is_unknown = charset.as_ref().is_some_and(|label| Charset::named(label.as_bytes()).is_none());
         defect(self.is_broken, Defect::Header);
@@ -127,19 +147,25 @@ impl Header {
 }
 
 /// Keeps a field beside others of its kind. Whether programs differ in what they read.
-fn note(fields: &mut Vec<MimeField>, field: MimeField) -> bool {
-    let is_ambiguous = field.is_ambiguous || fields.first().is_some_and(|first| *first != field);
-    if fields.len() < FIELDS_MAX {
-        fields.push(field);
+fn note(fields: &mut Vec<MimeField>, value: &[u8]) -> bool {
+    if fields.len() == FIELDS_MAX {
+        return true;
     }
+    let field = MimeField::parse(value);
+    let is_ambiguous = field.is_ambiguous || fields.first().is_some_and(|first| *first != field);
+    fields.push(field);
     is_ambiguous
 }
 
 /// The first, with the parameters of the others behind its own.
 fn merged(fields: Vec<MimeField>) -> Option<MimeField> {
     fields.into_iter().reduce(|mut first, other| {
-        let new: Vec<_> = other.params.into_iter().filter(|param| !first.params.contains(param)).collect();
-        first.params.extend(new);
+        first.params.extend(other.params);
+        first.other_charsets.extend(other.other_charsets);
+        let mut known = HashSet::new();
+        let is_new: Vec<bool> = first.params.iter().map(|param| known.insert(param)).collect();
+        let mut is_new = is_new.into_iter();
+        first.params.retain(|_| is_new.next().unwrap_or_default());
         first
     })
 }
@@ -172,8 +198,8 @@ fn kind(content_type: &MimeField) -> Kind {
 
 /// All that some program takes for the boundary, the one that most do first.
 fn boundaries(content_type: &MimeField) -> Vec<Vec<u8>> {
-    let first = content_type.param("boundary");
-    let all = first.into_iter().chain(content_type.all("boundary"));
+    let first = content_type.param(ParamName::Boundary);
+    let all = first.into_iter().chain(content_type.all(ParamName::Boundary));
     let mut boundaries: Vec<Vec<u8>> = Vec::new();
     for octets in all.map(|param| param.octets.trim_ascii_end()) {
         if (1..=BOUNDARY_BYTES_MAX).contains(&octets.trim_ascii().len())
@@ -191,8 +217,16 @@ fn boundaries(content_type: &MimeField) -> Vec<Vec<u8>> {
 /// The names, and whether one is too long or has control characters, or there are too many.
 fn names(content_type: &MimeField, disposition: Option<&MimeField>) -> (Vec<String>, bool) {
     let (mut names, mut is_odd) = (Vec::new(), false);
-    let params = disposition.into_iter().flat_map(|field| field.all("filename")).chain(content_type.all("name"));
-    for name in params.map(|param| param.text(Charset::UNDECLARED)) {
+    let params = disposition
+        .into_iter()
+        .flat_map(|field| field.all(ParamName::FileName))
+        .chain(content_type.all(ParamName::Name));
+    for (n, param) in params.enumerate() {
+        if n == NAME_PARAMS_MAX {
+            is_odd = true;
+            break;
+        }
+        let name = param.text(Charset::UNDECLARED);
         is_odd |= name.contains(char::is_control) || name.chars().nth(NAME_CHARS_MAX).is_some();
         // Some end a name at a NUL, and Windows leaves out dots and spaces at the end.
         let to_nul = name.split('\0').next().unwrap_or_default().to_owned();

@@ -5,6 +5,7 @@
 //! and all their parts in memory and decodes each encoded word for itself, so it cannot be used where strangers send.
 
 pub mod charset;
+mod entities;
 pub mod field;
 pub mod guess;
 mod header;

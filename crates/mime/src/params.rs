@@ -1,15 +1,40 @@
 //! MIME fields: a value and its parameters (RFC 2045 section 5.1), continued and encoded ones (RFC 2231) included.
 //!
-//! Promise: any octets are taken, in linear time; at most [`PARAMS_MAX`] parameters are kept.
+//! Promise: any octets are taken, in linear time; at most [`PARAMS_MAX`] parameters are looked at, and those kept that somebody asks for.
+
+use std::borrow::Cow;
 
 use crate::charset::Charset;
 use crate::transfer::hex;
 use crate::words;
 
+/// Charsets of parameters that are not kept.
+const OTHER_CHARSETS_MAX: usize = 16;
 /// Parameters of a field that are looked at, each section of a continued one for itself.
 pub const PARAMS_MAX: usize = 200;
-/// What names a part, says how it is read or what is in it.
-const WEIGHTY: [&str; 4] = ["boundary", "charset", "name", "filename"];
+
+/// The parameters that are kept: they name a part, or say how it is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ParamName {
+    Boundary,
+    Charset,
+    Name,
+    FileName,
+}
+
+impl ParamName {
+    /// `None`: one of the others.
+    fn of(text: &[u8]) -> Option<ParamName> {
+        let (name, wanted): (_, &[u8]) = match text.len() {
+            4 => (ParamName::Name, b"name"),
+            7 => (ParamName::Charset, b"charset"),
+            8 if matches!(text[0], b'b' | b'B') => (ParamName::Boundary, b"boundary"),
+            8 => (ParamName::FileName, b"filename"),
+            _ => return None,
+        };
+        text.eq_ignore_ascii_case(wanted).then_some(name)
+    }
+}
 
 /// `text/plain; charset=utf-8`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -18,16 +43,17 @@ pub struct MimeField {
     pub value: String,
     /// Where programs read the value of a boundary or of a file's name in two ways, both, one behind the other.
     pub params: Vec<Param>,
+    /// Charsets that other parameters name (RFC 2231 section 4), in lower case.
+    pub other_charsets: Vec<String>,
     /// Programs differ in what they read here: a parameter that comes twice, something behind a value, a quote or comment without end,
     /// sections with a gap, a value in quotes, or more than is looked at.
     pub is_ambiguous: bool,
 }
 
 /// A parameter, put together from its sections.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Param {
-    /// In lower case, without asterisks and numbers.
-    pub name: String,
+    pub name: ParamName,
     /// Its octets, percent signs decoded.
     pub octets: Vec<u8>,
     /// The charset that it names (RFC 2231 section 4); empty: it has the form, and names none.
@@ -40,37 +66,45 @@ impl MimeField {
         let mut tokens = Tokens { rest: value, is_odd: false };
         let text = tokens.main_value();
         let (mut sections, mut others) = (Vec::new(), Vec::new());
-        let mut is_ambiguous = false;
+        let (mut count, mut is_ambiguous) = (0, false);
+        let mut other_charsets = Vec::new();
         while let Some((name, (value, other))) = tokens.parameter() {
-            if sections.len() == PARAMS_MAX {
+            if count == PARAMS_MAX {
                 is_ambiguous = true;
                 break;
             }
-            let section = Section::new(name, value);
-            is_ambiguous |= sections.iter().any(|before: &Section| before.contradicts(&section));
+            count += 1;
+            let section = match Section::new(name, value) {
+                Ok(section) => section,
+                Err(charset) => {
+                    other_charsets.extend(charset.filter(|_| other_charsets.len() < OTHER_CHARSETS_MAX));
+                    continue;
+                }
+            };
             if let Some(octets) = other.filter(|_| section.is_plain()) {
-                others.push(Param { name: section.name.clone(), octets, charset: None });
+                others.push(Param { name: section.name, octets: octets.into_owned(), charset: None });
             }
             sections.push(section);
         }
+        is_ambiguous |= has_contradiction(&sections);
         let (mut params, has_gap) = joined(&sections);
-        let is_twofold = ["boundary", "charset"].into_iter().any(|name| {
+        let is_twofold = [ParamName::Boundary, ParamName::Charset].into_iter().any(|name| {
             let mut all = params.iter().filter(|param| param.name == name);
             all.next().is_some_and(|first| all.any(|param| param.octets != first.octets))
         });
         params.append(&mut others);
         let is_ambiguous = is_ambiguous || has_gap || is_twofold || tokens.is_odd;
-        MimeField { value: String::from_utf8_lossy(&text).into_owned(), params, is_ambiguous }
+        MimeField { value: String::from_utf8_lossy(&text).into_owned(), params, other_charsets, is_ambiguous }
     }
 
     /// All parameters of this name.
-    pub fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Param> {
+    pub fn all(&self, name: ParamName) -> impl Iterator<Item = &Param> {
         self.params.iter().filter(move |param| param.name == name)
     }
 
     /// The first parameter of this name, encoded ones before others (RFC 2231 leaves the choice open, RFC 6266 section 4.3
     /// makes it).
-    pub fn param(&self, name: &str) -> Option<&Param> {
+    pub fn param(&self, name: ParamName) -> Option<&Param> {
         let mut all = self.params.iter().filter(|param| param.name == name);
         all.clone().find(|param| param.charset.is_some()).or_else(|| all.next())
     }
@@ -100,83 +134,96 @@ impl Param {
 }
 
 /// `filename*1*="..."`.
-struct Section {
-    name: String,
+struct Section<'a> {
+    name: ParamName,
     /// `None`: the whole parameter.
     number: Option<u32>,
     is_encoded: bool,
-    value: Vec<u8>,
+    value: Cow<'a, [u8]>,
 }
 
-impl Section {
-    fn new(name: &[u8], value: Vec<u8>) -> Section {
-        let name = String::from_utf8_lossy(name).to_ascii_lowercase();
-        let (base, is_encoded) = name.strip_suffix('*').map_or((name.as_str(), false), |base| (base, true));
-        match base.rsplit_once('*').map(|(base, number)| (base, number.parse())) {
-            Some((base, Ok(number))) => Section { name: base.to_owned(), number: Some(number), is_encoded, value },
-            _ => Section { name: base.to_owned(), number: None, is_encoded, value },
+impl<'a> Section<'a> {
+    /// # Errors
+    /// It is of a parameter that nobody asks for: the charset that it names, if any.
+    fn new(name: &[u8], value: Cow<'a, [u8]>) -> Result<Section<'a>, Option<String>> {
+        let (base, is_encoded) = name.strip_suffix(b"*").map_or((name, false), |base| (base, true));
+        let sign = memchr::memrchr(b'*', base);
+        let number = |at: usize| std::str::from_utf8(&base[at + 1..]).ok()?.parse().ok();
+        let (base, number) = match sign.and_then(|at| Some((&base[..at], number(at)?))) {
+            Some((base, number)) => (base, Some(number)),
+            None => (base, None),
+        };
+        match ParamName::of(base) {
+            Some(name) => Ok(Section { name, number, is_encoded, value }),
+            None if is_encoded && number.is_none_or(|number| number == 0) => {
+                Err(charset_of(&value).map(|(label, _)| label))
+            }
+            None => Err(None),
         }
     }
-}
 
-impl Section {
     /// Not continued and not encoded.
     fn is_plain(&self) -> bool {
         self.number.is_none() && !self.is_encoded
     }
-
-    /// The same of the same parameter, with another value, and it matters.
-    fn contradicts(&self, other: &Section) -> bool {
-        (self.number, self.is_encoded) == (other.number, other.is_encoded)
-            && self.name == other.name
-            && self.value != other.value
-            && WEIGHTY.contains(&self.name.as_str())
-    }
 }
 
-/// The parameters, and whether sections of one that matters are missing.
-fn joined(sections: &[Section]) -> (Vec<Param>, bool) {
+/// Whether a section comes twice, with another value.
+fn has_contradiction(sections: &[Section<'_>]) -> bool {
+    let key = |section: &Section<'_>| (section.name, section.number, section.is_encoded);
+    let mut all: Vec<_> = sections.iter().collect();
+    all.sort_by_key(|section| key(section));
+    all.windows(2).any(|pair| key(pair[0]) == key(pair[1]) && pair[0].value != pair[1].value)
+}
+
+/// The parameters, and whether sections are missing.
+fn joined(sections: &[Section<'_>]) -> (Vec<Param>, bool) {
     let (mut params, mut has_gap) = (Vec::new(), false);
-    let mut continued: Vec<&Section> = Vec::new();
+    let mut continued: Vec<&Section<'_>> = Vec::new();
     for section in sections {
         match section.number {
-            None => params.push(param(&[section])),
+            None => params.push(param(section.name, &[section])),
             Some(_) => continued.push(section),
         }
     }
     // Sections may come in any order (section 3); those of one name are neighbours now. The first of each number counts.
-    continued.sort_by(|a, b| (&a.name, a.number).cmp(&(&b.name, b.number)));
-    continued.dedup_by(|b, a| (&a.name, a.number) == (&b.name, b.number));
+    continued.sort_by_key(|section| (section.name, section.number));
+    continued.dedup_by_key(|section| (section.name, section.number));
     for all in continued.chunk_by(|a, b| a.name == b.name) {
         // Without the first there is no telling; behind a gap there is no more.
         let known = all.iter().zip(0..).take_while(|(section, number)| section.number == Some(*number)).count();
-        has_gap |= known < all.len() && WEIGHTY.contains(&all[0].name.as_str());
+        has_gap |= known < all.len();
         if known > 0 {
-            params.push(param(&all[..known]));
+            params.push(param(all[0].name, &all[..known]));
         }
     }
     (params, has_gap)
 }
 
-fn param(sections: &[&Section]) -> Param {
+/// Puts its sections together.
+fn param(name: ParamName, sections: &[&Section<'_>]) -> Param {
     let (mut octets, mut charset) = (Vec::new(), None);
     for (n, section) in sections.iter().enumerate() {
-        let mut value = section.value.as_slice();
+        let mut value = &*section.value;
         if !section.is_encoded {
             octets.extend_from_slice(value);
             continue;
         }
-        if n == 0 {
-            let mut parts = value.splitn(3, |b| *b == b'\'');
-            if let (Some(label), Some(_), Some(text)) = (parts.next(), parts.next(), parts.next()) {
-                charset = Some(String::from_utf8_lossy(label).to_ascii_lowercase());
-                value = text;
-            }
+        if n == 0
+            && let Some((label, text)) = charset_of(value)
+        {
+            (charset, value) = (Some(label), text);
         }
         percent(value, &mut octets);
     }
-    let name = sections.first().map(|section| section.name.clone()).unwrap_or_default();
     Param { name, octets, charset }
+}
+
+/// The charset that an encoded value names, in lower case, and the text behind its language.
+fn charset_of(value: &[u8]) -> Option<(String, &[u8])> {
+    let mut parts = value.splitn(3, |b| *b == b'\'');
+    let (label, _, text) = (parts.next()?, parts.next()?, parts.next()?);
+    Some((String::from_utf8_lossy(label).to_ascii_lowercase(), text))
 }
 
 /// A percent sign without two digits stands for itself.
@@ -202,7 +249,25 @@ struct Tokens<'a> {
 }
 
 /// What a parameter says, and what it says to other programs.
-type Value = (Vec<u8>, Option<Vec<u8>>);
+type Value<'a> = (Cow<'a, [u8]>, Option<Cow<'a, [u8]>>);
+
+/// What ends a word: white space, and what RFC 2045 section 5.1 calls tspecials.
+fn is_word_end(b: u8) -> bool {
+    let is_special = matches!(
+        b,
+        b'(' | b')' | b'<' | b'>' | b'@' | b',' | b';' | b':' | b'\\' | b'"' | b'/' | b'[' | b']' | b'?' | b'='
+    );
+    is_special || b.is_ascii_whitespace()
+}
+
+/// Without its folds and the white space around it.
+fn unfolded(value: &[u8]) -> Cow<'_, [u8]> {
+    let value = value.trim_ascii();
+    if memchr::memchr2(b'\r', b'\n', value).is_none() {
+        return Cow::Borrowed(value);
+    }
+    Cow::Owned(value.iter().copied().filter(|b| !matches!(b, b'\r' | b'\n')).collect())
+}
 
 /// What ends a value without quotes: a separator, or white space or a comment.
 fn is_behind_token(b: u8) -> bool {
@@ -252,7 +317,7 @@ impl<'a> Tokens<'a> {
 
     fn word(&mut self) -> &'a [u8] {
         self.skip();
-        self.take(|b| b.is_ascii_whitespace() || b"()<>@,;:\\\"/[]?=".contains(b))
+        self.take(|b| is_word_end(*b))
     }
 
     /// What the field says before its parameters, in lower case. Quotes around it are against the grammar; some programs read what is
@@ -272,7 +337,7 @@ impl<'a> Tokens<'a> {
 
     /// The value of a parameter, and the other one that programs read: without quotes it goes up to the next separator in names of
     /// files, which have spaces then, and up to white space or a comment in others.
-    fn value(&mut self, is_file_name: bool) -> Value {
+    fn value(&mut self, is_file_name: bool) -> Value<'a> {
         if self.next_is(b'"') {
             let value = self.quoted();
             self.skip();
@@ -280,9 +345,6 @@ impl<'a> Tokens<'a> {
             return (value, None);
         }
         let begin = self.rest;
-        let unfolded = |value: &[u8]| -> Vec<u8> {
-            value.trim_ascii().iter().copied().filter(|b| !matches!(b, b'\r' | b'\n')).collect()
-        };
         let token = unfolded(self.take(|b| is_behind_token(*b)));
         self.skip();
         let is_odd = !matches!(self.rest.first(), None | Some(b';'));
@@ -297,7 +359,13 @@ impl<'a> Tokens<'a> {
     }
 
     /// Behind the quote that opens.
-    fn quoted(&mut self) -> Vec<u8> {
+    fn quoted(&mut self) -> Cow<'a, [u8]> {
+        let rest = self.rest;
+        let is_plain = |end: &usize| rest[*end] == b'"';
+        if let Some(end) = rest.iter().position(|b| matches!(b, b'"' | b'\\' | b'\r' | b'\n')).filter(is_plain) {
+            self.rest = &rest[end + 1..];
+            return Cow::Borrowed(&rest[..end]);
+        }
         let mut value = Vec::new();
         let mut at = 0;
         let mut is_closed = false;
@@ -319,11 +387,11 @@ impl<'a> Tokens<'a> {
         }
         self.is_odd |= !is_closed;
         self.rest = self.rest.get(at..).unwrap_or_default();
-        value
+        Cow::Owned(value)
     }
 
     /// The next parameter that is one, with the other value that programs read, if it is a boundary or a file's name.
-    fn parameter(&mut self) -> Option<(&'a [u8], Value)> {
+    fn parameter(&mut self) -> Option<(&'a [u8], Value<'a>)> {
         loop {
             let at = memchr::memchr(b';', self.rest)?;
             self.rest = &self.rest[at + 1..];
@@ -345,18 +413,21 @@ mod tests {
 
     use super::*;
 
-    fn text(value: &str, name: &str) -> Option<String> {
-        MimeField::parse(value.as_bytes()).param(name).map(|param| param.text(Charset::UNDECLARED))
+    fn text(value: &str) -> Option<String> {
+        MimeField::parse(value.as_bytes()).param(ParamName::FileName).map(|param| param.text(Charset::UNDECLARED))
     }
 
     #[test]
     fn values_and_parameters() {
         let field = MimeField::parse(
-            b" Text / Plain (x(y\\)) ;z); Charset=us-ascii (Plain text);\r\n\tFORMAT = \"fl\\\"o;wed\"",
+            b" Text / Plain (x(y\\)) ;z); Charset=us-ascii (Plain text);\r\n\tNAME = \"fl\\\"o;wed\"; format=flowed",
         );
         assert_eq!((field.value.as_str(), field.main(), field.sub()), ("text/plain", "text", "plain"));
-        assert_eq!(field.param("charset").unwrap().octets, b"us-ascii");
-        assert_eq!(field.param("format").unwrap().octets, b"fl\"o;wed");
+        assert_eq!(field.param(ParamName::Charset).unwrap().octets, b"us-ascii");
+        assert_eq!(field.param(ParamName::Name).unwrap().octets, b"fl\"o;wed");
+        assert_eq!(field.params.len(), 2, "nobody asks for the others");
+        let field = MimeField::parse(b"a/b; title*=gb2312''a; x*0*=KOI8-R''a; x*1*=utf-7''a; y=big5''a; z*=a'b");
+        assert_eq!((field.other_charsets, field.params), (vec!["gb2312".to_owned(), "koi8-r".to_owned()], Vec::new()));
         assert_eq!(MimeField::parse(b"attachment").value, "attachment");
         assert_eq!(MimeField::parse(b";;;===\"\"(((").value, "");
     }
@@ -374,25 +445,25 @@ mod tests {
             ("a; filename*=''%41", "A"),
             ("a; filename=\"C:\\TEMP\\a.png\"", "C:\\TEMP\\a.png"),
         ] {
-            assert_eq!(text(value, "filename").as_deref(), Some(wanted), "{value}");
+            assert_eq!(text(value).as_deref(), Some(wanted), "{value}");
         }
-        assert_eq!(text("a; filename*1=b", "filename"), None);
+        assert_eq!(text("a; filename*1=b"), None);
     }
 
     #[test]
     fn what_is_read_in_two_ways_is_read_in_both() {
-        let all = |value: &str, name: &str| -> Vec<String> {
+        let all = |value: &str, name| -> Vec<String> {
             let field = MimeField::parse(value.as_bytes());
             field.all(name).map(|param| param.text(Charset::UNDECLARED)).collect()
         };
         for (value, name, wanted) in [
-            ("m/x; boundary=abc(comment)", "boundary", ["abc", "abc(comment)"].as_slice()),
-            ("m/x; boundary=abc (a; b=c); charset=x", "boundary", &["abc", "abc (a"]),
-            ("m/x; charset=utf-8(comment)", "charset", &["utf-8"]),
-            ("m/x; boundary=\"abc\" (comment)", "boundary", &["abc"]),
-            ("m/x; name=setup.exe(1)", "name", &["setup.exe(1)", "setup.exe"]),
-            ("m/x; name=setup.exe more.txt", "name", &["setup.exe more.txt", "setup.exe"]),
-            ("m/x; boundary=a; boundary=b", "boundary", &["a", "b"]),
+            ("m/x; boundary=abc(comment)", ParamName::Boundary, ["abc", "abc(comment)"].as_slice()),
+            ("m/x; boundary=abc (a; b=c); charset=x", ParamName::Boundary, &["abc", "abc (a"]),
+            ("m/x; charset=utf-8(comment)", ParamName::Charset, &["utf-8"]),
+            ("m/x; boundary=\"abc\" (comment)", ParamName::Boundary, &["abc"]),
+            ("m/x; name=setup.exe(1)", ParamName::Name, &["setup.exe(1)", "setup.exe"]),
+            ("m/x; name=setup.exe more.txt", ParamName::Name, &["setup.exe more.txt", "setup.exe"]),
+            ("m/x; boundary=a; boundary=b", ParamName::Boundary, &["a", "b"]),
         ] {
             assert_eq!(all(value, name), wanted, "{value}");
         }

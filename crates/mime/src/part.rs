@@ -62,7 +62,7 @@ pub enum Defect {
     Ambiguous,
     /// A multipart without a boundary that can be used.
     Boundary,
-    /// Multiparts and messages nested deeper than is looked at.
+    /// Multiparts and messages nested deeper, or more parts and header fields, than are looked at.
     Nested,
     /// An encoding that is unknown, or of what must not be encoded.
     Encoding,

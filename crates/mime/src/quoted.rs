@@ -27,6 +27,14 @@ impl QuotedPrintable {
         }
     }
 
+    /// An octet as an escape, whatever it is.
+    pub fn push_escaped(&mut self, octet: u8, out: &mut Vec<u8>) {
+        if let Some(space) = self.pending.take() {
+            self.put(&[space], out);
+        }
+        self.put(&escaped(octet), out);
+    }
+
     /// The line ends with CRLF.
     pub fn end_line(&mut self, out: &mut Vec<u8>) {
         self.finish(out);
@@ -45,6 +53,10 @@ impl QuotedPrintable {
         if self.column + token.len() > COLUMN_MAX {
             out.extend_from_slice(b"=\r\n");
             self.column = 0;
+            // The rest of the line could be a delimiter of a multipart (RFC 2046 section 5.1.1).
+            if token == b"-" {
+                return self.put(&escaped(b'-'), out);
+            }
         }
         out.extend_from_slice(token);
         self.column += token.len();

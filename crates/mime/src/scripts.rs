@@ -3,10 +3,26 @@
 use unicode_script::{Script, UnicodeScript as _};
 
 /// How many characters of each script a text has so far; white space, digits and signs, which all scripts share, are not counted.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Scripts {
-    /// Few: a text of more than some is rare.
-    counts: Vec<(Script, u64)>,
+    /// By the number of a script.
+    counts: Box<[u64; SCRIPTS]>,
+    /// Those that there are.
+    seen: Vec<Script>,
+    /// Scripts of characters that were looked up, each at the place that its code gives it.
+    known: Box<[(char, Script); KNOWN_CHARS]>,
+}
+
+/// Numbers of scripts are octets.
+const SCRIPTS: usize = 256;
+/// Characters whose script is remembered: a search takes as long as ten of them.
+const KNOWN_CHARS: usize = 512;
+
+impl Default for Scripts {
+    fn default() -> Scripts {
+        let known = Box::new([('\0', Script::Common); KNOWN_CHARS]);
+        Scripts { counts: Box::new([0; SCRIPTS]), seen: Vec::new(), known }
+    }
 }
 
 impl Scripts {
@@ -23,7 +39,7 @@ impl Scripts {
                 latin += u64::from(c.is_ascii_alphabetic());
                 continue;
             }
-            match script(c) {
+            match self.script(c) {
                 Script::Common | Script::Inherited | Script::Unknown => {}
                 script => self.count(script, 1),
             }
@@ -33,39 +49,54 @@ impl Scripts {
         }
     }
 
-    fn count(&mut self, script: Script, more: u64) {
-        match self.counts.iter_mut().find(|(known, _)| *known == script) {
-            Some((_, count)) => *count += more,
-            None => self.counts.push((script, more)),
+    fn script(&mut self, c: char) -> Script {
+        if let Some(script) = script_of_range(c) {
+            return script;
         }
+        let known = &mut self.known[c as usize % KNOWN_CHARS];
+        if known.0 != c {
+            *known = (c, c.script());
+        }
+        known.1
+    }
+
+    fn count(&mut self, script: Script, more: u64) {
+        let count = &mut self.counts[script as u8 as usize];
+        if *count == 0 {
+            self.seen.push(script);
+        }
+        *count += more;
     }
 
     /// Characters that are of some script.
     pub fn total(&self) -> u64 {
-        self.counts.iter().map(|(_, count)| count).sum()
+        self.counts.iter().sum()
     }
 
     /// Characters of this script.
     pub fn has(&self, script: ScriptName) -> u64 {
-        self.counts.iter().find(|(known, _)| *known == script.0).map_or(0, |(_, count)| *count)
+        self.counts[script.0 as u8 as usize]
     }
 
     /// Names and counts, the most frequent first.
     pub fn listed(&self) -> Vec<(&'static str, u64)> {
-        let mut all: Vec<_> = self.counts.iter().map(|(script, count)| (script.full_name(), *count)).collect();
+        let count = |script: &Script| (script.full_name(), self.counts[*script as u8 as usize]);
+        let mut all: Vec<_> = self.seen.iter().map(count).collect();
         all.sort_by_key(|(name, count)| (std::cmp::Reverse(*count), *name));
         all
     }
 }
 
-/// Ranges that are of one script throughout, and most of what is not ASCII: without a search.
-fn script(c: char) -> Script {
+/// The script of characters in ranges that are of one throughout, and most of what is not ASCII: without a search. What stands for
+/// octets that are no character is of none.
+fn script_of_range(c: char) -> Option<Script> {
     match c {
-        '\u{4e00}'..='\u{9fff}' => Script::Han,
-        '\u{410}'..='\u{44f}' => Script::Cyrillic,
-        '\u{ac00}'..='\u{d7a3}' => Script::Hangul,
-        '\u{d8}'..='\u{f6}' => Script::Latin,
-        _ => c.script(),
+        '\u{4e00}'..='\u{9fff}' => Some(Script::Han),
+        '\u{410}'..='\u{44f}' => Some(Script::Cyrillic),
+        '\u{ac00}'..='\u{d7a3}' => Some(Script::Hangul),
+        '\u{d8}'..='\u{f6}' => Some(Script::Latin),
+        '\u{80}'..='\u{a9}' | '\u{2010}'..='\u{2064}' | '\u{fffd}' => Some(Script::Common),
+        _ => None,
     }
 }
 
@@ -114,7 +145,12 @@ mod tests {
 
     #[test]
     fn short_cuts_lead_to_the_same() {
-        assert!(('\u{80}'..='\u{ffff}').all(|c| script(c) == c.script()));
+        assert!(('\u{80}'..='\u{ffff}').all(|c| script_of_range(c).is_none_or(|script| script == c.script())));
+        // Whatever was looked up before.
+        let mut scripts = Scripts::default();
+        for c in ('\0'..='\u{ffff}').chain('\u{10000}'..='\u{10600}') {
+            assert_eq!(scripts.script(c), c.script(), "{c:?}");
+        }
     }
 
     #[test]

@@ -100,7 +100,17 @@ struct Shift {
 
 impl Utf7 {
     pub(crate) fn push(&mut self, octets: &[u8], text: &mut String) {
-        for &b in octets {
+        let mut rest = octets;
+        while let Some((&b, behind)) = rest.split_first() {
+            if self.shift.is_none() {
+                let plain = rest.iter().take_while(|b| b.is_ascii() && **b != b'+').count();
+                text.extend(rest[..plain].iter().map(|b| char::from(*b)));
+                if plain > 0 {
+                    rest = &rest[plain..];
+                    continue;
+                }
+            }
+            rest = behind;
             match (&mut self.shift, sextet(b)) {
                 (Some(shift), Some(value)) => shift.take(value, text),
                 (Some(_), None) => {

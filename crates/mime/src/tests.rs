@@ -292,3 +292,60 @@ proptest! {
         prop_assert_eq!(ends, begun);
     }
 }
+
+/// The parts that are told of a message in pieces of this size, and whether there are more than are looked at.
+fn counted(message: &[u8], size: usize) -> (usize, bool) {
+    struct Parts(usize);
+    impl Visitor for Parts {
+        fn part(&mut self, _: &Part) {
+            self.0 += 1;
+        }
+    }
+    let (mut walker, mut parts) = (Walker::new(), Parts(0));
+    message.chunks(size).for_each(|piece| walker.push(piece, &mut parts));
+    walker.finish(&mut parts);
+    (parts.0, walker.has_too_many_parts())
+}
+
+#[test]
+fn parts_and_fields_that_no_mail_has_are_not_looked_at() {
+    const HEAD: &str = "Content-Type: multipart/mixed; boundary=b\n\n";
+    let many = |count: usize, part: &str| format!("{HEAD}{}--b--\n", format!("--b\n{part}").repeat(count)).into_bytes();
+    let base64 = |text: &[u8]| {
+        format!(
+            "Content-Type: message/rfc822\nContent-Transfer-Encoding: base64\n\n{}\n",
+            crate::transfer::base64(text)
+        )
+    };
+    for size in [1, 7, 8_192, 1 << 20] {
+        // Those of a digest, and no more without a text.
+        assert_eq!(counted(&many(999, "\n"), size), (1_000, false), "{size}");
+        let (parts, has_more) = counted(&many(20_000, "\n"), size);
+        // A thousand, and one for each 512 of 100,000 octets.
+        assert!(has_more && parts < 1_250, "{size}: {parts}");
+        assert_eq!(counted(&many(2_000, &format!("\n{}\n", "x".repeat(600))), size), (2_001, false), "{size}");
+        // Parts within an encoded message are the message's, too.
+        let nested = base64(&many(90, "\n"));
+        assert!(!counted(&many(1, &nested), size).1 && counted(&many(20, &nested), size).1, "{size}");
+        for head in ["", HEAD, "Content-Type: message/rfc822\n\n"] {
+            let fields =
+                |count: usize| format!("{head}{}{}\n", if head == HEAD { "--b\n" } else { "" }, "A: b\n".repeat(count));
+            assert!(
+                !counted(fields(4_900).as_bytes(), size).1 && counted(fields(6_000).as_bytes(), size).1,
+                "{size} {head}"
+            );
+        }
+        let long = format!("A: {}\n", "b".repeat(200)).repeat(10_000);
+        assert_eq!(counted(long.as_bytes(), size), (1, false), "{size}");
+    }
+}
+
+#[test]
+fn digests_of_many_short_posts_are_looked_at_as_a_whole() {
+    let fields = "References: <1@x.test>\n".repeat(14);
+    let post = format!("--b\nContent-Type: message/rfc822\nMIME-Version: 1.0\n\n{fields}\n+1, please merge it.\n\n");
+    for posts in [40, 100, 300] {
+        let digest = format!("Content-Type: multipart/digest; boundary=b\n\n{}--b--\n", post.repeat(posts));
+        assert_eq!(counted(digest.as_bytes(), 8_192), (1 + 2 * posts, false), "{posts}");
+    }
+}

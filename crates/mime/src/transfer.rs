@@ -168,6 +168,48 @@ pub struct QuotedPrintable {
     spaces: Vec<u8>,
 }
 
+/// Whether an octet behind an equals sign may be of an escape, or of a soft line end.
+fn is_of_escape(b: u8) -> bool {
+    b.is_ascii_hexdigit() || matches!(b, b' ' | b'\t' | b'\r' | b'\n')
+}
+
+/// Takes escapes, line ends, and white space with text behind it, that are whole; what goes on behind these octets is left.
+fn at_once<'a>(octets: &'a [u8], out: &mut Vec<u8>) -> &'a [u8] {
+    let mut rest = octets;
+    loop {
+        match rest {
+            [b'=', high, low, behind @ ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+                out.push(nibble(*high) << 4 | nibble(*low));
+                rest = behind;
+            }
+            [b'=', b'\r', b'\n', behind @ ..] | [b'=', b'\n', behind @ ..] => rest = behind,
+            // It escapes nothing.
+            [b'=', next, behind, ..]
+                if !is_of_escape(*next) || next.is_ascii_hexdigit() && !behind.is_ascii_hexdigit() =>
+            {
+                out.push(b'=');
+                rest = &rest[1..];
+                if *next != b'=' {
+                    return rest;
+                }
+            }
+            [b'\r', b'\n', behind @ ..] => {
+                out.extend_from_slice(b"\r\n");
+                rest = behind;
+            }
+            [b' ' | b'\t', ..] => {
+                let spaces = rest.iter().take(SPACES_MAX).take_while(|b| matches!(b, b' ' | b'\t')).count();
+                if matches!(rest.get(spaces), None | Some(b' ' | b'\t' | b'\r' | b'\n')) {
+                    return rest;
+                }
+                out.extend_from_slice(&rest[..spaces]);
+                rest = &rest[spaces..];
+            }
+            _ => return rest,
+        }
+    }
+}
+
 impl QuotedPrintable {
     fn push(&mut self, octets: &[u8], out: &mut Vec<u8>) {
         let mut rest = octets;
@@ -175,7 +217,7 @@ impl QuotedPrintable {
             if self.escape.is_empty() && self.spaces.is_empty() {
                 let end = rest.iter().position(|b| matches!(b, b'=' | b' ' | b'\t' | b'\r')).unwrap_or(rest.len());
                 out.extend_from_slice(&rest[..end]);
-                rest = &rest[end..];
+                rest = at_once(&rest[end..], out);
             }
             let Some((&b, behind)) = rest.split_first() else { return };
             rest = behind;
@@ -221,9 +263,9 @@ impl QuotedPrintable {
             }
             _ => {
                 // It escapes nothing.
-                let escape = std::mem::take(&mut self.escape);
+                self.escape.clear();
                 out.push(b'=');
-                for octet in escape.into_iter().skip(1).chain([b]) {
+                for octet in high.into_iter().chain([b]) {
                     self.octet(octet, out);
                 }
             }

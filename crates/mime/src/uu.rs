@@ -14,6 +14,8 @@ use crate::words;
 
 /// Longest line that is looked at; those of data have 61 octets.
 const LINE_BYTES_MAX: usize = 1024;
+/// What a file begins with.
+const BEGIN: &[u8] = b"begin ";
 /// Octets of data in a line.
 const DATA_BYTES_MAX: usize = 45;
 
@@ -23,14 +25,18 @@ pub(crate) struct Uu {
     line: Vec<u8>,
     /// The line at hand is too long.
     is_long: bool,
-    /// Its name, and the octets so far.
-    file: Option<(String, u64)>,
+    /// Its name as it is written, and the octets so far.
+    file: Option<(Vec<u8>, u64)>,
 }
 
 impl Uu {
     pub fn push(&mut self, octets: &[u8], mut found: impl FnMut(&str, u64)) {
         let mut rest = octets;
-        while let Some(at) = memchr::memchr(b'\n', rest) {
+        loop {
+            if self.file.is_none() && self.line.is_empty() && !self.is_long {
+                rest = &rest[next_begin(rest)..];
+            }
+            let Some(at) = memchr::memchr(b'\n', rest) else { break };
             let (line, behind) = (&rest[..at], &rest[at + 1..]);
             rest = behind;
             if self.line.is_empty() && !self.is_long {
@@ -83,18 +89,28 @@ impl Uu {
 
     fn file_over(&mut self, found: &mut impl FnMut(&str, u64)) {
         if let Some((name, size)) = self.file.take().filter(|(_, size)| *size > 0) {
-            found(&name, size);
+            found(&bounded(&words::decode(&name, Charset::UNDECLARED).text), size);
         }
     }
 }
 
-/// Of `begin 644 name`.
-fn name(line: &[u8]) -> Option<String> {
-    let rest = line.strip_prefix(b"begin ")?;
+/// Where the first line is that may begin a file, or the last one, of which more may come.
+fn next_begin(octets: &[u8]) -> usize {
+    if octets.starts_with(BEGIN) {
+        return 0;
+    }
+    let mut ends = memchr::memchr_iter(b'\n', octets);
+    let begins = ends.find(|at| octets[at + 1..].starts_with(BEGIN));
+    begins.or_else(|| memchr::memrchr(b'\n', octets)).map_or(0, |at| at + 1)
+}
+
+/// The name of `begin 644 name`.
+fn name(line: &[u8]) -> Option<Vec<u8>> {
+    let rest = line.strip_prefix(BEGIN)?;
     let digits = rest.iter().take_while(|b| matches!(b, b'0'..=b'7')).count();
     let name = rest[digits..].strip_prefix(b" ")?.trim_ascii();
     let is_begin = (3..=4).contains(&digits) && !name.is_empty();
-    is_begin.then(|| bounded(&words::decode(name, Charset::UNDECLARED).text))
+    is_begin.then(|| name.to_vec())
 }
 
 /// The octets that a line of data has; `None`: it is none.

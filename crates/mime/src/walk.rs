@@ -31,14 +31,21 @@ pub const NESTED_MAX: usize = 3;
 /// Longest line that is looked at as a whole; longer ones pass in pieces. A delimiter stands in its beginning, whatever white space
 /// follows it.
 const LINE_BYTES_MAX: usize = 1024;
+/// Parts and messages of one message that are looked at, and one more for each so many octets of it: a digest of hundreds of short posts
+/// has fewer, and each costs as much as hundreds of octets of text.
+const PARTS_MAX: u64 = 1_000;
+const PART_BYTES: u64 = 512;
+/// The same of header fields.
+const FIELDS_MAX: u64 = 5_000;
+const FIELD_BYTES: u64 = 128;
 /// Decoded octets that are gathered before they become text.
 pub const CHUNK_BYTES: usize = 16 * 1024;
 
 #[derive(Debug)]
 struct Level {
     part: Part,
-    /// All that some program takes for its boundary; none: a message.
-    boundaries: Vec<Vec<u8>>,
+    /// A message, which has one part and no boundary.
+    is_message: bool,
     /// Parts so far.
     count: u32,
 }
@@ -104,6 +111,8 @@ pub struct Walker {
     skips_line: bool,
     state: State,
     levels: Vec<Level>,
+    delimiters: Delimiters,
+    looked: Looked,
     /// Messages around it that were encoded.
     nested: usize,
 }
@@ -116,12 +125,30 @@ impl Default for Walker {
 
 impl Walker {
     pub fn new() -> Walker {
-        Walker::within(Vec::new(), 0)
+        Walker::within(Vec::new(), 0, Looked::default())
     }
 
-    fn within(base: Vec<u32>, nested: usize) -> Walker {
+    fn within(base: Vec<u32>, nested: usize, looked: Looked) -> Walker {
         let state = State::Header(Box::new(Header::new(base, true, false)));
-        Walker { line: Vec::new(), in_long_line: false, skips_line: false, state, levels: Vec::new(), nested }
+        Walker {
+            line: Vec::new(),
+            in_long_line: false,
+            skips_line: false,
+            state,
+            levels: Vec::new(),
+            delimiters: Delimiters::default(),
+            looked,
+            nested,
+        }
+    }
+
+    /// Whether there are more parts or header fields than are looked at: what is behind them is told as text of the last, or not at all.
+    pub fn has_too_many_parts(&self) -> bool {
+        let leaf = match &self.state {
+            State::Leaf(leaf) => leaf.looked(),
+            _ => None,
+        };
+        self.looked.has_too_many || leaf.is_some_and(|nested| nested.has_too_many)
     }
 
     /// Takes the next octets.
@@ -136,11 +163,39 @@ impl Walker {
             self.line = line;
             rest = &rest[at + 1..];
         }
-        while let Some(at) = memchr::memchr(b'\n', rest) {
+        loop {
+            rest = &rest[self.lines_of_body(rest, visitor)..];
+            let Some(at) = memchr::memchr(b'\n', rest) else { break };
             self.whole(&rest[..=at], visitor);
             rest = &rest[at + 1..];
         }
         self.keep(rest, visitor);
+    }
+
+    /// Takes whole lines at once that are of a body for certain: none of them can be a delimiter. Returns their octets.
+    fn lines_of_body(&mut self, rest: &[u8], visitor: &mut dyn Visitor) -> usize {
+        if self.in_long_line || self.skips_line || matches!(self.state, State::Header(_)) {
+            return 0;
+        }
+        let end = if self.delimiters.is_empty() {
+            line_of(rest, |_| false)
+        } else {
+            line_of(rest, |line| line.starts_with(b"--"))
+        };
+        let lines = &rest[..end];
+        self.looked.octets += lines.len() as u64;
+        if let State::Leaf(leaf) = &mut self.state
+            && let Some(text) = lines.strip_suffix(b"\n")
+        {
+            let (text, line_end) = match text.strip_suffix(b"\r") {
+                Some(text) => (text, End::Crlf),
+                None => (text, End::Lf),
+            };
+            let before = std::mem::replace(&mut leaf.line_end, line_end.octets());
+            leaf.take(before, visitor);
+            leaf.take(text, visitor);
+        }
+        end
     }
 
     /// The message is complete.
@@ -160,6 +215,7 @@ impl Walker {
 
     /// A line with its end.
     fn whole(&mut self, line: &[u8], visitor: &mut dyn Visitor) {
+        self.looked.octets += line.len() as u64;
         match line.strip_suffix(b"\r\n") {
             Some(text) => self.piece(text, End::Crlf, visitor),
             None => self.piece(&line[..line.len() - 1], End::Lf, visitor),
@@ -174,6 +230,7 @@ impl Walker {
         }
         let mut line = std::mem::take(&mut self.line);
         let ends_with_cr = line.pop_if(|last| *last == b'\r').is_some();
+        self.looked.octets += line.len() as u64;
         self.piece(&line, End::Open, visitor);
         line.clear();
         if ends_with_cr {
@@ -188,6 +245,7 @@ impl Walker {
         self.in_long_line = end == End::Open;
         if is_start
             && text.starts_with(b"--")
+            && !self.looked.is_full()
             && let Some((level, closes)) = self.delimiter(&text[..text.len().min(LINE_BYTES_MAX)])
         {
             self.skips_line = end == End::Open;
@@ -212,7 +270,16 @@ impl Walker {
                         self.in_long_line = false;
                         return self.piece(text, end, visitor);
                     }
-                    Some(Line::Field { .. } | Line::Mbox) => header.field_done(visitor),
+                    Some(Line::Field { .. } | Line::Mbox) => {
+                        if self.looked.add_field() {
+                            visitor.defect(header.path(), Defect::Nested);
+                        }
+                        if self.looked.has_too_many {
+                            header.drop_field();
+                        } else {
+                            header.field_done(visitor);
+                        }
+                    }
                     Some(Line::Fold) | None => {}
                 }
                 header.push(text, end.octets());
@@ -229,13 +296,15 @@ impl Walker {
     /// The level whose delimiter `text` is, innermost first, and whether it closes that level (RFC 2046 5.1.1).
     fn delimiter(&self, text: &[u8]) -> Option<(usize, bool)> {
         let rest = text.strip_prefix(b"--")?.trim_ascii_end();
-        self.levels.iter().enumerate().rev().find_map(|(index, level)| {
-            level.boundaries.iter().find_map(|boundary| match rest.strip_prefix(boundary.as_slice())? {
-                b"" => Some((index, false)),
-                b"--" => Some((index, true)),
-                _ => None,
-            })
-        })
+        let closed = rest.strip_suffix(b"--").and_then(|rest| self.delimiters.find(rest));
+        match (self.delimiters.find(rest), closed) {
+            // Of one level what most programs take for its boundary.
+            (Some(begun), Some(closed)) if (closed.level, begun.rank) > (begun.level, closed.rank) => {
+                Some((closed.level, true))
+            }
+            (Some(begun), _) => Some((begun.level, false)),
+            (None, closed) => closed.map(|closed| (closed.level, true)),
+        }
     }
 
     /// Behind a delimiter of `level`.
@@ -256,6 +325,7 @@ impl Walker {
                 visitor.end(&level.part, 0);
             }
         }
+        self.delimiters.keep(left);
     }
 
     /// What was being read ends here.
@@ -266,6 +336,10 @@ impl Walker {
         if let State::Leaf(mut leaf) = std::mem::replace(&mut self.state, State::Filler) {
             leaf.finish(visitor);
             visitor.end(&leaf.part, leaf.size);
+            if let Some(looked) = leaf.looked() {
+                (self.looked.sections, self.looked.fields) = (looked.sections, looked.fields);
+                self.looked.has_too_many |= looked.has_too_many;
+            }
         }
     }
 
@@ -276,12 +350,15 @@ impl Walker {
         path.push(level.count);
         level.count += 1;
         let is_of_digest = level.part.content_type.value == "multipart/digest";
-        let of_message = level.boundaries.is_empty();
+        let of_message = level.is_message;
         State::Header(Box::new(Header::new(path, of_message, is_of_digest)))
     }
 
     fn header_done(&mut self, visitor: &mut dyn Visitor) {
         let State::Header(mut header) = std::mem::replace(&mut self.state, State::Filler) else { return };
+        if self.looked.add_section() {
+            visitor.defect(header.path(), Defect::Nested);
+        }
         header.field_done(visitor);
         header.tell_held(visitor);
         let (mut part, boundaries) = header.part(visitor);
@@ -297,33 +374,125 @@ impl Walker {
         }
         visitor.part(&part);
         match part.kind {
-            Kind::Multipart => self.levels.push(Level { part: slim(part), boundaries, count: 0 }),
+            Kind::Multipart => {
+                self.delimiters.add(boundaries, self.levels.len());
+                self.levels.push(Level { part: slim(part), is_message: false, count: 0 });
+            }
             Kind::Message if !is_encoded => {
-                self.levels.push(Level { part: slim(part), boundaries: Vec::new(), count: 0 });
+                self.levels.push(Level { part: slim(part), is_message: true, count: 0 });
                 self.state = self.next_header();
             }
-            _ => self.state = State::Leaf(Box::new(Leaf::new(part, self.nested))),
+            _ => self.state = State::Leaf(Box::new(Leaf::new(part, self.nested, self.looked))),
+        }
+    }
+}
+
+/// What was looked at so far, of the messages around this one as well.
+#[derive(Debug, Clone, Copy, Default)]
+struct Looked {
+    sections: u64,
+    fields: u64,
+    octets: u64,
+    /// There were more header sections or fields than are looked at.
+    has_too_many: bool,
+}
+
+impl Looked {
+    /// Nothing further is looked at.
+    fn is_full(self) -> bool {
+        self.sections > PARTS_MAX + self.octets / PART_BYTES || self.fields > FIELDS_MAX + self.octets / FIELD_BYTES
+    }
+
+    /// Counts a section. Whether it is the first thing beyond the limits.
+    fn add_section(&mut self) -> bool {
+        self.sections += 1;
+        self.is_first_beyond()
+    }
+
+    /// Counts a field.
+    fn add_field(&mut self) -> bool {
+        self.fields += 1;
+        self.is_first_beyond()
+    }
+
+    fn is_first_beyond(&mut self) -> bool {
+        self.is_full() && !std::mem::replace(&mut self.has_too_many, true)
+    }
+}
+
+/// The octets of whole lines before the first that is wanted.
+fn line_of(octets: &[u8], is_wanted: impl Fn(&[u8]) -> bool) -> usize {
+    if is_wanted(octets) {
+        return 0;
+    }
+    let mut ends = memchr::memchr_iter(b'\n', octets);
+    let wanted = ends.find(|at| is_wanted(&octets[at + 1..]));
+    wanted.or_else(|| memchr::memrchr(b'\n', octets)).map_or(0, |at| at + 1)
+}
+
+/// All that some program takes for a boundary of a level, sorted by length and octets, so that a line is held against few of them.
+#[derive(Debug, Default)]
+struct Delimiters(Vec<Delimiter>);
+
+#[derive(Debug)]
+struct Delimiter {
+    octets: Vec<u8>,
+    level: usize,
+    /// Its place among those of its level.
+    rank: usize,
+}
+
+impl Delimiters {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Adds those of the innermost level.
+    fn add(&mut self, boundaries: Vec<Vec<u8>>, level: usize) {
+        for (rank, octets) in boundaries.into_iter().enumerate() {
+            let at = self.behind(&octets);
+            self.0.insert(at, Delimiter { octets, level, rank });
+        }
+    }
+
+    /// Where those end that are not behind these octets; lengths are compared first, which costs less.
+    fn behind(&self, octets: &[u8]) -> usize {
+        self.0.partition_point(|known| (known.octets.len(), known.octets.as_slice()) <= (octets.len(), octets))
+    }
+
+    /// That of the innermost level.
+    fn find(&self, octets: &[u8]) -> Option<&Delimiter> {
+        if octets.is_empty() {
+            return None;
+        }
+        let last = self.behind(octets).checked_sub(1)?;
+        self.0.get(last).filter(|known| known.octets == octets)
+    }
+
+    /// Forgets all but those of so many levels.
+    fn keep(&mut self, levels: usize) {
+        if self.0.iter().any(|known| known.level >= levels) {
+            self.0.retain(|known| known.level < levels);
         }
     }
 }
 
 /// What is kept of a part while those within it come.
 fn slim(mut part: Part) -> Part {
-    part.content_type.params = Vec::new();
-    if let Some(disposition) = &mut part.disposition {
-        disposition.params = Vec::new();
+    for field in [Some(&mut part.content_type), part.disposition.as_mut()].into_iter().flatten() {
+        (field.params, field.other_charsets) = (Vec::new(), Vec::new());
     }
     part.charset = None;
     part
 }
 
 impl Leaf {
-    fn new(part: Part, nested: usize) -> Leaf {
+    fn new(part: Part, nested: usize, looked: Looked) -> Leaf {
         let sink = match part.kind {
             Kind::Message => {
                 let mut base = part.path.clone();
                 base.push(0);
-                Sink::Nested(Box::new(Walker::within(base, nested + 1)))
+                Sink::Nested(Box::new(Walker::within(base, nested + 1, looked)))
             }
             Kind::Text if part.is_html() && part.charset() == Charset::UNDECLARED => Sink::Html,
             Kind::Text => Sink::Text(part.charset().decoder(), String::new()),
@@ -331,6 +500,14 @@ impl Leaf {
         };
         let uu = (part.kind == Kind::Text).then(Uu::default);
         Leaf { transfer: part.encoding.decoder(), octets: Vec::new(), size: 0, line_end: b"", uu, sink, part }
+    }
+
+    /// What was looked at of the message that it is.
+    fn looked(&self) -> Option<Looked> {
+        match &self.sink {
+            Sink::Nested(walker) => Some(walker.looked),
+            _ => None,
+        }
     }
 
     fn take(&mut self, octets: &[u8], visitor: &mut dyn Visitor) {
