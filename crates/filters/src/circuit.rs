@@ -18,8 +18,7 @@ pub const PAUSE_MAX: Duration = Duration::from_secs(10);
 pub struct Circuit {
     failures: u32,
     open_until: Option<Instant>,
-    /// The last failure was that no connection came about.
-    was_unreachable: bool,
+    last: Option<Failure>,
 }
 
 impl Circuit {
@@ -38,7 +37,7 @@ impl Circuit {
     /// It failed. Returns how long it is left alone from now on.
     pub fn failed(&mut self, failure: Failure, now: Instant) -> Option<Duration> {
         self.failures = self.failures.saturating_add(1);
-        self.was_unreachable = failure == Failure::Unreachable;
+        self.last = Some(failure);
         // A refused connection is certain at once.
         let others = if failure == Failure::Unreachable {
             self.failures - 1
@@ -52,9 +51,19 @@ impl Circuit {
 
     /// A connection came about and was negotiated.
     pub fn connected(&mut self) {
-        if self.was_unreachable {
+        if self.last == Some(Failure::Unreachable) {
             *self = Circuit::default();
         }
+    }
+
+    /// It has failed since it answered last.
+    pub fn is_failing(&self) -> bool {
+        self.failures > 0
+    }
+
+    /// How it failed; one that was only probed cannot be reached.
+    pub fn last_failure(&self) -> Failure {
+        self.last.unwrap_or(Failure::Unreachable)
     }
 
     /// It has answered for a message.

@@ -96,8 +96,34 @@ impl Stream {
     }
 }
 
+/// How often a milter may say that it needs more time: so many at once, then so many a second. Beyond that its octets would
+/// cost more than its work.
+const PROGRESS_AT_ONCE: f64 = 1_000.0;
+const PROGRESS_PER_S: f64 = 20.0;
+
+/// How often more time may still be asked for.
+#[derive(Debug)]
+struct Patience {
+    left: f64,
+    at: Instant,
+}
+
+impl Patience {
+    fn new(now: Instant) -> Patience {
+        Patience { left: PROGRESS_AT_ONCE, at: now }
+    }
+
+    /// Takes one; whether there was one.
+    fn take(&mut self, now: Instant) -> bool {
+        let gained = now.saturating_duration_since(self.at).as_secs_f64() * PROGRESS_PER_S;
+        (self.left, self.at) = ((self.left + gained).min(PROGRESS_AT_ONCE) - 1.0, now);
+        self.left >= 0.0
+    }
+}
+
 pub(crate) struct Connection {
     stream: Stream,
+    patience: Patience,
     pub session: Session,
     /// Another client's session used it before.
     pub is_reused: bool,
@@ -112,7 +138,8 @@ impl Connection {
             Ok(Err(error)) => return Err(Failed::unreachable(format!("no connection: {error}"))),
             Err(_) => return Err(Failed::unreachable(format!("no connection in {} s", limit.as_secs_f64()))),
         };
-        let mut connection = Connection { stream, session: Session::open(), is_reused: false };
+        let patience = Patience::new(Instant::now());
+        let mut connection = Connection { stream, patience, session: Session::open(), is_reused: false };
         let limit = Duration::from_millis(settings.command_timeout_ms);
         match connection.event(limit, Instant::now() + limit).await? {
             Some(Event::Ready) => Ok(connection),
@@ -147,10 +174,14 @@ impl Connection {
             return Err(Failed::silent(limit));
         }
         let until = end.min(Instant::now() + limit);
-        match timeout_at(until, self.exchange()).await {
-            Ok(result) => result,
-            Err(_) => Err(Failed::silent(limit)),
+        let event = match timeout_at(until, self.exchange()).await {
+            Ok(result) => result?,
+            Err(_) => return Err(Failed::silent(limit)),
+        };
+        if matches!(event, Some(Event::Progress)) && !self.patience.take(Instant::now()) {
+            return Err(Failed::broken("it asks for more time without end"));
         }
+        Ok(event)
     }
 
     async fn exchange(&mut self) -> Result<Option<Event>, Failed> {

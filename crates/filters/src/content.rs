@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use stentor_mail::reply::Reply;
 use stentor_mail::server::EndOfData;
-use stentor_milter::{Change, Event, LineEnds, Verdict};
+use stentor_milter::{Change, Editor, Event, HeaderError, LineEnds, Verdict};
 use tokio::time::Instant;
 
 use crate::Refusal;
@@ -18,7 +18,7 @@ use crate::chain::{Chain, MilterState, SessionMilter};
 use crate::changes::{Envelope, Recipient, shown};
 use crate::connection::{Connection, Failed};
 use crate::milter::MilterResult;
-use crate::rewrite::{Content, FIRST_BYTES, GROWTH_BYTES, Message, PIECE_BYTES, next_chunk, unreadable};
+use crate::rewrite::{Content, FIRST_BYTES, GROWTH_BYTES, Message, PIECE_BYTES, TOO_LARGE, next_chunk, unreadable};
 
 /// What milters may ask for beside a body: changes, and octets of them.
 const CHANGES_MAX: usize = 20_000;
@@ -99,6 +99,9 @@ impl Chain {
                 Ok(verdict @ (Verdict::Continue | Verdict::Accept | Verdict::Skip)) => {
                     one.apply(requested, (&mut message, content), &self.hostname, &mut filtered).map(|()| verdict)
                 }
+                other => other,
+            };
+            let verdict = match verdict {
                 Ok(verdict) => Ok(verdict),
                 Err(Trouble::Milter(failed)) => Err(failed),
                 Err(Trouble::Ours(reply)) => return Err(ours_fails(reply)),
@@ -193,23 +196,28 @@ impl SessionMilter {
         final_verdict(connection, (limit, end), content, size_max, requested).await
     }
 
-    /// Does what it asked for: all or nothing.
+    /// Does what it asked for: all or nothing. A header of so many fields that this is too much work is the client's, and no failure of the
+    /// milter: anybody could switch it off by such messages.
     fn apply<C: Content>(
         &mut self,
         requested: RequestedChanges,
         (message, content): (&mut Message, &mut C),
         hostname: &str,
         filtered: &mut Filtered,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), Trouble> {
         let keeps_space = self.connection.as_ref().is_some_and(|connection| connection.session.keeps_space());
         let mut envelope = Envelope::default();
-        let mut header = (!requested.changes.is_empty()).then(|| message.header.clone());
+        let mut editor = (!requested.changes.is_empty()).then(|| Editor::new(message.header.clone(), keeps_space));
         for change in &requested.changes {
             envelope.take(change, hostname)?;
-            if let Some(header) = &mut header {
-                header.apply(change, keeps_space).map_err(Failed::broken)?;
+            if let Some(editor) = &mut editor {
+                editor.apply(change).map_err(|error| match error {
+                    HeaderError::TooLarge => Failed::broken(error).into(),
+                    HeaderError::TooManySteps => Trouble::Ours(TOO_LARGE),
+                })?;
             }
         }
+        let header = editor.map(Editor::finish);
         let has_new_header = header.as_ref().is_some_and(|header| *header != message.header);
         let words = words(&envelope, has_new_header, requested.body.is_some());
         if let Some(header) = header {
@@ -386,6 +394,23 @@ mod tests {
         }
     }
 
+    /// A milter that inserts a hundred fields.
+    async fn inserts(mut stream: UnixStream) -> io::Result<()> {
+        loop {
+            let mut packet = vec![0; stream.read_u32().await? as usize];
+            stream.read_exact(&mut packet).await?;
+            match packet[0] {
+                b'O' => stream.write_all(&[0, 0, 0, 13, b'O', 0, 0, 0, 6, 0, 0, 0, 1, 0, 0, 0, 0]).await?,
+                b'D' | b'A' => {}
+                b'E' => {
+                    stream.write_all(&b"\0\0\0\x09i\0\0\0\x01N\0v\0".repeat(100)).await?;
+                    stream.write_all(&[0, 0, 0, 1, b'c']).await?;
+                }
+                _ => stream.write_all(&[0, 0, 0, 1, b'c']).await?,
+            }
+        }
+    }
+
     fn milter(folder: &std::path::Path, name: &str, on_failure: OnFailure) -> Arc<Milter> {
         milter_of(&folder.join(name), on_failure, works_for_ever)
     }
@@ -441,6 +466,31 @@ mod tests {
                 let said = chain.message(&mut Octets(b"Received: ours\r\nA: b\r\n\r\nc\r\n"), 1, 1_000).await;
                 assert_eq!(said.err().map(|refusal| refusal.reply.code), Some(code), "{extra}");
             }
+        }
+    }
+
+    /// Anybody could switch a milter off by such messages.
+    #[tokio::test]
+    async fn a_header_of_too_many_fields_is_no_failure_of_the_milter() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let client =
+            ClientFacts { address: [127, 0, 0, 1].into(), port: 1, name: None, listener: None, login: None, tls: None };
+        let milter = milter_of(&folder.path().join("m"), OnFailure::Accept, inserts);
+        let long: &'static [u8] = [b"A: b\r\n".repeat(10_000).as_slice(), b"\r\nc\r\n"].concat().leak();
+        for (content, code) in [
+            (long, Some(552)),
+            (long, Some(552)),
+            (long, Some(552)),
+            (long, Some(552)),
+            (&b"A: b\r\n\r\nc\r\n"[..], None),
+        ] {
+            let mut chain = Chain::new(vec![milter.clone()], &client, "mx.test");
+            let mail = MailFrom::parse(b"<a@x.test>", 1_000).expect("a sender");
+            chain.mail(MailFacts { helo: "x", id: "1", mail: &mail }).await.expect("it goes on");
+            chain.data().await.expect("it goes on");
+            let said = chain.message(&mut Octets(content), 0, 1_000_000).await;
+            assert_eq!(said.as_ref().err().map(|refusal| refusal.reply.code), code);
+            assert!(said.is_err() || said.is_ok_and(|filtered| filtered.words.contains("header changed")));
         }
     }
 

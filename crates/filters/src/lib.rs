@@ -12,7 +12,7 @@
 //!
 //! Modules: `milter` (one milter: its connections that wait, its circuit, its counters), `connection` (one connection), `chain` (all
 //! milters of a session), `content` (the end of a message), `changes` (to the envelope), `rewrite` (a stored content written once more, or without
-//! some of its fields: [`without_fields`]), `recoded` (a stored content in 8 or 7 bits).
+//! some of its fields: [`edit_fields`]), `recoded` (a stored content in 8 or 7 bits).
 
 mod chain;
 mod changes;
@@ -34,8 +34,9 @@ pub use changes::{Envelope, Recipient};
 pub use content::Filtered;
 pub use milter::{Counters, Milter, MilterResult};
 pub use recoded::{Recoded, recoded};
-pub use rewrite::{Content, each_field, without_fields};
+pub use rewrite::{Content, each_field, edit_fields};
 use stentor_mail::reply::Reply;
+pub use stentor_mime::field::Edit;
 
 /// A refusal, and who decided it, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]

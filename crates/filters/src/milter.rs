@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use stentor_milter::{Failure, MilterSettings, OnFailure};
+use stentor_stats::health::Outcomes;
 use tokio::time::Instant;
 
 use crate::circuit::Circuit;
@@ -83,6 +84,8 @@ impl Counters {
 pub struct Milter {
     pub settings: MilterSettings,
     pub counters: Counters,
+    /// Whether it works: what sessions and probes have met.
+    pub outcomes: Outcomes,
     circuit: Mutex<Circuit>,
     idle: Mutex<Vec<(Instant, Connection)>>,
     /// A task closes those that wait too long.
@@ -98,6 +101,7 @@ impl Milter {
         Milter {
             settings,
             counters: Counters::default(),
+            outcomes: Outcomes::default(),
             circuit: Mutex::default(),
             idle: Mutex::default(),
             has_reaper: AtomicBool::new(false),
@@ -149,7 +153,7 @@ impl Milter {
             return Ok(connection);
         }
         let connection = Connection::open(&self.settings).await?;
-        self.circuit.lock().connected();
+        self.connected();
         Ok(connection)
     }
 
@@ -205,9 +209,42 @@ impl Milter {
         });
     }
 
+    /// A connection for a session came about. A milter that fails in the midst of messages always takes connections.
+    fn connected(&self) {
+        if self.is_connected_well() {
+            self.outcomes.success();
+        }
+    }
+
+    /// Closes the circuit unless it failed at messages; whether it is closed.
+    fn is_connected_well(&self) -> bool {
+        let mut circuit = self.circuit.lock();
+        circuit.connected();
+        !circuit.is_failing()
+    }
+
     /// It has answered for a message.
     pub(crate) fn succeeded(&self) {
         self.circuit.lock().succeeded();
+        self.outcomes.success();
+    }
+
+    /// Connects and negotiates within a time, while no session does: for who wants to know whether it works.
+    pub async fn probe(&self, limit: Duration) {
+        match tokio::time::timeout(limit, Connection::open(&self.settings)).await {
+            Ok(Ok(mut connection)) => {
+                connection.session.quit();
+                connection.write_now();
+                if self.is_connected_well() { self.outcomes.success() } else { self.outcomes.probed() }
+            }
+            Ok(Err(failed)) => self.outcomes.failure(failed.why),
+            Err(_) => self.outcomes.failure(format_args!("no answer in {} s", limit.as_secs_f64())),
+        }
+    }
+
+    /// What becomes of mail while it fails, as it failed last.
+    pub fn failure_action(&self) -> OnFailure {
+        self.settings.action(self.circuit.lock().last_failure())
     }
 
     /// Counts and logs a failure.
@@ -217,6 +254,7 @@ impl Milter {
             return;
         }
         let pause = self.circuit.lock().failed(failed.failure, Instant::now());
+        self.outcomes.failure(&failed.why);
         let paused = pause.map_or_else(String::new, |pause| format!("; not asked for {} s", pause.as_secs()));
         tracing::warn!(milter = %self.settings.name, "milter failed: {}{paused}", failed.why);
     }

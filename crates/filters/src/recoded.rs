@@ -14,6 +14,8 @@ use tokio::task::yield_now;
 use crate::rewrite::{Content, GROWTH_BYTES, PIECE_BYTES, unreadable};
 
 /// What became of a message.
+// One for each message, moved once: a box would cost more.
+#[allow(clippy::large_enum_variant)]
 pub enum Recoded {
     /// It is what it should be, but for so many encoded texts that stay.
     Same { stayed: usize },

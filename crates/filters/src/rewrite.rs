@@ -9,6 +9,7 @@ use std::io;
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, TextBody};
 use stentor_milter::{CHUNK_BYTES_MAX, HEADER_BYTES_MAX, Header, HeaderReader};
+use stentor_mime::field::Edit;
 
 /// Octets read first: most messages are not longer, and need no buffer of the largest size.
 pub(crate) const FIRST_BYTES: usize = 16 * 1024;
@@ -17,7 +18,7 @@ pub(crate) const PIECE_BYTES: usize = 256 * 1024;
 /// Octets that milters may add to a message of the largest size.
 pub(crate) const GROWTH_BYTES: u64 = 2 * HEADER_BYTES_MAX as u64;
 const UNREADABLE: Reply = Reply::fixed(451, (4, 3, 0), "The message could not be read back, try again later");
-const TOO_LARGE: Reply = Reply::fixed(552, (5, 3, 4), "Message header too large");
+pub(crate) const TOO_LARGE: Reply = Reply::fixed(552, (5, 3, 4), "Message header too large");
 
 /// A message's content, which can be written anew while it is read.
 pub trait Content: Send {
@@ -114,19 +115,19 @@ pub(crate) fn next_chunk<C: Content>(content: &C, at: u64, buffer: &mut Vec<u8>)
     Ok(read)
 }
 
-/// Takes those fields out of a message for which `goes` says so, given name and value; `ours` fields before it stay. `None`: it has none.
+/// Edits the fields of a message as `edit` says of each, given name and value; `ours` fields before it stay. `None`: it stays as it is.
 ///
 /// # Errors
 /// It cannot be read back or written; the content is then of no use to anybody.
-pub async fn without_fields<C: Content>(
+pub async fn edit_fields<C: Content>(
     content: &mut C,
     ours: usize,
     size_max: u64,
-    goes: impl FnMut(&[u8], &[u8]) -> bool,
+    edit: impl FnMut(&[u8], &[u8]) -> Edit,
 ) -> Result<Option<EndOfData>, Reply> {
     let mut buffer = vec![0; FIRST_BYTES];
     let mut message = Message::read(content, ours, &mut buffer)?;
-    if message.header.remove(goes) == 0 {
+    if message.header.edit(edit).map_err(|_| TOO_LARGE)? == 0 {
         return Ok(None);
     }
     message.write(content, size_max, &mut buffer).await.map(Some)

@@ -8,9 +8,9 @@ use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 use stentor_recode::Target;
 
+use crate::field_edit::{FieldEdit, FieldEditError};
 use crate::hop::{HopError, NextHop};
 use crate::refusal::{DENIED, Defaults, OURS, POSTFIX, refusal, reply_code, split};
-use crate::removal::{Removal, RemovalError};
 
 /// What ends the rules for a recipient.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,7 +41,7 @@ pub enum Action {
     /// A header field without its line end.
     Prepend(Box<str>),
     /// Fields of the message's header go.
-    RemoveHeader(Removal),
+    EditHeader(FieldEdit),
     /// The message is stored in other transfer encodings.
     TransferEncoding(Target),
     Warn(Box<str>),
@@ -73,10 +73,10 @@ pub enum ActionError {
     #[error("{0}")]
     Hop(#[from] HopError),
     #[error("{0}")]
-    Removal(#[from] RemovalError),
+    FieldEdit(#[from] FieldEditError),
 }
 
-const KNOWN: &str = "known are ok, relay, reject, defer, discard, quarantine, hold, redirect, bcc, prepend, remove_header, transfer_encoding, warn, class, route, copy and dunno";
+const KNOWN: &str = "known are ok, relay, reject, defer, discard, quarantine, hold, redirect, bcc, prepend, remove_header, replace_header, transfer_encoding, warn, class, route, copy and dunno";
 const KNOWN_OF_POSTFIX: &str = "known are OK, PERMIT, REJECT, DEFER, DEFER_IF_PERMIT, 4NN and 5NN with a text, DUNNO, DISCARD, HOLD, REDIRECT, BCC, PREPEND, WARN, INFO, FILTER";
 const TRY_LATER: &str = "Try again later";
 
@@ -105,7 +105,8 @@ impl Action {
                 "bulk" => Ok(Action::Class(Class::Bulk)),
                 _ => Err(ActionError::Missing { word: word.to_owned(), what: "`ordinary` or `bulk`" }),
             },
-            "remove_header" => Ok(Action::RemoveHeader(Removal::parse(rest)?)),
+            "remove_header" => Ok(Action::EditHeader(FieldEdit::removal(rest)?)),
+            "replace_header" => Ok(Action::EditHeader(FieldEdit::replacement(rest)?)),
             "transfer_encoding" => match rest.to_ascii_lowercase().as_str() {
                 "7bit" => Ok(Action::TransferEncoding(Target::SevenBit)),
                 "8bit" => Ok(Action::TransferEncoding(Target::EightBit)),
@@ -274,7 +275,7 @@ mod tests {
         assert_eq!(Action::parse("prepend X-A: b: c", 25), Ok(Action::Prepend("X-A: b: c".into())));
         assert_eq!(
             Action::parse("remove_header X-A: b", 25),
-            Ok(Action::RemoveHeader(Removal::parse("x-a: b").unwrap()))
+            Ok(Action::EditHeader(FieldEdit::removal("x-a: b").unwrap()))
         );
         assert_eq!(Action::parse("transfer_encoding 8BIT", 25), Ok(Action::TransferEncoding(Target::EightBit)));
         assert_eq!(Action::parse_postfix("1234", 25), Ok(Action::End(Verdict::Ok)));

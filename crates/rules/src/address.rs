@@ -9,7 +9,7 @@ use std::hash::BuildHasher as _;
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 use regex::bytes::{Regex, RegexBuilder};
-use stentor_mail::address::{Address, normalise_domain};
+use stentor_mail::address::{Address, is_quoted_for_dots, normalise_domain};
 
 /// Memory that one compiled regular expression may take.
 const REGEX_BYTES_MAX: usize = 1024 * 1024;
@@ -34,6 +34,8 @@ pub struct Key {
     /// Of the `@`; of `text` and of `plain`.
     at: usize,
     at_plain: usize,
+    /// Without the quotes, if they are only for dots.
+    unquoted: Option<Box<Key>>,
     /// Of all that may stand for it.
     bits: u64,
     /// Its domain is one of ours, as far as is known: see [`crate::Rulebook::key_of`].
@@ -45,16 +47,36 @@ impl Key {
     pub fn new(address: &str) -> Key {
         if address.is_empty() {
             let (text, at) = (NULL.to_owned(), NULL.len());
-            return Key { text, plain: None, at, at_plain: 0, bits: bit(NULL), is_local: false };
+            return Key { text, plain: None, at, at_plain: 0, unquoted: None, bits: bit(NULL), is_local: false };
         }
         let text = if address.is_ascii() { address.to_ascii_lowercase() } else { address.to_lowercase() };
-        let at = text.rfind('@').unwrap_or(text.len());
-        // A detail behind an empty user is none; quoted local parts are taken as they are.
-        let plus = text[..at].find(DETAIL).filter(|plus| *plus > 0 && !text.starts_with('"'));
-        let plain = plus.map(|plus| format!("{}{}", &text[..plus], &text[at..]));
-        let mut key = Key { plain, at_plain: plus.unwrap_or(0), at, text, bits: 0, is_local: false };
+        let mut key = if is_quoted_for_dots(&text[..text.rfind('@').unwrap_or(text.len())]) {
+            Key::of_quoted(text)
+        } else {
+            Key::of_plain(text)
+        };
         key.bits = key.all().map(bit).fold(0, |bits, bit| bits | bit);
         key
+    }
+
+    fn of_plain(text: String) -> Key {
+        let at = text.rfind('@').unwrap_or(text.len());
+        // A detail behind an empty user is none; what else is quoted is taken as it is.
+        let plus = text[..at].find(DETAIL).filter(|plus| *plus > 0 && !text.starts_with('"'));
+        let plain = plus.map(|plus| format!("{}{}", &text[..plus], &text[at..]));
+        Key { plain, at_plain: plus.unwrap_or(0), at, text, unquoted: None, bits: 0, is_local: false }
+    }
+
+    /// Of an address whose local part has quotes for its dots.
+    fn of_quoted(text: String) -> Key {
+        let at = text.rfind('@').unwrap_or(text.len());
+        let address = text.parse::<Address>().ok();
+        let plain = address.as_ref().and_then(Address::without_detail);
+        let at_plain = plain.as_ref().map_or(0, |plain| plain.local().len());
+        // Nothing before the `@` would make it a key for the whole domain.
+        let unquoted = address.map(|address| address.unquoted().into_owned()).filter(|bare| !bare.starts_with('@'));
+        let unquoted = unquoted.map(|bare| Box::new(Key::of_plain(bare)));
+        Key { plain: plain.map(|plain| plain.to_string()), at_plain, at, text, unquoted, bits: 0, is_local: false }
     }
 
     pub fn as_str(&self) -> &str {
@@ -65,12 +87,23 @@ impl Key {
         self.text == NULL
     }
 
+    /// `user+detail@` and `user@`.
+    fn users(&self) -> impl Iterator<Item = &str> {
+        let whole = self.text.get(..=self.at).filter(|_| !self.is_null());
+        whole.into_iter().chain(self.plain.as_deref().and_then(|plain| plain.get(..=self.at_plain)))
+    }
+
+    /// Whether its local part is quoted only for dots, so the address has two spellings.
+    pub(crate) fn has_quotes(&self) -> bool {
+        self.unquoted.is_some()
+    }
+
     /// Empty for the null sender.
     pub fn domain(&self) -> &str {
         self.text.get(self.at + 1..).unwrap_or("")
     }
 
-    /// The address with its detail and without it.
+    /// The address with its detail and without it, quoted as an address has to be.
     pub fn addresses(&self) -> impl Iterator<Item = &str> {
         std::iter::once(self.text.as_str()).chain(self.plain.as_deref())
     }
@@ -80,15 +113,12 @@ impl Key {
         self.mailboxes().chain(self.domains())
     }
 
-    /// Of these, those with an `@`.
+    /// Of these, those with an `@`: each with its quotes, if it has any, and then without them.
     pub fn mailboxes(&self) -> impl Iterator<Item = &str> {
-        self.addresses().chain(self.users())
-    }
-
-    /// `user+detail@` and `user@`.
-    fn users(&self) -> impl Iterator<Item = &str> {
-        let whole = self.text.get(..=self.at).filter(|_| !self.is_null());
-        whole.into_iter().chain(self.plain.as_deref().and_then(|plain| plain.get(..=self.at_plain)))
+        let bare = self.unquoted.as_deref();
+        let whole = std::iter::once(self.text.as_str()).chain(bare.map(Key::as_str));
+        let plain = self.plain.as_deref().into_iter().chain(bare.and_then(|bare| bare.plain.as_deref()));
+        whole.chain(plain).chain(self.users()).chain(bare.into_iter().flat_map(Key::users))
     }
 
     /// The domain, then `.suffix` from the longest on. A domain in brackets has no suffixes.
@@ -213,6 +243,11 @@ impl AddressSet {
         }
     }
 
+    /// Patterns that are texts.
+    pub fn texts(&self) -> impl Iterator<Item = &str> {
+        self.texts.iter().map(|text| &**text)
+    }
+
     pub fn is_empty(&self) -> bool {
         !self.any && self.texts.is_empty() && self.regexes.is_empty()
     }
@@ -268,8 +303,30 @@ mod tests {
     #[test]
     fn a_plus_is_a_detail_only_behind_a_user() {
         assert_eq!(Key::new("+a@b.test").addresses().count(), 1);
-        assert_eq!(Key::new("\"x+y\"@b.test").addresses().count(), 1);
+        assert_eq!(Key::new("\"+x y\"@b.test").addresses().count(), 1);
+        assert_eq!(Key::new("\"a..b+y\"@b.test").addresses().last(), Some("\"a..b\"@b.test"));
         assert_eq!(Key::new("x+y+z@b.test").addresses().last(), Some("x@b.test"));
+    }
+
+    #[test]
+    fn quoted_and_unquoted_spellings_stand_for_each_other() {
+        let all = Key::new("\"A..b+x\"@C.test");
+        let wanted = [
+            "\"a..b+x\"@c.test",
+            "a..b+x@c.test",
+            "\"a..b\"@c.test",
+            "a..b@c.test",
+            "\"a..b+x\"@",
+            "\"a..b\"@",
+            "a..b+x@",
+            "a..b@",
+            "c.test",
+            ".test",
+        ];
+        assert_eq!(all.all().collect::<Vec<_>>(), wanted);
+        assert!(set(&["a..b@c.test"]).find(&all).is_some());
+        // An empty local part is not the whole domain.
+        assert_eq!(Key::new("\"\"@c.test").mailboxes().collect::<Vec<_>>(), ["\"\"@c.test", "\"\"@"]);
     }
 
     #[test]
@@ -296,6 +353,9 @@ mod tests {
             ("\"two words\"@", "\"two words\"@any.test"),
             ("a@B\u{fc}cher.test", "a@xn--bcher-kva.test"),
             ("max@", "max@x"),
+            ("a..b@q.test", "\"a..b\"@q.test"),
+            ("\"a.\"@q.test", "A.@q.test"),
+            (".a@", "\".a\"@any.test"),
             ("/^JOS\u{c9}@/", "jos\u{e9}@x.test"),
         ];
         for (pattern, address) in same {
@@ -305,7 +365,8 @@ mod tests {
 
     #[test]
     fn what_is_no_pattern() {
-        for bad in ["", "@", "a b@c.test", "a..b@c.test", "a b@", "a@b@", "/(?=x)/", "/(a)\\1/", "/[/", "-.test", "a@-"]
+        for bad in
+            ["", "@", "a b@c.test", "a..b c@c.test", "a b@", "a@b@", "/(?=x)/", "/(a)\\1/", "/[/", "-.test", "a@-"]
         {
             assert!(AddressPattern::parse(bad).is_err(), "{bad}");
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 use stentor_addresses::Srs;
+use stentor_mail::address::unquote;
 
 use crate::facts::TableId;
 
@@ -16,6 +17,8 @@ pub struct Addresses {
     pub alias_tables: Vec<TableId>,
     /// All of their addresses are in `virtual_tables`; they are local for the policy.
     pub virtual_domains: HashSet<Box<str>, FixedState>,
+    /// The same for domains that are keys of these tables.
+    pub virtual_domain_tables: Vec<TableId>,
     /// To whose names alias files apply, beside the local domains.
     pub alias_domains: HashSet<Box<str>, FixedState>,
     /// The domain of names without one.
@@ -73,14 +76,15 @@ pub struct Masquerade {
     pub exceptions: Vec<Box<str>>,
 }
 
-/// The extension of a local part that was found without it.
-pub(crate) fn extension<'a>(local: &'a str, key: &str) -> &'a str {
+/// The extension of a local part that was found without it. Either may have quotes.
+pub(crate) fn extension(local: &str, key: &str) -> String {
     let user = key.rsplit_once('@').map_or(key, |(user, _)| user);
+    let (local, user) = (unquote(local), unquote(user));
     match (local.get(..user.len()), local.get(user.len()..)) {
-        (Some(same), Some(rest)) if !user.is_empty() && same.eq_ignore_ascii_case(user) && rest.starts_with('+') => {
-            rest
+        (Some(same), Some(rest)) if !user.is_empty() && same.eq_ignore_ascii_case(&user) && rest.starts_with('+') => {
+            rest.to_owned()
         }
-        _ => "",
+        _ => String::new(),
     }
 }
 
@@ -90,6 +94,6 @@ impl Addresses {
     }
 
     pub fn is_empty(&self) -> bool {
-        !self.has_tables() && self.srs.is_none()
+        !self.has_tables() && self.srs.is_none() && self.virtual_domain_tables.is_empty()
     }
 }

@@ -47,6 +47,8 @@ pub struct Book {
 pub struct Rulebook {
     book: Book,
     is_plain: bool,
+    has_end_of_data_rules: bool,
+    asks_service_at_end_of_data: bool,
     has_own_hops: bool,
     refuses_hops: bool,
     needs_name: bool,
@@ -70,25 +72,36 @@ fn any(rules: &[Rule], is: fn(&StrangerConditions) -> bool) -> bool {
 
 /// Domains whose mail is taken from anyone.
 #[derive(Debug, Default)]
-pub struct RelayDomains(AddressSet);
+pub struct RelayDomains {
+    named: AddressSet,
+    /// Tables whose keys are domains.
+    pub tables: Vec<TableId>,
+}
 
 impl RelayDomains {
     pub fn add(&mut self, pattern: AddressPattern) {
-        self.0.add(pattern);
+        self.named.add(pattern);
     }
 
-    /// How many.
+    /// How many the configuration itself names.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.named.len()
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.named.is_empty() && self.tables.is_empty()
     }
 
-    /// The pattern that matches, if one does.
+    /// As they are written, in order.
+    pub fn patterns(&self) -> Vec<&str> {
+        let mut all: Vec<&str> = self.named.texts().collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// The pattern of the configuration that matches, if one does; tables are not asked.
     pub fn find(&self, key: &Key) -> Option<&str> {
-        self.0.find(key)
+        self.named.find(key)
     }
 }
 
@@ -109,10 +122,12 @@ impl Rulebook {
         let by_address = has_tables || is_any_first || !book.by_sender.is_empty() || book.by_recipient.has_addresses();
         Rulebook {
             is_plain: book.rules.is_empty()
-                && book.relay_domains.0.is_empty()
+                && book.relay_domains.is_empty()
                 && book.addresses.is_empty()
                 && !by_address
                 && !book.by_recipient.has_refusals(),
+            has_end_of_data_rules: book.rules.iter().any(Rule::waits),
+            asks_service_at_end_of_data: book.rules.iter().any(|rule| rule.when.end_of_data_service().is_some()),
             refuses_hops: has_tables
                 || book.by_sender.has_refusals()
                 || book.by_recipient.has_refusals()
@@ -129,6 +144,16 @@ impl Rulebook {
     /// Nothing here changes what the policy alone says, and every next hop is that of the recipient's domain.
     pub fn is_plain(&self) -> bool {
         self.is_plain
+    }
+
+    /// Whether rules are asked at the end of the data.
+    pub fn has_end_of_data_rules(&self) -> bool {
+        self.has_end_of_data_rules
+    }
+
+    /// Whether rules ask policy services at the end of the data.
+    pub fn asks_service_at_end_of_data(&self) -> bool {
+        self.asks_service_at_end_of_data
     }
 
     /// Whether a recipient may have another next hop than its domain.
@@ -198,6 +223,19 @@ impl Rulebook {
         key
     }
 
+    /// Domains of the configuration whose addresses may stand for others.
+    pub fn own_domains(&self) -> impl Iterator<Item = &str> {
+        let own = &self.addresses;
+        let more = own.alias_domains.iter().map(AsRef::as_ref).chain(std::iter::once(&*own.origin));
+        let more = more.filter(|domain| !self.policy.is_local_domain(domain));
+        self.policy.local_domains().chain(more.filter(|domain| !domain.is_empty()))
+    }
+
+    /// Whether the configuration alone does not say which domains have addresses that stand for others.
+    pub fn has_domains_in_tables(&self) -> bool {
+        !self.addresses.virtual_tables.is_empty() || !self.addresses.virtual_domain_tables.is_empty()
+    }
+
     /// Whether an address is in a domain that is this server's, or that it relays for.
     pub fn is_ours(&self, address: &Address) -> bool {
         let domain = address.domain();
@@ -212,7 +250,11 @@ impl Rulebook {
             Some((user, domain)) if !domain.ends_with('"') => (user, domain),
             _ => (text, &*self.addresses.origin),
         };
-        format!("{user}{extension}@{domain}").parse().ok()
+        let text = match user.strip_suffix('"') {
+            Some(open) if !extension.is_empty() => format!("{open}{extension}\"@{domain}"),
+            _ => format!("{user}{extension}@{domain}"),
+        };
+        text.parse().ok()
     }
 
     pub(crate) fn dialect(&self, table: TableId) -> Dialect {

@@ -7,6 +7,7 @@ use crate::address::{AddressPattern, AddressSet};
 use crate::content::ContentConditions;
 use crate::facts::{Answer, Facts, Field, Found, Subject, TableId, Tables};
 use crate::names::{ClientPattern, NamePattern, UNKNOWN};
+use crate::service::{Service, Stage};
 use crate::stranger_conditions::StrangerConditions;
 
 /// All that are given must match. An empty one is not given.
@@ -24,7 +25,7 @@ pub struct Conditions {
     tables: Vec<(Field, TableId)>,
     /// Asked when all others hold.
     pub strangers: StrangerConditions,
-    service: Option<TableId>,
+    service: Option<Service>,
     /// Asked at the end of the data.
     pub content: ContentConditions,
 }
@@ -88,7 +89,7 @@ impl Conditions {
     }
 
     /// Its answer is what the rule does.
-    pub fn service(&mut self, service: TableId) {
+    pub fn service(&mut self, service: Service) {
         self.service = Some(service);
     }
 
@@ -98,11 +99,25 @@ impl Conditions {
     }
 
     pub fn is_service(&self, table: TableId) -> bool {
-        self.service == Some(table)
+        self.service.is_some_and(|service| service.table == table)
     }
 
     pub fn asks_service(&self) -> bool {
         self.service.is_some()
+    }
+
+    pub fn asks_service_at_end_of_data(&self) -> bool {
+        self.end_of_data_service().is_some()
+    }
+
+    /// The policy service that is asked at the end of the data.
+    pub(crate) fn end_of_data_service(&self) -> Option<TableId> {
+        self.service.filter(|service| service.stage == Stage::EndOfData).map(|service| service.table)
+    }
+
+    /// Whether something is asked at the end of the data.
+    pub fn waits(&self) -> bool {
+        !self.content.is_empty() || self.end_of_data_service().is_some()
     }
 
     /// The tables that are asked.
@@ -213,12 +228,12 @@ impl Conditions {
 
     /// The policy service, if there is no session to ask it in.
     pub(crate) fn unasked_service(&self, facts: &Facts<'_>) -> Option<TableId> {
-        self.service.filter(|_| facts.session.is_none())
+        self.service.map(|service| service.table).filter(|_| facts.session.is_none())
     }
 
     /// Asks the policy service, if there is one: when all else holds, since asking it may change what it says next.
     pub(crate) fn ask_service(&self, facts: &Facts<'_>, tables: &dyn Tables) -> Option<Match> {
-        let service = self.service?;
+        let service = self.service?.table;
         Some(match tables.ask_service(service, facts) {
             Answer::Found(found) => Match::Yes(Some((service, Field::Recipient, found))),
             Answer::NotFound => Match::No("policy_service"),

@@ -22,7 +22,7 @@ use crate::met::Met;
 use crate::results::RuleResults;
 use crate::routes::{RouteEntry, Who};
 use crate::rule::{Does, Rule, RuleId, action_of};
-use crate::stands_for::{Here, Meant, Stop};
+use crate::stands_for::{AddressQuery, Here, Meant, Stop};
 use crate::strangers::Holds;
 
 impl Rulebook {
@@ -107,7 +107,7 @@ impl Rulebook {
             Here::Elsewhere(meant) => Some(meant),
             Here::AsItIs => None,
         };
-        let is_relay_domain = !may_relay && self.relay_domains.find(facts.recipient).is_some();
+        let is_relay_domain = !may_relay && self.is_relay_domain(facts, base.why, tables, steps)?;
         let is_relayed = match base.why {
             policy::Why::ClientOutside => may_relay || is_relay_domain || facts.is_trusted,
             policy::Why::ClientNetwork(_) => true,
@@ -144,6 +144,31 @@ impl Rulebook {
         })
     }
 
+    /// Whether mail for the recipient's domain is relayed for everyone. Tables are asked where nothing else lets the client relay.
+    fn is_relay_domain(
+        &self,
+        facts: &Facts<'_>,
+        base: policy::Why,
+        tables: &dyn Tables,
+        steps: &mut Option<&mut Vec<Step>>,
+    ) -> Result<bool, End> {
+        if self.relay_domains.find(facts.recipient).is_some() {
+            return Ok(true);
+        }
+        let domain = facts.recipient.domain();
+        if base != policy::Why::ClientOutside || facts.is_trusted || domain.starts_with('[') {
+            return Ok(false);
+        }
+        for table in &self.relay_domains.tables {
+            match self.has_domain(*table, domain, tables, steps).map_err(|Pending| End::Pending)? {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                Err(why) => return Err(ended(UNAVAILABLE, Why::Address(why.into()), Marks::default())),
+            }
+        }
+        Ok(false)
+    }
+
     /// What tables say that the recipient stands for.
     fn addresses_of(
         &self,
@@ -154,7 +179,8 @@ impl Rulebook {
         if self.addresses.is_empty() {
             return Ok(Here::AsItIs);
         }
-        self.here((facts.address, facts.today), tables, steps).map_err(|stop| match stop {
+        let (address, today, is_report) = (facts.address, facts.today, facts.sender.is_null());
+        self.here(AddressQuery { address, today, is_report }, tables, steps).map_err(|stop| match stop {
             Stop::Pending => End::Pending,
             Stop::Refuse(reply, why) => ended(reply, Why::Address(why.into()), Marks::default()),
         })
@@ -198,15 +224,15 @@ impl Rulebook {
                 }
                 Holds::Pending => return Err(End::Pending),
             };
-            if rule.waits() {
-                self.note_rule(steps, (at, rule), || "asked at the end of the data".to_owned());
-                said.marks.open.push(Open { rule: at, met });
-                continue;
-            }
             if let Some(service) = rule.when.unasked_service(facts) {
                 let name = if steps.is_some() { self.rule_name(at) } else { String::new() };
                 let answer = "no: policy_service, which is asked in a client's session only";
                 note_unknown(steps, Unknown::Service(service), (&name, &rule.place, answer));
+                continue;
+            }
+            if rule.waits() {
+                self.note_rule(steps, (at, rule), || "asked at the end of the data".to_owned());
+                said.marks.open.push(Open { rule: at, met });
                 continue;
             }
             let found = match rule.when.ask_service(facts, tables) {
@@ -254,7 +280,7 @@ impl Rulebook {
 
     /// What a table's value does. Anybody may write any sender, and any name in HELO: sendmail relays by the one only with
     /// `FEATURE(relay_mail_from)`, and never by the other.
-    fn action_for(&self, (table, field): (TableId, Field), value: &str) -> Result<Action, ActionError> {
+    pub(crate) fn action_for(&self, (table, field): (TableId, Field), value: &str) -> Result<Action, ActionError> {
         let action = action_of(self.dialect(table), value, self.smtp_port)?;
         let is_claim = matches!(field, Field::Sender | Field::Helo);
         Ok(if is_claim && action == Action::MayRelay { Action::Dunno } else { action })

@@ -11,9 +11,9 @@ use stentor_recode::Target;
 use crate::action::Action;
 use crate::book::Rulebook;
 use crate::facts::TableId;
+use crate::field_edit::FieldEdit;
 use crate::hop::NextHop;
 use crate::met::Met;
-use crate::removal::Removal;
 use crate::routes::{RouteEntry, Who};
 use crate::rule::{Rule, RuleId};
 use crate::would::Would;
@@ -118,7 +118,7 @@ pub struct Marks {
     pub redirect: Option<(Address, Why)>,
     pub bcc: Vec<(Address, Why)>,
     pub prepend: Vec<Box<str>>,
-    pub remove: Vec<Removal>,
+    pub edits: Vec<FieldEdit>,
     pub transfer_encoding: Option<Target>,
     pub warn: Vec<Box<str>>,
     /// What rules that only warn would do.
@@ -167,7 +167,7 @@ impl Marks {
             }
             Action::Bcc(to) => self.bcc((to, by)),
             Action::Prepend(field) => self.prepend.push(field),
-            Action::RemoveHeader(removal) => self.remove.push(removal),
+            Action::EditHeader(edit) => self.edits.push(edit),
             Action::TransferEncoding(target) => {
                 self.transfer_encoding.get_or_insert(target);
             }
@@ -191,7 +191,7 @@ impl Marks {
         later.bcc.into_iter().for_each(|bcc| self.bcc(bcc));
         later.copies.into_iter().for_each(|copy| self.copy(copy));
         self.prepend.extend(later.prepend);
-        self.remove.extend(later.remove);
+        self.edits.extend(later.edits);
         self.warn.extend(later.warn);
         self.would.extend(later.would);
     }

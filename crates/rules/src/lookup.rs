@@ -103,9 +103,8 @@ fn filled(dialect: Dialect, value: String, (key, arguments): (&[u8], &[&[u8]])) 
 /// The keys of a look-up, in the order in which they are asked. `takes_parts`: the table may be asked for more than the first.
 pub fn keys(dialect: Dialect, field: Field, subject: Subject<'_>, takes_parts: bool) -> Vec<TableKey> {
     let mut asking = Asking::default();
-    if let Some(own) = own_keys(dialect, subject) {
-        let own = own.into_iter().take(if takes_parts { usize::MAX } else { 1 });
-        return own.map(|text| TableKey { text, arguments: Vec::new() }).collect();
+    if let Some(own) = own_keys(dialect, subject, takes_parts) {
+        return own.into_iter().map(|text| TableKey { text, arguments: Vec::new() }).collect();
     }
     let at = asking.keys_of(dialect, field, subject);
     let all = asking.kept[at].candidates.iter().filter(|candidate| takes_parts || !candidate.is_partial);
@@ -125,8 +124,8 @@ pub fn find(
     place_of: impl Fn(&str) -> String,
 ) -> Answer {
     let takes_parts = table.takes_partial_keys();
-    if let Some(own) = own_keys(dialect, subject) {
-        for key in own.iter().take(if takes_parts { usize::MAX } else { 1 }) {
+    if let Some(own) = own_keys(dialect, subject, takes_parts) {
+        for key in &own {
             match said(table.get(key.as_bytes(), &mut asking.scratch), key.as_bytes(), &place_of) {
                 Answer::NotFound => {}
                 other => return other,
@@ -154,20 +153,26 @@ pub fn find(
     Answer::NotFound
 }
 
-/// Of tables with our own words: what patterns of rules would match, and the catch-all.
-fn own_keys(dialect: Dialect, subject: Subject<'_>) -> Option<Vec<String>> {
+/// Of tables with our own words: what patterns of rules would match, and the catch-all. An address in quotes has two spellings, of which
+/// either is whole.
+fn own_keys(dialect: Dialect, subject: Subject<'_>, takes_parts: bool) -> Option<Vec<String>> {
     if dialect != Dialect::Own {
         return None;
     }
     let any = std::iter::once("*".to_owned());
+    let of_key = |key: &Key| -> Vec<String> {
+        let whole = 1 + usize::from(key.has_quotes());
+        of_address(key).chain(any.clone()).take(if takes_parts { usize::MAX } else { whole }).collect()
+    };
+    let parts = if takes_parts { usize::MAX } else { 1 };
     Some(match subject {
-        Subject::Client(client) => std::iter::once(client.to_string()).chain(any).collect(),
+        Subject::Client(client) => std::iter::once(client.to_string()).chain(any).take(parts).collect(),
         Subject::Name(name) => {
             let suffixes = name.match_indices('.').map(|(dot, _)| name[dot..].to_owned());
-            std::iter::once(name.to_owned()).chain(suffixes).chain(any).collect()
+            std::iter::once(name.to_owned()).chain(suffixes).chain(any).take(parts).collect()
         }
-        Subject::Address(key) => of_address(key).chain(any).collect(),
-        Subject::Mailbox { address, .. } => of_address(&Key::new(address)).chain(any).collect(),
+        Subject::Address(key) => of_key(key),
+        Subject::Mailbox { address, .. } => of_key(&Key::new(address)),
     })
 }
 

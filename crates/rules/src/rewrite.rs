@@ -153,11 +153,11 @@ impl Rulebook {
         // As in Postfix: of these tables, `propagate_unmatched_extensions` names canonical alone.
         let extension = match self.dialect(id) {
             Dialect::Canonical => extension(address.local(), &found.key),
-            _ => "",
+            _ => String::new(),
         };
         let next = match parse(&found.value).as_deref() {
             Ok([Target::Domain(domain)]) => format!("{}@{domain}", address.local()).parse().ok(),
-            Ok([Target::Address(text)]) => self.named(text, extension),
+            Ok([Target::Address(text)]) => self.named(text, &extension),
             _ => None,
         };
         note(steps, || (asked(), found.place.clone(), format!("{}: {}", found.key, found.value)));

@@ -157,7 +157,7 @@ impl Rule {
 
     /// Whether it is asked at the end of the data.
     pub fn waits(&self) -> bool {
-        !self.when.content.is_empty() || !self.unless.content.is_empty()
+        self.when.waits() || self.unless.waits()
     }
 }
 

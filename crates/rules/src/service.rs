@@ -1,9 +1,63 @@
-//! What a policy service is asked: everything that is known at RCPT, as Postfix tells it (`SMTPD_POLICY_README`).
+//! What a policy service is asked, as Postfix tells it (`SMTPD_POLICY_README`): about each recipient at RCPT, or about the whole message at
+//! the end of the data.
 
 use stentor_tables::policy_service::request;
 
-use crate::facts::Facts;
+use crate::facts::{Facts, TableId};
 use crate::names::UNKNOWN;
+
+/// A policy service named by rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Service {
+    pub table: TableId,
+    pub stage: Stage,
+}
+
+/// When a policy service is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Stage {
+    #[default]
+    Rcpt,
+    EndOfData,
+}
+
+/// A complete message, as described to a policy service.
+#[derive(Debug, Clone, Copy)]
+pub struct WholeMessage<'a> {
+    /// The recipient, if there is one alone; else empty, as in Postfix.
+    pub recipient: &'a str,
+    pub recipients: u64,
+    /// Octets, as they came.
+    pub size: u64,
+}
+
+/// Session and sender attributes, kept until the end of the data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionQuestion(Box<str>);
+
+impl SessionQuestion {
+    /// `None`: there is no session, so no service is asked.
+    pub fn new(facts: &Facts<'_>) -> Option<SessionQuestion> {
+        policy_request(facts).map(|text| SessionQuestion(text.into()))
+    }
+
+    /// The text that asks about the message. Services take attributes in any order.
+    pub fn about(&self, message: WholeMessage<'_>) -> String {
+        let (count, size) = (message.recipients.to_string(), message.size.to_string());
+        let own = [
+            ("protocol_state", "END-OF-MESSAGE"),
+            ("recipient", message.recipient),
+            ("recipient_count", &count),
+            ("size", &size),
+        ];
+        let is_own = |line: &str| own.iter().any(|(name, _)| line.split_once('=').is_some_and(|(key, _)| key == *name));
+        let mut text = String::with_capacity(self.0.len());
+        for line in self.0.split_inclusive('\n').filter(|line| !line.trim_end().is_empty() && !is_own(line)) {
+            text.push_str(line);
+        }
+        text + &request(own)
+    }
+}
 
 /// The text that asks about a recipient; `None`: there is no session, so no service is asked.
 pub fn policy_request(facts: &Facts<'_>) -> Option<String> {

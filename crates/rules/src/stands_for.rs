@@ -1,6 +1,6 @@
 //! What an address stands for: virtual users, aliases of the configuration and of alias files, one inside the other.
 //!
-//! Order: a sender that was rewritten here (SRS) stands for the one before; else for each address the virtual tables in their order; of a local domain then lists and aliases of the configuration, then the
+//! Order: a sender that was rewritten here (SRS) stands for the one before, to delivery reports alone; else for each address the virtual tables in their order; of a local domain then lists and aliases of the configuration, then the
 //! alias files, then what follows from the configuration without being named there: the postmaster, the owner of a list without one. What is found is looked up again, until nothing is. A postmaster
 //! whom nobody has, or who leads to nobody, is the one of the configuration (RFC 5321 section 4.5.1). An address that stands for itself among others is kept and not
 //! looked up again. Each address and each included file is followed once, so that two ways to it give one copy: the first way says whose
@@ -25,6 +25,7 @@ use stentor_mail::reply::Reply;
 use stentor_policy::{ALIAS_DEPTH_MAX, Expansion, Program, Verdict};
 use stentor_tables::{Included, NotIncluded};
 
+use crate::address::Key;
 use crate::addresses::extension;
 use crate::book::Rulebook;
 use crate::decision::{MISCONFIGURED, Pending, UNAVAILABLE, Why};
@@ -36,10 +37,26 @@ use crate::rule::Dialect;
 /// Addresses that one recipient may lead to, those on the way included.
 pub const ADDRESSES_MAX: usize = TARGETS_MAX;
 const UNKNOWN: Reply = Reply::fixed(550, (5, 1, 1), "No such list or address here");
+/// The key of a table for all that it has no other for.
+const ANY: &str = "*";
 /// A file that stands for nobody.
 const NULL: &str = "/dev/null";
 /// RFC 5321 section 4.5.1, in any case.
 const POSTMASTER: &str = "postmaster";
+
+/// The reply to mail that is no report. Whoever knows an SRS address could reach its sender by it for weeks, past what guards our relay.
+const REPORTS_ONLY: Reply =
+    Reply::fixed(550, (5, 7, 1), "An SRS address takes delivery reports only, which have the null sender");
+
+/// An address to look up, and what for.
+#[derive(Debug, Clone, Copy)]
+pub struct AddressQuery<'a> {
+    pub address: &'a Address,
+    /// Days since the Unix epoch.
+    pub today: u64,
+    /// The mail has the null sender: only that goes the way back of a rewritten sender (SRS).
+    pub is_report: bool,
+}
 
 /// What tables make of a recipient.
 pub(crate) enum Here {
@@ -96,6 +113,13 @@ struct Targets {
     extension: String,
 }
 
+impl Targets {
+    /// Whether they were found under the whole name, its detail included.
+    fn is_whole(&self, address: &Address) -> bool {
+        extension(&address.unquoted(), &self.key).is_empty()
+    }
+}
+
 /// The included file that targets are read from.
 #[derive(Clone, Copy)]
 struct File<'a> {
@@ -110,6 +134,7 @@ struct Walk<'w, 's> {
     book: &'w Rulebook,
     tables: &'w dyn Tables,
     today: u64,
+    is_report: bool,
     steps: &'w mut Option<&'s mut Vec<Step>>,
     found: Expansion,
     kept: HashSet<Address, FixedState>,
@@ -129,11 +154,12 @@ impl Rulebook {
     /// What tables make of a recipient.
     pub(crate) fn here(
         &self,
-        (address, today): (&Address, u64),
+        query: AddressQuery<'_>,
         tables: &dyn Tables,
         steps: &mut Option<&mut Vec<Step>>,
     ) -> Result<Here, Stop> {
-        let mut walk = Walk::new(self, (tables, today), steps);
+        let address = query.address;
+        let mut walk = Walk::new(self, query, tables, steps);
         let meaning = walk.meaning(address)?;
         let domain = address.domain();
         let by = match &meaning {
@@ -171,18 +197,70 @@ impl Rulebook {
     ///
     /// # Errors
     /// A table's answer has to be fetched first; or, inside, it cannot be asked.
-    pub fn people(
-        &self,
-        (address, today): (&Address, u64),
-        tables: &dyn Tables,
-    ) -> Result<Result<Expansion, Reply>, Pending> {
-        let steps = &mut None;
-        let mut walk = Walk::new(self, (tables, today), steps);
+    pub fn people(&self, query: AddressQuery<'_>, tables: &dyn Tables) -> Result<Result<Expansion, Reply>, Pending> {
+        let (address, steps) = (query.address, &mut None);
+        let mut walk = Walk::new(self, query, tables, steps);
         match walk.expand(address.clone(), None).and_then(|()| walk.or_postmaster(address)) {
             Ok(()) => Ok(Ok(walk.found)),
             Err(Stop::Pending) => Err(Pending),
             Err(Stop::Refuse(reply, _)) => Ok(Err(reply)),
         }
+    }
+
+    /// Whether addresses of a domain may stand for others: it is this server's, or one that it relays for and that virtual tables are
+    /// asked about. A table that cannot be asked has none.
+    ///
+    /// # Errors
+    /// A table's answer has to be fetched first.
+    pub fn stands_here(&self, domain: &str, tables: &dyn Tables) -> Result<bool, Pending> {
+        let key = Key::new(&format!("@{domain}"));
+        if self.has_own(domain) || self.addresses.virtual_domains.contains(domain) {
+            return Ok(true);
+        }
+        let has_virtual = !self.addresses.virtual_tables.is_empty();
+        if has_virtual && self.relay_domains.find(&key).is_some() {
+            return Ok(true);
+        }
+        let relay_tables = if has_virtual { &self.relay_domains.tables[..] } else { &[] };
+        for table in relay_tables {
+            if self.has_domain(*table, domain, tables, &mut None)?.unwrap_or_default() {
+                return Ok(true);
+            }
+        }
+        let Ok(address) = format!("{POSTMASTER}@{domain}").parse::<Address>() else { return Ok(false) };
+        let query = AddressQuery { address: &address, today: 0, is_report: false };
+        match Walk::new(self, query, tables, &mut None).is_ours(domain) {
+            Ok(is_ours) => Ok(is_ours),
+            Err(Stop::Pending) => Err(Pending),
+            Err(Stop::Refuse(..)) => Ok(false),
+        }
+    }
+
+    /// Whether a table has a domain among its keys, or one above it with a leading dot; inside, why it cannot be asked.
+    ///
+    /// # Errors
+    /// Its answer has to be fetched first.
+    pub(crate) fn has_domain(
+        &self,
+        table: TableId,
+        domain: &str,
+        tables: &dyn Tables,
+        steps: &mut Option<&mut Vec<Step>>,
+    ) -> Result<Result<bool, String>, Pending> {
+        let name = self.table_name(table);
+        let (place, answer, result) = match tables.ask(table, Field::Recipient, Subject::Name(domain)) {
+            // A catch-all would make this server everybody's.
+            Answer::Found(found) if found.key == ANY => (found.place, format!("{ANY} is no domain"), Ok(false)),
+            Answer::Found(found) => (found.place, format!("has {}", found.key), Ok(true)),
+            Answer::NotFound => (String::new(), format!("has no {domain}"), Ok(false)),
+            Answer::Pending => return Err(Pending),
+            Answer::Unavailable(why) => {
+                let why = format!("table {name} cannot be asked: {why}");
+                (String::new(), why.clone(), Err(why))
+            }
+        };
+        note(steps, || (format!("domains of {name}"), place, answer));
+        Ok(result)
     }
 
     /// The sender of what is forwarded to these, if it has to be another: one that reports come back to through this server,
@@ -208,13 +286,15 @@ impl Rulebook {
 impl<'w, 's> Walk<'w, 's> {
     fn new(
         book: &'w Rulebook,
-        (tables, today): (&'w dyn Tables, u64),
+        query: AddressQuery<'_>,
+        tables: &'w dyn Tables,
         steps: &'w mut Option<&'s mut Vec<Step>>,
     ) -> Self {
         Walk {
             book,
             tables,
-            today,
+            today: query.today,
+            is_report: query.is_report,
             steps,
             found: Expansion::default(),
             kept: HashSet::default(),
@@ -414,10 +494,13 @@ impl<'w, 's> Walk<'w, 's> {
                 return self.virtual_user(*table, address, &found);
             }
         }
-        if is_ours
-            && has_names
-            && book.policy.is_implied(address)
+        // What is named whole in a file comes before what the configuration has for the address without its detail.
+        let is_implied = is_ours && book.policy.is_implied(address);
+        let is_by_base = is_ours && book.policy.is_by_base(address);
+        if has_names
+            && (is_implied || is_by_base)
             && let Some(targets) = self.alias(address)?
+            && (is_implied || targets.is_whole(address))
         {
             return Ok(Meaning::Targets(targets));
         }
@@ -448,7 +531,8 @@ impl<'w, 's> Walk<'w, 's> {
 
     /// Who is the postmaster of a domain that names none: the configuration's, else the alias files'.
     fn postmaster(&mut self, address: &Address) -> Option<Targets> {
-        if !address.local().eq_ignore_ascii_case(POSTMASTER) {
+        let base = address.without_detail();
+        if !base.as_ref().unwrap_or(address).local().eq_ignore_ascii_case(POSTMASTER) {
             return None;
         }
         let own = &self.book.addresses;
@@ -469,11 +553,17 @@ impl<'w, 's> Walk<'w, 's> {
     fn rewritten(&mut self, srs: &Srs, address: &Address) -> Meaning {
         let by = format!("SRS address {address}");
         let back = srs.reverse(address.local(), self.today);
+        let is_report = self.is_report;
         note(self.steps, || {
-            let answer = back.as_ref().map_or_else(|error| format!("refused: {error}"), Clone::clone);
+            let answer = match &back {
+                Ok(sender) if is_report => sender.clone(),
+                Ok(_) => "refused: the mail has a sender, so it is no delivery report".to_owned(),
+                Err(error) => format!("refused: {error}"),
+            };
             ("SRS".to_owned(), String::new(), answer)
         });
         match back {
+            Ok(_) if !is_report => Meaning::Refused(REPORTS_ONLY, by),
             Ok(sender) => {
                 let all = vec![Target::Address(sender)];
                 Meaning::Targets(Targets {
@@ -499,7 +589,7 @@ impl<'w, 's> Walk<'w, 's> {
             return Ok(Meaning::Refused(sendmail_error(&value[ERROR.len()..]), by));
         }
         let all = parse(value).map_err(|error| self.wrong(format!("{by}: {error}")))?;
-        let extension = if is_postfix { extension(address.local(), &found.key).to_owned() } else { String::new() };
+        let extension = if is_postfix { extension(address.local(), &found.key) } else { String::new() };
         Ok(Meaning::Targets(Targets { all, by, key: String::new(), file: None, owner: None, extension }))
     }
 
@@ -560,6 +650,13 @@ impl<'w, 's> Walk<'w, 's> {
                 if self.ask("virtual domains of", *table, subject)?.is_some() {
                     return Ok(true);
                 }
+            }
+        }
+        for table in &book.addresses.virtual_domain_tables {
+            match book.has_domain(*table, domain, self.tables, self.steps)? {
+                Ok(true) => return Ok(true),
+                Ok(false) => {}
+                Err(why) => return Err(Stop::Refuse(UNAVAILABLE, why)),
             }
         }
         Ok(false)

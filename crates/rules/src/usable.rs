@@ -30,7 +30,9 @@ impl Rulebook {
         let asks = |conditions: &Conditions| conditions.tables().iter().any(|(_, id)| is_it(id));
         let rules = self.rules.iter().any(|rule| matches!(rule.does, Does::Table) && asks(&rule.when));
         let routes = self.recipient_tables.iter().chain(&self.sender_tables).any(is_it);
-        let is_used = rules || routes || self.rules.iter().any(|rule| asks(&rule.when) || asks(&rule.unless));
+        let names_domains = self.relay_domains.tables.iter().chain(&self.addresses.virtual_domain_tables).any(is_it);
+        let is_used =
+            rules || routes || names_domains || self.rules.iter().any(|rule| asks(&rule.when) || asks(&rule.unless));
         Readers { rules, routes, is_used }
     }
 

@@ -3,6 +3,9 @@
 //! States: recipients are taken -> the content streams by and is searched -> the waiting rules are asked, in their order, up to the first
 //! that asks for results of authentication -> once milters have seen the message, that one and those behind it.
 //!
+//! A policy service that is asked at the end of the data is asked once for the message, when a rule that names it is reached: the answer is
+//! for all recipients of such rules.
+//!
 //! The data has one reply for all recipients, so a client that is not trusted names one kind of recipients at a time: those whose
 //! waiting rules could end otherwise are put off to another transaction (RFC 5321 section 4.5.3.1.10). A trusted client, which may be
 //! a mail program that shows its user an error, is not: there the first refusal is that of the message.
@@ -12,11 +15,12 @@ use std::collections::HashMap;
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
 
-use crate::action::Action;
+use crate::action::{Action, Verdict};
 use crate::book::Rulebook;
 use crate::content::{AuthResults, Hits, SCAN_BYTES_MAX, Scan};
-use crate::decision::{Marks, Open, Why};
+use crate::decision::{MISCONFIGURED, Marks, Open, RuleEntry, SERVICE_UNAVAILABLE, Why};
 use crate::explain::{Step, yes};
+use crate::facts::{Answer, Field, TableId};
 use crate::hop::NextHop;
 use crate::results::RuleResults;
 use crate::rule::{Does, RuleId};
@@ -38,8 +42,20 @@ pub struct Waiting {
     scan: Option<Scan>,
     /// What was found in the content: the data is over.
     hits: Option<Hits>,
+    /// What policy services say of the message.
+    answers: ServiceAnswers,
     /// The data is over.
     is_over: bool,
+}
+
+/// What policy services say of a message whose data is over.
+pub type ServiceAnswers = HashMap<TableId, Answer>;
+
+/// What is known of a message whose data is over.
+#[derive(Clone, Copy)]
+pub struct MessageFacts<'a> {
+    pub hits: &'a Hits,
+    pub answers: &'a ServiceAnswers,
 }
 
 /// Recipients with the same rules.
@@ -67,7 +83,7 @@ impl Waiting {
     /// # Errors
     /// It is to be sent in another transaction.
     pub fn admits(&self, rules: &Rulebook, is_trusted: bool, open: &[Open]) -> Result<(), Reply> {
-        if rules.content.is_empty() || self.is_over {
+        if !rules.has_end_of_data_rules() || self.is_over {
             return Ok(());
         }
         let is_other = |first: &Vec<RuleId>| !first.iter().copied().eq(ends(rules, open));
@@ -80,7 +96,7 @@ impl Waiting {
 
     /// It is taken, as [`Waiting::admits`] allows.
     pub fn add(&mut self, rules: &Rulebook, to: &Address, open: Vec<Open>) {
-        if rules.content.is_empty() || self.is_over && self.hits.is_none() {
+        if !rules.has_end_of_data_rules() || self.is_over && self.hits.is_none() {
             return;
         }
         self.ends.get_or_insert_with(|| ends(rules, &open).collect());
@@ -118,6 +134,16 @@ impl Waiting {
         if self.scan.is_some() { SCAN_BYTES_MAX } else { 0 }
     }
 
+    /// Whether the content is searched.
+    pub fn is_searching(&self) -> bool {
+        self.scan.is_some()
+    }
+
+    /// Whether the content has more parts than are searched, of which rules would not know.
+    pub fn has_too_many_parts(&self) -> bool {
+        self.scan.as_ref().is_some_and(Scan::has_too_many_parts)
+    }
+
     /// The next octets of the data.
     pub fn push(&mut self, octets: &[u8]) {
         if let Some(scan) = &mut self.scan {
@@ -128,16 +154,39 @@ impl Waiting {
     /// Why the content's rules refuse a recipient that comes when the data is over, and the rule that does.
     pub fn refusal(&self, rules: &Rulebook, open: &[Open]) -> Option<(Reply, Why)> {
         let open = &open[..asked_at_once(open, |id| !rules.asks_auth(id))];
-        let results = rules.by_content(open, self.hits.as_ref()?, &mut None);
+        // Recipients added later have no session, so no service is asked.
+        let results = rules
+            .by_content(open, MessageFacts { hits: self.hits.as_ref()?, answers: &self.answers }, &mut None)
+            .ok()?;
         results.refusal().map(|(reply, by)| (reply.clone(), by.clone()))
+    }
+
+    /// The data is over.
+    pub fn close(&mut self, rules: &Rulebook) {
+        if !std::mem::replace(&mut self.is_over, true) && rules.has_end_of_data_rules() {
+            let unread = || Hits::new(rules.content.tests, false);
+            self.hits = Some(self.scan.take().map_or_else(unread, Scan::finish));
+        }
+    }
+
+    /// The policy service whose answer the rules need that can be asked now; with `has_auth`, those on authentication too.
+    pub fn service(&self, rules: &Rulebook, has_auth: bool) -> Option<TableId> {
+        let hits = self.hits.as_ref()?;
+        self.kinds.iter().find_map(|kind| {
+            let open = &kind.open[kind.asked..];
+            let count = asked_at_once(open, |id| has_auth || !rules.asks_auth(id));
+            rules.by_content(&open[..count], MessageFacts { hits, answers: &self.answers }, &mut None).err()
+        })
+    }
+
+    /// What it says.
+    pub fn answer(&mut self, service: TableId, answer: Answer) {
+        self.answers.insert(service, answer);
     }
 
     /// The data is over; or it was, and recipients have come since, whom alone the answer concerns. `None`: no rule waited.
     pub fn finish(&mut self, rules: &Rulebook) -> Option<ContentSaid> {
-        if !std::mem::replace(&mut self.is_over, true) && !rules.content.is_empty() {
-            let unread = || Hits::new(rules.content.tests, false);
-            self.hits = Some(self.scan.take().map_or_else(unread, Scan::finish));
-        }
+        self.close(rules);
         let hits = self.hits.take()?;
         let said = self.is_any().then(|| self.ask(rules, &hits, |id| !rules.asks_auth(id)));
         self.hits = Some(hits);
@@ -149,10 +198,16 @@ impl Waiting {
         self.is_over && self.is_any()
     }
 
-    /// Milters have seen the message, with these results. `None`: no rule waited for them.
-    pub fn finish_with_auth(&mut self, rules: &Rulebook, results: &AuthResults) -> Option<ContentSaid> {
-        let mut hits = self.hits.take()?;
-        rules.content.match_auth(results, &mut hits);
+    /// Milters have seen the message, with these results.
+    pub fn match_auth(&mut self, rules: &Rulebook, results: &AuthResults) {
+        if let Some(hits) = &mut self.hits {
+            rules.content.match_auth(results, hits);
+        }
+    }
+
+    /// The rest of the rules. `None`: no rule waited for milters.
+    pub fn finish_with_auth(&mut self, rules: &Rulebook) -> Option<ContentSaid> {
+        let hits = self.hits.take()?;
         Some(self.ask(rules, &hits, |_| true))
     }
 
@@ -162,7 +217,8 @@ impl Waiting {
         for kind in &mut self.kinds {
             let open = &kind.open[kind.asked..];
             let count = asked_at_once(open, &may_ask);
-            let mut results = rules.by_content(&open[..count], hits, &mut None);
+            let results = rules.by_content(&open[..count], MessageFacts { hits, answers: &self.answers }, &mut None);
+            let mut results = results.unwrap_or_else(|service| rules.deferral(&open[..count], service));
             kind.asked = if results.is_over() { kind.open.len() } else { kind.asked + count };
             // The first one that was named stays.
             results.route = results.route.filter(|_| !kind.has_route);
@@ -213,7 +269,15 @@ impl ContentSaid {
 
 impl Rulebook {
     /// What the waiting rules of a recipient say, in their order; `steps` gets what was asked.
-    pub fn by_content(&self, open: &[Open], hits: &Hits, steps: &mut Option<&mut Vec<Step>>) -> RuleResults {
+    ///
+    /// # Errors
+    /// This policy service has to be asked first.
+    pub fn by_content(
+        &self,
+        open: &[Open],
+        MessageFacts { hits, answers }: MessageFacts<'_>,
+        steps: &mut Option<&mut Vec<Step>>,
+    ) -> Result<RuleResults, TableId> {
         let mut results = RuleResults::default();
         for &Open { rule: id, met: ref of_client } in open {
             let Some(rule) = self.rules.get(id.at()) else { continue };
@@ -223,15 +287,23 @@ impl Rulebook {
                 self.note_rule(steps, (id, rule), || format!("no: {key}"));
                 continue;
             }
-            let Does::Actions(actions) = &rule.does else { continue };
+            let (actions, by_service) = match (&rule.does, rule.when.end_of_data_service()) {
+                (Does::Actions(actions), _) => (actions.clone(), None),
+                (Does::Table, Some(service)) => {
+                    let answer = answers.get(&service).ok_or(service)?;
+                    let (action, by) = self.of_service(id, service, answer);
+                    (vec![action], Some(by))
+                }
+                (Does::Table, None) => continue,
+            };
             for action in actions {
-                let action = of_client.filled(action.clone());
+                let action = of_client.filled(action);
                 self.note_rule(steps, (id, rule), || {
                     let met = rule.when.content.met_by(hits);
                     let met = if met.is_empty() { String::new() } else { format!(" ({met})") };
                     format!("{}{met}", yes(rule, &action))
                 });
-                let by = Why::of_rule(rule, id, &action, of_client);
+                let by = by_service.clone().unwrap_or_else(|| Why::of_rule(rule, id, &action, of_client));
                 if rule.is_warning {
                     results.warn(action, &of_client.words, by);
                     continue;
@@ -253,7 +325,41 @@ impl Rulebook {
                 break;
             }
         }
+        Ok(results)
+    }
+
+    /// Nobody has asked a service that decides: the message is deferred.
+    fn deferral(&self, open: &[Open], service: TableId) -> RuleResults {
+        let asks = |open: &&Open| {
+            self.rules.get(open.rule.at()).is_some_and(|rule| rule.when.end_of_data_service() == Some(service))
+        };
+        let id = open.iter().find(asks).map_or(RuleId::new(0), |open| open.rule);
+        let (action, by) = self.of_service(id, service, &Answer::Unavailable("not asked".to_owned()));
+        let mut results = RuleResults::default();
+        results.add(action, by);
         results
+    }
+
+    /// Turns a service's answer into an action. An invalid answer defers the message, as at RCPT.
+    fn of_service(&self, id: RuleId, service: TableId, answer: &Answer) -> (Action, Why) {
+        let refusal = |reply| Action::End(Verdict::Refuse(reply));
+        let entry = |error: Option<String>| {
+            let error = error.map(Into::into);
+            Why::Entry(Box::new(RuleEntry { rule: id, table: service, key: "".into(), place: "".into(), error }))
+        };
+        match answer {
+            Answer::Found(found) => match self.action_for((service, Field::Recipient), &found.value) {
+                Ok(Action::Dunno) => (Action::Dunno, Why::Rule(id)),
+                Ok(action) => (action, entry(None)),
+                Err(error) => (refusal(MISCONFIGURED), entry(Some(format!("{:?}: {error}", found.value)))),
+            },
+            Answer::NotFound | Answer::Pending => (Action::Dunno, Why::Rule(id)),
+            Answer::Unavailable(why) => {
+                // No commas: they divide the log's fields.
+                let words = format!("policy service {}: {}", self.table_name(service), why.replace(',', ";"));
+                (refusal(SERVICE_UNAVAILABLE), Why::Unavailable(id, words.into()))
+            }
+        }
     }
 
     fn asks_auth(&self, id: RuleId) -> bool {
@@ -265,7 +371,7 @@ impl Rulebook {
         self.rules.get(id.at()).is_some_and(|rule| match &rule.does {
             _ if rule.is_warning => false,
             Does::Actions(actions) => actions.iter().any(|action| matches!(action, Action::End(_))),
-            Does::Table => false,
+            Does::Table => rule.when.end_of_data_service().is_some(),
         })
     }
 }

@@ -11,13 +11,13 @@ use stentor_recode::Target;
 
 use crate::book::Rulebook;
 use crate::decision::{BCC_MAX, Marks, Why};
-use crate::removal::Removal;
+use crate::field_edit::FieldEdit;
 
 /// Fields before a message's header, and octets of those that are kept with its envelopes.
 const FIELDS_MAX: usize = 100;
 const FIELDS_BYTES_MAX: usize = 8 * 1024;
 /// Kinds of fields that are taken out of it.
-const REMOVALS_MAX: usize = 100;
+const EDITS_MAX: usize = 100;
 /// Things that are said of a message, and recipients that are named for each.
 const REMARKS_MAX: usize = 20;
 const WHO_MAX: usize = 5;
@@ -40,7 +40,7 @@ pub struct Wishes {
     /// So many of them have been written before the content.
     written: usize,
     /// Fields of its header that go.
-    pub remove: Vec<Removal>,
+    pub edits: Vec<FieldEdit>,
     /// The transfer encoding that its texts get.
     pub transfer_encoding: Option<Target>,
     remarks: Vec<(Remark, Named)>,
@@ -68,6 +68,11 @@ pub enum Remark {
     Did {
         what: Box<str>,
         by: String,
+    },
+    /// Fields of this name were taken out, or have other values.
+    Edited {
+        field: Box<str>,
+        is_removal: bool,
     },
     /// It has been stored in this transfer encoding; so many encoded texts of it stay encoded.
     Recoded {
@@ -105,6 +110,8 @@ impl fmt::Display for Remark {
             Remark::Redirected { to, by } => write!(out, "redirected to {to} by {by}"),
             Remark::Copied { to, by } => write!(out, "copied to {to} by {by}"),
             Remark::Did { what, by } => write!(out, "{what} by {by}"),
+            Remark::Edited { field, is_removal: true } => write!(out, "removed {field}"),
+            Remark::Edited { field, is_removal: false } => write!(out, "replaced {field}"),
             Remark::Recoded { to, stayed: 0 } => write!(out, "in transfer encoding {to}"),
             Remark::Recoded { to, stayed } => write!(out, "in transfer encoding {to} but for {}", texts(*stayed)),
             Remark::StaysEncoded { to, stayed } => {
@@ -208,7 +215,7 @@ impl Wishes {
         self.transfer_encoding = self.transfer_encoding.or(marks.transfer_encoding);
         self.class = self.class.or(marks.class);
         marks.prepend.into_iter().for_each(|field| self.field(field));
-        marks.remove.into_iter().for_each(|removal| self.removal(removal));
+        marks.edits.into_iter().for_each(|edit| self.edit(edit));
     }
 
     /// Takes what the rules of a further recipient ask.
@@ -221,7 +228,7 @@ impl Wishes {
         self.class = self.class.or(more.class);
         more.bcc.into_iter().for_each(|to| self.bcc(to));
         more.prepend.into_iter().for_each(|field| self.field(field));
-        more.remove.into_iter().for_each(|removal| self.removal(removal));
+        more.edits.into_iter().for_each(|edit| self.edit(edit));
         for (remark, who) in more.remarks {
             // Of two addresses the first one is taken.
             let is_lost = matches!(&remark, Remark::Redirected { to, .. } if self.redirect.as_ref() != Some(to));
@@ -294,9 +301,9 @@ impl Wishes {
         }
     }
 
-    fn removal(&mut self, removal: Removal) {
-        if self.remove.len() < REMOVALS_MAX && !self.remove.contains(&removal) {
-            self.remove.push(removal);
+    fn edit(&mut self, edit: FieldEdit) {
+        if self.edits.len() < EDITS_MAX && !self.edits.contains(&edit) {
+            self.edits.push(edit);
         }
     }
 

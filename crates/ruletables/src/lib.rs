@@ -34,7 +34,7 @@ const FINDINGS_SHOWN_MAX: usize = 3;
 /// Questions to tables behind sockets at a time, of one decision: each of a table's connections has some behind it.
 const WANTED_MAX: usize = 256;
 /// Tables behind sockets may take this for one decision, however many questions that are.
-const REMOTE_DECISION_MAX: Duration = Duration::from_secs(30);
+pub const REMOTE_DECISION_MAX: Duration = Duration::from_secs(30);
 /// A table behind a socket must answer within this.
 const REMOTE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -47,6 +47,31 @@ struct RuleTable {
     source: TableSource,
     dialect: Dialect,
     body: Body,
+    /// `file:line` of the configuration.
+    place: String,
+    /// Why what is in force is not what its files say now.
+    trouble: Arc<Mutex<Option<String>>>,
+}
+
+/// A table that is not what its files say.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TableTrouble<'t> {
+    pub name: &'t str,
+    /// `file:line` of the configuration.
+    pub place: &'t str,
+    pub why: String,
+    /// The version before is in force; else what asks it is deferred.
+    pub has_version: bool,
+}
+
+/// A table or policy service behind a socket.
+#[derive(Clone, Copy)]
+pub struct ServiceOfTable<'t> {
+    pub name: &'t str,
+    pub remote: &'t Arc<Remote>,
+    pub is_policy_service: bool,
+    /// Of a policy service: what it says if it does not answer.
+    pub default_action: Option<&'t str>,
 }
 
 enum Body {
@@ -74,13 +99,25 @@ impl RuleTables {
     pub fn open(configs: &[TableConfig], before: Option<&RuleTables>) -> RuleTables {
         let open = |config: &TableConfig| {
             let same = before.and_then(|all| all.0.iter().find(|table| table.source == config.source));
-            let body = match same.map(|table| &table.body) {
-                Some(Body::File(file)) => Body::File(file.clone()),
-                Some(Body::Remote(remote)) => Body::Remote(remote.clone()),
-                Some(Body::Service(remote, default)) => Body::Service(remote.clone(), default.clone()),
-                _ => body(&config.name, &config.source),
+            let kept = || same.map_or_else(Arc::default, |table| table.trouble.clone());
+            let (body, trouble) = match same.map(|table| &table.body) {
+                // One that could not be used is read at once, not when it is replaced.
+                Some(Body::File(file)) if file.table().is_some() => (Body::File(file.clone()), kept()),
+                Some(Body::Remote(remote)) => (Body::Remote(remote.clone()), kept()),
+                Some(Body::Service(remote, default)) => (Body::Service(remote.clone(), default.clone()), kept()),
+                _ => {
+                    let (body, trouble) = body(config);
+                    (body, Arc::new(Mutex::new(trouble)))
+                }
             };
-            RuleTable { name: config.name.clone(), source: config.source.clone(), dialect: config.dialect, body }
+            RuleTable {
+                name: config.name.clone(),
+                source: config.source.clone(),
+                dialect: config.dialect,
+                body,
+                place: config.place.clone(),
+                trouble,
+            }
         };
         RuleTables(configs.iter().map(open).collect())
     }
@@ -115,25 +152,59 @@ impl RuleTables {
                     let seconds = SLOW_MS / 1_000;
                     tracing::warn!(
                         table = table.name,
+                        place = table.place,
                         "its files cannot be read in {seconds} s; it stays as it was until they are"
                     );
                 }
                 Refreshed::Replaced(report) => {
                     replaced(TableId(id as u16));
-                    tracing::info!(table = table.name, "the table was replaced{}", in_words(": ", &report));
+                    *table.trouble.lock() = None;
+                    tracing::info!(
+                        table = table.name,
+                        place = table.place,
+                        "the table was replaced{}",
+                        in_words(": ", &report)
+                    );
                 }
                 Refreshed::Kept(report) => {
-                    tracing::error!(table = table.name, "the table stays as it was{}", in_words(": ", &report));
+                    *table.trouble.lock() = Some(in_words("", &report));
+                    let then = if file.table().is_some() { "stays as it was" } else { "still cannot be used" };
+                    tracing::error!(
+                        table = table.name,
+                        place = table.place,
+                        "the table {then}{}",
+                        in_words(": ", &report)
+                    );
                 }
             }
         }
     }
 
-    /// Those whose files take long to read.
-    pub fn slow(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().filter_map(|table| match &table.body {
-            Body::File(file) if file.is_slow() => Some(table.name.as_str()),
-            _ => None,
+    /// Tables that are not what their files say, and why.
+    pub fn troubles(&self) -> impl Iterator<Item = TableTrouble<'_>> {
+        self.0.iter().filter_map(|table| {
+            let why = match &table.body {
+                Body::Broken(why) => Some(why.clone()),
+                Body::File(file) if file.is_slow() => {
+                    Some(format!("its files cannot be read in {} s", SLOW_MS / 1_000))
+                }
+                Body::File(_) => table.trouble.lock().clone(),
+                Body::Inline(..) | Body::Remote(_) | Body::Service(..) => None,
+            };
+            let has_version = matches!(&table.body, Body::File(file) if file.table().is_some());
+            Some(TableTrouble { name: &table.name, place: &table.place, why: why?, has_version })
+        })
+    }
+
+    /// Those behind sockets.
+    pub fn services(&self) -> impl Iterator<Item = ServiceOfTable<'_>> {
+        self.0.iter().filter_map(|table| {
+            let (remote, is_policy_service, default_action) = match &table.body {
+                Body::Remote(remote) => (remote, false, None),
+                Body::Service(remote, default) => (remote, true, default.as_deref()),
+                Body::Inline(..) | Body::File(_) | Body::Broken(_) => return None,
+            };
+            Some(ServiceOfTable { name: &table.name, remote, is_policy_service, default_action })
         })
     }
 
@@ -142,44 +213,60 @@ impl RuleTables {
         self.0.iter().any(|table| matches!(table.body, Body::File(_)))
     }
 
-    /// Those that could not be read, and why.
-    pub fn broken(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().filter_map(|table| match &table.body {
-            Body::Broken(why) => Some((table.name.as_str(), why.as_str())),
-            _ => None,
-        })
+    /// Asks a policy service about a complete message, until the limit at most; without an answer its default action applies.
+    pub async fn ask_at_end_of_data(
+        &self,
+        TableId(id): TableId,
+        request: &str,
+        whom: For,
+        limit: tokio::time::Instant,
+    ) -> Answer {
+        let Some(RuleTable { name, body: Body::Service(remote, default), .. }) = self.0.get(usize::from(id)) else {
+            return Answer::Unavailable("there is no such policy service".to_owned());
+        };
+        let reply = tokio::time::timeout_at(limit, remote.get(request.as_bytes(), whom)).await;
+        let over = || Reply::Tempfail("time limit for this decision reached".to_owned());
+        or_default(name, default.as_deref(), answer(reply.unwrap_or_else(|_| over()), ""))
     }
 }
 
-fn body(name: &str, source: &TableSource) -> Body {
-    let broken = |why: String| {
-        tracing::error!(table = name, "the table cannot be used: {why}");
-        Body::Broken(why)
-    };
+/// A table's body, and why it cannot be used yet.
+fn body(config: &TableConfig) -> (Body, Option<String>) {
+    let TableConfig { name, source, place, .. } = config;
+    let log = |why: &str| tracing::error!(table = name, place, "the table cannot be used: {why}");
     let named = match source {
         TableSource::Inline(entries) => {
             let table = Table::inline(entries.iter().map(|(key, value, _)| (key.as_bytes(), value.as_bytes())));
             let places = entries.iter().map(|(key, _, place)| (key.to_lowercase(), place.clone()));
-            return Body::Inline(table, places.collect());
+            return (Body::Inline(table, places.collect()), None);
         }
         TableSource::Named(named) => named,
         TableSource::Service(service) => {
             let remote = Remote::policy_service(service.place.clone(), Duration::from_millis(service.timeout_ms));
-            return Body::Service(Arc::new(remote), service.default_action.clone());
+            return (Body::Service(Arc::new(remote), service.default_action.clone()), None);
         }
     };
     match named.reference() {
-        Ok(Reference::Socketmap(endpoint)) => Body::Remote(Arc::new(Remote::socketmap(endpoint, REMOTE_TIMEOUT))),
-        Ok(reference) => match FileTable::open(reference) {
-            Ok((file, report)) => {
-                if !report.diagnostics.is_empty() {
-                    tracing::warn!(table = name, "the table has doubtful lines{}", in_words(": ", &report));
+        Ok(Reference::Socketmap(endpoint)) => {
+            (Body::Remote(Arc::new(Remote::socketmap(endpoint, REMOTE_TIMEOUT))), None)
+        }
+        Ok(reference) => {
+            let (file, report) = FileTable::open(reference);
+            let trouble = file.table().is_none().then(|| in_words("", &report));
+            match &trouble {
+                Some(why) => log(why),
+                None if !report.diagnostics.is_empty() => {
+                    tracing::warn!(table = name, place, "the table has doubtful lines{}", in_words(": ", &report));
                 }
-                Body::File(Arc::new(file))
+                None => {}
             }
-            Err(report) => broken(in_words("", &report)),
-        },
-        Err(error) => broken(error.to_string()),
+            (Body::File(Arc::new(file)), trouble)
+        }
+        Err(error) => {
+            let why = error.to_string();
+            log(&why);
+            (Body::Broken(why), None)
+        }
     }
 }
 
@@ -253,7 +340,7 @@ impl Questions<'_> {
     fn give_up(&self) {
         let mut open = self.open.lock();
         for Wanted { table, key, .. } in std::mem::take(&mut open.wanted) {
-            let why = || Answer::Unavailable("no time is left for it in this decision".to_owned());
+            let why = || Answer::Unavailable("time limit for this decision reached".to_owned());
             open.known.entry((table, key)).or_insert_with(why);
         }
     }
@@ -274,17 +361,37 @@ impl Questions<'_> {
         while let Some(answered) = asked.join_next().await {
             // A look-up does not panic, and nobody aborts it.
             let Ok((table, key, reply)) = answered else { continue };
-            let answer = match reply {
-                Reply::Found(value) => {
-                    let value = String::from_utf8_lossy(&value).into_owned();
-                    Answer::Found(Found { value, key: key.clone(), place: String::new() })
-                }
-                Reply::NotFound => Answer::NotFound,
-                Reply::Tempfail(why) => Answer::Unavailable(why),
-            };
+            let answer = answer(reply, &key);
             self.open.lock().known.insert((table, key), answer);
         }
         self.open.lock().wanted.clear();
+    }
+}
+
+/// The answer of a policy service; its default action if it gives none.
+fn or_default(service: &str, default: Option<&str>, answer: Answer) -> Answer {
+    match answer {
+        Answer::Unavailable(why) => {
+            tracing::warn!(service, "policy service {service}: {why}");
+            default.map_or(Answer::Unavailable(why), |default| found(default.to_owned()))
+        }
+        other => other,
+    }
+}
+
+fn found(value: String) -> Answer {
+    Answer::Found(Found { value, key: String::new(), place: String::new() })
+}
+
+/// What a reply says of a key.
+fn answer(reply: Reply, key: &str) -> Answer {
+    match reply {
+        Reply::Found(value) => {
+            let value = String::from_utf8_lossy(&value).into_owned();
+            Answer::Found(Found { value, key: key.to_owned(), place: String::new() })
+        }
+        Reply::NotFound => Answer::NotFound,
+        Reply::Tempfail(why) => Answer::Unavailable(why),
     }
 }
 
@@ -310,15 +417,11 @@ impl Tables for Questions<'_> {
         else {
             return Answer::Unavailable("there is no such policy service".to_owned());
         };
-        let found = |value| Answer::Found(Found { value, key: String::new(), place: String::new() });
         let mut open = self.open.lock();
         match open.known.get(&(id.0, request.clone())) {
+            // The key was the request: nobody is shown that.
             Some(Answer::Found(answer)) => found(answer.value.clone()),
-            Some(Answer::Unavailable(why)) => {
-                tracing::warn!(service = name, "{why}");
-                default.clone().map_or_else(|| Answer::Unavailable(why.clone()), found)
-            }
-            Some(other) => other.clone(),
+            Some(other) => or_default(name, default.as_deref(), other.clone()),
             None => {
                 let whom = if facts.is_trusted { For::Trusted(facts.client) } else { For::Stranger(facts.client) };
                 open.want(Wanted { table: id.0, key: request, whom })
@@ -333,7 +436,7 @@ impl Tables for Questions<'_> {
 
     fn include(&self, id: TableId, path: &str, user: Option<u32>) -> Option<Result<Arc<Included>, NotIncluded>> {
         match &self.tables.0.get(usize::from(id.0))?.body {
-            Body::File(file) => file.table().included(path, user),
+            Body::File(file) => file.table()?.included(path, user),
             _ => None,
         }
     }
@@ -349,7 +452,10 @@ impl Tables for Questions<'_> {
             Body::Inline(inline, places) => {
                 find((id, inline), asked, &mut open.asking, |key| places.get(key).cloned().unwrap_or_default())
             }
-            Body::File(file) => find((id, &file.table()), asked, &mut open.asking, |_| String::new()),
+            Body::File(file) => match file.table() {
+                Some(version) => find((id, &version), asked, &mut open.asking, |_| String::new()),
+                None => Answer::Unavailable(table.trouble.lock().clone().unwrap_or_default()),
+            },
             Body::Service(..) => Answer::Unavailable("it is a policy service, not a table".to_owned()),
             Body::Remote(_) => {
                 for key in keys(table.dialect, field, subject, table.dialect.asks_remote_parts()) {

@@ -12,12 +12,14 @@ use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use stentor_milter::Place;
 use stentor_policy::counted_as;
+use stentor_stats::health::Outcomes;
 use stentor_tables::socketmap::{self, Decoder, ProtocolError, Reply};
 use stentor_tables::{Endpoint, policy_service};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
@@ -65,7 +67,7 @@ pub enum For {
 pub struct Remote {
     place: Place,
     protocol: Protocol,
-    /// Where it is, for people.
+    /// Its address, for messages.
     name: String,
     timeout: Duration,
     turns: Semaphore,
@@ -73,6 +75,10 @@ pub struct Remote {
     strangers: Semaphore,
     clients: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
     idle: Mutex<Vec<Box<dyn Stream>>>,
+    /// Whether it works: what look-ups and probes have met.
+    pub outcomes: Outcomes,
+    /// It takes connections, and fails at what it is asked.
+    fails_when_asked: AtomicBool,
 }
 
 /// Why there was no reply.
@@ -126,24 +132,62 @@ impl Remote {
     }
 
     pub fn policy_service(place: Place, timeout: Duration) -> Self {
-        let name = format!("policy service {place}");
+        // Callers say that it is a policy service.
+        let name = place.to_string();
         Self::new(place, Protocol::PolicyService, name, timeout)
+    }
+
+    /// Its address, for messages.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     fn new(place: Place, protocol: Protocol, name: String, timeout: Duration) -> Self {
         let max = protocol.connections_max();
         let (turns, strangers) = (Semaphore::new(max), Semaphore::new(max - max / CLIENT_PART));
-        Self { place, protocol, name, timeout, turns, strangers, clients: Mutex::default(), idle: Mutex::default() }
+        Self {
+            place,
+            protocol,
+            name,
+            timeout,
+            turns,
+            strangers,
+            clients: Mutex::default(),
+            idle: Mutex::default(),
+            outcomes: Outcomes::default(),
+            fails_when_asked: AtomicBool::new(false),
+        }
     }
 
     /// Looks up a key, as it is; of a policy service: its request.
     pub async fn get(&self, key: &[u8], whom: For) -> Reply {
-        let tempfail = |why: String| Reply::Tempfail(format!("{}: {why}", self.name));
-        match timeout(self.timeout, self.in_turn(key, whom)).await {
+        let tempfail = |why: String| {
+            self.outcomes.failure(&why);
+            Reply::Tempfail(format!("{}: {why}", self.name))
+        };
+        let reply = match timeout(self.timeout, self.in_turn(key, whom)).await {
             Ok(Ok(Reply::Tempfail(why))) => tempfail(why),
-            Ok(Ok(reply)) => reply,
+            Ok(Ok(reply)) => {
+                self.outcomes.success();
+                self.fails_when_asked.store(false, Ordering::Relaxed);
+                return reply;
+            }
+            Ok(Err(failure @ Failure::Connect(_))) => return tempfail(failure.to_string()),
             Ok(Err(failure)) => tempfail(failure.to_string()),
             Err(_) => tempfail(format!("no reply within {} s", self.timeout.as_secs_f32())),
+        };
+        self.fails_when_asked.store(true, Ordering::Relaxed);
+        reply
+    }
+
+    /// Connects within a time, while nobody asks anything; nothing is asked, since to a service that greylists or counts each
+    /// question is mail.
+    pub async fn probe(&self, limit: Duration) {
+        match timeout(limit, self.connect()).await {
+            Ok(Ok(_)) if self.fails_when_asked.load(Ordering::Relaxed) => self.outcomes.probed(),
+            Ok(Ok(_)) => self.outcomes.success(),
+            Ok(Err(error)) => self.outcomes.failure(format_args!("cannot connect: {error}")),
+            Err(_) => self.outcomes.failure(format_args!("no connection within {} s", limit.as_secs_f32())),
         }
     }
 

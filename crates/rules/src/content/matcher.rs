@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use foldhash::fast::FixedState;
+use hashbrown::HashMap as QuickMap;
 use regex::{Regex, RegexSet, RegexSetBuilder};
 use stentor_mime::scripts::ScriptName;
 use stentor_mime::walk::Defect;
@@ -39,9 +41,9 @@ impl Tests {
 #[derive(Debug, Default)]
 pub struct Matcher {
     pub(crate) tests: usize,
-    /// Decoded fields by name; empty: all of them.
-    pub(super) headers: HashMap<Box<str>, Set>,
-    pub(super) raw_headers: HashMap<Box<str>, Set>,
+    /// Of decoded fields.
+    pub(super) headers: FieldSets,
+    pub(super) raw_headers: FieldSets,
     pub(super) body: Set,
     pub(super) charsets: Set,
     /// Test, script, least share in percent.
@@ -58,6 +60,39 @@ pub struct Matcher {
 pub(super) struct Set {
     regexes: Option<RegexSet>,
     patterns: Vec<(usize, Pattern)>,
+}
+
+/// Patterns by field name.
+#[derive(Debug, Default)]
+pub(super) struct FieldSets {
+    by_name: QuickMap<Box<str>, Set, FixedState>,
+    /// For every field.
+    any: Option<Set>,
+    /// Bit set of name lengths (63 and over share one): rejects most fields without a lookup.
+    lengths: u64,
+}
+
+impl FieldSets {
+    fn add(&mut self, name: Box<str>, at: usize, pattern: Pattern) {
+        self.lengths |= length_bit(&name);
+        let set =
+            if name.is_empty() { self.any.get_or_insert_default() } else { self.by_name.entry(name).or_default() };
+        set.patterns.push((at, pattern));
+    }
+
+    fn all(&mut self) -> impl Iterator<Item = &mut Set> {
+        self.by_name.values_mut().chain(&mut self.any)
+    }
+
+    /// Those for a field of this name, in lower case.
+    pub(super) fn of<'s>(&'s self, name: &str) -> impl Iterator<Item = &'s Set> + Clone + use<'s> {
+        let own = if self.lengths & length_bit(name) == 0 { None } else { self.by_name.get(name) };
+        own.into_iter().chain(&self.any)
+    }
+}
+
+fn length_bit(name: &str) -> u64 {
+    1 << name.len().min(63)
 }
 
 /// A test of attachments.
@@ -82,7 +117,7 @@ impl Matcher {
             match test {
                 Test::Header { field, pattern, is_raw } => {
                     let sets = if is_raw { &mut matcher.raw_headers } else { &mut matcher.headers };
-                    sets.entry(field).or_default().patterns.push((at, pattern));
+                    sets.add(field, at, pattern);
                 }
                 Test::Body(pattern) => matcher.body.patterns.push((at, pattern)),
                 Test::Charset(pattern) => matcher.charsets.patterns.push((at, pattern)),
@@ -99,7 +134,7 @@ impl Matcher {
                 }
             }
         }
-        let headers = matcher.headers.values_mut().chain(matcher.raw_headers.values_mut());
+        let headers = matcher.headers.all().chain(matcher.raw_headers.all());
         for set in headers.chain([&mut matcher.body, &mut matcher.charsets]) {
             let patterns: Vec<Pattern> = set.patterns.iter().map(|(_, pattern)| pattern.clone()).collect();
             set.regexes = compiled(&patterns)?;
@@ -145,6 +180,10 @@ impl Set {
 
     pub(super) fn search(&self, text: &str, hits: &mut Hits) {
         let Some(regexes) = &self.regexes else { return };
+        // Most texts meet nothing, which costs less to know than which patterns are met.
+        if !regexes.is_match(text) {
+            return;
+        }
         for n in regexes.matches(text) {
             let Some((test, pattern)) = self.patterns.get(n) else { continue };
             hits.add(*test, || shown(pattern, text));

@@ -4,10 +4,12 @@
 //! is that of a [`Walker`]. A message with more levels or longer fields than a walker takes is searched as far as it goes, and what
 //! is left of it as plain text; [`Defect`]s are what a rule can ask for then.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use stentor_mime::charset::Charset;
-use stentor_mime::html::{Html, is_invisible};
+use stentor_mime::html::{Html, has_invisible, is_invisible};
+use stentor_mime::params::ParamName;
 use stentor_mime::scripts::Scripts;
 use stentor_mime::walk::{Defect, Part, Visitor, Walker};
 use stentor_mime::words;
@@ -22,6 +24,8 @@ const WINDOW_BYTES: usize = 64 * 1024;
 pub const SCAN_BYTES_MAX: u64 = 384 * 1024;
 /// The end of a window that the next has, too.
 const OVERLAP_BYTES: usize = 4 * 1024;
+/// Names of charsets that are not searched again.
+const CHARSETS_MAX: usize = 256;
 /// Before it, octets in which the next may find a place to begin.
 const BEGIN_BYTES: usize = 2 * 1024;
 
@@ -44,6 +48,8 @@ impl Scan {
             shown: String::new(),
             html: Html::default(),
             scripts: Scripts::default(),
+            charsets: HashSet::new(),
+            name: String::new(),
             auth: None,
         };
         Scan { walker: Walker::new(), search, skip }
@@ -60,7 +66,14 @@ impl Scan {
     pub fn push(&mut self, octets: &[u8]) {
         let ours = self.skip.min(octets.len());
         self.skip -= ours;
-        self.walker.push(&octets[ours..], &mut self.search);
+        if !self.has_too_many_parts() {
+            self.walker.push(&octets[ours..], &mut self.search);
+        }
+    }
+
+    /// Whether the message has more parts than are looked at: what is behind them is not searched.
+    pub fn has_too_many_parts(&self) -> bool {
+        self.walker.has_too_many_parts()
     }
 
     /// The tests that the message meets.
@@ -83,6 +96,10 @@ struct Search {
     shown: String,
     html: Html,
     scripts: Scripts,
+    /// Names of charsets that have been searched.
+    charsets: HashSet<Box<str>>,
+    /// Of the field at hand, in lower case.
+    name: String,
     auth: Option<AuthResults>,
 }
 
@@ -90,34 +107,36 @@ impl Visitor for Search {
     fn field(&mut self, path: &[u32], name: &[u8], value: &[u8], fallback: Charset) {
         let matcher = self.matcher.clone();
         let is_own = path.is_empty();
-        if let Some(auth) = self.auth.as_mut().filter(|_| is_own) {
+        let wants_words = !(matcher.charsets.is_empty() && matcher.defects.is_empty());
+        if !is_own {
+            // Of fields of parts encoded words alone are of interest.
+            if wants_words && words::is_encoded(value) {
+                self.note_words(path, &words::decode(&words::unfolded(value), fallback));
+            }
+            return;
+        }
+        if let Some(auth) = &mut self.auth {
             auth.field(name, value);
         }
-        let name = String::from_utf8_lossy(name).to_ascii_lowercase();
-        if is_own && !matcher.raw_headers.is_empty() {
+        self.name.clear();
+        self.name.extend(name.iter().map(|octet| char::from(octet.to_ascii_lowercase())));
+        let mut raw = matcher.raw_headers.of(&self.name).peekable();
+        if raw.peek().is_some() {
             let value = String::from_utf8_lossy(value.trim_ascii());
-            for set in [name.as_str(), ""].iter().filter_map(|name| matcher.raw_headers.get(*name)) {
-                set.search(&value, &mut self.hits);
-            }
+            raw.for_each(|set| set.search(&value, &mut self.hits));
         }
-        let is_read = !matcher.scripts.is_empty() && matches!(name.as_str(), "subject" | "from");
-        let is_searched = matcher.headers.contains_key(name.as_str()) || matcher.headers.contains_key("");
-        if matcher.charsets.is_empty() && matcher.defects.is_empty() && !(is_own && (is_read || is_searched)) {
+        let is_read = !matcher.scripts.is_empty() && matches!(self.name.as_str(), "subject" | "from");
+        let searched = matcher.headers.of(&self.name);
+        if !(is_read || searched.clone().next().is_some() || wants_words && words::is_encoded(value)) {
             return;
         }
-        let words::Decoded { text, charsets, is_broken } = words::decode(&words::unfolded(value), fallback);
-        if is_broken {
-            self.defect(path, Defect::Word);
-        }
-        for charset in &charsets {
-            self.named(charset);
-        }
-        if !is_own {
-            return;
-        }
-        for set in [name.as_str(), ""].iter().filter_map(|name| matcher.headers.get(*name)) {
+        let decoded = words::decode(&words::unfolded(value), fallback);
+        self.note_words(path, &decoded);
+        let text = decoded.text;
+        let has_invisible = has_invisible(&text);
+        for set in searched {
             set.search(&text, &mut self.hits);
-            if text.contains(is_invisible) {
+            if has_invisible {
                 set.search(&text.replace(is_invisible, ""), &mut self.hits);
             }
         }
@@ -131,12 +150,14 @@ impl Visitor for Search {
             return;
         }
         let fields = [Some(&part.content_type), part.disposition.as_ref()];
-        let params = fields.into_iter().flatten().flat_map(|field| &field.params);
-        for param in params {
+        for charset in fields.into_iter().flatten().flat_map(|field| &field.other_charsets) {
+            self.named(charset);
+        }
+        for param in fields.into_iter().flatten().flat_map(|field| &field.params) {
             if let Some(charset) = &param.charset {
                 self.named(charset);
             }
-            if param.name == "charset" {
+            if param.name == ParamName::Charset {
                 self.named(&String::from_utf8_lossy(&param.octets).to_ascii_lowercase());
             }
         }
@@ -210,11 +231,12 @@ impl Search {
 
     /// What a plain text shows goes beside it, from the first character on that shows nothing.
     fn show_plain(&mut self, text: &str) {
-        if self.shown.is_empty() && text.contains(is_invisible) {
+        let has_invisible = has_invisible(text);
+        if self.shown.is_empty() && has_invisible {
             self.shown.push_str(&self.source);
         }
-        if !self.shown.is_empty() || text.contains(is_invisible) {
-            self.shown.extend(text.chars().filter(|c| !is_invisible(*c)));
+        if !self.shown.is_empty() || has_invisible {
+            text.split(is_invisible).for_each(|visible| self.shown.push_str(visible));
         }
     }
 
@@ -226,8 +248,25 @@ impl Search {
         }
     }
 
+    /// Notes the charsets and the defects of a field's words.
+    fn note_words(&mut self, path: &[u32], decoded: &words::Decoded) {
+        if decoded.is_broken {
+            self.defect(path, Defect::Word);
+        }
+        for charset in &decoded.charsets {
+            self.named(charset);
+        }
+    }
+
     fn named(&mut self, label: &str) {
-        self.matcher.charsets.search(label.trim(), &mut self.hits);
+        let label = label.trim();
+        if self.matcher.charsets.is_empty() || self.charsets.contains(label) {
+            return;
+        }
+        self.matcher.charsets.search(label, &mut self.hits);
+        if self.charsets.len() < CHARSETS_MAX {
+            self.charsets.insert(label.into());
+        }
     }
 
     fn weigh_scripts(&mut self) {
