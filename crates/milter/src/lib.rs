@@ -25,7 +25,7 @@ mod settings;
 mod wire;
 
 pub use answer::{Change, Verdict};
-pub use header::{HEADER_BYTES_MAX, Header, HeaderReader, TooLarge};
+pub use header::{Editor, HEADER_BYTES_MAX, Header, HeaderError, HeaderReader};
 pub use line_ends::LineEnds;
 pub use macros::{Macros, Stage};
 pub use options::{Actions, Options, Protocol};

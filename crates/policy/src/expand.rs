@@ -163,7 +163,9 @@ impl<'a> Expander<'a> {
         subject: &'a Subject,
         collector: &mut Collector,
     ) -> Option<(Arc<Expansion>, usize)> {
-        let Some((key, node)) = self.nodes.get_key_value(key_of(target).as_str()) else {
+        let named = |address: &Address| self.nodes.get_key_value(key_of(address).as_str());
+        let by_base = || if self.has_tables { None } else { named(&target.without_detail()?) };
+        let Some((key, node)) = named(target).or_else(by_base) else {
             if self.has_tables {
                 collector.address(target);
                 return None;

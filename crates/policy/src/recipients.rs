@@ -249,6 +249,17 @@ impl<P> Recipients<P> {
         posts.map(|post| &post.params).chain(self.aliases.iter().filter(leads).map(|alias| &alias.params))
     }
 
+    /// Lists' addresses that were named for posts, with what is kept beside them.
+    pub fn posts(&self) -> impl Iterator<Item = (&Address, &P)> {
+        let posts = self.of_lists.iter().filter(|known| !known.is_bounces);
+        posts.map(|post| (&post.address, &post.params))
+    }
+
+    /// Aliases that were named, with whom they stand for and what is kept beside these.
+    pub fn expansions_mut(&mut self) -> impl Iterator<Item = (&Address, &Expansion, &mut P)> {
+        self.aliases.iter_mut().map(|alias| (&alias.address, &*alias.expansion, &mut alias.params))
+    }
+
     /// How many were taken, whatever they stand for.
     pub fn named(&self) -> u64 {
         self.named

@@ -134,6 +134,14 @@ enum Local {
     Alias { to: Arc<Expansion>, is_implied: bool },
 }
 
+/// Under which form of an address something was found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    Whole,
+    /// Without the detail.
+    Base,
+}
+
 /// The checked rules; immutable, shared by all sessions.
 #[derive(Debug)]
 pub struct Policy {
@@ -195,10 +203,28 @@ impl Policy {
         self.domains.contains(domain)
     }
 
+    /// The local domains.
+    pub fn local_domains(&self) -> impl Iterator<Item = &str> {
+        self.domains.iter().map(AsRef::as_ref)
+    }
+
     /// Whether an address of a local domain is here only because nobody else is named for it: the postmaster, and the owner of a
     /// list without one. What tables have for it comes first.
     pub fn is_implied(&self, address: &Address) -> bool {
-        matches!(self.local.get(key_of(address).as_str()), Some(Local::Alias { is_implied: true, .. }))
+        matches!(self.find(address), Some((Local::Alias { is_implied: true, .. }, _)))
+    }
+
+    /// Whether an address of a local domain is here by its base alone: under the address without its detail, but not as it is.
+    pub fn is_by_base(&self, address: &Address) -> bool {
+        matches!(self.find(address), Some((_, Found::Base)))
+    }
+
+    /// What an address of a local domain is: as it is named, else without its detail (`news+x@` is `news@`).
+    fn find(&self, address: &Address) -> Option<(&Local, Found)> {
+        let get = |address: &Address| self.local.get(key_of(address).as_str());
+        get(address)
+            .map(|local| (local, Found::Whole))
+            .or_else(|| Some((get(&address.without_detail()?)?, Found::Base)))
     }
 
     /// Who gets the postmaster's mail, if anybody is named for it.
@@ -217,7 +243,7 @@ impl Policy {
             return Decision { verdict: Verdict::Refuse(ROUTE_SYNTAX), why: Why::RouteSyntax };
         }
         if self.domains.contains(recipient.domain()) {
-            return match self.local.get(key_of(recipient).as_str()) {
+            return match self.find(recipient).map(|(local, _)| local) {
                 Some(Local::List(name)) => Decision { verdict: Verdict::List(name.clone()), why: Why::ListAddress },
                 Some(Local::Alias { to, .. }) => {
                     Decision { verdict: Verdict::Alias(to.clone()), why: Why::AliasAddress }
@@ -320,7 +346,18 @@ impl Builder {
             let (targets, subject) = (vec![target.clone()], subject.clone());
             self.implied(&address, Node::Alias { targets, subject, is_implied: true });
         }
+        self.root(input, target, &subject);
         Some(target.clone())
+    }
+
+    /// Mail to `root@` the host's own name goes to the postmaster unless somebody is named: cron and other programs of the machine send
+    /// there, and their senders are as local.
+    fn root(&mut self, input: &PolicyInput, target: &Address, subject: &Subject) {
+        let Ok(root) = Address::parse(format!("root@{}", input.hostname).as_bytes(), true) else { return };
+        if key_of(&root) != key_of(target) {
+            let (targets, subject) = (vec![target.clone()], subject.clone());
+            self.implied(&root, Node::Alias { targets, subject, is_implied: true });
+        }
     }
 
     fn explicit(&mut self, address: &Address, node: Node, subject: Subject) {

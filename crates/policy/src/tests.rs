@@ -44,6 +44,47 @@ fn input() -> PolicyInput {
     }
 }
 
+#[test]
+fn an_address_with_a_detail_is_what_it_is_without_it_unless_it_has_its_own_entry() {
+    let mut input = input();
+    input.aliases.push(alias("team+own@example.org", &["own@people.example"]));
+    input.aliases.push(alias("all@example.org", &["team+own@example.org", "news+x@lists.example.org"]));
+    let policy = Policy::new(input).unwrap();
+    let same = |a: &str, b: &str| {
+        for client in [INSIDE, OUTSIDE] {
+            assert_eq!(policy.rcpt(ip(client), &address(a)), policy.rcpt(ip(client), &address(b)), "{a} {b}");
+        }
+    };
+    for (with, without) in [
+        ("team+x@example.org", "team@example.org"),
+        ("TEAM+X+y@Example.ORG", "team@example.org"),
+        ("\"team+a b\"@example.org", "team@example.org"),
+        ("team+own+x@example.org", "team@example.org"),
+        ("news+x@lists.example.org", "news@lists.example.org"),
+        ("news-bounces+ann=x.test@lists.example.org", "news-bounces@lists.example.org"),
+        ("news-owner+x@lists.example.org", "news-owner@lists.example.org"),
+        ("owner-news+x@lists.example.org", "owner-news@lists.example.org"),
+        ("postmaster+x@example.org", "postmaster@example.org"),
+        // Nobody has these.
+        ("nobody+x@example.org", "nobody@example.org"),
+        ("+team@example.org", "nobody@example.org"),
+        ("team-x@example.org", "nobody@example.org"),
+    ] {
+        same(with, without);
+    }
+    let of = |to: &str| match policy.rcpt(ip(OUTSIDE), &address(to)) {
+        Verdict::Alias(to) => {
+            to.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(",") + &to.lists.join(",")
+        }
+        other => format!("{other:?}"),
+    };
+    assert_eq!(of("team+own@example.org"), "own@people.example");
+    assert_eq!(of("all@example.org"), "own@people.examplenews");
+    assert!(
+        policy.is_implied(&address("postmaster+x@example.org")) && !policy.is_by_base(&address("team+own@example.org"))
+    );
+}
+
 fn verdict(client: &str, recipient: &str) -> String {
     let policy = Policy::new(input()).unwrap();
     match policy.rcpt(ip(client), &address(recipient)) {

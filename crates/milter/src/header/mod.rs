@@ -8,23 +8,29 @@
 //! What a milter writes becomes whole lines: each line end is CR LF, a further line begins with white space or gets a tab, empty lines
 //! are left out; so it can neither end the header nor begin another field.
 //!
-//! Failure: [`TooLarge`], beyond [`HEADER_BYTES_MAX`] or [`FIELDS_MAX`].
+//! Failure: [`HeaderError`], beyond [`HEADER_BYTES_MAX`] or [`FIELDS_MAX`].
+
+mod editor;
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use stentor_mime::field::{Section, Token};
-
-use crate::answer::Change;
+pub use editor::Editor;
+use stentor_mime::field::{Edit, Section, Token};
 
 /// Octets of a header with its changes: twice what a client may send.
 pub const HEADER_BYTES_MAX: usize = 2 * 1024 * 1024;
 /// The same of its fields.
 const FIELDS_MAX: usize = 20_000;
 
+/// Why a header cannot be read or changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the header becomes too large")]
-pub struct TooLarge;
+pub enum HeaderError {
+    #[error("the header becomes too large")]
+    TooLarge,
+    #[error("the changes are too many for so many header fields")]
+    TooManySteps,
+}
 
 /// A field's octets, with their line ends.
 #[derive(Debug, Clone)]
@@ -122,14 +128,15 @@ impl HeaderReader {
     ///
     /// # Errors
     /// It is larger than may be; nothing more can be taken.
-    pub fn push(&mut self, octets: &[u8]) -> Result<bool, TooLarge> {
+    pub fn push(&mut self, octets: &[u8]) -> Result<bool, HeaderError> {
         let HeaderReader { section, text, fields, ours, end } = self;
         section.push(octets, &mut |token| match token {
             _ if fields.len() > FIELDS_MAX || text.len() > HEADER_BYTES_MAX => {}
             Token::Name { octets, .. } => {
                 let begin = place(text.len());
                 text.extend_from_slice(octets);
-                let (octets, name) = (Octets::Read(begin..place(text.len())), place(octets.len() - 1));
+                let name = place(octets.len() - 1);
+                let octets = Octets::Read(begin..place(text.len()));
                 fields.push(Field { octets, name, is_ours: fields.len() < *ours });
             }
             Token::Value(value) => {
@@ -142,7 +149,7 @@ impl HeaderReader {
             Token::Mbox(_) | Token::Body(_) => {}
         });
         let is_too_large = self.fields.len() > FIELDS_MAX || self.text.len() > HEADER_BYTES_MAX;
-        if is_too_large { Err(TooLarge) } else { Ok(self.section.is_over()) }
+        if is_too_large { Err(HeaderError::TooLarge) } else { Ok(self.section.is_over()) }
     }
 
     /// Memory that the header takes so far.
@@ -194,64 +201,67 @@ impl Header {
         })
     }
 
-    /// Takes out the fields of the message for which `goes` says so, given name and value. How many went.
-    pub fn remove(&mut self, mut goes: impl FnMut(&[u8], &[u8]) -> bool) -> usize {
-        let before = self.fields.len();
-        let mut fields = std::mem::take(&mut self.fields);
-        let mut gone = 0;
-        fields.retain(|field| {
-            let seen = self.see(field);
-            let goes = !field.is_ours && goes(seen.name(), seen.value());
-            gone += if goes { seen.octets.len() } else { 0 };
-            !goes
-        });
-        self.fields = fields;
-        self.bytes -= gone;
-        before - self.fields.len()
-    }
-
-    /// Applies a change; others than those to a header change nothing here. `keeps_space`: the milter writes the space behind the
-    /// colon itself.
-    pub fn apply(&mut self, change: &Change, keeps_space: bool) -> Result<(), TooLarge> {
-        match change {
-            Change::AddHeader { name, value } => self.insert(self.fields.len(), Field::of(name, value, keeps_space)),
-            Change::InsertHeader { index, name, value } => {
-                let at = self.position(*index);
-                self.insert(at, Field::of(name, value, keeps_space))
-            }
-            Change::ChangeHeader { index, name, value } => {
-                let nth = usize::try_from(*index).unwrap_or(usize::MAX).max(1) - 1;
-                let is = |field: Seen<'_>| !field.is_ours && field.name().eq_ignore_ascii_case(name);
-                let found = self.seen().enumerate().filter(|(_, field)| is(*field)).nth(nth).map(|(at, _)| at);
-                match (found, value.is_empty()) {
-                    (None, true) => Ok(()),
-                    (None, false) => self.insert(self.fields.len(), Field::of(name, value, keeps_space)),
-                    (Some(at), is_deleted) => {
-                        let field = self.fields.remove(at);
-                        self.bytes -= self.see(&field).octets.len();
-                        if is_deleted { Ok(()) } else { self.insert(at, Field::of(name, value, keeps_space)) }
-                    }
+    /// Edits the fields of the message as `edit` says of each, given name and value. How many are others now.
+    ///
+    /// # Errors
+    /// The header becomes too large.
+    pub fn edit(&mut self, mut edit: impl FnMut(&[u8], &[u8]) -> Edit) -> Result<usize, HeaderError> {
+        let mut changed = 0;
+        for field in std::mem::take(&mut self.fields) {
+            let seen = self.see(&field);
+            let edit = if field.is_ours { Edit::None } else { edit(seen.name(), seen.value()) };
+            let new = match edit {
+                Edit::None => {
+                    self.fields.push(field);
+                    continue;
                 }
+                Edit::Remove => None,
+                Edit::Replace(value) => Some(Field::of(seen.name(), &value, false)),
+            };
+            changed += 1;
+            self.bytes -= seen.octets.len();
+            if let Some(new) = new {
+                self.insert(self.fields.len(), new)?;
             }
-            _ => Ok(()),
         }
+        Ok(changed)
     }
 
     /// Where a field goes that is inserted behind `count` others, ours counted as one.
     fn position(&self, count: u32) -> usize {
-        let mut at = 0;
-        for _ in 0..count {
-            let Some(field) = self.fields.get(at) else { break };
-            let ours = self.fields[at..].iter().take_while(|field| field.is_ours).count();
-            at += if field.is_ours { ours } else { 1 };
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        let (mut passed, mut at, mut is_in_ours) = (0, 0, false);
+        for field in &self.fields {
+            // What was taken out is passed, and counts for nothing.
+            if !field.is_gap() {
+                let begins = !(is_in_ours && field.is_ours);
+                if begins && passed == count {
+                    break;
+                }
+                passed += usize::from(begins);
+                is_in_ours = field.is_ours;
+            }
+            at += 1;
         }
         at
     }
 
-    fn insert(&mut self, at: usize, field: Field) -> Result<(), TooLarge> {
+    fn insert(&mut self, at: usize, field: Field) -> Result<(), HeaderError> {
         self.bytes += self.see(&field).octets.len();
         self.fields.insert(at, field);
-        if self.bytes > HEADER_BYTES_MAX || self.fields.len() > FIELDS_MAX { Err(TooLarge) } else { Ok(()) }
+        let is_too_large = self.bytes > HEADER_BYTES_MAX || self.fields.len() > FIELDS_MAX;
+        if is_too_large { Err(HeaderError::TooLarge) } else { Ok(()) }
+    }
+
+    fn replace(&mut self, at: usize, field: Field) -> Result<(), HeaderError> {
+        self.bytes = self.bytes - self.see(&self.fields[at]).octets.len() + self.see(&field).octets.len();
+        self.fields[at] = field;
+        if self.bytes > HEADER_BYTES_MAX { Err(HeaderError::TooLarge) } else { Ok(()) }
+    }
+
+    /// Whether no field more can be inserted.
+    fn is_full(&self) -> bool {
+        self.fields.len() >= FIELDS_MAX
     }
 
     /// The octets, without the empty line.
@@ -280,30 +290,37 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::answer::Change;
 
     const MESSAGE: &[u8] = b"Received: ours\r\n\tby us\r\nReceived: first\r\nSubject:  two\r\n\t spaces\r\nreceived : second\r\nX:\r\n\r\nbody\r\n";
 
-    fn take(message: &[u8], ours: usize) -> (Header, usize) {
+    pub(super) fn take(message: &[u8], ours: usize) -> (Header, usize) {
         let mut reader = HeaderReader::new(ours);
         reader.push(message).unwrap();
         reader.finish()
     }
 
-    fn header() -> Header {
+    pub(super) fn header() -> Header {
         take(MESSAGE, 1).0
     }
 
     fn with(change: &Change) -> String {
-        let mut header = header();
-        header.apply(change, false).unwrap();
-        String::from_utf8(header.octets()).unwrap()
+        String::from_utf8(edited(header(), [change.clone()], false).octets()).unwrap()
     }
 
-    fn insert(index: u32) -> Change {
+    fn edited(header: Header, changes: impl IntoIterator<Item = Change>, keeps_space: bool) -> Header {
+        let mut editor = Editor::new(header, keeps_space);
+        for change in changes {
+            editor.apply(&change).unwrap();
+        }
+        editor.finish()
+    }
+
+    pub(super) fn insert(index: u32) -> Change {
         Change::InsertHeader { index, name: b"N".to_vec(), value: b"v".to_vec() }
     }
 
-    fn change(index: u32, name: &str, value: &str) -> Change {
+    pub(super) fn change(index: u32, name: &str, value: &str) -> Change {
         Change::ChangeHeader { index, name: name.into(), value: value.into() }
     }
 
@@ -362,11 +379,11 @@ mod tests {
         let fields = b"A:\r\n".repeat(FIELDS_MAX);
         assert_eq!(reader.push(&fields), Ok(false));
         assert!(reader.held_bytes() < 2_000_000, "{}", reader.held_bytes());
-        assert_eq!(reader.push(&fields), Err(TooLarge));
+        assert_eq!(reader.push(&fields), Err(HeaderError::TooLarge));
         assert!(reader.held_bytes() < 3_000_000, "{}", reader.held_bytes());
         let mut reader = HeaderReader::new(0);
         let long = [b"A: ".to_vec(), vec![b'x'; HEADER_BYTES_MAX]].concat();
-        assert_eq!(reader.push(&long), Err(TooLarge));
+        assert_eq!(reader.push(&long), Err(HeaderError::TooLarge));
     }
 
     #[test]
@@ -378,11 +395,11 @@ mod tests {
         assert_eq!(starts(2), after("Subject"));
         assert_eq!(starts(4), after("X:"));
         assert_eq!((starts(5), starts(u32::MAX)), (MESSAGE.len() - 8, MESSAGE.len() - 8));
-        let mut twice = header();
-        for index in [0, 1, 2, 3] {
+        let changes = [0, 1, 2, 3].map(|index| {
             let name = format!("N{index}").into_bytes();
-            twice.apply(&Change::InsertHeader { index, name, value: b"v".to_vec() }, false).unwrap();
-        }
+            Change::InsertHeader { index, name, value: b"v".to_vec() }
+        });
+        let twice = edited(header(), changes, false);
         let text = String::from_utf8(twice.octets()).unwrap();
         let names: Vec<&str> =
             text.lines().filter(|line| !line.starts_with('\t')).map(|line| line.split(':').next().unwrap()).collect();
@@ -402,9 +419,8 @@ mod tests {
     #[test]
     fn a_value_cannot_end_the_header_or_begin_a_field() {
         let add = |value: &str, keeps| {
-            let mut header = Header::default();
-            header.apply(&Change::AddHeader { name: b"X".to_vec(), value: value.into() }, keeps).unwrap();
-            String::from_utf8(header.octets()).unwrap()
+            let change = Change::AddHeader { name: b"X".to_vec(), value: value.into() };
+            String::from_utf8(edited(Header::default(), [change], keeps).octets()).unwrap()
         };
         assert_eq!(add("a\n b\r\n\tc", false), "X: a\r\n b\r\n\tc\r\n");
         assert_eq!(add("a\r\n\r\nBcc: x\r\n", false), "X: a\r\n\tBcc: x\r\n");
@@ -414,10 +430,10 @@ mod tests {
 
     #[test]
     fn there_is_a_limit() {
-        let mut header = header();
+        let mut editor = Editor::new(header(), false);
         let large = Change::AddHeader { name: b"X".to_vec(), value: vec![b'x'; HEADER_BYTES_MAX / 2] };
-        assert_eq!(header.apply(&large, false), Ok(()));
-        assert_eq!(header.apply(&large, false), Err(TooLarge));
+        assert_eq!(editor.apply(&large), Ok(()));
+        assert_eq!(editor.apply(&large), Err(HeaderError::TooLarge));
     }
 
     proptest! {
@@ -435,16 +451,15 @@ mod tests {
             changes in proptest::collection::vec((0u8..3, 0u32..5, "[A-Ca-c]", proptest::collection::vec(proptest::sample::select(&b"ab :\r\n\t\0"[..]), 0..9)), 0..12),
             keeps: bool,
         ) {
-            let mut header = header();
-            for (kind, index, name, value) in changes {
+            let changes = changes.into_iter().map(|(kind, index, name, value)| {
                 let name = name.into_bytes();
-                let change = match kind {
+                match kind {
                     0 => Change::AddHeader { name, value },
                     1 => Change::InsertHeader { index, name, value },
                     _ => Change::ChangeHeader { index, name, value },
-                };
-                header.apply(&change, keeps).unwrap();
-            }
+                }
+            });
+            let header = edited(header(), changes, keeps);
             let octets = [header.octets(), b"\r\nbody".to_vec()].concat();
             let (again, body) = take(&octets, 0);
             prop_assert_eq!(&octets[body..], b"body");
