@@ -1,22 +1,29 @@
-//! The Sender Rewriting Scheme, as libsrs2 and postsrsd have it: an envelope sender that forwarded mail may have, and the way back.
+//! The Sender Rewriting Scheme (SRS): an envelope sender that forwarded mail may have, and the way back.
 //!
-//! `SRS0=HASH=DAY=domain=user@ours` stands for `user@domain`. Of a sender that another forwarder has rewritten becomes
+//! `SRS0=HASH=DAY=domain=user@ours` stands for `user@domain`. A sender that another forwarder has rewritten becomes
 //! `SRS1=HASH=theirs=REST@ours`, which leads back to `SRS0REST@theirs`, however many forwarders follow each other.
 //!
-//! Promise: nobody without the secret makes an address that leads anywhere, and none leads back after its time. The hash (HMAC
-//! with SHA-1, of which 4 characters are shown by default) covers day, domain and user without regard to case, since some hosts change it.
+//! Promise: nobody without the secret makes an address that leads anywhere, and none leads back after its time. The hash is the
+//! beginning of an HMAC-SHA-256 over the purpose, the tag and each field with its length before it: characters that move from one
+//! field to the next change it. The day counts in full, though an address shows it modulo 1,024. Case does not count, since some
+//! hosts change it: eight characters of base64 without case are 41 bits. libsrs2 and postsrsd join the fields without lengths,
+//! so that `ictim@bank.examplev` and `victim@bank.example` have one hash; addresses in their form are refused.
 //!
-//! Failure: an address with a wrong hash, of a day that is over, or that is none.
+//! Failure: an address with a wrong hash, one that has expired, or one that is malformed.
 
 use base64ct::{Base64, Encoding as _};
 use hmac::{Hmac, KeyInit as _, Mac as _};
-use sha1::Sha1;
+use sha2::Sha256;
+use subtle::ConstantTimeEq as _;
 
-/// Days that are told from each other: two characters of five bits.
+/// Days that an address can distinguish: two characters of five bits.
 const DAYS: u64 = 1024;
 const DIGITS: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
-/// Characters of a hash that may be shown.
+/// Characters of the hash in an address: with fewer than eight it can be guessed over the network.
+pub const HASH_CHARS_MIN: usize = 8;
 pub const HASH_CHARS_MAX: usize = 20;
+/// Purpose of the hash, so that no other use of the same secret makes one.
+const CONTEXT: &[u8] = b"stentor srs 2";
 
 /// How senders are rewritten.
 #[derive(Clone)]
@@ -47,14 +54,13 @@ pub enum SrsError {
 }
 
 impl Srs {
-    /// `None`: there is no secret, or no character of a hash is shown.
+    /// Fewer than [`HASH_CHARS_MIN`] characters are raised to it. `None`: there is no secret, or more than [`HASH_CHARS_MAX`] are wanted.
     pub fn new(domain: &str, secrets: Vec<Vec<u8>>, hash_chars: usize, days_max: u64) -> Option<Srs> {
         let is_good = !secrets.is_empty() && secrets.iter().all(|secret| !secret.is_empty());
-        let is_shown = (1..=HASH_CHARS_MAX).contains(&hash_chars);
-        (is_good && is_shown).then(|| Srs {
+        (is_good && hash_chars <= HASH_CHARS_MAX).then(|| Srs {
             domain: domain.to_ascii_lowercase(),
             secrets,
-            hash_chars,
+            hash_chars: hash_chars.max(HASH_CHARS_MIN),
             days_max: days_max.min(DAYS - 1),
         })
     }
@@ -68,18 +74,17 @@ impl Srs {
         let own = &self.domain;
         match split(user) {
             Some((Tag::Srs0, rest)) => {
-                let hash = self.hash(&self.secrets[0], &[domain, rest]);
+                let hash = self.hash(&self.secrets[0], Tag::Srs1, &[domain, rest]);
                 format!("SRS1={hash}={domain}={rest}@{own}")
             }
             Some((Tag::Srs1, rest)) if first_host(rest).is_some() => {
                 let (host, rest) = first_host(rest).unwrap_or_default();
-                let hash = self.hash(&self.secrets[0], &[host, rest]);
+                let hash = self.hash(&self.secrets[0], Tag::Srs1, &[host, rest]);
                 format!("SRS1={hash}={host}={rest}@{own}")
             }
             _ => {
-                let day = day(today);
-                let hash = self.hash(&self.secrets[0], &[&day, domain, user]);
-                format!("SRS0={hash}={day}={domain}={user}@{own}")
+                let hash = self.hash(&self.secrets[0], Tag::Srs0, &[&today.to_string(), domain, user]);
+                format!("SRS0={hash}={}={domain}={user}@{own}", day(today))
             }
         }
     }
@@ -99,8 +104,11 @@ impl Srs {
                 let mut parts = rest[1..].splitn(4, '=');
                 let mut next = || parts.next().filter(|part| !part.is_empty()).ok_or(SrsError::Malformed);
                 let (hash, day, domain, user) = (next()?, next()?, next()?, next()?);
-                self.verify(hash, &[day, domain, user])?;
-                if age(day, today).ok_or(SrsError::Malformed)? > self.days_max {
+                let age = age(day, today).ok_or(SrsError::Malformed)?;
+                // Before the epoch nothing was made.
+                let made = today.checked_sub(age).ok_or(SrsError::Hash)?;
+                self.verify(hash, Tag::Srs0, &[&made.to_string(), domain, user])?;
+                if age > self.days_max {
                     return Err(SrsError::Expired);
                 }
                 Ok(format!("{user}@{domain}"))
@@ -108,29 +116,28 @@ impl Srs {
             (Tag::Srs1, rest) => {
                 let hash = rest[1..].split('=').next().unwrap_or_default();
                 let (host, rest) = first_host(rest).ok_or(SrsError::Malformed)?;
-                self.verify(hash, &[host, rest])?;
+                self.verify(hash, Tag::Srs1, &[host, rest])?;
                 Ok(format!("SRS0{rest}@{host}"))
             }
         }
     }
 
-    fn verify(&self, hash: &str, parts: &[&str]) -> Result<(), SrsError> {
-        // A hash that is cut or lengthened is none of ours.
-        let matches = |secret: &Vec<u8>| {
-            let right = self.hash(secret, parts);
-            let differing = right
-                .bytes()
-                .zip(hash.bytes())
-                .fold(0, |sum, (a, b)| sum | (a.to_ascii_lowercase() ^ b.to_ascii_lowercase()));
-            right.len() == hash.len() && differing == 0
-        };
-        if self.secrets.iter().any(matches) { Ok(()) } else { Err(SrsError::Hash) }
+    fn verify(&self, hash: &str, tag: Tag, fields: &[&str]) -> Result<(), SrsError> {
+        let folded = hash.to_ascii_lowercase();
+        // All secrets are compared, each in constant time. A hash of another length is none of ours.
+        let matching = self.secrets.iter().filter(|secret| {
+            let right = self.hash(secret, tag, fields).to_ascii_lowercase();
+            right.as_bytes().ct_eq(folded.as_bytes()).into()
+        });
+        if matching.count() > 0 { Ok(()) } else { Err(SrsError::Hash) }
     }
 
-    fn hash(&self, secret: &[u8], parts: &[&str]) -> String {
-        let mut mac = Hmac::<Sha1>::new_from_slice(secret).expect("HMAC takes keys of any length");
-        for part in parts {
-            mac.update(part.to_ascii_lowercase().as_bytes());
+    /// What an address shows of the MAC over these fields.
+    fn hash(&self, secret: &[u8], tag: Tag, fields: &[&str]) -> String {
+        let mut mac = Hmac::<Sha256>::new_from_slice(secret).expect("HMAC takes keys of any length");
+        for part in [CONTEXT, tag.name().as_bytes()].into_iter().chain(fields.iter().map(|field| field.as_bytes())) {
+            mac.update(&(part.len() as u64).to_be_bytes());
+            mac.update(&part.to_ascii_lowercase());
         }
         let mut text = Base64::encode_string(&mac.finalize().into_bytes());
         text.truncate(self.hash_chars);
@@ -142,6 +149,15 @@ impl Srs {
 enum Tag {
     Srs0,
     Srs1,
+}
+
+impl Tag {
+    fn name(self) -> &'static str {
+        match self {
+            Tag::Srs0 => "SRS0",
+            Tag::Srs1 => "SRS1",
+        }
+    }
 }
 
 /// The tag, and what follows it from the separator on.
@@ -199,7 +215,12 @@ mod tests {
         }
         assert_eq!(srs.reverse(&local(&sent).to_lowercase(), 20_000).unwrap(), "joe=x@a.test");
         assert_eq!(srs.reverse(local(&sent), 20_022), Err(SrsError::Expired));
-        assert_eq!(srs.reverse(local(&sent), 19_999), Err(SrsError::Expired), "of tomorrow");
+        assert_eq!(srs.reverse(local(&sent), 19_999), Err(SrsError::Hash), "made tomorrow");
+        assert_eq!(
+            srs.reverse(local(&sent), 20_000 + DAYS),
+            Err(SrsError::Hash),
+            "the same two characters, years later"
+        );
         assert!(srs.is_ours(local(&sent), "OURS.test") && !srs.is_ours("joe", "ours.test"));
     }
 
@@ -224,18 +245,96 @@ mod tests {
         assert_eq!(second.reverse(local(&three), 20_000), Err(SrsError::Hash));
     }
 
-    /// What postsrsd 1.10 answers with this secret on this day.
+    /// Computed with Python's hmac: a change of the form would lose bounces that are on their way.
     #[test]
-    fn others_make_the_same_addresses() {
-        let srs = Srs::new("fwd.test", vec![b"a secret of ours 1".to_vec()], 4, 21).unwrap();
+    fn the_form_of_addresses_is_kept() {
+        let srs = Srs::new("fwd.test", vec![b"a secret of ours 1".to_vec()], 8, 21).unwrap();
         for (user, domain, expected) in [
-            ("joe", "a.test", "SRS0=wVHl=JM=a.test=joe@fwd.test"),
-            ("Joe=x", "A.test", "SRS0=3mZ5=JM=A.test=Joe=x@fwd.test"),
-            ("SRS0=abcd=TR=b.test=ann", "one.test", "SRS1=1/br=one.test==abcd=TR=b.test=ann@fwd.test"),
-            ("SRS1=wxyz=one.test==abcd=TR=b.test=ann", "two.test", "SRS1=1/br=one.test==abcd=TR=b.test=ann@fwd.test"),
+            ("joe", "a.test", "SRS0=QOHcJ2MZ=JM=a.test=joe@fwd.test"),
+            ("Joe=x", "A.test", "SRS0=TNMMlUb3=JM=A.test=Joe=x@fwd.test"),
+            ("SRS0=abcd=TR=b.test=ann", "one.test", "SRS1=EaPqvpKX=one.test==abcd=TR=b.test=ann@fwd.test"),
+            (
+                "SRS1=wxyz=one.test==abcd=TR=b.test=ann",
+                "two.test",
+                "SRS1=EaPqvpKX=one.test==abcd=TR=b.test=ann@fwd.test",
+            ),
         ] {
             assert_eq!(srs.forward(user, domain, 20_780), expected);
+            assert!(srs.reverse(local(expected), 20_780).is_ok(), "{expected}");
         }
+    }
+
+    #[test]
+    fn addresses_in_the_form_of_postsrsd_are_refused() {
+        let srs = Srs::new("fwd.test", vec![b"a secret of ours 1".to_vec()], 4, 21).unwrap();
+        for old in [
+            "SRS0=wVHl=JM=a.test=joe",
+            "SRS0=3mZ5=JM=A.test=Joe=x",
+            "SRS1=1/br=one.test==abcd=TR=b.test=ann",
+            "SRS1=1/br=one.test==abcd=TR=b.test=ann",
+        ] {
+            assert_eq!(srs.reverse(old, 20_780), Err(SrsError::Hash), "{old}");
+        }
+    }
+
+    /// Each address is made for the first pair; with a boundary moved it must lead nowhere.
+    #[test]
+    fn no_character_moves_from_one_field_to_another() {
+        let srs = srs("secret");
+        for (user, domain, moved) in [
+            ("ictim", "bank.testv", "bank.test=victim"),
+            ("victim", "bank.test", "bank.tes=tvictim"),
+            ("a", "b.test", "b.test==a"),
+            ("a=b", "c.test", "c.test=a=b=c"),
+            ("=a", "b.test", "b.test=a"),
+            ("x.test=a", "b.test", "b.test=x.test==a"),
+        ] {
+            let sent = srs.forward(user, domain, 20_000);
+            let begin = &local(&sent)[..=4 + HASH_CHARS_MIN + 4];
+            assert!(sent.starts_with(&format!("{begin}{domain}={user}")), "{sent}");
+            let back = srs.reverse(&format!("{begin}{moved}"), 20_000);
+            assert!(back.is_err(), "{sent}: {moved} leads to {back:?}");
+        }
+        // Between the day and the domain: the days of an address are two characters, those under the hash are not.
+        let sent = srs.forward("a", "7b.test", 2_000);
+        let hash = &sent[5..5 + HASH_CHARS_MIN];
+        assert!(srs.reverse(&format!("SRS0={hash}={}=b.test=a", day(20_007)), 20_007).is_err());
+        // Of SRS1: the first forwarder, and what is behind its tag.
+        let sent = srs.forward("SRS0=h=TD=c.test=u", "one.testx", 20_000);
+        let hash = &sent[5..5 + HASH_CHARS_MIN];
+        assert!(srs.reverse(local(&sent), 20_000).is_ok());
+        for moved in ["one.test=x=h=TD=c.test=u", "one.test==xh=TD=c.test=u", "one.testx=+h=TD=c.test=u"] {
+            assert!(srs.reverse(&format!("SRS1={hash}={moved}"), 20_000).is_err(), "{moved}");
+        }
+    }
+
+    /// A hash of one kind of address is none of the other's.
+    #[test]
+    fn a_hash_has_one_purpose() {
+        let srs = srs("secret");
+        let fields: [&[&str]; 3] =
+            [&["20000", "a.test", "=joe"], &["20000", "a.test=", "joe"], &["20000a.test", "=joe"]];
+        let all: Vec<String> = [Tag::Srs0, Tag::Srs1]
+            .into_iter()
+            .flat_map(|tag| fields.map(|fields| srs.hash(b"secret", tag, fields)))
+            .collect();
+        let different: std::collections::HashSet<&String> = all.iter().collect();
+        assert_eq!(different.len(), all.len(), "{all:?}");
+    }
+
+    #[test]
+    fn a_hash_shows_eight_characters_at_least() {
+        for (chars, shown) in [(0, 8), (1, 8), (4, 8), (7, 8), (8, 8), (9, 9), (20, 20)] {
+            let srs = Srs::new("ours.test", vec![b"secret".to_vec()], chars, 21).unwrap();
+            let sent = srs.forward("joe", "a.test", 20_000);
+            let hash = sent.split('=').nth(1).unwrap();
+            assert_eq!(hash.len(), shown, "{chars}: {sent}");
+            for length in 1..shown {
+                let cut = local(&sent).replacen(hash, &hash[..length], 1);
+                assert_eq!(srs.reverse(&cut, 20_000), Err(SrsError::Hash), "{cut}");
+            }
+        }
+        assert!(Srs::new("ours.test", vec![b"secret".to_vec()], HASH_CHARS_MAX + 1, 21).is_none());
     }
 
     #[test]
@@ -265,7 +364,8 @@ mod tests {
         ] {
             assert!(matches!(srs.reverse(bad, 0), Err(SrsError::Malformed)), "{bad}");
         }
-        assert_eq!(srs.reverse("SRS0=abcd=TD=a.test=joe", 0), Err(SrsError::Hash));
+        assert_eq!(srs.reverse("SRS0=abcd=TD=a.test=joe", 20_000), Err(SrsError::Hash));
+        assert_eq!(srs.reverse("SRS0=abcd=TD=a.test=joe", 0), Err(SrsError::Hash), "before the epoch");
         assert_eq!(srs.reverse("SRS1=abcd=a.test==x=TD=b.test=joe", 0), Err(SrsError::Hash));
     }
 
@@ -276,6 +376,18 @@ mod tests {
             let sent = srs.forward(&user, "a.test", day);
             let back = srs.reverse(local(&sent), day + later).unwrap();
             prop_assert_eq!(back, format!("{}@a.test", user));
+        }
+
+        #[test]
+        fn no_other_pair_of_the_same_letters_is_meant(letters in "[a-z.=]{4,30}", at in 1..30_usize, other in 1..30_usize) {
+            let (at, other) = (at.min(letters.len() - 1), other.min(letters.len() - 1));
+            let srs = srs("secret");
+            let sent = srs.forward(&letters[at..], &letters[..at], 20_000);
+            let begin = &local(&sent)[..=4 + HASH_CHARS_MIN + 4];
+            let moved = format!("{begin}{}={}", &letters[..other], &letters[other..]);
+            if let Ok(back) = srs.reverse(&moved, 20_000) {
+                prop_assert_eq!(back, format!("{}@{}", &letters[at..], &letters[..at]));
+            }
         }
 
         #[test]

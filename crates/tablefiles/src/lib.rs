@@ -1,7 +1,7 @@
 //! Tables made of files: read, watched by their stamps, replaced whole.
 //!
 //! Promise: a file that is replaced (another size, time or inode) is read whole at the next [`FileTable::refresh`], and put in
-//! force at once; one that is broken leaves the version before in force, and its report says file and line. What a
+//! force at once; one that is broken leaves the version before in force, if there is one, and its report says file and line. What a
 //! user can choose to be read is read as they could read it (`read.rs`).
 //!
 //! States of a table: idle -> being looked at -> (after [`SLOW_MS`]) slow -> idle. One look at a time: whoever comes meanwhile is told so at
@@ -14,8 +14,8 @@ use std::fmt;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use stentor_tables::{Content, Loaded, ReadError, Reference, Report, Slot, Table, Wanted};
@@ -66,7 +66,7 @@ pub enum Refreshed {
     Same,
     /// The next version is in force; lines were skipped if the report has warnings.
     Replaced(Report),
-    /// The next version is broken; the one before stays in force.
+    /// The next version is broken; the one before stays in force, if there is one.
     Kept(Report),
     /// They are being looked at.
     Busy,
@@ -96,7 +96,8 @@ fn are_others(before: &Seen, now: &Seen) -> bool {
 pub struct FileTable {
     reference: Reference,
     read: Read,
-    slot: Slot,
+    /// Empty until they can be used.
+    slot: OnceLock<Slot>,
     /// Held while files are looked at.
     looks: Mutex<Looks>,
     /// When the look under way began; [`u64::MAX`] where none is.
@@ -111,29 +112,32 @@ impl fmt::Debug for FileTable {
 }
 
 impl FileTable {
-    /// Blocks. With errors there is no table.
-    pub fn open(reference: Reference) -> Result<(Self, Report), Report> {
+    /// Blocks. With errors the table has no version, until a refresh finds files that can be used.
+    pub fn open(reference: Reference) -> (Self, Report) {
         Self::open_by(reference, Box::new(read::read))
     }
 
     /// The same with files that `read` gives.
-    pub fn open_by(reference: Reference, read: Read) -> Result<(Self, Report), Report> {
+    pub fn open_by(reference: Reference, read: Read) -> (Self, Report) {
         let (loaded, seen) = load_seen(&reference, &read);
-        let Loaded { table, report } = loaded?;
+        let (slot, report) = match loaded {
+            Ok(Loaded { table, report }) => (OnceLock::from(Slot::new(table)), report),
+            Err(report) => (OnceLock::new(), report),
+        };
         let table = Self {
             reference,
             read,
-            slot: Slot::new(table),
+            slot,
             looks: Mutex::new(Looks { last: seen.clone(), read: seen }),
             begun: AtomicU64::new(u64::MAX),
             is_slow: AtomicBool::new(false),
         };
-        Ok((table, report))
+        (table, report)
     }
 
-    /// The version in force.
-    pub fn table(&self) -> Arc<Table> {
-        self.slot.get()
+    /// The version in force; `None`: its files could not be used yet.
+    pub fn table(&self) -> Option<Arc<Table>> {
+        self.slot.get().map(Slot::get)
     }
 
     /// Whether its files have been looked at for more than [`SLOW_MS`], as was seen at the last [`FileTable::refresh`].
@@ -167,7 +171,11 @@ impl FileTable {
             (Ok(Loaded { table, report }), read) => {
                 looks.last.clone_from(&read);
                 looks.read = read;
-                self.slot.replace(table);
+                match self.slot.get() {
+                    Some(slot) => slot.replace(table),
+                    // Nobody else looks.
+                    None => _ = self.slot.set(Slot::new(table)),
+                }
                 Refreshed::Replaced(report)
             }
             (Err(report), _) => {

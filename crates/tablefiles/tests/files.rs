@@ -7,7 +7,7 @@ use stentor_tablefiles::{FileTable, Refreshed, SLOW_MS};
 use stentor_tables::{Answer, Content, Reference, Scratch};
 
 fn value(table: &FileTable, key: &str) -> Option<String> {
-    match table.table().get(key.as_bytes(), &mut Scratch::default()) {
+    match table.table().unwrap().get(key.as_bytes(), &mut Scratch::default()) {
         Answer::Found { value, .. } => Some(String::from_utf8(value.to_vec()).unwrap()),
         Answer::NotFound | Answer::Tempfail(_) => None,
     }
@@ -23,7 +23,7 @@ fn replace(path: &Path, text: &str) {
 fn open(folder: &Path, kind: &str, text: &str) -> FileTable {
     let path = folder.join("table");
     std::fs::write(&path, text).unwrap();
-    FileTable::open(Reference::parse(&format!("{kind}:{}", path.display())).unwrap()).unwrap().0
+    FileTable::open(Reference::parse(&format!("{kind}:{}", path.display())).unwrap()).0
 }
 
 #[test]
@@ -31,7 +31,7 @@ fn a_replaced_file_is_read_once() {
     let folder = tempfile::tempdir().unwrap();
     let table = open(folder.path(), "hash", "key one\n");
     assert!(matches!(table.refresh(0), Refreshed::Same));
-    let before = table.table();
+    let before = table.table().unwrap();
     replace(&folder.path().join("table"), "key two\nbad\n");
     let Refreshed::Replaced(report) = table.refresh(0) else { panic!("not replaced") };
     assert_eq!(report.diagnostics[0].line, 2);
@@ -63,11 +63,31 @@ fn a_broken_version_leaves_the_one_before() {
 
 #[test]
 fn no_table_without_a_file() {
-    let error = FileTable::open(Reference::parse("cidr:/does/not/exist").unwrap()).unwrap_err();
+    let (table, error) = FileTable::open(Reference::parse("cidr:/does/not/exist").unwrap());
+    assert!(table.table().is_none());
     assert!(error.diagnostics[0].to_string().starts_with("/does/not/exist: error: cannot be read"), "{error:?}");
     let folder = tempfile::tempdir().unwrap();
     let name = format!("hash:{}", folder.path().display());
-    assert!(FileTable::open(Reference::parse(&name).unwrap()).is_err());
+    assert!(FileTable::open(Reference::parse(&name).unwrap()).0.table().is_none());
+}
+
+#[test]
+fn a_file_that_comes_later_is_read() {
+    for (kind, broken, good) in [("hash", None, "key one\n"), ("pcre", Some("/a(?=b)/ x\n"), "/key/ one\n")] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("table");
+        if let Some(text) = broken {
+            std::fs::write(&path, text).unwrap();
+        }
+        let (table, _) = FileTable::open(Reference::parse(&format!("{kind}:{}", path.display())).unwrap());
+        assert!(table.table().is_none());
+        let look = table.refresh(0);
+        assert!(matches!(look, Refreshed::Same), "{kind}: {look:?}");
+        replace(&path, good);
+        let looks = [table.refresh(0), table.refresh(0)];
+        assert!(looks.iter().any(|look| matches!(look, Refreshed::Replaced(_))), "{kind}: {looks:?}");
+        assert_eq!(value(&table, "key").as_deref(), Some("one"));
+    }
 }
 
 #[test]
@@ -100,7 +120,7 @@ fn who_reads_a_file_that_hangs_is_alone() {
         Ok(Content { bytes: text.as_bytes().to_vec(), owner: 0 })
     });
     answer.send("key one\n").unwrap();
-    let table = FileTable::open_by(Reference::parse(&format!("hash:{}", path.display())).unwrap(), read).unwrap().0;
+    let table = FileTable::open_by(Reference::parse(&format!("hash:{}", path.display())).unwrap(), read).0;
     is_asked.recv().unwrap();
     replace(&path, "key two\n");
     std::thread::scope(|scope| {

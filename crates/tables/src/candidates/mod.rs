@@ -1,9 +1,11 @@
 //! The keys that the owner of a table asks for, one after the other, until one is found.
 //!
 //! Promise: the order is that of the owner's own manual page. The keys of a look-up are put into buffers that are reused, so
-//! that nothing is allocated once these have grown.
+//! that nothing is allocated once these have grown. An address whose local part is quoted for its dots is looked up with its quotes and
+//! then without them, key by key: people write `a..b@example.org` into a file, while the address in a session is `"a..b"@example.org`.
 
 mod postfix;
+mod quotes;
 mod sendmail;
 
 use std::ops::Range;
@@ -105,6 +107,8 @@ pub struct Candidates {
     bytes: Vec<u8>,
     keys: Vec<Key>,
     folded: Vec<u8>,
+    /// What is looked up has quotes for its dots, so that a key may have two spellings.
+    has_quotes: bool,
 }
 
 #[derive(Debug)]
@@ -121,6 +125,8 @@ impl Candidates {
     pub fn set(&mut self, owner: Owner, key: &[u8], options: &Options<'_>) {
         self.bytes.clear();
         self.keys.clear();
+        let quoted = key.iter().position(|&octet| octet == b'"').map_or(&[][..], |at| &key[at..]);
+        self.has_quotes = quotes::are_for_dots(quoted);
         match owner {
             Owner::Access => postfix::access(self, key, options),
             Owner::Transport => postfix::transport(self, key, options),
@@ -135,7 +141,7 @@ impl Candidates {
     }
 
     fn fold(&mut self) {
-        let Candidates { bytes, keys, folded } = self;
+        let Candidates { bytes, keys, folded, .. } = self;
         for key in keys {
             key.folded = Fold::Unicode.fold(&bytes[span(&key.bytes)], folded).ok().map(|()| {
                 let begin = bytes.len() as u32;
@@ -165,12 +171,31 @@ impl Candidates {
     }
 
     fn push_with<const N: usize>(&mut self, pieces: &[&[u8]], arguments: [&[u8]; N]) {
+        let is_partial = !self.keys.is_empty();
+        if !self.has_quotes {
+            return self.push_key(pieces, arguments, is_partial);
+        }
+        // Parts of a local part: whoever makes an address of them quotes it as a whole.
+        let arguments = arguments.map(quotes::remove);
+        let arguments = arguments.each_ref().map(|argument| &**argument);
+        let Some(at) = pieces.iter().position(|piece| piece.starts_with(b"\"")) else {
+            return self.push_key(pieces, arguments, is_partial);
+        };
+        let mut pieces = pieces.to_vec();
+        let (closed, plain) = (quotes::close(pieces[at]), quotes::remove(pieces[at]));
+        pieces[at] = &closed;
+        self.push_key(&pieces, arguments, is_partial);
+        pieces[at] = &plain;
+        self.push_key(&pieces, arguments, is_partial);
+    }
+
+    fn push_key<const N: usize>(&mut self, pieces: &[&[u8]], arguments: [&[u8]; N], is_partial: bool) {
         let bytes = self.store(pieces);
         let mut stored = [0..0, 0..0, 0..0];
         for (range, argument) in stored.iter_mut().zip(arguments) {
             *range = self.store(&[argument]);
         }
-        self.keys.push(Key { bytes, is_partial: !self.keys.is_empty(), arguments: stored, folded: None });
+        self.keys.push(Key { bytes, is_partial, arguments: stored, folded: None });
     }
 
     fn store(&mut self, pieces: &[&[u8]]) -> Range<u32> {

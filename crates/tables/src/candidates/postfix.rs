@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Candidates, Options, Parents, split_address};
+use super::{Candidates, Options, Parents, quotes, split_address};
 
 /// An address that is rewritten: whole, without its extension, its local part if the domain is local, `@domain`.
 pub(super) fn address(out: &mut Candidates, key: &[u8], options: &Options<'_>) {
@@ -101,13 +101,18 @@ fn domains(out: &mut Candidates, domain: &[u8], parents: Parents, is_asked: bool
     }
 }
 
-/// The local part without its extension, if it has one. Some names are never taken apart.
+/// The local part without its extension, if it has one. Some names, and what needs its quotes, are never taken apart.
 fn without_extension<'a>(local: &'a [u8], delimiters: &[u8]) -> Option<&'a [u8]> {
     const WHOLE: [&[u8]; 3] = [b"postmaster", b"mailer-daemon", b"double-bounce"];
     if WHOLE.iter().any(|name| local.eq_ignore_ascii_case(name)) {
         return None;
     }
-    let end = local.iter().position(|octet| delimiters.contains(octet)).filter(|&end| end > 0)?;
+    let is_quoted = quotes::are_for_dots(local);
+    if local.starts_with(b"\"") && !is_quoted {
+        return None;
+    }
+    let first = usize::from(is_quoted);
+    let end = local.iter().position(|octet| delimiters.contains(octet)).filter(|&end| end > first)?;
     let is_of_a_list = |name: &[u8]| {
         name.get(..6).is_some_and(|begin| begin.eq_ignore_ascii_case(b"owner-"))
             || name.len().checked_sub(8).is_some_and(|begin| name[begin..].eq_ignore_ascii_case(b"-request"))

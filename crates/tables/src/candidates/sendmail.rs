@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use super::{Candidates, Options, split_address};
+use super::{Candidates, Options, quotes, split_address};
 
 /// The host, `.parent` for each parent with what is before it as `%1`, `.` with the host as `%1`.
 pub(super) fn mailertable(out: &mut Candidates, host: &[u8]) {
@@ -26,7 +26,7 @@ pub(super) fn virtusertable(out: &mut Candidates, address: &[u8]) {
     let Some((local, domain)) = split_address(address) else { return out.push(&[address]) };
     out.push_with(&[address], [local]);
     let Some((user, detail)) = split_detail(local) else { return out.push_with(&[b"@", domain], [local]) };
-    let plus_detail = &local[user.len()..];
+    let plus_detail = &local[user.len()..=user.len() + detail.len()];
     let arguments = [user, detail, plus_detail];
     for user in [user, b""] {
         if !detail.is_empty() {
@@ -178,8 +178,15 @@ fn shorter(address: &[u8]) -> Option<&[u8]> {
     (end > 0).then(|| &address[..end])
 }
 
-/// User and detail, between which is the first plus that is not in front.
+/// User and detail, between which is the first plus that is not in front. The closing quote belongs to neither; what needs its quotes stays
+/// whole.
 fn split_detail(local: &[u8]) -> Option<(&[u8], &[u8])> {
-    let plus = local.iter().skip(1).position(|&octet| octet == b'+')? + 1;
-    Some((&local[..plus], &local[plus + 1..]))
+    let is_quoted = quotes::are_for_dots(local);
+    if local.starts_with(b"\"") && !is_quoted {
+        return None;
+    }
+    let first = if is_quoted { 2 } else { 1 };
+    let plus = local.iter().skip(first).position(|&octet| octet == b'+')? + first;
+    let detail = &local[plus + 1..];
+    Some((&local[..plus], detail.strip_suffix(b"\"").filter(|_| is_quoted).unwrap_or(detail)))
 }

@@ -50,6 +50,25 @@ fn transport_of_postfix() {
 }
 
 #[test]
+fn quoted_local_parts_have_two_spellings() {
+    let address = "\"a..b+x\"@b.c";
+    let virtual_keys = ["\"a..b+x\"@b.c", "a..b+x@b.c", "\"a..b\"@b.c", "a..b@b.c", "@b.c"];
+    assert_eq!(plain(Owner::Virtual, address), virtual_keys);
+    assert_eq!(plain(Owner::Transport, address)[..4], virtual_keys[..4]);
+    assert_eq!(plain(Owner::Access, address)[6..], ["\"a..b+x\"@", "a..b+x@", "\"a..b\"@", "a..b@"]);
+    assert_eq!(plain(Owner::Aliases, "\"a.\"@b.c"), ["\"a.\"", "a."]);
+    assert_eq!(plain(Owner::AccessDb, "To:\".a\"@b.c")[..3], ["To:\".a\"@b.c", "To:.a@b.c", "\".a\"@b.c"]);
+    assert_eq!(plain(Owner::Virtual, "\"\"@b.c"), ["\"\"@b.c", "@b.c"], "nothing is not everybody");
+    assert_eq!(keys(Owner::Generic, "\"a b\"@b.c", &LOCAL), ["\"a b\"@b.c", "\"a b\"", "@b.c"]);
+    let mut candidates = Candidates::default();
+    candidates.set(Owner::Virtusertable, address.as_bytes(), &Options::default());
+    let found: Vec<_> = candidates.iter().map(|candidate| (candidate.key, candidate.is_partial)).collect();
+    assert_eq!(found[..2], [(address.as_bytes(), false), (&b"a..b+x@b.c"[..], false)]);
+    let last = candidates.iter().last().unwrap();
+    assert_eq!((last.key, last.arguments), (&b"@b.c"[..], [&b"a..b"[..], b"x", b"+x"]));
+}
+
+#[test]
 fn addresses_of_postfix() {
     assert_eq!(plain(Owner::Virtual, "u+x@b.c"), ["u+x@b.c", "u@b.c", "@b.c"]);
     assert_eq!(keys(Owner::Canonical, "u+x@b.c", &LOCAL), ["u+x@b.c", "u@b.c", "u+x", "u", "@b.c"]);
