@@ -15,10 +15,9 @@ use hickory_resolver::net::{DnsError, NetError};
 use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::{Name, RData, RecordType};
 
+use super::aliases::Aliases;
 use super::select::{AddressAnswer, MX_HOSTS_MAX, MxAnswer, MxRecord};
 
-/// CNAMEs followed for one name, as in hickory's own chase.
-const CNAMES_MAX: usize = 16;
 /// MX records looked at: all that fits into a DNS message of 64 KiB, so that the best are among them.
 const MX_RECORDS_MAX: usize = 200 * MX_HOSTS_MAX;
 
@@ -42,10 +41,10 @@ pub struct Origin {
 }
 
 impl Origin {
-    fn of(name: &Name, lookup: &Lookup, owners: &[Name]) -> Origin {
+    fn of(name: &Name, lookup: &Lookup, owners: &Aliases<'_>) -> Origin {
         // A chain that hickory has followed ends with the answer to another question.
         let is_whole = lookup.message().queries.first().is_some_and(|query| query.name() == name);
-        let canonical = owners.last().map(text).unwrap_or_default();
+        let canonical = text(owners.last());
         Origin { is_authentic: is_whole && lookup.message().metadata.authentic_data, canonical }
     }
 
@@ -65,14 +64,15 @@ pub struct Family {
 
 pub fn mx_answer(name: &Name, result: Result<Lookup, NetError>) -> (MxAnswer, Origin) {
     let mut origin = Origin::default();
-    let answer = match usable(name, RecordType::MX, result) {
-        Ok((lookup, owners)) => {
+    let answer = match result.map_err(|error| empty(&error)) {
+        Ok(lookup) => {
+            let owners = owners(name, RecordType::MX, &lookup);
             origin = Origin::of(name, &lookup, &owners);
             let records: Vec<_> = lookup
                 .answers()
                 .iter()
-                .filter(|r| owners.contains(&r.name))
-                .filter_map(|r| if let RData::MX(mx) = &r.data { Some(mx) } else { None })
+                .filter_map(|r| if let RData::MX(mx) = &r.data { Some((&r.name, mx)) } else { None })
+                .filter_map(|(owner, mx)| owners.contains(owner).then_some(mx))
                 .take(MX_RECORDS_MAX)
                 .map(|mx| MxRecord { preference: mx.preference, host: text(&mx.exchange) })
                 .collect();
@@ -88,16 +88,17 @@ pub fn mx_answer(name: &Name, result: Result<Lookup, NetError>) -> (MxAnswer, Or
 
 /// The addresses of one family and how long they hold.
 pub fn addresses(name: &Name, kind: RecordType, result: Result<Lookup, NetError>) -> Result<Family, Empty> {
-    let (lookup, owners) = usable(name, kind, result)?;
+    let lookup = result.map_err(|error| empty(&error))?;
+    let owners = owners(name, kind, &lookup);
     let ips: Vec<IpAddr> = lookup
         .answers()
         .iter()
-        .filter(|r| owners.contains(&r.name))
         .filter_map(|r| match &r.data {
-            RData::A(a) => Some(IpAddr::V4(a.0)),
-            RData::AAAA(aaaa) => Some(IpAddr::V6(aaaa.0)),
+            RData::A(a) => Some((&r.name, IpAddr::V4(a.0))),
+            RData::AAAA(aaaa) => Some((&r.name, IpAddr::V6(aaaa.0))),
             _ => None,
         })
+        .filter_map(|(owner, ip)| owners.contains(owner).then_some(ip))
         .collect();
     if ips.is_empty() {
         return Err(Empty::NoData);
@@ -113,8 +114,9 @@ pub fn data<T>(
     result: Result<Lookup, NetError>,
     data: impl Fn(&RData) -> Option<T>,
 ) -> Result<Option<(Vec<T>, u32, Origin)>, String> {
-    match usable(name, kind, result) {
-        Ok((lookup, owners)) => {
+    match result.map_err(|error| empty(&error)) {
+        Ok(lookup) => {
+            let owners = owners(name, kind, &lookup);
             let own = lookup.answers().iter().filter(|record| owners.contains(&record.name));
             let found: Vec<T> = own.filter_map(|record| data(&record.data)).collect();
             let origin = Origin::of(name, &lookup, &owners);
@@ -126,9 +128,9 @@ pub fn data<T>(
 }
 
 /// The names of an address; `Err` if they cannot be found out now.
-pub fn names(name: &Name, result: Result<Lookup, NetError>) -> Result<Vec<String>, String> {
-    match usable(name, RecordType::PTR, result) {
-        Ok((lookup, _)) => Ok(lookup
+pub fn names(result: Result<Lookup, NetError>) -> Result<Vec<String>, String> {
+    match result.map_err(|error| empty(&error)) {
+        Ok(lookup) => Ok(lookup
             .answers()
             .iter()
             .filter_map(|r| if let RData::PTR(name) = &r.data { Some(text(name)) } else { None })
@@ -178,41 +180,18 @@ pub fn cname_target(name: &Name, result: Result<Lookup, NetError>) -> Option<Nam
     })
 }
 
-fn usable(name: &Name, kind: RecordType, result: Result<Lookup, NetError>) -> Result<(Lookup, Vec<Name>), Empty> {
-    match result {
-        Ok(lookup) => {
-            let owners = owners(name, kind, &lookup);
-            Ok((lookup, owners))
-        }
-        Err(error) => Err(empty(&error)),
-    }
-}
-
 /// `name` and what the answer's CNAMEs make of it.
 ///
 /// When hickory's cache had the end of a chain, the answer comes without the CNAMEs that led there. Hickory followed
 /// them itself, so the records are those of the chain's end: the owner of the first one.
-fn owners(name: &Name, kind: RecordType, lookup: &Lookup) -> Vec<Name> {
+fn owners<'l>(name: &'l Name, kind: RecordType, lookup: &'l Lookup) -> Aliases<'l> {
     let answers = lookup.answers();
-    let mut owners = vec![name.clone()];
-    while owners.len() <= CNAMES_MAX {
-        let last = &owners[owners.len() - 1];
-        let next = answers.iter().find_map(|r| match &r.data {
-            RData::CNAME(target) if r.name == *last => Some(target.0.clone()),
-            _ => None,
-        });
-        match next {
-            Some(next) if !owners.contains(&next) => owners.push(next),
-            _ => break,
-        }
-    }
+    let owners = Aliases::of(name, answers);
     let mut of_kind = answers.iter().filter(|r| r.record_type() == kind).map(|r| &r.name).peekable();
-    if let Some(first) = of_kind.peek().copied()
-        && !of_kind.any(|owner| owners.contains(owner))
-    {
-        owners = vec![first.clone()];
+    match of_kind.peek().copied() {
+        Some(first) if !of_kind.any(|owner| owners.contains(owner)) => Aliases::of(first, &[]),
+        _ => owners,
     }
-    owners
 }
 
 fn empty(error: &NetError) -> Empty {

@@ -1,28 +1,28 @@
-//! Connections to name servers that ask for what is known of an answer's truth.
+//! Hickory's connection to its one name server, behind which all of the configured ones stand ([`super::servers`]).
 //!
-//! Hickory's resolver has no way to ask for it: so its connections set AD and DO in each question (RFC 6840 5.7, RFC 4035 3.2.1), and
-//! the name server answers with AD where all of the answer is authentic. Signatures that come along are of no use and go; what hickory keeps in
-//! its cache has the flag.
+//! Hickory has the cache and follows aliases. Left to itself it would take the first reply of any server for final, whatever it says, and it
+//! has no way to ask for what is known of an answer's truth: our questions set AD and DO (RFC 6840 5.7, RFC 4035 3.2.1), and the name server
+//! answers with AD where all of the answer is authentic. What hickory keeps in its cache has the flag.
 //!
 //! Who may be believed: a name server on loopback. What comes over a network could have been changed on its way, the flag too, so it
 //! is not asked for there (RFC 7672 2.1.1, RFC 4035 4.9.3), and neither if one of several servers is elsewhere.
 
-use std::future::Future;
+use std::future::{Future, ready};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
+use std::sync::Arc;
 
+use futures_util::stream::{Stream, once};
 use hickory_resolver::config::ConnectionConfig;
 use hickory_resolver::net::NetError;
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
-use hickory_resolver::net::xfer::{DnsExchange, DnsHandle};
-use hickory_resolver::proto::op::{DnsRequest, Edns};
+use hickory_resolver::net::xfer::DnsHandle;
+use hickory_resolver::proto::op::{DnsRequest, DnsResponse};
 use hickory_resolver::{ConnectionProvider, PoolContext};
 
-type Exchange = DnsExchange<TokioRuntimeProvider>;
-type Connecting<C> = Pin<Box<dyn Future<Output = Result<C, NetError>> + Send + 'static>>;
+use super::servers::Servers;
 
-/// Octets of an answer over UDP; longer ones are asked for over TCP (RFC 9715).
-const UDP_BYTES_MAX: u16 = 1232;
+type Connecting<C> = Pin<Box<dyn Future<Output = Result<C, NetError>> + Send + 'static>>;
 
 /// Whether all of these are on this machine.
 pub fn are_trusted(name_servers: &[SocketAddr]) -> bool {
@@ -32,13 +32,13 @@ pub fn are_trusted(name_servers: &[SocketAddr]) -> bool {
 /// Makes connections.
 #[derive(Clone)]
 pub struct Provider {
-    inner: TokioRuntimeProvider,
-    asks_for_truth: bool,
+    runtime: TokioRuntimeProvider,
+    servers: Arc<Servers>,
 }
 
 impl Provider {
-    pub fn new(asks_for_truth: bool) -> Provider {
-        Provider { inner: TokioRuntimeProvider::default(), asks_for_truth }
+    pub fn new(servers: Arc<Servers>) -> Provider {
+        Provider { runtime: TokioRuntimeProvider::default(), servers }
     }
 }
 
@@ -49,37 +49,34 @@ impl ConnectionProvider for Provider {
 
     fn new_connection(
         &self,
-        ip: IpAddr,
-        config: &ConnectionConfig,
-        context: &PoolContext,
+        _: IpAddr,
+        _: &ConnectionConfig,
+        _: &PoolContext,
     ) -> Result<Connecting<Connection>, NetError> {
-        let connecting = self.inner.new_connection(ip, config, context)?;
-        let asks_for_truth = self.asks_for_truth;
-        Ok(Box::pin(async move { Ok(Connection { inner: connecting.await?, asks_for_truth }) }))
+        Ok(Box::pin(ready(Ok(Connection { servers: self.servers.clone() }))))
     }
 
     fn runtime_provider(&self) -> &TokioRuntimeProvider {
-        &self.inner
+        &self.runtime
     }
 }
 
 /// One connection.
 #[derive(Clone)]
 pub struct Connection {
-    inner: Exchange,
-    asks_for_truth: bool,
+    servers: Arc<Servers>,
 }
 
 impl DnsHandle for Connection {
-    type Response = <Exchange as DnsHandle>::Response;
+    type Response = Pin<Box<dyn Stream<Item = Result<DnsResponse, NetError>> + Send>>;
     type Runtime = TokioRuntimeProvider;
 
-    fn send(&self, mut request: DnsRequest) -> Self::Response {
-        if self.asks_for_truth {
-            request.metadata.authentic_data = true;
-            request.edns.get_or_insert_with(Edns::new).set_max_payload(UDP_BYTES_MAX).set_dnssec_ok(true);
-        }
-        self.inner.send(request)
+    fn send(&self, request: DnsRequest) -> Self::Response {
+        let servers = self.servers.clone();
+        Box::pin(once(async move {
+            let question = request.queries.first().ok_or("no question")?;
+            servers.ask(question).await
+        }))
     }
 }
 

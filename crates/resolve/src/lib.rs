@@ -14,19 +14,27 @@
 //! | ourselves is the best MX, a loopback address from the public DNS, a CNAME loop | permanent 5.4.6 |
 //! | SERVFAIL, REFUSED, time-out, nonsense, no records and no SOA that says so, a host that could not be looked up and no other | temporary 4.4.3 |
 //!
-//! The cache is hickory's (bounded; negative answers by their SOA, at most `negative_ttl_ms_max`). The number of
+//! Which name server is asked, again, without EDNS or over TCP, is in [`servers`]. The cache is hickory's (bounded; negative answers by their SOA, at most `negative_ttl_ms_max`). The number of
 //! resolutions at a time is the caller's. Rules are in [`select`], which is pure.
 
+mod aliases;
 mod answers;
 mod asker;
 mod connection;
+mod expansion;
 mod hint;
+pub mod offline;
+mod own;
+mod probe;
 mod published;
 mod select;
+mod servers;
 #[cfg(test)]
 mod tests;
+mod transport;
+mod worth;
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -34,13 +42,16 @@ use std::time::Duration;
 use answers::{Empty, Origin};
 pub use asker::{Asker, ListCounts};
 use connection::Provider;
-use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig as Servers};
+use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolveHosts, ResolverConfig as OneServer};
 use hickory_resolver::lookup::Lookup;
 use hickory_resolver::net::NetError;
 use hickory_resolver::proto::rr::{Name, RecordType};
 use hint::Hint;
+use own::OwnAddresses;
+pub use probe::ProbeAnswer;
 pub use published::{Decided, Facts};
 use select::{AddressAnswer, Host, Identity, MxAnswer, TTL_S_MAX};
+use servers::{Asking, Servers};
 use stentor_policy::{Host as RouteTo, RouteHost};
 use stentor_queue::site::{Enhanced, Resolution};
 use tokio::task::JoinSet;
@@ -55,13 +66,11 @@ const CNAME_STEPS_MAX: usize = 8;
 pub const NAME_MS_MAX: u64 = 5_000;
 /// Names of one client that are looked at.
 const CLIENT_NAMES_MAX: usize = 4;
-/// Questions on their way to one name server over one connection.
-const QUERIES_PER_SERVER_MAX: usize = 1024;
 
 /// How to ask, and who we are.
 #[derive(Clone, Debug)]
 pub struct ResolverConfig {
-    /// Asked over UDP, and TCP when truncated.
+    /// Asked in this order over UDP, and TCP when truncated, until one answers.
     pub name_servers: Vec<SocketAddr>,
     /// The port of MX hosts, 25 outside the lab.
     pub port: u16,
@@ -117,6 +126,8 @@ pub struct Counters {
     pub resolutions: u64,
     /// Questions asked, those that the cache answered included.
     pub queries: u64,
+    /// Replies of name servers over the network, whatever they say.
+    pub replies: u64,
     /// Questions that ended in an error other than "no such name" and "no such data".
     pub failures: u64,
     /// Questions that no name server answered, or all refused, while none was answered; 0 once one is.
@@ -131,6 +142,8 @@ pub struct Resolver(Arc<Inner>);
 
 struct Inner {
     dns: hickory_resolver::Resolver<Provider>,
+    servers: Arc<Servers>,
+    own: OwnAddresses,
     config: ResolverConfig,
     /// Answers that are said to be authentic are believed.
     is_trusted: bool,
@@ -147,17 +160,20 @@ impl Resolver {
         if !config.ipv4 && !config.ipv6 {
             return Err(ResolverError::NoFamily);
         }
-        let servers = Servers::from_name_servers(config.name_servers.iter().map(|s| name_server(*s)).collect());
         let is_trusted = connection::are_trusted(&config.name_servers);
-        let provider = Provider::new(is_trusted);
-        let mut builder = hickory_resolver::Resolver::builder_with_config(servers, provider);
+        let timeout = Duration::from_millis(config.timeout_ms);
+        let asking = Asking { timeout, retries: config.retries, asks_for_truth: is_trusted };
+        let servers = Arc::new(Servers::new(&config.name_servers, asking));
+        let provider = Provider::new(servers.clone());
+        // One stands for all: which is asked, and how often, is decided behind it.
+        let one = OneServer::from_name_servers(config.name_servers.iter().take(1).map(|s| name_server(*s)).collect());
+        let mut builder = hickory_resolver::Resolver::builder_with_config(one, provider);
         let options = builder.options_mut();
-        options.timeout = Duration::from_millis(config.timeout_ms);
-        options.attempts = config.retries;
+        options.timeout = timeout;
+        options.attempts = 0;
         options.cache_size = config.cache_entries_max;
         options.use_hosts_file = ResolveHosts::Never;
         options.preserve_intermediates = true;
-        options.max_active_requests = QUERIES_PER_SERVER_MAX;
         options.positive_max_ttl = Some(Duration::from_secs(TTL_S_MAX.into()));
         options.negative_max_ttl = Some(Duration::from_millis(config.negative_ttl_ms_max));
         let dns = builder.build().map_err(ResolverError::SetUp)?;
@@ -166,6 +182,8 @@ impl Resolver {
         let zero = || AtomicU64::new(0);
         Ok(Resolver(Arc::new(Inner {
             dns,
+            servers,
+            own: OwnAddresses::default(),
             config,
             is_trusted,
             resolutions: zero(),
@@ -271,7 +289,7 @@ impl Resolver {
         let client = client.to_canonical();
         let named = async {
             let reverse = Name::from(client);
-            let Ok(names) = answers::names(&reverse, self.lookup(&reverse, RecordType::PTR).await) else {
+            let Ok(names) = answers::names(self.lookup(&reverse, RecordType::PTR).await) else {
                 return Some(String::new());
             };
             let mut is_certain = true;
@@ -290,10 +308,21 @@ impl Resolver {
         tokio::time::timeout(limit, named).await.unwrap_or_else(|_| Some(String::new()))
     }
 
+    /// Who is asked.
+    pub fn name_servers(&self) -> &[SocketAddr] {
+        &self.0.config.name_servers
+    }
+
+    /// Asks the name servers themselves, past the cache, whether any of them answers.
+    pub async fn probe(&self) -> ProbeAnswer {
+        probe::ask(&self.0.config.name_servers).await
+    }
+
     pub fn counters(&self) -> Counters {
         Counters {
             resolutions: self.0.resolutions.load(Ordering::Relaxed),
             queries: self.0.queries.load(Ordering::Relaxed),
+            replies: self.0.servers.replies(),
             failures: self.0.failures.load(Ordering::Relaxed),
             unanswered: self.0.hint.unanswered(),
             unresolved: self.0.hint.unresolved(),
@@ -363,7 +392,13 @@ impl Resolver {
 
     fn identity<'a>(&'a self, is_own: &'a dyn Fn(SocketAddr) -> bool) -> Identity<'a> {
         let config = &self.0.config;
-        Identity { hostname: &config.hostname, is_own, loopback_allowed: config.loopback_allowed, port: config.port }
+        let only_family = match (config.ipv4, config.ipv6) {
+            (true, false) => Some("IPv4"),
+            (false, true) => Some("IPv6"),
+            _ => None,
+        };
+        let ResolverConfig { hostname, loopback_allowed, port, .. } = config;
+        Identity { hostname, is_own, loopback_allowed: *loopback_allowed, port: *port, only_family }
     }
 
     /// The addresses of `names`, in their order; looked up side by side.
@@ -435,7 +470,9 @@ impl Resolver {
         if result.as_ref().is_err_and(|e| !e.is_no_records_found()) {
             self.0.failures.fetch_add(1, Ordering::Relaxed);
         }
-        let failure = result.as_ref().err().filter(|error| answers::is_unanswered(error));
+        let is_unanswered = result.as_ref().err().is_some_and(answers::is_unanswered);
+        let result = result.map_err(|error| self.0.servers.in_words(error));
+        let failure = result.as_ref().err().filter(|_| is_unanswered);
         if let Some(hint) = self.0.hint.take_answer(failure, &self.0.config.name_servers) {
             tracing::warn!("{hint}");
         }
@@ -451,24 +488,31 @@ impl Resolver {
     /// Whether a connection to `addr` would reach one of our own listeners.
     fn is_own(&self, addr: SocketAddr) -> bool {
         let ip = addr.ip().to_canonical();
-        self.0.config.listeners.iter().any(|listener| {
-            listener.port() == addr.port()
-                && (listener.ip().to_canonical() == ip || (listener.ip().is_unspecified() && is_local(ip)))
-        })
+        self.0
+            .config
+            .listeners
+            .iter()
+            .any(|listener| listener.port() == addr.port() && self.is_listened_to(listener.ip().to_canonical(), ip))
     }
 }
 
-/// Whether this machine has the address: only then can a socket be bound to it (no packet is sent).
-fn is_local(ip: IpAddr) -> bool {
-    ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()
+impl Resolver {
+    /// Whether mail to this address literal is for this server: one of its listeners has the address (RFC 5321 4.1.3, RFC 1123 5.2.17).
+    pub fn is_own_literal(&self, domain: &str) -> bool {
+        let Some(Ok(ip)) = select::address_literal(domain) else { return false };
+        let ip = ip.to_canonical();
+        let mut listeners = self.0.config.listeners.iter();
+        listeners.any(|listener| self.is_listened_to(listener.ip().to_canonical(), ip))
+    }
+
+    /// Whether a listener at this address gets connections to that one.
+    fn is_listened_to(&self, listener: IpAddr, ip: IpAddr) -> bool {
+        if listener.is_unspecified() { self.0.own.has(ip) } else { listener == ip }
+    }
 }
 
 fn name_server(addr: SocketAddr) -> NameServerConfig {
-    let mut connections = vec![ConnectionConfig::udp(), ConnectionConfig::tcp()];
-    for connection in &mut connections {
-        connection.port = addr.port();
-    }
-    NameServerConfig::new(addr.ip(), true, connections)
+    NameServerConfig::new(addr.ip(), true, vec![ConnectionConfig::udp()])
 }
 
 fn found(ip: IpAddr) -> AddressAnswer {

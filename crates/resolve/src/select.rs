@@ -75,6 +75,8 @@ pub struct Identity<'a> {
     pub loopback_allowed: bool,
     /// The port that MX hosts are reached at, 25 outside the lab.
     pub port: u16,
+    /// The only family of addresses that is looked up, if it is one.
+    pub only_family: Option<&'static str>,
 }
 
 /// The MX hosts of `domain` to look up, best first, equal preferences in order of name (the scheduler spreads them).
@@ -116,10 +118,11 @@ pub fn plan(domain: &str, hosts: &[(Host, AddressAnswer)], ttl_s: u32, us: &Iden
     let mut targets = Vec::new();
     let mut ttl_s = ttl_s;
     let mut own: Option<u16> = None;
-    let (mut bad, mut looped, mut no_domain) = (false, false, true);
+    let (mut bad, mut looped, mut no_domain, mut no_data) = (false, false, true, false);
     let mut failure: Option<String> = None;
     for (host, answer) in hosts {
         no_domain &= *answer == AddressAnswer::NoDomain;
+        no_data |= *answer == AddressAnswer::NoData;
         if *host.name == *us.hostname {
             own = Some(own.map_or(host.preference, |p| p.min(host.preference)));
             continue;
@@ -159,6 +162,11 @@ pub fn plan(domain: &str, hosts: &[(Host, AddressAnswer)], ttl_s: u32, us: &Iden
         // A host that could not be looked up may be a good one: never bounce for it.
         return temporary(Enhanced::new(4, 4, 3), format!("address lookup of {why}"));
     }
+    // A name that there is may have addresses of the other family: the restriction is ours.
+    if let Some(family) = us.only_family.filter(|_| no_data && own.is_none()) {
+        let why = format!("no host for {domain} has an {family} address, the only family [dns] inet_protocols allows");
+        return temporary(Enhanced::new(4, 4, 4), why);
+    }
     match () {
         () if own.is_some() => loops(domain),
         () if looped => permanent(Enhanced::new(5, 4, 6), format!("the CNAME records of {domain} form a loop")),
@@ -182,6 +190,8 @@ pub fn route_plan(
     let mut key = String::from("route:");
     let mut targets = Vec::new();
     let mut ttl_s = ttl_s;
+    // What the configuration says is no failure of the DNS.
+    let (mut cause, mut dsn) = (Cause::Routing, Enhanced::new(4, 4, 4));
     let mut why = String::from("the route names no host");
     for (position, (route, answer)) in hosts.iter().enumerate() {
         let RouteHost { host, port, lmtp, implicit_tls } = route;
@@ -207,6 +217,7 @@ pub fn route_plan(
                 for ip in interleave(v4, v6) {
                     let addr = SocketAddr::new(ip, *port);
                     if is_own(addr) {
+                        (cause, dsn) = (Cause::Routing, Enhanced::new(4, 4, 6));
                         why = format!("the route to {addr} leads back to this server");
                     } else {
                         let addr = if *implicit_tls { Endpoint::Tls(addr) } else { Endpoint::Tcp(addr) };
@@ -216,11 +227,14 @@ pub fn route_plan(
             }
             AddressAnswer::NoData | AddressAnswer::NoDomain => why = format!("the route's host {name} has no address"),
             AddressAnswer::CnameLoop => why = format!("the CNAME records of the route's host {name} form a loop"),
-            AddressAnswer::Failed(error) => why = format!("address lookup of the route's host {name}: {error}"),
+            AddressAnswer::Failed(error) => {
+                cause = Cause::Dns;
+                why = format!("address lookup of the route's host {name}: {error}");
+            }
         }
     }
     if targets.is_empty() {
-        return temporary(Enhanced::new(4, 4, 4), why);
+        return Resolution::Temporary { cause, dsn, text: why };
     }
     let mut plan = site(key, targets, ttl_s);
     plan.mixes_domains = true;

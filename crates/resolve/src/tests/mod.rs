@@ -3,6 +3,7 @@
 mod asker;
 mod published;
 mod select;
+mod servers;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -202,6 +203,35 @@ async fn mx_by_preference_with_both_families() {
 }
 
 #[tokio::test]
+async fn one_family_alone_is_asked_for_where_the_other_leads_nowhere() {
+    let zones = || {
+        let both = records(vec![ip("127.0.0.2"), ip("2001:db8::2")]);
+        HashMap::from([
+            ("d.x".to_owned(), records(vec![mx(10, "a.x"), mx(20, "b.x")])),
+            ("a.x".to_owned(), both),
+            ("b.x".to_owned(), records(vec![ip("2001:db8::3")])),
+            ("six.x".to_owned(), records(vec![ip("2001:db8::3")])),
+            ("four.x".to_owned(), records(vec![ip("127.0.0.2")])),
+        ])
+    };
+    for (ipv4, ipv6, wanted) in
+        [(true, false, vec!["127.0.0.2:2525"]), (false, true, vec!["[2001:db8::2]:2525", "[2001:db8::3]:2525"])]
+    {
+        let (server, _) = serve(zones()).await;
+        let r = Resolver::new(ResolverConfig { ipv4, ipv6, ..config(server) }).unwrap();
+        let other = if ipv4 { "six.x" } else { "four.x" };
+        match r.resolve(other).await {
+            Resolution::Temporary { dsn, text, .. } => {
+                assert!(dsn.to_string() == "4.4.4" && text.contains("inet_protocols"), "{text}");
+            }
+            resolved => panic!("{resolved:?}"),
+        }
+        let plan = plan(r.resolve("d.x").await);
+        assert_eq!(plan.targets.iter().map(|target| target.addr.to_string()).collect::<Vec<_>>(), wanted);
+    }
+}
+
+#[tokio::test]
 async fn every_kind_of_answer_has_its_code() {
     let r = resolver(vec![
         ("null.x", records(vec![mx(0, "")])),
@@ -330,6 +360,42 @@ async fn loopback_and_wildcard_listeners_outside_the_lab() {
     }
 }
 
+/// Mail to the postmaster of such a literal is taken from everybody: nobody else's address may count.
+#[test]
+fn an_address_literal_is_ours_if_a_listener_has_it() {
+    let with = |listeners: &[&str]| {
+        let listeners = listeners.iter().map(|listener| listener.parse().unwrap()).collect();
+        Resolver::new(ResolverConfig { listeners, ..config(([127, 0, 0, 1], 1).into()) }).unwrap()
+    };
+    let everywhere = with(&["0.0.0.0:25", "[::]:25"]);
+    for literal in ["[127.0.0.1]", "[IPv6:::1]", "[IPv6:::ffff:127.0.0.1]", "[ipv6:::1]"] {
+        assert!(everywhere.is_own_literal(literal), "{literal}");
+    }
+    for literal in [
+        "[0.0.0.0]",
+        "[IPv6:::]",
+        "[IPv6:::ffff:0.0.0.0]",
+        "[255.255.255.255]",
+        "[224.0.0.1]",
+        "[IPv6:ff02::1]",
+        "[192.0.2.77]",
+        "[IPv6:::ffff:192.0.2.77]",
+        "[IPv6:2001:db8::77]",
+        "[x]",
+        "127.0.0.1",
+        "",
+    ] {
+        assert!(!everywhere.is_own_literal(literal), "{literal}");
+    }
+    let named = with(&["192.0.2.77:25", "[2001:db8::77]:25"]);
+    for literal in ["[192.0.2.77]", "[IPv6:::ffff:192.0.2.77]", "[IPv6:2001:db8::77]"] {
+        assert!(named.is_own_literal(literal), "{literal}");
+    }
+    for literal in ["[127.0.0.1]", "[192.0.2.78]", "[0.0.0.0]"] {
+        assert!(!named.is_own_literal(literal), "{literal}");
+    }
+}
+
 #[tokio::test]
 async fn routes_mix_names_and_addresses() {
     let r = resolver(vec![("relay.x", records(vec![ip("127.0.0.6"), mx(10, "not.used")]))]).await;
@@ -339,7 +405,7 @@ async fn routes_mix_names_and_addresses() {
     assert_eq!(&*plan.key, "route:127.0.0.5:25,relay.x:26,gone.x:25");
     assert_eq!(addrs(&plan), [(0, "127.0.0.5:25".to_owned()), (1, "127.0.0.6:26".to_owned())]);
     let own = r.route(&route(&["127.0.0.1:2525"])).await;
-    assert!(matches!(own, Resolution::Temporary { dsn: Enhanced { class: 4, subject: 4, detail: 4 }, .. }), "{own:?}");
+    assert!(matches!(own, Resolution::Temporary { dsn: Enhanced { class: 4, subject: 4, detail: 6 }, .. }), "{own:?}");
     let plan = self::plan(r.route(&route(&["lmtp:unix:/run/lmtp", "relay.x:26"])).await);
     assert_eq!(plan.targets.iter().map(|target| target.lmtp).collect::<Vec<_>>(), [true, false]);
     assert_eq!(&*plan.key, "route:unix:/run/lmtp,relay.x:26");

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use stentor_policy::RouteHost;
+use stentor_queue::cause::Cause;
 use stentor_queue::site::{Enhanced, Resolution, SitePlan};
 
 use crate::select::*;
@@ -28,7 +29,7 @@ fn plan_of(hosts: &[(Host, AddressAnswer)]) -> Resolution {
 
 fn plan_with(hosts: &[(Host, AddressAnswer)], loopback_allowed: bool) -> Resolution {
     let own: SocketAddr = "192.0.2.1:25".parse().unwrap();
-    let us = Identity { hostname: US, is_own: &|addr| addr == own, loopback_allowed, port: 25 };
+    let us = Identity { hostname: US, is_own: &|addr| addr == own, loopback_allowed, port: 25, only_family: None };
     plan("d.example", hosts, 600, &us)
 }
 
@@ -214,12 +215,22 @@ fn routes_are_tried_in_order_and_never_bounce() {
             "{dead:?}"
         );
     }
-    let back = route_plan(&[(&to("127.0.0.1"), at(&["127.0.0.1"]))], 60, &|_| true);
-    assert!(
-        matches!(back, Resolution::Temporary { dsn: Enhanced { class: 4, subject: 4, detail: 4 }, .. }),
-        "{back:?}"
-    );
-    assert!(matches!(route_plan(&[], 60, &never), Resolution::Temporary { .. }));
+    // What the configuration says is no failure of the DNS; one that is says so.
+    let meant = |found: Resolution| match found {
+        Resolution::Temporary { cause, dsn, .. } => (cause, dsn.to_string()),
+        other => panic!("{other:?}"),
+    };
+    let us = to("127.0.0.1");
+    let back = route_plan(&[(&us, at(&["127.0.0.1"]))], 60, &|_| true);
+    assert_eq!(meant(back), (Cause::Routing, "4.4.6".to_owned()));
+    assert_eq!(meant(route_plan(&[], 60, &never)), (Cause::Routing, "4.4.4".to_owned()));
+    assert_eq!(meant(route_plan(&[(&gone, AddressAnswer::NoDomain)], 60, &never)).0, Cause::Routing);
+    let failed = AddressAnswer::Failed("no answer from the name servers".to_owned());
+    assert_eq!(meant(route_plan(&[(&gone, failed)], 60, &never)).0, Cause::Dns);
+    // One of its hosts is well: nothing waits.
+    let both = [(&us, at(&["127.0.0.1"])), (&first, at(&["10.0.0.5"]))];
+    let plan = site(route_plan(&both, 60, &|addr| addr.ip().is_loopback()));
+    assert_eq!(plan.targets.len(), 1);
 }
 
 #[test]

@@ -1,0 +1,93 @@
+//! The names that the CNAMEs of one reply lead to, in time linear in the reply: each name of it is looked at once, however many there are.
+
+use std::collections::{HashMap, HashSet};
+
+use hickory_resolver::proto::rr::{Name, RData, Record};
+
+/// CNAMEs followed within one reply, as in hickory's own chase.
+pub const CNAMES_MAX: usize = 16;
+
+/// CNAME records considered per reply; a chain behind more of them is not followed.
+const CNAMES_SEEN_MAX: usize = 256;
+
+/// A name, and those that stand for it one after the other: at most [`CNAMES_MAX`], none twice.
+pub struct Aliases<'r> {
+    names: Vec<&'r Name>,
+    /// Of more than one name: they may have 127 labels each.
+    set: HashSet<&'r Name>,
+}
+
+impl<'r> Aliases<'r> {
+    pub fn of(name: &'r Name, records: &'r [Record]) -> Aliases<'r> {
+        let mut targets: HashMap<&Name, &Name> = HashMap::new();
+        let cnames = records.iter().filter_map(|record| match &record.data {
+            RData::CNAME(target) => Some((&record.name, &target.0)),
+            _ => None,
+        });
+        for (owner, target) in cnames.take(CNAMES_SEEN_MAX) {
+            targets.entry(owner).or_insert(target);
+        }
+        let (mut names, mut set) = (vec![name], HashSet::new());
+        if !targets.is_empty() {
+            set.insert(name);
+            while let Some(next) = targets.get(names[names.len() - 1]).copied().filter(|_| names.len() <= CNAMES_MAX) {
+                if !set.insert(next) {
+                    break;
+                }
+                names.push(next);
+            }
+        }
+        Aliases { names, set }
+    }
+
+    /// Whether there is a CNAME of the name.
+    pub fn has_aliases(&self) -> bool {
+        self.names.len() > 1
+    }
+
+    /// The end of the chain.
+    pub fn last(&self) -> &'r Name {
+        self.names[self.names.len() - 1]
+    }
+
+    pub fn contains(&self, name: &Name) -> bool {
+        match self.names.as_slice() {
+            [only] => *only == name,
+            _ => self.set.contains(name),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hickory_resolver::proto::rr::rdata::{A, CNAME};
+
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::from_ascii(text).unwrap()
+    }
+
+    fn alias(owner: &str, target: &str) -> Record {
+        Record::from_rdata(name(owner), 60, RData::CNAME(CNAME(name(target))))
+    }
+
+    #[test]
+    fn a_chain_ends_where_it_ends_loops_or_is_too_long() {
+        let address = Record::from_rdata(name("c.x."), 60, RData::A(A::new(192, 0, 2, 1)));
+        let records = [alias("b.x.", "C.x."), alias("a.x.", "B.X."), alias("a.x.", "other."), address];
+        let from = name("A.x.");
+        let chain = Aliases::of(&from, &records);
+        assert!(chain.has_aliases() && *chain.last() == name("c.x."));
+        assert!(
+            ["a.x.", "b.x.", "c.X."].iter().all(|one| chain.contains(&name(one))) && !chain.contains(&name("other."))
+        );
+        let looped = [alias("a.x.", "b.x."), alias("b.x.", "a.x.")];
+        assert_eq!(Aliases::of(&from, &looped).names.len(), 2);
+        let to_itself = [alias("a.x.", "a.x.")];
+        assert!(!Aliases::of(&from, &to_itself).has_aliases());
+        let long: Vec<Record> = (0..100).map(|n| alias(&format!("n{n}.x."), &format!("n{}.x.", n + 1))).collect();
+        assert_eq!(Aliases::of(&name("n0.x."), &long).names.len(), CNAMES_MAX + 1);
+        assert!(Aliases::of(&from, &[]).contains(&from));
+    }
+}

@@ -1,0 +1,218 @@
+//! Limits the uncompressed length of a reply's names: a two-octet pointer (RFC 1035 section 4.1.4) can stand for 255 octets, or for a
+//! chain of thousands of others.
+//!
+//! A reply of 64 KiB may have 8,000 names of 127 labels, which takes tens of milliseconds to read. No honest one is near that, so
+//! it is refused before it is read; as is one whose names cannot be followed, which the parser would refuse too.
+
+/// Octets of all names of a reply, written out: 2,000 records with two names of 40 octets each.
+const NAMES_BYTES_MAX: usize = 160 * 1024;
+/// Octets of one name (RFC 1035 section 2.3.4).
+const NAME_BYTES_MAX: usize = 255;
+const HEADER_BYTES: usize = 12;
+/// What is between a record's name and its data: type, class, time to live, length.
+const FIXED_BYTES: usize = 10;
+
+/// Looks at all names that the parser reads.
+///
+/// # Errors
+/// Why the reply is not to be parsed.
+pub fn check(reply: &[u8]) -> Result<(), &'static str> {
+    let mut names = Names { reply, octets: 0 };
+    match names.all() {
+        Some(()) => Ok(()),
+        None if names.octets > NAMES_BYTES_MAX => Err("reply refused: its names exceed 160 KiB uncompressed"),
+        None => Err("reply refused: its names are malformed"),
+    }
+}
+
+struct Names<'r> {
+    reply: &'r [u8],
+    /// Of their labels and of the pointers on the way.
+    octets: usize,
+}
+
+impl Names<'_> {
+    /// Sums all names' lengths; `None`: malformed, or over the limit.
+    fn all(&mut self) -> Option<()> {
+        let count = |names: &Self, at| names.number(at).map(usize::from);
+        let (questions, records) = (count(self, 4)?, count(self, 6)? + count(self, 8)? + count(self, 10)?);
+        let mut at = HEADER_BYTES;
+        for _ in 0..questions {
+            at = self.name(at)? + 4;
+        }
+        for _ in 0..records {
+            at = self.name(at)?;
+            let (kind, bytes) = (self.number(at)?, usize::from(self.number(at + 8)?));
+            at += FIXED_BYTES;
+            let (first, count) = self.names_of_data(kind, at)?;
+            let mut name = at + first;
+            for _ in 0..count {
+                if name >= at + bytes {
+                    break;
+                }
+                name = self.name(name)?;
+            }
+            at += bytes;
+        }
+        Some(())
+    }
+
+    /// Adds a name's length; returns the offset behind it.
+    fn name(&mut self, begin: usize) -> Option<usize> {
+        let (mut at, mut behind, mut octets) = (begin, None, 1);
+        self.octets += 1;
+        loop {
+            let length = usize::from(*self.reply.get(at)?);
+            match length {
+                0 => break,
+                1..=63 => {
+                    octets += 1 + length;
+                    self.octets += 1 + length;
+                    at += 1 + length;
+                    if octets > NAME_BYTES_MAX {
+                        return None;
+                    }
+                }
+                192.. => {
+                    behind = behind.or(Some(at + 2));
+                    let to = usize::from(self.number(at)? & 0x3fff);
+                    // Only to what is before it, so that it ends.
+                    if to >= at {
+                        return None;
+                    }
+                    at = to;
+                    self.octets += 2;
+                    if self.octets > NAMES_BYTES_MAX {
+                        return None;
+                    }
+                }
+                _ => return None,
+            }
+        }
+        (self.octets <= NAMES_BYTES_MAX).then(|| behind.unwrap_or(at + 1))
+    }
+
+    fn number(&self, at: usize) -> Option<u16> {
+        self.reply.get(at..at + 2)?.try_into().ok().map(u16::from_be_bytes)
+    }
+
+    /// Where the names in a record's data begin, and how many there are one behind the other; of those kinds that hickory parses.
+    fn names_of_data(&self, kind: u16, data: usize) -> Option<(usize, usize)> {
+        Some(match kind {
+            // NS, CNAME, PTR, TSIG, ANAME.
+            2 | 5 | 12 | 250 | 65_305 => (0, 1),
+            // SOA.
+            6 => (0, 2),
+            // MX, SVCB, HTTPS.
+            15 | 64 | 65 => (2, 1),
+            // SRV.
+            33 => (6, 1),
+            // NAPTR (RFC 3403 section 4.1): the name is behind three texts.
+            35 => {
+                let mut first = 4;
+                for _ in 0..3 {
+                    first += 1 + usize::from(*self.reply.get(data + first)?);
+                }
+                (first, 1)
+            }
+            _ => (0, 0),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A reply to a question for a name of so many labels, with so many MX records whose names point to it.
+    fn reply(labels: usize, records: usize) -> Vec<u8> {
+        let mut octets = vec![0, 7, 0x81, 0x80, 0, 1];
+        octets.extend((records as u16).to_be_bytes());
+        octets.extend([0; 4]);
+        octets.extend(b"\x01a".repeat(labels));
+        octets.extend([0, 0, 15, 0, 1]);
+        for _ in 0..records {
+            octets.extend([0xc0, 12, 0, 15, 0, 1, 0, 0, 0, 60, 0, 4, 0, 10, 0xc0, 12]);
+        }
+        octets
+    }
+
+    /// With a record of another kind before all others.
+    fn behind(kind: u16, data: &[u8], reply: &[u8]) -> Vec<u8> {
+        let question = reply.len() - 16 * usize::from(u16::from_be_bytes([reply[6], reply[7]]));
+        let mut octets = reply[..question].to_vec();
+        octets[6..8].copy_from_slice(&(u16::from_be_bytes([reply[6], reply[7]]) + 1).to_be_bytes());
+        octets.extend([0xc0, 12]);
+        octets.extend(kind.to_be_bytes());
+        octets.extend([0, 1, 0, 0, 0, 60]);
+        octets.extend((data.len() as u16).to_be_bytes());
+        octets.extend(data);
+        octets.extend(&reply[question..]);
+        octets
+    }
+
+    fn is_too_long(reply: &[u8]) -> bool {
+        check(reply).is_err_and(|why| why.contains("exceed"))
+    }
+
+    #[test]
+    fn names_that_pointers_make_long_are_refused() {
+        assert!(is_too_long(&reply(127, 4_000)) && is_too_long(&reply(127, 400)));
+        // 64 KiB of the records of an ordinary name.
+        assert_eq!((check(&reply(8, 3_600)), check(&reply(127, 200))), (Ok(()), Ok(())));
+        // Whatever is before them: data that the parser does not look into, and names behind texts.
+        for (kind, data) in [
+            (39, &[0x80][..]),
+            (46, &[0; 30]),
+            (47, &[0xc0, 0xff]),
+            (16, &[1, b'a']),
+            (35, b"\0\x01\0\x01\x01s\0\x01r\0"),
+        ] {
+            assert!(is_too_long(&behind(kind, data, &reply(127, 4_000))), "{kind}");
+            assert_eq!(check(&behind(kind, data, &reply(8, 3_000))), Ok(()), "{kind}");
+        }
+        let long = [b"\0\x01\0\x01\0\0\0".to_vec(), b"\x01a".repeat(127), vec![0]].concat();
+        assert_eq!(check(&behind(35, &long, &reply(8, 1))), Ok(()));
+        assert!(check(&behind(35, b"\0\x01\0\x01\0\0\0\x80", &reply(8, 1))).is_err());
+    }
+
+    /// Each of many names leads through thousands of pointers.
+    #[test]
+    fn chains_of_pointers_are_counted() {
+        let base = reply(1, 0).len() + 12;
+        let chain: Vec<u8> = (0..4_000u16)
+            .flat_map(|n| (0xc000 | if n == 0 { 12 } else { base as u16 + 2 * (n - 1) }).to_be_bytes())
+            .collect();
+        let mut octets = behind(10, &chain, &reply(1, 0));
+        let last = (0xc000 | (octets.len() as u16 - 2)).to_be_bytes();
+        octets[7] += 20;
+        for _ in 0..20 {
+            octets.extend(last);
+            octets.extend([0, 15, 0, 1, 0, 0, 0, 60, 0, 4, 0, 10]);
+            octets.extend(last);
+        }
+        assert!(is_too_long(&octets));
+    }
+
+    #[test]
+    fn what_cannot_be_followed_is_refused() {
+        let whole = reply(5, 3);
+        assert_eq!(check(&whole), Ok(()));
+        for end in 0..whole.len() - 2 {
+            assert!(check(&whole[..end]).is_err(), "{end}");
+        }
+        // A pointer to itself.
+        let mut looped = whole;
+        looped[12..14].copy_from_slice(&[0xc0, 12]);
+        assert!(check(&looped).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_octets_end(octets in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = check(&octets);
+        }
+    }
+}

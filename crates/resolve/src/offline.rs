@@ -1,0 +1,25 @@
+//! What is done with the reply of a name server, without the network and the cache: for measurements of what it costs.
+
+use hickory_resolver::lookup::Lookup;
+use hickory_resolver::proto::op::Query;
+use hickory_resolver::proto::rr::{Name, RecordType};
+
+use super::answers::mx_answer;
+use super::select::MxAnswer;
+use super::transport::parse;
+use super::worth::worth;
+
+/// Reads a reply to a question for MX records as a look-up does; how many it has for the name.
+pub fn mx_records(octets: &[u8], name: &str) -> usize {
+    let Ok(name) = Name::from_ascii(name) else { return 0 };
+    let question = Query::query(name.clone(), RecordType::MX);
+    let Ok(Some(mut reply)) = parse(octets, &question) else { return 0 };
+    if worth(&reply, &question, true) < super::worth::Worth::Unproven {
+        return 0;
+    }
+    let answers = std::mem::take(&mut reply.answers);
+    match mx_answer(&name, Ok(Lookup::new_with_max_ttl(question, answers))).0 {
+        MxAnswer::Records { records, .. } => records.len(),
+        _ => 0,
+    }
+}

@@ -1,0 +1,260 @@
+//! What a name server's reply is worth: final, worse than what another server may say, or a refusal of EDNS.
+//!
+//! Pure. A reply is final if it answers the question, or says with authority that there is nothing (RFC 2308 2). NXDOMAIN and NODATA are
+//! answers, and no other server is asked then. Everything else says more about the server than about the name.
+
+use hickory_resolver::proto::op::{Message, Query, ResponseCode};
+use hickory_resolver::proto::rr::RecordType;
+use hickory_resolver::proto::rr::rdata::opt::{EdnsCode, EdnsOption};
+
+use super::aliases::Aliases;
+
+/// Extended DNS errors (RFC 8914 4).
+const EDE: u16 = 15;
+/// Those by which a validating server says that data are bogus: indeterminate to NSEC missing.
+const EDE_BOGUS: std::ops::RangeInclusive<u16> = 5..=12;
+
+/// See the module's documentation. Replies that are not final are ordered: a later one is the better last resort.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Worth {
+    /// An error to a question with EDNS, by a server that may not know it: without EDNS it may answer (RFC 6891 7, 6.1.3).
+    NoEdns,
+    /// REFUSED, NOTIMP and other codes: this server answers no such question.
+    Refusal,
+    /// SERVFAIL, and codes that are unknown.
+    Failure,
+    /// NOERROR or NXDOMAIN without records and without the SOA that says so with authority: a referral, a lame delegation, or a forwarder
+    /// that leaves the SOA out.
+    Unproven,
+    Final,
+}
+
+/// Judges a reply to a question that went out with EDNS or without.
+pub fn worth(reply: &Message, question: &Query, has_edns: bool) -> Worth {
+    match reply.metadata.response_code {
+        // BADVERS and BADSIG: one number, two names; no query of ours is signed.
+        ResponseCode::FormErr | ResponseCode::NotImp | ResponseCode::BADVERS | ResponseCode::BADSIG if has_edns => {
+            Worth::NoEdns
+        }
+        ResponseCode::NoError if answers(reply, question) => Worth::Final,
+        ResponseCode::NoError if reply.answers.is_empty() && has_soa(reply) => Worth::Final,
+        ResponseCode::NoError => Worth::Unproven,
+        // One who neither recurses nor is authoritative knows nothing about names, nor about their absence.
+        ResponseCode::NXDomain => {
+            let is_known = has_soa(reply) || reply.metadata.authoritative || reply.metadata.recursion_available;
+            if is_known { Worth::Final } else { Worth::Unproven }
+        }
+        // Who knows EDNS puts it into each reply, into those that fail too.
+        _ if has_edns && reply.edns.is_none() => Worth::NoEdns,
+        ResponseCode::ServFail | ResponseCode::Unknown(_) => Worth::Failure,
+        _ => Worth::Refusal,
+    }
+}
+
+/// Whether an error to a question with EDNS says that the server does not know it; others may be about the name alone.
+pub fn is_refusal_of_edns(reply: &Message) -> bool {
+    match reply.metadata.response_code {
+        ResponseCode::FormErr | ResponseCode::NotImp => reply.edns.is_none(),
+        // The code's high bits are in the OPT record, so that there is always one.
+        ResponseCode::BADVERS | ResponseCode::BADSIG => true,
+        _ => false,
+    }
+}
+
+/// Whether a reply is about this question. Errors may come without any, as some servers send them (RFC 1035 4.1.1 lets a server copy what
+/// it could read).
+pub fn is_about(reply: &Message, question: &Query) -> bool {
+    match reply.queries.as_slice() {
+        [one] => {
+            one.name() == question.name()
+                && one.query_type() == question.query_type()
+                && one.query_class() == question.query_class()
+        }
+        [] => !matches!(reply.metadata.response_code, ResponseCode::NoError | ResponseCode::NXDomain),
+        _ => false,
+    }
+}
+
+/// Whether a validating server says that the data are bogus: no other server's answer may stand for them.
+pub fn is_bogus(reply: &Message) -> bool {
+    let options = reply.edns.iter().flat_map(|edns| edns.options().get_all(EdnsCode::Unknown(EDE)));
+    options.into_iter().any(|option| {
+        let EdnsOption::Unknown(_, data) = option else { return false };
+        data.first_chunk().is_some_and(|code| EDE_BOGUS.contains(&u16::from_be_bytes(*code)))
+    })
+}
+
+fn has_soa(reply: &Message) -> bool {
+    reply.authorities.iter().any(|record| record.record_type() == RecordType::SOA)
+}
+
+/// Whether the reply has what was asked for, or an alias on the way to it.
+fn answers(reply: &Message, question: &Query) -> bool {
+    let owners = Aliases::of(question.name(), &reply.answers);
+    // An alias whose target is elsewhere is followed by another question.
+    owners.has_aliases()
+        || reply
+            .answers
+            .iter()
+            .any(|record| record.record_type() == question.query_type() && owners.contains(&record.name))
+}
+
+#[cfg(test)]
+mod tests {
+    use hickory_resolver::proto::op::{Edns, OpCode};
+    use hickory_resolver::proto::rr::rdata::{A, CNAME, NS, SOA};
+    use hickory_resolver::proto::rr::{Name, RData, Record};
+
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::from_ascii(text).unwrap()
+    }
+
+    fn reply(code: ResponseCode, change: impl FnOnce(&mut Message)) -> Message {
+        let mut reply = Message::response(7, OpCode::Query);
+        reply.metadata.response_code = code;
+        reply.add_query(Query::query(name("d.x."), RecordType::A));
+        change(&mut reply);
+        reply
+    }
+
+    fn record(owner: &str, data: RData) -> Record {
+        Record::from_rdata(name(owner), 60, data)
+    }
+
+    fn address(owner: &str) -> Record {
+        record(owner, RData::A(A::new(192, 0, 2, 1)))
+    }
+
+    fn alias(owner: &str, target: &str) -> Record {
+        record(owner, RData::CNAME(CNAME(name(target))))
+    }
+
+    fn soa() -> Record {
+        record("x.", RData::SOA(SOA::new(name("ns.x."), name("h.x."), 1, 60, 60, 60, 60)))
+    }
+
+    fn ns() -> Record {
+        record(".", RData::NS(NS(name("a.root."))))
+    }
+
+    #[test]
+    fn a_reply_is_final_or_another_server_is_asked() {
+        use ResponseCode::{BADVERS, FormErr, NXDomain, NoError, NotImp, Refused, ServFail};
+        let question = Query::query(name("D.X."), RecordType::A);
+        let none = |_: &mut Message| {};
+        for (what, reply, has_edns, wanted) in [
+            (
+                "an address",
+                reply(NoError, |r| {
+                    r.add_answer(address("d.x."));
+                }),
+                true,
+                Worth::Final,
+            ),
+            (
+                "an alias alone",
+                reply(NoError, |r| {
+                    r.add_answer(alias("d.x.", "e.y."));
+                }),
+                true,
+                Worth::Final,
+            ),
+            (
+                "an alias with its end",
+                reply(NoError, |r| {
+                    r.add_answer(alias("d.x.", "e.y.")).add_answer(address("e.y."));
+                }),
+                true,
+                Worth::Final,
+            ),
+            (
+                "no data",
+                reply(NoError, |r| {
+                    r.add_authority(soa());
+                }),
+                true,
+                Worth::Final,
+            ),
+            ("no data, unproven", reply(NoError, none), true, Worth::Unproven),
+            (
+                "a referral upward",
+                reply(NoError, |r| {
+                    r.add_authority(ns());
+                }),
+                true,
+                Worth::Unproven,
+            ),
+            (
+                "another name's address",
+                reply(NoError, |r| {
+                    r.add_answer(address("e.x."));
+                }),
+                true,
+                Worth::Unproven,
+            ),
+            (
+                "no such name",
+                reply(NXDomain, |r| {
+                    r.add_authority(soa());
+                }),
+                true,
+                Worth::Final,
+            ),
+            ("the same of a forwarder", reply(NXDomain, |r| r.metadata.recursion_available = true), true, Worth::Final),
+            ("the same of its owner", reply(NXDomain, |r| r.metadata.authoritative = true), true, Worth::Final),
+            ("the same of nobody", reply(NXDomain, none), true, Worth::Unproven),
+            ("SERVFAIL", reply(ServFail, |r| r.edns = Some(Edns::new())), true, Worth::Failure),
+            ("SERVFAIL without EDNS", reply(ServFail, none), false, Worth::Failure),
+            ("SERVFAIL of who may not know EDNS", reply(ServFail, none), true, Worth::NoEdns),
+            ("11", reply(ResponseCode::Unknown(11), none), false, Worth::Failure),
+            ("REFUSED", reply(Refused, |r| r.edns = Some(Edns::new())), true, Worth::Refusal),
+            ("REFUSED without EDNS", reply(Refused, none), false, Worth::Refusal),
+            ("REFUSED of who may not know EDNS", reply(Refused, none), true, Worth::NoEdns),
+            ("FORMERR", reply(FormErr, none), true, Worth::NoEdns),
+            ("NOTIMP", reply(NotImp, none), true, Worth::NoEdns),
+            ("BADVERS", reply(BADVERS, none), true, Worth::NoEdns),
+            ("FORMERR without EDNS", reply(FormErr, none), false, Worth::Refusal),
+            ("NOTIMP without EDNS", reply(NotImp, none), false, Worth::Refusal),
+        ] {
+            assert_eq!(worth(&reply, &question, has_edns), wanted, "{what}");
+        }
+        assert!(Worth::Final > Worth::Unproven && Worth::Unproven > Worth::Failure && Worth::Failure > Worth::Refusal);
+    }
+
+    #[test]
+    fn aliases_in_a_loop_end() {
+        let question = Query::query(name("d.x."), RecordType::A);
+        let looped = reply(ResponseCode::NoError, |r| {
+            r.add_answer(alias("d.x.", "e.x.")).add_answer(alias("e.x.", "d.x."));
+        });
+        // Whatever it is, it ends, and says nothing of another name.
+        let _ = worth(&looped, &question, true);
+    }
+
+    #[test]
+    fn replies_to_other_questions_are_none() {
+        let question = Query::query(name("d.x."), RecordType::A);
+        let of = |kind| Query::query(name("d.x."), kind);
+        assert!(is_about(&reply(ResponseCode::NoError, |_| {}), &question));
+        assert!(!is_about(&reply(ResponseCode::NoError, |r| r.queries = vec![of(RecordType::MX)]), &question));
+        assert!(!is_about(&reply(ResponseCode::NoError, |r| r.queries.clear()), &question));
+        assert!(!is_about(&reply(ResponseCode::NoError, |r| r.queries.push(of(RecordType::A))), &question));
+        assert!(is_about(&reply(ResponseCode::FormErr, |r| r.queries.clear()), &question));
+    }
+
+    #[test]
+    fn bogus_data_are_named_by_extended_errors() {
+        let with = |code: u16| {
+            reply(ResponseCode::ServFail, |r| {
+                let mut edns = Edns::new();
+                let data = [&code.to_be_bytes()[..], b"text"].concat();
+                edns.options_mut().insert(EdnsOption::Unknown(EDE, data));
+                r.edns = Some(edns);
+            })
+        };
+        assert!(is_bogus(&with(6)) && is_bogus(&with(7)) && is_bogus(&with(12)));
+        assert!(!is_bogus(&with(22)) && !is_bogus(&reply(ResponseCode::ServFail, |_| {})));
+    }
+}
