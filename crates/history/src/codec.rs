@@ -13,7 +13,9 @@ use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 use std::hash::BuildHasher;
-use stentor_stats::record::{Accepted, Attempt, Machine, Ms, Note, Record, Refused, Stat, To, Topic, Unreached};
+use stentor_stats::record::{
+    Accepted, Attempt, Machine, Ms, Note, Recoded, Record, Refused, Stat, To, Topic, Unreached,
+};
 
 use crate::varint;
 
@@ -163,7 +165,8 @@ impl<'e> Encoder<'e> {
         self.text(r.reply);
         self.text(r.tls);
         self.number(r.size);
-        self.number(u64::from(r.is_bulk) | u64::from(r.is_repeated) << 1);
+        let recoded = u64::from(r.recoded.seven_bit) << 2 | u64::from(r.recoded.lines) << 3;
+        self.number(u64::from(r.is_bulk) | u64::from(r.is_repeated) << 1 | recoded);
         if let Some(unreached) = &r.unreached {
             self.unreached(unreached);
         }
@@ -459,6 +462,7 @@ impl<'a> Fields<'_, 'a> {
         };
         let flags = self.number()?;
         (attempt.is_bulk, attempt.is_repeated) = (flags & 1 != 0, flags & 2 != 0);
+        attempt.recoded = Recoded { seven_bit: flags & 4 != 0, lines: flags & 8 != 0 };
         if !self.rest.is_empty() {
             attempt.unreached = Some(Box::new(self.unreached()?));
         }

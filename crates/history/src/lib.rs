@@ -28,4 +28,4 @@ pub use filter::matches;
 pub use position::{NoPosition, Position};
 pub use reader::{Answer, Followed, Reader, Seen};
 pub use shared::Config;
-pub use story::{Asked, story};
+pub use story::{StoryQuery, has_sender, is_scan, story};

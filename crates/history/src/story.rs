@@ -1,5 +1,6 @@
 //! The story of a message, a recipient or a domain, out of a history's files.
 
+use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::ops::ControlFlow;
 
@@ -9,10 +10,12 @@ use stentor_stats::trace::Story;
 use crate::reader::Reader;
 
 /// What is asked for.
-pub struct Asked<'a> {
-    /// A queue id, a Message-ID, a recipient or a domain.
+pub struct StoryQuery<'a> {
+    /// A queue id, a Message-ID, a recipient or a domain (also `@domain`); or a sender.
     pub what: &'a str,
-    /// Attempts before are left out.
+    /// It is a sender, as the client gave it or of the envelope, or a sender's domain.
+    pub is_sender: bool,
+    /// Start of the shown records. Messages with none since then are left out unless pending; older attempts only count.
     pub from: Ms,
     /// Pending recipients according to the running server, with the queue ids of their messages.
     pub pending: &'a [(String, String)],
@@ -25,44 +28,63 @@ pub struct Asked<'a> {
 ///
 /// # Errors
 /// The files cannot be read.
-pub fn story(reader: &Reader, asked: &Asked<'_>) -> io::Result<(Story, u64)> {
-    let (mut ids, mut story): (Vec<String>, Story) = (Vec::new(), Story::new(asked.what));
+pub fn story(reader: &Reader, query: &StoryQuery<'_>) -> io::Result<(Story, u64)> {
+    let story = if query.is_sender { Story::of_sender(query.what) } else { Story::new(query.what) };
+    let mut story = story.since(query.from);
+    let what = story.what.clone();
+    let (mut ids, mut known) = (VecDeque::new(), HashSet::new());
     let mut note = |story: &mut Story, id: &str| {
-        if !id.is_empty() && !ids.iter().any(|known| known == id) {
-            ids.push(id.to_owned());
+        if !id.is_empty() && known.insert(id.to_owned()) {
+            ids.push_back(id.to_owned());
         }
-        if ids.len() > asked.messages_max {
+        if ids.len() > query.messages_max
+            && let Some(oldest) = ids.pop_front()
+        {
             // It may come back.
-            story.leave_out(&ids.remove(0));
+            known.remove(&oldest);
+            story.leave_out(&oldest);
         }
     };
-    let seen = reader.find(asked.what, asked.from, Ms::MAX, &mut |record| {
+    // Filters have neither senders nor the domains of recipients.
+    let is_scan = is_scan(query);
+    let mut first = |record: &Record<'_>| {
+        if is_scan && !story.is_about(record) {
+            return ControlFlow::Continue(());
+        }
         match record {
+            Record::Refused(_) if is_scan => story.add(record),
             Record::Accepted(accepted) => note(&mut story, accepted.id),
             Record::Attempt(attempt) => note(&mut story, attempt.id),
             Record::Note(taken) => note(&mut story, taken.id),
             _ => {}
         }
         ControlFlow::Continue(())
-    })?;
-    for (id, _) in asked.pending {
+    };
+    let seen = if is_scan {
+        reader.scan(query.from, Ms::MAX, &mut first)?
+    } else {
+        reader.find(&what, query.from, Ms::MAX, &mut first)?
+    };
+    for (id, _) in query.pending {
         note(&mut story, id);
     }
-    let is_kept = |id: &str| ids.iter().any(|kept| kept == id);
-    for (id, address) in asked.pending.iter().filter(|(id, _)| is_kept(id)) {
+    let kept: HashSet<&str> = ids.iter().map(String::as_str).collect();
+    let is_kept = |id: &str| kept.contains(id);
+    for (id, address) in query.pending.iter().filter(|(id, _)| is_kept(id)) {
         story.mark_pending(id, address);
     }
-    let keys: Vec<&str> = ids.iter().map(String::as_str).chain([asked.what]).collect();
+    let keys: Vec<&str> = ids.iter().map(String::as_str).chain([what.as_str()]).collect();
     reader.find_any(&keys, 0, Ms::MAX, &mut |record| {
-        // An acceptance may be older than what was asked for.
-        if (record.at() >= asked.from || matches!(record, Record::Accepted(_))) && !is_unreached(record) {
+        // The state of a message is in all of its records.
+        let is_wanted = record.at() >= query.from || is_kept(id(record));
+        if is_wanted && !is_unreached(record) && !(is_scan && matches!(record, Record::Refused(_))) {
             story.add(record);
         }
         ControlFlow::Continue(())
     })?;
     let domains = story.domains();
     let keys: Vec<&str> = domains.iter().map(String::as_str).collect();
-    let from = story.begin().unwrap_or(0).max(asked.from);
+    let from = story.begin().unwrap_or(0).max(query.from);
     reader.find_any(&keys, from, Ms::MAX, &mut |record| {
         if is_unreached(record) {
             story.add(record);
@@ -71,6 +93,36 @@ pub fn story(reader: &Reader, asked: &Asked<'_>) -> io::Result<(Story, u64)> {
     })?;
     story.finish();
     Ok((story, seen.damaged))
+}
+
+/// Whether all records of the time are looked at: for a sender or a domain.
+pub fn is_scan(query: &StoryQuery<'_>) -> bool {
+    let domain = query.what.strip_prefix('@').unwrap_or(query.what);
+    query.is_sender || domain.contains('.') && !domain.contains(['@', '<'])
+}
+
+/// The queue id of its message; empty: none.
+fn id<'a>(record: &Record<'a>) -> &'a str {
+    match record {
+        Record::Accepted(r) => r.id,
+        Record::Attempt(r) => r.id,
+        Record::Note(r) => r.id,
+        Record::Refused(_) | Record::Machine(_) => "",
+    }
+}
+
+/// Whether a sender, or its domain, has a record since `from`. Reads until the first match.
+///
+/// # Errors
+/// The files cannot be read.
+pub fn has_sender(reader: &Reader, sender: &str, from: Ms) -> io::Result<bool> {
+    let story = Story::of_sender(sender);
+    let mut has = false;
+    reader.scan(from, Ms::MAX, &mut |record| {
+        has = story.is_about(record);
+        if has { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    Ok(has)
 }
 
 fn is_unreached(record: &Record<'_>) -> bool {

@@ -24,6 +24,8 @@ pub enum Cause {
     LookUp,
     /// The look-up of its domain failed temporarily.
     Dns,
+    /// The configuration leads its mail nowhere: a route back to this server or without a host, a deferral by a rule.
+    Routing,
     /// A connection to it is being made, and none has failed.
     Connecting,
     /// ECONNREFUSED by all hosts that could be tried.
@@ -50,6 +52,8 @@ pub enum Cause {
     Rate,
     /// 4xx that says so (RFC 6647).
     Greylisted,
+    /// A reply that names a block list on which we, or something in the message, are.
+    BlockListed,
     /// 4.2.2 (RFC 3463 section 3.3).
     MailboxFull,
     /// Another 4.2.x: the mailbox is disabled, or does not take mail for now.
@@ -67,7 +71,7 @@ pub enum Cause {
 }
 
 impl Cause {
-    pub const ALL: [Cause; 29] = [
+    pub const ALL: [Cause; 31] = [
         Cause::Ready,
         Cause::Sending,
         Cause::Reporting,
@@ -77,6 +81,7 @@ impl Cause {
         Cause::OwnLimit,
         Cause::LookUp,
         Cause::Dns,
+        Cause::Routing,
         Cause::Connecting,
         Cause::Refused,
         Cause::Unreachable,
@@ -90,6 +95,7 @@ impl Cause {
         Cause::Auth,
         Cause::Rate,
         Cause::Greylisted,
+        Cause::BlockListed,
         Cause::MailboxFull,
         Cause::Mailbox,
         Cause::Sender,
@@ -123,6 +129,11 @@ impl Cause {
         matches!(self, Cause::Held | Cause::Suspended | Cause::QueueOnly)
     }
 
+    /// It is neither kept nor in a transaction: it has a next try, or goes as soon as its turn comes.
+    pub fn is_tried_next(self) -> bool {
+        !self.is_kept() && !matches!(self, Cause::Sending | Cause::Reporting)
+    }
+
     /// Something other than its turn, a local limit or a connection in the making keeps it back.
     pub fn is_blocked(self) -> bool {
         !self.is_moving() && !matches!(self, Cause::OwnLimit | Cause::Connecting)
@@ -144,6 +155,7 @@ impl Cause {
             Cause::OwnLimit => ("own_limit", "local limit"),
             Cause::LookUp => ("look_up", "DNS lookup in progress"),
             Cause::Dns => ("dns", "DNS lookup failed"),
+            Cause::Routing => ("routing", "no usable route"),
             Cause::Connecting => ("connecting", "connecting"),
             Cause::Refused => ("refused", "connection refused"),
             Cause::Unreachable => ("unreachable", "host unreachable"),
@@ -157,6 +169,7 @@ impl Cause {
             Cause::Auth => ("auth", "login refused (AUTH)"),
             Cause::Rate => ("rate", "rate limited by the host"),
             Cause::Greylisted => ("greylisted", "greylisted"),
+            Cause::BlockListed => ("block_listed", "on a block list"),
             Cause::MailboxFull => ("mailbox_full", "mailbox full"),
             Cause::Mailbox => ("mailbox", "mailbox unavailable"),
             Cause::Sender => ("sender", "sender deferred (4xx at MAIL)"),

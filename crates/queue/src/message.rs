@@ -11,6 +11,7 @@ use crate::event::{
 };
 use crate::ids::{AddressId, ContentId, MessageId, Ms};
 use crate::idset::IdSet;
+use crate::sender::Senders;
 
 /// Times of acceptance are kept in 56 bits.
 const ACCEPTED_MAX: Ms = (1 << 56) - 1;
@@ -267,6 +268,10 @@ impl Message {
 
     pub fn sender(&self) -> &str {
         self.envelope().sender
+    }
+
+    pub fn senders(&self) -> Senders<'_> {
+        self.envelope().senders()
     }
 
     pub fn list(&self) -> Option<&str> {

@@ -11,7 +11,6 @@ use ipnet::IpNet;
 use stentor_mail::Class;
 
 use crate::event::Envelope;
-use crate::sender::is_match;
 
 const PREFIX: &str = "queue_only:";
 /// Between these are the names of what is queue-only, and no others.
@@ -60,7 +59,10 @@ impl Client {
             Client::Network(network) => first.parse().is_ok_and(|address: IpAddr| network.contains(&address)),
             Client::User(name) if first == "uid" => {
                 let (uid, login) = rest.split_once(' ').unwrap_or((rest, ""));
-                uid == name || login.strip_prefix('(').and_then(|login| login.strip_suffix(')')) == Some(name)
+                // A number is a user id, whatever logins there are.
+                let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
+                let login = login.strip_prefix('(').and_then(|login| login.strip_suffix(')'));
+                uid == name || !is_number && login == Some(name)
             }
             Client::User(_) => false,
         }
@@ -122,9 +124,7 @@ impl Scope {
     /// Of those, whether it is about mail of this envelope: of its sender, as the client gave it or as it is sent on.
     pub fn has_message(&self, envelope: &Envelope<'_>) -> bool {
         match self {
-            Scope::Sender(wanted) => {
-                is_match(wanted, envelope.sender) || envelope.given_sender.is_some_and(|given| is_match(wanted, given))
-            }
+            Scope::Sender(wanted) => envelope.senders().match_pattern(wanted),
             Scope::Client(client) => client.is_origin(envelope.origin),
             _ => false,
         }
@@ -188,6 +188,7 @@ mod tests {
         let user = scope("client:www-data");
         assert!(of(&user, "", "uid 33 (www-data)") && !of(&user, "", "uid 33 (www)"));
         assert!(of(&scope("client:33"), "", "uid 33") && !of(&scope("client:3"), "", "uid 33 (www-data)"));
+        assert!(!of(&scope("client:33"), "", "uid 5 (33)"), "a login that looks like an id");
         assert!(!of(&user, "", "local") && !of(&scope("list:news"), "", ""));
     }
 }

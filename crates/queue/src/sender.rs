@@ -1,8 +1,31 @@
 //! Patterns of envelope senders in the names of what operators and configurations keep: an address, `@domain`, or the empty text for
 //! the null sender.
+//!
+//! Promise: a message is known by both of its senders. Posts to lists, forwarded mail and mail of aliases with an owner leave with a sender
+//! of this server's; people ask for the one that the client gave.
 
-/// Whether mail of `sender` is meant. Both are in the form in which the queue has them.
-pub fn is_match(pattern: &str, sender: &str) -> bool {
+/// The senders of a message, in the form in which the queue has them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Senders<'a> {
+    /// The reverse path with which it leaves.
+    pub envelope: &'a str,
+    /// The one that the client gave, where that is another.
+    pub given: Option<&'a str>,
+}
+
+impl<'a> Senders<'a> {
+    /// A message that leaves with the sender that the client gave.
+    pub fn one(envelope: &'a str) -> Senders<'a> {
+        Senders { envelope, given: None }
+    }
+
+    /// Whether mail of one of them is meant.
+    pub fn match_pattern(self, pattern: &str) -> bool {
+        is_match(pattern, self.envelope) || self.given.is_some_and(|given| is_match(pattern, given))
+    }
+}
+
+fn is_match(pattern: &str, sender: &str) -> bool {
     match pattern.strip_prefix('@') {
         Some(domain) => sender.rsplit_once('@').is_some_and(|(_, of)| of == domain),
         None => sender == pattern,
@@ -11,12 +34,24 @@ pub fn is_match(pattern: &str, sender: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_match;
+    use super::*;
 
     #[test]
     fn an_address_a_domain_and_the_null_sender() {
         assert!(is_match("a@x.example", "a@x.example") && !is_match("a@x.example", "b@x.example"));
         assert!(is_match("@x.example", "b@x.example") && !is_match("@x.example", "b@y.x.example"));
         assert!(is_match("", "") && !is_match("", "b@x.example") && !is_match("@x.example", ""));
+    }
+
+    #[test]
+    fn a_post_is_known_by_its_author_and_by_its_bounce_address() {
+        let post = Senders { envelope: "news-bounces@lists.example", given: Some("ann@home.example") };
+        for pattern in ["ann@home.example", "@home.example", "news-bounces@lists.example", "@lists.example"] {
+            assert!(post.match_pattern(pattern), "{pattern}");
+        }
+        for pattern in ["", "bob@home.example", "@example"] {
+            assert!(!post.match_pattern(pattern), "{pattern}");
+        }
+        assert!(!Senders::one("a@x.example").match_pattern("ann@home.example"));
     }
 }

@@ -6,8 +6,7 @@
 //! cannot be kept ([`Slices::keep`]).
 //!
 //! History is soft. A page in which only history has changed counts as aged: each checkpoint writes some of the aged pages in
-//! turn. A crash therefore loses what at most [`ROUNDS`] checkpoints did not reach or, where [`AGED_MIN`] pages or fewer are
-//! aged, what was added since the last one.
+//! turn, and of the others the histories that have changed since they were written.
 
 use crate::ids::ContentId;
 use crate::idset::IdSet;

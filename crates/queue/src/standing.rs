@@ -6,7 +6,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::sender::is_match;
+use crate::sender::Senders;
 
 const PREFIX: &str = "bounce:";
 /// Between these are the names of standing bounces, and no others.
@@ -50,9 +50,9 @@ impl StandingBounce {
         }
     }
 
-    /// Whether it is about mail of this sender, or of this list.
-    pub fn is_of(&self, sender: &str, list: Option<&str>) -> bool {
-        let is_sender = self.sender.as_deref().is_none_or(|wanted| is_match(wanted, sender));
+    /// Whether it is about mail of these senders, or of this list.
+    pub fn is_of(&self, senders: Senders<'_>, list: Option<&str>) -> bool {
+        let is_sender = self.sender.as_deref().is_none_or(|wanted| senders.match_pattern(wanted));
         is_sender && self.list.as_deref().is_none_or(|wanted| list == Some(wanted))
     }
 
@@ -107,13 +107,23 @@ mod tests {
     #[test]
     fn all_parts_must_match() {
         let bounce = StandingBounce::of_name("bounce:site:mx list:news to:one.example sender:@home.example").unwrap();
-        assert!(bounce.is_of("a@home.example", Some("news")));
-        assert!(!bounce.is_of("a@sub.home.example", Some("news")) && !bounce.is_of("", Some("news")));
-        assert!(!bounce.is_of("a@home.example", None) && !bounce.is_of("a@home.example", Some("other")));
+        assert!(bounce.is_of(Senders::one("a@home.example"), Some("news")));
+        assert!(
+            !bounce.is_of(Senders::one("a@sub.home.example"), Some("news"))
+                && !bounce.is_of(Senders::one(""), Some("news"))
+        );
+        assert!(
+            !bounce.is_of(Senders::one("a@home.example"), None)
+                && !bounce.is_of(Senders::one("a@home.example"), Some("other"))
+        );
         assert!(bounce.is_to("one.example", Some("mx")));
         assert!(!bounce.is_to("two.example", Some("mx")));
         assert!(!bounce.is_to("one.example", None) && !bounce.is_to("one.example", Some("mx2")));
         let exact = StandingBounce { sender: Some("a@b".to_owned()), ..StandingBounce::default() };
-        assert!(exact.is_of("a@b", None) && !exact.is_of("xa@b", None) && exact.is_to("any.example", None));
+        assert!(
+            exact.is_of(Senders::one("a@b"), None)
+                && !exact.is_of(Senders::one("xa@b"), None)
+                && exact.is_to("any.example", None)
+        );
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::{DomainId, Ms};
 use stentor_queue::message::Message;
+use stentor_queue::sender::Senders;
 use stentor_queue::standing::StandingBounce;
 use stentor_queue::store::Store;
 
@@ -47,28 +48,33 @@ impl Bounces {
 
     /// Whether one may be about mail like this message.
     pub fn are_of(&self, message: &Message) -> bool {
-        self.list.iter().any(|entry| entry.bounce.is_of(message.sender(), message.list()))
+        self.list.iter().any(|entry| entry.bounce.is_of(message.senders(), message.list()))
     }
 
-    /// The reason of the first in force that is about mail of this sender and list, and of which the rest holds.
+    /// The reason of the first in force that is about mail of these senders and this list, and of which the rest holds.
     fn find(
         &self,
-        (sender, list): (&str, Option<&str>),
+        (senders, list): (Senders<'_>, Option<&str>),
         now: Ms,
         holds: impl Fn(&StandingBounce) -> bool,
     ) -> Option<&Arc<str>> {
-        let is_it = |entry: &&Entry| entry.until > now && entry.bounce.is_of(sender, list) && holds(&entry.bounce);
+        let is_it = |entry: &&Entry| entry.until > now && entry.bounce.is_of(senders, list) && holds(&entry.bounce);
         self.list.iter().find(is_it).map(|entry| &entry.reason)
     }
 
-    /// The reason of the first that covers mail of this sender and list to a domain, at this site if it is known.
-    pub fn reason(&self, of: (&str, Option<&str>), (domain, site): (&str, Option<&str>), now: Ms) -> Option<&Arc<str>> {
+    /// The reason of the first that covers mail of these senders and this list to a domain, at this site if it is known.
+    pub fn reason(
+        &self,
+        of: (Senders<'_>, Option<&str>),
+        (domain, site): (&str, Option<&str>),
+        now: Ms,
+    ) -> Option<&Arc<str>> {
         self.find(of, now, |bounce| bounce.is_to(domain, site))
     }
 
     /// The reason of the first that covers all posts of a list, wherever they go.
-    pub fn reason_of_list(&self, sender: &str, list: &str, now: Ms) -> Option<&Arc<str>> {
-        self.find((sender, Some(list)), now, |bounce| bounce.site.is_none() && bounce.domain.is_none())
+    pub fn reason_of_list(&self, senders: Senders<'_>, list: &str, now: Ms) -> Option<&Arc<str>> {
+        self.find((senders, Some(list)), now, |bounce| bounce.site.is_none() && bounce.domain.is_none())
     }
 
     /// What the first one says that is about a message's recipients at a domain.
@@ -80,7 +86,7 @@ impl Bounces {
         now: Ms,
     ) -> Option<Reply> {
         let reason =
-            self.reason((message.sender(), message.list()), (store.book.domain_name_alone(domain), site), now)?;
+            self.reason((message.senders(), message.list()), (store.book.domain_name_alone(domain), site), now)?;
         Some(Reply { code: 0, dsn: None, text: reason.clone(), cause: Cause::Reporting, host: None })
     }
 }

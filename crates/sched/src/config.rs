@@ -96,6 +96,8 @@ pub struct SchedConfig {
     pub lifetime_ms: Ms,
     /// The same for bulk mail, if it is another.
     pub bulk_lifetime_ms: Option<Ms>,
+    /// The same for mail from the null sender, which nobody is notified about, if it is another.
+    pub bounce_lifetime_ms: Option<Ms>,
     /// Age at which a message's delay is worth a notice (`Effect::Delayed`); `None`: never.
     pub warn_ms: Option<Ms>,
     pub bulk_warn_ms: Option<Ms>,
@@ -140,6 +142,7 @@ impl SchedConfig {
         domain_retry: Backoff::new(MINUTE_MS, HOUR_MS),
         lifetime_ms: 5 * 24 * HOUR_MS,
         bulk_lifetime_ms: None,
+        bounce_lifetime_ms: None,
         warn_ms: Some(4 * HOUR_MS),
         bulk_warn_ms: None,
         bulk_recipient_retry: None,

@@ -63,6 +63,11 @@ impl Core {
         }
     }
 
+    /// The names of the configuration's sources, for what is kept of them over a restart.
+    pub fn name_sources(&mut self) {
+        self.sites.sources = self.cfg.sources.iter().map(|source| source.name.as_str().into()).collect();
+    }
+
     pub fn path(&mut self, site: SiteId, source: SourceNo) -> &mut Path {
         self.sites.path(site, source)
     }
@@ -80,20 +85,21 @@ impl Core {
     /// Whether a message has outlived its lifetime. One that an operator holds does not.
     pub fn is_over_age(&self, store: &Store, no: MessageNo, now: Ms) -> bool {
         let Some(message) = store.message(no).filter(|_| self.messages.is_live(no)) else { return false };
-        let lifetime_ms = self.lifetime_ms(no);
+        let lifetime_ms = self.lifetime_ms(no, message.sender().is_empty());
         self.time.is_over_age(message.accepted(), lifetime_ms, now) && !self.messages.is_held(no)
     }
 
     /// How long a message's recipients are retried.
-    fn lifetime_ms(&self, no: MessageNo) -> Ms {
+    fn lifetime_ms(&self, no: MessageNo, is_bounce: bool) -> Ms {
         let own = self.messages.flow(no).and_then(|flow| self.flows.get(flow).rules.lifetime_ms);
         let class = self.cfg.bulk_lifetime_ms.filter(|_| self.messages.is_bulk(no));
-        own.or(class).unwrap_or(self.cfg.lifetime_ms)
+        let bounce = self.cfg.bounce_lifetime_ms.filter(|_| is_bounce);
+        own.or(bounce).or(class).unwrap_or(self.cfg.lifetime_ms)
     }
 
     /// Whether messages may get too old in another order than they came in.
     pub fn lifetimes_differ(&self) -> bool {
-        self.flows.lifetimes || self.cfg.bulk_lifetime_ms.is_some()
+        self.flows.lifetimes || self.cfg.bulk_lifetime_ms.or(self.cfg.bounce_lifetime_ms).is_some()
     }
 
     /// Whether the message stands in the site's line.

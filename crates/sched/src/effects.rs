@@ -91,6 +91,15 @@ pub struct RcptOutcome {
     pub text: Arc<str>,
 }
 
+/// What is known of a session when a transaction in it ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SessionSoFar {
+    /// LMTP: a reply after the data for each recipient.
+    pub is_lmtp: bool,
+    /// An earlier transaction delivered to somebody.
+    pub has_delivered: bool,
+}
+
 impl RcptOutcome {
     /// The host has taken the responsibility for this recipient's copy.
     pub fn is_delivered(&self) -> bool {

@@ -1,7 +1,8 @@
 //! The scheduler: which recipients go into which transaction over which connection, and when what failed is tried again.
 //!
 //! A pure state machine: calls bring events and `now`, [`Effect`]s are collected from [`Scheduler::effects`]. It is
-//! volatile: everything is rebuilt at a start by [`Scheduler::accepted`] for each live message, oldest first.
+//! volatile: everything is rebuilt at a start by [`Scheduler::accepted`] for each live message, oldest first; what was learned of hosts
+//! and mailboxes comes back before that, if there is a file ([`Scheduler::recall`]).
 //!
 //! **Promise.** Each pending recipient of a live message is in exactly one of these places, and moves only as said:
 //!
@@ -56,6 +57,8 @@ mod failure;
 mod fixture;
 mod flows;
 mod keeper;
+mod kept;
+mod learned;
 mod messages;
 mod notices;
 mod operator;
@@ -73,10 +76,14 @@ mod timers;
 use std::collections::VecDeque;
 
 pub use config::{Backoff, SchedConfig, SourceConfig, Strategies};
-pub use effects::{CloseReason, Effect, Failure, Ids, NoSession, RcptOutcome, Reach, SourceNo, Stage, Work};
+pub use effects::{
+    CloseReason, Effect, Failure, Ids, NoSession, RcptOutcome, Reach, SessionSoFar, SourceNo, Stage, Work,
+};
+pub use failure::block_list::block_list;
 pub use failure::verdict;
 pub use flows::{FlowKey, FlowRules, SourceSet};
 pub use keeper::Keeper;
+pub use learned::Learning;
 pub use queue_only::By;
 pub use reasons::Reply;
 pub use sites::history::SiteHistory;
@@ -85,7 +92,7 @@ pub use status::census::{At, CauseCount, CauseCounts, Census, LARGE_RECIPIENTS_M
 pub use status::explain::{HostStatus, PathStatus, SiteExplanation, WaitsFor};
 pub use status::place::{RecipientState, RecipientStatus};
 pub use status::waiters::Waiters;
-pub use status::{Glance, Load, SiteStatus, Standing};
+pub use status::{Glance, Load, SiteStatus, Standing, Way};
 pub use stentor_mail::reply::Enhanced;
 pub use stentor_queue::cause::Cause;
 pub use stentor_queue::event::Class;
@@ -138,8 +145,10 @@ pub struct Scheduler {
 impl Scheduler {
     /// `seed` decides jitter and the order of equal targets, nothing else.
     pub fn new(cfg: SchedConfig, seed: u64) -> Scheduler {
+        let mut core = Core::new(cfg, seed);
+        core.name_sources();
         Scheduler {
-            core: Core::new(cfg, seed),
+            core,
             domains: Domains::default(),
             waits: Waits::default(),
             failure: Failures::default(),
@@ -154,6 +163,7 @@ impl Scheduler {
     /// The limits changed (reload): they hold for what comes; nothing open is cut.
     pub fn configure(&mut self, cfg: SchedConfig) {
         self.core.cfg = cfg.checked();
+        self.core.name_sources();
         self.keep_flows();
         self.notices.warn_anew(&mut self.core);
     }
@@ -216,7 +226,8 @@ impl Scheduler {
     /// Brings a message's recipients to where they wait.
     fn begin(&mut self, store: &Store, no: MessageNo, small: bool, now: Ms) {
         let Some((message, class)) = store.message(no).zip(self.core.messages.class(no)) else { return };
-        if message.pending().len() <= UNTOUCHED_RECIPIENTS_MAX {
+        let has_clocks = small && self.failure.has_recalled(no, message.pending());
+        if message.pending().len() <= UNTOUCHED_RECIPIENTS_MAX && !has_clocks {
             for id in message.pending() {
                 let domain = store.book.domain(AddressId(id));
                 if self.domains.get(domain).bulk.insert(no.0) {
@@ -225,7 +236,10 @@ impl Scheduler {
             }
         } else if small {
             for id in store.pending_of(no) {
-                self.make_ready(store, no, id, now);
+                // What a clock of before the start keeps back waits there from the beginning.
+                if !(has_clocks && self.failure.keeps_recalled_back(no, id, now)) {
+                    self.make_ready(store, no, id, now);
+                }
             }
         } else if let Some(active) = self.core.messages.begin(no) {
             active.extra.get_or_insert_default().activation = Some(Activation::default());
@@ -306,7 +320,10 @@ impl Scheduler {
         }
         match self.domains.resolved(&mut self.core, store, domain, resolution, now) {
             Answered::Nothing => {}
-            Answered::Moved => self.relink(store, STEPS_MAX / 4, now),
+            Answered::Moved => {
+                self.recall_deferrals(store, domain, now);
+                self.relink(store, STEPS_MAX / 4, now);
+            }
             Answered::Drain(drain) => self.failure.drains.push_back(drain),
         }
         self.domains.ask(&mut self.core, now);

@@ -52,6 +52,16 @@ impl Reason {
     pub fn is_none(self) -> bool {
         self.no == 0
     }
+
+    /// One whose text is not known any more.
+    pub fn without_text(cause: Cause) -> Reason {
+        if cause == Cause::Ready { Reason::NONE } else { Reason { no: u32::MAX, cause } }
+    }
+
+    /// Names it while its text is kept.
+    pub(crate) fn number(self) -> u32 {
+        self.no
+    }
 }
 
 #[derive(Default)]

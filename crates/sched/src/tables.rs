@@ -87,6 +87,27 @@ impl<K: Eq + Hash, V> Parts<K, V> {
     }
 }
 
+/// How far a visit in slices has come.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct PartsCursor {
+    part: usize,
+    done: usize,
+}
+
+impl<K, V> Parts<K, V> {
+    /// The next entries, at most `max`, in any order; `None` at the end. What comes or goes meanwhile may be seen twice or not at all.
+    pub fn slice(&self, at: &mut PartsCursor, max: usize) -> Option<impl Iterator<Item = (&K, &V)>> {
+        let map = self.maps.get(at.part)?;
+        let from = at.done;
+        *at = if map.len() <= from + max {
+            PartsCursor { part: at.part + 1, done: 0 }
+        } else {
+            PartsCursor { done: from + max, ..*at }
+        };
+        Some(map.iter().skip(from).take(max))
+    }
+}
+
 /// A growing list in pieces.
 pub(crate) struct Pieces<T> {
     list: Vec<Vec<T>>,
@@ -136,6 +157,18 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn slices_have_each_entry_once() {
+        let mut parts = Parts::default();
+        (0..5_000u32).for_each(|key| _ = parts.insert(key, key));
+        let (mut at, mut seen) = (PartsCursor::default(), Vec::new());
+        while let Some(slice) = parts.slice(&mut at, 7) {
+            seen.extend(slice.map(|(key, _)| *key));
+        }
+        seen.sort_unstable();
+        assert!(seen.into_iter().eq(0..5_000));
+    }
 
     proptest! {
         #[test]

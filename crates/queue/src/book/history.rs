@@ -1,7 +1,7 @@
 //! Delivery history of a mailbox and of a domain's hosts: a few bytes each, never needed for correctness.
 //!
 //! Promise: reads no clock and allocates nothing; an update takes some nanoseconds. Counts halve every [`HALF_LIFE_MS`], and
-//! timestamps show the age. Checkpoints keep history; a crash loses what was added since the last one.
+//! timestamps show the age. Checkpoints keep history, and the log has what changes between them, once a minute (`store/histories.rs`).
 //!
 //! Delays are kept on a logarithmic scale (eight steps an octave, 6 % apart), where an average moves by a fraction of the
 //! difference: one slow answer among many is one step, not the average.

@@ -24,6 +24,7 @@
 
 mod arena;
 mod history;
+mod soft;
 mod spelling;
 
 use std::collections::HashMap;
@@ -38,6 +39,7 @@ use crate::index::Index;
 use crate::slices::{Pages, Paging, SliceRef};
 use arena::{Arena, Chunked};
 pub use history::{LastOutcome, MailboxHistory, SLOT_MS, SiteAttempt, SiteHistory, slot};
+use soft::Unsaved;
 use spelling::Spellings;
 
 /// Between an address and the next hop that its mail has instead of its domain's hosts: `ann@example.org>hop:gateway`. Such an
@@ -138,6 +140,8 @@ pub struct AddressBook {
     page_shift: u32,
     address_pages: Pages,
     site_pages: Pages,
+    /// Whose history the log does not have yet.
+    unsaved: Unsaved,
 }
 
 impl Default for AddressBook {
@@ -173,6 +177,7 @@ impl AddressBook {
             page_shift,
             address_pages: Pages::default(),
             site_pages: Pages::default(),
+            unsaved: Unsaved::default(),
         }
     }
 
@@ -407,11 +412,13 @@ impl AddressBook {
     #[inline]
     fn aged(&mut self, id: AddressId) {
         self.address_pages.aged((id.0 >> self.page_shift) as usize);
+        self.unsaved.addresses.changed(id.0);
     }
 
     #[inline]
     fn domain_aged(&mut self, id: u32) {
         self.site_pages.aged((id >> self.page_shift) as usize);
+        self.unsaved.domains.changed(id);
     }
 
     pub(crate) fn address_pages(&mut self) -> &mut Pages {
@@ -542,6 +549,7 @@ impl AddressBook {
             }
         }
         self.by_name.remove(hash, id.0);
+        self.unsaved.domains.forget(id.0);
         self.free_domains.push(id.0);
     }
 
@@ -609,6 +617,7 @@ impl AddressBook {
 
     fn vacate(&mut self, id: AddressId) -> bool {
         let Some(domain) = self.try_domain(id) else { return false };
+        self.unsaved.addresses.forget(id.0);
         self.address_pages.changed((id.0 >> self.page_shift) as usize);
         let hash = self.hasher.hash_one(self.entry(id));
         self.by_text.remove(hash, id.0);

@@ -1,6 +1,7 @@
 //! The packed envelope: the bytes that an acceptance's record and a message in memory have in common.
 
 use crate::codec::{EventError, Reader, put_bytes, put_option, put_varint};
+use crate::sender::Senders;
 
 /// Where the Message-ID stands in the content: it is wanted so seldom that its text is not kept in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +51,11 @@ pub struct Envelope<'a> {
 const REQUIRE_TLS: u64 = 1;
 
 impl<'a> Envelope<'a> {
+    /// By which people ask for its mail.
+    pub fn senders(&self) -> Senders<'a> {
+        Senders { envelope: self.sender, given: self.given_sender }
+    }
+
     /// Appends the packed form.
     pub(crate) fn write(&self, buf: &mut Vec<u8>) {
         put_varint(buf, self.size);

@@ -15,6 +15,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
+use super::histories::HISTORIES_MAX;
 use super::{Store, Sweep};
 use crate::book::SiteHistory;
 use crate::event::{
@@ -36,6 +37,9 @@ enum Stage {
     Addresses(usize),
     /// The next page of domains.
     Sites(usize),
+    /// The next address whose history is newer than its page, and the next domain.
+    Histories(u32),
+    SiteHistories(u32),
     /// The last list done.
     Lists(Option<String>),
     /// The last suspension or standing bounce done.
@@ -118,6 +122,18 @@ impl Checkpoint {
                 Stage::Begin => self.begin(store, slices),
                 Stage::Addresses(page) => self.addresses(store, page, slices),
                 Stage::Sites(page) => self.sites(store, page, slices),
+                Stage::Histories(from) => {
+                    self.record.clear();
+                    let next = store.put_newer(&mut self.record, from);
+                    self.put_record(slices);
+                    next.map_or(Stage::SiteHistories(0), Stage::Histories)
+                }
+                Stage::SiteHistories(from) => {
+                    self.record.clear();
+                    let next = store.put_newer_sites(&mut self.record, from);
+                    self.put_record(slices);
+                    next.map_or(Stage::Lists(None), Stage::SiteHistories)
+                }
                 Stage::Lists(last) => self.list_after(store, last.as_deref(), slices),
                 Stage::Suspended(last) => self.suspended_after(store, last.as_deref(), slices),
                 Stage::Quarantine(next) => self.quarantine(store, next, slices),
@@ -148,6 +164,8 @@ impl Checkpoint {
         match &self.stage {
             Stage::Begin | Stage::End | Stage::Done => FIXED,
             Stage::Addresses(_) | Stage::Sites(_) => FIXED + (ENTRY_BYTES_MAX << store.paging.ids_shift),
+            // A zigzag of 32 bits and the history; of domains fewer, with their names.
+            Stage::Histories(_) | Stage::SiteHistories(_) => FIXED + 5 * 4 * HISTORIES_MAX,
             Stage::Lists(last) => {
                 let after = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
                 let next = store.lists.range::<str, _>((after, Bound::Unbounded)).next();
@@ -189,6 +207,13 @@ impl Checkpoint {
         Stage::Addresses(0)
     }
 
+    /// Hands out what is under construction, if there is anything, as an ordinary record.
+    fn put_record(&self, slices: &mut dyn Slices) {
+        if !self.record.is_empty() {
+            slices.record(&self.record);
+        }
+    }
+
     /// Hands out what is under construction; how it can be kept.
     fn put(&self, store: &Store, slices: &mut dyn Slices) -> Option<SliceRef> {
         if self.record.len() < store.paging.kept_bytes_min {
@@ -219,13 +244,14 @@ impl Checkpoint {
         }
         let slice = if self.record.is_empty() { None } else { self.put(store, slices) };
         store.book.address_pages().written(page, slice);
+        store.book.page_written(page);
         Stage::Addresses(page + 1)
     }
 
     fn sites(&mut self, store: &mut Store, page: usize, slices: &mut dyn Slices) -> Stage {
         let ids = store.book.page_of_domains(page);
         if ids.is_empty() {
-            return Stage::Lists(None);
+            return Stage::Histories(0);
         }
         if let Some(slice) = store.book.site_pages().slice(page)
             && !self.aged_sites.contains(page as u32)
@@ -245,6 +271,7 @@ impl Checkpoint {
         }
         let slice = if self.record.is_empty() { None } else { self.put(store, slices) };
         store.book.site_pages().written(page, slice);
+        store.book.site_page_written(page);
         Stage::Sites(page + 1)
     }
 

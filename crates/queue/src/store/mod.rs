@@ -27,6 +27,7 @@
 
 mod checkpoint;
 mod counts;
+mod histories;
 mod quarantine;
 mod query;
 mod recent;
@@ -47,6 +48,7 @@ pub use crate::event::{Tally, Totals};
 pub use checkpoint::{Checkpoint, SLICE_BYTES_MAX};
 pub use counts::CHUNK_ADDRESSES;
 use counts::Counts;
+pub use histories::{HISTORIES_MAX, Histories};
 use quarantine::Quarantine;
 pub use query::Summary;
 use recent::Recent;

@@ -164,8 +164,8 @@ impl Choice<'_> {
                 self.waits.gone.push((no, id));
             } else if active.meets_reservation(id) {
                 // The verb's end says what becomes of it.
-            } else if !taken.is_final && self.failure.mailboxes.keeps_back(id, no, self.now) || active.is_failing(id) {
-                // The mailbox's clock (or the report) brings it back.
+            } else if !taken.is_final && self.failure.keeps_back(no, id, self.now) || active.is_failing(id) {
+                // The clock (or the report) brings it back.
             } else if active.in_flight.insert(id.0) {
                 taken.ids.push(id);
             }

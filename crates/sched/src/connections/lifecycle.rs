@@ -7,7 +7,7 @@ use stentor_queue::store::Store;
 
 use super::Connections;
 use super::pool::{Conn, State, Tx, slot_of};
-use crate::effects::{Effect, Ids, Reach, Work};
+use crate::effects::{Effect, Ids, Reach, SessionSoFar, Work};
 use crate::failure::deferrals::sender_key;
 use crate::failure::endings::{Ending, Gone};
 use crate::failure::results::Ended;
@@ -103,6 +103,7 @@ impl Connections<'_> {
     pub fn begin_choice(&mut self, conn: ConnId) -> Option<Free> {
         let entry = self.pool.get(conn).filter(|c| !matches!(c.state, State::Connecting | State::Closing))?;
         let (hop, begun, was_idle) = (entry.hop, entry.begun, entry.state == State::Idle);
+        let is_spent = entry.is_spent;
         if entry.state == State::Ready {
             entry.state = State::Busy;
             self.core.path(hop.site, hop.source).coming -= 1;
@@ -111,7 +112,7 @@ impl Connections<'_> {
         let given = entry.limits.transactions_per_connection_max;
         let given = given.unwrap_or(self.core.cfg.transactions_per_connection_max);
         let max = given.max(1).min(entry.paths[hop.source as usize].transactions_max);
-        let is_exhausted = self.core.stopped || begun >= max;
+        let is_exhausted = self.core.stopped || is_spent || begun >= max;
         Some(Free { slot: slot_of(conn), hop, was_idle, is_exhausted })
     }
 
@@ -166,11 +167,12 @@ impl Connections<'_> {
         if is_ready {
             entry.state = State::Ready;
         }
-        let (hop, host_name, lmtp) = (entry.hop, entry.host_name.clone(), entry.lmtp);
+        let (hop, host_name) = (entry.hop, entry.host_name.clone());
+        let session = SessionSoFar { is_lmtp: entry.lmtp, has_delivered: entry.delivered };
         let path = self.core.path(hop.site, hop.source);
         path.coming += usize::from(is_ready);
         path.in_flight -= 1;
-        Some(Ended { hop, host_name, lmtp, no, ids, begun, gap_ms, sender })
+        Some(Ended { hop, host_name, session, no, ids, begun, gap_ms, sender })
     }
 
     /// Of a connection that is still there: what its end would mean. It counts as charged from here on.
@@ -184,6 +186,14 @@ impl Connections<'_> {
         Some(end)
     }
 
+    /// The host takes no more on this connection, and has said so (`leaves`: it closes it). Transactions that were answered on it.
+    pub fn spend(&mut self, conn: ConnId, leaves: bool) -> u32 {
+        let Some(entry) = self.pool.get(conn) else { return 0 };
+        entry.is_spent = true;
+        entry.charged |= leaves;
+        entry.good
+    }
+
     /// A connection without work: idle, or closed if it has done its share or others wait for its place. Whether it was
     /// closed, and its place may be another's.
     pub fn rest(&mut self, free: Free, yields: bool) -> bool {
@@ -192,14 +202,13 @@ impl Connections<'_> {
         let others_wait =
             self.pool.fast >= self.core.cfg.bulk_budget() && self.core.flows.in_line() > self.pool.closing_fast;
         let idle_ms = self.core.cfg.idle_ms;
-        if self.pool.at(slot).is_none_or(|conn| !conn.txs.is_empty() || conn.state == State::Idle) {
-            return false;
-        }
+        let resting = self.pool.at(slot).filter(|conn| conn.txs.is_empty() && conn.state != State::Idle);
+        let Some(is_spent) = resting.map(|conn| conn.is_spent) else { return false };
         self.forget_offered(hop, slot);
         if is_exhausted || yields || others_wait {
             let path = self.core.path(hop.site, hop.source);
             // A learned limit is tried again with a little more.
-            if is_exhausted {
+            if is_exhausted && !is_spent {
                 path.transactions_max = path.transactions_max.saturating_add(path.transactions_max / 4 + 1);
             }
             self.close(slot);

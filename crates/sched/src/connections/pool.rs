@@ -73,6 +73,8 @@ pub struct Conn {
     pub decided: bool,
     /// Its failure has been charged to the host.
     pub charged: bool,
+    /// The host has said that the session has had its share.
+    pub is_spent: bool,
     /// The armed timer's time, 0 if none.
     pub timer_at: Ms,
 }
@@ -128,6 +130,7 @@ impl Conn {
             delivered: false,
             decided: false,
             charged: false,
+            is_spent: false,
             timer_at: 0,
         }
     }

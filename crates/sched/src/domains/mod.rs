@@ -18,6 +18,7 @@ use stentor_queue::store::Store;
 
 use crate::core::Core;
 use crate::failure::drains::{Drain, DrainWhat};
+use crate::kept::KeptClock;
 use crate::reasons::{Reason, Reply};
 use crate::sites::Sites;
 use crate::sites::history::known;
@@ -256,6 +257,16 @@ impl Domains {
         entry.look_up = LookUp::Clock;
         core.timers.set(entry.until, Timer::Domain(domain));
         Some(Drain::expired(DrainWhat::Domain(domain), reply))
+    }
+
+    /// A look-up that failed before the start: the failures in a row count on, and the clock if it has not run out.
+    pub(crate) fn recall(&mut self, core: &mut Core, domain: DomainId, clock: KeptClock, now: Ms) {
+        let entry = self.get(domain);
+        (entry.fails, entry.reason) = (clock.fails, clock.reason);
+        if clock.until > now {
+            (entry.look_up, entry.until) = (LookUp::Clock, clock.until);
+            core.timers.set(clock.until, Timer::Domain(domain));
+        }
     }
 
     /// A domain's clock has run out.

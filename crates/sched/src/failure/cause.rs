@@ -4,7 +4,8 @@
 use stentor_mail::reply::Enhanced;
 use stentor_queue::cause::Cause;
 
-use super::verdict::says_rate;
+use super::block_list::block_list;
+use super::wording::{limits_rate, limits_session};
 use crate::effects::{NoSession, RcptOutcome, Stage};
 
 const REPLY_SERVICE_NOT_AVAILABLE: u16 = 421;
@@ -15,6 +16,7 @@ const DETAIL_FULL: u16 = 2;
 /// No session came about. `text` is the system's or ours.
 pub fn of_no_session(why: NoSession, text: &str) -> Cause {
     match why {
+        NoSession::Reply { .. } if block_list(text).is_some() => Cause::BlockListed,
         NoSession::Reply { code: REPLY_SERVICE_NOT_AVAILABLE, .. } => of_421(text),
         NoSession::Reply { .. } => Cause::Greeting,
         NoSession::Tls | NoSession::Unfit { .. } => Cause::Tls,
@@ -28,7 +30,13 @@ pub fn of_no_session(why: NoSession, text: &str) -> Cause {
 
 /// 421, where nothing else is known of it.
 pub fn of_421(text: &str) -> Cause {
-    if says_rate(text) { Cause::Rate } else { Cause::Busy }
+    if block_list(text).is_some() {
+        Cause::BlockListed
+    } else if limits_rate(text) && !limits_session(text) {
+        Cause::Rate
+    } else {
+        Cause::Busy
+    }
 }
 
 /// A connection that was lost, or that we gave up.
@@ -57,13 +65,14 @@ pub fn of_outcome(outcome: &RcptOutcome) -> Cause {
         Stage::Table => return Cause::Table,
         Stage::Tls => return Cause::Tls,
         _ if code == REPLY_SERVICE_NOT_AVAILABLE => return of_421(text),
+        _ if block_list(text).is_some() => return Cause::BlockListed,
         Stage::Greeting => return Cause::Greeting,
         Stage::Mail | Stage::Rcpt | Stage::Data | Stage::Final => {}
     }
     if let Some(cause) = of_mailbox(dsn, text).filter(|_| stage != Stage::Mail) {
         return cause;
     }
-    if says_rate(text) {
+    if limits_rate(text) && !limits_session(text) {
         return Cause::Rate;
     }
     if has(text, &["greylist", "graylist", "grey list", "gray list", "grey-list", "gray-list"]) {
@@ -107,6 +116,9 @@ mod tests {
             (Stage::Mail, 421, None, "sending rate too high", Cause::Rate),
             (Stage::Rcpt, 450, d(7, 1), "Recipient address rejected: Greylisted, see", Cause::Greylisted),
             (Stage::Rcpt, 452, d(2, 2), "no room", Cause::MailboxFull),
+            (Stage::Rcpt, 450, d(7, 1), "Client host [192.0.2.1] blocked using zen.spamhaus.org", Cause::BlockListed),
+            (Stage::Mail, 421, d(7, 0), "listed by bl.spamcop.net, too many messages", Cause::BlockListed),
+            (Stage::Greeting, 554, None, "192.0.2.1 is blacklisted", Cause::BlockListed),
             (Stage::Rcpt, 450, None, "user is over quota", Cause::MailboxFull),
             (Stage::Rcpt, 450, d(2, 1), "receiving mail too quickly", Cause::Mailbox),
             (Stage::Rcpt, 451, d(3, 0), "later", Cause::Recipient),

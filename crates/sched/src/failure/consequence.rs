@@ -29,8 +29,8 @@ impl Consequence {
             Verdict::Refused => Consequence::Refused,
             Verdict::Fail => Consequence::Failed,
             // Where all hosts are left alone now, what is too old there expires as a whole (`charge_host`).
-            Verdict::Host if over_age && deferred => Consequence::Expired,
-            Verdict::Host | Verdict::TooMany => Consequence::Again,
+            Verdict::Host | Verdict::SessionLimit if over_age && deferred => Consequence::Expired,
+            Verdict::Host | Verdict::TooMany | Verdict::SessionLimit => Consequence::Again,
             Verdict::Mailbox => Consequence::DeferMailbox,
             _ if over_age => Consequence::Expired,
             Verdict::Recipient => Consequence::DeferRecipient,
@@ -58,6 +58,8 @@ mod tests {
         assert_eq!(Consequence::of(Verdict::Host, true, false), Consequence::Again, "another host may take it");
         assert_eq!(Consequence::of(Verdict::Host, true, true), Consequence::Expired);
         assert_eq!(Consequence::of(Verdict::TooMany, true, true), Consequence::Again);
+        assert_eq!(Consequence::of(Verdict::SessionLimit, true, false), Consequence::Again, "another session takes it");
+        assert_eq!(Consequence::of(Verdict::SessionLimit, true, true), Consequence::Expired);
         assert_eq!(
             Consequence::of(Verdict::Mailbox, true, true),
             Consequence::DeferMailbox,

@@ -4,16 +4,22 @@
 //! runs out. A message is deferred after 4xx to the data, or when it has used up its returns (`RETURNS_MAX`): it came back too
 //! often without a clock. A sender's deferral follows the hosts' refusals at MAIL (`next_host`). The count of failures lasts
 //! until a success, or until the message is gone.
+//!
+//! A message that was in flight when a connection was lost may have met a host that was being stopped. The first time its clock
+//! ends half a second after the site has taken other mail (`awaits`); from the second time in a row it is the message.
 
 use smallvec::SmallVec;
-use stentor_queue::ids::{MessageNo, Ms, SiteId};
+use stentor_queue::cause::Cause;
+use stentor_queue::ids::{MessageId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
 use stentor_queue::store::Store;
 
 use crate::core::Core;
 use crate::flows::FlowNo;
+use crate::kept::{KeptClock, KeptDeferral, KeptKey};
 use crate::reasons::{Reason, Reply};
 use crate::sites::HostNo;
+use crate::sites::early::EarlyProbes;
 use crate::tables::Map;
 use crate::timers::Timer;
 
@@ -23,6 +29,11 @@ pub const RETURNS_MAX: u8 = 16;
 pub const RETURN_BEHIND: u8 = 1;
 /// What a rate reply costs.
 pub const RETURN_RATE: u8 = 4;
+
+/// How soon a message that was in flight when a connection was lost is tried again once its site takes other mail.
+const AWAITED_MS: Ms = 500;
+/// Max awaiting messages per key of `awaiting`.
+const AWAITING_MAX: usize = 4_096;
 
 /// What is deferred at a site.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -41,11 +52,24 @@ pub struct Deferral {
     fails: u8,
     /// What a message has used up by coming back without a clock.
     returns: u8,
+    /// Of a message: when it first came back.
+    since: Ms,
+    /// Of a message: it ends soon after the site has taken other mail.
+    awaits: Option<AwaitingEntry>,
     pub reason: Reason,
     /// Messages kept back, by flow, with the flow's class.
     pub waiters: SmallVec<[(FlowNo, usize, IdSet); 1]>,
     /// Of a sender: by host (`next_host`).
     pub refusals: Vec<Refusal>,
+}
+
+/// What a deferral awaits of its site.
+#[derive(Clone, Copy)]
+struct AwaitingEntry {
+    /// The host that must take mail: the one that may have the message. `None`: any.
+    host: Option<HostNo>,
+    /// Its place among those that await the same.
+    at: u32,
 }
 
 /// A host's 4xx at MAIL to a sender.
@@ -54,6 +78,11 @@ pub struct Refusal {
     pub until: Ms,
     /// In a row.
     pub fails: u8,
+    /// The first of the row.
+    pub since: Ms,
+    /// When the clock would have run out, had no early probe ended it.
+    pub ended_early: Ms,
+    pub early: EarlyProbes,
 }
 
 #[derive(Default)]
@@ -61,6 +90,8 @@ pub struct Deferrals {
     list: Vec<Option<Deferral>>,
     free: Vec<u32>,
     by_key: Map<(SiteId, DeferralKey), u32>,
+    /// Slots of messages that wait for their site, or for this host of it, to take other mail: each has its place in its deferral.
+    awaiting: Map<(SiteId, Option<HostNo>), Vec<u32>>,
 }
 
 /// A sender's domain (RFC 5321 Reverse-path; the null sender is one of its own).
@@ -71,10 +102,18 @@ pub fn sender_key(sender: &str) -> u64 {
 }
 
 impl Deferral {
+    pub(crate) fn clock(&self) -> KeptClock {
+        KeptClock { until: self.until, fails: self.fails, reason: self.reason }
+    }
+
+    pub fn returns(&self) -> u8 {
+        self.returns
+    }
+
     /// An operator wants the sender's mail tried.
     fn end_refusals(&mut self, forget: bool) {
         for refusal in &mut self.refusals {
-            refusal.until = 0;
+            (refusal.until, refusal.ended_early) = (0, if forget { 0 } else { refusal.ended_early });
             refusal.fails = if forget { 0 } else { refusal.fails };
         }
     }
@@ -157,7 +196,7 @@ impl Deferrals {
     /// Defers a message at a site after a failure.
     pub fn defer(&mut self, core: &mut Core, site: SiteId, no: MessageNo, reply: &Reply, now: Ms) {
         if core.messages.is_live(no) {
-            let slot = self.slot_for(core, site, DeferralKey::Message(no), reply);
+            let slot = self.slot_for(core, site, DeferralKey::Message(no), reply, now);
             self.begin_clock(core, slot, now);
         }
     }
@@ -167,7 +206,7 @@ impl Deferrals {
         if !core.messages.is_live(no) {
             return false;
         }
-        let slot = self.slot_for(core, site, DeferralKey::Message(no), reply);
+        let slot = self.slot_for(core, site, DeferralKey::Message(no), reply, now);
         let Some(deferral) = self.get_mut(slot) else { return false };
         deferral.returns = deferral.returns.saturating_add(cost).min(RETURNS_MAX);
         let is_used_up = deferral.returns == RETURNS_MAX;
@@ -177,8 +216,47 @@ impl Deferrals {
         is_used_up
     }
 
+    /// Places in use or free: numbers of deferrals are below.
+    pub fn slots(&self) -> usize {
+        self.list.len()
+    }
+
+    /// A deferral of before the start, at its site again.
+    pub(crate) fn recall(&mut self, core: &mut Core, store: &Store, site: SiteId, kept: KeptDeferral) {
+        let KeptDeferral { key, clock, returns, refusals } = kept;
+        let key = match key {
+            KeptKey::Message(id) => match store.no_of(MessageId(id)).filter(|no| core.messages.is_live(*no)) {
+                Some(no) => DeferralKey::Message(no),
+                None => return,
+            },
+            KeptKey::Sender(hash) => DeferralKey::Sender(hash),
+        };
+        let hosts = core.sites.hosts_named(site);
+        let of_name = |name: &str| hosts.iter().find(|(of, _)| **of == *name).map(|(_, host)| *host);
+        let refusals: Vec<Refusal> = refusals
+            .iter()
+            .filter_map(|(host, until, fails)| {
+                let early = EarlyProbes::NONE;
+                Some(Refusal { host: of_name(host)?, until: *until, fails: *fails, since: 0, ended_early: 0, early })
+            })
+            .collect();
+        if matches!(key, DeferralKey::Sender(_)) && refusals.is_empty() {
+            return;
+        }
+        let blank = Reply { code: 0, dsn: None, text: "".into(), cause: Cause::Message, host: None };
+        let reply = core.reasons.get(clock.reason).cloned().unwrap_or(blank);
+        let slot = self.slot_for(core, site, key, &reply, 0);
+        let Some(deferral) = self.get_mut(slot) else { return };
+        (deferral.until, deferral.fails, deferral.reason) = (clock.until, clock.fails, clock.reason);
+        (deferral.returns, deferral.refusals) = (returns, refusals);
+        let times = deferral.refusals.iter().map(|refusal| refusal.until).chain([deferral.until]);
+        for until in times.collect::<SmallVec<[Ms; 4]>>() {
+            core.timers.set(until, Timer::Deferral(slot));
+        }
+    }
+
     /// The place of a deferral; without a clock if it is new.
-    pub fn slot_for(&mut self, core: &mut Core, site: SiteId, key: DeferralKey, reply: &Reply) -> u32 {
+    pub fn slot_for(&mut self, core: &mut Core, site: SiteId, key: DeferralKey, reply: &Reply, now: Ms) -> u32 {
         let reason = core.reasons.keep(reply.clone());
         if let Some(slot) = self.slot(site, key) {
             if let Some(deferral) = self.get_mut(slot) {
@@ -187,7 +265,8 @@ impl Deferrals {
             return slot;
         }
         let (waiters, refusals) = (SmallVec::new(), Vec::new());
-        let new = Deferral { site, key, until: 0, fails: 0, returns: 0, reason, waiters, refusals };
+        let (until, fails, returns, awaits) = (0, 0, 0, None);
+        let new = Deferral { site, key, until, fails, returns, since: now, awaits, reason, waiters, refusals };
         let slot = self.free.pop().unwrap_or_else(|| {
             self.list.push(None);
             (self.list.len() - 1) as u32
@@ -216,13 +295,80 @@ impl Deferrals {
         core.timers.set(deferral.until, Timer::Deferral(slot));
     }
 
-    /// A message that has a deferral stands back until then.
-    pub fn extend(&mut self, core: &mut Core, site: SiteId, no: MessageNo, until: Ms) {
+    /// A message that has a deferral stands back until then, or until its site takes other mail.
+    pub fn stand_back(&mut self, core: &mut Core, site: SiteId, no: MessageNo, until: Ms) {
         let Some(slot) = self.slot(site, DeferralKey::Message(no)) else { return };
         if let Some(deferral) = self.get_mut(slot).filter(|deferral| deferral.until < until) {
             deferral.until = until;
             core.timers.set(until, Timer::Deferral(slot));
+            self.note_awaiting(slot, None);
         }
+    }
+
+    /// A message was in flight when its connection was lost. For the first time it is tried again soon after the site has
+    /// taken other mail: its clock is for a message that the host does not bear.
+    /// `host`: only that host's word counts, as it may have the message already and another would deliver it twice.
+    pub fn await_site(&mut self, core: &mut Core, site: SiteId, no: MessageNo, host: Option<HostNo>) {
+        if let Some(slot) = self.slot(site, DeferralKey::Message(no))
+            && core.messages.is_live(no)
+            && self.get(slot).is_some_and(|deferral| deferral.fails <= 1)
+        {
+            self.note_awaiting(slot, host);
+        }
+    }
+
+    fn note_awaiting(&mut self, slot: u32, host: Option<HostNo>) {
+        let Some(deferral) = self.list.get_mut(slot as usize).and_then(Option::as_mut) else { return };
+        if deferral.awaits.is_some() {
+            return;
+        }
+        let slots = self.awaiting.entry((deferral.site, host)).or_default();
+        if slots.len() < AWAITING_MAX {
+            deferral.awaits = Some(AwaitingEntry { host, at: slots.len() as u32 });
+            slots.push(slot);
+        }
+    }
+
+    /// Removes an ended deferral from its list.
+    fn forget_awaiting(&mut self, site: SiteId, awaited: AwaitingEntry) {
+        let Some(slots) = self.awaiting.get_mut(&(site, awaited.host)) else { return };
+        slots.swap_remove(awaited.at as usize);
+        match slots.get(awaited.at as usize) {
+            Some(moved) => {
+                let moved = self.list.get_mut(*moved as usize).and_then(Option::as_mut);
+                if let Some(AwaitingEntry { at, .. }) = moved.and_then(|deferral| deferral.awaits.as_mut()) {
+                    *at = awaited.at;
+                }
+            }
+            None if slots.is_empty() => _ = self.awaiting.remove(&(site, awaited.host)),
+            None => {}
+        }
+    }
+
+    /// A host took a message: retries soon those awaiting it or any host. Messages awaiting other hosts are not scanned.
+    pub fn site_takes_mail(&mut self, core: &mut Core, site: SiteId, host: HostNo, now: Ms) {
+        if self.awaiting.is_empty() {
+            return;
+        }
+        for host in [None, Some(host)] {
+            for (at, slot) in self.awaiting.remove(&(site, host)).unwrap_or_default().into_iter().enumerate() {
+                let Some(deferral) = self.get_mut(slot) else { continue };
+                let awaited = deferral.awaits.take();
+                debug_assert!(
+                    deferral.site == site && awaited.is_some_and(|it| it.host == host && it.at as usize == at),
+                    "a list of awaiting messages and their deferrals differ"
+                );
+                if deferral.until > now + AWAITED_MS {
+                    deferral.until = now + AWAITED_MS;
+                    core.timers.set(deferral.until, Timer::Deferral(slot));
+                }
+            }
+        }
+    }
+
+    /// When the message first came back from the site without a fate.
+    pub fn returned_since(&self, site: SiteId, no: MessageNo) -> Option<Ms> {
+        self.get(self.slot(site, DeferralKey::Message(no))?).map(|deferral| deferral.since)
     }
 
     /// A clock has run out: what it kept back waits in the site's line again. Its count of failures is kept until a success.
@@ -252,6 +398,9 @@ impl Deferrals {
         let Some(slot) = self.by_key.remove(&(site, key)) else { return };
         let Some(deferral) = self.list[slot as usize].take() else { return };
         self.free.push(slot);
+        if let Some(awaited) = deferral.awaits {
+            self.forget_awaiting(site, awaited);
+        }
         core.sites.get(site).deferrals -= 1;
         for (flow, class, back) in &deferral.waiters {
             core.enter_line_all(site, (*flow, *class), back);

@@ -6,11 +6,14 @@
 //! | had decided a recipient's fate, and delivered nothing | the host a pause: 1, 2, 4, 8, 16, 30 s, then `host_retry` |
 //! | was refused at once by the network; was lost before anything was done, for the first time | the same |
 //! | got 421 while others to the host work | the path's window shrinks below what it had |
+//! | was refused AUTH, got 521, has not what the mail must have | the host `host_retry`, and no early probe |
 //! | any other | the host `host_retry` |
 //!
 //! A message that comes back without a clock uses up some of its returns at the site (`RETURNS_MAX`), and the one that the
 //! host refused uses up most. When none are left it is deferred there, and each further return doubles that clock. While
 //! the host serves others it is charged nothing for it: one message that is never taken must not stop a host.
+//!
+//! A host that worked a moment ago is probed ahead of these clocks, a number of times that its last delivery has paid for (`sites::early`).
 
 use std::sync::Arc;
 
@@ -23,7 +26,7 @@ use super::cause::{of_421, of_loss};
 use super::deferrals::{RETURN_BEHIND, RETURN_RATE, RETURNS_MAX};
 use super::hosts::Charge;
 use super::limits::{crowded, host_full, reduce_trust, transactions_max};
-use super::verdict::says_rate;
+use super::wording::{limits_rate, limits_session, may_limit_session};
 use crate::core::Core;
 use crate::effects::{CloseReason, NoSession};
 use crate::reasons::Reply;
@@ -64,17 +67,18 @@ impl Failures {
         match why {
             NoSession::Reply { code: 421, .. } if working > 0 => host_full(core, hop, working, reply, now),
             NoSession::Reply { code: NO_MAIL_HERE, .. } => {
-                self.charge_host(core, hop, Charge::Retry, reply, now);
+                self.charge_host(core, hop, Charge::Sure, reply, now);
                 self.takes_no_mail(core, hop.host, reply);
             }
             NoSession::Unfit { .. } => {
                 // No host is waited for longer because it has been found so before.
                 core.sites.host(hop.host).retries = 0;
-                self.charge_host(core, hop, Charge::Retry, reply, now);
+                self.charge_host(core, hop, Charge::Sure, reply, now);
                 self.close_unfit_host(core, hop, reply);
             }
             NoSession::Unreachable => self.charge_host(core, hop, Charge::Pause, reply, now),
-            NoSession::Failed | NoSession::Tls | NoSession::Auth | NoSession::Reply { .. } => {
+            NoSession::Auth => self.charge_host(core, hop, Charge::Sure, reply, now),
+            NoSession::Failed | NoSession::Tls | NoSession::Reply { .. } => {
                 self.charge_host(core, hop, Charge::Retry, reply, now);
             }
         }
@@ -137,7 +141,8 @@ impl Failures {
     fn refused_421(&mut self, core: &mut Core, end: Ending, front: Option<MessageNo>, reply: &Reply, now: Ms) -> bool {
         let Hop { site, source, .. } = end.hop;
         let adapts = core.cfg.strategies.adaptation;
-        let cost = if says_rate(&reply.text) && adapts && core.path(site, source).proven {
+        let is_of_session = Self::ends_session(core, end, reply);
+        let cost = if !is_of_session && limits_rate(&reply.text) && adapts && core.path(site, source).proven {
             self.too_fast(core, end.hop, reply, now);
             RETURN_RATE
         } else if end.delivered {
@@ -154,6 +159,15 @@ impl Failures {
         front.is_some_and(|no| self.deferrals.returned(core, site, no, cost, reply, now))
     }
 
+    /// Whether the 421 is a limit of the session. "Too many messages" alone may be one: if the next session is refused with it before
+    /// it has delivered anything, it counts all of our mail.
+    fn ends_session(core: &mut Core, end: Ending, reply: &Reply) -> bool {
+        let may_be = may_limit_session(&reply.text);
+        let path = core.path(end.hop.site, end.hop.source);
+        path.counts_all_sessions |= may_be && !end.delivered;
+        end.delivered && (limits_session(&reply.text) || may_be && !path.counts_all_sessions)
+    }
+
     /// A connection lost in a transaction, or before it had one. The path is suspect.
     fn lost(&mut self, core: &mut Core, end: Ending, front: Option<MessageNo>, reply: &Reply, now: Ms) -> bool {
         let Hop { site, host, .. } = end.hop;
@@ -161,7 +175,7 @@ impl Failures {
         if end.delivered {
             transactions_max(core, end.hop, end.good, reply);
             let cost = front_cost(core, site);
-            return front.is_some_and(|no| self.deferrals.returned(core, site, no, cost, reply, now));
+            return front.is_some_and(|no| self.came_back(core, site, no, cost, reply, now));
         }
         let is_first = core.sites.host(host).fails == 0;
         let charge = if end.decided || is_first { Charge::Pause } else { Charge::Retry };
@@ -178,8 +192,10 @@ impl Failures {
         reply: &Reply,
         now: Ms,
     ) -> bool {
-        let cost = front_cost(core, hop.site);
-        let is_deferred = front.is_some_and(|no| self.deferrals.returned(core, hop.site, no, cost, reply, now));
+        let is_deferred = front.is_some_and(|no| {
+            let cost = self.vain_cost(core, hop, no, now);
+            self.came_back(core, hop.site, no, cost, reply, now)
+        });
         // It is this message, not the host.
         if is_deferred && core.sites.host(hop.host).fails == 0 {
             return true;
@@ -191,13 +207,38 @@ impl Failures {
         is_deferred
     }
 
+    /// What the message in front uses up. Nothing while a host of the path is probed early, which a delivery has paid for; and little
+    /// if the host has taken nothing since the message first came back: then it may be the host.
+    fn vain_cost(&self, core: &mut Core, hop: Hop, no: MessageNo, now: Ms) -> u8 {
+        let since = self.deferrals.returned_since(hop.site, no);
+        let path = &core.sites.list[hop.site.0 as usize].paths[usize::from(hop.source)];
+        let is_probed_early = path.hosts.iter().any(|no| core.sites.hosts[*no as usize].is_probed_early(now));
+        let host = &core.sites.hosts[hop.host as usize];
+        if is_probed_early {
+            0
+        } else if host.fails == 0 && since.is_some_and(|since| host.good_at <= since) {
+            RETURN_BEHIND
+        } else {
+            front_cost(core, hop.site)
+        }
+    }
+
+    /// A message that was in flight comes back. Whether it is deferred now.
+    fn came_back(&mut self, core: &mut Core, site: SiteId, no: MessageNo, cost: u8, reply: &Reply, now: Ms) -> bool {
+        let is_deferred = self.deferrals.returned(core, site, no, cost, reply, now);
+        if is_deferred {
+            self.deferrals.await_site(core, site, no, None);
+        }
+        is_deferred
+    }
+
     /// Where the hosts are left alone for a while, others are to be tried first then.
     fn stand_back(&mut self, core: &mut Core, hop: Hop, no: MessageNo, now: Ms) {
         let own = core.waits_in_line(hop.site, no);
         if core.sites.get(hop.site).lines.len() > usize::from(own)
             && let Pick::Wait(Some(until)) = core.sites.pick(hop.site, hop.source, now, &mut core.rng)
         {
-            self.deferrals.extend(core, hop.site, no, until + STAND_BACK_MS);
+            self.deferrals.stand_back(core, hop.site, no, until + STAND_BACK_MS);
         }
     }
 }

@@ -7,11 +7,14 @@ use super::verdict::{Judge, Verdict};
 use crate::effects::{RcptOutcome, Stage};
 use crate::reasons::Reply;
 
+const REPLY_SERVICE_NOT_AVAILABLE: u16 = 421;
+
 /// First of each kind.
 #[derive(Default)]
 pub struct Findings<'a> {
     pub refused: Option<&'a RcptOutcome>,
     pub rate: Option<&'a RcptOutcome>,
+    pub limited: Option<&'a RcptOutcome>,
     pub lost: Option<&'a RcptOutcome>,
     pub sender: Option<&'a RcptOutcome>,
     pub message: Option<&'a RcptOutcome>,
@@ -34,12 +37,18 @@ impl<'a> Findings<'a> {
             found.decided += usize::from(verdict.is_final());
             found.answered += usize::from(!matches!(
                 verdict,
-                Verdict::Host | Verdict::Rate | Verdict::TooMany | Verdict::Lost | Verdict::LostAfterDot
+                Verdict::Host
+                    | Verdict::Rate
+                    | Verdict::TooMany
+                    | Verdict::SessionLimit
+                    | Verdict::Lost
+                    | Verdict::LostAfterDot
             ));
             match verdict {
                 Verdict::Delivered => found.delivered += 1,
                 Verdict::Host => found.refused = found.refused.or(Some(outcome)),
                 Verdict::Rate => found.rate = found.rate.or(Some(outcome)),
+                Verdict::SessionLimit => found.limited = found.limited.or(Some(outcome)),
                 Verdict::Lost => found.lost = found.lost.or(Some(outcome)),
                 Verdict::LostAfterDot => {
                     found.lost = found.lost.or(Some(outcome));
@@ -57,7 +66,8 @@ impl<'a> Findings<'a> {
         // It left among its replies to the content (LMTP): the others may have their copies too. And each try would deliver
         // one more, and so have no clock, but cost the content for all.
         if found.delivered > 0 {
-            found.message = found.message.or(found.refused).or(found.lost);
+            let leaves = found.limited.filter(|outcome| outcome.code == REPLY_SERVICE_NOT_AVAILABLE);
+            found.message = found.message.or(found.refused).or(found.lost).or(leaves);
         }
         found
     }

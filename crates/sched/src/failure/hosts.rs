@@ -2,7 +2,8 @@
 //!
 //! Each failure in a row lengthens it: first short pauses, if the kind of failure allows them, then `host_retry`. When it has
 //! run out, one connection (the probe) may try the host. An answer of a healthy host ends the clock; only a delivery gives the
-//! short pauses back. A flush lets the probe go at once; if that fails, the clock is as it was before the flush.
+//! short pauses back. A flush lets the probe go at once; if that fails, the clock is as it was before the flush. A host that worked
+//! a moment ago is probed ahead of its clock as well, a bounded number of times (`sites::early`).
 
 use stentor_mail::reply::Enhanced;
 use stentor_queue::ids::{Ms, SiteId};
@@ -13,6 +14,7 @@ use crate::config::Backoff;
 use crate::core::Core;
 use crate::effects::SourceNo;
 use crate::reasons::Reply;
+use crate::sites::early::EarlyProbes;
 use crate::sites::{Hop, Host, HostNo, Pick, Sites, telling};
 
 /// Short pauses of a host before `host_retry` begins. Each lasts a second longer than all before it together, up to 30 s, so a
@@ -30,6 +32,8 @@ const FORGOTTEN_MS: Ms = 1_000;
 pub enum Charge {
     Pause,
     Retry,
+    /// As `Retry`, and never ahead of the clock: the host would say the same (521, AUTH refused, what it has not).
+    Sure,
 }
 
 impl Host {
@@ -39,12 +43,28 @@ impl Host {
         if self.until > now {
             return;
         }
+        if self.fails == 0 {
+            self.failing_since = now;
+            self.early = if charge == Charge::Sure { EarlyProbes::NONE } else { EarlyProbes::after(self.good_at, now) };
+            // Paid for by that delivery, whatever else ends the row.
+            self.good_at = 0;
+        }
         // Tried before its time: that teaches nothing new, and makes no clock longer.
         let early = std::mem::take(&mut self.ended_early);
         if early > now {
             self.until = early;
-            return;
+        } else {
+            self.lengthen(charge, retry, rng, now);
         }
+        if charge != Charge::Sure
+            && let Some(at) = self.early.take(self.failing_since, self.until, now)
+        {
+            self.ended_early = std::mem::replace(&mut self.until, at);
+        }
+    }
+
+    /// The clock begins, longer than the last one.
+    fn lengthen(&mut self, charge: Charge, retry: Backoff, rng: &mut fastrand::Rng, now: Ms) {
         self.fails = self.fails.saturating_add(1);
         let pause = (FIRST_PAUSE_MS + self.paused_ms).min(PAUSE_MS_MAX);
         let delay = if charge == Charge::Pause && self.pauses < PAUSES_MAX && pause < retry.min_ms {
@@ -60,9 +80,9 @@ impl Host {
     }
 
     /// It has answered as a healthy host does. Whether its clock ends with that.
-    pub fn succeeded(&mut self, delivered: bool) -> bool {
+    pub fn succeeded(&mut self, delivered: bool, now: Ms) -> bool {
         if delivered {
-            (self.pauses, self.paused_ms) = (0, 0);
+            (self.pauses, self.paused_ms, self.good_at) = (0, 0, now);
         }
         let had_failed = self.fails > 0;
         self.ended_early = 0;
@@ -70,6 +90,13 @@ impl Host {
             (self.fails, self.retries, self.until, self.probe) = (0, 0, 0, None);
         }
         had_failed
+    }
+}
+
+impl Host {
+    /// It has failed, and may be probed ahead of its clock.
+    pub fn is_probed_early(&self, now: Ms) -> bool {
+        self.fails > 0 && self.early.may_go(self.failing_since, now)
     }
 }
 

@@ -12,8 +12,9 @@ use stentor_queue::store::Store;
 use super::same_jitter;
 use crate::core::Core;
 use crate::flows::lines::oldest;
+use crate::kept::KeptClock;
 use crate::reasons::Reason;
-use crate::tables::Parts;
+use crate::tables::{Map, Parts, PartsCursor};
 use crate::timers::Timer;
 
 /// Messages with a 4xx for a recipient until it is the mailbox that has the clock.
@@ -35,6 +36,8 @@ struct Mailbox {
 pub struct Mailboxes {
     list: Parts<AddressId, Mailbox>,
     strikes: Parts<AddressId, u8>,
+    /// Failures in a row before the start, of mailboxes with a clock then.
+    ladder: Map<AddressId, u8>,
 }
 
 impl Mailboxes {
@@ -89,6 +92,9 @@ impl Mailboxes {
     }
 
     pub fn end_strikes(&mut self, id: AddressId) {
+        if !self.ladder.is_empty() {
+            self.ladder.remove(&id);
+        }
         if !self.strikes.is_empty() {
             self.strikes.remove(&id);
         }
@@ -96,11 +102,37 @@ impl Mailboxes {
 
     /// The ids will be other addresses'.
     pub fn forget(&mut self, ids: &IdSet) {
-        if self.strikes.is_empty() {
+        if self.strikes.is_empty() && self.ladder.is_empty() {
             return;
         }
         for id in ids {
             self.strikes.remove(&AddressId(id));
+            self.ladder.remove(&AddressId(id));
+        }
+    }
+
+    /// The next mailboxes with a clock.
+    pub(crate) fn slice(
+        &self,
+        at: &mut PartsCursor,
+        max: usize,
+    ) -> Option<impl Iterator<Item = (AddressId, KeptClock)>> {
+        self.list.slice(at, max).map(|all| {
+            all.map(|(id, Mailbox { until_s, fails, reason, .. })| {
+                (*id, KeptClock { until: Ms::from(*until_s) * 1_000, fails: *fails, reason: *reason })
+            })
+        })
+    }
+
+    /// A clock of before the start.
+    pub(crate) fn recall(&mut self, core: &mut Core, id: AddressId, clock: KeptClock, now: Ms) {
+        let KeptClock { until, fails, reason } = clock;
+        self.ladder.insert(id, fails);
+        if until > now {
+            let until_s = until.div_ceil(1_000) as u32;
+            let mailbox = Mailbox { until_s, fails, reason, probe: None, waiters: IdSet::new() };
+            self.list.insert(id, mailbox);
+            core.timers.set(Ms::from(until_s) * 1_000, Timer::Mailbox(id));
         }
     }
 
@@ -113,7 +145,8 @@ impl Mailboxes {
         reason: Reason,
         now: Ms,
     ) {
-        let new = || Mailbox { until_s: 0, fails: 0, reason, probe: None, waiters: IdSet::new() };
+        let fails = if self.ladder.is_empty() { 0 } else { self.ladder.remove(&id).unwrap_or(0) };
+        let new = || Mailbox { until_s: 0, fails, reason, probe: None, waiters: IdSet::new() };
         let mailbox = self.list.get_or_insert_with(id, new);
         mailbox.waiters.insert(no.0);
         if u64::from(mailbox.until_s) * 1_000 > now {

@@ -7,8 +7,9 @@
 //! | file | decides |
 //! |---|---|
 //! | `verdict` | what a reply means |
+//! | `wording` | which limit its words are about |
 //! | `findings` | what a transaction's outcomes say about host, sender and message |
-//! | `cause` | what views call it |
+//! | `cause`, `block_list` | what views call it |
 //! | `consequence` | what a verdict leads to for the recipient |
 //! | `results` | carries a transaction's outcomes to the owners below |
 //! | `endings` | what the end of a connection costs its host and the messages on it |
@@ -21,6 +22,7 @@
 //!
 //! To change what follows a 4xx, begin in `verdict` and `consequence`; how long it lasts is in the clock's own file.
 
+pub mod block_list;
 pub mod cause;
 mod consequence;
 pub mod deferrals;
@@ -35,6 +37,7 @@ mod recipients;
 pub mod reports;
 pub mod results;
 pub mod verdict;
+mod wording;
 
 use std::collections::VecDeque;
 
@@ -42,7 +45,8 @@ use deferrals::Deferrals;
 use drains::Drain;
 use mailboxes::Mailboxes;
 use recipients::Recipients;
-use stentor_queue::ids::{AddressId, DomainId, MessageNo};
+use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms};
+use stentor_queue::idset::IdSet;
 
 use crate::reasons::Reason;
 
@@ -59,6 +63,23 @@ impl Failures {
     /// Clocks of all kinds in force or with a history, those of hosts apart.
     pub fn clocks(&self) -> usize {
         self.mailboxes.len() + self.recipients.len() + self.deferrals.len()
+    }
+
+    /// Whether a clock of before the start may keep one of a small message's recipients back.
+    pub fn has_recalled(&self, no: MessageNo, pending: &IdSet) -> bool {
+        let may = self.recipients.are_recalled() || !self.mailboxes.is_empty();
+        may && pending.iter().map(AddressId).any(|id| self.mailboxes.contains(id) || self.recipients.contains(no, id))
+    }
+
+    /// Whether a clock keeps back a recipient that is looked at; its mailbox's notes the message.
+    pub fn keeps_back(&mut self, no: MessageNo, id: AddressId, now: Ms) -> bool {
+        self.recipients.are_recalled() && self.recipients.wait(no, id, now).is_some()
+            || self.mailboxes.keeps_back(id, no, now)
+    }
+
+    /// Whether a clock of before the start keeps the recipient back: it waits there then.
+    pub fn keeps_recalled_back(&mut self, no: MessageNo, id: AddressId, now: Ms) -> bool {
+        self.recipients.wait(no, id, now).is_some() || self.mailboxes.keeps_back(id, no, now)
     }
 
     /// The last reply about a recipient that is being retried, 0 if there was none.

@@ -4,10 +4,12 @@
 //! and ends with a delivery by that host. While it runs, the sender's messages wait at the deferral of (site, sender) instead
 //! of in the site's line, and the deferral is offered to the hosts of the site that have not refused: their connections
 //! alternate between offers and the line (`choice::offers`), and if there is no connection one is opened
-//! (`connections::offers`). When all hosts have refused, the messages wait for the first of the clocks.
+//! (`connections::offers`). When all hosts have refused, the messages wait for the first of the clocks. A host that worked a moment ago
+//! and refuses for reasons of its own is asked again ahead of the clock (`sites::early`).
 //!
 //! An offer may be outdated (nothing waits any more, or the host has refused since): it is dropped when it is met.
 
+use stentor_queue::cause::Cause;
 use stentor_queue::ids::{Ms, SiteId};
 use stentor_queue::idset::IdSet;
 
@@ -16,8 +18,18 @@ use crate::core::Core;
 use crate::effects::SourceNo;
 use crate::flows::{ORDINARY, SourceSet};
 use crate::reasons::{Reason, Reply};
+use crate::sites::early::EarlyProbes;
 use crate::sites::{Hop, HostNo, Offers};
 use crate::timers::Timer;
+
+/// Subjects of enhanced codes about the host's system and network (RFC 3463 section 3).
+const SUBJECTS_OF_SYSTEM: [u16; 3] = [0, 3, 4];
+
+/// Whether a refusal at MAIL is about the host, which may be stopping or starting, and not about the sender or us: greylisting
+/// counts who comes too early.
+fn is_of_system(reply: &Reply) -> bool {
+    reply.cause == Cause::Sender && reply.dsn.is_none_or(|dsn| SUBJECTS_OF_SYSTEM.contains(&dsn.subject))
+}
 
 impl Deferral {
     fn is_refused_by(&self, host: HostNo, now: Ms) -> bool {
@@ -29,19 +41,30 @@ impl Deferrals {
     /// A host has refused a sender at MAIL for now.
     pub fn sender_refused(&mut self, core: &mut Core, hop: Hop, sender: u64, reply: &Reply, now: Ms) {
         let Hop { site, host, .. } = hop;
-        let slot = self.slot_for(core, site, DeferralKey::Sender(sender), reply);
+        let slot = self.slot_for(core, site, DeferralKey::Sender(sender), reply, now);
+        let early = EarlyProbes::after(core.sites.host(host).good_at, now);
         let hosts = core.sites.get(site).paths.iter().flat_map(|path| &path.hosts);
         let Some(deferral) = self.get_mut(slot) else { return };
         deferral.refusals.retain(|refusal| hosts.clone().any(|host| *host == refusal.host));
         let at = deferral.refusals.iter().position(|refusal| refusal.host == host).unwrap_or_else(|| {
-            deferral.refusals.push(Refusal { host, until: 0, fails: 0 });
+            deferral.refusals.push(Refusal { host, until: 0, fails: 0, since: now, ended_early: 0, early });
             deferral.refusals.len() - 1
         });
         let refusal = &mut deferral.refusals[at];
         // Otherwise the clock already runs: attempts under way at the same time have failed too.
         if refusal.until <= now {
-            refusal.fails = refusal.fails.saturating_add(1);
-            refusal.until = now + core.cfg.site_retry.delay_ms(refusal.fails, &mut core.rng);
+            let early = std::mem::take(&mut refusal.ended_early);
+            if early > now {
+                refusal.until = early;
+            } else {
+                refusal.fails = refusal.fails.saturating_add(1);
+                refusal.until = now + core.cfg.site_retry.delay_ms(refusal.fails, &mut core.rng);
+            }
+            if is_of_system(reply)
+                && let Some(at) = refusal.early.take(refusal.since, refusal.until, now)
+            {
+                refusal.ended_early = std::mem::replace(&mut refusal.until, at);
+            }
             deferral.until = deferral.until.max(refusal.until);
             core.timers.set(refusal.until, Timer::Deferral(slot));
         }

@@ -4,8 +4,9 @@ use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms};
 
 use super::same_jitter;
 use crate::core::Core;
+use crate::kept::KeptClock;
 use crate::reasons::Reason;
-use crate::tables::Parts;
+use crate::tables::{Parts, PartsCursor};
 use crate::timers::Timer;
 
 struct RecipientClock {
@@ -18,6 +19,8 @@ struct RecipientClock {
 #[derive(Default)]
 pub struct Recipients {
     list: Parts<(MessageNo, AddressId), RecipientClock>,
+    /// Some are of before the start: their recipients may stand among those that were not looked at.
+    are_recalled: bool,
 }
 
 impl Recipients {
@@ -27,6 +30,35 @@ impl Recipients {
 
     pub fn contains(&self, no: MessageNo, id: AddressId) -> bool {
         self.list.contains_key(&(no, id))
+    }
+
+    /// Whether a recipient that was not looked at may have a clock.
+    pub fn are_recalled(&self) -> bool {
+        self.are_recalled
+    }
+
+    /// The next clocks.
+    pub(crate) fn slice(
+        &self,
+        at: &mut PartsCursor,
+        max: usize,
+    ) -> Option<impl Iterator<Item = ((MessageNo, AddressId), KeptClock)>> {
+        self.list.slice(at, max).map(|all| {
+            all.map(|(key, RecipientClock { until_s, reason, fails })| {
+                (*key, KeptClock { until: Ms::from(*until_s) * 1_000, fails: *fails, reason: *reason })
+            })
+        })
+    }
+
+    /// A clock of before the start.
+    pub(crate) fn recall(&mut self, core: &mut Core, key: (MessageNo, AddressId), clock: KeptClock, now: Ms) {
+        let KeptClock { until, fails, reason } = clock;
+        let until_s = if until > now { until.div_ceil(1_000) as u32 } else { 0 };
+        self.list.insert(key, RecipientClock { until_s, reason, fails });
+        if until_s > 0 {
+            self.are_recalled = true;
+            core.timers.set(Ms::from(until_s) * 1_000, Timer::Recipient(key.0, key.1));
+        }
     }
 
     /// The clock in force, and why.

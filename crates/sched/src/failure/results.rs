@@ -11,22 +11,25 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::store::Store;
 
 use super::consequence::Consequence;
-use super::deferrals::{DeferralKey, RETURN_RATE, RETURNS_MAX, sender_key};
+use super::deferrals::{DeferralKey, RETURN_BEHIND, RETURN_RATE, RETURNS_MAX, sender_key};
 use super::drains::{Drain, DrainWhat};
 use super::findings::{Findings, reply_to};
-use super::limits::{recipients_max, reduce_trust};
+use super::limits::{recipients_max, reduce_trust, transactions_max};
 use super::reports::{gather, report_if_last};
 use super::verdict::Judge;
 use crate::Scheduler;
-use crate::effects::{Ids, RcptOutcome};
+use crate::effects::{Ids, RcptOutcome, SessionSoFar, Stage};
 use crate::reasons::Reply;
 use crate::sites::{Hop, HostNo};
+
+/// RFC 5321 section 3.8: the host closes the connection.
+const REPLY_SERVICE_NOT_AVAILABLE: u16 = 421;
 
 /// A transaction that has ended on a connection.
 pub struct Ended {
     pub hop: Hop,
     pub host_name: Arc<str>,
-    pub lmtp: bool,
+    pub session: SessionSoFar,
     pub no: MessageNo,
     pub ids: Ids,
     /// When it began, the making of its connection included if it was the first there.
@@ -57,7 +60,7 @@ impl Scheduler {
     pub fn work_done(&mut self, store: &Store, conn: ConnId, tx: TxId, results: &[RcptOutcome], now: Ms) {
         let now = self.steady(now);
         let Some(ended) = self.connections(now).end_transaction(conn, tx) else { return };
-        let judge = Judge::of(results, ended.lmtp);
+        let judge = Judge::of(results, ended.session);
         let found = Findings::of(results, judge);
         if let Some(entry) = self.pool.get(conn) {
             entry.decided |= found.decided > 0;
@@ -73,12 +76,13 @@ impl Scheduler {
         // Those that wait for the same deferral have had their attempt with it.
         if (is_deferred || found.sender.is_some())
             && self.core.is_over_age(store, no, now)
-            && let Some(outcome) = found.message.or(found.sender).or(found.refused).or(found.lost).or(found.rate)
+            && let Some(outcome) =
+                found.message.or(found.sender).or(found.refused).or(found.lost).or(found.rate).or(found.limited)
         {
             let what = DrainWhat::Message(hop.site, no);
             self.failure.drains.push_back(Drain::expired(what, &done.reply(outcome)));
         }
-        if found.too_many > 0 && found.taken > 0 {
+        if found.too_many > 0 && found.taken > 0 && found.limited.is_none() {
             recipients_max(self.core.path(hop.site, hop.source), done.ended.ids.len(), found.taken);
         }
         self.apply_outcomes(store, &done, is_deferred, now);
@@ -114,6 +118,7 @@ impl Scheduler {
         if entry.deferrals > 0 {
             let deferrals = &mut self.failure.deferrals;
             deferrals.drop(&mut self.core, hop.site, DeferralKey::Message(done.ended.no));
+            deferrals.site_takes_mail(&mut self.core, hop.site, hop.host, now);
             if let Some(sender) = done.ended.sender {
                 deferrals.sender_taken(&mut self.core, hop.site, hop.host, sender);
             }
@@ -129,7 +134,14 @@ impl Scheduler {
             return self.failure.interrupted(&mut self.core, end, no, is_refused, &done.reply(outcome), now);
         }
         if found.answered > 0 {
-            self.host_succeeded(done.ended.hop.host, found.delivered > 0);
+            self.host_succeeded(done.ended.hop.host, found.delivered > 0, now);
+        }
+        if let Some(outcome) = found.limited {
+            let leaves = outcome.code == REPLY_SERVICE_NOT_AVAILABLE;
+            let good = self.connections(now).spend(conn, leaves) + u32::from(found.delivered > 0);
+            let (hop, no, reply) = (done.ended.hop, done.ended.no, done.reply(outcome));
+            transactions_max(&mut self.core, hop, good, &reply);
+            return self.failure.deferrals.returned(&mut self.core, hop.site, no, RETURN_BEHIND, &reply, now);
         }
         if let Some(entry) = self.pool.get(conn) {
             entry.good += 1;
@@ -150,6 +162,10 @@ impl Scheduler {
         }
         if let Some(outcome) = found.message {
             deferrals.defer(core, hop.site, no, &done.reply(outcome), now);
+            // Who has had a copy would get another for each time that others do.
+            if outcome.stage == Stage::LostAfterDot && found.delivered == 0 {
+                deferrals.await_site(core, hop.site, no, Some(hop.host));
+            }
             return true;
         }
         if let Some(outcome) = found.rate {
@@ -286,8 +302,8 @@ impl Scheduler {
     }
 
     /// The host has answered as a healthy host does: if it had a clock, that ends, for everybody.
-    fn host_succeeded(&mut self, host: HostNo, delivered: bool) {
-        if !self.core.sites.host(host).succeeded(delivered) {
+    fn host_succeeded(&mut self, host: HostNo, delivered: bool, now: Ms) {
+        if !self.core.sites.host(host).succeeded(delivered, now) {
             return;
         }
         if self.core.flows.coalesces {

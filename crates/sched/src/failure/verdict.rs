@@ -6,7 +6,8 @@
 
 use stentor_mail::reply::Enhanced;
 
-use crate::effects::{RcptOutcome, Stage};
+use super::wording::{limits_rate, limits_recipients, limits_session};
+use crate::effects::{RcptOutcome, SessionSoFar, Stage};
 
 /// What an outcome changes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,6 +29,8 @@ pub enum Verdict {
     Rate,
     /// 452 4.5.3: too many recipients in one transaction; back at once, the limit is learned.
     TooMany,
+    /// 421 or another 4xx: this session has had its share; back at once for another one, the limit is learned.
+    SessionLimit,
     /// 4xx to DATA or to the data: this message at this site.
     Message,
     /// Lost before the end of the data: back at once, the site is suspect.
@@ -65,7 +68,9 @@ impl Verdict {
         match self {
             Verdict::Delivered | Verdict::Refused | Verdict::Mailbox | Verdict::Recipient => About::Mailbox,
             Verdict::Host | Verdict::Sender | Verdict::Message | Verdict::Lost | Verdict::LostAfterDot => About::Hosts,
-            Verdict::Fail | Verdict::Rate | Verdict::TooMany | Verdict::Unreadable => About::Nothing,
+            Verdict::Fail | Verdict::Rate | Verdict::TooMany | Verdict::SessionLimit | Verdict::Unreadable => {
+                About::Nothing
+            }
         }
     }
 
@@ -88,6 +93,8 @@ pub struct Judge {
     some_taken: bool,
     /// A reply after the data is one recipient's: LMTP (RFC 2033 section 4.2), or there is only one.
     replies_are_own: bool,
+    /// The session has delivered something before this transaction.
+    is_after_delivery: bool,
 }
 
 const REPLY_SERVICE_NOT_AVAILABLE: u16 = 421;
@@ -99,11 +106,15 @@ const SUBJECT_ADDRESS: u16 = 1;
 const SUBJECT_MAILBOX: u16 = 2;
 
 impl Judge {
-    pub fn of(outcomes: &[RcptOutcome], lmtp: bool) -> Judge {
+    pub fn of(outcomes: &[RcptOutcome], session: SessionSoFar) -> Judge {
         let is_taken = |outcome: &RcptOutcome| {
             !says_too_many(outcome) && outcome.code != REPLY_SERVICE_NOT_AVAILABLE && outcome.stage != Stage::Lost
         };
-        Judge { some_taken: outcomes.iter().any(is_taken), replies_are_own: lmtp || outcomes.len() == 1 }
+        Judge {
+            some_taken: outcomes.iter().any(is_taken),
+            replies_are_own: session.is_lmtp || outcomes.len() == 1,
+            is_after_delivery: session.has_delivered,
+        }
     }
 
     pub fn verdict(&self, outcome: &RcptOutcome) -> Verdict {
@@ -116,13 +127,16 @@ impl Judge {
             Stage::Final if outcome.is_delivered() => return Verdict::Delivered,
             Stage::Mail | Stage::Rcpt | Stage::Data | Stage::Final => {}
         }
-        if says_too_many(outcome) {
+        if self.ends_session(outcome) {
+            return Verdict::SessionLimit;
+        }
+        if says_too_many(outcome) && (outcome.code == REPLY_TOO_MANY_OLD || !limits_rate(&outcome.text)) {
             // Refused although it was alone: then it is not about how many they are.
             return if self.some_taken { Verdict::TooMany } else { Verdict::Recipient };
         }
         let is_about = |subject| outcome.dsn.is_some_and(|dsn| dsn.subject == subject);
         let is_temporary = (400..500).contains(&outcome.code) && outcome.code != REPLY_SERVICE_NOT_AVAILABLE;
-        if is_temporary && !is_about(SUBJECT_MAILBOX) && says_rate(&outcome.text) {
+        if is_temporary && !is_about(SUBJECT_MAILBOX) && limits_rate(&outcome.text) {
             return Verdict::Rate;
         }
         let is_own = outcome.stage == Stage::Rcpt || outcome.stage == Stage::Final && self.replies_are_own;
@@ -139,37 +153,35 @@ impl Judge {
             _ => Verdict::Message,
         }
     }
+
+    /// A limit of the session, whichever code it has. It is believed of a session that has delivered something: each new
+    /// connection that it costs has been paid for with a delivery.
+    fn ends_session(self, outcome: &RcptOutcome) -> bool {
+        let RcptOutcome { stage, code, dsn, .. } = *outcome;
+        if !self.is_after_delivery || !(400..500).contains(&code) && !says_too_many(outcome) {
+            return false;
+        }
+        let is_about_mailbox = dsn.is_some_and(|dsn| dsn.subject == SUBJECT_MAILBOX);
+        if limits_session(&outcome.text) && (!is_about_mailbox || code == REPLY_SERVICE_NOT_AVAILABLE) {
+            return true;
+        }
+        // 4.5.3 is "too many recipients": at MAIL there are none yet, and the first one of a transaction is not too many for that.
+        let is_too_many = dsn.is_some_and(is_too_many);
+        (stage == Stage::Mail && is_too_many || says_too_many(outcome) && !self.some_taken)
+            && !limits_rate(&outcome.text)
+    }
 }
 
 fn says_too_many(outcome: &RcptOutcome) -> bool {
     if outcome.stage != Stage::Rcpt || !matches!(outcome.code, REPLY_TOO_MANY | REPLY_TOO_MANY_OLD) {
         return false;
     }
-    outcome.dsn.map_or_else(|| mentions_recipients(&outcome.text), |d| d.subject == 5 && d.detail == 3)
+    outcome.dsn.map_or_else(|| limits_recipients(&outcome.text), is_too_many)
 }
 
-/// Whether a reply complains about how much we send at a time. There is no code of its own for it: these are the words
-/// that large receivers use.
-pub(crate) fn says_rate(text: &str) -> bool {
-    const WORDS: [&str; 10] = [
-        "rate limit",
-        "rate-limit",
-        "ratelimit",
-        "sending rate",
-        "rate of ",
-        "throttl",
-        "too many messages",
-        "too many mails",
-        "too quickly",
-        "too fast",
-    ];
-    let has = |word: &str| text.as_bytes().windows(word.len()).any(|w| w.eq_ignore_ascii_case(word.as_bytes()));
-    WORDS.into_iter().any(has)
-}
-
-fn mentions_recipients(text: &str) -> bool {
-    const WORD: &[u8] = b"many recipients";
-    text.as_bytes().windows(WORD.len()).any(|w| w.eq_ignore_ascii_case(WORD))
+/// X.5.3 (RFC 3463 section 3.6).
+fn is_too_many(dsn: Enhanced) -> bool {
+    dsn.subject == 5 && dsn.detail == 3
 }
 
 #[cfg(test)]
@@ -177,6 +189,52 @@ mod tests {
     use super::*;
     use stentor_mail::reply::Enhanced;
     use stentor_queue::ids::AddressId;
+
+    const FIRST: SessionSoFar = SessionSoFar { is_lmtp: false, has_delivered: false };
+    const FIRST_LMTP: SessionSoFar = SessionSoFar { is_lmtp: true, has_delivered: false };
+
+    /// The same words of a session that has delivered, and of one that has not: that is nothing to be believed.
+    #[test]
+    fn a_limit_of_the_session_is_believed_after_a_delivery() {
+        let d = |b, c| Some(Enhanced::new(4, b, c));
+        let table = [
+            (Stage::Mail, 421, None, "too many messages in this connection", Verdict::SessionLimit, Verdict::Host),
+            (Stage::Mail, 421, d(7, 0), "please reconnect", Verdict::SessionLimit, Verdict::Host),
+            (Stage::Mail, 450, None, "too many messages in this session", Verdict::SessionLimit, Verdict::Rate),
+            (
+                Stage::Mail,
+                451,
+                d(7, 1),
+                "Maximum number of messages per session",
+                Verdict::SessionLimit,
+                Verdict::Sender,
+            ),
+            (Stage::Mail, 452, d(5, 3), "enough", Verdict::SessionLimit, Verdict::Sender),
+            (Stage::Mail, 452, None, "too many transactions", Verdict::SessionLimit, Verdict::Sender),
+            (Stage::Rcpt, 452, d(5, 3), "too many recipients per session", Verdict::SessionLimit, Verdict::Recipient),
+            (Stage::Rcpt, 452, d(5, 3), "Too many recipients", Verdict::SessionLimit, Verdict::Recipient),
+            (Stage::Rcpt, 552, None, "Too many recipients", Verdict::SessionLimit, Verdict::Recipient),
+            (Stage::Rcpt, 450, d(7, 1), "message limit of this session", Verdict::SessionLimit, Verdict::Recipient),
+            (Stage::Data, 451, None, "Too many messages per connection", Verdict::SessionLimit, Verdict::Rate),
+            (Stage::Final, 452, d(3, 1), "session message limit reached", Verdict::SessionLimit, Verdict::Message),
+            (Stage::Mail, 421, None, "busy", Verdict::Host, Verdict::Host),
+            (Stage::Mail, 421, None, "too many connections from your address", Verdict::Host, Verdict::Host),
+            (Stage::Mail, 450, None, "too many messages in one hour", Verdict::Rate, Verdict::Rate),
+            (Stage::Rcpt, 452, d(5, 3), "too many recipients this hour", Verdict::Rate, Verdict::Rate),
+            (Stage::Rcpt, 452, d(2, 2), "message limit of this session", Verdict::Mailbox, Verdict::Mailbox),
+            (Stage::Mail, 550, d(7, 1), "too many messages in this session", Verdict::Fail, Verdict::Fail),
+        ];
+        for (stage, code, dsn, text, after, at_first) in table {
+            let outcome = RcptOutcome { id: AddressId(1), stage, code, dsn, text: text.into() };
+            let all = std::slice::from_ref(&outcome);
+            assert_eq!(
+                Judge::of(all, SessionSoFar { has_delivered: true, ..FIRST }).verdict(&outcome),
+                after,
+                "{text}"
+            );
+            assert_eq!(Judge::of(all, FIRST).verdict(&outcome), at_first, "{text}");
+        }
+    }
 
     #[test]
     fn each_reply_hangs_on_what_failed() {
@@ -228,23 +286,23 @@ mod tests {
             let outcome = one(stage, code, dsn, text);
             // Beside one that was taken, and each reply its own, as in LMTP.
             let both = [outcome.clone(), one(Stage::Rcpt, 450, None, "")];
-            assert_eq!(Judge::of(&both, true).verdict(&outcome), verdict, "{outcome:?}");
+            assert_eq!(Judge::of(&both, FIRST_LMTP).verdict(&outcome), verdict, "{outcome:?}");
         }
         let alone = one(Stage::Rcpt, 452, d(4, 5, 3), "enough");
         assert_eq!(
-            Judge::of(std::slice::from_ref(&alone), false).verdict(&alone),
+            Judge::of(std::slice::from_ref(&alone), FIRST).verdict(&alone),
             Verdict::Recipient,
             "not about how many they are"
         );
         let both = [alone.clone(), alone.clone()];
-        assert_eq!(Judge::of(&both, false).verdict(&alone), Verdict::Recipient);
+        assert_eq!(Judge::of(&both, FIRST).verdict(&alone), Verdict::Recipient);
         let full = one(Stage::Final, 452, mailbox, "full");
         let all = [full.clone(), full.clone()];
-        assert_eq!(Judge::of(&all, false).verdict(&full), Verdict::Message, "SMTP has one reply for all");
-        assert_eq!(Judge::of(&all, true).verdict(&full), Verdict::Mailbox);
-        assert_eq!(Judge::of(&all[..1], false).verdict(&full), Verdict::Mailbox);
+        assert_eq!(Judge::of(&all, FIRST).verdict(&full), Verdict::Message, "SMTP has one reply for all");
+        assert_eq!(Judge::of(&all, FIRST_LMTP).verdict(&full), Verdict::Mailbox);
+        assert_eq!(Judge::of(&all[..1], FIRST).verdict(&full), Verdict::Mailbox);
         let gone = one(Stage::Final, 550, d(5, 1, 1), "no such user");
-        assert_eq!(Judge::of(std::slice::from_ref(&gone), true).verdict(&gone), Verdict::Refused);
+        assert_eq!(Judge::of(std::slice::from_ref(&gone), FIRST_LMTP).verdict(&gone), Verdict::Refused);
     }
 
     #[test]

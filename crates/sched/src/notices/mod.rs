@@ -8,7 +8,7 @@
 //! all of its domains, and no site waits in line for the budget.
 //!
 //! **Suspensions.** A subscriber whose mailbox is refused permanently (5xx at RCPT) for `suspend_posts` posts of a list in a
-//! row, or for `suspend_ms`, is reported once. The counts are volatile; any delivery of the list's clears them.
+//! row, or for `suspend_ms`, is reported once. Any delivery of the list's clears the counts; they outlive a restart (`learned`).
 
 pub mod coalesce;
 
@@ -22,8 +22,8 @@ use stentor_queue::store::Store;
 
 use crate::core::Core;
 use crate::effects::{Effect, RcptOutcome};
-use crate::flows::{FlowKey, FlowNo};
-use crate::tables::Parts;
+use crate::flows::FlowKey;
+use crate::tables::{Parts, PartsCursor};
 use crate::timers::Timer;
 
 const QUIET_MS: Ms = 5_000;
@@ -36,13 +36,16 @@ const STRIKES_MAX: usize = 1_000_000;
 
 /// Posts in a row, and the second of the first.
 type Strike = (u32, u32);
+/// A subscriber's, by list.
+type Strikes = SmallVec<[(Arc<str>, Strike); 1]>;
 
 #[derive(Default)]
 pub struct Notices {
     /// The last message looked at for its warning, and whether the timer is armed.
     cursor: Option<u32>,
     armed: bool,
-    strikes: Parts<AddressId, SmallVec<[(FlowNo, Strike); 1]>>,
+    /// By list.
+    strikes: Parts<AddressId, Strikes>,
 }
 
 impl Notices {
@@ -161,8 +164,8 @@ impl Notices {
             return;
         }
         let of_address = strikes.get_or_insert_with(outcome.id, SmallVec::new);
-        let at = of_address.iter().position(|(f, _)| *f == flow).unwrap_or_else(|| {
-            of_address.push((flow, (0, now_s)));
+        let at = of_address.iter().position(|(of, _)| *of == list).unwrap_or_else(|| {
+            of_address.push((list.clone(), (0, now_s)));
             of_address.len() - 1
         });
         let (posts, since_s) = &mut of_address[at].1;
@@ -170,7 +173,7 @@ impl Notices {
         let (posts, since_s) = (*posts, *since_s);
         let long = ms_max.is_some_and(|ms| posts > 1 && Ms::from(now_s - since_s) * 1_000 >= ms);
         if long || posts_max.is_some_and(|max| posts >= max) {
-            self.end_strikes(flow, outcome.id);
+            self.end_strikes(&list, outcome.id);
             core.effects.push(Effect::Suspend {
                 list,
                 id: outcome.id,
@@ -185,17 +188,39 @@ impl Notices {
     pub fn end_strikes_of(&mut self, core: &Core, no: MessageNo, id: AddressId) {
         if !self.strikes.is_empty()
             && let Some(flow) = core.messages.flow(no)
+            && let Some(FlowKey::List(list)) = &core.flows.get(flow).key
         {
-            self.end_strikes(flow, id);
+            self.end_strikes(list, id);
         }
     }
 
-    fn end_strikes(&mut self, flow: FlowNo, id: AddressId) {
+    fn end_strikes(&mut self, list: &str, id: AddressId) {
         if let Some(of_address) = self.strikes.get_mut(&id) {
-            of_address.retain(|(f, _)| *f != flow);
+            of_address.retain(|(of, _)| **of != *list);
             if of_address.is_empty() {
                 self.strikes.remove(&id);
             }
+        }
+    }
+
+    /// The next subscribers that are counted: address, list, posts, and when the first was (steady).
+    pub(crate) fn strikes(
+        &self,
+        at: &mut PartsCursor,
+        max: usize,
+    ) -> Option<impl Iterator<Item = (AddressId, &Arc<str>, u32, Ms)>> {
+        let all = self.strikes.slice(at, max)?;
+        Some(all.flat_map(|(id, lists)| {
+            lists.iter().map(|(list, (posts, since_s))| (*id, list, *posts, Ms::from(*since_s) * 1_000))
+        }))
+    }
+
+    /// What was counted before the start.
+    pub(crate) fn recall_strike(&mut self, id: AddressId, list: Arc<str>, posts: u32, since: Ms) {
+        if self.strikes.len() < STRIKES_MAX || self.strikes.contains_key(&id) {
+            let of_address = self.strikes.get_or_insert_with(id, SmallVec::new);
+            of_address.retain(|(of, _)| *of != list);
+            of_address.push((list, (posts, (since / 1_000) as u32)));
         }
     }
 

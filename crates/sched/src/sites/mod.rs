@@ -3,7 +3,9 @@
 //! A host address has one clock per source and demand on TLS, for all sites that use it so. From its failure until it has proven itself again, one
 //! connection (the probe) may try it when the clock has run out; its outcome decides for all these sites.
 
+pub mod early;
 pub mod history;
+pub mod kept;
 pub mod pace;
 pub mod path;
 pub mod vacancy;
@@ -21,8 +23,11 @@ use stentor_queue::site::{Endpoint, SiteLimits, SitePlan, Target};
 use crate::effects::SourceNo;
 use crate::flows::lines::{Lines, oldest};
 use crate::flows::{CLASSES, ORDINARY, SourceSet};
+use crate::kept::Remembered;
 use crate::reasons::Reason;
+use crate::sites::early::EarlyProbes;
 use crate::sites::history::SiteHistory;
+use crate::sites::kept::kept_name;
 use crate::sites::pace::Pace;
 use crate::sites::path::Path;
 use crate::tables::{Parts, Pieces};
@@ -60,7 +65,7 @@ pub struct Refresh {
 }
 
 /// How long a host that refused a connection beside others is given no more than it has.
-const GROW_MS: Ms = 60_000;
+pub const GROW_MS: Ms = 60_000;
 
 #[derive(Default)]
 pub struct Host {
@@ -78,8 +83,14 @@ pub struct Host {
     pub greeted: u32,
     /// Not tried before this time.
     pub until: Ms,
-    /// When that would have been, had no operator ended the clock.
+    /// When that would have been, had no operator and no early probe ended the clock.
     pub ended_early: Ms,
+    /// Its last delivery, 0 if there was none.
+    pub good_at: Ms,
+    /// The first failure of the row.
+    pub failing_since: Ms,
+    /// Probes ahead of its clock (`early`).
+    pub early: EarlyProbes,
     /// The connection that tries it while it has failed.
     pub probe: Option<Slot>,
     /// Connections that are silent now.
@@ -206,6 +217,10 @@ pub struct Sites {
     pub refreshes: VecDeque<Refresh>,
     /// Names of sites that an operator stopped, known or not.
     pub suspended: Vec<Arc<str>>,
+    /// Names of the sources by number.
+    pub sources: Vec<Box<str>>,
+    /// What earlier runs learned of hosts and sites that are not known yet.
+    pub remembered: Remembered,
 }
 
 /// The reason, unless that host cannot be connected to and another of these was reached: somebody has to mend a login or TLS that fails,
@@ -314,6 +329,7 @@ impl Sites {
         while self.list[site.0 as usize].paths.len() < sources {
             let hosts = self.hosts_of(site, self.list[site.0 as usize].paths.len() as u8);
             let mut path = Path::new(hosts);
+            self.recall_path(site, &mut path, now);
             give_pace(&mut path, &self.list[site.0 as usize].limits, now);
             self.list[site.0 as usize].paths.push(path);
         }
@@ -328,7 +344,12 @@ impl Sites {
 
     fn host_of(&mut self, key: HostKey, site: SiteId) -> HostNo {
         let no = *self.host_by_addr.get_or_insert_with(key.clone(), || {
-            let host = Host { addr: Some(key), ..Host::default() };
+            let mut host = Host { addr: Some(key), ..Host::default() };
+            if !self.remembered.hosts.is_empty()
+                && let Some(kept) = kept_name(&self.sources, &host).and_then(|name| self.remembered.hosts.remove(&name))
+            {
+                host.recall(&kept);
+            }
             if let Some(no) = self.free_hosts.pop() {
                 self.hosts[no as usize] = host;
                 return no;

@@ -9,6 +9,8 @@
 
 use stentor_queue::ids::Ms;
 
+use crate::kept::PaceMemory;
+
 const SECOND_MS: Ms = 1_000;
 const MINUTE_MS: Ms = 60 * SECOND_MS;
 const HOUR_MS: Ms = 60 * MINUTE_MS;
@@ -151,6 +153,26 @@ impl Pace {
     pub fn per_minute(&self) -> Option<f64> {
         let rates = self.given.iter().chain([&self.learned]).flatten().map(|b| b.per_ms * MINUTE_MS as f64);
         rates.min_by(f64::total_cmp)
+    }
+
+    /// What replies have taught, if they have.
+    pub fn memory(&self) -> Option<PaceMemory> {
+        self.learned.map(|Bucket { per_ms, capacity, .. }| PaceMemory {
+            per_ms,
+            capacity,
+            pause_until: self.pause_until,
+            pause_ms: self.pause_ms,
+            changed_at: self.changed_at,
+            taken_since_pause: self.taken_since_pause,
+        })
+    }
+
+    /// What replies have taught an earlier run; without the messages that might have gone since.
+    pub fn recall(&mut self, memory: PaceMemory, now: Ms) {
+        let PaceMemory { per_ms, capacity, pause_until, pause_ms, changed_at, taken_since_pause } = memory;
+        self.learned = Some(Bucket { per_ms, capacity: capacity.clamp(1.0, 2.0), tokens: 0.0, at: now });
+        (self.pause_until, self.pause_ms) = (pause_until.min(now + HOUR_MS), pause_ms.min(HOUR_MS));
+        (self.changed_at, self.taken_since_pause) = (changed_at.min(now), taken_since_pause);
     }
 
     /// When the next message may go by what the host's replies have taught, if not now.

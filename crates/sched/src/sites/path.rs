@@ -15,6 +15,7 @@ use stentor_queue::ids::Ms;
 
 use super::{HostNo, Slot};
 use crate::config::SourceConfig;
+use crate::kept::PathMemory;
 use crate::sites::history::Gaps;
 use crate::sites::pace::Pace;
 use crate::time::Time;
@@ -64,6 +65,10 @@ pub(crate) struct Path {
     pub recipients_max: usize,
     /// Learned from a 421 behind that many transactions, or offered.
     pub transactions_max: u32,
+    /// Since when a snapshot has such a limit; 0 without one.
+    limits_at: Ms,
+    /// Its "too many messages" was no limit of a session: the next session was refused as well.
+    pub counts_all_sessions: bool,
     /// Transactions in flight.
     pub in_flight: u32,
     credit: u32,
@@ -94,6 +99,8 @@ impl Path {
             grow_ms: GROW_MS_MIN,
             recipients_max: RECIPIENTS_UNLIMITED,
             transactions_max: u32::MAX,
+            limits_at: 0,
+            counts_all_sessions: false,
             in_flight: 0,
             credit: 0,
             pace: None,
@@ -196,6 +203,42 @@ impl Path {
     pub fn wait(&self, source: Option<&SourceConfig>, time: Time, now: Ms) -> Option<Ms> {
         let warm = source.and_then(|source| self.warm_up_wait(source, time, now));
         warm.max(self.pace.as_ref().and_then(|pace| pace.wait(now)))
+    }
+
+    /// What a restart keeps, if anything was learned.
+    pub fn memory(&mut self, now: Ms) -> Option<PathMemory> {
+        let is_limited = self.recipients_max != RECIPIENTS_UNLIMITED || self.transactions_max != u32::MAX;
+        self.limits_at = match self.limits_at {
+            _ if !is_limited => 0,
+            0 => now,
+            known => known,
+        };
+        let pace = self.pace.as_ref().and_then(|pace| pace.memory());
+        let window = (!self.slow_start && self.grow_ms > GROW_MS_MIN).then_some(self.window);
+        let is_known = is_limited || pace.is_some() || window.is_some() || self.warm.1 > 0;
+        is_known.then_some(PathMemory {
+            window,
+            grow_at: self.grow_at,
+            grow_ms: self.grow_ms,
+            recipients_max: self.recipients_max,
+            transactions_max: self.transactions_max,
+            limits_at: self.limits_at,
+            warm: self.warm,
+            pace,
+        })
+    }
+
+    /// What an earlier run learned. The path has to prove itself again all the same: with one connection.
+    pub fn recall(&mut self, memory: &PathMemory, now: Ms) {
+        if let Some(window) = memory.window {
+            (self.window, self.slow_start, self.grow_at) = (window, false, memory.grow_at);
+            self.grow_ms = memory.grow_ms.clamp(GROW_MS_MIN, GROW_MS_MAX);
+        }
+        (self.recipients_max, self.transactions_max) = (memory.recipients_max.max(1), memory.transactions_max.max(1));
+        (self.limits_at, self.warm) = (memory.limits_at, memory.warm);
+        if let Some(pace) = memory.pace {
+            self.pace.get_or_insert_default().recall(pace, now);
+        }
     }
 
     /// Latency of the last answers, 0 if none.

@@ -91,9 +91,9 @@ impl CauseCounts {
         self.causes.iter().max_by_key(|count| (count.recipients, !count.cause.is_moving()))
     }
 
-    /// The earliest next try of those that no operator keeps; `None`: some may go now, or there are none.
+    /// The earliest next try of those that no operator keeps and that are in no transaction; `None`: some may go now, or there are none.
     pub fn next_try(&self) -> Option<Ms> {
-        let tried = self.causes.iter().filter(|count| !count.cause.is_kept());
+        let tried = self.causes.iter().filter(|count| count.cause.is_tried_next());
         tried.map(|count| count.next_try.unwrap_or(0)).min().filter(|at| *at > 0)
     }
 

@@ -53,6 +53,15 @@ pub enum Standing {
     Suspended,
 }
 
+/// How a site has one of its hosts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Way {
+    /// By a route; else as an MX host.
+    pub is_route: bool,
+    /// No other host of the site is preferred.
+    pub is_best: bool,
+}
+
 /// A site without its words: some tens of nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Glance {
@@ -133,6 +142,14 @@ impl Scheduler {
         };
         let all = self.core.sites.get(site).domains.iter().map(DomainId);
         all.filter(|domain| self.domains.peek(*domain).is_some_and(|d| d.site == Some(site))).take(8).collect()
+    }
+
+    /// How a connection's site has its host, which is of this preference.
+    pub fn way_of(&mut self, conn: ConnId, preference: u16) -> Option<Way> {
+        let site = self.pool.get(conn).map(|entry| entry.hop.site)?;
+        let site = self.core.sites.peek(site)?;
+        let is_best = site.targets.iter().all(|target| target.preference >= preference);
+        Some(Way { is_route: site.key.starts_with("route:"), is_best })
     }
 
     /// The last failure of a domain's look-up, and the next one.

@@ -156,7 +156,7 @@ impl Scheduler {
 
     /// Whether a standing bounce covers a message's recipients at a domain of a site.
     fn is_bounced(&self, message: &Message, at: (&str, Option<&str>), now: Ms) -> bool {
-        let of = (message.sender(), message.list());
+        let of = (message.senders(), message.list());
         self.core.bounces.reason(of, at, self.core.time.wall(now)).is_some()
     }
 

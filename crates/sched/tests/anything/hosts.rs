@@ -9,7 +9,16 @@ const CODES: [u16; 28] = [
     0, 200, 220, 250, 251, 252, 299, 354, 399, 421, 450, 451, 452, 454, 455, 499, 500, 501, 503, 521, 530, 550, 551,
     552, 553, 554, 556, 599,
 ];
-const TEXTS: [&str; 5] = ["", "later", "rate limited", "too many recipients", "mailbox full"];
+const TEXTS: [&str; 8] = [
+    "",
+    "later",
+    "rate limited",
+    "too many recipients",
+    "mailbox full",
+    "too many messages in this session",
+    "too many messages",
+    "please reconnect",
+];
 const DSNS: [Option<Enhanced>; 9] = [
     None,
     Some(Enhanced::new(2, 0, 0)),

@@ -156,7 +156,7 @@ impl World {
 
     pub fn is_about(&self, bounce: &StandingBounce, message: &Message, id: AddressId, site: Option<&str>) -> bool {
         let domain = self.store.book.domain_name(self.store.book.domain(id));
-        bounce.is_of(message.sender(), message.list()) && bounce.is_to(domain, site)
+        bounce.is_of(message.senders(), message.list()) && bounce.is_to(domain, site)
     }
 
     /// A standing bounce has bounced this recipient: one covered it once.

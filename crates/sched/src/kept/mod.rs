@@ -1,0 +1,161 @@
+//! What is kept over a restart: its types, and the text that it is written as. `learned` says what becomes of it.
+
+pub mod text;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use stentor_queue::ids::Ms;
+
+use crate::reasons::Reason;
+use crate::time::Time;
+use text::{Fields, Line};
+
+/// How much of a stop counts for the time during which a subscriber was refused.
+const STOP_COUNTED_MS: Ms = 24 * 3_600_000;
+
+/// What a restart keeps of a learned rate. Steady times.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct PaceMemory {
+    pub per_ms: f64,
+    pub capacity: f64,
+    pub pause_until: Ms,
+    pub pause_ms: Ms,
+    pub changed_at: Ms,
+    pub taken_since_pause: bool,
+}
+
+/// The longest pause of a rate that a site has taught.
+const PAUSE_MS_MAX: Ms = 3_600_000;
+
+/// What was learned of a path. Steady times.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct PathMemory {
+    /// Connections, if the site has refused some.
+    pub window: Option<f32>,
+    pub grow_at: Ms,
+    pub grow_ms: Ms,
+    pub recipients_max: usize,
+    pub transactions_max: u32,
+    /// Since when there are such limits.
+    pub limits_at: Ms,
+    pub warm: (u32, u32),
+    pub pace: Option<PaceMemory>,
+}
+
+impl PathMemory {
+    pub(crate) fn write(&self, line: Line<'_>, time: Time) {
+        let wall = |at: Ms| if at == 0 { 0 } else { time.wall(at) };
+        let line = line.word(self.window.unwrap_or(0.0)).word(wall(self.grow_at)).word(self.grow_ms);
+        let line = line.word(self.recipients_max).word(self.transactions_max).word(wall(self.limits_at));
+        let line = line.word(self.warm.0).word(self.warm.1);
+        match self.pace {
+            None => line.word(0).end(),
+            Some(pace) => line
+                .word(pace.per_ms)
+                .word(pace.capacity)
+                .word(wall(pace.pause_until))
+                .word(pace.pause_ms)
+                .word(wall(pace.changed_at))
+                .word(pace.taken_since_pause)
+                .end(),
+        }
+    }
+
+    pub(crate) fn read(fields: &mut Fields<'_>, gap: Gap, now: Ms) -> Option<PathMemory> {
+        let past = |at: Ms| if at == 0 { 0 } else { now.saturating_sub(gap.now.saturating_sub(at)) };
+        let window = fields.word::<f32>().filter(|window| window.is_finite())?;
+        let grow_at = now + gap.left(fields.word()?, PAUSE_MS_MAX);
+        let grow_ms = fields.word()?;
+        let (recipients_max, transactions_max, limits_at) = (fields.word()?, fields.word()?, past(fields.word()?));
+        let warm = (fields.word()?, fields.word()?);
+        let per_ms = fields.word::<f64>().filter(|rate| rate.is_finite() && *rate >= 0.0)?;
+        let mut pace = None;
+        if per_ms > 0.0 {
+            let capacity = fields.word::<f64>().filter(|capacity| capacity.is_finite())?;
+            let pause_until = now + gap.left(fields.word()?, PAUSE_MS_MAX);
+            let (pause_ms, changed_at) = (fields.word()?, past(fields.word()?));
+            let taken_since_pause = fields.word()?;
+            pace = Some(PaceMemory { per_ms, capacity, pause_until, pause_ms, changed_at, taken_since_pause });
+        }
+        let window = Some(window).filter(|window| *window >= 1.0);
+        Some(PathMemory { window, grow_at, grow_ms, recipients_max, transactions_max, limits_at, warm, pace })
+    }
+
+    /// They are learned anew.
+    pub(crate) fn forget_limits(&mut self) {
+        (self.recipients_max, self.transactions_max, self.limits_at) = (usize::MAX, u32::MAX, 0);
+    }
+}
+
+/// When a text was written, and now; times on the wall.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gap {
+    pub written: Ms,
+    pub now: Ms,
+}
+
+impl Gap {
+    /// The time since it was written, by a clock that may have been set.
+    fn passed(self) -> Ms {
+        self.now.saturating_sub(self.written)
+    }
+
+    /// What is left of a clock that was to end at `until`, at most `max_ms`.
+    pub fn left(self, until: Ms, max_ms: Ms) -> Ms {
+        until.saturating_sub(self.written).saturating_sub(self.passed()).min(max_ms)
+    }
+
+    /// How long ago a count began that was `since` then.
+    pub fn age(self, since: Ms) -> Ms {
+        self.written.saturating_sub(since) + self.passed().min(STOP_COUNTED_MS)
+    }
+}
+
+/// A retry clock; steady times.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) struct KeptClock {
+    pub until: Ms,
+    pub fails: u8,
+    pub reason: Reason,
+}
+
+/// A host that no site has had since the start.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct KeptHost {
+    pub clock: KeptClock,
+    pub retries: u8,
+    pub pauses: u8,
+    pub paused_ms: Ms,
+    pub conns_max: usize,
+    pub grow_at: Ms,
+    /// When it was last in use.
+    pub used: Ms,
+}
+
+/// What one deferral at a site that is not known yet keeps.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct KeptDeferral {
+    pub key: KeptKey,
+    pub clock: KeptClock,
+    pub returns: u8,
+    /// Refusals of a sender: host, end of the clock, failures in a row.
+    pub refusals: Vec<(Box<str>, Ms, u8)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum KeptKey {
+    /// A queue id.
+    Message(u64),
+    /// A sender's domain, hashed.
+    Sender(u64),
+}
+
+/// What was kept for sites and hosts that nobody has asked for yet.
+#[derive(Default)]
+pub(crate) struct Remembered {
+    pub hosts: BTreeMap<Box<str>, KeptHost>,
+    /// By site and source.
+    pub paths: BTreeMap<(Arc<str>, Box<str>), (PathMemory, Ms)>,
+    pub deferrals: BTreeMap<Arc<str>, Vec<KeptDeferral>>,
+}
