@@ -106,6 +106,19 @@ impl Authenticator {
         self.shared.source.file().refresh().await;
     }
 
+    /// Why the users file as it is now is not in force; the version before is.
+    pub fn file_trouble(&self) -> Option<String> {
+        self.shared.source.file().trouble()
+    }
+
+    /// Why Dovecot's auth service cannot be asked; `None`: it can, or there is none.
+    pub fn dovecot_trouble(&self) -> Option<String> {
+        match &self.shared.source {
+            Source::Own(_) => None,
+            Source::Dovecot(link, _) => link.trouble(),
+        }
+    }
+
     /// Whether both are one, with the same users and counts.
     pub fn is(&self, other: &Authenticator) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)

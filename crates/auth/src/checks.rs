@@ -17,8 +17,8 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 use stentor_mail::Ms;
-use stentor_sasl::Secret;
 use stentor_sasl::limits::PASSWORD_BYTES_MAX;
+use stentor_sasl::{Secret, is_same};
 use stentor_users::{User, password};
 use tokio::sync::Semaphore;
 
@@ -95,7 +95,7 @@ impl Checks {
         let marks = user.as_deref().map(|user| (self.mark(user, None), self.mark(user, Some(&prepared))));
         let known = marks.and_then(|(of_user, _)| self.remembered.lock().get(&of_user).copied());
         let known = known.filter(|known| now.saturating_sub(known.at) < REMEMBERED_MS);
-        if marks.zip(known).is_some_and(|((_, mark), known)| mark == known.mark) {
+        if marks.zip(known).is_some_and(|((_, mark), known)| is_same(&mark, &known.mark)) {
             return Ok(true);
         }
         let line = if is_familiar { &self.familiar_waiting } else { &self.waiting };

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stentor_sasl::{Credentials, Mechanism, SaslError, Server, ServerStep, peek_user};
+use stentor_stats::escape::is_trap;
 use stentor_users::{SendAs, canonical_name};
 use tokio::time::Instant;
 
@@ -144,11 +145,12 @@ impl Exchange {
     fn log_in(&mut self, users: &OwnUsers, authzid: Option<&str>) -> Result<Step, Refusal> {
         self.check_brakes()?;
         let user = self.user.as_deref().and_then(|name| users.get(name)).ok_or(Refusal::Wrong)?;
-        if authzid.is_some_and(|other| canonical_name(other).as_deref() != Ok(&*user.name)) {
-            return Err(Refusal::Identity);
-        }
+        // Before all else: it must not be seen that the password is right.
         if user.is_locked {
             return Err(Refusal::Locked);
+        }
+        if authzid.is_some_and(|other| canonical_name(other).as_deref() != Ok(&*user.name)) {
+            return Err(Refusal::Identity);
         }
         let rights = Rights::File { user: user.clone(), users: users.file.watch() };
         Ok(self.done(Login { user: user.name.clone(), mechanism: self.mechanism, rights }))
@@ -263,7 +265,7 @@ impl Exchange {
 
 /// A name as a log line has it: one word, so that no name passes for another field of the line, as `x client=192.0.2.1` would.
 fn shown(name: &str) -> String {
-    let plain = |c: char| if c.is_control() || c.is_whitespace() || c == '"' { '?' } else { c };
+    let plain = |c: char| if is_trap(c) || c.is_whitespace() || c == '"' { '?' } else { c };
     name.chars().take(NAME_CHARS_MAX).map(plain).collect()
 }
 

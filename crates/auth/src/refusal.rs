@@ -13,7 +13,8 @@ pub enum Refusal {
     /// Password, proof or token is wrong, or there is no such user.
     #[error("wrong user or password")]
     Wrong,
-    /// The password is right and the user locked.
+    /// The password is right and the user locked. The client learns no more than that of a wrong one: else a locked user's password could be
+    /// guessed, who may have it elsewhere, or be unlocked again. The log says it.
     #[error("user is locked")]
     Locked,
     /// The client asks to act as somebody else than it logs in as.
@@ -37,8 +38,7 @@ pub enum Refusal {
 impl Refusal {
     /// Somebody may have guessed.
     pub fn is_wrong_guess(self) -> bool {
-        // A locked user's right password is one that was guessed, perhaps: that it was right is said, once it was waited for.
-        matches!(self, Refusal::Wrong | Refusal::Protocol(SaslError::Wrong))
+        matches!(self, Refusal::Wrong | Refusal::Locked | Refusal::Protocol(SaslError::Wrong))
     }
 
     /// The place of its reason in [`REASONS`].
@@ -57,15 +57,14 @@ impl Refusal {
 
     /// These cannot flood the log: wrong guesses are slowed, and the others take the right password.
     pub(crate) fn is_logged_each_time(self) -> bool {
-        self.is_wrong_guess() || matches!(self, Refusal::Locked | Refusal::Identity)
+        self.is_wrong_guess() || matches!(self, Refusal::Identity)
     }
 
     pub fn reply(self) -> Reply {
         match self {
-            Refusal::Wrong | Refusal::Protocol(SaslError::Wrong | SaslError::Unprepared) => {
+            Refusal::Wrong | Refusal::Locked | Refusal::Protocol(SaslError::Wrong | SaslError::Unprepared) => {
                 Reply::fixed(535, (5, 7, 8), "Authentication credentials invalid")
             }
-            Refusal::Locked => Reply::fixed(535, (5, 7, 13), "User account is disabled"),
             Refusal::Identity => Reply::fixed(535, (5, 7, 8), "Authorization identity must be the user's own"),
             Refusal::Protocol(SaslError::TooLong) => {
                 Reply::fixed(500, (5, 5, 6), "Authentication exchange line is too long")

@@ -17,6 +17,8 @@ pub(crate) struct WatchedFile {
     file: Arc<Mutex<UsersFile>>,
     path: PathBuf,
     current: watch::Sender<InForce>,
+    /// Why the file as it is now is not in force.
+    trouble: Mutex<Option<String>>,
 }
 
 impl WatchedFile {
@@ -24,7 +26,7 @@ impl WatchedFile {
     pub fn open(kind: FileKind, path: &Path) -> Result<WatchedFile, FileError> {
         let file = UsersFile::open(kind, path)?;
         let current = watch::Sender::new(Some(file.users().clone()));
-        Ok(WatchedFile { file: Arc::new(Mutex::new(file)), path: path.to_owned(), current })
+        Ok(WatchedFile { file: Arc::new(Mutex::new(file)), path: path.to_owned(), current, trouble: Mutex::default() })
     }
 
     pub fn users(&self) -> Arc<Users> {
@@ -37,6 +39,11 @@ impl WatchedFile {
 
     pub fn watch(&self) -> watch::Receiver<InForce> {
         self.current.subscribe()
+    }
+
+    /// Why the file as it is now is not in force.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.lock().clone()
     }
 
     /// Logins end, and none is made any more.
@@ -55,6 +62,7 @@ impl WatchedFile {
         let looked = tokio::task::spawn_blocking(move || file.try_lock().map(|mut file| file.refresh())).await;
         match looked {
             Ok(Some(Refreshed::Replaced(users))) => {
+                *self.trouble.lock() = None;
                 tracing::info!(path = %self.path.display(), users = users.len(), "users file read");
                 self.current.send_if_modified(|current| {
                     let is_watched = current.is_some();
@@ -65,6 +73,7 @@ impl WatchedFile {
                 });
             }
             Ok(Some(Refreshed::Kept(error))) => {
+                *self.trouble.lock() = Some(error.to_string());
                 tracing::error!(path = %self.path.display(), "users file not used, the version before stays: {error}");
             }
             Ok(Some(Refreshed::Same) | None) | Err(_) => {}

@@ -296,7 +296,7 @@ async fn a_lock_a_new_password_and_a_removal_end_logins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_locked_user_is_told_so_who_has_the_password_alone() {
+async fn a_locked_users_password_cannot_be_told_from_a_wrong_one() {
     let place = place();
     set(&place.path, "locked", Some("yes"));
     place.auth.refresh().await;
@@ -304,8 +304,32 @@ async fn a_locked_user_is_told_so_who_has_the_password_alone() {
         let refusal = refused(log_in(&place.auth, mechanism, "ann@example.org", "pencil", "192.0.2.1").await);
         assert_eq!(refusal, Refusal::Locked);
         let wrong = refused(log_in(&place.auth, mechanism, "ann@example.org", "pen", "192.0.2.1").await);
-        assert!(wrong.is_wrong_guess(), "{wrong:?}");
+        assert_eq!((wrong.reply(), wrong.is_wrong_guess()), (refusal.reply(), refusal.is_wrong_guess()), "{wrong:?}");
     }
+    // Nor by asking to act as somebody else, nor by what has to be waited for.
+    let plain = async |message: &[u8], client: &str| {
+        let mut exchange = place.auth.begin(Mechanism::Plain, channel(client, tls()), Mechanisms::all());
+        refused(exchange.step(Some(message)).await).reply()
+    };
+    for password in ["pencil", "pen"] {
+        let message = format!("bob@example.org\0ann@example.org\0{password}");
+        assert_eq!(plain(message.as_bytes(), "192.0.2.2").await, Refusal::Wrong.reply(), "{password}");
+    }
+    let mut replies = Vec::new();
+    for password in ["pencil", "pen"] {
+        let other = self::place();
+        set(&other.path, "locked", Some("yes"));
+        other.auth.refresh().await;
+        let mut codes = Vec::new();
+        for _ in 0..8 {
+            let refusal =
+                refused(log_in(&other.auth, Mechanism::Plain, "ann@example.org", password, "192.0.2.3").await);
+            codes.push(refusal.reply().code);
+        }
+        replies.push(codes);
+    }
+    assert!(replies[0].contains(&454), "it has to wait: {replies:?}");
+    assert_eq!(replies[0], replies[1]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,8 +1,9 @@
 //! Which mechanism a client takes: the strongest that the server offers and that we can.
 //!
-//! With a password: SCRAM bound to the channel, SCRAM, PLAIN, LOGIN, CRAM-MD5. All but SCRAM are for protected channels only: PLAIN and
-//! LOGIN show the password, and a digest of CRAM-MD5 lets it be guessed offline by a server that chose the challenge. PLAIN and LOGIN
-//! come before it since nothing is gained by MD5 there. With a token: OAUTHBEARER, XOAUTH2, both for protected channels only.
+//! With a password: SCRAM bound to the channel, SCRAM, PLAIN, LOGIN, CRAM-MD5. With a token: OAUTHBEARER, XOAUTH2. All are for protected
+//! channels only. PLAIN, LOGIN and tokens show the secret. A digest of CRAM-MD5, and a proof of SCRAM, let it be guessed offline by a
+//! server that chose the challenge, or the salt and as few rounds as RFC 7677 section 4 allows (4,096), and by whoever reads the exchange:
+//! channel binding changes nothing about that. PLAIN and LOGIN come before CRAM-MD5, since nothing is gained by MD5 there.
 
 use crate::binding::{Binding, Bindings};
 use crate::mechanism::{Mechanism, Mechanisms};
@@ -71,7 +72,7 @@ pub fn choose(offered: Mechanisms, have: &Have<'_>) -> Result<Choice, NoMechanis
         if !offered.has(mechanism) || !have.allowed.has(mechanism) {
             continue;
         }
-        if mechanism.is_clear() && !have.is_protected {
+        if !have.is_protected {
             is_unprotected = true;
             continue;
         }
@@ -124,10 +125,17 @@ mod tests {
     fn no_secret_goes_over_an_open_channel() {
         let none = Bindings::default();
         let have = Have { is_token: false, allowed: Mechanisms::all(), is_protected: false, bindings: &none };
-        for offered in ["PLAIN LOGIN CRAM-MD5", "PLAIN LOGIN", "CRAM-MD5"] {
+        for mechanism in BY_PASSWORD {
+            let offered = mechanism.name();
             assert_eq!(taken(offered, &have), Err(NoMechanism::Unprotected), "{offered}");
         }
-        assert_eq!(taken("PLAIN CRAM-MD5 SCRAM-SHA-256", &have), Ok(Mechanism::ScramSha256));
+        assert_eq!(taken("PLAIN CRAM-MD5 SCRAM-SHA-256", &have), Err(NoMechanism::Unprotected));
+        let bound = bindings();
+        let bound = Have { bindings: &bound, ..have };
+        assert_eq!(taken("SCRAM-SHA-256 SCRAM-SHA-256-PLUS", &bound), Err(NoMechanism::Unprotected), "bound to whom?");
+        let protected = Have { is_protected: true, ..have };
+        assert_eq!(taken("PLAIN CRAM-MD5 SCRAM-SHA-256", &protected), Ok(Mechanism::ScramSha256));
+        assert_eq!(taken("GSSAPI", &have), Err(NoMechanism::NoneOffered("a password")));
         assert_eq!(taken("XOAUTH2", &Have { is_token: true, ..have }), Err(NoMechanism::Unprotected));
         let allowed = Mechanisms::parse("CRAM-MD5");
         assert_eq!(taken("PLAIN CRAM-MD5", &Have { allowed, ..have }), Err(NoMechanism::Unprotected));

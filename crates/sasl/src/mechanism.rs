@@ -39,12 +39,6 @@ impl Mechanism {
         }
     }
 
-    /// Whoever reads the exchange has the password or token, or, with CRAM-MD5, what guesses are tried against at the speed of
-    /// MD5, under a challenge that the server chooses: only for a channel that is protected.
-    pub fn is_clear(self) -> bool {
-        !matches!(self, Mechanism::ScramSha256Plus | Mechanism::ScramSha256)
-    }
-
     /// A token is sent, not a password.
     pub fn takes_token(self) -> bool {
         matches!(self, Mechanism::OauthBearer | Mechanism::Xoauth2)

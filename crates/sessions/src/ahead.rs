@@ -4,14 +4,15 @@
 use std::sync::Arc;
 
 use stentor_posture::Wish;
-use stentor_queue::book::at_hop;
+use stentor_queue::book::{at_hop, split_hop};
 use stentor_queue::event::RcptParams;
 use stentor_queue::ids::AddressId;
+use stentor_queue::idset::IdSet;
 use stentor_rules::NextHop;
 use tokio::sync::oneshot;
 
 use stentor_engine::core::committer::Merged;
-use stentor_engine::core::envelope::{NewEnvelope, Recipients};
+use stentor_engine::core::envelope::{NewEnvelope, Recipients, To};
 use stentor_engine::core::intake::{Interned, Job, Refused};
 use stentor_engine::core::lists::INTERN_ADDRESSES_MAX;
 use stentor_engine::core::next_hops::own_hop_by_rule;
@@ -54,6 +55,20 @@ impl Ahead {
     }
 }
 
+/// Interns recipients whatever their number, as ids that stay theirs while the pin is there.
+pub(super) async fn intern(core: &Core, all: &[To]) -> Result<(IdSet, Vec<Pin>), Refused> {
+    let mut pins = Vec::new();
+    let mut ids = IdSet::new();
+    for chunk in all.chunks(INTERN_ADDRESSES_MAX) {
+        let (answer, ticket) = oneshot::channel();
+        core.intake.push(Job::Intern { addresses: chunk.iter().map(|to| to.entry().into_owned()).collect(), answer });
+        let interned = ticket.await.unwrap_or(Err(Refused::Stopping))?;
+        interned.ids.iter().for_each(|id| _ = ids.insert(id.0));
+        pins.push(interned.pin);
+    }
+    Ok((ids, pins))
+}
+
 /// Interns the recipients of large envelopes.
 pub(super) async fn intern_ahead(core: &Core, mut envelopes: Vec<NewEnvelope>) -> Result<Vec<NewEnvelope>, Refused> {
     for envelope in &mut envelopes {
@@ -74,26 +89,45 @@ pub(super) async fn intern_ahead(core: &Core, mut envelopes: Vec<NewEnvelope>) -
     Ok(envelopes)
 }
 
-/// The subscribers of a list as recipients whose copies go to a next hop that a rule names, or are sent by a wish.
+/// Whose copies of a post go out in another way.
+pub(super) enum Subscribers<'a> {
+    /// All of the list.
+    Of(&'a str),
+    /// These, whose ids are pinned: where some subscribers stand for others.
+    These(&'a IdSet),
+}
+
+/// The subscribers of a list as recipients whose copies go to a next hop that a rule names, or are sent by a wish. Who has a next hop
+/// already keeps it.
 pub(super) async fn subscribers_at(
     core: &Arc<Core>,
     settings: &Settings,
-    list: &str,
+    subscribers: Subscribers<'_>,
     (hop, wish): (Option<&NextHop>, Wish),
 ) -> Result<Recipients, Refused> {
-    let all = core.with(|hub, _| hub.store.receiving_subscribers(list)).ok_or(Refused::ListGone)?;
-    let all: Vec<u32> = all.iter().collect();
+    let all: Vec<u32> = match &subscribers {
+        Subscribers::Of(list) => {
+            let all = core.with(|hub, _| hub.store.receiving_subscribers(list)).ok_or(Refused::ListGone)?;
+            all.iter().collect()
+        }
+        Subscribers::These(ids) => ids.iter().collect(),
+    };
     let mut ahead = Ahead::default();
     for chunk in all.chunks(INTERN_ADDRESSES_MAX) {
         let entries: Vec<String> = core.with(|hub, _| {
             let book = &hub.store.book;
             // Only while the list has it is an id certain to be the same address's as before.
-            let current = hub.store.list(list).map(|list| &list.ids);
+            let current = match &subscribers {
+                Subscribers::Of(list) => hub.store.list(list).map(|list| &list.ids),
+                Subscribers::These(ids) => Some(*ids),
+            };
             let there = chunk.iter().filter(|id| current.is_some_and(|ids| ids.contains(**id)));
             let entry = |id: &u32| {
                 let id = AddressId(*id);
                 let domain = book.try_domain(id).map_or("", |domain| book.domain_name(domain));
-                let hop = hop.and_then(|hop| own_hop_by_rule(settings, domain, hop));
+                let (domain, own) = split_hop(domain);
+                let by_rule = || own_hop_by_rule(settings, domain, hop?);
+                let hop = own.map(Arc::from).or_else(by_rule);
                 match wish.hop(hop.as_deref()) {
                     Some(hop) => at_hop(book.text(id), &hop),
                     None => book.text(id).to_owned(),

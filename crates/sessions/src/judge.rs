@@ -18,7 +18,7 @@ use stentor_queue::ids::Ms;
 use stentor_resolve::Asker;
 use stentor_rules::{
     AUTHENTICATED, CERTIFIED, ClientName, Decision, Facts, Key, Marks, Named, NextHop, Open, Outcome, Remark, Rulebook,
-    SessionFacts, Step, Why, Wishes, decided_by,
+    SessionFacts, SessionQuestion, Step, Why, Wishes, decided_by,
 };
 use stentor_strangers::{Greylist, Seen};
 
@@ -137,13 +137,15 @@ pub(super) struct Judged {
     pub ask: Option<NextHop>,
     /// Its rules that wait for the content.
     pub open: Vec<Open>,
+    /// Attributes for policy services at the end of the data.
+    pub question: Option<SessionQuestion>,
     pub why: Because,
 }
 
 impl Judged {
     fn of(verdict: Verdict, why: Because) -> Judged {
         let (copies, open) = (Vec::new(), Vec::new());
-        Judged { verdict, hop: None, quarantine: None, copies, route: None, ask: None, open, why }
+        Judged { verdict, hop: None, quarantine: None, copies, route: None, ask: None, open, question: None, why }
     }
 }
 
@@ -267,6 +269,9 @@ fn taken(
     let quarantine: Option<Arc<str>> = marks.quarantine.as_ref().map(|by| decided_by(&settings.rules, by).into());
     let add = |wishes: &mut Wishes, marks| wishes.add(&settings.rules, marks, &Named::one(facts.recipient.as_str()));
     let (route_of_others, open) = (marks.route.take(), std::mem::take(&mut marks.open));
+    let question = (settings.rules.asks_service_at_end_of_data() && !open.is_empty())
+        .then(|| SessionQuestion::new(facts))
+        .flatten();
     match outcome {
         Outcome::Refuse(reply) => Judged::of(Verdict::Refuse(reply), Because::Rules(words)),
         Outcome::Discard(text) => {
@@ -274,12 +279,12 @@ fn taken(
             wishes.discard(Remark::Discarded { by }, &Named::one(facts.recipient.as_str()));
             add(wishes, marks);
             // It stands for a recipient, so that the message is taken; nobody gets it.
-            Judged { open, ..Judged::of(Verdict::Relay, Because::Rules(words)) }
+            Judged { open, question, ..Judged::of(Verdict::Relay, Because::Rules(words)) }
         }
         Outcome::Local(verdict) => {
             add(wishes, marks);
             let route = route_of_others;
-            Judged { quarantine, copies, route, open, ..Judged::of(verdict, Because::Rules(words)) }
+            Judged { quarantine, copies, route, open, question, ..Judged::of(verdict, Because::Rules(words)) }
         }
         Outcome::Relay(hop) => {
             let is_asked = calls_ahead(settings, facts, (&why, &marks));
@@ -287,7 +292,7 @@ fn taken(
             add(wishes, marks);
             let ask = is_asked.then_some(hop);
             let why = Because::Rules(words);
-            Judged { hop: hop_kept, quarantine, copies, ask, open, ..Judged::of(Verdict::Relay, why) }
+            Judged { hop: hop_kept, quarantine, copies, ask, open, question, ..Judged::of(Verdict::Relay, why) }
         }
     }
 }

@@ -16,6 +16,7 @@ mod session;
 mod socket;
 mod strangers;
 mod transaction;
+mod turns;
 
 pub use content::{Members, Named, check as check_content, check_post, class};
 pub use judge::{Proof, Speaker, Stranger, calls_ahead, facts, refused_targets, route_of};

@@ -1,8 +1,8 @@
-//! Accepts connections: limits in total and per client, answered with 421; the port never closes. While untrusted
-//! clients use more than half of their connections, idle ones among them have seconds instead of minutes.
+//! Accepts connections: limits in total and per client, for each role of listeners apart, answered with 421; the port never closes. While
+//! untrusted clients use more than half of their connections, idle ones among them have seconds instead of minutes.
 //!
-//! Sessions may use half of the process's descriptors; beyond that clients wait in the kernel's queue, so that look-ups
-//! and deliveries, which free sessions in turn, always have some.
+//! Sessions may use half of the process's descriptors, those of users a quarter of these; beyond that clients wait in the kernel's queue, so
+//! that look-ups and deliveries, which free sessions in turn, always have some.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,10 +11,13 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
+use stentor_config::Role;
+use stentor_live::SessionCounts;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 
-use super::open_sessions::{Admitted, Counted, OpenSessions};
+use super::open_sessions::{Admission, Admitted, Counted, OpenSessions, PoolLimits, descriptors};
 use super::proxied::{HEADER_TIMEOUT, NOBODY, read_header};
 use super::session::Session;
 use super::strangers::StrangerThreads;
@@ -52,40 +55,55 @@ pub struct Listeners {
     sessions: Arc<Mutex<OpenSessions>>,
     /// Those without milters.
     sessions_max: usize,
+    /// Where trusted clients' sessions run.
+    trusted: Handle,
     strangers: StrangerThreads,
     stop: watch::Receiver<bool>,
 }
 
 impl Listeners {
+    /// To be called on the runtime of trusted clients.
     pub fn new(core: Arc<Core>, strangers: StrangerThreads, stop: watch::Receiver<bool>) -> Listeners {
         let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let sessions_max = descriptors.map_or(usize::MAX, |limit| (limit / SESSIONS_PART).max(1) as usize);
-        Listeners { core, sessions: Arc::default(), sessions_max, strangers, stop }
-    }
-
-    /// Sessions that there are descriptors for: each may have a connection to every milter.
-    fn sessions_max(&self) -> usize {
-        (self.sessions_max / (1 + self.core.settings().filters.milters().len())).max(1)
+        Listeners { core, sessions: Arc::default(), sessions_max, trusted: Handle::current(), strangers, stop }
     }
 
     /// Open sessions.
     pub fn sessions(&self) -> usize {
-        self.sessions.lock().total
+        self.sessions.lock().total()
+    }
+
+    /// A session counter by role that outlives the listeners.
+    pub fn session_counts(&self) -> stentor_live::Sessions {
+        let sessions = self.sessions.clone();
+        Box::new(move || {
+            let open = sessions.lock();
+            SessionCounts { relay: open.of(Role::Relay), users: open.of(Role::Users) }
+        })
     }
 
     /// The same, for whoever outlives this.
     pub fn sessions_counter(&self) -> Box<dyn Fn() -> usize + Send + Sync> {
         let sessions = self.sessions.clone();
-        Box::new(move || sessions.lock().total)
+        Box::new(move || sessions.lock().total())
+    }
+
+    /// Whether sessions of a role have their share of the descriptors, but for one part of so many.
+    fn has_all_descriptors(&self, role: Role, parts: usize) -> bool {
+        let share = descriptors(&self.core.settings(), self.sessions_max, role);
+        let free = if parts > 1 { share / parts } else { 0 };
+        self.sessions.lock().of(role) >= share - free
     }
 
     /// Accepts until told to stop. Dropping the listener then refuses new connections; sessions go on by themselves.
     pub async fn serve(self, listener: TcpListener, id: ListenerId) {
         let mut stop = self.stop.clone();
+        let role = id.service.role();
         let mut paused = false;
         loop {
-            while self.sessions() >= self.sessions_max() && !*stop.borrow() {
-                pause(&mut paused, "sessions have their share of the descriptors").await;
+            while self.has_all_descriptors(role, 1) && !*stop.borrow() {
+                self.pause(role, &mut paused, "sessions have their share of the descriptors").await;
             }
             let accepted = tokio::select! {
                 biased;
@@ -95,16 +113,32 @@ impl Listeners {
             match accepted {
                 Ok((stream, peer)) => {
                     // Said again only after a time of plenty.
-                    paused &= self.sessions() >= self.sessions_max() / 4 * 3;
+                    paused &= self.has_all_descriptors(role, 4);
                     self.admit(stream, peer, id);
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
                     // Out of descriptors or memory: deliveries go on and free some.
-                    pause(&mut paused, &error.to_string()).await;
+                    self.pause(role, &mut paused, &error.to_string()).await;
                 }
             }
         }
+    }
+
+    /// Waits a little, and logs the reason once: no busy loop, no flood in the log.
+    async fn pause(&self, role: Role, paused: &mut bool, why: &str) {
+        if !std::mem::replace(paused, true) {
+            tracing::warn!(why, "accepting pauses until descriptors or memory are free again");
+        }
+        // 0 is never.
+        let now = self.core.clock.steady().max(1);
+        let at = &self.core.live.health.intake.accept_paused;
+        let at = match role {
+            Role::Relay => &at.relay,
+            Role::Users => &at.users,
+        };
+        at.store(now, std::sync::atomic::Ordering::Relaxed);
+        tokio::time::sleep(ACCEPT_PAUSE).await;
     }
 
     fn admit(&self, stream: TcpStream, peer: SocketAddr, id: ListenerId) {
@@ -121,7 +155,7 @@ impl Listeners {
     /// Waits for the header in which a proxy names its client.
     fn admit_proxied(&self, mut stream: TcpStream, (peer, id): (SocketAddr, ListenerId), settings: &Settings) {
         let proxy = Counted { client: peer.ip().to_canonical(), trusted: false, is_proxy: true };
-        let Some(admitted) = self.count(&stream, proxy, settings) else { return };
+        let Some(admitted) = self.count((&stream, id), proxy, settings) else { return };
         let listeners = self.clone();
         tokio::spawn(async move {
             let header = tokio::time::timeout(HEADER_TIMEOUT, read_header(&mut stream)).await;
@@ -151,23 +185,35 @@ impl Listeners {
         settings: Arc<Settings>,
     ) {
         let who = Counted { client: peer.ip().to_canonical(), trusted, is_proxy: false };
-        let Some(admitted) = self.count(&stream, who, &settings) else { return };
-        let (core, stop) = (self.core.clone(), self.stop.clone());
-        let session = move |stream| Session::new(core, settings, (stream, id), (peer, trusted), admitted, stop).run();
+        let Some(admitted) = self.count((&stream, id), who, &settings) else { return };
+        let (core, stop, sessions_max) = (self.core.clone(), self.stop.clone(), self.sessions_max);
+        let session =
+            move |stream| Session::new(core, settings, (stream, id), (peer, trusted), (admitted, sessions_max), stop);
         if trusted {
-            tokio::spawn(session(stream));
-        } else {
-            self.strangers.spawn(stream, session);
+            tokio::spawn(async move { session(stream).run().await });
+            return;
         }
+        let trusted = self.trusted.clone();
+        self.strangers.spawn((id.service.role(), who.client), stream, move |stream| async move {
+            if let Some(session) = session(stream).run_apart().await {
+                trusted.spawn(session.run());
+            }
+        });
     }
 
     /// Counts a connection, or turns it away.
-    fn count(&self, stream: &TcpStream, who: Counted, settings: &Settings) -> Option<Admitted> {
-        let limits = (&settings.config.listen, self.sessions_max);
-        match Admitted::new(self.sessions.clone(), who, limits) {
-            Ok(admitted) => Some(admitted),
+    fn count(&self, (stream, id): (&TcpStream, ListenerId), who: Counted, settings: &Settings) -> Option<Admitted> {
+        let limits = PoolLimits::new(settings, self.sessions_max, id.service.role());
+        let now = self.core.clock.now();
+        match Admitted::admit(self.sessions.clone(), who, limits) {
+            Ok(Admission { admitted, has_displaced }) => {
+                if has_displaced {
+                    self.core.limits.hit(Limit::Displaced, now);
+                }
+                Some(admitted)
+            }
             Err((limit, reply)) => {
-                self.core.limits.hit(limit, self.core.clock.now());
+                self.core.limits.hit(limit, now);
                 self.core.counters.refused_connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                 // One attempt to say why: a client that does not read must not hold us.
                 let _ = stream.try_write(format!("{reply}\r\n").as_bytes());
@@ -175,14 +221,6 @@ impl Listeners {
             }
         }
     }
-}
-
-/// Waits a little, and logs the reason once: no busy loop, no flood in the log.
-async fn pause(paused: &mut bool, why: &str) {
-    if !std::mem::replace(paused, true) {
-        tracing::warn!(why, "accepting pauses until descriptors or memory are free again");
-    }
-    tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
 /// Errors of `accept` that concern the one connection and not the port.

@@ -17,7 +17,32 @@ pub enum Socket {
     Gone,
 }
 
+/// A client's connection that no runtime has.
+pub enum Detached {
+    Clear(std::net::TcpStream),
+    Secured(Box<TlsSocket<std::net::TcpStream>>),
+}
+
+impl Detached {
+    /// Registers it with the runtime of the caller.
+    pub fn attach(self) -> io::Result<Socket> {
+        Ok(match self {
+            Detached::Clear(socket) => Socket::Clear(TcpStream::from_std(socket)?),
+            Detached::Secured(socket) => Socket::Secured(Box::new(socket.change_socket(TcpStream::from_std)?)),
+        })
+    }
+}
+
 impl Socket {
+    /// Takes it from its runtime.
+    pub fn detach(&mut self) -> io::Result<Detached> {
+        Ok(match std::mem::replace(self, Socket::Gone) {
+            Socket::Clear(socket) => Detached::Clear(socket.into_std()?),
+            Socket::Secured(socket) => Detached::Secured(Box::new(socket.change_socket(TcpStream::into_std)?)),
+            Socket::Gone => return Err(gone()),
+        })
+    }
+
     fn tcp(&self) -> io::Result<&TcpStream> {
         match self {
             Socket::Clear(socket) => Ok(socket),

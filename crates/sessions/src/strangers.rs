@@ -1,54 +1,80 @@
-//! Separate threads for the sessions of untrusted clients: a runtime of their own, so that no trusted client, delivery
-//! or console waits in a task queue behind thousands of them. The kernel then shares the processors between the two
-//! kinds of threads, not between the sessions.
+//! Separate threads for the sessions of untrusted clients: a runtime of their own for each role of listeners, so that no trusted client,
+//! user, delivery or console waits in a task queue behind thousands of strangers, and nobody who wants to log in waits behind those who
+//! send mail from outside. The kernel then shares the processors between the kinds of threads, not between the sessions. Within a runtime clients have turns ([`Turns`]). A session that logs in goes on among the trusted
+//! ones.
 //!
 //! A socket is registered with the runtime that accepted it, so it moves before its session begins.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Handle, Runtime};
 
+use super::turns::Turns;
+use stentor_config::Role;
+
 /// Processors per thread; the main runtime has one thread per processor, 2 to 8 (`crates/stentor/src/process.rs`).
 const CPUS_PER_THREAD: usize = 2;
 const THREADS_MAX: usize = 4;
-/// Linux keeps at most 15 octets of a thread's name.
-const THREAD_NAME: &str = "strangers";
 
 /// Ends its sessions' threads when the last clone is dropped.
 #[derive(Clone)]
-pub struct StrangerThreads(Arc<Owned>);
+pub struct StrangerThreads {
+    strangers: Threads,
+    logins: Threads,
+}
+
+/// Those of one role.
+#[derive(Clone)]
+struct Threads {
+    runtime: Arc<Owned>,
+    turns: Turns,
+}
 
 struct Owned(Option<Runtime>);
 
 impl StrangerThreads {
     pub fn start() -> io::Result<StrangerThreads> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
-        let runtime = Builder::new_multi_thread()
-            .worker_threads((processors / CPUS_PER_THREAD).clamp(1, THREADS_MAX))
-            .thread_name(THREAD_NAME)
-            .enable_all()
-            .build()?;
-        Ok(StrangerThreads(Arc::new(Owned(Some(runtime)))))
-    }
-
-    fn handle(&self) -> Option<&Handle> {
-        self.0.0.as_ref().map(Runtime::handle)
+        let threads = (processors / CPUS_PER_THREAD).clamp(1, THREADS_MAX);
+        // Linux keeps at most 15 octets of a thread's name.
+        Ok(StrangerThreads {
+            strangers: Threads::start("strangers", threads)?,
+            logins: Threads::start("logins", threads)?,
+        })
     }
 
     /// Runs what `session` makes of the socket. A socket that cannot change over is closed.
     pub fn spawn<S: Future<Output = ()> + Send + 'static>(
         &self,
+        (role, client): (Role, IpAddr),
         socket: TcpStream,
         session: impl FnOnce(TcpStream) -> S + Send + 'static,
     ) {
-        let (Some(handle), Ok(socket)) = (self.handle(), socket.into_std()) else { return };
-        handle.spawn(async move {
+        let threads = match role {
+            Role::Relay => &self.strangers,
+            Role::Users => &self.logins,
+        };
+        let (Some(handle), Ok(socket)) = (threads.handle(), socket.into_std()) else { return };
+        let session = async move {
             if let Ok(socket) = TcpStream::from_std(socket) {
                 session(socket).await;
             }
-        });
+        };
+        handle.spawn(threads.turns.run(client, session));
+    }
+}
+
+impl Threads {
+    fn start(name: &str, threads: usize) -> io::Result<Threads> {
+        let runtime = Builder::new_multi_thread().worker_threads(threads).thread_name(name).enable_all().build()?;
+        Ok(Threads { runtime: Arc::new(Owned(Some(runtime))), turns: Turns::new(threads) })
+    }
+
+    fn handle(&self) -> Option<&Handle> {
+        self.runtime.0.as_ref().map(Runtime::handle)
     }
 }
 

@@ -262,7 +262,7 @@ impl Submitting<'_> {
                 return Outcome::Later(reply);
             }
         }
-        let reply = self.feed(transaction, prefix).await;
+        let reply = Box::pin(self.feed(transaction, prefix)).await;
         let id = self.taken.id;
         if reply.code == 250 {
             self.reported.resolve(|known| known == id);
@@ -354,8 +354,14 @@ impl Submitting<'_> {
     /// Makes the reports, each about as many recipients as one may have.
     async fn tell(&mut self, back: &ReversePath, refused: &[Refused]) -> Result<Told, Reply> {
         let ReversePath::Address(sender) = back else { return Ok(Told::Nobody("without a sender")) };
-        let readers = self.core.settings().people(sender, self.core.clock.now()).await;
-        let readers = readers.map_err(intake::Refused::reply)?;
+        let (settings, now) = (self.core.settings(), self.core.clock.now());
+        let mut readers = settings.people(sender, now).await.map_err(intake::Refused::reply)?;
+        // Users of this machine whom nobody reads: their cron jobs, for one.
+        if readers.is_empty()
+            && let Some(postmaster) = settings.policy.postmaster()
+        {
+            readers = settings.people(postmaster, now).await.map_err(intake::Refused::reply)?;
+        }
         if readers.is_empty() {
             return Ok(Told::Nobody("whose sender is nobody here"));
         }

@@ -404,7 +404,8 @@ fn published(settings: &Settings) -> Published {
         origin: origin(settings).to_owned(),
         message_bytes_max: config.message_size_bytes_max,
         recipients_max: submission.recipients_max,
-        control: config.control.socket.to_str().map(str::to_owned),
+        // The program has a folder of its own to start from.
+        control: std::path::absolute(&config.control.socket).ok().and_then(|path| path.to_str().map(str::to_owned)),
         rights: rights(settings),
     }
 }

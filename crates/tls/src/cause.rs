@@ -172,9 +172,9 @@ impl From<&Error> for TlsError {
             | Error::PeerMisbehaved(_)
             | Error::DecryptError
             | Error::PeerSentOversizedRecord => {
-                (Cause::Protocol, format!("the peer breaks the rules of TLS: {}", error.to_string().escape_debug()))
+                (Cause::Protocol, format!("the peer breaks the rules of TLS: {}", humanize_variant(&error.to_string())))
             }
-            _ => (Cause::Ours, format!("TLS: {}", error.to_string().escape_debug())),
+            _ => (Cause::Ours, format!("TLS: {}", humanize_variant(&error.to_string()))),
         };
         TlsError::new(cause, text)
     }
@@ -219,9 +219,37 @@ fn of_certificate(error: &CertificateError) -> TlsError {
             (Cause::BadCertificate, "the certificate is for another purpose".to_owned())
         }
         Why::BadEncoding => (Cause::BadCertificate, "the certificate cannot be read".to_owned()),
-        _ => (Cause::BadCertificate, format!("the certificate is not accepted: {}", error.to_string().escape_debug())),
+        _ => (Cause::BadCertificate, format!("the certificate is not accepted: {}", certificate_words(error))),
     };
     TlsError::new(cause, text)
+}
+
+/// Why a certificate is not accepted, in words.
+pub(crate) fn certificate_words(error: &CertificateError) -> String {
+    let CertificateError::Other(other) = error else { return humanize_variant(&error.to_string()) };
+    match other.0.downcast_ref::<webpki::Error>() {
+        Some(webpki::Error::UnsupportedCertVersion) => {
+            "it is not X.509 version 3; reissue it with its names in subjectAltName".to_owned()
+        }
+        _ => humanize_variant(&other.0.to_string()),
+    }
+}
+
+/// What rustls shows are names of its variants: `UnsupportedCertVersion(..)` becomes words.
+fn humanize_variant(text: &str) -> String {
+    let mut words = String::with_capacity(text.len() + 16);
+    let mut before = ' ';
+    for c in text.chars() {
+        let c = if c.is_alphanumeric() || ".,:;-'".contains(c) { c } else { ' ' };
+        if c.is_uppercase() && before.is_lowercase() {
+            words.push(' ');
+        }
+        if c != ' ' || !words.ends_with(' ') {
+            words.push(c);
+        }
+        before = c;
+    }
+    words.trim().to_lowercase()
 }
 
 fn of_alert(alert: AlertDescription) -> TlsError {
@@ -251,10 +279,11 @@ fn incompatible(why: &PeerIncompatible) -> TlsError {
         | Why::Tls12NotOfferedOrEnabled => {
             TlsError::new(Cause::NoSharedVersion, "no version of TLS in common: the peer has older ones only")
         }
-        _ => TlsError::new(
-            Cause::NoSharedCipher,
-            format!("no cipher suite, key exchange or signature in common with the peer ({why:?})"),
-        ),
+        _ => {
+            let why = humanize_variant(&format!("{why:?}"));
+            let text = format!("no cipher suite, key exchange or signature in common with the peer: {why}");
+            TlsError::new(Cause::NoSharedCipher, text)
+        }
     }
 }
 
@@ -297,6 +326,21 @@ fn alert_name(number: u8) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn errors_of_certificates_are_words() {
+        let other = |error| CertificateError::Other(rustls::OtherError(std::sync::Arc::new(error)));
+        let old = certificate_words(&other(webpki::Error::UnsupportedCertVersion));
+        assert!(old.starts_with("it is not X.509 version 3; "), "{old}");
+        let text = of_certificate(&other(webpki::Error::MalformedExtensions)).text;
+        assert_eq!(&*text, "the certificate is not accepted: malformed extensions");
+        let text = TlsError::from(&Error::PeerIncompatible(PeerIncompatible::NoCipherSuitesInCommon)).text;
+        assert!(text.ends_with("with the peer: no cipher suites in common"), "{text}");
+        for error in [CertificateError::ApplicationVerificationFailure, CertificateError::UnhandledCriticalExtension] {
+            let text = of_certificate(&error).text;
+            assert!(!text.contains(['(', ')', '{', '}', '"']) && !text.chars().any(char::is_uppercase), "{text}");
+        }
+    }
 
     /// It is kept with hosts and messages, and written into lines.
     #[test]

@@ -71,23 +71,26 @@ pub(crate) fn write(label: &str, der: &[u8]) -> String {
 }
 
 /// A file whole, and its mode.
-pub(crate) fn read(path: &Path) -> Result<(Vec<u8>, u32), String> {
-    let open = || -> io::Result<(Vec<u8>, u32)> {
-        let file = File::open(path)?;
-        let meta = file.metadata()?;
-        if !meta.is_file() {
-            return Err(io::Error::other("it is not a file"));
-        }
-        if meta.len() > FILE_BYTES_MAX {
-            return Err(io::Error::other(format!("it is larger than {FILE_BYTES_MAX} octets")));
-        }
-        let mut bytes = Vec::with_capacity(meta.len() as usize + 1);
-        file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
-        Ok((bytes, meta.mode()))
-    };
-    open().map_err(|error| match error.kind() {
+pub(crate) fn read(path: &Path) -> io::Result<(Vec<u8>, u32)> {
+    // Opening a pipe would wait for a writer.
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::other("it is not a file"));
+    }
+    let file = File::open(path)?;
+    let meta = file.metadata()?;
+    if meta.len() > FILE_BYTES_MAX {
+        return Err(io::Error::other(format!("it is larger than {FILE_BYTES_MAX} octets")));
+    }
+    let mut bytes = Vec::with_capacity(meta.len() as usize + 1);
+    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok((bytes, meta.mode()))
+}
+
+/// Why a file cannot be read.
+pub(crate) fn unreadable(error: &io::Error) -> String {
+    match error.kind() {
         io::ErrorKind::NotFound => "there is no such file".to_owned(),
         io::ErrorKind::PermissionDenied => "it may not be read: permission denied".to_owned(),
         _ => error.to_string(),
-    })
+    }
 }

@@ -83,6 +83,17 @@ pub struct TlsSocket<S> {
     has_ended: bool,
 }
 
+impl<S> TlsSocket<S> {
+    /// The same session over another form of its socket.
+    ///
+    /// # Errors
+    /// Those of `change`; the session is lost then.
+    pub fn change_socket<T>(self, change: impl FnOnce(S) -> io::Result<T>) -> io::Result<TlsSocket<T>> {
+        let TlsSocket { socket, secured, held, has_ended } = self;
+        Ok(TlsSocket { socket: change(socket)?, secured, held, has_ended })
+    }
+}
+
 impl<S: RawSocket> TlsSocket<S> {
     /// The handshake is still to be done.
     pub fn new(socket: S, secured: Secured) -> TlsSocket<S> {

@@ -66,6 +66,8 @@ enum Command {
 pub(crate) struct Link {
     commands: mpsc::Sender<Command>,
     mechanisms: watch::Receiver<Mechanisms>,
+    /// Why there is no connection.
+    trouble: watch::Receiver<Option<String>>,
     ids: Arc<AtomicU32>,
     task: AbortHandle,
 }
@@ -80,14 +82,21 @@ impl Link {
     pub fn open(socket: &Path) -> Link {
         let (commands, queue) = mpsc::channel(COMMANDS_MAX);
         let (said, mechanisms) = watch::channel(Mechanisms::NONE);
-        let keeper = Keeper { socket: socket.to_owned(), queue, mechanisms: said, requests: HashMap::new() };
+        let (lost, trouble) = watch::channel(None);
+        let keeper =
+            Keeper { socket: socket.to_owned(), queue, mechanisms: said, trouble: lost, requests: HashMap::new() };
         let task = tokio::spawn(keeper.run()).abort_handle();
-        Link { commands, mechanisms, ids: Arc::default(), task }
+        Link { commands, mechanisms, trouble, ids: Arc::default(), task }
     }
 
     /// What Dovecot offers, as far as it is spoken here; none before it was there for the first time.
     pub fn mechanisms(&self) -> Mechanisms {
         *self.mechanisms.borrow()
+    }
+
+    /// Why there is no connection to Dovecot, since it was lost or could not be made.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.borrow().clone()
     }
 
     pub async fn begin(&self, mechanism: Mechanism, channel: &Channel, response: Option<&[u8]>) -> (Request, Answer) {
@@ -196,6 +205,7 @@ struct Keeper {
     socket: PathBuf,
     queue: mpsc::Receiver<Command>,
     mechanisms: watch::Sender<Mechanisms>,
+    trouble: watch::Sender<Option<String>>,
     /// Under way on this connection: who waits, or None while the client is to answer.
     requests: HashMap<u32, Option<oneshot::Sender<Answer>>>,
 }
@@ -209,6 +219,7 @@ impl Keeper {
                     retry = RETRY_MIN;
                     tracing::info!(socket = %self.socket.display(), %mechanisms, "connected to Dovecot's auth service");
                     self.mechanisms.send_replace(mechanisms);
+                    self.trouble.send_replace(None);
                     self.serve(stream, lines).await
                 }
                 Ok(Err(lost)) => lost,
@@ -222,6 +233,7 @@ impl Keeper {
             if matches!(lost, Lost::Replaced) {
                 continue;
             }
+            self.trouble.send_replace(Some(lost.to_string()));
             // Once for each failure, not for each try.
             if retry == RETRY_MIN {
                 tracing::warn!(socket = %self.socket.display(), "Dovecot's auth service is not available: {lost}");

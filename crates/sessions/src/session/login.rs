@@ -56,7 +56,7 @@ impl Session {
 
     fn logged_in(&mut self, login: Login) {
         let who = Counted { client: self.client, trusted: true, is_proxy: false };
-        if let Err((limit, reply)) = self.admitted.change(who, &self.settings.config.listen) {
+        if let Err((limit, reply)) = self.admitted.change(who, self.limits()) {
             self.core.limits.hit(limit, self.core.clock.now());
             return self.smtp.answer(reply);
         }

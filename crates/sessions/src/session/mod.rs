@@ -22,12 +22,13 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::judge::{Proof, Speaker, Stranger};
-use super::open_sessions::{Admitted, Counted};
-use super::socket::Socket;
+use super::open_sessions::{Admitted, Counted, PoolLimits};
+use super::socket::{Detached, Socket};
 use super::transaction::{Manner, Transaction};
 use stentor_engine::core::limits::Limit;
 use stentor_engine::core::security::{ListenerId, Security};
 use stentor_engine::core::{Core, Settings};
+use stentor_live::health::Whom;
 use stentor_live::traffic::Tapped;
 
 mod login;
@@ -86,10 +87,16 @@ pub struct Session {
     filter: Option<Filter>,
     /// Its place, free when this is dropped.
     admitted: Admitted,
+    /// Sessions that there are descriptors for.
+    sessions_max: usize,
+    /// It runs on the threads of untrusted clients.
+    is_apart: bool,
     /// Who watches this client's sessions.
     tap: Option<Box<Tapped>>,
 }
 
+/// What an idle session is told whose place another client gets.
+const DISPLACED: &[u8] = b"421 4.3.2 Too many connections, try again later\r\n";
 /// Time that a client which is not trusted has after a stop to end its transaction.
 const STOP_GRACE: Duration = Duration::from_secs(10);
 
@@ -110,6 +117,37 @@ enum Input {
     Stopping,
     /// The user may not go on.
     LoginEnded,
+    /// Another client has its place.
+    Displaced,
+}
+
+/// Why a session's task is over.
+enum Left {
+    Closed,
+    /// It is a trusted client's now, and goes on elsewhere.
+    Trusted,
+}
+
+/// A session on its way to other threads.
+pub struct Moved {
+    session: Session,
+    stream: Detached,
+}
+
+impl Moved {
+    /// Goes on, on the runtime of the caller.
+    pub async fn run(self) {
+        let Moved { mut session, stream } = self;
+        session.is_apart = false;
+        let ended = match stream.attach() {
+            Ok(stream) => {
+                session.stream = stream;
+                session.talk().await.map(drop)
+            }
+            Err(error) => Err(error),
+        };
+        session.end(ended);
+    }
 }
 
 impl Session {
@@ -118,7 +156,7 @@ impl Session {
         settings: Arc<Settings>,
         (stream, listener): (TcpStream, ListenerId),
         (peer, trusted): (SocketAddr, bool),
-        admitted: Admitted,
+        (admitted, sessions_max): (Admitted, usize),
         stop: watch::Receiver<bool>,
     ) -> Session {
         let client = peer.ip().to_canonical();
@@ -155,6 +193,8 @@ impl Session {
             transaction: None,
             filter: None,
             admitted,
+            sessions_max,
+            is_apart: false,
             tap,
         };
         session.offer();
@@ -163,7 +203,35 @@ impl Session {
 
     /// Runs until either side closes. Errors of the socket end the session: the client keeps what was not acknowledged.
     pub async fn run(mut self) {
-        if let Err(error) = self.talk().await {
+        let begun = match self.begin().await {
+            Ok(true) => self.talk().await.map(drop),
+            other => other.map(drop),
+        };
+        self.end(begun);
+    }
+
+    /// The same on the threads of untrusted clients, up to where the client is a trusted one: it goes on from there with
+    /// [`Moved::run`].
+    pub async fn run_apart(mut self) -> Option<Moved> {
+        self.is_apart = true;
+        let left = match self.begin().await {
+            Ok(true) => self.talk().await,
+            other => other.map(|_| Left::Closed),
+        };
+        let ended = match left {
+            Ok(Left::Trusted) => match self.stream.detach() {
+                Ok(stream) => return Some(Moved { session: self, stream }),
+                Err(error) => Err(error),
+            },
+            other => other.map(drop),
+        };
+        self.end(ended);
+        None
+    }
+
+    /// Frees what it holds.
+    fn end(mut self, ended: io::Result<()>) {
+        if let Err(error) = ended {
             tracing::debug!(client = %self.client, %error, "session ended");
         }
         if let Some(transaction) = self.transaction.take() {
@@ -174,10 +242,17 @@ impl Session {
         }
     }
 
-    async fn talk(&mut self) -> io::Result<()> {
+    /// Up to the greeting. Whether the session goes on.
+    async fn begin(&mut self) -> io::Result<bool> {
         self.count(Event::Connection);
         if self.security.is_implicit(self.listener) {
-            Box::pin(self.become_secured()).await?;
+            let place = self.admitted.place();
+            let is_apart = self.is_apart;
+            tokio::select! {
+                biased;
+                done = Box::pin(self.become_secured()) => done?,
+                () = place.lost(), if is_apart => return Ok(false),
+            }
         }
         // Its future, and others in boxes below, would make that of each session larger while it waits for a command.
         Box::pin(self.before_greeting()).await;
@@ -187,29 +262,42 @@ impl Session {
             self.core.measures.refused(554, Some(Enhanced::new(5, 5, 0)));
             self.smtp.output().clear();
             self.smtp.output().extend_from_slice(b"554 5.5.0 Wait for the greeting\r\n");
-            return self.flush().await;
+            self.flush().await?;
+            return Ok(false);
         }
+        Ok(true)
+    }
+
+    async fn talk(&mut self) -> io::Result<Left> {
         loop {
             match self.smtp.step(self.core.clock.steady()) {
                 Step::Flush => self.flush().await?,
                 Step::NeedInput => {
                     self.hold_body();
                     self.flush().await?;
+                    if self.is_apart && self.trusted {
+                        return Ok(Left::Trusted);
+                    }
                     match self.read().await? {
                         Input::Some => {}
-                        Input::Closed => return Ok(()),
+                        Input::Closed => return Ok(Left::Closed),
                         Input::TimedOut => self.smtp.timed_out(),
                         Input::LoginEnded => {
                             login::ENDED.write_to(self.smtp.output());
-                            return self.close().await;
+                            return self.close().await.map(|()| Left::Closed);
                         }
                         Input::Stopping => {
                             self.smtp.output().extend_from_slice(b"421 4.3.2 Service is closing\r\n");
-                            return self.flush().await;
+                            return self.flush().await.map(|()| Left::Closed);
+                        }
+                        Input::Displaced => {
+                            // One attempt to say why: others wait for its place.
+                            let _ = self.stream.try_write_last(DISPLACED);
+                            return Ok(Left::Closed);
                         }
                     }
                 }
-                Step::Close => return self.close().await,
+                Step::Close => return self.close().await.map(|()| Left::Closed),
                 Step::Reset => self.reset(),
                 Step::Refused { reply, size } => {
                     if let Some(transaction) = self.transaction.take() {
@@ -281,6 +369,8 @@ impl Session {
                     }
                     None => Reply::fixed(503, (5, 5, 1), "MAIL first"),
                 };
+                let intake = &self.core.live.health.intake;
+                intake.recipients.answered(&reply, self.whom());
                 self.smtp.answer(reply);
             }
             Step::Client(said) => Box::pin(self.becomes(&said)).await,
@@ -303,6 +393,8 @@ impl Session {
                     }
                     None => Reply::fixed(503, (5, 5, 1), "MAIL first"),
                 };
+                let intake = &self.core.live.health.intake;
+                intake.messages.answered(&reply, self.whom());
                 self.smtp.answer(reply);
             }
             Step::StartTls => Box::pin(self.start_tls()).await?,
@@ -361,7 +453,7 @@ impl Session {
         };
         let trusted = self.settings.policy.is_trusted(client) || login.is_some();
         let who = Counted { client, trusted, is_proxy: false };
-        if let Err((limit, reply)) = self.admitted.change(who, &self.settings.config.listen) {
+        if let Err((limit, reply)) = self.admitted.change(who, self.limits()) {
             self.core.limits.hit(limit, self.core.clock.now());
             return self.smtp.answer(reply);
         }
@@ -449,6 +541,15 @@ impl Session {
         }
     }
 
+    /// Whose mail it is, for the health of the server.
+    fn whom(&self) -> Whom {
+        match (&self.login, self.trusted) {
+            (Some(_), _) => Whom::User,
+            (None, true) => Whom::Trusted,
+            (None, false) => Whom::Stranger,
+        }
+    }
+
     /// Counts what the client does, if rules want to know.
     fn count(&mut self, event: Event) {
         if self.settings.rules.counts_clients() {
@@ -523,6 +624,10 @@ impl Session {
         if self.smtp.output().is_empty() {
             return Ok(());
         }
+        // Before the client knows of its transaction: nobody takes its place from then on.
+        if !self.trusted {
+            self.admitted.set_busy(self.transaction.is_some());
+        }
         let deadline = self.core.clock.steady_instant(self.smtp.write_deadline(self.core.clock.steady()));
         let mut at = 0;
         while at < self.smtp.output().len() {
@@ -552,9 +657,12 @@ impl Session {
 
     /// Whether other untrusted clients need this one's connection or memory.
     fn is_crowded(&self) -> bool {
-        !self.trusted
-            && (self.admitted.is_crowded(self.settings.config.listen.connections_max as usize)
-                || self.core.memory.is_crowded())
+        !self.trusted && (self.admitted.is_crowded(self.limits()) || self.core.memory.is_crowded())
+    }
+
+    /// What may be open of its role.
+    fn limits(&self) -> PoolLimits {
+        PoolLimits::new(&self.settings, self.sessions_max, self.listener.service.role())
     }
 
     /// Reads once into the state machine.
@@ -596,6 +704,7 @@ impl Session {
             // A trusted client's transaction is never cut by a stop; another's has a time of grace.
             let may_stop = self.transaction.is_none();
             let has_grace = !may_stop && !self.trusted;
+            let may_be_displaced = may_stop && !self.trusted;
             let mut stop = self.stop.clone();
             tokio::select! {
                 biased;
@@ -603,6 +712,7 @@ impl Session {
                 _ = self.stop.wait_for(|stop| *stop), if may_stop => return Ok(Input::Stopping),
                 () = grace_over(&mut stop, self.grace_until), if has_grace => return Ok(Input::Stopping),
                 () = login::ended(self.account.as_deref()) => return Ok(Input::LoginEnded),
+                () = self.admitted.lost(), if may_be_displaced => return Ok(Input::Displaced),
                 () = tokio::time::sleep_until(look_again) => {
                     if deadline <= Instant::now() {
                         return Ok(Input::TimedOut);

@@ -52,7 +52,7 @@ impl Session {
         let trusted = self.settings.policy.is_trusted(self.client) || self.proven.is_some();
         let who = Counted { client: self.client, trusted, is_proxy: false };
         if self.trusted != trusted
-            && let Err((limit, reply)) = self.admitted.change(who, &self.settings.config.listen)
+            && let Err((limit, reply)) = self.admitted.change(who, self.limits())
         {
             self.core.limits.hit(limit, self.core.clock.now());
             self.smtp.output().clear();

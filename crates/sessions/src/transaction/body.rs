@@ -16,6 +16,9 @@ use stentor_engine::core::intake::{Job, Refused};
 use stentor_engine::core::limits::Limit;
 use stentor_engine::core::{Core, Settings, log};
 
+/// Octets of a content that are searched in one turn.
+const SEARCH_BYTES_MAX: usize = 8 * 1024;
+
 impl Transaction {
     /// Whether [`Transaction::reserve`] will not wait.
     pub fn is_room(&self, core: &Core) -> bool {
@@ -55,9 +58,7 @@ impl Transaction {
         let Manner { helo, is_esmtp, client, tls, is_authenticated } = manner;
         self.tls = tls;
         let protocol = protocol(self.mail.smtputf8, is_esmtp, tls.is_some(), is_authenticated);
-        let prefix = self.start_data_by(core, settings, (helo, protocol, client));
-        self.completion = self.completion(core, settings, prefix.len());
-        prefix
+        self.start_data_by(core, settings, (helo, protocol, client))
     }
 
     /// The same for whatever the message came by.
@@ -75,10 +76,15 @@ impl Transaction {
         let hostname = &settings.config.hostname;
         let (tls, now) = (self.tls, core.clock.now());
         let is_named = settings.config.auth.user_in_received;
-        let user = self.submitted.as_ref().filter(|_| is_named).and_then(|submitted| submitted.user());
-        received(&Trace { helo, client, hostname, protocol, tls, user, id: &self.id, now }, &mut prefix);
+        let user = self.submitted.as_ref().and_then(|submitted| submitted.user());
+        let has_user = user.is_some();
+        let user = user.filter(|_| is_named);
+        let names_client = settings.config.auth.client_in_received || !has_user;
+        let trace = Trace { helo, client, names_client, hostname, protocol, tls, user, id: &self.id, now };
+        received(&trace, &mut prefix);
         self.waiting.begin(&settings.rules, prefix.len(), self.filtering.is_some());
         self.stored_form = StoredForm::new(prefix.len());
+        self.own_octets = prefix.len();
         prefix
     }
 
@@ -90,6 +96,7 @@ impl Transaction {
         received_local(&settings.config.hostname, uid, (&self.id, core.clock.now()), &mut prefix);
         self.waiting.begin(&settings.rules, prefix.len(), self.filtering.is_some());
         self.stored_form = StoredForm::new(prefix.len());
+        self.own_octets = prefix.len();
         prefix
     }
 
@@ -110,16 +117,26 @@ impl Transaction {
         if self.failed.is_some() {
             return;
         }
-        self.waiting.push(&bytes);
-        let mut bytes = self.stored_form.push(bytes, false);
-        if let Some(completion) = &mut self.completion {
-            bytes = completion.push(bytes, false);
-        }
+        self.search(&bytes).await;
+        let bytes = self.stored_form.push(bytes, false);
+        // Nothing is known of its header yet.
+        let bytes = self.edit(core, settings).push(bytes, false);
         match self.canonical_header(settings, bytes, false).await {
             // All of it may be the beginning of a field.
             Ok(bytes) if bytes.is_empty() => {}
             Ok(bytes) => self.store_piece(core, bytes, size_max).await,
             Err(_) => self.failed = Some(Refused::Table),
+        }
+    }
+
+    /// Searches the next octets of the content for what rules ask, in turns with the other sessions of these threads.
+    pub(super) async fn search(&mut self, octets: &[u8]) {
+        if !self.waiting.is_searching() {
+            return;
+        }
+        for turn in octets.chunks(SEARCH_BYTES_MAX) {
+            self.waiting.push(turn);
+            tokio::task::yield_now().await;
         }
     }
 

@@ -1,22 +1,49 @@
 //! The data is over: what the rules that waited for the content say, and once milters have seen it, those that waited for them.
 
 use stentor_mail::reply::Reply;
-use stentor_rules::{ContentSaid, Remark, Why, decided_by};
+use stentor_rules::{ContentSaid, Remark, WholeMessage, Why, decided_by};
+use stentor_ruletables::REMOTE_DECISION_MAX;
+use stentor_ruletables::remote::For;
+use tokio::time::Instant;
 
 use super::super::judge::Asked;
-use super::Transaction;
 use super::rcpt::unasked;
+use super::{Transaction, address_of};
 use stentor_engine::core::Settings;
 use stentor_engine::core::next_hops::own_hop_by_rule;
 
+/// Rules would not see all of them.
+const TOO_MANY_PARTS: Reply = Reply::fixed(552, (5, 3, 4), "Message refused: too many MIME parts");
+
 impl Transaction {
-    /// With the last octets of the data.
+    /// With the last octets of the data, which has so many.
     ///
     /// # Errors
     /// A rule refuses the message.
-    pub(super) fn by_content(&mut self, settings: &Settings, last: &[u8]) -> Result<(), Reply> {
-        self.waiting.push(last);
+    pub(super) async fn by_content(&mut self, settings: &Settings, last: &[u8], size: u64) -> Result<(), Reply> {
+        self.search(last).await;
+        if self.waiting.has_too_many_parts() {
+            return Err(TOO_MANY_PARTS);
+        }
+        self.waiting.close(&settings.rules);
+        self.ask_services(settings, size, false).await;
         self.apply_content_rules(settings)
+    }
+
+    /// Asks the policy services that the waiting rules need; with `has_auth`, those of rules on authentication too.
+    pub(super) async fn ask_services(&mut self, settings: &Settings, size: u64, has_auth: bool) {
+        let Some(question) = &self.question else { return };
+        let stranger = (!self.is_of_trusted()).then_some(self.client);
+        let whom = stranger.map_or(For::Trusted(self.client), For::Stranger);
+        let recipients = self.rcpts.named();
+        let named = self.names.all(&self.rcpts, |list| address_of(settings, list));
+        let recipient = named.first().filter(|_| recipients == 1).map_or("", |one| &**one);
+        let text = question.about(WholeMessage { recipient, recipients, size });
+        let limit = Instant::now() + REMOTE_DECISION_MAX;
+        while let Some(service) = self.waiting.service(&settings.rules, has_auth) {
+            let answer = settings.tables.ask_at_end_of_data(service, &text, whom, limit).await;
+            self.waiting.answer(service, answer);
+        }
     }
 
     /// The same, or what they say of recipients that have been added since.

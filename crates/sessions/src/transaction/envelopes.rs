@@ -15,7 +15,7 @@ use stentor_queue::event::{Class, MessageIdAt, Ret};
 use stentor_queue::ids::Ms;
 use stentor_rules::{CERTIFIED, COPIED, ClientName, REDIRECTED};
 
-use super::super::ahead::subscribers_at;
+use super::super::ahead::{Subscribers, subscribers_at};
 use super::super::content::{ClassCause, check_post, class};
 use super::super::judge::{Asked, Proof, SLOW_TABLES, Speaker, Stranger, route_others};
 use super::super::redirect::{
@@ -31,7 +31,7 @@ use stentor_engine::core::{Core, Settings, log};
 type Group = policy::Group<Asked>;
 
 /// How long tables may take when a message has come.
-const ROUTING_S_MAX: u64 = 120;
+pub(super) const ROUTING_S_MAX: u64 = 120;
 
 impl Transaction {
     /// The envelopes, with copies and next hops as rules and routes have them.
@@ -55,6 +55,7 @@ impl Transaction {
         for to in copies {
             self.add_copies((settings, now), &to, &end.facts).await?;
         }
+        self.answer_requests();
         let mut owners = HashMap::new();
         for list in self.rcpts.bounces() {
             let found = settings.owners(&list, core.clock.now()).await.map_err(Refused::reply)?;
@@ -64,26 +65,28 @@ impl Transaction {
         if settings.rules.has_own_hops() || !settings.rules.is_plain() && !settings.rules.by_recipient.is_empty() {
             self.route(settings, &mut groups, now).await?;
         }
-        let mut envelopes = self.envelopes(core, settings, (groups, relayed), end);
+        let envelopes = self.envelopes(core, settings, (groups, relayed), end);
+        let mut envelopes = Box::pin(self.through_lists(core, settings, envelopes, &end.facts)).await?;
         for envelope in &mut envelopes {
             let wish = wish(settings, envelope, &end.facts);
-            match &mut envelope.recipients {
-                Recipients::Addresses(all) => {
-                    for to in all.iter_mut().filter(|_| wish != Wish::default()) {
-                        to.hop = wish.hop(to.hop.as_deref()).map(Arc::from);
-                    }
+            if let Recipients::Addresses(all) = &mut envelope.recipients {
+                for to in all.iter_mut().filter(|_| wish != Wish::default()) {
+                    to.hop = wish.hop(to.hop.as_deref()).map(Arc::from);
                 }
-                Recipients::List => {
-                    let list = envelope.list.as_deref().unwrap_or_default();
-                    let hop = self.list_hops.iter().find(|(name, _)| **name == *list).map(|(_, hop)| hop);
-                    if hop.is_none() && wish == Wish::default() {
-                        continue;
-                    }
-                    let all = subscribers_at(core, settings, list, (hop, wish)).await;
-                    envelope.recipients = all.map_err(Refused::reply)?;
-                }
-                Recipients::Interned(..) => {}
+                continue;
             }
+            let list = envelope.list.as_deref().unwrap_or_default();
+            let hop = self.list_hops.iter().find(|(name, _)| **name == *list).map(|(_, hop)| hop);
+            if hop.is_none() && wish == Wish::default() {
+                continue;
+            }
+            let subscribers = match &envelope.recipients {
+                Recipients::Interned(ids, ..) if ids.is_empty() => continue,
+                Recipients::Interned(ids, ..) => Subscribers::These(ids),
+                Recipients::List | Recipients::Addresses(_) => Subscribers::Of(list),
+            };
+            let all = subscribers_at(core, settings, subscribers, (hop, wish)).await;
+            envelope.recipients = all.map_err(Refused::reply)?;
         }
         Ok(envelopes)
     }
@@ -242,6 +245,7 @@ impl Transaction {
         let relayed = self.relayed(class, end);
         let given = self.given_sender.take().unwrap_or_else(|| self.mail.path.as_str().to_owned());
         let (marks, protocol, tls) = (self.marks(), self.protocol, self.tls);
+        let list_fields = &self.list_fields;
         let to = |(address, Asked { params, hop, .. })| To { address, hop, params };
         let all = |named: Vec<(Address, Asked)>| named.into_iter().map(to).collect();
         let (last, mut relayed) = (groups.len().saturating_sub(1), Some(relayed));
@@ -260,7 +264,7 @@ impl Transaction {
                         sender: list.settings().bounces.as_str().to_owned(),
                         class: Class::Bulk,
                         list: Some(name.to_string()),
-                        prefix: [&relayed.prefix, list.header_fields()].concat(),
+                        prefix: [relayed.prefix, list.copy_fields(&list_fields.replaced)].concat(),
                         ret: Some(Ret::Headers),
                         envid: None,
                         taken,
@@ -275,15 +279,19 @@ impl Transaction {
                         (&mut to.iter().map(|(to, _)| to), core.clock.now()),
                     ),
                     recipients: Recipients::Addresses(all(to)),
-                    prefix: if is_mailbox {
-                        relayed.prefix
-                    } else {
-                        [relayed.prefix, delivered_to_field(&address)].concat()
+                    prefix: {
+                        let mark = if is_mailbox { Vec::new() } else { delivered_to_field(&address) };
+                        [relayed.prefix, mark, list_fields.all()].concat()
                     },
                     taken,
                     ..relayed
                 },
-                policy::Of::Others => NewEnvelope { recipients: Recipients::Addresses(all(to)), taken, ..relayed },
+                policy::Of::Others => NewEnvelope {
+                    recipients: Recipients::Addresses(all(to)),
+                    prefix: [relayed.prefix, list_fields.all()].concat(),
+                    taken,
+                    ..relayed
+                },
             };
             let given_sender = (given != envelope.sender).then(|| given.clone());
             let is_quarantined = quarantine.is_some();
@@ -303,7 +311,7 @@ impl Transaction {
             list: None,
             recipients: Recipients::List,
             eight_bit: facts.eight_bit || !self.added.is_ascii(),
-            prefix: std::mem::take(&mut self.added),
+            prefix: self.added.clone(),
             smtputf8: self.mail.smtputf8,
             ret: self.mail.ret,
             envid: self.mail.envid.take(),

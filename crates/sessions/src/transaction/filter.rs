@@ -8,8 +8,8 @@ use std::mem::take;
 use std::sync::Arc;
 
 use stentor_filters::{
-    ClientFacts, Content, Filter, Filtered, MailFacts, RcptFacts, Recipient, Recoded, Refusal, each_field, recoded,
-    without_fields,
+    ClientFacts, Content, Edit, Filter, Filtered, MailFacts, RcptFacts, Recipient, Recoded, Refusal, each_field,
+    edit_fields, recoded,
 };
 use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
@@ -117,26 +117,38 @@ impl Transaction {
         Ok(())
     }
 
-    /// Takes the header fields out that rules want to go, and results of authentication that a client says are ours (RFC 8601
+    /// Edits the header fields as rules want it, and takes out results of authentication that a client says are ours (RFC 8601
     /// section 5); our own fields before the message stay.
-    pub(super) async fn remove_fields(
+    pub(super) async fn edit_fields(
         &mut self,
         core: &Arc<Core>,
         settings: &Settings,
         Received { end, own_fields }: &mut Received<'_>,
         is_forged: bool,
     ) -> Result<(), Reply> {
-        let (removals, id) = (take(&mut self.wishes.remove), &settings.config.authserv_id);
+        let (edits, id) = (take(&mut self.wishes.edits), &settings.config.authserv_id);
         let size_max = settings.config.message_size_bytes_max;
         let mut octets = Octets { core, transaction: self, last: take(&mut end.last), before: None, size_max };
-        let goes = |name: &[u8], value: &[u8]| {
-            removals.iter().any(|removal| removal.is_met(name, value)) || is_forged && claims(id, name, value)
+        let mut has_edited = vec![false; edits.len()];
+        let edit = |name: &[u8], value: &[u8]| {
+            if is_forged && claims(id, name, value) {
+                return Edit::Remove;
+            }
+            // The first edit that is about a field counts.
+            let mut all = edits.iter().map(|edit| edit.of(name, value)).enumerate();
+            let Some((at, edit)) = all.find(|(_, edit)| *edit != Edit::None) else { return Edit::None };
+            has_edited[at] = true;
+            edit
         };
-        let result = without_fields(&mut octets, *own_fields, size_max, goes).await;
+        let result = edit_fields(&mut octets, *own_fields, size_max, edit).await;
         octets.forget();
         end.last = octets.last;
         if let Some(new) = result? {
             **end = new;
+        }
+        for edit in edits.iter().zip(has_edited).filter_map(|(edit, is_one)| is_one.then_some(edit)) {
+            let remark = Remark::Edited { field: edit.field().into(), is_removal: edit.is_removal() };
+            self.wishes.remark(remark, &Named::all());
         }
         Ok(())
     }
@@ -176,11 +188,11 @@ impl Transaction {
     }
 
     /// Asks the rules that waited for results of authentication, which milters have written into the header by now.
-    pub(super) fn apply_auth_rules(
+    pub(super) async fn apply_auth_rules(
         &mut self,
         core: &Arc<Core>,
         settings: &Settings,
-        Received { end, .. }: &mut Received<'_>,
+        (Received { end, .. }, size): (&mut Received<'_>, u64),
     ) -> Result<(), Reply> {
         let size_max = settings.config.message_size_bytes_max;
         let mut results = AuthResults::new(&settings.config.authserv_id);
@@ -188,7 +200,9 @@ impl Transaction {
         let read = each_field(&mut octets, |name, value| results.field(name, value));
         end.last = octets.last;
         read?;
-        if let Some(said) = self.waiting.finish_with_auth(&settings.rules, &results) {
+        self.waiting.match_auth(&settings.rules, &results);
+        self.ask_services(settings, size, true).await;
+        if let Some(said) = self.waiting.finish_with_auth(&settings.rules) {
             self.take_said(settings, said)?;
         }
         Ok(())

@@ -10,8 +10,11 @@ mod body;
 mod by_content;
 mod envelopes;
 mod filter;
+mod header;
 mod rcpt;
 mod submitted;
+mod success;
+mod umbrella;
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
@@ -19,21 +22,22 @@ use std::time::{Duration, Instant};
 
 use stentor_addresses::HeaderStream;
 use stentor_mail::address::Address;
-use stentor_mail::completed::Completion;
+use stentor_mail::edited::{HeaderEdit, ListFields};
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::heading::Heading;
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, MailFrom};
 use stentor_mail::stored::StoredForm;
-use stentor_policy::{self as policy, Names};
+use stentor_policy::{self as policy, Names, counted_as};
 use stentor_queue::ids::{ContentId, MessageId};
 use stentor_resolve::Asker;
-use stentor_rules::{ClientName, Key, NextHop, Waiting, Wishes};
+use stentor_rules::{ClientName, Key, NextHop, SessionQuestion, Waiting, Wishes};
 use stentor_strangers::Seen;
 use tokio::sync::oneshot;
 
 use self::filter::Filtering;
 pub use self::submitted::{Account, Submitted};
+use self::success::Answer;
 use super::ahead::intern_ahead;
 use super::content::{Members, Named, check as check_content};
 use super::judge::Asked;
@@ -77,8 +81,12 @@ pub struct Transaction {
     waiting: Waiting,
     /// Recipients with such rules, and the lists that each leads to.
     open: Vec<(Address, Vec<Arc<str>>)>,
+    /// Attributes for policy services at the end of the data.
+    question: Option<SessionQuestion>,
     /// Fields that those put before the header.
     added: Vec<u8>,
+    /// Lists with restricted posting, sorted, each once.
+    restricted_lists: Vec<Arc<str>>,
     /// The next hops that rules name for the subscribers of lists.
     list_hops: Vec<(Arc<str>, NextHop)>,
     /// The rules that keep a post from a list's subscribers, in words.
@@ -110,8 +118,12 @@ pub struct Transaction {
     certificate: Option<Box<str>>,
     /// What is special about it if a user submits it.
     submitted: Option<Box<Submitted>>,
-    /// Adds what a user's message lacks.
-    completion: Option<Box<Completion>>,
+    /// Edits its header, once that is known to be needed.
+    edit: Option<Box<HeaderEdit>>,
+    /// Octets before the client's that are ours.
+    own_octets: usize,
+    /// Fields that a list's copies have of their own, and others have as they came.
+    list_fields: ListFields,
     id: MessageId,
     content: Option<ContentId>,
     /// Octets of the pieces that were handed to the journal.
@@ -129,6 +141,8 @@ pub struct Transaction {
     /// Its milters, if any are shown it.
     filtering: Option<Box<Filtering>>,
     assigned: Option<AssignedIds>,
+    /// Requests for reports of success that are answered here.
+    answer: Option<Box<Answer>>,
     /// Its spans, if it is sampled.
     traced: Option<Box<dyn Receiving>>,
 }
@@ -193,6 +207,7 @@ impl Transaction {
             wishes: Wishes::default(),
             waiting: Waiting::default(),
             open: Vec::new(),
+            question: None,
             added: Vec::new(),
             given_sender: None,
             names: Names::default(),
@@ -200,6 +215,7 @@ impl Transaction {
             header: HeaderStream::default(),
             stored_form: StoredForm::default(),
             list_hops: Vec::new(),
+            restricted_lists: Vec::new(),
             quarantined_lists: Vec::new(),
             quarantine: None,
             spoke: None,
@@ -213,7 +229,9 @@ impl Transaction {
             tls: None,
             certificate: None,
             submitted: None,
-            completion: None,
+            edit: None,
+            own_octets: 0,
+            list_fields: ListFields::default(),
             id,
             content: None,
             stored: 0,
@@ -225,6 +243,7 @@ impl Transaction {
             injector: None,
             filtering: None,
             assigned: None,
+            answer: None,
             traced: core.observer.get().and_then(|observer| observer.begin(id, "smtp", None, core.clock.now())),
         }
     }
@@ -325,22 +344,24 @@ impl Transaction {
     ) -> Result<(), Reply> {
         // Before the client's message there are the fields that rules had prepended when it began, and our Received.
         let own_fields = self.wishes.fields_written() + 1;
+        let size = end.size;
         if let Some(refused) = self.failed {
             return Err(refused.reply());
         }
         self.check(core, settings, &end.facts)?;
-        self.by_content(settings, &end.last)?;
+        self.by_content(settings, &end.last, size).await?;
         if end.facts.is_irregular || self.stored_form.is_begun() {
             end.last = self.stored_form.push(std::mem::take(&mut end.last), true);
         }
-        self.complete(end)?;
+        self.check_author(&end.facts)?;
+        self.end_header(core, settings, end)?;
         end.last = self.canonical_header(settings, std::mem::take(&mut end.last), true).await?;
         // Where rules ask for results no fact is relied on.
         let may_be_forged = end.facts.has_auth_results || self.waiting.waits_for_auth();
         let is_forged = may_be_forged && !self.is_of_trusted();
         let mut message = Received { end, own_fields };
-        if (is_forged || !self.wishes.remove.is_empty()) && !self.wishes.is_discarded() {
-            Box::pin(self.remove_fields(core, settings, &mut message, is_forged)).await?;
+        if (is_forged || !self.wishes.edits.is_empty()) && !self.wishes.is_discarded() {
+            Box::pin(self.edit_fields(core, settings, &mut message, is_forged)).await?;
         }
         if self.filtering.is_some() {
             let begun = Instant::now();
@@ -351,11 +372,11 @@ impl Transaction {
             }
         }
         if self.waiting.waits_for_auth() && !self.wishes.is_discarded() {
-            self.apply_auth_rules(core, settings, &mut message)?;
+            self.apply_auth_rules(core, settings, (&mut message, size)).await?;
         }
         // Of rules on authentication, and of recipients that milters have added.
-        if !self.wishes.remove.is_empty() && !self.wishes.is_discarded() {
-            Box::pin(self.remove_fields(core, settings, &mut message, false)).await?;
+        if !self.wishes.edits.is_empty() && !self.wishes.is_discarded() {
+            Box::pin(self.edit_fields(core, settings, &mut message, false)).await?;
         }
         if let Some(target) = self.wishes.transfer_encoding.filter(|_| !self.wishes.is_discarded()) {
             Box::pin(self.recode(core, settings, target, &mut message)).await?;
@@ -378,7 +399,12 @@ impl Transaction {
             Err(reply) => Err(reply),
         };
         let envelopes = match envelopes {
-            Ok(envelopes) if envelopes.is_empty() => return self.for_nobody(core, settings, (&end, named)),
+            Ok(envelopes) if envelopes.is_empty() => {
+                let size = self.stored + end.last.len() as u64;
+                let success = self.success((core.next_content_id(), size), &Arc::new(std::mem::take(&mut end.last)));
+                success::report(core, success).await;
+                return self.for_nobody(core, settings, (&end, named));
+            }
             Ok(envelopes) => intern_ahead(core, envelopes).await.map_err(Refused::reply),
             Err(reply) => Err(reply),
         };
@@ -424,6 +450,7 @@ impl Transaction {
         let size = self.stored + end.last.len() as u64;
         let (last, assigned) = (Arc::new(end.last), self.assigned.take());
         let held = self.wishes.hold.is_some();
+        let success = self.success((content, size), &last);
         let submission =
             Submission { first: self.id, content, last, size, envelopes, held, fate_records: Vec::new(), assigned };
         let (answer, ticket) = oneshot::channel();
@@ -434,7 +461,11 @@ impl Transaction {
         core.measures.commit_wait.observe(begun.elapsed());
         match answered {
             Ok(Ok(())) => {
+                if !self.restricted_lists.is_empty() && !self.is_of_trusted() {
+                    core.poster_guesses.lock().right(&counted_as(self.client));
+                }
                 self.log_nulls(core, (message_id, told_size, false));
+                success::report(core, success).await;
                 Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id))
             }
             refused => {

@@ -6,18 +6,20 @@ use std::sync::atomic::Ordering;
 
 use stentor_addresses::Role;
 use stentor_filters::Refusal;
-use stentor_lists::check_sender;
+use stentor_lists::{Post, check_sender};
 use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{Notify, RcptTo};
-use stentor_policy::{Expansion, Verdict};
+use stentor_policy::{Expansion, Verdict, counted_as};
 use stentor_queue::event::RcptParams;
+use stentor_queue::sender::Senders;
 use stentor_rules::{Key, Named, NextHop, Remark, SessionFacts, Why, Wishes};
 
+use super::super::content::Members as _;
 use super::super::judge::{Asked, Because, Judged, Proof, Speaker, judge, refused_targets};
 use super::super::rewrite::canonical;
-use super::{Spoke, Transaction};
+use super::{InForce, Spoke, Transaction};
 use stentor_engine::core::log::Injector;
 use stentor_engine::core::{Core, Settings, log};
 use stentor_engine::delivery::call_ahead::{self, Recipient};
@@ -29,6 +31,9 @@ const TARGETS_MAX: usize = 20_000;
 /// Targets of an alias that are compared with standing bounces: a larger one is taken.
 const ALIAS_TARGETS_SEEN: usize = 100;
 
+/// RFC 5321 section 4.5.3.1.10: the client sends the rest in another transaction.
+const BESIDE_A_LIST: Reply =
+    Reply::fixed(452, (4, 5, 3), "Restricted list must be the only recipient; send this one in another transaction");
 pub(super) const TAKEN: Reply = Reply::fixed(250, (2, 1, 5), "Ok");
 
 /// Why a recipient is not taken.
@@ -50,6 +55,15 @@ impl RcptRefusal {
     fn by_milter(to: &Address, Refusal { reply, by }: Refusal) -> Box<RcptRefusal> {
         Box::new(RcptRefusal { policy: by, is_milters: true, ..*RcptRefusal::of(to, reply) })
     }
+}
+
+/// Lists with restricted posting, sorted, each once.
+fn restricted(settings: &Settings, lists: &[Arc<str>]) -> Vec<Arc<str>> {
+    let is_restricted = |name: &&Arc<str>| settings.list(name).is_some_and(|list| list.settings().post != Post::Anyone);
+    let mut restricted: Vec<Arc<str>> = lists.iter().filter(is_restricted).cloned().collect();
+    restricted.sort_unstable();
+    restricted.dedup();
+    restricted
 }
 
 /// The lists that a recipient leads to.
@@ -116,7 +130,9 @@ impl Transaction {
     ) -> Result<(), Box<RcptRefusal>> {
         let told = self.filtering.is_some().then(|| rcpt.clone());
         self.count_params(core, &rcpt).map_err(|reply| RcptRefusal::of(&rcpt.address, reply))?;
+        let (rcpt, at_literal) = own_name(core, settings, rcpt);
         let (rcpt, given) = self.canonical(settings, rcpt).await?;
+        let given = at_literal.or(given);
         let instance = speaker.session.map(|_| self.id.to_string()).unwrap_or_default();
         let session = speaker.session.map(|facts| SessionFacts { size: self.mail.size, instance: &instance, ..*facts });
         let may_relay = self.injector.is_some() || speaker.may_relay;
@@ -126,7 +142,8 @@ impl Transaction {
         let asked = (&self.sender, &rcpt.address);
         let mut judged = judge((settings, core.clock.now()), speaker, asked, &mut wishes).await;
         self.admit(core, settings, (speaker, &rcpt.address, facts), (&mut judged, &wishes)).await?;
-        let Judged { verdict, hop, quarantine, copies, route, open, mut why, .. } = judged;
+        let Judged { verdict, hop, quarantine, copies, route, open, question, mut why, .. } = judged;
+        self.question = self.question.take().or(question);
         if let Some(given) = given {
             wishes.remark(Remark::Rewritten { to: rcpt.address.clone() }, &Named::one(given.as_str()));
             self.names.rewrite(given, rcpt.address.clone());
@@ -157,6 +174,9 @@ impl Transaction {
             let asked = Asked { hop: Some(hop), ..unasked() };
             self.rcpts.add_copy(rcpt.address.clone(), asked);
         }
+        self.restricted_lists.extend(restricted(settings, lists));
+        self.restricted_lists.sort_unstable();
+        self.restricted_lists.dedup();
         match why {
             Because::Rules(words) => self.rcpts.add_by(rcpt.address, asked, verdict, words),
             Because::Policy(_) | Because::Outside => {
@@ -164,6 +184,36 @@ impl Transaction {
             }
         }
         Ok(())
+    }
+
+    /// Whether a recipient that leads to these lists can be taken beside those that were. A list that may yet refuse the post, by its author,
+    /// is a stranger's only recipient: data has one reply, and its refusal would take the message from all others.
+    ///
+    /// The reply reveals who may post. A client that keeps asking without posting is soon refused whatever the sender, so each restricted
+    /// list needs a transaction of its own.
+    fn admit_beside_lists(&self, core: &Arc<Core>, settings: &Settings, lists: &[Arc<str>]) -> Result<(), Reply> {
+        let own = restricted(settings, lists);
+        let others = &self.restricted_lists;
+        if self.is_of_trusted() || self.rcpts.named() == 0 || own.is_empty() && others.is_empty() {
+            return Ok(());
+        }
+        if own.len() == 1 && own == *others {
+            return Ok(());
+        }
+        let (client, now) = (counted_as(self.client), core.clock.steady());
+        let mut guesses = core.poster_guesses.lock();
+        if guesses.wait_ms(&client, now).is_some() {
+            return Err(BESIDE_A_LIST);
+        }
+        guesses.wrong(&client, now);
+        drop(guesses);
+        let sender = self.mail.path.as_str();
+        let may_post = |name: &Arc<str>| {
+            settings
+                .list(name)
+                .is_some_and(|list| list.is_poster(sender, &mut |who| InForce(core).is_member(name, who)))
+        };
+        if own.iter().chain(others).all(may_post) { Ok(()) } else { Err(BESIDE_A_LIST) }
     }
 
     /// Counts what a recipient's parameters take.
@@ -211,8 +261,12 @@ impl Transaction {
         if is_settled && let Some(reply) = self.standing_bounce_refusal(core, (address, has_own_hop), &judged.verdict) {
             return Err(refused(reply));
         }
-        for list in lists_of(&judged.verdict) {
+        let lists = lists_of(&judged.verdict);
+        for list in lists {
             self.check_list(core, list).await.map_err(refused)?;
+        }
+        if facts.is_none() {
+            self.admit_beside_lists(core, settings, lists).map_err(refused)?;
         }
         if let Some(facts) = facts {
             let late = self.check_late(core, settings, (address, facts), &judged.verdict, &judged.open);
@@ -325,7 +379,7 @@ impl Transaction {
         if !core.standing.load(Ordering::Relaxed) {
             return None;
         }
-        let sender = self.mail.path.as_str();
+        let sender = Senders { envelope: self.mail.path.as_str(), given: self.given_sender.as_deref() };
         let reason = core.with(|hub, now| {
             let bounces = hub.sched.bounces();
             let of = |to: &Address| -> Option<Arc<str>> {
@@ -367,6 +421,19 @@ impl Transaction {
         check_sender(&self.mail.path)?;
         // The subscribers as they are now: a replaced file is read before the post is taken.
         core.lists.refresh(core, list).await
+    }
+}
+
+/// The recipient under our name if the address literal is this server's, and the one that the client gave: mail to the postmaster of a host
+/// of which only the address is known arrives (RFC 5321 section 4.5.1), and never loops.
+fn own_name(core: &Core, settings: &Settings, rcpt: RcptTo) -> (RcptTo, Option<Address>) {
+    if !rcpt.address.domain().starts_with('[') || !core.resolver.is_own_literal(rcpt.address.domain()) {
+        return (rcpt, None);
+    }
+    let named = format!("{}@{}", rcpt.address.local(), settings.config.hostname);
+    match named.parse() {
+        Ok(address) => (RcptTo { address, ..rcpt }, Some(rcpt.address)),
+        Err(_) => (rcpt, None),
     }
 }
 

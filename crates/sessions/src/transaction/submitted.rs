@@ -1,17 +1,13 @@
-//! Mail of users who have logged in: whose senders they may use, and what is completed in the header (RFC 6409 section 8).
+//! Mail of users who have logged in: whose senders they may use.
 //!
-//! Promise: neither the envelope nor From names an address that the user does not own, if that is configured. Date and Message-ID
-//! are there ([`Completion`]), Bcc is not.
+//! Promise: neither the envelope nor From names an address that the user does not own, if that is configured.
 
 use stentor_auth::{Authenticator, Limits, Login};
 use stentor_config::OwnSenders;
 use stentor_mail::Ms;
 use stentor_mail::address::{Address, ReversePath};
-use stentor_mail::completed::Completion;
-use stentor_mail::dsn::format_date;
+use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
-use stentor_mail::server::EndOfData;
-use stentor_rules::Removal;
 
 use super::Transaction;
 use stentor_engine::core::{Core, Settings, log};
@@ -19,7 +15,6 @@ use stentor_engine::core::{Core, Settings, log};
 const NOT_OWN_SENDER: Reply = Reply::fixed(553, (5, 7, 1), "This login may not use this sender");
 const NOT_OWN_FROM: Reply = Reply::fixed(550, (5, 7, 1), "This login may not use the address in From");
 const MANY_FROM: Reply = Reply::fixed(550, (5, 7, 1), "From must have exactly one address, which is your own");
-const LEFT_OUT: [&str; 2] = ["Bcc", "Resent-Bcc"];
 
 /// Whose message it is.
 pub struct Account {
@@ -131,41 +126,52 @@ impl Transaction {
         }
     }
 
-    /// What a user's message gets if it is missing; `ours`: so many octets before the client's are ours.
-    pub(super) fn completion(&self, core: &Core, settings: &Settings, ours: usize) -> Option<Box<Completion>> {
-        self.submitted.as_ref()?;
-        let now = core.clock.now();
-        let message_id = format!("<{}.{now:x}@{}>", self.id, settings.config.hostname);
-        Some(Box::new(Completion::new(ours, format_date(now), message_id)))
-    }
-
-    /// Checks and completes the header of a user's message; all of it has come.
-    pub(super) fn complete(&mut self, end: &mut EndOfData) -> Result<(), Reply> {
+    /// Whether a user's message names an author who is the user; all of it has come.
+    pub(super) fn check_author(&self, facts: &HeaderFacts) -> Result<(), Reply> {
         let Some(submitted) = &self.submitted else { return Ok(()) };
-        let facts = &mut end.facts;
         if let Some(login) = submitted.owner().filter(|_| submitted.own_senders == OwnSenders::Both) {
-            let from = facts.from.as_deref().filter(|_| !facts.has_more_from).ok_or(MANY_FROM)?;
-            if !Address::parse(from.as_bytes(), true).is_ok_and(|from| login.owns(&from)) {
-                return Err(NOT_OWN_FROM);
-            }
-        }
-        if facts.has_bcc {
-            self.wishes.remove.extend(LEFT_OUT.iter().filter_map(|field| Removal::parse(field).ok()));
-        }
-        if let Some(completion) = &mut self.completion {
-            end.last = completion.push(std::mem::take(&mut end.last), true);
-            facts.has_date = true;
-            if let Some(id) = completion.given_id() {
-                facts.message_id = Some(id.to_owned());
-            }
+            check_from(facts, |address| login.owns(address))?;
         }
         Ok(())
     }
 }
 
+/// Whether From has one mailbox, and it and all addresses that its name shows are the user's own.
+fn check_from(facts: &HeaderFacts, owns: impl Fn(&Address) -> bool) -> Result<(), Reply> {
+    let is_own = |text: &str| Address::parse(text.as_bytes(), true).is_ok_and(|address| owns(&address));
+    let from = facts.from.as_deref().filter(|_| !facts.has_more_from).ok_or(MANY_FROM)?;
+    if !is_own(from) {
+        return Err(NOT_OWN_FROM);
+    }
+    if facts.shown_from.iter().all(|shown| is_own(shown)) { Ok(()) } else { Err(MANY_FROM) }
+}
+
 #[cfg(test)]
 mod tests {
+    use stentor_mail::headers::HeaderScan;
+
     use super::*;
+
+    #[test]
+    fn a_name_shows_only_addresses_of_the_user() {
+        let owns = |address: &Address| ["ann@old.example", "ann@new.example"].contains(&address.to_string().as_str());
+        for (from, expected) in [
+            ("Ann <ann@new.example>", Ok(())),
+            ("\"ann@old.example\" <ann@new.example>", Ok(())),
+            ("Ann <ann@new.example> (ann@old.example)", Ok(())),
+            // Without quotes some programs take it for the mailbox.
+            ("ann@old.example <ann@new.example>", Err(MANY_FROM)),
+            ("\"boss@x.example\" <ann@new.example>", Err(MANY_FROM)),
+            ("\"ann@old.example boss@x.example\" <ann@new.example>", Err(MANY_FROM)),
+            ("\"ann@old.example@x.example\" <ann@new.example>", Err(MANY_FROM)),
+            ("ann@old.example, ann@new.example", Err(MANY_FROM)),
+            ("\"ann@old.example\" <boss@x.example>", Err(NOT_OWN_FROM)),
+        ] {
+            let mut scan = HeaderScan::new();
+            scan.push(format!("From: {from}\r\n\r\n").as_bytes());
+            assert_eq!(check_from(&scan.finish(), owns), expected, "{from}");
+        }
+    }
 
     #[test]
     fn recipients_have_a_limit() {

@@ -20,14 +20,14 @@ impl Identity {
         let mut text: String = chain.iter().map(|one| pem::write("CERTIFICATE", one)).collect();
         text += &pem::write("PRIVATE KEY", key);
         let key = PrivateKeyDer::try_from(key.to_vec()).map_err(ToOwned::to_owned)?;
-        let identity = identity(chain, key).map_err(|(_, why)| why)?;
+        let identity = identity(chain, key).map_err(|failure| failure.why)?;
         Ok((identity, text))
     }
 
     /// # Errors
     /// What is wrong with the file's text.
     pub fn from_bundle(text: &[u8]) -> Result<Identity, String> {
-        identity(pem::certificates(text)?, pem::key(text)?).map_err(|(_, why)| why)
+        identity(pem::certificates(text)?, pem::key(text)?).map_err(|failure| failure.why)
     }
 
     /// By what its CA knows the certificate (RFC 9773 section 4.1). Nothing if it does not name the CA's key.

@@ -1,6 +1,7 @@
 //! Certificates and keys from files.
 
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
 use super::{Files, Identities, Identity, Warning};
+use crate::cause::certificate_words;
 use crate::certificate::{Certificate, end_point};
 use crate::pem::{self, read};
 use crate::provider;
@@ -28,6 +30,37 @@ pub struct IdentityError {
     pub part: Part,
     pub file: PathBuf,
     pub why: String,
+    /// What to do about it.
+    pub next: &'static str,
+}
+
+/// What the files have to be.
+const CHAIN_NEXT: &str =
+    "name the file in PEM that the CA gave you, with the server's own certificate first (certbot: fullchain.pem)";
+const KEY_NEXT: &str = "name the file in PEM of the private key that belongs to the certificate (certbot: privkey.pem)";
+const READABLE_NEXT: &str = "let the server's user read it (`chgrp stentor FILE`, `chmod 0640 FILE`)";
+
+/// Why one certificate cannot be used.
+pub(super) struct Failure {
+    part: Part,
+    pub(super) why: String,
+    next: &'static str,
+}
+
+impl Failure {
+    fn new(part: Part, why: String) -> Failure {
+        let next = if part == Part::Chain { CHAIN_NEXT } else { KEY_NEXT };
+        Failure { part, why, next }
+    }
+
+    /// The file cannot be read.
+    fn read(part: Part, error: &io::Error) -> Failure {
+        let failure = Failure::new(part, pem::unreadable(error));
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => Failure { next: READABLE_NEXT, ..failure },
+            _ => failure,
+        }
+    }
 }
 
 impl fmt::Display for IdentityError {
@@ -43,7 +76,7 @@ impl Identities {
     pub fn load(files: &[Files], now: i64) -> Result<Identities, Vec<IdentityError>> {
         let none = || {
             let why = "no certificate is given".to_owned();
-            vec![IdentityError { index: 0, part: Part::Chain, file: PathBuf::new(), why }]
+            vec![IdentityError { index: 0, part: Part::Chain, file: PathBuf::new(), why, next: CHAIN_NEXT }]
         };
         Identities::new(Identities::load_all(files, now)?).ok_or_else(none)
     }
@@ -53,9 +86,9 @@ impl Identities {
         for (index, files) in files.iter().enumerate() {
             match load(files, now) {
                 Ok(identity) => loaded.push(identity),
-                Err((part, why)) => {
+                Err(Failure { part, why, next }) => {
                     let file = if part == Part::Chain { &files.chain } else { &files.key };
-                    errors.push(IdentityError { index, part, file: file.clone(), why });
+                    errors.push(IdentityError { index, part, file: file.clone(), why, next });
                 }
             }
         }
@@ -63,11 +96,11 @@ impl Identities {
     }
 }
 
-fn load(files: &Files, now: i64) -> Result<Identity, (Part, String)> {
-    let (chain, _) = read(&files.chain).map_err(|why| (Part::Chain, why))?;
-    let chain = pem::certificates(&chain).map_err(|why| (Part::Chain, why))?;
-    let (key, mode) = read(&files.key).map_err(|why| (Part::Key, why))?;
-    let key = pem::key(&key).map_err(|why| (Part::Key, why))?;
+fn load(files: &Files, now: i64) -> Result<Identity, Failure> {
+    let (chain, _) = read(&files.chain).map_err(|error| Failure::read(Part::Chain, &error))?;
+    let chain = pem::certificates(&chain).map_err(|why| Failure::new(Part::Chain, why))?;
+    let (key, mode) = read(&files.key).map_err(|error| Failure::read(Part::Key, &error))?;
+    let key = pem::key(&key).map_err(|why| Failure::new(Part::Key, why))?;
     let mut identity = identity(chain, key)?;
     identity.warnings.extend(identity.dates(now));
     if mode & 0o007 != 0 {
@@ -78,22 +111,19 @@ fn load(files: &Files, now: i64) -> Result<Identity, (Part, String)> {
 }
 
 /// Puts a chain and its key together.
-pub(super) fn identity(
-    chain: Vec<CertificateDer<'static>>,
-    key: PrivateKeyDer<'static>,
-) -> Result<Identity, (Part, String)> {
-    let leaf = chain.first().ok_or_else(|| (Part::Chain, "it has no certificate".to_owned()))?;
-    let certificate =
-        Certificate::read(leaf).ok_or_else(|| (Part::Chain, "its first certificate is not one of X.509".to_owned()))?;
+pub(super) fn identity(chain: Vec<CertificateDer<'static>>, key: PrivateKeyDer<'static>) -> Result<Identity, Failure> {
+    let of_chain = |why: &str| Failure::new(Part::Chain, why.to_owned());
+    let leaf = chain.first().ok_or_else(|| of_chain("it has no certificate"))?;
+    let certificate = Certificate::read(leaf).ok_or_else(|| of_chain("its first certificate is not X.509"))?;
     let (end_point, warnings) = (end_point(leaf).map(Into::into), chain_warnings(&chain, &certificate));
     let key = CertifiedKey::from_der(chain, key, provider()).map_err(|error| match error {
         Error::InconsistentKeys(_) => {
-            (Part::Key, format!("the key is not that of the certificate for {}", certificate.subject))
+            Failure::new(Part::Key, format!("the key is not that of the certificate for {}", certificate.subject))
         }
-        Error::InvalidCertificate(why) => (Part::Chain, format!("its first certificate cannot be used: {why}")),
-        _ => {
-            (Part::Key, "the key is of no kind that can be used: RSA of 2,048 to 8,192 bits, ECDSA, Ed25519".to_owned())
+        Error::InvalidCertificate(why) => {
+            of_chain(&format!("its first certificate cannot be used: {}", certificate_words(&why)))
         }
+        _ => Failure::new(Part::Key, "unsupported key type; use RSA of 2,048 to 8,192 bits, ECDSA, Ed25519".to_owned()),
     })?;
     Ok(Identity { files: None, certificate, warnings, key: Arc::new(key), end_point })
 }

@@ -165,13 +165,20 @@ impl Identities {
         candidates.find(can_sign).or(first).unwrap_or(&self.all[0])
     }
 
+    /// Whether one of them is for this name: exactly, or by a wildcard, which stands for the leftmost label alone (RFC 9525 6.3).
+    pub fn has_name(&self, name: &str) -> bool {
+        self.named(name).is_some()
+    }
+
+    fn named(&self, name: &str) -> Option<&Vec<usize>> {
+        let name = name.trim_end_matches('.').to_ascii_lowercase();
+        let parent = name.split_once('.').map(|(_, parent)| parent);
+        self.by_name.get(&*name).or_else(|| self.by_parent.get(parent?))
+    }
+
     /// The certificates that a client asking for this name may get: all for that name, else the first and others for the same names.
     pub fn candidates(&self, name: Option<&str>) -> impl Iterator<Item = &Arc<Identity>> {
-        let name = name.map(|name| name.trim_end_matches('.').to_ascii_lowercase());
-        let by_name = name.and_then(|name| {
-            let parent = name.split_once('.').map(|(_, parent)| parent);
-            self.by_name.get(&*name).or_else(|| self.by_parent.get(parent?))
-        });
+        let by_name = name.and_then(|name| self.named(name));
         let is_default = move |identity: &&Arc<Identity>| {
             by_name.is_none() && identity.certificate.names == self.all[0].certificate.names
         };

@@ -80,12 +80,12 @@ fn existing(path: &Path) -> Result<Identity, Option<String>> {
     if matches!(path.try_exists(), Ok(false)) {
         return Err(None);
     }
-    let (text, _) = read(path).map_err(Some)?;
+    let (text, _) = read(path).map_err(|error| Some(pem::unreadable(&error)))?;
     parse(&text).map_err(Some)
 }
 
 fn parse(text: &[u8]) -> Result<Identity, String> {
-    identity(pem::certificates(text)?, pem::key(text)?).map_err(|(_, why)| why)
+    identity(pem::certificates(text)?, pem::key(text)?).map_err(|failure| failure.why)
 }
 
 /// A common name has at most 64 characters (RFC 5280 appendix A.1); the whole name is in subjectAltName.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::file::IdentityError;
 use super::{Files, Identities, Identity, Warning};
 use crate::Roots;
-use crate::pem::read;
+use crate::pem::{read, unreadable};
 
 /// In this order: the first certificate is the default.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +95,7 @@ fn obtained(path: &Path, now: i64) -> Result<Option<Identity>, String> {
     if matches!(path.try_exists(), Ok(false)) {
         return Ok(None);
     }
-    let (text, _) = read(path)?;
+    let (text, _) = read(path).map_err(|error| unreadable(&error))?;
     let mut identity = Identity::from_bundle(&text)?;
     identity.warnings.extend(identity.dates(now).filter(|warning| !matches!(warning, Warning::EndsSoon { .. })));
     identity.files = Some(Files { chain: path.to_owned(), key: path.to_owned() });

@@ -56,7 +56,7 @@ impl Roots {
     /// Those of a PEM file, and no others.
     pub fn from_file(path: &Path) -> Result<Roots, RootsError> {
         let failed = |why| RootsError { file: path.to_owned(), why };
-        let (text, _) = read(path).map_err(failed)?;
+        let (text, _) = read(path).map_err(|error| failed(pem::unreadable(&error)))?;
         Roots::from_certificates(pem::certificates(&text).map_err(failed)?).map_err(failed)
     }
 
@@ -65,9 +65,9 @@ impl Roots {
         let mut pinned = HashSet::new();
         for (index, certificate) in certificates.into_iter().enumerate() {
             pinned.insert(Sha256::digest(&certificate).into());
-            store
-                .add(certificate)
-                .map_err(|error| format!("certificate {} of it cannot be used: {error}", index + 1))?;
+            store.add(certificate).map_err(|error| {
+                format!("certificate {} of it cannot be used: {}", index + 1, TlsError::from(&error))
+            })?;
         }
         Ok(Roots { store: Arc::new(store), pinned: Arc::new(pinned) })
     }

@@ -37,15 +37,10 @@ fn each_mistake_is_named_with_its_file() {
         ("good.key", "good.key", Part::Chain, "it has no certificate: \"-----BEGIN CERTIFICATE-----\" does not occur"),
         ("cut.pem", "good.key", Part::Chain, "a section does not end: \"-----END CERTIFICATE-----\" is missing"),
         ("letters.pem", "good.key", Part::Chain, "a section is not base64"),
-        ("nonsense.pem", "good.key", Part::Chain, "its first certificate is not one of X.509"),
+        ("nonsense.pem", "good.key", Part::Chain, "its first certificate is not X.509"),
         ("good.pem", "good.pem", Part::Key, "it has no private key: \"-----BEGIN PRIVATE KEY-----\" does not occur"),
         ("good.pem", "locked.key", Part::Key, "its key is encrypted; `openssl pkey` writes it without a password"),
-        (
-            "good.pem",
-            "nonsense.key",
-            Part::Key,
-            "the key is of no kind that can be used: RSA of 2,048 to 8,192 bits, ECDSA, Ed25519",
-        ),
+        ("good.pem", "nonsense.key", Part::Key, "unsupported key type; use RSA of 2,048 to 8,192 bits, ECDSA, Ed25519"),
         ("good.pem", "other.key", Part::Key, "the key is not that of the certificate for a.example"),
     ] {
         assert_eq!(why(&with(chain, key)), (part, text.to_owned()), "{chain} {key}");
@@ -112,8 +107,17 @@ fn the_name_that_is_asked_for_chooses() {
         sign("wild", &["*.example.net", "example.net"]),
         sign("exact", &["mail.example.net"]),
     ];
-    let server =
-        Server::new(ServerSettings::default(), IdentityStore::new(Identities::load(&files, now()).unwrap())).unwrap();
+    let identities = Identities::load(&files, now()).unwrap();
+    for (name, has_one) in [
+        ("MX.example.org.", true),
+        ("a.example.net", true),
+        ("a.b.example.net", false),
+        ("net", false),
+        ("unknown.example", false),
+    ] {
+        assert_eq!(identities.has_name(name), has_one, "{name}");
+    }
+    let server = Server::new(ServerSettings::default(), IdentityStore::new(identities)).unwrap();
     for (asked, is_shown) in [
         ("smtp.example.org", "mx.example.org"),
         ("a.example.net", "*.example.net"),

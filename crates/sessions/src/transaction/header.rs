@@ -1,0 +1,72 @@
+//! The client's header as it is stored: without what is never sent on, with what it lacks, and of posts without what lists have of
+//! their own ([`stentor_mail::edited`]).
+//!
+//! Promise: a message whose header needs none of it costs nothing. Of one that comes in pieces, which are stored before all of its header is
+//! known, each field is looked at as it comes.
+//!
+//! Failure: 552 if too much would have to be taken out; nothing of the message is kept.
+
+use stentor_lists::OWN_FIELDS;
+use stentor_mail::dsn::format_date;
+use stentor_mail::edited::{HeaderChanges, HeaderEdit, MissingFields};
+use stentor_mail::headers::HeaderFacts;
+use stentor_mail::reply::Reply;
+use stentor_mail::server::EndOfData;
+
+use super::Transaction;
+use stentor_engine::core::{Core, Settings};
+
+impl Transaction {
+    /// Whether Date and Message-ID are added: to users' messages always (RFC 6409 section 8), to those of other trusted clients unless the
+    /// operator wants them as they are.
+    fn is_completed(&self, settings: &Settings) -> bool {
+        self.submitted.is_some() || self.is_of_trusted() && settings.config.listen.adds_missing_headers
+    }
+
+    /// What edits its header.
+    pub(super) fn edit(&mut self, core: &Core, settings: &Settings) -> &mut HeaderEdit {
+        let edit = self.edit.take().unwrap_or_else(|| {
+            let missing = self.is_completed(settings).then(|| {
+                let now = core.clock.now();
+                let message_id = format!("<{}.{now:x}@{}>", self.id, settings.config.hostname);
+                MissingFields { date: format_date(now), message_id }
+            });
+            // Lists within these may have fields that these have not.
+            let post = (!self.rcpts.lists().is_empty()).then(|| OWN_FIELDS.map(str::to_owned).to_vec());
+            Box::new(HeaderEdit::new(self.own_octets, HeaderChanges { missing, post }))
+        });
+        self.edit.insert(edit)
+    }
+
+    /// Edits the rest of the header, or all of it if that is needed; all of the message has come.
+    ///
+    /// # Errors
+    /// Its list fields are too large.
+    pub(super) fn end_header(&mut self, core: &Core, settings: &Settings, end: &mut EndOfData) -> Result<(), Reply> {
+        if self.edit.is_none() && !self.needs_edit(settings, &end.facts) {
+            return Ok(());
+        }
+        let last = std::mem::take(&mut end.last);
+        let edit = self.edit(core, settings);
+        end.last = edit.push(last, true);
+        if let Some(why) = edit.overflow() {
+            return Err(Reply::new(552, (5, 3, 4), format!("Message header too large: {why}")));
+        }
+        let facts = &mut end.facts;
+        facts.has_left_out = false;
+        if let Some(id) = edit.given_id() {
+            facts.message_id = Some(id.to_owned());
+        }
+        self.list_fields = edit.take_list_fields();
+        facts.has_date |= self.is_completed(settings);
+        Ok(())
+    }
+
+    fn needs_edit(&self, settings: &Settings, facts: &HeaderFacts) -> bool {
+        let is_complete = facts.has_date && facts.message_id.is_some();
+        let has_list_fields = facts.has_list_headers || facts.precedence.is_some();
+        facts.has_left_out
+            || !is_complete && self.is_completed(settings)
+            || has_list_fields && !self.rcpts.lists().is_empty()
+    }
+}

@@ -1,0 +1,81 @@
+//! NOTIFY=SUCCESS of recipients that this server answers for itself (RFC 3461 section 5.2.7).
+//!
+//! A list ends the request: it has delivered the message once it is stored, and nothing of NOTIFY, ORCPT and ENVID goes to subscribers
+//! (5.2.7.3). An alias of several addresses is expanded: one report says so, and those addresses have the rest of NOTIFY without SUCCESS,
+//! so that one request is not answered many times. An alias of one address hands the request on as it is.
+//!
+//! The report is stored before the client hears that its message is: a client that never hears it sends the message, with its request,
+//! again. Untrusted clients are not offered the extension, and nobody reports to the null sender.
+
+use std::sync::Arc;
+
+use stentor_engine::core::Core;
+use stentor_engine::delivery::bounce::{Success, SuccessRcpt, succeeded};
+use stentor_mail::server::Notify;
+use stentor_queue::ids::ContentId;
+
+use super::Transaction;
+
+/// What of a message's requests is answered here.
+pub(super) struct Answer {
+    recipients: Vec<SuccessRcpt>,
+    envid: Option<String>,
+}
+
+fn asks(notify: Option<u8>) -> bool {
+    notify.is_some_and(|notify| notify & Notify::SUCCESS.bits() != 0)
+}
+
+impl Transaction {
+    /// Takes out of the recipients' parameters what is answered here.
+    pub(super) fn answer_requests(&mut self) {
+        let is_answered = self.is_of_trusted() && !self.mail.path.is_null() && self.quarantine.is_none();
+        let mut recipients = Vec::new();
+        for (address, asked) in self.rcpts.posts() {
+            if asks(asked.params.notify) && asked.quarantine.is_none() {
+                let (address, orcpt) = (self.names.given(address).as_str().to_owned(), asked.params.orcpt.clone());
+                recipients.push(SuccessRcpt { address, orcpt, is_expanded: false });
+            }
+        }
+        for (alias, expansion, asked) in self.rcpts.expansions_mut() {
+            let Some(notify) = asked.params.notify.filter(|notify| asks(Some(*notify))) else { continue };
+            let (people, lists) = (expansion.everyone().count(), expansion.lists.len());
+            if people == 1 && lists == 0 {
+                continue;
+            }
+            if asked.quarantine.is_none() {
+                let (address, orcpt) = (self.names.given(alias).as_str().to_owned(), asked.params.orcpt.clone());
+                recipients.push(SuccessRcpt { address, orcpt, is_expanded: people + lists > 1 });
+            }
+            let rest = notify & !Notify::SUCCESS.bits();
+            asked.params.notify = Some(if rest == 0 { Notify::NEVER.bits() } else { rest });
+        }
+        if is_answered && !recipients.is_empty() {
+            self.answer = Some(Box::new(Answer { recipients, envid: self.mail.envid.clone() }));
+        }
+    }
+
+    /// What the reports say, once the message is about to be stored.
+    pub(super) fn success(&mut self, (content, size): (ContentId, u64), last: &Arc<Vec<u8>>) -> Option<Success> {
+        let Answer { recipients, envid } = *self.answer.take()?;
+        Some(Success {
+            id: self.id,
+            sender: self.mail.path.as_str().to_owned(),
+            envid,
+            smtputf8: self.mail.smtputf8,
+            require_tls: self.mail.requiretls,
+            content,
+            size,
+            // The beginning of a large body has been stored.
+            beginning: (self.stored == 0).then(|| last.clone()),
+            recipients,
+        })
+    }
+}
+
+/// Stores the report, if there is to be one.
+pub(super) async fn report(core: &Arc<Core>, success: Option<Success>) {
+    if let Some(success) = success {
+        Box::pin(succeeded(core, success)).await;
+    }
+}

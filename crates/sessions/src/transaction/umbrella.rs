@@ -1,0 +1,352 @@
+//! Posts to lists that have addresses of this server among their subscribers: another list (an umbrella list), an alias, a virtual user,
+//! the postmaster, a program.
+//!
+//! Promise: each such subscriber is resolved as if a client had named it, and no recipient gets two copies. Direct subscribers are served
+//! first, then the targets of aliases, then the nested lists, each once. The targets of an alias replace the subscriber; their envelope
+//! sender is the list's bounce address, unless the alias has an owner. A nested list judges the poster by its own `post`, or accepts the
+//! post because it accepts posts from the list above. Its copies have Delivered-To of the lists above it, by which these recognise a
+//! post that returns.
+//!
+//! History records list each resolved subscriber, so `stentor trace` finds the post by it.
+//!
+//! Loops: a list is entered once for a post; one that the post has been through already (its own List-Id, its Delivered-To) is left
+//! out. An alias that leads to itself fails as below.
+//!
+//! Failure: a subscriber whom nobody here has, an alias that is wrong, and a list that refuses the post are bounces to the owner of the
+//! list above: the poster knows nothing of it. A table that cannot be asked, or subscribers that cannot be read, defer the post;
+//! so do tables that take longer than [`ROUTING_S_MAX`] for all subscribers, before the client gives up and sends the post again.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use stentor_lists::{check_delivered_to, delivered_to_field};
+use stentor_mail::address::{Address, ReversePath};
+use stentor_mail::headers::HeaderFacts;
+use stentor_mail::reply::Reply;
+use stentor_policy::{NAMED_MAX, Verdict};
+use stentor_queue::idset::IdSet;
+use stentor_rules::NextHop;
+use tokio::time::{Instant, timeout_at};
+
+use super::super::ahead::intern;
+use super::super::content::check_post;
+use super::super::judge::SLOW_TABLES;
+use super::super::redirect::alias_of;
+use super::envelopes::ROUTING_S_MAX;
+use super::{InForce, Transaction, address_of};
+use stentor_engine::core::envelope::{NewEnvelope, Recipients, Taken, To};
+use stentor_engine::core::intake::Refused;
+use stentor_engine::core::people::{Reader, Readers};
+use stentor_engine::core::{Core, Settings};
+
+/// A message that has been here before (RFC 3463 X.4.6).
+const LOOP: (u8, u16, u16) = (5, 4, 6);
+/// A subscriber whom nobody has.
+const NOBODY: Reply = Reply::fixed(550, (5, 1, 1), "No such list or address here");
+/// What an alias stands for is wrong (RFC 3463 X.3.5).
+const WRONG: (u16, u16) = (3, 5);
+
+/// A post on its way to one list.
+struct Post {
+    list: Arc<str>,
+    envelope: NewEnvelope,
+    /// The fields before those of the list; with them, the envelope's prefix.
+    base: Vec<u8>,
+    /// The fields of the list.
+    fields: Vec<u8>,
+    /// Within another list: those who have a copy from it get none.
+    is_within: bool,
+}
+
+/// Whom the subscribers of a list stand for.
+#[derive(Default)]
+struct Standing {
+    /// They get no copy themselves.
+    replaced: Vec<Address>,
+    /// Subscribers replaced by people; trace finds the copies by them.
+    named: Vec<Address>,
+    /// In their place; those at `error:` are reported to the list's owner.
+    people: Vec<To>,
+    /// With an envelope of their own: of an alias with an owner, and programs.
+    apart: BTreeMap<(Address, Option<Address>), Vec<To>>,
+    lists: Vec<Arc<str>>,
+}
+
+/// Who has a copy.
+struct Served {
+    /// Lists that were named, or that the post has come to.
+    lists: HashSet<Arc<str>>,
+    ids: IdSet,
+    apart: HashSet<Address>,
+}
+
+impl Transaction {
+    /// The envelopes, those of lists with what their local subscribers stand for.
+    pub(super) async fn through_lists(
+        &self,
+        core: &Arc<Core>,
+        settings: &Settings,
+        envelopes: Vec<NewEnvelope>,
+        facts: &HeaderFacts,
+    ) -> Result<Vec<NewEnvelope>, Reply> {
+        let named = envelopes.iter().filter_map(|envelope| envelope.list.as_deref().map(Arc::from));
+        let mut served = Served { lists: named.collect(), ids: IdSet::new(), apart: HashSet::new() };
+        if served.lists.is_empty() {
+            return Ok(envelopes);
+        }
+        let (mut all, mut posts, named) = (Vec::with_capacity(envelopes.len()), VecDeque::new(), served.lists.clone());
+        for envelope in envelopes {
+            let list = settings.list(envelope.list.as_deref().unwrap_or_default());
+            match list.filter(|_| matches!(envelope.recipients, Recipients::List)) {
+                Some(list) => {
+                    let (base, fields) = (self.added.clone(), list.copy_fields(&self.list_fields.replaced));
+                    posts.push_back(Post { list: list.name().clone(), envelope, base, fields, is_within: false });
+                }
+                None => all.push(envelope),
+            }
+        }
+        let until = Instant::now() + Duration::from_secs(ROUTING_S_MAX);
+        while let Some(post) = posts.pop_front() {
+            let members = timeout_at(until, core.lists.local.of(core, settings, &post.list));
+            let members = members.await.map_err(|_| SLOW_TABLES)?;
+            if members.is_empty() && !post.is_within {
+                all.push(post.envelope);
+                continue;
+            }
+            let mut standing = Standing::default();
+            let lookups = settings.found_at_each(&members, core.clock.now(), |member, found| {
+                self.stand_for(settings, (member, found), facts, &mut standing)
+            });
+            timeout_at(until, lookups).await.unwrap_or(Err(SLOW_TABLES))?;
+            for list in std::mem::take(&mut standing.lists) {
+                if !served.lists.insert(list.clone()) {
+                    continue;
+                }
+                match self.enter(core, settings, (&list, &post.list), facts).await? {
+                    Entry::Post => posts.extend(within(settings, &post, &list, &self.list_fields.replaced)),
+                    Entry::Loop(why) => {
+                        tracing::warn!(message = %self.id, within = %post.list, %list, "a list is left out: {why}");
+                    }
+                    Entry::Refused(reply) => {
+                        standing.people.extend(address_of(settings, &list).map(|to| failing(to, reply)));
+                    }
+                }
+            }
+            self.copies(core, (post, standing), (&named, &mut served), &mut all).await.map_err(Refused::reply)?;
+        }
+        Ok(all)
+    }
+
+    /// Adds what a subscriber stands for.
+    fn stand_for(
+        &self,
+        settings: &Settings,
+        (member, found): (&Address, Result<Readers, Reply>),
+        facts: &HeaderFacts,
+        standing: &mut Standing,
+    ) -> Result<(), Reply> {
+        let found = match found {
+            Ok(found) => found,
+            Err(reply) if reply.enhanced.is_some_and(|code| (code.subject, code.detail) == WRONG) => {
+                tracing::warn!(message = %self.id, %member, "a subscriber fails: what it stands for is wrong: {reply}");
+                standing.replaced.push(member.clone());
+                standing.people.push(failing(member.clone(), Reply::new(550, (5, 3, 5), reply.text)));
+                return Ok(());
+            }
+            Err(reply) => return Err(reply),
+        };
+        let is_itself =
+            |reader: &Reader| reader.to.address == *member && reader.to.hop.is_none() && reader.owner.is_none();
+        if found.lists.is_empty() && matches!(found.people.as_slice(), [only] if is_itself(only)) {
+            return Ok(());
+        }
+        standing.replaced.push(member.clone());
+        if found.is_nobody() {
+            standing.people.push(failing(member.clone(), NOBODY));
+        }
+        if !found.people.is_empty() {
+            standing.named.push(member.clone());
+        }
+        standing.lists.extend(found.lists);
+        for Reader { to, owner } in found.people {
+            let program = alias_of(settings, &to.address, to.hop.as_ref());
+            if owner.is_none() && program.is_none() {
+                standing.people.push(to);
+                continue;
+            }
+            let alias = program.unwrap_or_else(|| member.clone());
+            if check_delivered_to(facts, &alias).is_err() {
+                tracing::warn!(message = %self.id, %member, %alias, "a subscriber is left out: the post has been delivered to it already");
+                continue;
+            }
+            standing.apart.entry((alias, owner)).or_default().push(to);
+        }
+        Ok(())
+    }
+
+    /// Whether a list takes a post that comes from a list above it.
+    async fn enter(
+        &self,
+        core: &Arc<Core>,
+        settings: &Settings,
+        (list, above): (&Arc<str>, &Arc<str>),
+        facts: &HeaderFacts,
+    ) -> Result<Entry, Reply> {
+        core.lists.refresh(core, list).await?;
+        let address = address_of(settings, list);
+        if let Some(address) = &address
+            && let Some(reply) = self.standing_bounce_refusal(core, (address, false), &Verdict::List(list.clone()))
+        {
+            return Ok(Entry::Refused(reply));
+        }
+        let takes_from = |sender: &ReversePath| check_post(settings, list, (sender, facts), &InForce(core));
+        let Err(reply) = takes_from(&self.mail.path) else { return Ok(Entry::Post) };
+        if reply.is_temporary() {
+            return Err(reply);
+        }
+        if reply.enhanced.is_some_and(|code| (code.class, code.subject, code.detail) == LOOP) {
+            return Ok(Entry::Loop(reply));
+        }
+        let above = settings.list(above).map(|above| above.settings());
+        let above = above.map(|above| [above.address.clone(), above.bounces.clone()].map(ReversePath::Address));
+        let is_taken = above.into_iter().flatten().any(|sender| takes_from(&sender).is_ok());
+        Ok(if is_taken { Entry::Post } else { Entry::Refused(reply) })
+    }
+
+    /// The envelopes of one list.
+    async fn copies(
+        &self,
+        core: &Arc<Core>,
+        (post, standing): (Post, Standing),
+        (named, served): (&HashSet<Arc<str>>, &mut Served),
+        all: &mut Vec<NewEnvelope>,
+    ) -> Result<(), Refused> {
+        let Post { list, envelope, base, fields, is_within } = post;
+        let Standing { replaced, named: stood_for, people, apart, .. } = standing;
+        // Until the set below has a pin of its own.
+        let (in_place, _pins) = intern(core, &people).await?;
+        let (ids, pin) = core
+            .with(|hub, _| {
+                let (store, book) = (&hub.store, &hub.store.book);
+                let mut ids = store.receiving_subscribers(&list)?;
+                for id in replaced.iter().filter_map(|member| book.lookup(member.as_str())) {
+                    ids.remove(id.0);
+                }
+                ids.union_with(&in_place);
+                for id in store.suspended_subscribers(&list).flat_map(|address| book.entries_of(address)) {
+                    ids.remove(id.0);
+                }
+                if is_within {
+                    ids.subtract(&served.ids);
+                    for there in named
+                        .iter()
+                        .filter(|there| **there != list)
+                        .filter_map(|there| store.receiving_subscribers(there))
+                    {
+                        ids.subtract(&there);
+                    }
+                }
+                let pin = hub.pins.pin_all(&ids);
+                Some((ids, pin))
+            })
+            .ok_or(Refused::ListGone)?;
+        served.ids.union_with(&ids);
+        for ((alias, owner), mut to) in apart {
+            to.retain(|to| {
+                let is_member = |list: &Arc<str>| core.lists.is_member(core, list, to.address.as_str());
+                !served.lists.iter().any(is_member) && served.apart.insert(to.address.clone())
+            });
+            if to.is_empty() {
+                continue;
+            }
+            let named = merge_addresses(&envelope.taken.named, [alias.as_str()].into_iter());
+            all.push(NewEnvelope {
+                sender: owner.map_or_else(|| envelope.sender.clone(), |owner| owner.as_str().to_owned()),
+                prefix: [&*base, &delivered_to_field(&alias), &*fields].concat(),
+                recipients: Recipients::Addresses(to),
+                taken: Taken { named, ..envelope.taken.clone() },
+                ..envelope.clone()
+            });
+        }
+        let named = merge_addresses(&envelope.taken.named, stood_for.iter().map(Address::as_str));
+        let taken = Taken { named, ..envelope.taken };
+        all.push(NewEnvelope { recipients: Recipients::Interned(ids, Vec::new(), pin), taken, ..envelope });
+        Ok(())
+    }
+}
+
+/// What becomes of a post at a list within another.
+enum Entry {
+    Post,
+    /// It has been there.
+    Loop(Reply),
+    Refused(Reply),
+}
+
+/// The post as it goes on to a list within another; `replaced`: the list fields that were taken out of it.
+fn within(settings: &Settings, above: &Post, list: &Arc<str>, replaced: &[u8]) -> Option<Post> {
+    let within = settings.list(list)?.settings();
+    let fields = settings.list(list)?.copy_fields(replaced);
+    let passed = address_of(settings, &above.list).map(|above| delivered_to_field(&above));
+    let base = [above.base.as_slice(), &passed.unwrap_or_default()].concat();
+    let why = format!("list {list} within list {}", above.list);
+    let envelope = NewEnvelope {
+        sender: within.bounces.as_str().to_owned(),
+        list: Some(list.to_string()),
+        prefix: [&*base, &*fields].concat(),
+        recipients: Recipients::List,
+        taken: Taken {
+            policy: why.into(),
+            named: merge_addresses(&above.envelope.taken.named, address_of(settings, list).iter().map(Address::as_str)),
+            ..above.envelope.taken.clone()
+        },
+        ..above.envelope.clone()
+    };
+    Some(Post { list: list.clone(), envelope, base, fields, is_within: true })
+}
+
+/// Merges the addresses a post passed through, up to [`NAMED_MAX`].
+fn merge_addresses<'a>(named: &[Box<str>], more: impl Iterator<Item = &'a str>) -> Vec<Box<str>> {
+    let mut all = named.to_vec();
+    for address in more {
+        if all.len() < NAMED_MAX && all.iter().all(|known| !known.eq_ignore_ascii_case(address)) {
+            all.push(address.into());
+        }
+    }
+    all
+}
+
+/// A recipient that is returned to whoever reads what comes back.
+fn failing(address: Address, reply: Reply) -> To {
+    To { hop: Some(NextHop::Refuse(reply).to_string().into()), ..To::plain(address) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_post_goes_on_with_what_was_prepended_and_the_inner_lists_fields() {
+        let list =
+            |name: &str| format!("[lists.{name}]\naddress = \"{name}@lists.test\"\nsubscribers = \"/dev/null\"\n");
+        let text = format!("[domains]\nlocal = [\"lists.test\"]\n{}{}", list("all"), list("sub"));
+        let config = stentor_config::check_text(std::path::Path::new("stentor.toml"), &text);
+        let settings = Settings::new(config.unwrap_or_else(|found| panic!("{text}\n{found:?}")), None);
+        let above = Post {
+            list: "all".into(),
+            envelope: NewEnvelope::own(Vec::new(), "<1@test>".to_owned(), "a test"),
+            base: b"X-Rule: kept\r\n".to_vec(),
+            fields: b"List-Id: <all.lists.test>\r\n".to_vec(),
+            is_within: false,
+        };
+        let replaced = b"List-Id: <p.example>\r\nList-Post: <x>\r\nList-Archive: <1>\r\n";
+        let post = within(&settings, &above, &"sub".into(), replaced).unwrap();
+        let base = "X-Rule: kept\r\nDelivered-To: all@lists.test\r\n";
+        let fields = "List-Id: <sub.lists.test>\r\nList-Post: <mailto:sub@lists.test>\r\nPrecedence: list\r\n\
+                      X-Original-List-Id: <p.example>\r\nList-Archive: <1>\r\n";
+        assert_eq!(String::from_utf8_lossy(&post.base), base);
+        assert_eq!(String::from_utf8_lossy(&post.fields), fields);
+        assert_eq!(String::from_utf8_lossy(&post.envelope.prefix), [base, fields].concat());
+    }
+}
