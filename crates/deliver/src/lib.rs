@@ -19,6 +19,7 @@ pub mod agent;
 pub mod config;
 pub mod descendants;
 pub mod guarded;
+mod lock_name;
 pub mod log;
 pub mod recipient;
 pub mod spool;

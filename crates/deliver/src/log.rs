@@ -5,7 +5,7 @@ pub fn error(text: &str) {
     eprintln!("stentor-deliver: {}", printable(text));
 }
 
-/// `text` without control characters, on one line.
-pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
+/// `text` on one line, without what a terminal would act on.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if stentor_stats::escape::is_trap(c) { '?' } else { c }).collect()
 }

@@ -65,7 +65,7 @@ fn run(command: &Command, file: PathBuf) -> ExitCode {
             Err(error) => Err(error),
         },
         Command::Run => match Config::read(&file) {
-            Ok((config, text)) => return ended(supervisor::run(&config, file, text)),
+            Ok((config, text)) => return ended(supervisor::run(&config, file, &text)),
             Err(error) => Err(error),
         },
     };

@@ -7,11 +7,14 @@
 //! SIGTERM and SIGINT: no more connections; workers finish what they have begun. SIGHUP: the configuration is
 //! read again; if it is good, workers end after the transaction that they have and the next ones have the new one. New services
 //! and other limits take a restart.
+//!
+//! Workers read the configuration that is in force from a file in memory, which is open here: the file on disk may be half written, and
+//! a variable of the environment holds 128 KiB at most (`MAX_ARG_STRLEN`, execve(2)).
 
 use std::collections::HashSet;
 use std::fs::{self, DirBuilder, File};
-use std::io;
-use std::os::fd::OwnedFd;
+use std::io::{self, Write as _};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt, chown};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -21,7 +24,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, MemfdFlags, flock, memfd_create};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, getrlimit, kill_process, pidfd_open, setrlimit};
@@ -44,7 +47,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const KILL_PATIENCE: Duration = Duration::from_secs(10);
 /// Descriptors of a worker in this process: its connection, and the process itself.
 const WORKER_FILES: u64 = 2;
-/// All others: sockets, signals, what is open for a moment.
+/// All others: sockets, signals, texts of the configuration, what is open for a moment.
 const OWN_FILES: u64 = 64;
 
 /// Why it cannot run.
@@ -61,13 +64,14 @@ pub enum StartError {
 }
 
 /// Runs until it is told to stop.
-pub fn run(config: &Config, file: PathBuf, text: String) -> Result<(), StartError> {
+pub fn run(config: &Config, file: PathBuf, text: &str) -> Result<(), StartError> {
     let folder = config.sockets.clone();
     let _lock = claim(&folder)?;
     descendants::adopt()?;
     allow_files(config.services.values().map(|service| u64::from(service.connections_max)).sum());
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
-    let crew = Arc::new(Crew { workers: Mutex::default(), client: config.client.uid, file, text: Mutex::new(text) });
+    let text = Mutex::new(Arc::new(in_memory(text)?));
+    let crew = Arc::new(Crew { workers: Mutex::default(), client: config.client.uid, file, text });
     let mut sockets = Vec::new();
     for name in config.services.keys() {
         let path = folder.join(format!("{name}.sock"));
@@ -85,9 +89,10 @@ pub fn run(config: &Config, file: PathBuf, text: String) -> Result<(), StartErro
         if signal != SIGHUP {
             break;
         }
-        match Config::read(&crew.file) {
-            Ok((_, text)) => {
-                *crew.text.lock().unwrap_or_else(PoisonError::into_inner) = text;
+        let read = Config::read(&crew.file).map_err(|error| error.to_string());
+        match read.and_then(|(_, text)| in_memory(&text).map_err(|error| error.to_string())) {
+            Ok(text) => {
+                *crew.text.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(text);
                 crew.ask_to_end();
             }
             Err(error) => log::error(&format!("the configuration stays as it is: {error}")),
@@ -147,8 +152,15 @@ struct Crew {
     /// Who may connect beside root.
     client: u32,
     file: PathBuf,
-    /// The configuration in force, which workers are given.
-    text: Mutex<String>,
+    /// The text of the configuration in force.
+    text: Mutex<Arc<File>>,
+}
+
+/// A file without a name that holds this text.
+fn in_memory(text: &str) -> io::Result<File> {
+    let mut file = File::from(memfd_create("stentor-deliver.toml", MemfdFlags::CLOEXEC)?);
+    file.write_all(text.as_bytes())?;
+    Ok(file)
 }
 
 impl Crew {
@@ -170,12 +182,14 @@ impl Crew {
             return Ok(());
         }
         let client = stream.try_clone()?;
+        // Open until the worker has ended: it may read late.
+        let text = self.text.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut child = {
             // Nobody may take a worker for an orphan before it is known.
             let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
             let mut command = Command::new("/proc/self/exe");
             command.arg("--config").arg(&self.file).args([worker::ARGUMENT, name]);
-            command.env(worker::TEXT, &*self.text.lock().unwrap_or_else(PoisonError::into_inner));
+            command.env(worker::TEXT, format!("/proc/{}/fd/{}", std::process::id(), text.as_raw_fd()));
             let child = command.stdin(OwnedFd::from(stream)).stdout(Stdio::null()).spawn()?;
             workers.insert(Pid::from_child(&child));
             child
@@ -271,6 +285,18 @@ mod tests {
         assert_eq!(status.signal(), Some(9));
         let mut worker = Command::new("true").spawn().unwrap();
         assert!(ended(&mut worker, &server, END_PATIENCE).unwrap().success(), "it has ended by itself");
+    }
+
+    /// More than a variable of the environment holds.
+    #[test]
+    fn a_long_text_reaches_another_process() {
+        let text = format!("# {}\n", "long ".repeat(100_000));
+        let file = in_memory(&text).unwrap();
+        let place = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+        for _ in 0..2 {
+            let read = Command::new("cat").arg(&place).output().unwrap();
+            assert!(read.status.success() && read.stdout == text.as_bytes());
+        }
     }
 
     #[test]

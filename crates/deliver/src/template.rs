@@ -1,7 +1,9 @@
 //! Texts of the configuration with placeholders for parts of the envelope: `${user}` and others; `$${` is `${`.
 //!
 //! Promise: a placeholder's value is text, never looked at again: it adds no placeholder, no argument and no option. In a path it
-//! is exactly one component, in lower case. An argument that would begin with `-` because of a value is refused.
+//! is exactly one component, in lower case. In an argument, which may be a path too, user, extension and domain are one component or empty;
+//! whole addresses may hold `/`, as those of other forwarders do (SRS), but are no way out of a folder ([`is_escape`]). An argument that
+//! would begin with `-` because of a value is refused.
 
 use crate::recipient::{Envelope, Field};
 
@@ -42,6 +44,8 @@ pub enum Unfit {
     Path,
     #[error("would be read as an option")]
     Option,
+    #[error("could be a way out of a folder")]
+    Escape,
 }
 
 impl Template {
@@ -92,6 +96,13 @@ impl Template {
 
     /// One argument of a command.
     pub fn argument(&self, envelope: &Envelope<'_>) -> Result<String, Unfit> {
+        let is_unfit = |part: &Part| match part {
+            Part::Text(_) => false,
+            Part::Field(field) => is_unfit(*field, envelope.field(*field)),
+        };
+        if self.0.iter().any(is_unfit) {
+            return Err(Unfit::Escape);
+        }
         let text: String = self.0.iter().map(|part| value(part, envelope)).collect();
         if text.starts_with('-') && !self.is_option() {
             return Err(Unfit::Option);
@@ -107,7 +118,7 @@ impl Template {
                 Part::Text(text) => path.push_str(text),
                 Part::Field(_) => {
                     let value = value(part, envelope).to_lowercase();
-                    if value.is_empty() || value.starts_with('.') || value.contains(['/', '\0']) {
+                    if !is_component(&value) {
                         return Err(Unfit::Path);
                     }
                     path.push_str(&value);
@@ -115,6 +126,39 @@ impl Template {
             }
         }
         Ok(path)
+    }
+}
+
+/// Whether a value is a file's name within the folder that it is named in, and not a hidden one.
+fn is_component(value: &str) -> bool {
+    !value.is_empty() && !value.starts_with('.') && !value.contains(['/', '\0'])
+}
+
+/// Whether a program that takes this field's value for a part of a path would be led elsewhere.
+fn is_unfit(field: Field, value: &str) -> bool {
+    match field {
+        Field::User | Field::Extension | Field::Domain => !value.is_empty() && !is_component(value),
+        Field::Sender | Field::Recipient | Field::OriginalRecipient => is_escape(value),
+    }
+}
+
+/// Whether an address is an absolute path, or has a component that leads upwards, with or without quotes.
+fn is_escape(address: &str) -> bool {
+    let is_upwards = |component: &str| matches!(component.trim_matches('"'), "." | "..");
+    let has_slash = address.contains('/');
+    address.contains('\0')
+        || has_slash && (address.trim_start_matches('"').starts_with('/') || address.split('/').any(is_upwards))
+}
+
+/// A value for the environment of a program, with `_` for what would be unfit in an argument.
+pub fn without_escape(field: Field, value: &str) -> String {
+    if !is_unfit(field, value) {
+        return value.to_owned();
+    }
+    let plain = value.replace(['/', '\0'], "_");
+    match plain.strip_prefix('.') {
+        Some(rest) => format!("_{rest}"),
+        None => plain,
     }
 }
 
@@ -170,7 +214,7 @@ mod tests {
     #[test]
     fn a_value_is_not_read_again() {
         assert_eq!(argument("${user}", &to("\"${sender}\"")).as_deref(), Ok("${sender}"));
-        assert_eq!(argument("${user}", &to("\"a b;rm -rf /\"")).as_deref(), Ok("a b;rm -rf /"));
+        assert_eq!(argument("${user}", &to("\"a b;rm -rf x\"")).as_deref(), Ok("a b;rm -rf x"));
     }
 
     #[test]
@@ -179,6 +223,66 @@ mod tests {
         assert_eq!(argument("${extension}${user}", &to("-rf")), Err(Unfit::Option));
         assert_eq!(argument("-f${user}", &to("-rf")).as_deref(), Ok("-f-rf"));
         assert_eq!(argument("to=${user}", &to("-rf")).as_deref(), Ok("to=-rf"));
+    }
+
+    #[test]
+    fn no_argument_leads_out_of_a_folder() {
+        for bad in [
+            "\"../../../evil\"",
+            "\"..\"",
+            "\".\"",
+            "\".x\"",
+            "\"a/b\"",
+            "\"/etc/x\"",
+            "\"../a\"",
+            "\"a/../b\"",
+            "\"x/\"",
+        ] {
+            for template in ["${user}", "/v/${user}", "--box=${user}/new", "x${user}"] {
+                assert_eq!(argument(template, &to(bad)), Err(Unfit::Escape), "{template} {bad}");
+            }
+        }
+        let extension = |local: &str| argument("/v/${extension}", &to(local));
+        for bad in ["\"bob+../x\"", "\"bob+/x\"", "\"bob+.x\"", "\"bob+a/b\""] {
+            assert_eq!(extension(bad), Err(Unfit::Escape), "{bad}");
+        }
+        assert_eq!(extension("bob").as_deref(), Ok("/v/"), "without an extension");
+        assert_eq!(extension("\"bob+a.b..c\"").as_deref(), Ok("/v/a.b..c"));
+        // Whole addresses may hold a slash.
+        for (local, is_good) in [
+            ("SRS0=1/br=JM=a.test=joe", true),
+            ("bob+a/b=c.test", true),
+            ("\"../../evil\"", false),
+            ("\"a/../b\"", false),
+            ("\"a/..\"", true),
+            ("\"/etc/passwd\"", false),
+            ("/etc/passwd", false),
+            ("a/./b", false),
+        ] {
+            for field in ["recipient", "original_recipient"] {
+                let taken = argument(&format!("${{{field}}}"), &to(local));
+                assert_eq!(taken.is_ok(), is_good, "{field} {local}: {taken:?}");
+            }
+            let (sender, recipient) = (format!("{local}@x.org"), to("bob"));
+            let envelope = Envelope { sender: &sender, recipient: &recipient, is_marked: false };
+            assert_eq!(Template::parse("${sender}").unwrap().argument(&envelope).is_ok(), is_good, "sender {local}");
+        }
+    }
+
+    #[test]
+    fn the_environment_has_no_way_out_either() {
+        for (field, value, expected) in [
+            (Field::User, "bob", "bob"),
+            (Field::User, "../../evil", "_._.._evil"),
+            (Field::User, ".ssh", "_ssh"),
+            (Field::Extension, "a/b", "a_b"),
+            (Field::Extension, "", ""),
+            (Field::Sender, "SRS0=1/br=x@y", "SRS0=1/br=x@y"),
+            (Field::Sender, "\"../x\"@y", "\".._x\"@y"),
+            (Field::Recipient, "/etc/x@y", "_etc_x@y"),
+        ] {
+            assert_eq!(without_escape(field, value), expected, "{field:?} {value}");
+        }
     }
 
     #[test]

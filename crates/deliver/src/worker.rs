@@ -28,7 +28,7 @@ use crate::spool::Spool;
 
 /// The argument that makes a process a worker; the service's name follows.
 pub const ARGUMENT: &str = "--worker";
-/// The variable in which a worker gets the text of the configuration.
+/// The variable with the path at which a worker reads the text of the configuration.
 pub const TEXT: &str = "STENTOR_DELIVER_CONFIG";
 const READ_BYTES: usize = 64 * 1024;
 /// Longer than Stentor keeps an idle connection (5 s), so that it is the one who closes.
@@ -48,9 +48,10 @@ const CLOSING: Reply = Reply::fixed(421, (4, 3, 2), "Shutting down");
 
 /// The configuration that the supervisor has in force: the file itself may be half written.
 pub fn config(file: &Path) -> Result<Config, ConfigError> {
+    let wrong = |error| ConfigError::Read { path: file.into(), error };
     let missing = || io::Error::other("workers are started by a running stentor-deliver");
-    let text = std::env::var(TEXT).map_err(|_| ConfigError::Read { path: file.into(), error: missing() })?;
-    Config::parse(file, &text)
+    let place = std::env::var_os(TEXT).ok_or_else(|| wrong(missing()))?;
+    Config::parse(file, &std::fs::read_to_string(place).map_err(wrong)?)
 }
 
 /// Serves the connection on standard input.

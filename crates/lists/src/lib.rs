@@ -16,5 +16,5 @@ mod posting;
 pub mod subscribers;
 
 pub use fields::{delivered_to_field, is_archive_url, is_list_id};
-pub use list::{DESCRIPTION_CHARS_MAX, List, ListError, ListSettings, Post};
+pub use list::{DESCRIPTION_CHARS_MAX, List, ListError, ListSettings, OWN_FIELDS, Post};
 pub use posting::{check_delivered_to, check_received, check_sender};

@@ -4,10 +4,21 @@ use std::sync::Arc;
 
 use stentor_mail::address::Address;
 
+use stentor_mail::headers::FORMER_LIST_ID;
+use stentor_mime::field;
+
 use crate::fields::{append, is_archive_url, is_list_id, mailto, phrase};
 
 /// Longest description of a list.
 pub const DESCRIPTION_CHARS_MAX: usize = 500;
+
+/// The header fields that a list may have of its own, which a post's must not stand beside (RFC 2369 section 3).
+pub const OWN_FIELDS: [&str; 5] = [LIST_ID, LIST_POST, LIST_OWNER, LIST_ARCHIVE, PRECEDENCE];
+const LIST_ID: &str = "List-Id";
+const LIST_POST: &str = "List-Post";
+const LIST_OWNER: &str = "List-Owner";
+const LIST_ARCHIVE: &str = "List-Archive";
+const PRECEDENCE: &str = "Precedence";
 
 /// Who may post.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,22 +116,42 @@ impl List {
     pub fn header_fields(&self) -> &[u8] {
         &self.fields
     }
+
+    /// The header fields that go before every copy of a post out of which these fields were taken: ours in their place, and of others the first
+    /// of each name. A `List-Id` is kept under another name, since by it the list that it is of knows its posts.
+    pub fn copy_fields(&self, taken: &[u8]) -> Vec<u8> {
+        let mut out = self.fields.clone();
+        for whole in field::lines(taken) {
+            let Some((name, _)) = field::split(whole) else { continue };
+            if name.eq_ignore_ascii_case(LIST_ID.as_bytes()) {
+                out.extend_from_slice(FORMER_LIST_ID.as_bytes());
+                out.extend_from_slice(&whole[name.len()..]);
+            } else if !names(&out).any(|known| known.eq_ignore_ascii_case(name)) {
+                out.extend_from_slice(whole);
+            }
+        }
+        out
+    }
+}
+
+fn names(fields: &[u8]) -> impl Iterator<Item = &[u8]> {
+    field::lines(fields).filter_map(|whole| field::split(whole).map(|(name, _)| name))
 }
 
 fn fields_of(list: &ListSettings) -> Vec<u8> {
     let mut out = Vec::with_capacity(512);
     let mut id = if list.description.trim().is_empty() { Vec::new() } else { phrase(&list.description) };
     id.push(format!("<{}>", list.list_id));
-    append(&mut out, "List-Id", &id);
-    append(&mut out, "List-Post", &[mailto(&list.address)]);
+    append(&mut out, LIST_ID, &id);
+    append(&mut out, LIST_POST, &[mailto(&list.address)]);
     if let Some(owner) = &list.owner {
-        append(&mut out, "List-Owner", &[mailto(owner)]);
+        append(&mut out, LIST_OWNER, &[mailto(owner)]);
     }
     if let Some(url) = &list.archive {
-        append(&mut out, "List-Archive", &[format!("<{url}>")]);
+        append(&mut out, LIST_ARCHIVE, &[format!("<{url}>")]);
     }
     if let Some(word) = &list.precedence {
-        append(&mut out, "Precedence", std::slice::from_ref(word));
+        append(&mut out, PRECEDENCE, std::slice::from_ref(word));
     }
     out
 }
@@ -152,6 +183,29 @@ pub(crate) mod tests {
                         List-Archive: <https://lists.example.org/news/>\r\n\
                         Precedence: list\r\n";
         assert_eq!(std::str::from_utf8(list.header_fields()).unwrap(), expected);
+        assert!(names(list.header_fields()).eq(OWN_FIELDS.map(str::as_bytes)));
+        assert!(OWN_FIELDS.iter().all(|name| stentor_mail::edited::LIST_FIELDS.contains(name)));
+    }
+
+    #[test]
+    fn fields_of_another_list_give_way() {
+        let list = List::new(ListSettings { archive: None, ..settings() }).unwrap();
+        let own = String::from_utf8(list.header_fields().to_vec()).unwrap();
+        for (taken, behind) in [
+            ("", ""),
+            ("List-Id: Parent\r\n <p.example>\r\n", "X-Original-List-Id: Parent\r\n <p.example>\r\n"),
+            ("LIST-ID : <p.example>\r\nlist-post: <x>\r\n", "X-Original-List-Id : <p.example>\r\n"),
+            (
+                "List-Id: <p.example>\r\nList-Id: <q.example>\r\n",
+                "X-Original-List-Id: <p.example>\r\nX-Original-List-Id: <q.example>\r\n",
+            ),
+            ("precedence: bulk\r\nPrecedence: junk\r\nList-Owner: <x>\r\n", ""),
+            ("List-Archive: <1>\r\nLIST-ARCHIVE: <2>\r\n", "List-Archive: <1>\r\n"),
+            ("List-Help: <h\u{f6}>\r\n", "List-Help: <h\u{f6}>\r\n"),
+        ] {
+            let got = String::from_utf8(list.copy_fields(taken.as_bytes())).unwrap();
+            assert_eq!(got, format!("{own}{behind}"), "{taken}");
+        }
     }
 
     #[test]

@@ -68,7 +68,18 @@ impl List {
         from: Option<&str>,
         is_member: &mut dyn FnMut(&str) -> bool,
     ) -> Result<(), Reply> {
-        let mut is_poster = |address: &str| match &self.settings().post {
+        if self.is_poster(sender.as_str(), is_member) {
+            return Ok(());
+        }
+        // The author as the header has it may be anything; only what is an address can be a poster.
+        let author = from.and_then(|text| Address::parse(text.as_bytes(), true).ok());
+        let is_poster = author.is_some_and(|author| self.is_poster(author.as_str(), is_member));
+        if is_poster { Ok(()) } else { Err(MAY_NOT_POST) }
+    }
+
+    /// Whether this address may post. Does not need the header's author. `is_member` as for [`List::admit`].
+    pub fn is_poster(&self, address: &str, is_member: &mut dyn FnMut(&str) -> bool) -> bool {
+        match &self.settings().post {
             Post::Anyone => true,
             Post::Named(named) => {
                 let address = fold_case(address);
@@ -80,13 +91,7 @@ impl List {
                     folded != address && is_member(&folded)
                 }
             }
-        };
-        if self.settings().post == Post::Anyone || is_poster(sender.as_str()) {
-            return Ok(());
         }
-        // The author as the header has it may be anything; only what is an address can be a poster.
-        let author = from.and_then(|text| Address::parse(text.as_bytes(), true).ok());
-        if author.is_some_and(|author| is_poster(author.as_str())) { Ok(()) } else { Err(MAY_NOT_POST) }
     }
 }
 

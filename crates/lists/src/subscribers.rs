@@ -10,7 +10,9 @@
 //! How it fails: a bad line is skipped, counted and (the first [`BAD_LINES_MAX`]) kept with its number, its text
 //! shortened and escaped, and the reason. Only an error of the reader ends the reading.
 
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
+use std::path::Path;
 
 use stentor_mail::address::{Address, AddressError};
 
@@ -80,6 +82,19 @@ pub struct Report {
     pub bad: u64,
     /// The first of them.
     pub bad_lines: Vec<BadLine>,
+}
+
+/// Opens a file, with what is known of it once it is open. Blocks.
+///
+/// # Errors
+/// It cannot be opened, or is no regular file: opening a pipe would wait for a writer, and a device may have no end.
+pub fn open(path: &Path) -> io::Result<(File, Metadata)> {
+    if !std::fs::metadata(path)?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+    }
+    let file = File::open(path)?;
+    let metadata = file.metadata()?;
+    Ok((file, metadata))
 }
 
 /// Reads a whole file. The visitor is called in the file's order.

@@ -3,7 +3,8 @@
 //! Promise: an [`Address`] that exists is safe to put between `<` and `>` on the wire and into a log field. It holds no
 //! CR, LF, NUL or other control character, its local part is a dot-string or a properly quoted string, its domain is a
 //! DNS name in lower-case A-labels or an address literal in canonical form. Two addresses are equal exactly if their
-//! canonical texts are: the local part keeps its case (RFC 5321 section 2.4), needless quotes are taken off.
+//! canonical texts are: the local part keeps its case (RFC 5321 section 2.4), needless quotes are taken off, and a local part whose dots
+//! stand where a dot-string has none (`a..b@x`, `.a@x`, `a.@x`) gets the quotes that it lacks.
 //!
 //! Nothing in an address is ever expanded or interpreted: `$(id)@example.org` is six characters of data before a domain.
 //!
@@ -18,6 +19,8 @@ pub const DOMAIN_BYTES_MAX: usize = 255;
 /// Longest path in octets, the two angle brackets included (RFC 5321 section 4.5.3.1.3). A local part has no limit of its
 /// own: the 64 octets of section 4.5.3.1.1 are what everybody must take at least, and VERP and SRS senders are longer.
 pub const PATH_BYTES_MAX: usize = 256;
+/// What begins the detail of a local part, `ann+detail@`: Postfix's `recipient_delimiter`.
+pub const DETAIL: char = '+';
 /// Longest label of a domain in octets (RFC 1035 section 2.3.4).
 const LABEL_BYTES_MAX: usize = 63;
 
@@ -92,17 +95,24 @@ impl Address {
 
     /// The same with what the quotes of the local part hold in place of them. It may be no address, and is for comparisons alone.
     pub fn unquoted(&self) -> Cow<'_, str> {
-        let Some(quoted) = self.local().strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
-            return Cow::Borrowed(&self.text);
-        };
-        let mut text = String::with_capacity(self.text.len());
-        let mut letters = quoted.chars();
-        while let Some(letter) = letters.next() {
-            text.push(if letter == '\\' { letters.next().unwrap_or(letter) } else { letter });
+        match unquote(self.local()) {
+            Cow::Borrowed(_) => Cow::Borrowed(&self.text),
+            Cow::Owned(local) => Cow::Owned(format!("{local}@{}", self.domain())),
         }
-        text.push('@');
-        text.push_str(self.domain());
-        Cow::Owned(text)
+    }
+
+    /// The address without its detail: the part of the local part from the first [`DETAIL`] on. None if there is no detail, or
+    /// nothing before it.
+    pub fn without_detail(&self) -> Option<Address> {
+        let whole = self.unquoted();
+        let local = &whole[..whole.len() - self.domain().len() - 1];
+        let base = &local[..local.find(DETAIL).filter(|at| *at > 0)?];
+        let plain = format!("{base}@{}", self.domain());
+        let address = Address::parse(plain.as_bytes(), true).ok().filter(|address| *address.unquoted() == *plain);
+        address.or_else(|| {
+            let quoted = base.replace('\\', "\\\\").replace('"', "\\\"");
+            Address::parse(format!("\"{quoted}\"@{}", self.domain()).as_bytes(), true).ok()
+        })
     }
 
     /// False if sending to or from this address needs SMTPUTF8 (only its local part can be non-ASCII).
@@ -165,6 +175,25 @@ impl ReversePath {
     }
 }
 
+/// Whether a local part has quotes for its dots alone, such as `"a..b"`: without them it can be taken for nothing else.
+pub fn is_quoted_for_dots(local: &str) -> bool {
+    let inner = local.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    inner.is_some_and(|inner| !inner.is_empty() && inner.bytes().all(|byte| byte == b'.' || is_atext(byte)))
+}
+
+/// What the quotes of a local part hold, without their escapes; a local part without quotes as it is.
+pub fn unquote(local: &str) -> Cow<'_, str> {
+    let Some(quoted) = local.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
+        return Cow::Borrowed(local);
+    };
+    let mut text = String::with_capacity(quoted.len());
+    let mut letters = quoted.chars();
+    while let Some(letter) = letters.next() {
+        text.push(if letter == '\\' { letters.next().unwrap_or(letter) } else { letter });
+    }
+    Cow::Owned(text)
+}
+
 /// A domain name or address literal in the form that [`Address::domain`] has, so that the two can be compared.
 pub fn normalise_domain(domain: &str) -> Result<String, AddressError> {
     admit(domain.as_bytes(), true)?;
@@ -217,6 +246,10 @@ fn end_of_local(text: &str) -> Result<usize, AddressError> {
 fn canonical_local(local: &str) -> Result<Cow<'_, str>, AddressError> {
     if is_dot_string(local) {
         return Ok(Cow::Borrowed(local));
+    }
+    // Addresses that some carriers gave to people, written without the quotes that they need.
+    if !local.is_empty() && local.bytes().all(|byte| byte == b'.' || is_atext(byte)) {
+        return Ok(Cow::Owned(format!("\"{local}\"")));
     }
     let Some(quoted) = local.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) else {
         return Err(AddressError::Local);
@@ -338,6 +371,20 @@ mod tests {
     }
 
     #[test]
+    fn a_detail_begins_at_the_first_plus_that_has_something_before_it() {
+        let base = |text: &str| text.parse::<Address>().unwrap().without_detail().map(|base| base.to_string());
+        assert_eq!(base("ann+x@X.test").as_deref(), Some("ann@x.test"));
+        assert_eq!(base("ann+x+y@x.test").as_deref(), Some("ann@x.test"));
+        assert_eq!(base("ann+@x.test").as_deref(), Some("ann@x.test"));
+        assert_eq!(base("\"ann+a b\"@x.test").as_deref(), Some("ann@x.test"));
+        assert_eq!(base("\"a b+x\"@x.test").as_deref(), Some("\"a b\"@x.test"));
+        assert_eq!(base(r#""a\"b+x"@x.test"#).as_deref(), Some(r#""a\"b"@x.test"#));
+        for none in ["ann@x.test", "+x@x.test", "ann@x+y.test", "ann-x@x.test"] {
+            assert_eq!(none.parse::<Address>().ok().and_then(|address| address.without_detail()), None, "{none}");
+        }
+    }
+
+    #[test]
     fn keeps_the_case_of_the_local_part_and_lowers_the_domain() {
         assert_eq!(ok("John.Doe@EXAMPLE.org"), "John.Doe@example.org");
         let address: Address = "a+b@Sub.Example.org".parse().unwrap();
@@ -354,6 +401,27 @@ mod tests {
         assert_eq!(ok(r#""a..b"@x.org"#), r#""a..b"@x.org"#);
         assert_eq!(ok(r#"""@x.org"#), r#"""@x.org"#);
         assert_eq!(ok(r#""a@b"@x.org"#), r#""a@b"@x.org"#);
+    }
+
+    #[test]
+    fn dots_anywhere_get_the_quotes_that_they_need() {
+        for (written, canonical) in [
+            ("a..b@x.org", r#""a..b"@x.org"#),
+            (".a@x.org", r#"".a"@x.org"#),
+            ("a.@x.org", r#""a."@x.org"#),
+            ("A...b-.@DOCOMO.example", r#""A...b-."@docomo.example"#),
+            (".@x.org", r#""."@x.org"#),
+            ("j\u{f6}rg.@x.org", "\"j\u{f6}rg.\"@x.org"),
+            ("a..b+c@[127.0.0.1]", r#""a..b+c"@[127.0.0.1]"#),
+            ("a.@[IPv6:::1]", r#""a."@[IPv6:::1]"#),
+            (r#""a..b"@x.org"#, r#""a..b"@x.org"#),
+            (r#""a\..b"@x.org"#, r#""a..b"@x.org"#),
+        ] {
+            assert_eq!(ok(written), canonical);
+        }
+        let long = format!("{}.@x.org", "l".repeat(PATH_BYTES_MAX - 2 - 6 - 3));
+        assert_eq!(ok(&long).len() + 2, PATH_BYTES_MAX);
+        assert_eq!(err(format!("l{long}").as_bytes()), AddressError::TooLong);
     }
 
     #[test]
@@ -417,9 +485,9 @@ mod tests {
     fn syntax_errors() {
         for bad in [
             "a b@x.org",
-            "a..b@x.org",
-            ".a@x.org",
-            "a.@x.org",
+            r#"a.".b"@x.org"#,
+            "a..b c@x.org",
+            "..,@x.org",
             r#""a"b@x.org"#,
             r#""a@x.org"#,
             "<a@x.org",

@@ -11,6 +11,13 @@
 
 use stentor_mime::field::{Section, Token};
 
+use crate::author_name::others_shown;
+
+/// Fields that are never sent on ([`HeaderEdit`](crate::edited::HeaderEdit)).
+pub const LEFT_OUT: [&str; 3] = ["Bcc", "Resent-Bcc", "Return-Path"];
+
+/// `List-Id` of a post that another list had sent, in the copies of a list that has its own: by both loops are found.
+pub const FORMER_LIST_ID: &str = "X-Original-List-Id";
 /// Longest header section in octets.
 pub const HEADER_BYTES_MAX: u64 = 1024 * 1024;
 /// Most fields in a header section.
@@ -24,12 +31,15 @@ const VALUE_BYTES_MAX: usize = 2_048;
 /// Octets of a fact that is kept (an address, an identifier).
 const FACT_BYTES_MAX: usize = 512;
 
+/// Addresses in the name of an author that are kept.
+const SHOWN_FROM_MAX: usize = 8;
+
 /// What is known of a message after its last octet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HeaderFacts {
     /// Number of `Received` fields (our own is not among them).
     pub received_count: u32,
-    /// Identifiers of all `List-Id` fields, lower-cased, without angle brackets and phrase (RFC 2919).
+    /// Identifiers of all `List-Id` and [`FORMER_LIST_ID`] fields, lower-cased, without angle brackets and phrase (RFC 2919).
     pub list_ids: Vec<String>,
     /// Values of all `Delivered-To` fields, trimmed.
     pub delivered_to: Vec<String>,
@@ -46,11 +56,13 @@ pub struct HeaderFacts {
     /// The addr-spec of the first mailbox of the first `From`.
     pub from: Option<String>,
     /// Whether From has more than that, or a part of it that another program could take for another address: another mailbox or field,
-    /// an address in place of a name, text behind the mailbox, a comment or quotes that do not end, more than is looked at.
+    /// another address without quotes in place of a name, text behind the mailbox, a comment or quotes that do not end, more than is looked at or kept.
     pub has_more_from: bool,
+    /// Other addresses that stand in place of the mailbox's name, in it or in a comment: at most [`SHOWN_FROM_MAX`].
+    pub shown_from: Vec<String>,
     pub has_date: bool,
-    /// Whether any `Bcc` or `Resent-Bcc` occurs.
-    pub has_bcc: bool,
+    /// Whether any field occurs that is never sent on ([`LEFT_OUT`]).
+    pub has_left_out: bool,
     /// Exactly one `TLS-Required`, and it says `No`, the only value that there is (RFC 8689 section 3).
     pub tls_required_no: bool,
     /// Whether any octet over 127 occurs in the header section or in the body.
@@ -180,7 +192,7 @@ impl Gathered {
         if is("Authentication-Results") {
             self.facts.has_auth_results = true;
         }
-        self.facts.has_bcc |= is("Bcc") || is("Resent-Bcc");
+        self.facts.has_left_out |= LEFT_OUT.iter().any(|field| is(field));
         self.facts.has_date |= is("Date");
         self.facts.has_more_from |= is("From") && self.has_from;
         self.has_from |= is("From");
@@ -193,6 +205,7 @@ impl Gathered {
             12 if is("Delivered-To") => Some(Field::DeliveredTo),
             12 if is("TLS-Required") => Some(Field::TlsRequired),
             14 if is("Auto-Submitted") => Some(Field::AutoSubmitted),
+            18 if is(FORMER_LIST_ID) => Some(Field::ListId),
             _ => None,
         };
     }
@@ -231,7 +244,10 @@ impl Gathered {
             Field::MessageId => facts.message_id = Some(clip(value)).filter(|id| !id.is_empty()),
             Field::From => {
                 let Mailbox { address, is_odd, rest } = first_mailbox(value);
-                facts.has_more_from |= is_cut || is_odd || !is_end_of_list(rest);
+                facts.shown_from = others_shown(value, address.as_deref(), SHOWN_FROM_MAX);
+                let is_more = is_cut || is_odd || !is_end_of_list(rest) || facts.shown_from.len() > SHOWN_FROM_MAX;
+                facts.has_more_from |= is_more;
+                facts.shown_from.truncate(SHOWN_FROM_MAX);
                 facts.from = address;
             }
             Field::TlsRequired => {
@@ -367,7 +383,7 @@ mod tests {
     fn more_than_one_author_is_noticed() {
         for (header, first, has_more) in [
             ("From: Ann <ann@x>\r\n", Some("ann@x"), false),
-            ("From: \"bob@y\" <ann@x> (boss@z)\r\n", Some("ann@x"), false),
+            ("From: \"Bob\" <ann@x> (boss)\r\n", Some("ann@x"), false),
             ("From: ann@x, bob@y\r\n", Some("ann@x"), true),
             ("From: Ann <ann@x>,\r\n Bob <bob@y>\r\n", Some("ann@x"), true),
             ("From: <ann@x> <bob@y>\r\n", Some("ann@x"), true),
@@ -375,7 +391,12 @@ mod tests {
             ("From: ann@x\r\nfrom : bob@y\r\n", Some("ann@x"), true),
             ("From: nobody\r\nFrom: bob@y\r\n", Some("bob@y"), true),
             ("Subject: x\r\n", None, false),
-            // Read as boss's by some.
+            // Read as boss's by some, or by whoever is shown the name alone.
+            ("From: \"bob@y\" <ann@x> (boss@z)\r\n", Some("ann@x"), true),
+            ("From: \"boss@z\" <ann@x>\r\n", Some("ann@x"), true),
+            ("From: (\\)) <ann@x> (boss@z (\\())\r\n", Some("ann@x"), true),
+            ("From: =?utf-8?q?boss=40z?= <ann@x>\r\n", Some("ann@x"), true),
+            ("From: =?utf-8?b?Ym9zc0B6?=\r\n <ann@x>\r\n", Some("ann@x"), true),
             ("From: boss@z: ann@x;\r\n", Some("ann@x"), true),
             ("From: boss@z <ann@x>\r\n", Some("ann@x"), true),
             ("From: boss@z (x) <ann@x>\r\n", Some("ann@x"), true),
@@ -387,18 +408,27 @@ mod tests {
             ("From: <ann@x> (\\) <boss@z>\r\n", Some("ann@x"), true),
             // And these by all as Ann's.
             ("From: ann@x <Ann@X>\r\n", Some("Ann@X"), false),
-            ("From: \"boss@z\" <ann@x>\r\n", Some("ann@x"), false),
+            ("From: \"Ann @ Home\" <ann@x>\r\n", Some("ann@x"), false),
             ("From: Friends: Ann <ann@x>;\r\n", Some("ann@x"), false),
             ("From: <ann@x>,\r\n (Ann)\r\n", Some("ann@x"), false),
-            ("From: (\\)) <ann@x> (boss@z (\\())\r\n", Some("ann@x"), false),
+            ("From: (\\)) <ann@x> (boss (\\())\r\n", Some("ann@x"), false),
         ] {
             let facts = scan(format!("{header}\r\n").as_bytes());
-            assert_eq!((facts.from.as_deref(), facts.has_more_from), (first, has_more), "{header}");
+            let shows_more = facts.has_more_from || !facts.shown_from.is_empty();
+            assert_eq!((facts.from.as_deref(), shows_more), (first, has_more), "{header}");
         }
+        let facts = scan(b"From: \"ann@y\" <ann@x> (bob@z)\r\n\r\n");
+        assert!(!facts.has_more_from && facts.shown_from == ["ann@y", "bob@z"], "{facts:?}");
+        let many = scan(format!("From: \"{}\" <ann@x>\r\n\r\n", "a@y b@y c@y ".repeat(2)).as_bytes());
+        assert!(!many.has_more_from && many.shown_from.len() == 3);
+        let names = (0..9).fold(String::new(), |names, n| names + &format!("a{n}@y "));
+        let many = scan(format!("From: \"{names}\" <ann@x>\r\n\r\n").as_bytes());
+        assert!(many.has_more_from && many.shown_from.len() == SHOWN_FROM_MAX);
         let long = format!("From: ann@x{}, bob@y\r\n\r\n", " ".repeat(VALUE_BYTES_MAX));
         assert!(scan(long.as_bytes()).has_more_from);
         let facts = scan(b"DATE: x\r\nresent-bcc: y\r\n\r\nBcc: z");
-        assert!(facts.has_date && facts.has_bcc && !scan(b"X: y\r\n\r\nBcc: z\r\nDate: x").has_bcc);
+        assert!(facts.has_date && facts.has_left_out && !scan(b"X: y\r\n\r\nBcc: z\r\nDate: x").has_left_out);
+        assert!(scan(b"bcc\t: y\r\n\r\n").has_left_out && scan(b"RETURN-PATH: <>\r\n\r\n").has_left_out);
     }
 
     #[test]
@@ -419,6 +449,8 @@ mod tests {
         assert!(facts.has_list_headers && facts.is_bulk() && !facts.eight_bit && facts.overflow.is_none());
         assert!(scan(b"Precedence: junk\r\n\r\n").is_bulk() && !scan(b"Precedence: first\r\n\r\n").is_bulk());
         assert!(scan(b"List-Unsubscribe: <x>\r\n\r\n").has_list_headers);
+        let nested = scan(b"X-Original-List-Id: P <a.x>\r\nList-Id: <b.x>\r\nx-original-list-id:\r\n <C.x>\r\n\r\n");
+        assert_eq!(nested.list_ids, ["a.x", "b.x", "c.x"]);
     }
 
     #[test]

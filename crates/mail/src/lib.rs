@@ -3,10 +3,11 @@
 //! Nothing here opens a socket or a file, and nothing reads a clock: bytes and `now` go in, events and bytes come out.
 
 pub mod address;
+mod author_name;
 pub mod client;
-pub mod completed;
 pub mod digest;
 pub mod dsn;
+pub mod edited;
 mod fields;
 pub mod headers;
 pub mod heading;

@@ -14,6 +14,8 @@ const USER_CHARS_MAX: usize = 180;
 pub struct Trace<'a> {
     pub helo: &'a str,
     pub client: IpAddr,
+    /// Whether others may see where the message came from.
+    pub names_client: bool,
     pub hostname: &'a str,
     pub protocol: &'static str,
     /// Version and cipher, of a session in TLS.
@@ -44,7 +46,27 @@ pub const fn protocol(smtputf8: bool, is_esmtp: bool, is_secured: bool, is_authe
 /// Appends the field, folded, ending in CRLF.
 pub fn received(trace: &Trace<'_>, out: &mut Vec<u8>) {
     use std::io::Write;
-    out.extend_from_slice(b"Received: from ");
+    out.extend_from_slice(b"Received: ");
+    if trace.names_client {
+        push_client(trace, out);
+    }
+    // Writing to a Vec cannot fail.
+    let _ = write!(
+        out,
+        "by {} with {}{}{} id {};\r\n\t{}\r\n",
+        trace.hostname,
+        trace.protocol,
+        Comment(trace.tls),
+        User(trace.user.filter(|_| !trace.names_client)),
+        trace.id,
+        format_date(trace.now)
+    );
+}
+
+/// Where the message came from, to the fold before what took it.
+fn push_client(trace: &Trace<'_>, out: &mut Vec<u8>) {
+    use std::io::Write;
+    out.extend_from_slice(b"from ");
     // What a client calls itself is data: only characters of a domain or an address literal are repeated.
     let is_safe = |c: &u8| c.is_ascii_alphanumeric() || b".-:[]_".contains(c);
     let from = out.len();
@@ -54,17 +76,7 @@ pub fn received(trace: &Trace<'_>, out: &mut Vec<u8>) {
     }
     let tag = if trace.client.is_ipv6() { "IPv6:" } else { "" };
     // Writing to a Vec cannot fail.
-    let _ = write!(
-        out,
-        " ([{tag}{}]){}\r\n\tby {} with {}{} id {};\r\n\t{}\r\n",
-        trace.client,
-        User(trace.user),
-        trace.hostname,
-        trace.protocol,
-        Comment(trace.tls),
-        trace.id,
-        format_date(trace.now)
-    );
+    let _ = write!(out, " ([{tag}{}]){}\r\n\t", trace.client, User(trace.user));
 }
 
 /// A comment, in which a name may hold what would end it or the field.
@@ -122,6 +134,7 @@ mod tests {
         let trace = Trace {
             helo: "c.example",
             client: "2001:db8::1".parse().unwrap(),
+            names_client: true,
             hostname: "mx.example.org",
             protocol: protocol(false, true, true, true),
             tls: Some(("TLSv1.3", "TLS_AES_256_GCM_SHA384")),
@@ -135,6 +148,14 @@ mod tests {
             "Received: from c.example ([IPv6:2001:db8::1])\r\n\tby mx.example.org with ESMTPSA\r\n\t(TLS1.3 \
              TLS_AES_256_GCM_SHA384) id 000000000001;\r\n\tThu, 1 Jan 1970 00:00:00 +0000\r\n"
         );
+        let mut out = Vec::new();
+        received(&Trace { names_client: false, user: Some("ann"), ..trace }, &mut out);
+        assert_eq!(
+            String::from_utf8(out).unwrap(),
+            "Received: by mx.example.org with ESMTPSA\r\n\t(TLS1.3 TLS_AES_256_GCM_SHA384)\r\n\t(Authenticated sender: ann) id \
+             000000000001;\r\n\tThu, 1 Jan 1970 00:00:00 +0000\r\n",
+            "neither name nor address of the client"
+        );
         assert_eq!(protocol(true, true, true, false), "UTF8SMTPS");
         assert_eq!(protocol(false, true, false, true), "ESMTPA");
         assert_eq!(protocol(false, false, true, true), "SMTP");
@@ -146,6 +167,7 @@ mod tests {
         let trace = Trace {
             helo: "evil) by me;\r\nBcc: x@example.org",
             client: "192.0.2.1".parse().unwrap(),
+            names_client: true,
             hostname: "lists.example.org",
             protocol: "ESMTP",
             tls: None,

@@ -53,12 +53,19 @@ impl User {
         let is_atom = |part: &str| {
             !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_+$".contains(&byte))
         };
-        if self.login.len() <= 64 && self.login.split('.').all(is_atom) {
+        // Such a name is another user's number.
+        let is_number =
+            self.login.get(..3).is_some_and(|begin| begin.eq_ignore_ascii_case("uid")) && is_number(&self.login[3..]);
+        if self.login.len() <= 64 && !is_number && self.login.split('.').all(is_atom) {
             format!("{}@{domain}", self.login)
         } else {
             format!("uid{}@{domain}", self.uid)
         }
     }
+}
+
+fn is_number(name: &str) -> bool {
+    !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 impl Rights {
@@ -67,14 +74,17 @@ impl Rights {
     /// The own address may be in any of `domains`.
     pub fn allow(&self, user: &User, sender: &str, domains: &[&str]) -> bool {
         let uid = user.uid.to_string();
-        if sender.is_empty() || user.uid == 0 || self.trusted.iter().any(|name| *name == user.login || *name == uid) {
+        // A number is a user id, whatever logins there are.
+        let login = Some(user.login.as_str()).filter(|login| !is_number(login)).unwrap_or_default();
+        let is_user = |name: &String| if is_number(name) { *name == uid } else { *name == login };
+        if sender.is_empty() || user.uid == 0 || self.trusted.iter().any(is_user) {
             return true;
         }
         if domains.iter().any(|domain| sender.eq_ignore_ascii_case(&user.address(domain))) {
             return true;
         }
         let domain = sender.rfind('@').map_or("", |at| &sender[at..]);
-        let own = self.senders.get(&user.login).or_else(|| self.senders.get(&uid));
+        let own = self.senders.get(login).or_else(|| self.senders.get(&uid));
         own.into_iter().flatten().any(|own| {
             let wanted = if own.starts_with('@') { domain } else { sender };
             own.eq_ignore_ascii_case(wanted)
@@ -189,6 +199,23 @@ mod tests {
         for (uid, login) in [(0, "root"), (0, ""), (33, "www-data"), (1005, "")] {
             assert!(allow(&User { uid, login: login.to_owned() }, "any@where.example"), "{uid} {login}");
         }
+        // A login that looks like a user id has no other user's rights.
+        let numbered: Vec<(String, Vec<String>)> = vec![("1000".to_owned(), vec!["ann@shop.example".to_owned()])];
+        let rights =
+            Rights { strict: false, trusted: vec!["1005".to_owned()], senders: numbered.into_iter().collect() };
+        for (uid, login, sender, is_allowed) in [
+            (1000, "ann", "ann@shop.example", true),
+            (5, "1000", "ann@shop.example", false),
+            (5, "01000", "ann@shop.example", false),
+            (1005, "bob", "any@where.example", true),
+            (5, "1005", "any@where.example", false),
+            (1000, "1000", "ann@shop.example", true),
+        ] {
+            let user = User { uid, login: login.to_owned() };
+            assert_eq!(rights.allow(&user, sender, &["mx.example"]), is_allowed, "{uid} {login} {sender}");
+        }
+        let posing = User { uid: 5, login: "uid4711".to_owned() };
+        assert!(!allow(&posing, "uid4711@mx.example") && allow(&posing, "uid5@mx.example"));
         let nameless = User { uid: 4711, login: String::new() };
         assert!(allow(&nameless, "uid4711@mx.example") && !allow(&nameless, "@mx.example"));
         let odd = User { uid: 5, login: "EXAMPLE\\ann".to_owned() };

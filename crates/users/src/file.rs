@@ -127,6 +127,10 @@ fn at(path: &Path, error: io::Error) -> FileError {
 }
 
 fn read(kind: FileKind, path: &Path) -> Result<Arc<Users>, FileError> {
+    // Opening a pipe would wait for a writer.
+    if !fs::metadata(path).map_err(|error| at(path, error))?.is_file() {
+        return Err(at(path, io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")));
+    }
     let file = File::open(path).map_err(|error| at(path, error))?;
     let octets = read_open(path, &file)?;
     let faults = |faults| FileError::Faults { path: path.display().to_string(), faults };

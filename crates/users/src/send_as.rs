@@ -4,10 +4,11 @@
 //! `*-bounces@example.org`, in the domain `@*.example.org` (all below it, and not itself); `*` alone is any address. No `*` reaches over
 //! the `@`. Case does not matter, in local parts neither: whoever owns `ann@` owns `Ann@`.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::FromStr;
 
-use stentor_mail::address::{Address, PATH_BYTES_MAX};
+use stentor_mail::address::{Address, PATH_BYTES_MAX, unquote};
 
 /// Whom a user may be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,12 +60,18 @@ impl SendAs {
 
     /// Whether the user may send as this address.
     pub fn covers(&self, address: &Address) -> bool {
-        let fits_local = |local: &str| match address.local() {
+        let fits_text = |local: &str, text: &str| {
             // Nearly all are lower case already.
-            text if text.bytes().any(|octet| octet.is_ascii_uppercase()) || !text.is_ascii() => {
+            if text.bytes().any(|octet| octet.is_ascii_uppercase()) || !text.is_ascii() {
                 fits(local, &text.to_lowercase())
+            } else {
+                fits(local, text)
             }
-            text => fits(local, text),
+        };
+        // People write `a..b@` for what is `"a..b"@` in a session.
+        let bare = unquote(address.local());
+        let fits_local = |local: &str| {
+            fits_text(local, address.local()) || matches!(&bare, Cow::Owned(bare) if fits_text(local, bare))
         };
         self.domain.as_deref().is_none_or(|domain| fits(domain, address.domain()))
             && self.local.as_deref().is_none_or(fits_local)
@@ -129,6 +136,15 @@ mod tests {
         assert!(covers("@example.org", "any@example.org") && !covers("@example.org", "any@sub.example.org"));
         assert!(covers("ann@b\u{fc}cher.example", "ann@xn--bcher-kva.example"));
         assert!(covers("*", "any@where.example"));
+        for (pattern, address) in [
+            ("a..b@x.example", "\"a..b\"@x.example"),
+            ("\"a..b\"@x.example", "A..b@x.example"),
+            ("a..*@x.example", "a..b@x.example"),
+            ("\"a..*\"@x.example", "a..b@x.example"),
+            ("*.@x.example", "a.@x.example"),
+        ] {
+            assert!(covers(pattern, address), "{pattern} {address}");
+        }
     }
 
     #[test]

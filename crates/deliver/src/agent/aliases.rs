@@ -27,6 +27,7 @@ use stentor_tables::{INCLUDE_BYTES_MAX, INCLUDES_BYTES_MAX, all_aliases, find_al
 use crate::account::Account;
 use crate::config::{Aliases, Program, allowed, executable};
 use crate::guarded;
+use crate::lock_name::is_lock_name;
 use crate::log;
 use crate::recipient::Recipient;
 use crate::template::Template;
@@ -88,6 +89,9 @@ pub fn find(aliases: &Aliases, recipient: &Recipient, is_over: &dyn Fn() -> bool
             What::Program(Box::new(Program { arguments, ..aliases.program.clone() }))
         }
         Target::File(path) if path.ends_with('/') => What::Maildir(path.into()),
+        Target::File(path) if is_lock_name(Path::new(&path)) => {
+            return Err(later(recipient, &format!("{path} has the name of a lock, so it is not a mailbox")));
+        }
         Target::File(path) => What::Mbox(path.into()),
         Target::Address(_) | Target::Final(_) | Target::Domain(_) | Target::Include(_) => {
             return Err(later(recipient, "it is no program or file"));

@@ -2,8 +2,11 @@
 //!
 //! Promise: while a [`Dotlock`] lives nobody else has one on the same mailbox; its end removes the file. The lock comes to be by
 //! link(2), which is atomic over NFS as well. One that was left behind is removed: if its owner is named and lives no more, or if
-//! no owner is named and it is older than [`STALE`]. Users may put anything in its place: only the beginning of a plain file is read, links
-//! are not followed, and nothing is waited for.
+//! no owner is named and it is older than [`STALE`]. Only a file that is a lock is removed: a plain file that is empty or names its owner, and
+//! nothing else. Mail is never removed: no mailbox has the name of a lock ([`crate::lock_name`]), and one that another program has
+//! made there is not a lock. Users may put anything in its place: links are not followed, and nothing is waited for.
+//!
+//! Failure: an old file in the lock's place that is not a lock is an error that names it.
 
 use std::ffi::OsString;
 use std::fs::{self, Metadata, OpenOptions};
@@ -16,9 +19,11 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
+use crate::lock_name::SUFFIX;
+
 const STALE: Duration = Duration::from_mins(5);
-/// Octets of a lock that may name its owner.
-const OWNER_BYTES_MAX: u64 = 32;
+/// Octets of a lock: the owner's process id, and behind it the host's name (RFC 1035: 255 octets) in those of Dovecot.
+const LOCK_BYTES_MAX: u64 = 300;
 
 /// A lock that is held.
 #[derive(Debug)]
@@ -29,9 +34,9 @@ pub struct Dotlock {
 impl Dotlock {
     /// Locks the mailbox; `None` if somebody else has it.
     pub fn try_lock(mailbox: &Path, now: SystemTime) -> io::Result<Option<Dotlock>> {
-        let path = beside(mailbox, ".lock");
-        let draft = beside(mailbox, &format!(".lock.{}", std::process::id()));
-        let _ = fs::remove_file(&draft);
+        let path = beside(mailbox, SUFFIX);
+        let draft = beside(mailbox, &format!("{SUFFIX}.{}", std::process::id()));
+        remove_draft(&draft)?;
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(&draft)?;
         let linked = writeln!(file, "{}", std::process::id()).and_then(|()| link(&draft, &path, now));
         let removed = fs::remove_file(&draft);
@@ -46,6 +51,20 @@ impl Drop for Dotlock {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
     }
+}
+
+/// Removes a draft that a process with our number left behind.
+fn remove_draft(draft: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(draft) {
+        Ok(data) if content(draft, &data).is_some() => fs::remove_file(draft),
+        Ok(_) => Err(in_the_way(draft)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+fn in_the_way(path: &Path) -> io::Error {
+    io::Error::other(format!("{} is in the place of a lock and is not one; move it away", path.display()))
 }
 
 fn link(draft: &Path, path: &Path, now: SystemTime) -> io::Result<bool> {
@@ -70,7 +89,15 @@ fn remove_stale(path: &Path, now: SystemTime) -> io::Result<bool> {
         Ok(data) => data,
         Err(error) => return gone(error),
     };
-    if !is_stale(path, &before, now) {
+    let is_old = before.modified().is_ok_and(|at| now.duration_since(at).is_ok_and(|age| age > STALE));
+    let is_stale = match content(path, &before) {
+        Some(Content { owner: Some(pid) }) => matches!(test_kill_process(pid), Err(Errno::SRCH)),
+        Some(Content { owner: None }) => is_old,
+        // Another program may be about to write its name.
+        None if is_old => return Err(in_the_way(path)),
+        None => false,
+    };
+    if !is_stale {
         return Ok(false);
     }
     // Somebody else may have removed it meanwhile, and made a new one.
@@ -81,23 +108,42 @@ fn remove_stale(path: &Path, now: SystemTime) -> io::Result<bool> {
     }
 }
 
-fn is_stale(path: &Path, data: &Metadata, now: SystemTime) -> bool {
-    match owner(path) {
-        Some(pid) if pid.as_raw_nonzero().get() > 0 => matches!(test_kill_process(pid), Err(Errno::SRCH)),
-        _ => data.modified().is_ok_and(|at| now.duration_since(at).is_ok_and(|age| age > STALE)),
-    }
+/// What a lock says.
+struct Content {
+    owner: Option<Pid>,
 }
 
-/// The process that a lock names.
-fn owner(path: &Path) -> Option<Pid> {
+/// What the lock at this path says; `None`: what is there is not a lock, or cannot be read.
+fn content(path: &Path, data: &Metadata) -> Option<Content> {
+    if !data.is_file() || data.len() > LOCK_BYTES_MAX {
+        return None;
+    }
+    if data.len() == 0 {
+        return Some(Content { owner: None });
+    }
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
     if !file.metadata().ok()?.is_file() {
         return None;
     }
     let mut text = String::new();
-    file.take(OWNER_BYTES_MAX).read_to_string(&mut text).ok()?;
-    Pid::from_raw(text.trim().parse().ok()?)
+    file.take(LOCK_BYTES_MAX + 1).read_to_string(&mut text).ok()?;
+    owner(&text)
+}
+
+/// Who a lock's text names: `PID`, or with a host behind it, as Dovecot writes `PID:HOST`; of another host's process it is not known whether
+/// it lives. Procmail writes 0.
+fn owner(text: &str) -> Option<Content> {
+    let text = text.trim();
+    let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, rest) = text.split_at(end);
+    if rest.is_empty() {
+        let pid = if number.is_empty() { 0 } else { number.parse().ok()? };
+        return Some(Content { owner: Pid::from_raw(pid) });
+    }
+    let host = rest.strip_prefix([':', ' ']).filter(|_| !number.is_empty())?;
+    let is_host = host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
+    is_host.then_some(Content { owner: None })
 }
 
 fn beside(mailbox: &Path, suffix: &str) -> PathBuf {
@@ -147,28 +193,60 @@ mod tests {
     }
 
     #[test]
-    fn whatever_else_is_in_its_place_names_no_owner() {
+    fn only_a_lock_is_removed() {
         let folder = tempfile::tempdir().unwrap();
         let mailbox = folder.path().join("bob");
-        let place = beside(&mailbox, ".lock");
+        let place = beside(&mailbox, SUFFIX);
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
         let now = SystemTime::now();
-        let is_only_old = |what: &str| {
-            assert!(Dotlock::try_lock(&mailbox, now).unwrap().is_none(), "{what}");
-            assert!(Dotlock::try_lock(&mailbox, now + 2 * STALE).unwrap().is_some(), "{what}");
+        let stays = |what: &str| {
+            assert!(Dotlock::try_lock(&mailbox, now).unwrap().is_none(), "{what}: it is young");
+            let error = Dotlock::try_lock(&mailbox, now + 2 * STALE).unwrap_err().to_string();
+            assert!(error.contains("bob.lock is in the place of a lock"), "{what}: {error}");
+            assert!(fs::symlink_metadata(&place).is_ok(), "{what}");
+            fs::remove_file(&place).unwrap();
         };
         mknodat(CWD, &place, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
-        is_only_old("a pipe that nobody writes to");
+        stays("a pipe that nobody writes to");
         let other = folder.path().join("other");
         fs::write(&other, format!("{}\n", child.id())).unwrap();
         symlink(&other, &place).unwrap();
-        is_only_old("a link to a file that names one");
-        fs::write(&place, format!("{}{}\n", " ".repeat(OWNER_BYTES_MAX as usize), child.id())).unwrap();
-        is_only_old("a name behind what is read");
-        fs::remove_file(&other).unwrap();
+        stays("a link to a file that names one");
         symlink("/dev/zero", &place).unwrap();
-        is_only_old("a device without an end");
+        stays("a device without an end");
+        for (text, what) in [
+            ("From a@b Mon Nov 23 06:00:00 2026\nX: y\n\nbody\n\n", "a message"),
+            ("x\n", "one line of text"),
+            ("12 a\n\nb\n", "more than an owner"),
+            ("12:a/b", "not a host"),
+            ("-1", "not a process"),
+            ("99999999999999999999", "a number that no process has"),
+        ] {
+            fs::write(&place, text).unwrap();
+            stays(what);
+        }
+        fs::write(&place, format!("{}{}\n", " ".repeat(LOCK_BYTES_MAX as usize), child.id())).unwrap();
+        stays("longer than a lock");
+        for (text, what) in [("", "empty"), ("0", "procmail's"), ("1:mx.example", "Dovecot's"), ("1 mx", "with a host")]
+        {
+            fs::write(&place, text).unwrap();
+            assert!(Dotlock::try_lock(&mailbox, now).unwrap().is_none(), "{what}");
+            assert!(Dotlock::try_lock(&mailbox, now + 2 * STALE).unwrap().is_some(), "{what}");
+        }
+    }
+
+    #[test]
+    fn mail_in_the_place_of_a_draft_is_not_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let mailbox = folder.path().join("bob");
+        let draft = beside(&mailbox, &format!("{SUFFIX}.{}", std::process::id()));
+        let now = SystemTime::now();
+        fs::write(&draft, "From a@b Mon Nov 23 06:00:00 2026\n\nbody\n\n").unwrap();
+        assert!(Dotlock::try_lock(&mailbox, now).is_err());
+        assert!(fs::read_to_string(&draft).unwrap().contains("body"));
+        fs::write(&draft, "77\n").unwrap();
+        assert!(Dotlock::try_lock(&mailbox, now).unwrap().is_some(), "one that was left behind");
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //! left in `new`; the file in `tmp` is removed. Its user may put anything in the place of `tmp` and `new` at any time: both are opened
 //! once, as folders and not through links, and nothing is waited for.
 
-use std::fs::{DirBuilder, File};
-use std::io::{self, Write};
+use std::fs::{self, DirBuilder, File};
+use std::io::{self, ErrorKind::NotFound, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
@@ -83,15 +83,44 @@ fn publish(folders: &Folders, name: &str) -> io::Result<()> {
     Ok(rustix::fs::fsync(new)?)
 }
 
-/// Makes what is missing of a Maildir and of the folders above it, and syncs its name.
+/// Makes what is missing of a Maildir and of the folders above it, and syncs every name that is new.
 fn make(folder: &Path) -> io::Result<()> {
-    let mut builder = DirBuilder::new();
-    builder.recursive(true).mode(0o700);
+    make_folder(folder)?;
     for part in ["tmp", "new", "cur"] {
-        builder.create(folder.join(part))?;
+        create(&folder.join(part))?;
     }
-    open_folder(folder)?.sync_all()?;
-    open_folder(folder.parent().unwrap_or(folder))?.sync_all()
+    open_folder(folder)?.sync_all()
+}
+
+/// Makes a folder and those above it that are missing, the outermost first, each durable before the next is made in it.
+fn make_folder(folder: &Path) -> io::Result<()> {
+    let is_missing = |folder: &Path| fs::symlink_metadata(folder).is_err_and(|error| error.kind() == NotFound);
+    let above = folder.ancestors().take_while(|folder| !folder.as_os_str().is_empty());
+    let missing: Vec<&Path> = above.take_while(|folder| is_missing(folder)).collect();
+    // The innermost one may have been made, and not synced, by a delivery that was cut off.
+    let last = if missing.is_empty() { Some(folder) } else { None };
+    for folder in missing.into_iter().rev().chain(last) {
+        create(folder)?;
+        sync_name(folder)?;
+    }
+    Ok(())
+}
+
+fn create(folder: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(folder) {
+        // Whatever else has this name is found out when it is opened as a folder.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+/// Syncs the folder that has this name. One that its user cannot read cannot be synced by them either.
+fn sync_name(folder: &Path) -> io::Result<()> {
+    match open_folder(folder.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))) {
+        Ok(parent) => parent.sync_all(),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// `time.M…P…Q….host,S=size`: the parts that <https://cr.yp.to/proto/maildir.html> names, and the size that readers look for.
@@ -103,7 +132,6 @@ fn name(unique: &Unique<'_>, size: u64, now: SystemTime) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     use rustix::fs::{FileType, mknodat};
@@ -142,6 +170,23 @@ mod tests {
         }
         assert_eq!(files(&folder.join("tmp")), Vec::<String>::new());
         assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+    }
+
+    #[test]
+    fn folders_above_a_mailbox_are_made_and_kept_private() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = home.path().join("new.example/sales/ann");
+        deliver(&folder, true, "", &mut spool(), &UNIQUE).unwrap();
+        assert_eq!(files(&folder.join("new")).len(), 1);
+        for made in folder.ancestors().take(3) {
+            assert_eq!(fs::metadata(made).unwrap().permissions().mode() & 0o777, 0o700, "{}", made.display());
+        }
+        // What was begun is completed.
+        fs::remove_dir(folder.join("tmp")).unwrap();
+        deliver(&folder, true, "", &mut spool(), &Unique { number: 2, ..UNIQUE }).unwrap();
+        assert_eq!(files(&folder.join("new")).len(), 2);
+        fs::write(home.path().join("file"), "").unwrap();
+        assert!(deliver(&home.path().join("file/ann"), true, "", &mut spool(), &UNIQUE).is_err(), "below a file");
     }
 
     #[test]

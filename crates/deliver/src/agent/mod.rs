@@ -23,6 +23,7 @@ use stentor_mail::reply::Reply;
 use self::aliases::{Found, What};
 use crate::account::Account;
 use crate::config::{Agent, Aliases, Lock, Program, RunsAs, Service};
+use crate::lock_name::is_lock_name;
 use crate::recipient::Envelope;
 use crate::spool::Spool;
 use crate::template::Template;
@@ -37,6 +38,7 @@ pub struct Host<'a> {
 
 const UNKNOWN: Reply = Reply::fixed(550, (5, 1, 1), "No such user");
 const BAD_NAME: Reply = Reply::fixed(550, (5, 1, 1), "No such mailbox");
+const LOCK_NAME: Reply = Reply::fixed(550, (5, 1, 1), "No such mailbox: its file has the name of a lock");
 
 /// Whose rights a delivery to this recipient has. The refusal if there is no such user.
 pub fn account(service: &Service, envelope: &Envelope<'_>) -> Result<Account, Reply> {
@@ -72,7 +74,7 @@ pub fn admit(service: &Service, envelope: &Envelope<'_>, is_over: &dyn Fn() -> b
                 Err(error) => Err(refusal("Mailbox", &error)),
             }
         }
-        Agent::Mbox { path, .. } => mailbox(path, &account, envelope).map(drop),
+        Agent::Mbox { path, .. } => spool_file(path, &account, envelope).map(drop),
         Agent::Program(program) => program::arguments(program, envelope).map(drop),
         Agent::Aliases(aliases) => aliases::find(aliases, envelope.recipient, is_over).map(drop),
     }
@@ -110,7 +112,7 @@ pub fn deliver(
         Agent::Maildir { path, create } => mailbox(path, &account, envelope)
             .and_then(|folder| to_maildir((&folder, *create), &account, envelope, spool, host))
             .map(|()| "Delivered to Maildir".to_owned()),
-        Agent::Mbox { path, locks, lock_timeout } => mailbox(path, &account, envelope)
+        Agent::Mbox { path, locks, lock_timeout } => spool_file(path, &account, envelope)
             .and_then(|file| to_mbox((&file, true), (locks, *lock_timeout), &account, envelope, spool))
             .map(|()| "Delivered to mbox".to_owned()),
         Agent::Program(program) => to_program(program, &account, envelope, spool),
@@ -200,6 +202,12 @@ fn mailbox(path: &Template, account: &Account, envelope: &Envelope<'_>) -> Resul
         Some(rest) => account.home.join(rest),
         None => path.into(),
     })
+}
+
+/// The file of an mbox. One that another mailbox's lock may need is nobody's: mail in it would lock the other out.
+fn spool_file(path: &Template, account: &Account, envelope: &Envelope<'_>) -> Result<PathBuf, Reply> {
+    let file = mailbox(path, account, envelope)?;
+    if is_lock_name(&file) { Err(LOCK_NAME) } else { Ok(file) }
 }
 
 /// Opens a folder to sync it. Whatever a user has put in its place is not waited for.

@@ -27,6 +27,7 @@ use crate::descendants;
 use crate::log;
 use crate::recipient::{Envelope, Field};
 use crate::spool::Spool;
+use crate::template::without_escape;
 
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 const SHELL: &str = "/bin/sh";
@@ -262,7 +263,7 @@ fn directory<'a>(program: &'a Program, account: &'a Account) -> &'a Path {
     }
 }
 
-/// All variables that a program gets. Values from the envelope hold only characters that are harmless in a shell.
+/// All variables that a program gets. Values from the envelope hold only characters that are harmless in a shell, and lead out of no folder.
 fn environment(program: &Program, account: &Account, envelope: &Envelope<'_>) -> Vec<(String, String)> {
     let fields = [
         ("SENDER", Field::Sender),
@@ -272,7 +273,8 @@ fn environment(program: &Program, account: &Account, envelope: &Envelope<'_>) ->
         ("EXTENSION", Field::Extension),
         ("DOMAIN", Field::Domain),
     ];
-    let fields = fields.map(|(name, field)| (name.to_owned(), harmless(envelope.field(field))));
+    let value = |field| harmless(&without_escape(field, envelope.field(field)));
+    let fields = fields.map(|(name, field)| (name.to_owned(), value(field)));
     let fixed = [
         ("HOME", account.home.display().to_string()),
         ("LOGNAME", account.name.clone()),

@@ -236,6 +236,7 @@ mod tests {
             refused("[services.x]\nkind = \"mbox\"\npath = \"/var/mail/all\"\n").contains("the same for all users")
         );
         assert!(refused("[services.x]\nkind = \"mbox\"\npath = \"~/m\"\nlocks = []\n").contains("`locks`"));
+        assert!(refused("[services.x]\nkind = \"mbox\"\npath = \"~/m.lock\"\n").contains("name of a lock"));
         assert!(program("user = \"no-such-user\"\ncommand = [\"/bin/true\"]").contains("no-such-user does not exist"));
         assert!(program("user = \"root\"\ncommand = [\"/bin/true\"]").contains("would run as root"));
         assert!(program("command = \"/bin/true\"").contains("is an array"));

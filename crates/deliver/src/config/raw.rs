@@ -11,6 +11,7 @@ use serde::Deserialize;
 use super::{Agent, Aliases, Background, Lock, Program, RunsAs, Service};
 use crate::account::{self, Account};
 use crate::guarded;
+use crate::lock_name::is_lock_name;
 use crate::template::Template;
 
 /// As many as Stentor opens to one site.
@@ -115,6 +116,9 @@ impl RawService {
             RawService::Mbox(raw) => {
                 let runs_as = runs_as(raw.user.as_deref(), raw.group.as_deref())?;
                 let path = path(&raw.path, &runs_as)?;
+                if path.fixed().is_some_and(|fixed| is_lock_name(Path::new(&fixed))) {
+                    return Err(format!("`path` {:?} has the name of a lock; choose a name without `.lock`", raw.path));
+                }
                 let (locks, lock_timeout) = locks(raw.locks, raw.lock_timeout_s)?;
                 service(raw.connections_max, raw.delimiter, runs_as, Agent::Mbox { path, locks, lock_timeout })
             }

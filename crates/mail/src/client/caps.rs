@@ -80,6 +80,13 @@ pub struct Caps {
     pub(super) protection: u16,
 }
 
+/// The name that a server gives itself in front of its greeting or its reply to EHLO (RFC 5321 4.2, 4.1.1.1).
+pub(super) fn own_name(reply: ReplyView<'_>) -> Box<str> {
+    let first = reply.lines().next().unwrap_or_default();
+    let name = first.split(|&b| b == b' ').next().unwrap_or_default();
+    name.iter().take(PEER_NAME_BYTES_MAX).filter(|b| b.is_ascii_graphic()).map(|&b| char::from(b)).collect()
+}
+
 /// Bits of [`Caps::protection`] behind those of [`Mechanisms`].
 const STARTTLS: u16 = 1 << 14;
 const REQUIRETLS: u16 = 1 << 15;
@@ -94,13 +101,9 @@ const LIMIT_DIGITS_MAX: usize = 6;
 impl Caps {
     /// Reads the keywords. Unknown or malformed ones count as not offered.
     pub(super) fn parse(reply: ReplyView<'_>, extended: bool) -> Self {
-        let mut lines = reply.lines();
-        let first = lines.next().unwrap_or_default();
-        let name = first.split(|&b| b == b' ').next().unwrap_or_default();
-        let name = name.iter().take(PEER_NAME_BYTES_MAX).filter(|b| b.is_ascii_graphic());
-        let mut caps = Self { peer_name: name.map(|&b| char::from(b)).collect(), ..Self::default() };
+        let mut caps = Self { peer_name: own_name(reply), ..Self::default() };
         if extended {
-            for line in lines {
+            for line in reply.lines().skip(1) {
                 caps.keyword(line);
             }
         }

@@ -119,6 +119,8 @@ pub struct ClientSession {
     /// AUTH under way.
     auth: Option<Box<Exchange>>,
     parser: ReplyParser,
+    /// The name that the server gave itself in its greeting.
+    greeted_as: Box<str>,
     output: Vec<u8>,
     /// Without PIPELINING: commands waiting for the reply to the one before, and the offset of the next.
     held: Vec<u8>,
@@ -158,6 +160,7 @@ impl ClientSession {
             authenticates: false,
             auth: None,
             parser: ReplyParser::new(),
+            greeted_as: Box::default(),
             output: Vec::new(),
             held: Vec::new(),
             held_at: 0,
@@ -186,6 +189,20 @@ impl ClientSession {
     pub fn restore(&mut self, extensions: Extensions) {
         self.withheld = self.withheld.without(extensions);
         self.caps = self.offered.without(self.withheld);
+    }
+
+    /// Whether the server calls itself so, in its greeting or in its reply to EHLO.
+    pub fn calls_itself(&self, name: &str) -> bool {
+        let plain = |name: &str| name.strip_suffix('.').unwrap_or(name).to_ascii_lowercase();
+        [&self.greeted_as, &self.offered.peer_name].iter().any(|own| !own.is_empty() && plain(own) == plain(name))
+    }
+
+    /// Ends the session, in which nothing is open: the server is none to send mail to.
+    pub fn refuse(&mut self, enhanced: Enhanced, why: &str) {
+        debug_assert!(self.transactions.is_empty(), "a transaction is open");
+        self.output.extend_from_slice(b"QUIT\r\n");
+        let reply = ParsedReply::made_here(451, enhanced, why);
+        self.lost(ClientError::Refused { at: "greeting", reply });
     }
 
     /// Complete replies so far: tells a server that replies from one that sends an octet now and then.

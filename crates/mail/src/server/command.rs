@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use super::ehlo::is_helo_name;
 use super::params::{Also, Body, MailParams, Notify, RcptParams, decimal};
 use super::{Refusal, Ret, replies};
-use crate::address::{Address, AddressError, ReversePath};
+use crate::address::{Address, AddressError, ReversePath, normalise_domain};
 use crate::reply::Reply;
 
 /// An accepted MAIL command.
@@ -164,20 +164,92 @@ impl RcptTo {
     }
 }
 
-/// What follows `FROM:` or `TO:`, its address with this domain if it has none.
-pub(super) fn with_domain<'a>(argument: &'a [u8], origin: Option<&str>) -> Cow<'a, [u8]> {
-    let path = split_path(argument).map(|(path, _)| path);
-    match (path, origin) {
-        (Some(path), Some(origin)) if Address::parse(path, true) == Err(AddressError::NoDomain) => {
-            let (before, behind) = argument.split_at(1 + path.len());
-            Cow::Owned([before, b"@", origin.as_bytes(), behind].concat())
-        }
-        _ => Cow::Borrowed(argument),
+/// What is made of an argument of MAIL or RCPT before it is parsed.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Tidying<'o> {
+    /// The domain of addresses that have none.
+    pub origin: Option<&'o str>,
+    /// `postmaster` without a domain stays: it is our own (RFC 5321 section 4.1.1.3).
+    pub keeps_postmaster: bool,
+    /// Of a client that is trusted, forms are taken that programs write in spite of RFC 5321: a path without its brackets or with spaces
+    /// within them, and a dot behind the domain. A source route is ignored (RFC 5321 section 4.1.1.3 and appendix C); of others it is refused,
+    /// since they could only use it to relay.
+    pub is_trusted: bool,
+}
+
+/// What follows `FROM:` or `TO:` as the parsers take it; what cannot be helped stays as it is, for them to refuse.
+pub(super) fn tidied<'a>(argument: &'a [u8], how: Tidying<'_>) -> Cow<'a, [u8]> {
+    let bare = || bare_path(argument).filter(|_| how.is_trusted && !argument.starts_with(b"<"));
+    let Some((given, rest)) = split_path(argument).or_else(bare) else { return Cow::Borrowed(argument) };
+    let mut path = given;
+    if how.is_trusted {
+        path = without_route(path.trim_ascii());
+        path = path.strip_suffix(b".").filter(|_| has_final_dot(path)).unwrap_or(path);
     }
+    let is_postmaster = how.keeps_postmaster && path.eq_ignore_ascii_case(b"postmaster");
+    let origin = how.origin.filter(|_| !is_postmaster && Address::parse(path, true) == Err(AddressError::NoDomain));
+    if origin.is_none() && path.len() == given.len() && argument.starts_with(b"<") {
+        return Cow::Borrowed(argument);
+    }
+    let (at, origin) = origin.map_or(("", ""), |origin| ("@", origin));
+    Cow::Owned([b"<", path, at.as_bytes(), origin.as_bytes(), b">", rest].concat())
+}
+
+/// Splits `path parameters` without brackets, at the first space outside quotes.
+fn bare_path(argument: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (mut quoted, mut escaped) = (false, false);
+    let mut end = argument.len();
+    for (index, &byte) in argument.iter().enumerate() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if quoted => escaped = true,
+            b'"' => quoted = !quoted,
+            b'<' | b'>' if !quoted => return None,
+            b' ' if !quoted => {
+                end = index;
+                break;
+            }
+            _ => {}
+        }
+    }
+    (end > 0 && !quoted).then(|| argument.split_at(end))
+}
+
+/// The mailbox behind a source route, `@a.example,@b.example:mailbox`, if the route is well-formed.
+fn without_route(path: &[u8]) -> &[u8] {
+    if !path.starts_with(b"@") {
+        return path;
+    }
+    let mut in_literal = false;
+    let end = path.iter().position(|&byte| {
+        in_literal = byte == b'[' || in_literal && byte != b']';
+        byte == b':' && !in_literal
+    });
+    let Some(end) = end else { return path };
+    let is_domain = |hop: &[u8]| {
+        let name = hop.strip_prefix(b"@").and_then(|name| std::str::from_utf8(name).ok());
+        name.is_some_and(|name| normalise_domain(name).is_ok())
+    };
+    // No comma stands within a domain or literal.
+    let mailbox = path[end + 1..].trim_ascii();
+    let is_route = path[..end].split(|&byte| byte == b',').all(is_domain) && !mailbox.starts_with(b"@");
+    if is_route { mailbox } else { path }
+}
+
+/// Whether a path is an address with a dot behind its domain, as the DNS writes names.
+fn has_final_dot(path: &[u8]) -> bool {
+    let Some(without) = path.strip_suffix(b".") else { return false };
+    Address::parse(path, true).is_err() && Address::parse(without, true).is_ok()
 }
 
 /// Runs a line through all command parsers; returns whether it is a command. For fuzzing.
 pub fn fuzz_command(line: &[u8], smtputf8: bool) -> bool {
+    let how = Tidying { origin: Some("x.example"), keeps_postmaster: smtputf8, is_trusted: true };
+    if let Ok(Command::Mail(argument) | Command::Rcpt(argument)) = Command::parse(line) {
+        let once = tidied(argument, how);
+        let _ = MailFrom::parse(&once, 1 << 20);
+        let _ = RcptTo::parse(&once, smtputf8, "mx.example.org");
+    }
     match Command::parse(line) {
         Ok(Command::Mail(argument)) => {
             let also = Also { auth: smtputf8, requiretls: smtputf8 };
@@ -326,6 +398,7 @@ mod tests {
 
     #[test]
     fn an_address_without_a_domain_gets_that_of_local_users() {
+        let how = Tidying { origin: Some("x.example"), ..Tidying::default() };
         for (argument, completed) in [
             ("<root> SIZE=5", "<root@x.example> SIZE=5"),
             ("<\"a@b\">", "<\"a@b\"@x.example>"),
@@ -334,10 +407,88 @@ mod tests {
             ("<a@b>", "<a@b>"),
             ("<a b>", "<a b>"),
             ("root", "root"),
+            ("<@a.test:root>", "<@a.test:root>"),
         ] {
             let given = argument.as_bytes();
-            assert_eq!(with_domain(given, Some("x.example")), completed.as_bytes(), "{argument}");
-            assert_eq!(with_domain(given, None), given);
+            assert_eq!(&*tidied(given, how), completed.as_bytes(), "{argument}");
+            assert_eq!(&*tidied(given, Tidying::default()), given);
+        }
+    }
+
+    /// Of a trusted client.
+    const LENIENT: Tidying<'_> = Tidying { origin: Some("x.example"), keeps_postmaster: true, is_trusted: true };
+
+    #[track_caller]
+    fn assert_tidied(cases: &[(&str, &str)]) {
+        for (argument, wanted) in cases {
+            let got = tidied(argument.as_bytes(), LENIENT);
+            assert_eq!(String::from_utf8_lossy(&got), *wanted, "{argument}");
+            assert_eq!(tidied(&got, LENIENT), got, "{argument}: done once");
+        }
+    }
+
+    #[test]
+    fn trusted_clients_may_leave_brackets_and_domain_out() {
+        assert_tidied(&[
+            ("a@b.test", "<a@b.test>"),
+            ("a@b.test SIZE=5 BODY=8BITMIME", "<a@b.test> SIZE=5 BODY=8BITMIME"),
+            ("A.B+c@B.Test", "<A.B+c@B.Test>"),
+            (r#""a b"@b.test SIZE=5"#, r#"<"a b"@b.test> SIZE=5"#),
+            (r#""a<\" >b"@b.test"#, r#"<"a<\" >b"@b.test>"#),
+            ("j\u{f6}rg@b\u{fc}cher.test SMTPUTF8", "<j\u{f6}rg@b\u{fc}cher.test> SMTPUTF8"),
+            ("a@[IPv6:2001:db8::1]", "<a@[IPv6:2001:db8::1]>"),
+            ("< a@b.test >", "<a@b.test>"),
+            ("< >", "<>"),
+            ("<>", "<>"),
+            ("<root> SIZE=5", "<root@x.example> SIZE=5"),
+            ("root", "<root@x.example>"),
+            (r#"<"a b">"#, r#"<"a b"@x.example>"#),
+            ("<Root+cron>", "<Root+cron@x.example>"),
+            ("<j\u{f6}rg>", "<j\u{f6}rg@x.example>"),
+            ("<PostMaster>", "<PostMaster>"),
+            ("postmaster", "<postmaster>"),
+        ]);
+    }
+
+    #[test]
+    fn trusted_clients_may_write_a_final_dot_or_a_route() {
+        assert_tidied(&[
+            ("<a@b.test.> SIZE=5", "<a@b.test> SIZE=5"),
+            ("<A@B.TEST.>", "<A@B.TEST>"),
+            ("a@b.test.", "<a@b.test>"),
+            (r#"<"a."@b.test.>"#, r#"<"a."@b.test>"#),
+            ("<a.@b.test>", "<a.@b.test>"),
+            ("<j\u{f6}rg@b\u{fc}cher.test.>", "<j\u{f6}rg@b\u{fc}cher.test>"),
+            ("<a@[127.0.0.1].>", "<a@[127.0.0.1]>"),
+            ("<@a.test:c@d.test>", "<c@d.test>"),
+            ("<@a.test,@B.Test:c@d.test> NOTIFY=NEVER", "<c@d.test> NOTIFY=NEVER"),
+            ("<@[IPv6:2001:db8::1],@[127.0.0.1]:c@d.test>", "<c@d.test>"),
+            (r#"<@a.test:"x:y z"@d.test>"#, r#"<"x:y z"@d.test>"#),
+            ("<@b\u{fc}cher.test:j\u{f6}rg@d.test>", "<j\u{f6}rg@d.test>"),
+            ("<@a.test:root>", "<root@x.example>"),
+            ("<@a.test:c@d.test.>", "<c@d.test>"),
+            ("@a.test:c@d.test", "<c@d.test>"),
+        ]);
+        let (route, long) = (vec!["@a.test"; 20].join(","), "a".repeat(64));
+        assert_tidied(&[(&format!("<{route}:{long}@d.test>"), &format!("<{long}@d.test>"))]);
+    }
+
+    #[test]
+    fn what_cannot_be_helped_is_refused() {
+        for argument in [
+            "<@a.test>",
+            "<@a..test:c@d.test>",
+            "<@a.test,b.test:c@d.test>",
+            "<a@b.test",
+            "a@b.test>",
+            "<a@b.test..>",
+            "Ann <a@b.test>",
+            "\"Ann <a@b.test>",
+            "<a b@c.test>",
+            "",
+        ] {
+            let got = tidied(argument.as_bytes(), LENIENT);
+            assert!(MailFrom::parse(&got, 1_000).is_err(), "{argument}: {}", String::from_utf8_lossy(&got));
         }
     }
 
@@ -369,6 +520,23 @@ mod tests {
         #[test]
         fn never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..120), utf8: bool) {
             fuzz_command(&bytes, utf8);
+        }
+
+        /// What is tidied needs no more of it, and what was right means the same.
+        #[test]
+        fn tidying_ends_and_changes_nothing_that_is_right(
+            argument in "<?(@[a-z.\\[\\]:]{1,6}[,:])?[a-z\"@. \\\\\u{e9}]{0,10}[.>]{0,2}( [A-Z]{2,4}=[a-z<>]{0,3})?",
+            is_trusted: bool,
+        ) {
+            let how = Tidying { is_trusted, ..LENIENT };
+            let once = tidied(argument.as_bytes(), how);
+            prop_assert_eq!(&tidied(&once, how), &once);
+            if let Ok(given) = MailFrom::parse(argument.as_bytes(), 1_000) {
+                prop_assert_eq!(MailFrom::parse(&once, 1_000), Ok(given));
+            }
+            if !is_trusted && !argument.starts_with('<') {
+                prop_assert_eq!(&*once, argument.as_bytes());
+            }
         }
 
         #[test]

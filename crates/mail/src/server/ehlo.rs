@@ -44,8 +44,41 @@ pub(super) fn write_ehlo(config: &ServerConfig, listed: Listed<'_>, out: &mut Ve
 }
 
 /// Whether a name from HELO or EHLO may be copied to a Received field: a domain, or an address literal. Allows `_`,
-/// unlike RFC 5321 section 4.1.1.1; a name that is not the client's true name is no error (section 4.1.4).
+/// unlike RFC 5321 section 4.1.1.1; a name that is not the client's true name is no error (section 4.1.4). A literal may have a zone,
+/// `[IPv6:fe80::1%eth0]`: its characters are `dcontent` of section 4.1.3, of which those pass that neither open nor close anything.
 pub(super) fn is_helo_name(name: &[u8]) -> bool {
-    (1..=crate::address::DOMAIN_BYTES_MAX).contains(&name.len())
-        && name.iter().all(|&byte| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte))
+    let is_literal = name.starts_with(b"[") && name.ends_with(b"]");
+    let may_be =
+        |byte: u8| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte) || is_literal && b"%+~=".contains(&byte);
+    (1..=crate::address::DOMAIN_BYTES_MAX).contains(&name.len()) && name.iter().all(|&byte| may_be(byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_helo_name;
+
+    #[test]
+    fn names_and_literals() {
+        for name in [
+            "a.example",
+            "my_host-1",
+            "host.local.",
+            "localhost",
+            "[127.0.0.1]",
+            "[IPv6:2001:db8::1]",
+            "[2001:7c0:2041:8::19]",
+            "[IPv6:fe80::1%en0]",
+            "[ipv6:fe80::1%eth0.100]",
+            "[fe80::1%25wlan-0]",
+            "[IPv6:fe80::aede:48ff:fe00:1122%12]",
+            "[IPv6:fe80::1%br~a+b=c]",
+        ] {
+            assert!(is_helo_name(name.as_bytes()), "{name}");
+        }
+        let long = format!("[IPv6:fe80::1%{}]", "x".repeat(255));
+        let odd = ["", "a%b", "fe80::1%en0", "[fe80::1%en0", "[a b]", "[a\"b]", "[a(b]", "[a;b]", "[a>b]", "[\u{e9}]"];
+        for name in odd.into_iter().chain([&*long]) {
+            assert!(!is_helo_name(name.as_bytes()), "{name}");
+        }
+    }
 }

@@ -65,6 +65,8 @@ pub struct ServerConfig {
     pub hostname: String,
     /// The domain of addresses that have none, as local users write them; `None`: those are refused.
     pub origin: Option<String>,
+    /// The same for clients that are trusted or have logged in.
+    pub trusted_origin: Option<String>,
     /// Speak LMTP, not SMTP.
     pub lmtp: bool,
     /// Largest message in octets, as declared by SIZE; fields that we add are not counted.
@@ -95,6 +97,7 @@ impl Default for ServerConfig {
         Self {
             hostname: "localhost".to_owned(),
             origin: None,
+            trusted_origin: None,
             lmtp: false,
             size_max: 50 * 1024 * 1024,
             command_bytes_max: 2048,

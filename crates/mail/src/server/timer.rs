@@ -47,6 +47,16 @@ impl Timer {
         self.restart = true;
     }
 
+    /// Whether the next command has its full time.
+    pub(super) fn restarts(&self) -> bool {
+        self.restart
+    }
+
+    /// A command was answered that leads nowhere: the time of the next one goes on as it was before.
+    pub(super) fn keep(&mut self, restarts: bool) {
+        self.restart = restarts;
+    }
+
     /// The same for a session that begins anew at `now`, on the same connection.
     pub(super) fn restart_at(&mut self, config: &ServerConfig, now: Ms) {
         (self.phase, self.phase_since) = (now.saturating_add(config.command_timeout_ms), now);

@@ -14,7 +14,7 @@ use seen::{Checked, Seen};
 use worlds::Common;
 
 /// Worlds of each kind per run: some seconds' worth.
-const SEEDS: u64 = if cfg!(debug_assertions) { 2_000 } else { 20_000 };
+const SEEDS: u64 = if cfg!(debug_assertions) { 4_000 } else { 20_000 };
 /// Worlds until a mutation must have been found.
 const MUTATION_SEEDS: u64 = 5_000;
 

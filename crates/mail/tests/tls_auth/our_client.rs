@@ -62,7 +62,7 @@ impl Plan {
                 _ => scram_less,
             },
             verifies: rng.bool(),
-            shows_secret: rng.u32(0..4) == 0,
+            shows_secret: rng.u32(0..2) == 0,
             config: ClientConfig {
                 ehlo_name: "ours.example".to_owned(),
                 pipelining: rng.bool(),

@@ -2,15 +2,18 @@
 
 use super::{Await, ClientSession, Phase};
 use crate::Ms;
-use crate::client::caps::{Caps, Extensions};
+use crate::client::caps::{Caps, Extensions, own_name};
 use crate::client::reply_parser::{ParsedReply, ReplyView};
 use crate::client::transaction::{Content, Flow};
-use crate::client::types::{ClientError, ClientEvent, Stage};
+use crate::client::types::{ClientError, ClientEvent, Stage, TlsStage};
 
 impl ClientSession {
     /// A complete reply.
     pub(super) fn reply(&mut self, reply: ReplyView<'_>, now: Ms) -> Result<(), ClientError> {
         self.replies += 1;
+        if self.stage == TlsStage::Hello {
+            self.stage = TlsStage::Secured;
+        }
         let Some(&awaited) = self.awaited.front() else {
             let reply = self.keep(reply);
             let closing = reply.code == 421;
@@ -54,7 +57,10 @@ impl ClientSession {
         let success = reply.code / 100 == 2;
         self.awaited.pop_front();
         match awaited {
-            Await::Greeting if success => self.say_first_hello(),
+            Await::Greeting if success => {
+                self.greeted_as = own_name(reply);
+                self.say_first_hello();
+            }
             // RFC 5321 3.2: a server that does not know EHLO is old, not broken. LMTP has no HELO.
             Await::Ehlo if reply.code / 100 == 5 && !self.config.lmtp => self.say_hello(b"HELO ", Await::Helo),
             Await::Ehlo | Await::Helo if success => {

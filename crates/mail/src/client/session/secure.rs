@@ -52,7 +52,7 @@ impl ClientSession {
     /// The server has replied to EHLO or HELO.
     pub(super) fn greeted(&mut self) -> Result<(), ClientError> {
         match self.stage {
-            TlsStage::Hello => self.stage = TlsStage::Secured,
+            TlsStage::Secured => {}
             TlsStage::Clear if self.tls == TlsUse::Never => {}
             TlsStage::Clear if self.caps.starttls() => {
                 self.output.extend_from_slice(b"STARTTLS\r\n");

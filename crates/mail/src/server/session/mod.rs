@@ -13,7 +13,7 @@ use std::sync::Arc;
 use memchr::memchr;
 
 use super::body::Incoming;
-use super::command::{Command, with_domain};
+use super::command::{Command, Tidying, tidied};
 use super::dots::Dots;
 use super::input::Input;
 use super::params::Also;
@@ -415,31 +415,29 @@ impl ServerSession {
             if rest.len() < line_bytes_max && !self.overlong {
                 return Some(Step::NeedInput);
             }
+            if !self.overlong {
+                self.security.read_line(rest);
+            }
             self.overlong = true;
             let end = memchr(b'\n', rest);
-            self.input.consume(end.map_or(rest.len(), |end| end + 1));
+            self.consume_line(end.map_or(rest.len(), |end| end + 1));
             return if end.is_some() { self.overlong_line() } else { Some(Step::NeedInput) };
         };
         if self.overlong {
-            self.input.consume(end + 1);
+            self.consume_line(end + 1);
             return self.overlong_line();
         }
+        self.security.read_line(&rest[..end]);
         let command = match rest[..end].strip_suffix(b"\r") {
             Some(line) => Command::parse(line),
             None => Err(replies::LINE_END.into()),
         };
-        let (is_known, is_auth) = (command.is_ok(), matches!(command, Ok(Command::Auth(_))));
         let request = command.and_then(|command| self.admit(command));
         let is_unknown = self.tells_unknown
             && !self.security.may_be_secret()
             && matches!(&request, Err(Refusal::Continue(reply)) if *reply == replies::UNKNOWN);
         let unknown: Option<Box<[u8]>> = is_unknown.then(|| rest[..end].trim_ascii_end().into());
-        if is_auth || self.security.may_be_secret() {
-            self.input.consume_secret(end + 1);
-        } else {
-            self.input.consume(end + 1);
-        }
-        self.security.read_command(is_known, is_auth);
+        self.consume_line(end + 1);
         self.unproductive += u32::from(!self.trusted && !matches!(request, Err(Refusal::Close(_))));
         if self.unproductive > self.config.unproductive_max {
             self.close_with(&replies::TOO_MANY_COMMANDS);
@@ -449,13 +447,40 @@ impl ServerSession {
             self.state = State::Asked(Question::Unknown);
             return Some(Step::Unknown { line, reply: replies::UNKNOWN });
         }
-        match request {
+        let is_idle = !self.trusted && self.is_idle(&request);
+        let restarts = self.timer.restarts();
+        let step = match request {
             Ok(request) => self.act(request),
             Err(Refusal::Continue(reply)) => self.error(&reply),
             Err(Refusal::Close(reply)) => {
                 self.close_with(&reply);
                 None
             }
+        };
+        if is_idle {
+            self.timer.keep(restarts);
+        }
+        step
+    }
+
+    /// Whether a command leads to no message. It does not put off an untrusted client's end: a session that says nothing else has the time
+    /// of one command (RFC 5321 section 4.5.3.2.7).
+    fn is_idle(&self, request: &Result<Request, Refusal>) -> bool {
+        match request {
+            Ok(Request::Say(_) | Request::Rset) | Err(_) => true,
+            Ok(Request::Helo { .. }) => self.helo.is_some(),
+            // It is refused.
+            Ok(Request::Data) => !self.open || self.recipients == 0,
+            Ok(_) => false,
+        }
+    }
+
+    /// Overwrites what may be a password.
+    fn consume_line(&mut self, bytes: usize) {
+        if self.security.may_be_secret() {
+            self.input.consume_secret(bytes);
+        } else {
+            self.input.consume(bytes);
         }
     }
 
@@ -487,14 +512,14 @@ impl ServerSession {
             Command::Xclient(_) if self.open => replies::XCLIENT_IN_MAIL,
             Command::Xclient(argument) => return Ok(Request::Client(Box::new(Xclient::parse(argument)?))),
             Command::Mail(argument) => {
-                let argument = with_domain(argument, self.config.origin.as_deref());
+                let argument = tidied(argument, self.tidying(false));
                 let also = Also { auth: !security.offers().auth.is_empty(), requiretls: security.lists_requiretls() };
                 let mail = MailFrom::parse_with(&argument, self.config.size_max, also)?;
                 let asks = mail.ret.is_some() || mail.envid.is_some();
                 return if asks && !self.trusted { Err(replies::NO_DSN.into()) } else { Ok(Request::Mail(mail)) };
             }
             Command::Rcpt(argument) => {
-                let argument = with_domain(argument, self.config.origin.as_deref());
+                let argument = tidied(argument, self.tidying(true));
                 let rcpt = RcptTo::parse(&argument, self.smtputf8, &self.config.hostname)?;
                 let asks = rcpt.notify.is_some() || rcpt.orcpt.is_some();
                 return if asks && !self.trusted { Err(replies::NO_DSN.into()) } else { Ok(Request::Rcpt(rcpt)) };
@@ -512,6 +537,18 @@ impl ServerSession {
             Command::Quit => return Err(Refusal::Close(replies::BYE)),
         };
         Err(refused.into())
+    }
+
+    /// How this client's addresses are read.
+    fn tidying(&self, is_recipient: bool) -> Tidying<'_> {
+        let is_trusted = self.trusted || self.is_authenticated();
+        let of_local_users = self.config.origin.as_deref();
+        let of_trusted = self.config.trusted_origin.as_deref().filter(|_| is_trusted);
+        Tidying {
+            origin: of_local_users.or(of_trusted),
+            keeps_postmaster: is_recipient && of_local_users.is_none(),
+            is_trusted,
+        }
     }
 
     fn act(&mut self, request: Request) -> Option<Step> {

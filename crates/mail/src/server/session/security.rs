@@ -6,7 +6,9 @@
 //!
 //! Promise: of what came in clear only the client's address stays, as does the count of its errors. Octets that are
 //! behind STARTTLS when it is read close the session (CVE-2011-0411); such that come later are the caller's handshake's,
-//! which they break. Lines of an exchange are overwritten once they are read.
+//! which they break. Lines of an exchange are overwritten once they are read. Once a session has seen AUTH, in whatever form and with
+//! whatever reply, no command of it that SMTP does not know is shown to anybody: clients send the lines of an exchange without waiting
+//! for replies, and may have said anything between them.
 
 use std::sync::Arc;
 
@@ -30,7 +32,7 @@ pub(super) struct Security {
     is_authenticated: bool,
     /// Attempts of AUTH that did not succeed.
     failures: u8,
-    /// What follows a refused AUTH may be the rest of an exchange: unknown commands are shown to nobody.
+    /// The client has tried AUTH on this connection, or within this TLS session: any later line may be a response of an exchange.
     may_be_secret: bool,
 }
 
@@ -67,15 +69,21 @@ impl Security {
         self.may_be_secret
     }
 
-    /// A line was read: one that SMTP knows ends what may be the rest of an exchange, and AUTH begins it.
-    pub(super) fn read_command(&mut self, is_known: bool, is_auth: bool) {
-        self.may_be_secret = is_auth || (self.may_be_secret && !is_known);
+    /// A line is read, or the beginning of one that is too long.
+    pub(super) fn read_line(&mut self, line: &[u8]) {
+        self.may_be_secret |= is_like_auth(line);
     }
 
     /// A proxy has named another login, or none.
     pub(super) fn vouched(&mut self, is_authenticated: bool) {
         (self.is_authenticated, self.failures) = (is_authenticated, 0);
     }
+}
+
+/// Whether a line is an AUTH command, or was meant as one.
+fn is_like_auth(line: &[u8]) -> bool {
+    let verb = line.trim_ascii_start().get(..AUTH.len() - 1);
+    verb.is_some_and(|verb| verb.eq_ignore_ascii_case(&AUTH[..AUTH.len() - 1]))
 }
 
 impl ServerSession {
@@ -245,7 +253,6 @@ impl ServerSession {
 
     /// Counts an attempt that did not succeed, whoever it was.
     pub(super) fn auth_failed(&mut self) {
-        self.security.may_be_secret = true;
         self.security.failures = self.security.failures.saturating_add(1);
         if self.security.failures >= self.config.auth_failures_max && self.state != State::Closed {
             self.close_with(&replies::TOO_MANY_LOGINS);

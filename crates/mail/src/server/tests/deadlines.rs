@@ -11,17 +11,42 @@ fn a_trickled_command_does_not_move_its_deadline() {
     let mut run = Run::with(timed(), false);
     assert_eq!(run.session.deadline(), NOW + 300);
     run.now += 200;
-    run.send(b"NO");
+    run.send(b"EH");
     run.now += 50;
-    run.send(b"O");
+    run.send(b"LO");
     assert_eq!(run.session.deadline(), NOW + 300);
-    run.send(b"P\r\n");
+    run.send(b" c\r\n");
     assert_eq!(run.session.deadline(), run.now + 300);
     run.take();
     run.session.timed_out();
     run.pump();
     assert_eq!(run.take(), "421 4.4.2 Timeout, closing\r\n");
     assert!(run.closed);
+}
+
+#[test]
+fn commands_that_lead_nowhere_give_no_new_time() {
+    for idle in
+        ["NOOP", "RSET", "VRFY x", "HELP", "EHLO c", "HELO c", "FOO", "RCPT TO:<b@y.org>", "DATA", "MAIL FROM:x y"]
+    {
+        let mut run = Run::with(timed(), false);
+        run.send(b"EHLO c\r\n");
+        let deadline = run.session.deadline();
+        for _ in 0..2 {
+            run.now += 100;
+            run.send(format!("{idle}\r\n").as_bytes());
+            assert_eq!(run.session.deadline(), deadline, "{idle}");
+        }
+        // One that leads on has its time, whatever comes with it.
+        run.send(format!("MAIL FROM:<>\r\n{idle}\r\n").as_bytes());
+        assert_eq!(run.session.deadline(), run.now + 300, "{idle}");
+    }
+    // A trusted client may keep its session.
+    let mut run = Run::with(timed(), true);
+    run.send(b"EHLO c\r\n");
+    run.now += 100;
+    run.send(b"NOOP\r\n");
+    assert_eq!(run.session.deadline(), run.now + 300);
 }
 
 #[test]

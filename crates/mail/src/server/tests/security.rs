@@ -247,8 +247,8 @@ fn attempts_are_few() {
 fn what_may_be_a_password_is_shown_to_nobody() {
     let mut run = secured();
     run.session.tell_unknown();
-    run.send(b"AUTH BOGUS\r\nc2VjcmV0\r\nc2VjcmV0\r\nNOOP\r\nFOO\r\n");
-    assert_eq!(run.codes(), [504, 500, 500, 250, 500]);
+    run.send(b"FOO\r\nAUTH BOGUS\r\nc2VjcmV0\r\nc2VjcmV0\r\nNOOP\r\nc2VjcmV0\r\n");
+    assert_eq!(run.codes(), [500, 504, 500, 500, 250, 500]);
     run.send(b"AUTH LOGIN\r\n*\r\nc2VjcmV0\r\n");
     let shown: Vec<_> = run.steps.iter().filter(|step| matches!(step, Step::Unknown { .. })).collect();
     assert_eq!(shown.len(), 1, "{shown:?}");
@@ -260,6 +260,33 @@ fn what_may_be_a_password_is_shown_to_nobody() {
     let steps = format!("{:?}{:?}", run.steps, run.session);
     assert!(!steps.contains("c2VjcmV0") && !steps.contains(PLAIN) && steps.contains("Secret(..)"));
     assert!(run.session.output().len() < OUTPUT_BYTES_MAX);
+}
+
+/// Whatever became of AUTH, and whatever was said since.
+#[test]
+fn no_form_of_auth_lets_a_later_line_be_shown() {
+    let long = format!("AUTH PLAIN {}", "A".repeat(20_000));
+    for before in [
+        "AUTH",
+        "auth LOGIN",
+        "AUTH PLAIN !!!!",
+        "AUTH PLAIN YQ== more",
+        " AUTH LOGIN",
+        "AUTHLOGIN",
+        "AUTH=LOGIN",
+        "AUTH LOGIN\r\n*\r\nNOOP",
+        "AUTH LOGIN\r\nNOOP",
+        "AUTH LOGIN\nNOOP",
+        &long,
+    ] {
+        for after in ["", "NOOP\r\n", "RSET\r\nNOOP\r\n"] {
+            let mut run = secured();
+            run.session.tell_unknown();
+            run.send(format!("{before}\r\n{after}*\r\nc2VjcmV0\r\nc2VjcmV0\r\n").as_bytes());
+            let steps = format!("{:?}{:?}", run.steps, run.session);
+            assert!(!steps.contains("c2VjcmV0") && !steps.contains("Unknown {"), "{before:.20} {after}: {steps}");
+        }
+    }
 }
 
 #[test]
