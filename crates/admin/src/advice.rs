@@ -25,6 +25,8 @@ pub struct Known<'a> {
     pub suspended: Option<&'a str>,
     /// The name servers that are asked.
     pub name_servers: &'a str,
+    /// What was said last.
+    pub last_reply: &'a str,
 }
 
 /// About a recipient.
@@ -161,9 +163,24 @@ fn site_advice(cause: Cause, site: &str, since: &str, known: &Known<'_>) -> Stri
             )
         }
         // The same for all: with a wrong name server there may be thousands. For how long is not known.
+        Cause::Dns if is_answered(known.last_reply) => {
+            "the name servers answer, with an error for this domain: its own DNS is broken; wait, or tell its postmaster by another way \
+             (`dig DOMAIN MX` shows it)"
+                .to_owned()
+        }
         Cause::Dns => format!(
-            "DNS lookup fails: wait, or check that the name servers ({}; `[dns] servers`) are right and answer",
+            "DNS lookup fails: wait, or check that the name servers ({}; `[dns] servers`) are right and answer; `stentor flush` tries all \
+             mail again once they do",
             known.name_servers
+        ),
+        Cause::Routing => {
+            "the reply says what is wrong with the route: correct [routing], [hops] or the rule, then `stentor check` and \
+             `stentor reload`"
+                .to_owned()
+        }
+        Cause::BlockListed => format!(
+            "this server, or something in the message, is on a block list{since}: the reply names it; ask the list for the reason, \
+             then for removal; `stentor suspend --site {name}` spares its patience"
         ),
         Cause::Suspended => known.suspended.map_or_else(
             || "a list or sender is suspended: `stentor status` names it and the command that ends it".to_owned(),
@@ -178,6 +195,11 @@ fn site_advice(cause: Cause, site: &str, since: &str, known: &Known<'_>) -> Stri
         Cause::Unreadable => "our stored content cannot be read: `stentor journal verify` says more".to_owned(),
         _ => "wait for the next try".to_owned(),
     }
+}
+
+/// Whether a failed lookup had an answer: then the name servers that we ask are well.
+fn is_answered(last_reply: &str) -> bool {
+    last_reply.contains("name server answered")
 }
 
 /// What is kept in the queue, with the reason in the cause's words.
@@ -251,6 +273,7 @@ mod tests {
         assert_eq!(recipient(&by_rule, &held, 5), "held by rule 1 (s.toml:5): `stentor release --id 7f`");
         let dns = recipient(&view(Cause::Dns), &known, DAY_MS);
         assert!(dns.contains("(192.0.2.53:53; `[dns] servers`)") && !dns.contains("bounce"), "{dns}");
+        assert!(dns.ends_with("`stentor flush` tries all mail again once they do"), "{dns}");
     }
 
     #[test]

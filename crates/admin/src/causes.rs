@@ -1,10 +1,12 @@
 //! Why mail waits, counted once for all views: every command, page and metric shows sums of the same census.
 //!
-//! Promise: a queue of up to [`SMALL_RECIPIENTS`] is counted for each answer, or shared for up to [`SHARED_MAX`]. For a
-//! larger one the last count is shown with its time, and renewed when it is older than [`PAUSE_TIMES`] times its own
-//! duration: at most 1/[`PAUSE_TIMES`] of one processor. Slices of well under a millisecond under the hub's lock.
+//! Promise: a queue of up to [`SMALL_RECIPIENTS`] is counted for each answer, or shared for up to [`SHARED_MAX`]. No view
+//! waits for the count of a larger one: the last count is shown with its time, and renewed behind the answer when it is
+//! older than [`PAUSE_TIMES`] times its own duration, at most 1/[`PAUSE_TIMES`] of one processor; or, where the queue has
+//! changed much since, than [`OFF_PAUSE_TIMES`] times. Slices of well under a millisecond under the hub's lock.
 //!
-//! Failure answer: while a large queue is counted for the first time, answers that cannot wait for it come without causes.
+//! Failure answer: while a large queue is counted for the first time, or has become another one (more than twice or less
+//! than half of what was counted), answers come without causes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,9 +18,8 @@ use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::{DomainId, MessageNo, Ms, SiteId};
 use stentor_queue::message::Message;
 use stentor_sched::{At, Cause, CauseCount, CauseCounts, Census, Part};
-use tokio::sync::Notify;
 
-use crate::views::{kept, reply, words};
+use crate::views::{kept, listed, reply, words};
 
 /// Pending recipients that are counted anew for each answer.
 const SMALL_RECIPIENTS: u64 = 20_000;
@@ -29,14 +30,14 @@ const DOMAINS_STEP: u32 = 8_192;
 const AGE_MIN: Duration = Duration::from_secs(1);
 /// A count stays valid for this many times its own duration.
 const PAUSE_TIMES: u32 = 100;
+/// The same of a count that does not fit the queue any more.
+const OFF_PAUSE_TIMES: u32 = 10;
 /// A count of a small queue is shared by those who ask within this.
 const SHARED_MAX: Duration = Duration::from_millis(200);
 /// A count is stale once the queue differs from it by more than one part in so many.
 const OFF_PART: u64 = 5;
 /// An older count is not shown: it names sites by ids, which may be other sites' by then.
 const STALE_MAX: Duration = Duration::from_mins(30);
-/// How long an answer waits for a count of a large queue.
-const WAIT_MAX: Duration = Duration::from_millis(100);
 const PAST_EVERY_MS: Ms = 60_000;
 /// Counts of parts of the queue that are kept.
 const PARTS_MAX: usize = 16;
@@ -53,13 +54,34 @@ pub struct DatedCensus {
     took: Duration,
 }
 
+impl DatedCensus {
+    /// Whether a large queue need not be counted again yet.
+    fn is_current(&self, pending: u64) -> bool {
+        self.begun.elapsed() < good_for(self.took, (self.census.total.recipients(), pending))
+    }
+
+    /// Whether it is of a queue of about that size: neither half of it nor twice as many.
+    fn is_alike(&self, pending: u64) -> bool {
+        are_alike(self.census.total.recipients(), pending)
+    }
+}
+
+/// How long a count that took so long is good for, by the recipients that it has and that are pending now.
+fn good_for(took: Duration, (counted, pending): (u64, u64)) -> Duration {
+    let times = if counted.abs_diff(pending) <= pending / OFF_PART { PAUSE_TIMES } else { OFF_PAUSE_TIMES };
+    AGE_MIN.max(took * times)
+}
+
+fn are_alike(counted: u64, pending: u64) -> bool {
+    counted <= pending.saturating_mul(2) && pending <= counted.saturating_mul(2)
+}
+
 /// The last count, shared by all who ask.
 #[derive(Default)]
 pub struct Censuses {
     state: Mutex<State>,
-    done: Notify,
-    /// Of parts of the queue, the last one counted at the end; one is counted at a time.
-    parts: tokio::sync::Mutex<VecDeque<(Part, Arc<DatedCensus>)>>,
+    /// The turn of a part that is counted: one at a time.
+    counting_part: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Default)]
@@ -70,6 +92,8 @@ struct State {
     changed: Option<Instant>,
     /// Of the last hour, a minute apart.
     past: VecDeque<PastCounts>,
+    /// Of parts of the queue, the last one counted at the end.
+    parts: VecDeque<(Part, Arc<DatedCensus>)>,
 }
 
 /// When, and recipients by cause.
@@ -90,10 +114,19 @@ impl State {
             self.last = Some(counted);
         }
     }
+
+    fn counted_part(&mut self, part: Part, counted: Arc<DatedCensus>) {
+        self.parts.retain(|(known, _)| *known != part);
+        self.parts.push_back((part, counted));
+        if self.parts.len() > PARTS_MAX {
+            self.parts.pop_front();
+        }
+    }
 }
 
 impl Censuses {
-    /// The newest count; `None`: a large queue is being counted for the first time.
+    /// The newest count; `None`: a large queue is being counted, and there is no count of
+    /// one like it.
     pub async fn get(self: &Arc<Self>, core: &Arc<Core>) -> Option<Arc<DatedCensus>> {
         let pending = core.with(|hub, _| hub.store.pending());
         if pending <= SMALL_RECIPIENTS {
@@ -106,53 +139,79 @@ impl Censuses {
             self.state().counted(counted.clone());
             return Some(counted);
         }
-        let done = self.done.notified();
-        tokio::pin!(done);
-        done.as_mut().enable();
-        let fits = |last: &Arc<DatedCensus>| last.census.total.recipients().abs_diff(pending) <= pending / OFF_PART;
-        if let Some(last) = self.last_within(|last| AGE_MIN.max(last.took * PAUSE_TIMES)).filter(fits) {
-            return Some(last);
+        let last = self.last_within(|_| STALE_MAX);
+        if !last.as_ref().is_some_and(|last| last.is_current(pending)) {
+            self.renew(core);
         }
-        let begins = !std::mem::replace(&mut self.state().is_counting, true);
-        if begins {
-            let (this, core) = (self.clone(), core.clone());
-            tokio::spawn(async move {
-                let counted = Arc::new(count(&core, Part::default()).await);
-                let mut state = this.state();
-                state.is_counting = false;
-                state.counted(counted);
-                drop(state);
-                this.done.notify_waiters();
-            });
-        }
-        let _ = tokio::time::timeout(WAIT_MAX, done).await;
-        // One of a queue that was another: as good as none.
-        self.last_within(|_| STALE_MAX).filter(fits)
+        last.filter(|last| last.is_alike(pending))
     }
 
-    /// A count of a part, or of all. Whoever asks for a part waits until it is counted: by the same rule not more often
-    /// than every [`PAUSE_TIMES`] times its duration.
+    /// Counts all of a large queue, unless that is being done.
+    fn renew(self: &Arc<Self>, core: &Arc<Core>) {
+        if std::mem::replace(&mut self.state().is_counting, true) {
+            return;
+        }
+        let (this, core) = (self.clone(), core.clone());
+        tokio::spawn(async move {
+            let counted = Arc::new(count(&core, Part::default()).await);
+            let mut state = this.state();
+            state.is_counting = false;
+            state.counted(counted);
+        });
+    }
+
+    /// A count of a part, or of all. Only the first count of a part is waited for; after that the last one is shown, by the
+    /// same rules as that of all.
     pub async fn of(self: &Arc<Self>, core: &Arc<Core>, part: &Part) -> Option<Arc<DatedCensus>> {
         if part.is_all() {
             return self.get(core).await;
         }
         let is_small = core.with(|hub, _| hub.store.pending()) <= SMALL_RECIPIENTS;
-        let mut parts = self.parts.lock().await;
-        let known = parts.iter().position(|(known, _)| known == part).and_then(|at| parts.remove(at));
+        let last = self.last_of(part).filter(|last| last.begun.elapsed() < STALE_MAX);
         let is_fit = |counted: &DatedCensus| {
             let age_max = counted.took * PAUSE_TIMES;
             let age_max = if is_small { age_max.min(SHARED_MAX) } else { age_max.max(AGE_MIN) };
             counted.begun.elapsed() < age_max && (!is_small || self.is_newer(counted))
         };
-        let counted = match known.filter(|(_, counted)| is_fit(counted)) {
-            Some((_, counted)) => counted,
-            None => Arc::new(count(core, part.clone()).await),
-        };
-        parts.push_back((part.clone(), counted.clone()));
-        if parts.len() > PARTS_MAX {
-            parts.pop_front();
+        match last {
+            Some(last) if is_fit(&last) => Some(last),
+            Some(last) if !is_small => {
+                self.renew_part(core, part);
+                Some(last)
+            }
+            _ => Some(self.count_part(core, part, is_fit).await),
         }
-        Some(counted)
+    }
+
+    fn last_of(&self, part: &Part) -> Option<Arc<DatedCensus>> {
+        self.state().parts.iter().find(|(known, _)| known == part).map(|(_, counted)| counted.clone())
+    }
+
+    /// Counts a part behind the answer, unless parts are being counted: the next answer tries again.
+    fn renew_part(self: &Arc<Self>, core: &Arc<Core>, part: &Part) {
+        let Ok(turn) = self.counting_part.clone().try_lock_owned() else { return };
+        let (this, core, part) = (self.clone(), core.clone(), part.clone());
+        tokio::spawn(async move {
+            let counted = Arc::new(count(&core, part.clone()).await);
+            this.state().counted_part(part, counted);
+            drop(turn);
+        });
+    }
+
+    async fn count_part(
+        &self,
+        core: &Arc<Core>,
+        part: &Part,
+        is_fit: impl Fn(&DatedCensus) -> bool,
+    ) -> Arc<DatedCensus> {
+        let _turn = self.counting_part.lock().await;
+        // Whoever had the turn before may have counted just that.
+        if let Some(counted) = self.last_of(part).filter(|counted| is_fit(counted)) {
+            return counted;
+        }
+        let counted = Arc::new(count(core, part.clone()).await);
+        self.state().counted_part(part.clone(), counted.clone());
+        counted
     }
 
     /// An operator's action has changed why mail waits: the next answer about a small queue is counted anew.
@@ -298,6 +357,7 @@ fn row(hub: &Hub, count: &CauseCount, message: Option<&Message>, now: Ms) -> Cau
     CauseRow {
         cause: count.cause.name().to_owned(),
         words: kept(hub, (count.cause, count.keeper), message)
+            .or_else(|| listed(count.cause, hub.sched.reply_behind(count)))
             .unwrap_or_else(|| words(count.cause, count.attempt, count.failed_with(), now)),
         since: count.attempt.map(|attempt| attempt.since),
         recipients: count.recipients,
@@ -332,4 +392,22 @@ pub fn of_message(
         }
     });
     rows_of(hub, Some(&counts), message, now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_is_shown_of_a_queue_like_it_and_renewed_sooner_when_the_queue_has_changed() {
+        for (counted, pending, is_alike) in
+            [(100, 100, true), (100, 200, true), (100, 201, false), (201, 100, false), (0, 50_000, false), (0, 0, true)]
+        {
+            assert_eq!(are_alike(counted, pending), is_alike, "{counted} {pending}");
+        }
+        let took = Duration::from_secs(2);
+        assert_eq!(good_for(took, (1_000_000, 1_100_000)), took * PAUSE_TIMES);
+        assert_eq!(good_for(took, (1_000_000, 1_500_000)), took * OFF_PAUSE_TIMES);
+        assert_eq!(good_for(Duration::from_micros(50), (30_000, 30_000)), AGE_MIN);
+    }
 }

@@ -137,7 +137,8 @@ fn domain_row(hub: &Hub, now: &SitesNow, (waiting, domain): (u64, DomainId), nam
     let site = hub.store.book.domain_name(domain).to_owned();
     let row = SiteRow { site, waiting, is_unresolved: true, ..SiteRow::default() };
     let mut row = with_counts(row, hub, now.at(At::Domain(domain)), at);
-    row.action = advice::site(&row, false, &Known { name_servers, ..Known::default() }, at);
+    row.action =
+        advice::site(&row, false, &Known { name_servers, last_reply: &row.last_reply, ..Known::default() }, at);
     row
 }
 
@@ -192,7 +193,8 @@ fn site_row(
     let is_suspended = hub.sched.glance(site, now).is_some_and(|g| g.standing == Standing::Suspended);
     let oldest = counts.and_then(|counts| counts.oldest).and_then(|no| hub.store.message(no));
     let suspended = oldest.and_then(|message| suspension(hub, &row.site, message));
-    let known = Known { suspended: suspended.as_deref(), name_servers, ..Known::default() };
+    let known =
+        Known { suspended: suspended.as_deref(), name_servers, last_reply: &row.last_reply, ..Known::default() };
     row.action = advice::site(&row, is_suspended, &known, now);
     Some(row)
 }
@@ -222,7 +224,9 @@ pub async fn stuck(
 ) -> Result<Stuck, Problem> {
     let (recipients, recipients_total) =
         if by == Some(By::Site) { (Vec::new(), 0) } else { recipients(core, wanted).await };
-    let depths = sites(core, censuses, wanted).await;
+    // Beside recipients by messages, sites by recipients: a post to a hundred thousand at one site is one message.
+    let sort = if by == Some(By::Site) { wanted.sort } else { Sort::Waiting };
+    let depths = sites(core, censuses, &Wanted { sort, ..wanted.clone() }).await;
     if let Some(problem) = wanted.unknown_list(core, depths.counted.as_deref()) {
         return Err(problem);
     }
@@ -262,6 +266,7 @@ async fn recipients(core: &Arc<Core>, wanted: &Wanted) -> (Vec<StuckRow>, u64) {
                     asked: wanted.part.list.as_deref(),
                     suspended: suspended.as_deref(),
                     name_servers: &name_servers,
+                    last_reply: &state.last_reply,
                 };
                 recipients.push(StuckRow {
                     action: advice::recipient(&state, &known, now),

@@ -1,12 +1,11 @@
 //! `stentor doctor` of a running server: what it finds wrong with itself, and what to do.
 //!
-//! Promise: from memory, as all answers, but for one connection to Dovecot's socket; each finding is one that an operator can act on, or a reason why mail waits. What
-//! belongs to the disk at rest is looked at by the command (`stentor doctor` without a server).
+//! Promise: from memory, as all answers; each finding is one that an operator can act on, or a reason why mail waits. What the health model
+//! knows is said in its words and once: as a condition, or as a state that is not yet one since it has not lasted. What belongs to the disk at
+//! rest is looked at by the command (`stentor doctor` without a server).
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use stentor_config::AuthSource;
 use stentor_control::doctor::{Doctor, Finding, Severity};
 use stentor_control::format::{grouped, plural, resume_command, span};
 use stentor_control::snapshot::time_us;
@@ -14,11 +13,11 @@ use stentor_control::{CauseRow, SiteRow, Status, causes as rows};
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_engine::core::limits::Limit;
-use stentor_engine::core::tls_seen::Dates;
+use stentor_live::health::{Evidence, Name, Observation};
 use stentor_queue::cause::Cause;
-use stentor_queue::ids::Ms;
+use stentor_queue::ids::{DomainId, Ms};
 use stentor_sched::{At, CauseCounts};
-use stentor_tablefiles::SLOW_MS;
+use stentor_stats::health::{self, Condition};
 
 use crate::causes::{self, Censuses, SitesNow};
 use crate::depth;
@@ -32,8 +31,8 @@ const STUCK_SHARE: f64 = 0.2;
 const FAILURES: u8 = 3;
 /// Limits that were hit longer ago are not named.
 const LIMITS_MS: Ms = 3_600_000;
-/// How long Dovecot's socket may take.
-const CONNECT_MAX: Duration = Duration::from_secs(1);
+/// Block lists that were named longer ago are not.
+const BLOCK_LISTS_MS: Ms = 24 * 3_600_000;
 /// Letters of an operator's reason that are shown.
 const REASON_CHARS_MAX: usize = 200;
 /// A cause grows that has so many more recipients than before, and so many times as many.
@@ -41,19 +40,12 @@ const GROWN_MIN: u64 = 100;
 const GROWN_TIMES: u64 = 2;
 /// Recipients whose domain cannot be looked up: at least so many, and this share of all.
 const LOOK_UPS_MIN: u64 = 10;
+/// And of so many domains, or it is their own DNS that fails.
+const LOOK_UP_DOMAINS_MIN: usize = 3;
 const LOOK_UPS_FAILED: f64 = 0.3;
 /// Media that keep what they were told to hardly sync faster than this, us.
 const SYNC_US_MIN: u64 = 10;
 const SYNCS_MIN: u64 = 5;
-/// Newer messages than the clock, by so much, mean that it was set back.
-const CLOCK_BEHIND_MS: Ms = 60_000;
-/// The newest messages that are looked at.
-const NEWEST: u32 = 64;
-/// Hosts met within this time whose certificates are looked at, if they are so many.
-const CERTIFICATES_MS: Ms = 24 * 3_600_000;
-const CERTIFICATES_MIN: usize = 5;
-/// The clock is at least here: this was written then.
-const CLOCK_MIN: Ms = 1_790_000_000_000;
 
 /// See the module's page.
 pub async fn examine(core: &Arc<Core>, censuses: &Arc<Censuses>, status: &Status) -> Doctor {
@@ -61,48 +53,50 @@ pub async fn examine(core: &Arc<Core>, censuses: &Arc<Censuses>, status: &Status
     let total = now.counted.as_ref().map(|counted| &counted.census.total);
     let causes = core.with(|hub, at| causes::rows(hub, total, at));
     let mut found = Vec::new();
-    clock(core, &mut found);
+    conditions(core, &status.health, &mut found);
     disk(core, &mut found);
-    let is_named = names(core, &causes, status.recipients.pending, &mut found);
+    block_lists(core, status.now, &mut found);
+    let domains = total.map_or(0, |_| failed_look_ups(&now));
+    let is_named = names(core, (&causes, domains), &mut found);
     sites(core, &now, status, is_named, &mut found).await;
     growing(censuses, &mut found);
     limits(core, status, &mut found);
     others(core, status, &mut found);
-    logins(core, &mut found).await;
     found.push(Finding::new(Severity::Fine, waiting(&causes, status), ""));
     found.sort_by_key(|finding| finding.severity);
     Doctor { hostname: status.hostname.clone(), now: status.now, findings: found }
 }
 
-fn clock(core: &Arc<Core>, found: &mut Vec<Finding>) {
-    let now = core.clock.now();
-    let next = "set the clock and keep it right (chrony, systemd-timesyncd); ages, expiry and retries follow it";
-    if now < CLOCK_MIN {
-        found.push(Finding::new(Severity::Problem, "the clock is wrong: it is behind this program's release", next));
-        return;
+/// What the server's health says, the same as all views; then states that hold and have not lasted for as long as a condition has to.
+fn conditions(core: &Arc<Core>, conditions: &[Condition], found: &mut Vec<Finding>) {
+    found.extend(conditions.iter().map(|condition| {
+        let severity = severity(condition.severity);
+        let what =
+            if condition.refuses_mail { format!("refusing mail: {}", condition.what) } else { condition.what.clone() };
+        let (name, subject) = (condition.name.clone(), condition.subject.clone());
+        Finding { condition: name, subject, ..Finding::new(severity, what, condition.next.clone()) }
+    }));
+    let states = crate::health::states(core).into_iter().filter(|state| state.evidence == Evidence::Holds);
+    for Observation { name, subject, words, .. } in states {
+        let is_it = |finding: &Finding| finding.condition == name.as_str() && finding.subject == subject;
+        if !found.iter().any(is_it) {
+            let severity = severity(name.severity());
+            let finding = Finding::new(severity, words.what, words.next);
+            found.push(Finding { condition: name.as_str().to_owned(), subject, ..finding });
+        }
     }
-    let newest = core.with(|hub, _| {
-        let (_, until) = hub.store.number_bounds();
-        hub.store.messages_between(until.wrapping_sub(NEWEST), until).map(|(_, message)| message.accepted()).max()
-    });
-    if let Some(ahead) = newest.and_then(|at| at.checked_sub(now)).filter(|ahead| *ahead > CLOCK_BEHIND_MS) {
-        let what = format!("the clock was set back: the newest message was accepted {} from now", span(ahead));
-        found.push(Finding::new(Severity::Problem, what, next));
-    }
-    let dates = core.tls_seen.dates(now.saturating_sub(CERTIFICATES_MS));
-    found.extend(by_certificates(dates).map(|what| Finding::new(Severity::Problem, what, next)));
 }
 
-/// Most hosts have certificates that are valid now: where most have not, it is not now.
-fn by_certificates(dates: Dates) -> Option<String> {
-    let Dates { hosts, not_yet_valid, expired } = dates;
-    let are_most = |wrong: usize| hosts >= CERTIFICATES_MIN && wrong * 2 > hosts;
-    let (wrong, words) = match (are_most(not_yet_valid), are_most(expired)) {
-        (true, _) => (not_yet_valid, "behind: the certificates of {} hosts are not valid yet"),
-        (_, true) => (expired, "ahead: the certificates of {} hosts have ended"),
-        _ => return None,
-    };
-    Some(format!("the clock seems to be {}", words.replace("{}", &format!("{wrong} of {hosts}"))))
+fn severity(severity: health::Severity) -> Severity {
+    match severity {
+        health::Severity::Problem => Severity::Problem,
+        health::Severity::Warning => Severity::Warning,
+    }
+}
+
+/// Whether a condition says it already.
+fn is_said(found: &[Finding], name: Name) -> bool {
+    found.iter().any(|finding| finding.condition == name.as_str())
 }
 
 /// All causes, most first.
@@ -115,7 +109,11 @@ fn waiting(causes: &[CauseRow], status: &Status) -> String {
             format!("{} waiting; causes are still being counted", plural(status.recipients.pending, "recipient"))
         }
         [] => format!("{} waiting", plural(status.recipients.pending, "recipient")),
-        causes => format!("{} waiting: {}", plural(status.recipients.pending, "recipient"), causes.join(", ")),
+        // The sum of what follows, and not of a moment before.
+        causes => {
+            let sum = rows.iter().map(|row| row.recipients).sum();
+            format!("{} waiting: {}", plural(sum, "recipient"), causes.join(", "))
+        }
     }
 }
 
@@ -131,17 +129,45 @@ fn disk(core: &Arc<Core>, found: &mut Vec<Finding>) {
                     flushes; `stentor-kit probe` measures it";
         found.push(Finding::new(Severity::Warning, what, next));
     }
-    for trouble in core.troubles() {
-        let next = "free some space or memory, or raise the limit; mail is taken again without a restart";
-        found.push(Finding::new(Severity::Problem, format!("new mail gets 452: {trouble}"), next));
+}
+
+/// Hosts that name a block list mean this server, its domains or what is in its mail: other hosts ask the same list.
+fn block_lists(core: &Arc<Core>, now: Ms, found: &mut Vec<Finding>) {
+    for (list, named) in core.block_lists.all() {
+        let ago = now.saturating_sub(named.last);
+        if ago > BLOCK_LISTS_MS {
+            continue;
+        }
+        let (replies, ago) = (plural(named.replies, "reply"), span(ago));
+        let what = format!(
+            "on a block list: {list}, named by {replies}, last by {} {ago} ago: {}",
+            shortened(&named.host),
+            shortened(&named.reply)
+        );
+        let next = "ask the list why and for removal; another source address ([sending]) may not be listed";
+        found.push(Finding::new(Severity::Problem, what, next));
     }
 }
 
-/// Whether lookups fail for so many that each domain need not be named.
-fn names(core: &Arc<Core>, causes: &[CauseRow], pending: u64, found: &mut Vec<Finding>) -> bool {
+/// Domains whose mail waits because their lookups failed.
+fn failed_look_ups(places: &SitesNow) -> usize {
+    let has_failed = |domain: &DomainId| places.at(At::Domain(*domain)).is_some_and(|counts| counts.of(Cause::Dns) > 0);
+    places.unresolved.iter().filter(|(_, domain)| has_failed(domain)).count()
+}
+
+/// Whether lookups fail for so many that each domain need not be named. One domain's failure is that domain's, however much waits there,
+/// unless nothing at all is answered.
+fn names(core: &Arc<Core>, (causes, domains): (&[CauseRow], usize), found: &mut Vec<Finding>) -> bool {
     let counters = core.resolver.counters();
     let failed = causes.iter().find(|row| row.cause() == Cause::Dns).map_or(0, |row| row.recipients);
-    let are_many = failed >= LOOK_UPS_MIN && failed as f64 >= pending as f64 * LOOK_UPS_FAILED;
+    // A sum of the same count.
+    let pending: u64 = causes.iter().map(|row| row.recipients).sum();
+    let are_several = domains >= LOOK_UP_DOMAINS_MIN || counters.unanswered > 0;
+    let are_many = are_several && failed >= LOOK_UPS_MIN && failed as f64 >= pending as f64 * LOOK_UPS_FAILED;
+    // The condition already explains every failed lookup.
+    if is_said(found, Name::Dns) {
+        return true;
+    }
     if are_many {
         let what = format!("{} of {} recipients wait because DNS lookups fail", grouped(failed), grouped(pending));
         let next = "check `[dns] servers` (without it /etc/resolv.conf), and that they can be reached from here";
@@ -209,7 +235,7 @@ fn limits(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
     let up = span(status.now.saturating_sub(status.started));
     for limit in Limit::ALL {
         let (hits, ago) = (core.limits.hits(*limit), status.now.saturating_sub(core.limits.hit_at(*limit)));
-        if hits > 0 && ago <= LIMITS_MS {
+        if is_recent(core, *limit, status.now) && !condition_of(*limit).is_some_and(|name| is_said(found, name)) {
             let by = core.limits.last_by(*limit).map_or_else(String::new, |by| format!(" by {by}"));
             let what =
                 format!("limit {} hit {} in {up}, last {} ago{by}", limit.name(), plural(hits, "time"), span(ago));
@@ -222,12 +248,31 @@ fn limits(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
     }
 }
 
+fn is_recent(core: &Core, limit: Limit, now: Ms) -> bool {
+    core.limits.hits(limit) > 0 && now.saturating_sub(core.limits.hit_at(limit)) <= LIMITS_MS
+}
+
+/// The condition that says that a limit is being hit.
+fn condition_of(limit: Limit) -> Option<Name> {
+    match limit {
+        Limit::Connections | Limit::SubmissionConnections => Some(Name::ConnectionsFull),
+        Limit::DiskReserve => Some(Name::DiskFull),
+        Limit::AddressBook => Some(Name::AddressBookFull),
+        Limit::MemoryGroup => Some(Name::MemoryFull),
+        Limit::LogBuffer => Some(Name::Log),
+        Limit::History => Some(Name::History),
+        _ => None,
+    }
+}
+
 /// What shows it makes it printable.
 fn shortened(reason: &str) -> String {
     reason.chars().take(REASON_CHARS_MAX).collect()
 }
 
 fn others(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
+    let are_records_said = [Name::Log, Name::History].iter().any(|name| is_said(found, *name))
+        || [Limit::LogBuffer, Limit::History].iter().any(|limit| is_recent(core, *limit, status.now));
     let mut warn = |what: String, next: &str| found.push(Finding::new(Severity::Warning, what, next));
     if status.suspended_total > 0 {
         let named = status.suspended.iter().take(SITES_NAMED).cloned().collect::<Vec<_>>().join(", ");
@@ -266,60 +311,14 @@ fn others(core: &Arc<Core>, status: &Status, found: &mut Vec<Finding>) {
         let next = format!("`stentor queue run` tries it once; {} ends it", view.end());
         warn(format!("{} is queue-only{end}{reason}", view.words()), &next);
     }
-    for table in core.settings().tables.slow() {
-        let next = "look at the file system that its files are on; what was read before stays in force";
-        warn(format!("table {table}: its files cannot be read in {} s", SLOW_MS / 1_000), next);
-    }
     if status.submissions_oldest.is_some_and(|at| at + STUCK_MS < status.now) {
         let next = "the log says why each was refused for now; they are tried again by themselves, and returned to their senders after \
                     `[retry] lifetime_s`";
         warn(status.submissions_in_words(), next);
     }
-    if let Some(why) = &status.submissions_unusable {
-        let next = "`stentor check` says what is wrong with the folder; mail of local users waits in it";
-        warn(format!("the submission folder cannot be used: {why}"), next);
-    }
-    for trouble in &status.webhooks_troubled {
-        warn(format!("webhook {trouble}"), "check the endpoint; events are kept as long as the history");
-    }
-    if status.log_lines_lost + status.history_lost > 0 {
+    if status.log_lines_lost + status.history_lost > 0 && !are_records_said {
         let (lines, records) =
             (plural(status.log_lines_lost, "log line"), plural(status.history_lost, "history record"));
         warn(format!("{lines} and {records} lost"), "use a faster disk or log target");
-    }
-}
-
-/// Whether Dovecot's socket takes a connection; nothing is sent.
-async fn logins(core: &Arc<Core>, found: &mut Vec<Finding>) {
-    let settings = core.settings();
-    let Some(AuthSource::Dovecot(path)) = &settings.config.auth.source else { return };
-    let connected = tokio::time::timeout(CONNECT_MAX, tokio::net::UnixStream::connect(path)).await;
-    let why = match connected {
-        Ok(Ok(_)) => return,
-        Ok(Err(error)) => error.to_string(),
-        Err(_) => "it does not answer".to_owned(),
-    };
-    let what = format!("Dovecot ({}) takes no connection: {why}; meanwhile nobody can log in", path.display());
-    found.push(Finding::new(
-        Severity::Warning,
-        what,
-        "start it, or correct `dovecot` in [auth]; it is tried again by itself",
-    ));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_clock_is_doubted_by_most_certificates_and_not_by_some() {
-        let said = |hosts, not_yet_valid, expired| by_certificates(Dates { hosts, not_yet_valid, expired });
-        let behind = "the clock seems to be behind: the certificates of 4 of 6 hosts are not valid yet";
-        assert_eq!(said(6, 4, 0).as_deref(), Some(behind));
-        let ahead = "the clock seems to be ahead: the certificates of 9 of 10 hosts have ended";
-        assert_eq!(said(10, 0, 9).as_deref(), Some(ahead));
-        for (hosts, not_yet_valid, expired) in [(4, 4, 0), (6, 3, 3), (100, 20, 30), (0, 0, 0)] {
-            assert_eq!(said(hosts, not_yet_valid, expired), None);
-        }
     }
 }

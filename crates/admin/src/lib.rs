@@ -9,6 +9,7 @@ pub mod causes;
 pub mod depth;
 pub mod doctor;
 pub mod find;
+pub mod health;
 mod lists;
 mod near;
 pub mod operator;

@@ -169,6 +169,12 @@ impl Operator {
             standing_bounces,
             standing_bounced: in_passing + counters.standing_bounced.load(Ordering::Relaxed),
             queue_only,
+            action: core.live.action.now().map(|action| stentor_control::reply::ActionView {
+                verb: action.verb.to_owned(),
+                who: action.who,
+                since: action.since,
+                recipients: action.recipients,
+            }),
             queue_run_since,
             webhooks_troubled: (self.webhooks_troubled)(),
             restart_pending: settings.config.restart_pending.clone(),
@@ -176,6 +182,7 @@ impl Operator {
             submissions_deferred: submissions.deferred,
             submissions_oldest: submissions.oldest,
             submissions_unusable: submissions.unusable,
+            health: core.live.health.conditions(),
             listening,
         }
     }
@@ -249,6 +256,8 @@ impl Operator {
                 id: message.id().to_string(),
                 now,
                 sender: envelope.sender.to_owned(),
+                given_sender: envelope.given_sender.map(str::to_owned),
+                subject: None,
                 list: envelope.list.map(str::to_owned),
                 class: message.class().name().to_owned(),
                 size: envelope.size,
@@ -279,6 +288,8 @@ impl Operator {
             });
             tokio::task::yield_now().await;
         }
+        let heading = report::headings(&self.core, &[id]).await.pop().flatten();
+        view.subject = heading.map(|heading| heading.subject.clone());
         if let Some(at) = message_id_at {
             view.message_id = self.core.message_id(content, at);
         }

@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use stentor_addresses::Role;
+use stentor_control::format::plural;
 use stentor_control::problem::ErrorCode;
 use stentor_control::{Reply as Answer, VerifyRow, VerifyView};
 use stentor_engine::core::intake::Refused;
@@ -18,6 +19,10 @@ use stentor_queue::ids::Ms;
 use stentor_rules::{ClientName, Decision, NextHop, Outcome, Why};
 use stentor_sessions::{Proof, Speaker, Stranger, canonical, facts, route_of};
 
+/// The mailer of posts.
+const LIST: &str = "list";
+/// Targets of one address in `stentor address`.
+const WORDS_MAX: usize = 20;
 /// Rows of one answer.
 const ROWS_MAX: usize = 1_000;
 const SPEAKER: Speaker<'_> = Speaker {
@@ -50,6 +55,54 @@ pub async fn verify(core: &Arc<Core>, (from, to): (&str, &str)) -> Answer {
     let Found { rows, more, .. } = found;
     let hostname = settings.config.hostname.clone();
     Answer::Verified(Box::new(VerifyView { hostname, address: to.to_owned(), rows, more }))
+}
+
+/// What mail to an address becomes at this server, in words, at most [`WORDS_MAX`]; nothing where it goes to its domain's hosts.
+pub async fn describe_targets(core: &Arc<Core>, address: &Address) -> Vec<String> {
+    let settings = core.settings();
+    let mut found =
+        Found { settings: &settings, sender: String::new(), now: core.clock.now(), rows: Vec::new(), more: 0 };
+    if let Err(reply) = found.look(None, address).await {
+        return vec![format!("refused: {reply}")];
+    }
+    let Found { rows, more, .. } = found;
+    let mut words: Vec<String> = Vec::new();
+    for row in &rows {
+        words.extend(target(core, address, row).await);
+    }
+    let more = more + words.len().saturating_sub(WORDS_MAX) as u64;
+    words.truncate(WORDS_MAX);
+    if more > 0 {
+        words.push(format!("and {more} more"));
+    }
+    words
+}
+
+async fn target(core: &Arc<Core>, address: &Address, row: &VerifyRow) -> Option<String> {
+    if let Some(reply) = &row.refused {
+        return Some(format!("{}: refused: {reply}", row.address));
+    }
+    let list = core.settings().list(&row.user).map(|list| list.settings().clone()).filter(|_| row.mailer == LIST);
+    let Some(list) = list else {
+        let is_itself = row.address == address.as_str();
+        return match row.mailer.as_str() {
+            LIST => Some(row.user.clone()),
+            "discard" => Some("discarded by a rule".to_owned()),
+            "prog" | "*file*" => Some(format!("for {}", row.user)),
+            _ if is_itself => None,
+            _ => Some(format!("for {}", row.address)),
+        };
+    };
+    // As a post would find them.
+    let subscribers = match core.lists.refresh(core, &list.name).await {
+        Ok(()) => {
+            let count = core.with(|hub, _| hub.store.list(&list.name).map_or(0, |list| list.ids.len() as u64));
+            plural(count, "subscriber")
+        }
+        Err(reply) => reply.text.to_string(),
+    };
+    let owner = list.owner.map_or_else(|| "no owner".to_owned(), |owner| format!("owner {owner}"));
+    Some(format!("list {}: {subscribers}, {owner}, bounces to {}", list.name, list.bounces))
 }
 
 struct Found<'a> {
@@ -85,9 +138,9 @@ impl Found<'_> {
             (_, Some((to, _))) => self.redirected(&to).await?,
             (Outcome::Relay(hop), None) => self.hop(&to, &hop),
             (Outcome::Local(Verdict::Relay), None) => self.hop(&to, &NextHop::Mx),
-            (Outcome::Local(Verdict::List(name)), None) => self.add(VerifyRow::new(to.as_str(), "list", "", &name)),
+            (Outcome::Local(Verdict::List(name)), None) => self.add(VerifyRow::new(to.as_str(), LIST, "", &name)),
             (Outcome::Local(Verdict::Bounces(name)), None) => {
-                self.add(VerifyRow::new(to.as_str(), "list", "", &format!("reports about posts of {name}")));
+                self.add(VerifyRow::new(to.as_str(), LIST, "", &format!("reports about posts of {name}")));
             }
             (Outcome::Local(Verdict::Alias(expansion)), None) => {
                 self.expanded(&to, &expansion, marks.route.as_ref()).await?;
@@ -105,7 +158,7 @@ impl Found<'_> {
             self.routed(&one.to.address, None).await?;
         }
         for list in &found.lists {
-            self.add(VerifyRow::new(to.as_str(), "list", "", list));
+            self.add(VerifyRow::new(to.as_str(), LIST, "", list));
         }
         if found.has_null {
             self.add(VerifyRow::new(to.as_str(), "*file*", "", "/dev/null"));
@@ -127,7 +180,7 @@ impl Found<'_> {
             self.add(VerifyRow::new(&program.text, mailer, "", &program.text));
         }
         for list in &expansion.lists {
-            self.add(VerifyRow::new(to.as_str(), "list", "", list));
+            self.add(VerifyRow::new(to.as_str(), LIST, "", list));
         }
         if expansion.has_null {
             self.add(VerifyRow::new("/dev/null", "*file*", "", "/dev/null"));

@@ -6,7 +6,7 @@ use stentor_engine::core::hub::Hub;
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::{AddressId, MessageNo, Ms};
 use stentor_queue::message::Message;
-use stentor_sched::{At, Attempt, Keeper, RecipientState as Place, Reply as LastReply, Standing};
+use stentor_sched::{At, Attempt, Keeper, RecipientState as Place, Reply as LastReply, Standing, block_list};
 
 /// A site's name, or that of a domain without one.
 pub fn place_name(hub: &Hub, at: At) -> &str {
@@ -64,9 +64,11 @@ pub fn recipient(hub: &Hub, no: MessageNo, id: AddressId, now: Ms) -> RecipientV
         site: place_name(hub, at).to_owned(),
         state,
         cause: status.cause.name().to_owned(),
-        words: kept(hub, (status.cause, status.keeper), hub.store.message(no)).unwrap_or_else(|| {
-            words(status.cause, status.attempt, status.reason.as_ref().map(|reply| reply.cause), now)
-        }),
+        words: kept(hub, (status.cause, status.keeper), hub.store.message(no))
+            .or_else(|| listed(status.cause, status.reason.as_ref()))
+            .unwrap_or_else(|| {
+                words(status.cause, status.attempt, status.reason.as_ref().map(|reply| reply.cause), now)
+            }),
         since: status.attempt.map(|attempt| attempt.since),
         next_try: status.next_try,
         last_reply: reply(status.reason),
@@ -83,6 +85,12 @@ pub fn words(cause: Cause, attempt: Option<Attempt>, failed_with: Option<Cause>,
     let Some(attempt) = attempt else { return cause.words().to_owned() };
     let last = failed_with.map_or_else(String::new, |cause| format!("; last: {}", cause.words()));
     progress(attempt, now) + &last
+}
+
+/// The block list that the reply names; `None`: the cause says it all.
+pub fn listed(cause: Cause, reply: Option<&LastReply>) -> Option<String> {
+    let list = reply.filter(|_| cause == Cause::BlockListed).and_then(|reply| block_list(&reply.text))?;
+    Some(format!("listed by {list}"))
 }
 
 /// Who holds what is held, by name where it is one message; why mail is queue-only. `None`: the cause says it all.

@@ -11,6 +11,9 @@ use super::recipient_view::RecipientView;
 pub struct AddressView {
     pub address: String,
     pub now: Ms,
+    /// What the address resolves to here, in words; empty if its mail goes to the domain's hosts.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub here: Vec<String>,
     /// Its number in the address book.
     pub id: u32,
     pub domain: String,
@@ -36,7 +39,7 @@ pub struct AddressView {
 #[serde(default)]
 pub struct MailboxHistoryView {
     pub last_seen: Option<Ms>,
-    /// `untried`, `delivered`, `deferred`, `refused`.
+    /// `untried`, `delivered`, `deferred`, `refused`; empty: the address is not in the address book.
     pub last: String,
     /// At most 255.
     pub deliveries: u8,

@@ -43,10 +43,16 @@ pub fn main(rows: &[CauseRow]) -> Option<&CauseRow> {
     rows.iter().max_by_key(|row| (row.recipients, !row.cause().is_moving()))
 }
 
-/// When the first of them is tried: `-` where an operator keeps all of them.
+/// When the first of them is tried: `-` where all of them are kept by an operator or in a transaction.
 pub fn next_try_of(rows: &[CauseRow], at: Option<Ms>, now: Ms) -> String {
-    let is_kept = |row: &CauseRow| row.cause().is_kept();
-    if at.is_none() && !rows.is_empty() && rows.iter().all(is_kept) { "-".to_owned() } else { next_try(at, now) }
+    let is_tried = |row: &CauseRow| row.cause().is_tried_next();
+    if at.is_none() && !rows.is_empty() && !rows.iter().any(is_tried) { "-".to_owned() } else { next_try(at, now) }
+}
+
+/// The same of one recipient, or of several with the same cause, by its name.
+pub fn next_try_for(cause: &str, at: Option<Ms>, now: Ms) -> String {
+    let is_tried = Cause::of_name(cause).is_none_or(Cause::is_tried_next);
+    if at.is_none() && !is_tried { "-".to_owned() } else { next_try(at, now) }
 }
 
 /// Why something waits: the last reply, which says more than the cause; of a connection that is being made, how far it is.
@@ -72,6 +78,8 @@ pub fn short(cause: Cause) -> &'static str {
         Cause::Suspended => "suspended",
         Cause::LookUp => "DNS in progress",
         Cause::Dns => "DNS failed",
+        Cause::Routing => "no route",
+        Cause::BlockListed => "block list",
         Cause::Refused => "refused",
         Cause::Unreachable => "unreachable",
         Cause::TimedOut => "timed out",
@@ -154,6 +162,22 @@ mod tests {
         assert_eq!(main(&rows).unwrap().cause(), Cause::Greylisted);
         assert_eq!(summary(&rows[1..2]), "connection refused");
         assert_eq!(summary(&[]), "");
+    }
+
+    #[test]
+    fn what_is_in_flight_has_no_next_try() {
+        let next = |rows: &[CauseRow], at| next_try_of(rows, at, 1_000);
+        for cause in Cause::ALL {
+            let expected = match cause {
+                Cause::Held | Cause::Suspended | Cause::QueueOnly | Cause::Sending | Cause::Reporting => "-",
+                _ => "now",
+            };
+            assert_eq!(next(&[row(cause, 1)], None), expected, "{cause:?}");
+            assert_eq!(next_try_for(cause.name(), None, 1_000), expected, "{cause:?}");
+        }
+        assert_eq!(next(&[row(Cause::Sending, 1), row(Cause::Held, 1)], None), "-");
+        assert_eq!(next(&[row(Cause::Sending, 1), row(Cause::Ready, 1)], None), "now");
+        assert_eq!(next(&[row(Cause::Sending, 1), row(Cause::Refused, 1)], Some(61_000)), "1m");
     }
 
     #[test]

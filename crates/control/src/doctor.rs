@@ -39,6 +39,12 @@ impl Severity {
 #[serde(default)]
 pub struct Finding {
     pub severity: Severity,
+    /// The name of the condition of the server's health that it is (docs/operate/health.md); empty if it is none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub condition: String,
+    /// The affected object, as in the condition; empty if there is only one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub subject: String,
     pub what: String,
     /// What to do; empty if nothing.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -47,7 +53,7 @@ pub struct Finding {
 
 impl Finding {
     pub fn new(severity: Severity, what: impl Into<String>, next: impl Into<String>) -> Finding {
-        Finding { severity, what: what.into(), next: next.into() }
+        Finding { severity, what: what.into(), next: next.into(), ..Finding::default() }
     }
 
     /// One or two lines, without the last line's end.

@@ -236,10 +236,11 @@ pub(crate) fn part(words: &str) -> String {
     if words.is_empty() { String::new() } else { format!(" {}", printable(words, 300)) }
 }
 
-/// As a word of a shell.
+/// As a word of a shell. An empty one is the null sender: nothing else may be empty.
 pub fn quoted(text: &str) -> String {
+    let text = if text.is_empty() { "<>" } else { text };
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "@._+-=:/,".contains(c);
-    if !text.is_empty() && text.chars().all(is_plain) {
+    if text.chars().all(is_plain) {
         return text.to_owned();
     }
     format!("'{}'", text.replace('\'', r"'\''"))

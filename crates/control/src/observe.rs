@@ -167,6 +167,9 @@ pub struct MailqqOptions {
     /// With recipients at this site: its name, or a domain that is at it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub site: Option<String>,
+    /// Part of the decoded subject, ignoring case.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
     /// Seconds since acceptance.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub age_s_min: Option<u64>,
@@ -180,7 +183,7 @@ pub struct MailqqOptions {
 impl MailqqOptions {
     /// Something narrows the queue.
     pub fn is_narrow(&self) -> bool {
-        let names = [&self.list, &self.sender, &self.site];
+        let names = [&self.list, &self.sender, &self.site, &self.subject];
         names.into_iter().any(Option::is_some) || self.age_s_min.is_some() || self.age_s_max.is_some()
     }
 }
@@ -193,6 +196,7 @@ impl Default for MailqqOptions {
             list: None,
             sender: None,
             site: None,
+            subject: None,
             age_s_min: None,
             age_s_max: None,
             after: None,
@@ -238,6 +242,12 @@ pub struct MailqqRow {
     pub accepted: Ms,
     /// Empty for the null path.
     pub sender: String,
+    /// The sender that the client gave, where `sender` is another: of a post its author.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub given_sender: Option<String>,
+    /// Decoded; empty where there is none, `None` where the message is no longer stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
     pub list: Option<String>,
     /// `ordinary` or `bulk`.
     pub class: String,

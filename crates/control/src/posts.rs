@@ -11,6 +11,9 @@ pub struct PostReport {
     /// Empty if it is no list's.
     pub list: String,
     pub sender: String,
+    /// Decoded; empty where there is none, `None` where the message is no longer stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
     /// Octets at the wire.
     pub size: u64,
     pub accepted: Ms,

@@ -75,7 +75,7 @@ mod tests {
             ("class:bulk", "bulk mail", "`stentor queue-only --end --class bulk`"),
             ("list:news", "mail of list news", "`stentor queue-only --end --list news`"),
             ("domain:x.example", "mail to x.example", "`stentor queue-only --end --domain x.example`"),
-            ("sender:", "mail from <>", "`stentor queue-only --end --sender ''`"),
+            ("sender:", "mail from <>", "`stentor queue-only --end --sender '<>'`"),
             ("sender:@a.example", "mail from @a.example", "`stentor queue-only --end --sender @a.example`"),
             ("client:10.0.0.0/8", "mail that came from 10.0.0.0/8", "`stentor queue-only --end --client 10.0.0.0/8`"),
             ("source:a", "mail that goes out from source a", "`stentor queue-only --end --source a`"),

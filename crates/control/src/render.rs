@@ -7,6 +7,7 @@ use stentor_queue::cause::Cause;
 use stentor_queue::ids::Ms;
 use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
+use stentor_stats::health::Condition;
 
 use super::address_view::AddressView;
 use super::causes::{CauseRow, line_of, most_first, next_try_of, summary, why, why_of};
@@ -18,8 +19,8 @@ use super::format::{
 use super::queue_only_view::QueueOnlyView;
 use super::recipient_view::{RecipientState, RecipientView};
 use super::render_tls::{host_tls, weakest_tls};
-use super::render_waiting::more_sites;
-use super::reply::{Fates, MessageView, QueueSummary, Reply, SiteRow, Status};
+use super::render_waiting::{given_as, more_sites};
+use super::reply::{ActionView, Fates, MessageView, QueueSummary, Reply, SiteRow, Status};
 use super::site_view::{PathView, SiteView};
 use super::standing_view::StandingBounceView;
 use super::users_view::UsersView;
@@ -165,7 +166,15 @@ pub fn message(m: &MessageView, zone: &Zone, width: Width) -> String {
     let expires = m.expires.map(|at| format!(", expires in {}", span(at.saturating_sub(m.now)))).unwrap_or_default();
     line(&mut out, format_args!("{}  {}  {}{list}{held}", cut(&m.id, 20), bytes(m.size), cut(&m.class, 20)));
     line(&mut out, format_args!("  accepted    {} ({age} ago){expires}", instant(m.accepted, zone)));
-    line(&mut out, format_args!("  from        <{}> by {}", cut(&m.sender, width.column(60)), cut(&m.origin, 20)));
+    let given = given_as(m.given_sender.as_deref(), width);
+    line(
+        &mut out,
+        format_args!("  from        <{}>{given} by {}", cut(&m.sender, width.column(60)), cut(&m.origin, 20)),
+    );
+    if let Some(subject) = &m.subject {
+        let subject = if subject.is_empty() { "(none)" } else { subject };
+        line(&mut out, format_args!("  subject     {}", cut(subject, width.rest(15))));
+    }
     if !m.message_id.is_empty() {
         line(&mut out, format_args!("  message-id  {}", cut(&m.message_id, width.rest(15))));
     }
@@ -216,8 +225,15 @@ pub fn address(a: &AddressView, width: Width) -> String {
         ms.map_or_else(String::new, |ms| format!("{what} {}.{:03}s", ms / 1_000, ms % 1_000))
     };
     line(&mut out, format_args!("{}", cut(&a.address, 80)));
+    for (n, words) in a.here.iter().enumerate() {
+        let name = if n == 0 { "here" } else { "" };
+        line(&mut out, format_args!("  {name:<9} {}", cut(words, width.rest(12))));
+    }
+    if a.mailbox.last.is_empty() && !a.here.is_empty() {
+        return out;
+    }
     let failed = a.pending.as_ref().and_then(|pending| Cause::of_name(&pending.cause));
-    let failed = failed.filter(|cause| matches!(cause, Cause::Dns | Cause::Table));
+    let failed = failed.filter(|cause| matches!(cause, Cause::Dns | Cause::Routing | Cause::Table));
     let place = match &a.site {
         Some(site) => format!("at {}", cut(site, width.column(40))),
         None => failed.map_or("not looked up yet", Cause::words).to_owned(),
@@ -359,6 +375,9 @@ pub fn status(s: &Status) -> String {
     let stopping = if s.stopping { ", stopping" } else { "" };
     let version = cut(&s.version, 20);
     line(&mut out, format_args!("{}: stentor {version}, pid {}, up {up}{stopping}", cut(&s.hostname, 40), s.pid));
+    for condition in &s.health {
+        health(&mut out, condition, s.now);
+    }
     line(
         &mut out,
         format_args!("  queue        {}, {} known", plural(s.messages, "message"), plural(s.addresses, "address")),
@@ -375,6 +394,11 @@ pub fn status(s: &Status) -> String {
             bytes(s.disk_free_bytes)
         ),
     );
+    if let Some(ActionView { verb, who, since, recipients }) = &s.action {
+        let (done, since) = (plural(*recipients, "recipient"), span(s.now.saturating_sub(*since)));
+        let (verb, who) = (cut(&verb.replace('_', " "), 20), cut(who, 60));
+        line(&mut out, format_args!("  action       {verb}: {done} so far, by {who}, since {since}"));
+    }
     if s.journal_abandoned > 0 {
         let given_up = plural(s.journal_abandoned, "segment");
         line(&mut out, format_args!("  disk         FAILS: {given_up} given up, see `stentor doctor`"));
@@ -423,6 +447,15 @@ pub fn status(s: &Status) -> String {
         line(&mut out, format_args!("  queue run    in progress for {}", span(s.now.saturating_sub(since))));
     }
     out
+}
+
+/// What is wrong and what to do, in two lines.
+fn health(out: &mut String, condition: &Condition, now: Ms) {
+    let (severity, since) = (condition.severity.words(), span(now.saturating_sub(condition.since)));
+    let start = if condition.refuses_mail { "refusing mail: " } else { "" };
+    let (what, next) = (marked(&printable(&condition.what, 600)), printable(&condition.next, 400));
+    line(out, format_args!("  {severity:<12} {start}{what} (for {since})"));
+    line(out, format_args!("               next: {next}"));
 }
 
 /// What is queue-only, and how it ends.

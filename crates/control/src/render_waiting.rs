@@ -1,11 +1,10 @@
 //! Displays waiting mail: the tables of `mailqq`, `latedudes`, `hosts` and `report`. As [`super::render`]: escaped and
 //! cut.
 
-use stentor_queue::cause::Cause;
 use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
 
-use super::causes::{next_try_of, summary, why, why_of};
+use super::causes::{next_try_for, next_try_of, summary, why, why_of};
 use super::foreign::cut;
 use super::format::{
     Width, bytes, counted, date_time, duration, instant, line, localised, next_try, part, plural, slot_ago, span,
@@ -30,10 +29,14 @@ pub fn mailqq(m: &Mailqq, zone: &Zone, width: Width) -> String {
     for row in &m.rows {
         let mark = if row.in_flight > 0 { '*' } else { ' ' };
         let (sender, held) = (cut(&row.sender, width.column(NAME_COLUMNS)), if row.held { ", held" } else { "" });
+        let given = given_as(row.given_sender.as_deref(), width);
         let list = row.list.as_deref().map(|list| format!(" list {}", cut(list, width.column(24)))).unwrap_or_default();
         let (pending, id, size) = (row.here.unwrap_or(row.pending), format!("{}{mark}", cut(&row.id, 12)), row.size);
         let date = date_time(row.accepted, zone);
-        line(&mut out, format_args!("{pending:>10}  {id:<14} {size:>10}  {date:<19}  <{sender}>{list}{held}"));
+        line(&mut out, format_args!("{pending:>10}  {id:<14} {size:>10}  {date:<19}  <{sender}>{given}{list}{held}"));
+        if let Some(subject) = row.subject.as_deref().filter(|subject| !subject.is_empty()) {
+            line(&mut out, format_args!("{:>28}Subject: {}", "", cut(subject, width.rest(37))));
+        }
         if row.causes.iter().any(|cause| !cause.cause().is_moving()) {
             line(&mut out, format_args!("{:>28}{}", "", cut(&summary(&row.causes), width.rest(28))));
         }
@@ -52,6 +55,12 @@ pub fn mailqq(m: &Mailqq, zone: &Zone, width: Width) -> String {
         line(&mut out, format_args!("only the oldest {looked} were examined; continue with --after {after}"));
     }
     out
+}
+
+/// The sender that the client gave, where the mail leaves with another.
+pub(crate) fn given_as(given: Option<&str>, width: Width) -> String {
+    let given = given.filter(|given| !given.is_empty());
+    given.map(|given| format!(" (original sender <{}>)", cut(given, width.column(NAME_COLUMNS)))).unwrap_or_default()
 }
 
 /// `stentor latedudes`: each row with why it waits and what may be done.
@@ -85,13 +94,13 @@ fn age(oldest: Option<u64>, now: u64) -> String {
 }
 
 fn stuck_sites(out: &mut String, s: &Stuck, width: Width) {
-    line(out, format_args!("{:>8} {:>8} {:>8}  {}", "messages", "oldest", "next try", "site"));
+    line(out, format_args!("{:>10} {:>8} {:>8}  {}", "recipients", "oldest", "next try", "site"));
     for row in &s.sites {
         let next = next_try_of(&row.causes, row.next_try, s.now);
-        let (messages, oldest) = (row.messages, age(row.oldest, s.now));
-        let recipients = plural(row.waiting, "recipient");
+        let (recipients, oldest) = (row.waiting, age(row.oldest, s.now));
+        let messages = plural(row.messages, "message");
         let site = cut(&row.site, width.column(60));
-        line(out, format_args!("{messages:>8} {oldest:>8} {next:>8}  {site}, {recipients}"));
+        line(out, format_args!("{recipients:>10} {oldest:>8} {next:>8}  {site}, {messages}"));
         details(out, &why_of(&row.causes, &row.last_reply), &row.action, width);
     }
     more_sites(out, (s.sites_total, s.domains_total), &s.sites);
@@ -101,10 +110,7 @@ fn stuck_recipients(out: &mut String, s: &Stuck, width: Width) {
     line(out, format_args!("{:>8} {:>8} {:>8}  {}", "messages", "oldest", "next try", "recipient"));
     let mut advised = "";
     for row in &s.recipients {
-        let next = match row.state.cause.as_str() {
-            "held" | "suspended" | "queue_only" => "-".to_owned(),
-            _ => next_try(row.state.next_try, s.now),
-        };
+        let next = next_try_for(&row.state.cause, row.state.next_try, s.now);
         let (messages, oldest) = (row.messages, age(row.oldest, s.now));
         let address = cut(&row.state.address, width.column(70));
         line(out, format_args!("{messages:>8} {oldest:>8} {next:>8}  {address}"));
@@ -229,6 +235,9 @@ pub fn posts(p: &Posts, zone: &Zone, width: Width) -> String {
             &mut out,
             format_args!("{} {}  {list}, {recipients}{state}", cut(&row.id, 12), instant(row.accepted, zone)),
         );
+        if let Some(subject) = row.subject.as_deref().filter(|subject| !subject.is_empty()) {
+            line(&mut out, format_args!("    Subject: {}", cut(subject, width.rest(13))));
+        }
         line(&mut out, format_args!("    {}", printable(&localised(&row.text, zone, Some(p.now)), 1_000)));
         let t = &row.timeline;
         if p.rows.len() == 1 && t.count > 0 {
@@ -237,8 +246,7 @@ pub fn posts(p: &Posts, zone: &Zone, width: Width) -> String {
             line(&mut out, format_args!("    of {} delivered: {}", t.count, parts.join(", ")));
         }
         for place in row.waiting.iter().filter(|_| p.rows.len() == 1) {
-            let is_kept = Cause::of_name(&place.cause).is_some_and(Cause::is_kept);
-            let next = if is_kept { "-".to_owned() } else { next_try(place.next_try, p.now) };
+            let next = next_try_for(&place.cause, place.next_try, p.now);
             let (recipients, site) = (place.recipients, cut(&place.site, width.column(40)));
             let why = why(&place.words, &place.last_reply, place.since);
             line(

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
+use stentor_stats::health::Condition;
 
 use super::address_view::AddressView;
 use super::ages::Ages;
@@ -34,6 +35,18 @@ pub struct Fates {
     pub quarantined: u64,
     pub coalesced: u64,
     pub pending: u64,
+}
+
+/// An operator's action under way.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct ActionView {
+    pub verb: String,
+    /// As the audit record has it.
+    pub who: String,
+    pub since: Ms,
+    /// Recipients done so far.
+    pub recipients: u64,
 }
 
 /// The server at a glance. Counters are since the start unless they are levels.
@@ -101,6 +114,9 @@ pub struct Status {
     /// What is queue-only now, by operators and by the configuration.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub queue_only: Vec<QueueOnlyView>,
+    /// An operator's action that is being carried out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub action: Option<ActionView>,
     /// When the run of the queue began that is not over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue_run_since: Option<Ms>,
@@ -116,6 +132,9 @@ pub struct Status {
     /// Why the folder cannot be used.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub submissions_unusable: Option<String>,
+    /// What is wrong now: what refuses mail first, then problems, then warnings.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub health: Vec<Condition>,
     /// Where it listens for SMTP and HTTP, as configured.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub listening: Vec<SocketAddr>,
@@ -264,6 +283,12 @@ pub struct MessageView {
     pub now: Ms,
     /// Empty for the null path.
     pub sender: String,
+    /// The sender that the client gave, where `sender` is another: of a post its author.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub given_sender: Option<String>,
+    /// Decoded; empty where there is none, `None` where the message is no longer stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
     pub list: Option<String>,
     /// `ordinary` or `bulk`.
     pub class: String,
@@ -294,6 +319,12 @@ pub struct EnvelopeView {
     pub continued: bool,
     pub held: bool,
     pub sender: String,
+    /// The sender that the client gave, where `sender` is another: of a post its author.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub given_sender: Option<String>,
+    /// Decoded; empty where there is none, `None` where the message is no longer stored.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
     pub list: Option<String>,
     pub class: String,
     pub size: u64,

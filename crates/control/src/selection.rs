@@ -27,6 +27,8 @@ pub fn check_reason(reason: Option<&str>) -> Result<(), String> {
 pub(crate) const NO_SITE: &str =
     "what is in the quarantine is at no site; select it by id, sender, recipient, list or age";
 
+const NO_SUBJECT: &str = "the quarantine cannot be selected by subject; find ids with `stentor quarantine list`, or select by sender, recipient, list or age";
+
 /// The longest suspension, and the longest bounce, that ends by itself: a year.
 pub const STANDING_S_MAX: u64 = 366 * 86_400;
 
@@ -115,6 +117,8 @@ pub struct Selection {
     pub recipient: Option<String>,
     pub site: Option<String>,
     pub list: Option<String>,
+    /// Part of the decoded subject, ignoring case.
+    pub subject: Option<String>,
     /// Seconds since acceptance.
     pub age_s_min: Option<u64>,
     pub age_s_max: Option<u64>,
@@ -138,6 +142,7 @@ struct Arguments {
     recipient: Option<String>,
     site: Option<String>,
     list: Option<String>,
+    subject: Option<String>,
     age_s_min: Option<u64>,
     age_s_max: Option<u64>,
     as_of: Option<AsOf>,
@@ -178,12 +183,16 @@ pub fn parse(verb: &str, fields: &Value, acts: bool) -> Result<Parsed, Problem> 
         Some(Ids::Many(ids)) => ids,
     };
     let ids = ids.iter().map(|id| id.parse().map_err(|e| bad(format!("{id:?}: {e}")))).collect::<Result<_, _>>()?;
+    if a.subject.as_deref().is_some_and(|subject| subject.trim().is_empty()) {
+        return Err(bad("an empty subject would select all mail".to_owned()));
+    }
     let selection = Selection {
         ids,
         sender: a.sender,
         recipient: a.recipient,
         site: a.site,
         list: a.list,
+        subject: a.subject,
         age_s_min: a.age_s_min,
         age_s_max: a.age_s_max,
         as_of: a.as_of,
@@ -202,6 +211,9 @@ pub fn parse(verb: &str, fields: &Value, acts: bool) -> Result<Parsed, Problem> 
     let is_quarantine = [Verb::QuarantineRelease.name(), Verb::QuarantineDelete.name()].contains(&verb);
     if is_quarantine && selection.site.is_some() {
         return Err(bad(NO_SITE.to_owned()));
+    }
+    if is_quarantine && selection.subject.is_some() {
+        return Err(bad(NO_SUBJECT.to_owned()));
     }
     let standing = match (a.for_s, a.end) {
         (None, false) => None,
@@ -241,7 +253,7 @@ impl Selection {
     fn is_of_the_future(&self) -> bool {
         let by_age = self.age_s_min.is_some() || self.age_s_max.is_some() || self.as_of.is_some();
         let is_domain = self.recipient.as_ref().is_none_or(|recipient| recipient.starts_with('@'));
-        self.ids.is_empty() && !by_age && is_domain && self.is_narrow()
+        self.ids.is_empty() && self.subject.is_none() && !by_age && is_domain && self.is_narrow()
     }
 
     /// Whether it has a selector: without one it means all mail.
@@ -253,8 +265,13 @@ impl Selection {
     pub fn to_json(&self) -> Map<String, Value> {
         let mut fields = Map::new();
         let ids: Vec<String> = self.ids.iter().map(ToString::to_string).collect();
-        let texts =
-            [("sender", &self.sender), ("recipient", &self.recipient), ("site", &self.site), ("list", &self.list)];
+        let texts = [
+            ("sender", &self.sender),
+            ("recipient", &self.recipient),
+            ("site", &self.site),
+            ("list", &self.list),
+            ("subject", &self.subject),
+        ];
         if !ids.is_empty() {
             fields.insert("id".to_owned(), ids.into());
         }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use stentor_queue::ids::Ms;
+use stentor_stats::health::Condition;
 pub use stentor_stats::now::EventNow;
 use stentor_stats::now::{Counts, MachineNow, Percentiles, Point};
 
@@ -59,8 +60,11 @@ pub struct Snapshot {
     pub connections: ConnectionsNow,
     pub journal: JournalNow,
     pub machine: MachineNow,
-    /// The bottleneck, in words.
+    /// The bottleneck, in words; the worst problem, if there is one.
     pub verdict: String,
+    /// What is wrong now, the worst first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub health: Vec<Condition>,
     /// Why recipients wait, of what is asked for; as old as `sites_at`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<CauseRow>,

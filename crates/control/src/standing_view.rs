@@ -87,7 +87,7 @@ mod tests {
         let null = view("bounce:sender:");
         assert_eq!(
             (null.words().as_str(), null.end_command().as_str()),
-            ("mail from <>", "stentor bounce --end --sender ''")
+            ("mail from <>", "stentor bounce --end --sender '<>'")
         );
         assert_eq!(all.selection().recipient.as_deref(), Some("@one.example"));
     }

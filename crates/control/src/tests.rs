@@ -225,6 +225,8 @@ fn view(recipients: usize) -> MessageView {
         id: "00000000002D".to_owned(),
         now: NOW,
         sender: "list-bounces@example.com".to_owned(),
+        given_sender: None,
+        subject: Some("A post".to_owned()),
         list: Some("users".to_owned()),
         class: "bulk".to_owned(),
         size: 4096,
@@ -290,6 +292,7 @@ fn verbs_round_trip_as_requests() {
         recipient: Some("@example.org".to_owned()),
         site: Some("mx.example.org".to_owned()),
         list: Some("news".to_owned()),
+        subject: Some("A \"quoted\" word".to_owned()),
         age_s_min: Some(3600),
         age_s_max: Some(7200),
         as_of: Some(AsOf { next: 7, at: NOW }),
@@ -298,12 +301,15 @@ fn verbs_round_trip_as_requests() {
     assert!(Request::parse(br#"{"v":1,"verb":"hold","as_of":"7.1"}"#).is_err(), "it is no selector");
     assert!(Request::parse(br#"{"v":1,"verb":"hold","list":"a","as_of":"7"}"#).is_err());
     assert!(Request::parse(br#"{"v":1,"verb":"bounce","list":"a","for_s":60,"as_of":"7.1"}"#).is_err());
+    let refused = |line: &str| Request::parse(line.as_bytes()).is_err();
+    assert!(refused(r#"{"v":1,"verb":"quarantine_release","subject":"a"}"#), "only headers of the queue are read");
+    assert!(refused(r#"{"v":1,"verb":"bounce","subject":"a","for_s":60}"#), "mail that is to come has none yet");
     for selection in [Selection::default(), all_then, full] {
         for verb in Verb::ALL {
             for (dry_run, reason) in [(true, None), (false, Some("because".to_owned()))] {
                 let mut selection = selection.clone();
                 if matches!(verb, Verb::QuarantineRelease | Verb::QuarantineDelete) {
-                    selection.site = None;
+                    (selection.site, selection.subject) = (None, None);
                 }
                 let request = Request::Act { verb, selection, dry_run, reason };
                 assert_eq!(Request::parse(request.to_line().as_bytes()), Ok(request));
@@ -667,6 +673,7 @@ fn a_message_as_a_table() {
 00000000002D  4.0 KiB  bulk, list users
   accepted    2026-11-21 08:41:25 UTC (2h13m ago), expires in 4d20h
   from        <list-bounces@example.com> by 192.0.2.1
+  subject     A post
   message-id  <1@example.com>
   recipients  2000: 1990 delivered, 3 bounced, 7 pending
 

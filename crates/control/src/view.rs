@@ -88,7 +88,7 @@ pub enum Subject {
 /// The orders of sites and lists.
 const OF_SITES: &[Sort] = &[Sort::Waiting, Sort::Messages, Sort::Age, Sort::NextTry, Sort::Name];
 /// The same in `stuck`, beside recipients by messages.
-const OF_STUCK_SITES: &[Sort] = &[Sort::Messages, Sort::Waiting, Sort::Age, Sort::NextTry, Sort::Name];
+const OF_STUCK_SITES: &[Sort] = &[Sort::Waiting, Sort::Messages, Sort::Age, Sort::NextTry, Sort::Name];
 
 impl Subject {
     pub const ALL: [Subject; 6] =
@@ -264,7 +264,7 @@ mod tests {
         let defaults = |subject: Subject, by| (subject.default_sort(by), subject.default_rows());
         assert_eq!(defaults(Subject::Queue, Some(By::Age)), (Some(Sort::Waiting), 50));
         assert_eq!(defaults(Subject::Stuck, None), (Some(Sort::Messages), 20));
-        assert_eq!(defaults(Subject::Stuck, Some(By::Site)), (Some(Sort::Messages), 20));
+        assert_eq!(defaults(Subject::Stuck, Some(By::Site)), (Some(Sort::Waiting), 20));
         assert_eq!(defaults(Subject::Report, None), (None, 20));
     }
 

@@ -39,6 +39,27 @@ impl Histogram {
         self.max.fetch_max(value, Ordering::Relaxed);
     }
 
+    /// The largest number so far.
+    pub fn max(&self) -> u64 {
+        self.max.load(Ordering::Relaxed)
+    }
+
+    /// The buckets that have something, with their counts.
+    pub fn filled(&self) -> impl Iterator<Item = (usize, u32)> {
+        let counts = self.buckets.iter().map(|count| count.load(Ordering::Relaxed)).enumerate();
+        counts.filter(|(_, count)| *count > 0)
+    }
+
+    /// What [`Histogram::filled`] had before a restart; buckets that there are not are left out.
+    pub fn restore(&self, filled: impl Iterator<Item = (usize, u32)>, max: u64) {
+        for (bucket, count) in filled {
+            if let Some(known) = self.buckets.get(bucket) {
+                known.fetch_add(count, Ordering::Relaxed);
+            }
+        }
+        self.max.fetch_max(max, Ordering::Relaxed);
+    }
+
     pub fn read(&self) -> Distribution {
         let buckets = self.buckets.iter().map(|count| count.load(Ordering::Relaxed)).collect();
         Distribution { buckets, max: self.max.load(Ordering::Relaxed) }

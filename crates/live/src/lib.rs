@@ -7,14 +7,17 @@
 //!
 //! Failure answers: what `/proc` lacks is zero; the control socket drops a watcher that does not read.
 
+pub mod action;
 pub mod events;
 pub mod filters;
+pub mod health;
 pub mod histogram;
 pub mod machine;
 pub mod posts;
 pub mod rings;
 pub mod traffic;
 
+use self::action::Action;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -24,18 +27,34 @@ use stentor_queue::event::Accept;
 use stentor_queue::ids::Ms;
 use stentor_queue::site::Target;
 use stentor_sched::verdict::Judge;
-use stentor_sched::{Failure, RcptOutcome};
+use stentor_sched::{Failure, RcptOutcome, SessionSoFar};
 use stentor_stats::now::{Counts, MachineNow, Totals};
 
 use self::events::Events;
 use self::filters::Filters;
+use self::health::Health;
 use self::histogram::Histogram;
 use self::posts::Posts;
 use self::rings::Rings;
 use self::traffic::Traffic;
 
 /// What a session's side of the server knows about itself.
-pub type Sessions = Box<dyn Fn() -> usize + Send + Sync>;
+pub type Sessions = Box<dyn Fn() -> SessionCounts + Send + Sync>;
+
+/// Open sessions of clients, by the role of the listener that they came by: each role has a pool of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct SessionCounts {
+    /// At `smtp`.
+    pub relay: usize,
+    /// At `smtps` and `submission`.
+    pub users: usize,
+}
+
+impl SessionCounts {
+    pub fn total(self) -> usize {
+        self.relay + self.users
+    }
+}
 
 /// What the committer does, batch by batch.
 #[derive(Default)]
@@ -56,6 +75,10 @@ pub struct Live {
     pub posts: Arc<Posts>,
     pub filters: Filters,
     pub events: Events,
+    /// What is wrong with the server.
+    pub health: Health,
+    /// The operator action in progress.
+    pub action: Action,
     /// Who watches sessions.
     pub traffic: Traffic,
     rings: Mutex<Rings>,
@@ -104,7 +127,11 @@ impl Live {
 
     /// Connections of clients.
     pub fn connections_in(&self) -> usize {
-        self.sessions.get().map_or(0, |count| count())
+        self.sessions().total()
+    }
+
+    pub fn sessions(&self) -> SessionCounts {
+        self.sessions.get().map_or_else(SessionCounts::default, |count| count())
     }
 
     /// A message became durable.
@@ -123,8 +150,13 @@ impl Live {
     /// A transaction ended.
     ///
     /// `list` is empty for other mail; `size` in octets at the wire.
-    pub fn attempt(&self, (list, size): (&str, u64), outcomes: &[RcptOutcome], target: &Target) {
-        let judge = Judge::of(outcomes, target.lmtp);
+    pub fn attempt(
+        &self,
+        (list, size): (&str, u64),
+        outcomes: &[RcptOutcome],
+        (target, session): (&Target, SessionSoFar),
+    ) {
+        let judge = Judge::of(outcomes, session);
         let is_deferred = |o: &&RcptOutcome| !judge.verdict(o).is_final();
         let delivered = outcomes.iter().filter(|o| o.is_delivered()).count() as u64;
         let failed = outcomes.len() as u64 - delivered;

@@ -5,10 +5,11 @@
 //! KiB with a short subject, an outcome a look-up and two additions, under the lock that recording the outcome takes
 //! anyway. At most [`POSTS_MAX`] are kept: finished ones are dropped first, the oldest first.
 //!
-//! After a restart the fates of unfinished posts come from the store; the times of earlier deliveries are lost, and
-//! finished posts are forgotten (the history has them).
+//! After a restart the fates of unfinished posts come from the store, and the times of earlier deliveries from a file that is written
+//! once a minute and at a stop ([`Posts::write_times`]); finished posts are forgotten (the history has them).
 
 use std::collections::VecDeque;
+use std::fmt::Write as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -125,6 +126,15 @@ impl Post {
         Some(self.last_outcome.load(Ordering::Relaxed)).filter(|at| *at > 0)
     }
 
+    /// Of before the start; `before_start` is what is not among these.
+    fn recall(&mut self, times: Times) {
+        self.fast_done.store(times.fast_done, Ordering::Relaxed);
+        self.last_outcome.store(times.last_outcome, Ordering::Relaxed);
+        self.times.restore(times.filled.into_iter(), times.max);
+        let timed = self.times.read().count();
+        self.before_start = Some(self.fate(Fate::Delivered).saturating_sub(timed));
+    }
+
     fn count(&self, fate: Fate, recipients: u64, now: Ms) {
         self.fates[index(fate)].fetch_add(recipients, Ordering::Relaxed);
         self.last_outcome.store(now, Ordering::Relaxed);
@@ -154,9 +164,54 @@ struct Table {
 pub struct Posts {
     table: Mutex<Table>,
     noted: Mutex<VecDeque<(ContentId, Noted)>>,
+    /// Times of before the start, until the queue names their posts.
+    recalled: Mutex<HashMap<MessageId, Times>>,
+}
+
+/// A post's times, as they are kept over a restart.
+struct Times {
+    fast_done: u64,
+    last_outcome: u64,
+    max: u64,
+    filled: Vec<(usize, u32)>,
+}
+
+impl Times {
+    /// `id fast_done last_outcome max bucket:count...`, separated by tabs.
+    fn read(line: &str) -> Option<(MessageId, Times)> {
+        let mut fields = line.split('\t');
+        let mut next = || fields.next()?.parse::<u64>().ok();
+        let (id, fast_done, last_outcome, max) = (next()?, next()?, next()?, next()?);
+        let filled = fields.map(|field| {
+            let (bucket, count) = field.split_once(':')?;
+            Some((bucket.parse().ok()?, count.parse().ok()?))
+        });
+        Some((MessageId(id), Times { fast_done, last_outcome, max, filled: filled.collect::<Option<_>>()? }))
+    }
 }
 
 impl Posts {
+    /// The times of all posts that are being delivered, a line each that begins with `post` and a tab.
+    pub fn write_times(&self, out: &mut String) {
+        for post in self.newest().iter().filter(|post| post.finished().is_none()) {
+            let (fast_done, last) = (post.fast_done().unwrap_or(0), post.last_outcome().unwrap_or(0));
+            // Writing to a string cannot fail.
+            let _ = write!(out, "post\t{}\t{fast_done}\t{last}\t{}", post.id.0, post.times.max());
+            for (bucket, count) in post.times.filled() {
+                let _ = write!(out, "\t{bucket}:{count}");
+            }
+            out.push('\n');
+        }
+    }
+
+    /// What [`Posts::write_times`] wrote before the start, from a text that may have other lines; to be called before posts are
+    /// followed. Lines that make no sense.
+    pub fn recall_times(&self, text: &str) -> usize {
+        let lines = text.lines().filter_map(|line| line.strip_prefix("post\t")).take(POSTS_MAX);
+        let mut recalled = self.recalled.lock();
+        lines.filter(|line| Times::read(line).map(|(id, times)| recalled.insert(id, times)).is_none()).count()
+    }
+
     /// The newest first.
     pub fn newest(&self) -> Vec<Arc<Post>> {
         self.table.lock().order.iter().rev().cloned().collect()
@@ -227,7 +282,11 @@ impl Running {
             return;
         }
         let noted = if is_new { self.posts.noted(message.content()) } else { Noted::default() };
-        let post = Arc::new(Post::new(no, message, noted, is_new));
+        let mut post = Post::new(no, message, noted, is_new);
+        if !is_new && let Some(times) = self.posts.recalled.lock().remove(&post.id) {
+            post.recall(times);
+        }
+        let post = Arc::new(post);
         self.by_no.insert(no, post.clone());
         if let Some(gone) = self.posts.keep(post) {
             self.by_no.remove(&gone.no);
@@ -293,6 +352,26 @@ mod tests {
         let times = post.times.read();
         assert_eq!((times.count(), times.max), (8, 2_000));
         assert!((470..=530).contains(&times.percentile(50.0)), "{}", times.percentile(50.0));
+    }
+
+    #[test]
+    fn times_outlive_a_restart() {
+        let (mut store, mut running) = (Store::new(), Running::default());
+        let no = follow(&mut store, &mut running, accept(1, Some("news"), 10));
+        running.record_fate(no, Fate::Delivered, 4, false, 1_500);
+        store.record_fate(no, Fate::Delivered, &(0..4).collect(), None, 1_500, &mut Vec::new());
+        let mut text = String::from("other\tline\n");
+        running.posts().write_times(&mut text);
+        // Delivered after the file was written, before the process ended.
+        store.record_fate(no, Fate::Delivered, &(4..6).collect(), None, 9_000, &mut Vec::new());
+        let mut again = Running::default();
+        assert_eq!(again.posts().recall_times(&(text + "post\tx\npost\t7\t1\n")), 2);
+        again.follow(no, store.message(no).expect("it is there"), false);
+        let post = again.posts().get(MessageId(1)).expect("it is followed");
+        assert_eq!((post.times.read().count(), post.times.read().max), (4, 500));
+        assert_eq!((post.before_start, post.last_outcome(), post.fate(Fate::Delivered)), (Some(2), Some(1_500), 6));
+        again.record_fate(no, Fate::Delivered, 4, true, 3_000);
+        assert_eq!(post.times.read().count(), 8);
     }
 
     #[test]

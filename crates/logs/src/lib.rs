@@ -121,6 +121,11 @@ impl AttemptLog {
         self.0.as_ref().map_or(0, |handle| handle.shared.dropped())
     }
 
+    /// Why lines do not get to the destination.
+    pub fn trouble(&self) -> Option<String> {
+        self.0.as_ref().and_then(|handle| handle.shared.trouble())
+    }
+
     fn with(&self, format: impl FnOnce(&Ident, &mut Vec<u8>, &mut Vec<u8>) -> u64) {
         let Some(handle) = &self.0 else { return };
         SCRATCH.with_borrow_mut(|(out, tail)| {

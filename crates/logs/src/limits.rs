@@ -40,6 +40,10 @@ macro_rules! limits {
 
 limits! {
     Connections: "connections", "[listen] connections_max", "a client was turned away with 421";
+    SubmissionConnections: "submission_connections", "[listen] submission_connections_max",
+        "a client of `submission` or `smtps` was turned away with 421";
+    Displaced: "connections_displaced", "[listen] connections_max and submission_connections_max",
+        "an idle session of the client with most of them was closed with 421 for another client";
     ConnectionsPerClient: "connections_per_client", "[listen] connections_per_client_max",
         "a client with many connections was turned away with 421";
     ProxyHeader: "proxy_header", "nothing: turn on send-proxy at this proxy, or take it out of [listen] proxy_clients",

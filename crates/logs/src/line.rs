@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use stentor_config::{LogFormat, LogTarget, SyslogTo};
 use stentor_stats::escape::{Place, push};
-use stentor_stats::record::{Accepted, Attempt, Ms, Note, Record, Refused, Stat, Topic, Unreached};
+use stentor_stats::record::{Accepted, Attempt, Ms, Note, Recoded, Record, Refused, Stat, Topic, Unreached};
 use stentor_stats::time::{push_delay, push_number, push_rfc3339, push_syslog};
 
 /// The recipients on one line; the others follow on further lines with the same fields, as sendmail does it.
@@ -403,6 +403,10 @@ fn attempt_tail(out: &mut Vec<u8>, a: &Attempt<'_>) {
     out.extend_from_slice(b", relay=");
     push_relay(out, a.host, a.ip, true);
     push_tls(out, a.tls);
+    if a.recoded != Recoded::default() {
+        out.extend_from_slice(b", recoded=");
+        out.extend_from_slice(a.recoded.name().as_bytes());
+    }
     out.extend_from_slice(b", dsn=");
     push(out, a.dsn, Place::Field, FIELD_BYTES_MAX);
     push_stat(out, a);
@@ -456,6 +460,7 @@ fn attempt_json_tail(out: &mut Vec<u8>, a: &Attempt<'_>) {
     json_maybe(out, "list", a.list);
     json_maybe(out, "source", a.source);
     json_maybe(out, "tls", a.tls);
+    json_maybe(out, "recoded", a.recoded.name());
     if let Some(unreached) = &a.unreached {
         json_maybe(out, "site", unreached.site);
         json_number(out, "waiting", unreached.waiting);

@@ -140,8 +140,25 @@ impl Logs {
         self.all.iter().for_each(|(_, log)| log.flush());
     }
 
+    /// Places that do not take lines, each with why.
+    pub fn troubles(&self) -> impl Iterator<Item = (String, String)> {
+        self.all.iter().filter_map(|(target, log)| Some((place(target), log.trouble()?)))
+    }
+
     /// Lines lost since the start.
     pub fn dropped(&self) -> u64 {
         self.all.iter().map(|(_, log)| log.dropped()).sum()
+    }
+}
+
+/// A destination in words.
+fn place(target: &LogTarget) -> String {
+    match target {
+        LogTarget::Off => "off".to_owned(),
+        LogTarget::Stderr => "stderr".to_owned(),
+        LogTarget::Stdout => "stdout".to_owned(),
+        LogTarget::File(path) => path.display().to_string(),
+        LogTarget::Syslog(_) => "syslog".to_owned(),
+        LogTarget::Journald(_) => "journald".to_owned(),
     }
 }

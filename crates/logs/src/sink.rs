@@ -20,6 +20,8 @@ pub struct Sink {
     to: To,
     /// The last write failed; complaints go to stderr once for each series of failures.
     failing: bool,
+    /// Why the last write failed, or a file cannot be opened again.
+    trouble: Option<String>,
     /// The last write ended within a line.
     torn: bool,
 }
@@ -51,7 +53,7 @@ impl Sink {
             LogTarget::Syslog(to) => To::Socket(Socket::syslog(to.clone())),
             LogTarget::Journald(path) => To::Socket(Socket::journald(path.clone())),
         };
-        Ok(Some(Sink { to, failing: false, torn: false }))
+        Ok(Some(Sink { to, failing: false, trouble: None, torn: false }))
     }
 
     /// Reopens a file by its name (something else renamed it); on failure, keeps the old one.
@@ -60,13 +62,21 @@ impl Sink {
             To::File(file) => match LogFile::open(&file.path, file.rotation, now) {
                 Ok(new) => {
                     *file = new;
-                    self.torn = false;
+                    (self.torn, self.trouble) = (false, None);
                 }
-                Err(error) => complain(&format!("the log {} cannot be reopened: {error}", file.path.display())),
+                Err(error) => {
+                    complain(&format!("the log {} cannot be reopened: {error}", file.path.display()));
+                    self.trouble = Some(format!("it cannot be reopened: {error}"));
+                }
             },
             To::Socket(socket) => socket.close(),
             To::Stderr | To::Stdout => {}
         }
+    }
+
+    /// Why lines do not get where they should; `None`: they do.
+    pub fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
     }
 
     /// Writes whole lines; returns how many were lost.
@@ -89,8 +99,15 @@ impl Sink {
         };
         let failing = std::mem::replace(&mut self.failing, result.is_err());
         match result {
-            Ok(()) => 0,
+            Ok(()) => {
+                // One that could not be reopened is written to under another name, until it can.
+                if failing {
+                    self.trouble = None;
+                }
+                0
+            }
             Err((error, lines)) => {
+                self.trouble = Some(error.to_string());
                 if !failing {
                     complain(&format!("the log cannot be written, lines are lost: {error}"));
                 }

@@ -28,6 +28,8 @@ pub struct Shared {
     buffer_bytes_max: usize,
     by_line: bool,
     dropped: AtomicU64,
+    /// Of the destination, as of the last write.
+    trouble: Mutex<Option<String>>,
 }
 
 #[derive(Default)]
@@ -54,6 +56,7 @@ impl Shared {
             buffer_bytes_max,
             by_line,
             dropped: AtomicU64::new(0),
+            trouble: Mutex::default(),
         })
     }
 
@@ -78,6 +81,11 @@ impl Shared {
     /// Lines lost since the start.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Why lines do not get to the destination.
+    pub fn trouble(&self) -> Option<String> {
+        self.trouble.lock().clone()
     }
 
     pub fn reopen(&self) {
@@ -137,6 +145,9 @@ impl Shared {
                 if self.by_line { each_line(&full, |line| sink.write(line, now())) } else { sink.write(&full, now()) };
             lost += lines;
             self.dropped.fetch_add(lines, Ordering::Relaxed);
+            if self.trouble.lock().as_deref() != sink.trouble() {
+                *self.trouble.lock() = sink.trouble().map(str::to_owned);
+            }
             full.clear();
             full.shrink_to(BUFFER_BYTES_KEPT);
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 use stentor_config::{LogConfig, LogFormat, LogLevel, LogTarget, Rotation, SyslogTo};
 use stentor_logs::{AttemptLog, BUFFER_BYTES_MAX, Logs, Options};
-use stentor_stats::record::{Accepted, Attempt, Ms, Note, Record, Refused, Stat, Topic, Unreached};
+use stentor_stats::record::{Accepted, Attempt, Ms, Note, Recoded, Record, Refused, Stat, Topic, Unreached};
 
 /// Where the list of recipients goes on in another line (docs/operate/attempt-log.md).
 const TO_BYTES_MAX: usize = 3 * 1024;
@@ -143,6 +143,22 @@ fn json_has_the_same_fields_in_full_precision() {
     assert_eq!(lines[0]["relay"]["ip"], "192.0.2.1");
     assert_eq!((&lines[2]["relay"], &lines[2]["to"]), (&Value::Null, &serde_json::json!([])));
     assert_eq!(lines[3]["text"], "stopped");
+}
+
+#[test]
+fn what_was_recoded_has_a_field() {
+    for (recoded, name) in [
+        (Recoded { seven_bit: true, lines: false }, "7bit"),
+        (Recoded { seven_bit: false, lines: true }, "lines"),
+        (Recoded { seven_bit: true, lines: true }, "7bit+lines"),
+    ] {
+        assert_eq!((recoded.name(), Recoded::named(name)), (name, recoded));
+        let attempt = Attempt { recoded, ..attempt(Stat::Sent, "250 ok") };
+        let text = logged(LogFormat::Sendmail, |log| log.attempt(&attempt, ["a@example.org"]));
+        assert!(text.contains(&format!(", recoded={name}, dsn=2.0.0, stat=Sent (250 ok)")), "{text}");
+        let text = logged(LogFormat::Json, |log| log.attempt(&attempt, ["a@example.org"]));
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap()["recoded"], name);
+    }
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! Text from the network into a log line: no control character, no line break, no forged field gets through.
 //!
-//! Postcondition of every function here: what was appended is UTF-8 without C0 and C1 control characters, DEL, line
-//! and paragraph separators and bidirectional overrides, and longer than the cap by at most one escape and `...`.
+//! Postcondition of every function here that escapes: what was appended is UTF-8 without C0 and C1 control characters, DEL, line
+//! and paragraph separators, bidirectional controls and characters that cannot be seen ([`is_trap`]), and longer than the cap by at most one
+//! escape and `...`. [`without_traps`] keeps what a program lays out itself: lines, tabs, colours.
 
 use std::borrow::Cow;
 
@@ -101,16 +102,64 @@ fn push_char(out: &mut Vec<u8>, c: char, place: Place) {
     }
 }
 
-/// Beyond ASCII: what moves the cursor, breaks the line or turns the reading direction. All of them in the basic plane.
-fn is_trap(c: char) -> bool {
-    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+/// Whether a character moves the cursor, breaks the line, turns the reading direction, or cannot be seen: no text of others
+/// may bring it to a terminal or into a log.
+///
+/// Control characters (C0, DEL, C1); of the general categories Zl, Zp and Cf those that are not shown: soft hyphen, Arabic
+/// letter mark, Mongolian vowel separator, zero-width characters, bidirectional controls, invisible operators, byte order mark,
+/// interlinear annotations, musical formatting, tags; beside them the Hangul and Khmer fillers, which are blank.
+pub fn is_trap(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}'
+            | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}'
+            | '\u{e0000}'..='\u{e0fff}')
 }
 
+/// What a command prints, with each trap beyond ASCII as an escape that JSON and people read: the last barrier, behind the
+/// functions that know whose text it is.
+pub fn without_traps(text: &str) -> Cow<'_, str> {
+    let is_escaped = |c: char| c == '\x7f' || !c.is_ascii() && is_trap(c);
+    if !text.contains(is_escaped) {
+        return text.into();
+    }
+    let mut out = Vec::with_capacity(text.len());
+    for c in text.chars() {
+        if is_escaped(c) {
+            unicode(&mut out, c);
+        } else {
+            out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
+        }
+    }
+    // Characters and ASCII escapes.
+    String::from_utf8(out).unwrap_or_default().into()
+}
+
+/// A message of several lines for a terminal: all traps are escaped, line ends and tabs are kept.
+pub fn lines(text: &str) -> Cow<'_, str> {
+    let is_escaped = |c: char| is_trap(c) && !matches!(c, '\n' | '\t');
+    if !text.contains(is_escaped) {
+        return text.into();
+    }
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_escaped(c) {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out.into()
+}
+
+/// As JSON has it: in UTF-16 (RFC 8259 section 7).
 fn unicode(out: &mut Vec<u8>, c: char) {
-    let code = c as u32;
-    out.extend_from_slice(b"\\u");
-    for shift in [12, 8, 4, 0] {
-        out.push(hex((code >> shift & 15) as u8));
+    for unit in c.encode_utf16(&mut [0; 2]) {
+        out.extend_from_slice(b"\\u");
+        for shift in [12, 8, 4, 0] {
+            out.push(hex((*unit >> shift & 15) as u8));
+        }
     }
 }
 
@@ -150,10 +199,25 @@ mod tests {
             ("say \"hi\\\"\n", Place::Json, "say \\\"hi\\\\\\\"\\u000a"),
             ("größe", Place::Field, "größe"),
             ("a\u{85}b\u{2028}c\u{202e}d", Place::Rest, "a\\u0085b\\u2028c\\u202ed"),
+            ("\u{200b}\u{200f}\u{2066}\u{feff}\u{ad}", Place::Field, "\\u200b\\u200f\\u2066\\ufeff\\u00ad"),
+            ("\u{61c}\u{2029}\u{206a}\u{fff9}\u{3164}", Place::Words, "\\u061c\\u2029\\u206a\\ufff9\\u3164"),
+            ("a\u{e0041}b", Place::Json, "a\\udb40\\udc41b"),
+            ("日本語 ä \u{1f600} é", Place::Rest, "日本語 ä \u{1f600} é"),
         ];
         for (text, place, expected) in table {
             assert_eq!(escaped(text, place, 1000), expected);
         }
+    }
+
+    #[test]
+    fn the_last_barrier_keeps_lines_and_colours() {
+        let laid_out = "\x1b[31mred\x1b[0m\ta\r\n日本 \\ \"";
+        assert_eq!(without_traps(laid_out), laid_out);
+        assert_eq!(without_traps("a\u{9b}2J\u{7f}\u{202e}\n"), "a\\u009b2J\\u007f\\u202e\n");
+        assert_eq!(lines("a\n\tb\x1b[2J\u{202e}\r"), "a\n\tb\\u{1b}[2J\\u{202e}\\r");
+        let json = without_traps("{\"a\":\"\u{9b}\u{200b}\u{e0041}\"}").into_owned();
+        let read: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(read["a"], "\u{9b}\u{200b}\u{e0041}");
     }
 
     #[test]

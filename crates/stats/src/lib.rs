@@ -6,6 +6,7 @@
 pub mod civil;
 pub mod day;
 pub mod escape;
+pub mod health;
 pub mod histogram;
 pub mod late;
 pub mod log;

@@ -46,7 +46,8 @@ pub struct Accepted<'a> {
     /// Protocol and cipher of the client's session, empty without TLS.
     pub tls: &'a str,
     /// Recipients as the client named them that get their mail under other addresses, or not at all: aliases, virtual users, those
-    /// that a rule redirected, those whose address was rewritten.
+    /// that a rule redirected, those whose address was rewritten. Of a list's post also its subscribers of these kinds, and the lists
+    /// within it.
     pub named: To<'a>,
     /// What rules did with the message and for which recipients, in words.
     pub marks: &'a str,
@@ -108,10 +109,50 @@ pub struct Attempt<'a> {
     /// Octets of the message; 0 if the log does not say.
     pub size: u64,
     pub is_bulk: bool,
+    /// How the content differed from what is stored.
+    pub recoded: Recoded,
     /// Recorded a second time, by a start that could not know whether the first one was kept.
     pub is_repeated: bool,
     /// A session or look-up that failed before any copy was tried: there is neither id nor recipient.
     pub unreached: Option<Box<Unreached<'a>>>,
+}
+
+/// How a content differs on the wire from what is stored.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Recoded {
+    /// Made 7-bit, for a host without 8BITMIME.
+    pub seven_bit: bool,
+    /// Lines over 998 octets were folded, encoded or broken.
+    pub lines: bool,
+}
+
+impl Recoded {
+    const ALL: [(&str, Recoded); 4] = [
+        ("", Recoded { seven_bit: false, lines: false }),
+        ("7bit", Recoded { seven_bit: true, lines: false }),
+        ("lines", Recoded { seven_bit: false, lines: true }),
+        ("7bit+lines", Recoded { seven_bit: true, lines: true }),
+    ];
+
+    /// As logs have it; empty if there is no difference.
+    pub fn name(self) -> &'static str {
+        Recoded::ALL.iter().find(|(_, recoded)| *recoded == self).map_or("", |(name, _)| name)
+    }
+
+    /// What logs call so. A name that is not known is no difference.
+    pub fn named(name: &str) -> Recoded {
+        Recoded::ALL.iter().find(|(known, _)| *known == name).map_or_else(Recoded::default, |(_, recoded)| *recoded)
+    }
+
+    /// For people.
+    pub fn text(self) -> &'static str {
+        match self {
+            Recoded { seven_bit: false, lines: false } => "",
+            Recoded { seven_bit: true, lines: false } => "converted to 7 bits",
+            Recoded { seven_bit: false, lines: true } => "lines over 998 octets re-encoded",
+            Recoded { seven_bit: true, lines: true } => "converted to 7 bits, lines over 998 octets re-encoded",
+        }
+    }
 }
 
 /// Who waited for a session or look-up that failed.

@@ -28,15 +28,16 @@ use super::words;
 const REPLY_CHARS_MAX: usize = 300;
 
 pub(super) async fn send(core: Arc<Core>, post: Arc<Post>, to: ReportTo) {
-    let people = match people(&core, &post, to).await {
-        Ok(people) if people.is_empty() => return,
-        Ok(people) => people,
+    let (named, people) = match people(&core, &post, to).await {
+        Ok((_, people)) if people.is_empty() => return,
+        Ok(found) => found,
         Err(refused) => return tracing::warn!(post = %post.id, %refused, "a delivery report could not be sent"),
     };
     // One that has ended is still known here.
     let Some(report) = super::post(&core, post.id, None, &Zone::utc()).await else { return };
     let note = Note {
         to: people,
+        named,
         subject: format!("{}: delivery report of {}", post.list, post.id),
         what: "report of a post",
         word: "report",
@@ -47,18 +48,25 @@ pub(super) async fn send(core: Arc<Core>, post: Arc<Post>, to: ReportTo) {
     }
 }
 
-/// Whom it goes to, each once.
-async fn people(core: &Core, post: &Post, to: ReportTo) -> Result<Vec<To>, Refused> {
+/// The addresses that it is for, and whom it goes to, each once.
+async fn people(core: &Core, post: &Post, to: ReportTo) -> Result<(Vec<Address>, Vec<To>), Refused> {
     let (settings, now) = (core.settings(), core.clock.now());
-    let mut people = if to.owner() { settings.owners(&post.list, now).await? } else { Vec::new() };
+    let (mut named, mut people) = (Vec::new(), Vec::new());
+    if to.owner() {
+        named.extend(settings.list(&post.list).and_then(|list| list.settings().owner.clone()));
+        people = settings.owners(&post.list, now).await?;
+    }
     if to.poster()
         && let Some(Ok(poster)) = post.poster.as_deref().map(str::parse::<Address>)
     {
         people.extend(settings.people(&poster, now).await?);
+        if !named.contains(&poster) {
+            named.push(poster);
+        }
     }
     let mut seen = std::collections::HashSet::new();
     people.retain(|to| seen.insert(to.address.as_str().to_owned()));
-    Ok(people)
+    Ok((named, people))
 }
 
 /// The report in some lines, with the line ends of mail.

@@ -43,6 +43,7 @@ fn view(post: &Post, now: Ms) -> PostReport {
         id: post.id.to_string(),
         list: post.list.clone(),
         sender: post.sender.clone(),
+        subject: post.heading.get().map(|heading| heading.subject.clone()),
         size: post.size,
         accepted: post.accepted,
         now,
@@ -99,6 +100,9 @@ pub fn posts(core: &Core, asked: &View) -> Vec<PostReport> {
 /// The same, with what their rest waits for.
 pub async fn posts_with_causes(core: &Arc<Core>, censuses: &Arc<Censuses>, asked: &View) -> Vec<PostReport> {
     let mut rows = posts(core, asked);
+    for row in rows.iter_mut().filter(|row| row.subject.is_none()) {
+        row.subject = subject_of(core, &row.id).await;
+    }
     let counted = censuses.get(core).await;
     for row in rows.iter_mut().filter(|row| row.pending > 0) {
         core.with(|hub, now| {
@@ -122,6 +126,9 @@ pub async fn post(core: &Arc<Core>, id: MessageId, places_max: Option<u32>, zone
         })
     })?;
     let mut report = view(&post, core.clock.now());
+    if report.subject.is_none() {
+        report.subject = subject_of(core, &report.id).await;
+    }
     if report.pending > 0 {
         let places_max = places_max.unwrap_or(PLACES_DEFAULT) as usize;
         (report.waiting, report.sites_more) = waiting(core, post.no, id, places_max).await;
@@ -129,6 +136,16 @@ pub async fn post(core: &Arc<Core>, id: MessageId, places_max: Option<u32>, zone
         report.text = words::of(&report, "", zone);
     }
     Some(report)
+}
+
+async fn subject_of(core: &Arc<Core>, id: &str) -> Option<String> {
+    let heading = headings(core, &[id.parse().ok()?]).await.pop()??;
+    Some(heading.subject.clone())
+}
+
+/// Whether a message's subject has a text, which is in lower case.
+pub fn is_about(heading: Option<&Arc<Heading>>, text: &str) -> bool {
+    heading.is_some_and(|heading| heading.subject.to_lowercase().contains(text))
 }
 
 /// Subject and author of messages: as noted when a post was accepted, else from the stored content; `None` where neither

@@ -1,13 +1,17 @@
-//! `stentor address ADDR`: one address in the address book, and its waiting messages.
+//! `stentor address ADDR`: what an address stands for at this server, its place in the address book, and its waiting messages.
+//!
+//! Promise: an address is known if the address book has it, or if it is a list, an alias or a virtual user here; so is one that this server
+//! refuses. A name without a domain is at `origin`, as local programs may write it.
 
 use std::sync::Arc;
 
 use stentor_control::{AddressView, ErrorCode, HostsHistoryView, MailboxHistoryView, Reply};
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
-use stentor_mail::address::Address;
+use stentor_mail::address::{Address, AddressError};
 use stentor_queue::ids::{AddressId, DomainId, Ms};
 
+use crate::verify;
 use crate::views::recipient;
 
 /// Messages looked at under one hold of the lock: some tens of nanoseconds each.
@@ -17,7 +21,12 @@ const MESSAGES_SHOWN_MAX: usize = 50;
 
 /// Answers for an address as anybody may write it.
 pub async fn address(core: &Arc<Core>, text: &str) -> Reply {
-    let address = match Address::parse(text.as_bytes(), true) {
+    let origin = core.settings().rules.addresses.origin.clone();
+    let parsed = match Address::parse(text.as_bytes(), true) {
+        Err(AddressError::NoDomain) if !origin.is_empty() => format!("{text}@{origin}").parse(),
+        parsed => parsed,
+    };
+    let address: Address = match parsed {
         Ok(address) => address,
         Err(error) => return Reply::error(ErrorCode::BadRequest, format!("{text}: {error}")),
     };
@@ -27,7 +36,16 @@ pub async fn address(core: &Arc<Core>, text: &str) -> Reply {
         let view = view(hub, *ids.first()?, now);
         Some((ids, view, hub.store.number_bounds()))
     });
-    let Some((ids, mut view, (mut next, until))) = found else { return unknown() };
+    let here = verify::describe_targets(core, &address).await;
+    let Some((ids, mut view, (mut next, until))) = found else {
+        if here.is_empty() {
+            return unknown();
+        }
+        let (now, domain) = (core.clock.now(), address.domain().to_owned());
+        let address = address.as_str().to_owned();
+        return Reply::Address(Box::new(AddressView { address, now, here, domain, ..AddressView::default() }));
+    };
+    view.here = here;
     let mut oldest = None;
     while next != until {
         next = core.with(|hub, _| {
@@ -59,6 +77,7 @@ fn view(hub: &Hub, id: AddressId, now: Ms) -> AddressView {
     AddressView {
         address: book.text(id).to_owned(),
         now,
+        here: Vec::new(),
         id: id.0,
         domain: domain.map_or("", |domain| book.domain_name(domain)).to_owned(),
         site: site.map(str::to_owned),

@@ -9,10 +9,12 @@ use stentor_control::{Counted, EnvelopeView, Reply, Selection};
 use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::event::{MessageIdAt, Ret};
-use stentor_queue::ids::{AddressId, ContentId, Ms};
+use stentor_queue::ids::{AddressId, ContentId, MessageId, Ms};
 use tokio::sync::mpsc;
 
+use super::subject::{still_queued, with_subject};
 use super::walk::{Found, Walk};
+use crate::report;
 use crate::views::{message_fates, recipient};
 
 /// Sends what is selected to `lines`; ends early if nobody takes it.
@@ -23,15 +25,27 @@ pub async fn export(core: &Arc<Core>, selection: &Selection, lines: mpsc::Sender
     };
     let (mut messages, mut recipients) = (0, 0);
     loop {
-        let (group, is_last) = core.with(|hub, now| {
-            let (found, is_last) = walk.step(hub, EXPORTED_PER_LINE_MAX);
-            (found.iter().filter_map(|found| envelope(hub, found, now)).collect::<Vec<_>>(), is_last)
+        let (mut found, is_last) = core.with(|hub, _| walk.step(hub, EXPORTED_PER_LINE_MAX));
+        if let Some(text) = &selection.subject {
+            found = with_subject(core, text, found).await;
+        }
+        let ids: Vec<MessageId> = found.iter().map(|found| found.id).collect();
+        let headings = report::headings(core, &ids).await;
+        let group = core.with(|hub, now| {
+            let found = found.into_iter().zip(headings);
+            let there = |(found, heading)| Some((still_queued(hub, vec![found]).pop()?, heading));
+            let found: Vec<_> = found.filter_map(there).collect();
+            found
+                .iter()
+                .filter_map(|(found, heading)| Some((envelope(hub, found, now)?, heading.clone())))
+                .collect::<Vec<_>>()
         });
         let mut views = Vec::with_capacity(group.len());
-        for (mut envelope, message_id) in group {
+        for ((mut envelope, message_id), heading) in group {
             if let Some((content, at)) = message_id {
                 envelope.message_id = core.message_id(content, at);
             }
+            envelope.subject = heading.map(|heading| heading.subject.clone());
             messages += u64::from(!envelope.continued);
             recipients += envelope.recipients.len() as u64;
             views.push(envelope);
@@ -70,6 +84,8 @@ fn envelope(hub: &Hub, found: &Found, now: Ms) -> Option<(EnvelopeView, Option<(
         continued: found.continued,
         held: message.is_held(),
         sender: envelope.sender.to_owned(),
+        given_sender: envelope.given_sender.map(str::to_owned),
+        subject: None,
         list: envelope.list.map(str::to_owned),
         class: message.class().name().to_owned(),
         size: envelope.size,

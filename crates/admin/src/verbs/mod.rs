@@ -16,6 +16,7 @@ mod export;
 mod flush;
 mod queue_only;
 mod standing;
+mod subject;
 mod suspend;
 mod walk;
 mod who;
@@ -35,11 +36,13 @@ use stentor_engine::core::hub::Hub;
 use stentor_engine::core::intake::Refused;
 use stentor_engine::core::verb::Change;
 use stentor_engine::delivery::by_operator;
+use stentor_live::action::ActionNow;
 use stentor_queue::event::Fate;
 use stentor_queue::ids::{AddressId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_sched::{Enhanced, Failure};
 
+use self::subject::{still_queued, with_subject};
 use self::walk::Found;
 use crate::lists;
 
@@ -150,11 +153,26 @@ async fn carry_out(
         Err(problem) => return Reply::Error(problem),
     };
     let (mut sum, mut later, mut changing) = (Sum::default(), Vec::new(), None);
+    let under_way = (!dry_run).then(|| {
+        let (who, since) = (who.to_owned(), core.clock.now());
+        core.live.action.begin(ActionNow { verb: verb.name(), who, since, recipients: 0 })
+    });
     loop {
-        let (slice, is_last) = core.with(|hub, now| {
-            let (found, is_last) = walk.step(hub, SLICE_RECIPIENTS_MAX);
-            (order.slice(hub, found, &mut changing, (dry_run, now)), is_last)
-        });
+        let (slice, is_last) = match &selection.subject {
+            None => core.with(|hub, now| {
+                let (found, is_last) = walk.step(hub, SLICE_RECIPIENTS_MAX);
+                (order.slice(hub, found, &mut changing, (dry_run, now)), is_last)
+            }),
+            Some(text) => {
+                let (found, is_last) = core.with(|hub, _| walk.step(hub, SLICE_RECIPIENTS_MAX));
+                let found = with_subject(core, text, found).await;
+                let slice = core.with(|hub, now| {
+                    let found = still_queued(hub, found);
+                    order.slice(hub, found, &mut changing, (dry_run, now))
+                });
+                (slice, is_last)
+            }
+        };
         if !dry_run
             && !slice.parts.is_empty()
             && let Err(refused) = order.commit(core, slice.parts, slice.sum).await
@@ -171,7 +189,8 @@ async fn carry_out(
         sum.unchanged += slice.sum.unchanged;
         sum.selected += slice.sum.selected;
         sum.kept += slice.sum.kept;
-        if !dry_run {
+        if let Some(under_way) = &under_way {
+            under_way.set_recipients(sum.recipients + sum.in_flight);
             later.extend(slice.in_flight);
         }
         if is_last {

@@ -13,7 +13,6 @@ use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::{AddressId, DomainId, MessageId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
-use stentor_queue::sender;
 use stentor_sched::At;
 
 use crate::{find, near};
@@ -31,7 +30,7 @@ enum Recipient {
 
 /// A selection in terms of the store.
 pub(crate) struct Chosen {
-    /// As [`sender::is_match`] takes it.
+    /// A pattern of [`stentor_queue::sender`].
     sender: Option<String>,
     recipient: Option<Recipient>,
     /// Recipients there.
@@ -217,7 +216,7 @@ impl Chosen {
             return true;
         }
         let envelope = message.envelope();
-        let is_sender = self.sender.as_deref().is_none_or(|wanted| sender::is_match(wanted, envelope.sender));
+        let is_sender = self.sender.as_deref().is_none_or(|wanted| envelope.senders().match_pattern(wanted));
         is_sender && self.list.as_deref().is_none_or(|list| envelope.list == Some(list))
     }
 

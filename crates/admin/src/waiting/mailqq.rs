@@ -1,5 +1,7 @@
 //! `stentor mailqq`: messages by number of recipients waiting.
 //!
+//! A subject is searched in the headers of messages that pass the other filters, without the lock, within [`WALK_MAX`].
+//!
 //! Largest first uses the store's index ([`Largest`]); oldest first is the order of the table. Other filters search the
 //! messages, oldest first, until [`WALK_MAX`] is over; ages narrow by bisection.
 
@@ -13,13 +15,12 @@ use stentor_engine::core::Core;
 use stentor_engine::core::hub::Hub;
 use stentor_queue::ids::{AddressId, DomainId, MessageId, MessageNo, Ms};
 use stentor_queue::message::Message;
-use stentor_queue::sender::is_match;
 use stentor_queue::store::{EXACT_MAX, Largest};
 use stentor_sched::{At, Part};
 
 use crate::causes::{Censuses, DatedCensus};
 use crate::find::LOOKS_MAX;
-use crate::{causes, find, near};
+use crate::{causes, find, near, report};
 
 /// How long messages are looked through for one answer.
 pub const WALK_MAX: Duration = Duration::from_millis(120);
@@ -68,6 +69,15 @@ impl Top {
     }
 }
 
+/// A message that passes the filters.
+struct Candidate {
+    no: MessageNo,
+    id: MessageId,
+    /// Matching recipients.
+    count: u64,
+    key: u64,
+}
+
 /// What narrows the queue.
 struct Filter<'a> {
     options: &'a MailqqOptions,
@@ -80,7 +90,7 @@ impl Filter<'_> {
     fn check(&self, hub: &Hub, message: &Message) -> (bool, usize) {
         let envelope = message.envelope();
         let is_of_list = self.options.list.as_deref().is_none_or(|list| envelope.list == Some(list));
-        let is_of_sender = self.sender.as_deref().is_none_or(|wanted| is_match(wanted, envelope.sender));
+        let is_of_sender = self.sender.as_deref().is_none_or(|wanted| envelope.senders().match_pattern(wanted));
         if !is_of_list || !is_of_sender {
             return (false, 1);
         }
@@ -142,7 +152,8 @@ pub async fn mailqq(core: &Arc<Core>, censuses: &Arc<Censuses>, options: &Mailqq
     };
     let sender = options.sender.as_deref().map(find::pattern).transpose()?;
     let filter = Filter { options, sender, at };
-    let is_narrow = options.list.is_some() || options.sender.is_some() || filter.at.is_some();
+    let is_narrow =
+        options.list.is_some() || options.sender.is_some() || options.subject.is_some() || filter.at.is_some();
     let is_part = options.age_s_min.is_some() || options.age_s_max.is_some() || options.after.is_some();
     let mut answer = Mailqq { hostname: core.settings().config.hostname.clone(), ..Mailqq::default() };
     let rows_max = options.rows_max as usize;
@@ -160,6 +171,10 @@ pub async fn mailqq(core: &Arc<Core>, censuses: &Arc<Censuses>, options: &Mailqq
             answer.rows.extend(part.iter().filter_map(|no| row(hub, counted.as_deref(), (*no, at), now)));
         });
         tokio::task::yield_now().await;
+    }
+    let ids: Vec<MessageId> = answer.rows.iter().filter_map(|row| row.id.parse().ok()).collect();
+    for (row, heading) in answer.rows.iter_mut().zip(report::headings(core, &ids).await) {
+        row.subject = heading.map(|heading| heading.subject.clone());
     }
     core.with(|hub, now| {
         answer.now = now;
@@ -183,6 +198,8 @@ fn row(hub: &Hub, counted: Option<&DatedCensus>, (no, at): (MessageNo, Option<At
         size: envelope.size,
         accepted: message.accepted(),
         sender: envelope.sender.to_owned(),
+        given_sender: envelope.given_sender.map(str::to_owned),
+        subject: None,
         list: envelope.list.map(str::to_owned),
         class: message.class().name().to_owned(),
         causes: causes::of_message(hub, counted, (no, at), now),
@@ -241,7 +258,9 @@ async fn walk(core: &Arc<Core>, filter: &Filter<'_>, answer: &mut Mailqq) -> Vec
     let (mut messages, mut recipients, mut looked_at) = (0, 0, 0);
     let mut bounds = core.with(|hub, now| bounds(hub, options, now));
     let mut last_seen: Option<MessageId> = None;
+    let subject = options.subject.as_deref().map(str::to_lowercase);
     while bounds.0 != bounds.1 && begun.elapsed() < WALK_MAX {
+        let mut found: Vec<Candidate> = Vec::new();
         core.with(|hub, _| {
             let mut steps = STEPS;
             let mut last = bounds.1.wrapping_sub(1);
@@ -249,11 +268,9 @@ async fn walk(core: &Arc<Core>, filter: &Filter<'_>, answer: &mut Mailqq) -> Vec
                 let (is_meant, cost) = filter.check(hub, message);
                 looked_at += 1;
                 if is_meant {
-                    messages += 1;
                     let (count, looks) = filter.recipients(hub, message);
-                    recipients += count;
                     steps = steps.saturating_sub(looks);
-                    top.push(key(message, count, options.sort), no);
+                    found.push(Candidate { no, id: message.id(), count, key: key(message, count, options.sort) });
                 }
                 steps = steps.saturating_sub(cost);
                 if steps == 0 {
@@ -264,6 +281,16 @@ async fn walk(core: &Arc<Core>, filter: &Filter<'_>, answer: &mut Mailqq) -> Vec
             }
             bounds.0 = last.wrapping_add(1);
         });
+        if let Some(text) = &subject {
+            let ids: Vec<MessageId> = found.iter().map(|meant| meant.id).collect();
+            let mut has_it = report::headings(core, &ids).await.into_iter();
+            found.retain(|_| report::is_about(has_it.next().flatten().as_ref(), text));
+        }
+        for Candidate { no, count, key, .. } in found {
+            messages += 1;
+            recipients += count;
+            top.push(key, no);
+        }
         tokio::task::yield_now().await;
     }
     answer.matching_messages = Some(messages);

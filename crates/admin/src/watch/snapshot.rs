@@ -154,6 +154,7 @@ impl Watch {
             journal,
             machine: core.live.machine(),
             verdict: String::new(),
+            health: core.live.health.conditions(),
             causes: overview.causes.clone(),
             sites_total: overview.sites_total,
             domains_total: overview.domains_total,
@@ -205,7 +206,7 @@ fn filter(list: Option<String>, place: Option<&Place>) -> Filter {
 /// What one look under the lock says.
 fn state(core: &Arc<Core>) -> (QueueNow, ConnectionsNow, bool) {
     let clients = core.live.connections_in() as u64;
-    let clients_max = core.settings().config.listen.connections_max.into();
+    let clients_max = core.settings().config.listen.sessions_max();
     core.with(|hub, _| {
         let [(fast, _), (slow, _)] = hub.sched.in_transactions();
         let (pending, bulk) = (hub.store.pending(), hub.store.pending_bulk());

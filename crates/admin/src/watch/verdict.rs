@@ -8,6 +8,7 @@ use stentor_control::CauseRow;
 use stentor_control::causes::headline;
 use stentor_control::format::{grouped, plural};
 use stentor_control::snapshot::{PartNow, Snapshot, time_us};
+use stentor_live::health::headline as headline_of;
 
 /// A disk or the processors that are busy for more of the time are at their limit.
 const BUSY: f32 = 0.85;
@@ -28,6 +29,9 @@ const COLUMNS: usize = 80;
 
 /// In one line; empty never. Of a part of the queue: what that waits for.
 pub fn of(s: &Snapshot) -> String {
+    if let Some(headline) = headline_of(&s.health) {
+        return headline;
+    }
     if let Some(part) = &s.queue.part {
         return of_part(part, &s.causes);
     }
@@ -155,6 +159,21 @@ mod tests {
         s.machine.memory_used_bytes = 99;
         assert!(of(&s).starts_with("short of memory"));
         assert_eq!(of(&Snapshot::default()), "idle: the queue is empty");
+    }
+
+    #[test]
+    fn a_problem_of_the_server_is_the_headline_and_a_warning_is_none() {
+        let mut s = busy();
+        let condition = |severity, what: &str| stentor_stats::health::Condition {
+            severity,
+            what: what.to_owned(),
+            refuses_mail: severity == stentor_stats::health::Severity::Problem,
+            ..Default::default()
+        };
+        s.health = vec![condition(stentor_stats::health::Severity::Warning, "ends soon")];
+        assert!(of(&s).starts_with("network-bound"), "{}", of(&s));
+        s.health.insert(0, condition(stentor_stats::health::Severity::Problem, "the disk is full"));
+        assert_eq!(of(&s), "PROBLEM: refusing mail: the disk is full (and 1 more)");
     }
 
     #[test]

@@ -5,7 +5,8 @@
 //! [`TAPS_MAX`] watchers, [`LINES_MAX`] lines each.
 //!
 //! A session is followed from its beginning, or, one with a host, from where no transaction is open: in the middle of one
-//! nobody could tell data from commands.
+//! nobody could tell data from commands. A busy connection to a watched host begins no transaction until it is there: once, for as long
+//! as the replies to those that are open take.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -105,6 +106,13 @@ impl Traffic {
     /// Changes when watchers come or go: one look at a number.
     pub fn generation(&self) -> u64 {
         self.generation.load(Ordering::Relaxed)
+    }
+
+    /// Whether anybody watches sessions with this host.
+    pub fn is_watched(&self, addr: &Endpoint) -> bool {
+        let is_wanted = |wanted: &Wanted| matches!(wanted, Wanted::Hosts(hosts) if hosts.contains(addr));
+        let taps = self.taps.lock();
+        taps.iter().filter_map(Weak::upgrade).any(|tap| is_wanted(&tap.wanted.lock()))
     }
 
     /// For a session with a host.

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 use super::{Line, Out};
 use crate::civil::Zone;
-use crate::record::{Accepted, Attempt, Note, Record, Refused, Stat, To, Topic, Unreached};
+use crate::record::{Accepted, Attempt, Note, Recoded, Record, Refused, Stat, To, Topic, Unreached};
 
 #[derive(Deserialize)]
 #[serde(default)]
@@ -44,6 +44,8 @@ struct Entry<'a> {
     marks: Cow<'a, str>,
     #[serde(borrow)]
     tls: Cow<'a, str>,
+    #[serde(borrow)]
+    recoded: Cow<'a, str>,
     #[serde(borrow)]
     mailer: Cow<'a, str>,
     #[serde(borrow)]
@@ -160,6 +162,7 @@ pub fn json(line: &str, out: &mut Out<'_, '_>) -> Line {
                 dsn: &entry.dsn,
                 reply: &entry.reply,
                 tls: &entry.tls,
+                recoded: Recoded::named(&entry.recoded),
                 size: entry.size,
                 unreached: entry.waiting.map(|waiting| {
                     let domains = entry.domains.iter().map(|(domain, waiting)| (&**domain, *waiting)).collect();

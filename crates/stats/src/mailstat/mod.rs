@@ -83,6 +83,9 @@ pub enum Key {
     Total,
 }
 
+/// A message without a list is a post from this many recipients on.
+pub const POST_RECIPIENTS_MIN: u64 = 100;
+
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
     pub failed: Pair,
@@ -92,6 +95,8 @@ pub struct Counts {
     /// Recipients given up: bounced or expired.
     pub bounced: u64,
     /// Messages accepted.
+    pub messages: u64,
+    /// Of these, posts: to a list, or to at least [`POST_RECIPIENTS_MIN`] recipients.
     pub posts: u64,
     /// Their recipients, as far as the log says.
     pub posted_to: u64,
@@ -108,6 +113,7 @@ impl Counts {
         self.delivered += other.delivered;
         self.deferred += other.deferred;
         self.bounced += other.bounced;
+        self.messages += other.messages;
         self.posts += other.posts;
         self.posted_to += other.posted_to;
         self.bytes += other.bytes;
@@ -188,7 +194,9 @@ impl Table {
                     By::Site | By::Host | By::Source => return,
                 };
                 let counts = &mut self.rows[row].counts;
-                counts.posts += 1;
+                counts.messages += 1;
+                let is_post = !accepted.list.is_empty() || accepted.recipients >= POST_RECIPIENTS_MIN;
+                counts.posts += u64::from(is_post);
                 counts.posted_to += accepted.recipients;
             }
             Record::Attempt(attempt) => self.attempt(attempt),

@@ -57,7 +57,7 @@ pub fn text(table: &Table, now: Ms, zone_name: &str) -> String {
         "recipt",
         "deferred",
         "bounced",
-        "posts",
+        "messages",
         "bytes",
         "p50",
         "p90",
@@ -97,7 +97,7 @@ fn line(out: &mut String, width: usize, label: &str, counts: &Counts) {
         counts.delivered.recipients,
         counts.deferred,
         counts.bounced,
-        counts.posts,
+        counts.messages,
         bytes(counts.bytes)
     );
     for histogram in [&counts.xdelay, &counts.delay] {
@@ -172,6 +172,7 @@ fn row_json(row: &Row, table: &Table) -> Value {
         "delivered": counts.delivered,
         "deferred": counts.deferred,
         "bounced": counts.bounced,
+        "messages": counts.messages,
         "posts": counts.posts,
         "posted_to": counts.posted_to,
         "bytes": counts.bytes,
@@ -196,7 +197,7 @@ fn local_text(local_s: i64) -> String {
 pub fn csv(table: &Table) -> String {
     let by = table.options().by;
     let mut out = format!(
-        "{},failed_hosts,failed_recipients,delivered_hosts,delivered_recipients,deferred,bounced,posts,posted_to,bytes,\
+        "{},failed_hosts,failed_recipients,delivered_hosts,delivered_recipients,deferred,bounced,messages,posts,posted_to,bytes,\
          xdelay_p50_s,xdelay_p90_s,xdelay_p99_s,delay_p50_s,delay_p90_s,delay_p99_s\n",
         column(by)
     );
@@ -210,13 +211,14 @@ pub fn csv(table: &Table) -> String {
         let counts = &row.counts;
         let _ = write!(
             out,
-            "{name},{},{},{},{},{},{},{},{},{}",
+            "{name},{},{},{},{},{},{},{},{},{},{}",
             counts.failed.hosts,
             counts.failed.recipients,
             counts.delivered.hosts,
             counts.delivered.recipients,
             counts.deferred,
             counts.bounced,
+            counts.messages,
             counts.posts,
             counts.posted_to,
             counts.bytes

@@ -106,7 +106,18 @@ fn since_and_until_leave_out_the_rest() {
         table.add(&Record::Accepted(Accepted { at, recipients: 3, ..Accepted::default() }));
     }
     let counts = table.total().counts;
-    assert_eq!((counts.delivered.recipients, counts.posts, counts.posted_to), (2, 2, 6));
+    assert_eq!((counts.delivered.recipients, counts.messages, counts.posts, counts.posted_to), (2, 2, 0, 6));
+}
+
+#[test]
+fn posts_are_messages_to_lists_or_to_many() {
+    let mut table = table(By::Hour);
+    let messages = [("", 1), ("", 99), ("", 100), ("news", 3), ("news", 1_000), ("", 0)];
+    for (list, recipients) in messages {
+        table.add(&Record::Accepted(Accepted { at: START, list, recipients, ..Accepted::default() }));
+    }
+    let counts = table.total().counts;
+    assert_eq!((counts.messages, counts.posts, counts.posted_to), (6, 3, 1_203));
 }
 
 #[test]
@@ -140,7 +151,7 @@ fn all_forms_say_the_same() {
     let expected = [
         "mailstat: Sun 2026-11-22 00:00:00 UTC",
         "              failed        deliveries                                                      xdelay                delay",
-        "MMM DD HH  mhosts/recipt   mhosts/recipt  deferred  bounced    posts    bytes    p50    p90    p99    p50    p90    p99",
+        "MMM DD HH  mhosts/recipt   mhosts/recipt  deferred  bounced messages    bytes    p50    p90    p99    p50    p90    p99",
         "========= =============== =============== ======== ======== ======== ======== ==================== ====================",
         "Nov 22 00       0/      0       1/      2        0        0        1      200  0.50s  0.50s  0.50s  2.00s  2.00s  2.00s",
         "Nov 22 01       1/      1       0/      0        1        0        0        0      -      -      -      -      -      -",
@@ -153,8 +164,11 @@ fn all_forms_say_the_same() {
     assert_eq!(json["rows"][0]["begins"], "2026-11-22T00:00:00");
     assert_eq!(json["rows"][0]["time"], START / 1000);
     let csv = csv(&table);
-    assert_eq!(csv.lines().nth(1), Some("2026-11-22T00:00:00,0,0,1,2,0,0,1,2,200,0.500,0.500,0.500,2.000,2.000,2.000"));
-    assert_eq!(csv.lines().last(), Some("total,1,1,1,2,1,0,1,2,200,0.500,0.500,0.500,2.000,2.000,2.000"));
+    assert_eq!(
+        csv.lines().nth(1),
+        Some("2026-11-22T00:00:00,0,0,1,2,0,0,1,0,2,200,0.500,0.500,0.500,2.000,2.000,2.000")
+    );
+    assert_eq!(csv.lines().last(), Some("total,1,1,1,2,1,0,1,0,2,200,0.500,0.500,0.500,2.000,2.000,2.000"));
 }
 
 #[test]

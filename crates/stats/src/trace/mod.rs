@@ -6,6 +6,9 @@
 //! recipient does not say how its message was accepted, so the last [`RECENT_MAX`] acceptances are kept. Sessions and
 //! look-ups that failed name domains: [`Story::finish`] puts them among the attempts of the messages that waited for them.
 //!
+//! A story since a time ([`Story::since`]) has the messages with a record since then. Their older records are counted in the sums and not
+//! shown, so the state of a message is that of all its recipients.
+//!
 //! Promise: bounded by the limits below, whatever is fed; everything left out is counted, and included in the sums.
 
 #[cfg(test)]
@@ -39,13 +42,15 @@ const RECIPIENTS_MAX: usize = 2_000_000;
 const COPIED: &str = ": copied to ";
 /// Acceptances kept for a recipient's story.
 const RECENT_MAX: usize = 20_000;
+/// Messages of a story since a time whose records are all older so far: the last ones.
+const OLDER_MAX: usize = 20_000;
 
 /// What happened to a message or a subscriber.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Story {
     /// The key asked for.
     pub what: String,
-    /// Messages in the order found.
+    /// Messages in the order found; once the records have ended, in the order of acceptance.
     pub messages: Vec<Message>,
     /// Further ones, each once; known when the records have ended, and at most [`LEFT_OUT_MAX`].
     pub messages_left_out: u64,
@@ -54,6 +59,21 @@ pub struct Story {
     /// Failed sessions and look-ups of the domain asked for, or of the recipient's if none of its messages is known.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unreached: Vec<Try>,
+    /// Begin of the records that are shown.
+    #[serde(skip)]
+    since: Ms,
+    /// Messages with a record since then.
+    #[serde(skip)]
+    shown: usize,
+    /// Numbers of those that had none when they were added, in that order.
+    #[serde(skip)]
+    older: VecDeque<usize>,
+    /// Ids, hashed, of those that were replaced by later ones.
+    #[serde(skip)]
+    replaced: HashSet<u64>,
+    /// The key is an envelope sender, or a sender's domain.
+    #[serde(skip)]
+    is_of_sender: bool,
     /// Their ids, hashed.
     #[serde(skip)]
     left_out: HashSet<u64>,
@@ -62,7 +82,10 @@ pub struct Story {
     #[serde(skip)]
     numbers: HashMap<String, usize>,
     #[serde(skip)]
-    recent: VecDeque<(String, Acceptance)>,
+    recent: HashMap<String, Acceptance>,
+    /// Their ids in the order of acceptance, and some that are in it no more.
+    #[serde(skip)]
+    recent_ids: VecDeque<String>,
     #[serde(skip)]
     hasher: RandomState,
 }
@@ -74,6 +97,12 @@ pub struct Message {
     pub accepted: Option<Acceptance>,
     pub attempts: Vec<Try>,
     pub attempts_left_out: u64,
+    /// Attempts and notes before the time that was asked for: not shown, and part of the sums.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub earlier: u64,
+    /// There may have been more of them, which its state leaves out.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_earlier_unknown: bool,
     pub notes: Vec<Remark>,
     /// State of its recipients; of the one asked for, if it was a recipient.
     pub sums: Sums,
@@ -88,6 +117,9 @@ pub struct Message {
     /// Who holds it, as the server says; empty: nobody does, or nobody knows.
     #[serde(skip)]
     pub held: String,
+    /// It has a record since the time that was asked for, or the server says that it is pending.
+    #[serde(skip)]
+    is_since: bool,
     /// Found by a recipient, or by a domain: the others are not shown.
     #[serde(skip)]
     is_of_recipient: bool,
@@ -152,6 +184,9 @@ pub struct Try {
     pub reply: String,
     pub delay_ms: u64,
     pub xdelay_ms: u64,
+    /// How the content differed from what is stored: `7bit`, `lines`, `7bit+lines`.
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pub recoded: &'static str,
     /// Recorded again by a start.
     pub is_repeated: bool,
     /// Of a session or look-up that failed, or several in a row.
@@ -218,8 +253,73 @@ impl Sums {
 }
 
 impl Story {
+    /// Of a queue id, a Message-ID, a recipient or a domain; the latter with or without its `@`.
     pub fn new(what: &str) -> Story {
-        Story { what: what.to_owned(), ..Story::default() }
+        Story { what: what.strip_prefix('@').unwrap_or(what).to_owned(), ..Story::default() }
+    }
+
+    /// The story of a sender: an address, `<>`, or a domain with or without its `@`; all of its messages are shown with all recipients.
+    pub fn of_sender(sender: &str) -> Story {
+        Story { what: sender.to_owned(), is_of_sender: true, ..Story::default() }
+    }
+
+    /// Leaves out what is older: records are counted, messages that have none since then are dropped at the end.
+    #[must_use]
+    pub fn since(self, since: Ms) -> Story {
+        Story { since, ..self }
+    }
+
+    /// Whether the record is about a domain or sender that was asked for. Of a recipient, a queue id or a Message-ID the records' keys say it.
+    pub fn is_about(&self, record: &Record<'_>) -> bool {
+        match record {
+            Record::Accepted(r) => self.is_accepted_from(r) || r.named.iter().any(|to| self.is_recipient(to)),
+            Record::Attempt(r) => {
+                r.unreached.is_none() && (self.is_sender(r.from) || r.to.iter().any(|to| self.is_recipient(to)))
+            }
+            Record::Refused(r) => {
+                self.is_sender(r.from) || self.is_recipient(r.to) || r.named.iter().any(|to| self.is_recipient(to))
+            }
+            Record::Note(r) => r.to.iter().any(|to| self.is_recipient(to)),
+            Record::Machine(_) => false,
+        }
+    }
+
+    fn is_sender(&self, from: &str) -> bool {
+        let what = bare(&self.what);
+        if what.is_empty() {
+            return self.is_of_sender && from.is_empty();
+        }
+        self.is_of_sender && (is_same(from, what) || is_same(domain(from), what.trim_start_matches('@')))
+    }
+
+    /// Posts to lists, forwarded mail and mail of aliases with an owner leave with a sender of this server's.
+    fn is_accepted_from(&self, r: &Accepted<'_>) -> bool {
+        self.is_sender(r.from) || !r.orig_from.is_empty() && self.is_sender(r.orig_from)
+    }
+
+    fn is_recipient(&self, to: &str) -> bool {
+        !self.is_of_sender && is_about(to, bare(&self.what))
+    }
+
+    fn is_key(&self, id: &str, message_id: &str) -> bool {
+        !self.is_of_sender && (is_same(id, &self.what) || is_same(bare(message_id), bare(&self.what)))
+    }
+
+    /// Leaves the attempts that ended so, by the names in [`Try::stat`], and the messages that have such.
+    pub fn only(&mut self, stats: &[String]) {
+        let is_wanted = |attempt: &Try| stats.iter().any(|stat| stat.as_str() == attempt.stat);
+        for message in &mut self.messages {
+            message.attempts.retain(is_wanted);
+        }
+        self.messages.retain(|message| !message.attempts.is_empty());
+        let has = |wanted: &str| stats.iter().any(|stat| stat == wanted);
+        if !has("refused") {
+            (self.refusals_left_out, self.refusals) = (0, Vec::new());
+        }
+        // Whoever waited for a connection is deferred.
+        if !has("deferred") {
+            self.unreached.clear();
+        }
     }
 
     /// Ids of the messages found so far.
@@ -266,33 +366,40 @@ impl Story {
             orig_from: r.orig_from.to_owned(),
             user: r.user.to_owned(),
         };
-        let is_named = r.named.iter().any(|to| is_about(to, bare(&self.what)));
-        let is_asked = is_named || is_same(r.id, &self.what) || is_same(bare(r.message_id), bare(&self.what));
+        let is_named = r.named.iter().any(|to| self.is_recipient(to));
+        let is_asked = is_named || self.is_accepted_from(r) || self.is_key(r.id, r.message_id);
         if is_asked || self.numbers.contains_key(r.id) {
-            if let Some(message) = self.message(r.id, false) {
+            if let Some(message) = self.message(r.id, r.at, false) {
                 message.is_named |= is_named;
                 message.accepted = Some(acceptance());
+                // Nothing comes before it.
+                message.is_earlier_unknown = false;
                 message.count_untried();
             }
             return;
         }
-        if self.recent.len() == RECENT_MAX {
-            self.recent.pop_front();
+        if self.recent_ids.len() == RECENT_MAX
+            && let Some(oldest) = self.recent_ids.pop_front()
+        {
+            self.recent.remove(&oldest);
         }
-        self.recent.push_back((r.id.to_owned(), acceptance()));
+        self.recent.insert(r.id.to_owned(), acceptance());
+        self.recent_ids.push_back(r.id.to_owned());
     }
 
     fn attempt(&mut self, r: &Attempt<'_>) {
         if r.unreached.is_some() {
             return self.failures.push(r);
         }
-        let is_recipients = r.to.iter().any(|to| is_about(to, bare(&self.what)));
-        let is_known = is_same(r.id, &self.what) || self.numbers.contains_key(r.id);
+        let is_recipients = r.to.iter().any(|to| self.is_recipient(to));
+        // Many logs do not say it of an attempt: that of the null sender is known by the acceptance.
+        let is_senders = !r.from.is_empty() && self.is_sender(r.from);
+        let is_known = self.is_key(r.id, "") || is_senders || self.numbers.contains_key(r.id);
         if r.id.is_empty() || !(is_recipients || is_known) {
             return;
         }
-        let (what, hasher) = (bare(&self.what).to_owned(), self.hasher.clone());
-        let Some(message) = self.message(r.id, is_recipients && !is_known) else { return };
+        let (what, hasher, since) = (bare(&self.what).to_owned(), self.hasher.clone(), self.since);
+        let Some(message) = self.message(r.id, r.at, is_recipients && !is_known) else { return };
         if message.is_of_recipient && !is_recipients {
             return;
         }
@@ -314,6 +421,10 @@ impl Story {
             }
         }
         message.count_untried();
+        if r.at < since {
+            message.earlier += 1;
+            return;
+        }
         if message.attempts.len() == ATTEMPTS_MAX {
             message.attempts_left_out += 1;
             return;
@@ -329,6 +440,7 @@ impl Story {
             port: r.port,
             source: r.source.to_owned(),
             tls: r.tls.to_owned(),
+            recoded: r.recoded.name(),
             dsn: r.dsn.to_owned(),
             reply: r.reply.to_owned(),
             delay_ms: r.delay_ms,
@@ -339,9 +451,9 @@ impl Story {
     }
 
     fn refused(&mut self, r: &Refused<'_>) {
-        let what = bare(&self.what);
-        let is_named = r.named.iter().any(|to| is_about(to, what));
-        if !(is_named || is_same(r.to, what) || is_same(bare(r.message_id), what)) {
+        let is_named = r.named.iter().chain([&r.to]).any(|to| self.is_recipient(to));
+        let is_asked = is_named || self.is_sender(r.from) || self.is_key("", r.message_id);
+        if !is_asked || r.at < self.since {
             return;
         }
         let orig_to = r.named.iter().take(TO_SHOWN_MAX).map(|to| (*to).to_owned()).collect();
@@ -364,12 +476,13 @@ impl Story {
     }
 
     fn note(&mut self, r: &Note<'_>) {
-        let is_named = r.to.iter().any(|to| is_about(to, bare(&self.what)));
-        let is_asked = is_named || is_same(r.id, &self.what) || is_same(bare(r.message_id), bare(&self.what));
+        let is_named = r.to.iter().any(|to| self.is_recipient(to));
+        let is_asked = is_named || self.is_key(r.id, r.message_id);
         if r.id.is_empty() || !(is_asked || self.numbers.contains_key(r.id)) {
             return;
         }
-        let Some(message) = self.message(r.id, false) else { return };
+        let since = self.since;
+        let Some(message) = self.message(r.id, r.at, false) else { return };
         if message.message_id.is_empty() {
             r.message_id.clone_into(&mut message.message_id);
         }
@@ -377,7 +490,12 @@ impl Story {
         message.is_named |= is_named;
         let room = TO_SHOWN_MAX.saturating_sub(message.discarded.len());
         message.discarded.extend(r.to.iter().take(room).map(|to| (*to).to_owned()));
-        if message.notes.len() < REMARKS_MAX && !r.text.is_empty() {
+        if r.text.is_empty() {
+            return;
+        }
+        if r.at < since {
+            message.earlier += 1;
+        } else if message.notes.len() < REMARKS_MAX {
             message.notes.push(Remark { at: r.at, text: r.text.to_owned() });
         }
     }
@@ -389,20 +507,61 @@ impl Story {
         }
     }
 
-    /// The message with an id, added if new; `None` if there are too many.
-    fn message(&mut self, id: &str, is_of_recipient: bool) -> Option<&mut Message> {
-        if let Some(number) = self.numbers.get(id) {
-            return self.messages.get_mut(*number);
+    /// The message with an id, added if new; `None` if there are too many. `at`: the time of the record.
+    fn message(&mut self, id: &str, at: Ms, is_of_recipient: bool) -> Option<&mut Message> {
+        let is_since = at >= self.since;
+        let known = self.numbers.get(id).copied();
+        let was_since = known.and_then(|number| self.messages.get(number)).is_some_and(|message| message.is_since);
+        if is_since && !was_since {
+            if self.shown == MESSAGES_MAX {
+                self.leave_out(id);
+                return None;
+            }
+            self.shown += 1;
         }
-        if self.messages.len() == MESSAGES_MAX {
-            self.leave_out(id);
-            return None;
+        if let Some(number) = known {
+            let message = self.messages.get_mut(number)?;
+            message.is_since |= is_since;
+            return Some(message);
         }
-        let recent = self.recent.iter().rposition(|(known, _)| known == id).and_then(|at| self.recent.remove(at));
-        let accepted = recent.map(|(_, acceptance)| acceptance);
-        self.numbers.insert(id.to_owned(), self.messages.len());
-        self.messages.push(Message { id: id.to_owned(), accepted, is_of_recipient, ..Message::default() });
-        self.messages.last_mut()
+        let accepted = self.recent.remove(id);
+        // Beyond that many nobody can tell.
+        let is_replaced = self.replaced.len() == LEFT_OUT_MAX || self.replaced.contains(&self.hasher.hash_one(id));
+        let is_earlier_unknown = is_replaced && accepted.is_none();
+        let id = id.to_owned();
+        let message =
+            Message { id: id.clone(), accepted, is_of_recipient, is_since, is_earlier_unknown, ..Message::default() };
+        let number = self.place(is_since);
+        self.numbers.insert(id, number);
+        if number == self.messages.len() {
+            self.messages.push(message);
+        } else {
+            self.messages[number] = message;
+        }
+        self.messages.get_mut(number)
+    }
+
+    /// Where a new message goes: behind all others, or if there are too many older ones, in the place of the first.
+    fn place(&mut self, is_since: bool) -> usize {
+        if is_since {
+            return self.messages.len();
+        }
+        let mut number = self.messages.len();
+        if self.messages.len() - self.shown >= OLDER_MAX {
+            while let Some(first) = self.older.pop_front() {
+                if !self.messages[first].is_since {
+                    let id = &self.messages[first].id;
+                    self.numbers.remove(id);
+                    if self.replaced.len() < LEFT_OUT_MAX {
+                        self.replaced.insert(self.hasher.hash_one(id));
+                    }
+                    number = first;
+                    break;
+                }
+            }
+        }
+        self.older.push_back(number);
+        number
     }
 }
 
@@ -410,6 +569,14 @@ impl Message {
     fn count_untried(&mut self) {
         let all = self.accepted.as_ref().filter(|_| !self.is_of_recipient).map_or(0, |accepted| accepted.recipients);
         self.sums.untried = all.saturating_sub(self.fates.len() as u64 + self.copies);
+    }
+
+    /// When it was accepted; if that is not known, when it was first tried or remarked on.
+    fn begin(&self) -> Ms {
+        let tried = self.attempts.first().map(|attempt| attempt.at);
+        let noted = self.notes.first().map(|note| note.at);
+        let first = tried.into_iter().chain(noted).min().unwrap_or(Ms::MAX);
+        self.accepted.as_ref().map_or(first, |accepted| accepted.at)
     }
 
     /// Whether what comes after the end of a recipient may be about a copy for the same address at another next hop: a rule made some,
@@ -431,6 +598,12 @@ impl Message {
     pub fn pending(&self) -> u64 {
         if self.is_over { 0 } else { self.sums.deferred + self.sums.untried }
     }
+}
+
+// Serde passes a reference.
+#[allow(clippy::trivially_copy_pass_by_ref)]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 fn is_same(a: &str, b: &str) -> bool {

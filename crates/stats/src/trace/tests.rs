@@ -342,3 +342,132 @@ fn mail_in_the_quarantine_has_no_failures_of_other_mail() {
     let stats: Vec<_> = story.messages[0].attempts.iter().map(|attempt| attempt.stat).collect();
     assert_eq!((stats, story.messages[0].state()), (vec!["quarantined", "removed"], "1 removed".to_owned()));
 }
+
+#[test]
+fn a_sender_is_the_one_that_the_client_gave_and_the_one_of_the_envelope() {
+    let post = Record::Accepted(Accepted {
+        id: "P1",
+        from: "news-bounces@lists.example",
+        orig_from: "Ann@home.example",
+        list: "news",
+        recipients: 1,
+        ..Accepted::default()
+    });
+    let copy = Record::Attempt(Attempt {
+        from: "news-bounces@lists.example",
+        ..match attempt("P1", &["a@x"], "esmtp", Stat::Sent, 1_000) {
+            Record::Attempt(attempt) => attempt,
+            _ => unreachable!(),
+        }
+    });
+    for sender in ["ann@home.example", "home.example", "@home.example", "news-bounces@lists.example"] {
+        let mut story = Story::of_sender(sender);
+        for record in [&post, &copy] {
+            assert!(story.is_about(&post), "{sender}");
+            story.add(record);
+        }
+        assert_eq!(story.messages[0].sums.delivered, 1, "{sender}");
+    }
+    for other in ["bob@home.example", "example", ""] {
+        assert!(!Story::of_sender(other).is_about(&post), "{other}");
+    }
+}
+
+#[test]
+fn a_domain_may_be_written_with_its_at_sign() {
+    for what in ["x", "@x", "@X"] {
+        let story = story(what, &run());
+        assert_eq!(story.messages.len(), 2, "{what}");
+    }
+}
+
+#[test]
+fn of_some_fates_nothing_else_is_left() {
+    let mut story = story("x", &run());
+    story.unreached.push(Try::default());
+    story.only(&["bounced".to_owned()]);
+    assert_eq!((story.messages.len(), story.refusals.len(), story.unreached.len()), (1, 0, 0));
+    let mut story = self::story("x", &run());
+    story.only(&["expired".to_owned()]);
+    assert!(story.is_empty());
+}
+
+#[test]
+fn since_a_time_the_state_of_a_message_is_that_of_all_its_attempts() {
+    let since = |what: &str, after: Ms| {
+        let mut story = Story::new(what).since(NOW + after);
+        for record in &run() {
+            story.add(record);
+        }
+        story.finish();
+        story
+    };
+    let told = since("Q1", 120_500);
+    let [message] = &told.messages[..] else { panic!("{told:?}") };
+    assert_eq!((message.state().as_str(), message.attempts.len(), message.earlier), ("2 delivered, 1 bounced", 1, 4));
+    let text = told.text(&Zone::utc());
+    assert!(text.contains("\n  earlier     4 records before 2026-11-21 10:56:25.623\n"), "{text}");
+    // Nothing of it is that new: the message is older, and has no state that a part of its records would give.
+    assert!(since("Q1", 200_000).is_empty());
+    let of_recipient = since("a@x", 60_000);
+    assert_eq!(of_recipient.ids().collect::<Vec<_>>(), ["Q1"]);
+    assert_eq!((of_recipient.messages[0].state().as_str(), of_recipient.refusals.len()), ("1 delivered", 0));
+    // The server says that it is pending.
+    let mut pending = Story::new("Q2").since(NOW + 200_000);
+    pending.mark_pending("Q2", "a@x");
+    for record in &run() {
+        pending.add(record);
+    }
+    pending.finish();
+    assert_eq!(pending.messages[0].state(), "1 deferred so far");
+}
+
+/// Of too many the last count: those of which there is something to show.
+#[test]
+fn behind_many_older_messages_a_state_is_whole_or_says_that_it_is_not() {
+    let mut story = Story::new("x.test").since(NOW + 1_000);
+    let bounced = |id: &str, story: &mut Story| {
+        story.add(&attempt(id, &["a@x.test"], "esmtp", Stat::Bounced, 500));
+    };
+    let sent = |id: &str, story: &mut Story| {
+        story.add(&attempt(id, &["b@x.test"], "esmtp", Stat::Sent, 2_000));
+    };
+    bounced("FIRST", &mut story);
+    for number in 0..OLDER_MAX {
+        bounced(&format!("O{number}"), &mut story);
+    }
+    bounced("LAST", &mut story);
+    sent("LAST", &mut story);
+    // Tried once more before that time, as what is deferred is.
+    story.add(&attempt("FIRST", &["b@x.test"], "esmtp", Stat::Deferred, 900));
+    sent("FIRST", &mut story);
+    story.finish();
+    let states: Vec<_> =
+        story.messages.iter().map(|message| (&*message.id, message.state(), message.is_earlier_unknown)).collect();
+    let wanted = [("LAST", "1 delivered, 1 bounced", false), ("FIRST", "1 delivered", true)];
+    assert_eq!(states, wanted.map(|(id, state, is_unknown)| (id, state.to_owned(), is_unknown)));
+    assert!(
+        story.text(&Zone::utc()).contains("\n  earlier     too many records before 2026-11-21 10:54:26.123 to say")
+    );
+}
+
+#[test]
+fn messages_stand_in_the_order_of_acceptance() {
+    let at = |record: Record<'static>, after: Ms| match record {
+        Record::Accepted(r) => Record::Accepted(Accepted { at: NOW + after, ..r }),
+        other => other,
+    };
+    let mut story = Story::new("a@x");
+    story.mark_pending("Q3", "a@x");
+    for record in [
+        at(accepted("Q1", 1), 0),
+        at(accepted("Q2", 1), 1),
+        at(accepted("Q3", 1), 2),
+        attempt("Q2", &["a@x"], "esmtp", Stat::Sent, 10),
+        attempt("Q1", &["a@x"], "esmtp", Stat::Sent, 20),
+    ] {
+        story.add(&record);
+    }
+    story.finish();
+    assert_eq!(story.ids().collect::<Vec<_>>(), ["Q1", "Q2", "Q3"]);
+}

@@ -4,7 +4,8 @@ use std::fmt::Write;
 
 use super::{Acceptance, Message, Refusal, Story, Sums, TO_SHOWN_MAX, Try, Unreached};
 use crate::civil::{Civil, Zone};
-use crate::record::Ms;
+use crate::escape::is_trap;
+use crate::record::{Ms, Recoded};
 
 /// One text on a line; longer ones are cut.
 const TEXT_CHARS_MAX: usize = 1_024;
@@ -16,7 +17,7 @@ impl Story {
     pub fn text(&self, zone: &Zone) -> String {
         let mut out = String::new();
         for message in &self.messages {
-            message.text(zone, &mut out);
+            message.text(self.since, zone, &mut out);
         }
         if self.messages_left_out > 0 {
             push(&mut out, format_args!("and {} more messages", self.messages_left_out));
@@ -35,7 +36,7 @@ impl Story {
 }
 
 impl Message {
-    fn text(&self, zone: &Zone, out: &mut String) {
+    fn text(&self, since: Ms, zone: &Zone, out: &mut String) {
         let message_id = self.accepted.as_ref().map_or(&*self.message_id, |accepted| &accepted.message_id);
         push(out, format_args!("{}  {}", printable(&self.id), printable(message_id)));
         match &self.accepted {
@@ -45,6 +46,19 @@ impl Message {
                 push(out, format_args!("  discarded   {}", to.join(", ")));
             }
             None => push(out, format_args!("  accepted    before the records kept")),
+        }
+        if self.is_earlier_unknown {
+            let before = time(since, zone);
+            push(
+                out,
+                format_args!(
+                    "  earlier     too many records before {before} to say: the state is that of the records below"
+                ),
+            );
+        }
+        if self.earlier > 0 {
+            let records = if self.earlier == 1 { "record" } else { "records" };
+            push(out, format_args!("  earlier     {} {records} before {}", self.earlier, time(since, zone)));
         }
         for attempt in &self.attempts {
             attempt.text(zone, out);
@@ -170,6 +184,10 @@ impl Try {
         if !self.source.is_empty() {
             let _ = write!(by, ", source {}", printable(&self.source));
         }
+        let recoded = Recoded::named(self.recoded).text();
+        if !recoded.is_empty() {
+            let _ = write!(by, ", {recoded}");
+        }
         let dsn = if self.dsn.is_empty() || self.reply.contains(&self.dsn) {
             String::new()
         } else {
@@ -262,8 +280,7 @@ fn printable(text: &str) -> String {
             out.push_str("...");
             break;
         }
-        let is_trap = c.is_control()
-            || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}');
+        let is_trap = is_trap(c);
         if c == '\\' {
             out.push_str("\\\\");
         } else if is_trap && c.is_ascii() {

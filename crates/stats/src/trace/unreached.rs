@@ -119,7 +119,7 @@ impl Story {
     /// The running server says that this recipient of a message is pending: asked before the records are fed.
     pub fn mark_pending(&mut self, id: &str, address: &str) {
         let is_of_recipient = is_about(address, bare(&self.what));
-        let Some(message) = self.message(id, is_of_recipient) else { return };
+        let Some(message) = self.message(id, Ms::MAX, is_of_recipient) else { return };
         message.pending_now += 1;
         if let Some(at) = message.at_domain(domain(address)) {
             at.is_pending = true;
@@ -135,7 +135,10 @@ impl Story {
             message.take_failures(&failures);
         }
         // The server named some whose records are not written yet.
-        self.messages.retain(|m| m.accepted.is_some() || !m.attempts.is_empty() || !m.notes.is_empty());
+        let has_records =
+            |m: &Message| m.accepted.is_some() || m.earlier > 0 || !(m.attempts.is_empty() && m.notes.is_empty());
+        self.messages.retain(|message| message.is_since && has_records(message));
+        self.messages.sort_by_key(Message::begin);
         for message in &self.messages {
             self.left_out.remove(&self.hasher.hash_one(message.id.as_str()));
         }

@@ -9,6 +9,12 @@ use stentor_mail::dsn::format_date;
 use stentor_queue::ids::Ms;
 use stentor_stats::escape::printable;
 
+/// What addresses that become links begin with, in any case, and the character behind it that makes them one: a colon, or a dot in the forms
+/// that resolvers take for it (UTS 46).
+const BEGINS: [&str; 5] = ["www", "ftp", "mailto", "http", "https"];
+const ENDS: [char; 5] = ['.', ':', '\u{3002}', '\u{ff0e}', '\u{ff61}'];
+/// Octets of a line of HTML before it is broken: RFC 5322 section 2.1.1 allows 998, of which the longest link and its tags take some.
+const HTML_LINE_BYTES: usize = 400;
 /// Octets of a text in a row.
 const CELL_BYTES_MAX: usize = 120;
 
@@ -90,7 +96,23 @@ fn words(around: &Around<'_>, has_links: bool) -> (String, Vec<String>) {
 
 /// What a stranger has written must not become a link beside ours: mail programs make one of each address that they see.
 fn inert(text: &str) -> String {
-    text.replace("://", "[:]//").replace("www.", "www[.]")
+    let text = text.replace("://", "[:]//");
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text.as_str();
+    while let Some(c) = rest.chars().next() {
+        let begin =
+            BEGINS.iter().find(|begin| rest.get(..begin.len()).is_some_and(|text| text.eq_ignore_ascii_case(begin)));
+        let end = begin.and_then(|begin| rest[begin.len()..].chars().next()).filter(|end| ENDS.contains(end));
+        if let (Some(begin), Some(end)) = (begin, end) {
+            let (word, behind) = rest.split_at(begin.len());
+            out.extend([word, "[", &behind[..end.len_utf8()], "]"]);
+            rest = &behind[end.len_utf8()..];
+        } else {
+            out.push(c);
+            rest = &rest[c.len_utf8()..];
+        }
+    }
+    out
 }
 
 fn cells(row: &Row) -> [(&'static str, String); 5] {
@@ -132,13 +154,13 @@ fn html(around: &Around<'_>, rows: &[Row]) -> String {
         "<!DOCTYPE html>\r\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>{}</title></head><body>\r\n<p>{}</p>\r\n\
          <table border=\"1\" cellpadding=\"6\" cellspacing=\"0\">\r\n<tr><th>From</th><th>Subject</th><th>Date</th><th>Why</th><th>ID</th>{}</tr>\r\n",
         escaped(&subject(around, rows.len())),
-        escaped(&before),
+        broken(&before),
         if has_links { "<th>Release</th>" } else { "" },
     );
     for row in rows {
         out.push_str("<tr>\r\n");
         for (_, text) in cells(row) {
-            let _ = write!(out, "<td>{}</td>\r\n", escaped(&text));
+            let _ = write!(out, "<td>{}</td>\r\n", broken(&text));
         }
         if let Some(link) = &row.link {
             let _ = write!(out, "<td><a href=\"{}\" rel=\"noreferrer\">Look and release</a></td>\r\n", escaped(link));
@@ -147,9 +169,24 @@ fn html(around: &Around<'_>, rows: &[Row]) -> String {
     }
     out.push_str("</table>\r\n");
     for paragraph in behind {
-        let _ = write!(out, "<p>{}</p>\r\n", escaped(&paragraph));
+        let _ = write!(out, "<p>{}</p>\r\n", broken(&paragraph));
     }
     out + "</body></html>\r\n"
+}
+
+/// For an element: escaped, and broken where a line becomes long. The break is within a tag, so that it is not shown as a space.
+fn broken(text: &str) -> String {
+    let (mut out, mut line) = (String::with_capacity(text.len()), 0);
+    for c in text.chars() {
+        let piece = escaped(c.encode_utf8(&mut [0; 4]));
+        if line + piece.len() > HTML_LINE_BYTES {
+            out.push_str("<wbr\r\n>");
+            line = 0;
+        }
+        line += piece.len();
+        out.push_str(&piece);
+    }
+    out
 }
 
 /// For an element or a quoted attribute.
@@ -213,6 +250,38 @@ mod tests {
         let text = text(&AROUND, Row { id, from, subject, date: 0, why, link });
         assert_eq!((text.matches("://").count(), text.matches(ours).count()), (2, 2), "{text}");
         assert!(text.contains("https[:]//mail-example.org/kept/AAz9") && !text.contains("www."), "{text}");
+        for (written, expected) in [
+            ("WWW.EVIL.test", "WWW[.]EVIL.test"),
+            ("wWw.evil.test www.b", "wWw[.]evil.test www[.]b"),
+            ("Http://evil", "Http[:]//evil"),
+            ("HTTP:evil", "HTTP[:]evil"),
+            ("MailTo:eve@evil.test", "MailTo[:]eve@evil.test"),
+            ("FTP.evil.test", "FTP[.]evil.test"),
+            ("www\u{3002}evil", "www[\u{3002}]evil"),
+            ("awww. nice", "awww[.] nice"),
+            ("ww.w www", "ww.w www"),
+            ("Grüße", "Grüße"),
+        ] {
+            assert_eq!(inert(written), expected);
+        }
+    }
+
+    #[test]
+    fn a_long_recipient_makes_no_long_line() {
+        for recipient in
+            [format!("o'{}@x.example", "'".repeat(240)), format!("{}@x.example", "&".repeat(240)), "é".repeat(500)]
+        {
+            let row = Row {
+                id: "0CX8M4H00000".to_owned(),
+                link: Some(format!("https://q.example/kept/{}", "a".repeat(420))),
+                ..Row::default()
+            };
+            let text = text(&Around { recipient: &recipient, contact: &recipient, ..AROUND }, row);
+            let html = text.split_once("text/html").unwrap().1;
+            let longest = html.split("\r\n").map(str::len).max().unwrap();
+            assert!(longest <= 998, "{longest}: {recipient}");
+            assert!(html.replace("<wbr\r\n>", "").contains(&escaped(&recipient)), "{html}");
+        }
     }
 
     #[test]

@@ -1,0 +1,27 @@
+//! Reports a condition that begins or ends: a line of the server's log, a note in the history (which webhooks with the
+//! event `health` are sent), and an event for whoever watches.
+
+use stentor_engine::core::{Core, log};
+use stentor_live::health::Change;
+use stentor_stats::health::{Severity, note_of};
+use stentor_stats::record::Topic;
+
+pub(super) fn report(core: &Core, change: &Change) {
+    let (condition, is_raised) = match change {
+        Change::Raised(condition) => (condition, true),
+        Change::Ended(condition) => (condition, false),
+    };
+    let (name, subject) = (condition.name.as_str(), condition.subject.as_str());
+    match (is_raised, condition.severity) {
+        (true, Severity::Problem) => {
+            tracing::error!(name, subject, next = condition.next, "health: PROBLEM: {}", condition.what);
+        }
+        (true, Severity::Warning) => {
+            tracing::warn!(name, subject, next = condition.next, "health: warning: {}", condition.what);
+        }
+        (false, _) => tracing::info!(name, subject, "health: ended: {}", condition.what),
+    }
+    let text = note_of(condition, is_raised);
+    core.live.event(core.clock.now(), "health", || text.clone());
+    log::note(core, Topic::Server, &text);
+}

@@ -1,0 +1,308 @@
+//! Gathers the observations of one second for the health model.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use stentor_config::AuthSource;
+use stentor_control::format::plural;
+use stentor_engine::core::lists::ListTrouble;
+use stentor_engine::core::{Core, Settings};
+use stentor_live::health::{Moment, Name, Observation, Words};
+use stentor_milter::OnFailure;
+use stentor_queue::ids::Ms;
+use stentor_ruletables::TableTrouble;
+use stentor_stats::health::Outcomes;
+
+use super::clock;
+use super::probes::{self, NameServers, Schedule, service_name};
+use super::sides::Sides;
+
+/// How often what is costlier is looked at.
+const SLOW_MS: Ms = 3_000;
+/// A certificate with less than this left is named.
+const CERTIFICATE_S: i64 = 7 * 86_400;
+const DAY_S: i64 = 86_400;
+
+pub(super) struct Gatherer {
+    core: Arc<Core>,
+    schedule: Schedule,
+    name_servers: NameServers,
+    slow_at: Option<Ms>,
+    /// As of the last slow look.
+    clock: Option<String>,
+    /// The committer is asked for the disk's room, and the folders are looked at.
+    is_asking: Arc<AtomicBool>,
+    /// Why the submission folder is none any more, before the next look at what is in it.
+    folder: Arc<Mutex<Option<String>>>,
+    /// A check of the lists' files is running.
+    is_checking_lists: Arc<AtomicBool>,
+    sides: Sides,
+}
+
+impl Gatherer {
+    pub fn new(core: Arc<Core>) -> Gatherer {
+        let sides = Sides::new(&core);
+        let (schedule, name_servers) = (Schedule::default(), NameServers::default());
+        Gatherer {
+            core,
+            schedule,
+            name_servers,
+            slow_at: None,
+            clock: None,
+            is_asking: Arc::default(),
+            folder: Arc::default(),
+            is_checking_lists: Arc::default(),
+            sides,
+        }
+    }
+
+    pub fn look(&mut self, at: Moment) -> Vec<Observation> {
+        let core = self.core.clone();
+        let mut seen = Vec::new();
+        self.slow(at.steady);
+        probes::services(&core, &mut self.schedule, at.steady);
+        room(&core, &mut seen);
+        self.clients(at.steady, &mut seen);
+        services(&core.settings(), &mut seen);
+        self.network(at.steady, &mut seen);
+        certificates(&core, at.now, &mut seen);
+        logins(&core, &mut seen);
+        tables(&core.settings(), &mut seen);
+        records(&core, self.folder.lock().clone(), &mut seen);
+        if let Some(what) = &self.clock {
+            seen.push(Observation::holds(Name::Clock, "", Words::new(what.as_str(), clock::CLOCK_NEXT)));
+        }
+        seen
+    }
+
+    /// What is not looked at each second.
+    fn slow(&mut self, steady: Ms) {
+        if self.slow_at.is_some_and(|at| steady.saturating_sub(at) < SLOW_MS) {
+            return;
+        }
+        self.slow_at = Some(steady);
+        self.schedule.retain(steady);
+        self.clock = clock::clock_trouble(&self.core);
+        // Finds missing files while nobody posts. A hung file system blocks one thread.
+        if !self.is_checking_lists.swap(true, Ordering::AcqRel) {
+            let (core, is_checking_lists) = (self.core.clone(), self.is_checking_lists.clone());
+            tokio::task::spawn_blocking(move || {
+                core.live.health.report_all(Name::SubscribersFile, lists(&core));
+                is_checking_lists.store(false, Ordering::Release);
+            });
+        }
+        // A disk that fills while no mail comes.
+        if !self.is_asking.swap(true, Ordering::AcqRel) {
+            let (core, is_asking, folder) = (self.core.clone(), self.is_asking.clone(), self.folder.clone());
+            tokio::spawn(async move {
+                core.refresh_space().await;
+                let path = core.settings().config.submission.folder.clone();
+                let looked = tokio::task::spawn_blocking(move || path.as_deref().and_then(unusable)).await;
+                *folder.lock() = looked.ok().flatten();
+                is_asking.store(false, Ordering::Release);
+            });
+        }
+    }
+
+    /// What clients meet.
+    fn clients(&mut self, steady: Ms, seen: &mut Vec<Observation>) {
+        let core = &self.core;
+        let intake = &core.live.health.intake;
+        let next = "`stentor explain --from SENDER --to RECIPIENT` shows which rule or table decides; the log has the refusals";
+        let mut answered = |name, subject: &str, outcomes: &Outcomes, when: &str| {
+            let tally = outcomes.read();
+            let what = format!("all {when} with a temporary error; the last: {}", tally.why);
+            seen.push(Observation::counted(name, subject, &tally, Words::new(what, next)));
+        };
+        let (recipients, messages) = (&intake.recipients, &intake.messages);
+        answered(Name::RecipientsDeferred, "", &recipients.known, "recipients are answered");
+        answered(Name::MessagesDeferred, "", &messages.known, "messages are answered after their data");
+        let when = "recipients of untrusted clients are answered";
+        answered(Name::UntrustedDeferred, "recipients", &recipients.untrusted, when);
+        let when = "messages of untrusted clients are answered after their data";
+        answered(Name::UntrustedDeferred, "messages", &messages.untrusted, when);
+        self.sides.look(core, steady, seen);
+    }
+
+    fn network(&mut self, steady: Ms, seen: &mut Vec<Observation>) {
+        let core = &self.core;
+        if let Some(tally) = self.name_servers.look(&core.resolver, &mut self.schedule, steady) {
+            let servers = core.resolver.name_servers();
+            let named = servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+            let what = format!("DNS is down: no name server answers ({named}): {}", tally.why);
+            let next = "see that they run and can be reached from here, or name others in `[dns] servers` (without it \
+                        /etc/resolv.conf)";
+            seen.push(Observation::counted(Name::Dns, "", &tally, Words::new(what, next)));
+        }
+        if let Some(what) = core.live.health.reach.trouble(steady) {
+            let next = "check the network, its default route (`ip route`) and firewalls for outgoing SMTP; mail waits";
+            seen.push(Observation::holds(Name::Network, "", Words::new(what, next)));
+        }
+    }
+}
+
+/// Lasting states of the server as they are now, whether they have lasted long enough for a condition or not.
+pub(super) fn states(core: &Arc<Core>) -> Vec<Observation> {
+    let (mut seen, settings) = (Vec::new(), core.settings());
+    room(core, &mut seen);
+    certificates(core, core.clock.now(), &mut seen);
+    logins(core, &mut seen);
+    tables(&settings, &mut seen);
+    records(core, None, &mut seen);
+    if let Some(what) = clock::clock_trouble(core) {
+        seen.push(Observation::holds(Name::Clock, "", Words::new(what, clock::CLOCK_NEXT)));
+    }
+    seen.extend(core.live.health.reports());
+    seen
+}
+
+/// Room for new mail.
+fn room(core: &Core, seen: &mut Vec<Observation>) {
+    let next = "mail is accepted again without a restart";
+    let full = [
+        (&core.disk_full, Name::DiskFull, "the disk is nearly full: new mail gets 452 4.3.1", "free some space"),
+        (
+            &core.memory_full,
+            Name::MemoryFull,
+            "memory is nearly used up: new mail gets 452 4.3.1",
+            "raise the control group's memory limit",
+        ),
+        (
+            &core.addresses_full,
+            Name::AddressBookFull,
+            "the address book is full: new mail gets 452 4.3.1",
+            "raise [journal] addresses_max and restart, or lower address_unseen_days",
+        ),
+    ];
+    for (flag, name, what, first) in full {
+        if flag.load(Ordering::Relaxed) {
+            seen.push(Observation::holds(name, "", Words::new(what, format!("{first}; {next}"))));
+        }
+    }
+    let tally = core.live.health.journal.read();
+    let what = format!("the journal cannot be written: {}; new mail gets 451 4.3.0", tally.why);
+    let next = "look at the kernel's log and the disk's health (smartctl)";
+    seen.push(Observation::counted(Name::Journal, "", &tally, Words::new(what, next)));
+}
+
+/// Milters, policy services and tables behind sockets.
+fn services(settings: &Settings, seen: &mut Vec<Observation>) {
+    for milter in settings.filters.milters() {
+        let (name, place) = (&milter.settings.name, &milter.settings.place);
+        let tally = milter.outcomes.read();
+        let action = milter.failure_action();
+        let then = match action {
+            OnFailure::Accept => "mail is taken without it",
+            OnFailure::Tempfail => "mail is deferred",
+            OnFailure::Reject => "mail is refused",
+        };
+        let what = format!("milter {name} ({place}) fails: {}; {then}", tally.why);
+        let next = "start it or correct its `address`; it is asked again by itself";
+        let observation = Observation::counted(Name::Milter, name.as_str(), &tally, Words::new(what, next));
+        // A load balancer that takes /readyz for an answer sends the message that shows whether it works.
+        seen.push(observation.refusing(action != OnFailure::Accept && !milter.outcomes.may_work()));
+    }
+    for service in settings.tables.services() {
+        let tally = service.remote.outcomes.read();
+        let (kind, then) = match service.default_action {
+            _ if !service.is_policy_service => ("table", "mail that needs it is deferred".to_owned()),
+            Some(action) => ("policy service", format!("its `default_action` {action:?} holds")),
+            None => ("policy service", "mail that rules ask it about is deferred".to_owned()),
+        };
+        let what = format!("{kind} {} ({}) fails: {}; {then}", service.name, service.remote.name(), tally.why);
+        let next = "start it or correct its address; it is asked again by itself";
+        let name = service_name(service.is_policy_service);
+        let observation = Observation::counted(name, service.name, &tally, Words::new(what, next));
+        let refuses = service.is_policy_service && service.default_action.is_none();
+        seen.push(observation.refusing(refuses && !service.remote.outcomes.may_work()));
+    }
+}
+
+/// Certificates in force.
+fn certificates(core: &Core, now: Ms, seen: &mut Vec<Observation>) {
+    let security = core.security();
+    let Some(server) = security.tls() else { return };
+    let now_s = (now / 1_000).cast_signed();
+    for identity in server.store().current().all() {
+        let certificate = &identity.certificate;
+        let name = certificate.names.first().unwrap_or(&certificate.subject);
+        let next = "renew it: the files are read again by themselves, `stentor tls show` prints what they hold \
+                    (docs/operate/tls.md)";
+        let mut holds = |kind, what: String| seen.push(Observation::holds(kind, &**name, Words::new(what, next)));
+        if certificate.not_after <= now_s {
+            holds(Name::Certificate, format!("the certificate of {name} expired on {}", certificate.ends_on()));
+        } else if certificate.not_before > now_s {
+            let what = format!("the certificate of {name} is not valid yet: set the clock, or wait");
+            holds(Name::Certificate, what);
+        } else if certificate.not_after - now_s < CERTIFICATE_S {
+            let left = plural(((certificate.not_after - now_s) / DAY_S).cast_unsigned(), "day");
+            let what = format!("the certificate of {name} expires in {left}, on {}", certificate.ends_on());
+            holds(Name::CertificateEnds, what);
+        }
+    }
+}
+
+fn logins(core: &Core, seen: &mut Vec<Observation>) {
+    let (security, settings) = (core.security(), core.settings());
+    let Some(auth) = security.auth() else { return };
+    if let Some(why) = auth.file_trouble() {
+        let what = format!("the users file is not used: {why}; the version before stays in force");
+        let next = "correct the file, then it is read by itself; a restart would fail";
+        seen.push(Observation::holds(Name::UsersFile, "", Words::new(what, next)));
+    }
+    if let (Some(why), Some(AuthSource::Dovecot(path))) = (auth.dovecot_trouble(), &settings.config.auth.source) {
+        let what = format!("Dovecot's auth service ({}) is not available: {why}; nobody can log in", path.display());
+        let next = "start it, or correct `dovecot` in [auth]; it is tried again by itself";
+        seen.push(Observation::holds(Name::Dovecot, "", Words::new(what, next)));
+    }
+}
+
+fn tables(settings: &Settings, seen: &mut Vec<Observation>) {
+    for TableTrouble { name, place, why, has_version } in settings.tables.troubles() {
+        let what = if has_version {
+            format!("table {name} ({place}) is not up to date: {why}; what was read before is in force")
+        } else {
+            format!("table {name} ({place}) has never been read: {why}; mail that it decides about gets 451 4.3.0")
+        };
+        let next = format!("correct the file, it is read by itself; `stentor table check {name}`");
+        seen.push(Observation::holds(Name::TableFile, name, Words::new(what, next)));
+    }
+}
+
+/// Lists not using their file's current content. Blocks.
+fn lists(core: &Arc<Core>) -> Vec<(String, Words)> {
+    let words = |ListTrouble { name, why, keeps_old }| {
+        let then = if keeps_old { "posts use the subscribers last read" } else { "posts get 451 4.3.0" };
+        let what = format!("list {name}: the subscribers file cannot be used: {why}; {then}");
+        let next = "put the file back, or correct its owner, mode or `subscribers`; the next post reads it";
+        (name.to_string(), Words::new(what, next))
+    };
+    core.lists.troubles(core).into_iter().map(words).collect()
+}
+
+/// Why a folder cannot be read.
+fn unusable(folder: &Path) -> Option<String> {
+    let error = std::fs::read_dir(folder).err()?;
+    Some(format!("{}: {error}", folder.display()))
+}
+
+/// What is written beside the journal.
+fn records(core: &Core, folder: Option<String>, seen: &mut Vec<Observation>) {
+    for (place, why) in core.log.troubles() {
+        let what = format!("the log {place} cannot be written, lines are lost: {why}");
+        let next = "free space there, correct the owner or mode, or name another place in [log]";
+        seen.push(Observation::holds(Name::Log, place, Words::new(what, next)));
+    }
+    if core.history.status().is_failing {
+        let what = "the history cannot be written, records are dropped: `trace`, statistics and webhooks miss them";
+        let next = "the log has the error; free space in data_dir, or correct its owner";
+        seen.push(Observation::holds(Name::History, "", Words::new(what, next)));
+    }
+    if let Some(why) = core.submissions.lock().unusable.clone().or(folder) {
+        let what = format!("the submission folder cannot be used: {why}; mail of local users waits in it");
+        let next = "`stentor check` says what is wrong with the folder";
+        seen.push(Observation::holds(Name::SubmissionFolder, "", Words::new(what, next)));
+    }
+}

@@ -1,0 +1,196 @@
+//! Probes of services that ordinary traffic does not use.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use stentor_engine::core::Core;
+use stentor_live::health::Name;
+use stentor_queue::ids::Ms;
+use stentor_resolve::{ProbeAnswer, Resolver};
+use stentor_stats::health::{Outcomes, Tally};
+
+use super::{IDLE_MS, PROBE_MAX, RETRY_MS};
+
+/// When each service was heard of last.
+#[derive(Default)]
+pub(super) struct Schedule(HashMap<(Name, String), Last>);
+
+#[derive(Default)]
+struct Last {
+    counts: (u64, u64),
+    /// When these changed, or a probe began.
+    at: Ms,
+    is_failing: bool,
+    is_running: Arc<AtomicBool>,
+}
+
+/// A probe's turn, over when it is dropped.
+pub(super) struct Turn(Arc<AtomicBool>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+impl Schedule {
+    /// Whether a service is to be asked now, by what it has counted.
+    pub fn due(&mut self, name: Name, subject: &str, tally: &Tally, steady: Ms) -> Option<Turn> {
+        let fresh = || Last { at: steady, ..Last::default() };
+        let last = self.0.entry((name, subject.to_owned())).or_insert_with(fresh);
+        let counts = (tally.successes, tally.failures);
+        if counts != last.counts {
+            last.is_failing = counts.0 == last.counts.0;
+            (last.counts, last.at) = (counts, steady);
+        }
+        let pause = if last.is_failing { RETRY_MS } else { IDLE_MS };
+        if steady.saturating_sub(last.at) < pause || last.is_running.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        last.at = steady;
+        Some(Turn(last.is_running.clone()))
+    }
+
+    /// Forgets services that are not there any more.
+    pub fn retain(&mut self, steady: Ms) {
+        self.0.retain(|_, last| steady.saturating_sub(last.at) < 100 * IDLE_MS);
+    }
+}
+
+/// Whether the name servers reply, to look-ups or to probes.
+#[derive(Default)]
+pub(super) struct NameServers {
+    pub outcomes: Arc<Outcomes>,
+    /// Replies to look-ups, as of the last look.
+    replies: u64,
+}
+
+impl NameServers {
+    /// `None`: nothing was ever looked up, so that nobody needs them.
+    pub fn look(&mut self, resolver: &Resolver, schedule: &mut Schedule, steady: Ms) -> Option<Tally> {
+        let counters = resolver.counters();
+        if counters.queries == 0 || resolver.name_servers().is_empty() {
+            return None;
+        }
+        // A look-up that got a reply is as good as a probe.
+        if counters.replies != self.replies {
+            self.replies = counters.replies;
+            self.outcomes.success();
+        }
+        if let Some(turn) = schedule.due(Name::Dns, "", &self.outcomes.read(), steady) {
+            let (resolver, outcomes) = (resolver.clone(), self.outcomes.clone());
+            tokio::spawn(async move {
+                let _turn = turn;
+                match resolver.probe().await {
+                    ProbeAnswer::Answers => outcomes.success(),
+                    ProbeAnswer::Silent(why) => outcomes.failure(why),
+                }
+            });
+        }
+        Some(self.outcomes.read())
+    }
+}
+
+/// Asks the milters and the services behind sockets whose turn it is.
+pub(super) fn services(core: &Core, schedule: &mut Schedule, steady: Ms) {
+    let settings = core.settings();
+    for milter in settings.filters.milters() {
+        if let Some(turn) = schedule.due(Name::Milter, &milter.settings.name, &milter.outcomes.read(), steady) {
+            let milter = milter.clone();
+            tokio::spawn(async move {
+                milter.probe(PROBE_MAX).await;
+                drop(turn);
+            });
+        }
+    }
+    for service in settings.tables.services() {
+        let name = service_name(service.is_policy_service);
+        if let Some(turn) = schedule.due(name, service.name, &service.remote.outcomes.read(), steady) {
+            let remote = service.remote.clone();
+            tokio::spawn(async move {
+                remote.probe(PROBE_MAX).await;
+                drop(turn);
+            });
+        }
+    }
+}
+
+pub(super) fn service_name(is_policy_service: bool) -> Name {
+    if is_policy_service { Name::PolicyService } else { Name::TableService }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+    use std::sync::atomic::AtomicU64;
+    use std::time::Duration;
+
+    use stentor_resolve::ResolverConfig;
+    use tokio::net::UdpSocket;
+
+    use super::*;
+
+    #[test]
+    fn a_service_that_others_ask_is_left_alone() {
+        let mut schedule = Schedule::default();
+        let tally = |successes, failures| Tally { successes, failures, why: String::new() };
+        let mut due = |tally: &Tally, steady| schedule.due(Name::Milter, "m", tally, steady);
+        assert!((0..100).all(|s| due(&tally(s, 0), s * 1_000).is_none()), "a message each second");
+        assert!(due(&tally(99, 0), 99_000 + IDLE_MS - 1).is_none());
+        let turn = due(&tally(99, 0), 99_000 + IDLE_MS);
+        assert!(turn.is_some());
+        assert!(due(&tally(99, 0), 99_000 + IDLE_MS * 3).is_none(), "one at a time");
+        drop(turn);
+        // It failed: again soon, whoever has found out.
+        assert!(due(&tally(99, 1), 120_000).is_none());
+        assert!(due(&tally(99, 1), 120_000 + RETRY_MS).is_some());
+        assert!(due(&tally(99, 1), 120_000 + RETRY_MS * 2).is_some());
+        assert!(due(&tally(100, 1), 130_000).is_none());
+        assert!(due(&tally(100, 1), 130_000 + RETRY_MS).is_none());
+    }
+
+    /// A name server that has nothing, and counts the questions for the root's name servers: our probes.
+    async fn name_server(code: u8) -> (SocketAddr, Arc<AtomicU64>) {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.unwrap();
+        let (address, probes) = (socket.local_addr().unwrap(), Arc::new(AtomicU64::new(0)));
+        let counter = probes.clone();
+        tokio::spawn(async move {
+            let mut packet = [0; 512];
+            while let Ok((octets, from)) = socket.recv_from(&mut packet).await {
+                counter.fetch_add(u64::from(packet[12] == 0), Ordering::Relaxed);
+                packet[2] |= 0x80;
+                packet[3] = 0x80 | code;
+                socket.send_to(&packet[..octets], from).await.unwrap();
+            }
+        });
+        (address, probes)
+    }
+
+    /// NXDOMAIN, and REFUSED: either is a reply.
+    #[tokio::test]
+    async fn name_servers_that_reply_to_look_ups_are_not_probed() {
+        for code in [3, 5] {
+            let (server, probes) = name_server(code).await;
+            let config = ResolverConfig { name_servers: vec![server], ..ResolverConfig::default() };
+            let resolver = Resolver::new(config).unwrap();
+            let (mut name_servers, mut schedule) = (NameServers::default(), Schedule::default());
+            assert!(name_servers.look(&resolver, &mut schedule, 0).is_none(), "nobody needs them");
+            for second in 1..60 {
+                resolver.resolve(&format!("d{second}.example")).await;
+                assert!(name_servers.look(&resolver, &mut schedule, second * 1_000).is_some());
+            }
+            // Answers from the cache are none.
+            let (mut at, outcomes) = (60_000, name_servers.outcomes.clone());
+            assert_eq!(probes.load(Ordering::Relaxed), 0, "{code}");
+            let before = outcomes.read().successes;
+            while outcomes.read().successes == before {
+                at += 1_000;
+                name_servers.look(&resolver, &mut schedule, at);
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            assert!(probes.load(Ordering::Relaxed) > 0, "{code}");
+            assert_eq!(outcomes.read().failures, 0, "{code}: {}", outcomes.read().why);
+        }
+    }
+}

@@ -1,0 +1,32 @@
+//! Selection by subject: the headers of what the other selectors have found are read, outside of the queue's lock.
+//!
+//! Promise: a message is found whose decoded subject has the text, ignoring case. What has left the queue while headers were read is
+//! found no more, and no other message that has its number since.
+
+use std::sync::Arc;
+
+use stentor_engine::core::Core;
+use stentor_engine::core::hub::Hub;
+use stentor_queue::ids::MessageId;
+
+use super::walk::Found;
+use crate::report;
+
+/// Keeps messages whose subject contains the text.
+pub(super) async fn with_subject(core: &Arc<Core>, text: &str, found: Vec<Found>) -> Vec<Found> {
+    let wanted = text.to_lowercase();
+    let ids: Vec<MessageId> = found.iter().map(|found| found.id).collect();
+    let headings = report::headings(core, &ids).await;
+    let has_it = headings.iter().map(|heading| report::is_about(heading.as_ref(), &wanted));
+    found.into_iter().zip(has_it).filter_map(|(found, has_it)| has_it.then_some(found)).collect()
+}
+
+/// Drops recipients that left the queue. Call it under the lock that uses the result.
+pub(super) fn still_queued(hub: &Hub, found: Vec<Found>) -> Vec<Found> {
+    let there = |mut found: Found| {
+        let message = hub.store.message(found.no).filter(|message| message.id() == found.id)?;
+        found.ids = found.ids.intersection(message.pending());
+        (!found.ids.is_empty()).then_some(found)
+    };
+    found.into_iter().filter_map(there).collect()
+}

@@ -1,0 +1,366 @@
+//! The health model: which conditions there are, when each begins and ends. Every view (`status`, `doctor`, `realstat`,
+//! `/readyz`, `/metrics`, the console, alerts) prints the same list.
+//!
+//! Promise: pure; once a second the caller hands in what it has seen ([`Observation`]) and the time, and gets the changes.
+//! A condition is *well*, *suspected* (a streak of failures without a success between them) or *raised*. It is raised when
+//! its streak has the failures and the length that its [`Rule`] asks for, so that one failed look-up is none; it ends after
+//! [`Rule::clears_ms`] without a failure, counted from the first success. Without any evidence it stays, for
+//! [`Rule::forgets_ms`] at most. What is not observed any more (a milter that a reload took out) is well.
+//!
+//! Bounded: [`SUBJECTS_MAX`] conditions are watched; more are not.
+
+mod names;
+mod reach;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::sync::atomic::AtomicU64;
+
+use parking_lot::Mutex;
+use stentor_mail::reply::Reply;
+use stentor_queue::ids::Ms;
+use stentor_stats::health::{Condition, Outcomes, Severity, Tally};
+
+pub use self::names::{Name, Rule};
+pub use self::reach::{Reach, Unreached};
+
+/// Conditions that are watched at a time.
+pub const SUBJECTS_MAX: usize = 512;
+
+/// What a condition is about: its kind, and which one.
+type Key = (Name, String);
+
+/// What failed and why, and what to do.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Words {
+    pub what: String,
+    pub next: String,
+}
+
+impl Words {
+    pub fn new(what: impl Into<String>, next: impl Into<String>) -> Words {
+        Words { what: what.into(), next: next.into() }
+    }
+}
+
+/// What was seen of one condition.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Evidence {
+    /// It holds now.
+    Holds,
+    /// Successes and failures since the start.
+    Counted { successes: u64, failures: u64 },
+}
+
+impl From<&Tally> for Evidence {
+    fn from(tally: &Tally) -> Evidence {
+        Evidence::Counted { successes: tally.successes, failures: tally.failures }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Observation {
+    pub name: Name,
+    pub subject: String,
+    pub evidence: Evidence,
+    pub words: Words,
+    /// `None`: as the name has it.
+    pub refuses_mail: Option<bool>,
+}
+
+impl Observation {
+    pub fn holds(name: Name, subject: impl Into<String>, words: Words) -> Observation {
+        Observation { name, subject: subject.into(), evidence: Evidence::Holds, words, refuses_mail: None }
+    }
+
+    pub fn counted(name: Name, subject: impl Into<String>, tally: &Tally, words: Words) -> Observation {
+        Observation { name, subject: subject.into(), evidence: tally.into(), words, refuses_mail: None }
+    }
+
+    /// Whether mail is refused because of it goes by the configuration.
+    #[must_use]
+    pub fn refusing(mut self, refuses_mail: bool) -> Observation {
+        self.refuses_mail = Some(refuses_mail);
+        self
+    }
+}
+
+/// Wall clock for what people read, steady clock for durations.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Moment {
+    pub now: Ms,
+    pub steady: Ms,
+}
+
+/// A condition has begun or ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Change {
+    Raised(Condition),
+    Ended(Condition),
+}
+
+/// Failures without a success between them.
+#[derive(Clone, Copy)]
+struct Streak {
+    first: Moment,
+    last: Ms,
+    failures: u64,
+}
+
+#[derive(Default)]
+struct Watched {
+    /// The counts at the last look; `None` before the first, which says nothing of when they came.
+    counts: Option<(u64, u64)>,
+    streak: Option<Streak>,
+    raised: Option<Condition>,
+    /// When it was first seen to be well while raised.
+    well_since: Option<Ms>,
+    /// When there was evidence of any kind.
+    seen: Ms,
+}
+
+/// What one look says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Seen {
+    failures: u64,
+    is_success: bool,
+}
+
+impl Watched {
+    fn seen(&mut self, observed: Option<&Observation>) -> Seen {
+        match observed.map(|observation| &observation.evidence) {
+            None => Seen { failures: 0, is_success: true },
+            Some(Evidence::Holds) => Seen { failures: 1, is_success: false },
+            Some(Evidence::Counted { successes, failures }) => {
+                let (before_successes, before_failures) = self.counts.unwrap_or_default();
+                self.counts = Some((*successes, *failures));
+                Seen {
+                    // Counters of another server process or of a service that was set up anew begin at zero.
+                    failures: failures.checked_sub(before_failures).unwrap_or(*failures),
+                    is_success: *successes > before_successes,
+                }
+            }
+        }
+    }
+
+    fn look(&mut self, (name, subject): &Key, observed: Option<&Observation>, at: Moment) -> Option<Change> {
+        let (rule, seen) = (name.rule(), self.seen(observed));
+        if seen.is_success || seen.failures > 0 {
+            self.seen = at.steady;
+        }
+        if let Some(condition) = &mut self.raised {
+            if let Some(observation) = observed.filter(|_| seen.failures > 0) {
+                (condition.what, condition.next) = (observation.words.what.clone(), observation.words.next.clone());
+            }
+            if let Some(observation) = observed {
+                condition.refuses_mail = observation.refuses_mail.unwrap_or(name.refuses_mail());
+            }
+            if seen.is_success {
+                self.well_since.get_or_insert(at.steady);
+            } else if seen.failures > 0 {
+                self.well_since = None;
+            }
+            let is_well = self.well_since.is_some_and(|since| at.steady.saturating_sub(since) >= rule.clears_ms);
+            let is_forgotten = at.steady.saturating_sub(self.seen) >= rule.forgets_ms;
+            if is_well || is_forgotten {
+                (self.streak, self.well_since) = (None, None);
+                return self.raised.take().map(Change::Ended);
+            }
+            return None;
+        }
+        if seen.is_success {
+            self.streak = None;
+            return None;
+        }
+        if seen.failures > 0 {
+            let new = Streak { first: at, last: at.steady, failures: 0 };
+            let streak = self.streak.get_or_insert(new);
+            (streak.failures, streak.last) = (streak.failures + seen.failures, at.steady);
+        }
+        let streak = self.streak?;
+        if at.steady.saturating_sub(streak.last) >= rule.suspects_ms {
+            self.streak = None;
+            return None;
+        }
+        let is_long = at.steady.saturating_sub(streak.first.steady) >= rule.holds_ms;
+        let observation = observed.filter(|_| is_long && streak.failures >= rule.failures_min)?;
+        let condition = Condition {
+            name: name.as_str().to_owned(),
+            subject: subject.clone(),
+            severity: name.severity(),
+            since: streak.first.now,
+            refuses_mail: observation.refuses_mail.unwrap_or(name.refuses_mail()),
+            what: observation.words.what.clone(),
+            next: observation.words.next.clone(),
+        };
+        self.raised = Some(condition.clone());
+        Some(Change::Raised(condition))
+    }
+
+    fn is_idle(&self) -> bool {
+        self.raised.is_none() && self.streak.is_none()
+    }
+}
+
+/// All that is watched.
+#[derive(Default)]
+pub struct Ledger(BTreeMap<Key, Watched>);
+
+impl Ledger {
+    /// Takes what was seen in the last second.
+    pub fn observe(&mut self, at: Moment, observations: Vec<Observation>) -> Vec<Change> {
+        let mut observed: BTreeMap<Key, Observation> = BTreeMap::new();
+        for observation in observations {
+            let key = (observation.name, observation.subject.clone());
+            if self.0.contains_key(&key) || self.0.len() < SUBJECTS_MAX {
+                self.0.entry(key.clone()).or_insert_with(|| Watched { seen: at.steady, ..Watched::default() });
+                observed.insert(key, observation);
+            }
+        }
+        let mut changes = Vec::new();
+        self.0.retain(|key, watched| {
+            let observation = observed.get(key);
+            changes.extend(watched.look(key, observation, at));
+            observation.is_some() || !watched.is_idle()
+        });
+        changes
+    }
+
+    /// What is wrong now: what refuses mail first, then problems, then warnings; each the longest first.
+    pub fn conditions(&self) -> Vec<Condition> {
+        let mut all: Vec<Condition> = self.0.values().filter_map(|watched| watched.raised.clone()).collect();
+        all.sort_by_key(|condition| (!condition.refuses_mail, condition.severity, condition.since));
+        all
+    }
+}
+
+/// The ledger of a server, and what its parts report as lasting states.
+#[derive(Default)]
+pub struct Health {
+    ledger: Mutex<Ledger>,
+    reported: Mutex<BTreeMap<Key, Words>>,
+    pub reach: Reach,
+    pub intake: Intake,
+    /// Batches of the journal that were written and synced, or not.
+    pub journal: Outcomes,
+}
+
+/// What became of recipients and messages that clients gave us.
+#[derive(Default)]
+pub struct Intake {
+    pub recipients: Replies,
+    pub messages: Replies,
+    pub accept_paused: AcceptPaused,
+}
+
+/// When accepting connections paused last, on the steady clock, by the role of the listener; 0: never.
+#[derive(Default)]
+pub struct AcceptPaused {
+    /// At `smtp`.
+    pub relay: AtomicU64,
+    /// At `smtps` and `submission`.
+    pub users: AtomicU64,
+}
+
+/// Successes, whoever the client is, and temporary refusals.
+#[derive(Default)]
+pub struct Replies {
+    /// Refusals of trusted clients and users.
+    pub known: Outcomes,
+    /// Refusals of untrusted clients.
+    pub untrusted: Outcomes,
+}
+
+/// Who was answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Whom {
+    /// In the client networks.
+    Trusted,
+    /// A user, whose own limits defer as well.
+    User,
+    Stranger,
+}
+
+impl Replies {
+    /// Counts a reply to RCPT, or to a message.
+    pub fn answered(&self, reply: &Reply, whom: Whom) {
+        if reply.is_success() {
+            self.known.success();
+            return self.untrusted.success();
+        }
+        if !reply.is_temporary() || reply.limit.is_some() || !is_about_us(reply, whom) {
+            return;
+        }
+        let outcomes = if whom == Whom::Stranger { &self.untrusted } else { &self.known };
+        let code = reply.enhanced.map_or_else(String::new, |code| format!(" {code}"));
+        outcomes.failure(format_args!("{}{code} {}", reply.code, reply.text));
+    }
+}
+
+/// Whether a refusal is about this server (X.3 of RFC 3463): rules, policy services, limits and call-ahead refuse with other
+/// codes what they are meant to refuse. A rule that defers trusted clients is a mistake, unless it is about the address (X.1)
+/// or the connection (X.4).
+fn is_about_us(reply: &Reply, whom: Whom) -> bool {
+    let subject = reply.enhanced.map(|code| code.subject);
+    match whom {
+        Whom::Trusted => !matches!(subject, Some(1 | 4)),
+        Whom::User | Whom::Stranger => subject == Some(3),
+    }
+}
+
+impl Health {
+    /// A state that lasts until it is reported otherwise; `None`: all is well.
+    pub fn report(&self, name: Name, subject: &str, words: Option<Words>) {
+        let mut reported = self.reported.lock();
+        match words {
+            Some(words) => drop(reported.insert((name, subject.to_owned()), words)),
+            None => drop(reported.remove(&(name, subject.to_owned()))),
+        }
+    }
+
+    /// Replaces all reports of a name.
+    pub fn report_all(&self, name: Name, all: impl IntoIterator<Item = (String, Words)>) {
+        let mut reported = self.reported.lock();
+        reported.retain(|(known, _), _| *known != name);
+        reported.extend(all.into_iter().map(|(subject, words)| ((name, subject), words)));
+    }
+
+    /// What is reported now.
+    pub fn reports(&self) -> Vec<Observation> {
+        let reported = self.reported.lock();
+        let all = reported.iter();
+        all.map(|((name, subject), words)| Observation::holds(*name, subject.clone(), words.clone())).collect()
+    }
+
+    /// A second has passed.
+    pub fn observe(&self, at: Moment, mut observations: Vec<Observation>) -> Vec<Change> {
+        observations.extend(self.reports());
+        self.ledger.lock().observe(at, observations)
+    }
+
+    /// See [`Ledger::conditions`].
+    pub fn conditions(&self) -> Vec<Condition> {
+        self.ledger.lock().conditions()
+    }
+}
+
+/// One line of all of them; `None`: nothing is wrong. What refuses mail is named first.
+pub fn headline(conditions: &[Condition]) -> Option<String> {
+    let worst = conditions.first().filter(|worst| worst.severity == Severity::Problem)?;
+    let more = conditions.len() - 1;
+    let start = if worst.refuses_mail { "refusing mail: " } else { "" };
+    let rest = if more == 0 { String::new() } else { format!(" (and {more} more)") };
+    Some(format!("PROBLEM: {start}{}{rest}", worst.what))
+}
+
+/// Whether new mail is refused because of one of them.
+pub fn refuses_mail(conditions: &[Condition]) -> bool {
+    conditions.iter().any(|condition| condition.refuses_mail)
+}
+
+/// Takes what a counter was and makes it what it is; how much it grew.
+pub fn grown(new: u64, old: &mut u64) -> u64 {
+    new.saturating_sub(mem::replace(old, new))
+}

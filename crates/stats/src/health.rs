@@ -1,0 +1,196 @@
+//! Health of the server: what is wrong now, in the words that every view prints, and the counts by which a service is
+//! judged. Which conditions there are, and when each begins and ends, is in `crates/live` (`health/`).
+
+use std::fmt::Display;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use serde::{Deserialize, Serialize};
+
+use crate::record::Ms;
+
+/// Octets of a failure's text that are kept.
+const WHY_BYTES_MAX: usize = 400;
+/// Good probes, one a second, after which a service that failed at mail may have recovered. A milter's longest pause is over
+/// by then, so that the next message is a try.
+const PROBES_MAY_WORK: u32 = 10;
+/// Good probes after which it counts as recovered although no mail has come. Streaks of failures are forgotten by then.
+const PROBES_WORK: u32 = 60;
+
+/// How bad a [`Condition`] is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// Mail is refused, waits or loses protection because of it.
+    #[default]
+    Problem,
+    /// It will be a problem unless somebody acts.
+    Warning,
+}
+
+impl Severity {
+    pub fn words(self) -> &'static str {
+        match self {
+            Severity::Problem => "PROBLEM",
+            Severity::Warning => "warning",
+        }
+    }
+}
+
+/// One thing that is wrong now.
+#[derive(Clone, PartialEq, Eq, Default, Serialize, Deserialize, Debug)]
+#[serde(default)]
+pub struct Condition {
+    /// `dns`, `milter`, ...: an interface, see docs/operate/health.md.
+    pub name: String,
+    /// Which milter, table or certificate; empty where there is one of a kind.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub subject: String,
+    pub severity: Severity,
+    /// When it began.
+    pub since: Ms,
+    /// New mail is refused because of it.
+    pub refuses_mail: bool,
+    /// What failed, and why.
+    pub what: String,
+    /// What to do.
+    pub next: String,
+}
+
+impl Condition {
+    /// `milter rspamd`, or the name alone.
+    pub fn title(&self) -> String {
+        if self.subject.is_empty() { self.name.clone() } else { format!("{} {}", self.name, self.subject) }
+    }
+}
+
+/// How a note in the history begins that is about a condition.
+const NOTE: &str = "health: ";
+/// In place of a severity where a condition has ended.
+const OVER: &str = "over";
+
+/// The note of a condition that begins or ends: `health: PROBLEM dns: what`, `health: over milter rspamd: what`.
+pub fn note_of(condition: &Condition, is_raised: bool) -> String {
+    let word = if is_raised { condition.severity.words() } else { OVER };
+    format!("{NOTE}{word} {}: {}", condition.title(), condition.what)
+}
+
+/// A note's severity (`problem`, `warning`, `over`), the title of its condition, and what it was; `None`: it is another note.
+pub fn read_note(text: &str) -> Option<(&'static str, &str, &str)> {
+    let (word, rest) = text.strip_prefix(NOTE)?.split_once(' ')?;
+    let (title, what) = rest.split_once(": ")?;
+    let severity = match word {
+        "PROBLEM" => "problem",
+        "warning" => "warning",
+        OVER => OVER,
+        _ => return None,
+    };
+    Some((severity, title, what))
+}
+
+/// Successes and failures of a service since the start; one atomic addition each, but for the text of a failure.
+#[derive(Default, Debug)]
+pub struct Outcomes {
+    successes: AtomicU64,
+    failures: AtomicU64,
+    /// Good probes since the last failure, of a service that failed at mail.
+    good_probes: AtomicU32,
+    why: Mutex<String>,
+}
+
+/// What [`Outcomes`] hold at a moment.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Tally {
+    pub successes: u64,
+    pub failures: u64,
+    /// Of the last failure; empty without one.
+    pub why: String,
+}
+
+impl Outcomes {
+    pub fn success(&self) {
+        self.successes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn failure(&self, why: impl Display) {
+        let mut why = why.to_string();
+        why.truncate(why.floor_char_boundary(WHY_BYTES_MAX));
+        *self.why() = why;
+        self.good_probes.store(0, Ordering::Relaxed);
+        self.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a good probe of a service that failed at mail: a probe asks less of it. Many of them in a row are a success.
+    pub fn probed(&self) {
+        let count = self.good_probes.load(Ordering::Relaxed).saturating_add(1);
+        self.good_probes.store(count, Ordering::Relaxed);
+        if count >= PROBES_WORK {
+            self.success();
+        }
+    }
+
+    /// Whether a service that failed at mail has been probed well since: the next message shows whether it works.
+    pub fn may_work(&self) -> bool {
+        self.good_probes.load(Ordering::Relaxed) >= PROBES_MAY_WORK
+    }
+
+    pub fn read(&self) -> Tally {
+        // Failures first: one that is counted has its text.
+        let failures = self.failures.load(Ordering::Relaxed);
+        Tally { failures, successes: self.successes.load(Ordering::Relaxed), why: self.why().clone() }
+    }
+
+    fn why(&self) -> MutexGuard<'_, String> {
+        self.why.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_are_read_as_they_were_written() {
+        let condition = Condition {
+            name: "milter".to_owned(),
+            subject: "rspamd".to_owned(),
+            what: "milter rspamd fails: no connection: x".to_owned(),
+            ..Condition::default()
+        };
+        let raised = note_of(&condition, true);
+        assert_eq!(read_note(&raised), Some(("problem", "milter rspamd", condition.what.as_str())));
+        let over = note_of(&condition, false);
+        assert_eq!(read_note(&over), Some(("over", "milter rspamd", condition.what.as_str())));
+        for text in ["", "health: ", "health: PROBLEM", "health: x dns: y", "history: 3 records were lost"] {
+            assert_eq!(read_note(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn good_probes_in_a_row_end_a_failure_at_mail() {
+        let outcomes = Outcomes::default();
+        let probes = |count: u32| (0..count).for_each(|_| outcomes.probed());
+        outcomes.failure("closed in mid-message");
+        probes(PROBES_MAY_WORK - 1);
+        assert!(!outcomes.may_work());
+        probes(1);
+        assert!(outcomes.may_work());
+        outcomes.failure("closed in mid-message");
+        assert!(!outcomes.may_work(), "the next message failed as well");
+        probes(PROBES_WORK - 1);
+        assert_eq!(outcomes.read().successes, 0);
+        probes(1);
+        assert_eq!(outcomes.read().successes, 1);
+    }
+
+    #[test]
+    fn outcomes_keep_the_last_failure_within_bounds() {
+        let outcomes = Outcomes::default();
+        outcomes.success();
+        outcomes.failure("first");
+        outcomes.failure("é".repeat(WHY_BYTES_MAX));
+        let tally = outcomes.read();
+        assert_eq!((tally.successes, tally.failures), (1, 2));
+        assert_eq!(tally.why, "é".repeat(WHY_BYTES_MAX / 2));
+    }
+}
