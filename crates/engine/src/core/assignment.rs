@@ -5,6 +5,7 @@ use stentor_mail::client::Extensions;
 use stentor_queue::event::{Class, Ret};
 use stentor_queue::ids::{AddressId, ConnId, ContentId, MessageId, MessageNo, Ms};
 use stentor_sched::{RcptOutcome, Work};
+use stentor_stats::record::Recoded;
 
 use crate::core::envelope::Body;
 use crate::core::hub::Hub;
@@ -59,6 +60,8 @@ pub struct Assignment {
     /// It came with REQUIRETLS.
     pub require_tls: bool,
     pub ret: Option<Ret>,
+    /// The sender that the client gave, where `sender` is another.
+    pub given_sender: Option<String>,
     pub envid: Option<String>,
     /// The recipients' addresses, one after the other.
     addresses: String,
@@ -67,6 +70,8 @@ pub struct Assignment {
     params: Vec<(u32, Params)>,
     /// What of it goes out otherwise than it is stored. `None`: nothing was looked up.
     pub generic: Option<Box<Generic>>,
+    /// How the content that was last sent differs from what is stored.
+    pub recoded: Recoded,
     pub tried: Option<Box<Tried>>,
 }
 
@@ -107,11 +112,13 @@ impl Assignment {
             smtputf8: message.smtputf8(),
             require_tls: envelope.require_tls,
             ret: message.ret(),
+            given_sender: envelope.given_sender.map(str::to_owned),
             envid: envelope.envid.map(str::to_owned),
             addresses,
             ends,
             params,
             generic: None,
+            recoded: Recoded::default(),
             tried: None,
             work,
         })

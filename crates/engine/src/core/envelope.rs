@@ -66,7 +66,7 @@ impl Recipients {
 pub struct Taken {
     /// The matching policy rule, in words.
     pub policy: Cow<'static, str>,
-    /// Recipients that the client named, and that are others here.
+    /// Recipients that the client named, and subscribers of its lists, that are others here.
     pub named: Vec<Box<str>>,
     /// What rules did with the message, in words.
     pub marks: Cow<'static, str>,

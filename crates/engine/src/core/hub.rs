@@ -16,7 +16,7 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::site::Target;
 use stentor_queue::store::{Applied, Store};
 use stentor_sched::verdict::{About, Judge, Verdict};
-use stentor_sched::{Effect, Failure, RcptOutcome, Scheduler, SourceNo, Work};
+use stentor_sched::{Effect, Failure, RcptOutcome, Scheduler, SessionSoFar, SourceNo, Work};
 use tokio::sync::Notify;
 
 use super::bodies::Bodies;
@@ -398,8 +398,8 @@ impl Hub {
 
     /// Records mailbox and host history from a transaction, for ordering later ones. The outcomes of a domain are
     /// adjacent.
-    pub fn remember(&mut self, begun: Ms, outcomes: &[RcptOutcome], lmtp: bool, now: Ms) {
-        let judge = Judge::of(outcomes, lmtp);
+    pub fn remember(&mut self, begun: Ms, outcomes: &[RcptOutcome], session: SessionSoFar, now: Ms) {
+        let judge = Judge::of(outcomes, session);
         let xdelay_ms = now.saturating_sub(begun);
         let mut at = 0;
         while let Some(first) = outcomes.get(at) {
@@ -586,7 +586,7 @@ pub(super) mod tests {
             outcome(c, Stage::Rcpt, 452, Some(Enhanced::new(4, 5, 3))),
             outcome(d, Stage::Rcpt, 450, Some(Enhanced::new(4, 2, 2))),
         ];
-        hub.remember(NOW - 1_000, &outcomes, false, NOW);
+        hub.remember(NOW - 1_000, &outcomes, SessionSoFar::default(), NOW);
         let last = |hub: &Hub, id| hub.store.book.history(id).last();
         assert_eq!(
             [a, b, c, d].map(|id| last(&hub, id)),
@@ -596,10 +596,15 @@ pub(super) mod tests {
         let counts = |hub: &Hub, id| hub.store.book.site_history(hub.store.book.domain(id)).counts(NOW);
         assert_eq!((counts(&hub, a), counts(&hub, d)), ((1, 0), (1, 0)), "hosts that answer are well");
         // What says something of the hosts says nothing of the mailbox, and what is our fault says nothing.
-        hub.remember(NOW, &[outcome(a, Stage::Lost, 0, None)], false, NOW);
-        hub.remember(NOW, &[outcome(d, Stage::Content, 0, None)], false, NOW);
+        hub.remember(NOW, &[outcome(a, Stage::Lost, 0, None)], SessionSoFar::default(), NOW);
+        hub.remember(NOW, &[outcome(d, Stage::Content, 0, None)], SessionSoFar::default(), NOW);
         assert_eq!((last(&hub, a), counts(&hub, a), counts(&hub, d)), (LastOutcome::Delivered, (1, 1), (1, 0)));
-        hub.remember(NOW, &[outcome(d, Stage::Final, 451, None), outcome(a, Stage::Rcpt, 421, None)], false, NOW);
+        hub.remember(
+            NOW,
+            &[outcome(d, Stage::Final, 451, None), outcome(a, Stage::Rcpt, 421, None)],
+            SessionSoFar::default(),
+            NOW,
+        );
         assert_eq!((counts(&hub, a), counts(&hub, d)), ((1, 2), (1, 1)));
     }
 
@@ -637,11 +642,12 @@ pub(super) mod tests {
             let outcome = |id, stage, code, dsn, text: &str| RcptOutcome { id, stage, code, dsn, text: text.into() };
             // Beside one that is delivered, so that the hosts have answered whatever this one says.
             let outcomes = [outcome(one, stage, code, dsn, text), outcome(other, Stage::Final, 250, None, "ok")];
-            let verdict = Judge::of(&outcomes, lmtp).verdict(&outcomes[0]);
+            let session = SessionSoFar { is_lmtp: lmtp, has_delivered: false };
+            let verdict = Judge::of(&outcomes, session).verdict(&outcomes[0]);
             assert_eq!(super::super::log::stat(verdict), stat, "{code} {text}");
             assert_eq!(verdict.dsn(dsn).to_string(), told, "{code} {text}");
             assert_eq!(verdict.is_final(), stat != Stat::Deferred, "{code} {text}");
-            hub.remember(NOW, &outcomes, lmtp, NOW);
+            hub.remember(NOW, &outcomes, session, NOW);
             assert_eq!(hub.store.book.history(one).last(), last, "{code} {text}");
             assert_eq!(hub.store.book.site_history(hub.store.book.domain(one)).counts(NOW), counts, "{code} {text}");
         }

@@ -1,14 +1,15 @@
 //! What deliveries have learned and soon need again: hosts that refuse extensions that they offer, hosts where TLS fails,
-//! contents with NULs.
+//! contents with NULs or long lines.
 //!
 //! A host that offers an extension and refuses it costs each message an extra try, so the extension is not used there
 //! for [`KEPT_MS`]. A host that drops the connection in its first transaction [`LOSSES_MAX`] times in a row, without a
-//! success in between, may be behind a middlebox that handles neither pipelining nor BDAT: then neither is used.
+//! success in between, may be behind a middlebox that handles neither pipelining nor BDAT: then neither is used. One that has answered
+//! a transaction with them within [`KEPT_MS`] is not: it restarts.
 //!
 //! A host with which TLS failed is spoken to in clear for [`TLS_KEPT_MS`], where nothing demands more: not each connection
-//! fails first. A connection that broke or stalled may be a chance, or somebody in between who wants mail in clear: that is for
-//! [`TLS_PASSING_MS`], and twice as long each time that the next attempt fails, too. A handshake that succeeds ends it, and so does
-//! an operator's `flush`. That is known of a name and an address together: anybody can name others' addresses in his zone, and TLS that
+//! fails first. A connection that broke or stalled, an alert, or octets that are not TLS may be a chance, or somebody in between who
+//! wants mail in clear: that is for [`TLS_PASSING_MS`], and twice as long each time that the next attempt fails, too. So is a refusal
+//! of STARTTLS, which may be temporary (454). A reply within TLS ends it, and so does an operator's `flush`. That is known of a name and an address together: anybody can name others' addresses in his zone, and TLS that
 //! fails by that name, as he may demand what they do not have, says nothing of theirs.
 //!
 //! A bounded cache, lost at a restart; when it is full, new entries are dropped.
@@ -28,7 +29,8 @@ const TLS_KEPT_MS: Ms = 3_600_000;
 /// The same where the connection was lost in the handshake, or nothing came, for the first time.
 const TLS_PASSING_MS: Ms = 5 * 60_000;
 /// Failures that may be over with the next connection, by their words ([`stentor_tls::Cause::key`] and those of the stages before).
-const PASSING: [&str; 4] = ["io", "timeout", "unexpected-eof", "lost"];
+const PASSING: [&str; 9] =
+    ["io", "timeout", "unexpected-eof", "lost", "refused", "injected", "not-tls", "protocol", "alert"];
 const HOSTS_MAX: usize = 4_096;
 const CONTENTS_MAX: usize = 1_024;
 /// First transactions lost in a row.
@@ -38,6 +40,8 @@ const LOSSES_MAX: u8 = 2;
 struct Host {
     refused: Extensions,
     losses: u8,
+    /// It has answered a transaction for which nothing was left out.
+    has_answered: bool,
     until: Ms,
 }
 
@@ -48,11 +52,19 @@ struct NoTls {
     until: Ms,
 }
 
+/// What decides about the form in which a content is sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Traits {
+    pub holds_nul: bool,
+    /// Over 998 octets.
+    pub has_long_line: bool,
+}
+
 #[derive(Default)]
 pub struct Known {
     no_tls: Mutex<HashMap<(Endpoint, Box<str>), NoTls, foldhash::fast::RandomState>>,
     hosts: Mutex<HashMap<Endpoint, Host, foldhash::fast::RandomState>>,
-    contents: Mutex<HashMap<ContentId, bool, foldhash::fast::FixedState>>,
+    contents: Mutex<HashMap<ContentId, Traits, foldhash::fast::FixedState>>,
 }
 
 impl Known {
@@ -75,6 +87,9 @@ impl Known {
     pub fn lost(&self, host: &Endpoint, now: Ms) -> bool {
         let mut losses = 0;
         self.change(host, now, |known| {
+            if known.has_answered {
+                return;
+            }
             known.losses = known.losses.saturating_add(1);
             losses = known.losses;
         });
@@ -82,11 +97,16 @@ impl Known {
     }
 
     /// A transaction has been answered: the losses before it were not in a row.
-    pub fn answered(&self, host: &Endpoint) {
-        if let Some(known) = self.hosts.lock().get_mut(host)
-            && known.losses < LOSSES_MAX
-        {
-            known.losses = 0;
+    pub fn answered(&self, host: &Endpoint, now: Ms) {
+        let mut hosts = self.hosts.lock();
+        match hosts.get_mut(host).filter(|known| now < known.until) {
+            // What is withheld is not withheld for longer by it.
+            Some(known) if known.losses < LOSSES_MAX => (known.losses, known.has_answered) = (0, true),
+            Some(_) => {}
+            None => {
+                drop(hosts);
+                self.change(host, now, |known| known.has_answered = true);
+            }
         }
     }
 
@@ -126,7 +146,7 @@ impl Known {
         hosts.insert(host, NoTls { why: why.into(), wait, until: now + wait });
     }
 
-    /// A handshake has succeeded with the host of this name and address.
+    /// The host of this name and address has replied within TLS.
     pub fn tls_worked(&self, (name, addr): (&str, &Endpoint)) {
         let mut hosts = self.no_tls.lock();
         if !hosts.is_empty() {
@@ -153,17 +173,17 @@ impl Known {
             .map(|known| known.why.clone())
     }
 
-    /// Whether a content is known to hold a NUL, or to hold none.
-    pub fn holds_nul(&self, content: ContentId) -> Option<bool> {
+    /// What is known of a content.
+    pub fn traits(&self, content: ContentId) -> Option<Traits> {
         self.contents.lock().get(&content).copied()
     }
 
-    pub fn note_nul(&self, content: ContentId, holds: bool) {
+    pub fn note_traits(&self, content: ContentId, traits: Traits) {
         let mut contents = self.contents.lock();
         if contents.len() >= CONTENTS_MAX {
             contents.clear();
         }
-        contents.insert(content, holds);
+        contents.insert(content, traits);
     }
 }
 
@@ -196,12 +216,15 @@ mod tests {
     fn losses_in_a_row_are_a_rule() {
         let known = Known::default();
         assert!(!known.lost(&host(1), 0));
-        known.answered(&host(1));
-        assert!(!known.lost(&host(1), 0));
-        assert_eq!(known.withheld(&host(1), 0), Extensions::NONE);
         assert!(known.lost(&host(1), 0) && !known.lost(&host(1), 0));
-        known.answered(&host(1));
+        known.answered(&host(1), 0);
         assert_eq!(known.withheld(&host(1), 0), Extensions::PIPELINING.and(Extensions::CHUNKING));
+        // A host that has answered and is lost again and again is being restarted.
+        assert!(!known.lost(&host(2), 0));
+        known.answered(&host(2), 0);
+        assert!((0..20).all(|_| !known.lost(&host(2), 0)));
+        assert_eq!(known.withheld(&host(2), 0), Extensions::NONE);
+        assert!(!known.lost(&host(2), KEPT_MS) && known.lost(&host(2), KEPT_MS), "the old is forgotten");
     }
 
     #[test]
@@ -251,7 +274,7 @@ mod tests {
         let known = Known::default();
         for n in 0..10_000 {
             known.refused(&host(n), Extensions::SIZE, 1);
-            known.note_nul(ContentId(u64::from(n)), false);
+            known.note_traits(ContentId(u64::from(n)), Traits::default());
         }
         let hosts = known.hosts.lock().len();
         assert_eq!((hosts, known.withheld(&host(9_999), 1)), (HOSTS_MAX, Extensions::NONE));

@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 
 use crate::core::Core;
 use crate::core::intake::{Interned, Job, Refused, Ticket};
+use crate::core::local_members::LocalMembers;
 use crate::core::pins::Pin;
 
 /// Addresses interned with one job: the hub's lock is held for about a millisecond.
@@ -28,6 +29,16 @@ pub const INTERN_ADDRESSES_MAX: usize = 2048;
 pub struct Lists {
     /// One reader of a list's file at a time.
     reading: Mutex<HashMap<Arc<str>, Turn>>,
+    /// Of lists whose file gave no new version when it was read last.
+    failures: Mutex<HashMap<Arc<str>, Failure>>,
+    pub local: LocalMembers,
+}
+
+/// Why a file gave no new version, and which file that was.
+struct Failure {
+    /// `None`: there was none.
+    state: Option<String>,
+    why: String,
 }
 
 /// The lock for reading a list's file, and the last file read, if there was no space for it.
@@ -48,6 +59,14 @@ impl Oversized {
 /// How long a file that did not fit is not read again, unless it is replaced.
 const OVERSIZED_PAUSE_MS: Ms = 5_000;
 
+/// A list whose file cannot be read, or holds what is not in force.
+pub struct ListTrouble {
+    pub name: Arc<str>,
+    pub why: String,
+    /// Posts use the subscribers last read; else they are deferred.
+    pub keeps_old: bool,
+}
+
 /// Why a file gave no new version.
 #[derive(Debug, thiserror::Error)]
 enum LoadError {
@@ -66,7 +85,9 @@ impl Lists {
         let settings = core.settings();
         let Some(path) = settings.subscribers(name) else { return Err(UNREADABLE) };
         let current = |stamp: &str| core.with(|hub, _| hub.store.list(name).is_some_and(|list| list.stamp == stamp));
-        let stamp = std::fs::metadata(path).map(|metadata| stamp(&metadata));
+        let metadata = std::fs::metadata(path);
+        let state = metadata.as_ref().ok().map(state);
+        let stamp = metadata.map(|metadata| stamp(&metadata));
         if stamp.as_deref().is_ok_and(current) {
             return Ok(());
         }
@@ -88,8 +109,12 @@ impl Lists {
         let loaded = tokio::task::spawn_blocking(move || load(&reader, &list, &path)).await;
         *turn = None;
         match loaded {
-            Ok(Ok(())) => Ok(()),
+            Ok(Ok(())) => {
+                self.failures.lock().remove(name);
+                Ok(())
+            }
             Ok(Err(error)) => {
+                self.failures.lock().insert(name.clone(), Failure { state, why: error.to_string() });
                 if let LoadError::Refused(Refused::AddressesFull | Refused::TooLarge) = error {
                     *turn = stamp.ok().map(|stamp| Oversized { stamp, at: core.clock.steady() });
                 }
@@ -101,6 +126,29 @@ impl Lists {
         }
     }
 
+    /// Lists whose subscribers are not those of their files. Blocks.
+    pub fn troubles(&self, core: &Arc<Core>) -> Vec<ListTrouble> {
+        let settings = core.settings();
+        let mut found = Vec::new();
+        for name in settings.list_names() {
+            let Some(path) = settings.subscribers(&name) else { continue };
+            let old = core.with(|hub, _| hub.store.list(&name).map(|list| list.stamp.clone()));
+            let why = match open(path) {
+                Err(error) => Some(error.to_string()),
+                // A file that was read is well, whatever an earlier reading said.
+                Ok((_, metadata)) if old.as_ref() == Some(&stamp(&metadata)) => None,
+                // So is one that was not there or another then: the next post reads it.
+                Ok((_, metadata)) => {
+                    let (failures, state) = (self.failures.lock(), Some(state(&metadata)));
+                    let failure = failures.get(&name).filter(|failure| failure.state == state);
+                    failure.map(|failure| failure.why.clone())
+                }
+            };
+            found.extend(why.map(|why| ListTrouble { name, why, keeps_old: old.is_some() }));
+        }
+        found
+    }
+
     /// Lists that are no longer configured lose their subscribers in the store; these addresses may be forgotten then.
     pub async fn remove_unconfigured(&self, core: &Arc<Core>) {
         let known: Vec<Arc<str>> = core.with(|hub, _| hub.store.lists().map(|(name, _)| name.into()).collect());
@@ -109,6 +157,7 @@ impl Lists {
             // Who reads its file now is through first.
             let _turn = turn.lock().await;
             if core.settings().subscribers(&name).is_none() {
+                self.failures.lock().remove(&name);
                 tracing::info!(list = %name, "list no longer configured; subscribers dropped");
                 core.intake.push(Job::Unlist { name: name.to_string() });
             }
@@ -137,38 +186,60 @@ fn stamp(metadata: &Metadata) -> String {
     format!("{}-{}.{:09}-{}", metadata.len(), metadata.mtime(), metadata.mtime_nsec(), metadata.ino())
 }
 
+/// The same, with its owner and mode: whoever mends these changes nothing else.
+fn state(metadata: &Metadata) -> String {
+    format!("{}-{}.{:09}", stamp(metadata), metadata.ctime(), metadata.ctime_nsec())
+}
+
+/// Opens a file, with what is known of the open file, so that a replacement in the meantime is seen the next time. Blocks.
+fn open(path: &Path) -> Result<(File, Metadata), LoadError> {
+    subscribers::open(path).map_err(|source| LoadError::Read { path: path.to_owned(), source })
+}
+
 /// Reads a file into a new version of the list. Blocks.
 fn load(core: &Arc<Core>, name: &Arc<str>, path: &Path) -> Result<(), LoadError> {
     let unreadable = |source| LoadError::Read { path: path.to_owned(), source };
-    // Opening a pipe would wait for a writer, and every session that names the list with it.
-    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
-        return Err(unreadable(std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a regular file")));
-    }
-    let mut file = File::open(path).map_err(unreadable)?;
-    // Of the file that is open, so that a replacement in the meantime is seen the next time.
-    let stamp = stamp(&file.metadata().map_err(unreadable)?);
-    let mut interning =
-        Interning { core, batch: Vec::new(), ticket: None, ids: IdSet::default(), pin: None, again: 0, failed: None };
+    let (mut file, metadata) = open(path)?;
+    let stamp = stamp(&metadata);
+    let mut interning = Interning {
+        core,
+        batch: Vec::new(),
+        ticket: None,
+        ids: IdSet::default(),
+        pin: None,
+        again: 0,
+        in_other_case: 0,
+        failed: None,
+    };
     let report = subscribers::read(&mut file, &mut |subscriber| {
         interning.add(subscriber.address);
         Seen::First
     })
     .map_err(unreadable)?;
-    let (ids, again, pin) = interning.finish()?;
-    log_report(name, path, &report, &ids, again);
+    let subscribers = interning.finish()?;
+    log_report(name, path, &report, &subscribers);
+    let Subscribers { ids, pin, .. } = subscribers;
     let (answer, ticket) = oneshot::channel();
     core.intake.push(Job::List { name: name.to_string(), stamp, ids, pin, answer });
     Ok(ticket.blocking_recv().unwrap_or(Err(Refused::Stopping))?)
 }
 
-fn log_report(name: &str, path: &Path, report: &Report, ids: &IdSet, again: u64) {
+fn log_report(name: &str, path: &Path, report: &Report, found: &Subscribers) {
     for bad in &report.bad_lines {
         tracing::warn!(list = %name, "{}: {bad}", path.display());
     }
     tracing::info!(
-        list = %name, subscribers = ids.len(), lines = report.lines, duplicates = again, bad_lines = report.bad,
-        "subscribers read from {}", path.display()
+        list = %name, subscribers = found.ids.len(), lines = report.lines, duplicates = found.again,
+        differ_in_case = found.in_other_case, bad_lines = report.bad, "subscribers read from {}", path.display()
     );
+}
+
+/// The subscribers of a file.
+struct Subscribers {
+    ids: IdSet,
+    again: u64,
+    in_other_case: u64,
+    pin: Option<Pin>,
 }
 
 /// Addresses on their way to ids, one job ahead of the reading.
@@ -180,6 +251,8 @@ struct Interning<'a> {
     /// Keeps the ids until the list refers to them.
     pin: Option<Pin>,
     again: u64,
+    /// Those that are known in another case of their letters.
+    in_other_case: u64,
     failed: Option<Refused>,
 }
 
@@ -206,20 +279,31 @@ impl Interning<'_> {
         match ticket.blocking_recv().unwrap_or(Err(Refused::Stopping)) {
             Ok(Interned { ids, pin }) => {
                 self.pin = Some(pin);
-                for id in ids {
-                    self.again += u64::from(!self.ids.insert(id.0));
-                }
+                self.core.with(|hub, _| {
+                    for id in ids {
+                        // One person has one copy, however the address is written: the first spelling counts.
+                        let book = &hub.store.book;
+                        let text = book.text(id);
+                        let has_capitals = text.bytes().any(|octet| octet.is_ascii_uppercase());
+                        let lower = has_capitals.then(|| book.lookup(&text.to_ascii_lowercase())).flatten();
+                        let others = lower.into_iter().chain(book.spellings(text));
+                        let mut others = others.filter(|other| *other != id);
+                        if others.any(|other| self.ids.contains(other.0)) {
+                            self.in_other_case += 1;
+                        } else {
+                            self.again += u64::from(!self.ids.insert(id.0));
+                        }
+                    }
+                });
             }
             Err(refused) => self.failed = Some(refused),
         }
     }
 
-    fn finish(mut self) -> Result<(IdSet, u64, Option<Pin>), Refused> {
+    fn finish(mut self) -> Result<Subscribers, Refused> {
         self.send();
         self.collect();
-        match self.failed {
-            None => Ok((self.ids, self.again, self.pin)),
-            Some(refused) => Err(refused),
-        }
+        let Interning { ids, again, in_other_case, pin, failed, .. } = self;
+        failed.map_or(Ok(Subscribers { ids, again, in_other_case, pin }), Err)
     }
 }

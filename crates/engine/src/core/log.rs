@@ -16,7 +16,7 @@ use stentor_queue::idset::IdSet;
 use stentor_queue::message::Message;
 use stentor_queue::site::Target;
 use stentor_sched::verdict::{Judge, Verdict};
-use stentor_sched::{Failure, RcptOutcome};
+use stentor_sched::{Failure, RcptOutcome, SessionSoFar};
 use stentor_stats::escape::field;
 use stentor_stats::record::{Accepted, Attempt, Note, PROTO_RELEASED, Record, Refused, Stat, To, Topic};
 
@@ -43,11 +43,17 @@ pub struct Via<'a> {
     pub source: &'a str,
     /// How the session is protected; empty if there is none.
     pub tls: &'a str,
+    /// An earlier transaction of the session delivered to somebody.
+    pub has_delivered: bool,
 }
 
 impl Via<'_> {
     fn mailer(&self) -> &'static str {
         if self.target.lmtp { "lmtp" } else { "esmtp" }
+    }
+
+    fn session(&self) -> SessionSoFar {
+        SessionSoFar { is_lmtp: self.target.lmtp, has_delivered: self.has_delivered }
     }
 }
 
@@ -123,8 +129,9 @@ fn record_accepted(core: &Core, accept: &Accept, taken: &Taken) {
 /// A transaction ended: one record per group of recipients with the same outcome.
 pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], via: &Via<'_>) {
     let now = core.clock.now();
-    let judge = Judge::of(outcomes, via.target.lmtp);
-    core.live.attempt((&assignment.list, assignment.size), outcomes, via.target);
+    let judge = Judge::of(outcomes, via.session());
+    core.live.attempt((&assignment.list, assignment.size), outcomes, (via.target, via.session()));
+    core.block_lists.of_outcomes(&via.target.host, outcomes, now);
     if let Some(observer) = core.observer.get() {
         observer.attempt(core, assignment, outcomes, via.target);
     }
@@ -172,6 +179,7 @@ pub fn attempt(core: &Core, assignment: &Assignment, outcomes: &[RcptOutcome], v
                 size: assignment.size,
                 is_bulk: assignment.is_bulk,
                 is_repeated: false,
+                recoded: assignment.recoded,
                 unreached: None,
             };
             record(core, &Record::Attempt(attempt));

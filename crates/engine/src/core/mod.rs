@@ -5,6 +5,7 @@
 
 pub mod assignment;
 pub mod audit;
+pub mod block_lists;
 pub mod bodies;
 pub mod call_ahead;
 pub mod committer;
@@ -16,7 +17,9 @@ mod held;
 pub mod hub;
 pub mod intake;
 pub mod known;
+pub mod learned;
 pub mod lists;
+pub mod local_members;
 pub mod log;
 pub mod measures;
 pub mod next_hops;
@@ -47,7 +50,7 @@ use stentor_history::History;
 use stentor_journal::{ContentReader, Space, Statistics};
 use stentor_logs::Logs;
 use stentor_mail::reply::Reply;
-use stentor_policy::SenderRates;
+use stentor_policy::{Guesses, SenderRates, Slowness};
 use stentor_posture::tlsrpt::Counts;
 use stentor_queue::event::MessageIdAt;
 use stentor_queue::ids::{ContentId, MessageId, Ms};
@@ -84,6 +87,10 @@ pub struct Counters {
     pub space_wanted: AtomicBool,
 }
 
+/// Limits probing for posters: after five questions without a post, a client is refused for an hour or more as if nobody could post.
+const POSTER_GUESSES: Slowness =
+    Slowness { free: 5, wait_ms_min: 3_600_000, wait_ms_max: 86_400_000, forgotten_ms: 86_400_000 };
+
 /// The journal as of the last batch.
 #[derive(Clone, Copy, Default)]
 pub struct JournalFigures {
@@ -104,6 +111,8 @@ pub struct Core {
     pub memory: Memory,
     /// How much each sender hands in; nothing else is locked while it is.
     pub senders: Mutex<SenderRates>,
+    /// Untrusted clients that have named lists beside other recipients, and what they could learn of who may post there.
+    pub poster_guesses: Mutex<Guesses>,
     pub lists: Lists,
     pub log: Logs,
     /// What happened to mail, kept for a time.
@@ -162,6 +171,10 @@ pub struct Core {
     pub tls_counts: Mutex<Counts>,
     /// What TLS sessions with hosts had.
     pub tls_seen: tls_seen::TlsSeen,
+    /// Block lists that hosts have named.
+    pub block_lists: block_lists::BlockLists,
+    /// What the file of learned things had last.
+    pub learned: learned::Written,
 }
 
 /// How often the control group is asked what is used of its memory.
@@ -205,6 +218,7 @@ impl Core {
         let is_standing = parts.hub.store.standing_bounces().next().is_some();
         Arc::new(Core {
             senders: Mutex::new(SenderRates::new(parts.clock.now())),
+            poster_guesses: Mutex::new(Guesses::new(POSTER_GUESSES, parts.clock.now())),
             clock: parts.clock,
             intake: Intake::new(
                 commit_delay,
@@ -249,6 +263,8 @@ impl Core {
             known: self::known::Known::default(),
             tls_counts: Mutex::default(),
             tls_seen: tls_seen::TlsSeen::default(),
+            block_lists: block_lists::BlockLists::default(),
+            learned: learned::Written::default(),
         })
     }
 

@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use stentor_mail::address::Address;
 use stentor_mail::dsn::format_date;
 use stentor_queue::event::Class;
 use stentor_queue::ids::{ContentId, MessageId};
@@ -47,6 +48,8 @@ impl NewEnvelope {
 /// A text to people about their mail.
 pub struct Note<'a> {
     pub to: Vec<To>,
+    /// The addresses that the configuration or a poster has for them, for the header; `to` has the people and programs behind these.
+    pub named: Vec<Address>,
     pub subject: String,
     /// What the log calls it, and what its Message-ID has in it.
     pub what: &'static str,
@@ -65,7 +68,7 @@ impl Note<'_> {
         let settings = core.settings();
         let (hostname, date) = (&settings.config.hostname, format_date(core.clock.now()));
         let message_id = format!("<{id}.{}@{hostname}>", self.word);
-        let names: Vec<String> = self.to.iter().map(|to| format!("<{}>", to.address.as_str())).collect();
+        let names: Vec<String> = self.named.iter().map(|address| format!("<{address}>")).collect();
         let body = format!(
             "Date: {date}\r\nFrom: Mail Delivery System <MAILER-DAEMON@{hostname}>\r\nTo: {}\r\nSubject: {}\r\n\
              Message-ID: {message_id}\r\nAuto-Submitted: auto-generated\r\nMIME-Version: 1.0\r\n\

@@ -8,13 +8,23 @@
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesOrdered;
 use stentor_mail::address::Address;
+use stentor_mail::reply::Reply;
 use stentor_policy::{Expansion, Program, Verdict};
 use stentor_queue::ids::Ms;
+use stentor_rules::AddressQuery;
+use stentor_ruletables::remote::TABLE_CONNECTIONS_MAX;
 
 use super::Settings;
 use super::envelope::To;
 use super::intake::Refused;
+
+/// Addresses that are looked up at once: as many as one table answers at a time, so that other look-ups get their turns.
+const AT_ONCE: usize = TABLE_CONNECTIONS_MAX;
+/// Addresses that are looked up in memory before other tasks of the thread get a turn.
+const TURN_LEN: usize = 256;
 
 /// Days since the Unix epoch.
 pub fn today(now: Ms) -> u64 {
@@ -57,19 +67,63 @@ impl Readers {
 }
 
 impl Settings {
-    /// Who reads mail to an address; a list's bounce address means the list's owner.
+    /// Who reads the reports to an address, which have the null sender; a list's bounce address means the list's owner.
     pub async fn people(&self, address: &Address, now: Ms) -> Result<Vec<To>, Refused> {
-        Ok(recipients(self.readers_of(address, now).await?))
+        let query = AddressQuery { address, today: today(now), is_report: true };
+        let found = self.read_by(query, now).await;
+        Ok(recipients(found.map_err(|reply| cannot_say(address, &reply))?))
     }
 
-    /// The same with the lists that it leads to.
+    /// Who reads other mail to an address, and the lists that it leads to.
     pub async fn readers_of(&self, address: &Address, now: Ms) -> Result<Readers, Refused> {
+        let query = AddressQuery { address, today: today(now), is_report: false };
+        self.read_by(query, now).await.map_err(|reply| cannot_say(address, &reply))
+    }
+
+    /// The same, or the reply that a client would get who names the address.
+    ///
+    /// # Errors
+    /// A table cannot be asked, or has something wrong for this address: a temporary reply.
+    pub async fn found_at(&self, address: &Address, now: Ms) -> Result<Readers, Reply> {
+        self.read_by(AddressQuery { address, today: today(now), is_report: false }, now).await
+    }
+
+    /// Looks up many addresses as [`Settings::found_at`] does, some at once. `take` gets the answers in the order of the addresses; its first
+    /// error ends the look-ups.
+    ///
+    /// # Errors
+    /// That of `take`.
+    pub async fn found_at_each(
+        &self,
+        addresses: &[Address],
+        now: Ms,
+        mut take: impl FnMut(&Address, Result<Readers, Reply>) -> Result<(), Reply>,
+    ) -> Result<(), Reply> {
+        let (mut rest, mut lookups) = (addresses.iter(), FuturesOrdered::new());
+        for (n, address) in addresses.iter().enumerate() {
+            while lookups.len() < AT_ONCE
+                && let Some(next) = rest.next()
+            {
+                lookups.push_back(self.found_at(next, now));
+            }
+            let Some(found) = lookups.next().await else { break };
+            take(address, found)?;
+            if n % TURN_LEN == TURN_LEN - 1 {
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_by(&self, query: AddressQuery<'_>, now: Ms) -> Result<Readers, Reply> {
+        let address = query.address;
         match self.policy.rcpt(Ipv4Addr::LOCALHOST.into(), address) {
             Verdict::Bounces(list) => {
-                let people = self.owners(&list, now).await?.into_iter().map(|to| Reader { to, owner: None });
+                let owners = self.owners(&list, now).await.map_err(Refused::reply)?;
+                let people = owners.into_iter().map(|to| Reader { to, owner: None });
                 Ok(Readers { people: people.collect(), ..Readers::default() })
             }
-            verdict => self.readers(address, verdict, now).await,
+            verdict => self.readers(query, verdict).await,
         }
     }
 
@@ -80,7 +134,11 @@ impl Settings {
         match self.policy.rcpt(Ipv4Addr::LOCALHOST.into(), &owner) {
             // It would lead back here.
             Verdict::Bounces(_) => Ok(Vec::new()),
-            verdict => Ok(recipients(self.readers(&owner, verdict, now).await?)),
+            verdict => {
+                let query = AddressQuery { address: &owner, today: today(now), is_report: true };
+                let found = self.readers(query, verdict).await;
+                Ok(recipients(found.map_err(|reply| cannot_say(&owner, &reply))?))
+            }
         }
     }
 
@@ -89,7 +147,8 @@ impl Settings {
         Some(self.rules.addresses.programs.clone())
     }
 
-    async fn readers(&self, address: &Address, verdict: Verdict, now: Ms) -> Result<Readers, Refused> {
+    async fn readers(&self, query: AddressQuery<'_>, verdict: Verdict) -> Result<Readers, Reply> {
+        let address = query.address;
         if self.rules.addresses.is_empty() {
             let (people, lists) = match verdict {
                 Verdict::Alias(expansion) => {
@@ -105,28 +164,99 @@ impl Settings {
             return Ok(Readers { people, lists, has_null: false });
         }
         let tables = self.tables.questions();
-        match tables.settle(|tables| self.rules.people((address, today(now)), tables)).await {
-            Ok(found) => {
-                let Expansion { addresses, lists, owned, programs, has_null } = found;
-                let owned = owned.into_iter().flat_map(|(owner, all)| {
-                    all.into_iter().map(move |to| Reader { owner: Some(owner.clone()), ..Reader::plain(to) })
-                });
-                let program = |Program { address, owner, .. }| {
-                    let to = To { hop: self.program(), ..To::plain(address) };
-                    Reader { to, owner }
-                };
-                let people = addresses.into_iter().map(Reader::plain).chain(owned);
-                let people = people.chain(programs.into_iter().map(program)).collect();
-                Ok(Readers { people, lists, has_null })
-            }
-            Err(reply) => {
-                tracing::warn!(%address, "who reads mail to this address cannot be found out now: {reply}");
-                Err(Refused::Table)
-            }
-        }
+        let found = tables.settle(|tables| self.rules.people(query, tables)).await?;
+        let Expansion { addresses, lists, owned, programs, has_null } = found;
+        let owned = owned.into_iter().flat_map(|(owner, all)| {
+            all.into_iter().map(move |to| Reader { owner: Some(owner.clone()), ..Reader::plain(to) })
+        });
+        let program = |Program { address, owner, .. }| {
+            let to = To { hop: self.program(), ..To::plain(address) };
+            Reader { to, owner }
+        };
+        let people = addresses.into_iter().map(Reader::plain).chain(owned);
+        let people = people.chain(programs.into_iter().map(program)).collect();
+        Ok(Readers { people, lists, has_null })
     }
+}
+
+fn cannot_say(address: &Address, reply: &Reply) -> Refused {
+    tracing::warn!(%address, "who reads mail to this address cannot be found out now: {reply}");
+    Refused::Table
 }
 
 fn recipients(found: Readers) -> Vec<To> {
     found.people.into_iter().map(|reader| reader.to).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    /// Look-ups that the socketmap has open, and the most that it had.
+    #[derive(Default)]
+    struct Load {
+        open: AtomicUsize,
+        most: AtomicUsize,
+    }
+
+    /// Answers `users nN@shop.example` with `toN@one.example`, each after a while.
+    async fn answer(mut client: TcpStream, load: Arc<Load>) -> std::io::Result<()> {
+        loop {
+            let mut asked = Vec::new();
+            while asked.last() != Some(&b',') {
+                asked.push(client.read_u8().await?);
+            }
+            load.most.fetch_max(load.open.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            load.open.fetch_sub(1, Ordering::SeqCst);
+            let asked = String::from_utf8_lossy(&asked).into_owned();
+            let number = asked.split_once("users n").and_then(|(_, key)| key.split_once('@')).map(|(number, _)| number);
+            let reply = number.map_or_else(|| "NOTFOUND ".to_owned(), |number| format!("OK to{number}@one.example"));
+            client.write_all(format!("{}:{reply},", reply.len()).as_bytes()).await?;
+        }
+    }
+
+    #[tokio::test]
+    async fn many_addresses_are_looked_up_at_once_and_answered_in_order() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (port, load) = (listener.local_addr().unwrap().port(), Arc::new(Load::default()));
+        let counted = load.clone();
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(answer(client, counted.clone()));
+            }
+        });
+        let text = format!(
+            "[domains]\nvirtual = [\"shop.example\"]\n[tables.users]\nsource = \"socketmap:inet:127.0.0.1:{port}:users\"\n\
+             as = \"virtual\"\n[addresses]\nvirtual = \"users\"\n"
+        );
+        let config = stentor_config::check_text(std::path::Path::new("stentor.toml"), &text);
+        let settings = Settings::new(config.unwrap_or_else(|found| panic!("{text}\n{found:?}")), None);
+        let addresses: Vec<Address> = (0..40).map(|n| format!("n{n}@shop.example").parse().unwrap()).collect();
+        let mut all = Vec::new();
+        let each = settings.found_at_each(&addresses, 0, |address, found| {
+            let found = found.unwrap_or_else(|reply| panic!("{address}: {reply}"));
+            all.extend(found.people.into_iter().map(|reader| reader.to.address.to_string()));
+            Ok(())
+        });
+        each.await.unwrap();
+        let expected: Vec<String> = (0..40).map(|n| format!("to{n}@one.example")).collect();
+        assert_eq!(all, expected);
+        let most = load.most.load(Ordering::SeqCst);
+        assert!((AT_ONCE / 2..=AT_ONCE).contains(&most), "{most} at once");
+        // The first error ends them.
+        let mut taken = 0;
+        let stopped = settings.found_at_each(&addresses, 0, |_, _| {
+            taken += 1;
+            Err(Reply::new(451, (4, 3, 0), "enough"))
+        });
+        assert_eq!(stopped.await.unwrap_err().code, 451);
+        assert_eq!(taken, 1);
+    }
 }

@@ -27,6 +27,13 @@ impl Pins {
         Pin { _alive: self.alive.clone() }
     }
 
+    /// The same of a set.
+    pub fn pin_all(&mut self, ids: &IdSet) -> Pin {
+        self.refresh();
+        self.ids.union_with(ids);
+        Pin { _alive: self.alive.clone() }
+    }
+
     /// Pins are made under the hub's lock alone: if there is none now, there is none until the next is made.
     pub fn refresh(&mut self) {
         if Arc::strong_count(&self.alive) == 1 {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use stentor_queue::book::SiteAttempt;
 use stentor_queue::ids::{ConnId, DomainId, Ms, SiteId};
 use stentor_queue::site::{Enhanced, Resolution};
-use stentor_sched::{NoSession, Waiters};
+use stentor_sched::{CloseReason, NoSession, Waiters};
 
 use super::Core;
 use super::hub::Hub;
@@ -65,12 +65,27 @@ impl Hub {
     /// A failed session. Returns the count of who waited for it: they are deferred by the failure that leaves the site without
     /// a host that may be tried.
     pub fn connect_failed(&mut self, conn: ConnId, why: NoSession, text: &str, now: Ms) -> Tally {
+        self.failed(conn, now, |hub| hub.sched.connect_failed(&hub.store, conn, why, text, now))
+    }
+
+    /// The end of a session. The count of who waited for it if that is before MAIL: nothing else is recorded of it then.
+    pub fn closed(&mut self, conn: ConnId, reason: &CloseReason, is_before_mail: bool, now: Ms) -> Option<Tally> {
+        let close = |hub: &mut Hub| hub.sched.closed(&hub.store, conn, reason, now);
+        if !is_before_mail {
+            close(self);
+            return None;
+        }
+        Some(self.failed(conn, now, close))
+    }
+
+    /// History hears of a failed session, and the scheduler by `report`.
+    fn failed(&mut self, conn: ConnId, now: Ms, report: impl FnOnce(&mut Hub)) -> Tally {
         for domain in self.sched.domains_of(conn) {
             self.store.book.site_attempt(domain, now, SiteAttempt::Failed);
         }
         let site = self.site_of_connection(conn);
         let was_open = site.is_some_and(|site| !self.is_behind_clock(site, now));
-        self.sched.connect_failed(&self.store, conn, why, text, now);
+        report(self);
         let none = Tally { site: String::new(), left: Vec::new(), counts: Vec::new() };
         site.map_or(none, |site| self.tally(site, was_open && self.is_behind_clock(site, now)))
     }

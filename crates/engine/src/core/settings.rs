@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use hashbrown::HashMap;
-use stentor_config::{Config, Diagnostic, EightBit, FlowConfig, InForce, QueueOnlyConfig, ReportConfig, Source};
+use stentor_config::{
+    Config, Diagnostic, EightBit, FlowConfig, InForce, InetProtocols, QueueOnlyConfig, ReportConfig, Source,
+};
 use stentor_filters::Filters;
 use stentor_journal::Options;
 use stentor_lists::List;
@@ -236,7 +238,8 @@ impl Settings {
         let of_sender = || config.sending.senders.iter().find(|(name, _)| name == domain).map(|(_, flow)| flow);
         let flow = list.map_or_else(of_sender, |list| self.list_flow(list));
         let of_class = config.retry.bulk_lifetime_ms.filter(|_| message.class() == Class::Bulk);
-        flow.and_then(|flow| flow.expire_ms).or(of_class).unwrap_or(config.retry.lifetime_ms)
+        let of_bounce = config.retry.bounce_lifetime_ms.filter(|_| sender.is_empty());
+        flow.and_then(|flow| flow.expire_ms).or(of_bounce).or(of_class).unwrap_or(config.retry.lifetime_ms)
     }
 
     /// `None` if it is switched off.
@@ -270,7 +273,8 @@ impl Settings {
             retries: dns.attempts.saturating_sub(1) as usize,
             cache_entries_max: dns.cache_entries_max,
             negative_ttl_ms_max: dns.negative_ttl_ms_max,
-            ..ResolverConfig::default()
+            ipv4: dns.inet_protocols != InetProtocols::Ipv6,
+            ipv6: dns.inet_protocols != InetProtocols::Ipv4,
         }
     }
 
@@ -292,6 +296,7 @@ fn server(config: &Config) -> ServerConfig {
     let listen = &config.listen;
     ServerConfig {
         hostname: config.hostname.clone(),
+        trusted_origin: Some(config.rules.addresses.origin.to_string()).filter(|origin| !origin.is_empty()),
         size_max: config.message_size_bytes_max,
         piece_bytes_max: PIECE_BYTES as usize,
         recipients_max: listen.recipients_per_message_max,
@@ -363,6 +368,7 @@ fn sched(config: &Config) -> SchedConfig {
         recipient_retry: Backoff::new(retry.recipient_ms_min, retry.recipient_ms_max),
         lifetime_ms: retry.lifetime_ms,
         bulk_lifetime_ms: retry.bulk_lifetime_ms,
+        bounce_lifetime_ms: retry.bounce_lifetime_ms,
         bulk_site_retry: retry.bulk_site_ms.map(|(min, max)| Backoff::new(min, max)),
         bulk_recipient_retry: retry.bulk_recipient_ms.map(|(min, max)| Backoff::new(min, max)),
         warn_ms: Some(retry.delay_warning_ms).filter(|ms| *ms > 0),

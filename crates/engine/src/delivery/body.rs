@@ -3,7 +3,11 @@
 //!
 //! [`Form::choose`] is the only place that decides whether the transaction uses SMTPUTF8, whether the content is
 //! converted (RFC 6152, RFC 3030 section 3), or cannot go to this host at all. Our own DSNs always can, since nobody
-//! could be notified otherwise: what 7 bits cannot express becomes `?`.
+//! could be notified otherwise: what 7 bits cannot express becomes `?`. No host gets a line over 998 octets (RFC 5321 section
+//! 4.5.3.1.6), which many refuse: content with one is converted to short lines, which never fails. All mail passes here, whatever made
+//! it and by whatever protocol it goes.
+//!
+//! Scanning and converting are CPU-bound, so they yield every [`super::turns::TURN_BYTES`].
 //!
 //! Content read completely before anything is written (small contents, conversions, contents that are scanned) cannot
 //! fail in the middle of a transaction. A large content can: then the lost connection is our fault, not the host's.
@@ -13,11 +17,14 @@ use std::sync::Arc;
 
 use stentor_mail::client::ClientSession;
 use stentor_mail::reply::Reply;
-use stentor_recode::Converter;
+use stentor_recode::{Converter, LineScan};
 use stentor_sched::Enhanced;
+use stentor_stats::record::Recoded;
 
+use super::turns::Turns;
 use crate::core::Core;
 use crate::core::assignment::Assignment;
+use crate::core::known::Traits;
 
 /// Octets read from the journal at a time.
 const CHUNK_BYTES: usize = 64 * 1024;
@@ -47,8 +54,7 @@ const SMTPUTF8_NEEDED: Enhanced = Enhanced::new(5, 6, 7);
 pub struct Form {
     /// With SMTPUTF8 at MAIL. Without it only recipients whose addresses need it fail.
     pub smtputf8: bool,
-    /// Converted to 7 bits.
-    pub seven_bit: bool,
+    pub recoded: Recoded,
 }
 
 impl Form {
@@ -56,7 +62,7 @@ impl Form {
     ///
     /// # Errors
     /// The content cannot be read, or cannot go there.
-    pub fn choose(
+    pub async fn choose(
         core: &Core,
         assignment: &Assignment,
         smtp: &ClientSession,
@@ -74,7 +80,7 @@ impl Form {
             }
             if may_be_global && assignment.is_report {
                 seven_bit = true;
-            } else if may_be_global && has_eight_bit_header(core, assignment)? {
+            } else if may_be_global && has_eight_bit_header(core, assignment).await? {
                 return unfit(SMTPUTF8_NEEDED, "SMTPUTF8 is needed for the header, and the host does not offer it");
             }
         }
@@ -82,14 +88,14 @@ impl Form {
             return unfit(CONVERSION_NEEDED, "the host does not take 8-bit content and conversion is off");
         }
         // By DATA, NULs make look-alikes of the end of the data for receivers that drop them.
-        if !seven_bit && !smtp.uses_chunks() && holds_nul(core, assignment)? {
+        if !seven_bit && !smtp.uses_chunks() && holds_nul(core, assignment).await? {
             if !converts && !assignment.is_report {
                 return unfit(CONVERSION_NEEDED, "the host does not take content with NULs and conversion is off");
             }
             seven_bit = true;
         }
         let smtputf8 = caps.smtputf8 && (may_be_global || !assignment.has_ascii_addresses());
-        Ok(Form { smtputf8, seven_bit })
+        Ok(Form { smtputf8, recoded: Recoded { seven_bit, lines: has_long_line(core, assignment).await? } })
     }
 }
 
@@ -114,30 +120,60 @@ pub fn load(core: &Core, assignment: &mut Assignment) -> io::Result<()> {
     Ok(())
 }
 
-fn has_eight_bit_header(core: &Core, assignment: &Assignment) -> Result<bool, ContentError> {
+async fn has_eight_bit_header(core: &Core, assignment: &Assignment) -> Result<bool, ContentError> {
     let (mut converter, mut out) = (Converter::lossy(), Vec::new());
     let mut result = Ok(());
-    Outgoing::plain(assignment).each(core, assignment, |bytes| {
+    let whole = Outgoing::plain(assignment);
+    let looked = whole.each(core, assignment, |bytes| {
         out.clear();
         if result.is_ok() {
             result = converter.push(bytes, &mut out);
         }
-    })?;
+    });
+    looked.await?;
     // A header section too large to be looked at is not known to be free of it.
     Ok(result.and_then(|()| converter.finish(&mut out)).is_err() || converter.has_eight_bit_header())
 }
 
-fn holds_nul(core: &Core, assignment: &Assignment) -> Result<bool, ContentError> {
+async fn holds_nul(core: &Core, assignment: &Assignment) -> Result<bool, ContentError> {
     if let Some(body) = &assignment.body {
         return Ok(body.contains(&0) || assignment.prefix.contains(&0));
     }
-    if let Some(holds) = core.known.holds_nul(assignment.content) {
-        return Ok(holds);
+    Ok(assignment.prefix.contains(&0) || stored_traits(core, assignment).await?.holds_nul)
+}
+
+/// What is stored is looked at once for all hosts; what is put before it or in its header's place is small.
+async fn has_long_line(core: &Core, assignment: &Assignment) -> Result<bool, ContentError> {
+    let has_long_line = |octets: &[u8]| {
+        let mut scan = LineScan::default();
+        scan.push(octets);
+        scan.has_long_line()
+    };
+    let (header, instead_of) = assignment.wire_header().unwrap_or_default();
+    if has_long_line(&assignment.prefix) || has_long_line(header) {
+        return Ok(true);
     }
-    let mut holds = false;
-    Outgoing::plain(assignment).each(core, assignment, |bytes| holds |= bytes.contains(&0))?;
-    core.known.note_nul(assignment.content, holds);
-    Ok(holds)
+    match &assignment.body {
+        Some(body) => Ok(has_long_line(&body[instead_of as usize..])),
+        None => Ok(stored_traits(core, assignment).await?.has_long_line),
+    }
+}
+
+/// Traits of a stored content that is not in memory.
+async fn stored_traits(core: &Core, assignment: &Assignment) -> Result<Traits, ContentError> {
+    if let Some(traits) = core.known.traits(assignment.content) {
+        return Ok(traits);
+    }
+    let (mut holds_nul, mut scan) = (false, LineScan::default());
+    let stored = Outgoing { prefix_done: true, header_done: true, ..Outgoing::plain(assignment) };
+    let looked = stored.each(core, assignment, |bytes| {
+        holds_nul = holds_nul || bytes.contains(&0);
+        scan.push(bytes);
+    });
+    looked.await?;
+    let traits = Traits { holds_nul, has_long_line: scan.has_long_line() };
+    core.known.note_traits(assignment.content, traits);
+    Ok(traits)
 }
 
 /// Progress of sending a content.
@@ -153,8 +189,13 @@ pub struct Outgoing {
 
 impl Outgoing {
     pub fn new(assignment: &Assignment, form: Form) -> Outgoing {
-        let converter = if assignment.is_report { Converter::lossy } else { Converter::new };
-        Outgoing { converter: form.seven_bit.then(|| Box::new(converter())), ..Outgoing::plain(assignment) }
+        let converter = match form.recoded {
+            Recoded { seven_bit: true, .. } if assignment.is_report => Some(Converter::lossy()),
+            Recoded { seven_bit: true, .. } => Some(Converter::new()),
+            Recoded { lines: true, .. } => Some(Converter::of_lines()),
+            _ => None,
+        };
+        Outgoing { converter: converter.map(Box::new), ..Outgoing::plain(assignment) }
     }
 
     /// Without a conversion.
@@ -172,17 +213,25 @@ impl Outgoing {
 
     /// Octets that will be sent. A conversion is run once for its size and its errors, so that neither turns up in the
     /// middle of a transaction.
-    pub fn wire_size(core: &Core, assignment: &Assignment, form: Form) -> Result<u64, ContentError> {
-        if !form.seven_bit {
+    pub async fn wire_size(core: &Core, assignment: &Assignment, form: Form) -> Result<u64, ContentError> {
+        if form.recoded == Recoded::default() {
             return Ok(assignment.wire_size());
         }
         let mut size = 0;
-        Outgoing::new(assignment, form).each(core, assignment, |bytes| size += bytes.len() as u64)?;
+        Outgoing::new(assignment, form).each(core, assignment, |bytes| size += bytes.len() as u64).await?;
         Ok(size)
     }
 
-    fn each(mut self, core: &Core, assignment: &Assignment, mut take: impl FnMut(&[u8])) -> Result<(), ContentError> {
-        while self.next(core, assignment, &mut take)? {}
+    async fn each(
+        mut self,
+        core: &Core,
+        assignment: &Assignment,
+        mut take: impl FnMut(&[u8]),
+    ) -> Result<(), ContentError> {
+        let mut turns = Turns::default();
+        while self.next(core, assignment, &mut take)? {
+            turns.advance(CHUNK_BYTES).await;
+        }
         Ok(())
     }
 
@@ -249,5 +298,5 @@ impl Outgoing {
 }
 
 fn not_convertible(error: &impl std::fmt::Display) -> ContentError {
-    ContentError::Unfit(CONVERSION_NEEDED, format!("the content cannot be converted to 7 bits: {error}"))
+    ContentError::Unfit(CONVERSION_NEEDED, format!("the content cannot be converted for this host: {error}"))
 }

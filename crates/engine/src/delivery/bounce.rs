@@ -10,12 +10,15 @@
 //! the scheduler tries again. A large one is submitted in pieces, and its text per recipient is bounded
 //! (`stentor_mail::dsn`), so that none is permanently too large.
 
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 
-use stentor_addresses::untagged;
+use stentor_addresses::{Srs, untagged};
+use stentor_lists::delivered_to_field;
 use stentor_mail::address::Address;
 use stentor_mail::dsn::{self, Action, Report, ReportRcpt, format_date};
 use stentor_mail::reply::Enhanced;
+use stentor_policy::Verdict;
 use stentor_posture::Wish;
 use stentor_queue::book::{AddressBook, split_hop};
 use stentor_queue::event::{Fate, Ret};
@@ -41,6 +44,8 @@ const FAILURE: u8 = 4;
 pub(super) struct Subject {
     pub id: MessageId,
     pub sender: String,
+    /// The sender that the client gave, where `sender` is another.
+    pub given_sender: Option<String>,
     pub envid: Option<String>,
     pub ret: Option<Ret>,
     pub smtputf8: bool,
@@ -54,6 +59,28 @@ pub(super) struct Subject {
     pub archive: Option<String>,
     /// It came from outside the client networks: the sender may never have seen it.
     pub from_stranger: bool,
+    /// The beginning of the content, where it is at hand.
+    pub beginning: Option<Arc<Vec<u8>>>,
+}
+
+/// Recipients that end here or are several, of a message that has been taken, and whose client asked for reports of success.
+pub struct Success {
+    pub id: MessageId,
+    pub sender: String,
+    pub envid: Option<String>,
+    pub smtputf8: bool,
+    pub require_tls: bool,
+    pub content: ContentId,
+    pub size: u64,
+    pub beginning: Option<Arc<Vec<u8>>>,
+    pub recipients: Vec<SuccessRcpt>,
+}
+
+/// One of these: a list (delivered: RFC 3461 section 5.2.7.3), or an alias (expanded).
+pub struct SuccessRcpt {
+    pub address: String,
+    pub orcpt: Option<String>,
+    pub is_expanded: bool,
 }
 
 /// One recipient in a DSN.
@@ -161,6 +188,7 @@ pub fn relayed(core: &Arc<Core>, assignment: &Assignment, outcomes: &[RcptOutcom
     let subject = Subject {
         id: assignment.id,
         sender: assignment.sender.clone(),
+        given_sender: assignment.given_sender.clone(),
         envid: assignment.envid.clone(),
         ret: Some(Ret::Headers),
         smtputf8: assignment.smtputf8,
@@ -171,6 +199,7 @@ pub fn relayed(core: &Arc<Core>, assignment: &Assignment, outcomes: &[RcptOutcom
         archive: None,
         // Those are not offered reports of success.
         from_stranger: false,
+        beginning: None,
     };
     let core = core.clone();
     tokio::spawn(async move {
@@ -182,6 +211,41 @@ pub fn relayed(core: &Arc<Core>, assignment: &Assignment, outcomes: &[RcptOutcom
     });
 }
 
+/// The DSN about recipients that this server answers for itself; stored when this returns, unless the log says why not.
+pub async fn succeeded(core: &Arc<Core>, success: Success) {
+    let line = |SuccessRcpt { address, orcpt, is_expanded }| Line {
+        address,
+        orcpt,
+        action: if is_expanded { Action::Expanded } else { Action::Delivered },
+        status: Enhanced::new(2, 0, 0),
+        host: None,
+        diagnostic: None,
+        reason: None,
+        until: None,
+    };
+    let lines: Vec<Line> = success.recipients.into_iter().map(line).collect();
+    let subject = Subject {
+        id: success.id,
+        sender: success.sender,
+        given_sender: None,
+        envid: success.envid,
+        ret: Some(Ret::Headers),
+        smtputf8: success.smtputf8,
+        require_tls: success.require_tls,
+        accepted: core.clock.now(),
+        content: success.content,
+        size: success.size,
+        archive: None,
+        from_stranger: false,
+        beginning: success.beginning,
+    };
+    let to = report_to(core, &subject, true).await.unwrap_or_default();
+    if !to.is_empty() {
+        // Said in the log; a success without its report is a success.
+        let _ = send(core, &subject, &lines, to, Vec::new()).await;
+    }
+}
+
 impl Subject {
     /// Of a queued message.
     pub fn of(message: &Message, settings: &Settings) -> Subject {
@@ -189,6 +253,7 @@ impl Subject {
         Subject {
             id: message.id(),
             sender: envelope.sender.to_owned(),
+            given_sender: envelope.given_sender.map(str::to_owned),
             envid: envelope.envid.map(str::to_owned),
             ret: if envelope.require_tls { Some(Ret::Headers) } else { message.ret() },
             smtputf8: message.smtputf8(),
@@ -198,7 +263,17 @@ impl Subject {
             size: envelope.size - envelope.prefix.len() as u64,
             archive: envelope.list.and_then(|list| settings.list(list)?.settings().archive.clone()),
             from_stranger: settings.is_strangers(envelope.origin),
+            beginning: None,
         }
+    }
+
+    /// The return path as it was given to this server, which a list manager finds the subscriber by (RFC 3464 section 2): never the
+    /// program, mailbox or people that it stands for. A sender rewritten by SRS for its way on is the one that the client gave.
+    fn return_path(&self, settings: &Settings) -> &str {
+        let is_forwarders =
+            |srs: &Srs| self.sender.rsplit_once('@').is_some_and(|(local, domain)| srs.is_ours(local, domain));
+        let given = self.given_sender.as_deref().filter(|given| !given.is_empty());
+        given.filter(|_| settings.rules.addresses.srs.as_ref().is_some_and(is_forwarders)).unwrap_or(&self.sender)
     }
 }
 
@@ -210,7 +285,7 @@ fn gather(core: &Arc<Core>, no: MessageNo, failures: &[Failure]) -> Option<(Subj
         let subject = Subject::of(message, &settings);
         let bounces = hub.sched.bounces();
         let is_closed =
-            message.list().is_some_and(|list| bounces.reason_of_list(message.sender(), list, now).is_some());
+            message.list().is_some_and(|list| bounces.reason_of_list(message.senders(), list, now).is_some());
         let reported = !subject.sender.is_empty() && !message.is_report() && !is_closed;
         let wants = |notify: Option<u8>| notify.is_none_or(|notify| notify & FAILURE != 0);
         let lines = failures
@@ -319,7 +394,7 @@ pub(super) async fn send(
         .collect();
     let report = dsn::build(&Report {
         hostname,
-        to: to[0].address.as_str(),
+        to: subject.return_path(&settings),
         date: &date,
         message_id: &bare_id,
         queue_id: &subject.id.to_string(),
@@ -335,12 +410,23 @@ pub(super) async fn send(
     });
     // A null sender's mail goes also to hosts that do not offer it, rather than be lost (section 5): its site is the usual one.
     let (eight_bit, require_tls) = (!report.is_ascii(), subject.require_tls);
-    let envelope = NewEnvelope { eight_bit, require_tls, ..NewEnvelope::own(to, message_id, "delivery report") };
+    let prefix = delivered_to(&settings, &subject.sender, &to);
+    let envelope =
+        NewEnvelope { prefix, eight_bit, require_tls, ..NewEnvelope::own(to, message_id, "delivery report") };
     let stored = hand_in(core, (id, content), report, envelope, fate_records).await;
     if let Err(refused) = stored {
         tracing::warn!(message = %subject.id, %refused, "a DSN could not be stored; its recipients stay pending");
     }
     stored
+}
+
+/// As other mail for an alias or virtual user, a report for one has it in Delivered-To: those whom it stands for know by that why they have
+/// it, programs of aliases who ran them, and a loop is seen. Not so where the address is among them: its mailbox adds the field.
+fn delivered_to(settings: &Settings, sender: &str, to: &[To]) -> Vec<u8> {
+    let Ok(sender) = Address::parse(sender.as_bytes(), true) else { return Vec::new() };
+    let is_bounces = matches!(settings.policy.rcpt(Ipv4Addr::LOCALHOST.into(), &sender), Verdict::Bounces(_));
+    let is_among = to.iter().any(|to| to.address.as_str().eq_ignore_ascii_case(sender.as_str()));
+    if is_bounces || is_among { Vec::new() } else { delivered_to_field(&sender) }
 }
 
 /// The original, or its beginning, for the report's last part; and whether it is all of it. A content that cannot be
@@ -350,6 +436,9 @@ fn original(core: &Core, subject: &Subject) -> (Vec<u8>, bool) {
         Some(Ret::Full) if subject.size <= dsn::ORIGINAL_BYTES_MAX as u64 => subject.size as usize,
         _ => subject.size.min(dsn::ORIGINAL_HEADER_BYTES_MAX as u64) as usize,
     };
+    if let Some(beginning) = &subject.beginning {
+        return (beginning[..wanted.min(beginning.len())].to_vec(), beginning.len() as u64 == subject.size);
+    }
     let mut bytes = vec![0; wanted];
     let mut filled = 0;
     while filled < wanted {

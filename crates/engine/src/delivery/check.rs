@@ -8,13 +8,13 @@
 //! Failure: whatever goes wrong is the verdict, in the words that a record would have.
 
 use stentor_config::SmartHost;
-use stentor_mail::client::{ClientError, ClientEvent, Mechanisms, SaslOctets, TlsStage, Unsecured};
+use stentor_mail::client::{ClientError, ClientEvent, Mechanisms, SaslOctets, Unsecured};
 use stentor_oauth::Tokens;
 use stentor_queue::site::Target;
 use stentor_sched::{Enhanced, NoSession};
 use stentor_tls::{Facts, TlsError};
 
-use super::ending::{for_site, no_session};
+use super::ending::{TlsProgress, for_site, is_of_tls, no_session};
 use super::login::{self, Begun, TokenAccess};
 use super::opening::Purpose;
 pub use super::protection::Mail;
@@ -191,12 +191,11 @@ impl Probe<'_> {
             }
             _ => {}
         }
-        let stage = smtp.tls_stage();
-        let is_tls = matches!(stage, TlsStage::Asked | TlsStage::Handshake | TlsStage::Hello);
-        if is_tls && protection.allows_clear() {
+        let tls = TlsProgress { stage: smtp.tls_stage(), is_closed_by_host: false };
+        if error.is_some_and(|error| is_of_tls(error, tls)) && protection.allows_clear() {
             return Goes::Clear(why);
         }
-        goes_not(no_session(error, stage), (error, protection.failed()), target, why)
+        goes_not(no_session(error, tls), (error, protection.failed()), target, why)
     }
 
     /// Begins AUTH. It ends the session if there is no secret, or none may go to this host.

@@ -10,6 +10,7 @@
 //! outcome. The cause is remembered for the host ([`crate::core::known`]).
 
 mod logging_in;
+mod securing;
 mod sending;
 
 use std::cell::RefCell;
@@ -19,15 +20,15 @@ use std::sync::Arc;
 
 use stentor_mail::client::{
     ClientError, ClientEvent, ClientSession, Extensions, Mechanisms, RcptResult, SaslOctets, Stage as ClientStage,
-    TlsStage,
 };
 use stentor_queue::ids::{ConnId, Ms};
 use stentor_queue::site::Target;
-use stentor_sched::{CloseReason, Enhanced, NoSession, RcptOutcome, SourceNo, Stage};
+use stentor_sched::{CloseReason, Enhanced, NoSession, RcptOutcome, SessionSoFar, SourceNo, Stage};
 
 use super::body::Outgoing;
 use super::ending::{close_reason, dsn, for_site, no_session, said, tls_word};
-use super::opening::{Opened, closed, open_in_time, place};
+use super::loops::{self, LeadsBack, leads_back};
+use super::opening::{Opened, open_in_time, place};
 use super::outcome;
 use super::protection::Protection;
 use super::reported::{self, Finding};
@@ -76,6 +77,7 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
                 sending: None,
                 unreadable: None,
                 unfit: None,
+                is_loop: false,
                 counted: Vec::new(),
                 out_at: 0,
                 is_ready: false,
@@ -86,6 +88,8 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
                 answered: false,
                 is_starved: false,
                 is_alive: false,
+                has_delivered: false,
+                is_closed_by_host: false,
                 source,
                 begun,
                 progress_at: core.clock.steady(),
@@ -111,6 +115,9 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
         hub.connection_gone(conn);
         hub.connect_failed(conn, why, &failed, now)
     });
+    if matches!(why, NoSession::Reply { .. }) {
+        core.block_lists.of_reply(&target.host, &failed, core.clock.now());
+    }
     let unreached = tally.count(&core).await;
     if let Some(tap) = core.live.traffic.of_host(&target.addr) {
         tap.event(core.clock.now(), &format!("connection to {} failed: {failed}", place(&target)));
@@ -125,7 +132,7 @@ pub async fn connect(core: Arc<Core>, conn: ConnId, source: SourceNo, target: Ta
 /// The target of a transaction or a failed connection, for the log.
 fn via<'a>(settings: &'a Settings, source: SourceNo, target: &'a Target, tls: &'a str) -> Via<'a> {
     let source = settings.config.sending.sources.get(usize::from(source)).map_or("", |source| source.name.as_str());
-    Via { target, source, tls }
+    Via { target, source, tls, has_delivered: false }
 }
 
 struct Connection {
@@ -163,6 +170,8 @@ struct Connection {
     counted: Vec<Box<str>>,
     /// What the host lacks of what all mail of its site demands: the session is none.
     unfit: Option<(Enhanced, String)>,
+    /// The host is this server: what is handed to it is returned.
+    is_loop: bool,
     out_at: usize,
     is_ready: bool,
     /// The scheduler knows that the host has greeted us.
@@ -178,6 +187,10 @@ struct Connection {
     is_starved: bool,
     /// Octets went to or came from the host since the scheduler last heard.
     is_alive: bool,
+    /// A transaction delivered to somebody.
+    has_delivered: bool,
+    /// The host has closed TLS as the protocol asks for.
+    is_closed_by_host: bool,
     /// When the connection was asked for.
     begun: Ms,
     /// When the scheduler last heard that the host is alive.
@@ -234,7 +247,10 @@ impl Connection {
             if let Err(error) = self.exchange().await {
                 tracing::debug!(host = %self.target.host, %error, "connection lost");
                 match tls_error(&error) {
-                    Some(error) => self.smtp.tls_failed(&error.text),
+                    Some(error) => {
+                        self.protection.has_broken(error);
+                        self.smtp.tls_failed(&error.text);
+                    }
                     None => self.smtp.disconnected(),
                 }
             }
@@ -255,37 +271,24 @@ impl Connection {
         }
     }
 
-    /// Makes the handshake that the host expects. It ends the session if it fails.
-    async fn secure(&mut self) {
-        // Octets in clear came behind the go-ahead.
-        if self.smtp.is_closed() {
-            return;
-        }
-        let stream = std::mem::replace(&mut self.stream, Stream::Gone);
-        let deadline = self.core.clock.steady_instant(self.smtp.deadline());
-        let made = tokio::select! {
-            made = self.protection.handshake(stream, &self.settings, &self.target, deadline) => made,
-            _ = closed(&self.signal) => return self.smtp.quit(self.core.clock.steady()),
-        };
-        match made {
-            Ok(stream) => {
-                self.stream = stream;
-                self.is_alive = true;
-                self.core.known.tls_worked((&self.target.host, &self.target.addr));
-                if let Some(tap) = &self.tap {
-                    tap.event(self.core.clock.now(), self.protection.text());
-                }
-                // It waits for nothing else.
-                let _ = self.smtp.secured(self.core.clock.steady());
-            }
-            Err(error) => self.smtp.tls_failed(&error.text),
-        }
-    }
-
     /// No transaction is open and nothing is on its way to the host.
     fn is_between(&mut self) -> bool {
         let is_empty = self.open.is_empty() && self.again.is_empty() && self.held.is_none() && self.sending.is_none();
         is_empty && self.is_ready && self.smtp.in_flight() == 0 && self.smtp.output().is_empty()
+    }
+
+    /// Whether a watcher has come who could not follow what is open: nothing new begins until that is through.
+    fn awaits_watcher(&mut self) -> bool {
+        let traffic = &self.core.live.traffic;
+        let generation = traffic.generation();
+        if self.tap_generation == generation {
+            return false;
+        }
+        if traffic.is_watched(&self.target.addr) {
+            return true;
+        }
+        (self.tap_generation, self.tap) = (generation, None);
+        false
     }
 
     /// Watchers have come or gone. Those of the session go on with it.
@@ -350,6 +353,7 @@ impl Connection {
             Ok(Opened { stream, smtp, protection }) => {
                 (self.stream, self.smtp, self.protection, self.out_at) = (stream, smtp, protection, 0);
                 (self.is_ready, self.begun_any, self.answered) = (false, false, false);
+                self.is_closed_by_host = false;
                 if let Some(tap) = &mut self.tap {
                     tap.restart();
                     tap.event(self.core.clock.now(), "connected again");
@@ -360,33 +364,11 @@ impl Connection {
         }
     }
 
-    /// If the session ended by TLS, which this mail does without, remembers that of the host, so that the next connection is
-    /// in clear from its beginning. Whether it did.
-    fn give_up_tls(&mut self, error: &ClientError) -> bool {
-        let is_tls = matches!(self.smtp.tls_stage(), TlsStage::Asked | TlsStage::Handshake | TlsStage::Hello);
-        let is_ours = matches!(error, ClientError::GivenUp(_)) || self.signal.must_close();
-        if !is_tls || is_ours || self.tls_failed.is_some() || !self.protection.allows_clear() {
-            return false;
-        }
-        let why = tls_word(error, self.protection.failed());
-        tracing::info!(
-            host = %self.target.host, address = %self.target.addr,
-            "{error}; mail goes to this host in clear for a while, as nothing demands more"
-        );
-        if let Some(tap) = &self.tap {
-            tap.event(self.core.clock.now(), &error.to_string());
-        }
-        self.core.measures.tls_failures.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        self.core.known.tls_failed((&self.target.host, &self.target.addr), why, self.core.clock.steady());
-        self.tls_failed = Some(why);
-        true
-    }
-
     /// Handles the session's events. `Some` ends it, with the error if there was one.
     fn events(&mut self) -> Option<Ended> {
         while let Some(event) = self.smtp.poll_event() {
             match event {
-                ClientEvent::Unsecured(why) => self.protection.unsecured(&why),
+                ClientEvent::Unsecured(why) => self.unsecured(&why),
                 ClientEvent::StartTls => {
                     self.pending = Some(Pending::Handshake);
                     return None;
@@ -404,8 +386,13 @@ impl Connection {
                     return None;
                 }
                 ClientEvent::Ready(_) if self.note_unfit() => self.smtp.quit(self.core.clock.steady()),
+                ClientEvent::Ready(_) if self.is_loop_to_defer() => {
+                    let text = loops::text(&self.target, &self.settings.config.hostname);
+                    self.smtp.refuse(loops::DEFERRED, &text);
+                }
                 ClientEvent::Ready(_) => {
                     self.is_ready = true;
+                    self.note_tls_works();
                     self.protection.count(&self.core.measures);
                     self.see_tls();
                     if std::mem::replace(&mut self.was_ready, true) {
@@ -424,6 +411,7 @@ impl Connection {
                 ClientEvent::Closed { error } => {
                     if let Some(error) = &error {
                         self.note(error);
+                        self.note_tls_works();
                     }
                     return Some(Ended { error });
                 }
@@ -432,21 +420,17 @@ impl Connection {
         None
     }
 
-    /// What TLS the session has is shown with its host.
-    fn see_tls(&self) {
-        if self.target.addr.ip().is_some() {
-            let host = self.target.host.trim_end_matches('.');
-            self.core.tls_seen.saw(host, self.protection.facts(), self.protection.text(), self.core.clock.now());
+    /// Notes whether the host is this server; whether it is not to be used for that.
+    fn is_loop_to_defer(&mut self) -> bool {
+        let (conn, preference) = (self.conn, self.target.preference);
+        let Some(way) = self.core.with(|hub, _| hub.sched.way_of(conn, preference)) else { return false };
+        let found = leads_back(&self.settings, &self.target, &self.smtp, way);
+        if found.is_some() {
+            let hostname = &self.settings.config.hostname;
+            tracing::warn!(host = %self.target.host, address = %self.target.addr, "{}", loops::text(&self.target, hostname));
         }
-    }
-
-    /// Notes what the session lacks of what all mail of its site demands; whether it lacks anything, so that none may go.
-    fn note_unfit(&mut self) -> bool {
-        self.unfit = self.protection.lacks_of_site(&self.target, self.smtp.caps().require_tls());
-        if self.unfit.is_some() {
-            self.see_tls();
-        }
-        self.unfit.is_some()
+        self.is_loop = found == Some(LeadsBack::ForGood);
+        found == Some(LeadsBack::Here)
     }
 
     /// A transaction is over: usually the oldest, but one that the session refused by itself ends at once.
@@ -461,7 +445,7 @@ impl Connection {
         let is_own = |result: &RcptResult| result.stage == ClientStage::Local;
         if !self.answered && !results.iter().any(is_lost) && !results.iter().all(is_own) {
             self.answered = true;
-            self.core.known.answered(&self.target.addr);
+            self.core.known.answered(&self.target.addr, self.core.clock.steady());
         }
         self.prove(&assignment, &results);
         if let Some(assignment) = self.try_again(assignment, &results) {
@@ -500,7 +484,8 @@ impl Connection {
     }
 
     fn via(&self) -> Via<'_> {
-        via(&self.settings, self.source, &self.target, self.protection.text())
+        let via = via(&self.settings, self.source, &self.target, self.protection.text());
+        Via { has_delivered: self.has_delivered, ..via }
     }
 
     /// Keeps those recipients for another try whose refusal may be about an extension and not about them; gives the
@@ -545,14 +530,18 @@ impl Connection {
         }
     }
 
+    fn session_so_far(&self) -> SessionSoFar {
+        SessionSoFar { is_lmtp: self.target.lmtp, has_delivered: self.has_delivered }
+    }
+
     /// Tells queue, scheduler and log; takes the next transaction under the same lock where one may begin at once.
     fn apply_outcomes(&mut self, assignment: &Assignment, outcomes: &[RcptOutcome]) {
         self.core.counters.transactions.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let (conn, lmtp) = (self.conn, self.target.lmtp);
+        let (conn, session) = (self.conn, self.session_so_far());
         let is_free = self.held.is_none() && self.again.is_empty();
         let wants_more = is_free && self.smtp.can_begin() && !self.signal.must_close();
         let next = self.core.with(|hub, now| {
-            outcome::apply(hub, conn, assignment, outcomes, lmtp, now);
+            outcome::apply(hub, conn, assignment, outcomes, session, now);
             wants_more.then(|| Assignment::take(hub, conn, now)).flatten()
         });
         if wants_more {
@@ -560,6 +549,7 @@ impl Connection {
             self.held = next;
         }
         log::attempt(&self.core, assignment, outcomes, &self.via());
+        self.has_delivered |= outcomes.iter().any(RcptOutcome::is_delivered);
         if !self.smtp.caps().dsn {
             super::bounce::relayed(&self.core, assignment, outcomes, &self.target.host);
         }
@@ -642,6 +632,7 @@ impl Connection {
     fn read(&mut self) -> io::Result<bool> {
         READ_BUFFER.with_borrow_mut(|buffer| match self.stream.try_read(buffer) {
             Ok(0) => {
+                self.is_closed_by_host = self.stream.has_host_closed_tls();
                 self.smtp.disconnected();
                 Ok(true)
             }
@@ -665,7 +656,7 @@ impl Connection {
 
     /// The connection is over. What was taken and not begun goes back.
     async fn finish(mut self, error: Option<ClientError>) {
-        let refused = no_session(error.as_ref(), self.smtp.tls_stage());
+        let refused = no_session(error.as_ref(), self.tls_progress());
         let how = (error.as_ref(), self.protection.failed());
         let (is_tls, refused) = (refused == NoSession::Tls, for_site(refused, how, &self.target));
         let refused = self.unfit.as_ref().map_or(refused, |(dsn, _)| NoSession::Unfit { dsn: *dsn });
@@ -673,7 +664,7 @@ impl Connection {
         if is_tls {
             self.core.measures.tls_failures.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             if let Some(error) = &error {
-                self.protection.has_failed(tls_word(error, self.protection.failed()));
+                self.protection.has_failed(tls_word(error, self.protection.broken()));
             }
         }
         self.stream.close().await;
@@ -690,14 +681,14 @@ impl Connection {
         for assignment in left.chain(self.held.take()) {
             let outcomes = outcome::same(&assignment, Stage::Lost, 0, Enhanced::new(4, 4, 2), text);
             log::attempt(&self.core, &assignment, &outcomes, &self.via());
-            let (conn, lmtp) = (self.conn, self.target.lmtp);
-            self.core.with(|hub, now| outcome::apply(hub, conn, &assignment, &outcomes, lmtp, now));
+            let (conn, session) = (self.conn, self.session_so_far());
+            self.core.with(|hub, now| outcome::apply(hub, conn, &assignment, &outcomes, session, now));
         }
         let (conn, was_ready) = (self.conn, self.was_ready);
+        let is_before_mail = !self.begun_any && !matches!(reason, CloseReason::Normal);
         let tally = self.core.with(|hub, now| {
             if was_ready {
-                hub.sched.closed(&hub.store, conn, &reason, now);
-                return None;
+                return hub.closed(conn, &reason, is_before_mail, now);
             }
             let why = match (&said, &reason) {
                 _ if self.unfit.is_some() => text,
@@ -710,11 +701,16 @@ impl Connection {
         if let Some(tally) = tally {
             let unreached = tally.count(&self.core).await;
             if is_tls {
-                let found = self.protection.failed().map_or_else(Finding::not_offered, Finding::of);
+                let found = self.protection.broken().map_or_else(Finding::not_offered, Finding::of);
                 let ends = (&self.target, self.our_ip);
                 reported::count_unreached(&self.core, &self.settings, ends, &unreached, &found);
             }
-            log::connect_failed(&self.core, &self.via(), self.begun, (dsn(refused), text), &unreached);
+            let (dsn, text) = if was_ready {
+                (BEFORE_MAIL, &*format!("session ended before MAIL: {text}"))
+            } else {
+                (dsn(refused), text)
+            };
+            log::connect_failed(&self.core, &self.via(), self.begun, (dsn, text), &unreached);
         }
     }
 }
@@ -722,6 +718,8 @@ impl Connection {
 /// Stands for what is sent and received in AUTH, where sessions are watched.
 const HIDDEN: &[u8] = b"(AUTH)\r\n";
 
+/// Of a session that the host ended before anything was asked (RFC 3463 section 3.5: bad connection).
+const BEFORE_MAIL: &str = "4.4.2";
 const UNREADABLE: &str = "stored content unreadable";
 const OWN_FAILURE: Enhanced = Enhanced::new(4, 3, 0);
 

@@ -19,8 +19,32 @@ pub(super) fn said(error: Option<&ClientError>) -> Option<&ParsedReply> {
     }
 }
 
+/// How far a session came with TLS.
+#[derive(Clone, Copy)]
+pub(super) struct TlsProgress {
+    pub stage: TlsStage,
+    /// The host closed the connection, and TLS before it as the protocol asks for (RFC 8446 section 6.1): nobody else could.
+    pub is_closed_by_host: bool,
+}
+
+/// Whether it is TLS that ended the session: a lost connection or a broken record in the handshake or right behind it, an alert, octets
+/// that are not TLS. A reply that was read within TLS is a reply, whatever it says, and TLS works; so is 421 to STARTTLS.
+pub(super) fn is_of_tls(error: &ClientError, tls: TlsProgress) -> bool {
+    let is_reply = matches!(error, ClientError::ServerClosing { .. } | ClientError::Refused { .. });
+    match tls.stage {
+        TlsStage::Clear | TlsStage::Refused | TlsStage::Secured => false,
+        TlsStage::Asked => !is_reply,
+        TlsStage::Handshake => true,
+        TlsStage::Hello => match error {
+            ClientError::Tls(_) => true,
+            ClientError::Disconnected(_) => !tls.is_closed_by_host,
+            _ => false,
+        },
+    }
+}
+
 /// What there was instead of a session, which came so far with TLS.
-pub(super) fn no_session(error: Option<&ClientError>, stage: TlsStage) -> NoSession {
+pub(super) fn no_session(error: Option<&ClientError>, tls: TlsProgress) -> NoSession {
     match error {
         Some(ClientError::Auth { .. } | ClientError::NoAuth(_)) => NoSession::Auth,
         // Whoever is busy may be so at any command.
@@ -29,12 +53,12 @@ pub(super) fn no_session(error: Option<&ClientError>, stage: TlsStage) -> NoSess
         Some(ClientError::TlsNotOffered | ClientError::TlsRefused(_) | ClientError::Tls(_) | ClientError::Injected) => {
             NoSession::Tls
         }
-        Some(_) if matches!(stage, TlsStage::Asked | TlsStage::Handshake | TlsStage::Hello) => NoSession::Tls,
+        Some(error) if is_of_tls(error, tls) => NoSession::Tls,
         error => said(error).map_or(NoSession::Failed, reply_with),
     }
 }
 
-/// Why TLS did not come to be, in one word, as records have it. `failed`: how the handshake did, if there was one.
+/// Why TLS did not come to be, in one word, as records have it. `failed`: how the handshake or what followed it did.
 pub(super) fn tls_word(error: &ClientError, failed: Option<&TlsError>) -> &'static str {
     match (error, failed) {
         (ClientError::TimedOut(_), _) => "timeout",
@@ -43,7 +67,8 @@ pub(super) fn tls_word(error: &ClientError, failed: Option<&TlsError>) -> &'stat
         (ClientError::Disconnected(_), None) => "lost",
         (ClientError::TlsNotOffered, None) => "not-offered",
         (ClientError::TlsRefused(_), None) => "refused",
-        (_, None) => "reply",
+        // A reply to STARTTLS that is neither a go-ahead nor a refusal.
+        (_, None) => "protocol",
     }
 }
 
@@ -134,9 +159,51 @@ mod tests {
             ),
             (ClientError::NoAuth("x".into()), TlsStage::Clear, NoSession::Auth),
         ] {
-            assert_eq!(no_session(Some(&error), stage), expected, "{error} {stage:?}");
+            assert_eq!(no_session(Some(&error), at(stage)), expected, "{error} {stage:?}");
         }
-        assert_eq!(no_session(None, TlsStage::Secured), NoSession::Failed);
+        assert_eq!(no_session(None, at(TlsStage::Secured)), NoSession::Failed);
+    }
+
+    fn at(stage: TlsStage) -> TlsProgress {
+        TlsProgress { stage, is_closed_by_host: false }
+    }
+
+    /// Whoever is busy says so within TLS as in clear: no other connection, none in clear.
+    #[test]
+    fn a_reply_within_tls_is_no_failure_of_tls() {
+        let reply = |code| ParsedReply { code, enhanced: None, text: Arc::from("no") };
+        let busy = |code| NoSession::Reply { code, dsn: None };
+        for code in [421, 450, 451, 454, 500, 502, 521, 550, 554] {
+            for stage in [TlsStage::Secured, TlsStage::Clear] {
+                let closing = ClientError::ServerClosing { at: "EHLO", reply: reply(code) };
+                for error in [ClientError::Refused { at: "EHLO", reply: reply(code) }, closing] {
+                    assert!(!is_of_tls(&error, at(stage)), "{error} {stage:?}");
+                    assert_eq!(no_session(Some(&error), at(stage)), busy(code), "{error} {stage:?}");
+                }
+            }
+        }
+        let odd = || ClientError::Unexpected { to: "EHLO", reply: reply(354) };
+        let closed = TlsProgress { stage: TlsStage::Hello, is_closed_by_host: true };
+        for (error, tls, is_tls) in [
+            (odd(), at(TlsStage::Secured), false),
+            (ClientError::Disconnected("x"), at(TlsStage::Secured), false),
+            (ClientError::TimedOut("x"), at(TlsStage::Hello), false),
+            (ClientError::Disconnected("x"), closed, false),
+            (ClientError::Disconnected("x"), at(TlsStage::Hello), true),
+            (ClientError::Tls("alert certificate_required".into()), at(TlsStage::Hello), true),
+            (ClientError::Tls("x".into()), closed, true),
+            (odd(), at(TlsStage::Asked), true),
+            (ClientError::ServerClosing { at: "STARTTLS", reply: reply(421) }, at(TlsStage::Asked), false),
+            (ClientError::TimedOut("x"), at(TlsStage::Asked), true),
+            (ClientError::TimedOut("x"), at(TlsStage::Handshake), true),
+            (ClientError::Disconnected("x"), at(TlsStage::Asked), true),
+            (ClientError::Disconnected("x"), at(TlsStage::Refused), false),
+        ] {
+            assert_eq!(is_of_tls(&error, tls), is_tls, "{error} {:?}", tls.stage);
+        }
+        let alert = TlsError::new(Cause::Alert(116), "alert certificate_required");
+        assert_eq!(tls_word(&ClientError::Tls("x".into()), Some(&alert)), "alert");
+        assert_eq!(tls_word(&odd(), None), "protocol");
     }
 
     /// A network that breaks must not return mail that has asked for TLS.

@@ -1,7 +1,7 @@
 //! AUTH at a smart host: the secret from where the configuration says, and the strongest mechanism that both sides have.
 //!
-//! Promise: a password or token, and a digest that it can be guessed by (CRAM-MD5), goes to a host that has proven who it is, or to any
-//! if the operator allows that; SCRAM may be used elsewhere. Secrets are read for each login ([`super::secret`]), kept no longer, and are in no
+//! Promise: a password or token, and what a password can be guessed by (CRAM-MD5, SCRAM), goes to a host that has proven who it is, or to any
+//! if the operator allows that (`unproven_allowed`). Secrets are read for each login ([`super::secret`]), kept no longer, and are in no
 //! error; access tokens that Stentor asks for itself are kept until they end ([`stentor_oauth`]). Neither is read or asked for before the
 //! host may have it. An error begins with the section of the configuration that it is about.
 //!
@@ -167,9 +167,18 @@ mod tests {
         let Begun { client, initial, .. } = begin(&host, access, offered, None, None).await.unwrap();
         assert_eq!((client.mechanism().name(), initial.as_deref()), ("PLAIN", Some(&b"\0ann\0s3cret"[..])));
         let scram = offered.and(Mechanisms::of("SCRAM-SHA-256"));
-        let Begun { client, initial, .. } = begin(&host, access, scram, None, Some("self-signed")).await.unwrap();
+        let Begun { client, initial, .. } = begin(&host, access, scram, None, None).await.unwrap();
         assert_eq!(client.mechanism().name(), "SCRAM-SHA-256");
         assert!(!String::from_utf8(initial.unwrap()).unwrap().contains("s3cret"));
+        // A proof is guessed against at the cost of as few rounds as the host likes.
+        for why in ["self-signed", "in clear"] {
+            let only = Mechanisms::of("SCRAM-SHA-256");
+            let error = begin(&host, access, only, None, Some(why)).await.unwrap_err();
+            assert!(error.contains("(SCRAM-SHA-256) would show it the password or let it guess it"), "{error}");
+        }
+        let allowed = SmartHost { unproven_allowed: true, ..host.clone() };
+        let Begun { client, .. } = begin(&allowed, access, scram, None, Some("in clear")).await.unwrap();
+        assert_eq!(client.mechanism().name(), "SCRAM-SHA-256");
         let allowed =
             SmartHost { unproven_allowed: true, mechanisms: stentor_sasl::Mechanisms::parse("LOGIN"), ..host };
         let Begun { client, initial, .. } = begin(&allowed, access, scram, None, Some("self-signed")).await.unwrap();

@@ -51,7 +51,8 @@ pub async fn look_up(asking: &Asking<'_>, name: &str) -> Resolution {
         plan.limits = asking.means.settings.site_limits(&plan.targets);
         let (domain, hop) = split_hop(name);
         if let Err(text) = protect(asking, plan, (domain, Wish::of_hop(hop).0), &facts, is_mx).await {
-            return temporary(Cause::Dns, Enhanced::new(4, 7, 5), text);
+            // Its hosts are known; what TLS must do there is not.
+            return temporary(Cause::Tls, Enhanced::new(4, 7, 5), text);
         }
     }
     resolution
@@ -78,7 +79,7 @@ async fn hosts(asking: &Asking<'_>, name: &str) -> (Resolution, Facts, bool) {
         NextHop::Named(hop) => {
             let Some(hosts) = settings.rules.hops.get(hop) else {
                 let text = format!("there is no hop {hop:?} in [hops]");
-                return none(temporary(Cause::Dns, Enhanced::new(4, 4, 4), text));
+                return none(temporary(Cause::Routing, Enhanced::new(4, 4, 4), text));
             };
             resolver.route_with_facts(hosts).await
         }
@@ -92,7 +93,7 @@ async fn next_hop(settings: &Settings, name: &str) -> Result<NextHop, Resolution
     let (domain, own) = split_hop(name);
     if let Some(hop) = Wish::of_hop(own).1 {
         let hop = NextHop::parse(hop, settings.config.delivery.smtp_port);
-        return hop.map_err(|error| temporary(Cause::Dns, Enhanced::new(4, 4, 4), error.to_string()));
+        return hop.map_err(|error| temporary(Cause::Routing, Enhanced::new(4, 4, 4), error.to_string()));
     }
     domain_hop(settings, domain).await.map_err(|reply| {
         let (code, text) = (reply.enhanced.unwrap_or(TABLE_FAILED), reply.text.into_owned());
@@ -185,7 +186,7 @@ async fn domain_hop(settings: &Settings, domain: &str) -> Result<NextHop, Reply>
 fn refused(reply: &Reply) -> Resolution {
     let (class, text) = (if reply.is_temporary() { 4 } else { 5 }, reply.text.clone().into_owned());
     let dsn = reply.enhanced.filter(|own| own.class == class).unwrap_or(Enhanced::new(class, 7, 1));
-    if reply.is_temporary() { temporary(Cause::Dns, dsn, text) } else { Resolution::Permanent { dsn, text } }
+    if reply.is_temporary() { temporary(Cause::Routing, dsn, text) } else { Resolution::Permanent { dsn, text } }
 }
 
 fn temporary(cause: Cause, dsn: Enhanced, text: String) -> Resolution {

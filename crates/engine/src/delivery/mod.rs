@@ -1,7 +1,7 @@
 //! Outgoing SMTP: lookups, connections and DSNs, each a task that performs one effect of the scheduler.
 
 mod body;
-mod bounce;
+pub mod bounce;
 pub mod call_ahead;
 pub mod check;
 mod coalesce;
@@ -11,6 +11,7 @@ mod ending;
 mod generic;
 mod login;
 mod look_up;
+mod loops;
 mod opening;
 pub mod outcome;
 mod protection;
@@ -19,6 +20,7 @@ mod secret;
 mod short_session;
 mod stream;
 mod suspend;
+mod turns;
 mod way;
 
 use std::collections::HashMap;

@@ -2,15 +2,20 @@
 //! refuses and what is demanded of it. Why there is none, in words that name the service that is missing.
 
 use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use stentor_mail::client::{ClientSession, TlsUse};
+use stentor_live::health::Unreached;
+use stentor_mail::client::{ClientConfig, ClientSession, TlsUse};
 use stentor_policy::DELIVER_SOCKETS;
 use stentor_queue::site::{Endpoint, Target};
 use stentor_sched::{NoSession, SourceNo};
 use stentor_tls::{Cause, Facts, TlsError};
 
+use super::loops;
 use super::protection::Protection;
+use super::reported::our_ip;
 use super::stream::Stream;
 use crate::clock::Clock;
 use crate::core::hub::Signal;
@@ -82,7 +87,10 @@ pub(super) async fn open_in_time(
     let remembered = core.known.tls_failure((&target.host, &target.addr), core.clock.steady());
     let failed = failed.or(remembered.as_deref());
     let opened = tokio::select! {
-        opened = open(settings, &core.clock, (source, target), Purpose::Deliver { failed }) => opened,
+        opened = open(settings, &core.clock, (source, target), Purpose::Deliver { failed }) => {
+            note_reach(core, target, &opened);
+            opened
+        }
         why = closed(signal) => Err(NotOpened::Socket(io::Error::other(why))),
     };
     if opened.as_ref().map_or_else(NotOpened::was_connected, |_| true) {
@@ -92,6 +100,23 @@ pub(super) async fn open_in_time(
     opened.smtp.protect(opened.protection.tls(), opened.protection.logs_in());
     opened.smtp.withhold(core.known.withheld(&target.addr, core.clock.steady()));
     Ok(opened)
+}
+
+/// Whether hosts can be reached at all; sockets of this machine say nothing of that.
+fn note_reach(core: &Core, target: &Target, opened: &Result<Opened, NotOpened>) {
+    let (Endpoint::Tcp(address) | Endpoint::Tls(address)) = &target.addr else { return };
+    let (host, now, reach) = (address.ip(), core.clock.steady(), &core.live.health.reach);
+    match opened {
+        Ok(_) => reach.reached(host, now),
+        Err(failed) if failed.was_connected() => reach.reached(host, now),
+        // Nothing was tried.
+        Err(NotOpened::Tls(..)) => {}
+        Err(NotOpened::Socket(error)) => {
+            let is_unroutable = error.kind() == io::ErrorKind::NetworkUnreachable;
+            let why = plain(error);
+            reach.unreached(Unreached { host, is_unroutable, why: &why }, now);
+        }
+    }
 }
 
 /// What a connection is for.
@@ -127,9 +152,22 @@ pub(super) async fn open(
         let made = protection.handshake(stream, settings, target, deadline).await;
         stream = made.map_err(|error| NotOpened::Tls(error, protection.facts().cloned().map(Box::new)))?;
     }
-    let mut smtp = ClientSession::new(settings.client_for(source, target), clock.steady());
+    let mut smtp = ClientSession::new(named(settings.client_for(source, target), target, &stream), clock.steady());
     smtp.protect(protection.tls(), false);
     Ok(Opened { stream, smtp, protection })
+}
+
+/// How we speak to the host: a name that is nobody's alone is refused widely, so that our address stands for it (RFC 5321 4.1.4).
+fn named(config: Arc<ClientConfig>, target: &Target, stream: &Stream) -> Arc<ClientConfig> {
+    if target.lmtp || loops::is_own(&config.ehlo_name) || config.ehlo_name.starts_with('[') {
+        return config;
+    }
+    let literal = match our_ip(stream).map(|ip| ip.to_canonical()) {
+        Some(IpAddr::V4(v4)) => format!("[{v4}]"),
+        Some(IpAddr::V6(v6)) => format!("[IPv6:{v6}]"),
+        None => return config,
+    };
+    Arc::new(ClientConfig { ehlo_name: literal, ..ClientConfig::clone(&config) })
 }
 
 /// Connects. Running out of descriptors is not the host's fault, and a Unix socket whose queue is full is busy: retried.

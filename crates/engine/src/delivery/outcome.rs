@@ -6,7 +6,7 @@ use stentor_mail::client::{RcptResult, Stage as ClientStage};
 use stentor_queue::event::Fate;
 use stentor_queue::ids::MessageNo;
 use stentor_queue::idset::IdSet;
-use stentor_sched::{Enhanced, RcptOutcome, Stage};
+use stentor_sched::{Enhanced, RcptOutcome, SessionSoFar, Stage};
 
 use crate::core::assignment::Assignment;
 use crate::core::hub::Hub;
@@ -60,7 +60,7 @@ pub fn apply(
     conn: stentor_queue::ids::ConnId,
     assignment: &Assignment,
     outcomes: &[RcptOutcome],
-    lmtp: bool,
+    session: SessionSoFar,
     now: u64,
 ) {
     hub.handed_back(assignment.len());
@@ -68,7 +68,7 @@ pub fn apply(
         // What is left waits for a clock, perhaps for days: it is read back from the journal then.
         hub.bodies.forget(assignment.content);
     }
-    hub.remember(assignment.begun, outcomes, lmtp, now);
+    hub.remember(assignment.begun, outcomes, session, now);
     delivered(hub, assignment.no, outcomes, now);
     hub.sched.work_done(&hub.store, conn, assignment.work.tx, outcomes, now);
 }

@@ -47,6 +47,8 @@ pub struct Protection {
     /// The handshake is made whatever the certificate is worth.
     only_looks: bool,
     failed: Option<TlsError>,
+    /// TLS failed after a handshake that was made.
+    broken: Option<TlsError>,
     /// The state as records have it.
     text: Box<str>,
 }
@@ -112,6 +114,7 @@ impl Protection {
             state: State::Unused,
             only_looks: false,
             failed: None,
+            broken: None,
             text: "".into(),
         }
     }
@@ -204,6 +207,16 @@ impl Protection {
     /// Why the last handshake failed.
     pub fn failed(&self) -> Option<&TlsError> {
         self.failed.as_ref()
+    }
+
+    /// Why TLS ended, in the handshake or after it.
+    pub fn broken(&self) -> Option<&TlsError> {
+        self.failed.as_ref().or(self.broken.as_ref())
+    }
+
+    /// TLS failed after the handshake.
+    pub fn has_broken(&mut self, error: &TlsError) {
+        self.broken = Some(error.clone());
     }
 
     /// For a check that sends no mail: the handshake is completed, and its facts kept, even if the certificate proves nothing.

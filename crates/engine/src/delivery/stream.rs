@@ -55,6 +55,11 @@ impl Stream {
         }
     }
 
+    /// Whether the host has ended TLS as the protocol asks for; a connection that is just gone may have been cut by anybody.
+    pub fn has_host_closed_tls(&self) -> bool {
+        self.secured().is_some_and(Secured::has_peer_closed)
+    }
+
     pub async fn ready(&mut self, interest: Interest) -> io::Result<Ready> {
         match self {
             Stream::Tcp(stream) => stream.ready(interest).await,

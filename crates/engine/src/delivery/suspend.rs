@@ -96,6 +96,7 @@ async fn notify_owners(core: &Arc<Core>, list: &str, address: &str, posts: u32, 
     );
     let note = Note {
         to: owners,
+        named: settings.list(list).and_then(|list| list.settings().owner.clone()).into_iter().collect(),
         subject: format!("{list}: a subscriber is suspended"),
         what: "note to an owner",
         word: "suspended",

@@ -130,6 +130,7 @@ impl Committer {
             hub.batch_over();
             hub.outcomes_refused(&mut self.outcomes);
             self.forgetting.refused(hub);
+            self.saving.refused(hub);
         });
         self.outcomes.clear();
         for planned in planned {

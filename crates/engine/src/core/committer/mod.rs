@@ -10,10 +10,13 @@
 //! ([`Job::bytes_max`]), and everything else is checked against the remaining space. Jobs that do not fit wait for the
 //! next batch; one that no batch can hold is refused for good.
 //!
+//! Once a minute, and at a stop, the histories of addresses and domains that have changed are written (`histories.rs`).
+//!
 //! `admit.rs` selects the contents of a batch, `plan.rs` and `slices.rs` encode it, `durable.rs` applies or undoes it.
 
 mod admit;
 mod durable;
+mod histories;
 mod plan;
 mod slices;
 
@@ -28,6 +31,7 @@ use stentor_queue::store::Checkpoint;
 use tokio::sync::oneshot;
 
 use self::admit::list_ids_bytes;
+use self::histories::Saving;
 pub use self::plan::Merged;
 use stentor_stats::time::push_rfc3339;
 
@@ -78,6 +82,7 @@ pub struct Committer {
     interned: Vec<AddressId>,
     addresses_max: usize,
     forgetting: Forgetting,
+    saving: Saving,
     /// When the journal was last asked what it occupies.
     space_at: Option<Instant>,
     space: Space,
@@ -90,6 +95,7 @@ impl Committer {
         Committer {
             addresses_max: config.addresses_max as usize,
             forgetting: Forgetting::new(config.address_unseen_ms, config.addresses_max as usize),
+            saving: Saving::new(core.clock.steady()),
             space_at: None,
             space: Space::default(),
             core,
@@ -116,7 +122,7 @@ impl Committer {
                     return self.journal;
                 }
             }
-            match self.core.intake.next(self.pause()) {
+            match self.core.intake.next(self.pause().or_else(|| Some(self.saving_pause()))) {
                 Turn::Commit(jobs) => {
                     let jobs = self.admit(jobs);
                     if !self.turn(jobs) {
@@ -127,7 +133,10 @@ impl Committer {
                         });
                     }
                 }
-                Turn::Stop => return self.journal,
+                Turn::Stop => {
+                    self.save_all();
+                    return self.journal;
+                }
             }
         }
     }
@@ -135,7 +144,7 @@ impl Committer {
     /// When a turn is needed although no job is waiting.
     pub fn pause(&self) -> Option<Duration> {
         let is_due = self.journal.checkpoint_running() || self.journal.checkpoint_due() || self.journal.clean_due();
-        if is_due || self.forgetting.has_work(self.core.clock.now()) {
+        if is_due || self.saving.is_under_way() || self.forgetting.has_work(self.core.clock.now()) {
             Some(CHECKPOINT_PAUSE)
         } else if self.core.disk_full.load(Ordering::Relaxed) || self.forgetting.is_pressed() {
             Some(FULL_POLL)
@@ -170,6 +179,7 @@ impl Committer {
                 self.batch.record(record);
             }
             self.checkpoint_slice(hub, jobs_bytes, now);
+            self.save_histories(hub, jobs_bytes);
             for job in jobs {
                 self.plan(hub, job, &mut planned);
             }
@@ -198,17 +208,26 @@ impl Committer {
         match &result {
             Ok(_) => {
                 self.clock_moved = 0;
+                if is_loaded {
+                    core.live.health.journal.success();
+                }
+                self.saving.written();
                 core.live.synced(messages, bytes, took);
                 self.durable(planned);
             }
             Err(error) => {
                 // Before any client hears of it, so that its next MAIL is already refused.
                 self.watch_space(true);
+                // A full disk is told as such.
+                if !core.disk_full.load(Ordering::Relaxed) {
+                    core.live.health.journal.failure(error);
+                }
                 self.refused(planned, error);
                 self.batch.clear();
             }
         }
-        self.watch_space(is_loaded);
+        // Whoever asks for figures wants to know of a disk that has filled while no mail came.
+        self.watch_space(is_loaded || core.counters.space_wanted.load(Ordering::Acquire));
         self.count(is_loaded);
         result.is_ok()
     }

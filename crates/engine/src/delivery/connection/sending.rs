@@ -5,7 +5,7 @@ use stentor_sched::{Enhanced, Stage};
 
 use super::super::body::{self, ContentError, Form, Outgoing};
 use super::super::protection::Mail;
-use super::super::{generic, outcome, reported};
+use super::super::{generic, loops, outcome, reported};
 use super::{Connection, OUTPUT_BYTES_HIGH, OWN_FAILURE, UNREADABLE};
 use crate::core::assignment::Assignment;
 
@@ -20,7 +20,7 @@ impl Connection {
                 self.held = self.again.pop_front();
             }
             if self.held.is_none() {
-                if self.is_starved || self.signal.must_close() || !self.smtp.can_pipeline(0) {
+                if self.is_starved || self.signal.must_close() || !self.smtp.can_pipeline(0) || self.awaits_watcher() {
                     return;
                 }
                 let conn = self.conn;
@@ -47,7 +47,7 @@ impl Connection {
                 self.held = Some(assignment);
                 return;
             }
-            if let Some(too_large) = self.begin_one(assignment) {
+            if let Some(too_large) = self.begin_one(assignment).await {
                 self.held = Some(too_large);
                 return;
             }
@@ -56,13 +56,19 @@ impl Connection {
     }
 
     /// Gives the transaction back if it turns out too large to go behind those that are open.
-    fn begin_one(&mut self, mut assignment: Assignment) -> Option<Assignment> {
+    async fn begin_one(&mut self, mut assignment: Assignment) -> Option<Assignment> {
+        if self.is_loop {
+            let text = loops::text(&self.target, &self.settings.config.hostname);
+            self.not_sendable(&assignment, loops::BOUNCED, &text);
+            return None;
+        }
         if let Some((dsn, text)) = self.lacks(&assignment) {
             let outcomes = outcome::same(&assignment, Stage::Tls, 0, dsn, &text);
             self.apply_outcomes(&assignment, &outcomes);
             return None;
         }
-        let (form, size) = match self.prepare(&mut assignment) {
+        // Boxed to keep each connection's task small.
+        let (form, size) = match Box::pin(self.prepare(&mut assignment)).await {
             Ok(prepared) => prepared,
             Err(error) => {
                 self.not_prepared(&assignment, error);
@@ -74,7 +80,7 @@ impl Connection {
             sender: assignment.wire_sender(),
             size,
             size_exact: true,
-            eight_bit: assignment.eight_bit && !form.seven_bit,
+            eight_bit: assignment.eight_bit && !form.recoded.seven_bit,
             smtputf8: form.smtputf8,
             require_tls: self.requires_tls(&assignment),
             ret: assignment.ret,
@@ -93,6 +99,7 @@ impl Connection {
                 self.begun_any = true;
                 self.count_for_reports(&assignment);
                 self.sending = Some(Outgoing::new(&assignment, form));
+                assignment.recoded = form.recoded;
                 self.open.push_back(assignment);
             }
             // Larger now that it is converted than what may be pipelined: it goes when those before it are through.
@@ -140,10 +147,10 @@ impl Connection {
     }
 
     /// The form for this host, and the octets that it takes.
-    fn prepare(&self, assignment: &mut Assignment) -> Result<(Form, u64), ContentError> {
+    async fn prepare(&mut self, assignment: &mut Assignment) -> Result<(Form, u64), ContentError> {
         body::load(&self.core, assignment)?;
-        let form = Form::choose(&self.core, assignment, &self.smtp, self.settings.converts_eight_bit)?;
-        Ok((form, Outgoing::wire_size(&self.core, assignment, form)?))
+        let form = Form::choose(&self.core, assignment, &self.smtp, self.settings.converts_eight_bit).await?;
+        Ok((form, Outgoing::wire_size(&self.core, assignment, form).await?))
     }
 
     /// Nothing of it went out.

@@ -1,0 +1,83 @@
+//! Histories of addresses and domains, written once a minute and at a stop: records with each batch that has space for them.
+//!
+//! Promise: a kill forgets what was learned within the last minute, a stop nothing. A record holds the hub's lock for well under a
+//! millisecond. A refused batch loses nothing: the next turn has its histories again.
+
+use std::time::Duration;
+
+use stentor_queue::ids::Ms;
+use stentor_queue::store::{HISTORIES_MAX, Histories};
+
+use super::{Committer, SLICE_OVERHEAD_BYTES};
+use crate::core::hub::Hub;
+
+/// From one turn to the next.
+const EVERY_MS: Ms = 60_000;
+/// A record is smaller than this: histories with their ids, or domains with theirs and their names.
+const RECORD_BYTES_MAX: usize = 20 * HISTORIES_MAX;
+/// Records in one batch: what the hub's lock is held for.
+const RECORDS_MAX: usize = 16;
+
+/// The turn that is under way, or when the next begins.
+pub(super) struct Saving {
+    due: Ms,
+    is_under_way: bool,
+    /// In the batch being built.
+    taken: Histories,
+    record: Vec<u8>,
+}
+
+impl Saving {
+    pub fn new(steady: Ms) -> Saving {
+        Saving { due: steady + EVERY_MS, is_under_way: false, taken: Histories::default(), record: Vec::new() }
+    }
+
+    pub fn is_under_way(&self) -> bool {
+        self.is_under_way
+    }
+
+    pub fn written(&mut self) {
+        self.taken = Histories::default();
+    }
+
+    pub fn refused(&mut self, hub: &mut Hub) {
+        hub.store.not_saved(&mut self.taken);
+    }
+}
+
+impl Committer {
+    /// Until a turn begins.
+    pub(super) fn saving_pause(&self) -> Duration {
+        Duration::from_millis(self.saving.due.saturating_sub(self.core.clock.steady()))
+    }
+
+    /// The turn's next records, if they are due and as far as the batch has space.
+    pub(super) fn save_histories(&mut self, hub: &mut Hub, jobs_bytes: usize) {
+        let now = self.core.clock.steady();
+        let saving = &mut self.saving;
+        if now >= saving.due {
+            (saving.due, saving.is_under_way) = (now + EVERY_MS, true);
+            hub.store.begin_saving();
+        }
+        for _ in 0..RECORDS_MAX {
+            let bytes = self.batch.bytes() + jobs_bytes + RECORD_BYTES_MAX + SLICE_OVERHEAD_BYTES;
+            if !saving.is_under_way || bytes > self.journal.batch_bytes_max() {
+                return;
+            }
+            saving.record.clear();
+            if hub.store.save(&mut saving.record, &mut saving.taken) && !saving.record.is_empty() {
+                self.batch.record(&saving.record);
+            }
+            saving.is_under_way = hub.store.is_saving();
+        }
+    }
+
+    /// At a stop: all that is known, as far as the disk takes it.
+    pub(super) fn save_all(&mut self) {
+        // What a turn that is under way has left, and then what came since it began.
+        for _ in 0..2 {
+            self.saving.due = 0;
+            while self.turn(Vec::new()) && self.saving.is_under_way {}
+        }
+    }
+}
