@@ -84,10 +84,9 @@ async fn admit(
     request: Request,
 ) -> Result<Request, Box<Response>> {
     let refuse = |status, text: &str| Err(Box::new(problem(status, ErrorCode::Forbidden, text)));
-    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
-    let host = host.or_else(|| request.uri().authority().map(axum::http::uri::Authority::as_str));
-    let Some(host) = host.map(str::to_owned) else {
-        return refuse(StatusCode::BAD_REQUEST, "a Host header is needed (RFC 9112 section 3.2)");
+    let host = match host(&request) {
+        Ok(host) => host.to_owned(),
+        Err(why) => return refuse(StatusCode::BAD_REQUEST, why),
     };
     // Recipients' links name theirs, and lead to their page alone.
     let is_link = request.uri().path().starts_with(kept::PATH);
@@ -122,6 +121,30 @@ async fn admit(
     }
     parts.extensions.insert(caller);
     Ok(Request::from_parts(parts, body))
+}
+
+/// Whom a request names: one Host field (RFC 9112 section 3.2), or the authority of its target.
+///
+/// # Errors
+/// It names nobody, or perhaps several: a proxy before us may have decided by another one.
+pub(super) fn host(request: &Request) -> Result<&str, &'static str> {
+    let mut fields = request.headers().get_all(header::HOST).iter();
+    let authority = request.uri().authority().map(axum::http::uri::Authority::as_str);
+    let named = match (fields.next(), fields.next()) {
+        (_, Some(_)) => return Err("more than one Host header (RFC 9112 section 3.2)"),
+        (Some(host), None) => {
+            let host = host.to_str().ok().filter(|host| !host.contains([',', ' ', '\t']));
+            Some(host.ok_or("the Host header is not a host (RFC 9112 section 3.2)")?)
+        }
+        (None, None) => authority,
+    };
+    match (named, authority) {
+        (Some(host), Some(target)) if !host.eq_ignore_ascii_case(target) => {
+            Err("the Host header is not that of the target")
+        }
+        (Some(host), _) => Ok(host),
+        (None, _) => Err("a Host header is needed (RFC 9112 section 3.2)"),
+    }
 }
 
 /// The login form for who wanted a page, or to change something on one: their session has ended since.
@@ -202,6 +225,34 @@ mod tests {
             "mail.example.org:x",
         ] {
             assert!(!is_ours(other, "mx.test", &names), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_request_names_one_host() {
+        let request = |target: &str, hosts: &[&[u8]]| {
+            let mut request = Request::new(axum::body::Body::empty());
+            *request.uri_mut() = target.parse().unwrap();
+            for host in hosts {
+                request.headers_mut().append(header::HOST, HeaderValue::from_bytes(host).unwrap());
+            }
+            host(&request).map(str::to_owned)
+        };
+        assert_eq!(request("/", &[b"a:1"]).as_deref(), Ok("a:1"));
+        assert_eq!(request("http://a:1/", &[]).as_deref(), Ok("a:1"));
+        assert_eq!(request("http://a:1/", &[b"A:1"]).as_deref(), Ok("A:1"));
+        for (target, hosts) in [
+            ("/", &[][..]),
+            ("/", &[&b"a"[..], b"a"]),
+            ("/", &[b"localhost", b"evil.example"]),
+            ("/", &[b"", b"a"]),
+            ("/", &[b"a, b"]),
+            ("/", &[b"a b"]),
+            ("/", &[b"a\xff"]),
+            ("http://evil.example/", &[b"localhost"]),
+            ("http://a/", &[b"a\xff"]),
+        ] {
+            assert!(request(target, hosts).is_err(), "{target} {hosts:?}");
         }
     }
 

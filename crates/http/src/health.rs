@@ -1,10 +1,13 @@
-//! `/healthz`: the process responds. `/readyz`: it accepts mail now, or the reasons why not, one per line. Nothing
-//! listens while a start replays the journal.
+//! `/healthz`: the process responds. `/readyz`: 200 while it accepts mail, else 503; either way with what is wrong, a line each
+//! (docs/operate/health.md). Nothing listens while a start replays the journal.
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
+use stentor_config::Reading;
+use stentor_live::health::refuses_mail;
+use stentor_stats::health::Condition;
 
 use super::Http;
 
@@ -13,12 +16,34 @@ pub fn router() -> Router<Http> {
 }
 
 async fn ready(State(http): State<Http>) -> (StatusCode, String) {
-    let mut troubles = http.core.troubles();
-    if http.core.with(|hub, _| hub.is_stopping()) {
-        troubles.insert(0, "stopping");
+    let core = &http.core;
+    let conditions = core.live.health.conditions();
+    // Whoever may not read is told what is wrong, and not where.
+    let is_open = core.settings().config.http.reading != Reading::Login;
+    let mut lines = Vec::new();
+    let is_stopping = core.with(|hub, _| hub.is_stopping());
+    if is_stopping {
+        lines.push("stopping".to_owned());
     }
-    if troubles.is_empty() {
-        return (StatusCode::OK, "ready\n".to_owned());
+    // The same moment as the refusals, before the condition is.
+    let troubles = core.troubles();
+    let are_said = conditions.iter().any(|condition| condition.name.ends_with("_full"));
+    lines.extend(troubles.iter().filter(|_| !are_said).map(|trouble| (*trouble).to_owned()));
+    lines.extend(conditions.iter().map(|condition| line(condition, is_open)));
+    let is_ready = !is_stopping && troubles.is_empty() && !refuses_mail(&conditions);
+    if is_ready {
+        lines.insert(0, "ready".to_owned());
     }
-    (StatusCode::SERVICE_UNAVAILABLE, troubles.join("\n") + "\n")
+    let code = if is_ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (code, lines.join("\n") + "\n")
+}
+
+/// `PROBLEM milter rspamd: milter rspamd fails: ...`
+fn line(condition: &Condition, is_open: bool) -> String {
+    let severity = condition.severity.words();
+    if is_open {
+        format!("{severity} {}: {}", condition.title(), condition.what.escape_debug())
+    } else {
+        format!("{severity} {}", condition.name)
+    }
 }

@@ -53,6 +53,8 @@ pub struct Http {
     pub now: console::Now,
     /// History readings cached for the console.
     pub past: Arc<console::Past>,
+    /// Actions on many recipients.
+    pub jobs: Arc<console::Jobs>,
     /// State of each webhook endpoint.
     pub webhooks: Arc<webhooks::Registry>,
     /// Answers kept by idempotency key.
@@ -77,6 +79,7 @@ impl Http {
             auth: Arc::default(),
             now: console::Now::default(),
             past: Arc::default(),
+            jobs: Arc::default(),
             webhooks,
             answers: Arc::default(),
             links,

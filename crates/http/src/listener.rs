@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{ConnectInfo, Request};
-use axum::http::{Method, StatusCode, header};
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::{Extension, Router};
 use hyper::server::conn::http1;
@@ -22,7 +22,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
 
 use super::anonymous::{AnonymousConnection, AnonymousConnections};
-use super::problem;
+use super::{guard, problem};
 
 /// From the connection, or the end of the answer before, to the end of a request's header.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -135,7 +135,7 @@ async fn secured(stream: TcpStream, tls: &Server) -> Begun {
 
 /// The answer to HTTP in clear where HTTPS is spoken. What was sent with it is not taken: it has been readable on its way.
 async fn in_clear(request: Request) -> Response {
-    let host = request.headers().get(header::HOST).and_then(|host| host.to_str().ok());
+    let host = guard::host(&request).ok();
     let is_plain = |host: &&str| host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.:[]_".contains(&byte));
     match (request.method(), host.filter(is_plain)) {
         (&Method::GET | &Method::HEAD, Some(host)) => {

@@ -170,7 +170,8 @@ impl Work {
         if let Some(why) = self.mailed.refusal(&address, &report.domain, is_local, now) {
             return Err(Failed::ForGood(why.to_owned()));
         }
-        let mut people = settings.people(&address, now).await.map_err(|refused| Failed::Now(refused.to_string()))?;
+        let readers = settings.readers_of(&address, now).await.map_err(|refused| Failed::Now(refused.to_string()))?;
+        let mut people: Vec<To> = readers.people.into_iter().map(|reader| reader.to).collect();
         let wish = Wish { require_tls: false, tls_required_no: true };
         for To { hop, .. } in &mut people {
             *hop = wish.hop(hop.as_deref()).map(Arc::from);

@@ -137,7 +137,7 @@ async fn inject(
     // Carried out to the end whatever becomes of the client: the transaction counts as being received, the key as taken.
     let (parts, stream) = tokio::sync::mpsc::channel(PARTS_MAX);
     let work = tokio::spawn(async move {
-        let taken = take(&http, &peer, query, &headers, Parts(stream)).await;
+        let taken = Box::pin(take(&http, &peer, query, &headers, Parts(stream))).await;
         let (status, body) = shown(taken);
         if status == StatusCode::PAYLOAD_TOO_LARGE {
             http.core.limits.hit(Limit::HttpBody, http.core.clock.now());
@@ -186,7 +186,7 @@ async fn take(
             }
             let mut order = from_query(query.as_deref().unwrap_or_default())?;
             order.parent = parent;
-            run(http, &settings, peer, (order, length, None), &mut parts).await
+            Box::pin(run(http, &settings, peer, (order, length, None), &mut parts)).await
         }
         "application/json" => {
             let Some(length) = length.filter(|length| *length <= JSON_BYTES_MAX) else {
@@ -219,7 +219,7 @@ async fn take(
             for part in [Bytes::from(message), Bytes::new()] {
                 let _ = one.try_send(Ok(part));
             }
-            run(http, &settings, peer, (order, Some(length), Some(held)), &mut Parts(parts)).await
+            Box::pin(run(http, &settings, peer, (order, Some(length), Some(held)), &mut Parts(parts))).await
         }
         _ => Err(Failure::Bad("Content-Type must be message/rfc822 or application/json".to_owned())),
     }

@@ -13,7 +13,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::Value;
 use stentor_control::{Control, EnvelopeView, ErrorCode, Selection};
-use stentor_history::{Asked as Wanted, Reader};
+use stentor_history::{Reader, StoryQuery};
 use stentor_stats::mailstat::{By, Options, Table, json};
 use tokio::sync::mpsc;
 
@@ -81,11 +81,19 @@ pub(super) async fn mailstat(State(http): State<Http>, asked: Result<Query<Asked
     .await
 }
 
+/// Of a domain all records are looked at: those of the last day.
+const SCAN_MS: u64 = 24 * 3_600_000;
+
 /// `GET /api/v1/trace/{what}`
 pub(super) async fn trace(State(http): State<Http>, Path(what): Path<String>) -> Response {
     let (pending, pending_left_out) = pending(&http, &what).await;
+    let now = http.core.clock.now();
     read(&http, move |reader| {
-        let wanted = Wanted { what: &what, from: 0, pending: &pending, messages_max: MESSAGES_MAX };
+        let mut wanted =
+            StoryQuery { what: &what, is_sender: false, from: 0, pending: &pending, messages_max: MESSAGES_MAX };
+        if stentor_history::is_scan(&wanted) {
+            wanted.from = now.saturating_sub(SCAN_MS);
+        }
         let (story, _) = stentor_history::story(reader, &wanted)?;
         let mut story = serde_json::to_value(&story).unwrap_or(Value::Null);
         story["pending_left_out"] = pending_left_out.into();

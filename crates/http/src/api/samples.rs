@@ -15,6 +15,7 @@ use stentor_control::{
     QuarantinedMessage, QuarantinedView, QueueOnlyView, QueueSummary, RecipientState, RecipientView, SiteRow,
     StandingBounceView, Status, Stuck, StuckRow,
 };
+use stentor_stats::health::Condition;
 
 use crate::webhooks::WebhookView;
 use stentor_queue::cause::Cause;
@@ -151,8 +152,19 @@ fn status() -> Status {
             reason: "maintenance".to_owned(),
             ..QueueOnlyView::new(&Scope::Domain("example.net".to_owned()), None, "")
         }],
+        action: None,
         queue_run_since: Some(NOW - 2_000),
         webhooks_troubled: vec!["archive: disabled".to_owned()],
+        health: vec![Condition {
+            name: "milter".to_owned(),
+            subject: "rspamd".to_owned(),
+            since: NOW - 12_000,
+            refuses_mail: true,
+            what: "milter rspamd (inet:127.0.0.1:11332) fails: no connection: Connection refused; mail is deferred"
+                .to_owned(),
+            next: "start it or correct its `address`; it is asked again by itself".to_owned(),
+            ..Condition::default()
+        }],
         ..Status::default()
     }
 }
@@ -245,6 +257,8 @@ fn message() -> MessageView {
         id: ID.to_owned(),
         now: NOW,
         sender: "news-bounces@lists.example.org".to_owned(),
+        given_sender: None,
+        subject: Some("News of November".to_owned()),
         list: Some("news".to_owned()),
         class: "bulk".to_owned(),
         size: 2_048,
@@ -263,6 +277,7 @@ fn address() -> AddressView {
     AddressView {
         address: "ann@example.net".to_owned(),
         now: NOW,
+        here: Vec::new(),
         id: 17,
         domain: "example.net".to_owned(),
         site: Some("mx.example.net".to_owned()),

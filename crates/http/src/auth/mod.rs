@@ -7,13 +7,15 @@
 //! "login"`.
 //!
 //! A token is 256 random bits, so that its SHA-256 in the configuration reveals nothing; a password is stored as
-//! argon2id. Guessing is slowed: one password is checked at a time, each wrong one delays the next, and an address with
-//! several wrong ones has to wait ([`slow`]). Waits and sessions last by the steady clock: when the machine's time is set, none
-//! gets longer or shorter.
+//! argon2id. Guessing is slowed: the passwords of strangers are checked one at a time ([`line`]), the answer to a wrong one is
+//! held up, and an address with several wrong ones has to wait ([`slow`]). A user at an address with
+//! an earlier login has a separate line, where other guesses do not count, so that guessers cannot lock the operator out. Waits and
+//! sessions use the steady clock: setting the machine's time changes none of them.
 //!
 //! Failure answers: 401 for an unknown caller, 403 for a known one without permission, 429 with Retry-After after wrong
 //! guesses.
 
+mod line;
 mod pages;
 mod sessions;
 mod slow;
@@ -33,8 +35,8 @@ use parking_lot::Mutex;
 use stentor_config::{HttpConfig, keys};
 use stentor_control::{ErrorCode, Peer};
 use stentor_engine::clock::Clock;
-use tokio::sync::Semaphore;
 
+use self::line::{Checked, Crowded, Line};
 use self::sessions::Sessions;
 use self::slow::Slow;
 use super::problem;
@@ -46,11 +48,15 @@ pub use self::sessions::{Opened, Session};
 pub const COOKIE: &str = "stentor_session";
 /// The header that a script of the console sends its session's token in.
 pub const CSRF_HEADER: &str = "x-csrf-token";
+/// Of a name in the log.
+const LOGGED_NAME_CHARS_MAX: usize = 64;
 /// Passwords longer than this are not looked at, octets.
 const PASSWORD_BYTES_MAX: usize = 1024;
-/// Logins that wait for the one whose password is being checked.
-const LOGINS_WAITING_MAX: usize = 8;
-/// How long a wrong password holds up the next login, whoever's.
+/// Logins that wait for their turn: of strangers, of those one address, and of users from where they are at home.
+const STRANGERS_WAITING_MAX: usize = 32;
+const OF_ADDRESS_WAITING_MAX: usize = 4;
+const AT_HOME_WAITING_MAX: usize = 16;
+/// How long the answer to a wrong password is held up. Nobody else waits for it.
 const WRONG_PAUSE: Duration = Duration::from_millis(300);
 /// How long the answer to a wrong token takes.
 const WRONG_TOKEN_PAUSE: Duration = Duration::from_millis(500);
@@ -60,9 +66,8 @@ const WRONG_TOKEN_PAUSE: Duration = Duration::from_millis(500);
 pub struct Auth {
     sessions: Mutex<Sessions>,
     slow: Mutex<Slow>,
-    /// One password at a time: checking one takes tens of megabytes and milliseconds.
-    checking: Semaphore,
-    waiting: Semaphore,
+    strangers: Line,
+    at_home: Line,
 }
 
 /// How a caller proved who they are.
@@ -93,13 +98,19 @@ pub enum LoginError {
     NoUsers,
 }
 
+impl From<Crowded> for LoginError {
+    fn from(Crowded: Crowded) -> LoginError {
+        LoginError::Slow(slow::CROWDED_S)
+    }
+}
+
 impl Default for Auth {
     fn default() -> Self {
         Auth {
             sessions: Mutex::default(),
             slow: Mutex::default(),
-            checking: Semaphore::new(1),
-            waiting: Semaphore::new(LOGINS_WAITING_MAX),
+            strangers: Line::new(STRANGERS_WAITING_MAX, OF_ADDRESS_WAITING_MAX),
+            at_home: Line::new(AT_HOME_WAITING_MAX, OF_ADDRESS_WAITING_MAX),
         }
     }
 }
@@ -131,28 +142,32 @@ impl Auth {
     ) -> Result<Opened, LoginError> {
         // Who is not known takes as long as who is.
         let Some(first) = config.users.first() else { return Err(LoginError::NoUsers) };
-        let check_wait = || match self.slow.lock().wait_ms(address, clock.steady()) {
+        let check_wait = || match self.slow.lock().wait_ms(address, user, clock.steady()) {
             Some(wait_ms) => Err(LoginError::Slow(wait_ms.div_ceil(1000))),
             None => Ok(()),
         };
         check_wait()?;
-        let Ok(_place) = self.waiting.try_acquire() else { return Err(LoginError::Slow(slow::CROWDED_S)) };
-        // The semaphores are never closed.
-        let _turn = self.checking.acquire().await.map_err(|_| LoginError::Wrong)?;
-        // Others of the same address may have been wrong meanwhile.
-        check_wait()?;
         let known = config.users.iter().find(|(name, _)| *name == user);
         let (name, hash) = known.unwrap_or(first);
         let (is_known, tried) = (known.is_some(), hash.clone());
-        let is_right = password.len() <= PASSWORD_BYTES_MAX
-            && tokio::task::spawn_blocking(move || keys::verify(&password, &tried)).await.unwrap_or(false);
-        if is_known && is_right {
-            self.slow.lock().right(address);
+        let check = async || {
+            let is_right = password.len() <= PASSWORD_BYTES_MAX
+                && tokio::task::spawn_blocking(move || keys::verify(&password, &tried)).await.unwrap_or(false);
+            let found = is_known && is_right;
+            if !found {
+                self.slow.lock().wrong(address, user, clock.steady());
+            }
+            Checked { found, is_wrong: !found }
+        };
+        let line = if self.slow.lock().is_at_home(address, user) { &self.at_home } else { &self.strangers };
+        // Others of the same address may have been wrong meanwhile.
+        if line.check(address, check_wait, check).await? {
+            self.slow.lock().right(address, user, clock.steady());
             tracing::info!(user, %address, "logged in");
             return Ok(self.sessions.lock().open(config, name, hash, clock.steady()));
         }
-        self.slow.lock().wrong(address, clock.steady());
-        tracing::warn!(user = %user.chars().take(64).collect::<String>(), %address, "login refused");
+        let shown: String = user.chars().take(LOGGED_NAME_CHARS_MAX).collect();
+        tracing::warn!(user = shown, %address, "login refused");
         tokio::time::sleep(WRONG_PAUSE).await;
         Err(LoginError::Wrong)
     }
@@ -204,6 +219,16 @@ impl Caller {
     /// Whether the login is one that may change something.
     pub fn is_operator(&self) -> bool {
         !matches!(self.login, None | Some(Login::Token { read_only: true, .. }))
+    }
+
+    /// Who looks at what only those may see who may change something. A look comes with no form, so with no token of one.
+    pub fn operator(&self) -> Option<Peer> {
+        let who = match &self.login {
+            Some(Login::Token { name, read_only: false }) => format!("token={name}"),
+            Some(Login::Session(session)) => format!("user={}", session.user),
+            None | Some(Login::Token { read_only: true, .. }) => return None,
+        };
+        Some(Peer::Http { who: who.into(), address: self.address.ip() })
     }
 
     /// Who a change is by, if they may; `csrf` is the form's field of that name, if it is a form.

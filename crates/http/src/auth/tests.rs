@@ -83,13 +83,44 @@ async fn guessing_is_slowed() {
     assert!(auth.0.login(&auth.1, ADDRESS, "ann", right(), &at(1_000)).await.is_ok());
 }
 
+/// More guessers than there are places, each from an address of its own.
+#[tokio::test(start_paused = true)]
+async fn guessers_do_not_keep_out_who_is_at_home() {
+    let auth = Arc::new(Auth::default());
+    let config = Arc::new(config());
+    let login = async |auth: Arc<Auth>, config: Arc<HttpConfig>, address: IpAddr, password: &str| {
+        auth.login(&config, address, "ann", password.to_owned(), &at(0)).await.map(drop)
+    };
+    assert!(login(auth.clone(), config.clone(), ADDRESS, "a long password").await.is_ok());
+    let guessers: Vec<_> = (0..200_u8)
+        .map(|n| {
+            let (auth, config) = (auth.clone(), config.clone());
+            tokio::spawn(async move { login(auth, config, [198, 51, 100, n].into(), "wrong").await })
+        })
+        .collect();
+    // All guessers have come: the line is full.
+    while auth.strangers.place([192, 0, 2, 9].into()).is_ok() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(login(auth.clone(), config.clone(), ADDRESS, "a long password").await, Ok(()));
+    let mut refused = [0, 0];
+    for guesser in guessers {
+        match guesser.await.unwrap() {
+            Err(LoginError::Wrong) => refused[0] += 1,
+            Err(LoginError::Slow(_)) => refused[1] += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(refused[0] >= STRANGERS_WAITING_MAX && refused[1] > 0, "{refused:?}");
+}
+
 #[tokio::test]
 async fn a_clock_that_is_set_changes_neither_waits_nor_sessions() {
     let (auth, clock) = (Auth::default(), Clock::start());
     let config = HttpConfig { session_ms: 60_000, ..config() };
     let opened = auth.login(&config, ADDRESS, "ann", "a long password".to_owned(), &clock).await.unwrap();
     for _ in 0..100 {
-        auth.slow.lock().wrong(ADDRESS, clock.steady());
+        auth.slow.lock().wrong(ADDRESS, "ann", clock.steady());
     }
     clock.follow(-10 * 3_600_000);
     let slow = auth.login(&config, ADDRESS, "ann", "a long password".to_owned(), &clock).await.unwrap_err();

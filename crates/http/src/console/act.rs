@@ -11,12 +11,13 @@ use axum::response::Response;
 use maud::{Markup, html};
 use stentor_control::format::instant;
 use stentor_control::selection::REASON_BYTES_MAX;
-use stentor_control::{Peer, Reply, Request};
+use stentor_control::{Peer, Reply, Request, Verb};
 
 use super::confirm;
 use super::fields::{self, Fields};
 use super::format::shown;
 use super::page::{self, Frame};
+use super::progress::{self, Outcome};
 use crate::Http;
 use crate::browser::encode;
 
@@ -181,6 +182,17 @@ pub async fn act(State(http): State<Http>, frame: Frame, Form(pairs): Form<Vec<(
     if confirm::is_needed(&request) && !confirm::is_given(&http, &fields, &request, &peer).await {
         return confirm::page(&http, &frame, &fields, request, peer).await;
     }
+    if let Request::Act { verb, selection, .. } = &request
+        && !matches!(verb, Verb::QuarantineRelease | Verb::QuarantineDelete)
+    {
+        let (verb, selection) = (*verb, selection.clone());
+        let dry = Request::Act { verb, selection, dry_run: true, reason: None };
+        if let Reply::Counted(counted) = http.ask(dry, peer.clone()).await
+            && confirm::touched(&counted) >= progress::RECIPIENTS_MIN
+        {
+            return progress::begin(&http, request, peer, (verb, confirm::touched(&counted), &fields.next));
+        }
+    }
     let lasts_s = if let Request::Suspend { for_s, .. } = &request { *for_s } else { None };
     match http.ask(request, peer).await {
         // In the zone of all other times.
@@ -188,9 +200,9 @@ pub async fn act(State(http): State<Http>, frame: Frame, Form(pairs): Form<Vec<(
             let end = http.core.clock.now().saturating_add(s * 1000);
             page::go_on(&fields.next, true, &format!("Suspended until {}.", instant(end, &http.zone)))
         }
-        Reply::Done { text, .. } => page::go_on(&fields.next, true, &text),
-        Reply::Counted(counted) => page::go_on(&fields.next, true, &counted.text),
-        Reply::Error(problem) => page::go_on(&fields.next, false, &problem.text),
-        _ => page::go_on(&fields.next, false, "unexpected answer"),
+        reply => {
+            let Outcome { is_well, text } = Outcome::of(reply);
+            page::go_on(&fields.next, is_well, &text)
+        }
     }
 }

@@ -64,7 +64,7 @@ pub async fn is_given(http: &Http, fields: &Fields, request: &Request, peer: &Pe
 }
 
 /// Recipients that an action concerns.
-fn touched(counted: &Counted) -> u64 {
+pub fn touched(counted: &Counted) -> u64 {
     counted.count.unwrap_or(0) + counted.in_flight.unwrap_or(0)
 }
 

@@ -112,6 +112,7 @@ fn envelope(view: &MessageView, heading: Option<&Heading>, zone: &Zone) -> Marku
             dt { "Subject" } dd { (posts::subject(heading)) }
             @if let Some(heading) = heading.filter(|heading| !heading.author.is_empty()) { dt { "From" } dd { (shown(&heading.author)) } }
             dt { "Sender" } dd { (sender(&view.sender)) }
+            @if let Some(given) = &view.given_sender { dt { "Original sender" } dd { (sender(given)) } }
             @if let Some(list) = &view.list { dt { "List" } dd { (shown(list)) } }
             dt { "Message-ID" } dd.mono { (shown(&view.message_id)) }
             dt { "Accepted" } dd { (instant(view.accepted, zone)) " (" (ago(view.accepted, view.now)) ")" }

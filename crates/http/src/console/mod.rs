@@ -13,12 +13,14 @@ mod act;
 mod actions;
 mod assets;
 mod audit;
+mod badge;
 mod configuration;
 mod confirm;
 mod days;
 mod fields;
 mod find;
 mod format;
+mod health;
 mod lists;
 mod login;
 mod message;
@@ -26,6 +28,7 @@ mod now;
 mod page;
 mod past;
 mod posts;
+mod progress;
 mod quarantine;
 mod queue;
 mod recipient;
@@ -48,13 +51,16 @@ pub use format::{bytes, instant, shown};
 pub use now::Now;
 pub use page::missing;
 pub use past::Past;
+pub use progress::Jobs;
 
 pub fn router() -> Router<Http> {
     Router::new()
         .route("/", get(now::page))
+        .route("/health", get(health::page))
         .route("/days", get(days::page))
         .route("/days.json", get(days::feed))
         .route("/statistics", get(statistics::page))
+        .route("/statistics.svg", get(statistics::drawn))
         .route("/queue", get(queue::page))
         .route("/messages/{id}", get(message::page))
         .route("/quarantine", get(quarantine::page))
@@ -72,6 +78,7 @@ pub fn router() -> Router<Http> {
         .route("/configuration", get(configuration::page))
         .route("/login", get(login::page))
         .route("/act", post(act::act))
+        .route("/action", get(progress::page))
         .route("/theme", post(page::theme))
         .route("/assets/{name}", get(assets::serve))
 }

@@ -34,10 +34,10 @@ use crate::Http;
 const EVERY_S: u64 = 2;
 /// What a row of the table covers, as `realstat` has it, and how many there are.
 const ROW_MS: u64 = 15_000;
-const ROWS: usize = 16;
+const ROWS: usize = 8;
 /// What a bar of the chart covers.
 const BAR_MS: u64 = 5_000;
-const SITES: usize = 8;
+const SITES: usize = 6;
 /// A snapshot is shown to all who ask within this.
 const FRESH: Duration = Duration::from_millis(900);
 /// The first look of all waits for something to compare with.

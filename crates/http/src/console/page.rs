@@ -9,10 +9,12 @@ use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Redirect, Response};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde::Deserialize;
+use stentor_config::Reading;
 use stentor_control::ErrorCode;
 use stentor_control::problem::Problem;
 
 use super::assets::url;
+use super::badge;
 use super::format::{instant, shown};
 use crate::Http;
 use crate::auth::Caller;
@@ -29,7 +31,7 @@ const MARK: &str = r#"<svg viewBox="0 0 32 32" aria-hidden="true"><path d="M4 12
 
 /// The sections, in their groups: path, name.
 const SECTIONS: [(&str, &[(&str, &str)]); 4] = [
-    ("Watch", &[("/", "Now"), ("/days", "Days"), ("/statistics", "Statistics")]),
+    ("Watch", &[("/", "Now"), ("/health", "Health"), ("/days", "Days"), ("/statistics", "Statistics")]),
     (
         "Mail",
         &[
@@ -135,6 +137,7 @@ impl Frame {
         html! {
             header.bar {
                 a.brand href="/" { (PreEscaped(MARK)) span { span { "Stentor" } span.host { (hostname) } } }
+                (self.badge())
                 span.gap {}
                 form method="post" action="/theme" {
                     input type="hidden" name="next" value=(self.here);
@@ -153,6 +156,16 @@ impl Frame {
                 }
                 button.menu type="button" aria-expanded="false" aria-controls="sections" { "Menu" }
             }
+        }
+    }
+
+    /// How many things are wrong with the server, on every page of those who may read.
+    fn badge(&self) -> Markup {
+        let may_read = self.caller.name().is_some() || self.http.core.settings().config.http.reading != Reading::Login;
+        if may_read {
+            badge::badge(&self.http.core.live.health.conditions())
+        } else {
+            html! {}
         }
     }
 

@@ -1,22 +1,27 @@
 //! The queue: its totals, and messages by list, sender, site, recipient, age and state.
 
+use std::sync::Arc;
+
 use axum::extract::{Query, State as Shared};
 use axum::response::Response;
 use maud::{Markup, html};
 use serde::Deserialize;
+use stentor_admin::report;
+use stentor_admin::waiting::mailqq;
 use stentor_admin::wanted::Wanted;
 use stentor_control::problem::Problem;
 use stentor_control::view::Subject;
-use stentor_control::{ErrorCode, RecipientState, RecipientView, Selection, View};
+use stentor_control::{ErrorCode, MailqqOptions, MailqqSort, RecipientState, RecipientView, Selection, View};
+use stentor_mail::heading::Heading;
+use stentor_queue::ids::MessageId;
 
-use super::act;
 use super::find::{self, Place, Row, State};
 use super::format::{
     ago, bytes, instant, message_link, next_try, number, percent, plural, recipient_link, sender, shown,
 };
 use super::page::{Frame, heading};
 use super::table::{self, Column, column, head};
-use super::why;
+use super::{act, posts, why};
 use crate::Http;
 use crate::browser::encode;
 
@@ -36,7 +41,13 @@ pub struct Filters {
     age: String,
     state: String,
     from: String,
+    /// One of [`SORTS`]; empty: oldest first.
+    sort: String,
 }
+
+/// Orders other than that of age, of messages by list, sender, site and age.
+const SORTS: [(&str, &str, MailqqSort); 2] =
+    [("recipients", "Most recipients first", MailqqSort::Count), ("size", "Largest first", MailqqSort::Size)];
 
 /// Ages to choose from.
 const AGES: [(u64, &str); 6] = [
@@ -84,6 +95,7 @@ impl Filters {
             ("recipient", &self.recipient),
             ("age", &self.age),
             ("state", &self.state),
+            ("sort", &self.sort),
         ];
         let mut parts: Vec<String> =
             fields.iter().filter(|(_, v)| !v.is_empty()).map(|(name, v)| format!("{name}={}", encode(v))).collect();
@@ -92,7 +104,19 @@ impl Filters {
     }
 
     fn is_narrow(&self) -> bool {
-        self.url(None) != "/queue"
+        [&self.list, &self.sender, &self.site, &self.recipient, &self.age, &self.state].iter().any(|v| !v.is_empty())
+    }
+
+    /// The order that is asked for, if the filters can have it.
+    fn sort(&self) -> Option<MailqqSort> {
+        let can_have = self.recipient.is_empty() && self.state.is_empty();
+        SORTS.iter().find(|(name, ..)| can_have && *name == self.sort).map(|(.., sort)| *sort)
+    }
+
+    /// In words.
+    fn order(&self) -> String {
+        let known = SORTS.iter().find(|(.., sort)| self.sort() == Some(*sort));
+        known.map_or_else(|| "oldest first".to_owned(), |(_, words, _)| words.to_lowercase())
     }
 
     /// The filters as an action takes them; `None` if there are none, or one that it does not know.
@@ -117,14 +141,21 @@ pub async fn page(Shared(http): Shared<Http>, Query(filters): Query<Filters>, fr
     let takes = find::of_state(filters.state());
     // What cannot be read as a place is the beginning.
     let from = filters.from.parse().ok();
-    let found = match find::messages(&http.core, &selection, &takes, from, ROWS).await {
+    let found = match filters.sort() {
+        Some(sort) => first(&http, &selection, sort).await,
+        None => find::messages(&http.core, &selection, &takes, from, ROWS).await,
+    };
+    let found = match found {
         Ok(found) => found,
         Err(problem) => return frame.problem("/queue", &problem),
     };
     let lists: Vec<String> =
         http.core.settings().config.lists.iter().map(|list| list.list.name().to_string()).collect();
+    // Read from the stored content, of the rows that are shown alone.
+    let ids: Vec<MessageId> = found.rows.iter().map(|row| row.id.parse().unwrap_or(MessageId(0))).collect();
+    let headings = report::headings(&http.core, &ids).await;
     let main = html! {
-        (heading("Queue", &html! { "Waiting messages, oldest first" }))
+        (heading("Queue", &html! { "Waiting messages, " (filters.order()) }))
         (tiles(&http, of_part(&http, &selection, filters.state()).await, filters.is_narrow()))
         section.panel aria-labelledby="filters" {
             h2 #filters { "Filters" }
@@ -138,7 +169,7 @@ pub async fn page(Shared(http): Shared<Http>, Query(filters): Query<Filters>, fr
                 p.empty { @if filters.is_narrow() { "No messages match." } @else { "The queue is empty." } }
             } @else {
                 (act::bulk(&frame, filters.of_action().as_ref().map(<[_; 5]>::as_slice)))
-                (table(&frame, &found.rows, found.now))
+                (table(&frame, &found.rows, &headings, found.now))
             }
             div.pages {
                 @if from.is_some() { a.button href=(filters.url(None)) { "From the beginning" } }
@@ -154,6 +185,29 @@ pub async fn page(Shared(http): Shared<Http>, Query(filters): Query<Filters>, fr
         }
     };
     frame.page("/queue", "Queue", &main)
+}
+
+/// The first messages in another order than that of age: one page of them.
+async fn first(http: &Http, selection: &Selection, sort: MailqqSort) -> Result<find::Found, Problem> {
+    let options = MailqqOptions {
+        sort,
+        rows_max: ROWS as u32,
+        list: selection.list.clone(),
+        sender: selection.sender.clone(),
+        site: selection.site.clone(),
+        age_s_min: selection.age_s_min,
+        ..MailqqOptions::default()
+    };
+    let listed = mailqq(&http.core, &http.operator.overviews.causes, &options).await?;
+    let ids: Vec<MessageId> = listed.rows.iter().filter_map(|row| row.id.parse().ok()).collect();
+    if ids.is_empty() {
+        return Ok(find::Found { now: http.core.clock.now(), ..find::Found::default() });
+    }
+    let chosen = Selection { ids, ..selection.clone() };
+    let mut found = find::messages(&http.core, &chosen, &|_| true, None, ROWS).await?;
+    let place = |id: &str| listed.rows.iter().position(|row| row.id == id);
+    found.rows.sort_by_key(|row| place(&row.id));
+    Ok(find::Found { next: None, ..found })
 }
 
 /// Recipients and messages of a list or at a site, by the count that all views share; `None`: something else is asked for.
@@ -232,6 +286,13 @@ fn form(filters: &Filters, lists: &[String]) -> Markup {
                     @for (value, name, _) in STATES { option value=(value) selected[value == filters.state] { (name) } }
                 }
             }
+            div {
+                label for="f-sort" { "Order" }
+                select #f-sort name="sort" {
+                    option value="" { "Oldest first" }
+                    @for (value, name, _) in SORTS { option value=(value) selected[value == filters.sort] { (name) } }
+                }
+            }
             div.go {
                 button.main { "Filter" }
                 @if filters.is_narrow() { a href="/queue" { "Clear" } }
@@ -241,10 +302,10 @@ fn form(filters: &Filters, lists: &[String]) -> Markup {
 }
 
 /// Messages with who waits first of each, and why.
-fn table(frame: &Frame, rows: &[Row], now: u64) -> Markup {
+fn table(frame: &Frame, rows: &[Row], headings: &[Option<Arc<Heading>>], now: u64) -> Markup {
     const TICK: Column = column("Select", "tick");
     const COLUMNS: [Column; 7] = [
-        head("Message", "t"),
+        head("Message", "long"),
         column("List or sender", "name"),
         column("Recipients waiting", "long"),
         column("Reason", "reply"),
@@ -256,11 +317,15 @@ fn table(frame: &Frame, rows: &[Row], now: u64) -> Markup {
     let columns = if acts { [&[TICK][..], &COLUMNS].concat() } else { COLUMNS.to_vec() };
     let rows: Vec<Vec<Markup>> = rows
         .iter()
-        .map(|row| {
+        .zip(headings)
+        .map(|(row, heading)| {
             let tick =
                 html! { input type="checkbox" name="id" form="bulk" value=(row.id) aria-label={ "Select " (row.id) }; };
             let cells = [
-                html! { (message_link(&row.id)) div.beside { (ago(row.accepted, now)) } },
+                html! {
+                    (posts::subject(heading.as_deref()))
+                    div.beside { (message_link(&row.id)) " · " (ago(row.accepted, now)) }
+                },
                 html! { @if let Some(list) = &row.list { (shown(list)) } @else { (sender(&row.sender)) } },
                 waiting(row),
                 reason(row.first.as_ref()),

@@ -1,9 +1,13 @@
-//! The table of `stentor mailstat`, by hour, day, list, site or source.
+//! The table of `stentor mailstat`, by hour, day, list, site or source, and a picture of it.
 
 use axum::extract::{Query, State};
-use axum::response::Response;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
 use maud::{Markup, html};
 use serde::Deserialize;
+use stentor_control::ErrorCode;
+use stentor_plot::sums::{self, Sum};
+use stentor_plot::{Format, Theme};
 use stentor_stats::histogram::Histogram;
 use stentor_stats::mailstat::{By, Counts, Key, Pair, label};
 
@@ -11,7 +15,7 @@ use super::format::{address, bytes, number, plural, span};
 use super::page::{Frame, heading};
 use super::past::Rows;
 use super::table::{column, explained_table, head};
-use crate::Http;
+use crate::{Http, problem};
 
 const ROWS_MAX: usize = 500;
 const KINDS: [(&str, &str, By); 5] = [
@@ -28,6 +32,8 @@ const SPANS: [(u64, &str); 4] = [(24, "24 hours"), (72, "3 days"), (168, "7 days
 pub struct Asked {
     by: String,
     hours: String,
+    /// Of the picture.
+    theme: String,
 }
 
 /// `GET /statistics`
@@ -42,6 +48,7 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
     let main = html! {
         (heading("Statistics", &html! { "The last " (words) ", " (http.zone.label(http.core.clock.now())) }))
         section.panel aria-label="Options" { (form(by, hours)) }
+        @if !summed.rows.is_empty() { (picture(by, title, hours, words)) }
         section.panel aria-labelledby="table" {
             h2 #table { "By " (title.to_lowercase()) }
             @if summed.rows.is_empty() { p.empty { "The history has no records of that time." } } @else {
@@ -51,6 +58,52 @@ pub async fn page(State(http): State<Http>, Query(asked): Query<Asked>, frame: F
         }
     };
     frame.page("/statistics", "Statistics", &main)
+}
+
+/// The same numbers drawn, in the colours that the reader's browser asks for.
+fn picture(by: By, title: &str, hours: u64, words: &str) -> Markup {
+    let name = KINDS.into_iter().find(|(.., kind)| *kind == by).map_or("", |(name, ..)| name);
+    let from = format!("/statistics.svg?by={name}&hours={hours}");
+    let alt =
+        format!("Delivered and failed by {}, the last {words}; the table below has the numbers", title.to_lowercase());
+    html! {
+        section.panel aria-labelledby="picture" {
+            h2 #picture { "Delivered and failed" }
+            picture {
+                source srcset={ (from) "&theme=dark" } media="(prefers-color-scheme: dark)";
+                img.picture src=(from) alt=(alt) width=(sums::WIDTH) height=(sums::HEIGHT) loading="lazy";
+            }
+        }
+    }
+}
+
+/// `GET /statistics.svg`
+pub async fn drawn(State(http): State<Http>, Query(asked): Query<Asked>) -> Response {
+    let (_, _, by) = KINDS.into_iter().find(|(name, ..)| *name == asked.by).unwrap_or(KINDS[0]);
+    let (hours, _) = SPANS.into_iter().find(|(hours, _)| hours.to_string() == asked.hours).unwrap_or(SPANS[0]);
+    let summed = match http.past.table(&http.core, &http.zone, by, hours).await {
+        Ok(summed) => summed,
+        Err(why) => return problem(StatusCode::SERVICE_UNAVAILABLE, why.code, &why.text),
+    };
+    let rows: Vec<Sum> = summed
+        .rows
+        .iter()
+        .filter(|row| {
+            matches!(row.key, Key::Time(_)) || row.counts.delivered.recipients + row.counts.failed.recipients > 0
+        })
+        .map(|row| Sum {
+            name: title_of(&row.key, by),
+            delivered: row.counts.delivered.recipients,
+            failed: row.counts.failed.recipients,
+        })
+        .collect();
+    let is_time = matches!(by, By::Hour | By::Day);
+    let theme = if asked.theme == "dark" { Theme::DARK } else { Theme::LIGHT };
+    let size = (sums::WIDTH, sums::HEIGHT);
+    match stentor_plot::draw(size, Format::Svg, theme, |canvas| sums::draw(canvas, &rows, is_time)) {
+        Ok(svg) => ([(header::CONTENT_TYPE, "image/svg+xml")], svg).into_response(),
+        Err(error) => problem(StatusCode::INTERNAL_SERVER_ERROR, ErrorCode::Failed, &error.to_string()),
+    }
 }
 
 fn form(by: By, hours: u64) -> Markup {
@@ -76,7 +129,7 @@ fn rows(title: &'static str, by: By, summed: &Rows) -> Markup {
         column("Delivered", "n"),
         column("Deferred", "n"),
         column("Bounced or expired", "n"),
-        column("Posts", "n"),
+        column("Messages", "n"),
         column("Size", "n"),
         column("Transaction, p50 / p99", "n"),
         column("Delay, p50 / p99", "n"),
@@ -109,7 +162,10 @@ fn line(name: &str, counts: &Counts, is_total: bool) -> Vec<Markup> {
         delivered,
         html! { (number(counts.deferred)) },
         html! { (number(counts.bounced)) },
-        html! { (number(counts.posts)) },
+        html! {
+            (number(counts.messages))
+            @if counts.posts > 0 { div.beside { (plural(counts.posts, "post")) } }
+        },
         html! { (bytes(counts.bytes)) },
         times(&counts.xdelay),
         times(&counts.delay),

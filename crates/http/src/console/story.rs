@@ -56,9 +56,16 @@ impl Entry {
         };
         Some(match record {
             Record::Accepted(a) => Entry {
-                by: match a.client {
-                    Some(client) => format!("from <{}>, by {client} ({})", a.from, a.proto),
-                    None => format!("from <{}> ({})", a.from, a.proto),
+                by: {
+                    let given = if a.orig_from.is_empty() {
+                        String::new()
+                    } else {
+                        format!(" (original sender <{}>)", a.orig_from)
+                    };
+                    match a.client {
+                        Some(client) => format!("from <{}>{given}, by {client} ({})", a.from, a.proto),
+                        None => format!("from <{}>{given} ({})", a.from, a.proto),
+                    }
                 },
                 reply: [a.list, a.policy, a.marks]
                     .into_iter()

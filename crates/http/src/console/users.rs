@@ -16,9 +16,8 @@ use crate::Http;
 
 /// `GET /users`
 pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
-    let peer = match frame.caller.may_change(None) {
-        Ok(peer) if frame.caller.is_operator() => peer,
-        _ => return frame.for_operators("/users", ("Users", "Users are"), "stentor user list"),
+    let Some(peer) = frame.caller.operator() else {
+        return frame.for_operators("/users", ("Users", "Users are"), "stentor user list");
     };
     let view = match http.ask(Request::Users, peer).await {
         Reply::Users(view) => view,

@@ -17,10 +17,11 @@ pub fn cell(words: &str, last_reply: &str) -> Markup {
     }
 }
 
-/// When the first of several recipients is tried: now if some wait for no clock, unless an operator keeps all of them.
+/// When the first of several recipients is tried: now if some wait for no clock, unless all of them are kept by an operator or in a
+/// transaction.
 pub fn next_try_of(rows: &[CauseRow], at: Option<Ms>, now: Ms) -> Markup {
-    let is_kept = rows.iter().all(|row| row.cause().is_kept());
-    next_try(at.or((!is_kept).then_some(now)), now)
+    let is_tried = rows.iter().any(|row| row.cause().is_tried_next());
+    next_try(at.or(is_tried.then_some(now)), now)
 }
 
 /// [`cell`] of several causes.

@@ -19,11 +19,14 @@ use stentor_control::Status;
 use stentor_engine::core::Core;
 use stentor_engine::core::limits::Limit;
 use stentor_engine::core::measures::{Histogram, TLS_SESSIONS};
+use stentor_live::health::{Name, refuses_mail};
 use stentor_queue::cause::Cause;
+use stentor_stats::health::Severity;
 
 use self::text::Text;
 use super::Http;
 use crate::webhooks::WebhookView;
+use stentor_engine::core::block_lists::Named;
 
 /// Sites with a series of their own.
 pub const SITES_MAX: usize = 20;
@@ -52,6 +55,7 @@ async fn metrics(State(http): State<Http>) -> Response {
     milters(&mut text, &http.core);
     dns_lists(&mut text, &http.core);
     limits(&mut text, &http.core);
+    block_lists(&mut text, &http.core.block_lists.all());
     webhooks(&mut text, &http.webhooks.views());
     process::write(&mut text, status.started);
     ([(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")], text.end()).into_response()
@@ -258,15 +262,25 @@ fn storage(text: &mut Text, core: &Core, status: &Status) {
         "Recipients bounced by standing bounces.",
         status.standing_bounced as f64,
     );
-    let is_ready = core.troubles().is_empty() && !status.stopping;
+    let is_ready = core.troubles().is_empty() && !status.stopping && !refuses_mail(&status.health);
     text.gauge("stentor_ready", "1 if mail is taken.", f64::from(u8::from(is_ready)));
+    for (family, severity, help) in [
+        ("stentor_health_problem", Severity::Problem, "Problems of the server now, by name (docs/operate/health.md)."),
+        ("stentor_health_warning", Severity::Warning, "Warnings of the server now, by name."),
+    ] {
+        text.family(family, "gauge", help);
+        for name in Name::ALL.iter().filter(|name| name.severity() == severity) {
+            let there = status.health.iter().filter(|condition| condition.name == name.as_str()).count();
+            text.sample(&[("name", name.as_str())], there as f64);
+        }
+    }
 }
 
 fn connections(text: &mut Text, core: &Core, status: &Status) {
     let settings = core.settings();
     let config = &settings.config;
     text.gauge("stentor_smtp_sessions", "Sessions of clients.", status.connections_in as f64);
-    text.gauge("stentor_smtp_sessions_max", "Sessions that there may be.", f64::from(config.listen.connections_max));
+    text.gauge("stentor_smtp_sessions_max", "Sessions that there may be.", config.listen.sessions_max() as f64);
     text.gauge("stentor_delivery_connections", "Connections to hosts.", status.connections_out as f64);
     text.gauge(
         "stentor_delivery_connections_max",
@@ -376,6 +390,13 @@ fn limits(text: &mut Text, core: &Core) {
     );
     for limit in Limit::ALL {
         text.sample(&[("limit", limit.name())], core.limits.hits(*limit) as f64);
+    }
+}
+
+fn block_lists(text: &mut Text, all: &[(String, Named)]) {
+    text.family("stentor_block_list_replies_total", "counter", "Replies of hosts that name a block list.");
+    for (list, named) in all {
+        text.sample(&[("list", list)], named.replies as f64);
     }
 }
 

@@ -2,12 +2,13 @@
 
 use hmac::{Hmac, KeyInit, Mac};
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sha2::Sha256;
 use stentor_config::keys::hex;
 use stentor_config::{Kind, WebhookConfig};
 use stentor_history::Position;
-use stentor_stats::record::{Record, Stat};
+use stentor_stats::health::read_note;
+use stentor_stats::record::{Note, Record, Stat, Topic};
 
 /// Which kind of event an attempt is.
 fn kind(stat: Stat) -> Kind {
@@ -21,6 +22,16 @@ fn kind(stat: Stat) -> Kind {
         Stat::Quarantined => Kind::Quarantined,
         Stat::Released => Kind::Released,
     }
+}
+
+/// The event of a condition of the server's health that has begun or ended.
+fn health(config: &WebhookConfig, note: &Note<'_>, next: Position) -> Option<Value> {
+    let (severity, condition, text) =
+        read_note(note.text).filter(|_| note.topic == Topic::Server && config.events.contains(&Kind::Health))?;
+    let id = format!("{}-{}", next.record.saturating_sub(1), note.at);
+    Some(json!({
+        "id": id, "type": Kind::Health, "at": note.at, "severity": severity, "condition": condition, "text": text,
+    }))
 }
 
 /// One event, of one record.
@@ -66,7 +77,8 @@ pub(super) fn event(config: &WebhookConfig, record: &Record<'_>, next: Position)
         Record::Accepted(accepted) => (Kind::Accepted, accepted.list),
         Record::Attempt(attempt) => (kind(attempt.stat), attempt.list),
         Record::Refused(_) => (Kind::Refused, ""),
-        Record::Note(_) | Record::Machine(_) => return None,
+        Record::Note(note) => return health(config, note, next),
+        Record::Machine(_) => return None,
     };
     let is_wanted =
         config.events.contains(&kind) && (config.lists.is_empty() || config.lists.iter().any(|own| own == list));

@@ -42,12 +42,17 @@ pub struct State {
     pub events: AtomicU64,
     pub batches: AtomicU64,
     pub failures: AtomicU64,
-    /// History records not read yet.
-    pub lag: AtomicU64,
+    /// The number of the first history record that it has not taken; [`UNKNOWN`] until its task has begun.
+    pub position: AtomicU64,
     /// Events dropped from the history before they were sent.
     pub lost: AtomicU64,
     pub last: Mutex<Last>,
 }
+
+/// No position yet.
+const UNKNOWN: u64 = u64::MAX;
+/// How often the end of the history is looked at, for the endpoints' backlogs.
+const END_EVERY: Duration = Duration::from_secs(1);
 
 /// The last answers of an endpoint.
 #[derive(Clone, Default)]
@@ -77,6 +82,8 @@ pub struct WebhookView {
 #[derive(Default)]
 pub struct Registry {
     all: RwLock<Vec<Arc<State>>>,
+    /// The number of the history's next record.
+    end: AtomicU64,
 }
 
 impl Registry {
@@ -96,16 +103,41 @@ impl Registry {
     }
 
     pub fn views(&self) -> Vec<WebhookView> {
-        self.all.read().iter().map(|state| state.view()).collect()
+        let end = self.end.load(Ordering::Relaxed);
+        self.all.read().iter().map(|state| state.view(end)).collect()
+    }
+
+    /// Follows the end of the history, until the runtime ends: an endpoint that takes nothing reads nothing, and its backlog grows all
+    /// the same.
+    async fn follow_end(self: Arc<Self>, history: std::path::PathBuf) {
+        let mut reader = None;
+        loop {
+            reader = reader.or_else(|| open(&history));
+            if let Some(reader) = reader.clone()
+                && let Ok(Ok(end)) = tokio::task::spawn_blocking(move || reader.end()).await
+            {
+                self.end.store(end.record, Ordering::Relaxed);
+            }
+            tokio::time::sleep(END_EVERY).await;
+        }
     }
 }
 
 impl State {
     fn new(config: &WebhookConfig) -> State {
-        State { name: config.name.clone(), is_enabled: config.enabled.into(), ..State::default() }
+        let position = UNKNOWN.into();
+        State { name: config.name.clone(), is_enabled: config.enabled.into(), position, ..State::default() }
     }
 
-    fn view(&self) -> WebhookView {
+    /// History records up to `end` that it has not taken.
+    fn lag(&self, end: u64) -> u64 {
+        match self.position.load(Ordering::Relaxed) {
+            UNKNOWN => 0,
+            position => end.saturating_sub(position),
+        }
+    }
+
+    fn view(&self, end: u64) -> WebhookView {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let last = self.last.lock().clone();
         WebhookView {
@@ -114,7 +146,7 @@ impl State {
             events: read(&self.events),
             batches: read(&self.batches),
             failures: read(&self.failures),
-            lag_records: read(&self.lag),
+            lag_records: self.lag(end),
             lost: read(&self.lost),
             last_success: last.success,
             failing_since: last.failing_since,
@@ -139,6 +171,9 @@ pub fn start(core: &Arc<Core>) -> Arc<Registry> {
         } else {
             tracing::warn!(webhook = config.name, "the webhook is disabled");
         }
+    }
+    if settings.config.webhooks.iter().any(|config| config.enabled) {
+        tokio::spawn(registry.clone().follow_end(history));
     }
     registry
 }

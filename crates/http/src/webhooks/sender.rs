@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use stentor_engine::core::Core;
 use stentor_engine::core::limits::Limit;
 use stentor_history::{Position, Reader};
+use stentor_live::health::{Name, Words};
 
 use super::{BACKOFF_MAX, BACKOFF_MIN, State, WebhookConfig, event, open, position, signature};
 use crate::outbound;
@@ -64,6 +65,7 @@ impl Sender {
             // A new endpoint begins now.
             None => self.begin(&reader).await,
         };
+        self.is_at(at);
         let mut written = tokio::time::Instant::now();
         loop {
             let Some(mut batch) = self.read(&reader, at).await else {
@@ -73,6 +75,7 @@ impl Sender {
             let is_whole = batch.events.len() >= self.config.batch_max || !batch.is_end;
             if batch.events.is_empty() {
                 at = batch.next;
+                self.is_at(at);
                 if written.elapsed() > IDLE_WRITE {
                     self.keep(at).await;
                     written = tokio::time::Instant::now();
@@ -90,9 +93,15 @@ impl Sender {
                 return;
             }
             at = batch.next;
+            self.is_at(at);
             self.keep(at).await;
             written = tokio::time::Instant::now();
         }
+    }
+
+    /// All records before this are taken, or were not asked for.
+    fn is_at(&self, at: Position) {
+        self.state.position.store(at.record, Ordering::Relaxed);
     }
 
     async fn begin(&self, reader: &Reader) -> Position {
@@ -133,12 +142,10 @@ impl Sender {
                 }
                 ControlFlow::Continue(())
             })?;
-            let lag = if is_end { 0 } else { reader.end()?.record.saturating_sub(followed.next.record) };
-            std::io::Result::Ok((Batch { events, next: followed.next, is_end }, followed.lost, lag))
+            std::io::Result::Ok((Batch { events, next: followed.next, is_end }, followed.lost))
         });
         match read.await {
-            Ok(Ok((batch, lost, lag))) => {
-                self.state.lag.store(lag + batch.events.len() as u64, Ordering::Relaxed);
+            Ok(Ok((batch, lost))) => {
                 if lost > self.lost {
                     let more = lost - self.lost;
                     self.lost = lost;
@@ -167,6 +174,7 @@ impl Sender {
                     if last.failing_since.take().is_some() {
                         tracing::info!(webhook = self.config.name, attempt, "the webhook accepts events again");
                     }
+                    self.core.live.health.report(Name::Webhook, &self.config.name, None);
                     last.success = Some(self.core.clock.now());
                     last.error.clear();
                     self.lost = 0;
@@ -183,6 +191,9 @@ impl Sender {
                 last.failing_since.get_or_insert(self.core.clock.now());
                 is_first
             };
+            let next = "check the endpoint: events are kept as long as the history, and sent again by themselves";
+            let what = format!("webhook {} takes no events: {why}", self.config.name);
+            self.core.live.health.report(Name::Webhook, &self.config.name, Some(Words::new(what, next)));
             if is_gone {
                 self.state.is_enabled.store(false, Ordering::Relaxed);
                 tracing::error!(

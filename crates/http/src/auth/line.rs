@@ -1,0 +1,134 @@
+//! Passwords that wait to be checked: one at a time, since a check takes milliseconds and tens of megabytes.
+//!
+//! Promise: the line is bounded, and so are its places for one address, so that others find some. A caller who gets no place is refused at
+//! once. A check that finds a wrong password is followed by a pause of the same length, so that guesses use half a
+//! processor at most; further delays of a guesser do not block the line.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use stentor_policy::counted_as;
+use tokio::sync::Semaphore;
+
+pub(super) struct Line {
+    turn: Semaphore,
+    waiting: Mutex<Waiting>,
+    places_max: usize,
+    places_of_address_max: usize,
+}
+
+#[derive(Default)]
+struct Waiting {
+    count: usize,
+    by_address: HashMap<IpAddr, usize>,
+}
+
+/// A place in the line; its end gives it back.
+pub(super) struct Place<'l> {
+    line: &'l Line,
+    address: IpAddr,
+}
+
+/// There is no place.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Crowded;
+
+impl Line {
+    pub fn new(places_max: usize, places_of_address_max: usize) -> Line {
+        Line { turn: Semaphore::new(1), waiting: Mutex::default(), places_max, places_of_address_max }
+    }
+
+    pub(super) fn place(&self, address: IpAddr) -> Result<Place<'_>, Crowded> {
+        let address = counted_as(address);
+        let mut waiting = self.waiting.lock();
+        let own = waiting.by_address.get(&address).copied().unwrap_or_default();
+        if waiting.count >= self.places_max || own >= self.places_of_address_max {
+            return Err(Crowded);
+        }
+        waiting.count += 1;
+        waiting.by_address.insert(address, own + 1);
+        Ok(Place { line: self, address })
+    }
+
+    /// Waits for a turn, then makes a check and says what it found; `None` from `may_check`: it is not made.
+    pub async fn check<T, E: From<Crowded>>(
+        &self,
+        address: IpAddr,
+        may_check: impl FnOnce() -> Result<(), E>,
+        check: impl AsyncFnOnce() -> Checked<T>,
+    ) -> Result<T, E> {
+        let place = self.place(address)?;
+        // Never closed.
+        let _turn = self.turn.acquire().await.map_err(|_| Crowded)?;
+        drop(place);
+        may_check()?;
+        let begun = Instant::now();
+        let checked = check().await;
+        if checked.is_wrong {
+            tokio::time::sleep(begun.elapsed().min(REST_MAX)).await;
+        }
+        Ok(checked.found)
+    }
+}
+
+/// What a check found, and whether a password was wrong.
+pub(super) struct Checked<T> {
+    pub found: T,
+    pub is_wrong: bool,
+}
+
+/// On a machine that stalls nobody waits for the rest.
+const REST_MAX: Duration = Duration::from_millis(100);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut waiting = self.line.waiting.lock();
+        waiting.count = waiting.count.saturating_sub(1);
+        if let Some(own) = waiting.by_address.get_mut(&self.address) {
+            *own = own.saturating_sub(1);
+            if *own == 0 {
+                waiting.by_address.remove(&self.address);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_bounded_in_all_and_for_an_address() {
+        let line = Line::new(3, 2);
+        let address = |text: &str| text.parse().unwrap();
+        let first = line.place(address("2001:db8::1")).ok().unwrap();
+        let _second = line.place(address("2001:db8::2")).ok().unwrap();
+        assert!(line.place(address("2001:db8::3")).is_err(), "the same /64");
+        let third = line.place(address("192.0.2.1")).ok().unwrap();
+        assert!(line.place(address("192.0.2.2")).is_err(), "all are taken");
+        drop(first);
+        assert!(line.place(address("2001:db8::3")).is_ok());
+        drop(third);
+        assert_eq!(line.waiting.lock().by_address.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn one_check_at_a_time_in_the_order_of_arrival() {
+        let line = Line::new(8, 8);
+        let order = Mutex::new(Vec::new());
+        let one = async |no: u32| {
+            let check = async || {
+                order.lock().push(no);
+                tokio::task::yield_now().await;
+                order.lock().push(no);
+                Checked { found: no, is_wrong: no == 1 }
+            };
+            line.check("192.0.2.1".parse().unwrap(), || Ok::<(), Crowded>(()), check).await.unwrap()
+        };
+        assert_eq!(tokio::join!(one(1), one(2), one(3)), (1, 2, 3));
+        assert_eq!(*order.lock(), [1, 1, 2, 2, 3, 3]);
+        assert_eq!(line.waiting.lock().count, 0);
+    }
+}

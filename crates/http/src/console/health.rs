@@ -1,0 +1,53 @@
+//! What is wrong with the server now: the list that `stentor status` prints.
+
+use axum::extract::State;
+use axum::response::Response;
+use maud::{Markup, html};
+use stentor_control::format::span;
+use stentor_stats::health::Condition;
+
+use super::badge::class;
+use super::format::{instant, shown};
+use super::page::{Frame, live_heading};
+use super::table::{column, head, table};
+use crate::Http;
+
+/// Seconds between two looks of the script.
+const EVERY_S: u64 = 2;
+
+/// `GET /health`
+pub async fn page(State(http): State<Http>, frame: Frame) -> Response {
+    let conditions = http.core.live.health.conditions();
+    let main = html! {
+        (live_heading("Health", &html! { "What is wrong now, and what to do" }, EVERY_S))
+        section.panel aria-labelledby="conditions" {
+            h2 #conditions { "Problems and warnings" }
+            div data-part="conditions" { (rows(&http, &conditions)) }
+        }
+    };
+    frame.page("/health", "Health", &main)
+}
+
+fn rows(http: &Http, conditions: &[Condition]) -> Markup {
+    if conditions.is_empty() {
+        return html! { p.empty { "No problems." } };
+    }
+    let columns = [
+        head("Severity", "t"),
+        column("Condition", "t"),
+        column("Since", "t"),
+        column("What failed", "long"),
+        column("What to do", "reply"),
+    ];
+    let now = http.core.clock.now();
+    let row = |condition: &Condition| {
+        vec![
+            html! { span.(class(condition.severity)) { (condition.severity.words()) } },
+            html! { (shown(&condition.title())) },
+            html! { (instant(condition.since, &http.zone)) " (" (span(now.saturating_sub(condition.since))) ")" },
+            html! { @if condition.refuses_mail { strong { "Refusing mail: " } } (shown(&condition.what)) },
+            html! { (shown(&condition.next)) },
+        ]
+    };
+    table("Conditions, the worst first", &columns, &conditions.iter().map(row).collect::<Vec<_>>(), None)
+}
