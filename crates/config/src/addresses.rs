@@ -2,25 +2,39 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{self, Read as _};
+use std::path::Path;
 
-use stentor_addresses::{HASH_CHARS_MAX, Srs};
+use stentor_addresses::{HASH_CHARS_MAX, HASH_CHARS_MIN, Srs};
 use stentor_mail::address::normalise_domain;
 use stentor_policy::Host;
 use stentor_rules::{Addresses, Dialect, Generic, Masquerade, NextHop, Rewriting, TableId};
 
+use super::diagnose::Spot;
 use super::raw::Section;
 use super::rule_sources::TableConfig;
 use super::rules::find_table;
 
 /// Who delivers to the programs and files of alias files.
 const PROGRAMS: &str = "pipe:aliases";
+/// What postsrsd's default is: read, warned about and raised.
+const SRS_HASH_CHARS_READ: u64 = 4;
 /// A secret that is shorter could be guessed.
 const SECRET_BYTES_MIN: usize = 16;
 
-pub(super) fn read(section: Section<'_>, tables: &[TableConfig], (hostname, virtuals): (&str, &[String])) -> Addresses {
+/// What else of the configuration says which domains are this server's.
+pub(super) struct Own<'a> {
+    pub hostname: &'a str,
+    /// Virtual domains of `[domains]`, and its tables of them.
+    pub virtuals: &'a [String],
+    pub virtual_domain_tables: Vec<TableId>,
+}
+
+pub(super) fn read(section: Section<'_>, tables: &[TableConfig], own: Own<'_>) -> Addresses {
+    let Own { hostname, virtuals, virtual_domain_tables } = own;
     let virtual_tables = named(&section, "virtual", tables, &[Dialect::Virtual, Dialect::Virtusertable]);
     let alias_tables = named(&section, "aliases", tables, &[Dialect::Aliases]);
-    if virtual_tables.is_empty() && !virtuals.is_empty() {
+    if virtual_tables.is_empty() && !(virtuals.is_empty() && virtual_domain_tables.is_empty()) {
         let message = "[domains] has virtual domains, and no table says who is there; set `virtual` in [addresses]";
         section.context.warn(section.span.clone(), message);
     }
@@ -39,9 +53,18 @@ pub(super) fn read(section: Section<'_>, tables: &[TableConfig], (hostname, virt
     let mut origin = normalise_domain(hostname).unwrap_or_default();
     alias_domains.insert(origin.clone());
     if let Some(text) = section.text("origin") {
-        match normalise_domain(text.value) {
-            Ok(domain) => origin = domain,
-            Err(_) => section.context.error(text.span, format!("{:?} is not a domain", text.value)),
+        match origin_of(&section, &text) {
+            Ok(domain) => {
+                if !domain.contains('.') && domain != "localhost" {
+                    let message = format!(
+                        "`origin` {domain:?} is not a fully qualified domain; write the full domain, or a file path containing `/` \
+                         (`/etc/mailname`)"
+                    );
+                    section.context.warn(text.span, message);
+                }
+                origin = domain;
+            }
+            Err(why) => section.context.error(text.span, why),
         }
     }
     let programs = programs(&section);
@@ -56,9 +79,45 @@ pub(super) fn read(section: Section<'_>, tables: &[TableConfig], (hostname, virt
         generic,
         virtual_tables,
         alias_tables,
+        virtual_domain_tables,
         virtual_domains: virtuals.iter().map(|domain| domain.as_str().into()).collect(),
         alias_domains: alias_domains.into_iter().map(String::into_boxed_str).collect(),
         origin: origin.into(),
+    }
+}
+
+/// Longest file that a domain is read from.
+const ORIGIN_FILE_BYTES_MAX: u64 = 4_096;
+
+/// A domain, or the file whose first line is one, as Postfix's `myorigin = /etc/mailname`.
+fn origin_of(section: &Section<'_>, text: &Spot<&str>) -> Result<String, String> {
+    if !text.value.contains('/') {
+        return normalise_domain(text.value).map_err(|_| format!("{:?} is not a domain", text.value));
+    }
+    let path = section.context.path(text.value);
+    let next =
+        if text.value.starts_with('/') { "" } else { " (relative paths start at the configuration's directory)" };
+    let cannot = |why: &dyn std::fmt::Display| {
+        format!(
+            "`origin` is read as a file because it contains `/`, and `{}` {why}{next}; name a domain, or correct the path",
+            path.display()
+        )
+    };
+    let mut read = String::new();
+    let file = regular(&path).and_then(fs::File::open).map(|file| file.take(ORIGIN_FILE_BYTES_MAX));
+    file.and_then(|mut file| file.read_to_string(&mut read))
+        .map_err(|error| cannot(&format_args!("cannot be read: {error}")))?;
+    let first = read.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
+    let first = first.ok_or_else(|| cannot(&"names no domain"))?;
+    normalise_domain(first).map_err(|_| cannot(&format_args!("does not name a domain: {first:?}")))
+}
+
+/// A path that can be opened without waiting, as for the writer of a pipe.
+fn regular(path: &Path) -> io::Result<&Path> {
+    if fs::metadata(path)?.is_file() {
+        Ok(path)
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
     }
 }
 
@@ -117,9 +176,14 @@ fn srs(section: &Section<'_>) -> Option<Srs> {
     let context = section.context;
     let domain = section.text("srs");
     let file = section.text("srs_secret_file");
-    let chars = section.number("srs_hash_chars", 4, 4..=HASH_CHARS_MAX as u64);
+    let chars = section.number("srs_hash_chars", HASH_CHARS_MIN as u64, SRS_HASH_CHARS_READ..=HASH_CHARS_MAX as u64);
     let days = section.number("srs_days_max", 21, 1..=365);
     let domain = domain?;
+    if chars < HASH_CHARS_MIN as u64 {
+        let message =
+            format!("`srs_hash_chars` is {chars}; {HASH_CHARS_MIN} are used, since shorter hashes can be guessed");
+        context.warn(section.span.clone(), message);
+    }
     let name = normalise_domain(domain.value)
         .map_err(|_| context.error(domain.span.clone(), format!("{:?} is not a domain", domain.value)))
         .ok()?;
@@ -129,7 +193,8 @@ fn srs(section: &Section<'_>) -> Option<Srs> {
     };
     let path = context.path(file.value);
     let wrong = |why: String| context.error(file.span.clone(), format!("secret file `{}`: {why}", path.display()));
-    let text = fs::read_to_string(&path).map_err(|error| wrong(format!("cannot be read: {error}"))).ok()?;
+    let text =
+        regular(&path).and_then(fs::read_to_string).map_err(|error| wrong(format!("cannot be read: {error}"))).ok()?;
     let secrets: Vec<Vec<u8>> =
         text.lines().map(str::trim).filter(|line| !line.is_empty()).map(|line| line.as_bytes().to_vec()).collect();
     if secrets.is_empty() || secrets.iter().any(|secret| secret.len() < SECRET_BYTES_MIN) {

@@ -3,6 +3,7 @@
 use stentor_mail::address::Address;
 use stentor_rules::{AddressPattern, Key, RelayDomains};
 
+use super::content::TABLE;
 use super::diagnose::Spot;
 use super::numbers::at_most;
 use super::raw::{DAY_S, Section};
@@ -51,6 +52,11 @@ enum Domains {
 }
 
 impl CallAheadConfig {
+    /// Whether no recipient at all is asked for.
+    pub fn is_off(&self) -> bool {
+        matches!(&self.domains, Domains::These(domains) if domains.is_empty())
+    }
+
     /// Whether a recipient of a relay domain is asked for.
     pub fn asks(&self, recipient: &Key) -> bool {
         match &self.domains {
@@ -96,9 +102,12 @@ fn domains(section: &Section<'_>, relay: &[Spot<String>]) -> Domains {
         domains
     };
     let relayed = patterns(&mut relay.iter().map(|text| text.value.as_str()));
+    // What is in a table nobody knows beforehand.
+    let has_tables = relay.iter().any(|text| text.value.starts_with(TABLE));
     for text in &texts {
         let any = if text.value.starts_with('.') { "@any" } else { "@" };
-        if text.value.contains('@') || relayed.find(&Key::new(&format!("{any}{}", text.value))).is_none() {
+        if text.value.contains('@') || !has_tables && relayed.find(&Key::new(&format!("{any}{}", text.value))).is_none()
+        {
             let message =
                 format!("{:?} is not among the `relay` domains of [domains]; \"{ALL}\" is all of these", text.value);
             section.context.error(text.span.clone(), message);

@@ -9,19 +9,22 @@ use super::checked::Config;
 use super::diagnose::{Diagnostic, Severity};
 use super::tls::{Place, TlsConfig, Unverified};
 
+/// Names of certificates that a warning has.
+const NAMES_SHOWN_MAX: usize = 5;
+
 impl Config {
     /// What is wrong, at the places of the keys that name the files.
     pub fn certificate_errors(&self, errors: Vec<stentor_tls::IdentityError>) -> Vec<Diagnostic> {
         let diagnostic = |error: stentor_tls::IdentityError| {
             let place = self.tls.place(error.index, error.part);
-            TlsConfig::diagnostic(self.file.as_deref(), place, Severity::Error, error.to_string())
+            TlsConfig::diagnostic(self.file.as_deref(), place, Severity::Error, format!("{error}; {}", error.next))
         };
         errors.into_iter().map(diagnostic).collect()
     }
 
     /// What of the certificates will not last, or not work for everybody.
     pub fn certificate_warnings(&self, identities: &Identities) -> Vec<Diagnostic> {
-        let mut found = Vec::new();
+        let mut found: Vec<Diagnostic> = self.unnamed_host(identities).into_iter().collect();
         for (index, identity) in identities.all().iter().enumerate() {
             let Some(files) = &identity.files else { continue };
             for warning in &identity.warnings {
@@ -35,6 +38,28 @@ impl Config {
             }
         }
         found
+    }
+
+    /// No certificate covers `hostname`, by which clients of the listeners with TLS know this server: the MX record names it, and so does
+    /// a user's mail program (RFC 6125 6.4, RFC 9525 6.3).
+    fn unnamed_host(&self, identities: &Identities) -> Option<Diagnostic> {
+        let has_tls = self.listen.listeners().any(|(_, listener)| listener.tls.is_possible());
+        let names: Vec<&str> =
+            identities.all().iter().flat_map(|one| one.certificate.names.iter().map(|name| &**name)).collect();
+        // Those without names have a warning of their own.
+        if !has_tls || names.is_empty() || identities.has_name(&self.hostname) {
+            return None;
+        }
+        let host = &self.hostname;
+        let more = names.len().saturating_sub(NAMES_SHOWN_MAX);
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        let named = names.iter().take(NAMES_SHOWN_MAX).map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
+        let message = format!(
+            "no certificate covers `hostname` `{host}`: clients that verify it will refuse the connection; names covered: {named}{more}. \
+             Get a certificate with the subjectAltName `{host}`, or set `hostname` to a covered name"
+        );
+        let place = self.tls.place(0, Part::Chain);
+        Some(TlsConfig::diagnostic(self.file.as_deref(), place, Severity::Warning, message))
     }
 
     /// How TLS is spoken with clients, by SMTP's listeners.

@@ -23,6 +23,7 @@ use super::protection::ProtectionConfig;
 use super::quarantine::QuarantineConfig;
 use super::queue_only::QueueOnlyConfig;
 use super::rule_sources::TableConfig;
+use super::same_name::SameNameHosts;
 use super::security::AuthConfig;
 use super::sending::{FlowConfig, SendingConfig};
 use super::settings::Settings;
@@ -209,6 +210,15 @@ pub struct DnsConfig {
     pub negative_ttl_ms_max: u64,
     /// Loopback addresses out of the DNS are used; for labs.
     pub loopback_allowed: bool,
+    pub inet_protocols: InetProtocols,
+}
+
+/// Families of addresses by which hosts are reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InetProtocols {
+    All,
+    Ipv4,
+    Ipv6,
 }
 
 /// What to do with 8-bit content for a host without 8BITMIME (RFC 6152).
@@ -240,6 +250,8 @@ pub struct DeliveryConfig {
     pub eight_bit: EightBit,
     /// BDAT where it is offered.
     pub chunking: bool,
+    /// Other servers that have our `hostname`.
+    pub same_name_hosts: SameNameHosts,
     /// Apply the built-in profiles of large providers.
     pub profiles: bool,
     /// Lookups of domains at a time.
@@ -270,6 +282,8 @@ pub struct RetryConfig {
     pub lifetime_ms: u64,
     /// Of bulk mail, where it is another.
     pub bulk_lifetime_ms: Option<u64>,
+    /// Of mail from the null sender, where it is another.
+    pub bounce_lifetime_ms: Option<u64>,
     /// First and longest back-off of bulk mail's sites and recipients, where they are others.
     pub bulk_site_ms: Option<(u64, u64)>,
     pub bulk_recipient_ms: Option<(u64, u64)>,

@@ -18,10 +18,12 @@ pub enum Kind {
     Quarantined,
     Released,
     Refused,
+    /// A condition of the server's health has begun or ended.
+    Health,
 }
 
 impl Kind {
-    pub const ALL: [(&'static str, Kind); 10] = [
+    pub const ALL: [(&'static str, Kind); 11] = [
         ("accepted", Kind::Accepted),
         ("delivered", Kind::Delivered),
         ("deferred", Kind::Deferred),
@@ -32,6 +34,7 @@ impl Kind {
         ("quarantined", Kind::Quarantined),
         ("released", Kind::Released),
         ("refused", Kind::Refused),
+        ("health", Kind::Health),
     ];
     /// Final outcomes: the default selection.
     pub const FINAL: [Kind; 5] = [Kind::Delivered, Kind::Bounced, Kind::Expired, Kind::Removed, Kind::Coalesced];

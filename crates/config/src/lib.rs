@@ -38,6 +38,7 @@ mod reference;
 mod reload;
 mod rule_sources;
 mod rules;
+mod same_name;
 mod sections;
 mod security;
 mod sending;
@@ -63,12 +64,12 @@ use toml::de::DeTable;
 pub use acme::{AcmeChallenge, AcmeConfig};
 pub use call_ahead::{CallAheadConfig, OnFailure};
 pub use checked::{
-    Config, DelayWarning, EightBit, HttpConfig, LogConfig, LogFormat, LogLevel, LogTarget, Reading, ReportConfig,
-    ReportTo, Rotation, SubmissionConfig, SyslogTo,
+    Config, DelayWarning, EightBit, HttpConfig, InetProtocols, LogConfig, LogFormat, LogLevel, LogTarget, Reading,
+    ReportConfig, ReportTo, Rotation, SubmissionConfig, SyslogTo,
 };
 pub use diagnose::{Diagnostic, Severity};
 pub use endpoints::{Kind, WebhookConfig};
-pub use listeners::{ListenConfig, Listener, ListenerAuth, ListenerTls, Service};
+pub use listeners::{ListenConfig, Listener, ListenerAuth, ListenerTls, Role, Service};
 pub use oauth::OauthGrant;
 pub use protection::{Credential, ProtectionConfig, SecretSource, SmartHost};
 pub use quarantine::{DigestConfig, QuarantineConfig};
@@ -76,6 +77,7 @@ pub use queue_only::QueueOnlyConfig;
 use raw::Context;
 pub use reload::check_again;
 pub use rule_sources::{NamedTable, PolicyService, TableConfig, TableSource};
+pub use same_name::SameNameHosts;
 pub use security::{AuthConfig, AuthSource, OwnSenders};
 pub use sending::{FlowConfig, SendingConfig, Source};
 use settings::Settings;

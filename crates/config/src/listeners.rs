@@ -24,6 +24,15 @@ pub enum Service {
     Submission,
 }
 
+/// Whom services are for: each role has sessions and threads of its own, so that what fills one leaves the other as it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// Everybody.
+    Relay,
+    /// Users, who log in.
+    Users,
+}
+
 impl Service {
     pub const ALL: [Service; 3] = [Service::Smtp, Service::Smtps, Service::Submission];
 
@@ -38,7 +47,14 @@ impl Service {
 
     /// Mail is completed as that of users, and nobody else's is taken.
     pub fn is_for_users(self) -> bool {
-        self != Service::Smtp
+        self.role() == Role::Users
+    }
+
+    pub fn role(self) -> Role {
+        match self {
+            Service::Smtp => Role::Relay,
+            Service::Smtps | Service::Submission => Role::Users,
+        }
     }
 
     fn example(self) -> &'static str {
@@ -93,6 +109,11 @@ impl ListenerTls {
         }
     }
 
+    /// Clients can have TLS, at once or after STARTTLS.
+    pub fn is_possible(self) -> bool {
+        self != ListenerTls::None
+    }
+
     /// STARTTLS leads to it.
     pub fn has_starttls(self) -> bool {
         matches!(self, ListenerTls::StartTls | ListenerTls::Required)
@@ -142,7 +163,10 @@ pub struct ListenConfig {
     pub proxy_clients: Vec<IpNet>,
     /// Proxies that may say XCLIENT.
     pub xclient_clients: Vec<IpNet>,
+    /// Sessions at `smtp`.
     pub connections_max: u32,
+    /// Sessions at `smtps` and `submission`.
+    pub submission_connections_max: u32,
     /// For clients outside the client networks.
     pub connections_per_client_max: u32,
     pub command_timeout_ms: u64,
@@ -161,9 +185,28 @@ pub struct ListenConfig {
     pub greet_delay_ms: u64,
     /// For what rules ask the DNS about a client outside the client networks.
     pub dns_timeout_ms: u64,
+    /// Date and Message-ID are added to messages of trusted clients that lack them.
+    pub adds_missing_headers: bool,
 }
 
 impl ListenConfig {
+    /// Sessions that a role may have.
+    pub fn connections_max_of(&self, role: Role) -> u32 {
+        match role {
+            Role::Relay => self.connections_max,
+            Role::Users => self.submission_connections_max,
+        }
+    }
+
+    /// Sessions of all roles that have listeners.
+    pub fn sessions_max(&self) -> u64 {
+        let of = |role| {
+            let is_there = self.listeners().any(|(service, _)| service.role() == role);
+            if is_there { self.connections_max_of(role).into() } else { 0 }
+        };
+        of(Role::Relay) + of(Role::Users)
+    }
+
     /// All listeners for mail, in an order that a reload does not change.
     pub fn listeners(&self) -> impl Iterator<Item = (Service, &Listener)> {
         fn of(service: Service, all: &[Listener]) -> impl Iterator<Item = (Service, &Listener)> {

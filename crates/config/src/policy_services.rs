@@ -1,7 +1,7 @@
 //! `[policy_services]`: programs that speak Postfix's policy protocol, which rules name by `policy_service`.
 
 use stentor_milter::Place;
-use stentor_rules::{Action, Dialect, TableId};
+use stentor_rules::{Action, Dialect, Service, Stage, TableId};
 
 use super::diagnose::{Spot, likely};
 use super::raw::{Context, Entry, Section};
@@ -37,19 +37,27 @@ fn service<'a>(sections: &Section<'a>, entry: &Entry<'a>, smtp_port: u16) -> Opt
                 None
             }
         });
+    let stage = section.choice("at", Stage::Rcpt, &[("rcpt", Stage::Rcpt), ("end_of_data", Stage::EndOfData)]);
+    let at = section.context.place(&section.span);
     section.finish();
-    let source = TableSource::Service(PolicyService { place: place?, timeout_ms, default_action });
-    Some(TableConfig { name: entry.key.clone(), dialect: Dialect::Access, source })
+    let source = TableSource::Service(PolicyService { place: place?, timeout_ms, default_action, stage });
+    Some(TableConfig { name: entry.key.clone(), dialect: Dialect::Access, source, place: at })
 }
 
-pub(super) fn find(context: &Context<'_>, tables: &[TableConfig], name: &Spot<&str>) -> Option<TableId> {
-    let services = || tables.iter().enumerate().filter(|(_, table)| matches!(table.source, TableSource::Service(_)));
-    let found = services().find(|(_, table)| table.name == name.value).map(|(at, _)| at);
+pub(super) fn find(context: &Context<'_>, tables: &[TableConfig], name: &Spot<&str>) -> Option<Service> {
+    let services = || {
+        tables.iter().enumerate().filter_map(|(at, table)| match &table.source {
+            TableSource::Service(service) => Some((at, table, service.stage)),
+            TableSource::Inline(_) | TableSource::Named(_) => None,
+        })
+    };
+    let found = services().find(|(_, table, _)| table.name == name.value);
     if found.is_none() {
-        let near = likely(name.value, services().map(|(_, table)| table.name.as_str()));
+        let near = likely(name.value, services().map(|(_, table, _)| table.name.as_str()));
         let near = near.map_or(String::new(), |near| format!("; did you mean {near:?}?"));
         let message = format!("there is no policy service {:?}{near}; see [policy_services.NAME]", name.value);
         context.error(name.span.clone(), message);
     }
-    found.and_then(|at| u16::try_from(at).ok()).map(TableId)
+    let (at, _, stage) = found?;
+    u16::try_from(at).ok().map(|at| Service { table: TableId(at), stage })
 }

@@ -96,6 +96,7 @@ pub static RULES: &[Rule] = {
                 "data_done_timeout_s",
                 "eight_bit",
                 "chunking",
+                "same_name_hosts",
                 "tls_ca_file",
                 "tls_timeout_s",
                 "sts_port",

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use stentor_milter::Place;
-use stentor_rules::Dialect;
+use stentor_rules::{Dialect, Stage};
 use stentor_tables::{Reference, ReferenceError};
 
 /// A table of `[tables]`.
@@ -12,6 +12,15 @@ pub struct TableConfig {
     pub name: String,
     pub dialect: Dialect,
     pub source: TableSource,
+    /// `file:line` of the configuration.
+    pub place: String,
+}
+
+impl TableConfig {
+    /// For messages about what is in its file: ` (table users, stentor.toml:12)`.
+    pub fn named_at(&self) -> String {
+        format!(" (table {}, {})", self.name, self.place)
+    }
 }
 
 /// Where a table's entries are.
@@ -49,4 +58,5 @@ pub struct PolicyService {
     pub timeout_ms: u64,
     /// What it says if it does not answer, in Postfix's words; `None`: the recipient is deferred.
     pub default_action: Option<String>,
+    pub stage: Stage,
 }

@@ -99,9 +99,16 @@ pub(super) fn read(top: &Section<'_>, relay: &[Spot<String>], smtp_port: u16) ->
     let copied = reader.copied.into_inner();
     let mut relay_domains = RelayDomains::default();
     for text in relay {
+        if text.value.starts_with(TABLE) {
+            relay_domains.tables.extend(table_of_domains(top.context, &tables, text));
+            continue;
+        }
         match AddressPattern::parse(&text.value) {
             Ok(pattern @ AddressPattern::Text(_)) if !text.value.contains('@') => relay_domains.add(pattern),
-            _ => top.context.error(text.span.clone(), format!("{:?} is not a domain or .domain", text.value)),
+            _ => {
+                let message = format!("{:?} is not a domain, .domain or table:NAME", text.value);
+                top.context.error(text.span.clone(), message);
+            }
         }
     }
     RuleTables {
@@ -131,6 +138,7 @@ fn table<'a>(sections: &Section<'a>, entry: &Entry<'a>) -> Option<TableConfig> {
     section.note("inline", "table", None);
     let inline = section.entry("inline");
     let named = section.text("source");
+    let mut place = context.place(&section.span);
     let source = match (inline, named) {
         (Some(entry), None) => inline_source(&section, &entry),
         (None, Some(text)) => {
@@ -141,6 +149,7 @@ fn table<'a>(sections: &Section<'a>, entry: &Entry<'a>) -> Option<TableConfig> {
                 );
                 context.error(text.span.clone(), message);
             }
+            place = context.place(&text.span);
             Some(TableSource::Named(NamedTable { text: text.value.to_owned(), folder: context.path("") }))
         }
         _ => {
@@ -150,7 +159,7 @@ fn table<'a>(sections: &Section<'a>, entry: &Entry<'a>) -> Option<TableConfig> {
         }
     };
     section.finish();
-    Some(TableConfig { name: entry.key.clone(), dialect, source: source? })
+    Some(TableConfig { name: entry.key.clone(), dialect, source: source?, place })
 }
 
 /// The path of a table that is read as text in postmap's form.
@@ -215,6 +224,18 @@ pub(super) fn find_table(
     }
     let found = found?;
     u16::try_from(found).ok().map(|id| (TableId(id), tables[found].dialect))
+}
+
+/// The table of `table:NAME` whose keys are domains; what its values say does not matter.
+pub(super) fn table_of_domains(context: &Context<'_>, tables: &[TableConfig], text: &Spot<String>) -> Option<TableId> {
+    let name = text.value.strip_prefix(TABLE)?;
+    let (id, dialect) = find_table(context, tables, name, &text.span)?;
+    if dialect != Dialect::Own {
+        let message = format!("table {name:?} cannot name domains: its keys count, not its values, so leave out `as`");
+        context.error(text.span.clone(), message);
+        return None;
+    }
+    Some(id)
 }
 
 /// What names of tables and hops are looked up in.
@@ -397,9 +418,8 @@ impl Reader<'_, '_> {
         });
         let does = self.does(&section, &when, lacks_source);
         let is_warning = section.flag("warn_only", false);
-        let waits = !when.content.is_empty() || !unless.content.is_empty();
-        if waits {
-            self.may_wait(&section, does.as_ref());
+        if when.waits() || unless.waits() {
+            self.may_wait(&section, &when, does.as_ref());
             if when.strangers.asks_greylist() {
                 let message = "`greylisted` is asked at RCPT, before the content is known, and would delay mail that the rule is not about: \
                                leave out the conditions on content, or `greylisted`";
@@ -419,8 +439,12 @@ impl Reader<'_, '_> {
     }
 
     /// What is known at the end of the data is too late for some actions.
-    fn may_wait(&self, section: &Section<'_>, does: Option<&Does>) {
+    fn may_wait(&self, section: &Section<'_>, when: &Conditions, does: Option<&Does>) {
         let wrong = match does {
+            Some(Does::Table) if when.asks_service_at_end_of_data() => return,
+            Some(Does::Table) if when.asks_service() => {
+                "a content rule needs a policy service with `at = \"end_of_data\"`; set it in [policy_services.NAME]"
+            }
             Some(Does::Table) => "a rule on content needs `do`: its table's value is no action at the end of the data",
             Some(Does::Actions(actions)) if actions.contains(&Action::End(Verdict::Relay)) => {
                 "who may relay is decided at RCPT: a rule on content cannot say `relay`"
@@ -529,11 +553,8 @@ impl Reader<'_, '_> {
 /// The first field that actions prepend although a message may have it only once (RFC 5322 section 3.6) and no action removes it.
 fn doubled(actions: &[Action]) -> Option<&'static str> {
     const ONCE: [&str; 9] = ["Subject", "From", "To", "Cc", "Date", "Message-ID", "Reply-To", "Sender", "Content-Type"];
-    let is_removed = |name: &str| {
-        actions
-            .iter()
-            .any(|action| matches!(action, Action::RemoveHeader(removal) if removal.is_met(name.as_bytes(), b"")))
-    };
+    let is_removed =
+        |name: &str| actions.iter().any(|action| matches!(action, Action::EditHeader(edit) if edit.removes(name)));
     let prepended = actions.iter().filter_map(|action| match action {
         Action::Prepend(field) => field.split(':').next(),
         _ => None,

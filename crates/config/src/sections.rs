@@ -13,7 +13,8 @@ use stentor_sched::{Backoff, SchedConfig};
 use toml::de::DeTable;
 
 use super::checked::{
-    ClassesConfig, Config, ControlConfig, DelayWarning, DeliveryConfig, DnsConfig, EightBit, JournalConfig, RetryConfig,
+    ClassesConfig, Config, ControlConfig, DelayWarning, DeliveryConfig, DnsConfig, EightBit, InetProtocols,
+    JournalConfig, RetryConfig,
 };
 use super::diagnose::Spot;
 use super::listeners::{self, ListenConfig, Spans};
@@ -21,8 +22,8 @@ use super::numbers::at_most;
 use super::raw::{Context, DAY_S, Section};
 use super::settings::{self, Origin, Settings};
 use super::{
-    Places, acme, call_ahead, cross, dns_lists, http, log, milters, protection, quarantine, queue_only, security,
-    sending, submission, tables, tls, tls_reports, webhooks,
+    Places, acme, call_ahead, cross, dns_lists, http, log, milters, protection, quarantine, queue_only, same_name,
+    security, sending, submission, tables, tls, tls_reports, webhooks,
 };
 
 const KIB: u64 = 1024;
@@ -214,8 +215,12 @@ fn is_everyone(network: IpNet) -> bool {
 }
 
 fn network(section: &Section<'_>, text: Spot<&str>) -> Option<IpNet> {
-    let single = || text.value.parse::<IpAddr>().ok().map(IpNet::from);
-    let Some(network) = text.value.parse::<IpNet>().ok().or_else(single) else {
+    // As Postfix writes it: `[::1]/128`.
+    let bare = text.value.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    let bare = bare.filter(|(_, rest)| rest.is_empty() || rest.starts_with('/'));
+    let bare = bare.map_or_else(|| text.value.to_owned(), |(address, rest)| format!("{address}{rest}"));
+    let single = || bare.parse::<IpAddr>().ok().map(IpNet::from);
+    let Some(network) = bare.parse::<IpNet>().ok().or_else(single) else {
         section.context.error(
             text.span,
             format!("{:?} is not a network; write, for instance, \"10.0.0.0/8\" or \"2001:db8::/32\"", text.value),
@@ -231,7 +236,19 @@ fn network(section: &Section<'_>, text: Spot<&str>) -> Option<IpNet> {
         );
         section.context.error(text.span, message);
     }
-    Some(network.trunc())
+    Some(unmapped(network.trunc()))
+}
+
+/// Networks of IPv4 in the form of IPv6 (`::ffff:127.0.0.0/104`) as what they are: clients are looked up by their IPv4 addresses.
+fn unmapped(network: IpNet) -> IpNet {
+    const MAPPED_BITS: u8 = 96;
+    let bits = network.prefix_len().checked_sub(MAPPED_BITS);
+    match (network.addr().to_canonical(), bits) {
+        (address @ IpAddr::V4(_), Some(bits)) if network.addr().is_ipv6() => {
+            IpNet::new(address, bits).unwrap_or(network)
+        }
+        _ => network,
+    }
 }
 
 fn classes(section: Section<'_>) -> ClassesConfig {
@@ -269,6 +286,7 @@ fn listen(section: Section<'_>) -> (ListenConfig, Vec<Spans>) {
         proxy_clients: proxies(&section, "proxy_clients"),
         xclient_clients: proxies(&section, "xclient_clients"),
         connections_max,
+        submission_connections_max: section.number("submission_connections_max", 2_000, 1..=1_000_000) as u32,
         connections_per_client_max: section.number(
             "connections_per_client_max",
             per_client_default.into(),
@@ -284,6 +302,7 @@ fn listen(section: Section<'_>) -> (ListenConfig, Vec<Spans>) {
         streamed_bytes_max: section.number("streamed_bytes_max", GIB, MIB..=1_024 * GIB),
         greet_delay_ms: section.seconds("greet_delay_s", 0, 0.0..=30.0),
         dns_timeout_ms: section.seconds("dns_timeout_s", 5, 0.1..=60.0),
+        adds_missing_headers: section.flag("add_missing_headers", true),
     };
     let per_client = config.connections_per_client_max;
     at_most(&section, "connections_per_client_max", per_client.into(), "connections_max", connections_max.into());
@@ -348,6 +367,7 @@ fn delivery(section: &Section<'_>) -> DeliveryConfig {
             &[("convert", EightBit::Convert), ("bounce", EightBit::Bounce)],
         ),
         chunking: section.flag("chunking", true),
+        same_name_hosts: same_name::read(section, "same_name_hosts"),
         profiles: section.flag("profiles", true),
         resolves_max: section.number("resolves_max", SCHED.resolves_max as u64, 1..=10_000) as u32,
     };
@@ -382,6 +402,11 @@ fn dns(section: Section<'_>) -> DnsConfig {
         cache_entries_max: section.number("cache_entries_max", 100_000, 0..=10_000_000),
         negative_ttl_ms_max: section.seconds("negative_ttl_s_max", 300, 0.0..=DAY_S),
         loopback_allowed: section.flag("loopback_allowed", false),
+        inet_protocols: section.choice(
+            "inet_protocols",
+            InetProtocols::All,
+            &[("all", InetProtocols::All), ("ipv4", InetProtocols::Ipv4), ("ipv6", InetProtocols::Ipv6)],
+        ),
     };
     section.finish();
     config
@@ -433,6 +458,7 @@ fn retry(section: Section<'_>) -> RetryConfig {
         recipient_ms_max: recipient.1,
         lifetime_ms: section.seconds("lifetime_s", SCHED.lifetime_ms / 1_000, 1.0..=30.0 * DAY_S),
         bulk_lifetime_ms: section.maybe_seconds("bulk_lifetime_s", 1.0..=30.0 * DAY_S),
+        bounce_lifetime_ms: section.maybe_seconds("bounce_lifetime_s", 1.0..=30.0 * DAY_S),
         bulk_site_ms,
         bulk_recipient_ms,
         delay_warning_ms: section.seconds(

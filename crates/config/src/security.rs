@@ -42,6 +42,8 @@ pub struct AuthConfig {
     pub own_senders: OwnSenders,
     /// `Received` of what users send names them.
     pub user_in_received: bool,
+    /// It names their client: HELO name and address.
+    pub client_in_received: bool,
     /// Of users without limits of their own.
     pub limits: Limits,
 }
@@ -73,6 +75,7 @@ pub(super) fn auth(section: Section<'_>, networks: impl Fn(&Section<'_>, &'stati
             &[("both", OwnSenders::Both), ("envelope", OwnSenders::Envelope), ("any", OwnSenders::Any)],
         ),
         user_in_received: section.flag("user_in_received", false),
+        client_in_received: section.flag("client_in_received", true),
         limits: Limits::new(
             LIMIT_KEYS.map(|key| section.maybe_number(key, 0..=u32::MAX.into()).map(|number| number as u32)),
         ),

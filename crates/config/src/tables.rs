@@ -1,6 +1,6 @@
 //! The tables whose keys are the operator's: domains, lists, aliases and routes.
 
-use std::fs;
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -8,11 +8,12 @@ use stentor_lists::{List, ListSettings, Post};
 use stentor_mail::address::{Address, normalise_domain};
 use stentor_policy::AliasInput;
 
-use super::addresses;
+use super::addresses::{self, Own};
 use super::checked::{DomainsConfig, ListConfig, ReportConfig, ReportTo};
+use super::content::TABLE;
 use super::diagnose::Spot;
 use super::raw::{Context, Entry, Section};
-use super::rules::{self, RuleTables};
+use super::rules::{self, RuleTables, table_of_domains};
 use super::sending::{self, Source};
 use super::settings::{self, Origin};
 
@@ -42,13 +43,14 @@ pub(super) struct ListSpot {
 }
 
 pub(super) fn read(top: &Section<'_>, hostname: &str, smtp_port: u16, sources: &[Source]) -> Tables {
-    let (domains, postmaster_span, relay) = domains(top.section("domains"));
+    let (domains, postmaster_span, relay, virtual_tables) = domains(top.section("domains"));
     let lists_section = top.section("lists");
     let lists = lists_section.entries().iter().filter_map(|entry| list(&lists_section, entry, sources)).collect();
     let aliases_section = top.section("aliases");
     let aliases = aliases_section.entries().iter().filter_map(|entry| alias(&aliases_section, entry)).collect();
     let mut rules = rules::read(top, &relay, smtp_port);
-    let own = (hostname, domains.value.virtuals.as_slice());
+    let domain_tables = virtual_tables.iter().filter_map(|text| table_of_domains(top.context, &rules.tables, text));
+    let own = Own { hostname, virtuals: &domains.value.virtuals, virtual_domain_tables: domain_tables.collect() };
     rules.addresses = addresses::read(top.section("addresses"), &rules.tables, own);
     Tables { domains, postmaster_span, lists, aliases, relay, rules }
 }
@@ -64,23 +66,31 @@ fn address(context: &Context<'_>, text: &Spot<&str>) -> Option<Address> {
     }
 }
 
-fn domains(section: Section<'_>) -> (Spot<DomainsConfig>, Range<usize>, Vec<Spot<String>>) {
+/// `[domains]`, where its postmaster stands, what `relay` has, and the tables of `virtual`.
+type Domains = (Spot<DomainsConfig>, Range<usize>, Vec<Spot<String>>, Vec<Spot<String>>);
+
+fn domains(section: Section<'_>) -> Domains {
     let mut local = Vec::new();
-    names(&section, "local", &mut local);
+    names(&section, section.texts("local").unwrap_or_default(), &mut local);
     let of_local = local.len();
-    names(&section, "virtual", &mut local);
+    let is_table = |text: &Spot<&str>| text.value.starts_with(TABLE);
+    let (tables, named): (Vec<_>, Vec<_>) =
+        section.texts("virtual").unwrap_or_default().into_iter().partition(is_table);
+    names(&section, named, &mut local);
     let virtuals = local.split_off(of_local);
     let postmaster = section.text("postmaster").and_then(|text| address(section.context, &text));
-    let relay = section.texts("relay").unwrap_or_default();
-    let relay = relay.into_iter().map(|text| Spot { value: text.value.to_owned(), span: text.span }).collect();
+    let owned = |texts: Vec<Spot<&str>>| -> Vec<Spot<String>> {
+        texts.into_iter().map(|text| Spot { value: text.value.to_owned(), span: text.span }).collect()
+    };
+    let (relay, tables) = (owned(section.texts("relay").unwrap_or_default()), owned(tables));
     let (span, postmaster_span) = (section.span.clone(), section.span_of("postmaster"));
     section.finish();
-    (Spot { value: DomainsConfig { local, virtuals, postmaster }, span }, postmaster_span, relay)
+    (Spot { value: DomainsConfig { local, virtuals, postmaster }, span }, postmaster_span, relay, tables)
 }
 
 /// Domains, each of them named once.
-fn names(section: &Section<'_>, key: &'static str, all: &mut Vec<String>) {
-    for text in section.texts(key).unwrap_or_default() {
+fn names(section: &Section<'_>, texts: Vec<Spot<&str>>, all: &mut Vec<String>) {
+    for text in texts {
         match normalise_domain(text.value) {
             Ok(domain) if all.contains(&domain) => {
                 section.context.error(text.span, format!("{:?} is there twice", text.value));
@@ -119,9 +129,14 @@ fn list<'a>(lists: &Section<'a>, entry: &Entry<'a>, sources: &[Source]) -> Optio
     let subscribers = section.required("subscribers", &format!("{name}.subscribers"));
     let subscribers = subscribers.map(|text| {
         let path = context.path(text.value);
-        if let Some(why) = unreadable(&path) {
-            let message = format!("subscribers file `{}` cannot be read: {why}", path.display());
-            context.error(text.span, message);
+        if let Some(Unreadable { why, next }) = unreadable(&path) {
+            let message = format!(
+                "subscribers file `{}` cannot be read: {why}; {next}. Until then posts use the subscribers last read, or get 451 \
+                 if there are none",
+                path.display()
+            );
+            // One list's file must not keep the others from their mail.
+            context.warn(text.span, message);
         }
         path
     });
@@ -192,13 +207,20 @@ fn default_bounces(context: &Context<'_>, name: &str, own: &Address, span: &Rang
     bounces
 }
 
-/// Why a file cannot be opened for reading, if so.
-fn unreadable(path: &std::path::Path) -> Option<String> {
-    match fs::File::open(path).and_then(|file| file.metadata()) {
-        Ok(data) if data.is_dir() => Some("it is a folder".to_owned()),
-        Ok(_) => None,
-        Err(error) => Some(error.to_string()),
-    }
+/// Why a file cannot be opened for reading, and what to do.
+struct Unreadable {
+    why: String,
+    next: &'static str,
+}
+
+fn unreadable(path: &std::path::Path) -> Option<Unreadable> {
+    let error = stentor_lists::subscribers::open(path).err()?;
+    let next = match error.kind() {
+        io::ErrorKind::NotFound => "create it (an empty one will do), or correct the path",
+        io::ErrorKind::InvalidInput => "name a file",
+        _ => "let the server's user read it",
+    };
+    Some(Unreadable { why: error.to_string(), next })
 }
 
 fn post(section: &Section<'_>) -> Option<Post> {

@@ -13,6 +13,7 @@ use super::*;
 mod listeners;
 mod oauth;
 mod protection;
+mod values_of_postfix;
 
 fn check_here(text: &str) -> Result<Config, String> {
     check_text(Path::new("stentor.toml"), text)
@@ -61,11 +62,11 @@ fn a_full_configuration_is_read() {
         postmaster = "root@admin.example"
         [lists.news]
         address = "news@lists.example.org"
-        subscribers = "/dev/null"
+        subscribers = "/proc/version"
         post = ["ann@people.example"]
         [lists.talk]
         address = "talk@lists.example.org"
-        subscribers = "/dev/null"
+        subscribers = "/proc/version"
         post = "members"
         bounces = "verp@bounces.example"
         precedence = "none"
@@ -111,7 +112,7 @@ fn unknown_keys_get_their_likely_spelling_or_place() {
     let text = "hostnam = \"a.example\"
 [lists.news]
 address = \"news@example.org\"
-subscriber = \"/dev/null\"
+subscriber = \"/proc/version\"
 [listen]
 command_timeout = 5
 data_dir = \"x\"
@@ -232,11 +233,11 @@ d.example = \"10.0.0.1\"
 ";
     let expected = "\
 stentor.toml:2:11: \"news\" is not a mail address: address has no domain
-stentor.toml:3:15: subscribers file `/nonexistent/news` cannot be read: No such file or directory (os error 2)
+stentor.toml:3:15: warning: subscribers file `/nonexistent/news` cannot be read: No such file or directory (os error 2); create it (an empty one will do), or correct the path. Until then posts use the subscribers last read, or get 451 if there are none
 stentor.toml:4:8: `post` in [lists.news] is \"member\"; it must be \"anyone\", \"members\" or an array of addresses
 stentor.toml:6:8: \"a b\" cannot name a list: use up to 64 of a-z, A-Z, 0-9, - _ . +
 stentor.toml:7:11: `a b-bounces@example.org` is not a mail address; set `bounces` of list `a b`
-stentor.toml:8:15: subscribers file `/` cannot be read: it is a folder
+stentor.toml:8:15: warning: subscribers file `/` cannot be read: not a regular file; name a file. Until then posts use the subscribers last read, or get 451 if there are none
 stentor.toml:10:8: `lists.flat` must be a table, [lists.flat], not a whole number
 stentor.toml:12:1: \"team\" is not a mail address: address has no domain
 stentor.toml:13:23: \"a@\" is not a mail address: address has no domain
@@ -257,11 +258,11 @@ connections_max = 50
 connections_per_client_max = 51
 [lists.news]
 address = \"news@example.org\"
-subscribers = \"/dev/null\"
+subscribers = \"/proc/version\"
 owner = \"ghost@example.org\"
 [lists.same]
 address = \"News@example.org\"
-subscribers = \"/dev/null\"
+subscribers = \"/proc/version\"
 list_id = \"news.example.org\"
 [aliases]
 \"a@example.org\" = \"b@example.org\"
@@ -289,8 +290,7 @@ stentor.toml:21:19: `batch_bytes_max` in [journal] is 16777216; it must be at mo
         findings(text),
         "stentor.toml:2:1: domain `elsewhere.example` of alias `c@elsewhere.example` is not local"
     );
-    let text =
-        "[lists.news]\naddress = \"news@example.org\"\nsubscribers = \"/dev/null\"\nowner = \"ghost@example.org\"\n";
+    let text = "[lists.news]\naddress = \"news@example.org\"\nsubscribers = \"/proc/version\"\nowner = \"ghost@example.org\"\n";
     assert_eq!(
         findings(text),
         "stentor.toml:4:9: no list or alias has the address `ghost@example.org`, and its domain is local"
@@ -456,7 +456,7 @@ sources = ["one", "four"]
 share = 101
 [lists.news]
 address = "news@lists.example.org"
-subscribers = "/dev/null"
+subscribers = "/proc/version"
 sources = "five"
 coalesce_over = 0
 digest = "html"
@@ -491,7 +491,7 @@ stentor.toml:25:19: `bulk_site_min_s` in [retry] must not be greater than `bulk_
 }
 
 /// A file with one entry in each table of the operator's, so that all readers run.
-pub(super) const ONE_OF_EACH: &str = "[lists.NAME]\naddress = \"news@example.org\"\nsubscribers = \"/dev/null\"\n\
+pub(super) const ONE_OF_EACH: &str = "[lists.NAME]\naddress = \"news@example.org\"\nsubscribers = \"/proc/version\"\n\
      [sources.NAME]\naddress = \"192.0.2.1\"\n[sites.\"mx.example\"]\n[senders.\"example.org\"]\n[queue_only.NAME]\nall = true\n\
      [webhooks.NAME]\nurl = \"http://x/\"\nsecret = \"0123456789abcdef\"\n\
      [dns_lists.NAME]\nzone = \"bl.example\"\n[tables.NAME]\ninline = {}\n[policy_services.NAME]\naddress = \"unix:/x\"\n[[rules]]\ndo = \"ok\"\nnot = {}\n\
@@ -592,7 +592,8 @@ fn the_example_is_sound_and_names_every_key() {
         }
     };
     let full: String = text.lines().map(taken_in).collect();
-    let full = full.replace("\"news.subscribers\"", "\"/dev/null\"").replace("\"talk.subscribers\"", "\"/dev/null\"");
+    let full =
+        full.replace("\"news.subscribers\"", "\"/proc/version\"").replace("\"talk.subscribers\"", "\"/proc/version\"");
     let full = full.replace("\"srs.secret\"", "\"tests/golden/srs.secret\"");
     let (full_config, default) = (config(&full), without_file().unwrap());
     assert_eq!(full_config.warnings, []);
@@ -600,8 +601,8 @@ fn the_example_is_sound_and_names_every_key() {
     assert_eq!(full_config.delivery, default.delivery);
     // Bulk mail's own clocks are there only where they are set.
     assert_eq!(full_config.retry.bulk_site_ms, Some((default.retry.site_ms_min, default.retry.site_ms_max)));
-    let (bulk_lifetime_ms, bulk_site_ms, bulk_recipient_ms) = (None, None, None);
-    let retry = RetryConfig { bulk_lifetime_ms, bulk_site_ms, bulk_recipient_ms, ..full_config.retry.clone() };
+    let own = RetryConfig { bulk_lifetime_ms: None, bounce_lifetime_ms: None, ..full_config.retry.clone() };
+    let retry = RetryConfig { bulk_site_ms: None, bulk_recipient_ms: None, ..own };
     assert_eq!(retry, default.retry);
     assert_eq!(full_config.journal, default.journal);
     assert_eq!(full_config.log, default.log);
@@ -710,7 +711,10 @@ fn tls_names_files_and_where_they_stand() {
     let errors = stentor_tls::Identities::load(&read.tls.files(), 0).unwrap_err();
     let errors = read.certificate_errors(errors);
     let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    assert_eq!(lines, [":2:9: a.pem: there is no such file", ":5:9: b.pem: there is no such file"]);
+    let next =
+        "name the file in PEM that the CA gave you, with the server's own certificate first (certbot: fullchain.pem)";
+    let at = |place: &str| format!("{place}: there is no such file; {next}");
+    assert_eq!(lines, [at(":2:9: a.pem"), at(":5:9: b.pem")]);
     for (text, expected) in [
         ("certificates = [{ chain = \"a.pem\" }]", "`key` is missing in [tls.certificates.1]"),
         ("certificates = [{ chain = \"a.pem\", key = \"a.key\", keys = 1 }]", "did you mean `key`?"),
@@ -780,7 +784,7 @@ bulk = \"attempts\"
 lists = { news = \"news.log\" }
 [lists.news]
 address = \"news@example.org\"
-subscribers = \"/dev/null\"
+subscribers = \"/proc/version\"
 ";
     let log = config(text).log;
     assert_eq!(log.attempts, LogTarget::Syslog(SyslogTo::Unix("/dev/log".into())));

@@ -9,9 +9,9 @@ use stentor_addresses::{Role, untagged};
 use stentor_config::Config;
 use stentor_mail::address::Address;
 use stentor_policy::{Expansion, Verdict};
-use stentor_rules::{ClientName, Facts, Outcome, Part};
+use stentor_rules::{AddressQuery, ClientName, Facts, Outcome, Part};
 
-/// When postsrsd made the senders of the cases.
+/// When the rewritten senders of the cases were made.
 const TODAY: u64 = 20_780;
 fn shown(to: &Expansion) -> String {
     let mut words: Vec<String> = to.addresses.iter().map(Address::to_string).collect();
@@ -30,12 +30,15 @@ fn shown(to: &Expansion) -> String {
     words.join(" ")
 }
 
-/// `CLIENT RECIPIENT`
+/// `CLIENT RECIPIENT`, or `CLIENT <> RECIPIENT` for the null sender.
 fn decide(config: &Config, case: &str) -> String {
     let (client, recipient) = case.split_once(' ').unwrap();
+    let (recipient, is_report) =
+        recipient.strip_prefix("<> ").map_or((recipient, false), |recipient| (recipient, true));
     let client: IpAddr = client.parse().unwrap();
     let address: Address = recipient.parse().unwrap();
-    let (sender, recipient) = (config.rules.key_of("a@x.test"), config.rules.key_of(address.as_str()));
+    let (sender, recipient) =
+        (config.rules.key_of(if is_report { "" } else { "a@x.test" }), config.rules.key_of(address.as_str()));
     let facts = Facts {
         client,
         client_name: ClientName::Nameless,
@@ -58,7 +61,8 @@ fn decide(config: &Config, case: &str) -> String {
     assert!(!steps.is_empty(), "{case}");
     if let Outcome::Local(Verdict::Alias(to)) = &decision.outcome {
         // Who is named by the server itself is found by the same look-ups.
-        let people = config.rules.people((&address, TODAY), &tables).unwrap().unwrap();
+        let people =
+            config.rules.people(AddressQuery { address: &address, today: TODAY, is_report }, &tables).unwrap().unwrap();
         assert_eq!(people, **to, "{case}");
     }
     match decision.outcome {
@@ -130,4 +134,27 @@ fn every_address_is_rewritten_as_it_says() {
 #[test]
 fn every_address_is_sent_as_it_says() {
     golden("generic.txt", 40, sent);
+}
+
+#[test]
+fn short_srs_hashes_are_raised_with_a_warning() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    let read = |chars: &str| {
+        let text = format!("[addresses]\nsrs = \"fwd.test\"\nsrs_secret_file = \"srs.secret\"\n{chars}");
+        stentor_config::check_text(&folder.join("golden.toml"), &text).unwrap()
+    };
+    for (chars, shown, is_warned) in [
+        ("", 8, false),
+        ("srs_hash_chars = 4\n", 8, true),
+        ("srs_hash_chars = 7\n", 8, true),
+        ("srs_hash_chars = 8\n", 8, false),
+        ("srs_hash_chars = 20\n", 20, false),
+    ] {
+        let config = read(chars);
+        let sent = config.rules.addresses.srs.as_ref().unwrap().forward("joe", "a.test", TODAY);
+        assert_eq!(sent.split('=').nth(1).map(str::len), Some(shown), "{chars}: {sent}");
+        let warned: Vec<String> = config.warnings.iter().map(ToString::to_string).collect();
+        let wanted = "8 are used, since shorter hashes can be guessed";
+        assert_eq!(warned.iter().any(|warning| warning.contains(wanted)), is_warned, "{chars}: {warned:?}");
+    }
 }

@@ -105,7 +105,7 @@ fn tables_of_routes_have_next_hops_in_our_words_too() {
 #[test]
 fn an_alias_of_a_list_that_rules_name_is_named() {
     let config = "hostname = \"mx.f.example\"\n[domains]\nlocal = [\"f.example\"]\npostmaster = \"ann@g.example\"\n\
-        [lists.news]\naddress = \"news@f.example\"\nowner = \"ann@g.example\"\nsubscribers = \"/dev/null\"\n\
+        [lists.news]\naddress = \"news@f.example\"\nowner = \"ann@g.example\"\nsubscribers = \"/proc/version\"\n\
         [aliases]\n\"all@f.example\" = \"news@f.example\"\n\"ann@f.example\" = \"ann@g.example\"\n";
     let rule = "[[rules]]\nlist = \"news\"\nclient = \"192.0.2.1\"\ndo = \"reject\"\n";
     let found = said(&format!("{config}{rule}"));

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use stentor_config::Config;
 use stentor_mail::address::Address;
 use stentor_rules::{
-    Answer as TableAnswer, ClientName, Decision, Facts, Field, Included, Key, NotIncluded, Outcome, Scan, Subject,
-    TableId, Tables,
+    Answer as TableAnswer, ClientName, Decision, Facts, Field, Included, Key, MessageFacts, NotIncluded, Outcome, Scan,
+    ServiceAnswers, Subject, TableId, Tables,
 };
 use stentor_strangers::{Answer, Answered, Greylisted, Question, Seen};
 
@@ -141,7 +141,14 @@ fn texts_say_who_is_listed_also_where_the_content_decides() {
         let decision = decided(&config, answers, PLAIN).0;
         let mut scan = Scan::new(config.rules.content.clone(), 0, false);
         scan.push(b"Subject: offer\r\n\r\n");
-        config.rules.by_content(&decision.marks.open, &scan.finish(), &mut None)
+        config
+            .rules
+            .by_content(
+                &decision.marks.open,
+                MessageFacts { hits: &scan.finish(), answers: &ServiceAnswers::default() },
+                &mut None,
+            )
+            .unwrap_or_default()
     };
     let listed = said(&[("1.2.0.192.zen.test", "127.0.0.4")]);
     let (reply, by) = listed.refusal().unwrap();

@@ -1,6 +1,6 @@
 //! How commands find the configuration, reach the running server, and report failure.
 
-use std::io::{IsTerminal, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -11,11 +11,12 @@ use stentor_control::{
     Client, ClientError, ErrorCode, HostsOptions, Observe, Problem, Reply, ReportOptions, Request, Selection, protocol,
     render,
 };
-use stentor_stats::escape::printable;
+use stentor_stats::escape::{lines, printable, without_traps};
 
 use crate::hints::Given;
 use crate::output::{is_closed, print, repeat};
 use crate::paint::Colour;
+use crate::progress::Progress;
 use stentor_logfiles::zone;
 
 /// Exit code of a command that was understood and failed.
@@ -27,7 +28,7 @@ const NEEDS_RESTART: u8 = 4;
 /// Exit code of a command line whose options do not go together, as clap's.
 const USAGE: u8 = 2;
 /// Exit code of a configuration with errors (as sysexits' `EX_CONFIG`).
-const CONFIGURATION: u8 = 78;
+pub(crate) const CONFIGURATION: u8 = 78;
 /// Where the configuration is if neither the command line nor the environment says so.
 const DEFAULT_PATH: &str = "/etc/stentor/stentor.toml";
 /// The environment variable that names it.
@@ -85,7 +86,17 @@ impl ServerArgs {
     pub(crate) fn socket(&self) -> Result<PathBuf, ExitCode> {
         match (&self.socket, &self.config) {
             (Some(socket), _) => Ok(socket.clone()),
-            (None, path) => places(path.as_deref()).map(|places| places.socket),
+            (None, path) => {
+                let (Places { socket, .. }, has_errors) = places_noting(path.as_deref())?;
+                if has_errors && server_at(&socket) == ServerState::Stopped {
+                    let why = format!(
+                        "no server is running at {}: correct the error above, then start one with `stentor serve`",
+                        socket.display()
+                    );
+                    return Err(self.fail(&why));
+                }
+                Ok(socket)
+            }
         }
     }
 
@@ -111,19 +122,19 @@ impl ServerArgs {
 
 /// Says why on standard error.
 pub fn fail(why: &str) -> ExitCode {
-    eprintln!("stentor: {why}");
+    eprintln!("stentor: {}", lines(why));
     ExitCode::from(FAILED)
 }
 
 /// The same where what was named is not there.
 pub(crate) fn nothing(why: &str) -> ExitCode {
-    eprintln!("stentor: {why}");
+    eprintln!("stentor: {}", lines(why));
     ExitCode::from(NOTHING)
 }
 
 /// The same where options do not go together.
 pub(crate) fn usage(why: &str) -> ExitCode {
-    eprintln!("stentor: {why}");
+    eprintln!("stentor: {}", lines(why));
     ExitCode::from(USAGE)
 }
 
@@ -157,7 +168,7 @@ fn located(option: &str, given: Option<&Path>, variable: Option<PathBuf>, defaul
         return Ok(path);
     }
     match default.symlink_metadata() {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(format!(
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(format!(
             "no configuration: name one with {option} FILE, set {VARIABLE}, or create {}",
             default.display()
         )),
@@ -184,31 +195,60 @@ pub(crate) fn load_noting(path: Option<&Path>) -> Result<Config, ExitCode> {
 /// Where the server's data and control socket are. Errors elsewhere in the file are said on standard error and keep nobody
 /// from a running server.
 pub(crate) fn places(path: Option<&Path>) -> Result<Places, ExitCode> {
+    places_noting(path).map(|(places, _)| places)
+}
+
+/// The same, and whether the file has errors.
+fn places_noting(path: Option<&Path>) -> Result<(Places, bool), ExitCode> {
     let path = locate(path)?;
     let diagnostics = match config::check(&path) {
-        Ok(config) => return Ok(Places { data_dir: config.data_dir, socket: config.control.socket }),
+        Ok(config) => return Ok((Places { data_dir: config.data_dir, socket: config.control.socket }, false)),
         Err(diagnostics) => diagnostics,
     };
     let code = wrong(&diagnostics);
     let places = config::places(&path).ok_or(code)?;
     eprintln!("stentor: the configuration has errors; asking the server at {}", places.socket.display());
-    Ok(places)
+    Ok((places, true))
+}
+
+/// What can be said of a server from outside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ServerState {
+    Running,
+    Stopped,
+    /// We cannot look.
+    Unknown,
+}
+
+/// Whether a server takes connections there.
+pub(crate) fn server_at(socket: &Path) -> ServerState {
+    match Client::connect(socket) {
+        Err(ClientError::Connect { source, .. }) => match source.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::ConnectionRefused => {
+                ServerState::Stopped
+            }
+            // Its queue of clients is full.
+            io::ErrorKind::WouldBlock => ServerState::Running,
+            _ => ServerState::Unknown,
+        },
+        _ => ServerState::Running,
+    }
 }
 
 /// Says on standard error what is wrong with the configuration.
 pub(crate) fn wrong(diagnostics: &[Diagnostic]) -> ExitCode {
     for diagnostic in diagnostics {
-        eprintln!("{diagnostic}");
+        eprintln!("{}", lines(&diagnostic.to_string()));
     }
     ExitCode::from(CONFIGURATION)
 }
 
 /// As wide as the terminal; whole where there is none.
 pub(crate) fn width() -> Width {
-    if !std::io::stdout().is_terminal() {
+    if !io::stdout().is_terminal() {
         return Width::UNCUT;
     }
-    let size = rustix::termios::tcgetwinsize(std::io::stdout());
+    let size = rustix::termios::tcgetwinsize(io::stdout());
     size.map_or(Width::LEAST, |size| Width::of_terminal(size.ws_col.into()))
 }
 
@@ -262,11 +302,14 @@ fn asked(server: &ServerArgs, request: &Request, show: &dyn Fn(&Reply) -> String
         client.be_patient().map_err(|error| fail(&error.to_string()))?;
     }
     let asked = if server.json {
-        client.ask_lines(request, &mut |line| writeln!(std::io::stdout(), "{line}"))
+        client.ask_lines(request, &mut |line| writeln!(io::stdout(), "{}", without_traps(line)))
     } else if let Request::Export { .. } = request {
         export(&mut client, request)
     } else {
-        client.ask(request).and_then(|reply| {
+        let progress = Progress::start(&socket, request);
+        let reply = client.ask(request);
+        drop(progress);
+        reply.and_then(|reply| {
             // A view says itself what is not there.
             if !matches!(&reply, Reply::Counted(_)) || !matches_nothing(request, &reply) {
                 print(&server.colour.paint(server.given().complete(&show(&reply)))).map_err(ClientError::Output)?;
@@ -347,7 +390,7 @@ pub(crate) fn streamed(server: &ServerArgs, result: Result<(), ClientError>) -> 
 
 /// Envelopes go to standard output as they come, the sum to standard error.
 fn export(client: &mut Client, request: &Request) -> Result<Reply, ClientError> {
-    let mut output = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut output = std::io::BufWriter::new(io::stdout().lock());
     let reply = client.ask_lines(request, &mut |line| match protocol::envelope_of(line) {
         Some(envelope) => writeln!(output, "{envelope}"),
         None => Ok(()),

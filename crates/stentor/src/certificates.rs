@@ -7,8 +7,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use stentor_acme::certificate_file;
 use stentor_config::{Config, Diagnostic};
+use stentor_engine::core::Core;
+use stentor_live::health::{Name, Words};
 use stentor_tls::{
-    Identities, IdentityStore, Look, SELF_SIGNED_FILE, Server, ServerSettings, Source, SourceError, TlsError, Watch,
+    Identities, IdentityError, IdentityStore, Look, SELF_SIGNED_FILE, Server, ServerSettings, Source, SourceError,
+    TlsError, Watch,
 };
 use tokio::time::MissedTickBehavior;
 
@@ -18,18 +21,25 @@ const LOOK_PAUSE: Duration = Duration::from_secs(1);
 pub struct Certificates {
     pub store: Arc<IdentityStore>,
     watch: Mutex<Watch>,
+    /// Why the files as they are now are not in force.
+    trouble: Mutex<Option<Words>>,
 }
 
 impl Certificates {
     /// Reads what the configuration names.
     pub fn start(config: &Config) -> Result<Arc<Certificates>, Vec<Diagnostic>> {
         let Loaded { watch, identities } = load(config)?;
-        Ok(Arc::new(Certificates { store: IdentityStore::new(identities), watch: Mutex::new(watch) }))
+        Ok(Arc::new(Certificates {
+            store: IdentityStore::new(identities),
+            watch: Mutex::new(watch),
+            trouble: Mutex::default(),
+        }))
     }
 
     /// Puts in force what was read for another configuration.
     pub fn put(&self, Loaded { watch, identities }: Loaded) {
         *self.watch.lock() = watch;
+        *self.trouble.lock() = None;
         self.store.replace(identities);
     }
 
@@ -51,7 +61,7 @@ impl Certificates {
     }
 
     /// Looks at the files, until the process ends.
-    pub async fn keep(self: Arc<Self>) {
+    pub async fn keep(self: Arc<Self>, core: Arc<Core>) {
         let mut ticks = tokio::time::interval(LOOK_PAUSE);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -59,6 +69,8 @@ impl Certificates {
             let certificates = self.clone();
             // A file system that does not answer keeps one thread.
             let _ = tokio::task::spawn_blocking(move || certificates.look()).await;
+            let words = self.trouble.lock().clone();
+            core.live.health.report(Name::CertificateFile, "", words);
         }
     }
 
@@ -76,14 +88,27 @@ impl Certificates {
                     }
                 }
                 self.store.replace(identities);
+                *self.trouble.lock() = None;
             }
             Look::Broken(errors) => {
+                *self.trouble.lock() = Some(unusable_words(&errors));
                 for error in errors {
                     tracing::error!(%error, "a certificate was replaced by what cannot be used; the one before stays in force");
                 }
             }
         }
     }
+}
+
+/// Files that are not used, and what to do about the first of them.
+fn unusable_words(errors: &[IdentityError]) -> Words {
+    let all = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    let next = errors.first().map_or("correct the files", |error| error.next);
+    let what = format!("certificate files cannot be used: {all}");
+    let next = format!(
+        "{next}; the files are read again by themselves, `stentor tls show` prints what they hold; a restart would fail"
+    );
+    Words::new(what, next)
 }
 
 fn is_other(old: &Identities, new: &Identities) -> bool {

@@ -4,19 +4,16 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
-use stentor_config::{Config, Diagnostic, Severity, TableConfig, TableSource, duration_s};
-use stentor_control::format::plural;
+use stentor_config::{Diagnostic, duration_s};
 use stentor_control::{QuarantineOptions, Reply, Request, Selection, Standing, Verb, quarantine_view, render};
-use stentor_engine::core::Settings;
 use stentor_queue::ids::MessageId;
 
-use crate::asking::{QueryArgs, ServerArgs, ask, load, locate, query, query_with, shown, usage, wrong};
+use crate::asking::{QueryArgs, ServerArgs, ask, load, query, query_with, shown, usage};
 use crate::cli_verbs::{Acting, QueueOnlyScope, Selectors, Suspended};
 use crate::observe::{batchstat, hosts, latedudes, mailqq, mailstat, queue, realstat, report, trace, watch};
-use crate::output::{done, print};
 use crate::{
-    config_cmd, explain, help, journal_cmd, logging, mime_cmd, process, secrets, table_cmd, tls_cmd, trial,
-    trial_rules, user_cmd,
+    check_cmd, config_cmd, explain, help, journal_cmd, logging, mime_cmd, process, secrets, table_cmd, tls_cmd,
+    user_cmd,
 };
 
 /// Mail transfer agent for mailing lists and bulk mail.
@@ -175,6 +172,9 @@ struct Check {
     /// Check the file alone, not what it names on this machine: folders, subscribers files, addresses, name servers.
     #[arg(long)]
     file_only: bool,
+    /// Print one JSON object: `ok`, `summary`, `findings`.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     with: WithConfig,
 }
@@ -326,7 +326,9 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Config(options) => config_cmd::run(&options),
         Command::Explain(options) => explain::run(&options),
         Command::Policy(options) => explain::replay::run(&options),
-        Command::Check(Check { file, file_only, with }) => check(file.or(with.config).as_deref(), file_only),
+        Command::Check(Check { file, file_only, json, with }) => {
+            check_cmd::run(&check_cmd::Options { file: file.or(with.config), file_only, json })
+        }
         Command::Look(command) => look(command),
         Command::Change(command) => change(command),
         Command::Mailstat(options) => mailstat::run(&options),
@@ -415,58 +417,6 @@ fn serve(config: Option<&Path>) -> ExitCode {
         }
         Err(code) => code,
     }
-}
-
-fn check(file: Option<&Path>, file_only: bool) -> ExitCode {
-    let path = match locate(file) {
-        Ok(path) => path,
-        Err(code) => return code,
-    };
-    let (config, settings) = match stentor_config::check_noting(&path) {
-        Ok(checked) => checked,
-        Err(diagnostics) => return wrong(&diagnostics),
-    };
-    print_warnings(&config.warnings);
-    let found = if file_only { Vec::new() } else { trial::run(&config, &settings) };
-    if found.iter().any(|finding| finding.severity == Severity::Error) {
-        return wrong(&found);
-    }
-    print_warnings(&found);
-    let summary = checked(&config);
-    if !file_only {
-        print_warnings(&led_to_nobody(config));
-    }
-    done(print(&summary))
-}
-
-fn led_to_nobody(config: Config) -> Vec<Diagnostic> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    // It is tried when the server starts, too.
-    let Ok(runtime) = runtime else { return Vec::new() };
-    runtime.block_on(async { trial_rules::leading_to_nobody(&Settings::new(config, None)).await })
-}
-
-/// What a sound configuration amounts to, in a line.
-fn checked(config: &Config) -> String {
-    // Policy services are looked up as tables are, and are none.
-    let is_service = |table: &&TableConfig| matches!(table.source, TableSource::Service(_));
-    let services = config.tables.iter().filter(is_service).count() as u64;
-    let tables = plural(config.tables.len() as u64 - services, "table");
-    let tables = if services == 0 { tables } else { format!("{tables}, {}", plural(services, "policy service")) };
-    let list = |texts: Vec<String>| if texts.is_empty() { "none".to_owned() } else { texts.join(", ") };
-    format!(
-        "{}: ok; {}, {}, {}, {}, {}, {}; local domains: {}; virtual domains: {}; relays for: {}\n",
-        config.file.as_deref().unwrap_or(Path::new("")).display(),
-        plural(config.lists.len() as u64, "list"),
-        if config.aliases.len() == 1 { "1 alias".to_owned() } else { format!("{} aliases", config.aliases.len()) },
-        plural(config.rules.by_recipient.len() as u64, "route"),
-        plural(config.rules.rules.len() as u64, "rule"),
-        tables,
-        plural(config.rules.relay_domains.len() as u64, "relay domain"),
-        list(config.domains.local.clone()),
-        list(config.domains.virtuals.clone()),
-        list(config.client_networks.iter().map(ToString::to_string).collect()),
-    )
 }
 
 fn print_warnings(warnings: &[Diagnostic]) {

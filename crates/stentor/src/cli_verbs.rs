@@ -6,14 +6,23 @@ use stentor_control::{Request, Selection, Standing, Subject, Verb};
 use stentor_queue::ids::MessageId;
 use stentor_queue::queue_only::Scope;
 
+/// An envelope sender. The word of a script's variable that is not set is none.
+pub(crate) fn sender(text: &str) -> Result<String, &'static str> {
+    match text.trim() {
+        "" => Err("an empty sender selects nothing; the null sender is '<>'"),
+        "<>" => Ok(String::new()),
+        text => Ok(text.to_owned()),
+    }
+}
+
 /// Selected mail: all given selectors must match.
 #[derive(Args, Default)]
 pub struct Selectors {
     /// Messages by queue id; may be given several times.
     #[arg(long, value_name = "ID")]
     id: Vec<MessageId>,
-    /// By envelope sender: an address, @domain, or "" for the null sender.
-    #[arg(long, value_name = "ADDRESS")]
+    /// By envelope sender: an address, @domain, or '<>' for the null sender.
+    #[arg(long, value_name = "ADDRESS", value_parser = sender)]
     sender: Option<String>,
     /// By recipient: an address or @domain.
     #[arg(long, value_name = "ADDRESS")]
@@ -24,6 +33,9 @@ pub struct Selectors {
     /// Messages of a list.
     #[arg(long, value_name = "NAME")]
     list: Option<String>,
+    /// Part of the subject, ignoring case; reads every header.
+    #[arg(long, value_name = "TEXT")]
+    subject: Option<String>,
     /// Accepted longer ago than this: 90s, 15m, 36h, 5d.
     #[arg(long, value_name = "AGE", value_parser = duration_s)]
     older_than: Option<u64>,
@@ -31,7 +43,7 @@ pub struct Selectors {
     #[arg(long, value_name = "AGE", value_parser = duration_s)]
     younger_than: Option<u64>,
     /// Everything; instead of selectors.
-    #[arg(long, conflicts_with_all = ["id", "sender", "recipient", "site", "list", "older_than", "younger_than"])]
+    #[arg(long, conflicts_with_all = ["id", "sender", "recipient", "site", "list", "subject", "older_than", "younger_than"])]
     all: bool,
 }
 
@@ -85,8 +97,8 @@ pub struct QueueOnlyScope {
     /// Recipients at a domain.
     #[arg(long)]
     domain: Option<String>,
-    /// By envelope sender: an address, @domain, or "" for the null sender.
-    #[arg(long, value_name = "ADDRESS")]
+    /// By envelope sender: an address, @domain, or '<>' for the null sender.
+    #[arg(long, value_name = "ADDRESS", value_parser = sender)]
     sender: Option<String>,
     /// By where it came from: an address, a network, or a local user.
     #[arg(long, value_name = "CLIENT")]
@@ -144,6 +156,7 @@ impl Selectors {
             recipient: self.recipient.clone(),
             site: self.site.clone(),
             list: self.list.clone(),
+            subject: self.subject.clone(),
             age_s_min: self.older_than,
             age_s_max: self.younger_than,
             as_of: None,

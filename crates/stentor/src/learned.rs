@@ -2,7 +2,8 @@
 //!
 //! Promise: mail waits for none of them. A file is replaced whole, and only after a change; writes of one file never overlap. MTA-STS policies are
 //! written within seconds, so that nobody can take one away by keeping us from the domain's web server over a restart (RFC 8461 10.2); of
-//! the others a crash forgets some minutes.
+//! the others a crash forgets some minutes; of what the scheduler has learned one. Histories of addresses and domains are in the journal
+//! (`committer/histories.rs`), since only there an id is an address's own.
 //!
 //! Failure: a file that is damaged or cannot be read is renamed, its extension replaced by `bad`, and what it had is forgotten; of a file with a line
 //! for each policy the readable lines are used. A failed write is logged as a warning and repeated.
@@ -11,7 +12,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use stentor_engine::core::Core;
@@ -23,6 +24,9 @@ use stentor_strangers::Greylist;
 const MIB: u64 = 1024 * 1024;
 const STS_FILE: &str = "mta-sts";
 const STS_BYTES_MAX: u64 = 128 * MIB;
+
+/// A write is followed by a pause of this many times what it took, at least.
+const PAUSE_FACTOR: u32 = 20;
 
 /// One file, for a part of the state of `K`.
 struct Kept<K> {
@@ -45,7 +49,7 @@ struct Kept<K> {
     writing: Mutex<()>,
 }
 
-fn greylist() -> Kept<Core> {
+fn greylist() -> Kept<Arc<Core>> {
     Kept {
         name: "greylist",
         what: "the greylist",
@@ -66,7 +70,7 @@ fn greylist() -> Kept<Core> {
     }
 }
 
-fn sts_policies() -> Kept<Core> {
+fn sts_policies() -> Kept<Arc<Core>> {
     Kept {
         name: STS_FILE,
         what: "MTA-STS policies",
@@ -83,7 +87,7 @@ fn sts_policies() -> Kept<Core> {
     }
 }
 
-fn tls_seen() -> Kept<Core> {
+fn tls_seen() -> Kept<Arc<Core>> {
     Kept {
         name: "tls_seen.json",
         what: "what TLS hosts had",
@@ -97,7 +101,7 @@ fn tls_seen() -> Kept<Core> {
     }
 }
 
-fn tls_counts() -> Kept<Core> {
+fn tls_counts() -> Kept<Arc<Core>> {
     Kept {
         name: "tls_reports",
         what: "counts for TLS reports",
@@ -123,7 +127,7 @@ fn tls_counts() -> Kept<Core> {
 }
 
 /// A limit of a day would be one of a restart without them.
-fn user_counts() -> Kept<Core> {
+fn user_counts() -> Kept<Arc<Core>> {
     Kept {
         name: "user-counts",
         what: "what users have submitted",
@@ -137,6 +141,24 @@ fn user_counts() -> Kept<Core> {
         },
         save: |core| core.security().counts().save(core.clock.now(), core.clock.steady()).map(String::into_bytes),
         set_changed: |core| core.security().counts().set_changed(),
+        writing: Mutex::default(),
+    }
+}
+
+/// Clocks, limits and counts of the scheduler.
+fn learned() -> Kept<Arc<Core>> {
+    Kept {
+        name: "learned",
+        what: "what was learned of hosts and mailboxes",
+        without: "it is learned anew",
+        save_every: Duration::from_mins(1),
+        bytes_max: 1_024 * MIB,
+        restore: |core, octets| match core.recall(octets) {
+            Ok(bad) => Ok(bad.map(|bad| format!("{bad} lines make no sense"))),
+            Err(error) => Err(error.to_string()),
+        },
+        save: Core::learned_file,
+        set_changed: |core| core.learned_file_lost(),
         writing: Mutex::default(),
     }
 }
@@ -197,14 +219,14 @@ impl<K> Kept<K> {
 pub struct Learned {
     core: Arc<Core>,
     folder: PathBuf,
-    files: Vec<Arc<Kept<Core>>>,
+    files: Vec<Arc<Kept<Arc<Core>>>>,
 }
 
 impl Learned {
     /// Takes what the files have, which blocks, and writes them now and then until the process ends.
     pub fn start(core: &Arc<Core>) -> Learned {
         let folder = core.settings().config.data_dir.clone();
-        let files = [greylist(), sts_policies(), tls_seen(), tls_counts(), user_counts()].map(Arc::new);
+        let files = [greylist(), sts_policies(), tls_seen(), tls_counts(), user_counts(), learned()].map(Arc::new);
         for file in &files {
             file.load(core, &folder);
             tokio::spawn(keep(file.clone(), core.clone(), folder.clone()));
@@ -220,12 +242,17 @@ impl Learned {
     }
 }
 
-async fn keep(file: Arc<Kept<Core>>, core: Arc<Core>, folder: PathBuf) {
+async fn keep(file: Arc<Kept<Arc<Core>>>, core: Arc<Core>, folder: PathBuf) {
+    let mut pause = file.save_every;
     loop {
-        tokio::time::sleep(file.save_every).await;
+        tokio::time::sleep(pause).await;
+        let begun = Instant::now();
+        let every = file.save_every;
         let (file, core, folder) = (file.clone(), core.clone(), folder.clone());
         // The next write starts after this one has ended: a stalled disk occupies one thread per file.
         let _ = tokio::task::spawn_blocking(move || file.save(&core, &folder)).await;
+        // A large file takes a part of the time that is bounded.
+        pause = every.max(begun.elapsed() * PAUSE_FACTOR);
     }
 }
 

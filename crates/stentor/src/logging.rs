@@ -1,13 +1,15 @@
 //! The server's own log: what it does and what is wrong with it, one line per event.
 //!
 //! There are no spans, so that a subscriber is a filter and a format; tracing-subscriber's registry would be five crates more.
-//! What a line holds from outside is escaped: control characters reach no terminal.
+//! What a line holds from outside is escaped: whatever a field or message holds, it stays on its line, and reaches no terminal
+//! as a control ([`is_trap`]).
 
 use std::fmt::{self, Write as _};
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use stentor_config::LogLevel;
+use stentor_stats::escape::is_trap;
 use stentor_stats::time::push_rfc3339;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
@@ -116,7 +118,7 @@ struct Escaped<'a>(&'a mut String);
 impl fmt::Write for Escaped<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for character in text.chars() {
-            if character.is_control() && character != '\n' && character != '\t' {
+            if is_trap(character) {
                 self.0.extend(character.escape_default());
             } else {
                 self.0.push(character);
@@ -170,5 +172,23 @@ mod tests {
     fn control_characters_are_escaped() {
         let text = logged(Level::INFO, false, || tracing::info!("a\x1b[2Jb\u{9b}c\r"));
         assert!(text.ends_with("a\\u{1b}[2Jb\\u{9b}c\\r\n"), "{text:?}");
+    }
+
+    #[test]
+    fn no_text_begins_a_line_of_its_own() {
+        let forged =
+            "x\r\n2026-11-23T00:56:00.123456Z  INFO logged in user=operator\t\u{2028}\u{2029}\u{85}\0\u{202e}\u{200b}";
+        let error = std::io::Error::other(forged);
+        let text = logged(Level::INFO, false, || {
+            tracing::info!("{forged}");
+            tracing::info!(user = %forged, "display");
+            tracing::info!(user = forged, "text");
+            tracing::info!(?forged, "debug");
+            tracing::info!(%error, "error");
+            tracing::info!(error = &error as &dyn std::error::Error, "error");
+        });
+        assert_eq!(text.lines().count(), 6, "{text}");
+        assert!(!text.chars().any(|c| is_trap(c) && c != '\n'), "{text:?}");
+        assert!(text.lines().all(|line| line.contains("\\r\\n2026-11-23")), "{text}");
     }
 }

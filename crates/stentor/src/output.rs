@@ -4,6 +4,8 @@ use std::io::{self, ErrorKind, IsTerminal, Write as _};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use stentor_stats::escape::without_traps;
+
 /// Writes all of it, at once.
 pub(crate) fn write(bytes: &[u8]) -> io::Result<()> {
     let mut output = io::stdout().lock();
@@ -11,9 +13,9 @@ pub(crate) fn write(bytes: &[u8]) -> io::Result<()> {
     output.flush()
 }
 
-/// The same of text.
+/// The same of text, in which nothing acts on a terminal but the colours and the layout of our own.
 pub(crate) fn print(text: &str) -> io::Result<()> {
-    write(text.as_bytes())
+    write(without_traps(text).as_bytes())
 }
 
 /// The reader has gone.

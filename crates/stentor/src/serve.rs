@@ -204,7 +204,7 @@ impl Server {
         });
         core.replace_security(Arc::new(security));
         tokio::spawn(security::watch(core.clone()));
-        tokio::spawn(certificates.clone().keep());
+        tokio::spawn(certificates.clone().keep(core.clone()));
         let acme_reloaded = Arc::new(Notify::new());
         tokio::spawn(acme::keep(core.clone(), answers, acme_reloaded.clone()));
         let learned = Learned::start(&core);
@@ -220,6 +220,7 @@ impl Server {
         resume(&core);
         tokio::spawn(core.clone().tick());
         tokio::spawn(core.clone().watch_limits());
+        tokio::spawn(stentor_admin::health::watch(core.clone()));
         let webhooks = stentor_http::webhooks::start(&core);
         stentor_http::telemetry::start(&core);
         tokio::spawn(stentor_http::tls_reports::send_when_due(core.clone()));
@@ -238,7 +239,7 @@ impl Server {
         read_lists(&core, &settings);
         let submissions = tokio::spawn(submission::run(core.clone(), accepted, stopping.clone()));
         let listeners = Listeners::new(core.clone(), StrangerThreads::start().map_err(StartError::Thread)?, stopping);
-        core.live.count_sessions(listeners.sessions_counter());
+        core.live.count_sessions(listeners.session_counts());
         for (socket, at) in sockets {
             tokio::spawn(listeners.clone().serve(socket, at));
         }

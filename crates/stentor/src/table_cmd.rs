@@ -16,6 +16,7 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 use stentor_config::{Config, TableConfig, TableSource};
 use stentor_control::format::{bytes, grouped, plural};
+use stentor_mail::address::Address;
 use stentor_rules::{Dialect, Field, Key, Subject, keys};
 use stentor_ruletables::remote::{For, Remote};
 use stentor_tablefiles as files;
@@ -259,6 +260,8 @@ fn look_up(
     let text = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
     let plain = |result, asked| Lookup { result, asked, expanded: None, lacks_tag: false };
     let Some(dialect) = kind else { return plain(source.get(key), vec![text(key)]) };
+    let quoted = quoted(key);
+    let key = quoted.as_ref().map_or(key, |address| address.as_str().as_bytes());
     let takes_partial = source.takes_partial_keys(dialect);
     let Some(owner) = dialect.owner() else {
         let mut asked = Vec::new();
@@ -290,6 +293,11 @@ fn look_up(
     }
     let has_tag = ["connect:", "from:", "to:"].iter().any(|tag| key.to_ascii_lowercase().starts_with(tag.as_bytes()));
     Lookup { lacks_tag: owner == Owner::AccessDb && !has_tag, ..plain(Outcome::NotFound, asked) }
+}
+
+/// The address in a session for a key that lacks the quotes of its local part, such as `a..b@example.org`.
+fn quoted(key: &[u8]) -> Option<Address> {
+    Address::parse(key, true).ok().filter(|address| address.as_str().starts_with('"'))
 }
 
 /// The keys of a table in our own words: of a client's address, an envelope address, or a name.

@@ -4,7 +4,7 @@
 //! Promise: nothing is created, changed or kept open; a name server gets one query, or two where DANE asks, a DNS list two, a milter the negotiation, a policy service and Dovecot a connection each, our own running server a status request (`trial_ports.rs`). What would make a start fail, or mail of
 //! a source fail, is an error; what depends on the user who runs the check, or may be meant, is a warning.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, Metadata};
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs, UdpSocket};
 use std::os::unix::fs::MetadataExt;
@@ -19,7 +19,7 @@ use stentor_config::{
 };
 use stentor_control::format::plural;
 use stentor_filters::Milter;
-use stentor_lists::subscribers::{self, Seen};
+use stentor_lists::subscribers::{self, Seen, Subscriber};
 use stentor_milter::{MilterSettings, OnFailure, Place};
 use stentor_policy::{DELIVER_SOCKETS, Host, RouteHost};
 use stentor_rules::{Dialect, NextHop, Routes};
@@ -27,7 +27,10 @@ use stentor_tablefiles as files;
 use stentor_tables::{Loaded, Problem, Reference, Table};
 
 use crate::trial_advice as advice;
-use crate::{acme, certificates, trial_auth, trial_dane, trial_lists, trial_ports, trial_rules, trial_tables};
+use crate::trial_subscribers::CaseFolds;
+use crate::{
+    acme, certificates, trial_auth, trial_dane, trial_lists, trial_omissions, trial_ports, trial_rules, trial_tables,
+};
 
 const GROUPS: &str = "/etc/group";
 /// Bad lines of a subscribers file that are shown.
@@ -46,10 +49,22 @@ pub(crate) fn run(config: &Config, settings: &Settings) -> Vec<Diagnostic> {
     advised(config, settings).into_iter().map(|(finding, _)| finding).collect()
 }
 
+/// Those that the file itself shows: nothing else is read or asked.
+pub(crate) fn run_file_only(config: &Config, settings: &Settings) -> Vec<Diagnostic> {
+    let file = config.file.clone().unwrap_or_default();
+    let mut trial = Trial { file, settings, found: Vec::new(), advice: Vec::new() };
+    for table in &config.tables {
+        trial.values(config, table, None);
+    }
+    trial.found
+}
+
 /// The same, each with what to do about it.
 pub(crate) fn advised(config: &Config, settings: &Settings) -> Vec<(Diagnostic, &'static str)> {
     let file = config.file.clone().unwrap_or_default();
     let mut trial = Trial { file, settings, found: Vec::new(), advice: Vec::new() };
+    trial.omissions(config);
+    trial.advise(advice::KEY);
     trial.folders(config);
     trial.submission(&config.submission);
     trial.advise(advice::FOLDER);
@@ -101,6 +116,22 @@ impl Trial<'_> {
     /// What to do about all that was found since the last call.
     fn advise(&mut self, advice: &'static str) {
         self.advice.resize(self.found.len(), advice);
+    }
+
+    /// What is valid, and what few mean.
+    fn omissions(&mut self, config: &Config) {
+        for found in trial_omissions::findings(config, self.settings) {
+            match found.place.as_deref().and_then(|place| place.rsplit_once(':')?.1.parse().ok()) {
+                Some(line) => self.found.push(Diagnostic {
+                    file: self.file.clone(),
+                    line,
+                    column: 1,
+                    severity: Severity::Warning,
+                    message: found.what,
+                }),
+                None => self.warn((&found.section, &found.key), &found.what),
+            }
+        }
     }
 
     /// Tables and their values, and the sockets of next hops.
@@ -270,6 +301,7 @@ impl Trial<'_> {
                 return None;
             }
         };
+        let named_at = config.named_at();
         for found in report.diagnostics.iter().take(BAD_LINES_SHOWN_MAX) {
             // The server's user may be able to read what is there.
             let is_missing = fs::symlink_metadata(&found.file).is_err_and(|error| error.kind() == ErrorKind::NotFound);
@@ -277,7 +309,7 @@ impl Trial<'_> {
             let is_error = report.has_errors() && !is_forgiven;
             let severity = if is_error { Severity::Error } else { Severity::Warning };
             let (line, column) = (found.line as usize, found.column.max(1) as usize);
-            let (file, message) = (found.file.clone().into(), found.problem.to_string());
+            let (file, message) = (found.file.clone().into(), format!("{}{named_at}", found.problem));
             self.found.push(Diagnostic { file, line, column, severity, message });
         }
         let more = report.diagnostics.len().saturating_sub(BAD_LINES_SHOWN_MAX) as u64 + report.left_out;
@@ -434,12 +466,14 @@ impl Trial<'_> {
             severity: Severity::Warning,
             message,
         };
-        // A pipe or a device has no end.
-        if !path.is_file() {
-            return;
-        }
-        let read = File::open(path).and_then(|mut file| subscribers::read(&mut file, &mut |_| Seen::First));
-        let report = match read {
+        let mut cases = CaseFolds::default();
+        let mut visit = |subscriber: Subscriber<'_>| {
+            cases.see(&subscriber);
+            Seen::First
+        };
+        // One that cannot be opened is a finding of the configuration's.
+        let Ok((mut file, _)) = subscribers::open(path) else { return };
+        let report = match subscribers::read(&mut file, &mut visit) {
             Ok(report) => report,
             Err(error) => return self.found.push(finding(0, 0, format!("cannot be read: {error}"))),
         };
@@ -448,6 +482,9 @@ impl Trial<'_> {
         }
         if let Some(more) = report.bad.checked_sub(BAD_LINES_SHOWN_MAX as u64).filter(|more| *more > 0) {
             self.found.push(finding(0, 0, format!("and {}", plural(more, "more bad line"))));
+        }
+        for (line, message) in cases.shown() {
+            self.found.push(finding(line, 0, message));
         }
         if report.accepted == 0 {
             self.found.push(finding(0, 0, "no subscribers".to_owned()));
@@ -520,7 +557,11 @@ mod tests {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
         let (config, settings) = stentor_config::check_noting(&file).unwrap_or_else(|found| panic!("{found:?}"));
         let found = run(&config, &settings);
-        let shown = found.iter().map(|found| found.to_string().replace(&format!("{}/", folder.display()), ""));
+        // What is left out has tests of its own, and the hostname is this machine's.
+        let is_omission =
+            |found: &&Diagnostic| found.message.contains("has no `") || found.message.contains("hostname \"");
+        let shown = found.iter().filter(|found| !is_omission(found));
+        let shown = shown.map(|found| found.to_string().replace(&format!("{}/", folder.display()), ""));
         shown.filter(|found| !found.contains("name server")).collect()
     }
 

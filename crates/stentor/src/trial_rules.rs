@@ -3,6 +3,7 @@
 use stentor_config::{Config, Diagnostic, Severity};
 use stentor_engine::clock::Clock;
 use stentor_engine::core::Settings;
+use stentor_mail::address::Address;
 use stentor_policy::Host;
 use stentor_rules::{Action, Does, Field, Key, NextHop, RuleId};
 
@@ -61,4 +62,22 @@ pub(crate) async fn leading_to_nobody(settings: &Settings) -> Vec<Diagnostic> {
         }
     }
     found
+}
+
+/// Mail of cron and other local programs goes to root at the server's own name: whether anybody has it.
+pub(crate) async fn root_without_home(settings: &Settings, (line, column): (usize, usize)) -> Option<Diagnostic> {
+    let config = &settings.config;
+    config.submission.folder.as_ref()?;
+    let root: Address = format!("root@{}", config.hostname).parse().ok()?;
+    let now = Clock::start().now();
+    if !settings.readers_of(&root, now).await.is_ok_and(|readers| readers.is_nobody()) {
+        return None;
+    }
+    let message = format!(
+        "mail of cron and other local programs to {root} has no home and is refused: add it to [aliases], `{:?} = \
+         \"you@elsewhere.example\"`, or to an alias file of [addresses]",
+        root.as_str()
+    );
+    let file = config.file.clone().unwrap_or_default();
+    Some(Diagnostic { file, line, column, severity: Severity::Warning, message })
 }

@@ -61,7 +61,10 @@ pub(crate) fn doubtful(config: &Config, own: &TableConfig, entries: &Entries<'_>
     };
     let file = file.or_else(|| config.file.clone()).unwrap_or_else(|| Path::new("").to_owned());
     let more = doubts.len().saturating_sub(SHOWN_MAX) as u64;
+    // A file's line does not say which table it is of.
+    let named_at = if matches!(entries, Entries::Read(_)) { own.named_at() } else { String::new() };
     let shown = doubts.into_iter().take(SHOWN_MAX).map(|(line, message)| {
+        let message = format!("{message}{named_at}");
         let (file, line, severity) = (file.clone(), line as usize, Severity::Warning);
         Diagnostic { file, line, column: 1, severity, message }
     });

@@ -18,7 +18,7 @@ use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, TextBody};
 use stentor_mail::stored::StoredForm;
 use stentor_policy::Verdict;
-use stentor_rules::{Outcome, Scan, Step};
+use stentor_rules::{MessageFacts, Outcome, Scan, ServiceAnswers, Step};
 use stentor_sessions::{Members, Named, check_content, check_post, class, header, redirected};
 
 use super::words::goes_to;
@@ -112,7 +112,13 @@ async fn judge_content(
     let named = Named { sender: &sender, aliases, lists: &lists };
     check_content(settings, &named, &facts, &Files(settings), Some(&mut *steps))?;
     if let Some(scan) = scan {
-        let results = settings.rules.by_content(&decided.decision.marks.open, &scan.finish(), &mut Some(&mut *steps));
+        let results = settings.rules.by_content(
+            &decided.decision.marks.open,
+            MessageFacts { hits: &scan.finish(), answers: &ServiceAnswers::default() },
+            &mut Some(&mut *steps),
+        );
+        // No service: its rules wait in a client's session alone.
+        let results = results.unwrap_or_default();
         decided.by_content.clone_from(&results.route);
         decided.decision.merge(results);
         if decided.decision.refusal().is_some() {

@@ -11,7 +11,7 @@ mod targets;
 mod words;
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use stentor_engine::core::call_ahead::Answer;
 use stentor_engine::core::next_hops::own_hop;
 use stentor_engine::delivery::call_ahead::{self, Recipient};
 use stentor_lists::Post;
-use stentor_mail::address::Address;
+use stentor_mail::address::{Address, AddressError};
 use stentor_mail::reply::Reply;
 use stentor_policy::Verdict;
 use stentor_resolve::{Asker, Resolver, ResolverError};
@@ -38,7 +38,7 @@ use stentor_strangers::{RateOver, Seen};
 use self::forwards::Forward;
 use self::targets::{Target, Targets, targets};
 use self::words::{also, also_without_places, because_of, by_srs, class_of, headline, logged, unknown};
-use crate::asking::{fail, load_noting, usage};
+use crate::asking::{ServerState, fail, load_noting, locate, server_at, usage};
 use crate::output::{done, print};
 
 /// Exit codes of sysexits(3): what the server would answer to RCPT or, with `--message`, to the data.
@@ -53,10 +53,10 @@ const NAMELESS: &str = stentor_rules::UNKNOWN;
     after_long_help = "What was set by command (queue-only, suspend, standing bounces) is not asked: see `stentor status`.\n\nExit codes: 0 accepted (discarded or quarantined mail, too), 69 refused, 75 deferred, 2 wrong arguments, 1 any other failure."
 )]
 pub struct Options {
-    /// The envelope sender; "" or "<>" for the null sender.
+    /// The envelope sender; "" or "<>" for the null sender. For trusted clients, a name without a domain gets `[addresses] origin`.
     #[arg(long, value_name = "ADDRESS")]
     from: String,
-    /// The recipient; `postmaster` alone is that of this server.
+    /// The recipient; `postmaster` alone is that of this server, other names as in --from.
     #[arg(long, value_name = "ADDRESS")]
     to: String,
     /// The client's address; the first step shows whether it may relay.
@@ -108,22 +108,28 @@ fn rate(text: &str) -> Result<RateOver, &'static str> {
 pub fn run(options: &Options) -> ExitCode {
     let config = match load_noting(options.config.as_deref()) {
         Ok(config) => config,
+        Err(code) if is_served(options.config.as_deref()) => {
+            eprintln!(
+                "stentor: cannot explain a configuration with errors; the running server still uses the previous one, and a restart would \
+                 fail (see `stentor doctor`)"
+            );
+            return code;
+        }
         Err(code) => return code,
     };
     // RFC 5321 section 4.5.1: there is a postmaster without a domain.
     let is_bare = options.to.eq_ignore_ascii_case(POSTMASTER);
     let to = if is_bare { format!("{POSTMASTER}@{}", config.hostname) } else { options.to.clone() };
-    let to: Address = match to.parse() {
-        Ok(to) => to,
-        Err(error) => return usage(&format!("{:?} is not a mail address: {error}", options.to)),
-    };
+    let is_trusted = options.login || network_of(&config, options.client).is_some();
+    let origin = Some(&*config.rules.addresses.origin).filter(|origin| is_trusted && !origin.is_empty());
     // In the form that a session gives it: without needless quotes, the domain in ASCII.
     let from = match options.from.as_str() {
-        "" | "<>" => None,
-        text => match text.parse::<Address>() {
-            Ok(from) => Some(from),
-            Err(error) => return usage(&format!("{text:?} is not a mail address: {error}")),
-        },
+        "" | "<>" => Ok(None),
+        text => address_of(text, origin).map(Some),
+    };
+    let (from, to) = match (from, address_of(&to, origin)) {
+        (Ok(from), Ok(to)) => (from, to),
+        (Err(why), _) | (_, Err(why)) => return usage(&why),
     };
     let from = from.as_ref().map_or("", Address::as_str);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -131,6 +137,44 @@ pub fn run(options: &Options) -> ExitCode {
         Ok(runtime) => runtime.block_on(explain(options, config, from, &to)),
         Err(error) => fail(&format!("cannot start: {error}")),
     }
+}
+
+/// An address as MAIL and RCPT read it: of a trusted client, one without a domain is at `origin`.
+fn address_of(text: &str, origin: Option<&str>) -> Result<Address, String> {
+    let parsed = match (text.parse(), origin) {
+        (Err(AddressError::NoDomain), Some(origin)) => format!("{text}@{origin}").parse(),
+        (Err(AddressError::NoDomain), None) => {
+            return Err(format!(
+                "{text:?} has no domain; `[addresses] origin` is added for trusted clients only (use --login, or --client in \
+                 client_networks)"
+            ));
+        }
+        (parsed, _) => parsed,
+    };
+    parsed.map_err(|error| format!("{text:?} is not a mail address: {error}"))
+}
+
+/// Whether a server is running with an earlier configuration.
+fn is_served(config: Option<&Path>) -> bool {
+    let places = locate(config).ok().and_then(|path| stentor_config::places(&path));
+    places.is_some_and(|places| server_at(&places.socket) == ServerState::Running)
+}
+
+/// The network by which a client is trusted.
+fn network_of(config: &Config, client: IpAddr) -> Option<impl std::fmt::Display + '_> {
+    config.client_networks.iter().find(|network| network.contains(&client.to_canonical()))
+}
+
+/// Addresses that were given without a domain.
+fn origin_steps(settings: &Settings, options: &Options, (from, to): (&str, &Address)) -> Vec<Step> {
+    let place = settings.config.place("addresses", "origin");
+    let is_completed = |(given, full): &(&str, &str)| !given.contains('@') && full.contains('@');
+    let pairs = [(options.from.as_str(), from), (options.to.as_str(), to.as_str())];
+    let step = |(given, full): (&str, &str)| {
+        let place = if given.eq_ignore_ascii_case(POSTMASTER) { "" } else { place.as_str() };
+        Step::new(format!("name {given}"), place, format!("read as {full}"))
+    };
+    pairs.into_iter().filter(is_completed).map(step).collect()
 }
 
 async fn explain(options: &Options, config: Config, from: &str, to: &Address) -> ExitCode {
@@ -157,7 +201,8 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
         stranger,
     };
     let mut decided = decide(&settings, speaker, (from, to)).await;
-    decided.steps.insert(0, client(&settings, options));
+    let completed = origin_steps(&settings, options, (from, to));
+    decided.steps.splice(0..0, std::iter::once(client(&settings, options)).chain(completed));
     if let Some(recipient) = decided.ask.take() {
         ask_ahead(&settings, &recipient, options.call_ahead, &mut decided).await;
     }
@@ -186,8 +231,7 @@ async fn explain(options: &Options, config: Config, from: &str, to: &Address) ->
 
 /// Who the client is taken for.
 fn client(settings: &Settings, options: &Options) -> Step {
-    let networks = &settings.config.client_networks;
-    let network = networks.iter().find(|network| network.contains(&options.client.to_canonical()));
+    let network = network_of(&settings.config, options.client);
     let (place, answer) = match network {
         _ if options.login => (String::new(), "trusted: it has logged in".to_owned()),
         Some(network) => {

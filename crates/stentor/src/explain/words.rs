@@ -119,7 +119,9 @@ fn also_with(rules: &Rulebook, decision: &Decision, by: &dyn Fn(&Why) -> String)
     all.extend(marks.bcc.iter().map(|(to, why)| format!("copied to {to}{}", by(why))));
     all.extend(marks.copies.iter().map(|(hop, why)| format!("copied to {hop}{}", by(why))));
     all.extend(marks.prepend.iter().map(|field| format!("with {field}")));
-    all.extend(marks.remove.iter().map(|removal| format!("without header {removal}")));
+    all.extend(marks.edits.iter().map(|edit| {
+        if edit.is_removal() { format!("without header {edit}") } else { format!("header changed, {edit}") }
+    }));
     all.extend(
         marks
             .transfer_encoding

@@ -1,18 +1,19 @@
 //! `stentor doctor`: reports in words what is wrong or has happened, and what to do next.
 //!
 //! It checks the configuration, the lock, free space and, of a stopped store, every segment; of a running one only the
-//! headers, since the rest is changing, and what the server says of itself. Exit code: 0 nothing needs doing (there may be notes), 1 something does, 78 the
-//! configuration has errors.
+//! headers, since the rest is changing, and what the server says of itself. That no server runs is a problem: no mail is accepted. Exit code:
+//! 0 nothing needs doing (there may be notes), 1 something does, 78 the configuration has errors.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
+use serde_json::json;
 use stentor_admin::own_tlsa;
 use stentor_config::{Config, Diagnostic};
 use stentor_control::doctor::{Finding as Note, Severity};
-use stentor_control::foreign::marked;
+use stentor_control::foreign::{marked, restored};
 use stentor_control::format::{plural, span};
 use stentor_control::{Client, Reply, Request};
 use stentor_journal::{Disk, Finding, RealDisk, SegmentState};
@@ -21,10 +22,11 @@ use stentor_stats::escape::printable;
 
 use super::fold::fold;
 use super::journal_dir;
-use crate::asking::{locate, wrong};
+use crate::asking::{CONFIGURATION, ServerState, locate, server_at};
 use crate::hints::Given;
+use crate::output::{done, print};
 use crate::paint::Colour;
-use crate::{acme, certificates, trial};
+use crate::{acme, certificates, trial, trial_advice};
 
 /// Free space under this many times the reserve is worth a word.
 const RESERVE_FACTOR: u64 = 4;
@@ -32,6 +34,18 @@ const RESERVE_FACTOR: u64 = 4;
 const ADDRESSES_PERCENT: u64 = 90;
 /// How long systemd may take to answer.
 const CLOCK_WAIT_S: &str = "5";
+/// What the running server's health calls too little free space.
+const DISK_FULL: &str = "disk_full";
+/// What it calls a list whose file is not in force.
+const SUBSCRIBERS_FILE: &str = "subscribers_file";
+/// Whatever else is found.
+const NO_SERVER: &str = "no server is running: no mail is accepted or delivered";
+const START: &str = "start it: `systemctl start stentor`, or `stentor serve`";
+/// After an error of the configuration.
+const CORRECT: &str =
+    "correct it, then `stentor check`; a restart would fail, and a reload keeps the configuration in force";
+/// After a warning of the configuration.
+const CHANGE: &str = "change the configuration, then `stentor check`";
 /// Findings that are written out.
 const FINDINGS_MAX: usize = 20;
 
@@ -40,31 +54,107 @@ pub struct Options {
     /// The server's configuration [default: `$STENTOR_CONFIG`, else /etc/stentor/stentor.toml].
     #[arg(long, short, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Print one JSON object: `ok` and `findings`.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     colour: Colour,
 }
 
 pub fn run(options: &Options) -> ExitCode {
-    let checked = locate(options.config.as_deref())
-        .and_then(|path| stentor_config::check_noting(&path).map_err(|diagnostics| wrong(&diagnostics)));
-    let (config, settings) = match checked {
-        Ok(checked) => checked,
+    let path = match locate(options.config.as_deref()) {
+        Ok(path) => path,
         Err(code) => return code,
     };
+    let (config, settings) = match stentor_config::check_noting(&path) {
+        Ok(checked) => checked,
+        Err(diagnostics) => return show(options, broken(&path, &diagnostics), ExitCode::from(CONFIGURATION)),
+    };
     let mut advice = examine(&config);
-    advice.extend(trial::advised(&config, &settings).iter().map(tried));
+    // In the words of the server's health where it knows the same.
+    let tried: Vec<Note> =
+        trial::advised(&config, &settings).iter().filter(|one| !is_known(&advice, one)).map(tried).collect();
+    advice.extend(tried);
     advice.extend(tlsa(&config));
     advice.extend(unsynchronised(&clock_state()));
+    once(&mut advice);
     // As `examine` has them, the worst first within what it and the trial found.
     advice.sort_by_key(|note| note.severity);
+    let is_problem = advice.iter().any(|note| note.severity == Severity::Problem);
+    show(options, advice, if is_problem { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// What there is to tell where the configuration has errors: these, and what a server says that runs with an earlier one.
+fn broken(path: &Path, diagnostics: &[Diagnostic]) -> Vec<Note> {
+    let next = |found: &Diagnostic| match found.severity {
+        stentor_config::Severity::Error => CORRECT,
+        stentor_config::Severity::Warning => CHANGE,
+    };
+    let mut notes: Vec<Note> = diagnostics.iter().map(|found| tried(&(found.clone(), next(found)))).collect();
+    let Some(places) = stentor_config::places(path) else { return notes };
+    match server_at(&places.socket) {
+        ServerState::Running => {
+            let what =
+                format!("a server is running with an earlier configuration (socket {})", places.socket.display());
+            notes.push(note(Severity::Fine, what, ""));
+            ask(&places.socket, &mut notes);
+        }
+        ServerState::Unknown => {
+            let what = format!("cannot tell whether a server is running: {} cannot be asked", places.socket.display());
+            notes.push(note(Severity::Problem, what, "run this as root or as the server's user"));
+        }
+        ServerState::Stopped => {
+            let next =
+                "correct the errors of the configuration first; then `systemctl start stentor`, or `stentor serve`";
+            notes.push(note(Severity::Problem, NO_SERVER.to_owned(), next));
+        }
+    }
+    notes.sort_by_key(|note| note.severity);
+    notes
+}
+
+/// Drops warnings of the configuration about what the running server has as a condition: a list's file.
+fn once(advice: &mut Vec<Note>) {
+    let is_of_file = |note: &Note| note.condition == SUBSCRIBERS_FILE;
+    let known: Vec<String> = advice.iter().filter(|note| is_of_file(note)).map(|note| restored(&note.what)).collect();
+    let is_known = |text: &str| {
+        let path = text.split_once("subscribers file `").and_then(|(_, rest)| rest.split('`').next());
+        path.is_some_and(|path| known.iter().any(|what| what.contains(path)))
+    };
+    advice.retain(|note| !note.condition.is_empty() || !is_known(&note.what));
+}
+
+fn show(options: &Options, mut advice: Vec<Note>, code: ExitCode) -> ExitCode {
     let given = Given::config(options.config.as_deref());
+    let is_problem = advice.iter().any(|note| note.severity == Severity::Problem);
+    if options.json {
+        for note in &mut advice {
+            note.what = restored(&note.what);
+        }
+        let printed = print(&format!("{}\n", json!({"ok": !is_problem, "findings": advice})));
+        return if printed.is_ok() { code } else { done(printed) };
+    }
     let mut out = io::stdout().lock();
     for note in &advice {
         if writeln!(out, "{}", options.colour.paint(given.complete(&printed(&note.text())))).is_err() {
             break;
         }
     }
-    if advice.iter().any(|note| note.severity == Severity::Problem) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    code
+}
+
+/// Whether a condition of the running server is about what `check` has found: of the kinds that it may be, one with a name or place in common.
+fn is_known(advice: &[Note], (finding, next): &(Diagnostic, &str)) -> bool {
+    let kinds = trial_advice::conditions(next);
+    let names = |note: &Note| {
+        let is_of_one_kind = note.subject.is_empty();
+        let is_named = !is_of_one_kind && finding.message.contains(&*note.subject);
+        let places = finding.message.split(|c: char| c.is_whitespace() || "`,;()".contains(c));
+        let mut places =
+            places.map(|place| place.trim_end_matches([':', '.'])).filter(|place| place.contains(['/', ':']));
+        is_named || *next == trial_advice::CERTIFICATE || places.any(|place| note.what.contains(place))
+    };
+    advice.iter().any(|note| kinds.contains(&note.condition.as_str()) && names(note))
 }
 
 /// What `check` finds on this machine, and what to do about it.
@@ -108,18 +198,12 @@ fn note(severity: Severity, what: String, next: &str) -> Note {
 
 /// Everything there is to tell.
 pub fn examine(config: &Config) -> Vec<Note> {
-    let mut notes: Vec<Note> = config
-        .warnings
-        .iter()
-        .map(|warning| note(Severity::Warning, warning.to_string(), "change the configuration, then `stentor check`"))
-        .collect();
+    let mut notes: Vec<Note> =
+        config.warnings.iter().map(|warning| note(Severity::Warning, warning.to_string(), CHANGE)).collect();
     if !config.data_dir.join("journal").is_dir() {
-        let what = format!("{} holds no journal yet", config.data_dir.display());
-        notes.push(note(
-            Severity::Warning,
-            what,
-            "if there should be one, check data_dir and that its file system is mounted",
-        ));
+        let what = format!("{NO_SERVER}; {} holds no journal yet", config.data_dir.display());
+        let next = format!("{START}; if there should be a journal, check data_dir and that its file system is mounted");
+        notes.push(note(Severity::Problem, what, &next));
         return notes;
     }
     let dir = journal_dir(&config.data_dir);
@@ -153,16 +237,16 @@ fn space(disk: &dyn Disk, config: &Config, dir: &Path, notes: &mut Vec<Note>) {
     let mib = |bytes: u64| bytes / (1024 * 1024);
     match disk.free_bytes() {
         Err(error) => notes.push(note(Severity::Warning, format!("free space of {}: {error}", dir.display()), "")),
-        Ok(free) if free < reserve => notes.push(note(
-            Severity::Problem,
-            format!(
+        Ok(free) if free < reserve => {
+            let what = format!(
                 "{} MiB free in {}, below the reserve of {} MiB: new mail gets 452 4.3.1, deliveries continue",
                 mib(free),
                 dir.display(),
                 mib(reserve)
-            ),
-            "free some space on that file system; mail is accepted again without a restart",
-        )),
+            );
+            let next = "free some space on that file system; mail is accepted again without a restart";
+            notes.push(Note { condition: DISK_FULL.to_owned(), ..note(Severity::Problem, what, next) });
+        }
         Ok(free) if free < RESERVE_FACTOR * reserve => notes.push(note(
             Severity::Warning,
             format!("{} MiB free in {}; below {} MiB new mail gets 452 4.3.1", mib(free), dir.display(), mib(reserve)),
@@ -199,6 +283,9 @@ fn running(disk: &dyn Disk, notes: &mut Vec<Note>) {
 fn ask(socket: &Path, notes: &mut Vec<Note>) {
     match Client::connect(socket).and_then(|mut client| client.ask(&Request::Doctor)) {
         Ok(Reply::Doctor(doctor)) => {
+            if doctor.findings.iter().any(|finding| finding.condition == DISK_FULL) {
+                notes.retain(|note| note.condition != DISK_FULL);
+            }
             // What it found has others' words in it; what to do is ours.
             notes.extend(doctor.findings.into_iter().map(|finding| Note { what: marked(&finding.what), ..finding }));
         }
@@ -237,13 +324,14 @@ fn stopped(disk: &dyn Disk, config: &Config, dir: &Path, notes: &mut Vec<Note>) 
         }
     };
     let (messages, recipients) = (folded.store.len(), folded.store.pending());
-    let what = format!("no server is running; {messages} messages are waiting for {recipients} recipients");
-    let (severity, next) = if folded.store.pending() > 0 {
-        (Severity::Warning, "start it: `systemctl start stentor`, or `stentor serve`; its log says why it ended")
+    let (messages, recipients) = (plural(messages as u64, "message"), plural(recipients, "recipient"));
+    let waiting = if folded.store.is_empty() {
+        "the queue is empty".to_owned()
     } else {
-        (Severity::Fine, "")
+        format!("{messages} waiting for {recipients}")
     };
-    notes.push(note(severity, what, next));
+    let what = format!("{NO_SERVER}; {waiting}");
+    notes.push(note(Severity::Problem, what, &format!("{START}; its log says why it ended")));
     submitted(config, notes);
     let segments = folded.found.segments.iter().filter(|segment| segment.state == SegmentState::Abandoned);
     abandoned(segments.map(|segment| segment.file.as_str()), notes);

@@ -310,19 +310,24 @@ fn problems(notes: &[Finding]) -> Vec<&str> {
 fn doctor_tells_a_running_a_sound_a_damaged_and_a_full_store() {
     let directory = tempfile::tempdir().unwrap();
     let data = directory.path();
-    assert!(notes(data, "").iter().any(|note| note.what.contains("holds no journal yet")));
+    let told = notes(data, "");
+    let first = problems(&told)[0];
+    assert!(first.starts_with("no server is running: ") && first.ends_with("holds no journal yet"), "{told:?}");
     let maker = make(&data.join("journal"));
     let told = notes(data, "");
     let running = format!("in use by process {}", std::process::id());
     assert!(told.iter().any(|note| note.what.contains(&running)), "{told:?}");
+    assert!(!told.iter().any(|note| note.what.starts_with("no server is running")), "{told:?}");
     drop(maker);
     let told = notes(data, "");
-    assert_eq!(problems(&told), Vec::<&str>::new());
-    assert!(told.iter().any(|note| note.what.contains("4 messages are waiting for 6 recipients")), "{told:?}");
+    let stopped = "no server is running: no mail is accepted or delivered; 4 messages waiting for 6 recipients";
+    assert_eq!(problems(&told), [stopped]);
+    let note = told.iter().find(|note| note.what == stopped).unwrap();
+    assert!(note.next.starts_with("start it: `systemctl start stentor`, or `stentor serve`"), "{told:?}");
     let (file, offset) = place_of(&data.join("journal"), 20);
     flip(&file, offset);
     let told = notes(data, "");
-    assert_eq!(problems(&told).len(), 2, "{told:?}");
+    assert_eq!(problems(&told).len(), 3, "{told:?}");
     assert!(told.iter().any(|note| note.next.contains("stentor journal salvage")), "{told:?}");
     let told = notes(data, "[journal]\nreserve_bytes = 1099511627776\n");
     assert!(problems(&told).iter().any(|what| what.contains("below the reserve")), "{told:?}");

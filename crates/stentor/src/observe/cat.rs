@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use stentor_control::{Client, ClientError, Part, Request, protocol};
 use stentor_queue::ids::MessageId;
-use stentor_stats::escape::printable;
+use stentor_stats::escape::{printable, without_traps};
 
 use crate::asking::{ServerArgs, streamed};
 
@@ -42,7 +42,7 @@ pub fn run(options: &Options) -> ExitCode {
     let asked = Client::connect(&socket).and_then(|mut client| {
         client.ask_lines(&Request::Cat { id: options.id, part }, &mut |line| {
             if options.server.json {
-                return writeln!(io::stdout(), "{line}");
+                return writeln!(io::stdout(), "{}", without_traps(line));
             }
             protocol::content_of(line).map_or(Ok(()), |piece| out.piece(&piece))
         })

@@ -20,12 +20,15 @@ pub struct Options {
     /// Posts of this list.
     #[arg(long, value_name = "NAME")]
     list: Option<String>,
-    /// By envelope sender: an address, @domain, or "" for the null sender.
-    #[arg(long, value_name = "ADDRESS")]
+    /// By envelope sender: an address, @domain, or '<>' for the null sender.
+    #[arg(long, value_name = "ADDRESS", value_parser = crate::cli_verbs::sender)]
     sender: Option<String>,
     /// With recipients at this site, as `stentor queue` names it, or at the site of a domain.
     #[arg(long)]
     site: Option<String>,
+    /// Part of the subject, ignoring case; reads every header.
+    #[arg(long, value_name = "TEXT")]
+    subject: Option<String>,
     /// Accepted longer ago than this: 90s, 15m, 36h, 5d.
     #[arg(long, value_name = "AGE", value_parser = duration_s)]
     older_than: Option<u64>,
@@ -46,6 +49,7 @@ pub fn run(options: Options) -> ExitCode {
         list: options.list,
         sender: options.sender,
         site: options.site,
+        subject: options.subject,
         age_s_min: options.older_than,
         age_s_max: options.younger_than,
         after: options.after,

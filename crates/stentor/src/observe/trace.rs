@@ -10,18 +10,19 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Args;
 use serde::Serialize;
 use stentor_control::causes;
-use stentor_control::format::date_time;
+use stentor_control::format::{date_time, plural, quoted};
 use stentor_control::reply::EnvelopeView;
 use stentor_control::{Client, Request, Selection, protocol};
-use stentor_history::{Asked, Reader};
+use stentor_history::{Reader, StoryQuery};
 use stentor_queue::ids::MessageId;
 use stentor_stats::civil::Zone;
 use stentor_stats::escape::printable;
-use stentor_stats::record::{Ms, Record};
+use stentor_stats::record::Ms;
 use stentor_stats::trace::{MESSAGES_MAX, Message, Story};
 
 use super::when;
 use crate::asking::{fail, nothing, places as places_of};
+use crate::hints::Given;
 use crate::output::{print, unless_closed};
 use crate::paint::Colour;
 use stentor_logfiles::{self as logfiles, From};
@@ -31,15 +32,24 @@ const PENDING_MAX: usize = 10_000;
 const PENDING_SHOWN_MAX: usize = 100;
 /// How what holds a message begins, in words.
 const HELD_BY: &str = "held by ";
+/// What `--only` takes.
+const FATES: [&str; 9] =
+    ["sent", "deferred", "bounced", "expired", "removed", "coalesced", "quarantined", "released", "refused"];
 const DAY_MS: Ms = 24 * 3_600_000;
 /// One text of the running server on a line.
 const TEXT_BYTES_MAX: usize = 1_024;
 
 #[derive(Args)]
 pub struct Options {
-    /// A queue id, a Message-ID (with or without angle brackets), a recipient's address, or a domain.
+    /// A queue id, a Message-ID (with or without angle brackets), a recipient's address, or a domain (also @domain).
     what: String,
-    /// Only the last N days (default 7), or since a time: 2026-11-22, "2026-11-22 10:00", yesterday, 90m.
+    /// WHAT is a sender (address or domain): for list posts, the author or the list's bounce address.
+    #[arg(long)]
+    sender: bool,
+    /// Only attempts that ended so: sent, deferred, bounced, expired, removed, coalesced, quarantined, released, refused.
+    #[arg(long, value_name = "FATE", value_delimiter = ',', value_parser = FATES)]
+    only: Vec<String>,
+    /// Only the last N days, or since a time: 2026-11-22, "2026-11-22 10:00", yesterday, 90m. By default all; of a sender or domain the last day.
     #[arg(long, value_name = "DAYS|TIME", value_parser = days_or_time)]
     since: Option<String>,
     /// Read logs instead of the history; asks no server.
@@ -94,64 +104,139 @@ struct Output<'a> {
     damaged: u64,
 }
 
+impl Options {
+    fn query<'a>(&'a self, from: Ms, pending: &'a [(String, String)]) -> StoryQuery<'a> {
+        StoryQuery { what: &self.what, is_sender: self.sender, from, pending, messages_max: MESSAGES_MAX }
+    }
+
+    /// Whether recipients that wait now are part of the answer.
+    fn takes_pending(&self) -> bool {
+        self.only.is_empty() || self.only.iter().any(|fate| fate == "deferred")
+    }
+
+    /// Why there is no answer; `others`: messages that `--only` left out.
+    fn nothing(&self, since: &str, others: usize, is_of_last_day: bool) -> String {
+        let what = printable(&self.what, TEXT_BYTES_MAX);
+        let further = if is_of_last_day { "; use --since to search further back" } else { "" };
+        if self.only.is_empty() {
+            return format!("no records of {what}{since}{further}");
+        }
+        let (fates, others) = (self.only.join(" or "), plural(others as u64, "message"));
+        format!("no attempts {fates}; searched {others} for {what}{since}{further}")
+    }
+
+    /// The command that finds the records of a sender.
+    fn as_sender(&self) -> String {
+        if self.logs.is_given() {
+            return "\nIt occurs as a sender: add --sender".to_owned();
+        }
+        let what = quoted(&printable(&self.what, TEXT_BYTES_MAX));
+        let given = Given { config: self.config.clone(), socket: self.socket.clone() };
+        given.complete(&format!("\nIt occurs as a sender: `stentor trace --sender {what}`"))
+    }
+
+    /// What the server is asked for.
+    fn selection(&self) -> Option<Selection> {
+        if !self.sender {
+            return Selection::about(&self.what);
+        }
+        let is_null = self.what.trim() == "<>";
+        let is_domain = !self.what.contains('@');
+        let sender = if is_null {
+            String::new()
+        } else if is_domain {
+            format!("@{}", self.what)
+        } else {
+            self.what.clone()
+        };
+        Some(Selection { sender: Some(sender), ..Selection::default() })
+    }
+}
+
 pub fn run(options: &Options) -> ExitCode {
     match carry_out(options) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => nothing(&format!("no records of {}", printable(&options.what, TEXT_BYTES_MAX))),
+        Ok(TraceResult::Records) => ExitCode::SUCCESS,
+        Ok(TraceResult::NoRecords(why)) => nothing(&why),
         Err(why) => fail(&why),
     }
 }
 
-/// Whether anything was found.
-fn carry_out(options: &Options) -> Result<bool, String> {
+enum TraceResult {
+    Records,
+    /// With what was looked for, in words.
+    NoRecords(String),
+}
+
+fn carry_out(options: &Options) -> Result<TraceResult, String> {
     let zone = options.logs.zone()?;
-    let from = options.since.as_deref().map_or(Ok(0), |text| since(text, now(), &zone))?;
-    let (story, present, damaged) = if options.logs.is_given() {
-        (of_logs(options, from)?, Present::default(), 0)
+    let query = options.query(0, &[]);
+    let is_scan = stentor_history::is_scan(&query) && !options.logs.is_given();
+    let begin = if is_scan { now().saturating_sub(DAY_MS) } else { 0 };
+    let from = options.since.as_deref().map_or(Ok(begin), |text| since(text, now(), &zone))?;
+    let ((mut story, present, damaged), is_sender_in_logs) = if options.logs.is_given() {
+        let (story, is_sender) = of_logs(options, from)?;
+        ((story, Present::default(), 0), is_sender)
     } else {
-        of_history(options, from)?
+        (of_history(options, from)?, false)
     };
-    let is_known = !story.is_empty() || !present.pending.is_empty();
+    let others = story.messages.len();
+    if !options.only.is_empty() {
+        story.only(&options.only);
+    }
+    let has_pending = options.takes_pending() && !present.pending.is_empty();
+    let is_known = !story.is_empty() || has_pending;
     let shown = if options.json {
         let output = Output { story: &story, now: &present, damaged };
         // Nothing in it is a map with keys that are no texts.
         serde_json::to_string(&output).unwrap_or_default() + "\n"
     } else if is_known {
-        story.text(&zone) + &text(&present, &zone)
+        let now = if options.takes_pending() { text(&present, &zone) } else { String::new() };
+        story.text(&zone) + &now + &format!("times       {}\n", zone.label(self::now()))
     } else {
         String::new()
     };
     let shown = if options.json { shown } else { options.colour.paint(shown) };
     unless_closed(print(&shown)).map_err(|error| error.to_string())?;
-    Ok(is_known)
+    if is_known {
+        return Ok(TraceResult::Records);
+    }
+    let since = if from == 0 { String::new() } else { format!(" since {}", date_time(from, &zone)) };
+    let is_of_last_day = is_scan && options.since.is_none();
+    let mut why = options.nothing(&since, others, is_of_last_day);
+    if options.only.is_empty() && (is_sender_in_logs || is_sender_in_history(options, from)) {
+        why.push_str(&options.as_sender());
+    }
+    Ok(TraceResult::NoRecords(why))
 }
 
-/// The story out of logs.
-fn of_logs(options: &Options, from: Ms) -> Result<Story, String> {
+/// The story out of logs, and whether they have what was named as a sender.
+fn of_logs(options: &Options, from: Ms) -> Result<(Story, bool), String> {
     if options.logs.follow {
         return Err("trace has no --follow".to_owned());
     }
-    let mut story = Story::new(&options.what);
+    let story = if options.sender { Story::of_sender(&options.what) } else { Story::new(&options.what) };
+    let (mut story, as_sender) = (story.since(from), Story::of_sender(&options.what));
+    let mut is_sender = false;
     let summary = logfiles::feed(&options.logs, &mut |record| {
-        if record.at() >= from || matches!(record, Record::Accepted(_)) {
-            story.add(record);
-        }
+        story.add(record);
+        is_sender = is_sender || record.at() >= from && as_sender.is_about(record);
     })?;
     story.finish();
     summary.print();
-    Ok(story)
+    Ok((story, is_sender))
 }
 
 /// The story out of our history, what is pending now, and how many places of the history are damaged.
 fn of_history(options: &Options, from: Ms) -> Result<(Story, Present, u64), String> {
     let (dir, socket) = places(options)?;
     let ask = |selection| socket.as_deref().map(|socket| ask(socket, selection)).unwrap_or_default();
-    let present = Selection::about(&options.what).map(ask).unwrap_or_default();
-    let (mut story, mut damaged) = read(&dir, &options.what, from, &present)?;
+    let present = options.selection().map(ask).unwrap_or_default();
+    let (mut story, mut damaged) = read(&dir, options, from, &present)?;
     // Of a Message-ID (which looks like an address without its brackets), and of a recipient that is another here, the history has the
     // queue ids, by which the server is asked.
     let named = story.ids_named().filter_map(|id| id.parse().ok());
-    let mut ids: Vec<MessageId> = ids_by_message_id(&story, &options.what).into_iter().chain(named).collect();
+    let by_id = if options.sender { Vec::new() } else { ids_by_message_id(&story, &options.what) };
+    let mut ids: Vec<MessageId> = by_id.into_iter().chain(named).collect();
     ids.sort_unstable();
     ids.dedup();
     let mut present = present;
@@ -162,10 +247,10 @@ fn of_history(options: &Options, from: Ms) -> Result<(Story, Present, u64), Stri
         present.pending.extend(more.pending.into_iter().filter(is_new));
         present.pending_left_out += more.pending_left_out;
         present.is_running |= more.is_running;
-        (story, damaged) = read(&dir, &options.what, from, &present)?;
+        (story, damaged) = read(&dir, options, from, &present)?;
     }
     // Failures of a domain say nothing of a recipient whose mail the server does not have.
-    if present.is_running && present.pending.is_empty() && options.what.contains('@') {
+    if present.is_running && present.pending.is_empty() && (options.sender || options.what.contains('@')) {
         story.unreached.clear();
     }
     for message in &mut story.messages {
@@ -183,6 +268,18 @@ fn of_history(options: &Options, from: Ms) -> Result<(Story, Present, u64), Stri
     Ok((story, present, damaged))
 }
 
+/// Whether the history of the last day has what was named as a sender: filters do not know senders, so all of it is read.
+fn is_sender_in_history(options: &Options, from: Ms) -> bool {
+    let may_be_sender = !options.sender && options.what.contains(['@', '.']) && !options.what.contains('<');
+    if options.logs.is_given() || !may_be_sender {
+        return false;
+    }
+    let from = from.max(now().saturating_sub(DAY_MS));
+    // It is a hint: what cannot be read was reported above.
+    let reader = places(options).ok().and_then(|(dir, _)| Reader::open(&dir).ok());
+    reader.is_some_and(|reader| stentor_history::has_sender(&reader, &options.what, from).unwrap_or(false))
+}
+
 /// Where the history is, and the control socket.
 fn places(options: &Options) -> Result<(PathBuf, Option<PathBuf>), String> {
     if let Some(dir) = &options.dir {
@@ -198,13 +295,13 @@ fn places(options: &Options) -> Result<(PathBuf, Option<PathBuf>), String> {
 }
 
 /// The story so far, and the number of damaged places.
-fn read(dir: &Path, what: &str, from: Ms, present: &Present) -> Result<(Story, u64), String> {
+fn read(dir: &Path, options: &Options, from: Ms, present: &Present) -> Result<(Story, u64), String> {
     let failed = |error: std::io::Error| format!("the history in {}: {error}", dir.display());
     let reader = match Reader::open(dir) {
         Ok(reader) => reader,
         // What waits is known all the same.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && !present.pending.is_empty() => {
-            return Ok((Story::new(what), 0));
+            return Ok((Story::new(&options.what), 0));
         }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Err(format!(
@@ -215,8 +312,7 @@ fn read(dir: &Path, what: &str, from: Ms, present: &Present) -> Result<(Story, u
         Err(error) => return Err(failed(error)),
     };
     let pending: Vec<_> = present.pending.iter().map(|one| (one.id.clone(), one.address.clone())).collect();
-    let asked = Asked { what, from, pending: &pending, messages_max: MESSAGES_MAX };
-    stentor_history::story(&reader, &asked).map_err(failed)
+    stentor_history::story(&reader, &options.query(from, &pending)).map_err(failed)
 }
 
 /// The messages that have this Message-ID, with or without its brackets.
@@ -287,7 +383,6 @@ fn text(present: &Present, zone: &Zone) -> String {
     if present.is_running && present.pending.is_empty() {
         out += "now         nothing pending\n";
     }
-    let _ = writeln!(out, "times       {}", zone.label(now()));
     out
 }
 
@@ -319,6 +414,36 @@ mod tests {
         assert_eq!(recipient("one.example").as_deref(), Some("@one.example"));
         assert_eq!(Selection::about("037P70R00000").map(|selection| selection.ids.len()), Some(1));
         assert_eq!(Selection::about("<a@b>"), None);
+    }
+
+    #[test]
+    fn an_answer_of_nothing_says_what_was_looked_for() {
+        let of = |what: &str, sender: bool, only: &[&str]| Options {
+            what: what.to_owned(),
+            sender,
+            only: only.iter().map(|fate| (*fate).to_owned()).collect(),
+            since: None,
+            logs: From::default(),
+            config: None,
+            socket: None,
+            dir: None,
+            json: false,
+            colour: Colour::default(),
+        };
+        let since = " since 2026-11-28 10:00:00";
+        assert_eq!(of("<a@b>", false, &[]).nothing("", 0, false), "no records of <a@b>");
+        assert_eq!(
+            of("one.example", false, &[]).nothing(since, 0, true),
+            "no records of one.example since 2026-11-28 10:00:00; use --since to search further back"
+        );
+        assert_eq!(
+            of("@one.example", false, &["bounced", "expired"]).nothing(since, 12, false),
+            "no attempts bounced or expired; searched 12 messages for @one.example since 2026-11-28 10:00:00"
+        );
+        assert_eq!(
+            of("a@b.example", true, &["bounced"]).nothing(since, 1, true),
+            "no attempts bounced; searched 1 message for a@b.example since 2026-11-28 10:00:00; use --since to search further back"
+        );
     }
 
     #[test]

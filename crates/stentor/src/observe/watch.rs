@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use stentor_control::{Client, Observe, Request, TrafficOptions, protocol};
 use stentor_stats::civil::Zone;
-use stentor_stats::escape::printable;
+use stentor_stats::escape::{printable, without_traps};
 use stentor_stats::now::TrafficLine;
 use stentor_stats::rates::clock;
 
@@ -43,7 +43,7 @@ pub fn run(options: Options) -> ExitCode {
     };
     let asked = Client::connect(&socket).and_then(|mut client| {
         client.ask_lines(&Request::Observe(Observe::Traffic(wanted)), &mut |line| {
-            if options.server.json { writeln!(io::stdout(), "{line}") } else { print(line, &zone) }
+            if options.server.json { writeln!(io::stdout(), "{}", without_traps(line)) } else { print(line, &zone) }
         })
     });
     streamed(&options.server, asked.map(drop))

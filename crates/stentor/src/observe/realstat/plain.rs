@@ -1,23 +1,57 @@
-//! Rows: time, deliveries per hour, delivered in the interval, a bar.
+//! Rows: time, deliveries per hour, delivered in the interval, a bar. A problem of the server is a line of its own before the row at which it
+//! begins, changes or ends, and again every [`AGAIN_ROWS`] rows, so that whoever comes later sees it.
 
 use std::io::{self, Write};
 use std::path::Path;
 
 use stentor_control::{ClientError, Snapshot, WatchOptions};
+use stentor_live::health::headline;
 use stentor_stats::civil::Zone;
+use stentor_stats::escape::{printable, without_traps};
 use stentor_stats::rates::{Interval, Scale, row};
 
 use super::feed;
 use stentor_logfiles::zone;
 
+/// Rows after which a problem that lasts is named again.
+const AGAIN_ROWS: u32 = 20;
+
+/// A headline has others' words in it.
+const LINE_BYTES_MAX: usize = 1_000;
+
+/// What stands above the next row.
+#[derive(Default)]
+struct Headline {
+    last: Option<String>,
+    rows: u32,
+}
+
+impl Headline {
+    /// The lines before this snapshot's row.
+    fn before(&mut self, snapshot: &Snapshot) -> Option<String> {
+        let now = headline(&snapshot.health);
+        self.rows += 1;
+        let is_due = now.is_some() && self.rows > AGAIN_ROWS;
+        if now == self.last && !is_due {
+            return None;
+        }
+        self.rows = 1;
+        self.last.clone_from(&now);
+        Some(now.map_or_else(|| "# problem resolved".to_owned(), |now| format!("# {now}")))
+    }
+}
+
 pub fn run(socket: &Path, options: WatchOptions, is_json: bool) -> Result<(), ClientError> {
     let zone = zone::local();
     let mut scale = Scale::default();
     let mut failed = None;
-    let mut is_first = true;
+    let (mut is_first, mut above) = (true, Headline::default());
     let see = |snapshot: Box<Snapshot>| {
-        let printed =
-            if is_json { json(&snapshot) } else { print(&snapshot, &zone, &mut scale, std::mem::take(&mut is_first)) };
+        let printed = if is_json {
+            json(&snapshot)
+        } else {
+            print(&snapshot, &zone, &mut scale, (std::mem::take(&mut is_first), above.before(&snapshot)))
+        };
         let goes_on = printed.is_ok();
         // Whoever reads no more has seen enough.
         failed = printed.err().filter(|error| error.kind() != io::ErrorKind::BrokenPipe);
@@ -29,10 +63,15 @@ pub fn run(socket: &Path, options: WatchOptions, is_json: bool) -> Result<(), Cl
 
 fn json(snapshot: &Snapshot) -> io::Result<()> {
     // A plain struct with string keys: serialising it cannot fail.
-    writeln!(io::stdout(), "{}", serde_json::to_string(snapshot).unwrap_or_default())
+    writeln!(io::stdout(), "{}", without_traps(&serde_json::to_string(snapshot).unwrap_or_default()))
 }
 
-fn print(snapshot: &Snapshot, zone: &Zone, scale: &mut Scale, is_first: bool) -> io::Result<()> {
+fn print(
+    snapshot: &Snapshot,
+    zone: &Zone,
+    scale: &mut Scale,
+    (is_first, above): (bool, Option<String>),
+) -> io::Result<()> {
     let interval = Interval {
         at: snapshot.now,
         interval_ms: snapshot.interval_ms,
@@ -43,7 +82,36 @@ fn print(snapshot: &Snapshot, zone: &Zone, scale: &mut Scale, is_first: bool) ->
     if scale.fit(&interval) || is_first {
         writeln!(out, "{}", scale.legend(&zone.label(snapshot.now)))?;
     }
+    if let Some(above) = above {
+        writeln!(out, "{}", printable(&above, LINE_BYTES_MAX))?;
+    }
     let offset_s = i64::from(zone.offset_s((snapshot.now / 1000).cast_signed()));
     writeln!(out, "{}", row(&interval, scale, offset_s))?;
     out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use stentor_stats::health::{Condition, Severity};
+
+    use super::*;
+
+    #[test]
+    fn a_problem_is_named_when_it_begins_changes_lasts_and_ends() {
+        let snapshot = |problems: &[&str]| {
+            let condition = |what: &&str| Condition { what: (*what).to_owned(), ..Condition::default() };
+            Snapshot { health: problems.iter().map(condition).collect(), ..Snapshot::default() }
+        };
+        let mut above = Headline::default();
+        assert_eq!(above.before(&snapshot(&[])), None);
+        assert_eq!(above.before(&snapshot(&["DNS is down"])).as_deref(), Some("# PROBLEM: DNS is down"));
+        assert_eq!(above.before(&snapshot(&["DNS is down"])), None);
+        let two = above.before(&snapshot(&["the disk is full", "DNS is down"]));
+        assert_eq!(two.as_deref(), Some("# PROBLEM: the disk is full (and 1 more)"));
+        let rows = (0..45).filter(|_| above.before(&snapshot(&["the disk is full", "DNS is down"])).is_some());
+        assert_eq!(rows.count(), 2, "every twenty rows");
+        assert_eq!(above.before(&snapshot(&[])).as_deref(), Some("# problem resolved"));
+        let warning = Condition { severity: Severity::Warning, ..Condition::default() };
+        assert_eq!(above.before(&Snapshot { health: vec![warning], ..Snapshot::default() }), None);
+    }
 }

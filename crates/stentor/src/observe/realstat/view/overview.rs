@@ -162,7 +162,13 @@ fn causes(frame: &mut Frame<'_>, area: Rect, (s, columns, is_wide): (&Snapshot, 
 fn cause_color(cause: Cause) -> Color {
     match cause {
         cause if cause.is_kept() => Color::Magenta,
-        Cause::Dns | Cause::Refused | Cause::Unreachable | Cause::TimedOut | Cause::Unreadable => Color::Red,
+        Cause::Dns
+        | Cause::Routing
+        | Cause::BlockListed
+        | Cause::Refused
+        | Cause::Unreachable
+        | Cause::TimedOut
+        | Cause::Unreadable => Color::Red,
         cause if cause.is_moving() => Color::Green,
         _ => Color::Yellow,
     }

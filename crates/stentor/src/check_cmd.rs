@@ -1,0 +1,123 @@
+//! `stentor check`: what is wrong with a configuration, and with what it names on this machine.
+//!
+//! Exit codes: 0 it can be used (there may be warnings), 78 it has errors. With `--json` one object on standard output,
+//! whatever is found.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+use stentor_config::settings::Settings;
+use stentor_config::{Config, Diagnostic, Severity, TableConfig, TableSource};
+use stentor_control::format::plural;
+
+use crate::asking::{locate, wrong};
+use crate::output::{done, print};
+use crate::{trial, trial_members, trial_rules};
+
+/// As sysexits' `EX_CONFIG`.
+const CONFIGURATION: u8 = 78;
+
+pub(crate) struct Options {
+    pub file: Option<PathBuf>,
+    /// What it names on this machine is left out.
+    pub file_only: bool,
+    pub json: bool,
+}
+
+/// What was found, and the summary of a configuration that can be used.
+struct Checked {
+    findings: Vec<Diagnostic>,
+    summary: Option<String>,
+}
+
+pub(crate) fn run(options: &Options) -> ExitCode {
+    let path = match locate(options.file.as_deref()) {
+        Ok(path) => path,
+        Err(code) => return code,
+    };
+    let found = examine(&path, options.file_only);
+    if options.json {
+        let printed = print(&format!("{}\n", as_json(&path, &found)));
+        let code = if found.summary.is_some() { ExitCode::SUCCESS } else { ExitCode::from(CONFIGURATION) };
+        return if printed.is_ok() { code } else { done(printed) };
+    }
+    let Some(summary) = &found.summary else { return wrong(&found.findings) };
+    for warning in &found.findings {
+        eprintln!("{warning}");
+    }
+    done(print(summary))
+}
+
+fn examine(path: &Path, file_only: bool) -> Checked {
+    let (mut config, settings) = match stentor_config::check_noting(path) {
+        Ok(checked) => checked,
+        Err(findings) => return Checked { findings, summary: None },
+    };
+    let mut findings = std::mem::take(&mut config.warnings);
+    if file_only {
+        findings.extend(trial::run_file_only(&config, &settings));
+    } else {
+        findings.extend(trial::run(&config, &settings));
+    }
+    if findings.iter().any(|finding| finding.severity == Severity::Error) {
+        return Checked { findings, summary: None };
+    }
+    let summary = summary(&config);
+    if !file_only {
+        findings.extend(led_to_nobody(config, &settings));
+    }
+    Checked { findings, summary: Some(summary) }
+}
+
+fn as_json(path: &Path, found: &Checked) -> Value {
+    let finding = |finding: &Diagnostic| {
+        let severity = if finding.severity == Severity::Error { "error" } else { "warning" };
+        json!({
+            "severity": severity, "file": finding.file, "line": finding.line, "column": finding.column,
+            "message": finding.message,
+        })
+    };
+    json!({
+        "file": path, "ok": found.summary.is_some(), "summary": found.summary.as_deref().map(str::trim_end),
+        "findings": found.findings.iter().map(finding).collect::<Vec<_>>(),
+    })
+}
+
+/// Rules, lists and local programs whose mail leads to an address of ours that nobody has. `places`: where keys stand.
+fn led_to_nobody(config: Config, places: &Settings) -> Vec<Diagnostic> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    // It is tried when the server starts, too.
+    let Ok(runtime) = runtime else { return Vec::new() };
+    runtime.block_on(async {
+        let settings = stentor_engine::core::Settings::new(config, None);
+        let mut found = trial_rules::leading_to_nobody(&settings).await;
+        found.extend(trial_members::unknown(&settings, places).await);
+        let place = places.place("submission", "folder").unwrap_or_default();
+        found.extend(trial_rules::root_without_home(&settings, place).await);
+        found
+    })
+}
+
+/// What a sound configuration amounts to, in a line.
+fn summary(config: &Config) -> String {
+    // Policy services are looked up as tables are, and are none.
+    let is_service = |table: &&TableConfig| matches!(table.source, TableSource::Service(_));
+    let services = config.tables.iter().filter(is_service).count() as u64;
+    let tables = plural(config.tables.len() as u64 - services, "table");
+    let tables = if services == 0 { tables } else { format!("{tables}, {}", plural(services, "policy service")) };
+    let list = |texts: Vec<String>| if texts.is_empty() { "none".to_owned() } else { texts.join(", ") };
+    format!(
+        "{}: ok; {}, {}, {}, {}, {}, {}; local domains: {}; virtual domains: {}; relays for: {}\n",
+        config.file.as_deref().unwrap_or(Path::new("")).display(),
+        plural(config.lists.len() as u64, "list"),
+        if config.aliases.len() == 1 { "1 alias".to_owned() } else { format!("{} aliases", config.aliases.len()) },
+        plural(config.rules.by_recipient.len() as u64, "route"),
+        plural(config.rules.rules.len() as u64, "rule"),
+        tables,
+        plural(config.rules.relay_domains.len() as u64, "relay domain"),
+        list(config.domains.local.clone()),
+        list(config.domains.virtuals.clone()),
+        list(config.client_networks.iter().map(ToString::to_string).collect()),
+    )
+}

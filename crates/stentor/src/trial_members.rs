@@ -1,0 +1,143 @@
+//! Subscribers and owners of lists whom nobody here has, for `stentor check`: their domain is this server's, and there is no such list,
+//! alias, virtual user or mailbox. Posts for such subscribers are returned to the list's owner; what is for such an owner is lost.
+//!
+//! Promise: subscribers are looked up as a post looks them up, those in domains of this server alone, at most [`LOOK_UPS_MAX`] of a list and
+//! for [`LOOK_UPS_WAIT`] in all; what is left out is said. A table that cannot be asked is no finding here: it has one of its own.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::Path;
+use std::time::Duration;
+
+use stentor_config::settings::Settings as Places;
+use stentor_config::{Diagnostic, Severity};
+use stentor_control::format::plural;
+use stentor_engine::clock::Clock;
+use stentor_engine::core::Settings;
+use stentor_lists::subscribers::{self, Seen, Subscriber};
+use stentor_mail::address::Address;
+use tokio::time::{Instant, timeout_at};
+
+/// Local subscribers of one list that are looked up.
+const LOOK_UPS_MAX: usize = 10_000;
+/// Tables behind sockets may be slow.
+const LOOK_UPS_WAIT: Duration = Duration::from_secs(10);
+/// Subscribers of one list that are named.
+const SHOWN_MAX: usize = 20;
+
+/// See the module's page. `places`: where the keys of the configuration stand.
+pub(crate) async fn unknown(settings: &Settings, places: &Places) -> Vec<Diagnostic> {
+    let until = Instant::now() + LOOK_UPS_WAIT;
+    let mut found = Vec::new();
+    for list in &settings.config.lists {
+        let own = list.list.settings();
+        let mut members = Members { settings, domains: HashMap::new(), path: &list.subscribers, found: &mut found };
+        let owner = own.owner.as_ref();
+        let is_in_time = timeout_at(until, async {
+            members.look().await;
+            match owner {
+                Some(owner) => members.is_unknown(owner).await,
+                None => false,
+            }
+        });
+        let Ok(is_unknown) = is_in_time.await else {
+            members.report(0, "not all local subscribers were checked: lookups timed out".to_owned());
+            break;
+        };
+        if let Some(owner) = owner.filter(|_| is_unknown) {
+            let section = format!("lists.{}", own.name);
+            let (line, column) = places.place(&section, "owner").unwrap_or_default();
+            let message = format!(
+                "list {}: owner {owner} does not exist on this server, so bounce reports are lost; set `owner` to an address that \
+                 is read",
+                own.name
+            );
+            let file = settings.config.file.clone().unwrap_or_default();
+            found.push(Diagnostic { file, line, column, severity: Severity::Warning, message });
+        }
+    }
+    found
+}
+
+/// The subscribers of one list.
+struct Members<'a> {
+    settings: &'a Settings,
+    /// Whether a domain is this server's.
+    domains: HashMap<Box<str>, bool>,
+    path: &'a Path,
+    found: &'a mut Vec<Diagnostic>,
+}
+
+impl Members<'_> {
+    fn report(&mut self, line: u64, message: String) {
+        let (file, line) = (self.path.to_owned(), line as usize);
+        self.found.push(Diagnostic { file, line, column: 0, severity: Severity::Warning, message });
+    }
+
+    async fn look(&mut self) {
+        // A pipe or a device has no end; what cannot be read has a finding of its own.
+        if !self.path.is_file() {
+            return;
+        }
+        let mut all: Vec<(u64, Box<str>)> = Vec::new();
+        let mut visit = |subscriber: Subscriber<'_>| {
+            all.push((subscriber.line, subscriber.address.into()));
+            Seen::First
+        };
+        if File::open(self.path).and_then(|mut file| subscribers::read(&mut file, &mut visit)).is_err() {
+            return;
+        }
+        let (mut looked, mut unknown) = (0, 0_u64);
+        for (line, text) in all {
+            let Ok(address) = text.parse::<Address>() else { continue };
+            if !self.is_here(&address).await {
+                continue;
+            }
+            looked += 1;
+            if looked > LOOK_UPS_MAX {
+                self.report(0, format!("only its first {LOOK_UPS_MAX} local subscribers were looked up"));
+                break;
+            }
+            if !self.is_nobody(&address).await {
+                continue;
+            }
+            unknown += 1;
+            if unknown <= SHOWN_MAX as u64 {
+                let message = format!(
+                    "{address} does not exist on this server: no such list, alias, virtual user or mailbox; posts to it bounce to \
+                     the list's owner"
+                );
+                self.report(line, message);
+            }
+        }
+        if let Some(more) = unknown.checked_sub(SHOWN_MAX as u64).filter(|more| *more > 0) {
+            self.report(0, format!("and {} that do not exist on this server", plural(more, "more local subscriber")));
+        }
+    }
+
+    async fn is_unknown(&mut self, address: &Address) -> bool {
+        self.is_here(address).await && self.is_nobody(address).await
+    }
+
+    /// As for a post: only such subscribers are looked up.
+    async fn is_here(&mut self, address: &Address) -> bool {
+        let domain = address.domain();
+        if let Some(known) = self.domains.get(domain) {
+            return *known;
+        }
+        let rules = &self.settings.rules;
+        let is_here = if rules.has_domains_in_tables() {
+            let tables = self.settings.tables.questions();
+            tables.settle(|tables| rules.stands_here(domain, tables)).await
+        } else {
+            rules.own_domains().any(|own| own == domain)
+        };
+        self.domains.insert(domain.into(), is_here);
+        is_here
+    }
+
+    async fn is_nobody(&self, address: &Address) -> bool {
+        let readers = self.settings.found_at(address, Clock::start().now()).await;
+        readers.is_ok_and(|readers| readers.is_nobody())
+    }
+}
