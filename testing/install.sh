@@ -53,15 +53,15 @@ if [ "${1:-}" = --peers ]; then
     command -v spamd >/dev/null || wished+=(spamd)
     command -v spamass-milter >/dev/null || wished+=(spamass-milter)
     command -v rspamd >/dev/null || wished+=(rspamd)
-    # Policy services.
-    command -v postgrey >/dev/null || wished+=(postgrey)
-    command -v policyd-spf >/dev/null || wished+=(postfix-policyd-spf-python)
-    command -v socat >/dev/null || wished+=(socat)
-    # Zones that are signed, and a resolver that validates them (bench/validated.py), which have configurations of their own.
-    command -v knotd >/dev/null || wished+=(knot)
-    command -v kdig >/dev/null || wished+=(knot-dnsutils)
-    command -v unbound >/dev/null || wished+=(unbound)
 fi
+# Policy services.
+command -v postgrey >/dev/null || wished+=(postgrey)
+command -v policyd-spf >/dev/null || wished+=(postfix-policyd-spf-python)
+command -v socat >/dev/null || wished+=(socat)
+# Zones that are signed, and a resolver that validates them (bench/validated.py), which have configurations of their own.
+command -v knotd >/dev/null || wished+=(knot)
+command -v kdig >/dev/null || wished+=(knot-dnsutils)
+command -v unbound >/dev/null || wished+=(unbound)
 # Programs that call sendmail.
 command -v bsd-mailx >/dev/null || wished+=(bsd-mailx)
 command -v php >/dev/null || wished+=(php-cli)
@@ -80,6 +80,13 @@ if [ "$(id -u)" -ne 0 ]; then
     fi
 fi
 if [ "${#packages[@]}" -gt 0 ] || [ "${#wished[@]}" -gt 0 ]; then
+    # Daemons that packages bring along are not started: the tests start their own.
+    policy=/usr/sbin/policy-rc.d
+    if [ ! -e "$policy" ]; then
+        trap '"${root[@]}" rm -f "$policy"' EXIT
+        printf '#!/bin/sh\nexit 101\n' | "${root[@]}" tee "$policy" >/dev/null
+        "${root[@]}" chmod 755 "$policy"
+    fi
     # Postfix is not to be set up nor to be asked about; an MTA that is there already stays.
     install=("${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends)
     "${root[@]}" apt-get update -q
@@ -102,6 +109,16 @@ if [ "$has_foreign" = no ] && [ "$(id -u)" -eq 0 ]; then
     bash "$(dirname "${BASH_SOURCE[0]}")/server/foreign/fetch.sh" "$foreign" ||
         echo "testing/install.sh: sendmail and Exim cannot be fetched" >&2
 fi
+# List managers of others: mlmmj is small, the other two are for `make test-peers`.
+managers="${STENTOR_MANAGERS_ROOT:-/var/cache/stentor-tests/managers}"
+wanted=(mlmmj)
+[ "${1:-}" != --peers ] || wanted+=(sympa mailman)
+for manager in "${wanted[@]}"; do
+    if [ ! -e "$managers/$manager/complete" ] && [ "$(id -u)" -eq 0 ]; then
+        bash "$(dirname "${BASH_SOURCE[0]}")/server/foreign/managers.sh" "$managers" "$manager" ||
+            echo "testing/install.sh: $manager cannot be fetched" >&2
+    fi
+done
 # cron is to send mail, not to run on this machine: unpacked as well.
 cron=/var/cache/stentor-tests/cron
 if [ ! -e "$cron/usr/sbin/cron" ] && [ "$(id -u)" -eq 0 ]; then

@@ -112,13 +112,16 @@ class Cycles(Tree):
 
 
 class Sizes(Tree):
-    def test_long_files_and_large_crates(self):
+    def test_a_long_file_fails(self):
         self.write({"lib.rs": "\n" * sizes.FILE_LINES_MAX})
-        self.assertEqual(sizes.too_long("one", self.root), [])
+        self.assertEqual(sizes.files_too_long("one", self.root), [])
         self.write({"lib.rs": "\n" * (sizes.FILE_LINES_MAX + 1)})
-        self.assertEqual(sizes.too_long("one", self.root), ["one/src/lib.rs: 801 lines, more than 800"])
+        self.assertEqual(sizes.files_too_long("one", self.root), ["one/src/lib.rs: 801 lines, more than 800"])
+
+    def test_a_large_crate_is_a_warning(self):
         self.write({"lib.rs": "", **{f"m{n}.rs": "\n" * 700 for n in range(21)}})
-        self.assertEqual(sizes.too_long("one", self.root), ["one/src: 14700 lines, more than 14000"])
+        self.assertEqual(sizes.files_too_long("one", self.root), [])
+        self.assertEqual(sizes.crate_too_long("one", self.root), ["one/src: 14700 lines, more than 14000"])
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! rule     = stage [ "(" text ")" ] ":" step *( ";" step )
-//! stage    = greeting | ehlo | helo | starttls | auth | mail | rcpt | data | bdat | body | dot | rset | quit
+//! stage    = greeting | ehlo | tls-ehlo | helo | starttls | auth | mail | rcpt | data | bdat | body | dot | rset | quit
 //! step     = ok             the command is carried out and answered as usual
 //!          | mute           it is carried out, and the answer swallowed
 //!          | spill          (bdat, first) the chunk's octets are taken for commands
@@ -18,7 +18,7 @@
 //!          | hang           nothing is said or done any more
 //! ```
 //!
-//! The text in brackets must be part of the command's line (of the recipient at `dot`, where LMTP replies for each).
+//! `ehlo` is any EHLO or LHLO, `tls-ehlo` one within TLS. The text in brackets must be part of the command's line (of the recipient at `dot`, where LMTP replies for each).
 //! The first matching rule applies. Without `ok` or `mute` the command itself has no effect: no transaction begins, no
 //! recipient is accepted, no copy kept. `bdat` matches when a chunk is complete, `body` once `body_bytes` of the
 //! message have arrived.
@@ -30,6 +30,8 @@ use serde::Deserialize;
 pub enum Stage {
     Greeting,
     Ehlo,
+    /// EHLO or LHLO within TLS.
+    TlsEhlo,
     Helo,
     StartTls,
     Auth,
@@ -43,9 +45,10 @@ pub enum Stage {
     Quit,
 }
 
-const STAGES: [(&str, Stage); 13] = [
+const STAGES: [(&str, Stage); 14] = [
     ("greeting", Stage::Greeting),
     ("ehlo", Stage::Ehlo),
+    ("tls-ehlo", Stage::TlsEhlo),
     ("helo", Stage::Helo),
     ("starttls", Stage::StartTls),
     ("auth", Stage::Auth),
@@ -89,8 +92,8 @@ pub struct Rule {
 impl Rule {
     /// Whether it is to be played at this stage; `line` is the command or, at the end of data, the recipient.
     pub fn fits(&self, stage: Stage, line: &[u8]) -> bool {
-        self.stage == stage
-            && (self.contains.is_empty() || line.windows(self.contains.len()).any(|w| w == self.contains.as_bytes()))
+        let is_at = self.stage == stage || stage == Stage::TlsEhlo && self.stage == Stage::Ehlo;
+        is_at && (self.contains.is_empty() || line.windows(self.contains.len()).any(|w| w == self.contains.as_bytes()))
     }
 }
 
@@ -182,6 +185,7 @@ mod tests {
         assert_eq!(read.steps[1..], [Step::PauseMs(20), Step::HalfClose]);
         assert!(read.fits(Stage::Rcpt, b"RCPT TO:<bob@x.example>"));
         assert!(!read.fits(Stage::Rcpt, b"RCPT TO:<ann@x.example>") && !read.fits(Stage::Mail, b"<bob@"));
+        assert!(rule("ehlo: hang").fits(Stage::TlsEhlo, b"") && !rule("tls-ehlo: hang").fits(Stage::Ehlo, b""));
         assert!(rule("greeting:ok").fits(Stage::Greeting, b""));
         assert!(rule("mail (a:b): hang").fits(Stage::Mail, b"xa:by"));
     }

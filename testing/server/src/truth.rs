@@ -58,7 +58,7 @@ pub const CASES: [Case; 14] = [
         ["tls", "not protected as required (TLS)", "TLS is required here and fails"],
         true,
     ),
-    case("noname.example", "dns = 'servfail'", ["dns", "DNS lookup failed", "DNS lookup fails"], true),
+    case("noname.example", "dns = 'servfail'", ["dns", "DNS lookup failed", "its own DNS is broken"], true),
     case(
         "silent.example",
         "behaviour = { at_mail = 'hang' }",

@@ -1,11 +1,12 @@
 //! `stentor-sim SCENARIO [KEY=VALUE...]`: runs a scenario over the seeds and prints JSON.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
 use stentor_sched::SchedConfig;
 use stentor_sim::scenario::day::{self, Day};
-use stentor_sim::scenario::{ablation, chart, clocks, content, cost, policy, rate, robust, truth};
+use stentor_sim::scenario::{ablation, chart, clocks, content, cost, decoding, policy, rate, robust, truth};
 
 /// KEY=VALUE of the command line.
 struct Options(Vec<(String, String)>);
@@ -16,8 +17,12 @@ impl Options {
         self.number("part", 1).clamp(1, 1_000) as u32
     }
 
+    fn text(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(k, _)| k == key).map(|(_, value)| value.as_str())
+    }
+
     fn number(&self, key: &str, default: u64) -> u64 {
-        self.0.iter().find(|(k, _)| k == key).and_then(|(_, v)| v.parse().ok()).unwrap_or(default)
+        self.text(key).and_then(|value| value.parse().ok()).unwrap_or(default)
     }
 }
 
@@ -69,6 +74,13 @@ fn main() -> ExitCode {
             let number = |key, default| options.number(key, default) as usize;
             content::run(number("rules", 200), number("bytes", 102_400), number("rounds", 1_000))
         }
+        "decoding" => decoding::run(&decoding::Search {
+            seed: options.number("seed", 1),
+            bytes: options.number("bytes", 65_536) as usize,
+            attempts: options.number("attempts", 400) as usize,
+            only: options.text("only").unwrap_or_default().to_owned(),
+            folder: options.text("write").map(PathBuf::from),
+        }),
         "policy" => policy::run(options.number("seed", 0), options.number("worlds", 100_000)),
         "rate" => {
             let first = options.number("seed", 1);
@@ -78,7 +90,7 @@ fn main() -> ExitCode {
         }
         _ => {
             eprintln!(
-                "usage: stentor-sim day|chart|clocks|content|ablation|million|growth|policy|rate|robust|truth [KEY=VALUE...]"
+                "usage: stentor-sim day|chart|clocks|content|decoding|ablation|million|growth|policy|rate|robust|truth [KEY=VALUE...]"
             );
             return ExitCode::from(2);
         }

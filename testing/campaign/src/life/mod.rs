@@ -34,7 +34,7 @@ use stentor_queue::site::Target;
 use stentor_queue::slices::Paging;
 use stentor_queue::store::Store;
 use stentor_resolve::Resolver;
-use stentor_sched::{CloseReason, Failure, NoSession, RcptOutcome, Scheduler, Stage};
+use stentor_sched::{CloseReason, Failure, NoSession, RcptOutcome, Scheduler, SessionSoFar, Stage};
 
 use crate::hosts;
 use crate::ledger::{Ledger, Pair};
@@ -505,7 +505,8 @@ impl<'a> Life<'a> {
 
     fn reply(&mut self, id: ConnId) {
         let Some(work) = self.conns.get_mut(&id).and_then(|conn| conn.work.take()) else { return };
-        self.core.with(|hub, now| outcome::apply(hub, id, &work.assignment, &work.outcomes, false, now));
+        let session = SessionSoFar::default();
+        self.core.with(|hub, now| outcome::apply(hub, id, &work.assignment, &work.outcomes, session, now));
         let lost = work.lost;
         if work.past_dot && !lost {
             let who: BTreeSet<String> = work.taken().into_iter().collect();

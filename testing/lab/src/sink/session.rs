@@ -455,6 +455,7 @@ impl Session {
 
     pub(super) fn command(&mut self, command: &Command<'_>, line: &[u8], now_us: u64) {
         let stage = match command {
+            Command::Ehlo | Command::Lhlo if self.secured => Stage::TlsEhlo,
             Command::Ehlo | Command::Lhlo => Stage::Ehlo,
             Command::Helo => Stage::Helo,
             Command::StartTls => Stage::StartTls,

@@ -12,7 +12,8 @@ Of several messages not all reach the host: once it has failed the others go to 
 behind the first one on a lost connection wait too.
 
 Whatever the host does, one message costs at most 4 connections to it in the first 10 s and 2 in any later 10 s (a refused TCP
-connection is tried again after 1, 2, 4, 8, 16, 30 s; one that takes a recipient in each connection gets one for each), 16 KiB of log and 50 ms of CPU. `make bench ONLY=robust.hostile` measures
+connection is tried again after 1, 2, 4, 8, 16, 30 s; one that takes a recipient in each connection gets one for each;
+one that delivered within the hour before gets up to 16 more in the first half minute, scheduler.md), 16 KiB of log and 50 ms of CPU. `make bench ONLY=robust.hostile` measures
 this, with 50 messages as well and with a healthy site beside.
 
 ";

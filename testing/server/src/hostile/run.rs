@@ -48,20 +48,27 @@ const LOOK_AGAIN: Duration = Duration::from_secs(2);
 const LOOKS_MAX: u32 = 15;
 
 /// Runs the cases at one server and judges each. On a busy machine some take longer than what is watched: they are waited
-/// for as long as further ones come to their end.
+/// for as long as further ones come to their end. A case that has come to its end is tried again later, and may be in flight at the next look.
 pub fn run(cases: &[Case], options: Options) -> Vec<Verdict> {
     let world = World::start(cases, "", options);
     let posted = world.post_all(cases);
     std::thread::sleep(options.watched);
-    let (mut least, mut looks) = (usize::MAX, 0);
+    let mut verdicts: Vec<Option<Verdict>> = vec![None; cases.len()];
+    let mut looks = 0;
     loop {
         let seen = world.look(cases, &posted);
-        let verdicts: Vec<_> = cases.iter().enumerate().map(|(no, case)| judge::judge(no, case, &seen)).collect();
-        let failed = verdicts.iter().filter(|verdict| !verdict.problems.is_empty()).count();
-        looks = if failed < least { 0 } else { looks + 1 };
-        least = least.min(failed);
-        if failed == 0 || looks >= LOOKS_MAX {
-            return verdicts;
+        let mut has_progress = false;
+        for (no, verdict) in verdicts.iter_mut().enumerate() {
+            if verdict.as_ref().is_none_or(|verdict| !verdict.problems.is_empty()) {
+                let new = judge::judge(no, &cases[no], &seen);
+                has_progress |= new.problems.is_empty();
+                *verdict = Some(new);
+            }
+        }
+        looks = if has_progress { 0 } else { looks + 1 };
+        let is_over = verdicts.iter().flatten().all(|verdict| verdict.problems.is_empty());
+        if is_over || looks >= LOOKS_MAX {
+            return verdicts.into_iter().flatten().collect();
         }
         std::thread::sleep(LOOK_AGAIN);
     }

@@ -165,11 +165,12 @@ fn starttls(t: &mut Table) {
         ] {
             t.row(id, &format!("`{reply}`"), &[&format!("starttls: say {reply}")], end);
         }
-        t.row("421", "`421 4.3.2 busy`, closes", &["starttls: say 421 4.3.2 busy; close"], end);
-        // The session goes on in clear, and is lost there.
-        t.row("454-fin", "`454 4.7.0 TLS not available`, closes", &["starttls: say 454 4.7.0 no; close"], Next);
+        // Busy is busy, at whatever command.
+        t.row("421", "`421 4.3.2 busy`, closes", &["starttls: say 421 4.3.2 busy; close"], Next);
         // Of a host that takes its time mail goes to another meanwhile.
         let late = if is_verified { Next } else { Again };
+        // The session goes on in clear, and is lost there; the next one does not ask for TLS.
+        t.row("454-fin", "`454 4.7.0 TLS not available`, closes", &["starttls: say 454 4.7.0 no; close"], late);
         for (id, steps, does) in FAULTS {
             let is_late = matches!(id, "half" | "hang" | "drip");
             t.row(id, does, &[&format!("starttls: {steps}")], if is_late { late } else { end });

@@ -123,7 +123,13 @@ fn senders_are_the_users_own() {
         let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
         session_with(port, &["--implicit"], &steps).pop().unwrap()
     };
-    assert!(with_from("From: ann@home.example").starts_with("250 2.0.0"));
+    for own in [
+        "From: ann@home.example",
+        "From: \"ANN@home.example\" <ann@home.example>",
+        "From: \"Ann @ Home\" <ann@home.example>",
+    ] {
+        assert!(with_from(own).starts_with("250 2.0.0"), "{own}");
+    }
     for from in [
         "From: bob@home.example",
         "From: ann@home.example, bob@home.example",
@@ -134,6 +140,11 @@ fn senders_are_the_users_own() {
         "From: boss@home.example <ann@home.example>",
         "From: ann@home.example, =?utf-8?q?boss=40home.example?=",
         "From: <ann@home.example> ( <boss@home.example>",
+        // Shown as from boss@ by most.
+        "From: \"boss@home.example\" <ann@home.example>",
+        "From: ann@home.example (boss@home.example)",
+        "From: =?utf-8?q?boss=40home.example?= <ann@home.example>",
+        "From: \"Boss (boss@home.example)\" <ann@home.example>",
     ] {
         let said = with_from(from);
         assert!(said.starts_with("550 5.7.1"), "{from}: {said}");
@@ -593,4 +604,47 @@ fn what_could_not_be_stored_counts_for_no_limit() {
     let said = send(1);
     assert_eq!(codes(&said), ["220", "250", "235", "250", "250", "354", "250"], "{said:?}");
     lab.wait_copies(1);
+}
+
+/// A login is among the trusted sessions from then on, on their threads: what was sent with it is read there, and the session goes on.
+#[test]
+fn a_session_goes_on_elsewhere_once_it_has_logged_in() {
+    let (lab, server) = started(|builder| {
+        let tables = "[{ address = \"127.0.0.1:0\", tls = \"none\" }]";
+        builder
+            .set("listen.submission", tables)
+            .set("auth.clear_networks", "[\"127.0.0.0/8\"]")
+            .set("listen.submission_connections_max", "8")
+    });
+    let connect = || stentor_harness::Smtp::connect(server.address_of("submission")).greeted();
+    let plain = "AUTH PLAIN AGFubkBob21lLmV4YW1wbGUAY29ycmVjdCBob3JzZQ==";
+    // More than strangers may have: each is counted as a user's once it has logged in.
+    let mut users: Vec<_> = (0..7)
+        .map(|_| {
+            let mut user = connect();
+            user.cmd("EHLO a.example").expect(250);
+            user.cmd(plain).expect(235);
+            user
+        })
+        .collect();
+    for (n, user) in users.iter_mut().enumerate() {
+        user.cmd("NOOP").expect(250);
+        let message = format!("From: ann@home.example\r\nSubject: {n}\r\n\r\nx\r\n");
+        user.send("ann@home.example", &["bob@one.example"], message.as_bytes()).expect(250);
+    }
+    // With the next command in the same segment.
+    users.truncate(3);
+    wait_until("places are free", || {
+        stentor_harness::Smtp::connect(server.address_of("submission")).reply().code == 220
+    });
+    let mut quick = connect();
+    quick.cmd("EHLO a.example").expect(250);
+    quick.raw(format!("{plain}\r\nNOOP\r\nMAIL FROM:<ann@home.example>\r\n").as_bytes());
+    quick.reply().expect(235);
+    quick.reply().expect(250);
+    quick.reply().expect(250);
+    quick.quit();
+    drop(users);
+    server.wait_empty();
+    drop(lab);
 }

@@ -2,7 +2,8 @@
 
 use std::process::{Command, Output, Stdio};
 
-use stentor_harness::{Server, TestLab, message, stentor, wait_until};
+use serde_json::Value;
+use stentor_harness::{Server, TestLab, message, message_with, stentor, wait_until};
 
 /// A server with a list and a held message.
 fn with_a_message() -> (Server, String) {
@@ -70,7 +71,10 @@ fn what_matches_nothing_has_an_exit_code_of_its_own() {
         &["suspend", "--site", "one.example", "--for", "0s"],
         &["queue-only", "--domain", "one.example", "--for", "0s"],
         &["suspend", "--sender", "joe@home.example"],
-        &["bounce", "--sender", "", "--for", "2h"],
+        &["bounce", "--sender", "<>", "--for", "2h"],
+        &["hold", "--sender", ""],
+        &["queue-only", "--sender", " "],
+        &["mailqq", "--sender", ""],
         &["queue", "show", "x"],
         &["report", "x"],
         &["report", "--limit", "0"],
@@ -260,6 +264,10 @@ fn while_no_name_server_answers_the_log_and_doctor_say_so() {
     let output = server.operator(&["doctor"]);
     let shown = String::from_utf8_lossy(&output.stdout);
     assert!(shown.contains("warning: no name server has answered since the start (1 question)\n    next: "), "{shown}");
+    wait_until("it is a problem", || {
+        let output = server.operator(&["doctor"]);
+        output.status.code() == Some(1) && String::from_utf8_lossy(&output.stdout).contains("PROBLEM: DNS is down")
+    });
 }
 
 #[test]
@@ -272,8 +280,8 @@ fn a_value_that_cannot_be_is_a_mistake_of_the_command_line() {
         &["batchstat", "--day", "never"],
         &["batchstat", "--out", "chart.gif"],
         &["trace", "ann@one.example", "--since", "1y"],
-        &["explain", "--from", "", "--to", "nobody"],
-        &["explain", "--from", "nobody", "--to", "ann@one.example"],
+        &["explain", "--from", "", "--to", "nobody", "--client", "192.0.2.1"],
+        &["explain", "--from", "nobody", "--to", "ann@one.example", "--client", "192.0.2.1"],
     ] {
         let output = server.operator(arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", err(&output));
@@ -298,4 +306,158 @@ fn what_a_host_says_is_no_hint() {
     server.ask(&["suspend", "--site", "odd.example"]).expect("it is suspended");
     let text = shown(&["stuck"]);
     assert!(text.contains("`stentor resume --site mx1.odd.example --config "), "{text}");
+}
+
+/// A name without a domain is at the origin where the server takes it: for trusted clients, by network or login.
+#[test]
+fn names_without_a_domain_are_explained_as_the_server_reads_them() {
+    let server =
+        crate::kit::bare().list("news", &["ann@one.example"]).set("addresses.origin", "\"lists.test\"").start();
+    for trusted in [&["--client", "127.0.0.1"][..], &["--client", "192.0.2.1", "--login"]] {
+        let output = server.operator(&[&["explain", "--from", "root", "--to", "news"], trusted].concat());
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{text} {}", err(&output));
+        assert!(
+            text.contains("root@lists.test") && text.contains("news@lists.test") && text.contains("list news"),
+            "{text}"
+        );
+    }
+    let output = server.operator(&["explain", "--from", "root", "--to", "news", "--client", "192.0.2.1"]);
+    assert!(output.status.code() == Some(2) && err(&output).contains("\"root\" has no domain; "), "{output:?}");
+    // What the server does.
+    let mut client = server.smtp();
+    client.cmd("MAIL FROM:<root>").expect(250);
+    client.cmd("RCPT TO:<news>").expect(250);
+}
+
+#[test]
+fn an_address_says_what_it_stands_for() {
+    let server = crate::kit::bare()
+        .list("news", &["ann@one.example", "bob@one.example"])
+        .set("lists.news.owner", "\"boss@one.example\"")
+        .set("addresses.origin", "\"lists.test\"")
+        .alias("team@lists.test", &["ann@one.example", "news@lists.test"])
+        .start();
+    for (address, expected) in [
+        (
+            "news@lists.test",
+            "  here      list news: 2 subscribers, owner boss@one.example, bounces to news-bounces@lists.test\n",
+        ),
+        ("NEWS@Lists.Test", "  here      list news: 2 subscribers"),
+        ("news", "  here      list news: 2 subscribers"),
+        ("news-bounces@lists.test", "  here      reports about posts of news\n"),
+        ("team@lists.test", "  here      for ann@one.example\n            list news: 2 subscribers"),
+        ("nobody@lists.test", "  here      refused: 550 5.1.1"),
+        ("ann@one.example", "  lists     news\n"),
+    ] {
+        let text = server.operator_text(&["address", address]);
+        assert!(text.contains(expected), "{address}: {text}");
+    }
+    let unknown = server.operator(&["address", "cid@two.example"]);
+    assert!(unknown.status.code() == Some(3) && err(&unknown).contains("is unknown"), "{unknown:?}");
+}
+
+#[test]
+fn check_names_subscribers_and_owners_whom_nobody_here_has() {
+    let subscribers = [
+        "gone@lists.test",
+        "ann@one.example",
+        "team@lists.test",
+        "news@lists.test",
+        "postmaster@lists.test",
+        "x+y@lists.test",
+        "vic+x@virtual.test",
+    ];
+    let server = crate::kit::bare()
+        .list("news", &subscribers)
+        .list("all", &["news+detail@lists.test"])
+        .set("lists.news.owner", "\"left@virtual.test\"")
+        .set("domains.virtual", "[\"virtual.test\"]")
+        .set("tables.users.as", "\"virtual\"")
+        .set("tables.users.inline", "{ \"vic@virtual.test\" = \"vic@one.example\" }")
+        .set("addresses.virtual", "[\"users\"]")
+        .set("lists.all.owner", "\"team@lists.test\"")
+        .set("domains.postmaster", "\"boss@one.example\"")
+        .alias("team@lists.test", &["ann@one.example"])
+        .prepare();
+    let output = server.operator(&["check"]);
+    let text = err(&output);
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains("does not exist on this server")).collect();
+    assert_eq!(lines.len(), 3, "{text}");
+    let has = |file: &str, words: &str| lines.iter().any(|line| line.contains(file) && line.contains(words));
+    assert!(has("news.subscribers:1:", "gone@lists.test does not exist on this server: no such list, alias"), "{text}");
+    assert!(has("news.subscribers:6:", "x+y@lists.test does not exist on this server: no such list, alias"), "{text}");
+    assert!(has("stentor.toml:", "list news: owner left@virtual.test does not exist on this server, "), "{text}");
+    assert!(output.status.success(), "{text}");
+}
+
+/// The subject is decoded, in each view of a message, and selects it.
+#[test]
+fn messages_are_known_by_their_subjects() {
+    let server = crate::kit::bare().list("news", &["ann@one.example"]).start();
+    let send = |id: &str, to: &str, subject: &str| {
+        let wire = message_with(id, &format!("Subject: {subject}\r\n"), "x");
+        server.smtp().send("me@home.example", &[to], &wire).expect(250).queue_id()
+    };
+    let post = send("post@test", "news@lists.test", "=?utf-8?q?Quarterly_pl=C3=A4n?=");
+    let other = send("other@test", "bob@one.example", "Lunch");
+    send("none@test", "cid@one.example", "");
+    let shown = server.operator_text(&["queue", "show", &post]);
+    assert!(shown.contains("  subject     Quarterly plän\n"), "{shown}");
+    assert!(server.operator_text(&["mailqq"]).contains("Subject: Lunch\n"));
+    for report in [&["report"][..], &["report", &post]] {
+        let text = server.operator_text(report);
+        assert!(text.contains("    Subject: Quarterly plän\n"), "{text}");
+    }
+    let export = server.operator(&["queue", "export", "--subject", "QUARTERLY PLÄN"]);
+    let lines: Vec<Value> =
+        String::from_utf8_lossy(&export.stdout).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert!(lines.len() == 1 && lines[0]["id"] == *post && lines[0]["subject"] == "Quarterly plän", "{lines:?}");
+    for (text, ids) in
+        [("plän", vec![&post]), ("LUNCH", vec![&other]), ("l", vec![&post, &other]), ("breakfast", vec![])]
+    {
+        let answer = server.ask(&["mailqq", "--sort", "age", "--subject", text]).expect("an answer");
+        let rows: Vec<&str> =
+            answer["mailqq_rows"].as_array().into_iter().flatten().filter_map(|row| row["id"].as_str()).collect();
+        assert!(rows == ids && answer["matching_messages"] == ids.len(), "{text}: {answer}");
+    }
+    let counted = |arguments: &[&str]| server.ask(arguments).expect("an answer")["messages"].clone();
+    assert_eq!(counted(&["hold", "--subject", "l", "--dry-run"]), 2);
+    assert_eq!(counted(&["hold", "--subject", "l", "--sender", "me@home.example", "--list", "news", "--dry-run"]), 1);
+    for nothing in [&["remove", "--subject", "breakfast"][..], &["mailqq", "--subject", "breakfast"]] {
+        assert_eq!(server.operator(nothing).status.code(), Some(3), "{nothing:?}");
+    }
+    assert_eq!(counted(&["remove", "--subject", "lunch"]), 1);
+    assert_eq!(server.operator(&["queue", "show", &other]).status.code(), Some(3));
+    assert_eq!(server.operator(&["bounce", "--subject", "x", "--for", "1h"]).status.code(), Some(2));
+    assert_eq!(server.operator(&["quarantine", "delete", "--subject", "x"]).status.code(), Some(2));
+}
+
+/// On a terminal an action on many recipients shows how far it is; elsewhere, and of a few, it prints its answer alone.
+#[test]
+fn an_action_on_many_recipients_shows_its_progress_on_a_terminal() {
+    let server = crate::kit::bare().start();
+    let many: Vec<String> = (0..600).map(|n| format!("user{n}@one.example")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let send = |to: &[&str]| server.smtp().send("me@home.example", to, &message("p@test", "x")).expect(250).queue_id();
+    let on_terminal = |arguments: &str| {
+        let command = format!("{} {arguments} --config {}", stentor().display(), server.config().display());
+        let file = server.path("typescript");
+        let output = Command::new("script").args(["-qec", &command]).arg(&file).stdin(Stdio::null()).output();
+        output.ok().map(|_| std::fs::read_to_string(&file).expect("a typescript"))
+    };
+    let id = send(&many);
+    let Some(shown) = on_terminal(&format!("remove --id {id}")) else {
+        return stentor_harness::skipped("script is missing (bsdutils)");
+    };
+    assert!(shown.contains("\r\u{1b}[Kremove: 0 of 600 recipients (0 %)"), "{shown:?}");
+    let end = shown.rsplit("\r\u{1b}[K").next().unwrap_or_default();
+    assert!(end.starts_with("remove: 600 recipients of 1 message"), "the line is gone: {shown:?}");
+    let id = send(&["ann@one.example"]);
+    let shown = on_terminal(&format!("remove --id {id}")).expect("it runs");
+    assert!(shown.contains("remove: 1 recipient") && !shown.contains(" %)"), "{shown:?}");
+    let id = send(&many);
+    let output = server.operator(&["remove", "--id", &id]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+    assert!(server.status()["action"].is_null());
 }

@@ -18,6 +18,8 @@ fn a_sound_file() {
         .lab(&lab)
         .list("news", &["ann@one.example"])
         .set("domains.postmaster", "\"root@one.example\"")
+        .set_in("lists.news", "post", "\"members\"")
+        .set_in("lists.news", "owner", "\"root@one.example\"")
         .prepare();
     let (code, out, err) = check(&server);
     assert_eq!((code, err.as_str()), (0, ""));
@@ -165,10 +167,32 @@ fn hangup_with_errors_changes_nothing() {
         server.log().wait_nth(&["the old one stays in force"], n).expect("it runs");
     }
     server.wait_log(&["ERROR", "unknown key `hostnam`; did you mean `hostname`?"]);
+    // What the file has does not hide the server that runs.
+    let output = server.operator(&["doctor"]);
+    let found = String::from_utf8_lossy(&output.stdout);
+    assert!(found.starts_with("PROBLEM: ") && found.contains("unknown key `hostnam`"), "{found}");
+    assert!(
+        found.contains("a restart would fail") && found.contains("a server is running with an earlier configuration"),
+        "{found}"
+    );
+    assert_eq!(output.status.code(), Some(78), "{found}");
+    let explained = server.operator_text(&["explain", "--from", "me@home.example", "--to", "news@lists.test"]);
+    assert!(explained.contains("the running server still uses the previous one"), "{explained}");
     let wire = message("old@test", "x");
     lab.recorder().expect_message(wire.clone().into());
     server.smtp().send("me@home.example", &["news@lists.test"], &wire).expect(250);
     lab.wait_clean("old@test", &["ann@one.example"]);
+}
+
+#[test]
+fn configuration_errors_come_before_the_advice_to_start_a_server() {
+    let server = crate::kit::bare().prepare();
+    server.edit_config(|text| format!("{text}\n[nonsense]\n"));
+    for command in ["status", "doctor"] {
+        let said = server.operator_text(&[command]);
+        let next = said.find("orrect the error").unwrap_or_else(|| panic!("{command}: {said}"));
+        assert!(said.find("`stentor serve").is_none_or(|start| next < start), "{command}: {said}");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The console's pages and forms without a browser: what asks for confirmation, what says that something is missing, and
 //! where a login leads. What a browser makes of them is in `console.rs`.
 
-use stentor_harness::{Answer, Server};
+use stentor_harness::{Answer, Server, wait_until};
 
 use crate::http_auth::hash;
 use crate::kit::bare;
@@ -87,6 +87,38 @@ fn what_cannot_be_undone_is_counted_first() {
     forged.body("application/x-www-form-urlencoded", form.as_bytes()).send().expect(403);
 }
 
+/// An action on many recipients has a page that shows how far it is, until it leads to where its form was.
+#[test]
+fn an_action_on_many_recipients_shows_its_progress() {
+    let (server, post) = waiting();
+    let many: Vec<String> = (0..600).map(|n| format!("user{n}@two.example")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    server.smtp().send("me@home.example", &many, POST.as_bytes()).expect(250);
+    let browser = Browser::log_in(&server);
+    let fields = "verb=remove&scope=matching&recipient=@two.example&sure=1&counted=601";
+    let answer = browser.act(fields).expect(303);
+    let page = answer.header("location").expect("a page").to_owned();
+    assert!(page.starts_with("/action?number="), "{page}");
+    wait_until("it is over", || {
+        let answer = server.http("GET", &page).header("Cookie", &browser.cookie).send();
+        if answer.status == 200 {
+            assert_eq!(answer.header("refresh"), Some("1"));
+            let text = answer.text();
+            assert!(text.contains("Remove under way") && text.contains("<progress max=\"601\""), "{text}");
+            return false;
+        }
+        let answer = answer.expect(303);
+        assert_eq!(answer.header("location"), Some("/queue"));
+        assert!(Browser::said(&answer).contains("601%20recipients"), "{}", Browser::said(&answer));
+        true
+    });
+    assert_eq!(server.queue()["recipients"], 2);
+    server.http("GET", "/action?number=77").header("Cookie", &browser.cookie).send().expect(404);
+    // Of a few recipients it is done at once.
+    let answer = browser.act(&format!("verb=remove&id={post}&sure=1&counted=1")).expect(303);
+    assert_eq!(answer.header("location"), Some("/queue"));
+}
+
 #[test]
 fn a_click_removes_what_was_counted_and_no_mail_that_came_later() {
     let (server, _) = waiting();
@@ -128,6 +160,23 @@ fn a_recipients_page_says_why_its_mail_waits() {
     assert!(suspended.contains("suspended by an operator") && !suspended.contains("Next try"), "{suspended}");
 }
 
+const PAGES: [&str; 14] = [
+    "/",
+    "/queue",
+    "/posts",
+    "/stragglers",
+    "/lists",
+    "/sites",
+    "/days",
+    "/statistics",
+    "/storage",
+    "/webhooks",
+    "/audit",
+    "/quarantine",
+    "/users",
+    "/configuration",
+];
+
 #[test]
 fn pages_say_what_they_have_and_what_they_have_not() {
     let (server, post) = waiting();
@@ -150,9 +199,15 @@ fn pages_say_what_they_have_and_what_they_have_not() {
     assert!(configuration.contains("password_hash") && !configuration.contains("argon2id"), "{configuration}");
     let others = server.http_get("/configuration?keys=all").expect(403).text();
     assert!(others.contains("only to operators who may make changes") && !others.contains("data_dir"), "{others}");
-    for page in ["/lists", "/webhooks", "/sites", "/stragglers", "/storage", "/days", "/statistics", "/"] {
+    // Whoever is logged in sees every page; who is not sees all but those of names and secrets.
+    for page in PAGES {
         assert!(browser.get(page).contains("<h1>"), "{page}");
+        let is_secret = ["/users", "/configuration"].contains(&page);
+        server.http_get(page).expect(if is_secret { 403 } else { 200 });
     }
+    let picture = server.http_get("/statistics.svg?by=site&hours=24").expect(200);
+    assert_eq!(picture.header("content-type"), Some("image/svg+xml"));
+    assert!(picture.text().contains("<svg") && picture.text().contains("delivered"));
 }
 
 #[test]

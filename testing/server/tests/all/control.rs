@@ -66,7 +66,9 @@ fn what_waits_is_shown() {
     assert!(shown.contains(&format!("oldest: {id}, accepted ")) && shown.contains("full.example"), "{shown}");
     let shown = text(&server.operator(&["queue", "show", &id]));
     assert!(
-        shown.starts_with(&id) && shown.contains("from        <news-bounces@lists.test> by 127.0.0.1\n"),
+        shown.starts_with(&id)
+            && shown
+                .contains("from        <news-bounces@lists.test> (original sender <me@home.example>) by 127.0.0.1\n"),
         "{shown}"
     );
     assert!(shown.contains("deferred") && shown.contains("a@full.example") && shown.contains("452 "), "{shown}");

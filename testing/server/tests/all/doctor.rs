@@ -3,7 +3,7 @@
 use stentor_harness::{Server, TestLab, message, message_with, skipped, wait_until};
 
 use crate::http_auth::token;
-use crate::kit::{builder, install};
+use crate::kit::{bare, builder, install};
 use crate::live::patient;
 use crate::preload::{preload, set_clock, start};
 use crate::tls_in::certificate;
@@ -93,6 +93,44 @@ fn what_is_dead_is_named_as_soon_as_it_has_failed_some_times() {
     server.smtp().send("me@home.example", &["ann@dead.example"], &message("mail@test", "x")).expect(250);
     let named = "warning: mx1.dead.example: 1 recipient stuck, connection refused, ";
     wait_until("it is named", || doctor(&server).contains(named));
+}
+
+/// What is down is a condition of the server's health, and `doctor` tries it too, as `check` does.
+#[test]
+fn one_fault_is_named_once() {
+    let server = bare().prepare();
+    server.edit_config(|text| format!("{text}\n[[milters]]\nname = \"judge\"\naddress = \"unix:/nowhere/judge\"\n"));
+    let server = server.run();
+    wait_until("it is a condition", || {
+        doctor(&server).contains("PROBLEM: refusing mail: milter judge (unix:/nowhere/judge")
+    });
+    let said = doctor(&server);
+    assert_eq!(said.lines().filter(|line| line.contains("judge")).count(), 1, "{said}");
+    server.edit_config(|text| text.split("\n[[milters]]").next().expect("text").to_owned());
+    assert!(server.operator(&["reload"]).status.success());
+    server.smtp().send("me@home.example", &["bob@one.example"], &message("d@test", "x")).expect(250);
+    wait_until("the name server is a condition", || doctor(&server).contains("PROBLEM: DNS is down"));
+    let said = doctor(&server);
+    assert_eq!(said.lines().filter(|line| line.contains("127.0.0.1:9")).count(), 1, "{said}");
+}
+
+#[test]
+fn that_no_server_runs_is_a_problem() {
+    let mut server = bare().start();
+    assert!(!doctor(&server).contains("no server is running"));
+    server.smtp().send("me@home.example", &["bob@one.example"], &message("d@test", "x")).expect(250);
+    assert!(server.stop().success());
+    let output = server.operator(&["doctor"]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    let first = "PROBLEM: no server is running: no mail is accepted or delivered; 1 message waiting for 1 recipient\n    \
+                 next: start it: `systemctl start stentor`, or `stentor serve";
+    assert!(said.starts_with(first) && output.status.code() == Some(1), "{said}");
+    let output = server.operator(&["doctor", "--json"]);
+    let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(found["ok"] == false && found["findings"][0]["severity"] == "problem", "{found}");
+    // Nor where there never was one.
+    let server = bare().prepare();
+    assert_eq!(server.operator(&["doctor"]).status.code(), Some(1));
 }
 
 #[test]

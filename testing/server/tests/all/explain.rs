@@ -123,8 +123,8 @@ fn check_finds_values_that_are_not_in_the_words_of_their_table() {
     let (text, is_sound) = checked(&server);
     assert!(is_sound, "{text}");
     for part in [
-        "/users:2:1: warning: mail for this key of table users is deferred: \"error:nouser\" is not a mail address\n",
-        "/users:3:1: warning: mail for this key of table users is deferred: \"%1@one.example\": `%` and a digit belong to sendmail's tables; is `as` right?\n",
+        "/users:2:1: warning: mail for this key of table users is deferred: \"error:nouser\" is not a mail address (table users, stentor.toml:",
+        "/users:3:1: warning: mail for this key of table users is deferred: \"%1@one.example\": `%` and a digit belong to sendmail's tables; is `as` right? (table users, stentor.toml:",
         "/access:2:1: warning: mail for this key of table access is deferred: ",
         "1 rule, 2 tables, 2 relay domains; local domains: ",
         "; virtual domains: shop.example; ",

@@ -61,7 +61,7 @@ fn all_commands_agree_with_awk(mta: &str) {
     let table: Value = serde_json::from_slice(&output.stdout).expect("JSON");
     let total = &table["total"];
     let ours = serde_json::json!({
-        "posts": total["posts"],
+        "posts": total["messages"],
         "delivered": total["delivered"]["recipients"],
         "delivered_hosts": total["delivered"]["hosts"],
         "failed": total["failed"]["recipients"],

@@ -1,8 +1,8 @@
 //! Generic addresses (docs/operate/addresses.md): what other hosts see instead of what is stored.
 
-use stentor_harness::{Server, wait_until};
+use stentor_harness::{Builder, Server, wait_until};
 
-use crate::kit::{bare, closed_address, data, drained};
+use crate::kit::{closed_address, data, drained};
 use crate::scribe::Scribe;
 use crate::virtual_users::{replace, with};
 
@@ -12,6 +12,11 @@ const SEEN: &str = "From: \"Ann, (ann@corp.internal)\" <ann.lee@isp.example> (x)
                     To: staff: bob@other.example, =?utf-8?q?A=40b?= <any @ isp.example>;,\r\n\tcid@plain.example\r\n";
 const GENERIC: &str =
     "ann@corp.internal ann.lee@isp.example\n@corp.internal @isp.example\nbob@full.example bob@other.example\n";
+
+/// Nothing but addresses is to change.
+fn bare() -> Builder {
+    crate::kit::bare().set("listen.add_missing_headers", "false")
+}
 
 fn text(octets: &[u8]) -> String {
     String::from_utf8(octets.to_vec()).unwrap()

@@ -57,6 +57,10 @@ fn a_message_is_told_from_acceptance_to_each_recipients_fate() {
     {
         assert!(text.contains(part), "{part} in {text}");
     }
+    // All of it is older: its state is from all attempts all the same.
+    let since = String::from_utf8(server.operator(&["trace", &id, "--since", "now"]).stdout).expect("text");
+    assert!(since.contains("\n  state       1 delivered, 1 bounced, 1 deferred so far\n"), "{since}");
+    assert!(since.contains("\n  earlier     ") && !since.contains("  sent  "), "{since}");
     let nobody = server.operator(&["trace", "nobody@yes.example"]);
     assert!(!nobody.status.success() && nobody.stdout.is_empty());
 }
@@ -115,6 +119,75 @@ fn a_post_is_told_with_its_list_and_a_refusal_with_its_step() {
         let refusal = &trace(&server, "nobody@lists.test")["refusals"][0];
         refusal["step"] == "RCPT" && refusal["reply"].as_str().is_some_and(|reply| reply.starts_with("550 5.1.1"))
     });
+}
+
+/// A post to a list of lists, whose copies wait for `later.example`: by its author, by each list and by a subscriber that is an alias.
+#[test]
+fn a_post_is_found_by_its_author_and_by_each_address_it_came_through() {
+    let lab = three_sites();
+    let server = builder(&lab)
+        .list("all", &["sub@lists.test", "team@lists.test", "ann@later.example"])
+        .list("sub", &["eve@later.example"])
+        .alias("team@lists.test", &["bob@later.example"])
+        .start();
+    server.smtp().send("Author@home.example", &["all@lists.test"], &message("post@test", "post")).expect(250);
+    let found = |arguments: &[&str]| -> BTreeSet<String> {
+        let output = server.operator(arguments);
+        let story: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        let messages = story["messages"].as_array().into_iter().flatten();
+        messages.map(|message| message["accepted"]["list"].as_str().unwrap_or_default().to_owned()).collect()
+    };
+    let both: BTreeSet<String> = ["all", "sub"].map(str::to_owned).into();
+    let inner: BTreeSet<String> = [both.last().cloned().unwrap()].into();
+    let outer: BTreeSet<String> = [both.first().cloned().unwrap()].into();
+    for (arguments, expected) in [
+        (&["trace", "--sender", "author@home.example"][..], &both),
+        (&["trace", "--sender", "@home.example"], &both),
+        (&["trace", "--sender", "all-bounces@lists.test"], &outer),
+        (&["trace", "all@lists.test"], &both),
+        (&["trace", "sub@lists.test"], &inner),
+        (&["trace", "team@lists.test"], &outer),
+        (&["trace", "@later.example", "--only", "deferred"], &both),
+    ] {
+        let arguments = [arguments, &["--json"]].concat();
+        wait_until(&format!("{arguments:?}"), || found(&arguments) == *expected);
+    }
+    for sender in ["Author@home.example", "@home.example"] {
+        let answer = server.ask(&["mailqq", "--sender", sender]).expect("an answer");
+        let rows = answer["mailqq_rows"].as_array().unwrap_or_else(|| panic!("{sender}: {answer}"));
+        assert!(rows.len() == 2 && rows.iter().all(|row| row["given_sender"] == "Author@home.example"), "{answer}");
+        let counted = server.ask(&["hold", "--sender", sender, "--dry-run"]).expect("an answer");
+        assert_eq!((&counted["messages"], &counted["count"]), (&2.into(), &3.into()), "{counted}");
+        let exported = server.operator(&["queue", "export", "--sender", sender]);
+        assert_eq!(String::from_utf8_lossy(&exported.stdout).lines().count(), 2, "{exported:?}");
+    }
+    let text = server.operator_text(&["mailqq", "--sender", "all-bounces@lists.test"]);
+    assert!(text.contains("<all-bounces@lists.test> (original sender <Author@home.example>) list all"), "{text}");
+    let sender = server.operator(&["trace", "author@home.example"]);
+    let hint = String::from_utf8_lossy(&sender.stderr).into_owned();
+    assert!(hint.contains("It occurs as a sender: `stentor trace --sender author@home.example"), "{hint}");
+    let none = server.operator(&["trace", "later.example", "--only", "bounced,expired"]);
+    let why = String::from_utf8_lossy(&none.stderr).into_owned();
+    assert!(
+        none.status.code() == Some(3)
+            && why.contains("no attempts bounced or expired; searched 2 messages for later.example since "),
+        "{why}"
+    );
+}
+
+/// A standing bounce by the author covers what waits and what comes, also posts to lists.
+#[test]
+fn a_standing_bounce_of_an_author_covers_posts_to_lists() {
+    let lab = three_sites();
+    let server = builder(&lab).list("all", &["ann@later.example"]).start();
+    let wire = message("post@test", "post");
+    server.smtp().send("author@home.example", &["all@lists.test"], &wire).expect(250);
+    let answer = server.ask(&["bounce", "--sender", "author@home.example", "--for", "1h", "--reason", "closed"]);
+    assert_eq!(answer.expect("an answer")["messages"], 1);
+    wait_until("it is bounced", || server.queue()["recipients"] == 0);
+    let mut smtp = server.smtp();
+    smtp.cmd("MAIL FROM:<author@home.example>").expect(250);
+    smtp.cmd("RCPT TO:<all@lists.test>").expect_text("550 5.7.1 closed");
 }
 
 #[test]

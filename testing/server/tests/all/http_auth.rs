@@ -63,6 +63,11 @@ fn reading_is_open_and_changes_need_a_token() {
     server.http("POST", "/api/v1/flush").token(&reader).send().expect(403);
     server.http("GET", "/api/v1/status").token(&reader).send().expect(200);
     server.http("POST", "/api/v1/flush").token(&writer).send().expect(200);
+    // Two hosts are none: a proxy before us may go by the other one.
+    for hosts in ["Host: localhost\r\nHost: localhost", "Host: localhost\r\nHost: evil.example", "Host: a, b", "X: y"] {
+        let request = format!("GET /api/v1/status HTTP/1.1\r\n{hosts}\r\nConnection: close\r\n\r\n");
+        stentor_harness::exchange(server.http_address(), request.as_bytes()).expect(400);
+    }
     // A page elsewhere can neither use our name nor its own.
     server.http("GET", "/api/v1/status").header("Host", "evil.example").send().expect(421);
     server.http("POST", "/api/v1/flush").header("Origin", "http://evil.example").send().expect(403);
@@ -112,6 +117,26 @@ fn elsewhere_than_on_loopback_somebody_must_be_able_to_log_in() {
     ask("/api/v1/status").send().expect(401);
     ask("/healthz").send().expect(200);
     ask("/api/v1/status").token(&token).send().expect(200);
+}
+
+#[test]
+fn a_login_name_forges_no_line_of_the_log() {
+    let users = format!("{{ ann = {:?} }}", hash(PASSWORD));
+    let server = bare().set("http.listen", "[\"127.0.0.1:0\"]").set("http.users", &users).start();
+    for name in [
+        "a%0D%0A2026-11-28T00:00:00.000000Z%20%20INFO%20logged%20in",
+        "%1B[2J",
+        "%E2%80%AE%E2%80%A8%C2%9B%E2%80%8B",
+        "%00",
+    ] {
+        let form = format!("user={name}&password=x");
+        server.http("POST", "/login").body("application/x-www-form-urlencoded", form.as_bytes()).send().expect(303);
+    }
+    server.wait_log(&["login refused", "\\0"]);
+    let lines = server.log().lines();
+    assert!(!lines.iter().any(|line| line.starts_with("2026-11-28T00:00:00.000000Z")), "{lines:?}");
+    let is_trap = |c: char| c.is_control() || matches!(c, '\u{202e}' | '\u{2028}' | '\u{200b}');
+    assert!(!lines.iter().any(|line| line.contains(is_trap)), "{lines:?}");
 }
 
 #[test]

@@ -42,6 +42,46 @@ fn connections_of_one_client() {
     wait_until("its place is free", || stranger(2).reply().code == 220);
 }
 
+/// A server for users too, where places are few.
+fn house() -> Server {
+    let tables = "[{ address = \"127.0.0.1:0\", tls = \"none\", auth = \"none\" }]";
+    let server = Server::builder().set("listen.submission", tables).set("listen.connections_max", "8");
+    server.set("listen.submission_connections_max", "8").set("listen.connections_per_client_max", "8").start()
+}
+
+#[test]
+fn what_fills_one_role_leaves_the_other() {
+    let server = house();
+    let users = |n: u8| Smtp::connect_from(server.address_of("submission"), [127, 0, 0, n].into());
+    // Three quarters are for strangers.
+    let at_smtp: Vec<Smtp> = (0..6).map(|_| server.connect_from("127.0.0.2").greeted()).collect();
+    server.connect_from("127.0.0.2").reply().expect_text("421 4.3.2");
+    let mut at_submission: Vec<Smtp> = (0..6).map(|_| users(5).greeted()).collect();
+    users(5).reply().expect_text("421 4.3.2");
+    server.smtp().quit();
+    for client in &mut at_submission {
+        client.cmd("NOOP").expect(250);
+    }
+    drop(at_smtp);
+}
+
+#[test]
+fn who_has_most_places_gives_one_to_who_has_none() {
+    let server = house();
+    let mut greedy: Vec<Smtp> = (0..6).map(|_| server.connect_from("127.0.0.2").greeted()).collect();
+    // The oldest has a transaction, and keeps its place.
+    greedy[0].cmd("EHLO a.example").expect(250);
+    greedy[0].cmd("MAIL FROM:<a@b.example>").expect(250);
+    let mut other = server.connect_from("127.0.0.3").greeted();
+    greedy[1].reply().expect_text("421 4.3.2");
+    assert_eq!(greedy[1].rest(), "");
+    greedy[0].cmd("NOOP").expect(250);
+    greedy[2].cmd("NOOP").expect(250);
+    other.cmd("NOOP").expect(250);
+    // One that has as many has no claim.
+    server.connect_from("127.0.0.2").reply().expect_text("421 4.3.2");
+}
+
 #[test]
 fn errors() {
     let server = Server::builder().set("listen.errors_max", "5").start();

@@ -124,21 +124,49 @@ fn an_unreadable_file_defers_or_leaves_the_old_version() {
         .file("late", b"bob@two.example\n")
         .prepare();
     std::fs::remove_file(server.path("late")).expect("it was written");
-    let mut server = server;
-    let mut command = server.command();
-    command.env("NO_COLOR", "1");
-    server.spawn(command);
-    // Whether a start without the file is refused or not: said it must be, with its name.
-    server.wait_log(&["late"]);
-    if server.log().wait(&["listening"]).is_none() {
-        return;
-    }
+    let server = server.run();
+    server.wait_log(&["late", "cannot be read: No such file or directory", "create it (an empty one will do)"]);
+    // The others are not down for it; its own posts wait at their clients, until it is there.
+    post(&lab, &server, "healthy@test", &["ann@one.example"]);
+    let mut smtp = server.smtp();
+    smtp.cmd("MAIL FROM:<me@home.example>").expect(250);
+    smtp.cmd("RCPT TO:<late@lists.test>").expect(451);
+    wait_until("it is a problem", || {
+        let status = server.operator(&["status"]).stdout;
+        let status = String::from_utf8_lossy(&status);
+        status.contains("list late: the subscribers file cannot be used: ") && status.contains("posts get 451 4.3.0")
+    });
+    // What mended it is enough: no post has to come first.
+    server.write("late", b"bob@two.example\n");
+    wait_until("the problem is over", || {
+        let status = server.operator(&["status"]).stdout;
+        !String::from_utf8_lossy(&status).contains("list late")
+    });
+    smtp.cmd("RCPT TO:<late@lists.test>").expect(250);
     drop(server);
     let server = Server::builder().lab(&lab).list("news", &["ann@one.example"]).start();
     post(&lab, &server, "before@test", &["ann@one.example"]);
     std::fs::remove_file(server.path("news.subscribers")).expect("it is there");
     post(&lab, &server, "without@test", &["ann@one.example"]);
     server.wait_log(&["cannot use the subscribers file", "news"]);
+}
+
+/// Opening a pipe waits for a writer.
+#[test]
+fn a_file_that_is_a_pipe_keeps_nobody_from_the_others() {
+    let lab = lab();
+    let server =
+        Server::builder().lab(&lab).list("news", &["ann@one.example"]).list("pipe", &["bob@two.example"]).prepare();
+    let path = server.path("pipe.subscribers");
+    std::fs::remove_file(&path).expect("it was written");
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a pipe");
+    let found = server.operator_text(&["check"]);
+    assert!(found.contains("pipe.subscribers` cannot be read: not a regular file; name a file"), "{found}");
+    let server = server.run();
+    post(&lab, &server, "healthy@test", &["ann@one.example"]);
+    let mut smtp = server.smtp();
+    smtp.cmd("MAIL FROM:<me@home.example>").expect(250);
+    smtp.cmd("RCPT TO:<pipe@lists.test>").expect(451);
 }
 
 #[test]

@@ -334,6 +334,67 @@ fn an_mbox_is_shared_with_other_programs() {
     assert_eq!(fs::read_dir(mbox.parent().unwrap()).unwrap().count(), 1, "no lock is left");
 }
 
+/// The file of one mailbox is the lock of another: a stranger would lock out whom they like, and lose what was acknowledged.
+#[test]
+fn no_mailbox_has_the_name_of_a_lock() {
+    let services = "[services.local]\nkind = \"mbox\"\nuser = \"games\"\npath = \"$DIR/box/${user}\"\nlock_timeout_s = 1\n\
+                    [services.sub]\nkind = \"mbox\"\nuser = \"games\"\npath = \"$DIR/box/${extension}\"\nlock_timeout_s = 1\n";
+    let Some(helper) = Helper::start(services) else { return };
+    let boxes = helper.path("box");
+    fs::create_dir(&boxes).expect("ours");
+    chown(&boxes, Some(uid_of("games")), None).expect("root");
+    let mut lmtp = helper.connect("local");
+    assert!(lmtp.send_one("ann@x.example", "Subject: 1\r\n").starts_with("250"));
+    let refused = "550 5.1.1 No such mailbox: its file has the name of a lock";
+    for name in ["ann.lock", "ANN.LOCK", "ann.lock.77", "\"ann.lock.\"", "\"ann.lock \"", "ann.lock.lock", "ann.lock+x"]
+    {
+        assert_eq!(lmtp.send_one(&format!("{name}@x.example"), "x"), refused, "{name}");
+    }
+    let mut sub = helper.connect("sub");
+    for name in ["u+ann.lock", "u+ann.lock.1", "u+Ann.Lock"] {
+        assert_eq!(sub.send_one(&format!("{name}@x.example"), "x"), refused, "{name}");
+    }
+    for name in ["ann.locks", "lock", "ann.lock.x"] {
+        assert!(lmtp.send_one(&format!("{name}@x.example"), "x").starts_with("250"), "{name}");
+    }
+    assert!(lmtp.send_one("ann@x.example", "Subject: 2\r\n").starts_with("250"));
+    // Mail that another program has put there stays, however old it is, and the reply names it.
+    let lock = boxes.join("bob.lock");
+    let mail = "From x@y Mon Nov 23 06:00:00 2026\nSubject: kept\n\nbody\n\n";
+    fs::write(&lock, mail).expect("ours");
+    let old = std::time::SystemTime::now() - std::time::Duration::from_hours(1);
+    fs::File::open(&lock).and_then(|file| file.set_modified(old)).expect("ours");
+    let reply = lmtp.send_one("bob@x.example", "x");
+    assert!(reply.starts_with("451 4.2.0") && reply.contains("bob.lock is in the place of a lock"), "{reply}");
+    assert_eq!(fs::read_to_string(&lock).expect("it is there"), mail);
+    // And a lock that was left behind does not.
+    fs::write(&lock, "").expect("ours");
+    fs::File::options().write(true).open(&lock).and_then(|file| file.set_modified(old)).expect("ours");
+    assert!(lmtp.send_one("bob@x.example", "x").starts_with("250"));
+    assert!(!lock.exists());
+}
+
+#[test]
+fn no_value_leads_a_program_out_of_its_folder() {
+    let echo = script("echo", "printf '%s/' \"$@\"; exit 69", "")
+        + &script("env", "printf %s \"$USER $EXTENSION\"; exit 69", "");
+    let Some(helper) = Helper::start(&echo) else { return };
+    let mut lmtp = helper.connect("echo");
+    for name in ["\"../../../evil\"", "\"a/b\"", "\".x\"", "\"..\"", "\"u+../x\"", "\"u+.x\"", "\"/etc/x\""] {
+        let reply = lmtp.send_one(&format!("{name}@x.example"), "x");
+        assert_eq!(reply, "550 5.1.3 Bad address: it could be a way out of a folder", "{name}");
+    }
+    assert!(lmtp.send_one("bob@x.example", "x").ends_with(": bob//"), "an extension may be empty");
+}
+
+/// More than a variable of the environment holds.
+#[test]
+fn a_configuration_may_be_long() {
+    let long = format!("# {}\n", "a long remark ".repeat(20_000));
+    let Some(helper) = Helper::start(&(long + &script("x", "exit 67", ""))) else { return };
+    assert!(helper.connect("x").send_one("a@x.example", "x").starts_with("550 5.1.1"), "{}", helper.log());
+}
+
 #[test]
 fn a_full_mailbox_is_as_it_was() {
     let services = "[services.local]\nkind = \"mbox\"\npath = \"$DIR/${user}/mbox\"\n\

@@ -14,7 +14,9 @@ fn relay_for_configured_networks_alone() {
     let mut client = stranger(&server);
     client.cmd("MAIL FROM:<me@home.example>").expect(250);
     for to in ["ann@one.example", "ann@[127.0.0.1]", "ann@localhost"] {
-        client.cmd(&format!("RCPT TO:<{to}>")).expect_text("550 5.7.1");
+        // Our own address is no relay either, but nobody has that name here.
+        let reply = if to == "ann@[127.0.0.1]" { "550 5.1.1" } else { "550 5.7.1" };
+        client.cmd(&format!("RCPT TO:<{to}>")).expect_text(reply);
     }
     client.cmd("RCPT TO:<news@lists.test>").expect(250);
     client.cmd("RSET").expect(250);
@@ -117,4 +119,58 @@ fn a_member_in_capitals_may_post() {
     let wire = message("capitals@test", "x");
     stranger(&server).send("ann.smith@one.example", &["club@lists.test"], &wire).expect(250);
     lab.wait_clean("capitals@test", &["Ann.Smith@one.example"]);
+}
+
+/// A refusal of one list's is nobody else's: data has one reply for all recipients.
+#[test]
+fn a_list_that_may_refuse_its_post_is_a_strangers_only_recipient() {
+    let lab = TestLab::sites(&["one.example"]);
+    let server = Server::builder()
+        .lab(&lab)
+        .list("club", &["ann@one.example", "both@one.example"])
+        .set("lists.club.post", "\"members\"")
+        .list("staff", &["both@one.example"])
+        .set("lists.staff.post", "\"members\"")
+        .list("open", &["bob@one.example"])
+        .alias("boss@lists.test", &["boss@one.example"])
+        .start();
+    let named = |sender: &str, from: &str, recipients: &[&str]| -> Vec<u16> {
+        let mut client = server.connect_from(from).greeted();
+        client.cmd(&format!("MAIL FROM:<{sender}>")).expect(250);
+        let codes = recipients.iter().map(|to| client.cmd(&format!("RCPT TO:<{to}@lists.test>")).code).collect();
+        client.quit();
+        codes
+    };
+    let outside = "127.0.0.2";
+    for (sender, from, recipients, codes) in [
+        ("eve@x.example", outside, ["club", "open", "club"], [250, 452, 250]),
+        ("eve@x.example", outside, ["open", "club", "boss"], [250, 452, 250]),
+        ("eve@x.example", outside, ["boss", "open", "open"], [250, 250, 250]),
+        ("Ann@One.example", outside, ["club", "open", "boss"], [250, 250, 250]),
+        ("eve@x.example", "127.0.0.1", ["club", "open", "boss"], [250, 250, 250]),
+    ] {
+        assert_eq!(named(sender, from, &recipients), codes, "{sender} {from} {recipients:?}");
+    }
+    // Of several such lists each counts, in any order.
+    for (sender, from, recipients, codes) in [
+        ("ann@one.example", "127.0.0.3", ["club", "staff", "staff"], [250, 452, 452]),
+        ("ann@one.example", "127.0.0.4", ["staff", "club", "open"], [250, 452, 452]),
+        ("both@one.example", "127.0.0.3", ["staff", "club", "open"], [250, 250, 250]),
+        ("both@one.example", "127.0.0.4", ["open", "club", "staff"], [250, 250, 250]),
+        ("eve@x.example", "127.0.0.5", ["staff", "staff", "boss"], [250, 250, 452]),
+    ] {
+        assert_eq!(named(sender, from, &recipients), codes, "{sender} {from} {recipients:?}");
+    }
+    // Whoever asks on without a post learns no more of who is a member.
+    let ann = "ann@one.example";
+    let beside = |sender: &str| named(sender, outside, &["club", "open"]);
+    assert_eq!((beside(ann), beside(ann), beside("eve@x.example")), (vec![250, 250], vec![250, 452], vec![250, 452]));
+    // Its author is a member: the list takes it.
+    let mut client = server.connect_from(outside).greeted();
+    client.cmd("MAIL FROM:<eve@x.example>").expect(250);
+    client.cmd("RCPT TO:<club@lists.test>").expect(250);
+    client.cmd("DATA").expect(354);
+    client.raw(b"From: ann@one.example\r\nMessage-ID: <author@test>\r\n\r\nx\r\n.\r\n");
+    client.reply().expect(250);
+    assert_eq!(beside(ann), [250, 250], "it has posted");
 }

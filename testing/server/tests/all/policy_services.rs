@@ -225,7 +225,7 @@ fn without_an_answer_recipients_are_deferred_or_as_configured() {
         closed.log().wait(&["arg1=<ann@one.example>", "policy=rule 1 (stentor.toml:41); policy service judge: "]);
         let open = server(&lab, &service.section("default_action = \"DUNNO\""));
         assert!(heard(&mut stranger(&open), "ann").starts_with("250"), "{answer:?}");
-        open.wait_log(&["policy service inet:127.0.0.1"]);
+        open.wait_log(&["policy service judge: inet:127.0.0.1"]);
     }
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = silent.local_addr().expect("it is bound");
@@ -337,4 +337,76 @@ fn services_that_are_silent_together_longer_than_a_decision_may_take_count_by_th
         .concat();
     let server = server(&lab, &sections);
     assert!(heard(&mut stranger(&server), "ann").starts_with("250"));
+}
+
+/// A message for these recipients; the reply to its data.
+fn sent(server: &Server, recipients: &[&str], content: &[u8]) -> (u16, String) {
+    let mut client = stranger(server);
+    for recipient in recipients {
+        assert!(heard(&mut client, recipient).starts_with("250"), "{recipient}");
+    }
+    client.cmd("DATA").expect(354);
+    client.raw(&stentor_harness::dot_stuff(content));
+    let reply = client.reply();
+    (reply.code, reply.lines.join("\n"))
+}
+
+#[test]
+fn a_whole_message_is_asked_about_once_and_has_one_answer() {
+    let lab = TestLab::sites(&["one.example"]);
+    let service = Service::start(|request| {
+        let action = match (request["recipient_count"].as_str(), request["size"].parse().unwrap_or(0)) {
+            (_, 5_000..) => "REJECT too many octets today",
+            ("3", _) => "HOLD three are many",
+            ("1", _) => "PREPEND X-Throttle: passed",
+            _ => "DUNNO",
+        };
+        format!("action={action}\n\n")
+    });
+    let server = server(&lab, &service.section("at = \"end_of_data\""));
+    let (code, text) = sent(&server, &["ann"], &message("one@test", "x"));
+    assert_eq!(code, 250, "{text}");
+    let asked = service.asked.recv().expect("it was asked");
+    for (name, value) in [
+        ("protocol_state", "END-OF-MESSAGE"),
+        ("recipient", "ann@one.example"),
+        ("recipient_count", "1"),
+        ("sender", "a@b.example"),
+        ("client_address", "127.0.0.2"),
+        ("request", "smtpd_access_policy"),
+    ] {
+        assert_eq!(asked.get(name).map(String::as_str), Some(value), "{name}");
+    }
+    let wire = message("one@test", "x");
+    assert_eq!(asked["size"], wire.len().to_string(), "as it came, not as MAIL declared it");
+    server.wait_empty();
+    let copy = String::from_utf8(lab.body_for("ann@one.example")).expect("a text");
+    assert!(copy.starts_with("X-Throttle: passed\r\n"), "{copy}");
+
+    assert_eq!(sent(&server, &["ann", "bob"], &message("two@test", "x")).0, 250);
+    let asked = service.asked.recv().expect("it was asked");
+    assert_eq!((asked["recipient"].as_str(), asked["recipient_count"].as_str()), ("", "2"));
+    assert!(service.asked.try_recv().is_err(), "once for the message");
+
+    let large = message("large@test", &"a line of words\r\n".repeat(500));
+    assert_eq!(sent(&server, &["ann", "bob"], &large), (554, "5.7.1 too many octets today".to_owned()));
+    server.log().wait_nth(&["policy service judge", "554 5.7.1 too many octets today"], 1);
+
+    assert_eq!(sent(&server, &["ann", "bob", "cy"], &message("held@test", "x")).0, 250);
+    server.log().wait_nth(&["three are many"], 1);
+    lab.wait("nothing for who waits", |book| book.copies_to("cy@one.example").is_empty());
+}
+
+#[test]
+fn a_service_is_asked_only_about_content_that_its_rule_is_about_and_its_failure_defers() {
+    let lab = TestLab::sites(&["one.example"]);
+    let service = Service::start(|_| String::new());
+    let rule = service.section("at = \"end_of_data\"") + "subject = \"offer\"\n";
+    let server = server(&lab, &rule);
+    let offer = b"Subject: an offer\r\nMessage-ID: <offer@test>\r\n\r\nx\r\n";
+    let (code, text) = sent(&server, &["ann"], offer);
+    assert_eq!((code, text.starts_with("4.3.0 A policy service")), (451, true), "{text}");
+    assert!(service.asked.try_iter().count() > 0);
+    assert_eq!(sent(&server, &["ann"], &message("plain@test", "x")).0, 250);
+    assert_eq!(service.asked.try_iter().count(), 0, "its rule is about other messages");
 }

@@ -139,6 +139,14 @@ fn is_ours(added: &[u8]) -> bool {
     names == ["List-Id", "List-Post", "Precedence", "Received"] && text.ends_with("\r\n")
 }
 
+/// Whether the copy has the body of the original behind a header from which the list took fields (Bcc, Return-Path, its own) or
+/// to which it added what was missing (Date, Message-ID).
+fn has_other_fields(copy: &[u8], original: &[u8]) -> bool {
+    let body = |octets: &[u8]| octets.windows(4).position(|four| four == b"\r\n\r\n").map(|at| octets[at..].to_vec());
+    let header_differs = !copy.ends_with(original);
+    header_differs && body(original).is_some_and(|text| body(copy).as_ref() == Some(&text))
+}
+
 #[test]
 fn every_message_of_mail_parser_through_a_list() {
     let files = mail_parser_messages();
@@ -192,7 +200,7 @@ fn every_message_of_mail_parser_through_a_list() {
             for _ in 0..2 {
                 let is_copy = |copy: &stentor_lab::recorder::Copy| {
                     let body = copy.body.as_deref().expect("the lab keeps bodies");
-                    body.strip_suffix(&wire[..]).is_some_and(is_ours)
+                    body.strip_suffix(&wire[..]).is_some_and(is_ours) || has_other_fields(body, wire)
                 };
                 let at = left.iter().position(is_copy);
                 let text = String::from_utf8_lossy(&wire[..wire.len().min(300)]);

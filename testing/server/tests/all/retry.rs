@@ -82,6 +82,19 @@ fn a_host_that_closes_after_a_few_messages_gets_them_all() {
     lab.assert_no_violations();
 }
 
+/// Nothing else is recorded of such a session, and the host has a clock for it.
+#[test]
+fn a_session_that_ends_between_ehlo_and_mail_is_in_the_log() {
+    let lab = TestLab::start(
+        "[[site]]\nname = 'leaves.example'\nbehaviour = { script = ['ehlo: ok; say 421 4.3.2 going away; close'] }\n",
+    );
+    let server = builder(&lab).start();
+    post(&server, &lab, &["ann@leaves.example"], "leaves@test");
+    let line = server.wait_log(&["connect: relay=", "mx1.leaves.example", "stat=Deferred"]);
+    assert!(line.contains("dsn=4.4.2") && line.contains("session ended before MAIL"), "{line}");
+    assert!(line.contains("421 4.3.2 going away"), "{line}");
+}
+
 #[test]
 fn a_site_that_takes_one_connection_gets_everything_over_it() {
     let lab = TestLab::start("[[site]]\nname = 'single.example'\nbehaviour = { connections_max = 1, rtt_ms = 20 }\n");

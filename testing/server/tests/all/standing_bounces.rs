@@ -4,6 +4,7 @@
 use stentor_harness::{Server, TestLab, message, wait_until};
 
 use crate::kit::builder;
+use crate::virtual_users::with;
 
 const FROM: &str = "me@home.example";
 const REASON: &str = "no such department any more";
@@ -146,6 +147,27 @@ fn an_alias_that_leads_elsewhere_is_not_refused_for_its_domain() {
     }
     server.wait_empty();
     assert_eq!(lab.recorder().copies_to("vip@one.example").len(), 2);
+}
+
+/// A sender that is rewritten is meant by both of its addresses, as in what waits.
+#[test]
+fn a_rewritten_sender_is_refused_by_both_addresses() {
+    let lab = TestLab::sites(&["one.example"]);
+    let server = with(
+        builder(&lab),
+        &[("canonical", "joe@home.example joe.smith@firm.example\n")],
+        "[tables.all]\nsource = \"hash:{}/canonical\"\nas = \"canonical\"\n[addresses]\ncanonical = \"all\"\n",
+    );
+    let (joe, to) = ("joe@home.example", "ann@one.example");
+    for sender in [joe, "home.example", "joe.smith@firm.example", "firm.example"] {
+        server.ask(&["bounce", "--sender", sender, "--for", "1h", "--reason", REASON]).expect("it is set");
+        refused(&server, joe, to);
+        send(&server, "me@other.example", to, &format!("{sender}.test"));
+        server.wait_empty();
+        server.ask(&["bounce", "--sender", sender, "--end"]).expect("it is ended");
+        send(&server, joe, to, &format!("after.{sender}.test"));
+        server.wait_empty();
+    }
 }
 
 #[test]

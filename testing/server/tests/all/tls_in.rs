@@ -257,6 +257,25 @@ fn certificates_by_name_and_replaced_under_open_sessions() {
     assert_eq!(codes(&session(port, &["EHLO c", "@starttls", "NOOP"])), ["220", "250", "220", "250"]);
 }
 
+/// Clients know the server by its `hostname`: the MX record has it.
+#[test]
+fn a_certificate_for_another_name_is_named() {
+    let server = crate::kit::bare().prepare();
+    let folder = server.folder().to_owned();
+    certificate(&folder, "other.test", None);
+    certificate(&folder, "mx.test", None);
+    let of = |name: &str| format!("\n[[tls.certificates]]\nchain = \"{name}.pem\"\nkey = \"{name}.key\"\n");
+    server.edit_config(|text| format!("{text}{}", of("other.test")));
+    let no_name = "no certificate covers `hostname` `mx.test`";
+    for command in ["check", "doctor"] {
+        let said = server.operator_text(&[command]);
+        assert!(said.contains(no_name) && said.contains("names covered: `other.test`"), "{command}: {said}");
+    }
+    server.edit_config(|text| format!("{text}{}", of("mx.test")));
+    let said = server.operator_text(&["check"]);
+    assert!(!said.contains("no certificate covers"), "{said}");
+}
+
 #[test]
 fn a_broken_certificate_refuses_the_start() {
     let mut prepared = Server::builder().file("x.pem", b"nothing").prepare();

@@ -166,7 +166,7 @@ fn a_user_of_dovecot_is_locked_here_and_on_the_spot() {
         let mut smtp = Smtp::connect(server.address_of("submission")).greeted();
         smtp.cmd(&auth_plain(ANN)).expect(535).to_string()
     };
-    assert!(refused(&server).contains("5.7.13"));
+    assert!(refused(&server).contains("5.7.8"));
     let (listed, _) = user(&server, &["list"]);
     assert!(
         listed.contains("ann@home.example  locked  Dovecot") && listed.contains("bob@home.example  active"),
@@ -178,7 +178,7 @@ fn a_user_of_dovecot_is_locked_here_and_on_the_spot() {
     wait_until("Dovecot is found", || {
         Smtp::connect(server.address_of("submission")).greeted().cmd("EHLO c").to_string().contains("AUTH PLAIN")
     });
-    assert!(refused(&server).contains("5.7.13"));
+    assert!(refused(&server).contains("5.7.8"));
     user(&server, &["unlock", ANN]);
     wait_until("the server has read the file", || {
         Smtp::connect(server.address_of("submission")).greeted().cmd(&auth_plain(ANN)).code == 235

@@ -57,6 +57,27 @@ fn a_suspension_stops_what_its_dry_run_counts() {
     }
 }
 
+/// A variable of a script that is empty must not mean all mail.
+#[test]
+fn an_empty_selector_selects_nothing() {
+    let lab = lab();
+    let server = patient(&lab).list("news", &["cid@down.example"]).start();
+    send(&server, "dan@down.example", "ordinary@test");
+    send(&server, "news@lists.test", "post@test");
+    wait_until("all have been tried", || recipients_of(&server.queue(), "refused") == 2);
+    for verb in ["hold", "remove", "bounce"] {
+        for selector in ["--subject", "--recipient", "--site", "--list"] {
+            for empty in ["", "  "] {
+                let done = server.ask(&[verb, selector, empty]);
+                let count = done.as_ref().map_or(0, |done| done["count"].as_u64().expect("a number"));
+                assert_eq!(count, 0, "{verb} {selector} {empty:?}: {done:?}");
+            }
+        }
+        assert!(server.ask(&[verb, "--subject", ""]).is_err(), "{verb}");
+    }
+    assert_eq!(server.fates()["pending"], 2);
+}
+
 #[test]
 fn what_is_kept_is_neither_counted_nor_tried() {
     let lab = TestLab::start(

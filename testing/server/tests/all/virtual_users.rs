@@ -298,6 +298,32 @@ fn a_forwarded_sender_leads_back_to_the_one_before() {
     lab.recorder().expect_message(report.clone().into());
     server.connect_from("127.0.0.2").greeted().send("", &[&sender], &report).expect(250);
     lab.wait_clean("report@test", &["me@home.example"]);
+    // Whoever else knows the address cannot use it: it is for reports alone.
+    let reports_only = "550 5.7.1 An SRS address takes delivery reports only, which have the null sender";
+    assert_eq!(rcpt(&server, &sender), reports_only);
+    let mut trusted = server.smtp();
+    trusted.cmd("MAIL FROM:<me@elsewhere.example>").expect(250);
+    trusted.cmd(&format!("RCPT TO:<{sender}>")).expect(550);
+    let explain = |from: &str| {
+        let output = server.operator(&["explain", "--from", from, "--to", &sender, "--client", "192.0.2.1"]);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(explain("").contains("me@home.example") && explain("x@y.example").contains("it is no delivery report"));
+    // A boundary that is moved, by a sender who chose both sides of it.
+    server
+        .connect_from("127.0.0.2")
+        .greeted()
+        .send("ictim@bank.examplev", &["sales@shop.example"], &message("moved@test", "x"))
+        .expect(250);
+    lab.wait("it is forwarded", |recorder| recorder.copies_to("ann@two.example").len() == 2);
+    let copies = lab.recorder().copies_to("ann@two.example");
+    let made = copies.iter().map(|copy| copy.sender.to_string()).find(|sender| sender.contains("=ictim@")).unwrap();
+    let moved = made.replacen("=bank.examplev=ictim@", "=bank.example=victim@", 1);
+    assert_ne!(moved, made);
+    let mut client = server.connect_from("127.0.0.2").greeted();
+    client.cmd("MAIL FROM:<>").expect(250);
+    assert!(client.cmd(&format!("RCPT TO:<{moved}>")).to_string().contains("its hash is wrong"));
+    client.cmd(&format!("RCPT TO:<{made}>")).expect(250);
     let forged = sender.replacen("=me@", "=you@", 1);
     assert_eq!(rcpt(&server, &forged), "550 5.7.1 This SRS address leads nowhere: its hash is wrong");
     assert!(rcpt(&server, "me@srs.example").starts_with("550 5.1.1 "));
@@ -326,7 +352,7 @@ fn a_forwarded_sender_leads_back_to_the_one_before() {
 fn envelope_and_header_are_rewritten_and_nothing_else_is() {
     let lab = TestLab::sites(&["one.example", "two.example"]);
     let server = with(
-        builder(&lab),
+        builder(&lab).set("listen.add_missing_headers", "false"),
         &[
             ("canonical", "joe@home.example joe.smith@home.example\nx@one.example y@one.example\n"),
             ("senders", "@inner.example @two.example\n"),
@@ -406,7 +432,7 @@ fn a_pipe_in_the_place_of_a_table_hangs_nothing() {
 fn canonical_addresses_hold_for_the_whole_of_a_large_header() {
     let lab = TestLab::sites(&["one.example"]);
     let server = with(
-        builder(&lab),
+        builder(&lab).set("listen.add_missing_headers", "false"),
         &[("canonical", "old@home.example new@home.example\n")],
         "[domains]\nrelay = [\"one.example\"]\n[tables.all]\nsource = \"hash:{}/canonical\"\nas = \"canonical\"\n\
          [addresses]\ncanonical = \"all\"\n",

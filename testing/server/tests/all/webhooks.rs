@@ -58,6 +58,34 @@ fn send(server: &Server, to: &[&str], id: &str) -> String {
     server.smtp().send("me@home.example", to, &message(id, "x")).expect(250).queue_id()
 }
 
+/// However few of them a batch takes: what an endpoint that takes nothing has before it is counted while it goes on failing.
+#[test]
+fn the_backlog_of_a_failing_endpoint_is_counted() {
+    let lab = TestLab::start("[[site]]\nname = 'one.example'\n[[site]]\nname = 'home.example'\n");
+    let dead = Receiver::start(|_| 503);
+    let server = with_hook(builder(&lab), "dead", &dead)
+        .set_in("webhooks.dead", "batch_max", "4")
+        .set("http.listen", "[\"127.0.0.1:0\"]")
+        .start();
+    wait_until("it has begun", || server.path("data/webhooks/dead.position").exists());
+    let lag = || {
+        let view = server.http_get("/api/v1/webhooks").expect(200).json();
+        let rows = view["webhooks"].as_array().or(view["rows"].as_array()).or(view.as_array()).expect("rows").clone();
+        rows[0]["lag_records"].as_u64().expect("a number")
+    };
+    for n in 0..30 {
+        send(&server, &["ann@one.example"], &format!("{n}@test"));
+    }
+    server.wait_empty();
+    // An acceptance and a delivery each, at least.
+    wait_until("all are counted", || lag() >= 60);
+    let metrics = server.http_get("/metrics").expect(200).text();
+    let line =
+        metrics.lines().find(|line| line.starts_with("stentor_webhook_lag_records{")).expect("a sample").to_owned();
+    let value: f64 = line.rsplit(' ').next().and_then(|value| value.parse().ok()).expect("a number");
+    assert!(value >= 60.0, "{line}");
+}
+
 #[test]
 fn outcomes_come_signed_in_order_and_again_until_they_are_taken() {
     let lab = TestLab::start(

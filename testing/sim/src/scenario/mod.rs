@@ -8,6 +8,7 @@ pub mod clocks;
 pub mod content;
 pub mod cost;
 pub mod day;
+pub mod decoding;
 pub mod policy;
 pub mod rate;
 pub mod robust;

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use stentor_mail::Class;
 use stentor_mail::address::Address;
 use stentor_rules::{
-    AuthResults, ClientName, Decision, Facts, Key, Marks, Named, NextHop, Outcome, RuleId, Rulebook, Scan, Step,
-    Waiting, Why, Wishes,
+    AuthResults, ClientName, Decision, Facts, Key, Marks, MessageFacts, Named, NextHop, Outcome, RuleId, Rulebook,
+    Scan, ServiceAnswers, Step, Waiting, Why, Wishes,
 };
 use stentor_strangers::Seen;
 use world::{AUTHSERV_ID, CLIENTS, Table, World, book};
@@ -70,7 +70,9 @@ fn check(seed: u64) -> Result<usize, String> {
     let message = world.message();
     let mut scan = Scan::new(book.content.clone(), 0, true).with_auth(AUTHSERV_ID);
     scan.push(message.as_bytes());
-    let results = book.by_content(&decided.marks.open, &scan.finish(), &mut Some(&mut steps));
+    let (hits, answers) = (scan.finish(), ServiceAnswers::default());
+    let content = MessageFacts { hits: &hits, answers: &answers };
+    let results = book.by_content(&decided.marks.open, content, &mut Some(&mut steps)).unwrap_or_default();
     let mut whole = decided.clone();
     if decided.refusal().is_none() {
         whole.merge(results);
@@ -106,7 +108,8 @@ fn sent(book: &Rulebook, to: &Address, decided: Decision, message: &str) -> Resu
     auth.field(name.as_bytes(), value.lines().next().unwrap_or_default().as_bytes());
     let (first, mut second) = (waiting.finish(book), None);
     if first.as_ref().is_none_or(|said| said.refusal().is_none()) {
-        second = waiting.finish_with_auth(book, &auth);
+        waiting.match_auth(book, &auth);
+        second = waiting.finish_with_auth(book);
     }
     for said in [first, second].into_iter().flatten() {
         let refused = said.refusal().map(|(reply, _)| reply.clone());
