@@ -28,8 +28,15 @@ class Bench:
         # Files that this run has made and a later scenario may use.
         self.made = set()
         name = "peers.json" if peers else "smoke.json" if smoke else "latest.json"
-        judges = (lambda goal: goal.most == 0) if peers else lambda _: not smoke
-        self.results = Results(os.path.join(self.folder, name), judges, is_partial=not smoke)
+        self.results = self._results(os.path.join(self.folder, name))
+
+    def _results(self, path):
+        judges = (lambda goal: goal.most == 0) if self.peers else lambda _: not self.smoke
+        return Results(path, judges, is_partial=not self.smoke)
+
+    def move(self, work, figures):
+        """Goes on with another work folder and another file of figures."""
+        self.work, self.results = work, self._results(figures)
 
     @contextlib.contextmanager
     def running(self, *things):

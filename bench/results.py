@@ -80,6 +80,12 @@ class Results:
         except FileNotFoundError:
             return {}
 
+    def take(self, path):
+        """Takes over the entries of another file, which may not be there."""
+        others = Results(path, self.judges).load()
+        self._store({**self.load(), **others})
+        self.names += others
+
     def print_table(self):
         """The entries of this run; True if every goal was met."""
         entries = self.load()

@@ -5,7 +5,8 @@ Results: target/bench/latest.json. Exit code 0: all ran (goals may be missed, th
 --strict was given, or something could not be run, whatever the reason: the others ran all the same, and the end names it.
 
 With --smoke every scenario runs once and small, to see that it still works: results in target/bench/smoke.json, no goal
-judged. What this machine cannot do is said as SKIPPED and fails nothing, unless STENTOR_NO_SKIP is set.
+judged. As root, scenarios run in parallel, each lane in its own network namespace (lanes.py). What this machine cannot do is said as
+SKIPPED and fails nothing, unless STENTOR_NO_SKIP is set.
 
 With --peers those of scenarios.PEERS run at a small size, beside all the programs of others that they know: one that is missing is a
 failure, and so is each difference (a goal of 0); figures of time are not judged.
@@ -20,6 +21,7 @@ import time
 import traceback
 
 from bench import Bench
+from lanes import LANES, Outcome, run_beside
 from measure import BenchError, CannotHere, Waits
 from scenarios import PEERS, SCENARIOS
 
@@ -36,18 +38,18 @@ def main():
     if not chosen:
         sys.exit(f"--only {options.only}: none of {', '.join(scenario.name for scenario in SCENARIOS)}")
     bench = Bench(ROOT, os.path.abspath(options.binary), options.rounds, options.smoke, options.peers)
-    failed, skipped = run_all(bench, chosen)
+    outcome = run_beside(bench, chosen, run_all, options.lanes) if options.lanes > 1 else run_all(bench, chosen)
     met = bench.results.print_table()
-    if skipped:
-        print(f"skipped, since this machine cannot: {', '.join(skipped)}")
-    if failed:
-        sys.exit(f"failed: {', '.join(failed)}")
+    if outcome.skipped:
+        print(f"skipped, since this machine cannot: {', '.join(outcome.skipped)}")
+    if outcome.failed:
+        sys.exit(f"failed: {', '.join(outcome.failed)}")
     sys.exit(0 if met or not (options.strict or options.peers) else 1)
 
 
 def run_all(bench, chosen):
-    """Runs each, whatever becomes of the others. Returns the names of those that failed, and of those that were skipped."""
-    failed, skipped = [], []
+    """Runs each, whatever becomes of the others. Returns their Outcome."""
+    outcome = Outcome()
     may_skip = bench.smoke and not bench.peers and "STENTOR_NO_SKIP" not in os.environ
     for scenario in chosen:
         begin = time.monotonic()
@@ -56,15 +58,15 @@ def run_all(bench, chosen):
             run_one(bench, scenario)
         except CannotHere as error:
             print(f"    *** {'SKIPPED' if may_skip else 'FAILED'}: {error} ***", flush=True)
-            (skipped if may_skip else failed).append(scenario.name)
+            (outcome.skipped if may_skip else outcome.failed).append(scenario.name)
         except BenchError as error:
             print(f"    FAILED: {error}", flush=True)
-            failed.append(scenario.name)
+            outcome.failed.append(scenario.name)
         except Exception:  # A mistake in one scenario is not to cost the results of all others.
             traceback.print_exc()
-            failed.append(scenario.name)
+            outcome.failed.append(scenario.name)
         print(f"    {time.monotonic() - begin:.0f} s", flush=True)
-    return failed, skipped
+    return outcome
 
 
 def run_one(bench, scenario):
@@ -108,7 +110,10 @@ def parse():
     parser.add_argument("--peers", action="store_true", help="what is compared with programs of others, small; fails at any difference")
     target = os.environ.get("CARGO_TARGET_DIR", os.path.join(ROOT, "target"))
     parser.add_argument("--binary", default=os.path.join(target, "release", "stentor"))
-    return parser.parse_args()
+    parser.add_argument("--lanes", type=int, help=f"scenarios to run in parallel [default: {LANES} with --smoke as root, else 1]")
+    options = parser.parse_args()
+    options.lanes = options.lanes or (LANES if options.smoke and os.geteuid() == 0 else 1)
+    return options
 
 
 def choose(scenarios, only):

@@ -1,7 +1,10 @@
 """Strangers who do their worst, as a program of its own: many connections from 20 addresses of 127.0.0.0/8.
 
     python3 bench/strangers.py attack PORT --connections 2000 --seconds 20 --list news@lists.example
+    python3 bench/strangers.py attack PORT --connections 100 --seconds 20 --messages FOLDER
     python3 bench/strangers.py discard PORT
+
+With --messages each connection sends one message of the folder instead, and leaves the end of its data out.
 
 An open loop: what is sent, and when a connection is made, follows from the clock and the seed alone, whatever is answered, so
 that the same attack hits a mail server and a listener that only discards (`discard`: accepts, reads, says nothing). Each
@@ -11,8 +14,10 @@ sent and received.
 """
 
 import argparse
+import functools
 import heapq
 import json
+import os
 import random
 import resource
 import select
@@ -27,6 +32,10 @@ READ_BYTES = 65536
 UNSENT_BYTES_MAX = 256 * 1024
 LISTEN_BACKLOG = 4096
 NO_LINGER = struct.pack("ii", 1, 0)
+
+# The pace of a message: 256 KiB in two seconds.
+MESSAGE_BLOCK_BYTES = 8 * 1024
+MESSAGE_BLOCK_S = 0.06
 
 HELO = b"EHLO a.example\r\n"
 MAIL = b"MAIL FROM:<victim@far.example>\r\n"
@@ -164,6 +173,24 @@ class Parts:
             yield 0.5, b"MAIL FROM:<a@b.example> RET=FULL NOTIFY=X SIZE=-1\r\n" * 50
 
 
+class Messages:
+    """Connections that send a message each, all files of a folder by turns, at a steady pace."""
+
+    def __init__(self, to, folder):
+        self.begin = Parts(to).begin
+        paths = sorted(os.path.join(folder, name) for name in os.listdir(folder))
+        contents = [open(path, "rb").read() for path in paths]
+        self.all = [functools.partial(self.message, content) for content in contents]
+        self.deaf = set()
+
+    def message(self, content):
+        yield from self.begin(MAIL)
+        for at in range(0, len(content), MESSAGE_BLOCK_BYTES):
+            yield MESSAGE_BLOCK_S, content[at : at + MESSAGE_BLOCK_BYTES]
+        while True:
+            yield 60, b""
+
+
 class Stranger:
     """One connection after the other, each for LIFE_S."""
 
@@ -173,17 +200,17 @@ class Stranger:
 
 
 class Attack:
-    def __init__(self, port, connections, seconds, to, seed):
+    def __init__(self, port, connections, seconds, parts, seed, storm):
         self.target = ("127.0.0.1", port)
         self.until = time.monotonic() + seconds
         self.epoll = select.epoll()
         self.open, self.due, self.order = {}, [], 0
         self.counts = dict.fromkeys(("made", "cut", "refused", "sent", "received"), 0)
-        parts, chance = Parts(to), random.Random(seed)
+        chance = random.Random(seed)
         now = time.monotonic()
         for number in range(connections):
-            # The last tenth comes and goes at once, over and over.
-            part = None if number >= connections - connections // 10 else parts.all[number % len(parts.all)]
+            # The last ones come and go at once, over and over.
+            part = None if number >= connections - storm else parts.all[number % len(parts.all)]
             stranger = Stranger(number, part, part in parts.deaf)
             self.at(now + chance.random() * min(LIFE_S, seconds) / 2, stranger)
 
@@ -321,13 +348,16 @@ def main():
     parser.add_argument("--connections", type=int, default=2000)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--list", default="news@lists.example")
+    parser.add_argument("--messages", default="")
     parser.add_argument("--seed", type=int, default=1)
     asked = parser.parse_args()
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
     if asked.what == "discard":
         discard(asked.port)
-    attack = Attack(asked.port, asked.connections, asked.seconds, asked.list, asked.seed)
+    parts = Messages(asked.list, asked.messages) if asked.messages else Parts(asked.list)
+    storm = 0 if asked.messages else asked.connections // 10
+    attack = Attack(asked.port, asked.connections, asked.seconds, parts, asked.seed, storm)
     print(json.dumps(attack.run()))
 
 

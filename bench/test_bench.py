@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import socket
 import sys
 import tempfile
 import unittest
@@ -10,6 +11,8 @@ from contextlib import redirect_stderr, redirect_stdout
 from unittest import mock
 
 import run
+from bench import Bench
+from lanes import run_beside
 from measure import CannotHere
 from results import Goal, Results
 from scenarios import SCENARIOS
@@ -99,7 +102,7 @@ class RunAll(unittest.TestCase):
             variables = {name: value for name, value in os.environ.items() if name != "STENTOR_NO_SKIP"}
             with mock.patch.dict(os.environ, {**variables, **(environment or {})}, clear=True):
                 ended = run.run_all(bench, [Raising, Elsewhere, Silent, Good])
-            return ended, bench.results.load(), bench.results.print_table()
+            return (ended.failed, ended.skipped), bench.results.load(), bench.results.print_table()
 
     def test_whatever_one_raises_the_others_run_and_it_is_said(self):
         (failed, skipped), entries, met = self.run_all(smoke=False)
@@ -120,6 +123,44 @@ class RunAll(unittest.TestCase):
         (failed, skipped), entries, met = self.run_all(smoke=True, peers=True)
         self.assertEqual((failed, skipped), (["test.raising", "test.elsewhere", "test.silent"], []))
         self.assertEqual((entries["test.good"]["met"], met), (False, False))
+
+
+class Dying(Good):
+    """Takes its process with it."""
+
+    name = "test.dying"
+
+    def run(self, bench):
+        os._exit(9)
+
+
+@unittest.skipUnless(os.geteuid() == 0, "network namespaces need root")
+class Lanes(unittest.TestCase):
+    def beside(self, *scenarios):
+        with tempfile.TemporaryDirectory() as folder, redirect_stdout(io.StringIO()) as output:
+            bench = Bench(folder, "/bin/true", 1, smoke=True)
+            with mock.patch("lanes.by_module", lambda scenarios: [[scenario] for scenario in scenarios]):
+                outcome = run_beside(bench, scenarios, run.run_all, lanes=2)
+            return outcome, bench.results.load(), output.getvalue()
+
+    def test_results_are_merged_and_any_other_end_is_a_failure(self):
+        outcome, entries, output = self.beside(Dying, Good, Raising, Elsewhere)
+        self.assertEqual((sorted(outcome.failed), outcome.skipped), (["test.dying", "test.raising"], ["test.elsewhere"]))
+        self.assertEqual(list(entries), ["test.good", "test.good.ext4.rate"])
+        self.assertIn("SKIPPED", output)
+
+    def test_lanes_can_use_the_same_port(self):
+        class Listening(Good):
+            """Holds a port."""
+
+            def run(self, bench):
+                with socket.create_server(("127.0.0.1", port)):
+                    super().run(bench)
+
+        with socket.create_server(("127.0.0.1", 0)) as outside:
+            port = outside.getsockname()[1]
+            outcome, entries, output = self.beside(Listening, Listening)
+        self.assertEqual((outcome.failed, list(entries)), ([], ["test.good", "test.good.ext4.rate"]), output)
 
 
 class Judging(unittest.TestCase):

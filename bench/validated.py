@@ -113,7 +113,7 @@ class Validated:
     def start(self):
         for program in ("knotd", "keymgr", "unbound"):
             if not shutil.which(program):
-                raise CannotHere(f"{program} is missing: testing/install.sh --peers")
+                raise CannotHere(f"{program} is missing: testing/install.sh")
         self.refuser = Refuser()
         configuration = self.knot()
         self.spawn(["knotd", "-c", configuration])

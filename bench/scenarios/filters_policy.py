@@ -86,7 +86,7 @@ class PolicyServices:
         differences, tried = [], []
         for peer in peers():
             if bench.peers and not shutil.which(peer.needs):
-                raise CannotHere(f"{peer.needs} is missing: testing/install.sh --peers")
+                raise CannotHere(f"{peer.needs} is missing: testing/install.sh")
             if not shutil.which(peer.needs):
                 print(f"    {peer.name}: not installed, skipped", flush=True)
                 continue
@@ -105,7 +105,7 @@ class PolicyServices:
             tried.append(peer.name)
             differences += [f"{peer.name}: {one}" for one in self.compare(*outcomes)]
         if not tried:
-            raise CannotHere("no policy service is installed: apt-get install postgrey postfix-policyd-spf-python socat")
+            raise CannotHere("no policy service is installed: testing/install.sh")
         for difference in differences[:20]:
             print(f"      {difference}", flush=True)
         command = f"{2 * len(senders())} transactions of {len(RECIPIENTS)} recipients through each of {', '.join(tried)}"

@@ -49,7 +49,7 @@ def mailstat(bench, path):
     command = [bench.binary, "mailstat", "--utc", "--json", "--from", path]
     total = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)["total"]
     return {
-        "posts": total["posts"],
+        "posts": total["messages"],
         "delivered": total["delivered"]["recipients"],
         "delivered_hosts": total["delivered"]["hosts"],
         "failed": total["failed"]["recipients"],

@@ -46,6 +46,7 @@ class Iotrace:
     """iotrace: sums, what is unattributed and lost; a slow device; strace and perf trace."""
 
     name = "measure.iotrace"
+    alone = True
     entries = (
         ".sum", ".outside_calls", ".unattributed", ".lost", ".interference", ".raw", ".slow.device", ".slow.others", ".perf",
         ".strace",

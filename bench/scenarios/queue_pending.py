@@ -25,6 +25,8 @@ TURN_BYTES = 4096
 SESSIONS = 20
 TRIED_S_MAX = 900
 RESTARTS = 3
+# A view never waits for a count.
+VIEW_MS_MAX = 10
 
 
 class TenMillionPending:
@@ -72,8 +74,8 @@ class TenMillionPending:
         idle = [empty.command("queue", "--json")[0] * 1000 for _ in range(ASKED)]
         held = lock_held(deep)
         detail = {"all": status, "empty_queue_ms": statistics.median(idle), "lock_held": held}
-        self.record(bench, ".status_ms", "ms", status, 100, "stentor queue --json", **detail)
-        self.record(bench, ".stuck_ms", "ms", stuck, 100, "stentor queue --stuck 20 --json", all=stuck)
+        self.record(bench, ".status_ms", "ms", status, VIEW_MS_MAX, "stentor queue --json", **detail)
+        self.record(bench, ".stuck_ms", "ms", stuck, VIEW_MS_MAX, "stentor queue --stuck 20 --json", all=stuck)
         disk, content = deep.disk_mib()
         self.record(
             bench, ".disk_mib", "MiB", [disk - content], 250, "blocks of the store's files less live content",

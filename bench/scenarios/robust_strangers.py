@@ -51,14 +51,7 @@ class Strangers:
                 f"{self.name}.memory", "MiB beyond idle", [[memory["added_mib"], MEMORY_MIB_MAX]], command,
                 Goal(most=MEMORY_MIB_MAX), peer_name="the goal", attack=attacked, **memory,
             )
-            rounds, full = [], []
-            for turn in range(TURNS):
-                measured = {}
-                for target in (server, discarder) if turn % 2 == 0 else (discarder, server):
-                    measured[target] = self.beside(bench, server, target)
-                rounds.append([measured[server]["p99"], measured[discarder]["p99"]])
-                full.append([measured[server], measured[discarder]])
-                print(f"    turn {turn + 1}: p99 {rounds[-1][0]:.2f} ms, discarded {rounds[-1][1]:.2f} ms", flush=True)
+            rounds, full = by_turns(server, discarder, TURNS, lambda target, _: self.beside(bench, server, target))
         bench.results.record(
             f"{self.name}.p99", "ms at p99", rounds, f"{CLIENTS} clients, {RATE} messages/s beside: {command}",
             Goal(ratio=1 / P99_LONGER), peer_name="the same attack at a listener that discards", rounds_in_full=full,
@@ -118,6 +111,18 @@ class Discarder:
     def _listens(self):
         with open("/proc/net/tcp") as table:
             return any(line.split()[1].endswith(f":{self.port:04X}") and line.split()[3] == "0A" for line in table)
+
+
+def by_turns(server, discarder, turns, measure):
+    """`measure(target, turn)` of both in each turn, who is first changes. Returns pairs of their p99 in ms, and of all that was measured."""
+    rounds, full = [], []
+    for turn in range(turns):
+        order = (server, discarder) if turn % 2 == 0 else (discarder, server)
+        measured = {target: measure(target, turn) for target in order}
+        rounds.append([measured[server]["p99"], measured[discarder]["p99"]])
+        full.append([measured[server], measured[discarder]])
+        print(f"    turn {turn + 1}: p99 {rounds[-1][0]:.2f} ms, discarded {rounds[-1][1]:.2f} ms", flush=True)
+    return rounds, full
 
 
 def strangers(port):

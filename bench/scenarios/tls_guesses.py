@@ -21,7 +21,7 @@ from encryption import PASSWORD, Certificate, Client, add_users, resident_kib, t
 from guesses import MARK, USERS
 from measure import BenchError, CannotHere, Waits, wait_until
 from results import Goal
-from scenarios.robust_strangers import Discarder
+from scenarios.robust_strangers import Discarder, by_turns
 from sinks import SmtpSink, free_port
 
 PROGRAM = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "guesses.py")
@@ -45,6 +45,7 @@ class Guesses:
     """Memory, p99 of others, secrets in files and memory."""
 
     name = "tls.guesses"
+    alone = True
     entries = (".memory", ".p99", ".secrets", ".core")
     smoke = {"GUESSES": 200, "TURNS": 1, "RATE": 200, "EACH": 1, "SUBMISSIONS_RATE": 20}
 
@@ -73,18 +74,11 @@ class Guesses:
 
     def turns(self, bench, server, discarder):
         seconds = GUESSES / TURNS / RATE
-        # Once each has logged in, and what a login takes is there.
+        # Warm up: every user logs in once.
         submit(self.port, 1)
         idle, self.peak = resident_kib(server.process.pid), 0
-        rounds, full = [], []
-        for turn in range(TURNS):
-            measured = {}
-            for target in (server, discarder) if turn % 2 == 0 else (discarder, server):
-                port = self.port if target is server else discarder.port
-                measured[target] = self.beside(server, port, turn, seconds)
-            rounds.append([measured[server]["p99"], measured[discarder]["p99"]])
-            full.append([measured[server], measured[discarder]])
-            print(f"    turn {turn + 1}: p99 {rounds[-1][0]:.2f} ms, discarded {rounds[-1][1]:.2f} ms", flush=True)
+        ports = {server: self.port, discarder: discarder.port}
+        rounds, full = by_turns(server, discarder, TURNS, lambda target, turn: self.beside(server, ports[target], turn, seconds))
         guessed = sum(ours["attack"]["guesses"] for ours, _ in full)
         added = (self.peak - idle) / 1024
         command = f"python3 bench/guesses.py PORT --guesses {GUESSES // TURNS} --rate {RATE} --each {EACH}"

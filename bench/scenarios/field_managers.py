@@ -1,0 +1,75 @@
+"""List managers of others behind the server: a post to 50 members, of whom ten are refused by their host, and the bounces that each manager counts."""
+
+import os
+import shutil
+import tempfile
+import time
+
+from field.server import Server, wait_for
+from managers.mailman import Mailman
+from managers.mlmmj import Mlmmj
+from managers.sympa import Sympa
+from managers.world import Members
+from measure import CannotHere
+from results import Goal
+
+MEMBERS, GONE = 50, 10
+WAIT_S_MAX = 90
+MANAGERS = (Mailman, Mlmmj, Sympa)
+
+
+class Managers:
+    """Sympa, Mailman and mlmmj: each counts every bounce of a post."""
+
+    name = "field.managers"
+    entries = ("",)
+    # All three take half a minute.
+    smoke = {"MANAGERS": (Mlmmj,)}
+
+    def run(self, bench):
+        there = [manager for manager in MANAGERS if manager.is_there()]
+        for manager in MANAGERS:
+            if manager not in there:
+                print(f"    {manager.name}: not installed, skipped (testing/install.sh --peers)", flush=True)
+        if not there or bench.peers and len(there) < len(MANAGERS):
+            raise CannotHere("list managers are missing: testing/install.sh --peers")
+        if os.geteuid() != 0:
+            raise CannotHere("programs of aliases need root")
+        missed, detail = 0, {}
+        for manager in there:
+            found = one(bench, manager)
+            detail[manager.name] = found
+            missed += found["missed"]
+            print(f"    {manager.name}: {found}", flush=True)
+        command = "python3 bench/run.py --only field.managers"
+        bench.results.record(self.name, "bounces missed", [(missed, 0)], command, Goal(most=0), peer_name="none", managers=detail)
+
+
+def one(bench, manager):
+    """What a manager makes of a post: copies, and bounces that it has counted or missed."""
+    folder = tempfile.mkdtemp(prefix=f"managers-{manager.name}-")
+    os.chmod(folder, 0o755)
+    members = Members(MEMBERS - GONE, GONE)
+    with_list = manager(bench, folder)
+    subject = f"{manager.name}-post"
+    begin = time.monotonic()
+    try:
+        with Server(bench.binary, members.names.address, members.host.port, sections=with_list.sections()) as server:
+            with_list.start(server, members)
+            taken = with_list.post(server, subject)
+            wait_for(lambda: with_list.counted() >= set(members.gone) and members.served(subject.encode()) >= set(members.good), WAIT_S_MAX)
+            if os.environ.get("STENTOR_KEEP"):
+                shutil.copy(os.path.join(server.folder, "mail.log"), folder)
+            copies, counted = members.served(subject.encode()), with_list.counted()
+            return {
+                "taken": bool(taken),
+                "copies": len(copies),
+                "counted": len(counted & set(members.gone)),
+                "missed": len(set(members.gone) - counted) + len(counted - set(members.gone)) + len(set(members.good) - copies),
+                "seconds": round(time.monotonic() - begin, 1),
+            }
+    finally:
+        with_list.stop()
+        members.stop()
+        if not os.environ.get("STENTOR_KEEP"):
+            shutil.rmtree(folder, ignore_errors=True)
