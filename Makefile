@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-peers smoke check lint deny deny-advisories bench fuzz
+.PHONY: help demo test test-peers smoke check lint clippy deny deny-advisories bench fuzz
 
 CARGO ?= cargo
 OUT := $(or $(CARGO_TARGET_DIR),target)
@@ -13,7 +13,7 @@ BUILD := build --workspace --bins --tests
 ENGINES := --features stentor-kit/engines
 FUZZ_TARGETS := $(notdir $(basename $(wildcard testing/fuzz/fuzz_targets/*.rs)))
 # Tests at a time. Not the number of processors: most tests wait for the server and use none.
-TEST_THREADS ?= 4
+TEST_THREADS ?= 5
 # Seconds for each fuzz target.
 FUZZ_SECONDS ?= 60
 
@@ -24,8 +24,9 @@ demo: ## build, then post to a list in a simulated Internet; ARGS="--message FIL
 	$(CARGO) build --profile demo -p stentor -p stentor-kit --no-default-features
 	$(OUT)/demo/stentor-kit demo $(ARGS)
 
+# Clippy needs nothing that is installed, so it runs meanwhile.
 test: ## install what the tests need (as root), then everything that CI runs
-	bash testing/install.sh
+	bash testing/install.sh & installing=$$!; $(MAKE) --no-print-directory clippy; wait $$installing
 	$(MAKE) --no-print-directory lint
 	$(CARGO) $(BUILD) $(ENGINES)
 	$(CARGO) test --workspace --doc $(ENGINES)
@@ -45,12 +46,14 @@ test-peers: ## our tables, sendmail and milters beside the real programs of othe
 check: lint ## lint and unit tests, without the real binary's tests
 	$(CARGO) test --workspace --lib --bins --tests --exclude stentor-server-tests --exclude stentor-kit-tests $(ENGINES)
 
-lint: ## format, lints, import cycles, sizes of files and crates
+lint: clippy ## format, lints, import cycles, sizes of files and crates
 	python3 -B -m unittest discover -q -s testing/checks
 	python3 -B testing/checks/cycles.py
 	python3 -B testing/checks/sizes.py
 	python3 -B testing/checks/paths.py
 	$(CARGO) fmt --all --check
+
+clippy:
 	$(CARGO) clippy --workspace --all-targets $(ENGINES) -- -D warnings
 
 deny: ## licences, duplicates and sources of our dependencies (installs cargo-deny if it is missing)
