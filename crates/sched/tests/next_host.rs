@@ -34,6 +34,9 @@ struct Site {
     /// Who is refused where: the host, the sender's domain.
     refused: HashSet<(u16, &'static str)>,
     dead: HashSet<u16>,
+    /// A message that is refused at MAIL whoever sent it, and how often it was.
+    large: Option<MessageNo>,
+    large_refused: usize,
     /// MAIL is answered with a rate reply.
     is_limited: bool,
     /// Why there is no session with a host.
@@ -68,6 +71,8 @@ impl Site {
             connects: 0,
             refused: HashSet::new(),
             dead: HashSet::new(),
+            large: None,
+            large_refused: 0,
             is_limited: false,
             no_session: HashMap::new(),
             is_mute: false,
@@ -140,7 +145,9 @@ impl Site {
         let host = self.conns[&conn];
         let message = self.store.message(work.no).unwrap();
         let domain = message.sender().rsplit_once('@').unwrap().1.to_owned();
-        let is_refused = self.is_limited || self.refused.iter().any(|(at, from)| *at == host && *from == domain);
+        let is_large = self.large == Some(work.no);
+        self.large_refused += usize::from(is_large);
+        let is_refused = is_large || self.is_limited || self.refused.iter().any(|(at, from)| *at == host && *from == domain);
         self.asked.push((self.now, host, domain));
         let (stage, code, text) = match is_refused {
             true if self.is_limited => (Stage::Mail, 450, "rate limit exceeded"),
@@ -287,6 +294,27 @@ fn when_all_hosts_have_refused_the_sender_waits_for_the_first_clock() {
     assert_eq!(site.delivered, [2; 20]);
     site.run(200 * MINUTE);
     assert_eq!(site.sched.load().clocks, 0, "all is forgotten");
+}
+
+#[test]
+fn a_message_that_is_refused_at_mail_gets_a_clock_though_others_of_its_sender_are_taken() {
+    let mut site = Site::new(SchedConfig::default());
+    site.is_slow = true;
+    let (large, _) = site.mail_to("one.example", "same.example", Class::Ordinary);
+    site.large = Some(large);
+    for _ in 0..2_000 {
+        site.mail_to("one.example", "same.example", Class::Ordinary);
+    }
+    site.run(0);
+    while site.delivered.len() < 2_000 {
+        site.answer_all();
+        site.run(500);
+    }
+    assert!((2..=20).contains(&site.large_refused), "{} times", site.large_refused);
+    site.large = None;
+    site.is_slow = false;
+    site.run(60 * MINUTE);
+    assert_eq!(site.delivered.len(), 2_001, "and it goes by its clock");
 }
 
 #[test]

@@ -156,9 +156,16 @@ impl Scheduler {
         if let Some(outcome) = found.sender {
             if let Some(message) = store.message(no) {
                 let sender = sender_key(message.sender());
-                deferrals.sender_refused(core, hop, sender, &done.reply(outcome), now);
+                let reply = done.reply(outcome);
+                reduce_trust(core, hop, &reply);
+                // A host may refuse one message at MAIL, for its size say, and take others of the sender: each of those ends
+                // the sender's clock, and lets this one come back.
+                if deferrals.sender_refused(core, hop, sender, &reply, now)
+                    && deferrals.returned(core, hop.site, no, RETURN_BEHIND, &reply, now)
+                {
+                    return true;
+                }
             }
-            reduce_trust(core, hop, &done.reply(outcome));
         }
         if let Some(outcome) = found.message {
             deferrals.defer(core, hop.site, no, &done.reply(outcome), now);
