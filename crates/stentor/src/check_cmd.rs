@@ -106,6 +106,11 @@ fn summary(config: &Config) -> String {
     let services = config.tables.iter().filter(is_service).count() as u64;
     let tables = plural(config.tables.len() as u64 - services, "table");
     let tables = if services == 0 { tables } else { format!("{tables}, {}", plural(services, "policy service")) };
+    let relayed = &config.rules.relay_domains;
+    let mut relay_domains = plural(relayed.len() as u64, "relay domain");
+    if !relayed.tables.is_empty() {
+        relay_domains += &format!(" and those of {}", plural(relayed.tables.len() as u64, "table"));
+    }
     let list = |texts: Vec<String>| if texts.is_empty() { "none".to_owned() } else { texts.join(", ") };
     format!(
         "{}: ok; {}, {}, {}, {}, {}, {}; local domains: {}; virtual domains: {}; relays for: {}\n",
@@ -115,7 +120,7 @@ fn summary(config: &Config) -> String {
         plural(config.rules.by_recipient.len() as u64, "route"),
         plural(config.rules.rules.len() as u64, "rule"),
         tables,
-        plural(config.rules.relay_domains.len() as u64, "relay domain"),
+        relay_domains,
         list(config.domains.local.clone()),
         list(config.domains.virtuals.clone()),
         list(config.client_networks.iter().map(ToString::to_string).collect()),
