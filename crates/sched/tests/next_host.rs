@@ -147,7 +147,8 @@ impl Site {
         let domain = message.sender().rsplit_once('@').unwrap().1.to_owned();
         let is_large = self.large == Some(work.no);
         self.large_refused += usize::from(is_large);
-        let is_refused = is_large || self.is_limited || self.refused.iter().any(|(at, from)| *at == host && *from == domain);
+        let is_refused =
+            is_large || self.is_limited || self.refused.iter().any(|(at, from)| *at == host && *from == domain);
         self.asked.push((self.now, host, domain));
         let (stage, code, text) = match is_refused {
             true if self.is_limited => (Stage::Mail, 450, "rate limit exceeded"),
