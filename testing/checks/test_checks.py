@@ -35,15 +35,49 @@ class Paths(unittest.TestCase):
             text = "`one/two/`, `kit/`, `one/three.rs`, `three.rs`, `a b/c`"
             self.assertEqual(paths.missing(text, root), ["one/three.rs"])
 
-    def test_a_dependency_that_the_table_does_not_have(self):
+    def manifests(self, folder, uses):
+        root = pathlib.Path(folder)
+        (root / "Cargo.toml").write_text("".join(
+            ["[workspace.dependencies]\nserde = \"1\"\n"] + [f"stentor-{crate.split('/')[1]} = {{ path = \"{crate}\" }}\n" for crate in uses]))
+        for crate, used in uses.items():
+            (root / crate).mkdir(parents=True)
+            (root / crate / "Cargo.toml").write_text(
+                "[dependencies]\nserde.workspace = true\n" + "".join(f"stentor-{name}.workspace = true\n" for name in used))
+        return root
+
+    def test_each_crate_has_a_row_above_those_that_it_uses(self):
+        uses = {"crates/one": [], "crates/two": ["one"], "kit/three": ["two"]}
+        tables = "| crate | is |\n|---|---|\n{}\n\n**kit**\n\n| crate | is |\n|---|---|\n{}\n"
+        row = "| `{}` | it |".format
         with tempfile.TemporaryDirectory() as folder:
-            root = pathlib.Path(folder)
-            for crate, uses in [("one", ""), ("two", "stentor-one.workspace = true\nserde = \"1\"\n")]:
-                (root / "crates" / crate).mkdir(parents=True)
-                (root / "crates" / crate / "Cargo.toml").write_text(f"[dependencies]\n{uses}")
-            table = "| crate | is | begin at | may depend on |\n|---|---|---|---|\n| `one` | a | b | none of ours |\n| `two` | a | b | {} |\n\n"
-            self.assertEqual(list(paths.untrue(table.format("`one`"), root)), [])
-            self.assertEqual(list(paths.untrue(table.format("none of ours"), root)), ["two uses one, not none"])
+            root = self.manifests(folder, uses)
+            wrong = lambda crates, kit: list(paths.wrong_rows(tables.format("\n".join(map(row, crates)), row(kit)), uses, root))
+            self.assertEqual(wrong(["two", "one"], "kit/three"), [])
+            self.assertEqual(wrong(["one", "two"], "kit/three"), ["two uses one, which is not below it"])
+            self.assertEqual(wrong(["two"], "kit/three"), ["one has 0 rows"])
+            self.assertEqual(wrong(["two", "one", "one"], "kit/three"), ["one has 2 rows"])
+            self.assertEqual(wrong(["two", "one"], "kit/four"), ["kit/four: no such crate", "kit/three has 0 rows"])
+
+    def test_a_crate_may_not_use_the_kit(self):
+        uses = {"crates/one": ["three"], "kit/three": []}
+        with tempfile.TemporaryDirectory() as folder:
+            text = "| crate | is |\n|---|---|\n| `one` | it |\n| `kit/three` | it |\n"
+            found = list(paths.wrong_rows(text, uses, self.manifests(folder, uses)))
+            self.assertEqual(found, ["one uses kit/three, which is not below it"])
+
+    def test_the_table_of_dependencies_is_made(self):
+        uses = {"crates/one": [], "kit/two": ["one"]}
+        with tempfile.TemporaryDirectory() as folder:
+            head = "Text.\n\n| crate | uses |\n|---|---|\n"
+            made = paths.with_table(head + "| `one` | `gone` |\n\nMore.\n", uses, self.manifests(folder, uses))
+            self.assertEqual(made, head + "| `one` | none of ours |\n| `kit/two` | `one` |\n\nMore.\n")
+
+    def test_a_dependency_by_its_path(self):
+        with tempfile.TemporaryDirectory() as folder:
+            root = self.manifests(folder, {"crates/one": []})
+            (root / "testing/fuzz").mkdir(parents=True)
+            (root / "testing/fuzz/Cargo.toml").write_text("[dependencies]\nserde = \"1\"\nstentor-one = { path = \"../../crates/one\" }\n")
+            self.assertEqual(paths.dependencies("testing/fuzz", root), ["crates/one"])
 
 
 class Cycles(Tree):
