@@ -17,7 +17,7 @@ use stentor_mail::reply::Reply;
 use stentor_policy::{Expansion, Verdict};
 use stentor_queue::ids::Ms;
 use stentor_rules::{ClientName, Decision, NextHop, Outcome, Why};
-use stentor_sessions::{Proof, Speaker, Stranger, canonical, facts, route_of};
+use stentor_sessions::{Decider, Proof, Speaker, Stranger, canonical};
 
 /// The mailer of posts.
 const LIST: &str = "list";
@@ -121,14 +121,15 @@ impl Found<'_> {
         let settings = self.settings;
         let is_rewriting = !settings.rules.addresses.rewriting.is_empty();
         if let Some(sender) = sender {
-            let new = if is_rewriting { canonical(settings, (&sender, Role::Sender), None, None).await? } else { None };
+            let new = if is_rewriting { canonical(settings, &sender, Role::Sender, None, None).await? } else { None };
             new.unwrap_or(sender).as_str().clone_into(&mut self.sender);
         }
-        let new = if is_rewriting { canonical(settings, (to, Role::Recipient), None, None).await? } else { None };
+        let new = if is_rewriting { canonical(settings, to, Role::Recipient, None, None).await? } else { None };
         let to = new.unwrap_or_else(|| to.clone());
         let Decision { outcome, marks, .. } = {
             let (from, recipient) = (settings.rules.key_of(&self.sender), settings.rules.key_of(to.as_str()));
-            let facts = facts(settings, SPEAKER, (&from, &recipient, &to), self.now);
+            let decider = Decider { settings, speaker: SPEAKER, sender: &from, now: self.now };
+            let facts = decider.facts(&recipient, &to);
             let tables = settings.tables.questions();
             tables.settle(|tables| settings.rules.decide(&facts, tables, None)).await
         };
@@ -196,7 +197,8 @@ impl Found<'_> {
         }
         let sender = self.settings.rules.key_of(&self.sender);
         let tables = self.settings.tables.questions();
-        match route_of((self.settings, &tables), SPEAKER, (&sender, to, self.now), route, None).await {
+        let decider = Decider { settings: self.settings, speaker: SPEAKER, sender: &sender, now: self.now };
+        match decider.route_of(&tables, to, route, None).await {
             Ok((hop, _)) => self.hop(to, &hop),
             Err(reply) => self.refuse(to, &reply),
         }

@@ -131,9 +131,15 @@ impl Chain {
 
     /// The message that they know of is over, whatever became of it.
     pub fn over(&mut self) {
-        for connection in self.milters.iter_mut().filter_map(|one| one.connection.as_mut()) {
-            connection.session.abort();
-            connection.write_now();
+        for one in &mut self.milters {
+            // Its replies to a message that is gone would be taken for those to the next.
+            if one.connection.as_ref().is_some_and(|connection| connection.session.owes_replies()) {
+                one.connection = None;
+            }
+            if let Some(connection) = &mut one.connection {
+                connection.session.abort();
+                connection.write_now();
+            }
         }
     }
 

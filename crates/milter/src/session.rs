@@ -316,6 +316,11 @@ impl Session {
         self.tell(Command::EndOfMessage, Some(macros), |_| {});
     }
 
+    /// Whether the milter has not answered all that it was told.
+    pub fn owes_replies(&self) -> bool {
+        !self.owed.is_empty()
+    }
+
     /// The message is over, whatever became of it; another may begin.
     pub fn abort(&mut self) {
         debug_assert!(self.owed.is_empty());

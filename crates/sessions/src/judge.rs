@@ -12,12 +12,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use stentor_mail::address::Address;
 use stentor_mail::reply::Reply;
+use stentor_mail::server::{Notify, RcptTo};
 use stentor_policy::{self as policy, Expansion, Verdict, Ways};
 use stentor_queue::event::RcptParams;
 use stentor_queue::ids::Ms;
 use stentor_resolve::Asker;
 use stentor_rules::{
-    AUTHENTICATED, CERTIFIED, ClientName, Decision, Facts, Key, Marks, Named, NextHop, Open, Outcome, Remark, Rulebook,
+    AUTHENTICATED, CERTIFIED, ClientName, Decision, Facts, Key, Named, NextHop, Open, Outcome, Remark, Rulebook,
     SessionFacts, SessionQuestion, Step, Why, Wishes, decided_by,
 };
 use stentor_strangers::{Greylist, Seen};
@@ -94,7 +95,7 @@ impl Proof<'_> {
 
 /// A recipient as it is kept until the message has come.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Asked {
+pub(super) struct AcceptedRcpt {
     pub params: RcptParams,
     /// See [`stentor_engine::core::envelope::To::hop`].
     pub hop: Option<Arc<str>>,
@@ -110,8 +111,8 @@ pub(super) struct Asked {
     pub route: Option<Arc<(NextHop, Why)>>,
 }
 
-impl policy::Way for Asked {
-    fn unite(&mut self, more: &Asked) -> bool {
+impl policy::Way for AcceptedRcpt {
+    fn unite(&mut self, more: &AcceptedRcpt) -> bool {
         let mut params = std::mem::take(&mut self.params);
         params.unite(more.params.clone());
         let is_replaced = self.quarantine.is_some() && more.quarantine.is_none();
@@ -127,7 +128,7 @@ impl policy::Way for Asked {
 pub(super) struct Judged {
     pub verdict: Verdict,
     pub hop: Option<Arc<str>>,
-    /// See [`Asked::quarantine`].
+    /// See [`AcceptedRcpt::quarantine`].
     pub quarantine: Option<Arc<str>>,
     /// Other next hops that take a copy.
     pub copies: Vec<Arc<str>>,
@@ -143,6 +144,18 @@ pub(super) struct Judged {
 }
 
 impl Judged {
+    /// The recipient as it is kept, with the parameters that the client gave.
+    pub fn accepted(&self, rcpt: &RcptTo) -> AcceptedRcpt {
+        AcceptedRcpt {
+            params: RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt.clone() },
+            hop: self.hop.clone(),
+            is_routed: matches!(self.verdict, Verdict::Relay),
+            quarantine: self.quarantine.clone(),
+            route: self.route.clone().map(Arc::new),
+            ..AcceptedRcpt::default()
+        }
+    }
+
     fn of(verdict: Verdict, why: Because) -> Judged {
         let (copies, open) = (Vec::new(), Vec::new());
         Judged { verdict, hop: None, quarantine: None, copies, route: None, ask: None, open, question: None, why }
@@ -172,219 +185,214 @@ impl Because {
     }
 }
 
-/// Decides about a recipient that a client names.
-pub(super) async fn judge(
-    (settings, now): (&Settings, Ms),
-    speaker: Speaker<'_>,
-    (sender, address): (&Key, &Address),
-    wishes: &mut Wishes,
-) -> Judged {
-    let rules = &settings.rules;
-    if rules.is_plain() {
-        let policy::Decision { verdict, why } = settings.policy.decide(speaker.client, address);
-        let is_ours = why == policy::Why::ClientOutside && speaker.may_relay;
-        if why == policy::Why::ClientOutside && !is_ours {
-            return Judged::of(verdict, Because::Outside);
-        }
-        let verdict = if is_ours { Verdict::Relay } else { verdict };
-        return Judged::of(verdict, Because::Policy(why));
-    }
-    // Sessions without rules have no room for its future.
-    Box::pin(by_rules((settings, now), speaker, (sender, address), wishes)).await
+/// What the decisions about a transaction's recipients have in common.
+#[derive(Clone, Copy)]
+pub struct Decider<'a> {
+    pub settings: &'a Settings,
+    pub speaker: Speaker<'a>,
+    /// The envelope's sender as [`Rulebook::key_of`] returns it.
+    pub sender: &'a Key,
+    pub now: Ms,
 }
 
-async fn by_rules(
-    (settings, now): (&Settings, Ms),
-    speaker: Speaker<'_>,
-    (sender, address): (&Key, &Address),
-    wishes: &mut Wishes,
-) -> Judged {
-    let rules = &settings.rules;
-    let helo = speaker.helo.trim_end_matches('.').to_ascii_lowercase();
-    let speaker = Speaker { helo: &helo, ..speaker };
-    let (sender, recipient) = (rules.mark_local(sender.clone()), rules.key_of(address.as_str()));
-    let facts = facts(settings, speaker, (&sender, &recipient, address), now);
-    let greylist = speaker.stranger.greylist.map(|greylist| (greylist, settings.config.greylist, now));
-    let tables = settings.tables.questions_about(speaker.stranger.asker, greylist);
-    let tables = tables.of_stranger((!facts.is_trusted).then_some(facts.client));
-    let decision = tables.settle(|tables| rules.decide(&facts, tables, None)).await;
-    taken(settings, (&facts, speaker.proof), decision, wishes)
-}
+impl<'a> Decider<'a> {
+    /// Decides about a recipient that a client names.
+    pub(super) async fn judge(self, address: &Address, wishes: &mut Wishes) -> Judged {
+        let Decider { settings, speaker, .. } = self;
+        if settings.rules.is_plain() {
+            let policy::Decision { verdict, why } = settings.policy.decide(speaker.client, address);
+            let is_ours = why == policy::Why::ClientOutside && speaker.may_relay;
+            if why == policy::Why::ClientOutside && !is_ours {
+                return Judged::of(verdict, Because::Outside);
+            }
+            let verdict = if is_ours { Verdict::Relay } else { verdict };
+            return Judged::of(verdict, Because::Policy(why));
+        }
+        // Sessions without rules do not pay for the size of its future.
+        Box::pin(self.judge_by_rules(address, wishes)).await
+    }
 
-/// What is known when rules are asked.
-pub fn facts<'a>(
-    settings: &Settings,
-    speaker: Speaker<'a>,
-    (sender, recipient, address): (&'a Key, &'a Key, &'a Address),
-    now: Ms,
-) -> Facts<'a> {
-    let list = match settings.policy.rcpt(speaker.client, address) {
-        Verdict::List(name) => settings.list(&name).map(|list| list.name().clone()),
-        _ => None,
-    };
-    Facts {
-        client: speaker.client.to_canonical(),
-        client_name: speaker.name,
-        helo: speaker.helo,
-        sender,
-        recipient,
-        address,
-        list,
-        class: settings.config.classes.injectors.of(speaker.client),
-        today: today(now),
-        session: speaker.session.copied(),
-        is_trusted: speaker.may_relay || settings.policy.is_trusted(speaker.client),
-        is_own: false,
-        seen: speaker.stranger.seen,
+    async fn judge_by_rules(self, address: &Address, wishes: &mut Wishes) -> Judged {
+        let Decider { settings, speaker, sender, now } = self;
+        let rules = &settings.rules;
+        let helo = speaker.helo.trim_end_matches('.').to_ascii_lowercase();
+        let speaker = Speaker { helo: &helo, ..speaker };
+        let (sender, recipient) = (rules.mark_local(sender.clone()), rules.key_of(address.as_str()));
+        let decider = Decider { speaker, sender: &sender, ..self };
+        let facts = decider.facts(&recipient, address);
+        let greylist = speaker.stranger.greylist.map(|greylist| (greylist, settings.config.greylist, now));
+        let tables = settings.tables.questions_about(speaker.stranger.asker, greylist);
+        let tables = tables.of_stranger((!facts.is_trusted).then_some(facts.client));
+        let decision = tables.settle(|tables| rules.decide(&facts, tables, None)).await;
+        decider.apply(&facts, decision, wishes)
     }
-}
 
-fn taken(
-    settings: &Settings,
-    (facts, proof): (&Facts<'_>, Proof<'_>),
-    decision: Decision,
-    wishes: &mut Wishes,
-) -> Judged {
-    let Decision { outcome, why, route, mut marks } = decision;
-    for text in marks.warnings(&settings.rules) {
-        let (from, to) = (facts.sender.as_str(), facts.recipient.as_str());
-        tracing::warn!(client = %facts.client, from, to, "a rule warns: {text}");
-    }
-    for to in std::mem::take(&mut marks.left_out) {
-        let of = facts.recipient.as_str();
-        tracing::warn!(recipient = of, "{to} is left out of what it stands for: nobody has this address");
-    }
-    let mut words = match (&outcome, &why) {
-        // That it is an alias is said anyway.
-        (Outcome::Local(Verdict::Alias(_)), Why::Base(_)) => String::new(),
-        (Outcome::Local(Verdict::Alias(_)), Why::Address(by)) if by.starts_with("alias ") => String::new(),
-        (_, Why::Authenticated) => proof.words(),
-        (_, Why::Base(policy::Why::ClientOutside)) => proof.lacking(settings.rules.shown(&why)),
-        _ => settings.rules.shown(&why),
-    };
-    if let (Outcome::Relay(hop), Some(by)) = (&outcome, route.as_ref().filter(|by| **by != Why::Mx)) {
-        let _ = write!(words, "; {}", routed_to(&settings.rules, hop, by));
-    }
-    let copies: Vec<Arc<str>> = marks.copies.iter().map(|(hop, _)| hop.to_string().into()).collect();
-    let quarantine: Option<Arc<str>> = marks.quarantine.as_ref().map(|by| decided_by(&settings.rules, by).into());
-    let add = |wishes: &mut Wishes, marks| wishes.add(&settings.rules, marks, &Named::one(facts.recipient.as_str()));
-    let (route_of_others, open) = (marks.route.take(), std::mem::take(&mut marks.open));
-    let question = (settings.rules.asks_service_at_end_of_data() && !open.is_empty())
-        .then(|| SessionQuestion::new(facts))
-        .flatten();
-    match outcome {
-        Outcome::Refuse(reply) => Judged::of(Verdict::Refuse(reply), Because::Rules(words)),
-        Outcome::Discard(text) => {
-            let by = if text.is_empty() { words.clone() } else { format!("{words}: {text}") };
-            wishes.discard(Remark::Discarded { by }, &Named::one(facts.recipient.as_str()));
-            add(wishes, marks);
-            // It stands for a recipient, so that the message is taken; nobody gets it.
-            Judged { open, question, ..Judged::of(Verdict::Relay, Because::Rules(words)) }
+    /// What rules may ask about a recipient. `recipient`: its address as [`Rulebook::key_of`] returns it.
+    pub fn facts(self, recipient: &'a Key, address: &'a Address) -> Facts<'a> {
+        let Decider { settings, speaker, sender, now } = self;
+        let list = match settings.policy.rcpt(speaker.client, address) {
+            Verdict::List(name) => settings.list(&name).map(|list| list.name().clone()),
+            _ => None,
+        };
+        Facts {
+            client: speaker.client.to_canonical(),
+            client_name: speaker.name,
+            helo: speaker.helo,
+            sender,
+            recipient,
+            address,
+            list,
+            class: settings.config.classes.injectors.of(speaker.client),
+            today: today(now),
+            session: speaker.session.copied(),
+            is_trusted: speaker.may_relay || settings.policy.is_trusted(speaker.client),
+            is_own: false,
+            seen: speaker.stranger.seen,
         }
-        Outcome::Local(verdict) => {
-            add(wishes, marks);
-            let route = route_of_others;
-            Judged { quarantine, copies, route, open, question, ..Judged::of(verdict, Because::Rules(words)) }
+    }
+
+    /// Turns the rules' decision into a verdict, and adds to the message's wishes.
+    fn apply(self, facts: &Facts<'_>, decision: Decision, wishes: &mut Wishes) -> Judged {
+        let (settings, proof) = (self.settings, self.speaker.proof);
+        let calls_ahead = calls_ahead(settings, facts, &decision);
+        let Decision { outcome, why, route, mut marks } = decision;
+        for text in marks.warnings(&settings.rules) {
+            let (from, to) = (facts.sender.as_str(), facts.recipient.as_str());
+            tracing::warn!(client = %facts.client, from, to, "a rule warns: {text}");
         }
-        Outcome::Relay(hop) => {
-            let is_asked = calls_ahead(settings, facts, (&why, &marks));
-            let hop_kept = own_hop(settings, facts.recipient.domain(), &hop, route.as_ref());
-            add(wishes, marks);
-            let ask = is_asked.then_some(hop);
-            let why = Because::Rules(words);
-            Judged { hop: hop_kept, quarantine, copies, ask, open, question, ..Judged::of(Verdict::Relay, why) }
+        for to in std::mem::take(&mut marks.left_out) {
+            let of = facts.recipient.as_str();
+            tracing::warn!(recipient = of, "{to} is left out of what it stands for: nobody has this address");
         }
+        let mut words = match (&outcome, &why) {
+            // That it is an alias is said anyway.
+            (Outcome::Local(Verdict::Alias(_)), Why::Base(_)) => String::new(),
+            (Outcome::Local(Verdict::Alias(_)), Why::Address(by)) if by.starts_with("alias ") => String::new(),
+            (_, Why::Authenticated) => proof.words(),
+            (_, Why::Base(policy::Why::ClientOutside)) => proof.lacking(settings.rules.shown(&why)),
+            _ => settings.rules.shown(&why),
+        };
+        if let (Outcome::Relay(hop), Some(by)) = (&outcome, route.as_ref().filter(|by| **by != Why::Mx)) {
+            let _ = write!(words, "; {}", routed_to(&settings.rules, hop, by));
+        }
+        let copies: Vec<Arc<str>> = marks.copies.iter().map(|(hop, _)| hop.to_string().into()).collect();
+        let quarantine: Option<Arc<str>> = marks.quarantine.as_ref().map(|by| decided_by(&settings.rules, by).into());
+        let add =
+            |wishes: &mut Wishes, marks| wishes.add(&settings.rules, marks, &Named::one(facts.recipient.as_str()));
+        let (route_of_others, open) = (marks.route.take(), std::mem::take(&mut marks.open));
+        let question = (settings.rules.asks_service_at_end_of_data() && !open.is_empty())
+            .then(|| SessionQuestion::new(facts))
+            .flatten();
+        match outcome {
+            Outcome::Refuse(reply) => Judged::of(Verdict::Refuse(reply), Because::Rules(words)),
+            Outcome::Discard(text) => {
+                let by = if text.is_empty() { words.clone() } else { format!("{words}: {text}") };
+                wishes.discard(Remark::Discarded { by }, &Named::one(facts.recipient.as_str()));
+                add(wishes, marks);
+                // It stands for a recipient, so that the message is taken; nobody gets it.
+                Judged { open, question, ..Judged::of(Verdict::Relay, Because::Rules(words)) }
+            }
+            Outcome::Local(verdict) => {
+                add(wishes, marks);
+                let route = route_of_others;
+                Judged { quarantine, copies, route, open, question, ..Judged::of(verdict, Because::Rules(words)) }
+            }
+            Outcome::Relay(hop) => {
+                let hop_kept = own_hop(settings, facts.recipient.domain(), &hop, route.as_ref());
+                add(wishes, marks);
+                let ask = calls_ahead.then_some(hop);
+                let why = Because::Rules(words);
+                Judged { hop: hop_kept, quarantine, copies, ask, open, question, ..Judged::of(Verdict::Relay, why) }
+            }
+        }
+    }
+
+    /// Returns the next hop of an address that no client named, and what named it. `tables` keep their answers from one address to the
+    /// next; `of_alias` is what a rule has named for the alias that stands for the address. `steps` receives the trace.
+    ///
+    /// # Errors
+    /// A table cannot be asked: the message is deferred.
+    pub async fn route_of(
+        self,
+        tables: &Questions<'_>,
+        to: &Address,
+        of_alias: Option<&(NextHop, Why)>,
+        mut steps: Option<&mut Vec<Step>>,
+    ) -> Result<(NextHop, Why), Reply> {
+        let rules = &self.settings.rules;
+        let recipient = rules.key_of(to.as_str());
+        let facts = self.facts(&recipient, to);
+        let route = |tables: &Questions<'_>| {
+            // It may be called again, with more answers.
+            if let Some(steps) = &mut steps {
+                steps.clear();
+            }
+            rules.route(&facts, tables, of_alias, steps.as_deref_mut())
+        };
+        tables.settle(route).await
+    }
+
+    /// Returns the refusal of a recipient that stands only for addresses whose next hop is `error:`: the first one's, and what named it.
+    /// It is sent at RCPT, since a later report would go to a sender who may be forged. If a table cannot answer now, the message decides.
+    pub async fn refused_targets(
+        self,
+        tables: &Questions<'_>,
+        expansion: &Expansion,
+        of_alias: Option<&(NextHop, Why)>,
+    ) -> Option<(Reply, Why)> {
+        let Expansion { addresses, lists, owned, programs, has_null } = expansion;
+        let is_taken = !lists.is_empty() || !owned.is_empty() || !programs.is_empty() || *has_null;
+        if is_taken || addresses.len() > REFUSED_TARGETS_MAX || !self.settings.rules.refuses_hops() {
+            return None;
+        }
+        let mut first = None;
+        for to in addresses {
+            match self.route_of(tables, to, of_alias, None).await {
+                Ok((NextHop::Refuse(reply), why)) => first = first.or(Some((reply, why))),
+                Ok(_) | Err(_) => return None,
+            }
+        }
+        first
+    }
+
+    /// Finds the next hops of recipients that no client named: targets of aliases, copies, the new recipients of a redirected message.
+    /// Returns what named them, in words; empty where nothing did.
+    pub(super) async fn route_others(self, all: &mut [(Address, AcceptedRcpt)]) -> Result<String, Reply> {
+        let Decider { settings, speaker, .. } = self;
+        let rules = &settings.rules;
+        let sender = rules.mark_local(self.sender.clone());
+        let decider = Decider { sender: &sender, ..self };
+        let is_trusted = speaker.may_relay || settings.policy.is_trusted(speaker.client);
+        let tables = settings.tables.questions_about(speaker.stranger.asker, None);
+        let tables = tables.of_stranger((!is_trusted).then_some(speaker.client));
+        let mut ways = Ways::default();
+        for (n, (address, asked)) in all.iter_mut().enumerate() {
+            if asked.hop.is_some() || asked.is_routed {
+                continue;
+            }
+            if n % ROUTED_AT_ONCE == ROUTED_AT_ONCE - 1 {
+                tokio::task::yield_now().await;
+            }
+            let of_alias = asked.route.as_deref();
+            let (hop, why) = if rules.has_own_hops() {
+                decider.route_of(&tables, address, of_alias, None).await?
+            } else {
+                rules.hop_of_domain(address.domain())
+            };
+            ways.add(address, routed_to(rules, &hop, &why));
+            asked.hop = own_hop(settings, address.domain(), &hop, Some(&why));
+        }
+        let is_by_nothing = ways.is_empty() || ways.are_all(TO_MX);
+        Ok(if is_by_nothing { String::new() } else { format!("; {ways}") })
     }
 }
 
 /// Whether a recipient's next hop is asked for it: one of a relay domain, of a client that may not send anywhere else. Rules that say
-/// `ok` or `relay` know better, and who is redirected gets no mail.
-pub fn calls_ahead(settings: &Settings, facts: &Facts<'_>, (why, marks): (&Why, &Marks)) -> bool {
-    let is_of_relay_domain = *why == Why::RelayDomain && !facts.is_trusted;
-    let is_known = marks.accepted || marks.redirect.is_some();
+/// `ok` or `relay` know better, and a redirected recipient gets no mail.
+pub fn calls_ahead(settings: &Settings, facts: &Facts<'_>, decision: &Decision) -> bool {
+    let is_of_relay_domain = decision.why == Why::RelayDomain && !facts.is_trusted;
+    let is_known = decision.marks.accepted || decision.marks.redirect.is_some();
     is_of_relay_domain && !is_known && settings.config.call_ahead.asks(facts.recipient)
-}
-
-/// The next hop of an address that nobody named, and what named it; `tables` keep their answers from one address to the next. `sender` is
-/// as [`Rulebook::key_of`](stentor_rules::Rulebook::key_of) has it, `of_alias` what a rule has named for the alias that stands for the
-/// address. `steps` gets what was asked.
-///
-/// # Errors
-/// A table cannot be asked: the message is deferred.
-pub async fn route_of(
-    (settings, tables): (&Settings, &Questions<'_>),
-    speaker: Speaker<'_>,
-    (sender, to, now): (&Key, &Address, Ms),
-    of_alias: Option<&(NextHop, Why)>,
-    mut steps: Option<&mut Vec<Step>>,
-) -> Result<(NextHop, Why), Reply> {
-    let recipient = settings.rules.key_of(to.as_str());
-    let facts = facts(settings, speaker, (sender, &recipient, to), now);
-    let route = |tables: &Questions<'_>| {
-        // It may be asked again, with more answers.
-        if let Some(steps) = &mut steps {
-            steps.clear();
-        }
-        settings.rules.route(&facts, tables, of_alias, steps.as_deref_mut())
-    };
-    tables.settle(route).await
-}
-
-/// The refusal of a recipient that stands for nobody but addresses whose next hop is `error:`: the first one's, and what named it.
-/// Said at RCPT, since a report later would go to a sender who may be forged. What a table cannot say now is left for the message.
-pub async fn refused_targets(
-    (settings, tables): (&Settings, &Questions<'_>),
-    speaker: Speaker<'_>,
-    (sender, expansion, now): (&Key, &Expansion, Ms),
-    of_alias: Option<&(NextHop, Why)>,
-) -> Option<(Reply, Why)> {
-    let Expansion { addresses, lists, owned, programs, has_null } = expansion;
-    let is_taken = !lists.is_empty() || !owned.is_empty() || !programs.is_empty() || *has_null;
-    if is_taken || addresses.len() > REFUSED_TARGETS_MAX || !settings.rules.refuses_hops() {
-        return None;
-    }
-    let mut first = None;
-    for to in addresses {
-        match route_of((settings, tables), speaker, (sender, to, now), of_alias, None).await {
-            Ok((NextHop::Refuse(reply), why)) => first = first.or(Some((reply, why))),
-            Ok(_) | Err(_) => return None,
-        }
-    }
-    first
-}
-
-/// The next hops of recipients that nobody named: targets of aliases, copies, who takes a redirected message. What named them, in words;
-/// empty where nothing did.
-pub(super) async fn route_others(
-    settings: &Settings,
-    speaker: Speaker<'_>,
-    (sender, now): (&Key, Ms),
-    all: &mut [(Address, Asked)],
-) -> Result<String, Reply> {
-    let rules = &settings.rules;
-    let sender = rules.mark_local(sender.clone());
-    let is_trusted = speaker.may_relay || settings.policy.is_trusted(speaker.client);
-    let tables = settings.tables.questions_about(speaker.stranger.asker, None);
-    let tables = tables.of_stranger((!is_trusted).then_some(speaker.client));
-    let mut ways = Ways::default();
-    for (n, (address, asked)) in all.iter_mut().enumerate() {
-        if asked.hop.is_some() || asked.is_routed {
-            continue;
-        }
-        if n % ROUTED_AT_ONCE == ROUTED_AT_ONCE - 1 {
-            tokio::task::yield_now().await;
-        }
-        let of_alias = asked.route.as_deref();
-        let (hop, why) = if rules.has_own_hops() {
-            route_of((settings, &tables), speaker, (&sender, address, now), of_alias, None).await?
-        } else {
-            rules.hop_of_domain(address.domain())
-        };
-        ways.add(address, routed_to(rules, &hop, &why));
-        asked.hop = own_hop(settings, address.domain(), &hop, Some(&why));
-    }
-    let is_by_nothing = ways.is_empty() || ways.are_all(TO_MX);
-    Ok(if is_by_nothing { String::new() } else { format!("; {ways}") })
 }
 
 /// Where a recipient's copy goes, and what says so.
@@ -418,11 +426,11 @@ mod tests {
     #[test]
     fn ways_to_one_recipient_ask_for_what_each_asks_for() {
         use stentor_policy::Way as _;
-        let way = |by: Option<&str>, notify, orcpt: Option<&str>, hop: &str| Asked {
+        let way = |by: Option<&str>, notify, orcpt: Option<&str>, hop: &str| AcceptedRcpt {
             params: RcptParams { notify, orcpt: orcpt.map(str::to_owned) },
             hop: Some(hop.into()),
             quarantine: by.map(Into::into),
-            ..Asked::default()
+            ..AcceptedRcpt::default()
         };
         let (kept, free) = (way(Some("rule 1"), Some(1), Some("o"), "a"), way(None, Some(4), None, "b"));
         let (by_rule_2, united) = (way(Some("rule 2"), None, Some("p"), "c"), way(None, Some(4), Some("o"), "b"));
@@ -488,7 +496,8 @@ mod tests {
             let (tables, sender) = (settings.tables.questions(), settings.rules.key_of("ann@x.test"));
             for to in ["vip@d.test", "joe@d.test", "joe@sub.d.test", "joe@e.test"] {
                 let to: Address = to.parse().unwrap();
-                let (hop, why) = route_of((&settings, &tables), SPEAKER, (&sender, &to, 0), None, None).await.unwrap();
+                let decider = Decider { settings: &settings, speaker: SPEAKER, sender: &sender, now: 0 };
+                let (hop, why) = decider.route_of(&tables, &to, None, None).await.unwrap();
                 if !settings.rules.has_own_hops() {
                     assert_eq!(settings.rules.hop_of_domain(to.domain()).0, hop, "{to}\n{text}");
                 }

@@ -19,10 +19,10 @@ mod transaction;
 mod turns;
 
 pub use content::{Members, Named, check as check_content, check_post, class};
-pub use judge::{Proof, Speaker, Stranger, calls_ahead, facts, refused_targets, route_of};
+pub use judge::{Decider, Proof, Speaker, Stranger, calls_ahead};
 pub use listener::{Listeners, bind};
 pub use redirect::{redirected, senders};
 pub use rewrite::{canonical, header};
 pub use stentor_rules::ClientName;
 pub use strangers::StrangerThreads;
-pub use transaction::Transaction;
+pub use transaction::{Origin, Transaction};

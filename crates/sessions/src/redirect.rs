@@ -48,7 +48,7 @@ pub(super) fn check_forwarded(facts: &HeaderFacts, address: &Address, found: &Re
     if found.stand_behind(address) { check_delivered_to(facts, address) } else { Ok(()) }
 }
 
-/// The address as [`Asked::via`](super::judge::Asked) has it for one who reads its mail.
+/// The address as [`AcceptedRcpt::via`](super::judge::AcceptedRcpt) has it for one who reads its mail.
 pub(super) fn via(address: &Arc<Address>, reader: &Reader) -> Option<Arc<Address>> {
     (**address != reader.to.address || reader.owner.is_some()).then(|| address.clone())
 }

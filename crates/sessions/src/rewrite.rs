@@ -26,36 +26,47 @@ const AT_ONCE: usize = 1_000;
 /// The address that stands for one of an envelope, if another does. `stranger`: the client, if it is not trusted. `steps` gets what was asked.
 pub async fn canonical(
     settings: &Settings,
-    (address, role): (&Address, Role),
+    address: &Address,
+    role: Role,
     stranger: Option<IpAddr>,
     mut steps: Option<&mut Vec<Step>>,
 ) -> Result<Option<Address>, Reply> {
-    let mut questions = QUESTIONS_MAX;
     let tables = settings.tables.questions().of_stranger(stranger);
-    looked_up(settings, (address, (role, Part::Envelope)), (&tables, &mut questions), &mut steps).await
+    let mut lookups = Lookups { settings, tables, left: QUESTIONS_MAX };
+    lookups.canonical(address, role, Part::Envelope, &mut steps).await
 }
 
-async fn looked_up(
-    settings: &Settings,
-    (address, place): (&Address, (Role, Part)),
-    (tables, questions): (&Questions<'_>, &mut usize),
-    steps: &mut Option<&mut Vec<Step>>,
-) -> Result<Option<Address>, Reply> {
-    loop {
-        let mut asked = Vec::new();
-        let noted = steps.is_some().then_some(&mut asked);
-        match settings.rules.canonical(address, place, tables, noted) {
-            Ok(found) => {
-                if let Some(steps) = steps {
-                    steps.append(&mut asked);
+/// Table lookups for one address or header, and how many more may be made.
+struct Lookups<'a> {
+    settings: &'a Settings,
+    tables: Questions<'a>,
+    left: usize,
+}
+
+impl Lookups<'_> {
+    async fn canonical(
+        &mut self,
+        address: &Address,
+        role: Role,
+        part: Part,
+        steps: &mut Option<&mut Vec<Step>>,
+    ) -> Result<Option<Address>, Reply> {
+        loop {
+            let mut made = Vec::new();
+            let noted = steps.is_some().then_some(&mut made);
+            match self.settings.rules.canonical(address, (role, part), &self.tables, noted) {
+                Ok(found) => {
+                    if let Some(steps) = steps {
+                        steps.append(&mut made);
+                    }
+                    return found;
                 }
-                return found;
+                Err(Pending) if self.left > 0 => {
+                    self.left -= 1;
+                    self.tables.fetch().await;
+                }
+                Err(Pending) => return Err(Refused::Table.reply()),
             }
-            Err(Pending) if *questions > 0 => {
-                *questions -= 1;
-                tables.fetch().await;
-            }
-            Err(Pending) => return Err(Refused::Table.reply()),
         }
     }
 }
@@ -85,15 +96,14 @@ pub async fn header(
 
 /// A message, or the beginning of one with all of its header, with other addresses in its header. `steps` gets what was asked.
 async fn rewritten(settings: &Settings, message: Vec<u8>, mut steps: Option<&mut Vec<Step>>) -> Result<Vec<u8>, Reply> {
-    let (tables, mut questions) = (settings.tables.questions(), HEADER_QUESTIONS_MAX);
+    let mut lookups = Lookups { settings, tables: settings.tables.questions(), left: HEADER_QUESTIONS_MAX };
     let mut changes: Vec<(HeaderAddress, (String, String))> = Vec::new();
     for (n, found) in addresses(&message).into_iter().enumerate() {
         if n % AT_ONCE == AT_ONCE - 1 {
             tokio::task::yield_now().await;
         }
         let Ok(address) = found.address.parse::<Address>() else { continue };
-        let asked = (&address, (found.role, Part::Header));
-        if let Some(to) = looked_up(settings, asked, (&tables, &mut questions), &mut steps).await? {
+        if let Some(to) = lookups.canonical(&address, found.role, Part::Header, &mut steps).await? {
             changes.push((found, (to.local().to_owned(), to.domain().to_owned())));
         }
     }

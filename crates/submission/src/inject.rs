@@ -210,7 +210,6 @@ impl Submitting<'_> {
         let mail = MailFrom { path: sender, size, body: Body::EightBitMime, smtputf8, ret, envid, requiretls: false };
         let mut transaction = Transaction::begin_local(core, mail, self.taken.id, self.user.shown())?;
         if let Err(reply) = transaction.filtered_locally(core, settings, &self.user.shown()).await {
-            transaction.abandon(core);
             let all = recipients.iter().map(|rcpt| Refused::of(rcpt, reply.clone())).collect();
             let (gone, deferred) = if reply.is_permanent() { (all, Vec::new()) } else { (Vec::new(), all) };
             refused.extend(gone);
@@ -226,11 +225,9 @@ impl Submitting<'_> {
             }
         }
         if accepted.is_empty() {
-            transaction.abandon(core);
             return Ok(Offered { prepared: None, deferred });
         }
         if let Err(reply) = transaction.reserve(core).await {
-            transaction.abandon(core);
             return Err(reply);
         }
         let mut prefix = transaction.start_local_data(core, settings, self.user.uid);
@@ -245,9 +242,6 @@ impl Submitting<'_> {
         if (is_rest || !refused.is_empty())
             && let later @ (Outcome::Later(_) | Outcome::Bad(_)) = self.give_back(&back, refused, is_rest).await
         {
-            if let Some((transaction, ..)) = prepared {
-                transaction.abandon(self.core);
-            }
             return later;
         }
         let Some((transaction, prefix, accepted)) = prepared else {
@@ -258,7 +252,6 @@ impl Submitting<'_> {
             let part = accepted.iter().map(|(at, _)| *at).collect();
             self.reported.under_way.push((self.taken.id, part));
             if let Err(reply) = self.keep_reported().await {
-                transaction.abandon(self.core);
                 return Outcome::Later(reply);
             }
         }
@@ -307,11 +300,8 @@ impl Submitting<'_> {
             at += n as u64;
         };
         match read {
-            Ok(end) => transaction.end(core, settings, (CLIENT, None), end).await,
-            Err(reply) => {
-                transaction.abandon(core);
-                reply
-            }
+            Ok(end) => transaction.end(core, settings, None, end).await,
+            Err(reply) => reply,
         }
     }
 

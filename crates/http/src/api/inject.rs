@@ -29,7 +29,7 @@ use stentor_mail::address::{Address, ReversePath};
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{self, MailFrom, RcptTo, TextBody};
 use stentor_memory::{PIECE_BYTES, Reserved};
-use stentor_sessions::{ClientName, Proof, Speaker, Stranger, Transaction};
+use stentor_sessions::{ClientName, Origin, Proof, Speaker, Stranger, Transaction};
 
 use super::RETRY_AFTER_S;
 use super::idempotency::{KEY_BYTES_MAX, Known};
@@ -301,7 +301,6 @@ async fn run(
     let assigned = transaction.of_injector();
     transaction.traced_by(core, order.parent);
     if let Err(reply) = transaction.filtered_locally(core, settings, who.trim_start_matches("token=")).await {
-        transaction.abandon(core);
         return Err(reply.into());
     }
     let mut refused = Vec::new();
@@ -323,7 +322,6 @@ async fn run(
         }
     }
     if !refused.is_empty() && (!order.partial || refused.len() == count) {
-        transaction.abandon(core);
         let is_late = refused.iter().any(|(_, reply)| reply.code < 500);
         let (code, class) = if is_late { (450, 4) } else { (550, 5) };
         return Err(Failure::Refused(Reply::fixed(code, (class, 1, 0), "Recipients were refused"), refused));
@@ -336,10 +334,13 @@ async fn run(
         None => transaction.reserve(core).await,
     };
     if let Err(reply) = reserved {
-        transaction.abandon(core);
         return Err(reply.into());
     }
-    let prefix = transaction.start_data_by(core, settings, (who.trim_start_matches("token="), "HTTP", *client));
+    let prefix = transaction.start_data_by(
+        core,
+        settings,
+        Origin { helo: who.trim_start_matches("token="), protocol: "HTTP", client: *client },
+    );
     let size_max = settings.config.message_size_bytes_max;
     let mut body = TextBody::new(prefix, size_max, PIECE_BYTES as usize);
     loop {
@@ -350,17 +351,11 @@ async fn run(
             }
             Err(failure) => Err(failure),
         };
-        if let Err(failure) = pushed {
-            transaction.abandon(core);
-            return Err(failure);
-        }
+        pushed?;
     }
     let reply = match body.finish() {
-        Ok(end) => transaction.end(core, settings, (*client, None), end).await,
-        Err(reply) => {
-            transaction.abandon(core);
-            reply
-        }
+        Ok(end) => transaction.end(core, settings, None, end).await,
+        Err(reply) => reply,
     };
     if reply.code != 250 {
         return Err(reply.into());

@@ -234,9 +234,7 @@ impl Session {
         if let Err(error) = ended {
             tracing::debug!(client = %self.client, %error, "session ended");
         }
-        if let Some(transaction) = self.transaction.take() {
-            transaction.abandon(&self.core);
-        }
+        drop(self.transaction.take());
         if let Some(tap) = &self.tap {
             tap.event(self.core.clock.now(), "closed");
         }
@@ -388,8 +386,7 @@ impl Session {
             Step::EndOfData(end) => {
                 let reply = match self.transaction.take() {
                     Some(transaction) => {
-                        let client = (self.client, Some(&self.stream));
-                        Box::pin(transaction.end(&self.core, &self.settings, client, end)).await
+                        Box::pin(transaction.end(&self.core, &self.settings, Some(&self.stream), end)).await
                     }
                     None => Reply::fixed(503, (5, 5, 1), "MAIL first"),
                 };
@@ -508,7 +505,6 @@ impl Session {
         if let Some(filter) = &self.filter
             && let Err(reply) = transaction.filtered_by(&self.core, filter.clone(), self.smtp.helo()).await
         {
-            transaction.abandon(&self.core);
             return reply;
         }
         self.transaction = Some(transaction);
@@ -536,9 +532,7 @@ impl Session {
     }
 
     fn reset(&mut self) {
-        if let Some(transaction) = self.transaction.take() {
-            transaction.abandon(&self.core);
-        }
+        self.transaction = None;
     }
 
     /// Whose mail it is, for the health of the server.

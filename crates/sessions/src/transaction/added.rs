@@ -12,11 +12,11 @@ use stentor_mail::address::Address;
 use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
 use stentor_policy::Verdict;
-use stentor_rules::Open;
 
 use super::super::content::{Named, check as check_content};
+use super::super::judge::Judged;
+use super::rcpt::RcptContext;
 use super::{InForce, Transaction};
-use stentor_engine::core::{Core, Settings};
 
 impl Transaction {
     /// See the module's documentation.
@@ -25,20 +25,20 @@ impl Transaction {
     /// It is refused, with what refuses it in words.
     pub(super) fn check_late(
         &self,
-        core: &Arc<Core>,
-        settings: &Settings,
-        (address, facts): (&Address, &HeaderFacts),
-        verdict: &Verdict,
-        open: &[Open],
+        context: RcptContext<'_>,
+        facts: &HeaderFacts,
+        address: &Address,
+        judged: &Judged,
     ) -> Result<(), (Reply, String)> {
-        let (aliases, lists): (Vec<&Address>, &[Arc<str>]) = match verdict {
+        let RcptContext { core, settings, .. } = context;
+        let (aliases, lists): (Vec<&Address>, &[Arc<str>]) = match &judged.verdict {
             Verdict::Alias(expansion) => (vec![address], &expansion.lists),
             Verdict::List(list) => (Vec::new(), std::slice::from_ref(list)),
             Verdict::Relay | Verdict::Bounces(_) | Verdict::Refuse(_) => (Vec::new(), &[]),
         };
         let named = Named { sender: &self.mail.path, aliases, lists };
         check_content(settings, &named, facts, &InForce(core), None).map_err(|reply| (reply, String::new()))?;
-        let Some((reply, by)) = self.waiting.refusal(&settings.rules, open) else { return Ok(()) };
+        let Some((reply, by)) = self.waiting.refusal(&settings.rules, &judged.open) else { return Ok(()) };
         Err((reply, settings.rules.shown(&by)))
     }
 }

@@ -2,7 +2,6 @@
 //!
 //! Failure: without memory the refusal; a piece that cannot be stored is remembered, and the rest of the body is dropped.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use stentor_mail::received::{Trace, protocol, received, received_local};
@@ -11,7 +10,8 @@ use stentor_mail::stored::StoredForm;
 use stentor_memory::{PIECE_BYTES, Reserved};
 use tokio::sync::oneshot;
 
-use super::{Manner, Transaction};
+use super::holdings::{Arrival, Pieces};
+use super::{Manner, Origin, Transaction};
 use stentor_engine::core::intake::{Job, Refused};
 use stentor_engine::core::limits::Limit;
 use stentor_engine::core::{Core, Settings, log};
@@ -54,20 +54,16 @@ impl Transaction {
     }
 
     /// The fields to put before the body, and the gathering rule told that a message is on its way.
-    pub fn start_data(&mut self, core: &Core, settings: &Settings, manner: Manner<'_>) -> Vec<u8> {
+    pub fn start_data(&mut self, core: &Arc<Core>, settings: &Settings, manner: Manner<'_>) -> Vec<u8> {
         let Manner { helo, is_esmtp, client, tls, is_authenticated } = manner;
         self.tls = tls;
         let protocol = protocol(self.mail.smtputf8, is_esmtp, tls.is_some(), is_authenticated);
-        self.start_data_by(core, settings, (helo, protocol, client))
+        self.start_data_by(core, settings, Origin { helo, protocol, client })
     }
 
     /// The same for whatever the message came by.
-    pub fn start_data_by(
-        &mut self,
-        core: &Core,
-        settings: &Settings,
-        (helo, protocol, client): (&str, &'static str, IpAddr),
-    ) -> Vec<u8> {
+    pub fn start_data_by(&mut self, core: &Arc<Core>, settings: &Settings, origin: Origin<'_>) -> Vec<u8> {
+        let Origin { helo, protocol, client } = origin;
         self.begin_data(core, protocol);
         // Of others than trusted clients nothing is held before it has come.
         let expected = self.mail.size.filter(|_| self.trusted).unwrap_or(0).min(PIECE_BYTES) as usize;
@@ -89,7 +85,7 @@ impl Transaction {
     }
 
     /// The same for a message of a local user.
-    pub fn start_local_data(&mut self, core: &Core, settings: &Settings, uid: u32) -> Vec<u8> {
+    pub fn start_local_data(&mut self, core: &Arc<Core>, settings: &Settings, uid: u32) -> Vec<u8> {
         self.begin_data(core, "local");
         let mut prefix = Vec::new();
         self.wishes.write_fields(&mut prefix);
@@ -100,13 +96,10 @@ impl Transaction {
         prefix
     }
 
-    fn begin_data(&mut self, core: &Core, protocol: &'static str) {
+    fn begin_data(&mut self, core: &Arc<Core>, protocol: &'static str) {
         self.protocol = protocol;
         // Nobody's commit waits for who may send slowly on purpose.
-        self.is_receiving = self.trusted;
-        if self.trusted {
-            core.intake.receiving();
-        }
+        self.arrival = self.trusted.then(|| Arrival::new(core));
         if let Some(traced) = &mut self.traced {
             traced.data();
         }
@@ -148,10 +141,11 @@ impl Transaction {
             self.failed = Some(Refused::Crowded);
             return;
         }
-        let content = *self.content.get_or_insert_with(|| core.next_content_id());
-        self.stored += bytes.len() as u64;
-        // A large body is no company worth waiting for.
-        self.arrived(core);
+        let pieces = self.pieces.get_or_insert_with(|| Pieces::new(core));
+        pieces.stored += bytes.len() as u64;
+        let content = pieces.content;
+        // The committer does not wait for a large body.
+        self.arrival = None;
         let (answer, ticket) = oneshot::channel();
         core.intake.push(Job::Piece { content, bytes, answer });
         self.failed = match ticket.await {

@@ -6,7 +6,7 @@ use stentor_ruletables::REMOTE_DECISION_MAX;
 use stentor_ruletables::remote::For;
 use tokio::time::Instant;
 
-use super::super::judge::Asked;
+use super::super::judge::AcceptedRcpt;
 use super::rcpt::unasked;
 use super::{Transaction, address_of};
 use stentor_engine::core::Settings;
@@ -99,7 +99,7 @@ impl Transaction {
                     self.route_lists(&lists, hop);
                 }
                 for (hop, _) in &results.marks.copies {
-                    self.rcpts.add_copy(to.clone(), Asked { hop: Some(hop.to_string().into()), ..unasked() });
+                    self.rcpts.add_copy(to.clone(), AcceptedRcpt { hop: Some(hop.to_string().into()), ..unasked() });
                 }
             }
             if self.waiting.waits_for_auth() {

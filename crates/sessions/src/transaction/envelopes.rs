@@ -17,7 +17,7 @@ use stentor_rules::{CERTIFIED, COPIED, ClientName, REDIRECTED};
 
 use super::super::ahead::{Subscribers, subscribers_at};
 use super::super::content::{ClassCause, check_post, class};
-use super::super::judge::{Asked, Proof, SLOW_TABLES, Speaker, Stranger, route_others};
+use super::super::judge::{AcceptedRcpt, Decider, Proof, SLOW_TABLES, Speaker, Stranger};
 use super::super::redirect::{
     AliasEnvelope, alias_envelope, alias_of, alias_sender, check_forwarded, is_same, redirected, via,
 };
@@ -28,7 +28,7 @@ use stentor_engine::core::intake::Refused;
 use stentor_engine::core::people::{Reader, Readers};
 use stentor_engine::core::{Core, Settings, log};
 
-type Group = policy::Group<Asked>;
+type Group = policy::Group<AcceptedRcpt>;
 
 /// How long tables may take when a message has come.
 pub(super) const ROUTING_S_MAX: u64 = 120;
@@ -107,8 +107,9 @@ impl Transaction {
                 greylist: None,
             }),
         };
+        let decider = Decider { settings, speaker, sender: &self.sender, now };
         for group in groups {
-            let routed = Box::pin(route_others(settings, speaker, (&self.sender, now), &mut group.to));
+            let routed = Box::pin(decider.route_others(&mut group.to));
             let limit = Duration::from_secs(ROUTING_S_MAX);
             group.hops = tokio::time::timeout(limit, routed).await.unwrap_or(Err(SLOW_TABLES))?;
         }
@@ -133,12 +134,12 @@ impl Transaction {
         for reader in found.people {
             let via = via(&alias, &reader);
             let Reader { to: To { address, hop, .. }, owner } = reader;
-            let asked = Asked { hop, quarantine: quarantine.clone(), via, owner, ..Asked::default() };
+            let asked = AcceptedRcpt { hop, quarantine: quarantine.clone(), via, owner, ..AcceptedRcpt::default() };
             self.rcpts.add(address, asked, Verdict::Relay, why);
         }
         for list in found.lists {
             let address = address_of(settings, &list).unwrap_or_else(|| to.clone());
-            let asked = Asked { quarantine: quarantine.clone(), ..Asked::default() };
+            let asked = AcceptedRcpt { quarantine: quarantine.clone(), ..AcceptedRcpt::default() };
             self.rcpts.add(address, asked, Verdict::List(list), why);
         }
         if found.has_null {
@@ -157,7 +158,7 @@ impl Transaction {
     ) -> Result<Readers, Reply> {
         let found = redirected(settings, to, facts).await?;
         for list in &found.lists {
-            if let Some(reply) = self.standing_bounce_refusal(core, (to.0, false), &Verdict::List(list.clone())) {
+            if let Some(reply) = self.standing_bounce_refusal(core, to.0, &Verdict::List(list.clone()), false) {
                 return Err(reply);
             }
             self.check_list(core, list).await?;
@@ -202,7 +203,7 @@ impl Transaction {
                 tracing::warn!(message = %self.id, %alias, "a rule's copy would be a mail loop (Delivered-To); it is not made");
                 continue;
             }
-            let asked = Asked { hop: to.hop, via, owner, ..unasked() };
+            let asked = AcceptedRcpt { hop: to.hop, via, owner, ..unasked() };
             self.rcpts.add(to.address, asked, Verdict::Relay, || COPIED.to_owned());
         }
         Ok(())
@@ -215,17 +216,17 @@ impl Transaction {
         settings: &Settings,
         mut owners: HashMap<Arc<str>, Vec<To>>,
     ) -> (Vec<Group>, usize) {
-        let owners = |list: &str, of_bounces: Asked| {
+        let owners = |list: &str, of_bounces: AcceptedRcpt| {
             let owners = owners.remove(list).unwrap_or_default();
             if owners.is_empty() {
                 log::report_noted(core, list, &self.mail, self.client);
             }
             let asked = |To { address, hop, .. }| {
-                (address, Asked { hop: hop.or_else(|| of_bounces.hop.clone()), ..of_bounces.clone() })
+                (address, AcceptedRcpt { hop: hop.or_else(|| of_bounces.hop.clone()), ..of_bounces.clone() })
             };
             owners.into_iter().map(asked).collect()
         };
-        let program = |asked| Asked { hop: settings.program(), ..asked };
+        let program = |asked| AcceptedRcpt { hop: settings.program(), ..asked };
         let nulls = self.rcpts.nulls();
         self.nulls
             .extend(nulls.map(|alias| (alias.clone(), String::new(), vec![self.names.given(alias).as_str().into()])));
@@ -246,8 +247,8 @@ impl Transaction {
         let given = self.given_sender.take().unwrap_or_else(|| self.mail.path.as_str().to_owned());
         let (marks, protocol, tls) = (self.marks(), self.protocol, self.tls);
         let list_fields = &self.list_fields;
-        let to = |(address, Asked { params, hop, .. })| To { address, hop, params };
-        let all = |named: Vec<(Address, Asked)>| named.into_iter().map(to).collect();
+        let to = |(address, AcceptedRcpt { params, hop, .. })| To { address, hop, params };
+        let all = |named: Vec<(Address, AcceptedRcpt)>| named.into_iter().map(to).collect();
         let (last, mut relayed) = (groups.len().saturating_sub(1), Some(relayed));
         let envelope = |(n, (group, quarantine)): (usize, (_, Option<Arc<str>>))| {
             let named = self.names.of(&group, |list| address_of(settings, list));
@@ -317,7 +318,7 @@ impl Transaction {
             envid: self.mail.envid.take(),
             origin: self.injector.clone().unwrap_or_else(|| self.client.to_string()),
             // A large body's header has been stored already; its text is nothing beside it.
-            message_id_at: if self.stored == 0 { MessageIdAt::find(&end.last, &message_id) } else { None },
+            message_id_at: if self.stored() == 0 { MessageIdAt::find(&end.last, &message_id) } else { None },
             message_id,
             is_report: false,
             require_tls: self.mail.requiretls,
@@ -362,7 +363,7 @@ impl Transaction {
                 continue;
             }
             let policy::Group { of, sender, to, why, hops } = group;
-            let mut apart: BTreeMap<Option<Arc<str>>, Vec<(Address, Asked)>> = BTreeMap::new();
+            let mut apart: BTreeMap<Option<Arc<str>>, Vec<(Address, AcceptedRcpt)>> = BTreeMap::new();
             for (address, asked) in to {
                 apart.entry(asked.quarantine.clone()).or_default().push((address, asked));
             }
@@ -393,7 +394,7 @@ impl Transaction {
 }
 
 /// The lists that no way lets the message through to, with the first rule that keeps it.
-fn quarantined_lists(rcpts: &policy::Recipients<Asked>) -> Vec<(Arc<str>, Arc<str>)> {
+fn quarantined_lists(rcpts: &policy::Recipients<AcceptedRcpt>) -> Vec<(Arc<str>, Arc<str>)> {
     let kept = |list: &Arc<str>| {
         let mut ways = rcpts.ways_to(list).map(|way| way.quarantine.clone());
         let first = ways.next().flatten()?;
@@ -426,7 +427,7 @@ fn aliases_apart(settings: &Settings, groups: Vec<Group>) -> Vec<Group> {
     let mut all = Vec::with_capacity(groups.len());
     for mut group in groups {
         if group.of == policy::Of::Others {
-            let mut aliases: BTreeMap<AliasEnvelope, Vec<(Address, Asked)>> = BTreeMap::new();
+            let mut aliases: BTreeMap<AliasEnvelope, Vec<(Address, AcceptedRcpt)>> = BTreeMap::new();
             for (to, asked) in std::mem::take(&mut group.to) {
                 let by = (asked.via.as_deref(), asked.owner.as_ref());
                 match alias_envelope(settings, (&to, asked.hop.as_ref()), by) {
@@ -471,6 +472,6 @@ fn mailboxes_apart(groups: Vec<Group>) -> Vec<Group> {
 }
 
 /// Whether a group is such an envelope.
-fn is_mailbox(of: &policy::Of, to: &[(Address, Asked)]) -> bool {
+fn is_mailbox(of: &policy::Of, to: &[(Address, AcceptedRcpt)]) -> bool {
     matches!(of, policy::Of::Alias(alias) if to.iter().all(|(to, _)| is_same(to, alias)))
 }

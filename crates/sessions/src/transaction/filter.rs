@@ -16,14 +16,13 @@ use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
 use stentor_mail::server::{EndOfData, RcptTo};
 use stentor_policy::Verdict;
-use stentor_queue::ids::ContentId;
 use stentor_recode::Target;
 use stentor_rules::{AuthResults, ClientName, Key, Named, Remark, claims};
 
-use super::super::judge::{Asked, Proof, Speaker, Stranger};
-use super::rcpt::TAKEN;
+use super::super::judge::{AcceptedRcpt, Proof, Speaker, Stranger};
+use super::holdings::Pieces;
+use super::rcpt::{RcptContext, TAKEN};
 use super::{Received, Transaction};
-use stentor_engine::core::intake::Job;
 use stentor_engine::core::{Core, Settings, log};
 
 /// A transaction that milters are shown.
@@ -35,17 +34,17 @@ pub(super) struct Filtering {
     pub words: String,
 }
 
-struct TakenRcpt {
+pub(super) struct TakenRcpt {
     /// As the client named it.
-    named: Address,
-    address: Address,
-    asked: Asked,
-    verdict: Verdict,
-    why: String,
+    pub named: Address,
+    pub address: Address,
+    pub accepted: AcceptedRcpt,
+    pub verdict: Verdict,
+    pub why: String,
 }
 
-impl Filtering {
-    pub fn over(&self) {
+impl Drop for Filtering {
+    fn drop(&mut self) {
         self.filter.over();
     }
 }
@@ -83,14 +82,8 @@ impl Transaction {
     }
 
     /// Answers RCPT; milters hear of a recipient that we refuse.
-    pub(super) async fn filter_rcpt(
-        &mut self,
-        core: &Arc<Core>,
-        settings: &Arc<Settings>,
-        speaker: Speaker<'_>,
-        rcpt: RcptTo,
-    ) -> Reply {
-        let taken = self.try_rcpt(core, settings, speaker, (rcpt.clone(), None)).await;
+    pub(super) async fn filter_rcpt(&mut self, context: RcptContext<'_>, rcpt: RcptTo) -> Reply {
+        let taken = self.take_rcpt(context, rcpt.clone()).await;
         let Err(refusal) = taken else { return TAKEN };
         // What a milter has refused itself is no news.
         if !refusal.is_milters
@@ -98,22 +91,15 @@ impl Transaction {
         {
             filtering.filter.chain().await.rcpt_refused(&rcpt, &refusal.reply).await;
         }
-        self.refuse(core, speaker.client, *refusal)
+        self.refuse(context.core, context.speaker.client, *refusal)
     }
 
     /// Asks them about a recipient that is otherwise taken, and keeps it.
-    pub(super) async fn filter_taken(
-        &mut self,
-        rcpt: RcptTo,
-        (address, asked): (&Address, &Asked),
-        verdict: &Verdict,
-        why: &str,
-    ) -> Result<(), Refusal> {
+    pub(super) async fn filter_taken(&mut self, rcpt: RcptTo, taken: TakenRcpt) -> Result<(), Refusal> {
         let Some(filtering) = &mut self.filtering else { return Ok(()) };
-        let is_local = *verdict != Verdict::Relay;
+        let is_local = taken.verdict != Verdict::Relay;
         filtering.filter.chain().await.rcpt(RcptFacts { rcpt: &rcpt, is_local }).await?;
-        let (address, asked, verdict, why) = (address.clone(), asked.clone(), verdict.clone(), why.to_owned());
-        filtering.taken.push(TakenRcpt { named: rcpt.address, address, asked, verdict, why });
+        filtering.taken.push(taken);
         Ok(())
     }
 
@@ -192,7 +178,8 @@ impl Transaction {
         &mut self,
         core: &Arc<Core>,
         settings: &Settings,
-        (Received { end, .. }, size): (&mut Received<'_>, u64),
+        Received { end, .. }: &mut Received<'_>,
+        size: u64,
     ) -> Result<(), Reply> {
         let size_max = settings.config.message_size_bytes_max;
         let mut results = AuthResults::new(&settings.config.authserv_id);
@@ -222,7 +209,7 @@ impl Transaction {
         octets.forget();
         end.last = octets.last;
         let result = match filtered {
-            Ok(filtered) => self.change(core, settings, (&mut filtering, filtered, end)).await,
+            Ok(filtered) => self.change(core, settings, &mut filtering, filtered, end).await,
             Err(refusal) => {
                 self.why_refused = refusal.by;
                 Err(refusal.reply)
@@ -237,7 +224,9 @@ impl Transaction {
         &mut self,
         core: &Arc<Core>,
         settings: &Arc<Settings>,
-        (filtering, filtered, end): (&mut Filtering, Filtered, &mut EndOfData),
+        filtering: &mut Filtering,
+        filtered: Filtered,
+        end: &mut EndOfData,
     ) -> Result<(), Reply> {
         if let Some(by) = filtered.discard {
             self.wishes.discard(Remark::Discarded { by }, &Named::all());
@@ -257,7 +246,8 @@ impl Transaction {
             self.mail.path = sender;
         }
         let added = self.remove_recipients(filtering, filtered.envelope.recipients);
-        let is_refused = self.add_recipients(core, settings, (filtering, added), &end.facts).await?;
+        let added = added.into_iter().filter(|rcpt| !filtering.taken.iter().any(|taken| taken.named == rcpt.address));
+        let is_refused = self.add_recipients(core, settings, added.collect(), &end.facts).await?;
         self.apply_content_rules(settings)?;
         // A milter that puts nobody in somebody's place has a mistake that can be mended.
         if self.rcpts.named() == 0 && is_refused {
@@ -285,14 +275,15 @@ impl Transaction {
         }
         if filtering.taken.len() < before {
             // Rules on the content may have given them other next hops, or keep it from them.
-            let now = |(to, now): (&Address, &mut Asked)| (to.clone(), (now.hop.clone(), now.quarantine.clone()));
+            let now =
+                |(to, now): (&Address, &mut AcceptedRcpt)| (to.clone(), (now.hop.clone(), now.quarantine.clone()));
             let said: HashMap<_, _> = self.rcpts.named_mut().map(now).collect();
             self.rcpts.forget_named();
-            for TakenRcpt { address, mut asked, verdict, why, .. } in take(&mut filtering.taken) {
+            for TakenRcpt { address, mut accepted, verdict, why, .. } in take(&mut filtering.taken) {
                 if let Some((hop, quarantine)) = said.get(&address) {
-                    (asked.hop, asked.quarantine) = (hop.clone(), quarantine.clone());
+                    (accepted.hop, accepted.quarantine) = (hop.clone(), quarantine.clone());
                 }
-                self.rcpts.add_by(address, asked, verdict, why);
+                self.rcpts.add_by(address, accepted, verdict, why);
             }
         }
         added
@@ -303,7 +294,7 @@ impl Transaction {
         &mut self,
         core: &Arc<Core>,
         settings: &Arc<Settings>,
-        (filtering, added): (&Filtering, Vec<RcptTo>),
+        added: Vec<RcptTo>,
         facts: &HeaderFacts,
     ) -> Result<bool, Reply> {
         let speaker = Speaker {
@@ -316,10 +307,11 @@ impl Transaction {
             stranger: Stranger::UNKNOWN,
         };
         let mut is_refused = false;
-        for rcpt in added.into_iter().filter(|rcpt| !filtering.taken.iter().any(|taken| taken.named == rcpt.address)) {
+        let context = RcptContext { core, settings, speaker, content: Some(facts) };
+        for rcpt in added {
             if !self.rcpts.has(&rcpt.address) {
                 // One that is refused for good is in the log; the others get their mail.
-                let reply = self.take_rcpt(core, settings, speaker, (rcpt, Some(facts))).await;
+                let reply = self.answer_rcpt(context, rcpt).await;
                 if reply.is_temporary() {
                     return Err(reply);
                 }
@@ -346,27 +338,15 @@ struct Octets<'t> {
     transaction: &'t mut Transaction,
     last: Vec<u8>,
     /// The pieces that are read, while others are written.
-    before: Option<(Option<ContentId>, u64)>,
+    before: Option<Option<Pieces>>,
     size_max: u64,
-}
-
-impl Octets<'_> {
-    fn exchange(&mut self, pieces: (Option<ContentId>, u64)) -> (Option<ContentId>, u64) {
-        let transaction = &mut *self.transaction;
-        (std::mem::replace(&mut transaction.content, pieces.0), std::mem::replace(&mut transaction.stored, pieces.1))
-    }
-
-    fn drop_pieces(&self, pieces: (Option<ContentId>, u64)) {
-        if let (Some(content), 1..) = pieces {
-            self.core.intake.push(Job::Drop { content });
-        }
-    }
 }
 
 impl Content for Octets<'_> {
     fn read_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        let (content, stored) = self.before.unwrap_or((self.transaction.content, self.transaction.stored));
-        if let Some(content) = content.filter(|_| at < stored) {
+        let pieces = self.before.as_ref().unwrap_or(&self.transaction.pieces).as_ref();
+        let stored = pieces.map_or(0, |pieces| pieces.stored);
+        if let Some(Pieces { content, .. }) = pieces.filter(|_| at < stored) {
             let len = buffer.len().min(usize::try_from(stored - at).unwrap_or(usize::MAX));
             return match self.core.reader.read_begun(content.0, at, &mut buffer[..len])? {
                 0 => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -385,7 +365,7 @@ impl Content for Octets<'_> {
 
     async fn write(&mut self, piece: Vec<u8>) -> Result<(), Reply> {
         if self.before.is_none() {
-            self.before = Some(self.exchange((None, 0)));
+            self.before = Some(self.transaction.pieces.take());
             if let Some(memory) = &mut self.transaction.memory {
                 self.core.memory.rewritten(memory);
             }
@@ -395,15 +375,15 @@ impl Content for Octets<'_> {
     }
 
     fn replace(&mut self, last: Vec<u8>) {
-        let old = self.before.take().unwrap_or_else(|| self.exchange((None, 0)));
-        self.drop_pieces(old);
+        if self.before.take().is_none() {
+            self.transaction.pieces = None;
+        }
         self.last = last;
     }
 
     fn forget(&mut self) {
-        if let Some(old) = self.before.take() {
-            let new = self.exchange(old);
-            self.drop_pieces(new);
+        if let Some(before) = self.before.take() {
+            self.transaction.pieces = before;
         }
     }
 }

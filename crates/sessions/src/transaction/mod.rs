@@ -11,6 +11,7 @@ mod by_content;
 mod envelopes;
 mod filter;
 mod header;
+mod holdings;
 mod rcpt;
 mod submitted;
 mod success;
@@ -36,11 +37,12 @@ use stentor_strangers::Seen;
 use tokio::sync::oneshot;
 
 use self::filter::Filtering;
+use self::holdings::{Arrival, Pieces};
 pub use self::submitted::{Account, Submitted};
 use self::success::Answer;
 use super::ahead::intern_ahead;
 use super::content::{Members, Named, check as check_content};
-use super::judge::Asked;
+use super::judge::AcceptedRcpt;
 use super::rewrite::header;
 use super::socket::Socket;
 use stentor_engine::core::envelope::NewEnvelope;
@@ -74,7 +76,7 @@ impl Members for InForce<'_> {
 pub struct Transaction {
     mail: MailFrom,
     /// What its recipients stand for.
-    rcpts: policy::Recipients<Asked>,
+    rcpts: policy::Recipients<AcceptedRcpt>,
     /// What their rules ask of the message.
     wishes: Wishes,
     /// Its recipients' rules that wait for the content.
@@ -125,13 +127,11 @@ pub struct Transaction {
     /// Fields that a list's copies have of their own, and others have as they came.
     list_fields: ListFields,
     id: MessageId,
-    content: Option<ContentId>,
-    /// Octets of the pieces that were handed to the journal.
-    stored: u64,
+    pieces: Option<Pieces>,
     /// Why a piece could not be stored; the rest of the body is dropped.
     failed: Option<Refused>,
-    /// From 354 on this session is on its way to the committer.
-    is_receiving: bool,
+    /// From 354 on, until it is on its way to the committer.
+    arrival: Option<Arrival>,
     /// From the begin of the data on.
     memory: Option<Reserved>,
     client: IpAddr,
@@ -163,6 +163,29 @@ pub struct Manner<'a> {
     pub client: IpAddr,
     pub tls: Option<(&'static str, &'static str)>,
     pub is_authenticated: bool,
+}
+
+/// What the log reports of a message as a whole.
+#[derive(Clone, Copy)]
+struct Totals<'a> {
+    message_id: &'a str,
+    /// Octets, as the client sent it.
+    size: u64,
+    recipients: u64,
+}
+
+impl<'a> Totals<'a> {
+    fn of(end: &'a EndOfData, recipients: u64) -> Totals<'a> {
+        Totals { message_id: end.facts.message_id.as_deref().unwrap_or_default(), size: end.size, recipients }
+    }
+}
+
+/// Who sent the message and how, for its Received field.
+#[derive(Clone, Copy)]
+pub struct Origin<'a> {
+    pub helo: &'a str,
+    pub protocol: &'static str,
+    pub client: IpAddr,
 }
 
 /// Who spoke, for what is decided at the end of the data.
@@ -233,10 +256,9 @@ impl Transaction {
             own_octets: 0,
             list_fields: ListFields::default(),
             id,
-            content: None,
-            stored: 0,
+            pieces: None,
             failed: None,
-            is_receiving: false,
+            arrival: None,
             memory: None,
             client,
             trusted,
@@ -288,28 +310,23 @@ impl Transaction {
         header(settings, &mut self.header, (octets, is_last), None).await
     }
 
-    /// The body was refused after `size` octets: logs that and abandons the transaction.
+    /// Logs that the body was refused after `size` octets.
     pub fn refused(self, core: &Core, _: IpAddr, reply: &Reply, size: u64) {
-        let named = self.rcpts.named();
-        self.refused_of(core, reply, ("", size, named));
+        let recipients = self.rcpts.named();
+        self.refused_with(core, reply, Totals { message_id: "", size, recipients });
     }
 
-    /// The same with its Message-ID; those that have become envelopes are counted only.
-    fn refused_of(self, core: &Core, reply: &Reply, of: (&str, u64, u64)) {
+    /// Recipients that have become envelopes are only counted.
+    fn refused_with(self, core: &Core, reply: &Reply, totals: Totals<'_>) {
         let settings = core.settings();
         let to = self.names.all(&self.rcpts, |list| address_of(&settings, list));
-        log::refused_message(core, &self.mail, reply, &self.whole(&self.why_refused, &to, of));
-        self.abandon(core);
+        log::refused_message(core, &self.mail, reply, &self.whole(&self.why_refused, &to, totals));
     }
 
-    /// For the log: what asks for its end, recipients, Message-ID, octets and the number of recipients.
-    fn whole<'a>(
-        &'a self,
-        why: &'a str,
-        to: &'a [Box<str>],
-        (message_id, size, recipients): (&'a str, u64, u64),
-    ) -> Whole<'a> {
+    /// For the log. `why`: what ended the message.
+    fn whole<'a>(&'a self, why: &'a str, to: &'a [Box<str>], totals: Totals<'a>) -> Whole<'a> {
         let Injector { client, origin } = self.by();
+        let Totals { message_id, size, recipients } = totals;
         Whole { client, why, message_id, to, recipients, size, origin }
     }
 
@@ -319,7 +336,7 @@ impl Transaction {
         mut self,
         core: &Arc<Core>,
         settings: &Arc<Settings>,
-        (_, peer): (IpAddr, Option<&Socket>),
+        peer: Option<&Socket>,
         end: EndOfData,
     ) -> Reply {
         let size = end.size;
@@ -372,7 +389,7 @@ impl Transaction {
             }
         }
         if self.waiting.waits_for_auth() && !self.wishes.is_discarded() {
-            self.apply_auth_rules(core, settings, (&mut message, size)).await?;
+            self.apply_auth_rules(core, settings, &mut message, size).await?;
         }
         // Of rules on authentication, and of recipients that milters have added.
         if !self.wishes.edits.is_empty() && !self.wishes.is_discarded() {
@@ -400,38 +417,33 @@ impl Transaction {
         };
         let envelopes = match envelopes {
             Ok(envelopes) if envelopes.is_empty() => {
-                let size = self.stored + end.last.len() as u64;
-                let success = self.success((core.next_content_id(), size), &Arc::new(std::mem::take(&mut end.last)));
+                let size = self.stored() + end.last.len() as u64;
+                let success = self.success(core.next_content_id(), size, &Arc::new(std::mem::take(&mut end.last)));
                 success::report(core, success).await;
-                return self.for_nobody(core, settings, (&end, named));
+                return self.for_nobody(core, settings, &end, named);
             }
             Ok(envelopes) => intern_ahead(core, envelopes).await.map_err(Refused::reply),
             Err(reply) => Err(reply),
         };
         match envelopes {
-            Ok(envelopes) => self.submit(core, settings, envelopes, (end, named)).await,
+            Ok(envelopes) => self.submit(core, settings, envelopes, end, named).await,
             Err(reply) => {
-                let message_id = end.facts.message_id.as_deref().unwrap_or_default();
-                self.refused_of(core, &reply, (message_id, end.size, named));
+                self.refused_with(core, &reply, Totals::of(&end, named));
                 reply
             }
         }
     }
 
     /// No envelope follows from its recipients: it is taken, and nobody gets it.
-    fn for_nobody(self, core: &Core, settings: &Settings, (end, named): (&EndOfData, u64)) -> Reply {
+    fn for_nobody(self, core: &Core, settings: &Settings, end: &EndOfData, named: u64) -> Reply {
         if !self.nulls.is_empty() {
-            let message_id = end.facts.message_id.as_deref().unwrap_or_default();
-            self.log_nulls(core, (message_id, end.size, true));
-            let id = self.id;
-            self.abandon(core);
-            return Reply::new(250, (2, 0, 0), format!("Ok: queued as {id}"));
+            self.log_nulls(core, Totals::of(end, named), true);
+            return Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id));
         }
         if named == 0 {
             // Milters have removed all who were named, and the copies of rules lead to nobody.
             return self.discarded(core, settings, end);
         }
-        self.abandon(core);
         Reply::fixed(250, (2, 0, 0), "Ok: report noted")
     }
 
@@ -441,22 +453,23 @@ impl Transaction {
         core: &Arc<Core>,
         settings: &Settings,
         envelopes: Vec<NewEnvelope>,
-        (end, named): (EndOfData, u64),
+        mut end: EndOfData,
+        named: u64,
     ) -> Reply {
-        let message_id = end.facts.message_id.as_deref().unwrap_or_default();
-        let content = self.content.unwrap_or_else(|| core.next_content_id());
+        let size = self.stored() + end.last.len() as u64;
+        let content = self.pieces.as_ref().map_or_else(|| core.next_content_id(), |pieces| pieces.content);
         self.note_post(core, settings, (content, &envelopes), &end.last);
-        let told_size = end.size;
-        let size = self.stored + end.last.len() as u64;
-        let (last, assigned) = (Arc::new(end.last), self.assigned.take());
+        let (last, assigned) = (Arc::new(std::mem::take(&mut end.last)), self.assigned.take());
+        let totals = Totals::of(&end, named);
         let held = self.wishes.hold.is_some();
-        let success = self.success((content, size), &last);
+        let success = self.success(content, size, &last);
         let submission =
             Submission { first: self.id, content, last, size, envelopes, held, fate_records: Vec::new(), assigned };
         let (answer, ticket) = oneshot::channel();
         let begun = Instant::now();
         core.intake.push(Job::Accept { submission, answer });
-        self.arrived(core);
+        self.pieces.take().map(Pieces::submit);
+        self.arrival = None;
         let answered = ticket.await;
         core.measures.commit_wait.observe(begun.elapsed());
         match answered {
@@ -464,19 +477,18 @@ impl Transaction {
                 if !self.restricted_lists.is_empty() && !self.is_of_trusted() {
                     core.poster_guesses.lock().right(&counted_as(self.client));
                 }
-                self.log_nulls(core, (message_id, told_size, false));
+                if let Some(submitted) = &mut self.submitted {
+                    submitted.keep();
+                }
+                self.log_nulls(core, totals, false);
                 success::report(core, success).await;
                 Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id))
             }
             refused => {
                 let refused = refused.ok().and_then(Result::err).unwrap_or(Refused::Stopping);
                 core.refused(refused);
-                if let Some(submitted) = &self.submitted {
-                    submitted.give_back();
-                }
                 let reply = refused.reply();
-                let whole = self.whole("", &[], (message_id, told_size, named));
-                log::refused_message(core, &self.mail, &reply, &whole);
+                log::refused_message(core, &self.mail, &reply, &self.whole("", &[], totals));
                 reply
             }
         }
@@ -491,30 +503,13 @@ impl Transaction {
         let mut lists = envelopes.iter().filter_map(|envelope| settings.list_report(envelope.list.as_deref()?));
         let is_wanted = lists.any(|report| report.to.poster()) && !self.mail.path.is_null();
         // The beginning of a large body is in the journal already: it is read there when somebody wants to see it.
-        let heading = (self.stored == 0).then(|| Arc::new(Heading::of(last)));
+        let heading = (self.stored() == 0).then(|| Arc::new(Heading::of(last)));
         core.live.posts.note(content, Noted { poster: is_wanted.then(|| self.mail.path.as_str().to_owned()), heading });
     }
 
-    /// Forgets the message: nothing of it was promised.
-    pub fn abandon(mut self, core: &Core) {
-        self.arrived(core);
-        if let Some(submitted) = &self.submitted {
-            submitted.give_back();
-        }
-        if let Some(filtering) = &self.filtering {
-            filtering.over();
-        }
-        if self.stored > 0
-            && let Some(content) = self.content
-        {
-            core.intake.push(Job::Drop { content });
-        }
-    }
-
-    fn arrived(&mut self, core: &Core) {
-        if std::mem::take(&mut self.is_receiving) {
-            core.intake.arrived();
-        }
+    /// Octets of the body that were handed to the journal.
+    fn stored(&self) -> u64 {
+        self.pieces.as_ref().map_or(0, |pieces| pieces.stored)
     }
 
     /// Loops, limits and posting rights.
@@ -530,11 +525,11 @@ impl Transaction {
     }
 
     /// Copies that nobody gets are in the log alone.
-    fn log_nulls(&self, core: &Core, (message_id, size, is_all): (&str, u64, bool)) {
+    fn log_nulls(&self, core: &Core, totals: Totals<'_>, is_all: bool) {
         for (alias, why, to) in &self.nulls {
             let why = format!("{why}alias {alias}: /dev/null");
             let recipients = to.len() as u64;
-            let whole = self.whole(&why, to, (message_id, size, recipients));
+            let whole = self.whole(&why, to, Totals { recipients, ..totals });
             log::discarded(core, &self.mail, (self.id, is_all), &whole);
         }
     }
@@ -543,10 +538,8 @@ impl Transaction {
     fn discarded(self, core: &Core, settings: &Settings, end: &EndOfData) -> Reply {
         let reply = Reply::new(250, (2, 0, 0), format!("Ok: queued as {}", self.id));
         let (why, to) = (self.wishes.words(), self.names.all(&self.rcpts, |list| address_of(settings, list)));
-        let message_id = end.facts.message_id.as_deref().unwrap_or_default();
-        let whole = self.whole(&why, &to, (message_id, end.size, self.rcpts.named()));
+        let whole = self.whole(&why, &to, Totals::of(end, self.rcpts.named()));
         log::discarded(core, &self.mail, (self.id, true), &whole);
-        self.abandon(core);
         reply
     }
 }

@@ -17,8 +17,9 @@ use stentor_queue::sender::Senders;
 use stentor_rules::{Key, Named, NextHop, Remark, SessionFacts, Why, Wishes};
 
 use super::super::content::Members as _;
-use super::super::judge::{Asked, Because, Judged, Proof, Speaker, judge, refused_targets};
+use super::super::judge::{AcceptedRcpt, Because, Decider, Judged, Proof, Speaker};
 use super::super::rewrite::canonical;
+use super::filter::TakenRcpt;
 use super::{InForce, Spoke, Transaction};
 use stentor_engine::core::log::Injector;
 use stentor_engine::core::{Core, Settings, log};
@@ -75,6 +76,23 @@ fn lists_of(verdict: &Verdict) -> &[Arc<str>] {
     }
 }
 
+/// Who names a recipient, and under which settings.
+#[derive(Clone, Copy)]
+pub(super) struct RcptContext<'a> {
+    pub core: &'a Arc<Core>,
+    pub settings: &'a Arc<Settings>,
+    pub speaker: Speaker<'a>,
+    /// Facts of the content, for a recipient that a milter adds after it.
+    pub content: Option<&'a HeaderFacts>,
+}
+
+/// A recipient under the address that it is judged by.
+struct NamedRcpt {
+    rcpt: RcptTo,
+    /// As the client wrote it, if that differs.
+    original: Option<Address>,
+}
+
 impl Transaction {
     /// Answers RCPT.
     pub async fn rcpt(
@@ -84,106 +102,106 @@ impl Transaction {
         speaker: Speaker<'_>,
         rcpt: RcptTo,
     ) -> Reply {
+        let context = RcptContext { core, settings, speaker, content: None };
         if self.filtering.is_some() {
-            return Box::pin(self.filter_rcpt(core, settings, speaker, rcpt)).await;
+            return Box::pin(self.filter_rcpt(context, rcpt)).await;
         }
-        self.take_rcpt(core, settings, speaker, (rcpt, None)).await
+        self.answer_rcpt(context, rcpt).await
     }
 
-    /// The same without what milters hear of recipients that are refused. `facts` are those of a content that has come already.
-    pub(super) async fn take_rcpt(
-        &mut self,
-        core: &Arc<Core>,
-        settings: &Arc<Settings>,
-        speaker: Speaker<'_>,
-        (rcpt, facts): (RcptTo, Option<&HeaderFacts>),
-    ) -> Reply {
-        match self.try_rcpt(core, settings, speaker, (rcpt, facts)).await {
+    /// Answers without telling milters of a refusal.
+    pub(super) async fn answer_rcpt(&mut self, context: RcptContext<'_>, rcpt: RcptTo) -> Reply {
+        match self.take_rcpt(context, rcpt).await {
             Ok(()) => TAKEN,
-            Err(refusal) => self.refuse(core, speaker.client, *refusal),
+            Err(refusal) => self.refuse(context.core, context.speaker.client, *refusal),
         }
     }
 
-    /// Takes the recipient, or says why not; one that is refused counts for no limit of a user.
-    pub(super) async fn try_rcpt(
-        &mut self,
-        core: &Arc<Core>,
-        settings: &Arc<Settings>,
-        speaker: Speaker<'_>,
-        (rcpt, facts): (RcptTo, Option<&HeaderFacts>),
-    ) -> Result<(), Box<RcptRefusal>> {
+    /// Takes the recipient, or says why not. A refused one does not count towards a user's limit.
+    pub(super) async fn take_rcpt(&mut self, context: RcptContext<'_>, rcpt: RcptTo) -> Result<(), Box<RcptRefusal>> {
         self.count_submitted().map_err(|reply| RcptRefusal::of(&rcpt.address, reply))?;
-        let taken = self.try_counted(core, settings, speaker, (rcpt, facts)).await;
+        let taken = self.judge_and_record(context, rcpt).await;
         if taken.is_err() {
             self.uncount_submitted();
         }
         taken
     }
 
-    /// The same for one that is counted already.
-    async fn try_counted(
-        &mut self,
-        core: &Arc<Core>,
-        settings: &Arc<Settings>,
-        speaker: Speaker<'_>,
-        (rcpt, facts): (RcptTo, Option<&HeaderFacts>),
-    ) -> Result<(), Box<RcptRefusal>> {
-        let told = self.filtering.is_some().then(|| rcpt.clone());
+    /// Its name, the verdict, whether it can be taken beside the others, milters, the record: in this order.
+    async fn judge_and_record(&mut self, context: RcptContext<'_>, rcpt: RcptTo) -> Result<(), Box<RcptRefusal>> {
+        let RcptContext { core, settings, speaker, .. } = context;
+        let for_milters = self.filtering.is_some().then(|| rcpt.clone());
         self.count_params(core, &rcpt).map_err(|reply| RcptRefusal::of(&rcpt.address, reply))?;
-        let (rcpt, at_literal) = own_name(core, settings, rcpt);
-        let (rcpt, given) = self.canonical(settings, rcpt).await?;
-        let given = at_literal.or(given);
+        let named = self.canonical(settings, own_name(core, settings, rcpt)).await?;
         let instance = speaker.session.map(|_| self.id.to_string()).unwrap_or_default();
         let session = speaker.session.map(|facts| SessionFacts { size: self.mail.size, instance: &instance, ..*facts });
         let may_relay = self.injector.is_some() || speaker.may_relay;
         let speaker = Speaker { may_relay, session: session.as_ref(), ..speaker };
-        // Of a recipient that is refused, nothing is asked of the message.
+        let context = RcptContext { speaker, ..context };
+        // Wishes of a refused recipient do not reach the message.
         let mut wishes = Wishes::default();
-        let asked = (&self.sender, &rcpt.address);
-        let mut judged = judge((settings, core.clock.now()), speaker, asked, &mut wishes).await;
-        self.admit(core, settings, (speaker, &rcpt.address, facts), (&mut judged, &wishes)).await?;
-        let Judged { verdict, hop, quarantine, copies, route, open, question, mut why, .. } = judged;
-        self.question = self.question.take().or(question);
-        if let Some(given) = given {
-            wishes.remark(Remark::Rewritten { to: rcpt.address.clone() }, &Named::one(given.as_str()));
-            self.names.rewrite(given, rcpt.address.clone());
+        let decider = Decider { settings, speaker, sender: &self.sender, now: core.clock.now() };
+        let mut judged = decider.judge(&named.rcpt.address, &mut wishes).await;
+        self.admit(context, &named.rcpt.address, &mut judged, &wishes).await?;
+        if let Some(rcpt) = for_milters {
+            self.filter_judged(rcpt, &named.rcpt, &mut judged, speaker).await?;
         }
-        let params = RcptParams { notify: rcpt.notify.map(Notify::bits), orcpt: rcpt.orcpt };
-        let is_routed = matches!(verdict, Verdict::Relay);
-        let asked = Asked { params, hop, is_routed, quarantine, route: route.map(Arc::new), ..Asked::default() };
-        if let Some(told) = told {
-            let words = why.words(speaker.proof);
-            let taken = self.filter_taken(told, (&rcpt.address, &asked), &verdict, &words).await;
-            taken.map_err(|refusal| RcptRefusal::by_milter(&rcpt.address, refusal))?;
-            why = Because::Rules(words);
+        self.record(context, named, judged, wishes);
+        Ok(())
+    }
+
+    /// Asks milters about a recipient that can otherwise be taken.
+    async fn filter_judged(
+        &mut self,
+        as_named: RcptTo,
+        rcpt: &RcptTo,
+        judged: &mut Judged,
+        speaker: Speaker<'_>,
+    ) -> Result<(), Box<RcptRefusal>> {
+        let why = std::mem::replace(&mut judged.why, Because::Outside).words(speaker.proof);
+        let (address, accepted, verdict) = (rcpt.address.clone(), judged.accepted(rcpt), judged.verdict.clone());
+        let taken = TakenRcpt { named: as_named.address.clone(), address, accepted, verdict, why: why.clone() };
+        judged.why = Because::Rules(why);
+        self.filter_taken(as_named, taken).await.map_err(|refusal| RcptRefusal::by_milter(&rcpt.address, refusal))
+    }
+
+    /// Keeps a recipient that is taken, with what its rules ask of the message.
+    fn record(&mut self, context: RcptContext<'_>, named: NamedRcpt, judged: Judged, mut wishes: Wishes) {
+        let RcptContext { settings, speaker, .. } = context;
+        let NamedRcpt { rcpt, original } = named;
+        let accepted = judged.accepted(&rcpt);
+        let Judged { verdict, copies, open, question, why, .. } = judged;
+        let address = rcpt.address;
+        self.question = self.question.take().or(question);
+        if let Some(original) = original {
+            wishes.remark(Remark::Rewritten { to: address.clone() }, &Named::one(original.as_str()));
+            self.names.rewrite(original, address.clone());
         }
         let lists = lists_of(&verdict);
         if !open.is_empty() {
-            self.open.push((rcpt.address.clone(), lists.to_vec()));
+            self.open.push((address.clone(), lists.to_vec()));
         }
-        self.waiting.add(&settings.rules, &rcpt.address, open);
+        self.waiting.add(&settings.rules, &address, open);
         self.wishes.merge(wishes);
         self.remember(settings, speaker);
         if let Proof::Certificate(name) = speaker.proof {
             self.certificate.get_or_insert_with(|| name.into());
         }
-        if let Some((hop, _)) = asked.route.as_deref() {
+        if let Some((hop, _)) = accepted.route.as_deref() {
             self.route_lists(lists, hop);
         }
         for hop in copies {
-            let asked = Asked { hop: Some(hop), ..unasked() };
-            self.rcpts.add_copy(rcpt.address.clone(), asked);
+            self.rcpts.add_copy(address.clone(), AcceptedRcpt { hop: Some(hop), ..unasked() });
         }
         self.restricted_lists.extend(restricted(settings, lists));
         self.restricted_lists.sort_unstable();
         self.restricted_lists.dedup();
         match why {
-            Because::Rules(words) => self.rcpts.add_by(rcpt.address, asked, verdict, words),
+            Because::Rules(words) => self.rcpts.add_by(address, accepted, verdict, words),
             Because::Policy(_) | Because::Outside => {
-                self.rcpts.add(rcpt.address, asked, verdict, || why.words(speaker.proof));
+                self.rcpts.add(address, accepted, verdict, || why.words(speaker.proof));
             }
         }
-        Ok(())
     }
 
     /// Whether a recipient that leads to these lists can be taken beside those that were. A list that may yet refuse the post, by its author,
@@ -233,11 +251,12 @@ impl Transaction {
     /// Whether a recipient can be taken that was judged: standing bounces, its lists, its next hop, other recipients' rules.
     async fn admit(
         &mut self,
-        core: &Arc<Core>,
-        settings: &Arc<Settings>,
-        (speaker, address, facts): (Speaker<'_>, &Address, Option<&HeaderFacts>),
-        (judged, wishes): (&mut Judged, &Wishes),
+        context: RcptContext<'_>,
+        address: &Address,
+        judged: &mut Judged,
+        wishes: &Wishes,
     ) -> Result<(), Box<RcptRefusal>> {
+        let RcptContext { core, settings, speaker, content } = context;
         let refused = |reply| RcptRefusal::of(address, reply);
         if let Verdict::Refuse(reply) = &judged.verdict {
             let why = std::mem::replace(&mut judged.why, Because::Rules(String::new()));
@@ -247,8 +266,8 @@ impl Transaction {
             self.add_targets(expansion.everyone().count()).map_err(refused)?;
             // A rule may yet name another next hop, or keep the message.
             let is_settled = judged.open.is_empty() && judged.quarantine.is_none() && wishes.redirect.is_none();
-            let alias = (&**expansion, judged.route.as_ref());
-            if is_settled && let Some((reply, policy)) = self.refused_targets(core, settings, speaker, alias).await {
+            let of_alias = judged.route.as_ref();
+            if is_settled && let Some((reply, policy)) = self.refused_targets(context, expansion, of_alias).await {
                 return Err(Box::new(RcptRefusal { policy, ..*refused(reply) }));
             }
         }
@@ -258,19 +277,19 @@ impl Transaction {
         let has_own_hop = judged.hop.is_some()
             || judged.route.is_some()
             || matches!(judged.verdict, Verdict::Alias(_)) && settings.rules.has_own_hops();
-        if is_settled && let Some(reply) = self.standing_bounce_refusal(core, (address, has_own_hop), &judged.verdict) {
+        if is_settled && let Some(reply) = self.standing_bounce_refusal(core, address, &judged.verdict, has_own_hop) {
             return Err(refused(reply));
         }
         let lists = lists_of(&judged.verdict);
         for list in lists {
             self.check_list(core, list).await.map_err(refused)?;
         }
-        if facts.is_none() {
-            self.admit_beside_lists(core, settings, lists).map_err(refused)?;
-        }
-        if let Some(facts) = facts {
-            let late = self.check_late(core, settings, (address, facts), &judged.verdict, &judged.open);
-            late.map_err(|(reply, policy)| Box::new(RcptRefusal { policy, ..*refused(reply) }))?;
+        match content {
+            None => self.admit_beside_lists(core, settings, lists).map_err(refused)?,
+            Some(facts) => {
+                let late = self.check_late(context, facts, address, judged);
+                late.map_err(|(reply, policy)| Box::new(RcptRefusal { policy, ..*refused(reply) }))?;
+            }
         }
         if let Some(next) = judged.ask.take() {
             let recipient = Recipient { address: address.clone(), hop: next, own_hop: judged.hop.clone() };
@@ -282,21 +301,21 @@ impl Transaction {
         self.waiting.admits(&settings.rules, self.is_of_trusted(), &judged.open).map_err(refused)
     }
 
-    /// Why an alias is refused whose targets all are, and by what, in words.
+    /// Returns the refusal of an alias whose targets are all refused, and what refuses it, in words.
     async fn refused_targets(
         &self,
-        core: &Core,
-        settings: &Settings,
-        speaker: Speaker<'_>,
-        (expansion, of_alias): (&Expansion, Option<&(NextHop, Why)>),
+        context: RcptContext<'_>,
+        expansion: &Expansion,
+        of_alias: Option<&(NextHop, Why)>,
     ) -> Option<(Reply, String)> {
+        let RcptContext { core, settings, speaker, .. } = context;
         if !settings.rules.refuses_hops() {
             return None;
         }
         let sender = settings.rules.mark_local(self.sender.clone());
         let tables = settings.tables.questions_about(speaker.stranger.asker, None).of_stranger(self.stranger());
-        let asked = refused_targets((settings, &tables), speaker, (&sender, expansion, core.clock.now()), of_alias);
-        let (reply, why) = Box::pin(asked).await?;
+        let decider = Decider { settings, speaker, sender: &sender, now: core.clock.now() };
+        let (reply, why) = Box::pin(decider.refused_targets(&tables, expansion, of_alias)).await?;
         Some((reply, format!("all it stands for is refused: {}", settings.rules.shown(&why))))
     }
 
@@ -321,20 +340,16 @@ impl Transaction {
         }
     }
 
-    /// The recipient with its canonical address, and the one that the client gave if it is another; the sender gets his own before
-    /// the first.
-    async fn canonical(
-        &mut self,
-        settings: &Settings,
-        rcpt: RcptTo,
-    ) -> Result<(RcptTo, Option<Address>), Box<RcptRefusal>> {
+    /// Gives the recipient its canonical address, and the sender his before the first recipient.
+    async fn canonical(&mut self, settings: &Settings, named: NamedRcpt) -> Result<NamedRcpt, Box<RcptRefusal>> {
         if settings.rules.addresses.rewriting.is_empty() {
-            return Ok((rcpt, None));
+            return Ok(named);
         }
+        let NamedRcpt { rcpt, original } = named;
         if !std::mem::replace(&mut self.has_canonical_sender, true)
             && let ReversePath::Address(sender) = &self.mail.path
         {
-            match canonical(settings, (sender, Role::Sender), self.stranger(), None).await {
+            match canonical(settings, sender, Role::Sender, self.stranger(), None).await {
                 Ok(Some(canonical)) => {
                     let remark = Remark::RewrittenSender { to: canonical.clone() };
                     self.wishes.remark(remark, &Named::one(sender.as_str()));
@@ -349,12 +364,12 @@ impl Transaction {
                 }
             }
         }
-        match canonical(settings, (&rcpt.address, Role::Recipient), self.stranger(), None).await {
+        match canonical(settings, &rcpt.address, Role::Recipient, self.stranger(), None).await {
             Ok(Some(address)) => {
-                let given = rcpt.address;
-                Ok((RcptTo { address, ..rcpt }, Some(given)))
+                let before = rcpt.address;
+                Ok(NamedRcpt { rcpt: RcptTo { address, ..rcpt }, original: original.or(Some(before)) })
             }
-            Ok(None) => Ok((rcpt, None)),
+            Ok(None) => Ok(NamedRcpt { rcpt, original }),
             Err(reply) => Err(RcptRefusal::of(&rcpt.address, reply)),
         }
     }
@@ -373,8 +388,9 @@ impl Transaction {
     pub(super) fn standing_bounce_refusal(
         &self,
         core: &Arc<Core>,
-        (address, has_own_hop): (&Address, bool),
+        address: &Address,
         verdict: &Verdict,
+        has_own_hop: bool,
     ) -> Option<Reply> {
         if !core.standing.load(Ordering::Relaxed) {
             return None;
@@ -424,20 +440,20 @@ impl Transaction {
     }
 }
 
-/// The recipient under our name if the address literal is this server's, and the one that the client gave: mail to the postmaster of a host
-/// of which only the address is known arrives (RFC 5321 section 4.5.1), and never loops.
-fn own_name(core: &Core, settings: &Settings, rcpt: RcptTo) -> (RcptTo, Option<Address>) {
+/// Puts our name in place of an address literal of this server: mail to the postmaster of a host known only by its address arrives
+/// (RFC 5321 section 4.5.1), and never loops.
+fn own_name(core: &Core, settings: &Settings, rcpt: RcptTo) -> NamedRcpt {
     if !rcpt.address.domain().starts_with('[') || !core.resolver.is_own_literal(rcpt.address.domain()) {
-        return (rcpt, None);
+        return NamedRcpt { rcpt, original: None };
     }
     let named = format!("{}@{}", rcpt.address.local(), settings.config.hostname);
     match named.parse() {
-        Ok(address) => (RcptTo { address, ..rcpt }, Some(rcpt.address)),
-        Err(_) => (rcpt, None),
+        Ok(address) => NamedRcpt { original: Some(rcpt.address), rcpt: RcptTo { address, ..rcpt } },
+        Err(_) => NamedRcpt { rcpt, original: None },
     }
 }
 
 /// Of a copy that its sender knows nothing of: nobody is told what becomes of it, as Postfix does with its own.
-pub(super) fn unasked() -> Asked {
-    Asked { params: RcptParams { notify: Some(Notify::NEVER.bits()), orcpt: None }, ..Asked::default() }
+pub(super) fn unasked() -> AcceptedRcpt {
+    AcceptedRcpt { params: RcptParams { notify: Some(Notify::NEVER.bits()), orcpt: None }, ..AcceptedRcpt::default() }
 }

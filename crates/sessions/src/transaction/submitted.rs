@@ -88,8 +88,15 @@ impl Submitted {
         }
     }
 
+    /// The message is durable: it counts.
+    pub(super) fn keep(&mut self) {
+        (self.messages, self.recipients) = (0, 0);
+    }
+}
+
+impl Drop for Submitted {
     /// Nothing came of the message.
-    pub(super) fn give_back(&self) {
+    fn drop(&mut self) {
         if let Some(Account { login, auth }) = &self.account {
             auth.give_back(login, (self.messages, self.recipients), self.begun);
         }
@@ -108,7 +115,6 @@ impl Transaction {
             Ok(()) => Ok(self),
             Err(reply) => {
                 log::refused(core, ("MAIL", ""), &self.mail, self.by(), &reply);
-                self.abandon(core);
                 Err(reply)
             }
         }

@@ -56,7 +56,7 @@ impl Transaction {
     }
 
     /// What the reports say, once the message is about to be stored.
-    pub(super) fn success(&mut self, (content, size): (ContentId, u64), last: &Arc<Vec<u8>>) -> Option<Success> {
+    pub(super) fn success(&mut self, content: ContentId, size: u64, last: &Arc<Vec<u8>>) -> Option<Success> {
         let Answer { recipients, envid } = *self.answer.take()?;
         Some(Success {
             id: self.id,
@@ -67,7 +67,7 @@ impl Transaction {
             content,
             size,
             // The beginning of a large body has been stored.
-            beginning: (self.stored == 0).then(|| last.clone()),
+            beginning: (self.stored() == 0).then(|| last.clone()),
             recipients,
         })
     }

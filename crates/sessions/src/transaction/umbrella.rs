@@ -196,7 +196,7 @@ impl Transaction {
         core.lists.refresh(core, list).await?;
         let address = address_of(settings, list);
         if let Some(address) = &address
-            && let Some(reply) = self.standing_bounce_refusal(core, (address, false), &Verdict::List(list.clone()))
+            && let Some(reply) = self.standing_bounce_refusal(core, address, &Verdict::List(list.clone()), false)
         {
             return Ok(Entry::Refused(reply));
         }

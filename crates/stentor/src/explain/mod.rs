@@ -32,7 +32,7 @@ use stentor_mail::reply::Reply;
 use stentor_policy::Verdict;
 use stentor_resolve::{Asker, Resolver, ResolverError};
 use stentor_rules::{Decision, Key, Marks, NextHop, Outcome, Rulebook, Step, Why};
-use stentor_sessions::{ClientName, Proof, Speaker, Stranger, calls_ahead, canonical, facts, refused_targets};
+use stentor_sessions::{ClientName, Decider, Proof, Speaker, Stranger, calls_ahead, canonical};
 use stentor_strangers::{RateOver, Seen};
 
 use self::forwards::Forward;
@@ -399,7 +399,8 @@ async fn decide(settings: &Settings, speaker: Speaker<'_>, (from, to): (&str, &A
         }
     };
     let (sender, recipient) = (settings.rules.key_of(&from), settings.rules.key_of(to.as_str()));
-    let facts = facts(settings, speaker, (&sender, &recipient, &to), Clock::start().now());
+    let decider = Decider { settings, speaker, sender: &sender, now: Clock::start().now() };
+    let facts = decider.facts(&recipient, &to);
     let tables = settings.tables.questions_about(speaker.stranger.asker, None);
     let mut steps = Vec::new();
     let decided = tables.settle(|tables| {
@@ -409,27 +410,26 @@ async fn decide(settings: &Settings, speaker: Speaker<'_>, (from, to): (&str, &A
     let decision = decided.await;
     let srs = by_srs(&settings.rules, &decision, &facts);
     let ask = match &decision.outcome {
-        Outcome::Relay(hop) if calls_ahead(settings, &facts, (&decision.why, &decision.marks)) => {
+        Outcome::Relay(hop) if calls_ahead(settings, &facts, &decision) => {
             let own_hop = own_hop(settings, to.domain(), hop, decision.route.as_ref());
             Some(Recipient { address: to.clone(), hop: hop.clone(), own_hop })
         }
         _ => None,
     };
     drop(facts);
-    let decision = Box::pin(with_targets(settings, speaker, &sender, decision)).await;
+    let decision = Box::pin(with_targets(decider, decision)).await;
     let class = class_of(&decision);
     Decided { srs, class, ask, ..Decided::of(decision, steps, (from, to)) }
 }
 
 /// The decision, which is a refusal if all that an alias stands for is refused.
-async fn with_targets(settings: &Settings, speaker: Speaker<'_>, sender: &Key, decision: Decision) -> Decision {
+async fn with_targets(decider: Decider<'_>, decision: Decision) -> Decision {
     let Decision { outcome: Outcome::Local(Verdict::Alias(expansion)), marks, .. } = &decision else { return decision };
     if !marks.open.is_empty() || marks.quarantine.is_some() || marks.redirect.is_some() {
         return decision;
     }
-    let tables = settings.tables.questions_about(speaker.stranger.asker, None);
-    let alias = (sender, &**expansion, Clock::start().now());
-    let refused = refused_targets((settings, &tables), speaker, alias, marks.route.as_ref()).await;
+    let tables = decider.settings.tables.questions_about(decider.speaker.stranger.asker, None);
+    let refused = decider.refused_targets(&tables, expansion, marks.route.as_ref()).await;
     match refused {
         Some((reply, why)) => Decision { outcome: Outcome::Refuse(reply), why, ..decision },
         None => decision,
@@ -447,10 +447,10 @@ async fn canonical_pair(
         return Ok((from.to_owned(), to.clone()));
     }
     let sender = match from.parse::<Address>() {
-        Ok(sender) => canonical(settings, (&sender, Role::Sender), None, Some(steps)).await?,
+        Ok(sender) => canonical(settings, &sender, Role::Sender, None, Some(steps)).await?,
         Err(_) => None,
     };
-    let recipient = canonical(settings, (to, Role::Recipient), None, Some(steps)).await?;
+    let recipient = canonical(settings, to, Role::Recipient, None, Some(steps)).await?;
     let from = sender.map_or_else(|| from.to_owned(), |sender| sender.as_str().to_owned());
     Ok((from, recipient.unwrap_or_else(|| to.clone())))
 }
