@@ -153,18 +153,17 @@ impl Scheduler {
     fn charge_message(&mut self, store: &Store, done: &Done<'_>, now: Ms) -> bool {
         let (hop, no, found) = (done.ended.hop, done.ended.no, &done.found);
         let (core, deferrals) = (&mut self.core, &mut self.failure.deferrals);
-        if let Some(outcome) = found.sender {
-            if let Some(message) = store.message(no) {
-                let sender = sender_key(message.sender());
-                let reply = done.reply(outcome);
-                reduce_trust(core, hop, &reply);
-                // A host may refuse one message at MAIL, for its size say, and take others of the sender: each of those ends
-                // the sender's clock, and lets this one come back.
-                if deferrals.sender_refused(core, hop, sender, &reply, now)
-                    && deferrals.returned(core, hop.site, no, RETURN_BEHIND, &reply, now)
-                {
-                    return true;
-                }
+        if let Some(outcome) = found.sender
+            && let Some(message) = store.message(no)
+        {
+            let (sender, reply) = (sender_key(message.sender()), done.reply(outcome));
+            reduce_trust(core, hop, &reply);
+            // A host may refuse one message at MAIL, for its size say, and take others of the sender: each of those ends the
+            // sender's clock, and lets this one come back.
+            if deferrals.sender_refused(core, hop, sender, &reply, now)
+                && deferrals.returned(core, hop.site, no, RETURN_BEHIND, &reply, now)
+            {
+                return true;
             }
         }
         if let Some(outcome) = found.message {
