@@ -103,7 +103,8 @@ pub(super) async fn subscribers_at(
     core: &Arc<Core>,
     settings: &Settings,
     subscribers: Subscribers<'_>,
-    (hop, wish): (Option<&NextHop>, Wish),
+    hop: Option<&NextHop>,
+    wish: Wish,
 ) -> Result<Recipients, Refused> {
     let all: Vec<u32> = match &subscribers {
         Subscribers::Of(list) => {

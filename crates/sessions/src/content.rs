@@ -60,7 +60,7 @@ pub fn check(
         })?;
     }
     for name in named.lists {
-        let result = check_post(settings, name, (named.sender, facts), members);
+        let result = check_post(settings, name, named.sender, facts, members);
         noted(&mut steps, result, || {
             let section = format!("lists.{name}");
             let place = [config.place(&section, "post"), config.place(&section, "address")];
@@ -78,7 +78,8 @@ pub fn check(
 pub fn check_post(
     settings: &Settings,
     name: &Arc<str>,
-    (sender, facts): (&ReversePath, &HeaderFacts),
+    sender: &ReversePath,
+    facts: &HeaderFacts,
     members: &dyn Members,
 ) -> Result<(), Reply> {
     // A reload may have taken it away since its RCPT: nobody would get the post.

@@ -13,13 +13,13 @@ use parking_lot::Mutex;
 use socket2::{Domain, Protocol, Socket, Type};
 use stentor_config::Role;
 use stentor_live::SessionCounts;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::open_sessions::{Admission, Admitted, Counted, OpenSessions, PoolLimits, descriptors};
 use super::proxied::{HEADER_TIMEOUT, NOBODY, read_header};
-use super::session::Session;
+use super::session::{ClientConnection, Session, SessionPlace};
 use super::strangers::StrangerThreads;
 use stentor_engine::core::limits::Limit;
 use stentor_engine::core::security::ListenerId;
@@ -114,7 +114,7 @@ impl Listeners {
                 Ok((stream, peer)) => {
                     // Said again only after a time of plenty.
                     paused &= self.has_all_descriptors(role, 4);
-                    self.admit(stream, peer, id);
+                    self.admit(ClientConnection { stream, listener: id, peer });
                 }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
@@ -141,60 +141,60 @@ impl Listeners {
         tokio::time::sleep(ACCEPT_PAUSE).await;
     }
 
-    fn admit(&self, stream: TcpStream, peer: SocketAddr, id: ListenerId) {
+    fn admit(&self, connection: ClientConnection) {
         let settings = self.core.settings();
-        let address = peer.ip().to_canonical();
+        let address = connection.client();
         if settings.config.listen.proxy_clients.iter().any(|proxies| proxies.contains(&address)) {
-            self.admit_proxied(stream, (peer, id), &settings);
+            self.admit_proxied(connection, &settings);
         } else {
             let trusted = settings.policy.is_trusted(address);
-            self.admit_client((stream, id), (peer, trusted), settings);
+            self.admit_client(connection, trusted, settings);
         }
     }
 
     /// Waits for the header in which a proxy names its client.
-    fn admit_proxied(&self, mut stream: TcpStream, (peer, id): (SocketAddr, ListenerId), settings: &Settings) {
-        let proxy = Counted { client: peer.ip().to_canonical(), trusted: false, is_proxy: true };
-        let Some(admitted) = self.count((&stream, id), proxy, settings) else { return };
+    fn admit_proxied(&self, mut connection: ClientConnection, settings: &Settings) {
+        let proxy = Counted { client: connection.client(), trusted: false, is_proxy: true };
+        let Some(admitted) = self.count(&connection, proxy, settings) else { return };
         let listeners = self.clone();
         tokio::spawn(async move {
-            let header = tokio::time::timeout(HEADER_TIMEOUT, read_header(&mut stream)).await;
+            let header = tokio::time::timeout(HEADER_TIMEOUT, read_header(&mut connection.stream)).await;
             drop(admitted);
             let settings = listeners.core.settings();
             match header {
                 Ok(Ok(Some(client))) => {
                     let trusted = settings.policy.is_trusted(client.ip().to_canonical());
-                    listeners.admit_client((stream, id), (client, trusted), settings);
+                    listeners.admit_client(ClientConnection { peer: client, ..connection }, trusted, settings);
                 }
-                Ok(Ok(None)) => listeners.admit_client((stream, id), (NOBODY, false), settings),
+                Ok(Ok(None)) => {
+                    listeners.admit_client(ClientConnection { peer: NOBODY, ..connection }, false, settings);
+                }
                 // A health check that only connects.
                 Ok(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {}
                 Ok(Err(error)) if error.kind() != io::ErrorKind::InvalidData => {}
                 Ok(Err(_)) | Err(_) => {
-                    let (address, now) = (peer.ip().to_canonical(), listeners.core.clock.now());
-                    listeners.core.limits.hit_by(Limit::ProxyHeader, address, now);
+                    let now = listeners.core.clock.now();
+                    listeners.core.limits.hit_by(Limit::ProxyHeader, connection.client(), now);
                 }
             }
         });
     }
 
-    fn admit_client(
-        &self,
-        (stream, id): (TcpStream, ListenerId),
-        (peer, trusted): (SocketAddr, bool),
-        settings: Arc<Settings>,
-    ) {
-        let who = Counted { client: peer.ip().to_canonical(), trusted, is_proxy: false };
-        let Some(admitted) = self.count((&stream, id), who, &settings) else { return };
+    fn admit_client(&self, connection: ClientConnection, trusted: bool, settings: Arc<Settings>) {
+        let who = Counted { client: connection.client(), trusted, is_proxy: false };
+        let Some(admitted) = self.count(&connection, who, &settings) else { return };
         let (core, stop, sessions_max) = (self.core.clone(), self.stop.clone(), self.sessions_max);
-        let session =
-            move |stream| Session::new(core, settings, (stream, id), (peer, trusted), (admitted, sessions_max), stop);
+        let ClientConnection { stream, listener, peer } = connection;
+        let session = move |stream| {
+            let connection = ClientConnection { stream, listener, peer };
+            Session::new(core, settings, connection, trusted, SessionPlace { admitted, sessions_max }, stop)
+        };
         if trusted {
             tokio::spawn(async move { session(stream).run().await });
             return;
         }
         let trusted = self.trusted.clone();
-        self.strangers.spawn((id.service.role(), who.client), stream, move |stream| async move {
+        self.strangers.spawn((listener.service.role(), who.client), stream, move |stream| async move {
             if let Some(session) = session(stream).run_apart().await {
                 trusted.spawn(session.run());
             }
@@ -202,8 +202,8 @@ impl Listeners {
     }
 
     /// Counts a connection, or turns it away.
-    fn count(&self, (stream, id): (&TcpStream, ListenerId), who: Counted, settings: &Settings) -> Option<Admitted> {
-        let limits = PoolLimits::new(settings, self.sessions_max, id.service.role());
+    fn count(&self, connection: &ClientConnection, who: Counted, settings: &Settings) -> Option<Admitted> {
+        let limits = PoolLimits::new(settings, self.sessions_max, connection.listener.service.role());
         let now = self.core.clock.now();
         match Admitted::admit(self.sessions.clone(), who, limits) {
             Ok(Admission { admitted, has_displaced }) => {
@@ -216,7 +216,7 @@ impl Listeners {
                 self.core.limits.hit(limit, now);
                 self.core.counters.refused_connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                 // One attempt to say why: a client that does not read must not hold us.
-                let _ = stream.try_write(format!("{reply}\r\n").as_bytes());
+                let _ = connection.stream.try_write(format!("{reply}\r\n").as_bytes());
                 None
             }
         }

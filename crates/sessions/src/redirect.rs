@@ -26,8 +26,9 @@ const NOBODY: Reply = Reply::fixed(451, (4, 3, 5), "Server configuration error")
 /// The message is refused.
 pub async fn redirected(
     settings: &Settings,
-    (address, now): (&Address, Ms),
+    address: &Address,
     facts: &HeaderFacts,
+    now: Ms,
 ) -> Result<Readers, Reply> {
     let found = settings.readers_of(address, now).await.map_err(Refused::reply)?;
     if found.is_nobody() {
@@ -60,8 +61,10 @@ pub(super) type AliasEnvelope = (Address, bool, Option<Address>);
 /// The envelope of a recipient that is a program or file, or was reached by an alias that a rule named.
 pub(super) fn alias_envelope(
     settings: &Settings,
-    (to, hop): (&Address, Option<&Arc<str>>),
-    (via, owner): (Option<&Address>, Option<&Address>),
+    to: &Address,
+    hop: Option<&Arc<str>>,
+    via: Option<&Address>,
+    owner: Option<&Address>,
 ) -> Option<AliasEnvelope> {
     let program = alias_of(settings, to, hop).map(|alias| (alias, true));
     let (alias, is_program) = program.or_else(|| via.map(|alias| (alias.clone(), false)))?;
@@ -69,12 +72,12 @@ pub(super) fn alias_envelope(
 }
 
 /// The envelope senders that those have who get a message that a rule redirects or copies to an address, in their order.
-pub fn senders(settings: &Settings, (address, found): (&Address, &Readers), (sender, now): (&str, Ms)) -> Vec<String> {
+pub fn senders(settings: &Settings, address: &Address, found: &Readers, sender: &str, now: Ms) -> Vec<String> {
     let address = Arc::new(address.clone());
     let of = |reader: &Reader| {
         let Reader { to, owner } = reader;
         let via = via(&address, reader);
-        let envelope = alias_envelope(settings, (&to.address, to.hop.as_ref()), (via.as_deref(), owner.as_ref()))?;
+        let envelope = alias_envelope(settings, &to.address, to.hop.as_ref(), via.as_deref(), owner.as_ref())?;
         Some((is_same(&to.address, &envelope.0), envelope))
     };
     let mut groups: BTreeMap<(bool, AliasEnvelope), Vec<&Address>> = BTreeMap::new();
@@ -85,7 +88,7 @@ pub fn senders(settings: &Settings, (address, found): (&Address, &Readers), (sen
     }
     let sender_of = |reader: &Reader| match of(reader).and_then(|group| groups.get_key_value(&group)) {
         None => sender.to_owned(),
-        Some(((_, (.., owner)), to)) => alias_sender(settings, owner.clone(), sender, (&mut to.iter().copied(), now)),
+        Some(((_, (.., owner)), to)) => alias_sender(settings, owner.clone(), sender, &mut to.iter().copied(), now),
     };
     found.people.iter().map(sender_of).collect()
 }
@@ -96,7 +99,8 @@ pub(super) fn alias_sender(
     settings: &Settings,
     owner: Option<Address>,
     sender: &str,
-    (to, now): (&mut dyn Iterator<Item = &Address>, Ms),
+    to: &mut dyn Iterator<Item = &Address>,
+    now: Ms,
 ) -> String {
     if sender.is_empty() {
         return String::new();

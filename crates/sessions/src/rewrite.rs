@@ -78,7 +78,8 @@ impl Lookups<'_> {
 pub async fn header(
     settings: &Settings,
     stream: &mut HeaderStream,
-    (octets, is_last): (Vec<u8>, bool),
+    octets: Vec<u8>,
+    is_last: bool,
     steps: Option<&mut Vec<Step>>,
 ) -> Result<Vec<u8>, Reply> {
     let Split { mut before, fields, behind, too_long } = stream.split(octets, is_last);

@@ -107,10 +107,11 @@ fn summary(config: &Config) -> String {
     let tables = plural(config.tables.len() as u64 - services, "table");
     let tables = if services == 0 { tables } else { format!("{tables}, {}", plural(services, "policy service")) };
     let relayed = &config.rules.relay_domains;
-    let mut relay_domains = plural(relayed.len() as u64, "relay domain");
-    if !relayed.tables.is_empty() {
-        relay_domains += &format!(" and those of {}", plural(relayed.tables.len() as u64, "table"));
-    }
+    let relay_domains = plural(relayed.len() as u64, "relay domain");
+    let relay_domains = match relayed.tables.len() as u64 {
+        0 => relay_domains,
+        tables => format!("{relay_domains} and those of {}", plural(tables, "table")),
+    };
     let list = |texts: Vec<String>| if texts.is_empty() { "none".to_owned() } else { texts.join(", ") };
     format!(
         "{}: ok; {}, {}, {}, {}, {}, {}; local domains: {}; virtual domains: {}; relays for: {}\n",

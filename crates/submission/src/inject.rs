@@ -227,9 +227,7 @@ impl Submitting<'_> {
         if accepted.is_empty() {
             return Ok(Offered { prepared: None, deferred });
         }
-        if let Err(reply) = transaction.reserve(core).await {
-            return Err(reply);
-        }
+        transaction.reserve(core).await?;
         let mut prefix = transaction.start_local_data(core, settings, self.user.uid);
         prefix.extend_from_slice(fields.as_bytes());
         Ok(Offered { prepared: Some((transaction, prefix, accepted)), deferred })

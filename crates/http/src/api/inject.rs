@@ -297,7 +297,7 @@ async fn run(
         envid: None,
         requiretls: false,
     };
-    let mut transaction = Transaction::begin(core, mail, (*client, true), None)?;
+    let mut transaction = Transaction::begin(core, mail, *client, true, None)?;
     let assigned = transaction.of_injector();
     transaction.traced_by(core, order.parent);
     if let Err(reply) = transaction.filtered_locally(core, settings, who.trim_start_matches("token=")).await {

@@ -109,6 +109,27 @@ async fn grace_over(stop: &mut watch::Receiver<bool>, until: Option<Instant>) {
     tokio::time::sleep(STOP_GRACE).await;
 }
 
+/// A connection that was accepted.
+pub struct ClientConnection {
+    pub stream: TcpStream,
+    pub listener: ListenerId,
+    /// The client, which a proxy may have named.
+    pub peer: SocketAddr,
+}
+
+impl ClientConnection {
+    pub fn client(&self) -> IpAddr {
+        self.peer.ip().to_canonical()
+    }
+}
+
+/// A session's place among all sessions.
+pub struct SessionPlace {
+    pub admitted: Admitted,
+    /// Sessions that there are descriptors for.
+    pub sessions_max: usize,
+}
+
 /// What ended a read.
 enum Input {
     Some,
@@ -154,11 +175,13 @@ impl Session {
     pub fn new(
         core: Arc<Core>,
         settings: Arc<Settings>,
-        (stream, listener): (TcpStream, ListenerId),
-        (peer, trusted): (SocketAddr, bool),
-        (admitted, sessions_max): (Admitted, usize),
+        connection: ClientConnection,
+        trusted: bool,
+        place: SessionPlace,
         stop: watch::Receiver<bool>,
     ) -> Session {
+        let ClientConnection { stream, listener, peer } = connection;
+        let SessionPlace { admitted, sessions_max } = place;
         let client = peer.ip().to_canonical();
         let mut smtp = ServerSession::new(settings.smtp.clone(), trusted, core.clock.steady());
         if settings.config.listen.xclient_clients.iter().any(|proxies| proxies.contains(&client)) {
@@ -314,7 +337,7 @@ impl Session {
             }
             Step::Mail(mail) => {
                 self.count(Event::Message);
-                let begun = Transaction::begin(&self.core, mail, (self.client, self.trusted), self.login.as_deref());
+                let begun = Transaction::begin(&self.core, mail, self.client, self.trusted, self.login.as_deref());
                 let begun = begun.and_then(|begun| self.submits(begun));
                 let reply = match begun {
                     Ok(transaction) if self.settings.filters.is_empty() => {

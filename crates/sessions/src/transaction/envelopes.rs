@@ -50,10 +50,10 @@ impl Transaction {
             self.names.replaced(named.clone(), redirect.is_some());
         }
         if let Some(to) = redirect {
-            self.redirect(core, settings, (to, now), (named, &end.facts)).await?;
+            self.redirect(core, settings, to, named, &end.facts, now).await?;
         }
         for to in copies {
-            self.add_copies((settings, now), &to, &end.facts).await?;
+            self.add_copies(settings, &to, &end.facts, now).await?;
         }
         self.answer_requests();
         let mut owners = HashMap::new();
@@ -65,7 +65,7 @@ impl Transaction {
         if settings.rules.has_own_hops() || !settings.rules.is_plain() && !settings.rules.by_recipient.is_empty() {
             self.route(settings, &mut groups, now).await?;
         }
-        let envelopes = self.envelopes(core, settings, (groups, relayed), end);
+        let envelopes = self.envelopes(core, settings, groups, relayed, end);
         let mut envelopes = Box::pin(self.through_lists(core, settings, envelopes, &end.facts)).await?;
         for envelope in &mut envelopes {
             let wish = wish(settings, envelope, &end.facts);
@@ -85,7 +85,7 @@ impl Transaction {
                 Recipients::Interned(ids, ..) => Subscribers::These(ids),
                 Recipients::List | Recipients::Addresses(_) => Subscribers::Of(list),
             };
-            let all = subscribers_at(core, settings, subscribers, (hop, wish)).await;
+            let all = subscribers_at(core, settings, subscribers, hop, wish).await;
             envelope.recipients = all.map_err(Refused::reply)?;
         }
         Ok(envelopes)
@@ -121,12 +121,14 @@ impl Transaction {
         &mut self,
         core: &Arc<Core>,
         settings: &Settings,
-        (to, now): (Address, Ms),
-        (named, facts): (Vec<Box<str>>, &HeaderFacts),
+        to: Address,
+        named: Vec<Box<str>>,
+        facts: &HeaderFacts,
+        now: Ms,
     ) -> Result<(), Reply> {
         // Copies for other servers stay.
         self.rcpts.forget_named();
-        let found = self.redirected(core, settings, (&to, now), facts).await;
+        let found = self.redirected(core, settings, &to, facts, now).await;
         let found = found.inspect_err(|_| self.why_refused = self.wishes.words())?;
         let why = || REDIRECTED.to_owned();
         let quarantine: Option<Arc<str>> = self.wishes.quarantine.as_deref().map(Arc::from);
@@ -153,16 +155,17 @@ impl Transaction {
         &self,
         core: &Arc<Core>,
         settings: &Settings,
-        to: (&Address, Ms),
+        to: &Address,
         facts: &HeaderFacts,
+        now: Ms,
     ) -> Result<Readers, Reply> {
-        let found = redirected(settings, to, facts).await?;
+        let found = redirected(settings, to, facts, now).await?;
         for list in &found.lists {
-            if let Some(reply) = self.standing_bounce_refusal(core, to.0, &Verdict::List(list.clone()), false) {
+            if let Some(reply) = self.standing_bounce_refusal(core, to, &Verdict::List(list.clone()), false) {
                 return Err(reply);
             }
             self.check_list(core, list).await?;
-            check_post(settings, list, (&self.mail.path, facts), &InForce(core))?;
+            check_post(settings, list, &self.mail.path, facts, &InForce(core))?;
         }
         Ok(found)
     }
@@ -171,9 +174,10 @@ impl Transaction {
     /// theirs, is left out.
     async fn add_copies(
         &mut self,
-        (settings, now): (&Settings, Ms),
+        settings: &Settings,
         address: &Address,
         facts: &HeaderFacts,
+        now: Ms,
     ) -> Result<(), Reply> {
         let found = settings.readers_of(address, now).await.map_err(Refused::reply)?;
         if found.is_nobody() {
@@ -238,7 +242,8 @@ impl Transaction {
         &mut self,
         core: &Core,
         settings: &Settings,
-        (groups, relayed): (Vec<Group>, usize),
+        groups: Vec<Group>,
+        relayed: usize,
         end: &EndOfData,
     ) -> Vec<NewEnvelope> {
         let groups = self.quarantined_apart(mailboxes_apart(aliases_apart(settings, groups)));
@@ -277,7 +282,8 @@ impl Transaction {
                         settings,
                         sender,
                         &relayed.sender,
-                        (&mut to.iter().map(|(to, _)| to), core.clock.now()),
+                        &mut to.iter().map(|(to, _)| to),
+                        core.clock.now(),
                     ),
                     recipients: Recipients::Addresses(all(to)),
                     prefix: {
@@ -429,8 +435,7 @@ fn aliases_apart(settings: &Settings, groups: Vec<Group>) -> Vec<Group> {
         if group.of == policy::Of::Others {
             let mut aliases: BTreeMap<AliasEnvelope, Vec<(Address, AcceptedRcpt)>> = BTreeMap::new();
             for (to, asked) in std::mem::take(&mut group.to) {
-                let by = (asked.via.as_deref(), asked.owner.as_ref());
-                match alias_envelope(settings, (&to, asked.hop.as_ref()), by) {
+                match alias_envelope(settings, &to, asked.hop.as_ref(), asked.via.as_deref(), asked.owner.as_ref()) {
                     Some(by) => aliases.entry(by).or_default().push((to, asked)),
                     None => group.to.push((to, asked)),
                 }

@@ -114,7 +114,7 @@ impl Transaction {
     ) -> Result<(), Reply> {
         let (edits, id) = (take(&mut self.wishes.edits), &settings.config.authserv_id);
         let size_max = settings.config.message_size_bytes_max;
-        let mut octets = Octets { core, transaction: self, last: take(&mut end.last), before: None, size_max };
+        let mut octets = Octets::new(core, self, take(&mut end.last), size_max);
         let mut has_edited = vec![false; edits.len()];
         let edit = |name: &[u8], value: &[u8]| {
             if is_forged && claims(id, name, value) {
@@ -148,7 +148,7 @@ impl Transaction {
         Received { end, own_fields }: &mut Received<'_>,
     ) -> Result<(), Reply> {
         let size_max = settings.config.message_size_bytes_max;
-        let mut octets = Octets { core, transaction: self, last: take(&mut end.last), before: None, size_max };
+        let mut octets = Octets::new(core, self, take(&mut end.last), size_max);
         let result = recoded(&mut octets, *own_fields, size_max, target).await;
         octets.forget();
         let last = octets.last;
@@ -183,7 +183,7 @@ impl Transaction {
     ) -> Result<(), Reply> {
         let size_max = settings.config.message_size_bytes_max;
         let mut results = AuthResults::new(&settings.config.authserv_id);
-        let mut octets = Octets { core, transaction: self, last: take(&mut end.last), before: None, size_max };
+        let mut octets = Octets::new(core, self, take(&mut end.last), size_max);
         let read = each_field(&mut octets, |name, value| results.field(name, value));
         end.last = octets.last;
         read?;
@@ -204,7 +204,7 @@ impl Transaction {
     ) -> Result<(), Reply> {
         let Some(mut filtering) = self.filtering.take() else { return Ok(()) };
         let size_max = settings.config.message_size_bytes_max;
-        let mut octets = Octets { core, transaction: self, last: take(&mut end.last), before: None, size_max };
+        let mut octets = Octets::new(core, self, take(&mut end.last), size_max);
         let filtered = filtering.filter.chain().await.message(&mut octets, *own_fields, size_max).await;
         octets.forget();
         end.last = octets.last;
@@ -337,14 +337,21 @@ struct Octets<'t> {
     core: &'t Arc<Core>,
     transaction: &'t mut Transaction,
     last: Vec<u8>,
-    /// The pieces that are read, while others are written.
-    before: Option<Option<Pieces>>,
+    /// New pieces are being written; `before` has those that are read.
+    is_rewriting: bool,
+    before: Option<Pieces>,
     size_max: u64,
+}
+
+impl<'t> Octets<'t> {
+    fn new(core: &'t Arc<Core>, transaction: &'t mut Transaction, last: Vec<u8>, size_max: u64) -> Octets<'t> {
+        Octets { core, transaction, last, is_rewriting: false, before: None, size_max }
+    }
 }
 
 impl Content for Octets<'_> {
     fn read_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        let pieces = self.before.as_ref().unwrap_or(&self.transaction.pieces).as_ref();
+        let pieces = if self.is_rewriting { self.before.as_ref() } else { self.transaction.pieces.as_ref() };
         let stored = pieces.map_or(0, |pieces| pieces.stored);
         if let Some(Pieces { content, .. }) = pieces.filter(|_| at < stored) {
             let len = buffer.len().min(usize::try_from(stored - at).unwrap_or(usize::MAX));
@@ -364,8 +371,9 @@ impl Content for Octets<'_> {
     }
 
     async fn write(&mut self, piece: Vec<u8>) -> Result<(), Reply> {
-        if self.before.is_none() {
-            self.before = Some(self.transaction.pieces.take());
+        if !self.is_rewriting {
+            self.is_rewriting = true;
+            self.before = self.transaction.pieces.take();
             if let Some(memory) = &mut self.transaction.memory {
                 self.core.memory.rewritten(memory);
             }
@@ -375,15 +383,16 @@ impl Content for Octets<'_> {
     }
 
     fn replace(&mut self, last: Vec<u8>) {
-        if self.before.take().is_none() {
+        if !std::mem::take(&mut self.is_rewriting) {
             self.transaction.pieces = None;
         }
+        self.before = None;
         self.last = last;
     }
 
     fn forget(&mut self) {
-        if let Some(before) = self.before.take() {
-            self.transaction.pieces = before;
+        if std::mem::take(&mut self.is_rewriting) {
+            self.transaction.pieces = self.before.take();
         }
     }
 }

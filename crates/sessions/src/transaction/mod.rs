@@ -202,7 +202,8 @@ impl Transaction {
     pub fn begin(
         core: &Arc<Core>,
         mail: MailFrom,
-        (client, trusted): (IpAddr, bool),
+        client: IpAddr,
+        trusted: bool,
         login: Option<&str>,
     ) -> Result<Transaction, Reply> {
         let injector = login.map(|login| format!("{client} login {login}"));
@@ -212,7 +213,7 @@ impl Transaction {
             return Err(reply);
         }
         let id = core.next_message_id();
-        Ok(Transaction { injector, ..Transaction::new(core, mail, id, (client, trusted)) })
+        Ok(Transaction { injector, ..Transaction::new(core, mail, id, client, trusted) })
     }
 
     /// One of a local user, `origin`; its queue id is known before the first attempt to store it.
@@ -221,10 +222,10 @@ impl Transaction {
         if let Some(reply) = core.push_back() {
             return Err(reply);
         }
-        Ok(Transaction { injector: Some(origin), ..Transaction::new(core, mail, id, (client, true)) })
+        Ok(Transaction { injector: Some(origin), ..Transaction::new(core, mail, id, client, true) })
     }
 
-    fn new(core: &Core, mail: MailFrom, id: MessageId, (client, trusted): (IpAddr, bool)) -> Transaction {
+    fn new(core: &Core, mail: MailFrom, id: MessageId, client: IpAddr, trusted: bool) -> Transaction {
         Transaction {
             sender: Key::new(mail.path.as_str()),
             wishes: Wishes::default(),
@@ -307,7 +308,7 @@ impl Transaction {
         if !self.is_of_trusted() || settings.rules.addresses.rewriting.is_empty() {
             return Ok(octets);
         }
-        header(settings, &mut self.header, (octets, is_last), None).await
+        header(settings, &mut self.header, octets, is_last, None).await
     }
 
     /// Logs that the body was refused after `size` octets.

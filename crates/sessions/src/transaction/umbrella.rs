@@ -116,14 +116,14 @@ impl Transaction {
             }
             let mut standing = Standing::default();
             let lookups = settings.found_at_each(&members, core.clock.now(), |member, found| {
-                self.stand_for(settings, (member, found), facts, &mut standing)
+                self.stand_for(settings, member, found, facts, &mut standing)
             });
             timeout_at(until, lookups).await.unwrap_or(Err(SLOW_TABLES))?;
             for list in std::mem::take(&mut standing.lists) {
                 if !served.lists.insert(list.clone()) {
                     continue;
                 }
-                match self.enter(core, settings, (&list, &post.list), facts).await? {
+                match self.enter(core, settings, &list, &post.list, facts).await? {
                     Entry::Post => posts.extend(within(settings, &post, &list, &self.list_fields.replaced)),
                     Entry::Loop(why) => {
                         tracing::warn!(message = %self.id, within = %post.list, %list, "a list is left out: {why}");
@@ -133,7 +133,7 @@ impl Transaction {
                     }
                 }
             }
-            self.copies(core, (post, standing), (&named, &mut served), &mut all).await.map_err(Refused::reply)?;
+            self.copies(core, post, standing, &named, &mut served, &mut all).await.map_err(Refused::reply)?;
         }
         Ok(all)
     }
@@ -142,7 +142,8 @@ impl Transaction {
     fn stand_for(
         &self,
         settings: &Settings,
-        (member, found): (&Address, Result<Readers, Reply>),
+        member: &Address,
+        found: Result<Readers, Reply>,
         facts: &HeaderFacts,
         standing: &mut Standing,
     ) -> Result<(), Reply> {
@@ -190,7 +191,8 @@ impl Transaction {
         &self,
         core: &Arc<Core>,
         settings: &Settings,
-        (list, above): (&Arc<str>, &Arc<str>),
+        list: &Arc<str>,
+        above: &Arc<str>,
         facts: &HeaderFacts,
     ) -> Result<Entry, Reply> {
         core.lists.refresh(core, list).await?;
@@ -200,7 +202,7 @@ impl Transaction {
         {
             return Ok(Entry::Refused(reply));
         }
-        let takes_from = |sender: &ReversePath| check_post(settings, list, (sender, facts), &InForce(core));
+        let takes_from = |sender: &ReversePath| check_post(settings, list, sender, facts, &InForce(core));
         let Err(reply) = takes_from(&self.mail.path) else { return Ok(Entry::Post) };
         if reply.is_temporary() {
             return Err(reply);
@@ -218,8 +220,10 @@ impl Transaction {
     async fn copies(
         &self,
         core: &Arc<Core>,
-        (post, standing): (Post, Standing),
-        (named, served): (&HashSet<Arc<str>>, &mut Served),
+        post: Post,
+        standing: Standing,
+        named: &HashSet<Arc<str>>,
+        served: &mut Served,
         all: &mut Vec<NewEnvelope>,
     ) -> Result<(), Refused> {
         let Post { list, envelope, base, fields, is_within } = post;

@@ -30,7 +30,7 @@ pub(super) async fn follow(settings: &Settings, decided: &mut Decided, has_conte
     }
     let now = Clock::start().now();
     if let Some((to, by)) = decided.decision.marks.redirect.clone() {
-        let found = redirected(settings, (&to, now), &HeaderFacts::default()).await;
+        let found = redirected(settings, &to, &HeaderFacts::default(), now).await;
         if !has_content {
             note(settings, decided, ("redirect", &to, &by), &found);
         }

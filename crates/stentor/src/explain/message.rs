@@ -131,8 +131,8 @@ async fn judge_content(
         return Err(reply);
     }
     if let Some((to, by)) = &decided.decision.marks.redirect {
-        let found = redirected(settings, (to, Clock::start().now()), &facts).await.and_then(|found| {
-            let takes = |list| check_post(settings, list, (&sender, &facts), &Files(settings));
+        let found = redirected(settings, to, &facts, Clock::start().now()).await.and_then(|found| {
+            let takes = |list| check_post(settings, list, &sender, &facts, &Files(settings));
             found.lists.iter().try_for_each(takes).map(|()| found)
         });
         let answer = match &found {
@@ -169,7 +169,7 @@ impl Header {
     async fn take(&mut self, settings: &Settings, octets: Vec<u8>, is_last: bool) {
         let Some(stream) = self.stream.as_mut().filter(|_| self.refusal.is_none()) else { return };
         let octets = self.stored_form.push(octets, is_last);
-        self.refusal = header(settings, stream, (octets, is_last), Some(&mut self.steps)).await.err();
+        self.refusal = header(settings, stream, octets, is_last, Some(&mut self.steps)).await.err();
     }
 }
 

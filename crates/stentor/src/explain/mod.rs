@@ -31,7 +31,7 @@ use stentor_mail::address::{Address, AddressError};
 use stentor_mail::reply::Reply;
 use stentor_policy::Verdict;
 use stentor_resolve::{Asker, Resolver, ResolverError};
-use stentor_rules::{Decision, Key, Marks, NextHop, Outcome, Rulebook, Step, Why};
+use stentor_rules::{Decision, Marks, NextHop, Outcome, Rulebook, Step, Why};
 use stentor_sessions::{ClientName, Decider, Proof, Speaker, Stranger, calls_ahead, canonical};
 use stentor_strangers::{RateOver, Seen};
 

@@ -14,7 +14,7 @@ use stentor_mail::reply::Reply;
 use stentor_policy::{Expansion, Verdict};
 use stentor_queue::ids::Ms;
 use stentor_rules::{NextHop, Outcome, Step, Why};
-use stentor_sessions::{Speaker, route_of, senders};
+use stentor_sessions::{Decider, Speaker, senders};
 
 use super::Decided;
 use super::words::{named_by, refused, relayed};
@@ -86,7 +86,8 @@ pub(super) async fn targets(settings: &Settings, speaker: Speaker<'_>, decided: 
             Ok(known)
         } else {
             let of_alias = decided.decision.marks.route.as_ref().filter(|_| kind == Kind::Target);
-            route_of((settings, &tables), speaker, (&key, &to, now), of_alias, Some(&mut asked)).await
+            let decider = Decider { settings, speaker, sender: &key, now };
+            decider.route_of(&tables, &to, of_alias, Some(&mut asked)).await
         };
         if n < TARGETS_NOTED_MAX {
             decided.steps.extend(asked.into_iter().map(|step| Step { asked: format!("{to}: {}", step.asked), ..step }));
@@ -126,7 +127,7 @@ fn leads(settings: &Settings, decided: &Decided, now: Ms) -> Vec<Lead> {
     }
     let mut taken: HashSet<Address> = all.iter().map(|lead| lead.to.clone()).collect();
     for forward in &decided.forwards {
-        let senders = senders(settings, (&forward.address, &forward.found), (from, now));
+        let senders = senders(settings, &forward.address, &forward.found, from, now);
         let kind = if forward.is_copy { Kind::Copy } else { Kind::Redirected };
         for (Reader { to, .. }, from) in forward.found.people.iter().zip(senders) {
             // Who gets it anyway gets no copy.
