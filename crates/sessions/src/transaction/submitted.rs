@@ -182,7 +182,8 @@ mod tests {
     #[test]
     fn recipients_have_a_limit() {
         let settings = Settings::new(stentor_config::without_file().unwrap(), None);
-        let mut submitted = Submitted { recipients_max: 2, ..Submitted::new(&settings, None, Limits::default(), 0) };
+        let mut submitted = Submitted::new(&settings, None, Limits::default(), 0);
+        submitted.recipients_max = 2;
         assert!(submitted.take_recipient().is_ok() && submitted.take_recipient().is_ok());
         assert_eq!(submitted.take_recipient().map_err(|reply| reply.code), Err(452));
         submitted.give_recipient_back();

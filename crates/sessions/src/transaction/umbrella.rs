@@ -26,6 +26,7 @@ use stentor_mail::headers::HeaderFacts;
 use stentor_mail::reply::Reply;
 use stentor_policy::{NAMED_MAX, Verdict};
 use stentor_queue::idset::IdSet;
+use stentor_queue::store::Store;
 use stentor_rules::NextHop;
 use tokio::time::{Instant, timeout_at};
 
@@ -59,6 +60,9 @@ struct Post {
     is_within: bool,
 }
 
+/// Targets by their alias and its owner.
+type Apart = BTreeMap<(Address, Option<Address>), Vec<To>>;
+
 /// Whom the subscribers of a list stand for.
 #[derive(Default)]
 struct Standing {
@@ -69,16 +73,33 @@ struct Standing {
     /// In their place; those at `error:` are reported to the list's owner.
     people: Vec<To>,
     /// With an envelope of their own: of an alias with an owner, and programs.
-    apart: BTreeMap<(Address, Option<Address>), Vec<To>>,
+    apart: Apart,
     lists: Vec<Arc<str>>,
 }
 
-/// Who has a copy.
+/// Who has a copy, or will get one.
 struct Served {
-    /// Lists that were named, or that the post has come to.
-    lists: HashSet<Arc<str>>,
+    /// Lists that the post has come to, whether they took it or not: each is entered once.
+    entered: HashSet<Arc<str>>,
+    /// Lists whose subscribers get copies: those that a client named, and nested ones that took the post.
+    takers: HashSet<Arc<str>>,
+    /// Subscribers, and people in the place of some.
     ids: IdSet,
+    /// Targets with an envelope of their own.
     apart: HashSet<Address>,
+}
+
+impl Served {
+    /// Ids of subscribers who get copies from lists, served or not yet.
+    fn receiving(&self, store: &Store) -> IdSet {
+        let mut all = self.ids.clone();
+        for list in &self.takers {
+            if let Some(ids) = store.receiving_subscribers(list) {
+                all.union_with(&ids);
+            }
+        }
+        all
+    }
 }
 
 impl Transaction {
@@ -91,11 +112,13 @@ impl Transaction {
         facts: &HeaderFacts,
     ) -> Result<Vec<NewEnvelope>, Reply> {
         let named = envelopes.iter().filter_map(|envelope| envelope.list.as_deref().map(Arc::from));
-        let mut served = Served { lists: named.collect(), ids: IdSet::new(), apart: HashSet::new() };
-        if served.lists.is_empty() {
+        let named: HashSet<Arc<str>> = named.collect();
+        if named.is_empty() {
             return Ok(envelopes);
         }
-        let (mut all, mut posts, named) = (Vec::with_capacity(envelopes.len()), VecDeque::new(), served.lists.clone());
+        let (entered, takers) = (named.clone(), named.clone());
+        let mut served = Served { entered, takers, ids: IdSet::new(), apart: HashSet::new() };
+        let (mut all, mut posts) = (Vec::with_capacity(envelopes.len()), VecDeque::new());
         for envelope in envelopes {
             let list = settings.list(envelope.list.as_deref().unwrap_or_default());
             match list.filter(|_| matches!(envelope.recipients, Recipients::List)) {
@@ -120,11 +143,16 @@ impl Transaction {
             });
             timeout_at(until, lookups).await.unwrap_or(Err(SLOW_TABLES))?;
             for list in std::mem::take(&mut standing.lists) {
-                if !served.lists.insert(list.clone()) {
+                if !served.entered.insert(list.clone()) {
                     continue;
                 }
                 match self.enter(core, settings, &list, &post.list, facts).await? {
-                    Entry::Post => posts.extend(within(settings, &post, &list, &self.list_fields.replaced)),
+                    Entry::Post => {
+                        if let Some(post) = within(settings, &post, &list, &self.list_fields.replaced) {
+                            served.takers.insert(list);
+                            posts.push_back(post);
+                        }
+                    }
                     Entry::Loop(why) => {
                         tracing::warn!(message = %self.id, within = %post.list, %list, "a list is left out: {why}");
                     }
@@ -243,6 +271,9 @@ impl Transaction {
                 }
                 if is_within {
                     ids.subtract(&served.ids);
+                    for id in served.apart.iter().flat_map(|address| book.entries_of(address.as_str())) {
+                        ids.remove(id.0);
+                    }
                     for there in named
                         .iter()
                         .filter(|there| **there != list)
@@ -256,11 +287,7 @@ impl Transaction {
             })
             .ok_or(Refused::ListGone)?;
         served.ids.union_with(&ids);
-        for ((alias, owner), mut to) in apart {
-            to.retain(|to| {
-                let is_member = |list: &Arc<str>| core.lists.is_member(core, list, to.address.as_str());
-                !served.lists.iter().any(is_member) && served.apart.insert(to.address.clone())
-            });
+        for ((alias, owner), to) in Self::without_copy(core, apart, served) {
             if to.is_empty() {
                 continue;
             }
@@ -277,6 +304,24 @@ impl Transaction {
         let taken = Taken { named, ..envelope.taken };
         all.push(NewEnvelope { recipients: Recipients::Interned(ids, Vec::new(), pin), taken, ..envelope });
         Ok(())
+    }
+
+    /// Leaves out the targets of aliases that get a copy from a list, or by another alias.
+    fn without_copy(core: &Arc<Core>, mut apart: Apart, served: &mut Served) -> Apart {
+        if apart.is_empty() {
+            return apart;
+        }
+        core.with(|hub, _| {
+            let receiving = served.receiving(&hub.store);
+            let book = &hub.store.book;
+            for to in apart.values_mut() {
+                to.retain(|to| {
+                    let has_copy = book.entries_of(to.address.as_str()).iter().any(|id| receiving.contains(id.0));
+                    !has_copy && served.apart.insert(to.address.clone())
+                });
+            }
+        });
+        apart
     }
 }
 

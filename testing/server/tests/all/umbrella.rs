@@ -237,3 +237,46 @@ fn a_failure_behind_an_alias_is_the_lists_and_not_the_posters() {
     drained(&server);
     assert!(lab.recorder().copies_to("poster@sender.example").is_empty());
 }
+
+/// An alias with an owner, whose targets have an envelope of their own.
+fn with_team(builder: Builder, targets: &[&str]) -> Builder {
+    builder.alias("team@lists.test", targets).alias("owner-team@lists.test", &["team-chief@sender.example"])
+}
+
+#[test]
+fn a_list_that_does_not_take_the_post_takes_no_copy_from_others() {
+    let lab = lab();
+    let lists = owned(builder(&lab), "all")
+        .list("all", &["closed@lists.test", "all@lists.test", "team@lists.test"])
+        .list("closed", &["ann@one.example"])
+        .set("lists.closed.post", "[\"editor@nowhere.example\"]");
+    let server = with_team(lists, &["ann@one.example", "bob@two.example"]).start();
+    post(&lab, &server, "post@test", &["ann@one.example", "bob@two.example"]);
+    report_to(&lab, "all-chief@sender.example").assert_failed("closed@lists.test", "5.7.2");
+}
+
+#[test]
+fn a_list_that_has_had_the_post_takes_no_copy_from_others() {
+    let lab = lab();
+    let lists = builder(&lab).list("all", &["team@lists.test", "sub@lists.test"]).list("sub", &["ann@one.example"]);
+    let server = with_team(lists, &["ann@one.example", "bob@two.example"]).start();
+    let wire = message_with("had@test", "List-Id: <sub.lists.test>\r\n", "x\r\n");
+    server.smtp().send("me@home.example", &["all@lists.test"], &wire).expect(250);
+    drained(&server);
+    assert_eq!(lab.recorder().copies_to("ann@one.example").len(), 1);
+    assert_eq!(lab.recorder().copies_to("bob@two.example").len(), 1);
+}
+
+#[test]
+fn whoever_is_behind_two_aliases_and_in_lists_below_gets_one_copy() {
+    let lab = lab();
+    let lists = builder(&lab)
+        .list("all", &["plain@lists.test", "team@lists.test", "second@lists.test", "sub@lists.test"])
+        .list("sub", &["deep@lists.test", "eve@two.example"])
+        .list("deep", &["cid@three.example", "team@lists.test"])
+        .alias("plain@lists.test", &["ann@one.example"])
+        .alias("second@lists.test", &["bob@two.example", "eve@two.example"])
+        .alias("owner-second@lists.test", &["second-chief@sender.example"]);
+    let server = with_team(lists, &["Ann@ONE.example", "bob@two.example", "cid@three.example"]).start();
+    post(&lab, &server, "once@test", &["ann@one.example", "bob@two.example", "cid@three.example", "eve@two.example"]);
+}
