@@ -1,12 +1,13 @@
-//! What the scheduler costs: microseconds per delivery and the longest single calls, in a world that answers at once.
+//! Measures the scheduler: microseconds per delivery and the longest single calls, in a world that answers at once.
 //!
-//! Each run is repeated and is the same each time, so that the n-th call's least time over the rounds is its cost
-//! without what else the machine was doing. A clock reading per call is included.
+//! Each run is repeated and deterministic, so the cost of the n-th call is its shortest time over the rounds, free of
+//! other load on the machine. One clock reading per call is included.
 //!
 //! `cargo run --release -p stentor-sched --example sched_cost [relay] [list]`
 //!
 //! (a) relay of one-recipient messages to a route `*` (one site of 2,000 domains); (b) a list of 1,000,000 at 50,000
-//! domains, each a site; (c) the same with every recipient greylisted once. The store's own work (accepting, recording fates) is not counted.
+//! domains, each a site; (c) the same list with every recipient greylisted once. The store's own work (accepting,
+//! recording fates) is not counted.
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -28,10 +29,10 @@ struct Bench {
     now: Ms,
     ready: VecDeque<ConnId>,
     route: bool,
-    /// Recipients refused once: the rest of the world greylists.
+    /// Recipients that were refused once; set if the hosts greylist.
     greylisted: Option<IdSet>,
     deliveries: u64,
-    /// Nanoseconds of each call, in order.
+    /// Nanoseconds and name of each call, in order.
     calls: Vec<(u32, &'static str)>,
     ok: Arc<str>,
     outcomes: Vec<RcptOutcome>,
@@ -84,7 +85,7 @@ impl Bench {
         })
     }
 
-    /// Obeys all effects and lets each ready connection do one transaction.
+    /// Performs all effects and lets each ready connection do one transaction.
     fn turn(&mut self) {
         if self.sched.next_tick().is_some_and(|at| at <= self.now) {
             self.timed("tick", Scheduler::tick);
@@ -187,7 +188,7 @@ fn clock_us() -> f64 {
     begun.elapsed().as_secs_f64() * 1e6 / f64::from(READINGS)
 }
 
-/// New messages keep coming as long as fewer than `backlog` are in the queue.
+/// Relays messages; new ones keep coming while fewer than `backlog` are in the queue.
 fn relay(messages: u32, backlog: u32) -> Bench {
     const DOMAINS: u32 = 2_000;
     let mut bench = Bench::new(true);

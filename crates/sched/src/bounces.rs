@@ -1,9 +1,10 @@
-//! Standing bounces in force: what they are about is not handed out, but fails with the operator's reason.
+//! Standing bounces in force: recipients that one covers are not handed out but fail with the operator's reason.
 //!
-//! Promise: whether one covers a message's recipients at a domain is one judgement, which the choice of work, the way of new
-//! mail to its place, the status of a recipient and the refusal of new mail share. One that is over covers nothing, whether its
-//! end is recorded or not. It goes before a hold. Cost: none while there is none; otherwise a
-//! comparison of texts with each for a message at a domain, which the steps of its caller pay. The caller bounds their number.
+//! Promise: one judgement decides whether a standing bounce covers a message's recipients at a domain. The choice of
+//! work, the placing of new mail, recipient status and the refusal of new mail all use it. A bounce whose end has
+//! passed covers nothing, whether or not that end is recorded. A standing bounce takes precedence over a hold. Cost:
+//! none while the list is empty; otherwise one text comparison per bounce for each message at a domain, which the
+//! caller's steps pay for. The caller bounds the number of bounces.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ use stentor_queue::store::Store;
 
 use crate::reasons::Reply;
 
-/// See the module's page.
+/// The standing bounces in force; see the module's head.
 #[derive(Default)]
 pub struct Bounces {
     list: Vec<Entry>,
@@ -26,13 +27,13 @@ pub struct Bounces {
 
 struct Entry {
     bounce: StandingBounce,
-    /// When it is over, by the system's clock.
+    /// When the bounce ends, by the system's clock.
     until: Ms,
     reason: Arc<str>,
 }
 
 impl Bounces {
-    /// Begins one, or gives it another end or reason.
+    /// Adds a bounce, or replaces its end and reason.
     pub fn set(&mut self, bounce: StandingBounce, until: Ms, reason: &str) {
         self.end(&bounce);
         self.list.push(Entry { bounce, until, reason: reason.into() });
@@ -46,12 +47,12 @@ impl Bounces {
         self.list.is_empty()
     }
 
-    /// Whether one may be about mail like this message.
+    /// Whether some bounce may apply to mail like this message.
     pub fn are_of(&self, message: &Message) -> bool {
         self.list.iter().any(|entry| entry.bounce.is_of(message.senders(), message.list()))
     }
 
-    /// The reason of the first in force that is about mail of these senders and this list, and of which the rest holds.
+    /// Reason of the first bounce in force that applies to mail from these senders and this list and satisfies `holds`.
     fn find(
         &self,
         (senders, list): (Senders<'_>, Option<&str>),
@@ -62,7 +63,8 @@ impl Bounces {
         self.list.iter().find(is_it).map(|entry| &entry.reason)
     }
 
-    /// The reason of the first that covers mail of these senders and this list to a domain, at this site if it is known.
+    /// Reason of the first bounce that covers mail from these senders and this list to a domain, at this site if it is
+    /// known.
     pub fn reason(
         &self,
         of: (Senders<'_>, Option<&str>),
@@ -72,12 +74,12 @@ impl Bounces {
         self.find(of, now, |bounce| bounce.is_to(domain, site))
     }
 
-    /// The reason of the first that covers all posts of a list, wherever they go.
+    /// Reason of the first bounce that covers all posts of a list, wherever they go.
     pub fn reason_of_list(&self, senders: Senders<'_>, list: &str, now: Ms) -> Option<&Arc<str>> {
         self.find((senders, Some(list)), now, |bounce| bounce.site.is_none() && bounce.domain.is_none())
     }
 
-    /// What the first one says that is about a message's recipients at a domain.
+    /// Reply of the first bounce that covers a message's recipients at a domain.
     pub fn reply(
         &self,
         store: &Store,

@@ -30,16 +30,16 @@ impl Backoff {
     }
 }
 
-/// Parts that can be switched off, to see what each is worth (docs/design/scheduler.md).
+/// Parts that can be switched off, to measure what each is worth (docs/design/scheduler.md).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Strategies {
-    /// Sites in line for the budget go by their history.
+    /// Sites that wait for the budget are ordered by their history.
     pub order: bool,
     /// Silent connections are charged to the slow lane.
     pub lanes: bool,
-    /// A failed host is remembered for a growing time; else it is tried again after a second.
+    /// A failed host is remembered for a growing time; otherwise it is tried again after a second.
     pub memory: bool,
-    /// Connections per site, transactions in flight and rates follow what the site bears.
+    /// Connections per site, transactions in flight and rates adapt to what the site can bear.
     pub adaptation: bool,
 }
 
@@ -56,16 +56,16 @@ impl Default for Strategies {
 /// One local address to send from.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SourceConfig {
-    /// As an operator names it.
+    /// The name that operators use.
     pub name: String,
-    /// Messages that a site may be sent from here per day, day by day since `since`; after the last day there is no such
+    /// Messages that may be sent from here to one site, for each day from `since`; after the last day there is no such
     /// limit. Empty: the address is warm.
     pub warm_up_per_day: Vec<u32>,
-    /// When its first day began.
+    /// When the first day of the warm-up began.
     pub since: Ms,
 }
 
-/// What the scheduler may use and how long it waits. Checked by [`SchedConfig::checked`], never at run time.
+/// The scheduler's limits and waiting times. [`SchedConfig::checked`] checks them, never the code that runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SchedConfig {
     /// Connections in the fast lane, connecting ones included: the constant budget.
@@ -84,35 +84,35 @@ pub struct SchedConfig {
     pub resolves_max: usize,
     /// Clock of a host address: connect failure, time-out, 421.
     pub host_retry: Backoff,
-    /// Clock of a (site, sender domain) after 4xx at MAIL, and of (site, message) after 4xx to the data.
+    /// Clock of a (site, sender domain) after 4xx at MAIL, and of a (site, message) after 4xx to the data.
     pub site_retry: Backoff,
     /// Clock of a mailbox after 4.2.x.
     pub mailbox_retry: Backoff,
-    /// Clock of one recipient of one message after another 4xx at RCPT (greylisting).
+    /// Clock of one recipient of one message after any other 4xx at RCPT (greylisting).
     pub recipient_retry: Backoff,
     /// Clock of a domain whose look-up failed temporarily.
     pub domain_retry: Backoff,
     /// How long a recipient is retried, from acceptance.
     pub lifetime_ms: Ms,
-    /// The same for bulk mail, if it is another.
+    /// Lifetime of bulk mail, if it differs.
     pub bulk_lifetime_ms: Option<Ms>,
-    /// The same for mail from the null sender, which nobody is notified about, if it is another.
+    /// Lifetime of mail from the null sender, about which nobody is notified, if it differs.
     pub bounce_lifetime_ms: Option<Ms>,
-    /// Age at which a message's delay is worth a notice (`Effect::Delayed`); `None`: never.
+    /// Age at which a message's delay is reported (`Effect::Delayed`); `None`: never.
     pub warn_ms: Option<Ms>,
     pub bulk_warn_ms: Option<Ms>,
-    /// `recipient_retry` and `site_retry` of bulk mail, if they are others.
+    /// `recipient_retry` and `site_retry` of bulk mail, if they differ.
     pub bulk_recipient_retry: Option<Backoff>,
     pub bulk_site_retry: Option<Backoff>,
-    /// How long failures of one message are gathered before they are reported as one.
+    /// How long failures of one message are gathered before they are reported together.
     pub bounce_gather_ms: Ms,
-    /// Recipients in one report; more are reported in further ones.
+    /// Recipients in one report; the rest go into further reports.
     pub bounce_failures_max: usize,
     /// Silence after which a connection is charged to the slow lane.
     pub fast_silence_ms: Ms,
-    /// Connections of the fast lane that only sites with ordinary mail get.
+    /// Connections of the fast lane that are reserved for sites with ordinary mail.
     pub ordinary_reserve: usize,
-    /// Local addresses to send from, at most 64; empty is one.
+    /// Local addresses to send from, at most 64; an empty list counts as one address.
     pub sources: Vec<SourceConfig>,
     pub strategies: Strategies,
     /// How many choices go to ordinary mail for each one that goes to bulk, while both wait.
@@ -126,7 +126,7 @@ impl Default for SchedConfig {
 }
 
 impl SchedConfig {
-    /// What is shipped and what is measured.
+    /// The configuration that is shipped and measured.
     pub const DEFAULT: SchedConfig = SchedConfig {
         connections_max: 800,
         slow_connections_max: 400,
@@ -156,12 +156,12 @@ impl SchedConfig {
         ordinary_per_bulk: 4,
     };
 
-    /// What the fast lane has for sites where only bulk mail waits.
+    /// Fast-lane connections available to sites where only bulk mail waits.
     pub(super) fn bulk_budget(&self) -> usize {
         self.connections_max - self.ordinary_reserve.min(self.connections_max - 1)
     }
 
-    /// The nearest configuration that can make progress: no limit is zero, no cap below its start.
+    /// Returns the nearest configuration that can make progress: no limit is zero, no cap is below its start.
     #[must_use]
     pub fn checked(mut self) -> SchedConfig {
         for limit in [
@@ -212,12 +212,12 @@ mod tests {
         format!("{} {name}", ms / unit)
     }
 
-    /// `1,000` for 1000.
+    /// Formats 1000 as `1,000`.
     fn number(n: usize) -> String {
         if n < 1_000 { n.to_string() } else { format!("{},{:03}", n / 1_000, n % 1_000) }
     }
 
-    /// The table "Constants" of docs/design/scheduler.md names each of these with its value.
+    /// The table "Constants" of docs/design/scheduler.md names each of these fields with its value.
     #[test]
     fn the_page_has_the_constants() {
         let cfg = SchedConfig::DEFAULT;

@@ -1,8 +1,8 @@
-//! What all owners build on: configuration, times, randomness and replies; live messages, flows and sites; pending timers
-//! and effects.
+//! The state that all owners build on: configuration, times, randomness and replies; live messages, flows and sites;
+//! pending timers and effects.
 //!
-//! An owner's methods get a [`Core`] beside the owner's own state, and no other owner. What another owner must do is returned
-//! to [`super::Scheduler`], which does it.
+//! An owner's methods get a [`Core`] beside the owner's own state, and no other owner. Work for another owner is
+//! returned to [`super::Scheduler`], which does it.
 
 use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
 use stentor_queue::idset::IdSet;
@@ -21,13 +21,13 @@ use crate::sites::path::Path;
 use crate::time::Time;
 use crate::timers::{Timer, Timers};
 
-/// See the module's page.
+/// The shared state; see the module's head.
 pub struct Core {
     pub cfg: SchedConfig,
     pub rng: fastrand::Rng,
     pub jitter_seed: u64,
     pub messages: Messages,
-    /// The number accepted last: numbers above it are from before the wrap.
+    /// Number of the message accepted last; higher numbers are from before the wrap.
     pub newest: u32,
     pub flows: Flows,
     pub sites: Sites,
@@ -36,7 +36,7 @@ pub struct Core {
     pub reasons: Reasons,
     pub bounces: Bounces,
     pub queue_only: QueueOnly,
-    /// A run of the queue that is not over.
+    /// The current run of the queue.
     pub run: Option<Run>,
     pub effects: Vec<Effect>,
     pub stopped: bool,
@@ -63,7 +63,7 @@ impl Core {
         }
     }
 
-    /// The names of the configuration's sources, for what is kept of them over a restart.
+    /// Sets the names of the configured sources, under which a restart keeps what was learned.
     pub fn name_sources(&mut self) {
         self.sites.sources = self.cfg.sources.iter().map(|source| source.name.as_str().into()).collect();
     }
@@ -72,17 +72,17 @@ impl Core {
         self.sites.path(site, source)
     }
 
-    /// The last failure at a site.
+    /// Records the last failure at a site.
     pub fn note_reply(&mut self, site: SiteId, reply: &Reply) {
         self.sites.get(site).reason = self.reasons.keep(reply.clone());
     }
 
-    /// Local addresses to send from.
+    /// Number of local addresses to send from.
     pub fn sources(&self) -> usize {
         self.cfg.sources.len().max(1)
     }
 
-    /// Whether a message has outlived its lifetime. One that an operator holds does not.
+    /// Whether a message has outlived its lifetime. A message that an operator holds never does.
     pub fn is_over_age(&self, store: &Store, no: MessageNo, now: Ms) -> bool {
         let Some(message) = store.message(no).filter(|_| self.messages.is_live(no)) else { return false };
         let lifetime_ms = self.lifetime_ms(no, message.sender().is_empty());
@@ -97,18 +97,18 @@ impl Core {
         own.or(bounce).or(class).unwrap_or(self.cfg.lifetime_ms)
     }
 
-    /// Whether messages may get too old in another order than they came in.
+    /// Whether messages may expire in another order than they arrived.
     pub fn lifetimes_differ(&self) -> bool {
         self.flows.lifetimes || self.cfg.bulk_lifetime_ms.or(self.cfg.bounce_lifetime_ms).is_some()
     }
 
-    /// Whether the message stands in the site's line.
+    /// Whether the message is in the site's line.
     pub fn waits_in_line(&mut self, site: SiteId, no: MessageNo) -> bool {
         let flow = self.messages.flow(no);
         flow.and_then(|flow| self.sites.get(site).lines.line(flow)).is_some_and(|line| line.waiting.contains(no.0))
     }
 
-    /// Whether an operator holds the message; if so it leaves the site's line and the place is noted.
+    /// Whether an operator holds the message; if so it leaves the site's line, and its place is noted.
     pub fn keep_if_held(&mut self, site: SiteId, no: MessageNo) -> bool {
         if self.messages.held == 0 {
             return false;
@@ -122,7 +122,7 @@ impl Core {
         true
     }
 
-    /// A message comes to a site's line; aside, if its flow is queue-only.
+    /// Puts a message in a site's line, or aside if its flow is queue-only.
     pub fn enter_line(&mut self, site: SiteId, (flow, class): (FlowNo, usize), no: MessageNo) {
         let lines = &mut self.sites.get(site).lines;
         if self.flows.is_queue_only(flow) {
@@ -132,7 +132,7 @@ impl Core {
         }
     }
 
-    /// The same for messages that a deferral has kept back.
+    /// Puts messages that a deferral kept back in a site's line, or aside if their flow is queue-only.
     pub fn enter_line_all(&mut self, site: SiteId, (flow, class): (FlowNo, usize), set: &IdSet) {
         let lines = &mut self.sites.get(site).lines;
         if self.flows.is_queue_only(flow) {
@@ -142,7 +142,7 @@ impl Core {
         }
     }
 
-    /// Whether the message's sender or client is queue-only; if so, and unless it passes, it waits aside at the site.
+    /// Whether the message's sender or client is queue-only; if so, and unless it passes, it is put aside at the site.
     pub fn keep_if_queue_only(&mut self, store: &Store, site: SiteId, no: MessageNo) -> bool {
         if !store.message(no).is_some_and(|message| self.queue_only.has_message(message)) {
             return false;
@@ -156,19 +156,19 @@ impl Core {
         true
     }
 
-    /// Whether a domain is queue-only, and what waits there of the message does not pass at its site.
+    /// Whether a domain is queue-only and the message does not pass at its site.
     pub fn keeps_at_domain(&self, store: &Store, site: Option<SiteId>, domain: DomainId, no: MessageNo) -> bool {
         self.queue_only.has_domains()
             && self.queue_only.has_domain(store.book.domain_name_alone(domain))
             && !site.and_then(|site| self.sites.peek(site)).is_some_and(|site| site.lines.passes(no))
     }
 
-    /// Whether a run of the queue lets a message pass that comes to its site for the first time.
+    /// Whether a run of the queue lets a message pass that reaches its site for the first time.
     pub fn may_pass(&self, no: MessageNo) -> bool {
         self.run.is_some_and(|run| run.has(no, self.newest))
     }
 
-    /// The transaction is over for the recipient; whether it was in one.
+    /// Marks a recipient as no longer in flight. Returns whether it was.
     pub fn no_longer_in_flight(&mut self, no: MessageNo, id: AddressId) -> bool {
         let was_there = self.messages.get_mut(no).is_some_and(|active| active.in_flight.remove(id.0));
         if was_there {
@@ -177,7 +177,7 @@ impl Core {
         was_there
     }
 
-    /// Looks at the site again at that time.
+    /// Schedules another look at the site for that time.
     pub fn look_again_at(&mut self, site: SiteId, until: Ms, now: Ms) {
         let entry = self.sites.get(site);
         if entry.timer_at <= now || until < entry.timer_at {

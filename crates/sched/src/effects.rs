@@ -1,4 +1,4 @@
-//! Types exchanged with the caller: effects, work, outcomes, reasons of an end.
+//! Types exchanged with the caller: effects, work, outcomes and close reasons.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use stentor_queue::site::Target;
 /// Recipients of one transaction: inline for plain relay.
 pub type Ids = SmallVec<[AddressId; 4]>;
 
-/// A local address to send from: its place in `SchedConfig::sources`.
+/// A local address to send from: its index in `SchedConfig::sources`.
 pub type SourceNo = u8;
 
-/// What the caller is asked to do. Each is answered by the call named with it.
+/// A request to the caller. Each is answered by the call named with it.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Effect {
     /// Look the domain's destination up; answer with [`crate::Scheduler::resolved`].
     Resolve { domain: DomainId },
-    /// No longer waited for: its place is another domain's. An answer that comes all the same changes nothing.
+    /// Drop a look-up: its place goes to another domain. An answer that still comes changes nothing.
     ForgetLookUp { domain: DomainId },
     /// Open a session to `target` from `source`; answer with `connected` (ready for MAIL) or `connect_failed`, in the end `closed`.
     Connect { conn: ConnId, site: SiteId, source: SourceNo, target: Target },
@@ -26,21 +26,21 @@ pub enum Effect {
     Work { conn: ConnId },
     /// Say QUIT and close; answer with `closed`. No transaction is open on it (a connecting one is given up).
     Close { conn: ConnId },
-    /// Others need the place of this silent connection: drop it at once, whatever it waits for, and answer as for one
-    /// that timed out; or, if the end of some data (final dot, BDAT LAST) has been sent, answer with `stays`.
+    /// Drop this silent connection at once, whatever it waits for, because others need its place; answer as for a
+    /// time-out. If the end of some data (final dot, BDAT LAST) has been sent, answer with `stays` instead.
     GiveWay { conn: ConnId },
-    /// The message has waited for so long that who sent it may want to know: for the recipients that are still pending
-    /// and have NOTIFY=DELAY or none (RFC 3461 4.1). Once per message; no answer.
+    /// Notify the sender of the delay, for the recipients that are still pending and have NOTIFY=DELAY or no NOTIFY
+    /// (RFC 3461 4.1). Once per message; no answer.
     Delayed { no: MessageNo },
-    /// The fast lane is done with a list's post except for `pending` recipients. Once per message; no answer.
+    /// The fast lane has finished a list's post except for `pending` recipients. Once per message; no answer.
     FastDone { no: MessageNo, pending: u32 },
-    /// The list's subscriber has been refused permanently for this many posts in a row since then. No answer.
+    /// Suspend a list's subscriber who has been refused permanently for this many posts in a row since then. No answer.
     Suspend { list: Arc<str>, id: AddressId, posts: u32, since: Ms, text: Arc<str> },
-    /// These posts wait for each of these recipients, who take mail again: send one digest instead. The recipients are
-    /// reserved; answer per post with `removed` once their fate is durable, or with `unreserve`.
+    /// Send one digest in place of these posts, which wait for each of these recipients, who take mail again. The
+    /// recipients are reserved; answer per post with `removed` once their fate is durable, or with `unreserve`.
     Coalesce { list: Arc<str>, posts: Vec<MessageNo>, ids: Vec<AddressId> },
-    /// Journal these recipients as bounced or expired together with the report, then call `bounced`; if the journal
-    /// refuses, call `bounce_refused` and they come again.
+    /// Journal these recipients as bounced or expired together with the report, then call `bounced`. If the journal
+    /// refuses, call `bounce_refused`, and they come again.
     Bounce { no: MessageNo, failures: Vec<Failure> },
 }
 
@@ -65,21 +65,21 @@ pub enum Stage {
     Data,
     /// The reply to the final dot, BDAT LAST, or LMTP's reply for this recipient.
     Final,
-    /// Connection or patience lost before the end of the data: not delivered.
+    /// Connection lost, or given up by us, before the end of the data: not delivered.
     Lost,
     /// Lost after the end of the data: perhaps delivered.
     LostAfterDot,
-    /// Our own content cannot be read: nobody's failure out there, and perhaps readable later.
+    /// Our own copy of the content cannot be read: not the host's failure, and perhaps readable later.
     Unreadable,
-    /// A table that rewrites addresses on the way out has no usable answer for this one now: nobody's failure out there.
+    /// A table that rewrites outgoing addresses has no usable answer for this one now: not the host's failure.
     Table,
-    /// The session does not protect the message as its list or sender demands. Others go over it.
+    /// The session does not protect the message as its list or sender requires. Other messages may use the session.
     Tls,
-    /// Not sendable there, by our own judgement (5.6.x: SMTPUTF8 or 8-bit not offered; SIZE exceeded).
+    /// The content cannot be sent there, by our own judgement (5.6.x: SMTPUTF8 or 8-bit not offered; SIZE exceeded).
     Content,
 }
 
-/// What became of one recipient of a transaction.
+/// The outcome of one recipient of a transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RcptOutcome {
     pub id: AddressId,
@@ -91,44 +91,44 @@ pub struct RcptOutcome {
     pub text: Arc<str>,
 }
 
-/// What is known of a session when a transaction in it ends.
+/// State of a session when a transaction in it ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SessionSoFar {
-    /// LMTP: a reply after the data for each recipient.
+    /// LMTP: after the data there is one reply per recipient.
     pub is_lmtp: bool,
-    /// An earlier transaction delivered to somebody.
+    /// An earlier transaction delivered at least one copy.
     pub has_delivered: bool,
 }
 
 impl RcptOutcome {
-    /// The host has taken the responsibility for this recipient's copy.
+    /// Whether the host has taken responsibility for this recipient's copy.
     pub fn is_delivered(&self) -> bool {
         self.stage == Stage::Final && (200..300).contains(&self.code)
     }
 }
 
-/// Why no session came about.
+/// Why no session was established.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoSession {
     /// The network refused at once (ECONNREFUSED, EHOSTUNREACH): an early retry costs next to nothing.
     Unreachable,
-    /// No answer in time, lost before it was ready, not SMTP, or it gave way.
+    /// No answer in time, lost before the session was ready, not SMTP, or it gave way.
     Failed,
-    /// It cannot be encrypted, or the host is not proven, where that is required.
+    /// The connection cannot be encrypted, or the host's identity not proven, where that is required.
     Tls,
-    /// It has not what all mail of the site must have, and what no retry gives it (REQUIRETLS, RFC 8689): where no host has, the
-    /// mail fails with this code.
+    /// The host lacks something that all mail of the site requires and that no retry provides (REQUIRETLS, RFC 8689).
+    /// If every host lacks it, the mail fails with this code.
     Unfit { dsn: Enhanced },
-    /// AUTH failed, or there was none that we have.
+    /// AUTH failed, or the host offers no mechanism that we support.
     Auth,
     /// The greeting, EHLO or HELO was answered with this code.
     Reply { code: u16, dsn: Option<Enhanced> },
 }
 
-/// What a connection waits for.
+/// The step that a connection waits for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Reach {
-    /// The host to take it.
+    /// The host to accept the connection.
     #[default]
     Connecting,
     Greeting,
@@ -139,7 +139,7 @@ pub enum Reach {
 }
 
 impl Reach {
-    /// As people read it.
+    /// Text for people.
     pub fn words(self) -> &'static str {
         match self {
             Reach::Connecting => "connecting",
@@ -153,7 +153,7 @@ impl Reach {
 /// Why a connection ended.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum CloseReason {
-    /// We asked for it.
+    /// We closed it on purpose.
     Normal,
     /// The server answered a command with 421.
     Refused { text: Arc<str> },
@@ -165,14 +165,14 @@ pub enum CloseReason {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
     pub id: AddressId,
-    /// Whether the lifetime ran out (the last failure was temporary), else a permanent failure.
+    /// Whether the lifetime ran out (the last failure was temporary); otherwise it is a permanent failure.
     pub expired: bool,
-    /// Class 5 (RFC 3464 Status); for expiry the last temporary code or 4.4.7.
+    /// Class 5 (RFC 3464 Status); on expiry the last temporary code or 4.4.7.
     pub dsn: Enhanced,
     /// The last reply's code, 0 if none.
     pub code: u16,
     /// The last reply or error (Diagnostic-Code).
     pub text: Arc<str>,
-    /// The host that replied (Remote-MTA), if one did.
+    /// The host that replied (Remote-MTA), if any.
     pub host: Option<Arc<str>>,
 }

@@ -3,7 +3,7 @@
 use stentor_queue::event::Accept;
 use stentor_queue::ids::MessageId;
 
-/// A message of this number and content to these recipients.
+/// Builds a message with this id to these recipients.
 pub fn accept(id: u64, recipients: &[u32]) -> Accept {
     Accept {
         size: 4096,

@@ -1,6 +1,6 @@
-//! Who keeps mail back on purpose, as far as the scheduler knows it.
+//! Who keeps mail back on purpose, as far as the scheduler knows.
 
-/// Who keeps a recipient back; of several recipients, whether it is the same for all.
+/// Who keeps a recipient back, or a group of recipients if it is the same for all.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Keeper {
     /// Nobody, or an operator who has suspended something.
@@ -8,15 +8,15 @@ pub enum Keeper {
     None,
     /// An operator holds the message.
     Operator,
-    /// A rule has held it since its acceptance.
+    /// A rule has held the message since it was accepted.
     Rule,
-    /// It is queue-only, by the entry of this number ([`crate::Scheduler::queue_only_reason`]).
+    /// The mail is queue-only, by the entry of this number ([`crate::Scheduler::queue_only_reason`]).
     QueueOnly(u32),
     Several,
 }
 
 impl Keeper {
-    /// Of recipients that this one keeps, and of others.
+    /// The keeper of these recipients and of others.
     #[must_use]
     pub fn and(self, other: Keeper) -> Keeper {
         if self == other { self } else { Keeper::Several }

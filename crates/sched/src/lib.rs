@@ -1,10 +1,12 @@
-//! The scheduler: which recipients go into which transaction over which connection, and when what failed is tried again.
+//! The scheduler: decides which recipients go into which transaction over which connection, and when failed ones are
+//! tried again.
 //!
 //! A pure state machine: calls bring events and `now`, [`Effect`]s are collected from [`Scheduler::effects`]. It is
-//! volatile: everything is rebuilt at a start by [`Scheduler::accepted`] for each live message, oldest first; what was learned of hosts
-//! and mailboxes comes back before that, if there is a file ([`Scheduler::recall`]).
+//! volatile: a start rebuilds everything by calling [`Scheduler::accepted`] for each live message, oldest first.
+//! Learned facts about hosts and mailboxes are restored before that, if there is a file ([`Scheduler::recall`]).
 //!
-//! **Promise.** Each pending recipient of a live message is in exactly one of these places, and moves only as said:
+//! **Promise.** Each pending recipient of a live message is in exactly one of these places, and leaves it only as
+//! listed:
 //!
 //! | place | held in | leaves it by |
 //! |---|---|---|
@@ -12,38 +14,37 @@
 //! | untouched | the domain's bitmap of messages (`bulk`) | being looked at for a transaction |
 //! | ready | the list of its (domain, message) (`explicit`) | being put into a transaction |
 //! | in flight | its transaction | `work_done`, or `closed` (taken as lost) |
-//! | behind its own clock, or its mailbox's | `failure` | the clock |
+//! | waiting for its own clock or its mailbox's | `failure` | the clock |
 //! | failing | the message's failures | `bounced` (or `bounce_refused`, and again) |
-//! | met | the operator's reservation: looked at for a transaction, and kept back | `removed` or `unreserve` |
+//! | met | the operator's reservation: its turn came, and it was kept back | `removed` or `unreserve` |
 //!
-//! So no recipient is handed out twice at a time, nothing is scanned for, and a clock that fires brings back exactly what
-//! waits for it. Deferrals of a message or a sender at a site stop (site, message) pairs, not recipients; so does the
-//! operator's hold on a message (`operator`), which has no clock.
+//! So no recipient is handed out twice at a time, nothing is scanned for, and a clock that fires brings back exactly
+//! the recipients that wait for it. Deferrals of a message or a sender at a site stop (site, message) pairs, not
+//! recipients. So does the operator's hold on a message (`operator`), which has no clock.
 //!
-//! **Owners.** Each folder owns its state. Its methods get `Core` (limits, times, live messages, flows, sites) and
-//! no owner above them in this table; imports go downwards only:
+//! **Owners.** Each folder owns its state. Its methods get `Core` (limits, times, live messages, flows, sites) and no
+//! owner above them in this table; imports go downwards only:
 //!
 //! | folder | decides |
 //! |---|---|
-//! | `operator`, `notices`, `status` | verbs; delays, stragglers, suspensions and digests; answers to the operator |
+//! | `operator`, `notices`, `status` | operators' actions; delays, stragglers, suspensions and digests; status queries |
 //! | `choice` | which recipients make the next transaction |
-//! | `connections` | who gets a connection; their lanes and lifecycles |
+//! | `connections` | which site gets a connection; lanes and lifecycles |
 //! | `domains` | lookups, and the site of a domain |
-//! | `failure` | what a reply means, and every clock that follows from it |
-//! | `sites` | hosts, paths and what they bear; history |
+//! | `failure` | the meaning of a reply, and every clock that follows from it |
+//! | `sites` | hosts, paths and their limits; history |
 //! | `flows` | whose turn it is: at a site, and in the line for the budget |
-//! | `messages` | which are live; extra state of those in flight, held or failing |
+//! | `messages` | which messages are live; extra state of those in flight, held or failing |
 //!
-//! What another owner must do is returned, and done here, in `steps` (work over time), `sessions` (events of connections)
-//! and `failure::results` (outcomes of transactions).
+//! Work for another owner is returned, and done by `Scheduler`, in `steps` (work over time), `sessions` (events of
+//! connections) and `failure::results` (outcomes of transactions).
 //!
-//! **Bounds.** No call does more than `STEPS_MAX` steps of work; what remains is done by the next [`Scheduler::tick`],
-//! and [`Scheduler::next_tick`] says "at once" as long as something remains. Connections never exceed
-//! `connections_max` (fast) and `slow_connections_max` (silent).
+//! **Bounds.** No call does more than `STEPS_MAX` steps of work. The next [`Scheduler::tick`] continues, and
+//! [`Scheduler::next_tick`] says "at once" as long as work remains. Connections never exceed `connections_max` (fast)
+//! and `slow_connections_max` (silent).
 //!
 //! **Failures on the caller's side** (a call for an unknown connection or transaction, a message that is gone) are
-//! answered by doing nothing: the store, not the scheduler, is the truth. docs/design/scheduler.md has the strategies
-//! in words.
+//! ignored: the store, not the scheduler, is authoritative. docs/design/scheduler.md describes the strategies.
 
 mod bounces;
 mod choice;
@@ -120,15 +121,15 @@ use self::core::Core;
 const STEPS_MAX: u32 = 4_096;
 /// Messages of up to this many recipients are activated at once, recipient by recipient; larger ones domain by domain.
 const SMALL_RECIPIENTS_MAX: usize = 256;
-/// Messages of up to this many recipients are activated at once, domain by domain: their lists are made when they are
-/// wanted, so that one which waits costs a bit at its domain and one at its site.
+/// Messages of up to this many recipients are activated at once, domain by domain. Their lists are made only when
+/// needed, so a waiting message costs a bit at its domain and one at its site.
 const UNTOUCHED_RECIPIENTS_MAX: usize = 8;
-/// Sites looked at again in one go.
+/// Sites that are looked at again at a time.
 const DIRTY_MAX: u32 = 512;
-/// Sites whose turn in the line for the budget came in vain, one after the other: there is no room for their kind.
+/// Sites in a row whose turn in the line for the budget was in vain: there is no room for their kind.
 const TURNED_AWAY_MAX: u32 = 8;
 
-/// See the module's head.
+/// The scheduler; see the module's head.
 pub struct Scheduler {
     core: Core,
     domains: Domains,
@@ -138,12 +139,12 @@ pub struct Scheduler {
     notices: Notices,
     coalescing: Coalescing,
     operator: Operator,
-    /// Large messages on their way to their domains.
+    /// Large messages that are being linked to their domains.
     activating: VecDeque<MessageNo>,
 }
 
 impl Scheduler {
-    /// `seed` decides jitter and the order of equal targets, nothing else.
+    /// Creates a scheduler. `seed` decides jitter and the order of equal targets, nothing else.
     pub fn new(cfg: SchedConfig, seed: u64) -> Scheduler {
         let mut core = Core::new(cfg, seed);
         core.name_sources();
@@ -160,7 +161,7 @@ impl Scheduler {
         }
     }
 
-    /// The limits changed (reload): they hold for what comes; nothing open is cut.
+    /// Applies changed limits (reload) from now on; nothing open is closed.
     pub fn configure(&mut self, cfg: SchedConfig) {
         self.core.cfg = cfg.checked();
         self.core.name_sources();
@@ -168,20 +169,20 @@ impl Scheduler {
         self.notices.warn_anew(&mut self.core);
     }
 
-    /// The system's clock was set, and every `now` from here on is `by` ms further than it would have been; the store's
-    /// messages of this run were moved with it.
+    /// Called when the system's clock was set: every `now` from here on is `by` ms later than it would have been. The
+    /// store's messages of this run were moved with it.
     pub fn clock_moved(&mut self, by: i64, now: Ms) {
         self.core.time.moved(by, now);
         self.notices.warn_anew(&mut self.core);
     }
 
-    /// Whether what was accepted then has outlived this lifetime, by a clock that has been watched long enough.
+    /// Whether a message accepted then has outlived this lifetime, by a clock that has been watched long enough.
     pub fn is_over_age(&mut self, accepted: Ms, lifetime_ms: Ms, now: Ms) -> bool {
         let now = self.core.time.begin(now);
         self.core.time.is_over_age(accepted, lifetime_ms, now)
     }
 
-    /// `now` as it is kept here.
+    /// Converts `now` to steady time.
     fn steady(&self, now: Ms) -> Ms {
         self.core.time.steady(now)
     }
@@ -199,8 +200,8 @@ impl Scheduler {
         Choice { core, failure, domains, waits, store, now }
     }
 
-    /// A message became durable (or is live at start; then call this oldest first). A large one is activated in slices
-    /// by the following ticks.
+    /// Called when a message became durable, and for each live message at the start, oldest first. A large one is
+    /// activated in slices by the following ticks.
     pub fn accepted(&mut self, store: &Store, no: MessageNo, now: Ms) {
         let now = self.core.time.begin(now);
         let Some(message) = store.message(no) else { return };
@@ -223,7 +224,7 @@ impl Scheduler {
         self.begin(store, no, small, now);
     }
 
-    /// Brings a message's recipients to where they wait.
+    /// Puts a message's recipients in the places where they wait.
     fn begin(&mut self, store: &Store, no: MessageNo, small: bool, now: Ms) {
         let Some((message, class)) = store.message(no).zip(self.core.messages.class(no)) else { return };
         let has_clocks = small && self.failure.has_recalled(no, message.pending());
@@ -236,7 +237,7 @@ impl Scheduler {
             }
         } else if small {
             for id in store.pending_of(no) {
-                // What a clock of before the start keeps back waits there from the beginning.
+                // Recipients that a clock from before the start keeps back wait there from the beginning.
                 if !(has_clocks && self.failure.keeps_recalled_back(no, id, now)) {
                     self.make_ready(store, no, id, now);
                 }
@@ -247,7 +248,7 @@ impl Scheduler {
         }
     }
 
-    /// The recipient may be sent to as soon as a connection is there.
+    /// Makes a recipient ready, so that it is sent to as soon as there is a connection.
     fn make_ready(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
         match self.choice(store, now).enter(no, id) {
             Entered::Nowhere => {}
@@ -256,7 +257,7 @@ impl Scheduler {
         }
     }
 
-    /// The recipient is no longer in flight and ready again at once.
+    /// Makes a recipient that was in flight ready again at once.
     fn requeue(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
         if !self.core.messages.is_live(no) {
             self.end_clocks(store, no, id, now);
@@ -265,7 +266,7 @@ impl Scheduler {
         }
     }
 
-    /// Something new of `no` waits at `domain`: brings it to the domain's site, and sees to the lookup; or it is bounced.
+    /// Links a message that is new at a domain to the domain's site, and starts the lookup if needed; or bounces it.
     /// `passes`: a run of the queue lets it go although it is queue-only.
     fn link(&mut self, store: &Store, domain: DomainId, (no, class): (MessageNo, usize), passes: bool, now: Ms) {
         if self.choice(store, now).bounce_at(domain, no) {
@@ -277,14 +278,14 @@ impl Scheduler {
         }
     }
 
-    /// Mail waits at a site, or something there has changed: perhaps it gets a connection.
+    /// Considers a connection for a site where mail waits or something has changed.
     fn consider(&mut self, site: SiteId, now: Ms) {
         if !self.core.stopped && self.waits.clear_front(&mut self.core, site) {
             self.admission(now).consider(site);
         }
     }
 
-    /// Opens connections for the sites in line, as far as the budget goes.
+    /// Opens connections for the sites in line, as far as the budget allows.
     fn serve_line(&mut self, now: Ms) {
         let mut turned_away = 0;
         while turned_away < TURNED_AWAY_MAX
@@ -300,7 +301,7 @@ impl Scheduler {
         }
     }
 
-    /// The message is no longer live (its last recipient has an outcome, or an operator removed it).
+    /// Called when the message is no longer live (its last recipient has an outcome, or an operator removed it).
     pub fn finished(&mut self, no: MessageNo) {
         if let Some(extra) = self.core.messages.remove(no).and_then(|active| active.extra) {
             for site in extra.deferred_at {
@@ -312,7 +313,7 @@ impl Scheduler {
         }
     }
 
-    /// The answer to [`Effect::Resolve`].
+    /// Handles the answer to [`Effect::Resolve`].
     pub fn resolved(&mut self, store: &Store, domain: DomainId, resolution: Resolution, now: Ms) {
         let now = self.steady(now);
         if !self.domains.is_asked(domain) {
@@ -330,15 +331,15 @@ impl Scheduler {
         self.look_at_dirty(STEPS_MAX / 64, now);
     }
 
-    /// The operator changed the routes: every domain whose way is known, or whose lookup waits for its clock, is
-    /// looked up again. Until the answer comes its mail goes the way that is known.
+    /// Looks every domain up again that is at a site or whose lookup waits for its clock, after the operator changed
+    /// the routes. Until the answer comes, its mail takes the known route.
     pub fn routes_changed(&mut self, now: Ms) {
         let now = self.steady(now);
         self.domains.routes_changed(&mut self.core, now);
     }
 
-    /// A domain without addresses is to be forgotten: lets go of it, and answers whether nothing here knows it any more.
-    /// Its id may be another domain's from then on.
+    /// Releases a domain without addresses that is to be forgotten. Returns whether nothing here refers to it any more.
+    /// Its id may be reused from then on.
     pub fn forget_domain(&mut self, domain: DomainId) -> bool {
         if self.domains.peek(domain).is_none() {
             return true;
@@ -351,14 +352,14 @@ impl Scheduler {
         self.core.effects.drain(..)
     }
 
-    /// From now on no connection is opened and no work handed out; idle connections close, busy ones finish.
+    /// Stops opening connections and handing out work; idle connections close, busy ones finish.
     pub fn stop(&mut self) {
         self.core.stopped = true;
-        // Closing looks at no clock.
+        // Closing does not depend on the time.
         self.connections(0).close_unused();
     }
 
-    /// Open connections of any kind: 0 after `stop` means that all is done.
+    /// Number of open connections of any kind: 0 after `stop` means that the scheduler has stopped.
     pub fn open_connections(&self) -> usize {
         self.pool.open()
     }

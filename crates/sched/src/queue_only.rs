@@ -1,16 +1,18 @@
-//! What is queue-only: its mail is accepted and waits in the queue, until that ends or the queue is run.
+//! Queue-only scopes: their mail is accepted and waits in the queue until the scope ends or the queue is run.
 //!
-//! Promise: what is about all mail, a class, a list or a source is known by the flow ([`crate::flows`]), so that whole lines
-//! are put aside; a sender or client is looked at when its message comes to a line or is met there, a domain where its
-//! messages would enter its site's line. Nothing is searched for, and it costs nothing while nothing is queue-only.
+//! Promise: scopes for all mail, a class, a list or a source apply to the flow ([`crate::flows`]), so whole lines are
+//! put aside. A sender or client is checked when its message comes to a line or its turn comes there, a domain where
+//! its messages would enter its site's line. Nothing is searched for, and the check is free while nothing is
+//! queue-only.
 //!
-//! **A run** of the queue ([`crate::Scheduler::run_queue`]) tries once what is in the queue by then. First all retry clocks
-//! end, then site by site what stands in line or aside is let pass ([`crate::flows::lines::Lines::let_pass`]). A message
-//! passes at a site until it leaves the line there, or all hosts of the site have failed: what returns from a clock, and what
-//! came later, is queue-only as before. Mail whose domain has not been looked up yet passes when it comes to its site. The run
-//! is over when nothing passes any more. It is volatile: a start forgets it.
+//! **A run** of the queue ([`crate::Scheduler::run_queue`]) tries once all mail that is in the queue when it begins.
+//! First all retry clocks end; then, site by site, messages in line or aside are let pass
+//! ([`crate::flows::lines::Lines::let_pass`]). A message passes at a site until it leaves the line there, or all hosts
+//! of the site have failed. Mail that returns from a clock, or came later, is queue-only as before. Mail whose domain
+//! has not been looked up yet passes when it reaches its site. The run is over when nothing passes any more. It is
+//! volatile: a start forgets it.
 //!
-//! An operator and the configuration may both want the same; it ends when both have ended it.
+//! An operator and the configuration may both make the same scope queue-only; it ends when both have ended it.
 
 use stentor_queue::message::Message;
 use stentor_queue::queue_only::Scope;
@@ -19,7 +21,7 @@ use crate::config::SourceConfig;
 use crate::flows::{Kept, SourceSet};
 use crate::keeper::Keeper;
 
-/// Who wants something to be queue-only.
+/// Who made a scope queue-only.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum By {
     Operator,
@@ -27,10 +29,10 @@ pub enum By {
 }
 
 struct Entry {
-    /// Of no other, before or after.
+    /// The entry's number, never reused.
     no: u32,
     scope: Scope,
-    /// The reason of each [`By`] who wants it.
+    /// The reason given by each [`By`].
     reasons: [Option<Box<str>>; 2],
 }
 
@@ -40,19 +42,19 @@ impl Entry {
     }
 }
 
-/// What is queue-only now.
+/// The scopes that are queue-only now.
 #[derive(Default)]
 pub struct QueueOnly {
     list: Vec<Entry>,
     /// The number given last.
     last: u32,
-    /// Whether some of it is about senders or clients, or about domains.
+    /// Whether some scopes are about senders or clients, or about domains.
     has_messages: bool,
     has_domains: bool,
 }
 
 impl QueueOnly {
-    /// Begins, with a reason that may be empty, or ends it; whether mail is kept or let go by that.
+    /// Adds a scope, with a reason that may be empty, or ends it. Returns whether mail is kept or released by that.
     pub fn set(&mut self, scope: &Scope, reason: Option<&str>, by: By) -> bool {
         let at = self.list.iter().position(|entry| entry.scope == *scope);
         let changes = match (at, reason) {
@@ -81,14 +83,14 @@ impl QueueOnly {
         self.list.iter().map(|entry| &entry.scope)
     }
 
-    /// What the configuration wants, and is not among these.
+    /// The configured scopes that are not among `wanted`.
     pub fn configured_beside(&self, wanted: &[(Scope, &str)]) -> Vec<Scope> {
         let is_wanted = |entry: &&Entry| wanted.iter().any(|(scope, _)| *scope == entry.scope);
         let is_configured = |entry: &&Entry| entry.reasons[By::Configuration as usize].is_some() && !is_wanted(entry);
         self.list.iter().filter(is_configured).map(|entry| entry.scope.clone()).collect()
     }
 
-    /// Whether messages or domains have to be looked at.
+    /// Whether messages or domains have to be checked.
     pub fn is_of_parts(&self) -> bool {
         self.has_messages || self.has_domains
     }
@@ -109,13 +111,13 @@ impl QueueOnly {
         self.domain(name).is_some()
     }
 
-    /// What keeps mail to a domain.
+    /// The keeper of mail to a domain, if it is queue-only.
     pub fn domain(&self, name: &str) -> Option<Keeper> {
         let is_of = |entry: &&Entry| matches!(&entry.scope, Scope::Domain(domain) if domain == name);
         self.list.iter().find(is_of).filter(|_| self.has_domains).map(|entry| Keeper::QueueOnly(entry.no))
     }
 
-    /// What keeps a message whose flow, sender or client is queue-only.
+    /// The keeper of a message whose flow, sender or client is queue-only.
     pub fn keeper(&self, message: &Message) -> Keeper {
         let envelope = message.envelope();
         let is_of = |entry: &&Entry| match &entry.scope {
@@ -124,13 +126,14 @@ impl QueueOnly {
             Scope::List(list) => envelope.list == Some(list),
             scope => scope.has_message(&envelope),
         };
-        // Its flow is of some source, then.
+        // Then its flow uses one of the sources.
         let of_source = |entry: &&Entry| matches!(entry.scope, Scope::Source(_));
         let entry = self.list.iter().find(is_of).or_else(|| self.list.iter().find(of_source));
         entry.map_or(Keeper::None, |entry| Keeper::QueueOnly(entry.no))
     }
 
-    /// Why the entry of this number is there: an operator's reason, then that of the configuration. `None`: it has ended, or has none.
+    /// The reasons of the entry of this number: the operator's, then the configuration's. `None`: the entry has ended
+    /// or has no reason.
     pub fn reason(&self, no: u32) -> Option<String> {
         let entry = self.list.iter().find(|entry| entry.no == no)?;
         let given: Vec<&str> =
@@ -138,7 +141,7 @@ impl QueueOnly {
         (!given.is_empty()).then(|| given.join("; "))
     }
 
-    /// What of it is about whole flows.
+    /// The scopes that apply to whole flows.
     pub fn of_flows(&self, sources: &[SourceConfig]) -> Kept {
         let mut kept = Kept { sources_all: SourceSet::first(sources.len()), ..Kept::default() };
         for scope in self.scopes() {

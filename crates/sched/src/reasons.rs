@@ -10,9 +10,9 @@ use std::sync::Arc;
 use stentor_mail::reply::Enhanced;
 use stentor_queue::cause::Cause;
 
-/// Replies kept, about 200 bytes each.
+/// Number of replies kept, about 200 bytes each.
 const REASONS_MAX: usize = 16_384;
-/// How far back an equal reply is looked for before it is kept anew.
+/// How many replies back an equal one is looked for before it is stored again.
 const SAME_LOOK_BACK: usize = 8;
 
 /// A host's reply, or why there was none.
@@ -22,13 +22,13 @@ pub struct Reply {
     pub code: u16,
     pub dsn: Option<Enhanced>,
     pub text: Arc<str>,
-    /// What it stands for.
+    /// The cause that it stands for.
     pub cause: Cause,
     pub host: Option<Arc<str>>,
 }
 
 impl fmt::Display for Reply {
-    /// As the host gave it, or our words where it gave none.
+    /// Formats the host's text, or ours if there was no reply.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.code, self.dsn) {
             (0, _) => f.write_str(&self.text),
@@ -41,7 +41,7 @@ impl fmt::Display for Reply {
 /// A kept reply. Its cause stays known after the text has left the ring.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reason {
-    /// 0: none.
+    /// Number in the ring; 0: none.
     no: u32,
     pub cause: Cause,
 }
@@ -53,12 +53,12 @@ impl Reason {
         self.no == 0
     }
 
-    /// One whose text is not known any more.
+    /// A reason whose text is no longer known.
     pub fn without_text(cause: Cause) -> Reason {
         if cause == Cause::Ready { Reason::NONE } else { Reason { no: u32::MAX, cause } }
     }
 
-    /// Names it while its text is kept.
+    /// Identifies the reply while its text is kept.
     pub(crate) fn number(self) -> u32 {
         self.no
     }
@@ -67,7 +67,7 @@ impl Reason {
 #[derive(Default)]
 pub(crate) struct Reasons {
     ring: VecDeque<Reply>,
-    /// Replies that have left the ring.
+    /// Number of replies that have left the ring.
     left: u32,
 }
 

@@ -1,15 +1,15 @@
-//! A run of the queue: which messages it has, and how far it has come. What it does is in [`crate::queue_only`].
+//! A run of the queue: its messages and its progress. [`crate::queue_only`] describes what it does.
 
 use stentor_queue::ids::{MessageNo, Ms};
 
-/// How far a run has come.
+/// Progress of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Step {
-    /// Retry clocks end.
+    /// Retry clocks are ending.
     Clocks,
-    /// Sites are looked at, this one next.
+    /// Sites are being visited, this one next.
     Sites(u32),
-    /// What passes is tried.
+    /// Messages that pass are being tried.
     Sending,
 }
 

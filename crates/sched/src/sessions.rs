@@ -8,38 +8,38 @@ use super::connections::pool::Tx;
 use super::{CloseReason, NoSession, Reach, Reply, Scheduler, Work};
 
 impl Scheduler {
-    /// A connection is on its way to a session and has waited for `waited_ms` for this. Operators see it; it decides nothing.
+    /// Records what a connection without a session waits for, and for how long. Operators see it; it decides nothing.
     pub fn reached(&mut self, conn: ConnId, reach: Reach, waited_ms: Ms, now: Ms) {
         let now = self.steady(now);
         self.connections(now).reached(conn, reach, waited_ms);
     }
 
-    /// The session is ready for MAIL. The caller goes on with `take_work`.
+    /// The session is ready for MAIL. The caller continues with `take_work`.
     pub fn connected(&mut self, conn: ConnId, now: Ms) {
         let now = self.steady(now);
         self.connections(now).connected(conn);
     }
 
-    /// What the server offers by LIMITS (RFC 9422): transactions per session, recipients per transaction. Say it before
-    /// the first `take_work`.
+    /// Records the limits that the server offers by LIMITS (RFC 9422): transactions per session, recipients per
+    /// transaction. Call it before the first `take_work`.
     pub fn limits_offered(&mut self, conn: ConnId, transactions_max: Option<u32>, recipients_max: Option<u32>) {
         self.connections(0).limits_offered(conn, transactions_max, recipients_max);
     }
 
-    /// Bytes came from the server. At most once per batch of replies.
+    /// Called when bytes came from the server, at most once per batch of replies.
     pub fn progress(&mut self, conn: ConnId, now: Ms) {
         let now = self.steady(now);
         self.connections(now).progress(conn);
     }
 
-    /// The answer to [`super::Effect::GiveWay`]: the end of some data is out, the connection keeps its time-outs.
+    /// Answers [`super::Effect::GiveWay`]: the end of some data has been sent, so the connection keeps its time-outs.
     pub fn stays(&mut self, conn: ConnId, now: Ms) {
         let now = self.steady(now);
         self.connections(now).stays(conn);
     }
 
-    /// The next transaction for a connection that is ready (or busy with others, for pipelining). `None`: nothing for
-    /// now; without open transactions the connection is idle from here on, or an [`super::Effect::Close`] follows.
+    /// The next transaction for a connection that is ready (or busy with others, for pipelining). `None`: there is none
+    /// now. Without open transactions the connection is then idle, or an [`super::Effect::Close`] follows.
     pub fn take_work(&mut self, store: &Store, conn: ConnId, now: Ms) -> Option<Work> {
         let now = self.steady(now);
         let free = self.connections(now).begin_choice(conn)?;
@@ -59,17 +59,17 @@ impl Scheduler {
             return None;
         };
         let work = self.connections(now).begin_transaction(store, conn, free, found)?;
-        // More may wait than this connection can take soon.
+        // There may be more mail than this connection can take soon.
         self.consider(free.hop.site, now);
         Some(work)
     }
 
-    /// No session came about. The connection is gone.
+    /// Called when no session was established. The connection is gone.
     pub fn connect_failed(&mut self, store: &Store, conn: ConnId, why: NoSession, text: &str, now: Ms) {
         let now = self.steady(now);
         let Some(gone) = self.pool.take(conn) else { return };
         let (hop, others) = (gone.hop, self.connections(now).leave(&gone));
-        // One that we gave up is no failure of the host.
+        // A connection that we gave up does not count as a failure of the host.
         if !gone.is_closing() {
             let (code, dsn) = match why {
                 NoSession::Reply { code, dsn } => (code, dsn),
@@ -78,7 +78,7 @@ impl Scheduler {
             };
             let cause = of_no_session(why, text);
             let reply = Reply { code, dsn, text: text.into(), cause, host: Some(gone.host_name.clone()) };
-            // Those that are still connecting count until they are refused too.
+            // Connections that are still connecting count until they are refused too.
             let others = if self.core.path(hop.site, hop.source).greeted > 0 { others } else { 0 };
             self.failure.no_session(&mut self.core, hop, others.max(gone.beside), why, &reply, now);
         }
@@ -86,7 +86,8 @@ impl Scheduler {
         self.after_gone(hop.site, now);
     }
 
-    /// The connection is gone. Transactions that were open on it are taken as lost before the end of their data.
+    /// Called when the connection is gone. Transactions that were open on it count as lost before the end of their
+    /// data.
     pub fn closed(&mut self, store: &Store, conn: ConnId, why: &CloseReason, now: Ms) {
         let now = self.steady(now);
         let Some(gone) = self.pool.take(conn) else { return };

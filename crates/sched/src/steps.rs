@@ -1,5 +1,5 @@
-//! Work done over time, in slices: expired clocks, large messages on their way to their domains, domains on their way to
-//! their sites, failing domains, flushes, and sites to look at again.
+//! Work done over time, in slices: expired clocks, large messages to link to their domains, domains to link to their
+//! sites, failing domains, flushes, and sites to look at again.
 
 use stentor_queue::ids::{AddressId, MessageNo, Ms};
 use stentor_queue::store::Store;
@@ -14,7 +14,7 @@ use crate::failure::reports;
 const TIMERS_MAX: u32 = 1_024;
 
 impl Scheduler {
-    /// One slice of what is due. Call at [`Scheduler::next_tick`], and again while that says 0.
+    /// Does one slice of the work that is due. Call it at [`Scheduler::next_tick`], and again while that says 0.
     pub fn tick(&mut self, store: &Store, now: Ms) {
         let now = self.steady(now);
         for _ in 0..TIMERS_MAX {
@@ -42,7 +42,7 @@ impl Scheduler {
         self.serve_line(now);
     }
 
-    /// When [`Scheduler::tick`] has something to do: 0 is at once, `None` never as things stand.
+    /// When [`Scheduler::tick`] has work to do: 0 is at once; `None` is never, unless something changes.
     pub fn next_tick(&self) -> Option<Ms> {
         let at_once = !self.activating.is_empty()
             || !self.core.sites.refreshes.is_empty()
@@ -57,7 +57,8 @@ impl Scheduler {
         self.core.timers.next().map(|at| if at == 0 { 0 } else { self.core.time.wall(at) })
     }
 
-    /// Jobs that may name any site or domain. They are short-lived: whether one is in them need not be asked.
+    /// Whether there are jobs that may name any site or domain. Jobs are short-lived, so their contents need not be
+    /// checked.
     fn has_jobs(&self) -> bool {
         self.has_domain_jobs() || self.operator.has_flushes()
     }
@@ -119,7 +120,7 @@ impl Scheduler {
         }
     }
 
-    /// Brings what waits at domains to their sites, for at most `steps` messages.
+    /// Links messages that wait at domains to their sites, at most `steps` of them.
     pub(super) fn relink(&mut self, store: &Store, mut steps: u32, now: Ms) {
         let mut last = None;
         while steps > 0
@@ -134,7 +135,7 @@ impl Scheduler {
                     choice.wait_at(site, domain, no, class, passes);
                 }
             } else {
-                // An operator took out what was here, and it ended before the answer came.
+                // An operator took the recipients here out, and the message ended before the answer came.
                 self.waits.traces.push_back((domain, no));
             }
         }
@@ -143,7 +144,7 @@ impl Scheduler {
         }
     }
 
-    /// The next slice of a large message's way to its domains.
+    /// Links the next slice of a large message to its domains.
     fn activate(&mut self, store: &Store, no: MessageNo, mut steps: u32, now: Ms) -> u32 {
         let class = self.core.messages.class(no);
         let active = self.core.messages.get_mut(no);
@@ -182,7 +183,7 @@ impl Scheduler {
         steps
     }
 
-    /// Goes on with drains for at most `steps`.
+    /// Continues with drains for at most `steps`.
     fn drain(&mut self, store: &Store, mut steps: u32, now: Ms) {
         while steps > 0
             && let Some(drain) = self.failure.drains.pop_front()
@@ -199,7 +200,7 @@ impl Scheduler {
         }
     }
 
-    /// Fails recipients that were taken from where they waited.
+    /// Fails recipients that were taken out of their waiting places.
     fn fail_all(&mut self, store: &Store, no: MessageNo, ids: &[AddressId], drain: &Drain, now: Ms) {
         if let DrainWhat::Waiting(..) = drain.what {
             self.core.bounces.recipients += ids.len() as u64;

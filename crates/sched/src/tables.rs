@@ -1,4 +1,4 @@
-//! Tables that grow without a pause: each growth moves only a small part of the entries.
+//! Tables that grow without pauses: each growth moves only a small part of the entries.
 
 use std::hash::{BuildHasher, Hash};
 use std::ops::{Index, IndexMut};
@@ -6,14 +6,14 @@ use std::ops::{Index, IndexMut};
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-/// For what stays small.
+/// Map for small tables.
 pub type Map<K, V> = HashMap<K, V, RandomState>;
 
-/// Parts of a map: at a million entries one part is moved at a time, 8,000 entries.
+/// Number of parts of a map: at a million entries one part of 8,000 entries is moved at a time.
 const PARTS: usize = 128;
-/// Which bits of the hash choose the part; the maps use the lowest and the highest.
+/// The bits of the hash that choose the part; the maps use the lowest and the highest.
 const PART_SHIFT: u32 = 40;
-/// Entries of one piece of a list.
+/// Entries in one piece of a list.
 const PIECE: usize = 1_024;
 
 /// A hash map in parts.
@@ -87,7 +87,7 @@ impl<K: Eq + Hash, V> Parts<K, V> {
     }
 }
 
-/// How far a visit in slices has come.
+/// Progress of a visit in slices.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct PartsCursor {
     part: usize,
@@ -95,7 +95,8 @@ pub(crate) struct PartsCursor {
 }
 
 impl<K, V> Parts<K, V> {
-    /// The next entries, at most `max`, in any order; `None` at the end. What comes or goes meanwhile may be seen twice or not at all.
+    /// The next entries, at most `max`, in any order; `None` at the end. Entries that come or go meanwhile may be
+    /// visited twice or not at all.
     pub fn slice(&self, at: &mut PartsCursor, max: usize) -> Option<impl Iterator<Item = (&K, &V)>> {
         let map = self.maps.get(at.part)?;
         let from = at.done;

@@ -1,12 +1,12 @@
 //! Two time scales: the caller's wall clock, and a steady one for everything that is kept here.
 //!
-//! The wall clock is set now and then (NTP after a start, an operator). Clocks, connections and rates use a steady scale that
-//! begins as the wall's and never jumps: each call of the scheduler's interface converts its `now` to that scale, and times in
-//! answers are converted back. So a jump fires no clock and stretches none.
+//! The wall clock is set now and then (NTP after a start, an operator). Clocks, connections and rates use a steady
+//! scale that begins at the wall clock's time and never jumps. Each call of the scheduler's interface converts its
+//! `now` to that scale, and times in answers are converted back. So a jump fires no clock and lengthens none.
 //!
-//! Ages are the wall's: messages of earlier runs were accepted by it, and the store moves those of this run with it. Messages
-//! expire only by a clock that has been watched for a while: within `BELIEVED_MS` of the start and of each jump nothing
-//! expires, so that a wrong clock can be corrected before it returns the queue.
+//! Ages use the wall clock: messages of earlier runs were accepted by it, and the store moves those of this run with
+//! it. Messages expire only by a clock that has been watched for a while: nothing expires within `BELIEVED_MS` of the
+//! start and of each jump, so that a wrong clock can be corrected before the queue is returned.
 
 use stentor_queue::ids::Ms;
 
@@ -17,11 +17,11 @@ const EARLIEST_MS: Ms = 1_577_836_800_000;
 
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Time {
-    /// The wall's time less the steady one.
+    /// Wall-clock time minus steady time.
     skew: i64,
-    /// When the first message was accepted; steady, as is the next.
+    /// When the first message was accepted (steady, like the next field).
     started: Option<Ms>,
-    /// The start, or the last jump.
+    /// When the start or the last jump was.
     believed_from: Ms,
 }
 
@@ -34,7 +34,7 @@ impl Time {
         steady.saturating_add_signed(self.skew)
     }
 
-    /// Time begins to be watched. Answers the steady `now`.
+    /// Begins to watch time. Returns the steady `now`.
     pub fn begin(&mut self, now: Ms) -> Ms {
         let now = self.steady(now);
         if self.started.is_none() {
@@ -43,13 +43,13 @@ impl Time {
         now
     }
 
-    /// The wall clock has jumped; `now` is after the jump.
+    /// Called when the wall clock has jumped; `now` is after the jump.
     pub fn moved(&mut self, by: i64, now: Ms) {
         self.skew += by;
         self.believed_from = self.steady(now);
     }
 
-    /// Whether what was accepted then has outlived its lifetime.
+    /// Whether a message accepted at that time has outlived its lifetime.
     pub fn is_over_age(self, accepted: Ms, lifetime_ms: Ms, now: Ms) -> bool {
         let age_ms = if accepted < EARLIEST_MS {
             now.saturating_sub(self.started.unwrap_or(now))

@@ -1,8 +1,8 @@
-//! Timers: a calendar of slots, each a list of what fires then.
+//! Timers: a calendar of slots, each with a list of the timers that fire then.
 //!
-//! A million recipients with retry clocks cost 16 bytes each here, one ordered-map step per new slot and no scan. A timer is
-//! never withdrawn: when it fires, the owner compares it with the clock's own `until` and ignores it if it is outdated. A
-//! timer never fires early, and at most `SLOT_MS` late.
+//! A million recipients with retry clocks cost 16 bytes each here, one ordered-map step per new slot and no scan. A
+//! timer is never withdrawn: when it fires, the owner compares it with the clock's own `until` and ignores it if it is
+//! outdated. A timer never fires early, and at most `SLOT_MS` late.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,21 @@ use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms, SiteId};
 /// The grain of the calendar.
 const SLOT_MS: Ms = 64;
 
-/// What a timer wakes.
+/// The object that a timer wakes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Timer {
     Domain(DomainId),
-    /// Look-ups may have been out for long.
+    /// Look-ups may have been outstanding for too long.
     LookUps,
     Site(SiteId),
-    /// A site, and a host, that may be vacant.
+    /// A site, or a host, that may be vacant.
     Vacant(SiteId),
     VacantHost(u32),
     /// A message or a sender's domain at a site: the slot of the deferral.
     Deferral(u32),
     Mailbox(AddressId),
     Recipient(MessageNo, AddressId),
-    /// The slot of a connection: idle, silence.
+    /// The slot of a connection that may be idle or silent for too long.
     Conn(u32),
     Bounce(MessageNo),
     /// Messages may have become old enough for a warning.
@@ -39,14 +39,14 @@ pub(crate) enum Timer {
 #[derive(Default)]
 pub(crate) struct Timers {
     slots: BTreeMap<u64, Vec<Timer>>,
-    /// Taken out of the calendar and not yet handed out.
+    /// Timers taken from the calendar and not yet returned.
     due: Vec<Timer>,
-    /// The earliest slot, so that "nothing is due" costs one comparison.
+    /// The earliest slot, so that the common "nothing is due" costs one comparison.
     first: Option<u64>,
 }
 
 impl Timers {
-    /// `timer` fires at or up to `SLOT_MS` after `at`.
+    /// Makes `timer` fire between `at` and `SLOT_MS` after it.
     pub fn set(&mut self, at: Ms, timer: Timer) {
         let slot = at.div_ceil(SLOT_MS);
         self.slots.entry(slot).or_default().push(timer);
@@ -68,13 +68,13 @@ impl Timers {
         }
     }
 
-    /// When `pop` next has something; 0 if it has now.
+    /// When `pop` will next return a timer; 0 if it does now.
     pub fn next(&self) -> Option<Ms> {
         if self.due.is_empty() { self.first.map(|slot| slot * SLOT_MS) } else { Some(0) }
     }
 
-    /// Fires early whatever `chosen` says in the first slot at or after `from`; returns the slot to go on from, `None`
-    /// at the end. Resumable, for flushes in steps.
+    /// Fires the timers in the first slot at or after `from` early for which `chosen` returns true. Returns the slot to
+    /// continue from, `None` at the end. A flush calls it in steps.
     pub fn hasten(&mut self, from: u64, mut chosen: impl FnMut(Timer) -> bool) -> Option<u64> {
         let (slot, list) = self.slots.range_mut(from..).next()?;
         let due = &mut self.due;

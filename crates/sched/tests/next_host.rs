@@ -1,5 +1,6 @@
-//! A host that says 4xx at MAIL: the next one is asked (RFC 5321 section 5.1), and the first not before its clock. Sites that
-//! share a host which takes no further connection. Hosts that refuse connections for a moment, or mail for good (RFC 7504).
+//! After a 4xx at MAIL the next host is asked (RFC 5321 section 5.1), and the first not before its clock. Sites that
+//! share a host which takes no further connection. Hosts that refuse connections for a moment, or mail for good (RFC
+//! 7504).
 
 #[path = "common/at_once.rs"]
 mod at_once;
@@ -22,7 +23,7 @@ use self::at_once::AtOnce;
 const NOW: Ms = 1_800_000_000_000;
 const MINUTE: Ms = 60_000;
 
-/// One site of two hosts, 1 before 2, who answer at once.
+/// One site of two hosts, 1 preferred to 2, which answer at once.
 struct Site {
     store: Store,
     sched: Scheduler,
@@ -31,25 +32,25 @@ struct Site {
     conns: HashMap<ConnId, u16>,
     most_conns: usize,
     connects: usize,
-    /// Who is refused where: the host, the sender's domain.
+    /// Refused senders: the host and the sender's domain.
     refused: HashSet<(u16, &'static str)>,
     dead: HashSet<u16>,
-    /// A message that is refused at MAIL whoever sent it, and how often it was.
+    /// A message that is refused at MAIL whatever its sender, and how often it was.
     large: Option<MessageNo>,
     large_refused: usize,
-    /// MAIL is answered with a rate reply.
+    /// Whether MAIL is answered with a rate reply.
     is_limited: bool,
     /// Why there is no session with a host.
     no_session: HashMap<u16, NoSession>,
-    /// No answer comes to an attempt to connect.
+    /// Whether connection attempts get no answer.
     is_mute: bool,
     asked_for: Vec<ConnId>,
     /// Connections that the first host takes.
     takes: usize,
-    /// Transactions are answered by `answer_all` only.
+    /// Whether transactions are answered by `answer_all` only.
     is_slow: bool,
     open: Vec<(ConnId, Work)>,
-    /// Each MAIL: when, the host, the sender.
+    /// Each MAIL: time, host, sender.
     asked: Vec<(Ms, u16, String)>,
     delivered: Vec<u16>,
     bounced: Vec<Failure>,
@@ -105,7 +106,7 @@ impl Site {
         (no, to)
     }
 
-    /// Of `one.example` the first host alone.
+    /// Plan of a domain; `one.example` has only the first host.
     fn plan(&self, domain: &str) -> Resolution {
         let target = |host: u16| Target {
             preference: host,
@@ -237,7 +238,7 @@ fn a_4xx_at_mail_leads_to_the_next_host() {
     assert_eq!(site.delivered, [2; 20]);
     assert_eq!(site.asked_at(1, "bad.example"), 1, "the first host is not asked again before its clock");
     site.delivered.clear();
-    // Mail of others goes as before, and each has its turn at the second host.
+    // Mail from other senders goes as before, and each takes its turn at the second host.
     for _ in 0..3 {
         site.mail("good.example", Class::Ordinary);
         site.mail("bad.example", Class::Bulk);
@@ -258,10 +259,10 @@ fn the_first_hosts_clock_grows_while_the_next_delivers() {
         assert_eq!(site.delivered.len(), n + 1, "each goes at once");
         site.run(MINUTE);
     }
-    // 2, 4, 8, 16, 32 minutes, then each hour, or a quarter less.
+    // After 2, 4, 8, 16, 32 minutes, then each hour, or a quarter less.
     let asked = site.asked_at(1, "bad.example");
     assert!((10..=18).contains(&asked), "{asked} times in ten hours");
-    // No connection is made to the first to see that it has refused.
+    // No connection is opened to the first host only to find that it has refused.
     assert!(site.connects <= 600 + 2 * asked, "{} connections", site.connects);
     site.refused.clear();
     site.run(60 * MINUTE);
@@ -367,7 +368,7 @@ fn held_and_stopped_mail_does_not_go_that_way() {
     assert_eq!(site.delivered, [2, 2]);
 }
 
-/// A site with a connection to the first host, which takes no other one.
+/// A site with a connection to the first host, which takes no more.
 fn with_a_full_host() -> Site {
     let mut site = Site::new(SchedConfig::default());
     (site.takes, site.is_slow) = (1, true);
@@ -408,7 +409,7 @@ fn a_full_host_is_asked_for_more_after_a_while() {
     assert_eq!(site.delivered, [1, 1]);
 }
 
-/// Each pause is at most a second longer than what was before it.
+/// Each pause is at most a second longer than the time before it.
 #[test]
 fn a_host_that_refused_for_a_moment_is_back_within_as_long_and_a_second() {
     for (seed, outage_ms) in (0..30_000).step_by(100).enumerate() {
@@ -423,7 +424,7 @@ fn a_host_that_refused_for_a_moment_is_back_within_as_long_and_a_second() {
     }
 }
 
-/// What an operator tries before its time lengthens no clock: the next try is when it would have been.
+/// An operator's early attempt does not lengthen a clock: the next attempt comes when it would have come anyway.
 #[test]
 fn a_flush_of_a_dead_host_leaves_its_clock_as_it_was() {
     for seed in 0..50 {
@@ -450,7 +451,7 @@ fn a_flush_of_a_dead_host_leaves_its_clock_as_it_was() {
             assert!(site.connects > connects, "it is tried");
             assert_eq!(clock(&site), before);
         }
-        // The clock goes on as ever once it has run out.
+        // Once it has run out, the clock goes on as usual.
         let until = before.1.expect("a clock");
         site.run(until - site.now + 1_000);
         let after = clock(&site);
@@ -463,7 +464,7 @@ fn a_flush_of_a_dead_host_leaves_its_clock_as_it_was() {
     }
 }
 
-/// RFC 7504 section 3: a host that greets with 521 is not asked again; what no other host takes is returned.
+/// RFC 7504 section 3: a host that greets with 521 is not asked again; mail that no other host takes is returned.
 #[test]
 fn a_521_at_the_greeting_is_permanent() {
     let no_mail = NoSession::Reply { code: 521, dsn: None };
@@ -493,7 +494,8 @@ fn a_521_at_the_greeting_is_permanent() {
     }
 }
 
-/// REQUIRETLS (RFC 8689 section 4.2.1): a host without it is passed over; where none has it the mail comes back, now and later.
+/// REQUIRETLS (RFC 8689 section 4.2.1): a host without it is skipped; if no host has it the mail is returned, now and
+/// later.
 #[test]
 fn mail_that_no_host_of_its_site_is_fit_for_fails() {
     let unfit = NoSession::Unfit { dsn: stentor_sched::Enhanced::new(5, 7, 30) };
@@ -503,7 +505,7 @@ fn mail_that_no_host_of_its_site_is_fit_for_fails() {
     site.run(1_000);
     assert_eq!((&site.delivered[..], site.bounced.len()), (&[2][..], 0), "the other host is asked");
 
-    // A host that is down may be fit.
+    // A host that is down may support it.
     let mut site = Site::new(SchedConfig::default());
     site.no_session.extend([(1, unfit), (2, NoSession::Failed)]);
     site.mail("good.example", Class::Ordinary);
@@ -550,7 +552,7 @@ fn a_dead_host_that_is_tried_again_keeps_its_cause() {
     let (no, id) = site.mail("good.example", Class::Ordinary);
     site.run(0);
     site.is_mute = true;
-    // The clock runs out, and the next attempt stays without an answer.
+    // The clock runs out, and the next attempt gets no answer.
     let connects = site.connects;
     while site.connects == connects {
         site.run(1_000);
@@ -568,7 +570,7 @@ fn a_first_attempt_is_no_slow_host() {
     let (no, id) = site.mail("good.example", Class::Ordinary);
     site.run(0);
     let asked = site.now;
-    // Long enough for the slow lane, where another connection is not made: the second host is mute too.
+    // Long enough for the slow lane, in which no other connection is opened: the second host is mute too.
     site.run(SchedConfig::default().fast_silence_ms * 3);
     let at = site.sched.site_named("mx").unwrap();
     let told = |site: &Site| {
@@ -583,7 +585,7 @@ fn a_first_attempt_is_no_slow_host() {
     };
     assert_eq!(told(&site), (Cause::Connecting, Reach::Connecting, asked));
     assert_eq!(site.sched.glance(at, site.now).unwrap().standing, Standing::Connecting);
-    // Both are taken now, and nobody greets.
+    // Both connections are accepted now, but neither host greets.
     for conn in std::mem::take(&mut site.asked_for) {
         site.sched.reached(conn, Reach::Greeting, 500, site.now);
     }
@@ -595,7 +597,7 @@ fn a_first_attempt_is_no_slow_host() {
 fn a_clock_that_another_site_has_set_has_its_cause() {
     let mut site = Site::new(SchedConfig::default());
     (site.dead, site.no_session) = (HashSet::new(), HashMap::from([(1, NoSession::Unreachable)]));
-    // The first host alone fails, for its own site; the other site that has it knows of that too.
+    // Only the first host fails, for its own site; the other site that uses it knows of that too.
     site.mail_to("one.example", "good.example", Class::Ordinary);
     site.run(1_000);
     site.dead.insert(2);
@@ -607,7 +609,7 @@ fn a_clock_that_another_site_has_set_has_its_cause() {
     assert!(status.next_try.is_some() && status.reason.is_some(), "{status:?}");
 }
 
-/// What a rate reply has taught is the host's rate for as long as it paces mail, not only while it pauses all of it.
+/// A rate learned from a reply counts as the host's for as long as it paces mail, not only during the pause.
 #[test]
 fn a_learned_rate_is_the_hosts_and_a_given_one_is_ours() {
     let causes = |site: &Site, mail: &[(MessageNo, AddressId)]| -> Vec<Cause> {
@@ -632,7 +634,7 @@ fn a_learned_rate_is_the_hosts_and_a_given_one_is_ours() {
     site.is_limited = false;
     site.run(2 * MINUTE);
     assert_eq!(site.delivered.len(), 4, "it goes after the pause");
-    // No pause now: the pace that was learned.
+    // There is no pause now, only the learned pace.
     let paced = mail(&mut site, 3);
     site.run(0);
     let waiting: Vec<_> = paced.into_iter().filter(|(no, _)| site.store.message(*no).is_some()).collect();
@@ -649,7 +651,7 @@ fn a_learned_rate_is_the_hosts_and_a_given_one_is_ours() {
     assert!(matches!(waits(&site), WaitsFor::Rate(at) if at > site.now), "{:?}", waits(&site));
 }
 
-/// As where a smart host has an address of IPv6 and this machine has none.
+/// A smart host may have an IPv6 address on a machine without IPv6.
 #[test]
 fn a_login_that_is_refused_is_not_hidden_by_an_address_that_cannot_be_reached() {
     for (one, two) in [(NoSession::Unreachable, NoSession::Auth), (NoSession::Tls, NoSession::Unreachable)] {
@@ -657,7 +659,7 @@ fn a_login_that_is_refused_is_not_hidden_by_an_address_that_cannot_be_reached() 
         let mut site = Site::new(SchedConfig::default());
         (site.dead, site.no_session) = (HashSet::new(), HashMap::from([(1, one), (2, two)]));
         let (no, id) = site.mail("good.example", Class::Ordinary);
-        // Short pauses lead to the unreachable one again and again.
+        // Short pauses lead to the unreachable address again and again.
         for _ in 0..20 {
             site.run(1_000);
         }

@@ -1,4 +1,4 @@
-//! Queue-only by each scope, and runs of the queue: what waits then is tried once, what comes later and what failed is not.
+//! Queue-only by each scope, and runs of the queue: waiting mail is tried once; mail that comes later or failed is not.
 
 #[path = "common/at_once.rs"]
 mod at_once;
@@ -22,20 +22,21 @@ use self::at_once::AtOnce;
 const NOW: Ms = 1_800_000_000_000;
 const HOUR: Ms = 3_600_000;
 
-/// Domains whose name begins with `dead` have a host that refuses connections, those with `grey` one that defers each
-/// recipient, all others one that takes mail; each domain is a site of its own but those under `shared.example`.
+/// Hosts: domains whose name begins with `dead` have a host that refuses connections, those with `grey` one that defers
+/// each recipient, all others one that takes mail. Each domain is a site of its own, except those under
+/// `shared.example`.
 struct World {
     store: Store,
     sched: Scheduler,
     now: Ms,
     conns: HashMap<ConnId, (String, SourceNo)>,
     connects: usize,
-    /// Messages that were delivered, with the source; and attempts by domain.
+    /// Delivered messages with their source, and attempts by domain.
     delivered: Vec<(MessageNo, SourceNo)>,
     attempts: HashMap<String, usize>,
-    /// The dead take mail.
+    /// Whether the dead hosts take mail.
     is_up: bool,
-    /// Lookups are answered by `answer` only.
+    /// Whether lookups are answered by `answer` only.
     is_slow: bool,
     asked: Vec<DomainId>,
 }
@@ -124,7 +125,7 @@ impl World {
         self.delivered.iter().any(|(of, _)| *of == no)
     }
 
-    /// Recipients that are queue-only, of all that are pending.
+    /// Counts of queue-only and of all pending recipients.
     fn counted(&self) -> (u64, u64) {
         let mut census = Census::default();
         while !census.step(&self.sched, &self.store, 1_000, self.now) {}
@@ -162,7 +163,7 @@ impl AtOnce for World {
 }
 
 type Change = Box<dyn Fn(&mut Accept)>;
-/// A scope; a recipient and how its mail is; and what other mail is not of it.
+/// A scope; a recipient and the mail to it that is in scope; a recipient and other mail that is not.
 type Case = (&'static str, &'static str, Change, Option<(&'static str, Change)>);
 
 #[test]
@@ -200,7 +201,7 @@ fn each_scope_keeps_its_own_mail_and_no_other() {
         ("source:one", "a@x.example", Box::new(of_list("from-one")), Some(("a@x.example", Box::new(none)))),
     ];
     for (scope, to, change, other) in scopes {
-        // Some of it waits in line when it begins, behind the clock of its host.
+        // Some of the mail is in line when the run begins, waiting for the clock of its host.
         let mut world = World::new();
         let dead = if scope.starts_with("domain") { to } else { "a@dead.example" };
         let early = world.mail_of(&[dead], &change);

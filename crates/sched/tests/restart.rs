@@ -1,4 +1,4 @@
-//! Hosts that worked a moment ago: they restart, lose what was in flight, or have had enough of a session.
+//! Hosts that worked a moment ago: they restart, lose transactions in flight, or limit their sessions.
 
 #[path = "common/agenda.rs"]
 mod agenda;
@@ -19,7 +19,7 @@ const START: Ms = 1_800_000_000_000;
 const SECOND: Ms = 1_000;
 const MINUTE: Ms = 60 * SECOND;
 const HOUR: Ms = 60 * MINUTE;
-/// To the host and back.
+/// Round-trip time to the host.
 const RTT: Ms = 20;
 
 /// How sessions end while a host is out.
@@ -38,7 +38,7 @@ const fn reply(code: u16) -> Way {
     Way::NoSession(NoSession::Reply { code, dsn: None })
 }
 
-/// Before MAIL is answered.
+/// All ways in which a session may end.
 const WAYS: [Way; 14] = [
     Way::NoSession(NoSession::Unreachable),
     Way::NoSession(NoSession::Failed),
@@ -56,7 +56,7 @@ const WAYS: [Way; 14] = [
     Way::Mail(450),
 ];
 
-/// A reply that a host has for the transactions beyond so many of a connection.
+/// A host's reply after a given number of transactions on a connection.
 #[derive(Clone, Copy)]
 struct Enough {
     after: u32,
@@ -97,7 +97,7 @@ struct World {
     senders: u32,
     mails: u32,
     connects: Vec<Ms>,
-    /// MAIL, by message.
+    /// Time of each MAIL, with its message.
     attempts: Vec<(u32, Ms)>,
     delivered: Vec<(u32, Ms)>,
 }
@@ -137,7 +137,7 @@ impl World {
         self.sched.accepted(&self.store, no, self.now);
     }
 
-    /// All hosts are out from now on for so long; what is open to them ends.
+    /// Takes all hosts out from now on, for this long; open connections end.
     fn go_out(&mut self, for_ms: Ms) {
         for host in 0..self.hosts.len() {
             self.hosts[host].out = self.now..self.now + for_ms;
@@ -227,7 +227,7 @@ impl World {
         }
     }
 
-    /// The way of the connection's host, if it is out.
+    /// How the connection's host fails, if it is out.
     fn way(&self, conn: ConnId) -> Option<Way> {
         let host = &self.hosts[self.conns.get(&conn)?.host];
         host.out.contains(&self.now).then_some(host.way)
@@ -310,7 +310,7 @@ impl World {
         self.sched.closed(&self.store, conn, &why, self.now);
     }
 
-    /// The host works: it has taken some messages.
+    /// Makes the host work: it takes some messages.
     fn warm_up(&mut self, idle: Ms) {
         for _ in 0..5 {
             self.mail();
@@ -325,7 +325,7 @@ impl World {
     }
 }
 
-/// Mail goes within the length of the outage and two seconds, whichever way its sessions ended, to one host and to two.
+/// Mail goes within the length of the outage plus two seconds, however its sessions ended, with one host and with two.
 #[test]
 fn a_host_that_restarts_is_found_in_time() {
     for (n, way) in WAYS.into_iter().enumerate() {
@@ -351,7 +351,7 @@ fn a_host_that_restarts_is_found_in_time() {
     }
 }
 
-/// A host that does not come back costs no more, after the first minute, than one that did not work a moment ago.
+/// After the first minute, a host that stays away costs no more than one that did not work a moment ago.
 #[test]
 fn a_host_that_stays_away_is_left_alone_as_any_other() {
     for (n, way) in WAYS.into_iter().enumerate() {
@@ -369,14 +369,14 @@ fn a_host_that_stays_away_is_left_alone_as_any_other() {
             (first, world.connects_within(begun + MINUTE, begun + 24 * HOUR))
         };
         let ((first, later), (_, as_any)) = (run(4 * SECOND), run(3 * HOUR));
-        // Jitter moves one or two beyond the day's end, and messages that refuse by turns.
+        // Jitter, and messages that are refused in turn, move one or two attempts beyond the day's end.
         assert!(later <= as_any + as_any / 8 + 3, "{way:?}: {later} connections, {as_any} to any other host");
         assert!(first <= 26, "{way:?}: {first} connections in the first minute");
     }
 }
 
-/// What was in flight when a connection was lost, be it after the end of the data, goes soon after the host has taken other mail; a
-/// message that always ends so waits from the second time on.
+/// Messages in flight when a connection was lost, even after the end of the data, go soon after the host has taken
+/// other mail. A message that always ends like that waits from the second time on.
 #[test]
 fn what_was_in_flight_is_tried_again_after_seconds() {
     let mut world = World::new(1, Way::AfterDot, 1);
@@ -391,7 +391,7 @@ fn what_was_in_flight_is_tried_again_after_seconds() {
     world.run(SECOND);
     let ids: Vec<u32> = world.delivered.iter().map(|(id, _)| *id).collect();
     assert_eq!(ids.len(), 7, "both have theirs: {ids:?}");
-    // The host dies of one message, and takes all others.
+    // One message kills the host; all others are taken.
     let mut world = World::new(1, Way::AfterDot, 1);
     world.warm_up(4 * SECOND);
     world.mail();
@@ -401,7 +401,7 @@ fn what_was_in_flight_is_tried_again_after_seconds() {
     }
     let mut tried = 0;
     for _ in 0..6_000 {
-        // Out whenever that message is in a transaction.
+        // The host is out whenever that message is in a transaction.
         let id = world.store.book.intern(&format!("u{poison}@site.example")).unwrap().0;
         let is_open = world.conns.values().any(|c| c.open.iter().any(|work| work.ids.contains(&id)));
         world.hosts[0].out = if is_open { 0..Ms::MAX } else { 0..0 };
@@ -412,7 +412,7 @@ fn what_was_in_flight_is_tried_again_after_seconds() {
     assert_eq!(world.delivered.len(), 305, "the others have theirs");
 }
 
-/// A limit of the session is a limit of the session, whatever the code; all goes over one connection after the other.
+/// A limit of the session is recognized whatever the code; all messages go, one connection after the other.
 #[test]
 fn messages_beyond_a_sessions_limit_go_at_once() {
     for (code, text) in [
@@ -441,7 +441,7 @@ fn messages_beyond_a_sessions_limit_go_at_once() {
     }
 }
 
-/// A host that says so to the first message of each session gets no connection without a clock that grows.
+/// A host that claims a session limit at the first message of each session gets connections only by a growing clock.
 #[test]
 fn a_sessions_limit_is_not_believed_of_who_delivers_nothing() {
     for code in [421, 450, 451, 452] {
@@ -462,7 +462,7 @@ fn a_sessions_limit_is_not_believed_of_who_delivers_nothing() {
     }
 }
 
-/// The true limit per time is still found and kept to, by whichever words.
+/// The true limit over time is still found and respected, whatever the words.
 #[test]
 fn a_limit_per_time_is_no_limit_of_a_session() {
     for text in

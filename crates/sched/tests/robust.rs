@@ -24,11 +24,11 @@ fn no_host_can_make_us_try_without_a_clock() {
             Err(fault) => panic!("SCHED_SEED={seed}: {fault}"),
         }
     }
-    // Worlds in which nothing happens would show nothing.
+    // Worlds in which nothing happens would prove nothing.
     assert!(all.delivered > 0 && all.bounced > 0 && all.expired > 0 && all.connections > all.transactions / 100);
 }
 
-/// The checker must be able to fail: a world that keeps an end to itself.
+/// The checker must be able to fail: this world hides the end of a message.
 #[test]
 fn a_world_that_loses_something_is_noticed() {
     let mut world = World::new(1);

@@ -32,7 +32,7 @@ fn every_recipient_ends_as_its_world_says() {
             }
         }
     }
-    // Views of empty queues would agree about nothing.
+    // Views of empty queues would prove nothing.
     assert!(checks > 100 && causes.len() > 8 && causes.contains("queue_only"), "{checks} {causes:?}");
 }
 
@@ -45,7 +45,7 @@ fn a_lost_completion_is_noticed() {
     world.run();
 }
 
-/// After a stop nothing is begun, and everything that is under way ends.
+/// After a stop nothing is begun, and everything in flight ends.
 #[test]
 fn a_stop_lets_transactions_finish_and_begins_none() {
     for seed in 0..40 {

@@ -1,5 +1,6 @@
-//! What an operator keeps out of a transaction. A standing bounce goes before a hold, here and in every view
-//! (`crate::status::place`): the recipients that it covers fail, by a drain, and a hold keeps the others.
+//! Removes recipients that an operator keeps out of transactions. A standing bounce takes precedence over a hold, here
+//! and in every view (`crate::status::place`): a drain fails the recipients that it covers, and a hold keeps the
+//! others.
 
 use stentor_queue::ids::{DomainId, MessageNo, SiteId};
 
@@ -7,15 +8,15 @@ use super::Choice;
 use crate::failure::drains::{Drain, DrainWhat};
 
 impl Choice<'_> {
-    /// Whether nothing of a message may go at a site, because it is held, or its sender or client is queue-only: it is taken
-    /// out of the line, once. Of what is not, each domain is looked at when its recipients are taken, so that this costs
-    /// the same however many there are.
+    /// Whether nothing of a message may go at a site because it is held, or its sender or client is queue-only. Such a
+    /// message is taken out of the line once. For other messages each domain is checked when its recipients are taken,
+    /// so the cost here does not depend on their number.
     pub fn is_stopped(&mut self, site: SiteId, no: MessageNo) -> bool {
         self.core.messages.is_held(no) && (self.leaves_to_bounce(site, no) || self.core.keep_if_held(site, no))
             || self.core.keep_if_queue_only(self.store, site, no)
     }
 
-    /// Whether a standing bounce covers what waits of a message at a domain; if so it fails, in slices.
+    /// Whether a standing bounce covers a message's waiting recipients at a domain; if so they fail, in slices.
     pub fn bounce_at(&mut self, domain: DomainId, no: MessageNo) -> bool {
         if self.core.bounces.is_empty() {
             return false;
@@ -32,7 +33,8 @@ impl Choice<'_> {
         true
     }
 
-    /// The same for all that waits of it at a site; whether nothing of it is left in line there.
+    /// Bounces the covered recipients of a message at all domains of a site. Returns whether none are left in line
+    /// there.
     fn leaves_to_bounce(&mut self, site: SiteId, no: MessageNo) -> bool {
         let is_about = |message| self.core.bounces.are_of(message);
         if !self.store.message(no).is_some_and(is_about) {

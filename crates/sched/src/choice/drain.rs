@@ -9,8 +9,8 @@ use crate::failure::drains::{Drain, DrainWhat};
 use crate::flows::lines::oldest;
 
 impl Choice<'_> {
-    /// The next recipients of a drain: a message's. `None`: the drain is done, if steps are left. `line` is the site's line
-    /// that was looked at last, `None` at first.
+    /// The message and recipients that a drain takes next. `None`: the drain is done, if steps are left. `line` is the
+    /// site's line that was examined last, `None` at first.
     pub fn next_of(&mut self, drain: &Drain, line: &mut Option<usize>, steps: &mut u32) -> Option<(MessageNo, Ids)> {
         match drain.what {
             DrainWhat::Domain(domain) => self.next_at_domain(domain, drain.expired_only, steps),
@@ -54,7 +54,7 @@ impl Choice<'_> {
         line: &mut Option<usize>,
         steps: &mut u32,
     ) -> Option<(MessageNo, Ids)> {
-        // From the back: a line that becomes empty may be taken out.
+        // From the back: a line that becomes empty may be removed.
         let last = line.unwrap_or(self.core.sites.get(site).lines.list.len());
         for at in (0..=last).rev() {
             *line = Some(at);
@@ -106,7 +106,7 @@ impl Choice<'_> {
         [bulk, explicit].into_iter().flatten().min_by_key(|no| no.0.wrapping_sub(newest).wrapping_sub(1))
     }
 
-    /// Whether an operator holds the message; if so it leaves the domain and the place is noted.
+    /// Whether an operator holds the message; if so it leaves the domain, and its place is noted.
     fn keep_at_domain_if_held(&mut self, domain: DomainId, no: MessageNo) -> bool {
         if self.core.messages.held == 0 {
             return false;

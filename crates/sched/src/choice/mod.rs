@@ -1,9 +1,9 @@
 //! Chooses the next transaction: which message, and which of its recipients.
 //!
-//! A free connection gets the oldest message of the flow whose turn it is (`flows::lines`), alternating with what its host is
-//! offered (`offers`). Each recipient is looked at once when its domain is touched and once per return from a clock. A message
-//! or recipient that cannot go leaves its place: to a deferral, to the mailbox's clock or the operator's hold, or for good if
-//! the message is gone.
+//! A free connection gets the oldest message of the flow whose turn it is (`flows::lines`), alternating with offers to
+//! its host (`offers`). Each recipient is looked at once when its domain is touched and once per return from a clock. A
+//! message or recipient that cannot go leaves its place: for a deferral, the mailbox's clock or the operator's hold, or
+//! for good if the message is gone.
 
 mod bounced;
 mod drain;
@@ -37,9 +37,9 @@ pub struct Choice<'a> {
 pub struct Taken<'s> {
     pub ids: Ids,
     pub max: usize,
-    /// Elementary steps that may still be done.
+    /// Elementary steps left.
     pub steps: &'s mut u32,
-    /// They are to fail whatever their mailboxes say: no clock of those keeps them back.
+    /// These recipients are to fail whatever state their mailboxes are in: mailbox clocks do not keep them back.
     pub is_final: bool,
 }
 
@@ -50,7 +50,7 @@ impl Taken<'_> {
 }
 
 impl Choice<'_> {
-    /// The next transaction for a host of a site, its recipients marked as in flight.
+    /// The next transaction for a host of a site, with its recipients marked as in flight.
     pub fn select(&mut self, hop: Hop) -> Option<(MessageNo, Ids)> {
         let entry = self.core.sites.get(hop.site);
         let given = entry.limits.recipients_per_transaction_max.map(|max| (max as usize).max(1));
@@ -59,7 +59,7 @@ impl Choice<'_> {
         if entry.offers.is_empty() {
             return self.select_in_line(hop, max);
         }
-        // By turns.
+        // Offers and lines take turns.
         entry.offer_served = !entry.offer_served;
         if entry.offer_served {
             let found = self.select_offered(hop, max);
@@ -95,12 +95,12 @@ impl Choice<'_> {
                 return Some((no, taken.ids));
             }
         }
-        // Out of steps, and perhaps there is more.
+        // Out of steps; there may be more.
         self.core.sites.mark_dirty(site);
         None
     }
 
-    /// Takes recipients of a message at a site: of one domain, or of several where the site mixes them.
+    /// Takes recipients of a message at a site: from one domain, or from several where the site mixes them.
     pub fn gather(&mut self, site: SiteId, no: MessageNo, taken: &mut Taken<'_>) {
         let Some(flow) = self.core.messages.flow(no) else {
             return self.waits.remove_gone_at(&mut self.core.sites, site, no);
@@ -132,8 +132,8 @@ impl Choice<'_> {
         }
     }
 
-    /// Whether a message's recipients at a domain may go at this site: it is still the domain's, no standing bounce covers
-    /// them, and the domain is not queue-only.
+    /// Whether a message's recipients at a domain may go at this site: the domain is still at this site, no standing
+    /// bounce covers them, and the domain is not queue-only.
     fn is_tried(&mut self, site: SiteId, domain: DomainId, no: MessageNo) -> bool {
         let is_here = self.domains.get(domain).site == Some(site);
         is_here && !self.bounce_at(domain, no) && !self.core.keeps_at_domain(self.store, Some(site), domain, no)
@@ -163,9 +163,9 @@ impl Choice<'_> {
             if !message.pending().contains(id.0) {
                 self.waits.gone.push((no, id));
             } else if active.meets_reservation(id) {
-                // The verb's end says what becomes of it.
+                // The end of the operator's action decides what becomes of the recipient.
             } else if !taken.is_final && self.failure.keeps_back(no, id, self.now) || active.is_failing(id) {
-                // The clock (or the report) brings it back.
+                // Its clock or report brings it back.
             } else if active.in_flight.insert(id.0) {
                 taken.ids.push(id);
             }
@@ -184,7 +184,7 @@ impl Choice<'_> {
         empty
     }
 
-    /// A message that is gone: its traces at a domain.
+    /// Forgets a finished message at a domain.
     pub fn forget(&mut self, domain: DomainId, no: MessageNo) {
         let entry = self.domains.get(domain);
         entry.bulk.remove(no.0);

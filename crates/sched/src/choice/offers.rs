@@ -21,7 +21,7 @@ impl Choice<'_> {
             let Some(no) = oldest(&set, self.core.newest) else { continue };
             set.remove(no.0);
             if !set.is_empty() {
-                // Behind the other flows.
+                // Let the other flows go first.
                 deferral.waiters.push((flow, class, set));
             }
             let own = (site, DeferralKey::Message(no));

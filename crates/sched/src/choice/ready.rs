@@ -6,20 +6,20 @@ use super::Choice;
 use super::waits::{AtSite, List};
 use crate::flows::FlowNo;
 
-/// Where a recipient has entered, and what follows.
+/// Where a recipient was entered, and what the caller must do next.
 pub enum Entered {
     Nowhere,
-    /// The message is new at the domain, which is to be brought to its site.
+    /// The message is new at the domain and must be linked to the domain's site.
     Domain(DomainId, usize),
-    /// It waits at the site, which may want a connection.
+    /// The recipient waits at the site, which may need a connection.
     Site(SiteId),
 }
 
 impl Choice<'_> {
-    /// The recipient may be sent to as soon as a connection is there.
+    /// Enters a recipient that may be sent to as soon as there is a connection.
     pub fn enter(&mut self, no: MessageNo, id: AddressId) -> Entered {
         let Some((class, flow)) = self.core.messages.class_and_flow(no) else { return Entered::Nowhere };
-        // An address that was forgotten since has nothing pending anywhere.
+        // An address that has been forgotten since has nothing pending.
         let Some(domain) = self.store.book.try_domain(id) else { return Entered::Nowhere };
         self.waits.lists.get_or_insert_with((domain, no), List::default).ids.push(id);
         let entry = self.domains.get(domain);
@@ -40,7 +40,8 @@ impl Choice<'_> {
         }
     }
 
-    /// Enters (site, message): untouched recipients of a domain, or a list. `passes`: a run of the queue lets it.
+    /// Enters (site, message): untouched recipients of a domain, or a list. `passes`: a run of the queue lets the
+    /// message pass.
     pub fn wait_at(&mut self, site: SiteId, domain: DomainId, no: MessageNo, class: usize, passes: bool) {
         if !passes && self.core.keeps_at_domain(self.store, Some(site), domain, no) {
             return;
@@ -55,7 +56,7 @@ impl Choice<'_> {
         }
     }
 
-    /// In the site's line, or at the deferral that keeps it back, or aside: no connection is opened to see that.
+    /// Puts the message in the site's line, behind its deferral, or aside; no connection is opened to find that out.
     fn stand_in_line(&mut self, site: SiteId, no: MessageNo, (flow, class): (FlowNo, usize), passes: bool) {
         let may_be_deferred = self.core.sites.get(site).deferrals > 0;
         if may_be_deferred && self.failure.deferrals.keeps_back(self.core, self.store, site, no, self.now) {

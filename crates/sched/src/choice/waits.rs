@@ -1,8 +1,8 @@
-//! Where recipients wait that may be sent.
+//! Where ready recipients wait.
 //!
-//! Two levels: a domain knows its waiting messages (`bulk`: not looked at; `explicit`: with a list of ready recipients in
-//! `lists`), a site knows the waiting messages of all its domains (`Site::lines`). For sites of several domains, `at_sites`
-//! has the domains at which a message waits there, four bytes each.
+//! There are two levels. A domain knows its waiting messages (`bulk`: not looked at; `explicit`: with a list of ready
+//! recipients in `lists`). A site knows the waiting messages of all its domains (`Site::lines`). For sites of several
+//! domains, `at_sites` holds the domains at which a message waits there, four bytes each.
 
 use std::collections::VecDeque;
 
@@ -18,7 +18,7 @@ use crate::messages::Active;
 use crate::sites::Sites;
 use crate::tables::Parts;
 
-/// Held or finished messages taken out of the front of a site's line before it is looked at again later.
+/// Held or finished messages that are removed from the front of a site's line before the site is put off until later.
 const FRONT_MAX: u32 = 8;
 /// Above this many on the smaller side, the recipients of a message at a domain are found by bitmap arithmetic.
 const LISTED_MAX: usize = 2_048;
@@ -50,7 +50,7 @@ impl List {
         next.map(AddressId)
     }
 
-    /// How many are left, and still among `pending`.
+    /// How many recipients are left and still among `pending`.
     pub fn len_of(&self, pending: &IdSet) -> usize {
         let listed = self.ids.iter().filter(|id| pending.contains(id.0)).count();
         let rest = self.rest.as_ref().map_or(0, |rest| match rest.cursor {
@@ -69,23 +69,23 @@ impl List {
     }
 }
 
-/// Of one message at one site of many domains: where it waits. A domain may be named twice, or in vain.
+/// Domains at which one message waits, for a site of many domains. A domain may be repeated or outdated.
 pub type AtSite = SmallVec<[DomainId; 4]>;
 
 #[derive(Default)]
 pub struct Waits {
     pub lists: Parts<(DomainId, MessageNo), List>,
     pub at_sites: Parts<(SiteId, MessageNo), AtSite>,
-    /// Traces of messages that are gone, to be forgotten by the next ticks.
+    /// Domains that still know a finished message; the next ticks make them forget it.
     pub traces: VecDeque<(DomainId, MessageNo)>,
-    /// Whether messages have ended that may still stand in lines.
+    /// Whether some messages have ended that may still be in lines.
     pub removals: bool,
-    /// Recipients that were met and are pending no more: the scheduler ends their clocks.
+    /// Recipients that were found no longer pending: the scheduler ends their clocks.
     pub gone: Vec<(MessageNo, AddressId)>,
 }
 
 impl Waits {
-    /// Takes held and finished messages out of the front of a site's line, so that no connection is opened for them.
+    /// Removes held and finished messages from the front of a site's line, so that no connection is opened for them.
     /// `false`: there may be more, and the site is looked at again.
     pub fn clear_front(&mut self, core: &mut Core, site: SiteId) -> bool {
         if core.messages.held == 0 && !self.removals {
@@ -112,7 +112,7 @@ impl Waits {
         false
     }
 
-    /// A message that is gone leaves a site's line; what its domains have of it is forgotten by the next ticks.
+    /// Removes a finished message from a site's line; the next ticks forget what its domains know of it.
     pub fn remove_gone_at(&mut self, sites: &mut Sites, site: SiteId, no: MessageNo) {
         let entry = sites.get(site);
         entry.lines.remove_gone(no);

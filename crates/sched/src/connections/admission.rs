@@ -1,4 +1,5 @@
-//! Admission: whether path, hosts and budget allow a site a connection, and the line of the sites that must wait.
+//! Admission: whether path, hosts and budget allow a site a connection, and the line of the sites that must wait for
+//! one.
 
 use std::sync::Arc;
 
@@ -12,11 +13,12 @@ use crate::flows::{FlowNo, ORDINARY};
 use crate::sites::path::Path;
 use crate::sites::{Hop, Pick, Slot};
 
-/// Transactions of one connection until others in line for the budget have their turn.
+/// Transactions of one connection before sites that wait for the budget get their turn.
 const TURN_TRANSACTIONS: u32 = 20;
 
 impl Admission<'_> {
-    /// Mail waits at a site, or something there has changed: wakes an idle connection, or opens one if it may have one.
+    /// Called when mail waits at a site or something there has changed: wakes an idle connection, or opens one if the
+    /// site may have one.
     pub fn consider(&mut self, site: SiteId) {
         let sources = self.core.sources();
         let entry = self.core.sites.get(site);
@@ -55,7 +57,7 @@ impl Admission<'_> {
         }
     }
 
-    /// Whether a connection was woken or opened.
+    /// Wakes or opens a connection of one path. Returns whether it did.
     fn consider_path(&mut self, site: SiteId, source: SourceNo) -> bool {
         let (adapts, time, now) = (self.core.cfg.strategies.adaptation, self.core.time, self.now);
         let default = self.core.cfg.connections_per_site_max;
@@ -84,7 +86,7 @@ impl Admission<'_> {
         self.open_in_budget(site, source, target, ordinary).is_some()
     }
 
-    /// The target to be tried; if there is none, the site is looked at again when there may be one.
+    /// The target to try; if there is none, the site is looked at again when there may be one.
     pub(super) fn target_or_wait(&mut self, site: SiteId, pick: Pick) -> Option<usize> {
         match pick {
             Pick::Target(target) => return Some(target),
@@ -98,7 +100,8 @@ impl Admission<'_> {
         None
     }
 
-    /// What a run of the queue lets pass has had its try where no host is left that may be tried.
+    /// Ends the passing of messages in a run of the queue: they have had their try when no host is left that may be
+    /// tried.
     fn end_passing(&mut self, site: SiteId) {
         if !self.core.sites.get(site).lines.has_passing() {
             return;
@@ -109,7 +112,7 @@ impl Admission<'_> {
         self.core.sites.get(site).lines = lines;
     }
 
-    /// Opens a connection if the budget has room; else the site stands in line for one.
+    /// Opens a connection if the budget has room; otherwise the site waits in line for one.
     pub(super) fn open_in_budget(
         &mut self,
         site: SiteId,
@@ -126,8 +129,8 @@ impl Admission<'_> {
         Some(self.open(site, source, target))
     }
 
-    /// Makes room in the budget: an idle connection is closed. Its QUIT is charged to the slow lane if that has room;
-    /// else its place is free when it is gone. Whether there is room now.
+    /// Makes room in the budget by closing an idle connection. Its QUIT is charged to the slow lane if that has room;
+    /// otherwise its place becomes free when it is gone. Returns whether there is room now.
     fn make_room(&mut self, budget: usize) -> bool {
         let wanted = self.core.flows.in_line() + 1;
         while self.pool.fast >= budget && self.pool.closing_fast < wanted {
@@ -144,7 +147,7 @@ impl Admission<'_> {
         path.conns += 1;
         path.coming += 1;
         let (to, host) = (entry.targets[target].clone(), path.hosts[target]);
-        // Silent ones serve nobody.
+        // Silent connections serve nobody.
         let beside = path.greeted.saturating_sub(path.silent - path.silent_coming);
         let beside = if self.core.sites.hosts[host as usize].greeted > 0 { beside } else { 0 };
         let hop = Hop { site, source, host };
@@ -161,7 +164,7 @@ impl Admission<'_> {
         slot
     }
 
-    /// Puts a site in line for a connection from a source: for each flow of the class that waits for one.
+    /// Puts a site in line for a connection from a source, once for each flow of the class that waits for one.
     fn want(&mut self, site: SiteId, source: SourceNo) {
         let orders = self.core.cfg.strategies.order;
         let entry = self.core.sites.get(site);
@@ -176,7 +179,7 @@ impl Admission<'_> {
         }
     }
 
-    /// The next site in line for a connection, if the budget has room for its kind.
+    /// The next site in line for a connection, if the budget has room for its kind of mail.
     pub fn next_in_line(&mut self) -> Option<(FlowNo, SiteId)> {
         if self.pool.fast >= self.core.cfg.connections_max {
             return None;
@@ -189,7 +192,7 @@ impl Admission<'_> {
         Some((flow, site))
     }
 
-    /// A site has got a connection in its turn: it goes to the end of the line for its next one.
+    /// Puts a site that has got a connection in its turn at the end of the line for its next one.
     pub fn want_more(&mut self, site: SiteId) {
         let (adapts, default) = (self.core.cfg.strategies.adaptation, self.core.cfg.connections_per_site_max);
         let entry = self.core.sites.get(site);
@@ -227,7 +230,7 @@ impl Admission<'_> {
         wait.is_none()
     }
 
-    /// Whether the connection is to be closed for others that stand in line for the budget.
+    /// Whether the connection must close for others that wait for the budget.
     pub fn yields(&mut self, slot: Slot) -> bool {
         let ordinary = self.core.flows.wanting[ORDINARY] > self.pool.closing_fast;
         let any = self.core.flows.in_line() > self.pool.closing_fast;

@@ -1,13 +1,13 @@
 //! The fast and the slow lane; silence moves a connection to the slow one.
 //!
-//! A connection that is connecting or in a transaction and silent for longer than max(`fast_silence_ms`, 3 times the 99th
-//! percentile of its path's gaps) is charged to the slow lane and keeps its time-outs there. Its fast place is free, its host
-//! gets no other connection meanwhile, and another target of the site is tried at once. When bytes arrive, the connection is
-//! charged to the fast lane again if that has a free place.
+//! A connection that is connecting or in a transaction and silent for longer than max(`fast_silence_ms`, 3 times the
+//! 99th percentile of its path's gaps) is charged to the slow lane and keeps its time-outs there. Its place in the fast
+//! lane becomes free, its host gets no other connection meanwhile, and another target of the site is tried at once.
+//! When bytes arrive, the connection is charged to the fast lane again if that has a free place.
 //!
-//! When the slow lane is full and a site waits in line for the budget, the connection that has been silent for longest gives
-//! way ([`Effect::GiveWay`]); that counts as a time-out for its host. The caller refuses (`stays`) if the end of the data
-//! has been sent: closing there would deliver twice. Then the next one is asked.
+//! When the slow lane is full and a site waits in line for the budget, the connection that has been silent longest
+//! gives way ([`Effect::GiveWay`]); that counts as a time-out of its host. The caller refuses (`stays`) if the end of
+//! the data has been sent: closing then could deliver twice. In that case the next connection is asked.
 
 use stentor_queue::ids::{ConnId, Ms};
 
@@ -17,10 +17,10 @@ use crate::effects::Effect;
 use crate::sites::{HostNo, Slot};
 
 const P99_TIMES: Ms = 3;
-/// How soon a silent connection without room in the slow lane is looked at again.
+/// How soon a silent connection is checked again if the slow lane has no room.
 const AGAIN_MS: Ms = 250;
 
-/// Silence that changes lanes.
+/// How long a silence must last to change lanes.
 pub fn silence_ms(least: Ms, p99_ms: Option<Ms>) -> Ms {
     least.max(p99_ms.unwrap_or(0) * P99_TIMES)
 }
@@ -33,13 +33,13 @@ impl Connections<'_> {
         silence_ms(least, self.core.path(hop.site, hop.source).gaps.p99_ms())
     }
 
-    /// Sees to it that the connection is looked at when it has been silent for too long.
+    /// Sets a timer that checks the connection when it has been silent for too long.
     pub fn arm_silence(&mut self, slot: Slot) {
         let at = self.now + self.silence_ms(slot);
         self.arm(slot, at);
     }
 
-    /// A connecting or busy connection's timer. Whether a place of the budget has come free.
+    /// Handles the timer of a connecting or busy connection. Returns whether a place in the budget has become free.
     pub fn maybe_silent(&mut self, slot: Slot) -> bool {
         let silence_ms = self.silence_ms(slot);
         let Some(conn) = self.pool.at(slot) else { return false };
@@ -77,11 +77,11 @@ impl Connections<'_> {
             path.silent_coming += usize::from(connecting);
             self.core.sites.host(hop.host).silent += 1;
         }
-        // Perhaps another of its hosts answers.
+        // Another of its hosts may answer.
         self.core.sites.mark_dirty(hop.site);
     }
 
-    /// Silent connections go to the slow lane as far as there is room now.
+    /// Moves silent connections to the slow lane, as far as it has room.
     pub fn fill_slow_lane(&mut self) {
         while self.pool.slow < self.core.cfg.slow_connections_max
             && let Some((slot, id)) = self.pool.overdue.pop_front()
@@ -103,7 +103,7 @@ impl Connections<'_> {
         })
     }
 
-    /// While sites stand in line and silent connections have no room in the slow lane: those silent for longest go.
+    /// Makes the connections that have been silent longest give way while sites wait in line and the slow lane is full.
     pub fn let_overdue_give_way(&mut self) {
         let overdue = self.pool.overdue.len();
         let wanted = (self.core.flows.wanting[0] + self.core.flows.wanting[1]).min(overdue);
@@ -126,7 +126,7 @@ impl Connections<'_> {
         }
     }
 
-    /// The answer to [`Effect::GiveWay`]: the end of some data is out, the connection keeps its time-outs.
+    /// Answers [`Effect::GiveWay`]: the end of some data has been sent, so the connection keeps its time-outs.
     pub fn stays(&mut self, conn: ConnId) {
         let Some(entry) = self.pool.get(conn).filter(|entry| entry.cut) else { return };
         (entry.cut, entry.stays) = (false, true);
@@ -134,7 +134,7 @@ impl Connections<'_> {
         self.let_overdue_give_way();
     }
 
-    /// A sign of life that ends a silence.
+    /// Ends a silence after a sign of life.
     pub fn end_silence(&mut self, slot: Slot) {
         let Some(conn) = self.pool.at(slot) else { return };
         conn.stays = false;
@@ -149,7 +149,7 @@ impl Connections<'_> {
         self.core.sites.mark_dirty(hop.site);
     }
 
-    /// One of the host's connections is not silent any more, or gone.
+    /// Called when one of the host's connections is no longer silent, or gone.
     pub fn host_heard(&mut self, host: HostNo) {
         let entry = self.core.sites.host(host);
         entry.silent -= 1;
@@ -158,7 +158,7 @@ impl Connections<'_> {
         }
     }
 
-    /// Back from the slow lane, if the budget has room.
+    /// Moves a connection back from the slow lane, if the budget has room.
     pub fn back_to_fast_lane(&mut self, slot: Slot) {
         if self.pool.fast >= self.core.cfg.connections_max {
             return;
@@ -173,7 +173,7 @@ impl Connections<'_> {
         }
     }
 
-    /// A transaction was answered.
+    /// Called when a transaction was answered.
     pub fn heard(&mut self, conn: ConnId) {
         let slot = slot_of(conn);
         self.end_silence(slot);

@@ -19,7 +19,7 @@ pub struct Free {
     pub slot: Slot,
     pub hop: Hop,
     was_idle: bool,
-    /// It has done as many transactions as it may.
+    /// It has done as many transactions as are allowed.
     is_exhausted: bool,
 }
 
@@ -34,7 +34,8 @@ impl Connections<'_> {
         self.pool.arm(&mut self.core.timers, slot, at);
     }
 
-    /// A connection's timer: too long idle, or too long silent. Whether a place of the budget has come free.
+    /// Handles a connection's timer: idle for too long, or silent for too long. Returns whether a place in the budget
+    /// has become free.
     pub fn due(&mut self, slot: Slot) -> bool {
         let idle_ms = self.core.cfg.idle_ms;
         let Some(conn) = self.pool.at(slot) else { return false };
@@ -52,7 +53,7 @@ impl Connections<'_> {
         false
     }
 
-    /// A connection without a session has waited for this for so long; for operators.
+    /// Records what a connection without a session waits for, and for how long; operators see it.
     pub fn reached(&mut self, conn: ConnId, reach: Reach, waited_ms: Ms) {
         let now = self.now;
         if let Some(entry) = self.pool.get(conn).filter(|c| c.state == State::Connecting) {
@@ -79,7 +80,7 @@ impl Connections<'_> {
         path.gaps.add(gap_ms);
     }
 
-    /// What the server offers by LIMITS (RFC 9422).
+    /// Records the limits that the server offers by LIMITS (RFC 9422).
     pub fn limits_offered(&mut self, conn: ConnId, transactions_max: Option<u32>, recipients_max: Option<u32>) {
         let Some(hop) = self.pool.get(conn).map(|entry| entry.hop) else { return };
         let path = self.core.path(hop.site, hop.source);
@@ -91,7 +92,7 @@ impl Connections<'_> {
         }
     }
 
-    /// Bytes came from the server.
+    /// Called when bytes came from the server.
     pub fn progress(&mut self, conn: ConnId) {
         let Some(entry) = self.pool.get(conn).filter(|c| c.state != State::Idle) else { return };
         let (hop, gap_ms) = (entry.hop, self.now.saturating_sub(entry.since));
@@ -99,7 +100,7 @@ impl Connections<'_> {
         self.core.path(hop.site, hop.source).gaps.add(gap_ms);
     }
 
-    /// The caller asks for a transaction: the connection is busy from here on.
+    /// Called when the caller asks for a transaction: the connection is busy from here on.
     pub fn begin_choice(&mut self, conn: ConnId) -> Option<Free> {
         let entry = self.pool.get(conn).filter(|c| !matches!(c.state, State::Connecting | State::Closing))?;
         let (hop, begun, was_idle) = (entry.hop, entry.begun, entry.state == State::Idle);
@@ -116,7 +117,7 @@ impl Connections<'_> {
         Some(Free { slot: slot_of(conn), hop, was_idle, is_exhausted })
     }
 
-    /// A transaction begins.
+    /// Begins a transaction.
     pub fn begin_transaction(
         &mut self,
         store: &Store,
@@ -153,7 +154,7 @@ impl Connections<'_> {
         Some(Work { tx, no, ids })
     }
 
-    /// A transaction has ended; without others the connection is ready for the next.
+    /// Ends a transaction; a connection without others is ready for the next.
     pub fn end_transaction(&mut self, conn: ConnId, tx: TxId) -> Option<Ended> {
         let now = self.now;
         let entry = self.pool.get(conn)?;
@@ -161,7 +162,7 @@ impl Connections<'_> {
         let Tx { no, ids, begun, sender, .. } = entry.txs.remove(at);
         let gap_ms = now.saturating_sub(entry.since);
         entry.since = now;
-        // The connection's making is part of its first transaction's xdelay.
+        // The xdelay of a connection's first transaction includes the time to connect.
         let begun = if entry.good == 0 && entry.begun == 1 { entry.opened } else { begun };
         let is_ready = entry.txs.is_empty() && entry.state == State::Busy;
         if is_ready {
@@ -175,7 +176,7 @@ impl Connections<'_> {
         Some(Ended { hop, host_name, session, no, ids, begun, gap_ms, sender })
     }
 
-    /// Of a connection that is still there: what its end would mean. It counts as charged from here on.
+    /// Charges a connection that is still open. Returns what its end would mean.
     pub fn charge(&mut self, conn: ConnId) -> Option<Ending> {
         let entry = self.pool.get(conn)?;
         let (hop, own, greeted) = (entry.hop, usize::from(!entry.silent), u32::from(entry.greeted));
@@ -186,7 +187,8 @@ impl Connections<'_> {
         Some(end)
     }
 
-    /// The host takes no more on this connection, and has said so (`leaves`: it closes it). Transactions that were answered on it.
+    /// Marks a connection on which the host takes no more transactions and has said so (`leaves`: it closes it).
+    /// Returns how many transactions were answered on it.
     pub fn spend(&mut self, conn: ConnId, leaves: bool) -> u32 {
         let Some(entry) = self.pool.get(conn) else { return 0 };
         entry.is_spent = true;
@@ -194,8 +196,8 @@ impl Connections<'_> {
         entry.good
     }
 
-    /// A connection without work: idle, or closed if it has done its share or others wait for its place. Whether it was
-    /// closed, and its place may be another's.
+    /// Handles a connection without work: it becomes idle, or closes if it has done its share or others wait for its
+    /// place. Returns whether it was closed, so that its place may go to another.
     pub fn rest(&mut self, free: Free, yields: bool) -> bool {
         let Free { slot, hop, is_exhausted, .. } = free;
         self.back_to_fast_lane(slot);
@@ -207,7 +209,7 @@ impl Connections<'_> {
         self.forget_offered(hop, slot);
         if is_exhausted || yields || others_wait {
             let path = self.core.path(hop.site, hop.source);
-            // A learned limit is tried again with a little more.
+            // A learned limit is raised a little and tried again.
             if is_exhausted && !is_spent {
                 path.transactions_max = path.transactions_max.saturating_add(path.transactions_max / 4 + 1);
             }
@@ -223,7 +225,7 @@ impl Connections<'_> {
         false
     }
 
-    /// Work waits for a connection that was idle.
+    /// Wakes an idle connection for new work.
     pub(super) fn wake(&mut self, slot: Slot) {
         let Some(conn) = self.pool.at(slot) else { return };
         (conn.state, conn.since) = (State::Ready, self.now);
@@ -252,7 +254,7 @@ impl Connections<'_> {
         self.core.effects.push(Effect::Close { conn: id });
     }
 
-    /// Closes what is idle or connecting.
+    /// Closes idle and connecting connections.
     pub fn close_unused(&mut self) {
         for slot in 0..self.pool.slots() {
             if self.pool.at(slot).is_some_and(|c| matches!(c.state, State::Idle | State::Connecting)) {
@@ -261,8 +263,8 @@ impl Connections<'_> {
         }
     }
 
-    /// Takes a gone connection out of the counts of its path and host. Connections of the path that go on, if the host has
-    /// greeted one.
+    /// Removes a closed connection from the counts of its path and host. Returns how many connections of the path
+    /// remain, if the host has greeted one.
     pub fn leave(&mut self, gone: &Conn) -> usize {
         let (slot, hop) = (slot_of(gone.id), gone.hop);
         let path = self.core.path(hop.site, hop.source);
@@ -289,7 +291,8 @@ impl Connections<'_> {
         host.greeted -= u32::from(gone.greeted);
         host.conns -= 1;
         let is_greeted = host.greeted > 0;
-        // Others wait for its place; or for the probe's outcome, and if it had none, the next one probes.
+        // Other sites wait for its place, or for the outcome of its probe. If the probe had no outcome, the next
+        // connection probes.
         if was_full || host.probe == Some(slot) {
             host.probe = host.probe.filter(|probe| *probe != slot);
             self.core.sites.wake_sites_of(hop.host);
@@ -298,14 +301,14 @@ impl Connections<'_> {
         if is_greeted { path.conns - path.silent } else { 0 }
     }
 
-    /// The same, with what its end means.
+    /// Removes a closed connection and returns what its end means.
     pub fn end(&mut self, gone: &Conn) -> Gone {
         let others = self.leave(gone);
         let open = gone.txs.iter().map(|tx| tx.no).collect();
         Gone { end: gone.ending(others), open, host_name: Arc::clone(&gone.host_name) }
     }
 
-    /// A connection is not on its way to work any more.
+    /// Called when a connection is no longer on its way to work.
     fn forget_offered(&mut self, hop: Hop, slot: Slot) {
         let entry = self.core.sites.get(hop.site);
         let path = &mut entry.paths[hop.source as usize];

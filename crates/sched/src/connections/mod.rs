@@ -6,14 +6,14 @@
 //! |---|---|
 //! | `pool` | nothing: it holds the connections and counts them |
 //! | `admission` | whether a site gets a connection: path, host and budget; the line for the budget |
-//! | `offers` | the same for what a host is offered after another has refused it at MAIL |
+//! | `offers` | whether an offer gets a connection, after another host refused the sender at MAIL |
 //! | `lifecycle` | what an event changes: greeted, taken, answered, idle, closed |
 //! | `lanes` | what silence changes |
 //!
 //! At most `connections_max` are charged to the fast lane, the last `ordinary_reserve` of them for sites where ordinary
-//! mail waits. A site that wants a connection while the budget is used up stands in line (`flows`), and an idle connection
-//! is closed for it. If ordinary mail stands in line, a connection that has only bulk mail to do closes after its
-//! transaction; for bulk mail it does after `TURN_TRANSACTIONS`.
+//! mail waits. A site that needs a connection while the budget is used up waits in line (`flows`), and an idle
+//! connection is closed for it. If ordinary mail waits in line, a connection that has only bulk mail to send closes
+//! after its transaction. If bulk mail waits, it closes after `TURN_TRANSACTIONS`.
 
 mod admission;
 mod lanes;

@@ -1,4 +1,4 @@
-//! Connections for offers: mail of a sender that another host of the site has refused at MAIL.
+//! Connections for offers: mail of a sender that another host of the site refused at MAIL.
 
 use stentor_queue::ids::SiteId;
 
@@ -8,7 +8,7 @@ use crate::flows::ORDINARY;
 use crate::sites::{Hop, Slot};
 
 impl Admission<'_> {
-    /// Sees to it that a connection takes what hosts of a path are offered, one at a time. Whether one was woken or opened.
+    /// Wakes or opens a connection for the offers of a path, one at a time. Returns whether it did.
     pub(super) fn consider_offers(&mut self, site: SiteId, source: SourceNo) -> bool {
         let (adapts, now) = (self.core.cfg.strategies.adaptation, self.now);
         let path = &mut self.core.sites.get(site).paths[source as usize];
@@ -43,7 +43,7 @@ impl Admission<'_> {
         let is_new = self.core.sites.host(hosts[target]).conns == 0;
         let path = self.core.path(site, source);
         let open = path.conns - path.silent;
-        // One to a host without any may be beyond the window: those in it may be busy at the host that has refused.
+        // The first connection to a host may exceed the window: the others may be busy at the host that refused.
         if open >= max || open >= path.allowed(max, adapts) + usize::from(is_new) {
             if let Some(slot) = path.idle.first().copied().filter(|_| is_new) {
                 self.connections().close(slot);

@@ -23,7 +23,7 @@ pub enum Lane {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum State {
     Connecting,
-    /// The caller has it and will call `take_work`.
+    /// The caller has the connection and will call `take_work`.
     Ready,
     Idle,
     Busy,
@@ -35,7 +35,7 @@ pub struct Tx {
     pub no: MessageNo,
     pub ids: Ids,
     pub begun: Ms,
-    /// The sender's key, where the site has deferrals: the message may be gone when the outcome comes.
+    /// The sender's key, kept where the site has deferrals: the message may be gone when the outcome comes.
     pub sender: Option<u64>,
 }
 
@@ -49,33 +49,33 @@ pub struct Conn {
     /// Counted as silent at its path and host.
     pub silent: bool,
     pub greeted: bool,
-    /// Connections of the path that had been greeted when this one was asked for: what a refusal may be about, even if
-    /// they have gone meanwhile.
+    /// Connections of the path that had been greeted when this one was opened. A refusal may be about them even if they
+    /// are gone.
     pub beside: usize,
-    /// It has been asked to give way.
+    /// The connection has been asked to give way.
     pub cut: bool,
-    /// It must not be cut any more: the end of some data is out.
+    /// The connection must not be cut any more: the end of some data has been sent.
     pub stays: bool,
-    /// When the connection was asked for.
+    /// When the connection was opened.
     pub opened: Ms,
-    /// How far it is on its way to a session, and since when.
+    /// The stage on the way to a session, and since when.
     pub reach: (Reach, Ms),
-    /// Of the last progress, or of becoming idle.
+    /// When the last progress was made, or when the connection became idle.
     pub since: Ms,
     pub txs: SmallVec<[Tx; 1]>,
     /// Transactions begun.
     pub begun: u32,
-    /// Transactions that were answered, by whatever but 421.
+    /// Transactions that were answered with anything but 421.
     pub good: u32,
-    /// Somebody's copy was delivered.
+    /// At least one copy was delivered.
     pub delivered: bool,
-    /// Somebody got a fate.
+    /// At least one recipient got a fate.
     pub decided: bool,
     /// Its failure has been charged to the host.
     pub charged: bool,
-    /// The host has said that the session has had its share.
+    /// The host has said that the session has reached its limit.
     pub is_spent: bool,
-    /// The armed timer's time, 0 if none.
+    /// When the armed timer fires, 0 if none.
     pub timer_at: Ms,
 }
 
@@ -87,17 +87,17 @@ pub struct Pool {
     pub txs: u64,
     pub fast: usize,
     pub slow: usize,
-    /// On their way out and still charged to the fast lane.
+    /// Closing connections still charged to the fast lane.
     pub closing_fast: usize,
-    /// Asked to give way and not gone yet.
+    /// Connections asked to give way and not gone yet.
     pub cutting: usize,
-    /// In the slow lane, silent for longest first; entries that no longer hold are skipped.
+    /// Connections in the slow lane, silent longest first; outdated entries are skipped.
     pub slow_line: VecDeque<(Slot, ConnId)>,
-    /// Silent, and still charged to the fast lane since the slow one is full.
+    /// Silent connections still charged to the fast lane because the slow one is full.
     pub overdue: VecDeque<(Slot, ConnId)>,
-    /// Connections that became idle; entries that no longer hold are skipped.
+    /// Connections that became idle; outdated entries are skipped.
     idle: Vec<(Slot, Ms)>,
-    /// Times that a site had as many as it may.
+    /// How many times a site had as many connections as it may.
     pub at_site_max: u64,
 }
 
@@ -107,7 +107,7 @@ pub fn slot_of(conn: ConnId) -> Slot {
 }
 
 impl Conn {
-    /// One that is asked for now, `beside` others of its path that have been greeted.
+    /// A new connection; `beside` others of its path have been greeted.
     pub fn new(id: ConnId, hop: Hop, host_name: Arc<str>, lmtp: bool, beside: usize, now: Ms) -> Conn {
         Conn {
             id,
@@ -139,7 +139,7 @@ impl Conn {
         self.state == State::Closing
     }
 
-    /// What its end means to its host and path, while `others` of the path are there beside it.
+    /// What the end of the connection means to its host and path, while `others` of the path remain.
     pub fn ending(&self, others: usize) -> Ending {
         let Conn { hop, good, delivered, decided, charged, cut, .. } = *self;
         Ending { hop, good, delivered, decided, others, charged, cut }
@@ -155,7 +155,7 @@ impl Pool {
         self.slots.get_mut(slot as usize)?.as_mut()
     }
 
-    /// The connection's timer fires at `at` or earlier.
+    /// Makes the connection's timer fire at `at` or earlier.
     pub fn arm(&mut self, timers: &mut Timers, slot: Slot, at: Ms) {
         if let Some(conn) = self.at(slot)
             && (conn.timer_at == 0 || at < conn.timer_at)
@@ -165,7 +165,7 @@ impl Pool {
         }
     }
 
-    /// Slots in use or free.
+    /// Number of slots, used and free.
     pub fn slots(&self) -> Slot {
         self.slots.len() as Slot
     }
@@ -186,12 +186,12 @@ impl Pool {
         self.slots.iter().flatten().filter(|conn| conn.state == State::Connecting)
     }
 
-    /// Whether the recipient is in a transaction on a connection that keeps us waiting.
+    /// Since when the recipient's transaction has been on a silent connection; `None`: it is not on one.
     pub fn silent_since(&self, no: MessageNo, id: AddressId) -> Option<Ms> {
         self.silent_txs().find(|(tx, _)| tx.no == no && tx.ids.contains(&id)).map(|(_, since)| since)
     }
 
-    /// Transactions on connections that keep us waiting.
+    /// Transactions on silent connections.
     pub fn silent_txs(&self) -> impl Iterator<Item = (&Tx, Ms)> {
         let lines = self.slow_line.iter().chain(&self.overdue);
         let conns = lines.filter_map(|(slot, id)| self.slots.get(*slot as usize)?.as_ref().filter(|c| c.id == *id));
@@ -230,7 +230,7 @@ impl Pool {
         Some(gone)
     }
 
-    /// Forgets entries of lanes' lines that no longer hold, when they are many.
+    /// Removes outdated entries from the lanes' lines when there are many.
     pub fn prune_lines(&mut self) {
         const SLACK: usize = 64;
         let (slots, max) = (&self.slots, SLACK + 4 * self.slots.len());
@@ -265,8 +265,8 @@ impl Pool {
         self.idle.push((slot, now));
     }
 
-    /// An idle connection, at random. Not the one that is idle for longest: posts come to the same sites in turn, and
-    /// each would find just those connections closed that it needs.
+    /// Picks an idle connection at random. Not the one idle longest: posts reach the same sites in turn, and each would
+    /// find exactly the connections that it needs closed.
     pub fn any_idle(&mut self, rng: &mut fastrand::Rng) -> Option<Slot> {
         while !self.idle.is_empty() {
             let (slot, since) = self.idle.swap_remove(rng.usize(0..self.idle.len()));

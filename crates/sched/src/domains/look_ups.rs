@@ -1,12 +1,13 @@
-//! Look-ups: which domain is asked next, and how many look-ups are outstanding.
+//! Look-ups: which domain is looked up next, and how many look-ups are outstanding.
 //!
-//! At most `resolves_max` outstanding look-ups count as fast. One without an answer for `fast_silence_ms` counts as slow, and
-//! the next domain in line is asked; there are `SLOW_TIMES` as many slow places. Domains whose last look-up failed have a line
-//! of their own and get slow places only: dead name servers, however many, delay no other domain.
+//! At most `resolves_max` outstanding look-ups count as fast. A look-up without an answer for `fast_silence_ms` counts
+//! as slow, and the next domain in line is looked up; there are `SLOW_TIMES` as many slow places. Domains whose last
+//! look-up failed have a line of their own and get slow places only: dead name servers, however many, delay no other
+//! domain.
 //!
-//! When all slow places are taken and a domain that has not failed waits in line, the oldest look-up gives way if it is at
-//! least `GIVE_WAY_MS_MIN` old: its domain gets its retry clock as after a time-out, and the caller drops the look-up
-//! ([`Effect::ForgetLookUp`]).
+//! When all slow places are taken and a domain that has not failed waits in line, the oldest look-up gives way if it is
+//! at least `GIVE_WAY_MS_MIN` old. Its domain gets its retry clock, as after a time-out, and the caller drops the
+//! look-up ([`Effect::ForgetLookUp`]).
 
 use std::collections::VecDeque;
 
@@ -21,11 +22,11 @@ use crate::failure::drains::Drain;
 use crate::tables::Map;
 use crate::timers::Timer;
 
-/// Places of the slow share for each one of the fast.
+/// Places of the slow share for each place of the fast share.
 const SLOW_TIMES: usize = 2;
-/// A name server that takes no longer is waited for, whoever stands in line.
+/// A look-up younger than this never gives way.
 const GIVE_WAY_MS_MIN: Ms = 5_000;
-/// How soon it is looked again where nothing could give way.
+/// Delay before the next check when no look-up could give way.
 const AGAIN_MS: Ms = 250;
 
 struct Asked {
@@ -35,26 +36,26 @@ struct Asked {
 
 #[derive(Default)]
 pub struct LookUps {
-    /// In line: domains whose last look-up did not fail, and the others.
+    /// Waiting domains: those whose last look-up did not fail, and the others.
     fresh: VecDeque<DomainId>,
     suspects: VecDeque<DomainId>,
-    /// Those that are out.
+    /// Outstanding look-ups.
     asked: Map<DomainId, Asked>,
-    /// Of them in the slow share.
+    /// Outstanding look-ups in the slow share.
     slow: usize,
-    /// Who was asked for when, in each share; entries that no longer hold are skipped.
+    /// When each domain was looked up, by share; outdated entries are skipped.
     fast_line: VecDeque<(DomainId, Ms)>,
     slow_line: VecDeque<(DomainId, Ms)>,
     armed: bool,
 }
 
 impl LookUps {
-    /// Domains that stand in line.
+    /// Domains that wait for a look-up.
     pub fn waiting(&self) -> usize {
         self.fresh.len() + self.suspects.len()
     }
 
-    /// Whether some have no answer yet.
+    /// Whether any look-up is outstanding.
     pub fn are_out(&self) -> bool {
         !self.asked.is_empty()
     }
@@ -63,7 +64,7 @@ impl LookUps {
         if is_suspect { &mut self.suspects } else { &mut self.fresh }.push_back(domain);
     }
 
-    /// The next one, and whether it gets a place of the slow share.
+    /// The next domain, and whether it gets a place of the slow share.
     fn next(&mut self, resolves_max: usize) -> Option<(DomainId, bool)> {
         if self.asked.len() - self.slow < resolves_max
             && let Some(domain) = self.fresh.pop_front()
@@ -82,14 +83,14 @@ impl LookUps {
         if slow { &mut self.slow_line } else { &mut self.fast_line }.push_back((domain, now));
     }
 
-    /// Its answer is there, or not waited for any more.
+    /// Ends a look-up: it was answered, or is no longer waited for.
     pub fn end(&mut self, domain: DomainId) {
         if let Some(asked) = self.asked.remove(&domain) {
             self.slow -= usize::from(asked.slow);
         }
     }
 
-    /// When the one that has been out for longest in a share was asked for.
+    /// When the oldest outstanding look-up of a share began.
     fn oldest(&mut self, slow: bool) -> Option<(DomainId, Ms)> {
         let line = if slow { &mut self.slow_line } else { &mut self.fast_line };
         while let Some((domain, at)) = line.front().copied() {
@@ -119,7 +120,7 @@ impl Domains {
         self.ask(core, now);
     }
 
-    /// Asks for as many of those in line as may be.
+    /// Starts as many waiting look-ups as the limits allow.
     pub fn ask(&mut self, core: &mut Core, now: Ms) {
         while !core.stopped
             && let Some((domain, slow)) = self.look_ups.next(core.cfg.resolves_max)
@@ -143,8 +144,8 @@ impl Domains {
         }
     }
 
-    /// Some may have been out for long enough to be charged to the slow share. Domains of look-ups that gave way: what of
-    /// their mail is over its lifetime has had its chance.
+    /// Moves look-ups that have been outstanding for too long to the slow share, and lets the oldest give way. Overdue
+    /// mail of the domains that gave way has had its chance and expires.
     pub fn look_ups_due(&mut self, core: &mut Core, drains: &mut VecDeque<Drain>, now: Ms) {
         self.look_ups.armed = false;
         let slow_max = SLOW_TIMES * core.cfg.resolves_max;
@@ -160,7 +161,7 @@ impl Domains {
         self.ask(core, now);
     }
 
-    /// Whether one did.
+    /// Makes the oldest slow look-up give way, if it may. Returns whether it did.
     fn let_look_up_give_way(&mut self, core: &mut Core, drains: &mut VecDeque<Drain>, now: Ms) -> bool {
         let Some((domain, _)) = self.look_ups.oldest(true).filter(|(_, at)| at + GIVE_WAY_MS_MIN <= now) else {
             return false;
@@ -238,7 +239,7 @@ mod tests {
         }
     }
 
-    /// However many domains never get an answer, one that stands in line behind them is asked for.
+    /// Domains that never get an answer, however many, do not block a domain behind them.
     #[test]
     fn silent_name_servers_hold_up_nobody() {
         let mut names = Names::new();
@@ -255,7 +256,7 @@ mod tests {
         assert_eq!(out.asked.len() + names.forgotten.len(), names.asked.len(), "who gives way is told");
     }
 
-    /// Domains that failed have the slow share alone, so that the next new one is asked for at once.
+    /// Domains that failed get places of the slow share only, so that the next new domain is looked up at once.
     #[test]
     fn domains_that_failed_have_a_line_of_their_own() {
         let mut names = Names::new();
@@ -269,7 +270,7 @@ mod tests {
         assert_eq!(names.asked.len(), PLACES * SLOW_TIMES, "their clocks have run out, and they are asked for again");
         let good = names.mail_to("good.example");
         assert_eq!(names.asked.last(), Some(&good));
-        // An answer makes room for the next of them.
+        // An answer makes room for the next suspect.
         let first = names.asked[0];
         names.fails(first);
         assert_eq!(names.asked.len(), PLACES * SLOW_TIMES + 2);

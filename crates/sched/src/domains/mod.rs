@@ -1,8 +1,8 @@
 //! Domains: their look-ups, and the messages that wait for them.
 //!
-//! `Never -> Queued -> Asked -> Known (a site, until the TTL) | Clock (temporary failure) | Never (permanent: all mail
-//! waiting there fails)`. A known domain keeps its site while it is looked up again and while that fails temporarily: a dead
-//! name server stops no mail whose site is known. An answer moves waiting mail to the (new) site in slices.
+//! `Never -> Queued -> Asked -> Known (a site, until the TTL) | Clock (temporary failure) | Never (permanent: all
+//! waiting mail fails)`. A known domain keeps its site while it is looked up again, also if that fails temporarily: a
+//! dead name server stops no mail whose site is known. An answer moves waiting mail to the (new) site in slices.
 
 pub mod look_ups;
 
@@ -26,7 +26,7 @@ use crate::sites::vacancy::VACANT_MS;
 use crate::tables::Pieces;
 use crate::timers::Timer;
 
-/// Bounds of a believed TTL.
+/// Bounds on the TTLs that are used.
 const TTL_MS_MIN: Ms = 60_000;
 const TTL_MS_MAX: Ms = 24 * 3_600_000;
 
@@ -54,7 +54,7 @@ pub struct Domain {
     pub reason: Reason,
 }
 
-/// A domain's messages on their way to its site.
+/// Moves a domain's messages to its site.
 pub struct Relink {
     pub domain: DomainId,
     /// The last message linked, in `bulk` and then in `explicit`.
@@ -78,11 +78,11 @@ impl Domains {
         &mut self.list[index]
     }
 
-    /// Ends a domain's clock early (a flush: its timer is fired by the caller).
+    /// Ends a domain's clock early (a flush); the caller fires its timer.
     pub fn hasten(&mut self, domain: DomainId) {
         let entry = self.get(domain);
         if entry.look_up == LookUp::Clock {
-            // An extra try does not make the clock longer.
+            // An extra try does not lengthen the clock.
             (entry.until, entry.fails) = (0, entry.fails.saturating_sub(1));
         }
     }
@@ -92,17 +92,17 @@ impl Domains {
     }
 }
 
-/// What an answer to a look-up leads to.
+/// What the answer to a look-up changes.
 pub enum Answered {
     Nothing,
-    /// The domain is at another site than before: what waits is brought there.
+    /// The domain has moved to another site; waiting messages are linked there.
     Moved,
-    /// What waits there fails, or what of it is over its lifetime.
+    /// Waiting mail fails, or the part of it that is past its lifetime.
     Drain(Drain),
 }
 
 impl Domains {
-    /// Something new waits at a domain: its site, if that is known. Sees to the look-up.
+    /// Called when something new waits at a domain. Returns its site if known, and starts the look-up if needed.
     pub fn site_or_ask(&mut self, core: &mut Core, domain: DomainId, now: Ms) -> Option<SiteId> {
         let entry = self.get(domain);
         let site = entry.site;
@@ -117,7 +117,7 @@ impl Domains {
         site
     }
 
-    /// Whether a domain's look-up is out.
+    /// Whether a domain's look-up is outstanding.
     pub fn is_asked(&mut self, domain: DomainId) -> bool {
         self.get(domain).look_up == LookUp::Asked
     }
@@ -131,8 +131,8 @@ impl Domains {
         }
     }
 
-    /// The operator changed the routes: every domain whose way is known, or whose look-up waits for its clock, is
-    /// looked up again. Until the answer comes its mail goes the way that is known.
+    /// Looks every domain up again that is at a site or whose look-up waits for its clock, after the operator changed
+    /// the routes. Until the answer comes, its mail takes the known route.
     pub fn routes_changed(&mut self, core: &mut Core, now: Ms) {
         for index in 0..self.list.len() {
             let domain = DomainId(index as u32);
@@ -147,7 +147,7 @@ impl Domains {
         }
     }
 
-    /// Goes on with the sites whose domains are to be looked up again, for at most `steps` domains.
+    /// Continues with the sites whose domains are to be looked up again, for at most `steps` domains.
     pub fn refresh_on(&mut self, core: &mut Core, mut steps: u32, now: Ms) {
         while steps > 0
             && let Some(job) = core.sites.refreshes.front()
@@ -173,14 +173,14 @@ impl Domains {
         }
     }
 
-    /// An operator wants a recipient tried whose site is down.
+    /// Looks a domain up again because an operator wants a recipient tried whose site is down.
     pub fn look_up_again(&mut self, core: &mut Core, domain: DomainId, now: Ms) {
         if self.get(domain).look_up == LookUp::Known {
             self.look_up(core, domain, now);
         }
     }
 
-    /// The answer to [`crate::Effect::Resolve`].
+    /// Handles the answer to [`crate::Effect::Resolve`].
     pub fn resolved(
         &mut self,
         core: &mut Core,
@@ -234,16 +234,16 @@ impl Domains {
         }
         let domains = &mut entry.domains;
         let first = domains.min().filter(|_| domains.len() == 1);
-        // Not new: it was here before, or the id is that of a forgotten domain that was.
+        // Not new: the domain was here before, or its id belonged to a forgotten domain that was.
         let is_new = domains.insert(domain.0);
-        // A site of one domain keeps no list of domains per message: it is made up for now.
+        // A site of one domain keeps no list of domains per message; build it now.
         for domain in first.filter(|_| is_new).map(DomainId).into_iter().chain([domain]) {
             self.relinks.push_back(Relink { domain, cursor: None, in_explicit: false });
         }
         Answered::Moved
     }
 
-    /// A look-up failed temporarily. What of its mail is over its lifetime has had its chance.
+    /// Handles a look-up that failed temporarily. Mail past its lifetime has had its chance and expires.
     fn failed(&mut self, core: &mut Core, domain: DomainId, reply: &Reply, now: Ms) -> Option<Drain> {
         let reason = core.reasons.keep(reply.clone());
         let entry = self.get(domain);
@@ -259,7 +259,7 @@ impl Domains {
         Some(Drain::expired(DrainWhat::Domain(domain), reply))
     }
 
-    /// A look-up that failed before the start: the failures in a row count on, and the clock if it has not run out.
+    /// Restores a look-up that failed before the start: its count of failures, and its clock if that has not run out.
     pub(crate) fn recall(&mut self, core: &mut Core, domain: DomainId, clock: KeptClock, now: Ms) {
         let entry = self.get(domain);
         (entry.fails, entry.reason) = (clock.fails, clock.reason);
@@ -282,7 +282,7 @@ impl Domains {
         }
     }
 
-    /// A domain without addresses is to be forgotten: lets go of it, and answers whether nothing here knows it any more.
+    /// Releases a domain without addresses that is to be forgotten. Returns whether nothing here refers to it any more.
     pub fn forget(&mut self, core: &mut Core, domain: DomainId) -> bool {
         let Some(entry) = self.peek(domain) else { return true };
         let is_asking = matches!(entry.look_up, LookUp::Queued | LookUp::Asked);
@@ -345,7 +345,7 @@ mod tests {
         Resolution::Site(SitePlan { key: "mx".into(), targets: vec![target], mixes_domains: false, limits, ttl_s: 60 })
     }
 
-    /// Mail to one address, resolved if asked for and delivered.
+    /// Accepts mail to one address, resolves its domain if asked, and delivers it.
     fn deliver(store: &mut Store, sched: &mut Scheduler, number: u64, text: &str) -> AddressId {
         let (id, _) = store.book.intern(text).unwrap();
         let accept = crate::fixture::accept(number, &[id.0]);
@@ -415,7 +415,7 @@ mod tests {
         (store, sched)
     }
 
-    /// The domains that are asked for while the site goes on failing.
+    /// Number of domains that are looked up while the site goes on failing.
     fn asked_for(store: &Store, sched: &mut Scheduler, mut now: Ms, until: Ms) -> usize {
         let mut asked = std::collections::HashSet::new();
         while now < until {
@@ -439,7 +439,7 @@ mod tests {
         let (store, mut sched) = at_a_dead_site(100);
         assert_eq!(asked_for(&store, &mut sched, NOW + 1, NOW + 10_000), 0, "their TTL is not over");
         assert_eq!(asked_for(&store, &mut sched, NOW + 10_000, NOW + 600_000), 100);
-        // By an operator, at once.
+        // An operator has them looked up at once.
         let (store, mut sched) = at_a_dead_site(100);
         sched.flush_site(SiteId(0));
         assert_eq!(asked_for(&store, &mut sched, NOW + 1, NOW + 1_000), 100);
@@ -450,7 +450,7 @@ mod tests {
         assert_eq!(asked_for(&store, &mut sched, NOW + 1, NOW + 1_000), 100);
     }
 
-    /// Domains come and go at one site, with the ids of those before them.
+    /// Domains come and go at one site, reusing the ids of earlier ones.
     #[test]
     fn a_forgotten_domain_leaves_its_id_to_another() {
         let (mut store, mut sched) = (Store::new(), Scheduler::new(SchedConfig::default(), 1));

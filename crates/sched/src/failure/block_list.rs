@@ -1,17 +1,18 @@
-//! The block list that a reply names, in the words of common servers.
+//! Finds the block list that a reply names, in the words of common servers.
 //!
-//! Promise: the same function decides for cause, counters and alarms. A list that is well known has its name; another one that of the host
-//! in the reply (a zone of the DNS, or a URL's). A reply that says "greylisted" names none, nor does one that says that a user is not
-//! listed. Bounded: the first [`LOOKED_BYTES_MAX`] octets are looked at.
+//! Promise: cause, counters and alarms all use this one function. A well-known list gets its own name; any other list
+//! gets the name of the host in the reply (a DNS zone, or the host of a URL). A reply that says "greylisted" names no
+//! list, nor does one that says that a user is not listed. Bounded: only the first [`LOOKED_BYTES_MAX`] octets are
+//! examined.
 
 use std::borrow::Cow;
 
-/// A longer reply is cut.
+/// Longer replies are cut here.
 const LOOKED_BYTES_MAX: usize = 2_048;
-/// A list whose name the reply does not give: the host's own.
+/// Name for a list that the reply does not name: the host's own.
 const OWN: &str = "the host's own list";
 
-/// What names a list by itself: zones, look-up pages, codes.
+/// Text that identifies a list by itself: zones, look-up pages, codes.
 const MARKS: [(&str, &str); 41] = [
     ("zen.spamhaus", "Spamhaus ZEN"),
     ("sbl-xbl.spamhaus", "Spamhaus SBL-XBL"),
@@ -56,7 +57,7 @@ const MARKS: [(&str, &str); 41] = [
     ("mail.abusix", "Abusix"),
 ];
 
-/// Names of lists, which mean one only beside a word for being refused: makers of mail servers have the same.
+/// Names of lists that count only beside a word for a refusal: makers of mail servers have the same names.
 const NAMES: [(&str, &str); 13] = [
     ("spamhaus", "Spamhaus"),
     ("spamcop", "SpamCop"),
@@ -73,16 +74,16 @@ const NAMES: [(&str, &str); 13] = [
     ("abusix", "Abusix"),
 ];
 
-/// Words for being on a list, or refused because of one.
+/// Words for being on a list, or being refused because of one.
 const REFUSALS: [&str; 9] =
     ["blocked", "block list", "blocklist", "blacklist", "black list", "listed", "reputation", "rbl", "dnsbl"];
-/// Words that are about a list whatever stands behind them.
+/// Words that mean a list whatever follows them.
 const LISTS: [&str; 7] = ["blacklist", "black list", "black-list", "blocklist", "block list", "block-list", "dnsbl"];
-/// Words behind which the list's host stands.
+/// Words followed by the list's host.
 const BEFORE_HOST: [&str; 8] =
     ["blocked using", "blocked by", "listed at", "listed in", "listed on", "listed by", "rejected by", "found in"];
 
-/// The list, if the reply names one on which the sender's host, domain or content is.
+/// The list on which the reply says that the sender's host, domain or content is.
 pub fn block_list(text: &str) -> Option<Cow<'static, str>> {
     let end = (0..=LOOKED_BYTES_MAX.min(text.len())).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
     let text = text[..end].to_ascii_lowercase();
@@ -113,13 +114,13 @@ pub fn block_list(text: &str) -> Option<Cow<'static, str>> {
     Some(url_host(&text).map_or(Cow::Borrowed(OWN), Cow::Owned))
 }
 
-/// Where the words begin as words of their own: no letter or digit touches their beginning.
+/// Position at which `words` begin as a word: no letter or digit precedes them.
 fn at_word(text: &str, words: &str) -> Option<usize> {
     let is_start = |at: &usize| !text[..*at].ends_with(|c: char| c.is_ascii_alphanumeric());
     text.match_indices(words).map(|(at, _)| at).find(is_start)
 }
 
-/// A word with nothing of it before or behind.
+/// Whether `word` occurs as a whole word.
 fn is_word(text: &str, word: &str) -> bool {
     let is_alone = |at: usize| {
         !text[..at].ends_with(|c: char| c.is_ascii_alphanumeric())
@@ -128,24 +129,24 @@ fn is_word(text: &str, word: &str) -> bool {
     text.match_indices(word).any(|(at, _)| is_alone(at))
 }
 
-/// The word stands there as something that is so.
+/// Whether `word` occurs and is not negated.
 fn is_said(text: &str, word: &str) -> bool {
     at_word(text, word).is_some_and(|at| !is_denied(&text[..at]))
 }
 
-/// "not listed", "never blocked", "not on any blacklist".
+/// Whether the text before a word negates it: "not listed", "never blocked", "not on any blacklist".
 fn is_denied(before: &str) -> bool {
     let mut words = before.split_ascii_whitespace().rev().take(3);
     words.any(|word| matches!(word, "not" | "never" | "no" | "isn't" | "longer" | "nor"))
 }
 
-/// The host of the first URL.
+/// Host of the first URL.
 fn url_host(text: &str) -> Option<String> {
     let at = text.find("://")? + 3;
     host_at(&text[at..])
 }
 
-/// The next name with a dot, of a URL or by itself.
+/// The next name with a dot, in a URL or by itself.
 fn host_in(text: &str) -> Option<String> {
     const WORDS_MAX: usize = 6;
     text.split_ascii_whitespace().take(WORDS_MAX).find_map(|word| {
@@ -154,7 +155,7 @@ fn host_in(text: &str) -> Option<String> {
     })
 }
 
-/// The host name at the beginning; an address of a client, or of a person, is none.
+/// Host name at the beginning of the text, unless it is a client's IP address or a person's mail address.
 fn host_at(text: &str) -> Option<String> {
     let end = text.find(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_'))).unwrap_or(text.len());
     let (host, rest) = (text[..end].trim_end_matches(['.', '-']), &text[end..]);
@@ -163,7 +164,7 @@ fn host_at(text: &str) -> Option<String> {
     (is_name && host.len() <= 253 && !rest.starts_with('@')).then(|| host.to_owned())
 }
 
-/// A zone that is called after what it is.
+/// Whether the zone's name says that it is a block list.
 fn is_zone(host: &str) -> bool {
     const LABELS: [&str; 8] = ["bl", "rbl", "dnsbl", "zen", "sbl", "xbl", "blacklist", "blocklist"];
     let is_label = |label: &str| LABELS.contains(&label) || label.ends_with("bl") && label.len() > 2;

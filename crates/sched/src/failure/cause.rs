@@ -1,5 +1,5 @@
-//! The cause that a reply, or the lack of one, stands for: decided where the reply is made, kept with it, and shown by
-//! every view. Decides nothing that the scheduler does: that is [`super::verdict`]'s.
+//! Maps a reply, or its absence, to a cause. The cause is decided where the reply is made, kept with it, and shown by
+//! every view. It decides nothing that the scheduler does: that is up to [`super::verdict`].
 
 use stentor_mail::reply::Enhanced;
 use stentor_queue::cause::Cause;
@@ -9,11 +9,11 @@ use super::wording::{limits_rate, limits_session};
 use crate::effects::{NoSession, RcptOutcome, Stage};
 
 const REPLY_SERVICE_NOT_AVAILABLE: u16 = 421;
-/// RFC 3463 section 3.3: other address status apart, the mailbox.
+/// RFC 3463 section 3.3: the mailbox.
 const SUBJECT_MAILBOX: u16 = 2;
 const DETAIL_FULL: u16 = 2;
 
-/// No session came about. `text` is the system's or ours.
+/// Cause when no session was established. `text` is the system's or ours.
 pub fn of_no_session(why: NoSession, text: &str) -> Cause {
     match why {
         NoSession::Reply { .. } if block_list(text).is_some() => Cause::BlockListed,
@@ -21,14 +21,14 @@ pub fn of_no_session(why: NoSession, text: &str) -> Cause {
         NoSession::Reply { .. } => Cause::Greeting,
         NoSession::Tls | NoSession::Unfit { .. } => Cause::Tls,
         NoSession::Auth => Cause::Auth,
-        // A Unix socket that is not there refuses as one does at which nobody listens.
+        // A missing Unix socket refuses just as one at which nobody listens.
         NoSession::Unreachable if has(text, &["refused", "no such file"]) => Cause::Refused,
         NoSession::Unreachable => Cause::Unreachable,
         NoSession::Failed => of_loss(text),
     }
 }
 
-/// 421, where nothing else is known of it.
+/// Cause of a 421 about which nothing else is known.
 pub fn of_421(text: &str) -> Cause {
     if block_list(text).is_some() {
         Cause::BlockListed
@@ -39,10 +39,10 @@ pub fn of_421(text: &str) -> Cause {
     }
 }
 
-/// A connection that was lost, or that we gave up.
+/// Cause when a connection was lost, or given up by us.
 pub fn of_loss(text: &str) -> Cause {
     let is_late = has(text, &["timed out", "given up", "time-out", "timeout"]);
-    // One that gave way had not been made yet.
+    // A connection that gave way had not been established yet.
     if has(text, &["connection timed out", "gave way"]) {
         Cause::TimedOut
     } else if is_late && has(text, &["waiting for the greeting"]) {
@@ -56,7 +56,7 @@ pub fn of_loss(text: &str) -> Cause {
     }
 }
 
-/// A recipient's outcome that is not its last.
+/// Cause of an outcome that is not the recipient's last.
 pub fn of_outcome(outcome: &RcptOutcome) -> Cause {
     let RcptOutcome { stage, code, dsn, ref text, .. } = *outcome;
     match stage {
@@ -85,7 +85,7 @@ pub fn of_outcome(outcome: &RcptOutcome) -> Cause {
     }
 }
 
-/// What an enhanced code says of the mailbox, or else the words that servers use for a full one.
+/// Cause from an enhanced code about the mailbox, or else from the words that servers use for a full one.
 fn of_mailbox(dsn: Option<Enhanced>, text: &str) -> Option<Cause> {
     match dsn {
         Some(Enhanced { subject: SUBJECT_MAILBOX, detail: DETAIL_FULL, .. }) => Some(Cause::MailboxFull),

@@ -7,28 +7,29 @@ pub enum Consequence {
     Delivered,
     /// Retry as soon as host, site and message allow.
     Again,
-    /// The same; the mailbox did not cause it: messages that wait for the mailbox behind this one are released.
+    /// Retry as soon as host, site and message allow. The mailbox did not cause the failure: messages that wait for it
+    /// behind this one are released.
     AgainAlone,
-    /// The mailbox has a clock.
+    /// The mailbox gets a clock.
     DeferMailbox,
-    /// The recipient of this message has a clock.
+    /// The recipient of this message gets a clock.
     DeferRecipient,
-    /// 5xx for this mailbox: it fails, and that counts for a suspension.
+    /// 5xx for this mailbox: the recipient fails, which counts towards a suspension.
     Refused,
-    /// 5xx for the message or all of the transaction.
+    /// 5xx for the message or the whole transaction.
     Failed,
     /// The failure was temporary, and the lifetime is over.
     Expired,
 }
 
 impl Consequence {
-    /// `over_age`: the message has outlived its lifetime. `deferred`: it is deferred at the site from now on.
+    /// `over_age`: the message has outlived its lifetime. `deferred`: it is now deferred at the site.
     pub fn of(verdict: Verdict, over_age: bool, deferred: bool) -> Consequence {
         match verdict {
             Verdict::Delivered => Consequence::Delivered,
             Verdict::Refused => Consequence::Refused,
             Verdict::Fail => Consequence::Failed,
-            // Where all hosts are left alone now, what is too old there expires as a whole (`charge_host`).
+            // If no host may be tried now, overdue mail there expires as a whole (`charge_host`).
             Verdict::Host | Verdict::SessionLimit if over_age && deferred => Consequence::Expired,
             Verdict::Host | Verdict::TooMany | Verdict::SessionLimit => Consequence::Again,
             Verdict::Mailbox => Consequence::DeferMailbox,

@@ -1,12 +1,13 @@
-//! Deferrals at a site: of a message, and of a sender's domain.
+//! Deferrals of messages and of sender domains at a site.
 //!
-//! A deferral stops (site, message) pairs, not recipients: the messages leave the site's line and wait here until the clock
-//! runs out. A message is deferred after 4xx to the data, or when it has used up its returns (`RETURNS_MAX`): it came back too
-//! often without a clock. A sender's deferral follows the hosts' refusals at MAIL (`next_host`). The count of failures lasts
-//! until a success, or until the message is gone.
+//! A deferral stops (site, message) pairs, not recipients: the messages leave the site's line and wait here until the
+//! clock runs out. A message is deferred after 4xx to the data, or when it has used up its returns (`RETURNS_MAX`): it
+//! came back too often without a clock. A sender's deferral follows the hosts' refusals at MAIL (`next_host`). The
+//! count of failures lasts until a success, or until the message is gone.
 //!
-//! A message that was in flight when a connection was lost may have met a host that was being stopped. The first time its clock
-//! ends half a second after the site has taken other mail (`awaits`); from the second time in a row it is the message.
+//! A message that was in flight when a connection was lost may have met a host that was being stopped. The first time,
+//! its clock ends half a second after the site has taken other mail (`awaits`). From the second time in a row on, the
+//! message is taken to be the cause.
 
 use smallvec::SmallVec;
 use stentor_queue::cause::Cause;
@@ -23,52 +24,52 @@ use crate::sites::early::EarlyProbes;
 use crate::tables::Map;
 use crate::timers::Timer;
 
-/// Returns that a message has at a site until it is deferred there.
+/// Returns after which a message is deferred at a site.
 pub const RETURNS_MAX: u8 = 16;
-/// What it costs if the host did not look at the message, or took others on that connection first.
+/// Cost of a return if the host did not look at the message, or took others on that connection first.
 pub const RETURN_BEHIND: u8 = 1;
-/// What a rate reply costs.
+/// Cost of a return after a rate reply.
 pub const RETURN_RATE: u8 = 4;
 
 /// How soon a message that was in flight when a connection was lost is tried again once its site takes other mail.
 const AWAITED_MS: Ms = 500;
-/// Max awaiting messages per key of `awaiting`.
+/// Largest number of awaiting messages per key of `awaiting`.
 const AWAITING_MAX: usize = 4_096;
 
-/// What is deferred at a site.
+/// The subject of a deferral at a site.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum DeferralKey {
-    /// 4xx to the data of this message, or no returns left.
+    /// 4xx to the data of this message, or it has no returns left.
     Message(MessageNo),
-    /// 4xx at MAIL, by some or all hosts: the sender's domain, hashed.
+    /// 4xx at MAIL from some or all hosts: the sender's domain, hashed.
     Sender(u64),
 }
 
 pub struct Deferral {
     pub site: SiteId,
     pub key: DeferralKey,
-    /// Of a sender: the latest of its refusals' clocks.
+    /// End of the clock. For a sender: the latest of its refusals' clocks.
     pub until: Ms,
     fails: u8,
-    /// What a message has used up by coming back without a clock.
+    /// Returns that a message has used up by coming back without a clock.
     returns: u8,
-    /// Of a message: when it first came back.
+    /// For a message: when it first came back.
     since: Ms,
-    /// Of a message: it ends soon after the site has taken other mail.
+    /// For a message: set if the clock ends soon after the site has taken other mail.
     awaits: Option<AwaitingEntry>,
     pub reason: Reason,
-    /// Messages kept back, by flow, with the flow's class.
+    /// Messages kept back, by flow and class.
     pub waiters: SmallVec<[(FlowNo, usize, IdSet); 1]>,
-    /// Of a sender: by host (`next_host`).
+    /// For a sender: its refusals by host (`next_host`).
     pub refusals: Vec<Refusal>,
 }
 
-/// What a deferral awaits of its site.
+/// An entry among the deferrals that await other mail at their site.
 #[derive(Clone, Copy)]
 struct AwaitingEntry {
-    /// The host that must take mail: the one that may have the message. `None`: any.
+    /// The host that must take mail because it may already have the message. `None`: any host.
     host: Option<HostNo>,
-    /// Its place among those that await the same.
+    /// Index among the deferrals that await the same.
     at: u32,
 }
 
@@ -76,11 +77,11 @@ struct AwaitingEntry {
 pub struct Refusal {
     pub host: HostNo,
     pub until: Ms,
-    /// In a row.
+    /// Refusals in a row.
     pub fails: u8,
-    /// The first of the row.
+    /// When the first refusal in the row came.
     pub since: Ms,
-    /// When the clock would have run out, had no early probe ended it.
+    /// When the clock would have run out if no early probe had ended it.
     pub ended_early: Ms,
     pub early: EarlyProbes,
 }
@@ -90,11 +91,12 @@ pub struct Deferrals {
     list: Vec<Option<Deferral>>,
     free: Vec<u32>,
     by_key: Map<(SiteId, DeferralKey), u32>,
-    /// Slots of messages that wait for their site, or for this host of it, to take other mail: each has its place in its deferral.
+    /// Slots of deferrals that await other mail at their site, or at this host of it; each deferral holds its index
+    /// here.
     awaiting: Map<(SiteId, Option<HostNo>), Vec<u32>>,
 }
 
-/// A sender's domain (RFC 5321 Reverse-path; the null sender is one of its own).
+/// Key of a sender's domain (RFC 5321 Reverse-path); the null sender has its own.
 pub fn sender_key(sender: &str) -> u64 {
     use std::hash::BuildHasher;
     let domain = sender.rsplit_once('@').map_or("", |(_, domain)| domain);
@@ -110,7 +112,7 @@ impl Deferral {
         self.returns
     }
 
-    /// An operator wants the sender's mail tried.
+    /// Ends the clocks of the refusals because an operator wants the sender's mail tried.
     fn end_refusals(&mut self, forget: bool) {
         for refusal in &mut self.refusals {
             (refusal.until, refusal.ended_early) = (0, if forget { 0 } else { refusal.ended_early });
@@ -162,7 +164,7 @@ impl Deferrals {
         }
     }
 
-    /// Whether a deferral keeps the message back at the site; if so it is moved there.
+    /// Whether a deferral keeps the message back at the site; if so the message is moved there.
     pub fn keeps_back(&mut self, core: &mut Core, store: &Store, site: SiteId, no: MessageNo, now: Ms) -> bool {
         let Some((class, flow)) = core.messages.class_and_flow(no) else { return false };
         let sender = store.message(no).map(|m| DeferralKey::Sender(sender_key(m.sender())));
@@ -201,7 +203,7 @@ impl Deferrals {
         }
     }
 
-    /// A message comes back without a clock. Whether it is deferred now.
+    /// Records that a message comes back without a clock. Returns whether it is deferred now.
     pub fn returned(&mut self, core: &mut Core, site: SiteId, no: MessageNo, cost: u8, reply: &Reply, now: Ms) -> bool {
         if !core.messages.is_live(no) {
             return false;
@@ -216,12 +218,12 @@ impl Deferrals {
         is_used_up
     }
 
-    /// Places in use or free: numbers of deferrals are below.
+    /// Number of slots, used and free; slot numbers are below this.
     pub fn slots(&self) -> usize {
         self.list.len()
     }
 
-    /// A deferral of before the start, at its site again.
+    /// Restores a deferral from before the start at its site.
     pub(crate) fn recall(&mut self, core: &mut Core, store: &Store, site: SiteId, kept: KeptDeferral) {
         let KeptDeferral { key, clock, returns, refusals } = kept;
         let key = match key {
@@ -255,7 +257,7 @@ impl Deferrals {
         }
     }
 
-    /// The place of a deferral; without a clock if it is new.
+    /// The slot of a deferral; a new one has no clock yet.
     pub fn slot_for(&mut self, core: &mut Core, site: SiteId, key: DeferralKey, reply: &Reply, now: Ms) -> u32 {
         let reason = core.reasons.keep(reply.clone());
         if let Some(slot) = self.slot(site, key) {
@@ -282,11 +284,11 @@ impl Deferrals {
         slot
     }
 
-    /// The clock begins, longer than the last one.
+    /// Begins the clock, longer than the last one.
     fn begin_clock(&mut self, core: &mut Core, slot: u32, now: Ms) {
         let Some(deferral) = self.get_mut(slot) else { return };
         if deferral.until > now {
-            return; // others failed in the same way at the same time
+            return; // others failed the same way at the same time
         }
         let is_bulk = matches!(deferral.key, DeferralKey::Message(no) if core.messages.is_bulk(no));
         let retry = core.cfg.bulk_site_retry.filter(|_| is_bulk).unwrap_or(core.cfg.site_retry);
@@ -295,7 +297,7 @@ impl Deferrals {
         core.timers.set(deferral.until, Timer::Deferral(slot));
     }
 
-    /// A message that has a deferral stands back until then, or until its site takes other mail.
+    /// Keeps a deferred message back until then, or until its site takes other mail.
     pub fn stand_back(&mut self, core: &mut Core, site: SiteId, no: MessageNo, until: Ms) {
         let Some(slot) = self.slot(site, DeferralKey::Message(no)) else { return };
         if let Some(deferral) = self.get_mut(slot).filter(|deferral| deferral.until < until) {
@@ -305,9 +307,9 @@ impl Deferrals {
         }
     }
 
-    /// A message was in flight when its connection was lost. For the first time it is tried again soon after the site has
-    /// taken other mail: its clock is for a message that the host does not bear.
-    /// `host`: only that host's word counts, as it may have the message already and another would deliver it twice.
+    /// Handles a message that was in flight when its connection was lost. The first time it is tried again soon after
+    /// the site has taken other mail; its own clock is meant for a message that the host cannot handle. `host`: only
+    /// mail taken by that host counts, because it may already have the message and another host would deliver it twice.
     pub fn await_site(&mut self, core: &mut Core, site: SiteId, no: MessageNo, host: Option<HostNo>) {
         if let Some(slot) = self.slot(site, DeferralKey::Message(no))
             && core.messages.is_live(no)
@@ -345,7 +347,8 @@ impl Deferrals {
         }
     }
 
-    /// A host took a message: retries soon those awaiting it or any host. Messages awaiting other hosts are not scanned.
+    /// Called when a host took a message: soon retries the messages awaiting it or any host. Messages awaiting other
+    /// hosts are not scanned.
     pub fn site_takes_mail(&mut self, core: &mut Core, site: SiteId, host: HostNo, now: Ms) {
         if self.awaiting.is_empty() {
             return;
@@ -371,11 +374,12 @@ impl Deferrals {
         self.get(self.slot(site, DeferralKey::Message(no))?).map(|deferral| deferral.since)
     }
 
-    /// A clock has run out: what it kept back waits in the site's line again. Its count of failures is kept until a success.
+    /// Handles a clock that has run out: the messages that it kept back wait in the site's line again. The count of
+    /// failures is kept until a success.
     pub fn due(&mut self, core: &mut Core, slot: u32, now: Ms) {
         let Some(deferral) = self.get_mut(slot) else { return };
         if deferral.until > now {
-            // Of a sender perhaps one host may be asked again.
+            // For a sender, one of the hosts may be asked again.
             return self.offer(core, slot, now);
         }
         let (site, key, forgotten_at) = (deferral.site, deferral.key, deferral.until + core.cfg.site_retry.max_ms);
@@ -385,7 +389,7 @@ impl Deferrals {
         }
         match key {
             DeferralKey::Sender(_) if waiters.is_empty() && forgotten_at <= now => self.drop(core, site, key),
-            // Forgotten in time even if nothing of this sender is tried there again.
+            // Forgotten in time even if no mail of this sender is tried there again.
             DeferralKey::Sender(_) => core.timers.set(forgotten_at.max(now + 1), Timer::Deferral(slot)),
             // Dropped when the message is finished.
             DeferralKey::Message(_) => {}
@@ -393,7 +397,7 @@ impl Deferrals {
         core.sites.mark_dirty(site);
     }
 
-    /// A deferral is over for good.
+    /// Removes a deferral for good.
     pub fn drop(&mut self, core: &mut Core, site: SiteId, key: DeferralKey) {
         let Some(slot) = self.by_key.remove(&(site, key)) else { return };
         let Some(deferral) = self.list[slot as usize].take() else { return };

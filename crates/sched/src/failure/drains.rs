@@ -8,15 +8,16 @@ use crate::reasons::Reply;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum DrainWhat {
     Domain(DomainId),
-    /// What goes from this source.
+    /// Mail to the site that goes from this source.
     Site(SiteId, SourceNo),
-    /// What waits of a message there.
+    /// Waiting recipients of a message at the site.
     Message(SiteId, MessageNo),
-    /// What waits of a message at a domain, and a standing bounce covers.
+    /// Waiting recipients of a message at a domain that a standing bounce covers.
     Waiting(DomainId, MessageNo),
 }
 
-/// A domain or a site whose waiting recipients fail, or a message's at one of them: all of them, or those over their lifetime.
+/// A domain or site whose waiting recipients fail, or one message there: all of its recipients, or those past their
+/// lifetime.
 pub struct Drain {
     pub what: DrainWhat,
     pub expired_only: bool,

@@ -1,19 +1,20 @@
-//! What the end of a connection costs, so that no host can make us try without end.
+//! Charges the end of a connection, so that no host can make us retry endlessly.
 //!
 //! | the connection | what it costs |
 //! |---|---|
-//! | had delivered something | the host nothing; its limit of transactions is learned |
-//! | had decided a recipient's fate, and delivered nothing | the host a pause: 1, 2, 4, 8, 16, 30 s, then `host_retry` |
-//! | was refused at once by the network; was lost before anything was done, for the first time | the same |
-//! | got 421 while others to the host work | the path's window shrinks below what it had |
-//! | was refused AUTH, got 521, has not what the mail must have | the host `host_retry`, and no early probe |
-//! | any other | the host `host_retry` |
+//! | had delivered something | nothing for the host; its limit of transactions is learned |
+//! | had decided a recipient's fate, but delivered nothing | a pause for the host: 1, 2, 4, 8, 16, 30 s, then `host_retry` |
+//! | was refused at once by the network; was lost before anything was done, for the first time | the same pause |
+//! | got 421 while others to the host work | the path's window shrinks below its previous size |
+//! | was refused AUTH, got 521, lacks something that the mail requires | `host_retry` for the host, and no early probe |
+//! | any other | `host_retry` for the host |
 //!
-//! A message that comes back without a clock uses up some of its returns at the site (`RETURNS_MAX`), and the one that the
-//! host refused uses up most. When none are left it is deferred there, and each further return doubles that clock. While
-//! the host serves others it is charged nothing for it: one message that is never taken must not stop a host.
+//! A message that comes back without a clock uses up some of its returns at the site (`RETURNS_MAX`); the message that
+//! the host refused uses up most. When none are left it is deferred there, and each further return doubles that clock.
+//! While the host serves other messages it is not charged: one message that is never accepted must not stop a host.
 //!
-//! A host that worked a moment ago is probed ahead of these clocks, a number of times that its last delivery has paid for (`sites::early`).
+//! A host that worked a moment ago is probed ahead of these clocks, as often as its last delivery allows
+//! (`sites::early`).
 
 use std::sync::Arc;
 
@@ -32,29 +33,29 @@ use crate::effects::{CloseReason, NoSession};
 use crate::reasons::Reply;
 use crate::sites::{Hop, Pick};
 
-/// How much later than its host the message comes back that the host refused, so that others are tried before it.
+/// How much later than its host a refused message comes back, so that others are tried before it.
 const STAND_BACK_MS: Ms = 5_000;
 /// The host does not accept mail (RFC 7504 section 3).
 const NO_MAIL_HERE: u16 = 521;
 
-/// A connection that ends, or is asked to.
+/// A connection that has ended, or has been asked to.
 #[derive(Clone, Copy)]
 pub struct Ending {
     pub hop: Hop,
-    /// Transactions that were answered on it.
+    /// Transactions that were answered on the connection.
     pub good: u32,
     pub delivered: bool,
-    /// Somebody got a fate.
+    /// Whether a recipient got a fate.
     pub decided: bool,
-    /// Connections of the path that go on, if the host has greeted one.
+    /// Connections of the path that remain, if the host has greeted one.
     pub others: usize,
-    /// It has been charged to the host already.
+    /// Whether the host has been charged already.
     pub charged: bool,
-    /// It was asked to give way.
+    /// Whether the connection was asked to give way.
     pub cut: bool,
 }
 
-/// A connection that is gone, with what was open on it.
+/// A closed connection and the messages that were open on it.
 pub struct Gone {
     pub end: Ending,
     pub open: SmallVec<[MessageNo; 1]>,
@@ -62,7 +63,7 @@ pub struct Gone {
 }
 
 impl Failures {
-    /// No session came about, while `working` others of the path are there.
+    /// Charges a connection that never became a session, while `working` others of the path are open.
     pub fn no_session(&mut self, core: &mut Core, hop: Hop, working: usize, why: NoSession, reply: &Reply, now: Ms) {
         match why {
             NoSession::Reply { code: 421, .. } if working > 0 => host_full(core, hop, working, reply, now),
@@ -71,7 +72,7 @@ impl Failures {
                 self.takes_no_mail(core, hop.host, reply);
             }
             NoSession::Unfit { .. } => {
-                // No host is waited for longer because it has been found so before.
+                // The same finding again does not lengthen the host's clock.
                 core.sites.host(hop.host).retries = 0;
                 self.charge_host(core, hop, Charge::Sure, reply, now);
                 self.close_unfit_host(core, hop, reply);
@@ -84,7 +85,7 @@ impl Failures {
         }
     }
 
-    /// A connection is gone that was lost or asked to close, with what was open on it.
+    /// Charges a connection that was lost or asked to close, with the messages that were open on it.
     pub fn ended(&mut self, core: &mut Core, gone: &Gone, why: &CloseReason, now: Ms) {
         let end = gone.end;
         let reply = |code, text: &Arc<str>, cause| {
@@ -97,11 +98,11 @@ impl Failures {
             CloseReason::Lost { text } => reply(0, text, of_loss(text)),
             CloseReason::Normal => reply(0, &"closed".into(), Cause::Lost),
         };
-        // A connection that was of use may be closed by the host at any time.
+        // A host may close a connection that was useful at any time.
         let in_vain = front.is_some() || !(end.delivered || end.decided);
         match why {
             _ if end.charged || !in_vain => {}
-            // Ours to decide, and nobody's failure.
+            // Our own decision, and not a failure.
             CloseReason::Normal => {}
             CloseReason::Refused { .. } => drop(self.refused_421(core, end, front, &reply, now)),
             CloseReason::Lost { .. } if end.cut => self.charge_host(core, end.hop, Charge::Retry, &reply, now),
@@ -112,8 +113,8 @@ impl Failures {
         }
     }
 
-    /// A transaction was answered with 421 (`is_refused`), or its connection was lost. The host is charged once, for the
-    /// message in front. Whether the message is deferred now.
+    /// Charges a transaction that was answered with 421 (`is_refused`), or whose connection was lost. The host is
+    /// charged once, for the message in front. Returns whether the message is deferred now.
     pub fn interrupted(
         &mut self,
         core: &mut Core,
@@ -136,8 +137,9 @@ impl Failures {
         self.deferrals.returned(core, end.hop.site, no, RETURN_BEHIND, reply, now)
     }
 
-    /// 421 to a command. Behind what was served it is a limit of the host; beside others that are served, on their
-    /// number; else its failure. Whether `front`, the message of that command, is deferred from now on.
+    /// Charges a 421 to a command. After deliveries on the connection, 421 is a limit of the host; beside other working
+    /// connections, a limit on their number; otherwise a failure of the host. Returns whether `front`, the message of
+    /// that command, is deferred from now on.
     fn refused_421(&mut self, core: &mut Core, end: Ending, front: Option<MessageNo>, reply: &Reply, now: Ms) -> bool {
         let Hop { site, source, .. } = end.hop;
         let adapts = core.cfg.strategies.adaptation;
@@ -150,7 +152,7 @@ impl Failures {
             RETURN_BEHIND
         } else if end.others > 0 && !end.decided {
             crowded(core, end.hop, end.others, reply, now);
-            // Without adaptation nothing is learned from it, and the next one is opened at once.
+            // Without adaptation nothing is learned from the 421, and the next connection is opened at once.
             if adapts { RETURN_BEHIND } else { front_cost(core, site) }
         } else {
             let charge = if end.decided { Charge::Pause } else { Charge::Retry };
@@ -159,8 +161,8 @@ impl Failures {
         front.is_some_and(|no| self.deferrals.returned(core, site, no, cost, reply, now))
     }
 
-    /// Whether the 421 is a limit of the session. "Too many messages" alone may be one: if the next session is refused with it before
-    /// it has delivered anything, it counts all of our mail.
+    /// Whether the 421 is a limit of the session. "Too many messages" alone may be one; but if the next session gets it
+    /// before it has delivered anything, the host counts all of our mail.
     fn ends_session(core: &mut Core, end: Ending, reply: &Reply) -> bool {
         let may_be = may_limit_session(&reply.text);
         let path = core.path(end.hop.site, end.hop.source);
@@ -168,7 +170,7 @@ impl Failures {
         end.delivered && (limits_session(&reply.text) || may_be && !path.counts_all_sessions)
     }
 
-    /// A connection lost in a transaction, or before it had one. The path is suspect.
+    /// Charges a connection that was lost in a transaction or before its first one. The path becomes suspect.
     fn lost(&mut self, core: &mut Core, end: Ending, front: Option<MessageNo>, reply: &Reply, now: Ms) -> bool {
         let Hop { site, host, .. } = end.hop;
         reduce_trust(core, end.hop, reply);
@@ -182,7 +184,7 @@ impl Failures {
         self.in_vain(core, end.hop, charge, front, reply, now)
     }
 
-    /// A connection on which nothing was delivered.
+    /// Charges a connection on which nothing was delivered.
     fn in_vain(
         &mut self,
         core: &mut Core,
@@ -196,7 +198,7 @@ impl Failures {
             let cost = self.vain_cost(core, hop, no, now);
             self.came_back(core, hop.site, no, cost, reply, now)
         });
-        // It is this message, not the host.
+        // The message is the cause, not the host.
         if is_deferred && core.sites.host(hop.host).fails == 0 {
             return true;
         }
@@ -207,8 +209,9 @@ impl Failures {
         is_deferred
     }
 
-    /// What the message in front uses up. Nothing while a host of the path is probed early, which a delivery has paid for; and little
-    /// if the host has taken nothing since the message first came back: then it may be the host.
+    /// Returns that the message in front uses up. None while a host of the path is probed early, which a delivery has
+    /// paid for; and few if the host has taken nothing since the message first came back: then the host may be the
+    /// cause.
     fn vain_cost(&self, core: &mut Core, hop: Hop, no: MessageNo, now: Ms) -> u8 {
         let since = self.deferrals.returned_since(hop.site, no);
         let path = &core.sites.list[hop.site.0 as usize].paths[usize::from(hop.source)];
@@ -223,7 +226,7 @@ impl Failures {
         }
     }
 
-    /// A message that was in flight comes back. Whether it is deferred now.
+    /// Records that a message in flight comes back. Returns whether it is deferred now.
     fn came_back(&mut self, core: &mut Core, site: SiteId, no: MessageNo, cost: u8, reply: &Reply, now: Ms) -> bool {
         let is_deferred = self.deferrals.returned(core, site, no, cost, reply, now);
         if is_deferred {
@@ -232,7 +235,7 @@ impl Failures {
         is_deferred
     }
 
-    /// Where the hosts are left alone for a while, others are to be tried first then.
+    /// Keeps the message back if no host may be tried for a while, so that others are tried first.
     fn stand_back(&mut self, core: &mut Core, hop: Hop, no: MessageNo, now: Ms) {
         let own = core.waits_in_line(hop.site, no);
         if core.sites.get(hop.site).lines.len() > usize::from(own)
@@ -243,7 +246,8 @@ impl Failures {
     }
 }
 
-/// What a message uses up that the host looked at: each target of the site may refuse it once, one alone twice.
+/// Returns that a message uses up if the host looked at it: each target of the site may refuse it once, a single target
+/// twice.
 fn front_cost(core: &mut Core, site: SiteId) -> u8 {
     let targets = core.sites.get(site).targets.len().clamp(2, usize::from(RETURNS_MAX)) as u8;
     RETURNS_MAX.div_ceil(targets)

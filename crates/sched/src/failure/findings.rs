@@ -1,4 +1,4 @@
-//! Sums up a transaction's outcomes: what they say about host, sender and message.
+//! Sums up a transaction's outcomes: their findings about host, sender and message.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::reasons::Reply;
 
 const REPLY_SERVICE_NOT_AVAILABLE: u16 = 421;
 
-/// First of each kind.
+/// Counts of outcomes, and the first outcome of each kind.
 #[derive(Default)]
 pub struct Findings<'a> {
     pub refused: Option<&'a RcptOutcome>,
@@ -63,8 +63,8 @@ impl<'a> Findings<'a> {
                 Verdict::Refused | Verdict::Fail | Verdict::Mailbox | Verdict::Recipient => {}
             }
         }
-        // It left among its replies to the content (LMTP): the others may have their copies too. And each try would deliver
-        // one more, and so have no clock, but cost the content for all.
+        // The host left among its replies to the content (LMTP): the other recipients may have their copies too. Each
+        // retry would deliver one more copy and so get no clock, at the price of sending the content to all.
         if found.delivered > 0 {
             let leaves = found.limited.filter(|outcome| outcome.code == REPLY_SERVICE_NOT_AVAILABLE);
             found.message = found.message.or(found.refused).or(found.lost).or(leaves);

@@ -1,9 +1,10 @@
 //! The retry clock of a host address, one per source, for all sites that use it.
 //!
-//! Each failure in a row lengthens it: first short pauses, if the kind of failure allows them, then `host_retry`. When it has
-//! run out, one connection (the probe) may try the host. An answer of a healthy host ends the clock; only a delivery gives the
-//! short pauses back. A flush lets the probe go at once; if that fails, the clock is as it was before the flush. A host that worked
-//! a moment ago is probed ahead of its clock as well, a bounded number of times (`sites::early`).
+//! Each failure in a row lengthens the clock: first by short pauses, if the kind of failure allows them, then by
+//! `host_retry`. When it has run out, one connection (the probe) may try the host. A normal answer ends the clock; only
+//! a delivery restores the short pauses. A flush lets the probe go at once; if that fails, the clock is as it was
+//! before the flush. A host that worked a moment ago is probed ahead of its clock as well, a bounded number of times
+//! (`sites::early`).
 
 use stentor_mail::reply::Enhanced;
 use stentor_queue::ids::{Ms, SiteId};
@@ -17,39 +18,39 @@ use crate::reasons::Reply;
 use crate::sites::early::EarlyProbes;
 use crate::sites::{Hop, Host, HostNo, Pick, Sites, telling};
 
-/// Short pauses of a host before `host_retry` begins. Each lasts a second longer than all before it together, up to 30 s, so a
-/// host is found again within the length of its outage plus one second.
+/// Short pauses of a host before `host_retry` begins. Each lasts a second longer than all previous ones together, up to
+/// 30 s, so a host is found again within the length of its outage plus one second.
 const PAUSES_MAX: u8 = 6;
 const FIRST_PAUSE_MS: Ms = 1_000;
 const PAUSE_MS_MAX: Ms = 30_000;
 /// Jitter takes at most one part in 6 of a pause: any four pauses then last over 10 s together, and six over 30 s.
 const PAUSE_JITTER_PART: Ms = 6;
-/// Without the memory of hosts.
+/// Retry delay when hosts are not remembered.
 const FORGOTTEN_MS: Ms = 1_000;
 
-/// What a host is charged.
+/// How a host's failure is charged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Charge {
     Pause,
     Retry,
-    /// As `Retry`, and never ahead of the clock: the host would say the same (521, AUTH refused, what it has not).
+    /// Like `Retry`, but without early probes: the host would answer the same (521, AUTH refused, a missing extension).
     Sure,
 }
 
 impl Host {
-    /// It has failed.
+    /// Charges a failure.
     fn charge(&mut self, charge: Charge, retry: Backoff, rng: &mut fastrand::Rng, now: Ms) {
-        // Otherwise the clock already runs: attempts under way at the same time have failed too.
+        // Otherwise the clock already runs: concurrent attempts have failed too.
         if self.until > now {
             return;
         }
         if self.fails == 0 {
             self.failing_since = now;
             self.early = if charge == Charge::Sure { EarlyProbes::NONE } else { EarlyProbes::after(self.good_at, now) };
-            // Paid for by that delivery, whatever else ends the row.
+            // The early probes were paid for by that delivery, however the row ends.
             self.good_at = 0;
         }
-        // Tried before its time: that teaches nothing new, and makes no clock longer.
+        // An attempt ahead of the clock teaches nothing new and does not lengthen it.
         let early = std::mem::take(&mut self.ended_early);
         if early > now {
             self.until = early;
@@ -63,7 +64,7 @@ impl Host {
         }
     }
 
-    /// The clock begins, longer than the last one.
+    /// Begins the clock, longer than the last one.
     fn lengthen(&mut self, charge: Charge, retry: Backoff, rng: &mut fastrand::Rng, now: Ms) {
         self.fails = self.fails.saturating_add(1);
         let pause = (FIRST_PAUSE_MS + self.paused_ms).min(PAUSE_MS_MAX);
@@ -79,7 +80,7 @@ impl Host {
         self.until = now + delay;
     }
 
-    /// It has answered as a healthy host does. Whether its clock ends with that.
+    /// Records a normal answer. Returns whether it ended a clock.
     pub fn succeeded(&mut self, delivered: bool, now: Ms) -> bool {
         if delivered {
             (self.pauses, self.paused_ms, self.good_at) = (0, 0, now);
@@ -94,15 +95,15 @@ impl Host {
 }
 
 impl Host {
-    /// It has failed, and may be probed ahead of its clock.
+    /// Whether the host has failed and may be probed ahead of its clock.
     pub fn is_probed_early(&self, now: Ms) -> bool {
         self.fails > 0 && self.early.may_go(self.failing_since, now)
     }
 }
 
 impl Failures {
-    /// A host has failed: it is left alone for a time. Where none of the site's hosts may be tried now, what is over its
-    /// lifetime there has had its chance.
+    /// Charges a failed host, which is left alone for a time. If none of the site's hosts may be tried now, overdue
+    /// mail there has had its chance and expires.
     pub fn charge_host(&mut self, core: &mut Core, hop: Hop, charge: Charge, reply: &Reply, now: Ms) {
         let Hop { site, source, host } = hop;
         let reason = core.reasons.keep(reply.clone());
@@ -127,7 +128,8 @@ impl Failures {
         core.sites.mark_dirty(site);
     }
 
-    /// Closes a host that has not what the site's mail must have. Where none of those that it goes to from this source has, what waits fails.
+    /// Closes a host that lacks something that the site's mail requires. If all hosts that this source may use lack it,
+    /// waiting mail fails.
     pub fn close_unfit_host(&mut self, core: &mut Core, hop: Hop, reply: &Reply) {
         core.sites.host(hop.host).is_closed = true;
         let Sites { list, hosts, .. } = &core.sites;
@@ -137,8 +139,8 @@ impl Failures {
         }
     }
 
-    /// 521 at the greeting is permanent for that host (RFC 7504 section 3). Where all hosts of a site have answered so, to
-    /// each source, what waits there fails; with others the mail goes to those.
+    /// Handles 521 at the greeting, which is permanent for that host (RFC 7504 section 3). If all hosts of a site have
+    /// answered so, to each source, waiting mail fails; otherwise it goes to the other hosts.
     pub fn takes_no_mail(&mut self, core: &mut Core, host: HostNo, reply: &Reply) {
         core.sites.host(host).is_closed = true;
         let sources = core.sources();

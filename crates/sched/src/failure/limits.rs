@@ -10,13 +10,14 @@ use crate::sites::path::{Path, RECIPIENTS_UNLIMITED};
 use crate::sites::{Hop, Pick};
 
 impl Failures {
-    /// A rate reply: less at a time from now on.
+    /// Handles a rate reply: fewer messages at a time from now on.
     pub fn too_fast(&mut self, core: &mut Core, hop: Hop, reply: &Reply, now: Ms) {
         core.note_reply(hop.site, reply);
         if core.cfg.strategies.adaptation {
             let path = core.path(hop.site, hop.source);
             path.too_fast(now);
-            // What is over its lifetime there has had its chance with this attempt, else one of it would go with each pause.
+            // Overdue mail there has had its chance with this attempt and expires together; otherwise only one message
+            // would expire per pause.
             if path.pace.as_ref().is_some_and(|pace| pace.is_refused_again()) {
                 self.drains.push_back(Drain::expired(DrainWhat::Site(hop.site, hop.source), reply));
             }
@@ -24,8 +25,8 @@ impl Failures {
     }
 }
 
-/// 421 to a new connection beside `working` others of the path. The limit is that host's: where the site has another that
-/// may be tried, only this one gets no more than it has for a while.
+/// Handles 421 to a new connection beside `working` others of the path. The limit is the host's: if the site has
+/// another host that may be tried, only this one gets no more connections than it has for a while.
 pub fn host_full(core: &mut Core, hop: Hop, working: usize, reply: &Reply, now: Ms) {
     let entry = core.sites.host(hop.host);
     let own = entry.conns;
@@ -39,28 +40,28 @@ pub fn host_full(core: &mut Core, hop: Hop, working: usize, reply: &Reply, now: 
     }
 }
 
-/// 421 to a connection beside `working` others.
+/// Handles 421 to a connection beside `working` others.
 pub fn crowded(core: &mut Core, hop: Hop, working: usize, reply: &Reply, now: Ms) {
     core.note_reply(hop.site, reply);
     core.path(hop.site, hop.source).crowded(working, now);
 }
 
-/// The host takes no more than `good` transactions on a connection.
+/// Learns that the host takes no more than `good` transactions on a connection.
 pub fn transactions_max(core: &mut Core, hop: Hop, good: u32, reply: &Reply) {
     core.note_reply(hop.site, reply);
     let path = core.path(hop.site, hop.source);
     path.transactions_max = path.transactions_max.min(good.max(1));
 }
 
-/// The host accepted `taken` of a transaction's recipients and refused the others as too many.
+/// Learns that the host accepted `taken` of a transaction's recipients and refused the others as too many.
 pub fn recipients_max(path: &mut Path, recipients: usize, taken: usize) {
-    // Refused again within what was learned: then it is not a number that one could learn.
+    // Refused again within the learned limit: then there is no fixed number to learn.
     let is_known = recipients <= path.recipients_max && path.recipients_max != RECIPIENTS_UNLIMITED;
     let max = if is_known { taken.min(recipients / 2).max(1) } else { taken };
     path.recipients_max = path.recipients_max.min(max);
 }
 
-/// The path is suspect: one connection until something succeeds.
+/// Marks the path as suspect: one connection until something succeeds.
 pub fn reduce_trust(core: &mut Core, hop: Hop, reply: &Reply) {
     core.note_reply(hop.site, reply);
     core.path(hop.site, hop.source).distrust();

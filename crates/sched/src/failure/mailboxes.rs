@@ -1,8 +1,9 @@
 //! Retry clocks of mailboxes, after 4.2.x.
 //!
-//! While the clock runs, every message for the mailbox waits here, at the price of one entry. When it has run out, the oldest
-//! message goes as a probe, and its outcome decides for all. After `STRIKES_MAX` messages in a row with another 4xx for a
-//! recipient the mailbox gets the clock too. Times are in seconds: a million clocks take about 60 bytes each, timer included.
+//! While the clock runs, every message for the mailbox waits here, at the cost of one entry. When the clock has run
+//! out, the oldest message goes as a probe, and its outcome decides for all. After `STRIKES_MAX` messages in a row with
+//! another 4xx for a recipient the mailbox gets the clock too. Times are in seconds: a million clocks take about 60
+//! bytes each, timer included.
 
 use smallvec::SmallVec;
 use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms};
@@ -17,7 +18,7 @@ use crate::reasons::Reason;
 use crate::tables::{Map, Parts, PartsCursor};
 use crate::timers::Timer;
 
-/// Messages with a 4xx for a recipient until it is the mailbox that has the clock.
+/// Messages in a row with a 4xx for a recipient after which the mailbox gets the clock.
 const STRIKES_MAX: u8 = 3;
 
 /// Messages whose recipient may be tried again.
@@ -27,7 +28,7 @@ struct Mailbox {
     until_s: u32,
     fails: u8,
     reason: Reason,
-    /// The message that tries it, once the clock has run out.
+    /// The message that probes the mailbox, once the clock has run out.
     probe: Option<MessageNo>,
     waiters: IdSet,
 }
@@ -36,7 +37,7 @@ struct Mailbox {
 pub struct Mailboxes {
     list: Parts<AddressId, Mailbox>,
     strikes: Parts<AddressId, u8>,
-    /// Failures in a row before the start, of mailboxes with a clock then.
+    /// Failures in a row of mailboxes whose clock was running before the start.
     ladder: Map<AddressId, u8>,
 }
 
@@ -53,7 +54,7 @@ impl Mailboxes {
         self.list.contains_key(&id)
     }
 
-    /// Whether the mailbox's clock keeps this message back; if so it is noted there.
+    /// Whether the mailbox's clock keeps this message back; if so the message is recorded there.
     pub fn keeps_back(&mut self, id: AddressId, no: MessageNo, now: Ms) -> bool {
         if self.list.is_empty() {
             return false;
@@ -72,7 +73,7 @@ impl Mailboxes {
         Some((Ms::from(mailbox.until_s) * 1_000, mailbox.reason))
     }
 
-    /// The reply because of which the message tries the mailbox for others.
+    /// The reply that the mailbox was deferred with, if the message is its probe.
     pub fn probe_reason(&self, no: MessageNo, id: AddressId) -> Option<Reason> {
         self.list.get(&id).filter(|mailbox| mailbox.probe == Some(no)).map(|m| m.reason)
     }
@@ -84,7 +85,8 @@ impl Mailboxes {
         }
     }
 
-    /// A 4xx at RCPT that is not about the mailbox, for a message that had none; whether it is the mailbox's from now on.
+    /// Counts a 4xx at RCPT that is not about the mailbox, for a message that had none yet. Returns whether the mailbox
+    /// gets the clock from now on.
     pub fn strike(&mut self, id: AddressId) -> bool {
         let strikes = self.strikes.get_or_insert_with(id, || 0);
         *strikes = strikes.saturating_add(1);
@@ -100,7 +102,7 @@ impl Mailboxes {
         }
     }
 
-    /// The ids will be other addresses'.
+    /// Forgets addresses whose ids will be reused.
     pub fn forget(&mut self, ids: &IdSet) {
         if self.strikes.is_empty() && self.ladder.is_empty() {
             return;
@@ -124,7 +126,7 @@ impl Mailboxes {
         })
     }
 
-    /// A clock of before the start.
+    /// Restores a clock from before the start.
     pub(crate) fn recall(&mut self, core: &mut Core, id: AddressId, clock: KeptClock, now: Ms) {
         let KeptClock { until, fails, reason } = clock;
         self.ladder.insert(id, fails);
@@ -136,7 +138,7 @@ impl Mailboxes {
         }
     }
 
-    /// 4.2.x for a message: the clock begins, if it does not run already.
+    /// Handles 4.2.x for a message: the clock begins, unless it already runs.
     pub fn refused(
         &mut self,
         core: &mut Core,
@@ -161,14 +163,14 @@ impl Mailboxes {
         core.timers.set(Ms::from(mailbox.until_s) * 1_000, Timer::Mailbox(id));
     }
 
-    /// An attempt at the mailbox has just failed, so whatever waits for it and is over its lifetime has been tried: takes
-    /// out the next of these. Also one that an operator holds or that is gone, if it is the oldest.
+    /// Removes and returns the next overdue message that waits for the mailbox: an attempt has just failed, so it
+    /// counts as tried. Also returns a held or finished message, if it is the oldest.
     pub fn take_over_age(&mut self, core: &Core, store: &Store, id: AddressId, now: Ms) -> Option<MessageNo> {
         let mailbox = self.list.get_mut(&id)?;
         let mut chosen = oldest(&mailbox.waiters, core.newest)?;
         let is_young = core.messages.is_live(chosen) && !core.is_over_age(store, chosen, now);
         if is_young && !core.messages.is_held(chosen) {
-            // With lifetimes of their own, younger messages may be too old before it.
+            // If lifetimes differ, younger messages may expire before the oldest.
             let is_old = |no: &u32| core.is_over_age(store, MessageNo(*no), now);
             chosen = core.lifetimes_differ().then(|| mailbox.waiters.iter().find(is_old)).flatten().map(MessageNo)?;
         }
@@ -176,8 +178,8 @@ impl Mailboxes {
         Some(chosen)
     }
 
-    /// The clock has run out: the oldest message is the probe. One that an operator holds is none, or it would keep the
-    /// others back for as long.
+    /// Handles a clock that has run out: the oldest message becomes the probe. A held message does not, because it
+    /// would keep the others back for as long as the hold lasts.
     pub fn due(&mut self, core: &Core, id: AddressId, now: Ms) -> Released {
         let mut released = Released::new();
         let Some(mailbox) = self.list.get_mut(&id) else { return released };
@@ -199,7 +201,7 @@ impl Mailboxes {
         released
     }
 
-    /// An operator wants the message tried now: the mailbox's clock ends, and its count of failures.
+    /// Ends the mailbox's clock and its count of failures because an operator wants the message tried now.
     pub fn try_now(&mut self, core: &Core, no: MessageNo, id: AddressId, now: Ms) -> Released {
         let mailbox = self.list.get_mut(&id).filter(|m| m.probe.is_none() && m.waiters.contains(no.0));
         let Some(mailbox) = mailbox else { return Released::new() };
@@ -212,7 +214,7 @@ impl Mailboxes {
         Released::from_slice(&[no])
     }
 
-    /// The message does not try the mailbox for the others any more, unless it is at it now.
+    /// Ends the message's role as the mailbox's probe, unless it is in flight.
     pub fn end_probe(&mut self, core: &Core, no: MessageNo, id: AddressId, now: Ms) -> Released {
         if core.messages.get(no).is_some_and(|active| active.in_flight.contains(id.0)) {
             return Released::new();
@@ -222,8 +224,8 @@ impl Mailboxes {
         self.due(core, id, now)
     }
 
-    /// The recipient of this message is done with, or waits for something else than its mailbox. If it was the probe, or
-    /// no clock runs, the others that waited may be tried.
+    /// Called when the recipient of this message is finished, or waits for something other than its mailbox. If it was
+    /// the probe, or no clock runs, the other waiting messages may be tried.
     pub fn release(&mut self, no: MessageNo, id: AddressId, now: Ms) -> Option<IdSet> {
         if self.list.is_empty() {
             return None;
@@ -235,8 +237,8 @@ impl Mailboxes {
         self.list.remove(&id).map(|mailbox| mailbox.waiters)
     }
 
-    /// The mailbox has taken the message: no strikes and, once it is released, no clock, even if another message has just
-    /// set one. What waits for it.
+    /// Records that the mailbox has taken the message: its strikes end and, once the message is released, so does its
+    /// clock, even if another message has just set one. Returns the waiting messages.
     pub fn succeeded(&mut self, no: MessageNo, id: AddressId) -> Option<&IdSet> {
         self.end_strikes(id);
         let mailbox = self.list.get_mut(&id)?;

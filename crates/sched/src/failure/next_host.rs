@@ -1,13 +1,13 @@
-//! 4xx at MAIL leads to the next host (RFC 5321 section 5.1: the addresses of a destination are tried in order).
+//! Tries the next host after a 4xx at MAIL (RFC 5321 section 5.1: the addresses of a destination are tried in order).
 //!
-//! A refusal is one host's, from one source, for one sender's domain. It has a clock that grows with each refusal in a row
-//! and ends with a delivery by that host. While it runs, the sender's messages wait at the deferral of (site, sender) instead
-//! of in the site's line, and the deferral is offered to the hosts of the site that have not refused: their connections
-//! alternate between offers and the line (`choice::offers`), and if there is no connection one is opened
-//! (`connections::offers`). When all hosts have refused, the messages wait for the first of the clocks. A host that worked a moment ago
-//! and refuses for reasons of its own is asked again ahead of the clock (`sites::early`).
+//! A refusal belongs to one host, one source and one sender's domain. Its clock grows with each refusal in a row and
+//! ends with a delivery by that host. While it runs, the sender's messages wait at the deferral of (site, sender)
+//! instead of in the site's line, and the deferral is offered to the hosts of the site that have not refused: their
+//! connections alternate between offers and the line (`choice::offers`), and if there is no connection one is opened
+//! (`connections::offers`). When all hosts have refused, the messages wait for the first of the clocks. A host that
+//! worked a moment ago and refuses for reasons of its own is asked again ahead of the clock (`sites::early`).
 //!
-//! An offer may be outdated (nothing waits any more, or the host has refused since): it is dropped when it is met.
+//! An outdated offer (nothing waits any more, or the host has refused since) is dropped when it is found.
 
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::{Ms, SiteId};
@@ -25,8 +25,8 @@ use crate::timers::Timer;
 /// Subjects of enhanced codes about the host's system and network (RFC 3463 section 3).
 const SUBJECTS_OF_SYSTEM: [u16; 3] = [0, 3, 4];
 
-/// Whether a refusal at MAIL is about the host, which may be stopping or starting, and not about the sender or us: greylisting
-/// counts who comes too early.
+/// Whether a refusal at MAIL is about the host, which may be stopping or starting, and not about the sender or us.
+/// Greylisting counts early retries.
 fn is_of_system(reply: &Reply) -> bool {
     reply.cause == Cause::Sender && reply.dsn.is_none_or(|dsn| SUBJECTS_OF_SYSTEM.contains(&dsn.subject))
 }
@@ -38,7 +38,8 @@ impl Deferral {
 }
 
 impl Deferrals {
-    /// A host has refused a sender at MAIL for now. Whether it is the first refusal since the host took mail of the sender.
+    /// Records that a host has refused a sender at MAIL for now. Returns whether it is the first refusal since the host
+    /// took mail from the sender.
     pub fn sender_refused(&mut self, core: &mut Core, hop: Hop, sender: u64, reply: &Reply, now: Ms) -> bool {
         let Hop { site, host, .. } = hop;
         let slot = self.slot_for(core, site, DeferralKey::Sender(sender), reply, now);
@@ -52,7 +53,7 @@ impl Deferrals {
         });
         let refusal = &mut deferral.refusals[at];
         let is_first = refusal.fails == 0;
-        // Otherwise the clock already runs: attempts under way at the same time have failed too.
+        // Otherwise the clock already runs: concurrent attempts have failed too.
         if refusal.until <= now {
             let early = std::mem::take(&mut refusal.ended_early);
             if early > now {
@@ -72,7 +73,7 @@ impl Deferrals {
         is_first
     }
 
-    /// The host has taken mail of the sender.
+    /// Records that the host has taken mail from the sender.
     pub fn sender_taken(&mut self, core: &mut Core, site: SiteId, host: HostNo, sender: u64) {
         let key = DeferralKey::Sender(sender);
         let Some(deferral) = self.slot(site, key).and_then(|slot| self.get_mut(slot)) else { return };
@@ -82,8 +83,8 @@ impl Deferrals {
         }
     }
 
-    /// When a sender's mail may be tried at a site none of whose hosts, from these sources, takes it now: each has refused
-    /// it, or has a clock or a probe of its own. `None`: some may, or none has refused it.
+    /// When a sender's mail may be tried at a site, if no host takes it from these sources now: each has refused it, or
+    /// has its own clock or probe. `None`: some host may be tried, or none has refused it.
     pub fn sender_wait(
         &self,
         core: &Core,
@@ -110,7 +111,7 @@ impl Deferrals {
         earliest.filter(|_| is_refused).map(|until| (until, deferral.reason))
     }
 
-    /// Offers what waits at a sender's deferral to the hosts that have not refused it.
+    /// Offers the messages that wait at a sender's deferral to the hosts that have not refused it.
     pub fn offer(&mut self, core: &mut Core, slot: u32, now: Ms) {
         let Some(deferral) = self.get(slot) else { return };
         if matches!(deferral.key, DeferralKey::Message(_)) {
@@ -135,7 +136,7 @@ impl Deferrals {
         core.sites.mark_dirty(deferral.site);
     }
 
-    /// The next deferral that a host is offered, and which of its waiters: ordinary mail first.
+    /// The next deferral offered to a host, and which of its waiters goes: ordinary mail first.
     pub fn offered(&mut self, core: &mut Core, hop: Hop, now: Ms) -> Option<(u32, usize)> {
         let Hop { site, source, host } = hop;
         loop {
@@ -149,7 +150,7 @@ impl Deferrals {
             let deferral = self.get_mut(slot).filter(|d| d.site == site && !d.is_refused_by(host, now));
             if let Some(deferral) = deferral.filter(|deferral| matches!(deferral.key, DeferralKey::Sender(_))) {
                 if core.flows.any_kept() {
-                    // Where a resumption finds them.
+                    // Put aside, where a resumption finds them.
                     for (flow, class, set) in &deferral.waiters {
                         if core.flows.is_kept(*flow) {
                             entry.lines.insert_all_aside(*flow, *class, set);

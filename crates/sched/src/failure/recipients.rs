@@ -10,7 +10,7 @@ use crate::tables::{Parts, PartsCursor};
 use crate::timers::Timer;
 
 struct RecipientClock {
-    /// 0: it has run out, and counts failures only.
+    /// End of the clock in seconds. 0: it has run out, and only counts failures.
     until_s: u32,
     reason: Reason,
     fails: u8,
@@ -19,7 +19,7 @@ struct RecipientClock {
 #[derive(Default)]
 pub struct Recipients {
     list: Parts<(MessageNo, AddressId), RecipientClock>,
-    /// Some are of before the start: their recipients may stand among those that were not looked at.
+    /// Whether some clocks are from before the start: their recipients may be among those not looked at yet.
     are_recalled: bool,
 }
 
@@ -32,7 +32,7 @@ impl Recipients {
         self.list.contains_key(&(no, id))
     }
 
-    /// Whether a recipient that was not looked at may have a clock.
+    /// Whether a recipient that was not looked at yet may have a clock.
     pub fn are_recalled(&self) -> bool {
         self.are_recalled
     }
@@ -50,7 +50,7 @@ impl Recipients {
         })
     }
 
-    /// A clock of before the start.
+    /// Restores a clock from before the start.
     pub(crate) fn recall(&mut self, core: &mut Core, key: (MessageNo, AddressId), clock: KeptClock, now: Ms) {
         let KeptClock { until, fails, reason } = clock;
         let until_s = if until > now { until.div_ceil(1_000) as u32 } else { 0 };
@@ -74,17 +74,17 @@ impl Recipients {
     /// Ends a clock early (a flush); the caller fires its timer.
     pub fn hasten(&mut self, no: MessageNo, id: AddressId) {
         if let Some(clock) = self.list.get_mut(&(no, id)) {
-            // Not 0, which says that the timer has fired.
+            // Not 0: that means that the timer has fired.
             clock.until_s = 1;
         }
     }
 
-    /// Forgets clock and count; whether the clock was running.
+    /// Forgets clock and count. Returns whether the clock was running.
     pub fn forget(&mut self, no: MessageNo, id: AddressId) -> bool {
         !self.list.is_empty() && self.list.remove(&(no, id)).is_some_and(|clock| clock.until_s > 0)
     }
 
-    /// The clock begins, longer than the last one.
+    /// Begins the clock, longer than the last one.
     pub fn refused(
         &mut self,
         core: &mut Core,
@@ -105,10 +105,11 @@ impl Recipients {
         core.timers.set(Ms::from(clock.until_s) * 1_000, Timer::Recipient(no, id));
     }
 
-    /// A timer: whether the clock has run out and the recipient may be tried. The count of failures is kept.
+    /// Handles a timer. Returns whether the clock has run out and the recipient may be tried. The count of failures is
+    /// kept.
     pub fn due(&mut self, core: &Core, no: MessageNo, id: AddressId, now: Ms) -> bool {
         let Some(clock) = self.list.get_mut(&(no, id)) else { return false };
-        // 0: it has fired, and this timer is of an earlier clock.
+        // 0: it has fired, and this timer belongs to an earlier clock.
         if clock.until_s == 0 || u64::from(clock.until_s) * 1_000 > now {
             return false;
         }

@@ -1,8 +1,8 @@
 //! Failed and expired recipients on their way into a delivery status notification.
 //!
-//! They stay pending in the store until the notification and the outcome are durable as one batch; until then their ids are
-//! kept with the message so that nothing hands them out. Failures of a message are gathered for `bounce_gather_ms`, or until
-//! nothing else of it is in flight or waiting, and reported together.
+//! They stay pending in the store until the notification and the outcome are durable as one batch; until then their ids
+//! are kept with the message so that nothing hands them out. A message's failures are reported together, after
+//! `bounce_gather_ms` or as soon as no other recipient of it is in flight or waiting.
 
 use stentor_mail::reply::Enhanced;
 use stentor_queue::ids::{AddressId, MessageNo, Ms};
@@ -14,7 +14,7 @@ use crate::effects::{Effect, Failure};
 use crate::reasons::Reply;
 use crate::timers::Timer;
 
-/// The first pause before a report that was refused is made again, and the longest.
+/// The first and the longest pause before a refused report is made again.
 const REFUSED_MS_MIN: Ms = 1_000;
 const REFUSED_MS_MAX: Ms = 300_000;
 const REFUSED_DOUBLINGS_MAX: u8 = 12;
@@ -24,8 +24,8 @@ const EXPIRED: Enhanced = Enhanced::new(4, 4, 7);
 /// Other undefined permanent failure (RFC 3463 3.1).
 const FAILED: Enhanced = Enhanced::new(5, 0, 0);
 
-/// A recipient fails, unless it is not pending, or an operator takes it out. `expired`: the last failure was temporary and
-/// its lifetime is over.
+/// Fails a recipient, unless it is not pending or an operator is taking it out. `expired`: the last failure was
+/// temporary and its lifetime is over.
 pub fn gather(core: &mut Core, store: &Store, (no, id): (MessageNo, AddressId), expired: bool, reply: &Reply, now: Ms) {
     if !store.message(no).is_some_and(|m| m.pending().contains(id.0)) {
         return;
@@ -53,7 +53,7 @@ pub fn gather(core: &mut Core, store: &Store, (no, id): (MessageNo, AddressId), 
     }
 }
 
-/// Reports a message's failures if nothing else of it is on its way.
+/// Reports a message's failures if none of its other recipients is on its way.
 pub fn report_if_last(core: &mut Core, store: &Store, no: MessageNo) {
     let Some(active) = core.messages.get(no) else { return };
     let Some(extra) = active.extra.as_ref().filter(|extra| !extra.failing.list.is_empty()) else { return };
@@ -63,7 +63,7 @@ pub fn report_if_last(core: &mut Core, store: &Store, no: MessageNo) {
     }
 }
 
-/// The time of gathering is over.
+/// Handles the end of the gathering time.
 pub fn due(core: &mut Core, no: MessageNo) {
     if let Some(extra) = core.messages.get_mut(no).and_then(|m| m.extra.as_mut()) {
         extra.failing.timed = false;
@@ -81,7 +81,7 @@ fn report(core: &mut Core, no: MessageNo) {
 }
 
 impl Scheduler {
-    /// Report and outcomes are durable and applied to the store.
+    /// Called when report and outcomes are durable and applied to the store.
     pub fn bounced(&mut self, no: MessageNo, ids: &[AddressId]) {
         if let Some(extra) = self.core.messages.get_mut(no).and_then(|m| m.extra.as_mut()) {
             extra.failing.refused = 0;
@@ -91,8 +91,8 @@ impl Scheduler {
         }
     }
 
-    /// The journal took no report (full, failed): the failures are reported again after the time of gathering, which doubles each
-    /// time: a report may be large, and the disk is short.
+    /// Called when the journal refused the report (full, failed). The failures are reported again after the gathering
+    /// time, which doubles each time: a report may be large, and disk space is short.
     pub fn bounce_refused(&mut self, no: MessageNo, failures: Vec<Failure>, now: Ms) {
         let now = self.steady(now);
         let Some(active) = self.core.messages.begin(no) else { return };

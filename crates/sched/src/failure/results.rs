@@ -1,7 +1,7 @@
 //! Applies a transaction's outcomes.
 //!
-//! Host and site are charged before the recipients go back, so that these do not go straight to the host that has just failed
-//! them.
+//! Host and site are charged before the recipients go back, so that they do not go straight to the host that has just
+//! failed them.
 
 use std::sync::Arc;
 
@@ -32,15 +32,15 @@ pub struct Ended {
     pub session: SessionSoFar,
     pub no: MessageNo,
     pub ids: Ids,
-    /// When it began, the making of its connection included if it was the first there.
+    /// When it began; for the first transaction of a connection, when the connection began.
     pub begun: Ms,
-    /// Wait for the last reply.
+    /// Time spent waiting for the last reply.
     pub gap_ms: Ms,
-    /// The sender's key, where the site has deferrals: the message may be gone now.
+    /// The sender's key, kept where the site has deferrals: the message may be gone now.
     pub sender: Option<u64>,
 }
 
-/// The same with its outcomes.
+/// An ended transaction with its outcomes.
 struct Done<'a> {
     ended: Ended,
     outcomes: &'a [RcptOutcome],
@@ -55,8 +55,8 @@ impl Done<'_> {
 }
 
 impl Scheduler {
-    /// The outcomes of a transaction, after the delivered ones were applied to the store. Recipients without an outcome
-    /// go again. The connection is ready for `take_work` unless `closed` follows.
+    /// Reports the outcomes of a transaction, after delivered ones were applied to the store. Recipients without an
+    /// outcome go again. The connection is ready for `take_work` unless `closed` follows.
     pub fn work_done(&mut self, store: &Store, conn: ConnId, tx: TxId, results: &[RcptOutcome], now: Ms) {
         let now = self.steady(now);
         let Some(ended) = self.connections(now).end_transaction(conn, tx) else { return };
@@ -73,7 +73,7 @@ impl Scheduler {
         let is_deferred = self.charge_host_of(conn, &done, now);
         let is_deferred = self.charge_message(store, &done, now) || is_deferred;
         let (no, found) = (done.ended.no, &done.found);
-        // Those that wait for the same deferral have had their attempt with it.
+        // Recipients that wait for the same deferral have had their attempt with this one.
         if (is_deferred || found.sender.is_some())
             && self.core.is_over_age(store, no, now)
             && let Some(outcome) =
@@ -87,11 +87,11 @@ impl Scheduler {
         }
         self.apply_outcomes(store, &done, is_deferred, now);
         if self.core.sites.get(hop.site).deferrals > 0 && self.core.waits_in_line(hop.site, no) {
-            // Or a connection would be opened to see that it is deferred.
+            // Otherwise a connection would be opened only to find it deferred.
             self.failure.deferrals.keeps_back(&mut self.core, store, hop.site, no, now);
         }
         report_if_last(&mut self.core, store, no);
-        // What stood back while as much was under way as may be.
+        // Mail that waited while as many transactions as allowed were in flight.
         if !self.core.path(hop.site, hop.source).idle.is_empty() {
             self.consider(hop.site, now);
         }
@@ -110,7 +110,7 @@ impl Scheduler {
         if found.delivered == 0 {
             return;
         }
-        // The site is proven and may have one connection more.
+        // The site is proven and may have one more connection.
         let default = self.core.cfg.connections_per_site_max;
         let entry = self.core.sites.get(hop.site);
         let max = entry.connections_max(default);
@@ -125,7 +125,7 @@ impl Scheduler {
         }
     }
 
-    /// The host's clock. Whether the message is deferred now.
+    /// Charges the host's clock. Returns whether the message is deferred now.
     fn charge_host_of(&mut self, conn: ConnId, done: &Done<'_>, now: Ms) -> bool {
         let found = &done.found;
         if let Some(outcome) = found.refused.or(found.lost) {
@@ -149,7 +149,7 @@ impl Scheduler {
         false
     }
 
-    /// Clocks of the sender and of the message at the site. Whether the message is deferred now.
+    /// Charges the clocks of the sender and of the message at the site. Returns whether the message is deferred now.
     fn charge_message(&mut self, store: &Store, done: &Done<'_>, now: Ms) -> bool {
         let (hop, no, found) = (done.ended.hop, done.ended.no, &done.found);
         let (core, deferrals) = (&mut self.core, &mut self.failure.deferrals);
@@ -168,18 +168,18 @@ impl Scheduler {
         }
         if let Some(outcome) = found.message {
             deferrals.defer(core, hop.site, no, &done.reply(outcome), now);
-            // Who has had a copy would get another for each time that others do.
+            // A recipient that has had a copy would get another one each time the others get theirs.
             if outcome.stage == Stage::LostAfterDot && found.delivered == 0 {
                 deferrals.await_site(core, hop.site, no, Some(hop.host));
             }
             return true;
         }
         if let Some(outcome) = found.rate {
-            // Its path waits for a while.
+            // Its path pauses for a while.
             let cost = if core.cfg.strategies.adaptation { RETURN_RATE } else { RETURNS_MAX };
             return deferrals.returned(core, hop.site, no, cost, &done.reply(outcome), now);
         }
-        // The caller reported no outcome for some.
+        // The caller reported no outcome for some recipients.
         if done.outcomes.len() < done.ended.ids.len() {
             let host = Some(done.ended.host_name.clone());
             let reply = Reply { code: 0, dsn: None, text: "no outcome".into(), cause: Cause::Message, host };
@@ -237,7 +237,7 @@ impl Scheduler {
         }
     }
 
-    /// The recipient is not tried again. `expired`: the last failure was temporary and its lifetime is over.
+    /// Fails a recipient for good. `expired`: the last failure was temporary and its lifetime is over.
     pub(crate) fn fail(
         &mut self,
         store: &Store,
@@ -250,7 +250,7 @@ impl Scheduler {
         gather(&mut self.core, store, (no, id), expired, reply, now);
     }
 
-    /// The mailbox has taken a message.
+    /// Called when the mailbox has taken a message.
     fn mailbox_succeeded(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
         self.notices.end_strikes_of(&self.core, no, id);
         let waiters = self.failure.mailboxes.succeeded(no, id);
@@ -260,7 +260,7 @@ impl Scheduler {
         self.end_clocks(store, no, id, now);
     }
 
-    /// 4.2.x: the mailbox's clock, for all messages. Those of them that are over their lifetime expire.
+    /// Defers the mailbox after 4.2.x, for all messages. Those past their lifetime expire.
     fn defer_mailbox(&mut self, store: &Store, no: MessageNo, id: AddressId, reply: &Reply, now: Ms) {
         let reason = self.core.reasons.keep(reply.clone());
         let domain = store.book.try_domain(id);
@@ -274,7 +274,7 @@ impl Scheduler {
         }
     }
 
-    /// Another 4xx at RCPT: this message and recipient, or the mailbox after some messages in a row.
+    /// Defers a recipient after another 4xx at RCPT; after several messages in a row, the mailbox.
     fn defer_recipient(&mut self, store: &Store, no: MessageNo, id: AddressId, reply: &Reply, now: Ms) {
         let reason = self.core.reasons.keep(reply.clone());
         if !self.failure.recipients.contains(no, id) && self.failure.mailboxes.strike(id) {
@@ -285,8 +285,8 @@ impl Scheduler {
         self.release_mailbox(store, no, id, now);
     }
 
-    /// The recipient of this message is done with, or waits for something else than its clocks: its own is forgotten, and
-    /// if it was its mailbox's probe, the other messages for that mailbox go ahead.
+    /// Ends the clocks of a recipient that is finished or waits for something other than its clocks: its own clock is
+    /// forgotten, and if it was its mailbox's probe, the other messages for that mailbox go ahead.
     pub(crate) fn end_clocks(&mut self, store: &Store, no: MessageNo, id: AddressId, now: Ms) {
         self.failure.recipients.forget(no, id);
         self.release_mailbox(store, no, id, now);
@@ -300,14 +300,14 @@ impl Scheduler {
         }
     }
 
-    /// Ends the clocks of recipients that the choice has met and that are pending no more.
+    /// Ends the clocks of recipients that the choice found no longer pending.
     pub(crate) fn end_clocks_of_gone(&mut self, store: &Store, now: Ms) {
         for (no, id) in std::mem::take(&mut self.waits.gone) {
             self.end_clocks(store, no, id, now);
         }
     }
 
-    /// The host has answered as a healthy host does: if it had a clock, that ends, for everybody.
+    /// Records a normal answer of the host: its clock, if any, ends for everybody.
     fn host_succeeded(&mut self, host: HostNo, delivered: bool, now: Ms) {
         if !self.core.sites.host(host).succeeded(delivered, now) {
             return;
@@ -321,12 +321,12 @@ impl Scheduler {
         self.core.sites.wake_sites_of(host);
     }
 
-    /// Whether an address must not be forgotten because of its mailbox's clock.
+    /// Whether an address must be kept because of its mailbox's clock.
     pub fn knows_address(&self, id: AddressId) -> bool {
         self.failure.mailboxes.contains(id)
     }
 
-    /// The addresses are forgotten, and their ids will be others'.
+    /// Forgets addresses whose ids will be reused.
     pub fn forget_addresses(&mut self, ids: &IdSet) {
         self.notices.forget_strikes(ids);
         self.failure.mailboxes.forget(ids);

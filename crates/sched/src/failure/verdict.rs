@@ -1,65 +1,65 @@
-//! What a reply means, decided in one place for scheduler, history, log, counters, telemetry and reports.
+//! The meaning of a reply, decided in one place for scheduler, history, log, counters, telemetry and reports.
 //!
-//! A failure defers what failed and nothing else: a reply about the host does not defer the mailbox, a reply about the mailbox
-//! does not defer the site. No 4xx or lost connection ever bounces: only 5xx to MAIL, RCPT, DATA or the data does, and our own
-//! judgement that a content cannot be sent there.
+//! A failure defers only the thing that failed: a reply about the host does not defer the mailbox, a reply about the
+//! mailbox does not defer the site. No 4xx and no lost connection ever bounces. Only 5xx to MAIL, RCPT, DATA or the
+//! data does, and our own judgement that the content cannot be sent there.
 
 use stentor_mail::reply::Enhanced;
 
 use super::wording::{limits_rate, limits_recipients, limits_session};
 use crate::effects::{RcptOutcome, SessionSoFar, Stage};
 
-/// What an outcome changes.
+/// The consequence class of an outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
     Delivered,
     /// 5xx for this mailbox: the recipient fails now.
     Refused,
-    /// 5xx for the sender, the message or all of the transaction: the recipient fails now.
+    /// 5xx for the sender, the message or the whole transaction: the recipient fails now.
     Fail,
-    /// No session, banner refused, 421: the host's clock; the recipient goes back at once, for another host.
+    /// No session, banner refused, or 421: the host gets a clock; the recipient goes back at once, for another host.
     Host,
-    /// 4xx at MAIL: this host for the sender's domain; the next one is asked.
+    /// 4xx at MAIL: a clock for this host and the sender's domain; the next host is asked.
     Sender,
-    /// 4.2.x at RCPT: the mailbox, for all messages.
+    /// 4.2.x at RCPT: a clock for the mailbox, for all messages.
     Mailbox,
-    /// Another 4xx at RCPT: this message and recipient.
+    /// Another 4xx at RCPT: a clock for this message and recipient.
     Recipient,
-    /// A rate reply: back at once, and the site gets less at a time.
+    /// A rate reply: the recipient goes back at once, and the site gets fewer messages at a time.
     Rate,
-    /// 452 4.5.3: too many recipients in one transaction; back at once, the limit is learned.
+    /// 452 4.5.3, too many recipients in one transaction: back at once, and the limit is learned.
     TooMany,
-    /// 421 or another 4xx: this session has had its share; back at once for another one, the limit is learned.
+    /// 421 or another 4xx that limits the session: back at once for another session, and the limit is learned.
     SessionLimit,
-    /// 4xx to DATA or to the data: this message at this site.
+    /// 4xx to DATA or to the data: a clock for this message at this site.
     Message,
-    /// Lost before the end of the data: back at once, the site is suspect.
+    /// Lost before the end of the data: back at once, and the site is suspect.
     Lost,
-    /// Lost after it: perhaps delivered; retried behind the message's clock.
+    /// Lost after the end of the data: perhaps delivered; retried after the message's clock.
     LostAfterDot,
-    /// Our own content cannot be read now, a table of ours cannot be asked, or the session does not protect the message as it
-    /// demands: the message's clock; no host has been asked.
+    /// Our copy of the content cannot be read now, one of our tables cannot be queried, or the session does not protect
+    /// the message as required: a clock for the message. No host is to blame.
     Unreadable,
 }
 
-/// What an outcome is recorded for in the history.
+/// The subject under which the history records an outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum About {
     /// The mailbox has answered.
     Mailbox,
-    /// The hosts did not do what a host does.
+    /// The hosts failed to act as hosts.
     Hosts,
-    /// The message, how much we send at a time, or we.
+    /// Neither: the cause is the message, our sending rate, or we.
     Nothing,
 }
 
 impl Verdict {
-    /// The recipient has a fate: this was its last attempt.
+    /// Whether the recipient has its fate: this was its last attempt.
     pub fn is_final(self) -> bool {
         matches!(self, Verdict::Delivered | Verdict::Refused | Verdict::Fail)
     }
 
-    /// It fails for good.
+    /// Whether the recipient fails for good.
     pub fn is_failure(self) -> bool {
         matches!(self, Verdict::Refused | Verdict::Fail)
     }
@@ -74,8 +74,8 @@ impl Verdict {
         }
     }
 
-    /// The enhanced code that stands for it. Its class says what becomes of the recipient, whatever class the host's
-    /// has (552 5.5.3 is tried again: RFC 5321 section 4.5.3.1.10).
+    /// The enhanced code to report. Its class says what becomes of the recipient, even if the host's code has another
+    /// (552 5.5.3 is tried again: RFC 5321 section 4.5.3.1.10).
     pub fn dsn(self, said: Option<Enhanced>) -> Enhanced {
         let class = match self {
             Verdict::Delivered => 2,
@@ -86,14 +86,15 @@ impl Verdict {
     }
 }
 
-/// A transaction's outcomes, to be judged one by one.
+/// Judges the outcomes of one transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Judge {
-    /// Some recipient's reply was another than that there are too many.
+    /// Whether some recipient got a reply other than "too many recipients".
     some_taken: bool,
-    /// A reply after the data is one recipient's: LMTP (RFC 2033 section 4.2), or there is only one.
+    /// Whether a reply after the data belongs to one recipient: with LMTP (RFC 2033 section 4.2), or if there is only
+    /// one.
     replies_are_own: bool,
-    /// The session has delivered something before this transaction.
+    /// Whether the session delivered something before this transaction.
     is_after_delivery: bool,
 }
 
@@ -131,7 +132,7 @@ impl Judge {
             return Verdict::SessionLimit;
         }
         if says_too_many(outcome) && (outcome.code == REPLY_TOO_MANY_OLD || !limits_rate(&outcome.text)) {
-            // Refused although it was alone: then it is not about how many they are.
+            // Refused although it was alone: the number of recipients cannot be the reason.
             return if self.some_taken { Verdict::TooMany } else { Verdict::Recipient };
         }
         let is_about = |subject| outcome.dsn.is_some_and(|dsn| dsn.subject == subject);
@@ -154,8 +155,8 @@ impl Judge {
         }
     }
 
-    /// A limit of the session, whichever code it has. It is believed of a session that has delivered something: each new
-    /// connection that it costs has been paid for with a delivery.
+    /// Whether the reply is a limit of the session, whichever code it has. Only a session that has delivered something
+    /// is believed: each new connection that it costs has then been paid for with a delivery.
     fn ends_session(self, outcome: &RcptOutcome) -> bool {
         let RcptOutcome { stage, code, dsn, .. } = *outcome;
         if !self.is_after_delivery || !(400..500).contains(&code) && !says_too_many(outcome) {
@@ -165,7 +166,7 @@ impl Judge {
         if limits_session(&outcome.text) && (!is_about_mailbox || code == REPLY_SERVICE_NOT_AVAILABLE) {
             return true;
         }
-        // 4.5.3 is "too many recipients": at MAIL there are none yet, and the first one of a transaction is not too many for that.
+        // 4.5.3 is "too many recipients", which cannot be meant at MAIL or for the first recipient of a transaction.
         let is_too_many = dsn.is_some_and(is_too_many);
         (stage == Stage::Mail && is_too_many || says_too_many(outcome) && !self.some_taken)
             && !limits_rate(&outcome.text)
@@ -179,7 +180,7 @@ fn says_too_many(outcome: &RcptOutcome) -> bool {
     outcome.dsn.map_or_else(|| limits_recipients(&outcome.text), is_too_many)
 }
 
-/// X.5.3 (RFC 3463 section 3.6).
+/// Whether the code is X.5.3 (RFC 3463 section 3.6).
 fn is_too_many(dsn: Enhanced) -> bool {
     dsn.subject == 5 && dsn.detail == 3
 }
@@ -193,7 +194,7 @@ mod tests {
     const FIRST: SessionSoFar = SessionSoFar { is_lmtp: false, has_delivered: false };
     const FIRST_LMTP: SessionSoFar = SessionSoFar { is_lmtp: true, has_delivered: false };
 
-    /// The same words of a session that has delivered, and of one that has not: that is nothing to be believed.
+    /// The same words are believed of a session that has delivered, and not of one that has not.
     #[test]
     fn a_limit_of_the_session_is_believed_after_a_delivery() {
         let d = |b, c| Some(Enhanced::new(4, b, c));
@@ -284,7 +285,7 @@ mod tests {
         let one = |stage, code, dsn, text: &str| RcptOutcome { id: AddressId(1), stage, code, dsn, text: text.into() };
         for (stage, code, dsn, text, verdict) in table {
             let outcome = one(stage, code, dsn, text);
-            // Beside one that was taken, and each reply its own, as in LMTP.
+            // Beside a recipient that was accepted, and with one reply each, as in LMTP.
             let both = [outcome.clone(), one(Stage::Rcpt, 450, None, "")];
             assert_eq!(Judge::of(&both, FIRST_LMTP).verdict(&outcome), verdict, "{outcome:?}");
         }

@@ -1,25 +1,25 @@
-//! What a refusal's words say of the limit that was met. Neither SMTP nor RFC 3463 has a code that tells a limit of one session
-//! from a limit of all mail within a time, and hosts use 421, 450, 451 and 452 for both.
+//! Finds out from a refusal's words which limit was reached. Neither SMTP nor RFC 3463 has a code that distinguishes a
+//! limit per session from a limit over time, and hosts use 421, 450, 451 and 452 for both.
 //!
-//! | the text | means | what helps |
+//! | text | meaning | remedy |
 //! |---|---|---|
 //! | "too many messages in this connection", "please reconnect" | a limit of the session | another connection, at once |
-//! | "too many messages in one hour", "rate limit" | a limit per time | less at a time |
+//! | "too many messages in one hour", "rate limit" | a limit over time | fewer messages at a time |
 //! | "too many connections" | a limit of connections | fewer connections |
 //!
-//! Words are compared without regard to case or punctuation. Whether a limit of the session is believed is the judge's to decide
-//! (`verdict`): only where the session has delivered something.
+//! Words are compared without regard to case or punctuation. The judge (`verdict`) decides whether to believe a limit
+//! of the session: only if the session has delivered something.
 
 use smallvec::SmallVec;
 
-/// A session, in the singular: several are a limit of connections.
+/// Words for a session, in the singular: the plural would be a limit of connections.
 const SESSION: [&str; 4] = ["session", "connection", "conn", "conversation"];
-/// What stands before it where the limit is one of each session.
+/// Words before one of `SESSION` if each session has the limit.
 const OF_EACH: [&str; 17] = [
     "per", "this", "the", "a", "an", "one", "1", "each", "every", "single", "same", "current", "in", "on", "within",
     "smtp", "tcp",
 ];
-/// What is counted in a session.
+/// Words for the things that are counted in a session.
 const COUNTED: [&str; 18] = [
     "message",
     "messages",
@@ -59,10 +59,10 @@ const LIMIT: [&str; 14] = [
 /// Spans of time in which a host counts.
 const SPAN: [&str; 12] =
     ["second", "sec", "seconds", "minute", "min", "minutes", "hour", "hours", "day", "days", "week", "month"];
-/// What stands before such a span; before a time to wait stands "in" or "after".
+/// Words before such a span; before a time to wait, hosts write "in" or "after".
 const OF_SPAN: [&str; 9] = ["per", "a", "an", "one", "each", "every", "last", "past", "this"];
 const PER_SPAN: [&str; 6] = ["hourly", "daily", "phour", "minutely", "24h", "1h"];
-/// Several at a time, words of a rate, times and sizes.
+/// Words about concurrency, rates, times and sizes.
 const OTHER_LIMITS: [&str; 18] = [
     "concurrent",
     "concurrently",
@@ -84,7 +84,7 @@ const OTHER_LIMITS: [&str; 18] = [
     "large",
 ];
 const ANEW: [&str; 4] = ["reconnect", "reconnection", "new", "another"];
-/// Whoever is to wait is not to reconnect at once.
+/// Words that ask us to wait: then we must not reconnect at once.
 const WAIT: [&str; 8] = ["later", "wait", "not", "don", "before", "tomorrow", "blocked", "hours"];
 /// Phrases that large receivers use for a rate.
 const RATE: [&str; 11] = [
@@ -117,12 +117,12 @@ impl<'t> Words<'t> {
         self.0.iter().any(|word| is_one_of(word, any))
     }
 
-    /// Whether one of `any` stands right behind one of `before`.
+    /// Whether one of `any` directly follows one of `before`.
     fn has_behind(&self, before: &[&str], any: &[&str]) -> bool {
         self.0.windows(2).any(|pair| is_one_of(pair[0], before) && is_one_of(pair[1], any))
     }
 
-    /// It counts within a span of time.
+    /// Whether the text counts within a span of time.
     fn has_span(&self) -> bool {
         let of_several = |three: &[&str]| {
             is_one_of(three[0], &OF_SPAN) && three[1].bytes().all(|c| c.is_ascii_digit()) && is_one_of(three[2], &SPAN)
@@ -135,7 +135,7 @@ fn is_one_of(word: &str, any: &[&str]) -> bool {
     any.iter().any(|one| one.eq_ignore_ascii_case(word))
 }
 
-/// Whether a reply says that this session has had its share, so that another one may go on at once.
+/// Whether a reply says that this session has reached its limit, so that a new one may continue at once.
 pub fn limits_session(text: &str) -> bool {
     let words = Words::of(text);
     if words.has_span() {
@@ -148,7 +148,7 @@ pub fn limits_session(text: &str) -> bool {
     if words.has(&OTHER_LIMITS) || words.has(&["connections", "sessions"]) {
         return false;
     }
-    // "session limit", "messages/session"; a transaction is always one of a session.
+    // "session limit", "messages/session"; a transaction always belongs to one session.
     let is_of_session = is_counted && words.has(&SESSION) || words.has(&["transaction", "transactions"]);
     if is_of_session && words.has(&LIMIT) {
         return true;
@@ -157,7 +157,7 @@ pub fn limits_session(text: &str) -> bool {
     begins_anew && !words.has(&WAIT) && !words.has(&SPAN)
 }
 
-/// Whether the reply may mean the session, or a rate: "too many messages", and no more. The next session shows which.
+/// Whether the reply may mean either the session or a rate: just "too many messages". The next session shows which.
 pub fn may_limit_session(text: &str) -> bool {
     let words = Words::of(text);
     let is_counted = words.has_behind(&["many"], &["message", "messages", "mail", "mails", "emails"]);
@@ -166,7 +166,7 @@ pub fn may_limit_session(text: &str) -> bool {
     is_counted && !is_other && !words.has_span()
 }
 
-/// Whether a reply complains about how much we send within a time.
+/// Whether a reply complains about how much we send within a period.
 pub fn limits_rate(text: &str) -> bool {
     let has = |phrase: &&str| text.as_bytes().windows(phrase.len()).any(|w| w.eq_ignore_ascii_case(phrase.as_bytes()));
     if RATE.iter().any(has) {
@@ -273,7 +273,7 @@ mod tests {
         }
     }
 
-    /// A host may send what it likes.
+    /// Texts of any length, which a host may send, are read in bounded time.
     #[test]
     fn texts_of_any_length_are_read_in_bounded_time() {
         let long = "too many a ".repeat(100_000);

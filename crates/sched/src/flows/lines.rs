@@ -15,9 +15,9 @@ pub struct Line {
     pub flow: FlowNo,
     pub class: usize,
     pub waiting: IdSet,
-    /// Recipients that it may still take in this round.
+    /// Recipients that the flow may still take in this round.
     deficit: i32,
-    /// Whether the site stands in the flow's line for the budget.
+    /// Whether the site is in the flow's line for the budget.
     pub wants: bool,
 }
 
@@ -27,11 +27,11 @@ pub struct Lines {
     counts: [usize; CLASSES],
     /// The line whose turn it is.
     cursor: usize,
-    /// Mail that is suspended or queue-only.
+    /// Suspended or queue-only mail.
     pub aside: Vec<Line>,
-    /// Messages in line that a run of the queue lets pass: until they leave it.
+    /// Messages in line that a run of the queue lets pass, until they leave the line.
     passing: IdSet,
-    /// The [`Flows::generation`] for which lines were looked through.
+    /// The [`Flows::generation`] for which the lines were last checked.
     settled: u32,
 }
 
@@ -64,7 +64,8 @@ impl Lines {
         &mut self.list[at]
     }
 
-    /// The site stands in the flow's line for the budget, whether its messages are here or not; whether it does anew.
+    /// Puts the site in the flow's line for the budget, whether or not its messages are here. Returns whether it was
+    /// not in it before.
     pub fn begin_to_want(&mut self, flow: FlowNo, class: usize) -> bool {
         !std::mem::replace(&mut self.at(flow, class).wants, true)
     }
@@ -82,7 +83,7 @@ impl Lines {
         self.counts[class] += more;
     }
 
-    /// A message that is queue-only: it waits aside, unless it passes.
+    /// Puts a queue-only message aside, unless it passes.
     pub fn insert_aside(&mut self, flow: FlowNo, class: usize, no: MessageNo) {
         if self.passing.contains(no.0) {
             return self.insert(flow, class, no);
@@ -93,7 +94,7 @@ impl Lines {
         self.aside_at(flow, class).waiting.insert(no.0);
     }
 
-    /// The same for many, none of which passes.
+    /// Puts many messages aside, none of which passes.
     pub fn insert_all_aside(&mut self, flow: FlowNo, class: usize, set: &IdSet) {
         self.aside_at(flow, class).waiting.union_with(set);
     }
@@ -106,7 +107,7 @@ impl Lines {
         &mut self.aside[at]
     }
 
-    /// A message that passes comes to the line.
+    /// Puts a message in line that passes.
     pub fn insert_passing(&mut self, flow: FlowNo, class: usize, no: MessageNo) {
         self.insert(flow, class, no);
         self.passing.insert(no.0);
@@ -120,13 +121,13 @@ impl Lines {
         !self.passing.is_empty()
     }
 
-    /// What waits here and was in the queue when a run of it began passes: all messages if `is_of_parts`, else those of
-    /// flows that are queue-only.
+    /// Lets messages pass that wait here and were in the queue when a run of it began: all messages if `is_of_parts`,
+    /// else those of queue-only flows.
     pub fn let_pass(&mut self, flows: &Flows, is_of_parts: bool, run: &Run, newest: u32) {
         let is_kept = |flow: FlowNo| is_of_parts || flows.is_queue_only(flow);
         let older = |set: &IdSet| {
             let mut older = set.clone();
-            // Newer ones have numbers behind the run's last, in cyclic order.
+            // Newer messages have numbers after the run's last, in cyclic order.
             let newer = |no: &u32| !run.has(MessageNo(*no), newest);
             let all = set.iter_from(run.last).take_while(newer).chain(set.iter().take_while(newer));
             all.for_each(|no| _ = older.remove(no));
@@ -147,7 +148,7 @@ impl Lines {
         }
     }
 
-    /// What passes of some flows has had its try: their hosts have failed.
+    /// Ends the passing of messages in some flows: they have had their try, and their hosts have failed.
     pub fn end_passing(&mut self, flows: &Flows, is_over: impl Fn(SourceSet) -> bool) {
         for line in &self.list {
             if is_over(flows.get(line.flow).sources) {
@@ -175,7 +176,7 @@ impl Lines {
         }
     }
 
-    /// Takes a message out of whichever line it is in: its flow is not known any more.
+    /// Removes a message from whichever line it is in, when its flow is no longer known.
     pub fn remove_gone(&mut self, no: MessageNo) {
         self.passing.remove(no.0);
         for at in (0..self.list.len()).rev() {
@@ -196,7 +197,7 @@ impl Lines {
         }
     }
 
-    /// Puts mail of suspended flows aside, and once for each change what is queue-only and does not pass.
+    /// Puts mail of suspended flows aside and, once per change, queue-only mail that does not pass.
     pub fn set_aside(&mut self, flows: &Flows) {
         let is_settled = std::mem::replace(&mut self.settled, flows.generation) == flows.generation;
         for at in (0..self.list.len()).rev() {
@@ -220,7 +221,7 @@ impl Lines {
         }
     }
 
-    /// Brings lines of flows that are not kept any more back; whether there were some.
+    /// Brings back the lines of flows that are no longer kept back. Returns whether there were any.
     pub fn bring_back(&mut self, flows: &Flows) -> bool {
         let aside = std::mem::take(&mut self.aside);
         let (stay, back): (Vec<Line>, Vec<Line>) = aside.into_iter().partition(|line| flows.is_kept(line.flow));
@@ -231,7 +232,7 @@ impl Lines {
         !back.is_empty()
     }
 
-    /// Messages that may go from a source.
+    /// Number of messages that may go from a source.
     pub fn len_for(&self, source: u8, flows: &Flows) -> usize {
         if !flows.pools {
             return self.len();
@@ -253,7 +254,7 @@ impl Lines {
         if self.counts[class] == 0 {
             return None;
         }
-        // Once round to the first with something left, and once more after all had their quantum.
+        // Once round to the first line with a deficit left, and once more after each had its quantum.
         for _ in 0..2 * self.list.len() {
             self.cursor %= self.list.len();
             let line = &mut self.list[self.cursor];
@@ -262,20 +263,20 @@ impl Lines {
                 if line.deficit > 0 {
                     return Some(line.flow);
                 }
-                // Its turn is over; in the next one it has more.
+                // Its turn is over; the next one begins with a larger deficit.
                 line.deficit += QUANTUM * i32::from(flow.rules.weight);
             } else if line.waiting.is_empty() {
                 line.deficit = 0;
             }
             self.cursor += 1;
         }
-        // A large transaction had left a deficit of several turns.
+        // A large transaction left a debt of several turns.
         let may =
             |line: &&Line| line.class == class && !line.waiting.is_empty() && flows.get(line.flow).sources.has(source);
         self.list.iter().find(may).map(|line| line.flow)
     }
 
-    /// A flow has had a transaction of this many recipients.
+    /// Charges a flow for a transaction of this many recipients.
     pub fn served(&mut self, flow: FlowNo, recipients: usize) {
         if let Some(line) = self.line(flow) {
             line.deficit -= i32::try_from(recipients).unwrap_or(i32::MAX / 2);

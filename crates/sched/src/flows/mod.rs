@@ -1,9 +1,9 @@
-//! Flows: mail that shares a turn. A flow is a list, a sender's domain among other bulk mail, or all ordinary mail with the
-//! same rules. Each has its sources, weight, lifetimes, and its own line of sites that want a connection, so that a large
-//! list cannot starve a small one.
+//! Flows: mail that shares a turn. A flow is a list, a sender's domain among other bulk mail, or all ordinary mail with
+//! the same rules. Each flow has its sources, weight, lifetimes, and its own line of sites that need a connection, so
+//! that a large list cannot starve a small one.
 //!
-//! The line for the budget: ordinary flows before bulk ones, `ordinary_per_bulk`:1; within a class flows take turns with
-//! `weight` connections each; within a flow sites are ordered by arrival, shifted by their history.
+//! The line for the budget serves ordinary flows before bulk ones, `ordinary_per_bulk`:1. Within a class, flows take
+//! turns with `weight` connections each. Within a flow, sites are ordered by arrival, shifted by their history.
 
 pub mod lines;
 
@@ -22,7 +22,7 @@ pub const CLASSES: usize = 2;
 
 pub type FlowNo = u32;
 
-/// Flows told apart; further ones share one per class.
+/// Largest number of distinct flows; further ones share one per class.
 const FLOWS_MAX: usize = 20_000;
 
 /// A set of sources, one bit each.
@@ -36,18 +36,18 @@ impl SourceSet {
         self.0 >> source & 1 == 1
     }
 
-    /// The first so many.
+    /// The first `sources` sources.
     pub fn first(sources: usize) -> SourceSet {
         if sources < 64 { SourceSet((1 << sources) - 1) } else { SourceSet::ALL }
     }
 }
 
-/// What is queue-only of whole flows (`crate::queue_only`).
+/// Whole flows that are queue-only (`crate::queue_only`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Kept {
     pub classes: [bool; CLASSES],
     pub lists: Vec<Arc<str>>,
-    /// Sources that nothing goes out from, of all that there are.
+    /// Sources from which nothing is sent, and all sources.
     pub sources: SourceSet,
     pub sources_all: SourceSet,
 }
@@ -63,7 +63,7 @@ impl Kept {
         !self.classes.contains(&true) && self.lists.is_empty() && self.sources.0 == 0
     }
 
-    /// Whether a flow is queue-only, and where its mail may be sent from: from its other sources, if it has some.
+    /// Whether a flow is queue-only, and the sources for its mail: those that are not queue-only, if any.
     fn of(&self, class: usize, key: Option<&FlowKey>, sources: SourceSet) -> (bool, SourceSet) {
         let is_list = matches!(key, Some(FlowKey::List(name)) if self.lists.contains(name));
         let open = sources.0 & self.sources_all.0 & !self.sources.0;
@@ -73,22 +73,22 @@ impl Kept {
     }
 }
 
-/// The operator's rules for a list's posts, or for mail of a sender's domain. `None`: as the configuration has it
-/// for the class.
+/// The operator's rules for a list's posts, or for mail of a sender's domain. `None`: the class's value from the
+/// configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FlowRules {
-    /// Local addresses that it is sent from.
+    /// Local addresses that the flow is sent from.
     pub sources: SourceSet,
-    /// Its share beside others of its class, at least 1.
+    /// The flow's share among others of its class, at least 1.
     pub weight: u8,
     pub lifetime_ms: Option<Ms>,
-    /// A notice about the delay is asked for at this age.
+    /// Age at which a notice about the delay is requested.
     pub warn_ms: Option<Ms>,
     /// Posts waiting for one recipient above which they go as one digest.
     pub coalesce_over: Option<u32>,
-    /// Posts in a row refused permanently before a subscriber is suspended.
+    /// Posts refused permanently in a row before a subscriber is suspended.
     pub suspend_posts: Option<u32>,
-    /// Time of permanent refusals before a subscriber is suspended.
+    /// Duration of permanent refusals before a subscriber is suspended.
     pub suspend_ms: Option<Ms>,
 }
 
@@ -120,35 +120,35 @@ pub struct Flow {
     pub rules: FlowRules,
     pub suspended: bool,
     pub is_queue_only: bool,
-    /// Where it may be sent from now: the rules' sources that are not queue-only.
+    /// Sources from which the flow may be sent now: the rules' sources that are not queue-only.
     pub sources: SourceSet,
-    /// Sites by when they stand in line.
+    /// Sites that wait for a connection, ordered by time.
     wanting: BinaryHeap<Reverse<(Ms, u32, u32)>>,
     in_rotation: bool,
-    /// Connections that it had in this turn.
+    /// Connections that the flow had in this turn.
     had: u8,
 }
 
 pub struct Flows {
-    /// Those of the classes' other mail come first, numbered as the classes are.
+    /// The flows; those for the classes' other mail come first, numbered like the classes.
     pub list: Vec<Flow>,
     by_key: Map<(usize, Option<FlowKey>), FlowNo>,
     rules: Map<FlowKey, FlowRules>,
     suspended_keys: Vec<FlowKey>,
     kept: Kept,
-    /// Grows when flows become queue-only: lines are looked through once for each.
+    /// Grows when flows become queue-only: each line is checked once per generation.
     pub generation: u32,
     rotation: [VecDeque<FlowNo>; CLASSES],
     /// Sites in line, per class.
     pub wanting: [usize; CLASSES],
-    /// Connections for ordinary mail since bulk had one.
+    /// Connections for ordinary mail since bulk last had one.
     pub turn: u8,
     seq: u32,
-    /// Some flow may not use every source.
+    /// Whether some flow may not use every source.
     pub pools: bool,
-    /// Some flow has a lifetime of its own.
+    /// Whether some flow has its own lifetime.
     pub lifetimes: bool,
-    /// Some flow allows digests.
+    /// Whether some flow allows digests.
     pub coalesces: bool,
 }
 
@@ -159,7 +159,7 @@ impl Flow {
         Flow { key, class, rules, suspended, is_queue_only, sources, wanting, in_rotation: false, had: 0 }
     }
 
-    /// Nothing of it may go, but what a run of the queue lets pass.
+    /// Whether nothing of the flow may go, except messages that a run of the queue lets pass.
     pub fn is_kept(&self) -> bool {
         self.suspended || self.is_queue_only
     }
@@ -214,7 +214,7 @@ impl Flows {
         self.generation = self.generation.wrapping_add(1);
     }
 
-    /// The flow of a message: lists and other bulk mail by name, ordinary mail only where there are rules for it.
+    /// The flow of a message: lists and other bulk mail by name; ordinary mail only if there are rules for it.
     pub fn of(&mut self, message: &Message, class: usize) -> FlowNo {
         let envelope = message.envelope();
         let domain = || envelope.sender.rsplit_once('@').map_or("", |(_, domain)| domain);
@@ -255,12 +255,12 @@ impl Flows {
         self.rules.values().filter_map(|rules| rules.warn_ms).min()
     }
 
-    /// Sites in line, of both classes.
+    /// Number of sites in line, of both classes.
     pub fn in_line(&self) -> usize {
         self.wanting.iter().sum()
     }
 
-    /// Sets what holds for a list's or sender's mail; `None`: the class's defaults.
+    /// Sets the rules for a list's or sender's mail; `None`: the class's defaults.
     pub fn set_rules(&mut self, key: FlowKey, rules: Option<FlowRules>) {
         for flow in &mut self.list {
             if flow.key.as_ref() == Some(&key) {
@@ -297,7 +297,7 @@ impl Flows {
         }
     }
 
-    /// A site stands in line for a connection, for mail of this flow.
+    /// Puts a site in line for a connection, for mail of this flow.
     pub fn want(&mut self, flow: FlowNo, site: SiteId, at: Ms) {
         self.seq = self.seq.wrapping_add(1);
         let entry = &mut self.list[flow as usize];
@@ -309,7 +309,7 @@ impl Flows {
         }
     }
 
-    /// Who is next in line. `bulk_too`: the budget has room for bulk mail.
+    /// The next flow and site in line. `bulk_too`: the budget has room for bulk mail.
     pub fn next_wanting(&mut self, ordinary_per_bulk: u8, bulk_too: bool) -> Option<(FlowNo, SiteId)> {
         let bulk_first = self.turn >= ordinary_per_bulk && bulk_too;
         let order = if bulk_first { [1, ORDINARY] } else { [ORDINARY, 1] };

@@ -1,4 +1,4 @@
-//! What is kept over a restart: its types, and the text that it is written as. `learned` says what becomes of it.
+//! Types for the state that survives a restart, and the text that holds it. `learned` fills and restores them.
 
 pub mod text;
 
@@ -11,10 +11,10 @@ use crate::reasons::Reason;
 use crate::time::Time;
 use text::{Fields, Line};
 
-/// How much of a stop counts for the time during which a subscriber was refused.
+/// How much of a stop counts towards the time for which a subscriber was refused.
 const STOP_COUNTED_MS: Ms = 24 * 3_600_000;
 
-/// What a restart keeps of a learned rate. Steady times.
+/// A learned rate, kept over a restart. Steady times.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(crate) struct PaceMemory {
     pub per_ms: f64,
@@ -25,19 +25,19 @@ pub(crate) struct PaceMemory {
     pub taken_since_pause: bool,
 }
 
-/// The longest pause of a rate that a site has taught.
+/// The longest pause that a learned rate may have.
 const PAUSE_MS_MAX: Ms = 3_600_000;
 
-/// What was learned of a path. Steady times.
+/// Learned facts about a path. Steady times.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct PathMemory {
-    /// Connections, if the site has refused some.
+    /// Window of connections, if the site has refused some.
     pub window: Option<f32>,
     pub grow_at: Ms,
     pub grow_ms: Ms,
     pub recipients_max: usize,
     pub transactions_max: u32,
-    /// Since when there are such limits.
+    /// Since when there have been such limits.
     pub limits_at: Ms,
     pub warm: (u32, u32),
     pub pace: Option<PaceMemory>,
@@ -82,13 +82,13 @@ impl PathMemory {
         Some(PathMemory { window, grow_at, grow_ms, recipients_max, transactions_max, limits_at, warm, pace })
     }
 
-    /// They are learned anew.
+    /// Drops the limits, which are then learned anew.
     pub(crate) fn forget_limits(&mut self) {
         (self.recipients_max, self.transactions_max, self.limits_at) = (usize::MAX, u32::MAX, 0);
     }
 }
 
-/// When a text was written, and now; times on the wall.
+/// When a text was written, and now; wall-clock times.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gap {
     pub written: Ms,
@@ -96,17 +96,17 @@ pub(crate) struct Gap {
 }
 
 impl Gap {
-    /// The time since it was written, by a clock that may have been set.
+    /// The time since the text was written, by a clock that may have been set.
     fn passed(self) -> Ms {
         self.now.saturating_sub(self.written)
     }
 
-    /// What is left of a clock that was to end at `until`, at most `max_ms`.
+    /// The time left of a clock that was to end at `until`, at most `max_ms`.
     pub fn left(self, until: Ms, max_ms: Ms) -> Ms {
         until.saturating_sub(self.written).saturating_sub(self.passed()).min(max_ms)
     }
 
-    /// How long ago a count began that was `since` then.
+    /// How long ago a count began that started at `since`.
     pub fn age(self, since: Ms) -> Ms {
         self.written.saturating_sub(since) + self.passed().min(STOP_COUNTED_MS)
     }
@@ -120,7 +120,7 @@ pub(crate) struct KeptClock {
     pub reason: Reason,
 }
 
-/// A host that no site has had since the start.
+/// A host that no site has used since the start.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct KeptHost {
     pub clock: KeptClock,
@@ -129,11 +129,11 @@ pub(crate) struct KeptHost {
     pub paused_ms: Ms,
     pub conns_max: usize,
     pub grow_at: Ms,
-    /// When it was last in use.
+    /// When it was last used.
     pub used: Ms,
 }
 
-/// What one deferral at a site that is not known yet keeps.
+/// A deferral at a site that is not known yet.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct KeptDeferral {
     pub key: KeptKey,
@@ -145,17 +145,17 @@ pub(crate) struct KeptDeferral {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum KeptKey {
-    /// A queue id.
+    /// A message, by its queue id.
     Message(u64),
     /// A sender's domain, hashed.
     Sender(u64),
 }
 
-/// What was kept for sites and hosts that nobody has asked for yet.
+/// State kept for sites and hosts that nothing has needed yet.
 #[derive(Default)]
 pub(crate) struct Remembered {
     pub hosts: BTreeMap<Box<str>, KeptHost>,
-    /// By site and source.
+    /// Learned facts by site and source, and when they were written.
     pub paths: BTreeMap<(Arc<str>, Box<str>), (PathMemory, Ms)>,
     pub deferrals: BTreeMap<Arc<str>, Vec<KeptDeferral>>,
 }

@@ -1,7 +1,7 @@
-//! The text of what was learned: a line for each fact, its fields separated by tabs.
+//! The text format of learned state: one line per fact, with fields separated by tabs.
 //!
-//! A field has no tab, line break or backslash: they are escaped. A reader ignores fields behind those that it knows, so that later
-//! versions may add some at the end.
+//! A field contains no tab, line break or backslash: they are escaped. A reader ignores fields after those that it
+//! knows, so later versions may append some.
 
 use std::fmt::{Display, Write as _};
 use std::str::{FromStr, Split};
@@ -15,7 +15,7 @@ impl<'a> Line<'a> {
         Line(out)
     }
 
-    /// A number or a word without separators.
+    /// Appends a number or a word without separators.
     pub fn word(self, value: impl Display) -> Self {
         // Writing to a string cannot fail.
         let _ = write!(self.0, "\t{value}");
@@ -41,7 +41,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The fields of a line, one after the other.
+/// The fields of a line, in order.
 pub(crate) struct Fields<'a>(Split<'a, char>);
 
 impl<'a> Fields<'a> {

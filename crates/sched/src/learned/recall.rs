@@ -1,4 +1,4 @@
-//! Reads what was learned before the start.
+//! Restores learned state from before the start.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,17 +14,17 @@ use crate::kept::text::Fields;
 use crate::kept::{Gap, KeptClock, KeptDeferral, KeptHost, KeptKey, PathMemory};
 use crate::reasons::{Reason, Reply};
 
-/// What is known while a text is read.
+/// State while a text is read.
 struct Reading<'a> {
     store: &'a Store,
     gap: Gap,
-    /// Steady.
+    /// Steady time.
     now: Ms,
     replies: HashMap<u32, Reason>,
 }
 
 impl Reading<'_> {
-    /// The fields that [`super::save`] begins a line of a clock with.
+    /// Reads the fields with which [`super::save`] begins a clock's line.
     fn clock(&self, fields: &mut Fields<'_>, max_ms: Ms) -> Option<KeptClock> {
         let (until, fails) = (fields.word::<Ms>()?, fields.word()?);
         let (cause, reply) = (Cause::of_name(&fields.text()?)?, fields.word::<u32>()?);
@@ -34,8 +34,8 @@ impl Reading<'_> {
 }
 
 impl Scheduler {
-    /// Takes up what [`Scheduler::write_learned`] wrote at `written`. To be called before messages are [`Scheduler::accepted`]. Lines that
-    /// make no sense.
+    /// Restores the text that [`Scheduler::write_learned`] wrote at `written`. Call it before messages are
+    /// [`Scheduler::accepted`]. Returns the number of malformed lines.
     pub fn recall(&mut self, store: &Store, text: &str, written: Ms, now: Ms) -> usize {
         let mut reading = Reading { store, gap: Gap { written, now }, now: self.steady(now), replies: HashMap::new() };
         let mut bad = 0;
@@ -51,7 +51,7 @@ impl Scheduler {
                 "recipient" => self.recall_recipient(&mut fields, &reading),
                 "deferral" => self.recall_deferral(&mut fields, &reading),
                 "subscriber" => self.recall_subscriber(&mut fields, &reading),
-                // Of a later version.
+                // A kind of fact from a later version.
                 _ => Some(()),
             };
             bad += usize::from(is_good.is_none());
@@ -161,7 +161,7 @@ impl Scheduler {
         Some(())
     }
 
-    /// A domain has found its site: the deferrals that were there before the start, before its mail comes.
+    /// Restores the deferrals of a site that a domain has just found, before the domain's mail comes.
     pub(crate) fn recall_deferrals(&mut self, store: &Store, domain: DomainId, now: Ms) {
         if self.core.sites.remembered.deferrals.is_empty() {
             return;

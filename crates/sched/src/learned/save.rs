@@ -1,4 +1,4 @@
-//! Writes what was learned, a slice at a time.
+//! Writes learned state, a slice at a time.
 
 use std::collections::HashSet;
 use std::ops::Bound;
@@ -18,7 +18,7 @@ use crate::kept::{KeptClock, KeptDeferral, KeptHost, KeptKey, PathMemory};
 use crate::reasons::Reason;
 use crate::tables::PartsCursor;
 
-/// Entries of a list that are looked at in one go, most of which have nothing to write.
+/// Entries of a list that are examined at a time; most have nothing to write.
 const LOOK_MAX: usize = 8 * SLICE_MAX;
 
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
@@ -54,25 +54,25 @@ impl Stage {
     }
 }
 
-/// How far a snapshot has come.
+/// Progress of a snapshot.
 #[derive(Default)]
 pub struct Learning {
     stage: Stage,
-    /// In a list.
+    /// Position in a list.
     index: usize,
-    /// In a table.
+    /// Position in a table.
     parts: PartsCursor,
-    /// The last one of a sorted table.
+    /// The last key of a sorted table.
     after_host: Option<Box<str>>,
     after_path: Option<(Arc<str>, Box<str>)>,
     after_site: Option<Arc<str>>,
-    /// Facts of this kind.
+    /// Facts of this kind written so far.
     written: usize,
-    /// Replies that are in the text already.
+    /// Replies that are already in the text.
     replies: HashSet<u32>,
 }
 
-/// Where facts go: the text, with the replies that they name before them.
+/// Output for facts: the text, with the replies that they refer to before them.
 struct Out<'a> {
     core: &'a Core,
     replies: &'a mut HashSet<u32>,
@@ -80,7 +80,7 @@ struct Out<'a> {
 }
 
 impl Out<'_> {
-    /// Sees to it that the reply is in the text.
+    /// Writes the reply to the text, unless it is there.
     fn reply(&mut self, reason: Reason) {
         let Some(reply) = self.core.reasons.get(reason) else { return };
         if self.replies.insert(reason.number()) {
@@ -96,7 +96,7 @@ impl Out<'_> {
         }
     }
 
-    /// A line that begins with a clock.
+    /// Begins a line with a clock.
     fn line(&mut self, kind: &str, clock: KeptClock) -> Line<'_> {
         self.reply(clock.reason);
         let until = if clock.until == 0 { 0 } else { self.core.time.wall(clock.until) };
@@ -133,7 +133,7 @@ impl Out<'_> {
 }
 
 impl Scheduler {
-    /// Adds the next slice of a snapshot to `out`; whether more follows.
+    /// Appends the next slice of a snapshot to `out`. Returns whether more follows.
     pub fn write_learned(&mut self, store: &Store, at: &mut Learning, out: &mut String, now: Ms) -> bool {
         let now = self.steady(now);
         let stage = at.stage;
@@ -253,7 +253,7 @@ impl Scheduler {
         true
     }
 
-    /// What an earlier run has left for hosts and sites that nobody has needed since.
+    /// Writes facts from an earlier run about hosts and sites that nothing has needed since.
     fn write_waiting(&self, at: &mut Learning, text: &mut String) -> bool {
         let kept = &self.core.sites.remembered;
         let mut out = Out { core: &self.core, replies: &mut at.replies, text };

@@ -1,4 +1,4 @@
-//! A restart between any two events: what the scheduler does after it is what it would have done without.
+//! A restart between any two events leaves the scheduler's behaviour unchanged.
 
 use stentor_queue::event::{Event, Fate};
 use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms};
@@ -15,7 +15,7 @@ use crate::{
 const NOW: Ms = 1_795_000_100_000;
 const YEAR: Ms = 365 * 24 * 3_600_000;
 
-/// What the only host does.
+/// Behaviour of the only host.
 #[derive(Clone, Copy)]
 enum Host {
     Down,
@@ -52,7 +52,7 @@ impl World {
         (no, id)
     }
 
-    /// Stops, and starts `away` later, as the clock shows it.
+    /// Stops, and starts again `away` ms later by the wall clock.
     fn restart(&mut self, away: i64) {
         let text = self.saved();
         let written = self.now;
@@ -154,7 +154,8 @@ fn servfail() -> Resolution {
     Resolution::Temporary { cause, dsn: Enhanced::new(4, 4, 3), text: "SERVFAIL".into() }
 }
 
-/// Each kind of clock: with a restart in its middle nothing is tried before it ends, the same is shown, and the ladder goes on.
+/// Each kind of clock survives a restart in its middle: nothing is tried before it ends, the status is the same, and
+/// the ladder continues.
 #[test]
 fn clocks_go_on_over_a_restart() {
     let kinds = [
@@ -179,7 +180,7 @@ fn clocks_go_on_over_a_restart() {
         assert_eq!((world.taken, &after.2), (0, &before.2), "{state:?}");
         assert!(world.connects <= 1 && (after.0, after.1.is_some()) == (state, true), "{state:?}: {after:?}");
         assert!(after.1.unwrap().abs_diff(before.1.unwrap()) <= 2_000, "{state:?}: {before:?} {after:?}");
-        // It ends when it would have, and the next one is no shorter.
+        // The clock ends when it would have, and the next one is no shorter.
         world.run(10_000);
         assert!(world.taken + world.connects > 0, "{state:?} is tried again");
         let next = world.status(mail);
@@ -206,7 +207,8 @@ fn a_failed_look_up_keeps_its_clock() {
     assert_eq!(world.store.len(), 0);
 }
 
-/// However the clock was set: nothing waits longer than the longest clock of its kind, and one probe asks a host that was down.
+/// However the clock was set, nothing waits longer than the longest clock of its kind, and one probe tries a host that
+/// was down.
 #[test]
 fn a_clock_that_was_set_makes_none_longer() {
     for away in [-YEAR.cast_signed(), -3_600_000, 0, 3_600_000, YEAR.cast_signed()] {
@@ -250,7 +252,7 @@ fn refused_posts_count_on_until_the_subscriber_is_suspended() {
     assert_eq!(world.suspended, 0);
 }
 
-/// The time that a subscriber was refused for takes a stop, or a clock that was set, for a day at most.
+/// A stop, or a clock that was set, adds at most a day to the time for which a subscriber was refused.
 #[test]
 fn a_stop_counts_for_a_day() {
     let gap = |written, now| crate::kept::Gap { written, now };
@@ -269,7 +271,7 @@ fn limits_and_rates_are_known_after_a_restart() {
     for n in 0..20 {
         world.mail_to(&format!("user{n}@one.example"), None);
     }
-    // Its connections are idle for too long.
+    // Its connections become idle for too long.
     world.run(20_000);
     world.host = Host::Says(Stage::Mail, 450, (7, 1), "rate limited");
     let mail = world.mail_to("ann@one.example", None);
@@ -286,7 +288,7 @@ fn limits_and_rates_are_known_after_a_restart() {
     let after = path(&world);
     assert_eq!((after.per_minute, after.paused_until), (before.per_minute, before.paused_until));
     assert_eq!(world.taken, 0, "the pause goes on");
-    // What nobody needs is kept for the next start.
+    // Unused facts are kept for the next start.
     let mut idle = World::new(Host::Well);
     let text = world.saved();
     assert_eq!(idle.sched.recall(&idle.store, &text, world.now, world.now), 0);
@@ -305,7 +307,7 @@ fn an_id_that_is_another_address_has_nothing_of_the_one_before() {
     world.mail_to("ann@one.example", None);
     world.run(60_000);
     let text = world.saved();
-    // The same numbers, given to others.
+    // The same numbers, reused for others.
     let mut other = World::new(Host::Well);
     let mail = other.mail_to("bob@two.example", None);
     other.sched = scheduler();
@@ -330,7 +332,7 @@ fn what_makes_no_sense_is_left_out() {
     let nonsense =
         "host\n\nmailbox\tx\ty\nfuture\t1\ndeferral\t1\t1\tready\t0\tsite\tm\t1\t0\t99999999999999\nhost\t\u{0}";
     assert_eq!(again.sched.recall(&again.store, nonsense, 0, u64::MAX), 4);
-    // Clocks of files that lie are clamped.
+    // Out-of-range clocks in files are clamped.
     let lies = text.replace(&format!("\t{}", (world.now / 1_000_000)), "\t99999999");
     world.sched = scheduler();
     world.sched.recall(&world.store, &lies, world.now, world.now);

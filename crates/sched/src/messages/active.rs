@@ -1,18 +1,18 @@
-//! Extra state of a message: only for messages in flight, held, failing, or on their way to their domains.
+//! Extra state of a message that is in flight, held, failing, or being linked to its domains.
 //!
-//! Created when one of these begins and removed when all have ended; a message that only waits has none.
+//! It is created when one of these begins and removed when all have ended; a message that only waits has none.
 
 use stentor_queue::ids::{AddressId, SiteId};
 use stentor_queue::idset::IdSet;
 
 use crate::effects::Failure;
 
-/// See the module's page.
+/// Extra state of a message; see the module's head.
 #[derive(Default)]
 pub struct Active {
-    /// In a transaction now.
+    /// Recipients in a transaction now.
     pub in_flight: IdSet,
-    /// What few messages have.
+    /// State that few messages have.
     pub extra: Option<Box<Extra>>,
 }
 
@@ -24,41 +24,41 @@ pub struct Extra {
     pub failing: Failing,
     /// Sites with a deferral of this message.
     pub deferred_at: Vec<SiteId>,
-    /// An operator holds it.
+    /// Where the message would be if no operator held it.
     pub held: Option<Box<Held>>,
-    /// An operator is taking recipients out.
+    /// Recipients that an operator is taking out.
     pub reserved: Option<Box<Reserved>>,
 }
 
-/// A large message on its way to its domains.
+/// A large message that is being linked to its domains.
 #[derive(Default)]
 pub struct Activation {
     /// The last id looked at.
     pub cursor: Option<u32>,
-    /// Domains whose recipients were taken while this was going on: not named again.
+    /// Domains whose recipients were taken meanwhile: they are not linked again.
     pub touched: IdSet,
 }
 
-/// Recipients that failed, on their way into a report.
+/// Failed recipients on their way into a report.
 #[derive(Default)]
 pub struct Failing {
-    /// To be reported, and not yet reported.
+    /// Failures not reported yet.
     pub list: Vec<Failure>,
-    /// Those and the ones being journalled.
+    /// Recipients of `list`, and those being journalled.
     pub ids: IdSet,
-    /// Whether the gathering has its timer.
+    /// Whether a timer for the gathering is set.
     pub timed: bool,
-    /// Reports that the journal refused in a row.
+    /// Reports in a row that the journal refused.
     pub refused: u8,
 }
 
 /// Where a held message would be.
 #[derive(Default)]
 pub struct Held {
-    /// It was held when it was accepted: no recipient waits anywhere.
+    /// The message was held when it was accepted: no recipient waits anywhere.
     pub unseen: bool,
     pub sites: IdSet,
-    /// Domains, as in `Domain::bulk` and `Domain::explicit`.
+    /// Domains where it would wait, as in `Domain::bulk` and `Domain::explicit`.
     pub bulk: IdSet,
     pub explicit: IdSet,
 }
@@ -67,7 +67,7 @@ pub struct Held {
 #[derive(Default)]
 pub struct Reserved {
     pub ids: IdSet,
-    /// Those that were kept back when their turn came.
+    /// Recipients that were kept back when their turn came.
     pub met: IdSet,
 }
 
@@ -84,7 +84,7 @@ impl Active {
         self.extra.as_ref().is_some_and(|extra| extra.held.is_some())
     }
 
-    /// Whether an operator keeps the recipient back; that its turn came is noted.
+    /// Whether an operator keeps the recipient back; if so, that its turn came is recorded.
     pub fn meets_reservation(&mut self, id: AddressId) -> bool {
         let Some(reserved) = self.extra.as_mut().and_then(|extra| extra.reserved.as_mut()) else { return false };
         let is_reserved = reserved.ids.contains(id.0);

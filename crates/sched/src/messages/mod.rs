@@ -1,8 +1,8 @@
 //! The live messages, and extra state only for those in flight, held or failing.
 //!
-//! Promise: a message that only waits costs one bit, and four bytes if its flow is not its class's own. Age and sender are in
-//! the store. An [`Active`] is created when a recipient goes out, fails or is reserved, and removed when that is over and
-//! nothing is to be remembered.
+//! Promise: a message that only waits costs one bit, and four bytes if its flow is not its class's own. Age and sender
+//! are in the store. An [`Active`] is created when a recipient goes out, fails or is reserved, and removed when that is
+//! over and nothing needs to be remembered.
 
 mod active;
 mod reservations;
@@ -15,7 +15,7 @@ use stentor_queue::idset::IdSet;
 use crate::flows::{CLASSES, FlowNo, ORDINARY};
 use crate::tables::Parts;
 
-/// Messages of one block of flows.
+/// Number of messages in a block of flows.
 const BLOCK: usize = 256;
 
 /// The flows of messages with neighbouring numbers; 0 is the class's own.
@@ -26,12 +26,12 @@ struct Block {
 
 #[derive(Default)]
 pub(crate) struct Messages {
-    /// Numbers, per class.
+    /// Numbers of live messages, by class.
     live: [IdSet; CLASSES],
     flows: Parts<u32, Box<Block>>,
-    /// A notice of their delay was asked for, or is not to be.
+    /// Messages whose notice of delay was requested, or never will be.
     warned: IdSet,
-    /// Messages that an operator holds.
+    /// Number of messages that an operator holds.
     pub held: usize,
     active: Parts<MessageNo, Active>,
 }
@@ -41,7 +41,7 @@ fn block_of(no: MessageNo) -> (u32, usize) {
 }
 
 impl Messages {
-    /// Whether it is new. The flow numbered as the class is costs nothing.
+    /// Adds a message. Returns whether it is new. The flow numbered like the class costs nothing.
     pub fn insert(&mut self, no: MessageNo, class: usize, flow: FlowNo) -> bool {
         if self.is_live(no) || !self.live[class].insert(no.0) {
             return false;
@@ -55,7 +55,7 @@ impl Messages {
         true
     }
 
-    /// Its extra state, if it had any.
+    /// Removes a message and returns its extra state, if any.
     pub fn remove(&mut self, no: MessageNo) -> Option<Active> {
         for live in &mut self.live {
             live.remove(no.0);
@@ -100,7 +100,7 @@ impl Messages {
         self.live.iter().map(IdSet::len).sum()
     }
 
-    /// Its extra state, if it has any.
+    /// The message's extra state, if any.
     pub fn get(&self, no: MessageNo) -> Option<&Active> {
         self.active.get(&no)
     }
@@ -109,17 +109,17 @@ impl Messages {
         self.active.get_mut(&no)
     }
 
-    /// The same, made if there is none; `None` if the message is not live.
+    /// The message's extra state, created if needed; `None` if the message is not live.
     pub fn begin(&mut self, no: MessageNo) -> Option<&mut Active> {
         self.is_live(no).then(|| self.active.get_or_insert_with(no, Active::default))
     }
 
-    /// Whether an operator holds it.
+    /// Whether an operator holds the message.
     pub fn is_held(&self, no: MessageNo) -> bool {
         self.get(no).is_some_and(Active::is_held)
     }
 
-    /// An operator holds it; whether it was not held before.
+    /// Holds a message for an operator. Returns whether it was not held before.
     pub fn hold(&mut self, no: MessageNo) -> bool {
         let Some(active) = self.begin(no) else { return false };
         let held = &mut active.extra.get_or_insert_default().held;
@@ -129,7 +129,7 @@ impl Messages {
         is_new
     }
 
-    /// A message that is held when it is accepted.
+    /// Holds a message that is held when it is accepted.
     pub fn hold_unseen(&mut self, no: MessageNo) {
         if let Some(active) = self.begin(no) {
             let held = Held { unseen: true, ..Held::default() };
@@ -138,21 +138,21 @@ impl Messages {
         }
     }
 
-    /// It is held no more: where it would be.
+    /// Ends a hold and returns where the message would be.
     pub fn release(&mut self, no: MessageNo) -> Option<Held> {
         let held = self.get_mut(no).and_then(|active| active.extra.as_mut()).and_then(|extra| extra.held.take())?;
         self.held -= 1;
         Some(*held)
     }
 
-    /// Something is over: what is known of it may be needless now.
+    /// Drops extra state that is no longer needed.
     pub fn rest(&mut self, no: MessageNo) {
         if self.active.get(&no).is_some_and(Active::is_idle) {
             self.active.remove(&no);
         }
     }
 
-    /// No notice about its delay from now on; whether one was still to come.
+    /// Prevents further notices about the message's delay. Returns whether one was still due.
     pub fn warn(&mut self, no: MessageNo) -> bool {
         self.is_live(no) && self.warned.insert(no.0)
     }

@@ -1,8 +1,9 @@
-//! Recipients that an operator's action takes out: reserved from the selection until the batch is durable or refused.
+//! Reservations: recipients that an operator's action takes out, kept from selection until the batch is durable or
+//! refused.
 //!
 //! A reserved recipient is neither handed out nor failed, and stays where it is. If its turn for a transaction comes
-//! meanwhile, it is marked as `met`, so that it becomes ready again if the batch is refused. A recipient in flight may be
-//! reserved too: it then does not go a second time, however its transaction ends.
+//! meanwhile, it is marked as `met`, so that it becomes ready again if the batch is refused. A recipient in flight may
+//! be reserved too: then it does not go a second time, however its transaction ends.
 
 use stentor_queue::ids::MessageNo;
 use stentor_queue::idset::IdSet;
@@ -11,8 +12,8 @@ use stentor_queue::message::Message;
 use super::Messages;
 
 impl Messages {
-    /// Of `ids`, those that may be taken out now, and those in a transaction. Neither are those that failed and whose
-    /// report is being made, and those that another verb is taking out.
+    /// Splits `ids` into recipients that may be taken out now and recipients in a transaction. Failed recipients whose
+    /// report is being made, and those that another operator's action is taking out, are in neither.
     pub fn removable(&self, no: MessageNo, ids: &IdSet) -> (IdSet, IdSet) {
         if !self.is_live(no) {
             return (IdSet::new(), IdSet::new());
@@ -38,9 +39,9 @@ impl Messages {
         }
     }
 
-    /// Of recipients that were reserved in a transaction, those that none has any more and that are pending still. All of
-    /// them are reserved again: another verb on them may have ended, and what is free and not reserved is handed out any
-    /// moment. Not those that failed in between: they are left to their report.
+    /// Reserves again those of `ids` that are still pending and no longer in a transaction, and returns them. They were
+    /// reserved in a transaction, but another action on them may have ended, and free recipients without a reservation
+    /// may be handed out at any moment. Recipients that failed in between are left to their report.
     pub fn reserve_free(&mut self, no: MessageNo, message: &Message, ids: &IdSet) -> IdSet {
         if !self.is_live(no) {
             return IdSet::new();
@@ -56,7 +57,7 @@ impl Messages {
         free
     }
 
-    /// Answers which of them had their turn meanwhile.
+    /// Ends a reservation. Returns the recipients whose turn came meanwhile.
     pub fn end_reservation(&mut self, no: MessageNo, ids: &IdSet) -> IdSet {
         let Some(extra) = self.get_mut(no).and_then(|active| active.extra.as_mut()) else { return IdSet::new() };
         let Some(reserved) = extra.reserved.as_mut() else { return IdSet::new() };

@@ -1,10 +1,10 @@
-//! Digests: where a list allows it (`coalesce_over`), posts that wait for one recipient are handed to the caller
-//! together, once the mailbox or site takes mail again.
+//! Digests: if a list allows it (`coalesce_over`), posts that wait for one recipient are handed to the caller together
+//! once the mailbox or site takes mail again.
 //!
 //! The recipients are reserved as for a removal: the caller answers [`Effect::Coalesce`] with [`Scheduler::removed`]
-//! (their fate is durable as coalesced, and the digest is a message of its own) or [`Scheduler::unreserve`] (they go one by
-//! one), per post. While a site's posts are examined, in slices, their line is set aside; beyond `PAIRS_MAX` recipients of
-//! posts none are coalesced.
+//! (their fate is durable as coalesced, and the digest is a message of its own) or [`Scheduler::unreserve`] (they go
+//! one by one), per post. While a site's posts are examined, in slices, their line is set aside. Recipients beyond
+//! `PAIRS_MAX` (recipient, post) pairs are not coalesced.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -22,7 +22,7 @@ const PAIRS_MAX: usize = 65_536;
 /// Posts in one digest; older ones first.
 const POSTS_MAX: usize = 256;
 
-/// A returned site's posts, being looked through.
+/// A search through the posts that wait at a site that takes mail again.
 pub struct Job {
     site: SiteId,
     flow: FlowNo,
@@ -39,7 +39,7 @@ pub struct Coalescing {
 }
 
 impl Coalescing {
-    /// A site answers again: lines of lists that want it are looked through before they go.
+    /// Called when a site answers again: lines of lists that allow digests are searched before they go.
     pub fn site_returned(&mut self, core: &mut Core, site: SiteId) {
         let flows = &core.flows;
         if !flows.coalesces {
@@ -63,7 +63,7 @@ impl Coalescing {
 }
 
 impl Scheduler {
-    /// A mailbox takes mail again: the list's posts that waited for it, if they are many.
+    /// Called when a mailbox takes mail again: coalesces the list's posts that waited for it, if there are many.
     pub(crate) fn mailbox_returned(&mut self, id: AddressId, waiters: &IdSet) {
         let core = &mut self.core;
         if !core.flows.coalesces {
@@ -90,7 +90,7 @@ impl Scheduler {
         }
     }
 
-    /// Goes on with the first job.
+    /// Continues with the first job.
     pub(crate) fn coalesce_on(&mut self, store: &Store, now: Ms) {
         let Some(mut job) = self.coalescing.jobs.pop_front() else { return };
         let mut steps = STEPS_MAX / 2;
@@ -99,7 +99,7 @@ impl Scheduler {
             let Some(next) = next.filter(|_| job.pairs <= PAIRS_MAX) else { return self.coalesce_end(store, job, now) };
             let no = MessageNo(next);
             steps -= 1;
-            // What the line said is still true: the message goes back into it, and out with its recipients.
+            // The message is still in line: it goes back in, and leaves it with its recipients.
             self.core.sites.get(job.site).lines.insert(job.flow, job.class, no);
             if self.choice(store, now).is_stopped(job.site, no) {
                 job.cursor = Some(next);
@@ -113,7 +113,7 @@ impl Scheduler {
                 job.cursor = Some(next);
                 self.core.sites.get(job.site).lines.remove(job.flow, no);
                 if self.core.messages.is_live(no) && steps == 0 {
-                    // Perhaps there is more; it goes its own way.
+                    // There may be more recipients; they go one by one.
                     self.core.sites.get(job.site).lines.insert(job.flow, job.class, no);
                 }
                 continue;
@@ -122,7 +122,7 @@ impl Scheduler {
             for id in ids {
                 job.found.entry(id).or_default().push(no);
             }
-            // The same message once more: of another domain, or nothing.
+            // The same message again: recipients of another domain, or none.
         }
         self.coalescing.jobs.push_front(job);
     }

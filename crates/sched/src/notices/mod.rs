@@ -1,14 +1,16 @@
-//! Notices to the caller beside deliveries: delayed messages, posts done except for stragglers, subscribers to suspend.
+//! Notices to the caller besides deliveries: delayed messages, posts finished except for stragglers, subscribers to
+//! suspend.
 //!
-//! **Delay notices.** Messages age in the order of their acceptance: a cursor follows the live ones at the distance of the
-//! shortest time of warning, so that a message that is gone by then costs nothing. A message that is older than that when the
+//! **Delay notices.** Messages age in the order of acceptance: a cursor follows the live ones, behind by the shortest
+//! warning time, so that a message that is gone by then costs nothing. A message that is older than that when the
 //! scheduler first sees it (at a start) counts as warned.
 //!
-//! **Stragglers.** The fast lane is done with a list's post when no recipient got a fate for `QUIET_MS`, the post has reached
-//! all of its domains, and no site waits in line for the budget.
+//! **Stragglers.** The fast lane has finished a list's post when no recipient got a fate for `QUIET_MS`, the post has
+//! reached all of its domains, and no site waits in line for the budget.
 //!
-//! **Suspensions.** A subscriber whose mailbox is refused permanently (5xx at RCPT) for `suspend_posts` posts of a list in a
-//! row, or for `suspend_ms`, is reported once. Any delivery of the list's clears the counts; they outlive a restart (`learned`).
+//! **Suspensions.** A subscriber whose mailbox is refused permanently (5xx at RCPT) for `suspend_posts` posts of a list
+//! in a row, or for `suspend_ms`, is reported once. Any delivery of a post of the list clears the counts; they survive
+//! a restart (`learned`).
 
 pub mod coalesce;
 
@@ -27,29 +29,29 @@ use crate::tables::{Parts, PartsCursor};
 use crate::timers::Timer;
 
 const QUIET_MS: Ms = 5_000;
-/// A post that never gets quiet is looked at no longer.
+/// A post that has not become quiet by this time is no longer checked.
 const QUIET_WITHIN_MS: Ms = 3_600_000;
-/// Messages passed by the cursor in one go.
+/// Messages that the cursor passes at a time.
 const WARNED_MAX: usize = 512;
-/// Addresses of subscribers counted; more are not.
+/// Largest number of subscribers' addresses with a count.
 const STRIKES_MAX: usize = 1_000_000;
 
-/// Posts in a row, and the second of the first.
+/// Posts in a row, and the time of the first, in seconds.
 type Strike = (u32, u32);
-/// A subscriber's, by list.
+/// A subscriber's counts, by list.
 type Strikes = SmallVec<[(Arc<str>, Strike); 1]>;
 
 #[derive(Default)]
 pub struct Notices {
-    /// The last message looked at for its warning, and whether the timer is armed.
+    /// The last message checked for its warning, and whether the timer is set.
     cursor: Option<u32>,
     armed: bool,
-    /// By list.
+    /// Counts by address and list.
     strikes: Parts<AddressId, Strikes>,
 }
 
 impl Notices {
-    /// When a message's delay is worth a notice, from its acceptance.
+    /// Age at which a message's delay is reported.
     fn warn_ms(core: &Core, no: MessageNo) -> Option<Ms> {
         let own = core.messages.flow(no).and_then(|flow| core.flows.get(flow).rules.warn_ms);
         own.or(if core.messages.is_bulk(no) { core.cfg.bulk_warn_ms } else { core.cfg.warn_ms })
@@ -60,15 +62,15 @@ impl Notices {
         [core.cfg.warn_ms, core.cfg.bulk_warn_ms, own].into_iter().flatten().min()
     }
 
-    /// Times of warning may have changed: who waits for the old ones is looked at now. A timer that is armed already
-    /// looks once more, which does no harm.
+    /// Checks waiting messages again, because warning times may have changed. A timer that is already set fires once
+    /// more, which does no harm.
     pub fn warn_anew(&self, core: &mut Core) {
         if self.armed {
             core.timers.set(0, Timer::Warnings);
         }
     }
 
-    /// A message was accepted.
+    /// Watches a message that was accepted.
     pub fn watch(&mut self, core: &mut Core, store: &Store, no: MessageNo, now: Ms) {
         let Some(shortest) = Self::shortest_warning(core) else { return Self::watch_post(core, store, no, now) };
         let Some(accepted) = store.message(no).map(Message::accepted) else { return };
@@ -94,7 +96,7 @@ impl Notices {
         }
     }
 
-    /// Looks at the messages that have become old enough for a warning.
+    /// Reports the messages that have become old enough for a warning.
     pub fn warnings_due(&mut self, core: &mut Core, store: &Store, now: Ms) {
         self.armed = false;
         let Some(shortest) = Self::shortest_warning(core) else { return };
@@ -132,7 +134,7 @@ impl Notices {
         }
     }
 
-    /// Whether the fast lane is done with a post.
+    /// Checks whether the fast lane has finished a post.
     pub fn stragglers_due(core: &mut Core, store: &Store, no: MessageNo, now: Ms) {
         let (Some(active), Some(message)) = (core.messages.get_mut(no), store.message(no)) else { return };
         let Some(extra) = active.extra.as_mut() else { return };
@@ -149,7 +151,7 @@ impl Notices {
         }
     }
 
-    /// 5xx at RCPT.
+    /// Counts a 5xx at RCPT.
     pub fn strike(&mut self, core: &mut Core, no: MessageNo, outcome: &RcptOutcome, now: Ms) {
         let Some(flow) = core.messages.flow(no) else { return };
         let entry = core.flows.get(flow);
@@ -184,7 +186,7 @@ impl Notices {
         }
     }
 
-    /// A delivery.
+    /// Clears the counts after a delivery.
     pub fn end_strikes_of(&mut self, core: &Core, no: MessageNo, id: AddressId) {
         if !self.strikes.is_empty()
             && let Some(flow) = core.messages.flow(no)
@@ -203,7 +205,7 @@ impl Notices {
         }
     }
 
-    /// The next subscribers that are counted: address, list, posts, and when the first was (steady).
+    /// The next counted subscribers: address, list, posts, and when the first was refused (steady).
     pub(crate) fn strikes(
         &self,
         at: &mut PartsCursor,
@@ -215,7 +217,7 @@ impl Notices {
         }))
     }
 
-    /// What was counted before the start.
+    /// Restores a count from before the start.
     pub(crate) fn recall_strike(&mut self, id: AddressId, list: Arc<str>, posts: u32, since: Ms) {
         if self.strikes.len() < STRIKES_MAX || self.strikes.contains_key(&id) {
             let of_address = self.strikes.get_or_insert_with(id, SmallVec::new);
@@ -224,7 +226,7 @@ impl Notices {
         }
     }
 
-    /// The ids will be other addresses'.
+    /// Forgets addresses whose ids will be reused.
     pub fn forget_strikes(&mut self, ids: &IdSet) {
         if !self.strikes.is_empty() {
             for id in ids {

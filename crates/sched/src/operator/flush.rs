@@ -1,4 +1,5 @@
-//! Flushes: "try now" for a site or for everything. Clocks of hosts end at once, all others as the calendar is searched.
+//! Flushes: "try now" for a site or for everything. Clocks of hosts end at once, all others as the calendar is
+//! searched.
 
 use stentor_queue::ids::{AddressId, DomainId, Ms, SiteId};
 use stentor_queue::store::Store;
@@ -10,7 +11,7 @@ use crate::timers::Timer;
 /// Slots of the calendar searched per tick.
 const FLUSH_SLOTS_MAX: u32 = 64;
 
-/// On its way through the calendar.
+/// A flush in progress.
 pub struct Flush {
     site: Option<SiteId>,
     /// The next slot to search.
@@ -18,7 +19,8 @@ pub struct Flush {
 }
 
 impl Scheduler {
-    /// Try everything of a site now: the clocks of its hosts, and of whatever waits for it. Done by the next ticks.
+    /// Tries everything of a site now: ends the clocks of its hosts and of the mail that waits for it. The next ticks
+    /// do the work.
     pub fn flush_site(&mut self, site: SiteId) {
         if site.0 as usize >= self.core.sites.list.len() {
             return;
@@ -28,13 +30,13 @@ impl Scheduler {
         self.operator.flushes.push_back(Flush { site: Some(site), slot: 0 });
     }
 
-    /// Look a domain up now whose lookup waits for its clock.
+    /// Looks a domain up now whose lookup waits for its clock.
     pub fn flush_domain(&mut self, domain: DomainId, now: Ms) {
         let now = self.steady(now);
         self.domains.end_clock(&mut self.core, domain, now);
     }
 
-    /// Try everything now.
+    /// Tries everything now.
     pub fn flush_all(&mut self) {
         for site in 0..self.core.sites.list.len() {
             self.core.sites.end_host_clocks(SiteId(site as u32));
@@ -43,7 +45,7 @@ impl Scheduler {
         self.operator.flushes.push_back(Flush { site: None, slot: 0 });
     }
 
-    /// Goes on with the first flush.
+    /// Continues with the first flush.
     pub(crate) fn flush_on(&mut self, store: &Store) {
         let Some(mut flush) = self.operator.flushes.pop_front() else { return };
         let (domains, failure, timers) = (&mut self.domains, &mut self.failure, &mut self.core.timers);

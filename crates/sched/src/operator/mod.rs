@@ -1,10 +1,11 @@
-//! Operators' actions: hold and release messages, take recipients out, retry now; suspend and resume sites, lists and senders.
+//! Operators' actions: hold and release messages, take recipients out, retry now; suspend and resume sites, lists and
+//! senders.
 //!
-//! **A held message** ([`Scheduler::hold_message`]) leaves the line of a site (or failing domain) when the scheduler comes
-//! across it there. The place is noted, so that a release puts it back without a search. Its retry clocks go on, but nothing
-//! of it is handed out, fails or expires, and it is no mailbox's probe. A message that is held at the start is not brought to
-//! its domains before the release. A standing bounce goes before a hold: what it covers is bounced, a held message at the
-//! start too.
+//! **A held message** ([`Scheduler::hold_message`]) leaves the line of a site (or failing domain) when the scheduler
+//! comes across it there. The place is noted, so that a release puts it back without a search. Its retry clocks go on,
+//! but none of its recipients is handed out, fails or expires, and it is not used as a mailbox's probe. A message that
+//! is held at the start is not linked to its domains before the release. A standing bounce takes precedence over a
+//! hold: recipients that it covers are bounced, also those of a message held at the start.
 //!
 //! **A reserved recipient** ([`Scheduler::reserve`]) is neither handed out nor failed until [`Scheduler::removed`] (the
 //! batch is durable and applied) or [`Scheduler::unreserve`] (it was refused).
@@ -25,23 +26,24 @@ use crate::failure::reports::report_if_last;
 use crate::messages::Held;
 use crate::{SMALL_RECIPIENTS_MAX, Scheduler};
 
-/// Places of a released message that are put back at once; the rest is done by the next ticks.
+/// Places of a released message that are restored at once; the next ticks do the rest.
 const RELEASED_AT_ONCE_MAX: u32 = 64;
-/// Addresses of a domain up to which a removal looks whether the message has others there.
+/// Domains of up to this many addresses are searched by a removal for other recipients of the message.
 const DOMAIN_LOOKED_AT_MAX: usize = 64;
 
-/// Verbs that are carried out in slices.
+/// Operators' actions that are carried out in slices.
 #[derive(Default)]
 pub struct Operator {
     releases: VecDeque<(MessageNo, Held)>,
-    /// Messages that were held: the last recipient looked at, for mailboxes that they try for others.
+    /// Messages that were held, with the last recipient examined: the mailboxes that they probe for others need a new
+    /// probe.
     probes: VecDeque<(MessageNo, Option<u32>)>,
     flushes: VecDeque<Flush>,
-    /// A flow was resumed: sites from here on are looked at again.
+    /// A flow was resumed: sites from this one on are looked at again.
     resuming: Option<u32>,
-    /// Domains that are queue-only no more, or that a run of the queue is to let pass.
+    /// Domains that are no longer queue-only, or that a run of the queue is to let pass.
     relinks: Vec<Box<str>>,
-    /// It is time to look whether a run is over.
+    /// Whether it is time to check if a run is over.
     pub look_at_run: bool,
 }
 
@@ -61,14 +63,14 @@ impl Operator {
 }
 
 impl Scheduler {
-    /// Nothing more of the message is handed out until [`Scheduler::release_message`]; transactions in flight end.
+    /// Hands out no more of the message until [`Scheduler::release_message`]; transactions in flight finish.
     pub fn hold_message(&mut self, no: MessageNo) {
         if self.core.messages.hold(no) && !self.failure.mailboxes.is_empty() {
             self.operator.probes.push_back((no, None));
         }
     }
 
-    /// Ends a hold: the message waits again where it would be without it, behind the clocks that it has.
+    /// Ends a hold: the message waits again where it would be without it, behind its clocks.
     pub fn release_message(&mut self, store: &Store, no: MessageNo, now: Ms) {
         let now = self.steady(now);
         let Some(held) = self.core.messages.release(no) else { return };
@@ -82,8 +84,8 @@ impl Scheduler {
         }
     }
 
-    /// Of `ids`, those that an operator may take out now, and those in a transaction. Neither are those that failed and
-    /// whose report is being made, and those that another verb is taking out.
+    /// Splits `ids` into recipients that an operator may take out now and recipients in a transaction. Failed
+    /// recipients whose report is being made, and those that another action is taking out, are in neither.
     pub fn removable(&self, no: MessageNo, ids: &IdSet) -> (IdSet, IdSet) {
         self.core.messages.removable(no, ids)
     }
@@ -93,14 +95,14 @@ impl Scheduler {
         self.core.messages.reserve(no, ids);
     }
 
-    /// Of recipients that were reserved in a transaction, those that none has any more and that are pending still. All of
-    /// them are reserved again: another verb on them may have ended, and what is free and not reserved is handed out any
-    /// moment. Not those that failed in between: they are left to their report.
+    /// Reserves again those of `ids` that are still pending and no longer in a transaction, and returns them. They were
+    /// reserved in a transaction, but another action on them may have ended, and free recipients without a reservation
+    /// may be handed out at any moment. Recipients that failed in between are left to their report.
     pub fn reserve_free(&mut self, store: &Store, no: MessageNo, ids: &IdSet) -> IdSet {
         store.message(no).map(|message| self.core.messages.reserve_free(no, message, ids)).unwrap_or_default()
     }
 
-    /// The verb's batch was refused: the recipients go on as if nothing had been.
+    /// Called when the action's batch was refused: the recipients go on as before.
     pub fn unreserve(&mut self, store: &Store, no: MessageNo, ids: &IdSet, now: Ms) {
         let now = self.steady(now);
         for id in &self.core.messages.end_reservation(no, ids) {
@@ -108,8 +110,8 @@ impl Scheduler {
         }
     }
 
-    /// An operator took recipients out (the store has it applied): their clocks and places are forgotten. Work in
-    /// proportion to `ids`.
+    /// Called when an operator took recipients out and the store has applied it: forgets their clocks and places. Work
+    /// is proportional to `ids`.
     pub fn removed(&mut self, store: &Store, no: MessageNo, ids: &IdSet, now: Ms) {
         let now = self.steady(now);
         self.core.messages.end_reservation(no, ids);
@@ -141,8 +143,8 @@ impl Scheduler {
         }
     }
 
-    /// The recipients are tried as soon as a connection is there: their own clocks, their mailboxes', and those of their
-    /// sites and domains end. Work in proportion to `ids`, which are neither in flight nor reserved.
+    /// Tries the recipients as soon as there is a connection: ends their own clocks and those of their mailboxes, sites
+    /// and domains. Work is proportional to `ids`, which are neither in flight nor reserved.
     pub fn try_now(&mut self, store: &Store, no: MessageNo, ids: &IdSet, now: Ms) {
         let now = self.steady(now);
         let Some(message) = store.message(no) else { return };
@@ -171,13 +173,13 @@ impl Scheduler {
         if self.core.sites.clock(site, now).is_some() {
             self.core.sites.end_host_clocks(site);
         }
-        // All hosts of the site have failed: perhaps the domain has moved.
+        // All hosts of the site have failed: the domain may have moved.
         if self.core.sites.has_failed(site) {
             self.domains.look_up_again(&mut self.core, domain, now);
         }
     }
 
-    /// A held message has ended: what its places have of it is forgotten by the next ticks.
+    /// Called when a held message has ended: the next ticks make its places forget it.
     pub(crate) fn held_is_gone(&mut self, no: MessageNo, held: &Held) {
         self.core.messages.held -= 1;
         self.waits.removals = true;
@@ -193,7 +195,7 @@ impl Scheduler {
         }
     }
 
-    /// Goes on with releases, traces of messages that are gone, and probes, for at most `steps`.
+    /// Continues with releases, forgetting of finished messages, and probes, for at most `steps`.
     pub(crate) fn holds_on(&mut self, store: &Store, steps: u32, now: Ms) {
         let mut steps = self.releases_on(store, steps, now);
         while steps > 0
@@ -262,7 +264,7 @@ impl Scheduler {
     }
 }
 
-/// Whether no pending recipient of a message is at a domain, as far as that is cheap to know.
+/// Whether no pending recipient of a message is at a domain, as far as that is cheap to find out.
 fn has_nobody_at(store: &Store, no: MessageNo, domain: DomainId) -> bool {
     let (here, Some(message)) = (store.book.addresses_of(domain), store.message(no)) else { return false };
     here.len() <= DOMAIN_LOOKED_AT_MAX && !here.iter().any(|id| message.pending().contains(id))

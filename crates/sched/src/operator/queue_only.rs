@@ -1,4 +1,4 @@
-//! What becomes queue-only, and runs of the queue; see [`crate::queue_only`].
+//! Changes to queue-only scopes, and runs of the queue; see [`crate::queue_only`].
 
 use stentor_queue::ids::{Ms, SiteId};
 use stentor_queue::queue_only::Scope;
@@ -10,14 +10,14 @@ use crate::run::{Run, Step};
 use crate::timers::Timer;
 use crate::{DIRTY_MAX, Scheduler};
 
-/// How often it is looked whether a run is over.
+/// Interval at which the end of a run is checked for.
 const RUN_LOOK_MS: Ms = 1_000;
-/// How long a run waits for answers of the name service while nothing else of it is left.
+/// How long a run waits for outstanding look-ups when nothing else of it is left.
 const RUN_LOOK_UPS_MS: Ms = 300_000;
 
 impl Scheduler {
-    /// Something becomes queue-only for this reason, which may be empty, or (`None`) is no more; what waits then is brought back by the
-    /// next ticks.
+    /// Makes a scope queue-only for this reason, which may be empty, or ends that (`None`); the next ticks bring its
+    /// waiting mail back.
     pub fn set_queue_only(&mut self, scope: &Scope, reason: Option<&str>, by: By) {
         if !self.core.queue_only.set(scope, reason, by) {
             return;
@@ -31,7 +31,7 @@ impl Scheduler {
         }
     }
 
-    /// What the configuration wants to be queue-only from now on, with its reasons; the rest of what it wanted ends.
+    /// Sets the queue-only scopes of the configuration, with their reasons; its other scopes end.
     pub fn set_configured_queue_only(&mut self, wanted: &[(Scope, &str)]) {
         for scope in self.core.queue_only.configured_beside(wanted) {
             self.set_queue_only(&scope, None, By::Configuration);
@@ -41,23 +41,23 @@ impl Scheduler {
         }
     }
 
-    /// Why the entry is there that keeps mail ([`crate::Keeper::QueueOnly`]).
+    /// The reason of the entry that keeps mail ([`crate::Keeper::QueueOnly`]).
     pub fn queue_only_reason(&self, no: u32) -> Option<String> {
         self.core.queue_only.reason(no)
     }
 
-    /// The flows that are queue-only, now that this or the sources have changed.
+    /// Updates the queue-only flows after a change of the scopes or sources.
     pub(crate) fn keep_flows(&mut self) {
         let kept = self.core.queue_only.of_flows(&self.core.cfg.sources);
         self.core.flows.keep(kept);
     }
 
-    /// What is queue-only now.
+    /// The scopes that are queue-only now.
     pub fn queue_only(&self) -> impl Iterator<Item = &Scope> {
         self.core.queue_only.scopes()
     }
 
-    /// Tries once what is in the queue now: retry clocks end, and what is queue-only goes. Done by the next ticks.
+    /// Tries the mail in the queue once: retry clocks end, and queue-only mail goes. The next ticks do the work.
     pub fn run_queue(&mut self, now: Ms) {
         let now = self.core.time.begin(now);
         self.flush_all();
@@ -66,7 +66,7 @@ impl Scheduler {
         }
     }
 
-    /// When the run began that is not over.
+    /// When the current run began, if there is one.
     pub fn queue_run_since(&self) -> Option<Ms> {
         self.core.run.map(|run| self.core.time.wall(run.begun))
     }
@@ -76,7 +76,7 @@ impl Scheduler {
         is_stepping || self.operator.look_at_run || !self.operator.relinks.is_empty()
     }
 
-    /// Goes on with a run of the queue, and with domains whose mail is to go to its site.
+    /// Continues with a run of the queue, and with domains whose mail is to be linked to its site.
     pub(crate) fn queue_run_on(&mut self, store: &Store, now: Ms) {
         for name in std::mem::take(&mut self.operator.relinks) {
             for domain in store.book.domains_named(&name) {
@@ -90,7 +90,7 @@ impl Scheduler {
             return;
         };
         match run.step {
-            // What they kept back is in line before it is looked at who passes.
+            // Mail that the clocks kept back is in line before the run decides which messages pass.
             Step::Clocks if self.operator.has_flushes() || self.core.timers.next().is_some_and(|at| at <= now) => {}
             Step::Clocks => {
                 let domains = self.core.queue_only.scopes().filter_map(|scope| match scope {
@@ -127,7 +127,7 @@ impl Scheduler {
         self.core.run = Some(run);
     }
 
-    /// Whether nothing passes any more, and nothing may still come to its site.
+    /// Whether nothing passes any more and no more mail can reach its site.
     fn is_queue_run_over(&mut self, age_ms: Ms) -> bool {
         let is_coming = self.domains.look_ups.waiting() > 0 || self.domains.look_ups.are_out();
         let is_moving = !self.activating.is_empty() || !self.domains.relinks.is_empty();
@@ -138,7 +138,7 @@ impl Scheduler {
         (0..sites.list.len()).all(|site| {
             let entry = &mut sites.list[site];
             if entry.suspended && entry.lines.has_passing() {
-                // Suspended since the run came by.
+                // Suspended since the run passed this site.
                 entry.lines.end_passing(flows, |_| true);
             }
             !entry.lines.has_passing()

@@ -1,6 +1,6 @@
-//! Suspended sites, lists and senders: nothing of theirs is handed out until they are resumed. Transactions in flight
-//! finish, and clocks go on. Standing bounces: what they cover fails when its turn for a transaction comes, or when it comes
-//! to where it would wait, held or not; what waits already is the caller's to bounce.
+//! Suspended sites, lists and senders: none of their mail is handed out until they are resumed. Transactions in flight
+//! finish, and clocks go on. Standing bounces: recipients that one covers fail when their turn for a transaction comes,
+//! or when they reach their place, held or not. The caller bounces those that wait already.
 
 use stentor_queue::ids::{Ms, SiteId};
 use stentor_queue::queue_only::Scope;
@@ -12,24 +12,24 @@ use crate::queue_only::By;
 use crate::{DIRTY_MAX, Scheduler};
 
 impl Scheduler {
-    /// Sets what holds for a list's or sender's mail; in force for what is chosen from now on. Rules taken back
-    /// (`None`) leave the class's defaults.
+    /// Sets the rules for a list's or sender's mail, for all later choices. Removing rules (`None`) leaves the class's
+    /// defaults.
     pub fn set_rules(&mut self, key: FlowKey, rules: Option<FlowRules>) {
         self.core.flows.set_rules(key, rules);
     }
 
-    /// Nothing more of the list or sender is handed out until it is resumed; what is in flight ends, clocks run on.
+    /// Hands out no more mail of the list or sender until it is resumed; transactions in flight finish, clocks go on.
     pub fn suspend_flow(&mut self, key: &FlowKey) {
         self.core.flows.suspend(key);
     }
 
-    /// Ends that; what waits is brought back by the next ticks.
+    /// Resumes the list or sender; the next ticks bring waiting mail back.
     pub fn resume_flow(&mut self, key: &FlowKey) {
         self.core.flows.resume(key);
         self.operator.resuming = Some(0);
     }
 
-    /// Nothing more goes to the site (by its name, known or not) until it is resumed; what is in flight ends.
+    /// Sends nothing more to the site (by its name, known or not) until it is resumed; transactions in flight finish.
     pub fn suspend_site(&mut self, name: &str) {
         let sites = &mut self.core.sites;
         if sites.suspended.iter().any(|n| &**n == name) {
@@ -50,12 +50,12 @@ impl Scheduler {
         }
     }
 
-    /// A standing bounce begins, or gets another end or reason.
+    /// Begins a standing bounce, or changes its end or reason.
     pub fn begin_bounce(&mut self, bounce: StandingBounce, until: Ms, reason: &str) {
         self.core.bounces.set(bounce, until, reason);
     }
 
-    /// It is over. What it has taken out of its way is bounced all the same.
+    /// Ends a standing bounce. Recipients that it has already taken are still bounced.
     pub fn end_bounce(&mut self, bounce: &StandingBounce) {
         self.core.bounces.end(bounce);
     }
@@ -65,13 +65,13 @@ impl Scheduler {
         &self.core.bounces
     }
 
-    /// Recipients that standing bounces took out of their way into a transaction.
+    /// Number of recipients that standing bounces took when their turn for a transaction came.
     pub fn bounced_in_passing(&self) -> u64 {
         self.core.bounces.recipients
     }
 
-    /// Suspensions, standing bounces, what an operator makes queue-only, and their ends, by the names of [`stentor_queue::event::Event::Suspend`]. What is not
-    /// the scheduler's (a subscriber) changes nothing.
+    /// Begins or ends a suspension, a standing bounce or an operator's queue-only scope, by the names of
+    /// [`stentor_queue::event::Event::Suspend`]. Names that do not concern the scheduler (a subscriber) change nothing.
     pub fn set_suspended(&mut self, what: &str, suspended: bool, (until, reason): (Ms, &str)) {
         if let Some(bounce) = StandingBounce::of_name(what) {
             return if suspended { self.begin_bounce(bounce, until, reason) } else { self.end_bounce(&bounce) };
@@ -90,7 +90,7 @@ impl Scheduler {
         if suspended { self.suspend_flow(&key) } else { self.resume_flow(&key) }
     }
 
-    /// Sites with lines of flows that were suspended until now.
+    /// Looks again at sites with lines of flows that were suspended until now.
     pub(crate) fn resume_on(&mut self, now: Ms) {
         let Some(first) = self.operator.resuming else { return };
         let core = &mut self.core;

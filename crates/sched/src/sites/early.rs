@@ -1,47 +1,47 @@
 //! Early probes: how soon after its failure a host that worked a moment ago is tried again.
 //!
-//! Most failures of such a host are restarts, over in seconds, while the clocks are made for hosts that stay away. So for
-//! [`WINDOW_MS`] after the first failure of the row one probe may go [`FIRST_MS`] after it, and then one every [`EVERY_MS`],
-//! whatever the clock says. The clock itself runs on as if there were none: a probe that fails before its time changes nothing of
-//! it, so that once the window is over attempts come when they came without it.
+//! Most failures of such a host are restarts, over in seconds, while the clocks are made for hosts that stay away. So
+//! for [`WINDOW_MS`] after the first failure of the row one probe may go [`FIRST_MS`] after it, and then one every
+//! [`EVERY_MS`], whatever the clock says. The clock itself runs on as if there were no early probes: one that fails
+//! does not change it, so after the window attempts come when they would have come anyway.
 //!
-//! **Why that leads to no attempt without a clock that grows**: each early probe uses up one of [`PROBES_MAX`], and only a delivery
-//! by the host gives them back. They are kept per host (and per sender that a host refuses at MAIL), not per message, site or
-//! connection.
+//! **Why this cannot cause endless attempts without a growing clock**: each early probe uses up one of [`PROBES_MAX`],
+//! and only a delivery by the host restores them. They are kept per host (and per sender that a host refuses at MAIL),
+//! not per message, site or connection.
 
 use stentor_queue::ids::Ms;
 
-/// What a delivery gives: one a second after the failure, fifteen more in the window.
+/// Early probes per delivery: one a second after the failure, fifteen more in the window.
 const PROBES_MAX: u8 = 16;
 const FIRST_MS: Ms = 1_000;
 const EVERY_MS: Ms = 2_000;
-/// The longest outage that costs no more than a probe's interval.
+/// Outages up to this length cost no more than a probe's interval.
 const WINDOW_MS: Ms = 30_000;
-/// How long ago the last delivery may be: longer than most hosts wait between two messages, shorter than a restart is likely to
-/// be what went wrong.
+/// How long ago the last delivery may be: longer than most hosts wait between two messages, but short enough that a
+/// restart is the likely cause.
 const MOMENT_MS: Ms = 3_600_000;
 
-/// Probes that are left.
+/// Number of early probes left.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct EarlyProbes(u8);
 
 impl EarlyProbes {
-    /// After a delivery.
+    /// The number after a delivery.
     pub const ALL: EarlyProbes = EarlyProbes(PROBES_MAX);
     pub const NONE: EarlyProbes = EarlyProbes(0);
 
-    /// All, for a failure now of who last worked at `good_at` (0: never); else none.
+    /// All probes if a host that fails now last worked recently, at `good_at` (0: never); otherwise none.
     pub fn after(good_at: Ms, now: Ms) -> EarlyProbes {
         if good_at > 0 && now.saturating_sub(good_at) <= MOMENT_MS { EarlyProbes::ALL } else { EarlyProbes::NONE }
     }
 
-    /// Whether there may be one, for a failure that lasts since then.
+    /// Whether an early probe is allowed, for a row of failures that began at `since`.
     pub fn may_go(self, since: Ms, now: Ms) -> bool {
         self.0 > 0 && now < since.saturating_add(WINDOW_MS)
     }
 
-    /// When the next one goes, after a failure now whose row began at `since`. It is used up if that is before `until`, when the
-    /// clock lets one go anyway.
+    /// When the next early probe goes, after a failure now in a row that began at `since`. It is used up only if it
+    /// comes before `until`, when the clock allows an attempt anyway.
     pub fn take(&mut self, since: Ms, until: Ms, now: Ms) -> Option<Ms> {
         let at = now + if now == since { FIRST_MS } else { EVERY_MS };
         if !self.may_go(since, now) || at >= until {

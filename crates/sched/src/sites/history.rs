@@ -1,8 +1,9 @@
-//! History of a site: moving averages of past attempts, for the order of sites and for the silence that is normal there.
+//! History of a site: moving averages of past attempts, for the order of sites and for the silence that is normal
+//! there.
 //!
-//! Never needed for correctness. After `HALF_LIFE_MS` without news it counts half, and after several half-lives the site
-//! counts as unknown. The address book keeps what survives a restart; [`SiteHistory`] is seeded from there when a domain
-//! joins its site.
+//! It is never needed for correctness. After `HALF_LIFE_MS` without news it counts half, and after several half-lives
+//! the site counts as unknown. The address book keeps the part that survives a restart; [`SiteHistory`] is seeded from
+//! there when a domain joins its site.
 
 use stentor_queue::ids::{DomainId, Ms};
 use stentor_queue::store::Store;
@@ -11,35 +12,36 @@ use stentor_queue::store::Store;
 const HALF_LIFE_MS: Ms = 7 * 24 * 3_600_000;
 /// A new observation counts 1/WEIGHT in an average.
 const WEIGHT: u32 = 4;
-/// A site with less (aged) weight of observations is unknown.
+/// A site whose observations weigh less (after ageing) is unknown.
 const KNOWN_MIN: f32 = 0.2;
-/// Expected xdelay from which on a site is slow.
+/// A site is slow if its expected xdelay is at least this.
 const SLOW_MS: u32 = 4_000;
 
 /// Buckets of [`Gaps`]: powers of two from 16 ms.
 const BUCKETS: usize = 16;
 const FIRST_BITS: u32 = 4;
-/// Counts are halved when one gets here.
+/// All counts are halved when one reaches this.
 const COUNT_MAX: u8 = 250;
-/// A quantile of fewer values says nothing.
+/// Quantiles of fewer values are not used.
 const VALUES_MIN: u32 = 20;
 
-/// How much later a good site, an unknown one and a slow one stand in line than they came. Differences in time and not
+/// How much later than their arrival a good, an unknown and a slow site are placed in line. Differences in time and not
 /// absolute orders, so that nobody starves.
 const GOOD_LATER_MS: Ms = 2_000;
 const UNKNOWN_LATER_MS: Ms = 2_500;
 const SLOW_LATER_MS: Ms = 5_000;
 
-/// Averages of one site.
+/// Averages for one site.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct SiteHistory {
-    /// Average of a delivery's xdelay: from the connection's begin, or the transaction's on one that was open.
+    /// Average xdelay of a delivery: from the beginning of the connection, or of the transaction on a connection that
+    /// was open.
     pub xdelay_ms: u32,
-    /// Observations, aged.
+    /// Weight of the observations, after ageing.
     pub weight: f32,
-    /// The last attempts failed (time-out, refused connection).
+    /// Recent attempts in a row that failed (time-out, refused connection).
     pub failures: u8,
-    /// Of the last observation.
+    /// When the last observation was made.
     pub at: Ms,
 }
 
@@ -66,8 +68,8 @@ impl SiteHistory {
         (self.failures, self.at) = (self.failures.saturating_add(1), now);
     }
 
-    /// Its place in a line for connections is that of one who came so much later: good sites first, those before the
-    /// others that take longer (a post is through when the last of them is), then unknown ones, then slow ones.
+    /// How much later than its arrival a site is placed in the line for connections: good sites first, the slower ones
+    /// of them leading (a post is through when the last of them is), then unknown ones, then slow ones.
     pub(crate) fn later_ms(&self, now: Ms) -> Ms {
         if self.aged(now) < KNOWN_MIN {
             UNKNOWN_LATER_MS
@@ -78,7 +80,7 @@ impl SiteHistory {
         }
     }
 
-    /// Adds what another source knows, if it knows more.
+    /// Adds another source's knowledge, if it has more.
     pub(crate) fn learn(&mut self, other: SiteHistory, now: Ms) {
         if other.aged(now) > self.aged(now) {
             *self = other;
@@ -86,7 +88,7 @@ impl SiteHistory {
     }
 }
 
-/// What the address book knows about a domain from earlier lives of the process.
+/// The address book's knowledge about a domain from earlier runs of the process.
 pub(crate) fn known(store: &Store, domain: DomainId) -> Option<SiteHistory> {
     let book = store.book.site_history(domain);
     let (success, failure) = (book.last_success(), book.last_failure());
@@ -100,7 +102,7 @@ pub(crate) fn known(store: &Store, domain: DomainId) -> Option<SiteHistory> {
     })
 }
 
-/// How long a site lets us wait between two signs of life: a histogram in 16 octets.
+/// Histogram of how long a site is silent between two signs of life, in 16 octets.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Gaps {
     counts: [u8; BUCKETS],
@@ -111,12 +113,12 @@ impl Gaps {
         let bucket = (Ms::BITS - (gap_ms >> FIRST_BITS).leading_zeros()).min(BUCKETS as u32 - 1) as usize;
         self.counts[bucket] += 1;
         if self.counts[bucket] >= COUNT_MAX {
-            // Rare ones keep one, or the tail would be forgotten first.
+            // Rare buckets keep one, or the tail would be forgotten first.
             self.counts.iter_mut().for_each(|c| *c = c.div_ceil(2));
         }
     }
 
-    /// The upper end of the bucket in which the 99th percentile lies.
+    /// The upper end of the bucket with the 99th percentile.
     pub fn p99_ms(&self) -> Option<Ms> {
         let sum: u32 = self.counts.iter().map(|c| u32::from(*c)).sum();
         if sum < VALUES_MIN {

@@ -1,4 +1,4 @@
-//! What a restart keeps of hosts and paths, and how they are named meanwhile.
+//! State of hosts and paths that survives a restart, and their names meanwhile.
 
 use std::hash::BuildHasher as _;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::kept::{KeptClock, KeptHost};
 impl Host {
     pub(crate) fn kept(&self, now: Ms) -> KeptHost {
         KeptHost {
-            // Early probes are not kept: the clock beneath them is.
+            // Early probes are not kept, but the clock beneath them is.
             clock: KeptClock { until: self.until.max(self.ended_early), fails: self.fails, reason: self.reason },
             retries: self.retries,
             pauses: self.pauses,
@@ -24,7 +24,7 @@ impl Host {
         }
     }
 
-    /// A host that has failed before the start is tried by one probe, after its clock.
+    /// Restores a host that failed before the start: one probe tries it after its clock.
     pub(crate) fn recall(&mut self, kept: &KeptHost) {
         (self.until, self.fails, self.reason) = (kept.clock.until, kept.clock.fails, kept.clock.reason);
         (self.retries, self.pauses, self.paused_ms) = (kept.retries, kept.pauses, kept.paused_ms);
@@ -32,12 +32,12 @@ impl Host {
     }
 }
 
-/// Source, address, and what is demanded of TLS there; `None`: the place is free.
+/// Name of a host: source, address, and its TLS requirements; `None`: the place is free.
 pub(super) fn kept_name(sources: &[Box<str>], host: &Host) -> Option<Box<str>> {
     let (source, addr, posture) = host.addr.as_ref()?;
     let source = sources.get(usize::from(*source)).map_or("", |name| name);
     let tls = if addr.is_implicit_tls() { "tls" } else { "" };
-    // Whoever demands something else has another host, as with the table of hosts.
+    // Different requirements make different hosts, as in the table of hosts.
     let posture =
         posture.as_ref().map_or(0, |posture| foldhash::fast::FixedState::default().hash_one(format!("{posture:?}")));
     Some(format!("{source} {addr} {tls} {posture:x}").into())
@@ -48,7 +48,7 @@ impl Sites {
         kept_name(&self.sources, host)
     }
 
-    /// Empty where there is one without a name.
+    /// Name of a source; empty if there is one source without a name.
     pub(crate) fn source_name(&self, source: SourceNo) -> &str {
         self.sources.get(usize::from(source)).map_or("", |name| name)
     }
@@ -59,7 +59,7 @@ impl Sites {
         all.filter_map(|no| Some((self.kept_name(&self.hosts[*no as usize])?, *no))).collect()
     }
 
-    /// A site's next path: what an earlier run learned of it.
+    /// Restores an earlier run's knowledge of a site's next path.
     pub(super) fn recall_path(&mut self, site: SiteId, path: &mut Path, now: Ms) {
         if self.remembered.paths.is_empty() {
             return;

@@ -1,7 +1,8 @@
 //! Sites and host addresses: their lines, paths and hosts, and which target is tried next.
 //!
-//! A host address has one clock per source and demand on TLS, for all sites that use it so. From its failure until it has proven itself again, one
-//! connection (the probe) may try it when the clock has run out; its outcome decides for all these sites.
+//! A host address has one clock per source and TLS requirement, shared by all sites that use it so. From its failure
+//! until it has proven itself again, one connection (the probe) may try it when the clock has run out; its outcome
+//! decides for all these sites.
 
 pub mod early;
 pub mod history;
@@ -33,13 +34,13 @@ use crate::sites::path::Path;
 use crate::tables::{Parts, Pieces};
 
 pub type HostNo = u32;
-/// Place of a connection in the pool.
+/// Index of a connection in the pool.
 pub type Slot = u32;
 
-/// Source, address, and what is demanded of TLS there: a host that does not do it has failed for those who demand it.
+/// Source, address and TLS requirements: a host that does not meet them has failed only for those who set them.
 type HostKey = (u8, Endpoint, Option<Arc<HostPosture>>);
 
-/// The host of a site that a connection from a source goes to.
+/// The host of a site to which a connection from a source goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hop {
     pub site: SiteId,
@@ -47,7 +48,7 @@ pub struct Hop {
     pub host: HostNo,
 }
 
-/// Deferrals of senders whose messages may go to a host.
+/// Deferrals of senders whose messages are offered to a host.
 pub struct Offers {
     pub host: HostNo,
     pub deferrals: IdSet,
@@ -55,43 +56,44 @@ pub struct Offers {
     pub last: u32,
 }
 
-/// Domains of a site on their way to being looked up again: perhaps their hosts have moved.
+/// Domains of a site that are being looked up again: their hosts may have moved.
 pub struct Refresh {
     pub site: SiteId,
-    /// The last of the site's domains that was looked at.
+    /// The last of the site's domains that was visited.
     pub last: Option<u32>,
-    /// An operator wants it: their TTL need not be over.
+    /// Requested by an operator: also domains whose TTL is not over.
     pub is_asked: bool,
 }
 
-/// How long a host that refused a connection beside others is given no more than it has.
+/// How long a host that refused a connection beside others gets no more than it has.
 pub const GROW_MS: Ms = 60_000;
 
 #[derive(Default)]
 pub struct Host {
     /// Failures in a row; 0 is healthy.
     pub fails: u8,
-    /// Of these, those that `host_retry` was charged for.
+    /// The failures that were charged with `host_retry`.
     pub retries: u8,
     /// Short pauses since its last delivery.
     pub pauses: u8,
-    /// Their total length.
+    /// Total length of these pauses.
     pub paused_ms: Ms,
-    /// It has refused all mail (521, RFC 7504), or has not what this mail must have, and has opened no session since.
+    /// The host has refused all mail (521, RFC 7504), or lacks something that this mail requires, and has opened no
+    /// session since.
     pub is_closed: bool,
     /// Open connections that it has greeted.
     pub greeted: u32,
     /// Not tried before this time.
     pub until: Ms,
-    /// When that would have been, had no operator and no early probe ended the clock.
+    /// When that would have been if no operator or early probe had ended the clock.
     pub ended_early: Ms,
-    /// Its last delivery, 0 if there was none.
+    /// When it last took a delivery, 0 if never.
     pub good_at: Ms,
-    /// The first failure of the row.
+    /// When the first failure of the row happened.
     pub failing_since: Ms,
-    /// Probes ahead of its clock (`early`).
+    /// Probes left ahead of its clock (`early`).
     pub early: EarlyProbes,
-    /// The connection that tries it while it has failed.
+    /// The connection that probes it while it has failed.
     pub probe: Option<Slot>,
     /// Connections that are silent now.
     pub silent: u32,
@@ -99,30 +101,30 @@ pub struct Host {
     pub conns: usize,
     /// Connections open when it refused another.
     pub conns_max: usize,
-    /// No connection beyond those before this time.
+    /// No connection beyond `conns_max` before this time.
     pub grow_at: Ms,
     pub reason: Reason,
-    /// Who is woken when it comes back.
+    /// Sites that are woken when it comes back.
     pub sites: IdSet,
-    /// A timer looks whether it is vacant (`vacancy`).
+    /// Whether a timer is set that checks if it is vacant (`vacancy`).
     pub is_leaving: bool,
     addr: Option<HostKey>,
 }
 
 impl Host {
-    /// Whether it takes no further connection for now.
+    /// Whether it takes no further connection at the moment.
     pub fn is_full(&self, now: Ms) -> bool {
         self.conns >= self.conns_max && self.grow_at > now
     }
 
-    /// It refused a connection beside `working` others.
+    /// Records that it refused a connection beside `working` others.
     pub fn full(&mut self, working: usize, now: Ms) {
         (self.conns_max, self.grow_at) = (working, now + GROW_MS);
     }
 }
 
 impl Site {
-    /// The paths of some sources, with their numbers.
+    /// The paths of some sources, with the sources' numbers.
     pub fn paths_of(&self, sources: SourceSet) -> impl Iterator<Item = (u8, &Path)> {
         let all = self.paths.iter().enumerate().map(|(source, path)| (source as u8, path));
         all.filter(move |(source, _)| sources.has(*source))
@@ -131,43 +133,43 @@ impl Site {
 
 #[derive(Default)]
 pub struct Site {
-    /// Empty: the place is free.
+    /// The plan's key. Empty: the place is free.
     pub key: Arc<str>,
     pub mixes_domains: bool,
     pub limits: SiteLimits,
     pub targets: SmallVec<[Target; 1]>,
-    /// Domains that resolved to it; up to two may be stale (`leave_site`).
+    /// Domains that resolved to the site; up to two may be stale (`leave_site`).
     pub domains: IdSet,
     /// Number of domains that resolve to it now.
     pub members: u32,
-    /// A timer looks whether it is vacant (`vacancy`).
+    /// Whether a timer is set that checks if it is vacant (`vacancy`).
     pub is_leaving: bool,
     /// The messages that wait here.
     pub lines: Lines,
-    /// What may go to hosts that have not refused it.
+    /// Messages offered to hosts that have not refused them.
     pub offers: Vec<Offers>,
-    /// Whether what was offered had the last turn.
+    /// Whether offers had the last turn.
     pub offer_served: bool,
-    /// One per source that has been used here, by the source's number.
+    /// Paths, by the number of their source.
     pub paths: SmallVec<[Path; 1]>,
     pub history: SiteHistory,
-    /// Deferrals (of messages or senders) here.
+    /// Number of deferrals (of messages or senders) here.
     pub deferrals: u32,
     pub reason: Reason,
-    /// An armed timer's time, 0 if none.
+    /// When the armed timer fires, 0 if none.
     pub timer_at: Ms,
-    /// Choices for ordinary mail since bulk had one.
+    /// Choices for ordinary mail since bulk last had one.
     pub turn: u8,
-    /// Whether it stands in the line of sites to look at.
+    /// Whether it is in the line of sites to look at.
     pub dirty: bool,
-    /// Its domains are being looked up again.
+    /// Whether its domains are being looked up again.
     pub refreshing: bool,
-    /// An operator stopped it.
+    /// Whether an operator suspended it.
     pub suspended: bool,
 }
 
 impl Site {
-    /// Classes in the order of their turn: ordinary first, bulk after `ordinary_per_bulk` of them.
+    /// Classes in the order of their turn: ordinary first; bulk after `ordinary_per_bulk` ordinary choices.
     pub fn classes(&self, ordinary_per_bulk: u8) -> [usize; CLASSES] {
         if self.turn >= ordinary_per_bulk && self.lines.count(1) > 0 { [1, ORDINARY] } else { [ORDINARY, 1] }
     }
@@ -193,13 +195,14 @@ impl Site {
     }
 }
 
-/// Which target a new connection goes to.
+/// The target of a new connection.
 #[derive(Clone, Copy)]
 pub enum Pick {
     Target(usize),
-    /// All are under clocks; the earliest runs out then. `None`: others probe, their outcome wakes the site.
+    /// All are under clocks; the earliest runs out then. `None`: other connections probe them, and their outcome wakes
+    /// the site.
     Wait(Option<Ms>),
-    /// Those that might be tried have as many connections as they take; the first is asked for more then.
+    /// The hosts that may be tried have as many connections as they take; the first may get more at this time.
     Full(Ms),
 }
 
@@ -215,16 +218,17 @@ pub struct Sites {
     pub dirty: VecDeque<SiteId>,
     /// Sites whose domains are to be looked up again.
     pub refreshes: VecDeque<Refresh>,
-    /// Names of sites that an operator stopped, known or not.
+    /// Names of sites that an operator suspended, known or not.
     pub suspended: Vec<Arc<str>>,
     /// Names of the sources by number.
     pub sources: Vec<Box<str>>,
-    /// What earlier runs learned of hosts and sites that are not known yet.
+    /// State that earlier runs learned about hosts and sites that are not known yet.
     pub remembered: Remembered,
 }
 
-/// The reason, unless that host cannot be connected to and another of these was reached: somebody has to mend a login or TLS that fails,
-/// while one of the addresses may never be reachable (IPv6, where there is none).
+/// The more useful reason: a failing login or TLS at one of these hosts, if `reason` is only that a host cannot be
+/// connected to. Somebody has to fix a login or TLS, while one address may never be reachable (IPv6, where there is
+/// none).
 pub fn telling<'h>(reason: Reason, hosts: impl IntoIterator<Item = &'h Host>) -> Reason {
     if !matches!(reason.cause, Cause::Refused | Cause::Unreachable | Cause::TimedOut) {
         return reason;
@@ -246,7 +250,8 @@ impl Sites {
         &mut self.hosts[host as usize]
     }
 
-    /// The site of a plan; an existing one takes over the plan's targets and limits. Also the hosts that it has no more.
+    /// Finds or creates the site of a plan; an existing site takes over the plan's targets and limits. Also returns the
+    /// hosts that it no longer has.
     pub fn of_plan(&mut self, plan: SitePlan, now: Ms) -> (SiteId, SmallVec<[HostNo; 1]>) {
         let mut left = SmallVec::new();
         let known = self.by_key.get(&plan.key).copied();
@@ -286,13 +291,13 @@ impl Sites {
             }
             let site = &mut self.list[id.0 as usize];
             site.offers.retain(|offers| site.paths.iter().any(|path| path.hosts.contains(&offers.host)));
-            // A host at another address may be tried at once, whatever the clock of the one before.
+            // A host at a new address may be tried at once, whatever the clock of the previous one.
             self.mark_dirty(id);
         }
         (id, left)
     }
 
-    /// Gives a vacant site's place to others. Its hosts.
+    /// Frees a vacant site's place. Returns its hosts.
     pub fn free(&mut self, site: SiteId) -> SmallVec<[HostNo; 1]> {
         let gone = std::mem::take(&mut self.list[site.0 as usize]);
         if self.by_key.get(&gone.key) == Some(&site) {
@@ -314,17 +319,17 @@ impl Sites {
         }
     }
 
-    /// Sites and hosts that are known.
+    /// Number of known sites and hosts.
     pub fn known(&self) -> (usize, usize) {
         (self.list.len() - self.free.len(), self.hosts.len() - self.free_hosts.len())
     }
 
-    /// A site, unless its place is free.
+    /// The site, unless its place is free.
     pub fn peek(&self, site: SiteId) -> Option<&Site> {
         self.list.get(site.0 as usize).filter(|site| !site.key.is_empty())
     }
 
-    /// Sees to it that the site has a path for each of the first `sources`.
+    /// Creates the site's missing paths for the first `sources` sources.
     pub fn ensure_paths(&mut self, site: SiteId, sources: usize, now: Ms) {
         while self.list[site.0 as usize].paths.len() < sources {
             let hosts = self.hosts_of(site, self.list[site.0 as usize].paths.len() as u8);
@@ -361,13 +366,13 @@ impl Sites {
         no
     }
 
-    /// The best usable target of a path: lowest preference, equal ones at random (RFC 5321 5.1). A host that keeps a
-    /// connection waiting is not given another one.
+    /// The best usable target of a path: lowest preference, equal ones at random (RFC 5321 5.1). A host with a silent
+    /// connection does not get another one.
     pub fn pick(&self, site: SiteId, source: u8, now: Ms, rng: &mut fastrand::Rng) -> Pick {
         self.pick_of(site, source, now, rng, |_| true)
     }
 
-    /// The same among some of the hosts.
+    /// The best usable target among some of the hosts.
     pub fn pick_of(
         &self,
         site: SiteId,
@@ -421,8 +426,8 @@ impl Sites {
         self.by_key.get(&Arc::from(key)).copied()
     }
 
-    /// A site fails, or an operator wants it tried: all of its domains where mail waits are looked up again, if their TTL
-    /// is over or that is asked for. Done by the next ticks.
+    /// Looks all domains of a site up again where mail waits, if their TTL is over or `is_asked`: the site fails, or an
+    /// operator wants it tried. The next ticks do the work.
     pub fn refresh(&mut self, site: SiteId, is_asked: bool) {
         let entry = &mut self.list[site.0 as usize];
         if is_asked || !std::mem::replace(&mut entry.refreshing, true) {
@@ -430,7 +435,7 @@ impl Sites {
         }
     }
 
-    /// All sites of a host are looked at again.
+    /// Looks again at all sites of a host.
     pub fn wake_sites_of(&mut self, host: HostNo) {
         let at = self.hosts[host as usize].sites.clone();
         for site in at.iter().map(SiteId) {
@@ -438,7 +443,8 @@ impl Sites {
         }
     }
 
-    /// An operator wants a site tried: the clocks of its hosts end. A host that fails again goes on with the one it had.
+    /// Ends the clocks of a site's hosts because an operator wants it tried. A host that fails again continues with its
+    /// old clock.
     pub fn end_host_clocks(&mut self, site: SiteId) {
         for path in &self.list[site.0 as usize].paths {
             for host in &path.hosts {
@@ -455,7 +461,7 @@ impl Sites {
         hosts.map(|host| self.hosts[*host as usize].until).min().filter(|until| *until > now)
     }
 
-    /// The same for some sources, with what the host failed with that may be tried first.
+    /// When the earliest host for some sources may be tried, if none may now, and its last failure.
     pub fn clock_of(&self, site: SiteId, sources: SourceSet, now: Ms) -> Option<(Ms, Reason)> {
         let entry = self.list.get(site.0 as usize)?;
         let first = self.hosts_from(entry, sources).min_by_key(|host| host.until).filter(|host| host.until > now)?;
@@ -463,7 +469,7 @@ impl Sites {
         Some((first.until, telling(reason, self.hosts_from(entry, sources))))
     }
 
-    /// What a host that has failed, and is being probed, failed with.
+    /// The failure of a host that is being probed.
     pub fn failure_of(&self, site: SiteId, sources: SourceSet) -> Option<Reason> {
         let entry = self.list.get(site.0 as usize)?;
         let failed = self.hosts_from(entry, sources).find(|host| host.fails > 0 && !host.reason.is_none())?;

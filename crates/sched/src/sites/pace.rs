@@ -1,11 +1,13 @@
-//! Messages per second, minute and hour at a site from one source: configured limits, and limits learned from replies.
+//! Rates of messages at a site from one source, per second, minute and hour: configured limits, and limits learned from
+//! replies.
 //!
-//! No window of its length has more messages than a configured limit. Up to [`SPACED_MAX`] they are evenly spaced, and go as
-//! fast as the limit says; above, they are token buckets of a fiftieth of the limit, which is left out of the rate. A rate reply
-//! ("450 ... rate limited") teaches a rate: the number of messages that the host took within the last minute. From then on
-//! mail is paced; the rate rises by `GROW` after `GROW_AFTER_MS` without a refusal and falls by `SHRINK` after one. A refusal
-//! pauses until all messages of the last minute are a minute old. If the host refuses again without having taken any, the
-//! pause doubles, up to an hour: so limits of any length are found, with one probe at a time.
+//! No period of a configured limit has more messages than the limit. Limits up to [`SPACED_MAX`] space messages evenly,
+//! as fast as the limit allows. Higher limits are token buckets of a fiftieth of the limit, by which the rate is
+//! reduced. A rate reply ("450 ... rate limited") teaches a rate: the number of messages that the host took within the
+//! last minute. From then on mail is paced; the rate rises by `GROW` after `GROW_AFTER_MS` without a refusal and falls
+//! by `SHRINK` after one. A refusal pauses mail until all messages of the last minute are a minute old. If the host
+//! refuses again without having taken any, the pause doubles, up to an hour. So limits over any period are found, with
+//! one probe at a time.
 
 use stentor_queue::ids::Ms;
 
@@ -19,7 +21,7 @@ const GROW: f64 = 1.01;
 const SHRINK: f64 = 0.97;
 const PAUSE_MS_MIN: Ms = 2 * SECOND_MS;
 const SLOTS: usize = 12;
-/// Limits up to this one have no bursts.
+/// Limits up to this one allow no bursts.
 const SPACED_MAX: u32 = 50;
 const SLOT_MS: Ms = MINUTE_MS / SLOTS as Ms;
 
@@ -35,19 +37,19 @@ impl Bucket {
     fn new(limit: u32, window_ms: Ms, now: Ms) -> Bucket {
         let limit = f64::from(limit);
         let capacity = (limit / f64::from(SPACED_MAX)).max(1.0);
-        // Of messages that are so far apart, a window that begins with one ends before the one that is too many.
+        // With messages this far apart, a window that begins with one ends before the one that would be too many.
         let per_window = if capacity > 1.0 { limit - capacity } else { limit };
         let per_ms = per_window / window_ms as f64;
         Bucket { per_ms, capacity, tokens: capacity, at: now }
     }
 
-    /// With what has come in since.
+    /// The bucket with the tokens gained since.
     fn filled(self, now: Ms) -> Bucket {
         let passed = now.saturating_sub(self.at) as f64;
         Bucket { tokens: (self.tokens + passed * self.per_ms).min(self.capacity), at: now, ..self }
     }
 
-    /// When a token is there, if none is now.
+    /// When a token will be there, if there is none now.
     fn wait(&self, now: Ms) -> Option<Ms> {
         (self.tokens < 1.0).then(|| now + ((1.0 - self.tokens) / self.per_ms).ceil().max(1.0) as Ms)
     }
@@ -61,13 +63,13 @@ pub(crate) struct Pace {
     taken: [(Ms, u32); SLOTS],
     pause_until: Ms,
     pause_ms: Ms,
-    /// Of the last refusal or growth.
+    /// When the last refusal or growth happened.
     changed_at: Ms,
     taken_since_pause: bool,
 }
 
 impl Pace {
-    /// Sets given limits: messages per second, minute, hour.
+    /// Sets configured limits: messages per second, minute, hour.
     pub fn give(&mut self, limits: [Option<u32>; 3], now: Ms) {
         for (bucket, (limit, window)) in
             self.given.iter_mut().zip(limits.into_iter().zip([SECOND_MS, MINUTE_MS, HOUR_MS]))
@@ -84,7 +86,7 @@ impl Pace {
         self.given.iter().chain([&self.learned]).flatten().filter_map(|bucket| bucket.filled(now).wait(now)).max()
     }
 
-    /// A message goes.
+    /// Counts a message that goes.
     pub fn go(&mut self, now: Ms) {
         for bucket in self.given.iter_mut().chain([&mut self.learned]).flatten() {
             *bucket = bucket.filled(now);
@@ -113,10 +115,10 @@ impl Pace {
         (recent.map(|(_, count)| count).sum(), oldest)
     }
 
-    /// A rate reply. At least `taken` messages were taken lately.
+    /// Handles a rate reply. At least `taken` messages were taken lately.
     pub fn refused(&mut self, taken: u32, now: Ms) {
         if self.pause_until > now {
-            return; // attempts under way at the same time
+            return; // concurrent attempts
         }
         let (counted, oldest) = self.taken_within_a_minute(now);
         let taken = counted.max(taken);
@@ -137,25 +139,25 @@ impl Pace {
         } else {
             (self.pause_ms * 2).min(HOUR_MS)
         };
-        // A learned minute is nearly used up all the time: then a short pause is enough.
+        // The minute at the learned rate is nearly used up all the time, so a short pause is enough.
         if self.changed_at > 0 && self.taken_since_pause {
             self.pause_ms = PAUSE_MS_MIN;
         }
         (self.pause_until, self.changed_at, self.taken_since_pause) = (now + self.pause_ms, now, false);
     }
 
-    /// A refusal has followed a pause, and nothing was taken in between.
+    /// Whether a refusal followed a pause, and nothing was taken in between.
     pub fn is_refused_again(&self) -> bool {
         self.pause_ms > MINUTE_MS && !self.taken_since_pause
     }
 
-    /// Messages per minute that are allowed, as far as is known.
+    /// Messages allowed per minute, as far as is known.
     pub fn per_minute(&self) -> Option<f64> {
         let rates = self.given.iter().chain([&self.learned]).flatten().map(|b| b.per_ms * MINUTE_MS as f64);
         rates.min_by(f64::total_cmp)
     }
 
-    /// What replies have taught, if they have.
+    /// The rate learned from replies, if any.
     pub fn memory(&self) -> Option<PaceMemory> {
         self.learned.map(|Bucket { per_ms, capacity, .. }| PaceMemory {
             per_ms,
@@ -167,7 +169,7 @@ impl Pace {
         })
     }
 
-    /// What replies have taught an earlier run; without the messages that might have gone since.
+    /// Restores the rate that an earlier run learned, without the messages that could have gone since.
     pub fn recall(&mut self, memory: PaceMemory, now: Ms) {
         let PaceMemory { per_ms, capacity, pause_until, pause_ms, changed_at, taken_since_pause } = memory;
         self.learned = Some(Bucket { per_ms, capacity: capacity.clamp(1.0, 2.0), tokens: 0.0, at: now });
@@ -175,7 +177,7 @@ impl Pace {
         (self.changed_at, self.taken_since_pause) = (changed_at.min(now), taken_since_pause);
     }
 
-    /// When the next message may go by what the host's replies have taught, if not now.
+    /// When the next message may go by the learned rate, if not now.
     pub fn taught_wait(&self, now: Ms) -> Option<Ms> {
         let learned = self.learned.as_ref().and_then(|bucket| bucket.filled(now).wait(now));
         self.paused_until(now).max(learned)
@@ -228,7 +230,7 @@ mod tests {
                 (0..sent.len()).map(|i| sent[i..].iter().take_while(|at| **at < sent[i] + MINUTE_MS).count()).max();
             let (all, wanted) = (sent.len(), limit as usize * 120);
             assert!(most <= Some(limit as usize), "{most:?} in a minute by {limit} a minute");
-            // Those that are spaced lose less than a millisecond each, bursts are left out of the rate.
+            // Spaced messages lose less than a millisecond each; bursts reduce the rate.
             let least = if limit <= SPACED_MAX { wanted * 999 / 1_000 } else { wanted * 97 / 100 };
             assert!(all >= least, "{all} in two hours by {limit} a minute");
         }

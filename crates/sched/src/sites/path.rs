@@ -1,14 +1,14 @@
-//! A path: one source's connections to a site, and their limits. Everything that a host counts by client address is here:
-//! number of connections, transaction sizes, rates.
+//! A path: one source's connections to a site, and their limits. It holds everything that a host counts by client
+//! address: number of connections, transaction sizes, rates.
 //!
-//! **Concurrency** is additive increase, multiplicative decrease. A path that has proven nothing has one connection. As long
-//! as nothing was refused, each success allows one more; after a refusal one more per round of the window. 421 to a new
+//! **Concurrency** is additive increase, multiplicative decrease. An unproven path has one connection. As long as
+//! nothing was refused, each success allows one more; after a refusal one more per round of the window. 421 to a new
 //! connection sets the window to what works, for a time that doubles with each such refusal; a rate reply halves it, a
 //! latency that has risen `SLOWER` times reduces it to seven tenths. It never snaps back. A site that is always slow (a
 //! tarpit) has one connection.
 //!
-//! **Transactions in flight** on all connections together are at most `IN_FLIGHT_MIN` plus what the site has taken lately:
-//! doubling per round trip, so that a limit is not met with hundreds of transactions in flight.
+//! **Transactions in flight** on all connections together are at most `IN_FLIGHT_MIN` plus what the site has taken
+//! lately: doubling per round trip, so that a limit is not met with hundreds of transactions in flight.
 
 use smallvec::SmallVec;
 use stentor_queue::ids::Ms;
@@ -24,50 +24,50 @@ use crate::time::Time;
 pub(crate) const RECIPIENTS_UNLIMITED: usize = usize::MAX;
 const IN_FLIGHT_MIN: u32 = 4;
 const IN_FLIGHT_CREDIT_MAX: u32 = 4_096;
-/// From this many messages on, what a site takes within a minute is counted.
+/// From this many messages on, the number that a site takes within a minute is counted.
 const COUNTED_FROM: u32 = 8;
-/// Growth beyond a refused number of connections is tried after this, doubling.
+/// Growth beyond a refused number of connections is tried again after this time, doubling.
 const GROW_MS_MIN: Ms = 60_000;
 const GROW_MS_MAX: Ms = 3_600_000;
-/// Latency against the best known one that counts as rising, and from what time on.
+/// Factor over the best known latency that counts as rising, and the latency from which it applies.
 const SLOWER: u32 = 4;
 const SLOWER_MS_MIN: u32 = 1_000;
-/// A site that takes so long for an answer gets one connection.
+/// A site that takes this long for an answer gets one connection.
 const SLUGGISH_MS: u32 = 2_000;
 const SLOWER_PAUSE_MS: Ms = 10_000;
 const DAY_MS: Ms = 86_400_000;
 
 pub(crate) struct Path {
-    /// One per target of the site.
+    /// One host per target of the site.
     pub hosts: SmallVec<[HostNo; 1]>,
-    /// Idle connections, the last used last.
+    /// Idle connections, the most recently used one last.
     pub idle: SmallVec<[Slot; 2]>,
     pub conns: usize,
-    /// The one that was opened or woken for what its host is offered (`next_host`).
+    /// The connection that was opened or woken for its host's offers (`next_host`).
     pub offered_conn: Option<Slot>,
     /// Connections on their way to a `take_work`: connecting, woken, or between two transactions.
     pub coming: usize,
     /// Connections that have greeted us.
     pub greeted: usize,
-    /// Connections in the slow lane: they are charged to nobody's window.
+    /// Connections in the slow lane, which count in no window.
     pub silent: usize,
-    /// Of those the connecting ones.
+    /// Silent connections that are still connecting.
     pub silent_coming: usize,
     /// Whether a transaction has succeeded since the last trouble; until then it gets one connection.
     pub proven: bool,
     window: f32,
-    /// Nothing was refused so far: the window grows with each success.
+    /// Nothing has been refused so far: the window grows with each success.
     slow_start: bool,
-    /// No growth before this time.
+    /// The window does not grow before this time.
     grow_at: Ms,
     grow_ms: Ms,
-    /// Learned from 452 4.5.3 or offered (RFC 9422).
+    /// Learned from 452 4.5.3, or offered (RFC 9422).
     pub recipients_max: usize,
-    /// Learned from a 421 behind that many transactions, or offered.
+    /// Learned from a 421 after that many transactions, or offered.
     pub transactions_max: u32,
-    /// Since when a snapshot has such a limit; 0 without one.
+    /// Since when a snapshot has had such a limit; 0 without one.
     limits_at: Ms,
-    /// Its "too many messages" was no limit of a session: the next session was refused as well.
+    /// "Too many messages" was not a limit of a session: the next session was refused as well.
     pub counts_all_sessions: bool,
     /// Transactions in flight.
     pub in_flight: u32,
@@ -77,7 +77,7 @@ pub(crate) struct Path {
     latency_ms: u32,
     best_ms: u32,
     slower_at: Ms,
-    /// The day of its source's warm-up, and messages sent in it.
+    /// The day of the source's warm-up, and the messages sent on it.
     warm: (u32, u32),
 }
 
@@ -112,11 +112,11 @@ impl Path {
         }
     }
 
-    /// Connections that it may have now, of at most `max`; silent ones stand beside.
+    /// Connections that the path may have now, at most `max`; silent ones do not count.
     pub fn allowed(&self, max: usize, adapts: bool) -> usize {
         match (self.proven, adapts) {
             (false, _) => 1,
-            // More would only hold more of the budget.
+            // More connections would only use up the budget.
             (true, true) if self.latency_ms > SLUGGISH_MS => 1,
             (true, true) => (self.window as usize).clamp(1, max.max(1)),
             (true, false) => max.max(1),
@@ -128,7 +128,7 @@ impl Path {
         self.in_flight < IN_FLIGHT_MIN + self.credit
     }
 
-    /// A delivery.
+    /// Records a delivery.
     pub fn good(&mut self, max: usize, now: Ms) {
         self.proven = true;
         self.credit = (self.credit + 1).min(IN_FLIGHT_CREDIT_MAX);
@@ -143,7 +143,7 @@ impl Path {
         }
     }
 
-    /// How long the site took for an answer.
+    /// Records how long the site took for an answer.
     pub fn answered(&mut self, gap_ms: Ms, now: Ms) {
         self.gaps.add(gap_ms);
         let gap = gap_ms.min(Ms::from(u32::MAX / 8)) as u32;
@@ -161,7 +161,7 @@ impl Path {
         (self.window, self.slow_start) = ((now * factor).max(1.0), false);
     }
 
-    /// No more connections than `working` are taken.
+    /// Records that no more connections than `working` are accepted.
     pub fn crowded(&mut self, working: usize, now: Ms) {
         (self.window, self.slow_start) = (working.max(1) as f32, false);
         if now >= self.grow_at {
@@ -170,7 +170,7 @@ impl Path {
         }
     }
 
-    /// A rate reply.
+    /// Handles a rate reply.
     pub fn too_fast(&mut self, now: Ms) {
         let taken = self.credit.min(COUNTED_FROM);
         let pace = self.pace.get_or_insert_default();
@@ -181,31 +181,31 @@ impl Path {
         }
     }
 
-    /// The site is suspect: one connection until something succeeds, and growth from there.
+    /// Marks the site as suspect: one connection until something succeeds, and growth from there.
     pub fn distrust(&mut self) {
         (self.proven, self.window, self.credit) = (false, 1.0, 0);
     }
 
-    /// Until when the warm-up of its source keeps the path from sending more.
+    /// When the warm-up of its source lets the path send more, if not now.
     fn warm_up_wait(&self, source: &SourceConfig, time: Time, now: Ms) -> Option<Ms> {
         let day = time.wall(now).saturating_sub(source.since) / DAY_MS;
         let max = *source.warm_up_per_day.get(day as usize)?;
         (self.warm.0 == day as u32 && self.warm.1 >= max).then(|| time.steady(source.since + (day + 1) * DAY_MS))
     }
 
-    /// `now` is the wall's.
+    /// Counts a message for the warm-up. `now` is wall-clock time.
     pub fn warm_up_sent(&mut self, source: &SourceConfig, now: Ms) {
         let day = (now.saturating_sub(source.since) / DAY_MS) as u32;
         self.warm = if self.warm.0 == day { (day, self.warm.1.saturating_add(1)) } else { (day, 1) };
     }
 
-    /// When a transaction may begin, if the rate or the warm-up does not let it now.
+    /// When a transaction may begin, if the rate or the warm-up forbids it now.
     pub fn wait(&self, source: Option<&SourceConfig>, time: Time, now: Ms) -> Option<Ms> {
         let warm = source.and_then(|source| self.warm_up_wait(source, time, now));
         warm.max(self.pace.as_ref().and_then(|pace| pace.wait(now)))
     }
 
-    /// What a restart keeps, if anything was learned.
+    /// The state that survives a restart, if anything was learned.
     pub fn memory(&mut self, now: Ms) -> Option<PathMemory> {
         let is_limited = self.recipients_max != RECIPIENTS_UNLIMITED || self.transactions_max != u32::MAX;
         self.limits_at = match self.limits_at {
@@ -228,7 +228,7 @@ impl Path {
         })
     }
 
-    /// What an earlier run learned. The path has to prove itself again all the same: with one connection.
+    /// Restores an earlier run's knowledge. The path still has to prove itself again with one connection.
     pub fn recall(&mut self, memory: &PathMemory, now: Ms) {
         if let Some(window) = memory.window {
             (self.window, self.slow_start, self.grow_at) = (window, false, memory.grow_at);
@@ -241,7 +241,7 @@ impl Path {
         }
     }
 
-    /// Latency of the last answers, 0 if none.
+    /// Average latency of the last answers, 0 if none.
     pub fn latency_ms(&self) -> u32 {
         self.latency_ms
     }

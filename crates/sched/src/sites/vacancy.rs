@@ -1,11 +1,12 @@
 //! Frees the places of sites and hosts that are no longer referred to.
 //!
-//! A site is vacant when it has no domain, message, deferral, connection or job; a host when no site has it, no connection is
-//! open and its clock has long run out, so that a failed host keeps its clock for the next site that uses it. There is no
-//! scan: when a site loses its last domain, or a host its last site, a timer checks it, and again until it is vacant.
+//! A site is vacant when it has no domain, message, deferral, connection or job; a host when no site has it, no
+//! connection is open and its clock has long run out, so that a failed host keeps its clock for the next site that uses
+//! it. There is no scan: when a site loses its last domain, or a host its last site, a timer checks it, and again until
+//! it is vacant.
 //!
-//! A stale reference to a place (a timer, an operator's query) finds an empty site or another one, never a gap: to look at a
-//! site once too often is harmless.
+//! A stale reference to a place (a timer, an operator's query) finds an empty site or another one, never a gap:
+//! checking a site once too often is harmless.
 
 use stentor_queue::ids::{DomainId, Ms, SiteId};
 
@@ -29,19 +30,20 @@ impl Site {
 }
 
 impl Host {
-    /// Until when it is kept without a site.
+    /// Until when the host is kept without a site.
     fn kept_until(&self, retry_max_ms: Ms) -> Ms {
-        // The same failure in a row counts on for as long again as the longest clock.
+        // The count of failures is remembered for the length of the longest clock after the clock ends.
         let clock = if self.fails > 0 { self.until + retry_max_ms } else { self.until };
         clock.max(self.grow_at)
     }
 }
 
 impl Sites {
-    /// A domain is not at the site any more, which may be vacant `at` that time.
+    /// Removes a domain from a site, which may be vacant at time `at`.
     pub fn leave(&mut self, timers: &mut Timers, site: SiteId, domain: DomainId, at: Ms) {
         let entry = self.get(site);
-        // The last two entries stay, even if stale: a site that has had several domains is treated so from then on.
+        // The last two entries stay, even if stale: a site that has had several domains is treated as one of several
+        // from then on.
         if entry.domains.len() > 2 {
             entry.domains.remove(domain.0);
         }
@@ -52,7 +54,7 @@ impl Sites {
         }
     }
 
-    /// A site may be vacant. `is_busy`: some job may name it.
+    /// Frees a site if it is vacant. `is_busy`: some job may name it.
     pub fn vacant_due(&mut self, timers: &mut Timers, site: SiteId, is_busy: bool, now: Ms) {
         let entry = self.get(site);
         if entry.members > 0 {
@@ -66,7 +68,7 @@ impl Sites {
         }
     }
 
-    /// A site has the host no more.
+    /// Called when a site no longer has the host.
     pub fn host_left(&mut self, timers: &mut Timers, host: HostNo, now: Ms) {
         let entry = self.host(host);
         if entry.sites.is_empty() && !entry.is_leaving {
@@ -75,7 +77,7 @@ impl Sites {
         }
     }
 
-    /// A host may be vacant.
+    /// Frees a host if it is vacant.
     pub fn vacant_host_due(&mut self, timers: &mut Timers, host: HostNo, retry_max_ms: Ms, now: Ms) {
         let entry = self.host(host);
         let until = entry.kept_until(retry_max_ms);
@@ -117,7 +119,7 @@ mod tests {
             World { store, sched, now: NOW, mail: 0, connects: 0 }
         }
 
-        /// The domain is at a site and a host of its number; those from `DEAD` downwards share a dead host.
+        /// The domain has a site and a host of its own number; domains from `DEAD` downwards share a dead host.
         fn plan(&self, domain: DomainId) -> Resolution {
             let name = self.store.book.domain_name(domain);
             let number: u32 = name[1..].parse().unwrap();
@@ -182,7 +184,7 @@ mod tests {
             }
         }
 
-        /// The address book forgets an address and its domain.
+        /// Makes the address book forget an address and its domain.
         fn forget(&mut self, id: AddressId) {
             let domain = self.store.book.domain(id);
             self.store.apply(Event::Forget { ids: IdSet::one(id.0) });
@@ -223,7 +225,7 @@ mod tests {
         world.sched.removed(&world.store, no, &IdSet::one(id.0), world.now);
         world.run(0);
         world.forget(id);
-        // Past the time at which it is looked whether the host is vacant.
+        // Past the time at which the host is checked for vacancy.
         world.run(VACANT_MS + 60_000);
         assert_eq!(world.sched.core.sites.known(), (0, 1));
         world.mail_to(DEAD - 1);

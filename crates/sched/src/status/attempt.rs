@@ -1,6 +1,6 @@
-//! Connections on their way to a session: how far they are, and since when.
+//! Connections on their way to a session: their stage, and since when.
 //!
-//! Promise: looked at when somebody asks; nothing is kept for it but what each connection knows of itself.
+//! Promise: computed only when somebody asks; nothing is stored for it beyond each connection's own state.
 
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::{Ms, SiteId};
@@ -11,13 +11,13 @@ use crate::sites::HostNo;
 use crate::tables::Map;
 use crate::{Scheduler, SourceSet};
 
-/// A connection without a session, or one whose host keeps us waiting.
+/// A connection without a session, or one whose host is silent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attempt {
     pub reach: Reach,
-    /// When that began.
+    /// When this stage began.
     pub since: Ms,
-    /// For longer than hosts take.
+    /// Whether it has lasted longer than hosts normally take.
     is_silent: bool,
 }
 
@@ -26,12 +26,12 @@ impl Attempt {
         Attempt { reach: conn.reach.0, since: conn.reach.1, is_silent: conn.silent }
     }
 
-    /// In a session, since the host's last reply.
+    /// An attempt in a session, since the host's last reply.
     pub(super) fn without_reply(since: Ms) -> Attempt {
         Attempt { reach: Reach::Reply, since, is_silent: true }
     }
 
-    /// The cause for which mail waits that has no other.
+    /// The cause of waiting for mail that has no other cause.
     pub(super) fn cause(self) -> Cause {
         match self.reach {
             Reach::Greeting if self.is_silent => Cause::NoGreeting,
@@ -42,11 +42,11 @@ impl Attempt {
     }
 }
 
-/// By host; of several the one that has waited longest. In steady time.
+/// The attempt at each host; of several the one that has waited longest. Steady time.
 pub(super) type Attempts = Map<HostNo, Attempt>;
 
 impl Scheduler {
-    /// All attempts, or those at hosts of a site: a look at each connection, unless the site has none in the making.
+    /// All attempts, or those at hosts of a site. Visits each connection, unless the site has none being made.
     pub(super) fn attempts(&self, at: Option<SiteId>) -> Attempts {
         let mut found = Attempts::default();
         let site = at.and_then(|site| self.core.sites.peek(site));
@@ -62,7 +62,7 @@ impl Scheduler {
         found
     }
 
-    /// The attempt that mail from some sources waits for at a site: there is one, and no session.
+    /// The attempt that mail from some sources waits for at a site, if there is one and no session.
     pub(super) fn attempt_at(&self, site: SiteId, sources: SourceSet, attempts: &Attempts) -> Option<Attempt> {
         let entry = self.core.sites.peek(site).filter(|_| !attempts.is_empty())?;
         if entry.paths_of(sources).any(|(_, path)| path.greeted > 0) {
@@ -72,7 +72,7 @@ impl Scheduler {
         hosts.filter_map(|host| attempts.get(host)).min_by_key(|attempt| attempt.since).copied()
     }
 
-    /// With its time on the wall.
+    /// The attempt with its time as wall-clock time.
     pub(super) fn dated(&self, attempt: Attempt) -> Attempt {
         Attempt { since: self.core.time.wall(attempt.since), ..attempt }
     }

@@ -1,8 +1,9 @@
-//! Counts the pending recipients by what they wait for: by site (or domain without one), by list, by large message and in sum.
+//! Counts the pending recipients by cause of waiting: by site (or domain without one), by list, by large message and in
+//! total.
 //!
-//! Promise: in slices, so that nothing stands still meanwhile; every pending recipient is counted once, under the cause that
-//! [`Scheduler::recipient_status`] names for it. Mail that comes or goes between two slices may or may not be counted. Memory:
-//! some 200 bytes for each site with mail, and for each domain with mail that has no site.
+//! Promise: the count runs in slices, so that nothing stalls meanwhile. Every pending recipient is counted once, under
+//! the cause that [`Scheduler::recipient_status`] names for it. Mail that comes or goes between two slices may or may
+//! not be counted. Memory: some 200 bytes for each site with mail, and for each domain with mail that has no site.
 
 use std::sync::Arc;
 
@@ -21,9 +22,9 @@ use crate::keeper::Keeper;
 use crate::reasons::{Reason, Reply};
 use crate::tables::Map;
 
-/// Messages with fewer pending recipients have no row of their own: they are counted when they are asked for.
+/// Messages with fewer pending recipients have no row of their own: they are counted on demand.
 pub const LARGE_RECIPIENTS_MIN: usize = 256;
-/// What beginning a message, and looking at a site, count for in recipients.
+/// Cost of beginning a message, and of visiting a site, in recipients.
 const MESSAGE_STEPS: usize = 4;
 const SITE_STEPS: usize = 8;
 
@@ -32,9 +33,9 @@ const SITE_STEPS: usize = 8;
 pub struct CauseCount {
     pub cause: Cause,
     pub recipients: u64,
-    /// The earliest next try among them, wall time; `None`: some wait for no clock.
+    /// The earliest next try among them, wall time; `None`: some do not wait for a clock.
     pub next_try: Option<Ms>,
-    /// The connection in the making that all of them wait for, or the one that has kept us waiting for longest.
+    /// The connection attempt that all of them wait for, or the one that has been silent longest.
     pub attempt: Option<Attempt>,
     /// Who keeps them, if they are held or queue-only.
     pub keeper: Keeper,
@@ -42,18 +43,18 @@ pub struct CauseCount {
 }
 
 impl CauseCount {
-    /// The cause of the last failure behind it.
+    /// The cause of the last failure of these recipients.
     pub fn failed_with(&self) -> Option<Cause> {
         Some(self.reason.cause).filter(|_| !self.reason.is_none())
     }
 
-    /// More with the same cause.
+    /// Adds recipients with the same cause.
     pub fn add(&mut self, more: CauseCount) {
         self.recipients += more.recipients;
         self.keeper = self.keeper.and(more.keeper);
         self.next_try = self.next_try.zip(more.next_try).map(|(a, b)| a.min(b));
         self.attempt = match (self.attempt, more.attempt) {
-            // Of hosts that keep us waiting, the one that has done so for longest.
+            // Of silent hosts, the one that has been silent longest.
             (Some(one), Some(other)) if [one.reach, other.reach] == [Reach::Reply; 2] => {
                 Some(if other.since < one.since { other } else { one })
             }
@@ -63,15 +64,15 @@ impl CauseCount {
     }
 }
 
-/// What waits somewhere, by cause.
+/// Waiting recipients at one place, by cause.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CauseCounts {
-    /// In the order of [`Cause::ALL`].
+    /// Counts in the order of [`Cause::ALL`].
     pub causes: SmallVec<[CauseCount; 1]>,
     pub messages: u64,
-    /// The first of them.
+    /// The oldest message among them.
     pub oldest: Option<MessageNo>,
-    /// By age of the message; counted for sites and domains only, zero elsewhere.
+    /// Recipients by age of the message; counted for sites and domains only, zero elsewhere.
     pub by_age: [u64; BUCKETS],
     /// The message counted last: messages come one after the other.
     last: Option<u32>,
@@ -86,23 +87,24 @@ impl CauseCounts {
         self.causes.iter().find(|count| count.cause == cause).map_or(0, |count| count.recipients)
     }
 
-    /// The cause of most; of equal ones, what has gone wrong before what is on its way.
+    /// The cause of most recipients; among equal ones, a failure before a normal state.
     pub fn main(&self) -> Option<&CauseCount> {
         self.causes.iter().max_by_key(|count| (count.recipients, !count.cause.is_moving()))
     }
 
-    /// The earliest next try of those that no operator keeps and that are in no transaction; `None`: some may go now, or there are none.
+    /// The earliest next try of recipients that no operator keeps and that are in no transaction; `None`: some may go
+    /// now, or there are none.
     pub fn next_try(&self) -> Option<Ms> {
         let tried = self.causes.iter().filter(|count| count.cause.is_tried_next());
         tried.map(|count| count.next_try.unwrap_or(0)).min().filter(|at| *at > 0)
     }
 
-    /// An operator keeps all of them.
+    /// Whether an operator keeps all of them.
     pub fn are_kept(&self) -> bool {
         !self.causes.is_empty() && self.causes.iter().all(|count| count.cause.is_kept())
     }
 
-    /// `more` waits there too.
+    /// Adds recipients that wait at the same place.
     pub fn add(&mut self, more: CauseCount) {
         match self.causes.binary_search_by_key(&more.cause, |count| count.cause) {
             Err(at) => self.causes.insert(at, more),
@@ -123,13 +125,13 @@ impl CauseCounts {
 /// The part of the queue that is counted; by default all of it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Part {
-    /// Mail of this list.
+    /// Only mail of this list.
     pub list: Option<Box<str>>,
-    /// Recipients there.
+    /// Only recipients at this place.
     pub at: Option<At>,
 }
 
-/// Where recipients are.
+/// A place where recipients wait.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum At {
     Site(SiteId),
@@ -173,38 +175,39 @@ impl Places {
     }
 }
 
-/// See the module's documentation.
+/// A census; see the module's head.
 #[derive(Default)]
 pub struct Census {
     part: Part,
     message: Option<u32>,
     id: Option<u32>,
-    /// Of the message that is being counted.
+    /// Counts of the current message.
     current: CauseCounts,
-    /// Reused between slices, for its allocation.
+    /// Reused between slices to save allocations.
     seen: Map<(SiteId, u64), AtSite>,
-    /// What connections do, as the count began.
+    /// State of the connections when the count began.
     open: Option<Open>,
     /// The number given last; message numbers wrap around.
     newest: u32,
-    /// The bucket of the message that is being counted.
+    /// The age bucket of the current message.
     age: usize,
     sites: Places,
-    /// Domains without a site: not looked up yet, or that failed.
+    /// Domains without a site: not looked up yet, or failed.
     domains: Places,
-    /// By list; under the empty name what is no list's.
+    /// Counts by list; mail of no list is under the empty name.
     pub lists: Map<Arc<str>, CauseCounts>,
-    /// Messages of at least [`LARGE_RECIPIENTS_MIN`] pending recipients.
+    /// Counts of messages with at least [`LARGE_RECIPIENTS_MIN`] pending recipients.
     pub large: Map<MessageNo, CauseCounts>,
     pub total: CauseCounts,
-    /// Octets of the messages counted, how many of them are held, and of how many all is held or suspended.
+    /// Octets of the counted messages, the number of held messages, and the number whose recipients are all held or
+    /// suspended.
     pub octets: u64,
     pub held: u64,
     pub stopped: u64,
 }
 
 impl Census {
-    /// A count of this part alone.
+    /// A census of this part alone.
     pub fn of(part: Part) -> Census {
         Census { part, ..Census::default() }
     }
@@ -234,7 +237,7 @@ impl Census {
         seen.sites.clear();
         self.newest = sched.core.newest;
         let is_done = loop {
-            // Before the next message is begun: it would be taken for one that was.
+            // Checked before the next message is begun, or that one would count as begun.
             if ids_max == 0 {
                 break false;
             }
@@ -283,7 +286,7 @@ impl Census {
         counts.messages += u64::from(counts.last.replace(no.0) != Some(no.0));
     }
 
-    /// The message has been counted; `None`: it has ended meanwhile.
+    /// Finishes the count of a message; `None`: the message has ended meanwhile.
     fn end_of(&mut self, no: MessageNo, message: Option<&Message>) {
         let mut counts = std::mem::take(&mut self.current);
         let Some(message) = message.filter(|_| !counts.causes.is_empty()) else { return };
@@ -309,16 +312,17 @@ impl Census {
     }
 }
 
-/// In transactions on connections that keep us waiting: since when.
+/// Recipients in transactions on silent connections, and since when.
 type Silent = Map<(MessageNo, AddressId), Ms>;
 
-/// What connections do.
+/// State of the connections.
 struct Open {
     silent: Silent,
     attempts: Attempts,
 }
 
-/// What a slice has seen of sites, by the sources that may send there: a message's recipients are often at the same few.
+/// Sites already visited in a slice, by the sources that may send there: a message's recipients are often at the same
+/// few.
 struct Seen {
     now: Ms,
     sites: Map<(SiteId, u64), AtSite>,
@@ -326,13 +330,13 @@ struct Seen {
 }
 
 impl Scheduler {
-    /// The last reply behind a count, if it is still known.
+    /// The last reply behind a count, if still known.
     pub fn reply_behind(&self, count: &CauseCount) -> Option<&Reply> {
         self.core.reasons.get(count.reason)
     }
 
-    /// Calls `each` with one message's pending recipients after `after`, at most `ids_max` of them: the site of each, and a
-    /// count of one. Returns whether these were all.
+    /// Calls `each` for one message's pending recipients after `after`, at most `ids_max` of them, with the site of
+    /// each and a count of one. Returns whether that was all.
     pub fn causes_of(
         &self,
         store: &Store,

@@ -15,54 +15,54 @@ use crate::sites::history::SiteHistory;
 use crate::status::SiteStatus;
 use crate::{Scheduler, SourceNo, SourceSet};
 
-/// What the mail at a site waits for, the first that holds.
+/// The reason why mail at a site waits: the first that applies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum WaitsFor {
-    /// Nothing waits that could go.
+    /// There is no mail that could go.
     Nothing,
-    /// An operator stopped the site.
+    /// An operator suspended the site.
     Operator,
-    /// All of its hosts failed; the earliest is tried again then.
+    /// All of its hosts failed; the earliest is tried again at this time.
     HostClock(Ms),
-    /// Another connection tries the hosts that failed.
+    /// Another connection probes the failed hosts.
     Probe,
     /// Its first connections are being made.
     Connecting,
-    /// All of its connections keep us waiting.
+    /// All of its connections are silent.
     Silent,
-    /// Its hosts refused further connections beside those that they serve; another is tried then.
+    /// Its hosts refused connections beyond those that they serve; another is tried at this time.
     Full(Ms),
-    /// The rate, or a source's warm-up: the next message may go then.
+    /// The rate or a source's warm-up: the next message may go at this time.
     Rate(Ms),
-    /// The same as a rate reply has taught: a pause, or the rate since then.
+    /// A rate learned from rate replies, or a pause after one: the next message may go at this time.
     Pause(Ms),
-    /// As many connections as the site bears are busy.
+    /// As many connections as the site can bear are busy.
     Connections,
     /// As many transactions as the site has earned are in flight.
     Transactions,
-    /// A connection of the budget.
+    /// There is no free place in the budget for a connection.
     Budget,
-    /// It goes just now.
+    /// Mail is going now.
     Going,
 }
 
-/// One source's way to the site.
+/// One source's path to the site.
 #[derive(Clone, PartialEq, Debug)]
 pub struct PathStatus {
     pub source: SourceNo,
     pub connections: usize,
-    /// Of those: silent for too long, in the slow lane.
+    /// Connections that have been silent for too long, in the slow lane.
     pub silent: usize,
     pub connections_max: usize,
     pub transactions_under_way: u32,
-    /// Learned; `None`: nothing was refused so far.
+    /// The learned limit; `None`: nothing was refused so far.
     pub transactions_per_connection_max: Option<u32>,
     pub recipients_per_transaction_max: Option<usize>,
-    /// Messages per minute that are allowed, as far as is known.
+    /// Messages allowed per minute, as far as is known.
     pub per_minute: Option<u32>,
-    /// A rate reply was answered with a pause until then.
+    /// End of the pause after a rate reply.
     pub paused_until: Option<Ms>,
-    /// Of the last answers; 0 if there were none.
+    /// Average latency of the last answers; 0 if there were none.
     pub latency_ms: u32,
     /// Longer silences change lanes.
     pub silence_ms: Ms,
@@ -81,7 +81,7 @@ pub struct HostStatus {
     pub is_silent: bool,
     /// The last failure.
     pub reason: Option<Reply>,
-    /// A connection to it is being made.
+    /// The connection attempt in progress.
     pub attempt: Option<Attempt>,
 }
 
@@ -90,15 +90,16 @@ pub struct HostStatus {
 pub struct SiteExplanation {
     pub status: SiteStatus,
     pub waits_for: WaitsFor,
-    /// Why its mail waits, as far as that is the same for all of it.
+    /// Why its mail waits, as far as the reason is the same for all.
     pub cause: Cause,
-    /// The connection in the making that mail waits for, if none has a session.
+    /// The connection attempt that mail waits for, if no connection has a session.
     pub attempt: Option<Attempt>,
     pub limits: SiteLimits,
     pub history: SiteHistory,
     pub paths: Vec<PathStatus>,
     pub hosts: Vec<HostStatus>,
-    /// What waits by list or sender (`None`: all other mail), whether it is bulk, messages; stopped lists at the end.
+    /// Waiting messages by list or sender (`None`: all other mail): the key, whether it is bulk, and their number.
+    /// Suspended lists come last.
     pub flows: Vec<(Option<FlowKey>, bool, usize)>,
 }
 
@@ -165,7 +166,7 @@ impl Scheduler {
         all
     }
 
-    /// What mail from some sources waits for.
+    /// The reason why mail from some sources waits.
     pub(super) fn waits_for(&self, site: SiteId, sources: SourceSet, now: Ms) -> WaitsFor {
         let (adapts, default) = (self.core.cfg.strategies.adaptation, self.core.cfg.connections_per_site_max);
         let Some(entry) = self.core.sites.peek(site) else { return WaitsFor::Nothing };
@@ -200,7 +201,7 @@ impl Scheduler {
             Pick::Full(until) => return WaitsFor::Full(until),
             Pick::Target(_) => {}
         }
-        // What is offered to some hosts alone has its turn at a connection that is there.
+        // Offers to single hosts get their turn on an open connection.
         if entry.lines.is_empty() {
             return WaitsFor::Going;
         }

@@ -1,4 +1,4 @@
-//! Status queries: what waits where, until when, and why.
+//! Status queries: which mail waits where, until when, and why.
 
 pub mod attempt;
 pub mod census;
@@ -21,11 +21,11 @@ pub struct SiteStatus {
     pub site: SiteId,
     /// The plan's key: the MX host names, or the route.
     pub name: std::sync::Arc<str>,
-    /// Messages that wait there and could go now (not those behind clocks of their own).
+    /// Messages that wait there and could go now (not those behind their own clocks).
     pub messages: usize,
     pub connections: usize,
     pub idle: usize,
-    /// Connections that it may have.
+    /// Connections that the site may have.
     pub limit: usize,
     /// Whether a delivery has succeeded since the last trouble.
     pub proven: bool,
@@ -33,46 +33,46 @@ pub struct SiteStatus {
     pub until: Option<Ms>,
     /// The last failure there.
     pub reason: Option<Reply>,
-    /// The first in line.
+    /// The oldest message in line.
     pub oldest: Option<MessageNo>,
 }
 
-/// How mail gets on at a site.
+/// How mail is progressing at a site.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Standing {
-    /// It is, or may be, served in the fast lane.
+    /// The site is, or may be, served in the fast lane.
     #[default]
     Fast,
-    /// It has connections, and none of them has a session.
+    /// The site has connections, but none of them has a session.
     Connecting,
-    /// All of its connections keep us waiting: it is in the slow lane.
+    /// All of its connections are silent: it is in the slow lane.
     Slow,
-    /// None of its hosts may be tried before a clock runs out.
+    /// No host may be tried before a clock runs out.
     Clock,
-    /// An operator stopped it.
+    /// An operator suspended it.
     Suspended,
 }
 
-/// How a site has one of its hosts.
+/// How a host belongs to a site.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Way {
-    /// By a route; else as an MX host.
+    /// By a route; otherwise as an MX host.
     pub is_route: bool,
-    /// No other host of the site is preferred.
+    /// No other host of the site has a better preference.
     pub is_best: bool,
 }
 
-/// A site without its words: some tens of nanoseconds.
+/// A quick summary of a site without texts: takes some tens of nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Glance {
     pub standing: Standing,
     pub connections: usize,
     pub silent: usize,
-    /// Messages in line, of ordinary mail and of bulk.
+    /// Messages in line: ordinary and bulk.
     pub in_line: [usize; 2],
-    /// Of the last answers, of its slowest path; 0 if there were none.
+    /// Average latency of its slowest path; 0 if there were no answers.
     pub latency_ms: u32,
-    /// Failures in a row, of the host that failed most often.
+    /// Failures in a row of the host that failed most often.
     pub fails: u8,
     pub until: Option<Ms>,
 }
@@ -91,9 +91,9 @@ pub struct Load {
     pub lists: usize,
     pub clocks: usize,
     pub timers: usize,
-    /// Domains whose look-up waits for others.
+    /// Domains whose look-up waits for its turn.
     pub look_ups_waiting: usize,
-    /// Times that mail waited because its site had as many connections as it may.
+    /// How many times mail waited because its site had as many connections as it may.
     pub at_site_max: u64,
 }
 
@@ -119,12 +119,12 @@ impl Scheduler {
         self.core.sites.peek(site).map(|s| &*s.key)
     }
 
-    /// A site by its name, as [`SiteStatus::name`] has it.
+    /// Finds a site by its name, as in [`SiteStatus::name`].
     pub fn site_named(&self, name: &str) -> Option<SiteId> {
         self.core.sites.named(name)
     }
 
-    /// The site that a domain is at, once known.
+    /// The site of a domain, once known.
     pub fn site_of(&self, domain: DomainId) -> Option<SiteId> {
         self.domains.peek(domain)?.site
     }
@@ -135,7 +135,7 @@ impl Scheduler {
         site.map_or(0, crate::sites::Site::conns)
     }
 
-    /// Domains of the site that a connection was opened to, the first few; none if it is being closed by us.
+    /// The first few domains of a connection's site; none if we are closing the connection.
     pub fn domains_of(&mut self, conn: ConnId) -> SmallVec<[DomainId; 8]> {
         let Some(site) = self.pool.get(conn).filter(|c| c.state != State::Closing).map(|c| c.hop.site) else {
             return SmallVec::new();
@@ -144,7 +144,7 @@ impl Scheduler {
         all.filter(|domain| self.domains.peek(*domain).is_some_and(|d| d.site == Some(site))).take(8).collect()
     }
 
-    /// How a connection's site has its host, which is of this preference.
+    /// How a host of this preference belongs to the connection's site.
     pub fn way_of(&mut self, conn: ConnId, preference: u16) -> Option<Way> {
         let site = self.pool.get(conn).map(|entry| entry.hop.site)?;
         let site = self.core.sites.peek(site)?;
@@ -152,14 +152,14 @@ impl Scheduler {
         Some(Way { is_route: site.key.starts_with("route:"), is_best })
     }
 
-    /// The last failure of a domain's look-up, and the next one.
+    /// When a domain is looked up next, and the last failure of its look-up.
     pub fn look_up_of(&self, domain: DomainId) -> Option<(Option<Ms>, Option<Reply>)> {
         let entry = self.domains.peek(domain)?;
         let until = (entry.look_up == LookUp::Clock).then(|| self.core.time.wall(entry.until));
         Some((until, self.core.reasons.get(entry.reason).cloned()))
     }
 
-    /// Failures in a row: of a site's hosts, or of the lookups of a domain without a site.
+    /// Failures in a row of a site's hosts, or of the lookups of a domain without a site.
     pub fn failures_at(&self, at: At) -> u8 {
         match at {
             At::Site(site) => self.core.sites.peek(site).map_or(0, |entry| entry.history.failures),
@@ -191,7 +191,7 @@ impl Scheduler {
         })
     }
 
-    /// A look at a site in passing.
+    /// A quick summary of a site.
     pub fn glance(&self, site: SiteId, now: Ms) -> Option<Glance> {
         let now = self.steady(now);
         let entry = self.core.sites.peek(site)?;
@@ -222,23 +222,23 @@ impl Scheduler {
         all.filter(move |domain| self.site_of(*domain) == Some(site))
     }
 
-    /// Recipients of a message that are in transactions now.
+    /// Number of recipients of a message in transactions now.
     pub fn in_flight(&self, no: MessageNo) -> usize {
         self.core.messages.get(no).map_or(0, |active| active.in_flight.len())
     }
 
-    /// Recipients in transactions, and the transactions, on connections of the fast and of the slow lane: a look at each
+    /// Recipients in transactions, and transactions, on connections of the fast and of the slow lane. Visits each
     /// connection.
     pub fn in_transactions(&self) -> [(usize, usize); 2] {
         self.pool.in_transactions()
     }
 
-    /// What of the budget there is: fast connections, silent ones, and the part of the first that bulk mail may not have.
+    /// The budget: fast connections, silent ones, and the part of the fast ones that bulk mail may not use.
     pub fn budget(&self) -> (usize, usize, usize) {
         (self.core.cfg.connections_max, self.core.cfg.slow_connections_max, self.core.cfg.ordinary_reserve)
     }
 
-    /// Places of sites: their ids are below.
+    /// Number of places for sites: their ids are below this.
     pub fn sites_known(&self) -> u32 {
         self.core.sites.list.len() as u32
     }

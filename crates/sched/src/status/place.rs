@@ -1,7 +1,7 @@
-//! Where a pending recipient is and why: the one judgement that single answers and the census share.
+//! Where a pending recipient is and why: the one judgement that single status queries and the census share.
 //!
-//! Promise: exactly one cause for each pending recipient. What we or an operator do comes first; of clocks, the one that ends
-//! last, so that `until` is when it may really be tried.
+//! Promise: there is exactly one cause for each pending recipient. Our own actions and the operator's come first. Among
+//! clocks the one that ends last is named, so that `until` is when the recipient may really be tried.
 
 use stentor_queue::cause::Cause;
 use stentor_queue::ids::{AddressId, MessageNo, Ms, SiteId};
@@ -27,23 +27,23 @@ pub enum RecipientState {
     Held,
     /// An operator suspended its site, list or sender.
     Suspended,
-    /// It is queue-only, by an operator or the configuration.
+    /// The recipient is queue-only, by an operator or the configuration.
     QueueOnly,
-    /// Failed, its report is being made; or a standing bounce covers it.
+    /// It failed and its report is being made, or a standing bounce covers it.
     Reporting,
-    /// Its own clock (greylisting).
+    /// It waits for its own clock (greylisting).
     Recipient,
-    /// Its mailbox's clock.
+    /// It waits for its mailbox's clock.
     Mailbox,
     /// The message is deferred at the site after 4xx to its data.
     Message,
     /// All hosts of the site have answered MAIL from the sender's domain with 4xx.
     Sender,
-    /// The domain's look-up is under way, or failed and waits.
+    /// The domain's look-up is under way, or failed and will be retried.
     LookUp,
     /// All hosts of the site are under clocks.
     Site,
-    /// Waits for a connection.
+    /// It waits for a connection.
     Ready,
     /// Not a live message, or not pending.
     Unknown,
@@ -57,13 +57,13 @@ pub struct RecipientStatus {
     pub site: Option<SiteId>,
     pub next_try: Option<Ms>,
     pub reason: Option<Reply>,
-    /// The connection in the making that it waits for, in time on the wall.
+    /// The connection attempt that it waits for, in wall-clock time.
     pub attempt: Option<Attempt>,
     /// Who keeps it, if it is held or queue-only.
     pub keeper: Keeper,
 }
 
-/// The judgement. `until` is steady time; in the past or `None`: it waits for no clock.
+/// The judgement. `until` is steady time; in the past or `None`: the recipient does not wait for a clock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Place {
     pub state: RecipientState,
@@ -74,32 +74,32 @@ pub(super) struct Place {
     pub keeper: Keeper,
 }
 
-/// What all recipients of a message share.
+/// State shared by all recipients of a message.
 #[derive(Clone, Copy)]
 pub(super) struct OfMessage<'a> {
     no: MessageNo,
     active: Option<&'a Active>,
     held_by: Option<Keeper>,
     is_suspended: bool,
-    /// Its flow, sender or client is queue-only.
+    /// Who makes its flow, sender or client queue-only.
     queue_only: Option<Keeper>,
-    /// Some domains are.
+    /// Set if some domains are queue-only.
     domains_of: Option<&'a Store>,
-    /// A standing bounce may cover it.
+    /// Set if a standing bounce may cover it.
     bounced_by: Option<(&'a Store, &'a Message)>,
-    /// Where it may be sent from.
+    /// Sources that it may be sent from.
     pub sources: SourceSet,
     sender: u64,
 }
 
-/// What all recipients at a site that may be sent from the same sources share.
+/// State shared by all recipients at a site that may be sent from the same sources.
 #[derive(Clone, Copy)]
 pub(super) struct AtSite {
     site: SiteId,
     is_suspended: bool,
     has_deferrals: bool,
     clock: Option<(Ms, Reason)>,
-    /// What mail waits for that could go.
+    /// The place of mail that no clock keeps back.
     ready: Place,
 }
 
@@ -108,7 +108,7 @@ impl Place {
         Place { state, cause, until: None, reason: Reason::NONE, attempt: None, keeper: Keeper::None }
     }
 
-    /// The later of two.
+    /// The later of this place and another clock.
     fn or_later(self, state: RecipientState, until: Ms, reason: Reason) -> Place {
         if until <= self.until.unwrap_or(0) {
             return self;
@@ -148,7 +148,7 @@ impl Scheduler {
         }
     }
 
-    /// What a pending recipient was deferred with last, whatever it waits for now.
+    /// The reply with which a pending recipient was last deferred, whatever it waits for now.
     pub fn last_reply(&self, no: MessageNo, id: AddressId) -> Option<&Reply> {
         let of_mailbox = self.failure.mailboxes.wait(id, no).map(|(_, reason)| reason);
         self.core.reasons.get(of_mailbox.unwrap_or_else(|| self.failure.last_reason(no, id)))
@@ -189,7 +189,7 @@ impl Scheduler {
         }
     }
 
-    /// What an operator or the configuration keeps of a message that is pending for `id`.
+    /// The cause if an operator or the configuration keeps a message back for `id`.
     pub fn kept_cause(&self, store: &Store, no: MessageNo, id: AddressId, now: Ms) -> Option<Cause> {
         let message = store.message(no).filter(|_| self.core.messages.is_live(no))?;
         let (of_message, now) = (self.of_message(store, no, message), self.steady(now));
@@ -198,12 +198,12 @@ impl Scheduler {
         self.kept(&of_message, id, at.as_ref()).map(|place| place.cause)
     }
 
-    /// The list or sender's domain that a message's flow is of.
+    /// The list or sender's domain of a message's flow.
     pub fn flow_key(&self, no: MessageNo) -> Option<&FlowKey> {
         self.core.messages.flow(no).and_then(|flow| self.core.flows.get(flow).key.as_ref())
     }
 
-    /// Why the mail of a site waits that has no clock of its own.
+    /// Why mail of a site waits that has no clock of its own.
     pub(super) fn cause_at(&self, site: SiteId, attempts: &Attempts, now: Ms) -> Cause {
         let at = self.at_site(site, SourceSet::ALL, attempts, now);
         if at.is_suspended {
@@ -213,14 +213,14 @@ impl Scheduler {
         at.clock.map_or(at.ready, behind).cause
     }
 
-    /// Why mail waits at a site that no clock keeps back.
+    /// Where mail is that no clock keeps back at a site.
     fn ready_at(&self, site: SiteId, sources: SourceSet, attempt: Option<Attempt>, now: Ms) -> Place {
         let reason = self.core.sites.list[site.0 as usize].reason;
         let of_host = self.core.sites.failure_of(site, sources);
         let failed = of_host.unwrap_or(reason);
         let waits_for = self.waits_for(site, sources, now);
         let (cause, until, reason) = match (waits_for, attempt) {
-            // All hosts have failed, and the clock of one has run out: it is tried now, and may be as slow as before.
+            // All hosts have failed, and the clock of one has run out: it is being tried, and may be as slow as before.
             (WaitsFor::Nothing | WaitsFor::Connecting | WaitsFor::Going | WaitsFor::Silent, _)
                 if self.core.sites.all_failed(site, sources) =>
             {
@@ -229,7 +229,7 @@ impl Scheduler {
             (WaitsFor::Connecting | WaitsFor::Going | WaitsFor::Silent, Some(attempt)) => {
                 (attempt.cause(), None, of_host.unwrap_or(Reason::NONE))
             }
-            // An operator's stop and the hosts' clocks are looked at by themselves.
+            // An operator's suspension and the hosts' clocks are judged separately.
             (
                 WaitsFor::Nothing
                 | WaitsFor::Operator
@@ -252,7 +252,7 @@ impl Scheduler {
         Place { until, reason, attempt, ..Place::new(RecipientState::Ready, cause) }
     }
 
-    /// What makes the recipient queue-only, if no run of the queue lets it pass.
+    /// Who makes the recipient queue-only, unless a run of the queue lets it pass.
     fn made_queue_only(&self, message: &OfMessage<'_>, id: AddressId, at: Option<&AtSite>) -> Option<Keeper> {
         let of_domain = || {
             let store = message.domains_of?;
@@ -264,7 +264,7 @@ impl Scheduler {
         (!passes).then_some(keeper)
     }
 
-    /// What an operator, a rule or the configuration keeps back.
+    /// The place of a recipient that an operator, a rule or the configuration keeps back.
     pub(super) fn kept(&self, message: &OfMessage<'_>, id: AddressId, at: Option<&AtSite>) -> Option<Place> {
         if let Some(keeper) = message.held_by {
             return Some(Place { keeper, ..Place::new(RecipientState::Held, Cause::Held) });
@@ -276,7 +276,7 @@ impl Scheduler {
         Some(Place { keeper, ..Place::new(RecipientState::QueueOnly, Cause::QueueOnly) })
     }
 
-    /// `message` is live, and `id` pending.
+    /// Where a pending recipient is. `message` is live, and `id` pending.
     pub(super) fn place(
         &self,
         message: &OfMessage<'_>,
@@ -334,7 +334,7 @@ impl Scheduler {
     }
 }
 
-/// A domain without a site.
+/// The place of recipients at a domain without a site.
 fn of_look_up(domain: Option<&Domain>) -> Place {
     let Some(domain) = domain.filter(|domain| !domain.reason.is_none()) else {
         return Place::new(RecipientState::LookUp, Cause::LookUp);

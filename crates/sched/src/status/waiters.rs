@@ -1,8 +1,8 @@
-//! Counts who waits at a domain for its hosts: whose turn it would be if one could be reached.
+//! Counts the recipients that wait at a domain for its hosts: those that would go if a host could be reached.
 //!
-//! Promise: in slices. Not counted is what is held, suspended or queue-only, by the judgement that the census shares, and what
-//! waits for a clock of its own: a greylisted recipient, a full mailbox. Mail that comes or goes between two slices may or may
-//! not be counted.
+//! Promise: the count runs in slices. It leaves out recipients that are held, suspended or queue-only, by the judgement
+//! that the census shares, and those that wait for their own clock: a greylisted recipient, a full mailbox. Mail that
+//! comes or goes between two slices may or may not be counted.
 
 use stentor_queue::ids::{AddressId, DomainId, MessageNo, Ms};
 use stentor_queue::store::Store;
@@ -11,10 +11,10 @@ use super::attempt::Attempts;
 use crate::Scheduler;
 use crate::domains::Domain;
 
-/// Recipients that bitmap arithmetic does in the time of one step.
+/// Recipients that bitmap arithmetic handles in the time of one step.
 const AT_A_STEP: usize = 16;
 
-/// The count of one domain.
+/// A count of one domain's waiting recipients.
 pub struct Waiters {
     pub domain: DomainId,
     pub count: u64,
@@ -41,7 +41,7 @@ impl Waiters {
 }
 
 impl Scheduler {
-    /// Goes on counting, for about `steps` messages. Returns whether all have been counted.
+    /// Continues counting, for about `steps` messages. Returns whether all have been counted.
     pub fn count_waiters(&self, store: &Store, waiters: &mut Waiters, steps: &mut usize, now: Ms) -> bool {
         let Some(domain) = self.domains.peek(waiters.domain) else { return true };
         let (attempts, now) = (self.attempts(domain.site), self.steady(now));

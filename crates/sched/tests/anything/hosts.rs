@@ -1,6 +1,6 @@
-//! Hosts that answer anything. A reply is drawn anew each time; or it depends on the message or recipient, which always gets
-//! the same; or a number of transactions of each connection succeed first. At random times a host changes its ways, and in
-//! most worlds it ends as a good host.
+//! Hosts that answer anything. A reply is drawn anew each time; or it depends on the message or recipient, which always
+//! gets the same one; or a number of transactions of each connection succeed first. At random times a host changes its
+//! behaviour, and in most worlds it ends as a good host.
 
 use stentor_queue::ids::{AddressId, Ms};
 use stentor_sched::{CloseReason, Enhanced, NoSession, RcptOutcome, Stage, Work};
@@ -31,41 +31,41 @@ const DSNS: [Option<Enhanced>; 9] = [
     Some(Enhanced::new(5, 3, 2)),
 ];
 
-/// What becomes of a session's begin.
+/// How a session begins.
 #[derive(Clone, Copy, Debug)]
 pub enum Welcome {
     Session,
     None(NoSession),
 }
 
-/// One reply, to one recipient.
+/// One reply to one recipient.
 type Said = (Stage, u16, Option<Enhanced>, &'static str);
 
 #[derive(Clone, Copy, Debug)]
 enum Manner {
     Good,
-    /// Each reply is drawn.
+    /// Each reply is drawn at random.
     Random,
-    /// The same reply to everybody.
+    /// Everybody gets the same reply.
     Same(Said),
-    /// One message in this many gets the reply, the others are delivered.
+    /// One message in this many gets the reply; the others are delivered.
     Message(u64, Said),
-    /// One recipient in this many.
+    /// One recipient in this many gets the reply.
     Recipient(u32, Said),
-    /// So many transactions of a connection are delivered, the next gets the reply.
+    /// This many transactions of a connection are delivered; the next one gets the reply.
     After(u32, Said),
-    /// So many recipients of a transaction are delivered, the others get the reply.
+    /// This many recipients of a transaction are delivered; the others get the reply.
     Deals(usize, Said),
-    /// Nobody gets a session.
+    /// No connection gets a session.
     Refuses(NoSession),
-    /// A session, and it is closed at once.
+    /// Each session is closed at once.
     Slams,
 }
 
 pub struct Host {
     manner: Manner,
     next: Vec<(Ms, Manner)>,
-    /// No time passes between a command and its reply.
+    /// Whether replies come without delay.
     is_instant: bool,
 }
 
@@ -79,7 +79,7 @@ fn said(rng: &mut fastrand::Rng) -> Said {
         18 => Stage::LostAfterDot,
         _ => Stage::Content,
     };
-    // Codes that large receivers use more often than the others.
+    // Codes that large receivers use are more frequent than the others.
     let code =
         if rng.bool() { [421, 450, 451, 452, 552, 550][rng.usize(0..6)] } else { CODES[rng.usize(0..CODES.len())] };
     let text = TEXTS[rng.usize(0..TEXTS.len())];
@@ -89,7 +89,7 @@ fn said(rng: &mut fastrand::Rng) -> Said {
     }
 }
 
-/// 421 or no reply at all, behind the data.
+/// A host that leaves after the data: 421 or no reply at all.
 fn leaves(rng: &mut fastrand::Rng) -> Said {
     [(Stage::Final, 421, None, "closing"), (Stage::Lost, 0, None, "reset"), (Stage::LostAfterDot, 0, None, "reset")]
         [rng.usize(0..3)]
@@ -120,7 +120,7 @@ fn manner(rng: &mut fastrand::Rng) -> Manner {
 }
 
 impl Host {
-    /// `good_at`: from then on it is a good host.
+    /// Creates a host that becomes good at `good_at`.
     pub fn new(rng: &mut fastrand::Rng, start: Ms, good_at: Ms) -> Host {
         let mut next: Vec<(Ms, Manner)> = (0..rng.usize(0..4))
             .map(|_| {
@@ -157,7 +157,7 @@ impl Host {
         }
     }
 
-    /// Whether the connection is closed although nothing was asked of it.
+    /// Whether and why the connection is closed although no command was sent.
     pub fn slams(&mut self, now: Ms, rng: &mut fastrand::Rng) -> Option<CloseReason> {
         match self.at(now) {
             Manner::Slams => Some(close(rng)),
@@ -166,7 +166,7 @@ impl Host {
         }
     }
 
-    /// What it says to a transaction, one outcome per recipient or fewer, and whether the connection ends with it.
+    /// The host's answer to a transaction: one outcome per recipient or fewer, and whether the connection ends with it.
     pub fn answer(
         &mut self,
         work: &Work,
@@ -193,7 +193,7 @@ impl Host {
             };
             outcomes.push(RcptOutcome { id: *id, stage, code, dsn, text: text.into() });
         }
-        // The session ends with 421 and with the connection; so it does for all that have no last word.
+        // 421 ends the session and the connection, also for recipients without a final reply.
         let fatal = |o: &RcptOutcome| o.code == 421 || matches!(o.stage, Stage::Lost | Stage::LostAfterDot);
         let end = outcomes.iter().position(fatal);
         let why = end.map(|at| {
@@ -214,7 +214,7 @@ impl Host {
         (outcomes, why.or_else(|| (is_random && rng.u32(0..6) == 0).then(|| close(rng))))
     }
 
-    /// What was open behind the one that ended the connection.
+    /// Outcomes of a transaction that was open behind the one that ended the connection.
     pub fn left_open(why: &CloseReason, work: &Work, rng: &mut fastrand::Rng) -> Vec<RcptOutcome> {
         let (stage, code) = match why {
             CloseReason::Refused { .. } => (Stage::Mail, 421),

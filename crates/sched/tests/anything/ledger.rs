@@ -1,10 +1,10 @@
-//! What a world may see at most, and at last.
+//! Upper bounds on what a world may see, and its required end.
 //!
-//! Clocks bound attempts as follows. Between two deliveries at a host each of its sites has one connection at first, and
-//! then those that a clock allows; a host's and a message's clocks begin with pauses of seconds and become minutes, a
-//! recipient's and a mailbox's begin with minutes. So in ten seconds a host gets a few connections for each site, and
-//! beyond that one for each message that came, for each clock that ran out, and some for each delivery. A delivery also pays for
-//! sixteen early probes in the half minute after the next failure.
+//! Clocks bound attempts as follows. Between two deliveries at a host each of its sites has one connection at first,
+//! and then those that a clock allows; a host's and a message's clocks begin with pauses of seconds and become minutes,
+//! a recipient's and a mailbox's begin with minutes. So in ten seconds a host gets a few connections for each site.
+//! Beyond that it gets one for each message that arrived and each clock that ran out, and some for each delivery. A
+//! delivery also pays for sixteen early probes in the half minute after the next failure.
 
 use std::collections::HashMap;
 
@@ -13,7 +13,7 @@ use stentor_queue::ids::{AddressId, Ms, SiteId};
 const TEN_SECONDS: Ms = 10_000;
 /// A host that has delivered something within an hour of its failure is probed ahead of its clock for 30 s.
 const EARLY_MS: Ms = HOUR + 31_000;
-/// A second after its failure, and every two seconds.
+/// One probe a second after its failure, then one every two seconds.
 const EARLY_IN_TEN_SECONDS: usize = 6;
 const HOUR: Ms = 3_600_000;
 
@@ -26,20 +26,20 @@ pub enum End {
 
 #[derive(Default)]
 pub struct Ledger {
-    /// When connections to a host were asked for.
+    /// When connections to a host were opened.
     connects: HashMap<usize, Vec<Ms>>,
     /// When a recipient of a message was handed out.
     attempts: HashMap<(u64, AddressId), Vec<Ms>>,
-    /// When somebody's copy was delivered, by host; and by message.
+    /// When copies were delivered, by host and by message.
     deliveries: HashMap<usize, Vec<Ms>>,
     message_deliveries: HashMap<u64, Vec<Ms>>,
-    /// When a transaction of a message delivered to some of a site's recipients and left others without an answer.
+    /// When a transaction of a message delivered to some of a site's recipients and left others unanswered.
     dealt: HashMap<(u64, SiteId), Vec<Ms>>,
-    /// When one delivered to all of its recipients.
+    /// When a transaction of a message delivered to all of its recipients.
     pub whole: HashMap<(u64, SiteId), Vec<Ms>>,
-    /// When a message came.
+    /// When messages arrived.
     pub arrivals: Vec<Ms>,
-    /// When an operator wanted everything tried.
+    /// When an operator flushed everything.
     pub flushes: Vec<Ms>,
     pub ends: HashMap<(u64, AddressId), End>,
     pub connections: u64,
@@ -48,7 +48,7 @@ pub struct Ledger {
     pub sites_per_host: usize,
 }
 
-/// Of sorted times, how many lie in `from..to`.
+/// How many of the sorted times lie in `from..to`.
 fn within(times: &[Ms], from: Ms, to: Ms) -> usize {
     times.partition_point(|at| *at < to) - times.partition_point(|at| *at < from)
 }
@@ -75,7 +75,7 @@ impl Ledger {
             return Ok(());
         }
         let (delivered, came) = self.allowances(host, from, now + 1);
-        // Each site once for each of the clocks that ran out: one a recipient at most, since those take minutes.
+        // Each site once per expired clock: at most one per recipient, since those clocks take minutes.
         let is_probed =
             self.deliveries.get(&host).is_some_and(|at| within(at, now.saturating_sub(EARLY_MS), now + 1) > 0);
         let early = if is_probed { EARLY_IN_TEN_SECONDS } else { 0 };
@@ -84,7 +84,7 @@ impl Ledger {
             return Err(format!("{few} connections to host {host} within 10 s, at most {most}"));
         }
         let (delivered, came) = self.allowances(host, now.saturating_sub(HOUR), now + 1);
-        // Six pauses, and clocks that double from a minute to an hour, for a host, a message, a recipient.
+        // Six pauses, and clocks that double from a minute to an hour, for a host, a message and a recipient.
         let most = 20 * (self.sites_per_host + self.recipients) * (1 + came + delivered);
         if many > most {
             Err(format!("{many} connections to host {host} within an hour, at most {most}"))
@@ -101,13 +101,13 @@ impl Ledger {
         let few = within(list, from, now + 1);
         let delivered = self.message_deliveries.get(&key.0).map_or(0, |at| within(at, from, now + 1));
         let flushed = within(&self.flushes, from, now + 1);
-        // What it may come back without a clock (16), and the sizes of transactions that are learned.
+        // The returns without a clock (16), and the transaction sizes that are learned.
         let most = 24 * (1 + delivered + flushed);
         if few > most { Err(format!("{few} attempts of {key:?} within 10 s, at most {most}")) } else { Ok(()) }
     }
 
-    /// Each would buy the next with its delivery, at the price of the content for all. `at_once`: transactions that may be
-    /// under way together.
+    /// Records a partial delivery. Each one would pay for the next, at the price of sending the content to all.
+    /// `at_once`: transactions that may be in flight together.
     pub fn dealt(&mut self, key: (u64, SiteId), at_once: usize, now: Ms) -> Result<(), String> {
         let list = self.dealt.entry(key).or_default();
         list.push(now);

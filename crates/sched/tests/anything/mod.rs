@@ -1,4 +1,5 @@
-//! One small world of hosts without manners, the real scheduler and store, and what must hold whatever they do.
+//! One small world of hosts that misbehave, the real scheduler and store, and the rules that must hold whatever the
+//! hosts do.
 
 mod hosts;
 mod ledger;
@@ -23,12 +24,12 @@ const START: Ms = 1_800_000_000_000;
 const MINUTE: Ms = 60_000;
 const HOUR: Ms = 60 * MINUTE;
 const LIFETIME: Ms = 12 * HOUR;
-/// Lifetime, the longest clock, and the time to report.
+/// The lifetime, the longest clock, and the time to report.
 const HORIZON: Ms = 3 * LIFETIME;
-/// Things that happen in one millisecond at most; a loop without a clock has no end.
+/// Largest number of events in one millisecond; a loop without a clock would be endless.
 const AT_ONCE_MAX: u32 = 4_000;
 
-/// What a world has seen.
+/// Counts of the events in a world.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Seen {
     pub connections: u64,
@@ -68,16 +69,16 @@ struct Conn {
 }
 
 pub struct World {
-    /// Tells the ledger nothing of what ended.
+    /// Whether the ledger is not told of ended messages.
     pub forgets: bool,
     rng: fastrand::Rng,
     store: Store,
     sched: Scheduler,
     now: Ms,
     hosts: Vec<Host>,
-    /// Per domain the hosts of the sites that it may be at.
+    /// The sites that each domain may be at, with their hosts.
     domains: Vec<Vec<(Vec<usize>, bool)>>,
-    /// Look-ups fail, or say that there is no such domain, so often in a hundred.
+    /// Percentages of look-ups that fail, and that say that there is no such domain.
     look_up_faults: (u32, u32),
     pipelines: usize,
     connections_max: usize,
@@ -163,7 +164,7 @@ impl World {
         self.agenda.plan(self.now + after, ev);
     }
 
-    /// To the end. `Err`: what did not hold.
+    /// Runs the world to its end. `Err`: the rule that was broken.
     pub fn run(mut self) -> Result<Seen, String> {
         let end = START + HORIZON;
         loop {
@@ -311,7 +312,7 @@ impl World {
             }
             Effect::GiveWay { conn } => return self.give_way(conn),
             Effect::Bounce { no, failures } => return self.bounce(no, failures),
-            // The answer of a look-up that gave way comes all the same.
+            // A look-up that gave way still gets its answer.
             Effect::ForgetLookUp { .. }
             | Effect::Delayed { .. }
             | Effect::FastDone { .. }
@@ -343,7 +344,7 @@ impl World {
         self.fill(conn)
     }
 
-    /// Takes as many transactions as may be under way.
+    /// Takes as many transactions as may be in flight.
     fn fill(&mut self, conn: ConnId) -> Result<(), String> {
         loop {
             let Some(entry) = self.conns.get(&conn).filter(|c| c.is_ready && !c.must_close) else { return Ok(()) };
@@ -363,7 +364,7 @@ impl World {
             let after = self.hosts[entry.host].delay_ms(&mut self.rng);
             self.at(after, Ev::Reply(conn));
         }
-        // Without anything to do it may be closed by the host.
+        // The host may close a connection that has nothing to do.
         let idle = self.conns.get(&conn).filter(|c| c.open.is_empty() && !c.must_close).map(|c| c.host);
         if let Some(host) = idle
             && let Some(why) = self.hosts[host].slams(self.now, &mut self.rng)
@@ -423,7 +424,7 @@ impl World {
         Ok(())
     }
 
-    /// The connection is gone, with what was open on it.
+    /// Closes the connection, with the transactions that were open on it.
     fn hang_up(&mut self, conn: ConnId, why: &CloseReason) -> Result<(), String> {
         let Some(entry) = self.conns.remove(&conn) else { return Ok(()) };
         let tells = self.rng.u32(0..4) > 0;
@@ -455,7 +456,7 @@ impl World {
         Ok(())
     }
 
-    /// Whether the message has ended.
+    /// Records a fate. Returns whether the message has ended.
     fn record_fate(&mut self, no: MessageNo, fate: Fate, end: End, ids: &IdSet) -> Result<bool, String> {
         let Some(message) = self.store.message(no) else { return Ok(false) };
         let queue_id = message.id().0;

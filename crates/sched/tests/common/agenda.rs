@@ -1,6 +1,6 @@
-//! The agenda of a simulated world: what the world has planned, and what the scheduler wants to be woken for.
+//! The agenda of a simulated world: its planned events, and the scheduler's next tick.
 //!
-//! Events come by time; within a millisecond in the order in which they were planned, after the scheduler's own work.
+//! Events are ordered by time; within a millisecond by when they were planned, after the scheduler's own work.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -9,7 +9,7 @@ use stentor_queue::ids::Ms;
 use stentor_sched::Scheduler;
 
 pub struct Agenda<E> {
-    /// Times with the numbers of their events; a world that stops early takes some out.
+    /// Times with the numbers of their events; a world that stops early removes some.
     pub times: BinaryHeap<Reverse<(Ms, u64)>>,
     pub events: HashMap<u64, E>,
     planned: u64,
@@ -32,13 +32,13 @@ impl<E> Agenda<E> {
         self.events.insert(self.planned, event);
     }
 
-    /// When something happens next, `now` or later.
+    /// Time of the next event, `now` or later.
     pub fn next_at(&self, sched: &Scheduler, now: Ms) -> Option<Ms> {
         let tick = sched.next_tick().map(|at| at.max(now));
         self.times.peek().map(|next| next.0.0).into_iter().chain(tick).min()
     }
 
-    /// What happens then.
+    /// The event at that time.
     pub fn take(&mut self, at: Ms, sched: &Scheduler, now: Ms) -> Option<Next<E>> {
         if sched.next_tick().is_some_and(|tick| tick.max(now) == at) {
             return Some(Next::Tick);

@@ -1,10 +1,10 @@
-//! The loop of a world that does what the scheduler wants at once, and whose time passes from tick to tick.
+//! The loop of a world that performs effects at once and whose time advances from tick to tick.
 
 use stentor_queue::ids::Ms;
 use stentor_queue::store::Store;
 use stentor_sched::{Effect, Scheduler};
 
-/// Effects and ticks of one [`AtOnce::run`]; more of them are a loop without a clock.
+/// Limit for effects and ticks of one [`AtOnce::run`]; more than that is a loop without a clock.
 const STEPS_MAX: usize = 1_000_000;
 
 pub trait AtOnce {
@@ -12,7 +12,7 @@ pub trait AtOnce {
 
     fn obey(&mut self, effect: Effect);
 
-    /// All that happens within `ms`.
+    /// Runs everything that happens within `ms`.
     fn run(&mut self, ms: Ms) {
         let until = *self.parts().2 + ms;
         for _ in 0..STEPS_MAX {

@@ -1,5 +1,5 @@
-//! What all views must add up to, at any instant: each pending recipient's own answer against the census, by site (or domain
-//! without one), list, message and cause, and both against the store's counts.
+//! Checks that all views agree at any instant: each pending recipient's own status against the census (by site, or
+//! domain without one, by list, message and cause), and both against the store's counts.
 
 use std::collections::BTreeMap;
 
@@ -10,16 +10,16 @@ use stentor_sched::{At, Cause, CauseCounts, Census, RecipientState, Scheduler};
 /// Events between two checks: a prime, so that they meet all kinds.
 const EVERY: u32 = 97;
 
-/// What was checked.
+/// Running totals of the checks.
 #[derive(Default)]
 pub struct Truth {
-    /// The world's, for the one that fails.
+    /// The world's seed, for failure messages.
     seed: u64,
     events: u32,
     pub checks: u64,
     pub recipients: u64,
     pub by_cause: BTreeMap<&'static str, u64>,
-    /// Recipients in the quarantine, of all checks.
+    /// Recipients in quarantine, summed over all checks.
     pub quarantined: u64,
 }
 
@@ -30,7 +30,7 @@ impl Truth {
         Truth { seed, ..Truth::default() }
     }
 
-    /// An event has happened. Whether it was time for a check.
+    /// Counts an event. Returns whether a check was due.
     pub fn event(&mut self, sched: &Scheduler, store: &Store, now: Ms) -> bool {
         self.events += 1;
         let is_time = self.events.is_multiple_of(EVERY);
@@ -88,7 +88,7 @@ impl Truth {
     }
 }
 
-/// The store's own counts, which know nothing of causes.
+/// Checks the store's own counts, which have no causes.
 fn by_domain(sched: &Scheduler, store: &Store, sites: &BTreeMap<At, Causes>) {
     let mut waiting = BTreeMap::<At, u64>::new();
     for domain in (0..store.book.domains() as u32).map(DomainId) {

@@ -16,21 +16,21 @@ const HOUR: Ms = 60 * MINUTE;
 pub enum HostMood {
     Good,
     Dead,
-    /// Nobody answers; the connection attempt takes half a minute.
+    /// No answer; the connection attempt takes half a minute.
     Hangs,
     DeadUntil(Ms),
     /// Each (message, recipient) is refused for a while from its first attempt.
     Greylists,
-    /// 421 to the MAIL after that many transactions.
+    /// 421 to MAIL after this many transactions.
     LeavesAfter(u32),
-    /// 421 banner beyond that many connections.
+    /// 421 banner beyond this many connections.
     TakesConnections(u32),
-    /// 452 4.5.3 beyond that many recipients.
+    /// 452 4.5.3 beyond this many recipients.
     TakesRecipients(u32),
     /// Percent of the transactions that lose their connection, before or after the dot.
     Drops(u32),
     DropsAfterDot(u32),
-    /// 450 to MAIL until then.
+    /// 450 to MAIL until this time.
     RefusesSenders(Ms),
     /// Percent of 451 to the data.
     RefusesData(u32),
@@ -112,7 +112,7 @@ impl Hosts {
     }
 
     pub fn domain(&self, rng: &mut fastrand::Rng) -> String {
-        // A skew: the first domains have most subscribers.
+        // Skewed: the first domains have most subscribers.
         let below = rng.usize(1..=self.domains.len());
         format!("d{}.example", rng.usize(0..below))
     }
@@ -131,7 +131,7 @@ impl Hosts {
         self.of(name).hosts.iter().all(|h| matches!(self.moods[*h], HostMood::Dead | HostMood::Hangs))
     }
 
-    /// Whether a host there fails transactions at random.
+    /// Whether a host of the site fails transactions at random.
     pub fn is_chancy(&self, name: &str) -> bool {
         let chancy = |mood| matches!(mood, HostMood::Drops(_) | HostMood::DropsAfterDot(_) | HostMood::RefusesData(_));
         self.of(name).hosts.iter().any(|h| chancy(self.moods[*h]))
@@ -208,7 +208,7 @@ impl Hosts {
         }
     }
 
-    /// What the host says to a transaction.
+    /// The host's answer to a transaction.
     pub fn answer(
         &mut self,
         host: usize,
@@ -229,7 +229,7 @@ impl Hosts {
                 return Answer { outcomes: all(Stage::Mail, 421, None, "421 enough"), close: Some(refused) };
             }
             HostMood::Drops(percent) if rng.u32(0..100) < percent => {
-                // Some shells tell the outcomes, some only that the connection is gone.
+                // Some callers report the outcomes, some only that the connection is gone.
                 let outcomes = if rng.bool() { all(Stage::Lost, 0, None, "reset") } else { Vec::new() };
                 return Answer { outcomes, close: lost() };
             }

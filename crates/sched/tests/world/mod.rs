@@ -1,7 +1,7 @@
 //! One seeded world: a store, the scheduler, hosts with moods, and the checks.
 //!
-//! Each recipient's end is decided by the world alone, so that the test knows it beforehand: removed, bounced (a 5xx for
-//! it, or a domain that does not exist), expired (nothing there ever answers), else delivered.
+//! The world alone decides each recipient's end, so that the test knows it beforehand: removed, bounced (a 5xx for it,
+//! or a domain that does not exist), expired (no host ever answers), otherwise delivered.
 
 mod hosts;
 mod quarantine;
@@ -58,7 +58,7 @@ enum End {
     Bounced,
     Expired,
     Removed,
-    /// By a standing bounce.
+    /// Bounced by a standing bounce.
     BouncedForATime,
 }
 
@@ -76,20 +76,20 @@ pub struct World {
     in_flight: HashSet<(MessageNo, AddressId)>,
     ends: HashMap<(u64, AddressId), End>,
     copies: HashMap<(u64, AddressId), u32>,
-    /// Where a repeated copy is allowed: lost after the dot, or in flight at a restart.
+    /// Recipients that may get a second copy: lost after the dot, or in flight at a restart.
     doubtful: HashSet<(u64, AddressId)>,
     accepted: Vec<(u64, AddressId, Ms)>,
-    /// Kept back by a removal that is not durable yet.
+    /// Recipients kept back by a removal that is not durable yet.
     reserved: HashSet<(u64, AddressId)>,
-    /// Every standing bounce that there was, and whom one covered as they came in this run.
+    /// All standing bounces so far, and the recipients that one covered when they arrived in this run.
     bounces_begun: Vec<StandingBounce>,
     covered: HashSet<(u64, AddressId)>,
-    /// Who was in the queue when it was run last, and how often each was handed out since.
+    /// Recipients in the queue when it was last run, and how often each was handed out since.
     in_run: HashMap<(u64, AddressId), u32>,
     /// Messages whose delay was reported in this run.
     delayed: HashSet<u64>,
     posts_left: u32,
-    /// Restarts so far: what was under way before is gone.
+    /// Number of restarts so far: connections of earlier runs are gone.
     run: u64,
     seed: u64,
     stopped: bool,
@@ -169,7 +169,7 @@ impl World {
         self.agenda.plan(self.now + after, ev);
     }
 
-    /// To the end; what was checked of the views on the way.
+    /// Runs the world to its end. Returns the checks of the views on the way.
     pub fn run(mut self) -> Truth {
         self.run_until(START + HORIZON);
         self.check_ends();
@@ -269,7 +269,7 @@ impl World {
 
     fn obey(&mut self) {
         let run = self.run;
-        // Obeying may bring more.
+        // Performing effects may add more.
         while let Some(effects) = Some(self.sched.effects().collect::<Vec<_>>()).filter(|e| !e.is_empty()) {
             for effect in effects {
                 self.obey_one(effect, run);
@@ -292,7 +292,7 @@ impl World {
                 self.at(after, Ev::Session(conn, run));
             }
             Effect::Work { conn } => self.next_work(conn),
-            // It was asked for before this one had an answer to what came before it.
+            // The scheduler asked for this before it knew the answer to its earlier request.
             Effect::Close { conn } if self.gave_way.contains(&conn) => {}
             Effect::Close { conn } => {
                 assert!(self.conns[&conn].work.is_none(), "closed with an open transaction");
@@ -389,7 +389,7 @@ impl World {
         }
     }
 
-    /// A silent connection has to go, or is past the end of its data.
+    /// Ends a silent connection, unless the end of its data has been sent.
     fn give_way(&mut self, conn: ConnId) {
         let entry = &self.conns[&conn];
         if entry.work.is_some() && self.rng.bool() {
@@ -455,7 +455,7 @@ impl World {
         }
     }
 
-    /// The scheduler is lost and rebuilt; connections and what they carried are gone.
+    /// Discards and rebuilds the scheduler; connections and their transactions are gone.
     fn restart(&mut self) {
         self.run += 1;
         for (_, conn) in std::mem::take(&mut self.conns) {
@@ -495,7 +495,7 @@ impl World {
         for conn in self.conns.values() {
             *per_site.entry(conn.site).or_default() += 1;
         }
-        // Each of up to three hosts may have silent ones beside.
+        // Each of up to three hosts may have silent connections in addition.
         let max = self.cfg.connections_per_site_max * 3 * self.cfg.sources.len().max(1);
         assert!(per_site.values().all(|n| *n <= max), "a site's limit exceeded");
     }
@@ -514,8 +514,8 @@ impl World {
                 DomainKind::Site if Hosts::is_unknown_user(*id) => End::Bounced,
                 DomainKind::Site => End::Delivered,
             };
-            // One recipient per transaction and a host that refuses every other one: a day may not be enough.
-            // Nor where an unknown user's transactions lose their connection, or a hold took part of the day.
+            // With one recipient per transaction and a host that refuses every other one, a day may not be enough. Nor
+            // if an unknown user's transactions lose their connection, or a hold took part of the day.
             let unlucky = matches!(expected, End::Delivered | End::Bounced) && self.hosts.is_chancy(name);
             let no = self.store.messages().find(|(_, m)| m.id().0 == *queue_id).map(|(no, _)| no);
             let status = no.map(|no| self.sched.recipient_status(&self.store, no, *id, self.now));

@@ -1,7 +1,8 @@
-//! The quarantine of a world: some posts come into it instead of the queue, and leave it in parts: released, deleted, expired.
+//! The quarantine of a world: some posts enter it instead of the queue, and leave it in parts: released, deleted,
+//! expired.
 //!
-//! The world keeps its own account of who is where, so that the store's is compared with it: each acknowledged recipient is pending,
-//! quarantined, or has one other end.
+//! The world keeps its own account of each recipient, with which the store's is compared: each acknowledged recipient
+//! is pending, quarantined, or has one other end.
 
 use std::collections::BTreeMap;
 
@@ -12,22 +13,22 @@ use stentor_queue::store::{Applied, Store};
 
 use super::{Ev, HOUR, Verb, World};
 
-/// One post of so many is kept.
+/// One post in this many is quarantined.
 const SHARE: u32 = 6;
 
-/// What the world knows.
+/// The world's own account of the quarantine.
 pub struct Kept {
     rng: fastrand::Rng,
     pub messages: BTreeMap<MessageId, IdSet>,
-    /// Recipients of all posts that have come.
+    /// Recipients of all posts so far.
     pub acknowledged: u64,
-    /// Those that have left the quarantine for another fate.
+    /// Recipients that left the quarantine for another fate, by fate.
     pub ended: BTreeMap<Fate, u64>,
     pub released: u64,
 }
 
 impl Kept {
-    /// With dice of its own: the worlds stay as they are otherwise.
+    /// Creates an account with its own dice, so that the worlds are otherwise unchanged.
     pub fn new(seed: u64) -> Kept {
         Kept {
             rng: fastrand::Rng::with_seed(!seed),
@@ -38,7 +39,7 @@ impl Kept {
         }
     }
 
-    /// The store's account is the same.
+    /// Checks that the store's account is the same.
     pub fn check(&self, store: &Store, seed: u64) -> u64 {
         let (totals, fates) = (store.totals(), store.totals().fates);
         let found: BTreeMap<_, _> = store.quarantined(None).map(|m| (m.id(), m.pending().clone())).collect();
@@ -57,7 +58,7 @@ impl Kept {
 }
 
 impl World {
-    /// Whether a post is kept; then it is.
+    /// Quarantines the post, or returns it.
     pub fn keep_some(&mut self, accept: Accept) -> Option<Accept> {
         self.kept.acknowledged += accept.recipients.len() as u64;
         if self.kept.rng.u32(0..SHARE) > 0 {
@@ -78,7 +79,7 @@ impl World {
         self.at(after, Ev::Verb(Verb::LeaveQuarantine(id)));
     }
 
-    /// Some or all of a message's recipients leave the quarantine.
+    /// Takes some or all of a message's recipients out of the quarantine.
     pub fn leave_quarantine(&mut self, id: MessageId) {
         let Some(all) = self.kept.messages.get_mut(&id) else { return };
         let rng = &mut self.kept.rng;
@@ -88,7 +89,7 @@ impl World {
         if all.is_empty() {
             self.kept.messages.remove(&id);
         } else {
-            // What stays until the end of a world stays.
+            // Recipients may stay until the end of the world.
             self.plan_leaving(id);
         }
         if ids.is_empty() {

@@ -1,4 +1,4 @@
-//! What is queue-only in a world, and runs of its queue.
+//! Queue-only scopes in a world, and runs of its queue.
 
 use stentor_queue::event::{Class, Event};
 use stentor_queue::ids::{AddressId, MessageNo};
@@ -39,8 +39,8 @@ impl World {
         self.in_run = all.collect();
     }
 
-    /// What is queue-only was in the queue when it was run, is tried while the run lasts, and once: unless others of its
-    /// message wait at its site, or it was lost on its way.
+    /// Checks that queue-only mail was in the queue when it was run and is tried only once while the run lasts, unless
+    /// others of its message wait at its site, or it was lost on the way.
     pub fn check_queue_only(&mut self, work: &Work) {
         let seed = self.seed;
         for id in &work.ids {

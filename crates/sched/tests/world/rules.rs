@@ -1,4 +1,4 @@
-//! Lists of a world and their rules, and what the scheduler says about posts.
+//! Lists of a world and their rules, and the scheduler's notices about posts.
 
 use stentor_queue::ids::{AddressId, MessageNo, Ms};
 use stentor_queue::idset::IdSet;
@@ -48,12 +48,12 @@ impl World {
         assert!(self.delayed.insert(message.id().0), "reported twice");
     }
 
-    /// The digest is durable after a while, or refused.
+    /// Makes the digest durable after a while, or refuses it.
     pub fn coalesce(&mut self, list: &str, posts: &[MessageNo], ids: &[AddressId]) {
         assert!(posts.len() > DIGEST_OVER as usize && list == DIGESTS && !ids.is_empty());
         for no in posts {
             let Some(message) = self.store.message(*no).filter(|m| !m.is_held()) else {
-                // It ended, or was stopped, between the choice and now.
+                // The post ended or was stopped in the meantime.
                 let all = ids.iter().map(|id| id.0).collect();
                 self.sched.unreserve(&self.store, *no, &all, self.now);
                 continue;

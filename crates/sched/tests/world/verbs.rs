@@ -1,4 +1,4 @@
-//! The operator of a world: holds, releases, removals that take a while to be durable or are refused, "try now".
+//! The operator of a world: holds, releases, "try now", and removals that become durable after a while or are refused.
 
 use stentor_queue::event::{Event, Fate};
 use stentor_queue::ids::{AddressId, MessageId, MessageNo, Ms, SiteId};
@@ -9,21 +9,21 @@ use stentor_sched::{FlowKey, Work};
 
 use super::{End, Ev, HOUR, World, rules};
 
-/// What standing bounces say here.
+/// The reason of standing bounces here.
 pub const BOUNCE_REASON: &str = "bounced for a time";
 
 pub enum Verb {
     Hold,
     Release(Vec<MessageId>),
     Remove,
-    /// The batch of a removal is durable or refused; of an earlier run: it never was.
+    /// A removal's batch is durable or refused; one of an earlier run never became durable.
     Durable(MessageId, IdSet, u64),
     /// Recipients that were in a transaction when they were removed.
     Later(MessageId, IdSet, u64),
     TryNow,
     Suspend,
     Resume(FlowKey, Option<String>),
-    /// A standing bounce, and its end.
+    /// A standing bounce begins, or ends.
     Bounce,
     BounceEnds(String),
     QueueOnly,
@@ -95,7 +95,8 @@ impl World {
         }
     }
 
-    /// Nothing held is handed out, nor what is being taken out or bounced for a time; what is queue-only by a run alone.
+    /// Checks that no held recipient is handed out, nor one that is being removed or bounced for a time, and queue-only
+    /// mail only by a run.
     pub fn check_verbs(&mut self, work: &Work) {
         self.check_queue_only(work);
         let message = self.store.message(work.no).expect("work of a live message");
@@ -149,7 +150,7 @@ impl World {
         self.at(after, Ev::Verb(Verb::BounceEnds(name)));
     }
 
-    /// Those in force.
+    /// The standing bounces in force.
     pub fn bounces(&self) -> impl Iterator<Item = StandingBounce> {
         self.store.standing_bounces().filter_map(|(name, ..)| StandingBounce::of_name(name))
     }
@@ -159,14 +160,14 @@ impl World {
         bounce.is_of(message.senders(), message.list()) && bounce.is_to(domain, site)
     }
 
-    /// A standing bounce has bounced this recipient: one covered it once.
+    /// Checks that a standing bounce covered a recipient that one has bounced.
     pub fn check_bounced(&self, message: &Message, id: AddressId) {
         let is_about = |bounce: &StandingBounce| self.is_about(bounce, message, id, bounce.site.as_deref());
         assert!(self.bounces_begun.iter().any(is_about), "bounced, and nobody asked for it");
     }
 
-    /// Accepted, or found at a start, while a standing bounce covers them whatever their site is: they must not be delivered
-    /// in this run.
+    /// Records recipients that a standing bounce covers whatever their site is when they are accepted or found at a
+    /// start: they must not be delivered in this run.
     pub fn note_covered(&mut self, no: MessageNo) {
         let Some(message) = self.store.message(no).filter(|message| message.pending().len() <= 256) else { return };
         let is_covered = |id: &AddressId| self.bounces().any(|bounce| self.is_about(&bounce, message, *id, None));
@@ -174,7 +175,7 @@ impl World {
         self.covered.extend(covered);
     }
 
-    /// They have failed, also those of a held message: their bounce is being made.
+    /// Checks that covered recipients have failed, also those of a held message: their bounce is being made.
     fn check_covered(&self) {
         let is_busy = self.sched.next_tick().is_some_and(|at| at <= self.now);
         for (id, address) in self.covered.iter().filter(|_| !is_busy) {
@@ -192,7 +193,7 @@ impl World {
         }
     }
 
-    /// Another verb takes them out, or lets them go: no standing bounce has them any more.
+    /// Records that another action takes recipients out, or releases them: no standing bounce covers them any more.
     pub fn note_taken_out(&mut self, id: MessageId, ids: impl Iterator<Item = AddressId>) {
         for address in ids {
             self.covered.remove(&(id.0, address));
@@ -251,7 +252,7 @@ impl World {
     fn remove_later(&mut self, id: MessageId, ids: &IdSet) {
         let Some(no) = self.store.no_of(id) else { return };
         if self.rng.u32(0..4) == 0 {
-            // Another verb on the same recipients was refused: that ended the reservation.
+            // Another action on the same recipients was refused, which ended the reservation.
             self.sched.unreserve(&self.store, no, ids, self.now);
             for i in ids {
                 self.reserved.remove(&(id.0, AddressId(i)));
