@@ -1,5 +1,6 @@
-//! What the address book costs: `cargo run --release -p stentor-queue --example book_cost [ADDRESSES]`. Memory, the cost of
-//! an update, and the longest single step of a checkpoint, of a search for what can be forgotten, and of forgetting.
+//! Measures the address book: `cargo run --release -p stentor-queue --example book_cost [ADDRESSES]`. Prints memory,
+//! the cost of an update, and the longest single step of a checkpoint, of a search for forgettable addresses, and of
+//! forgetting.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,7 @@ fn each(what: &str, count: u32, took: Duration) {
     println!("{what}: {} ns each", took.as_nanos() / u128::from(count));
 }
 
-/// Runs `step` until it says that no more follows; prints how often and the longest.
+/// Runs `step` until it reports that no more follows; prints the number of steps and the longest.
 fn longest(what: &str, mut step: impl FnMut() -> bool) {
     let (mut steps, mut all) = (0, Vec::new());
     loop {
@@ -40,7 +41,7 @@ fn main() {
     let mut rng = fastrand::Rng::with_seed(1);
     let begun = Instant::now();
     for i in 0..addresses {
-        // As in the bench of ten million pending: a few large domains, many small ones.
+        // A few large domains and many small ones, as in the bench of ten million pending.
         let domain = (f64::from(domains).powf(rng.f64()) - 1.0) as u32;
         let Some((id, _)) = store.book.intern(&format!("user{i:07}@d{domain:05}.example")) else { return };
         store.book.saw(id, if i % 2 == 0 { NOW } else { NOW - 90 * DAY });

@@ -1,13 +1,13 @@
-//! Ages in doubling buckets, as Postfix's qshape has them.
+//! Ages in doubling buckets, as in Postfix's qshape.
 
 use crate::ids::Ms;
 
-/// Buckets of a row.
+/// Number of buckets.
 pub const BUCKETS: usize = 10;
-/// The ages at which buckets end, in minutes; the last has no end.
+/// Upper ends of the buckets, in minutes; the last bucket has none.
 pub const MINUTES: [u64; BUCKETS - 1] = [5, 10, 20, 40, 80, 160, 320, 640, 1_280];
 
-/// Which bucket an age is in.
+/// The bucket of an age.
 pub fn bucket(age_ms: Ms) -> usize {
     MINUTES.iter().take_while(|minutes| age_ms >= **minutes * 60_000).count()
 }

@@ -1,22 +1,23 @@
-//! Why a pending recipient waits: what has to happen before its copy goes. Each has exactly one cause at a time; where
-//! several hold, the one that lasts longest.
+//! The causes why a pending recipient waits: the event that must happen before its copy goes. Each recipient has
+//! exactly one cause at a time; if several apply, the one that lasts longest.
 
-/// See the module's page. The order is that of [`Cause::ALL`]: ours first, then the name service, hosts, replies.
+/// Why a pending recipient waits; see the module's head. The order is that of [`Cause::ALL`]: ours first, then the name
+/// service, hosts, replies.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum Cause {
-    /// Nothing is in its way: it goes as soon as its turn comes.
+    /// Nothing keeps it back: it goes as soon as its turn comes.
     #[default]
     Ready,
-    /// In a transaction.
+    /// It is in a transaction.
     Sending,
-    /// Failed for good, or covered by an operator's standing bounce; its report is being written.
+    /// It failed for good, or an operator's standing bounce covers it; its report is being written.
     Reporting,
     /// An operator or a rule holds the message.
     Held,
     /// An operator suspended its site, list or sender.
     Suspended,
-    /// An operator or the configuration has it kept in the queue until that ends or the queue is run.
+    /// An operator or the configuration keeps it in the queue until that ends or the queue is run.
     QueueOnly,
     /// Our own limits: connections, transactions or messages per time.
     OwnLimit,
@@ -24,7 +25,8 @@ pub enum Cause {
     LookUp,
     /// The look-up of its domain failed temporarily.
     Dns,
-    /// The configuration leads its mail nowhere: a route back to this server or without a host, a deferral by a rule.
+    /// The configuration has no usable route for its mail: a route back to this server or without a host, or a deferral
+    /// by a rule.
     Routing,
     /// A connection to it is being made, and none has failed.
     Connecting,
@@ -32,31 +34,31 @@ pub enum Cause {
     Refused,
     /// No route to the host or its network.
     Unreachable,
-    /// The connection was not made in time.
+    /// The connection timed out.
     TimedOut,
-    /// The host takes connections and does not greet.
+    /// The host accepts connections but does not greet.
     NoGreeting,
-    /// The host has greeted, and keeps connections waiting.
+    /// The host has greeted, but keeps connections waiting.
     Silent,
-    /// The connection was lost before the data were taken.
+    /// The connection was lost before the data was accepted.
     Lost,
     /// 421, at any stage.
     Busy,
     /// Another refusal at the greeting or at EHLO.
     Greeting,
-    /// The session cannot be encrypted, or the host is not proven, where that is required.
+    /// The session cannot be encrypted, or the host's identity not proven, where that is required.
     Tls,
-    /// A smart host refuses our login, or gives none that we have.
+    /// A smart host refuses our login, or offers no mechanism that we support.
     Auth,
     /// A reply about how much we send at a time.
     Rate,
-    /// 4xx that says so (RFC 6647).
+    /// 4xx that says that the recipient is greylisted (RFC 6647).
     Greylisted,
-    /// A reply that names a block list on which we, or something in the message, are.
+    /// A reply that names a block list with us or a part of the message on it.
     BlockListed,
     /// 4.2.2 (RFC 3463 section 3.3).
     MailboxFull,
-    /// Another 4.2.x: the mailbox is disabled, or does not take mail for now.
+    /// Another 4.2.x: the mailbox is disabled, or takes no mail at the moment.
     Mailbox,
     /// 4xx at MAIL: the host defers the sender, or us.
     Sender,
@@ -64,7 +66,7 @@ pub enum Cause {
     Recipient,
     /// 4xx to DATA or to the data.
     Message,
-    /// A table of ours for routes or for addresses on the way out cannot be asked, or has something unusable.
+    /// One of our tables, for routes or outgoing addresses, cannot be queried or has an unusable entry.
     Table,
     /// Our own stored content cannot be read.
     Unreadable,
@@ -105,12 +107,12 @@ impl Cause {
         Cause::Unreadable,
     ];
 
-    /// As machines read it: in JSON, and as a metric's label.
+    /// Name for machines: in JSON, and as a metric's label.
     pub fn name(self) -> &'static str {
         self.texts().0
     }
 
-    /// As people read it.
+    /// Text for people.
     pub fn words(self) -> &'static str {
         self.texts().1
     }
@@ -119,27 +121,27 @@ impl Cause {
         Cause::ALL.into_iter().find(|cause| cause.name() == name)
     }
 
-    /// Nothing has gone wrong and nobody stopped it: it is on its way.
+    /// Whether the recipient is on its way: nothing failed and nobody stopped it.
     pub fn is_moving(self) -> bool {
         matches!(self, Cause::Ready | Cause::Sending | Cause::Reporting | Cause::LookUp)
     }
 
-    /// It is kept on purpose: no retry clock brings its next try.
+    /// Whether it is kept on purpose: no retry clock brings its next try.
     pub fn is_kept(self) -> bool {
         matches!(self, Cause::Held | Cause::Suspended | Cause::QueueOnly)
     }
 
-    /// It is neither kept nor in a transaction: it has a next try, or goes as soon as its turn comes.
+    /// Whether it is neither kept nor in a transaction: it has a next try, or goes as soon as its turn comes.
     pub fn is_tried_next(self) -> bool {
         !self.is_kept() && !matches!(self, Cause::Sending | Cause::Reporting)
     }
 
-    /// Something other than its turn, a local limit or a connection in the making keeps it back.
+    /// Whether something other than its turn, a local limit or a connection being made keeps it back.
     pub fn is_blocked(self) -> bool {
         !self.is_moving() && !matches!(self, Cause::OwnLimit | Cause::Connecting)
     }
 
-    /// The same, and no operator did it.
+    /// Whether it is blocked, and not by an operator.
     pub fn has_failed(self) -> bool {
         self.is_blocked() && !self.is_kept()
     }

@@ -1,9 +1,9 @@
 //! The bytes under the durable schema: LEB128 varints, zigzag, length-prefixed strings, and a reader that never panics.
 //!
-//! A reader that runs dry answers [`EventError::Short`]; the caller decides whether a field may be missing (written by
-//! an older version) or not.
+//! A reader that runs out of bytes returns [`EventError::Short`]; the caller decides whether a field may be missing
+//! (written by an older version) or not.
 
-/// Why a record cannot be read. The journal's checksum held, so this is another version's or a defect of ours.
+/// Why a record cannot be read. The journal's checksum was right, so another version wrote it, or we have a defect.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EventError {
     #[error("record ends within a field")]
@@ -14,7 +14,7 @@ pub enum EventError {
     UnknownKind(u8),
 }
 
-/// A varint of a `u64` takes at most this many bytes.
+/// Largest number of bytes of a `u64` as a varint.
 pub const VARINT_BYTES_MAX: usize = 10;
 
 /// Appends `value` in 7-bit groups, least significant first.
@@ -63,7 +63,7 @@ impl<'a> Reader<'a> {
         Reader { rest: bytes }
     }
 
-    /// Whether all bytes are read. A trailing field that an older version did not write is absent then.
+    /// Whether all bytes have been read. A trailing field that an older version did not write is then absent.
     pub fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }

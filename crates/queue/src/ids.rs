@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Milliseconds since the Unix epoch, from the caller's clock (which never runs backwards within a process).
+/// Milliseconds since the Unix epoch by the caller's clock, which never runs backwards within a process.
 pub type Ms = u64;
 
 /// A recipient address, interned in the [`crate::book::AddressBook`]. Durable: the journal refers to it.
@@ -26,7 +26,7 @@ pub struct ConnId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TxId(pub u64);
 
-/// Stored content, as the journal numbers it. Durable.
+/// Stored content, by its number in the journal. Durable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ContentId(pub u64);
 
@@ -35,19 +35,20 @@ pub struct ContentId(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct MessageNo(pub u32);
 
-/// A queued message, for ever: `seconds since 2020-01-01 << 24 | counter`, growing, never given out twice by a store.
-/// Its text, the queue id, is 12 characters of Crockford's base 32 (upper case; input of either case is taken).
+/// The permanent id of a queued message: `seconds since 2020-01-01 << 24 | counter`, growing, never assigned twice by a
+/// store. Its text, the queue id, is 12 characters of Crockford's base 32 (upper case; input of either case is
+/// accepted).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct MessageId(pub u64);
 
 /// 2020-01-01T00:00:00Z in Unix seconds.
 const EPOCH_2020_S: u64 = 1_577_836_800;
 const ALPHABET: &[u8; 32] = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ";
-/// Characters of a queue id: 60 bits.
+/// Number of characters in a queue id: 60 bits.
 pub const QUEUE_ID_CHARS: usize = 12;
 
 impl MessageId {
-    /// The first id that may be given out at `now`, and never one at or below `last`.
+    /// The first id that may be assigned at `now`, always above `last`.
     pub fn next(last: MessageId, now: Ms) -> MessageId {
         let by_time = (now / 1000).saturating_sub(EPOCH_2020_S) << 24;
         MessageId(by_time.max(last.0 + 1))
@@ -66,7 +67,7 @@ impl fmt::Display for MessageId {
     }
 }
 
-/// Not a queue id: wrong length or a character outside the alphabet.
+/// The text is not a queue id: wrong length, or a character outside the alphabet.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a queue id: 12 characters of 0-9 and A-Z without I, L, O and U are expected")]
 pub struct QueueIdError;

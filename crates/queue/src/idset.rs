@@ -1,9 +1,9 @@
 //! Sets of 32-bit ids: few in place, some in one small allocation, many in a compressed bitmap.
 //!
-//! Promise: 16 bytes each; up to [`INLINE_MAX`] ids need no allocation, up to [`SORTED_MAX`] a sorted array of exact
-//! size, more a shared `RoaringBitmap` (a clone is a reference count; the first change of a shared one copies it, at
-//! most 1/8 byte per id of the id space). The form is not part of the value: equal sets are equal. No operation fails
-//! but `decode`.
+//! Promise: each set takes 16 bytes. Up to [`INLINE_MAX`] ids need no allocation, up to [`SORTED_MAX`] a sorted array
+//! of exact size, more a shared `RoaringBitmap` (a clone is a reference count; the first change of a shared one copies
+//! it, at most 1/8 byte per id of the id space). The form is not part of the value: equal sets are equal. Only `decode`
+//! can fail.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -14,9 +14,10 @@ use roaring::RoaringBitmap;
 
 use crate::codec::{EventError, Reader, VARINT_BYTES_MAX, put_varint};
 
-/// Ids that are held in place.
+/// Largest number of ids held in place.
 pub const INLINE_MAX: usize = 3;
-/// Ids that are held in a sorted array; beyond, a bitmap. Scattered ids cost a bitmap about 60 bytes each.
+/// Largest number of ids held in a sorted array; larger sets use a bitmap. Scattered ids cost a bitmap about 60 bytes
+/// each.
 pub const SORTED_MAX: usize = 64;
 
 /// A set of `u32` ids, iterated in ascending order.
@@ -29,9 +30,10 @@ enum Form {
         len: u8,
         ids: [u32; INLINE_MAX],
     },
-    /// Boxed twice: a slice's length would make every set larger.
+    /// Boxed twice: the length of a slice would make every set larger.
     Sorted(Box<Box<[u32]>>),
-    /// `runs`: may hold run containers, which must be undone before a change (they do not stay compact by themselves).
+    /// `runs`: may contain run containers, which must be undone before a change (they do not stay compact by
+    /// themselves).
     Many {
         runs: bool,
         bits: Arc<RoaringBitmap>,
@@ -67,7 +69,7 @@ impl IdSet {
         }
     }
 
-    /// Builds the right form of ids in ascending order without repetition.
+    /// Builds the right form from ascending ids without duplicates.
     fn from_ascending(ids: &[u32]) -> Self {
         debug_assert!(ids.is_sorted_by(|a, b| a < b));
         if ids.len() <= INLINE_MAX {
@@ -78,7 +80,8 @@ impl IdSet {
             IdSet(Form::Sorted(Box::new(ids.into())))
         } else {
             let mut bits = RoaringBitmap::new();
-            // Ascending ids are appended; a refusal would leave the rest out, so the plain way stands behind it.
+            // Appending ascending ids works; if it were refused, ids would be missing, so this falls back to plain
+            // inserts.
             if bits.append(ids.iter().copied()).is_err() {
                 bits.extend(ids.iter().copied());
             }
@@ -127,7 +130,7 @@ impl IdSet {
         }
     }
 
-    /// Whether the id was new.
+    /// Adds an id. Returns whether it was new.
     pub fn insert(&mut self, id: u32) -> bool {
         if let Form::Inline { len, ids } = &mut self.0 {
             let used = usize::from(*len);
@@ -152,7 +155,7 @@ impl IdSet {
         true
     }
 
-    /// Whether the id was there.
+    /// Removes an id. Returns whether it was there.
     pub fn remove(&mut self, id: u32) -> bool {
         if let Form::Inline { len, ids } = &mut self.0 {
             let used = usize::from(*len);
@@ -174,7 +177,7 @@ impl IdSet {
         true
     }
 
-    /// The bitmap, unshared and without runs; the set is turned into one if it is not.
+    /// The bitmap, unshared and without runs; the set is turned into one if needed.
     fn bits_mut(&mut self) -> &mut RoaringBitmap {
         if let Ok(ids) = self.slice() {
             let bits: RoaringBitmap = ids.iter().copied().collect();
@@ -188,7 +191,7 @@ impl IdSet {
         bits
     }
 
-    /// Back to a small form if few are left.
+    /// Returns to a small form if few ids are left.
     fn shrink_form(&mut self) {
         if let Form::Many { bits, .. } = &self.0
             && bits.len() <= SORTED_MAX as u64 / 2
@@ -198,7 +201,7 @@ impl IdSet {
         }
     }
 
-    /// Ascending.
+    /// Iterates in ascending order.
     pub fn iter(&self) -> Iter<'_> {
         match self.slice() {
             Ok(ids) => Iter(IterForm::Slice(ids.iter())),
@@ -206,17 +209,17 @@ impl IdSet {
         }
     }
 
-    /// Ascending, only ids greater than `after`.
+    /// Iterates in ascending order over ids greater than `after`.
     pub fn iter_from(&self, after: u32) -> Iter<'_> {
         match self.slice() {
             Ok(ids) => Iter(IterForm::Slice(ids[ids.partition_point(|id| *id <= after)..].iter())),
-            // The range's start may lie past the end of the id space.
+            // The start of the range may lie past the end of the id space.
             Err(_) if after == u32::MAX => Iter(IterForm::Slice([].iter())),
             Err(bits) => Iter(IterForm::Bits(bits.range((Bound::Excluded(after), Bound::Unbounded)))),
         }
     }
 
-    /// Adds ids in ascending order without repetition, all above those that are there.
+    /// Adds ascending ids without duplicates, all above the existing ones.
     pub fn extend_ascending(&mut self, ids: &[u32]) {
         if self.is_empty() {
             *self = IdSet::from_ascending(ids);
@@ -225,7 +228,7 @@ impl IdSet {
         }
     }
 
-    /// Adds all of `other`.
+    /// Adds all ids of `other`.
     pub fn union_with(&mut self, other: &IdSet) {
         match (self.slice(), other.slice()) {
             (Ok(_), Ok(more)) if more.len() <= 1 => {
@@ -251,7 +254,7 @@ impl IdSet {
         }
     }
 
-    /// Takes all of `other` out; answers how many there were.
+    /// Removes all ids of `other`. Returns how many were removed.
     pub fn subtract(&mut self, other: &IdSet) -> usize {
         let before = self.len();
         match (self.slice(), other.slice()) {
@@ -290,12 +293,12 @@ impl IdSet {
         all
     }
 
-    /// Those that are not in `other`.
+    /// The ids that are not in `other`.
     #[must_use]
     pub fn difference(&self, other: &IdSet) -> IdSet {
         if let (Err(mine), Err(less)) = (self.slice(), other.slice()) {
             let mut left = mine - less;
-            // A difference with runs may keep runs.
+            // The result of a difference may still have runs.
             left.remove_run_compression();
             return IdSet::from_bitmap(left, false);
         }
@@ -304,7 +307,7 @@ impl IdSet {
         left
     }
 
-    /// Those in both.
+    /// The ids in both sets.
     #[must_use]
     pub fn intersection(&self, other: &IdSet) -> IdSet {
         match (self.slice(), other.slice()) {
@@ -326,7 +329,7 @@ impl IdSet {
         }
     }
 
-    /// The smallest form for a set that will be kept or cloned rather than changed: runs, no slack.
+    /// Converts to the smallest form, for a set that will be kept or cloned rather than changed: runs, no slack.
     pub fn optimize(&mut self) {
         if let Form::Many { runs, bits } = &mut self.0
             && !*runs
@@ -336,7 +339,7 @@ impl IdSet {
         }
     }
 
-    /// Bytes on the heap, about; those shared with other sets are counted in full.
+    /// Approximate number of bytes on the heap; those shared with other sets are counted in full.
     pub fn heap_bytes(&self) -> usize {
         match &self.0 {
             Form::Inline { .. } => 0,
@@ -345,21 +348,21 @@ impl IdSet {
         }
     }
 
-    /// Ranges of 65,536 ids that the set may lie in.
+    /// Largest number of ranges of 65,536 ids that the set may lie in.
     fn ranges_max(&self) -> usize {
         self.min().zip(self.max()).map_or(0, |(min, max)| ((max >> 16) - (min >> 16)) as usize + 1)
     }
 
-    /// [`IdSet::encode`] appends at most this many bytes.
+    /// Largest number of bytes that [`IdSet::encode`] appends.
     pub fn encoded_bytes_max(&self) -> usize {
         match self.slice() {
             Ok(ids) => VARINT_BYTES_MAX + ids.len() * 5,
-            // With runs each range has a bit more in the head.
+            // With runs, each range has one more bit in the head.
             Err(bits) => VARINT_BYTES_MAX + bits.serialized_size() + self.ranges_max().div_ceil(8) + 8,
         }
     }
 
-    /// The same of whatever is left when ids are taken out: packed runs that come apart take more than they did.
+    /// Largest encoded size of any subset: packed runs that come apart take more space than before.
     pub fn part_bytes_max(&self) -> usize {
         part_bytes_max(self.len(), self.ranges_max())
     }
@@ -393,7 +396,7 @@ impl IdSet {
         }
     }
 
-    /// Reads what [`IdSet::encode`] wrote.
+    /// Reads the output of [`IdSet::encode`].
     pub fn decode(reader: &mut Reader<'_>) -> Result<Self, EventError> {
         let header = reader.varint()?;
         if header & 1 == 1 {
@@ -418,7 +421,7 @@ impl IdSet {
 }
 
 /// Upper bound for a set of at most `len` ids in `ranges` ranges of 65,536: a range takes two bytes per id or 8 KiB,
-/// whichever is less, beside its place in the bitmap's head. Few ids are varints.
+/// whichever is less, besides its place in the bitmap's head. Few ids are varints.
 pub fn part_bytes_max(len: usize, ranges: usize) -> usize {
     const RANGE_HEAD_BYTES: usize = 8;
     const RANGE_BYTES_MAX: usize = 8 * 1024;

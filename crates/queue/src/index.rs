@@ -3,8 +3,8 @@
 //! Promise: about 8 bytes per entry, and growth never stops the caller for longer than one shard's rehash (1/192 of the
 //! entries). Several entries may have equal keys. The owner passes hashes and comparisons.
 //!
-//! A shard doubles when it is full. Shards get different shares of the entries, spread evenly between one and two, so that
-//! they do not all double at the same size: pauses are spread out, and so is the empty space after doubling.
+//! A shard doubles when it is full. Shards get different shares of the entries, spread evenly between one and two, so
+//! that they do not all double at the same time. This spreads out the pauses, and the empty space after doubling.
 
 use hashbrown::HashTable;
 
@@ -27,7 +27,7 @@ impl Default for Index {
 }
 
 impl Index {
-    /// The i-th gets a share of `SHARDS + i` or so.
+    /// The shard of a hash; the i-th shard gets a share of about `SHARDS + i`.
     fn shard(hash: u64) -> usize {
         let even = (hash >> SHARD_SHIFT) as u32 % (1 << SHARD_BITS);
         (SHARDS * SHARDS + 3 * even).isqrt() as usize - SHARDS as usize
@@ -37,20 +37,20 @@ impl Index {
         self.len
     }
 
-    /// The first entry of that hash for which `eq` says yes.
+    /// The first entry with that hash for which `eq` returns true.
     #[inline]
     pub fn find(&self, hash: u64, mut eq: impl FnMut(u32) -> bool) -> Option<u32> {
         self.shards[Self::shard(hash)].find(hash, |entry| eq(*entry)).copied()
     }
 
-    /// Adds an entry, whether or not one with an equal key is there. `hash_of` recomputes hashes of entries.
+    /// Adds an entry, even if one with an equal key is there. `hash_of` recomputes hashes of entries.
     #[inline]
     pub fn insert(&mut self, hash: u64, entry: u32, hash_of: impl Fn(u32) -> u64) {
         self.shards[Self::shard(hash)].insert_unique(hash, entry, |entry| hash_of(*entry));
         self.len += 1;
     }
 
-    /// Whether `entry` was there.
+    /// Removes an entry. Returns whether it was there.
     #[inline]
     pub fn remove(&mut self, hash: u64, entry: u32) -> bool {
         match self.shards[Self::shard(hash)].find_entry(hash, |e| *e == entry) {
@@ -63,7 +63,7 @@ impl Index {
         }
     }
 
-    /// Bytes allocated.
+    /// Number of bytes allocated.
     pub fn heap_bytes(&self) -> usize {
         self.shards.iter().map(HashTable::allocation_size).sum()
     }

@@ -1,4 +1,4 @@
-//! The queue: messages with bitmaps of recipients over an address book, and the events that they are the fold of.
+//! The queue: messages with bitmaps of recipients over an address book, and the events from which this state is folded.
 //!
 //! A pure state machine: events and `now` go in, effects come out. No sockets, files, threads or clocks.
 

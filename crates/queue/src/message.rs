@@ -1,8 +1,8 @@
 //! A queued message in memory: 56 bytes, one packed allocation for the envelope, and the set of pending ids.
 //!
-//! Promise: a message to one recipient takes about 56 + (sender and origin bytes + 10) bytes. What few messages have (fates of
-//! some recipients, ORCPT, NOTIFY) is in a separate box. The Message-ID is usually a position in the content
-//! ([`crate::event::MessageIdAt`]). The envelope never changes after acceptance.
+//! Promise: a message to one recipient takes about 56 + (sender and origin bytes + 10) bytes. State that few messages
+//! have (fates of some recipients, ORCPT, NOTIFY) is in a separate box. The Message-ID is usually a position in the
+//! content ([`crate::event::MessageIdAt`]). The envelope never changes after acceptance.
 
 use crate::codec::{Reader, VARINT_BYTES_MAX};
 use crate::event::{
@@ -13,10 +13,10 @@ use crate::ids::{AddressId, ContentId, MessageId, Ms};
 use crate::idset::IdSet;
 use crate::sender::Senders;
 
-/// Times of acceptance are kept in 56 bits.
+/// Largest time of acceptance: it is kept in 56 bits.
 const ACCEPTED_MAX: Ms = (1 << 56) - 1;
 
-/// What few messages have.
+/// State that few messages have.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Extra {
     tally: Tally,
@@ -24,18 +24,18 @@ struct Extra {
     params: Box<[(AddressId, RcptParams)]>,
 }
 
-/// See the module's page.
+/// A queued message; see the module's head.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
     id: MessageId,
     content: ContentId,
-    /// Acceptance in ms << 8 | flags.
+    /// Time of acceptance in ms << 8 | flags.
     accepted_flags: u64,
     pending: IdSet,
     cold: Cold,
 }
 
-/// An [`Envelope`], packed, and what few messages have beside it.
+/// A packed [`Envelope`], and the state that few messages have.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Cold {
     Envelope(Box<[u8]>),
@@ -99,7 +99,7 @@ impl Message {
         message
     }
 
-    /// Takes pending ids out; answers how many there were.
+    /// Gives pending recipients a fate. Returns how many there were.
     pub(crate) fn record_fate(&mut self, fate: Fate, ids: &IdSet) -> u64 {
         let recorded = self.pending.subtract(ids) as u64;
         if recorded > 0 && !self.pending.is_empty() {
@@ -108,25 +108,25 @@ impl Message {
         recorded
     }
 
-    /// Takes pending ids out, which become another message's.
+    /// Removes pending ids, which go to another message.
     pub(crate) fn take_out(&mut self, ids: &IdSet) {
         self.pending.subtract(ids);
     }
 
-    /// Whether that changed anything.
+    /// Sets the hold. Returns whether that changed anything.
     pub(crate) fn set_held(&mut self, held: bool) -> bool {
         let changes = self.is_held() != held;
         if changes {
             self.accepted_flags ^= u64::from(Flags::HELD);
         }
         if !held {
-            // Who holds it again is an operator.
+            // A later hold is an operator's.
             self.accepted_flags &= !u64::from(Flags::BY_RULE);
         }
         changes
     }
 
-    /// The clock that it was accepted by was `by` ms behind.
+    /// Moves the time of acceptance: the clock was `by` ms behind.
     pub(crate) fn move_accepted(&mut self, by: i64) {
         let accepted = self.accepted().saturating_add_signed(by).min(ACCEPTED_MAX);
         self.accepted_flags = accepted << 8 | self.accepted_flags & 0xff;
@@ -152,7 +152,7 @@ impl Message {
         });
     }
 
-    /// The acceptance that makes a message as this one is now, for some of its recipients.
+    /// An acceptance that would create this message in its current state, for some of its recipients.
     pub fn as_accepted(&self, recipients: IdSet) -> Accept {
         let envelope = self.envelope();
         let params = recipients.iter().map(AddressId);
@@ -182,9 +182,9 @@ impl Message {
         }
     }
 
-    /// [`Message::encode_slice`] appends at most this many bytes.
+    /// Largest number of bytes that [`Message::encode_slice`] appends.
     pub fn slice_bytes_max(&self) -> usize {
-        /// Two lengths of parts and one of the envelope, the head, the tally, counts.
+        /// Lengths of two parts and of the envelope, the head, the tally, counts.
         const FIXED: usize = 12 + 3 * VARINT_BYTES_MAX + 1 + 6 * VARINT_BYTES_MAX + 2 * VARINT_BYTES_MAX;
         /// Id, NOTIFY bits, length of ORCPT.
         const PER_PARAM: usize = 5 + 2 + VARINT_BYTES_MAX;
@@ -225,18 +225,18 @@ impl Message {
         self.flags().is_report()
     }
 
-    /// Whether an operator or a rule holds it: nothing of it may be handed out.
+    /// Whether an operator or a rule holds the message: it must not be handed out.
     pub fn is_held(&self) -> bool {
         self.flags().is_held()
     }
 
-    /// The rule that holds it, in words; `None`: an operator does, or nobody.
+    /// Text of the rule that holds the message; `None`: an operator does, or nobody.
     pub fn held_by(&self) -> Option<&str> {
         let flags = self.flags();
         self.envelope().held_by.filter(|_| flags.is_held() && flags.is_by_rule())
     }
 
-    /// Of a message in the quarantine: the rule that put it there, in words.
+    /// Text of the rule that quarantined the message.
     pub fn quarantined_by(&self) -> &str {
         self.envelope().held_by.unwrap_or_default()
     }
@@ -250,19 +250,19 @@ impl Message {
         &self.pending
     }
 
-    /// Recipients that have their fate.
+    /// Number of recipients with a fate, by fate.
     pub fn tally(&self) -> Tally {
         self.cold.extra().map_or_else(Tally::default, |e| e.tally)
     }
 
-    /// Recipients at acceptance.
+    /// Number of recipients at acceptance.
     pub fn total(&self) -> u64 {
         self.pending.len() as u64 + self.tally().sum()
     }
 
-    /// The cold parts; unpacking costs some tens of nanoseconds.
+    /// The rarely used parts; unpacking takes some tens of nanoseconds.
     pub fn envelope(&self) -> Envelope<'_> {
-        // Only Envelope::write makes it.
+        // Only Envelope::write creates these bytes.
         Envelope::read(self.cold.envelope()).unwrap_or_default()
     }
 
@@ -278,9 +278,9 @@ impl Message {
         self.envelope().list
     }
 
-    /// Octets at the wire, prefix included.
+    /// Octets on the wire, prefix included.
     pub fn size(&self) -> u64 {
-        // The first of what Envelope::write makes.
+        // The first field that Envelope::write writes.
         Reader::new(self.cold.envelope()).varint().unwrap_or_default()
     }
 
@@ -300,7 +300,7 @@ impl Message {
         self.envelope().origin
     }
 
-    /// NOTIFY and ORCPT of a recipient that has some.
+    /// NOTIFY and ORCPT of a recipient, if it has any.
     pub fn params(&self, id: AddressId) -> Option<&RcptParams> {
         let params = &self.cold.extra()?.params;
         params.binary_search_by_key(&id, |(id, _)| *id).ok().map(|i| &params[i].1)

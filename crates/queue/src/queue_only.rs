@@ -1,7 +1,7 @@
-//! What is queue-only: accepted, and kept in the queue until that ends or the queue is run.
+//! Queue-only scopes: mail in scope is accepted and kept in the queue until the scope ends or the queue is run.
 //!
-//! Promise: a scope's name reads as it was written, and is never that of a suspension or a standing bounce. As a record of the
-//! journal it is an [`crate::event::Event::Suspend`] of that name, with the operator's reason.
+//! Promise: a scope's name reads as it was written, and is never that of a suspension or a standing bounce. In the
+//! journal a scope is an [`crate::event::Event::Suspend`] of that name, with the operator's reason.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,25 +13,25 @@ use stentor_mail::Class;
 use crate::event::Envelope;
 
 const PREFIX: &str = "queue_only:";
-/// Between these are the names of what is queue-only, and no others.
+/// Range that contains the names of all queue-only scopes, and no others.
 pub const NAMES: Range<&str> = PREFIX.."queue_only;";
 
-/// What mail it is about.
+/// The mail that a queue-only scope covers.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Scope {
     All,
     Class(Class),
     List(String),
-    /// A recipient's domain.
+    /// Mail to a recipient's domain.
     Domain(String),
-    /// An envelope sender: an address, empty for the null sender, or `@domain`.
+    /// Mail from an envelope sender: an address, empty for the null sender, or `@domain`.
     Sender(String),
     Client(Client),
-    /// The name of a local address that mail is sent from.
+    /// Mail sent from the local address of this name.
     Source(String),
 }
 
-/// Where mail came from.
+/// The origin of mail.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Client {
     Network(IpNet),
@@ -40,7 +40,7 @@ pub enum Client {
 }
 
 impl Client {
-    /// An address, a network, or else a user. `None`: it can be neither.
+    /// Parses an address, a network, or else a user. `None`: the text is none of these.
     pub fn parse(text: &str) -> Option<Client> {
         if let Ok(address) = text.parse::<IpAddr>() {
             return Some(Client::Network(address.into()));
@@ -52,14 +52,14 @@ impl Client {
         is_name.then(|| Client::User(text.to_owned()))
     }
 
-    /// Whether mail of this origin came from there: `192.0.2.7`, `192.0.2.7 login`, `uid 1000 (ann)`.
+    /// Whether mail with this origin came from there: `192.0.2.7`, `192.0.2.7 login`, `uid 1000 (ann)`.
     fn is_origin(&self, origin: &str) -> bool {
         let (first, rest) = origin.split_once(' ').unwrap_or((origin, ""));
         match self {
             Client::Network(network) => first.parse().is_ok_and(|address: IpAddr| network.contains(&address)),
             Client::User(name) if first == "uid" => {
                 let (uid, login) = rest.split_once(' ').unwrap_or((rest, ""));
-                // A number is a user id, whatever logins there are.
+                // A number is always a user id, even if it is also a login.
                 let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
                 let login = login.strip_prefix('(').and_then(|login| login.strip_suffix(')'));
                 uid == name || !is_number && login == Some(name)
@@ -69,7 +69,7 @@ impl Client {
     }
 }
 
-/// As [`Client::parse`] reads it.
+/// Formats the client so that [`Client::parse`] can read it.
 impl fmt::Display for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -81,14 +81,14 @@ impl fmt::Display for Client {
 }
 
 impl Scope {
-    /// `None`: it is no such name, or one of a newer version.
+    /// Parses a scope's name. `None`: it is not one, or is of a newer version.
     pub fn of_name(what: &str) -> Option<Scope> {
         let rest = what.strip_prefix(PREFIX)?;
         let (kind, value) = rest.split_once(':').unwrap_or((rest, ""));
         Scope::of_parts(kind, value).filter(|scope| (*scope == Scope::All) == (kind == rest))
     }
 
-    /// What [`Scope::parts`] says.
+    /// The inverse of [`Scope::parts`].
     pub fn of_parts(kind: &str, value: &str) -> Option<Scope> {
         let is_given = !value.is_empty();
         match kind {
@@ -103,7 +103,7 @@ impl Scope {
         }
     }
 
-    /// The kind, and which of it.
+    /// The kind of the scope, and its value.
     pub fn parts(&self) -> (&'static str, String) {
         match self {
             Scope::All => ("all", String::new()),
@@ -116,12 +116,13 @@ impl Scope {
         }
     }
 
-    /// Whether each message has to be looked at to know.
+    /// Whether the scope depends on each single message.
     pub fn is_of_messages(&self) -> bool {
         matches!(self, Scope::Sender(_) | Scope::Client(_))
     }
 
-    /// Of those, whether it is about mail of this envelope: of its sender, as the client gave it or as it is sent on.
+    /// Whether a sender or client scope covers mail with this envelope: by its sender as the client gave it or as it is
+    /// sent on, or by its origin.
     pub fn has_message(&self, envelope: &Envelope<'_>) -> bool {
         match self {
             Scope::Sender(wanted) => envelope.senders().match_pattern(wanted),
@@ -131,7 +132,7 @@ impl Scope {
     }
 }
 
-/// The name.
+/// Formats the scope's name.
 impl fmt::Display for Scope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (kind, value) = self.parts();

@@ -1,25 +1,25 @@
-//! Patterns of envelope senders in the names of what operators and configurations keep: an address, `@domain`, or the empty text for
-//! the null sender.
+//! Patterns of envelope senders, in the names of suspensions and other standing entries: an address, `@domain`, or the
+//! empty text for the null sender.
 //!
-//! Promise: a message is known by both of its senders. Posts to lists, forwarded mail and mail of aliases with an owner leave with a sender
-//! of this server's; people ask for the one that the client gave.
+//! Promise: a message matches by either of its senders. Posts to lists, forwarded mail and mail of aliases with an
+//! owner leave with a sender of this server; people refer to the sender that the client gave.
 
-/// The senders of a message, in the form in which the queue has them.
+/// The senders of a message, as the queue spells them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Senders<'a> {
-    /// The reverse path with which it leaves.
+    /// The reverse path with which the message leaves.
     pub envelope: &'a str,
-    /// The one that the client gave, where that is another.
+    /// The sender that the client gave, if it differs.
     pub given: Option<&'a str>,
 }
 
 impl<'a> Senders<'a> {
-    /// A message that leaves with the sender that the client gave.
+    /// The senders of a message that leaves with the sender that the client gave.
     pub fn one(envelope: &'a str) -> Senders<'a> {
         Senders { envelope, given: None }
     }
 
-    /// Whether mail of one of them is meant.
+    /// Whether one of the senders matches the pattern.
     pub fn match_pattern(self, pattern: &str) -> bool {
         is_match(pattern, self.envelope) || self.given.is_some_and(|given| is_match(pattern, given))
     }

@@ -10,10 +10,11 @@ use stentor_posture::HostPosture;
 
 use crate::cause::Cause;
 
-/// Where and how a host is connected to. One address with two kinds of TLS is two hosts: each has its clock and connections.
+/// Where and how to connect to a host. One address with two kinds of TLS counts as two hosts, each with its own clock
+/// and connections.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Endpoint {
-    /// In clear, until STARTTLS.
+    /// In clear until STARTTLS.
     Tcp(SocketAddr),
     /// TLS from the first octet.
     Tls(SocketAddr),
@@ -22,18 +23,18 @@ pub enum Endpoint {
 }
 
 impl Endpoint {
-    /// TLS as is usual at the port.
+    /// An endpoint with the usual kind of TLS for its port.
     pub fn by_port(addr: impl Into<SocketAddr>) -> Endpoint {
         let addr = addr.into();
         if addr.port() == SUBMISSIONS_PORT { Endpoint::Tls(addr) } else { Endpoint::Tcp(addr) }
     }
 
-    /// TLS from the first octet.
+    /// Whether TLS begins with the first octet.
     pub fn is_implicit_tls(&self) -> bool {
         matches!(self, Endpoint::Tls(_))
     }
 
-    /// A Unix socket has none.
+    /// The socket address; a Unix socket has none.
     pub fn addr(&self) -> Option<SocketAddr> {
         match self {
             Endpoint::Tcp(addr) | Endpoint::Tls(addr) => Some(*addr),
@@ -41,12 +42,12 @@ impl Endpoint {
         }
     }
 
-    /// A Unix socket has none.
+    /// The IP address; a Unix socket has none.
     pub fn ip(&self) -> Option<IpAddr> {
         self.addr().map(|addr| addr.ip())
     }
 
-    /// 0 for a Unix socket.
+    /// The port; 0 for a Unix socket.
     pub fn port(&self) -> u16 {
         self.addr().map_or(0, |addr| addr.port())
     }
@@ -67,10 +68,10 @@ pub struct Target {
     pub preference: u16,
     pub host: Arc<str>,
     pub addr: Endpoint,
-    /// Spoken to by LMTP (RFC 2033), not SMTP.
+    /// Whether the host speaks LMTP (RFC 2033) instead of SMTP.
     pub lmtp: bool,
-    /// What TLS must do there for the mail of this site; `None`: what it can. A host that does not do it keeps back this
-    /// site's mail alone: at other sites it has a clock of its own.
+    /// TLS requirements of this site's mail there; `None`: opportunistic. A host that does not meet them keeps back
+    /// only this site's mail: at other sites it has its own clock.
     pub posture: Option<Arc<HostPosture>>,
 }
 
@@ -83,7 +84,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// What may be asked of a site, per source address. `None`: as the configuration has it for all, and what the site teaches.
+/// Limits of a site, per source address. `None`: the configuration's general limit, and learned ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SiteLimits {
     pub connections_max: Option<u32>,
@@ -93,12 +94,12 @@ pub struct SiteLimits {
     pub per_second: Option<u32>,
     pub per_minute: Option<u32>,
     pub per_hour: Option<u32>,
-    /// One transaction may carry recipients of several domains.
+    /// Whether one transaction may carry recipients of several domains.
     pub mixes_domains: bool,
 }
 
 impl SiteLimits {
-    /// These, with what they leave open as in `base`.
+    /// These limits, with missing ones taken from `base`.
     #[must_use]
     pub fn over(self, base: SiteLimits) -> SiteLimits {
         SiteLimits {
@@ -115,31 +116,32 @@ impl SiteLimits {
     }
 }
 
-/// Where a domain's mail goes. Two plans with the same `key` are the same site.
+/// Destination of a domain's mail. Two plans with the same `key` are the same site.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SitePlan {
-    /// The sorted MX host names joined by `,`, or `route:` and the route's hosts; behind them `;tls=` and what TLS must do
-    /// there, if anything ([`SitePlan::protect`]).
+    /// The sorted MX host names joined by `,`, or `route:` and the route's hosts; then `;tls=` and the TLS
+    /// requirements, if any ([`SitePlan::protect`]).
     pub key: Arc<str>,
     /// Sorted by preference; for a route every host has its own preference (its position).
     pub targets: Vec<Target>,
     /// Whether one transaction may carry recipients of several domains (static routes; no public MX).
     pub mixes_domains: bool,
-    /// What the operator's rules or a built-in profile say about this site.
+    /// Limits from the operator's rules or a built-in profile for this site.
     pub limits: SiteLimits,
-    /// How long the answer holds.
+    /// How long the answer is valid.
     pub ttl_s: u32,
 }
 
 impl SitePlan {
-    /// Mail of this site goes only as `posture` has it for each host. `suffix` ([`stentor_posture::site_suffix`]) is empty where nothing is
-    /// demanded or published, so that a site has the name that it always had.
+    /// Applies TLS requirements: mail of this site goes only as `posture` requires for each host. `suffix`
+    /// ([`stentor_posture::site_suffix`]) is empty if nothing is required or published, so that the site keeps its
+    /// plain name.
     pub fn protect(&mut self, suffix: &str, mut posture: impl FnMut(&Target) -> Option<Arc<HostPosture>>) {
         for target in &mut self.targets {
             target.posture = posture(target);
         }
         if !suffix.is_empty() {
-            // Names of sites are written in commands.
+            // Names of sites are used in commands, so they contain no spaces.
             let suffix = suffix.replace(", ", ",").replace(' ', "");
             self.key = format!("{};tls={suffix}", self.key).into();
         }
@@ -155,7 +157,7 @@ pub enum Resolution {
         dsn: Enhanced,
         text: String,
     },
-    /// Ask again later: SERVFAIL, time-out, no answer (4.4.3); or a table of ours cannot be asked.
+    /// Ask again later: SERVFAIL, time-out, no answer (4.4.3); or one of our tables cannot be queried.
     Temporary {
         cause: Cause,
         dsn: Enhanced,

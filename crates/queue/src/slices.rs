@@ -1,41 +1,41 @@
 //! Slices of a checkpoint that later checkpoints can keep, and which of them are still valid.
 //!
-//! Promise: durable state that has not changed since it was written is not written again: a checkpoint names its slice. The
-//! state is cut into pages (ids of addresses, domains, numbers of messages; a list is one), so that a change rewrites one
-//! page at most. A page that changes drops its slice at once. Giving up a checkpoint needs no clean-up, since its slices
-//! cannot be kept ([`Slices::keep`]).
+//! Promise: durable state that has not changed since it was written is not written again: a checkpoint refers to its
+//! slice. The state is divided into pages (ids of addresses, domains, numbers of messages; each list is one), so that a
+//! change rewrites one page at most. A page that changes drops its slice at once. Abandoning a checkpoint needs no
+//! clean-up, since its slices cannot be kept ([`Slices::keep`]).
 //!
-//! History is soft. A page in which only history has changed counts as aged: each checkpoint writes some of the aged pages in
-//! turn, and of the others the histories that have changed since they were written.
+//! History is soft. A page in which only history has changed counts as aged. Each checkpoint writes some of the aged
+//! pages in turn, and of the others only the histories that have changed since they were written.
 
 use crate::ids::ContentId;
 use crate::idset::IdSet;
 
-/// Aged pages that a checkpoint writes in any case.
+/// Smallest number of aged pages that a checkpoint writes.
 pub const AGED_MIN: usize = 16;
-/// So many checkpoints write all aged pages.
+/// Number of checkpoints that together write all aged pages.
 pub const ROUNDS: usize = 16;
 
-/// A slice as the journal keeps it.
+/// Reference to a slice in the journal.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SliceRef {
     pub content: ContentId,
     pub checksum: u64,
 }
 
-/// Where a checkpoint goes, a batch's part at a time.
+/// The output of a checkpoint, one batch at a time.
 pub trait Slices {
-    /// A record as it is.
+    /// Writes an ordinary record.
     fn record(&mut self, record: &[u8]);
-    /// The same as a slice of its own, to be kept; `None` if it was put there as a record and cannot be kept.
+    /// Writes a record as a slice that can be kept; `None` if it was written as an ordinary record and cannot be kept.
     fn write(&mut self, record: &[u8]) -> Option<SliceRef>;
-    /// What was written there before counts again; `false` if it is gone.
+    /// Keeps a slice that was written before; `false` if it is gone.
     fn keep(&mut self, slice: SliceRef) -> bool;
-    /// The batch is full, at least for something of up to `next_bytes_max` bytes.
+    /// Whether the batch has no room for another part of up to `next_bytes_max` bytes.
     fn is_full(&self, next_bytes_max: usize) -> bool;
 }
 
-/// Every slice as a record, none kept, one a step.
+/// Collects every slice as an ordinary record; keeps none, and takes one per step.
 #[derive(Debug, Default)]
 pub struct Records {
     pub records: Vec<Vec<u8>>,
@@ -60,16 +60,16 @@ impl Slices for Records {
     }
 }
 
-/// How the state is cut. Smaller pages are for tests.
+/// Sizes of the pages. Tests use smaller pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Paging {
-    /// Addresses or domains of a page: 2 to this.
+    /// Base-2 logarithm of the addresses or domains in a page.
     pub ids_shift: u32,
-    /// Message numbers of a page: 2 to this.
+    /// Base-2 logarithm of the message numbers in a page.
     pub messages_shift: u32,
-    /// Queue ids of a page of the quarantine; they grow by 2^24 a second.
+    /// Base-2 logarithm of the queue ids in a page of the quarantine; they grow by 2^24 a second.
     pub quarantine_shift: u32,
-    /// A slice under this many octets is an ordinary record.
+    /// Slices smaller than this, in octets, are written as ordinary records.
     pub kept_bytes_min: usize,
 }
 
@@ -89,7 +89,7 @@ struct Page {
 #[derive(Debug, Default)]
 pub(crate) struct Pages {
     pages: Vec<Page>,
-    /// Where the choice of aged ones goes on.
+    /// Where the choice of aged pages continues.
     next_aged: usize,
 }
 
@@ -101,34 +101,34 @@ impl Pages {
         &mut self.pages[page]
     }
 
-    /// What the page shows is no longer so.
+    /// Drops the page's slice because the page has changed.
     #[inline]
     pub fn changed(&mut self, page: usize) {
         self.page_mut(page).slice = None;
     }
 
-    /// History on the page went on.
+    /// Marks a page whose history has changed.
     #[inline]
     pub fn aged(&mut self, page: usize) {
         self.page_mut(page).is_aged = true;
     }
 
-    /// The slice that shows the page, but perhaps for the newest history.
+    /// The slice that shows the page, except perhaps the newest history.
     pub fn slice(&self, page: usize) -> Option<SliceRef> {
         self.pages.get(page)?.slice
     }
 
-    /// The page is being written.
+    /// Called when the page is written.
     pub fn written(&mut self, page: usize, slice: Option<SliceRef>) {
         *self.page_mut(page) = Page { slice, is_aged: false };
     }
 
-    /// Replay: the checkpoint has the page as this slice.
+    /// Restores the page's slice in replay of a checkpoint.
     pub fn found(&mut self, page: usize, slice: SliceRef) {
         self.page_mut(page).slice = Some(slice);
     }
 
-    /// The aged pages that the checkpoint which begins writes.
+    /// Chooses the aged pages that the new checkpoint writes.
     pub fn choose_aged(&mut self) -> IdSet {
         let count = self.pages.len();
         let max = AGED_MIN.max(count.div_ceil(ROUNDS));
@@ -145,7 +145,7 @@ impl Pages {
         chosen
     }
 
-    /// Bytes allocated.
+    /// Number of bytes allocated.
     pub fn heap_bytes(&self) -> usize {
         self.pages.capacity() * size_of::<Page>()
     }

@@ -1,7 +1,8 @@
-//! Standing bounces: what an operator has bounced for a time, as a suspension's name has it ([`crate::event::Event::Suspend`]).
+//! Standing bounces: mail that an operator bounces for a time, encoded in a suspension's name
+//! ([`crate::event::Event::Suspend`]).
 //!
-//! Promise: a name says all but the reason and the end, reads as it was written, and is never the name of a suspension. All
-//! parts that are given must match. None of them has a space but the sender, which comes last.
+//! Promise: a name contains everything but the reason and the end, reads as it was written, and is never the name of a
+//! suspension. All given parts must match. None of them contains a space except the sender, which comes last.
 
 use std::fmt;
 use std::ops::Range;
@@ -9,13 +10,13 @@ use std::ops::Range;
 use crate::sender::Senders;
 
 const PREFIX: &str = "bounce:";
-/// Between these are the names of standing bounces, and no others.
+/// Range that contains the names of all standing bounces, and no others.
 pub const NAMES: Range<&str> = PREFIX.."bounce;";
 
-/// See the module's page.
+/// A standing bounce; see the module's head.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct StandingBounce {
-    /// The site's name, as the scheduler has it.
+    /// The site's name, as in the scheduler.
     pub site: Option<String>,
     pub list: Option<String>,
     /// A recipient's domain.
@@ -25,7 +26,7 @@ pub struct StandingBounce {
 }
 
 impl StandingBounce {
-    /// `None`: it is no standing bounce's name, or one of a newer version.
+    /// Parses a name. `None`: it is not a standing bounce's, or is of a newer version.
     pub fn of_name(what: &str) -> Option<StandingBounce> {
         let mut rest = what.strip_prefix(PREFIX)?;
         let mut bounce = StandingBounce::default();
@@ -50,20 +51,20 @@ impl StandingBounce {
         }
     }
 
-    /// Whether it is about mail of these senders, or of this list.
+    /// Whether the bounce covers mail of these senders and this list.
     pub fn is_of(&self, senders: Senders<'_>, list: Option<&str>) -> bool {
         let is_sender = self.sender.as_deref().is_none_or(|wanted| senders.match_pattern(wanted));
         is_sender && self.list.as_deref().is_none_or(|wanted| list == Some(wanted))
     }
 
-    /// Whether it is about mail to this domain, at this site if that is known.
+    /// Whether the bounce covers mail to this domain, at this site if that is known.
     pub fn is_to(&self, domain: &str, site: Option<&str>) -> bool {
         self.domain.as_deref().is_none_or(|wanted| domain == wanted)
             && self.site.as_deref().is_none_or(|wanted| site == Some(wanted))
     }
 }
 
-/// The name.
+/// Formats the name.
 impl fmt::Display for StandingBounce {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(PREFIX)?;

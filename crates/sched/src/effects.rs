@@ -20,7 +20,8 @@ pub enum Effect {
     Resolve { domain: DomainId },
     /// Drop a look-up: its place goes to another domain. An answer that still comes changes nothing.
     ForgetLookUp { domain: DomainId },
-    /// Open a session to `target` from `source`; answer with `connected` (ready for MAIL) or `connect_failed`, in the end `closed`.
+    /// Open a session to `target` from `source`; answer with `connected` (ready for MAIL) or `connect_failed`, and in
+    /// the end with `closed`.
     Connect { conn: ConnId, site: SiteId, source: SourceNo, target: Target },
     /// Work waits for this idle connection; answer with `take_work`.
     Work { conn: ConnId },
@@ -84,7 +85,8 @@ pub enum Stage {
 pub struct RcptOutcome {
     pub id: AddressId,
     pub stage: Stage,
-    /// The deciding reply's code; 0 if there was none (`Connect`, `Lost`, `LostAfterDot`, `Unreadable`, `Table`, `Tls`, `Content`).
+    /// The deciding reply's code; 0 if there was none (`Connect`, `Lost`, `LostAfterDot`, `Unreadable`, `Table`, `Tls`,
+    /// `Content`).
     pub code: u16,
     pub dsn: Option<Enhanced>,
     /// The reply or the error, one line. Share one `Arc` among the recipients of one reply.

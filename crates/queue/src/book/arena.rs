@@ -1,7 +1,7 @@
 //! Append-only storage: texts in chunks of 64 KiB, fixed-size entries in chunks.
 //!
-//! Promise: growing allocates one chunk and copies nothing; a position is 32 bits (4 GiB in all). Each chunk counts how much
-//! of it is in use: an unused chunk is freed, and the owner empties one that is half empty, a slice at a time
+//! Promise: growing allocates one chunk and copies nothing; a position is 32 bits (4 GiB in all). Each chunk counts how
+//! much of it is in use. An unused chunk is freed, and the owner empties chunks that are half empty, a slice at a time
 //! ([`Arena::sparse`], [`Arena::next_in`]), so that texts take at most about twice their bytes.
 
 use crate::codec::{Reader, put_varint};
@@ -15,17 +15,17 @@ const ENTRIES_PER_CHUNK: usize = 1 << 12;
 #[derive(Debug, Default)]
 struct Chunk {
     bytes: Vec<u8>,
-    /// Octets of texts that are still used, with their prefixes.
+    /// Octets of texts still in use, with their prefixes.
     live: usize,
 }
 
-/// Texts, each behind its length as a varint, never across chunks.
+/// Texts, each preceded by its length as a varint, never across chunks.
 #[derive(Debug, Default)]
 pub(super) struct Arena {
     chunks: Vec<Chunk>,
-    /// The one that is being filled.
+    /// The chunk that is being filled.
     current: usize,
-    /// Given back, to be filled again.
+    /// Freed chunks, to be filled again.
     free: Vec<u16>,
 }
 
@@ -34,7 +34,7 @@ fn space(len: usize) -> usize {
 }
 
 impl Arena {
-    /// Stores `text` and answers its position; `None` when it is too long or 4 GiB are used up.
+    /// Stores `text` and returns its position; `None` if it is too long or 4 GiB are used up.
     pub fn push(&mut self, text: &str) -> Option<u32> {
         let need = space(text.len());
         if text.len() > TEXT_BYTES_MAX {
@@ -64,7 +64,7 @@ impl Arena {
         Some(index)
     }
 
-    /// The bytes at a position that `push` gave.
+    /// The bytes at a position that `push` returned.
     #[inline]
     pub fn bytes(&self, at: u32) -> &[u8] {
         let chunk = self.chunks.get((at >> CHUNK_SHIFT) as usize);
@@ -78,7 +78,7 @@ impl Arena {
         std::str::from_utf8(self.bytes(at)).unwrap_or_default()
     }
 
-    /// The text at `at` is not used any more. The last one pushed gives its space back at once.
+    /// Releases the text at `at`. The last text pushed gives its space back at once.
     pub fn release(&mut self, at: u32) {
         let need = space(self.bytes(at).len());
         let (index, offset) = ((at >> CHUNK_SHIFT) as usize, at as usize % TEXT_CHUNK_BYTES);
@@ -97,13 +97,13 @@ impl Arena {
         self.free.push(index as u16);
     }
 
-    /// The first chunk from `from` on that is worth emptying: half of it or less is used.
+    /// The first chunk from `from` on that is worth emptying: half of it or less is in use.
     pub fn sparse(&self, from: usize) -> Option<usize> {
         let sparse = |(i, chunk): &(usize, &Chunk)| *i != self.current && 2 * chunk.live <= chunk.bytes.len();
         self.chunks.iter().enumerate().skip(from).filter(|(_, c)| !c.bytes.is_empty()).find(sparse).map(|(i, _)| i)
     }
 
-    /// The text at an offset of a chunk, used or not, its position, and the next offset.
+    /// The text at an offset of a chunk, in use or not, its position, and the next offset.
     pub fn next_in(&self, chunk: usize, offset: usize) -> Option<(&str, u32, usize)> {
         if chunk == self.current || offset >= self.chunks.get(chunk)?.bytes.len() {
             return None;
@@ -113,13 +113,13 @@ impl Arena {
         Some((text, at, offset + space(text.len())))
     }
 
-    /// Bytes allocated.
+    /// Number of bytes allocated.
     pub fn heap_bytes(&self) -> usize {
         self.chunks.iter().map(|chunk| chunk.bytes.capacity()).sum()
     }
 }
 
-/// A vector that grows without moving.
+/// A vector that grows without moving its items.
 #[derive(Debug)]
 pub(super) struct Chunked<T> {
     chunks: Vec<Vec<T>>,
@@ -154,7 +154,7 @@ impl<T> Chunked<T> {
         self.chunks.get_mut(i / ENTRIES_PER_CHUNK)?.get_mut(i % ENTRIES_PER_CHUNK)
     }
 
-    /// Bytes allocated.
+    /// Number of bytes allocated.
     pub fn heap_bytes(&self) -> usize {
         self.chunks.iter().map(|chunk| chunk.capacity() * size_of::<T>()).sum()
     }

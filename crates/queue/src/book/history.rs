@@ -1,10 +1,11 @@
 //! Delivery history of a mailbox and of a domain's hosts: a few bytes each, never needed for correctness.
 //!
-//! Promise: reads no clock and allocates nothing; an update takes some nanoseconds. Counts halve every [`HALF_LIFE_MS`], and
-//! timestamps show the age. Checkpoints keep history, and the log has what changes between them, once a minute (`store/histories.rs`).
+//! Promise: reads no clock and allocates nothing; an update takes some nanoseconds. Counts halve every
+//! [`HALF_LIFE_MS`], and timestamps show the age. Checkpoints keep history, and the log receives changes between them
+//! once a minute (`store/histories.rs`).
 //!
-//! Delays are kept on a logarithmic scale (eight steps an octave, 6 % apart), where an average moves by a fraction of the
-//! difference: one slow answer among many is one step, not the average.
+//! Delays are kept on a logarithmic scale (eight steps an octave, 7 to 12 % apart), where an average moves by a fraction of
+//! the difference, so one slow answer among many hardly moves it.
 
 use crate::codec::Reader;
 use crate::event::EventError;
@@ -12,16 +13,16 @@ use crate::ids::Ms;
 
 /// 2020-01-01T00:00:00Z.
 const EPOCH_MS: Ms = 1_577_836_800_000;
-/// The unit of a mailbox's times: 65,535 of them are 29 years.
+/// Unit of a mailbox's times: 65,535 of them are 29 years.
 pub const SLOT_MS: Ms = 4 * 3_600_000;
 const MINUTE_MS: Ms = 60_000;
-/// Counts of successes and failures at a domain halve in this time.
+/// Time in which counts of successes and failures at a domain halve.
 pub const HALF_LIFE_MS: Ms = 7 * 24 * 3_600_000;
-/// Counts have this many bits behind the point.
+/// Fraction bits of counts.
 const COUNT_BITS: u32 = 8;
-/// Averages and quantiles of a domain have this many bits behind the step of the scale.
+/// Fraction bits of a domain's averages and quantiles, below a step of the scale.
 const FINE_BITS: u32 = 6;
-/// Of 100 answers, one is slower than the quantile that is kept.
+/// Of 100 answers, one is slower than the stored quantile.
 const QUANTILE_UP: u16 = 99;
 
 /// The slot of an instant; 0 is "never".
@@ -34,7 +35,7 @@ fn slot_ms(slot: u16) -> Option<Ms> {
     (slot > 0).then(|| EPOCH_MS + Ms::from(slot - 1) * SLOT_MS)
 }
 
-/// Milliseconds as a step of the scale, from 1 on.
+/// Converts milliseconds to a step of the scale, from 1 on.
 fn step(ms: Ms) -> u8 {
     let ms = (ms + 8).min(1 << 31);
     let exponent = ms.ilog2();
@@ -57,7 +58,7 @@ pub enum LastOutcome {
     Delivered = 1,
     /// A temporary failure.
     Deferred = 2,
-    /// A permanent one.
+    /// A permanent failure.
     Refused = 3,
 }
 
@@ -71,7 +72,7 @@ impl LastOutcome {
         }
     }
 
-    /// Of a later version: as if there had been no attempt.
+    /// A code of a later version reads as if there had been no attempt.
     fn of(code: u8) -> LastOutcome {
         match code {
             1 => LastOutcome::Delivered,
@@ -82,7 +83,7 @@ impl LastOutcome {
     }
 }
 
-/// Of one address: 8 bytes.
+/// The history of one address: 8 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MailboxHistory {
     seen: u16,
@@ -94,10 +95,10 @@ pub struct MailboxHistory {
 }
 
 impl MailboxHistory {
-    /// In a record.
+    /// Size in a record.
     pub const BYTES: usize = 8;
 
-    /// When the address was last named by a message or tried, to [`SLOT_MS`].
+    /// When a message last named the address or it was last tried, to [`SLOT_MS`].
     pub fn last_seen(self) -> Option<Ms> {
         slot_ms(self.seen)
     }
@@ -106,7 +107,7 @@ impl MailboxHistory {
         self.seen
     }
 
-    /// The average time of an attempt that delivered, ms (sendmail's xdelay).
+    /// Average duration of an attempt that delivered, ms (sendmail's xdelay).
     pub fn xdelay_ms(self) -> Option<Ms> {
         (self.xdelay > 0).then(|| step_ms(self.xdelay))
     }
@@ -116,12 +117,12 @@ impl MailboxHistory {
         self.refusals
     }
 
-    /// When the first of them was, to [`SLOT_MS`].
+    /// When the first of those refusals was, to [`SLOT_MS`].
     pub fn refused_since(self) -> Option<Ms> {
         slot_ms(self.refused_since)
     }
 
-    /// Deliveries known, at most 255.
+    /// Number of known deliveries, at most 255.
     pub fn deliveries(self) -> u8 {
         self.deliveries
     }
@@ -130,7 +131,7 @@ impl MailboxHistory {
         self.last
     }
 
-    /// Whether that says more than before.
+    /// Records that the address was seen. Returns whether that is news.
     pub(super) fn saw(&mut self, now: Ms) -> bool {
         let slot = slot(now);
         let is_news = slot > self.seen;
@@ -176,23 +177,23 @@ impl MailboxHistory {
     }
 }
 
-/// A quarter of the way, at least one step.
+/// Moves a quarter of the way from `old` to `new`, at least one step.
 fn towards(old: u8, new: u8) -> u8 {
     let difference = i16::from(new) - i16::from(old);
     (i16::from(old) + (difference + 3 * difference.signum()) / 4) as u8
 }
 
-/// What one transaction or connection at a domain's hosts came to.
+/// The result of one transaction or connection at a domain's hosts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SiteAttempt {
-    /// The hosts answered for themselves: delivered, or refused a mailbox. The time that it took, and the connections
-    /// that were open to them then.
+    /// The hosts answered: they delivered, or refused a mailbox. The duration, and the number of connections that were
+    /// open to them then.
     Answered { xdelay_ms: Ms, connections: u16 },
-    /// They did not: no connection, a time-out, 421, or a temporary refusal of everything.
+    /// The hosts failed: no connection, a time-out, 421, or a temporary refusal of everything.
     Failed,
 }
 
-/// Of one domain: 28 bytes.
+/// The history of one domain: 28 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SiteHistory {
     /// Minutes since 2020, 0 for never.
@@ -215,7 +216,7 @@ fn minute_ms(minute: u32) -> Option<Ms> {
     (minute > 0).then(|| EPOCH_MS + Ms::from(minute - 1) * MINUTE_MS)
 }
 
-/// Half of it after each half-life, and between them along a line.
+/// The count after ageing: it halves in each half-life, linearly in between.
 fn aged(count: u32, minutes: u32) -> u32 {
     const HALF: u32 = (HALF_LIFE_MS / MINUTE_MS) as u32;
     let halved = count.checked_shr(minutes / HALF).unwrap_or(0);
@@ -227,7 +228,7 @@ fn fine_ms(fine: u16) -> Option<Ms> {
 }
 
 impl SiteHistory {
-    /// In a record.
+    /// Size in a record.
     pub const BYTES: usize = 26;
 
     pub fn last_success(&self) -> Option<Ms> {
@@ -238,24 +239,24 @@ impl SiteHistory {
         minute_ms(self.failed)
     }
 
-    /// Attempts that were answered and that failed, aged to `now`.
+    /// Attempts that were answered and attempts that failed, aged to `now`.
     pub fn counts(&self, now: Ms) -> (u32, u32) {
         let minutes = minute(now).saturating_sub(self.counted);
         let rounded = |count| (aged(count, minutes) + (1 << (COUNT_BITS - 1))) >> COUNT_BITS;
         (rounded(self.successes), rounded(self.failures))
     }
 
-    /// The average time of an answered attempt, ms.
+    /// Average duration of an answered attempt, ms.
     pub fn xdelay_ms(&self) -> Option<Ms> {
         fine_ms(self.xdelay)
     }
 
-    /// About one attempt in a hundred took longer than this, ms.
+    /// The 99th percentile: about one attempt in a hundred took longer, ms.
     pub fn p99_ms(&self) -> Option<Ms> {
         fine_ms(self.p99)
     }
 
-    /// The most connections with which an attempt was answered since the last failure but one.
+    /// The largest number of connections with which an attempt was answered since the last failure but one.
     pub fn connections(&self) -> u16 {
         self.connections
     }
@@ -289,7 +290,7 @@ impl SiteHistory {
         }
         let difference = i32::from(fine) - i32::from(self.xdelay);
         self.xdelay = (i32::from(self.xdelay) + (difference + 7 * difference.signum()) / 8) as u16;
-        // A stochastic quantile: up by 99 for one that is slower, down by 1 for one that is not.
+        // A stochastic quantile: up by 99 for a slower answer, otherwise down by 1.
         self.p99 = if fine > self.p99 {
             self.p99.saturating_add(QUANTILE_UP).min(fine)
         } else {
@@ -377,7 +378,7 @@ mod tests {
     fn a_site_has_quantiles_and_counts_that_age() {
         let (mut site, mut rng) = (SiteHistory::default(), fastrand::Rng::with_seed(3));
         for _ in 0..20_000 {
-            // One in fifty takes 8 s: the 99th percentile is there.
+            // One in fifty takes 8 s, so the 99th percentile is there.
             let slow = rng.u32(0..50) == 0;
             site.attempt(NOW, answered(if slow { 8_000 } else { rng.u64(80..120) }));
         }
@@ -396,7 +397,7 @@ mod tests {
         site.write(&mut bytes);
         assert_eq!(bytes.len(), SiteHistory::BYTES);
         assert_eq!(SiteHistory::read(&mut Reader::new(&bytes)), Ok(site));
-        // A site that has become slow altogether is believed.
+        // A site that has become slow as a whole is believed.
         for _ in 0..200 {
             site.attempt(NOW + HALF_LIFE_MS, answered(30_000));
         }

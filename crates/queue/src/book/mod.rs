@@ -2,25 +2,25 @@
 //!
 //! Promise: an id's text and domain never change while it is interned; `text` is a slice of the arena, never built.
 //! About 55 bytes per address at a million (20 of them text), in chunks, so that growth copies nothing. Texts come
-//! canonical from `stentor_mail` (domain folded); the book compares bytes. The few with capitals are also found by their
-//! lower-case form (`spellings`), of which the first 16 of an address are remembered.
+//! canonical from `stentor_mail` (domain folded); the book compares bytes. The few addresses with capitals are also
+//! found by their lower-case form (`spellings`), which remembers the first 16 spellings of an address.
 //!
 //! States of an id:
 //!
-//! | state | comes from | leads to |
+//! | state | reached by | left to |
 //! |---|---|---|
-//! | free | never given out; the roll-back of a refused batch (`forget`); a gap after replay; `release` | interned |
+//! | free | never assigned; the roll-back of a refused batch (`forget`); a gap after replay; `release` | interned |
 //! | interned | `intern`, replay's `intern_at` | free (`forget`), resting (`forget_all`) |
 //! | resting | a durable `Forget` record | free, once a checkpoint that began after that record is complete |
 //!
-//! Resting keeps ids unambiguous: in any log that a start can read, from a complete checkpoint on, an id names one address.
-//! So a record that is lost to damage can never give one address's mail to another.
+//! Resting keeps ids unambiguous: in any log that a start can read, from a complete checkpoint on, an id names one
+//! address. So even a damaged record can never assign one address's mail to another.
 //!
 //! Domain ids are volatile. A domain that has lost its last address keeps its id until the owner reports that nothing
 //! refers to it any more (`emptied_domains`, `forget_domain`).
 //!
-//! Failure: `intern` answers `None` when 2^32-1 ids or 4 GiB of text are used up; the caller has refused mail long
-//! before (`addresses_max`).
+//! Failure: `intern` returns `None` when 2^32-1 ids or 4 GiB of text are used up; the caller refuses mail long before
+//! that (`addresses_max`).
 
 mod arena;
 mod history;
@@ -42,16 +42,17 @@ pub use history::{LastOutcome, MailboxHistory, SLOT_MS, SiteAttempt, SiteHistory
 use soft::Unsaved;
 use spelling::Spellings;
 
-/// Between an address and the next hop that its mail has instead of its domain's hosts: `ann@example.org>hop:gateway`. Such an
-/// entry has a domain of its own, `example.org>hop:gateway`, and so a lookup, clocks and a site. No domain has this character.
+/// Separates an address from its own next hop, which replaces its domain's hosts: `ann@example.org>hop:gateway`. Such
+/// an entry has a domain of its own, `example.org>hop:gateway`, and so its own lookup, clocks and site. No real domain
+/// contains this character.
 pub const HOP: char = '>';
 
-/// The text of an entry for an address whose mail has a next hop of its own.
+/// The entry's text for an address with its own next hop.
 pub fn at_hop(address: &str, hop: &str) -> String {
     format!("{address}{HOP}{hop}")
 }
 
-/// Domain and next hop of a domain's name, as the book has it.
+/// Splits a domain's name in the book into domain and next hop.
 pub fn split_hop(name: &str) -> (&str, Option<&str>) {
     match name.split_once(HOP) {
         Some((domain, hop)) => (domain, Some(hop)),
@@ -59,8 +60,8 @@ pub fn split_hop(name: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// Where the domain of an entry begins: behind the local part, which may have [`HOP`] and `@` in it if it is quoted (RFC 5321
-/// section 4.1.2). What follows a [`HOP`] may have any of them.
+/// Position of the domain in an entry: after the local part, which may contain [`HOP`] and `@` if it is quoted (RFC
+/// 5321 section 4.1.2). The text after a [`HOP`] may contain both.
 fn domain_at(entry: &str) -> Option<usize> {
     let bytes = entry.as_bytes();
     let mut at = 0;
@@ -76,7 +77,7 @@ fn domain_at(entry: &str) -> Option<usize> {
 /// An entry's text without its next hop.
 #[inline]
 fn address_of(entry: &str) -> &str {
-    // Nearly no entry has one.
+    // Very few entries have one.
     if memchr::memchr(HOP as u8, entry.as_bytes()).is_none() {
         return entry;
     }
@@ -84,7 +85,7 @@ fn address_of(entry: &str) -> &str {
     entry[domain..].find(HOP).map_or(entry, |hop| &entry[..domain + hop])
 }
 
-/// Where an address lies, and its history. `domain == NOWHERE` marks an unused id.
+/// Location of an address, and its history. `domain == NOWHERE` marks an unused id.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     at: u32,
@@ -108,7 +109,7 @@ struct Domain {
     history: SiteHistory,
 }
 
-/// See the module's page.
+/// The address book; see the module's head.
 #[derive(Debug)]
 pub struct AddressBook {
     arena: Arena,
@@ -117,30 +118,30 @@ pub struct AddressBook {
     spellings: Spellings,
     domains: Chunked<Domain>,
     by_name: Index,
-    /// Ids that may be given out again.
+    /// Ids that may be assigned again.
     free: Vec<u32>,
-    /// More of them, of complete checkpoints.
+    /// More free ids, released by complete checkpoints.
     released: IdSet,
-    /// Resting: forgotten since the last begin of a checkpoint, and before it.
+    /// Resting ids: forgotten since the last checkpoint began, and before that.
     forgotten: IdSet,
     releasing: IdSet,
-    /// Ids that replay gave another address while they were resting.
+    /// How many resting ids were assigned to another address in replay.
     reused_early: u64,
-    /// How often a forgotten id was given out again.
+    /// How many forgotten ids were assigned again.
     reused: u64,
-    /// Domains with a next hop, by the name of the domain alone.
+    /// Domains with a next hop, by the plain name of the domain.
     at_hops: HashMap<Box<str>, Vec<u32>>,
     /// Domains that have lost their last address.
     emptied: IdSet,
     free_domains: Vec<u32>,
-    /// Chunk and offset up to which texts were moved.
+    /// Chunk and offset up to which texts have been moved.
     moving: Option<(usize, usize)>,
     hasher: RandomState,
-    /// Ids of a page of the checkpoint: 2 to this.
+    /// Base-2 logarithm of the number of ids in a page of the checkpoint.
     page_shift: u32,
     address_pages: Pages,
     site_pages: Pages,
-    /// Whose history the log does not have yet.
+    /// Ids whose latest history is not in the log yet.
     unsaved: Unsaved,
 }
 
@@ -181,7 +182,7 @@ impl AddressBook {
         }
     }
 
-    /// Interned addresses.
+    /// Number of interned addresses.
     pub fn len(&self) -> usize {
         self.by_text.len()
     }
@@ -190,17 +191,18 @@ impl AddressBook {
         self.len() == 0
     }
 
-    /// One past the highest id ever used: ids are below.
+    /// One past the highest id ever used.
     pub fn id_bound(&self) -> u32 {
         self.entries.len() as u32
     }
 
-    /// One past the highest domain id: ids are below. Some may be without a name.
+    /// One past the highest domain id; some ids below it may have no name.
     pub fn domains(&self) -> usize {
         self.domains.len()
     }
 
-    /// The id of `text`, and whether it is new (to be journaled). `None`: the id space or the arena is full.
+    /// Interns `text`. Returns its id, and whether it is new (to be journaled). `None`: the id space or the arena is
+    /// full.
     pub fn intern(&mut self, text: &str) -> Option<(AddressId, bool)> {
         let hash = self.hasher.hash_one(text);
         if let Some(id) = self.find(hash, text) {
@@ -216,8 +218,8 @@ impl AddressBook {
         Some((AddressId(id), true))
     }
 
-    /// Replay: `text` has that id. A different address under the id, or another id of the address, gives way, since the
-    /// journal is right. Answers whether anything changed.
+    /// Interns `text` under the given id, in replay. A different address under the id, or another id of the address, is
+    /// dropped, since the journal is right. Returns whether anything changed.
     pub fn intern_at(&mut self, id: AddressId, text: &str) -> bool {
         if id.0 == u32::MAX {
             return false;
@@ -241,48 +243,50 @@ impl AddressBook {
         true
     }
 
-    /// Undoes `intern` of a new address whose batch was refused: nothing may refer to the id. It may be given out again.
+    /// Undoes `intern` of a new address whose batch was refused: nothing may refer to the id, which may be assigned
+    /// again.
     pub fn forget(&mut self, id: AddressId) {
         if self.vacate(id) {
             self.free.push(id.0);
         }
     }
 
-    /// A durable `Forget`: the ids rest until a checkpoint that begins from now on is complete.
+    /// Applies a durable `Forget`: the ids rest until a checkpoint that begins from now on is complete.
     pub fn forget_all(&mut self, ids: &IdSet) {
         let bound = self.id_bound();
         let gone = ids.iter().take_while(|id| *id < bound).filter(|id| self.vacate(AddressId(*id))).collect();
         self.forgotten.union_with(&gone);
     }
 
-    /// A checkpoint begins: what it completes may free all that rests now.
+    /// Called when a checkpoint begins: its completion may free all ids that rest now.
     pub fn begin_releasing(&mut self) {
         let forgotten = std::mem::take(&mut self.forgotten);
         self.releasing.union_with(&forgotten);
     }
 
-    /// The newest checkpoint that has begun is complete and durable.
+    /// Called when the newest checkpoint that has begun is complete and durable.
     pub fn release(&mut self) {
         let releasing = std::mem::take(&mut self.releasing);
         self.released.union_with(&releasing);
     }
 
-    /// Ids that may not be given out yet.
+    /// Number of ids that may not be assigned yet.
     pub fn resting(&self) -> usize {
         self.forgotten.len() + self.releasing.len()
     }
 
-    /// How often this process gave a forgotten id out again.
+    /// How many forgotten ids this process has assigned again.
     pub fn reused(&self) -> u64 {
         self.reused
     }
 
-    /// How often replay found an id given out again too early: a defect, if not 0.
+    /// How many ids replay found assigned again too early: a defect, if not 0.
     pub fn reused_early(&self) -> u64 {
         self.reused_early
     }
 
-    /// After replay: ids below the highest that the journal does not name may be given out, but for those that rest.
+    /// Frees the ids, after replay, that lie below the highest one and that the journal does not name, except resting
+    /// ones.
     pub fn reuse_gaps(&mut self) {
         let is_free = |id: &u32| !self.is_interned(AddressId(*id)) && !self.forgotten.contains(*id);
         self.free = (0..self.id_bound()).rev().filter(is_free).collect();
@@ -297,8 +301,8 @@ impl AddressBook {
         self.find(self.hasher.hash_one(text), text).map(AddressId)
     }
 
-    /// Addresses that differ from `text` in the case of ASCII letters alone, at most 16; of them `text` itself only if it has
-    /// capitals. One look-up, however many addresses there are.
+    /// Addresses that differ from `text` only in the case of ASCII letters, at most 16. They include `text` itself only
+    /// if it has capitals. One look-up, however many addresses there are.
     pub fn spellings(&self, text: &str) -> impl Iterator<Item = AddressId> {
         self.spellings
             .of(self.folded_hash(text), |id| self.entry(AddressId(id)).eq_ignore_ascii_case(text))
@@ -315,7 +319,7 @@ impl AddressBook {
         address_of(self.entry(id))
     }
 
-    /// What is interned under an id: the address with its next hop, if it has one of its own.
+    /// The entry of an id: the address, with its own next hop if it has one.
     #[inline]
     pub fn entry(&self, id: AddressId) -> &str {
         match self.entries.get(id.0 as usize) {
@@ -333,18 +337,18 @@ impl AddressBook {
         self.try_domain(id).expect("the id is interned")
     }
 
-    /// The domain, if the address is interned.
+    /// The domain of an address, if it is interned.
     #[inline]
     pub fn try_domain(&self, id: AddressId) -> Option<DomainId> {
         self.entries.get(id.0 as usize).filter(|e| e.domain != NOWHERE).map(|e| DomainId(e.domain))
     }
 
-    /// The part behind the last `@`, with a next hop of its own; empty for an address without one.
+    /// The domain's name, with its own next hop if it has one; empty for an address without a domain.
     pub fn domain_name(&self, id: DomainId) -> &str {
         self.domains.get(id.0 as usize).map_or("", |d| &d.name)
     }
 
-    /// The domain alone.
+    /// The domain's name without a next hop.
     pub fn domain_name_alone(&self, id: DomainId) -> &str {
         split_hop(self.domain_name(id)).0
     }
@@ -353,13 +357,13 @@ impl AddressBook {
         self.by_name.find(self.hasher.hash_one(name), |i| self.domain_name(DomainId(i)) == name).map(DomainId)
     }
 
-    /// A domain as it is written in addresses: itself, and with each next hop that some of its addresses have.
+    /// All domains with this name: the plain one, and one for each next hop of its addresses.
     pub fn domains_named(&self, name: &str) -> impl Iterator<Item = DomainId> {
         let at_hops = self.at_hops.get(name).map_or(&[][..], Vec::as_slice);
         self.domain_lookup(name).into_iter().chain(at_hops.iter().copied().map(DomainId))
     }
 
-    /// All entries of an address: itself, and with each next hop that it has.
+    /// All entries of an address: the plain one, and one for each next hop.
     pub fn entries_of(&self, address: &str) -> Vec<AddressId> {
         let domain = address.rsplit_once('@').map_or("", |(_, domain)| domain);
         let hops = self.at_hops.get(domain).map_or(&[][..], Vec::as_slice);
@@ -381,7 +385,7 @@ impl AddressBook {
         })
     }
 
-    /// What is known of a mailbox; nothing for an id that is not interned.
+    /// The history of a mailbox; empty for an id that is not interned.
     #[inline]
     pub fn history(&self, id: AddressId) -> MailboxHistory {
         self.entries.get(id.0 as usize).map_or_else(MailboxHistory::default, |entry| entry.history)
@@ -392,13 +396,13 @@ impl AddressBook {
         self.entries.get_mut(id.0 as usize).filter(|e| e.domain != NOWHERE).map(|e| &mut e.history)
     }
 
-    /// [`slot`] of the last time the address was seen, 0 for never; `None` for an id that is not interned.
+    /// [`slot`] of the last time the address was seen, 0 for never; `None` if the id is not interned.
     #[inline]
     pub(crate) fn seen_slot(&self, id: AddressId) -> Option<u16> {
         self.entries.get(id.0 as usize).filter(|e| e.domain != NOWHERE).map(|e| e.history.seen_slot())
     }
 
-    /// A message names the address.
+    /// Records that a message names the address.
     #[inline]
     pub fn saw(&mut self, id: AddressId, now: Ms) {
         if let Some(history) = self.history_mut(id)
@@ -408,7 +412,7 @@ impl AddressBook {
         }
     }
 
-    /// What a checkpoint has of the address's history is not the newest.
+    /// Marks the address's history as newer than the checkpoint's.
     #[inline]
     fn aged(&mut self, id: AddressId) {
         self.address_pages.aged((id.0 >> self.page_shift) as usize);
@@ -429,12 +433,12 @@ impl AddressBook {
         &mut self.site_pages
     }
 
-    /// The ids of a page; none behind the last.
+    /// The ids of a page; empty beyond the last page.
     pub(crate) fn page_of_ids(&self, page: usize) -> Range<u32> {
         self.page_below(page, self.id_bound())
     }
 
-    /// The domain ids of a page; none behind the last.
+    /// The domain ids of a page; empty beyond the last page.
     pub(crate) fn page_of_domains(&self, page: usize) -> Range<u32> {
         self.page_below(page, self.domains.len() as u32)
     }
@@ -444,19 +448,20 @@ impl AddressBook {
         at(page)..at(page + 1)
     }
 
-    /// Pages whose history the checkpoint that begins writes: of addresses, and of domains.
+    /// Pages of addresses and of domains whose history the new checkpoint writes.
     pub(crate) fn choose_aged(&mut self) -> (IdSet, IdSet) {
         (self.address_pages.choose_aged(), self.site_pages.choose_aged())
     }
 
-    /// The page that all of these are on.
+    /// The page of these ids, if they are all on the same one.
     pub(crate) fn page_of(&self, ids: impl Iterator<Item = AddressId>) -> Option<usize> {
         let mut pages = ids.map(|id| (id.0 >> self.page_shift) as usize);
         let first = pages.next()?;
         pages.all(|page| page == first).then_some(first)
     }
 
-    /// Replay: a slice named `addresses` addresses of a page. If these are all, it shows the page.
+    /// Restores a page's slice in replay: a slice named `addresses` of its addresses. If these are all, the slice shows
+    /// the page.
     pub(crate) fn found_page(&mut self, page: usize, addresses: usize, slice: SliceRef) {
         let there = self.page_of_ids(page).filter(|id| self.is_interned(AddressId(*id))).count();
         if there == addresses {
@@ -464,7 +469,7 @@ impl AddressBook {
         }
     }
 
-    /// The mailbox accepted a message within `xdelay_ms`.
+    /// Records that the mailbox accepted a message within `xdelay_ms`.
     #[inline]
     pub fn delivered(&mut self, id: AddressId, now: Ms, xdelay_ms: Ms) {
         if let Some(history) = self.history_mut(id) {
@@ -473,7 +478,7 @@ impl AddressBook {
         }
     }
 
-    /// The mailbox has not taken a message: for now, or for good.
+    /// Records that the mailbox refused a message, temporarily or permanently.
     #[inline]
     pub fn refused(&mut self, id: AddressId, now: Ms, permanent: bool) {
         if let Some(history) = self.history_mut(id) {
@@ -482,12 +487,12 @@ impl AddressBook {
         }
     }
 
-    /// What is known of a domain's hosts.
+    /// The history of a domain's hosts.
     pub fn site_history(&self, id: DomainId) -> SiteHistory {
         self.domains.get(id.0 as usize).map_or_else(SiteHistory::default, |domain| domain.history)
     }
 
-    /// A transaction or a connection at a domain's hosts has ended.
+    /// Records the end of a transaction or connection at a domain's hosts.
     #[inline]
     pub fn site_attempt(&mut self, id: DomainId, now: Ms, attempt: SiteAttempt) {
         if let Some(domain) = self.domains.get_mut(id.0 as usize) {
@@ -496,7 +501,7 @@ impl AddressBook {
         }
     }
 
-    /// After replay: who has come since the last checkpoint was seen at `newest`, at the latest.
+    /// Sets the last-seen time of addresses without one to `newest`, after replay: they came after the last checkpoint.
     pub(crate) fn all_seen(&mut self, newest: Ms) {
         for id in 0..self.id_bound() {
             if let Some(history) = self.history_mut(AddressId(id)).filter(|history| history.last_seen().is_none()) {
@@ -506,33 +511,33 @@ impl AddressBook {
         }
     }
 
-    /// Replay: of a checkpoint.
+    /// Restores a mailbox's history in replay of a checkpoint.
     pub(crate) fn set_history(&mut self, id: AddressId, known: MailboxHistory) {
         if let Some(history) = self.history_mut(id) {
             *history = known;
         }
     }
 
-    /// Replay: of a checkpoint.
+    /// Restores a domain's history in replay of a checkpoint.
     pub(crate) fn set_site_history(&mut self, name: &str, known: SiteHistory) {
         if let Some(domain) = self.domain_lookup(name).and_then(|id| self.domains.get_mut(id.0 as usize)) {
             domain.history = known;
         }
     }
 
-    /// Named domains with their history, from `first` on.
+    /// Named domains and their histories, from `first` on.
     pub(crate) fn sites_at(&self, first: u32) -> impl Iterator<Item = (u32, &str, SiteHistory)> {
         let all = (first..self.domains.len() as u32).filter_map(|i| Some((i, self.domains.get(i as usize)?)));
         all.filter(|(_, domain)| !domain.ids.is_empty()).map(|(i, domain)| (i, &*domain.name, domain.history))
     }
 
-    /// Domains without addresses, at most `max`, above `after`: those that nobody knows are to be forgotten.
+    /// Domains without addresses above `after`, at most `max`; those that nothing refers to are to be forgotten.
     pub fn emptied_domains(&self, after: Option<DomainId>, max: usize) -> Vec<DomainId> {
         let all = after.map_or_else(|| self.emptied.iter(), |after| self.emptied.iter_from(after.0));
         all.take(max).map(DomainId).collect()
     }
 
-    /// Nobody knows the domain any more: if it has no addresses, its id may be given out again.
+    /// Frees a domain's id if it has no addresses, when nothing refers to it any more.
     pub fn forget_domain(&mut self, id: DomainId) {
         let Some(domain) = self.domains.get_mut(id.0 as usize) else { return };
         if !domain.ids.is_empty() || !self.emptied.remove(id.0) {
@@ -553,8 +558,8 @@ impl AddressBook {
         self.free_domains.push(id.0);
     }
 
-    /// Moves texts out of chunks that are mostly unused, so that these can be freed: looks at `texts_max`. Whether
-    /// there is more to do.
+    /// Moves texts out of chunks that are mostly unused, so that the chunks can be freed; visits at most `texts_max`
+    /// texts. Returns whether there is more to do.
     pub fn compact(&mut self, texts_max: usize) -> bool {
         for _ in 0..texts_max {
             let Some((chunk, offset)) = self.moving.or_else(|| self.arena.sparse(0).map(|chunk| (chunk, 0))) else {
@@ -578,7 +583,7 @@ impl AddressBook {
         true
     }
 
-    /// Bytes allocated, hash tables included.
+    /// Number of bytes allocated, hash tables included.
     pub fn heap_bytes(&self) -> usize {
         let domains = (0..self.domains.len()).filter_map(|i| self.domains.get(i));
         let domains: usize = domains.map(|domain| domain.name.len() + domain.ids.heap_bytes()).sum();

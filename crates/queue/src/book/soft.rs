@@ -1,16 +1,16 @@
-//! Whose histories the log does not have: sets of ids. `store/histories.rs` writes them.
+//! Sets of ids whose latest histories are not in the log. `store/histories.rs` writes them.
 
 use super::AddressBook;
 use crate::idset::IdSet;
 
-/// Ids of one kind.
+/// Changed ids of one kind.
 #[derive(Debug, Default)]
 pub(crate) struct Changed {
-    /// Since the last turn began.
+    /// Changed since the last turn began.
     new: IdSet,
-    /// Of the turn that is under way.
+    /// To be written in the current turn.
     saving: IdSet,
-    /// Since their page was written.
+    /// Changed since their page was written.
     newer_than_page: IdSet,
 }
 
@@ -47,7 +47,7 @@ impl Changed {
         self.new.union_with(ids);
     }
 
-    /// Up to `max` whose histories are newer than their pages, from `from` on; where the next begins.
+    /// Up to `max` ids, from `from` on, whose histories are newer than their pages, and where the next batch begins.
     pub fn newer(&self, from: u32, max: usize) -> (IdSet, Option<u32>) {
         let newer = &self.newer_than_page;
         let mut all = from.checked_sub(1).map_or_else(|| newer.iter(), |after| newer.iter_from(after));
@@ -56,7 +56,7 @@ impl Changed {
     }
 }
 
-/// What the log does not have, of both kinds.
+/// Ids of both kinds whose histories are not in the log.
 #[derive(Debug, Default)]
 pub(crate) struct Unsaved {
     pub addresses: Changed,
@@ -68,7 +68,7 @@ impl AddressBook {
         &mut self.unsaved
     }
 
-    /// A checkpoint has written a page of addresses with their histories.
+    /// Called when a checkpoint has written a page of addresses with their histories.
     pub(crate) fn page_written(&mut self, page: usize) {
         let ids: IdSet = self.page_of_ids(page).collect();
         self.unsaved.addresses.newer_than_page.subtract(&ids);
@@ -79,7 +79,7 @@ impl AddressBook {
         self.unsaved.domains.newer_than_page.subtract(&ids);
     }
 
-    /// The name of a domain that has addresses, and its history.
+    /// Name and history of a domain that has addresses.
     pub(crate) fn named_site(&self, id: u32) -> Option<(&str, &super::SiteHistory)> {
         let domain = self.domains.get(id as usize).filter(|domain| !domain.ids.is_empty())?;
         Some((&domain.name, &domain.history))

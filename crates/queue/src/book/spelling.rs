@@ -1,16 +1,16 @@
-//! Index of addresses with capitals by their lower-case form: local parts are case-sensitive (RFC 5321 section 2.4), but
-//! people do not always spell their own the same way.
+//! Index of addresses with capitals by their lower-case form: local parts are case-sensitive (RFC 5321 section 2.4),
+//! but people do not always spell theirs the same way.
 //!
-//! Promise: a look-up sees at most [`SPELLINGS_MAX`] ids, however many spellings were interned; later spellings of an address
-//! are not indexed. Addresses without capitals, nearly all, take no space here.
+//! Promise: a look-up sees at most [`SPELLINGS_MAX`] ids, however many spellings were interned; later spellings of an
+//! address are not indexed. Addresses without capitals, nearly all, take no space here.
 
 use hashbrown::HashMap;
 use hashbrown::hash_map::Entry;
 
-/// Spellings of one address that are remembered.
+/// Number of spellings of one address that are remembered.
 pub(super) const SPELLINGS_MAX: usize = 16;
 
-/// Ids by the hash of their folded text. The hash is keyed, so that nobody can choose what shares one.
+/// Ids by the hash of their folded text. The hash is keyed, so that nobody can create collisions on purpose.
 #[derive(Debug, Default)]
 pub(super) struct Spellings {
     by_hash: HashMap<u64, Vec<u32>, foldhash::fast::RandomState>,
@@ -37,7 +37,7 @@ impl Spellings {
         }
     }
 
-    /// Those for which `is_it` says yes: the hash of another address may be the same.
+    /// Ids with this hash for which `is_it` returns true: another address may have the same hash.
     pub fn of(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> impl Iterator<Item = u32> {
         self.by_hash.get(&hash).into_iter().flatten().copied().filter(move |id| is_it(*id))
     }

@@ -46,7 +46,7 @@ fn an_address_is_found_in_another_case_until_it_is_forgotten() {
     assert_eq!((found(&book, "anna.b@example.org"), book.spellings.heap_bytes() > 0), (vec![], true));
 }
 
-/// The number of texts looked at is the cost: the same among ten addresses of a domain and among very many.
+/// The cost, the number of texts compared, is the same for ten addresses of a domain as for very many.
 #[test]
 fn a_look_up_in_another_case_does_not_depend_on_how_many_there_are() {
     for addresses in [10, 200_000] {
@@ -65,7 +65,7 @@ fn a_look_up_in_another_case_does_not_depend_on_how_many_there_are() {
         assert_eq!(looked_at("reader7@example.org"), (1, 1), "{addresses}");
         assert_eq!(looked_at("stranger@example.org"), (0, 0), "{addresses}");
     }
-    // Nor on how many spellings somebody has made of one.
+    // Nor does it depend on how many spellings of one address there are.
     let mut book = AddressBook::new();
     for n in 0..1u32 << 10 {
         let text: String = (0..10).map(|bit| if n >> bit & 1 == 1 { 'A' } else { 'a' }).collect();
@@ -132,7 +132,7 @@ fn a_million_addresses_take_sixty_bytes_each() {
     const ADDRESSES: u32 = 200_000;
     let mut book = AddressBook::new();
     for i in 0..ADDRESSES {
-        // 20 octets, 20 to a domain, as in the bench of ten million pending.
+        // Texts of 20 octets, 20 to a domain, as in the bench of ten million pending.
         let (id, _) = book.intern(&format!("u{i:06}@d{:05}.example", i % (ADDRESSES / 20))).unwrap();
         assert_eq!(book.text(id).len(), 22);
     }
@@ -148,7 +148,7 @@ fn the_texts_of_forgotten_addresses_are_given_back() {
     let ids: Vec<AddressId> = (0..50_000).map(|i| book.intern(&text(i)).unwrap().0).collect();
     let before = book.heap_bytes();
     assert!(!book.compact(10), "nothing to move");
-    // One of four stays, evenly spread.
+    // One in four stays, evenly spread.
     book.forget_all(&ids.iter().map(|id| id.0).filter(|id| id % 4 != 0).collect());
     assert!(book.compact(100), "there is more");
     assert_eq!(book.intern("while@moving.example").unwrap().0, AddressId(50_000));
@@ -159,7 +159,7 @@ fn the_texts_of_forgotten_addresses_are_given_back() {
         assert_eq!(book.lookup(&text(i)).is_some(), i % 4 == 0);
         assert_eq!(book.text(AddressId(i)), if i % 4 == 0 { text(i) } else { String::new() });
     }
-    // A space that is used again and again does not grow.
+    // Space that is reused does not grow.
     for round in 0..20 {
         let ids: IdSet = (0..5_000).map(|i| book.intern(&format!("{round}{}", text(i))).unwrap().0.0).collect();
         book.forget_all(&ids);

@@ -1,4 +1,4 @@
-//! The `Accept` event: all that SMTP and expansion have fixed when the client gets 250, and its encoding.
+//! The `Accept` event: everything that SMTP and expansion have fixed when the client gets 250, and its encoding.
 
 use stentor_mail::Class;
 use stentor_mail::client::Ret;
@@ -8,7 +8,7 @@ use crate::codec::{Reader, put_option, put_varint};
 use crate::ids::{AddressId, ContentId, MessageId, Ms};
 use crate::idset::IdSet;
 
-/// What only few recipients have (RFC 3461, 4.1 and 4.2).
+/// Parameters that only few recipients have (RFC 3461, 4.1 and 4.2).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RcptParams {
     /// NEVER = 1, SUCCESS = 2, FAILURE = 4, DELAY = 8.
@@ -21,8 +21,9 @@ impl RcptParams {
     const NEVER: u8 = 1;
     const FAILURE: u8 = 4;
 
-    /// The same recipient by another way: the first ORCPT holds, and whoever asked for a notice gets it. RFC 3461 says nothing of
-    /// duplicates; who asks for nothing hears of a failure (section 4.1), which another way's NEVER or SUCCESS must not take away.
+    /// Merges the parameters of the same recipient reached by another path. The first ORCPT holds, and each path's
+    /// requests for notices are kept. RFC 3461 does not cover duplicates; a path without NOTIFY reports failures
+    /// (section 4.1), which another path's NEVER or SUCCESS must not remove.
     pub fn unite(&mut self, more: RcptParams) {
         self.notify = match (self.notify, more.notify) {
             (Some(Self::NEVER), other) | (other, Some(Self::NEVER)) => other,
@@ -35,12 +36,12 @@ impl RcptParams {
     }
 }
 
-/// A message enters the queue: one envelope of a transaction.
+/// A message that enters the queue: one envelope of a transaction.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Accept {
     pub id: MessageId,
     pub content: ContentId,
-    /// Octets at the wire, `prefix` included.
+    /// Octets on the wire, `prefix` included.
     pub size: u64,
     pub accepted: Ms,
     /// Reverse path; empty for the null sender.
@@ -48,8 +49,8 @@ pub struct Accept {
     pub class: Class,
     pub list: Option<String>,
     pub recipients: IdSet,
-    /// Header fields that go before the content at the wire, CRLF lines. Kept in memory per message: put what every
-    /// message has (Received) into the content instead.
+    /// Header fields sent before the content, CRLF lines. Kept in memory per message: put fields that every message has
+    /// (Received) into the content instead.
     pub prefix: Vec<u8>,
     pub eight_bit: bool,
     pub smtputf8: bool,
@@ -59,14 +60,14 @@ pub struct Accept {
     pub params: Vec<(AddressId, RcptParams)>,
     /// The client's IP address, or `local`.
     pub origin: String,
-    /// The Message-ID field, or empty. Neither stored nor kept if its place is known.
+    /// The Message-ID field, or empty. Neither stored nor kept in memory if its position is known.
     pub message_id: String,
     pub message_id_at: Option<MessageIdAt>,
-    /// A report (DSN) of ours: never reported about.
+    /// A report (DSN) of ours, about which no report is ever sent.
     pub is_report: bool,
-    /// The sender that the client gave, where `sender` is another.
+    /// The sender that the client gave, if `sender` differs.
     pub given_sender: Option<String>,
-    /// The rule that has it held, in words; a hold follows in the same batch. Or the one that has it quarantined.
+    /// Text of the rule that holds the message (a hold follows in the same batch), or that quarantined it.
     pub held_by: Option<String>,
     /// MAIL came with REQUIRETLS (RFC 8689).
     pub require_tls: bool,
@@ -90,7 +91,7 @@ impl Accept {
         }
     }
 
-    /// A message of this machine that has a queue id, an instant and a content of the same number, and nothing else yet.
+    /// A message of this machine with a queue id, a time, and a content of the same number, and nothing else.
     pub fn bare(id: MessageId, accepted: Ms) -> Accept {
         Accept {
             id,
@@ -118,7 +119,7 @@ impl Accept {
     }
 }
 
-/// The yes-or-no part of an acceptance, as one byte.
+/// Flags of an acceptance, as one byte.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Flags(pub u8);
 
@@ -129,9 +130,9 @@ impl Flags {
     const REPORT: u8 = 8;
     const RET_FULL: u8 = 16;
     const RET_HEADERS: u8 = 32;
-    /// In a checkpoint's slice only: an acceptance is never held.
+    /// Only in a checkpoint's slice: an `Accept` record is never held.
     pub const HELD: u8 = 64;
-    /// The hold is the rule's that the envelope names, and no operator's.
+    /// The rule that the envelope names holds the message, and no operator does.
     pub const BY_RULE: u8 = 128;
 
     pub fn of(a: &Accept) -> Flags {
@@ -167,7 +168,7 @@ impl Flags {
         self.0 & Self::HELD != 0
     }
 
-    /// Its rule holds it, or will with the next record.
+    /// Whether its rule holds it, or will with the next record.
     pub fn is_by_rule(self) -> bool {
         self.0 & Self::BY_RULE != 0
     }
@@ -181,7 +182,7 @@ impl Flags {
     }
 }
 
-/// The numbers at the front of an acceptance.
+/// The numbers at the beginning of an acceptance.
 pub(crate) struct Head {
     pub id: MessageId,
     pub content: ContentId,
@@ -216,7 +217,7 @@ pub(super) fn encode_body(buf: &mut Vec<u8>, a: &Accept, held: bool) {
     encode_params(buf, a.params.iter().map(|(id, p)| (*id, p.notify, p.orcpt.as_deref())));
 }
 
-/// Appends count and entries of what only few recipients have.
+/// Appends count and entries of the parameters that only few recipients have.
 pub(crate) fn encode_params<'s>(
     buf: &mut Vec<u8>,
     params: impl ExactSizeIterator<Item = (AddressId, Option<u8>, Option<&'s str>)>,
@@ -243,7 +244,7 @@ fn decode_params(r: &mut Reader<'_>) -> Result<Vec<(AddressId, RcptParams)>, Eve
     Ok(params)
 }
 
-/// The acceptance, and whether it is held.
+/// Decodes an acceptance, and whether it is held.
 pub(super) fn decode_body(r: &mut Reader<'_>) -> Result<(Accept, bool), EventError> {
     let head = decode_head(r)?;
     let envelope = Envelope::read(take_part(r)?)?;
@@ -268,7 +269,7 @@ pub(super) fn decode_body(r: &mut Reader<'_>) -> Result<(Accept, bool), EventErr
         message_id_at: envelope.message_id_at,
         is_report: head.flags.is_report(),
         given_sender: envelope.given_sender.map(str::to_owned),
-        // Of a hold that has been ended nobody wants to know.
+        // The rule of a hold that has ended is dropped.
         held_by: envelope.held_by.filter(|_| head.flags.is_by_rule()).map(str::to_owned),
         require_tls: envelope.require_tls,
     };

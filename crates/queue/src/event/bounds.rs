@@ -1,18 +1,18 @@
 //! Upper bounds of record sizes, known before encoding, so that a batch can be planned.
 //!
-//! Promise: a bound is never less than what the encoder of the same name appends, nor than what a checkpoint's slice of it
-//! takes later, when some recipients have their fate. Each has a property test.
+//! Promise: a bound is never less than the octets that the encoder of the same name appends, nor than a checkpoint's
+//! later slice of the message, when some recipients have their fate. Each bound has a property test.
 
 use super::RcptParams;
 use crate::codec::VARINT_BYTES_MAX;
 use crate::idset::{IdSet, part_bytes_max};
 
-/// An id of 32 bits as a varint, or the difference of two.
+/// Bytes of a 32-bit id as a varint, or of the difference of two.
 const ID_BYTES_MAX: usize = 5;
-/// Kind, flags, and what stands before a part.
+/// Kind, flags, and fields before a part.
 const FIXED: usize = 16;
 
-/// The parts of an acceptance that its size depends on.
+/// The parts of an acceptance that determine its size.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AcceptParts<'a> {
     pub sender: &'a str,
@@ -25,14 +25,14 @@ pub struct AcceptParts<'a> {
     pub held_by: &'a str,
 }
 
-/// An `Accept` record, and the message's slice in a checkpoint with the tally of its fates; `ids_bytes` is for the set of
-/// recipients ([`IdSet::part_bytes_max`]).
+/// Bound for an `Accept` record, and for the message's slice in a checkpoint with the tally of its fates. `ids_bytes`
+/// is for the set of recipients ([`IdSet::part_bytes_max`]).
 pub fn accept_bytes_max<'p>(
     parts: &AcceptParts<'_>,
     ids_bytes: usize,
     params: impl Iterator<Item = &'p RcptParams>,
 ) -> usize {
-    /// Numbers of the head, the envelope and the tally.
+    /// Bytes for the numbers of the head, the envelope and the tally.
     const NUMBERS: usize = 27;
     let (list, envid) = (parts.list.unwrap_or(""), parts.envid.unwrap_or(""));
     let envelope = [parts.sender, list, envid, parts.message_id, parts.origin, parts.given_sender, parts.held_by];
@@ -45,42 +45,42 @@ fn param_bytes_max(params: &RcptParams) -> usize {
     ID_BYTES_MAX + 2 + VARINT_BYTES_MAX + params.orcpt.as_ref().map_or(0, String::len)
 }
 
-/// The set of recipients that `addresses` addresses become, wherever in the book they are.
+/// Bound for the set of recipients of `addresses` addresses, wherever they are in the book.
 pub fn ids_bytes_max(addresses: usize) -> usize {
     part_bytes_max(addresses, addresses)
 }
 
-/// An `Intern` record of these texts.
+/// Bound for an `Intern` record of texts with these lengths.
 pub fn intern_bytes_max(texts: impl Iterator<Item = usize>) -> usize {
     FIXED + texts.map(|len| ID_BYTES_MAX + VARINT_BYTES_MAX + len).sum::<usize>()
 }
 
-/// An `Outcome` record of these recipients or some of them, or a `QuarantineEnded` one.
+/// Bound for an `Outcome` or `QuarantineEnded` record of these recipients or some of them.
 pub fn outcome_bytes_max(ids: &IdSet, by: Option<&str>) -> usize {
     FIXED + 3 * VARINT_BYTES_MAX + ids.part_bytes_max() + by.map_or(0, str::len)
 }
 
-/// A `QuarantineReleased` record of a message whose slice takes at most `slice_bytes`.
+/// Bound for a `QuarantineReleased` record of a message whose slice takes at most `slice_bytes`.
 pub fn release_bytes_max(slice_bytes: usize, by: &str) -> usize {
     FIXED + 2 * VARINT_BYTES_MAX + slice_bytes + by.len()
 }
 
-/// A `ListVersion` record.
+/// Bound for a `ListVersion` record.
 pub fn list_bytes_max(name: &str, stamp: &str, ids: &IdSet) -> usize {
     FIXED + 3 * VARINT_BYTES_MAX + name.len() + stamp.len() + ids.encoded_bytes_max()
 }
 
-/// A `Verb` record.
+/// Bound for a `Verb` record.
 pub fn verb_bytes_max(who: &str, verb: &str, detail: &str) -> usize {
     FIXED + 4 * VARINT_BYTES_MAX + who.len() + verb.len() + detail.len()
 }
 
-/// A `Held` or `Released` record.
+/// Bound for a `Held` or `Released` record.
 pub fn hold_bytes_max(messages: usize) -> usize {
     FIXED + VARINT_BYTES_MAX * (1 + messages)
 }
 
-/// A `Suspended` or `Resumed` record, or one that a list is removed.
+/// Bound for a `Suspended`, `Resumed` or `ListRemoved` record.
 pub fn suspend_bytes_max(what: &str, reason: &str) -> usize {
     FIXED + 3 * VARINT_BYTES_MAX + what.len() + reason.len()
 }
@@ -96,7 +96,7 @@ mod tests {
     };
     use crate::ids::{AddressId, ContentId, MessageId};
 
-    /// Few ids, scattered ones, runs, and half of a run.
+    /// Sets of few ids, scattered ids, runs, and half of a run.
     fn sets() -> impl Strategy<Value = IdSet> {
         let scattered = prop::collection::vec(any::<u32>(), 0..400).prop_map(|ids| ids.into_iter().collect());
         let near = prop::collection::vec(0u32..500_000, 0..3_000).prop_map(|ids| ids.into_iter().collect());

@@ -1,22 +1,22 @@
-//! The packed envelope: the bytes that an acceptance's record and a message in memory have in common.
+//! The packed envelope: the bytes that an `Accept` record and a message in memory share.
 
 use crate::codec::{EventError, Reader, put_bytes, put_option, put_varint};
 use crate::sender::Senders;
 
-/// Where the Message-ID stands in the content: it is wanted so seldom that its text is not kept in memory.
+/// Position of the Message-ID in the content: its text is needed so rarely that it is not kept in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MessageIdAt {
-    /// Octets before it.
+    /// Octets before the Message-ID.
     pub offset: u32,
-    /// Octets of it.
+    /// Length of the Message-ID in octets.
     pub len: u32,
 }
 
 impl MessageIdAt {
-    /// Octets of the content in which a Message-ID is looked for.
+    /// Number of octets of the content that are searched for a Message-ID.
     const SEARCHED_BYTES_MAX: usize = 16 * 1024;
 
-    /// Where `text` stands near the begin of `content`, octet for octet; `None` if it does not (folded, too far).
+    /// Finds `text` near the beginning of `content`, octet for octet; `None` if it is not there (folded, too far).
     pub fn find(content: &[u8], text: &str) -> Option<MessageIdAt> {
         let searched = &content[..content.len().min(Self::SEARCHED_BYTES_MAX)];
         let offset = memchr::memmem::find(searched, text.as_bytes()).filter(|_| !text.is_empty())?;
@@ -24,34 +24,34 @@ impl MessageIdAt {
     }
 }
 
-/// The envelope's cold parts, unpacked by reference.
+/// The rarely used parts of the envelope, unpacked by reference.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Envelope<'a> {
-    /// Octets at the wire.
+    /// Octets on the wire.
     pub size: u64,
     /// Reverse path; empty for the null sender.
     pub sender: &'a str,
     pub list: Option<&'a str>,
-    /// Header fields that go before the content at the wire.
+    /// Header fields sent before the content.
     pub prefix: &'a [u8],
     pub envid: Option<&'a str>,
-    /// Empty if it has none, or if it is in the content.
+    /// The Message-ID; empty if there is none, or if it is in the content.
     pub message_id: &'a str,
     pub message_id_at: Option<MessageIdAt>,
     pub origin: &'a str,
-    /// The sender that the client gave, where this server has put another in its place.
+    /// The sender that the client gave, if this server replaced it.
     pub given_sender: Option<&'a str>,
-    /// The rule that has it held from its acceptance on, in words.
+    /// Text of the rule that has held the message since its acceptance.
     pub held_by: Option<&'a str>,
     /// MAIL came with REQUIRETLS (RFC 8689).
     pub require_tls: bool,
 }
 
-/// What an envelope says beside its texts.
+/// Flag bits of the packed form.
 const REQUIRE_TLS: u64 = 1;
 
 impl<'a> Envelope<'a> {
-    /// By which people ask for its mail.
+    /// The senders by which people refer to the message.
     pub fn senders(&self) -> Senders<'a> {
         Senders { envelope: self.sender, given: self.given_sender }
     }
@@ -66,7 +66,7 @@ impl<'a> Envelope<'a> {
         put_bytes(buf, self.message_id.as_bytes());
         put_bytes(buf, self.origin.as_bytes());
         let has_more = self.given_sender.is_some() || self.held_by.is_some() || self.require_tls;
-        // One of no octets: what follows is there, and it is not.
+        // An empty position: more fields follow, but there is no Message-ID in the content.
         if let Some(at) = self.message_id_at.or(has_more.then_some(MessageIdAt { offset: 0, len: 0 })) {
             put_varint(buf, u64::from(at.offset));
             put_varint(buf, u64::from(at.len));
@@ -80,7 +80,7 @@ impl<'a> Envelope<'a> {
         }
     }
 
-    /// Reads the packed form; later versions may have more behind it.
+    /// Reads the packed form; later versions may append to it.
     pub(crate) fn read(packed: &'a [u8]) -> Result<Envelope<'a>, EventError> {
         let mut r = Reader::new(packed);
         let mut envelope = Envelope {

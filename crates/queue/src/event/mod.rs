@@ -1,12 +1,12 @@
-//! The durable schema: what the journal's owner records say, as bytes. docs/design/journal-events.md has it field by
+//! The durable schema: the encoding of the journal's owner records. docs/design/journal-events.md describes it field by
 //! field.
 //!
 //! Promise: decoding never panics and allocates in proportion to the record. Version rule: a field is only ever added
-//! at the end of its record (or of its length-prefixed part); a reader takes a missing trailing field as its default
-//! and ignores trailing bytes that it does not know. A kind below 0x80 that is not known refuses the start (state would
-//! be lost); one from 0x80 on may be skipped.
+//! at the end of its record (or of its length-prefixed part). A reader uses the default for a missing trailing field
+//! and ignores unknown trailing bytes. An unknown kind below 0x80 prevents the start (state would be lost); an unknown
+//! kind from 0x80 on may be skipped.
 //!
-//! Encoding borrows and appends: no record needs a value built for it.
+//! Encoding borrows and appends: no event has to be built first.
 
 mod accept;
 mod bounds;
@@ -40,7 +40,8 @@ mod kind {
     pub const FORGET: u8 = 0x08;
     pub const SUSPENDED: u8 = 0x09;
     pub const RESUMED: u8 = 0x0a;
-    /// These, and [`QUARANTINE`], came later in version 3: a reader that does not know them refuses the start.
+    /// These kinds, and [`QUARANTINE`], were added later in version 3: a reader that does not know them refuses to
+    /// start.
     pub const QUARANTINED: u8 = 0x0b;
     pub const QUARANTINE_ENDED: u8 = 0x0c;
     pub const QUARANTINE_RELEASED: u8 = 0x0d;
@@ -52,29 +53,30 @@ mod kind {
     /// Since version 3.
     pub const ADDRESSES: u8 = 0x23;
     pub const QUARANTINE: u8 = 0x24;
-    /// From here on a reader that does not know the kind skips it.
+    /// From this kind on, a reader skips kinds that it does not know.
     pub const SKIPPABLE: u8 = 0x80;
     /// Both since version 2.
     pub const MAILBOXES: u8 = 0x80;
     pub const SITES: u8 = 0x81;
-    /// A reader that skips it has the times as they were given.
+    /// A reader that skips this record uses the times as they were recorded.
     pub const CLOCK_MOVED: u8 = 0x82;
 }
 
 /// 2020-01-01T00:00:00Z in Unix seconds: outcomes are timed relative to the second in their message's id.
 const EPOCH_2020_S: u64 = 1_577_836_800;
 
-/// What became of a recipient; once, for good. Only who is quarantined may get another: released to the queue, removed or expired.
+/// The fate of a recipient; given once and for good. Only quarantined recipients may get another: released to the
+/// queue, removed or expired.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Fate {
     Delivered = 0,
     Bounced = 1,
     Expired = 2,
-    /// By an operator or by unsubscribing: `by` says who.
+    /// Removed by an operator or by unsubscribing: `by` names who.
     Removed = 3,
     Quarantined = 4,
-    /// Into a later message: `by` holds its queue id.
+    /// Merged into a later message: `by` holds its queue id.
     Coalesced = 5,
 }
 
@@ -95,7 +97,7 @@ impl Fate {
     }
 }
 
-/// Recipients by fate.
+/// Number of recipients by fate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
     pub delivered: u64,
@@ -142,7 +144,7 @@ impl Tally {
     }
 }
 
-/// The store's counters since it was made. `acknowledged` = `pending` + the sum of the fates, always.
+/// The store's counters since it was created. `acknowledged` = `pending` + the sum of the fates, always.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Totals {
     pub messages_accepted: u64,
@@ -157,7 +159,7 @@ impl Totals {
     }
 }
 
-/// A queued message as a checkpoint has it: `accept.recipients` are those still pending.
+/// A queued message in a checkpoint: `accept.recipients` are those still pending.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MessageSlice {
     pub accept: Accept,
@@ -171,50 +173,50 @@ pub struct MessageSlice {
 pub enum Event<'a> {
     /// Addresses get ids. Also the checkpoint's slice of the address book.
     Intern { entries: Vec<(AddressId, &'a str)> },
-    /// Nothing refers to these ids any more: they name nobody, and nobody else before a checkpoint that begins after this
-    /// is complete.
+    /// Nothing refers to these ids any more. They name no address, and none may get them before a checkpoint that
+    /// begins after this is complete.
     Forget { ids: IdSet },
     /// A message is in the queue.
     Accept(Box<Accept>),
     /// A message is accepted into the quarantine, by the rule that `held_by` names.
     Quarantined(Box<Accept>),
-    /// Recipients of a message in the quarantine got another fate.
+    /// Recipients of a quarantined message got another fate.
     QuarantineEnded { message: MessageId, fate: Fate, ids: IdSet, by: Option<&'a str>, at: Ms },
-    /// Recipients of the message `from` have left the quarantine: they are those of a message of its own in the queue.
+    /// Recipients of the message `from` have left the quarantine: they belong to a message of their own in the queue.
     QuarantineReleased { from: MessageId, by: Option<&'a str>, accept: Box<Accept> },
     /// Pending recipients got their fate. `ids` were all pending when it was written.
     Outcome { message: MessageId, fate: Fate, ids: IdSet, by: Option<&'a str>, at: Ms },
-    /// A list's subscribers are these from now on. Also the checkpoint's slice of a list.
+    /// The subscribers of a list from now on. Also the checkpoint's slice of a list.
     ListVersion { name: &'a str, version: u64, stamp: &'a str, ids: IdSet },
     /// The list is no longer configured.
     ListRemoved { name: &'a str },
-    /// An operator's verb, for the audit; what it did follows as events of its own.
+    /// An operator's action, for the audit; its effects follow as events of their own.
     Verb { at: Ms, who: &'a str, verb: &'a str, detail: &'a str },
-    /// An operator's hold on these messages begins, or ends: nothing of a held message is handed out.
+    /// An operator's hold on these messages begins or ends: a held message is not handed out.
     Hold { held: bool, messages: Vec<MessageId> },
-    /// Nothing of a list, of a sender's domain or to a site is handed out any more, or it is again: `list:NAME`,
-    /// `sender:DOMAIN`, `site:NAME`; `subscriber:LIST:ADDRESS` gets no further posts of a list. Also the checkpoint's slice of those that are suspended.
-    /// `until`: when it is to end by itself, 0 for never. A standing bounce is one of these, by its name
-    /// ([`crate::standing`]), with the `reason` that its bounces give; so is what is queue-only ([`crate::queue_only`]).
+    /// Suspends or resumes a list, a sender's domain or a site (`list:NAME`, `sender:DOMAIN`, `site:NAME`): no mail of
+    /// it is handed out. `subscriber:LIST:ADDRESS` gets no further posts of a list. Also the checkpoint's slice of
+    /// suspended names. `until`: when the suspension ends by itself, 0 for never. A standing bounce also has such a
+    /// name ([`crate::standing`]), and its `reason` is the text of its bounces; so has a queue-only scope
+    /// ([`crate::queue_only`]).
     Suspend { suspended: bool, what: &'a str, until: Ms, reason: &'a str },
-    /// A checkpoint begins: the counters, exact at this point of the log, and the last queue id given out.
+    /// A checkpoint begins: the counters, exact at this point of the log, and the last queue id assigned.
     Totals { totals: Totals, last_id: MessageId },
-    /// Part of a checkpoint: messages as they are at this point of the log.
+    /// Part of a checkpoint: messages in their state at this point of the log.
     Messages(Vec<MessageSlice>),
-    /// Part of a checkpoint: messages in the quarantine as they are at this point of the log.
+    /// Part of a checkpoint: quarantined messages in their state at this point of the log.
     Quarantine(Vec<Accept>),
     /// The checkpoint is complete: every live message is known.
     CheckpointEnd,
-    /// Part of a checkpoint: what the past says of mailboxes. Soft.
+    /// Part of a checkpoint: delivery histories of mailboxes. Soft.
     Mailboxes(Vec<(AddressId, MailboxHistory)>),
-    /// Part of a checkpoint: what the past says of domains' hosts. Soft.
+    /// Part of a checkpoint: delivery histories of domains' hosts. Soft.
     Sites(Vec<(&'a str, SiteHistory)>),
-    /// Part of a checkpoint: addresses with their ids, and what the past says of their mailboxes.
+    /// Part of a checkpoint: addresses with their ids and histories.
     Addresses(Vec<(AddressId, &'a str, MailboxHistory)>),
-    /// The system's clock was set: messages with this id and later ones that are known here were accepted by a clock that
-    /// was `by` ms behind.
+    /// The system's clock was set: known messages from this id on were accepted by a clock that was `by` ms behind.
     ClockMoved { since: MessageId, by: i64 },
-    /// A kind of a newer version that may be skipped.
+    /// A skippable kind of a newer version.
     Skipped(u8),
 }
 
@@ -321,7 +323,7 @@ impl<'a> Event<'a> {
     }
 }
 
-/// The message that a record accepts, or whose recipients it gives a fate or releases; without decoding the rest.
+/// The message that a record accepts, or whose recipients it releases or gives a fate, without decoding the rest.
 pub fn message_of(record: &[u8]) -> Option<MessageId> {
     let mut reader = Reader::new(record);
     let code = reader.byte().ok()?;
@@ -333,7 +335,7 @@ pub fn message_of(record: &[u8]) -> Option<MessageId> {
     if names.contains(&code) || is_fate { reader.varint().ok().map(MessageId) } else { None }
 }
 
-/// Appends an `Intern` record. Ids that follow each other cost one byte beside length and text.
+/// Appends an `Intern` record. Consecutive ids cost one byte besides length and text.
 pub fn encode_intern<'s>(buf: &mut Vec<u8>, entries: impl Iterator<Item = (AddressId, &'s str)>) {
     begin_intern(buf);
     let mut next = 0;
@@ -346,7 +348,7 @@ pub(crate) fn begin_intern(buf: &mut Vec<u8>) {
     buf.push(kind::INTERN);
 }
 
-/// Appends one entry; `next` is 0 at first, then what the last call answered.
+/// Appends one entry; `next` is 0 at first, then the result of the last call.
 pub(crate) fn put_interned(buf: &mut Vec<u8>, next: i64, id: AddressId, text: &[u8]) -> i64 {
     put_zigzag(buf, i64::from(id.0) - next);
     put_bytes(buf, text);
@@ -363,7 +365,7 @@ fn decode_intern<'a>(r: &mut Reader<'a>) -> Result<Vec<(AddressId, &'a str)>, Ev
     Ok(entries)
 }
 
-/// An id as its difference to the one after the last.
+/// Reads an id as its difference to the one after the last.
 fn take_id(r: &mut Reader<'_>, next: &mut i64) -> Result<AddressId, EventError> {
     let id = r.zigzag()?.checked_add(*next).and_then(|id| u32::try_from(id).ok());
     let id = id.ok_or(EventError::Malformed("id over 32 bits"))?;
@@ -381,7 +383,7 @@ pub(crate) fn begin_mailboxes(buf: &mut Vec<u8>) {
     buf.push(kind::MAILBOXES);
 }
 
-/// Appends one entry; `next` is 0 at first, then what the last call answered.
+/// Appends one entry; `next` is 0 at first, then the result of the last call.
 pub(crate) fn put_mailbox(buf: &mut Vec<u8>, next: i64, id: AddressId, history: MailboxHistory) -> i64 {
     put_zigzag(buf, i64::from(id.0) - next);
     buf.extend_from_slice(&history.to_bytes());
@@ -402,7 +404,7 @@ pub(crate) fn begin_addresses(buf: &mut Vec<u8>) {
     buf.push(kind::ADDRESSES);
 }
 
-/// Appends one entry; `next` is 0 at first, then what the last call answered.
+/// Appends one entry; `next` is 0 at first, then the result of the last call.
 pub(crate) fn put_address(buf: &mut Vec<u8>, next: i64, id: AddressId, text: &[u8], history: MailboxHistory) -> i64 {
     let next = put_interned(buf, next, id, text);
     buf.extend_from_slice(&history.to_bytes());
@@ -437,7 +439,7 @@ fn decode_sites<'a>(r: &mut Reader<'a>) -> Result<Vec<(&'a str, SiteHistory)>, E
     Ok(entries)
 }
 
-/// Milliseconds of the second that a queue id carries.
+/// Start of the second that a queue id contains, in ms.
 fn id_ms(message: MessageId) -> i64 {
     (((message.0 >> 24) + EPOCH_2020_S) * 1000).cast_signed()
 }
@@ -540,7 +542,7 @@ pub fn encode_hold(buf: &mut Vec<u8>, held: bool, messages: impl ExactSizeIterat
     }
 }
 
-/// Appends a `Suspended` or `Resumed` record; the former with its end, unless that is 0, and with its reason, if there is one.
+/// Appends a `Suspended` or `Resumed` record; the former with its end, unless that is 0, and its reason, if any.
 pub fn encode_suspend(buf: &mut Vec<u8>, suspended: bool, what: &str, until: Ms, reason: &str) {
     buf.push(if suspended { kind::SUSPENDED } else { kind::RESUMED });
     put_bytes(buf, what.as_bytes());
@@ -599,7 +601,7 @@ pub(crate) fn begin_messages(buf: &mut Vec<u8>) {
     buf.push(kind::MESSAGES);
 }
 
-/// Appends what `write` appends, behind its length as 4 bytes, little-endian.
+/// Appends the output of `write`, preceded by its length as 4 bytes, little-endian.
 pub(crate) fn put_part(buf: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let at = buf.len();
     buf.extend_from_slice(&[0; 4]);

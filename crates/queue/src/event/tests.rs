@@ -165,7 +165,7 @@ proptest! {
         prop_assert!(Event::decode(&buf[..at]).is_err() || at == 1, "a cut record is noticed");
     }
 
-    /// A later version adds fields at the end of a record or part.
+    /// A later version may add fields at the end of a record or part.
     #[test]
     fn fields_of_a_later_version_are_skipped(accept in accept(), more in vec(any::<u8>(), 1..9)) {
         let mut buf = Vec::new();
@@ -208,8 +208,8 @@ fn unknown_kinds_refuse_or_are_skipped_by_their_number() {
     assert_eq!(Event::decode(&[]), Err(EventError::Short));
 }
 
-/// The bytes of format versions 1 and 2, as docs/design/journal-events.md has them: a change that breaks old journals
-/// fails here.
+/// The bytes of format versions 1 and 2, as documented in docs/design/journal-events.md: a change that breaks old
+/// journals fails here.
 #[test]
 fn bytes_are_as_documented() {
     let bytes = |event: Event<'_>| {
@@ -304,7 +304,7 @@ fn a_notice_is_due_if_any_way_to_a_recipient_asked_for_it() {
         (NEVER, None, None),
         (NEVER, Some(4), Some(4)),
         (Some(2), Some(8), Some(10)),
-        // Who asks for nothing hears of a failure.
+        // No NOTIFY means that failures are reported.
         (None, Some(2), Some(6)),
     ] {
         for (one, other) in [(one, other), (other, one)] {

@@ -21,7 +21,7 @@ fn assert_same(set: &IdSet, model: &BTreeSet<u32>) {
     assert_eq!(set, &model.iter().copied().collect::<IdSet>(), "the form is not part of the value");
 }
 
-/// Ids from a narrow and a wide space, so that all forms and several containers occur.
+/// Ids from a narrow and a wide range, so that all forms and several containers occur.
 fn ids(max: usize) -> impl Strategy<Value = BTreeSet<u32>> {
     let id = prop_oneof![0u32..200, 0u32..300_000, any::<u32>(), Just(u32::MAX), 65_530u32..65_600];
     prop_oneof![

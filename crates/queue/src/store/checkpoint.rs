@@ -1,16 +1,18 @@
-//! The checkpoint's cursor: the state as records and kept slices, a step at a time, while the store goes on changing.
+//! The checkpoint's cursor: writes the state as records and kept slices, a step at a time, while the store goes on
+//! changing.
 //!
-//! Promise: a page of the state that has not changed since it was last written is only named (`slices.rs`), so that a
-//! checkpoint costs what has changed and some octets a page. A slice is at most [`SLICE_BYTES_MAX`] unless one message or list
-//! alone is larger (its id set has at most one bit per id of the book, its ORCPTs what the client sent); one step goes on
-//! until the batch is full. [`Checkpoint::next_bytes_max`] says beforehand how large the next may be. Messages accepted
-//! after the begin are not sliced: the log has them. Replay from the begin gives the state at any later point of the log.
+//! Promise: a page of the state that has not changed since it was last written is only referred to (`slices.rs`), so a
+//! checkpoint costs the changed pages and some octets for each other page. A slice is at most [`SLICE_BYTES_MAX`],
+//! unless one message or list alone is larger (its id set has at most one bit per id of the book, its ORCPTs are the
+//! client's). One step continues until the batch is full. [`Checkpoint::next_bytes_max`] tells in advance how large the
+//! next part may be. Messages accepted after the beginning are not sliced: the log has them. Replay from the beginning
+//! gives the state at any later point of the log.
 //!
-//! On its way the cursor of a marking checkpoint notes which addresses lists and messages refer to; what came since the
-//! begin is noted by the store. Together they say which addresses may be forgotten ([`Sweep`]).
+//! A marking checkpoint notes which addresses lists and messages refer to; the store notes the addresses that came
+//! since the beginning. Together they show which addresses may be forgotten ([`Sweep`]).
 //!
-//! Failure: when a batch that had slices is refused, the checkpoint is given up (drop the cursor) and begun anew later. Its
-//! slices are gone then, and cannot be kept ([`Slices::keep`]).
+//! Failure: when a batch with slices is refused, the checkpoint is abandoned (drop the cursor) and begun anew later.
+//! Its slices are then gone, and cannot be kept ([`Slices::keep`]).
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -26,10 +28,10 @@ use crate::ids::{MessageId, MessageNo};
 use crate::idset::IdSet;
 use crate::slices::{SliceRef, Slices};
 
-/// A slice's size, but for a single message or list that is larger.
+/// Largest size of a slice, unless a single message or list is larger.
 pub const SLICE_BYTES_MAX: usize = 256 * 1024;
 
-/// Where the checkpoint is.
+/// Progress of the checkpoint.
 #[derive(Debug)]
 enum Stage {
     Begin,
@@ -37,12 +39,12 @@ enum Stage {
     Addresses(usize),
     /// The next page of domains.
     Sites(usize),
-    /// The next address whose history is newer than its page, and the next domain.
+    /// The next address with a history newer than its page, and the next domain.
     Histories(u32),
     SiteHistories(u32),
-    /// The last list done.
+    /// The last list written.
     Lists(Option<String>),
-    /// The last suspension or standing bounce done.
+    /// The last suspension, standing bounce or queue-only scope written.
     Suspended(Option<String>),
     /// The next message in the quarantine.
     Quarantine(MessageId),
@@ -57,22 +59,22 @@ enum Stage {
 struct OpenPage {
     page: u32,
     slices: Vec<SliceRef>,
-    /// All slices so far can be kept.
+    /// Whether all slices so far can be kept.
     is_kept: bool,
 }
 
-/// See the module's page.
+/// A checkpoint's cursor; see the module's head.
 #[derive(Debug)]
 pub struct Checkpoint {
     stage: Stage,
-    /// First message number and the one to stop before, as they were at the begin.
+    /// The first message number and the one to stop before, as they were at the beginning.
     messages: (u32, u32),
     slice_bytes_max: usize,
-    /// Pages whose history is written with this one.
+    /// Pages whose history this checkpoint writes.
     aged_addresses: IdSet,
     aged_sites: IdSet,
     open: Option<OpenPage>,
-    /// Whom lists and messages refer to, as far as they were visited; `None` = nobody asks.
+    /// Addresses that the lists and messages visited so far refer to; `None`: not needed.
     marked: Option<IdSet>,
     /// The slice under construction.
     record: Vec<u8>,
@@ -85,7 +87,7 @@ impl Default for Checkpoint {
 }
 
 impl Checkpoint {
-    /// A cursor at the begin.
+    /// A cursor at the beginning.
     pub fn new() -> Self {
         Checkpoint::with_slice_bytes_max(SLICE_BYTES_MAX)
     }
@@ -104,16 +106,16 @@ impl Checkpoint {
         }
     }
 
-    /// A [`Sweep`] is to follow.
+    /// Makes the checkpoint note referenced addresses, for a [`Sweep`] that follows.
     #[must_use]
     pub fn marking(self) -> Self {
         Checkpoint { marked: Some(IdSet::new()), ..self }
     }
 
-    /// Puts the next part into `slices`, until they are full or nothing is left; whether more follows.
+    /// Writes the next part to `slices`, until they are full or nothing is left. Returns whether more follows.
     ///
-    /// The first part must directly follow the journal's begin marker, in the same batch, behind the records of all
-    /// events that are applied; the others follow in order, in any batches, behind such records too.
+    /// The first part must directly follow the journal's begin marker, in the same batch, after the records of all
+    /// applied events. The others follow in order, in any batches, also after such records.
     pub fn step(&mut self, store: &mut Store, slices: &mut dyn Slices) -> bool {
         let mut is_first = true;
         while !self.is_done() && (is_first || !slices.is_full(self.next_bytes_max(store))) {
@@ -150,21 +152,21 @@ impl Checkpoint {
         !self.is_done()
     }
 
-    /// The same with slices of messages that are no larger than this, if a message is not.
+    /// Limits slices of messages to this size, unless a single message is larger.
     #[must_use]
     pub fn limited(self, slice_bytes_max: usize) -> Self {
         Checkpoint { slice_bytes_max: self.slice_bytes_max.min(slice_bytes_max), ..self }
     }
 
-    /// The next slice is at most so large, as records are counted.
+    /// Largest size of the next slice, as records are counted.
     pub fn next_bytes_max(&self, store: &Store) -> usize {
-        /// An address or a domain's name (RFC 5321 section 4.5.3.1), with its id, length and history.
+        /// Bytes for an address or a domain's name (RFC 5321 section 4.5.3.1), with its id, length and history.
         const ENTRY_BYTES_MAX: usize = 256 + 64;
         const FIXED: usize = 256;
         match &self.stage {
             Stage::Begin | Stage::End | Stage::Done => FIXED,
             Stage::Addresses(_) | Stage::Sites(_) => FIXED + (ENTRY_BYTES_MAX << store.paging.ids_shift),
-            // A zigzag of 32 bits and the history; of domains fewer, with their names.
+            // A zigzag of 32 bits and the history; fewer entries for domains, with their names.
             Stage::Histories(_) | Stage::SiteHistories(_) => FIXED + 5 * 4 * HISTORIES_MAX,
             Stage::Lists(last) => {
                 let after = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
@@ -192,7 +194,7 @@ impl Checkpoint {
         matches!(self.stage, Stage::Done)
     }
 
-    /// Behind the last slice of one that [`Store::begin_checkpoint`] made: the search for what can be forgotten.
+    /// The search for forgettable addresses, after the last slice of a checkpoint from [`Store::begin_checkpoint`].
     pub fn sweep(self) -> Option<Sweep> {
         if self.is_done() { self.marked.map(Sweep::new) } else { None }
     }
@@ -207,14 +209,14 @@ impl Checkpoint {
         Stage::Addresses(0)
     }
 
-    /// Hands out what is under construction, if there is anything, as an ordinary record.
+    /// Writes the slice under construction, if not empty, as an ordinary record.
     fn put_record(&self, slices: &mut dyn Slices) {
         if !self.record.is_empty() {
             slices.record(&self.record);
         }
     }
 
-    /// Hands out what is under construction; how it can be kept.
+    /// Writes the slice under construction. Returns its reference if it can be kept.
     fn put(&self, store: &Store, slices: &mut dyn Slices) -> Option<SliceRef> {
         if self.record.len() < store.paging.kept_bytes_min {
             slices.record(&self.record);
@@ -306,7 +308,7 @@ impl Checkpoint {
         Stage::Suspended(Some(what.clone()))
     }
 
-    /// One page of the quarantine, or a slice's worth of it.
+    /// Writes one page of the quarantine, or a slice's worth of it.
     fn quarantine(&mut self, store: &mut Store, next: MessageId, slices: &mut dyn Slices) -> Stage {
         let page = store.quarantine.from(next).next().map(|message| store.quarantine.page_of(message.id()));
         if self.open.as_ref().is_some_and(|open| Some(open.page) != page) {
@@ -322,7 +324,7 @@ impl Checkpoint {
             if known.is_some_and(|known| !known.is_empty() && known.iter().all(|s| slices.keep(*s))) {
                 return Stage::Quarantine(behind);
             }
-            // From here on, a message of the page that changes removes this.
+            // From here on, a change to a message of the page removes this entry.
             store.quarantine.slices.insert(page, Vec::new());
             self.open = Some(OpenPage { page, slices: Vec::new(), is_kept: true });
         }
@@ -352,7 +354,7 @@ impl Checkpoint {
         close(&mut store.quarantine.slices, self.open.take());
     }
 
-    /// One page of messages, or a slice's worth of it.
+    /// Writes one page of messages, or a slice's worth of it.
     fn messages(&mut self, store: &mut Store, next: u32, slices: &mut dyn Slices) -> Stage {
         let until = self.messages.1;
         let Some((MessageNo(next), _)) = store.messages.between(next, until).next() else {
@@ -365,9 +367,9 @@ impl Checkpoint {
         if self.open.as_ref().is_some_and(|open| open.page != page) {
             self.close_page(store);
         }
-        // Of the page where new messages come, a slice would not show them.
+        // A slice of the page that gets new messages would not contain them.
         let is_whole = until.wrapping_sub(first) >= 1 << shift;
-        // Behind `until`, on the same page, are the oldest once the numbers have wrapped.
+        // Once the numbers have wrapped, the oldest messages come after `until` on the same page.
         let end = if is_whole || next >= until { behind } else { until };
         if self.open.is_none() {
             if let Some(marked) = &mut self.marked {
@@ -377,7 +379,7 @@ impl Checkpoint {
             if is_whole && known.is_some_and(|known| !known.is_empty() && known.iter().all(|s| slices.keep(*s))) {
                 return self.after(behind);
             }
-            // From here on, a message of the page that changes removes this.
+            // From here on, a change to a message of the page removes this entry.
             store.message_slices.insert(page, Vec::new());
             self.open = Some(OpenPage { page, slices: Vec::new(), is_kept: is_whole });
         }
@@ -404,12 +406,12 @@ impl Checkpoint {
         self.after(end)
     }
 
-    /// Behind a page: `until` may be passed by where the numbers wrap.
+    /// The stage after a page. The end is compared for equality because numbers wrap.
     fn after(&self, next: u32) -> Stage {
         if next == self.messages.1 { Stage::End } else { Stage::Messages(next) }
     }
 
-    /// The page is written; it may be kept if none of its messages has changed meanwhile.
+    /// Finishes the page; it may be kept if none of its messages has changed meanwhile.
     fn close_page(&mut self, store: &mut Store) {
         close(&mut store.message_slices, self.open.take());
     }
@@ -424,20 +426,20 @@ fn close(pages: &mut BTreeMap<u32, Vec<SliceRef>>, open: Option<OpenPage>) {
 }
 
 impl Store {
-    /// A checkpoint that a [`Sweep`] follows: from now on it is noted whom events refer to. That looks at every message and
-    /// list, [`Store::begin_plain_checkpoint`] does not.
+    /// Begins a checkpoint that a [`Sweep`] follows: from now on the addresses that events refer to are noted. It
+    /// visits every message and list, unlike [`Store::begin_plain_checkpoint`].
     pub fn begin_checkpoint(&mut self) -> Checkpoint {
         self.fresh = Some(IdSet::new());
         self.begin_plain_checkpoint().marking()
     }
 
-    /// A checkpoint that no sweep follows.
+    /// Begins a checkpoint without a sweep.
     pub fn begin_plain_checkpoint(&mut self) -> Checkpoint {
         self.book.begin_releasing();
         self.checkpoint()
     }
 
-    /// Replay: a record that the checkpoint keeps as a slice. Until something on its page changes it can be kept again.
+    /// Applies a slice that the checkpoint keeps, in replay. It can be kept again until something on its page changes.
     pub fn apply_slice(&mut self, record: &[u8], slice: SliceRef) -> Result<super::Applied, crate::event::EventError> {
         self.counts.suspend();
         let event = Event::decode(record)?;

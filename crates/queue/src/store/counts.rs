@@ -1,8 +1,9 @@
 //! Messages waiting per address and recipients waiting per domain, without a scan of the messages.
 //!
-//! Promise: four bytes per address that ever had a message here and per domain; a recipient's fate costs two subtractions. A
-//! message of many recipients, and everything after a replay, is counted in slices ([`Store::count_on`]); until then
-//! [`Store::is_counting`] and the counts are too low. Soft: never journaled, never needed for correctness.
+//! Promise: four bytes per address that ever had a message here and per domain; a recipient's fate costs two
+//! subtractions. A message of many recipients, and everything after a replay, is counted in slices
+//! ([`Store::count_on`]); until that is done, [`Store::is_counting`] is true and the counts are too low. Soft: never
+//! journaled, never needed for correctness.
 
 use std::collections::VecDeque;
 
@@ -11,17 +12,17 @@ use crate::book::AddressBook;
 use crate::ids::{AddressId, DomainId, MessageNo};
 use crate::idset::IdSet;
 
-/// Addresses of one chunk.
+/// Number of addresses in a chunk.
 pub const CHUNK_ADDRESSES: usize = 4_096;
-/// Recipients that are counted at once at an acceptance.
+/// Largest number of recipients that are counted at once when a message is accepted.
 const AT_ONCE_MAX: usize = 1_024;
 
-/// Messages by number that are not counted yet: from `next` on, cyclically, and before `until`.
+/// Numbers of messages that are not counted yet: from `next` on, cyclically, and before `until`.
 #[derive(Debug)]
 struct Uncounted {
     next: u32,
     until: u32,
-    /// Of the first: recipients up to this id are counted.
+    /// For the first message: recipients up to this id are counted.
     within: Option<u32>,
 }
 
@@ -33,12 +34,12 @@ impl Uncounted {
 
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// By address id, in chunks that exist once they are wanted.
+    /// By address id, in chunks that are created when needed.
     addresses: Vec<Box<[u32]>>,
     /// By domain id.
     domains: Vec<u32>,
     uncounted: VecDeque<Uncounted>,
-    /// Replay: nothing is counted before its end.
+    /// During replay: nothing is counted before its end.
     is_suspended: bool,
 }
 
@@ -70,7 +71,7 @@ impl Counts {
         }
     }
 
-    /// A message with these recipients has come.
+    /// Counts a message that has arrived with these recipients.
     pub fn come(&mut self, book: &AddressBook, no: MessageNo, pending: &IdSet) {
         if self.is_suspended {
             return;
@@ -85,7 +86,7 @@ impl Counts {
         }
     }
 
-    /// Of a message's pending recipients, `ids` are about to go.
+    /// Uncounts `ids`, which are about to leave a message's pending recipients.
     pub fn go(&mut self, book: &AddressBook, no: MessageNo, pending: &IdSet, ids: &IdSet) {
         if self.is_suspended {
             return;
@@ -110,7 +111,7 @@ impl Counts {
         self.is_suspended = true;
     }
 
-    /// The replay is over: everything is to be counted.
+    /// Begins to count everything after the replay.
     pub fn resume(&mut self, next: u32, until: u32) {
         *self = Counts::default();
         if next != until {
@@ -125,7 +126,7 @@ impl Store {
         !self.counts.uncounted.is_empty()
     }
 
-    /// Goes on counting, for about `steps` messages and recipients.
+    /// Continues counting, for about `steps` messages and recipients.
     pub fn count_on(&mut self, mut steps: usize) {
         while steps > 0
             && let Some(mut job) = self.counts.uncounted.pop_front()
@@ -155,20 +156,20 @@ impl Store {
         }
     }
 
-    /// Messages that wait for an address.
+    /// Number of messages that wait for an address.
     pub fn waiting_for(&self, address: AddressId) -> u32 {
         self.waiting_chunk(address.0 as usize / CHUNK_ADDRESSES)
             .and_then(|chunk| chunk.get(address.0 as usize % CHUNK_ADDRESSES))
             .map_or(0, |count| *count)
     }
 
-    /// The same for the [`CHUNK_ADDRESSES`] ids from `index` times as many on; empty if none of them ever had mail,
-    /// `None` behind the last.
+    /// Numbers of waiting messages for [`CHUNK_ADDRESSES`] ids from `index` times as many on; empty if none of them
+    /// ever had mail, `None` beyond the last.
     pub fn waiting_chunk(&self, index: usize) -> Option<&[u32]> {
         self.counts.addresses.get(index).map(|chunk| &**chunk)
     }
 
-    /// Pending recipients at a domain, each once per message.
+    /// Number of pending recipients at a domain, each once per message.
     pub fn waiting_at(&self, domain: DomainId) -> u32 {
         self.counts.domains.get(domain.0 as usize).map_or(0, |count| *count)
     }

@@ -1,13 +1,13 @@
-//! Histories on their way to the log between checkpoints.
+//! Writes histories to the log between checkpoints.
 //!
-//! Promise: what was learned of an address or domain is in the log after at most a turn of the owner (a minute) and at a stop, at the
-//! price of some ten octets for each that has changed since. An id is named only in records that stand where the log gives it to that
-//! address, so that no history is ever another's.
+//! Promise: the history of an address or domain is in the log after at most one turn of the owner (a minute) and at a
+//! stop, at the cost of some ten octets for each one that has changed since. An id is named only in records at a point
+//! where the log assigns it to that address, so that no history ever reaches another address.
 //!
-//! A checkpoint keeps pages whose addresses have not changed although their histories have (`slices.rs`): of those it writes the histories
-//! anew, behind the pages, since the records of before its begin will be gone.
+//! A checkpoint keeps pages whose addresses have not changed although their histories have (`slices.rs`). For those
+//! pages it writes the histories anew, after the pages, since the records from before its beginning will be gone.
 //!
-//! Failure: records of a batch that was refused are written again.
+//! Failure: records of a refused batch are written again.
 
 use super::Store;
 use crate::book::AddressBook;
@@ -15,12 +15,12 @@ use crate::event::{begin_mailboxes, begin_sites, put_mailbox, put_site};
 use crate::ids::AddressId;
 use crate::idset::IdSet;
 
-/// Histories in one record: some 4 KiB, so that the smallest batch has space for it.
+/// Largest number of histories in one record: some 4 KiB, so that the smallest batch has room for it.
 pub const HISTORIES_MAX: usize = 256;
-/// Domains in one record, with their names of up to 255 octets.
+/// Largest number of domains in one record, with their names of up to 255 octets.
 const SITES_MAX: usize = 16;
 
-/// Whose histories are in a batch that is being built.
+/// Ids whose histories are in the batch that is being built.
 #[derive(Debug, Default)]
 pub struct Histories {
     addresses: IdSet,
@@ -28,20 +28,20 @@ pub struct Histories {
 }
 
 impl Store {
-    /// A turn begins, unless one is under way: what has changed up to now is written by it.
+    /// Begins a turn, unless one is in progress: it writes the changes made so far.
     pub fn begin_saving(&mut self) {
         let unsaved = self.book.unsaved();
         unsaved.addresses.begin();
         unsaved.domains.begin();
     }
 
-    /// Whether the turn has something to write.
+    /// Whether the turn has something left to write.
     pub fn is_saving(&mut self) -> bool {
         let unsaved = self.book.unsaved();
         unsaved.addresses.is_saving() || unsaved.domains.is_saving()
     }
 
-    /// The turn's next record; `false` if there is none.
+    /// Writes the turn's next record; `false` if there is none.
     pub fn save(&mut self, record: &mut Vec<u8>, taken: &mut Histories) -> bool {
         let ids = self.book.unsaved().addresses.take(HISTORIES_MAX);
         if !ids.is_empty() {
@@ -55,21 +55,22 @@ impl Store {
         !ids.is_empty()
     }
 
-    /// The batch was refused: another turn writes them.
+    /// Called when the batch was refused: another turn writes the histories.
     pub fn not_saved(&mut self, taken: &mut Histories) {
         let unsaved = self.book.unsaved();
         unsaved.addresses.not_saved(&std::mem::take(&mut taken.addresses));
         unsaved.domains.not_saved(&std::mem::take(&mut taken.domains));
     }
 
-    /// A checkpoint's record of histories that are newer than the pages that it has kept, from `from` on; where the next begins.
+    /// Writes a checkpoint's record of histories newer than the kept pages, from `from` on. Returns where the next
+    /// begins.
     pub(super) fn put_newer(&mut self, record: &mut Vec<u8>, from: u32) -> Option<u32> {
         let (ids, next) = self.book.unsaved().addresses.newer(from, HISTORIES_MAX);
         put_mailboxes(&self.book, record, &ids);
         next
     }
 
-    /// The same of domains.
+    /// Writes a checkpoint's record of domains' histories newer than the kept pages. Returns where the next begins.
     pub(super) fn put_newer_sites(&mut self, record: &mut Vec<u8>, from: u32) -> Option<u32> {
         let (ids, next) = self.book.unsaved().domains.newer(from, SITES_MAX);
         put_sites(&self.book, record, &ids);
@@ -105,7 +106,7 @@ mod tests {
 
     const NOW: Ms = 1_800_000_000_000;
 
-    /// A log: records in order, slices by number.
+    /// A log: records in order, and slices by number.
     #[derive(Default)]
     struct Log {
         slices: Vec<Vec<u8>>,
@@ -167,7 +168,7 @@ mod tests {
         let domain = store.book.domain(ids[0]);
         store.book.site_attempt(domain, NOW, SiteAttempt::Answered { xdelay_ms: 300, connections: 2 });
         store.begin_saving();
-        // Not of this turn.
+        // Changed after this turn began.
         store.book.refused(ids[7], NOW, true);
         let (mut record, mut taken) = (Vec::new(), Histories::default());
         assert!(store.save(&mut record, &mut taken) && record.len() < 10 * HISTORIES_MAX);
@@ -184,7 +185,7 @@ mod tests {
         let ids: Vec<_> = texts.iter().map(|text| store.book.intern(text).unwrap().0).collect();
         let mut log = Log::default();
         assert!(!store.begin_plain_checkpoint().step(&mut store, &mut log));
-        // Afterwards only histories change, on more pages than the next checkpoint writes.
+        // From here on only histories change, on more pages than the next checkpoint writes.
         for (n, id) in ids.iter().enumerate().step_by(9) {
             store.book.refused(*id, NOW + n as Ms, n % 2 == 0);
             store.book.site_attempt(store.book.domain(*id), NOW, SiteAttempt::Failed);

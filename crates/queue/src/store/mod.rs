@@ -1,29 +1,30 @@
 //! The durable state in memory: messages, their pending recipients, lists, counters. A fold of [`Event`]s.
 //!
-//! Promise: `apply` of the journal's records from the begin of a complete checkpoint gives the state that the live store
-//! had after the same events. `acknowledged` = pending + the fates, always outside of a checkpoint's window.
+//! Promise: `apply` of the journal's records from the beginning of a complete checkpoint gives the state that the live
+//! store had after the same events. Outside a checkpoint's window, `acknowledged` = pending + the fates.
 //!
 //! States of a message: unknown -> pending (`Accept`) -> finished (its last recipient has a fate), when it is forgotten
 //! but for its part in the totals. States of a recipient in it: pending -> one fate, once.
 //!
 //! **Order in a batch.** The owner writes, in this order: (1) records of events that are applied already (outcomes),
 //! (2) the checkpoint's records, (3) events that are applied once the batch is durable (`Intern`, `Accept`,
-//! `ListVersion`), of these `Forget` last. So a slice never shows an event whose record comes after it, and the counters in `Totals` stand for
-//! exactly the records before them.
+//! `ListVersion`), of these `Forget` last. So a slice never shows an event whose record comes after it, and the
+//! counters in `Totals` cover exactly the records before them.
 //!
 //! **The window.** Between `Totals` and `CheckpointEnd`, replay meets outcomes of messages whose slice is yet to come
-//! (or that finish before it does). They count in the totals at once, since `Totals` has their acceptance and their
-//! slice, when it comes, will have them applied; slices touch no counter. Outside of the window an outcome of an unknown
-//! message is ignored and counted as such.
+//! (or that finish before it does). They count in the totals at once: `Totals` includes the acceptance, and the slice
+//! will include the outcome. Slices touch no counter. Outside the window an outcome of an unknown message is ignored
+//! and counted as such.
 //!
-//! **Forgetting** (see [`Sweep`]). `Forget` names ids that nothing refers to: no message, no list, no other event of its
-//! batch, no holder of ids that are not used yet. It is applied once it is durable, and its ids are given out
-//! again only after a checkpoint that began after that is complete.
+//! **Forgetting** (see [`Sweep`]). `Forget` names ids that nothing refers to: no message, no list, no other event of
+//! its batch, no holder of ids that are not used yet. It is applied once it is durable, and its ids are assigned again
+//! only after a checkpoint that began after that is complete.
 //!
-//! **The quarantine** ([`Quarantine`]) is beside the messages: what is in it has the fate `quarantined`, is in no view of the queue,
-//! and no scheduler hears of it. Recipients leave it for another fate, or to the queue as a message of their own.
+//! **The quarantine** ([`Quarantine`]) is separate from the messages: its recipients have the fate `quarantined` and
+//! are unknown to the views of the queue and to the scheduler. Recipients leave it for another fate, or for the queue
+//! as a message of their own.
 //!
-//! Failure: nothing here fails but decoding; records that make no sense are ignored and counted (`ignored`).
+//! Failure: only decoding can fail; records that do not fit are ignored and counted (`ignored`).
 
 mod checkpoint;
 mod counts;
@@ -57,13 +58,13 @@ pub use sizes::{EXACT_MAX, Largest};
 pub use sweep::{FORGET_IDS_MAX, Sweep, SweepLimits};
 use table::Table;
 
-/// A list's subscribers.
+/// A list and its subscribers.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ListState {
     pub version: u64,
-    /// Of the file that they were read from.
+    /// Stamp of the file from which they were read.
     pub stamp: String,
-    /// Cloning it copies no ids.
+    /// The subscribers; cloning the set copies no ids.
     pub ids: IdSet,
 }
 
@@ -72,37 +73,37 @@ pub struct ListState {
 #[error("{holder} refers to address {}, which no record of the journal names", id.0)]
 pub struct UnknownAddress {
     pub id: AddressId,
-    /// Which message or list.
+    /// The message or list.
     pub holder: String,
 }
 
-/// Of what is suspended, queue-only, or bounced for a time.
+/// An entry that suspends mail, makes it queue-only, or bounces it for a time.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Standing {
     /// When it ends by itself, 0 for never.
     until: Ms,
-    /// What its bounces say, or why it is queue-only.
+    /// The text of its bounces, or why mail is queue-only.
     reason: Box<str>,
 }
 
-/// What an event did.
+/// The effect of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Applied {
-    /// A message has come.
+    /// A message has arrived.
     New(MessageNo),
-    /// Recipients of a message got their fate; others are pending still.
+    /// Recipients of a message got their fate; others are still pending.
     Recorded { no: MessageNo, recipients: u64 },
     /// The last recipients got their fate: the message is gone. `unreferenced`: no other message has its content.
     Finished { no: MessageNo, id: MessageId, content: ContentId, unreferenced: bool, recipients: u64 },
     /// The book, a list, a counter or the audit changed.
     Noted,
-    /// A content that nobody refers to any more has left the quarantine.
+    /// A content left the quarantine, and nothing refers to it any more.
     Freed(ContentId),
-    /// It changed nothing: unknown or finished message, recipients that are not pending, a kind to skip.
+    /// Nothing changed: unknown or finished message, recipients that are not pending, a kind to skip.
     Nothing,
 }
 
-/// See the module's page.
+/// The store; see the module's head.
 #[derive(Debug)]
 pub struct Store {
     pub book: AddressBook,
@@ -113,21 +114,21 @@ pub struct Store {
     quarantine: Quarantine,
     lists: BTreeMap<String, ListState>,
     totals: Totals,
-    /// Recipients pending in `messages`.
+    /// Number of recipients pending in `messages`.
     pending: u64,
-    /// Of those the ones of bulk mail.
+    /// Number of pending recipients of bulk mail.
     pending_bulk: u64,
-    /// Messages held.
+    /// Number of messages held.
     held: usize,
-    /// Octets of `messages` at the wire; several envelopes of one content count it each.
+    /// Octets of `messages` on the wire; a content counts once per envelope.
     octets: u64,
     counts: Counts,
     sizes: Sizes,
-    /// What an operator has suspended or bounces for a time, as [`Event::Suspend`] names it.
+    /// Suspensions, queue-only scopes and standing bounces, by their names in [`Event::Suspend`].
     suspended: BTreeMap<String, Standing>,
-    /// Those that end by themselves, and when.
+    /// Entries of `suspended` that end by themselves, and when.
     suspension_ends: BTreeSet<(Ms, String)>,
-    /// The highest id seen or given out.
+    /// The highest id seen or assigned.
     last_id: MessageId,
     /// The id of the youngest message by number.
     last_linked: MessageId,
@@ -135,12 +136,13 @@ pub struct Store {
     /// Whether a message came with an id below its predecessor's: replay only.
     unordered: bool,
     ignored: u64,
-    /// Whom events refer to since the begin of the checkpoint or sweep that is under way.
+    /// Addresses that events refer to since the current checkpoint or sweep began.
     fresh: Option<IdSet>,
     /// The newest time in any event: replay only.
     newest: Ms,
     paging: Paging,
-    /// Slices of lists, and of pages of messages by number, that show them as they are. An empty one is being written.
+    /// Slices that show lists, and pages of messages by number, in their current state. An empty entry is being
+    /// written.
     list_slices: BTreeMap<String, SliceRef>,
     message_slices: BTreeMap<u32, Vec<SliceRef>>,
 }
@@ -182,19 +184,19 @@ impl Store {
         Store::default()
     }
 
-    /// An empty one that is cut into other pages.
+    /// An empty store with other sizes of pages.
     pub fn with_paging(paging: Paging) -> Self {
         let quarantine = Quarantine::with_page_shift(paging.quarantine_shift);
         Store { book: AddressBook::with_page_shift(paging.ids_shift), quarantine, paging, ..Store::default() }
     }
 
-    /// A queue id that this store never gave out before.
+    /// A queue id that this store has never assigned before.
     pub fn next_message_id(&mut self, now: Ms) -> MessageId {
         self.last_id = MessageId::next(self.last_id, now);
         self.last_id
     }
 
-    /// Replay: decodes and applies one owner record.
+    /// Decodes and applies one owner record, in replay.
     pub fn apply_record(&mut self, record: &[u8]) -> Result<Applied, EventError> {
         self.counts.suspend();
         Event::decode(record).map(|event| self.apply(event))
@@ -230,7 +232,8 @@ impl Store {
             }
             Event::Totals { totals, last_id } => {
                 self.last_id = self.last_id.max(last_id);
-                // Equal counters: all before was replayed, so nothing is unknown (a checkpoint that was not the start).
+                // Equal counters mean that everything before was replayed, so nothing is unknown (a checkpoint that was
+                // not the start).
                 self.window |= totals != self.totals;
                 self.totals = totals;
                 Applied::Noted
@@ -261,7 +264,7 @@ impl Store {
         }
     }
 
-    /// An event of the address book.
+    /// Applies an event of the address book.
     fn apply_to_book(&mut self, event: Event<'_>) -> Applied {
         match event {
             Event::Intern { entries } => {
@@ -291,8 +294,9 @@ impl Store {
         Applied::Noted
     }
 
-    /// After the last record of a replay: numbers follow age, unused address ids are known, what messages and lists refer
-    /// to is there. The error is a defect of ours or damage that no checksum saw; the start must be refused.
+    /// Finishes a replay: numbers follow age again, gaps between address ids may be used, and every id that messages
+    /// and lists refer to is checked. The error is a defect of ours, or damage that no checksum detected; the start
+    /// must be refused.
     pub fn replayed(&mut self) -> Result<(), UnknownAddress> {
         self.window = false;
         self.book.reuse_gaps();
@@ -306,7 +310,7 @@ impl Store {
         Ok(())
     }
 
-    /// Numbers follow age again.
+    /// Renumbers messages by age.
     fn renumber(&mut self) {
         let mut messages: Vec<Message> = self.messages.drain().collect();
         messages.sort_unstable_by_key(Message::id);
@@ -339,8 +343,8 @@ impl Store {
         }
     }
 
-    /// Gives pending recipients their fate and appends the record, which must ride with the next batch, to `record`.
-    /// Only those of `ids` that are pending count and are written; `Nothing`, and nothing written, if none is.
+    /// Gives pending recipients their fate and appends the record, which must be written with the next batch, to
+    /// `record`. Only pending ids count and are written; `Nothing`, with nothing written, if there are none.
     pub fn record_fate(
         &mut self,
         no: MessageNo,
@@ -353,7 +357,7 @@ impl Store {
         let Some(message) = self.messages.get(no.0) else { return Applied::Nothing };
         let there = message.pending().intersection_len(ids);
         if there == 0 {
-            // Also when `ids` is empty: a record of nothing would have no end, and run into the next one.
+            // Also when `ids` is empty: the record of an empty set would have no end, and run into the next one.
             return Applied::Nothing;
         }
         if there == ids.len() {
@@ -364,7 +368,7 @@ impl Store {
         self.settle_known(no, fate, ids)
     }
 
-    /// Replaces a list's subscribers. Live use goes through the journal: [`Event::ListVersion`].
+    /// Replaces a list's subscribers. Live changes go through the journal: [`Event::ListVersion`].
     fn set_list(&mut self, name: &str, mut state: ListState) {
         state.ids.optimize();
         self.list_slices.remove(name);
@@ -380,7 +384,7 @@ impl Store {
     }
 
     fn accept(&mut self, accept: Accept) -> Applied {
-        // Above all that were seen: it cannot be there, and mostly that is so.
+        // An id above all seen so far cannot be known; that is the usual case.
         let may_be_known = accept.id <= self.last_id;
         self.last_id = self.last_id.max(accept.id);
         self.newest = self.newest.max(accept.accepted);
@@ -432,7 +436,7 @@ impl Store {
         Applied::Finished { no, id, content, unreferenced, recipients }
     }
 
-    /// Messages that are gone need no hold; those that are not known yet bring it with their slice.
+    /// Finished messages need no hold; messages not known yet bring it with their slice.
     fn hold(&mut self, held: bool, messages: &[MessageId]) -> Applied {
         let mut applied = Applied::Nothing;
         for id in messages {
@@ -446,7 +450,7 @@ impl Store {
         applied
     }
 
-    /// Messages that come later in the log, as records or slices, have the new time already.
+    /// Messages that come later in the log, as records or slices, already have the new time.
     fn clock_moved(&mut self, since: MessageId, by: i64) -> Applied {
         let moved: Vec<MessageNo> = self.messages().filter(|(_, m)| m.id() >= since).map(|(no, _)| no).collect();
         for no in &moved {
@@ -459,7 +463,7 @@ impl Store {
         if moved.is_empty() { Applied::Nothing } else { Applied::Noted }
     }
 
-    /// A checkpoint's slice: the message is exactly this.
+    /// Applies a checkpoint's slice: replaces the message.
     fn replace(&mut self, slice: MessageSlice) {
         self.last_id = self.last_id.max(slice.accept.id);
         if let Some(no) = self.no_of(slice.accept.id) {
@@ -471,7 +475,7 @@ impl Store {
         }
     }
 
-    /// What slices show of the message is no longer so.
+    /// Drops the slices that show the message.
     #[inline]
     fn changed(&mut self, no: MessageNo) {
         if !self.message_slices.is_empty() {
@@ -500,7 +504,7 @@ impl Store {
         no
     }
 
-    /// Whether no other message has its content.
+    /// Removes a message from its content's messages. Returns whether it was the last.
     fn unlink(&mut self, no: MessageNo) -> bool {
         let Some(message) = self.messages.remove(no.0) else { return false };
         self.changed(no);

@@ -1,13 +1,14 @@
-//! Messages that a rule keeps from their recipients, until somebody releases or deletes them or their time is over.
+//! Quarantined messages: a rule keeps them from their recipients until somebody releases or deletes them, or they
+//! expire.
 //!
-//! Promise: nothing of them is in the queue: not in its counts, not in its views, and no scheduler hears of it. Each of their
-//! recipients has the fate `quarantined`, which is counted while it lasts. Contents are shared with messages of the queue
-//! and live as long as either has one.
+//! Promise: none of them is in the queue: not in its counts, not in its views, not in the scheduler. Each of their
+//! recipients has the fate `quarantined`, which counts while it lasts. Contents are shared with messages of the queue
+//! and live as long as either refers to them.
 //!
-//! States of a recipient here: quarantined (`Quarantined`) -> another fate (`QuarantineEnded`: removed, expired) or pending in a
-//! message of its own (`QuarantineReleased`), once. A message without recipients is gone.
+//! States of a recipient here: quarantined (`Quarantined`) -> another fate (`QuarantineEnded`: removed, expired) or
+//! pending in a message of its own (`QuarantineReleased`), once. A message without recipients is gone.
 //!
-//! Slices: the messages are cut into pages by their queue ids, that is, by when they came.
+//! Slices: the messages are divided into pages by their queue ids, that is, by time of arrival.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -19,15 +20,15 @@ use crate::idset::IdSet;
 use crate::message::Message;
 use crate::slices::{Paging, SliceRef};
 
-/// See the module's page.
+/// The quarantine; see the module's head.
 #[derive(Debug)]
 pub(super) struct Quarantine {
     messages: BTreeMap<MessageId, Message>,
-    /// How many messages have each content.
+    /// Number of messages by content.
     contents: BTreeMap<ContentId, u32>,
     octets: u64,
     page_shift: u32,
-    /// Slices that show a page as it is. An empty one is being written.
+    /// Slices that show a page in its current state. An empty entry is being written.
     pub slices: BTreeMap<u32, Vec<SliceRef>>,
 }
 
@@ -93,7 +94,7 @@ impl Quarantine {
         Some(message)
     }
 
-    /// Takes recipients out: those that were there, and the content. `None`: the message is not here.
+    /// Removes recipients. Returns those that were there, and the content. `None`: the message is not here.
     fn take_out(&mut self, id: MessageId, ids: &IdSet) -> Option<(IdSet, ContentId)> {
         let message = self.messages.get_mut(&id)?;
         let (taken, content) = (message.pending().intersection(ids), message.content());
@@ -106,7 +107,7 @@ impl Quarantine {
         Some((taken, content))
     }
 
-    /// Those that came since then have another time.
+    /// Moves the times of messages from `since` on.
     pub fn clock_moved(&mut self, since: MessageId, by: i64) {
         let moved: Vec<MessageId> = self.messages.range(since..).map(|(id, _)| *id).collect();
         for id in moved {
@@ -119,23 +120,23 @@ impl Quarantine {
 }
 
 impl Store {
-    /// Messages in the quarantine behind this one, oldest first.
+    /// Quarantined messages after this one, oldest first.
     pub fn quarantined(&self, after: Option<MessageId>) -> impl Iterator<Item = &Message> {
         let bounds = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
         self.quarantine.messages.range(bounds).map(|(_, message)| message)
     }
 
-    /// One of them.
+    /// A quarantined message.
     pub fn in_quarantine(&self, id: MessageId) -> Option<&Message> {
         self.quarantine.messages.get(&id)
     }
 
-    /// Messages in the quarantine.
+    /// Number of quarantined messages.
     pub fn quarantined_len(&self) -> usize {
         self.quarantine.messages.len()
     }
 
-    /// Octets of them at the wire; several envelopes of one content count it each.
+    /// Octets of quarantined messages on the wire; a content counts once per envelope.
     pub fn quarantined_octets(&self) -> u64 {
         self.quarantine.octets
     }
@@ -180,8 +181,9 @@ impl Store {
         Applied::New(self.link(Message::new(Accept { recipients, ..accept })))
     }
 
-    /// Takes recipients out of the quarantine and off its count; with their content. Within a checkpoint's window all of an unknown
-    /// message: they were there when the record was written, and its slice will be without them. `None`: nobody was there.
+    /// Removes recipients from the quarantine and its count. Returns them with their content. Within a checkpoint's
+    /// window, all recipients of an unknown message: they were there when the record was written, and its slice will
+    /// not have them. `None`: no recipient was there.
     fn leave_quarantine(&mut self, id: MessageId, ids: &IdSet) -> Option<(IdSet, Option<ContentId>)> {
         let (left, content) = match self.quarantine.take_out(id, ids) {
             Some((left, content)) => (left, Some(content)),
@@ -196,7 +198,7 @@ impl Store {
         Some((left, content))
     }
 
-    /// A checkpoint's slice: the message is exactly this.
+    /// Applies a checkpoint's slice: replaces the message.
     pub(super) fn replace_in_quarantine(&mut self, accept: Accept) {
         self.last_id = self.last_id.max(accept.id);
         self.newest = self.newest.max(accept.accepted);

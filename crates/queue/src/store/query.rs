@@ -37,7 +37,7 @@ impl Store {
         self.by_id.find(id.0, |no| self.messages.get(no).map(|m| m.id().0)).map(MessageNo)
     }
 
-    /// Queued messages.
+    /// Number of queued messages.
     pub fn len(&self) -> usize {
         self.messages.len()
     }
@@ -46,44 +46,44 @@ impl Store {
         self.len() == 0
     }
 
-    /// Oldest first.
+    /// Queued messages, oldest first.
     pub fn messages(&self) -> impl Iterator<Item = (MessageNo, &Message)> {
         self.messages.iter()
     }
 
-    /// The first number of a queued message and the one before which all are: for a walk in slices.
+    /// The first number of a queued message and the end of all numbers, for a walk in slices.
     pub fn number_bounds(&self) -> (u32, u32) {
         let until = self.messages.next();
         (self.oldest().map_or(until, |(no, _)| no.0), until)
     }
 
-    /// Those with numbers from `first` on, cyclically, and before `until`; none if the two are equal.
+    /// Messages with numbers from `first` on, cyclically, and before `until`; none if the two are equal.
     pub fn messages_between(&self, first: u32, until: u32) -> impl Iterator<Item = (MessageNo, &Message)> {
         self.messages.between(first, until)
     }
 
-    /// Octets of all queued messages at the wire; several envelopes of one content count it each.
+    /// Octets of all queued messages on the wire; a content counts once per envelope.
     pub fn octets(&self) -> u64 {
         self.octets
     }
 
-    /// Messages that an operator holds.
+    /// Number of held messages.
     pub fn held(&self) -> usize {
         self.held
     }
 
-    /// What is suspended, in order of name: `list:NAME`, `sender:DOMAIN`, `site:NAME`, `subscriber:LIST:ADDRESS`.
+    /// Names of suspensions, in order: `list:NAME`, `sender:DOMAIN`, `site:NAME`, `subscriber:LIST:ADDRESS`.
     pub fn suspended(&self) -> impl Iterator<Item = &str> + Clone {
         let is_other = |what: &str| standing::NAMES.contains(&what) || queue_only::NAMES.contains(&what);
         self.suspended.keys().map(String::as_str).filter(move |what| !is_other(what))
     }
 
-    /// Standing bounces, in order of name: when each ends by itself, and the reason that it gives.
+    /// Standing bounces, in order of name: when each ends by itself, and its reason.
     pub fn standing_bounces(&self) -> impl Iterator<Item = (&str, Ms, &str)> {
         self.suspended_between(standing::NAMES)
     }
 
-    /// What an operator has made queue-only, in order of name: when each ends by itself (0: never), and the reason.
+    /// Queue-only scopes of operators, in order of name: when each ends by itself (0: never), and the reason.
     pub fn queue_only(&self) -> impl Iterator<Item = (&str, Ms, &str)> {
         self.suspended_between(queue_only::NAMES)
     }
@@ -93,18 +93,18 @@ impl Store {
         all.map(|(what, standing)| (what.as_str(), standing.until, &*standing.reason))
     }
 
-    /// When a suspension, a standing bounce or a queue-only ends by itself, if it does.
+    /// When a suspension, standing bounce or queue-only scope ends by itself, if it does.
     pub fn suspended_until(&self, what: &str) -> Option<Ms> {
         self.suspended.get(what).map(|standing| standing.until).filter(|until| *until > 0)
     }
 
-    /// The first suspensions whose end has come, at most so many.
+    /// The first suspensions, standing bounces and queue-only scopes whose end has come, at most `names_max`.
     pub fn suspensions_over(&self, now: Ms, names_max: usize) -> Vec<String> {
         let over = self.suspension_ends.iter().take_while(|(end, _)| *end <= now);
         over.take(names_max).map(|(_, what)| what.clone()).collect()
     }
 
-    /// Suspends something, anew with another end, or (`None`) ends that.
+    /// Adds a suspension or replaces its end and reason, or (`None`) ends it.
     pub(super) fn suspend(&mut self, what: &str, standing: Option<Standing>) -> Applied {
         if self.suspended.get(what) == standing.as_ref() {
             return Applied::Nothing;
@@ -123,12 +123,12 @@ impl Store {
         Applied::Noted
     }
 
-    /// Whether it is in force: a suspension, a standing bounce or a queue-only, by its name.
+    /// Whether a suspension, standing bounce or queue-only scope of this name is in force.
     pub fn is_suspended(&self, what: &str) -> bool {
         self.suspended.contains_key(what)
     }
 
-    /// How many that are.
+    /// Number of suspensions.
     pub fn suspended_len(&self) -> usize {
         self.suspended.len() - self.standing_bounces().count() - self.queue_only().count()
     }
@@ -140,7 +140,7 @@ impl Store {
         from.map_while(move |(what, _)| what.strip_prefix(prefix.as_str()))
     }
 
-    /// The subscribers of a list but for those who are suspended; `None`: there is no such list.
+    /// The subscribers of a list, except suspended ones; `None`: there is no such list.
     pub fn receiving_subscribers(&self, list: &str) -> Option<IdSet> {
         let mut ids = self.list(list)?.ids.clone();
         for address in self.suspended_subscribers(list) {
@@ -160,7 +160,7 @@ impl Store {
         self.message(no).into_iter().flat_map(|m| m.pending().iter().map(AddressId))
     }
 
-    /// Oldest first. Looks into every message's set: about 20 ns each.
+    /// Messages that wait for an address, oldest first. Visits every message's set: about 20 ns each.
     pub fn messages_waiting_for(&self, address: AddressId) -> impl Iterator<Item = (MessageNo, &Message)> {
         self.messages().filter(move |(_, m)| m.pending().contains(address.0))
     }
@@ -184,7 +184,7 @@ impl Store {
         })
     }
 
-    /// The highest queue id that was seen: none at or below it may be given out.
+    /// The highest queue id seen: ids up to it must not be assigned.
     pub fn last_id(&self) -> MessageId {
         self.last_id
     }
@@ -195,7 +195,7 @@ impl Store {
             || self.quarantine.has_content(content)
     }
 
-    /// The content of each message, oldest first; one that several messages share comes several times.
+    /// The content of each message, oldest first; a shared content comes once per message.
     pub fn live_contents(&self) -> impl Iterator<Item = ContentId> {
         self.messages().map(|(_, m)| m).chain(self.quarantined(None)).map(Message::content)
     }
@@ -218,18 +218,18 @@ impl Store {
         self.totals
     }
 
-    /// Recipients pending now.
+    /// Number of pending recipients.
     pub fn pending(&self) -> u64 {
         self.pending
     }
 
-    /// Of those the ones of bulk mail.
+    /// Number of pending recipients of bulk mail.
     pub fn pending_bulk(&self) -> u64 {
         self.pending_bulk
     }
 
-    /// The number of the first message from number `from` on for which `holds` says yes, `until` if none does: `holds` must
-    /// say no of all messages before some place, and yes of all behind it. Some looks at the table.
+    /// The number of the first message from number `from` on for which `holds` is true, `until` if there is none.
+    /// `holds` must be false for all messages before some point and true for all after it. A few look-ups in the table.
     pub fn first_where(&self, from: u32, until: u32, holds: impl Fn(&Message) -> bool) -> u32 {
         let (mut low, mut high) = (0, until.wrapping_sub(from));
         while low < high {
@@ -243,12 +243,12 @@ impl Store {
         from.wrapping_add(low)
     }
 
-    /// Records that changed nothing.
+    /// Number of records that changed nothing.
     pub fn ignored(&self) -> u64 {
         self.ignored
     }
 
-    /// Whether every acknowledged recipient is pending or has exactly one fate. Not within a checkpoint's window.
+    /// Whether every acknowledged recipient is pending or has exactly one fate. Not valid within a checkpoint's window.
     pub fn is_balanced(&self) -> bool {
         self.totals.acknowledged == self.pending + self.totals.fates.sum()
     }

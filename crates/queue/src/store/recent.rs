@@ -1,9 +1,9 @@
 //! Messages by a key (queue id, content id): a small table of recent ones in front of an [`Index`] of all others.
 //!
-//! Promise: most mail leaves within moments. A message that leaves before [`LATELY_MAX`] others have come is found, added and
-//! removed in a table that stays in the processor's cache, however many messages wait. Older ones are moved to the index, at
-//! most [`MOVED_PER_INSERT`] per insertion, so that no call is long. Keys mostly grow: a key above all that were moved is not
-//! looked up in the index. Several messages may have equal keys.
+//! Promise: most mail leaves within moments. A message that leaves before [`LATELY_MAX`] others have arrived is found,
+//! added and removed in a table that stays in the processor's cache, however many messages wait. Older ones are moved
+//! to the index, at most [`MOVED_PER_INSERT`] per insertion, so that no call is long. Keys mostly grow: a key above all
+//! that were moved is not looked up in the index. Several messages may have equal keys.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -13,23 +13,23 @@ use hashbrown::HashTable;
 
 use crate::index::Index;
 
-/// Arrivals after which a message is moved behind.
+/// Number of later arrivals after which a message is moved to the index.
 const LATELY_MAX: usize = 1_024;
-/// More than one, so that the line gets shorter after many have come at once.
+/// More than one, so that the backlog shrinks after many arrivals at once.
 const MOVED_PER_INSERT: usize = 2;
 
 /// A key and its message's number.
 type Entry = (u64, u32);
 
-/// See the module's page.
+/// Messages by key; see the module's head.
 #[derive(Debug, Default)]
 pub(super) struct Recent {
     hasher: RandomState,
     lately: HashTable<Entry>,
-    /// In order of arrival; some of them may be gone.
+    /// Entries in order of arrival; some may be gone.
     line: VecDeque<Entry>,
     behind: Index,
-    /// All keys behind are below.
+    /// All keys in `behind` are below this.
     behind_below: u64,
 }
 
@@ -43,7 +43,7 @@ impl Recent {
         *self = Recent::default();
     }
 
-    /// A message with this key. `key_of` tells a message's key by its number.
+    /// The number of a message with this key. `key_of` returns the key of a message's number.
     #[inline]
     pub fn find(&self, key: u64, key_of: impl Fn(u32) -> Option<u64>) -> Option<u32> {
         let hash = self.hasher.hash_one(key);
@@ -56,7 +56,7 @@ impl Recent {
         self.behind.find(hash, |no| key_of(no) == Some(key))
     }
 
-    /// Adds a message, whether or not one with an equal key is there.
+    /// Adds a message, even if one with an equal key is there.
     pub fn insert(&mut self, key: u64, no: u32, key_of: impl Fn(u32) -> Option<u64>) {
         let hasher = &self.hasher;
         self.lately.insert_unique(hasher.hash_one(key), (key, no), |(key, _)| hasher.hash_one(key));
@@ -69,13 +69,13 @@ impl Recent {
             let hash = self.hasher.hash_one(oldest.0);
             let Ok(found) = self.lately.find_entry(hash, |entry| *entry == oldest) else { continue };
             found.remove();
-            // Every entry behind is a message that is there.
+            // Every entry in `behind` is an existing message.
             self.behind.insert(hash, oldest.1, |no| key_of(no).map_or(0, |key| self.hasher.hash_one(key)));
             self.behind_below = self.behind_below.max(oldest.0.saturating_add(1));
         }
     }
 
-    /// Whether the message was there.
+    /// Removes a message. Returns whether it was there.
     pub fn remove(&mut self, key: u64, no: u32) -> bool {
         let hash = self.hasher.hash_one(key);
         match self.lately.find_entry(hash, |entry| *entry == (key, no)) {
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Numbers grow, keys mostly; most go soon, some stay, some share a key.
+        /// Numbers grow, and keys mostly do; most messages go soon, some stay, some share a key.
         #[test]
         fn what_is_there_is_found(
             steps in proptest::collection::vec((0u8..8, 0u64..40, any::<prop::sample::Index>()), 0..6_000),
@@ -140,7 +140,7 @@ mod tests {
             assert!(recent.remove(no.into(), no));
         }
         assert_eq!((recent.lately.len(), recent.behind.len()), (0, waiting as usize));
-        // Nor is what is new looked for there.
+        // Nor are new keys looked up there.
         assert_eq!(recent.behind_below, u64::from(waiting));
     }
 }

@@ -1,20 +1,21 @@
 //! Messages by number of pending recipients: finds the largest without a scan.
 //!
-//! Promise: a message to one recipient costs nothing. Others are in the set of their class: one class for each number up to
-//! [`EXACT_MAX`], four an octave beyond, so that a message changes class a few times each time its pending recipients halve,
-//! at about 100 ns. Classes do not overlap: all of a larger class have more pending recipients than any of a smaller one.
+//! Promise: a message to one recipient costs nothing. Others are in the set of their class: one class for each number
+//! up to [`EXACT_MAX`], four an octave beyond. So a message changes class a few times each time its pending recipients
+//! halve, at about 100 ns. Classes do not overlap: all of a larger class have more pending recipients than any of a
+//! smaller one.
 
 use super::Store;
 use crate::ids::MessageNo;
 use crate::idset::IdSet;
 use crate::message::Message;
 
-/// Up to this many recipients each number is a class.
+/// Up to this number of recipients, each number is a class of its own.
 pub const EXACT_MAX: usize = 16;
-/// Octaves beyond: 2^4 to 2^31.
+/// The exact classes, and four for each octave from 2^4 to 2^31.
 const CLASSES: usize = EXACT_MAX + 28 * 4;
 
-/// 0 is for one recipient, and has no set.
+/// The class of a number of recipients. Class 0 is for one recipient, and has no set.
 fn class_of(pending: usize) -> usize {
     if pending <= EXACT_MAX {
         return pending.saturating_sub(1);
@@ -26,7 +27,7 @@ fn class_of(pending: usize) -> usize {
 
 #[derive(Debug, Default)]
 pub(super) struct Sizes {
-    /// From class 1 on.
+    /// Sets of the classes from 1 on.
     classes: Vec<IdSet>,
 }
 
@@ -39,14 +40,14 @@ impl Sizes {
         self.classes.get_mut(index)
     }
 
-    /// A message with `pending` recipients has arrived.
+    /// Adds a message with `pending` recipients.
     pub fn come(&mut self, no: MessageNo, pending: usize) {
         if let Some(set) = self.set(class_of(pending)) {
             set.insert(no.0);
         }
     }
 
-    /// It waits for fewer; `after` 0: it is gone.
+    /// Changes the number of recipients that a message waits for; `after` 0: it is gone.
     pub fn change(&mut self, no: MessageNo, before: usize, after: usize) {
         let (from, to) = (class_of(before), class_of(after));
         if from == to && after > 0 {
@@ -64,13 +65,13 @@ impl Sizes {
 /// A walk over messages from the largest class down to those of two recipients; see [`Store::largest_step`].
 #[derive(Clone, Debug, Default)]
 pub struct Largest {
-    /// The class to be walked, and the last number of it that was seen; `None`: from the top.
+    /// The class to visit, and the last number of it that was visited; `None`: from the top.
     at: Option<(usize, Option<u32>)>,
 }
 
 impl Store {
-    /// Goes on with a walk for about `steps` messages, or to the end of a class. Returns whether a class is through, in
-    /// which case all that come later wait for fewer; `None` when nothing is left.
+    /// Continues a walk for about `steps` messages, or to the end of a class. Returns whether a class is finished,
+    /// after which all later messages wait for fewer recipients; `None` when nothing is left.
     pub fn largest_step(
         &self,
         walk: &mut Largest,

@@ -1,30 +1,30 @@
 //! Sweeps: find addresses that are no longer needed, a slice at a time, after a checkpoint.
 //!
-//! Marks: the checkpoint's cursor has noted whom lists and messages refer to; the store notes whom events refer to since
-//! its begin ([`Store::refer`]). An address with neither mark, that the owner does not know for anything else, is
-//! forgotten if it was not seen for `unseen_ms`. When the book holds 9/10 of `addresses_max`, those unseen for the longest
-//! time go as well, until it holds 8/10: the ages are counted first.
+//! Marks: the checkpoint's cursor has noted the addresses that lists and messages refer to; the store notes those that
+//! events refer to since its beginning ([`Store::refer`]). An address with neither mark that the owner does not need
+//! otherwise is forgotten if it was not seen for `unseen_ms`. When the book holds 9/10 of `addresses_max`, those unseen
+//! for the longest time go as well, until it holds 8/10: the ages are counted first.
 //!
-//! Promise: one [`Sweep::step`] looks at [`LOOK_IDS_MAX`] ids or moves [`MOVE_TEXTS_MAX`] texts: well under a millisecond.
-//! It changes nothing that is durable: the ids that it answers go into a `Forget` record at the end of the batch whose
-//! other events have been [`Store::refer`]red to, and are applied once that is durable. If it is refused, they are found
-//! again by the next sweep.
+//! Promise: one [`Sweep::step`] looks at [`LOOK_IDS_MAX`] ids or moves [`MOVE_TEXTS_MAX`] texts: well under a
+//! millisecond. It changes no durable state: the ids that it returns go into a `Forget` record at the end of the batch
+//! whose other events have been passed to [`Store::refer`], and are applied once that is durable. If the batch is
+//! refused, the next sweep finds them again.
 
 use super::Store;
 use crate::book::slot;
 use crate::ids::{AddressId, Ms};
 use crate::idset::IdSet;
 
-/// Ids of one `Forget` record: applying it takes about a third of a millisecond.
+/// Largest number of ids in one `Forget` record: applying it takes about a third of a millisecond.
 pub const FORGET_IDS_MAX: usize = 1_024;
-/// Ids that one step looks at.
+/// Number of ids that one step examines.
 const LOOK_IDS_MAX: u32 = 8_192;
-/// Texts that one step looks at.
+/// Number of texts that one step examines.
 const MOVE_TEXTS_MAX: usize = 1_024;
-/// Ages that are told apart, in slots; older ones are alike.
+/// Number of distinct ages, in slots; older addresses all count as the oldest.
 const AGES: usize = 512;
 
-/// When an address goes.
+/// Limits that decide when an address is forgotten.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SweepLimits {
     pub unseen_ms: Ms,
@@ -32,7 +32,7 @@ pub struct SweepLimits {
 }
 
 impl SweepLimits {
-    /// From this many addresses on, forgetting does not wait for `unseen_ms`.
+    /// From this number of addresses on, forgetting does not wait for `unseen_ms`.
     pub fn high(&self) -> usize {
         self.addresses_max - self.addresses_max / 10
     }
@@ -45,7 +45,7 @@ impl SweepLimits {
 #[derive(Debug)]
 enum Stage {
     Begin,
-    /// Counting ages of what may be forgotten; the next id.
+    /// Counts the ages of forgettable addresses; the next id.
     Ages {
         next: u32,
         ages: Box<[u32; AGES]>,
@@ -55,19 +55,19 @@ enum Stage {
     Done,
 }
 
-/// Whom to forget.
+/// Rule for the addresses to forget.
 #[derive(Clone, Copy, Debug)]
 struct Choice {
     /// The next id.
     next: u32,
-    /// Those seen in this slot or before it go.
+    /// Addresses last seen in this slot or before it are forgotten.
     cutoff: u16,
-    /// Those of a higher age go, and `of_that_age` of this age.
+    /// Addresses of a higher age are forgotten, and `of_that_age` of this age.
     age: usize,
     of_that_age: usize,
 }
 
-/// See the module's page.
+/// A sweep; see the module's head.
 #[derive(Debug)]
 pub struct Sweep {
     marked: IdSet,
@@ -79,8 +79,8 @@ impl Sweep {
         Sweep { marked, stage: Stage::Begin }
     }
 
-    /// One slice of the search: puts into `ids` what may be forgotten; whether more follows. `is_known`: the owner or
-    /// the scheduler knows the id for something.
+    /// Does one slice of the search: puts forgettable ids into `ids`. Returns whether more follows. `is_known`: the
+    /// owner or the scheduler needs the id.
     pub fn step(
         &mut self,
         store: &mut Store,
@@ -135,13 +135,13 @@ impl Sweep {
             let Some(seen) = store.book.seen_slot(id) else { continue };
             let age = age(seen, now);
             let is_chosen = seen <= choice.cutoff || age > choice.age;
-            // The marks are asked last: most addresses have been seen lately.
+            // The marks are checked last: most addresses have been seen lately.
             let may_go = seen == 0 || is_chosen || (age == choice.age && choice.of_that_age > 0);
             if !may_go || self.forgettable(store, id, is_known).is_none() {
                 continue;
             }
             if seen == 0 {
-                // Nobody has said when: from now on it counts.
+                // The time it was last seen is unknown: it counts as seen now.
                 store.book.saw(id, now);
                 continue;
             }
@@ -152,7 +152,7 @@ impl Sweep {
         if choice.next < bound { Stage::Forget(choice) } else { Stage::Move }
     }
 
-    /// The slot in which it was last seen, if nobody refers to it.
+    /// The slot in which the address was last seen, if nothing refers to it.
     fn forgettable(&self, store: &Store, id: AddressId, is_known: &impl Fn(AddressId) -> bool) -> Option<u16> {
         let seen = store.book.seen_slot(id)?;
         let is_fresh = store.fresh.as_ref().is_none_or(|fresh| fresh.contains(id.0));
@@ -168,7 +168,7 @@ fn age(seen: u16, now: Ms) -> usize {
     usize::from(slot(now).saturating_sub(seen)).min(AGES - 1)
 }
 
-/// Of the `wanted` oldest: their youngest age, and how many are of just that age.
+/// The youngest age among the `wanted` oldest addresses, and how many of them are exactly that age.
 fn oldest(ages: &[u32; AGES], wanted: usize) -> (usize, usize) {
     let mut older = 0;
     for (age, count) in ages.iter().enumerate().rev() {
@@ -182,18 +182,19 @@ fn oldest(ages: &[u32; AGES], wanted: usize) -> (usize, usize) {
 }
 
 impl Store {
-    /// The checkpoint that began last is complete and durable: what was forgotten before it may be given out again.
+    /// Called when the checkpoint that began last is complete and durable: ids forgotten before it may be assigned
+    /// again.
     pub fn checkpoint_complete(&mut self) {
         self.book.release();
     }
 
-    /// Neither a checkpoint nor a sweep is under way any more.
+    /// Called when neither a checkpoint nor a sweep is in progress any more.
     pub fn end_marking(&mut self) {
         self.fresh = None;
     }
 
-    /// An event of the batch being built names these ids: they are not forgotten by this batch or a later one of the
-    /// sweep under way.
+    /// Notes ids that an event of the batch being built names: neither this batch nor a later one of the current sweep
+    /// forgets them.
     pub fn refer(&mut self, ids: &IdSet) {
         if let Some(fresh) = &mut self.fresh {
             fresh.union_with(ids);

@@ -1,9 +1,9 @@
 //! Messages by number, packed.
 //!
-//! Promise: numbers grow, wrap at 2^32 and skip those in use, so that cyclic order from the oldest is insertion order. A page
-//! holds the live messages of 64 numbers without gaps, so that a long-lived message costs its own page of 40 bytes and
-//! nothing for neighbours that are gone. Look-up searches pages and counts bits; removal moves at most 63 messages of 56
-//! bytes.
+//! Promise: numbers grow, wrap at 2^32 and skip those in use, so that cyclic order from the oldest is insertion order.
+//! A page holds the live messages of 64 numbers without gaps, so a long-lived message costs its own page of 40 bytes,
+//! and nothing for neighbours that are gone. Look-up searches pages and counts bits; removal moves at most 63 messages
+//! of 56 bytes.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::message::Message;
 
 const PAGE_SHIFT: u32 = 6;
 const PAGE_MASK: u32 = (1 << PAGE_SHIFT) - 1;
-/// A page with this much unused room gives half of it back.
+/// Unused room in a page above which half of it is given back.
 const SLACK_MIN: usize = 16;
 
 #[derive(Debug, Default)]
@@ -31,7 +31,7 @@ impl Page {
     }
 }
 
-/// See the module's page.
+/// Messages by number; see the module's head.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     pages: BTreeMap<u32, Page>,
@@ -41,7 +41,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// An empty one whose numbers begin there.
+    /// An empty table whose numbers begin at `next`.
     #[cfg(test)]
     pub fn starting_at(next: u32) -> Table {
         Table { next, ..Table::default() }
@@ -51,7 +51,7 @@ impl Table {
         self.len
     }
 
-    /// The number that is tried first for the next message; all live ones are behind it, cyclically.
+    /// The number that is tried first for the next message; all live ones come before it, cyclically.
     pub fn next(&self) -> u32 {
         self.next
     }
@@ -67,7 +67,7 @@ impl Table {
         page.position(no).map(|at| &mut page.messages[at])
     }
 
-    /// Gives the message the next free number.
+    /// Adds a message under the next free number.
     pub fn push(&mut self, message: Message) -> MessageNo {
         while self.get(self.next).is_some() {
             self.next = self.next.wrapping_add(1);
@@ -96,7 +96,7 @@ impl Table {
         Some(message)
     }
 
-    /// Those with numbers from `first` to `last`, both included, `first <= last`.
+    /// Messages with numbers from `first` to `last`, both included, `first <= last`.
     fn range(&self, first: u32, last: u32) -> impl Iterator<Item = (MessageNo, &Message)> {
         self.pages
             .range(first >> PAGE_SHIFT..=last >> PAGE_SHIFT)
@@ -112,13 +112,13 @@ impl Table {
             .filter(move |(no, _)| (first..=last).contains(&no.0))
     }
 
-    /// All, in order of insertion.
+    /// All messages, in order of insertion.
     pub fn iter(&self) -> impl Iterator<Item = (MessageNo, &Message)> {
         let tail = self.next.checked_sub(1).map(|last| self.range(0, last));
         self.range(self.next, u32::MAX).chain(tail.into_iter().flatten())
     }
 
-    /// Those with numbers from `first` on, cyclically, and before `until`; none if the two are equal.
+    /// Messages with numbers from `first` on, cyclically, and before `until`; none if the two are equal.
     pub fn between(&self, first: u32, until: u32) -> impl Iterator<Item = (MessageNo, &Message)> {
         let wraps = first > until;
         let head = (first != until).then(|| self.range(first, if wraps { u32::MAX } else { until - 1 }));
@@ -126,7 +126,7 @@ impl Table {
         head.into_iter().flatten().chain(tail.into_iter().flatten())
     }
 
-    /// Takes all out.
+    /// Removes and returns all messages.
     pub fn drain(&mut self) -> impl Iterator<Item = Message> + use<> {
         let pages = std::mem::take(&mut self.pages);
         *self = Table::default();

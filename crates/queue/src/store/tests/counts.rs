@@ -1,4 +1,4 @@
-//! The counts of who waits against the messages themselves.
+//! Checks the counts of waiting messages and recipients against the messages themselves.
 
 use super::*;
 use crate::event::Class;
@@ -60,7 +60,7 @@ fn counts_agree_with_the_messages_whatever_is_counted_when() {
     let mut rng = fastrand::Rng::with_seed(5);
     let mut store = with_addresses(ADDRESSES);
     for id in 1..=400u64 {
-        // Small ones are counted at once, large ones in slices, while recipients of theirs end.
+        // Small messages are counted at once, large ones in slices, while some of their recipients end.
         let wanted = if rng.u8(..) < 16 { rng.usize(1_025..5_000) } else { rng.usize(1..40) };
         let recipients: Vec<u32> = (0..wanted).map(|_| rng.u32(0..ADDRESSES)).collect();
         let mut accept = accept(id, &recipients);
@@ -87,7 +87,7 @@ fn counts_agree_with_the_messages_whatever_is_counted_when() {
     assert!(!again.is_counting(), "a replay counts at its end");
     again.replayed().unwrap();
     assert!(again.is_counting());
-    // What ends while the start is being counted.
+    // Recipients that end while the start is being counted.
     for id in again.messages().map(|(_, message)| message.id().0).collect::<Vec<_>>() {
         again.count_on(rng.usize(0..60));
         again.apply(outcome(id, Fate::Bounced, &[rng.u32(0..ADDRESSES), rng.u32(0..ADDRESSES)]));

@@ -1,28 +1,28 @@
-//! The journal's part in tests of replay: slices that checkpoints name.
+//! The journal's part in tests of replay: slices that checkpoints refer to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::ids::ContentId;
 use crate::slices::{SliceRef, Slices};
 
-/// A record, or the name of a slice.
+/// A record, or a reference to a slice.
 #[derive(Debug, Clone)]
 pub enum Logged {
     Record(Vec<u8>),
     Slice { checkpoint: u64, slice: SliceRef },
 }
 
-/// The journal's part: slices are there as long as a complete checkpoint, or the one that runs, names them.
+/// The journal's part: slices exist as long as a complete checkpoint, or the current one, refers to them.
 #[derive(Debug, Default)]
 pub struct Kept {
     pub contents: BTreeMap<u64, Vec<u8>>,
     durable: BTreeSet<u64>,
     named: BTreeSet<u64>,
-    /// Of the checkpoint that runs, and of the last that is complete.
+    /// Number of the current checkpoint, and of the last complete one.
     pub number: u64,
     pub complete: u64,
     pub last_content: u64,
-    /// How often one was named again, and one could not be.
+    /// How often a slice was kept again, and how often it could not be.
     pub again: u64,
     pub gone: u64,
 }
@@ -40,7 +40,7 @@ impl Kept {
     }
 }
 
-/// A step of the checkpoint: one part of it.
+/// One part of a checkpoint step.
 pub struct Part<'a> {
     pub batch: &'a mut Vec<Logged>,
     pub kept: &'a mut Kept,

@@ -43,7 +43,7 @@ fn with_addresses(n: u32) -> Store {
     store
 }
 
-/// A whole checkpoint.
+/// Writes a whole checkpoint.
 fn slices(store: &mut Store) -> Vec<Vec<u8>> {
     let (mut cursor, mut slices, mut more) = (store.checkpoint(), Vec::new(), true);
     while more {
@@ -301,7 +301,7 @@ fn history_survives_a_checkpoint() {
     assert_eq!((again.book.history(AddressId(7)).refusals(), again.book.history(AddressId(8)).deliveries()), (1, 1));
 }
 
-/// Sweeps until nothing is left to do; how many were forgotten.
+/// Sweeps until nothing is left to do. Returns how many ids were forgotten.
 fn sweep(store: &mut Store, limits: &SweepLimits, now: Ms) -> usize {
     let mut cursor = store.begin_checkpoint();
     while cursor.step(store, &mut Records::default()) {}
@@ -323,13 +323,13 @@ const DAY: Ms = 24 * 3_600_000;
 fn addresses_unseen_for_long_are_forgotten_and_no_others() {
     let (mut store, now) = (with_addresses(30_000), 1_795_000_000_000);
     for id in (0..30_000).map(AddressId) {
-        // A third is young.
+        // A third of them are young.
         store.book.saw(id, if id.0 % 3 == 0 { now - DAY } else { now - 70 * DAY });
     }
     add(&mut store, accept(1, &[4, 5, 6]));
     store.apply(Event::ListVersion { name: "l", version: 1, stamp: "", ids: (10_000..11_000).collect() });
     let limits = SweepLimits { unseen_ms: 60 * DAY, addresses_max: 1_000_000 };
-    let kept = 2 + 667 + 1; // of the message, of the list, known to the scheduler
+    let kept = 2 + 667 + 1; // the message's, the list's, and one known to the scheduler
     assert_eq!(sweep(&mut store, &limits, now), 20_000 - kept);
     assert_eq!(store.book.len(), 10_000 + kept);
     for id in [1, 3, 4, 5, 6, 10_500, 29_997] {
@@ -359,7 +359,7 @@ fn under_pressure_the_oldest_go_first() {
     let oldest = (0..9_500).map(AddressId).filter(|id| store.book.is_interned(*id) && id.0 != 1).map(age).max();
     assert!(youngest >= oldest, "{youngest:?} {oldest:?}");
     assert_eq!(sweep(&mut store, &limits, now), 0, "below 9/10 nothing is pressing");
-    // Everything was seen just now, and still there must be room.
+    // Everything was seen just now, but there must be room.
     let mut store = with_addresses(9_500);
     store.book.all_seen(now);
     assert_eq!(sweep(&mut store, &limits, now), 1_500);

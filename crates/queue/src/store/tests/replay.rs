@@ -1,9 +1,10 @@
-//! Replayed state equals live state, whatever the checkpoint was doing.
+//! Replayed state equals live state, at any point of a checkpoint.
 //!
-//! A model owner does what the committer does: outcomes are applied at once and written with the next batch; a batch
-//! has waiting records, then the checkpoint's, then new events, which are applied once it is durable; a refused batch
-//! leaves the waiting records waiting and gives the checkpoint up. Behind a checkpoint it forgets whatever nobody refers
-//! to, at once, so that ids are given out again all the time. Beside it runs a naive model of messages, in addresses.
+//! A model owner acts like the committer. Outcomes are applied at once and written with the next batch. A batch
+//! contains waiting records, then the checkpoint's, then new events, which are applied once it is durable. A refused
+//! batch leaves the waiting records waiting and abandons the checkpoint. After a checkpoint the owner at once forgets
+//! every address that nothing refers to, so that ids are reused all the time. A naive model of messages, in terms of
+//! addresses, runs beside it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,11 +23,12 @@ use crate::event::{
 
 #[derive(Debug, Clone)]
 enum Op {
-    /// Recipients (numbers of addresses), whether with the content of the one before, whether with parameters.
+    /// Accepts a message: recipients (numbers of addresses), whether it shares the previous content, whether it has
+    /// parameters.
     Accept(Vec<u16>, bool, bool),
-    /// The same into the quarantine.
+    /// Accepts a message into the quarantine.
     Quarantine(Vec<u16>, bool),
-    /// Recipients leave the quarantine: for this fate, or to the queue.
+    /// Recipients leave the quarantine: for this fate, or for the queue.
     Leave(Index, Option<usize>, u32),
     Settle(Index, usize, u32),
     List(u8, Vec<u16>),
@@ -35,35 +37,36 @@ enum Op {
     Hold(Vec<Index>, bool),
     /// An operator suspends or resumes a list, or bounces its mail for a time.
     Suspend(u8, Option<u8>),
-    /// An operator's removal: durable first, then applied; nothing else takes the recipients meanwhile.
+    /// An operator removes recipients: durable first, then applied; nothing else takes them meanwhile.
     Remove(Index, usize, u32),
-    /// Begin a checkpoint if none runs, take slices, refuse.
+    /// Builds a batch: begins a checkpoint if none runs, takes slices, or is refused.
     Batch {
         begin: bool,
         slices: usize,
         refuse: bool,
     },
-    /// The system's clock is set: what this run accepted is moved at once, and the next batch that is taken begins with it.
+    /// The system's clock is set: messages accepted in this run are moved at once, and the next batch begins with a
+    /// record of it.
     Clock(i32),
-    /// All that is applied is made durable; then the store is what its log says.
+    /// Everything applied is made durable; then the store is rebuilt from its log.
     Restart,
 }
 
-/// A deliberate error that must be found.
+/// A deliberate error that the checks must find.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mutation {
     None,
-    /// Forgotten ids are given out again before a checkpoint is complete.
+    /// Forgotten ids are reused before a checkpoint is complete.
     ReusedEarly,
-    /// What came since the begin of the checkpoint is not looked at.
+    /// Events since the beginning of the checkpoint are not considered.
     FreshForgotten,
-    /// Slices of the messages that a batch's outcomes change are kept.
+    /// Slices of messages that a batch's outcomes change are kept.
     StaleSlice,
-    /// Likewise of the quarantine, when somebody leaves it.
+    /// Slices of the quarantine are kept when a recipient leaves it.
     StaleQuarantine,
 }
 
-/// Pages of four, and any size is kept but that of the smallest.
+/// Pages of four; all slices except the smallest are kept.
 const PAGING: Paging = Paging { ids_shift: 2, messages_shift: 2, quarantine_shift: 24, kept_bytes_min: 40 };
 
 fn op() -> impl Strategy<Value = Op> {
@@ -87,7 +90,7 @@ fn op() -> impl Strategy<Value = Op> {
 
 #[derive(Debug, PartialEq, Eq, Clone)]
 struct Model {
-    /// By id: content, pending, fates, whether held.
+    /// By id: content, pending recipients, fates, whether held.
     messages: BTreeMap<u64, (u64, BTreeSet<u32>, Tally, bool)>,
     /// By id: content and recipients.
     quarantine: BTreeMap<u64, (u64, BTreeSet<u32>)>,
@@ -99,7 +102,7 @@ enum New {
     Suspend(String, Option<(Ms, String)>),
     Accept(Box<Accept>),
     Quarantined(Box<Accept>),
-    /// By what, and the message that it becomes.
+    /// The original message, and the message of its own that the recipients become.
     Released(u64, Box<Accept>),
     Ended(u64, Fate, IdSet),
     List(u8, u64, IdSet),
@@ -113,24 +116,24 @@ struct Owner {
     model: Model,
     log: Vec<Logged>,
     kept: Kept,
-    /// Applied, not written.
+    /// Records that are applied, but not written.
     waiting: Vec<Vec<u8>>,
-    /// Likewise; first of all.
+    /// Records of clock changes that are applied, but not written; they come first.
     clock: Vec<Vec<u8>>,
     /// The first id of this run.
     first_id: MessageId,
     new: Vec<New>,
-    /// By an operator, until the batch is durable or refused.
+    /// Recipients that an operator reserved, until the batch is durable or refused.
     reserved: BTreeSet<(u64, u32)>,
-    /// Interned for `new`.
+    /// Addresses interned for `new`.
     interned: Vec<AddressId>,
     cursor: Option<(Checkpoint, usize, usize)>,
     sweep: Option<Sweep>,
     mutation: Mutation,
-    /// Of the pending recipients of each message.
+    /// Addresses of the pending recipients of each message.
     names: BTreeMap<(u64, u32), String>,
-    /// Where the last complete checkpoint begins in the log, and where the batch of its begin does: the journal replays
-    /// that batch as a whole.
+    /// Where the last complete checkpoint begins in the log, and where the batch with its beginning does: the journal
+    /// replays that batch as a whole.
     start: usize,
     start_batch: usize,
     now: Ms,
@@ -243,7 +246,7 @@ impl Owner {
         }
     }
 
-    /// Several envelopes of one content, some of them in the quarantine.
+    /// Makes several envelopes share one content, some of them in the quarantine.
     fn share_content(&self, a: &mut Accept, same: bool) {
         if let (true, Some(New::Accept(before) | New::Quarantined(before))) = (same, self.new.last()) {
             a.content = before.content;
@@ -287,7 +290,7 @@ impl Owner {
 
     fn record_fate(&mut self, nth: usize, fate: Fate, mask: u32) {
         let (&id, (content, pending, tally, _)) = self.model.messages.iter_mut().nth(nth).unwrap();
-        // Some of the pending, and some that are not.
+        // Some pending recipients, and some that are not.
         let reserved = &self.reserved;
         let chosen = |i: &u32| mask >> (i % 32) & 1 == 1 && !reserved.contains(&(id, *i));
         let ids: IdSet = (0..300).filter(chosen).collect();
@@ -330,7 +333,7 @@ impl Owner {
             self.live.begin_checkpoint();
             self.kept.number += 1;
             self.cursor = Some((Checkpoint::with_slice_bytes_max(120).marking(), at, self.log.len()));
-            // The counters must go into the batch of the begin.
+            // The counters must go into the batch with the beginning.
             slices += 1;
         }
         if let Some((cursor, ..)) = &mut self.cursor {
@@ -392,7 +395,7 @@ impl Owner {
         }
     }
 
-    /// A step of the sweep: what is forgotten comes last in the batch.
+    /// Does a step of the sweep: its `Forget` comes last in the batch.
     fn forget(&mut self, batch: &mut Vec<Logged>) -> IdSet {
         let mut ids = IdSet::new();
         let limits = SweepLimits { unseen_ms: 0, addresses_max: 100 };
@@ -432,12 +435,12 @@ impl Owner {
                 self.live.book.release();
             }
         }
-        // All that is applied is written: every replay must give the live state.
+        // Everything applied has been written: every replay must give the live state.
         self.assert_replay(self.start);
         self.assert_replay(self.start_batch);
     }
 
-    /// The batch is durable: what it had for the store is applied, to the model too.
+    /// Called when the batch is durable: its new events are applied, to the model too.
     fn apply_new(&mut self, new: New) {
         match new {
             New::Accept(accept) => {
@@ -503,7 +506,7 @@ impl Owner {
                 self.live.apply(Event::Hold { held, messages });
             }
             New::Remove(id, fate, ids) => {
-                // They were kept out of reach, so that all of them are pending still.
+                // These recipients were reserved, so all of them are still pending.
                 let (_, pending, tally, _) = self.model.messages.get_mut(&id).unwrap();
                 assert!(ids.iter().all(|i| pending.remove(&i) && self.reserved.remove(&(id, i))));
                 *tally.of_mut(fate) += ids.len() as u64;
@@ -517,7 +520,7 @@ impl Owner {
         }
     }
 
-    /// They were kept out of reach of all others.
+    /// Removes recipients that were reserved, so all of them are still there.
     fn left(&mut self, id: u64, ids: &IdSet) -> u64 {
         let (content, kept) = self.model.quarantine.get_mut(&id).unwrap();
         let content = *content;
@@ -566,7 +569,7 @@ impl Owner {
     }
 }
 
-/// All of a store that is durable.
+/// All durable state of a store.
 type Shown =
     (Vec<Message>, Vec<Message>, Vec<(String, ListState)>, Vec<(u32, String)>, Vec<(String, Vec<u32>)>, Totals, u64);
 
@@ -597,7 +600,7 @@ fn modelled(store: &Store) -> Model {
     Model { messages: messages.collect(), quarantine, totals: store.totals(), suspended: suspended(store) }
 }
 
-/// Suspensions and standing bounces.
+/// Suspensions and standing bounces of a store.
 fn suspended(store: &Store) -> BTreeMap<String, (Ms, String)> {
     let suspended = store.suspended().map(|what| (what, store.suspended_until(what).unwrap_or(0), ""));
     assert_eq!(store.suspended_len(), suspended.clone().count());
@@ -634,7 +637,7 @@ proptest! {
         for op in ops {
             owner.step(op);
         }
-        // Finish: complete what runs, then one more checkpoint.
+        // Finish: complete the current checkpoint, then do one more.
         for _ in 0..2 {
             owner.batch(true, 1000, false);
             while owner.cursor.is_some() || owner.sweep.is_some() {
@@ -642,11 +645,11 @@ proptest! {
             }
         }
         prop_assert!(owner.cursor.is_none() && owner.start > 0);
-        // From the first record on, all checkpoints are noise.
+        // From the first record on, checkpoints change nothing.
         owner.assert_replay(0);
     }
 
-    /// Outcomes written twice outside of a checkpoint's window are not counted twice.
+    /// Outcomes written twice outside a checkpoint's window are not counted twice.
     #[test]
     fn repeated_outcomes_count_once(ops in vec(op(), 1..80)) {
         let mut owner = Owner::new();
@@ -674,7 +677,7 @@ proptest! {
     }
 }
 
-/// Runs some operations after which everything can be forgotten; whether the checks found something.
+/// Runs some operations after which everything can be forgotten. Returns whether the checks found the error.
 fn is_found(mutation: Mutation) -> bool {
     let mut runner = TestRunner::deterministic();
     let strategy = vec(op(), 30..80);
@@ -701,7 +704,7 @@ fn forgetting_is_checked_by_what_it_must_not_do() {
     assert!(is_found(Mutation::StaleQuarantine), "a slice with recipients that were released was kept");
 }
 
-/// Slices are kept, over checkpoints that are given up and starts too.
+/// Slices are kept, even across abandoned checkpoints and starts.
 #[test]
 fn unchanged_slices_are_named_again() {
     let mut owner = Owner::new();
@@ -714,7 +717,7 @@ fn unchanged_slices_are_named_again() {
             owner.batch(false, 1000, false);
         }
         if round > 0 {
-            // 50 pages of addresses and one of messages; a start makes them age.
+            // There are 50 pages of addresses and one of messages; a start ages them.
             let (kept, new) = (owner.kept.again - again, owner.kept.last_content - written);
             assert!(kept >= 30 && new <= 20, "round {round}: {kept} kept, {new} written");
         }
@@ -731,7 +734,7 @@ fn unchanged_slices_are_named_again() {
     }
 }
 
-/// Ids do come back: most runs of many addresses would need more ids otherwise.
+/// Ids are reused: otherwise most runs with many addresses would need more ids.
 #[test]
 fn forgotten_ids_are_given_out_again() {
     let mut owner = Owner::new();
@@ -747,7 +750,7 @@ fn forgotten_ids_are_given_out_again() {
     assert!(owner.live.book.id_bound() <= 30, "{} ids for 300 addresses", owner.live.book.id_bound());
 }
 
-/// The checker bites: outcomes that are applied before the begin but written after it would count twice.
+/// The checker works: outcomes applied before the beginning but written after it would count twice.
 #[test]
 fn the_order_in_a_batch_matters() {
     let mut owner = Owner::new();
