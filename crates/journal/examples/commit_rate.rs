@@ -1,9 +1,9 @@
-//! Commits per second on a real directory, in new segments and in recycled ones.
+//! Measures commits per second on a real directory, in new segments and in recycled ones.
 //!
 //! `cargo run --release -p stentor-journal --example commit_rate -- DIRECTORY [RECORD_BYTES [COMMITS]]`
 //!
-//! "growing" prepares every segment within the run (pool empty); "recycled" writes the same again into segments that a
-//! checkpoint has set free.
+//! "growing" prepares every segment within the run (pool empty); "recycled" writes the same data again into segments
+//! that a checkpoint has freed.
 
 use std::error::Error;
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! Read-ahead for cleaning: another thread reads and checks what the committer will copy.
 //!
 //! States of a victim: none -> being read, batch by batch (set by the committer) -> complete (its end is queued). The
-//! queue is bounded in bytes; the committer takes from it and asks the table again whether each piece is still in
-//! place. A segment freed in between is cancelled. Without a [`Cleaner`] the journal reads by itself, within `clean`.
+//! queue is bounded in bytes; the committer takes from it and checks in the table again whether each piece is still in
+//! place. A segment freed in between is cancelled. Without a [`Cleaner`] the journal itself reads, within `clean`.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::format::{BLOCK_BYTES, BatchHeader, PIECE_HEADER_BYTES, Records, decod
 use crate::reader::Shared;
 use crate::table::Extent;
 
-/// Bytes read and not yet copied, roughly; one batch may exceed it.
+/// Approximate number of bytes read and not yet copied; one batch may exceed it.
 const READY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// A victim and how far it has been read.
+/// A victim, and how far it has been read.
 #[derive(Clone)]
 pub(crate) struct Reading {
     pub generation: u32,
@@ -34,7 +34,7 @@ pub(crate) struct Chunk {
     pub generation: u32,
     bytes: Vec<u8>,
     pieces: Vec<Live>,
-    /// Pieces that are done.
+    /// Number of pieces that are done.
     pub done: usize,
 }
 
@@ -64,7 +64,7 @@ pub(crate) enum Item {
 
 #[derive(Default)]
 struct State {
-    /// A [`Cleaner`] reads.
+    /// Whether a [`Cleaner`] exists and reads.
     is_attached: bool,
     reading: Option<Reading>,
     ready: VecDeque<Item>,
@@ -93,7 +93,7 @@ impl Ahead {
         state.reading.is_some() || !state.ready.is_empty()
     }
 
-    /// The next victim.
+    /// Starts reading the next victim.
     pub fn begin(&self, reading: Reading) {
         self.state.lock().reading = Some(reading);
         self.wake.notify_one();
@@ -112,7 +112,7 @@ impl Ahead {
         Some(item)
     }
 
-    /// The segment of this generation came free.
+    /// Cancels the reading of a segment that was freed.
     pub fn cancel(&self, generation: u32) {
         let mut state = self.state.lock();
         state.reading.take_if(|reading| reading.generation == generation);
@@ -128,7 +128,7 @@ impl Ahead {
         self.wake.notify_one();
     }
 
-    /// Reads one batch of the victim into the queue. Returns the bytes read, `None` = nothing to do.
+    /// Reads one batch of the victim into the queue. Returns the bytes read; `None`: nothing to do.
     pub fn read(&self) -> Option<usize> {
         let reading = {
             let state = self.state.lock();
@@ -139,7 +139,7 @@ impl Ahead {
         };
         let loaded = self.load(&reading).map(|(header, bytes)| (header, self.live(&reading, &header, &bytes), bytes));
         let mut state = self.state.lock();
-        // It may have come free while it was read.
+        // The segment may have been freed while it was read.
         let current = state.reading.as_mut().filter(|current| current.generation == reading.generation)?;
         let Some((header, pieces, bytes)) = loaded else {
             state.reading = None;
@@ -155,7 +155,7 @@ impl Ahead {
         Some(read)
     }
 
-    /// The batch to be read next, checked. `None` = there is none (any more), or it cannot be read.
+    /// Loads and checks the batch to read next. `None`: there is none (any more), or it cannot be read.
     fn load(&self, reading: &Reading) -> Option<(BatchHeader, Vec<u8>)> {
         if reading.offset + BLOCK_BYTES as u64 > reading.bytes {
             return None;
@@ -179,7 +179,7 @@ impl Ahead {
         (header.generation == reading.generation).then_some((header, buffer))
     }
 
-    /// The pieces of a batch that the table places there.
+    /// The pieces of a batch that are there according to the table.
     fn live(&self, reading: &Reading, header: &BatchHeader, bytes: &[u8]) -> Vec<Live> {
         let contents = self.shared.read();
         let mut pieces = Vec::new();
@@ -209,8 +209,8 @@ impl Item {
     }
 }
 
-/// Reads what cleaning will copy, from another thread, so that no commit waits for a read. The journal relies on it as
-/// long as one exists.
+/// Reads from another thread the content that cleaning will copy, so that no commit waits for a read. The journal
+/// relies on it as long as one exists.
 pub struct Cleaner {
     ahead: Arc<Ahead>,
 }
@@ -221,12 +221,12 @@ impl Cleaner {
         Cleaner { ahead }
     }
 
-    /// Reads one batch if there is one to be read; `true` = ask again.
+    /// Reads one batch, if there is one to read. Returns `true` if it should be called again.
     pub fn read(&self) -> bool {
         self.ahead.read().is_some()
     }
 
-    /// Sleeps until there may be work: reading, or (a segment was taken) preparing; at most this long.
+    /// Sleeps until there may be work, at most this long: something to read, or (a segment was taken) to prepare.
     pub fn wait(&self, most: Duration) {
         let mut state = self.ahead.state.lock();
         if state.reading.is_none() || state.ready_bytes >= READY_BYTES_MAX {

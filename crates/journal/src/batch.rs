@@ -1,15 +1,15 @@
 //! A batch under construction: one buffer, written without further copying.
 //!
 //! Space for the header is left at the front, records are appended, and commit fills in the header and pads to a block:
-//! no byte is copied twice. Everything else that commit must apply (pieces for the table, drops, checkpoint marks) is
-//! kept beside the bytes. A refused batch is unchanged; a committed one is empty, and keeps its buffer.
+//! no byte is copied twice. Other data that commit must apply (pieces for the table, drops, checkpoint marks) is kept
+//! beside the bytes. A refused batch is unchanged; a committed one is empty and keeps its buffer.
 
 use crate::format::{
     BATCH_HEADER_BYTES, PIECE_HEADER_BYTES, RECORD_BYTES_MAX, RECORD_HEADER_BYTES, kind, padded, put_u64, record_word,
 };
 use crate::table::Extent;
 
-/// A larger buffer is released after its batch, so that one large batch does not hold memory for good.
+/// A larger buffer is released after its batch, so that one large batch does not hold memory forever.
 const BUFFER_BYTES_KEPT_MAX: usize = 8 * 1024 * 1024;
 
 /// Records and content that become durable together, in this order.
@@ -19,13 +19,13 @@ pub struct Batch {
     records: u32,
     oversized: bool,
     pub(crate) pieces: Vec<Piece>,
-    /// Contents with a piece here that is not their last: id, and bytes so far in this batch.
+    /// Contents whose piece in this batch is not their last: id, and bytes so far in this batch.
     unfinished: Vec<(u64, u64)>,
     pub(crate) drops: Vec<u64>,
-    /// Slices that are written here: number of their checkpoint and content id.
+    /// Slices written in this batch: their checkpoint's number and their content id.
     pub(crate) slices: Vec<(u64, u64)>,
     pub(crate) marks: Marks,
-    /// The part of its octets that cleaning and checkpoints added, not mail.
+    /// Octets of the batch that cleaning and checkpoints added, not mail.
     pub(crate) upkeep_bytes: usize,
 }
 
@@ -37,9 +37,9 @@ pub(crate) struct Piece {
     pub at: u32,
     pub len: u32,
     pub last: bool,
-    /// Start within the content; for a new piece, counted from what was committed before this batch.
+    /// Start within the content; for a new piece, counted from the length committed before this batch.
     pub start: u64,
-    /// For a copy: the original place.
+    /// The original place of a copy.
     pub moved: Option<Extent>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct Marks {
     pub number: u64,
     pub begin: bool,
     pub slices: u64,
-    /// Offset of the end's record word.
+    /// Offset of the end record's word.
     pub end: Option<usize>,
 }
 
@@ -95,7 +95,7 @@ impl Batch {
         self.pieces.push(Piece { id, at, len: bytes.len() as u32, last, start, moved: None });
     }
 
-    /// Where a piece of `id` starts, counted from the content's first piece in this batch.
+    /// Start of the next piece of `id`, counted from the content's first piece in this batch.
     fn advance(&mut self, id: u64, len: u64, last: bool) -> u64 {
         if let Some((_, so_far)) = self.unfinished.iter_mut().rev().find(|(unfinished, _)| *unfinished == id) {
             let start = *so_far;
@@ -108,13 +108,13 @@ impl Batch {
         0
     }
 
-    /// Drops content once this batch is durable: put it into the batch with the record that ends the last reference. Nothing is
-    /// written. Unknown ids are ignored.
+    /// Drops content once this batch is durable: call it on the batch with the record that ends the last reference.
+    /// Nothing is written. Unknown ids are ignored.
     pub fn drop_content(&mut self, id: u64) {
         self.drops.push(id);
     }
 
-    /// Appends a copy of a piece that lies at `from`.
+    /// Appends a copy of the piece at `from`.
     pub(crate) fn moved_piece(&mut self, id: u64, start: u64, from: Extent, bytes: &[u8]) {
         let at = self.append_piece(kind::MOVED_PIECE, id, start, bytes);
         self.pieces.push(Piece { id, at, len: bytes.len() as u32, last: false, start, moved: Some(from) });
@@ -145,12 +145,12 @@ impl Batch {
         word
     }
 
-    /// Bytes so far, header included, padding not.
+    /// Bytes so far, including the header but not the padding.
     pub fn bytes(&self) -> usize {
         self.buffer.len()
     }
 
-    /// True if there is nothing to write. (Drops alone need no write, but a commit.)
+    /// True if there is nothing to write. (Drops alone need a commit, but no write.)
     pub fn is_empty(&self) -> bool {
         self.records == 0
     }
@@ -176,7 +176,7 @@ impl Batch {
         self.upkeep_bytes = 0;
     }
 
-    /// Octets without the header that the owner added, the state's slices not counted.
+    /// Octets that the owner added, without the header and the slices of the state.
     pub(crate) fn owner_bytes(&self) -> usize {
         self.buffer.len() - BATCH_HEADER_BYTES - self.upkeep_bytes
     }
@@ -190,14 +190,14 @@ impl Batch {
         put_u64(&mut self.buffer, at as usize - PIECE_HEADER_BYTES / 2, start);
     }
 
-    /// Turns the record whose word is at `word` into one that replay ignores.
+    /// Turns the record whose word is at `word` into a void record, which replay ignores.
     pub(crate) fn make_void(&mut self, word: usize) {
         let top = word + RECORD_HEADER_BYTES - 1;
         self.buffer[top] = self.buffer[top] & 0x0f | kind::VOID << 4;
     }
 
-    /// The marks, for checkpoint `number`. Marks of another one are left over from a refused commit, which abandoned
-    /// that checkpoint.
+    /// The marks for checkpoint `number`. Marks of another checkpoint are left over from a refused commit, which
+    /// abandoned it.
     pub(crate) fn belong_to(&mut self, number: u64) -> &mut Marks {
         if self.marks.number != number {
             if let Some(word) = self.marks.end {
@@ -224,7 +224,7 @@ impl Batch {
     }
 }
 
-/// Kinds written by cleaning and checkpoints. The owner's slices are counted where they are written.
+/// Whether cleaning or a checkpoint writes this kind. The owner's slices are counted where they are written.
 fn is_upkeep(kind: u8) -> bool {
     matches!(
         kind,

@@ -1,4 +1,4 @@
-//! What the journal remembers of a checkpoint while it is being written; `checkpoint.rs` has its states.
+//! State of a checkpoint that is being written; `checkpoint.rs` explains its states.
 
 use std::collections::BTreeSet;
 
@@ -10,16 +10,16 @@ pub(crate) struct Building {
     pub number: u64,
     /// Known once the marker is durable.
     pub begin: Option<Position>,
-    /// Next content to put into a slice, below `end`; `None` = all are in.
+    /// Next content to put into a slice, below `end`; `None`: all are in slices.
     pub cursor: Option<u64>,
     pub end: u64,
     pub slices_issued: u64,
     pub slices_durable: u64,
     /// Octets of all slices so far, the owner's included.
     pub slices_bytes: u64,
-    /// Of these, what it has written itself.
+    /// Octets of slices that this checkpoint wrote itself.
     pub written_bytes: u64,
-    /// Contents that are its slices.
+    /// Contents that are slices of this checkpoint.
     pub named: BTreeSet<u64>,
     /// Log bytes since the begin.
     pub bytes: u64,

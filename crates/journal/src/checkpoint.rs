@@ -6,8 +6,8 @@
 //! Checkpoint).
 //!
 //! The owner's larger slices are contents: a checkpoint names those unchanged since they were written and writes the
-//! others. What the durable checkpoint names is kept until the next one is durable; what only an abandoned checkpoint
-//! names is dropped with it.
+//! others. Slices that the durable checkpoint names are kept until the next one is durable; slices that only an
+//! abandoned checkpoint names are dropped with it.
 
 use std::collections::BTreeSet;
 
@@ -21,17 +21,17 @@ use crate::journal::Journal;
 
 /// A checkpoint is not due until the log exceeds this part of the live content.
 const LIVE_PART: u64 = 8;
-/// More than this would be replayed too slowly.
+/// Upper limit for that part: a longer log would take too long to replay.
 const LIVE_PART_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// The log behind the last checkpoint's end must exceed one part in 8 of the log it took, or the checkpoint's own writes would
-/// cause the next one.
+/// The log after the last checkpoint's end must exceed one part in 8 of the log from its beginning to its end;
+/// otherwise a checkpoint's own writes would trigger the next one.
 const GAP_PART: u64 = 8;
 
-/// A batch has room for this many slices at least.
+/// A batch has room for at least this many slices.
 const SLICE_PART: usize = 4;
-/// How far a slice may exceed its size: the extents of the content that filled it.
+/// How far a slice may exceed its size: by the extents of the content that filled it.
 const ENTRY_BYTES_MAX: usize = 64 * 1024;
-/// The record of a begin or an end, and the word of a slice.
+/// Bytes of the record of a begin or an end, and of the word of a slice.
 const MARKS_BYTES: usize = 64;
 
 /// Progress of a checkpoint.
@@ -47,18 +47,18 @@ pub enum CheckpointStep {
 }
 
 impl Journal {
-    /// True when a checkpoint should begin: the log since the last one's begin is over `checkpoint_bytes_min`, over
-    /// twice what the last wrote, and over an eighth of the live content (at most [`LIVE_PART_BYTES_MAX`]), so that a
-    /// checkpoint costs a bounded share of what is written and the log a bounded share of what is kept; or space is low
-    /// and there is a segment to gain. Never before the log after the last one's end exceeds an eighth of the log from
-    /// its begin to its end. False while one is running.
+    /// True when a checkpoint should begin. That is when the log since the last one's begin exceeds
+    /// `checkpoint_bytes_min`, twice the bytes that the last one wrote, and an eighth of the live content (at most
+    /// [`LIVE_PART_BYTES_MAX`]). This bounds the cost of a checkpoint by the bytes written, and the log by the bytes
+    /// kept. It is also due if space is low and there is a segment to gain. It is never due before the log after the
+    /// last one's end exceeds an eighth of the log from its begin to its end, nor while one is running.
     pub fn checkpoint_due(&self) -> bool {
-        // What one writes itself must not be the reason for the next, or it would go on for ever.
+        // A checkpoint's own writes must not trigger the next one, or they would never end.
         let since = self.replay_bytes.saturating_sub(self.checkpoint_log_bytes);
         if self.building.is_some() || since * GAP_PART <= self.checkpoint_log_bytes {
             return false;
         }
-        // One that begins in the head lets go of the segment before it.
+        // A checkpoint that begins in the head frees the segment before it.
         if self.chain_start() < self.tail && self.is_pressed() {
             return true;
         }
@@ -105,18 +105,18 @@ impl Journal {
         });
     }
 
-    /// What [`Journal::checkpoint_slice`] and [`Journal::end_checkpoint`] add to a batch, at most.
+    /// Largest number of bytes that [`Journal::checkpoint_slice`] and [`Journal::end_checkpoint`] add to a batch.
     pub fn slice_bytes_max(&self) -> usize {
         self.slice_bytes() + ENTRY_BYTES_MAX.min(self.slice_bytes()) + MARKS_BYTES
     }
 
-    /// Octets from which on a slice of the content table takes no further content.
+    /// Size at which a slice of the content table takes no further content.
     fn slice_bytes(&self) -> usize {
         SLICE_BYTES_MAX.min(self.options.batch_limit() / SLICE_PART)
     }
 
-    /// Puts the next slice of the content table into `batch`: at most 256 KiB, none before the begin marker is durable. Call it
-    /// once per batch, beside the owner's slices.
+    /// Puts the next slice of the content table into `batch`: at most 256 KiB, and none before the begin marker is
+    /// durable. Call it once per batch, along with the owner's slices.
     pub fn checkpoint_slice(&mut self, batch: &mut Batch) -> CheckpointStep {
         let bytes_max = self.slice_bytes();
         let Some(building) = &mut self.building else { return CheckpointStep::Aborted };
@@ -151,8 +151,8 @@ impl Journal {
         CheckpointStep::Done
     }
 
-    /// Writes a slice of the owner as an ordinary record, counted so that the journal knows how much space the next
-    /// checkpoint will need.
+    /// Writes a slice of the owner as an ordinary record, and counts it, so that the journal knows how much space the
+    /// next checkpoint will need.
     pub fn record_slice(&mut self, batch: &mut Batch, record: &[u8]) {
         if let Some(building) = &mut self.building {
             building.slices_bytes += record.len() as u64;
@@ -163,8 +163,9 @@ impl Journal {
         batch.upkeep_bytes += batch.bytes() - before;
     }
 
-    /// Writes a slice of the owner as content `id`, which no other has, and names it. Replay hands its bytes to the owner
-    /// where it is named, as if they were a record. `None`, and nothing written, if no checkpoint is running.
+    /// Writes a slice of the owner as content `id`, which no other content has, and names it. Replay passes its bytes
+    /// to the owner where it is named, as if they were a record. `None`, with nothing written, if no checkpoint is
+    /// running.
     pub fn write_slice(&mut self, batch: &mut Batch, id: u64, bytes: &[u8]) -> Option<Slice> {
         let building = self.building.as_mut()?;
         building.written_bytes += bytes.len() as u64;
@@ -184,7 +185,8 @@ impl Journal {
         Some(slice)
     }
 
-    /// Names a slice that an earlier checkpoint wrote. `false`: it no longer exists and must be written again.
+    /// Names a slice that an earlier checkpoint wrote. Returns `false` if it no longer exists and must be written
+    /// again.
     pub fn keep_slice(&mut self, batch: &mut Batch, slice: Slice) -> bool {
         if self.building.is_none() {
             return false;
@@ -216,7 +218,7 @@ impl Journal {
         }
     }
 
-    /// After a batch became durable: drops its slices of an abandoned checkpoint.
+    /// Drops a durable batch's slices of an abandoned checkpoint.
     pub(crate) fn drop_stale_slices(&mut self, batch: &Batch) {
         let current = self.building.as_ref().map(|building| building.number);
         let stale: Vec<u64> =
@@ -224,7 +226,7 @@ impl Journal {
         self.remove_contents(&stale);
     }
 
-    /// Before a batch is written: an end that does not count becomes a void record.
+    /// Turns an end that does not count into a void record, before a batch is written.
     pub(crate) fn settle_end_mark(&mut self, batch: &mut Batch) {
         let Some(word) = batch.marks.end else { return };
         let marks = batch.marks;
@@ -238,7 +240,7 @@ impl Journal {
         }
     }
 
-    /// After a batch became durable at `position`.
+    /// Applies the marks of a batch that became durable at `position`.
     pub(crate) fn settle_checkpoint(&mut self, batch: &Batch, position: Position) {
         let Some(building) = self.building.as_mut().filter(|building| building.number == batch.marks.number) else {
             return;
@@ -261,7 +263,7 @@ impl Journal {
         for segment in self.segments.values_mut() {
             segment.cleaned = false;
         }
-        // Only now does no start need them.
+        // Only now are they not needed by a start any more.
         let before = std::mem::replace(&mut self.slices, building.named);
         let unneeded: Vec<u64> = before.difference(&self.slices).copied().collect();
         self.remove_contents(&unneeded);
@@ -289,7 +291,7 @@ mod tests {
         replay.map(|(journal, _)| journal)
     }
 
-    /// A whole checkpoint with what `name` puts into it.
+    /// Writes a whole checkpoint with the slices that `name` puts into it.
     fn checkpoint(journal: &mut Journal, batch: &mut Batch, name: impl FnOnce(&mut Journal, &mut Batch)) {
         journal.begin_checkpoint(batch);
         name(journal, batch);
@@ -328,7 +330,7 @@ mod tests {
         assert!(!journal.keep_slice(&mut batch, slice), "it is gone");
     }
 
-    /// Why the order is as it is: a name that is durable before its slice refuses the start.
+    /// The reason for the order: a name that is durable before its slice prevents a start.
     #[test]
     fn a_slice_that_is_named_before_it_is_there_is_found() {
         let (disk, mut batch) = (SimDisk::new(2), Batch::new());
@@ -345,7 +347,7 @@ mod tests {
         let mut slice = None;
         checkpoint(&mut journal, &mut batch, |journal, batch| slice = journal.write_slice(batch, 50, b"the state"));
         for _ in 0..2 {
-            // The log that a start reads is checked by its batches; the slice lies before it.
+            // The log that a start reads is checked batch by batch; the slice lies before it.
             for _ in 0..20 {
                 batch.record(&[0; 4000]);
                 journal.commit(&mut batch, 1).unwrap();

@@ -1,15 +1,16 @@
 //! Cleaning: copies old live content to the head, so that it never pins a whole segment.
 //!
-//! A victim is a segment before the durable checkpoint with little live content; the threshold depends on all of them
-//! together, so that the dead part is bounded and nothing is moved while it is small. Its batches are read in order and
-//! checked, and the pieces that the table still places there are copied as moved pieces. The old place is freed when
-//! the batch with the copies is durable. A call adds a bounded number of octets to the batch, and reads nothing if a
-//! [`Cleaner`] does (`ahead.rs`); a victim that cannot be read is left alone until after the next checkpoint.
+//! A victim is a segment before the durable checkpoint with little live content. The threshold depends on all such
+//! segments together, so that the dead part is bounded and nothing is moved while it is small. Its batches are read in
+//! order and checked, and the pieces that the table still places there are copied as moved pieces. The old place is
+//! freed when the batch with the copies is durable. A call adds a bounded number of octets to the batch, and reads
+//! nothing if a [`Cleaner`] does (`ahead.rs`); a victim that cannot be read is left alone until after the next
+//! checkpoint.
 //!
-//! Cleaning has a budget, so that waiting mail is not moved forever: each octet that the owner writes or drops allows
-//! [`EARNED_PER_BYTE`] to be moved, in all at most what is live; a victim that would take more than is left stays.
-//! Without traffic the budget runs out, and with traffic copies are a bounded multiple of it. A start allows all live
-//! content to be moved once.
+//! Cleaning has a budget, so that waiting mail is not moved forever. Each octet that the owner writes or drops allows
+//! [`EARNED_PER_BYTE`] octets to be moved, in total at most the live content; a victim that would exceed the budget
+//! stays. Without traffic the budget runs out, and with traffic copies are a bounded multiple of it. A start allows all
+//! live content to be moved once.
 
 use std::sync::Arc;
 
@@ -18,23 +19,23 @@ use crate::batch::Batch;
 use crate::format::{BATCH_HEADER_BYTES, BLOCK_BYTES, PIECE_HEADER_BYTES, RECORD_HEADER_BYTES, padded};
 use crate::journal::{Journal, Segment};
 
-/// Without a [`Cleaner`], a call reads at most this many times what it may copy, and one batch.
+/// Without a [`Cleaner`], a call reads at most this many times the octets that it may copy, plus one batch.
 const READ_FACTOR: usize = 4;
 const READ_BYTES_MIN: usize = 1024 * 1024;
-/// When no further segment may be added, segments below this share live are cleaned. One always exists: files then take at
-/// least one and a half times the live content.
+/// When no further segment may be added, segments with a smaller live share than this are cleaned. There always is one,
+/// because files then take at least one and a half times the live content.
 const PRESSED_PERCENT_MAX: u64 = 80;
 /// Share of a segment that copies may fill when they share it with short-lived mail: the committer copies four octets
-/// for each octet of mail. A fuller victim would be one again after the next checkpoint.
+/// for each octet of mail. A fuller victim would become a victim again after the next checkpoint.
 const BESIDE_MAIL_PERCENT: u64 = 80;
-/// Octets that may be moved for each that is written or dropped. Where files take one and a half times the live content, the
-/// average segment is two thirds live, so that two octets are moved for each that it gives back. The rest is for uneven ones.
+/// Octets that may be moved for each octet written or dropped. If files take one and a half times the live content, the
+/// average segment is two thirds live, so two octets are moved for each one gained. The rest is for uneven segments.
 const EARNED_PER_BYTE: u64 = 8;
-/// One part in 16 of a segment is allowed for headers and padding of batches.
+/// One part in 16 of a segment is reserved for headers and padding of batches.
 const BATCHES_PART: u64 = 16;
 /// A piece larger than one part in 8 of a segment is large.
 const LARGE_PART: usize = 8;
-/// Octets of a piece besides its content: what copying cannot give back.
+/// Octets of a piece besides its content, which copying cannot recover.
 const PIECE_OVERHEAD_BYTES: u64 = (RECORD_HEADER_BYTES + PIECE_HEADER_BYTES) as u64;
 
 impl Segment {
@@ -43,8 +44,8 @@ impl Segment {
         self.live + self.pieces * PIECE_OVERHEAD_BYTES
     }
 
-    /// True if copying could not pack it more tightly: another piece of its size would not fit, with the overhead of
-    /// batches.
+    /// True if copying could not pack the segment more tightly: another piece of its average size would not fit, with
+    /// the overhead of batches.
     fn is_full(&self) -> bool {
         let piece = self.occupied() / self.pieces.max(1);
         self.occupied() + piece > self.bytes - self.bytes / BATCHES_PART
@@ -52,7 +53,7 @@ impl Segment {
 }
 
 impl Journal {
-    /// Hands cleaning's reads to another thread, for as long as the [`Cleaner`] lives.
+    /// Lets another thread do the reads of cleaning, for as long as the [`Cleaner`] lives.
     pub fn cleaner(&self) -> Cleaner {
         Cleaner::new(Arc::clone(&self.ahead))
     }
@@ -62,8 +63,9 @@ impl Journal {
         self.copying.is_some() || self.ahead.is_busy() || self.victim(false).is_some()
     }
 
-    /// Adds copies of live pieces to `batch`: at most `bytes_max` of content, or a single piece that is larger. Returns how many
-    /// bytes. 0 does not mean that nothing is left: ask [`Journal::clean_due`]. Once per batch: a second call adds nothing.
+    /// Adds copies of live pieces to `batch`: at most `bytes_max` of content, or a single larger piece. Returns the
+    /// number of bytes. 0 does not mean that nothing is left: call [`Journal::clean_due`]. Works once per batch: a
+    /// second call adds nothing.
     pub fn clean(&mut self, batch: &mut Batch, bytes_max: usize) -> usize {
         if batch.pieces.iter().any(|piece| piece.moved.is_some()) {
             return 0;
@@ -88,11 +90,11 @@ impl Journal {
         copied
     }
 
-    /// Copies what has been read, as far as it goes.
+    /// Copies the pieces that have been read, as far as they fit.
     fn copy_ready(&mut self, batch: &mut Batch, bytes_max: usize, copied: &mut usize) -> Copied {
         let (batch_max, rest) = (self.options.batch_limit(), self.head_rest());
-        // Copies of large pieces give nothing back if they leave the end of each segment empty again. So a batch ends where the
-        // head does.
+        // Copies of large pieces gain nothing if they leave the end of each segment empty again. So a batch ends where
+        // the head does.
         let large = self.options.segment_bytes as usize / LARGE_PART;
         loop {
             if *copied >= bytes_max {
@@ -108,14 +110,14 @@ impl Journal {
             };
             let contents = self.shared.read();
             while let Some((live, bytes)) = chunk.next() {
-                // It may have been dropped since it was read.
+                // The piece may have been dropped since it was read.
                 let need = RECORD_HEADER_BYTES + PIECE_HEADER_BYTES + bytes.len();
-                // Nor is it moved if no batch can hold it any more, since the options are others now.
+                // It is not moved either if no batch can hold it any more, because the options have changed.
                 let can_move = BATCH_HEADER_BYTES + need <= batch_max;
                 if can_move && contents.table.is_at(live.id, live.start, live.from) {
                     let after = batch.bytes() + need;
                     let is_for_next = bytes.len() > large && padded(batch.bytes()) <= rest && padded(after) > rest;
-                    // The first copy may be over `bytes_max`, but not over what a batch holds.
+                    // The first copy may exceed `bytes_max`, but not the size of a batch.
                     if (*copied > 0 && *copied + bytes.len() > bytes_max)
                         || after > batch_max
                         || (is_for_next && !batch.is_empty())
@@ -137,20 +139,20 @@ impl Journal {
         self.segments.values().map(Segment::occupied).sum()
     }
 
-    /// Allows octets to be moved for those that the owner wrote or dropped.
+    /// Allows octets to be moved in return for those that the owner wrote or dropped.
     pub(crate) fn earn(&mut self, bytes: u64) {
         self.clean_budget = self.clean_budget.saturating_add(bytes.saturating_mul(EARNED_PER_BYTE));
     }
 
-    /// The segment with the least live content that is worth cleaning, and the octets that copying it takes. Worth it: nearly
-    /// dead, or not full while all segments before the checkpoint hold too much dead content. Up to one segment's worth of
-    /// dead content is left alone: otherwise a small backlog would be copied again and again. `beside_mail`: the batch also
-    /// holds mail.
+    /// The segment with the least live content that is worth cleaning, and the octets that copying it takes. It is
+    /// worth cleaning if it is nearly dead, or not full while all segments before the checkpoint hold too much dead
+    /// content. Up to one segment's worth of dead content is left alone: otherwise a small backlog would be copied
+    /// again and again. `beside_mail`: the batch also contains mail.
     fn victim(&self, beside_mail: bool) -> Option<(u32, u64)> {
         let (mut live, mut bytes) = (0, 0);
         let mut least: Option<(u64, u32)> = None;
         for (generation, segment) in self.segments.range(..self.chain_start()) {
-            // What is left in a segment that was gone through goes with the batch that holds its copies.
+            // Content left in a cleaned segment goes with the batch that contains its copies.
             if segment.cleaned {
                 continue;
             }
@@ -165,7 +167,7 @@ impl Journal {
         let (cost, generation) = least.filter(|(cost, _)| *cost <= self.clean_budget)?;
         let segment = self.segments.get(&generation)?;
         let dead = bytes - live.min(bytes);
-        // A checkpoint that lets go of segments comes first: it gives room and moves nothing.
+        // A checkpoint that frees segments comes first: it gains room without moving anything.
         let is_pressed = self.is_pressed() && self.building.is_none() && !self.checkpoint_due();
         if dead < self.options.segment_bytes
             && segment.bytes == self.options.segment_bytes
@@ -177,7 +179,7 @@ impl Journal {
         let percent_max = if is_pressed {
             PRESSED_PERCENT_MAX
         } else if live * 100 < self.options.clean_total_percent_max * bytes {
-            // One that is fuller than all together gives nothing back.
+            // Nothing is gained by a segment that is fuller than the average of all.
             let percent_max = self.options.clean_total_percent_max;
             if beside_mail { percent_max * BESIDE_MAIL_PERCENT / 100 } else { percent_max }
         } else {
@@ -202,7 +204,7 @@ impl Journal {
 /// The state of a batch after copying.
 #[derive(PartialEq, Eq)]
 enum Copied {
-    /// There may be more, if it is read.
+    /// There may be more, once it is read.
     Room,
     /// The batch is full.
     Full,

@@ -1,5 +1,5 @@
 //! Commit: one write, one sync, then the state in memory. The proof depends on the order of the steps
-//! (docs/design/journal-format.md, Commit): do not reorder anything here without it.
+//! (docs/design/journal-format.md, Commit): do not reorder anything here without checking it.
 
 use std::io;
 use std::sync::Arc;
@@ -60,7 +60,7 @@ impl Journal {
         batch.unpad(bytes);
         self.statistics.bytes_written += written;
         match outcome {
-            // The next one goes over it. It is whole at most where only padding found no room (docs: ENOSPC).
+            // The next batch overwrites it. It is whole at most if only padding found no room (docs: ENOSPC).
             Err(error) if self.pool.heed(&error) => return Err(CommitError::Full(error)),
             Err(error) => return Err(self.abandon(head, error, now)),
             Ok(()) => {}
@@ -87,7 +87,7 @@ impl Journal {
         Ok(Receipt { seq: header.seq, bytes: written })
     }
 
-    /// Fills in where the batch's pieces start within contents that began in earlier batches.
+    /// Fills in the starts of the batch's pieces within contents that began in earlier batches.
     fn set_piece_starts(&mut self, batch: &mut Batch) -> Result<(), CommitError> {
         if batch.pieces.is_empty() {
             return Ok(());
@@ -111,7 +111,7 @@ impl Journal {
         Ok(())
     }
 
-    /// The batch is durable; apply it: its content exists, copies replace originals, drops take effect.
+    /// Applies a durable batch: its content exists, copies replace originals, drops take effect.
     fn apply(&mut self, batch: &Batch, head: Head) {
         if !batch.pieces.is_empty() {
             let mut contents = self.shared.write();
@@ -174,9 +174,9 @@ impl Journal {
         self.activate(now)
     }
 
-    /// Makes a free segment the head. On `Err` the head is unchanged, or abandoned if a header was tried: it may be
-    /// durable, and a start that finds it believes what it says about the head's last batch, so no batch may follow
-    /// there.
+    /// Makes a free segment the head. On `Err` the head is unchanged, or abandoned if a header write was tried. That
+    /// header may be durable, and a start that finds it believes its statement about the head's last batch, so no batch
+    /// may follow there.
     fn activate(&mut self, now: Ms) -> Result<Head, CommitError> {
         let ready = self.free_segment()?;
         let generation = self.next_generation;
@@ -198,8 +198,8 @@ impl Journal {
         self.statistics.syncs += 1;
         self.statistics.bytes_written += BLOCK_BYTES as u64;
         if let Err(source) = ready.file.write_at(0, &header.encode()).and_then(|()| ready.file.sync_data()) {
-            // Whatever became of that header says the same as the next one, as long as nothing is written in between (docs:
-            // activation that fails).
+            // Whatever happened to that header, it says the same as the next one, as long as nothing is written in
+            // between (docs: activation that fails).
             self.head = None;
             self.pool.discard(ready.slot);
             self.statistics.abandoned += 1;
@@ -234,8 +234,8 @@ impl Journal {
         if self.pool.heed(&source) { CommitError::Full(source) } else { CommitError::Io { file, offset, source } }
     }
 
-    /// After a failed write or sync: the head is never written or synced again. The successor is made at once, so that the
-    /// refused batch cannot be replayed.
+    /// Abandons the head after a failed write or sync: it is never written or synced again. The successor is made at
+    /// once, so that the refused batch cannot be replayed.
     fn abandon(&mut self, head: Head, source: io::Error, now: Ms) -> CommitError {
         self.head = None;
         self.statistics.abandoned += 1;

@@ -1,4 +1,4 @@
-//! Errors, typed so that the owner can choose its answer (452, 451, refuse to start).
+//! Errors, typed so that the owner can choose its response (452, 451, refuse to start).
 
 use std::error::Error;
 use std::io;
@@ -8,7 +8,7 @@ use thiserror::Error;
 /// Why a batch was not made durable. Nothing of a refused batch is ever acknowledged; the batch stays with the caller.
 #[derive(Debug, Error)]
 pub enum CommitError {
-    /// The disk has no space (or inodes, or quota) for another segment or for the batch. Nothing of the batch counts;
+    /// The disk has no space (or inodes, or quota) for another segment or for the batch. No part of the batch counts;
     /// try again when space is free ([`crate::Journal::is_low`]). SMTP reply: 452 4.3.1.
     #[error("the disk is full ({0})")]
     Full(#[source] io::Error),
@@ -19,7 +19,7 @@ pub enum CommitError {
         file: String,
         /// Byte offset of the failed write, or of the batch whose sync failed.
         offset: u64,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The batch (or one record) is larger than a segment or `batch_bytes_max` allows.
@@ -71,7 +71,7 @@ pub enum JournalError {
         file: String,
         /// Its version.
         version: u16,
-        /// Ours.
+        /// The version of this program.
         known: u16,
     },
     /// The options contradict each other.
@@ -90,9 +90,9 @@ pub enum JournalError {
     /// The system refused to list, open, read or sync.
     #[error("{file}: {source}")]
     Io {
-        /// Name of the file, or what was done.
+        /// Name of the file, or the operation.
         file: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

@@ -1,4 +1,5 @@
-//! The bytes of `docs/design/journal-format.md`: headers, record words, varints. Pure; every decoder takes any input.
+//! The byte formats of `docs/design/journal-format.md`: headers, record words, varints. Pure; every decoder accepts any
+//! input.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -6,7 +7,7 @@ use crate::Ms;
 
 /// Unit of alignment of batches, in bytes.
 pub const BLOCK_BYTES: usize = 4096;
-/// The version written. Version 1 had no records of kind [`kind::SLICE`].
+/// The version that is written. Version 1 had no records of kind [`kind::SLICE`].
 pub(crate) const FORMAT_VERSION: u16 = 2;
 /// The oldest version that is read.
 const FORMAT_VERSION_MIN: u16 = 1;
@@ -14,7 +15,7 @@ const FORMAT_VERSION_MIN: u16 = 1;
 pub const BATCH_HEADER_BYTES: usize = 48;
 /// Bytes of a record besides its payload.
 pub const RECORD_HEADER_BYTES: usize = 4;
-/// Content id and start in front of a piece's bytes.
+/// Content id and start before a piece's bytes.
 pub(crate) const PIECE_HEADER_BYTES: usize = 16;
 /// Largest payload that a record word can express.
 pub(crate) const RECORD_BYTES_MAX: usize = (1 << 28) - 1;
@@ -37,7 +38,7 @@ pub(crate) mod kind {
     pub const SLICE: u8 = 9;
 }
 
-/// Where a batch is.
+/// Position of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Position {
     pub generation: u32,
@@ -133,7 +134,7 @@ impl SegmentHeader {
             checkpoint,
             next_content: word(10),
         };
-        // A predecessor is older: what is walked backwards ends.
+        // A predecessor is always older, so walking backwards ends.
         if header.generation == 0 || header.predecessor >= header.generation {
             return Err(BadHeader::Invalid);
         }
@@ -147,7 +148,7 @@ pub(crate) struct BatchHeader {
     pub generation: u32,
     pub seq: u64,
     pub time: Ms,
-    /// Header and records, without padding.
+    /// Size of header and records, without padding.
     pub bytes: u32,
     pub records: u32,
 }
@@ -172,7 +173,7 @@ impl BatchHeader {
         put_u64(batch, 0, checksum);
     }
 
-    /// Reads what looks like a header; nothing is checked but its form.
+    /// Reads a possible header; only its form is checked.
     pub fn peek(bytes: &[u8]) -> Option<BatchHeader> {
         let head = bytes.get(..BATCH_HEADER_BYTES)?;
         if head[8..12] != BATCH_MAGIC {
@@ -188,7 +189,7 @@ impl BatchHeader {
         (header.generation != 0 && header.bytes as usize >= BATCH_HEADER_BYTES).then_some(header)
     }
 
-    /// A whole batch at the front of `bytes`: form, version and checksum are right.
+    /// Checks a whole batch at the front of `bytes`: form, version and checksum.
     pub fn check(bytes: &[u8], store_id: u64) -> Result<BatchHeader, BadHeader> {
         let header = BatchHeader::peek(bytes).ok_or(BadHeader::Invalid)?;
         let whole = bytes.get(..header.bytes as usize).ok_or(BadHeader::Invalid)?;
@@ -219,7 +220,7 @@ pub(crate) fn record_word(kind: u8, payload_bytes: usize) -> [u8; RECORD_HEADER_
     (u32::from(kind) << 28 | payload_bytes as u32 & RECORD_BYTES_MAX as u32).to_le_bytes()
 }
 
-/// One record of a batch: its kind, its payload, and where the payload is in the batch.
+/// One record of a batch: its kind, its payload, and the payload's position in the batch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RawRecord<'a> {
     pub kind: u8,
@@ -227,7 +228,7 @@ pub(crate) struct RawRecord<'a> {
     pub at: usize,
 }
 
-/// Goes through the records of a whole batch (`header.bytes` long). `Err` = the records do not add up.
+/// Iterates over the records of a whole batch (`header.bytes` long). `Err`: the records do not add up.
 pub(crate) struct Records<'a> {
     batch: &'a [u8],
     at: usize,
@@ -266,7 +267,7 @@ impl<'a> Iterator for Records<'a> {
     }
 }
 
-/// Content id, start and bytes of a piece's payload.
+/// Content id, start and length of a piece's payload.
 pub(crate) fn decode_piece(payload: &[u8]) -> Option<(u64, u64, usize)> {
     let len = payload.len().checked_sub(PIECE_HEADER_BYTES)?;
     Some((get_u64(payload, 0), get_u64(payload, 8), len))
@@ -279,7 +280,7 @@ pub(crate) fn encode_checkpoint_begin(number: u64, next_content: u64) -> [u8; 16
     payload
 }
 
-/// Number and next content id in a begin marker.
+/// Number and next content id from a begin marker.
 pub(crate) fn decode_checkpoint_begin(payload: &[u8]) -> Option<(u64, u64)> {
     (payload.len() == 16).then(|| (get_u64(payload, 0), get_u64(payload, 8)))
 }
@@ -299,7 +300,7 @@ impl Slice {
         Slice { content, checksum: xxh3_64(bytes) }
     }
 
-    /// True if these are its bytes.
+    /// True if `bytes` are the slice's bytes.
     pub fn is_of(&self, bytes: &[u8]) -> bool {
         xxh3_64(bytes) == self.checksum
     }
@@ -316,7 +317,7 @@ pub(crate) fn encode_slice(number: u64, slice: Slice) -> [u8; SLICE_NAME_BYTES] 
     payload
 }
 
-/// The checkpoint's number and the slice.
+/// Number of the checkpoint, and the slice.
 pub(crate) fn decode_slice(payload: &[u8]) -> Option<(u64, Slice)> {
     let word = |index: usize| get_u64(payload, 8 * index);
     (payload.len() == SLICE_NAME_BYTES).then(|| (word(0), Slice { content: word(1), checksum: word(2) }))
@@ -349,7 +350,7 @@ pub(crate) fn put_varint(buffer: &mut Vec<u8>, mut value: u64) {
     buffer.push(value as u8);
 }
 
-/// Takes a varint off the front of `bytes`; `None` if it is cut or over 64 bits.
+/// Takes a varint off the front of `bytes`; `None` if it is truncated or over 64 bits.
 pub(crate) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0u64;
     for (index, byte) in bytes.iter().take(10).enumerate() {

@@ -11,8 +11,8 @@ use crate::journal::{Journal, Options};
 const SEGMENT_BYTES: usize = 16 * BLOCK_BYTES;
 const STORE_ID: u64 = 7;
 
-/// Recovers a store made of `data`: as raw segments, or as records in batches with correct checksums, to reach the code
-/// behind them. Then writes to it, and recovers again.
+/// Recovers a store made of `data`, either as raw segments or as records in batches with correct checksums, to reach
+/// the code after these checks. Then writes to it, and recovers again.
 #[doc(hidden)]
 pub fn recover_for_fuzz(data: &[u8]) {
     let Some((mode, data)) = data.split_first() else { return };
@@ -47,7 +47,7 @@ pub fn recover_for_fuzz(data: &[u8]) {
     assert_eq!(journal.reader().len(id), Some(7));
 }
 
-/// A segment whose batches' bodies are `data`: per batch a record count, a length (2 bytes) and the body.
+/// A segment whose batches have `data` as bodies: per batch a record count, a length (2 bytes) and the body.
 fn segment_of(mut data: &[u8], generation: u32, mode: u8) -> Vec<u8> {
     let begin = Position { generation: 1, offset: BLOCK_BYTES as u64, seq: 1 };
     let header = SegmentHeader {
@@ -96,7 +96,7 @@ mod tests {
             recover_for_fuzz(&input);
         }
 
-        /// Small records of all kinds, so that the words are mostly right.
+        /// Small records of all kinds, so that most record words are valid.
         #[test]
         fn recovery_takes_likely_records(mode: u8, records in prop::collection::vec((0u8..10, prop::collection::vec(0u8..6, 0..48)), 1..12)) {
             let mut body = Vec::new();

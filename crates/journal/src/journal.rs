@@ -1,7 +1,7 @@
-//! The journal's state in memory, its options and its figures.
+//! The journal's state in memory, its options and its statistics.
 //!
 //! Segments by generation are in the chain (from the durable checkpoint's begin to the head: needed for replay), or
-//! before it (kept while they hold live content), see docs/design/journal-format.md, Segment states. `commit.rs`
+//! before it (kept while they hold live content); see docs/design/journal-format.md, Segment states. `commit.rs`
 //! writes, `checkpoint.rs` and `clean.rs` reclaim space, `recovery.rs` opens.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,32 +18,32 @@ use crate::table::Extent;
 
 const SEGMENT_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 const MIB: u64 = 1024 * 1024;
-/// Once this much of the head is used, the journal makes sure that another segment can follow.
+/// Once this part of the head is used, the journal makes sure that another segment can follow.
 const PRESSED_PART: u64 = 16;
 
-/// How a journal is laid out. The sizes may change between starts.
+/// Layout of a journal. The sizes may change between starts.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Bytes of a segment file, a multiple of 4096 (at least 4 blocks, at most 1 GiB).
     pub segment_bytes: u64,
-    /// Largest batch. It also has to fit into a segment.
+    /// Size of the largest batch, which also has to fit into a segment.
     pub batch_bytes_max: usize,
-    /// The preparer keeps this many segments ready, where `spare_segments` leaves room.
+    /// Number of segments that the preparer keeps ready, if `spare_segments` leaves room.
     pub pool_ready_min: usize,
-    /// Free segments beyond this many are removed.
+    /// Largest number of free segments; more are removed.
     pub pool_ready_max: usize,
-    /// All files together take one and a half times the live content and this many segments; at least 2.
+    /// All files together take one and a half times the live content plus this many segments; at least 2.
     pub spare_segments: u64,
-    /// [`Journal::is_low`] when fewer segments than this are ready or could be created.
+    /// [`Journal::is_low`] is true when fewer segments than this are ready or could be created.
     pub reserve_segments: u64,
-    /// A checkpoint is due after this many bytes of log (or more, see [`Journal::checkpoint_due`]); 0 = half a segment.
+    /// A checkpoint is due after this many bytes of log (or more, see [`Journal::checkpoint_due`]); 0: half a segment.
     pub checkpoint_bytes_min: u64,
-    /// Content is moved out of any segment that is under this share live.
+    /// Content is moved out of any segment whose live share is below this.
     pub clean_live_percent_max: u64,
-    /// If all segments before the checkpoint together are under this share live, content is moved out of the least live.
-    /// Both shares hold from one segment of dead octets on.
+    /// If the live share of all segments before the checkpoint together is below this, content is moved out of the one
+    /// with the least. Both shares apply from one segment of dead octets on.
     pub clean_total_percent_max: u64,
-    /// Random; becomes the id of a new store. It keeps foreign bytes from being read as batches, so do not make it
+    /// Random; becomes the id of a new store. It prevents foreign bytes from being read as batches, so do not make it
     /// constant.
     pub seed: u64,
 }
@@ -78,7 +78,7 @@ impl Options {
         Ok(())
     }
 
-    /// Log between two checkpoints while there is little to keep.
+    /// Log between two checkpoints while there is little live content.
     pub(crate) fn checkpoint_bytes(&self) -> u64 {
         if self.checkpoint_bytes_min == 0 { self.segment_bytes / 2 } else { self.checkpoint_bytes_min }
     }
@@ -98,14 +98,14 @@ pub struct Receipt {
     pub bytes: u64,
 }
 
-/// Figures since the journal was opened.
+/// Statistics since the journal was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Batches committed.
     pub batches: u64,
-    /// Records in them, pieces of content included.
+    /// Records in those batches, pieces of content included.
     pub records: u64,
-    /// Calls of fdatasync by commits and activations (not those of the preparer).
+    /// Calls of fdatasync by commits and activations (not by the preparer).
     pub syncs: u64,
     /// Bytes written by commits and activations.
     pub bytes_written: u64,
@@ -115,7 +115,7 @@ pub struct Statistics {
     pub bytes_moved: u64,
     /// Checkpoints that became durable.
     pub checkpoints: u64,
-    /// Slices of the owner that checkpoints wrote, and those that they only named.
+    /// The owner's slices that checkpoints wrote, and those that they only named.
     pub slices_written: u64,
     pub slices_kept: u64,
     /// Segments that were reused.
@@ -126,7 +126,7 @@ pub struct Statistics {
     pub abandoned: u64,
 }
 
-/// The space that the journal occupies.
+/// The space that the journal uses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Space {
     /// Segments in use.
@@ -135,13 +135,13 @@ pub struct Space {
     pub ready_segments: usize,
     /// Bytes of all segment files.
     pub disk_bytes: u64,
-    /// Bytes of content that is not dropped.
+    /// Bytes of content that has not been dropped.
     pub live_content_bytes: u64,
     /// Number of contents.
     pub contents: usize,
     /// Bytes of log since the durable checkpoint's begin: what a start reads.
     pub replay_bytes: u64,
-    /// Bytes that the disk can still give.
+    /// Bytes that the disk still has free.
     pub free_disk_bytes: u64,
 }
 
@@ -156,7 +156,7 @@ pub(crate) struct Segment {
     /// Number of extents of live content in it.
     pub pieces: u64,
     pub abandoned: bool,
-    /// Cleaning has finished it since the last checkpoint.
+    /// Whether cleaning has finished it since the last checkpoint.
     pub cleaned: bool,
 }
 
@@ -181,10 +181,10 @@ pub struct Journal {
     pub(crate) shared: Shared,
     pub(crate) pool: Arc<Pool>,
     pub(crate) segments: BTreeMap<u32, Segment>,
-    /// Removed from the map, waiting for readers to finish.
+    /// Segments removed from the map, waiting for readers to finish.
     pub(crate) draining: Vec<Segment>,
     pub(crate) head: Option<Head>,
-    /// The chain's last segment, head or abandoned; 0 = none yet.
+    /// The chain's last segment, head or abandoned; 0: none yet.
     pub(crate) tail: u32,
     pub(crate) last_seq: u64,
     pub(crate) next_generation: u32,
@@ -192,18 +192,18 @@ pub struct Journal {
     pub(crate) checkpoint: Option<Checkpoint>,
     pub(crate) checkpoint_number: u64,
     pub(crate) building: Option<Building>,
-    /// Bytes that the last checkpoint wrote itself.
+    /// Bytes that the last checkpoint itself wrote.
     pub(crate) checkpoint_bytes: u64,
     /// Bytes of log from the last checkpoint's begin to its end.
     pub(crate) checkpoint_log_bytes: u64,
     /// Contents that are slices of the durable checkpoint.
     pub(crate) slices: BTreeSet<u64>,
-    /// Bytes of the last checkpoint's slices, written by it or before.
+    /// Bytes of the last checkpoint's slices, written by it or earlier.
     pub(crate) state_bytes: u64,
     /// Bytes of log since the durable checkpoint's begin.
     pub(crate) replay_bytes: u64,
     pub(crate) ahead: Arc<Ahead>,
-    /// Read by `ahead`, but not completely copied.
+    /// A batch read by `ahead`, but not completely copied.
     pub(crate) copying: Option<Chunk>,
     /// Octets that cleaning may move (`clean.rs`).
     pub(crate) clean_budget: u64,
@@ -211,7 +211,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// A number for a content, not used before (nor by any content that recovery found).
+    /// A new number for a content, never used before (nor by any content that recovery found).
     pub fn next_content_id(&mut self) -> u64 {
         let id = self.next_content;
         self.next_content = id.saturating_add(1);
@@ -224,8 +224,8 @@ impl Journal {
         self.drop_contents(&[id]);
     }
 
-    /// Drops all contents that `keep` does not want, except the checkpoint's slices. To be called after open, when the
-    /// owner knows what it refers to.
+    /// Drops all contents that `keep` does not select, except the checkpoint's slices. Call it after open, when the
+    /// owner knows its references.
     ///
     /// Errors: [`JournalError::Damaged`] if a kept content lies in a missing segment.
     pub fn retain_contents(&mut self, keep: &mut dyn FnMut(u64) -> bool) -> Result<(), JournalError> {
@@ -256,13 +256,13 @@ impl Journal {
         Ok(())
     }
 
-    /// For the owner's contents: dropped octets allow cleaning to move some.
+    /// Drops contents of the owner, which allows cleaning to move octets in return.
     pub(crate) fn drop_contents(&mut self, ids: &[u64]) {
         let bytes = self.remove_contents(ids);
         self.earn(bytes);
     }
 
-    /// Returns the octets that are no longer live.
+    /// Removes contents. Returns the number of octets that are no longer live.
     pub(crate) fn remove_contents(&mut self, ids: &[u64]) -> u64 {
         if ids.is_empty() {
             return 0;
@@ -289,7 +289,7 @@ impl Journal {
         self.slices.iter().copied()
     }
 
-    /// First generation that replay needs.
+    /// The first generation that replay needs.
     pub(crate) fn chain_start(&self) -> u32 {
         self.checkpoint.map_or(0, |checkpoint| checkpoint.begin.generation)
     }
@@ -303,7 +303,7 @@ impl Journal {
             .filter(|(generation, segment)| segment.live == 0 && **generation != self.tail)
             .map(|(generation, _)| *generation)
             .collect();
-        // Before the files go off the map, so that nobody reads ahead for nothing.
+        // Before the files are removed from the map, so that nobody reads ahead for nothing.
         for generation in &free {
             self.ahead.cancel(*generation);
         }
@@ -325,20 +325,20 @@ impl Journal {
                 ready.push(Ready { slot: segment.slot, file: segment.file });
             }
         }
-        // First the room that they have left, then they: in the other order they would be removed as too many, and others
-        // made in their place.
+        // First account for the room that they leave, then add them: in the other order they would be removed as
+        // excess, and others would be made in their place.
         self.limit_pool();
         for segment in ready {
             self.pool.give(segment);
         }
     }
 
-    /// Bytes that all files may take.
+    /// Number of bytes that all files may take.
     fn bytes_allowed(&self) -> u64 {
         self.live() * 3 / 2 + self.options.spare_segments * self.options.segment_bytes
     }
 
-    /// Bytes of live content, slices included.
+    /// Number of bytes of live content, slices included.
     pub(crate) fn live(&self) -> u64 {
         self.segments.values().map(|segment| segment.live).sum()
     }
@@ -347,8 +347,8 @@ impl Journal {
         self.segments.values().chain(&self.draining).map(|segment| segment.bytes).sum()
     }
 
-    /// Tells the pool how many segments there is space for. One is made only if a quarter of the live content is to
-    /// spare, so that fluctuating content does not make and remove segments.
+    /// Tells the pool for how many segments there is space. One is made only if a quarter of the live content remains
+    /// to spare, so that fluctuating content does not create and remove segments.
     pub(crate) fn limit_pool(&self) {
         let (used, live) = (self.bytes_used(), self.live());
         let room = |allowed: u64| {
@@ -359,8 +359,8 @@ impl Journal {
         self.pool.limit(room(allowed), room(allowed - live / 4));
     }
 
-    /// True when the head fills up, none is ready to follow it, and another segment would be too much: space must be
-    /// reclaimed by a checkpoint or by cleaning. An eighth of the live content is left for what ends meanwhile.
+    /// True when the head fills up, no segment is ready to follow it, and another would exceed the limit: space must be
+    /// reclaimed by a checkpoint or by cleaning. An eighth of the live content is left for content that ends meanwhile.
     pub(crate) fn is_pressed(&self) -> bool {
         let segment_bytes = self.options.segment_bytes;
         self.head.is_some_and(|head| head.offset > segment_bytes / PRESSED_PART)
@@ -368,35 +368,36 @@ impl Journal {
             && self.bytes_used() + segment_bytes + self.live() / 8 > self.bytes_allowed()
     }
 
-    /// For reading content from any thread.
+    /// A reader of content for any thread.
     pub fn reader(&self) -> ContentReader {
         ContentReader { shared: Arc::clone(&self.shared) }
     }
 
-    /// For preparing segments from another thread.
+    /// A preparer of segments for another thread.
     pub fn preparer(&self) -> Preparer {
         Preparer { pool: Arc::clone(&self.pool) }
     }
 
-    /// Sequence number of the last durable batch, 0 if there is none.
+    /// Sequence number of the last durable batch; 0 if there is none.
     pub fn last_seq(&self) -> u64 {
         self.last_seq
     }
 
-    /// Largest batch, in [`crate::Batch::bytes`].
+    /// Size of the largest batch, as counted by [`crate::Batch::bytes`].
     pub fn batch_bytes_max(&self) -> usize {
         self.options.batch_limit()
     }
 
-    /// Figures since open.
+    /// Statistics since open.
     pub fn statistics(&self) -> Statistics {
         Statistics { bytes_prepared: self.pool.bytes_prepared(), ..self.statistics }
     }
 
-    /// True when room for fewer than `reserve_segments` and one and a half checkpoints is left, or the disk has refused
-    /// something for want of room and no segment was made or given back since: take no new mail (452), but
-    /// complete what is there. (What completing writes is given back by a checkpoint, which must fit.) Asks the file system
-    /// (a system call); where a quota or inodes are used up, its free octets say nothing, and a segment must have been had.
+    /// True when the room left is less than `reserve_segments` and one and a half checkpoints, or when the disk has
+    /// refused something for lack of space and no segment was made or freed since. The owner should then take no new
+    /// mail (452), but complete the mail in the queue: a checkpoint, which must fit, reclaims what completing writes.
+    /// Asks the file system (a system call). If a quota or the inodes are used up, its free octets mean nothing; only
+    /// obtaining a segment shows that there is room.
     pub fn is_low(&self) -> bool {
         if self.pool.is_out_of_room() {
             return true;
@@ -411,7 +412,7 @@ impl Journal {
         self.pool.ready() > 0
     }
 
-    /// The space the journal occupies. Asks the file system.
+    /// The space that the journal uses. Asks the file system.
     pub fn space(&self) -> Space {
         let ready = self.pool.ready();
         Space {
@@ -426,7 +427,7 @@ impl Journal {
     }
 }
 
-/// Takes an extent off its segment's live bytes; `true` if nothing live is left there.
+/// Subtracts an extent from its segment's live bytes; `true` if nothing live is left there.
 pub(crate) fn release(segments: &mut BTreeMap<u32, Segment>, extent: Extent) -> bool {
     segments.get_mut(&extent.generation).is_some_and(|segment| {
         debug_assert!(segment.live >= extent.len.into(), "live bytes of a segment are the sum of its extents");

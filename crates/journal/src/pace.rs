@@ -1,8 +1,8 @@
-//! Recent behaviour of the disk and of arrivals, which decides how long group commit waits.
+//! Decides how long group commit waits, from the recent behaviour of the disk and of arrivals.
 //!
 //! Clients in lock step (each waits for its reply before it sends the next message) fall into groups that take turns,
-//! each waiting for the other's sync. Where a sync is slow, waiting for as many messages as in recent batches merges
-//! the groups again. Promise: nobody waits longer than a part of a sync, nor after arrivals have stopped, nor alone.
+//! each waiting for the other's sync. If a sync is slow, waiting for as many messages as in recent batches merges the
+//! groups again. Promise: nobody waits longer than a part of a sync, nor after arrivals have stopped, nor alone.
 
 use std::time::Duration;
 
@@ -10,18 +10,18 @@ use std::time::Duration;
 const PATIENCE_PART: u32 = 2;
 /// Arrivals further apart than this fraction of the sync time do not form a group.
 const QUIET_PART: u32 = 16;
-/// A shorter wait costs more in wake-ups than it gains.
+/// With faster syncs than this, waiting costs more in wake-ups than it gains.
 const SYNC_MIN: Duration = Duration::from_millis(4);
-/// Upper bound, however slow the disk is.
+/// Upper limit for the wait, however slow the disk is.
 const PATIENCE_MAX: Duration = Duration::from_millis(50);
 
-/// Commits in the mean, roughly: a disk that is slow in bursts is a slow disk.
+/// Approximate number of commits in the mean: a disk that is slow in bursts counts as slow.
 const MEMORY: u32 = 16;
-/// An outlier counts at most this much.
+/// Limit for a single commit's time in the mean.
 const TOOK_MAX: Duration = Duration::from_millis(100);
 
-/// For an owner that commits for many clients: record every commit, and ask before the next one whether to wait for
-/// more.
+/// The pace of an owner that commits for many clients. Record every commit, and check before the next one whether to
+/// wait for more.
 #[derive(Debug, Default)]
 pub struct Pace {
     /// Mean time of a commit.
@@ -31,7 +31,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// A batch of `messages` was written and synced in `took`.
+    /// Records that a batch of `messages` was written and synced in `took`.
     pub fn synced(&mut self, messages: usize, took: Duration) {
         self.sync = (self.sync * (MEMORY - 1) + took.min(TOOK_MAX)) / MEMORY;
         if messages > 0 {
@@ -39,17 +39,17 @@ impl Pace {
         }
     }
 
-    /// Whether as many messages are here as in recent batches.
+    /// Whether as many messages have arrived as in recent batches.
     pub fn is_complete(&self, messages: usize) -> bool {
         messages >= self.batches[0].max(self.batches[1])
     }
 
-    /// The longest time to wait for the missing ones.
+    /// The longest time to wait for missing messages.
     pub fn patience(&self) -> Duration {
         if self.sync < SYNC_MIN { Duration::ZERO } else { (self.sync / PATIENCE_PART).min(PATIENCE_MAX) }
     }
 
-    /// Waiting ends when nothing has arrived for this long.
+    /// Time without arrivals after which waiting ends.
     pub fn quiet(&self) -> Duration {
         self.sync.min(2 * PATIENCE_MAX) / QUIET_PART
     }
@@ -99,7 +99,7 @@ mod tests {
         let mut pace = after(200, Duration::from_millis(15), 10);
         pace.synced(3, Duration::from_millis(15));
         assert!(!pace.is_complete(3));
-        // Completions alone say nothing of who comes.
+        // Batches of completions say nothing about arrivals.
         pace.synced(0, Duration::from_millis(15));
         pace.synced(3, Duration::from_millis(15));
         assert!(pace.is_complete(3));

@@ -1,4 +1,4 @@
-//! A map from numbers that are given out in order, packed.
+//! A packed map whose keys are numbers assigned in order.
 //!
 //! Promise: a page packs the entries of 64 numbers without gaps, so that an entry of a page in use costs its own size
 //! and a byte or two (an ordered map fills its nodes half when keys come in order: three times as much). A lone entry
@@ -41,7 +41,7 @@ impl<T> Page<T> {
     }
 }
 
-/// A packed map; see the module's documentation.
+/// A packed map; see the module's head.
 #[derive(Debug)]
 pub(crate) struct Pages<T> {
     pages: BTreeMap<u64, Page<T>>,
@@ -118,12 +118,12 @@ impl<T> Pages<T> {
         });
     }
 
-    /// By number.
+    /// Entries in order of number.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         self.pages.iter().flat_map(|(number, page)| page.numbered(*number))
     }
 
-    /// Those in `ids`, by number.
+    /// Entries with numbers in `ids`, in order of number.
     pub fn range(&self, ids: Range<u64>) -> impl Iterator<Item = (u64, &T)> {
         let last = ids.end.saturating_sub(1).max(ids.start);
         let pages = self.pages.range(ids.start >> PAGE_SHIFT..=last >> PAGE_SHIFT);

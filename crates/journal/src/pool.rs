@@ -2,14 +2,14 @@
 //!
 //! States of a slot: being prepared (`new-`), ready, excess (to be removed). A segment is zero-filled once, when it is
 //! created, so that later syncs write data and no file-system metadata; recycled ones are used as they are. Preparing
-//! belongs off the commit path ([`Preparer`]); a commit that finds none ready makes one itself, reserved but not
-//! filled, so that it waits for a few small writes and not for a whole segment. Later syncs of that one write metadata
-//! as well.
+//! belongs off the commit path ([`Preparer`]). A commit that finds none ready makes one itself, reserved but not
+//! filled, so that it waits for a few small writes and not for a whole segment. Later syncs of that segment write
+//! metadata as well.
 //!
-//! The pool also owns the state of a full disk, *out of space*. It begins with the first call that the disk refuses for
-//! lack of space: making a segment, a header, a batch. It ends when a segment is obtained that did not exist before:
-//! made, or freed. Until then each [`Preparer::prepare`] tries to make one, however many are ready and whatever the
-//! limits say, so that free space is found as soon as there is some.
+//! The pool also owns the state *out of space* of a full disk. It begins with the first call that the disk refuses for
+//! lack of space: making a segment, writing a header or a batch. It ends when another segment is obtained: made, or
+//! freed. Until then each [`Preparer::prepare`] tries to make one, however many are ready and whatever the limits say,
+//! so that free space is found as soon as there is some.
 
 use std::io;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) fn segment_name(slot: u32) -> String {
     format!("{SEGMENT_PREFIX}{slot:08x}")
 }
 
-/// The slot of a segment's file name.
+/// The slot in a segment's file name.
 pub(crate) fn parse_segment_name(name: &str) -> Option<u32> {
     let digits = name.strip_prefix(SEGMENT_PREFIX)?;
     (digits.len() == 8).then(|| u32::from_str_radix(digits, 16).ok())?
@@ -44,7 +44,7 @@ pub(crate) struct Ready {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fill {
     Zeros,
-    /// They are reserved only.
+    /// Space is reserved only.
     Nothing,
 }
 
@@ -57,11 +57,12 @@ pub(crate) struct Pool {
 }
 
 struct State {
-    /// This many may be ready without the files together exceeding [`Pool::limit`]; and this many may be made for that.
+    /// The number of segments that may be ready without all files together exceeding [`Pool::limit`], and the number
+    /// that may be made for that.
     ready_max: usize,
     made_max: usize,
     ready: Vec<Ready>,
-    /// Names to be removed.
+    /// Names of files to remove.
     excess: Vec<String>,
     next_slot: u32,
     preparing: usize,
@@ -76,7 +77,7 @@ impl Pool {
         Pool { disk, segment_bytes, ready_min, state: Mutex::new(state), bytes_prepared: AtomicU64::new(0) }
     }
 
-    /// The segment taken is in use now, so there is space for one less until the owner sets the limit again
+    /// Takes a ready segment. It is then in use, so there is space for one less until the owner sets the limit again
     /// ([`Pool::limit`]): otherwise another would be filled at once, and removed when the next is freed.
     pub fn take(&self) -> Option<Ready> {
         let mut state = self.state.lock();
@@ -101,7 +102,7 @@ impl Pool {
         self.state.lock().is_out_of_room
     }
 
-    /// To be called for every failure that may be due to lack of space. Returns whether it was.
+    /// Call this for every failure that may be due to lack of space. Returns whether it was.
     pub fn heed(&self, error: &io::Error) -> bool {
         let is_full = is_full(error);
         if is_full {
@@ -110,7 +111,7 @@ impl Pool {
         is_full
     }
 
-    /// Adds a free segment, which ends being out of space; beyond `ready_max` it is marked for removal.
+    /// Adds a free segment, which ends *out of space*; beyond `ready_max` it is marked for removal.
     pub fn give(&self, ready: Ready) {
         let mut state = self.state.lock();
         let ready_max = state.ready_max.max(usize::from(state.is_out_of_room));
@@ -122,8 +123,7 @@ impl Pool {
         }
     }
 
-    /// From now on at most `ready_max` segments are kept ready, and none is made beyond `made_max`. Excess ones are
-    /// removed.
+    /// Keeps at most `ready_max` segments ready from now on, and makes none beyond `made_max`. Excess ones are removed.
     pub fn limit(&self, ready_max: usize, made_max: usize) {
         let mut state = self.state.lock();
         (state.ready_max, state.made_max) = (ready_max, made_max);
@@ -133,14 +133,14 @@ impl Pool {
         }
     }
 
-    /// A slot that must not be used again.
+    /// Marks a slot that must not be used again.
     pub fn discard(&self, slot: u32) {
         self.state.lock().excess.push(segment_name(slot));
     }
 
     /// Removes excess segments; those that cannot be removed now (a full disk may refuse that too) remain marked.
-    /// Returns how many were removed. The removal is made durable, so that a header that was abandoned cannot reappear
-    /// beside a later one of the same generation; should that fail, the next open syncs the directory.
+    /// Returns how many were removed. The removal is made durable, so that an abandoned header cannot reappear beside a
+    /// later one of the same generation; if that fails, the next open syncs the directory.
     pub fn remove_excess(&self) -> usize {
         let names = std::mem::take(&mut self.state.lock().excess);
         if names.is_empty() {
@@ -160,7 +160,7 @@ impl Pool {
 
     /// Creates a segment: space reserved, optionally zero-filled, synced, named, and the name synced.
     pub fn create(&self, fill: Fill) -> io::Result<Ready> {
-        // What is to be removed gives room first.
+        // Removing excess segments first gains room.
         self.remove_excess();
         let slot = {
             let mut state = self.state.lock();
@@ -172,14 +172,14 @@ impl Pool {
         let made = self.fill(&new_name, fill).and_then(|()| {
             self.disk.rename(&new_name, &name)?;
             self.disk.sync_dir()?;
-            // Under its final name: a file may be closed and opened again while it is used.
+            // Under its final name: a file may be closed and reopened while it is used.
             Ok(Ready { slot, file: self.disk.open(&name)? })
         });
         match &made {
             Ok(_) => self.state.lock().is_out_of_room = false,
             Err(error) => {
                 self.heed(error);
-                // Under whichever name it is: what failed may be the directory's sync. Else each try would leave a segment.
+                // Under either name: the directory sync may have failed. Otherwise each attempt would leave a segment.
                 self.state.lock().excess.extend([new_name, name]);
                 self.remove_excess();
             }
@@ -205,7 +205,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Registers a segment as being prepared if one more is needed; returns whether it is.
+    /// Registers a segment as being prepared if one more is needed. Returns whether it is.
     fn begin_preparing(&self) -> bool {
         let mut state = self.state.lock();
         let enough = if state.is_out_of_room { state.ready.len() + 1 } else { self.ready_min.min(state.made_max) };
@@ -223,8 +223,8 @@ pub struct Preparer {
 
 impl Preparer {
     /// Removes unneeded segments, or zero-fills one if fewer than `pool_ready_min` are ready or to find out whether
-    /// there is space again. `Ok(true)` = something was done, call again; `Ok(false)` = nothing to do. A full disk is
-    /// not an error here: `Ok(false)`, and to be called again after a pause.
+    /// there is space again. `Ok(true)`: something was done, call again. `Ok(false)`: nothing to do. A full disk is not
+    /// an error here: it returns `Ok(false)`, to be called again after a pause.
     pub fn prepare(&self) -> io::Result<bool> {
         if self.pool.remove_excess() > 0 {
             return Ok(true);

@@ -1,6 +1,6 @@
 //! Reads content from any thread, while the committer goes on.
 //!
-//! Promise: the bytes are those of the requested content, or the answer is `NotFound`. A reader gets the segment's file
+//! Promise: the bytes are those of the requested content, or the result is `NotFound`. A reader gets the segment's file
 //! from the shared map under the same short lock as the look-up of the content, and holds it while it reads. A segment
 //! is recycled only after it was removed from that map and nobody holds it any more.
 
@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use crate::disk::DiskFile;
 use crate::table::{Extent, Table};
 
-/// Shared by committer and readers.
+/// State shared by committer and readers.
 #[derive(Default)]
 pub(crate) struct Contents {
     pub table: Table,
@@ -24,7 +24,7 @@ pub(crate) struct Contents {
 
 pub(crate) type Shared = Arc<RwLock<Contents>>;
 
-/// A run of bytes and the file that it is in.
+/// A run of bytes and the file that contains it.
 type Part = (Option<Arc<dyn DiskFile>>, Extent);
 
 /// Reads content by id; cheap to clone.
@@ -34,21 +34,22 @@ pub struct ContentReader {
 }
 
 impl ContentReader {
-    /// Bytes of a complete content; `None` if it is unknown, incomplete or dropped.
+    /// Length of a complete content in bytes; `None` if it is unknown, incomplete or dropped.
     pub fn len(&self, id: u64) -> Option<u64> {
         self.shared.read().table.progress(id).filter(|progress| progress.complete).map(|progress| progress.len)
     }
 
     /// Reads from `offset` into `buffer`, as far as both go; 0 at the end.
     ///
-    /// Errors: `NotFound` if the content is unknown, incomplete or dropped; else what the disk says.
+    /// Errors: `NotFound` if the content is unknown, incomplete or dropped; otherwise the disk's error.
     pub fn read_at(&self, id: u64, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         self.read((id, false), offset, buffer)
     }
 
-    /// The same of a content whose last piece has not been written; who writes it reads what was synced.
+    /// Reads like [`ContentReader::read_at`], but also from a content whose last piece has not been written: the bytes
+    /// synced so far.
     ///
-    /// Errors: as [`ContentReader::read_at`], but that it may be incomplete.
+    /// Errors: as [`ContentReader::read_at`], except that the content may be incomplete.
     pub fn read_begun(&self, id: u64, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
         self.read((id, true), offset, buffer)
     }

@@ -1,8 +1,8 @@
 //! Opening: finds the head, cuts its torn tail, finds the newest checkpoint, replays from there. Each segment is read
 //! once.
 //!
-//! Promise: what was acknowledged is replayed, in order, each batch whole; what was refused is not; damage is never
-//! skipped: it ends in [`JournalError::Damaged`] with file and offset, and nothing is changed. The rules are in
+//! Promise: acknowledged batches are replayed, in order, each one whole; refused ones are not. Damage is never skipped:
+//! it ends in [`JournalError::Damaged`] with file and offset, and nothing is changed. The rules are in
 //! docs/design/journal-format.md, Recovery.
 
 use std::collections::BTreeSet;
@@ -38,26 +38,26 @@ pub struct Report {
     pub bytes: u64,
     /// Complete contents, before [`Journal::retain_contents`].
     pub contents: usize,
-    /// Contents whose last piece was missing; dropped.
+    /// Contents whose last piece was missing, and which were dropped.
     pub contents_incomplete: usize,
-    /// Bytes of a batch that was cut at the end, as far as its header can be read; 0 = the log ended cleanly.
+    /// Bytes of a batch that was cut off at the end, as far as its header can be read; 0: the log ended cleanly.
     pub torn_bytes: u64,
-    /// Sequence number of the last batch, 0 = none.
+    /// Sequence number of the last batch; 0: none.
     pub last_seq: u64,
-    /// Its time.
+    /// Time of the last batch.
     pub last_time: Ms,
 }
 
 impl Journal {
-    /// Opens the journal on `disk`, which no other may use. `replay` gets the owner's records in commit order, from the newest
-    /// durable checkpoint's begin on. Afterwards call [`Journal::retain_contents`].
+    /// Opens the journal on `disk`, which nothing else may use. `replay` gets the owner's records in commit order, from
+    /// the newest durable checkpoint's begin on. Afterwards call [`Journal::retain_contents`].
     pub fn open(
         disk: Arc<dyn Disk>,
         options: Options,
         replay: &mut Replay<'_>,
     ) -> Result<(Journal, Report), JournalError> {
         options.check()?;
-        // Names that a killed process created or removed must not change under us at the next power cut.
+        // Names that a killed process created or removed must not change later at a power cut.
         disk.sync_dir().map_err(JournalError::io("syncing the journal's directory"))?;
         let survey = survey(&*disk)?;
         let pool = Pool::new(
@@ -69,7 +69,7 @@ impl Journal {
         );
         let mut recovered = Recovered::default();
         if let Some((_, head)) = survey.headed.last_key_value() {
-            // A killed process may have left a batch in the page cache only.
+            // A killed process may have left a batch only in the page cache.
             head.file.sync_and_drop_cache().map_err(JournalError::io(&head.name()))?;
         }
         let chain = recovered.read_log(&survey, replay)?;
@@ -98,12 +98,12 @@ impl Journal {
             building: None,
             checkpoint_bytes: 0,
             checkpoint_log_bytes: 0,
-            // Not known exactly before the next checkpoint; what was replayed holds the last one.
+            // Not known exactly before the next checkpoint; the replayed bytes include the last one.
             state_bytes: recovered.report.bytes + recovered.slices_bytes,
             slices: recovered.slices,
             replay_bytes: recovered.report.bytes,
             copying: None,
-            // A start may clean up what the last run left; `clean` bounds it by what is live.
+            // A start may clean up after the last run; `clean` limits this to the live content.
             clean_budget: u64::MAX,
             statistics: Statistics::default(),
         };
@@ -111,7 +111,7 @@ impl Journal {
         Ok((journal, recovered.report))
     }
 
-    /// Sorts the files that were found into segments in use, free ones, and ones to remove.
+    /// Sorts the files into segments in use, free ones, and ones to remove.
     fn adopt(&mut self, survey: Survey, chain: &[u32]) {
         let mut contents = self.shared.write();
         let abandoned: Vec<u32> = chain
@@ -123,7 +123,7 @@ impl Journal {
         let first = chain.first().copied().unwrap_or(0);
         for (generation, found) in survey.headed {
             if generation > first && chain.binary_search(&generation).is_err() {
-                // An activation that failed: the chain goes past it.
+                // A failed activation: the chain bypasses it.
                 self.pool.discard(found.slot);
                 continue;
             }
@@ -156,12 +156,12 @@ impl Journal {
     }
 }
 
-/// Reads the log as a start does, without changing anything. `Err` = the start would be refused.
+/// Reads the log as a start does, without changing anything. `Err`: the start would be refused.
 pub(crate) fn examine(disk: &dyn Disk) -> Result<(), JournalError> {
     Recovered::default().read_log(&survey(disk)?, &mut |_| Ok(())).map(drop)
 }
 
-/// The state that replay builds.
+/// The state built by replay.
 #[derive(Default)]
 struct Recovered {
     table: Table,
@@ -176,7 +176,7 @@ struct Recovered {
 }
 
 impl Recovered {
-    /// Replays everything; returns the generations of the chain, oldest first.
+    /// Replays everything. Returns the generations of the chain, oldest first.
     fn read_log(&mut self, survey: &Survey, replay: &mut Replay<'_>) -> Result<Vec<u32>, JournalError> {
         let head = survey.headed.last_key_value().map(|(_, found)| found);
         let head_generation = head.map_or(0, |head| head.header.generation);
@@ -207,7 +207,7 @@ impl Recovered {
         Ok(chain.iter().map(|found| found.header.generation).collect())
     }
 
-    /// Every batch from the checkpoint's begin to the end, of the head from memory.
+    /// Walks through every batch from the checkpoint's begin to the end; the head is read from memory.
     fn walk(
         &mut self,
         chain: &[&Headed],
@@ -248,7 +248,7 @@ impl Recovered {
         Ok(())
     }
 
-    /// Finds the end of the log and the newest checkpoint: its end is in the head, or the head's header names it.
+    /// Finds the end of the log and the newest checkpoint, whose end is in the head, or which the head's header names.
     fn read_head(&mut self, head: &Headed, image: &Image) -> Result<Walk, JournalError> {
         let mut newest = head.header.checkpoint;
         let end = walk_batches(head, &mut &*image, first_batch(head), Until::Tail, |header, _, batch| {
@@ -264,7 +264,7 @@ impl Recovered {
         Ok(end)
     }
 
-    /// Contents and marks of a batch.
+    /// Notes contents and marks of a batch.
     fn note_contents(
         &mut self,
         found: &Headed,
@@ -307,7 +307,7 @@ impl Recovered {
         Ok(())
     }
 
-    /// The owner's records of a batch, and the slices that the checkpoint names.
+    /// Replays the owner's records of a batch, and the slices that the checkpoint names.
     fn replay(
         &self,
         place: Place,
@@ -324,7 +324,7 @@ impl Recovered {
                 kind::SLICE => {
                     let (of, slice) =
                         decode_slice(record.payload).ok_or_else(|| damaged("the name of a slice is not one"))?;
-                    // Those of others tell what is known already, and may be gone.
+                    // Slices of other checkpoints contain nothing new, and may be gone.
                     if Some(of) == number {
                         replaying.slice(place, slice, &self.table, memory)?;
                     }
@@ -336,7 +336,7 @@ impl Recovered {
     }
 }
 
-/// The checkpoint whose end is in this batch, the last if there are several.
+/// The checkpoint whose end is in this batch; the last one if there are several.
 pub(crate) fn newest_checkpoint(batch: &[u8], header: &BatchHeader) -> Option<Checkpoint> {
     let ends = Records::of(batch, header).flatten().filter(|record| record.kind == kind::CHECKPOINT_END);
     ends.filter_map(|record| decode_checkpoint_end(record.payload)).last().map(|(checkpoint, _)| checkpoint)
@@ -346,7 +346,8 @@ fn first_batch(found: &Headed) -> Walk {
     Walk { offset: BLOCK_BYTES as u64, last_seq: found.header.predecessor_last_seq, last_time: found.header.time }
 }
 
-/// From the head along the predecessors to the checkpoint's begin (or to the very first segment); oldest first.
+/// Follows the predecessors from the head to the checkpoint's begin (or to the very first segment). Returns them oldest
+/// first.
 fn walk_chain<'a>(
     survey: &'a Survey,
     head: &'a Headed,

@@ -1,9 +1,9 @@
-//! Hands the owner its records, in one pass over the log.
+//! Passes the records to the owner, in one pass over the log.
 //!
 //! Promise: records come in log order, and a slice's bytes come where the checkpoint names it. A slice may be named
-//! before the log says where it lies (the part of the content table with its place, or the copy made by cleaning, comes
-//! later); from there on records wait in memory until it is found. That seldom takes longer than the checkpoint did:
-//! its end follows all parts of the table.
+//! before the log says where it is stored (the part of the content table with its place, or the copy made by cleaning,
+//! comes later); from there on records wait in memory until it is found. That rarely takes longer than the checkpoint
+//! did: its end follows all parts of the table.
 //!
 //! A place is accepted as soon as its bytes have the checksum in the name: an older place of a moved slice has the same
 //! bytes, as long as its segment has not been reused. A slice not found by the end of the log is damage.
@@ -21,11 +21,11 @@ use crate::table::{Extent, Table};
 /// An owner's record, read back.
 #[derive(Debug, Clone, Copy)]
 pub struct Record<'a> {
-    /// What the owner appended.
+    /// The bytes that the owner appended.
     pub payload: &'a [u8],
-    /// Sequence number of its batch.
+    /// Sequence number of the record's batch.
     pub batch_seq: u64,
-    /// Time that was given to the commit.
+    /// Time passed to the commit.
     pub time: Ms,
     /// Set if the payload is a slice that the checkpoint names: it may be kept in the next one.
     pub slice: Option<Slice>,
@@ -34,11 +34,11 @@ pub struct Record<'a> {
 /// Receives the replayed records. Its error stops the start.
 pub type Replay<'a> = dyn FnMut(Record<'_>) -> Result<(), Box<dyn Error + Send + Sync>> + 'a;
 
-/// Where a record stands.
+/// Position of a record.
 #[derive(Clone, Copy)]
 pub(crate) struct Place {
     pub slot: u32,
-    /// Of its batch.
+    /// Offset of the batch.
     pub offset: u64,
     pub seq: u64,
     pub time: u64,
@@ -81,12 +81,12 @@ enum Waiting {
     Slice(Place, Slice),
 }
 
-/// Replay in progress; see the module's documentation.
+/// Replay in progress; see the module's head.
 pub(crate) struct Replaying<'a, 'r> {
     survey: &'a Survey,
     replay: &'a mut Replay<'r>,
     waiting: VecDeque<Waiting>,
-    /// Where the slice that everything waits for was last searched in vain.
+    /// Where the slice that everything waits for was last searched for in vain.
     tried: Vec<Extent>,
     pub records: u64,
     /// Contents that were slices of the checkpoint, and their bytes.
@@ -126,7 +126,7 @@ impl<'a, 'r> Replaying<'a, 'r> {
         if self.waiting.len() == 1 { self.advance(table, memory) } else { Ok(()) }
     }
 
-    /// Releases what no longer has to wait, now that the table knows more.
+    /// Releases records that need not wait any longer, now that the table knows more.
     pub fn advance(&mut self, table: &Table, memory: &InMemory<'_>) -> Result<(), JournalError> {
         while let Some(next) = self.waiting.pop_front() {
             match next {
@@ -143,7 +143,7 @@ impl<'a, 'r> Replaying<'a, 'r> {
         Ok(())
     }
 
-    /// At the end of the log: whatever is still missing is damage.
+    /// Called at the end of the log: any slice still missing is damage.
     pub fn finish(&mut self, table: &Table, memory: &InMemory<'_>) -> Result<(), JournalError> {
         self.advance(table, memory)?;
         let Some(Waiting::Slice(place, slice)) = self.waiting.front() else { return Ok(()) };
@@ -152,7 +152,7 @@ impl<'a, 'r> Replaying<'a, 'r> {
         Err(JournalError::damaged(&segment_name(place.slot), place.offset, what))
     }
 
-    /// The slice's bytes, if they are where the table now says.
+    /// The slice's bytes, if they are where the table now places them.
     fn find(&mut self, slice: Slice, table: &Table, memory: &InMemory<'_>) -> Option<Vec<u8>> {
         let mut parts = Vec::new();
         table.locate((slice.content, false), (0, u64::MAX), |extent| parts.push(extent))?;

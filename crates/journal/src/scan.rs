@@ -8,7 +8,7 @@ use crate::error::JournalError;
 use crate::format::{BATCH_HEADER_BYTES, BLOCK_BYTES, BadHeader, BatchHeader, FORMAT_VERSION, SegmentHeader};
 use crate::pool::{NEW_PREFIX, parse_segment_name, segment_name};
 
-/// Reads are done in pieces, so that an I/O error can name its place.
+/// Size of one read: reads are done in pieces, so that an I/O error can name its position.
 const READ_BYTES: usize = 1024 * 1024;
 
 /// A segment file with a valid header.
@@ -31,11 +31,11 @@ pub(crate) struct Unheaded {
     pub slot: u32,
     pub file: Arc<dyn DiskFile>,
     pub bytes: u64,
-    /// The generation that its first batch claims.
+    /// The generation that its first batch states.
     pub claims: Option<u32>,
 }
 
-/// What is in the directory.
+/// The files of the directory.
 #[derive(Default)]
 pub(crate) struct Survey {
     pub headed: BTreeMap<u32, Headed>,
@@ -94,7 +94,7 @@ pub(crate) fn version_error(file: &str, version: u16) -> JournalError {
 
 /// Bytes of a segment file, for a walk through its batches.
 pub(crate) trait Bytes {
-    /// The bytes from `offset` on, at least `len` unless the file ends before.
+    /// The bytes from `offset` on: at least `len`, unless the file ends earlier.
     fn from(&mut self, offset: u64, len: usize) -> Result<&[u8], JournalError>;
 }
 
@@ -108,7 +108,7 @@ impl Image {
         Ok(Image(image))
     }
 
-    /// What lies at `offset`.
+    /// The bytes from `offset` on.
     pub fn get(&self, offset: u64) -> &[u8] {
         usize::try_from(offset).ok().and_then(|offset| self.0.get(offset..)).unwrap_or_default()
     }
@@ -120,7 +120,8 @@ impl Bytes for &Image {
     }
 }
 
-/// A window that moves along the file, so that each byte is read once and one batch is in memory, not the segment.
+/// A window that moves along the file, so that each byte is read once, and memory holds one batch rather than the
+/// segment.
 pub(crate) struct Window<'a> {
     found: &'a Headed,
     start: u64,
@@ -137,7 +138,7 @@ impl Bytes for Window<'_> {
     fn from(&mut self, offset: u64, len: usize) -> Result<&[u8], JournalError> {
         let known = offset.checked_sub(self.start).and_then(|at| usize::try_from(at).ok());
         match known.filter(|at| *at <= self.bytes.len()) {
-            // What lies before is done with.
+            // Earlier bytes are not needed any more.
             Some(at) if at > 0 && self.bytes.len() < at + len => {
                 self.bytes.drain(..at);
                 self.start = offset;
@@ -193,7 +194,8 @@ pub(crate) enum Until {
     Tail,
 }
 
-/// Goes through the batches of a segment from `walk` on; `visit` gets each header, its offset, and the bytes from there.
+/// Walks through the batches of a segment from `walk` on; `visit` gets each header, its offset, and the bytes from
+/// there.
 pub(crate) fn walk_batches(
     found: &Headed,
     bytes: &mut dyn Bytes,
@@ -234,7 +236,7 @@ pub(crate) fn walk_batches(
     Ok(walk)
 }
 
-/// A valid batch of this generation in `bytes` with a sequence number over `seq`, and its offset.
+/// A valid batch of this generation in `bytes` with a sequence number above `seq`, and its offset.
 fn later_batch(bytes: &[u8], store_id: u64, generation: u32, seq: u64) -> Option<(u64, usize)> {
     (0..bytes.len()).step_by(BLOCK_BYTES).find_map(|offset| {
         let rest = &bytes[offset..];

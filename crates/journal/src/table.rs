@@ -1,9 +1,9 @@
 //! The content table: where the bytes of each content are.
 //!
-//! Ordered by id (given out in order), so that a checkpoint can walk it in steps while it changes. The usual content,
-//! one piece, takes 17 bytes. An extent is known by content id and start; of two for the same, the newer place wins
-//! (docs/design/journal-format.md, Content): that makes replay independent of the order in which slices and moves were
-//! encoded.
+//! It is ordered by id (assigned in order), so that a checkpoint can walk through it in steps while it changes. The
+//! usual content, one piece, takes 17 bytes. An extent is identified by content id and start; of two for the same, the
+//! newer place wins (docs/design/journal-format.md, Content). That makes replay independent of the order in which
+//! slices and moves were encoded.
 
 use crate::format::{put_varint, take_varint};
 use crate::pages::Pages;
@@ -18,7 +18,7 @@ pub(crate) struct Extent {
 
 #[derive(Debug)]
 enum Entry {
-    /// Complete, one piece.
+    /// A complete content of one piece.
     One(Extent),
     Many(Box<Many>),
 }
@@ -27,7 +27,7 @@ const _: () = assert!(size_of::<Entry>() == 16, "a million contents must fit int
 
 #[derive(Debug, Default)]
 struct Many {
-    /// By start; without gaps, except while replaying.
+    /// Extents by start; without gaps, except during replay.
     extents: Vec<(u64, Extent)>,
     complete: bool,
 }
@@ -47,7 +47,7 @@ impl Many {
             })
     }
 
-    /// Puts an extent at its start; of two, the newer place stays.
+    /// Puts an extent at its start; of two, the newer place wins.
     fn merge(&mut self, start: u64, extent: Extent) {
         if extent.len == 0 {
             return;
@@ -93,7 +93,7 @@ impl Table {
         self.merge(id, &[(start, extent)], last);
     }
 
-    /// Replaces the extent at `start` if it is still at `from`. `false` = it is not: the copy is useless.
+    /// Replaces the extent at `start` if it is still at `from`. `false`: it is not, so the copy is useless.
     pub fn relocate(&mut self, id: u64, start: u64, from: Extent, to: Extent) -> bool {
         let place = match self.entries.get_mut(id) {
             Some(Entry::One(extent)) if start == 0 => extent,
@@ -110,7 +110,7 @@ impl Table {
         matches
     }
 
-    /// Merges what a record or slice says into the table (replay).
+    /// Merges a record's or slice's statement about a content into the table (replay).
     pub fn merge(&mut self, id: u64, extents: &[(u64, Extent)], complete: bool) {
         if let (true, &[(0, extent)], None) = (complete, extents, self.entries.get(id)) {
             self.entries.insert(id, Entry::One(extent));
@@ -138,7 +138,7 @@ impl Table {
         true
     }
 
-    /// Keeps what `keep` wants; calls `freed` for the extents of all others.
+    /// Keeps the contents that `keep` selects; calls `freed` for the extents of all others.
     pub fn retain(&mut self, mut keep: impl FnMut(u64) -> bool, mut freed: impl FnMut(Extent)) {
         self.entries.retain(|id, entry| {
             let kept = keep(id);
@@ -149,7 +149,7 @@ impl Table {
         });
     }
 
-    /// Drops what is incomplete or has gaps, at the end of a replay. Returns how many.
+    /// Drops contents that are incomplete or have gaps, at the end of a replay. Returns how many.
     pub fn remove_incomplete(&mut self) -> usize {
         let before = self.entries.len();
         self.entries.retain(|_, entry| match entry {
@@ -159,21 +159,21 @@ impl Table {
         before - self.entries.len()
     }
 
-    /// Calls back for each extent, with its content's id.
+    /// Calls `tell` for each extent, with its content's id.
     pub fn for_each(&self, mut tell: impl FnMut(u64, Extent)) {
         for (id, entry) in self.entries.iter() {
             each(entry, |_, extent| tell(id, extent));
         }
     }
 
-    /// The same, with its start within the content.
+    /// Calls `tell` for each extent, with its content's id and its start within the content.
     pub fn for_each_start(&self, mut tell: impl FnMut(u64, u64, Extent)) {
         for (id, entry) in self.entries.iter() {
             each(entry, |start, extent| tell(id, start, extent));
         }
     }
 
-    /// Calls back for each id.
+    /// Calls `tell` for each id.
     pub fn for_each_id(&self, tell: impl FnMut(u64)) {
         self.entries.iter().map(|(id, _)| id).for_each(tell);
     }
@@ -199,8 +199,8 @@ impl Table {
         self.place(id, start) == Some(extent)
     }
 
-    /// The extents that hold the range, of `len` octets from `offset` on, of a content, each cut to it. `None` = no such content,
-    /// or it is not complete and `is_begun` does not do.
+    /// The extents that hold `len` octets of a content from `offset` on, each cut to that range. `None`: there is no
+    /// such content, or it is incomplete and `is_begun` is false.
     pub fn locate(
         &self,
         (id, is_begun): (u64, bool),
@@ -230,15 +230,15 @@ impl Table {
         Some(())
     }
 
-    /// Encodes contents from `cursor` on and below `end` until `bytes_max` is reached; returns the next cursor, or `None` when
-    /// there are no more.
+    /// Encodes contents from `cursor` on and below `end` until `bytes_max` is reached. Returns the next cursor, or
+    /// `None` when there are no more.
     pub fn encode_slice(&self, cursor: u64, end: u64, bytes_max: usize, buffer: &mut Vec<u8>) -> Option<u64> {
         let mut body = Vec::new();
         let mut count = 0;
         let mut before = 0;
         let mut next = None;
         for (id, entry) in self.entries.range(cursor..end.max(cursor)) {
-            // The largest entry is a content of many pieces; it may go over the limit once.
+            // The largest entry is a content of many pieces, which may exceed the limit once.
             if body.len() >= bytes_max {
                 next = Some(id);
                 break;
@@ -253,7 +253,7 @@ impl Table {
         next
     }
 
-    /// Merges a slice. `None` = it is malformed.
+    /// Merges a slice. `None`: it is malformed.
     pub fn merge_slice(&mut self, mut bytes: &[u8]) -> Option<()> {
         let count = take_varint(&mut bytes)?;
         let mut id = 0u64;

@@ -1,6 +1,6 @@
 //! Open files, bounded: a store with thousands of live segments needs only a few descriptors.
 //!
-//! A [`Handle`] opens its file on use, and may be closed in the meantime when more than [`DESCRIPTORS_MAX`] are open. A
+//! A [`Handle`] opens its file when used, and may be closed between uses if more than [`DESCRIPTORS_MAX`] are open. A
 //! handle with unsynced writes is never closed: the kernel reports a failed write-back only to descriptors that were
 //! open then (and at most once to a later one), so the sync must go through the descriptor of the write. A read in
 //! progress keeps its descriptor until it is done.
@@ -13,7 +13,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-/// Descriptors that a store keeps for segments; those in use at the moment may exceed it.
+/// Number of descriptors that a store keeps for segments; those in use at the moment may exceed it.
 pub(crate) const DESCRIPTORS_MAX: usize = 64;
 
 /// Open files, in the order of the clock hand.
@@ -31,21 +31,21 @@ pub(crate) struct Handle {
 #[derive(Default)]
 struct State {
     file: Option<Arc<File>>,
-    /// Written and not synced: stays open.
+    /// Written but not synced: stays open.
     dirty: bool,
-    /// Used since the hand last passed.
+    /// Used since the clock hand last passed.
     used: bool,
 }
 
 impl Handles {
-    /// Opens an existing file; for reading only if asked, or if the medium became read-only.
+    /// Opens an existing file, for reading only if requested or if the medium became read-only.
     pub fn open(&self, path: &Path, read_only: bool) -> io::Result<Arc<Handle>> {
         let handle = Arc::new(Handle { path: path.to_owned(), read_only, state: Mutex::default() });
         self.file(&handle, false)?;
         Ok(handle)
     }
 
-    /// Takes a file that is open already.
+    /// Takes over a file that is already open.
     pub fn adopt(&self, path: &Path, file: File) -> Arc<Handle> {
         let state = State { file: Some(Arc::new(file)), dirty: false, used: true };
         let handle = Arc::new(Handle { path: path.to_owned(), read_only: false, state: Mutex::new(state) });
@@ -53,7 +53,7 @@ impl Handles {
         handle
     }
 
-    /// The handle's file, opened again if need be. `writing`: it stays open until [`Handle::synced`].
+    /// The handle's file, reopened if needed. `writing`: it stays open until [`Handle::synced`].
     pub fn file(&self, handle: &Arc<Handle>, writing: bool) -> io::Result<Arc<File>> {
         let (file, is_new) = {
             let mut state = handle.state.lock();
@@ -73,10 +73,10 @@ impl Handles {
         Ok(file)
     }
 
-    /// Counts a newly opened file, and closes those unused for longest.
+    /// Counts a newly opened file, and closes those that have been unused longest.
     fn admit(&self, handle: &Arc<Handle>) {
         let mut open = self.open.lock();
-        // Twice around: the first pass takes the marks of use away.
+        // Twice around: the first pass clears the marks of use.
         let mut steps = 2 * open.len();
         while open.len() >= DESCRIPTORS_MAX && steps > 0 {
             steps -= 1;
@@ -91,7 +91,7 @@ impl Handles {
 }
 
 impl Handle {
-    /// Everything written is synced, or abandoned.
+    /// Called when all writes are synced, or abandoned.
     pub fn synced(&self) {
         self.state.lock().dirty = false;
     }

@@ -1,4 +1,4 @@
-//! What the journal needs of a disk: one flat directory of files. Tests inject faults by implementing it
+//! The journal's interface to a disk: one flat directory of files. Tests inject faults by implementing it
 //! ([`sim::SimDisk`]).
 //!
 //! Contract of an implementation: after `sync_data` returns `Ok`, everything written to the file before survives a
@@ -21,9 +21,9 @@ pub trait Disk: Send + Sync {
     fn open(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
     /// Creates a file that must not exist yet.
     fn create(&self, name: &str) -> io::Result<Arc<dyn DiskFile>>;
-    /// Removes the name of a file that nobody uses.
+    /// Removes the name of a file that is not in use.
     fn remove(&self, name: &str) -> io::Result<()>;
-    /// Gives a file another name.
+    /// Renames a file.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Makes all names durable.
     fn sync_dir(&self) -> io::Result<()>;
@@ -33,9 +33,9 @@ pub trait Disk: Send + Sync {
 
 /// One open file.
 pub trait DiskFile: Send + Sync {
-    /// Reads into `buffer` from `offset`; fewer bytes than asked only at the end of the file.
+    /// Reads into `buffer` from `offset`; fewer bytes than requested only at the end of the file.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
-    /// Writes all of `bytes` at `offset`, or fails with any part of it written.
+    /// Writes all of `bytes` at `offset`, or fails, possibly after writing a part of it.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
     /// Makes everything written so far durable (`fdatasync`).
     fn sync_data(&self) -> io::Result<()>;
@@ -47,7 +47,7 @@ pub trait DiskFile: Send + Sync {
     }
     /// Reserves `len` bytes and extends the file to them.
     fn preallocate(&self, len: u64) -> io::Result<()>;
-    /// Makes the next reads see what is on the medium: syncs, and drops caches where possible.
+    /// Makes the next reads return the data on the medium: syncs, and drops caches where possible.
     fn sync_and_drop_cache(&self) -> io::Result<()> {
         self.sync_data()
     }

@@ -13,22 +13,22 @@ use super::{Disk, DiskFile};
 use crate::error::JournalError;
 
 const LOCK_NAME: &str = "lock";
-/// With fewer free inodes the disk counts as full.
+/// With fewer free inodes than this the disk counts as full.
 const INODES_MIN: u64 = 4;
 /// Mail is private: only the owner reads segments.
 const FILE_MODE: u32 = 0o600;
 
-/// A directory that this process alone may use, for as long as the value lives.
+/// A directory that only this process may use, for as long as the value lives.
 pub struct RealDisk {
     directory: PathBuf,
     handle: File,
     handles: Arc<Handles>,
-    /// Of a disk that may be written to.
+    /// The lock, unless the disk is read-only.
     lock: Option<File>,
 }
 
 impl RealDisk {
-    /// Creates the directory if need be, and locks it.
+    /// Creates the directory if needed, and locks it.
     ///
     /// Errors: [`JournalError::InUse`] if another process has it, [`JournalError::Io`] otherwise.
     pub fn open(directory: &Path) -> Result<RealDisk, JournalError> {
@@ -39,20 +39,21 @@ impl RealDisk {
         Ok(RealDisk { directory: directory.to_owned(), handle, handles: Arc::default(), lock: Some(lock) })
     }
 
-    /// Opens without a lock, for reading only: nothing can be created or written. For programs that look at a stopped store.
+    /// Opens without a lock, for reading only: nothing can be created or written. For programs that inspect a stopped
+    /// store.
     pub fn open_unlocked(directory: &Path) -> Result<RealDisk, JournalError> {
         let shown = directory.display().to_string();
         let handle = File::open(directory).map_err(JournalError::io(&shown))?;
         Ok(RealDisk { directory: directory.to_owned(), handle, handles: Arc::default(), lock: None })
     }
 
-    /// Whether another process holds the store's lock, and its pid as far as the lock file tells. Changes nothing.
+    /// Whether another process holds the store's lock, and its pid if the lock file names one. Changes nothing.
     pub fn holder(directory: &Path) -> io::Result<Option<Option<u32>>> {
         let mut file = match File::open(directory.join(LOCK_NAME)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             other => other?,
         };
-        // A shared lock is enough to know, and is given back at once with the file.
+        // A shared lock is enough to find out, and is released at once with the file.
         match file.try_lock_shared() {
             Ok(()) => Ok(None),
             Err(TryLockError::WouldBlock) => Ok(Some(read_pid(&mut file))),
@@ -69,8 +70,7 @@ impl RealDisk {
 }
 
 /// Creates a directory and its missing parents, and makes all their names durable: otherwise a power cut could lose the
-/// whole store. A directory that exists may have been made a moment ago by a start that was killed, so its name is
-/// synced in any case.
+/// whole store. A killed start may have just created an existing directory, so its name is synced in any case.
 fn create_durably(directory: &Path) -> io::Result<()> {
     let made = directory.ancestors().take_while(|path| !path.as_os_str().is_empty() && !path.is_dir()).count();
     fs::create_dir_all(directory)?;
@@ -99,7 +99,7 @@ fn take_lock(path: &Path) -> Result<File, JournalError> {
         }
         Err(TryLockError::Error(source)) => return Err(JournalError::Io { file: shown, source }),
     }
-    // The pid is only told to people; a failure to write it (a full disk) must not stop the start.
+    // The pid is only for people; a failure to write it (a full disk) must not stop the start.
     let _ = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(file)
 }
@@ -112,7 +112,7 @@ fn read_pid(file: &mut File) -> Option<u32> {
 
 impl Drop for RealDisk {
     fn drop(&mut self) {
-        // A child that was forked just now has a copy of the descriptor until its exec: closing ours would leave it locked.
+        // A child forked a moment ago has a copy of the descriptor until its exec: closing ours would leave it locked.
         if let Some(lock) = &self.lock {
             let _ = lock.unlock();
         }
@@ -159,7 +159,7 @@ impl Disk for RealDisk {
 
     fn free_bytes(&self) -> io::Result<u64> {
         let figures = rustix::fs::fstatvfs(&self.handle)?;
-        // Room that no new file can be given is none. (A file system without a fixed number of inodes says 0 of 0.)
+        // Without inodes no new file can use the room. (A file system without a fixed number of inodes reports 0 of 0.)
         if figures.f_files > 0 && figures.f_favail < INODES_MIN {
             return Ok(0);
         }
@@ -203,7 +203,7 @@ impl DiskFile for RealFile {
 
     fn sync_data(&self) -> io::Result<()> {
         let outcome = self.reading()?.sync_data();
-        // After a failure the file is abandoned: there is nothing to keep it open for.
+        // After a failure the file is abandoned, so it need not stay open.
         self.handle.synced();
         outcome
     }
@@ -215,7 +215,7 @@ impl DiskFile for RealFile {
     fn preallocate(&self, len: u64) -> io::Result<()> {
         let file = self.writing()?;
         match rustix::fs::fallocate(&*file, FallocateFlags::empty(), 0, len) {
-            // The file system cannot reserve: the zero-fill that follows allocates.
+            // The file system cannot reserve space: the zero-fill that follows allocates it.
             Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => file.set_len(len),
             other => Ok(other?),
         }
@@ -223,7 +223,7 @@ impl DiskFile for RealFile {
 
     fn sync_and_drop_cache(&self) -> io::Result<()> {
         self.sync_data()?;
-        // Advice only: where it is not followed, what is read is what the kernel believes to be on the medium.
+        // Only advice: if it is not followed, reads return what the kernel believes to be on the medium.
         let _ = rustix::fs::fadvise(&*self.reading()?, 0, None, Advice::DontNeed);
         Ok(())
     }

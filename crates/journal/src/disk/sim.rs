@@ -1,13 +1,13 @@
 //! A disk in memory that loses unsynced data, for crash campaigns.
 //!
-//! Each file has two images: what a process sees, and what a power cut leaves. [`SimDisk::crash`] keeps synced data and
-//! a seeded subset of the rest, torn at 512 bytes; names not covered by a directory sync may be lost or restored, one
-//! by one. The same seed and the same calls give the same disk. A failed sync loses, for good, a seeded part of what it
-//! should have kept, while reads still show it and the next sync succeeds: as on Linux.
+//! Each file has two images: the data that a process sees, and the data that a power cut leaves. [`SimDisk::crash`]
+//! keeps synced data and a seeded subset of the rest, torn at 512 bytes; names not covered by a directory sync may be
+//! lost or restored, one by one. The same seed and the same calls give the same disk. A failed sync permanently loses a
+//! seeded part of the data that it should have kept, while reads still show it and the next sync succeeds: as on Linux.
 //!
 //! Changing operations ([`Op`]) are numbered from 1, in total and per kind; power can be cut at one of them, and errors
-//! aimed at one or at a range of them. A failed operation may have had its effect, or any part of it; a write without
-//! enough space is done up to a block, since file systems allocate by the block.
+//! aimed at one or at a range of them. A failed operation may have had its effect, or any part of it. A write without
+//! enough space is done up to a block boundary, since file systems allocate by the block.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -21,7 +21,7 @@ use super::{Disk, DiskFile};
 
 const SECTOR_BYTES: usize = 512;
 const BLOCK_BYTES: usize = 4096;
-/// The errors that an operation may give out.
+/// Error numbers that operations may return.
 pub const EIO: i32 = 5;
 pub const ENOSPC: i32 = 28;
 pub const EDQUOT: i32 = 122;
@@ -59,11 +59,11 @@ struct State {
     dead: bool,
     write_errors: BTreeSet<u64>,
     sync_errors: BTreeSet<u64>,
-    /// By kind, counted within it.
+    /// Numbers of operations that fail, counted by kind.
     kind_errors: BTreeSet<(Op, u64)>,
     refusal: Option<Refusal>,
     counts: BTreeMap<Op, u64>,
-    /// EIO given out.
+    /// Number of EIO errors returned.
     failed: BTreeMap<Op, u64>,
     read_errors: Vec<(String, u64, u64)>,
     capacity: u64,
@@ -88,7 +88,7 @@ struct FileState {
     pending: Vec<Pending>,
 }
 
-/// Bytes `start..end` of the live image are not known to be durable.
+/// Bytes `start..end` of the live image may not be durable.
 #[derive(Clone)]
 enum Pending {
     Write { offset: usize, bytes: Vec<u8> },
@@ -127,7 +127,7 @@ fn apply(image: &mut Vec<u8>, change: &Pending) {
     }
 }
 
-/// Probability (one in this many) that a sector has a flipped bit after a power cut, if the disk does that.
+/// A sector has a flipped bit after a power cut once in this many times, if the disk does that.
 const FLIP_ONE_IN: u32 = 8;
 
 /// Applies a seeded part of an unsynced change, sector by sector; with `flips`, some of it damaged.
@@ -138,7 +138,7 @@ fn apply_torn(image: &mut Vec<u8>, change: &Pending, rng: &mut Rng, flips: bool)
         }
         return;
     };
-    // Nothing, everything, a prefix, and any subset are all likely.
+    // Nothing, everything, a prefix and any subset are all likely.
     let mode = rng.u8(0..4);
     let sectors = bytes.len().div_ceil(SECTOR_BYTES);
     let prefix = rng.usize(0..=sectors);
@@ -206,7 +206,7 @@ impl SimDisk {
         self.state.lock().operations
     }
 
-    /// Bytes that were read of files so far.
+    /// Number of bytes read from files so far.
     pub fn bytes_read(&self) -> u64 {
         self.state.lock().bytes_read
     }
@@ -237,17 +237,17 @@ impl SimDisk {
     }
 
     /// From now on the operations with these numbers (from 1, of this kind or of all) fail with this error number,
-    /// until the next call. `0..0` is none.
+    /// until the next call. `0..0` refuses none.
     pub fn refuse(&self, errno: i32, op: Option<Op>, numbers: Range<u64>) {
         self.state.lock().refusal = Some(Refusal { errno, op, numbers });
     }
 
-    /// How often an operation of this kind has failed with EIO.
+    /// How many operations of this kind have failed with EIO.
     pub fn failed(&self, op: Op) -> u64 {
         self.state.lock().failed.get(&op).copied().unwrap_or(0)
     }
 
-    /// How often an operation failed for lack of space.
+    /// How many operations have failed for lack of space.
     pub fn was_full(&self) -> u64 {
         let state = self.state.lock();
         state.errors - state.failed.values().sum::<u64>()
@@ -258,33 +258,33 @@ impl SimDisk {
         self.state.lock().read_errors.push((name.to_owned(), start, end));
     }
 
-    /// All files together may have this many bytes; beyond it, ENOSPC.
+    /// Limits the total size of all files; beyond it, ENOSPC.
     pub fn set_capacity(&self, bytes: u64) {
         self.state.lock().capacity = bytes;
     }
 
-    /// From now on this many bytes may be allocated beyond what is there.
+    /// Limits the bytes that may be allocated from now on beyond the existing ones.
     pub fn set_spare(&self, bytes: u64) {
         let mut state = self.state.lock();
         state.capacity = state.used_bytes().saturating_add(bytes);
     }
 
-    /// A mutation to test the tests: file syncs do nothing and report success.
+    /// Makes file syncs do nothing and report success: a mutation to test the tests.
     pub fn ignore_syncs(&self) {
         self.state.lock().ignore_syncs = true;
     }
 
-    /// A mutation to test the tests: directory syncs do nothing and report success.
+    /// Makes directory syncs do nothing and report success: a mutation to test the tests.
     pub fn ignore_dir_syncs(&self) {
         self.state.lock().ignore_dir_syncs = true;
     }
 
-    /// From now on a power cut may also flip bits in what was written and not synced.
+    /// From now on a power cut may also flip bits in unsynced writes.
     pub fn flip_unsynced(&self) {
         self.state.lock().flips = true;
     }
 
-    /// How often an operation has failed with EIO or ENOSPC.
+    /// How many operations have failed with EIO or ENOSPC.
     pub fn errors(&self) -> u64 {
         self.state.lock().errors
     }
@@ -316,7 +316,7 @@ impl SimDisk {
         state.durable_names.insert(name.to_owned(), id);
     }
 
-    /// The disk as the next start finds it after a power cut now. This disk is unchanged; the choice of lost data
+    /// The disk as the next start would find it after a power cut now. This disk is unchanged; choosing the lost data
     /// advances the seed, so that crashing twice may give two different disks.
     #[must_use]
     pub fn crash(&self) -> SimDisk {
@@ -371,7 +371,7 @@ impl SimDisk {
             Op::Sync | Op::SyncDir => state.sync_errors.contains(&state.operations),
             _ => false,
         };
-        // A sync that is not made cannot fail either.
+        // A sync that is ignored cannot fail either.
         let is_made = match op {
             Op::Sync => !state.ignore_syncs,
             Op::SyncDir => !state.ignore_dir_syncs,
@@ -403,13 +403,13 @@ impl SimDisk {
     }
 }
 
-/// The effect on an operation.
+/// How an operation is disturbed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Trouble {
     None,
-    /// With this error number.
+    /// It fails with this error number.
     Fails(i32),
-    /// The power goes off within it.
+    /// The power goes off during it.
     Dying,
 }
 
@@ -435,7 +435,7 @@ fn apply_name(names: &mut BTreeMap<String, u64>, change: &NameChange) {
         NameChange::Remove(name) => {
             names.remove(name);
         }
-        // Half a rename may survive: a file under both names is as legal as one under none would be wrong.
+        // Half a rename may survive: a file under both names is legal, one under neither would be wrong.
         NameChange::Rename(from, to, id) => {
             if names.get(from) == Some(id) {
                 names.remove(from);
@@ -474,7 +474,7 @@ impl State {
         self.files.get_mut(&id).ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
     }
 
-    /// Fails with ENOSPC if growing file `id` to `len` is over the capacity.
+    /// Fails with ENOSPC if growing file `id` to `len` would exceed the capacity.
     fn check_room(&mut self, id: u64, len: usize) -> io::Result<()> {
         let now = self.file(id)?.live.len();
         if len > now && self.used_bytes() + (len - now) as u64 > self.capacity {
@@ -526,7 +526,7 @@ impl Disk for SimDisk {
         if trouble == Trouble::Dying || state.ignore_dir_syncs {
             return trouble.result();
         }
-        // A sync that fails has made some of the first names durable; the others are as they were, for a later one.
+        // A failed sync has made some of the first names durable; the others are left for a later one.
         let all = state.pending_names.len();
         let kept = if trouble.is_failure() { state.rng.usize(0..=all) } else { all };
         let done: Vec<NameChange> = state.pending_names.drain(..kept).collect();
@@ -571,7 +571,7 @@ impl DiskFile for SimFile {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let (mut state, trouble) = self.disk.enter(Op::Write)?;
         let room = state.check_room(self.id, offset as usize + bytes.len());
-        // A failed write leaves a part behind.
+        // A failed write leaves a part of its data.
         let part = match trouble {
             Trouble::Fails(ENOSPC | EDQUOT) => {
                 state.rng.usize(0..bytes.len().div_ceil(BLOCK_BYTES).max(1)) * BLOCK_BYTES

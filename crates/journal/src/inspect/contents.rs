@@ -11,16 +11,16 @@ use crate::table::{Extent, Table};
 pub struct Lost {
     /// Offset within the content of the first byte that cannot be read.
     pub from: u64,
-    /// Bytes of the content as far as they are known to have been there.
+    /// Known minimum length of the content in bytes.
     pub len: u64,
     pub what: String,
 }
 
-/// Contents of a store as [`super::inspect`] shows them. A piece that is readable anywhere is used, also at an older place.
+/// Contents of a store as [`super::inspect`] finds them. Any readable copy of a piece is used, even at an older place.
 #[derive(Default)]
 pub struct StoredContents {
     table: Table,
-    /// Readable copies by content and start, with the file's name as an index.
+    /// Readable copies by content and start, with an index for the file's name.
     copies: BTreeMap<(u64, u64), Vec<Copy>>,
     files: Vec<String>,
 }
@@ -36,7 +36,7 @@ impl StoredContents {
         StoredContents::default()
     }
 
-    /// Notes what a record says about content.
+    /// Records a log record's statement about content.
     pub fn note(&mut self, seen: &Seen<'_>) {
         match seen.item {
             Item::Piece { id, start, bytes, last, .. } => {
@@ -47,7 +47,7 @@ impl StoredContents {
                 self.copies.entry((id, start)).or_default().push(Copy { file, extent });
             }
             Item::ContentSlice(slice) => {
-                // What is wrong with it shows when a content is wanted.
+                // A malformed slice shows when a content is needed.
                 let _ = self.table.merge_slice(slice);
             }
             _ => {}
@@ -68,7 +68,7 @@ impl StoredContents {
         ids
     }
 
-    /// Length of a content that is whole, or why it is not.
+    /// Length of a complete content, or why it is incomplete.
     pub fn check(&self, id: u64) -> Result<u64, Lost> {
         let Some(progress) = self.table.progress(id) else {
             return Err(Lost { from: 0, len: 0, what: "no piece of it is readable".to_owned() });
@@ -94,7 +94,8 @@ impl StoredContents {
         self.copies.get(&(id, at))?.iter().rev().find(|copy| copy.extent.len > 0).copied()
     }
 
-    /// Hands the readable bytes of a content to `each`, in order, up to the first that is lost. `Err` = the disk's own.
+    /// Passes the readable bytes of a content to `each`, in order, up to the first lost one. `Err`: an error of the
+    /// disk itself.
     pub fn read(
         &self,
         disk: &dyn Disk,
@@ -115,8 +116,9 @@ impl StoredContents {
         Ok(at)
     }
 
-    /// Errors in the places that the table gives for the contents that `keep` wants: a start refuses if a segment is
-    /// missing, and delivers whatever lies at the place. A copy elsewhere is only useful to a salvage.
+    /// Errors at the places that the table gives for contents that `keep` selects. A start refuses if a segment is
+    /// missing, and otherwise delivers the bytes at that place, whatever they are. A copy elsewhere is only useful to a
+    /// salvage.
     pub fn flaws(&self, found: &Inspection, keep: impl Fn(u64) -> bool) -> Vec<Finding> {
         let in_use = |generation: u32| {
             let with = |state| !matches!(state, SegmentState::Free | SegmentState::HeaderLost);
@@ -144,7 +146,7 @@ impl StoredContents {
         flaws
     }
 
-    /// Bytes of the contents that `keep` wants, by the generation that they are in.
+    /// Bytes of the contents that `keep` selects, by the generation in which they are stored.
     pub fn live_bytes(&self, keep: impl Fn(u64) -> bool) -> BTreeMap<u32, u64> {
         let mut live = BTreeMap::new();
         self.table.for_each(|id, extent| {

@@ -1,15 +1,15 @@
-//! Reads whatever is readable of a stopped or damaged store, without changing it: for `stentor journal verify`, `dump`,
+//! Reads everything readable in a stopped or damaged store, without changing it: for `stentor journal verify`, `dump`,
 //! `salvage`.
 //!
 //! Promise: every batch with a valid checksum that was not refused is shown, in log order, whatever is wrong before or
 //! after it; every irregularity is a [`Finding`] with file and offset. Recovery stops at the first one; this continues.
-//! A torn tail is not damage. Errors only if the directory cannot be listed.
+//! A torn tail is not damage. It fails only if the directory cannot be listed.
 //!
-//! Recovery decides whether the log is sound ([`examine`], the code of a start): if a start would succeed, there is no
-//! finding in what it reads, nor about files that it skips; if not, there is at least one. Otherwise only segments
-//! before the checkpoint that may hold content are judged: a batch is missing there if a later one of its segment, or
-//! the segment's direct successor, shows that it was durable. For content, [`StoredContents::flaws`] compares what is
-//! readable with the table.
+//! Recovery decides whether the log is sound ([`examine`], the code of a start). If a start would succeed, there is no
+//! finding in the segments that it reads, nor about files that it skips; if not, there is at least one. Beyond that,
+//! only segments before the checkpoint that may hold content are judged: a batch is missing there if a later one of its
+//! segment, or the segment's direct successor, shows that it was durable. For content, [`StoredContents::flaws`]
+//! compares the readable bytes with the table.
 //!
 //! To get past damage: a segment whose header is lost is identified by the generation in its first readable batch (if
 //! any other segment gives the store's id); after an invalid batch the next valid one of the same generation is
@@ -59,14 +59,14 @@ impl SegmentState {
     }
 }
 
-/// One segment as found.
+/// Summary of one segment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SegmentSummary {
     /// Name of the file.
     pub file: String,
     /// Size of the file in bytes.
     pub bytes: u64,
-    /// Its generation, 0 = none.
+    /// Its generation; 0: none.
     pub generation: u32,
     pub state: SegmentState,
     /// Batches whose checksum holds.
@@ -75,7 +75,7 @@ pub struct SegmentSummary {
     pub first_seq: u64,
     /// Last sequence number that is readable (`first_seq - 1`: none).
     pub last_seq: u64,
-    /// Offset behind the last readable batch.
+    /// Offset after the last readable batch.
     pub end: u64,
     /// Time of activation; 0 if the header is lost.
     pub time: Ms,
@@ -135,17 +135,17 @@ pub enum Item<'a> {
         slice: Slice,
     },
     Void,
-    /// Of a kind that this version does not know.
+    /// A record of a kind that this version does not know.
     Unknown {
         kind: u8,
         bytes: usize,
     },
 }
 
-/// What was found.
+/// Result of an inspection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inspection {
-    /// Free ones first, then by generation.
+    /// Free segments first, then by generation.
     pub segments: Vec<SegmentSummary>,
     pub findings: Vec<Finding>,
     /// Replay starts with the batch of this sequence number: the newest checkpoint's begin, or 0.
@@ -154,22 +154,23 @@ pub struct Inspection {
     pub checkpoint: u64,
     /// Last readable sequence number.
     pub last_seq: u64,
-    /// Where a batch was cut at the end of the log: normal after a crash.
+    /// Where a batch was cut off at the end of the log: normal after a crash.
     pub torn: Option<(String, u64)>,
 }
 
-/// Shows every readable record to `visit`, oldest batch first.
+/// Passes every readable record to `visit`, oldest batch first.
 pub fn inspect(disk: &dyn Disk, visit: &mut dyn FnMut(&Seen<'_>)) -> Result<Inspection, JournalError> {
     let verdict = examine(disk);
     let (sources, mut found) = lenient_survey(disk)?;
     if verdict.is_ok() {
-        // Files that a start passes by.
+        // Findings about files that a start skips.
         found.findings.clear();
     }
     let mut newest: Option<Checkpoint> = sources.last().and_then(|source| source.checkpoint);
     let mut image = Vec::new();
     for (index, source) in sources.iter().enumerate() {
-        // Only its direct successor knows where a segment ended: there may have been others between it and the next one here.
+        // Only its direct successor shows where a segment ended: there may have been others between it and the next one
+        // here.
         let until =
             sources.get(index + 1).filter(|next| next.follows(source)).and_then(|next| next.predecessor_last_seq);
         let is_head = index + 1 == sources.len();
@@ -206,7 +207,7 @@ pub fn inspect(disk: &dyn Disk, visit: &mut dyn FnMut(&Seen<'_>)) -> Result<Insp
     Ok(found)
 }
 
-/// Why a start is refused, if not among the findings yet.
+/// Adds the reason why a start is refused, if it is not among the findings yet.
 fn tell_refusal(refusal: JournalError, findings: &mut Vec<Finding>) {
     match refusal {
         JournalError::Damaged { file, offset, what } => {
@@ -222,7 +223,7 @@ fn tell_refusal(refusal: JournalError, findings: &mut Vec<Finding>) {
     }
 }
 
-/// Names of the segments in use that were abandoned after an I/O error. Reads headers only, so it may run on a store in
+/// Names of the segments in use that were abandoned after an I/O error. Reads only headers, so it may run on a store in
 /// use.
 pub fn abandoned(disk: &dyn Disk) -> Result<Vec<String>, JournalError> {
     let (sources, _) = lenient_survey(disk)?;
@@ -230,7 +231,7 @@ pub fn abandoned(disk: &dyn Disk) -> Result<Vec<String>, JournalError> {
     Ok(abandoned.map(|source| source.name.clone()).collect())
 }
 
-/// Checks all segments. Errors only if the directory cannot be read at all; everything else is a finding.
+/// Checks all segments. Fails only if the directory cannot be read at all; everything else is a finding.
 pub fn verify(disk: &dyn Disk) -> Result<(Vec<SegmentSummary>, Vec<Finding>), JournalError> {
     let found = inspect(disk, &mut |_| ())?;
     Ok((found.segments, found.findings))
@@ -317,7 +318,7 @@ fn lost(source: &Source, offset: usize, from: u64, to: u64) -> Finding {
     Finding { file: source.name.clone(), offset: offset as u64, what }
 }
 
-/// The head ends with part of a batch that was never acknowledged.
+/// Where the head ends with part of a batch that was never acknowledged.
 fn torn_at(source: &Source, image: &[u8], summary: &SegmentSummary) -> Option<(String, u64)> {
     let cut = image.get(summary.end as usize..).and_then(BatchHeader::peek)?;
     let next = cut.generation == source.generation && cut.seq == summary.last_seq + 1;

@@ -1,4 +1,4 @@
-//! Finds the segments, using whatever can be read, and the chain of those that hold batches, oldest first.
+//! Finds the segments, using everything readable, and the chain of those that hold batches, oldest first.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::format::{BLOCK_BYTES, BadHeader, BatchHeader, Checkpoint, SegmentHead
 use crate::pool::parse_segment_name;
 use crate::recovery::newest_checkpoint;
 
-/// Reads are done in pieces; a failed one is retried block by block, so that a bad sector loses one block.
+/// Size of one read; a failed one is retried block by block, so that a bad sector loses one block.
 const READ_BYTES: usize = 256 * 1024;
 
 /// A segment that holds batches, or may.
@@ -30,7 +30,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Whether it directly follows this one.
+    /// Whether this segment directly follows `before`.
     pub fn follows(&self, before: &Source) -> bool {
         self.predecessor == Some(before.generation)
     }
@@ -44,7 +44,7 @@ impl Source {
         }
     }
 
-    /// Reads the file; unreadable parts are zeros and a finding.
+    /// Reads the file; unreadable parts become zeros and a finding.
     pub fn load(&self, image: &mut Vec<u8>, findings: &mut Vec<Finding>) {
         image.clear();
         image.resize(self.bytes as usize, 0);
@@ -69,7 +69,7 @@ impl Source {
     }
 }
 
-/// All sources in the order of the log. Free segments and findings go into the inspection.
+/// All sources in the order of the log. Free segments and findings are added to the inspection.
 pub(super) fn lenient_survey(disk: &dyn Disk) -> Result<(Vec<Source>, Inspection), JournalError> {
     let mut names = disk.list().map_err(JournalError::io("listing the journal's directory"))?;
     names.retain(|name| parse_segment_name(name).is_some());
@@ -104,7 +104,7 @@ pub(super) fn lenient_survey(disk: &dyn Disk) -> Result<(Vec<Source>, Inspection
     sources.sort_by_key(|source| source.generation);
     let store_id = sources.last().map(|source| source.store_id);
     if let Some(head) = sources.last_mut() {
-        // As recovery: the last end in the head, or the one that its header names.
+        // As in recovery: the last end in the head, or the one that its header names.
         head.checkpoint = newest_in(head, &mut found).or(head.checkpoint);
     }
     for source in sources.extract_if(.., |source| Some(source.store_id) != store_id) {
@@ -118,10 +118,10 @@ pub(super) fn lenient_survey(disk: &dyn Disk) -> Result<(Vec<Source>, Inspection
     Ok((sources, found))
 }
 
-/// The newest checkpoint whose end is in the segment, as far as its batches follow each other.
+/// The newest checkpoint whose end is in the segment, as far as its batches are consecutive.
 fn newest_in(head: &Source, found: &mut Inspection) -> Option<Checkpoint> {
     let (mut image, mut newest) = (Vec::new(), None);
-    // What cannot be read is reported when the segment has its turn.
+    // Unreadable parts are reported when the segment's turn comes.
     let before = found.findings.len();
     head.load(&mut image, &mut found.findings);
     found.findings.truncate(before);
@@ -156,7 +156,7 @@ fn headed(name: String, file: Arc<dyn DiskFile>, bytes: u64, header: &SegmentHea
     }
 }
 
-/// Without a valid header: free if it holds no batch of a generation that no other segment has.
+/// Handles a segment without a valid header: it is free if it holds no batch of a generation that no other segment has.
 fn adopt_headless(
     name: String,
     file: Arc<dyn DiskFile>,
@@ -183,7 +183,7 @@ fn adopt_headless(
     let claims = |offset: &usize| {
         let batch = image.get(*offset..)?;
         let claimed = BatchHeader::peek(batch)?;
-        // Without a store id no checksum can be told right.
+        // Without a store id no checksum can be verified.
         (store_id.is_none() || BatchHeader::check(batch, source.store_id).is_ok()).then_some(claimed.generation)
     };
     let claimed = (BLOCK_BYTES..image.len()).step_by(BLOCK_BYTES).find_map(|offset| claims(&offset));
@@ -194,7 +194,7 @@ fn adopt_headless(
                 "the header is not valid, and no other segment tells the store's id: nothing in it can be checked";
             add_finding(found, &name, what.to_owned());
         }
-        // Older batches of a segment that was being activated again: what they held was not needed any more.
+        // Older batches of a segment whose reuse had begun: their data was not needed any more.
         Some(generation) if is_stale(generation, sources) => found.segments.push(free(&source)),
         Some(generation) => {
             add_finding(found, &name, format!("the header of a segment in use is not valid (generation {generation})"));
@@ -205,7 +205,7 @@ fn adopt_headless(
     }
 }
 
-/// True if no header refers to a segment of this generation: neither as its predecessor nor as the newest of all.
+/// True if no header refers to a segment of this generation, neither as its predecessor nor as the newest of all.
 fn is_stale(generation: u32, sources: &[Source]) -> bool {
     let is_newest = sources.iter().all(|source| source.generation < generation);
     let is_missed = sources.iter().any(|source| source.predecessor == Some(generation));
@@ -228,8 +228,8 @@ fn free(source: &Source) -> SegmentSummary {
     }
 }
 
-/// Follows the predecessors from the newest back: skipped segments are failed activations, missing ones are damage,
-/// except before the checkpoint: such segments are freed one by one.
+/// Follows the predecessors back from the newest segment. Skipped segments are failed activations; missing ones are
+/// damage, except before the checkpoint, where segments are freed one by one.
 fn link(sources: &mut Vec<Source>, found: &mut Inspection) {
     let begin = sources.last().and_then(|head| head.checkpoint).map_or(1, |checkpoint| checkpoint.begin.generation);
     let mut chain = Vec::with_capacity(sources.len());

@@ -58,7 +58,7 @@ fn everything_beside_the_damage_is_shown() {
     disk.flip_bit("seg-00000000", 3 * 4096 + 600, 1);
     disk.fail_reads("seg-00000001", 5 * 4096, 5 * 4096 + 1);
     let (found, records, contents) = look(&disk);
-    // One batch each: the third of the first segment, the fifth of the second.
+    // One batch each is damaged: the third of the first segment, the fifth of the second.
     assert_eq!(records, (0..40).filter(|number| ![2, 19].contains(number)).collect::<Vec<u8>>());
     let places: Vec<_> = found.findings.iter().map(|finding| (finding.file.as_str(), finding.offset)).collect();
     assert_eq!(places, [("seg-00000000", 3 * 4096), ("seg-00000001", 5 * 4096), ("seg-00000001", 5 * 4096)]);

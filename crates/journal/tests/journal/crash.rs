@@ -1,11 +1,11 @@
-//! Power cuts at every write of seeded runs, twice in a row, and the proof that the checker bites.
+//! Power cuts at every write of seeded runs, twice in a row, and a proof that the checker finds errors.
 
 use stentor_journal::{Batch, SimDisk};
 
 use crate::model::{Message, Mutation, Owner, State, check_contents, content_bytes, open, record};
 use crate::verifying::findings;
 
-/// What a run did before the power went: what was acknowledged, and what would hold were the last batch durable too.
+/// State of a run before the power went off: the acknowledged state, and the state if the last batch were durable too.
 struct Before {
     durable: State,
     candidate: State,
@@ -44,9 +44,9 @@ fn run(disk: &SimDisk, seed: u64, steps: usize, mutation: Mutation) -> Result<Be
     Ok(Before { durable: owner.durable, candidate: owner.state, operations: disk.operations() })
 }
 
-/// Opens what a cut left and compares.
+/// Opens the store that a cut left, and compares.
 fn check(disk: &SimDisk, before: &Before) -> Result<(), String> {
-    // Not what is newer than the acknowledged: who verifies takes what the start would.
+    // Not compared with newer state than the acknowledged one: verify accepts what a start would.
     let (_, findings) = findings(disk, &State::default());
     if let Some(finding) = findings.first() {
         return Err(format!("verify calls what the cut left damaged: {finding}"));
@@ -135,8 +135,8 @@ fn the_checker_bites_when_a_slice_that_has_changed_is_kept() {
     assert!(outcome.is_err(), "no loss was seen in {outcome:?} cuts");
 }
 
-/// One content, alone in a segment before the checkpoint; its last reference ends in a batch that needs a new segment. A cut
-/// within that commit must find either the end or the content.
+/// One content, alone in a segment before the checkpoint, whose last reference ends in a batch that needs a new
+/// segment. A cut within that commit must leave either the end or the content.
 fn drop_in_a_commit_that_recycles(too_early: bool) -> Result<(), String> {
     for cut in 1..12 {
         let disk = SimDisk::new(cut);

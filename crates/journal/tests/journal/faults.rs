@@ -1,4 +1,4 @@
-//! Failing and full disks, damage, and what must not be replayed.
+//! Failing and full disks, damage, and batches that must not be replayed.
 
 use std::sync::Arc;
 
@@ -54,7 +54,7 @@ fn records_come_back_in_order_with_their_batch_and_time() {
 
 #[test]
 fn a_segment_is_left_after_eio_and_the_refused_batch_is_never_replayed() {
-    // The operation that fails: the batch's write, then its sync. A part of the batch, or all, may be on the disk.
+    // The operation that fails: the batch's write, then its sync. Part of the batch, or all of it, may be on the disk.
     for seed in 0..40 {
         for step in 1..=2 {
             let disk = SimDisk::new(seed);
@@ -76,7 +76,7 @@ fn a_segment_is_left_after_eio_and_the_refused_batch_is_never_replayed() {
             assert_eq!(payloads(&records), ["kept"]);
             assert_eq!(commit(&mut journal, b"later").unwrap(), 2, "the number of the refused batch is used again");
             let image = disk.contents("seg-00000000").unwrap();
-            // An error that was aimed at it may be left.
+            // An error aimed at it may be left over.
             assert!((0..4).any(|_| commit(&mut journal, b"last").is_ok()), "the disk works again");
             assert_eq!(disk.contents("seg-00000000").unwrap(), image, "the abandoned segment is not written again");
             let (_, _, records) = open(&disk.crash()).unwrap();
@@ -263,7 +263,7 @@ fn a_failed_commit_gives_the_checkpoint_up_and_its_end_does_not_count() {
     assert_eq!(journal.end_checkpoint(&mut batch), stentor_journal::CheckpointStep::Done);
     assert!(journal.commit(&mut batch, 1).is_err());
     assert!(!journal.checkpoint_running());
-    // The owner commits the same batch again: its records count, the end in it does not.
+    // The owner commits the same batch again: its records count, but its end does not.
     journal.commit(&mut batch, 1).unwrap();
     assert_eq!(journal.statistics().checkpoints, 0);
     assert_eq!(payloads(&open(&disk.crash()).unwrap().2), ["before", "slice that is lost"]);
@@ -298,7 +298,7 @@ fn segment_files(disk: &SimDisk) -> usize {
 
 #[test]
 fn a_disk_that_fails_while_a_segment_is_made_leaves_no_files_and_recovers() {
-    // Whichever operation fails first: of making the segment, of its header, or of the batch.
+    // Any operation may fail first: making the segment, writing its header, or writing the batch.
     for step in 1..=9 {
         for is_sync in [false, true] {
             let disk = SimDisk::new(step);
@@ -311,12 +311,12 @@ fn a_disk_that_fails_while_a_segment_is_made_leaves_no_files_and_recovers() {
                     disk.fail_write_at(at);
                 }
                 let text = format!("{step} {is_sync} {again}");
-                // It may fail, and be asked again.
+                // It may fail and be retried.
                 let _ = commit(&mut journal, text.as_bytes());
             }
-            // An error that was aimed at it may be left.
+            // An error aimed at it may be left over.
             assert!((0..4).any(|_| commit(&mut journal, b"last").is_ok()), "the disk works again");
-            // Excess is removed; what was half made is gone already.
+            // Excess segments are removed; half-made ones are gone already.
             while journal.preparer().prepare().unwrap_or(true) {}
             let space = journal.space();
             assert_eq!(segment_files(&disk), space.segments + space.ready_segments, "step {step}, sync {is_sync}");
@@ -340,7 +340,7 @@ fn room_for_a_checkpoint_belongs_to_the_reserve() {
     }
     assert_eq!(journal.end_checkpoint(&mut batch), stentor_journal::CheckpointStep::Done);
     journal.commit(&mut batch, 1).unwrap();
-    // One and a half times 300,000 octets are six segments of 64 KiB and a part.
+    // One and a half times 300,000 octets are six segments of 64 KiB and part of another.
     let ready = journal.space().ready_segments as u64;
     disk.set_spare((7 - ready) * 16 * 4096);
     assert!(!journal.is_low(), "{:?}", journal.space());
@@ -348,8 +348,8 @@ fn room_for_a_checkpoint_belongs_to_the_reserve() {
     assert!(journal.is_low(), "{:?}", journal.space());
 }
 
-/// A header that was refused may be durable all the same. It says where its predecessor ends, so nothing may be acknowledged
-/// there any more.
+/// A refused header may still be durable. It states where its predecessor ends, so nothing may be acknowledged there
+/// any more.
 #[test]
 fn what_is_acknowledged_after_an_activation_that_failed_is_kept() {
     for seed in 0..200u8 {
@@ -372,12 +372,12 @@ fn what_is_acknowledged_after_an_activation_that_failed_is_kept() {
         };
         assert!(commit(vec![1; 12 * 4096]));
         preparer.prepare().unwrap();
-        // It needs another segment, whose header cannot be written or synced.
+        // The batch needs another segment, whose header cannot be written or synced.
         let step = 1 + u64::from(seed % 2);
         disk.fail_write_at(disk.operations() + step);
         disk.fail_sync_at(disk.operations() + step);
         assert!(!commit(vec![2; 6 * 4096]), "seed {seed}");
-        // It would fit into the head that is left.
+        // The batch would fit into the abandoned head.
         let acknowledged = (0..4).any(|_| commit(vec![3; 10]));
         assert!(acknowledged, "seed {seed}: the disk works again");
         let mut seen = Vec::new();

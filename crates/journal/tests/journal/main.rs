@@ -1,4 +1,4 @@
-//! The journal as its owner sees it, on a disk that fails and forgets.
+//! The journal from its owner's view, on a disk that fails and loses data.
 
 mod crash;
 mod faults;

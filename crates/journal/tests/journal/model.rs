@@ -1,5 +1,5 @@
-//! A small owner: messages that refer to content, accepted and finished at random, with fuzzy checkpoints and cleaning. Its state
-//! is a fold of its records, so that what a recovery replays can be compared with what was acknowledged.
+//! A small owner: messages that refer to content, accepted and finished at random, with fuzzy checkpoints and cleaning.
+//! Its state is a fold of its records, so that a recovery's replay can be compared with the acknowledged state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,14 +13,14 @@ pub struct Message {
     pub len: u64,
 }
 
-/// The fold of the records.
+/// The state folded from the records.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct State {
     pub messages: BTreeMap<u64, Message>,
 }
 
 impl State {
-    /// Accept `A id content len`, finish `F id`, slice `S (id content len)*`.
+    /// Records: accept `A id content len`, finish `F id`, slice `S (id content len)*`.
     pub fn apply(&mut self, payload: &[u8]) {
         let words: Vec<u64> =
             payload[1..].chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect();
@@ -43,7 +43,7 @@ pub fn record(kind: u8, words: &[u64]) -> Vec<u8> {
     payload
 }
 
-/// The bytes of a content follow from its id.
+/// Bytes of a content, derived from its id.
 pub fn content_bytes(id: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     Rng::with_seed(id ^ 0xC0).fill(&mut bytes);
@@ -69,11 +69,11 @@ pub enum Mutation {
     RecordBeforeContent,
     /// Slices that the durable checkpoint names are dropped before the next one is durable.
     SliceDroppedEarly,
-    /// A slice is kept although what it shows has changed.
+    /// A slice is kept although its messages have changed.
     SliceKeptStale,
 }
 
-/// Messages of one slice.
+/// Number of messages in a slice.
 const GROUP: u64 = 4;
 
 struct Session {
@@ -85,9 +85,9 @@ struct Session {
 pub struct Owner {
     pub journal: Journal,
     pub batch: Batch,
-    /// In memory: what holds once the batch under construction is durable.
+    /// The state in memory: valid once the batch under construction is durable.
     pub state: State,
-    /// What was acknowledged.
+    /// The acknowledged state.
     pub durable: State,
     pub rng: Rng,
     mutation: Mutation,
@@ -95,14 +95,14 @@ pub struct Owner {
     late: Vec<(u64, Vec<u8>)>,
     next_message: u64,
     slices_from: Option<u64>,
-    /// Slices that show their messages as they are.
+    /// Slices that show their messages in their current state.
     slices: BTreeMap<u64, Slice>,
-    /// How often one was named again.
+    /// How many times a slice was named again.
     pub kept: u64,
     pub now: u64,
 }
 
-/// Opens and folds.
+/// Opens the journal and folds its records.
 pub fn open(disk: &SimDisk) -> Result<(Journal, Report, State), JournalError> {
     let mut state = State::default();
     let (mut journal, report) = Journal::open(Arc::new(disk.clone()), small(), &mut |record| {
@@ -180,7 +180,7 @@ impl Owner {
         self.pieces();
         let live: Vec<u64> = self.state.messages.keys().copied().filter(|id| id % 13 != 0).collect();
         for id in live {
-            // The last 20 live for about 20 batches; multiples of 13 stay for good.
+            // The last 20 live for about 20 batches; multiples of 13 stay forever.
             if self.rng.u8(0..6) == 0 {
                 self.finish(id);
             }
@@ -191,7 +191,7 @@ impl Owner {
         }
     }
 
-    /// A few more bytes of contents that come in pieces.
+    /// Adds a few bytes to contents that come in pieces.
     fn pieces(&mut self) {
         for mut session in std::mem::take(&mut self.sessions) {
             let end = session.bytes.len().min(session.sent + self.rng.usize(0..8_000));
@@ -235,7 +235,7 @@ impl Owner {
         }
     }
 
-    /// The next messages as a slice: kept, written, or as a record; where to go on.
+    /// Adds the next messages as a slice: kept, written, or as a record. Returns where to continue.
     fn slice(&mut self, from: u64) -> Option<u64> {
         let (first, _) = self.state.messages.range(from..).next()?;
         let group = first / GROUP;
@@ -267,7 +267,7 @@ impl Owner {
         Ok(())
     }
 
-    /// All messages' content is there and right.
+    /// Checks that all messages' contents are there and correct.
     pub fn check_contents(&self) -> Result<(), String> {
         check_contents(&self.journal, &self.durable)
     }

@@ -51,7 +51,7 @@ fn incomplete_content_is_gone_after_a_restart() {
     assert_eq!(journal.space().live_content_bytes, 5);
 }
 
-/// The committer recycles and moves all the time; readers check every byte of what they get.
+/// The committer recycles and moves all the time; readers check every byte that they get.
 #[test]
 fn readers_see_right_bytes_or_not_found_while_segments_are_recycled() {
     let disk = SimDisk::new(2);
@@ -82,7 +82,7 @@ fn readers_see_right_bytes_or_not_found_while_segments_are_recycled() {
             })
             .collect();
         let mut batch = Batch::new();
-        // Until each reader had its turn, however busy the machine is.
+        // Until each reader has had its turn, however busy the machine is.
         while journal.statistics().recycled < 150 || right.iter().any(|right| right.load(Ordering::Relaxed) == 0) {
             let id = journal.next_content_id();
             batch.content(id, true, &content_bytes(id, 3000));

@@ -1,4 +1,4 @@
-//! The same on a real directory.
+//! The journal on a real directory.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ fn wrong_options_are_refused() {
     }
 }
 
-/// What this process has open in a directory.
+/// Number of files that this process has open in a directory.
 fn descriptors_in(directory: &std::path::Path) -> usize {
     let open = std::fs::read_dir("/proc/self/fd").unwrap();
     open.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok())

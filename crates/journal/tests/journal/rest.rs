@@ -1,29 +1,31 @@
-//! A store in which mail waits comes to rest: cleaning costs a bounded part of the traffic, and nothing without any.
+//! A store in which mail waits comes to rest: cleaning costs a bounded part of the traffic, and nothing without
+//! traffic.
 
 use std::sync::Arc;
 
 use proptest::prelude::*;
 use stentor_journal::{Batch, Journal, Options, SimDisk};
 
-/// What a session hands in at once of a large body, and what the server's committer moves with a batch at most.
+/// Largest part of a large body that a session hands over at once, and limit for the octets that the server's committer
+/// moves with a batch.
 const PIECE_BYTES: usize = 256 * 1024;
 const CLEAN_BYTES_MAX: usize = 512 * 1024;
-/// A batch of small mail: it takes one block more than its octets.
+/// A batch of small mail: it takes one block, which is more than its octets.
 const MAIL_BYTES: usize = 3000;
 const BLOCK_BYTES: u64 = 4096;
 const MIB: u64 = 1024 * 1024;
-/// What an octet that comes or goes may cost (`docs/design/journal-format.md`, Cleaning).
+/// Octets moved per octet that comes or goes, at most (`docs/design/journal-format.md`, Cleaning).
 const MOVED_FACTOR: u64 = 8;
 
 struct Store {
     journal: Journal,
     batch: Batch,
     clean_bytes_max: usize,
-    /// Octets that the owner wrote, whole blocks, and those of contents that it dropped.
+    /// Octets that the owner wrote, in whole blocks, and octets of contents that it dropped.
     came: u64,
     went: u64,
     rounds: u64,
-    /// What a checkpoint writes of the owner's state: slices of a block in all, and those left.
+    /// Slices of the owner's state in a checkpoint, each of one block: their number, and those still to write.
     slices: usize,
     slices_left: usize,
 }
@@ -36,7 +38,7 @@ impl Store {
         Store { journal, batch: Batch::new(), clean_bytes_max, came: 0, went: 0, rounds: 0, slices: 0, slices_left: 0 }
     }
 
-    /// A body of `bytes` octets, a batch for each piece.
+    /// Stores a body of `bytes` octets, with one batch for each piece.
     fn take(&mut self, bytes: usize, piece_bytes: usize) -> u64 {
         let id = self.journal.next_content_id();
         let mut left = bytes;
@@ -57,7 +59,7 @@ impl Store {
         self.turn();
     }
 
-    /// A batch as the server's committer makes it.
+    /// Commits a batch in the way of the server's committer.
     fn turn(&mut self) {
         if !self.batch.is_empty() {
             self.came += (self.batch.bytes() as u64).next_multiple_of(BLOCK_BYTES);
@@ -83,7 +85,7 @@ impl Store {
         !self.journal.checkpoint_running() && !self.journal.checkpoint_due() && !self.journal.clean_due()
     }
 
-    /// What goes on by itself while no mail comes, to its end. `None` = it has none.
+    /// Runs the work that continues without mail to its end. Returns the number of turns; `None`: it does not end.
     fn run_until_idle(&mut self, turns_max: u64) -> Option<u64> {
         (0..turns_max).find(|_| {
             let is_at_rest = self.is_at_rest();
@@ -98,7 +100,7 @@ impl Store {
         self.journal.statistics().bytes_moved
     }
 
-    /// Octets that wait, and what their pieces take beside them, at most.
+    /// Upper bound for waiting octets and the overhead of their pieces.
     fn occupied(&self) -> u64 {
         let space = self.journal.space();
         space.live_content_bytes * 2 + space.contents as u64 * 64
@@ -109,7 +111,7 @@ impl Store {
     }
 }
 
-/// A large message waits: what is written behind it, alone and beside light traffic.
+/// A large message waits: measures the octets written after it, alone and beside light traffic.
 fn wait(segment_bytes: u64, sixteenths: u64) {
     let bytes = segment_bytes * sixteenths / 16;
     let what = format!("{bytes} octets in segments of {segment_bytes}");
@@ -122,7 +124,7 @@ fn wait(segment_bytes: u64, sixteenths: u64) {
         store.journal.statistics()
     );
     assert!(store.moved() <= 2 * bytes, "{what}: {} moved", store.moved());
-    // One mail of 3,000 octets after the other; each goes a while later; so much that the log takes some segments.
+    // One mail of 3,000 octets after the other, each removed a while later, until the log has used several segments.
     let (came, written, moved) = (store.came, store.written(), store.moved());
     let mut pending = std::collections::VecDeque::new();
     let mails = 3 * segment_bytes / (MAIL_BYTES as u64 + BLOCK_BYTES);
@@ -147,7 +149,7 @@ fn a_large_message_costs_no_writes_while_it_waits() {
     }
 }
 
-/// Two bodies that came piece by piece, by turns; one goes. What is left of the segments is packed, as close as its pieces allow.
+/// Two bodies arrive piece by piece, in turn; one goes. The remaining pieces are packed as tightly as possible.
 #[test]
 fn large_pieces_are_packed_when_half_of_them_go() {
     for (segment_bytes, pieces) in [(MIB, 80), (2 * MIB, 80), (16 * MIB, 200)] {
@@ -169,14 +171,14 @@ fn large_pieces_are_packed_when_half_of_them_go() {
     }
 }
 
-/// What happens to a store.
+/// An event in the life of a store.
 #[derive(Debug, Clone)]
 enum Step {
     Take {
         bytes: usize,
         piece_bytes: usize,
     },
-    /// One that waits goes.
+    /// A waiting content goes.
     Drop(prop::sample::Index),
     /// No mail for a while.
     Quiet,
@@ -185,7 +187,7 @@ enum Step {
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    // Up to 20 segments at once, of pieces up to a third of one.
+    // Up to 20 segments at once, in pieces of up to a third of a segment.
     let large =
         (1usize..1_400_000, 1000usize..22_000).prop_map(|(bytes, piece_bytes)| Step::Take { bytes, piece_bytes });
     let small = (1usize..9_000).prop_map(|bytes| Step::Take { bytes, piece_bytes: bytes });
@@ -197,8 +199,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Whatever was before: without mail all comes to an end, and what was moved is paid for by what came and went, and by
-    /// one look at what waits with each start.
+    /// Whatever happened before, all work ends without mail, and moved octets are paid for by octets that came and
+    /// went, and by one look at the live content at each start.
     #[test]
     fn cleaning_is_paid_for_by_traffic(blocks in 16u64..64, slices in 0usize..100, steps in steps()) {
         let mut disk = SimDisk::new(blocks);

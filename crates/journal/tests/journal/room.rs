@@ -6,20 +6,20 @@ use stentor_journal::{EDQUOT, EIO, ENOSPC, SimDisk};
 use crate::model::{Mutation, Owner, check_contents, open};
 
 const STEPS: usize = 80;
-/// How often a batch is tried before the disk is freed.
+/// How many times a batch is tried before the disk is freed.
 const TRIES_FULL: u64 = 4;
-/// Turns (a look of the preparer, a commit) within which there must be service again.
+/// Turns (one run of the preparer, one commit) within which service must resume.
 const TURNS_MAX: u64 = 2;
 
 /// How long the disk refuses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Lasts {
-    /// So many calls.
+    /// For this many calls.
     Calls(u64),
     UntilFreed,
 }
 
-/// A run whose disk refuses from operation `from` after its start on. Whether it was met.
+/// Runs with a disk that refuses from operation `from` after its start on. Returns whether a refusal happened.
 fn survives(seed: u64, errno: i32, from: u64, lasts: Lasts) -> Result<bool, String> {
     let disk = SimDisk::new(seed);
     let (journal, _, state) = open(&disk).map_err(|error| error.to_string())?;
@@ -40,7 +40,7 @@ fn survives(seed: u64, errno: i32, from: u64, lasts: Lasts) -> Result<bool, Stri
                 return Err("refused for want of room, and said to have some".to_owned());
             }
             tries += 1;
-            // Each try meets one of the calls that fail, or more.
+            // Each try uses up one of the failing calls, or more.
             let tries_max = if let Lasts::Calls(calls) = lasts { calls } else { TRIES_FULL };
             if tries == TRIES_FULL && lasts == Lasts::UntilFreed {
                 disk.refuse(errno, None, 0..0);
@@ -51,11 +51,11 @@ fn survives(seed: u64, errno: i32, from: u64, lasts: Lasts) -> Result<bool, Stri
             let _ = preparer.prepare();
         }
         if tries > 0 && lasts != Lasts::UntilFreed {
-            // What is left of the calls that fail is for others.
+            // Remaining failing calls are meant for other operations.
             disk.refuse(errno, None, 0..0);
         }
         if tries > 0 {
-            // Who asks whether there is room hears of it, without a commit.
+            // An owner that asks whether there is room learns of it without a commit.
             for _ in 0..TURNS_MAX {
                 let _ = preparer.prepare();
             }

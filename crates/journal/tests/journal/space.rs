@@ -46,7 +46,8 @@ fn churn_with_stragglers_does_not_grow_the_disk() {
         }
         largest = largest.max(disk_bytes(&disk));
     }
-    // 30 stragglers of 3000 bytes, log up to the checkpoint (40 blocks, and as much again while it is written), the pool.
+    // 30 stragglers of 3000 bytes, the log up to the checkpoint (40 blocks, and as much again while it is written), the
+    // pool.
     assert!(largest <= 14 * 16 * 4096, "{largest} bytes, {:?}", journal.space());
     assert_eq!(journal.space().contents, stragglers.len());
     assert_eq!(journal.space().live_content_bytes, 3000 * stragglers.len() as u64);
@@ -94,7 +95,7 @@ fn old_batches_of_a_recycled_segment_are_not_replayed() {
     checkpoint(&mut journal, &mut batch);
     let recycled = journal.statistics().recycled;
     assert!(recycled > 5);
-    // Goes on into a recycled segment: behind the new batches stand whole old ones, with consecutive numbers.
+    // Continues in a recycled segment: after the new batches there are whole old ones, with consecutive numbers.
     for number in 0..20u32 {
         batch.record(format!("new {number}").as_bytes());
         journal.commit(&mut batch, 1).unwrap();
@@ -153,7 +154,8 @@ fn another_segment_size_takes_over() {
     assert_eq!(&buffer[..4], b"kept");
 }
 
-/// A history: its shape, how large segments and contents are, how many contents live at most, how many batches it has.
+/// A history: its shape, the sizes of segments and contents, the largest number of live contents, the number of
+/// batches.
 #[derive(Debug, Clone, Copy)]
 struct History {
     finish: Finish,
@@ -161,11 +163,12 @@ struct History {
     content_bytes_max: u64,
     live_max: usize,
     rounds: u64,
-    /// Slices of a sixteenth of a segment that checkpoints name, and of how many one changes in between.
+    /// Number of slices (each a sixteenth of a segment) that checkpoints name; one in this many changes in between.
     slices: (usize, usize),
 }
 
-/// The largest use of the disk in a history, as a part of what `docs/design/journal-format.md` (Disk use) promises.
+/// The largest use of the disk in a history, as a fraction of the limit promised in `docs/design/journal-format.md`
+/// (Disk use).
 fn largest_use(history: History, options: &stentor_journal::Options) -> f64 {
     let History { finish, segment_bytes, content_bytes_max, live_max, rounds, slices } = history;
     let seed = finish as u64;
@@ -177,7 +180,7 @@ fn largest_use(history: History, options: &stentor_journal::Options) -> f64 {
     let (mut batch, mut live) = (Batch::new(), VecDeque::new());
     let (slices, changes_one_in) = slices;
     let mut state = vec![None; slices];
-    // The next slice of a checkpoint that runs.
+    // The next slice of the running checkpoint.
     let mut next_slice = 0;
     let mut most = 0.0f64;
     for round in 0..rounds {
@@ -195,9 +198,9 @@ fn largest_use(history: History, options: &stentor_journal::Options) -> f64 {
         if journal.clean_due() {
             journal.clean(&mut batch, segment_bytes as usize / 8);
         }
-        // The owner's drive: begin, then journal slices and the end with the batches that follow.
+        // The owner's part: begin, then journal slices and the end with the following batches.
         if journal.checkpoint_running() {
-            // As the committer: named as many as there are, written one a batch.
+            // As in the committer: all unchanged slices are named, and one is written per batch.
             for slice in state.iter_mut().skip(next_slice) {
                 next_slice += 1;
                 let is_kept = rng.usize(0..changes_one_in) > 0
@@ -219,9 +222,9 @@ fn largest_use(history: History, options: &stentor_journal::Options) -> f64 {
         while preparer.prepare().unwrap() {}
         let space = journal.space();
         let bound = space.live_content_bytes * 3 / 2 + 2 * segment_bytes;
-        // The disk is endless: what is not free is used.
+        // The disk is endless: space that is not free is in use.
         let used = u64::MAX - stentor_journal::Disk::free_bytes(&disk).unwrap();
-        // What falls all at once is given back when cleaning has gone through.
+        // Space that is freed all at once is given back when cleaning has finished.
         let is_settled = !journal.clean_due() && !journal.checkpoint_running() && !journal.checkpoint_due();
         if slices > 0 && finish == Finish::Tides && !is_settled {
             continue;
@@ -237,12 +240,12 @@ enum Finish {
     Newest,
     Any,
     Waves,
-    /// All at once.
+    /// All contents end at once.
     Tides,
 }
 
 impl Finish {
-    /// The content that ends in this round, taken out of `live`.
+    /// The content that ends in this round, removed from `live`.
     fn next(
         self,
         round: u64,
@@ -254,7 +257,7 @@ impl Finish {
             Finish::Oldest if live.len() == live_max => live.pop_front(),
             Finish::Newest if live.len() == live_max => live.pop_back(),
             Finish::Any if live.len() == live_max => live.swap_remove_back(rng.usize(0..live_max)),
-            // Fills, then drains to a tenth, at random.
+            // Fills up, then drains to a tenth, at random.
             Finish::Waves if round / 500 % 2 == 1 && live.len() > live_max / 10 => {
                 let index = rng.usize(0..live.len());
                 live.swap_remove_back(index)
@@ -284,14 +287,14 @@ fn disk_use_stays_under_live_bytes_and_a_half_whatever_the_history() {
             let segment_bytes = blocks * 4096;
             let history = History { finish, segment_bytes, content_bytes_max, live_max, rounds, slices };
             let most = largest_use(history, &stentor_journal::Options::default());
-            // Much more than a sixteenth of the live content is state that changes from one checkpoint to the next.
+            // State that changes between checkpoints is much more than a sixteenth of the live content.
             let is_restless = slices.1 == 4;
             assert!(most <= if is_restless { 1.1 } else { 1.0 }, "{history:?}: {most} of the bound");
         }
     }
 }
 
-/// Each of the means is needed, and the test above would see if one was missing.
+/// Each of these measures is needed: without one of them the test above fails.
 #[test]
 fn the_bound_is_broken_without_cleaning_with_rare_checkpoints_and_if_room_is_not_seen_to() {
     let large = History {
@@ -310,7 +313,7 @@ fn the_bound_is_broken_without_cleaning_with_rare_checkpoints_and_if_room_is_not
     assert!(clean > 1.0 && rare > 1.0 && pool > 1.0, "{clean} {rare} {pool}");
 }
 
-/// Relay beside much that waits: what checkpoints free is what the log takes up to the next.
+/// Relay beside a large backlog: checkpoints free as many segments as the log takes up to the next one.
 #[test]
 fn segments_go_round_without_being_made_again() {
     let segment_bytes = 64 * 4096;
@@ -322,7 +325,7 @@ fn segments_go_round_without_being_made_again() {
     for round in 0..6000u64 {
         let id = journal.next_content_id();
         batch.content(id, true, &content_bytes(id, 6000));
-        // The first wait for good; of the others each is finished some rounds later.
+        // The first contents wait forever; each of the others is finished some rounds later.
         if id > 1500 + 20 {
             batch.drop_content(id - 20);
         }
@@ -345,8 +348,8 @@ fn segments_go_round_without_being_made_again() {
     assert_eq!((late.bytes_prepared, late.unprepared), (early.bytes_prepared, early.unprepared), "{late:?}");
 }
 
-/// Relay without a pause beside 200,000 small messages and a state that changes: segments hold mail that is gone and copies of
-/// what waits, and must not be cleaned again only because of that.
+/// Relay without a pause beside 200,000 small messages and a state that changes: segments hold mail that is gone and
+/// copies of waiting mail, and must not be cleaned again only because of that.
 #[test]
 fn relay_beside_much_that_waits_moves_little() {
     const RELAYED_BYTES: usize = 4096;
@@ -357,7 +360,7 @@ fn relay_beside_much_that_waits_moves_little() {
     let (mut batch, mut state, mut next_slice) = (Batch::new(), [None; 100], 0);
     let (mut before, mut last) = (0, 0);
     for round in 0..4000u64 {
-        // First what waits, 200 messages a batch; then each batch relays twenty.
+        // First the waiting contents, 200 messages a batch; then each batch relays twenty.
         let (contents, bytes, event) = if round < 1000 { (200, 650, 100) } else { (20, RELAYED_BYTES, 300) };
         for _ in 0..contents {
             let id = journal.next_content_id();
@@ -408,7 +411,7 @@ fn where_nothing_stays_two_segments_take_turns() {
     let is_over = std::sync::atomic::AtomicBool::new(false);
     let preparer = journal.preparer();
     std::thread::scope(|scope| {
-        // Whenever it can, so also between a segment's taking and the end of the commit that took it.
+        // Whenever it can, also between taking a segment and the end of the commit that took it.
         scope.spawn(|| {
             while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
                 preparer.prepare().unwrap();
@@ -428,10 +431,10 @@ fn where_nothing_stays_two_segments_take_turns() {
     });
     let statistics = journal.statistics();
     assert!(statistics.recycled > 90, "{statistics:?}");
-    // The first ones; and now and then another, where the preparer was stopped between its look and its work. Not one for each
-    // that was taken, as without the room's being lowered with that.
+    // The first ones, and occasionally another one if the preparer was interrupted between its check and its work. Not
+    // one for each segment taken, as there would be if taking one did not lower the limit.
     assert!(statistics.bytes_prepared <= statistics.recycled / 4 * segment_bytes, "{statistics:?}");
-    // What came of that is removed.
+    // Segments made that way are removed.
     while preparer.prepare().unwrap() {}
     assert!(disk_bytes(&disk) <= 3 * segment_bytes as usize, "{}", disk_bytes(&disk));
 }
@@ -452,7 +455,7 @@ fn with_stragglers(disk: &SimDisk) -> Journal {
     journal
 }
 
-/// After a power cut; contents are kept although no record refers to them.
+/// Reopens after a power cut; contents are kept although no record refers to them.
 fn reopen(disk: &SimDisk) -> Journal {
     Journal::open(Arc::new(disk.crash()), small(), &mut |_| Ok(())).unwrap().0
 }
@@ -540,10 +543,10 @@ fn another_thread_reads_while_commits_go_on() {
         checkpoint(&mut journal, &mut batch);
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
     });
-    // What is over is removed.
+    // Excess segments are removed.
     journal.preparer().prepare().unwrap();
     check_stragglers(&journal);
-    // 60 stragglers of 3000 bytes, what the last checkpoint still needs, the pool.
+    // 60 stragglers of 3000 bytes, segments that the last checkpoint still needs, the pool.
     assert!(disk_bytes(&disk) < 60 * 3000 * 3 / 2 + 14 * 16 * 4096, "{:?}", journal.space());
     assert!(journal.statistics().bytes_moved > 0);
 }

@@ -1,4 +1,4 @@
-//! What verify says of a store and what a start does with it are the same: no false alarm, and no damage missed.
+//! Verify and a start agree about a store: no false alarm, and no damage missed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub fn findings(disk: &SimDisk, state: &State) -> (Inspection, Vec<String>) {
     (found, all)
 }
 
-/// A store after some batches of a seeded life, as a cut left it.
+/// A store after some batches of a seeded run, as a cut left it.
 fn store(seed: u64, steps: usize) -> (SimDisk, State) {
     let disk = SimDisk::new(seed);
     let (journal, _, state) = open(&disk).unwrap();
@@ -45,7 +45,7 @@ fn store(seed: u64, steps: usize) -> (SimDisk, State) {
     (disk.crash(), owner.durable)
 }
 
-/// What the log tells, if it can be read to its end.
+/// The state in the log, if it can be read to its end.
 fn replayed(disk: &SimDisk) -> Option<State> {
     let mut state = State::default();
     let opened = Journal::open(Arc::new(disk.crash()), small(), &mut |record| {
@@ -55,9 +55,9 @@ fn replayed(disk: &SimDisk) -> Option<State> {
     opened.ok().map(|_| state)
 }
 
-/// Whether a start goes well and all that waits is as it was handed in.
+/// Whether a start succeeds and all waiting content is unchanged.
 fn starts(disk: &SimDisk, state: &State) -> bool {
-    // On a copy: a start changes files.
+    // On a copy, because a start changes files.
     open(&disk.crash()).is_ok_and(|(journal, _, found)| found == *state && check_contents(&journal, state).is_ok())
 }
 
@@ -72,11 +72,11 @@ fn a_store_that_was_stopped_has_no_findings() {
 
 #[derive(Debug, Clone, Copy)]
 enum Damage {
-    /// A bit of a batch that a start reads, not the last one.
+    /// A bit of a batch that a start reads, except the last one.
     Log,
     /// A bit of a segment's header.
     Header,
-    /// A bit anywhere at all.
+    /// A bit anywhere.
     Anywhere,
     Removed,
     Truncated,
@@ -84,7 +84,7 @@ enum Damage {
 
 const DAMAGES: [Damage; 5] = [Damage::Log, Damage::Header, Damage::Anywhere, Damage::Removed, Damage::Truncated];
 
-/// Does the damage; whether a start must suffer from it.
+/// Does the damage. Returns whether a start must be affected.
 fn spoil(disk: &SimDisk, damage: Damage, rng: &mut Rng) -> bool {
     let mut batches = Vec::new();
     let found = inspect(disk, &mut |seen| {
@@ -99,7 +99,7 @@ fn spoil(disk: &SimDisk, damage: Damage, rng: &mut Rng) -> bool {
         Damage::Log => {
             batches.retain(|(_, _, seq)| *seq >= found.replay_from && *seq < found.last_seq);
             let Some((file, offset, _)) = batches.get(rng.usize(0..batches.len().max(1))) else { return false };
-            // The record's last octet of its word at the least: within the checksum.
+            // At the latest in the last octet of the record's word: within the checksum.
             disk.flip_bit(file, offset - 1, rng.u8(0..8));
             true
         }
@@ -135,10 +135,10 @@ fn damage_that_a_start_would_suffer_from_is_found() {
         for (kind, damage) in DAMAGES.into_iter().enumerate() {
             let disk = disk.crash();
             let must_suffer = spoil(&disk, damage, &mut rng);
-            // Without its head a store is an older one, in which other contents wait.
+            // Without its head a store is an older one, with other contents.
             let (_, findings) = findings(&disk, &replayed(&disk).unwrap_or_else(|| state.clone()));
             let is_well = starts(&disk, &state);
-            // A head that is gone or cut short cannot be told from one that had not come so far.
+            // A missing or truncated head cannot be distinguished from one that had not got so far.
             let is_torn = open(&disk.crash()).is_ok();
             assert!(!must_suffer || !findings.is_empty(), "seed {seed}, {damage:?}: not found");
             assert!(!must_suffer || !is_well, "seed {seed}, {damage:?}: a start goes well");
@@ -154,7 +154,7 @@ fn damage_that_a_start_would_suffer_from_is_found() {
     assert!(refused.iter().all(|count| *count > 20), "{refused:?}");
 }
 
-/// Rot in content that lies before the checkpoint: a start does not read it, whoever gets the mail would.
+/// Damage to content before the checkpoint is found: a start does not read it, but the recipient of the mail would.
 #[test]
 fn rot_in_waiting_content_is_found_though_a_start_does_not_read_it() {
     let mut rotten = 0;
@@ -178,7 +178,7 @@ fn rot_in_waiting_content_is_found_though_a_start_does_not_read_it() {
         disk.flip_bit(file, offset + rng.u64(0..*len), rng.u8(0..8));
         let is_well = starts(&disk, &state);
         let (_, findings) = findings(&disk, &state);
-        // An older copy of what was moved since is nobody's.
+        // Nobody needs an older copy of moved content.
         assert!(is_well || !findings.is_empty(), "seed {seed}: content {id} is rotten in {file}, and nothing is said");
         rotten += u32::from(!is_well);
     }
